@@ -1,0 +1,258 @@
+#include "app/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "app/job.h"
+#include "engine/autodiff/autodiff.h"
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+#include "passes/planners.h"
+
+namespace gradloom {
+namespace fs = std::filesystem;
+namespace {
+
+struct Tolerance {
+  double rtol, atol;
+};
+
+struct DataSet {
+  std::string path;
+  std::vector<NamedTensor> inputs, outputs, grads;
+};
+
+Result<std::vector<NamedTensor>> read_numbered(const fs::path& folder, const std::string& prefix) {
+  std::vector<NamedTensor> tensors;
+  for (int i = 0;; ++i) {
+    const fs::path file = folder / (prefix + "_" + std::to_string(i) + ".pb");
+    std::error_code code;
+    if (!fs::exists(file, code)) return tensors;
+    tensors.push_back(TRY(read_tensor_file(file.string())));
+  }
+}
+
+Result<std::vector<DataSet>> read_data_sets(const std::string& folder) {
+  std::vector<DataSet> sets;
+  std::error_code code;
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder, code))
+    if (entry.is_directory() && entry.path().filename().string().rfind("test_data_set_", 0) == 0) paths.push_back(entry.path());
+  if (code) return Error{Errc::io, "cannot list '" + folder + "'"};
+  std::sort(paths.begin(), paths.end());
+  for (const fs::path& p : paths) {
+    DataSet set;
+    set.path = p.string();
+    set.inputs = TRY(read_numbered(p, "input"));
+    set.outputs = TRY(read_numbered(p, "output"));
+    set.grads = TRY(read_numbered(p, "grad"));
+    sets.push_back(std::move(set));
+  }
+  return sets;
+}
+
+bool same(double got, double want, const Tolerance& t) {
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
+  if (std::isinf(want) || std::isinf(got)) return want == got;
+  return std::fabs(got - want) <= t.atol + t.rtol * std::fabs(want);
+}
+
+// Compares and records the largest errors; the first element out of tolerance gives the reason.
+void compare(const std::string& what, const Tensor& got, const Tensor& want, const Tolerance& tolerance, CheckResult& result) {
+  const auto fail = [&](const std::string& reason) {
+    if (result.status == CheckStatus::fail) return;
+    result.status = CheckStatus::fail;
+    result.reason = what + " " + reason;
+  };
+  if (got.shape() != want.shape()) return fail("has shape " + to_string(got.shape()) + ", expected " + to_string(want.shape()));
+  if (is_float(got.dtype()) != is_float(want.dtype())) return fail("is " + std::string(dtype_name(got.dtype())) + ", expected " + dtype_name(want.dtype()));
+  const Tolerance t = is_float(want.dtype()) ? tolerance : Tolerance{0, 0};
+  for (std::int64_t i = 0, n = want.count(); i < n; ++i) {
+    const double g = got.at(i), w = want.at(i);
+    const double error = std::fabs(g - w);
+    if (std::isfinite(error)) {
+      result.max_abs_error = std::max(result.max_abs_error, error);
+      if (w != 0) result.max_rel_error = std::max(result.max_rel_error, error / std::fabs(w));
+    }
+    if (!same(g, w, t)) fail("differs at element " + std::to_string(i) + ": " + number_text(g) + ", expected " + number_text(w));
+  }
+}
+
+class FolderCheck {
+ public:
+  FolderCheck(const std::string& folder, const CheckOptions& options) : folder_(folder), options_(options) {
+    const bool f64 = options.precision == "f64";
+    outputs_ = {options.rtol.value_or(f64 ? 1e-7 : 1e-3), options.atol.value_or(f64 ? 1e-8 : 1e-7)};
+    gradients_ = {options.rtol.value_or(f64 ? 1e-7 : 1e-3), options.atol.value_or(f64 ? 1e-8 : 1e-5)};
+  }
+
+  Status run(CheckResult& result) {
+    const std::vector<DataSet> sets = TRY(read_data_sets(folder_));
+    for (const DataSet& set : sets) {
+      const Status s = run_set(set, result);
+      if (!s) return with_context(s.error(), fs::path(set.path).filename().string());
+      if (result.status != CheckStatus::pass) return {};
+    }
+    return {};
+  }
+
+ private:
+  // Imports with the dims that the inputs' shapes give; small integer inputs become known contents (axes, shapes).
+  Result<ImportedModel> import_for(const DataSet& set) const {
+    Recipe recipe;
+    recipe.model = folder_ + "/model.onnx";
+    recipe.precision = options_.precision;
+    ImportOptions options;
+    options.allow_unknown = true;
+    if (options_.precision == "f64") options.float_type = DType::f64;
+    const ImportedModel first = TRY(import_onnx(recipe.model, options));
+    const std::size_t n = std::min(set.inputs.size(), first.graph.inputs.size());
+    for (std::size_t i = 0; i < n; ++i) {
+      const Value& v = first.graph.values[first.graph.inputs[i]];
+      const Shape& given = set.inputs[i].tensor.shape();
+      for (std::size_t d = 0; d < std::min(v.type.shape.size(), given.size()); ++d) {
+        const auto symbol = static_cast<std::size_t>(-v.type.shape[d] - 1);
+        if (v.type.shape[d] < 0 && symbol < first.graph.symbols.size()) options.dims[first.graph.symbols[symbol]] = given[d];
+      }
+      if (!is_float(set.inputs[i].tensor.dtype()) && shape_like(first.graph, first.graph.inputs[i])) options.known_inputs[v.name] = set.inputs[i].tensor;
+    }
+    for (auto it = options.dims.begin(); it != options.dims.end();)
+      it = std::find(first.unbound_dims.begin(), first.unbound_dims.end(), it->first) == first.unbound_dims.end() ? options.dims.erase(it) : std::next(it);
+    return import_onnx(recipe.model, options);
+  }
+
+  // Does a static plan need the contents of this input (a shape, axes, a trip count)? Indices and labels stay data.
+  static bool shape_like(const Graph& graph, ValueId input) {
+    for (const Node& node : graph.nodes) {
+      if (!node.alive()) continue;
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] != input) continue;
+        const std::string op = node.op->name;
+        const bool data = op == "Gather" || op == "NegativeLogLikelihoodLoss" || op == "SoftmaxCrossEntropyLoss" || node.op->has(kElementwise) || i == 0;
+        if (!data || op == "Range" || op == "ConstantOfShape") return true;
+      }
+    }
+    return false;
+  }
+
+  Status run_set(const DataSet& set, CheckResult& result) {
+    const ImportedModel model = TRY(import_for(set));
+    if (!model.unknown.empty()) {
+      std::map<std::string, int> names;
+      for (const UnknownOp& u : model.unknown) ++names[(u.domain.empty() ? "" : u.domain + ".") + u.op_type];
+      result.status = CheckStatus::unsupported;
+      for (const auto& [name, n] : names) result.reason += (result.reason.empty() ? "" : ", ") + escaped(name);
+      return {};
+    }
+    return set.grads.empty() ? run_forward(model, set, result) : run_gradients(model, set, result);
+  }
+
+  Status feed(Executor& executor, const Graph& graph, const DataSet& set) const {
+    std::size_t i = 0;
+    for (ValueId id : graph.inputs) {
+      const Value& v = graph.values[id];
+      const NamedTensor* tensor = i < set.inputs.size() ? &set.inputs[i] : nullptr;
+      for (const NamedTensor& t : set.inputs)
+        if (t.name == v.name) tensor = &t;
+      ++i;
+      if (tensor == nullptr) return Error{Errc::bad_input, "no data for input '" + escaped(v.name) + "'"};
+      const bool convert = is_float(v.type.dtype) && is_float(tensor->tensor.dtype());
+      TRY(executor.feed(id, convert ? tensor->tensor.cast(v.type.dtype) : tensor->tensor));
+    }
+    return {};
+  }
+
+  Status run_forward(const ImportedModel& model, const DataSet& set, CheckResult& result) const {
+    Graph graph = model.graph;
+    std::vector<PassReport> reports;
+    const Pipeline pipeline = TRY(parse_pipeline(options_.passes));
+    TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, reports));
+    TRY(run_passes(graph, pipeline, PassPhase::post_gradient, reports));
+    const PlannerDef* planner = find_planner("best-fit");
+    const Plan plan = TRY(make_plan(graph, {planner->plan, planner->name, true}));
+    TRY(check_plan(graph, plan));
+    const auto device = TRY(open_device(options_.device));
+    const auto executor = TRY(Executor::create(graph, plan, *device));
+    executor->poison();
+    TRY(feed(*executor, graph, set));
+    TRY(executor->run_forward(options_.seed, 0));
+    for (std::size_t i = 0; i < std::min(set.outputs.size(), graph.outputs.size()); ++i)
+      compare("output " + std::to_string(i), TRY(executor->read(graph.outputs[i])), set.outputs[i].tensor, outputs_, result);
+    return {};
+  }
+
+  Status run_gradients(const ImportedModel& model, const DataSet& set, CheckResult& result) const {
+    CompileOptions options;
+    options.pipeline = TRY(parse_pipeline(options_.passes));
+    options.gradients_only = true;
+    const Compiled compiled = TRY(compile(model.graph, options));
+    const Graph& graph = compiled.train.graph;
+    TRY(check_plan(graph, compiled.plan));
+    const auto device = TRY(open_device(options_.device));
+    const auto executor = TRY(Executor::create(graph, compiled.plan, *device));
+    executor->poison();
+    TRY(feed(*executor, graph, set));
+    TRY(executor->run_forward(options_.seed, 0));
+    if (!set.outputs.empty()) compare("loss", TRY(executor->read(graph.loss)), set.outputs[0].tensor, outputs_, result);
+    for (const NamedTensor& want : set.grads) {
+      const auto found = std::find_if(compiled.gradients.begin(), compiled.gradients.end(), [&](const auto& g) { return g.first == want.name; });
+      if (found == compiled.gradients.end() || found->second == kNone)
+        return Error{Errc::bad_input, "no gradient for '" + escaped(want.name) + "'"};
+      compare("gradient of " + escaped(want.name), TRY(executor->read(found->second)), want.tensor, gradients_, result);
+      ++result.gradients;
+    }
+    return {};
+  }
+
+  const std::string& folder_;
+  const CheckOptions& options_;
+  Tolerance outputs_, gradients_;
+};
+
+bool is_test_folder(const fs::path& path) {
+  std::error_code code;
+  if (!fs::exists(path / "model.onnx", code)) return false;
+  for (const auto& entry : fs::directory_iterator(path, code))
+    if (entry.path().filename().string().rfind("test_data_set_", 0) == 0) return true;
+  return false;
+}
+
+}  // namespace
+
+const char* check_status_name(CheckStatus status) {
+  switch (status) {
+    case CheckStatus::pass: return "PASS";
+    case CheckStatus::fail: return "FAIL";
+    case CheckStatus::unsupported: return "UNSUPPORTED";
+  }
+  return "?";
+}
+
+Result<std::vector<std::string>> find_test_folders(const std::string& path) {
+  std::error_code code;
+  if (!fs::is_directory(path, code)) return Error{Errc::io, "'" + escaped(path) + "' is not a folder"};
+  std::vector<std::string> folders;
+  if (is_test_folder(path)) folders.push_back(path);
+  for (auto it = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied, code); !code && it != fs::recursive_directory_iterator();
+       it.increment(code))
+    if (it->is_directory(code) && is_test_folder(it->path())) folders.push_back(it->path().string());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+CheckResult check_folder(const std::string& folder, const CheckOptions& options) {
+  CheckResult result;
+  result.name = folder;
+  const Status status = FolderCheck(folder, options).run(result);
+  if (status.ok()) return result;
+  // What Gradloom lacks is unsupported; anything else that stops a folder is a failure.
+  const bool lacking = status.error().code == Errc::device || status.error().code == Errc::usage ||
+                       status.error().message.find("no gradient:") != std::string::npos;
+  result.status = lacking ? CheckStatus::unsupported : CheckStatus::fail;
+  result.reason = status.error().message;
+  return result;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,22 @@
+// The declare functions of all commands, one file each.
+#pragma once
+
+#include "app/command.h"
+
+namespace gradloom {
+
+CommandRun declare_open(CLI::App& app);
+CommandRun declare_inspect(CLI::App& app);
+CommandRun declare_plan(CLI::App& app);
+CommandRun declare_check(CLI::App& app);
+CommandRun declare_train(CLI::App& app);
+CommandRun declare_compare(CLI::App& app);
+CommandRun declare_runs(CLI::App& app);
+CommandRun declare_show(CLI::App& app);
+CommandRun declare_trace(CLI::App& app);
+CommandRun declare_export(CLI::App& app);
+CommandRun declare_passes(CLI::App& app);
+CommandRun declare_ops(CLI::App& app);
+CommandRun declare_devices(CLI::App& app);
+
+}  // namespace gradloom

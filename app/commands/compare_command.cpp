@@ -1,0 +1,113 @@
+// gradloom compare: two configurations run interleaved in one process, or two recorded runs of a session.
+#include <CLI/CLI.hpp>
+
+#include "app/commands/commands.h"
+#include "app/compare_jobs.h"
+#include "app/recipe_flags.h"
+#include "engine/base/text.h"
+#include "sessions/store.h"
+
+namespace gradloom {
+namespace {
+
+struct Options {
+  RecipeFlags recipe;
+  std::vector<std::string> sides;
+  std::string session, a, b;
+  bool stored = false, fail_if_slower = false, progress = false;
+  double max_seconds = 60;
+  std::int64_t min_groups = 12;
+};
+
+bool is_file(const std::string& text, const char* suffix) {
+  const std::size_t n = std::string(suffix).size();
+  return text.size() > n && text.compare(text.size() - n, n, suffix) == 0;
+}
+
+// The two sides as recipes: recipe files, runs of the session, or one configuration with two sets of changes.
+Result<std::pair<Recipe, Recipe>> side_recipes(const Options& options, Store* store) {
+  if (options.sides.size() == 2 && !is_file(options.sides[0], ".onnx")) {
+    std::vector<Recipe> recipes;
+    for (const std::string& side : options.sides) {
+      if (is_file(side, ".json")) {
+        recipes.push_back(TRY(read_recipe(side)));
+        continue;
+      }
+      if (store == nullptr) return Error{Errc::usage, "compare: '" + escaped(side) + "' is neither a recipe (.json) nor, without --session, a run"};
+      const RunRecord run = TRY(store->load_run(TRY(store->find_run(side))));
+      recipes.push_back(TRY(parse_recipe(run.recipe_json)));
+    }
+    return std::pair{recipes[0], recipes[1]};
+  }
+  if (options.sides.size() > 1) return Error{Errc::usage, "compare takes MODEL with --a and --b, two recipes, or two runs with --session"};
+  Recipe base = TRY(options.recipe.resolve());
+  if (options.a.empty() && options.b.empty()) return Error{Errc::usage, "compare: say what differs, e.g. --a passes=none --b passes=default"};
+  Recipe b = base;
+  TRY(RecipeFlags::override_with(base, options.a));
+  TRY(RecipeFlags::override_with(b, options.b));
+  return std::pair{base, b};
+}
+
+std::string side_name(const Options& options, std::size_t i) {
+  if (options.sides.size() == 2) return options.sides[i];
+  const std::string& changes = i == 0 ? options.a : options.b;
+  return changes.empty() ? "unchanged" : changes;
+}
+
+Status report(CommandContext& context, const Options& options, const Comparison& comparison, Store* store, std::int64_t run_a, std::int64_t run_b) {
+  if (store) TRY(store->add_comparison(comparison, run_a, run_b));
+  if (context.out.json()) context.out.object(Json::parse(comparison_json(comparison)));
+  context.out.text(comparison_text(comparison));
+  if (options.fail_if_slower && comparison.verdict == Verdict::slower) return Error{Errc::check_failed, "B is slower than A"};
+  return {};
+}
+
+}  // namespace
+
+CommandRun declare_compare(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("SIDES", options->sides, "MODEL, or two recipes (.json), or two runs of --session")->expected(0, 2);
+  options->recipe.declare(app, false);
+  app.add_option("--a", options->a, "settings of side A, e.g. 'passes=none' (separate several by ;)");
+  app.add_option("--b", options->b, "settings of side B, e.g. 'passes=default;precision=f32'");
+  app.add_option("--session", options->session, "session file: holds the runs, and the comparison is stored there");
+  app.add_flag("--stored", options->stored, "compare the recorded timings of two runs instead of running them again");
+  app.add_flag("--fail-if-slower", options->fail_if_slower, "exit 1 when B is slower");
+  app.add_flag("--progress", options->progress, "with --json: also a line {\"event\":\"progress\",...} after each measured group");
+  app.add_option("--max-seconds", options->max_seconds, "stop measuring after this time")->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--min-groups", options->min_groups, "ABBA groups at least")->check(CLI::Range(2, 100000));
+  return [options](CommandContext& context) -> Status {
+    Options& o = *options;
+    if (o.sides.size() == 1) o.recipe.set_model(o.sides[0]);
+    std::unique_ptr<Store> store;
+    if (!o.session.empty()) store = TRY(Store::open(o.session, StoreMode::write));
+    std::int64_t run_a = 0, run_b = 0;
+    const bool runs = store != nullptr && o.sides.size() == 2 && !is_file(o.sides[0], ".json");
+    if (runs) {
+      run_a = TRY(store->find_run(o.sides[0]));
+      run_b = TRY(store->find_run(o.sides[1]));
+    }
+    if (o.stored) {
+      if (!runs) return Error{Errc::usage, "--stored needs --session FILE and two runs"};
+      const RunRecord a = TRY(store->load_run(run_a)), b = TRY(store->load_run(run_b));
+      return report(context, o, TRY(compare_runs(a, b)), store.get(), run_a, run_b);
+    }
+    const auto [recipe_a, recipe_b] = TRY(side_recipes(o, store.get()));
+    CompareOptions settings;
+    settings.max_seconds = o.max_seconds;
+    settings.min_groups = o.min_groups;
+    const auto compared = compare_recipes(recipe_a, recipe_b, side_name(o, 0), side_name(o, 1), settings, context.stop, [&](const CompareProgress& p) {
+      char text[96];
+      std::snprintf(text, sizeof text, "ratio %.3fx [%.3f, %.3f]", p.ratio.value, p.ratio.low, p.ratio.high);
+      context.out.progress("compare", p.fraction, text);
+      if (o.progress)
+        context.out.object({{"event", "progress"}, {"fraction", p.fraction}, {"seconds", p.seconds}, {"ratio", json_number(p.ratio.value)},
+                            {"low", json_number(p.ratio.low)}, {"high", json_number(p.ratio.high)}});
+    });
+    context.out.progress_done();
+    if (!compared) return compared.error();
+    return report(context, o, *compared, store.get(), run_a, run_b);
+  };
+}
+
+}  // namespace gradloom

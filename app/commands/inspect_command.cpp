@@ -1,0 +1,200 @@
+// gradloom inspect: what a model holds, and everything that stands in the way of training it (all of it at once).
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "app/commands/commands.h"
+#include "app/job.h"
+#include "app/recipe_flags.h"
+#include "engine/autodiff/autodiff.h"
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+struct Options {
+  std::string model, loss;
+  std::vector<std::string> dims;
+  bool limits = false;
+};
+
+struct OpCount {
+  int nodes = 0;
+  double flops = 0, bytes = 0;
+};
+
+struct Findings {
+  std::map<std::string, OpCount> ops;
+  std::vector<std::string> no_kernel;                 // "node (Op)"
+  std::vector<MissingGradient> no_gradient;
+  double flops = 0, bytes = 0;
+  std::int64_t parameters = 0, parameter_bytes = 0;
+};
+
+std::string type_text(const Graph& graph, const Type& type) {
+  std::string text = std::string(dtype_name(type.dtype)) + "[";
+  for (std::size_t i = 0; i < type.shape.size(); ++i) {
+    const std::int64_t d = type.shape[i];
+    const auto symbol = static_cast<std::size_t>(-d - 1);
+    text += (i ? ", " : "") + (d >= 0 ? std::to_string(d) : symbol < graph.symbols.size() ? escaped(graph.symbols[symbol]) : "?");
+  }
+  return text + "]";
+}
+
+bool all_static(const Graph& graph, const Node& node) {
+  for (const auto* list : {&node.inputs, &node.outputs})
+    for (ValueId v : *list)
+      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return false;
+  return true;
+}
+
+// Gradients are asked for the loss if one is named, else for every float output.
+std::vector<MissingGradient> find_missing_gradients(const Graph& graph, const std::string& loss) {
+  std::vector<ValueId> targets;
+  if (!loss.empty() && find_value(graph, loss) != kNone) targets.push_back(find_value(graph, loss));
+  else targets = graph.outputs;
+  std::map<std::string, MissingGradient> found;
+  for (ValueId t : targets)
+    for (MissingGradient& m : missing_gradients(graph, t, graph.parameters)) found.emplace(m.node, std::move(m));
+  std::vector<MissingGradient> list;
+  for (auto& [name, m] : found) list.push_back(std::move(m));
+  return list;
+}
+
+Findings examine(const ImportedModel& model, const std::string& loss) {
+  Findings f;
+  const Graph& graph = model.graph;
+  for (const Node& node : graph.nodes) {
+    if (!node.alive()) continue;
+    OpCount& count = f.ops[node.op->name];
+    ++count.nodes;
+    const bool known = node.op->infer != nullptr;
+    if (known && node.op->cpu == nullptr && !node.op->has(kView)) f.no_kernel.push_back(escaped(node.name) + " (" + node.op->name + ")");
+    if (!known || node.op->has(kView) || !all_static(graph, node)) continue;
+    const Cost cost = node.op->cost(node_types(graph, node));
+    count.flops += cost.flops;
+    count.bytes += cost.bytes_read + cost.bytes_written;
+    f.flops += cost.flops;
+    f.bytes += cost.bytes_read + cost.bytes_written;
+  }
+  for (ValueId p : graph.parameters) {
+    f.parameters += element_count(graph.values[p].type.shape);
+    f.parameter_bytes += static_cast<std::int64_t>(byte_size(graph.values[p].type));
+  }
+  f.no_gradient = find_missing_gradients(graph, loss);
+  return f;
+}
+
+void print_json(const Output& out, const ImportedModel& model, const Findings& f) {
+  const Graph& graph = model.graph;
+  const auto values = [&](const std::vector<ValueId>& ids) {
+    Json list = Json::array();
+    for (ValueId id : ids) {
+      const Value& v = graph.values[id];
+      Json dims = Json::array();
+      for (std::int64_t d : v.type.shape) {
+        const auto symbol = static_cast<std::size_t>(-d - 1);
+        dims.push_back(d >= 0 ? Json(d) : Json(symbol < graph.symbols.size() ? graph.symbols[symbol] : "?"));
+      }
+      list.push_back({{"name", v.name}, {"dtype", v.has_type ? Json(dtype_name(v.type.dtype)) : Json(nullptr)}, {"shape", dims}});
+    }
+    return list;
+  };
+  Json ops = Json::array();
+  for (const auto& [name, count] : f.ops)
+    ops.push_back({{"op", name}, {"nodes", count.nodes}, {"flops", count.flops}, {"bytes", count.bytes}});
+  Json unknown = Json::array(), no_gradient = Json::array();
+  for (const UnknownOp& u : model.unknown)
+    unknown.push_back({{"node", u.node}, {"op", u.op_type}, {"domain", u.domain}, {"scope", u.scope}, {"reason", u.reason}});
+  for (const MissingGradient& m : f.no_gradient) no_gradient.push_back({{"node", m.node}, {"op", m.op_type}, {"scope", m.scope}});
+  out.object({{"model", model.path},
+              {"hash", model.content_hash},
+              {"producer", model.producer},
+              {"opset", graph.opset},
+              {"ir_version", model.ir_version},
+              {"nodes", live_node_count(graph)},
+              {"parameters", f.parameters},
+              {"parameter_bytes", f.parameter_bytes},
+              {"unbound_dims", model.unbound_dims},
+              {"inputs", values(graph.inputs)},
+              {"outputs", values(graph.outputs)},
+              {"flops", f.flops},
+              {"bytes", f.bytes},
+              {"ops", ops},
+              {"unsupported", unknown},
+              {"no_kernel", {{"cpu", f.no_kernel}}},
+              {"no_gradient", no_gradient},
+              {"notes", model.notes}});
+}
+
+void print_text(const Output& out, const ImportedModel& model, const Findings& f) {
+  const Graph& graph = model.graph;
+  out.text("model       " + escaped(model.path));
+  out.text("made by     " + (model.producer.empty() ? std::string("unknown") : escaped(model.producer)) + ", opset " + std::to_string(graph.opset) +
+           ", IR " + std::to_string(model.ir_version));
+  out.text("nodes       " + std::to_string(live_node_count(graph)));
+  out.text("parameters  " + count_text(static_cast<double>(f.parameters), "") + " in " + std::to_string(graph.parameters.size()) + " tensors, " +
+           bytes_text(static_cast<double>(f.parameter_bytes)));
+  for (ValueId id : graph.inputs) out.text("input       " + escaped(graph.values[id].name) + "  " + type_text(graph, graph.values[id].type));
+  for (ValueId id : graph.outputs)
+    out.text("output      " + escaped(graph.values[id].name) + "  " + (graph.values[id].has_type ? type_text(graph, graph.values[id].type) : "?"));
+  std::string dims;
+  for (const std::string& d : model.unbound_dims) dims += (dims.empty() ? "" : ", ") + escaped(d);
+  if (!dims.empty()) out.text("unbound     " + dims + "   (bind with --dim NAME=N to see FLOPs and bytes)");
+  else out.text("forward     " + count_text(f.flops, "FLOP") + ", " + bytes_text(f.bytes) + " moved");
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::pair<std::string, OpCount>> sorted(f.ops.begin(), f.ops.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
+  for (const auto& [name, c] : sorted)
+    rows.push_back({escaped(name), std::to_string(c.nodes), c.flops > 0 ? count_text(c.flops, "FLOP") : "-", c.bytes > 0 ? bytes_text(c.bytes) : "-"});
+  out.text("");
+  out.text(table_text({"operator", "nodes", "forward FLOPs", "bytes moved"}, rows));
+  out.text("");
+  for (const UnknownOp& u : model.unknown)
+    out.text("unsupported  " + (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type) + "  node " + escaped(u.node) +
+             (u.scope.empty() ? "" : " in " + escaped(u.scope)) + (u.reason.empty() ? "" : ": " + u.reason));
+  for (const std::string& n : f.no_kernel) out.text("no kernel    cpu: " + n);
+  for (const MissingGradient& m : f.no_gradient)
+    out.text("no gradient  " + m.op_type + "  node " + escaped(m.node) + (m.scope.empty() ? "" : " in " + escaped(m.scope)));
+  if (model.unknown.empty() && f.no_kernel.empty() && f.no_gradient.empty()) out.text("cpu          every operator has a kernel and a gradient");
+  for (const std::string& n : model.notes) out.note(escaped(n));
+}
+
+void print_limits(const Output& out) {
+  const Limits limits;
+  const std::pair<const char*, std::int64_t> rows[] = {{"file_bytes", limits.file_bytes}, {"nodes", limits.nodes}, {"nesting", limits.nesting},
+                                                       {"rank", limits.rank}, {"name_bytes", limits.name_bytes}, {"folded_bytes", limits.folded_bytes}};
+  Json object;
+  for (const auto& [name, value] : rows) {
+    object[name] = value;
+    out.text(std::string(name) + " " + std::to_string(value));
+  }
+  out.object({{"limits", object}});
+}
+
+}  // namespace
+
+CommandRun declare_inspect(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("MODEL", options->model, "ONNX file");
+  app.add_option("--dim", options->dims, "bind a symbolic dimension, NAME=N (repeatable)")->take_all();
+  app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
+  app.add_flag("--limits", options->limits, "print the limits that files must keep");
+  return [options](CommandContext& context) -> Status {
+    if (options->limits) {
+      print_limits(context.out);
+      return {};
+    }
+    if (options->model.empty()) return Error{Errc::usage, "inspect: MODEL is required"};
+    Recipe recipe;
+    recipe.model = options->model;
+    for (const std::string& d : options->dims) TRY(RecipeFlags::override_with(recipe, "dim=" + d));
+    const ImportedModel model = TRY(load_model(recipe, true));
+    const Findings findings = examine(model, options->loss);
+    print_json(context.out, model, findings);
+    print_text(context.out, model, findings);
+    return {};
+  };
+}
+
+}  // namespace gradloom

@@ -1,0 +1,117 @@
+// gradloom passes, ops, devices: what this build has, from its declarations.
+#include <CLI/CLI.hpp>
+
+#include "app/commands/commands.h"
+#include "engine/base/text.h"
+#include "engine/device/device.h"
+#include "engine/ops/op.h"
+#include "passes/pass.h"
+#include "passes/planners.h"
+
+namespace gradloom {
+namespace {
+
+const char* phase_text(PassPhase phase) {
+  switch (phase) {
+    case PassPhase::pre_gradient: return "before autodiff";
+    case PassPhase::post_gradient: return "after autodiff";
+    case PassPhase::both: return "before and after";
+  }
+  return "?";
+}
+
+Json field_json(const FieldRow& f) {
+  Json row = {{"name", f.name}, {"type", f.type}, {"default", f.value}, {"help", f.help}, {"unit", f.unit}};
+  if (f.min > -1e307) row["min"] = f.min;
+  if (f.max < 1e307) row["max"] = f.max;
+  if (!f.choices.empty()) row["choices"] = f.choices;
+  return row;
+}
+
+void list_passes(const Output& out, const std::string& only) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PassDef* def : all_passes()) {
+    if (!only.empty() && only != def->name) continue;
+    const auto pass = def->make();
+    const auto fields = list_fields([&](FieldVisitor& v) { pass->fields(v); });
+    Json options = Json::array();
+    std::string text;
+    for (const FieldRow& f : fields) {
+      options.push_back(field_json(f));
+      text += (text.empty() ? "" : ",") + f.name + "=" + f.value;
+    }
+    out.object({{"pass", def->name}, {"summary", def->summary}, {"doc", def->doc}, {"phase", phase_text(def->phase)}, {"locked", def->locked},
+                {"bit_exact", def->bit_exact}, {"options", options}});
+    rows.push_back({def->name, phase_text(def->phase), text.empty() ? "-" : text, def->summary});
+    if (only.empty()) continue;
+    out.text(std::string(def->name) + ": " + def->summary + "\n\n" + def->doc + "\n\nruns " + phase_text(def->phase) +
+             (def->bit_exact ? "; results stay bit-equal" : "; results stay equal within rounding"));
+    for (const FieldRow& f : fields)
+      out.text("  " + f.name + "=" + f.value + "  " + f.help + (f.unit.empty() ? "" : " (" + f.unit + ")") +
+               (f.max < 1e307 ? ", " + number_text(f.min) + " to " + number_text(f.max) : ""));
+    if (def->example == nullptr) continue;
+    if (const auto example = def->example(); example.ok())
+      out.text("\nbefore\n" + dump(example->before) + "after\n" + dump(example->after));
+  }
+  if (!only.empty()) return;
+  out.text(table_text({"pass", "when", "options", "what it does"}, rows, {1, 2, 3}));
+  rows.clear();
+  for (const PlannerDef& p : all_planners()) {
+    out.object({{"planner", p.name}, {"summary", p.summary}});
+    rows.push_back({p.name, p.summary});
+  }
+  out.text("");
+  out.text(table_text({"planner", "what it does"}, rows, {1}));
+}
+
+void list_ops(const Output& out) {
+  std::vector<std::vector<std::string>> rows;
+  for (const OpDef* op : all_ops()) {
+    const std::string opsets = op->until >= 1000 ? std::to_string(op->since) + "+" : std::to_string(op->since) + "-" + std::to_string(op->until);
+    const std::string gradient = op->grad ? "yes" : op->has(kNoGradient) ? "none by definition" : "missing";
+    const std::string cpu = op->has(kView) ? "view" : op->cpu ? "kernel" : "missing";
+    out.object({{"op", op->name}, {"domain", op->domain}, {"since", op->since}, {"until", op->until >= 1000 ? Json(nullptr) : Json(op->until)},
+                {"gradient", gradient}, {"cpu", cpu}, {"summary", op->summary}});
+    rows.push_back({op->name, *op->domain ? op->domain : "ai.onnx", opsets, gradient, cpu, op->summary});
+  }
+  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "summary"}, rows, {1, 2, 3, 4, 5}));
+}
+
+void list_all_devices(const Output& out) {
+  for (const DeviceInfo& d : list_devices()) {
+    out.object({{"device", d.id}, {"name", d.name}, {"available", d.available}, {"why_not", d.why_not}, {"memory_bytes", d.memory_bytes},
+                {"free_bytes", d.free_bytes}, {"threads", d.threads}});
+    if (d.available)
+      out.text(d.id + "  " + d.name + ", " + std::to_string(d.threads) + " threads, " + bytes_text(static_cast<double>(d.memory_bytes)) + " (" +
+               bytes_text(static_cast<double>(d.free_bytes)) + " free)");
+    else out.text(d.id + "  not available: " + d.why_not);
+  }
+}
+
+}  // namespace
+
+CommandRun declare_passes(CLI::App& app) {
+  auto name = std::make_shared<std::string>();
+  app.add_option("NAME", *name, "one pass in detail, with its example");
+  return [name](CommandContext& context) -> Status {
+    if (!name->empty() && find_pass(*name) == nullptr) return Error{Errc::usage, "unknown pass '" + escaped(*name) + "'"};
+    list_passes(context.out, *name);
+    return {};
+  };
+}
+
+CommandRun declare_ops(CLI::App&) {
+  return [](CommandContext& context) -> Status {
+    list_ops(context.out);
+    return {};
+  };
+}
+
+CommandRun declare_devices(CLI::App&) {
+  return [](CommandContext& context) -> Status {
+    list_all_devices(context.out);
+    return {};
+  };
+}
+
+}  // namespace gradloom

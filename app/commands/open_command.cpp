@@ -1,0 +1,76 @@
+// gradloom open: the window, on a display or drawn without one.
+#include <CLI/CLI.hpp>
+
+#include "app/commands/commands.h"
+#include "app/recipe_flags.h"
+#ifdef GRADLOOM_DESKTOP
+#include "app/desktop/open.h"
+#include "app/desktop/suggest.h"
+#endif
+
+namespace gradloom {
+namespace {
+
+struct Options {
+  RecipeFlags recipe;
+  std::string path, session, script, screenshot, size, theme;
+  double scale = 0;
+  bool headless = false;
+};
+
+#ifdef GRADLOOM_DESKTOP
+Status open_with(const Options& o, CommandContext& context) {
+  OpenOptions options;
+  options.session = o.session;
+  options.script = o.script;
+  options.screenshot = o.screenshot;
+  options.headless = o.headless;
+  options.scale = static_cast<float>(o.scale);
+  if (!o.theme.empty()) options.dark = o.theme == "dark";
+  if (!o.size.empty()) {
+    char extra = 0;
+    if (std::sscanf(o.size.c_str(), "%dx%d%c", &options.width, &options.height, &extra) != 2 || options.width < 320 || options.width > 8192 ||
+        options.height < 240 || options.height > 8192)
+      return Error{Errc::usage, "--size expects WIDTHxHEIGHT between 320x240 and 8192x8192, e.g. 1600x900"};
+  }
+  if (!o.headless && (!o.script.empty() || !o.screenshot.empty()))
+    return Error{Errc::usage, "--script and --screenshot need --headless"};
+  const FileKind kind = file_kind(o.path);
+  if (o.path.empty() ? o.recipe.given("recipe") : kind == FileKind::model || kind == FileKind::unknown) {
+    RecipeFlags flags = o.recipe;
+    flags.set_model(o.path);
+    Recipe recipe = TRY(flags.resolve());
+    // Without a recipe the window starts where a first look is most useful; what a flag says stays.
+    if (!flags.given("recipe") && !flags.given("optimizer")) recipe.optimizer = kFirstOptimizer;
+    if (!flags.given("recipe") && !flags.given("steps")) recipe.steps = kFirstSteps;
+    options.recipe = std::move(recipe);
+  } else {
+    options.path = o.path;
+  }
+  return open_window(options, context.stop);
+}
+#endif
+
+}  // namespace
+
+CommandRun declare_open(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("FILE", options->path, "ONNX model, session (.db) or recipe (.json)");
+  options->recipe.declare(app, false);
+  app.add_option("--session", options->session, "session file to record into");
+  app.add_flag("--headless", options->headless, "draw without a display (EGL)");
+  app.add_option("--script", options->script, "with --headless: drive the window with the commands of FILE");
+  app.add_option("--screenshot", options->screenshot, "with --headless: write the last frame to FILE.png");
+  app.add_option("--size", options->size, "window size, e.g. 1600x900");
+  app.add_option("--theme", options->theme, "dark or light")->check(CLI::IsMember({"dark", "light"}));
+  app.add_option("--scale", options->scale, "size of text and controls; 0 = the display's")->check(CLI::Range(0.0, 4.0));
+  return [options]([[maybe_unused]] CommandContext& context) -> Status {
+#ifdef GRADLOOM_DESKTOP
+    return open_with(*options, context);
+#else
+    return Error{Errc::usage, "this build has no window (configured without GRADLOOM_DESKTOP); the other commands do everything it does"};
+#endif
+  };
+}
+
+}  // namespace gradloom

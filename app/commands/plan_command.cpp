@@ -1,0 +1,159 @@
+// gradloom plan: what would run, without running it: passes with their match log, kernels, planned memory.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "app/commands/commands.h"
+#include "app/job.h"
+#include "app/recipe_flags.h"
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+struct Options {
+  RecipeFlags recipe;
+  bool log = false, kernels = false, dump = false;
+};
+
+Json report_json(const PassReport& r) {
+  Json log = Json::array();
+  for (const RewriteRecord& rec : r.log)
+    log.push_back({{"rule", rec.rule}, {"site", rec.site}, {"matched", rec.matched}, {"why", rec.why}, {"removed", rec.removed}, {"added", rec.added}});
+  return {{"pass", r.name},
+          {"phase", r.at == PassPhase::pre_gradient ? "pre-gradient" : "post-gradient"},
+          {"matched", r.matched},
+          {"rejected", r.rejected},
+          {"nodes_before", r.nodes_before},
+          {"nodes_after", r.nodes_after},
+          {"ms", r.ms},
+          {"log", log}};
+}
+
+// The values with the most bytes among those live where the arena is fullest.
+std::vector<std::pair<std::string, std::int64_t>> live_at_peak(const Compiled& c, std::size_t limit) {
+  std::vector<std::pair<std::string, std::int64_t>> rows;
+  std::vector<bool> seen(c.plan.buffers.size(), false);
+  for (ValueId v = 0; v < c.train.graph.values.size(); ++v) {
+    const std::int32_t b = c.plan.buffer_of[v];
+    if (b < 0 || seen[static_cast<std::size_t>(b)]) continue;
+    const Buffer& buffer = c.plan.buffers[static_cast<std::size_t>(b)];
+    if (buffer.place != Place::arena || c.plan.peak_step < buffer.first_step || c.plan.peak_step > buffer.last_step) continue;
+    seen[static_cast<std::size_t>(b)] = true;
+    rows.emplace_back(c.train.graph.values[v].name, buffer.bytes);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (rows.size() > limit) rows.resize(limit);
+  return rows;
+}
+
+void print_json(const Output& out, const Compiled& c) {
+  const Plan& p = c.plan;
+  Json passes = Json::array(), kernels = Json::array(), peak = Json::array();
+  for (const PassReport& r : c.reports) passes.push_back(report_json(r));
+  for (const PlanStep& s : p.steps) {
+    const Node& n = c.train.graph.nodes[s.node];
+    kernels.push_back({{"node", n.name}, {"op", n.op->name}, {"kernel", s.kernel}, {"phase", phase_name(n.origin.phase)}, {"pass", n.origin.pass},
+                       {"flops", s.flops}, {"bytes", s.bytes_read + s.bytes_written}, {"workspace_bytes", s.workspace_bytes}});
+  }
+  for (const auto& [name, bytes] : live_at_peak(c, 5)) peak.push_back({{"value", name}, {"bytes", bytes}});
+  out.object({{"plan_hash", p.hash},
+              {"graph_hash", graph_hash(c.train.graph)},
+              {"kernels_per_step", p.steps.size()},
+              {"nodes_before_passes", c.nodes_before_passes},
+              {"plan_peak_bytes", p.peak_bytes()},
+              {"arena_bytes", p.arena_bytes},
+              {"state_bytes", p.state_bytes},
+              {"input_bytes", p.input_bytes},
+              {"constant_bytes", p.constant_bytes},
+              {"lower_bound_bytes", p.lower_bound_bytes + p.state_bytes + p.input_bytes + p.constant_bytes},
+              {"arena_lower_bound_bytes", p.lower_bound_bytes},
+              {"fragmentation", p.fragmentation()},
+              {"planner", p.planner},
+              {"compile_ms", c.compile_ms},
+              {"live_at_peak", peak},
+              {"passes", passes},
+              {"kernels", kernels}});
+}
+
+void print_log(const Output& out, const PassReport& r) {
+  std::map<std::string, int> reasons;
+  for (const RewriteRecord& rec : r.log)
+    if (!rec.matched) ++reasons[rec.rule + ": " + rec.why];
+  for (const RewriteRecord& rec : r.log)
+    if (rec.matched) out.text("    + " + rec.rule + " at " + escaped(rec.site) + " (" + std::to_string(rec.removed.size()) + " -> " + std::to_string(rec.added.size()) + " nodes)" + (rec.why.empty() ? "" : ", " + escaped(rec.why)));
+  for (const auto& [why, n] : reasons) out.text("    - " + std::to_string(n) + " x " + escaped(why));
+}
+
+void print_text(const Output& out, const Compiled& c, const Options& options) {
+  const Plan& p = c.plan;
+  std::vector<std::vector<std::string>> rows;
+  for (const PassReport& r : c.reports) {
+    char ms[32];
+    std::snprintf(ms, sizeof ms, "%.1f ms", r.ms);
+    rows.push_back({r.name, r.at == PassPhase::pre_gradient ? "before" : "after", std::to_string(r.matched), std::to_string(r.rejected),
+                    std::to_string(r.nodes_before) + " -> " + std::to_string(r.nodes_after), ms});
+  }
+  if (rows.empty()) out.text("no passes");
+  else out.text(table_text({"pass", "autodiff", "matched", "why-not", "nodes", "time"}, rows, {1}));
+  if (options.log)
+    for (const PassReport& r : c.reports) {
+      if (r.log.empty()) continue;
+      out.text("  " + r.name + (r.at == PassPhase::pre_gradient ? "" : " (after autodiff)"));
+      print_log(out, r);
+    }
+  std::map<std::string, int> by_phase;
+  double flops = 0;
+  for (const PlanStep& s : p.steps) {
+    ++by_phase[phase_name(c.train.graph.nodes[s.node].origin.phase)];
+    flops += s.flops;
+  }
+  std::string phases;
+  for (const char* name : {"forward", "loss", "backward", "optimizer"})
+    if (by_phase.count(name)) phases += (phases.empty() ? "" : ", ") + std::to_string(by_phase[name]) + " " + name;
+  out.text("");
+  out.text("kernels      " + std::to_string(p.steps.size()) + " per step (" + phases + "), " + count_text(flops, "FLOP"));
+  out.text("peak         " + bytes_text(static_cast<double>(p.peak_bytes())) + " = arena " + bytes_text(static_cast<double>(p.arena_bytes)) + " + state " +
+           bytes_text(static_cast<double>(p.state_bytes)) + " + inputs " + bytes_text(static_cast<double>(p.input_bytes)) + " + constants " +
+           bytes_text(static_cast<double>(p.constant_bytes)));
+  char text[64];
+  std::snprintf(text, sizeof text, " (fragmentation %.1f %%)", p.fragmentation() * 100);
+  out.text("arena        planner " + p.planner + ", lower bound " + bytes_text(static_cast<double>(p.lower_bound_bytes)) + text);
+  std::string names;
+  for (const auto& [name, bytes] : live_at_peak(c, 5)) names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
+  out.text("at the peak  " + names);
+  out.text("compiled in  " + duration_text(c.compile_ms * 1e6) + ", plan " + p.hash.substr(0, 12));
+  if (!options.kernels) return;
+  rows.clear();
+  for (const PlanStep& s : p.steps) {
+    const Node& n = c.train.graph.nodes[s.node];
+    rows.push_back({std::to_string(rows.size()), phase_name(n.origin.phase), escaped(n.name), n.op->name, s.kernel, count_text(s.flops, "FLOP"),
+                    bytes_text(s.bytes_read + s.bytes_written)});
+  }
+  out.text("");
+  out.text(table_text({"#", "phase", "node", "operator", "kernel", "FLOPs", "bytes"}, rows, {1, 2, 3, 4}));
+}
+
+}  // namespace
+
+CommandRun declare_plan(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->recipe.declare(app);
+  app.add_flag("--log", options->log, "every match and every reason for not matching");
+  app.add_flag("--kernels", options->kernels, "list the kernels in order");
+  app.add_flag("--dump", options->dump, "print the final graph as text");
+  return [options](CommandContext& context) -> Status {
+    const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
+    for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
+    if (options->dump) {
+      context.out.object({{"graph", dump(prepared->compiled.train.graph)}});
+      context.out.text(dump(prepared->compiled.train.graph));
+      return {};
+    }
+    print_json(context.out, prepared->compiled);
+    if (!context.out.json()) print_text(context.out, prepared->compiled, *options);
+    return {};
+  };
+}
+
+}  // namespace gradloom

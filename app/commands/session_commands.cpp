@@ -1,0 +1,223 @@
+// gradloom runs, show, trace, export: what a session holds and what leaves it.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+
+#include "app/commands/commands.h"
+#include "app/recipe_flags.h"
+#include "app/replay.h"
+#include "engine/base/text.h"
+#include "profiler/chrome_trace.h"
+#include "sessions/recipe.h"
+#include "sessions/store.h"
+
+namespace gradloom {
+namespace {
+
+struct SessionOptions {
+  std::string session, run = "last", output;
+  std::string group = "kernel";
+  std::int64_t limit = 30;
+};
+
+Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) { return Store::open(options.session, StoreMode::read); }
+
+std::string loss_text(double loss) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", loss);
+  return text;
+}
+
+Json summary_json(const RunSummary& s) {
+  return {{"run_id", s.id},
+          {"name", s.name},
+          {"status", s.status},
+          {"message", s.message},
+          {"started", s.started_utc},
+          {"model", s.model},
+          {"device", s.device},
+          {"precision", s.precision},
+          {"optimizer", s.optimizer},
+          {"loss", s.loss},
+          {"passes", s.passes},
+          {"planner", s.planner},
+          {"steps", s.steps},
+          {"planned_steps", s.planned_steps},
+          {"first_loss", json_number(s.first_loss)},
+          {"last_loss", json_number(s.last_loss)},
+          {"median_step_ns", s.median_step_ns},
+          {"plan_peak_bytes", s.plan_peak_bytes},
+          {"measured_peak_bytes", s.measured_peak_bytes},
+          {"lower_bound_bytes", s.lower_bound_bytes},
+          {"kernels_per_step", s.kernels_per_step},
+          {"plan_hash", s.plan_hash},
+          {"graph_hash", s.graph_hash},
+          {"command", s.command}};
+}
+
+Status show_runs(const SessionOptions& options, CommandContext& context) {
+  const auto store = TRY(open_session(options));
+  std::vector<std::vector<std::string>> rows;
+  for (const RunSummary& s : TRY(store->list_runs())) {
+    context.out.object(summary_json(s));
+    rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), s.status, s.started_utc, escaped(s.model),
+                    s.passes == default_pipeline().text() ? "default" : s.passes.empty() ? "none" : std::to_string(split_top_level(s.passes).size()) + " passes",
+                    std::to_string(s.steps), loss_text(s.last_loss), duration_text(static_cast<double>(s.median_step_ns)),
+                    bytes_text(static_cast<double>(s.measured_peak_bytes))});
+  }
+  if (rows.empty()) context.out.text("no runs");
+  else context.out.text(table_text({"run", "name", "status", "started", "model", "passes", "steps", "last loss", "step", "peak"}, rows, {1, 2, 3, 4, 5}));
+  for (const StoredComparison& c : TRY(store->list_comparisons())) {
+    char text[160];
+    std::snprintf(text, sizeof text, "comparison %lld  %s: %.3fx [%.3f, %.3f]  ", static_cast<long long>(c.id), verdict_name(c.comparison.verdict),
+                  c.comparison.ratio.value, c.comparison.ratio.low, c.comparison.ratio.high);
+    context.out.text(text + escaped(c.comparison.a) + " -> " + escaped(c.comparison.b));
+  }
+  return {};
+}
+
+struct Group {
+  std::int64_t kernels = 0;
+  double ns = 0, flops = 0, bytes = 0, share = 0;
+};
+
+std::string group_key(const KernelRow& k, const std::string& by) {
+  if (by == "op") return k.info.op;
+  if (by == "phase") return k.info.phase;
+  if (by == "scope") return k.info.scope.empty() ? "(top)" : k.info.scope;
+  if (by == "pass") return k.info.pass.empty() ? "(none)" : k.info.pass;
+  return k.info.node;
+}
+
+std::vector<std::pair<std::string, Group>> grouped(const RunRecord& run, const std::string& by) {
+  std::map<std::string, Group> groups;
+  for (const KernelRow& k : run.kernels) {
+    Group& g = groups[group_key(k, by)];
+    ++g.kernels;
+    g.ns += static_cast<double>(k.step_ns);
+    g.flops += k.info.flops;
+    g.bytes += k.info.bytes_read + k.info.bytes_written;
+    g.share += k.share;
+  }
+  std::vector<std::pair<std::string, Group>> list(groups.begin(), groups.end());
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
+  return list;
+}
+
+void show_json(const Output& out, const RunRecord& run, const std::string& by) {
+  Json losses = Json::array(), kernels = Json::array(), groups = Json::array(), passes = Json::array();
+  for (const StepRow& s : run.steps) losses.push_back({{"step", s.step}, {"loss", json_number(s.loss)}, {"step_ns", s.step_ns}, {"lr", s.lr}});
+  for (const KernelRow& k : run.kernels)
+    kernels.push_back({{"plan_step", k.info.plan_step}, {"kernel", k.info.kernel}, {"node", k.info.node}, {"op", k.info.op}, {"phase", k.info.phase},
+                       {"scope", k.info.scope}, {"pass", k.info.pass}, {"onnx_nodes", k.info.onnx_nodes}, {"samples", k.samples},
+                       {"median_ns", k.median_ns}, {"step_ns", k.step_ns}, {"share", k.share}, {"flops", k.info.flops},
+                       {"bytes", k.info.bytes_read + k.info.bytes_written}});
+  for (const auto& [name, g] : grouped(run, by))
+    groups.push_back({{"name", name}, {"kernels", g.kernels}, {"step_ns", g.ns}, {"share", g.share}, {"flops", g.flops}, {"bytes", g.bytes}});
+  for (const PassRow& p : run.passes) passes.push_back({{"pass", p.name}, {"phase", p.phase}, {"matched", p.matched}, {"rejected", p.rejected}});
+  Json object = summary_json(run.summary);
+  object["environment"] = run.environment;
+  object["passes_run"] = passes;
+  object["groups"] = groups;
+  object["kernels"] = kernels;
+  object["losses"] = losses;
+  out.object(object);
+}
+
+void show_text(const Output& out, const RunRecord& run, const SessionOptions& options) {
+  const RunSummary& s = run.summary;
+  out.text("run " + std::to_string(s.id) + (s.name.empty() ? "" : " (" + escaped(s.name) + ")") + ": " + s.status + (s.message.empty() ? "" : ", " + escaped(s.message)));
+  out.text("  " + escaped(s.command));
+  out.text("  loss " + loss_text(s.first_loss) + " -> " + loss_text(s.last_loss) + " over " + std::to_string(s.steps) + " steps, median step " +
+           duration_text(static_cast<double>(s.median_step_ns)) + ", " + std::to_string(s.kernels_per_step) + " kernels per step");
+  out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " + bytes_text(static_cast<double>(s.measured_peak_bytes)) +
+           ", lower bound " + bytes_text(static_cast<double>(s.lower_bound_bytes)));
+  if (s.overhead >= 0 || s.overhead_low != 0) {
+    char text[96];
+    std::snprintf(text, sizeof text, "  timing costs %+.2f %% of a step [%+.2f, %+.2f]", s.overhead * 100, s.overhead_low * 100, s.overhead_high * 100);
+    out.text(text);
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, g] : grouped(run, options.group)) {
+    if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
+    char share[16];
+    std::snprintf(share, sizeof share, "%.1f %%", g.share * 100);
+    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), share, g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-",
+                    g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-"});
+  }
+  out.text("");
+  out.text(rows.empty() ? "no kernel timings were recorded" : table_text({options.group, "kernels", "time per step", "share", "rate", "bandwidth"}, rows));
+}
+
+void add_session(CLI::App& app, SessionOptions& options, bool with_run) {
+  app.add_option("SESSION", options.session, "session file")->required();
+  if (with_run) app.add_option("--run", options.run, "run number, name, or last");
+}
+
+}  // namespace
+
+CommandRun declare_runs(CLI::App& app) {
+  auto options = std::make_shared<SessionOptions>();
+  add_session(app, *options, false);
+  return [options](CommandContext& context) { return show_runs(*options, context); };
+}
+
+CommandRun declare_show(CLI::App& app) {
+  auto options = std::make_shared<SessionOptions>();
+  add_session(app, *options, true);
+  app.add_option("--group", options->group, "kernel | op | phase | scope | pass")->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass"}));
+  app.add_option("--limit", options->limit, "rows to print");
+  return [options](CommandContext& context) -> Status {
+    const auto store = TRY(open_session(*options));
+    const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
+    if (context.out.json()) show_json(context.out, run, options->group);
+    else show_text(context.out, run, *options);
+    return {};
+  };
+}
+
+CommandRun declare_trace(CLI::App& app) {
+  auto options = std::make_shared<SessionOptions>();
+  add_session(app, *options, true);
+  app.add_option("-o,--output", options->output, "trace file: .json or .json.gz (Perfetto, chrome://tracing), .csv")->required();
+  return [options](CommandContext& context) -> Status {
+    const auto store = TRY(open_session(*options));
+    const std::int64_t run = TRY(store->find_run(options->run));
+    const TraceDocument document = TRY(store->load_trace(run));
+    if (document.rows.empty()) return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
+    TRY(write_trace(document, options->output));
+    context.out.object({{"trace", options->output}, {"run_id", run}, {"steps", document.steps.size()}, {"events", document.rows.size()}});
+    context.out.text("wrote " + options->output + ": " + std::to_string(document.rows.size()) + " kernel executions of " +
+                     std::to_string(document.steps.size()) + " steps");
+    return {};
+  };
+}
+
+CommandRun declare_export(CLI::App& app) {
+  auto options = std::make_shared<SessionOptions>();
+  auto schema = std::make_shared<bool>(false);
+  app.add_option("SESSION", options->session, "session file");
+  app.add_option("--run", options->run, "run number, name, or last");
+  app.add_option("-o,--output", options->output, "recipe file (default: stdout)");
+  app.add_flag("--schema", *schema, "print the JSON Schema of recipes");
+  return [options, schema](CommandContext& context) -> Status {
+    if (*schema) {
+      std::printf("%s", recipe_schema_json());
+      return {};
+    }
+    if (options->session.empty()) return Error{Errc::usage, "export: SESSION is required"};
+    const auto store = TRY(open_session(*options));
+    const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
+    const Recipe recipe = TRY(recipe_with_expectations(run));
+    if (options->output.empty()) {
+      std::printf("%s", recipe_json(recipe).c_str());
+      return {};
+    }
+    TRY(write_recipe(recipe, options->output));
+    context.out.object({{"recipe", options->output}, {"run_id", run.summary.id}, {"plan_hash", run.summary.plan_hash}});
+    context.out.text("wrote " + options->output + " (replay: gradloom train --recipe " + shell_quoted(options->output) + ")");
+    return {};
+  };
+}
+
+}  // namespace gradloom

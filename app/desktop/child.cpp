@@ -1,0 +1,205 @@
+#include "app/desktop/child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+extern char** environ;
+
+namespace gradloom {
+namespace {
+
+constexpr std::size_t kLongestLine = 16 << 20;    // a longer "line" is not one of ours and is dropped
+
+// Takes complete lines out of `buffer`.
+template <class Take>
+void take_lines_of(std::string& buffer, const Take& take) {
+  std::size_t start = 0;
+  for (std::size_t end; (end = buffer.find('\n', start)) != std::string::npos; start = end + 1)
+    if (end > start) take(buffer.substr(start, end - start));
+  buffer.erase(0, start);
+  if (buffer.size() > kLongestLine) buffer.clear();
+}
+
+std::string without_program_name(const std::string& line) {
+  const std::string prefix = "gradloom: ";
+  return line.compare(0, prefix.size(), prefix) == 0 ? line.substr(prefix.size()) : line;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> split_command_line(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == ' ' || c == '\t') {
+      if (in_word) words.push_back(std::move(word));
+      word.clear();
+      in_word = false;
+      continue;
+    }
+    in_word = true;
+    if (c == '\'') {
+      const std::size_t end = line.find('\'', i + 1);
+      if (end == std::string::npos) return Error{Errc::usage, "a quote of the command line is not closed"};
+      word += line.substr(i + 1, end - i - 1);
+      i = end;
+    } else if (c == '\\' && i + 1 < line.size()) {
+      word += line[++i];
+    } else {
+      word += c;
+    }
+  }
+  if (in_word) words.push_back(std::move(word));
+  return words;
+}
+
+struct Child::Impl {
+  std::function<void()> notify;
+  pid_t process = -1;
+  int out = -1, err = -1;
+  std::atomic<bool> running{true};
+  std::atomic<bool> asked{false};          // we sent a signal
+  mutable std::mutex mutex;
+  bool reaped = false;                     // under `mutex`: afterwards the pid may be somebody else's
+  std::vector<std::string> lines;
+  ChildExit result;
+  std::thread reader;
+
+  // Reads both pipes until both are closed, then reaps.
+  void read_all() {
+    std::string out_buffer, err_buffer, last_error;
+    pollfd fds[2] = {{out, POLLIN, 0}, {err, POLLIN, 0}};
+    char bytes[1 << 16];
+    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
+      if (poll(fds, 2, -1) < 0 && errno != EINTR) break;
+      for (pollfd& fd : fds) {
+        if (fd.fd < 0 || fd.revents == 0) continue;
+        const ssize_t n = read(fd.fd, bytes, sizeof bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+          fd.fd = -1;
+          continue;
+        }
+        if (&fd == &fds[1]) {
+          err_buffer.append(bytes, static_cast<std::size_t>(n));
+          take_lines_of(err_buffer, [&](std::string line) { last_error = std::move(line); });
+          continue;
+        }
+        out_buffer.append(bytes, static_cast<std::size_t>(n));
+        const std::lock_guard lock(mutex);
+        take_lines_of(out_buffer, [&](std::string line) { lines.push_back(std::move(line)); });
+      }
+      if (notify) notify();
+    }
+    if (!err_buffer.empty()) last_error = err_buffer;
+    finish(last_error);
+  }
+
+  void finish(const std::string& last_error) {
+    siginfo_t info{};
+    while (waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+    }
+    int status = 0;
+    {
+      const std::lock_guard lock(mutex);
+      while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+      }
+      reaped = true;
+      result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      result.crashed = WIFSIGNALED(status) && !asked;
+      result.error = without_program_name(last_error);
+      if (result.crashed) result.error = std::string("the run crashed: ") + strsignal(WTERMSIG(status));
+    }
+    running = false;
+    if (notify) notify();
+  }
+
+  void send(int signal_number) {
+    const std::lock_guard lock(mutex);
+    if (reaped) return;
+    asked = true;
+    ::kill(process, signal_number);
+  }
+};
+
+Child::Child(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Child>> Child::start(const std::string& program, const std::vector<std::string>& arguments,
+                                            std::function<void()> notify) {
+  int out[2] = {-1, -1}, err[2] = {-1, -1};
+  if (pipe2(out, O_CLOEXEC) != 0) return Error{Errc::io, std::string("a pipe for the run: ") + std::strerror(errno)};
+  if (pipe2(err, O_CLOEXEC) != 0) {
+    const Error error{Errc::io, std::string("a pipe for the run: ") + std::strerror(errno)};
+    close(out[0]);
+    close(out[1]);
+    return error;
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);                       // the window blocks signals for its own waiter thread
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setpgroup(&attributes, 0);   // Ctrl-C in the window's terminal is the window's to pass on
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  std::vector<char*> argv{const_cast<char*>("gradloom")};
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  pid_t process = -1;
+  const int failure = posix_spawn(&process, program.c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  close(out[1]);
+  close(err[1]);
+  if (failure != 0) {
+    close(out[0]);
+    close(err[0]);
+    return Error{Errc::io, program + " cannot be started: " + std::strerror(failure)};
+  }
+  auto impl = std::make_shared<Impl>();
+  impl->notify = std::move(notify);
+  impl->process = process;
+  impl->out = out[0];
+  impl->err = err[0];
+  impl->reader = std::thread([state = impl.get()] { state->read_all(); });
+  return std::unique_ptr<Child>(new Child(std::move(impl)));
+}
+
+Child::~Child() {
+  kill();
+  impl_->reader.join();
+  close(impl_->out);
+  close(impl_->err);
+}
+
+std::vector<std::string> Child::take_lines() {
+  const std::lock_guard lock(impl_->mutex);
+  return std::exchange(impl_->lines, {});
+}
+
+bool Child::running() const { return impl_->running; }
+ChildExit Child::exit() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->result;
+}
+void Child::interrupt() { impl_->send(SIGINT); }
+void Child::kill() { impl_->send(SIGKILL); }
+long Child::pid() const { return impl_->process; }
+
+}  // namespace gradloom

@@ -1,0 +1,86 @@
+// Form parts of the panels.
+#include <imgui.h>
+#include <imgui_internal.h>
+
+#include "app/desktop/ui.h"
+
+namespace gradloom {
+
+bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std::string* value, float width) {
+  const auto typed = ui.editing.find(id);
+  std::string shown = typed == ui.editing.end() ? *value : typed->second;
+  const bool entered = input_text(id, hint, &shown, width, false, ImGuiInputTextFlags_AutoSelectAll | ImGuiInputTextFlags_EnterReturnsTrue);
+  const bool finished = entered || ImGui::IsItemDeactivated();
+  if (ImGui::IsItemActive() && !finished) {
+    ui.editing[id] = shown;
+    return false;
+  }
+  ui.editing.erase(id);
+  if (!finished || shown == *value) return false;
+  *value = shown;
+  return true;
+}
+
+void field_label(const std::string& label, const std::string& help) {
+  // A table hands the baseline of framed widgets from cell to cell; labels of one row stand at one height without it.
+  ImGui::GetCurrentWindow()->DC.CurrLineTextBaseOffset = 0;
+  text(label, palette().text_dim, theme().small);
+  if (!help.empty()) tip(help);
+}
+
+void field_problem(const std::map<std::string, std::string>& problems, const std::string& key) {
+  const auto it = problems.find(key);
+  if (it == problems.end()) return;
+  ImGui::PushTextWrapPos(0);
+  text("\u26a0 " + it->second, palette().bad, theme().small);
+  ImGui::PopTextWrapPos();
+  register_item("problem." + key, key, it->second);
+}
+
+int suggestions(const std::string& id, const std::vector<std::string>& choices) {
+  int chosen = -1;
+  if (button(id, "\u25be", ButtonKind::kPlain, "Suggestions", ImGui::GetFrameHeight())) ImGui::OpenPopup(id.c_str());
+  if (!ImGui::BeginPopup(id.c_str())) return chosen;
+  for (int i = 0; i < static_cast<int>(choices.size()); ++i)
+    if (selectable_row(id + "/" + choices[static_cast<std::size_t>(i)], choices[static_cast<std::size_t>(i)], false)) chosen = i;
+  if (choices.empty()) muted("Nothing to suggest");
+  ImGui::EndPopup();
+  return chosen;
+}
+
+bool node_link(Ui& ui, const std::string& id, const std::string& node, float width) {
+  const Palette& p = palette();
+  const float available = width > 0 ? width : ImGui::GetContentRegionAvail().x;
+  const std::string fitted = fit_text(theme().ui, theme().ui->FontSize, node, available);
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImVec2 size = ImGui::CalcTextSize(fitted.c_str());
+  ImGui::PushID(id.c_str());
+  const bool clicked = ImGui::InvisibleButton("link", {std::max(1.f, size.x), std::max(1.f, size.y)});
+  ImGui::PopID();
+  const bool hovered = ImGui::IsItemHovered();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddText(at, hovered ? mix(p.accent, p.text, 0.3f) : p.accent, fitted.c_str());
+  if (hovered) {
+    list->AddLine({at.x, at.y + size.y}, {at.x + size.x, at.y + size.y}, with_alpha(p.accent, 0.7f));
+    ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
+    ui.asks.hover_node = node;
+  }
+  register_item(id, node, node);
+  if (fitted != node) tip(node);
+  if (clicked) ui.go_to(node);
+  return clicked;
+}
+
+ImU32 phase_color(const std::string& phase) {
+  for (Phase p : {Phase::forward, Phase::loss, Phase::backward, Phase::optimizer})
+    if (phase == phase_name(p)) return phase_color(p);
+  return palette().text_dim;
+}
+
+std::string joined(const std::vector<std::string>& parts, const char* separator) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
+}
+
+}  // namespace gradloom

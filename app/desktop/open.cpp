@@ -1,0 +1,91 @@
+#include "app/desktop/open.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+
+#include "app/desktop/controller.h"
+#include "app/desktop/window.h"
+#include "engine/base/file.h"
+#include "viz/draw/platform.h"
+#include "viz/draw/script.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::int64_t kScriptBytes = 1 << 20;
+constexpr const char* kProgram = "/proc/self/exe";    // runs are this executable again
+
+Result<std::unique_ptr<Host>> create_host(const OpenOptions& options, const Settings& settings) {
+  const bool display = std::getenv("DISPLAY") != nullptr || std::getenv("WAYLAND_DISPLAY") != nullptr;
+  constexpr const char* kAdvice = "; `gradloom open --headless --screenshot FILE.png` draws without a display";
+  if (!options.headless && !display) return Error{Errc::device, std::string("there is no display") + kAdvice};
+  HostOptions host;
+  host.headless = options.headless;
+  host.width = options.width;
+  host.height = options.height;
+  host.scale = options.scale;
+  host.dark = options.dark.value_or(settings.dark);
+  auto created = Host::create(host);
+  if (!created && !options.headless) return Error{Errc::device, created.error().message + kAdvice};
+  return created;
+}
+
+// The script's commands, and at their end the picture.
+Result<std::vector<ScriptCommand>> commands_of(const OpenOptions& options) {
+  std::vector<ScriptCommand> commands;
+  if (!options.script.empty()) {
+    const std::string text = TRY(read_file_limited(options.script, kScriptBytes));
+    auto parsed = parse_script(text);
+    if (!parsed) return with_context(parsed.error(), options.script);
+    commands = std::move(parsed).value();
+  }
+  ScriptCommand idle;
+  idle.verb = ScriptVerb::kWaitIdle;
+  idle.x = 300;
+  commands.push_back(idle);
+  if (!options.screenshot.empty()) {
+    ScriptCommand screenshot;
+    screenshot.verb = ScriptVerb::kScreenshot;
+    screenshot.args = {options.screenshot};
+    commands.push_back(screenshot);
+  }
+  return commands;
+}
+
+void open_first(Controller& controller, const OpenOptions& options) {
+  if (!options.session.empty()) {
+    std::error_code ignored;
+    const auto absolute = std::filesystem::absolute(options.session, ignored);
+    controller.set_session(ignored ? options.session : absolute.lexically_normal().string());
+  }
+  if (options.recipe) controller.open_recipe(*options.recipe);
+  else if (!options.path.empty()) controller.open(options.path);
+}
+
+}  // namespace
+
+Status open_window(const OpenOptions& options, std::stop_token stop) {
+  const std::string settings_file = options.headless ? std::string() : settings_path();   // tests and pictures always start the same
+  Settings settings = load_settings(settings_file);
+  const auto host = TRY(create_host(options, settings));
+  if (options.dark) settings.dark = *options.dark;
+  if (settings.scale != 1) host->set_scale(settings.scale);
+
+  Controller controller(kProgram, settings, [&host] { host->wake(); });
+  Window window(controller, *host, settings_file);
+  host->set_busy([&window] { return window.busy(); });
+  const std::stop_callback on_stop(stop, [&host] {
+    host->close();
+    host->wake();
+  });
+  open_first(controller, options);
+  const auto draw = [&window] { window.draw(); };
+  if (!options.headless) return host->run(draw);
+  ScriptRunner script(TRY(commands_of(options)));
+  const Status status = host->run(draw, &script);
+  if (!status && !options.script.empty()) return with_context(status.error(), options.script);
+  return status;
+}
+
+}  // namespace gradloom

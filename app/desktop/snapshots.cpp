@@ -1,0 +1,134 @@
+#include "app/desktop/snapshots.h"
+
+#include <algorithm>
+#include <set>
+
+#include "app/desktop/suggest.h"
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+bool has_static_types(const Graph& graph, const Node& node) {
+  for (const auto* list : {&node.inputs, &node.outputs})
+    for (ValueId v : *list)
+      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return false;
+  return true;
+}
+
+void count_operators(ModelSnapshot& s) {
+  const Graph& graph = s.model.graph;
+  std::map<std::string, OpCount> counts;
+  for (const Node& node : graph.nodes) {
+    if (!node.alive()) continue;
+    OpCount& count = counts[node.op->name];
+    count.op = node.op->name;
+    ++count.nodes;
+    const bool known = node.op->infer != nullptr;
+    if (known && node.op->cpu == nullptr && !node.op->has(kView)) s.no_kernel.push_back(node.name + " (" + node.op->name + ")");
+    if (!known || node.op->has(kView) || !has_static_types(graph, node)) continue;
+    const Cost cost = node.op->cost(node_types(graph, node));
+    count.flops += cost.flops;
+    count.bytes += cost.bytes_read + cost.bytes_written;
+    s.flops += cost.flops;
+    s.bytes += cost.bytes_read + cost.bytes_written;
+  }
+  for (auto& [name, count] : counts) s.ops.push_back(count);
+  std::stable_sort(s.ops.begin(), s.ops.end(), [](const OpCount& a, const OpCount& b) { return a.flops > b.flops; });
+  for (ValueId p : graph.parameters) {
+    if (!is_static(graph.values[p].type.shape)) continue;
+    s.parameters += element_count(graph.values[p].type.shape);
+    s.parameter_bytes += static_cast<std::int64_t>(byte_size(graph.values[p].type));
+  }
+}
+
+void find_missing_gradients(ModelSnapshot& s) {
+  std::set<std::string> seen;
+  for (ValueId output : s.model.graph.outputs)
+    for (MissingGradient& m : missing_gradients(s.model.graph, output, s.model.graph.parameters))
+      if (seen.insert(m.node).second) s.no_gradient.push_back(std::move(m));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe, std::stop_token stop) {
+  auto snapshot = std::make_shared<ModelSnapshot>();
+  Recipe unbound = recipe;
+  unbound.dims.clear();
+  snapshot->model = TRY(load_model(unbound, true));
+  snapshot->symbols = snapshot->model.unbound_dims;
+  std::erase_if(recipe.dims, [&](const auto& dim) {
+    return std::find(snapshot->symbols.begin(), snapshot->symbols.end(), dim.first) == snapshot->symbols.end();
+  });
+  for (const std::string& s : snapshot->symbols) recipe.dims.try_emplace(s, suggested_dim(s));
+  if (stop.stop_requested()) return Error{Errc::interrupted, ""};
+  if (!recipe.dims.empty()) snapshot->model = TRY(load_model(recipe, true));
+  count_operators(*snapshot);
+  find_missing_gradients(*snapshot);
+  snapshot->losses = loss_choices(snapshot->model.graph);
+  return std::shared_ptr<const ModelSnapshot>(std::move(snapshot));
+}
+
+Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedModel& model, const Recipe& recipe, std::stop_token stop) {
+  auto s = std::make_shared<PlanSnapshot>();
+  s->recipe = recipe;
+  s->recipe.model_hash = model.content_hash;
+  s->options = TRY(recipe_compile_options(s->recipe));
+  if (s->options.train.loss.empty()) return Error{Errc::usage, "no loss is chosen"};
+  s->compiled = TRY(compile(model.graph, s->options, stop));
+  s->kernels = kernel_infos(s->graph(), s->plan());
+  s->memory = build_memory_model(s->graph(), s->plan());
+  s->inputs = input_specs(s->graph());
+  PlanTotals& t = s->totals;
+  t.nodes = static_cast<std::int64_t>(live_node_count(s->graph()));
+  t.kernels = static_cast<std::int64_t>(s->plan().steps.size());
+  t.peak_bytes = s->plan().peak_bytes();
+  t.arena_bytes = s->plan().arena_bytes;
+  t.lower_bound_bytes = s->plan().lower_bound_bytes + s->plan().state_bytes + s->plan().input_bytes + s->plan().constant_bytes;
+  for (const PlanStep& step : s->plan().steps) {
+    t.flops += step.flops;
+    t.bytes += step.bytes_read + step.bytes_written;
+  }
+  return std::shared_ptr<const PlanSnapshot>(std::move(s));
+}
+
+Recipe without_passes(const Recipe& recipe) {
+  Recipe bare = recipe;
+  std::erase_if(bare.passes, [](const RecipePass& p) {
+    const PassDef* def = find_pass(p.name);
+    return def == nullptr || !def->locked;
+  });
+  return bare;
+}
+
+std::string data_problem(const PlanSnapshot& plan) {
+  const auto batches = make_batches(plan.recipe.data, plan.inputs, plan.recipe.seed);
+  if (!batches) return batches.error().message;
+  const auto first = (*batches)->batch(0);
+  return first ? std::string() : first.error().message;
+}
+
+Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::string& path) {
+  auto store = TRY(Store::open(path, StoreMode::read));
+  auto s = std::make_shared<SessionSnapshot>();
+  s->path = path;
+  s->runs = TRY(store->list_runs());
+  s->comparisons = TRY(store->list_comparisons());
+  std::stable_sort(s->runs.begin(), s->runs.end(), [](const auto& a, const auto& b) { return a.id > b.id; });
+  std::stable_sort(s->comparisons.begin(), s->comparisons.end(), [](const auto& a, const auto& b) { return a.id > b.id; });
+  return std::shared_ptr<const SessionSnapshot>(std::move(s));
+}
+
+Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(const std::string& path, std::int64_t run) {
+  auto store = TRY(Store::open(path, StoreMode::read));
+  auto s = std::make_shared<RunSnapshot>();
+  s->session_path = path;
+  s->record = TRY(store->load_run(run));
+  s->trace = TRY(store->load_trace(run));
+  s->memory = build_memory_model(s->record);
+  for (std::size_t i = 0; i < s->record.kernels.size(); ++i) s->kernel_of_node.emplace(s->record.kernels[i].info.node, i);
+  return std::shared_ptr<const RunSnapshot>(std::move(s));
+}
+
+}  // namespace gradloom

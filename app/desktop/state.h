@@ -1,0 +1,90 @@
+// Everything the window shows, as plain data. The controller changes it on the window's thread; results of background work
+// arrive as immutable snapshots.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/desktop/settings.h"
+#include "app/desktop/snapshots.h"
+#include "sessions/compare.h"
+#include "viz/model/graph_model.h"
+#include "viz/model/pass_model.h"
+
+namespace gradloom {
+
+// A graph ready to be laid out and drawn.
+struct GraphSnapshot {
+  GraphModel model;
+  std::shared_ptr<const PlanSnapshot> plan;   // null: opened for viewing, without costs
+  std::int64_t timed_run = 0;                 // whose times the boxes carry; 0: none
+};
+
+enum class GraphStage : std::uint8_t { model, before, after };   // as imported; whole step before passes; after passes
+
+// What the last change of the recipe did, in numbers that need no run.
+struct PlanChange {
+  std::string what;                           // "fuse-gelu on"
+  PlanTotals before, after;
+  std::size_t added = 0, removed = 0;         // nodes, by name
+  double replan_ms = 0;
+};
+
+enum class RunKind : std::uint8_t { train, compare };
+
+// A child process as seen from outside.
+struct RunProgress {
+  RunKind kind = RunKind::train;
+  bool running = false, stopping = false;
+  std::string command;
+  std::int64_t run_id = 0, planned_steps = 0, step = 0;
+  std::int64_t started_ns = 0, kernels_per_step = 0;
+  double fraction = 0;
+  std::vector<double> steps, losses, step_ns;
+  std::optional<Interval> ratio;              // of a comparison so far
+  std::string outcome;                        // after the end: "done", "stopped", "failed"
+  std::string error;                          // as the command line would print it
+  int exit_code = 0;
+};
+
+struct ComparisonView {
+  Comparison comparison;
+  std::int64_t run_a = 0, run_b = 0;          // 0: not from recorded runs
+};
+
+enum class NoticeKind : std::uint8_t { info, good, warning, error };
+struct Notice {
+  NoticeKind kind = NoticeKind::info;
+  std::string text;
+};
+
+struct AppState {
+  Settings settings;
+
+  // What is open.
+  Recipe recipe;                              // model empty: nothing is open
+  std::shared_ptr<const ModelSnapshot> model;
+  std::shared_ptr<const PlanSnapshot> plan, baseline;   // baseline: the same step with all passes off
+  std::shared_ptr<const GraphSnapshot> graphs[3];       // by GraphStage
+  PassModel passes;                           // switches as in the recipe, matches as in the plan
+  std::optional<PlanChange> change;
+  std::string plan_error;                     // why there is no plan for the recipe as it stands
+  std::string data_problem;
+  bool opening = false;                       // a model is being read
+
+  // What is recorded.
+  std::string session_path;
+  std::shared_ptr<const SessionSnapshot> session;
+  std::shared_ptr<const RunSnapshot> run;     // shown in kernels, memory, timeline and on the graph
+  std::int64_t run_a = 0, run_b = 0;          // sides of the next comparison
+  std::optional<ComparisonView> comparison;
+  RunProgress progress;
+
+  std::vector<Notice> notices;                // to be shown as toasts, oldest first
+  bool has_model() const { return model != nullptr; }
+};
+
+}  // namespace gradloom

@@ -1,0 +1,112 @@
+// What the panels share: the controller, the host, and the window's own state (what is typed, sorted, scrolled, selected) that
+// is neither recorded nor undone. One draw function per panel.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/desktop/controller.h"
+#include "app/desktop/timeline.h"
+#include "viz/draw/file_dialog.h"
+#include "viz/draw/graph_canvas.h"
+#include "viz/draw/palette.h"
+#include "viz/draw/panes.h"
+#include "viz/draw/platform.h"
+#include "viz/draw/plots.h"
+#include "viz/draw/table.h"
+#include "viz/draw/views.h"
+#include "viz/draw/widgets.h"
+#include "viz/model/kernel_table.h"
+
+namespace gradloom {
+
+// Something the user can do: menus, palette, keys and buttons all come from one list.
+struct Command {
+  const char* id;                  // as in key_map() where it has a key
+  const char* label;
+  const char* menu;                // "File", "View", "Run", "Help"; null: palette and keys only
+  bool separator;                  // before it in the menu
+  std::function<bool()> enabled;   // null: always
+  std::function<void()> run;
+};
+
+enum class DialogPurpose : std::uint8_t { none, open, export_recipe, save_recipe, session, data };
+
+struct Ui {
+  Ui(Controller& controller, Host& window) : app(controller), host(window), graph([&window] { window.wake(); }) {}
+  Controller& app;
+  Host& host;
+  PaneTree panes;
+  std::vector<Command> commands;
+
+  GraphStage stage = GraphStage::after;
+  GraphCanvasState graph;                        // holds the selection
+  Actions asks;                                  // what the views asked for in this frame
+  std::string outline;                           // node under the mouse in the last frame, in any view
+  std::string go_after;                          // node to go to once the graph of `stage` is shown
+
+  KernelTableModel kernels;
+  KernelTableState kernel_table;
+  const void* kernel_source = nullptr;           // snapshot the rows came from
+  bool show_recorded = false;                    // the run's kernels and memory instead of the plan's
+  MemoryViewState memory;
+  PassPanelState passes;
+  CompareViewState compare;
+  LossPlotState loss_plot;
+  TimelineState timeline;
+  TableState runs_table;
+  int curve = 0;                                 // loss, step time
+  bool more_settings = false;
+
+  std::map<std::string, std::string> editing;    // text fields with the keyboard, by id
+  FileDialog dialog;
+  DialogPurpose purpose = DialogPurpose::none;
+  PaletteState command_palette, node_palette;
+  bool key_sheet = false, about = false;
+
+  const AppState& state() const { return app.state(); }
+  const GraphSnapshot* shown_graph() const { return state().graphs[static_cast<int>(stage)].get(); }
+  std::string selected() const;                  // name of the selected node; empty: none
+  // Selects a node and brings it into view; switches to the stage that has it when the shown one lacks it.
+  void go_to(const std::string& node);
+  void do_command(const std::string& id);
+  void reset_layout();
+};
+
+std::vector<Command> make_commands(Ui& ui);
+
+void draw_welcome(Ui& ui);
+void draw_model_panel(Ui& ui);
+void draw_pass_panel(Ui& ui);
+void draw_graph_panel(Ui& ui);
+void draw_node_panel(Ui& ui);
+void draw_kernel_panel(Ui& ui);
+void draw_memory_panel(Ui& ui);
+void draw_timeline_panel(Ui& ui);
+void draw_run_panel(Ui& ui);
+void draw_curve_panel(Ui& ui);
+void draw_session_panel(Ui& ui);
+void draw_compare_panel(Ui& ui);
+
+// Opens the file dialog for a purpose; what is chosen is handled by draw_dialogs.
+void show_dialog(Ui& ui, DialogPurpose purpose);
+void draw_dialogs(Ui& ui);
+
+// ---- Form parts ----
+
+// A text field that reports when editing is finished (Enter or focus lost), not at each letter.
+bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std::string* value, float width = -1);
+// A small label above a control; a problem is shown below it in the colour of errors.
+void field_label(const std::string& label, const std::string& help = {});
+void field_problem(const std::map<std::string, std::string>& problems, const std::string& key);
+// A dropdown of suggestions beside a text field; returns the chosen one or -1.
+int suggestions(const std::string& id, const std::vector<std::string>& choices);
+// A link to a node: clickable, dimmed when the shown graphs lack it.
+bool node_link(Ui& ui, const std::string& id, const std::string& node, float width = 0);
+ImU32 phase_color(const std::string& phase);
+std::string joined(const std::vector<std::string>& parts, const char* separator = ", ");
+
+}  // namespace gradloom

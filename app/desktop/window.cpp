@@ -1,0 +1,300 @@
+#include "app/desktop/window.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "app/desktop/suggest.h"
+#include "engine/base/text.h"
+#include "viz/draw/keys.h"
+
+namespace gradloom {
+namespace {
+
+constexpr const char* kDefaultLayout =
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare,Node*),h0.520(Run*,Curve*|Runs)))";
+
+constexpr int kQuietFrameMs = 40;     // headless: leave the cores to the run that is timed
+
+PaneTree default_panes() { return std::move(PaneTree::parse(kDefaultLayout).value()); }
+
+// A remembered layout is used only when it holds every tab of this version.
+PaneTree panes_from(const std::string& text) {
+  PaneTree fallback = default_panes();
+  if (text.empty()) return fallback;
+  auto parsed = PaneTree::parse(text);
+  if (!parsed) return fallback;
+  auto tabs = parsed->all_tabs(), wanted = fallback.all_tabs();
+  std::sort(tabs.begin(), tabs.end());
+  std::sort(wanted.begin(), wanted.end());
+  return tabs == wanted ? std::move(parsed).value() : std::move(fallback);
+}
+
+void draw_tab(Ui& ui, std::string_view tab) {
+  if (tab == "Model") draw_model_panel(ui);
+  else if (tab == "Passes") draw_pass_panel(ui);
+  else if (tab == "Graph") draw_graph_panel(ui);
+  else if (tab == "Kernels") draw_kernel_panel(ui);
+  else if (tab == "Memory") draw_memory_panel(ui);
+  else if (tab == "Timeline") draw_timeline_panel(ui);
+  else if (tab == "Compare") draw_compare_panel(ui);
+  else if (tab == "Node") draw_node_panel(ui);
+  else if (tab == "Run") draw_run_panel(ui);
+  else if (tab == "Curve") draw_curve_panel(ui);
+  else if (tab == "Runs") draw_session_panel(ui);
+}
+
+}  // namespace
+
+void Ui::reset_layout() { panes = default_panes(); }
+
+void Ui::do_command(const std::string& id) {
+  for (const Command& action : commands)
+    if (id == action.id && (!action.enabled || action.enabled())) return action.run();
+}
+
+std::string Ui::selected() const {
+  const std::int32_t box = graph.selected();
+  return graph.model && box >= 0 ? graph.model->boxes[static_cast<std::size_t>(box)].name : std::string();
+}
+
+void Ui::go_to(const std::string& node) {
+  const auto has = [&](GraphStage at) {
+    const auto& snapshot = state().graphs[static_cast<int>(at)];
+    return snapshot && snapshot->model.find(node) >= 0;
+  };
+  if (node.empty()) return;
+  if (has(stage) && graph.model && graph_go_to(graph, node)) return;
+  for (GraphStage other : {stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
+    if (!has(other)) continue;
+    stage = other;
+    go_after = node;
+    panes.show("Graph");
+    return;
+  }
+  app.notice(NoticeKind::info, "'" + node + "' is in none of the graphs any more");
+}
+
+Window::Window(Controller& controller, Host& host, std::string settings_file)
+    : app_(controller), host_(host), settings_file_(std::move(settings_file)), saved_(controller.state().settings), ui_(controller, host) {
+  ui_.panes = panes_from(saved_.layout);
+  ui_.commands = make_commands(ui_);
+}
+
+Window::~Window() {
+  if (settings_file_.empty()) return;
+  app_.edit_state().settings.layout = ui_.panes.to_text();
+  const Status saved = save_settings(app_.state().settings, settings_file_);
+  if (!saved) std::fprintf(stderr, "gradloom: %s\n", saved.error().message.c_str());
+}
+
+bool Window::busy() const { return app_.busy() || ui_.graph.builder.busy() || !ui_.go_after.empty(); }
+
+void Window::take_input() {
+  app_.tick();
+  for (const std::string& path : host_.take_dropped()) app_.open(path);
+  AppState& s = app_.edit_state();
+  for (const Notice& n : s.notices) {
+    const ToastKind kinds[] = {ToastKind::kInfo, ToastKind::kGood, ToastKind::kWarning, ToastKind::kError};
+    toast(kinds[static_cast<int>(n.kind)], n.text);
+  }
+  if (!s.notices.empty()) host_.animate();
+  s.notices.clear();
+  host_.set_quiet(s.progress.running);
+  if (s.progress.running && host_.headless()) std::this_thread::sleep_for(std::chrono::milliseconds(kQuietFrameMs));
+  const std::string title = s.has_model() ? model_label(s.recipe.model) + " \u2013 Gradloom" : "Gradloom";
+  if (title != title_) host_.set_title(title_ = title);
+}
+
+// What the views asked for while the last frame was drawn.
+void Window::answer_asks() {
+  Actions asks = std::exchange(ui_.asks, {});
+  ui_.outline = asks.hover_node.empty() ? ui_.graph.outline : asks.hover_node;
+  ui_.graph.outline = ui_.outline;
+  if (!asks.go_to_node.empty()) {
+    ui_.panes.show("Graph");
+    ui_.go_to(asks.go_to_node);
+  }
+  if (!asks.go_to_kernel.empty() || !asks.filter_kernels.empty()) ui_.panes.show("Kernels");
+  if (!asks.go_to_kernel.empty()) ui_.kernel_table.wanted = asks.go_to_kernel;
+  if (!asks.filter_kernels.empty()) kernel_table_set_query(ui_.kernels, ui_.kernel_table, asks.filter_kernels);
+  if (asks.show_node_panel) ui_.panes.show("Node");
+  if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
+  if (asks.pipeline) app_.set_passes(*asks.pipeline);
+}
+
+void Window::handle_keys() {
+  if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open) return;
+  for (const KeyBinding& binding : key_map())
+    if (binding.chord[0] != '\0' && key_pressed(binding.action)) ui_.do_command(binding.action);
+  if (key_pressed("app.keys2")) ui_.key_sheet = true;
+  if (key_pressed("file.save")) ui_.do_command("file.export");
+}
+
+void Window::draw_menus() {
+  if (!ImGui::BeginMenuBar()) return;
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(10), px(7)});
+  for (const char* menu : {"File", "View", "Run", "Help"}) {
+    const bool open = ImGui::BeginMenu(menu);
+    register_item(std::string("menu.") + menu, menu, open ? "open" : "closed");
+    if (!open) continue;
+    for (const Command& action : ui_.commands) {
+      if (action.menu == nullptr || std::strcmp(action.menu, menu) != 0) continue;
+      if (action.separator) ImGui::Separator();
+      const bool enabled = !action.enabled || action.enabled();
+      if (ImGui::MenuItem(action.label, key_label(action.id).c_str(), false, enabled)) action.run();
+      register_item(std::string("menu.") + action.id, action.label, enabled ? "enabled" : "disabled");
+    }
+    if (std::strcmp(menu, "File") == 0 && !app_.state().settings.recents.empty() && ImGui::BeginMenu("Recent")) {
+      const std::vector<std::string> recents = app_.state().settings.recents;
+      for (const std::string& path : recents)
+        if (ImGui::MenuItem(path.c_str())) app_.open(path);
+      ImGui::EndMenu();
+    }
+    ImGui::EndMenu();
+  }
+  ImGui::PopStyleVar();
+  const AppState& s = app_.state();
+  if (s.has_model()) {
+    const float width = px(122);
+    ImGui::SameLine(ImGui::GetWindowWidth() - width - px(10));
+    if (button("export", "Export recipe\u2026", ButtonKind::kGhost, "The recipe as a file that replays anywhere (Ctrl+E)", width)) ui_.do_command("file.export");
+  }
+  ImGui::EndMenuBar();
+}
+
+void Window::draw_status() {
+  const Palette& p = palette();
+  const AppState& s = app_.state();
+  const ImVec2 size = ImGui::GetIO().DisplaySize;
+  std::vector<StatusSegment> segments;
+  if (s.has_model()) {
+    segments.push_back({"status.model", model_label(s.recipe.model)});
+    if (s.plan) {
+      const PlanTotals& t = s.plan->totals;
+      segments.push_back({"status.kernels", fmt::format("{} kernels per step", t.kernels)});
+      segments.push_back({"status.peak", fmt::format("peak {}, at least {}", bytes_text(static_cast<double>(t.peak_bytes)), bytes_text(static_cast<double>(t.lower_bound_bytes)))});
+    } else if (!s.plan_error.empty()) {
+      segments.push_back({"status.error", "\u26a0 no plan: " + fit_text(theme().small, theme().small->FontSize, s.plan_error, px(520)), p.bad});
+    }
+    segments.push_back({"status.device", s.recipe.device + " " + s.recipe.precision});
+    if (s.run) {
+      const RunSummary& r = s.run->record.summary;
+      segments.push_back({"status.run", fmt::format("run {}: {} per step", r.id, r.median_step_ns > 0 ? duration_text(static_cast<double>(r.median_step_ns)) : "not measured")});
+    }
+  } else {
+    segments.push_back({"status.model", "nothing open"});
+  }
+  const RunProgress& r = s.progress;
+  StatusSegment last{"status.busy", "Ready", p.text_faint};
+  if (r.running) last = {"status.busy", r.kind == RunKind::train ? fmt::format("running, step {} of {}", r.step, r.planned_steps) : "comparing\u2026", p.accent};
+  else if (busy()) last = {"status.busy", app_.running_job().empty() ? "laying out\u2026" : app_.running_job() + "\u2026", p.accent};
+  segments.push_back(last);
+  ImGui::PushClipRect({0, 0}, size, false);   // the bar reaches the window's edges
+  draw_status_bar({0, size.y - px(26)}, size, segments);
+  ImGui::PopClipRect();
+}
+
+void Window::draw_palettes() {
+  if (ui_.command_palette.open) {
+    std::vector<PaletteEntry> entries;
+    std::vector<const Command*> of_entry;
+    for (const Command& a : ui_.commands) {
+      if (a.enabled && !a.enabled()) continue;
+      entries.push_back({a.label, key_label(a.id)});
+      of_entry.push_back(&a);
+    }
+    std::vector<std::string> switches;
+    for (const PassView& pass : app_.state().passes.passes) {
+      if (!app_.state().has_model() || pass.def->locked) continue;
+      entries.push_back({std::string(pass.enabled ? "Switch off " : "Switch on ") + pass.def->name, "pass"});
+      switches.push_back(pass.def->name);
+    }
+    const int chosen = draw_palette("commands", "Type a command", entries, ui_.command_palette);
+    if (chosen >= 0 && static_cast<std::size_t>(chosen) < of_entry.size()) {
+      of_entry[static_cast<std::size_t>(chosen)]->run();
+    } else if (chosen >= 0) {
+      const std::string& name = switches[static_cast<std::size_t>(chosen) - of_entry.size()];
+      for (const PassView& pass : app_.state().passes.passes)
+        if (name == pass.def->name) {
+          app_.set_pass(name, !pass.enabled);
+          break;
+        }
+    }
+  }
+  if (ui_.node_palette.open) {
+    std::vector<PaletteEntry> entries;
+    const GraphSnapshot* graph = ui_.shown_graph();
+    if (graph != nullptr)
+      for (const GraphBox& box : graph->model.boxes) entries.push_back({box.name, box.op});
+    const int chosen = draw_palette("nodes", "Go to node", entries, ui_.node_palette);
+    if (chosen >= 0) {
+      ui_.panes.show("Graph");
+      ui_.go_to(entries[static_cast<std::size_t>(chosen)].label);
+    }
+  }
+  draw_key_sheet(&ui_.key_sheet);
+  draw_about();
+}
+
+void Window::draw_about() {
+  if (ui_.about && !ImGui::IsPopupOpen("About")) ImGui::OpenPopup("About");
+  const ImVec2 display = ImGui::GetIO().DisplaySize;
+  ImGui::SetNextWindowPos({display.x / 2, display.y * 0.4f}, ImGuiCond_Always, {0.5f, 0.5f});
+  if (!ImGui::BeginPopupModal("About", &ui_.about, ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar)) return;
+  text("Gradloom", palette().text, theme().title);
+  text("Profiler and optimization workbench for neural-network training graphs", palette().text_dim);
+  spacer(4);
+  key_value("Operators", std::to_string(all_ops().size()), 110);
+  key_value("Passes", std::to_string(all_passes().size()), 110);
+  key_value("Settings", settings_file_.empty() ? "not kept" : settings_file_, 110);
+  spacer(6);
+  if (button("about.close", "Close", ButtonKind::kPrimary) || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape), false)) {
+    ui_.about = false;
+    ImGui::CloseCurrentPopup();
+  }
+  ImGui::EndPopup();
+}
+
+// Settings that changed are written in the background; the layout when the window closes.
+void Window::remember() {
+  if (settings_file_.empty() || app_.state().settings == saved_) return;
+  saved_ = app_.state().settings;
+  app_.save(saved_, settings_file_);
+}
+
+void Window::draw() {
+  take_input();
+  handle_keys();
+  answer_asks();
+  const ImVec2 size = ImGui::GetIO().DisplaySize;
+  ImGui::SetNextWindowPos({0, 0});
+  ImGui::SetNextWindowSize(size);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
+  ImGui::Begin("main", nullptr, ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoBringToFrontOnFocus | ImGuiWindowFlags_NoMove |
+                                    ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_MenuBar);
+  ImGui::PopStyleVar(2);
+  draw_menus();
+  const float top = ImGui::GetFrameHeight() + px(8), bottom = size.y - px(26) - px(6);
+  const AppState& s = app_.state();
+  if (!s.has_model() && !s.session) {
+    ImGui::SetCursorScreenPos({0, top});
+    ImGui::BeginChild("welcome", {size.x, bottom - top});
+    draw_welcome(ui_);
+    ImGui::EndChild();
+  } else {
+    draw_panes(ui_.panes, {px(8), top}, {size.x - px(8), bottom}, [&](std::string_view tab) { draw_tab(ui_, tab); });
+  }
+  draw_status();
+  draw_palettes();
+  draw_dialogs(ui_);
+  ImGui::End();
+  draw_toasts({size.x, size.y - px(26)});
+  remember();
+}
+
+}  // namespace gradloom

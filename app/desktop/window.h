@@ -1,0 +1,39 @@
+// The window: menus, panes, dialogs and keys around the panels. One draw() per frame.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "app/desktop/controller.h"
+#include "app/desktop/ui.h"
+
+namespace gradloom {
+
+class Window {
+ public:
+  // `settings_file` empty: nothing is remembered (headless).
+  Window(Controller& controller, Host& host, std::string settings_file);
+  ~Window();
+  void draw();
+  bool busy() const;                 // background work, a run, or a layout in progress
+
+ private:
+  void take_input();
+  void draw_menus();
+  void draw_status();
+  void draw_palettes();
+  void draw_about();
+  void answer_asks();
+  void handle_keys();
+  void remember();
+
+  Controller& app_;
+  Host& host_;
+  std::string settings_file_;
+  Settings saved_;
+  Ui ui_;
+  std::string title_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,150 @@
+#include "app/job.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <set>
+
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+#include "kernels/cpu.h"
+
+namespace gradloom {
+namespace {
+
+// What consumers say about the integers of `value`: following views and casts.
+void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId value, InputSpec& spec, std::set<ValueId>& seen) {
+  if (!seen.insert(value).second) return;
+  const auto take = [&](std::int64_t limit) {
+    if (limit > 0 && (spec.limit == 0 || limit < spec.limit)) spec.limit = limit;
+  };
+  for (const Use& use : uses[value]) {
+    const Node& node = graph.nodes[use.node];
+    const std::string op = node.op->name;
+    const Shape* first = node.inputs[0] == kNone ? nullptr : &graph.values[node.inputs[0]].type.shape;
+    if (op == "Gather" && use.input_index == 1 && first != nullptr && !first->empty()) {
+      const std::int64_t axis = node.attrs.integer("axis", 0);
+      take((*first)[static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(first->size()) : axis)]);
+    } else if ((op == "NegativeLogLikelihoodLoss" || op == "SoftmaxCrossEntropyLoss") && use.input_index == 1 && first->size() > 1) {
+      take((*first)[1]);
+      spec.label = true;
+    } else if (node.op->has(kView) || op == "Cast") {
+      if (use.input_index == 0 && node.outputs[0] != kNone) find_limit(graph, uses, node.outputs[0], spec, seen);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<InputSpec> input_specs(const Graph& graph) {
+  const auto uses = uses_of(graph);
+  std::vector<InputSpec> specs;
+  for (ValueId id : graph.inputs) {
+    const Value& v = graph.values[id];
+    if (uses[id].empty() && std::find(graph.outputs.begin(), graph.outputs.end(), id) == graph.outputs.end()) continue;
+    InputSpec spec{v.name, v.type, 0, false};
+    std::set<ValueId> seen;
+    if (!is_float(v.type.dtype)) find_limit(graph, uses, id, spec, seen);
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+void apply_threads(std::int64_t threads) {
+  if (threads == 0) {
+    cpu_set_t set;
+    threads = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  }
+  kernels::set_threads(static_cast<int>(threads));
+}
+
+Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
+  ImportOptions options;
+  options.dims = recipe.dims;
+  options.allow_unknown = for_viewing;
+  if (recipe.precision == "f64") options.float_type = DType::f64;
+  else if (recipe.precision != "f32")
+    return Error{Errc::usage, "precision " + escaped(recipe.precision) + " is not available in this version (f32, f64)"};
+  return import_onnx(recipe.model, options);
+}
+
+Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop) {
+  auto prepared = std::make_unique<Prepared>();
+  prepared->recipe = recipe;
+  apply_threads(recipe.threads);
+  prepared->model = TRY(load_model(recipe));
+  if (!recipe.model_hash.empty() && recipe.model_hash != prepared->model.content_hash)
+    return Error{Errc::bad_input, "model '" + escaped(recipe.model) + "' is not the one of the recipe (its contents hash to " +
+                                      prepared->model.content_hash + ", the recipe says " + recipe.model_hash + ")"};
+  prepared->recipe.model_hash = prepared->model.content_hash;
+  if (!prepared->model.unbound_dims.empty()) {
+    std::string names;
+    for (const std::string& d : prepared->model.unbound_dims) names += (names.empty() ? "" : ", ") + escaped(d);
+    return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
+  }
+  prepared->options = TRY(recipe_compile_options(prepared->recipe));
+  if (prepared->options.train.loss.empty() && !prepared->model.graph.outputs.empty())
+    prepared->options.train.loss = prepared->model.graph.values[prepared->model.graph.outputs[0]].name;
+  prepared->recipe.loss = prepared->options.train.loss;
+  prepared->compiled = TRY(compile(prepared->model.graph, prepared->options, stop));
+  return prepared;
+}
+
+Result<std::unique_ptr<Job>> Job::create(std::unique_ptr<Prepared> prepared) {
+  std::unique_ptr<Job> job(new Job());
+  job->prepared_ = std::move(prepared);
+  const Compiled& compiled = job->prepared_->compiled;
+  const Graph& graph = compiled.train.graph;
+  const Recipe& recipe = job->prepared_->recipe;
+  job->optimizer_ = TRY(parse_optimizer(recipe.optimizer));
+  job->schedule_ = TRY(parse_schedule(recipe.schedule));
+  job->device_ = TRY(open_device(recipe.device));
+  const DeviceInfo info = job->device_->info();
+  if (info.memory_bytes > 0 && compiled.plan.peak_bytes() > info.memory_bytes)
+    return Error{Errc::device, "the plan needs " + bytes_text(static_cast<double>(compiled.plan.peak_bytes())) + ", " + info.id + " has " +
+                                   bytes_text(static_cast<double>(info.memory_bytes))};
+  job->executor_ = TRY(Executor::create(graph, compiled.plan, *job->device_));
+  const std::vector<InputSpec> specs = input_specs(graph);
+  job->batches_ = TRY(make_batches(recipe.data, specs, recipe.seed));
+  for (const InputSpec& s : specs) job->fed_.emplace_back(find_value(graph, s.name), s.name);
+  job->kernels_ = kernel_infos(graph, compiled.plan);
+  return job;
+}
+
+Result<StepResult> Job::step(std::int64_t step, std::vector<KernelSample>* samples) {
+  const std::int64_t micro_batches = prepared_->options.train.accumulate;
+  std::vector<std::map<std::string, Tensor>> batches;
+  for (std::int64_t k = 0; k < micro_batches; ++k) batches.push_back(TRY(batches_->batch((step - 1) * micro_batches + k)));
+  StepOptions options;
+  options.step = step;
+  options.lr = optimizer_.lr * schedule_.factor(step);
+  options.seed = prepared_->recipe.seed;
+  options.micro_batches = micro_batches;
+  options.samples = samples;
+  if (samples) samples->reserve(samples->size() + kernels_.size() * static_cast<std::size_t>(micro_batches));
+  const StepNames& names = prepared_->compiled.train.names;
+  const std::int64_t start_ns = monotonic_ns();
+  TRY(executor_->step(names, options, [&](std::int64_t k) -> Status {
+    for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batches[static_cast<std::size_t>(k)].at(name)));
+    return {};
+  }));
+  StepResult result;
+  result.step_ns = monotonic_ns() - start_ns;
+  result.lr = options.lr;
+  result.loss = TRY(executor_->read_scalar(names.loss));
+  if (names.grad_norm != kNone) result.grad_norm = TRY(executor_->read_scalar(names.grad_norm));
+  return result;
+}
+
+Result<std::map<std::string, Tensor>> Job::parameters() const {
+  const Graph& graph = prepared_->compiled.train.graph;
+  std::map<std::string, Tensor> result;
+  for (ValueId id : graph.parameters) result[graph.values[id].name] = TRY(executor_->read(id));
+  for (const Update& u : graph.updates) {                       // running statistics, not optimizer state
+    const Value& v = graph.values[u.state];
+    if (v.role == Role::state && v.name.find('/') == std::string::npos) result[v.name] = TRY(executor_->read(u.state));
+  }
+  return result;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,63 @@
+// Job: a recipe made ready to run: model imported, compiled, memory taken, batches open. Train, compare and check use it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "engine/onnx/import.h"
+#include "engine/run/executor.h"
+#include "passes/compile.h"
+#include "profiler/trace.h"
+#include "sessions/data.h"
+#include "sessions/recipe.h"
+
+namespace gradloom {
+
+// Model and plan of a recipe, without memory or data: what `plan` prints and the window shows.
+struct Prepared {
+  Recipe recipe;                       // model_hash filled in
+  ImportedModel model;
+  CompileOptions options;
+  Compiled compiled;
+};
+Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing = false);
+Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop = {});
+
+struct StepResult {
+  double loss = 0, lr = 0, grad_norm = -1;
+  std::int64_t step_ns = 0;            // launch of the first kernel to the end of the last; batches are made before
+};
+
+class Job {
+ public:
+  static Result<std::unique_ptr<Job>> create(std::unique_ptr<Prepared> prepared);
+  const Recipe& recipe() const { return prepared_->recipe; }
+  const Compiled& compiled() const { return prepared_->compiled; }
+  const ImportedModel& model() const { return prepared_->model; }
+  const std::vector<KernelInfo>& kernels() const { return kernels_; }
+  // Runs optimizer step `step` (1-based); its batches are (step-1)*K .. step*K-1. Samples are appended when wanted.
+  Result<StepResult> step(std::int64_t step, std::vector<KernelSample>* samples = nullptr);
+  Result<std::map<std::string, Tensor>> parameters() const;    // current contents of trained and frozen ones, by name
+  std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
+  Executor& executor() { return *executor_; }
+
+ private:
+  Job() = default;
+  std::unique_ptr<Prepared> prepared_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<BatchSource> batches_;
+  std::vector<std::pair<ValueId, std::string>> fed_;           // graph inputs that something reads
+  std::vector<KernelInfo> kernels_;
+  OptimizerSpec optimizer_;
+  ScheduleSpec schedule_;
+};
+
+// Inputs that the step reads, with what is known of integer inputs: class counts from the loss, vocabulary from the embedding.
+std::vector<InputSpec> input_specs(const Graph& graph);
+void apply_threads(std::int64_t threads);                      // 0: all usable cores
+
+}  // namespace gradloom

@@ -1,0 +1,43 @@
+// The flags that train, plan and compare share, and the recipe they make. --recipe FILE is read first; flags override it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sessions/recipe.h"
+
+namespace CLI {
+class App;
+class Option;
+}
+
+namespace gradloom {
+
+class RecipeFlags {
+ public:
+  void declare(CLI::App& app, bool model_positional = true);
+  Result<Recipe> resolve() const;                      // model present, options parsed
+  // "passes=none" or "passes=default,-fuse-gelu;precision=f64": changes of one side of a comparison.
+  static Status override_with(Recipe& recipe, const std::string& text);
+  void set_model(const std::string& path) { model_ = path; }
+  bool given(const std::string& key) const;            // was this flag (or "recipe") on the command line
+
+ private:
+  struct Flag {
+    CLI::Option* option;
+    const char* key;
+    std::string* value;
+  };
+  std::string recipe_path_, model_;
+  std::vector<std::string> dims_, freeze_, exclude_;
+  std::string loss_, optimizer_, schedule_, clip_norm_, accumulate_, precision_, passes_, planner_, device_, seed_, steps_, data_, threads_,
+      profile_, in_place_;
+  std::vector<Flag> flags_;
+};
+
+// The command line that runs a recipe: what the window shows and a user can paste.
+std::string command_line(const Recipe& recipe, const std::string& session_path);
+std::string shell_quoted(const std::string& text);
+
+}  // namespace gradloom

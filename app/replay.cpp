@@ -1,0 +1,34 @@
+#include "app/replay.h"
+
+namespace gradloom {
+
+Result<Recipe> recipe_with_expectations(const RunRecord& run) {
+  const RunSummary& s = run.summary;
+  auto recipe = parse_recipe(run.recipe_json);
+  if (!recipe) return with_context(recipe.error(), "run " + std::to_string(s.id));
+  if (run.steps.empty()) return Error{Errc::bad_input, "run " + std::to_string(s.id) + " has no finished step"};
+  RecipeExpect expect;
+  std::vector<double> untimed_ns, all_ns;
+  constexpr std::size_t kWarmup = 3, kLosses = 20;
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    const StepRow& step = run.steps[i];
+    if (i < kLosses) expect.losses.push_back(step.loss);
+    if (i < kWarmup && run.steps.size() > 2 * kWarmup) continue;
+    all_ns.push_back(static_cast<double>(step.step_ns));
+    if (!step.timed) untimed_ns.push_back(static_cast<double>(step.step_ns));
+  }
+  const Interval interval = bootstrap_median(untimed_ns.size() >= 5 ? untimed_ns : all_ns);
+  expect.step_ns = interval.value;
+  expect.step_ns_low = interval.low;
+  expect.step_ns_high = interval.high;
+  expect.peak_bytes = s.measured_peak_bytes;
+  expect.plan_hash = s.plan_hash;
+  expect.graph_hash = s.graph_hash;
+  expect.last_loss = s.last_loss;
+  expect.last_step = run.steps.back().step;
+  if (const auto it = run.environment.find("hardware"); it != run.environment.end()) expect.hardware = it->second;
+  recipe->expect = expect;
+  return recipe;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""Times one training step here and in PyTorch, interleaved, and prints PyTorch's time over ours.
+
+    /usr/bin/python3 bench/vs_torch.py [--models gpt-char,mlp] [--blocks 24] [--tune] [--json]
+
+    gpt-char f32 2 threads: 1.34x [1.30, 1.38]
+
+Workloads: gpt-char (tests/models/gpt-char, batch 8) and mlp (784-2048-2048-10, batch 256; exported to a temporary folder),
+f32, AdamW with PyTorch's defaults. Both sides are resident processes with their weights and buffers warm, and both speak one
+protocol: a line `N` on stdin runs N steps and answers {"paced": N, "elapsed_ns": ...}; the end of stdin ends the process.
+Each block runs ours, PyTorch, PyTorch, ours (ABBA, so that a drift of the machine cancels), every leg at least --leg
+seconds; the number printed is the median over blocks of the ratio of times per step with its 95 % bootstrap interval. The
+blocks are shared out over several launches of both processes: one launch can be luckier with memory than the next.
+
+PyTorch gets 2 threads, AVX-512 kernels in OpenBLAS where the processor has them, passive OpenMP waiting without spinning,
+gradients set to None instead of zeroed, and the faster of AdamW's two implementations, measured at start. Which waiting,
+instruction set and allocator settings are best depends on the workload and on the OpenBLAS package (pthread or OpenMP): --tune
+tries those of TORCH_SETTINGS first and compares with the fastest. Debian's PyTorch multiplies with whatever libblas.so.3 is
+installed; with the reference BLAS it is 15 to 35 times slower and the comparison would mean nothing, so that is an error.
+"""
+
+import argparse
+import json
+import os
+import random
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MLP_WIDTHS = (784, 2048, 2048, 10)
+WORKLOADS = {"gpt-char": {"batch": 8}, "mlp": {"batch": 256}}
+ANSWER_TIMEOUT_S = 300
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_TOP_PAD_": "67108864"}
+AVX512 = {"ATEN_CPU_CAPABILITY": "avx512"}
+# The first is the default, the others are what --tune tries. {} waits as libgomp does by default: it spins a while.
+TORCH_SETTINGS = [
+    PASSIVE,
+    {**PASSIVE, **AVX512, **KEEP_MEMORY},
+    {},
+    {**AVX512, **KEEP_MEMORY},
+    {"GOMP_SPINCOUNT": "2000", **AVX512},
+]
+
+
+def load_modules():
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, os.path.join(ROOT, "tests", "models"))
+    import modules
+
+    return modules
+
+
+def make_workload(name, batch):
+    """The PyTorch module of a workload with one batch of inputs and labels."""
+    import torch
+
+    modules = load_modules()
+    torch.manual_seed(1)
+    if name == "mlp":
+        return modules.Mlp(MLP_WIDTHS), torch.rand(batch, MLP_WIDTHS[0]), torch.randint(MLP_WIDTHS[-1], (batch,))
+    return modules.GptChar(), torch.randint(256, (batch, 64)), torch.randint(256, (batch, 64))
+
+
+# ---- the PyTorch side ------------------------------------------------------------------------------------------------
+
+
+def has_fast_blas():
+    with open("/proc/self/maps") as file:
+        mapped = file.read()
+    return any(name in mapped for name in ("openblas", "blis", "mkl_rt", "mkl_core"))
+
+
+def torch_worker(name, threads):
+    import torch
+
+    if not has_fast_blas():
+        sys.exit("PyTorch runs on the reference BLAS: install libopenblas0-openmp or libopenblas0-pthread")
+    torch.set_num_threads(threads)
+    model, inputs, labels = make_workload(name, WORKLOADS[name]["batch"])
+    model.train()
+
+    def run(optimizer, steps):
+        start = time.perf_counter_ns()
+        for _ in range(steps):
+            optimizer.zero_grad(set_to_none=True)
+            model(inputs, labels)[0].backward()
+            optimizer.step()
+        return time.perf_counter_ns() - start
+
+    def fastest_optimizer():
+        candidates = [torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=foreach) for foreach in (False, True)]
+        for optimizer in candidates:
+            run(optimizer, 3)
+        rounds = [[run(optimizer, 5) for optimizer in candidates] for _ in range(5)]
+        totals = [min(times) for times in zip(*rounds)]
+        return candidates[totals.index(min(totals))]
+
+    optimizer = fastest_optimizer()
+    for line in sys.stdin:
+        steps = int(line)
+        print(json.dumps({"paced": steps, "elapsed_ns": run(optimizer, steps)}), flush=True)
+
+
+def export_mlp(path):
+    """Exports the benchmark's mlp the way tests/models/export.py does (run in its own process: it loads PyTorch)."""
+    load_modules()
+    import export
+
+    model, inputs, labels = make_workload("mlp", WORKLOADS["mlp"]["batch"])
+    export.export_onnx(model, {"x": inputs}, labels, path, opset=17)
+
+
+# ---- the driver --------------------------------------------------------------------------------------------------------
+
+
+class BenchError(Exception):
+    pass
+
+
+class Side:
+    """A resident process that runs steps on request."""
+
+    def __init__(self, name, command, environment):
+        self.name = name
+        self.errors = tempfile.TemporaryFile()
+        try:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment
+            )
+        except OSError as error:
+            raise BenchError(f"{name}: {error}") from error
+        self.pending = b""
+
+    def failure(self, what):
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        return BenchError(f"{self.name}: {what}" + (f": {lines[-1]}" if lines else ""))
+
+    def read_line(self, deadline):
+        while b"\n" not in self.pending:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise self.failure(f"no answer in {ANSWER_TIMEOUT_S} s")
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                raise self.failure(f"ended with exit code {self.process.wait()}")
+            self.pending += data
+        line, self.pending = self.pending.split(b"\n", 1)
+        return line
+
+    def run(self, steps):
+        """Runs steps and returns nanoseconds per step."""
+        try:
+            self.process.stdin.write(b"%d\n" % steps)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self.failure(f"ended with exit code {self.process.wait()}") from None
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            line = self.read_line(deadline)
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                raise self.failure(f"unexpected output {line[:80]!r}") from None
+            if "paced" in answer:
+                if answer["paced"] != steps:
+                    raise self.failure(f"ran {answer['paced']} steps instead of {steps}")
+                return answer["elapsed_ns"] / steps
+
+    def close(self):
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended by itself
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def steps_per_leg(side, leg_s):
+    """Warms a side up until a step stops getting faster and returns how many steps fill a leg."""
+    side.run(3)
+    per_step_ns = side.run(5)
+    for _ in range(10):
+        steps = max(1, round(0.1e9 / per_step_ns))
+        now_ns = side.run(steps)
+        settled = now_ns > 0.97 * per_step_ns
+        per_step_ns = min(per_step_ns, now_ns)
+        if settled:
+            break
+    return max(1, -(-int(leg_s * 1e9) // int(per_step_ns)))
+
+
+def bootstrap_interval(ratios, resamples=10000):
+    generator = random.Random(1)
+    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(resamples))
+    return medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
+
+
+def time_blocks(ours, theirs, blocks, leg_s):
+    """ABBA blocks: each gives a pair, our and PyTorch's mean nanoseconds per step."""
+    counts = {side: steps_per_leg(side, leg_s) for side in (ours, theirs)}
+    pairs = []
+    for _ in range(blocks):
+        sums = {ours: 0.0, theirs: 0.0}
+        for side in (ours, theirs, theirs, ours):
+            time.sleep(0.005)  # the other side's worker threads stop spinning
+            sums[side] += side.run(counts[side])
+        pairs.append((sums[ours] / 2, sums[theirs] / 2))
+    return pairs
+
+
+def summarize(pairs):
+    ratios = [theirs / ours for ours, theirs in pairs]
+    low, high = bootstrap_interval(ratios)
+    ours_ns, torch_ns = (statistics.median(times) for times in zip(*pairs))
+    return {"ratio": statistics.median(ratios), "low": low, "high": high, "ours_step_ns": ours_ns,
+            "torch_step_ns": torch_ns, "ratios": ratios}  # fmt: skip
+
+
+def has_avx512():
+    try:
+        with open("/proc/cpuinfo") as file:
+            return "avx512f" in file.read()
+    except OSError:
+        return False
+
+
+def torch_environment(threads, settings):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OPENBLAS_", "OMP_", "GOMP_", "MKL_"))}
+    environment.update(settings, OMP_NUM_THREADS=str(threads))
+    if has_avx512():
+        environment["OPENBLAS_CORETYPE"] = "SKYLAKEX"
+    else:
+        environment.pop("ATEN_CPU_CAPABILITY", None)
+    return environment
+
+
+def fastest_settings(command, threads):
+    """Runs the PyTorch side alone under each of TORCH_SETTINGS and returns the one with the shortest median leg."""
+    medians = []
+    for settings in TORCH_SETTINGS:
+        side = Side("torch", command, torch_environment(threads, settings))
+        try:
+            count = steps_per_leg(side, 0.25)
+            medians.append(statistics.median(side.run(count) for _ in range(9)))
+        finally:
+            side.close()
+    return TORCH_SETTINGS[medians.index(min(medians))]
+
+
+def bench(name, options, folder):
+    environment = torch_environment(options.threads, PASSIVE)
+    worker = [sys.executable, os.path.abspath(__file__), "--threads", str(options.threads)]
+    model = os.path.join(ROOT, "tests", "models", name, "model.onnx")
+    if name == "mlp":
+        model = os.path.join(folder, "mlp.onnx")
+        done = subprocess.run(worker + ["--export-mlp", model], env=environment, stderr=subprocess.PIPE)
+        if done.returncode:
+            raise BenchError(f"mlp: export failed: {done.stderr.decode(errors='replace').strip().splitlines()[-1:]}")
+    command = [
+        options.gradloom, "train", model, "--loss", "ce:logits,labels", "--optimizer", "adamw{lr=1e-3}",
+        "--dim", f"batch={WORKLOADS[name]['batch']}", "--data", "synthetic", "--threads", str(options.threads),
+        "--passes", options.passes, "--steps", "100000000", "--paced", "--json",
+    ]  # fmt: skip
+    settings = TORCH_SETTINGS[0]
+    if options.tune:
+        settings = fastest_settings(worker + ["--worker", name], options.threads)
+    environment = torch_environment(options.threads, settings)
+    our_environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
+    pairs = []
+    for launch in range(options.launches):
+        sides = []
+        try:
+            sides.append(Side("gradloom", command, our_environment))
+            sides.append(Side("torch", worker + ["--worker", name], environment))
+            blocks = options.blocks * (launch + 1) // options.launches - len(pairs)
+            pairs += time_blocks(*sides, blocks, options.leg)
+        finally:
+            for side in sides:
+                side.close()
+    return {"torch_settings": settings, **summarize(pairs)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="gpt-char,mlp", help="workloads, comma separated (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--blocks", type=int, default=24, help="ABBA blocks per workload (default: %(default)s)")
+    parser.add_argument("--launches", type=int, default=3, help="launches of both processes (default: %(default)s)")
+    parser.add_argument("--leg", type=float, default=0.25, help="seconds of each of a block's four legs (default: %(default)s)")
+    parser.add_argument("--passes", default="default", help="pass pipeline of our side (default: %(default)s)")
+    parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"), help="our command")
+    parser.add_argument("--tune", action="store_true", help="compare with the fastest of several settings of PyTorch")
+    parser.add_argument("--json", action="store_true", help="one JSON object per workload, with the block ratios")
+    parser.add_argument("--worker", choices=sorted(WORKLOADS), help=argparse.SUPPRESS)
+    parser.add_argument("--export-mlp", metavar="FILE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return torch_worker(options.worker, options.threads)
+    if options.export_mlp:
+        return export_mlp(options.export_mlp)
+    names = options.models.split(",")
+    unknown = [name for name in names if name not in WORKLOADS]
+    if unknown:
+        parser.error(f"no workload '{unknown[0]}'")
+    if not 1 <= options.launches <= options.blocks or options.threads < 1 or options.leg <= 0:
+        parser.error("--launches, --threads and --leg must be positive, --blocks at least --launches")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            try:
+                result = bench(name, options, folder)
+            except BenchError as error:
+                print(f"vs_torch: {error}", file=sys.stderr)
+                return 1
+            if options.json:
+                print(json.dumps({"model": name, "precision": "f32", "threads": options.threads, **result}), flush=True)
+            else:
+                print(f"{name} f32 {options.threads} threads: {result['ratio']:.2f}x "
+                      f"[{result['low']:.2f}, {result['high']:.2f}]", flush=True)  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+#include "engine/autodiff/autodiff.h"
+
+#include <algorithm>
+
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+// Backward nodes are scheduled after every forward node, in reverse order of the nodes they differentiate.
+constexpr std::int64_t kBackwardRank = std::int64_t{1} << 40;
+
+// For each value: does a gradient flow to it? (It depends on some wrt, and the loss depends on it, through floats.)
+struct Flow {
+  std::vector<bool> depends;   // on a wrt value
+  std::vector<bool> reaches;   // the loss
+};
+
+bool differentiable(const Graph& graph, ValueId id) {
+  return id != kNone && graph.values[id].has_type && is_float(graph.values[id].type.dtype);
+}
+
+Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId loss, const std::vector<ValueId>& wrt) {
+  Flow flow{std::vector<bool>(graph.values.size(), false), std::vector<bool>(graph.values.size(), false)};
+  for (ValueId id : wrt) flow.depends[id] = true;
+  for (NodeId id : order) {
+    const Node& node = graph.nodes[id];
+    if (node.op->has(kNoGradient)) continue;
+    const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) { return in != kNone && flow.depends[in]; });
+    if (!any) continue;
+    for (ValueId out : node.outputs)
+      if (differentiable(graph, out)) flow.depends[out] = true;
+  }
+  flow.reaches[loss] = true;
+  for (auto it = order.rbegin(); it != order.rend(); ++it) {
+    const Node& node = graph.nodes[*it];
+    if (node.op->has(kNoGradient)) continue;
+    const bool any = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId out) { return out != kNone && flow.reaches[out]; });
+    if (!any) continue;
+    for (ValueId in : node.inputs)
+      if (differentiable(graph, in)) flow.reaches[in] = true;
+  }
+  return flow;
+}
+
+bool on_path(const Flow& flow, const Node& node) {
+  const auto carries = [&](ValueId id) { return id != kNone && flow.depends[id] && flow.reaches[id]; };
+  return std::any_of(node.inputs.begin(), node.inputs.end(), carries) && std::any_of(node.outputs.begin(), node.outputs.end(), carries);
+}
+
+std::vector<MissingGradient> find_missing(const Graph& graph, const std::vector<NodeId>& order, const Flow& flow) {
+  std::vector<MissingGradient> missing;
+  for (NodeId id : order) {
+    const Node& node = graph.nodes[id];
+    if (node.op->has(kNoGradient) || node.op->grad != nullptr || !on_path(flow, node)) continue;
+    const std::string scope = node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
+    missing.push_back({node.name, node.op->name, scope});
+  }
+  return missing;
+}
+
+}  // namespace
+
+std::vector<MissingGradient> missing_gradients(const Graph& graph, ValueId loss, const std::vector<ValueId>& wrt) {
+  const auto order = topological_order(graph);
+  if (!order) return {};
+  return find_missing(graph, *order, find_flow(graph, *order, loss, wrt));
+}
+
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt) {
+  if (loss == kNone || loss >= graph.values.size()) return Error{Errc::bad_input, "no loss to differentiate"};
+  const Value& loss_value = graph.values[loss];
+  if (!is_float(loss_value.type.dtype) || !is_static(loss_value.type.shape) || element_count(loss_value.type.shape) != 1)
+    return Error{Errc::bad_input, "loss '" + escaped(loss_value.name) + "' is " + to_string(loss_value.type) +
+                                      "; a floating-point scalar is needed"};
+  const std::vector<NodeId> order = TRY(topological_order(graph));
+  const Flow flow = find_flow(graph, order, loss, wrt);
+  if (const auto missing = find_missing(graph, order, flow); !missing.empty()) {
+    std::map<std::string, std::vector<std::string>> by_op;
+    for (const MissingGradient& m : missing) by_op[m.op_type].push_back(escaped(m.node));
+    std::string text = std::to_string(missing.size()) + " node(s) have no gradient:";
+    for (const auto& [op, nodes] : by_op) {
+      text += " " + op + " (";
+      for (std::size_t i = 0; i < nodes.size(); ++i) text += (i ? ", " : "") + nodes[i];
+      text += ")";
+    }
+    return Error{Errc::bad_input, text};
+  }
+
+  GraphBuilder b(graph);
+  b.origin.phase = Phase::backward;
+  std::map<ValueId, ValueId> grads;   // accumulated so far
+  {
+    const NodeId producer = graph.values[loss].producer;
+    if (producer != kNone) b.origin.sources = graph.nodes[producer].origin.sources;
+    b.rank = kBackwardRank;
+    const Shape shape = graph.values[loss].type.shape;
+    grads[loss] = b.constant(Tensor::from_f64(graph.values[loss].type.dtype, shape, {1.0}), b.unique_name("loss/grad"));
+  }
+  const auto carries = [&](ValueId id) { return id != kNone && id < flow.depends.size() && flow.depends[id] && flow.reaches[id]; };
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const NodeId id = order[i];
+    if (graph.nodes[id].op->has(kNoGradient) || !on_path(flow, graph.nodes[id])) continue;
+    GradContext ctx{b, graph.nodes[id], id, {}, {}, {}};
+    bool any = false;
+    for (ValueId out : ctx.node.outputs) {
+      const auto it = out == kNone ? grads.end() : grads.find(out);
+      ctx.out_grads.push_back(it == grads.end() ? kNone : it->second);
+      any = any || it != grads.end();
+    }
+    if (!any) continue;
+    for (ValueId in : ctx.node.inputs) ctx.wanted.push_back(carries(in));
+    ctx.in_grads.assign(ctx.node.inputs.size(), kNone);
+    b.origin.sources = ctx.node.origin.sources;
+    b.name_prefix = ctx.node.name + "/grad/";
+    b.rank = kBackwardRank + static_cast<std::int64_t>(order.size() - i);
+    if (Status s = ctx.node.op->grad(ctx); !s)
+      return with_context(s.error(), "gradient of '" + escaped(ctx.node.name) + "' (" + ctx.node.op->name + ")");
+    for (std::size_t k = 0; k < ctx.node.inputs.size(); ++k) {
+      const ValueId in = ctx.node.inputs[k];
+      if (!carries(in) || ctx.in_grads[k] == kNone) continue;
+      const Type& want = graph.values[in].type;
+      const Type& got = graph.values[ctx.in_grads[k]].type;
+      CHECK(want == got || !is_static(want.shape) || !is_static(got.shape),
+            (std::string("gradient rule of ") + ctx.node.op->name + " returned " + to_string(got) + " for input " + std::to_string(k) +
+             " of type " + to_string(want))
+                .c_str());
+      const auto [it, fresh] = grads.try_emplace(in, ctx.in_grads[k]);
+      if (!fresh) it->second = b.op("Add", {it->second, ctx.in_grads[k]});
+    }
+  }
+  std::map<ValueId, ValueId> result;
+  for (ValueId id : wrt) {
+    const auto it = grads.find(id);
+    result[id] = it == grads.end() ? kNone : it->second;
+  }
+  return result;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,24 @@
+// Reverse-mode differentiation on the graph: backward nodes are ordinary nodes, built by each operator's gradient rule
+// (Griewank and Walther, Evaluating Derivatives, 2008, ch. 3; reverse mode over a DAG with accumulation at fan-out).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+struct MissingGradient {
+  std::string node, op_type, scope;
+};
+
+// Nodes on a path from `wrt` to `loss` whose operator has no gradient rule: all of them, in graph order.
+std::vector<MissingGradient> missing_gradients(const Graph& graph, ValueId loss, const std::vector<ValueId>& wrt);
+
+// Appends backward nodes (Phase::backward, origin = forward node) and returns d loss / d wrt[i]; kNone where no path exists.
+// Errors: loss not a floating scalar; missing gradients (message lists all).
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt);
+
+}  // namespace gradloom

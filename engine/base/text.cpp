@@ -1,0 +1,134 @@
+#include "engine/base/text.h"
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+namespace gradloom {
+namespace {
+
+std::string scaled(double value, double base, const char* const* units, int count) {
+  int i = 0;
+  double v = value;
+  while (std::fabs(v) >= base && i + 1 < count) {
+    v /= base;
+    ++i;
+  }
+  char text[64];
+  const double magnitude = std::fabs(v);
+  const int digits = i == 0 && base == 1024 ? 0 : magnitude >= 100 ? 0 : magnitude >= 10 ? 1 : 2;
+  std::snprintf(text, sizeof text, "%.*f %s", digits, v, units[i]);
+  return text;
+}
+
+// Length of the well-formed UTF-8 sequence at s (1..4), 0 when malformed.
+int utf8_length(std::string_view s) {
+  const auto byte = [&](std::size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
+  const unsigned b0 = byte(0);
+  if (b0 < 0x80) return 1;
+  const auto tail = [&](std::size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  if (b0 >= 0xc2 && b0 <= 0xdf) return tail(1) ? 2 : 0;
+  if (b0 >= 0xe0 && b0 <= 0xef) {
+    if (!tail(1) || !tail(2)) return 0;
+    if ((b0 == 0xe0 && byte(1) < 0xa0) || (b0 == 0xed && byte(1) > 0x9f)) return 0;
+    return 3;
+  }
+  if (b0 >= 0xf0 && b0 <= 0xf4) {
+    if (!tail(1) || !tail(2) || !tail(3)) return 0;
+    if ((b0 == 0xf0 && byte(1) < 0x90) || (b0 == 0xf4 && byte(1) > 0x8f)) return 0;
+    return 4;
+  }
+  return 0;
+}
+
+// Bidirectional overrides and isolates (U+202A..E, U+2066..9) and C1 controls can make text look like something else.
+bool is_deceptive(std::string_view sequence) {
+  if (sequence.size() == 2 && static_cast<unsigned char>(sequence[0]) == 0xc2 && static_cast<unsigned char>(sequence[1]) < 0xa0) return true;
+  if (sequence.size() != 3 || static_cast<unsigned char>(sequence[0]) != 0xe2) return false;
+  const unsigned b1 = static_cast<unsigned char>(sequence[1]), b2 = static_cast<unsigned char>(sequence[2]);
+  return (b1 == 0x80 && ((b2 >= 0xaa && b2 <= 0xae) || b2 == 0x8e || b2 == 0x8f)) || (b1 == 0x81 && b2 >= 0xa6 && b2 <= 0xa9);
+}
+
+}  // namespace
+
+std::string number_text(double value) {
+  char text[40];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
+}
+
+std::string bytes_text(double bytes) {
+  static const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  return scaled(bytes, 1024, units, 5);
+}
+
+std::string duration_text(double ns) {
+  static const char* const units[] = {"ns", "us", "ms", "s"};
+  return scaled(ns, 1000, units, 4);
+}
+
+std::string count_text(double count, const char* unit) {
+  static const char* const prefixes[] = {"", "k", "M", "G", "T", "P"};
+  std::string text = scaled(count, 1000, prefixes, 6);
+  return text + unit;
+}
+
+std::string escaped(std::string_view foreign) {
+  std::string out;
+  while (!foreign.empty()) {
+    const int n = utf8_length(foreign);
+    const auto c = static_cast<unsigned char>(foreign[0]);
+    if (n == 0 || c < 0x20 || c == 0x7f || is_deceptive(foreign.substr(0, static_cast<std::size_t>(n)))) {
+      const std::size_t bad = n == 0 ? 1 : static_cast<std::size_t>(n);
+      for (std::size_t i = 0; i < bad; ++i) {
+        char hex[8];
+        std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(foreign[i])));
+        out += hex;
+      }
+      foreign.remove_prefix(bad);
+    } else {
+      out.append(foreign.substr(0, static_cast<std::size_t>(n)));
+      foreign.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }
+  return out;
+}
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::int64_t monotonic_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+std::string utc_timestamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts;
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+}  // namespace gradloom

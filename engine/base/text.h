@@ -1,0 +1,20 @@
+// Text helpers: shortest round-trip numbers, human units, escaping of foreign names, globs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradloom {
+
+std::string number_text(double value);                   // shortest text that reads back to the same double
+std::string bytes_text(double bytes);                    // "3.2 MiB"
+std::string duration_text(double ns);                    // "1.23 ms"
+std::string count_text(double count, const char* unit);  // "2.68 GFLOP"
+std::string escaped(std::string_view foreign);           // control characters, invalid UTF-8, bidi overrides -> \xNN
+bool glob_match(std::string_view pattern, std::string_view text);  // * and ?
+
+std::int64_t monotonic_ns();
+std::string utc_timestamp();                             // "2026-11-20T04:31:05Z"
+
+}  // namespace gradloom

@@ -1,0 +1,99 @@
+#include "engine/ir/builder.h"
+
+#include "engine/ops/op.h"
+
+namespace gradloom {
+
+std::string GraphBuilder::unique_name(const std::string& base) {
+  // Index what was appended since the last call, by whomever: names never leave a graph.
+  for (; indexed_values_ < graph_.values.size(); ++indexed_values_) names_.insert(graph_.values[indexed_values_].name);
+  for (; indexed_nodes_ < graph_.nodes.size(); ++indexed_nodes_) names_.insert(graph_.nodes[indexed_nodes_].name);
+  if (names_.insert(base).second) return base;
+  int& counter = counters_[base];
+  std::string name;
+  do name = base + "_" + std::to_string(++counter);
+  while (!names_.insert(name).second);
+  return name;
+}
+
+ValueId GraphBuilder::input(const std::string& name, Type type, Role role) {
+  const auto id = static_cast<ValueId>(graph_.values.size());
+  Value v;
+  v.name = name;
+  v.type = std::move(type);
+  v.has_type = true;
+  v.role = role;
+  graph_.values.push_back(std::move(v));
+  if (role == Role::input) graph_.inputs.push_back(id);
+  return id;
+}
+
+ValueId GraphBuilder::parameter(const std::string& name, Tensor data) {
+  const ValueId id = input(name, data.type(), Role::parameter);
+  graph_.values[id].data = std::move(data);
+  graph_.parameters.push_back(id);
+  return id;
+}
+
+ValueId GraphBuilder::constant(Tensor data, const std::string& name) {
+  std::string key;
+  if (name.empty() && data.bytes() <= 64) {
+    key = to_string(data.type()) + std::string(static_cast<const char*>(data.data()), data.bytes());
+    const auto it = constants_.find(key);
+    if (it != constants_.end()) return it->second;
+  }
+  const ValueId id = input(name.empty() ? unique_name(name_prefix + "const") : name, data.type(), Role::constant);
+  graph_.values[id].data = std::move(data);
+  if (!key.empty()) constants_[key] = id;
+  return id;
+}
+
+Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, int output_count,
+                                               const std::vector<std::string>& output_names, const std::string& node_name) {
+  InferContext ctx{graph_, attrs, inputs, output_count, std::vector<Type>(static_cast<std::size_t>(output_count))};
+  CHECK(op.infer != nullptr, "operator without inference");
+  TRY(op.infer(ctx));
+  const auto node_id = static_cast<NodeId>(graph_.nodes.size());
+  Node node;
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.inputs = std::move(inputs);
+  node.name = node_name.empty() ? unique_name(name_prefix + op.name) : node_name;
+  node.origin = origin;
+  node.rank = rank;
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(output_count); ++i) {
+    Value v;
+    const bool named = i < output_names.size();
+    if (named && output_names[i].empty()) {        // an omitted optional output
+      node.outputs.push_back(kNone);
+      continue;
+    }
+    v.name = named ? output_names[i] : unique_name(name_prefix + op.name + (i ? "." + std::to_string(i) : "") + ":v");
+    v.type = std::move(ctx.outputs[i]);
+    v.has_type = true;
+    v.role = origin.phase == Phase::backward ? Role::gradient : Role::activation;
+    v.producer = node_id;
+    v.output_index = i;
+    node.outputs.push_back(static_cast<ValueId>(graph_.values.size()));
+    graph_.values.push_back(std::move(v));
+  }
+  std::vector<ValueId> outputs = node.outputs;
+  graph_.nodes.push_back(std::move(node));
+  return outputs;
+}
+
+std::vector<ValueId> GraphBuilder::ops(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, int output_count) {
+  auto result = add(op, std::move(inputs), std::move(attrs), output_count);
+  CHECK(result.ok(), (std::string(op.name) + ": " + (result.ok() ? "" : result.error().message)).c_str());
+  return std::move(result).value();
+}
+
+ValueId GraphBuilder::op(const OpDef& def, std::vector<ValueId> inputs, Attrs attrs) {
+  return ops(def, std::move(inputs), std::move(attrs), 1)[0];
+}
+
+ValueId GraphBuilder::op(const char* name, std::vector<ValueId> inputs, Attrs attrs) {
+  return op(op_by_name(name), std::move(inputs), std::move(attrs));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,316 @@
+#include "engine/ir/graph.h"
+
+#include <algorithm>
+#include <queue>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/base/hash.h"
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+template <class T>
+const T& expect(const AttrValue& value, const std::string& name) {
+  const T* typed = std::get_if<T>(&value);
+  CHECK(typed != nullptr, ("attribute '" + name + "' has another type").c_str());
+  return *typed;
+}
+
+template <class T>
+std::string list_text(const std::vector<T>& values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i) text += ", ";
+    if constexpr (std::is_same_v<T, double>) text += number_text(values[i]);
+    else text += std::to_string(values[i]);
+  }
+  return text + "]";
+}
+
+std::string tensor_text(const Tensor& t) {
+  if (!t.defined()) return "undefined";
+  if (t.count() > 8) return to_string(t.type()) + "#" + hash_hex({static_cast<const char*>(t.data()), t.bytes()}).substr(0, 12);
+  std::string text = to_string(t.type()) + "{";
+  for (std::int64_t i = 0; i < t.count(); ++i) {
+    if (i) text += ", ";
+    text += is_float(t.dtype()) ? number_text(t.at(i)) : std::to_string(t.int_at(i));
+  }
+  return text + "}";
+}
+
+// Value references in dumps: names are unique, so they identify.
+std::string value_ref(const Graph& graph, ValueId id) { return id == kNone ? "-" : "%" + escaped(graph.values[id].name); }
+
+Error cycle_error(const Graph& graph, const std::vector<int>& missing) {
+  // Walk producers of unready inputs from any blocked node until one repeats: those are the nodes of one cycle.
+  NodeId current = kNone;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (graph.nodes[id].alive() && missing[id] > 0) {
+      current = id;
+      break;
+    }
+  std::vector<NodeId> path;
+  std::unordered_map<NodeId, std::size_t> seen;
+  while (current != kNone && !seen.count(current)) {
+    seen[current] = path.size();
+    path.push_back(current);
+    NodeId next = kNone;
+    for (ValueId in : graph.nodes[current].inputs) {
+      if (in == kNone) continue;
+      const NodeId producer = graph.values[in].producer;
+      if (producer != kNone && missing[producer] > 0) next = producer;
+    }
+    current = next;
+  }
+  std::string names;
+  for (std::size_t i = current == kNone ? 0 : seen[current]; i < path.size(); ++i)
+    names += (names.empty() ? "" : " <- ") + escaped(graph.nodes[path[i]].name);
+  return Error{Errc::bad_input, "the graph has a cycle: " + names};
+}
+
+}  // namespace
+
+std::int64_t Attrs::integer(const std::string& name, std::int64_t fallback) const {
+  const auto it = map_.find(name);
+  return it == map_.end() ? fallback : expect<std::int64_t>(it->second, name);
+}
+
+double Attrs::real(const std::string& name, double fallback) const {
+  const auto it = map_.find(name);
+  if (it == map_.end()) return fallback;
+  if (const auto* i = std::get_if<std::int64_t>(&it->second)) return static_cast<double>(*i);
+  return expect<double>(it->second, name);
+}
+
+std::string Attrs::text(const std::string& name, const std::string& fallback) const {
+  const auto it = map_.find(name);
+  return it == map_.end() ? fallback : expect<std::string>(it->second, name);
+}
+
+std::vector<std::int64_t> Attrs::integers(const std::string& name, std::vector<std::int64_t> fallback) const {
+  const auto it = map_.find(name);
+  return it == map_.end() ? fallback : expect<std::vector<std::int64_t>>(it->second, name);
+}
+
+std::vector<double> Attrs::reals(const std::string& name, std::vector<double> fallback) const {
+  const auto it = map_.find(name);
+  return it == map_.end() ? fallback : expect<std::vector<double>>(it->second, name);
+}
+
+const Tensor* Attrs::tensor(const std::string& name) const {
+  const auto it = map_.find(name);
+  return it == map_.end() ? nullptr : &expect<Tensor>(it->second, name);
+}
+
+bool Attrs::operator==(const Attrs& other) const {
+  if (map_.size() != other.map_.size()) return false;
+  for (auto a = map_.begin(), b = other.map_.begin(); a != map_.end(); ++a, ++b) {
+    if (a->first != b->first || a->second.index() != b->second.index()) return false;
+    if (const auto* ta = std::get_if<Tensor>(&a->second)) {
+      if (!bit_equal(*ta, std::get<Tensor>(b->second))) return false;
+      continue;
+    }
+    const bool equal = std::visit(
+        [&](const auto& va) {
+          using T = std::decay_t<decltype(va)>;
+          if constexpr (std::is_same_v<T, Tensor>) return true;
+          else return va == std::get<T>(b->second);
+        },
+        a->second);
+    if (!equal) return false;
+  }
+  return true;
+}
+
+std::string to_string(const AttrValue& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::int64_t>) return std::to_string(v);
+        else if constexpr (std::is_same_v<T, double>) return number_text(v);
+        else if constexpr (std::is_same_v<T, std::string>) return "\"" + escaped(v) + "\"";
+        else if constexpr (std::is_same_v<T, Tensor>) return tensor_text(v);
+        else return list_text(v);
+      },
+      value);
+}
+
+std::string to_string(const Attrs& attrs) {
+  std::string text = "{";
+  for (const auto& [name, value] : attrs.all()) text += (text.size() > 1 ? ", " : "") + name + "=" + to_string(value);
+  return text + "}";
+}
+
+const char* phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::loss: return "loss";
+    case Phase::backward: return "backward";
+    case Phase::optimizer: return "optimizer";
+  }
+  return "?";
+}
+
+std::vector<std::vector<Use>> uses_of(const Graph& graph) {
+  std::vector<std::vector<Use>> uses(graph.values.size());
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!node.alive()) continue;
+    for (std::uint32_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] != kNone) uses[node.inputs[i]].push_back({id, i});
+  }
+  return uses;
+}
+
+std::size_t live_node_count(const Graph& graph) {
+  return static_cast<std::size_t>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.alive(); }));
+}
+
+ValueId find_value(const Graph& graph, const std::string& name) {
+  for (ValueId id = 0; id < graph.values.size(); ++id)
+    if (graph.values[id].name == name) return id;
+  return kNone;
+}
+
+bool is_constant(const Graph& graph, ValueId id) {
+  if (id == kNone) return false;
+  const Value& v = graph.values[id];
+  if (v.role == Role::constant) return true;
+  return v.data.defined() && v.producer != kNone;   // folded contents; parameters and states have no producer
+}
+
+Result<std::vector<NodeId>> topological_order(const Graph& graph) {
+  std::vector<int> missing(graph.nodes.size(), 0);
+  const auto uses = uses_of(graph);
+  using Key = std::pair<std::int64_t, NodeId>;
+  std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+  std::size_t alive = 0;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!node.alive()) continue;
+    ++alive;
+    for (ValueId in : node.inputs)
+      if (in != kNone && graph.values[in].producer != kNone) ++missing[id];
+    if (missing[id] == 0) ready.push({node.rank, id});
+  }
+  std::vector<NodeId> order;
+  order.reserve(alive);
+  while (!ready.empty()) {
+    const NodeId id = ready.top().second;
+    ready.pop();
+    order.push_back(id);
+    for (ValueId out : graph.nodes[id].outputs) {
+      if (out == kNone) continue;
+      for (const Use& use : uses[out])
+        if (--missing[use.node] == 0) ready.push({graph.nodes[use.node].rank, use.node});
+    }
+  }
+  if (order.size() != alive) return cycle_error(graph, missing);
+  return order;
+}
+
+Status verify(const Graph& graph, bool deep) {
+  const auto fail = [](const std::string& message) { return Error{Errc::bug, "invalid graph: " + message}; };
+  std::unordered_set<std::string> value_names, node_names;
+  std::vector<NodeId> producer(graph.values.size(), kNone);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!node.alive()) continue;
+    if (!node_names.insert(node.name).second) return fail("two nodes are named '" + node.name + "'");
+    if (node.outputs.empty()) return fail("node '" + node.name + "' has no outputs");
+    for (std::uint32_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId out = node.outputs[i];
+      if (out == kNone) continue;
+      if (out >= graph.values.size()) return fail("node '" + node.name + "' writes a value that does not exist");
+      if (producer[out] != kNone) return fail("value '" + graph.values[out].name + "' has two producers");
+      producer[out] = id;
+      if (graph.values[out].producer != id || graph.values[out].output_index != i)
+        return fail("value '" + graph.values[out].name + "' does not point back to its producer '" + node.name + "'");
+    }
+    for (ValueId in : node.inputs) {
+      if (in == kNone) continue;
+      if (in >= graph.values.size()) return fail("node '" + node.name + "' reads a value that does not exist");
+      const NodeId p = graph.values[in].producer;
+      if (p != kNone && (p >= graph.nodes.size() || !graph.nodes[p].alive()))
+        return fail("node '" + node.name + "' reads '" + graph.values[in].name + "', whose producer was removed");
+    }
+    for (std::uint32_t s : node.origin.sources)
+      if (s >= graph.sources.size()) return fail("node '" + node.name + "' names a source that does not exist");
+  }
+  const auto live = [&](ValueId id) {
+    return id < graph.values.size() && (graph.values[id].producer == kNone || producer[id] == graph.values[id].producer);
+  };
+  for (ValueId out : graph.outputs)
+    if (!live(out)) return fail("a graph output has no producer");
+  if (graph.loss != kNone && !live(graph.loss)) return fail("the loss has no producer");
+  for (const Update& u : graph.updates) {
+    if (!live(u.state) || !live(u.next)) return fail("an update names a value without producer");
+    if (graph.values[u.state].producer != kNone) return fail("update of '" + graph.values[u.state].name + "', which is not a state");
+    if (graph.values[u.state].type != graph.values[u.next].type)
+      return fail("update of '" + graph.values[u.state].name + "' changes its type");
+  }
+  for (ValueId id = 0; id < graph.values.size(); ++id) {
+    const Value& v = graph.values[id];
+    const bool used = v.producer == kNone || producer[id] != kNone;
+    if (used && !value_names.insert(v.name).second) return fail("two values are named '" + v.name + "'");
+    if (v.role == Role::constant && v.producer == kNone && !v.data.defined()) return fail("constant '" + v.name + "' has no contents");
+    if (v.data.defined() && v.has_type && used && v.data.type() != v.type) return fail("contents of '" + v.name + "' have another type");
+  }
+  TRY(topological_order(graph));
+  if (!deep) return {};
+  for (const Node& node : graph.nodes) {
+    if (!node.alive() || node.op->infer == nullptr) continue;
+    bool typed = true;
+    for (ValueId in : node.inputs) typed = typed && (in == kNone || graph.values[in].has_type);
+    for (ValueId out : node.outputs) typed = typed && (out == kNone || graph.values[out].has_type);  // viewing: inference failed
+    if (!typed) continue;
+    InferContext ctx{graph, node.attrs, node.inputs, static_cast<int>(node.outputs.size()), std::vector<Type>(node.outputs.size())};
+    if (Status s = node.op->infer(ctx); !s) return fail("node '" + node.name + "': " + s.error().message);
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] == kNone) continue;
+      const Type& stored = graph.values[node.outputs[i]].type;
+      if (is_static(stored.shape) && is_static(ctx.outputs[i].shape) && stored != ctx.outputs[i])
+        return fail("node '" + node.name + "' output " + std::to_string(i) + " is " + to_string(stored) + ", inference says " +
+                    to_string(ctx.outputs[i]));
+    }
+  }
+  return {};
+}
+
+std::string dump(const Graph& graph) {
+  std::string text;
+  for (ValueId id : graph.inputs) text += "input " + value_ref(graph, id) + " " + to_string(graph.values[id].type) + "\n";
+  for (ValueId id : graph.parameters) text += "parameter " + value_ref(graph, id) + " " + to_string(graph.values[id].type) + "\n";
+  const auto order = topological_order(graph);
+  if (!order) return text + "cycle\n";
+  std::set<ValueId> printed;
+  for (NodeId id : *order) {
+    const Node& node = graph.nodes[id];
+    for (ValueId in : node.inputs) {
+      if (in == kNone || graph.values[in].producer != kNone || !printed.insert(in).second) continue;
+      const Value& v = graph.values[in];
+      if (v.role == Role::constant) text += "constant " + value_ref(graph, in) + " = " + tensor_text(v.data) + "\n";
+      if (v.role == Role::state) text += "state " + value_ref(graph, in) + " " + to_string(v.type) + "\n";
+    }
+    std::string line;
+    for (ValueId out : node.outputs)
+      line += (line.empty() ? "" : ", ") + value_ref(graph, out) + (out == kNone ? "" : " " + to_string(graph.values[out].type));
+    line += " = " + std::string(node.op->name) + "(";
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) line += (i ? ", " : "") + value_ref(graph, node.inputs[i]);
+    line += ")";
+    if (!node.attrs.all().empty()) line += " " + to_string(node.attrs);
+    text += line + "  # " + phase_name(node.origin.phase) + "\n";
+  }
+  for (const Update& u : graph.updates) text += "update " + value_ref(graph, u.state) + " <- " + value_ref(graph, u.next) + "\n";
+  for (ValueId id : graph.outputs) text += "output " + value_ref(graph, id) + "\n";
+  if (graph.loss != kNone) text += "loss " + value_ref(graph, graph.loss) + "\n";
+  return text;
+}
+
+std::string graph_hash(const Graph& graph) { return hash_hex(dump(graph)); }
+
+}  // namespace gradloom

@@ -1,0 +1,140 @@
+#include "engine/ir/rewriter.h"
+
+#include <algorithm>
+
+#include "engine/ops/op.h"
+
+namespace gradloom {
+
+Rewriter::Rewriter(Graph& graph, std::string pass, std::set<std::string> excluded)
+    : graph_(graph), builder_(graph), pass_(std::move(pass)), excluded_(std::move(excluded)), uses_(uses_of(graph)),
+      extra_uses_(graph.values.size(), 0) {
+  for (ValueId out : graph.outputs) ++extra_uses_[out];
+  if (graph.loss != kNone) ++extra_uses_[graph.loss];
+  for (const Update& u : graph.updates) {
+    ++extra_uses_[u.next];
+    ++extra_uses_[u.state];
+  }
+}
+
+std::size_t Rewriter::use_count(ValueId id) const { return uses_[id].size() + static_cast<std::size_t>(extra_uses_[id]); }
+bool Rewriter::is_output(ValueId id) const { return extra_uses_[id] > 0; }
+
+bool Rewriter::allowed(const std::string& rule, NodeId anchor) {
+  if (!excluded_.count(graph_.nodes[anchor].name)) return true;
+  reject(rule, anchor, "switched off for this instance");
+  return false;
+}
+
+void Rewriter::reject(const std::string& rule, NodeId anchor, const std::string& why) {
+  RewriteRecord record;
+  record.rule = rule;
+  record.site = graph_.nodes[anchor].name;
+  record.why = why;
+  record.sources = graph_.nodes[anchor].origin.sources;
+  log_.push_back(std::move(record));
+}
+
+GraphBuilder& Rewriter::begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced) {
+  CHECK(current_.rule.empty(), "rewrite begun inside a rewrite");
+  current_ = {};
+  current_.rule = rule;
+  current_.site = graph_.nodes[anchor].name;
+  current_.matched = true;
+  replaced_ = replaced;
+  first_new_node_ = static_cast<NodeId>(graph_.nodes.size());
+  Origin origin;
+  origin.phase = graph_.nodes[anchor].origin.phase;
+  origin.pass = pass_;
+  std::set<std::uint32_t> sources;
+  for (NodeId id : replaced) {
+    const auto& from = graph_.nodes[id].origin.sources;
+    sources.insert(from.begin(), from.end());
+  }
+  origin.sources.assign(sources.begin(), sources.end());
+  current_.sources = origin.sources;
+  builder_.origin = std::move(origin);
+  builder_.rank = graph_.nodes[anchor].rank;
+  return builder_;
+}
+
+void Rewriter::index_new_nodes() {
+  uses_.resize(graph_.values.size());
+  extra_uses_.resize(graph_.values.size(), 0);
+  for (NodeId id = first_new_node_; id < graph_.nodes.size(); ++id) {
+    const Node& node = graph_.nodes[id];
+    current_.added.push_back(node.name);
+    for (std::uint32_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] != kNone) uses_[node.inputs[i]].push_back({id, i});
+  }
+  first_new_node_ = static_cast<NodeId>(graph_.nodes.size());
+}
+
+void Rewriter::replace(ValueId old_value, ValueId new_value) {
+  index_new_nodes();
+  const Value& before = graph_.values[old_value];
+  const Value& after = graph_.values[new_value];
+  CHECK(before.type == after.type || !is_static(before.type.shape),
+        ("replaced value '" + before.name + "' changes type from " + to_string(before.type) + " to " + to_string(after.type)).c_str());
+  for (const Use& use : uses_[old_value]) {
+    graph_.nodes[use.node].inputs[use.input_index] = new_value;
+    uses_[new_value].push_back(use);
+  }
+  uses_[old_value].clear();
+  for (ValueId& out : graph_.outputs)
+    if (out == old_value) out = new_value;
+  if (graph_.loss == old_value) graph_.loss = new_value;
+  for (Update& u : graph_.updates)
+    if (u.next == old_value) u.next = new_value;
+  const int moved = extra_uses_[old_value];
+  extra_uses_[old_value] = 0;
+  extra_uses_[new_value] += moved;
+  // The name stays with what the model calls it, unless the new value has a name of its own (input, parameter, older value).
+  const NodeId producer = after.producer;
+  if (producer != kNone && graph_.nodes[producer].origin.pass == pass_ && before.producer != kNone)
+    std::swap(graph_.values[old_value].name, graph_.values[new_value].name);
+}
+
+void Rewriter::commit(const std::string& why) {
+  index_new_nodes();
+  current_.why = why;
+  // Remove replaced nodes whose outputs all became unused; repeat, since they can feed each other.
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (NodeId id : replaced_) {
+      if (!graph_.nodes[id].alive()) continue;
+      const auto& outputs = graph_.nodes[id].outputs;
+      const bool unused = std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) { return v == kNone || use_count(v) == 0; });
+      if (!unused) continue;
+      current_.removed.push_back(graph_.nodes[id].name);
+      remove_dead(id);
+      changed = true;
+    }
+  }
+  log_.push_back(std::move(current_));
+  current_ = {};
+  replaced_.clear();
+}
+
+void Rewriter::remove_dead(NodeId id) {
+  Node& node = graph_.nodes[id];
+  for (ValueId out : node.outputs) CHECK(out == kNone || use_count(out) == 0, "removed node has used outputs");
+  for (ValueId in : node.inputs) {
+    if (in == kNone) continue;
+    auto& uses = uses_[in];
+    uses.erase(std::remove_if(uses.begin(), uses.end(), [&](const Use& u) { return u.node == id; }), uses.end());
+  }
+  for (ValueId out : node.outputs)
+    if (out != kNone) graph_.values[out].data = Tensor();
+  node.op = nullptr;
+  node.inputs.clear();
+}
+
+void Rewriter::set_data(ValueId id, Tensor data) { graph_.values[id].data = std::move(data); }
+
+int Rewriter::matched_count() const {
+  return static_cast<int>(std::count_if(log_.begin(), log_.end(), [](const RewriteRecord& r) { return r.matched; }));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,62 @@
+// The only way a pass changes a graph. Keeps uses, checks type equality of replaced values, and logs every rewrite: the
+// window's pass history, match counts and provenance are this log.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/ir/builder.h"
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+struct RewriteRecord {
+  std::string rule;                    // e.g. "gelu-erf"
+  std::string site;                    // stable name of the instance: the anchor node's name
+  bool matched = false;
+  std::string why;                     // rejected: the reason; matched: what was gained, may be empty
+  std::vector<std::string> removed;    // node names
+  std::vector<std::string> added;
+  std::vector<std::uint32_t> sources;  // Graph::sources concerned
+};
+
+class Rewriter {
+ public:
+  // `excluded`: sites the user switched off for this pass.
+  Rewriter(Graph& graph, std::string pass, std::set<std::string> excluded = {});
+  const Graph& graph() const { return graph_; }
+  const std::vector<Use>& uses(ValueId id) const { return uses_[id]; }
+  std::size_t use_count(ValueId id) const;             // node inputs + graph outputs + updates that read the value
+  bool is_output(ValueId id) const;                    // graph output, loss or update target
+
+  // False (and logged as rejected "switched off") when the user excluded the site.
+  bool allowed(const std::string& rule, NodeId anchor);
+  void reject(const std::string& rule, NodeId anchor, const std::string& why);
+
+  // A rewrite: begin, build new nodes with builder(), replace values, then commit. New nodes inherit the union of the
+  // origins of the removed ones (phase and rank of `anchor`). Nodes whose outputs all became unused are removed.
+  GraphBuilder& begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced);
+  void replace(ValueId old_value, ValueId new_value);  // types must be equal; uses, outputs and updates move; name moves too
+  void commit(const std::string& why = "");
+
+  void remove_dead(NodeId node);                       // REQUIRES no used outputs
+  void set_data(ValueId id, Tensor data);              // record contents known before running
+  const std::vector<RewriteRecord>& log() const { return log_; }
+  int matched_count() const;
+
+ private:
+  void index_new_nodes();
+  Graph& graph_;
+  GraphBuilder builder_;
+  std::string pass_;
+  std::set<std::string> excluded_;
+  std::vector<std::vector<Use>> uses_;
+  std::vector<int> extra_uses_;
+  std::vector<RewriteRecord> log_;
+  std::vector<NodeId> replaced_;
+  NodeId first_new_node_ = 0;
+  RewriteRecord current_;
+};
+
+}  // namespace gradloom

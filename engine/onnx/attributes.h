@@ -1,0 +1,31 @@
+// AttributeProto lists -> Attrs, with the types that the operators' rows rely on.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <string>
+
+#include "engine/ir/graph.h"
+#include "engine/onnx/tensor_proto.h"
+
+namespace gradloom {
+
+struct ReadAttributes {
+  Attrs attrs;
+  std::string unsupported;  // why the operator cannot be used: an attribute of a kind or name Gradloom lacks;
+                            // empty: it can
+};
+
+// Checks names, types and required attributes against ONNX's operator schema (up to opset 17, plus what later
+// ones added). Malformed attributes are errors; attributes that are fine but not supported are reported in
+// `unsupported`.
+Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors);
+
+// Of a Constant node, from the one attribute it has.
+Result<Tensor> constant_contents(const Attrs& attrs);
+
+// For reference runs in f64: what an operator's attributes say about f32 (Cast to FLOAT, tensors of floats)
+// becomes f64.
+void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs);
+
+}  // namespace gradloom

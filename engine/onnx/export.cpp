@@ -1,0 +1,89 @@
+// A model with other parameters, and tensors as files. Both are written completely or not at all.
+#include <exception>
+
+#include "engine/base/file.h"
+#include "engine/base/text.h"
+#include "engine/onnx/import.h"
+#include "engine/onnx/model_file.h"
+#include "engine/onnx/tensor_proto.h"
+
+namespace gradloom {
+
+namespace {
+
+// Every initializer's contents move into the file: external data would have to lie beside the new file.
+Status embed_external(onnx::GraphProto& graph, TensorReader& tensors) {
+  for (auto& initializer : *graph.mutable_initializer()) {
+    if (initializer.data_location() != onnx::TensorProto::EXTERNAL) continue;
+    const Result<Tensor> tensor = tensors.read(initializer);
+    if (!tensor.ok())
+      return with_context(tensor.error(), "initializer '" + escaped(initializer.name()) + "'");
+    write_tensor(*tensor, &initializer);
+  }
+  return {};
+}
+
+Status replace_parameters(onnx::GraphProto& graph, const std::map<std::string, Tensor>& parameters) {
+  std::size_t replaced = 0;
+  for (auto& initializer : *graph.mutable_initializer()) {
+    const auto it = parameters.find(initializer.name());
+    if (it == parameters.end()) continue;
+    const std::string owner = "parameter '" + escaped(it->first) + "'";
+    const Result<DType> dtype = dtype_of_proto(initializer.data_type());
+    if (!dtype.ok()) return with_context(dtype.error(), owner);
+    const Shape shape(initializer.dims().begin(), initializer.dims().end());
+    if (!it->second.defined() || it->second.shape() != shape) {
+      return Error{Errc::bad_input, owner + " has shape " + to_string(it->second.shape()) +
+                                        ", the model's has " + to_string(shape)};
+    }
+    write_tensor(it->second.cast(*dtype), &initializer);
+    ++replaced;
+  }
+  if (replaced == parameters.size()) return {};
+  for (const auto& [name, tensor] : parameters) {
+    bool found = false;
+    for (const auto& initializer : graph.initializer()) found = found || initializer.name() == name;
+    if (!found) return Error{Errc::bad_input, "the model has no initializer '" + escaped(name) + "'"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Status export_onnx(const std::string& source_path, const std::map<std::string, Tensor>& parameters,
+                   const std::string& path) {
+  const Limits limits;
+  ModelFile file = TRY(read_model_file(source_path, limits));
+  try {
+    TensorReader tensors(limits, folder_of(source_path));
+    Status status = embed_external(*file.model.mutable_graph(), tensors);
+    if (status.ok()) status = replace_parameters(*file.model.mutable_graph(), parameters);
+    if (!status.ok()) return with_context(status.error(), escaped(source_path));
+    std::string bytes;
+    if (file.model.ByteSizeLong() > static_cast<std::size_t>(limits.file_bytes) ||
+        !file.model.SerializeToString(&bytes)) {
+      return Error{Errc::limit,
+                   escaped(path) + ": the model would be over 2 GiB, which ONNX files cannot be"};
+    }
+    return atomic_write_file(path, bytes);
+  } catch (const std::exception& e) {
+    return Error{Errc::limit, escaped(path) + ": " + e.what()};
+  }
+}
+
+Status write_tensor_file(const std::string& path, const NamedTensor& tensor) {
+  if (!tensor.tensor.defined())
+    return Error{Errc::bug, "tensor '" + escaped(tensor.name) + "' has no contents"};
+  if (tensor.tensor.bytes() >= (std::size_t{1} << 31) - 4096) {
+    return Error{Errc::limit, escaped(path) + ": the tensor would be over 2 GiB, which ONNX files cannot be"};
+  }
+  onnx::TensorProto proto;
+  proto.set_name(tensor.name);
+  write_tensor(tensor.tensor, &proto);
+  std::string bytes;
+  if (!proto.SerializeToString(&bytes))
+    return Error{Errc::limit, escaped(path) + ": cannot be written as protobuf"};
+  return atomic_write_file(path, bytes);
+}
+
+}  // namespace gradloom

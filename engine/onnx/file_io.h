@@ -1,0 +1,43 @@
+// Reading files that are named or made by strangers: regular files only, nothing outside a folder, no read
+// past the end. (Whole files and atomic writes: engine/base/file.h.)
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/base/result.h"
+
+namespace gradloom {
+
+// A regular file opened for reading at offsets. Pipes, devices and folders are refused without blocking on
+// them.
+class InputFile {
+ public:
+  static Result<InputFile> open(const std::string& path);
+  // A file inside `folder`, named by an untrusted relative path: absolute paths, "..", drive letters,
+  // backslashes, NUL bytes, symbolic links at any component, hard links and anything that is not a regular
+  // file are refused.
+  static Result<InputFile> open_inside(const std::string& folder, const std::string& relative);
+
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&& other) noexcept;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
+
+  std::int64_t size() const { return size_; }
+  // Exactly `bytes` bytes from `offset`; beyond the end (also when the file shrinks meanwhile) is an error.
+  Status read_at(std::int64_t offset, void* to, std::int64_t bytes) const;
+
+ private:
+  InputFile(int fd, std::int64_t size, std::string path) : fd_(fd), size_(size), path_(std::move(path)) {}
+  static Result<InputFile> adopt(int fd, const std::string& path, bool single_link);
+  int fd_ = -1;
+  std::int64_t size_ = 0;
+  std::string path_;
+};
+
+std::string folder_of(const std::string& path);  // "a/b" of "a/b/c", "." of "c"
+std::int64_t memory_budget_bytes();  // 80 % of the machine's memory: what contents read from files may take
+
+}  // namespace gradloom

@@ -1,0 +1,60 @@
+// ONNX file -> forward Graph. Every malformed file ends in a typed error; operators that Gradloom lacks are
+// all collected.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+struct Limits {  // hostile files: see `gradloom inspect --limits`
+  std::int64_t file_bytes = (std::int64_t{1} << 31) - 1;
+  std::int64_t nodes = 1'000'000;
+  std::int64_t nesting = 32;
+  std::int64_t rank = 32;
+  std::int64_t name_bytes = 4096;
+  std::int64_t folded_bytes = 64 << 20;  // largest constant-folded output
+};
+
+struct ImportOptions {
+  std::map<std::string, std::int64_t> dims;  // --dim NAME=N
+  bool allow_unknown = false;     // viewing: unknown operators become opaque nodes instead of an error
+  DType float_type = DType::f32;  // f64: every f32 tensor of the model becomes f64 (reference runs)
+  Limits limits;
+  // Graph inputs with contents known before running (shapes, axes): they become constants.
+  std::map<std::string, Tensor> known_inputs;
+};
+
+struct UnknownOp {
+  std::string node, op_type, domain, scope, reason;
+};
+
+struct ImportedModel {
+  Graph graph;
+  std::string path, content_hash, producer;
+  int ir_version = 0;
+  std::vector<UnknownOp> unknown;         // with allow_unknown
+  std::vector<std::string> unbound_dims;  // symbolic dims without a binding
+  std::vector<std::string> notes;         // e.g. "nodes were not sorted"
+};
+
+Result<ImportedModel> import_onnx(const std::string& path, const ImportOptions& options);
+
+// TensorProto files of test folders.
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+Result<NamedTensor> read_tensor_file(const std::string& path, const Limits& limits = {});
+Status write_tensor_file(const std::string& path, const NamedTensor& tensor);
+
+// Rewrites the initializers of the model at `source_path` with `parameters` (by name) into `path`,
+// atomically.
+Status export_onnx(const std::string& source_path, const std::map<std::string, Tensor>& parameters,
+                   const std::string& path);
+
+}  // namespace gradloom

@@ -1,0 +1,28 @@
+// What an initializer is to training: a parameter, a state (BatchNormalization's running statistics) or a
+// constant.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+enum class InitializerUse : std::uint8_t { unused, parameter, state, constant };
+
+struct InitializerUses {
+  std::unordered_map<std::string, InitializerUse> use;  // of every initializer
+  std::vector<std::string> exporter_constants;  // float initializers taken for constants by their name
+};
+
+// Integers and booleans are constants. Floats are parameters, except: running statistics; arguments that are
+// not weights (ratio of Dropout, bounds of Clip, scales of Resize, exponents, ...); and torch's unnamed
+// constants ("onnx::Mul_123"), unless the name is that of an operator whose folded weights get such names
+// ("onnx::MatMul_250").
+InitializerUses classify_initializers(const onnx::GraphProto& graph);
+
+}  // namespace gradloom

@@ -1,0 +1,21 @@
+// NumPy's .npz (a zip of .npy arrays, stored or deflated) and .npy files. Formats: numpy.lib.format 1.0
+// to 3.0; PKWARE APPNOTE.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "engine/base/tensor.h"
+
+namespace gradloom {
+
+// Arrays by name (without ".npy"); a plain .npy file gives one array named after the file. Little-endian f2
+// f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1 in C order; anything else, a wrong checksum and sizes that do not agree
+// are Errc::bad_input.
+Result<std::map<std::string, Tensor>> read_npz(const std::string& path);
+
+// Stored, atomically, the same bytes for the same arrays. bf16, which NumPy lacks, is written as f4.
+// Errc::limit beyond 4 GiB.
+Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays);
+
+}  // namespace gradloom

@@ -1,0 +1,44 @@
+// TensorProto <-> Tensor. f16 and bf16 travel as stored bits; bool is normalized to 0 and 1.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "engine/base/tensor.h"
+#include "engine/onnx/file_io.h"
+#include "engine/onnx/import.h"
+
+namespace onnx {
+class TensorProto;
+}
+
+namespace gradloom {
+
+// Of a TensorProto::DataType. Errors name the types that have no counterpart here (strings, complex, float8,
+// int4).
+Result<DType> dtype_of_proto(int data_type);
+
+// Opens the files of external tensors, all inside the model's folder, and keeps them open while a model is
+// read. Also the account of how much memory the contents of one model may take.
+class TensorReader {
+ public:
+  // Without a folder external data is refused.
+  TensorReader(const Limits& limits, std::string folder);
+  Result<Tensor> read(const onnx::TensorProto& proto);
+
+ private:
+  struct External {
+    const InputFile* file = nullptr;
+    std::int64_t offset = 0;
+  };
+  Result<External> locate(const onnx::TensorProto& proto, std::int64_t bytes);
+  const Limits& limits_;
+  std::string folder_;
+  std::int64_t budget_bytes_;
+  std::map<std::string, InputFile> files_;
+};
+
+void write_tensor(const Tensor& tensor,
+                  onnx::TensorProto* proto);  // dims, type and raw_data; the name is left alone
+
+}  // namespace gradloom

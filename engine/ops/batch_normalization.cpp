@@ -1,0 +1,246 @@
+// BatchNormalization and its gradient row.
+//   x, y: [n, c, spatial..]; scale, bias, running mean, running variance: [c]
+//   training: batch statistics (biased variance): y = (x - mean) * inv_std * scale + bias, outputs 1, 2 are
+//   the new running statistics running * momentum + batch * (1 - momentum), outputs 3, 4 (ours) the batch
+//   mean and inv_std for the gradient. inference: mean and variance are the running ones. Training is
+//   attribute training_mode from opset 14 on; before that a node trains when it has more than one output.
+//   BatchNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias; in inference mode the statistics are
+//   constants.
+// Source: ONNX BatchNormalization-9, -14, -15.
+#include "engine/ops/nn.h"
+
+namespace gradloom {
+namespace {
+
+constexpr double kEpsilon = 1e-5, kMomentum = 0.9;
+
+struct Layout {
+  std::int64_t n, c, spatial;
+};
+
+Layout layout_of(const Shape& x) {
+  return {x[0], x.size() < 2 ? 1 : x[1], nn::product(x, std::min<std::size_t>(2, x.size()), x.size())};
+}
+
+template <bool by_outputs>
+bool training(const Attrs& attrs, int output_count) {
+  return by_outputs ? output_count > 1 : attrs.integer("training_mode") != 0;
+}
+
+template <bool by_outputs>
+Status infer(InferContext& ctx) {
+  TRY(require_inputs(ctx, 5));
+  const Shape& x = ctx.shape(0);
+  if (x.size() < 2) return infer_error("input " + to_string(x) + " must have 2 or more dims");
+  if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
+  if (ctx.attrs.integer("spatial", 1) == 0) return infer_error("spatial=0 (opset 7) is not supported");
+  const char* what[] = {"", "scale", "bias", "mean", "variance"};
+  for (std::size_t i = 1; i < 5; ++i) {
+    TRY(nn::require_float(ctx, i, what[i]));
+    if (ctx.shape(i).size() != 1 || nn::differ(ctx.shape(i)[0], x[1]))
+      return infer_error(std::string(what[i]) + " " + to_string(ctx.shape(i)) + " does not fit " +
+                         to_string(x));
+  }
+  if (ctx.output_count > 1 && !training<by_outputs>(ctx.attrs, ctx.output_count))
+    return infer_error("running statistics are outputs in training mode only");
+  const Type statistic{ctx.dtype(0), {x[1]}};
+  return nn::set_outputs(ctx, {ctx.in(0), statistic, statistic, statistic, statistic});
+}
+
+template <bool by_outputs>
+Status grad(GradContext& ctx) {
+  TRY(nn::require_first_output_only(ctx));
+  const bool trains = training<by_outputs>(ctx.node.attrs, static_cast<int>(ctx.node.outputs.size()));
+  ValueId mean, inv_std;
+  if (trains) {
+    mean = ctx.require_out(3);
+    inv_std = ctx.require_out(4);
+  } else {
+    mean = ctx.in(3);
+    const ValueId variance = ctx.in(4);
+    const ValueId epsilon = ctx.b.scalar(ctx.dtype(variance), ctx.node.attrs.real("epsilon", kEpsilon));
+    inv_std = ctx.b.op("Reciprocal", {ctx.b.op("Sqrt", {ctx.b.op("Add", {variance, epsilon})})});
+  }
+  const auto grads = ctx.b.ops(op_by_name("BatchNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), mean, inv_std},
+                               {{"training", std::int64_t{trains}}}, 3);
+  for (std::size_t i = 0; i < 3; ++i)
+    if (ctx.wants(i)) ctx.set(i, grads[i]);
+  if (trains) return {};  // y does not depend on the running statistics
+  // y = (x - mean) * inv_std * scale + bias: dmean = -dbias * scale * inv_std, dvariance = -dscale * scale *
+  // inv_std^2 / 2
+  if (!ctx.wants(3) && !ctx.wants(4)) return {};
+  GraphBuilder& b = ctx.b;
+  const ValueId slope = b.op("Mul", {ctx.in(1), inv_std});
+  if (ctx.wants(3)) ctx.set(3, b.op("Neg", {b.op("Mul", {grads[2], slope})}));
+  if (!ctx.wants(4)) return {};
+  const ValueId product = b.op("Mul", {b.op("Mul", {grads[1], slope}), inv_std});
+  ctx.set(4, b.op("Mul", {product, b.scalar(ctx.dtype(product), -0.5)}));
+  return {};
+}
+
+Cost cost(const NodeTypes& types) {
+  return nn::cost_of(types, 8.0 * static_cast<double>(element_count(types.inputs[0].shape)));
+}
+Cost cost_grad(const NodeTypes& types) {
+  return nn::cost_of(types, 14.0 * static_cast<double>(element_count(types.inputs[0].shape)));
+}
+
+template <bool by_outputs>
+Result<CpuKernel> cpu(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(x.dtype));
+  const Layout l = layout_of(x.shape);
+  kernels::BatchNormArgs layout{};
+  layout.dtype = x.dtype;
+  layout.training = training<by_outputs>(types.attrs, static_cast<int>(types.outputs.size()));
+  layout.n = l.n;
+  layout.c = l.c;
+  layout.spatial = l.spatial;
+  layout.epsilon = types.attrs.real("epsilon", kEpsilon);
+  layout.momentum = types.attrs.real("momentum", kMomentum);
+  if (l.n * l.c * l.spatial == 0) return no_kernel("no CPU kernel for an empty batch");
+  // In training the kernel writes every statistic; the workspace takes those that nobody asked for.
+  const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  std::vector<bool> wanted;
+  for (std::size_t i = 0; i < 5; ++i) wanted.push_back(types.wants(i));
+  return CpuKernel{
+      layout.training ? "batch_norm training" : "batch_norm", layout.training ? 4 * bytes : 0,
+      [layout, bytes, wanted](const LaunchArgs& args) {
+        kernels::BatchNormArgs a = layout;
+        a.x = args.inputs[0];
+        a.scale = args.inputs[1];
+        a.bias = args.inputs[2];
+        a.running_mean = args.inputs[3];
+        a.running_var = args.inputs[4];
+        a.y = args.outputs[0];
+        if (layout.training) {
+          auto* spare = static_cast<std::byte*>(args.workspace);
+          void** const targets[] = {&a.running_mean_out, &a.running_var_out, &a.saved_mean, &a.saved_inv_std};
+          for (std::size_t i = 0; i < 4; ++i)
+            *targets[i] = wanted[i + 1] ? args.outputs[i + 1] : spare + i * bytes;
+        }
+        kernels::cpu().batch_norm(a);
+      }};
+}
+
+Status infer_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 5));
+  for (std::size_t i = 1; i < 5; ++i) TRY(nn::require_float(ctx, i, "every input"));
+  if (ctx.shape(0).size() < 2)
+    return infer_error("dy " + to_string(ctx.shape(0)) + " must have 2 or more dims");
+  return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
+}
+
+Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+  const Type& x = types.inputs[1];
+  TRY(nn::require_kernel_type(x.dtype));
+  const Layout l = layout_of(x.shape);
+  kernels::BatchNormGradArgs layout{};
+  layout.dtype = x.dtype;
+  layout.training = types.attrs.integer("training", 1) != 0;
+  layout.n = l.n;
+  layout.c = l.c;
+  layout.spatial = l.spatial;
+  if (l.n * l.c * l.spatial == 0) return no_kernel("no CPU kernel for an empty batch");
+  const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  const bool scale = types.wants(1), bias = types.wants(2);
+  return CpuKernel{"batch_norm_grad", (scale ? 0 : bytes) + (bias ? 0 : bytes),
+                   [layout, bytes, scale, bias](const LaunchArgs& args) {
+                     kernels::BatchNormGradArgs a = layout;
+                     auto* spare = static_cast<std::byte*>(args.workspace);
+                     a.dy = args.inputs[0];
+                     a.x = args.inputs[1];
+                     a.scale = args.inputs[2];
+                     a.saved_mean = args.inputs[3];
+                     a.saved_inv_std = args.inputs[4];
+                     a.dx = args.outputs[0];
+                     a.dscale = scale ? args.outputs[1] : spare;
+                     a.dbias = bias ? args.outputs[2] : spare + (scale ? 0 : bytes);
+                     kernels::cpu().batch_norm_grad(a);
+                   }};
+}
+
+// The new running statistics replace the old ones where they are: the kernel reads a channel's before it
+// writes them.
+std::vector<std::pair<int, int>> aliases(const Node& node) {
+  if (node.outputs.size() < 3) return {};
+  return {{1, 3}, {2, 4}};
+}
+
+std::vector<SampleInput> inputs(Shape x) {
+  const Shape c{x[1]};
+  return {floats(std::move(x), -2, 3), floats(c, 0.5, 1.5), floats(c), floats(c), floats(c, 0.5, 2)};
+}
+
+template <bool by_outputs>
+std::vector<Sample> samples() {
+  Attrs train;
+  if (!by_outputs) train.set("training_mode", std::int64_t{1});
+  Attrs train_momentum = train;
+  train_momentum.set("momentum", 0.7);
+  train_momentum.set("epsilon", 0.01);
+  return {
+      {.name = "inference", .inputs = inputs({2, 3, 4, 5})},
+      {.name = "inference-2d", .attrs = {{"epsilon", 0.01}}, .inputs = inputs({4, 3})},
+      {.name = "training", .attrs = train, .inputs = inputs({3, 2, 3, 5}), .output_count = 3},
+      {.name = "training-2d", .attrs = train_momentum, .inputs = inputs({6, 4}), .output_count = 3},
+      {.name = "training-saved", .attrs = train_momentum, .inputs = inputs({2, 3, 7}), .output_count = 5},
+      {.name = "resnet", .attrs = train, .inputs = inputs({8, 64, 56, 56}), .output_count = 3, .bench = true},
+  };
+}
+
+std::vector<Sample> samples_grad() {
+  const auto grad_inputs = [](const Shape& x) {
+    const Shape c{x[1]};
+    return std::vector<SampleInput>{floats(x), floats(x), floats(c, 0.5, 1.5), floats(c, -0.1, 0.1),
+                                    floats(c, 0.8, 1.3)};
+  };
+  return {
+      {.name = "training", .inputs = grad_inputs({3, 2, 3, 5}), .output_count = 3},
+      {.name = "inference",
+       .attrs = {{"training", std::int64_t{0}}},
+       .inputs = grad_inputs({2, 3, 4}),
+       .output_count = 3},
+      {.name = "input-only", .inputs = grad_inputs({4, 3})},
+      {.name = "resnet", .inputs = grad_inputs({8, 64, 56, 56}), .output_count = 3, .bench = true},
+  };
+}
+
+template <bool by_outputs>
+constexpr OpDef row(int since, int until) {
+  OpDef r{.name = "BatchNormalization"};
+  r.since = since;
+  r.until = until;
+  r.summary = "Normalizes each channel by batch or running statistics, then scales and shifts.";
+  r.min_inputs = r.max_inputs = 5;
+  r.max_outputs = 5;
+  r.infer = infer<by_outputs>;
+  r.grad = grad<by_outputs>;
+  r.cost = cost;
+  r.cpu = cpu<by_outputs>;
+  r.samples = samples<by_outputs>;
+  r.inplace_input = 0;
+  r.aliases = aliases;
+  return r;
+}
+
+}  // namespace
+
+const OpDef batch_normalization_7_op = row<true>(7, 13);
+const OpDef batch_normalization_14_op = row<false>(14, 1000);
+
+const OpDef batch_norm_grad_op = {
+    .name = "BatchNormGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of BatchNormalization from batch or running statistics.",
+    .min_inputs = 5,
+    .max_inputs = 5,
+    .max_outputs = 3,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .cpu = cpu_grad,
+    .samples = samples_grad,
+    .inplace_input = 0,
+};
+
+}  // namespace gradloom

@@ -1,0 +1,140 @@
+// Conv: cross-correlation of an image batch with a filter bank, groups and dilations.
+//   x: [n, c, h, w], w: [k, c / group, r, s], bias: [k] or omitted, y: [n, k, oh, ow]
+//   y[n, o, i, j] = bias[o] + sum over c', u, v of x[n, c', i*stride - pad + u*dilation, ...] * w[o, c', u,
+//   v] dx: ConvGradData(dy, w), dw: ConvGradWeights(dy, x), dbias: dy summed over n, oh, ow
+// 1-d inputs [n, c, w] run as images of height 1. Source: ONNX Conv-11.
+#include "engine/ops/convolution.h"
+
+#include "engine/ops/nn.h"
+
+namespace gradloom {
+namespace {
+
+// Window of the node; dims unknown before binding stay symbolic.
+Result<nn::Window> window_of(const Attrs& attrs, const Shape& x, const Shape& w) {
+  const std::vector<std::int64_t> kernel = nn::spatial_of(w), declared = attrs.integers("kernel_shape");
+  if (!declared.empty() && declared != kernel)
+    return infer_error("kernel_shape is " + to_string(declared) + ", the weight has " + to_string(kernel));
+  return nn::resolve_window(attrs, nn::spatial_of(x), kernel);
+}
+
+Status check_channels(const Shape& x, const Shape& w, std::int64_t groups) {
+  if (groups < 1) return infer_error("group is " + std::to_string(groups));
+  if (w[0] >= 0 && w[0] % groups != 0)
+    return infer_error("weight has " + std::to_string(w[0]) + " output channels, not divisible by " +
+                       std::to_string(groups) + " groups");
+  const bool known = x[1] >= 0 && w[1] >= 0;
+  if (known && (x[1] % groups != 0 || x[1] / groups != w[1]))
+    return infer_error("weight has " + std::to_string(w[1]) + " input channels, input has " +
+                       std::to_string(x[1]) + " (groups " + std::to_string(groups) + ")");
+  return {};
+}
+
+Status infer(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  const Shape &x = ctx.shape(0), &w = ctx.shape(1);
+  if (x.size() < 3 || w.size() != x.size())
+    return infer_error("input " + to_string(x) + " and weight " + to_string(w) +
+                       " must have the same 3 or more dims");
+  if (!nn::all_static(w, 2, w.size()))
+    return infer_error("the kernel dims of weight " + to_string(w) + " must be known");
+  TRY(nn::require_float(ctx, 1, "weight"));
+  TRY(check_channels(x, w, ctx.attrs.integer("group", 1)));
+  if (ctx.has(2)) {
+    TRY(nn::require_float(ctx, 2, "bias"));
+    if (ctx.shape(2).size() != 1 || nn::differ(ctx.shape(2)[0], w[0]))
+      return infer_error("bias " + to_string(ctx.shape(2)) + " does not fit " + std::to_string(w[0]) +
+                         " output channels");
+  }
+  const nn::Window window = TRY(window_of(ctx.attrs, x, w));
+  Shape y{x[0], w[0]};
+  y.insert(y.end(), window.out.begin(), window.out.end());
+  return nn::set_outputs(ctx, {{ctx.dtype(0), y}});
+}
+
+Status grad(GradContext& ctx) {
+  const ValueId x = ctx.in(0), w = ctx.in(1), dy = ctx.grad();
+  TRY(nn::require_static(ctx, x));
+  Attrs attrs = nn::window_attrs(TRY(window_of(ctx.node.attrs, ctx.shape(x), ctx.shape(w))));
+  attrs.set("group", ctx.node.attrs.integer("group", 1));
+  if (ctx.wants(0)) {
+    Attrs data = attrs;
+    data.set("input_shape", ctx.shape(x));
+    ctx.set(0, ctx.b.op("ConvGradData", {dy, w}, std::move(data)));
+  }
+  if (ctx.wants(1)) {
+    attrs.set("weight_shape", ctx.shape(w));
+    ctx.set(1, ctx.b.op("ConvGradWeights", {dy, x}, std::move(attrs)));
+  }
+  if (!ctx.wants(2)) return {};
+  std::vector<std::int64_t> axes{0};
+  for (std::size_t i = 2; i < ctx.shape(dy).size(); ++i) axes.push_back(nn::size(i));
+  ctx.set(2, ctx.b.op("ReduceSum", {dy, ctx.b.i64s(axes)}, {{"keepdims", std::int64_t{0}}}));
+  return {};
+}
+
+Cost cost(const NodeTypes& types) {
+  const double bias = types.has(2) ? static_cast<double>(element_count(types.outputs[0].shape)) : 0;
+  return nn::cost_of(types, nn::convolution_flops(types.outputs[0].shape, types.inputs[1].shape) + bias);
+}
+
+Result<CpuKernel> cpu(const NodeTypes& types) {
+  const Shape &x = types.inputs[0].shape, &w = types.inputs[1].shape, &y = types.outputs[0].shape;
+  const nn::Window window = TRY(window_of(types.attrs, x, w));
+  return nn::prepare_convolution(kernels::ConvolutionKind::forward, types.inputs[0].dtype,
+                                 {x, w, y, window, types.attrs.integer("group", 1), types.has(2)});
+}
+
+std::vector<Sample> samples() {
+  using Ints = std::vector<std::int64_t>;
+  return {
+      {.name = "plain", .inputs = {floats({2, 3, 5, 6}), floats({4, 3, 3, 2})}},
+      {.name = "bias-pads",
+       .attrs = {{"pads", Ints{1, 0, 2, 1}}},
+       .inputs = {floats({2, 2, 5, 4}), floats({3, 2, 3, 3}), floats({3})}},
+      {.name = "strides",
+       .attrs = {{"strides", Ints{2, 3}}, {"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({1, 2, 7, 8}), floats({3, 2, 3, 3}), floats({3})}},
+      {.name = "dilations",
+       .attrs = {{"dilations", Ints{2, 1}}, {"pads", Ints{2, 0, 2, 0}}},
+       .inputs = {floats({1, 2, 6, 5}), floats({2, 2, 3, 3})}},
+      {.name = "groups",
+       .attrs = {{"group", std::int64_t{2}}},
+       .inputs = {floats({2, 4, 4, 4}), floats({6, 2, 3, 3}), floats({6})}},
+      {.name = "depthwise",
+       .attrs = {{"group", std::int64_t{3}}, {"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({2, 3, 4, 5}), floats({3, 1, 3, 3})}},
+      {.name = "same-upper",
+       .attrs = {{"auto_pad", std::string("SAME_UPPER")}, {"strides", Ints{2, 2}}},
+       .inputs = {floats({1, 1, 5, 6}), floats({2, 1, 3, 3})}},
+      {.name = "same-lower",
+       .attrs = {{"auto_pad", std::string("SAME_LOWER")}},
+       .inputs = {floats({1, 1, 4, 4}), floats({2, 1, 2, 2})}},
+      {.name = "one-by-one", .inputs = {floats({2, 5, 3, 3}), floats({4, 5, 1, 1}), floats({4})}},
+      {.name = "one-dim",
+       .attrs = {{"pads", Ints{1, 1}}, {"strides", Ints{2}}},
+       .inputs = {floats({2, 3, 7}), floats({2, 3, 3}), floats({2})}},
+      {.name = "resnet-block",
+       .attrs = {{"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({8, 64, 56, 56}), floats({64, 64, 3, 3})},
+       .bench = true},
+  };
+}
+
+}  // namespace
+
+const OpDef conv_op = {
+    .name = "Conv",
+    .since = 1,
+    .summary = "Convolution with groups, dilations and padding.",
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .max_outputs = 1,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .cpu = cpu,
+    .samples = samples,
+};
+
+}  // namespace gradloom

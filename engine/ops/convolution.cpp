@@ -1,0 +1,77 @@
+// What Conv and its two gradient rows share; see convolution.h.
+#include "engine/ops/convolution.h"
+
+#include <exception>
+#include <memory>
+
+#include "engine/ops/nn.h"
+
+namespace gradloom::nn {
+
+Result<CpuKernel> prepare_convolution(kernels::ConvolutionKind kind, DType dtype,
+                                      const ConvolutionShape& shape) {
+  TRY(require_kernel_type(dtype));
+  const Window w = TRY(as_2d(shape.window));
+  const Shape input = spatial_2d(shape.x);
+  const Shape& out = kind == kernels::ConvolutionKind::forward         ? shape.y
+                     : kind == kernels::ConvolutionKind::backward_data ? shape.x
+                                                                       : shape.w;
+  const std::int64_t count = element_count(out);
+  if (count == 0) return no_work("convolution");
+  if (element_count(shape.x) == 0 || element_count(shape.w) == 0 || element_count(shape.y) == 0) {
+    if (shape.bias) return no_kernel("no CPU kernel for empty operands with a bias");
+    return CpuKernel{"convolution (empty)", 0, [dtype, count](const LaunchArgs& args) {
+                       const double zero = 0;  // all bits zero, f32 or f64
+                       kernels::cpu().fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
+                     }};
+  }
+  kernels::ConvolutionDesc desc{};
+  desc.dtype = dtype;
+  desc.n = shape.x[0];
+  desc.c = shape.x[1];
+  desc.h = input[0];
+  desc.w = input[1];
+  desc.k = shape.w[0];
+  desc.r = w.kernel[0];
+  desc.s = w.kernel[1];
+  desc.oh = w.out[0];
+  desc.ow = w.out[1];
+  desc.stride_h = w.stride[0];
+  desc.stride_w = w.stride[1];
+  desc.pad_top = w.pad_begin[0];
+  desc.pad_left = w.pad_begin[1];
+  desc.pad_bottom = w.pad_end[0];
+  desc.pad_right = w.pad_end[1];
+  desc.dilation_h = w.dilation[0];
+  desc.dilation_w = w.dilation[1];
+  desc.groups = shape.groups;
+  desc.bias = shape.bias;
+  std::shared_ptr<const kernels::Convolution> convolution;
+  try {
+    convolution = kernels::Convolution::create(desc, kind);
+  } catch (const std::exception& e) {
+    return no_kernel(e.what());
+  }
+  CpuKernel kernel;
+  kernel.name = "convolution " + convolution->implementation();
+  kernel.workspace_bytes = convolution->workspace_bytes();
+  kernel.run = [convolution, bias = shape.bias](const LaunchArgs& args) {
+    convolution->run(args.inputs[0], args.inputs[1], bias ? args.inputs[2] : nullptr, args.outputs[0],
+                     args.workspace);
+  };
+  return kernel;
+}
+
+double convolution_flops(const Shape& y, const Shape& w) {
+  return 2.0 * static_cast<double>(element_count(y)) * static_cast<double>(product(w, 1, w.size()));
+}
+
+Result<Shape> shape_attribute(const Attrs& attrs, const char* name, std::size_t rank) {
+  Shape shape = attrs.integers(name);
+  if (shape.size() != rank || rank < 3 || !is_static(shape))
+    return infer_error(std::string(name) + " " + to_string(shape) + " does not fit " + std::to_string(rank) +
+                       " dims");
+  return shape;
+}
+
+}  // namespace gradloom::nn

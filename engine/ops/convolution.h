@@ -1,0 +1,24 @@
+// What Conv and its two gradient rows share: the prepared kernel.
+#pragma once
+
+#include "engine/ops/window.h"
+#include "kernels/prepared/convolution.h"
+
+namespace gradloom::nn {
+
+// x: [n, c, ..], w: [k, c / groups, ..], y: [n, k, ..] with one or two spatial dims.
+struct ConvolutionShape {
+  Shape x, w, y;
+  Window window;
+  std::int64_t groups = 1;
+  bool bias = false;
+};
+// Inputs of the launch: x, w, bias | dy, w | dy, x.
+Result<CpuKernel> prepare_convolution(kernels::ConvolutionKind kind, DType dtype,
+                                      const ConvolutionShape& shape);
+double convolution_flops(const Shape& y, const Shape& w);  // 2 * |y| * c / groups * r * s, for all three
+
+// Checks shared by the gradient rows: ranks of dy and of the shape attribute `name`, which is returned.
+Result<Shape> shape_attribute(const Attrs& attrs, const char* name, std::size_t rank);
+
+}  // namespace gradloom::nn

@@ -1,0 +1,246 @@
+// The rows of kernels/elementwise.def and Cast: inference (numpy broadcasting) and kernels from the formula, gradient
+// rules and samples here. Gradients of broadcast inputs are summed down to their shape (GradContext::reduce_to).
+#include "engine/ops/elementwise.h"
+
+#include "engine/ops/common.h"
+#include "engine/ops/elementwise_gradients.h"
+
+namespace gradloom {
+namespace {
+
+using kernels::EwOp;
+
+std::vector<FusedStatement> single(EwOp op) {
+  FusedStatement s;
+  s.op = op;
+  for (int i = 0; i < ew_arity(op); ++i) s.operands.push_back({true, i});
+  return {s};
+}
+
+template <EwOp op>
+Status infer_ew(InferContext& ctx) {
+  const auto arity = static_cast<std::size_t>(ew_arity(op));
+  TRY(require_inputs(ctx, arity));
+  std::vector<DType> operands;
+  for (std::size_t i = 0; i < arity; ++i) operands.push_back(ctx.dtype(i));
+  DType cast_to = DType::f32;
+  if constexpr (op == EwOp::Cast) cast_to = TRY(dtype_from_onnx(ctx.attrs.integer("to")));
+  DType result = operands[0];
+  if (op == EwOp::Pow) {  // the exponent may be of another number type: the result has the base's
+    if (operands[0] == DType::boolean || operands[1] == DType::boolean) return infer_error("Pow does not take booleans");
+  } else {
+    result = TRY(ew_result_type(op, operands, cast_to));
+  }
+  ctx.outputs[0] = {result, TRY(broadcast_inputs(ctx))};
+  return {};
+}
+
+// Pow of mixed types: floats in the base's type, integers in f64, then back.
+Result<CpuKernel> prepare_mixed_pow(const NodeTypes& types) {
+  const DType base = types.inputs[0].dtype, work = is_float(base) ? base : DType::f64;
+  std::vector<Tensor> extra;
+  std::vector<FusedStatement> code;
+  const auto add = [&](EwOp op, std::vector<FusedOperand> operands, DType to = DType::f32) {
+    code.push_back({op, to, 0, std::move(operands)});
+    return FusedOperand{false, static_cast<int>(code.size()) - 1};
+  };
+  FusedOperand a{true, 0}, b{true, 1};
+  if (work != base) a = add(EwOp::Cast, {a}, work);
+  const Tensor* exponent = types.constants[1];
+  if (exponent != nullptr && exponent->count() == 1) {  // stays a constant, so that x^2 is x * x
+    extra.push_back(Tensor::scalar(work, exponent->at(0)));
+    b = {true, static_cast<int>(types.inputs.size())};
+  } else if (types.inputs[1].dtype != work) {
+    b = add(EwOp::Cast, {b}, work);
+  }
+  FusedOperand y = add(EwOp::Pow, {a, b});
+  if (work != base) y = add(EwOp::Cast, {y}, base);
+  return prepare_elementwise(code, {y.index}, types, extra);
+}
+
+template <EwOp op>
+Result<CpuKernel> prepare_ew(const NodeTypes& types) {
+  if (op == EwOp::Pow && (!is_float(types.inputs[0].dtype) || types.inputs[0].dtype != types.inputs[1].dtype))
+    return prepare_mixed_pow(types);
+  std::vector<FusedStatement> code = single(op);
+  if (op == EwOp::Cast) code[0].cast_to = types.outputs[0].dtype;
+  return prepare_elementwise(code, {0}, types);
+}
+
+// FLOPs per element as usually counted: 1 for arithmetic, more for functions evaluated by a polynomial.
+template <EwOp op>
+Cost cost_ew(const NodeTypes& types) {
+  Cost cost = default_cost(types);
+  switch (op) {
+    case EwOp::Exp: case EwOp::Log: case EwOp::Sqrt: case EwOp::Erf: case EwOp::Tanh: case EwOp::Sigmoid: case EwOp::Sin:
+    case EwOp::Cos: case EwOp::Softplus: case EwOp::Pow:
+      cost.flops *= 10;
+      break;
+    case EwOp::Gelu: case EwOp::GeluTanh: case EwOp::GeluGrad: case EwOp::GeluTanhGrad:
+      cost.flops *= 16;
+      break;
+    case EwOp::TanhGrad: case EwOp::SigmoidGrad:
+      cost.flops *= 3;
+      break;
+    default:
+      break;
+  }
+  return cost;
+}
+
+// ---- samples --------------------------------------------------------------------------------------------------------
+
+Sample sample(const char* name, std::vector<SampleInput> inputs) {
+  Sample s;
+  s.name = name;
+  s.inputs = std::move(inputs);
+  return s;
+}
+
+std::vector<Sample> unary_in(double low, double high, double kink = 0) {
+  std::vector<Sample> list = {sample("matrix", {floats({5, 7}, low, high)}), sample("scalar", {floats({}, low, high)}),
+                              sample("odd", {floats({3, 1, 37}, low, high)}), sample("empty", {floats({0, 3}, low, high)}),
+                              sample("large", {floats({64, 1024}, low, high)})};
+  list.back().bench = true;
+  if (kink > 0)
+    for (Sample& s : list) s.kinks = {0}, s.kink_distance = kink;
+  return list;
+}
+std::vector<Sample> unary_samples() { return unary_in(-2, 2); }
+std::vector<Sample> kinked_samples() { return unary_in(-2, 2, 0.01); }
+std::vector<Sample> positive_samples() { return unary_in(0.2, 3); }
+std::vector<Sample> with_integers(std::vector<Sample> list) {
+  list.push_back(sample("integers", {ints({3, 5}, -4, 4)}));
+  return list;
+}
+std::vector<Sample> number_samples() { return with_integers(unary_samples()); }
+std::vector<Sample> kinked_number_samples() { return with_integers(kinked_samples()); }
+
+std::vector<Sample> binary_in(double a_low, double a_high, double b_low, double b_high) {
+  const auto a = [&](Shape s) { return floats(std::move(s), a_low, a_high); };
+  const auto b = [&](Shape s) { return floats(std::move(s), b_low, b_high); };
+  std::vector<Sample> list = {sample("same shape", {a({3, 5}), b({3, 5})}),
+                              sample("row", {a({4, 7}), b({7})}),
+                              sample("column", {a({4, 1}), b({4, 7})}),
+                              sample("both ways", {a({4, 1, 3}), b({5, 1})}),
+                              sample("scalar", {a({2, 3}), b({})}),
+                              sample("scalar first", {a({}), b({1, 3})}),
+                              sample("empty", {a({0, 3}), b({3})}),
+                              sample("large", {a({64, 1024}), b({1024})})};
+  list.back().bench = true;
+  return list;
+}
+std::vector<Sample> float_binary_samples() { return binary_in(-2, 2, -2, 2); }
+std::vector<Sample> binary_samples() {
+  auto list = float_binary_samples();
+  list.push_back(sample("integers", {ints({3, 5}, -9, 9), ints({5}, -9, 9)}));
+  list.push_back(sample("32-bit integers", {ints({3, 5}, -9, 9, DType::i32), ints({}, -9, 9, DType::i32)}));
+  return list;
+}
+std::vector<Sample> division_samples() {
+  auto list = binary_in(-2, 2, 0.5, 2);
+  list.push_back(sample("integers", {ints({3, 5}, -9, 9), ints({5}, 1, 4)}));
+  return list;
+}
+std::vector<Sample> pow_samples() {
+  auto list = binary_in(0.3, 2, -2, 2);
+  list.push_back(sample("square", {floats({3, 5}, -2, 2), known_scalar(DType::f32, 2)}));
+  list.push_back(sample("cube", {floats({3, 5}, -2, 2), known_scalar(DType::f32, 3)}));
+  list.push_back(sample("square root", {floats({3, 5}, 0.2, 2), known_scalar(DType::f32, 0.5)}));
+  list.push_back(sample("integer exponent", {floats({3, 5}, 0.5, 2), ints({5}, -2, 3)}));
+  list.push_back(sample("integers", {ints({3, 5}, 0, 5), ints({5}, 0, 4)}));
+  return list;
+}
+std::vector<Sample> gradient_samples() { return float_binary_samples(); }
+std::vector<Sample> compare_samples() {
+  return {sample("floats", {floats({3, 5}), floats({5})}), sample("small integers", {ints({4, 9}, -1, 1), ints({4, 9}, -1, 1)}),
+          sample("equal values", {exact(DType::f32, {4}, {0, -1, 2, 3}), exact(DType::f32, {4}, {0, -1, 3, 2})}),
+          sample("scalar", {ints({2, 3}, -2, 2, DType::i32), ints({}, -2, 2, DType::i32)})};
+}
+std::vector<Sample> equal_samples() {
+  auto list = compare_samples();
+  list.push_back(sample("booleans", {bools({7}), bools({7})}));
+  return list;
+}
+std::vector<Sample> logic_samples() {
+  return {sample("same shape", {bools({3, 7}), bools({3, 7})}), sample("broadcast", {bools({3, 1}), bools({5})})};
+}
+std::vector<Sample> not_samples() { return {sample("matrix", {bools({3, 7})}), sample("scalar", {bools({})})}; }
+std::vector<Sample> where_samples() {
+  return {sample("same shape", {bools({3, 5}), floats({3, 5}), floats({3, 5})}),
+          sample("broadcast condition", {bools({5}), floats({3, 5}), floats({3, 1})}),
+          sample("broadcast all ways", {bools({4, 1, 1}), floats({3, 1}), floats({5})}),
+          sample("mask fill", {bools({2, 3, 3}), floats({}), floats({2, 3, 3})}),
+          sample("integers", {bools({2, 3}), ints({3}, -5, 5), ints({2, 1}, -5, 5)})};
+}
+std::vector<Sample> cast_samples() {
+  const auto to = [](Sample s, DType t) {
+    s.attrs.set("to", onnx_from_dtype(t));
+    return s;
+  };
+  return {to(sample("float to float", {floats({3, 5})}), DType::f32), to(sample("integer to float", {ints({7}, -9, 9)}), DType::f32),
+          to(sample("float to integer", {floats({7}, -9, 9)}), DType::i64), to(sample("float to bool", {floats({7})}), DType::boolean),
+          to(sample("bool to float", {bools({2, 3})}), DType::f32), to(sample("narrow", {ints({7}, -9, 9)}), DType::i32)};
+}
+
+std::vector<OpDef> make_rows() {
+#define ROW(op, DOMAIN_, SUMMARY, TRAITS, GRAD, SAMPLES)                                                                      \
+  OpDef {                                                                                                                     \
+    .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS), .min_inputs = ew_arity(EwOp::op), \
+    .max_inputs = ew_arity(EwOp::op), .infer = infer_ew<EwOp::op>, .grad = GRAD, .cost = cost_ew<EwOp::op>,                  \
+    .cpu = prepare_ew<EwOp::op>, .samples = SAMPLES, .ew = EwOp::op                                                          \
+  }
+  return {
+      ROW(Add, "", "a + b", 0, ew_grad::add, binary_samples),
+      ROW(Sub, "", "a - b", 0, ew_grad::sub, binary_samples),
+      ROW(Mul, "", "a * b", 0, ew_grad::mul, binary_samples),
+      ROW(Div, "", "a / b; integers truncate, x / 0 is 0", 0, ew_grad::div, division_samples),
+      ROW(Pow, "", "a to the power of b", 0, ew_grad::pow, pow_samples),
+      ROW(Max, "", "The larger of two; a tie shares the gradient equally", 0, ew_grad::max, binary_samples),
+      ROW(Min, "", "The smaller of two; a tie shares the gradient equally", 0, ew_grad::min, binary_samples),
+      ROW(Neg, "", "-a", 0, ew_grad::neg, number_samples),
+      ROW(Abs, "", "|a|; gradient 0 at 0", 0, ew_grad::abs, kinked_number_samples),
+      ROW(Sign, "", "-1, 0 or 1", kNoGradient, nullptr, kinked_number_samples),
+      ROW(Exp, "", "e to the power of a", 0, ew_grad::exp, unary_samples),
+      ROW(Log, "", "Natural logarithm", 0, ew_grad::log, positive_samples),
+      ROW(Sqrt, "", "Square root", 0, ew_grad::sqrt, positive_samples),
+      ROW(Reciprocal, "", "1 / a", 0, ew_grad::reciprocal, positive_samples),
+      ROW(Erf, "", "Error function", 0, ew_grad::erf, unary_samples),
+      ROW(Tanh, "", "Hyperbolic tangent", 0, ew_grad::tanh, unary_samples),
+      ROW(Sigmoid, "", "1 / (1 + exp(-a))", 0, ew_grad::sigmoid, unary_samples),
+      ROW(Sin, "", "Sine", 0, ew_grad::sin, unary_samples),
+      ROW(Cos, "", "Cosine", 0, ew_grad::cos, unary_samples),
+      ROW(Floor, "", "Largest integer not above a", kNoGradient, nullptr, unary_samples),
+      ROW(Ceil, "", "Smallest integer not below a", kNoGradient, nullptr, unary_samples),
+      ROW(Softplus, "", "log(1 + exp(a))", 0, ew_grad::softplus, unary_samples),
+      ROW(Relu, "", "max(a, 0); gradient 0 at 0", 0, ew_grad::relu, kinked_number_samples),
+      ROW(Square, "gradloom", "a * a", 0, ew_grad::square, number_samples),
+      ROW(Gelu, "gradloom", "a * Phi(a), exact (erf)", 0, ew_grad::gelu, unary_samples),
+      ROW(GeluTanh, "gradloom", "a * Phi(a), tanh approximation", 0, ew_grad::gelu_tanh, unary_samples),
+      ROW(ReluGrad, "gradloom", "Gradient of Relu from dy and y", 0, nullptr, gradient_samples),
+      ROW(TanhGrad, "gradloom", "Gradient of Tanh from dy and y", 0, nullptr, gradient_samples),
+      ROW(SigmoidGrad, "gradloom", "Gradient of Sigmoid from dy and y", 0, nullptr, gradient_samples),
+      ROW(GeluGrad, "gradloom", "Gradient of Gelu from dy and x", 0, nullptr, gradient_samples),
+      ROW(GeluTanhGrad, "gradloom", "Gradient of GeluTanh from dy and x", 0, nullptr, gradient_samples),
+      ROW(Equal, "", "a == b", kNoGradient, nullptr, equal_samples),
+      ROW(Greater, "", "a > b", kNoGradient, nullptr, compare_samples),
+      ROW(Less, "", "a < b", kNoGradient, nullptr, compare_samples),
+      ROW(GreaterOrEqual, "", "a >= b", kNoGradient, nullptr, compare_samples),
+      ROW(LessOrEqual, "", "a <= b", kNoGradient, nullptr, compare_samples),
+      ROW(And, "", "a and b", kNoGradient, nullptr, logic_samples),
+      ROW(Or, "", "a or b", kNoGradient, nullptr, logic_samples),
+      ROW(Not, "", "not a", kNoGradient, nullptr, not_samples),
+      ROW(Where, "", "a ? b : c", 0, ew_grad::where, where_samples),
+      ROW(Cast, "", "Another element type; floats to integers truncate and saturate", 0, ew_grad::cast, cast_samples),
+  };
+#undef ROW
+}
+
+}  // namespace
+
+const std::vector<OpDef>& elementwise_rows() {
+  static const std::vector<OpDef> rows = make_rows();
+  return rows;
+}
+
+}  // namespace gradloom

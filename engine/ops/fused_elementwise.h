@@ -1,0 +1,33 @@
+// The text form of a fused elementwise region, attribute `code` of the FusedElementwise operator:
+//   "t0=Mul(i0,i1);t1=Cast:f32(t0);t2=Dropout#81985529216486895(t1,i2,i3);t3=Where(i4,t2,i0)"
+// iN is input N (broadcast to the region's shape), tN the result of statement N. Attribute `outputs`: statement numbers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "kernels/elementwise.h"
+
+namespace gradloom {
+
+struct FusedOperand {
+  bool is_input = false;
+  int index = 0;
+};
+struct FusedStatement {
+  kernels::EwOp op{};
+  DType cast_to = DType::f32;              // Cast only
+  std::uint64_t key = 0;                   // Dropout, DropoutMask only
+  std::vector<FusedOperand> operands;
+};
+
+const char* ew_name(kernels::EwOp op);
+int ew_arity(kernels::EwOp op);
+// Result type for operands of these types; error when the operator does not take them.
+Result<DType> ew_result_type(kernels::EwOp op, const std::vector<DType>& operands, DType cast_to);
+
+std::string print_fused(const std::vector<FusedStatement>& code);
+Result<std::vector<FusedStatement>> parse_fused(const std::string& text);
+
+}  // namespace gradloom

@@ -1,0 +1,204 @@
+// Values made from attributes, shapes or a few numbers: Constant, ConstantOfShape, Shape, Size, Range.
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "engine/ops/common.h"
+
+namespace gradloom {
+namespace {
+
+Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
+  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
+}
+
+// A kernel that writes bytes known when planning.
+CpuKernel copy_of(const char* name, Tensor data) {
+  CpuKernel kernel;
+  kernel.name = name;
+  kernel.run = [data = std::move(data)](const LaunchArgs& launch) {
+    if (data.bytes() > 0) std::memcpy(launch.outputs[0], data.data(), data.bytes());
+  };
+  return kernel;
+}
+
+// ---- Constant -----------------------------------------------------------------------------------------------------------
+
+Result<Tensor> constant_of(const Attrs& attrs) {
+  if (const Tensor* value = attrs.tensor("value")) return *value;
+  if (attrs.has("value_float")) return Tensor::scalar(DType::f32, attrs.real("value_float"));
+  if (attrs.has("value_int")) return Tensor::from_i64({attrs.integer("value_int")}).reshaped({});
+  if (attrs.has("value_ints")) return Tensor::from_i64(attrs.integers("value_ints"));
+  if (attrs.has("value_floats")) {
+    const auto values = attrs.reals("value_floats");
+    return Tensor::from_f64(DType::f32, {static_cast<std::int64_t>(values.size())}, values);
+  }
+  return infer_error("Constant without a value of a supported kind");
+}
+
+Status infer_constant(InferContext& ctx) {
+  ctx.outputs[0] = TRY(constant_of(ctx.attrs)).type();
+  return {};
+}
+
+Result<CpuKernel> prepare_constant(const NodeTypes& types) { return copy_of("constant", TRY(constant_of(types.attrs))); }
+
+std::vector<Sample> constant_samples() {
+  return {with("integers", {{"value_ints", std::vector<std::int64_t>{3, -1, 7}}}, {}),
+          with("tensor", {{"value", Tensor::from_i64({2, 4})}}, {}), with("integer", {{"value_int", std::int64_t{5}}}, {})};
+}
+
+// ---- ConstantOfShape ------------------------------------------------------------------------------------------------------
+
+Result<Tensor> fill_value(const Attrs& attrs) {
+  const Tensor* value = attrs.tensor("value");
+  if (value == nullptr) return Tensor::scalar(DType::f32, 0);
+  if (value->count() != 1) return infer_error("ConstantOfShape: the value must have one element");
+  return *value;
+}
+
+Status infer_constant_of_shape(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  const Tensor value = TRY(fill_value(ctx.attrs));
+  if (ctx.shape(0).size() != 1) return infer_error("ConstantOfShape: the shape must be a vector");
+  Shape out;
+  if (const Tensor* shape = ctx.constant(0)) {
+    out = shape->to_i64();
+    for (std::int64_t d : out)
+      if (d < 0) return infer_error("ConstantOfShape: the shape holds " + std::to_string(d));
+  } else {
+    const std::int64_t rank = ctx.shape(0)[0];
+    if (rank < 0 || rank > 64) return infer_error("ConstantOfShape: the rank is not known");
+    for (std::int64_t i = 0; i < rank; ++i) out.push_back(unknown_dim(ctx, 0, i));
+  }
+  ctx.outputs[0] = {value.dtype(), out};
+  return {};
+}
+
+Result<CpuKernel> prepare_constant_of_shape(const NodeTypes& types) {
+  const Type& out = types.outputs[0];
+  CpuKernel kernel;
+  kernel.name = "fill";
+  kernel.run = [value = TRY(fill_value(types.attrs)), count = element_count(out.shape)](const LaunchArgs& launch) {
+    kernels::cpu().fill({dtype_bytes(value.dtype()), count, value.data(), launch.outputs[0]});
+  };
+  return kernel;
+}
+
+std::vector<Sample> constant_of_shape_samples() {
+  return {with("zeros", {{"value", Tensor::from_i64({0})}}, {known_ints({3, 5})}), with("sevens", {{"value", Tensor::from_i64({7})}}, {known_ints({4})}),
+          with("scalar", {{"value", Tensor::from_i64({1})}}, {known_ints({})}), with("floats", {}, {known_ints({2, 3})})};
+}
+
+// ---- Shape (attributes start, end since opset 15), Size ----------------------------------------------------------------------
+
+Shape shape_part(const Attrs& attrs, const Shape& shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const auto place = [&](std::int64_t p) { return std::min(std::max<std::int64_t>(p < 0 ? p + rank : p, 0), rank); };
+  const std::int64_t begin = place(attrs.integer("start", 0)), end = place(attrs.integer("end", rank));
+  if (begin >= end) return {};
+  return {shape.begin() + begin, shape.begin() + end};
+}
+
+Status infer_shape(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  ctx.outputs[0] = {DType::i64, {static_cast<std::int64_t>(shape_part(ctx.attrs, ctx.shape(0)).size())}};
+  return {};
+}
+
+Result<CpuKernel> prepare_shape(const NodeTypes& types) {
+  return copy_of("shape", Tensor::from_i64(shape_part(types.attrs, types.inputs[0].shape)));
+}
+
+std::vector<Sample> shape_samples() {
+  return {with("all", {}, {floats({3, 1, 5})}), with("part", {{"start", std::int64_t{-2}}, {"end", std::int64_t{2}}}, {floats({3, 4, 5})}),
+          with("scalar", {}, {floats({})}), with("nothing", {{"start", std::int64_t{2}}}, {floats({3, 4})})};
+}
+
+Status infer_size(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  ctx.outputs[0] = {DType::i64, {}};
+  return {};
+}
+
+Result<CpuKernel> prepare_size(const NodeTypes& types) {
+  return copy_of("size", Tensor::from_i64({element_count(types.inputs[0].shape)}).reshaped({}));
+}
+
+std::vector<Sample> size_samples() { return {with("matrix", {}, {floats({3, 5})}), with("scalar", {}, {floats({})})}; }
+
+// ---- Range: start, start + delta, .. below limit ------------------------------------------------------------------------------
+
+Result<std::int64_t> range_count(DType dtype, const Tensor& start, const Tensor& limit, const Tensor& delta) {
+  if (start.count() != 1 || limit.count() != 1 || delta.count() != 1) return infer_error("Range: the inputs must be scalars");
+  if (!is_float(dtype)) {
+    const std::int64_t step = delta.int_at(0);
+    if (step == 0) return infer_error("Range: delta is 0");
+    const __int128 distance = static_cast<__int128>(limit.int_at(0)) - start.int_at(0), wide = step;
+    const __int128 count = (distance + (wide > 0 ? wide - 1 : wide + 1)) / wide;
+    if (distance == 0 || (distance > 0) != (wide > 0)) return std::int64_t{0};
+    if (count > INT64_MAX) return infer_error("Range: too many elements");
+    return static_cast<std::int64_t>(count);
+  }
+  const double count = std::ceil((limit.at(0) - start.at(0)) / delta.at(0));
+  if (!(std::fabs(count) < 9e15)) return infer_error("Range: the number of elements is not finite");
+  return std::max<std::int64_t>(static_cast<std::int64_t>(count), 0);
+}
+
+Status infer_range(InferContext& ctx) {
+  TRY(require_inputs(ctx, 3));
+  for (std::size_t i = 0; i < 3; ++i)
+    if (ctx.dtype(i) != ctx.dtype(0) || ctx.dtype(i) == DType::boolean) return infer_error("Range: the inputs must have one number type");
+  const Tensor *start = ctx.constant(0), *limit = ctx.constant(1), *delta = ctx.constant(2);
+  const bool known = start != nullptr && limit != nullptr && delta != nullptr;
+  ctx.outputs[0] = {ctx.dtype(0), {known ? TRY(range_count(ctx.dtype(0), *start, *limit, *delta)) : unknown_dim(ctx, 1, 0)}};
+  return {};
+}
+
+template <class T>
+CpuKernel range_kernel(std::int64_t count) {
+  CpuKernel kernel;
+  kernel.name = "range";
+  kernel.run = [count](const LaunchArgs& launch) {
+    const T start = *static_cast<const T*>(launch.inputs[0]), delta = *static_cast<const T*>(launch.inputs[2]);
+    T* y = static_cast<T*>(launch.outputs[0]);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(start + static_cast<T>(i) * delta);
+  };
+  return kernel;
+}
+
+Result<CpuKernel> prepare_range(const NodeTypes& types) {
+  const std::int64_t count = element_count(types.outputs[0].shape);
+  switch (types.outputs[0].dtype) {
+    case DType::f32: return range_kernel<float>(count);
+    case DType::f64: return range_kernel<double>(count);
+    case DType::i32: return range_kernel<std::int32_t>(count);
+    case DType::i64: return range_kernel<std::int64_t>(count);
+    case DType::i16: return range_kernel<std::int16_t>(count);
+    default: return no_kernel(std::string("no CPU kernel makes a range of ") + dtype_name(types.outputs[0].dtype));
+  }
+}
+
+std::vector<Sample> range_samples() {
+  const auto n = [](double v) { return known_scalar(DType::i64, v); };
+  const auto f = [](double v) { return known_scalar(DType::f32, v); };
+  return {with("up", {}, {n(0), n(7), n(1)}), with("down", {}, {n(10), n(-3), n(-4)}), with("nothing", {}, {n(3), n(1), n(1)}),
+          with("floats", {}, {f(0.5), f(2.25), f(0.5)})};
+}
+
+}  // namespace
+
+const OpDef constant_op = {.name = "Constant", .summary = "A tensor given as an attribute", .traits = kNoGradient, .min_inputs = 0,
+                           .max_inputs = 0, .infer = infer_constant, .cost = copy_cost, .cpu = prepare_constant,
+                           .samples = constant_samples};
+const OpDef constant_of_shape_op = {.name = "ConstantOfShape", .summary = "One value in every element of a shape", .traits = kNoGradient,
+                                    .infer = infer_constant_of_shape, .cost = copy_cost, .cpu = prepare_constant_of_shape,
+                                    .samples = constant_of_shape_samples};
+const OpDef shape_op = {.name = "Shape", .summary = "The dimensions of the input", .traits = kShapeOnly | kNoGradient, .infer = infer_shape,
+                        .cost = no_cost, .cpu = prepare_shape, .samples = shape_samples};
+const OpDef size_op = {.name = "Size", .summary = "The number of elements of the input", .traits = kShapeOnly | kNoGradient,
+                       .infer = infer_size, .cost = no_cost, .cpu = prepare_size, .samples = size_samples};
+const OpDef range_op = {.name = "Range", .summary = "start, start + delta, .. below limit", .traits = kNoGradient, .min_inputs = 3,
+                        .max_inputs = 3, .infer = infer_range, .cost = copy_cost, .cpu = prepare_range, .samples = range_samples};
+
+}  // namespace gradloom

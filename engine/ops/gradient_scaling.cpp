@@ -1,0 +1,174 @@
+// What happens to gradients between backward pass and optimizer (ours):
+//   GlobalNorm(g0, g1, ..) = sqrt(sum over all of sum(g^2)), a scalar
+//   ClipScale(norm) = min(1, max_norm / (norm + 1e-6)): the factor of torch.nn.utils.clip_grad_norm_ (1.13)
+//   Accumulate(acc, g, micro) = (micro == 0 ? 0 : acc) + g / count, written over acc; micro: i64 scalar,
+//   number of the micro-batch
+#include "engine/ops/nn.h"
+
+namespace gradloom {
+namespace {
+
+using kernels::EwOp;
+
+// ---- GlobalNorm
+// -----------------------------------------------------------------------------------------------------
+
+Status infer_norm(InferContext& ctx) {
+  for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
+    if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
+    TRY(nn::require_float(ctx, i, "every input"));
+  }
+  return nn::set_outputs(ctx, {{ctx.dtype(0), {}}});
+}
+
+Cost cost_norm(const NodeTypes& types) {
+  double elements = 0;
+  for (const Type& type : types.inputs) elements += static_cast<double>(element_count(type.shape));
+  return nn::cost_of(types, 2 * elements);
+}
+
+Result<CpuKernel> cpu_norm(const NodeTypes& types) {
+  TRY(nn::require_kernel_type(types.inputs[0].dtype));
+  std::vector<std::int64_t> sizes;
+  for (const Type& type : types.inputs) sizes.push_back(element_count(type.shape));
+  kernels::GlobalNormArgs layout{};
+  layout.dtype = types.inputs[0].dtype;
+  layout.count = nn::size(sizes.size());
+  layout.sizes = sizes.data();
+  const std::size_t workspace = kernels::global_norm_workspace_bytes(layout);
+  return CpuKernel{"global_norm", workspace, [layout, sizes](const LaunchArgs& args) {
+                     kernels::GlobalNormArgs a = layout;
+                     a.sizes = sizes.data();
+                     a.tensors = args.inputs;
+                     a.out = args.outputs[0];
+                     a.workspace = args.workspace;
+                     kernels::cpu().global_norm(a);
+                   }};
+}
+
+std::vector<Sample> samples_norm() {
+  return {
+      {.name = "one", .inputs = {floats({3, 5})}},
+      {.name = "three", .inputs = {floats({3, 5}), floats({}), floats({70})}},
+      {.name = "layer", .inputs = {floats({2048, 512}), floats({2048})}, .bench = true},
+  };
+}
+
+// ---- ClipScale
+// ------------------------------------------------------------------------------------------------------
+
+Status infer_clip(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  if (!ctx.shape(0).empty() || !is_float(ctx.dtype(0)))
+    return infer_error("the norm is " + to_string(ctx.in(0)));
+  if (!(ctx.attrs.real("max_norm") > 0)) return infer_error("max_norm must be positive");
+  return nn::set_outputs(ctx, {ctx.in(0)});
+}
+
+Result<CpuKernel> cpu_clip(const NodeTypes& types) {
+  const DType t = types.inputs[0].dtype;
+  TRY(nn::require_kernel_type(t));
+  kernels::EwProgram program;  // 0: norm, 1: max_norm, 2: 1e-6, 3: 1
+  program.inputs = {{t, {}}};
+  program.constants = {{t, types.attrs.real("max_norm")}, {t, 1e-6}, {t, 1}};
+  program.code = {
+      {EwOp::Add, t, t, {0, 2, -1}, 0}, {EwOp::Div, t, t, {1, 4, -1}, 0}, {EwOp::Min, t, t, {5, 3, -1}, 0}};
+  program.outputs = {{6, t}};
+  return nn::elementwise_kernel("elementwise clip_scale", std::move(program));
+}
+
+std::vector<Sample> samples_clip() {
+  return {
+      {.name = "clips", .attrs = {{"max_norm", 1.0}}, .inputs = {floats({}, 2, 5)}},
+      {.name = "keeps", .attrs = {{"max_norm", 2.5}}, .inputs = {floats({}, 0.5, 1)}},
+  };
+}
+
+// ---- Accumulate
+// -----------------------------------------------------------------------------------------------------
+
+Status infer_accumulate(InferContext& ctx) {
+  TRY(require_inputs(ctx, 3));
+  if (ctx.in(0) != ctx.in(1))
+    return infer_error("accumulator " + to_string(ctx.in(0)) + ", gradient " + to_string(ctx.in(1)));
+  if (ctx.in(2) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
+  if (ctx.attrs.integer("count", 1) < 1) return infer_error("count must be positive");
+  return nn::set_outputs(ctx, {ctx.in(0)});
+}
+
+Result<CpuKernel> cpu_accumulate(const NodeTypes& types) {
+  const DType t = types.inputs[0].dtype;
+  TRY(nn::require_kernel_type(t));
+  kernels::EwProgram program;  // 0: acc, 1: g, 2: micro, 3: i64 0, 4: 0, 5: count
+  program.rank = 1;
+  program.dims[0] = element_count(types.inputs[0].shape);
+  kernels::EwInput dense{t, {}};
+  dense.strides[0] = 1;
+  program.inputs = {dense, dense, {DType::i64, {}}};
+  program.constants = {{DType::i64, 0}, {t, 0}, {t, static_cast<double>(types.attrs.integer("count", 1))}};
+  program.code = {{EwOp::Equal, DType::i64, DType::boolean, {2, 3, -1}, 0},
+                  {EwOp::Where, t, t, {6, 4, 0}, 0},
+                  {EwOp::Div, t, t, {1, 5, -1}, 0},
+                  {EwOp::Add, t, t, {7, 8, -1}, 0}};
+  program.outputs = {{9, t}};
+  return nn::elementwise_kernel("elementwise accumulate", std::move(program));
+}
+
+Cost cost_accumulate(const NodeTypes& types) {
+  return nn::cost_of(types, 2.0 * static_cast<double>(element_count(types.outputs[0].shape)));
+}
+
+std::vector<std::pair<int, int>> aliases_accumulate(const Node&) { return {{0, 0}}; }
+
+std::vector<Sample> samples_accumulate() {
+  const Attrs four{{"count", std::int64_t{4}}};
+  return {
+      {.name = "first",
+       .attrs = four,
+       .inputs = {floats({3, 5}), floats({3, 5}), exact(DType::i64, {}, {0})}},
+      {.name = "later",
+       .attrs = four,
+       .inputs = {floats({3, 5}), floats({3, 5}), exact(DType::i64, {}, {2})}},
+      {.name = "scalar", .attrs = four, .inputs = {floats({}), floats({}), exact(DType::i64, {}, {1})}},
+  };
+}
+
+}  // namespace
+
+const OpDef global_norm_op = {
+    .name = "GlobalNorm",
+    .domain = "gradloom",
+    .summary = "Euclidean norm of all gradients together.",
+    .traits = kNoGradient,
+    .max_inputs = 1 << 20,
+    .infer = infer_norm,
+    .cost = cost_norm,
+    .cpu = cpu_norm,
+    .samples = samples_norm,
+};
+
+const OpDef clip_scale_op = {
+    .name = "ClipScale",
+    .domain = "gradloom",
+    .summary = "Factor that brings a gradient norm down to max_norm.",
+    .traits = kNoGradient,
+    .infer = infer_clip,
+    .cpu = cpu_clip,
+    .samples = samples_clip,
+};
+
+const OpDef accumulate_op = {
+    .name = "Accumulate",
+    .domain = "gradloom",
+    .summary = "Adds a micro-batch's share to an accumulator.",
+    .traits = kNoGradient | kMustAlias,
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .infer = infer_accumulate,
+    .cost = cost_accumulate,
+    .cpu = cpu_accumulate,
+    .samples = samples_accumulate,
+    .aliases = aliases_accumulate,
+};
+
+}  // namespace gradloom

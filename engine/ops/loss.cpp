@@ -1,0 +1,57 @@
+// What the classification losses share; see loss.h.
+#include "engine/ops/loss.h"
+
+namespace gradloom::nn {
+
+Result<kernels::LossReduction> loss_reduction(const Attrs& attrs) {
+  const std::string text = attrs.text("reduction", "mean");
+  if (text == "none") return kernels::LossReduction::none;
+  if (text == "sum") return kernels::LossReduction::sum;
+  if (text == "mean") return kernels::LossReduction::mean;
+  return infer_error("reduction '" + text + "' is unknown");
+}
+
+Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels,
+                         std::size_t weight) {
+  const Shape &s = ctx.shape(scores), &l = ctx.shape(labels);
+  if (!is_float(ctx.dtype(scores)))
+    return infer_error(std::string("the scores are ") + dtype_name(ctx.dtype(scores)));
+  if (ctx.dtype(labels) != DType::i32 && ctx.dtype(labels) != DType::i64)
+    return infer_error(std::string("labels must be i32 or i64, they are ") + dtype_name(ctx.dtype(labels)));
+  bool fits = s.size() >= 2 && l.size() + 1 == s.size() && !differ(s[0], l[0]);
+  for (std::size_t i = 1; fits && i < l.size(); ++i) fits = !differ(s[i + 1], l[i]);
+  if (!fits)
+    return infer_error("labels " + to_string(l) + " do not fit scores " + to_string(s) + " [n, classes, ..]");
+  if (!ctx.has(weight)) return {};
+  TRY(require_float(ctx, weight, "weight"));
+  if (ctx.shape(weight).size() != 1 || differ(ctx.shape(weight)[0], s[1]))
+    return infer_error("weight " + to_string(ctx.shape(weight)) + " does not fit " + std::to_string(s[1]) +
+                       " classes");
+  return {};
+}
+
+Result<LossLayout> loss_layout(const Attrs& attrs, const Shape& scores) {
+  LossLayout layout;
+  layout.reduction = TRY(loss_reduction(attrs));
+  layout.outer = scores[0];
+  layout.n = scores[1];
+  layout.inner = product(scores, 2, scores.size());
+  layout.has_ignore = attrs.has("ignore_index");
+  layout.ignore_index = attrs.integer("ignore_index");
+  return layout;
+}
+
+Shape loss_shape(kernels::LossReduction reduction, const Shape& labels) {
+  return reduction == kernels::LossReduction::none ? labels : Shape{};
+}
+
+Attrs loss_attrs(const Attrs& forward) {
+  Attrs attrs;
+  for (const char* name : {"reduction", "ignore_index"}) {
+    const auto found = forward.all().find(name);
+    if (found != forward.all().end()) attrs.set(name, found->second);
+  }
+  return attrs;
+}
+
+}  // namespace gradloom::nn

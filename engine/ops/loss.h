@@ -1,0 +1,24 @@
+// What the classification losses share: shapes, attributes, checks.
+#pragma once
+
+#include "engine/ops/nn.h"
+
+namespace gradloom::nn {
+
+// scores: [n, classes, d..], labels: [n, d..], weight: [classes] or omitted; seen as [outer, n, inner] = [n,
+// classes, prod d].
+struct LossLayout {
+  kernels::LossReduction reduction = kernels::LossReduction::mean;
+  std::int64_t outer = 0, n = 0, inner = 0;
+  bool has_ignore = false;
+  std::int64_t ignore_index = 0;
+};
+Result<kernels::LossReduction> loss_reduction(const Attrs& attrs);
+// Types of the scores, labels and (if present) weight inputs.
+Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels, std::size_t weight);
+// REQUIRES inference passed and static shapes.
+Result<LossLayout> loss_layout(const Attrs& attrs, const Shape& scores);
+Shape loss_shape(kernels::LossReduction reduction, const Shape& labels);
+Attrs loss_attrs(const Attrs& forward);  // reduction and ignore_index, for a gradient node
+
+}  // namespace gradloom::nn

@@ -1,0 +1,139 @@
+// NegativeLogLikelihoodLoss and its gradient row.
+//   log_prob: [n, classes, d..], labels: [n, d..], weight: [classes] or omitted
+//   loss[i, j] = -weight[label] * log_prob[i, label, j]; reduction none | sum | mean (divides by the summed
+//   weights) output 1 (ours): total weight, a scalar for the gradient. NllLossGrad(dloss, labels, weight,
+//   total_weight) -> dlog_prob of shape input_shape: -weight[label] * dloss (/ total_weight) at the label
+// Rows labelled ignore_index add nothing. Source: ONNX NegativeLogLikelihoodLoss-13.
+#include "engine/ops/loss.h"
+
+namespace gradloom {
+namespace {
+
+Status infer(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  TRY(nn::check_loss_inputs(ctx, 0, 1, 2));
+  const auto reduction = TRY(nn::loss_reduction(ctx.attrs));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), nn::loss_shape(reduction, ctx.shape(1))}, {ctx.dtype(0), {}}});
+}
+
+Status grad(GradContext& ctx) {
+  TRY(nn::require_first_output_only(ctx));
+  TRY(nn::require_static(ctx, ctx.in(0)));
+  Attrs attrs = nn::loss_attrs(ctx.node.attrs);
+  attrs.set("input_shape", ctx.shape(ctx.in(0)));
+  const ValueId total = ctx.require_out(1);
+  if (ctx.wants(0))
+    ctx.set(0, ctx.b.op("NllLossGrad", {ctx.grad(), ctx.in(1), ctx.in(2), total}, std::move(attrs)));
+  if (ctx.wants(2)) return Error{Errc::bad_input, "no gradient with respect to the class weights"};
+  return {};
+}
+
+Cost cost(const NodeTypes& types) {
+  Cost c = default_cost(types);
+  c.flops = 3.0 * static_cast<double>(element_count(types.inputs[1].shape));
+  return c;
+}
+
+Result<CpuKernel> cpu(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(x.dtype));
+  const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
+  const bool weight = types.has(2), total = types.wants(1);
+  return CpuKernel{
+      "nll_loss", 64,
+      [dtype = x.dtype, label = types.inputs[1].dtype, l, weight, total](const LaunchArgs& args) {
+        kernels::cpu().nll_loss({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
+                                 l.ignore_index, args.inputs[0], args.inputs[1],
+                                 weight ? args.inputs[2] : nullptr, args.outputs[0],
+                                 total ? args.outputs[1] : args.workspace});
+      }};
+}
+
+Status infer_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  Shape x = ctx.attrs.integers("input_shape");
+  const Shape& labels = ctx.shape(1);
+  if (x.size() < 2 || !is_static(x) || labels.size() + 1 != x.size() || nn::differ(labels[0], x[0]))
+    return infer_error("input_shape " + to_string(x) + " does not fit labels " + to_string(labels));
+  TRY(nn::loss_reduction(ctx.attrs));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(x)}});
+}
+
+Cost cost_grad(const NodeTypes& types) {
+  return nn::cost_of(types, 2.0 * static_cast<double>(element_count(types.inputs[1].shape)));
+}
+
+Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+  const DType dtype = types.inputs[0].dtype;
+  TRY(nn::require_kernel_type(dtype));
+  const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, types.outputs[0].shape));
+  return CpuKernel{
+      "nll_loss_grad", 0,
+      [dtype, label = types.inputs[1].dtype, l, weight = types.has(2)](const LaunchArgs& args) {
+        kernels::cpu().nll_loss_grad({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
+                                      l.ignore_index, args.inputs[0], args.inputs[1],
+                                      weight ? args.inputs[2] : nullptr, args.inputs[3], args.outputs[0]});
+      }};
+}
+
+const std::string kNoneText = "none", kSum = "sum", kMean = "mean";
+
+std::vector<Sample> samples() {
+  const SampleInput labels = exact(DType::i64, {5}, {2, 0, 1, 2, 2});
+  const SampleInput labels_2d = exact(DType::i32, {2, 3}, {0, 3, 1, 2, -1, 3});
+  return {
+      {.name = "mean", .inputs = {floats({5, 3}), labels}},
+      {.name = "sum-weight",
+       .attrs = {{"reduction", kSum}},
+       .inputs = {floats({5, 3}), labels, floats({3}, 0.5, 2)}},
+      {.name = "none-ignore",
+       .attrs = {{"reduction", kNoneText}, {"ignore_index", std::int64_t{-1}}},
+       .inputs = {floats({2, 4, 3}), labels_2d}},
+      {.name = "mean-weight-ignore",
+       .attrs = {{"reduction", kMean}, {"ignore_index", std::int64_t{-1}}},
+       .inputs = {floats({2, 4, 3}), labels_2d, floats({4}, 0.5, 2)}},
+      {.name = "total-weight", .inputs = {floats({5, 3}), labels, floats({3}, 0.5, 2)}, .output_count = 2},
+  };
+}
+
+std::vector<Sample> samples_grad() {
+  const SampleInput labels = exact(DType::i64, {5}, {2, 0, 1, 2, 2});
+  return {
+      {.name = "mean",
+       .attrs = {{"input_shape", std::vector<std::int64_t>{5, 3}}},
+       .inputs = {floats({}), labels, omitted(), exact(DType::f32, {}, {5})}},
+      {.name = "none-weight",
+       .attrs = {{"reduction", kNoneText}, {"input_shape", std::vector<std::int64_t>{5, 3}}},
+       .inputs = {floats({5}), labels, floats({3}, 0.5, 2), exact(DType::f32, {}, {5})}},
+  };
+}
+
+}  // namespace
+
+const OpDef negative_log_likelihood_loss_op = {
+    .name = "NegativeLogLikelihoodLoss",
+    .since = 12,
+    .summary = "Negative log-probability of the label, averaged or summed.",
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .max_outputs = 2,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .cpu = cpu,
+    .samples = samples,
+};
+
+const OpDef nll_loss_grad_op = {
+    .name = "NllLossGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of NegativeLogLikelihoodLoss.",
+    .min_inputs = 4,
+    .max_inputs = 4,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .cpu = cpu_grad,
+    .samples = samples_grad,
+};
+
+}  // namespace gradloom

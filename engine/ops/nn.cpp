@@ -1,0 +1,97 @@
+// Helpers of the neural-network rows; see nn.h.
+#include "engine/ops/nn.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace gradloom::nn {
+
+std::int64_t size(std::size_t n) { return static_cast<std::int64_t>(n); }
+
+std::int64_t product(const Shape& shape, std::size_t from, std::size_t to) {
+  std::int64_t count = 1;
+  for (std::size_t i = from; i < to; ++i) {
+    CHECK(shape[i] >= 0, "product of a symbolic dim");
+    count *= shape[i];
+  }
+  return count;
+}
+
+bool all_static(const Shape& shape, std::size_t from, std::size_t to) {
+  for (std::size_t i = from; i < to; ++i)
+    if (shape[i] < 0) return false;
+  return true;
+}
+
+bool differ(std::int64_t a, std::int64_t b) { return a >= 0 && b >= 0 && a != b; }
+
+std::int64_t known_dim(std::int64_t a, std::int64_t b) {
+  if (a >= 0) return a;
+  if (b >= 0) return b;
+  return std::max(a, b);  // a named symbol rather than a formula
+}
+
+Status set_outputs(InferContext& ctx, std::vector<Type> types) {
+  const std::size_t wanted = static_cast<std::size_t>(ctx.output_count);
+  if (types.size() > wanted) types.resize(wanted);
+  ctx.outputs = std::move(types);
+  return {};
+}
+
+Status require_float(const InferContext& ctx, std::size_t i, const char* what) {
+  const DType dtype = ctx.dtype(i);
+  if (!is_float(ctx.dtype(0)))
+    return infer_error(std::string("the input must be floating point, it is ") + dtype_name(ctx.dtype(0)));
+  if (dtype == ctx.dtype(0)) return {};
+  return infer_error(std::string(what) + " must be " + dtype_name(ctx.dtype(0)) + " like the input, it is " +
+                     dtype_name(dtype));
+}
+
+Status require_static(const GradContext& ctx, ValueId value) {
+  if (is_static(ctx.shape(value))) return {};
+  return Error{Errc::bad_input, "the gradient needs every dim of " + to_string(ctx.shape(value)) + " bound"};
+}
+
+Status require_first_output_only(const GradContext& ctx) {
+  for (std::size_t i = 1; i < ctx.out_grads.size(); ++i)
+    if (ctx.out_grads[i] != kNone)
+      return Error{Errc::bad_input, "no gradient through output " + std::to_string(i)};
+  return {};
+}
+
+Status require_kernel_type(DType dtype) {
+  if (dtype == DType::f32 || dtype == DType::f64) return {};
+  return no_kernel(std::string("no CPU kernel for ") + dtype_name(dtype));
+}
+
+CpuKernel elementwise_kernel(std::string name, kernels::EwProgram program) {
+  kernels::ew_collapse_dims(program);
+  CpuKernel kernel;
+  kernel.name = std::move(name);
+  kernel.run = [program = std::move(program)](const LaunchArgs& args) {
+    kernels::cpu().elementwise({&program, args.inputs, args.outputs, args.seed, args.step});
+  };
+  return kernel;
+}
+
+CpuKernel no_work(std::string name) {
+  return CpuKernel{std::move(name) + " (empty)", 0, [](const LaunchArgs&) {}};
+}
+
+Cost cost_of(const NodeTypes& types, double flops) {
+  Cost cost = default_cost(types);
+  cost.flops = flops;
+  return cost;
+}
+
+SampleInput distinct(Shape shape, double step) {
+  const std::int64_t count = element_count(shape);
+  std::int64_t stride = count * 5 / 8 + 1;
+  while (count > 1 && std::gcd(stride, count) != 1) ++stride;
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < count; ++i)
+    values.push_back(step * (static_cast<double>(i * stride % count) - static_cast<double>(count) / 2 + 0.3));
+  return exact(DType::f32, std::move(shape), std::move(values));
+}
+
+}  // namespace gradloom::nn

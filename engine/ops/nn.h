@@ -1,0 +1,45 @@
+// Helpers of the neural-network rows (products, convolutions, normalizations, losses, pooling, dropout,
+// optimizers).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/ops/common.h"
+#include "kernels/cpu.h"
+
+namespace gradloom::nn {
+
+std::int64_t size(std::size_t n);  // as a dim
+// Product of dims [from, to); REQUIRES them static.
+std::int64_t product(const Shape& shape, std::size_t from, std::size_t to);
+bool all_static(const Shape& shape, std::size_t from, std::size_t to);
+// Two dims that cannot be equal. Symbolic dims match everything: binding decides later.
+bool differ(std::int64_t a, std::int64_t b);
+// The better known of two dims that must be equal.
+std::int64_t known_dim(std::int64_t a, std::int64_t b);
+
+// The first `output_count` of `types` become the outputs.
+Status set_outputs(InferContext& ctx, std::vector<Type> types);
+// "bias must be f32 like the input, it is i64" unless input i has the floating type of input 0.
+Status require_float(const InferContext& ctx, std::size_t i, const char* what);
+// "the gradient needs every dim of [?1, 3, 8, 8] bound".
+Status require_static(const GradContext& ctx, ValueId value);
+// "no gradient through output 1" when the loss depends on another output than the first.
+Status require_first_output_only(const GradContext& ctx);
+// f32 and f64 have kernels; anything else is a device error that inspect shows.
+Status require_kernel_type(DType dtype);
+
+// A kernel that runs one elementwise program over the inputs as they come.
+CpuKernel elementwise_kernel(std::string name, kernels::EwProgram program);
+CpuKernel no_work(std::string name);  // for outputs without elements
+
+// Cost with given FLOPs; every input read once, every output written once.
+Cost cost_of(const NodeTypes& types, double flops);
+
+// A sample input of pairwise distinct contents, at least `step` apart (no ties for max).
+SampleInput distinct(Shape shape, double step = 0.1);
+
+}  // namespace gradloom::nn

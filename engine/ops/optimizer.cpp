@@ -1,0 +1,194 @@
+// Optimizer (ours): new parameters and states of `n` tensors in one launch.
+//   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted),
+//           p0..pn-1, g0..gn-1, then per state n tensors: SGD with momentum: buffer; Adam, AdamW, LAMB: m, v
+//   outputs: p0'..pn-1', then per state n tensors; all are written over their inputs (kMustAlias)
+// Attributes: kind sgd | adam | adamw | lamb, n, weight_decay, maximize; momentum, dampening, nesterov;
+// beta1, beta2, epsilon. Source: PyTorch 1.13 torch.optim; LAMB: You et al. 2019, algorithm 2 with bias
+// correction. Formulas: kernels/cpu/optimizer.cpp.
+#include "engine/ops/nn.h"
+
+namespace gradloom {
+namespace {
+
+using kernels::OptimizerKind;
+
+constexpr std::size_t kFirst = 3;  // index of p0
+
+struct Layout {
+  OptimizerKind kind;
+  std::size_t n, states;
+  std::size_t inputs() const { return kFirst + (2 + states) * n; }
+  std::size_t outputs() const { return (1 + states) * n; }
+};
+
+Result<Layout> layout_of(const Attrs& attrs) {
+  Layout l{OptimizerKind::sgd, 1, 2};
+  const std::string kind = attrs.text("kind", "sgd");
+  const std::int64_t n = attrs.integer("n", 1);
+  if (n < 1 || n > (1 << 20)) return infer_error("n is " + std::to_string(n));
+  l.n = static_cast<std::size_t>(n);
+  if (kind == "sgd") {
+    l.states = attrs.real("momentum") != 0 ? 1 : 0;
+  } else if (kind == "adam") {
+    l.kind = OptimizerKind::adam;
+  } else if (kind == "adamw") {
+    l.kind = OptimizerKind::adamw;
+  } else if (kind == "lamb") {
+    l.kind = OptimizerKind::lamb;
+  } else {
+    return infer_error("kind '" + kind + "' is unknown");
+  }
+  return l;
+}
+
+Status infer(InferContext& ctx) {
+  const Layout l = TRY(layout_of(ctx.attrs));
+  if (ctx.inputs.size() != l.inputs())
+    return infer_error(std::to_string(ctx.inputs.size()) + " inputs, expected " + std::to_string(l.inputs()));
+  for (std::size_t i = 0; i < l.inputs(); ++i)
+    if (i != 2 && !ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
+  if (ctx.in(0) != Type{DType::f64, {}} || ctx.in(1) != Type{DType::i64, {}})
+    return infer_error("lr must be f64[] and step i64[]");
+  if (ctx.has(2) && ctx.in(2) != Type{ctx.dtype(kFirst), {}})
+    return infer_error("grad_scale is " + to_string(ctx.in(2)));
+  std::vector<Type> outputs;
+  for (std::size_t group = 0; group < 2 + l.states; ++group) {
+    for (std::size_t i = 0; i < l.n; ++i) {
+      const Type &parameter = ctx.in(kFirst + i), &type = ctx.in(kFirst + group * l.n + i);
+      if (type != parameter || parameter.dtype != ctx.dtype(kFirst))
+        return infer_error("input " + std::to_string(kFirst + group * l.n + i) + " is " + to_string(type) +
+                           ", its parameter " + to_string(parameter));
+      if (group != 1) outputs.push_back(parameter);
+    }
+  }
+  return nn::set_outputs(ctx, std::move(outputs));
+}
+
+std::vector<std::pair<int, int>> aliases(const Node& node) {
+  auto l = layout_of(node.attrs);
+  CHECK(l.ok(), "aliases of an invalid Optimizer");
+  std::vector<std::pair<int, int>> pairs;
+  for (std::size_t i = 0; i < l->outputs(); ++i) {
+    const std::size_t input =
+        kFirst + (i < l->n ? i : i + l->n);  // the gradients lie between parameters and states
+    pairs.emplace_back(static_cast<int>(i), static_cast<int>(input));
+  }
+  return pairs;
+}
+
+// Multiplications, additions, divisions and roots per element.
+Cost cost(const NodeTypes& types) {
+  auto l = layout_of(types.attrs);
+  CHECK(l.ok(), "cost of an invalid Optimizer");
+  const double per_element = l->kind == OptimizerKind::sgd    ? (l->states == 0 ? 4 : 7)
+                             : l->kind == OptimizerKind::lamb ? 20
+                                                              : 14;
+  double elements = 0;
+  for (std::size_t i = 0; i < l->n; ++i)
+    elements += static_cast<double>(element_count(types.inputs[kFirst + i].shape));
+  return nn::cost_of(types, per_element * elements);
+}
+
+Result<CpuKernel> cpu(const NodeTypes& types) {
+  const Layout l = TRY(layout_of(types.attrs));
+  const DType dtype = types.inputs[kFirst].dtype;
+  TRY(nn::require_kernel_type(dtype));
+  if (types.outputs.size() != l.outputs()) return no_kernel("every output must be present");
+  const Attrs& attrs = types.attrs;
+  kernels::OptimizerArgs layout{};
+  layout.dtype = dtype;
+  layout.kind = l.kind;
+  layout.count = nn::size(l.n);
+  layout.beta1 = attrs.real("beta1", 0.9);
+  layout.beta2 = attrs.real("beta2", 0.999);
+  layout.epsilon = attrs.real("epsilon", l.kind == OptimizerKind::lamb ? 1e-6 : 1e-8);
+  layout.weight_decay = attrs.real("weight_decay", 0);
+  layout.momentum = attrs.real("momentum", 0);
+  layout.dampening = attrs.real("dampening", 0);
+  layout.nesterov = attrs.integer("nesterov") != 0;
+  layout.maximize = attrs.integer("maximize") != 0;
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < l.n; ++i) sizes.push_back(element_count(types.inputs[kFirst + i].shape));
+  layout.sizes = sizes.data();
+  const std::size_t workspace = kernels::optimizer_workspace_bytes(layout);
+  return CpuKernel{
+      "optimizer " + attrs.text("kind", "sgd"), workspace,
+      [layout, sizes, n = l.n, states = l.states, scaled = types.has(2)](const LaunchArgs& args) {
+        const auto input = [&](std::size_t group) { return args.inputs + kFirst + group * n; };
+        kernels::OptimizerArgs a = layout;
+        a.sizes = sizes.data();
+        a.lr = static_cast<const double*>(args.inputs[0]);
+        a.step = static_cast<const std::int64_t*>(args.inputs[1]);
+        a.grad_scale = scaled ? args.inputs[2] : nullptr;
+        a.param = input(0);
+        a.grad = input(1);
+        a.state1 = states > 0 ? input(2) : nullptr;
+        a.state2 = states > 1 ? input(3) : nullptr;
+        a.param_out = args.outputs;
+        a.state1_out = states > 0 ? args.outputs + n : nullptr;
+        a.state2_out = states > 1 ? args.outputs + 2 * n : nullptr;
+        a.workspace = args.workspace;
+        kernels::cpu().optimizer(a);
+      }};
+}
+
+// `shapes`: of the parameters; second moments are positive.
+Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, std::int64_t step,
+              bool scaled) {
+  attrs.set("n", nn::size(shapes.size()));
+  auto l = layout_of(attrs);
+  CHECK(l.ok(), "sample of an invalid Optimizer");
+  Sample s;
+  s.name = name;
+  s.inputs = {exact(DType::f64, {}, {0.1}), exact(DType::i64, {}, {static_cast<double>(step)}),
+              scaled ? exact(DType::f32, {}, {0.5}) : omitted()};
+  for (std::size_t group = 0; group < 2 + l->states; ++group)
+    for (const Shape& shape : shapes) s.inputs.push_back(group == 3 ? floats(shape, 0.1, 1) : floats(shape));
+  s.output_count = static_cast<int>(l->outputs());
+  s.attrs = std::move(attrs);
+  return s;
+}
+
+std::vector<Sample> samples() {
+  const auto kind = [](const char* name) {
+    return Attrs{{"kind", std::string(name)}, {"weight_decay", 0.01}};
+  };
+  Attrs momentum = kind("sgd");
+  momentum.set("momentum", 0.9);
+  momentum.set("dampening", 0.1);
+  Attrs nesterov = kind("sgd");
+  nesterov.set("momentum", 0.9);
+  nesterov.set("nesterov", std::int64_t{1});
+  std::vector<Sample> all = {
+      sample("sgd", kind("sgd"), {{3, 5}}, 1, false),
+      sample("sgd-momentum", momentum, {{3, 5}, {7}}, 1, false),
+      sample("sgd-momentum-later", momentum, {{3, 5}, {7}}, 4, true),
+      sample("sgd-nesterov", nesterov, {{9}}, 2, false),
+      sample("adam", kind("adam"), {{3, 5}, {}}, 1, false),
+      sample("adam-scaled", kind("adam"), {{2, 2}}, 10, true),
+      sample("adamw", kind("adamw"), {{3, 5}, {4}, {1}}, 3, false),
+      sample("lamb", kind("lamb"), {{3, 5}, {4}}, 3, true),
+      sample("adamw-layer", kind("adamw"), {{2048, 512}, {2048}}, 3, false),
+  };
+  all.back().bench = true;
+  return all;
+}
+
+}  // namespace
+
+const OpDef optimizer_op = {
+    .name = "Optimizer",
+    .domain = "gradloom",
+    .summary = "Updates parameters and optimizer states: SGD, Adam, AdamW or LAMB.",
+    .traits = kNoGradient | kMustAlias,
+    .min_inputs = 5,
+    .max_inputs = 1 << 23,
+    .max_outputs = 1 << 22,
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .samples = samples,
+    .aliases = aliases,
+};
+
+}  // namespace gradloom

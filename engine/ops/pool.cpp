@@ -1,0 +1,383 @@
+// MaxPool, AveragePool, GlobalAveragePool and the gradient rows of the first two.
+//   x: [n, c, h, w], y: [n, c, oh, ow]; 1-d inputs [n, c, w] run as images of height 1
+//   MaxPool: largest value of each window, padding never wins. Output 1, Indices: i64 into the whole of x,
+//   row-major or (storage_order 1) column-major within a plane. Output 2 (ours): i64 into the plane,
+//   row-major, which the gradient scatters along. AveragePool: sum over the window / its elements (those
+//   inside x, or all with count_include_pad). GlobalAveragePool: mean over h, w.
+// Source: ONNX MaxPool-12, AveragePool-11, GlobalAveragePool-1.
+#include "engine/ops/nn.h"
+#include "engine/ops/window.h"
+
+namespace gradloom {
+namespace {
+
+// Sizes of a pooling kernel.
+struct Plane {
+  std::int64_t planes, h, w, oh, ow;
+  nn::Window window;  // 2-d
+};
+
+Result<Plane> plane_of(const Shape& x, const Shape& y, nn::Window window) {
+  window = TRY(nn::as_2d(std::move(window)));
+  const Shape in = nn::spatial_2d(x), out = nn::spatial_2d(y);
+  return Plane{x[0] * x[1], in[0], in[1], out[0], out[1], std::move(window)};
+}
+
+Result<Shape> pooled_shape(const InferContext& ctx) {
+  const Shape& x = ctx.shape(0);
+  if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
+  const nn::Window window = TRY(nn::resolve_window(ctx.attrs, nn::spatial_of(x)));
+  Shape y{x[0], x[1]};
+  y.insert(y.end(), window.out.begin(), window.out.end());
+  return y;
+}
+
+// Explicit window and input shape: the attributes of a gradient row.
+Result<Attrs> grad_attrs(const GradContext& ctx) {
+  TRY(nn::require_static(ctx, ctx.in(0)));
+  const Shape& x = ctx.shape(ctx.in(0));
+  Attrs attrs = nn::window_attrs(TRY(nn::resolve_window(ctx.node.attrs, nn::spatial_of(x))));
+  attrs.set("input_shape", x);
+  return attrs;
+}
+
+Status infer_from_input_shape(InferContext& ctx) {
+  const Shape& dy = ctx.shape(0);
+  Shape x = ctx.attrs.integers("input_shape");
+  if (x.size() < 3 || x.size() != dy.size() || !is_static(x))
+    return infer_error("input_shape " + to_string(x) + " does not fit dy " + to_string(dy));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(x)}});
+}
+
+double window_size(const NodeTypes& types) {
+  double size = 1;
+  for (std::int64_t k : types.attrs.integers("kernel_shape")) size *= static_cast<double>(k);
+  return size;
+}
+
+// One comparison or addition per element of each window.
+Cost cost_pool(const NodeTypes& types) {
+  return nn::cost_of(types, window_size(types) * static_cast<double>(element_count(types.outputs[0].shape)));
+}
+Cost cost_average_grad(const NodeTypes& types) {
+  return nn::cost_of(types, window_size(types) * static_cast<double>(element_count(types.inputs[0].shape)));
+}
+Cost cost_max_grad(const NodeTypes& types) {
+  return nn::cost_of(types, static_cast<double>(element_count(types.inputs[0].shape)));
+}
+
+// ---- MaxPool
+// --------------------------------------------------------------------------------------------------------
+
+Status infer_max(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  const Shape y = TRY(pooled_shape(ctx));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), y}, {DType::i64, y}, {DType::i64, y}});
+}
+
+Status grad_max(GradContext& ctx) {
+  TRY(nn::require_first_output_only(ctx));
+  Attrs attrs{{"input_shape", TRY(grad_attrs(ctx)).integers("input_shape")}};
+  const ValueId argmax = ctx.require_out(2);
+  ctx.set(0, ctx.b.op("MaxPoolGrad", {ctx.grad(), argmax}, std::move(attrs)));
+  return {};
+}
+
+// ONNX's numbering: the plane's offset plus the position in the plane, row by row or column by column.
+void number_globally(const Plane& p, bool column_major, const std::int64_t* argmax, std::int64_t* indices) {
+  const std::int64_t per_plane = p.oh * p.ow, area = p.h * p.w;
+  for (std::int64_t plane = 0; plane < p.planes; ++plane)
+    for (std::int64_t i = plane * per_plane; i < (plane + 1) * per_plane; ++i)
+      indices[i] = plane * area + (column_major ? argmax[i] % p.w * p.h + argmax[i] / p.w : argmax[i]);
+}
+
+Result<CpuKernel> cpu_max(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(x.dtype));
+  const nn::Window window = TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)));
+  const Plane p = TRY(plane_of(x.shape, types.outputs[0].shape, window));
+  const std::int64_t count = element_count(types.outputs[0].shape);
+  if (count == 0) return nn::no_work("max_pool");
+  const bool indices = types.wants(1), argmax = types.wants(2),
+             column_major = types.attrs.integer("storage_order") != 0;
+  const std::size_t workspace = indices && !argmax ? static_cast<std::size_t>(count) * 8 : 0;
+  return CpuKernel{
+      "max_pool", workspace, [dtype = x.dtype, p, indices, argmax, column_major](const LaunchArgs& args) {
+        const nn::Window& w = p.window;
+        void* positions = argmax ? args.outputs[2] : indices ? args.workspace : nullptr;
+        kernels::cpu().max_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1], w.stride[0],
+                                 w.stride[1], w.pad_begin[0], w.pad_begin[1], w.dilation[0], w.dilation[1],
+                                 args.inputs[0], args.outputs[0], static_cast<std::int64_t*>(positions)});
+        if (indices)
+          number_globally(p, column_major, static_cast<const std::int64_t*>(positions),
+                          static_cast<std::int64_t*>(args.outputs[1]));
+      }};
+}
+
+Status infer_max_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  if (ctx.dtype(1) != DType::i64) return infer_error("positions must be i64");
+  return infer_from_input_shape(ctx);
+}
+
+Result<CpuKernel> cpu_max_grad(const NodeTypes& types) {
+  const Type& dy = types.inputs[0];
+  TRY(nn::require_kernel_type(dy.dtype));
+  const Shape in = nn::spatial_2d(types.outputs[0].shape), out = nn::spatial_2d(dy.shape);
+  if (in.size() != 2) return no_kernel("no CPU kernel for " + std::to_string(in.size()) + "-d windows");
+  return CpuKernel{
+      "max_pool_grad", 0,
+      [dtype = dy.dtype, in, out, planes = dy.shape[0] * dy.shape[1]](const LaunchArgs& args) {
+        kernels::cpu().max_pool_grad({dtype, planes, in[0], in[1], out[0], out[1], args.inputs[0],
+                                      static_cast<const std::int64_t*>(args.inputs[1]), args.outputs[0]});
+      }};
+}
+
+// ---- AveragePool
+// ----------------------------------------------------------------------------------------------------
+
+Status infer_average(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
+  const Shape y = TRY(pooled_shape(ctx));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), y}});
+}
+
+Status grad_average(GradContext& ctx) {
+  Attrs attrs = TRY(grad_attrs(ctx));
+  attrs.set("count_include_pad", ctx.node.attrs.integer("count_include_pad"));
+  ctx.set(0, ctx.b.op("AveragePoolGrad", {ctx.grad()}, std::move(attrs)));
+  return {};
+}
+
+Status check_average(const nn::Window& w) {
+  for (std::int64_t d : w.dilation)
+    if (d != 1) return no_kernel("no CPU kernel for dilations");
+  return {};
+}
+
+Result<CpuKernel> cpu_average(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(x.dtype));
+  const nn::Window window = TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)));
+  TRY(check_average(window));
+  const Plane p = TRY(plane_of(x.shape, types.outputs[0].shape, window));
+  const bool include_pad = types.attrs.integer("count_include_pad") != 0;
+  return CpuKernel{
+      "average_pool", 0, [dtype = x.dtype, p, include_pad](const LaunchArgs& args) {
+        const nn::Window& w = p.window;
+        kernels::cpu().average_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
+                                     w.stride[0], w.stride[1], w.pad_begin[0], w.pad_begin[1], include_pad,
+                                     args.inputs[0], args.outputs[0]});
+      }};
+}
+
+Status infer_average_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  return infer_from_input_shape(ctx);
+}
+
+Result<CpuKernel> cpu_average_grad(const NodeTypes& types) {
+  const Type& dy = types.inputs[0];
+  TRY(nn::require_kernel_type(dy.dtype));
+  const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy.shape)));
+  TRY(check_average(window));
+  const Plane p = TRY(plane_of(types.outputs[0].shape, dy.shape, window));
+  const bool include_pad = types.attrs.integer("count_include_pad") != 0;
+  return CpuKernel{
+      "average_pool_grad", 0, [dtype = dy.dtype, p, include_pad](const LaunchArgs& args) {
+        const nn::Window& w = p.window;
+        kernels::cpu().average_pool_grad({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
+                                          w.stride[0], w.stride[1], w.pad_begin[0], w.pad_begin[1],
+                                          include_pad, args.inputs[0], args.outputs[0]});
+      }};
+}
+
+// ---- GlobalAveragePool
+// ----------------------------------------------------------------------------------------------
+
+Status infer_global(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  Shape y = ctx.shape(0);
+  if (y.size() < 3) return infer_error("input " + to_string(y) + " must have 3 or more dims");
+  if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
+  for (std::size_t i = 2; i < y.size(); ++i) y[i] = 1;
+  return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(y)}});
+}
+
+Status grad_global(GradContext& ctx) {
+  TRY(nn::require_static(ctx, ctx.in(0)));
+  const Shape x = ctx.shape(ctx.in(0));
+  const double count = static_cast<double>(nn::product(x, 2, x.size()));
+  const ValueId scaled = ctx.b.op("Div", {ctx.grad(), ctx.b.scalar(ctx.dtype(ctx.grad()), count)});
+  ctx.set(0, ctx.b.op("Expand", {scaled, ctx.b.i64s(x)}));
+  return {};
+}
+
+Result<CpuKernel> cpu_global(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(x.dtype));
+  kernels::ReduceArgs layout{};
+  layout.dtype = x.dtype;
+  layout.op = kernels::Reduction::mean;
+  layout.outer = x.shape[0] * x.shape[1];
+  layout.n = nn::product(x.shape, 2, x.shape.size());
+  layout.inner = 1;
+  return CpuKernel{"reduce mean", kernels::reduce_workspace_bytes(layout), [layout](const LaunchArgs& args) {
+                     kernels::ReduceArgs a = layout;
+                     a.in = args.inputs[0];
+                     a.out = args.outputs[0];
+                     a.workspace = args.workspace;
+                     kernels::cpu().reduce(a);
+                   }};
+}
+
+// ---- samples
+// --------------------------------------------------------------------------------------------------------
+
+using Ints = std::vector<std::int64_t>;
+constexpr std::int64_t kOn = 1;
+
+std::vector<Sample> samples_max() {
+  const Attrs plain{{"kernel_shape", Ints{2, 2}}};
+  return {
+      {.name = "plain", .attrs = plain, .inputs = {nn::distinct({2, 2, 4, 5})}},
+      {.name = "strides-pads",
+       .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {nn::distinct({1, 3, 5, 6})}},
+      {.name = "ceil",
+       .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"ceil_mode", kOn}},
+       .inputs = {nn::distinct({1, 2, 6, 4})}},
+      {.name = "dilations",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"dilations", Ints{2, 2}}},
+       .inputs = {nn::distinct({1, 2, 5, 4})}},
+      {.name = "same-upper",
+       .attrs = {{"kernel_shape", Ints{3, 2}},
+                 {"strides", Ints{2, 2}},
+                 {"auto_pad", std::string("SAME_UPPER")}},
+       .inputs = {nn::distinct({1, 2, 5, 5})}},
+      {.name = "one-dim",
+       .attrs = {{"kernel_shape", Ints{3}}, {"strides", Ints{2}}},
+       .inputs = {nn::distinct({2, 3, 9})}},
+      {.name = "indices", .attrs = plain, .inputs = {nn::distinct({2, 2, 4, 5})}, .output_count = 2},
+      {.name = "indices-columns",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"storage_order", kOn}},
+       .inputs = {nn::distinct({1, 2, 4, 5})},
+       .output_count = 3},
+      {.name = "halve",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},
+       .inputs = {floats({8, 64, 112, 112})},
+       .bench = true},
+  };
+}
+
+std::vector<Sample> samples_max_grad() {
+  return {
+      {.name = "plain",
+       .attrs = {{"input_shape", Ints{1, 2, 3, 3}}},
+       .inputs = {floats({1, 2, 2, 2}), exact(DType::i64, {1, 2, 2, 2}, {1, 1, 4, 8, 0, 2, 6, 8})}},
+  };
+}
+
+std::vector<Sample> samples_average() {
+  return {
+      {.name = "plain", .attrs = {{"kernel_shape", Ints{2, 3}}}, .inputs = {floats({2, 2, 4, 5})}},
+      {.name = "pads",
+       .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({1, 3, 5, 6})}},
+      {.name = "include-pad",
+       .attrs = {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 0, 2, 1}}, {"count_include_pad", kOn}},
+       .inputs = {floats({1, 2, 4, 4})}},
+      {.name = "ceil",
+       .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"ceil_mode", kOn}},
+       .inputs = {floats({1, 2, 6, 4})}},
+      {.name = "same-lower",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"auto_pad", std::string("SAME_LOWER")}},
+       .inputs = {floats({1, 1, 4, 4})}},
+      {.name = "one-dim", .attrs = {{"kernel_shape", Ints{2}}}, .inputs = {floats({2, 3, 6})}},
+      {.name = "halve",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},
+       .inputs = {floats({8, 64, 112, 112})},
+       .bench = true},
+  };
+}
+
+std::vector<Sample> samples_average_grad() {
+  return {
+      {.name = "plain",
+       .attrs = {{"kernel_shape", Ints{2, 3}}, {"input_shape", Ints{2, 2, 4, 5}}},
+       .inputs = {floats({2, 2, 3, 3})}},
+      {.name = "pads",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"strides", Ints{2, 2}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"input_shape", Ints{1, 3, 5, 6}}},
+       .inputs = {floats({1, 3, 3, 3})}},
+  };
+}
+
+std::vector<Sample> samples_global() {
+  return {
+      {.name = "plain", .inputs = {floats({2, 3, 4, 5})}},
+      {.name = "one-dim", .inputs = {floats({2, 3, 7})}},
+      {.name = "resnet", .inputs = {floats({8, 2048, 7, 7})}, .bench = true},
+  };
+}
+
+}  // namespace
+
+const OpDef max_pool_op = {
+    .name = "MaxPool",
+    .summary = "Largest value of each window.",
+    .max_outputs = 3,
+    .infer = infer_max,
+    .grad = grad_max,
+    .cost = cost_pool,
+    .cpu = cpu_max,
+    .samples = samples_max,
+};
+
+const OpDef max_pool_grad_op = {
+    .name = "MaxPoolGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of MaxPool: each value goes where its maximum came from.",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer_max_grad,
+    .cost = cost_max_grad,
+    .cpu = cpu_max_grad,
+    .samples = samples_max_grad,
+};
+
+const OpDef average_pool_op = {
+    .name = "AveragePool",
+    .since = 7,
+    .summary = "Mean of each window.",
+    .infer = infer_average,
+    .grad = grad_average,
+    .cost = cost_pool,
+    .cpu = cpu_average,
+    .samples = samples_average,
+};
+
+const OpDef average_pool_grad_op = {
+    .name = "AveragePoolGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of AveragePool: each value is spread over its window.",
+    .infer = infer_average_grad,
+    .cost = cost_average_grad,
+    .cpu = cpu_average_grad,
+    .samples = samples_average_grad,
+};
+
+const OpDef global_average_pool_op = {
+    .name = "GlobalAveragePool",
+    .summary = "Mean over all spatial positions.",
+    .infer = infer_global,
+    .grad = grad_global,
+    .cost = input_cost,
+    .cpu = cpu_global,
+    .samples = samples_global,
+};
+
+}  // namespace gradloom

@@ -1,0 +1,290 @@
+// What MatMul, Gemm and FusedMatMul share; see product.h.
+#include "engine/ops/product.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+
+#include "engine/ops/nn.h"
+
+namespace gradloom::nn {
+namespace {
+
+// Strides of an operand in the product's dims [batch.., row, col]; broadcast dims get 0.
+std::vector<std::int64_t> operand_strides(const Shape& stored, const Perm& perm, const ProductShape& s,
+                                          bool row_vector) {
+  std::vector<std::int64_t> strides = permuted(dense_strides(stored), perm);
+  Shape dims = permuted(stored, perm);
+  if (stored.size() == 1) {
+    dims.insert(row_vector ? dims.begin() : dims.end(), 1);
+    strides.insert(row_vector ? strides.begin() : strides.end(), row_vector ? stored[0] : 1);
+  }
+  for (std::size_t i = 0; i + 2 < dims.size(); ++i)
+    if (dims[i] == 1) strides[i] = 0;
+  strides.insert(strides.begin(), s.batch.size() + 2 - dims.size(), 0);
+  return strides;
+}
+
+// Strides of Y in the product's dims [batch.., row, col].
+std::vector<std::int64_t> result_strides(const ProductShape& s, const Perm& perm_y) {
+  if (s.p.size() != s.batch.size() + 2) {  // a 1-d operand: the missing dim has size 1
+    Shape full = s.batch;
+    full.push_back(s.m);
+    full.push_back(s.n);
+    return dense_strides(full);
+  }
+  const std::vector<std::int64_t> stored = dense_strides(s.y);
+  if (perm_y.empty()) return stored;
+  return permuted(stored, inverse(perm_y));
+}
+
+// One dim of the iteration space with the strides of A, B and Y.
+struct Dim {
+  std::int64_t size, a, b, c;
+};
+
+// Fewer and larger products: batch dims over which B is constant become rows, neighbours that step evenly
+// merge.
+void fold_batch(std::vector<Dim>& batch, Dim& row) {
+  batch.erase(std::remove_if(batch.begin(), batch.end(), [](const Dim& d) { return d.size == 1; }),
+              batch.end());
+  while (!batch.empty() && batch.back().b == 0) {
+    const Dim d = batch.back();
+    if (row.size != 1 && (d.a != row.size * row.a || d.c != row.size * row.c)) break;
+    row = row.size == 1 ? Dim{d.size, d.a, 0, d.c} : Dim{row.size * d.size, row.a, 0, row.c};
+    batch.pop_back();
+  }
+  for (std::size_t i = batch.size(); i-- > 1;) {
+    const Dim inner = batch[i];
+    Dim& outer = batch[i - 1];
+    if (outer.a != inner.size * inner.a || outer.b != inner.size * inner.b || outer.c != inner.size * inner.c)
+      continue;
+    outer = {outer.size * inner.size, inner.a, inner.b, inner.c};
+    batch.erase(batch.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+kernels::MatMulDesc describe(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
+                             const ProductSpec& spec) {
+  const auto a_strides = operand_strides(a, spec.perm_a, s, true),
+             b_strides = operand_strides(b, spec.perm_b, s, false);
+  const auto c_strides = result_strides(s, spec.perm_y);
+  const std::size_t rank = s.batch.size();
+  std::vector<Dim> batch;
+  for (std::size_t i = 0; i < rank; ++i)
+    batch.push_back({s.batch[i], a_strides[i], b_strides[i], c_strides[i]});
+  Dim row{s.m, a_strides[rank], 0, c_strides[rank]};
+  fold_batch(batch, row);
+  kernels::MatMulDesc desc;
+  desc.dtype = dtype;
+  desc.m = row.size;
+  desc.n = s.n;
+  desc.k = s.k;
+  desc.alpha = spec.alpha;
+  for (const Dim& d : batch) {
+    desc.batch.push_back(d.size);
+    desc.a_strides.push_back(d.a);
+    desc.b_strides.push_back(d.b);
+    desc.c_strides.push_back(d.c);
+  }
+  for (std::int64_t v : {row.a, a_strides[rank + 1]}) desc.a_strides.push_back(v);
+  for (std::int64_t v : {b_strides[rank], b_strides[rank + 1]}) desc.b_strides.push_back(v);
+  for (std::int64_t v : {row.c, c_strides[rank + 1]}) desc.c_strides.push_back(v);
+  return desc;
+}
+
+// Y = activation(Y + beta * C), in place.
+kernels::EwProgram addend_program(DType dtype, const Shape& y, const Addend& addend, bool relu) {
+  using kernels::EwOp;
+  kernels::EwProgram program;
+  program.rank = static_cast<int>(y.size());
+  kernels::EwInput dense{dtype, {}}, other{dtype, {}};
+  const auto strides = dense_strides(y);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    program.dims[i] = y[i];
+    dense.strides[i] = y[i] == 1 ? 0 : strides[i];
+    other.strides[i] = addend.strides[i];
+  }
+  program.inputs = {dense, other};
+  program.constants = {{dtype, addend.beta}};
+  program.code = {{EwOp::Mul, dtype, dtype, {1, 2, -1}, 0}, {EwOp::Add, dtype, dtype, {0, 3, -1}, 0}};
+  if (relu) program.code.push_back({EwOp::Relu, dtype, dtype, {4, -1, -1}, 0});
+  program.outputs = {{static_cast<std::int16_t>(relu ? 5 : 4), dtype}};
+  kernels::ew_collapse_dims(program);
+  return program;
+}
+
+}  // namespace
+
+bool is_identity(const Perm& perm) {
+  for (std::size_t i = 0; i < perm.size(); ++i)
+    if (perm[i] != size(i)) return false;
+  return true;
+}
+
+Perm inverse(const Perm& perm) {
+  Perm result(perm.size());
+  for (std::size_t i = 0; i < perm.size(); ++i) result[static_cast<std::size_t>(perm[i])] = size(i);
+  return result;
+}
+
+Shape permuted(const Shape& shape, const Perm& perm) {
+  if (perm.empty()) return shape;
+  Shape result(shape.size());
+  for (std::size_t i = 0; i < shape.size(); ++i) result[i] = shape[static_cast<std::size_t>(perm[i])];
+  return result;
+}
+
+Result<Perm> checked_perm(const char* name, const Perm& perm, std::size_t rank) {
+  if (perm.empty()) return perm;
+  std::vector<bool> seen(rank, false);
+  bool good = perm.size() == rank;
+  for (std::int64_t p : perm) {
+    good = good && p >= 0 && p < size(rank) && !seen[static_cast<std::size_t>(p)];
+    if (!good)
+      return infer_error(std::string(name) + " is not a permutation of " + std::to_string(rank) + " axes");
+    seen[static_cast<std::size_t>(p)] = true;
+  }
+  return is_identity(perm) ? Perm{} : perm;
+}
+
+Result<ProductShape> product_shape(const Shape& a, const Shape& b, const ProductSpec& spec) {
+  if (a.empty() || b.empty()) return infer_error("operands must have at least one dim");
+  ProductShape s;
+  s.a = permuted(a, spec.perm_a);
+  s.b = permuted(b, spec.perm_b);
+  if (a.size() == 1) s.a.insert(s.a.begin(), 1);
+  if (b.size() == 1) s.b.push_back(1);
+  s.m = s.a[s.a.size() - 2];
+  s.n = s.b.back();
+  if (differ(s.a.back(), s.b[s.b.size() - 2]))
+    return infer_error("inner dims differ: " + std::to_string(s.a.back()) + " columns in " + to_string(s.a) +
+                       ", " + std::to_string(s.b[s.b.size() - 2]) + " rows in " + to_string(s.b));
+  s.k = known_dim(s.a.back(), s.b[s.b.size() - 2]);
+  auto batch = broadcast_shapes(Shape(s.a.begin(), s.a.end() - 2), Shape(s.b.begin(), s.b.end() - 2));
+  if (!batch.ok())
+    return infer_error("batch dims of " + to_string(s.a) + " and " + to_string(s.b) + " do not broadcast");
+  s.batch = batch.value();
+  s.p = s.batch;
+  if (a.size() > 1) s.p.push_back(s.m);
+  if (b.size() > 1) s.p.push_back(s.n);
+  TRY(checked_perm("perm_y", spec.perm_y, s.p.size()));
+  s.y = permuted(s.p, spec.perm_y);
+  return s;
+}
+
+Result<CpuKernel> prepare_product(DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
+                                  bool bias, const Addend& addend) {
+  TRY(require_kernel_type(dtype));
+  const ProductShape s = TRY(product_shape(a, b, spec));
+  if (element_count(s.y) == 0) return no_work("matmul");
+  Addend tail = addend;
+  if (s.k == 0 && bias) {  // nothing to multiply: zeros plus bias
+    const Perm axis_of = spec.perm_y.empty() ? Perm{} : inverse(spec.perm_y);
+    tail.present = true;
+    tail.strides.assign(s.y.size(), 0);
+    const std::size_t last = s.p.size() - 1;
+    tail.strides[axis_of.empty() ? last : static_cast<std::size_t>(axis_of[last])] = s.n == 1 ? 0 : 1;
+  }
+  kernels::EwProgram tail_program;
+  if (tail.present) {
+    if (s.y.size() > kernels::kEwMaxRank) return no_kernel("no CPU kernel for more than 8 dims");
+    tail_program = addend_program(dtype, s.y, tail, spec.relu);
+  }
+  std::shared_ptr<const kernels::MatMul> matmul;
+  if (s.k > 0) {
+    kernels::MatMulDesc desc = describe(dtype, s, a, b, spec);
+    if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no CPU kernel for more than 8 batch dims");
+    desc.bias = bias;
+    desc.activation = spec.relu && !tail.present ? kernels::Activation::relu : kernels::Activation::none;
+    try {
+      matmul = kernels::MatMul::create(desc);
+    } catch (const std::exception& e) {
+      return Error{Errc::device, e.what()};
+    }
+  }
+  CpuKernel kernel;
+  kernel.name = "matmul " + (matmul ? matmul->implementation() : std::string("empty"));
+  kernel.workspace_bytes = matmul ? matmul->workspace_bytes() : 0;
+  kernel.run = [matmul, bias, tail_present = tail.present, tail_program, dtype,
+                count = element_count(s.y)](const LaunchArgs& args) {
+    const double zero = 0;  // all bits zero, f32 or f64
+    if (matmul)
+      matmul->run(args.inputs[0], args.inputs[1], bias ? args.inputs[2] : nullptr, args.outputs[0],
+                  args.workspace);
+    else
+      kernels::cpu().fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
+    if (!tail_present) return;
+    const void* inputs[] = {args.outputs[0], args.inputs[2]};
+    kernels::cpu().elementwise({&tail_program, inputs, args.outputs, 0, 0});
+  };
+  return kernel;
+}
+
+double product_flops(const ProductShape& s) {
+  return 2.0 * static_cast<double>(element_count(s.batch)) * static_cast<double>(s.m) *
+         static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+namespace {
+
+Perm full_perm(const Perm& perm, std::size_t rank) {
+  if (!perm.empty()) return perm;
+  Perm identity(rank);
+  for (std::size_t i = 0; i < rank; ++i) identity[i] = size(i);
+  return identity;
+}
+
+Perm swapped(Perm perm) {
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return perm;
+}
+
+// From the product's layout of an operand back to how it is stored, after `lead` broadcast dims.
+Perm stored_perm(const Perm& perm, std::size_t lead) {
+  Perm result = full_perm({}, lead);
+  for (std::int64_t p : inverse(perm)) result.push_back(p + size(lead));
+  return result;
+}
+
+void set_perm(Attrs& attrs, const char* name, const Perm& perm) {
+  if (!is_identity(perm)) attrs.set(name, perm);
+}
+
+ValueId fused_matmul(GraphBuilder& b, ValueId left, const Perm& perm_left, ValueId right,
+                     const Perm& perm_right, const Perm& perm_y, double alpha) {
+  Attrs attrs;
+  set_perm(attrs, "perm_a", perm_left);
+  set_perm(attrs, "perm_b", perm_right);
+  set_perm(attrs, "perm_y", perm_y);
+  if (alpha != 1) attrs.set("alpha", alpha);
+  return b.op("FusedMatMul", {left, right}, std::move(attrs));
+}
+
+}  // namespace
+
+ProductGradients product_gradients(GradContext& ctx, const ProductSpec& spec, ValueId a, ValueId b,
+                                   ValueId dy, bool want_a, bool want_b) {
+  ProductGradients grads;
+  const std::size_t rank_a = ctx.shape(a).size(), rank_b = ctx.shape(b).size(), rank = ctx.shape(dy).size();
+  const Perm perm_a = full_perm(spec.perm_a, rank_a), perm_b = full_perm(spec.perm_b, rank_b);
+  const Perm perm_p = inverse(full_perm(spec.perm_y, rank));  // dY seen in the product's layout
+  if (want_a)
+    grads.a = ctx.reduce_to(
+        fused_matmul(ctx.b, dy, perm_p, b, swapped(perm_b), stored_perm(perm_a, rank - rank_a), spec.alpha),
+        a);
+  if (!want_b) return grads;
+  const std::int64_t k = ctx.shape(a).back(), n = ctx.shape(dy).back();
+  if (rank_b == 2 && rank_a > 2 && is_identity(perm_a) && is_identity(perm_p) && k >= 0 && n >= 0) {
+    // One weight for all rows: batch and rows are one contracted dim, without a temporary per batch.
+    const ValueId flat_a = ctx.b.op("Reshape", {a, ctx.b.i64s({-1, k})});
+    const ValueId flat_dy = ctx.b.op("Reshape", {dy, ctx.b.i64s({-1, n})});
+    grads.b = fused_matmul(ctx.b, flat_a, {1, 0}, flat_dy, {}, inverse(perm_b), spec.alpha);
+    return grads;
+  }
+  grads.b = ctx.reduce_to(
+      fused_matmul(ctx.b, a, swapped(perm_a), dy, perm_p, stored_perm(perm_b, rank - rank_b), spec.alpha), b);
+  return grads;
+}
+
+}  // namespace gradloom::nn

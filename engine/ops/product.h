@@ -1,0 +1,55 @@
+// What MatMul, Gemm and FusedMatMul share: shapes, the prepared kernel, and gradients.
+//   A' = transpose(A, perm_a), B' = transpose(B, perm_b); P = activation(alpha * A' B' + bias); Y =
+//   transpose(P, perm_y)
+// with NumPy's matmul rules (batch dims broadcast, a 1-d operand is a row or a column).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/ops/op.h"
+#include "kernels/prepared/matmul.h"
+
+namespace gradloom::nn {
+
+using Perm = std::vector<std::int64_t>;  // empty: identity
+
+struct ProductSpec {
+  Perm perm_a, perm_b, perm_y;
+  double alpha = 1;
+  bool relu = false;
+};
+
+bool is_identity(const Perm& perm);
+Perm inverse(const Perm& perm);
+Shape permuted(const Shape& shape, const Perm& perm);
+Result<Perm> checked_perm(const char* name, const Perm& perm, std::size_t rank);
+
+struct ProductShape {
+  Shape a, b;   // permuted, rank >= 2 (a 1-d operand got its dim of 1)
+  Shape batch;  // broadcast
+  std::int64_t m, n, k;
+  Shape p, y;  // of the product, and after perm_y; a 1-d operand's dim removed from both
+};
+Result<ProductShape> product_shape(const Shape& a, const Shape& b, const ProductSpec& spec);
+
+// Adds beta * C (broadcast to Y) before the activation: Gemm. strides per dim of y, 0 = broadcast.
+struct Addend {
+  bool present = false;
+  double beta = 1;
+  std::vector<std::int64_t> strides;
+};
+// Inputs of the launch: A, B, bias or C. `bias`: one value per column of P.
+Result<CpuKernel> prepare_product(DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
+                                  bool bias, const Addend& addend);
+double product_flops(const ProductShape& shape);  // 2 m n k per batch
+
+// Gradients with respect to A and B of Y without its activation; operands have rank >= 2. kNone where not
+// wanted.
+struct ProductGradients {
+  ValueId a = kNone, b = kNone;
+};
+ProductGradients product_gradients(GradContext& ctx, const ProductSpec& spec, ValueId a, ValueId b,
+                                   ValueId dy, bool want_a, bool want_b);
+
+}  // namespace gradloom::nn

@@ -1,0 +1,258 @@
+// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSumExp over any axes (attribute before opset 13 or 18, input since).
+// Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are reduced one after another, innermost first,
+// which every one of these operators allows (a sum of sums, the L2 norm of L2 norms; SumSquare continues with Sum).
+#include <memory>
+#include <utility>
+
+#include "engine/ops/common.h"
+
+namespace gradloom {
+namespace {
+
+using kernels::ReduceArgs;
+using kernels::Reduction;
+
+// Normalized reduced axes. Without axes: all of them, or none with noop_with_empty_axes.
+template <class Context>
+Result<std::vector<std::int64_t>> reduced_axes(const Context& ctx, const Attrs& attrs, std::size_t rank) {
+  const IntArgument argument = int_argument(ctx, "axes", 1);
+  if (argument.present && !argument.values) return infer_error("the axes must be known before running");
+  if (argument.values && !argument.values->empty()) return normalized_axes(*argument.values, rank);
+  std::vector<std::int64_t> all;
+  if (attrs.integer("noop_with_empty_axes") != 0) return all;
+  for (std::size_t d = 0; d < rank; ++d) all.push_back(static_cast<std::int64_t>(d));
+  return all;
+}
+
+std::vector<bool> mask_of(const std::vector<std::int64_t>& axes, std::size_t rank) {
+  std::vector<bool> mask(rank, false);
+  for (std::int64_t a : axes) mask[static_cast<std::size_t>(a)] = true;
+  return mask;
+}
+
+template <bool needs_float>
+Status infer_reduce(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  const DType t = ctx.dtype(0);
+  if (needs_float ? !is_float(t) : t == DType::boolean) return infer_error(std::string("does not reduce ") + dtype_name(t));
+  const Shape& in = ctx.shape(0);
+  const auto reduced = mask_of(TRY(reduced_axes(ctx, ctx.attrs, in.size())), in.size());
+  const bool keep = ctx.attrs.integer("keepdims", 1) != 0;
+  Shape out;
+  for (std::size_t d = 0; d < in.size(); ++d) {
+    if (!reduced[d]) out.push_back(in[d]);
+    else if (keep) out.push_back(1);
+  }
+  ctx.outputs[0] = {t, out};
+  return {};
+}
+
+struct Stage {
+  ReduceArgs args;
+  std::size_t in_offset = 0, out_offset = 0;  // bytes in the workspace; the first reads the input, the last writes the output
+};
+
+// One stage per run of reduced dims, from the innermost outwards.
+std::vector<Stage> plan_stages(DType dtype, Reduction op, Shape dims, std::vector<bool> reduced) {
+  // Merge neighbours of one kind; dims of size 1 belong to any.
+  Shape merged;
+  std::vector<bool> kind;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] == 1) continue;
+    if (!merged.empty() && kind.back() == reduced[d]) {
+      merged.back() *= dims[d];
+    } else {
+      merged.push_back(dims[d]);
+      kind.push_back(reduced[d]);
+    }
+  }
+  std::vector<Stage> stages;
+  const auto product = [&](std::size_t first, std::size_t last) {
+    std::int64_t p = 1;
+    for (std::size_t d = first; d < last; ++d) p *= merged[d];
+    return p;
+  };
+  for (std::size_t d = merged.size(); d-- > 0;) {
+    if (!kind[d]) continue;
+    stages.push_back({ReduceArgs{dtype, op, product(0, d), merged[d], product(d + 1, merged.size()), nullptr, nullptr, nullptr}});
+    merged[d] = 1;
+    if (op == Reduction::sum_square) op = Reduction::sum;
+  }
+  // Nothing to reduce: still one pass, because the L2 norm of one element is its absolute value.
+  if (stages.empty()) stages.push_back({ReduceArgs{dtype, op, product(0, merged.size()), 1, 1, nullptr, nullptr, nullptr}});
+  return stages;
+}
+
+template <Reduction reduction>
+Result<CpuKernel> prepare_reduce(const NodeTypes& types) {
+  const Type& in = types.inputs[0];
+  if (in.dtype != DType::f32 && in.dtype != DType::f64 && in.dtype != DType::i32 && in.dtype != DType::i64)
+    return no_kernel(std::string("no CPU kernel reduces ") + dtype_name(in.dtype));
+  const auto axes = TRY(reduced_axes(types, types.attrs, in.shape.size()));
+  const bool noop = axes.empty() && !in.shape.empty();
+  struct Prepared {
+    std::vector<Stage> stages;
+    std::size_t scratch = 0;
+  };
+  auto prepared = std::make_shared<Prepared>();
+  prepared->stages = plan_stages(in.dtype, noop ? Reduction::sum : reduction, in.shape, mask_of(axes, in.shape.size()));
+  std::size_t kernel_bytes = 0;
+  for (std::size_t i = 0; i < prepared->stages.size(); ++i) {
+    Stage& stage = prepared->stages[i];
+    kernel_bytes = std::max(kernel_bytes, kernels::reduce_workspace_bytes(stage.args));
+    if (i > 0) stage.in_offset = prepared->stages[i - 1].out_offset;
+    if (i + 1 == prepared->stages.size()) break;
+    stage.out_offset = prepared->scratch;
+    const auto bytes = static_cast<std::size_t>(stage.args.outer * stage.args.inner) * dtype_bytes(in.dtype);
+    prepared->scratch += (bytes + 63) / 64 * 64;
+  }
+  CpuKernel kernel;
+  const ReduceArgs& first = prepared->stages[0].args;
+  kernel.name = "reduce " + std::to_string(first.outer) + "x" + std::to_string(first.n) + "x" + std::to_string(first.inner);
+  kernel.workspace_bytes = prepared->scratch + kernel_bytes;
+  kernel.run = [prepared](const LaunchArgs& launch) {
+    char* workspace = static_cast<char*>(launch.workspace);
+    for (std::size_t i = 0; i < prepared->stages.size(); ++i) {
+      ReduceArgs args = prepared->stages[i].args;
+      const bool last = i + 1 == prepared->stages.size();
+      args.in = i == 0 ? launch.inputs[0] : workspace + prepared->stages[i].in_offset;
+      args.out = last ? launch.outputs[0] : static_cast<void*>(workspace + prepared->stages[i].out_offset);
+      args.workspace = workspace + prepared->scratch;
+      kernels::cpu().reduce(args);
+    }
+  };
+  return kernel;
+}
+
+// ---- gradients --------------------------------------------------------------------------------------------------------
+
+// The rule's view of one reduction: values with the reduced axes kept as 1, so that they broadcast against the input.
+struct Rule {
+  GradContext& ctx;
+  std::vector<std::int64_t> axes;
+
+  ValueId x() const { return ctx.in(0); }
+  ValueId kept(ValueId value) const {
+    if (ctx.node.attrs.integer("keepdims", 1) != 0 || axes.empty()) return value;
+    return ctx.b.op("Unsqueeze", {value, ctx.b.i64s(axes)});
+  }
+  ValueId g() const { return kept(ctx.grad()); }
+  ValueId y() const { return kept(ctx.out(0)); }
+  ValueId number(double v) const { return ctx.b.scalar(ctx.dtype(x()), v); }
+  ValueId op(const char* name, std::vector<ValueId> inputs) const { return ctx.b.op(name, std::move(inputs)); }
+  ValueId expanded(ValueId value) const {
+    if (ctx.shape(value) == ctx.shape(x())) return value;
+    return op("Expand", {value, shape_of(ctx, x())});
+  }
+  // How many elements one result stands for, as a value of the input's type.
+  ValueId count() const {
+    std::int64_t n = 1;
+    for (std::int64_t a : axes) {
+      const std::int64_t d = ctx.shape(x())[static_cast<std::size_t>(a)];
+      if (d < 0) {
+        const ValueId ratio = op("Div", {op("Size", {x()}), op("Size", {ctx.out(0)})});
+        return ctx.b.op("Cast", {ratio}, {{"to", onnx_from_dtype(ctx.dtype(x()))}});
+      }
+      n *= d;
+    }
+    return number(static_cast<double>(n));
+  }
+};
+
+using Formula = ValueId (*)(const Rule& r);
+
+template <Formula formula>
+Status grad_reduce(GradContext& ctx) {
+  const Rule r{ctx, TRY(reduced_axes(ctx, ctx.node.attrs, ctx.shape(ctx.in(0)).size()))};
+  const bool noop = r.axes.empty() && !ctx.shape(ctx.in(0)).empty();
+  ctx.set(0, noop ? ctx.grad() : formula(r));
+  return {};
+}
+
+ValueId sum_gradient(const Rule& r) { return r.expanded(r.g()); }
+ValueId mean_gradient(const Rule& r) { return r.expanded(r.op("Div", {r.g(), r.count()})); }
+// Equal extremes share the gradient equally (torch.amax).
+ValueId extremum_gradient(const Rule& r) {
+  const ValueId winner = r.op("Equal", {r.x(), r.y()});
+  const ValueId ones = r.ctx.b.op("Cast", {winner}, {{"to", onnx_from_dtype(r.ctx.dtype(r.x()))}});
+  const ValueId ties = r.ctx.b.op("ReduceSum", {ones, r.ctx.b.i64s(r.axes)}, {{"keepdims", std::int64_t{1}}});
+  return r.op("Where", {winner, r.op("Div", {r.g(), r.axes.empty() ? r.number(1) : ties}), r.number(0)});
+}
+ValueId l1_gradient(const Rule& r) { return r.op("Mul", {r.g(), r.op("Sign", {r.x()})}); }
+// g x / y, 0 where the norm is 0.
+ValueId l2_gradient(const Rule& r) {
+  const ValueId y = r.y();
+  const ValueId slope = r.op("Where", {r.op("Equal", {y, r.number(0)}), r.number(0), r.op("Div", {r.g(), y})});
+  return r.op("Mul", {r.x(), slope});
+}
+ValueId sum_square_gradient(const Rule& r) { return r.op("Mul", {r.op("Mul", {r.g(), r.number(2)}), r.x()}); }
+ValueId log_sum_exp_gradient(const Rule& r) { return r.op("Mul", {r.g(), r.op("Exp", {r.op("Sub", {r.x(), r.y()})})}); }
+
+// ---- samples ----------------------------------------------------------------------------------------------------------
+
+Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
+  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
+}
+
+std::vector<Sample> float_samples() {
+  const Attrs drop = {{"keepdims", std::int64_t{0}}};
+  std::vector<Sample> list = {
+      with("last axis", drop, {floats({3, 5, 7}), known_ints({-1})}), with("first axis", {}, {floats({3, 5, 7}), known_ints({0})}),
+      with("middle axis", drop, {floats({3, 5, 7}), known_ints({1})}),
+      with("apart", drop, {floats({3, 5, 2, 7}), known_ints({0, 2})}),
+      with("apart, kept", {}, {floats({3, 5, 2, 7}), known_ints({1, 3})}),
+      with("all", drop, {floats({3, 5, 7})}), with("attribute", {{"axes", std::vector<std::int64_t>{0, 1}}}, {floats({4, 3, 2})}),
+      with("no axes", {{"noop_with_empty_axes", std::int64_t{1}}}, {floats({3, 5})}),
+      with("size 1", drop, {floats({3, 1}), known_ints({1})}),
+      with("bias of an image batch", drop, {floats({16, 32, 14, 14}), known_ints({0, 2, 3})}),
+      with("rows", drop, {floats({512, 768}), known_ints({0})})};
+  list[list.size() - 1].bench = true;
+  list[list.size() - 2].bench = true;
+  return list;
+}
+
+// Away from 0: |x| and the norm have kinks there.
+std::vector<Sample> kinked_samples() {
+  auto list = float_samples();
+  for (Sample& s : list) s.kinks = {0}, s.kink_distance = 0.01;
+  return list;
+}
+
+std::vector<Sample> number_samples() {
+  auto list = float_samples();
+  list.push_back(with("integers", {{"keepdims", std::int64_t{0}}}, {ints({3, 5}, -9, 9), known_ints({1})}));
+  list.push_back(with("vector of integers", {{"keepdims", std::int64_t{0}}}, {ints({4}, 1, 9), known_ints({0})}));
+  return list;
+}
+
+}  // namespace
+
+const OpDef reduce_sum_op = {.name = "ReduceSum", .summary = "Sum over axes", .min_inputs = 1, .max_inputs = 2,
+                             .infer = infer_reduce<false>, .grad = grad_reduce<sum_gradient>, .cost = input_cost,
+                             .cpu = prepare_reduce<Reduction::sum>, .samples = number_samples};
+const OpDef reduce_mean_op = {.name = "ReduceMean", .summary = "Mean over axes", .min_inputs = 1, .max_inputs = 2,
+                              .infer = infer_reduce<false>, .grad = grad_reduce<mean_gradient>, .cost = input_cost,
+                              .cpu = prepare_reduce<Reduction::mean>, .samples = float_samples};
+const OpDef reduce_max_op = {.name = "ReduceMax", .summary = "Largest element over axes; ties share the gradient", .min_inputs = 1,
+                             .max_inputs = 2, .infer = infer_reduce<false>, .grad = grad_reduce<extremum_gradient>,
+                             .cost = input_cost, .cpu = prepare_reduce<Reduction::max>, .samples = number_samples};
+const OpDef reduce_min_op = {.name = "ReduceMin", .summary = "Smallest element over axes; ties share the gradient", .min_inputs = 1,
+                             .max_inputs = 2, .infer = infer_reduce<false>, .grad = grad_reduce<extremum_gradient>,
+                             .cost = input_cost, .cpu = prepare_reduce<Reduction::min>, .samples = number_samples};
+const OpDef reduce_prod_op = {.name = "ReduceProd", .summary = "Product over axes; not differentiated", .min_inputs = 1, .max_inputs = 2,
+                              .infer = infer_reduce<false>, .cost = input_cost, .cpu = prepare_reduce<Reduction::prod>,
+                              .samples = number_samples};
+const OpDef reduce_l1_op = {.name = "ReduceL1", .summary = "Sum of absolute values over axes", .min_inputs = 1, .max_inputs = 2,
+                            .infer = infer_reduce<false>, .grad = grad_reduce<l1_gradient>, .cost = input_cost,
+                            .cpu = prepare_reduce<Reduction::l1>, .samples = kinked_samples};
+const OpDef reduce_l2_op = {.name = "ReduceL2", .summary = "Euclidean norm over axes; gradient 0 at 0", .min_inputs = 1, .max_inputs = 2,
+                            .infer = infer_reduce<true>, .grad = grad_reduce<l2_gradient>, .cost = input_cost,
+                            .cpu = prepare_reduce<Reduction::l2>, .samples = kinked_samples};
+const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare", .summary = "Sum of squares over axes", .min_inputs = 1, .max_inputs = 2,
+                                    .infer = infer_reduce<false>, .grad = grad_reduce<sum_square_gradient>, .cost = input_cost,
+                                    .cpu = prepare_reduce<Reduction::sum_square>, .samples = float_samples};
+const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp", .summary = "log of the sum of exponentials over axes", .min_inputs = 1,
+                                     .max_inputs = 2, .infer = infer_reduce<true>, .grad = grad_reduce<log_sum_exp_gradient>,
+                                     .cost = input_cost, .cpu = prepare_reduce<Reduction::log_sum_exp>, .samples = float_samples};
+
+}  // namespace gradloom

@@ -1,0 +1,183 @@
+// SoftmaxCrossEntropyLoss and its gradient row.
+//   logits: [n, classes, d..], labels: [n, d..], weight: [classes] or omitted
+//   loss[i, j] = weight[label] * (log_sum_exp(logits[i, :, j]) - logits[i, label, j]); reduction none | sum |
+//   mean (by summed weights) output 1: log-softmax of the logits; outputs 2, 3 (ours): log_sum_exp [n, d..]
+//   and total weight (scalar), for the gradient. SoftmaxCrossEntropyGrad(dloss, logits, labels, weight,
+//   log_sum_exp, total_weight) -> dlogits
+//     = (softmax - onehot) * weight[label] * dloss (/ total_weight)
+// Rows labelled ignore_index add nothing. Source: ONNX SoftmaxCrossEntropyLoss-13.
+#include "engine/ops/loss.h"
+
+namespace gradloom {
+namespace {
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+Status infer(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  TRY(nn::check_loss_inputs(ctx, 0, 1, 2));
+  const auto reduction = TRY(nn::loss_reduction(ctx.attrs));
+  const DType dtype = ctx.dtype(0);
+  return nn::set_outputs(
+      ctx, {{dtype, nn::loss_shape(reduction, ctx.shape(1))}, ctx.in(0), {dtype, ctx.shape(1)}, {dtype, {}}});
+}
+
+Status grad(GradContext& ctx) {
+  if (ctx.wants(2)) return Error{Errc::bad_input, "no gradient with respect to the class weights"};
+  if (!ctx.wants(0)) return {};
+  ValueId dlogits = kNone;
+  if (ctx.grad(0) != kNone) {
+    const ValueId log_sum_exp = ctx.require_out(2), total = ctx.require_out(3);
+    dlogits = ctx.b.op("SoftmaxCrossEntropyGrad",
+                       {ctx.grad(0), ctx.in(0), ctx.in(1), ctx.in(2), log_sum_exp, total},
+                       nn::loss_attrs(ctx.node.attrs));
+  }
+  if (ctx.out_grads.size() > 1 && ctx.grad(1) != kNone) {  // the loss also depends on the log-probabilities
+    const ValueId through = ctx.b.op("SoftmaxGrad", {ctx.grad(1), ctx.out(1)},
+                                     {{"axis", std::int64_t{1}}, {"log", std::int64_t{1}}});
+    dlogits = dlogits == kNone ? through : ctx.b.op("Add", {dlogits, through});
+  }
+  for (std::size_t i = 2; i < ctx.out_grads.size(); ++i)
+    if (ctx.grad(i) != kNone)
+      return Error{Errc::bad_input, "no gradient through output " + std::to_string(i)};
+  ctx.set(0, dlogits);
+  return {};
+}
+
+Cost cost(const NodeTypes& types) {
+  return nn::cost_of(types, 4.0 * static_cast<double>(element_count(types.inputs[0].shape)));
+}
+Cost cost_grad(const NodeTypes& types) {
+  return nn::cost_of(types, 4.0 * static_cast<double>(element_count(types.inputs[1].shape)));
+}
+
+Result<CpuKernel> cpu(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(x.dtype));
+  const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
+  kernels::SoftmaxCrossEntropyArgs layout{};
+  layout.dtype = x.dtype;
+  layout.label_dtype = types.inputs[1].dtype;
+  layout.reduction = l.reduction;
+  layout.outer = l.outer;
+  layout.n = l.n;
+  layout.inner = l.inner;
+  layout.has_ignore = l.has_ignore;
+  layout.ignore_index = l.ignore_index;
+  // Workspace: the kernel's, then the outputs that nobody asked for.
+  const std::size_t own = aligned(kernels::softmax_cross_entropy_workspace_bytes(layout));
+  const std::size_t rows = aligned(static_cast<std::size_t>(l.outer * l.inner) * dtype_bytes(x.dtype));
+  const bool weight = types.has(2), log_prob = types.wants(1), lse = types.wants(2), total = types.wants(3);
+  return CpuKernel{
+      log_prob ? "softmax_cross_entropy + log_softmax" : "softmax_cross_entropy", own + rows + 64,
+      [layout, own, rows, weight, log_prob, lse, total](const LaunchArgs& args) {
+        auto* spare = static_cast<std::byte*>(args.workspace) + own;
+        kernels::SoftmaxCrossEntropyArgs a = layout;
+        a.logits = args.inputs[0];
+        a.labels = args.inputs[1];
+        a.weight = weight ? args.inputs[2] : nullptr;
+        a.loss = args.outputs[0];
+        a.log_sum_exp = lse ? args.outputs[2] : spare;
+        a.total_weight = total ? args.outputs[3] : spare + rows;
+        a.workspace = args.workspace;
+        kernels::cpu().softmax_cross_entropy(a);
+        if (log_prob)
+          kernels::cpu().softmax({a.dtype, true, a.outer, a.n, a.inner, a.logits, args.outputs[1]});
+      }};
+}
+
+Status infer_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 3));
+  TRY(nn::check_loss_inputs(ctx, 1, 2, 3));
+  TRY(nn::loss_reduction(ctx.attrs));
+  return nn::set_outputs(ctx, {ctx.in(1)});
+}
+
+Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+  const Type& x = types.inputs[1];
+  TRY(nn::require_kernel_type(x.dtype));
+  const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
+  return CpuKernel{
+      "softmax_cross_entropy_grad", 0,
+      [dtype = x.dtype, label = types.inputs[2].dtype, l, weight = types.has(3)](const LaunchArgs& args) {
+        kernels::cpu().softmax_cross_entropy_grad(
+            {dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore, l.ignore_index, args.inputs[0],
+             args.inputs[1], args.inputs[2], weight ? args.inputs[3] : nullptr, args.inputs[4],
+             args.inputs[5], args.outputs[0]});
+      }};
+}
+
+const std::string kNoneText = "none", kSum = "sum";
+
+std::vector<Sample> samples() {
+  const SampleInput labels = exact(DType::i64, {5}, {2, 0, 1, 2, 2});
+  const SampleInput labels_2d = exact(DType::i32, {2, 3}, {0, 3, 1, 2, -100, 3});
+  const Attrs ignore{{"ignore_index", std::int64_t{-100}}};
+  Attrs none = ignore;
+  none.set("reduction", kNoneText);
+  return {
+      {.name = "mean", .inputs = {floats({5, 3}, -3, 3), labels}},
+      {.name = "sum-weight",
+       .attrs = {{"reduction", kSum}},
+       .inputs = {floats({5, 3}, -3, 3), labels, floats({3}, 0.5, 2)}},
+      {.name = "none-ignore", .attrs = none, .inputs = {floats({2, 4, 3}), labels_2d}},
+      {.name = "mean-weight-ignore",
+       .attrs = ignore,
+       .inputs = {floats({2, 4, 3}), labels_2d, floats({4}, 0.5, 2)}},
+      {.name = "log-prob", .inputs = {floats({5, 3}, -3, 3), labels}, .output_count = 2},
+      {.name = "all-outputs", .attrs = ignore, .inputs = {floats({2, 4, 3}), labels_2d}, .output_count = 4},
+      {.name = "vocabulary", .inputs = {floats({1024, 8192}, -3, 3), ints({1024}, 0, 8191)}, .bench = true},
+  };
+}
+
+std::vector<Sample> samples_grad() {
+  const SampleInput labels = exact(DType::i64, {5}, {2, 0, 1, -1, 2});
+  const Attrs ignore{{"ignore_index", std::int64_t{-1}}};
+  Attrs none = ignore;
+  none.set("reduction", kNoneText);
+  return {
+      {.name = "mean",
+       .attrs = ignore,
+       .inputs = {floats({}), floats({5, 3}), labels, omitted(), floats({5}, 0.9, 1.2),
+                  exact(DType::f32, {}, {4})}},
+      {.name = "none-weight",
+       .attrs = none,
+       .inputs = {floats({5}), floats({5, 3}), labels, floats({3}, 0.5, 2), floats({5}, 0.9, 1.2),
+                  exact(DType::f32, {}, {4})}},
+      {.name = "vocabulary",
+       .inputs = {floats({}), floats({1024, 8192}, -3, 3), ints({1024}, 0, 8191), omitted(),
+                  floats({1024}, 9, 10), exact(DType::f32, {}, {1024})},
+       .bench = true},
+  };
+}
+
+}  // namespace
+
+const OpDef softmax_cross_entropy_loss_op = {
+    .name = "SoftmaxCrossEntropyLoss",
+    .since = 12,
+    .summary = "Cross-entropy of the label under the softmax of the logits.",
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .max_outputs = 4,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .cpu = cpu,
+    .samples = samples,
+};
+
+const OpDef softmax_cross_entropy_grad_op = {
+    .name = "SoftmaxCrossEntropyGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of SoftmaxCrossEntropyLoss from the logits and their log-sum-exp.",
+    .min_inputs = 6,
+    .max_inputs = 6,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .cpu = cpu_grad,
+    .samples = samples_grad,
+    .inplace_input = 1,
+};
+
+}  // namespace gradloom

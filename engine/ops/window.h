@@ -1,0 +1,36 @@
+// Sliding windows of convolution and pooling: kernel, strides, dilations, pads and auto_pad of ONNX turned
+// into explicit numbers per spatial dim, and the output dims that follow.
+//   out = floor_or_ceil((in + pad_begin + pad_end - ((kernel - 1) * dilation + 1)) / stride) + 1
+//   auto_pad SAME_*: out = ceil(in / stride), pads chosen to fit; VALID: no pads.
+// Source: ONNX operators Conv-11, MaxPool-12, AveragePool-19.
+#pragma once
+
+#include <vector>
+
+#include "engine/ops/op.h"
+
+namespace gradloom::nn {
+
+struct Window {
+  std::vector<std::int64_t> kernel, stride, dilation, pad_begin, pad_end, out;
+  std::size_t rank() const { return kernel.size(); }
+};
+
+// `spatial`: input dims after batch and channels (symbolic ones give symbolic outputs). `kernel` empty:
+// attribute kernel_shape.
+Result<Window> resolve_window(const Attrs& attrs, const Shape& spatial,
+                              std::vector<std::int64_t> kernel = {});
+
+// The attributes with pads made explicit, for a gradient node: kernel_shape, strides, dilations, pads.
+Attrs window_attrs(const Window& window);
+
+// Window of a gradient node, whose output dims are those of dy.
+Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out);
+
+// A 1-d window as a 2-d one of height 1; error for ranks without a kernel. `spatial` gets the same treatment.
+Result<Window> as_2d(Window window);
+Shape spatial_2d(const Shape& shape);  // [n, c, w] or [n, c, h, w] -> {h, w}
+
+Shape spatial_of(const Shape& shape);  // dims after batch and channels
+
+}  // namespace gradloom::nn

@@ -1,0 +1,294 @@
+#include "engine/plan/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "engine/base/hash.h"
+#include "engine/base/text.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+
+// Nodes that run once per optimizer step: whatever depends on an accumulator's new contents.
+std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& order) {
+  std::vector<bool> after(graph.values.size(), false), once(graph.nodes.size(), false);
+  const OpDef* accumulate = &op_by_name("Accumulate");
+  for (NodeId id : order) {
+    const Node& node = graph.nodes[id];
+    for (ValueId in : node.inputs) once[id] = once[id] || (in != kNone && after[in]);
+    for (ValueId out : node.outputs)
+      if (out != kNone) after[out] = once[id] || node.op == accumulate;
+  }
+  return once;
+}
+
+// Kernels and the errors of those that do not exist: all of them in one message.
+Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, const std::vector<bool>& once, Plan& plan) {
+  std::map<std::string, std::vector<std::string>> missing;
+  for (NodeId id : order) {
+    const Node& node = graph.nodes[id];
+    if (node.op->has(kView)) continue;
+    if (node.op->cpu == nullptr) {
+      missing[node.op->name].push_back(escaped(node.name));
+      continue;
+    }
+    const NodeTypes types = node_types(graph, node);
+    auto kernel = node.op->cpu(types);
+    if (!kernel) return with_context(kernel.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
+    const Cost cost = node.op->cost(types);
+    PlanStep step;
+    step.node = id;
+    step.kernel = kernel->name;
+    step.workspace_bytes = static_cast<std::int64_t>(kernel->workspace_bytes);
+    step.micro = !once[id];
+    step.flops = cost.flops;
+    step.bytes_read = cost.bytes_read;
+    step.bytes_written = cost.bytes_written;
+    plan.steps.push_back(std::move(step));
+  }
+  if (missing.empty()) return {};
+  std::string text = std::to_string(missing.size()) + " operator(s) have no kernel on cpu:";
+  for (const auto& [op, nodes] : missing) {
+    text += " " + op + " (";
+    for (std::size_t i = 0; i < nodes.size(); ++i) text += (i ? ", " : "") + nodes[i];
+    text += ")";
+  }
+  return Error{Errc::device, text};
+}
+
+// Groups values that share storage, then gives each group a buffer.
+class BufferAssigner {
+ public:
+  BufferAssigner(const Graph& graph, Plan& plan, const std::vector<NodeId>& order, bool in_place)
+      : graph_(graph), plan_(plan), order_(order), in_place_(in_place), step_of_(graph.nodes.size(), -1) {
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) step_of_[plan.steps[i].node] = static_cast<std::int32_t>(i);
+    plan_.buffer_of.assign(graph.values.size(), -1);
+    needed_last_.assign(graph.values.size(), false);
+    for (ValueId out : graph.outputs) needed_last_[out] = true;
+    if (graph.loss != kNone) needed_last_[graph.loss] = true;
+    for (const Update& u : graph.updates) update_of_[u.next] = u.state;
+  }
+
+  Status run() {
+    place_sources();
+    const auto uses = uses_of(graph_);
+    last_read_.assign(graph_.values.size(), -1);
+    for (ValueId v = 0; v < graph_.values.size(); ++v)
+      for (const Use& use : uses[v]) last_read_[v] = std::max(last_read_[v], step_of_[use.node]);
+    // A view is read when its own readers run: pass last reads up, from later views to earlier ones.
+    for (std::size_t i = order_.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[order_[i]];
+      if (!node.op->has(kView)) continue;
+      last_read_[node.inputs[0]] = std::max(last_read_[node.inputs[0]], last_read_[node.outputs[0]]);
+      if (needed_last_[node.outputs[0]]) needed_last_[node.inputs[0]] = true;
+    }
+    for (NodeId id : order_) {
+      if (Status s = place_outputs(graph_.nodes[id], step_of_[id]); !s) return s;
+    }
+    return check_updates();
+  }
+
+ private:
+  std::int32_t new_buffer(Place place, std::int64_t bytes, std::int32_t step) {
+    plan_.buffers.push_back({place, 0, aligned(bytes), step, step});
+    return static_cast<std::int32_t>(plan_.buffers.size() - 1);
+  }
+
+  void place_sources() {
+    std::vector<bool> used(graph_.values.size(), false);
+    for (NodeId id : order_)
+      for (ValueId in : graph_.nodes[id].inputs)
+        if (in != kNone) used[in] = true;
+    for (const Update& u : graph_.updates) used[u.state] = true;
+    for (ValueId out : graph_.outputs) used[out] = true;
+    for (ValueId v = 0; v < graph_.values.size(); ++v) {
+      const Value& value = graph_.values[v];
+      if (value.producer != kNone || !used[v]) continue;
+      Place place = Place::input;
+      if (value.role == Role::constant) place = Place::constant;
+      if (value.role == Role::parameter || value.role == Role::state) place = Place::state;
+      plan_.buffer_of[v] = new_buffer(place, static_cast<std::int64_t>(byte_size(value.type)), 0);
+    }
+  }
+
+  // Extends the lifetime of the buffer of `v` to the last read of `v`.
+  void keep_until_read(ValueId v, std::int32_t produced) {
+    const auto last = static_cast<std::int32_t>(plan_.steps.size()) - 1;
+    const std::int32_t end = needed_last_[v] ? last : std::max(produced, last_read_[v]);
+    Buffer& buffer = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];
+    buffer.last_step = std::max(buffer.last_step, end);
+  }
+
+  Status place_outputs(const Node& node, std::int32_t step) {
+    if (node.op->has(kView)) {
+      plan_.buffer_of[node.outputs[0]] = plan_.buffer_of[node.inputs[0]];
+      return {};
+    }
+    std::map<std::size_t, ValueId> alias;
+    if (node.op->aliases != nullptr)
+      for (const auto& [output, input] : node.op->aliases(node)) {
+        const ValueId from = node.inputs[static_cast<std::size_t>(input)], to = node.outputs[static_cast<std::size_t>(output)];
+        const auto updated = update_of_.find(to);
+        if (node.op->has(kMustAlias) || (updated != update_of_.end() && updated->second == from)) alias[static_cast<std::size_t>(output)] = from;
+      }
+    std::set<std::int32_t> taken;   // buffers already overwritten by an output of this node
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId out = node.outputs[i];
+      if (out == kNone) continue;
+      std::int32_t buffer = -1;
+      if (const auto it = alias.find(i); it != alias.end()) {
+        if (last_read_[it->second] > step)
+          return Error{Errc::bug, "'" + graph_.values[it->second].name + "' is updated in place before its last reader"};
+        buffer = plan_.buffer_of[it->second];
+      } else if (in_place_) {
+        buffer = reusable_input(node, i, step, taken);
+      }
+      if (buffer < 0) buffer = new_buffer(Place::arena, static_cast<std::int64_t>(byte_size(graph_.values[out].type)), step);
+      taken.insert(buffer);
+      plan_.buffer_of[out] = buffer;
+      keep_until_read(out, step);
+    }
+    return {};
+  }
+
+  // A buffer of an input that dies here and that the operator may overwrite element by element.
+  std::int32_t reusable_input(const Node& node, std::size_t output, std::int32_t step, const std::set<std::int32_t>& taken) const {
+    const bool elementwise = node.op->has(kElementwise) || node.op->has(kPointwise);
+    if (!elementwise && !(output == 0 && node.op->inplace_input >= 0)) return -1;
+    const Type& type = graph_.values[node.outputs[output]].type;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!elementwise && static_cast<int>(i) != node.op->inplace_input) continue;
+      const ValueId in = node.inputs[i];
+      if (in == kNone || graph_.values[in].type.shape != type.shape) continue;
+      if (dtype_bytes(graph_.values[in].type.dtype) != dtype_bytes(type.dtype)) continue;
+      const std::int32_t b = plan_.buffer_of[in];
+      const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(b)];
+      if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b)) continue;
+      return b;
+    }
+    return -1;
+  }
+
+  Status check_updates() const {
+    for (const Update& u : graph_.updates)
+      if (plan_.buffer_of[u.state] != plan_.buffer_of[u.next])
+        return Error{Errc::bug, "update of '" + graph_.values[u.state].name + "' is not made in place"};
+    return {};
+  }
+
+  const Graph& graph_;
+  Plan& plan_;
+  const std::vector<NodeId>& order_;
+  bool in_place_;
+  std::vector<std::int32_t> step_of_, last_read_;
+  std::vector<bool> needed_last_;
+  std::map<ValueId, ValueId> update_of_;   // next -> state
+};
+
+void place_offsets(Plan& plan, PlannerFn planner) {
+  std::vector<Request> requests;
+  std::vector<std::int64_t*> targets;
+  for (Buffer& b : plan.buffers) {
+    if (b.place == Place::arena) {
+      requests.push_back({b.bytes, b.first_step, b.last_step});
+      targets.push_back(&b.offset);
+      continue;
+    }
+    std::int64_t& end = b.place == Place::state ? plan.state_bytes : b.place == Place::input ? plan.input_bytes : plan.constant_bytes;
+    b.offset = end;
+    end += b.bytes;
+  }
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    PlanStep& step = plan.steps[i];
+    if (step.workspace_bytes == 0) continue;
+    step.workspace_bytes = aligned(step.workspace_bytes);
+    requests.push_back({step.workspace_bytes, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i)});
+    targets.push_back(&step.workspace_offset);
+  }
+  std::vector<std::int64_t> offsets(requests.size(), 0);
+  plan.arena_bytes = planner(requests, offsets);
+  for (std::size_t i = 0; i < targets.size(); ++i) *targets[i] = offsets[i];
+  plan.lower_bound_bytes = lower_bound_bytes(requests, &plan.peak_step);
+}
+
+std::string plan_hash(const Graph& graph, const Plan& plan) {
+  std::string text = graph_hash(graph) + plan.planner;
+  const auto add = [&](std::int64_t n) { text += std::to_string(n) + " "; };
+  for (const PlanStep& s : plan.steps) {
+    text += s.kernel;
+    for (std::int64_t n : {std::int64_t{s.node}, s.workspace_offset, s.workspace_bytes, std::int64_t{s.stream}, std::int64_t{s.micro}}) add(n);
+  }
+  for (const Buffer& b : plan.buffers)
+    for (std::int64_t n : {std::int64_t(b.place), b.offset, b.bytes, std::int64_t{b.first_step}, std::int64_t{b.last_step}}) add(n);
+  return hash_hex(text);
+}
+
+}  // namespace
+
+std::int64_t lower_bound_bytes(const std::vector<Request>& requests, std::int32_t* peak_step) {
+  std::map<std::int32_t, std::int64_t> change;
+  for (const Request& r : requests) {
+    change[r.first_step] += r.bytes;
+    change[r.last_step + 1] -= r.bytes;
+  }
+  std::int64_t live = 0, best = 0;
+  for (const auto& [step, delta] : change) {
+    live += delta;
+    if (live > best) {
+      best = live;
+      if (peak_step) *peak_step = step;
+    }
+  }
+  return best;
+}
+
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
+  const std::int64_t start_ns = monotonic_ns();
+  Plan plan;
+  plan.planner = options.planner_name;
+  std::vector<NodeId> order = TRY(topological_order(graph));
+  std::set<std::string> unbound;
+  for (NodeId id : order)
+    for (const auto* list : {&graph.nodes[id].inputs, &graph.nodes[id].outputs})
+      for (ValueId v : *list) {
+        if (v == kNone || is_static(graph.values[v].type.shape)) continue;
+        for (std::int64_t d : graph.values[v].type.shape)
+          if (d < 0) unbound.insert(static_cast<std::size_t>(-d - 1) < graph.symbols.size() ? escaped(graph.symbols[static_cast<std::size_t>(-d - 1)]) : "of '" + escaped(graph.values[v].name) + "'");
+      }
+  if (!unbound.empty()) {
+    std::string names;
+    for (const std::string& n : unbound) names += (names.empty() ? "" : ", ") + n;
+    return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
+  }
+  const std::vector<bool> once = once_per_step(graph, order);
+  std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return !once[id]; });
+  TRY(describe_steps(graph, order, once, plan));
+  TRY(BufferAssigner(graph, plan, order, options.in_place).run());
+  place_offsets(plan, options.planner);
+  plan.hash = plan_hash(graph, plan);
+  plan.plan_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
+  return plan;
+}
+
+std::vector<std::int64_t> live_bytes(const Plan& plan) {
+  std::vector<std::int64_t> change(plan.steps.size() + 1, 0);
+  for (const Buffer& b : plan.buffers) {
+    if (b.place != Place::arena) continue;
+    change[static_cast<std::size_t>(b.first_step)] += b.bytes;
+    change[static_cast<std::size_t>(b.last_step) + 1] -= b.bytes;
+  }
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    change[i] += plan.steps[i].workspace_bytes;
+    change[i + 1] -= plan.steps[i].workspace_bytes;
+  }
+  std::partial_sum(change.begin(), change.end(), change.begin());
+  change.pop_back();
+  return change;
+}
+
+}  // namespace gradloom

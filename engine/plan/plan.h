@@ -1,0 +1,80 @@
+// Plan: the lowered graph for one device and one binding of dims. Pure data: ordered steps, arena offsets, lifetimes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+constexpr std::int64_t kAlignmentBytes = 64;
+
+enum class Place : std::uint8_t {
+  none,        // not materialized (dead or folded)
+  arena,       // offset into the arena, reused over the step
+  state,       // offset into the state block: parameters, optimizer state, statistics, accumulators
+  input,       // offset into the input block, written by the data source before the step
+  constant,    // offset into the constant block, written once
+};
+
+// Storage shared by values that alias (views, in-place updates, state and its next).
+struct Buffer {
+  Place place = Place::none;
+  std::int64_t offset = 0, bytes = 0;              // bytes rounded up to kAlignmentBytes
+  std::int32_t first_step = 0, last_step = 0;      // lifetime in steps, inclusive; arena only
+};
+
+struct PlanStep {
+  NodeId node = kNone;
+  std::string kernel;                              // name reported by the kernel
+  std::int64_t workspace_offset = -1, workspace_bytes = 0;   // arena; -1: none
+  std::int32_t stream = 0;
+  bool micro = true;                               // runs once per micro-batch; false: once per optimizer step
+  double flops = 0, bytes_read = 0, bytes_written = 0;
+};
+
+struct Plan {
+  std::vector<PlanStep> steps;
+  std::vector<Buffer> buffers;
+  std::vector<std::int32_t> buffer_of;             // by ValueId; -1: none
+  std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0;
+  std::int64_t lower_bound_bytes = 0;              // of the arena: the largest sum of simultaneously live buffers
+  std::int32_t peak_step = 0;                      // where live bytes are largest
+  std::string planner;
+  double plan_ms = 0;
+  std::string hash;                                // of everything above except plan_ms
+  std::int64_t peak_bytes() const { return arena_bytes + state_bytes + input_bytes + constant_bytes; }
+  double fragmentation() const {                   // wasted share of the arena at its peak
+    return arena_bytes > 0 ? 1.0 - static_cast<double>(lower_bound_bytes) / static_cast<double>(arena_bytes) : 0.0;
+  }
+};
+
+// A buffer to place: bytes and lifetime in steps, inclusive.
+struct Request {
+  std::int64_t bytes = 0;
+  std::int32_t first_step = 0, last_step = 0;
+};
+// Assigns offsets (aligned) to requests; returns the arena size. Planners live in passes/ and are passed in.
+using PlannerFn = std::int64_t (*)(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets);
+std::int64_t lower_bound_bytes(const std::vector<Request>& requests, std::int32_t* peak_step = nullptr);
+
+struct PlanOptions {
+  PlannerFn planner = nullptr;
+  std::string planner_name;
+  bool in_place = true;
+};
+
+// Orders the nodes, asks each operator for its kernel's name and workspace, computes lifetimes and aliases, places buffers.
+// Errors: unbound dims; operators without a kernel on the device (all listed).
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options);
+
+// Independent of the planner: simulates the steps over bytes and checks that no step reads what another one overwrote,
+// that live buffers do not overlap, offsets are aligned and inside, in-place only at last use. Error names step and values.
+Status check_plan(const Graph& graph, const Plan& plan);
+
+// Live arena bytes at each step (for the memory view).
+std::vector<std::int64_t> live_bytes(const Plan& plan);
+
+}  // namespace gradloom

@@ -1,0 +1,311 @@
+// Tile loops, generated from kernels/elementwise.def: out[i] = formula(a[i], b[i], c[i]).
+#include "kernels/cpu/elementwise_tiles.h"
+
+#include "kernels/philox.h"
+
+namespace gradloom::kernels::GRADLOOM_ISA {
+namespace {
+
+using Bool = unsigned char;  // storage of DType::boolean and DType::u8: 0 or 1
+
+// One struct per operator: apply(a, b, c) is the formula.
+#define EW_TYPE_F T
+#define EW_TYPE_N T
+#define EW_TYPE_C T
+#define EW_TYPE_B T
+#define EW_TYPE_S Bool
+#define EW(name, arity, types, formula)                                                         \
+  struct Formula##name {                                                                        \
+    template <class T>                                                                          \
+    static GRADLOOM_INLINE auto apply([[maybe_unused]] EW_TYPE_##types a, [[maybe_unused]] T b, \
+                                      [[maybe_unused]] T c) {                                   \
+      return formula;                                                                           \
+    }                                                                                           \
+  };
+#include "kernels/elementwise.def"
+#undef EW
+
+// The same memory may be read and written, element by element: hence ivdep and not restrict.
+template <class Formula, class T, class Out>
+void unary(const void* a, const void*, const void*, void* out, i64 n) {
+  const T* x = static_cast<const T*>(a);
+  Out* y = static_cast<Out*>(out);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = Out(Formula::template apply<T>(x[i], T(), T()));
+}
+
+template <class Formula, class T, class Out>
+void binary(const void* a, const void* b, const void*, void* out, i64 n) {
+  const T* x = static_cast<const T*>(a);
+  const T* z = static_cast<const T*>(b);
+  Out* y = static_cast<Out*>(out);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = Out(Formula::template apply<T>(x[i], z[i], T()));
+}
+
+template <class Formula, class T>
+void select(const void* a, const void* b, const void* c, void* out, i64 n) {
+  const Bool* condition = static_cast<const Bool*>(a);
+  const T* x = static_cast<const T*>(b);
+  const T* z = static_cast<const T*>(c);
+  T* y = static_cast<T*>(out);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = Formula::template apply<T>(condition[i], x[i], z[i]);
+}
+
+template <class Formula, int arity, class T, class Out>
+constexpr TileFn plain() {
+  if constexpr (arity == 1) {
+    return unary<Formula, T, Out>;
+  } else {
+    return binary<Formula, T, Out>;
+  }
+}
+
+// Tile functions of one operator, in the order of DType.
+struct Row {
+  TileFn f32 = nullptr, f64 = nullptr, i32 = nullptr, i64_ = nullptr, u8 = nullptr, boolean = nullptr,
+         i8 = nullptr, i16 = nullptr, u16 = nullptr, u32 = nullptr, u64 = nullptr;
+};
+
+template <class Formula, int arity>
+constexpr Row row_F() {
+  return {plain<Formula, arity, float, float>(), plain<Formula, arity, double, double>()};
+}
+template <class Formula, int arity>
+constexpr Row row_B() {
+  return {.boolean = plain<Formula, arity, Bool, Bool>()};
+}
+template <class Formula, int arity>
+constexpr Row row_N() {
+  return {plain<Formula, arity, float, float>(),
+          plain<Formula, arity, double, double>(),
+          plain<Formula, arity, std::int32_t, std::int32_t>(),
+          plain<Formula, arity, i64, i64>(),
+          plain<Formula, arity, Bool, Bool>(),
+          nullptr,
+          plain<Formula, arity, std::int8_t, std::int8_t>(),
+          plain<Formula, arity, std::int16_t, std::int16_t>(),
+          plain<Formula, arity, std::uint16_t, std::uint16_t>(),
+          plain<Formula, arity, std::uint32_t, std::uint32_t>(),
+          plain<Formula, arity, std::uint64_t, std::uint64_t>()};
+}
+template <class Formula, int arity>
+constexpr Row row_C() {
+  return {plain<Formula, arity, float, Bool>(),         plain<Formula, arity, double, Bool>(),
+          plain<Formula, arity, std::int32_t, Bool>(),  plain<Formula, arity, i64, Bool>(),
+          plain<Formula, arity, Bool, Bool>(),          plain<Formula, arity, Bool, Bool>(),
+          plain<Formula, arity, std::int8_t, Bool>(),   plain<Formula, arity, std::int16_t, Bool>(),
+          plain<Formula, arity, std::uint16_t, Bool>(), plain<Formula, arity, std::uint32_t, Bool>(),
+          plain<Formula, arity, std::uint64_t, Bool>()};
+}
+template <class Formula, int arity>
+constexpr Row row_S() {
+  return {select<Formula, float>,         select<Formula, double>,       select<Formula, std::int32_t>,
+          select<Formula, i64>,           select<Formula, Bool>,         select<Formula, Bool>,
+          select<Formula, std::int8_t>,   select<Formula, std::int16_t>, select<Formula, std::uint16_t>,
+          select<Formula, std::uint32_t>, select<Formula, std::uint64_t>};
+}
+
+constexpr Row kRows[] = {
+#define EW(name, arity, types, formula) row_##types<Formula##name, arity>(),
+#include "kernels/elementwise.def"
+#undef EW
+};
+
+// ---- casts
+// ----------------------------------------------------------------------------------------------------------
+
+struct Half {
+  _Float16 value;
+};
+struct Brain {
+  std::uint16_t bits;
+};
+struct Truth {
+  Bool value;
+};
+
+template <class T>
+constexpr bool kIsFloat = T(0.5) != T(0);
+
+GRADLOOM_INLINE float widen(Half x) { return float(x.value); }
+GRADLOOM_INLINE float widen(Brain x) { return __builtin_bit_cast(float, unsigned(x.bits) << 16); }
+GRADLOOM_INLINE Bool widen(Truth x) { return x.value; }
+template <class T>
+GRADLOOM_INLINE T widen(T x) {
+  return x;
+}
+
+// Float to integer saturates and NaN becomes 0: C++ leaves both undefined.
+template <class From, class To>
+GRADLOOM_INLINE To narrow(From x, To*) {
+  if constexpr (kIsFloat<From> && !kIsFloat<To>) {
+    constexpr bool is_signed = To(-1) < To(0);
+    constexpr int bits = 8 * int(sizeof(To)) - (is_signed ? 1 : 0);
+    constexpr From limit = From(2) * From(1ull << (bits - 1));  // one above the largest
+    constexpr To largest = To(~0ull >> (64 - bits));
+    constexpr To lowest = is_signed ? To(-largest - 1) : To(0);
+    const bool above = x >= limit, below = is_signed ? x < -limit : x < From(0);
+    const From inside = above | below | (x != x) ? From(0) : x;
+    return above ? largest : (below ? lowest : To(inside));
+  } else {
+    return To(x);
+  }
+}
+template <class From>
+GRADLOOM_INLINE Truth narrow(From x, Truth*) {
+  return {Bool(x != From(0))};
+}
+template <class From>
+GRADLOOM_INLINE Half narrow(From x, Half*) {
+  return {_Float16(x)};
+}
+// Round to nearest even; NaN stays a quiet NaN.
+template <class From>
+GRADLOOM_INLINE Brain narrow(From x, Brain*) {
+  const float f = float(x);
+  const unsigned bits = __builtin_bit_cast(unsigned, f);
+  const unsigned rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return {std::uint16_t(f != f ? (bits >> 16) | 0x40u : rounded >> 16)};
+}
+
+template <class From, class To>
+void cast_loop(const void* a, const void*, const void*, void* out, i64 n) {
+  const From* x = static_cast<const From*>(a);
+  To* y = static_cast<To*>(out);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = narrow(widen(x[i]), static_cast<To*>(nullptr));
+}
+
+// In the order of DType.
+#define GRADLOOM_TYPES(X)                                                                             \
+  X(float), X(double), X(std::int32_t), X(i64), X(Bool), X(Truth), X(Half), X(Brain), X(std::int8_t), \
+      X(std::int16_t), X(std::uint16_t), X(std::uint32_t), X(std::uint64_t)
+
+constexpr int kTypes = 13;
+struct CastRow {
+  TileFn to[kTypes];
+};
+template <class From>
+constexpr CastRow cast_row() {
+#define GRADLOOM_CAST(To) cast_loop<From, To>
+  return {{GRADLOOM_TYPES(GRADLOOM_CAST)}};
+#undef GRADLOOM_CAST
+}
+#define GRADLOOM_CAST_ROW(From) cast_row<From>()
+constexpr CastRow kCasts[kTypes] = {GRADLOOM_TYPES(GRADLOOM_CAST_ROW)};
+#undef GRADLOOM_CAST_ROW
+#undef GRADLOOM_TYPES
+
+// ---- dropout
+// --------------------------------------------------------------------------------------------------------
+
+constexpr i64 kRandomChunk = 256;
+
+// uniform[i] for the elements first .. first + 256; blocks are independent, so the loop vectorizes over them.
+void uniforms(i64 first, std::uint64_t stream, std::uint64_t step, float* uniform) {
+  const std::uint64_t block = std::uint64_t(first) / 4;
+  unsigned word[4][kRandomChunk / 4];
+#pragma GCC ivdep
+  for (int j = 0; j < int(kRandomChunk / 4); ++j) {
+    const PhiloxWords words = philox_block(block + unsigned(j), stream, step);
+    word[0][j] = words.word[0];
+    word[1][j] = words.word[1];
+    word[2][j] = words.word[2];
+    word[3][j] = words.word[3];
+  }
+  for (int j = 0; j < int(kRandomChunk / 4); ++j) {
+    uniform[4 * j] = philox_uniform(word[0][j]);
+    uniform[4 * j + 1] = philox_uniform(word[1][j]);
+    uniform[4 * j + 2] = philox_uniform(word[2][j]);
+    uniform[4 * j + 3] = philox_uniform(word[3][j]);
+  }
+}
+
+template <class T>
+void dropout_loop(const DropoutTile& tile, const T* x, const T* ratio, const Bool* training, T* out, i64 n) {
+  float uniform[kRandomChunk];
+  for (i64 begin = 0; begin < n; begin += kRandomChunk) {
+    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
+    const i64 count = smaller(kRandomChunk, n - begin);
+#pragma GCC ivdep
+    for (i64 i = 0; i < count; ++i) {
+      const T r = ratio[begin + i], v = x[begin + i];
+      const T dropped = T(uniform[i]) >= r ? v / (T(1) - r) : T(0);
+      out[begin + i] = training[begin + i] ? dropped : v;
+    }
+  }
+}
+
+template <class T>
+void dropout_mask_loop(const DropoutTile& tile, const T* ratio, const Bool* training, Bool* keep, i64 n) {
+  float uniform[kRandomChunk];
+  for (i64 begin = 0; begin < n; begin += kRandomChunk) {
+    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
+    const i64 count = smaller(kRandomChunk, n - begin);
+#pragma GCC ivdep
+    for (i64 i = 0; i < count; ++i) {
+      const bool stays = T(uniform[i]) >= ratio[begin + i];
+      keep[begin + i] = Bool(stays | (training[begin + i] == 0));
+    }
+  }
+}
+
+}  // namespace
+
+TileFn operator_tile(EwOp op, DType type) {
+  const Row& row = kRows[int(op)];
+  switch (type) {
+    case DType::f32:
+      return row.f32;
+    case DType::f64:
+      return row.f64;
+    case DType::i32:
+      return row.i32;
+    case DType::i64:
+      return row.i64_;
+    case DType::u8:
+      return row.u8;
+    case DType::boolean:
+      return row.boolean;
+    case DType::i8:
+      return row.i8;
+    case DType::i16:
+      return row.i16;
+    case DType::u16:
+      return row.u16;
+    case DType::u32:
+      return row.u32;
+    case DType::u64:
+      return row.u64;
+    default:
+      return nullptr;
+  }
+}
+
+TileFn cast_tile(DType from, DType to) { return kCasts[int(from)].to[int(to)]; }
+
+void dropout_tile(const DropoutTile& tile, DType type, const void* x, const void* ratio, const void* training,
+                  void* out, i64 n) {
+  const Bool* on = static_cast<const Bool*>(training);
+  if (type == DType::f64) {
+    dropout_loop(tile, static_cast<const double*>(x), static_cast<const double*>(ratio), on,
+                 static_cast<double*>(out), n);
+  } else {
+    dropout_loop(tile, static_cast<const float*>(x), static_cast<const float*>(ratio), on,
+                 static_cast<float*>(out), n);
+  }
+}
+
+void dropout_mask_tile(const DropoutTile& tile, DType type, const void* ratio, const void* training,
+                       void* keep, i64 n) {
+  const Bool* on = static_cast<const Bool*>(training);
+  if (type == DType::f64) {
+    dropout_mask_loop(tile, static_cast<const double*>(ratio), on, static_cast<Bool*>(keep), n);
+  } else {
+    dropout_mask_loop(tile, static_cast<const float*>(ratio), on, static_cast<Bool*>(keep), n);
+  }
+}
+
+}  // namespace gradloom::kernels::GRADLOOM_ISA

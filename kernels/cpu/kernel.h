@@ -1,0 +1,191 @@
+// What every CPU kernel file uses: the kernels' declarations in the namespace of this x86-64 level, parallel
+// loops over fixed parts, and sums in a fixed order.
+//
+// Everything here lives in the level's namespace and nothing from the standard library is instantiated,
+// because the linker keeps one copy of an inline function and it could be the AVX-512 one.
+#pragma once
+
+#include "kernels/cpu.h"
+#include "kernels/math.h"
+
+namespace gradloom::kernels::GRADLOOM_ISA {
+
+#define GRADLOOM_DECLARE(name, Args) void name(const Args& args);
+GRADLOOM_CPU_KERNELS(GRADLOOM_DECLARE)
+#undef GRADLOOM_DECLARE
+
+extern const CpuKernels table;
+
+using i64 = std::int64_t;
+
+#define GRADLOOM_INLINE inline __attribute__((always_inline))
+
+// One unit of work is about one cheap operation on one element, 0.03 to 0.05 ns in L2. A parallel region
+// costs 2 us or more; below this it would cost more than it saves.
+constexpr i64 kParallelWork = 131072;
+
+constexpr i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
+constexpr i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
+constexpr i64 larger(i64 a, i64 b) { return a > b ? a : b; }
+
+// body(part) for every part; which parts there are must not depend on the number of threads.
+template <class Body>
+GRADLOOM_INLINE void parallel_for(i64 parts, i64 work, const Body& body) {
+  const int team = work >= kParallelWork && parts > 1 ? kernels::threads() : 1;
+  if (team > 1) {
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (i64 part = 0; part < parts; ++part) body(part);
+  } else {
+    for (i64 part = 0; part < parts; ++part) body(part);
+  }
+}
+
+// body(begin, end) over [0, n) in pieces of at most `grain`.
+template <class Body>
+GRADLOOM_INLINE void parallel_pieces(i64 n, i64 grain, i64 work, const Body& body) {
+  parallel_for(ceil_div(n, grain), work,
+               [&](i64 part) { body(part * grain, smaller(n, (part + 1) * grain)); });
+}
+
+// f<float>(args) or f<double>(args).
+#define GRADLOOM_FLOAT_DISPATCH(type, f, args) \
+  do {                                         \
+    if ((type) == DType::f64) {                \
+      f<double>(args);                         \
+    } else {                                   \
+      f<float>(args);                          \
+    }                                          \
+  } while (false)
+
+// One register of T on this level.
+#if defined(__AVX512F__)
+constexpr int kVecBytes = 64;
+#elif defined(__AVX__)
+constexpr int kVecBytes = 32;
+#else
+constexpr int kVecBytes = 16;
+#endif
+template <class T, int bytes>
+struct VecOf {
+  typedef T type __attribute__((vector_size(bytes)));
+};
+template <class T>
+using Vec = typename VecOf<T, kVecBytes>::type;
+template <class T>
+constexpr i64 kLanes = kVecBytes / i64(sizeof(T));
+
+template <class T>
+GRADLOOM_INLINE Vec<T> load(const T* p) {
+  Vec<T> v;
+  __builtin_memcpy(&v, p, kVecBytes);
+  return v;
+}
+template <class T>
+GRADLOOM_INLINE void store(T* p, const Vec<T>& v) {
+  __builtin_memcpy(p, &v, kVecBytes);
+}
+
+// Lower and upper half of a vector of `n` lanes.
+template <int n, class V>
+GRADLOOM_INLINE auto low(const V& v) {
+  if constexpr (n == 16) {
+    return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+  } else if constexpr (n == 8) {
+    return __builtin_shufflevector(v, v, 0, 1, 2, 3);
+  } else {
+    return __builtin_shufflevector(v, v, 0, 1);
+  }
+}
+template <int n, class V>
+GRADLOOM_INLINE auto high(const V& v) {
+  if constexpr (n == 16) {
+    return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  } else if constexpr (n == 8) {
+    return __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  } else {
+    return __builtin_shufflevector(v, v, 2, 3);
+  }
+}
+
+// Joins all lanes of a vector, halves first; `join` works on vectors of any length and on T.
+template <class T, int n = int(kLanes<T>), class V, class Join>
+GRADLOOM_INLINE T fold(const V& v, const Join& join) {
+  if constexpr (n == 2) {
+    return join(T(v[0]), T(v[1]));
+  } else {
+    return fold<T, n / 2>(join(low<n>(v), high<n>(v)), join);
+  }
+}
+
+struct AddLanes {
+  template <class V>
+  GRADLOOM_INLINE V operator()(const V& a, const V& b) const {
+    return a + b;
+  }
+};
+
+GRADLOOM_INLINE double lane_sum(const Vec<double>& v) { return fold<double>(v, AddLanes()); }
+GRADLOOM_INLINE double lane_sum(const Vec<float>& v) {
+  constexpr int n = int(kLanes<float>);
+  const Vec<double> both =
+      __builtin_convertvector(low<n>(v), Vec<double>) + __builtin_convertvector(high<n>(v), Vec<double>);
+  return fold<double>(both, AddLanes());
+}
+
+// Sum of f(x[i], y[i]), f working on T and on Vec<T>. T lanes over blocks of 4096 elements, block sums in
+// double.
+constexpr i64 kSumBlock = 4096;
+template <class T, class F>
+GRADLOOM_INLINE double sum_of(const T* x, const T* y, i64 n, const F& f) {
+  double total = 0;
+  for (i64 begin = 0; begin < n; begin += kSumBlock) {
+    const i64 end = smaller(n, begin + kSumBlock);
+    Vec<T> s0 = {}, s1 = {}, s2 = {}, s3 = {};
+    i64 i = begin;
+    for (; i + 4 * kLanes<T> <= end; i += 4 * kLanes<T>) {
+      s0 += f(load(x + i), load(y + i));
+      s1 += f(load(x + i + kLanes<T>), load(y + i + kLanes<T>));
+      s2 += f(load(x + i + 2 * kLanes<T>), load(y + i + 2 * kLanes<T>));
+      s3 += f(load(x + i + 3 * kLanes<T>), load(y + i + 3 * kLanes<T>));
+    }
+    for (; i + kLanes<T> <= end; i += kLanes<T>) s0 += f(load(x + i), load(y + i));
+    double tail = 0;
+    for (; i < end; ++i) tail += double(f(x[i], y[i]));
+    const Vec<T> all = (s0 + s1) + (s2 + s3);
+    total += lane_sum(all) + tail;
+  }
+  return total;
+}
+
+template <class T>
+GRADLOOM_INLINE double sum(const T* x, i64 n) {
+  return sum_of(x, x, n, [](const auto& a, const auto&) { return a; });
+}
+
+// Largest element, NaN left out; -inf for none. What softmax and log-sum-exp subtract: a NaN reaches their
+// sums anyway.
+template <class T>
+GRADLOOM_INLINE T peak_of(const T* x, i64 n) {
+  const auto join = [](const auto& a, const auto& b) { return a > b ? a : b; };
+  T best = T(-__builtin_inf());
+  i64 i = 0;
+  if (n >= kLanes<T>) {
+    Vec<T> m0 = best - Vec<T>{}, m1 = m0;
+    for (; i + 2 * kLanes<T> <= n; i += 2 * kLanes<T>) {
+      m0 = join(load(x + i), m0);
+      m1 = join(load(x + i + kLanes<T>), m1);
+    }
+    for (; i + kLanes<T> <= n; i += kLanes<T>) m0 = join(load(x + i), m0);
+    m0 = join(m0, m1);
+    best = fold<T>(m0, join);
+  }
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+GRADLOOM_INLINE i64 read_index(DType type, const void* indices, i64 k) {
+  return type == DType::i64 ? static_cast<const i64*>(indices)[k]
+                            : static_cast<const std::int32_t*>(indices)[k];
+}
+
+}  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -1,0 +1,230 @@
+// Optimizer updates of many tensors in one pass, and the global norm of many tensors. Tensors are cut into
+// pieces of a fixed size; a piece is read and written once (LAMB: norms first, then the update).
+//   SGD (torch.optim 1.13): g += wd p; buf = step 1 ? g : momentum buf + (1 - dampening) g; p -= lr (nesterov
+//   ? g + momentum buf : buf) Adam: g += wd p (AdamW: p *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 -
+//   b2) g^2;
+//         p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
+//   LAMB (You et al. 2019, algorithm 2): u = m^ / (sqrt(v^) + epsilon) + wd p;  p -= lr |p| / |u| u
+#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/workspace.h"
+
+namespace gradloom::kernels::GRADLOOM_ISA {
+namespace {
+
+struct Piece {
+  i64 tensor, begin, count;
+};
+
+// Calls body(number, piece) for all pieces of all tensors.
+template <class Body>
+GRADLOOM_INLINE void for_pieces(i64 count, const i64* sizes, i64 work_per_element, const Body& body) {
+  const i64 pieces = pieces_of(count, sizes);
+  i64 elements = 0;
+  for (i64 t = 0; t < count; ++t) elements += sizes[t];
+  const i64 work = elements * work_per_element;
+  // Every piece is computed alike, so ranges of pieces may follow the number of threads.
+  const i64 ranges = work < kParallelWork ? 1 : smaller(pieces, i64(kernels::threads()) * 4);
+  parallel_for(ranges, work, [&](i64 range) {
+    const i64 first = pieces * range / ranges, last = pieces * (range + 1) / ranges;
+    i64 tensor = 0, before = 0;  // pieces of the tensors before `tensor`
+    for (i64 number = first; number < last; ++number) {
+      while (number >= before + blocks_of(sizes[tensor], kTensorPiece)) {
+        before += blocks_of(sizes[tensor], kTensorPiece);
+        ++tensor;
+      }
+      const i64 begin = (number - before) * kTensorPiece;
+      body(number, Piece{tensor, begin, smaller(kTensorPiece, sizes[tensor] - begin)});
+    }
+  });
+}
+
+template <class T>
+GRADLOOM_INLINE const T* input(const void* const* tensors, const Piece& piece) {
+  return tensors != nullptr ? static_cast<const T*>(tensors[piece.tensor]) + piece.begin : nullptr;
+}
+template <class T>
+GRADLOOM_INLINE T* output(void* const* tensors, const Piece& piece) {
+  return tensors != nullptr ? static_cast<T*>(tensors[piece.tensor]) + piece.begin : nullptr;
+}
+
+double power(double base, i64 exponent) {
+  double result = 1, square = base;
+  for (; exponent > 0; exponent >>= 1, square *= square) {
+    if (exponent & 1) result *= square;
+  }
+  return result;
+}
+
+template <class T>
+T gradient_scale(const OptimizerArgs& args) {
+  const T scale = args.grad_scale != nullptr ? *static_cast<const T*>(args.grad_scale) : T(1);
+  return args.maximize ? -scale : scale;
+}
+
+template <class T>
+void sgd(const OptimizerArgs& args) {
+  const T lr = T(*args.lr), decay = T(args.weight_decay), momentum = T(args.momentum),
+          scale = gradient_scale<T>(args);
+  const bool first = *args.step <= 1;
+  const T keep = first ? T(0) : momentum, take = first ? T(1) : T(1.0 - args.dampening);
+  for_pieces(args.count, args.sizes, 3, [&](i64, const Piece& piece) {
+    const T* const grad = input<T>(args.grad, piece);
+    const T* const param = input<T>(args.param, piece);
+    const T* const state = input<T>(args.state1, piece);
+    T* const param_out = output<T>(args.param_out, piece);
+    T* const state_out = output<T>(args.state1_out, piece);
+    if (args.momentum == 0.0) {
+#pragma GCC ivdep
+      for (i64 i = 0; i < piece.count; ++i) {
+        const T g = grad[i] * scale + decay * param[i];
+        param_out[i] = param[i] - lr * g;
+      }
+      if (state_out != nullptr && state != nullptr && state_out != state) {
+        for (i64 i = 0; i < piece.count; ++i) state_out[i] = state[i];
+      }
+      return;
+    }
+    const bool nesterov = args.nesterov;
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      const T g = grad[i] * scale + decay * param[i];
+      const T old = first ? T(0) : state[i];  // the first state may be anything
+      const T buffer = keep * old + take * g;
+      state_out[i] = buffer;
+      param_out[i] = param[i] - lr * (nesterov ? g + momentum * buffer : buffer);
+    }
+  });
+}
+
+template <class T>
+struct AdamFactors {
+  T scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
+  T correction1, root_correction2;  // 1 - b1^t, sqrt(1 - b2^t)
+};
+
+template <class T>
+AdamFactors<T> adam_factors(const OptimizerArgs& args) {
+  return {gradient_scale<T>(args),
+          T(args.beta1),
+          T(1.0 - args.beta1),
+          T(args.beta2),
+          T(1.0 - args.beta2),
+          T(args.epsilon),
+          T(1.0 - power(args.beta1, *args.step)),
+          T(sqrt(1.0 - power(args.beta2, *args.step)))};
+}
+
+template <class T, bool decoupled>
+void adam(const OptimizerArgs& args) {
+  const AdamFactors<T> f = adam_factors<T>(args);
+  const double lr = *args.lr;
+  const T rate = T(lr / (1.0 - power(args.beta1, *args.step)));
+  const T decay = T(args.weight_decay), shrink = T(1.0 - lr * args.weight_decay);
+  const T inv_root = T(1.0 / sqrt(1.0 - power(args.beta2, *args.step)));
+  for_pieces(args.count, args.sizes, 6, [&](i64, const Piece& piece) {
+    const T* const grad = input<T>(args.grad, piece);
+    const T* const param = input<T>(args.param, piece);
+    const T* const state1 = input<T>(args.state1, piece);
+    const T* const state2 = input<T>(args.state2, piece);
+    T* const param_out = output<T>(args.param_out, piece);
+    T* const state1_out = output<T>(args.state1_out, piece);
+    T* const state2_out = output<T>(args.state2_out, piece);
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      T g = grad[i] * f.scale, p = param[i];
+      if constexpr (decoupled) {
+        p = p * shrink;
+      } else {
+        g = g + decay * p;
+      }
+      const T m = f.beta1 * state1[i] + f.one_minus_beta1 * g;
+      const T v = f.beta2 * state2[i] + f.one_minus_beta2 * (g * g);
+      state1_out[i] = m;
+      state2_out[i] = v;
+      param_out[i] = p - rate * (m / (sqrt(v) * inv_root + f.epsilon));
+    }
+  });
+}
+
+template <class T>
+void lamb(const OptimizerArgs& args) {
+  const AdamFactors<T> f = adam_factors<T>(args);
+  const T decay = T(args.weight_decay);
+  double* const param_squares = static_cast<double*>(args.workspace);
+  double* const update_squares = param_squares + pieces_of(args.count, args.sizes);
+  const auto update = [&](T m, T v, T p) {
+    return (m / f.correction1) / (sqrt(v) / f.root_correction2 + f.epsilon) + decay * p;
+  };
+  for_pieces(args.count, args.sizes, 8, [&](i64 number, const Piece& piece) {
+    const T* const grad = input<T>(args.grad, piece);
+    const T* const param = input<T>(args.param, piece);
+    const T* const state1 = input<T>(args.state1, piece);
+    const T* const state2 = input<T>(args.state2, piece);
+    T* const state1_out = output<T>(args.state1_out, piece);
+    T* const state2_out = output<T>(args.state2_out, piece);
+    T updates[kTensorPiece];
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      const T g = grad[i] * f.scale;
+      const T m = f.beta1 * state1[i] + f.one_minus_beta1 * g;
+      const T v = f.beta2 * state2[i] + f.one_minus_beta2 * (g * g);
+      state1_out[i] = m;
+      state2_out[i] = v;
+      updates[i] = update(m, v, param[i]);
+    }
+    const auto square = [](const auto& a, const auto& b) { return a * b; };
+    param_squares[number] = sum_of(param, param, piece.count, square);
+    update_squares[number] = sum_of(updates, updates, piece.count, square);
+  });
+  const double lr = *args.lr;
+  for_pieces(args.count, args.sizes, 6, [&](i64 number, const Piece& piece) {
+    const i64 first = number - piece.begin / kTensorPiece;
+    double p2 = 0, u2 = 0;
+    for (i64 k = first; k < first + blocks_of(args.sizes[piece.tensor], kTensorPiece); ++k) {
+      p2 += param_squares[k];
+      u2 += update_squares[k];
+    }
+    const double trust = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
+    const T rate = T(lr * trust);
+    const T* const param = input<T>(args.param, piece);
+    const T* const m = output<T>(args.state1_out, piece);
+    const T* const v = output<T>(args.state2_out, piece);
+    T* const param_out = output<T>(args.param_out, piece);
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) param_out[i] = param[i] - rate * update(m[i], v[i], param[i]);
+  });
+}
+
+template <class T>
+void optimize(const OptimizerArgs& args) {
+  switch (args.kind) {
+    case OptimizerKind::sgd:
+      return sgd<T>(args);
+    case OptimizerKind::adam:
+      return adam<T, false>(args);
+    case OptimizerKind::adamw:
+      return adam<T, true>(args);
+    case OptimizerKind::lamb:
+      return lamb<T>(args);
+  }
+}
+
+template <class T>
+void norm(const GlobalNormArgs& args) {
+  double* const squares = static_cast<double*>(args.workspace);
+  for_pieces(args.count, args.sizes, 1, [&](i64 number, const Piece& piece) {
+    const T* const x = input<T>(args.tensors, piece);
+    squares[number] = sum_of(x, x, piece.count, [](const auto& a, const auto& b) { return a * b; });
+  });
+  double total = 0;
+  const i64 pieces = pieces_of(args.count, args.sizes);
+  for (i64 k = 0; k < pieces; ++k) total += squares[k];
+  *static_cast<T*>(args.out) = T(sqrt(total));
+}
+
+}  // namespace
+
+void optimizer(const OptimizerArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, optimize, args); }
+void global_norm(const GlobalNormArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, norm, args); }
+
+}  // namespace gradloom::kernels::GRADLOOM_ISA

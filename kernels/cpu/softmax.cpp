@@ -1,0 +1,142 @@
+// Softmax and log-softmax along the middle axis of [outer, n, inner], and their gradients (ONNX-13 Softmax).
+//   y = exp(x - max) / sum(exp(x - max));  log: y = x - max - log(sum(exp(x - max)))
+//   dx = y * (dy - sum(dy * y));           log: dx = dy - exp(y) * sum(dy)
+// inner = 1 (the usual case) goes row by row; otherwise strips of columns advance together.
+#include "kernels/cpu/kernel.h"
+
+namespace gradloom::kernels::GRADLOOM_ISA {
+namespace {
+
+constexpr i64 kStrip = 128;  // columns at a time
+
+template <class T>
+void softmax_row(bool log_form, i64 n, const T* x, T* y) {
+  const T peak = peak_of(x, n);
+  if (log_form) {
+    // exp is not kept: sums of short runs through a buffer.
+    T buffer[256];
+    double total = 0;
+    for (i64 begin = 0; begin < n; begin += 256) {
+      const i64 count = smaller(256, n - begin);
+      for (i64 i = 0; i < count; ++i) buffer[i] = exp(x[begin + i] - peak);
+      total += sum(buffer, count);
+    }
+    const T shift = T(log(total));
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) y[i] = (x[i] - peak) - shift;
+    return;
+  }
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = exp(x[i] - peak);
+  const T factor = T(1.0 / sum(y, n));
+  for (i64 i = 0; i < n; ++i) y[i] *= factor;
+}
+
+template <class T>
+void softmax_columns(const SoftmaxArgs& args, const T* x, T* y, i64 columns) {
+  T peak[kStrip];
+  double total[kStrip];
+  const i64 n = args.n, inner = args.inner;
+  for (i64 c = 0; c < columns; ++c) {
+    peak[c] = T(-__builtin_inf());
+    total[c] = 0;
+  }
+  for (i64 k = 0; k < n; ++k) {
+    for (i64 c = 0; c < columns; ++c) peak[c] = max(peak[c], x[k * inner + c]);
+  }
+  for (i64 k = 0; k < n; ++k) {
+    for (i64 c = 0; c < columns; ++c) total[c] += double(exp(x[k * inner + c] - peak[c]));
+  }
+  for (i64 c = 0; c < columns; ++c) total[c] = args.log ? log(total[c]) : 1.0 / total[c];
+  for (i64 k = 0; k < n; ++k) {
+#pragma GCC ivdep
+    for (i64 c = 0; c < columns; ++c) {
+      const T shifted = x[k * inner + c] - peak[c];
+      y[k * inner + c] = args.log ? shifted - T(total[c]) : exp(shifted) * T(total[c]);
+    }
+  }
+}
+
+template <class T>
+void softmax_typed(const SoftmaxArgs& args) {
+  const T* const x = static_cast<const T*>(args.x);
+  T* const y = static_cast<T*>(args.y);
+  const i64 work = args.outer * args.n * args.inner * 8;
+  if (work == 0) return;
+  if (args.inner == 1) {
+    return parallel_pieces(args.outer, larger(1, 4096 / args.n), work, [&](i64 begin, i64 end) {
+      for (i64 row = begin; row < end; ++row)
+        softmax_row(args.log, args.n, x + row * args.n, y + row * args.n);
+    });
+  }
+  const i64 strips = ceil_div(args.inner, kStrip);
+  parallel_for(args.outer * strips, work, [&](i64 part) {
+    const i64 column = part % strips * kStrip;
+    const i64 offset = part / strips * args.n * args.inner + column;
+    softmax_columns(args, x + offset, y + offset, smaller(kStrip, args.inner - column));
+  });
+}
+
+template <class T>
+void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
+  if (log_form) {
+    const T total = T(sum(dy, n));
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dx[i] = dy[i] - exp(y[i]) * total;
+    return;
+  }
+  const T total = T(sum_of(dy, y, n, [](const auto& a, const auto& b) { return a * b; }));
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - total);
+}
+
+template <class T>
+void softmax_grad_columns(const SoftmaxGradArgs& args, const T* dy, const T* y, T* dx, i64 columns) {
+  double total[kStrip];
+  const i64 n = args.n, inner = args.inner;
+  for (i64 c = 0; c < columns; ++c) total[c] = 0;
+  for (i64 k = 0; k < n; ++k) {
+    for (i64 c = 0; c < columns; ++c) {
+      const double g = double(dy[k * inner + c]);
+      total[c] += args.log ? g : g * double(y[k * inner + c]);
+    }
+  }
+  for (i64 k = 0; k < n; ++k) {
+#pragma GCC ivdep
+    for (i64 c = 0; c < columns; ++c) {
+      const i64 i = k * inner + c;
+      dx[i] = args.log ? dy[i] - exp(y[i]) * T(total[c]) : y[i] * (dy[i] - T(total[c]));
+    }
+  }
+}
+
+template <class T>
+void softmax_grad_typed(const SoftmaxGradArgs& args) {
+  const T* const dy = static_cast<const T*>(args.dy);
+  const T* const y = static_cast<const T*>(args.y);
+  T* const dx = static_cast<T*>(args.dx);
+  const i64 work = args.outer * args.n * args.inner * (args.log ? 8 : 3);
+  if (work == 0) return;
+  if (args.inner == 1) {
+    return parallel_pieces(args.outer, larger(1, 4096 / args.n), work, [&](i64 begin, i64 end) {
+      for (i64 row = begin; row < end; ++row) {
+        softmax_grad_row(args.log, args.n, dy + row * args.n, y + row * args.n, dx + row * args.n);
+      }
+    });
+  }
+  const i64 strips = ceil_div(args.inner, kStrip);
+  parallel_for(args.outer * strips, work, [&](i64 part) {
+    const i64 column = part % strips * kStrip;
+    const i64 offset = part / strips * args.n * args.inner + column;
+    softmax_grad_columns(args, dy + offset, y + offset, dx + offset, smaller(kStrip, args.inner - column));
+  });
+}
+
+}  // namespace
+
+void softmax(const SoftmaxArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, softmax_typed, args); }
+void softmax_grad(const SoftmaxGradArgs& args) {
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, softmax_grad_typed, args);
+}
+
+}  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -1,0 +1,36 @@
+// How the kernels that need workspace cut their work: shared by the kernels and by the functions that report
+// sizes. Block sizes depend on shapes only, never on the number of threads.
+#pragma once
+
+#include "kernels/cpu.h"
+#include "kernels/math.h"
+
+namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE {
+
+GRADLOOM_HD std::int64_t blocks_of(std::int64_t n, std::int64_t block) { return (n + block - 1) / block; }
+
+// Reduce: each block of `block` values along n gives one partial result (8 bytes) per output element.
+GRADLOOM_HD std::int64_t reduce_block(std::int64_t n, std::int64_t inner) {
+  if (inner == 1) return 16384;
+  std::int64_t block = 32768 / (inner > 0 ? inner : 1);
+  block = block < 16 ? 16 : (block > 512 ? 512 : block);
+  const std::int64_t at_most_64_blocks = blocks_of(n, 64);
+  return block < at_most_64_blocks ? at_most_64_blocks : block;
+}
+
+// LayerNorm gradient: rows per partial sum of dscale and dbias.
+GRADLOOM_HD std::int64_t layer_norm_grad_block(std::int64_t rows) {
+  const std::int64_t at_most_64_blocks = blocks_of(rows, 64);
+  return at_most_64_blocks < 32 ? 32 : at_most_64_blocks;
+}
+
+// Optimizers and global norm: elements per piece of a tensor.
+constexpr std::int64_t kTensorPiece = 8192;
+
+GRADLOOM_HD std::int64_t pieces_of(std::int64_t count, const std::int64_t* sizes) {
+  std::int64_t pieces = 0;
+  for (std::int64_t t = 0; t < count; ++t) pieces += blocks_of(sizes[t], kTensorPiece);
+  return pieces;
+}
+
+}  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE

@@ -1,0 +1,64 @@
+// A fused elementwise program: straight-line code over the elements of one iteration space.
+// One program is one kernel: every input is read once, every output written once, temporaries stay in a tile.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace gradloom::kernels {
+
+enum class EwOp : std::uint8_t {
+#define EW(name, arity, types, formula) name,
+#include "kernels/elementwise.def"
+#undef EW
+  Cast,         // operand type -> result type
+  Dropout,      // a: x, b: ratio (0..1), c: training (boolean).  keep ? x / (1 - ratio) : 0; identity when not training
+  DropoutMask,  // a: ratio, b: training -> boolean keep mask
+};
+
+constexpr int kEwMaxRank = 8;
+constexpr int kEwMaxRegisters = 256;  // inputs + constants + instructions of one program
+constexpr int kEwMaxOutputs = 64;
+
+struct EwInput {
+  DType dtype;
+  std::array<std::int64_t, kEwMaxRank> strides{};  // elements per step of each iteration dim; 0 = broadcast
+};
+
+// Register numbering: inputs first (0..inputs-1), then constants, then one register per instruction.
+struct EwInstruction {
+  EwOp op;
+  DType operand_type;             // type of the operands (of b, c for Where; of a for Cast)
+  DType result_type;
+  std::array<std::int16_t, 3> operands{-1, -1, -1};
+  std::uint64_t key = 0;          // Dropout, DropoutMask: identity of the original forward node
+};
+
+struct EwConstant {
+  DType dtype;
+  double value;                   // exact for every type used (integers up to 2^53)
+};
+
+struct EwOutput {
+  std::int16_t reg;
+  DType dtype;
+};
+
+// Iteration space: row-major dims[0..rank); outputs are dense in it. rank 0 = one element.
+struct EwProgram {
+  int rank = 0;
+  std::array<std::int64_t, kEwMaxRank> dims{};
+  std::vector<EwInput> inputs;
+  std::vector<EwConstant> constants;
+  std::vector<EwInstruction> code;
+  std::vector<EwOutput> outputs;
+};
+
+// Merges adjacent dims that every input steps through evenly and drops dims of size 1. Call once when planning.
+void ew_collapse_dims(EwProgram& program);
+
+}  // namespace gradloom::kernels

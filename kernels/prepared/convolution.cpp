@@ -1,0 +1,408 @@
+// 2-d convolution. f32: oneDNN in the layouts it likes best, with reorders through the workspace. The
+// gradient of the weights is summed over the batch: the batch is cut into chunks that depend on its size
+// only, every chunk is one single-threaded primitive, and the chunks are added in order, so the bits do not
+// depend on the number of threads. f64: im2col and the gemm_f64 kernel.
+#include "kernels/prepared/convolution.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/cpu.h"
+#include "kernels/prepared/dnnl.h"
+
+namespace gradloom::kernels {
+namespace {
+
+using dnnl::memory;
+using prepared::Layout;
+using prepared::ThreadScope;
+using prepared::wrap;
+
+constexpr auto kF32 = memory::data_type::f32;
+
+std::int64_t padding_after(std::int64_t size, std::int64_t out, std::int64_t taps, std::int64_t stride,
+                           std::int64_t dilation, std::int64_t before) {
+  return (out - 1) * stride + (taps - 1) * dilation + 1 - size - before;
+}
+
+struct Shapes {
+  memory::dims x, w, y, strides, dilates, pad_before, pad_after;
+};
+
+Shapes shapes_of(const ConvolutionDesc& d, std::int64_t images) {
+  Shapes s;
+  s.x = {images, d.c, d.h, d.w};
+  s.y = {images, d.k, d.oh, d.ow};
+  s.w = d.groups == 1 ? memory::dims{d.k, d.c, d.r, d.s}
+                      : memory::dims{d.groups, d.k / d.groups, d.c / d.groups, d.r, d.s};
+  s.strides = {d.stride_h, d.stride_w};
+  s.dilates = {d.dilation_h - 1, d.dilation_w - 1};
+  s.pad_before = {d.pad_top, d.pad_left};
+  s.pad_after = {padding_after(d.h, d.oh, d.r, d.stride_h, d.dilation_h, d.pad_top),
+                 padding_after(d.w, d.ow, d.s, d.stride_w, d.dilation_w, d.pad_left)};
+  return s;
+}
+
+memory::desc plain(const memory::dims& dims) {
+  memory::dims strides(dims.size(), 1);
+  for (std::size_t i = dims.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * dims[i + 1];
+  return {dims, kF32, strides};
+}
+memory::desc any(const memory::dims& dims) { return {dims, kF32, memory::format_tag::any}; }
+
+dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias) {
+  const auto kind = dnnl::prop_kind::forward_training;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  const memory::desc b({s.y[1]}, kF32, memory::format_tag::a);
+  const auto desc = bias ? dnnl::convolution_forward::desc(kind, algorithm, any(s.x), any(s.w), b, any(s.y),
+                                                           s.strides, s.dilates, s.pad_before, s.pad_after)
+                         : dnnl::convolution_forward::desc(kind, algorithm, any(s.x), any(s.w), any(s.y),
+                                                           s.strides, s.dilates, s.pad_before, s.pad_after);
+  return {desc, user_scratchpad(), prepared::engine()};
+}
+
+// An operand that may need another layout than the plain one.
+class Operand {
+ public:
+  Operand() = default;
+  Operand(const memory::dims& dims, const memory::desc& wanted, Layout& layout)
+      : plain_(plain(dims)), wanted_(wanted), reordered_(plain_ != wanted) {
+    if (!reordered_) return;
+    into_ =
+        dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), plain_, prepared::engine(), wanted_));
+    back_ =
+        dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), wanted_, prepared::engine(), plain_));
+    offset_ = layout.take(wanted_.get_size());
+  }
+  memory load(const void* data, void* workspace) const {
+    if (!reordered_) return wrap(wanted_, data);
+    memory to = wrap(wanted_, prepared::at(workspace, offset_));
+    into_.execute(prepared::stream(), {{DNNL_ARG_FROM, wrap(plain_, data)}, {DNNL_ARG_TO, to}});
+    return to;
+  }
+  memory target(void* data, void* workspace) const {
+    return wrap(wanted_, reordered_ ? prepared::at(workspace, offset_) : data);
+  }
+  void finish(const memory& result, void* data) const {
+    if (!reordered_) return;
+    back_.execute(prepared::stream(), {{DNNL_ARG_FROM, result}, {DNNL_ARG_TO, wrap(plain_, data)}});
+  }
+
+ private:
+  memory::desc plain_, wanted_;
+  bool reordered_ = false;
+  std::size_t offset_ = 0;
+  dnnl::reorder into_, back_;
+};
+
+class Forward final : public Convolution {
+ public:
+  explicit Forward(const ConvolutionDesc& desc) : bias_(desc.bias) {
+    const ThreadScope scope(threads());
+    const Shapes s = shapes_of(desc, desc.n);
+    pd_ = forward_pd(s, desc.bias);
+    primitive_ = dnnl::convolution_forward(pd_);
+    x_ = Operand(s.x, pd_.src_desc(), layout_);
+    w_ = Operand(s.w, pd_.weights_desc(), layout_);
+    y_ = Operand(s.y, pd_.dst_desc(), layout_);
+    scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
+  }
+  std::size_t workspace_bytes() const override { return layout_.size(); }
+  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) const override {
+    const ThreadScope scope(threads());
+    const memory y = y_.target(out, workspace);
+    std::unordered_map<int, memory> arguments{
+        {DNNL_ARG_SRC, x_.load(a, workspace)},
+        {DNNL_ARG_WEIGHTS, w_.load(b, workspace)},
+        {DNNL_ARG_DST, y},
+        {DNNL_ARG_SCRATCHPAD, wrap(pd_.scratchpad_desc(), prepared::at(workspace, scratchpad_))}};
+    if (bias_) arguments.emplace(DNNL_ARG_BIAS, wrap(pd_.bias_desc(), bias));
+    primitive_.execute(prepared::stream(), arguments);
+    y_.finish(y, out);
+  }
+  std::string implementation() const override { return pd_.impl_info_str(); }
+
+ private:
+  bool bias_;
+  Layout layout_;
+  dnnl::convolution_forward::primitive_desc pd_;
+  dnnl::convolution_forward primitive_;
+  Operand x_, w_, y_;
+  std::size_t scratchpad_ = 0;
+};
+
+class BackwardData final : public Convolution {
+ public:
+  explicit BackwardData(const ConvolutionDesc& desc) {
+    const ThreadScope scope(threads());
+    const Shapes s = shapes_of(desc, desc.n);
+    const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, any(s.x), any(s.w),
+                                                   any(s.y), s.strides, s.dilates, s.pad_before, s.pad_after);
+    pd_ = {op, user_scratchpad(), prepared::engine(), forward_pd(s, false)};
+    primitive_ = dnnl::convolution_backward_data(pd_);
+    dx_ = Operand(s.x, pd_.diff_src_desc(), layout_);
+    w_ = Operand(s.w, pd_.weights_desc(), layout_);
+    dy_ = Operand(s.y, pd_.diff_dst_desc(), layout_);
+    scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
+  }
+  std::size_t workspace_bytes() const override { return layout_.size(); }
+  void run(const void* a, const void* b, const void*, void* out, void* workspace) const override {
+    const ThreadScope scope(threads());
+    const memory dx = dx_.target(out, workspace);
+    primitive_.execute(
+        prepared::stream(),
+        {{DNNL_ARG_DIFF_DST, dy_.load(a, workspace)},
+         {DNNL_ARG_WEIGHTS, w_.load(b, workspace)},
+         {DNNL_ARG_DIFF_SRC, dx},
+         {DNNL_ARG_SCRATCHPAD, wrap(pd_.scratchpad_desc(), prepared::at(workspace, scratchpad_))}});
+    dx_.finish(dx, out);
+  }
+  std::string implementation() const override { return pd_.impl_info_str(); }
+
+ private:
+  Layout layout_;
+  dnnl::convolution_backward_data::primitive_desc pd_;
+  dnnl::convolution_backward_data primitive_;
+  Operand dx_, w_, dy_;
+  std::size_t scratchpad_ = 0;
+};
+
+// dw of a number of images, single-threaded, with a workspace of its own.
+struct WeightsChunk {
+  WeightsChunk() = default;
+  WeightsChunk(const ConvolutionDesc& desc, std::int64_t images, const memory::desc* weights) {
+    const Shapes s = shapes_of(desc, images);
+    const dnnl::convolution_backward_weights::desc op(dnnl::algorithm::convolution_direct, any(s.x),
+                                                      weights != nullptr ? *weights : any(s.w), any(s.y),
+                                                      s.strides, s.dilates, s.pad_before, s.pad_after);
+    pd = {op, user_scratchpad(), prepared::engine(), forward_pd(s, false)};
+    primitive = dnnl::convolution_backward_weights(pd);
+    x = Operand(s.x, pd.src_desc(), layout);
+    dy = Operand(s.y, pd.diff_dst_desc(), layout);
+    scratchpad = layout.take(pd.scratchpad_desc().get_size());
+    dw = layout.take(pd.diff_weights_desc().get_size());
+  }
+  void run(const void* dy_data, const void* x_data, void* workspace) const {
+    primitive.execute(
+        prepared::stream(),
+        {{DNNL_ARG_DIFF_DST, dy.load(dy_data, workspace)},
+         {DNNL_ARG_SRC, x.load(x_data, workspace)},
+         {DNNL_ARG_DIFF_WEIGHTS, wrap(pd.diff_weights_desc(), prepared::at(workspace, dw))},
+         {DNNL_ARG_SCRATCHPAD, wrap(pd.scratchpad_desc(), prepared::at(workspace, scratchpad))}});
+  }
+  Layout layout;
+  dnnl::convolution_backward_weights::primitive_desc pd;
+  dnnl::convolution_backward_weights primitive;
+  Operand x, dy;
+  std::size_t scratchpad = 0, dw = 0;
+};
+
+constexpr std::int64_t kMostChunks = 16;
+constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
+
+class BackwardWeights final : public Convolution {
+ public:
+  explicit BackwardWeights(const ConvolutionDesc& desc) : desc_(desc) {
+    const ThreadScope scope(1);
+    const std::size_t weight_bytes =
+        std::size_t(desc.k * desc.c / desc.groups * desc.r * desc.s) * sizeof(float);
+    const auto affordable = std::int64_t(kMostPartialBytes / std::max<std::size_t>(weight_bytes, 1));
+    chunks_ = std::max<std::int64_t>(1, std::min({desc.n, kMostChunks, affordable}));
+    small_images_ = desc.n / chunks_;
+    large_chunks_ = desc.n % chunks_;  // these have one image more
+    small_ = WeightsChunk(desc, small_images_, nullptr);
+    const memory::desc weights = small_.pd.diff_weights_desc();
+    if (large_chunks_ > 0) large_ = WeightsChunk(desc, small_images_ + 1, &weights);
+    dw_ = Operand(shapes_of(desc, 1).w, weights, layout_);
+    total_ = layout_.take(weights.get_size());
+    for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      offsets_.push_back(layout_.take(part(chunk).layout.size()));
+    }
+  }
+  std::size_t workspace_bytes() const override { return layout_.size(); }
+
+  void run(const void* a, const void* b, const void*, void* out, void* workspace) const override {
+    const std::int64_t x_image = desc_.c * desc_.h * desc_.w, y_image = desc_.k * desc_.oh * desc_.ow;
+    const int team = int(std::min<std::int64_t>(threads(), chunks_));
+#pragma omp parallel for schedule(static, 1) num_threads(team)
+    for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      const ThreadScope scope(1);
+      const std::int64_t first = chunk * small_images_ + std::min(chunk, large_chunks_);
+      part(chunk).run(static_cast<const float*>(a) + first * y_image,
+                      static_cast<const float*>(b) + first * x_image,
+                      prepared::at(workspace, offsets_[std::size_t(chunk)]));
+    }
+    const memory::desc weights = small_.pd.diff_weights_desc();
+    const auto elements = std::int64_t(weights.get_size() / sizeof(float));
+    const memory total = dw_.target(out, workspace);
+    float* const sum = static_cast<float*>(total.get_data_handle());
+    const float* partial[kMostChunks];
+    for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      partial[chunk] =
+          static_cast<const float*>(prepared::at(workspace, offsets_[std::size_t(chunk)] + part(chunk).dw));
+    }
+#pragma omp parallel for schedule(static) num_threads(threads()) if (elements * chunks_ > 65536)
+    for (std::int64_t i = 0; i < elements; ++i) {
+      float value = partial[0][i];
+      for (std::int64_t chunk = 1; chunk < chunks_; ++chunk) value += partial[chunk][i];
+      sum[i] = value;
+    }
+    const ThreadScope scope(threads());
+    dw_.finish(total, out);
+  }
+  std::string implementation() const override { return small_.pd.impl_info_str(); }
+
+ private:
+  const WeightsChunk& part(std::int64_t chunk) const { return chunk < large_chunks_ ? large_ : small_; }
+
+  ConvolutionDesc desc_;
+  Layout layout_;
+  std::int64_t chunks_ = 1, small_images_ = 0, large_chunks_ = 0;
+  WeightsChunk small_, large_;
+  Operand dw_;
+  std::size_t total_ = 0;
+  std::vector<std::size_t> offsets_;
+};
+
+// ---- f64 ------------------------------------------------------------------------------------------------
+
+// One image and group at a time: columns [c / groups * r * s, oh * ow] and a matrix product.
+class Float64Convolution final : public Convolution {
+ public:
+  Float64Convolution(const ConvolutionDesc& desc, ConvolutionKind kind) : d_(desc), kind_(kind) {
+    taps_ = d_.c / d_.groups * d_.r * d_.s;
+    pixels_ = d_.oh * d_.ow;
+  }
+  std::size_t workspace_bytes() const override { return std::size_t(taps_ * pixels_) * sizeof(double); }
+
+  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) const override {
+    auto* const columns = static_cast<double*>(workspace);
+    auto* const result = static_cast<double*>(out);
+    const auto* const first = static_cast<const double*>(a);
+    const auto* const second = static_cast<const double*>(b);
+    const std::int64_t k = d_.k / d_.groups, x_group = d_.c / d_.groups * d_.h * d_.w, y_group = k * pixels_;
+    const std::int64_t w_group = k * taps_;
+    if (kind_ != ConvolutionKind::forward) {
+      const std::int64_t count =
+          kind_ == ConvolutionKind::backward_data ? d_.n * d_.groups * x_group : d_.groups * w_group;
+      std::memset(result, 0, std::size_t(count) * sizeof(double));
+    }
+    for (std::int64_t part = 0; part < d_.n * d_.groups; ++part) {
+      const std::int64_t group = part % d_.groups;
+      switch (kind_) {
+        case ConvolutionKind::forward: {
+          gather_columns(first + part * x_group, columns);
+          double* const y = result + part * y_group;
+          multiply(k, pixels_, taps_, second + group * w_group, taps_, 1, columns, pixels_, 1, y, false);
+          if (!d_.bias) break;
+          for (std::int64_t i = 0; i < y_group; ++i) {
+            y[i] += static_cast<const double*>(bias)[group * k + i / pixels_];
+          }
+          break;
+        }
+        case ConvolutionKind::backward_data:
+          multiply(taps_, pixels_, k, second + group * w_group, 1, taps_, first + part * y_group, pixels_, 1,
+                   columns, false);
+          scatter_columns(columns, result + part * x_group);
+          break;
+        case ConvolutionKind::backward_weights:
+          gather_columns(second + part * x_group, columns);
+          multiply(k, taps_, pixels_, first + part * y_group, pixels_, 1, columns, 1, pixels_,
+                   result + group * w_group, true);
+          break;
+      }
+    }
+  }
+  std::string implementation() const override { return "f64 im2col"; }
+
+ private:
+  static void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, std::int64_t a_row,
+                       std::int64_t a_col, const double* b, std::int64_t b_row, std::int64_t b_col, double* c,
+                       bool accumulate) {
+    GemmF64Args args{};
+    args.m = m;
+    args.n = n;
+    args.k = k;
+    args.a_row = a_row;
+    args.a_col = a_col;
+    args.b_row = b_row;
+    args.b_col = b_col;
+    args.c_row = n;
+    args.c_col = 1;
+    args.alpha = 1.0;
+    args.a = a;
+    args.b = b;
+    args.c = c;
+    args.accumulate = accumulate;
+    cpu().gemm_f64(args);
+  }
+
+  // Calls visit(index into columns, index into the image or -1) for one tap row.
+  template <class Visit>
+  void visit_tap(std::int64_t tap, const Visit& visit) const {
+    const std::int64_t channel = tap / (d_.r * d_.s), ky = tap / d_.s % d_.r, kx = tap % d_.s;
+    for (std::int64_t oy = 0; oy < d_.oh; ++oy) {
+      const std::int64_t y = oy * d_.stride_h - d_.pad_top + ky * d_.dilation_h;
+      for (std::int64_t ox = 0; ox < d_.ow; ++ox) {
+        const std::int64_t x = ox * d_.stride_w - d_.pad_left + kx * d_.dilation_w;
+        const bool inside = y >= 0 && y < d_.h && x >= 0 && x < d_.w;
+        visit(tap * pixels_ + oy * d_.ow + ox, inside ? (channel * d_.h + y) * d_.w + x : std::int64_t{-1});
+      }
+    }
+  }
+
+  void gather_columns(const double* image, double* columns) const {
+#pragma omp parallel for schedule(static) num_threads(threads()) if (taps_ * pixels_ > 32768)
+    for (std::int64_t tap = 0; tap < taps_; ++tap) {
+      visit_tap(tap, [&](std::int64_t c, std::int64_t i) { columns[c] = i >= 0 ? image[i] : 0.0; });
+    }
+  }
+
+  // Taps of one channel add to the same pixels, in order; channels are independent.
+  void scatter_columns(const double* columns, double* image) const {
+    const std::int64_t window = d_.r * d_.s;
+#pragma omp parallel for schedule(static) num_threads(threads()) if (taps_ * pixels_ > 32768)
+    for (std::int64_t channel = 0; channel < taps_ / window; ++channel) {
+      for (std::int64_t tap = channel * window; tap < (channel + 1) * window; ++tap) {
+        visit_tap(tap, [&](std::int64_t c, std::int64_t i) {
+          if (i >= 0) image[i] += columns[c];
+        });
+      }
+    }
+  }
+
+  ConvolutionDesc d_;
+  ConvolutionKind kind_;
+  std::int64_t taps_ = 0, pixels_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Convolution> Convolution::create(const ConvolutionDesc& desc, ConvolutionKind kind) {
+  if (desc.dtype == DType::f64) return std::make_unique<Float64Convolution>(desc, kind);
+  if (desc.dtype != DType::f32) throw std::runtime_error("convolution: only f32 and f64 are supported");
+  try {
+    switch (kind) {
+      case ConvolutionKind::forward:
+        return std::make_unique<Forward>(desc);
+      case ConvolutionKind::backward_data:
+        return std::make_unique<BackwardData>(desc);
+      case ConvolutionKind::backward_weights:
+        return std::make_unique<BackwardWeights>(desc);
+    }
+  } catch (const dnnl::error& error) {
+    throw std::runtime_error(std::string("convolution: oneDNN: ") + error.what());
+  }
+  return nullptr;
+}
+
+}  // namespace gradloom::kernels

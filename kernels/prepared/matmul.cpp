@@ -1,0 +1,409 @@
+// Matrix multiplication. f32: one oneDNN matmul primitive on the strides as they are; batch dims are merged,
+// and folded into the rows when B is shared. Operands whose layout oneDNN has no fast path for are copied
+// into the workspace first. Activations run as an elementwise kernel over C while it is in the cache:
+// oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate operator. f64: the gemm_f64
+// kernel.
+#include "kernels/prepared/matmul.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "kernels/cpu.h"
+#include "kernels/prepared/dnnl.h"
+
+namespace gradloom::kernels {
+namespace {
+
+using dnnl::memory;
+using prepared::Layout;
+using prepared::ThreadScope;
+using prepared::wrap;
+
+struct BatchDim {
+  std::int64_t size, a, b, c;
+};
+
+// A matrix operand: rows x cols with strides.
+struct Matrix {
+  std::int64_t rows, cols, row_stride, col_stride;
+};
+
+struct Problem {
+  std::vector<BatchDim> batch;
+  Matrix a, b, c;
+  std::int64_t m() const { return c.rows; }
+  std::int64_t n() const { return c.cols; }
+  std::int64_t k() const { return a.cols; }
+  std::int64_t batches() const {
+    std::int64_t count = 1;
+    for (const BatchDim& d : batch) count *= d.size;
+    return count;
+  }
+};
+
+Problem problem_of(const MatMulDesc& desc) {
+  const std::size_t rank = desc.batch.size();
+  if (desc.a_strides.size() != rank + 2 || desc.b_strides.size() != rank + 2 ||
+      desc.c_strides.size() != rank + 2) {
+    throw std::runtime_error("matmul: strides do not match the batch dims");
+  }
+  Problem p;
+  for (std::size_t d = 0; d < rank; ++d) {
+    const BatchDim next{desc.batch[d], desc.a_strides[d], desc.b_strides[d], desc.c_strides[d]};
+    if (next.size == 1) continue;
+    if (!p.batch.empty()) {
+      BatchDim& last = p.batch.back();
+      if (last.a == next.a * next.size && last.b == next.b * next.size && last.c == next.c * next.size) {
+        last = {last.size * next.size, next.a, next.b, next.c};
+        continue;
+      }
+    }
+    p.batch.push_back(next);
+  }
+  p.a = {desc.m, desc.k, desc.a_strides[rank], desc.a_strides[rank + 1]};
+  p.b = {desc.k, desc.n, desc.b_strides[rank], desc.b_strides[rank + 1]};
+  p.c = {desc.m, desc.n, desc.c_strides[rank], desc.c_strides[rank + 1]};
+  return p;
+}
+
+// A shared B: the innermost batch dim becomes part of the rows where the rows go on evenly.
+void fold_batch_into_rows(Problem& p) {
+  while (!p.batch.empty()) {
+    const BatchDim inner = p.batch.back();
+    if (inner.b != 0) return;
+    if (p.m() == 1) {
+      p.a.row_stride = inner.a;
+      p.c.row_stride = inner.c;
+    } else if (inner.a != p.m() * p.a.row_stride || inner.c != p.m() * p.c.row_stride) {
+      return;
+    }
+    p.a.rows = p.c.rows = p.m() * inner.size;
+    p.batch.pop_back();
+  }
+}
+
+// Strides of dims of size 1 mean nothing: give them the value that makes the layout plain.
+void tidy(Matrix& x) {
+  if (x.cols == 1 && x.rows == 1) {
+    x.row_stride = x.col_stride = 1;
+  } else if (x.cols == 1) {
+    if (x.row_stride == 1) {
+      x.col_stride = x.rows;
+    } else {
+      x.col_stride = 1;
+    }
+  } else if (x.rows == 1) {
+    x.row_stride = x.col_stride == 1 ? x.cols : 1;
+  }
+}
+
+bool plain(const Matrix& x) {
+  return (x.col_stride == 1 && x.row_stride >= x.cols) || (x.row_stride == 1 && x.col_stride >= x.rows);
+}
+
+class Float64MatMul final : public MatMul {
+ public:
+  Float64MatMul(const MatMulDesc& desc, const Problem& problem) : bias_(desc.bias) {
+    if (problem.batch.size() > std::size_t(kEwMaxRank))
+      throw std::runtime_error("matmul: too many batch dims");
+    args_ = {};
+    args_.batch_rank = int(problem.batch.size());
+    for (int d = 0; d < args_.batch_rank; ++d) {
+      const BatchDim& dim = problem.batch[std::size_t(d)];
+      args_.batch_dims[d] = dim.size;
+      args_.a_batch[d] = dim.a;
+      args_.b_batch[d] = dim.b;
+      args_.c_batch[d] = dim.c;
+    }
+    args_.m = problem.m();
+    args_.n = problem.n();
+    args_.k = problem.k();
+    args_.a_row = problem.a.row_stride;
+    args_.a_col = problem.a.col_stride;
+    args_.b_row = problem.b.row_stride;
+    args_.b_col = problem.b.col_stride;
+    args_.c_row = problem.c.row_stride;
+    args_.c_col = problem.c.col_stride;
+    args_.alpha = desc.alpha;
+    args_.accumulate = desc.accumulate;
+  }
+  std::size_t workspace_bytes() const override { return 0; }
+  void run(const void* a, const void* b, const void* bias, void* c, void*) const override {
+    GemmF64Args args = args_;
+    args.a = static_cast<const double*>(a);
+    args.b = static_cast<const double*>(b);
+    args.bias = bias_ ? static_cast<const double*>(bias) : nullptr;
+    args.c = static_cast<double*>(c);
+    cpu().gemm_f64(args);
+  }
+  std::string implementation() const override { return "f64 blocked"; }
+
+ private:
+  bool bias_;
+  GemmF64Args args_;
+};
+
+// A copy between an operand and a dense image of it in the workspace.
+struct Packed {
+  bool used = false;
+  std::size_t offset = 0;
+  StridedCopyArgs copy{};  // strides of the operand in in_strides, of the image in out_strides
+};
+
+// Stride of one operand along a batch dim.
+using StrideOf = std::int64_t BatchDim::*;
+
+class DnnlMatMul final : public MatMul {
+ public:
+  DnnlMatMul(const MatMulDesc& desc, const Problem& problem) : desc_(desc), problem_(problem) {
+    prepare_operand(problem_.a, &BatchDim::a, a_);
+    prepare_operand(problem_.b, &BatchDim::b, b_);
+    if (problem_.c.col_stride != 1 || problem_.c.row_stride < problem_.c.cols) {
+      pack_operand(problem_.c, &BatchDim::c, c_);
+    }
+    if (!create_primitive()) {
+      // No fast implementation for these strides: dense copies of everything always have one.
+      if (!a_.used) pack_operand(problem_.a, &BatchDim::a, a_);
+      if (!b_.used) pack_operand(problem_.b, &BatchDim::b, b_);
+      if (!c_.used) pack_operand(problem_.c, &BatchDim::c, c_);
+      create_primitive();
+    }
+    scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
+  }
+
+  std::size_t workspace_bytes() const override { return layout_.size(); }
+
+  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
+    a = packed_in(a_, a, workspace);
+    b = packed_in(b_, b, workspace);
+    void* const out = c_.used ? prepared::at(workspace, c_.offset) : c;
+    if (c_.used && desc_.accumulate) packed_in(c_, c, workspace);
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, wrap(pd_.src_desc(), a)},
+                                              {DNNL_ARG_WEIGHTS, wrap(pd_.weights_desc(), b)},
+                                              {DNNL_ARG_DST, wrap(pd_.dst_desc(), out)}};
+    if (pd_.scratchpad_desc().get_size() > 0) {
+      arguments.emplace(DNNL_ARG_SCRATCHPAD,
+                        wrap(pd_.scratchpad_desc(), prepared::at(workspace, scratchpad_)));
+    }
+    if (desc_.bias) {
+      const int slot =
+          bias_post_op_ >= 0 ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(bias_post_op_) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS;
+      arguments.emplace(slot, wrap(bias_desc_, bias));
+    }
+    {
+      const ThreadScope scope(threads());
+      primitive_.execute(prepared::stream(), arguments);
+    }
+    if (c_.used) {
+      StridedCopyArgs back = c_.copy;
+      std::swap(back.in_strides, back.out_strides);
+      back.in = out;
+      back.out = c;
+      cpu().strided_copy(back);
+    }
+  }
+
+  std::string implementation() const override { return pd_.impl_info_str(); }
+
+ private:
+  void prepare_operand(Matrix& x, StrideOf stride, Packed& packed) {
+    tidy(x);
+    if (!plain(x)) pack_operand(x, stride, packed);
+  }
+
+  // The problem's operand becomes a dense image in the workspace. Broadcast batch dims stay broadcast.
+  void pack_operand(Matrix& x, StrideOf stride, Packed& packed) {
+    packed.used = true;
+    StridedCopyArgs& copy = packed.copy;
+    copy.element_bytes = sizeof(float);
+    copy.rank = 0;
+    std::int64_t count = x.rows * x.cols;
+    for (std::size_t d = problem_.batch.size(); d-- > 0;) {
+      BatchDim& dim = problem_.batch[d];
+      if (dim.*stride == 0) continue;
+      const int at = copy.rank++;
+      copy.dims[at] = dim.size;
+      copy.in_strides[at] = dim.*stride;
+      copy.out_strides[at] = dim.*stride = count;
+      count *= dim.size;
+    }
+    std::reverse(copy.dims, copy.dims + copy.rank);
+    std::reverse(copy.in_strides, copy.in_strides + copy.rank);
+    std::reverse(copy.out_strides, copy.out_strides + copy.rank);
+    for (const auto& [size, from, to] :
+         {std::array{x.rows, x.row_stride, x.cols}, std::array{x.cols, x.col_stride, std::int64_t{1}}}) {
+      copy.dims[copy.rank] = size;
+      copy.in_strides[copy.rank] = from;
+      copy.out_strides[copy.rank++] = to;
+    }
+    x.row_stride = x.cols;
+    x.col_stride = 1;
+    packed.offset = layout_.take(std::size_t(count) * sizeof(float));
+  }
+
+  const void* packed_in(const Packed& packed, const void* data, void* workspace) const {
+    if (!packed.used) return data;
+    StridedCopyArgs copy = packed.copy;
+    copy.in = data;
+    copy.out = prepared::at(workspace, packed.offset);
+    cpu().strided_copy(copy);
+    return copy.out;
+  }
+
+  memory::desc describe(const Matrix& x, StrideOf stride) const {
+    memory::dims dims, strides;
+    for (const BatchDim& dim : problem_.batch) {
+      const bool broadcast = dim.*stride == 0;
+      dims.push_back(broadcast ? 1 : dim.size);
+      strides.push_back(broadcast ? x.rows * x.cols : dim.*stride);
+    }
+    dims.insert(dims.end(), {x.rows, x.cols});
+    strides.insert(strides.end(), {x.row_stride, x.col_stride});
+    return {dims, memory::data_type::f32, strides};
+  }
+
+  // False if oneDNN has only its reference implementation.
+  bool create_primitive() {
+    dnnl::primitive_attr attr;
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    dnnl::post_ops ops;
+    if (desc_.alpha != 1.0) attr.set_output_scales(0, {float(desc_.alpha)});
+    if (desc_.accumulate) ops.append_sum(1.0f);
+    const std::size_t rank = problem_.batch.size() + 2;
+    memory::dims bias_dims(rank, 1), bias_strides(rank, problem_.n());
+    bias_dims.back() = problem_.n();
+    bias_strides.back() = 1;
+    bias_desc_ = {bias_dims, memory::data_type::f32, bias_strides};
+    bias_post_op_ = -1;
+    // Output scales also multiply the bias, so with alpha the bias is added afterwards.
+    if (desc_.bias && desc_.alpha != 1.0) {
+      bias_post_op_ = ops.len();
+      ops.append_binary(dnnl::algorithm::binary_add, bias_desc_);
+    }
+    attr.set_post_ops(ops);
+    const memory::desc a = describe(problem_.a, &BatchDim::a), b = describe(problem_.b, &BatchDim::b),
+                       c = describe(problem_.c, &BatchDim::c);
+    const ThreadScope scope(threads());
+    const bool native_bias = desc_.bias && bias_post_op_ < 0;
+    const dnnl::matmul::desc desc =
+        native_bias ? dnnl::matmul::desc(a, b, bias_desc_, c) : dnnl::matmul::desc(a, b, c);
+    pd_ = dnnl::matmul::primitive_desc(desc, attr, prepared::engine());
+    primitive_ = dnnl::matmul(pd_);
+    return !prepared::is_reference(pd_.impl_info_str());
+  }
+
+  MatMulDesc desc_;
+  Problem problem_;
+  Layout layout_;
+  Packed a_, b_, c_;
+  dnnl::matmul::primitive_desc pd_;
+  dnnl::matmul primitive_;
+  memory::desc bias_desc_;
+  int bias_post_op_ = -1;
+  std::size_t scratchpad_ = 0;
+};
+
+// Nothing to multiply: C = bias (+ C), or no elements at all.
+template <class T>
+class EmptyMatMul final : public MatMul {
+ public:
+  EmptyMatMul(const MatMulDesc& desc, Problem problem) : desc_(desc), problem_(std::move(problem)) {}
+  std::size_t workspace_bytes() const override { return 0; }
+  void run(const void*, const void*, const void* bias, void* c, void*) const override {
+    T* const out = static_cast<T*>(c);
+    for (std::int64_t number = 0; number < problem_.batches(); ++number) {
+      std::int64_t offset = 0, rest = number;
+      for (std::size_t d = problem_.batch.size(); d-- > 0;) {
+        offset += rest % problem_.batch[d].size * problem_.batch[d].c;
+        rest /= problem_.batch[d].size;
+      }
+      for (std::int64_t i = 0; i < problem_.m(); ++i) {
+        for (std::int64_t j = 0; j < problem_.n(); ++j) {
+          T& v = out[offset + i * problem_.c.row_stride + j * problem_.c.col_stride];
+          v = (desc_.accumulate ? v : T(0)) + (desc_.bias ? static_cast<const T*>(bias)[j] : T(0));
+        }
+      }
+    }
+  }
+  std::string implementation() const override { return "empty"; }
+
+ private:
+  MatMulDesc desc_;
+  Problem problem_;
+};
+
+// Another MatMul, then the activation over C; over an image of C in the workspace where C is not dense.
+class ActivatedMatMul final : public MatMul {
+ public:
+  explicit ActivatedMatMul(const MatMulDesc& desc) {
+    MatMulDesc linear = desc;
+    linear.activation = Activation::none;
+    linear_ = MatMul::create(linear);
+    std::vector<std::int64_t> dims = desc.batch;
+    dims.insert(dims.end(), {desc.m, desc.n});
+    if (dims.size() > std::size_t(kEwMaxRank)) throw std::runtime_error("matmul: too many batch dims");
+    program_.rank = copy_.rank = int(dims.size());
+    program_.inputs = {{desc.dtype, {}}};
+    copy_.element_bytes = dtype_bytes(desc.dtype);
+    std::int64_t count = 1;
+    for (std::size_t d = dims.size(); d-- > 0;) {
+      program_.dims[d] = copy_.dims[d] = dims[d];
+      program_.inputs[0].strides[d] = copy_.out_strides[d] = desc.c_strides[d];
+      copy_.in_strides[d] = count;
+      dense_ = dense_ && (dims[d] == 1 || desc.c_strides[d] == count);
+      count *= dims[d];
+    }
+    const EwOp op = desc.activation == Activation::relu       ? EwOp::Relu
+                    : desc.activation == Activation::gelu_erf ? EwOp::Gelu
+                                                              : EwOp::GeluTanh;
+    program_.code = {{op, desc.dtype, desc.dtype, {0, -1, -1}, 0}};
+    program_.outputs = {{1, desc.dtype}};
+    ew_collapse_dims(program_);
+    layout_.take(linear_->workspace_bytes());
+    image_ = layout_.take(dense_ ? 0 : std::size_t(count) * copy_.element_bytes);
+  }
+  std::size_t workspace_bytes() const override { return layout_.size(); }
+  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
+    linear_->run(a, b, bias, c, workspace);
+    const void* const inputs[] = {c};
+    void* const outputs[] = {dense_ ? c : prepared::at(workspace, image_)};
+    cpu().elementwise({&program_, inputs, outputs, 0, 0});
+    if (dense_) return;
+    StridedCopyArgs copy = copy_;
+    copy.in = outputs[0];
+    copy.out = c;
+    cpu().strided_copy(copy);
+  }
+  std::string implementation() const override { return linear_->implementation(); }
+
+ private:
+  std::unique_ptr<MatMul> linear_;
+  EwProgram program_;
+  StridedCopyArgs copy_{};
+  Layout layout_;
+  std::size_t image_ = 0;
+  bool dense_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<MatMul> MatMul::create(const MatMulDesc& desc) {
+  if (desc.activation != Activation::none) return std::make_unique<ActivatedMatMul>(desc);
+  Problem problem = problem_of(desc);
+  fold_batch_into_rows(problem);
+  const bool empty = problem.m() * problem.n() * problem.k() * problem.batches() == 0;
+  try {
+    if (desc.dtype == DType::f64) {
+      if (empty) return std::make_unique<EmptyMatMul<double>>(desc, problem);
+      return std::make_unique<Float64MatMul>(desc, problem);
+    }
+    if (desc.dtype != DType::f32) throw std::runtime_error("matmul: only f32 and f64 are supported");
+    if (empty) return std::make_unique<EmptyMatMul<float>>(desc, problem);
+    return std::make_unique<DnnlMatMul>(desc, problem);
+  } catch (const dnnl::error& error) {
+    throw std::runtime_error(std::string("matmul: oneDNN: ") + error.what());
+  }
+}
+
+}  // namespace gradloom::kernels

@@ -1,0 +1,38 @@
+// Matrix multiplication through oneDNN (f32; bf16 later), own loops for f64. Created once when planning, run many times.
+// C[batch.., m, n] = epilogue(alpha * A[batch.., m, k] * B[batch.., k, n] + bias[n] (+ C when accumulate)).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace gradloom::kernels {
+
+enum class Activation : std::uint8_t { none, relu, gelu_erf, gelu_tanh };
+
+struct MatMulDesc {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> batch;                       // common (broadcast) batch dims, may be empty
+  std::int64_t m = 0, n = 0, k = 0;
+  // Strides in elements for [batch.., row, col] of each operand; a batch stride of 0 broadcasts.
+  std::vector<std::int64_t> a_strides, b_strides, c_strides;
+  double alpha = 1.0;
+  bool bias = false;                                     // one value per column
+  bool accumulate = false;                               // C += ...
+  Activation activation = Activation::none;
+};
+
+class MatMul {
+ public:
+  virtual ~MatMul() = default;
+  // Throws std::runtime_error with oneDNN's message when the description cannot be prepared.
+  static std::unique_ptr<MatMul> create(const MatMulDesc& desc);
+  virtual std::size_t workspace_bytes() const = 0;
+  virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const = 0;
+  virtual std::string implementation() const = 0;        // e.g. "brg:avx512_core", "f64 blocked"
+};
+
+}  // namespace gradloom::kernels

@@ -1,0 +1,156 @@
+// eliminate-noops: nodes that hand their input on unchanged, and pairs that cancel or merge.
+#include <algorithm>
+#include <string_view>
+
+#include "engine/ops/op.h"
+#include "passes/pass.h"
+#include "passes/pattern.h"
+
+namespace gradloom {
+namespace {
+
+bool is_op(const Node& node, std::string_view name) { return node.alive() && name == node.op->name && node.op->domain[0] == '\0'; }
+
+bool any_of_ops(const Node& node, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* name) { return is_op(node, name); });
+}
+
+std::vector<std::int64_t> transpose_perm(const Graph& graph, const Node& node) {
+  const auto rank = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size());
+  std::vector<std::int64_t> reversed;
+  for (std::int64_t i = rank; i-- > 0;) reversed.push_back(i);
+  return node.attrs.integers("perm", reversed);
+}
+
+bool scalar_is(const Graph& graph, ValueId id, double wanted) {
+  double value = 0;
+  return scalar_constant(graph, id, &value) && value == wanted;
+}
+
+// The rule under which output 0 of the node equals one of its inputs (of the same type and shape).
+struct Noop {
+  const char* rule = nullptr;
+  std::size_t input = 0;
+};
+
+Noop arithmetic_noop(const Graph& graph, const Node& node) {
+  if (node.inputs.size() != 2) return {};
+  const ValueId a = node.inputs[0], b = node.inputs[1];
+  if (is_op(node, "Add")) return scalar_is(graph, b, 0) ? Noop{"add-zero", 0} : scalar_is(graph, a, 0) ? Noop{"add-zero", 1} : Noop{};
+  if (is_op(node, "Mul")) return scalar_is(graph, b, 1) ? Noop{"mul-one", 0} : scalar_is(graph, a, 1) ? Noop{"mul-one", 1} : Noop{};
+  if (is_op(node, "Sub") && scalar_is(graph, b, 0)) return {"sub-zero", 0};
+  if (is_op(node, "Div") && scalar_is(graph, b, 1)) return {"div-one", 0};
+  if (is_op(node, "Pow") && scalar_is(graph, b, 1)) return {"pow-one", 0};
+  return {};
+}
+
+Noop find_noop(const Graph& graph, const Node& node) {
+  if (is_op(node, "Identity")) return {"identity", 0};
+  if (is_op(node, "Cast")) return {"cast-same-type", 0};
+  if (any_of_ops(node, {"Reshape", "Flatten", "Squeeze", "Unsqueeze"})) return {"view-same-shape", 0};
+  if (is_op(node, "Expand")) return {"expand-same-shape", 0};
+  if (any_of_ops(node, {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})) return {"reduce-one-element", 0};
+  if (any_of_ops(node, {"Concat", "Sum", "Max", "Min"}) && node.inputs.size() == 1) return {"one-input", 0};
+  if (is_op(node, "Transpose")) {
+    const std::vector<std::int64_t> perm = transpose_perm(graph, node);
+    return std::is_sorted(perm.begin(), perm.end()) ? Noop{"transpose-identity", 0} : Noop{};
+  }
+  if (is_op(node, "Dropout")) {
+    const bool mask_free = node.outputs.size() < 2 || node.outputs[1] == kNone;
+    const ValueId training = node.inputs.size() > 2 ? node.inputs[2] : kNone;
+    const bool off = scalar_is(graph, training, 0) || (node.inputs.size() > 1 && scalar_is(graph, node.inputs[1], 0));
+    return mask_free && off ? Noop{"dropout-off", 0} : Noop{};
+  }
+  return arithmetic_noop(graph, node);
+}
+
+class EliminateNoops final : public Pass {
+ public:
+  Status run(Rewriter& rw) const override {
+    for (NodeId id : TRY(topological_order(rw.graph()))) {
+      if (!rw.graph().nodes[id].alive()) continue;
+      if (remove_noop(rw, id)) continue;
+      merge_with_producer(rw, id);
+    }
+    return {};
+  }
+
+ private:
+  static bool remove_noop(Rewriter& rw, NodeId id) {
+    const Graph& graph = rw.graph();
+    const Node& node = graph.nodes[id];
+    const Noop noop = find_noop(graph, node);
+    if (noop.rule == nullptr) return false;
+    const ValueId input = node.inputs[noop.input], output = node.outputs[0];
+    if (output == kNone || graph.type(input) != graph.type(output) || !is_static(graph.type(input).shape)) return false;
+    if (rw.is_output(output)) {
+      rw.reject(noop.rule, id, "its result " + graph.values[output].name + " is an output of the graph");
+      return false;
+    }
+    if (rw.use_count(output) == 0 || !rw.allowed(noop.rule, id)) return false;
+    rw.begin(noop.rule, id, {id});
+    rw.replace(output, input);
+    rw.commit();
+    return true;
+  }
+
+  // Transpose of Transpose and view of view: one node from the first input.
+  static void merge_with_producer(Rewriter& rw, NodeId id) {
+    const Graph& graph = rw.graph();
+    const Node& node = graph.nodes[id];
+    if (node.inputs.empty() || node.inputs[0] == kNone) return;
+    const NodeId before = graph.values[node.inputs[0]].producer;
+    if (before == kNone) return;
+    const Node& first = graph.nodes[before];
+    const ValueId source = first.inputs.empty() ? kNone : first.inputs[0], output = node.outputs[0];
+    if (is_op(node, "Transpose") && is_op(first, "Transpose")) {
+      const auto outer = transpose_perm(graph, node), inner = transpose_perm(graph, first);
+      std::vector<std::int64_t> perm;
+      for (std::int64_t axis : outer) perm.push_back(inner[static_cast<std::size_t>(axis)]);
+      const bool cancels = std::is_sorted(perm.begin(), perm.end());
+      if ((cancels && rw.is_output(output)) || !rw.allowed("transpose-transpose", id)) return;
+      GraphBuilder& b = rw.begin("transpose-transpose", id, {id, before});
+      rw.replace(output, cancels ? source : b.op("Transpose", {source}, {{"perm", perm}}));
+      rw.commit();
+      return;
+    }
+    static const std::initializer_list<const char*> views = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"};
+    if (!any_of_ops(node, views) || !any_of_ops(first, views)) return;
+    const Shape shape = graph.type(output).shape;
+    const bool positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t d) { return d > 0; });
+    const bool same = graph.type(source) == graph.type(output);
+    if (!positive || (same && rw.is_output(output)) || !rw.allowed("view-view", id)) return;
+    GraphBuilder& b = rw.begin("view-view", id, {id, before});
+    rw.replace(output, same ? source : b.op("Reshape", {source, b.i64s(shape)}));
+    rw.commit();
+  }
+};
+
+Result<PassExample> example() {
+  const Type type{DType::f32, {2, 3}};
+  PassExample e;
+  GraphBuilder b(e.before);
+  const ValueId x = b.input("x", type);
+  const ValueId same = b.op("Mul", {b.op("Identity", {x}), b.scalar(DType::f32, 1)});
+  const Attrs swap{{"perm", std::vector<std::int64_t>{1, 0}}};
+  e.before.outputs = {b.op("Exp", {b.op("Transpose", {b.op("Transpose", {same}, swap)}, swap)})};
+  GraphBuilder a(e.after);
+  e.after.outputs = {a.op("Exp", {a.input("x", type)})};
+  return e;
+}
+
+}  // namespace
+
+extern const PassDef eliminate_noops_pass;
+const PassDef eliminate_noops_pass = {
+    .name = "eliminate-noops",
+    .summary = "remove nodes that change nothing",
+    .doc = "Removes Identity, casts to the same type, views to the same shape, transposes that keep the order, Expand to the same shape, "
+           "reductions over axes of size 1, dropout that is switched off, and x + 0, x - 0, x * 1, x / 1, x ^ 1 with scalar constants. Two "
+           "transposes or two views in a row become one or none. A result that is an output of the graph keeps its node.",
+    .phase = PassPhase::both,
+    .make = [] { return std::unique_ptr<Pass>(new EliminateNoops); },
+    .example = example,
+};
+
+}  // namespace gradloom

@@ -1,0 +1,23 @@
+// What the pattern fusions share: try every rule at every node, log matches, and say why near misses were not taken.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "passes/pattern.h"
+
+namespace gradloom {
+
+struct FusionRule {
+  const char* name;                                    // "gelu-erf"
+  Pattern pattern;
+  const char* key_op;                                  // the operator that makes a near miss worth reporting ("Erf")
+  // Rewrites the match; the reason when a precondition does not hold, empty when done.
+  std::function<std::string(Rewriter& rw, const Match& match)> apply;
+};
+
+// Rules in order, each over all nodes in topological order.
+Status run_fusion(Rewriter& rw, std::span<const FusionRule> rules);
+
+}  // namespace gradloom

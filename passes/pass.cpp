@@ -1,0 +1,183 @@
+// The registry of passes, the text form of a pipeline, and running one.
+#include "passes/pass.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/base/text.h"
+
+namespace gradloom {
+
+#define PASS(symbol) extern const PassDef symbol##_pass;
+#include "passes/passes.def"
+#undef PASS
+
+namespace {
+
+constexpr std::array kPasses = {
+#define PASS(symbol) &symbol##_pass,
+#include "passes/passes.def"
+#undef PASS
+};
+
+// The option that carries Pipeline's switched-off sites in text form: off=SITE;SITE, with %XX for characters that the syntax uses.
+constexpr const char* kOffOption = "off";
+
+std::string encode_site(const std::string& site) {
+  static const char digits[] = "0123456789ABCDEF";
+  std::string text;
+  for (unsigned char c : site) {
+    if (c <= ' ' || c == ',' || c == ';' || c == '=' || c == '{' || c == '}' || c == '%') {
+      text += {'%', digits[c >> 4], digits[c & 15]};
+    } else {
+      text += static_cast<char>(c);
+    }
+  }
+  return text;
+}
+
+Result<std::string> decode_site(const std::string& text) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  std::string site;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      site += text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? digit(text[i + 2]) : -1;
+    if (high < 0 || low < 0) return Error{Errc::usage, "bad site '" + escaped(text) + "': % needs two hex digits"};
+    site += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return site;
+}
+
+// Levenshtein distance, for "did you mean".
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+Error unknown_pass(const std::string& name) {
+  const PassDef* nearest = *std::min_element(kPasses.begin(), kPasses.end(), [&](const PassDef* a, const PassDef* b) {
+    return edit_distance(name, a->name) < edit_distance(name, b->name);
+  });
+  return {Errc::usage, "unknown pass '" + escaped(name) + "'; did you mean " + nearest->name + "?"};
+}
+
+Status check_options(const PassConfig& config) {
+  const std::unique_ptr<Pass> pass = config.def->make();
+  return set_fields([&](FieldVisitor& v) { pass->fields(v); }, config.options, std::string("pass ") + config.def->name);
+}
+
+Result<PassConfig> parse_config(const std::string& text) {
+  const NamedOptions parsed = TRY(parse_named_options(text));
+  PassConfig config;
+  config.def = find_pass(parsed.name);
+  if (config.def == nullptr) return unknown_pass(parsed.name);
+  for (const auto& [name, value] : parsed.values) {
+    if (name != kOffOption) {
+      config.options.emplace_back(name, value);
+      continue;
+    }
+    for (const std::string& site : split_top_level(value, ';')) {
+      if (!site.empty()) config.excluded_sites.insert(TRY(decode_site(site)));
+    }
+  }
+  TRY(check_options(config));
+  return config;
+}
+
+}  // namespace
+
+std::span<const PassDef* const> all_passes() { return kPasses; }
+
+const PassDef* find_pass(const std::string& name) {
+  for (const PassDef* def : kPasses) {
+    if (name == def->name) return def;
+  }
+  return nullptr;
+}
+
+std::string Pipeline::text() const {
+  std::string text;
+  for (const PassConfig& config : passes) {
+    std::string options;
+    for (const auto& [name, value] : config.options) options += (options.empty() ? "" : ",") + name + "=" + value;
+    std::string sites;
+    for (const std::string& site : config.excluded_sites) sites += (sites.empty() ? "" : ";") + encode_site(site);
+    if (!sites.empty()) options += (options.empty() ? "" : ",") + std::string(kOffOption) + "=" + sites;
+    text += (text.empty() ? "" : ",") + std::string(config.def->name) + (options.empty() ? "" : "{" + options + "}");
+  }
+  return text.empty() ? "none" : text;
+}
+
+Pipeline default_pipeline() {
+  Pipeline pipeline;
+  for (const PassDef* def : kPasses) pipeline.passes.push_back({def, {}, {}});
+  return pipeline;
+}
+
+Result<Pipeline> parse_pipeline(const std::string& text) {
+  Pipeline pipeline;
+  for (const std::string& part : split_top_level(text)) {
+    if (part.empty()) {
+      if (text.find_first_not_of(" \t") == std::string::npos) break;
+      return Error{Errc::usage, "empty pass name in '" + escaped(text) + "'"};
+    }
+    if (part == "none" || part == "default") {
+      pipeline = part == "none" ? Pipeline{} : default_pipeline();
+      continue;
+    }
+    const bool off = part[0] == '-';
+    const PassConfig config = TRY(parse_config(off ? part.substr(1) : part));
+    auto same = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
+                             [&](const PassConfig& c) { return c.def == config.def; });
+    if (!off) {
+      if (same != pipeline.passes.end()) *same = config;
+      else pipeline.passes.push_back(config);
+    } else if (same != pipeline.passes.end()) {
+      if (config.def->locked) return Error{Errc::usage, std::string("pass ") + config.def->name + " cannot be switched off"};
+      pipeline.passes.erase(same);
+    }
+  }
+  return pipeline;
+}
+
+Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports) {
+  for (const PassConfig& config : pipeline.passes) {
+    if (config.def->phase != phase && config.def->phase != PassPhase::both) continue;
+    const std::string owner = std::string("pass ") + config.def->name;
+    PassReport report;
+    report.name = config.def->name;
+    report.at = phase;
+    report.nodes_before = live_node_count(graph);
+    const std::int64_t start_ns = monotonic_ns();
+    const std::unique_ptr<Pass> pass = config.def->make();
+    TRY(set_fields([&](FieldVisitor& v) { pass->fields(v); }, config.options, owner));
+    Rewriter rw(graph, config.def->name, config.excluded_sites);
+    if (Status status = pass->run(rw); !status) return with_context(status.error(), owner);
+    report.log = rw.log();
+    report.matched = rw.matched_count();
+    report.rejected = static_cast<int>(report.log.size()) - report.matched;
+    // A pass that matched nothing may only have recorded known contents: structure is checked, inference need not be repeated.
+    if (Status status = verify(graph, report.matched > 0); !status) return with_context(status.error(), "after " + owner);
+    report.nodes_after = live_node_count(graph);
+    report.ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
+    reports.push_back(std::move(report));
+  }
+  return {};
+}
+
+}  // namespace gradloom

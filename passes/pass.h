@@ -1,0 +1,72 @@
+// Pass: one file, one declaration. The switch in the window, the command line text `fuse-layernorm,fuse-elementwise{max_nodes=16}`,
+// recipe JSON, options hash, documentation and the generic tests all derive from PassDef.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/fields.h"
+#include "engine/ir/rewriter.h"
+
+namespace gradloom {
+
+enum class PassPhase : std::uint8_t { pre_gradient, post_gradient, both };
+
+class Pass {
+ public:
+  virtual ~Pass() = default;
+  virtual void fields(FieldVisitor&) {}                  // options with help and range
+  virtual Status run(Rewriter& rw) const = 0;            // a pure function of graph and options
+};
+
+struct PassExample {
+  Graph before, after;
+};
+
+struct PassDef {
+  const char* name;                                      // "fuse-gelu"
+  const char* summary;                                   // one line
+  const char* doc;                                       // what it matches, what it gains, what it keeps
+  PassPhase phase;
+  bool locked = false;                                   // cannot be switched off (needed for correctness)
+  bool bit_exact = true;                                 // loss and gradients stay bit-equal (structural), else within tolerance
+  std::unique_ptr<Pass> (*make)();
+  Result<PassExample> (*example)();                      // before -> after; tested, documented, previewed
+};
+
+// In the order of the default pipeline.
+std::span<const PassDef* const> all_passes();
+const PassDef* find_pass(const std::string& name);
+
+// One switched-on pass with its options and the sites where the user switched it off.
+struct PassConfig {
+  const PassDef* def = nullptr;
+  std::vector<std::pair<std::string, std::string>> options;
+  std::set<std::string> excluded_sites;
+};
+
+struct Pipeline {
+  std::vector<PassConfig> passes;
+  std::string text() const;                              // round-trips through parse_pipeline
+};
+Pipeline default_pipeline();
+// "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one). Unknown pass or option: usage error with the nearest name.
+Result<Pipeline> parse_pipeline(const std::string& text);
+
+struct PassReport {
+  std::string name;
+  PassPhase at = PassPhase::pre_gradient;
+  int matched = 0, rejected = 0;
+  std::size_t nodes_before = 0, nodes_after = 0;
+  double ms = 0;
+  std::vector<RewriteRecord> log;
+};
+
+// Runs the passes of `phase`, in order, verifying after each; reports are appended. Error names the pass.
+Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports);
+
+}  // namespace gradloom

@@ -1,0 +1,79 @@
+#include "passes/product.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+
+#include "engine/ops/op.h"
+
+namespace gradloom {
+
+bool is_identity(const Perm& perm) { return std::is_sorted(perm.begin(), perm.end()); }
+
+Perm identity_perm(std::size_t rank) {
+  Perm perm(rank);
+  std::iota(perm.begin(), perm.end(), std::int64_t{0});
+  return perm;
+}
+
+Perm composed(const Perm& first, const Perm& second) {
+  Perm perm;
+  for (std::int64_t axis : second) perm.push_back(first[static_cast<std::size_t>(axis)]);
+  return perm;
+}
+
+Perm perm_of_transpose(const Graph& graph, const Node& node) {
+  Perm reversed = identity_perm(graph.type(node.inputs[0]).shape.size());
+  std::reverse(reversed.begin(), reversed.end());
+  return node.attrs.integers("perm", reversed);
+}
+
+std::optional<Product> read_product(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  if (!node.alive()) return std::nullopt;
+  const std::string_view name = node.op->name;
+  const bool gemm = name == "Gemm";
+  if (name != "MatMul" && name != "FusedMatMul" && !gemm) return std::nullopt;
+  Product p;
+  p.a = node.inputs[0];
+  p.b = node.inputs[1];
+  const std::size_t rank_a = graph.type(p.a).shape.size(), rank_b = graph.type(p.b).shape.size();
+  if (rank_a < 2 || rank_b < 2) return std::nullopt;
+  p.bias = node.inputs.size() > 2 ? node.inputs[2] : kNone;
+  p.alpha = node.attrs.real("alpha", 1);
+  p.perm_y = identity_perm(std::max(rank_a, rank_b));
+  if (gemm) {
+    p.perm_a = node.attrs.integer("transA") != 0 ? Perm{1, 0} : Perm{0, 1};
+    p.perm_b = node.attrs.integer("transB") != 0 ? Perm{1, 0} : Perm{0, 1};
+    if (p.bias == kNone) return p;
+    const Shape columns = {graph.type(node.outputs[0]).shape[1]};
+    if (node.attrs.real("beta", 1) != 1 || graph.type(p.bias).shape != columns) return std::nullopt;
+    return p;
+  }
+  p.perm_a = node.attrs.integers("perm_a", identity_perm(rank_a));
+  p.perm_b = node.attrs.integers("perm_b", identity_perm(rank_b));
+  p.perm_y = node.attrs.integers("perm_y", p.perm_y);
+  p.activation = node.attrs.text("activation", "none");
+  if (p.perm_a.empty()) p.perm_a = identity_perm(rank_a);
+  if (p.perm_b.empty()) p.perm_b = identity_perm(rank_b);
+  if (p.perm_y.empty()) p.perm_y = identity_perm(std::max(rank_a, rank_b));
+  return p;
+}
+
+ValueId add_product(GraphBuilder& b, const Product& product) {
+  Attrs attrs;
+  if (!is_identity(product.perm_a)) attrs.set("perm_a", product.perm_a);
+  if (!is_identity(product.perm_b)) attrs.set("perm_b", product.perm_b);
+  if (!is_identity(product.perm_y)) attrs.set("perm_y", product.perm_y);
+  if (product.alpha != 1) attrs.set("alpha", product.alpha);
+  if (product.activation != "none") attrs.set("activation", product.activation);
+  std::vector<ValueId> inputs = {product.a, product.b};
+  if (product.bias != kNone) inputs.push_back(product.bias);
+  return b.op("FusedMatMul", inputs, std::move(attrs));
+}
+
+NodeId single_reader(const Rewriter& rw, ValueId value) {
+  return rw.use_count(value) == 1 && rw.uses(value).size() == 1 ? rw.uses(value)[0].node : kNone;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,40 @@
+// Which optimizer steps are timed kernel by kernel, and what the timing itself costs.
+//
+// Level `sampled` times every third step, between two untimed neighbours: "- T - - T -". A timed step divided by the mean of its
+// neighbours cancels slow drift of the machine; the median of these ratios minus 1 is the profiler's own overhead, reported with its
+// 95 % interval. Levels: step (only whole steps are timed), sampled, all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace gradloom {
+
+enum class ProfileLevel : std::uint8_t { step, sampled, all };
+const char* profile_level_name(ProfileLevel level);
+Result<ProfileLevel> parse_profile_level(const std::string& text);
+
+struct Overhead {
+  bool known = false;                 // needs level `sampled` and at least 6 timed steps after warm-up
+  double fraction = 0, low = 0, high = 0;   // 0.012 = a timed step takes 1.2 % longer
+  std::int64_t timed_steps = 0;
+};
+
+class Sampler {
+ public:
+  explicit Sampler(ProfileLevel level) : level_(level) {}
+  bool timed(std::int64_t step) const;                     // step is 1-based
+  void record(std::int64_t step, std::int64_t step_ns);    // every step, in order
+  Overhead overhead() const;
+
+ private:
+  static constexpr std::int64_t kWarmupSteps = 3;          // not judged: first touches, thread start
+  ProfileLevel level_;
+  std::vector<double> ratios_;
+  std::int64_t previous_[2] = {0, 0};                      // step_ns of the two steps before, 0: none
+};
+
+}  // namespace gradloom

@@ -1,0 +1,57 @@
+// Kernel infos from graph and plan; executor samples to trace rows.
+#include "profiler/trace.h"
+
+#include "engine/ops/op.h"
+
+namespace gradloom {
+
+std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
+  std::vector<KernelInfo> infos;
+  infos.reserve(plan.steps.size());
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlanStep& step = plan.steps[i];
+    KernelInfo info;
+    info.plan_step = static_cast<std::int32_t>(i);
+    info.kernel = step.kernel;
+    info.stream = step.stream;
+    info.flops = step.flops;
+    info.bytes_read = step.bytes_read;
+    info.bytes_written = step.bytes_written;
+    if (step.node != kNone && step.node < graph.nodes.size()) {
+      const Node& node = graph.nodes[step.node];
+      info.node = node.name;
+      info.op = node.op != nullptr ? node.op->name : "";
+      info.phase = phase_name(node.origin.phase);
+      info.pass = node.origin.pass;
+      info.sources = node.origin.sources;
+      for (const std::uint32_t source : node.origin.sources) {
+        if (source < graph.sources.size()) info.onnx_nodes.push_back(graph.sources[source].name);
+      }
+      if (!info.sources.empty() && info.sources[0] < graph.sources.size()) info.scope = graph.sources[info.sources[0]].scope;
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels, std::int64_t step,
+                    std::vector<TraceRow>& rows) {
+  rows.reserve(rows.size() + samples.size());
+  for (const KernelSample& sample : samples) {
+    TraceRow row;
+    row.start_ns = sample.start_ns;
+    row.duration_ns = sample.duration_ns;
+    row.plan_step = sample.plan_step;
+    row.micro = sample.micro;
+    row.step = step;
+    row.correlation = static_cast<std::int64_t>(rows.size());
+    if (sample.plan_step >= 0 && static_cast<std::size_t>(sample.plan_step) < kernels.size()) {
+      const KernelInfo& info = kernels[static_cast<std::size_t>(sample.plan_step)];
+      row.stream = info.stream;
+      row.bytes = static_cast<std::int64_t>(info.bytes_read + info.bytes_written);
+    }
+    rows.push_back(row);
+  }
+}
+
+}  // namespace gradloom

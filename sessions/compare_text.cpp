@@ -1,0 +1,155 @@
+// Comparisons as JSON (stored, and `compare --json`) and as text for people.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "sessions/compare.h"
+#include "sessions/json_schema.h"
+
+namespace gradloom {
+namespace {
+
+using json = nlohmann::json;
+using ordered = nlohmann::ordered_json;
+
+ordered number(double value) { return std::isfinite(value) ? ordered(value) : ordered(nullptr); }
+
+ordered rows_json(const std::vector<ComparedRow>& rows) {
+  ordered out = ordered::array();
+  for (const ComparedRow& row : rows) {
+    out.push_back({{"name", row.name}, {"phase", row.phase}, {"a_kernels", row.a_kernels}, {"b_kernels", row.b_kernels},
+                   {"a_ns", number(row.a_ns)}, {"b_ns", number(row.b_ns)}, {"p", number(row.p)}});
+  }
+  return out;
+}
+
+double real(const json& from, const char* key) {
+  const auto at = from.find(key);
+  return at != from.end() && at->is_number() ? at->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t integer(const json& from, const char* key) {
+  const auto at = from.find(key);
+  return at != from.end() && at->is_number_integer() ? at->get<std::int64_t>() : 0;
+}
+
+std::string text(const json& from, const char* key) {
+  const auto at = from.find(key);
+  return at != from.end() && at->is_string() ? at->get<std::string>() : "";
+}
+
+std::vector<ComparedRow> read_rows(const json& from, const char* key) {
+  std::vector<ComparedRow> rows;
+  const auto at = from.find(key);
+  if (at == from.end() || !at->is_array()) return rows;
+  for (const json& row : *at) {
+    if (!row.is_object()) continue;
+    rows.push_back({text(row, "name"), text(row, "phase"), integer(row, "a_kernels"), integer(row, "b_kernels"), real(row, "a_ns"),
+                    real(row, "b_ns"), real(row, "p")});
+  }
+  return rows;
+}
+
+std::string table_text(const char* title, const std::vector<ComparedRow>& rows, std::size_t limit) {
+  if (rows.empty()) return "";
+  std::string out = fmt::format("\n{:<56} {:>10} {:>10} {:>10} {:>8} {:>7}\n", title, "A", "B", "B - A", "A / B", "kernels");
+  for (std::size_t i = 0; i < rows.size() && i < limit; ++i) {
+    const ComparedRow& row = rows[i];
+    std::string name = escaped(row.name);
+    if (!row.phase.empty() && row.phase != row.name) name += " (" + row.phase + ")";
+    if (name.size() > 56) name = name.substr(0, 53) + "...";
+    const double difference = row.b_ns - row.a_ns;
+    const std::string ratio = row.a_ns > 0 && row.b_ns > 0 ? fmt::format("{:.2f}x", row.a_ns / row.b_ns) : "-";
+    out += fmt::format("{:<56} {:>10} {:>10} {:>10} {:>8} {:>3}/{:<3}{}\n", name, duration_text(row.a_ns), duration_text(row.b_ns),
+                       (difference < 0 ? "-" : "+") + duration_text(std::abs(difference)), ratio, row.a_kernels, row.b_kernels,
+                       row.p < 0.05 ? " *" : "");
+  }
+  if (rows.size() > limit) out += fmt::format("... {} more rows\n", rows.size() - limit);
+  return out;
+}
+
+}  // namespace
+
+std::string comparison_json(const Comparison& c) {
+  const ordered out = {{"a", c.a},
+                       {"b", c.b},
+                       {"interleaved", c.interleaved},
+                       {"verdict", verdict_name(c.verdict)},
+                       {"ratio", number(c.ratio.value)},
+                       {"ratio_low", number(c.ratio.low)},
+                       {"ratio_high", number(c.ratio.high)},
+                       {"noise", number(c.noise)},
+                       {"a_step_ns", number(c.a_step_ns)},
+                       {"b_step_ns", number(c.b_step_ns)},
+                       {"groups", c.groups},
+                       {"block_steps", c.block_steps},
+                       {"steps", c.steps},
+                       {"seconds", number(c.seconds)},
+                       {"max_loss_difference", number(c.max_loss_difference)},
+                       {"max_relative_loss_difference", number(c.max_relative_loss_difference)},
+                       {"first_different_step", c.first_different_step},
+                       {"note", c.note},
+                       {"phases", rows_json(c.phases)},
+                       {"scopes", rows_json(c.scopes)},
+                       {"kernels", rows_json(c.kernels)}};
+  return out.dump(-1, ' ', false, ordered::error_handler_t::replace);
+}
+
+Result<Comparison> parse_comparison(const std::string& from) {
+  const json parsed = TRY(parse_json_strict(from, 64 << 20));
+  if (!parsed.is_object()) return Error{Errc::bad_input, "a comparison must be a JSON object"};
+  Comparison c;
+  c.a = text(parsed, "a");
+  c.b = text(parsed, "b");
+  c.interleaved = parsed.value("interleaved", json(true)) == json(true);
+  const std::string verdict = text(parsed, "verdict");
+  for (const Verdict v : {Verdict::faster, Verdict::slower, Verdict::same, Verdict::unsure}) {
+    if (verdict == verdict_name(v)) c.verdict = v;
+  }
+  c.ratio = {real(parsed, "ratio"), real(parsed, "ratio_low"), real(parsed, "ratio_high")};
+  c.noise = real(parsed, "noise");
+  c.a_step_ns = real(parsed, "a_step_ns");
+  c.b_step_ns = real(parsed, "b_step_ns");
+  c.groups = integer(parsed, "groups");
+  c.block_steps = integer(parsed, "block_steps");
+  c.steps = integer(parsed, "steps");
+  c.seconds = real(parsed, "seconds");
+  c.max_loss_difference = real(parsed, "max_loss_difference");
+  c.max_relative_loss_difference = real(parsed, "max_relative_loss_difference");
+  c.first_different_step = integer(parsed, "first_different_step");
+  c.note = text(parsed, "note");
+  c.phases = read_rows(parsed, "phases");
+  c.scopes = read_rows(parsed, "scopes");
+  c.kernels = read_rows(parsed, "kernels");
+  return c;
+}
+
+std::string comparison_text(const Comparison& c) {
+  const char* meaning = "";
+  switch (c.verdict) {
+    case Verdict::faster: meaning = "B is faster than A"; break;
+    case Verdict::slower: meaning = "B is slower than A"; break;
+    case Verdict::same: meaning = "no difference larger than 2 %"; break;
+    case Verdict::unsure: meaning = "the data do not decide"; break;
+  }
+  std::string out = fmt::format("{}  {:.3f}x [{:.3f}, {:.3f}]  {}\n", verdict_name(c.verdict), c.ratio.value, c.ratio.low, c.ratio.high, meaning);
+  out += fmt::format("A: {}  {} per step\nB: {}  {} per step\n", escaped(c.a), duration_text(c.a_step_ns), escaped(c.b), duration_text(c.b_step_ns));
+  out += c.interleaved ? fmt::format("{} groups of ABBA blocks of {} steps, noise {:.2f} %, {:.1f} s\n", c.groups, c.block_steps, 100 * c.noise, c.seconds)
+                       : fmt::format("stored runs, noise {:.2f} %\n", 100 * c.noise);
+  if (c.first_different_step == 0) {
+    out += fmt::format("losses equal bit for bit over {} steps\n", c.steps);
+  } else {
+    out += fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {} steps, first at step {}\n", c.max_loss_difference,
+                       c.max_relative_loss_difference, c.steps, c.first_different_step);
+  }
+  if (!c.note.empty()) out += "note: " + escaped(c.note) + "\n";
+  out += table_text("phase", c.phases, 10);
+  out += table_text("scope", c.scopes, 15);
+  out += table_text("ONNX nodes", c.kernels, 25);
+  return out;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,332 @@
+// Recipes: JSON in and out, conversion to a pipeline and compile options, verdict of a replay.
+#include "sessions/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/file.h"
+#include "engine/base/text.h"
+#include "passes/planners.h"
+#include "sessions/json_schema.h"
+#include "sessions_embedded.h"
+
+namespace gradloom {
+namespace {
+
+using json = nlohmann::json;
+using ordered = nlohmann::ordered_json;
+constexpr std::size_t kMaxRecipeBytes = 4 << 20;
+
+// Option texts that are JSON numbers or booleans are written as such, so that recipes read naturally.
+ordered option_value(const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  std::int64_t integer = 0;
+  const char* end = text.data() + text.size();
+  const auto whole = std::from_chars(text.data(), end, integer);
+  if (whole.ec == std::errc() && whole.ptr == end && std::to_string(integer) == text) return integer;
+  double real = 0;
+  const auto number = std::from_chars(text.data(), end, real);
+  if (number.ec == std::errc() && number.ptr == end && std::isfinite(real) && number_text(real) == text &&
+      text.find_first_of(".eE") != std::string::npos) {
+    return real;
+  }
+  return text;
+}
+
+std::string option_text(const json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_number_unsigned()) return std::to_string(value.get<std::uint64_t>());
+  if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
+  if (value.is_number()) return number_text(value.get<double>());
+  return value.get<std::string>();
+}
+
+ordered expect_json(const RecipeExpect& expect) {
+  ordered out = ordered::object();
+  if (expect.step_ns > 0) out["step_ns"] = {{"median", expect.step_ns}, {"low", expect.step_ns_low}, {"high", expect.step_ns_high}};
+  if (expect.peak_bytes > 0) out["peak_bytes"] = expect.peak_bytes;
+  if (!expect.plan_hash.empty()) out["plan_hash"] = expect.plan_hash;
+  if (!expect.graph_hash.empty()) out["graph_hash"] = expect.graph_hash;
+  // JSON has no NaN: a run that diverged promises only what came before.
+  std::vector<double> losses;
+  for (const double loss : expect.losses) {
+    if (!std::isfinite(loss)) break;
+    losses.push_back(loss);
+  }
+  if (!losses.empty()) out["losses"] = losses;
+  if (expect.last_step > 0 && std::isfinite(expect.last_loss)) out["last_loss"] = {{"step", expect.last_step}, {"loss", expect.last_loss}};
+  if (!expect.hardware.empty()) out["hardware"] = expect.hardware;
+  return out;
+}
+
+// 1.0 stands for 1, as in JSON Schema; ranges were validated.
+template <class Int>
+Int integer_of(const json& value) {
+  return value.is_number_float() ? static_cast<Int>(value.get<double>()) : value.get<Int>();
+}
+
+void read_integer(const json& from, const char* key, std::int64_t& to) {
+  if (from.contains(key)) to = integer_of<std::int64_t>(from[key]);
+}
+
+template <class T>
+void read_value(const json& from, const char* key, T& to) {
+  if (from.contains(key)) to = from[key].get<T>();
+}
+
+RecipeExpect read_expect(const json& from) {
+  RecipeExpect expect;
+  if (from.contains("step_ns")) {
+    read_value(from["step_ns"], "median", expect.step_ns);
+    read_value(from["step_ns"], "low", expect.step_ns_low);
+    read_value(from["step_ns"], "high", expect.step_ns_high);
+  }
+  read_integer(from, "peak_bytes", expect.peak_bytes);
+  read_value(from, "plan_hash", expect.plan_hash);
+  read_value(from, "graph_hash", expect.graph_hash);
+  read_value(from, "losses", expect.losses);
+  if (from.contains("last_loss")) {
+    read_integer(from["last_loss"], "step", expect.last_step);
+    read_value(from["last_loss"], "loss", expect.last_loss);
+  }
+  read_value(from, "hardware", expect.hardware);
+  return expect;
+}
+
+// The validated text into the struct.
+Recipe read_validated(const json& from) {
+  Recipe recipe;
+  recipe.model = from["model"]["path"].get<std::string>();
+  read_value(from["model"], "hash", recipe.model_hash);
+  if (from.contains("dims")) {
+    for (const auto& [name, value] : from["dims"].items()) recipe.dims[name] = integer_of<std::int64_t>(value);
+  }
+  read_value(from, "loss", recipe.loss);
+  read_value(from, "freeze", recipe.freeze);
+  read_value(from, "optimizer", recipe.optimizer);
+  read_value(from, "schedule", recipe.schedule);
+  read_value(from, "clip_norm", recipe.clip_norm);
+  read_integer(from, "accumulate", recipe.accumulate);
+  read_value(from, "precision", recipe.precision);
+  read_value(from, "data", recipe.data);
+  if (from.contains("seed")) recipe.seed = integer_of<std::uint64_t>(from["seed"]);
+  read_integer(from, "steps", recipe.steps);
+  read_integer(from, "threads", recipe.threads);
+  for (const json& item : from["passes"]) {
+    RecipePass pass;
+    read_value(item, "name", pass.name);
+    const json options = item.value("options", json::object());
+    for (const auto& [name, value] : options.items()) pass.options.emplace_back(name, option_text(value));
+    read_value(item, "exclude", pass.excluded_sites);
+    recipe.passes.push_back(std::move(pass));
+  }
+  read_value(from, "planner", recipe.planner);
+  read_value(from, "in_place", recipe.in_place);
+  read_value(from, "device", recipe.device);
+  read_value(from, "profile", recipe.profile);
+  if (from.contains("expect")) recipe.expect = read_expect(from["expect"]);
+  return recipe;
+}
+
+// Splits "tokens:FILE" and "npz:FILE"; no file: second is empty.
+std::pair<std::string, std::string> split_data(const std::string& data) {
+  for (const char* kind : {"npz:", "tokens:"}) {
+    if (data.rfind(kind, 0) == 0) return {kind, data.substr(std::char_traits<char>::length(kind))};
+  }
+  return {data, ""};
+}
+
+std::string from_folder(const std::filesystem::path& folder, const std::string& path) {
+  if (path.empty() || folder.empty()) return path;
+  return (folder / path).lexically_normal().string();   // an absolute path stays as it is
+}
+
+std::string to_folder(const std::filesystem::path& folder, const std::string& path) {
+  if (path.empty()) return path;
+  std::error_code failed;
+  const auto base = std::filesystem::weakly_canonical(folder.empty() ? "." : folder, failed);
+  if (failed) return path;
+  const auto target = std::filesystem::weakly_canonical(path, failed);
+  if (failed) return path;
+  const auto relative = target.lexically_relative(base);
+  return relative.empty() ? target.string() : relative.string();
+}
+
+}  // namespace
+
+const char* recipe_schema_json() { return embedded::kRecipeSchemaJson; }
+
+std::string recipe_json(const Recipe& recipe) {
+  ordered out;
+  out["gradloom_recipe"] = 1;
+  out["model"]["path"] = recipe.model;
+  if (!recipe.model_hash.empty()) out["model"]["hash"] = recipe.model_hash;
+  out["dims"] = ordered::object();
+  for (const auto& [name, value] : recipe.dims) out["dims"][name] = value;
+  out["loss"] = recipe.loss;
+  out["freeze"] = recipe.freeze;
+  out["optimizer"] = recipe.optimizer;
+  out["schedule"] = recipe.schedule;
+  out["clip_norm"] = recipe.clip_norm;
+  out["accumulate"] = recipe.accumulate;
+  out["precision"] = recipe.precision;
+  out["data"] = recipe.data;
+  out["seed"] = recipe.seed;
+  out["steps"] = recipe.steps;
+  out["threads"] = recipe.threads;
+  out["passes"] = ordered::array();
+  for (const RecipePass& pass : recipe.passes) {
+    ordered item = {{"name", pass.name}};
+    for (const auto& [name, value] : pass.options) item["options"][name] = option_value(value);
+    if (!pass.excluded_sites.empty()) item["exclude"] = pass.excluded_sites;
+    out["passes"].push_back(std::move(item));
+  }
+  out["planner"] = recipe.planner;
+  out["in_place"] = recipe.in_place;
+  out["device"] = recipe.device;
+  out["profile"] = recipe.profile;
+  if (recipe.expect) out["expect"] = expect_json(*recipe.expect);
+  return out.dump(2, ' ', false, ordered::error_handler_t::replace) + "\n";
+}
+
+Result<Recipe> parse_recipe(const std::string& text) {
+  const json parsed = TRY(parse_json_strict(text, kMaxRecipeBytes));
+  static const json schema = json::parse(recipe_schema_json());
+  if (parsed.is_object() && parsed.contains("gradloom_recipe")) {
+    const json& version = parsed["gradloom_recipe"];
+    if (version.is_number_integer() && version > 1) {
+      return Error{Errc::bad_input, "/gradloom_recipe: written by a newer Gradloom (recipe format " + version.dump() + ", this one knows 1)"};
+    }
+  }
+  TRY(validate_json(parsed, schema));
+  return read_validated(parsed);
+}
+
+Result<Recipe> read_recipe(const std::string& path) {
+  const std::string text = TRY(read_file_limited(path, static_cast<std::int64_t>(kMaxRecipeBytes)));
+  Result<Recipe> recipe = parse_recipe(text);
+  if (!recipe.ok()) return with_context(recipe.error(), path);
+  const auto folder = std::filesystem::path(path).parent_path();
+  recipe->model = from_folder(folder, recipe->model);
+  const auto [kind, file] = split_data(recipe->data);
+  if (!file.empty()) recipe->data = kind + from_folder(folder, file);
+  return recipe;
+}
+
+Status write_recipe(const Recipe& recipe, const std::string& path) {
+  Recipe moved = recipe;
+  const auto folder = std::filesystem::path(path).parent_path();
+  moved.model = to_folder(folder, recipe.model);
+  const auto [kind, file] = split_data(recipe.data);
+  if (!file.empty()) moved.data = kind + to_folder(folder, file);
+  return atomic_write_file(path, recipe_json(moved));
+}
+
+void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
+  recipe.passes.clear();
+  for (const PassConfig& pass : pipeline.passes) {
+    RecipePass row{pass.def->name, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()}};
+    std::sort(row.options.begin(), row.options.end());   // JSON objects have no order
+    recipe.passes.push_back(std::move(row));
+  }
+}
+
+Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
+  Pipeline pipeline;
+  for (std::size_t i = 0; i < recipe.passes.size(); ++i) {
+    const RecipePass& pass = recipe.passes[i];
+    const std::string path = fmt::format("/passes/{}", i);
+    const PassDef* def = find_pass(pass.name);
+    if (def == nullptr) return Error{Errc::bad_input, path + "/name: no pass " + escaped(pass.name)};
+    const std::unique_ptr<Pass> made = def->make();
+    const Status options = set_fields([&](FieldVisitor& v) { made->fields(v); }, pass.options, pass.name);
+    if (!options.ok()) return Error{Errc::bad_input, path + "/options: " + options.error().message};
+    pipeline.passes.push_back({def, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()}});
+  }
+  return pipeline;
+}
+
+Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
+  CompileOptions options;
+  options.train.loss = recipe.loss;
+  Result<OptimizerSpec> optimizer = parse_optimizer(recipe.optimizer);
+  if (!optimizer.ok()) return Error{Errc::bad_input, "/optimizer: " + optimizer.error().message};
+  options.train.optimizer = *optimizer;
+  options.train.freeze = recipe.freeze;
+  options.train.clip_norm = recipe.clip_norm;
+  options.train.accumulate = recipe.accumulate;
+  const Result<ScheduleSpec> schedule = parse_schedule(recipe.schedule);
+  if (!schedule.ok()) return Error{Errc::bad_input, "/schedule: " + schedule.error().message};
+  options.pipeline = TRY(recipe_pipeline(recipe));
+  if (find_planner(recipe.planner) == nullptr) return Error{Errc::bad_input, "/planner: no planner " + escaped(recipe.planner)};
+  options.planner = recipe.planner;
+  options.in_place = recipe.in_place;
+  return options;
+}
+
+namespace {
+
+ReplayLine check_losses(const RecipeExpect& expect, const ReplayResult& result) {
+  constexpr double kTolerance = 1e-4;   // f32 across machines, 100 steps
+  std::vector<std::pair<double, double>> pairs;
+  const std::size_t common = std::min(expect.losses.size(), result.losses.size());
+  for (std::size_t i = 0; i < common; ++i) pairs.emplace_back(expect.losses[i], result.losses[i]);
+  if (expect.last_step > 0 && static_cast<std::size_t>(expect.last_step) <= result.losses.size()) {
+    pairs.emplace_back(expect.last_loss, result.losses[static_cast<std::size_t>(expect.last_step) - 1]);
+  }
+  if (pairs.empty()) return {"losses", "not judged", "no common steps"};
+  double largest = 0;
+  bool equal = true;
+  for (const auto& [a, b] : pairs) {
+    const double difference = std::abs(a - b) / std::max(std::abs(a), 1e-12);
+    equal = equal && a == b;
+    largest = std::isnan(difference) ? HUGE_VAL : std::max(largest, difference);
+  }
+  if (equal) return {"losses", "agrees", fmt::format("{} losses equal bit for bit", pairs.size())};
+  return {"losses", largest <= kTolerance ? "agrees" : "differs",
+          fmt::format("largest relative difference {:.3g} over {} losses (allowed {:g})", largest, pairs.size(), kTolerance)};
+}
+
+ReplayLine check_speed(const RecipeExpect& expect, const ReplayResult& result) {
+  constexpr double kTolerance = 0.10;   // runs at different times of day on a shared machine differ by this much
+  const std::string times = fmt::format("{} expected, {} measured", duration_text(expect.step_ns), duration_text(result.step_ns));
+  if (expect.hardware != result.hardware) return {"speed", "not judged", times + "; recorded on " + escaped(expect.hardware)};
+  if (result.step_ns <= 0) return {"speed", "not judged", "no timings"};
+  const double ratio = result.step_ns / expect.step_ns;
+  const bool overlap = result.step_ns_low <= expect.step_ns_high && expect.step_ns_low <= result.step_ns_high;
+  return {"speed", overlap || ratio <= 1 + kTolerance ? "agrees" : "differs", times};
+}
+
+}  // namespace
+
+std::vector<ReplayLine> check_replay(const RecipeExpect& expect, const ReplayResult& result) {
+  std::vector<ReplayLine> lines;
+  const bool same_hardware = expect.hardware.empty() || expect.hardware == result.hardware;
+  const auto equal = [&](const char* what, const std::string& a, const std::string& b) {
+    if (a.empty() || b.empty()) return;
+    // Another machine may have other kernels, hence another plan.
+    const char* otherwise = same_hardware ? "differs" : "not judged";
+    lines.push_back({what, a == b ? "agrees" : otherwise, a == b ? escaped(a) : escaped(a) + " expected, " + escaped(b) + " here"});
+  };
+  equal("graph hash", expect.graph_hash, result.graph_hash);
+  equal("plan hash", expect.plan_hash, result.plan_hash);
+  if (expect.peak_bytes > 0 && result.peak_bytes > 0) {
+    const bool same = expect.peak_bytes == result.peak_bytes;
+    lines.push_back({"peak bytes", same ? "agrees" : same_hardware ? "differs" : "not judged",
+                     same ? std::to_string(expect.peak_bytes) : fmt::format("{} expected, {} here", expect.peak_bytes, result.peak_bytes)});
+  }
+  if (!expect.losses.empty() || expect.last_step > 0) lines.push_back(check_losses(expect, result));
+  if (expect.step_ns > 0) lines.push_back(check_speed(expect, result));
+  return lines;
+}
+
+bool replay_agrees(const std::vector<ReplayLine>& lines) {
+  return std::none_of(lines.begin(), lines.end(), [](const ReplayLine& line) { return line.outcome == "differs"; });
+}
+
+}  // namespace gradloom

@@ -1,0 +1,260 @@
+-- Gradloom session file, version 1. This text is the documentation of the format and what the program runs to create it.
+--
+-- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
+-- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
+-- monotonic clock of the machine that ran. All sizes are bytes. A run's rows are found by `run`; ids inside a run (node, plan_step,
+-- source, pass) count from 0.
+--
+-- Start here: v_kernels (kernels joined to nodes and ONNX nodes, with times), v_nodes (time per ONNX node), v_phases, v_passes.
+--   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
+
+PRAGMA application_id = 0x47724c6d;  -- "GrLm"
+PRAGMA user_version = 1;
+
+-- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
+CREATE TABLE run (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL,                     -- label, may be empty
+  status TEXT NOT NULL CHECK (status IN ('running', 'done', 'stopped', 'failed')),
+  message TEXT NOT NULL,                  -- why it failed
+  started_utc TEXT NOT NULL,              -- ISO 8601
+  finished_utc TEXT,
+  process TEXT NOT NULL,                  -- boot id, process id and its start time: tells a living run from an interrupted one
+  command TEXT NOT NULL,                  -- the equivalent command line
+  model TEXT NOT NULL,                    -- path of the ONNX file
+  model_hash TEXT NOT NULL,               -- XXH3-128 of its bytes, hexadecimal
+  device TEXT NOT NULL,                   -- cpu, cuda:0, ...
+  "precision" TEXT NOT NULL,              -- f32, ...
+  optimizer TEXT NOT NULL,
+  loss TEXT NOT NULL,
+  data TEXT NOT NULL,
+  passes TEXT NOT NULL,                   -- pipeline text, e.g. fuse-gelu,fuse-elementwise{max_nodes=16}
+  planner TEXT NOT NULL,
+  seed INTEGER NOT NULL,                  -- unsigned 64 bit, stored as the signed number of the same bits
+  planned_steps INTEGER NOT NULL,
+  graph_hash TEXT NOT NULL,
+  plan_hash TEXT NOT NULL,
+  recipe TEXT NOT NULL,                   -- the run as a recipe (recipe.schema.json)
+  measured_peak_bytes INTEGER NOT NULL,   -- taken from the device
+  overhead REAL,                          -- what timing kernels costs, as a fraction of a step; NULL: not measured
+  overhead_low REAL,                      -- its 95 % interval
+  overhead_high REAL,
+  digest TEXT NOT NULL                    -- XXH3-64 of this row and of the rows of each table of the run, renewed by every commit
+) STRICT;
+
+-- Machine and build the run was made with: cpu_model, isa, threads, kernel, governor, load_before, load_after, version, ...
+CREATE TABLE environment (
+  run INTEGER NOT NULL REFERENCES run(id),
+  name TEXT NOT NULL,
+  value TEXT NOT NULL
+) STRICT;
+
+-- ONNX nodes of the model (and the loss that was added).
+CREATE TABLE source_node (
+  run INTEGER NOT NULL REFERENCES run(id),
+  source INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  op TEXT NOT NULL,
+  domain TEXT NOT NULL,
+  scope TEXT NOT NULL                     -- module path, e.g. layers.0/attn
+) STRICT;
+
+-- Nodes of the training graph after all passes: forward, loss, backward and optimizer.
+CREATE TABLE graph_node (
+  run INTEGER NOT NULL REFERENCES run(id),
+  node INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  op TEXT NOT NULL,
+  phase TEXT NOT NULL,                    -- forward, loss, backward, optimizer
+  scope TEXT NOT NULL,                    -- of its first ONNX node
+  pass TEXT NOT NULL,                     -- the pass that made it; empty: import, autodiff, trainer
+  attributes TEXT NOT NULL,
+  output_types TEXT NOT NULL              -- e.g. f32[8, 64, 128]
+) STRICT;
+
+-- Provenance: the ONNX nodes that a graph node stands for (a fused node has several; a backward node has the ones it differentiates).
+CREATE TABLE node_source (
+  run INTEGER NOT NULL REFERENCES run(id),
+  node INTEGER NOT NULL,
+  source INTEGER NOT NULL
+) STRICT;
+
+-- The memory plan, known before the run.
+CREATE TABLE plan (
+  run INTEGER NOT NULL REFERENCES run(id),
+  planner TEXT NOT NULL,
+  hash TEXT NOT NULL,
+  peak_bytes INTEGER NOT NULL,            -- arena + state + input + constant
+  arena_bytes INTEGER NOT NULL,
+  state_bytes INTEGER NOT NULL,
+  input_bytes INTEGER NOT NULL,
+  constant_bytes INTEGER NOT NULL,
+  lower_bound_bytes INTEGER NOT NULL,     -- of the arena: no planner can do better
+  peak_step INTEGER NOT NULL,             -- plan step with the most live bytes
+  plan_ms REAL NOT NULL
+) STRICT;
+
+-- Steps of the plan, in execution order: one kernel each.
+CREATE TABLE plan_step (
+  run INTEGER NOT NULL REFERENCES run(id),
+  plan_step INTEGER NOT NULL,
+  node INTEGER NOT NULL,
+  kernel TEXT NOT NULL,
+  stream INTEGER NOT NULL,
+  micro INTEGER NOT NULL,                 -- 1: runs for every micro-batch; 0: once per optimizer step
+  workspace_bytes INTEGER NOT NULL,
+  live_bytes INTEGER NOT NULL,            -- of the arena, while it runs
+  flops REAL NOT NULL,
+  bytes_read REAL NOT NULL,
+  bytes_written REAL NOT NULL
+) STRICT;
+
+-- Storage. Values that share a buffer (views, in-place updates) have one row each.
+CREATE TABLE buffer (
+  run INTEGER NOT NULL REFERENCES run(id),
+  buffer INTEGER NOT NULL,
+  value TEXT NOT NULL,
+  place TEXT NOT NULL,                    -- arena, state, input, constant
+  offset INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  first_step INTEGER NOT NULL,            -- lifetime in plan steps, inclusive
+  last_step INTEGER NOT NULL
+) STRICT;
+
+-- Passes as they ran. A pass of both phases has two rows.
+CREATE TABLE pass (
+  run INTEGER NOT NULL REFERENCES run(id),
+  pass INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  phase TEXT NOT NULL,                    -- pre_gradient, post_gradient
+  matched INTEGER NOT NULL,
+  rejected INTEGER NOT NULL,
+  nodes_before INTEGER NOT NULL,
+  nodes_after INTEGER NOT NULL,
+  ms REAL NOT NULL
+) STRICT;
+
+-- Every site a pass looked at: what it did, or why it did not.
+CREATE TABLE pass_match (
+  run INTEGER NOT NULL REFERENCES run(id),
+  pass INTEGER NOT NULL,
+  rule TEXT NOT NULL,
+  site TEXT NOT NULL,                     -- name of the anchor node; exclude it in a recipe to switch this instance off
+  matched INTEGER NOT NULL,
+  why TEXT NOT NULL,
+  removed TEXT NOT NULL,                  -- node names, JSON array
+  added TEXT NOT NULL,
+  sources TEXT NOT NULL                   -- source ids, JSON array
+) STRICT;
+
+-- Optimizer steps. NaN and infinite numbers are stored in loss_text ('nan', 'inf', '-inf') with loss NULL.
+CREATE TABLE loss (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,                  -- from 1
+  loss REAL,
+  loss_text TEXT,
+  step_ns INTEGER NOT NULL,
+  lr REAL NOT NULL,
+  grad_norm REAL,                         -- before clipping; NULL: not computed
+  timed INTEGER NOT NULL                  -- 1: kernel by kernel
+) STRICT;
+
+-- Kernel executions of timed steps.
+CREATE TABLE kernel_sample (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,
+  micro INTEGER NOT NULL,
+  plan_step INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,
+  duration_ns INTEGER NOT NULL
+) STRICT;
+
+-- Comparisons of two configurations; body is the whole result as JSON (tables, intervals).
+CREATE TABLE comparison (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  created_utc TEXT NOT NULL,
+  run_a INTEGER REFERENCES run(id),
+  run_b INTEGER REFERENCES run(id),
+  a TEXT NOT NULL,
+  b TEXT NOT NULL,
+  verdict TEXT NOT NULL,                  -- FASTER, SLOWER, SAME, UNSURE: B against A
+  ratio REAL NOT NULL,                    -- time A / time B, with its 95 % interval
+  ratio_low REAL NOT NULL,
+  ratio_high REAL NOT NULL,
+  max_loss_difference REAL,               -- NULL: not a number
+  body TEXT NOT NULL,
+  digest TEXT NOT NULL
+) STRICT;
+
+-- Parameters found by trying (tile sizes, algorithms), reusable on equal hardware.
+CREATE TABLE tuning (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  hardware TEXT NOT NULL,
+  key TEXT NOT NULL,                      -- kernel, types, shapes
+  choice TEXT NOT NULL,
+  time_ns INTEGER NOT NULL,
+  UNIQUE (hardware, key)
+) STRICT;
+
+CREATE INDEX environment_of_run ON environment(run);
+CREATE INDEX source_of_run ON source_node(run, source);
+CREATE INDEX node_of_run ON graph_node(run, node);
+CREATE INDEX node_source_of_run ON node_source(run, node, source);
+CREATE INDEX plan_of_run ON plan(run);
+CREATE INDEX plan_step_of_run ON plan_step(run, plan_step);
+CREATE INDEX buffer_of_run ON buffer(run, buffer);
+CREATE INDEX pass_of_run ON pass(run, pass);
+CREATE INDEX pass_match_of_run ON pass_match(run, pass);
+CREATE INDEX loss_of_run ON loss(run, step);
+CREATE INDEX kernel_sample_of_run ON kernel_sample(run, plan_step, duration_ns, step);
+
+-- Times of a plan step over all its executions. share: of all kernel time of the run.
+CREATE VIEW kernel_summary AS
+WITH ranked AS (
+  SELECT run, plan_step, duration_ns,
+    row_number() OVER (PARTITION BY run, plan_step ORDER BY duration_ns) AS rank,
+    count(*) OVER (PARTITION BY run, plan_step) AS samples
+  FROM kernel_sample
+)
+SELECT run, plan_step, max(samples) AS samples,
+  CAST(avg(CASE WHEN rank IN ((samples + 1) / 2, (samples + 2) / 2) THEN duration_ns END) AS INTEGER) AS median_ns,
+  min(duration_ns) AS min_ns, max(duration_ns) AS max_ns, sum(duration_ns) AS total_ns,
+  1.0 * sum(duration_ns) / sum(sum(duration_ns)) OVER (PARTITION BY run) AS share
+FROM ranked GROUP BY run, plan_step;
+
+-- Kernels joined to graph nodes and to the ONNX nodes they come from.
+CREATE VIEW v_kernels AS
+SELECT p.run, p.plan_step, p.kernel, n.name AS node, n.op, n.phase, n.scope, n.pass,
+  (SELECT group_concat(s.name, ' ') FROM node_source j JOIN source_node s ON s.run = j.run AND s.source = j.source
+   WHERE j.run = p.run AND j.node = p.node) AS onnx_nodes,
+  k.samples, k.median_ns, k.min_ns, k.total_ns, k.share, p.flops, p.bytes_read + p.bytes_written AS bytes, p.live_bytes
+FROM plan_step p
+JOIN graph_node n ON n.run = p.run AND n.node = p.node
+LEFT JOIN kernel_summary k ON k.run = p.run AND k.plan_step = p.plan_step;
+
+-- Time per ONNX node and phase. A fused kernel's time is divided evenly over its ONNX nodes.
+CREATE VIEW v_nodes AS
+WITH parts AS (SELECT run, node, count(*) AS parts FROM node_source GROUP BY run, node)
+SELECT s.run, s.source, s.name, s.op, s.scope, n.phase, count(*) AS kernels,
+  sum(k.total_ns / parts.parts) AS total_ns, sum(k.median_ns / parts.parts) AS median_ns
+FROM source_node s
+JOIN node_source j ON j.run = s.run AND j.source = s.source
+JOIN parts ON parts.run = j.run AND parts.node = j.node
+JOIN graph_node n ON n.run = j.run AND n.node = j.node
+JOIN plan_step p ON p.run = n.run AND p.node = n.node
+LEFT JOIN kernel_summary k ON k.run = p.run AND k.plan_step = p.plan_step
+GROUP BY s.run, s.source, n.phase;
+
+CREATE VIEW v_phases AS
+SELECT run, phase, count(*) AS kernels, sum(median_ns) AS median_ns, sum(total_ns) AS total_ns, sum(share) AS share
+FROM v_kernels GROUP BY run, phase;
+
+CREATE VIEW v_passes AS
+SELECT run, pass, name, phase, matched, rejected, nodes_before - nodes_after AS nodes_saved, ms FROM pass;
+
+-- Shapes that scripts for Nsight Systems exports expect.
+CREATE VIEW StringIds AS SELECT run * 1000000 + plan_step AS id, kernel AS value FROM plan_step;
+CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS
+SELECT k.start_ns AS start, k.start_ns + k.duration_ns AS end, 0 AS deviceId, 0 AS contextId, p.stream AS streamId,
+  k.rowid AS correlationId, k.run * 1000000 + k.plan_step AS demangledName, k.run * 1000000 + k.plan_step AS shortName
+FROM kernel_sample k JOIN plan_step p ON p.run = k.run AND p.plan_step = k.plan_step;

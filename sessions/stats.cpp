@@ -1,0 +1,145 @@
+// Medians, bootstrap intervals, verdicts, block order, rank test, Holm's adjustment.
+#include "sessions/stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sessions/random.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::uint64_t kSeed = 0x67726164;   // any fixed number: results must repeat
+
+// Median of a scratch range, which is reordered.
+double median_in_place(std::vector<double>& v) {
+  const std::size_t n = v.size();
+  if (n == 0) return 0;
+  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(n / 2);
+  std::nth_element(v.begin(), middle, v.end());
+  if (n % 2 == 1) return *middle;
+  return 0.5 * (*std::max_element(v.begin(), middle) + *middle);
+}
+
+void resample(const std::vector<double>& from, Pcg32& random, std::vector<double>& to) {
+  to.resize(from.size());
+  for (double& x : to) x = from[random.below(static_cast<std::uint32_t>(from.size()))];
+}
+
+Interval percentiles(double value, std::vector<double>& draws, double confidence) {
+  std::sort(draws.begin(), draws.end());
+  const double tail = 0.5 * (1 - confidence) * static_cast<double>(draws.size());
+  const auto low = static_cast<std::size_t>(std::floor(tail));
+  const std::size_t high = draws.size() - 1 - low;
+  return {value, draws[low], draws[high]};
+}
+
+}  // namespace
+
+double median(std::vector<double> values) { return median_in_place(values); }
+
+double mad(const std::vector<double>& values) {
+  const double center = median(values);
+  std::vector<double> distance;
+  distance.reserve(values.size());
+  for (double x : values) distance.push_back(std::abs(x - center));
+  return median_in_place(distance);
+}
+
+Interval bootstrap_median(const std::vector<double>& values, double confidence, int resamples) {
+  if (values.empty()) return {};
+  Pcg32 random(kSeed);
+  std::vector<double> draws(static_cast<std::size_t>(std::max(resamples, 1))), scratch;
+  for (double& draw : draws) {
+    resample(values, random, scratch);
+    draw = median_in_place(scratch);
+  }
+  return percentiles(median(values), draws, confidence);
+}
+
+Interval bootstrap_ratio(const std::vector<double>& a, const std::vector<double>& b, double confidence, int resamples) {
+  if (a.empty() || b.empty() || median(b) == 0) return {};
+  Pcg32 random(kSeed);
+  std::vector<double> draws, scratch;
+  draws.reserve(static_cast<std::size_t>(std::max(resamples, 1)));
+  for (int i = 0; i < std::max(resamples, 1); ++i) {
+    resample(a, random, scratch);
+    const double top = median_in_place(scratch);
+    resample(b, random, scratch);
+    const double bottom = median_in_place(scratch);
+    draws.push_back(bottom > 0 ? top / bottom : HUGE_VAL);
+  }
+  return percentiles(median(a) / median(b), draws, confidence);
+}
+
+const char* verdict_name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::faster: return "FASTER";
+    case Verdict::slower: return "SLOWER";
+    case Verdict::same: return "SAME";
+    case Verdict::unsure: return "UNSURE";
+  }
+  return "UNSURE";
+}
+
+Verdict decide(const Interval& ratio, double noise) {
+  if (!(ratio.low > 0) || !std::isfinite(ratio.high)) return Verdict::unsure;
+  if (ratio.low >= 1 - kSameMargin && ratio.high <= 1 + kSameMargin) return Verdict::same;
+  const double needed = std::max(kSameMargin, noise);
+  if (ratio.low > 1 && ratio.value - 1 > needed) return Verdict::faster;
+  // Symmetric in A and B: 1 / ratio is judged by the same rule.
+  if (ratio.high < 1 && 1 / ratio.value - 1 > needed) return Verdict::slower;
+  return Verdict::unsure;
+}
+
+std::vector<int> abba_schedule(int pairs) {
+  std::vector<int> order;
+  for (int i = 0; i < pairs; ++i) {
+    const int first = (i % 4 == 0 || i % 4 == 3) ? 0 : 1;
+    order.push_back(first);
+    order.push_back(1 - first);
+  }
+  return order;
+}
+
+double mann_whitney_p(const std::vector<double>& a, const std::vector<double>& b) {
+  const std::size_t n = a.size() + b.size();
+  if (a.empty() || b.empty()) return 1;
+  std::vector<std::pair<double, bool>> all;
+  all.reserve(n);
+  for (double x : a) all.emplace_back(x, true);
+  for (double x : b) all.emplace_back(x, false);
+  std::sort(all.begin(), all.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+  double rank_sum = 0, ties = 0;
+  for (std::size_t i = 0; i < n;) {
+    std::size_t j = i;
+    while (j < n && all[j].first == all[i].first) ++j;
+    const auto t = static_cast<double>(j - i);
+    ties += t * t * t - t;
+    const double rank = 0.5 * (static_cast<double>(i + 1) + static_cast<double>(j));
+    for (std::size_t k = i; k < j; ++k) rank_sum += all[k].second ? rank : 0;
+    i = j;
+  }
+  const auto na = static_cast<double>(a.size()), nb = static_cast<double>(b.size()), total = na + nb;
+  const double u = rank_sum - na * (na + 1) / 2, mean = na * nb / 2;
+  const double variance = na * nb / 12 * ((total + 1) - ties / (total * (total - 1)));
+  if (variance <= 0) return 1;
+  const double z = std::max(0.0, std::abs(u - mean) - 0.5) / std::sqrt(variance);
+  return std::erfc(z / std::sqrt(2.0));
+}
+
+std::vector<double> holm(const std::vector<double>& p_values) {
+  std::vector<std::size_t> order(p_values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return p_values[x] < p_values[y]; });
+  std::vector<double> adjusted(p_values.size());
+  double running = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    running = std::max(running, p_values[order[i]] * static_cast<double>(order.size() - i));
+    adjusted[order[i]] = std::min(1.0, running);
+  }
+  return adjusted;
+}
+
+}  // namespace gradloom

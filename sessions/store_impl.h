@@ -1,0 +1,57 @@
+// What store.cpp (opening, digests, reading) and run_writer.cpp share. Private to sessions/.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sessions/sqlite.h"
+#include "sessions/store.h"
+
+namespace gradloom {
+
+// Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written (rowid).
+constexpr std::array<const char*, 11> kRunTables = {"environment", "source_node", "graph_node", "node_source",
+                                                    "plan",        "plan_step",   "buffer",     "pass",
+                                                    "pass_match",  "loss",        "kernel_sample"};
+// Those that a run's summary is computed from; lists of runs check only these.
+constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
+
+struct Store::Impl {
+  Impl(std::string file, Database db) : path(std::move(file)), database(std::move(db)) {}
+  std::string path;
+  Database database;
+  StoreMode mode = StoreMode::read;
+  dev_t device = 0;
+  ino_t inode = 0;
+
+  Status file_in_place() const;                     // the file we write is still the one at `path`
+  Error error(Error inner) const { return with_context(std::move(inner), path); }
+
+  // Hash of the run's own row, without its digest column.
+  Result<std::string> hash_run_row(std::int64_t run);
+  // Readers find rows through indices and SQLite takes indexed columns from there; Access::scan reads the table itself.
+  enum class Access : std::uint8_t { index, scan };
+  Result<std::string> hash_table(const std::string& table, std::int64_t run, Access access);
+  // Empty when what is read matches the stored digest, else the name of the first damaged table.
+  Result<std::string> damaged_table(std::int64_t run, bool summary_only, Access access = Access::index);
+
+  Result<RunSummary> read_summary(std::int64_t run);
+  Status read_steps(std::int64_t run, std::int64_t after, std::vector<StepRow>& steps);
+  Status read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels);
+  Status read_kernels(std::int64_t run, std::vector<KernelRow>& kernels);
+  Status read_passes(std::int64_t run, std::vector<PassRow>& passes);
+  Status read_buffers(std::int64_t run, std::vector<BufferRow>& buffers);
+  Status read_environment(std::int64_t run, std::map<std::string, std::string>& environment);
+};
+
+// "boot id:process id:start time" of this process, and whether the process of such a text still runs.
+std::string this_process();
+bool process_alive(const std::string& process);
+
+}  // namespace gradloom

@@ -1,0 +1,342 @@
+// Reading runs: summaries, records, traces.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "sessions/store.h"
+#include "sessions/store_impl.h"
+
+namespace gradloom {
+namespace {
+
+using json = nlohmann::json;
+
+template <class T>
+std::vector<T> json_array(const std::string& text) {
+  // Written by us and covered by the run's digest; anything else reads as empty.
+  const json parsed = json::parse(text, nullptr, false);
+  std::vector<T> values;
+  if (!parsed.is_array()) return values;
+  for (const json& item : parsed) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (item.is_string()) values.push_back(item.get<std::string>());
+    } else if (item.is_number_integer()) {
+      values.push_back(item.get<T>());
+    }
+  }
+  return values;
+}
+
+double loss_of(const Statement& row, int number, int text) {
+  if (!row.is_null(number)) return row.real(number);
+  const std::string word = row.text(text);
+  if (word == "inf") return std::numeric_limits<double>::infinity();
+  if (word == "-inf") return -std::numeric_limits<double>::infinity();
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t integer_median(std::vector<std::int64_t>& values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
+}
+
+std::int64_t median_step_ns(const std::vector<StepRow>& steps) {
+  constexpr std::size_t kWarmup = 3;
+  std::vector<std::int64_t> untimed, all;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    all.push_back(steps[i].step_ns);
+    if (i >= kWarmup && !steps[i].timed) untimed.push_back(steps[i].step_ns);
+  }
+  return integer_median(untimed.empty() ? all : untimed);
+}
+
+}  // namespace
+
+Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
+  Statement row = TRY(database.prepare(
+      "SELECT name, status, message, model, model_hash, device, \"precision\", optimizer, loss, data, passes, planner, command,"
+      " started_utc, finished_utc, seed, planned_steps, measured_peak_bytes, overhead, overhead_low, overhead_high, graph_hash,"
+      " plan_hash, process FROM run WHERE id = ?"));
+  row.bind(1, run);
+  if (!TRY(row.row())) return Error{Errc::bad_input, fmt::format("no run {}", run)};
+  RunSummary s;
+  s.id = run;
+  std::string* const texts[] = {&s.name,      &s.status, &s.message, &s.model,  &s.model_hash, &s.device,      &s.precision,   &s.optimizer,
+                                &s.loss,      &s.data,   &s.passes,  &s.planner, &s.command,   &s.started_utc, &s.finished_utc};
+  int column = 0;
+  for (std::string* text : texts) *text = row.text(column++);
+  s.seed = static_cast<std::uint64_t>(row.integer(column++));
+  s.planned_steps = row.integer(column++);
+  s.measured_peak_bytes = row.integer(column++);
+  s.overhead = row.is_null(column) ? -1 : row.real(column);
+  s.overhead_low = row.real(column + 1);
+  s.overhead_high = row.real(column + 2);
+  s.graph_hash = row.text(column + 3);
+  s.plan_hash = row.text(column + 4);
+  if (s.status == "running" && !process_alive(row.text(column + 5))) s.status = "interrupted";
+
+  Statement plan = TRY(database.prepare("SELECT peak_bytes, arena_bytes, lower_bound_bytes FROM plan WHERE run = ?"));
+  plan.bind(1, run);
+  if (TRY(plan.row())) {
+    s.plan_peak_bytes = plan.integer(0);
+    s.arena_bytes = plan.integer(1);
+    s.lower_bound_bytes = plan.integer(2);
+  }
+  Statement count = TRY(database.prepare("SELECT count(*) FROM plan_step WHERE run = ?"));
+  count.bind(1, run);
+  if (TRY(count.row())) s.kernels_per_step = count.integer(0);
+  std::vector<StepRow> steps;
+  TRY(read_steps(run, 0, steps));
+  s.steps = static_cast<std::int64_t>(steps.size());
+  if (!steps.empty()) {
+    s.first_loss = steps.front().loss;
+    s.last_loss = steps.back().loss;
+    s.median_step_ns = median_step_ns(steps);
+  }
+  return s;
+}
+
+Status Store::Impl::read_steps(std::int64_t run, std::int64_t after, std::vector<StepRow>& steps) {
+  Statement row = TRY(database.prepare(
+      "SELECT step, loss, loss_text, step_ns, lr, grad_norm, timed FROM loss WHERE run = ? AND step > ? ORDER BY step"));
+  row.bind(1, run);
+  row.bind(2, after);
+  while (TRY(row.row())) {
+    steps.push_back({row.integer(0), loss_of(row, 1, 2), row.integer(3), row.real(4), row.is_null(5) ? -1 : row.real(5), row.integer(6) != 0});
+  }
+  return {};
+}
+
+Status Store::Impl::read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels) {
+  Statement row = TRY(database.prepare(
+      "SELECT p.plan_step, p.kernel, n.name, n.op, n.phase, n.scope, n.pass, p.stream, p.flops, p.bytes_read, p.bytes_written, p.node"
+      " FROM plan_step p JOIN graph_node n ON n.run = p.run AND n.node = p.node WHERE p.run = ? ORDER BY p.plan_step"));
+  Statement sources = TRY(database.prepare(
+      "SELECT s.source, s.name FROM node_source j JOIN source_node s ON s.run = j.run AND s.source = j.source"
+      " WHERE j.run = ? AND j.node = ? ORDER BY j.rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    KernelInfo info{row.small(0), row.text(1), row.text(2), row.text(3), row.text(4), row.text(5), row.text(6),
+                    {},           {},          row.small(7), row.real(8), row.real(9), row.real(10)};
+    sources.bind(1, run);
+    sources.bind(2, row.integer(11));
+    while (TRY(sources.row())) {
+      info.sources.push_back(static_cast<std::uint32_t>(sources.integer(0)));
+      info.onnx_nodes.push_back(sources.text(1));
+    }
+    kernels.push_back(std::move(info));
+  }
+  return {};
+}
+
+Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kernels) {
+  std::vector<KernelInfo> infos;
+  TRY(read_kernel_infos(run, infos));
+  std::map<std::int64_t, std::size_t> at;
+  for (KernelInfo& info : infos) {
+    at[info.plan_step] = kernels.size();
+    kernels.push_back({std::move(info)});
+  }
+  Statement count = TRY(database.prepare("SELECT count(DISTINCT step) FROM kernel_sample WHERE run = ?"));
+  count.bind(1, run);
+  const std::int64_t timed_steps = TRY(count.row()) ? count.integer(0) : 0;
+  Statement row = TRY(database.prepare("SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? ORDER BY plan_step"));
+  row.bind(1, run);
+  std::map<std::int64_t, std::vector<std::int64_t>> durations;
+  while (TRY(row.row())) durations[row.integer(0)].push_back(row.integer(1));
+  double all = 0;
+  for (auto& [plan_step, values] : durations) {
+    const auto found = at.find(plan_step);
+    if (found == at.end()) continue;
+    KernelRow& kernel = kernels[found->second];
+    kernel.samples = static_cast<std::int64_t>(values.size());
+    for (const std::int64_t ns : values) kernel.total_ns += ns;
+    kernel.median_ns = integer_median(values);
+    kernel.min_ns = values.front();
+    kernel.step_ns = timed_steps > 0 ? kernel.total_ns / timed_steps : 0;
+    all += static_cast<double>(kernel.total_ns);
+  }
+  for (KernelRow& kernel : kernels) kernel.share = all > 0 ? static_cast<double>(kernel.total_ns) / all : 0;
+  return {};
+}
+
+Status Store::Impl::read_passes(std::int64_t run, std::vector<PassRow>& passes) {
+  Statement row = TRY(database.prepare(
+      "SELECT name, phase, matched, rejected, nodes_before, nodes_after, ms, pass FROM pass WHERE run = ? ORDER BY pass"));
+  Statement match = TRY(database.prepare(
+      "SELECT rule, site, matched, why, removed, added, sources FROM pass_match WHERE run = ? AND pass = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    PassRow pass{row.text(0), row.text(1), row.small(2), row.small(3), row.integer(4), row.integer(5), row.real(6), {}};
+    match.bind(1, run);
+    match.bind(2, row.integer(7));
+    while (TRY(match.row())) {
+      pass.log.push_back({match.text(0), match.text(1), match.integer(2) != 0, match.text(3), json_array<std::string>(match.text(4)),
+                          json_array<std::string>(match.text(5)), json_array<std::uint32_t>(match.text(6))});
+    }
+    passes.push_back(std::move(pass));
+  }
+  return {};
+}
+
+Status Store::Impl::read_buffers(std::int64_t run, std::vector<BufferRow>& buffers) {
+  Statement row = TRY(database.prepare(
+      "SELECT buffer, value, place, offset, bytes, first_step, last_step FROM buffer WHERE run = ? ORDER BY buffer, rowid"));
+  row.bind(1, run);
+  std::int64_t last = -1;
+  while (TRY(row.row())) {
+    if (buffers.empty() || row.integer(0) != last) {
+      last = row.integer(0);
+      buffers.push_back({{}, row.text(2), row.integer(3), row.integer(4), row.integer(5), row.integer(6)});
+    }
+    buffers.back().values.push_back(row.text(1));
+  }
+  return {};
+}
+
+Status Store::Impl::read_environment(std::int64_t run, std::map<std::string, std::string>& environment) {
+  Statement row = TRY(database.prepare("SELECT name, value FROM environment WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) environment[row.text(0)] = row.text(1);
+  return {};
+}
+
+namespace {
+
+// Runs `body` on one snapshot of the file and names the file in errors.
+template <class T, class Impl, class Body>
+Result<T> on_snapshot(Impl& impl, Body body) {
+  Result<Transaction> snapshot = Transaction::begin(impl.database, false);
+  if (!snapshot.ok()) return impl.error(snapshot.error());
+  Result<T> result = body();
+  if (!result.ok()) return impl.error(result.error());
+  return result;
+}
+
+Error damaged(std::int64_t run, const std::string& table) {
+  return {Errc::bad_input, fmt::format("run {} is damaged (table {})", run, table)};
+}
+
+}  // namespace
+
+Result<std::vector<RunSummary>> Store::list_runs() {
+  return on_snapshot<std::vector<RunSummary>>(*impl_, [&]() -> Result<std::vector<RunSummary>> {
+    std::vector<std::int64_t> ids;
+    Statement row = TRY(impl_->database.prepare("SELECT id FROM run ORDER BY id"));
+    while (TRY(row.row())) ids.push_back(row.integer(0));
+    std::vector<RunSummary> runs;
+    for (const std::int64_t id : ids) {
+      const std::string table = TRY(impl_->damaged_table(id, true));
+      if (table.empty()) {
+        runs.push_back(TRY(impl_->read_summary(id)));
+        continue;
+      }
+      RunSummary summary;
+      summary.id = id;
+      summary.status = "damaged";
+      summary.message = "table " + table;
+      runs.push_back(std::move(summary));
+    }
+    return runs;
+  });
+}
+
+Result<std::int64_t> Store::find_run(const std::string& text) {
+  const auto find = [&]() -> Result<std::int64_t> {
+    if (text == "last") {
+      const std::int64_t id = TRY(impl_->database.integer("SELECT max(id) FROM run"));
+      if (id <= 0) return Error{Errc::bad_input, "the session has no runs"};
+      return id;
+    }
+    const bool number = !text.empty() && text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
+    Statement row = TRY(impl_->database.prepare(number ? "SELECT max(id) FROM run WHERE id = ?" : "SELECT max(id) FROM run WHERE name = ?"));
+    row.bind(1, number ? Cell(static_cast<std::int64_t>(std::stoll(text))) : Cell(std::string_view(text)));
+    if (TRY(row.row()) && !row.is_null(0)) return row.integer(0);
+    return Error{Errc::bad_input, "no run " + escaped(text)};
+  };
+  Result<std::int64_t> id = find();
+  if (!id.ok()) return impl_->error(id.error());
+  return id;
+}
+
+Result<RunSummary> Store::summary(std::int64_t run) {
+  return on_snapshot<RunSummary>(*impl_, [&]() -> Result<RunSummary> {
+    const std::string table = TRY(impl_->damaged_table(run, true));
+    if (!table.empty()) return damaged(run, table);
+    return impl_->read_summary(run);
+  });
+}
+
+Result<RunRecord> Store::load_run(std::int64_t run) {
+  return on_snapshot<RunRecord>(*impl_, [&]() -> Result<RunRecord> {
+    const std::string table = TRY(impl_->damaged_table(run, false));
+    if (!table.empty()) return damaged(run, table);
+    RunRecord record;
+    record.summary = TRY(impl_->read_summary(run));
+    Statement recipe = TRY(impl_->database.prepare("SELECT recipe FROM run WHERE id = ?"));
+    recipe.bind(1, run);
+    if (TRY(recipe.row())) record.recipe_json = recipe.text(0);
+    TRY(impl_->read_environment(run, record.environment));
+    TRY(impl_->read_steps(run, 0, record.steps));
+    TRY(impl_->read_kernels(run, record.kernels));
+    TRY(impl_->read_passes(run, record.passes));
+    TRY(impl_->read_buffers(run, record.buffers));
+    return record;
+  });
+}
+
+Result<std::vector<StepRow>> Store::steps_after(std::int64_t run, std::int64_t step) {
+  std::vector<StepRow> steps;
+  const Status status = impl_->read_steps(run, step, steps);
+  if (!status.ok()) return impl_->error(status.error());
+  return steps;
+}
+
+Result<TraceDocument> Store::load_trace(std::int64_t run) {
+  return on_snapshot<TraceDocument>(*impl_, [&]() -> Result<TraceDocument> {
+    const std::string table = TRY(impl_->damaged_table(run, false));
+    if (!table.empty()) return damaged(run, table);
+    TraceDocument document;
+    document.run_id = run;
+    Statement head = TRY(impl_->database.prepare("SELECT model, device FROM run WHERE id = ?"));
+    head.bind(1, run);
+    if (TRY(head.row())) {
+      document.model = head.text(0);
+      document.device = head.text(1);
+    }
+    TRY(impl_->read_environment(run, document.environment));
+    TRY(impl_->read_kernel_infos(run, document.kernels));
+    Statement live = TRY(impl_->database.prepare("SELECT live_bytes FROM plan_step WHERE run = ? ORDER BY plan_step"));
+    live.bind(1, run);
+    while (TRY(live.row())) document.live_bytes.push_back(live.integer(0));
+    Statement row = TRY(impl_->database.prepare(
+        "SELECT step, micro, plan_step, start_ns, duration_ns FROM kernel_sample WHERE run = ? ORDER BY rowid"));
+    row.bind(1, run);
+    std::vector<KernelSample> samples;
+    std::int64_t current = 0;
+    const auto close_step = [&] {
+      if (samples.empty()) return;
+      const std::int64_t start = samples.front().start_ns;
+      std::int64_t end = start;
+      for (const KernelSample& sample : samples) end = std::max(end, sample.start_ns + sample.duration_ns);
+      document.steps.push_back({current, start, end - start});
+      append_samples(samples, document.kernels, current, document.rows);
+      samples.clear();
+    };
+    while (TRY(row.row())) {
+      if (row.integer(0) != current) close_step();
+      current = row.integer(0);
+      samples.push_back({row.small(2), row.small(1), row.integer(3), row.integer(4)});
+    }
+    close_step();
+    return document;
+  });
+}
+
+}  // namespace gradloom

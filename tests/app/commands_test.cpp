@@ -1,0 +1,253 @@
+// The command line as a user meets it: exit codes, one error line, JSON lines, files that appear whole or not at all.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+namespace gradloom {
+namespace {
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+  std::vector<json> lines() const {
+    std::vector<json> list;
+    std::istringstream in(out);
+    for (std::string line; std::getline(in, line);) list.push_back(json::parse(line));
+    return list;
+  }
+};
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class Commands : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("gradloom-" + std::to_string(getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    std::error_code code;
+    fs::permissions(folder_, fs::perms::owner_all, code);
+    fs::remove_all(folder_, code);
+  }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string model(const std::string& name) { return GRADLOOM_SOURCE_DIR "/tests/models/" + name; }
+
+  pid_t start(std::vector<std::string> args, rlim_t file_limit = RLIM_INFINITY) const {
+    args.insert(args.begin(), GRADLOOM_COMMAND);
+    const std::string out = path("stdout"), err = path("stderr");
+    const pid_t child = fork();
+    if (child != 0) return child;
+    if (!freopen(out.c_str(), "w", stdout) || !freopen(err.c_str(), "w", stderr)) _exit(99);
+    if (file_limit != RLIM_INFINITY) {
+      signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{file_limit, file_limit};
+      setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    std::vector<char*> argv;
+    for (std::string& a : args) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(98);
+  }
+  Outcome wait(pid_t child) const {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(path("stdout")), read_file(path("stderr"))};
+  }
+  Outcome run(const std::vector<std::string>& args) const { return wait(start(args)); }
+  // One clear line on stderr and the documented exit code.
+  void expect_error(const std::vector<std::string>& args, int code, const std::string& part) const {
+    const Outcome o = run(args);
+    EXPECT_EQ(o.code, code) << o.err;
+    EXPECT_NE(o.err.find(part), std::string::npos) << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    EXPECT_EQ(o.err.rfind("gradloom: ", 0), 0u) << o.err;
+  }
+  std::vector<std::string> train_mlp(std::vector<std::string> more) const {
+    std::vector<std::string> args{"train", model("mlp") + "/model.onnx", "--dim", "batch=8", "--loss", "ce:logits,labels", "--optimizer", "adam{lr=1e-3}",
+                                  "--data", "npz:" + model("mlp") + "/batches.npz", "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  fs::path folder_;
+};
+
+TEST_F(Commands, EveryCommandHasHelp) {
+  const Outcome all = run({"--help"});
+  EXPECT_EQ(all.code, 0);
+  for (const char* name : {"open", "inspect", "plan", "check", "train", "compare", "runs", "show", "trace", "export", "passes", "ops", "devices"}) {
+    EXPECT_NE(all.out.find(name), std::string::npos) << name;
+    const Outcome one = run({name, "--help"});
+    EXPECT_EQ(one.code, 0) << name;
+    EXPECT_NE(one.out.find("--json"), std::string::npos) << name;
+  }
+}
+
+TEST_F(Commands, UsageErrors) {
+  expect_error({"fly"}, 2, "fly");
+  expect_error({"train"}, 2, "no model");
+  expect_error(train_mlp({"--optimizer", "adagrad"}), 2, "unknown optimizer");
+  expect_error(train_mlp({"--passes", "fuse-gellu"}), 2, "fuse-gelu");
+  expect_error(train_mlp({"--device", "tpu"}), 2, "unknown device");
+  expect_error(train_mlp({"--device", "cuda:0"}), 6, "cannot be used");
+  expect_error({"plan", model("mlp") + "/model.onnx", "--loss", "ce:logits,labels"}, 2, "batch");
+  expect_error(train_mlp({"--dim", "height=3"}), 2, "height");
+}
+
+TEST_F(Commands, BadInputs) {
+  std::ofstream(path("truncated.onnx")) << read_file(model("mlp") + "/model.onnx").substr(0, 2000);
+  std::ofstream(path("foreign.onnx")) << "%PDF-1.7 not a model at all";
+  std::ofstream(path("empty.onnx"));
+  for (const char* file : {"truncated.onnx", "foreign.onnx", "empty.onnx"}) expect_error({"inspect", path(file)}, 3, file);
+  expect_error({"inspect", path("absent.onnx")}, 5, "absent.onnx");
+  expect_error(train_mlp({"--loss", "ce:logits,x"}), 3, "integer class labels");
+  std::ofstream(path("foreign.db")) << "SQLite format 3";
+  EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("foreign.db")})).code, 3);
+  EXPECT_EQ(read_file(path("foreign.db")), "SQLite format 3");   // untouched
+}
+
+TEST_F(Commands, TrainWritesStepsSummaryAndSession) {
+  const Outcome o = run(train_mlp({"--steps", "12", "--session", path("s.db"), "--save-params", path("p.npz"), "--export-onnx", path("m.onnx")}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto lines = o.lines();
+  std::vector<double> losses;
+  for (const json& l : lines)
+    if (l.contains("step")) {
+      EXPECT_EQ(l["step"], static_cast<int>(losses.size()) + 1);
+      EXPECT_GT(l["step_ns"], 0);
+      losses.push_back(l["loss"]);
+    }
+  ASSERT_EQ(losses.size(), 12u);
+  const json s = lines.back()["summary"];
+  EXPECT_EQ(s["run_id"], 1);
+  EXPECT_EQ(s["steps"], 12);
+  EXPECT_EQ(s["first_loss"], losses.front());
+  EXPECT_EQ(s["last_loss"], losses.back());
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_EQ(s["plan_peak_bytes"], s["measured_peak_bytes"]);
+  EXPECT_LE(s["lower_bound_bytes"], s["plan_peak_bytes"]);
+  EXPECT_GT(s["kernels_per_step"], 0);
+  EXPECT_TRUE(fs::exists(path("p.npz")));
+  EXPECT_EQ(run({"inspect", path("m.onnx"), "--json"}).code, 0);
+  EXPECT_EQ(run({"runs", path("s.db"), "--json"}).lines().size(), 1u);
+  const Outcome show = run({"show", path("s.db"), "--json"});
+  ASSERT_EQ(show.code, 0) << show.err;
+  const json run_json = show.lines()[0];
+  EXPECT_GT(run_json["kernels"].size(), 0u);
+  bool linked = false;
+  for (const json& k : run_json["kernels"]) linked = linked || !k["onnx_nodes"].empty();
+  EXPECT_TRUE(linked);
+}
+
+TEST_F(Commands, TraceIsChromeJson) {
+  ASSERT_EQ(run(train_mlp({"--steps", "6", "--session", path("s.db"), "--profile", "all"})).code, 0);
+  ASSERT_EQ(run({"trace", path("s.db"), "-o", path("t.json")}).code, 0);
+  const json trace = json::parse(read_file(path("t.json")));
+  EXPECT_GT(trace["traceEvents"].size(), 50u);
+}
+
+TEST_F(Commands, RecipeReplays) {
+  ASSERT_EQ(run(train_mlp({"--steps", "8", "--session", path("s.db")})).code, 0);
+  ASSERT_EQ(run({"export", path("s.db"), "-o", path("r.json")}).code, 0);
+  const Outcome replay = run({"train", "--recipe", path("r.json"), "--json"});
+  json verdict;
+  for (const json& l : replay.lines())
+    if (l.contains("replay")) verdict = l["replay"];
+  ASSERT_FALSE(verdict.is_null()) << replay.err;
+  for (const json& c : verdict["checks"])
+    if (c["what"] == "plan hash" || c["what"] == "losses") EXPECT_EQ(c["outcome"], "agrees") << c.dump();
+  // A changed optimizer must be noticed.
+  const Outcome other = run({"train", "--recipe", path("r.json"), "--optimizer", "sgd{lr=0.5}", "--json"});
+  EXPECT_EQ(other.code, 1);
+}
+
+TEST_F(Commands, CompareReportsRatioAndLossDifference) {
+  const Outcome o = run({"compare", model("mlp") + "/model.onnx", "--dim", "batch=8", "--loss", "ce:logits,labels", "--optimizer", "adam", "--data",
+                         "npz:" + model("mlp") + "/batches.npz", "--a", "passes=none", "--b", "passes=default", "--max-seconds", "4", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json c = o.lines().back();
+  const std::string verdict = c["verdict"];
+  EXPECT_TRUE(verdict == "FASTER" || verdict == "SLOWER" || verdict == "SAME" || verdict == "UNSURE") << verdict;
+}
+
+TEST_F(Commands, NanLossStopsAndNamesTheStep) {
+  const Outcome o = run(train_mlp({"--steps", "50", "--optimizer", "sgd{lr=1e30}", "--session", path("s.db")}));
+  EXPECT_EQ(o.code, 7) << o.err;
+  EXPECT_NE(o.err.find("at step"), std::string::npos) << o.err;
+  const auto runs = run({"runs", path("s.db"), "--json"}).lines();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0]["status"], "failed");
+}
+
+TEST_F(Commands, InterruptKeepsWhatWasCommitted) {
+  const pid_t child = start(train_mlp({"--steps", "100000000", "--session", path("s.db")}));
+  for (int i = 0; i < 300 && read_file(path("stdout")).find("\"step\":20,") == std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  kill(child, SIGINT);
+  const Outcome o = wait(child);
+  EXPECT_EQ(o.code, 130) << o.err;
+  const auto runs = run({"runs", path("s.db"), "--json"}).lines();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0]["status"], "stopped");
+  EXPECT_GE(runs[0]["steps"], 20);
+}
+
+TEST_F(Commands, FullDiskIsOneErrorAndNoHalfFile) {
+  const Outcome o = wait(start(train_mlp({"--steps", "4000", "--session", path("s.db")}), 256 * 1024));
+  EXPECT_EQ(o.code, 5) << o.code << o.err;
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  const Outcome params = wait(start(train_mlp({"--steps", "1", "--save-params", path("p.npz")}), 4096));
+  EXPECT_EQ(params.code, 5) << params.err;
+  EXPECT_FALSE(fs::exists(path("p.npz")));
+}
+
+TEST_F(Commands, ReadOnlyFolder) {
+  if (geteuid() == 0) {
+    // Root ignores permissions: a path below a file cannot be created by anyone.
+    std::ofstream(path("file")) << "x";
+    EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("file") + "/s.db"})).code, 5);
+    return;
+  }
+  fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("s.db")})).code, 5);
+}
+
+TEST_F(Commands, ListsAreJson) {
+  for (const char* name : {"passes", "ops", "devices"}) {
+    const Outcome o = run({name, "--json"});
+    ASSERT_EQ(o.code, 0) << name;
+    EXPECT_GE(o.lines().size(), 3u) << name;
+  }
+  EXPECT_EQ(run({"passes", "fuse-gelu"}).code, 0);
+  const Outcome schema = run({"export", "--schema"});
+  EXPECT_EQ(json::parse(schema.out)["$schema"], "https://json-schema.org/draft/2020-12/schema");
+}
+
+TEST_F(Commands, CheckPassesOnTheModels) {
+  const Outcome o = run({"check", GRADLOOM_SOURCE_DIR "/tests/models", "--json"});
+  EXPECT_EQ(o.code, 0) << o.out;
+  const auto lines = o.lines();
+  EXPECT_EQ(lines.size(), 4u);
+  for (const json& l : lines) {
+    EXPECT_EQ(l["status"], "PASS") << l.dump();
+    EXPECT_GT(l["gradients"], 0) << l.dump();
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,39 @@
+#include "engine/base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace gradloom {
+namespace {
+
+TEST(Text, NumbersRoundTrip) {
+  for (double v : {0.1, 1e-3, 1.0, 123456789.123, 5e-324, 1.7976931348623157e308}) EXPECT_EQ(std::stod(number_text(v)), v);
+  EXPECT_EQ(number_text(0.1), "0.1");
+}
+
+TEST(Text, UnitsAreReadable) {
+  EXPECT_EQ(bytes_text(512), "512 B");
+  EXPECT_EQ(bytes_text(3.2 * 1024 * 1024), "3.20 MiB");
+  EXPECT_EQ(duration_text(950), "950 ns");
+  EXPECT_EQ(duration_text(1.234e6), "1.23 ms");
+  EXPECT_EQ(duration_text(12.3e9), "12.3 s");
+  EXPECT_EQ(count_text(2.68e9, "FLOP"), "2.68 GFLOP");
+}
+
+TEST(Text, ForeignNamesAreEscaped) {
+  EXPECT_EQ(escaped("layers.0/µ"), "layers.0/µ");
+  EXPECT_EQ(escaped("a\x1b[31mb\n"), "a\\x1b[31mb\\x0a");
+  EXPECT_EQ(escaped("\xff\xfe"), "\\xff\\xfe");
+  EXPECT_EQ(escaped("x\xe2\x80\xaey"), "x\\xe2\\x80\\xaey");   // right-to-left override
+  EXPECT_EQ(escaped("\xc0\xaf"), "\\xc0\\xaf");                 // overlong slash
+}
+
+TEST(Text, Globs) {
+  EXPECT_TRUE(glob_match("*", ""));
+  EXPECT_TRUE(glob_match("layers.*.weight", "layers.0.attn.weight"));
+  EXPECT_TRUE(glob_match("?te.*", "wte.weight"));
+  EXPECT_FALSE(glob_match("layers.*.bias", "layers.0.weight"));
+  EXPECT_FALSE(glob_match("", "a"));
+}
+
+}  // namespace
+}  // namespace gradloom

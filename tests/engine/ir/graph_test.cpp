@@ -1,0 +1,131 @@
+#include "engine/ir/graph.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/ir/builder.h"
+#include "engine/ir/rewriter.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+// y = relu(x + b) with b a parameter.
+struct Small {
+  Graph graph;
+  ValueId x, b, sum, y;
+  Small() {
+    GraphBuilder builder(graph);
+    x = builder.input("x", {DType::f32, {2, 3}});
+    b = builder.parameter("b", Tensor(DType::f32, {3}));
+    sum = builder.op("Add", {x, b});
+    y = builder.op("Relu", {sum});
+    graph.outputs = {y};
+  }
+};
+
+TEST(Graph, BuilderInfersTypesAndVerifies) {
+  Small s;
+  EXPECT_EQ(s.graph.type(s.y), (Type{DType::f32, {2, 3}}));
+  EXPECT_TRUE(verify(s.graph).ok());
+  EXPECT_EQ(live_node_count(s.graph), 2u);
+}
+
+TEST(Graph, VerifyFindsEachKindOfDamage) {
+  const auto broken = [](auto damage) {
+    Small s;
+    damage(s);
+    const Status status = verify(s.graph);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].inputs[0] = 999; }).find("does not exist"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[0].op = nullptr; }).find("producer was removed"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].name = s.graph.nodes[0].name; }).find("two nodes"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.values[s.y].name = "x"; }).find("two values"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].outputs[0] = s.sum; }).find("two producers"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.values[s.y].type.shape = {3, 2}; }).find("inference says"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[0].inputs[0] = s.y; }).find("cycle"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.updates.push_back({s.sum, s.y}); }).find("not a state"), std::string::npos);
+}
+
+TEST(Graph, CycleErrorNamesItsNodes) {
+  Small s;
+  s.graph.nodes[0].inputs[0] = s.y;
+  const auto order = topological_order(s.graph);
+  ASSERT_FALSE(order.ok());
+  EXPECT_NE(order.error().message.find("Add"), std::string::npos);
+  EXPECT_NE(order.error().message.find("Relu"), std::string::npos);
+}
+
+TEST(Graph, OrderFollowsRankAmongReadyNodes) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {1}});
+  b.rank = 10;
+  b.op("Relu", {x});
+  b.rank = 5;
+  b.op("Tanh", {x});
+  const auto order = topological_order(graph);
+  ASSERT_TRUE(order.ok());
+  EXPECT_EQ(*order, (std::vector<NodeId>{1, 0}));
+}
+
+TEST(Graph, DumpIsStableAndHashed) {
+  const Small a, b;
+  EXPECT_EQ(dump(a.graph), dump(b.graph));
+  EXPECT_EQ(graph_hash(a.graph), graph_hash(b.graph));
+  EXPECT_NE(dump(a.graph).find("%Relu:v f32[2, 3] = Relu(%Add:v)"), std::string::npos);
+}
+
+TEST(Rewriter, ReplacesAndKeepsNamesOriginsAndLog) {
+  Small s;
+  s.graph.sources = {{"n0", "Add", "", "block"}, {"n1", "Relu", "", "block"}};
+  s.graph.nodes[0].origin.sources = {0};
+  s.graph.nodes[1].origin.sources = {1};
+  Rewriter rw(s.graph, "test-pass");
+  GraphBuilder& b = rw.begin("rule", 1, {1, 0});
+  const ValueId bias = s.b, x = s.x;
+  const ValueId sum = b.op("Add", {x, bias});
+  const ValueId y = b.op("Tanh", {sum});
+  const std::string name = s.graph.values[s.y].name;
+  rw.replace(s.y, y);
+  rw.commit("because");
+  EXPECT_TRUE(verify(s.graph).ok());
+  EXPECT_EQ(s.graph.outputs[0], y);
+  EXPECT_EQ(s.graph.values[y].name, name);
+  ASSERT_EQ(rw.log().size(), 1u);
+  EXPECT_TRUE(rw.log()[0].matched);
+  EXPECT_EQ(rw.log()[0].removed.size(), 2u);
+  EXPECT_EQ(rw.log()[0].added.size(), 2u);
+  const Node& made = s.graph.nodes[s.graph.values[y].producer];
+  EXPECT_EQ(made.origin.sources, (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(made.origin.pass, "test-pass");
+}
+
+TEST(Rewriter, ExcludedSitesAreRefusedAndLogged) {
+  Small s;
+  Rewriter rw(s.graph, "p", {s.graph.nodes[1].name});
+  EXPECT_TRUE(rw.allowed("rule", 0));
+  EXPECT_FALSE(rw.allowed("rule", 1));
+  ASSERT_EQ(rw.log().size(), 1u);
+  EXPECT_FALSE(rw.log()[0].matched);
+}
+
+TEST(Builder, NamesNeverCollide) {
+  Graph graph;
+  GraphBuilder a(graph), b(graph);
+  const ValueId x = a.input("Relu", {DType::f32, {1}});
+  a.op("Relu", {x});
+  b.op("Relu", {x});
+  a.op("Relu", {x});
+  EXPECT_TRUE(verify(graph).ok());
+}
+
+TEST(Builder, SmallConstantsAreShared) {
+  Graph graph;
+  GraphBuilder b(graph);
+  EXPECT_EQ(b.scalar(DType::f32, 2.0), b.scalar(DType::f32, 2.0));
+  EXPECT_NE(b.scalar(DType::f32, 2.0), b.scalar(DType::f64, 2.0));
+}
+
+}  // namespace
+}  // namespace gradloom

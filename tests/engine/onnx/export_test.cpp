@@ -1,0 +1,89 @@
+#include "tests/engine/onnx/support.h"
+
+namespace gradloom {
+namespace {
+
+using testing::add_floats;
+using testing::model_from_text;
+using testing::TemporaryFolder;
+using testing::value_of;
+
+onnx::ModelProto small_model() {
+  onnx::ModelProto model = model_from_text("g (float[2] x) => (float[2] y) { h = Mul(x, w) y = Add(h, b) }");
+  add_floats(model, "w", {2}, {1, 2});
+  add_floats(model, "b", {2}, {3, 4});
+  model.set_doc_string("kept");
+  return model;
+}
+
+TEST(Export, ReplacesOnlyTheGivenParameters) {
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
+  const Status status = export_onnx(folder / "in.onnx", {{"w", Tensor::from_f64(DType::f64, {2}, {0.5, -1})}},
+                                    folder / "out.onnx");
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  const Result<ImportedModel> back = import_onnx(folder / "out.onnx", {});
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(to_string(value_of(back->graph, "w").type), "f32[2]") << "the model's element type is kept";
+  EXPECT_EQ(value_of(back->graph, "w").data.to_f64(), (std::vector<double>{0.5, -1}));
+  EXPECT_EQ(value_of(back->graph, "b").data.to_f64(), (std::vector<double>{3, 4}));
+  onnx::ModelProto proto;
+  ASSERT_TRUE(proto.ParseFromString(testing::read_bytes(folder / "out.onnx")));
+  EXPECT_EQ(proto.doc_string(), "kept");
+}
+
+TEST(Export, MayOverwriteItsSource) {
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "m.onnx", small_model().SerializeAsString());
+  ASSERT_TRUE(
+      export_onnx(folder / "m.onnx", {{"b", Tensor::from_f64(DType::f32, {2}, {7, 8})}}, folder / "m.onnx")
+          .ok());
+  EXPECT_EQ(value_of(import_onnx(folder / "m.onnx", {})->graph, "b").data.to_f64(),
+            (std::vector<double>{7, 8}));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1)
+      << "no temporary file stays";
+}
+
+TEST(Export, UnknownNamesAndShapesWriteNothing) {
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
+  const Status unknown =
+      export_onnx(folder / "in.onnx", {{"ghost", Tensor::from_i64({1})}}, folder / "out.onnx");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.error().message.find("'ghost'"), std::string::npos);
+  const Status shape = export_onnx(folder / "in.onnx", {{"w", Tensor::from_f64(DType::f32, {1, 2}, {1, 2})}},
+                                   folder / "out.onnx");
+  ASSERT_FALSE(shape.ok());
+  EXPECT_NE(shape.error().message.find("[1, 2]"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder / "out.onnx"));
+}
+
+TEST(Export, EmbedsExternalData) {
+  const TemporaryFolder folder;
+  onnx::ModelProto model = small_model();
+  const float values[] = {5, 6};
+  testing::write_bytes(folder / "weights.bin", std::string(reinterpret_cast<const char*>(values), 8));
+  onnx::TensorProto* b = model.mutable_graph()->mutable_initializer(1);
+  b->clear_float_data();
+  b->set_data_location(onnx::TensorProto::EXTERNAL);
+  auto* location = b->add_external_data();
+  location->set_key("location");
+  location->set_value("weights.bin");
+  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  EXPECT_EQ(value_of(import_onnx(folder / "in.onnx", {})->graph, "b").data.to_f64(),
+            (std::vector<double>{5, 6}));
+  std::filesystem::create_directory(folder / "elsewhere");
+  ASSERT_TRUE(export_onnx(folder / "in.onnx", {}, folder / "elsewhere/out.onnx").ok());
+  EXPECT_EQ(value_of(import_onnx(folder / "elsewhere/out.onnx", {})->graph, "b").data.to_f64(),
+            (std::vector<double>{5, 6}));
+}
+
+TEST(Export, FailsWhereItCannotWrite) {
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
+  EXPECT_EQ(export_onnx(folder / "in.onnx", {}, folder / "none/out.onnx").error().code, Errc::io);
+  EXPECT_EQ(export_onnx(folder / "none.onnx", {}, folder / "out.onnx").error().code, Errc::io);
+}
+
+}  // namespace
+}  // namespace gradloom

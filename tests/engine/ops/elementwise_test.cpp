@@ -1,0 +1,120 @@
+// Elementwise rows beyond the generic suite: mixed types, documented subgradients at kinks, special values, errors.
+#include <cmath>
+#include <limits>
+
+#include "tests/engine/ops/support.h"
+
+namespace gradloom {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+TEST(Elementwise, RefusesWrongTypes) {
+  EXPECT_TRUE(mentions(error_of("Add", {f32({2}), i64({2})}), "does not take"));
+  EXPECT_TRUE(mentions(error_of("Exp", {i64({2})}), "does not take"));
+  EXPECT_TRUE(mentions(error_of("And", {f32({2}), f32({2})}), "does not take"));
+  EXPECT_TRUE(mentions(error_of("Where", {f32({2}), f32({2}), f32({2})}), "does not take"));
+  EXPECT_TRUE(mentions(error_of("Add", {f32({2}), f32({3})}), "broadcast"));
+  EXPECT_TRUE(mentions(error_of("Add", {f32({2}), {}}), "missing"));
+  EXPECT_TRUE(mentions(error_of("Add", {f32({2})}), "missing"));
+  EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{8}}}), "type 8"));
+  EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}), "type 0"));
+}
+
+TEST(Elementwise, KeepsSymbolicDims) {
+  EXPECT_EQ(shape_of(infer("Add", {f32({-1, 4}), f32({4})})), (Shape{-1, 4}));
+  EXPECT_EQ(shape_of(infer("Mul", {f32({-1, -2}), f32({-1, 1})})), (Shape{-1, -2}));
+}
+
+TEST(Pow, TakesMixedTypes) {
+  const Tensor x = tensor({3}, {1.5, 2, 3}, DType::f32);
+  EXPECT_EQ(run("Pow", {x, ints({2})}), (std::vector<double>{2.25, 4, 9}));
+  EXPECT_EQ(run("Pow", {x, ints({0, 1, 2})}), (std::vector<double>{1, 2, 9}));
+  EXPECT_EQ(run("Pow", {ints({2, 3}), ints({10, 4})}), (std::vector<double>{1024, 81}));
+  EXPECT_EQ(run("Pow", {ints({4}), tensor({1}, {0.5}, DType::f32)}), (std::vector<double>{2}));
+}
+
+TEST(Pow, GradientAtZero) {
+  EXPECT_EQ(gradient("Pow", {tensor({2}, {0, 0}), tensor({2}, {2, 0})}, 0), (std::vector<double>{0, 0}));
+  EXPECT_EQ(gradient("Pow", {tensor({2}, {0, 1}), tensor({2}, {2, 3})}, 1), (std::vector<double>{0, 0}));
+}
+
+TEST(Subgradients, AtKinks) {
+  EXPECT_EQ(gradient("Relu", {tensor({3}, {-1, 0, 1})}, 0), (std::vector<double>{0, 0, 1}));
+  EXPECT_EQ(gradient("Abs", {tensor({3}, {-1, 0, 1})}, 0), (std::vector<double>{-1, 0, 1}));
+  const Tensor a = tensor({3}, {1, 2, 3}), b = tensor({3}, {3, 2, 1});
+  EXPECT_EQ(gradient("Max", {a, b}, 0), (std::vector<double>{0, 0.5, 1}));
+  EXPECT_EQ(gradient("Max", {a, b}, 1), (std::vector<double>{1, 0.5, 0}));
+  EXPECT_EQ(gradient("Min", {a, b}, 0), (std::vector<double>{1, 0.5, 0}));
+  const Tensor low = tensor({}, {-1}), high = tensor({}, {1}), x = tensor({5}, {-2, -1, 0, 1, 2});
+  EXPECT_EQ(gradient("Clip", {x, low, high}, 0), (std::vector<double>{0, 1, 1, 1, 0}));
+  EXPECT_EQ(gradient("Clip", {x, low, high}, 1), (std::vector<double>{1}));
+  EXPECT_EQ(gradient("Clip", {x, low, high}, 2), (std::vector<double>{1}));
+  EXPECT_EQ(gradient("ReduceMax", {tensor({4}, {1, 3, 3, 2})}, 0), (std::vector<double>{0, 0.5, 0.5, 0}));
+  EXPECT_EQ(gradient("ReduceL2", {tensor({2}, {0, 0})}, 0), (std::vector<double>{0, 0}));
+}
+
+TEST(Clip, BoundsThatCross) {
+  // ONNX: min(max(x, low), high), so high wins; then only high has a gradient.
+  const Tensor x = tensor({3}, {0, 5, 10}), low = tensor({}, {8}), high = tensor({}, {2});
+  EXPECT_EQ(run("Clip", {x, low, high}), (std::vector<double>{2, 2, 2}));
+  EXPECT_EQ(gradient("Clip", {x, low, high}, 0), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(gradient("Clip", {x, low, high}, 1), (std::vector<double>{0}));
+  EXPECT_EQ(gradient("Clip", {x, low, high}, 2), (std::vector<double>{3}));
+}
+
+TEST(Elementwise, OneTensorOnBothSides) {
+  // d (x * x) = 2 x through two inputs of one node: accumulation.
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f64, {3}});
+  const ValueId loss = b.op("ReduceSum", {b.op("Mul", {x, x})}, {{"keepdims", std::int64_t{0}}});
+  auto grads = add_gradients(graph, loss, {x});
+  ASSERT_TRUE(grads.ok());
+  auto values = reference::Runner::create(graph)->run({{x, tensor({3}, {1, -2, 3})}});
+  ASSERT_TRUE(values.ok());
+  EXPECT_EQ((*values)[grads->at(x)].to_f64(), (std::vector<double>{2, -4, 6}));
+}
+
+TEST(Elementwise, SpecialValues) {
+  const Tensor x = tensor({5}, {kInf, -kInf, std::nan(""), 0, -1});
+  const auto relu = run("Relu", {x});
+  EXPECT_EQ(relu[0], kInf);
+  EXPECT_EQ(relu[1], 0);
+  EXPECT_TRUE(std::isnan(relu[2]));
+  EXPECT_EQ(run("Log", {tensor({2}, {0, kInf})}), (std::vector<double>{-kInf, kInf}));
+  EXPECT_TRUE(std::isnan(run("Log", {tensor({1}, {-1})})[0]));
+  EXPECT_EQ(run("Exp", {tensor({3}, {-kInf, kInf, 1000})}), (std::vector<double>{0, kInf, kInf}));
+  EXPECT_EQ(run("Sigmoid", {tensor({2}, {-kInf, kInf})}), (std::vector<double>{0, 1}));
+  EXPECT_EQ(run("Softplus", {tensor({2}, {-1000, 1000})}), (std::vector<double>{0, 1000}));
+  EXPECT_EQ(run("Equal", {x, x}), (std::vector<double>{1, 1, 0, 1, 1})) << "NaN equals nothing";
+  // A NaN that is not selected must not come through, forward or backward.
+  const Tensor pick = tensor({2}, {1, 0}, DType::boolean);
+  EXPECT_EQ(run("Where", {pick, tensor({2}, {1, std::nan("")}), tensor({2}, {std::nan(""), 2})}), (std::vector<double>{1, 2}));
+}
+
+TEST(Cast, SaturatesAndTruncates) {
+  const Attrs to_i32 = {{"to", std::int64_t{6}}}, to_bool = {{"to", std::int64_t{9}}};
+  EXPECT_EQ(run("Cast", {tensor({5}, {2.9, -2.9, 1e300, -1e300, std::nan("")})}, to_i32),
+            (std::vector<double>{2, -2, 2147483647, -2147483648.0, 0}));
+  EXPECT_EQ(run("Cast", {tensor({3}, {0.25, 0, -1})}, to_bool), (std::vector<double>{1, 0, 1}));
+}
+
+TEST(Gelu, OnnxTwentyChoosesTheForm) {
+  const OpDef* gelu = find_op("Gelu", "", 20);
+  const Tensor x = tensor({3}, {-1, 0.5, 2});
+  const auto exact = evaluate(*gelu, {}, {x}), approximate = evaluate(*gelu, {{"approximate", std::string("tanh")}}, {x});
+  EXPECT_EQ((*exact)[0].to_f64(), run("Gelu", {x}));
+  EXPECT_EQ((*approximate)[0].to_f64(), run("GeluTanh", {x}));
+  EXPECT_FALSE(evaluate(*gelu, {{"approximate", std::string("sigmoid")}}, {x}).ok());
+}
+
+TEST(Sum, AddsManyInputs) {
+  const Tensor one = tensor({2}, {1, 2}, DType::f32);
+  EXPECT_EQ(run("Sum", std::vector<Tensor>(20, one)), (std::vector<double>{20, 40}));
+  EXPECT_EQ(run("Mean", std::vector<Tensor>(20, one)), (std::vector<double>{1, 2}));
+  EXPECT_TRUE(mentions(error_of("Sum", {f32({2}), i64({2})}), "one floating point type"));
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,86 @@
+// Reductions: axes in attributes and inputs, empty axes, empty tensors, integers, several groups of axes.
+#include <cmath>
+#include <limits>
+
+#include "tests/engine/ops/support.h"
+
+namespace gradloom {
+namespace {
+
+const Attrs kDrop = {{"keepdims", std::int64_t{0}}};
+
+TEST(Reduce, ShapesFollowAxesAndKeepdims) {
+  EXPECT_EQ(shape_of(infer("ReduceSum", {f32({2, -1, 4}), ints({0, -1})})), (Shape{1, -1, 1}));
+  EXPECT_EQ(shape_of(infer("ReduceSum", {f32({2, -1, 4}), ints({0, -1})}, kDrop)), (Shape{-1}));
+  EXPECT_EQ(shape_of(infer("ReduceMean", {f32({2, 3})}, {{"axes", List{1}}, {"keepdims", std::int64_t{0}}})), (Shape{2}));
+  EXPECT_EQ(shape_of(infer("ReduceMax", {f32({2, 3})})), (Shape{1, 1}));
+  EXPECT_EQ(shape_of(infer("ReduceMax", {f32({2, 3}), ints({})}, {{"noop_with_empty_axes", std::int64_t{1}}})), (Shape{2, 3}));
+  EXPECT_EQ(shape_of(infer("ReduceSum", {f32({})}, kDrop)), (Shape{}));
+}
+
+TEST(Reduce, RefusesWrongAxesAndTypes) {
+  EXPECT_TRUE(mentions(error_of("ReduceSum", {f32({2}), ints({1})}), "out of range"));
+  EXPECT_TRUE(mentions(error_of("ReduceSum", {f32({2}), ints({0, -1})}), "twice"));
+  EXPECT_TRUE(mentions(error_of("ReduceSum", {f32({2}), i64({1})}), "known"));
+  EXPECT_TRUE(mentions(error_of("ReduceSum", {Type{DType::boolean, {2}}}), "bool"));
+  EXPECT_TRUE(mentions(error_of("ReduceLogSumExp", {i64({2})}), "i64"));
+}
+
+TEST(Reduce, EveryOperatorOverSeparateGroups) {
+  // [2, 3, 2]: axes 0 and 2 of 1..12 with alternating signs, against sums written out.
+  std::vector<double> x;
+  for (int i = 1; i <= 12; ++i) x.push_back(i % 3 == 0 ? -i : i);
+  const auto at = [&](int i, int j, int k) { return x[static_cast<std::size_t>((i * 3 + j) * 2 + k)]; };
+  const struct {
+    const char* name;
+    double start;
+    double (*step)(double, double);
+    double (*finish)(double);
+  } operators[] = {
+      {"ReduceSum", 0, [](double s, double v) { return s + v; }, [](double s) { return s; }},
+      {"ReduceMean", 0, [](double s, double v) { return s + v; }, [](double s) { return s / 4; }},
+      {"ReduceMax", -1e9, [](double s, double v) { return std::max(s, v); }, [](double s) { return s; }},
+      {"ReduceMin", 1e9, [](double s, double v) { return std::min(s, v); }, [](double s) { return s; }},
+      {"ReduceProd", 1, [](double s, double v) { return s * v; }, [](double s) { return s; }},
+      {"ReduceL1", 0, [](double s, double v) { return s + std::fabs(v); }, [](double s) { return s; }},
+      {"ReduceL2", 0, [](double s, double v) { return s + v * v; }, [](double s) { return std::sqrt(s); }},
+      {"ReduceSumSquare", 0, [](double s, double v) { return s + v * v; }, [](double s) { return s; }},
+      {"ReduceLogSumExp", 0, [](double s, double v) { return s + std::exp(v); }, [](double s) { return std::log(s); }},
+  };
+  for (const auto& op : operators) {
+    const auto got = run(op.name, {tensor({2, 3, 2}, x), ints({0, 2})}, kDrop);
+    ASSERT_EQ(got.size(), 3u);
+    for (int j = 0; j < 3; ++j) {
+      double s = op.start;
+      for (int i = 0; i < 2; ++i)
+        for (int k = 0; k < 2; ++k) s = op.step(s, at(i, j, k));
+      EXPECT_NEAR(got[static_cast<std::size_t>(j)], op.finish(s), 1e-12 * std::fabs(s)) << op.name << " " << j;
+    }
+  }
+}
+
+TEST(Reduce, OneElementIsStillReduced) {
+  EXPECT_EQ(run("ReduceL2", {tensor({1}, {-3})}), (std::vector<double>{3}));
+  EXPECT_EQ(run("ReduceL1", {tensor({}, {-3})}), (std::vector<double>{3}));
+  EXPECT_EQ(run("ReduceSumSquare", {tensor({2, 1}, {-3, 2}), ints({1})}), (std::vector<double>{9, 4}));
+}
+
+TEST(Reduce, EmptyTensors) {
+  EXPECT_EQ(run("ReduceSum", {tensor({0, 2}, {}), ints({0})}), (std::vector<double>{0, 0}));
+  EXPECT_EQ(run("ReduceProd", {ints({})}), (std::vector<double>{1}));
+  EXPECT_TRUE(run("ReduceSum", {tensor({0, 2}, {}), ints({1})}).empty());
+  EXPECT_EQ(run("ReduceMax", {tensor({0}, {})}), (std::vector<double>{-std::numeric_limits<double>::infinity()}));
+}
+
+TEST(Reduce, Integers) {
+  EXPECT_EQ(run("ReduceSum", {ints({1, -2, 4})}), (std::vector<double>{3}));
+  EXPECT_EQ(run("ReduceMax", {ints({1, -2, 4})}), (std::vector<double>{4}));
+  EXPECT_EQ(run("ReduceMin", {ints({1, -2, 4})}), (std::vector<double>{-2}));
+}
+
+TEST(Reduce, LogSumExpOfLargeNumbers) {
+  EXPECT_NEAR(run("ReduceLogSumExp", {tensor({2}, {1000, 1000})})[0], 1000 + std::log(2.0), 1e-10);
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,144 @@
+#include "engine/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/ir/builder.h"
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+// Every request its own place: valid for any lifetimes.
+std::int64_t stack_all(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets) {
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    offsets[i] = end;
+    end += requests[i].bytes;
+  }
+  return end;
+}
+
+Graph chain(int length, bool keep_all = false) {
+  Graph graph;
+  GraphBuilder b(graph);
+  ValueId v = b.input("x", {DType::f32, {64}});
+  for (int i = 0; i < length; ++i) {
+    v = b.op(i % 2 ? "Tanh" : "Exp", {v});
+    if (keep_all) graph.outputs.push_back(v);
+  }
+  if (!keep_all) graph.outputs = {v};
+  return graph;
+}
+
+TEST(Plan, InPlaceChainNeedsOneBuffer) {
+  const Graph graph = chain(6);
+  const auto plan = make_plan(graph, {stack_all, "stack", true});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->arena_bytes, 256);
+  EXPECT_EQ(plan->lower_bound_bytes, 256);
+  EXPECT_EQ(plan->input_bytes, 256);
+  EXPECT_TRUE(check_plan(graph, *plan).ok());
+}
+
+TEST(Plan, WithoutInPlaceTwoAreLive) {
+  const Graph graph = chain(6);
+  const auto plan = make_plan(graph, {stack_all, "stack", false});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->arena_bytes, 6 * 256);
+  EXPECT_EQ(plan->lower_bound_bytes, 2 * 256);
+  EXPECT_TRUE(check_plan(graph, *plan).ok());
+}
+
+TEST(Plan, OutputsAreNeverOverwritten) {
+  const Graph graph = chain(4, true);
+  const auto plan = make_plan(graph, {stack_all, "stack", true});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->arena_bytes, 4 * 256);
+  EXPECT_TRUE(check_plan(graph, *plan).ok());
+}
+
+TEST(Plan, ViewsShareStorageAndKeepItAlive) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {4, 16}});
+  const ValueId e = b.op("Exp", {x});
+  const ValueId r = b.op("Reshape", {e, b.i64s({64})});
+  const ValueId t = b.op("Tanh", {x});
+  const ValueId u = b.op("Reshape", {t, b.i64s({64})});
+  graph.outputs = {b.op("Add", {r, u})};
+  const auto plan = make_plan(graph, {stack_all, "stack", true});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->buffer_of[e], plan->buffer_of[r]);
+  EXPECT_EQ(plan->steps.size(), 3u);   // views have no kernel
+  EXPECT_TRUE(check_plan(graph, *plan).ok());
+}
+
+TEST(Plan, UnboundDimsAreNamed) {
+  Graph graph;
+  graph.symbols = {"batch"};
+  GraphBuilder b(graph);
+  graph.outputs = {b.op("Exp", {b.input("x", {DType::f32, {-1, 3}})})};
+  const auto plan = make_plan(graph, {stack_all, "stack", true});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, Errc::usage);
+  EXPECT_NE(plan.error().message.find("batch"), std::string::npos);
+}
+
+TEST(PlanCheck, SeededFaultsAreAllFound) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {64}});
+  const ValueId p = b.op("Exp", {x});
+  const ValueId q = b.op("Tanh", {x});
+  const ValueId r = b.op("Sin", {x});
+  graph.outputs = {b.op("Add", {b.op("Add", {p, q}), r})};
+  const auto good = make_plan(graph, {stack_all, "stack", false});
+  ASSERT_TRUE(good.ok());
+  ASSERT_TRUE(check_plan(graph, *good).ok());
+  const auto buffer = [&](Plan& plan, ValueId v) -> Buffer& { return plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])]; };
+  // Each value moved onto each other one that is live at the same time must be noticed.
+  int faults = 0;
+  for (const ValueId from : {p, q, r})
+    for (const ValueId to : {p, q, r}) {
+      if (from == to) continue;
+      Plan bad = *good;
+      buffer(bad, from).offset = buffer(bad, to).offset;
+      EXPECT_FALSE(check_plan(graph, bad).ok()) << from << " over " << to;
+      ++faults;
+    }
+  EXPECT_EQ(faults, 6);
+  Plan bad = *good;
+  buffer(bad, p).offset += 32;
+  EXPECT_FALSE(check_plan(graph, bad).ok()) << "misaligned";
+  bad = *good;
+  buffer(bad, p).offset = bad.arena_bytes;
+  EXPECT_FALSE(check_plan(graph, bad).ok()) << "outside";
+  bad = *good;
+  bad.steps.pop_back();
+  EXPECT_FALSE(check_plan(graph, bad).ok()) << "missing step";
+  bad = *good;
+  std::swap(bad.steps[0], bad.steps.back());
+  EXPECT_FALSE(check_plan(graph, bad).ok()) << "wrong order";
+  bad = *good;
+  buffer(bad, x).place = Place::constant;
+  EXPECT_FALSE(check_plan(graph, bad).ok()) << "wrong block";
+}
+
+TEST(Plan, HashChangesWithPlacement) {
+  const Graph graph = chain(3);
+  const auto a = make_plan(graph, {stack_all, "stack", true}), b = make_plan(graph, {stack_all, "stack", true}),
+             c = make_plan(graph, {stack_all, "stack", false});
+  ASSERT_TRUE(a.ok() && b.ok() && c.ok());
+  EXPECT_EQ(a->hash, b->hash);
+  EXPECT_NE(a->hash, c->hash);
+}
+
+TEST(Plan, LowerBoundIsTheLargestLiveSum) {
+  std::int32_t peak = -1;
+  EXPECT_EQ(lower_bound_bytes({{100, 0, 2}, {50, 1, 1}, {30, 2, 3}, {500, 5, 5}}, &peak), 500);
+  EXPECT_EQ(peak, 5);
+  EXPECT_EQ(lower_bound_bytes({}), 0);
+}
+
+}  // namespace
+}  // namespace gradloom

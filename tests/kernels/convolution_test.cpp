@@ -1,0 +1,121 @@
+// 2-d convolution forward and both gradients against loops in double; equal bits for any thread count.
+#include "kernels/prepared/convolution.h"
+
+#include "tests/kernels/support.h"
+
+namespace gradloom::kernels::test {
+namespace {
+
+ConvolutionDesc convolution(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w, std::int64_t k,
+                            std::int64_t r, std::int64_t s, std::int64_t stride, std::int64_t pad,
+                            std::int64_t dilation, std::int64_t groups) {
+  ConvolutionDesc d{};
+  d.n = n;
+  d.c = c;
+  d.h = h;
+  d.w = w;
+  d.k = k;
+  d.r = r;
+  d.s = s;
+  d.stride_h = d.stride_w = stride;
+  d.pad_top = d.pad_left = d.pad_bottom = d.pad_right = pad;
+  d.dilation_h = d.dilation_w = dilation;
+  d.groups = groups;
+  d.oh = (h + 2 * pad - (r - 1) * dilation - 1) / stride + 1;
+  d.ow = (w + 2 * pad - (s - 1) * dilation - 1) / stride + 1;
+  return d;
+}
+
+// Calls visit(x index, w index, y index) for every product of the convolution.
+template <class Visit>
+void products(const ConvolutionDesc& d, const Visit& visit) {
+  const std::int64_t cg = d.c / d.groups, kg = d.k / d.groups;
+  for (std::int64_t n = 0; n < d.n; ++n) {
+    for (std::int64_t k = 0; k < d.k; ++k) {
+      for (std::int64_t p = 0; p < d.oh * d.ow; ++p) {
+        for (std::int64_t t = 0; t < cg * d.r * d.s; ++t) {
+          const std::int64_t channel = k / kg * cg + t / (d.r * d.s), ky = t / d.s % d.r, kx = t % d.s;
+          const std::int64_t y = p / d.ow * d.stride_h - d.pad_top + ky * d.dilation_h;
+          const std::int64_t x = p % d.ow * d.stride_w - d.pad_left + kx * d.dilation_w;
+          if (y < 0 || y >= d.h || x < 0 || x >= d.w) continue;
+          visit(std::size_t(((n * d.c + channel) * d.h + y) * d.w + x), std::size_t(k * cg * d.r * d.s + t),
+                std::size_t((n * d.k + k) * d.oh * d.ow + p));
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void expect_run(const ConvolutionDesc& d, ConvolutionKind kind, const std::vector<T>& a,
+                const std::vector<T>& b, const std::vector<T>& bias, const std::vector<double>& expected,
+                Tolerance tolerance) {
+  std::vector<T> first;
+  for (const int team : {1, 2, 3}) {
+    set_threads(team);
+    const auto convolution = Convolution::create(d, kind);
+    EXPECT_EQ(convolution->implementation().find("ref"), std::string::npos) << convolution->implementation();
+    std::vector<std::uint8_t> workspace(convolution->workspace_bytes() + 64, 0xff);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      std::vector<T> out(expected.size(), T(9));
+      convolution->run(a.data(), b.data(), d.bias ? bias.data() : nullptr, out.data(), workspace.data());
+      if (first.empty()) {
+        first = out;
+        expect_close(out, expected, tolerance, convolution->implementation());
+      }
+      EXPECT_TRUE(same_bits(out, first))
+          << team << " threads, kind " << int(kind) << ", " << convolution->implementation();
+    }
+  }
+  set_threads(2);
+}
+
+template <class T>
+void check(ConvolutionDesc d) {
+  d.dtype = dtype_of<T>();
+  const auto x = values<T>(d.n * d.c * d.h * d.w, 1, -1, 1),
+             w = values<T>(d.k * d.c / d.groups * d.r * d.s, 2, -1, 1),
+             dy = values<T>(d.n * d.k * d.oh * d.ow, 3, -1, 1), bias = values<T>(d.k, 4);
+  std::vector<double> y(dy.size()), dx(x.size()), dw(w.size());
+  for (std::size_t i = 0; i < y.size() && d.bias; ++i)
+    y[i] = double(bias[i / std::size_t(d.oh * d.ow) % std::size_t(d.k)]);
+  products(d, [&](std::size_t xi, std::size_t wi, std::size_t yi) {
+    y[yi] += double(x[xi]) * double(w[wi]);
+    dx[xi] += double(dy[yi]) * double(w[wi]);
+    dw[wi] += double(dy[yi]) * double(x[xi]);
+  });
+  expect_run<T>(d, ConvolutionKind::forward, x, w, bias, y, reduction_tolerance<T>());
+  d.bias = false;
+  expect_run<T>(d, ConvolutionKind::backward_data, dy, w, bias, dx, gradient_tolerance<T>());
+  expect_run<T>(d, ConvolutionKind::backward_weights, dy, x, bias, dw, gradient_tolerance<T>());
+}
+
+TEST(Convolution, MatchesTheReference) {
+  std::vector<ConvolutionDesc> all = {
+      convolution(4, 16, 14, 14, 32, 3, 3, 1, 1, 1, 1), convolution(19, 1, 28, 28, 6, 5, 5, 1, 2, 1, 1),
+      convolution(3, 3, 33, 31, 16, 7, 7, 2, 3, 1, 1),  convolution(2, 8, 9, 9, 8, 3, 3, 1, 2, 2, 1),
+      convolution(5, 12, 10, 10, 18, 3, 3, 2, 1, 1, 3), convolution(2, 8, 11, 11, 8, 3, 3, 1, 1, 1, 8),
+      convolution(1, 5, 7, 7, 3, 1, 1, 1, 0, 1, 1),     convolution(32, 32, 7, 7, 64, 1, 1, 1, 0, 1, 1)};
+  for (ConvolutionDesc& d : all) {
+    d.bias = d.k % 3 != 0;
+    check<float>(d);
+    check<double>(d);
+  }
+}
+
+TEST(Convolution, UnevenPaddingAndCeilingSizes) {
+  ConvolutionDesc d = convolution(2, 3, 12, 12, 4, 3, 3, 2, 0, 1, 1);
+  d.pad_bottom = d.pad_right = 1;  // SAME_UPPER
+  d.oh = d.ow = 6;
+  check<float>(d);
+  check<double>(d);
+}
+
+TEST(Convolution, RefusesWhatItCannotDo) {
+  ConvolutionDesc d = convolution(1, 1, 4, 4, 1, 3, 3, 1, 0, 1, 1);
+  d.dtype = DType::i32;
+  EXPECT_THROW(Convolution::create(d, ConvolutionKind::forward), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::test

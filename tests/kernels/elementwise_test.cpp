@@ -1,0 +1,506 @@
+// Elementwise programs: every operator against the C++ library in (long) double, broadcasting, fusion,
+// in-place use.
+#include "kernels/elementwise.h"
+
+#include <functional>
+
+#include "tests/kernels/support.h"
+
+namespace gradloom::kernels::test {
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+
+EwProgram program_over(const Dims& dims) {
+  EwProgram program;
+  program.rank = int(dims.size());
+  for (std::size_t d = 0; d < dims.size(); ++d) program.dims[d] = dims[d];
+  return program;
+}
+
+// Row-major strides of a tensor of shape `dims` broadcast to the program's dims (same rank; 1 is broadcast).
+EwInput input_of(DType type, const Dims& dims) {
+  EwInput input;
+  input.dtype = type;
+  std::int64_t stride = 1;
+  for (std::size_t d = dims.size(); d-- > 0;) {
+    input.strides[d] = dims[d] == 1 ? 0 : stride;
+    stride *= dims[d];
+  }
+  return input;
+}
+
+EwProgram one_operator(EwOp op, DType type, DType result, int arity, std::int64_t n) {
+  EwProgram program = program_over({n});
+  EwInstruction instruction{op, type, result, {-1, -1, -1}, 0};
+  for (int i = 0; i < arity; ++i) {
+    const bool condition = op == EwOp::Where && i == 0;
+    program.inputs.push_back(input_of(condition ? DType::boolean : type, {n}));
+    instruction.operands[std::size_t(i)] = std::int16_t(i);
+  }
+  program.code.push_back(instruction);
+  program.outputs.push_back({std::int16_t(arity), result});
+  return program;
+}
+
+template <class Out>
+std::vector<Out> run(const CpuKernels& kernels, const EwProgram& program,
+                     const std::vector<const void*>& inputs, std::int64_t n, std::uint64_t seed = 0,
+                     std::uint64_t step = 0) {
+  std::vector<Out> out(std::size_t(n), Out(77));
+  void* outputs[] = {out.data()};
+  kernels.elementwise({&program, inputs.data(), outputs, seed, step});
+  return out;
+}
+
+// ---- every operator
+// --------------------------------------------------------------------------------------------------
+
+using Real = long double;
+struct Case {
+  EwOp op;
+  int arity;
+  double low, high;
+  std::function<Real(Real, Real)> formula;
+};
+
+Real phi(Real x) { return 0.5L * (1 + std::erf(x * 0.70710678118654752440L)); }
+Real gelu_tanh_slope(Real x) {
+  const Real c = 0.79788456080286535588L, t = std::tanh(c * (x + 0.044715L * x * x * x));
+  return 0.5L * (1 + t) + 0.5L * x * (1 - t * t) * c * (1 + 3 * 0.044715L * x * x);
+}
+Real sign_of(Real a) { return a > 0 ? 1 : (a < 0 ? -1 : a); }
+Real larger_of(Real a, Real b) { return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b); }
+Real smaller_of(Real a, Real b) { return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b); }
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {EwOp::Add, 2, -9, 9, [](Real a, Real b) { return a + b; }},
+      {EwOp::Sub, 2, -9, 9, [](Real a, Real b) { return a - b; }},
+      {EwOp::Mul, 2, -9, 9, [](Real a, Real b) { return a * b; }},
+      {EwOp::Div, 2, -9, 9, [](Real a, Real b) { return a / b; }},
+      {EwOp::Pow, 2, 0.1, 5, [](Real a, Real b) { return std::pow(a, b); }},
+      {EwOp::Max, 2, -9, 9, larger_of},
+      {EwOp::Min, 2, -9, 9, smaller_of},
+      {EwOp::Neg, 1, -9, 9, [](Real a, Real) { return -a; }},
+      {EwOp::Abs, 1, -9, 9, [](Real a, Real) { return std::abs(a); }},
+      {EwOp::Sign, 1, -9, 9, [](Real a, Real) { return sign_of(a); }},
+      {EwOp::Exp, 1, -80, 80, [](Real a, Real) { return std::exp(a); }},
+      {EwOp::Log, 1, 1e-6, 1e3, [](Real a, Real) { return std::log(a); }},
+      {EwOp::Sqrt, 1, 0, 1e3, [](Real a, Real) { return std::sqrt(a); }},
+      {EwOp::Reciprocal, 1, -9, 9, [](Real a, Real) { return 1 / a; }},
+      {EwOp::Erf, 1, -5, 5, [](Real a, Real) { return std::erf(a); }},
+      {EwOp::Tanh, 1, -12, 12, [](Real a, Real) { return std::tanh(a); }},
+      {EwOp::Sigmoid, 1, -30, 30, [](Real a, Real) { return 1 / (1 + std::exp(-a)); }},
+      {EwOp::Sin, 1, -50, 50, [](Real a, Real) { return std::sin(a); }},
+      {EwOp::Cos, 1, -50, 50, [](Real a, Real) { return std::cos(a); }},
+      {EwOp::Floor, 1, -9, 9, [](Real a, Real) { return std::floor(a); }},
+      {EwOp::Ceil, 1, -9, 9, [](Real a, Real) { return std::ceil(a); }},
+      {EwOp::Softplus, 1, -20, 20,
+       [](Real a, Real) { return std::log1p(std::exp(-std::abs(a))) + std::max(a, 0.0L); }},
+      {EwOp::Relu, 1, -9, 9, [](Real a, Real) { return larger_of(a, 0); }},
+      {EwOp::Square, 1, -9, 9, [](Real a, Real) { return a * a; }},
+      {EwOp::Gelu, 1, -6, 6, [](Real a, Real) { return a * phi(a); }},
+      {EwOp::GeluTanh, 1, -6, 6,
+       [](Real a, Real) {
+         return 0.5L * a * (1 + std::tanh(0.79788456080286535588L * (a + 0.044715L * a * a * a)));
+       }},
+      {EwOp::ReluGrad, 2, -9, 9, [](Real a, Real b) { return b > 0 ? a : 0; }},
+      {EwOp::TanhGrad, 2, -1, 1, [](Real a, Real b) { return a * (1 - b * b); }},
+      {EwOp::SigmoidGrad, 2, 0, 1, [](Real a, Real b) { return a * b * (1 - b); }},
+      {EwOp::GeluGrad, 2, -5, 5,
+       [](Real a, Real b) { return a * (phi(b) + b * 0.39894228040143267794L * std::exp(-0.5L * b * b)); }},
+      {EwOp::GeluTanhGrad, 2, -5, 5, [](Real a, Real b) { return a * gelu_tanh_slope(b); }},
+  };
+  return all;
+}
+
+template <class T>
+void check_operator(const Case& c, std::int64_t n) {
+  const auto a = values<T>(n, 1 + std::uint64_t(c.op), c.low, c.high);
+  const auto b = values<T>(n, 99 + std::uint64_t(c.op), c.low, c.high);
+  std::vector<double> expected;
+  for (std::size_t i = 0; i < a.size(); ++i) expected.push_back(double(c.formula(a[i], b[i])));
+  const EwProgram program = one_operator(c.op, dtype_of<T>(), dtype_of<T>(), c.arity, n);
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        return run<T>(k, program, {a.data(), b.data()}, n);
+      },
+      expected, elementwise_tolerance<T>(), "operator " + std::to_string(int(c.op)));
+}
+
+TEST(Elementwise, EveryOperatorMatchesTheLibrary) {
+  for (const Case& c : cases()) {
+    for (const std::int64_t n : {0, 1, 7, 1009, 70001}) {
+      check_operator<float>(c, n);
+      check_operator<double>(c, n);
+    }
+  }
+}
+
+template <class T>
+void check_special_values() {
+  constexpr T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  constexpr T tiny = std::numeric_limits<T>::denorm_min(), big = std::numeric_limits<T>::max();
+  std::vector<T> a, b;
+  for (const T x : {T(0), T(-0.0), T(1), T(-1), T(3.5), tiny, -tiny, big, -big, inf, -inf, nan}) {
+    for (const T y : {T(0), T(1), T(-2), T(0.5), big, inf, -inf, nan}) {
+      a.push_back(x);
+      b.push_back(y);
+    }
+  }
+  const auto n = std::int64_t(a.size());
+  for (const EwOp op : {EwOp::Add, EwOp::Sub, EwOp::Mul, EwOp::Div, EwOp::Max, EwOp::Min, EwOp::Abs,
+                        EwOp::Sign, EwOp::Exp, EwOp::Log, EwOp::Sqrt, EwOp::Erf, EwOp::Tanh, EwOp::Sigmoid,
+                        EwOp::Floor, EwOp::Ceil, EwOp::Relu, EwOp::Pow, EwOp::Reciprocal}) {
+    const Case* found = nullptr;
+    for (const Case& c : cases()) found = c.op == op ? &c : found;
+    ASSERT_NE(found, nullptr);
+    std::vector<double> expected;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      expected.push_back(double(T(found->formula(Real(a[i]), Real(b[i])))));
+    }
+    const EwProgram program = one_operator(op, dtype_of<T>(), dtype_of<T>(), found->arity, n);
+    expect_on_every_level(
+        [&](const CpuKernels& k) {
+          return run<T>(k, program, {a.data(), b.data()}, n);
+        },
+        expected, elementwise_tolerance<T>(), "special values of operator " + std::to_string(int(op)));
+  }
+}
+
+TEST(Elementwise, NanAndInfinityPassThrough) {
+  check_special_values<float>();
+  check_special_values<double>();
+}
+
+TEST(Elementwise, SubnormalResultsOfExp) {
+  const auto x = values<float>(4000, 5, -104, -86);
+  const auto y = values<double>(4000, 6, -745, -707);
+  std::vector<double> expected_f32, expected_f64;
+  for (const float v : x) expected_f32.push_back(std::exp(double(v)));
+  for (const double v : y) expected_f64.push_back(std::exp(v));
+  const EwProgram f32 = one_operator(EwOp::Exp, DType::f32, DType::f32, 1, 4000);
+  const EwProgram f64 = one_operator(EwOp::Exp, DType::f64, DType::f64, 1, 4000);
+  expect_on_every_level([&](const CpuKernels& k) { return run<float>(k, f32, {x.data()}, 4000); },
+                        expected_f32, {2e-7, 1.5e-45});
+  expect_on_every_level([&](const CpuKernels& k) { return run<double>(k, f64, {y.data()}, 4000); },
+                        expected_f64, {1e-15, 5e-324});
+}
+
+template <class T>
+void check_integers() {
+  const std::int64_t n = 1009;
+  const auto a = values<T>(n, 3, -50, 50);
+  auto b = values<T>(n, 4, -5, 5);
+  b[0] = 0;
+  b[1] = T(-1);
+  auto c = a;
+  c[1] = std::numeric_limits<T>::min();
+  struct Integer {
+    EwOp op;
+    int arity;
+    std::function<T(T, T)> formula;
+  };
+  const std::vector<Integer> all = {
+      {EwOp::Add, 2, [](T x, T y) { return T(std::uint64_t(x) + std::uint64_t(y)); }},
+      {EwOp::Mul, 2, [](T x, T y) { return T(std::uint64_t(x) * std::uint64_t(y)); }},
+      {EwOp::Div, 2,
+       [](T x, T y) { return y == 0 ? T(0) : (y == T(-1) ? T(0 - std::uint64_t(x)) : T(x / y)); }},
+      {EwOp::Max, 2, [](T x, T y) { return std::max(x, y); }},
+      {EwOp::Min, 2, [](T x, T y) { return std::min(x, y); }},
+      {EwOp::Neg, 1, [](T x, T) { return T(0 - std::uint64_t(x)); }},
+      {EwOp::Sign, 1, [](T x, T) { return T((x > 0) - (x < 0)); }},
+      {EwOp::Relu, 1, [](T x, T) { return x > 0 ? x : T(0); }},
+  };
+  for (const Integer& op : all) {
+    const EwProgram program = one_operator(op.op, dtype_of<T>(), dtype_of<T>(), op.arity, n);
+    for (const CpuKernels* k : levels()) {
+      const auto out = run<T>(*k, program, {c.data(), b.data()}, n);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        ASSERT_EQ(out[i], op.formula(c[i], b[i])) << int(op.op) << " element " << i << " " << k->isa;
+      }
+    }
+  }
+}
+
+TEST(Elementwise, IntegersAreExactAndNeverTrap) {
+  check_integers<std::int32_t>();
+  check_integers<std::int64_t>();
+}
+
+TEST(Elementwise, ComparisonsAndLogic) {
+  const std::int64_t n = 517;
+  auto a = values<float>(n, 1), b = values<float>(n, 2);
+  for (std::size_t i = 0; i < a.size(); i += 3) b[i] = a[i];
+  a[5] = NAN;
+  const auto expect = [&](EwOp op, const std::function<bool(float, float)>& formula) {
+    const EwProgram program = one_operator(op, DType::f32, DType::boolean, 2, n);
+    for (const CpuKernels* k : levels()) {
+      const auto out = run<std::uint8_t>(*k, program, {a.data(), b.data()}, n);
+      for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], formula(a[i], b[i]) ? 1 : 0) << i;
+    }
+  };
+  expect(EwOp::Equal, [](float x, float y) { return x == y; });
+  expect(EwOp::Greater, [](float x, float y) { return x > y; });
+  expect(EwOp::Less, [](float x, float y) { return x < y; });
+  expect(EwOp::GreaterOrEqual, [](float x, float y) { return x >= y; });
+  expect(EwOp::LessOrEqual, [](float x, float y) { return x <= y; });
+
+  std::vector<std::uint8_t> p, q;
+  for (int i = 0; i < 64; ++i) {
+    p.push_back(i & 1);
+    q.push_back((i >> 1) & 1);
+  }
+  const EwProgram both = one_operator(EwOp::And, DType::boolean, DType::boolean, 2, 64);
+  const EwProgram any = one_operator(EwOp::Or, DType::boolean, DType::boolean, 2, 64);
+  const EwProgram no = one_operator(EwOp::Not, DType::boolean, DType::boolean, 1, 64);
+  for (const CpuKernels* k : levels()) {
+    for (std::size_t i = 0; i < 64; ++i) {
+      EXPECT_EQ(run<std::uint8_t>(*k, both, {p.data(), q.data()}, 64)[i], p[i] & q[i]);
+      EXPECT_EQ(run<std::uint8_t>(*k, any, {p.data(), q.data()}, 64)[i], p[i] | q[i]);
+      EXPECT_EQ(run<std::uint8_t>(*k, no, {p.data()}, 64)[i], 1 - p[i]);
+    }
+  }
+}
+
+TEST(Elementwise, WhereSelects) {
+  const std::int64_t n = 70001;
+  const auto x = values<double>(n, 1), y = values<double>(n, 2);
+  std::vector<std::uint8_t> condition;
+  std::vector<double> expected;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    condition.push_back(i % 3 == 0);
+    expected.push_back(condition[i] ? x[i] : y[i]);
+  }
+  const EwProgram program = one_operator(EwOp::Where, DType::f64, DType::f64, 3, n);
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        return run<double>(k, program, {condition.data(), x.data(), y.data()}, n);
+      },
+      expected, {0, 0});
+}
+
+TEST(Elementwise, Casts) {
+  const std::vector<float> x = {0, 1.9f, -1.9f, 3e9f, -3e9f, NAN, INFINITY, -INFINITY, 255.5f, 65504, 1e-3f};
+  const auto n = std::int64_t(x.size());
+  const auto cast = [&](DType to) {
+    EwProgram program = program_over({n});
+    program.inputs.push_back(input_of(DType::f32, {n}));
+    program.code.push_back({EwOp::Cast, DType::f32, to, {0, -1, -1}, 0});
+    program.outputs.push_back({1, to});
+    return program;
+  };
+  for (const CpuKernels* k : levels()) {
+    const auto i32 = run<std::int32_t>(*k, cast(DType::i32), {x.data()}, n);
+    const std::vector<std::int32_t> expected = {
+        0, 1, -1, 2147483647, -2147483647 - 1, 0, 2147483647, -2147483647 - 1, 255, 65504, 0};
+    EXPECT_EQ(i32, expected) << k->isa;
+    EXPECT_EQ(run<std::int64_t>(*k, cast(DType::i64), {x.data()}, n)[3], 3000000000);
+    EXPECT_EQ(run<std::uint8_t>(*k, cast(DType::boolean), {x.data()}, n)[0], 0);
+    EXPECT_EQ(run<std::uint8_t>(*k, cast(DType::boolean), {x.data()}, n)[2], 1);
+    EXPECT_EQ(run<double>(*k, cast(DType::f64), {x.data()}, n)[1], double(1.9f));
+    EXPECT_EQ(run<std::uint16_t>(*k, cast(DType::f16), {x.data()}, n)[9], 0x7bff);
+    EXPECT_EQ(run<std::uint16_t>(*k, cast(DType::bf16), {x.data()}, n)[1],
+              0x3ff3);  // 1.9 rounds up to 1.8984375
+    EXPECT_EQ(run<std::uint16_t>(*k, cast(DType::bf16), {x.data()}, n)[6], 0x7f80);
+  }
+}
+
+// ---- shapes
+// ----------------------------------------------------------------------------------------------------------
+
+template <class T>
+void check_broadcast(const Dims& dims, const Dims& b_dims, const Dims& c_dims, bool collapse) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : dims) n *= d;
+  const auto count = [](const Dims& shape) {
+    std::int64_t product = 1;
+    for (const std::int64_t d : shape) product *= d;
+    return product;
+  };
+  EwProgram program = program_over(dims);
+  program.inputs = {input_of(dtype_of<T>(), dims), input_of(dtype_of<T>(), b_dims),
+                    input_of(dtype_of<T>(), c_dims)};
+  program.constants = {{dtype_of<T>(), 0.25}};
+  program.code = {{EwOp::Add, dtype_of<T>(), dtype_of<T>(), {0, 1, -1}, 0},
+                  {EwOp::Mul, dtype_of<T>(), dtype_of<T>(), {4, 2, -1}, 0},
+                  {EwOp::Sub, dtype_of<T>(), dtype_of<T>(), {5, 3, -1}, 0}};
+  program.outputs = {{6, dtype_of<T>()}};
+  const auto a = values<T>(n, 1), b = values<T>(count(b_dims), 2), c = values<T>(count(c_dims), 3);
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::int64_t rest = i, ib = 0, ic = 0;
+    for (std::size_t d = dims.size(); d-- > 0;) {
+      ib += rest % dims[d] * program.inputs[1].strides[d];
+      ic += rest % dims[d] * program.inputs[2].strides[d];
+      rest /= dims[d];
+    }
+    expected.push_back((double(a[std::size_t(i)]) + double(b[std::size_t(ib)])) * double(c[std::size_t(ic)]) -
+                       0.25);
+  }
+  if (collapse) ew_collapse_dims(program);
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        return run<T>(k, program, {a.data(), b.data(), c.data()}, n);
+      },
+      expected, elementwise_tolerance<T>());
+}
+
+TEST(Elementwise, Broadcasting) {
+  for (const bool collapse : {false, true}) {
+    check_broadcast<float>({}, {}, {}, collapse);
+    check_broadcast<float>({1}, {1}, {1}, collapse);
+    check_broadcast<float>({512, 128}, {1, 128}, {512, 1}, collapse);
+    check_broadcast<float>({37, 41, 43}, {1, 41, 1}, {37, 1, 43}, collapse);
+    check_broadcast<double>({5, 7, 1, 11}, {5, 1, 1, 11}, {1, 7, 1, 1}, collapse);
+    check_broadcast<double>({3, 5, 7, 11, 13}, {1, 5, 1, 11, 1}, {3, 1, 7, 1, 13}, collapse);
+    check_broadcast<float>({0, 5}, {1, 5}, {0, 1}, collapse);
+    check_broadcast<float>({2, 3, 2, 3, 2, 3, 2, 3}, {2, 1, 2, 1, 2, 1, 2, 1}, {1, 3, 1, 3, 1, 3, 1, 3},
+                           collapse);
+  }
+}
+
+TEST(Elementwise, CollapseMergesAndDropsDims) {
+  EwProgram program = program_over({4, 1, 5, 6});
+  program.inputs = {input_of(DType::f32, {4, 1, 5, 6}), input_of(DType::f32, {1, 1, 5, 6})};
+  ew_collapse_dims(program);
+  EXPECT_EQ(program.rank, 2);
+  EXPECT_EQ(program.dims[0], 4);
+  EXPECT_EQ(program.dims[1], 30);
+  EXPECT_EQ(program.inputs[0].strides[0], 30);
+  EXPECT_EQ(program.inputs[1].strides[0], 0);
+  EXPECT_EQ(program.inputs[1].strides[1], 1);
+}
+
+TEST(Elementwise, StridedAndTransposedInputs) {
+  const std::int64_t rows = 67, cols = 129;
+  const auto x = values<float>(rows * cols, 8);
+  EwProgram program = program_over({cols, rows});
+  EwInput transposed{DType::f32, {}};
+  transposed.strides[0] = 1;
+  transposed.strides[1] = cols;
+  program.inputs = {transposed};
+  program.code = {{EwOp::Neg, DType::f32, DType::f32, {0, -1, -1}, 0}};
+  program.outputs = {{1, DType::f32}};
+  std::vector<double> expected;
+  for (std::int64_t c = 0; c < cols; ++c) {
+    for (std::int64_t r = 0; r < rows; ++r) expected.push_back(-double(x[std::size_t(r * cols + c)]));
+  }
+  expect_on_every_level([&](const CpuKernels& k) { return run<float>(k, program, {x.data()}, rows * cols); },
+                        expected, {0, 0});
+}
+
+// ---- programs
+// --------------------------------------------------------------------------------------------------------
+
+TEST(Elementwise, InPlaceWithSeveralOutputs) {
+  const std::int64_t n = 50021;
+  const auto a = values<float>(n, 1), b = values<float>(n, 2);
+  EwProgram program = program_over({n});
+  program.inputs = {input_of(DType::f32, {n}), input_of(DType::f32, {n})};
+  // sum = a + b goes over a; product = a * b still needs a and goes over b.
+  program.code = {{EwOp::Add, DType::f32, DType::f32, {0, 1, -1}, 0},
+                  {EwOp::Mul, DType::f32, DType::f32, {0, 1, -1}, 0}};
+  program.outputs = {{2, DType::f32}, {3, DType::f32}};
+  for (const CpuKernels* k : levels()) {
+    auto x = a, y = b;
+    const void* inputs[] = {x.data(), y.data()};
+    void* outputs[] = {x.data(), y.data()};
+    k->elementwise({&program, inputs, outputs, 0, 0});
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(x[i], a[i] + b[i]) << i;
+      ASSERT_EQ(y[i], a[i] * b[i]) << i;
+    }
+  }
+}
+
+TEST(Elementwise, OutputsThatAreInputsConstantsOrRepeated) {
+  const std::int64_t n = 3001;
+  const auto a = values<float>(n, 1);
+  const float scalar = 4.5f;
+  EwProgram program = program_over({n});
+  program.inputs = {input_of(DType::f32, {n}), EwInput{DType::f32, {}}};
+  program.constants = {{DType::i64, -7}};
+  program.code = {{EwOp::Add, DType::f32, DType::f32, {0, 1, -1}, 0}};
+  program.outputs = {{0, DType::f32}, {1, DType::f32}, {2, DType::i64}, {3, DType::f32}, {3, DType::f32}};
+  for (const CpuKernels* k : levels()) {
+    std::vector<float> o0(a.size()), o1(a.size()), o3(a.size()), o4(a.size());
+    std::vector<std::int64_t> o2(a.size());
+    const void* inputs[] = {a.data(), &scalar};
+    void* outputs[] = {o0.data(), o1.data(), o2.data(), o3.data(), o4.data()};
+    k->elementwise({&program, inputs, outputs, 0, 0});
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(o0[i], a[i]);
+      ASSERT_EQ(o1[i], scalar);
+      ASSERT_EQ(o2[i], -7);
+      ASSERT_EQ(o3[i], a[i] + scalar);
+      ASSERT_EQ(o4[i], a[i] + scalar);
+    }
+  }
+}
+
+// A long program of mixed types, against one-instruction programs run one after the other: the same bits.
+TEST(Elementwise, FusedEqualsStepByStep) {
+  const std::int64_t n = 40009;
+  const auto a = values<float>(n, 1), b = values<float>(n, 2);
+  EwProgram fused = program_over({n});
+  fused.inputs = {input_of(DType::f32, {n}), input_of(DType::f32, {n})};
+  const EwOp ops[] = {EwOp::Mul, EwOp::Gelu, EwOp::Add, EwOp::Tanh, EwOp::Sub, EwOp::Sigmoid};
+  std::int16_t last = 0;
+  for (int i = 0; i < 120; ++i) {
+    const EwOp op = ops[i % 6];
+    const bool two = op == EwOp::Mul || op == EwOp::Add || op == EwOp::Sub;
+    const std::int16_t other = i > 30 ? std::int16_t(2 + i % 29) : std::int16_t(1);
+    fused.code.push_back({op, DType::f32, DType::f32, {last, two ? other : std::int16_t(-1), -1}, 0});
+    last = std::int16_t(2 + i);
+  }
+  fused.code.push_back({EwOp::Greater, DType::f32, DType::boolean, {last, 1, -1}, 0});
+  fused.code.push_back({EwOp::Where, DType::f32, DType::f32, {std::int16_t(last + 1), last, 0}, 0});
+  fused.outputs = {{std::int16_t(last + 2), DType::f32}};
+  for (const CpuKernels* k : levels()) {
+    const auto result = run<float>(*k, fused, {a.data(), b.data()}, n);
+    std::vector<std::vector<float>> reg = {a, b};
+    std::vector<std::uint8_t> condition;
+    for (const EwInstruction& instruction : fused.code) {
+      if (instruction.op == EwOp::Where) {
+        const EwProgram one = one_operator(EwOp::Where, DType::f32, DType::f32, 3, n);
+        reg.push_back(run<float>(
+            *k, one, {condition.data(), reg[std::size_t(instruction.operands[1])].data(), a.data()}, n));
+        continue;
+      }
+      const bool compare = instruction.op == EwOp::Greater;
+      const EwProgram one = one_operator(instruction.op, DType::f32, compare ? DType::boolean : DType::f32,
+                                         instruction.operands[1] >= 0 ? 2 : 1, n);
+      const void* second =
+          instruction.operands[1] >= 0 ? reg[std::size_t(instruction.operands[1])].data() : nullptr;
+      const void* first = reg[std::size_t(instruction.operands[0])].data();
+      if (compare) {
+        condition = run<std::uint8_t>(*k, one, {first, second}, n);
+        reg.emplace_back();
+      } else {
+        reg.push_back(run<float>(*k, one, {first, second}, n));
+      }
+    }
+    EXPECT_TRUE(same_bits(result, reg.back())) << k->isa;
+  }
+}
+
+TEST(Elementwise, PowersWithConstantExponent) {
+  const std::int64_t n = 1009;
+  const auto x = values<float>(n, 1, 0.01, 3);
+  for (const double exponent : {0.5, 2.0, 3.0, -1.5, 0.0, 1.0}) {
+    EwProgram program = program_over({n});
+    program.inputs = {input_of(DType::f32, {n})};
+    program.constants = {{DType::f32, exponent}};
+    program.code = {{EwOp::Pow, DType::f32, DType::f32, {0, 1, -1}, 0}};
+    program.outputs = {{2, DType::f32}};
+    std::vector<double> expected;
+    for (const float v : x) expected.push_back(std::pow(double(v), exponent));
+    expect_on_every_level([&](const CpuKernels& k) { return run<float>(k, program, {x.data()}, n); },
+                          expected, elementwise_tolerance<float>());
+  }
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::test

@@ -1,0 +1,165 @@
+// NLL loss and softmax cross-entropy, all reductions, weights, ignored labels, and gradients against loops in
+// double.
+#include "tests/kernels/support.h"
+
+namespace gradloom::kernels::test {
+namespace {
+
+struct Setup {
+  LossReduction reduction;
+  bool weighted, ignore;
+  std::int64_t outer, n, inner;
+};
+
+template <class T>
+struct Problem {
+  std::vector<T> logits, weight, dloss;
+  std::vector<std::int64_t> labels;
+  std::int64_t rows;
+  explicit Problem(const Setup& s)
+      : logits(values<T>(s.outer * s.n * s.inner, 1, -5, 5)),
+        weight(values<T>(s.n, 2, 0.5, 2)),
+        rows(s.outer * s.inner) {
+    Random random(3);
+    for (std::int64_t i = 0; i < rows; ++i)
+      labels.push_back(s.ignore && i % 3 == 0 ? -100 : random.below(s.n));
+    dloss = values<T>(s.reduction == LossReduction::none ? rows : 1, 4, 0.5, 1.5);
+  }
+};
+
+struct Expected {
+  std::vector<double> loss, lse, log_prob, dlogits, dlog_prob;
+  double total_weight = 0;
+};
+
+template <class T>
+Expected reference(const Setup& s, const Problem<T>& p) {
+  Expected e;
+  e.log_prob.resize(p.logits.size());
+  e.dlogits.resize(p.logits.size());
+  e.dlog_prob.resize(p.logits.size());
+  std::vector<double> losses, weights;
+  double total = 0;
+  const auto at = [&](std::int64_t row, std::int64_t j) {
+    return std::size_t((row / s.inner * s.n + j) * s.inner + row % s.inner);
+  };
+  for (std::int64_t row = 0; row < p.rows; ++row) {
+    double sum = 0;
+    for (std::int64_t j = 0; j < s.n; ++j) sum += std::exp(double(p.logits[at(row, j)]));
+    e.lse.push_back(std::log(sum));
+    for (std::int64_t j = 0; j < s.n; ++j)
+      e.log_prob[at(row, j)] = double(p.logits[at(row, j)]) - e.lse.back();
+    const std::int64_t label = p.labels[std::size_t(row)];
+    const double w = label < 0 ? 0 : (s.weighted ? double(p.weight[std::size_t(label)]) : 1);
+    weights.push_back(w);
+    losses.push_back(label < 0 ? 0 : -w * e.log_prob[at(row, label)]);
+    total += losses.back();
+    e.total_weight += w;
+  }
+  for (std::int64_t row = 0; row < p.rows; ++row) {
+    const std::int64_t label = p.labels[std::size_t(row)];
+    if (label < 0) continue;
+    double g = double(p.dloss[s.reduction == LossReduction::none ? std::size_t(row) : 0]) *
+               weights[std::size_t(row)];
+    if (s.reduction == LossReduction::mean) g /= e.total_weight;
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      e.dlogits[at(row, j)] = (std::exp(e.log_prob[at(row, j)]) - (j == label ? 1 : 0)) * g;
+    }
+    e.dlog_prob[at(row, label)] = -g;
+  }
+  if (s.reduction == LossReduction::none) e.loss = losses;
+  if (s.reduction == LossReduction::sum) e.loss = {total};
+  if (s.reduction == LossReduction::mean) e.loss = {total / e.total_weight};
+  return e;
+}
+
+template <class T>
+void check(const Setup& s) {
+  const Problem<T> p(s);
+  const Expected e = reference(s, p);
+  const void* const weight = s.weighted ? p.weight.data() : nullptr;
+  const DType type = dtype_of<T>();
+  Tolerance tolerance = reduction_tolerance<T>();
+  std::vector<double> forward = e.loss;
+  forward.push_back(e.total_weight);
+  const std::vector<T> log_prob(e.log_prob.begin(), e.log_prob.end());
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<T> out(forward.size());
+        k.nll_loss({type, DType::i64, s.reduction, s.outer, s.n, s.inner, s.ignore, -100, log_prob.data(),
+                    p.labels.data(), weight, out.data(), &out.back()});
+        return out;
+      },
+      forward, tolerance, "nll");
+  forward.insert(forward.end(), e.lse.begin(), e.lse.end());
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<T> out(forward.size());
+        SoftmaxCrossEntropyArgs args{type,
+                                     DType::i64,
+                                     s.reduction,
+                                     s.outer,
+                                     s.n,
+                                     s.inner,
+                                     s.ignore,
+                                     -100,
+                                     p.logits.data(),
+                                     p.labels.data(),
+                                     weight,
+                                     out.data(),
+                                     out.data() + e.loss.size() + 1,
+                                     out.data() + e.loss.size(),
+                                     nullptr};
+        std::vector<std::uint8_t> workspace(softmax_cross_entropy_workspace_bytes(args) + 1, 0xff);
+        args.workspace = workspace.data();
+        k.softmax_cross_entropy(args);
+        return out;
+      },
+      forward, tolerance, "cross-entropy");
+  const T total_weight = T(e.total_weight);
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<T> out(p.logits.size(), T(9));
+        k.nll_loss_grad({type, DType::i64, s.reduction, s.outer, s.n, s.inner, s.ignore, -100, p.dloss.data(),
+                         p.labels.data(), weight, &total_weight, out.data()});
+        return out;
+      },
+      e.dlog_prob, gradient_tolerance<T>(), "nll gradient");
+  const std::vector<T> lse(e.lse.begin(), e.lse.end());
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<T> out = p.logits;  // in place
+        k.softmax_cross_entropy_grad({type, DType::i64, s.reduction, s.outer, s.n, s.inner, s.ignore, -100,
+                                      p.dloss.data(), out.data(), p.labels.data(), weight, lse.data(),
+                                      &total_weight, out.data()});
+        return out;
+      },
+      e.dlogits, gradient_tolerance<T>(), "cross-entropy gradient");
+}
+
+TEST(Loss, MatchesTheReference) {
+  for (const LossReduction reduction : {LossReduction::none, LossReduction::sum, LossReduction::mean}) {
+    for (const bool extra : {false, true}) {
+      check<float>({reduction, extra, extra, 512, 256, 1});
+      check<float>({reduction, extra, extra, 7, 11, 13});
+      check<float>({reduction, extra, extra, 1, 1, 1});
+      check<double>({reduction, extra, extra, 61, 1009, 1});
+      check<double>({reduction, extra, extra, 3, 5, 17});
+    }
+  }
+}
+
+TEST(Loss, AllIgnoredGivesNanMean) {
+  const std::vector<float> x(6, 0.5f);
+  const std::vector<std::int32_t> labels = {7, 7};
+  for (const CpuKernels* k : levels()) {
+    float loss = 0, total = 9;
+    k->nll_loss({DType::f32, DType::i32, LossReduction::mean, 2, 3, 1, true, 7, x.data(), labels.data(),
+                 nullptr, &loss, &total});
+    EXPECT_TRUE(std::isnan(loss));
+    EXPECT_EQ(total, 0.0f);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::test

@@ -1,0 +1,261 @@
+// Matrix multiplication (f32 through oneDNN, f64 own) against loops in double: layouts, batches, broadcast,
+// epilogues, and equal bits for any thread count.
+#include "kernels/prepared/matmul.h"
+
+#include "tests/kernels/support.h"
+
+namespace gradloom::kernels::test {
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+
+double activated(Activation activation, double v) {
+  switch (activation) {
+    case Activation::relu:
+      return std::isnan(v) ? v : std::max(v, 0.0);
+    case Activation::gelu_erf:
+      return 0.5 * v * (1 + std::erf(v * 0.70710678118654752440));
+    case Activation::gelu_tanh:
+      return 0.5 * v * (1 + std::tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
+    default:
+      return v;
+  }
+}
+
+// Elements that a strided operand reaches.
+std::int64_t extent(const Dims& dims, const Dims& strides) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < dims.size(); ++d) last += std::max<std::int64_t>(dims[d] - 1, 0) * strides[d];
+  return last + 1;
+}
+Dims with(Dims batch, std::int64_t rows, std::int64_t cols) {
+  batch.push_back(rows);
+  batch.push_back(cols);
+  return batch;
+}
+
+template <class T>
+void check(MatMulDesc d, std::string* implementation = nullptr) {
+  d.dtype = dtype_of<T>();
+  const auto a = values<T>(extent(with(d.batch, d.m, d.k), d.a_strides), 1, -1, 1);
+  const auto b = values<T>(extent(with(d.batch, d.k, d.n), d.b_strides), 2, -1, 1);
+  const auto bias = values<T>(d.n, 3);
+  const auto c = values<T>(extent(with(d.batch, d.m, d.n), d.c_strides), 4);
+  std::vector<double> expected(c.begin(), c.end());
+  std::int64_t batches = 1;
+  for (const std::int64_t size : d.batch) batches *= size;
+  const std::size_t rank = d.batch.size();
+  for (std::int64_t number = 0; number < batches; ++number) {
+    std::int64_t rest = number, ao = 0, bo = 0, co = 0;
+    for (std::size_t i = rank; i-- > 0;) {
+      ao += rest % d.batch[i] * d.a_strides[i];
+      bo += rest % d.batch[i] * d.b_strides[i];
+      co += rest % d.batch[i] * d.c_strides[i];
+      rest /= d.batch[i];
+    }
+    for (std::int64_t i = 0; i < d.m; ++i) {
+      for (std::int64_t j = 0; j < d.n; ++j) {
+        double total = 0;
+        for (std::int64_t k = 0; k < d.k; ++k) {
+          total += double(a[std::size_t(ao + i * d.a_strides[rank] + k * d.a_strides[rank + 1])]) *
+                   double(b[std::size_t(bo + k * d.b_strides[rank] + j * d.b_strides[rank + 1])]);
+        }
+        const auto at = std::size_t(co + i * d.c_strides[rank] + j * d.c_strides[rank + 1]);
+        expected[at] = activated(d.activation, d.alpha * total + (d.bias ? double(bias[std::size_t(j)]) : 0) +
+                                                   (d.accumulate ? double(c[at]) : 0));
+      }
+    }
+  }
+  std::vector<T> first;
+  for (const int team : {1, 2, 3}) {
+    set_threads(team);
+    const auto matmul = MatMul::create(d);
+    if (implementation != nullptr) *implementation = matmul->implementation();
+    EXPECT_EQ(matmul->implementation().find("ref"), std::string::npos) << matmul->implementation();
+    std::vector<std::uint8_t> workspace(matmul->workspace_bytes() + 64, 0xff);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      std::vector<T> out = c;
+      matmul->run(a.data(), b.data(), d.bias ? bias.data() : nullptr, out.data(), workspace.data());
+      if (first.empty()) {
+        first = out;
+        expect_close(out, expected, reduction_tolerance<T>(), matmul->implementation());
+      }
+      EXPECT_TRUE(same_bits(out, first)) << team << " threads, " << matmul->implementation();
+    }
+  }
+  set_threads(2);
+}
+
+MatMulDesc plain(std::int64_t m, std::int64_t n, std::int64_t k, bool a_turned = false,
+                 bool b_turned = false) {
+  MatMulDesc d;
+  d.m = m;
+  d.n = n;
+  d.k = k;
+  d.a_strides = a_turned ? Dims{1, m} : Dims{k, 1};
+  d.b_strides = b_turned ? Dims{1, k} : Dims{n, 1};
+  d.c_strides = {n, 1};
+  return d;
+}
+
+MatMulDesc batched(Dims batch, std::int64_t m, std::int64_t n, std::int64_t k, bool b_turned) {
+  MatMulDesc d = plain(m, n, k, false, b_turned);
+  d.batch = batch;
+  std::int64_t a = m * k, b = n * k, c = m * n;
+  for (std::size_t i = batch.size(); i-- > 0;) {
+    d.a_strides.insert(d.a_strides.begin(), a);
+    d.b_strides.insert(d.b_strides.begin(), b);
+    d.c_strides.insert(d.c_strides.begin(), c);
+    a *= batch[i];
+    b *= batch[i];
+    c *= batch[i];
+  }
+  return d;
+}
+
+template <class T>
+class MatMulTest : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(MatMulTest, Types);
+
+TYPED_TEST(MatMulTest, Layouts) {
+  for (const bool a_turned : {false, true}) {
+    for (const bool b_turned : {false, true}) {
+      check<TypeParam>(plain(64, 48, 32, a_turned, b_turned));
+      check<TypeParam>(plain(127, 131, 257, a_turned, b_turned));
+      check<TypeParam>(plain(1, 128, 64, a_turned, b_turned));
+      check<TypeParam>(plain(128, 1, 64, a_turned, b_turned));
+      check<TypeParam>(plain(33, 17, 1, a_turned, b_turned));
+      check<TypeParam>(plain(1, 1, 1, a_turned, b_turned));
+      check<TypeParam>(plain(512, 384, 128, a_turned, b_turned));
+    }
+  }
+}
+
+TYPED_TEST(MatMulTest, LongSums) {
+  MatMulDesc d = plain(3, 5, 4096);
+  check<TypeParam>(d);
+  check<TypeParam>(plain(128, 512, 512, true, false));  // gradient of a weight
+}
+
+TYPED_TEST(MatMulTest, Batches) {
+  check<TypeParam>(batched({6}, 32, 40, 24, false));
+  check<TypeParam>(batched({2, 3}, 32, 40, 24, true));
+  check<TypeParam>(batched({2, 1, 3}, 7, 5, 3, true));
+  // One B for all: [8, 16, 32] x [32, 24].
+  MatMulDesc shared = batched({8}, 16, 24, 32, false);
+  shared.b_strides[0] = 0;
+  check<TypeParam>(shared);
+  // One A for all.
+  MatMulDesc one_a = batched({8}, 16, 24, 32, false);
+  one_a.a_strides[0] = 0;
+  check<TypeParam>(one_a);
+  // Broadcast on different dims.
+  MatMulDesc mixed = batched({3, 5}, 9, 8, 7, false);
+  mixed.a_strides[0] = 0;
+  mixed.a_strides[1] = 63;
+  mixed.b_strides[1] = 0;
+  check<TypeParam>(mixed);
+}
+
+// [b, t, h, d] tensors seen as [b, h, t, d]: attention without a transpose.
+TYPED_TEST(MatMulTest, AttentionStrides) {
+  const std::int64_t b = 2, h = 4, t = 32, d = 16;
+  MatMulDesc scores;
+  scores.batch = {b, h};
+  scores.m = t;
+  scores.n = t;
+  scores.k = d;
+  scores.a_strides = {t * h * d, d, h * d, 1};
+  scores.b_strides = {t * h * d, d, 1, h * d};
+  scores.c_strides = {h * t * t, t * t, t, 1};
+  scores.alpha = 0.25;
+  check<TypeParam>(scores);
+  MatMulDesc context;
+  context.batch = {b, h};
+  context.m = t;
+  context.n = d;
+  context.k = t;
+  context.a_strides = {h * t * t, t * t, t, 1};
+  context.b_strides = {t * h * d, d, h * d, 1};
+  context.c_strides = {t * h * d, d, h * d, 1};
+  check<TypeParam>(context);
+}
+
+TYPED_TEST(MatMulTest, Epilogues) {
+  for (const Activation activation :
+       {Activation::none, Activation::relu, Activation::gelu_erf, Activation::gelu_tanh}) {
+    for (const bool bias : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        for (const double alpha : {1.0, -0.5}) {
+          MatMulDesc d = plain(37, 64, 48);
+          d.activation = activation;
+          d.bias = bias;
+          d.accumulate = accumulate;
+          d.alpha = alpha;
+          check<TypeParam>(d);
+        }
+      }
+    }
+  }
+  MatMulDesc d = batched({3}, 5, 6, 7, false);
+  d.bias = true;
+  d.accumulate = true;
+  check<TypeParam>(d);
+}
+
+// Strides that no library takes as they are.
+TYPED_TEST(MatMulTest, OddStrides) {
+  MatMulDesc d = plain(20, 24, 28);
+  d.a_strides = {56, 2};
+  check<TypeParam>(d);
+  d = plain(20, 24, 28);
+  d.c_strides = {1, 20};
+  d.accumulate = true;
+  check<TypeParam>(d);
+  d = batched({4}, 20, 24, 28, false);
+  d.b_strides = {3, 24 * 13, 13};
+  d.c_strides = {2, 24 * 9, 9};
+  d.activation = Activation::gelu_tanh;
+  check<TypeParam>(d);
+  d = plain(20, 24, 28);
+  d.a_strides = {0, 1};  // all rows the same
+  check<TypeParam>(d);
+}
+
+TYPED_TEST(MatMulTest, Empty) {
+  for (MatMulDesc d : {plain(0, 4, 5), plain(4, 0, 5), plain(4, 5, 0), batched({0}, 3, 4, 5, false)}) {
+    check<TypeParam>(d);
+    d.bias = true;
+    d.activation = Activation::relu;
+    check<TypeParam>(d);
+  }
+}
+
+TYPED_TEST(MatMulTest, NanReachesTheResult) {
+  for (const Activation activation : {Activation::none, Activation::relu}) {
+    MatMulDesc d = plain(4, 16, 8);
+    d.dtype = dtype_of<TypeParam>();
+    d.activation = activation;
+    std::vector<TypeParam> a(32, TypeParam(1)), b(128, TypeParam(1)), c(64);
+    a[9] = TypeParam(NAN);
+    const auto matmul = MatMul::create(d);
+    std::vector<std::uint8_t> workspace(matmul->workspace_bytes() + 64);
+    matmul->run(a.data(), b.data(), nullptr, c.data(), workspace.data());
+    EXPECT_EQ(c[0], TypeParam(8));
+    EXPECT_TRUE(std::isnan(c[16])) << "activation " << int(activation);
+    EXPECT_TRUE(std::isnan(c[31]));
+  }
+}
+
+TEST(MatMul, RefusesWhatItCannotDo) {
+  MatMulDesc d = plain(2, 2, 2);
+  d.dtype = DType::i32;
+  EXPECT_THROW(MatMul::create(d), std::runtime_error);
+  d = plain(2, 2, 2);
+  d.batch = {3};
+  EXPECT_THROW(MatMul::create(d), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::test

@@ -1,0 +1,170 @@
+// Optimizer updates against the published formulas in double over several steps; the global norm.
+#include "tests/kernels/support.h"
+
+namespace gradloom::kernels::test {
+namespace {
+
+struct Settings {
+  OptimizerKind kind;
+  double lr = 0.01, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.02;
+  double momentum = 0, dampening = 0;
+  bool nesterov = false, maximize = false;
+};
+
+const std::vector<std::int64_t> kSizes = {1, 0, 8192, 8193, 70001, 17};
+
+// One step of one tensor in double.
+void step_reference(const Settings& s, std::int64_t t, double scale, std::vector<double>& p,
+                    std::vector<double>& m, std::vector<double>& v, const std::vector<double>& grad) {
+  std::vector<double> update(p.size());
+  double p2 = 0, u2 = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    double g = grad[i] * scale * (s.maximize ? -1 : 1);
+    if (s.kind == OptimizerKind::sgd) {
+      g += s.weight_decay * p[i];
+      if (s.momentum != 0) {
+        m[i] = t == 1 ? g : s.momentum * m[i] + (1 - s.dampening) * g;
+        g = s.nesterov ? g + s.momentum * m[i] : m[i];
+      }
+      p[i] -= s.lr * g;
+      continue;
+    }
+    if (s.kind == OptimizerKind::adam) g += s.weight_decay * p[i];
+    if (s.kind == OptimizerKind::adamw) p[i] *= 1 - s.lr * s.weight_decay;
+    m[i] = s.beta1 * m[i] + (1 - s.beta1) * g;
+    v[i] = s.beta2 * v[i] + (1 - s.beta2) * g * g;
+    const double m_hat = m[i] / (1 - std::pow(s.beta1, double(t))),
+                 v_hat = v[i] / (1 - std::pow(s.beta2, double(t)));
+    update[i] = m_hat / (std::sqrt(v_hat) + s.epsilon);
+    if (s.kind == OptimizerKind::lamb) {
+      update[i] += s.weight_decay * p[i];
+      p2 += p[i] * p[i];
+      u2 += update[i] * update[i];
+    } else {
+      p[i] -= s.lr * update[i];
+    }
+  }
+  if (s.kind != OptimizerKind::lamb) return;
+  const double trust = p2 > 0 && u2 > 0 ? std::sqrt(p2 / u2) : 1;
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= s.lr * trust * update[i];
+}
+
+template <class T>
+using Tensors = std::vector<std::vector<T>>;
+
+template <class T>
+Tensors<T> tensors(std::uint64_t seed, bool zero = false) {
+  Tensors<T> all;
+  for (const std::int64_t n : kSizes) {
+    all.push_back(zero ? std::vector<T>(std::size_t(n), T(0)) : values<T>(n, seed + all.size(), -1, 1));
+  }
+  return all;
+}
+template <class T>
+std::vector<void*> pointers(Tensors<T>& all) {
+  std::vector<void*> p;
+  for (auto& tensor : all) p.push_back(tensor.data());
+  return p;
+}
+
+template <class T>
+void check(const Settings& s, bool scaled, Tolerance tolerance) {
+  constexpr int kSteps = 5;
+  const T scale = T(0.5);
+  Tensors<double> p(kSizes.size()), m = tensors<double>(0, true), v = m;
+  const Tensors<T> start = tensors<T>(10);
+  for (std::size_t t = 0; t < start.size(); ++t) p[t].assign(start[t].begin(), start[t].end());
+  std::vector<Tensors<T>> grads;
+  for (int step = 1; step <= kSteps; ++step) {
+    grads.push_back(tensors<T>(100 * std::uint64_t(step)));
+    const Tensors<T>& grad = grads.back();
+    for (std::size_t t = 0; t < grad.size(); ++t) {
+      step_reference(s, step, scaled ? double(scale) : 1.0, p[t], m[t], v[t],
+                     {grad[t].begin(), grad[t].end()});
+    }
+  }
+  std::vector<double> expected;
+  for (const auto* group : {&p, &m, &v}) {
+    for (const auto& tensor : *group) expected.insert(expected.end(), tensor.begin(), tensor.end());
+  }
+  for (const bool in_place : {true, false}) {
+    expect_on_every_level(
+        [&](const CpuKernels& k) {
+          Tensors<T> param = start, state1 = tensors<T>(0, true), state2 = state1;
+          if (s.kind == OptimizerKind::sgd) state1[0][0] = T(NAN);  // the first state is not read
+          if (s.kind == OptimizerKind::sgd && s.momentum == 0) state1 = tensors<T>(0, true);
+          for (std::int64_t step = 1; step <= kSteps; ++step) {
+            Tensors<T>& grad = grads[std::size_t(step - 1)];
+            Tensors<T> param_new = param, state1_new = state1, state2_new = state2;
+            const auto g = pointers(grad), p0 = pointers(param), s1 = pointers(state1), s2 = pointers(state2);
+            const auto p_out = in_place ? p0 : pointers(param_new),
+                       s1_out = in_place ? s1 : pointers(state1_new),
+                       s2_out = in_place ? s2 : pointers(state2_new);
+            OptimizerArgs args{dtype_of<T>(), s.kind,         std::int64_t(kSizes.size()),
+                               kSizes.data(), s.beta1,        s.beta2,
+                               s.epsilon,     s.weight_decay, s.momentum,
+                               s.dampening,   s.nesterov,     s.maximize,
+                               &s.lr,         &step,          scaled ? &scale : nullptr,
+                               g.data(),      p0.data(),      s1.data(),
+                               s2.data(),     p_out.data(),   s1_out.data(),
+                               s2_out.data(), nullptr};
+            std::vector<std::uint8_t> workspace(optimizer_workspace_bytes(args) + 1, 0xff);
+            args.workspace = workspace.data();
+            k.optimizer(args);
+            if (!in_place) {
+              param = param_new;
+              state1 = state1_new;
+              state2 = state2_new;
+            }
+          }
+          std::vector<T> all;
+          for (const auto* group : {&param, &state1, &state2}) {
+            for (const auto& tensor : *group) all.insert(all.end(), tensor.begin(), tensor.end());
+          }
+          return all;
+        },
+        expected, tolerance, "kind " + std::to_string(int(s.kind)));
+  }
+}
+
+template <class T>
+void check_all(Tolerance tolerance) {
+  Settings sgd{OptimizerKind::sgd};
+  check<T>(sgd, false, tolerance);
+  sgd.momentum = 0.9;
+  check<T>(sgd, true, tolerance);
+  sgd.nesterov = sgd.maximize = true;
+  check<T>(sgd, false, tolerance);
+  sgd.nesterov = false;
+  sgd.dampening = 0.3;
+  check<T>(sgd, false, tolerance);
+  check<T>({OptimizerKind::adam}, false, tolerance);
+  check<T>({OptimizerKind::adamw}, true, tolerance);
+  check<T>({OptimizerKind::lamb}, false, tolerance);
+}
+
+TEST(Optimizer, Float64FollowsTheFormulas) { check_all<double>({1e-12, 1e-13}); }
+TEST(Optimizer, Float32FollowsTheFormulas) { check_all<float>({1e-5, 1e-5}); }
+
+TEST(GlobalNorm, AddsAllTensors) {
+  Tensors<float> all = tensors<float>(3);
+  double squares = 0;
+  for (const auto& tensor : all) {
+    for (const float v : tensor) squares += double(v) * double(v);
+  }
+  const auto data = pointers(all);
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<float> out(1);
+        GlobalNormArgs args{DType::f32, std::int64_t(kSizes.size()), kSizes.data(), data.data(), out.data(),
+                            nullptr};
+        std::vector<std::uint8_t> workspace(global_norm_workspace_bytes(args) + 1, 0xff);
+        args.workspace = workspace.data();
+        k.global_norm(args);
+        return out;
+      },
+      {std::sqrt(squares)}, {1e-6, 0});
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::test

@@ -1,0 +1,81 @@
+// Softmax, log-softmax and their gradients against loops in double.
+#include "tests/kernels/support.h"
+
+namespace gradloom::kernels::test {
+namespace {
+
+template <class T>
+void check(bool log_form, std::int64_t outer, std::int64_t n, std::int64_t inner) {
+  const auto x = values<T>(outer * n * inner, 1, -9, 9), dy = values<T>(outer * n * inner, 2);
+  std::vector<double> y(x.size()), dx(x.size());
+  for (std::int64_t o = 0; o < outer; ++o) {
+    for (std::int64_t i = 0; i < inner; ++i) {
+      const auto at = [&](std::int64_t j) { return std::size_t((o * n + j) * inner + i); };
+      double peak = -INFINITY, total = 0, dot = 0;
+      for (std::int64_t j = 0; j < n; ++j) peak = std::max(peak, double(x[at(j)]));
+      for (std::int64_t j = 0; j < n; ++j) total += std::exp(double(x[at(j)]) - peak);
+      for (std::int64_t j = 0; j < n; ++j) {
+        y[at(j)] = double(x[at(j)]) - peak - std::log(total);
+        if (!log_form) y[at(j)] = std::exp(y[at(j)]);
+      }
+      for (std::int64_t j = 0; j < n; ++j) dot += double(dy[at(j)]) * (log_form ? 1.0 : double(T(y[at(j)])));
+      for (std::int64_t j = 0; j < n; ++j) {
+        const double out = double(T(y[at(j)])), g = double(dy[at(j)]);
+        dx[at(j)] = log_form ? g - std::exp(out) * dot : out * (g - dot);
+      }
+    }
+  }
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<T> out(x.size());
+        k.softmax({dtype_of<T>(), log_form, outer, n, inner, x.data(), out.data()});
+        return out;
+      },
+      y, reduction_tolerance<T>(), "forward");
+  const std::vector<T> y_kept(y.begin(), y.end());
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<T> out(x.size());
+        k.softmax_grad({dtype_of<T>(), log_form, outer, n, inner, dy.data(), y_kept.data(), out.data()});
+        return out;
+      },
+      dx, gradient_tolerance<T>(), "gradient");
+}
+
+TEST(Softmax, MatchesTheReference) {
+  for (const bool log_form : {false, true}) {
+    check<float>(log_form, 0, 3, 1);
+    check<float>(log_form, 1, 1, 1);
+    check<float>(log_form, 512, 128, 1);
+    check<float>(log_form, 37, 1009, 1);
+    check<float>(log_form, 3, 7, 150);
+    check<double>(log_form, 61, 67, 1);
+    check<double>(log_form, 4, 300, 33);
+  }
+}
+
+TEST(Softmax, InPlaceAndMasked) {
+  std::vector<float> x = {1, -INFINITY, 2, 800, 799, -INFINITY};
+  for (const CpuKernels* k : levels()) {
+    std::vector<float> y = x;
+    k->softmax({DType::f32, false, 2, 3, 1, y.data(), y.data()});
+    EXPECT_EQ(y[1], 0.0f);
+    EXPECT_FLOAT_EQ(y[0], 1.0f / (1.0f + std::exp(1.0f)));
+    EXPECT_FLOAT_EQ(y[3], 1.0f / (1.0f + std::exp(-1.0f)));
+    EXPECT_EQ(y[5], 0.0f);
+  }
+}
+
+TEST(Softmax, NanFillsItsRowOnly) {
+  std::vector<float> x(2 * 40, 0.5f), y(2 * 40);
+  x[3] = NAN;
+  for (const CpuKernels* k : levels()) {
+    k->softmax({DType::f32, false, 2, 40, 1, x.data(), y.data()});
+    EXPECT_TRUE(std::isnan(y[0]));
+    EXPECT_TRUE(std::isnan(y[39]));
+    EXPECT_FLOAT_EQ(y[40], 1.0f / 40);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::test

@@ -1,0 +1,1 @@
+Bclassifier.biasJ¼~‚¾TÌ;÷…ˆ>¨ˆ“¼

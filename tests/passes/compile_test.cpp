@@ -1,0 +1,114 @@
+#include "passes/compile.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/passes/support.h"
+
+namespace gradloom {
+namespace {
+
+// loss = mean((relu(x w + b) - t)^2)
+Graph regression() {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {4, 3}}), t = b.input("t", {DType::f32, {4, 2}});
+  const ValueId w = b.parameter("w", Tensor::from_f64(DType::f32, {3, 2}, {1, 2, 3, 4, 5, 6})), bias = b.parameter("b", Tensor(DType::f32, {2}));
+  const ValueId y = b.op("Relu", {b.op("Add", {b.op("MatMul", {x, w}), bias})});
+  const ValueId loss = b.op("ReduceMean", {b.op("Square", {b.op("Sub", {y, t})})}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.values[y].name = "prediction";
+  graph.outputs = {loss, y};
+  return graph;
+}
+
+CompileOptions training(const char* passes) {
+  CompileOptions options;
+  options.train.loss = "loss";
+  options.train.optimizer = *parse_optimizer("adamw");
+  options.train.clip_norm = 1;
+  options.pipeline = *parse_pipeline(passes);
+  return options;
+}
+
+TEST(Compile, NamesFollowThePasses) {
+  for (const char* passes : {"none", "default"}) {
+    const auto compiled = compile(regression(), training(passes));
+    ASSERT_OK(compiled);
+    const Graph& graph = compiled->train.graph;
+    const StepNames& names = compiled->train.names;
+    ASSERT_OK(verify(graph));
+    ASSERT_OK(check_plan(graph, compiled->plan));
+    for (ValueId id : {names.loss, names.grad_norm}) {
+      ASSERT_NE(id, kNone);
+      EXPECT_NE(graph.values[id].producer, kNone);
+      EXPECT_TRUE(graph.nodes[graph.values[id].producer].alive());
+      EXPECT_EQ(graph.type(id).shape, Shape{});
+    }
+    EXPECT_EQ(graph.values[names.loss].name, "loss");
+    EXPECT_EQ(compiled->reports.empty(), std::string(passes) == "none");
+  }
+}
+
+TEST(Compile, PassesMakeFewerNodesAndNoneChangesNothing) {
+  const auto none = compile(regression(), training("none")), all = compile(regression(), training("default"));
+  ASSERT_OK(none);
+  ASSERT_OK(all);
+  EXPECT_EQ(live_node_count(none->train.graph), none->nodes_before_passes);
+  EXPECT_LT(live_node_count(all->train.graph), none->nodes_before_passes);
+}
+
+TEST(Compile, PlannersKeepTheirOrderOfSize) {
+  std::map<std::string, std::int64_t> bytes;
+  for (const char* planner : {"none", "reuse", "best-fit"}) {
+    CompileOptions options = training("default");
+    options.planner = planner;
+    const auto compiled = compile(regression(), options);
+    ASSERT_OK(compiled);
+    EXPECT_EQ(compiled->plan.planner, planner);
+    ASSERT_OK(check_plan(compiled->train.graph, compiled->plan));
+    bytes[planner] = compiled->plan.arena_bytes;
+    EXPECT_GE(compiled->plan.arena_bytes, compiled->plan.lower_bound_bytes);
+  }
+  EXPECT_LE(bytes["best-fit"], bytes["reuse"]);
+  EXPECT_LE(bytes["reuse"], bytes["none"]);
+}
+
+TEST(Compile, GradientsOnlyGivesEveryParameterAndFloatInput) {
+  CompileOptions options;
+  options.gradients_only = true;
+  options.pipeline = default_pipeline();
+  const auto compiled = compile(regression(), options);
+  ASSERT_OK(compiled);
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, id] : compiled->gradients) shapes[name] = compiled->train.graph.type(id).shape;
+  EXPECT_EQ(shapes, (std::map<std::string, Shape>{{"w", {3, 2}}, {"b", {2}}, {"x", {4, 3}}, {"t", {4, 2}}}));
+  EXPECT_TRUE(compiled->train.graph.updates.empty());
+  EXPECT_EQ(compiled->train.graph.values[compiled->train.graph.outputs[1]].name, "prediction");
+}
+
+TEST(Compile, ErrorsNameTheirObject) {
+  CompileOptions options = training("default");
+  options.planner = "worst-fit";
+  const auto planner = compile(regression(), options);
+  ASSERT_FALSE(planner.ok());
+  EXPECT_EQ(planner.error().code, Errc::usage);
+  EXPECT_NE(planner.error().message.find("worst-fit"), std::string::npos);
+
+  options = {};
+  options.gradients_only = true;
+  options.loss_for_gradients = "nothing";
+  const auto loss = compile(regression(), options);
+  ASSERT_FALSE(loss.ok());
+  EXPECT_NE(loss.error().message.find("nothing"), std::string::npos);
+}
+
+TEST(Compile, StopsWhenAsked) {
+  std::stop_source stop;
+  stop.request_stop();
+  const auto compiled = compile(regression(), training("default"), stop.get_token());
+  ASSERT_FALSE(compiled.ok());
+  EXPECT_EQ(compiled.error().code, Errc::interrupted);
+}
+
+}  // namespace
+}  // namespace gradloom

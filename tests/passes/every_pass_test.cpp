@@ -1,0 +1,210 @@
+// What every pass promises: its example, idempotence, and the same loss and gradients on real models: alone, all, all but one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/onnx/import.h"
+#include "engine/run/executor.h"
+#include "kernels/cpu.h"
+#include "passes/compile.h"
+#include "tests/passes/support.h"
+
+namespace gradloom {
+namespace {
+
+using testing::canonical_dump;
+using testing::run_pass;
+
+class EveryPass : public ::testing::TestWithParam<const PassDef*> {};
+
+TEST_P(EveryPass, TurnsItsExampleIntoWhatItPromises) {
+  const PassDef& def = *GetParam();
+  auto example = def.example();
+  ASSERT_OK(example);
+  ASSERT_OK(verify(example->before));
+  ASSERT_OK(verify(example->after));
+  Graph graph = example->before;
+  const PassReport report = run_pass(graph, def.name);
+  EXPECT_GE(report.matched, 1);
+  EXPECT_EQ(canonical_dump(graph), canonical_dump(example->after));
+  testing::expect_same_results(example->before, graph, def.bit_exact ? 0 : 1e-5);
+}
+
+TEST_P(EveryPass, FindsNothingMoreInItsOwnResult) {
+  auto example = GetParam()->example();
+  ASSERT_OK(example);
+  run_pass(example->before, GetParam()->name);
+  EXPECT_EQ(run_pass(example->before, GetParam()->name).matched, 0);
+}
+
+TEST_P(EveryPass, NamesOnlyNodesThatExistInItsLog) {
+  auto example = GetParam()->example();
+  ASSERT_OK(example);
+  std::set<std::string> names;
+  for (const Node& node : example->before.nodes) names.insert(node.name);
+  const PassReport report = run_pass(example->before, GetParam()->name);
+  for (const RewriteRecord& record : report.log) {
+    EXPECT_TRUE(names.count(record.site)) << record.site;
+    EXPECT_FALSE(record.rule.empty());
+    for (const std::string& node : record.added) names.insert(node);
+    for (const std::string& node : record.removed) EXPECT_TRUE(names.count(node)) << node;
+  }
+}
+
+std::string test_name(const ::testing::TestParamInfo<const PassDef*>& param) {
+  std::string name = param.param->name;
+  for (char& c : name) {
+    if (c == '-') c = '_';
+  }
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Passes, EveryPass, ::testing::ValuesIn(all_passes().begin(), all_passes().end()), test_name);
+
+// ---- the models -----------------------------------------------------------------------------------------------------
+
+struct Results {
+  std::map<std::string, Tensor> tensors;      // loss, and the gradient of every parameter and float input by name
+};
+
+Result<Graph> load_model(const std::string& name) {
+  ImportOptions options;
+  options.float_type = DType::f64;
+  options.dims["batch"] = 2;
+  return TRY(import_onnx(std::string(GRADLOOM_SOURCE_DIR) + "/tests/models/" + name + "/model.onnx", options)).graph;
+}
+
+Tensor feed_tensor(const Type& type, std::mt19937& random) {
+  std::vector<double> numbers;
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (std::int64_t i = 0; i < element_count(type.shape); ++i) {
+    numbers.push_back(is_float(type.dtype) ? uniform(random) : static_cast<double>(random() % 4));
+  }
+  return Tensor::from_f64(type.dtype, type.shape, numbers);
+}
+
+Result<Results> run_model(const Graph& model, const std::string& passes) {
+  CompileOptions options;
+  options.gradients_only = true;
+  options.pipeline = TRY(parse_pipeline(passes));
+  const Compiled compiled = TRY(compile(model, options));
+  const Graph& graph = compiled.train.graph;
+  TRY(check_plan(graph, compiled.plan));
+  kernels::set_threads(1);                    // the bits do not depend on it
+  const auto device = make_cpu_device();
+  const auto executor = TRY(Executor::create(graph, compiled.plan, *device));
+  executor->poison();
+  std::mt19937 random(5);
+  for (ValueId id : graph.inputs) TRY(executor->feed(id, feed_tensor(graph.type(id), random)));
+  TRY(executor->run_forward(17, 0));
+  Results results;
+  results.tensors["the loss"] = TRY(executor->read(compiled.train.names.loss));
+  for (const auto& [name, gradient] : compiled.gradients) {
+    if (gradient != kNone) results.tensors[name] = TRY(executor->read(gradient));
+  }
+  return results;
+}
+
+double largest_magnitude(const Tensor& tensor) {
+  double largest = 0;
+  for (std::int64_t i = 0; i < tensor.count(); ++i) largest = std::max(largest, std::abs(tensor.at(i)));
+  return largest;
+}
+
+// Empty when equal: bit-equal with tolerance 0, else relative to the largest magnitude of the tensor. A gradient that is zero by
+// construction (the bias of attention's keys: softmax does not see it) is rounding noise, so noise far below the other gradients
+// counts as zero.
+std::string difference(const Results& a, const Results& b, double tolerance) {
+  constexpr double kNoise = 1e-14;
+  if (a.tensors.size() != b.tensors.size()) return "other gradients exist";
+  double largest_of_all = 0;
+  for (const auto& [name, x] : a.tensors) largest_of_all = std::max(largest_of_all, largest_magnitude(x));
+  for (const auto& [name, x] : a.tensors) {
+    const Tensor& y = b.tensors.at(name);
+    if (x.type() != y.type()) return name + " has another type";
+    if (tolerance == 0) {
+      if (!bit_equal(x, y)) return name + " is not bit-equal";
+      continue;
+    }
+    const double largest = largest_magnitude(x);
+    double error = 0;
+    for (std::int64_t i = 0; i < x.count(); ++i) {
+      if (!std::isfinite(y.at(i))) return name + " is not finite";
+      error = std::max(error, std::abs(x.at(i) - y.at(i)));
+    }
+    if (error > tolerance * largest + kNoise * largest_of_all) return name + " differs by " + std::to_string(error) + " of " + std::to_string(largest);
+  }
+  return "";
+}
+
+class EveryModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryModel, KeepsLossAndGradientsUnderEveryChoiceOfPasses) {
+  constexpr double kTolerance = 1e-10;
+  const auto model = load_model(GetParam());
+  ASSERT_OK(model);
+  const auto reference = run_model(*model, "none");
+  ASSERT_OK(reference);
+  EXPECT_GT(reference->tensors.size(), 5u);
+  const auto expect_same = [&](const std::string& passes, double tolerance) {
+    const auto results = run_model(*model, passes);
+    ASSERT_OK(results);
+    EXPECT_EQ(difference(*reference, *results, tolerance), "") << GetParam() << " with " << passes;
+  };
+  std::string exact;
+  for (const PassDef* def : all_passes()) {
+    expect_same(def->name, def->bit_exact ? 0 : kTolerance);
+    expect_same(std::string("default,-") + def->name, kTolerance);
+    if (def->bit_exact) exact += (exact.empty() ? "" : ",") + std::string(def->name);
+  }
+  expect_same(exact, 0);
+  expect_same("default", kTolerance);
+}
+
+TEST_P(EveryModel, PassesFindNothingMoreInTheirOwnResult) {
+  const auto model = load_model(GetParam());
+  ASSERT_OK(model);
+  TrainSpec spec;
+  spec.optimizer = *parse_optimizer("adamw");
+  Graph forward = *model;
+  ASSERT_OK(add_loss(forward, "loss"));
+  for (const PassDef* def : all_passes()) {
+    Graph graph = forward;
+    if (def->phase != PassPhase::pre_gradient) {
+      auto train = add_training(forward, spec);
+      ASSERT_OK(train);
+      graph = train->graph;
+    }
+    run_pass(graph, def->name);
+    const PassReport second = run_pass(graph, def->name);
+    EXPECT_EQ(second.matched, 0) << def->name << ": " << (second.log.empty() ? "" : second.log[0].rule + " at " + second.log[0].site);
+  }
+}
+
+TEST_P(EveryModel, CompilesInUnderAFifthOfASecond) {
+  const auto model = load_model(GetParam());
+  ASSERT_OK(model);
+  CompileOptions options;
+  options.train.loss = "loss";
+  options.train.optimizer = *parse_optimizer("adamw");
+  options.pipeline = default_pipeline();
+  double best_ms = 1e9;
+  for (int i = 0; i < 3; ++i) {
+    const auto compiled = compile(*model, options);
+    ASSERT_OK(compiled);
+    EXPECT_LT(live_node_count(compiled->train.graph), compiled->nodes_before_passes);
+    best_ms = std::min(best_ms, compiled->compile_ms);
+  }
+  EXPECT_LT(best_ms, 200);
+}
+
+std::string model_name(const ::testing::TestParamInfo<const char*>& param) {
+  std::string name = param.param;
+  for (char& c : name) {
+    if (c == '-') c = '_';
+  }
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel, ::testing::Values("gpt-char", "bert-tiny", "cnn-digits", "mlp"), model_name);
+
+}  // namespace
+}  // namespace gradloom

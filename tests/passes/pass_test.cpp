@@ -1,0 +1,118 @@
+// The registry, the text of pipelines, and what run_passes reports.
+#include "passes/pass.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/passes/support.h"
+
+namespace gradloom {
+namespace {
+
+TEST(Pipeline, DefaultHasEveryPassInOrder) {
+  const Pipeline pipeline = default_pipeline();
+  ASSERT_EQ(pipeline.passes.size(), all_passes().size());
+  for (std::size_t i = 0; i < pipeline.passes.size(); ++i) EXPECT_EQ(pipeline.passes[i].def, all_passes()[i]);
+}
+
+TEST(Pipeline, TextRoundTrips) {
+  const char* const texts[] = {"none",
+                               "default",
+                               "default,-fuse-gelu",
+                               "fuse-elementwise{max_nodes=16,max_inputs=3},cse",
+                               "none,dead-code",
+                               "default,fuse-elementwise{max_nodes=8},-cse",
+                               "fuse-gelu{off=/blocks.0/gelu/Mul_5;a%2Cb%20%7Bc%7D%3D%25%3B}"};
+  for (const char* text : texts) {
+    auto first = parse_pipeline(text);
+    ASSERT_OK(first);
+    auto second = parse_pipeline(first->text());
+    ASSERT_OK(second);
+    EXPECT_EQ(first->text(), second->text()) << text;
+    ASSERT_EQ(first->passes.size(), second->passes.size());
+    for (std::size_t i = 0; i < first->passes.size(); ++i) {
+      EXPECT_EQ(first->passes[i].options, second->passes[i].options);
+      EXPECT_EQ(first->passes[i].excluded_sites, second->passes[i].excluded_sites);
+    }
+  }
+  EXPECT_EQ(parse_pipeline("none")->text(), "none");
+  EXPECT_EQ(parse_pipeline("")->text(), "none");
+  EXPECT_EQ(parse_pipeline("fuse-gelu{off=a%2Cb}")->passes[0].excluded_sites, std::set<std::string>{"a,b"});
+}
+
+TEST(Pipeline, MinusRemovesAndANameReplacesItsOptions) {
+  const auto without = parse_pipeline("default,-fuse-gelu");
+  ASSERT_OK(without);
+  EXPECT_EQ(without->passes.size(), all_passes().size() - 1);
+  const auto with = parse_pipeline("default,fuse-elementwise{max_nodes=9}");
+  ASSERT_OK(with);
+  EXPECT_EQ(with->passes.size(), all_passes().size());
+  for (const PassConfig& config : with->passes) {
+    EXPECT_EQ(config.options.size(), std::string(config.def->name) == "fuse-elementwise" ? 1u : 0u);
+  }
+}
+
+TEST(Pipeline, ErrorsAreUsageErrorsThatNameTheNearest) {
+  const auto unknown = parse_pipeline("fuse-gleu");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, Errc::usage);
+  EXPECT_EQ(unknown.error().message, "unknown pass 'fuse-gleu'; did you mean fuse-gelu?");
+  for (const char* text : {"fuse-elementwise{max_node=3}", "fuse-elementwise{max_nodes=many}", "fuse-elementwise{max_nodes=1}", "cse,,cse",
+                           "default,-nothing", "cse{", "fuse-gelu{off=%2}"}) {
+    const auto bad = parse_pipeline(text);
+    ASSERT_FALSE(bad.ok()) << text;
+    EXPECT_EQ(bad.error().code, Errc::usage) << text;
+  }
+}
+
+TEST(Passes, DeclarationsAreComplete) {
+  std::set<std::string> names;
+  for (const PassDef* def : all_passes()) {
+    EXPECT_TRUE(names.insert(def->name).second) << def->name;
+    EXPECT_GT(std::string(def->summary).size(), 10u) << def->name;
+    EXPECT_GT(std::string(def->doc).size(), 80u) << def->name;
+    EXPECT_EQ(find_pass(def->name), def);
+    const auto pass = def->make();
+    for (const FieldRow& row : list_fields([&](FieldVisitor& v) { pass->fields(v); })) {
+      EXPECT_FALSE(row.help.empty()) << def->name << " " << row.name;
+      EXPECT_LT(row.min, row.max) << def->name << " " << row.name;
+    }
+  }
+  EXPECT_EQ(find_pass("no-such-pass"), nullptr);
+}
+
+TEST(RunPasses, ReportsEachPassOfThePhase) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {4}});
+  graph.outputs = {b.op("Exp", {b.op("Identity", {x})})};
+  std::vector<PassReport> reports;
+  const auto pipeline = parse_pipeline("eliminate-noops,fuse-optimizer");
+  ASSERT_OK(pipeline);
+  ASSERT_OK(run_passes(graph, *pipeline, PassPhase::pre_gradient, reports));
+  ASSERT_EQ(reports.size(), 1u);                 // fuse-optimizer comes after the gradient
+  EXPECT_EQ(reports[0].name, "eliminate-noops");
+  EXPECT_EQ(reports[0].at, PassPhase::pre_gradient);
+  EXPECT_EQ(reports[0].matched, 1);
+  EXPECT_EQ(reports[0].nodes_before, 2u);
+  EXPECT_EQ(reports[0].nodes_after, 1u);
+  EXPECT_EQ(reports[0].log[0].removed, std::vector<std::string>{"Identity"});
+  ASSERT_OK(run_passes(graph, *pipeline, PassPhase::post_gradient, reports));
+  EXPECT_EQ(reports.size(), 3u);
+}
+
+TEST(RunPasses, ASiteSwitchedOffIsRejectedWithThatReason) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {4}});
+  graph.outputs = {b.op("Exp", {b.op("Identity", {x})})};
+  std::vector<PassReport> reports;
+  const auto pipeline = parse_pipeline("eliminate-noops{off=Identity}");
+  ASSERT_OK(pipeline);
+  ASSERT_OK(run_passes(graph, *pipeline, PassPhase::pre_gradient, reports));
+  EXPECT_EQ(reports[0].matched, 0);
+  EXPECT_EQ(reports[0].rejected, 1);
+  EXPECT_NE(reports[0].log[0].why.find("switched off"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradloom

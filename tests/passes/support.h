@@ -1,0 +1,153 @@
+// Helpers of the pass tests: run one pass, evaluate a graph node by node on host tensors, compare graphs up to names.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+
+#include "engine/ops/op.h"
+#include "passes/pass.h"
+
+namespace gradloom::testing {
+
+// Result or Status: fails the test with the message.
+#define ASSERT_OK(expression)                                                             \
+  do {                                                                                    \
+    const auto& gradloom_status_ = (expression);                                          \
+    ASSERT_TRUE(gradloom_status_.ok()) << gradloom_status_.error().message;               \
+  } while (false)
+
+inline PassReport run_pass(Graph& graph, const std::string& text) {
+  auto pipeline = parse_pipeline(text);
+  EXPECT_TRUE(pipeline.ok()) << (pipeline.ok() ? "" : pipeline.error().message);
+  if (!pipeline.ok()) return {};
+  const PassPhase phase =
+      pipeline->passes[0].def->phase == PassPhase::pre_gradient ? PassPhase::pre_gradient : PassPhase::post_gradient;
+  std::vector<PassReport> reports;
+  const Status status = run_passes(graph, *pipeline, phase, reports);
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+  return reports.empty() ? PassReport{} : reports[0];
+}
+
+// The reasons of the rejected records, one per line.
+inline std::string why_nots(const PassReport& report) {
+  std::string text;
+  for (const RewriteRecord& record : report.log) {
+    if (!record.matched) text += record.rule + " at " + record.site + ": " + record.why + "\n";
+  }
+  return text;
+}
+
+inline std::map<std::string, int> op_counts(const Graph& graph) {
+  std::map<std::string, int> counts;
+  for (const Node& node : graph.nodes) {
+    if (node.alive()) ++counts[node.op->name];
+  }
+  return counts;
+}
+
+// The dump with values and nodes numbered in topological order, so that graphs built differently compare.
+inline std::string canonical_dump(Graph graph) {
+  const auto order = topological_order(graph);
+  if (!order) return "cycle";
+  std::size_t next = 0;
+  for (Value& value : graph.values) value.name = "?" + std::to_string(next++);
+  next = 0;
+  const auto rename = [&](ValueId id) {
+    if (id != kNone && graph.values[id].name[0] == '?') graph.values[id].name = "v" + std::to_string(next++);
+  };
+  for (ValueId id : graph.inputs) rename(id);
+  for (ValueId id : graph.parameters) rename(id);
+  for (NodeId id : *order) {
+    for (ValueId v : graph.nodes[id].inputs) rename(v);
+    for (ValueId v : graph.nodes[id].outputs) rename(v);
+  }
+  return dump(graph);
+}
+
+inline Tensor random_tensor(const Type& type, std::mt19937& random) {
+  std::vector<double> numbers;
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (std::int64_t i = 0; i < element_count(type.shape); ++i) {
+    const double x = uniform(random);
+    numbers.push_back(is_float(type.dtype) ? x : type.dtype == DType::boolean ? (x > 0 ? 1 : 0) : (x > 0 ? 2 : 1));
+  }
+  return Tensor::from_f64(type.dtype, type.shape, numbers);
+}
+
+using Contents = std::map<ValueId, Tensor>;
+
+// Random contents for everything without producer and contents, the same for two graphs with the same inputs.
+inline Contents random_inputs(const Graph& graph, unsigned seed) {
+  std::mt19937 random(seed);
+  Contents contents;
+  for (ValueId id = 0; id < graph.values.size(); ++id) {
+    const Value& value = graph.values[id];
+    if (value.producer != kNone) continue;
+    if (value.role == Role::constant) contents[id] = value.data;
+    else contents[id] = random_tensor(value.type, random);
+  }
+  return contents;
+}
+
+// Every node in order; contents of all values afterwards.
+inline Result<Contents> evaluate_graph(const Graph& graph, Contents contents, std::uint64_t seed = 7, std::uint64_t step = 3) {
+  for (NodeId id : TRY(topological_order(graph))) {
+    const Node& node = graph.nodes[id];
+    std::vector<Tensor> inputs;
+    for (ValueId v : node.inputs) inputs.push_back(v == kNone ? Tensor() : contents.at(v));
+    const auto outputs =
+        TRY(evaluate(*node.op, node.attrs, inputs, static_cast<int>(node.outputs.size()), node.name, seed, step));
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (node.outputs[i] != kNone) contents[node.outputs[i]] = outputs[i];
+    }
+  }
+  return contents;
+}
+
+inline double largest_difference(const Tensor& a, const Tensor& b) {
+  EXPECT_EQ(a.type(), b.type());
+  double largest = 0;
+  for (std::int64_t i = 0; i < a.count(); ++i) largest = std::max(largest, std::abs(a.at(i) - b.at(i)));
+  return largest;
+}
+
+// Graph outputs and updates of both graphs from the same inputs. Inputs are matched by name.
+inline void expect_same_results(const Graph& before, const Graph& after, double tolerance) {
+  const Contents fed = random_inputs(before, 11);
+  Contents fed_after;
+  for (ValueId id = 0; id < after.values.size(); ++id) {
+    const Value& value = after.values[id];
+    if (value.producer != kNone) continue;
+    if (value.role == Role::constant) {
+      fed_after[id] = value.data;
+      continue;
+    }
+    const ValueId same = find_value(before, value.name);
+    ASSERT_NE(same, kNone) << value.name;
+    fed_after[id] = fed.at(same);
+  }
+  const auto x = evaluate_graph(before, fed), y = evaluate_graph(after, fed_after);
+  ASSERT_OK(x);
+  ASSERT_OK(y);
+  ASSERT_EQ(before.outputs.size(), after.outputs.size());
+  const auto compare = [&](ValueId a, ValueId b) {
+    if (tolerance == 0) EXPECT_TRUE(bit_equal(x->at(a), y->at(b))) << before.values[a].name << " is not bit-equal";
+    else EXPECT_LE(largest_difference(x->at(a), y->at(b)), tolerance) << before.values[a].name;
+  };
+  for (std::size_t i = 0; i < before.outputs.size(); ++i) compare(before.outputs[i], after.outputs[i]);
+  ASSERT_EQ(before.updates.size(), after.updates.size());
+  for (std::size_t i = 0; i < before.updates.size(); ++i) compare(before.updates[i].next, after.updates[i].next);
+}
+
+// Runs the pass on a copy and checks that outputs stay equal; returns the report.
+inline PassReport run_and_compare(Graph& graph, const std::string& pass, double tolerance) {
+  const Graph before = graph;
+  PassReport report = run_pass(graph, pass);
+  expect_same_results(before, graph, tolerance);
+  return report;
+}
+
+}  // namespace gradloom::testing

@@ -1,0 +1,227 @@
+#include "profiler/chrome_trace.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace gradloom {
+namespace {
+
+using json = nlohmann::json;
+
+KernelInfo info(std::int32_t plan_step, const char* op, const char* phase, std::vector<std::uint32_t> sources) {
+  KernelInfo k;
+  k.plan_step = plan_step;
+  k.kernel = std::string(op) + " avx512";
+  k.node = "node" + std::to_string(plan_step);
+  k.op = op;
+  k.phase = phase;
+  k.scope = "layers.0/attn";
+  k.pass = plan_step == 0 ? "fuse-gelu" : "";
+  for (const std::uint32_t source : sources) k.onnx_nodes.push_back("/n" + std::to_string(source));
+  k.sources = std::move(sources);
+  k.flops = 1e9;
+  k.bytes_read = 100;
+  k.bytes_written = 28;
+  return k;
+}
+
+// Two steps of two micro-batches: forward 0 (nodes 0 1), forward 1 (node 2), backward of 2, backward of 1, backward of 0; optimizer.
+TraceDocument document(const std::string& device = "cpu") {
+  TraceDocument d;
+  d.run_id = 5;
+  d.model = "m \"quoted\" \x01\xff.onnx";
+  d.device = device;
+  d.environment = {{"cpu_model", "test"}};
+  d.kernels = {info(0, "Gelu", "forward", {0, 1}), info(1, "Mul", "loss", {2}), info(2, "Mul", "backward", {2}),
+               info(3, "Gelu", "backward", {1}),   info(4, "Erf", "backward", {0}), info(5, "Optimizer", "optimizer", {})};
+  d.live_bytes = {10, 20, 30, 20, 10, 0};
+  std::int64_t now = 1'700'000'000'123'456'789;
+  for (std::int64_t step : {2, 5}) {
+    std::vector<KernelSample> samples;
+    const std::int64_t start = now;
+    for (std::int32_t micro = 0; micro < 2; ++micro) {
+      for (std::int32_t k = 0; k < 5; ++k, now += 1501) samples.push_back({k, micro, now, 1501});
+    }
+    samples.push_back({5, 0, now, 999});
+    now += 1'000'000;
+    append_samples(samples, d.kernels, step, d.rows);
+    d.steps.push_back({step, start, 17'000});
+  }
+  return d;
+}
+
+struct Span {
+  std::int64_t start, end;
+};
+// Exact nanoseconds of a microsecond number with three decimals.
+std::int64_t ns(const json& us) { return std::llround(us.get<double>() * 1000); }
+
+void expect_nested(const json& trace) {
+  std::map<std::pair<int, int>, std::vector<Span>> lanes;
+  for (const json& e : trace["traceEvents"]) {
+    ASSERT_TRUE(e["pid"].is_number_unsigned() && e["tid"].is_number_unsigned());
+    if (e["ph"] != "X") continue;
+    ASSERT_GE(ns(e["ts"]), 0);
+    ASSERT_GE(ns(e["dur"]), 0);
+    lanes[{e["pid"], e["tid"]}].push_back({ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])});
+  }
+  EXPECT_FALSE(lanes.empty());
+  for (auto& [lane, spans] : lanes) {
+    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start != b.start ? a.start < b.start : a.end > b.end; });
+    std::vector<Span> open;
+    for (const Span& span : spans) {
+      while (!open.empty() && open.back().end <= span.start) open.pop_back();
+      if (!open.empty()) {
+        EXPECT_LE(span.end, open.back().end) << "lane " << lane.second;
+      }
+      open.push_back(span);
+    }
+  }
+}
+
+TEST(ChromeTrace, ParsesAndNests) {
+  const TraceDocument d = document();
+  const json trace = json::parse(chrome_trace_json(d));
+  EXPECT_EQ(trace["schemaVersion"], 1);
+  EXPECT_EQ(trace["displayTimeUnit"], "ms");
+  EXPECT_EQ(trace["baseTimeNanoseconds"], 1'700'000'000'123'456'789);
+  EXPECT_EQ(trace["distributedInfo"]["rank"], 0);
+  EXPECT_EQ(trace["gradloom"]["run_id"], 5);
+  expect_nested(trace);
+  std::map<std::string, int> counts;
+  std::set<std::string> steps;
+  for (const json& e : trace["traceEvents"]) {
+    const std::string ph = e["ph"];
+    ++counts[ph + ":" + e.value("cat", "")];
+    if (e.value("cat", "") == "user_annotation" && e["name"].get<std::string>().rfind("ProfilerStep#", 0) == 0) steps.insert(e["name"]);
+  }
+  EXPECT_EQ(counts["X:cpu_op"], 22);
+  EXPECT_EQ(steps, (std::set<std::string>{"ProfilerStep#2", "ProfilerStep#5"}));
+  EXPECT_EQ(counts["C:"], 11) << "memory of the first step";
+  // Per micro-batch: Gelu -> two backward kernels, Mul -> one.
+  EXPECT_EQ(counts["s:fwdbwd"], 2 * 2 * 3);
+  EXPECT_EQ(counts["f:fwdbwd"], 2 * 2 * 3);
+}
+
+TEST(ChromeTrace, ArgumentsAndExactTimes) {
+  const TraceDocument d = document();
+  const json trace = json::parse(chrome_trace_json(d));
+  std::vector<json> ops;
+  for (const json& e : trace["traceEvents"]) {
+    if (e.value("cat", "") == "cpu_op") ops.push_back(e);
+  }
+  const json& first = ops[0];
+  EXPECT_EQ(first["name"], "Gelu");
+  EXPECT_EQ(first["args"]["onnx_node"], "/n0 /n1");
+  EXPECT_EQ(first["args"]["scope"], "layers.0/attn");
+  EXPECT_EQ(first["args"]["phase"], "forward");
+  EXPECT_EQ(first["args"]["pass_chain"], "fuse-gelu");
+  EXPECT_EQ(first["args"]["flops"], 1e9);
+  EXPECT_EQ(first["args"]["bytes"], 128);
+  EXPECT_EQ(first["args"]["run_id"], 5);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    EXPECT_EQ(ns(ops[i]["ts"]), d.rows[i].start_ns - d.rows[0].start_ns);
+    EXPECT_EQ(ns(ops[i]["dur"]), d.rows[i].duration_ns);
+  }
+}
+
+TEST(ChromeTrace, ArrowsJoinForwardToBackwardOfOneNode) {
+  const json trace = json::parse(chrome_trace_json(document()));
+  std::map<std::int64_t, json> starts;
+  std::map<std::int64_t, json> by_time;
+  for (const json& e : trace["traceEvents"]) {
+    if (e.value("cat", "") == "cpu_op") by_time[ns(e["ts"])] = e;
+    if (e["ph"] == "s") starts[e["id"].get<std::int64_t>()] = e;
+  }
+  int checked = 0;
+  for (const json& e : trace["traceEvents"]) {
+    if (e["ph"] != "f") continue;
+    EXPECT_EQ(e["bp"], "e");
+    const json& from = by_time.at(ns(starts.at(e["id"].get<std::int64_t>())["ts"]));
+    const json& to = by_time.at(ns(e["ts"]));
+    EXPECT_EQ(from["args"]["step"], to["args"]["step"]);
+    EXPECT_EQ(from["args"]["micro"], to["args"]["micro"]);
+    EXPECT_EQ(to["args"]["phase"], "backward");
+    EXPECT_NE(from["args"]["phase"], "backward");
+    EXPECT_NE(from["args"]["onnx_node"].get<std::string>().find(to["args"]["onnx_node"].get<std::string>()), std::string::npos);
+    ++checked;
+  }
+  EXPECT_EQ(checked, 12);
+}
+
+TEST(ChromeTrace, OverlappingKernelsOfADeviceTakeLanes) {
+  TraceDocument d = document("cuda:0");
+  for (TraceRow& row : d.rows) row.duration_ns = 2000;   // longer than the distance of their starts
+  d.kernels[3].stream = 1;
+  for (TraceRow& row : d.rows) row.stream = row.plan_step == 3 ? 1 : 0;
+  const json trace = json::parse(chrome_trace_json(d));
+  expect_nested(trace);
+  std::set<int> lanes, named;
+  for (const json& e : trace["traceEvents"]) {
+    if (e.value("cat", "") == "kernel") {
+      lanes.insert(e["tid"].get<int>());
+      EXPECT_EQ(e["args"]["stream"], e["args"]["plan_step"] == 3 ? 1 : 0);
+    }
+    if (e["name"] == "thread_name") named.insert(e["tid"].get<int>());
+  }
+  EXPECT_GE(lanes.size(), 3u);
+  for (const int lane : lanes) EXPECT_TRUE(named.count(lane)) << lane;
+}
+
+TEST(ChromeTrace, EmptyTraceIsValid) {
+  const json trace = json::parse(chrome_trace_json({}));
+  EXPECT_TRUE(trace["traceEvents"].is_array());
+}
+
+class TraceFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "gradloom-XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string read(const std::string& path) {
+    gzFile file = gzopen(path.c_str(), "rb");   // reads plain files too
+    std::string out(1 << 20, '\0');
+    out.resize(static_cast<std::size_t>(gzread(file, out.data(), 1 << 20)));
+    gzclose(file);
+    return out;
+  }
+  std::string folder_;
+};
+
+TEST_F(TraceFiles, TheNameChoosesTheFormat) {
+  const TraceDocument d = document();
+  for (const char* name : {"t.json", "t.json.gz", "t.csv", "t.csv.gz", "plain"}) {
+    const std::string path = folder_ + "/" + name;
+    ASSERT_TRUE(write_trace(d, path).ok()) << name;
+    const bool csv = std::string(name).find("csv") != std::string::npos, gz = std::string(name).find(".gz") != std::string::npos;
+    EXPECT_EQ(read(path), csv ? trace_csv(d) : chrome_trace_json(d)) << name;
+    std::ifstream raw(path, std::ios::binary);
+    EXPECT_EQ(raw.get() == 0x1f, gz) << name;
+  }
+  EXPECT_EQ(write_trace(d, folder_ + "/none/t.json").error().code, Errc::io);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), std::filesystem::directory_iterator()), 5) << "no leftovers";
+}
+
+TEST(TraceCsv, OneLinePerPlanStepAndNoFormulas) {
+  TraceDocument d = document();
+  d.kernels[1].node = "=cmd|' /C calc'!A0";
+  d.kernels[2].node = "a,\"b\"";
+  const std::string csv = trace_csv(d);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 7);
+  EXPECT_NE(csv.find("\n0,node0,Gelu avx512,Gelu,forward,layers.0/attn,/n0 /n1,fuse-gelu,1e+09,128,4,6004,1501.0,1501,1501,1501,0.0\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\n1,'=cmd"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\"a,\"\"b\"\"\""), std::string::npos) << csv;
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,48 @@
+#include "profiler/trace.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+TEST(Trace, KernelsKnowTheirOnnxNodes) {
+  static const OpDef gelu{.name = "Gelu"};
+  Graph graph;
+  graph.sources = {{"/a/Erf", "Erf", "", "a"}, {"/a/Mul", "Mul", "", "a"}};
+  Node node;
+  node.op = &gelu;
+  node.name = "gelu";
+  node.origin = {{0, 1}, Phase::backward, "fuse-gelu"};
+  graph.nodes.push_back(node);
+  Plan plan;
+  plan.steps.resize(2);
+  plan.steps[0].node = 0;
+  plan.steps[0].kernel = "gelu avx512";
+  plan.steps[0].bytes_read = 100;
+  plan.steps[0].bytes_written = 28;
+  plan.steps[0].stream = 1;
+  const std::vector<KernelInfo> infos = kernel_infos(graph, plan);
+  ASSERT_EQ(infos.size(), 2u);
+  EXPECT_EQ(infos[0].op, "Gelu");
+  EXPECT_EQ(infos[0].phase, "backward");
+  EXPECT_EQ(infos[0].scope, "a");
+  EXPECT_EQ(infos[0].pass, "fuse-gelu");
+  EXPECT_EQ(infos[0].onnx_nodes, (std::vector<std::string>{"/a/Erf", "/a/Mul"}));
+  EXPECT_EQ(infos[1].node, "") << "a step without a node";
+
+  std::vector<TraceRow> rows;
+  append_samples({{0, 0, 10, 5}, {1, 0, 20, 6}}, infos, 7, rows);
+  append_samples({{0, 1, 30, 5}, {9, 0, 40, 1}}, infos, 8, rows);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].bytes, 128);
+  EXPECT_EQ(rows[0].stream, 1);
+  EXPECT_EQ(rows[0].step, 7);
+  EXPECT_EQ(rows[2].micro, 1);
+  EXPECT_EQ(rows[3].bytes, 0) << "an unknown plan step is kept";
+  for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].correlation, static_cast<std::int64_t>(i));
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,263 @@
+#include "sessions/recipe.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "engine/base/file.h"
+#include "tests/sessions/session_fixture.h"
+
+namespace gradloom::testing {
+namespace {
+
+using json = nlohmann::json;
+using RecipeTest = SessionTest;
+
+Recipe full_recipe() {
+  Recipe recipe;
+  recipe.model = "models/gpt.onnx";
+  recipe.model_hash = "00112233445566778899aabbccddeeff";
+  recipe.dims = {{"batch", 8}, {"time", 64}};
+  recipe.loss = "ce:logits,labels";
+  recipe.freeze = {"wte*", "ln_?"};
+  recipe.optimizer = "adamw{lr=0.001}";
+  recipe.schedule = "cosine{warmup=10,total=100}";
+  recipe.clip_norm = 0.1;
+  recipe.accumulate = 4;
+  recipe.data = "tokens:README.md";
+  recipe.seed = 18446744073709551615u;
+  recipe.steps = 200;
+  recipe.threads = 2;
+  recipe.passes = {{"fuse-gelu", {}, {"/h.0/mlp/Erf", "odd \"name\" \n\xc3\xa9"}}, {"fuse-elementwise", {{"keep", "true"}, {"max_nodes", "16"}, {"mode", "a b"}, {"ratio", "0.25"}}, {}}};
+  recipe.planner = "reuse";
+  recipe.in_place = false;
+  recipe.profile = "all";
+  recipe.expect = RecipeExpect{1.5e6, 1.4e6, 1.6e6, 123456, "plan", "graph", {5.545177444479562, 1.0 / 3}, 2.5, 200, "a CPU, 2 threads, x86-64-v4"};
+  return recipe;
+}
+
+TEST_F(RecipeTest, RoundTrips) {
+  for (const Recipe& recipe : {full_recipe(), [] {
+         Recipe plain;
+         plain.model = "m.onnx";
+         return plain;
+       }()}) {
+    const std::string text = recipe_json(recipe);
+    const auto back = parse_recipe(text);
+    ASSERT_TRUE(back.ok()) << error_of(back) << text;
+    EXPECT_EQ(*back, recipe) << text;
+    EXPECT_EQ(recipe_json(*back), text);
+  }
+  EXPECT_NE(recipe_json(full_recipe()).find("\"max_nodes\": 16"), std::string::npos) << "numbers are numbers";
+}
+
+TEST_F(RecipeTest, FilesHoldRelativePaths) {
+  std::filesystem::create_directories(file("a/b"));
+  Recipe recipe = full_recipe();
+  recipe.model = file("a/m.onnx");
+  recipe.data = "npz:" + file("a/b/d.npz");
+  ASSERT_TRUE(write_recipe(recipe, file("a/b/r.json")).ok());
+  const json written = json::parse(read_all(file("a/b/r.json")));
+  EXPECT_EQ(written["model"]["path"], "../m.onnx");
+  EXPECT_EQ(written["data"], "npz:d.npz");
+  const auto back = read_recipe(file("a/b/r.json"));
+  ASSERT_TRUE(back.ok()) << error_of(back);
+  EXPECT_EQ(std::filesystem::weakly_canonical(back->model), std::filesystem::weakly_canonical(recipe.model));
+  EXPECT_EQ(back->data, "npz:" + file("a/b/d.npz"));
+  EXPECT_EQ(read_recipe(file("none.json")).error().code, Errc::io);
+}
+
+// A recipe with one thing changed.
+std::string changed(const std::string& pointer, const json& value) {
+  json recipe = json::parse(recipe_json(full_recipe()));
+  recipe[json::json_pointer(pointer)] = value;
+  return recipe.dump();
+}
+
+TEST_F(RecipeTest, ErrorsNameTheJsonPath) {
+  const std::tuple<std::string, json, std::string> cases[] = {
+      {"/passs", 1, "/passs: unknown key"},
+      {"/steps", "ten", "/steps: must be of type integer"},
+      {"/steps", 1.5, "/steps: must be of type integer"},
+      {"/steps", 0, "/steps: must be at least 1"},
+      {"/accumulate", -1, "/accumulate: must be at least 1"},
+      {"/threads", 1e9, "/threads: must be at most 4096"},
+      {"/seed", -1, "/seed: must be at least 0"},
+      {"/precision", "f8", "/precision: must be one of"},
+      {"/clip_norm", -0.5, "/clip_norm: must be at least 0"},
+      {"/in_place", 1, "/in_place: must be of type boolean"},
+      {"/model/hash", "xyz", "/model/hash: must match"},
+      {"/model", "m.onnx", "/model: must be of type object"},
+      {"/model/path", "", "/model/path: must not be empty"},
+      {"/dims/batch", 0, "/dims/batch: must be at least 1"},
+      {"/dims/a~1b", "x", "/dims/a~1b: must be of type integer"},
+      {"/freeze/1", 5, "/freeze/1: must be of type string"},
+      {"/passes/1/options/max_nodes", json::array(), "/passes/1/options/max_nodes: must be of type string or number or boolean"},
+      {"/passes/0/option", 1, "/passes/0/option: unknown key"},
+      {"/passes/1/name", nullptr, "/passes/1/name: must be of type string"},
+      {"/expect/losses/0", "nan", "/expect/losses/0: must be of type number"},
+      {"/expect/step_ns", json::object(), "/expect/step_ns: key \"median\" is missing"},
+      {"/loss", std::string(5000, 'x'), "/loss: longer than 4096"},
+      {"/gradloom_recipe", 2, "/gradloom_recipe: written by a newer"},
+      {"/gradloom_recipe", "1", "/gradloom_recipe: must be 1"}};
+  for (const auto& [pointer, value, why] : cases) {
+    const auto recipe = parse_recipe(changed(pointer, value));
+    ASSERT_FALSE(recipe.ok()) << pointer << " = " << value;
+    EXPECT_EQ(recipe.error().code, Errc::bad_input);
+    EXPECT_EQ(recipe.error().message.rfind(why, 0), 0u) << recipe.error().message;
+  }
+  json missing = json::parse(recipe_json(full_recipe()));
+  missing.erase("model");
+  EXPECT_NE(error_of(parse_recipe(missing.dump())).find("\"model\" is missing"), std::string::npos);
+}
+
+TEST_F(RecipeTest, HostileTexts) {
+  const std::string good = recipe_json(full_recipe());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos);
+    return text.replace(at, from.size(), to);
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {std::string(100'000, '['), "nested deeper"},
+      {with("\"seed\"", "\"steps\": 5, \"seed\""), "is there twice"},
+      {with("\"steps\": 200", "\"steps\": 1e999"), "not valid JSON"},
+      {with("\"steps\": 200", "\"steps\": NaN"), "not valid JSON"},
+      {with("\"steps\": 200", "\"steps\": 9223372036854775808"), "/steps: must be at most"},
+      {with("\"seed\": 18446744073709551615", "\"seed\": 18446744073709551616"), "/seed"},
+      {with("adamw", "\xff\xfe"), "not valid JSON"},
+      {with("\"planner\": \"reuse\",", "\"planner\": \"reuse\" // comment\n,"), "not valid JSON"},
+      {good.substr(0, good.size() / 2), "not valid JSON"},
+      {good + "{}", "not valid JSON"},
+      {"", "not valid JSON"},
+      {"null", "must be of type object"},
+      {"[]", "must be of type object"}};
+  for (const auto& [text, why] : cases) {
+    const auto recipe = parse_recipe(text);
+    ASSERT_FALSE(recipe.ok()) << why;
+    EXPECT_NE(recipe.error().message.find(why), std::string::npos) << recipe.error().message;
+    EXPECT_EQ(recipe.error().message.find('\n'), std::string::npos) << recipe.error().message;
+    EXPECT_LT(recipe.error().message.size(), 1000u);
+  }
+  EXPECT_EQ(parse_recipe(std::string(5 << 20, ' ')).error().code, Errc::limit);
+  // Every cut of a good recipe is refused.
+  for (std::size_t size = 0; size + 2 < good.size(); size += 7) EXPECT_FALSE(parse_recipe(good.substr(0, size)).ok()) << size;
+}
+
+TEST_F(RecipeTest, DivergedLossesAreNotPromised) {
+  Recipe recipe = full_recipe();
+  recipe.expect->losses = {3, std::numeric_limits<double>::quiet_NaN(), 2};
+  recipe.expect->last_loss = std::numeric_limits<double>::infinity();
+  const auto back = parse_recipe(recipe_json(recipe));
+  ASSERT_TRUE(back.ok()) << error_of(back);
+  EXPECT_EQ(back->expect->losses, std::vector<double>{3});
+  EXPECT_EQ(back->expect->last_step, 0);
+}
+
+// The published schema uses only keywords that the validator knows, and every key that is written is in it.
+TEST_F(RecipeTest, SchemaIsUnderstood) {
+  const std::set<std::string> known = {"$schema", "title", "description", "type", "const", "enum", "properties", "required", "additionalProperties",
+                                       "maxProperties", "items", "maxItems", "minimum", "maximum", "minLength", "maxLength", "pattern"};
+  const std::function<void(const json&)> walk = [&](const json& schema) {
+    for (const auto& [key, value] : schema.items()) {
+      EXPECT_TRUE(known.count(key)) << key;
+      if (key == "properties") {
+        for (const auto& item : value) walk(item);
+      } else if ((key == "items" || key == "additionalProperties") && value.is_object()) {
+        walk(value);
+      }
+    }
+  };
+  const json schema = json::parse(recipe_schema_json());
+  walk(schema);
+  const json written = json::parse(recipe_json(full_recipe()));
+  for (const auto& [key, value] : schema["properties"].items()) {
+    EXPECT_TRUE(written.contains(key) || key == "$schema") << key;
+  }
+  for (const auto& [key, value] : schema["properties"]["expect"]["properties"].items()) EXPECT_TRUE(written["expect"].contains(key)) << key;
+}
+
+TEST_F(RecipeTest, PipelinesConvertBothWays) {
+  Recipe recipe;
+  recipe.model = "m.onnx";
+  recipe.optimizer = "adamw{lr=0.001}";
+  set_pipeline(recipe, default_pipeline());
+  ASSERT_FALSE(recipe.passes.empty());
+  recipe.passes[0].excluded_sites = {"here"};
+  const auto pipeline = recipe_pipeline(recipe);
+  ASSERT_TRUE(pipeline.ok()) << error_of(pipeline);
+  ASSERT_EQ(pipeline->passes.size(), recipe.passes.size());
+  EXPECT_EQ(pipeline->passes[0].excluded_sites, std::set<std::string>{"here"});
+  Recipe again = recipe;
+  set_pipeline(again, *pipeline);
+  EXPECT_EQ(again, recipe);
+  const auto options = recipe_compile_options(recipe);
+  ASSERT_TRUE(options.ok()) << error_of(options);
+  EXPECT_EQ(options->train.optimizer.lr, 0.001);
+
+  const auto expect_path = [&](Recipe bad, const std::string& path) {
+    const auto result = recipe_compile_options(bad);
+    ASSERT_FALSE(result.ok()) << path;
+    EXPECT_EQ(result.error().message.rfind(path, 0), 0u) << result.error().message;
+    EXPECT_EQ(result.error().code, Errc::bad_input);
+  };
+  Recipe bad = recipe;
+  bad.passes[0].name = "fuse-everything";
+  expect_path(bad, "/passes/0/name");
+  bad = recipe;
+  bad.passes[0].options = {{"no_such_option", "1"}};
+  expect_path(bad, "/passes/0/options");
+  bad = recipe;
+  bad.optimizer = "adamw{lr=much}";
+  expect_path(bad, "/optimizer");
+  bad = recipe;
+  bad.schedule = "sometimes";
+  expect_path(bad, "/schedule");
+  bad = recipe;
+  bad.planner = "perfect";
+  expect_path(bad, "/planner");
+}
+
+TEST_F(RecipeTest, ReplayIsJudged) {
+  const RecipeExpect expect = *full_recipe().expect;
+  ReplayResult result;
+  result.plan_hash = "plan";
+  result.graph_hash = "graph";
+  result.hardware = expect.hardware;
+  result.losses.assign(200, 3.0);
+  result.losses[0] = expect.losses[0];
+  result.losses[1] = expect.losses[1];
+  result.losses[199] = expect.last_loss;
+  result.step_ns = 1.55e6;
+  result.step_ns_low = 1.5e6;
+  result.step_ns_high = 1.7e6;
+  result.peak_bytes = expect.peak_bytes;
+  auto lines = check_replay(expect, result);
+  EXPECT_EQ(lines.size(), 5u);
+  EXPECT_TRUE(replay_agrees(lines));
+  for (const ReplayLine& line : lines) EXPECT_EQ(line.outcome, "agrees") << line.what << line.detail;
+
+  ReplayResult slow = result;
+  slow.step_ns = 2e6, slow.step_ns_low = 1.9e6, slow.step_ns_high = 2.1e6;
+  EXPECT_FALSE(replay_agrees(check_replay(expect, slow)));
+  slow.hardware = "another";
+  lines = check_replay(expect, slow);
+  EXPECT_TRUE(replay_agrees(lines));
+  EXPECT_EQ(lines.back().outcome, "not judged");
+
+  ReplayResult drifted = result;
+  drifted.losses[1] *= 1 + 1e-6;
+  EXPECT_TRUE(replay_agrees(check_replay(expect, drifted)));
+  drifted.losses[1] *= 1 + 1e-3;
+  EXPECT_FALSE(replay_agrees(check_replay(expect, drifted)));
+  drifted.losses[1] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(replay_agrees(check_replay(expect, drifted)));
+  ReplayResult other_plan = result;
+  other_plan.plan_hash = "other";
+  EXPECT_FALSE(replay_agrees(check_replay(expect, other_plan)));
+}
+
+}  // namespace
+}  // namespace gradloom::testing

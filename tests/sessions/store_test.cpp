@@ -1,0 +1,235 @@
+#include "sessions/store.h"
+
+#include <sqlite3.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tests/sessions/session_fixture.h"
+
+namespace gradloom::testing {
+namespace {
+
+// Runs SQL with a plain connection, as a user with the sqlite3 shell would; rows as text joined by |.
+std::string shell(const std::string& path, const std::string& sql) {
+  sqlite3* db = nullptr;
+  EXPECT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  std::string out;
+  char* message = nullptr;
+  sqlite3_exec(
+      db, sql.c_str(),
+      [](void* to, int n, char** values, char**) {
+        auto& text = *static_cast<std::string*>(to);
+        for (int i = 0; i < n; ++i) text += (i ? "|" : "") + std::string(values[i] ? values[i] : "NULL");
+        text += "\n";
+        return 0;
+      },
+      &out, &message);
+  if (message != nullptr) out += std::string("error: ") + message;
+  sqlite3_free(message);
+  sqlite3_close(db);
+  return out;
+}
+
+using StoreTest = SessionTest;
+
+TEST_F(StoreTest, RoundTrip) {
+  const std::string path = file("s.db");
+  std::int64_t id = 0;
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    id = write_tiny_run(**store, "first", 10);
+  }
+  auto store = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(store.ok()) << error_of(store);
+  auto record = (*store)->load_run(id);
+  ASSERT_TRUE(record.ok()) << error_of(record);
+  const RunSummary& s = record->summary;
+  EXPECT_EQ(s.status, "done");
+  EXPECT_EQ(s.name, "first");
+  EXPECT_EQ(s.seed, 0xfedcba9876543210u);
+  EXPECT_EQ(s.steps, 10);
+  EXPECT_EQ(s.first_loss, 5.0);
+  EXPECT_EQ(s.last_loss, 0.5);
+  EXPECT_EQ(s.kernels_per_step, 5);
+  EXPECT_EQ(s.plan_peak_bytes, 5 * 128);
+  EXPECT_EQ(s.lower_bound_bytes, 256);
+  EXPECT_EQ(s.measured_peak_bytes, 4096);
+  EXPECT_EQ(s.overhead, 0.01);
+  EXPECT_EQ(s.median_step_ns, 10'007) << "untimed steps after the third: 4 6 7 9 10";
+  EXPECT_EQ(record->environment.at("cpu_model"), "test");
+  EXPECT_EQ(record->environment.at("load_after"), "0.5");
+  ASSERT_EQ(record->kernels.size(), 5u);
+  EXPECT_EQ(record->kernels[0].info.onnx_nodes, std::vector<std::string>{"/fc/MatMul"});
+  EXPECT_EQ(record->kernels[0].samples, 3) << "steps 2, 5, 8";
+  EXPECT_EQ(record->kernels[1].median_ns, 1001);
+  EXPECT_EQ(record->kernels[1].step_ns, 1001);
+  EXPECT_EQ(record->kernels[3].info.phase, "backward");
+  double share = 0;
+  for (const KernelRow& kernel : record->kernels) share += kernel.share;
+  EXPECT_NEAR(share, 1, 1e-12);
+  ASSERT_EQ(record->passes.size(), 1u);
+  EXPECT_EQ(record->passes[0].phase, "post_gradient");
+  ASSERT_EQ(record->passes[0].log.size(), 1u);
+  EXPECT_EQ(record->passes[0].log[0].why, "switched off");
+  EXPECT_EQ(record->passes[0].log[0].removed, (std::vector<std::string>{"fc", "act"}));
+  EXPECT_EQ(record->passes[0].log[0].sources, (std::vector<std::uint32_t>{0, 1}));
+  ASSERT_EQ(record->buffers.size(), 5u);
+  EXPECT_EQ(record->buffers[1].values, std::vector<std::string>{"act:0"});
+  EXPECT_EQ(record->buffers[1].offset, 128);
+  EXPECT_EQ(record->steps[4].timed, true);
+  EXPECT_EQ(record->steps[4].grad_norm, 1.5);
+
+  auto trace = (*store)->load_trace(id);
+  ASSERT_TRUE(trace.ok()) << error_of(trace);
+  EXPECT_EQ(trace->rows.size(), 15u);
+  EXPECT_EQ(trace->steps.size(), 3u);
+  EXPECT_EQ(trace->rows[5].step, 5);
+  EXPECT_EQ(trace->rows[5].bytes, 384);
+  EXPECT_EQ(trace->live_bytes.size(), 5u);
+}
+
+TEST_F(StoreTest, TheShellSeesKernelsJoinedToNodes) {
+  const std::string path = file("s.db");
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    write_tiny_run(**store, "fused", 9, true);
+  }
+  EXPECT_EQ(shell(path, "SELECT kernel, onnx_nodes, phase, pass, samples, median_ns FROM v_kernels WHERE plan_step = 0"),
+            "FusedMatMul|/fc/MatMul /act/Relu|forward|fuse-bias-activation|3|1000\n");
+  EXPECT_EQ(shell(path, "SELECT round(sum(share), 9) FROM v_kernels"), "1.0\n");
+  EXPECT_EQ(shell(path, "SELECT name, phase, median_ns FROM v_nodes ORDER BY source, phase"),
+            "/fc/MatMul|backward|1002\n/fc/MatMul|forward|500\n/act/Relu|backward|1001\n/act/Relu|forward|500\n");
+  EXPECT_EQ(shell(path, "SELECT phase, kernels FROM v_phases ORDER BY phase"), "backward|2\nforward|1\noptimizer|1\n");
+  EXPECT_EQ(shell(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName WHERE value = 'FusedMatMul'"),
+            "3\n");
+  EXPECT_EQ(shell(path, "PRAGMA journal_mode"), "wal\n");
+}
+
+TEST_F(StoreTest, NonFiniteLossesAreKept) {
+  auto store = Store::open(file("s.db"), StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  auto run = (*store)->begin_run(tiny_start());
+  ASSERT_TRUE(run.ok());
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const double losses[] = {infinity, -infinity, nan, -0.0};
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE((*run)->add_step({i + 1, losses[i], 5, 0.0, -1, false}).ok());
+  ASSERT_TRUE((*run)->finish({"failed", "loss is NaN at step 3", 0, -1, 0, 0, {}}).ok());
+  auto record = (*store)->load_run((*run)->id());
+  ASSERT_TRUE(record.ok()) << error_of(record);
+  EXPECT_EQ(record->steps[0].loss, infinity);
+  EXPECT_EQ(record->steps[1].loss, -infinity);
+  EXPECT_TRUE(std::isnan(record->steps[2].loss));
+  EXPECT_EQ(record->steps[0].grad_norm, -1);
+  EXPECT_EQ(record->summary.status, "failed");
+  EXPECT_EQ(record->summary.message, "loss is NaN at step 3");
+  EXPECT_EQ(record->summary.overhead, -1);
+}
+
+TEST_F(StoreTest, FindsRuns) {
+  auto store = Store::open(file("s.db"), StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  EXPECT_EQ((*store)->find_run("last").error().code, Errc::bad_input);
+  const std::int64_t a = write_tiny_run(**store, "a", 3), b = write_tiny_run(**store, "b", 3);
+  EXPECT_EQ(*(*store)->find_run("a"), a);
+  EXPECT_EQ(*(*store)->find_run("last"), b);
+  EXPECT_EQ(*(*store)->find_run(std::to_string(a)), a);
+  EXPECT_EQ((*store)->find_run("nothing").error().code, Errc::bad_input);
+  EXPECT_EQ((*store)->find_run("99999999999999999999").error().code, Errc::bad_input);
+  EXPECT_EQ((*store)->load_run(77).error().code, Errc::bad_input);
+  auto runs = (*store)->list_runs();
+  ASSERT_TRUE(runs.ok());
+  EXPECT_EQ(runs->size(), 2u);
+}
+
+TEST_F(StoreTest, LiveReadingAndTwoWriters) {
+  const std::string path = file("s.db");
+  auto writer = Store::open(path, StoreMode::write);
+  ASSERT_TRUE(writer.ok());
+  auto run = (*writer)->begin_run(tiny_start("live"));
+  ASSERT_TRUE(run.ok());
+  auto reader = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(reader.ok()) << error_of(reader);
+  auto other = Store::open(path, StoreMode::write);
+  ASSERT_TRUE(other.ok());
+  auto second = (*other)->begin_run(tiny_start("other"));
+  ASSERT_TRUE(second.ok()) << error_of(second);
+  const TinyStep t = tiny_step(false);
+  for (int i = 1; i <= 20; ++i) {
+    ASSERT_TRUE((*run)->add_step({i, 1.0, 5, 0.1, -1, true}, tiny_samples(t, i)).ok());
+    ASSERT_TRUE((*second)->add_step({i, 2.0, 5, 0.1, -1, true}, tiny_samples(t, i)).ok());
+    if (i % 5 == 0) {
+      ASSERT_TRUE((*run)->flush().ok());
+      ASSERT_TRUE((*second)->flush().ok());
+    }
+  }
+  auto steps = (*reader)->steps_after((*run)->id(), 12);
+  ASSERT_TRUE(steps.ok());
+  EXPECT_EQ(steps->size(), 8u);
+  auto summary = (*reader)->summary((*run)->id());
+  ASSERT_TRUE(summary.ok()) << error_of(summary);
+  EXPECT_EQ(summary->status, "running");
+  EXPECT_TRUE((*reader)->check((*run)->id()).ok()) << "a running run has a digest too";
+  ASSERT_TRUE((*run)->finish({}).ok());
+  ASSERT_TRUE((*second)->finish({}).ok());
+  EXPECT_TRUE((*reader)->check((*run)->id()).ok());
+  EXPECT_TRUE((*reader)->check((*second)->id()).ok()) << "interleaved rows of two runs";
+}
+
+TEST_F(StoreTest, EditedRowsAreNamed) {
+  const std::string path = file("s.db");
+  std::int64_t a = 0, b = 0;
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    a = write_tiny_run(**store, "a", 6);
+    b = write_tiny_run(**store, "b", 6);
+  }
+  for (const std::string& edit :
+       {std::string("UPDATE loss SET loss = loss + 1e-12 WHERE run = 1 AND step = 3"), std::string("DELETE FROM kernel_sample WHERE run = 1 AND plan_step = 2"),
+        std::string("UPDATE run SET optimizer = 'adam' WHERE id = 1"), std::string("UPDATE pass_match SET why = '' WHERE run = 1"),
+        std::string("INSERT INTO environment VALUES (1, 'x', 'y')")}) {
+    const std::string before = read_all(path);
+    shell(path, edit);
+    auto store = Store::open(path, StoreMode::read);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    const Status damaged = (*store)->check(a);
+    EXPECT_FALSE(damaged.ok()) << edit;
+    EXPECT_NE(error_of(damaged).find("run 1 is damaged"), std::string::npos) << error_of(damaged);
+    EXPECT_FALSE((*store)->load_run(a).ok());
+    EXPECT_TRUE((*store)->load_run(b).ok()) << "other runs stay readable";
+    auto runs = (*store)->list_runs();
+    ASSERT_TRUE(runs.ok());
+    EXPECT_EQ(runs->size(), 2u);
+    store = Error{};
+    write_all(path, before);
+  }
+}
+
+TEST_F(StoreTest, Comparisons) {
+  const std::string path = file("s.db");
+  auto store = Store::open(path, StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  Comparison c;
+  c.a = "none";
+  c.b = "default";
+  c.ratio = {1.5, 1.4, 1.6};
+  c.verdict = Verdict::faster;
+  c.kernels.push_back({"x", "forward", 2, 1, 10, 5, 0.01});
+  auto id = (*store)->add_comparison(c);
+  ASSERT_TRUE(id.ok()) << error_of(id);
+  auto all = (*store)->list_comparisons();
+  ASSERT_TRUE(all.ok());
+  ASSERT_EQ(all->size(), 1u);
+  EXPECT_EQ((*all)[0].comparison.verdict, Verdict::faster);
+  EXPECT_EQ((*all)[0].comparison.ratio.low, 1.4);
+  EXPECT_EQ((*all)[0].comparison.kernels[0].b_ns, 5);
+  shell(path, "UPDATE comparison SET body = replace(body, 'FASTER', 'SLOWER')");
+  EXPECT_TRUE((*store)->list_comparisons()->empty());
+}
+
+}  // namespace
+}  // namespace gradloom::testing

@@ -1,0 +1,55 @@
+#include "viz/model/panes.h"
+
+#include <gtest/gtest.h>
+
+namespace gradloom {
+namespace {
+
+constexpr const char* kLayout = "h0.300(v0.600(Graph*,Kernels|Memory*),Passes*|Run)";
+
+TEST(Panes, TextRoundTrip) {
+  const auto tree = PaneTree::parse(kLayout);
+  ASSERT_TRUE(tree.ok());
+  EXPECT_EQ(tree->to_text(), kLayout);
+  EXPECT_EQ(tree->all_tabs(), (std::vector<std::string>{"Graph", "Kernels", "Memory", "Passes", "Run"}));
+}
+
+TEST(Panes, BadTextIsRefused) {
+  for (const char* text : {"", "h0.3(A,B", "h2(A,B)", "h0.3(A)", "A|A", "h0.5(A,B)x", "h(A,B)", "|", "h0.5(A,)"}) {
+    EXPECT_FALSE(PaneTree::parse(text).ok()) << text;
+  }
+  std::string deep;
+  for (int i = 0; i < 100; ++i) deep += "h0.5(";
+  EXPECT_FALSE(PaneTree::parse(deep).ok());
+}
+
+TEST(Panes, ShowActivatesOrAdds) {
+  PaneTree tree = std::move(PaneTree::parse(kLayout).value());
+  tree.show("Run");
+  EXPECT_EQ(tree.find("Run")->active, 1);
+  tree.show("New");
+  EXPECT_EQ(tree.find("New"), tree.find("Graph"));
+}
+
+TEST(Panes, CloseRemovesEmptyPanes) {
+  PaneTree tree = std::move(PaneTree::parse(kLayout).value());
+  tree.close("Graph");
+  EXPECT_EQ(tree.to_text(), "h0.300(Kernels|Memory*,Passes*|Run)");
+  tree.close("Memory");
+  EXPECT_EQ(tree.to_text(), "h0.300(Kernels*,Passes*|Run)");
+}
+
+TEST(Panes, MoveJoinsAndSplits) {
+  PaneTree tree = std::move(PaneTree::parse("h0.500(A*,B*|C)").value());
+  tree.move("C", *tree.find("A"), PaneEdge::kCentre);
+  EXPECT_EQ(tree.to_text(), "h0.500(A|C*,B*)");
+  tree.move("C", *tree.find("B"), PaneEdge::kTop);
+  EXPECT_EQ(tree.to_text(), "h0.500(A*,v0.500(C*,B*))");
+  tree.move("A", *tree.find("B"), PaneEdge::kRight);
+  EXPECT_EQ(tree.to_text(), "v0.500(C*,h0.500(B*,A*))");
+  tree.move("A", *tree.find("A"), PaneEdge::kLeft);  // a pane's only tab cannot split from itself
+  EXPECT_EQ(tree.to_text(), "v0.500(C*,h0.500(B*,A*))");
+}
+
+}  // namespace
+}  // namespace gradloom

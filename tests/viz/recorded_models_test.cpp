@@ -1,0 +1,124 @@
+// Kernel table, memory and pass models on a real compiled step.
+#include <gtest/gtest.h>
+
+#include "tests/viz/small_step.h"
+#include "viz/model/kernel_table.h"
+#include "viz/model/memory_model.h"
+#include "viz/model/pass_model.h"
+
+namespace gradloom {
+namespace {
+
+TEST(KernelTable, SortsFiltersAndGroups) {
+  const Compiled step = testing::small_step();
+  KernelTableModel model;
+  model.set_rows(testing::timed_rows(step));
+  ASSERT_EQ(model.lines().size(), step.plan.steps.size());
+  model.set_sort(KernelColumn::kTime, true);
+  for (size_t i = 1; i < model.lines().size(); ++i) EXPECT_GE(model.lines()[i - 1].time_ns, model.lines()[i].time_ns);
+  double share = 0;
+  for (const KernelLine& line : model.lines()) share += line.share;
+  EXPECT_NEAR(share, 1, 1e-9);
+
+  model.set_query(*Query::parse("phase:backward"));
+  EXPECT_LT(model.shown_kernels(), step.plan.steps.size());
+  EXPECT_LT(model.shown_ns(), model.total_ns());
+  for (const KernelLine& line : model.lines()) EXPECT_EQ(line.phase, "backward");
+
+  model.set_query({});
+  model.set_group(KernelGroup::kPhase);
+  int64_t kernels = 0;
+  double time = 0;
+  for (const KernelLine& line : model.lines()) {
+    kernels += line.count;
+    time += line.time_ns;
+    EXPECT_EQ(line.row, -1);
+  }
+  EXPECT_EQ(kernels, static_cast<int64_t>(step.plan.steps.size()));
+  EXPECT_NEAR(time, model.total_ns(), 1e-6);
+  EXPECT_EQ(model.find_line("/layers.0/Tanh"), -1);
+  model.set_group(KernelGroup::kSingle);
+  EXPECT_EQ(model.lines()[model.find_line("/layers.0/Tanh")].op, "Tanh");
+  EXPECT_NE(model.to_text().find("/layers.0/Tanh\tTanh\tforward"), std::string::npos);
+}
+
+TEST(KernelTable, UntimedRowsSortLast) {
+  const Compiled step = testing::small_step();
+  std::vector<KernelRow> rows = testing::timed_rows(step);
+  rows[1].samples = 0;
+  const std::string untimed = rows[1].info.node;
+  KernelTableModel model;
+  model.set_rows(rows);
+  for (const bool descending : {true, false}) {
+    model.set_sort(KernelColumn::kTime, descending);
+    EXPECT_EQ(model.lines().back().name, untimed);
+    EXPECT_TRUE(std::isnan(model.lines().back().time_ns));
+  }
+}
+
+TEST(MemoryModel, AgreesWithThePlan) {
+  const Compiled step = testing::small_step();
+  const MemoryModel memory = build_memory_model(step.train.graph, step.plan);
+  const std::vector<int64_t> live = live_bytes(step.plan);
+  ASSERT_EQ(memory.live.size(), step.plan.steps.size());
+  EXPECT_EQ(memory.live, live);
+  EXPECT_EQ(memory.live[memory.peak_step], memory.lower_bound_bytes);
+  EXPECT_EQ(memory.total_bytes(), step.plan.peak_bytes());
+  int64_t at_peak = 0;
+  for (size_t i = 0; i < memory.live_at_peak.size(); ++i) {
+    const MemoryBlock& block = memory.blocks[memory.live_at_peak[i]];
+    at_peak += block.bytes;
+    if (i > 0) {
+      EXPECT_LE(block.bytes, memory.blocks[memory.live_at_peak[i - 1]].bytes);
+    }
+    EXPECT_LE(block.offset + block.bytes, memory.arena_bytes);
+    EXPECT_FALSE(block.name.empty());
+  }
+  EXPECT_EQ(at_peak, memory.live[memory.peak_step]);
+  EXPECT_GE(memory.find(step.train.graph.values[step.train.graph.nodes[step.plan.steps[0].node].outputs[0]].name), 0);
+}
+
+TEST(PassModel, ShowsSwitchesMatchesAndReasons) {
+  const Compiled step = testing::small_step("default");
+  const Pipeline pipeline = *parse_pipeline("default");
+  const PassModel model = build_pass_model(pipeline, step.reports);
+  EXPECT_EQ(model.passes.size(), all_passes().size());
+  int matched = 0;
+  for (const PassView& pass : model.passes) {
+    EXPECT_TRUE(pass.enabled) << pass.def->name;
+    matched += pass.matched;
+    size_t sites = 0;
+    for (const WhyNot& why : pass.why_nots) sites += why.sites.size();
+    EXPECT_EQ(sites, static_cast<size_t>(pass.rejected)) << pass.def->name;
+  }
+  EXPECT_GT(matched, 0);
+  const PassModel off = build_pass_model(*parse_pipeline("none"), {});
+  for (const PassView& pass : off.passes) EXPECT_EQ(pass.enabled, pass.def->locked) << pass.def->name;
+}
+
+TEST(PassModel, ChangesOfThePipeline) {
+  const Pipeline all = *parse_pipeline("default");
+  const PassDef& gelu = *find_pass("fuse-gelu");
+  const Pipeline without = with_pass(all, gelu, false);
+  EXPECT_EQ(without.passes.size() + 1, all.passes.size());
+  EXPECT_EQ(with_pass(without, gelu, true).text(), all.text()) << "a pass returns to its place";
+  EXPECT_EQ(with_pass(all, gelu, true).text(), all.text());
+  EXPECT_FALSE(with_option(without, gelu, "x", "1").ok());
+  const Pipeline excluded = with_site(all, gelu, "/a/Gelu", false);
+  const PassModel model = build_pass_model(excluded, {});
+  for (const PassView& pass : model.passes) {
+    if (pass.def == &gelu) {
+      EXPECT_EQ(pass.excluded_sites, std::vector<std::string>{"/a/Gelu"});
+    }
+  }
+  EXPECT_EQ(with_site(excluded, gelu, "/a/Gelu", true).text(), all.text());
+  for (const PassView& pass : build_pass_model(all, {}).passes) {
+    for (const FieldRow& option : pass.options) {
+      EXPECT_FALSE(with_option(all, *pass.def, option.name, "not a value at all").ok() && option.type != "text");
+      EXPECT_TRUE(with_option(all, *pass.def, option.name, option.value).ok()) << pass.def->name << " " << option.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,171 @@
+// The views on a real step, drawn headless and driven by scripts.
+#include <gtest/gtest.h>
+#include <imgui.h>
+
+#include "tests/viz/small_step.h"
+#include "viz/draw/graph_canvas.h"
+#include "viz/draw/items.h"
+#include "viz/draw/platform.h"
+#include "viz/draw/script.h"
+#include "viz/draw/views.h"
+
+namespace gradloom {
+namespace {
+
+class Views : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    HostOptions options;
+    options.headless = true;
+    options.width = 1200;
+    options.height = 800;
+    auto host = Host::create(options);
+    if (!host.ok()) GTEST_SKIP() << host.error().message;
+    host_ = std::move(host).value();
+    auto model = std::make_shared<GraphModel>(build_graph_model(step_.train.graph, &step_.plan));
+    apply_times(*model, testing::timed_rows(step_));
+    model_ = model;
+    kernels_.set_rows(testing::timed_rows(step_));
+    host_->set_busy([this] { return canvas_.busy(); });
+  }
+
+  Status run(const std::string& view, const std::string& text) {
+    auto commands = parse_script(text);
+    if (!commands.ok()) return commands.error();
+    ScriptRunner runner(std::move(commands).value(), 2);
+    return host_->run(
+        [&] {
+          ImGui::SetNextWindowPos({0, 0});
+          ImGui::SetNextWindowSize(ImGui::GetIO().DisplaySize);
+          ImGui::Begin("main", nullptr, ImGuiWindowFlags_NoDecoration);
+          Actions now;
+          draw(view, now);
+          if (now.pipeline) pipeline_ = *now.pipeline;
+          if (!now.go_to_node.empty()) gone_to_ = now.go_to_node;
+          if (!now.hover_node.empty()) hovered_ = now.hover_node;
+          ImGui::End();
+        },
+        &runner);
+  }
+
+  void draw(const std::string& view, Actions& actions) {
+    if (view == "graph") {
+      draw_graph_toolbar(canvas_, actions);
+      draw_graph_canvas(model_, canvas_, actions);
+      graph_keys(canvas_, actions);
+      ImGui::SetNextWindowPos({900, 60});
+      ImGui::SetNextWindowSize({280, 700});
+      ImGui::Begin("node");
+      draw_node_panel(canvas_, actions);
+      ImGui::End();
+    } else if (view == "kernels") {
+      draw_kernel_table(kernels_, kernel_state_, actions);
+    } else if (view == "memory") {
+      draw_memory_view(memory_, memory_state_, actions);
+    } else if (view == "passes") {
+      draw_pass_panel(build_pass_model(pipeline_, step_.reports), pipeline_, false, pass_state_, actions);
+    } else {
+      draw_loss_plot({{"a", {1, 2, 3}, {3, 2, std::nan("")}}, {"b", {1, 2}, {2, 1}}}, loss_state_, 200);
+      draw_compare_view(comparison_, nullptr, nullptr, compare_state_, actions);
+    }
+  }
+
+  Compiled step_ = testing::small_step("default");
+  Pipeline pipeline_ = *parse_pipeline("default");
+  std::shared_ptr<const GraphModel> model_;
+  KernelTableModel kernels_;
+  MemoryModel memory_ = build_memory_model(step_.train.graph, step_.plan);
+  Comparison comparison_;
+  GraphCanvasState canvas_;
+  KernelTableState kernel_state_;
+  MemoryViewState memory_state_;
+  PassPanelState pass_state_;
+  LossPlotState loss_state_;
+  CompareViewState compare_state_;
+  std::string gone_to_, hovered_;
+  std::unique_ptr<Host> host_;  // last: goes first
+};
+
+#define EXPECT_OK(expression)                             \
+  do {                                                    \
+    const Status status_ = (expression);                  \
+    EXPECT_TRUE(status_.ok()) << status_.error().message; \
+  } while (false)
+
+TEST_F(Views, GraphScopesOpenAndClose) {
+  EXPECT_OK(run("graph", "wait idle\nclick graph.collapse\nwait idle\nwait 2\nexpect scope.layers.0.forward collapsed\n"
+                         "absent node./layers.0/Tanh\ndoubleclick scope.layers.0.forward\nwait idle\nwait 2\n"
+                         "expect scope.layers.0.forward expanded\nexpect scope.layers.0.backward expanded\n"));
+  EXPECT_TRUE(canvas_.expanded.count("layers.0") == 1);
+}
+
+TEST_F(Views, GraphSelectionSearchAndPartner) {
+  EXPECT_TRUE(canvas_.selection.empty());
+  EXPECT_OK(run("graph", "wait idle\nclick graph.expand\nwait idle\nkey home\nwait 2\nclick node.x\nexpect node-panel.name x\n"
+                         "click graph.search\ntype phase:backward\nexpect graph.hits ?*\nkey enter\nwait idle\nwait 3\n"));
+  ASSERT_FALSE(canvas_.selection.empty());
+  const GraphBox& box = model_->boxes[canvas_.selected()];
+  EXPECT_EQ(box.phase, Phase::backward);
+  ASSERT_GE(box.partner, 0);
+  const int32_t partner = box.partner;
+  EXPECT_OK(run("graph", "key escape\nwait 2\n"));
+  canvas_.selection = {model_->find(box.name)};
+  EXPECT_OK(run("graph", "key g\nwait idle\nwait 2\n"));
+  EXPECT_EQ(canvas_.selected(), partner);
+}
+
+TEST_F(Views, GraphZoomsAtTheCursorAndPans) {
+  EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
+  const float zoom = canvas_.view.zoom, x = canvas_.view.x;
+  EXPECT_OK(run("graph", "wheel graph 2\n"));
+  EXPECT_GT(canvas_.view.zoom, zoom);
+  EXPECT_OK(run("graph", "drag graph -100 0 right\n"));
+  EXPECT_GT(canvas_.view.x, x);
+  EXPECT_OK(run("graph", "key home\nwait 2\nkey backspace\nwait 2\n"));
+}
+
+TEST_F(Views, GraphColorsAndBadQuery) {
+  EXPECT_OK(run("graph", "wait idle\nclick graph.color/Time\nexpect graph.color/Time on\nclick graph.color/Bytes\n"
+                         "click graph.search\ntype colour:red\nexpect graph.hits unknown*\n"));
+  EXPECT_EQ(canvas_.color_by, ColorBy::kBytes);
+}
+
+TEST_F(Views, GraphKeepsItsSelectionWhenTheModelChanges) {
+  EXPECT_OK(run("graph", "wait idle\nclick graph.expand\nwait idle\n"));
+  ASSERT_TRUE(graph_go_to(canvas_, "x"));
+  EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
+  const Compiled other = testing::small_step("none");
+  model_ = std::make_shared<GraphModel>(build_graph_model(other.train.graph, &other.plan));
+  EXPECT_OK(run("graph", "wait idle\nwait 2\nexpect node-panel.name x\n"));
+  EXPECT_FALSE(graph_go_to(canvas_, "no such node"));
+}
+
+TEST_F(Views, KernelTableClicksLeadToTheGraph) {
+  const std::string node = kernels_.rows()[0].info.node;
+  EXPECT_OK(run("kernels", "click \"kernels." + node + "\"\n"));
+  EXPECT_EQ(gone_to_, node);
+  EXPECT_OK(run("kernels", "click kernels.group/Phase\nexpect kernels.group/Phase on\ndoubleclick kernel-groups.backward\n"
+                           "expect kernels.search phase:*backward*\n"));
+}
+
+TEST_F(Views, MemoryViewShowsThePeak) {
+  EXPECT_OK(run("memory", "expect memory.peak\nexpect memory.measured \"not measured\"\nclick memory.arena-plot\nwait 2\n"));
+  EXPECT_GE(memory_state_.step, 0);
+}
+
+TEST_F(Views, PassSwitchAsksForANewPipeline) {
+  EXPECT_OK(run("passes", "expect pass.fuse-gelu on\nclick pass.fuse-gelu\nexpect pass.fuse-gelu off\nclick passes.none\n"
+                          "expect pass.cse off\nclick passes.default\nexpect pass.cse on\nclick pass-row.fuse-elementwise\nwait 2\n"));
+  EXPECT_EQ(pass_state_.open, "fuse-elementwise");
+}
+
+TEST_F(Views, ComparisonStatesItsVerdict) {
+  comparison_.ratio = {1.3, 1.2, 1.4};
+  comparison_.verdict = Verdict::faster;
+  comparison_.kernels = {{"/a/MatMul", "forward", 2, 1, 2000, 1000, 0.01}};
+  EXPECT_OK(run("compare", "expect compare.verdict FASTER\nexpect compare.loss *bit-equal*\nclick compare.rows./a/MatMul\n"));
+  EXPECT_EQ(gone_to_, "/a/MatMul");
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,173 @@
+// The headless window end to end: widgets, registry, scripted input, screenshots. Skipped where EGL is missing.
+#include <gtest/gtest.h>
+#include <imgui.h>
+#include <png.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "viz/draw/items.h"
+#include "viz/draw/keys.h"
+#include "viz/draw/palette.h"
+#include "viz/draw/panes.h"
+#include "viz/draw/platform.h"
+#include "viz/draw/plots.h"
+#include "viz/draw/script.h"
+#include "viz/draw/table.h"
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace {
+
+struct State {
+  bool pass = false, box = true;
+  int clicks = 0, choice = 0, segment = 0, chosen = -1, opened = -1, key_presses = 0;
+  std::string name;
+  PaletteState palette;
+  TableState table;
+  PaneTree panes = std::move(PaneTree::parse("h0.500(Left*,Right*|Table)").value());
+};
+
+void draw(State& s) {
+  ImGui::SetNextWindowPos({0, 0});
+  ImGui::SetNextWindowSize(ImGui::GetIO().DisplaySize);
+  ImGui::Begin("main", nullptr, ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoBringToFrontOnFocus);
+  if (key_pressed("app.palette")) s.palette.show();
+  if (key_pressed("graph.fit")) ++s.key_presses;
+  draw_panes(s.panes, {10, 10}, {790, 590}, [&](std::string_view tab) {
+    if (tab == "Left") {
+      if (button("go", "Go", ButtonKind::kPrimary)) ++s.clicks;
+      toggle("pass", &s.pass);
+      checkbox("box", "Box", &s.box);
+      combo("choice", &s.choice, {"sgd", "adam"});
+      segmented("colour", &s.segment, {"Phase", "Time"});
+      input_text("name", "Name", &s.name);
+      for (int i = 0; i < 60; ++i) text("filler");
+      button("far", "Far below");
+    } else if (tab == "Table") {
+      TableRows rows;
+      rows.count = 100000;
+      rows.cell = [](int row, int) { number_cell(std::to_string(row)); };
+      const TableEvents events = draw_table("rows", {{"Name"}, {"Time", 80, true}}, rows, s.table);
+      if (events.opened >= 0) s.opened = events.opened;
+    } else {
+      std::vector<double> x{0, 1, 2}, y{3, 1, 2};
+      const Plot plot = begin_plot("loss", {300, 200}, Axis::fit(0, 2, Unit::kCount), Axis::fit(1, 3, Unit::kPlain), "step");
+      plot_line(plot, x, y, palette().accent);
+      end_plot(plot);
+    }
+  });
+  const int chosen = draw_palette("palette", "Command", {{"Open", ""}, {"Run", ""}}, s.palette);
+  if (chosen >= 0) s.chosen = chosen;
+  ImGui::End();
+}
+
+class Window : public testing::Test {
+ protected:
+  void SetUp() override {
+    unsetenv("DISPLAY");
+    HostOptions options;
+    options.headless = true;
+    options.width = 800;
+    options.height = 600;
+    auto host = Host::create(options);
+    if (!host.ok()) GTEST_SKIP() << host.error().message;
+    host_ = std::move(host).value();
+    folder_ = std::filesystem::path(testing::TempDir()) / "gradloom-window-test";
+    std::filesystem::create_directories(folder_);
+  }
+  Status run(const std::string& text) {
+    auto commands = parse_script(text);
+    if (!commands.ok()) return commands.error();
+    ScriptRunner runner(std::move(commands).value(), 1);
+    return host_->run([&] { draw(state_); }, &runner);
+  }
+  std::unique_ptr<Host> host_;
+  State state_;
+  std::filesystem::path folder_;
+};
+
+#define EXPECT_OK(expression)                                   \
+  do {                                                          \
+    const Status status_ = (expression);                        \
+    EXPECT_TRUE(status_.ok()) << status_.error().message;       \
+  } while (false)
+
+TEST_F(Window, ClicksReachWidgets) {
+  EXPECT_OK(run("click go\nclick go\nclick pass\nexpect pass on\nclick box\nexpect box off\nclick colour/Time\n"
+                "expect colour/Time on\nclick choice\nclick choice/adam\nexpect choice adam\n"));
+  EXPECT_EQ(state_.clicks, 2);
+  EXPECT_TRUE(state_.pass);
+  EXPECT_FALSE(state_.box);
+  EXPECT_EQ(state_.choice, 1);
+}
+
+TEST_F(Window, TypingKeysAndPalette) {
+  EXPECT_OK(run("click name\ntype layers.0\nexpect name layers.0\nkey home\n"));
+  EXPECT_EQ(state_.key_presses, 0) << "a plain key must not act while text is edited";
+  EXPECT_OK(run("key escape\nwait 2\nkey home\nkey ctrl+shift+p\nwait until palette.input\ntype ru\n"
+                "expect palette.row.0 Run\nkey enter\nabsent palette.input\n"));
+  EXPECT_EQ(state_.key_presses, 1);
+  EXPECT_EQ(state_.chosen, 1);
+}
+
+TEST_F(Window, ItemsOutsideTheScrollAreaAreScrolledTo) { EXPECT_OK(run("click far\n")); }
+
+TEST_F(Window, PanesSplitAndMove) {
+  EXPECT_OK(run("expect tab.Left on\ndrag split.0 100 0\n"));
+  EXPECT_GT(state_.panes.root().ratio, 0.6f);
+  EXPECT_OK(run("click tab.Table\nexpect tab.Table on\ndrag tab.Table -560 300\n"));
+  EXPECT_EQ(state_.panes.all_tabs().front(), "Table") << state_.panes.to_text();
+}
+
+TEST_F(Window, TableIsVirtualizedAndSortable) {
+  EXPECT_OK(run("click tab.Table\nwait 2\nclick rows.3\ndoubleclick rows.5\nclick \"rows.column.Time\"\n"
+                "expect rows.column.Time descending\nclick rows.column.Time\nexpect rows.column.Time ascending\n"));
+  EXPECT_EQ(state_.opened, 5);
+  EXPECT_LT(items().all().size(), 100u) << "rows outside the view must not be drawn";
+}
+
+TEST_F(Window, ScreenshotIsAPictureOfTheWindow) {
+  const std::string dark = (folder_ / "dark.png").string(), light = (folder_ / "light.png").string();
+  EXPECT_OK(run("screenshot " + dark + "\ntheme light\nsize 1000 700\nscale 1.5\nwait 2\nscreenshot " + light + "\n"));
+  auto load = [](const std::string& file, png_image& header) {
+    std::memset(&header, 0, sizeof header);
+    header.version = PNG_IMAGE_VERSION;
+    std::vector<uint8_t> pixels;
+    if (!png_image_begin_read_from_file(&header, file.c_str())) return pixels;
+    header.format = PNG_FORMAT_RGBA;
+    pixels.resize(PNG_IMAGE_SIZE(header));
+    png_image_finish_read(&header, nullptr, pixels.data(), 0, nullptr);
+    return pixels;
+  };
+  png_image a, b;
+  const auto first = load(dark, a), second = load(light, b);
+  ASSERT_EQ(a.width, 800u);
+  ASSERT_EQ(b.width, 1000u);
+  ASSERT_EQ(b.height, 700u);
+  std::set<uint32_t> colors;
+  double dark_sum = 0, light_sum = 0;
+  for (size_t i = 0; i + 3 < first.size(); i += 4) {
+    colors.insert(first[i] << 16 | first[i + 1] << 8 | first[i + 2]);
+    dark_sum += first[i];
+  }
+  for (size_t i = 0; i + 3 < second.size(); i += 4) light_sum += second[i];
+  EXPECT_GT(colors.size(), 50u) << "blank picture";
+  EXPECT_LT(dark_sum / (800 * 600), 80);
+  EXPECT_GT(light_sum / (1000 * 700), 170);
+}
+
+TEST_F(Window, ScriptErrorsNameLineAndItem) {
+  const Status wrong = run("wait 1\nexpect go nonsense\n");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "script line 2: 'go' is 'enabled', expected 'nonsense'");
+  EXPECT_EQ(wrong.error().code, Errc::check_failed);
+  const Status unwritable = run("screenshot /nonexistent/a.png\n");
+  ASSERT_FALSE(unwritable.ok());
+  EXPECT_EQ(unwritable.error().code, Errc::io);
+}
+
+}  // namespace
+}  // namespace gradloom

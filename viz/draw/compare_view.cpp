@@ -1,0 +1,155 @@
+// The loss curve and the comparison of two configurations.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/base/text.h"
+#include "viz/draw/graph_canvas.h"
+#include "viz/draw/views.h"
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace {
+
+struct VerdictLook {
+  const char* symbol;
+  const char* words;
+  ImU32 color;
+};
+
+VerdictLook look_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::faster: return {"\u25b2", "B is faster", palette().good};
+    case Verdict::slower: return {"\u25bc", "B is slower", palette().bad};
+    case Verdict::same: return {"=", "No difference", palette().text_dim};
+    case Verdict::unsure: return {"?", "Not decided", palette().warn};
+  }
+  return {"", "", palette().text};
+}
+
+void sides(const Comparison& c, const RunSummary* a, const RunSummary* b) {
+  const std::pair<const char*, const RunSummary*> rows[] = {{"A", a}, {"B", b}};
+  for (const auto& [letter, run] : rows) {
+    const bool first = letter[0] == 'A';
+    badge(letter, first ? category_color(2) : category_color(0));
+    ImGui::SameLine();
+    text(escaped(first ? c.a : c.b), palette().text, theme().bold);
+    ImGui::SameLine();
+    text(format_value(first ? c.a_step_ns : c.b_step_ns, Unit::kNs) + " per step", palette().text_dim);
+    if (run) {
+      ImGui::SameLine();
+      muted(fmt::format("peak {}, {} kernels, {}", format_value(static_cast<double>(run->plan_peak_bytes), Unit::kBytes), run->kernels_per_step,
+                        escaped(run->passes)));
+    }
+  }
+}
+
+void verdict(const Comparison& c) {
+  const VerdictLook look = look_of(c.verdict);
+  text(fmt::format("{} {:.2f}\u00d7", look.symbol, c.ratio.value), look.color, theme().title);
+  ImGui::SameLine(0, px(14));
+  ImGui::SetCursorPosY(ImGui::GetCursorPosY() + px(5));
+  text(fmt::format("{}   [{:.3f}, {:.3f}] at 95 %", look.words, c.ratio.low, c.ratio.high), palette().text);
+  register_item("compare.verdict", look.words, verdict_name(c.verdict));
+  const double reach = std::max({std::abs(c.ratio.high - 1), std::abs(c.ratio.low - 1), 0.05}) * 1.25;
+  interval_bar("compare.ratio", c.ratio, 1.0, {1 - reach, 1 + reach, false, Unit::kPlain}, px(26), look.color);
+  std::string detail = c.interleaved ? fmt::format("{} ABBA groups of {}-step blocks, {} steps per side, {:.1f} s; A against A shows \u00b1{:.1f} %", c.groups,
+                                                   c.block_steps, c.steps, c.seconds, c.noise * 100)
+                                     : "stored runs, not interleaved: drift between them is not removed";
+  muted(detail);
+  if (!c.note.empty()) muted(c.note);
+  spacer(4);
+  const bool equal = c.first_different_step == 0;
+  const std::string loss = std::isnan(c.max_loss_difference) ? "\u2717 NaN on one side only"
+                           : equal                           ? "\u2713 bit-equal in every step"
+                                   : fmt::format("largest difference {:.3g} ({:.2g} relative), first in step {}", c.max_loss_difference,
+                                                 c.max_relative_loss_difference, c.first_different_step);
+  key_value("Loss", loss);
+  register_item("compare.loss", "loss", loss);
+}
+
+}  // namespace
+
+void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, float height) {
+  double low = std::numeric_limits<double>::infinity(), high = -low, last = 1;
+  size_t points = 0;
+  for (const LossCurve& curve : curves) {
+    for (double loss : curve.losses) {
+      if (!std::isfinite(loss)) continue;
+      low = std::min(low, loss);
+      high = std::max(high, loss);
+      ++points;
+    }
+    if (!curve.steps.empty()) last = std::max(last, curve.steps.back());
+  }
+  if (points == 0) return empty_state("No losses yet", "The loss of every step appears here while a run is going.");
+  const ImVec2 space = ImGui::GetContentRegionAvail();
+  const float legend = curves.size() > 1 ? ImGui::GetTextLineHeightWithSpacing() : 0;
+  const ImVec2 size{space.x, (height > 0 ? height : space.y) - legend};
+  const Plot plot = begin_plot("loss", size, {0, last * 1.02, false, Unit::kCount}, Axis::fit(low, high, Unit::kPlain, state.log), "step", &state.view);
+  int shown_step = -1;
+  std::string tooltip_text;
+  for (size_t i = 0; i < curves.size(); ++i) {
+    const ImU32 color = category_color(static_cast<uint32_t>(i));
+    plot_line(plot, curves[i].steps, curves[i].losses, color, 1.7f, curves.size() == 1);
+    const int at = plot_hover(plot, curves[i].steps, curves[i].losses, color);
+    if (at < 0) continue;
+    shown_step = static_cast<int>(curves[i].steps[at]);
+    tooltip_text += fmt::format("\n{}{:.5g}", curves.size() > 1 ? escaped(curves[i].name) + "  " : "loss ", curves[i].losses[at]);
+  }
+  end_plot(plot);
+  if (shown_step >= 0) ImGui::SetTooltip("step %d%s", shown_step, tooltip_text.c_str());
+  if (curves.size() < 2) return;
+  for (size_t i = 0; i < curves.size(); ++i) {
+    if (i > 0) ImGui::SameLine(0, px(16));
+    text("\u25cf", category_color(static_cast<uint32_t>(i)), theme().small);
+    ImGui::SameLine(0, px(5));
+    muted(escaped(curves[i].name));
+  }
+}
+
+void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummary* b, CompareViewState& state, Actions& actions) {
+  verdict(c);
+  spacer(4);
+  sides(c, a, b);
+  spacer(6);
+  segmented("compare.table", &state.table, {"Kernels", "Phases", "Scopes"});
+  const std::vector<ComparedRow>& rows = state.table == 0 ? c.kernels : state.table == 1 ? c.phases : c.scopes;
+  double largest = 1;
+  for (const ComparedRow& row : rows) largest = std::max(largest, std::abs(row.a_ns - row.b_ns));
+  TableRows table;
+  table.sortable = false;
+  table.count = static_cast<int>(rows.size());
+  table.id = [&](int r) { return rows[r].name; };
+  table.value = [&](int r) { return fmt::format("{:.0f}", rows[r].b_ns - rows[r].a_ns); };
+  table.cell = [&](int r, int column) {
+    const ComparedRow& row = rows[r];
+    const double change = row.b_ns - row.a_ns;
+    const bool certain = row.p < 0.05;
+    if (column == 0) text(escaped(row.name));
+    if (column == 1) text(row.phase, palette().text_dim);
+    if (column == 2) number_cell(row.a_kernels > 0 ? format_value(row.a_ns, Unit::kNs) : "\u2013");
+    if (column == 3) number_cell(row.b_kernels > 0 ? format_value(row.b_ns, Unit::kNs) : "\u2013");
+    if (column == 4) {
+      const std::string sign = std::abs(change) < 0.5 ? "" : change < 0 ? "\u25b2 " : "\u25bc ";
+      cell_bar(std::abs(change) / largest, !certain ? palette().text_faint : change < 0 ? palette().good : palette().bad, sign + format_change(change, Unit::kNs));
+    }
+    if (column == 5) number_cell(fmt::format("{} \u2192 {}", row.a_kernels, row.b_kernels));
+    if (column == 6) number_cell(row.p >= 1 ? "\u2013" : row.p < 0.001 ? "< 0.001" : fmt::format("{:.3f}", row.p));
+  };
+  const TableEvents events = draw_table("compare.rows", {{"Name"}, {"Phase", 90}, {"A", 90, true}, {"B", 90, true}, {"Change", 150, true}, {"Kernels", 90, true}, {"p", 70, true, false, "Holm-adjusted; pale rows are not significant"}},
+                                        table, state.rows);
+  if (events.clicked >= 0 && state.table == 0) actions.go_to_node = rows[events.clicked].name;
+}
+
+std::string plan_change_text(const Plan& before, const Plan& after, size_t nodes_before, size_t nodes_after) {
+  auto change = [](double now, double old, Unit unit) { return now == old ? std::string() : " (" + format_change(now - old, unit) + ")"; };
+  return fmt::format("{} nodes{}, {} kernels{}, peak {}{}", nodes_after, change(static_cast<double>(nodes_after), static_cast<double>(nodes_before), Unit::kCount),
+                     after.steps.size(), change(static_cast<double>(after.steps.size()), static_cast<double>(before.steps.size()), Unit::kCount),
+                     format_value(static_cast<double>(after.peak_bytes()), Unit::kBytes),
+                     change(static_cast<double>(after.peak_bytes()), static_cast<double>(before.peak_bytes()), Unit::kBytes));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,226 @@
+#include "viz/draw/file_dialog.h"
+
+#include <imgui.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+
+#include "engine/base/text.h"
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kMostEntries = 20000;
+
+std::string date_text(fs::file_time_type time) {
+  const auto system = std::chrono::time_point_cast<std::chrono::system_clock::duration>(
+      time - fs::file_time_type::clock::now() + std::chrono::system_clock::now());
+  const std::time_t t = std::chrono::system_clock::to_time_t(system);
+  std::tm local{};
+  localtime_r(&t, &local);
+  char text[32];
+  return std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) > 0 ? text : "";
+}
+
+fs::path home() {
+  const char* value = std::getenv("HOME");
+  return value && *value ? fs::path(value) : fs::path("/");
+}
+
+}  // namespace
+
+void FileDialog::show(Options options, const fs::path& folder, std::vector<std::string> recents) {
+  options_ = std::move(options);
+  recents_ = std::move(recents);
+  open_ = just_opened_ = true;
+  confirm_.clear();
+  std::error_code ignored;
+  fs::path start = fs::absolute(folder.empty() ? fs::current_path(ignored) : folder, ignored);
+  enter(start);
+  if (options_.save) path_text_ = (start / options_.name).string();
+}
+
+FileDialog::Listing FileDialog::list(fs::path folder, std::vector<std::string> extensions) {
+  Listing listing;
+  listing.folder = folder;
+  std::error_code error;
+  fs::directory_iterator it(folder, fs::directory_options::skip_permission_denied, error);
+  if (error) {
+    listing.error = error.message();
+    return listing;
+  }
+  for (const fs::directory_iterator end; it != end && listing.entries.size() < kMostEntries; it.increment(error)) {
+    if (error) break;
+    Entry entry;
+    entry.name = it->path().filename().string();
+    if (entry.name.empty() || entry.name[0] == '.') continue;
+    entry.folder = it->is_directory(error);
+    const std::string extension = it->path().extension().string();
+    if (!entry.folder && !extensions.empty() && std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) {
+      continue;
+    }
+    if (!entry.folder) entry.bytes = it->file_size(error);
+    if (error) entry.bytes = 0;
+    entry.modified = it->last_write_time(error);
+    listing.entries.push_back(std::move(entry));
+  }
+  std::sort(listing.entries.begin(), listing.entries.end(), [](const Entry& a, const Entry& b) {
+    return a.folder != b.folder ? a.folder : a.name < b.name;
+  });
+  return listing;
+}
+
+void FileDialog::enter(const fs::path& folder) {
+  folder_ = folder.lexically_normal();
+  const std::string name = options_.save ? fs::path(path_text_).filename().string() : "";
+  path_text_ = (folder_ / name).string();
+  message_.clear();
+  selected_ = -1;
+  pending_.push_back(std::async(std::launch::async, list, folder_, options_.extensions));
+}
+
+void FileDialog::poll() {
+  for (size_t i = 0; i < pending_.size();) {
+    if (pending_[i].wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      ++i;
+      continue;
+    }
+    Listing listing = pending_[i].get();
+    if (listing.folder == folder_) {
+      listing_ = std::move(listing);
+      message_ = listing_.error;
+    }
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+std::optional<fs::path> FileDialog::accept(const fs::path& path) {
+  std::error_code error;
+  const fs::path full = path.is_absolute() ? path : folder_ / path;
+  if (fs::is_directory(full, error)) {
+    enter(full);
+    return std::nullopt;
+  }
+  const bool exists = fs::exists(full, error);
+  if (!options_.save && !exists) {
+    message_ = "There is no file " + escaped(full.string());
+    return std::nullopt;
+  }
+  if (options_.save && exists && confirm_ != full) {
+    confirm_ = full;
+    message_ = escaped(full.filename().string()) + " exists. Press the button again to replace it.";
+    return std::nullopt;
+  }
+  open_ = false;
+  ImGui::CloseCurrentPopup();
+  return full;
+}
+
+void FileDialog::draw_places() {
+  ImGui::BeginChild("places", {px(170), px(330)});
+  muted("Places");
+  std::error_code ignored;
+  if (selectable_row("file.home", "Home", false)) enter(home());
+  if (selectable_row("file.here", "Working folder", false)) enter(fs::current_path(ignored));
+  if (selectable_row("file.root", "File system", false)) enter("/");
+  if (!recents_.empty()) {
+    spacer(6);
+    muted("Recent");
+    for (size_t i = 0; i < std::min<size_t>(recents_.size(), 8); ++i) {
+      const fs::path recent = recents_[i];
+      const std::string name = escaped(recent.filename().string());
+      if (selectable_row("file.recent." + std::to_string(i), name, false)) {
+        enter(recent.parent_path());
+        path_text_ = recent.string();
+      }
+      tip(recents_[i]);
+    }
+  }
+  ImGui::EndChild();
+}
+
+std::optional<fs::path> FileDialog::draw_entries() {
+  std::optional<fs::path> result;
+  fs::path next;
+  if (ImGui::BeginTable("entries", 3, ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg, {px(540), px(330)})) {
+    ImGui::TableSetupColumn("Name", ImGuiTableColumnFlags_WidthStretch);
+    ImGui::TableSetupColumn("Size", ImGuiTableColumnFlags_WidthFixed, px(80));
+    ImGui::TableSetupColumn("Changed", ImGuiTableColumnFlags_WidthFixed, px(130));
+    ImGui::TableSetupScrollFreeze(0, 1);
+    ImGui::TableHeadersRow();
+    ImGuiListClipper clipper;
+    clipper.Begin(static_cast<int>(listing_.entries.size()));
+    while (clipper.Step()) {
+      for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+        const Entry& entry = listing_.entries[i];
+        ImGui::TableNextRow();
+        ImGui::TableNextColumn();
+        ImGui::PushID(i);
+        const std::string label = (entry.folder ? "\u25b8 " : "   ") + escaped(entry.name);
+        if (ImGui::Selectable(label.c_str(), i == selected_,
+                              ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowDoubleClick | ImGuiSelectableFlags_DontClosePopups)) {
+          selected_ = i;
+          if (!entry.folder || !options_.save) path_text_ = (folder_ / entry.name).string();
+          if (ImGui::IsMouseDoubleClicked(0)) next = folder_ / entry.name;
+        }
+        register_item("file.row." + entry.name, entry.name, entry.folder ? "folder" : "file");
+        ImGui::PopID();
+        ImGui::TableNextColumn();
+        if (!entry.folder) text(bytes_text(static_cast<double>(entry.bytes)), palette().text_dim);
+        ImGui::TableNextColumn();
+        text(date_text(entry.modified), palette().text_dim);
+      }
+    }
+    ImGui::EndTable();
+  }
+  if (!next.empty()) result = accept(next);
+  return result;
+}
+
+std::optional<fs::path> FileDialog::draw() {
+  if (!open_) {
+    poll();
+    return std::nullopt;
+  }
+  const std::string title = options_.title + "###file-dialog";
+  if (just_opened_) ImGui::OpenPopup(title.c_str());
+  const ImVec2 display = ImGui::GetIO().DisplaySize;
+  ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, ImGuiCond_Always, {0.5f, 0.5f});
+  bool stay = true;
+  if (!ImGui::BeginPopupModal(title.c_str(), &stay, ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove)) {
+    open_ = false;
+    return std::nullopt;
+  }
+  poll();
+  std::optional<fs::path> result;
+  if (button("file.up", "\u2191", ButtonKind::kPlain, "Parent folder")) enter(folder_.parent_path());
+  ImGui::SameLine();
+  if (input_text("file.path", "Path", &path_text_, px(680), just_opened_, ImGuiInputTextFlags_EnterReturnsTrue)) {
+    result = accept(path_text_);
+  }
+  just_opened_ = false;
+  draw_places();
+  ImGui::SameLine();
+  if (!result) result = draw_entries();
+  if (message_.empty()) {
+    muted(pending_.empty() ? " " : "Reading the folder \u2026");
+  } else {
+    text("\u26a0 " + message_, palette().warn);
+  }
+  ImGui::SetCursorPosX(ImGui::GetContentRegionMax().x - px(200));
+  if (button("file.cancel", "Cancel", ButtonKind::kPlain, {}, px(92)) || !stay ||
+      ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape), false)) {
+    open_ = false;
+    ImGui::CloseCurrentPopup();
+  }
+  ImGui::SameLine();
+  if (button("file.accept", options_.accept, ButtonKind::kPrimary, {}, px(92)) && !result) result = accept(path_text_);
+  ImGui::EndPopup();
+  return result;
+}
+
+}  // namespace gradloom

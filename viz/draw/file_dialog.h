@@ -1,0 +1,60 @@
+// Our own file dialog (std::filesystem): works over SSH and headless, and is scriptable. Folders are listed in the
+// background, so that a slow network folder never blocks the window.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradloom {
+
+class FileDialog {
+ public:
+  struct Options {
+    std::string title = "Open";
+    std::string accept = "Open";            // the button
+    std::vector<std::string> extensions;    // {".onnx", ".db"}; empty = all files
+    bool save = false;                      // a new name may be typed
+    std::string name;                       // proposed file name when saving
+  };
+
+  void show(Options options, const std::filesystem::path& folder, std::vector<std::string> recents = {});
+  bool is_open() const { return open_; }
+  // Draws the dialog; the path once the user accepted one. Reports "file.path", "file.row.NAME", "file.accept", "file.cancel".
+  std::optional<std::filesystem::path> draw();
+
+ private:
+  struct Entry {
+    std::string name;
+    bool folder = false;
+    uint64_t bytes = 0;
+    std::filesystem::file_time_type modified{};
+  };
+  struct Listing {
+    std::filesystem::path folder;
+    std::vector<Entry> entries;
+    std::string error;
+  };
+  static Listing list(std::filesystem::path folder, std::vector<std::string> extensions);
+  void enter(const std::filesystem::path& folder);
+  void poll();
+  void draw_places();
+  std::optional<std::filesystem::path> draw_entries();
+  std::optional<std::filesystem::path> accept(const std::filesystem::path& path);
+
+  Options options_;
+  std::vector<std::string> recents_;
+  bool open_ = false, just_opened_ = false;
+  std::filesystem::path folder_;
+  std::string path_text_, message_;
+  std::filesystem::path confirm_;  // an existing file that would be replaced
+  Listing listing_;
+  int selected_ = -1;
+  std::vector<std::future<Listing>> pending_;  // the last one is wanted; older ones are waited for and dropped
+};
+
+}  // namespace gradloom

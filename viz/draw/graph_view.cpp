@@ -1,0 +1,311 @@
+// Navigation of the graph canvas: views, history, mouse and keys, opening and closing scopes.
+#include "viz/draw/graph_view.h"
+
+#include <GLFW/glfw3.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "viz/draw/keys.h"
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kHistory = 64;
+
+std::vector<bool> collapsed_flags(const GraphCanvasState& state) {
+  std::vector<bool> collapsed(state.model->scopes.size());
+  for (size_t s = 0; s < collapsed.size(); ++s) collapsed[s] = state.expanded.count(state.model->scopes[s].path) == 0;
+  return collapsed;
+}
+
+ImVec2 canvas_points(const GraphCanvasState& state) {
+  return {(state.canvas_max.x - state.canvas_min.x) / theme().scale, (state.canvas_max.y - state.canvas_min.y) / theme().scale};
+}
+
+void zoom_at(GraphCanvasState& state, ImVec2 mouse, float factor) {
+  const ImVec2 before = Projection(state).world(mouse);
+  state.view.zoom = std::clamp(state.view.zoom * factor, kMinZoom, kMaxZoom);
+  const ImVec2 after = Projection(state).world(mouse);
+  state.view.x += before.x - after.x;
+  state.view.y += before.y - after.y;
+}
+
+bool is_box(const GraphCanvasState& state, int32_t shape) {
+  return shape >= 0 && shape < static_cast<int32_t>(state.scene->model->boxes.size());
+}
+
+const LayoutGroup& group_at(const GraphCanvasState& state, int32_t shape) {
+  return state.scene->layout.groups[shape - state.scene->model->boxes.size()];
+}
+
+void select(GraphCanvasState& state, int32_t box, bool add) {
+  if (!add) state.selection.clear();
+  const auto known = std::find(state.selection.begin(), state.selection.end(), box);
+  if (known != state.selection.end()) {
+    state.selection.erase(known);
+  } else {
+    state.selection.push_back(box);
+  }
+  state.selected_scope = -1;
+}
+
+void click(GraphCanvasState& state, Actions& actions) {
+  const ImGuiIO& io = ImGui::GetIO();
+  if (state.hovered < 0) {
+    if (!io.KeyCtrl) state.selection.clear(), state.selected_scope = -1;
+    return;
+  }
+  if (is_box(state, state.hovered)) {
+    select(state, state.hovered, io.KeyCtrl);
+    actions.show_node_panel = true;
+    return;
+  }
+  state.selection.clear();
+  state.selected_scope = group_at(state, state.hovered).scope;
+  actions.show_node_panel = true;
+}
+
+void finish_drag(GraphCanvasState& state, Actions& actions) {
+  const ImGuiIO& io = ImGui::GetIO();
+  const Projection p(state);
+  const ImVec2 a = p.world({std::min(state.drag_start.x, io.MousePos.x), std::min(state.drag_start.y, io.MousePos.y)});
+  const ImVec2 b = p.world({std::max(state.drag_start.x, io.MousePos.x), std::max(state.drag_start.y, io.MousePos.y)});
+  const bool moved = std::hypot(io.MousePos.x - state.drag_start.x, io.MousePos.y - state.drag_start.y) > px(4);
+  if (state.drag == GraphCanvasState::Drag::kZoom && moved) {
+    graph_remember(state);
+    graph_fit(state, {a.x, a.y, b.x - a.x, b.y - a.y}, kMaxZoom);
+  } else if (state.drag == GraphCanvasState::Drag::kSelect && moved) {
+    state.selection.clear();
+    const LayoutBox area{a.x, a.y, b.x - a.x, b.y - a.y};
+    for (int32_t i = 0; i < static_cast<int32_t>(state.scene->model->boxes.size()); ++i) {
+      if (state.scene->layout.hidden_in[i] < 0 && state.scene->layout.node_boxes[i].overlaps(area)) state.selection.push_back(i);
+    }
+  } else if (!moved && state.drag != GraphCanvasState::Drag::kMinimap) {
+    click(state, actions);
+  }
+  state.drag = GraphCanvasState::Drag::kIdle;
+}
+
+void move_by_minimap(GraphCanvasState& state) {
+  const LayoutBox map = minimap_rect(state);
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  state.view.x = (mouse.x - map.x) / map.width * state.scene->layout.width;
+  state.view.y = (mouse.y - map.y) / map.height * state.scene->layout.height;
+}
+
+void start_drag(GraphCanvasState& state) {
+  using Drag = GraphCanvasState::Drag;
+  const ImGuiIO& io = ImGui::GetIO();
+  state.drag_start = io.MousePos;
+  if (minimap_rect(state).contains(io.MousePos.x, io.MousePos.y)) {
+    graph_remember(state);
+    state.drag = Drag::kMinimap;
+  } else if (io.KeysDown[GLFW_KEY_SPACE]) {
+    state.drag = Drag::kPan;
+  } else if (io.KeyShift) {
+    state.drag = Drag::kSelect;
+  } else if (io.KeyCtrl && state.hovered < 0) {
+    state.drag = Drag::kZoom;
+  } else {
+    state.drag = Drag::kPan;
+  }
+}
+
+void center_on(GraphCanvasState& state, int32_t shape, float min_zoom) {
+  const LayoutBox box = state.scene->bounds(shape);
+  state.view.x = box.centre_x();
+  state.view.y = box.centre_y();
+  state.view.zoom = std::max(state.view.zoom, min_zoom);
+}
+
+// Centres the node that graph_go_to asked for, once the scene that shows it is there.
+void follow_pending(GraphCanvasState& state) {
+  if (state.pending_go.empty()) return;
+  const int32_t box = state.model->find(state.pending_go);
+  if (box >= 0 && state.builder.busy()) return;
+  if (box >= 0) center_on(state, state.scene->shape_of_box(box), 0.8f);
+  state.pending_go.clear();
+}
+
+}  // namespace
+
+void graph_remember(GraphCanvasState& state) {
+  state.back.push_back(state.view);
+  if (state.back.size() > kHistory) state.back.erase(state.back.begin());
+  state.forward.clear();
+}
+
+void graph_fit(GraphCanvasState& state, const LayoutBox& box, float max_zoom) {
+  const ImVec2 size = canvas_points(state);
+  const float margin = 40;
+  const float zoom = std::min((size.x - 2 * margin) / std::max(box.width, 1.f), (size.y - 2 * margin) / std::max(box.height, 1.f));
+  state.view = {box.centre_x(), box.centre_y(), std::clamp(zoom, kMinZoom, max_zoom)};
+}
+
+// The whole graph when its text stays readable, else its top at full width.
+void graph_first_view(GraphCanvasState& state) {
+  const LayoutResult& l = state.scene->layout;
+  graph_fit(state, {0, 0, l.width, l.height}, 1.f);
+  if (state.view.zoom >= 0.55f) return;
+  const ImVec2 size = canvas_points(state);
+  state.view.zoom = std::clamp((size.x - 80) / std::max(l.width, 1.f), 0.55f, 1.f);
+  state.view.y = size.y / state.view.zoom / 2 - 50 / state.view.zoom;
+}
+
+void graph_request_scene(GraphCanvasState& state) { state.builder.request(state.model, collapsed_flags(state)); }
+
+void graph_set_query(GraphCanvasState& state, const std::string& text) {
+  state.query_text = text;
+  state.query_error.clear();
+  state.hits.clear();
+  state.hit = -1;
+  if (!state.model) return;
+  auto query = Query::parse(text);
+  if (!query.ok()) {
+    state.query_error = query.error().message;
+    return;
+  }
+  state.hits = state.model->search(*query);
+}
+
+void graph_set_all_expanded(GraphCanvasState& state, bool expanded) {
+  if (!state.model) return;
+  state.expanded.clear();
+  for (const ScopeInfo& scope : state.model->scopes) {
+    if (expanded) state.expanded.insert(scope.path);
+  }
+  state.fit_wanted = true;
+  graph_request_scene(state);
+}
+
+void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree) {
+  const std::string path = state.model->scopes[scope].path;
+  const bool open = state.expanded.count(path) == 0;
+  for (const ScopeInfo& s : state.model->scopes) {
+    const bool inside = s.path.compare(0, path.size() + 1, path + "/") == 0;
+    if (s.path != path && !(subtree && inside)) continue;
+    if (open) {
+      state.expanded.insert(s.path);
+    } else {
+      state.expanded.erase(s.path);
+    }
+  }
+  graph_request_scene(state);
+}
+
+bool graph_go_to(GraphCanvasState& state, const std::string& node) {
+  if (!state.model) return false;
+  const int32_t box = state.model->find(node);
+  if (box < 0) return false;
+  bool opened = false;
+  for (int32_t s = state.model->boxes[box].scope; s >= 0; s = state.model->scopes[s].parent) {
+    opened |= state.expanded.insert(state.model->scopes[s].path).second;
+  }
+  state.selection = {box};
+  state.selected_scope = -1;
+  graph_remember(state);
+  state.pending_go = node;
+  if (opened) graph_request_scene(state);
+  return true;
+}
+
+void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered, bool active) {
+  using Drag = GraphCanvasState::Drag;
+  const ImGuiIO& io = ImGui::GetIO();
+  const ImVec2 world = Projection(state).world(io.MousePos);
+  const bool on_map = minimap_rect(state).contains(io.MousePos.x, io.MousePos.y);
+  state.hovered = hovered && !on_map && state.drag == Drag::kIdle ? state.scene->shape_at(world.x, world.y, 26) : -1;
+  if (is_box(state, state.hovered)) actions.hover_node = state.scene->model->boxes[state.hovered].name;
+  if (hovered && io.MouseWheel != 0) {
+    zoom_at(state, io.MousePos, std::pow(io.KeyCtrl ? 1.04f : io.KeyShift ? 1.6f : 1.18f, io.MouseWheel));
+  }
+  if (hovered && ImGui::IsMouseDoubleClicked(0) && state.hovered >= 0 && !is_box(state, state.hovered)) {
+    const LayoutGroup& group = group_at(state, state.hovered);
+    const Projection p(state);
+    const ImVec2 top = p.screen(group.box.centre_x(), group.box.y);
+    state.anchor = GraphCanvasState::Anchor{{}, state.scene->model->scopes[group.scope].path, group.column,
+                                            (top.x - p.centre.x) / theme().scale, (top.y - p.centre.y) / theme().scale};
+    if (state.model == state.scene->model) graph_toggle_scope(state, group.scope, io.KeyAlt);
+    state.drag = Drag::kIdle;
+    return;
+  }
+  if (hovered && ImGui::IsMouseClicked(0)) {
+    const int32_t under = state.hovered;
+    start_drag(state);
+    state.hovered = under;
+  }
+  if (state.drag != Drag::kIdle && ImGui::IsMouseReleased(0)) {
+    if (state.hovered < 0) state.hovered = hovered && !on_map ? state.scene->shape_at(world.x, world.y, 26) : -1;
+    finish_drag(state, actions);
+  }
+  if (state.drag == Drag::kMinimap) move_by_minimap(state);
+  const bool pan = (state.drag == Drag::kPan && ImGui::IsMouseDragging(0, px(4))) ||
+                   (active && (ImGui::IsMouseDragging(1, px(4)) || ImGui::IsMouseDragging(2, 0)));
+  if (pan) {
+    const float k = Projection(state).k;
+    state.view.x -= io.MouseDelta.x / k;
+    state.view.y -= io.MouseDelta.y / k;
+    ImGui::SetMouseCursor(ImGuiMouseCursor_ResizeAll);
+  }
+}
+
+void graph_keys(GraphCanvasState& state, Actions& actions) {
+  if (!state.scene || state.scene->model != state.model) return;
+  const GraphScene& scene = *state.scene;
+  follow_pending(state);
+  if (ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) return;
+  if (key_pressed("graph.fit")) {
+    graph_remember(state);
+    graph_fit(state, {0, 0, scene.layout.width, scene.layout.height}, 1.f);
+  }
+  if (key_pressed("graph.focus") && !state.selection.empty()) {
+    graph_remember(state);
+    LayoutBox all = scene.bounds(scene.shape_of_box(state.selection.front()));
+    for (int32_t box : state.selection) {
+      const LayoutBox b = scene.bounds(scene.shape_of_box(box));
+      const float right = std::max(all.right(), b.right()), bottom = std::max(all.bottom(), b.bottom());
+      all.x = std::min(all.x, b.x), all.y = std::min(all.y, b.y);
+      all.width = right - all.x, all.height = bottom - all.y;
+    }
+    graph_fit(state, all);
+  }
+  if ((key_pressed("graph.back") || key_pressed("graph.history_back")) && !state.back.empty()) {
+    state.forward.push_back(state.view);
+    state.view = state.back.back();
+    state.back.pop_back();
+  }
+  if (key_pressed("graph.history_forward") && !state.forward.empty()) {
+    state.back.push_back(state.view);
+    state.view = state.forward.back();
+    state.forward.pop_back();
+  }
+  if (key_pressed("graph.clear")) {
+    state.selection.clear();
+    state.selected_scope = -1;
+  }
+  const int32_t current = state.selected();
+  const int step = key_pressed("graph.next") ? 1 : key_pressed("graph.previous") ? -1 : 0;
+  if (step != 0) {
+    const auto n = static_cast<int32_t>(state.model->boxes.size());
+    const int32_t next = current < 0 ? 0 : std::clamp(current + step, 0, n - 1);
+    if (n > 0) graph_go_to(state, state.model->boxes[next].name);
+    actions.show_node_panel = true;
+  }
+  if (key_pressed("graph.partner") && current >= 0) {
+    const GraphBox& box = state.model->boxes[current];
+    const int32_t partner = box.partner >= 0 ? box.partner : box.related.empty() ? -1 : box.related.front();
+    if (partner >= 0) graph_go_to(state, state.model->boxes[partner].name);
+  }
+  const float pan = 60 / state.view.zoom;
+  const ImGuiIO& io = ImGui::GetIO();
+  if (!io.KeyAlt && !io.KeyCtrl && !io.WantTextInput) {
+    if (ImGui::IsKeyPressed(GLFW_KEY_LEFT)) state.view.x -= pan;
+    if (ImGui::IsKeyPressed(GLFW_KEY_RIGHT)) state.view.x += pan;
+    if (ImGui::IsKeyPressed(GLFW_KEY_UP)) state.view.y -= pan;
+    if (ImGui::IsKeyPressed(GLFW_KEY_DOWN)) state.view.y += pan;
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,36 @@
+#include "viz/draw/items.h"
+
+#include <algorithm>
+
+namespace gradloom {
+
+ItemRegistry& items() {
+  static ItemRegistry registry;
+  return registry;
+}
+
+void ItemRegistry::begin_frame() {
+  std::swap(filling_, shown_);
+  filling_.clear();
+}
+
+void ItemRegistry::add(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label, std::string_view value) {
+  filling_[std::string(id)] = Item{min, max, std::string(label), std::string(value)};
+}
+
+const Item* ItemRegistry::find(std::string_view id) const {
+  const auto found = shown_.find(std::string(id));
+  return found == shown_.end() ? nullptr : &found->second;
+}
+
+void register_item(std::string_view id, std::string_view label, std::string_view value) {
+  const ImVec2 min = ImGui::GetItemRectMin(), max = ImGui::GetItemRectMax();
+  if (!items().wanted().empty() && items().wanted() == id && !ImGui::IsItemVisible()) ImGui::SetScrollHereY(0.5f);
+  items().add(id, min, max, label, value);
+}
+
+void register_rect(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label, std::string_view value) {
+  items().add(id, min, max, label, value);
+}
+
+}  // namespace gradloom

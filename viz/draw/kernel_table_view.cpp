@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/text.h"
+#include "viz/draw/graph_canvas.h"
+#include "viz/draw/keys.h"
+#include "viz/draw/views.h"
+#include "viz/draw/widgets.h"
+#include "viz/model/axis.h"
+
+namespace gradloom {
+namespace {
+
+std::vector<TableColumn> columns(bool grouped) {
+  return {{grouped ? "Group" : "Kernel", 0, false, false, grouped ? "" : "The node that the kernel computes"},
+          {"Operator", 124, false, grouped},
+          {"Phase", 88, false, grouped},
+          {"Scope", 116, false, grouped},
+          {"Kernel type", 150, false, true},
+          {"Count", 56, true, !grouped, "Kernels per step"},
+          {"Time / step", 84, true},
+          {"Share", 96, true, false, "Of all kernels' time"},
+          {"Median", 84, true, true, "Of one launch"},
+          {"GB/s", 64, true, true},
+          {"GFLOP/s", 70, true, false},
+          {"Traffic", 84, true, false, "Bytes read and written per step"},
+          {"Work", 96, true, true}};
+}
+
+Phase phase_of(const std::string& name) {
+  for (Phase phase : {Phase::loss, Phase::backward, Phase::optimizer}) {
+    if (name == phase_name(phase)) return phase;
+  }
+  return Phase::forward;
+}
+
+std::string number_or_dash(double value) { return std::isnan(value) ? "\u2013" : fmt::format("{:.1f}", value); }
+
+void draw_cell(const KernelTableModel& model, const KernelLine& line, int column, double largest) {
+  auto value = [](double v, Unit unit) { return std::isnan(v) ? std::string("\u2013") : format_value(v, unit); };
+  switch (static_cast<KernelColumn>(column)) {
+    case KernelColumn::kName: text(escaped(line.name)); break;
+    case KernelColumn::kOp: text(line.op, palette().text_dim); break;
+    case KernelColumn::kPhase:
+      if (!line.phase.empty()) badge(line.phase, phase_color(phase_of(line.phase)));
+      break;
+    case KernelColumn::kScope: text(escaped(line.scope), palette().text_dim); break;
+    case KernelColumn::kKernel: text(line.kernel, palette().text_dim); break;
+    case KernelColumn::kCount: number_cell(std::to_string(line.count)); break;
+    case KernelColumn::kTime: number_cell(value(line.time_ns, Unit::kNs)); break;
+    case KernelColumn::kShare:
+      cell_bar(line.share / largest, palette().accent, model.timed() ? fmt::format("{:.1f} %", line.share * 100) : "\u2013");
+      break;
+    case KernelColumn::kMedian: number_cell(value(line.median_ns, Unit::kNs)); break;
+    case KernelColumn::kBandwidth: number_cell(number_or_dash(line.bandwidth())); break;
+    case KernelColumn::kRate: number_cell(number_or_dash(line.rate())); break;
+    case KernelColumn::kBytes: number_cell(format_value(line.bytes, Unit::kBytes)); break;
+    case KernelColumn::kFlops: number_cell(format_value(line.flops, Unit::kFlop)); break;
+  }
+}
+
+void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions) {
+  std::string query = state.query_text;
+  if (input_text("kernels.search", "Filter: op:MatMul phase:bwd time>50us", &query, px(300))) kernel_table_set_query(model, state, query);
+  ImGui::SameLine();
+  int group = static_cast<int>(model.group());
+  if (segmented("kernels.group", &group, {"Kernels", "Operator", "Scope", "Phase", "Pass", "Type"})) {
+    model.set_group(static_cast<KernelGroup>(group));
+    state.table.selected = -1;
+  }
+  ImGui::SameLine(0, px(14));
+  ImGui::AlignTextToFramePadding();
+  const bool bad = !state.query_error.empty();
+  std::string sum = fmt::format("{} kernels", model.shown_kernels());
+  if (model.timed()) sum += fmt::format(", {} per step", format_value(model.shown_ns(), Unit::kNs));
+  text(bad ? "\u26a0 " + state.query_error : sum, bad ? palette().warn : palette().text_dim);
+  register_item("kernels.sum", "sum", bad ? state.query_error : sum);
+  ImGui::SameLine();
+  if (button("kernels.copy", "Copy", ButtonKind::kGhost, "Copy the shown rows (" + key_label("app.copy") + ")")) {
+    ImGui::SetClipboardText(model.to_text().c_str());
+    actions.copied = fmt::format("{} rows", model.lines().size());
+  }
+}
+
+}  // namespace
+
+void kernel_table_set_query(KernelTableModel& model, KernelTableState& state, const std::string& query_text) {
+  state.query_text = query_text;
+  state.query_error.clear();
+  state.table.selected = -1;
+  auto query = Query::parse(query_text);
+  if (query.ok()) {
+    model.set_query(*query);
+  } else {
+    state.query_error = query.error().message;
+  }
+}
+
+void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions& actions) {
+  if (!state.started) {
+    state.started = true;
+    state.table.sort_column = static_cast<int>(KernelColumn::kTime);
+    model.set_sort(KernelColumn::kTime, true);
+  }
+  if (model.rows().empty()) return empty_state("No kernels yet", "Open a model; its plan lists the kernels of one training step.");
+  toolbar(model, state, actions);
+  if (!model.timed()) muted("Times appear after a run (" + key_label("run.start") + ").");
+  if (!state.wanted.empty()) {
+    state.selected = state.wanted;
+    state.table.scroll_to = model.find_line(state.wanted);
+    state.wanted.clear();
+  }
+  state.table.selected = model.find_line(state.selected);
+  const bool grouped = model.group() != KernelGroup::kSingle;
+  TableRows rows;
+  rows.count = static_cast<int>(model.lines().size());
+  double largest = 1e-9;
+  for (const KernelLine& line : model.lines()) largest = std::max(largest, line.share);
+  rows.cell = [&](int row, int column) { draw_cell(model, model.lines()[row], column, largest); };
+  rows.id = [&](int row) { return model.lines()[row].name; };
+  rows.value = [&](int row) { return format_value(model.lines()[row].time_ns, Unit::kNs); };
+  const TableEvents events = draw_table(grouped ? "kernel-groups" : "kernels", columns(grouped), rows, state.table);
+  if (events.sort_changed && state.table.sort_column >= 0) {
+    model.set_sort(static_cast<KernelColumn>(state.table.sort_column), state.table.descending);
+  }
+  if (events.hovered >= 0 && model.lines()[events.hovered].row >= 0) actions.hover_node = model.lines()[events.hovered].name;
+  if (events.clicked < 0) return;
+  const KernelLine line = model.lines()[events.clicked];
+  if (line.row >= 0) {
+    state.selected = line.name;
+    actions.go_to_node = line.name;
+    actions.show_node_panel = true;
+  } else if (events.opened >= 0) {  // a group opens as a filter
+    static constexpr const char* kKeys[] = {"", "op:", "scope:", "phase:", "pass:", "kernel:"};
+    const char* key = kKeys[static_cast<int>(model.group())];
+    model.set_group(KernelGroup::kSingle);
+    kernel_table_set_query(model, state, fmt::format("{}\"{}\"", key, line.name));
+  }
+}
+
+}  // namespace gradloom

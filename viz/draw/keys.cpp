@@ -1,0 +1,143 @@
+#include "viz/draw/keys.h"
+
+#include <GLFW/glfw3.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <cctype>
+#include <unordered_map>
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+constexpr std::pair<std::string_view, int> kNamed[] = {
+    {"escape", GLFW_KEY_ESCAPE}, {"enter", GLFW_KEY_ENTER},   {"tab", GLFW_KEY_TAB},         {"backspace", GLFW_KEY_BACKSPACE},
+    {"delete", GLFW_KEY_DELETE}, {"insert", GLFW_KEY_INSERT}, {"home", GLFW_KEY_HOME},       {"end", GLFW_KEY_END},
+    {"pageup", GLFW_KEY_PAGE_UP}, {"pagedown", GLFW_KEY_PAGE_DOWN}, {"left", GLFW_KEY_LEFT}, {"right", GLFW_KEY_RIGHT},
+    {"up", GLFW_KEY_UP},         {"down", GLFW_KEY_DOWN},     {"space", GLFW_KEY_SPACE},     {"plus", GLFW_KEY_EQUAL},
+    {"minus", GLFW_KEY_MINUS},   {".", GLFW_KEY_PERIOD},      {",", GLFW_KEY_COMMA},         {"/", GLFW_KEY_SLASH},
+    {"=", GLFW_KEY_EQUAL},       {"-", GLFW_KEY_MINUS},       {"[", GLFW_KEY_LEFT_BRACKET},  {"]", GLFW_KEY_RIGHT_BRACKET}};
+
+int key_code(std::string_view name) {
+  if (name.size() == 1 && std::isalnum(static_cast<unsigned char>(name[0]))) {
+    return std::toupper(static_cast<unsigned char>(name[0]));  // GLFW's letters and digits are ASCII
+  }
+  if (name.size() >= 2 && name[0] == 'f' && name.size() <= 3) {
+    int number = 0;
+    for (char c : name.substr(1)) {
+      if (!std::isdigit(static_cast<unsigned char>(c))) return 0;
+      number = number * 10 + (c - '0');
+    }
+    return number >= 1 && number <= 12 ? GLFW_KEY_F1 + number - 1 : 0;
+  }
+  for (const auto& [text, code] : kNamed) {
+    if (text == name) return code;
+  }
+  return 0;
+}
+
+const std::unordered_map<std::string_view, Chord>& chords() {
+  static const auto table = [] {
+    std::unordered_map<std::string_view, Chord> map;
+    for (const KeyBinding& binding : key_map()) {
+      if (const auto chord = parse_chord(binding.chord)) map.emplace(binding.action, *chord);
+    }
+    return map;
+  }();
+  return table;
+}
+
+}  // namespace
+
+std::optional<Chord> parse_chord(std::string_view text) {
+  Chord chord;
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::string_view rest = lower;
+  if (rest == "?") return Chord{GLFW_KEY_SLASH, false, true, false};
+  for (size_t plus; (plus = rest.find('+')) != std::string_view::npos && plus > 0;) {
+    const std::string_view modifier = rest.substr(0, plus);
+    if (modifier == "ctrl") chord.ctrl = true;
+    else if (modifier == "shift") chord.shift = true;
+    else if (modifier == "alt") chord.alt = true;
+    else return std::nullopt;
+    rest.remove_prefix(plus + 1);
+  }
+  chord.key = key_code(rest);
+  if (chord.key == 0) return std::nullopt;
+  return chord;
+}
+
+std::string chord_label(std::string_view text) {
+  std::string label(text);
+  bool start = true;
+  for (char& c : label) {
+    if (start) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    start = c == '+';
+  }
+  return label;
+}
+
+const std::vector<KeyBinding>& key_map() {
+  static const std::vector<KeyBinding> map = {
+      {"file.open", "ctrl+o", nullptr, "Everywhere", "Open a model or a session"},
+      {"file.export", "ctrl+e", nullptr, "Everywhere", "Export the recipe"},
+      {"file.save", "ctrl+s", nullptr, "Everywhere", "Save the recipe"},
+      {"file.quit", "ctrl+q", nullptr, "Everywhere", "Quit"},
+      {"app.palette", "ctrl+shift+p", nullptr, "Everywhere", "Command palette"},
+      {"app.goto", "ctrl+p", nullptr, "Everywhere", "Go to node"},
+      {"app.find", "ctrl+f", nullptr, "Everywhere", "Find (Enter next, Shift+Enter previous)"},
+      {"app.keys", "?", nullptr, "Everywhere", "This key sheet"},
+      {"app.keys2", "f1", nullptr, "Everywhere", "This key sheet"},
+      {"app.undo", "ctrl+z", nullptr, "Everywhere", "Undo a change of the recipe"},
+      {"app.redo", "ctrl+shift+z", nullptr, "Everywhere", "Redo"},
+      {"app.copy", "ctrl+c", nullptr, "Everywhere", "Copy the selected rows or names"},
+      {"app.theme", "ctrl+shift+l", nullptr, "Everywhere", "Dark / light"},
+      {"app.larger", "ctrl+plus", nullptr, "Everywhere", "Larger text"},
+      {"app.smaller", "ctrl+minus", nullptr, "Everywhere", "Smaller text"},
+      {"app.normal", "ctrl+0", nullptr, "Everywhere", "Normal text size"},
+      {"app.fullscreen", "f11", nullptr, "Everywhere", "Full screen"},
+      {"run.start", "f5", nullptr, "Runs", "Run training steps"},
+      {"run.stop", "shift+f5", nullptr, "Runs", "Stop the run"},
+      {"run.compare", "f6", nullptr, "Runs", "Interleaved A/B comparison"},
+      {"graph.diff", "ctrl+d", nullptr, "Runs", "Show what the last change did to the graph"},
+      {"graph.fit", "home", nullptr, "Graph", "Fit all"},
+      {"graph.focus", "f", nullptr, "Graph", "Fit the selection"},
+      {"graph.back", "backspace", nullptr, "Graph", "Back to the previous view"},
+      {"graph.history_back", "alt+left", nullptr, "Graph", "View history: back"},
+      {"graph.history_forward", "alt+right", nullptr, "Graph", "View history: forward"},
+      {"graph.next", ".", nullptr, "Graph", "Next node in schedule order"},
+      {"graph.previous", ",", nullptr, "Graph", "Previous node in schedule order"},
+      {"graph.partner", "g", nullptr, "Graph", "Go to the partner (forward / backward)"},
+      {"graph.clear", "escape", nullptr, "Graph", "Clear the selection"},
+      {"graph.pan", "", "Right or middle drag, Space + drag, arrows", "Graph", "Pan"},
+      {"graph.zoom", "", "Wheel (Shift fast, Ctrl fine)", "Graph", "Zoom at the cursor"},
+      {"graph.select", "", "Click, Ctrl + click, Shift + drag", "Graph", "Select, add, rubber band"},
+      {"graph.zoom_box", "", "Ctrl + drag", "Graph", "Zoom to a rectangle"},
+      {"graph.expand", "", "Double click (Alt: whole subtree)", "Graph", "Expand or collapse a scope"},
+  };
+  return map;
+}
+
+bool chord_pressed(const Chord& chord) {
+  const ImGuiIO& io = ImGui::GetIO();
+  if (io.KeyCtrl != chord.ctrl || io.KeyShift != chord.shift || io.KeyAlt != chord.alt) return false;
+  const bool function_key = chord.key >= GLFW_KEY_F1 && chord.key <= GLFW_KEY_F12;
+  if (io.WantTextInput && !chord.ctrl && !function_key) return false;
+  return ImGui::IsKeyPressed(chord.key, false);
+}
+
+bool key_pressed(std::string_view action) {
+  const auto found = chords().find(action);
+  return found != chords().end() && chord_pressed(found->second);
+}
+
+std::string key_label(std::string_view action) {
+  for (const KeyBinding& binding : key_map()) {
+    if (action == binding.action) return chord_label(binding.chord);
+  }
+  return {};
+}
+
+}  // namespace gradloom

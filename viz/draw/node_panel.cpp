@@ -1,0 +1,178 @@
+// The line of controls above the graph, and the panel with everything known about the selected node or scope.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/text.h"
+#include "viz/draw/graph_view.h"
+#include "viz/draw/keys.h"
+#include "viz/draw/widgets.h"
+#include "viz/model/axis.h"
+
+namespace gradloom {
+namespace {
+
+void next_hit(GraphCanvasState& state, int step) {
+  if (state.hits.empty()) return;
+  const int n = static_cast<int>(state.hits.size());
+  state.hit = state.hit < 0 ? (step > 0 ? 0 : n - 1) : (state.hit + step + n) % n;
+  graph_go_to(state, state.model->boxes[state.hits[state.hit]].name);
+}
+
+// A node's name that leads to it.
+void node_link(GraphCanvasState& state, std::string_view id, int32_t box) {
+  const GraphBox& b = state.model->boxes[box];
+  ImGui::PushID(box);
+  const float width = ImGui::GetContentRegionAvail().x;
+  const std::string label = fit_text(theme().small, theme().small->FontSize, escaped(b.name), width - px(18));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float height = theme().small->FontSize + px(5);
+  if (ImGui::InvisibleButton("link", {std::max(width, px(20)), height})) graph_go_to(state, b.name);
+  register_item(fmt::format("{}.{}", id, b.name), b.name);
+  const bool hovered = ImGui::IsItemHovered();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  if (hovered) {
+    list->AddRectFilled({at.x - px(4), at.y}, {at.x + width, at.y + height}, palette().hover, px(4));
+    state.outline = b.name;
+  }
+  list->AddRectFilled({at.x, at.y + px(4)}, {at.x + px(4), at.y + height - px(4)}, phase_color(b.phase), px(1));
+  list->AddText(theme().small, theme().small->FontSize, {at.x + px(11), at.y + px(2)}, hovered ? palette().text : palette().text_dim, label.c_str());
+  ImGui::PopID();
+}
+
+void ports(GraphCanvasState& state, const char* title, std::string_view id, const std::vector<PortInfo>& list) {
+  if (list.empty()) return;
+  heading(title);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const PortInfo& port = list[i];
+    ImGui::PushID(static_cast<int>(i));
+    const std::string type = port.type.empty() ? "" : port.type + (port.bytes > 0 ? "  " + format_value(static_cast<double>(port.bytes), Unit::kBytes) : "");
+    text(escaped(port.value), palette().text, theme().small);
+    if (!port.role.empty() && port.role != "activation") {
+      ImGui::SameLine();
+      badge(port.role, port.role == "parameter" ? palette().optimizer : palette().text_dim);
+    }
+    text(type, palette().text_faint, theme().small);
+    if (port.box >= 0 && port.box != state.selected()) node_link(state, id, port.box);
+    ImGui::PopID();
+  }
+}
+
+void costs(const GraphBox& box, const GraphModel& model) {
+  heading("Cost per step");
+  if (std::isnan(box.time_ns)) {
+    key_value("Time", box.plan_step < 0 ? "no kernel (a view, or folded away)" : "not measured");
+  } else {
+    const double share = model.total_time_ns > 0 ? box.time_ns / model.total_time_ns * 100 : 0;
+    key_value("Time", fmt::format("{}  ({:.1f} % of kernels, n = {})", format_value(box.time_ns, Unit::kNs), share, box.samples));
+  }
+  if (box.plan_step < 0) return;
+  key_value("Work", format_value(box.flops, Unit::kFlop));
+  key_value("Traffic", fmt::format("{} read, {} written", format_value(box.bytes_read, Unit::kBytes), format_value(box.bytes_written, Unit::kBytes)));
+  if (box.time_ns > 0) key_value("Rates", fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.flops / box.time_ns, box.bytes() / box.time_ns));
+  key_value("Kernel", box.kernel.empty() ? "unknown" : box.kernel);
+  key_value("Plan step", std::to_string(box.plan_step));
+}
+
+void scope_panel(GraphCanvasState& state) {
+  const ScopeInfo& scope = state.model->scopes[state.selected_scope];
+  text(scope.name, palette().text, theme().title);
+  muted(escaped(scope.path));
+  register_item("scope-panel.path", scope.path, scope.path);
+  static constexpr const char* kNames[] = {"Forward", "Backward", "Optimizer"};
+  for (int c = 0; c < kLayoutColumns; ++c) {
+    if (scope.boxes[c] == 0) continue;
+    heading(kNames[c]);
+    key_value("Nodes", std::to_string(scope.boxes[c]));
+    key_value("Time", scope.timed ? format_value(scope.time_ns[c], Unit::kNs) : "not measured");
+    key_value("Work", format_value(scope.flops[c], Unit::kFlop));
+    key_value("Traffic", format_value(scope.bytes[c], Unit::kBytes));
+  }
+  spacer(6);
+  const bool open = state.expanded.count(scope.path) != 0;
+  if (button("scope-panel.toggle", open ? "Collapse" : "Expand")) graph_toggle_scope(state, state.selected_scope, false);
+}
+
+void related_nodes(GraphCanvasState& state, const GraphBox& box) {
+  if (box.related.empty()) return;
+  heading(box.column == LayoutColumn::kForward ? "Backward and optimizer" : "Forward");
+  for (size_t i = 0; i < box.related.size() && i < 40; ++i) node_link(state, "partner", box.related[i]);
+  if (box.related.size() > 40) muted(fmt::format("and {} more", box.related.size() - 40));
+}
+
+}  // namespace
+
+void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
+  int color = static_cast<int>(state.color_by);
+  if (segmented("graph.color", &color, {"Phase", "Time", "Bytes"})) state.color_by = static_cast<ColorBy>(color);
+  ImGui::SameLine(0, px(12));
+  const float buttons = px(190);
+  const float search = std::clamp(ImGui::GetContentRegionAvail().x - buttons - px(90), px(120), px(420));
+  std::string query = state.query_text;
+  if (input_text("graph.search", "Search: text op:MatMul phase:bwd time>1ms -scope:embed", &query, search, state.focus_search)) {
+    graph_set_query(state, query);
+  }
+  state.focus_search = false;
+  const bool typing = ImGui::IsItemActive() || ImGui::IsItemDeactivated();
+  if (typing && ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Enter), false)) {
+    next_hit(state, ImGui::GetIO().KeyShift ? -1 : 1);
+    state.focus_search = true;
+  }
+  if (!state.query_text.empty()) {
+    ImGui::SameLine();
+    const bool bad = !state.query_error.empty();
+    const std::string count = bad ? "\u26a0" : state.hit >= 0 ? fmt::format("{} / {}", state.hit + 1, state.hits.size()) : fmt::format("{} hits", state.hits.size());
+    ImGui::AlignTextToFramePadding();
+    text(count, bad || state.hits.empty() ? palette().warn : palette().text_dim);
+    register_item("graph.hits", "hits", bad ? state.query_error : std::to_string(state.hits.size()));
+    if (bad && ImGui::IsItemHovered()) ImGui::SetTooltip("%s", state.query_error.c_str());
+  }
+  const float right = ImGui::GetWindowContentRegionMax().x - buttons;
+  ImGui::SameLine(std::max(right, ImGui::GetCursorPosX()));
+  if (button("graph.fit", "Fit", ButtonKind::kGhost, "Fit everything (" + key_label("graph.fit") + ")") && state.scene) {
+    graph_remember(state);
+    graph_fit(state, {0, 0, state.scene->layout.width, state.scene->layout.height}, 1.f);
+  }
+  ImGui::SameLine(0, px(2));
+  if (button("graph.expand", "Expand", ButtonKind::kGhost, "Open every scope")) graph_set_all_expanded(state, true);
+  ImGui::SameLine(0, px(2));
+  if (button("graph.collapse", "Collapse", ButtonKind::kGhost, "Close every scope")) graph_set_all_expanded(state, false);
+}
+
+void draw_node_panel(GraphCanvasState& state, Actions& actions) {
+  state.outline.clear();
+  if (state.model && state.selected_scope >= 0) return scope_panel(state);
+  const int32_t selected = state.selected();
+  if (!state.model || selected < 0 || selected >= static_cast<int32_t>(state.model->boxes.size())) {
+    return empty_state("Nothing selected", "Click a node of the graph, or a row of the kernel table.");
+  }
+  const GraphBox& box = state.model->boxes[selected];
+  text(box.op, palette().text, theme().title);
+  ImGui::SameLine();
+  badge(phase_name(box.phase), phase_color(box.phase));
+  if (!box.pass.empty()) {
+    ImGui::SameLine();
+    badge(box.pass, palette().accent);
+  }
+  wrapped(escaped(box.name), palette().text_dim);
+  register_item("node-panel.name", box.op, box.name);
+  if (box.scope >= 0) muted(escaped(state.model->scopes[box.scope].path));
+  if (box.node != kNone) costs(box, *state.model);
+  if (!box.onnx_nodes.empty()) {
+    heading(box.onnx_nodes.size() == 1 ? "From the ONNX node" : "From these ONNX nodes");
+    for (size_t i = 0; i < box.onnx_nodes.size() && i < 30; ++i) wrapped(escaped(box.onnx_nodes[i]), palette().text_dim);
+    if (box.onnx_nodes.size() > 30) muted(fmt::format("and {} more", box.onnx_nodes.size() - 30));
+  }
+  related_nodes(state, box);
+  ports(state, "Inputs", "input", box.inputs);
+  ports(state, "Outputs", "output", box.outputs);
+  if (!box.attributes.empty() && box.attributes != "{}") {
+    heading("Attributes");
+    wrapped(escaped(box.attributes), palette().text_dim);
+  }
+  spacer(6);
+  if (button("node-panel.kernel", "Show in kernel table", ButtonKind::kGhost)) actions.go_to_kernel = box.name;
+}
+
+}  // namespace gradloom

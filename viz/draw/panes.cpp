@@ -1,0 +1,167 @@
+#include "viz/draw/panes.h"
+
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace {
+
+struct Rect {
+  ImVec2 min, max;
+  float width() const { return max.x - min.x; }
+  float height() const { return max.y - min.y; }
+};
+
+struct Drop {
+  std::string tab;
+  Pane* target;
+  PaneEdge edge;
+};
+
+struct Painter {
+  PaneTree& tree;
+  const std::function<void(std::string_view)>& draw_tab;
+  int splits = 0;
+  std::optional<Drop> drop;
+
+  void pane(Pane& p, Rect r) {
+    if (p.kind == Pane::Kind::kTabs) return leaf(p, r);
+    const int id = splits++;
+    const bool horizontal = p.kind == Pane::Kind::kLeftRight;
+    const float gap = std::round(px(6)), span = (horizontal ? r.width() : r.height()) - gap;
+    const float smallest = std::min(px(120), span * 0.4f);
+    const float cut = std::round(std::clamp(span * p.ratio, smallest, span - smallest));
+    Rect a = r, b = r, bar = r;
+    if (horizontal) {
+      a.max.x = bar.min.x = r.min.x + cut;
+      b.min.x = bar.max.x = r.min.x + cut + gap;
+    } else {
+      a.max.y = bar.min.y = r.min.y + cut;
+      b.min.y = bar.max.y = r.min.y + cut + gap;
+    }
+    split_bar(p, id, horizontal, bar, r, span);
+    pane(*p.first, a);
+    pane(*p.second, b);
+  }
+
+  void split_bar(Pane& p, int id, bool horizontal, Rect bar, Rect whole, float span) {
+    ImGui::PushID(id);
+    ImGui::SetCursorScreenPos(bar.min);
+    ImGui::InvisibleButton("split", {std::max(1.f, bar.width()), std::max(1.f, bar.height())});
+    const bool active = ImGui::IsItemActive(), hovered = ImGui::IsItemHovered();
+    if (active || hovered) {
+      ImGui::SetMouseCursor(horizontal ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
+      const float inset = px(2);
+      const ImVec2 min = horizontal ? ImVec2{bar.min.x + inset, bar.min.y} : ImVec2{bar.min.x, bar.min.y + inset};
+      const ImVec2 max = horizontal ? ImVec2{bar.max.x - inset, bar.max.y} : ImVec2{bar.max.x, bar.max.y - inset};
+      ImGui::GetWindowDrawList()->AddRectFilled(min, max, with_alpha(palette().accent, active ? 1.f : 0.6f), px(2));
+    }
+    if (active) {
+      const ImVec2 mouse = ImGui::GetIO().MousePos;
+      const float at = horizontal ? mouse.x - whole.min.x : mouse.y - whole.min.y;
+      p.ratio = std::clamp(at / span, 0.05f, 0.95f);
+    }
+    if (hovered && ImGui::IsMouseDoubleClicked(0)) p.ratio = 0.5f;
+    register_rect("split." + std::to_string(id), bar.min, bar.max, "split", std::to_string(p.ratio));
+    ImGui::PopID();
+  }
+
+  void leaf(Pane& p, Rect r) {
+    const Palette& colors = palette();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    const float strip = std::round(px(34)), rounding = px(8);
+    list->AddRectFilled(r.min, r.max, colors.panel, rounding);
+    list->AddRect(r.min, r.max, colors.border, rounding);
+    tab_strip(p, r, strip);
+    list->AddLine({r.min.x + 1, r.min.y + strip}, {r.max.x - 1, r.min.y + strip}, colors.border);
+    if (p.tabs.empty()) return;
+    p.active = std::clamp(p.active, 0, static_cast<int>(p.tabs.size()) - 1);
+    const std::string& name = p.tabs[p.active];
+    ImGui::SetCursorScreenPos({r.min.x + 1, r.min.y + strip + 1});
+    const ImVec2 size{r.width() - 2, r.height() - strip - 2};
+    if (size.x > px(20) && size.y > px(20)) {
+      ImGui::PushID(name.c_str());
+      ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {px(14), px(10)});
+      if (ImGui::BeginChild("pane", size, false, ImGuiWindowFlags_AlwaysUseWindowPadding)) {
+        ImGui::PopStyleVar();
+        draw_tab(name);
+      } else {
+        ImGui::PopStyleVar();
+      }
+      ImGui::EndChild();
+      ImGui::PopID();
+    }
+    drop_target(p, r, strip);
+  }
+
+  void tab_strip(Pane& p, Rect r, float strip) {
+    const Palette& colors = palette();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    float x = r.min.x + px(6);
+    list->PushClipRect(r.min, {r.max.x - px(4), r.max.y}, true);
+    for (int i = 0; i < static_cast<int>(p.tabs.size()); ++i) {
+      const std::string name = p.tabs[i];
+      const float width = ImGui::CalcTextSize(name.c_str()).x + px(20);
+      ImGui::PushID(name.c_str());
+      ImGui::SetCursorScreenPos({x, r.min.y});
+      if (ImGui::InvisibleButton("tab", {width, strip})) p.active = i;
+      if (ImGui::IsItemClicked(0)) p.active = i;
+      const bool hovered = ImGui::IsItemHovered(), active = i == p.active;
+      if (ImGui::BeginDragDropSource(ImGuiDragDropFlags_SourceNoPreviewTooltip)) {
+        ImGui::SetDragDropPayload("gradloom-tab", name.c_str(), name.size() + 1);
+        ImGui::EndDragDropSource();
+      }
+      const ImU32 ink = active ? colors.text : hovered ? colors.text : colors.text_dim;
+      if (hovered && !active) {
+        list->AddRectFilled({x + px(2), r.min.y + px(5)}, {x + width - px(2), r.min.y + strip - px(5)}, colors.hover, px(5));
+      }
+      list->AddText({x + px(10), std::round(r.min.y + (strip - ImGui::GetFontSize()) / 2)}, ink, name.c_str());
+      if (active) {
+        list->AddRectFilled({x + px(8), r.min.y + strip - px(2)}, {x + width - px(8), r.min.y + strip}, colors.accent, px(1));
+      }
+      register_rect("tab." + name, {x, r.min.y}, {x + width, r.min.y + strip}, name, active ? "on" : "off");
+      ImGui::PopID();
+      x += width;
+    }
+    list->PopClipRect();
+  }
+
+  // While a tab is dragged over a pane: the edge zones split, the middle joins.
+  void drop_target(Pane& p, Rect r, float strip) {
+    const ImGuiPayload* payload = ImGui::GetDragDropPayload();
+    if (!payload || !payload->IsDataType("gradloom-tab")) return;
+    const ImVec2 mouse = ImGui::GetIO().MousePos;
+    if (mouse.x < r.min.x || mouse.x >= r.max.x || mouse.y < r.min.y || mouse.y >= r.max.y) return;
+    const float fx = (mouse.x - r.min.x) / r.width(), fy = (mouse.y - r.min.y) / r.height();
+    PaneEdge edge = PaneEdge::kCentre;
+    Rect shown = r;
+    if (mouse.y > r.min.y + strip) {
+      const float nearest = std::min({fx, 1 - fx, fy, 1 - fy});
+      if (nearest < 0.25f) {
+        if (nearest == fx) edge = PaneEdge::kLeft, shown.max.x = r.min.x + r.width() / 2;
+        else if (nearest == 1 - fx) edge = PaneEdge::kRight, shown.min.x = r.min.x + r.width() / 2;
+        else if (nearest == fy) edge = PaneEdge::kTop, shown.max.y = r.min.y + r.height() / 2;
+        else edge = PaneEdge::kBottom, shown.min.y = r.min.y + r.height() / 2;
+      }
+    }
+    ImGui::GetForegroundDrawList()->AddRectFilled(shown.min, shown.max, with_alpha(palette().accent, 0.22f), px(8));
+    if (ImGui::IsMouseReleased(0)) drop = Drop{static_cast<const char*>(payload->Data), &p, edge};
+  }
+};
+
+}  // namespace
+
+void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max, const std::function<void(std::string_view tab)>& draw_tab) {
+  Painter painter{tree, draw_tab, 0, std::nullopt};
+  painter.pane(tree.root(), {min, max});
+  if (painter.drop) tree.move(painter.drop->tab, *painter.drop->target, painter.drop->edge);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/text.h"
+#include "viz/draw/views.h"
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kMostSites = 60;
+
+std::string count_text_of(const PassView& pass) {
+  if (!pass.enabled) return "off";
+  if (!pass.reported) return "\u2026";
+  return fmt::format("{} {}", pass.matched, pass.matched == 1 ? "match" : "matches");
+}
+
+// The text being edited for one option; starts as the pipeline's value.
+std::string& edit_of(PassPanelState& state, const std::string& key, const std::string& value) {
+  const auto known = std::find_if(state.edits.begin(), state.edits.end(), [&](const auto& e) { return e.first == key; });
+  if (known != state.edits.end()) return known->second;
+  state.edits.emplace_back(key, value);
+  return state.edits.back().second;
+}
+
+void apply(const Result<Pipeline>& changed, PassPanelState& state, Actions& actions) {
+  if (changed.ok()) {
+    actions.pipeline = *changed;
+    state.error.clear();
+  } else {
+    state.error = changed.error().message;
+  }
+}
+
+void option_row(const PassView& pass, const FieldRow& option, const Pipeline& pipeline, PassPanelState& state, Actions& actions) {
+  const std::string key = fmt::format("{}.{}", pass.def->name, option.name);
+  const float x = ImGui::GetCursorPosX();
+  ImGui::AlignTextToFramePadding();
+  text(option.name, palette().text_dim);
+  if (!option.help.empty()) tip(option.help);
+  ImGui::SameLine();
+  ImGui::SetCursorPosX(x + px(140));
+  if (option.type == "bool") {
+    bool value = option.value == "true" || option.value == "1";
+    if (toggle("option." + key, &value)) apply(with_option(pipeline, *pass.def, option.name, value ? "true" : "false"), state, actions);
+  } else if (!option.choices.empty()) {
+    int index = static_cast<int>(std::find(option.choices.begin(), option.choices.end(), option.value) - option.choices.begin());
+    if (combo("option." + key, &index, option.choices, 150)) apply(with_option(pipeline, *pass.def, option.name, option.choices[index]), state, actions);
+  } else {
+    std::string& edit = edit_of(state, key, option.value);
+    input_text("option." + key, option.value, &edit, px(110));
+    const bool done = ImGui::IsItemDeactivatedAfterEdit();
+    if (!ImGui::IsItemActive() && !done) edit = option.value;
+    if (done && edit != option.value) apply(with_option(pipeline, *pass.def, option.name, edit), state, actions);
+  }
+  if (!option.unit.empty()) {
+    ImGui::SameLine();
+    muted(option.unit);
+  }
+}
+
+void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
+  if (!pass.matches.empty()) {
+    heading("Matched");
+    for (size_t i = 0; i < pass.matches.size() && i < kMostSites; ++i) {
+      const RewriteRecord& match = pass.matches[i];
+      ImGui::PushID(static_cast<int>(i));
+      bool on = true;
+      if (!pass.def->locked && checkbox(fmt::format("site.{}.{}", pass.def->name, match.site), "", &on)) {
+        actions.pipeline = with_site(pipeline, *pass.def, match.site, false);
+      }
+      tip("Switch this instance off");
+      ImGui::SameLine();
+      const std::string label = fmt::format("{}  {} \u2192 {}", escaped(match.site), match.removed.size(), match.added.size());
+      const std::string target = match.added.empty() ? std::string() : match.added.front();
+      if (selectable_row(fmt::format("match.{}.{}", pass.def->name, match.site), label, false) && !target.empty()) actions.go_to_node = target;
+      if (ImGui::IsItemHovered() && !target.empty()) actions.hover_node = target;
+      if (!match.why.empty()) tip(match.why);
+      ImGui::PopID();
+    }
+    if (pass.matches.size() > kMostSites) muted(fmt::format("and {} more", pass.matches.size() - kMostSites));
+  }
+  if (!pass.excluded_sites.empty()) {
+    heading("Switched off by you");
+    for (const std::string& site : pass.excluded_sites) {
+      bool on = false;
+      if (checkbox(fmt::format("excluded.{}.{}", pass.def->name, site), escaped(site), &on)) actions.pipeline = with_site(pipeline, *pass.def, site, true);
+    }
+  }
+  if (pass.why_nots.empty()) return;
+  heading("Looked at, not changed");
+  for (size_t w = 0; w < pass.why_nots.size(); ++w) {
+    const WhyNot& why = pass.why_nots[w];
+    ImGui::PushID(static_cast<int>(w));
+    text(fmt::format("{}\u00d7", why.sites.size()), palette().warn);
+    ImGui::SameLine();
+    wrapped(why.reason, palette().text_dim);
+    register_item(fmt::format("why.{}.{}", pass.def->name, w), why.reason, why.reason);
+    for (size_t i = 0; i < why.sites.size() && i < 3; ++i) {
+      ImGui::SetCursorPosX(ImGui::GetCursorPosX() + px(24));
+      if (selectable_row(fmt::format("whynot.{}.{}.{}", pass.def->name, w, i), escaped(why.sites[i]), false)) actions.go_to_node = why.sites[i];
+      if (ImGui::IsItemHovered()) actions.hover_node = why.sites[i];
+    }
+    if (why.sites.size() > 3) {
+      ImGui::SetCursorPosX(ImGui::GetCursorPosX() + px(24));
+      muted(fmt::format("and {} more", why.sites.size() - 3));
+    }
+    ImGui::PopID();
+  }
+}
+
+void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& state, Actions& actions) {
+  ImGui::Indent(px(42));
+  wrapped(pass.def->doc, palette().text_dim);
+  if (pass.def->locked) muted("Always on: later passes rely on it.");
+  muted(pass.def->bit_exact ? "Keeps loss and gradients bit for bit." : "Keeps loss and gradients within rounding.");
+  if (pass.reported) {
+    const std::string change = pass.node_change == 0 ? "no change" : fmt::format("{}{} nodes", pass.node_change > 0 ? "+" : "\u2212", std::abs(pass.node_change));
+    key_value("Graph", change, 80);
+    key_value("Took", fmt::format("{:.1f} ms", pass.ms), 80);
+  }
+  if (pass.enabled && !pass.options.empty()) {
+    heading("Options");
+    for (const FieldRow& option : pass.options) option_row(pass, option, pipeline, state, actions);
+    if (!state.error.empty()) wrapped("\u26a0 " + state.error, palette().warn);
+  }
+  sites(pass, pipeline, actions);
+  spacer(6);
+  ImGui::Unindent(px(42));
+}
+
+void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, PassPanelState& state, Actions& actions) {
+  const std::string name = pass.def->name;
+  bool on = pass.enabled;
+  ImGui::BeginDisabled(pass.def->locked);
+  if (toggle("pass." + name, &on)) actions.pipeline = with_pass(pipeline, *pass.def, on);
+  ImGui::EndDisabled();
+  ImGui::SameLine(0, px(10));
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x, height = ImGui::GetFrameHeight();
+  ImGui::PushID(name.c_str());
+  if (ImGui::InvisibleButton("row", {std::max(width, px(20)), height})) state.open = state.open == name ? std::string() : name;
+  const bool hovered = ImGui::IsItemHovered();
+  register_item("pass-row." + name, name, count_text_of(pass));
+  tip(pass.def->summary);
+  ImGui::PopID();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const Palette& p = palette();
+  const float y = std::round(at.y + (height - ImGui::GetFontSize()) / 2);
+  if (hovered) list->AddRectFilled({at.x - px(4), at.y}, {at.x + width, at.y + height}, with_alpha(p.hover, 0.7f), px(5));
+  list->AddText({at.x, y}, pass.enabled ? p.text : p.text_faint, name.c_str());
+  const std::string count = count_text_of(pass);
+  ImFont* small = theme().small;
+  const float small_y = std::round(at.y + (height - small->FontSize) / 2);
+  float right = at.x + width - px(20);
+  const char* arrow = state.open == name ? "\u25be" : "\u25b8";
+  list->AddText({right + px(4), y}, p.text_faint, arrow);
+  const float count_width = small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, count.c_str()).x;
+  const ImU32 ink = !pass.enabled ? p.text_faint : planning ? p.text_faint : pass.matched > 0 ? p.accent : p.text_dim;
+  right -= count_width + px(4);
+  list->AddText(small, small->FontSize, {right, small_y}, ink, count.c_str());
+  if (pass.enabled && pass.rejected > 0) {
+    const std::string rejected = fmt::format("{} skipped", pass.rejected);
+    right -= small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, rejected.c_str()).x + px(12);
+    if (right > at.x + ImGui::CalcTextSize(name.c_str()).x + px(8)) {
+      list->AddText(small, small->FontSize, {right, small_y}, planning ? p.text_faint : p.warn, rejected.c_str());
+    }
+  }
+  if (state.open == name) details(pass, pipeline, state, actions);
+}
+
+}  // namespace
+
+void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state, Actions& actions) {
+  if (button("passes.default", "Default", ButtonKind::kPlain, "The default passes")) actions.pipeline = default_pipeline();
+  ImGui::SameLine();
+  if (button("passes.none", "None", ButtonKind::kPlain, "Only what is needed for correctness")) {
+    auto none = parse_pipeline("none");
+    if (none.ok()) actions.pipeline = *none;
+  }
+  ImGui::SameLine(0, px(12));
+  ImGui::AlignTextToFramePadding();
+  text(planning ? "Planning \u2026" : "", palette().text_dim);
+  register_item("passes.planning", "planning", planning ? "yes" : "no");
+  spacer(2);
+  const auto phase = [&](PassPhase wanted, const char* title) {
+    bool first = true;
+    for (const PassView& pass : model.passes) {
+      if (pass.def->phase != wanted) continue;
+      if (first) heading(title);
+      first = false;
+      pass_row(pass, pipeline, planning, state, actions);
+    }
+  };
+  phase(PassPhase::pre_gradient, "Before the gradient");
+  phase(PassPhase::both, "Before and after");
+  phase(PassPhase::post_gradient, "After the gradient");
+}
+
+}  // namespace gradloom

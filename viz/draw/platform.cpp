@@ -1,0 +1,227 @@
+#include "viz/draw/platform.h"
+
+#define GL_GLEXT_PROTOTYPES
+#include <GL/gl.h>
+#include <GL/glext.h>
+
+#include <backends/imgui_impl_opengl3.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "viz/draw/items.h"
+#include "viz/draw/png.h"
+#include "viz/draw/script.h"
+#include "viz/draw/surface.h"
+#include "viz/draw/theme.h"
+
+namespace gradloom {
+namespace {
+
+constexpr double kIdleFrameSeconds = 0.5;
+constexpr double kQuietFrameSeconds = 0.2;
+constexpr int kFramesAfterEvent = 3;  // ImGui needs a frame to see an event, one to lay out, one to settle
+
+// The colour buffer frames are drawn into.
+class Canvas {
+ public:
+  ~Canvas() { release(); }
+  void fit(int width, int height) {
+    if (width == width_ && height == height_ && framebuffer_ != 0) return;
+    release();
+    width_ = width;
+    height_ = height;
+    glGenTextures(1, &texture_);
+    glBindTexture(GL_TEXTURE_2D, texture_);
+    glTexImage2D(GL_TEXTURE_2D, 0, GL_RGBA8, width, height, 0, GL_RGBA, GL_UNSIGNED_BYTE, nullptr);
+    glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MIN_FILTER, GL_NEAREST);
+    glGenFramebuffers(1, &framebuffer_);
+    glBindFramebuffer(GL_FRAMEBUFFER, framebuffer_);
+    glFramebufferTexture2D(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_TEXTURE_2D, texture_, 0);
+  }
+  void release() {
+    if (framebuffer_ != 0) glDeleteFramebuffers(1, &framebuffer_);
+    if (texture_ != 0) glDeleteTextures(1, &texture_);
+    framebuffer_ = texture_ = 0;
+  }
+  Image read() const {
+    Image image{width_, height_, std::vector<uint8_t>(static_cast<size_t>(width_) * height_ * 3)};
+    std::vector<uint8_t> bottom_up(image.rgb.size());
+    glBindFramebuffer(GL_FRAMEBUFFER, framebuffer_);
+    glPixelStorei(GL_PACK_ALIGNMENT, 1);
+    glReadPixels(0, 0, width_, height_, GL_RGB, GL_UNSIGNED_BYTE, bottom_up.data());
+    const size_t stride = static_cast<size_t>(width_) * 3;
+    for (int y = 0; y < height_; ++y) {
+      std::memcpy(&image.rgb[y * stride], &bottom_up[(height_ - 1 - y) * stride], stride);
+    }
+    return image;
+  }
+  unsigned framebuffer() const { return framebuffer_; }
+  int width() const { return width_; }
+  int height() const { return height_; }
+
+ private:
+  unsigned framebuffer_ = 0, texture_ = 0;
+  int width_ = 0, height_ = 0;
+};
+
+}  // namespace
+
+struct Host::Impl : ScriptTarget {
+  std::unique_ptr<Surface> surface;
+  Canvas canvas;
+  std::function<bool()> busy;
+  bool dark = true, headless = false, gl_ready = false;
+  float scale = 1, environment_scale = 0, monitor = 1;
+  bool style_changed = true, fonts_changed = true;
+  int frames_left = kFramesAfterEvent, frame_count = 0;
+  std::atomic<bool> closing{false}, quiet{false};
+
+  ~Impl() override {
+    if (gl_ready) ImGui_ImplOpenGL3_Shutdown();
+    canvas.release();
+    if (surface) surface->shutdown_input();
+    ImGui::DestroyContext();
+  }
+
+  float full_scale() const { return std::clamp(scale * (environment_scale > 0 ? environment_scale : monitor), 0.5f, 4.f); }
+
+  void refresh_style() {
+    const float now = surface->monitor_scale();
+    if (now != monitor) {
+      monitor = now;
+      fonts_changed = true;
+    }
+    if (fonts_changed) {
+      load_fonts(full_scale());
+      ImGui_ImplOpenGL3_DestroyFontsTexture();
+      ImGui_ImplOpenGL3_CreateFontsTexture();
+      style_changed = true;
+    }
+    if (style_changed) apply_theme(dark, full_scale());
+    fonts_changed = style_changed = false;
+  }
+
+  Status frame(const std::function<void()>& draw, ScriptRunner* script) {
+    refresh_style();
+    ImGui_ImplOpenGL3_NewFrame();
+    surface->new_frame();
+    items().begin_frame();
+    if (script) {
+      Status status = script->before_frame(*this);
+      if (!status.ok()) return status;
+      refresh_style();
+      if (headless) surface->new_frame();  // the script may have changed the size
+    }
+    ImGui::NewFrame();
+    draw();
+    ImGui::Render();
+    int width = 0, height = 0;
+    surface->framebuffer_size(width, height);
+    if (width > 0 && height > 0) {
+      canvas.fit(width, height);
+      glBindFramebuffer(GL_FRAMEBUFFER, canvas.framebuffer());
+      glViewport(0, 0, width, height);
+      const ImVec4 clear = ImGui::ColorConvertU32ToFloat4(palette().window);
+      glClearColor(clear.x, clear.y, clear.z, 1);
+      glClear(GL_COLOR_BUFFER_BIT);
+      ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+      surface->present(canvas.framebuffer(), width, height);
+    }
+    ++frame_count;
+    return {};
+  }
+
+  void wait_for_events(bool scripted) {
+    double timeout_s = quiet ? kQuietFrameSeconds : kIdleFrameSeconds;
+    if (scripted || (frames_left > 0 && !quiet)) timeout_s = 0;
+    frames_left = std::max(0, frames_left - 1);
+    if (surface->wait_events(timeout_s) && timeout_s > 0) frames_left = kFramesAfterEvent;
+  }
+
+  // ScriptTarget
+  bool idle() const override { return !busy || !busy(); }
+  Status screenshot(const std::string& file) override {
+    if (frame_count == 0) return Error{Errc::bug, "no frame was drawn yet"};
+    return write_png(file, canvas.read());
+  }
+  void resize(int width, int height) override { surface->resize(width, height); }
+  void set_theme(bool to_dark) override {
+    dark = to_dark;
+    style_changed = true;
+  }
+  void set_scale(float to) override {
+    scale = std::clamp(to, 0.5f, 4.f);
+    fonts_changed = true;
+  }
+  void drop(const std::string& file) override { surface->dropped.push_back(file); }
+};
+
+Host::Host(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Host::~Host() = default;
+
+Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
+  IMGUI_CHECKVERSION();
+  ImGui::CreateContext();
+  ImGuiIO& io = ImGui::GetIO();
+  io.IniFilename = nullptr;
+  io.LogFilename = nullptr;
+  auto impl = std::make_unique<Impl>();
+  auto surface = options.headless ? make_headless_surface(options) : make_window_surface(options);
+  if (!surface.ok()) return surface.error();
+  impl->surface = std::move(surface).value();
+  impl->headless = options.headless;
+  impl->dark = options.dark;
+  if (options.scale > 0) {
+    impl->environment_scale = options.scale;
+  } else if (const char* text = std::getenv("GRADLOOM_SCALE")) {
+    impl->environment_scale = static_cast<float>(std::atof(text));
+  }
+  impl->monitor = impl->surface->monitor_scale();
+  load_fonts(impl->full_scale());
+  if (!ImGui_ImplOpenGL3_Init("#version 330")) return Error{Errc::device, "OpenGL 3.3 cannot be used"};
+  impl->gl_ready = true;
+  ImGui_ImplOpenGL3_CreateFontsTexture();
+  impl->fonts_changed = false;
+  return std::unique_ptr<Host>(new Host(std::move(impl)));
+}
+
+Status Host::run(const std::function<void()>& draw, ScriptRunner* script) {
+  Impl& impl = *impl_;
+  impl.closing = false;
+  int frames = 0;
+  while (!impl.closing && !impl.surface->should_close()) {
+    const bool scripted = script && !script->finished();
+    impl.wait_for_events(scripted || impl.headless);
+    Status status = impl.frame(draw, scripted ? script : nullptr);
+    if (!status.ok()) return status;
+    ++frames;
+    if (impl.headless && !scripted && (script || frames >= kFramesAfterEvent)) break;
+  }
+  return {};
+}
+
+void Host::close() { impl_->closing = true; }
+void Host::wake() { impl_->surface->wake(); }
+void Host::animate() { impl_->frames_left = std::max(impl_->frames_left, 2); }
+void Host::set_quiet(bool quiet) { impl_->quiet = quiet; }
+void Host::set_busy(std::function<bool()> busy) { impl_->busy = std::move(busy); }
+void Host::set_theme(bool dark) {
+  impl_->set_theme(dark);
+  impl_->frames_left = kFramesAfterEvent;
+}
+void Host::set_scale(float scale) {
+  impl_->set_scale(scale);
+  impl_->frames_left = kFramesAfterEvent;
+}
+float Host::scale() const { return impl_->scale; }
+void Host::toggle_fullscreen() { impl_->surface->toggle_fullscreen(); }
+void Host::set_title(const std::string& title) { impl_->surface->set_title(title); }
+bool Host::headless() const { return impl_->headless; }
+std::vector<std::string> Host::take_dropped() { return std::exchange(impl_->surface->dropped, {}); }
+Status Host::screenshot(const std::string& file) { return impl_->screenshot(file); }
+
+}  // namespace gradloom

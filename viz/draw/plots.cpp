@@ -1,0 +1,243 @@
+#include "viz/draw/plots.h"
+
+#include <imgui_internal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "viz/draw/items.h"
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace {
+
+void small_text(ImDrawList* list, ImVec2 at, ImU32 color, const std::string& s) {
+  ImFont* font = theme().small;
+  list->AddText(font, font->FontSize, {std::round(at.x), std::round(at.y)}, color, s.c_str());
+}
+
+ImVec2 small_size(const std::string& s) {
+  ImFont* font = theme().small;
+  return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.c_str());
+}
+
+void zoom_view(PlotView& view, const Axis& full, const ImVec2& min, const ImVec2& max) {
+  const ImGuiIO& io = ImGui::GetIO();
+  if (!view.zoomed()) view = {full.min, full.max};
+  if (io.MouseWheel != 0) {
+    const double t = (io.MousePos.x - min.x) / (max.x - min.x);
+    const double at = view.min + (view.max - view.min) * t;
+    const double factor = std::pow(0.8, io.MouseWheel);
+    view.min = at - (at - view.min) * factor;
+    view.max = at + (view.max - at) * factor;
+  }
+  if (ImGui::IsMouseDragging(1, 0)) {
+    const double shift = -io.MouseDelta.x / (max.x - min.x) * (view.max - view.min);
+    view.min += shift;
+    view.max += shift;
+  }
+  const double span = std::max(view.max - view.min, (full.max - full.min) * 1e-6);
+  view.min = std::clamp(view.min, full.min, std::max(full.min, full.max - span));
+  view.max = std::min(full.max, view.min + span);
+  if (ImGui::IsMouseDoubleClicked(0) || span >= (full.max - full.min) * 0.999) view = {};
+}
+
+}  // namespace
+
+Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title, PlotView* view) {
+  const Palette& p = palette();
+  const std::string name(id);
+  Plot plot;
+  plot.list = ImGui::GetWindowDrawList();
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  size.x = std::max(size.x, px(80));
+  size.y = std::max(size.y, px(60));
+  const std::vector<Tick> y_ticks = ticks(y, std::max(2, static_cast<int>(size.y / px(34))));
+  float label_width = px(20);
+  for (const Tick& t : y_ticks) label_width = std::max(label_width, small_size(t.label).x);
+  plot.min = {std::round(at.x + label_width + px(8)), at.y + px(6)};
+  plot.max = {std::round(at.x + size.x - px(8)), at.y + size.y - px(22)};
+  ImGui::InvisibleButton(name.c_str(), size, ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight);
+  register_item(id, x_title);
+  plot.hovered = ImGui::IsItemHovered() && ImGui::IsMouseHoveringRect(plot.min, plot.max);
+  if (view && (plot.hovered || ImGui::IsItemActive())) {
+    zoom_view(*view, x, plot.min, plot.max);
+    if (plot.hovered) ImGui::SetItemUsingMouseWheel();
+  }
+  if (view && view->zoomed()) x.min = view->min, x.max = view->max;
+  plot.x = x;
+  plot.y = y;
+  for (const Tick& t : y_ticks) {
+    const float ty = std::round(plot.to_y(t.value)) + 0.5f;
+    plot.list->AddLine({plot.min.x, ty}, {plot.max.x, ty}, p.grid);
+    const ImVec2 s = small_size(t.label);
+    small_text(plot.list, {plot.min.x - px(8) - s.x, ty - s.y / 2}, p.text_faint, t.label);
+  }
+  const float title_width = x_title.empty() ? 0 : small_size(std::string(x_title)).x + px(12);
+  for (const Tick& t : ticks(x, std::max(2, static_cast<int>(size.x / px(90))))) {
+    const float tx = std::round(plot.to_x(t.value)) + 0.5f;
+    const ImVec2 s = small_size(t.label);
+    plot.list->AddLine({tx, plot.max.y}, {tx, plot.max.y + px(3)}, p.border);
+    if (tx + s.x / 2 > plot.max.x - title_width) continue;
+    small_text(plot.list, {std::max(plot.min.x, tx - s.x / 2), plot.max.y + px(5)}, p.text_faint, t.label);
+  }
+  if (!x_title.empty()) {
+    small_text(plot.list, {plot.max.x - title_width + px(12), plot.max.y + px(5)}, p.text_dim, std::string(x_title));
+  }
+  plot.list->AddLine({plot.min.x, plot.max.y + 0.5f}, {plot.max.x, plot.max.y + 0.5f}, p.border);
+  plot.list->PushClipRect({plot.min.x, plot.min.y - px(4)}, {plot.max.x + px(4), plot.max.y + 1}, true);
+  return plot;
+}
+
+void end_plot(const Plot& plot) { plot.list->PopClipRect(); }
+
+void plot_line(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color, float thickness,
+               bool fill) {
+  const size_t n = std::min(x.size(), y.size());
+  if (n == 0) return;
+  const auto begin = std::lower_bound(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), plot.x.min);
+  const auto end = std::upper_bound(begin, x.begin() + static_cast<std::ptrdiff_t>(n), plot.x.max);
+  const auto first = static_cast<uint32_t>(std::max<std::ptrdiff_t>(0, begin - x.begin() - 1));
+  const auto last = static_cast<uint32_t>(std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(n), end - x.begin() + 1));
+  std::vector<ImVec2> points;
+  auto flush = [&] {
+    if (points.size() == 1) plot.list->AddCircleFilled(points[0], px(2.5f), color);
+    if (fill) {
+      const ImDrawListFlags flags = plot.list->Flags;  // anti-aliased edges between the quads would show as seams
+      plot.list->Flags &= ~ImDrawListFlags_AntiAliasedFill;
+      for (size_t i = 0; i + 1 < points.size(); ++i) {
+        plot.list->AddQuadFilled(points[i], points[i + 1], {points[i + 1].x, plot.max.y}, {points[i].x, plot.max.y},
+                                 with_alpha(color, 0.12f));
+      }
+      plot.list->Flags = flags;
+    }
+    plot.list->AddPolyline(points.data(), static_cast<int>(points.size()), color, 0, px(thickness));
+    points.clear();
+  };
+  for (uint32_t i : decimate(y, first, last, static_cast<uint32_t>(std::max(1.f, plot.max.x - plot.min.x)))) {
+    if (std::isfinite(y[i])) {
+      points.emplace_back(plot.to_x(x[i]), plot.to_y(y[i]));
+    } else {
+      flush();  // a gap where a value is missing
+    }
+  }
+  flush();
+}
+
+void plot_steps(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color, float fill_alpha) {
+  ImVec2 previous{};
+  const ImU32 fill = with_alpha(color, fill_alpha);
+  float column = -1, highest = plot.max.y;  // steps narrower than a pixel are drawn as the highest of the pixel
+  for (size_t i = 0; i < y.size() && i + 1 < x.size(); ++i) {
+    const float x0 = std::max(plot.to_x(x[i]), plot.min.x), x1 = std::min(plot.to_x(x[i + 1]), plot.max.x);
+    if (x1 < plot.min.x || x0 > plot.max.x) continue;
+    const float yy = plot.to_y(y[i]);
+    if (x1 - x0 < 1 && std::floor(x0) == column && i + 1 < y.size()) {
+      highest = std::min(highest, yy);
+      continue;
+    }
+    const float top = std::floor(x0) == column ? std::min(highest, yy) : yy;
+    plot.list->AddRectFilled({x0, top}, {std::max(x1, x0 + 1), plot.max.y}, fill);
+    if (previous.x > 0) plot.list->AddLine(previous, {x0, top}, color, px(1.2f));
+    plot.list->AddLine({x0, top}, {x1, top}, color, px(1.2f));
+    previous = {x1, top};
+    column = std::floor(x0);
+    highest = top;
+  }
+}
+
+void plot_marker(const Plot& plot, double x, double y, ImU32 color, std::string_view label) {
+  const ImVec2 at{plot.to_x(x), plot.to_y(y)};
+  plot.list->AddCircleFilled(at, px(4), color, 16);
+  plot.list->AddCircle(at, px(6.5f), with_alpha(color, 0.5f), 20, px(1.2f));
+  const std::string s(label);
+  const ImVec2 size = small_size(s);
+  float left = at.x + px(10);
+  if (left + size.x > plot.max.x) left = at.x - px(10) - size.x;
+  const float top = std::clamp(at.y - size.y / 2, plot.min.y, plot.max.y - size.y);
+  plot.list->AddRectFilled({left - px(4), top - px(1)}, {left + size.x + px(4), top + size.y + px(2)},
+                           with_alpha(palette().panel, 0.85f), px(4));
+  small_text(plot.list, {left, top}, palette().text, s);
+}
+
+void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label) {
+  const float yy = std::round(plot.to_y(y)) + 0.5f;
+  for (float x = plot.min.x; x < plot.max.x; x += px(8)) {
+    plot.list->AddLine({x, yy}, {std::min(x + px(4), plot.max.x), yy}, color, px(1.2f));
+  }
+  const std::string s(label);
+  const ImVec2 size = small_size(s);
+  small_text(plot.list, {plot.max.x - size.x - px(4), yy - size.y - px(2)}, color, s);
+}
+
+int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color) {
+  const size_t n = std::min(x.size(), y.size());
+  if (!plot.hovered || n == 0) return -1;
+  const double at = plot.value_x(ImGui::GetIO().MousePos.x);
+  auto i = static_cast<size_t>(std::lower_bound(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), at) - x.begin());
+  if (i == n || (i > 0 && at - x[i - 1] < x[i] - at)) --i;
+  const float sx = std::round(plot.to_x(x[i])) + 0.5f;
+  plot.list->AddLine({sx, plot.min.y}, {sx, plot.max.y}, with_alpha(palette().text_faint, 0.6f));
+  if (std::isfinite(y[i])) {
+    plot.list->AddCircleFilled({sx, plot.to_y(y[i])}, px(4), palette().panel, 16);
+    plot.list->AddCircleFilled({sx, plot.to_y(y[i])}, px(3), color, 16);
+  }
+  return static_cast<int>(i);
+}
+
+void interval_bar(std::string_view id, const Interval& interval, double reference, const Axis& axis, float height, ImU32 color) {
+  const Palette& p = palette();
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x, middle = std::round(min.y + height / 2) + 0.5f;
+  ImGui::Dummy({width, height});
+  register_item(id, {}, format_value(interval.value, axis.unit));
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  auto at = [&](double v) { return min.x + static_cast<float>(std::clamp(axis.to_fraction(v), 0.0, 1.0)) * width; };
+  list->AddLine({min.x, middle}, {min.x + width, middle}, p.grid);
+  list->AddLine({at(reference), min.y}, {at(reference), min.y + height}, p.text_faint, px(1));
+  const float cap = height * 0.22f;
+  list->AddRectFilled({at(interval.low), middle - cap}, {std::max(at(interval.high), at(interval.low) + px(2)), middle + cap},
+                      with_alpha(color, 0.35f), px(2));
+  list->AddCircleFilled({at(interval.value), middle}, std::min(px(4.5f), height * 0.36f), color, 16);
+}
+
+int heat_strip(std::string_view id, const std::vector<double>& values, float height,
+               const std::function<std::string(size_t)>& label) {
+  const std::string name(id);
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const float width = std::max(px(10), ImGui::GetContentRegionAvail().x);
+  const bool clicked = ImGui::InvisibleButton(name.c_str(), {width, height});
+  register_item(id, "heat strip", std::to_string(values.size()));
+  if (values.empty()) return -1;
+  const double largest = std::max(1e-30, *std::max_element(values.begin(), values.end()));
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const auto n = values.size();
+  const auto columns = std::min(n, static_cast<size_t>(width));
+  for (size_t c = 0; c < columns; ++c) {  // several cells to a pixel: the hottest shows
+    const size_t begin = c * n / columns, end = std::max(begin + 1, (c + 1) * n / columns);
+    const double v = *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(begin), values.begin() + static_cast<std::ptrdiff_t>(end));
+    const float x0 = min.x + width * static_cast<float>(c) / static_cast<float>(columns);
+    const float x1 = min.x + width * static_cast<float>(c + 1) / static_cast<float>(columns);
+    list->AddRectFilled({x0, min.y}, {x1, min.y + height}, heat(static_cast<float>(std::sqrt(std::max(0.0, v) / largest))));
+  }
+  if (!ImGui::IsItemHovered()) return -1;
+  const auto cell = std::min(n - 1, static_cast<size_t>((ImGui::GetIO().MousePos.x - min.x) / width * static_cast<float>(n)));
+  ImGui::SetTooltip("%s", label(cell).c_str());
+  return clicked ? static_cast<int>(cell) : -1;
+}
+
+void cell_bar(double fraction, ImU32 color, std::string_view label) {
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x, height = ImGui::GetTextLineHeight();
+  const float bar = width * static_cast<float>(std::clamp(fraction, 0.0, 1.0));
+  if (bar >= 1) {
+    ImGui::GetWindowDrawList()->AddRectFilled({min.x + width - bar, min.y}, {min.x + width, min.y + height},
+                                              with_alpha(color, 0.24f), px(3));
+  }
+  const ImVec2 size = ImGui::CalcTextSize(label.data(), label.data() + label.size());
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.f, width - size.x - px(4)));
+  ImGui::TextUnformatted(label.data(), label.data() + label.size());
+}
+
+}  // namespace gradloom

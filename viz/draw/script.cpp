@@ -1,0 +1,354 @@
+#include "viz/draw/script.h"
+
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <optional>
+
+#include "engine/base/text.h"
+#include "viz/draw/items.h"
+#include "viz/draw/keys.h"
+#include "viz/draw/theme.h"
+
+namespace gradloom {
+namespace {
+
+constexpr double kItemSeconds = 20;    // an item to click must appear within this time
+constexpr double kUntilSeconds = 300;  // `wait until` and `wait idle`
+constexpr int kIdleFrames = 3;         // so many idle frames in a row count as idle
+
+struct Grammar {
+  const char* name;
+  ScriptVerb verb;
+  int min_args, max_args;
+  int first_number;  // index of the first numeric argument, -1 when none
+};
+
+constexpr std::array<Grammar, 16> kGrammar{{{"click", ScriptVerb::kClick, 1, 1, -1},
+                                            {"doubleclick", ScriptVerb::kDoubleClick, 1, 1, -1},
+                                            {"rightclick", ScriptVerb::kRightClick, 1, 1, -1},
+                                            {"hover", ScriptVerb::kHover, 1, 1, -1},
+                                            {"drag", ScriptVerb::kDrag, 3, 4, 1},
+                                            {"wheel", ScriptVerb::kWheel, 2, 2, 1},
+                                            {"type", ScriptVerb::kType, 1, 1, -1},
+                                            {"key", ScriptVerb::kKey, 1, 1, -1},
+                                            {"wait", ScriptVerb::kWaitFrames, 1, 3, -1},
+                                            {"expect", ScriptVerb::kExpect, 1, 2, -1},
+                                            {"absent", ScriptVerb::kAbsent, 1, 1, -1},
+                                            {"screenshot", ScriptVerb::kScreenshot, 1, 1, -1},
+                                            {"size", ScriptVerb::kSize, 2, 2, 0},
+                                            {"theme", ScriptVerb::kTheme, 1, 1, -1},
+                                            {"scale", ScriptVerb::kScale, 1, 1, 0},
+                                            {"drop", ScriptVerb::kDrop, 1, 1, -1}}};
+
+std::optional<double> number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > -1e6 && value < 1e6)) return std::nullopt;
+  return value;
+}
+
+Error at_line(int line, const std::string& why) {
+  return {Errc::usage, fmt::format("script line {}: {}", line, why)};
+}
+
+// Words separated by blanks; "..." keeps blanks. Empty result: an unfinished quote.
+std::optional<std::vector<std::string>> words_of(std::string_view line) {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < line.size();) {
+    if (line[i] == ' ' || line[i] == '\t') {
+      ++i;
+    } else if (line[i] == '#') {
+      break;
+    } else if (line[i] == '"') {
+      const size_t end = line.find('"', i + 1);
+      if (end == std::string_view::npos) return std::nullopt;
+      words.emplace_back(line.substr(i + 1, end - i - 1));
+      i = end + 1;
+    } else {
+      const size_t end = std::min(line.find_first_of(" \t", i), line.size());
+      words.emplace_back(line.substr(i, end - i));
+      i = end;
+    }
+  }
+  return words;
+}
+
+Status parse_wait(ScriptCommand& command) {
+  const std::string& first = command.args[0];
+  if (first == "until") {
+    if (command.args.size() < 2) return at_line(command.line, "wait until needs an item");
+    command.verb = ScriptVerb::kWaitUntil;
+    command.args.erase(command.args.begin());
+  } else if (first == "idle") {
+    command.verb = ScriptVerb::kWaitIdle;
+    command.x = kUntilSeconds;
+    if (command.args.size() > 2) return at_line(command.line, "wait idle takes one number");
+    if (command.args.size() == 2) {
+      const auto seconds = number(command.args[1]);
+      if (!seconds) return at_line(command.line, fmt::format("'{}' is not a number", command.args[1]));
+      command.x = *seconds;
+    }
+  } else {
+    const auto frames = number(first);
+    if (!frames || *frames < 0 || command.args.size() > 1) {
+      return at_line(command.line, "wait needs a number of frames, 'until ID' or 'idle'");
+    }
+    command.x = *frames;
+  }
+  return {};
+}
+
+Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
+  const auto count = static_cast<int>(command.args.size());
+  if (count < grammar.min_args || count > grammar.max_args) {
+    return at_line(command.line, fmt::format("{} takes {} argument(s), not {}", grammar.name, grammar.min_args, count));
+  }
+  if (grammar.first_number >= 0) {
+    for (int i = grammar.first_number; i < grammar.min_args; ++i) {
+      const auto value = number(command.args[i]);
+      if (!value) return at_line(command.line, fmt::format("'{}' is not a number", command.args[i]));
+      (i == grammar.first_number ? command.x : command.y) = *value;
+    }
+  }
+  const std::string& last = command.args.back();
+  if (command.verb == ScriptVerb::kWaitFrames) return parse_wait(command);
+  if (command.verb == ScriptVerb::kKey && !parse_chord(last)) {
+    return at_line(command.line, fmt::format("'{}' is not a key", last));
+  }
+  if (command.verb == ScriptVerb::kTheme && last != "dark" && last != "light") {
+    return at_line(command.line, "theme is dark or light");
+  }
+  if (command.verb == ScriptVerb::kScale && (command.x < 0.5 || command.x > 4)) {
+    return at_line(command.line, "scale is 0.5 to 4");
+  }
+  if (command.verb == ScriptVerb::kSize && (command.x < 200 || command.x > 8192 || command.y < 150 || command.y > 8192)) {
+    return at_line(command.line, "size is 200 x 150 to 8192 x 8192");
+  }
+  if (command.verb == ScriptVerb::kDrag && count == 4 && last != "left" && last != "right" && last != "middle") {
+    return at_line(command.line, "the button is left, right or middle");
+  }
+  return {};
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Result<std::vector<ScriptCommand>> parse_script(std::string_view text) {
+  std::vector<ScriptCommand> commands;
+  int line_number = 0;
+  while (!text.empty()) {
+    ++line_number;
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    const size_t start = line.find_first_not_of(" \t");
+    if (start == std::string_view::npos || line[start] == '#') continue;
+    line.remove_prefix(start);
+
+    ScriptCommand command;
+    command.line = line_number;
+    std::string name(line.substr(0, line.find_first_of(" \t")));
+    const auto* grammar = std::find_if(kGrammar.begin(), kGrammar.end(), [&](const Grammar& g) { return name == g.name; });
+    if (grammar == kGrammar.end()) return at_line(line_number, fmt::format("unknown command '{}'", name));
+    command.verb = grammar->verb;
+    if (command.verb == ScriptVerb::kType) {  // the rest of the line, as it is
+      const size_t rest = line.find_first_of(" \t");
+      if (rest != std::string_view::npos) command.args.emplace_back(line.substr(rest + 1));
+    } else {
+      auto words = words_of(line);
+      if (!words) return at_line(line_number, "a quote is not closed");
+      command.args.assign(words->begin() + 1, words->end());
+    }
+    Status status = check_arguments(command, *grammar);
+    if (!status.ok()) return status.error();
+    commands.push_back(std::move(command));
+  }
+  return commands;
+}
+
+Error ScriptRunner::fail(const ScriptCommand& command, const std::string& why) const {
+  return {Errc::check_failed, fmt::format("script line {}: {}", command.line, why)};
+}
+
+void ScriptRunner::next() {
+  ++at_;
+  frame_ = pressed_ = 0;
+  items().want({});
+}
+
+Status ScriptRunner::before_frame(ScriptTarget& target) {
+  ImGuiIO& io = ImGui::GetIO();
+  io.MouseWheel = 0;
+  std::fill(std::begin(io.KeysDown), std::end(io.KeysDown), false);
+  io.KeyCtrl = io.KeyShift = io.KeyAlt = false;
+  if (!finished()) {
+    if (frame_ == 0) since_ns_ = now_ns();
+    Status status = step(commands_[at_], target);
+    if (!status.ok()) return status;
+    ++frame_;
+  }
+  if (pressed_ < 0) next();
+  if (mouse_x_ >= 0) io.MousePos = {mouse_x_, mouse_y_};
+  return {};
+}
+
+// Sets pressed_ to -1 when the command is done with this frame.
+Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
+  switch (command.verb) {
+    case ScriptVerb::kClick:
+    case ScriptVerb::kDoubleClick:
+    case ScriptVerb::kRightClick:
+    case ScriptVerb::kHover:
+    case ScriptVerb::kDrag:
+    case ScriptVerb::kWheel:
+      return pointer(command);
+    case ScriptVerb::kType:
+      if (frame_ == 0) ImGui::GetIO().AddInputCharactersUTF8(command.args[0].c_str());
+      if (frame_ == 2) pressed_ = -1;
+      return {};
+    case ScriptVerb::kKey:
+      key(command);
+      return {};
+    case ScriptVerb::kWaitFrames:
+    case ScriptVerb::kWaitUntil:
+    case ScriptVerb::kWaitIdle:
+      return wait(command, target);
+    case ScriptVerb::kExpect:
+    case ScriptVerb::kAbsent:
+      return expect(command);
+    case ScriptVerb::kScreenshot: {
+      if (frame_ < 2) return {};  // two frames so that popups and sizes have settled
+      pressed_ = -1;
+      Status status = target.screenshot(command.args[0]);
+      return status.ok() ? status : Status(with_context(status.error(), fmt::format("script line {}", command.line)));
+    }
+    case ScriptVerb::kSize:
+      target.resize(static_cast<int>(command.x), static_cast<int>(command.y));
+      break;
+    case ScriptVerb::kTheme:
+      target.set_theme(command.args[0] == "dark");
+      break;
+    case ScriptVerb::kScale:
+      target.set_scale(static_cast<float>(command.x));
+      break;
+    case ScriptVerb::kDrop:
+      target.drop(command.args[0]);
+      break;
+  }
+  pressed_ = -1;
+  return {};
+}
+
+Status ScriptRunner::pointer(const ScriptCommand& command) {
+  ImGuiIO& io = ImGui::GetIO();
+  const std::string& id = command.args[0];
+  if (pressed_ == 0) {
+    items().want(id);
+    const Item* item = items().find(id);
+    const bool inside = item != nullptr && item->centre().x >= 0 && item->centre().y >= 0 &&
+                        item->centre().x < io.DisplaySize.x && item->centre().y < io.DisplaySize.y;
+    if (!inside || frame_ < 2) {  // two frames to scroll into view
+      if (static_cast<double>(now_ns() - since_ns_) < kItemSeconds * 1e9) return {};
+      return fail(command, item ? fmt::format("item '{}' is outside the window", id) : fmt::format("there is no item '{}'", id));
+    }
+    mouse_x_ = item->centre().x;
+    mouse_y_ = item->centre().y;
+  }
+  ++pressed_;
+  int button = command.verb == ScriptVerb::kRightClick ? 1 : 0;
+  if (command.verb == ScriptVerb::kDrag) {
+    if (command.args.size() == 4) button = command.args[3] == "right" ? 1 : command.args[3] == "middle" ? 2 : 0;
+    constexpr int kSteps = 8;
+    const int moved = std::clamp(pressed_ - 3, 0, kSteps);
+    if (moved > 0 && moved <= kSteps && pressed_ <= kSteps + 3) {
+      mouse_x_ += px(static_cast<float>(command.x)) / kSteps;
+      mouse_y_ += px(static_cast<float>(command.y)) / kSteps;
+    }
+    io.MouseDown[button] = pressed_ >= 3 && pressed_ < kSteps + 5;
+    if (pressed_ == kSteps + 6) pressed_ = -1;
+    return {};
+  }
+  if (command.verb == ScriptVerb::kWheel) {
+    if (pressed_ == 3) io.MouseWheel = static_cast<float>(command.x);
+    if (pressed_ == 5) pressed_ = -1;
+    return {};
+  }
+  if (command.verb == ScriptVerb::kHover) {
+    if (pressed_ == 4) pressed_ = -1;
+    return {};
+  }
+  // Moved in frames 1-2, pressed in 3, released in 4; again in 5-6 for a double click.
+  const bool again = command.verb == ScriptVerb::kDoubleClick && pressed_ == 5;
+  io.MouseDown[button] = pressed_ == 3 || again;
+  if (pressed_ == (command.verb == ScriptVerb::kDoubleClick ? 8 : 6)) {
+    pressed_ = -1;
+    // A click soon after must not count as the second half of a double click.
+    io.MouseClickedTime[button] = -1e9;
+  }
+  return {};
+}
+
+void ScriptRunner::key(const ScriptCommand& command) {
+  const Chord chord = *parse_chord(command.args[0]);
+  ImGuiIO& io = ImGui::GetIO();
+  if (frame_ == 1) {
+    io.KeyCtrl = chord.ctrl;
+    io.KeyShift = chord.shift;
+    io.KeyAlt = chord.alt;
+    io.KeysDown[chord.key] = true;
+  }
+  if (frame_ == 3) pressed_ = -1;
+}
+
+Status ScriptRunner::wait(const ScriptCommand& command, ScriptTarget& target) {
+  const double seconds = static_cast<double>(now_ns() - since_ns_) * 1e-9;
+  if (command.verb == ScriptVerb::kWaitFrames) {
+    if (frame_ >= static_cast<int>(command.x)) pressed_ = -1;
+    return {};
+  }
+  if (command.verb == ScriptVerb::kWaitIdle) {
+    pressed_ = target.idle() ? pressed_ + 1 : 0;
+    if (pressed_ > kIdleFrames) {
+      pressed_ = -1;
+    } else if (seconds > command.x) {
+      return fail(command, fmt::format("still busy after {:.0f} s", seconds));
+    }
+    return {};
+  }
+  const Item* item = items().find(command.args[0]);
+  if (item && (command.args.size() < 2 || glob_match(command.args[1], item->value))) {
+    pressed_ = -1;
+  } else if (seconds > kUntilSeconds) {
+    return fail(command, fmt::format("'{}' did not appear within {:.0f} s", command.args[0], seconds));
+  }
+  return {};
+}
+
+Status ScriptRunner::expect(const ScriptCommand& command) {
+  const Item* item = items().find(command.args[0]);
+  bool holds = item != nullptr;
+  if (command.verb == ScriptVerb::kAbsent) {
+    holds = item == nullptr;
+  } else if (holds && command.args.size() == 2) {
+    holds = glob_match(command.args[1], item->value);
+  }
+  if (holds) {
+    pressed_ = -1;
+    return {};
+  }
+  if (static_cast<double>(now_ns() - since_ns_) < expect_seconds_ * 1e9) return {};
+  if (command.verb == ScriptVerb::kAbsent) return fail(command, fmt::format("item '{}' is there", command.args[0]));
+  if (!item) return fail(command, fmt::format("there is no item '{}'", command.args[0]));
+  return fail(command, fmt::format("'{}' is '{}', expected '{}'", command.args[0], item->value, command.args[1]));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,110 @@
+#include "viz/draw/table.h"
+
+#include <imgui.h>
+
+#include <algorithm>
+
+#include "viz/draw/widgets.h"
+
+namespace gradloom {
+namespace {
+
+void header(std::string_view id, const std::vector<TableColumn>& columns, const TableState& state) {
+  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  ImGui::PushStyleColor(ImGuiCol_Text, palette().text_dim);
+  for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
+    if (!ImGui::TableSetColumnIndex(c)) continue;
+    ImGui::PushID(c);
+    ImGui::TableHeader(columns[c].name.c_str());
+    ImGui::PopID();
+    register_item(std::string(id) + ".column." + columns[c].name, columns[c].name,
+                  c != state.sort_column ? "" : state.descending ? "descending" : "ascending");
+    if (!columns[c].help.empty()) tip(columns[c].help);
+  }
+  ImGui::PopStyleColor();
+}
+
+bool read_sort(TableState& state) {
+  ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
+  if (!specs || !specs->SpecsDirty) return false;
+  specs->SpecsDirty = false;
+  const int column = specs->SpecsCount > 0 ? specs->Specs[0].ColumnIndex : -1;
+  const bool descending = specs->SpecsCount > 0 && specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
+  if (column == state.sort_column && descending == state.descending) return false;
+  state.sort_column = column;
+  state.descending = descending;
+  return true;
+}
+
+}  // namespace
+
+TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows, TableState& state,
+                       float height) {
+  TableEvents events;
+  const std::string name(id);
+  const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) | ImGuiTableFlags_Resizable |
+                                ImGuiTableFlags_Reorderable | ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
+                                ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_NoSavedSettings;
+  if (!ImGui::BeginTable(name.c_str(), static_cast<int>(columns.size()), flags, {0, height})) return events;
+  for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
+    const TableColumn& column = columns[c];
+    ImGuiTableColumnFlags column_flags = column.width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch;
+    if (column.hidden) column_flags |= ImGuiTableColumnFlags_DefaultHide;
+    if (column.number) column_flags |= ImGuiTableColumnFlags_PreferSortDescending;
+    if (c == state.sort_column) {
+      column_flags |= ImGuiTableColumnFlags_DefaultSort;
+      if (!state.descending) column_flags &= ~ImGuiTableColumnFlags_PreferSortDescending;
+    }
+    ImGui::TableSetupColumn(column.name.c_str(), column_flags, column.width > 0 ? px(column.width) : 1.f);
+  }
+  ImGui::TableSetupScrollFreeze(0, 1);
+  events.sort_changed = read_sort(state);
+  header(id, columns, state);
+  const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+  if (state.scroll_to >= 0) {
+    const float view = ImGui::GetWindowHeight();
+    ImGui::SetScrollY(std::max(0.f, static_cast<float>(state.scroll_to) * row_height - view * 0.4f));
+    state.scroll_to = -1;
+  }
+  ImGuiListClipper clipper;
+  clipper.Begin(rows.count, row_height);
+  while (clipper.Step()) {
+    for (int row = clipper.DisplayStart; row < clipper.DisplayEnd; ++row) {
+      ImGui::TableNextRow();
+      ImGui::PushID(row);
+      for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
+        const bool visible = ImGui::TableSetColumnIndex(c);
+        if (c == 0) {
+          const ImVec2 at = ImGui::GetCursorPos();
+          if (ImGui::Selectable("##row", row == state.selected,
+                                ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowItemOverlap |
+                                    ImGuiSelectableFlags_AllowDoubleClick)) {
+            state.selected = row;
+            events.clicked = row;
+            if (ImGui::IsMouseDoubleClicked(0)) events.opened = row;
+          }
+          if (ImGui::IsItemHovered()) events.hovered = row;
+          const std::string row_id = rows.id ? rows.id(row) : std::to_string(row);
+          register_item(name + "." + row_id, row_id, rows.value ? rows.value(row) : std::string());
+          ImGui::SameLine();
+          ImGui::SetCursorPos(at);
+        }
+        if (visible) rows.cell(row, c);
+      }
+      ImGui::PopID();
+    }
+  }
+  if (state.selected >= 0 && ImGui::IsWindowFocused() && ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Enter), false)) {
+    events.opened = state.selected;
+  }
+  ImGui::EndTable();
+  return events;
+}
+
+void number_cell(std::string_view s) {
+  const float width = ImGui::CalcTextSize(s.data(), s.data() + s.size()).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.f, ImGui::GetContentRegionAvail().x - width));
+  ImGui::TextUnformatted(s.data(), s.data() + s.size());
+}
+
+}  // namespace gradloom

@@ -1,0 +1,363 @@
+#include "viz/draw/widgets.h"
+
+#include <imgui_internal.h>
+#include <imgui_stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace gradloom {
+namespace {
+
+struct Toast {
+  ToastKind kind;
+  std::string message;
+  std::chrono::steady_clock::time_point since;
+};
+
+std::vector<Toast>& toasts() {
+  static std::vector<Toast> list;
+  return list;
+}
+
+class Id {
+ public:
+  explicit Id(std::string_view id) { ImGui::PushID(id.data(), id.data() + id.size()); }
+  ~Id() { ImGui::PopID(); }
+};
+
+void draw_centred(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 color, const std::string& s) {
+  const ImVec2 size = ImGui::CalcTextSize(s.c_str(), s.c_str() + s.size());
+  list->AddText({std::round((min.x + max.x - size.x) / 2), std::round((min.y + max.y - size.y) / 2)}, color, s.c_str(),
+                s.c_str() + s.size());
+}
+
+}  // namespace
+
+bool button(std::string_view id, std::string_view label, ButtonKind kind, std::string_view tooltip, float width) {
+  const Id scope(id);
+  const Palette& p = palette();
+  const std::string s(label);
+  const ImVec2 pad = ImGui::GetStyle().FramePadding;
+  const ImVec2 size = ImGui::CalcTextSize(s.c_str());
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  ImVec2 extent{width > 0 ? width : size.x + 2 * pad.x, size.y + 2 * pad.y};
+  if (width < 0) extent.x = ImGui::GetContentRegionAvail().x;
+  const bool pressed = ImGui::InvisibleButton("b", extent);
+  const bool hovered = ImGui::IsItemHovered(), held = ImGui::IsItemActive();
+  const ImVec2 max{min.x + extent.x, min.y + extent.y};
+  ImU32 fill = p.raised, ink = p.text;
+  if (kind == ButtonKind::kPrimary) fill = p.accent, ink = p.on_accent;
+  if (kind == ButtonKind::kDanger) fill = mix(p.panel, p.bad, 0.18f), ink = p.bad;
+  if (kind == ButtonKind::kGhost) fill = with_alpha(p.raised, 0), ink = p.text_dim;
+  if (hovered) fill = kind == ButtonKind::kPrimary ? mix(p.accent, p.text, 0.12f) : kind == ButtonKind::kDanger ? mix(p.panel, p.bad, 0.28f) : p.hover;
+  if (held) fill = mix(fill, p.text, 0.08f);
+  if (hovered && kind == ButtonKind::kGhost) ink = p.text;
+  const float alpha = ImGui::GetStyle().Alpha;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float rounding = ImGui::GetStyle().FrameRounding;
+  list->AddRectFilled(min, max, with_alpha(fill, alpha), rounding);
+  if (kind == ButtonKind::kPlain) list->AddRect(min, max, with_alpha(p.border, alpha), rounding);
+  draw_centred(list, min, max, with_alpha(ink, alpha), s);
+  register_item(id, label, (GImGui->CurrentItemFlags & ImGuiItemFlags_Disabled) ? "disabled" : "enabled");
+  if (!tooltip.empty()) tip(tooltip);
+  return pressed;
+}
+
+bool checkbox(std::string_view id, std::string_view label, bool* value) {
+  const Id scope(id);
+  ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {px(2), px(2)});
+  const std::string s(label);
+  const bool changed = ImGui::Checkbox(s.c_str(), value);
+  ImGui::PopStyleVar();
+  register_item(id, label, *value ? "on" : "off");
+  return changed;
+}
+
+bool toggle(std::string_view id, bool* value) {
+  const Id scope(id);
+  const Palette& p = palette();
+  const float h = std::round(px(18)), w = std::round(px(32));
+  const float line = ImGui::GetFrameHeight();
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const bool pressed = ImGui::InvisibleButton("t", {w, line});
+  if (pressed) *value = !*value;
+  const bool hovered = ImGui::IsItemHovered();
+  const ImVec2 min{at.x, at.y + std::round((line - h) / 2)}, max{min.x + w, min.y + h};
+  const float alpha = ImGui::GetStyle().Alpha;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImU32 track = *value ? p.accent : mix(p.raised, p.text_faint, hovered ? 0.7f : 0.5f);
+  list->AddRectFilled(min, max, with_alpha(track, alpha), h / 2);
+  const float knob = h / 2 - px(2.5f);
+  const ImVec2 centre{*value ? max.x - h / 2 : min.x + h / 2, (min.y + max.y) / 2};
+  list->AddCircleFilled(centre, knob, with_alpha(*value ? p.on_accent : p.panel, alpha), 24);
+  register_item(id, {}, *value ? "on" : "off");
+  return pressed;
+}
+
+bool input_text(std::string_view id, std::string_view hint, std::string* value, float width, bool focus,
+                ImGuiInputTextFlags flags) {
+  const Id scope(id);
+  ImGui::SetNextItemWidth(width);
+  if (focus) ImGui::SetKeyboardFocusHere();
+  const std::string h(hint);
+  const bool changed = ImGui::InputTextWithHint("##i", h.c_str(), value, flags);
+  register_item(id, hint, *value);
+  return changed;
+}
+
+bool input_int(std::string_view id, int* value, int min, int max, float width) {
+  const Id scope(id);
+  ImGui::SetNextItemWidth(px(width));
+  const bool changed = ImGui::InputInt("##i", value, 0, 0);
+  *value = std::clamp(*value, min, max);
+  register_item(id, {}, std::to_string(*value));
+  return changed;
+}
+
+bool combo(std::string_view id, int* index, const std::vector<std::string>& choices, float width) {
+  const Id scope(id);
+  bool changed = false;
+  ImGui::SetNextItemWidth(width < 0 ? width : px(width));
+  const bool valid = *index >= 0 && *index < static_cast<int>(choices.size());
+  const std::string shown = valid ? choices[*index] : "";
+  const bool open = ImGui::BeginCombo("##c", shown.c_str());
+  register_item(id, {}, shown);
+  if (!open) return false;
+  for (int i = 0; i < static_cast<int>(choices.size()); ++i) {
+    const Id row_id(std::to_string(i));
+    if (ImGui::Selectable(choices[i].c_str(), i == *index)) {
+      *index = i;
+      changed = true;
+    }
+    register_item(std::string(id) + "/" + choices[i], choices[i]);
+  }
+  ImGui::EndCombo();
+  return changed;
+}
+
+bool segmented(std::string_view id, int* index, const std::vector<std::string>& labels) {
+  const Id scope(id);
+  const Palette& p = palette();
+  const float pad = px(10), height = ImGui::GetFrameHeight(), rounding = ImGui::GetStyle().FrameRounding;
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImVec2 start = ImGui::GetCursorScreenPos();
+  float total = 0;
+  for (const std::string& label : labels) total += ImGui::CalcTextSize(label.c_str()).x + 2 * pad;
+  list->AddRectFilled(start, {start.x + total, start.y + height}, p.raised, rounding);
+  bool changed = false;
+  float x = start.x;
+  for (int i = 0; i < static_cast<int>(labels.size()); ++i) {
+    const float w = ImGui::CalcTextSize(labels[i].c_str()).x + 2 * pad;
+    const Id segment(std::to_string(i));
+    ImGui::SetCursorScreenPos({x, start.y});
+    if (ImGui::InvisibleButton("s", {w, height}) && *index != i) {
+      *index = i;
+      changed = true;
+    }
+    const bool hovered = ImGui::IsItemHovered(), chosen = *index == i;
+    const ImVec2 min{x + px(2), start.y + px(2)}, max{x + w - px(2), start.y + height - px(2)};
+    if (chosen || hovered) list->AddRectFilled(min, max, chosen ? p.accent_soft : p.hover, rounding - px(2));
+    draw_centred(list, min, max, chosen ? p.accent : p.text_dim, labels[i]);
+    register_item(std::string(id) + "/" + labels[i], labels[i], chosen ? "on" : "off");
+    x += w;
+  }
+  return changed;
+}
+
+bool selectable_row(std::string_view id, std::string_view label, bool selected) {
+  const Id scope(id);
+  const std::string s(label);
+  const bool clicked = ImGui::Selectable(s.c_str(), selected);
+  register_item(id, label, selected ? "on" : "off");
+  return clicked;
+}
+
+void text(std::string_view s, ImU32 color, ImFont* font) {
+  if (font) ImGui::PushFont(font);
+  ImGui::PushStyleColor(ImGuiCol_Text, color);
+  ImGui::TextUnformatted(s.data(), s.data() + s.size());
+  ImGui::PopStyleColor();
+  if (font) ImGui::PopFont();
+}
+
+void wrapped(std::string_view s, ImU32 color) {
+  ImGui::PushTextWrapPos(0);
+  text(s, color);
+  ImGui::PopTextWrapPos();
+}
+
+void heading(std::string_view s) {
+  if (ImGui::GetCursorPosY() > px(20)) spacer(6);
+  text(s, palette().text, theme().bold);
+  spacer(1);
+}
+
+void key_value(std::string_view key, std::string_view value, float key_width) {
+  const float x = ImGui::GetCursorPosX();
+  text(key, palette().text_dim);
+  ImGui::SameLine();
+  ImGui::SetCursorPosX(x + px(key_width));
+  wrapped(value, palette().text);
+}
+
+void badge(std::string_view s, ImU32 color) {
+  const Palette& p = palette();
+  ImFont* font = theme().small;
+  const ImVec2 size = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.data(), s.data() + s.size());
+  const float height = size.y + px(4), width = size.x + px(14);
+  // Centred on the line's text, also beside framed widgets.
+  const float line = GImGui->CurrentWindow->DC.CurrLineTextBaseOffset + (ImGui::GetTextLineHeight() - height) / 2;
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImVec2 min{at.x, std::round(at.y + line)};
+  ImGui::Dummy({width, std::max(ImGui::GetTextLineHeight(), height + line)});
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(min, {min.x + width, min.y + height}, mix(p.panel, color, 0.16f), height / 2);
+  list->AddText(font, font->FontSize, {min.x + px(7), min.y + px(2)}, color, s.data(), s.data() + s.size());
+}
+
+void tip(std::string_view s) {
+  if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled) || GImGui->HoveredIdTimer < 0.35f) return;
+  ImGui::BeginTooltip();
+  ImGui::PushTextWrapPos(px(360));
+  ImGui::TextUnformatted(s.data(), s.data() + s.size());
+  ImGui::PopTextWrapPos();
+  ImGui::EndTooltip();
+}
+
+void progress(std::string_view id, float fraction, std::string_view label) {
+  const Palette& p = palette();
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x, bar = px(6);
+  ImGui::Dummy({width, bar});
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(min, {min.x + width, min.y + bar}, p.raised, bar / 2);
+  const float filled = width * std::clamp(fraction, 0.f, 1.f);
+  if (filled > bar) list->AddRectFilled(min, {min.x + filled, min.y + bar}, p.accent, bar / 2);
+  register_item(id, label, std::to_string(static_cast<int>(std::lround(fraction * 100))));
+  if (!label.empty()) muted(label);
+}
+
+void empty_state(std::string_view title, std::string_view hint) {
+  const ImVec2 region = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorPos();
+  const std::string t(title), h(hint);
+  const float wrap = std::min(region.x - px(24), px(420));
+  ImGui::PushFont(theme().bold);
+  const ImVec2 title_size = ImGui::CalcTextSize(t.c_str());
+  ImGui::PopFont();
+  const ImVec2 hint_size = ImGui::CalcTextSize(h.c_str(), nullptr, false, wrap);
+  const float y = at.y + std::max(0.f, (region.y - title_size.y - hint_size.y - px(8)) * 0.42f);
+  ImGui::SetCursorPos({at.x + std::max(0.f, (region.x - title_size.x) / 2), y});
+  text(t, palette().text_dim, theme().bold);
+  ImGui::SetCursorPos({at.x + std::max(0.f, (region.x - hint_size.x) / 2), y + title_size.y + px(8)});
+  ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + wrap);
+  text(h, palette().text_faint);
+  ImGui::PopTextWrapPos();
+}
+
+void spacer(float points) { ImGui::Dummy({0, px(points) - ImGui::GetStyle().ItemSpacing.y * 0.5f}); }
+
+bool code_line(std::string_view id, std::string_view code) {
+  const Palette& p = palette();
+  const float width = ImGui::GetContentRegionAvail().x, pad = px(8);
+  const float button_width = px(58);
+  ImFont* mono = theme().mono;
+  const float wrap = std::max(px(80), width - button_width - 3 * pad);
+  const ImVec2 size = mono->CalcTextSizeA(mono->FontSize, FLT_MAX, wrap, code.data(), code.data() + code.size());
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const float height = std::max(size.y + 2 * pad, ImGui::GetFrameHeight() + pad);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(min, {min.x + width, min.y + height}, p.raised, px(6));
+  list->AddText(mono, mono->FontSize, {min.x + pad, min.y + (height - size.y) / 2}, p.text, code.data(),
+                code.data() + code.size(), wrap);
+  register_rect(id, min, {min.x + width, min.y + height}, "command line", code);
+  ImGui::SetCursorScreenPos({min.x + width - button_width - pad / 2, min.y + (height - ImGui::GetFrameHeight()) / 2});
+  const bool copied = button(std::string(id) + ".copy", "Copy", ButtonKind::kGhost, {}, button_width);
+  if (copied) ImGui::SetClipboardText(std::string(code).c_str());
+  ImGui::SetCursorScreenPos({min.x, min.y + height});
+  spacer(4);
+  return copied;
+}
+
+void toast(ToastKind kind, std::string_view message) {
+  auto& list = toasts();
+  const auto now = std::chrono::steady_clock::now();
+  if (!list.empty() && list.back().message == message) {
+    list.back().since = now;
+    return;
+  }
+  list.push_back({kind, std::string(message), now});
+  if (list.size() > 5) list.erase(list.begin());
+}
+
+void draw_toasts(ImVec2 corner) {
+  const Palette& p = palette();
+  auto& list = toasts();
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(list, [&](const Toast& t) { return t.kind != ToastKind::kError && now - t.since > std::chrono::seconds(5); });
+  float y = corner.y - px(12);
+  for (size_t i = list.size(); i-- > 0;) {
+    const ImU32 colors[] = {p.accent, p.good, p.warn, p.bad};
+    const char* symbols[] = {"\u2139", "\u2713", "\u26a0", "\u2717"};
+    const auto kind = static_cast<int>(list[i].kind);
+    ImGui::SetNextWindowPos({corner.x - px(12), y}, ImGuiCond_Always, {1, 1});
+    ImGui::SetNextWindowSizeConstraints({px(220), 0}, {px(440), px(200)});
+    const std::string name = "##toast" + std::to_string(i);
+    ImGui::PushStyleColor(ImGuiCol_WindowBg, p.panel);
+    bool dismissed = false;
+    if (ImGui::Begin(name.c_str(), nullptr,
+                     ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove |
+                         ImGuiWindowFlags_NoFocusOnAppearing | ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoSavedSettings)) {
+      ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
+      text(symbols[kind], colors[kind]);
+      ImGui::SameLine();
+      ImGui::PushTextWrapPos(px(400));
+      text(list[i].message);
+      ImGui::PopTextWrapPos();
+      dismissed = ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0);
+      const ImVec2 min = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
+      ImGui::GetWindowDrawList()->AddRectFilled(min, {min.x + px(3), min.y + size.y}, colors[kind], px(3));
+      register_rect("toast." + std::to_string(i), min, {min.x + size.x, min.y + size.y}, "toast", list[i].message);
+      y -= size.y + px(8);
+    }
+    ImGui::End();
+    ImGui::PopStyleColor();
+    if (dismissed) list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void draw_status_bar(ImVec2 min, ImVec2 max, const std::vector<StatusSegment>& segments) {
+  const Palette& p = palette();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(min, max, p.panel);
+  list->AddLine(min, {max.x, min.y}, p.border);
+  ImFont* font = theme().small;
+  const float y = std::round((min.y + max.y - font->FontSize) / 2);
+  float x = min.x + px(12);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const StatusSegment& s = segments[i];
+    const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.label.c_str()).x;
+    if (i > 0 && i + 1 == segments.size()) {
+      x = std::max(x, max.x - width - px(12));
+    } else if (i > 0) {
+      list->AddLine({x - px(10), y}, {x - px(10), y + font->FontSize}, p.border);
+    }
+    list->AddText(font, font->FontSize, {x, y}, s.color != 0 ? s.color : p.text_dim, s.label.c_str());
+    register_rect(s.id, {x, min.y}, {x + width, max.y}, s.label, s.label);
+    x += width + px(20);
+  }
+}
+
+std::string fit_text(ImFont* font, float size, std::string_view s, float width) {
+  const char* rest = nullptr;
+  const ImVec2 full = font->CalcTextSizeA(size, FLT_MAX, 0, s.data(), s.data() + s.size());
+  if (full.x <= width) return std::string(s);
+  const float dots = font->CalcTextSizeA(size, FLT_MAX, 0, "\u2026").x;
+  if (width <= dots) return {};
+  font->CalcTextSizeA(size, width - dots, 0, s.data(), s.data() + s.size(), &rest);
+  while (rest > s.data() && (static_cast<unsigned char>(*rest) & 0xc0) == 0x80) --rest;
+  return std::string(s.data(), rest) + "\u2026";
+}
+
+}  // namespace gradloom

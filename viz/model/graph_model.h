@@ -1,0 +1,96 @@
+// The graph view's data: one box per live node and graph input of a compiled graph, links with shapes, the scope tree, and
+// who belongs to whom (forward <-> backward <-> optimizer) through the ONNX nodes they stand for. No GUI, immutable once built
+// apart from measured times; built in the background.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/plan/plan.h"
+#include "sessions/store.h"
+#include "viz/layout/layout.h"
+#include "viz/model/search.h"
+
+namespace gradloom {
+
+struct PortInfo {
+  std::string value, type;      // value name, "f32[8, 64, 128]"
+  std::string role;             // activation, parameter, constant, ...
+  int32_t box = -1;             // the other end of an input: the producer's box, -1 when it has none
+  int64_t bytes = 0;            // 0: unknown
+};
+
+struct GraphBox {
+  NodeId node = kNone;          // kNone: a graph input
+  std::string name, op, title, subtitle, attributes, kernel, pass;
+  std::string type;             // of the first output, short: "f32 8x64x128" with a multiplication sign
+  Phase phase = Phase::forward;
+  LayoutColumn column = LayoutColumn::kForward;
+  int32_t scope = -1;           // index in GraphModel::scopes
+  int32_t partner = -1;         // backward, optimizer: the forward box whose row it sits on
+  std::vector<int32_t> related;  // forward: its backward and optimizer boxes; others: all forward boxes they share a source with
+  std::vector<std::string> onnx_nodes;
+  std::vector<PortInfo> inputs, outputs;
+  int32_t plan_step = -1;
+  double flops = 0, bytes_read = 0, bytes_written = 0;
+  double time_ns = std::nan("");  // per optimizer step; NaN: not measured
+  int64_t samples = 0;
+  double bytes() const { return bytes_read + bytes_written; }
+};
+
+struct GraphLink {
+  uint32_t src = 0, dst = 0;    // boxes
+  ValueId value = kNone;
+  bool saved = false;           // a forward value that backward reads
+};
+
+struct ScopeInfo {
+  std::string name, path;       // last part and whole path
+  int32_t parent = -1;
+  int32_t depth = 0;
+  std::array<uint32_t, kLayoutColumns> boxes{};  // in the whole subtree
+  std::array<double, kLayoutColumns> time_ns{}, bytes{}, flops{};
+  bool timed = false;
+};
+
+enum class ColorBy : uint8_t { kPhase, kTime, kBytes };
+
+struct GraphModel {
+  std::string name;
+  std::vector<GraphBox> boxes;  // graph inputs, then live nodes in schedule order
+  std::vector<GraphLink> links;
+  std::vector<ScopeInfo> scopes;  // parents first
+  std::vector<std::string> value_labels;  // by ValueId: the shape shown on an edge
+  std::unordered_map<std::string, int32_t> by_name;
+  double total_time_ns = 0, max_time_ns = 0, max_bytes = 0;
+  bool timed = false;
+
+  int32_t find(const std::string& name) const;
+  SearchFields fields(int32_t box) const;
+  std::vector<int32_t> search(const Query& query) const;  // boxes in schedule order
+  // 0..1 for the heat ramp (square root: small kernels stay distinguishable); NaN where not measured.
+  double heat_of(int32_t box, ColorBy by) const;
+  // Collapse flags that show at most about `most_boxes` boxes: whole levels are opened while they fit.
+  std::vector<bool> default_collapsed(size_t most_boxes = 60) const;
+  LayoutInput layout_input(const std::vector<bool>& collapsed) const;
+};
+
+// `plan` may be null (a graph opened for viewing only): then there are no costs, kernels or steps.
+GraphModel build_graph_model(const Graph& graph, const Plan* plan);
+// Times of a recorded run, matched by node name; boxes without a row become "not measured".
+void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels);
+
+// What changed between two graphs, by node name: for the diff after a pass was toggled.
+struct GraphDiff {
+  std::vector<int32_t> added, removed;  // boxes of the new and of the old model
+  size_t common = 0;
+};
+GraphDiff diff_graphs(const GraphModel& before, const GraphModel& after);
+
+}  // namespace gradloom

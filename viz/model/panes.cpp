@@ -1,0 +1,181 @@
+#include "viz/model/panes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+constexpr int kMaxDepth = 16;
+
+struct Parser {
+  std::string_view rest;
+
+  bool take(char c) {
+    if (rest.empty() || rest.front() != c) return false;
+    rest.remove_prefix(1);
+    return true;
+  }
+
+  std::unique_ptr<Pane> pane(int depth) {
+    if (depth > kMaxDepth || rest.empty()) return nullptr;
+    auto out = std::make_unique<Pane>();
+    const size_t end = rest.find_first_of(",()|");
+    const bool split = (rest.front() == 'h' || rest.front() == 'v') && end != std::string_view::npos && rest[end] == '(';
+    return split ? split_pane(std::move(out), end, depth) : tab_pane(std::move(out));
+  }
+
+  std::unique_ptr<Pane> split_pane(std::unique_ptr<Pane> out, size_t open, int depth) {
+    out->kind = rest.front() == 'h' ? Pane::Kind::kLeftRight : Pane::Kind::kTopBottom;
+    float ratio = 0;
+    const auto [at, error] = std::from_chars(rest.data() + 1, rest.data() + open, ratio);
+    if (error != std::errc() || at != rest.data() + open || !(ratio >= 0.02f && ratio <= 0.98f)) return nullptr;
+    out->ratio = ratio;
+    rest.remove_prefix(open + 1);
+    out->first = pane(depth + 1);
+    if (!out->first || !take(',')) return nullptr;
+    out->second = pane(depth + 1);
+    if (!out->second || !take(')')) return nullptr;
+    return out;
+  }
+
+  std::unique_ptr<Pane> tab_pane(std::unique_ptr<Pane> out) {
+    do {
+      const size_t end = std::min(rest.find_first_of(",()|"), rest.size());
+      std::string name(rest.substr(0, end));
+      if (!name.empty() && name.back() == '*') {
+        name.pop_back();
+        out->active = static_cast<int>(out->tabs.size());
+      }
+      if (name.empty()) return nullptr;
+      out->tabs.push_back(std::move(name));
+      rest.remove_prefix(end);
+    } while (take('|'));
+    return out;
+  }
+};
+
+void write(const Pane& pane, std::string& out) {
+  if (pane.kind == Pane::Kind::kTabs) {
+    for (size_t i = 0; i < pane.tabs.size(); ++i) {
+      if (i > 0) out += '|';
+      out += pane.tabs[i];
+      if (static_cast<int>(i) == pane.active) out += '*';
+    }
+    return;
+  }
+  out += fmt::format("{}{:.3f}(", pane.kind == Pane::Kind::kLeftRight ? 'h' : 'v', pane.ratio);
+  write(*pane.first, out);
+  out += ',';
+  write(*pane.second, out);
+  out += ')';
+}
+
+void each_leaf(Pane& pane, const std::function<void(Pane&)>& visit) {
+  if (pane.kind == Pane::Kind::kTabs) return visit(pane);
+  each_leaf(*pane.first, visit);
+  each_leaf(*pane.second, visit);
+}
+
+}  // namespace
+
+Result<PaneTree> PaneTree::parse(std::string_view text) {
+  Parser parser{text};
+  auto root = parser.pane(0);
+  if (!root || !parser.rest.empty()) return Error{Errc::bad_input, fmt::format("not a pane layout: '{}'", text)};
+  PaneTree tree;
+  tree.root_ = std::move(root);
+  auto tabs = tree.all_tabs();
+  std::sort(tabs.begin(), tabs.end());
+  if (std::adjacent_find(tabs.begin(), tabs.end()) != tabs.end()) {
+    return Error{Errc::bad_input, "a pane layout names a tab twice"};
+  }
+  return tree;
+}
+
+std::string PaneTree::to_text() const {
+  std::string out;
+  write(*root_, out);
+  return out;
+}
+
+Pane* PaneTree::find(std::string_view tab) {
+  Pane* found = nullptr;
+  each_leaf(*root_, [&](Pane& leaf) {
+    if (std::find(leaf.tabs.begin(), leaf.tabs.end(), tab) != leaf.tabs.end()) found = &leaf;
+  });
+  return found;
+}
+
+std::vector<std::string> PaneTree::all_tabs() const {
+  std::vector<std::string> out;
+  each_leaf(*root_, [&](Pane& leaf) { out.insert(out.end(), leaf.tabs.begin(), leaf.tabs.end()); });
+  return out;
+}
+
+void PaneTree::show(std::string_view tab) {
+  Pane* leaf = find(tab);
+  if (!leaf) {
+    each_leaf(*root_, [&](Pane& l) { leaf = leaf ? leaf : &l; });
+    leaf->tabs.emplace_back(tab);
+  }
+  leaf->active = static_cast<int>(std::find(leaf->tabs.begin(), leaf->tabs.end(), tab) - leaf->tabs.begin());
+}
+
+void PaneTree::close(std::string_view tab) {
+  remove(tab);
+  prune(root_);
+}
+
+void PaneTree::remove(std::string_view tab) {
+  Pane* leaf = find(tab);
+  if (!leaf) return;
+  const auto at = std::find(leaf->tabs.begin(), leaf->tabs.end(), tab);
+  const auto index = static_cast<int>(at - leaf->tabs.begin());
+  leaf->tabs.erase(at);
+  if (leaf->active > index || leaf->active >= static_cast<int>(leaf->tabs.size())) --leaf->active;
+  leaf->active = std::max(0, leaf->active);
+}
+
+// Replaces a split with an empty leaf by its other child.
+void PaneTree::prune(std::unique_ptr<Pane>& pane) {
+  if (pane->kind == Pane::Kind::kTabs) return;
+  prune(pane->first);
+  prune(pane->second);
+  auto empty = [](const Pane& p) { return p.kind == Pane::Kind::kTabs && p.tabs.empty(); };
+  if (empty(*pane->first)) {
+    pane = std::move(pane->second);
+  } else if (empty(*pane->second)) {
+    pane = std::move(pane->first);
+  }
+}
+
+void PaneTree::move(std::string_view tab_view, Pane& target, PaneEdge edge) {
+  const std::string tab(tab_view);
+  if (target.kind != Pane::Kind::kTabs) return;
+  const bool own = find(tab) == &target;
+  if (own && (edge == PaneEdge::kCentre || target.tabs.size() == 1)) return;
+  remove(tab);
+  if (edge == PaneEdge::kCentre) {
+    target.tabs.push_back(tab);
+    target.active = static_cast<int>(target.tabs.size()) - 1;
+  } else {
+    auto old = std::make_unique<Pane>();
+    old->tabs = std::move(target.tabs);
+    old->active = target.active;
+    auto fresh = std::make_unique<Pane>();
+    fresh->tabs.push_back(tab);
+    target = Pane{};
+    target.kind = edge == PaneEdge::kLeft || edge == PaneEdge::kRight ? Pane::Kind::kLeftRight : Pane::Kind::kTopBottom;
+    const bool before = edge == PaneEdge::kLeft || edge == PaneEdge::kTop;
+    target.first = before ? std::move(fresh) : std::move(old);
+    target.second = before ? std::move(old) : std::move(fresh);
+  }
+  prune(root_);
+}
+
+}  // namespace gradloom

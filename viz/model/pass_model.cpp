@@ -1,0 +1,114 @@
+#include "viz/model/pass_model.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace gradloom {
+namespace {
+
+PassConfig* config_of(Pipeline& pipeline, const PassDef& def) {
+  for (PassConfig& config : pipeline.passes) {
+    if (config.def == &def) return &config;
+  }
+  return nullptr;
+}
+
+size_t default_place(const PassDef* def) {
+  const auto all = all_passes();
+  return static_cast<size_t>(std::find(all.begin(), all.end(), def) - all.begin());
+}
+
+std::vector<FieldRow> options_of(const PassDef& def, const PassConfig* config) {
+  const std::unique_ptr<Pass> pass = def.make();
+  const Fields fields = [&](FieldVisitor& v) { pass->fields(v); };
+  if (config) {
+    // A pipeline that was parsed has valid options; one that was not shows the defaults.
+    const Status status = set_fields(fields, config->options, def.name);
+    (void)status;
+  }
+  return list_fields(fields);
+}
+
+void add_report(PassView& view, const PassReport& report) {
+  view.reported = true;
+  view.matched += report.matched;
+  view.rejected += report.rejected;
+  view.node_change += static_cast<int64_t>(report.nodes_after) - static_cast<int64_t>(report.nodes_before);
+  view.ms += report.ms;
+  for (const RewriteRecord& record : report.log) {
+    if (record.matched) {
+      view.matches.push_back(record);
+      continue;
+    }
+    auto known = std::find_if(view.why_nots.begin(), view.why_nots.end(), [&](const WhyNot& w) { return w.reason == record.why; });
+    if (known == view.why_nots.end()) {
+      view.why_nots.push_back({record.why, {}});
+      known = view.why_nots.end() - 1;
+    }
+    known->sites.push_back(record.site);
+  }
+}
+
+}  // namespace
+
+PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassReport>& reports) {
+  PassModel model;
+  for (const PassDef* def : all_passes()) {
+    PassView view;
+    view.def = def;
+    const auto config = std::find_if(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& c) { return c.def == def; });
+    view.enabled = config != pipeline.passes.end();
+    view.options = options_of(*def, view.enabled ? &*config : nullptr);
+    if (view.enabled) view.excluded_sites.assign(config->excluded_sites.begin(), config->excluded_sites.end());
+    for (const PassReport& report : reports) {
+      if (report.name == def->name) add_report(view, report);
+    }
+    std::stable_sort(view.why_nots.begin(), view.why_nots.end(),
+                     [](const WhyNot& a, const WhyNot& b) { return a.sites.size() > b.sites.size(); });
+    model.passes.push_back(std::move(view));
+  }
+  return model;
+}
+
+Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled) {
+  if (!enabled) {
+    std::erase_if(pipeline.passes, [&](const PassConfig& c) { return c.def == &def; });
+    return pipeline;
+  }
+  if (config_of(pipeline, def)) return pipeline;
+  PassConfig config;
+  config.def = &def;
+  const size_t place = default_place(&def);
+  const auto at = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
+                               [&](const PassConfig& c) { return default_place(c.def) > place; });
+  pipeline.passes.insert(at, std::move(config));
+  return pipeline;
+}
+
+Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::string& option, const std::string& value) {
+  PassConfig* config = config_of(pipeline, def);
+  if (!config) return Error{Errc::usage, std::string(def.name) + " is switched off"};
+  auto known = std::find_if(config->options.begin(), config->options.end(), [&](const auto& o) { return o.first == option; });
+  if (known == config->options.end()) {
+    config->options.emplace_back(option, value);
+  } else {
+    known->second = value;
+  }
+  const std::unique_ptr<Pass> pass = def.make();
+  Status status = set_fields([&](FieldVisitor& v) { pass->fields(v); }, config->options, def.name);
+  if (!status.ok()) return status.error();
+  return pipeline;
+}
+
+Pipeline with_site(Pipeline pipeline, const PassDef& def, const std::string& site, bool enabled) {
+  if (PassConfig* config = config_of(pipeline, def)) {
+    if (enabled) {
+      config->excluded_sites.erase(site);
+    } else {
+      config->excluded_sites.insert(site);
+    }
+  }
+  return pipeline;
+}
+
+}  // namespace gradloom
