@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <thread>
 
@@ -90,9 +91,15 @@ int run_command_line(int argc, const char* const* argv) {
   CommandRun run;
   for (const CommandDef& def : kCommands) {
     CLI::App* sub = app.add_subcommand(def.name, def.summary);
+    sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);   // a later flag overrides an earlier one
     sub->add_flag("--json", json, "one JSON object (or one per line) on stdout");
     const CommandRun declared = def.declare(*sub);
     sub->callback([&run, declared] { run = declared; });
+  }
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::none_of(std::begin(kCommands), std::end(kCommands), [&](const CommandDef& def) { return std::string(def.name) == argv[1]; })) {
+    print_error({Errc::usage, "unknown command '" + escaped(argv[1]) + "' (gradloom --help lists them)"});
+    return static_cast<int>(Errc::usage);
   }
   try {
     app.parse(argc, argv);

@@ -1,6 +1,7 @@
 #include "app/recipe_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 
 #include "engine/base/text.h"
@@ -57,6 +58,19 @@ Status set_key(Recipe& recipe, const std::string& key, const std::string& value)
   else if (key == "profile") { TRY(check_choice(value, "profile", {"step", "sampled", "all"})); recipe.profile = value; }
   else return Error{Errc::usage, "unknown setting '" + escaped(key) + "'"};
   return {};
+}
+
+// "default,-fuse-gelu" when that says it, else the passes one by one.
+std::string short_pipeline(const Pipeline& pipeline) {
+  const std::string whole = pipeline.text();
+  std::string shorter = "default";
+  for (const PassConfig& p : default_pipeline().passes) {
+    const bool kept = std::any_of(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& c) { return c.def == p.def; });
+    if (!kept) shorter += std::string(",-") + p.def->name;
+  }
+  const auto parsed = parse_pipeline(shorter);
+  const bool same = parsed && parsed->text() == whole;
+  return whole.empty() ? "none" : same && shorter.size() < whole.size() ? shorter : whole;
 }
 
 }  // namespace
@@ -160,7 +174,7 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
     Pipeline plain = *pipeline;
     for (PassConfig& p : plain.passes) p.excluded_sites.clear();
     const std::string text = plain.text();
-    if (text != default_pipeline().text()) add("--passes", text.empty() ? "none" : text);
+    if (text != default_pipeline().text()) add("--passes", short_pipeline(plain));
   }
   for (const RecipePass& p : recipe.passes)
     for (const std::string& site : p.excluded_sites) add("--exclude", p.name + ":" + site);

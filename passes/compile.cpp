@@ -68,12 +68,15 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   if (planner == nullptr) {
     std::string known;
     for (const PlannerDef& def : all_planners()) known += (known.empty() ? "" : ", ") + std::string(def.name);
-    return Error{Errc::usage, "unknown memory planner '" + escaped(options.planner) + "' (known: " + known + ")"};
+    return Error{Errc::usage,
+                 "unknown memory planner '" + escaped(options.planner) + "' (known: " + known + ")"};
   }
   Compiled compiled;
   compiled.forward = imported;
-  if (options.gradients_only) TRY(set_gradient_loss(compiled.forward, options.loss_for_gradients));
-  else TRY(add_loss(compiled.forward, options.train.loss));
+  if (options.gradients_only)
+    TRY(set_gradient_loss(compiled.forward, options.loss_for_gradients));
+  else
+    TRY(add_loss(compiled.forward, options.train.loss));
   TRY(check_stop(stop));
 
   Graph graph = compiled.forward;
@@ -100,7 +103,8 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports));
   names.loss = whole.outputs[loss_index];
   if (names.grad_norm != kNone) names.grad_norm = whole.outputs[norm_index];
-  for (const GradientOutput& g : gradients) compiled.gradients.emplace_back(g.name, g.exists ? whole.outputs[g.index] : kNone);
+  for (const GradientOutput& g : gradients)
+    compiled.gradients.emplace_back(g.name, g.exists ? whole.outputs[g.index] : kNone);
   TRY(check_stop(stop));
 
   compiled.plan = TRY(make_plan(whole, {planner->plan, planner->name, options.in_place}));

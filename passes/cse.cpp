@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kLargestComparedConstant = 1 << 20;   // bytes
+constexpr std::size_t kLargestComparedConstant = 1 << 20;  // bytes
 
 class Cse final : public Pass {
  public:
@@ -24,7 +24,8 @@ class Cse final : public Pass {
       const bool keyed = node.attrs.has("key") || node.attrs.has("code");
       if (node.op->has(kMustAlias) || (node.op->has(kRandom) && !keyed)) continue;
       std::vector<NodeId>& candidates = seen[key(node, same_constant)];
-      const bool merged = std::any_of(candidates.begin(), candidates.end(), [&](NodeId kept) { return merge(rw, kept, id); });
+      const bool merged =
+          std::any_of(candidates.begin(), candidates.end(), [&](NodeId kept) { return merge(rw, kept, id); });
       if (!merged) candidates.push_back(id);
     }
     return {};
@@ -38,9 +39,12 @@ class Cse final : public Pass {
     for (ValueId id = 0; id < graph.values.size(); ++id) {
       first[id] = id;
       const Value& value = graph.values[id];
-      if (value.role != Role::constant || !value.data.defined() || value.data.bytes() > kLargestComparedConstant) continue;
+      if (value.role != Role::constant || !value.data.defined() ||
+          value.data.bytes() > kLargestComparedConstant)
+        continue;
       const std::string_view bytes(static_cast<const char*>(value.data.data()), value.data.bytes());
-      const std::string contents = to_string(value.type) + (bytes.size() <= 64 ? std::string(bytes) : hash_hex(bytes));
+      const std::string contents =
+          to_string(value.type) + (bytes.size() <= 64 ? std::string(bytes) : hash_hex(bytes));
       first[id] = by_contents.emplace(contents, id).first->second;
     }
     return first;
@@ -48,9 +52,11 @@ class Cse final : public Pass {
 
   static std::string key(const Node& node, const std::vector<ValueId>& same_constant) {
     std::vector<ValueId> inputs;
-    for (ValueId v : node.inputs) inputs.push_back(v == kNone || v >= same_constant.size() ? v : same_constant[v]);
+    for (ValueId v : node.inputs)
+      inputs.push_back(v == kNone || v >= same_constant.size() ? v : same_constant[v]);
     if (is_commutative(node)) std::sort(inputs.begin(), inputs.end());
-    std::string text = std::to_string(reinterpret_cast<std::uintptr_t>(node.op)) + to_string(node.attrs) + "(";
+    std::string text =
+        std::to_string(reinterpret_cast<std::uintptr_t>(node.op)) + to_string(node.attrs) + "(";
     for (ValueId v : inputs) text += std::to_string(v) + ",";
     // A different number of outputs can be a different computation (Split).
     return text + ")" + (node.outputs.size() > 1 ? std::to_string(node.outputs.size()) : "");
@@ -64,7 +70,8 @@ class Cse final : public Pass {
       if (from[i] == kNone || rw.use_count(from[i]) == 0) continue;
       if (to[i] == kNone) return false;
       if (rw.is_output(from[i])) {
-        rw.reject("same-computation", duplicate, "its result " + graph.values[from[i]].name + " is an output of the graph");
+        rw.reject("same-computation", duplicate,
+                  "its result " + graph.values[from[i]].name + " is an output of the graph");
         return false;
       }
     }
@@ -97,9 +104,12 @@ extern const PassDef cse_pass;
 const PassDef cse_pass = {
     .name = "cse",
     .summary = "compute equal things once",
-    .doc = "Nodes with the same operator, attributes and inputs (constants compared by contents, operands of commutative operators in any "
-           "order) are merged. Random nodes merge only when they draw the same numbers (equal key); optimizer updates and nodes whose result "
-           "is an output of the graph stay.",
+    .doc =
+        "Nodes with the same operator, attributes and inputs (constants compared by contents, operands of "
+        "commutative operators in any "
+        "order) are merged. Random nodes merge only when they draw the same numbers (equal key); optimizer "
+        "updates and nodes whose result "
+        "is an output of the graph stay.",
     .phase = PassPhase::both,
     .make = [] { return std::unique_ptr<Pass>(new Cse); },
     .example = example,

@@ -9,7 +9,9 @@
 namespace gradloom {
 namespace {
 
-bool is_op(const Node& node, std::string_view name) { return node.alive() && name == node.op->name && node.op->domain[0] == '\0'; }
+bool is_op(const Node& node, std::string_view name) {
+  return node.alive() && name == node.op->name && node.op->domain[0] == '\0';
+}
 
 bool any_of_ops(const Node& node, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return is_op(node, name); });
@@ -36,8 +38,12 @@ struct Noop {
 Noop arithmetic_noop(const Graph& graph, const Node& node) {
   if (node.inputs.size() != 2) return {};
   const ValueId a = node.inputs[0], b = node.inputs[1];
-  if (is_op(node, "Add")) return scalar_is(graph, b, 0) ? Noop{"add-zero", 0} : scalar_is(graph, a, 0) ? Noop{"add-zero", 1} : Noop{};
-  if (is_op(node, "Mul")) return scalar_is(graph, b, 1) ? Noop{"mul-one", 0} : scalar_is(graph, a, 1) ? Noop{"mul-one", 1} : Noop{};
+  if (is_op(node, "Add"))
+    return scalar_is(graph, b, 0)   ? Noop{"add-zero", 0}
+           : scalar_is(graph, a, 0) ? Noop{"add-zero", 1}
+                                    : Noop{};
+  if (is_op(node, "Mul"))
+    return scalar_is(graph, b, 1) ? Noop{"mul-one", 0} : scalar_is(graph, a, 1) ? Noop{"mul-one", 1} : Noop{};
   if (is_op(node, "Sub") && scalar_is(graph, b, 0)) return {"sub-zero", 0};
   if (is_op(node, "Div") && scalar_is(graph, b, 1)) return {"div-one", 0};
   if (is_op(node, "Pow") && scalar_is(graph, b, 1)) return {"pow-one", 0};
@@ -49,7 +55,8 @@ Noop find_noop(const Graph& graph, const Node& node) {
   if (is_op(node, "Cast")) return {"cast-same-type", 0};
   if (any_of_ops(node, {"Reshape", "Flatten", "Squeeze", "Unsqueeze"})) return {"view-same-shape", 0};
   if (is_op(node, "Expand")) return {"expand-same-shape", 0};
-  if (any_of_ops(node, {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})) return {"reduce-one-element", 0};
+  if (any_of_ops(node, {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"}))
+    return {"reduce-one-element", 0};
   if (any_of_ops(node, {"Concat", "Sum", "Max", "Min"}) && node.inputs.size() == 1) return {"one-input", 0};
   if (is_op(node, "Transpose")) {
     const std::vector<std::int64_t> perm = transpose_perm(graph, node);
@@ -58,7 +65,8 @@ Noop find_noop(const Graph& graph, const Node& node) {
   if (is_op(node, "Dropout")) {
     const bool mask_free = node.outputs.size() < 2 || node.outputs[1] == kNone;
     const ValueId training = node.inputs.size() > 2 ? node.inputs[2] : kNone;
-    const bool off = scalar_is(graph, training, 0) || (node.inputs.size() > 1 && scalar_is(graph, node.inputs[1], 0));
+    const bool off =
+        scalar_is(graph, training, 0) || (node.inputs.size() > 1 && scalar_is(graph, node.inputs[1], 0));
     return mask_free && off ? Noop{"dropout-off", 0} : Noop{};
   }
   return arithmetic_noop(graph, node);
@@ -82,7 +90,8 @@ class EliminateNoops final : public Pass {
     const Noop noop = find_noop(graph, node);
     if (noop.rule == nullptr) return false;
     const ValueId input = node.inputs[noop.input], output = node.outputs[0];
-    if (output == kNone || graph.type(input) != graph.type(output) || !is_static(graph.type(input).shape)) return false;
+    if (output == kNone || graph.type(input) != graph.type(output) || !is_static(graph.type(input).shape))
+      return false;
     if (rw.is_output(output)) {
       rw.reject(noop.rule, id, "its result " + graph.values[output].name + " is an output of the graph");
       return false;
@@ -145,9 +154,13 @@ extern const PassDef eliminate_noops_pass;
 const PassDef eliminate_noops_pass = {
     .name = "eliminate-noops",
     .summary = "remove nodes that change nothing",
-    .doc = "Removes Identity, casts to the same type, views to the same shape, transposes that keep the order, Expand to the same shape, "
-           "reductions over axes of size 1, dropout that is switched off, and x + 0, x - 0, x * 1, x / 1, x ^ 1 with scalar constants. Two "
-           "transposes or two views in a row become one or none. A result that is an output of the graph keeps its node.",
+    .doc =
+        "Removes Identity, casts to the same type, views to the same shape, transposes that keep the order, "
+        "Expand to the same shape, "
+        "reductions over axes of size 1, dropout that is switched off, and x + 0, x - 0, x * 1, x / 1, x ^ 1 "
+        "with scalar constants. Two "
+        "transposes or two views in a row become one or none. A result that is an output of the graph keeps "
+        "its node.",
     .phase = PassPhase::both,
     .make = [] { return std::unique_ptr<Pass>(new EliminateNoops); },
     .example = example,

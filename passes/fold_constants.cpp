@@ -13,15 +13,18 @@ bool is_used(const Rewriter& rw, ValueId id) { return id != kNone && rw.use_coun
 class FoldConstants final : public Pass {
  public:
   void fields(FieldVisitor& v) override {
-    v.field("max_bytes", max_bytes_, {.help = "largest result that is computed ahead", .unit = "bytes", .min = 0, .max = 1e9});
+    v.field("max_bytes", max_bytes_,
+            {.help = "largest result that is computed ahead", .unit = "bytes", .min = 0, .max = 1e9});
   }
 
   Status run(Rewriter& rw) const override {
     for (NodeId id : TRY(topological_order(rw.graph()))) {
       const Node& node = rw.graph().nodes[id];
-      if (std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return is_used(rw, v); })) continue;
-      const bool known = std::all_of(node.outputs.begin(), node.outputs.end(),
-                                     [&](ValueId v) { return !is_used(rw, v) || rw.graph().values[v].data.defined(); });
+      if (std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return is_used(rw, v); }))
+        continue;
+      const bool known = std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) {
+        return !is_used(rw, v) || rw.graph().values[v].data.defined();
+      });
       if (known) {
         if (rw.allowed("known-contents", id)) replace_outputs(rw, "known-contents", id, {});
       } else {
@@ -95,9 +98,12 @@ extern const PassDef fold_constants_pass;
 const PassDef fold_constants_pass = {
     .name = "fold-constants",
     .summary = "compute what does not depend on the step's inputs",
-    .doc = "Replaces nodes whose results are known by constants: index arithmetic that import already resolved (Shape, Gather, Concat, ...) and "
-           "nodes with constant inputs only, computed with the same kernels as at run time. Parameters are not constants. Random nodes and "
-           "results above max_bytes stay.",
+    .doc =
+        "Replaces nodes whose results are known by constants: index arithmetic that import already resolved "
+        "(Shape, Gather, Concat, ...) and "
+        "nodes with constant inputs only, computed with the same kernels as at run time. Parameters are not "
+        "constants. Random nodes and "
+        "results above max_bytes stay.",
     .phase = PassPhase::both,
     .make = [] { return std::unique_ptr<Pass>(new FoldConstants); },
     .example = example,

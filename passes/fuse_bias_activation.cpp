@@ -20,7 +20,8 @@ class FuseBiasActivation final : public Pass {
     }
     for (NodeId id : order) {
       if (is_op(rw.graph().nodes[id], "Relu")) fuse_relu(rw, id);
-      if (is_op(rw.graph().nodes[id], "Gelu") || is_op(rw.graph().nodes[id], "GeluTanh")) explain_gelu(rw, id);
+      if (is_op(rw.graph().nodes[id], "Gelu") || is_op(rw.graph().nodes[id], "GeluTanh"))
+        explain_gelu(rw, id);
     }
     return {};
   }
@@ -50,13 +51,17 @@ class FuseBiasActivation final : public Pass {
     }
   }
 
-  static std::string bias_problem(const Rewriter& rw, NodeId id, ValueId product_value, ValueId bias, const Product& product) {
+  static std::string bias_problem(const Rewriter& rw, NodeId id, ValueId product_value, ValueId bias,
+                                  const Product& product) {
     const Graph& graph = rw.graph();
     const Shape& shape = graph.type(product_value).shape;
-    if (product.bias != kNone || product.activation != "none") return "the product has a bias or an activation already";
-    if (!is_identity(product.perm_y)) return "the product writes its result transposed, its columns are not the last axis";
+    if (product.bias != kNone || product.activation != "none")
+      return "the product has a bias or an activation already";
+    if (!is_identity(product.perm_y))
+      return "the product writes its result transposed, its columns are not the last axis";
     if (graph.type(bias) != Type{graph.type(product_value).dtype, {shape.back()}}) {
-      return "the bias is " + to_string(graph.type(bias)) + ", the product has " + std::to_string(shape.back()) + " columns";
+      return "the bias is " + to_string(graph.type(bias)) + ", the product has " +
+             std::to_string(shape.back()) + " columns";
     }
     return used_elsewhere(rw, product_value, {id});
   }
@@ -84,7 +89,9 @@ class FuseBiasActivation final : public Pass {
     const Graph& graph = rw.graph();
     const NodeId producer = graph.values[graph.nodes[id].inputs[0]].producer;
     if (producer != kNone && read_product(graph, producer)) {
-      rw.reject("gelu", id, "kept apart: the gradient of GELU reads the value before it, which a fused product would not write");
+      rw.reject("gelu", id,
+                "kept apart: the gradient of GELU reads the value before it, which a fused product would not "
+                "write");
     }
   }
 };
@@ -107,8 +114,11 @@ extern const PassDef fuse_bias_activation_pass;
 const PassDef fuse_bias_activation_pass = {
     .name = "fuse-bias-activation",
     .summary = "bias and ReLU in the epilogue of matrix products",
-    .doc = "Add of one value per column and Relu after MatMul, FusedMatMul or Gemm move into the product's kernel, which applies them while the "
-           "result is in registers. The product must have no other reader. GELU stays apart: its gradient needs the value before it.",
+    .doc =
+        "Add of one value per column and Relu after MatMul, FusedMatMul or Gemm move into the product's "
+        "kernel, which applies them while the "
+        "result is in registers. The product must have no other reader. GELU stays apart: its gradient needs "
+        "the value before it.",
     .phase = PassPhase::post_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseBiasActivation); },

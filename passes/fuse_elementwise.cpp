@@ -1,9 +1,10 @@
-// fuse-elementwise: connected elementwise nodes over the same shape become one FusedElementwise node: every input is read once, every
-// result that something outside reads is written once, everything else stays in registers and tiles.
+// fuse-elementwise: connected elementwise nodes over the same shape become one FusedElementwise node: every
+// input is read once, every result that something outside reads is written once, everything else stays in
+// registers and tiles.
 //
-// Regions grow greedily in topological order: a node joins the regions of its producers when no path leaves the joined region and
-// enters it again (convexity, checked on the graph of regions), it has the same shape, and the phase is the same: a region
-// across forward and backward would keep forward values alive for longer.
+// Regions grow greedily in topological order: a node joins the regions of its producers when no path leaves
+// the joined region and enters it again (convexity, checked on the graph of regions), it has the same shape,
+// and the phase is the same: a region across forward and backward would keep forward values alive for longer.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -24,7 +25,8 @@ constexpr std::size_t kMostRejections = 100;
 
 bool backward_or_later(const Node& node) { return node.origin.phase == Phase::backward; }
 
-// The statements of one node over its own inputs (operand index = input index), or nothing when it cannot be part of a region.
+// The statements of one node over its own inputs (operand index = input index), or nothing when it cannot be
+// part of a region.
 std::optional<std::vector<FusedStatement>> statements_of(const Graph& graph, const Node& node) {
   const std::string_view name = node.op->name;
   const bool dropout = name == "Dropout" && node.op->domain[0] == '\0';
@@ -52,14 +54,15 @@ std::optional<std::vector<FusedStatement>> statements_of(const Graph& graph, con
   const auto inferred = ew_result_type(node.op->ew, types, result);
   if (!inferred || *inferred != result) return std::nullopt;
   FusedStatement statement{node.op->ew, result, 0, {}};
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) statement.operands.push_back({true, static_cast<int>(i)});
+  for (std::size_t i = 0; i < node.inputs.size(); ++i)
+    statement.operands.push_back({true, static_cast<int>(i)});
   code.push_back(std::move(statement));
   return code;
 }
 
 struct Region {
-  std::vector<NodeId> nodes;           // in topological order
-  std::uint32_t first = 0, last = 0;   // positions in the order
+  std::vector<NodeId> nodes;          // in topological order
+  std::uint32_t first = 0, last = 0;  // positions in the order
   std::size_t statements = 0;
 };
 
@@ -67,8 +70,12 @@ struct Region {
 class Regions {
  public:
   Regions(const Rewriter& rw, const std::vector<NodeId>& order, std::size_t max_nodes, std::size_t max_inputs)
-      : rw_(rw), graph_(rw.graph()), max_nodes_(max_nodes), max_inputs_(max_inputs),
-        region_of_(graph_.nodes.size(), kNoRegion), visited_(order.size(), 0) {
+      : rw_(rw),
+        graph_(rw.graph()),
+        max_nodes_(max_nodes),
+        max_inputs_(max_inputs),
+        region_of_(graph_.nodes.size(), kNoRegion),
+        visited_(order.size(), 0) {
     for (std::uint32_t at = 0; at < order.size(); ++at) {
       const Node& node = graph_.nodes[order[at]];
       auto code = statements_of(graph_, node);
@@ -87,11 +94,14 @@ class Regions {
   std::string problem(NodeId producer, NodeId consumer) {
     const Node &p = graph_.nodes[producer], &c = graph_.nodes[consumer];
     const Shape &from = graph_.type(p.outputs[0]).shape, &to = graph_.type(c.outputs[0]).shape;
-    if (from != to) return "its result " + to_string(from) + " is broadcast to " + to_string(to) + " by node " + c.name;
+    if (from != to)
+      return "its result " + to_string(from) + " is broadcast to " + to_string(to) + " by node " + c.name;
     const std::uint32_t a = region_of_[producer], b = region_of_[consumer];
-    if (regions_[a].statements + regions_[b].statements > max_nodes_) return "the region would have more than max_nodes operations";
+    if (regions_[a].statements + regions_[b].statements > max_nodes_)
+      return "the region would have more than max_nodes operations";
     const std::size_t inputs = joined_inputs(a, b);
-    if (inputs > max_inputs_) return "the region would read " + std::to_string(inputs) + " tensors, above max_inputs";
+    if (inputs > max_inputs_)
+      return "the region would read " + std::to_string(inputs) + " tensors, above max_inputs";
     const NodeId between = path_between(a, b);
     if (between != kNone) return "node " + graph_.nodes[between].name + " lies between it and node " + c.name;
     return "";
@@ -101,7 +111,8 @@ class Regions {
     const std::uint32_t a = region_of_[producer], b = region_of_[consumer];
     Region &into = regions_[a], &from = regions_[b];
     into.nodes.insert(into.nodes.end(), from.nodes.begin(), from.nodes.end());
-    std::sort(into.nodes.begin(), into.nodes.end(), [&](NodeId x, NodeId y) { return position_[x] < position_[y]; });
+    std::sort(into.nodes.begin(), into.nodes.end(),
+              [&](NodeId x, NodeId y) { return position_[x] < position_[y]; });
     into.first = std::min(into.first, from.first);
     into.last = std::max(into.last, from.last);
     into.statements += from.statements;
@@ -151,7 +162,7 @@ class Regions {
             const std::uint32_t next = region_of_[use.node];
             if (next == to) {
               if (step.region != from) return step.first;
-              continue;                // a direct edge
+              continue;  // a direct edge
             }
             // Whatever starts after the end of `to` cannot lead there.
             if (visited_[next] == stamp_ || regions_[next].first > regions_[to].last) continue;
@@ -167,10 +178,10 @@ class Regions {
   const Rewriter& rw_;
   const Graph& graph_;
   std::size_t max_nodes_, max_inputs_;
-  std::vector<std::uint32_t> region_of_;      // by node
-  std::vector<std::uint32_t> position_;       // by node
+  std::vector<std::uint32_t> region_of_;  // by node
+  std::vector<std::uint32_t> position_;   // by node
   std::vector<Region> regions_;
-  std::vector<std::uint32_t> visited_;        // by region
+  std::vector<std::uint32_t> visited_;  // by region
   std::uint32_t stamp_ = 0;
 };
 
@@ -192,7 +203,8 @@ class FuseElementwise final : public Pass {
       NodeId blocked = kNone;
       for (ValueId v : graph.nodes[id].inputs) {
         const NodeId producer = graph.values[v].producer;
-        if (producer == kNone || !regions.is_elementwise(producer) || regions.together(producer, id)) continue;
+        if (producer == kNone || !regions.is_elementwise(producer) || regions.together(producer, id))
+          continue;
         if (backward_or_later(graph.nodes[producer]) != backward_or_later(graph.nodes[id])) continue;
         const std::string problem = regions.problem(producer, id);
         if (problem.empty()) {
@@ -202,10 +214,13 @@ class FuseElementwise final : public Pass {
           blocked = producer;
         }
       }
-      if (blocked != kNone && !regions.together(blocked, id) && rejections++ < kMostRejections) rw.reject("region", blocked, why);
+      if (blocked != kNone && !regions.together(blocked, id) && rejections++ < kMostRejections)
+        rw.reject("region", blocked, why);
     }
     for (NodeId id : order) {
-      if (!graph.nodes[id].alive() || regions.region_of(id).nodes.size() < 2 || regions.region_of(id).nodes.back() != id) continue;
+      if (!graph.nodes[id].alive() || regions.region_of(id).nodes.size() < 2 ||
+          regions.region_of(id).nodes.back() != id)
+        continue;
       if (rw.allowed("region", id)) TRY(build(rw, regions.region_of(id).nodes));
     }
     return {};
@@ -229,7 +244,8 @@ class FuseElementwise final : public Pass {
       CHECK(own.has_value(), "a region node without statements");
       for (std::size_t i = 0; i < own->size(); ++i) {
         FusedStatement statement = (*own)[i];
-        for (FusedOperand& o : statement.operands) o = operand(node.inputs[static_cast<std::size_t>(o.index)]);
+        for (FusedOperand& o : statement.operands)
+          o = operand(node.inputs[static_cast<std::size_t>(o.index)]);
         const ValueId result = node.outputs[i];
         operand_of[result] = {false, static_cast<int>(code.size())};
         if (!used_elsewhere(rw, result, nodes).empty()) {
@@ -239,18 +255,20 @@ class FuseElementwise final : public Pass {
         code.push_back(std::move(statement));
       }
     }
-    if (old_outputs.empty()) return {};                // nothing reads the region: dead code
+    if (old_outputs.empty()) return {};  // nothing reads the region: dead code
     if (old_outputs.size() > static_cast<std::size_t>(kernels::kEwMaxOutputs)) {
-      rw.reject("region", nodes.back(), "the region would write more than " + std::to_string(kernels::kEwMaxOutputs) + " tensors");
+      rw.reject("region", nodes.back(),
+                "the region would write more than " + std::to_string(kernels::kEwMaxOutputs) + " tensors");
       return {};
     }
     const std::size_t count = nodes.size(), outputs = old_outputs.size(), reads = inputs.size();
     GraphBuilder& b = rw.begin("region", nodes.back(), nodes);
     const Attrs attrs{{"code", print_fused(code)}, {"outputs", output_statements}};
-    const auto results = TRY(b.add(op_by_name("FusedElementwise"), inputs, attrs, static_cast<int>(old_outputs.size())));
+    const auto results =
+        TRY(b.add(op_by_name("FusedElementwise"), inputs, attrs, static_cast<int>(old_outputs.size())));
     for (std::size_t i = 0; i < results.size(); ++i) rw.replace(old_outputs[i], results[i]);
-    rw.commit(std::to_string(count) + " nodes become 1 with " + std::to_string(reads) + " inputs and " + std::to_string(outputs) +
-              (outputs == 1 ? " output" : " outputs"));
+    rw.commit(std::to_string(count) + " nodes become 1 with " + std::to_string(reads) + " inputs and " +
+              std::to_string(outputs) + (outputs == 1 ? " output" : " outputs"));
     return {};
   }
 
@@ -265,7 +283,8 @@ Result<PassExample> example() {
   e.before.outputs = {b.op("Add", {b.op("Gelu", {b.op("Add", {x, bias})}), residual})};
   GraphBuilder a(e.after);
   const ValueId ax = a.input("x", type), abias = a.input("bias", row), aresidual = a.input("residual", type);
-  const Attrs attrs{{"code", std::string("t0=Add(i0,i1);t1=Gelu(t0);t2=Add(t1,i2)")}, {"outputs", std::vector<std::int64_t>{2}}};
+  const Attrs attrs{{"code", std::string("t0=Add(i0,i1);t1=Gelu(t0);t2=Add(t1,i2)")},
+                    {"outputs", std::vector<std::int64_t>{2}}};
   e.after.outputs = {a.op("FusedElementwise", {ax, abias, aresidual}, attrs)};
   return e;
 }
@@ -276,9 +295,13 @@ extern const PassDef fuse_elementwise_pass;
 const PassDef fuse_elementwise_pass = {
     .name = "fuse-elementwise",
     .summary = "connected elementwise operations in one pass over memory",
-    .doc = "Any connected region of elementwise operations over one shape, forward or backward, becomes one kernel: arithmetic, activations and "
-           "their gradients, casts, comparisons, Where, dropout, with broadcast inputs of any kind and several results. A region never "
-           "crosses from forward to backward (that would keep activations for longer) and never spans a path through another operator.",
+    .doc =
+        "Any connected region of elementwise operations over one shape, forward or backward, becomes one "
+        "kernel: arithmetic, activations and "
+        "their gradients, casts, comparisons, Where, dropout, with broadcast inputs of any kind and several "
+        "results. A region never "
+        "crosses from forward to backward (that would keep activations for longer) and never spans a path "
+        "through another operator.",
     .phase = PassPhase::post_gradient,
     .make = [] { return std::unique_ptr<Pass>(new FuseElementwise); },
     .example = example,

@@ -1,4 +1,5 @@
-// fuse-gelu: the pieces that exporters make of GELU (Hendrycks and Gimpel, 2016) become one Gelu or GeluTanh node.
+// fuse-gelu: the pieces that exporters make of GELU (Hendrycks and Gimpel, 2016) become one Gelu or GeluTanh
+// node.
 //   erf form   x * (1 + erf(x / sqrt 2)) / 2
 //   tanh form  x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
 #include "engine/ops/op.h"
@@ -20,30 +21,42 @@ FusionRule gelu_rule(const char* name, const char* pattern, const char* key_op, 
   return {name, Pattern(pattern), key_op, apply};
 }
 
-// The orders of the products differ between exporters; erf(x / sqrt 2) may be written erf(x * sqrt 1/2), and x^3 as a power.
+// The orders of the products differ between exporters; erf(x / sqrt 2) may be written erf(x * sqrt 1/2), and
+// x^3 as a power.
 std::vector<FusionRule> gelu_rules() {
   static const char kErf[] = "Erf", kTanh[] = "Tanh";
   return {
-      gelu_rule("gelu-erf",
-                "y = Mul(h, #0.5); h = Mul(x, s); s = Add(e, #1); e = Erf(d); d = Div(x, #1.4142135623730951)", kErf, "Gelu"),
-      gelu_rule("gelu-erf",
-                "y = Mul(h, s); h = Mul(x, #0.5); s = Add(e, #1); e = Erf(d); d = Div(x, #1.4142135623730951)", kErf, "Gelu"),
-      gelu_rule("gelu-erf",
-                "y = Mul(h, #0.5); h = Mul(x, s); s = Add(e, #1); e = Erf(d); d = Mul(x, #0.7071067811865476)", kErf, "Gelu"),
-      gelu_rule("gelu-erf",
-                "y = Mul(h, s); h = Mul(x, #0.5); s = Add(e, #1); e = Erf(d); d = Mul(x, #0.7071067811865476)", kErf, "Gelu"),
-      gelu_rule("gelu-tanh",
-                "y = Mul(#0.5, m); m = Mul(x, a); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
-                "i = Add(x, c); c = Mul(#0.044715, q); q = Mul(x, s); s = Mul(x, x)",
-                kTanh, "GeluTanh"),
-      gelu_rule("gelu-tanh",
-                "y = Mul(m, a); m = Mul(x, #0.5); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
-                "i = Add(x, c); c = Mul(#0.044715, q); q = Mul(x, s); s = Mul(x, x)",
-                kTanh, "GeluTanh"),
-      gelu_rule("gelu-tanh",
-                "y = Mul(m, a); m = Mul(x, #0.5); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
-                "i = Add(x, c); c = Mul(#0.044715, q); q = Pow(x, #3)",
-                kTanh, "GeluTanh"),
+      gelu_rule(
+          "gelu-erf",
+          "y = Mul(h, #0.5); h = Mul(x, s); s = Add(e, #1); e = Erf(d); d = Div(x, #1.4142135623730951)",
+          kErf, "Gelu"),
+      gelu_rule(
+          "gelu-erf",
+          "y = Mul(h, s); h = Mul(x, #0.5); s = Add(e, #1); e = Erf(d); d = Div(x, #1.4142135623730951)",
+          kErf, "Gelu"),
+      gelu_rule(
+          "gelu-erf",
+          "y = Mul(h, #0.5); h = Mul(x, s); s = Add(e, #1); e = Erf(d); d = Mul(x, #0.7071067811865476)",
+          kErf, "Gelu"),
+      gelu_rule(
+          "gelu-erf",
+          "y = Mul(h, s); h = Mul(x, #0.5); s = Add(e, #1); e = Erf(d); d = Mul(x, #0.7071067811865476)",
+          kErf, "Gelu"),
+      gelu_rule(
+          "gelu-tanh",
+          "y = Mul(#0.5, m); m = Mul(x, a); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
+          "i = Add(x, c); c = Mul(#0.044715, q); q = Mul(x, s); s = Mul(x, x)",
+          kTanh, "GeluTanh"),
+      gelu_rule(
+          "gelu-tanh",
+          "y = Mul(m, a); m = Mul(x, #0.5); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
+          "i = Add(x, c); c = Mul(#0.044715, q); q = Mul(x, s); s = Mul(x, x)",
+          kTanh, "GeluTanh"),
+      gelu_rule(
+          "gelu-tanh",
+          "y = Mul(m, a); m = Mul(x, #0.5); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
+          "i = Add(x, c); c = Mul(#0.044715, q); q = Pow(x, #3)",
+          kTanh, "GeluTanh"),
   };
 }
 
@@ -73,9 +86,13 @@ extern const PassDef fuse_gelu_pass;
 const PassDef fuse_gelu_pass = {
     .name = "fuse-gelu",
     .summary = "GELU from its pieces",
-    .doc = "Matches the erf form (5 nodes) and the tanh form (8 or 9 nodes) that exporters write, and puts one Gelu or GeluTanh node in their "
-           "place: forward and backward read and write memory once, and only the input is kept for the gradient. A piece that "
-           "something else reads, or a constant that is off by more than the precision of its type, keeps the pieces.",
+    .doc =
+        "Matches the erf form (5 nodes) and the tanh form (8 or 9 nodes) that exporters write, and puts one "
+        "Gelu or GeluTanh node in their "
+        "place: forward and backward read and write memory once, and only the input is kept for the "
+        "gradient. A piece that "
+        "something else reads, or a constant that is off by more than the precision of its type, keeps the "
+        "pieces.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseGelu); },

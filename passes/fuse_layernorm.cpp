@@ -1,5 +1,7 @@
-// fuse-layernorm: layer normalization in pieces (exports before opset 17) becomes one LayerNormalization node.
-//   y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias, means over the last axes   (Ba et al., 2016; ONNX-17)
+// fuse-layernorm: layer normalization in pieces (exports before opset 17) becomes one LayerNormalization
+// node.
+//   y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias, means over the last axes   (Ba
+//   et al., 2016; ONNX-17)
 #include <algorithm>
 
 #include "engine/ops/op.h"
@@ -33,7 +35,8 @@ std::string apply_layernorm(Rewriter& rw, const Match& match) {
   if (mean_axes != variance_axes) return "mean and variance are over different axes";
   if (mean_axes.empty()) return "the means' axes are unknown or not kept as size 1";
   for (std::size_t i = 0; i < mean_axes.size(); ++i) {
-    if (mean_axes[i] != rank - static_cast<std::int64_t>(mean_axes.size() - i)) return "the axes are not the last ones";
+    if (mean_axes[i] != rank - static_cast<std::int64_t>(mean_axes.size() - i))
+      return "the axes are not the last ones";
   }
   if (!is_float(graph.type(x).dtype)) return "the input is not floating point";
   const Shape normalized(shape.begin() + mean_axes[0], shape.end());
@@ -45,7 +48,8 @@ std::string apply_layernorm(Rewriter& rw, const Match& match) {
   if (match.values.count("b") != 0) {
     inputs.push_back(match.value("b"));
     if (graph.type(inputs[2]) != parameter_type) {
-      return "bias is " + to_string(graph.type(inputs[2])) + ", the normalized dims are " + to_string(normalized);
+      return "bias is " + to_string(graph.type(inputs[2])) + ", the normalized dims are " +
+             to_string(normalized);
     }
   }
   const double epsilon = match.constants.at("epsilon");
@@ -60,10 +64,14 @@ std::string apply_layernorm(Rewriter& rw, const Match& match) {
 // The square is Pow(d, 2) or Mul(d, d); axes are an attribute (until opset 17) or an input (from 18).
 std::vector<FusionRule> layernorm_rules() {
   static const char* const pieces[] = {
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p); p = Pow(d, #2); d = Sub(x, u); u = ReduceMean(x)",
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p); p = Mul(d, d); d = Sub(x, u); u = ReduceMean(x)",
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p, i); p = Pow(d, #2); d = Sub(x, u); u = ReduceMean(x, j)",
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p, i); p = Mul(d, d); d = Sub(x, u); u = ReduceMean(x, j)",
+      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p); p = Pow(d, #2); d = Sub(x, u); u "
+      "= ReduceMean(x)",
+      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p); p = Mul(d, d); d = Sub(x, u); u "
+      "= ReduceMean(x)",
+      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p, i); p = Pow(d, #2); d = Sub(x, "
+      "u); u = ReduceMean(x, j)",
+      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p, i); p = Mul(d, d); d = Sub(x, u); "
+      "u = ReduceMean(x, j)",
   };
   std::vector<FusionRule> rules;
   for (const char* roots : {"y = Add(m, b); m = Mul(n, w); ", "y = Mul(n, w); "}) {
@@ -97,7 +105,8 @@ Result<PassExample> example() {
   GraphBuilder a(e.after);
   const ValueId ax = a.input("x", x_type), aw = a.input("scale", p_type), abias = a.input("bias", p_type);
   const double epsilon = Tensor::scalar(DType::f32, 1e-5).at(0);
-  e.after.outputs = {a.op("LayerNormalization", {ax, aw, abias}, {{"axis", std::int64_t{2}}, {"epsilon", epsilon}})};
+  e.after.outputs = {
+      a.op("LayerNormalization", {ax, aw, abias}, {{"axis", std::int64_t{2}}, {"epsilon", epsilon}})};
   return e;
 }
 
@@ -107,9 +116,12 @@ extern const PassDef fuse_layernorm_pass;
 const PassDef fuse_layernorm_pass = {
     .name = "fuse-layernorm",
     .summary = "layer normalization from its pieces",
-    .doc = "Matches ReduceMean, Sub, Pow (or Mul), ReduceMean, Add, Sqrt, Div, Mul and optionally Add over the last axes, and puts one "
-           "LayerNormalization node in their place: two passes over memory instead of nine, and mean and inverse deviation are the only "
-           "things kept for the gradient besides the input.",
+    .doc =
+        "Matches ReduceMean, Sub, Pow (or Mul), ReduceMean, Add, Sqrt, Div, Mul and optionally Add over the "
+        "last axes, and puts one "
+        "LayerNormalization node in their place: two passes over memory instead of nine, and mean and "
+        "inverse deviation are the only "
+        "things kept for the gradient besides the input.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseLayerNorm); },

@@ -1,5 +1,6 @@
 // fuse-optimizer: the updates of all parameters in one kernel (multi-tensor apply).
-// Inputs of Optimizer with n parameters: lr, step, grad_scale, then n parameters, n gradients, and n of each state.
+// Inputs of Optimizer with n parameters: lr, step, grad_scale, then n parameters, n gradients, and n of each
+// state.
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kShared = 3;                     // lr, step, grad_scale
+constexpr std::size_t kShared = 3;  // lr, step, grad_scale
 
 std::size_t parameter_count(const Node& node) { return static_cast<std::size_t>(node.attrs.integer("n", 1)); }
 
@@ -32,7 +33,8 @@ class FuseOptimizer final : public Pass {
       if (nodes.size() > 1) {
         TRY(merge(rw, nodes));
       } else if (groups.size() > 1) {
-        rw.reject("optimizer", nodes[0], "no other update has the same type, options, step and gradient scale");
+        rw.reject("optimizer", nodes[0],
+                  "no other update has the same type, options, step and gradient scale");
       }
     }
     return {};
@@ -41,12 +43,13 @@ class FuseOptimizer final : public Pass {
  private:
   static Status merge(Rewriter& rw, const std::vector<NodeId>& nodes) {
     const Node first = rw.graph().nodes[nodes[0]];
-    const std::size_t sets = first.outputs.size() / parameter_count(first);   // the parameter and its states
+    const std::size_t sets = first.outputs.size() / parameter_count(first);  // the parameter and its states
     std::vector<ValueId> inputs(first.inputs.begin(), first.inputs.begin() + kShared), old_outputs;
     std::size_t total = 0;
     for (NodeId id : nodes) total += parameter_count(rw.graph().nodes[id]);
     // Sets of inputs: parameters, gradients, states; sets of outputs: parameters, states.
-    const auto gather = [&](const std::vector<ValueId> Node::*list, std::size_t start, std::size_t set, std::vector<ValueId>& to) {
+    const auto gather = [&](const std::vector<ValueId> Node::*list, std::size_t start, std::size_t set,
+                            std::vector<ValueId>& to) {
       for (NodeId id : nodes) {
         const Node& node = rw.graph().nodes[id];
         const std::size_t n = parameter_count(node);
@@ -58,7 +61,8 @@ class FuseOptimizer final : public Pass {
     Attrs attrs = first.attrs;
     attrs.set("n", static_cast<std::int64_t>(total));
     GraphBuilder& b = rw.begin("optimizer", nodes[0], nodes);
-    const auto outputs = TRY(b.add(*first.op, inputs, attrs, static_cast<int>(old_outputs.size())));
+    const auto outputs = TRY(b.add(*first.op, inputs, attrs, static_cast<int>(old_outputs.size()), {},
+                                   b.unique_name("all/Optimizer")));
     for (std::size_t i = 0; i < outputs.size(); ++i) rw.replace(old_outputs[i], outputs[i]);
     rw.commit(std::to_string(nodes.size()) + " updates in one kernel");
     return {};
@@ -70,8 +74,10 @@ Result<PassExample> example() {
   const auto build = [](Graph& graph, bool fused) {
     GraphBuilder b(graph);
     b.origin.phase = Phase::optimizer;
-    const ValueId lr = b.input("lr", {DType::f64, {}}, Role::hyper), step = b.input("step", {DType::i64, {}}, Role::hyper);
-    const ValueId p = b.parameter("p", Tensor(DType::f32, {4})), q = b.parameter("q", Tensor(DType::f32, {2, 3}));
+    const ValueId lr = b.input("lr", {DType::f64, {}}, Role::hyper),
+                  step = b.input("step", {DType::i64, {}}, Role::hyper);
+    const ValueId p = b.parameter("p", Tensor(DType::f32, {4})),
+                  q = b.parameter("q", Tensor(DType::f32, {2, 3}));
     const ValueId dp = b.input("dp", {DType::f32, {4}}), dq = b.input("dq", {DType::f32, {2, 3}});
     const OpDef& optimizer = op_by_name("Optimizer");
     Attrs attrs{{"kind", std::string("sgd")}, {"n", std::int64_t{1}}};
@@ -96,8 +102,10 @@ extern const PassDef fuse_optimizer_pass;
 const PassDef fuse_optimizer_pass = {
     .name = "fuse-optimizer",
     .summary = "all parameters updated by one kernel",
-    .doc = "Optimizer nodes with equal options, step and gradient scale become one node over all their parameters: one launch instead of one "
-           "per parameter, and small parameters share the threads.",
+    .doc =
+        "Optimizer nodes with equal options, step and gradient scale become one node over all their "
+        "parameters: one launch instead of one "
+        "per parameter, and small parameters share the threads.",
     .phase = PassPhase::post_gradient,
     .make = [] { return std::unique_ptr<Pass>(new FuseOptimizer); },
     .example = example,

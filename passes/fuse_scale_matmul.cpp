@@ -1,5 +1,6 @@
 // fuse-scale-matmul: a scalar factor before or after a product becomes its alpha.
-//   Mul(MatMul(a, b), c) -> FusedMatMul(a, b){alpha = c};  MatMul(Mul(a, c), b) -> FusedMatMul(a, b){alpha = c}
+//   Mul(MatMul(a, b), c) -> FusedMatMul(a, b){alpha = c};  MatMul(Mul(a, c), b) -> FusedMatMul(a, b){alpha =
+//   c}
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -13,7 +14,7 @@ namespace gradloom {
 namespace {
 
 struct Scaling {
-  ValueId value = kNone;                               // what is scaled
+  ValueId value = kNone;  // what is scaled
   double factor = 1;
 };
 
@@ -55,7 +56,8 @@ class FuseScaleMatMul final : public Pass {
     if (!product) return false;
     const std::string elsewhere = used_elsewhere(rw, scaling.value, {id});
     if (!elsewhere.empty() || product->bias != kNone || product->activation != "none") {
-      rw.reject("scale-result", id, !elsewhere.empty() ? elsewhere : "the product adds a bias or applies an activation first");
+      rw.reject("scale-result", id,
+                !elsewhere.empty() ? elsewhere : "the product adds a bias or applies an activation first");
       return true;
     }
     if (!rw.allowed("scale-result", id)) return true;
@@ -74,10 +76,11 @@ class FuseScaleMatMul final : public Pass {
     std::vector<NodeId> readers;
     for (const Use& use : rw.uses(scaled)) {
       if (!read_product(graph, use.node) || use.input_index > 1) {
-        if (!readers.empty()) rw.reject("scale-operand", id, "also read by node " + graph.nodes[use.node].name);
+        if (!readers.empty())
+          rw.reject("scale-operand", id, "also read by node " + graph.nodes[use.node].name);
         return;
       }
-      if (std::find(readers.begin(), readers.end(), use.node) != readers.end()) return;   // scaled by itself
+      if (std::find(readers.begin(), readers.end(), use.node) != readers.end()) return;  // scaled by itself
       readers.push_back(use.node);
     }
     if (readers.empty() || rw.is_output(scaled) || !rw.allowed("scale-operand", id)) return;
@@ -111,8 +114,10 @@ extern const PassDef fuse_scale_matmul_pass;
 const PassDef fuse_scale_matmul_pass = {
     .name = "fuse-scale-matmul",
     .summary = "scalar factors around matrix products become alpha",
-    .doc = "A product multiplied or divided by a scalar constant, or an operand that is (and is read by products only), costs nothing in the "
-           "matmul kernel. Products with a bias or an activation keep the factor outside.",
+    .doc =
+        "A product multiplied or divided by a scalar constant, or an operand that is (and is read by "
+        "products only), costs nothing in the "
+        "matmul kernel. Products with a bias or an activation keep the factor outside.",
     .phase = PassPhase::post_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseScaleMatMul); },

@@ -1,6 +1,7 @@
 // fuse-transpose-matmul: transposes around a product become strides of its kernel.
-//   MatMul(Transpose(x, p), y) -> FusedMatMul(x, y){perm_a = p};  Transpose(MatMul(x, y), p) -> FusedMatMul(x, y){perm_y = p}
-//   A result with swapped matrix axes is computed as (A B)^T = B^T A^T, so that its rows stay contiguous.
+//   MatMul(Transpose(x, p), y) -> FusedMatMul(x, y){perm_a = p};  Transpose(MatMul(x, y), p) ->
+//   FusedMatMul(x, y){perm_y = p} A result with swapped matrix axes is computed as (A B)^T = B^T A^T, so that
+//   its rows stay contiguous.
 #include <algorithm>
 #include <string_view>
 
@@ -51,14 +52,16 @@ class FuseTransposeMatMul final : public Pass {
                                   : "the result's rows are contiguous");
   }
 
-  static void take_operand(const Graph& graph, ValueId& operand, Perm& perm, std::vector<NodeId>& replaced, std::string& why_not) {
+  static void take_operand(const Graph& graph, ValueId& operand, Perm& perm, std::vector<NodeId>& replaced,
+                           std::string& why_not) {
     for (;;) {
       const NodeId producer = graph.values[operand].producer;
       if (producer == kNone || !is_transpose(graph.nodes[producer])) return;
       const Node& transpose = graph.nodes[producer];
       const Perm merged = composed(perm_of_transpose(graph, transpose), perm);
       if (!has_contiguous_matrix(merged)) {
-        why_not = "operand order " + perm_text(merged) + " leaves no matrix axis contiguous (node " + transpose.name + ")";
+        why_not = "operand order " + perm_text(merged) + " leaves no matrix axis contiguous (node " +
+                  transpose.name + ")";
         return;
       }
       operand = transpose.inputs[0];
@@ -67,11 +70,13 @@ class FuseTransposeMatMul final : public Pass {
     }
   }
 
-  static void take_result(const Rewriter& rw, ValueId& result, Product& p, std::vector<NodeId>& replaced, std::string& why_not) {
+  static void take_result(const Rewriter& rw, ValueId& result, Product& p, std::vector<NodeId>& replaced,
+                          std::string& why_not) {
     const Graph& graph = rw.graph();
     for (;;) {
       const auto& uses = rw.uses(result);
-      const auto reader = std::find_if(uses.begin(), uses.end(), [&](const Use& use) { return is_transpose(graph.nodes[use.node]); });
+      const auto reader = std::find_if(uses.begin(), uses.end(),
+                                       [&](const Use& use) { return is_transpose(graph.nodes[use.node]); });
       if (reader == uses.end()) return;
       const Node& transpose = graph.nodes[reader->node];
       if (rw.use_count(result) != 1) {
@@ -82,7 +87,8 @@ class FuseTransposeMatMul final : public Pass {
       const auto last = static_cast<std::int64_t>(merged.size()) - 1;
       const bool swaps = merged.back() == last - 1 && p.bias == kNone;
       if (merged.back() != last && !swaps) {
-        why_not = "result order " + perm_text(merged) + " leaves rows not contiguous (node " + transpose.name + ")";
+        why_not =
+            "result order " + perm_text(merged) + " leaves rows not contiguous (node " + transpose.name + ")";
         return;
       }
       p.perm_y = merged;
@@ -115,7 +121,8 @@ Result<PassExample> example() {
   e.before.outputs = {b.op("MatMul", {b.op("Transpose", {q}, heads), b.op("Transpose", {k}, keys)})};
   GraphBuilder a(e.after);
   const ValueId aq = a.input("q", type), ak = a.input("k", type);
-  e.after.outputs = {a.op("FusedMatMul", {aq, ak}, {{"perm_a", Perm{0, 2, 1, 3}}, {"perm_b", Perm{0, 2, 3, 1}}})};
+  e.after.outputs = {
+      a.op("FusedMatMul", {aq, ak}, {{"perm_a", Perm{0, 2, 1, 3}}, {"perm_b", Perm{0, 2, 3, 1}}})};
   return e;
 }
 
@@ -125,9 +132,12 @@ extern const PassDef fuse_transpose_matmul_pass;
 const PassDef fuse_transpose_matmul_pass = {
     .name = "fuse-transpose-matmul",
     .summary = "transposes around matrix products become strides",
-    .doc = "Transposes of operands and of results of MatMul, Gemm and FusedMatMul are folded into the product, forward (attention heads, "
-           "Linear weights) and backward, as long as one of the two matrix axes stays contiguous in memory. A transpose that something else "
-           "reads as well stays for that reader.",
+    .doc =
+        "Transposes of operands and of results of MatMul, Gemm and FusedMatMul are folded into the product, "
+        "forward (attention heads, "
+        "Linear weights) and backward, as long as one of the two matrix axes stays contiguous in memory. A "
+        "transpose that something else "
+        "reads as well stays for that reader.",
     .phase = PassPhase::post_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseTransposeMatMul); },

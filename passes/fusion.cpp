@@ -14,8 +14,8 @@ struct NearMiss {
 };
 using NearMisses = std::map<NodeId, NearMiss>;
 
-void note_near_miss(const Graph& graph, const FusionRule& rule, const std::vector<NodeId>& nodes, const std::string& why,
-                    NearMisses& misses) {
+void note_near_miss(const Graph& graph, const FusionRule& rule, const std::vector<NodeId>& nodes,
+                    const std::string& why, NearMisses& misses) {
   for (NodeId id : nodes) {
     if (std::string(rule.key_op) != graph.nodes[id].op->name) continue;
     NearMiss& miss = misses[id];

@@ -1,4 +1,5 @@
-// What the pattern fusions share: try every rule at every node, log matches, and say why near misses were not taken.
+// What the pattern fusions share: try every rule at every node, log matches, and say why near misses were not
+// taken.
 #pragma once
 
 #include <functional>
@@ -10,9 +11,9 @@
 namespace gradloom {
 
 struct FusionRule {
-  const char* name;                                    // "gelu-erf"
+  const char* name;  // "gelu-erf"
   Pattern pattern;
-  const char* key_op;                                  // the operator that makes a near miss worth reporting ("Erf")
+  const char* key_op;  // the operator that makes a near miss worth reporting ("Erf")
   // Rewrites the match; the reason when a precondition does not hold, empty when done.
   std::function<std::string(Rewriter& rw, const Match& match)> apply;
 };

@@ -20,7 +20,8 @@ constexpr std::array kPasses = {
 #undef PASS
 };
 
-// The option that carries Pipeline's switched-off sites in text form: off=SITE;SITE, with %XX for characters that the syntax uses.
+// The option that carries Pipeline's switched-off sites in text form: off=SITE;SITE, with %XX for characters
+// that the syntax uses.
 constexpr const char* kOffOption = "off";
 
 std::string encode_site(const std::string& site) {
@@ -37,7 +38,9 @@ std::string encode_site(const std::string& site) {
 }
 
 Result<std::string> decode_site(const std::string& text) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  };
   std::string site;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
@@ -46,7 +49,8 @@ Result<std::string> decode_site(const std::string& text) {
     }
     const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1;
     const int low = i + 2 < text.size() ? digit(text[i + 2]) : -1;
-    if (high < 0 || low < 0) return Error{Errc::usage, "bad site '" + escaped(text) + "': % needs two hex digits"};
+    if (high < 0 || low < 0)
+      return Error{Errc::usage, "bad site '" + escaped(text) + "': % needs two hex digits"};
     site += static_cast<char>(high * 16 + low);
     i += 2;
   }
@@ -70,15 +74,17 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 Error unknown_pass(const std::string& name) {
-  const PassDef* nearest = *std::min_element(kPasses.begin(), kPasses.end(), [&](const PassDef* a, const PassDef* b) {
-    return edit_distance(name, a->name) < edit_distance(name, b->name);
-  });
+  const PassDef* nearest =
+      *std::min_element(kPasses.begin(), kPasses.end(), [&](const PassDef* a, const PassDef* b) {
+        return edit_distance(name, a->name) < edit_distance(name, b->name);
+      });
   return {Errc::usage, "unknown pass '" + escaped(name) + "'; did you mean " + nearest->name + "?"};
 }
 
 Status check_options(const PassConfig& config) {
   const std::unique_ptr<Pass> pass = config.def->make();
-  return set_fields([&](FieldVisitor& v) { pass->fields(v); }, config.options, std::string("pass ") + config.def->name);
+  return set_fields([&](FieldVisitor& v) { pass->fields(v); }, config.options,
+                    std::string("pass ") + config.def->name);
 }
 
 Result<PassConfig> parse_config(const std::string& text) {
@@ -114,11 +120,14 @@ std::string Pipeline::text() const {
   std::string text;
   for (const PassConfig& config : passes) {
     std::string options;
-    for (const auto& [name, value] : config.options) options += (options.empty() ? "" : ",") + name + "=" + value;
+    for (const auto& [name, value] : config.options)
+      options += (options.empty() ? "" : ",") + name + "=" + value;
     std::string sites;
-    for (const std::string& site : config.excluded_sites) sites += (sites.empty() ? "" : ";") + encode_site(site);
+    for (const std::string& site : config.excluded_sites)
+      sites += (sites.empty() ? "" : ";") + encode_site(site);
     if (!sites.empty()) options += (options.empty() ? "" : ",") + std::string(kOffOption) + "=" + sites;
-    text += (text.empty() ? "" : ",") + std::string(config.def->name) + (options.empty() ? "" : "{" + options + "}");
+    text += (text.empty() ? "" : ",") + std::string(config.def->name) +
+            (options.empty() ? "" : "{" + options + "}");
   }
   return text.empty() ? "none" : text;
 }
@@ -145,10 +154,13 @@ Result<Pipeline> parse_pipeline(const std::string& text) {
     auto same = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
                              [&](const PassConfig& c) { return c.def == config.def; });
     if (!off) {
-      if (same != pipeline.passes.end()) *same = config;
-      else pipeline.passes.push_back(config);
+      if (same != pipeline.passes.end())
+        *same = config;
+      else
+        pipeline.passes.push_back(config);
     } else if (same != pipeline.passes.end()) {
-      if (config.def->locked) return Error{Errc::usage, std::string("pass ") + config.def->name + " cannot be switched off"};
+      if (config.def->locked)
+        return Error{Errc::usage, std::string("pass ") + config.def->name + " cannot be switched off"};
       pipeline.passes.erase(same);
     }
   }
@@ -171,8 +183,10 @@ Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::
     report.log = rw.log();
     report.matched = rw.matched_count();
     report.rejected = static_cast<int>(report.log.size()) - report.matched;
-    // A pass that matched nothing may only have recorded known contents: structure is checked, inference need not be repeated.
-    if (Status status = verify(graph, report.matched > 0); !status) return with_context(status.error(), "after " + owner);
+    // A pass that matched nothing may only have recorded known contents: structure is checked, inference need
+    // not be repeated.
+    if (Status status = verify(graph, report.matched > 0); !status)
+      return with_context(status.error(), "after " + owner);
     report.nodes_after = live_node_count(graph);
     report.ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
     reports.push_back(std::move(report));

@@ -1,5 +1,6 @@
-// Pass: one file, one declaration. The switch in the window, the command line text `fuse-layernorm,fuse-elementwise{max_nodes=16}`,
-// recipe JSON, options hash, documentation and the generic tests all derive from PassDef.
+// Pass: one file, one declaration. The switch in the window, the command line text
+// `fuse-layernorm,fuse-elementwise{max_nodes=16}`, recipe JSON, options hash, documentation and the generic
+// tests all derive from PassDef.
 #pragma once
 
 #include <functional>
@@ -19,8 +20,8 @@ enum class PassPhase : std::uint8_t { pre_gradient, post_gradient, both };
 class Pass {
  public:
   virtual ~Pass() = default;
-  virtual void fields(FieldVisitor&) {}                  // options with help and range
-  virtual Status run(Rewriter& rw) const = 0;            // a pure function of graph and options
+  virtual void fields(FieldVisitor&) {}        // options with help and range
+  virtual Status run(Rewriter& rw) const = 0;  // a pure function of graph and options
 };
 
 struct PassExample {
@@ -28,14 +29,14 @@ struct PassExample {
 };
 
 struct PassDef {
-  const char* name;                                      // "fuse-gelu"
-  const char* summary;                                   // one line
-  const char* doc;                                       // what it matches, what it gains, what it keeps
+  const char* name;     // "fuse-gelu"
+  const char* summary;  // one line
+  const char* doc;      // what it matches, what it gains, what it keeps
   PassPhase phase;
-  bool locked = false;                                   // cannot be switched off (needed for correctness)
-  bool bit_exact = true;                                 // loss and gradients stay bit-equal (structural), else within tolerance
+  bool locked = false;    // cannot be switched off (needed for correctness)
+  bool bit_exact = true;  // loss and gradients stay bit-equal (structural), else within tolerance
   std::unique_ptr<Pass> (*make)();
-  Result<PassExample> (*example)();                      // before -> after; tested, documented, previewed
+  Result<PassExample> (*example)();  // before -> after; tested, documented, previewed
 };
 
 // In the order of the default pipeline.
@@ -51,10 +52,11 @@ struct PassConfig {
 
 struct Pipeline {
   std::vector<PassConfig> passes;
-  std::string text() const;                              // round-trips through parse_pipeline
+  std::string text() const;  // round-trips through parse_pipeline
 };
 Pipeline default_pipeline();
-// "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one). Unknown pass or option: usage error with the nearest name.
+// "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one). Unknown pass or option: usage
+// error with the nearest name.
 Result<Pipeline> parse_pipeline(const std::string& text);
 
 struct PassReport {

@@ -1,5 +1,6 @@
-// The pattern matcher: depth-first over goals (operand, value), backtracking over the operand orders of commutative operators.
-// Patterns have about ten nodes and few commutative choices, so a match costs microseconds; a mismatch usually one comparison.
+// The pattern matcher: depth-first over goals (operand, value), backtracking over the operand orders of
+// commutative operators. Patterns have about ten nodes and few commutative choices, so a match costs
+// microseconds; a mismatch usually one comparison.
 #include "passes/pattern.h"
 
 #include <algorithm>
@@ -51,7 +52,8 @@ void note(Mismatch& mismatch, const Match& so_far, const std::string& why) {
 bool is_commutative(const Node& node) {
   static const char* const names[] = {"Add", "Mul", "Max", "Min", "And", "Or", "Equal"};
   if (!node.alive() || node.op->domain[0] != '\0' || present_inputs(node) != 2) return false;
-  return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return std::string(name) == node.op->name; });
+  return std::any_of(std::begin(names), std::end(names),
+                     [&](const char* name) { return std::string(name) == node.op->name; });
 }
 
 bool scalar_constant(const Graph& graph, ValueId id, double* value) {
@@ -66,7 +68,9 @@ Pattern::Pattern(const char* text) {
   std::vector<std::vector<std::string>> operand_texts;
   for (const std::string& line : split(text, ';')) {
     const std::size_t equals = line.find('='), open = line.find('('), close = line.rfind(')');
-    CHECK(equals != std::string::npos && open != std::string::npos && close == line.size() - 1 && equals < open, text);
+    CHECK(
+        equals != std::string::npos && open != std::string::npos && close == line.size() - 1 && equals < open,
+        text);
     Statement statement;
     statement.result = trimmed(line.substr(0, equals));
     statement.op = trimmed(line.substr(equals + 1, open - equals - 1));
@@ -75,7 +79,8 @@ Pattern::Pattern(const char* text) {
     operand_texts.push_back(split(line.substr(open + 1, close - open - 1), ','));
   }
   for (std::size_t i = 0; i < statements_.size(); ++i) {
-    for (const std::string& operand : operand_texts[i]) statements_[i].operands.push_back(parse_operand(operand));
+    for (const std::string& operand : operand_texts[i])
+      statements_[i].operands.push_back(parse_operand(operand));
   }
 }
 
@@ -111,8 +116,8 @@ bool Pattern::match(const Graph& graph, NodeId root, Match& match, Mismatch* mis
   return true;
 }
 
-bool Pattern::solve_statement(const Graph& graph, std::size_t index, NodeId id, const std::vector<Goal>& goals, Match& match,
-                              Mismatch& mismatch) const {
+bool Pattern::solve_statement(const Graph& graph, std::size_t index, NodeId id,
+                              const std::vector<Goal>& goals, Match& match, Mismatch& mismatch) const {
   const Statement& statement = statements_[index];
   const Node& node = graph.nodes[id];
   if (present_inputs(node) != statement.operands.size()) {
@@ -126,7 +131,8 @@ bool Pattern::solve_statement(const Graph& graph, std::size_t index, NodeId id, 
   for (int order = 0; order < orders; ++order) {
     std::vector<Goal> next = goals;
     const std::size_t n = statement.operands.size();
-    for (std::size_t i = 0; i < n; ++i) next.push_back({&statement.operands[i], node.inputs[order == 0 ? i : n - 1 - i]});
+    for (std::size_t i = 0; i < n; ++i)
+      next.push_back({&statement.operands[i], node.inputs[order == 0 ? i : n - 1 - i]});
     Match attempt = with_node;
     if (solve(graph, std::move(next), attempt, mismatch)) {
       match = std::move(attempt);
@@ -148,7 +154,8 @@ bool Pattern::solve(const Graph& graph, std::vector<Goal> goals, Match& match, M
     if (goal.value == kNone) return fail("an input is omitted");
     const Value& value = graph.values[goal.value];
     switch (operand.kind) {
-      case Operand::ignored: break;
+      case Operand::ignored:
+        break;
       case Operand::wildcard: {
         auto [at, is_new] = match.values.emplace(operand.name, goal.value);
         if (!is_new && at->second != goal.value) {
@@ -159,7 +166,8 @@ bool Pattern::solve(const Graph& graph, std::vector<Goal> goals, Match& match, M
       case Operand::constant:
       case Operand::any_constant: {
         double number = 0;
-        if (!scalar_constant(graph, goal.value, &number)) return fail("value " + value.name + " is not a scalar constant");
+        if (!scalar_constant(graph, goal.value, &number))
+          return fail("value " + value.name + " is not a scalar constant");
         if (operand.kind == Operand::any_constant) {
           match.constants[operand.name] = number;
         } else if (!close_enough(number, operand.number, value.type.dtype)) {
@@ -170,7 +178,8 @@ bool Pattern::solve(const Graph& graph, std::vector<Goal> goals, Match& match, M
       case Operand::statement: {
         auto bound = match.values.find(operand.name);
         if (bound != match.values.end()) {
-          if (bound->second != goal.value) return fail("value " + value.name + " is not " + graph.values[bound->second].name);
+          if (bound->second != goal.value)
+            return fail("value " + value.name + " is not " + graph.values[bound->second].name);
           break;
         }
         const Statement& statement = statements_[operand.index];

@@ -1,6 +1,7 @@
-// Memory planners: offsets for lifetimes. All sizes are rounded up to kAlignmentBytes, so every offset is aligned.
-// Greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020, algorithm 3;
-// here in several orders, keeping the smallest arena, because no single order wins on every graph.
+// Memory planners: offsets for lifetimes. All sizes are rounded up to kAlignmentBytes, so every offset is
+// aligned. Greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
+// 2020, algorithm 3; here in several orders, keeping the smallest arena, because no single order wins on
+// every graph.
 #include "passes/planners.h"
 
 #include <algorithm>
@@ -31,8 +32,9 @@ std::int64_t plan_reuse(const std::vector<Request>& requests, std::vector<std::i
   offsets.assign(requests.size(), 0);
   std::vector<std::size_t> order(requests.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return requests[a].first_step < requests[b].first_step; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return requests[a].first_step < requests[b].first_step;
+  });
   std::vector<Block> blocks;
   std::int64_t end = 0;
   for (std::size_t i : order) {
@@ -53,8 +55,8 @@ std::int64_t plan_reuse(const std::vector<Request>& requests, std::vector<std::i
 enum class Gap { lowest, tightest };
 
 // Places requests in `order`, each into a gap between the placed ones whose lifetimes overlap its own.
-std::int64_t place_in_order(const std::vector<Request>& requests, const std::vector<std::size_t>& order, Gap rule,
-                            std::int64_t give_up_at, std::vector<std::int64_t>& offsets) {
+std::int64_t place_in_order(const std::vector<Request>& requests, const std::vector<std::size_t>& order,
+                            Gap rule, std::int64_t give_up_at, std::vector<std::int64_t>& offsets) {
   struct Placed {
     std::int64_t offset, end;
     std::int32_t first_step, last_step;
@@ -126,7 +128,8 @@ std::int64_t plan_best_fit(const std::vector<Request>& requests, std::vector<std
 constexpr PlannerDef kPlanners[] = {
     {"none", "every buffer has its own place", plan_none},
     {"reuse", "a freed block of sufficient size is taken again, first fit in step order", plan_reuse},
-    {"best-fit", "largest first into the gaps between overlapping lifetimes; several orders, the smallest arena is kept",
+    {"best-fit",
+     "largest first into the gaps between overlapping lifetimes; several orders, the smallest arena is kept",
      plan_best_fit},
 };
 

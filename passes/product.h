@@ -1,5 +1,7 @@
-// What the matmul fusions share: a MatMul or FusedMatMul node read into plain fields, and written back as FusedMatMul.
-//   A' = transpose(A, perm_a), B' = transpose(B, perm_b), P = activation(alpha A' B' + bias), Y = transpose(P, perm_y)
+// What the matmul fusions share: a MatMul or FusedMatMul node read into plain fields, and written back as
+// FusedMatMul.
+//   A' = transpose(A, perm_a), B' = transpose(B, perm_b), P = activation(alpha A' B' + bias), Y =
+//   transpose(P, perm_y)
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,7 @@ using Perm = std::vector<std::int64_t>;
 
 struct Product {
   ValueId a = kNone, b = kNone, bias = kNone;
-  Perm perm_a, perm_b, perm_y;                         // full permutations
+  Perm perm_a, perm_b, perm_y;  // full permutations
   double alpha = 1;
   std::string activation = "none";
 };
@@ -25,7 +27,8 @@ Perm identity_perm(std::size_t rank);
 Perm composed(const Perm& first, const Perm& second);  // transpose(transpose(x, first), second)
 Perm perm_of_transpose(const Graph& graph, const Node& node);
 
-// Nothing unless the node is MatMul or FusedMatMul with operands of at least 2 dims, or Gemm that adds nothing or one value per column.
+// Nothing unless the node is MatMul or FusedMatMul with operands of at least 2 dims, or Gemm that adds
+// nothing or one value per column.
 std::optional<Product> read_product(const Graph& graph, NodeId id);
 ValueId add_product(GraphBuilder& b, const Product& product);
 

@@ -19,8 +19,8 @@
 namespace gradloom {
 namespace {
 
-constexpr int kStepLane = 0;        // tid of steps, phases and, on the CPU, kernels
-constexpr int kStreamLanes = 100;   // tids of other devices: 100 * (stream + 1) + lane
+constexpr int kStepLane = 0;       // tid of steps, phases and, on the CPU, kernels
+constexpr int kStreamLanes = 100;  // tids of other devices: 100 * (stream + 1) + lane
 
 // A JSON string, quotes included: foreign bytes escaped, invalid UTF-8 replaced.
 std::string quoted(const std::string& text) {
@@ -37,7 +37,8 @@ std::string joined(const std::vector<std::string>& parts) {
 
 class Writer {
  public:
-  explicit Writer(const TraceDocument& document) : document_(document), on_cpu_(document.device == "cpu" || document.device == "host-gpu") {
+  explicit Writer(const TraceDocument& document)
+      : document_(document), on_cpu_(document.device == "cpu" || document.device == "host-gpu") {
     base_ns_ = document.rows.empty() ? 0 : document.rows.front().start_ns;
     for (const TraceRow& row : document.rows) base_ns_ = std::min(base_ns_, row.start_ns);
     for (const TraceStep& step : document.steps) base_ns_ = std::min(base_ns_, step.start_ns);
@@ -48,11 +49,13 @@ class Writer {
     std::map<std::int64_t, std::vector<const TraceRow*>> by_step;
     for (const TraceRow& row : document_.rows) by_step[row.step].push_back(&row);
     for (auto& [step, rows] : by_step) {
-      std::stable_sort(rows.begin(), rows.end(), [](const TraceRow* a, const TraceRow* b) { return a->start_ns < b->start_ns; });
+      std::stable_sort(rows.begin(), rows.end(),
+                       [](const TraceRow* a, const TraceRow* b) { return a->start_ns < b->start_ns; });
       write_step(step, rows);
     }
     for (const auto& [lane, name] : lanes_) {
-      event(fmt::format(R"("ph":"M","name":"thread_name","pid":1,"tid":{},"args":{{"name":{}}})", lane, quoted(name)));
+      event(fmt::format(R"("ph":"M","name":"thread_name","pid":1,"tid":{},"args":{{"name":{}}})", lane,
+                        quoted(name)));
     }
     out_ += "\n]}\n";
     return std::move(out_);
@@ -74,15 +77,17 @@ class Writer {
   void write_head() {
     out_ = "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"distributedInfo\":{\"rank\":0},";
     out_ += fmt::format("\"deviceProperties\":[{{\"id\":0,\"name\":{}}}],", quoted(document_.device));
-    out_ += fmt::format("\"baseTimeNanoseconds\":{},\"gradloom\":{{\"run_id\":{},\"model\":{},\"environment\":{{", base_ns_,
-                        document_.run_id, quoted(document_.model));
+    out_ +=
+        fmt::format("\"baseTimeNanoseconds\":{},\"gradloom\":{{\"run_id\":{},\"model\":{},\"environment\":{{",
+                    base_ns_, document_.run_id, quoted(document_.model));
     bool first = true;
     for (const auto& [name, value] : document_.environment) {
       out_ += fmt::format("{}{}:{}", first ? "" : ",", quoted(name), quoted(value));
       first = false;
     }
     out_ += "}},\"traceEvents\":[";
-    event(fmt::format(R"("ph":"M","name":"process_name","pid":1,"tid":0,"args":{{"name":{}}})", quoted("gradloom " + document_.device)));
+    event(fmt::format(R"("ph":"M","name":"process_name","pid":1,"tid":0,"args":{{"name":{}}})",
+                      quoted("gradloom " + document_.device)));
     lanes_[kStepLane] = "training step";
   }
 
@@ -93,8 +98,8 @@ class Writer {
   }
 
   void annotation(const std::string& name, std::int64_t start_ns, std::int64_t end_ns) {
-    event(fmt::format(R"("ph":"X","cat":"user_annotation","name":{},"pid":1,"tid":{},"ts":{},"dur":{})", quoted(name), kStepLane,
-                      timestamp(start_ns), microseconds(end_ns - start_ns)));
+    event(fmt::format(R"("ph":"X","cat":"user_annotation","name":{},"pid":1,"tid":{},"ts":{},"dur":{})",
+                      quoted(name), kStepLane, timestamp(start_ns), microseconds(end_ns - start_ns)));
   }
 
   void write_step(std::int64_t step, const std::vector<const TraceRow*>& rows) {
@@ -121,7 +126,8 @@ class Writer {
     for (std::size_t i = 0; i < rows.size();) {
       std::size_t j = i;
       std::int64_t end = rows[i]->start_ns;
-      while (j < rows.size() && info(*rows[j]).phase == info(*rows[i]).phase && rows[j]->micro == rows[i]->micro) {
+      while (j < rows.size() && info(*rows[j]).phase == info(*rows[i]).phase &&
+             rows[j]->micro == rows[i]->micro) {
         end = std::max(end, rows[j]->start_ns + rows[j]->duration_ns);
         ++j;
       }
@@ -132,14 +138,16 @@ class Writer {
     }
   }
 
-  // Events of one lane must nest: a kernel that starts before the last one of its lane ended takes the next lane.
+  // Events of one lane must nest: a kernel that starts before the last one of its lane ended takes the next
+  // lane.
   int lane(const TraceRow& row) {
     const int base = on_cpu_ ? kStepLane : kStreamLanes * (row.stream + 1);
     for (int i = 0; i < kStreamLanes - 1; ++i) {
       const auto found = busy_until_.find(base + i);
       if (found != busy_until_.end() && found->second > row.start_ns) continue;
       busy_until_[base + i] = row.start_ns + row.duration_ns;
-      if (!on_cpu_ || i > 0) lanes_[base + i] = fmt::format("stream {}{}", row.stream, i == 0 ? "" : fmt::format(" ({})", i));
+      if (!on_cpu_ || i > 0)
+        lanes_[base + i] = fmt::format("stream {}{}", row.stream, i == 0 ? "" : fmt::format(" ({})", i));
       return base + i;
     }
     return base + kStreamLanes - 1;
@@ -149,19 +157,24 @@ class Writer {
     const KernelInfo& kernel = info(row);
     std::string args = fmt::format(
         R"("run_id":{},"kernel":{},"node":{},"onnx_node":{},"scope":{},"phase":{},"pass_chain":{},"flops":{},"bytes":{},"step":{},"micro":{},"plan_step":{})",
-        document_.run_id, quoted(kernel.kernel), quoted(kernel.node), quoted(joined(kernel.onnx_nodes)), quoted(kernel.scope),
-        quoted(kernel.phase), quoted(kernel.pass), json_number(kernel.flops), row.bytes, row.step, row.micro, row.plan_step);
+        document_.run_id, quoted(kernel.kernel), quoted(kernel.node), quoted(joined(kernel.onnx_nodes)),
+        quoted(kernel.scope), quoted(kernel.phase), quoted(kernel.pass), json_number(kernel.flops), row.bytes,
+        row.step, row.micro, row.plan_step);
     args += fmt::format(R"(,"External id":{},"correlation":{})", row.correlation, row.correlation);
     if (!on_cpu_) args += fmt::format(R"(,"device":0,"context":0,"stream":{})", row.stream);
-    if (!kernel.sources.empty()) args += fmt::format(R"(,"loc":{})", quoted(document_.model + ":" + std::to_string(kernel.sources[0])));
-    event(fmt::format(R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{{}}})", on_cpu_ ? "cpu_op" : "kernel",
-                      quoted(on_cpu_ && !kernel.op.empty() ? kernel.op : kernel.kernel), tid, timestamp(row.start_ns),
-                      microseconds(row.duration_ns), args));
+    if (!kernel.sources.empty())
+      args += fmt::format(R"(,"loc":{})", quoted(document_.model + ":" + std::to_string(kernel.sources[0])));
+    event(fmt::format(R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{{}}})",
+                      on_cpu_ ? "cpu_op" : "kernel",
+                      quoted(on_cpu_ && !kernel.op.empty() ? kernel.op : kernel.kernel), tid,
+                      timestamp(row.start_ns), microseconds(row.duration_ns), args));
   }
 
-  // From the last forward kernel of an ONNX node to its first backward kernel, per micro-batch; one arrow per pair of kernels.
+  // From the last forward kernel of an ONNX node to its first backward kernel, per micro-batch; one arrow per
+  // pair of kernels.
   void write_arrows(const std::vector<const TraceRow*>& rows, const std::map<const TraceRow*, int>& lane_of) {
-    std::map<std::pair<std::int32_t, std::uint32_t>, const TraceRow*> forward, backward;   // by (micro-batch, ONNX node)
+    std::map<std::pair<std::int32_t, std::uint32_t>, const TraceRow*> forward,
+        backward;  // by (micro-batch, ONNX node)
     for (const TraceRow* row : rows) {
       const KernelInfo& kernel = info(*row);
       for (const std::uint32_t source : kernel.sources) {
@@ -177,10 +190,11 @@ class Writer {
       const auto from = forward.find(key);
       if (from == forward.end() || !done.insert({from->second, to}).second) continue;
       ++arrows_;
-      event(fmt::format(R"("ph":"s","id":{},"cat":"fwdbwd","name":"fwdbwd","pid":1,"tid":{},"ts":{})", arrows_,
-                        lane_of.at(from->second), timestamp(from->second->start_ns)));
-      event(fmt::format(R"("ph":"f","bp":"e","id":{},"cat":"fwdbwd","name":"fwdbwd","pid":1,"tid":{},"ts":{})", arrows_, lane_of.at(to),
-                        timestamp(to->start_ns)));
+      event(fmt::format(R"("ph":"s","id":{},"cat":"fwdbwd","name":"fwdbwd","pid":1,"tid":{},"ts":{})",
+                        arrows_, lane_of.at(from->second), timestamp(from->second->start_ns)));
+      event(
+          fmt::format(R"("ph":"f","bp":"e","id":{},"cat":"fwdbwd","name":"fwdbwd","pid":1,"tid":{},"ts":{})",
+                      arrows_, lane_of.at(to), timestamp(to->start_ns)));
     }
   }
 
@@ -190,8 +204,8 @@ class Writer {
     for (const TraceRow* row : rows) {
       const auto at = static_cast<std::size_t>(row->plan_step);
       if (row->plan_step < 0 || at >= document_.live_bytes.size()) continue;
-      event(fmt::format(R"("ph":"C","name":"arena_bytes","pid":1,"tid":0,"ts":{},"args":{{"live":{}}})", timestamp(row->start_ns),
-                        document_.live_bytes[at]));
+      event(fmt::format(R"("ph":"C","name":"arena_bytes","pid":1,"tid":0,"ts":{},"args":{{"live":{}}})",
+                        timestamp(row->start_ns), document_.live_bytes[at]));
     }
   }
 
@@ -204,7 +218,8 @@ class Writer {
   std::string out_;
 };
 
-// RFC 4180; a leading = + - @ would be a formula to a spreadsheet, names from files get an apostrophe in front.
+// RFC 4180; a leading = + - @ would be a formula to a spreadsheet, names from files get an apostrophe in
+// front.
 std::string csv_field(const std::string& text) {
   std::string safe = escaped(text);
   if (!safe.empty() && std::strchr("=+-@", safe[0]) != nullptr) safe.insert(0, "'");
@@ -216,13 +231,14 @@ std::string csv_field(const std::string& text) {
 
 Result<std::string> gzip(const std::string& bytes) {
   z_stream stream{};
-  constexpr int kGzipWindow = 15 + 16;   // 16: gzip header and trailer
-  if (deflateInit2(&stream, 6, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK) return Error{Errc::io, "out of memory"};
+  constexpr int kGzipWindow = 15 + 16;  // 16: gzip header and trailer
+  if (deflateInit2(&stream, 6, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    return Error{Errc::io, "out of memory"};
   std::string out;
   std::size_t done = 0;
   int code = Z_OK;
   do {
-    constexpr std::size_t kChunk = 1 << 20;   // avail_in is 32 bits wide
+    constexpr std::size_t kChunk = 1 << 20;  // avail_in is 32 bits wide
     if (stream.avail_in == 0) {
       const std::size_t size = std::min(kChunk, bytes.size() - done);
       stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data() + done));
@@ -256,7 +272,8 @@ std::string trace_csv(const TraceDocument& document) {
     }
   }
   std::string out =
-      "plan_step,name,kernel,op,phase,scope,onnx_nodes,pass,flops,bytes,counts,total_ns,mean_ns,median_ns,min_ns,max_ns,std_ns\n";
+      "plan_step,name,kernel,op,phase,scope,onnx_nodes,pass,flops,bytes,counts,total_ns,mean_ns,median_ns,"
+      "min_ns,max_ns,std_ns\n";
   for (std::size_t i = 0; i < durations.size(); ++i) {
     std::vector<std::int64_t>& ns = durations[i];
     std::sort(ns.begin(), ns.end());
@@ -264,13 +281,18 @@ std::string trace_csv(const TraceDocument& document) {
     for (const std::int64_t x : ns) total += static_cast<double>(x);
     const auto n = static_cast<double>(ns.size());
     const double mean = ns.empty() ? 0 : total / n;
-    for (const std::int64_t x : ns) squares += (static_cast<double>(x) - mean) * (static_cast<double>(x) - mean);
-    const std::int64_t median = ns.empty() ? 0 : ns.size() % 2 == 1 ? ns[ns.size() / 2] : (ns[ns.size() / 2 - 1] + ns[ns.size() / 2]) / 2;
+    for (const std::int64_t x : ns)
+      squares += (static_cast<double>(x) - mean) * (static_cast<double>(x) - mean);
+    const std::int64_t median = ns.empty()           ? 0
+                                : ns.size() % 2 == 1 ? ns[ns.size() / 2]
+                                                     : (ns[ns.size() / 2 - 1] + ns[ns.size() / 2]) / 2;
     const KernelInfo& k = document.kernels[i];
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f},{:.1f},{},{},{},{:.1f}\n", k.plan_step, csv_field(k.node), csv_field(k.kernel),
-                       csv_field(k.op), csv_field(k.phase), csv_field(k.scope), csv_field(joined(k.onnx_nodes)), csv_field(k.pass),
-                       json_number(k.flops), json_number(k.bytes_read + k.bytes_written), ns.size(), total, mean, median,
-                       ns.empty() ? 0 : ns.front(), ns.empty() ? 0 : ns.back(), ns.size() > 1 ? std::sqrt(squares / (n - 1)) : 0.0);
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f},{:.1f},{},{},{},{:.1f}\n", k.plan_step,
+                       csv_field(k.node), csv_field(k.kernel), csv_field(k.op), csv_field(k.phase),
+                       csv_field(k.scope), csv_field(joined(k.onnx_nodes)), csv_field(k.pass),
+                       json_number(k.flops), json_number(k.bytes_read + k.bytes_written), ns.size(), total,
+                       mean, median, ns.empty() ? 0 : ns.front(), ns.empty() ? 0 : ns.back(),
+                       ns.size() > 1 ? std::sqrt(squares / (n - 1)) : 0.0);
   }
   return out;
 }

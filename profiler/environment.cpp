@@ -51,11 +51,14 @@ void read_cpu(Environment& environment) {
   std::string line, package;
   while (std::getline(in, line)) {
     if (line.rfind("processor", 0) == 0) ++environment.logical_cores;
-    if (line.rfind("model name", 0) == 0 && environment.cpu_model.empty()) environment.cpu_model = after_colon(line);
+    if (line.rfind("model name", 0) == 0 && environment.cpu_model.empty())
+      environment.cpu_model = after_colon(line);
     if (line.rfind("physical id", 0) == 0) package = after_colon(line);
     if (line.rfind("core id", 0) == 0) cores.insert(package + ":" + after_colon(line));
-    if (line.rfind("cpu MHz", 0) == 0 && environment.frequency_mhz == 0) environment.frequency_mhz = std::atof(after_colon(line).c_str());
-    if (line.rfind("flags", 0) == 0) environment.virtual_machine = line.find(" hypervisor") != std::string::npos;
+    if (line.rfind("cpu MHz", 0) == 0 && environment.frequency_mhz == 0)
+      environment.frequency_mhz = std::atof(after_colon(line).c_str());
+    if (line.rfind("flags", 0) == 0)
+      environment.virtual_machine = line.find(" hypervisor") != std::string::npos;
   }
   environment.physical_cores = cores.empty() ? environment.logical_cores : static_cast<int>(cores.size());
   cpu_set_t set;
@@ -144,7 +147,8 @@ std::map<std::string, std::string> environment_rows(const Environment& e) {
 }
 
 std::string hardware_text(const Environment& e) {
-  return fmt::format("{}, {} thread{}, {}", e.cpu_model.empty() ? "unknown CPU" : escaped(e.cpu_model), e.threads, e.threads == 1 ? "" : "s", e.isa);
+  return fmt::format("{}, {} thread{}, {}", e.cpu_model.empty() ? "unknown CPU" : escaped(e.cpu_model),
+                     e.threads, e.threads == 1 ? "" : "s", e.isa);
 }
 
 }  // namespace gradloom

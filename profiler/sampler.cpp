@@ -7,20 +7,23 @@
 namespace gradloom {
 namespace {
 
-constexpr std::int64_t kPeriod = 3;          // - T -
-constexpr std::size_t kMinRatios = 6;         // fewer cannot give a 95 % interval
+constexpr std::int64_t kPeriod = 3;    // - T -
+constexpr std::size_t kMinRatios = 6;  // fewer cannot give a 95 % interval
 
-// Interval of a median from order statistics: exact, without resampling (Conover, Practical Nonparametric Statistics, 3.2).
+// Interval of a median from order statistics: exact, without resampling (Conover, Practical Nonparametric
+// Statistics, 3.2).
 void median_interval(std::vector<double> sorted, double& value, double& low, double& high) {
   std::sort(sorted.begin(), sorted.end());
   const std::size_t n = sorted.size();
   value = n % 2 == 1 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
-  // Largest k with P(Binomial(n, 1/2) < k) <= 2.5 %: the interval [x(k), x(n + 1 - k)] covers the median with at least 95 %.
+  // Largest k with P(Binomial(n, 1/2) < k) <= 2.5 %: the interval [x(k), x(n + 1 - k)] covers the median with
+  // at least 95 %.
   const auto log_factorial = [](std::size_t m) { return std::lgamma(static_cast<double>(m) + 1); };
   double cumulative = 0;
   std::size_t k = 0;
   for (; k < n; ++k) {
-    cumulative += std::exp(log_factorial(n) - log_factorial(k) - log_factorial(n - k) - static_cast<double>(n) * std::log(2.0));
+    cumulative += std::exp(log_factorial(n) - log_factorial(k) - log_factorial(n - k) -
+                           static_cast<double>(n) * std::log(2.0));
     if (cumulative > 0.025) break;
   }
   const std::size_t first = k == 0 ? 0 : k - 1;
@@ -32,9 +35,12 @@ void median_interval(std::vector<double> sorted, double& value, double& low, dou
 
 const char* profile_level_name(ProfileLevel level) {
   switch (level) {
-    case ProfileLevel::step: return "step";
-    case ProfileLevel::sampled: return "sampled";
-    case ProfileLevel::all: return "all";
+    case ProfileLevel::step:
+      return "step";
+    case ProfileLevel::sampled:
+      return "sampled";
+    case ProfileLevel::all:
+      return "all";
   }
   return "step";
 }
@@ -56,7 +62,7 @@ void Sampler::record(std::int64_t step, std::int64_t step_ns) {
   const bool closes = level_ == ProfileLevel::sampled && step % kPeriod == 0 && step - 2 > kWarmupSteps;
   const auto neighbours = static_cast<double>(previous_[0]) + static_cast<double>(step_ns);
   if (closes && previous_[0] > 0 && previous_[1] > 0 && neighbours > 0) {
-    constexpr std::size_t kMost = 4096;   // enough for any interval; memory stays bounded in long runs
+    constexpr std::size_t kMost = 4096;  // enough for any interval; memory stays bounded in long runs
     const double ratio = 2 * static_cast<double>(previous_[1]) / neighbours;
     if (ratios_.size() < kMost) {
       ratios_.push_back(ratio);

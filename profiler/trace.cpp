@@ -27,15 +27,16 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
       for (const std::uint32_t source : node.origin.sources) {
         if (source < graph.sources.size()) info.onnx_nodes.push_back(graph.sources[source].name);
       }
-      if (!info.sources.empty() && info.sources[0] < graph.sources.size()) info.scope = graph.sources[info.sources[0]].scope;
+      if (!info.sources.empty() && info.sources[0] < graph.sources.size())
+        info.scope = graph.sources[info.sources[0]].scope;
     }
     infos.push_back(std::move(info));
   }
   return infos;
 }
 
-void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels, std::int64_t step,
-                    std::vector<TraceRow>& rows) {
+void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels,
+                    std::int64_t step, std::vector<TraceRow>& rows) {
   rows.reserve(rows.size() + samples.size());
   for (const KernelSample& sample : samples) {
     TraceRow row;

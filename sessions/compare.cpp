@@ -1,4 +1,5 @@
-// Comparisons: the interleaved protocol, stored runs, matching of kernels by provenance. JSON and text are in compare_text.cpp.
+// Comparisons: the interleaved protocol, stored runs, matching of kernels by provenance. JSON and text are in
+// compare_text.cpp.
 #include "sessions/compare.h"
 
 #include <algorithm>
@@ -23,20 +24,21 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // One kernel of one side with what it took in each timed step.
 struct KernelTimes {
   const KernelInfo* info = nullptr;
-  std::int64_t launches = 0;                 // per step
-  std::vector<double> ns;                    // by timed step
+  std::int64_t launches = 0;  // per step
+  std::vector<double> ns;     // by timed step
 };
 
 struct Side {
   Resident* resident = nullptr;
   std::int64_t next_step = 1;
-  std::vector<double> step_ns, losses;       // losses from step 1
+  std::vector<double> step_ns, losses;  // losses from step 1
   std::vector<KernelTimes> kernels;
   double measured_ns = 0;
 
   Result<Block> run(std::int64_t steps, bool timed) {
     Block block = TRY(resident->run(next_step, steps, timed));
-    if (static_cast<std::int64_t>(block.step_ns.size()) != steps || static_cast<std::int64_t>(block.losses.size()) != steps) {
+    if (static_cast<std::int64_t>(block.step_ns.size()) != steps ||
+        static_cast<std::int64_t>(block.losses.size()) != steps) {
       return Error{Errc::bug, resident->name + ": a block returned another number of steps"};
     }
     next_step += steps;
@@ -87,7 +89,8 @@ void compare_losses(const std::vector<double>& a, const std::vector<double>& b, 
       continue;
     }
     result.max_loss_difference = std::max(result.max_loss_difference, difference);
-    const double relative = std::isinf(difference) ? difference : difference / std::max(std::abs(a[i]), 1e-12);
+    const double relative =
+        std::isinf(difference) ? difference : difference / std::max(std::abs(a[i]), 1e-12);
     result.max_relative_loss_difference = std::max(result.max_relative_loss_difference, relative);
   }
 }
@@ -95,7 +98,8 @@ void compare_losses(const std::vector<double>& a, const std::vector<double>& b, 
 // The loss belongs to the forward pass: fusions move work between the two.
 std::string table_phase(const std::string& phase) { return phase == "loss" ? "forward" : phase; }
 
-// Groups of ONNX nodes such that every kernel of either side lies in one group: union-find over (phase, node).
+// Groups of ONNX nodes such that every kernel of either side lies in one group: union-find over (phase,
+// node).
 class Provenance {
  public:
   void add(const KernelInfo& kernel) {
@@ -111,7 +115,9 @@ class Provenance {
     int count = 0;
     for (std::size_t i = 0; i < keys_.size(); ++i) {
       if (root(i) != group) continue;
-      if (++count <= 3) text += (text.empty() ? "" : " + ") + (keys_[i].second.empty() ? "(" + keys_[i].first + ")" : keys_[i].second);
+      if (++count <= 3)
+        text += (text.empty() ? "" : " + ") +
+                (keys_[i].second.empty() ? "(" + keys_[i].first + ")" : keys_[i].second);
     }
     return count > 3 ? text + " + " + std::to_string(count - 3) + " more" : text;
   }
@@ -137,7 +143,8 @@ class Provenance {
 // Sums the kernels of both sides into rows by key; medians and p-values over the timed steps.
 class Table {
  public:
-  void add(const std::string& key, const std::string& name, const std::string& phase, const KernelTimes& kernel, bool is_b) {
+  void add(const std::string& key, const std::string& name, const std::string& phase,
+           const KernelTimes& kernel, bool is_b) {
     const auto [at, fresh] = rows_.try_emplace(key);
     Sums& sums = at->second;
     if (fresh) sums.row.name = name, sums.row.phase = phase;
@@ -161,8 +168,9 @@ class Table {
     }
     const std::vector<double> adjusted = holm(p_values);
     for (std::size_t i = 0; i < tested.size(); ++i) rows[tested[i]].p = adjusted[i];
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const ComparedRow& x, const ComparedRow& y) { return std::abs(x.a_ns - x.b_ns) > std::abs(y.a_ns - y.b_ns); });
+    std::stable_sort(rows.begin(), rows.end(), [](const ComparedRow& x, const ComparedRow& y) {
+      return std::abs(x.a_ns - x.b_ns) > std::abs(y.a_ns - y.b_ns);
+    });
     return rows;
   }
 
@@ -195,7 +203,8 @@ void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTime
   result.scopes = scopes.finish();
 }
 
-// How far A against A (and B against B) may be from 1 by chance: the far end of the interval of their median ratio.
+// How far A against A (and B against B) may be from 1 by chance: the far end of the interval of their median
+// ratio.
 double noise_of(const std::vector<double>& own_ratios) {
   const Interval own = bootstrap_median(own_ratios);
   return std::max(std::abs(own.low - 1), std::abs(own.high - 1));
@@ -203,7 +212,8 @@ double noise_of(const std::vector<double>& own_ratios) {
 
 }  // namespace
 
-Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOptions& options, std::stop_token stop,
+Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOptions& options,
+                                       std::stop_token stop,
                                        const std::function<void(const CompareProgress&)>& progress) {
   const std::int64_t start_ns = monotonic_ns();
   const auto seconds = [&] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
@@ -218,13 +228,15 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
     slowest_ns = std::max(slowest_ns, static_cast<double>(block.step_ns.back()));
   }
   const std::int64_t block_steps =
-      options.block_steps > 0 ? options.block_steps : std::clamp<std::int64_t>(std::llround(kBlockNs / slowest_ns), 1, 1000);
+      options.block_steps > 0 ? options.block_steps
+                              : std::clamp<std::int64_t>(std::llround(kBlockNs / slowest_ns), 1, 1000);
   result.block_steps = block_steps;
 
   std::vector<double> ratios, own_ratios;
   std::int64_t next_look = std::max<std::int64_t>(2, options.min_groups);
   for (bool decided = false; !decided;) {
-    const std::vector<int> order = result.groups % 2 == 0 ? std::vector<int>{0, 1, 1, 0} : std::vector<int>{1, 0, 0, 1};
+    const std::vector<int> order =
+        result.groups % 2 == 0 ? std::vector<int>{0, 1, 1, 0} : std::vector<int>{1, 0, 0, 1};
     std::vector<double> times[2];
     for (const int which : order) {
       if (stop.stop_requested()) return Error{Errc::interrupted, "comparison interrupted"};
@@ -241,11 +253,14 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
     if (time_up || (result.groups >= next_look && enough)) {
       result.noise = noise_of(own_ratios);
       result.ratio = bootstrap_median(ratios);
-      const bool certain = decide(bootstrap_median(ratios, kEarlyConfidence), result.noise) != Verdict::unsure;
+      const bool certain =
+          decide(bootstrap_median(ratios, kEarlyConfidence), result.noise) != Verdict::unsure;
       decided = time_up || certain;
       // Few groups say nothing, whatever their interval.
-      if (decided && result.groups >= std::min<std::int64_t>(6, options.min_groups)) result.verdict = decide(result.ratio, result.noise);
-      if (time_up && result.groups < options.min_groups) result.note = "stopped by the time limit after few blocks";
+      if (decided && result.groups >= std::min<std::int64_t>(6, options.min_groups))
+        result.verdict = decide(result.ratio, result.noise);
+      if (time_up && result.groups < options.min_groups)
+        result.note = "stopped by the time limit after few blocks";
       next_look = result.groups + std::max<std::int64_t>(2, result.groups / 4);
     }
     if (progress) progress({seconds(), std::min(1.0, seconds() / options.max_seconds), result.ratio});
@@ -273,7 +288,8 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
   result.a = name(a);
   result.b = name(b);
   result.interleaved = false;
-  result.note = "the runs were made one after the other: load and clock of the machine may have changed between them";
+  result.note =
+      "the runs were made one after the other: load and clock of the machine may have changed between them";
   if (a.summary.model_hash != b.summary.model_hash) result.note += "; they are of different models";
 
   constexpr std::int64_t kWarmup = 3;
@@ -290,11 +306,12 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
     }
     if (times[side].empty()) return Error{Errc::bad_input, name(*runs[side]) + " has no steps"};
     for (const KernelRow& row : runs[side]->kernels) {
-      const std::int64_t launches = row.samples > 0 && row.total_ns > 0 && row.step_ns > 0
-                                        ? std::max<std::int64_t>(1, std::llround(static_cast<double>(row.samples) *
-                                                                                 static_cast<double>(row.step_ns) /
-                                                                                 static_cast<double>(row.total_ns)))
-                                        : 1;
+      const std::int64_t launches =
+          row.samples > 0 && row.total_ns > 0 && row.step_ns > 0
+              ? std::max<std::int64_t>(
+                    1, std::llround(static_cast<double>(row.samples) * static_cast<double>(row.step_ns) /
+                                    static_cast<double>(row.total_ns)))
+              : 1;
       kernels[side].push_back({&row.info, launches, {static_cast<double>(row.step_ns)}});
     }
   }
@@ -302,7 +319,8 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
   // Each run against itself, even against odd steps, stands for A against A.
   std::vector<double> own;
   for (const std::vector<double>& side : times) {
-    for (std::size_t i = 0; i + 1 < side.size(); i += 2) own.push_back(side[i + 1] > 0 ? side[i] / side[i + 1] : 1);
+    for (std::size_t i = 0; i + 1 < side.size(); i += 2)
+      own.push_back(side[i + 1] > 0 ? side[i] / side[i + 1] : 1);
   }
   result.noise = own.empty() ? HUGE_VAL : noise_of(own);
   const bool enough = times[0].size() >= 10 && times[1].size() >= 10;

@@ -20,8 +20,13 @@ ordered number(double value) { return std::isfinite(value) ? ordered(value) : or
 ordered rows_json(const std::vector<ComparedRow>& rows) {
   ordered out = ordered::array();
   for (const ComparedRow& row : rows) {
-    out.push_back({{"name", row.name}, {"phase", row.phase}, {"a_kernels", row.a_kernels}, {"b_kernels", row.b_kernels},
-                   {"a_ns", number(row.a_ns)}, {"b_ns", number(row.b_ns)}, {"p", number(row.p)}});
+    out.push_back({{"name", row.name},
+                   {"phase", row.phase},
+                   {"a_kernels", row.a_kernels},
+                   {"b_kernels", row.b_kernels},
+                   {"a_ns", number(row.a_ns)},
+                   {"b_ns", number(row.b_ns)},
+                   {"p", number(row.p)}});
   }
   return out;
 }
@@ -47,25 +52,28 @@ std::vector<ComparedRow> read_rows(const json& from, const char* key) {
   if (at == from.end() || !at->is_array()) return rows;
   for (const json& row : *at) {
     if (!row.is_object()) continue;
-    rows.push_back({text(row, "name"), text(row, "phase"), integer(row, "a_kernels"), integer(row, "b_kernels"), real(row, "a_ns"),
-                    real(row, "b_ns"), real(row, "p")});
+    rows.push_back({text(row, "name"), text(row, "phase"), integer(row, "a_kernels"),
+                    integer(row, "b_kernels"), real(row, "a_ns"), real(row, "b_ns"), real(row, "p")});
   }
   return rows;
 }
 
 std::string table_text(const char* title, const std::vector<ComparedRow>& rows, std::size_t limit) {
   if (rows.empty()) return "";
-  std::string out = fmt::format("\n{:<56} {:>10} {:>10} {:>10} {:>8} {:>7}\n", title, "A", "B", "B - A", "A / B", "kernels");
+  std::string out = fmt::format("\n{:<56} {:>10} {:>10} {:>10} {:>8} {:>7}\n", title, "A", "B", "B - A",
+                                "A / B", "kernels");
   for (std::size_t i = 0; i < rows.size() && i < limit; ++i) {
     const ComparedRow& row = rows[i];
     std::string name = escaped(row.name);
     if (!row.phase.empty() && row.phase != row.name) name += " (" + row.phase + ")";
     if (name.size() > 56) name = name.substr(0, 53) + "...";
     const double difference = row.b_ns - row.a_ns;
-    const std::string ratio = row.a_ns > 0 && row.b_ns > 0 ? fmt::format("{:.2f}x", row.a_ns / row.b_ns) : "-";
-    out += fmt::format("{:<56} {:>10} {:>10} {:>10} {:>8} {:>3}/{:<3}{}\n", name, duration_text(row.a_ns), duration_text(row.b_ns),
-                       (difference < 0 ? "-" : "+") + duration_text(std::abs(difference)), ratio, row.a_kernels, row.b_kernels,
-                       row.p < 0.05 ? " *" : "");
+    const std::string ratio =
+        row.a_ns > 0 && row.b_ns > 0 ? fmt::format("{:.2f}x", row.a_ns / row.b_ns) : "-";
+    out += fmt::format("{:<56} {:>10} {:>10} {:>10} {:>8} {:>3}/{:<3}{}\n", name, duration_text(row.a_ns),
+                       duration_text(row.b_ns),
+                       (difference < 0 ? "-" : "+") + duration_text(std::abs(difference)), ratio,
+                       row.a_kernels, row.b_kernels, row.p < 0.05 ? " *" : "");
   }
   if (rows.size() > limit) out += fmt::format("... {} more rows\n", rows.size() - limit);
   return out;
@@ -130,20 +138,32 @@ Result<Comparison> parse_comparison(const std::string& from) {
 std::string comparison_text(const Comparison& c) {
   const char* meaning = "";
   switch (c.verdict) {
-    case Verdict::faster: meaning = "B is faster than A"; break;
-    case Verdict::slower: meaning = "B is slower than A"; break;
-    case Verdict::same: meaning = "no difference larger than 2 %"; break;
-    case Verdict::unsure: meaning = "the data do not decide"; break;
+    case Verdict::faster:
+      meaning = "B is faster than A";
+      break;
+    case Verdict::slower:
+      meaning = "B is slower than A";
+      break;
+    case Verdict::same:
+      meaning = "no difference larger than 2 %";
+      break;
+    case Verdict::unsure:
+      meaning = "the data do not decide";
+      break;
   }
-  std::string out = fmt::format("{}  {:.3f}x [{:.3f}, {:.3f}]  {}\n", verdict_name(c.verdict), c.ratio.value, c.ratio.low, c.ratio.high, meaning);
-  out += fmt::format("A: {}  {} per step\nB: {}  {} per step\n", escaped(c.a), duration_text(c.a_step_ns), escaped(c.b), duration_text(c.b_step_ns));
-  out += c.interleaved ? fmt::format("{} groups of ABBA blocks of {} steps, noise {:.2f} %, {:.1f} s\n", c.groups, c.block_steps, 100 * c.noise, c.seconds)
+  std::string out = fmt::format("{}  {:.3f}x [{:.3f}, {:.3f}]  {}\n", verdict_name(c.verdict), c.ratio.value,
+                                c.ratio.low, c.ratio.high, meaning);
+  out += fmt::format("A: {}  {} per step\nB: {}  {} per step\n", escaped(c.a), duration_text(c.a_step_ns),
+                     escaped(c.b), duration_text(c.b_step_ns));
+  out += c.interleaved ? fmt::format("{} groups of ABBA blocks of {} steps, noise {:.2f} %, {:.1f} s\n",
+                                     c.groups, c.block_steps, 100 * c.noise, c.seconds)
                        : fmt::format("stored runs, noise {:.2f} %\n", 100 * c.noise);
   if (c.first_different_step == 0) {
     out += fmt::format("losses equal bit for bit over {} steps\n", c.steps);
   } else {
-    out += fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {} steps, first at step {}\n", c.max_loss_difference,
-                       c.max_relative_loss_difference, c.steps, c.first_different_step);
+    out +=
+        fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {} steps, first at step {}\n",
+                    c.max_loss_difference, c.max_relative_loss_difference, c.steps, c.first_different_step);
   }
   if (!c.note.empty()) out += "note: " + escaped(c.note) + "\n";
   out += table_text("phase", c.phases, 10);

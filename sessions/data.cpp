@@ -21,32 +21,51 @@ constexpr std::int64_t kMaxTokensBytes = std::int64_t{1} << 30;
 
 bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::boolean; }
 
-std::string input_text(const InputSpec& input) { return fmt::format("input {} ({})", escaped(input.name), to_string(input.type)); }
+std::string input_text(const InputSpec& input) {
+  return fmt::format("input {} ({})", escaped(input.name), to_string(input.type));
+}
 
 void store_integer(Tensor& tensor, std::int64_t i, std::int64_t value) {
   switch (dtype_bytes(tensor.dtype())) {
-    case 1: tensor.mutable_as<std::int8_t>()[i] = static_cast<std::int8_t>(value); break;
-    case 2: tensor.mutable_as<std::int16_t>()[i] = static_cast<std::int16_t>(value); break;
-    case 4: tensor.mutable_as<std::int32_t>()[i] = static_cast<std::int32_t>(value); break;
-    default: tensor.mutable_as<std::int64_t>()[i] = value; break;
+    case 1:
+      tensor.mutable_as<std::int8_t>()[i] = static_cast<std::int8_t>(value);
+      break;
+    case 2:
+      tensor.mutable_as<std::int16_t>()[i] = static_cast<std::int16_t>(value);
+      break;
+    case 4:
+      tensor.mutable_as<std::int32_t>()[i] = static_cast<std::int32_t>(value);
+      break;
+    default:
+      tensor.mutable_as<std::int64_t>()[i] = value;
+      break;
   }
 }
 
 // Largest value + 1 that a dtype holds, as far as it fits an int64.
 std::int64_t dtype_limit(DType dtype) {
   switch (dtype) {
-    case DType::u8: return 1 << 8;
-    case DType::i8: return 1 << 7;
-    case DType::u16: return 1 << 16;
-    case DType::i16: return 1 << 15;
-    case DType::i32: return std::int64_t{1} << 31;
-    case DType::u32: return std::int64_t{1} << 32;
-    default: return INT64_MAX;
+    case DType::u8:
+      return 1 << 8;
+    case DType::i8:
+      return 1 << 7;
+    case DType::u16:
+      return 1 << 16;
+    case DType::i16:
+      return 1 << 15;
+    case DType::i32:
+      return std::int64_t{1} << 31;
+    case DType::u32:
+      return std::int64_t{1} << 32;
+    default:
+      return INT64_MAX;
   }
 }
 
 // Uniform in [0, bound) from 32 random bits: multiplication; the bias is below bound / 2^32.
-std::int64_t scaled(std::uint32_t bits, std::uint64_t bound) { return static_cast<std::int64_t>((std::uint64_t{bits} * bound) >> 32); }
+std::int64_t scaled(std::uint32_t bits, std::uint64_t bound) {
+  return static_cast<std::int64_t>((std::uint64_t{bits} * bound) >> 32);
+}
 
 class Synthetic : public BatchSource {
  public:
@@ -70,7 +89,8 @@ class Synthetic : public BatchSource {
     for (std::int64_t at = 0; at < n; at += 4) {
       const auto bits = philox4x32(key, static_cast<std::uint64_t>(at / 4), batch);
       for (std::int64_t j = at; j < std::min(n, at + 4); ++j) {
-        store_integer(tensor, j, scaled(bits[static_cast<std::size_t>(j - at)], static_cast<std::uint64_t>(limit)));
+        store_integer(tensor, j,
+                      scaled(bits[static_cast<std::size_t>(j - at)], static_cast<std::uint64_t>(limit)));
       }
     }
     return tensor;
@@ -101,17 +121,21 @@ class Synthetic : public BatchSource {
 
 class Npz : public BatchSource {
  public:
-  static Result<std::unique_ptr<BatchSource>> open(const std::string& file, const std::vector<InputSpec>& inputs) {
+  static Result<std::unique_ptr<BatchSource>> open(const std::string& file,
+                                                   const std::vector<InputSpec>& inputs) {
     auto source = std::make_unique<Npz>();
     std::map<std::string, Tensor> arrays = TRY(read_npz(file));
     for (const InputSpec& input : inputs) {
       const auto found = arrays.find(input.name);
-      if (found == arrays.end()) return Error{Errc::bad_input, fmt::format("{}: no array for {}; it has {}", file, input_text(input), names(arrays))};
+      if (found == arrays.end())
+        return Error{Errc::bad_input,
+                     fmt::format("{}: no array for {}; it has {}", file, input_text(input), names(arrays))};
       Result<Tensor> accepted = accept(found->second, input);
       if (!accepted.ok()) return with_context(accepted.error(), file);
       const std::int64_t count = accepted->shape()[0];
       if (source->count_ != 0 && source->count_ != count) {
-        return Error{Errc::bad_input, fmt::format("{}: array {} has {} batches, others have {}", file, escaped(input.name), count, source->count_)};
+        return Error{Errc::bad_input, fmt::format("{}: array {} has {} batches, others have {}", file,
+                                                  escaped(input.name), count, source->count_)};
       }
       source->count_ = count;
       source->inputs_.emplace_back(input, std::move(accepted).value());
@@ -125,7 +149,9 @@ class Npz : public BatchSource {
       Tensor tensor(input.type.dtype, input.type.shape);
       const std::size_t bytes = tensor.bytes();
       if (bytes > 0) {
-        std::memcpy(tensor.mutable_data(), static_cast<const std::byte*>(all.data()) + static_cast<std::size_t>(i % count_) * bytes, bytes);
+        std::memcpy(tensor.mutable_data(),
+                    static_cast<const std::byte*>(all.data()) + static_cast<std::size_t>(i % count_) * bytes,
+                    bytes);
       }
       out[input.name] = std::move(tensor);
     }
@@ -144,12 +170,17 @@ class Npz : public BatchSource {
   // The whole array, of the dtype that the input wants.
   static Result<Tensor> accept(const Tensor& array, const InputSpec& input) {
     const std::string has = fmt::format("array {} is {}", escaped(input.name), to_string(array.type()));
-    const bool same = array.dtype() == input.type.dtype, floats = is_float(array.dtype()) && is_float(input.type.dtype);
-    if (!same && !floats) return Error{Errc::bad_input, fmt::format("{}, but {} needs {}", has, input_text(input), dtype_name(input.type.dtype))};
+    const bool same = array.dtype() == input.type.dtype,
+               floats = is_float(array.dtype()) && is_float(input.type.dtype);
+    if (!same && !floats)
+      return Error{Errc::bad_input,
+                   fmt::format("{}, but {} needs {}", has, input_text(input), dtype_name(input.type.dtype))};
     Shape wanted = input.type.shape;
     wanted.insert(wanted.begin(), array.shape().empty() ? 0 : array.shape()[0]);
     if (array.shape().empty() || array.shape() != wanted) {
-      return Error{Errc::bad_input, fmt::format("{}, but {} needs that shape with one more leading axis, the batch number", has, input_text(input))};
+      return Error{Errc::bad_input,
+                   fmt::format("{}, but {} needs that shape with one more leading axis, the batch number",
+                               has, input_text(input))};
     }
     if (array.shape()[0] == 0) return Error{Errc::bad_input, has + ": no batches"};
     if (input.limit > 0 && is_integer(array.dtype())) {
@@ -157,7 +188,9 @@ class Npz : public BatchSource {
         const std::int64_t value = array.int_at(i);
         // -100 is the label that losses ignore; indices may count from the end.
         const bool fine = value < input.limit && (value >= -input.limit || (input.label && value == -100));
-        if (!fine) return Error{Errc::bad_input, fmt::format("array {}: value {} at element {} is not below {}", escaped(input.name), value, i, input.limit)};
+        if (!fine)
+          return Error{Errc::bad_input, fmt::format("array {}: value {} at element {} is not below {}",
+                                                    escaped(input.name), value, i, input.limit)};
       }
     }
     return same ? array : array.cast(input.type.dtype);
@@ -168,20 +201,26 @@ class Npz : public BatchSource {
 
 class Tokens : public BatchSource {
  public:
-  static Result<std::unique_ptr<BatchSource>> open(const std::string& file, const std::vector<InputSpec>& inputs, std::uint64_t seed) {
+  static Result<std::unique_ptr<BatchSource>> open(const std::string& file,
+                                                   const std::vector<InputSpec>& inputs, std::uint64_t seed) {
     auto source = std::make_unique<Tokens>();
     TRY(source->choose(inputs));
     source->bytes_ = TRY(read_file_limited(file, kMaxTokensBytes));
     source->seed_ = seed ^ fnv1a64("tokens");
     const std::int64_t needed = source->width_ + 1;
     const auto size = static_cast<std::int64_t>(source->bytes_.size());
-    if (size < needed) return Error{Errc::bad_input, fmt::format("{}: {} bytes, but a window and its labels need {}", file, size, needed)};
+    if (size < needed)
+      return Error{Errc::bad_input,
+                   fmt::format("{}: {} bytes, but a window and its labels need {}", file, size, needed)};
     for (const InputSpec* input : {&source->tokens_, &source->labels_}) {
-      const std::int64_t limit = std::min(input->limit > 0 ? input->limit : std::int64_t{256}, dtype_limit(input->type.dtype));
+      const std::int64_t limit =
+          std::min(input->limit > 0 ? input->limit : std::int64_t{256}, dtype_limit(input->type.dtype));
       if (input->name.empty() || limit >= 256) continue;
       for (std::int64_t i = 0; i < size; ++i) {
         const auto byte = static_cast<unsigned char>(source->bytes_[static_cast<std::size_t>(i)]);
-        if (byte >= limit) return Error{Errc::bad_input, fmt::format("{}: byte {} at {} is not below {}, the limit of {}", file, byte, i, limit, input_text(*input))};
+        if (byte >= limit)
+          return Error{Errc::bad_input, fmt::format("{}: byte {} at {} is not below {}, the limit of {}",
+                                                    file, byte, i, limit, input_text(*input))};
       }
     }
     return std::unique_ptr<BatchSource>(std::move(source));
@@ -191,12 +230,15 @@ class Tokens : public BatchSource {
     Tensor tokens(tokens_.type.dtype, tokens_.type.shape);
     Tensor labels;
     if (!labels_.name.empty()) labels = Tensor(labels_.type.dtype, labels_.type.shape);
-    const std::uint64_t places = bytes_.size() - static_cast<std::uint64_t>(width_);   // starts whose last label is inside
+    const std::uint64_t places =
+        bytes_.size() - static_cast<std::uint64_t>(width_);  // starts whose last label is inside
     for (std::int64_t row = 0; row < rows_; ++row) {
       const auto bits = philox4x32(seed_, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(i));
       const std::int64_t start = scaled(bits[0], places);
       for (std::int64_t j = 0; j < width_; ++j) {
-        const auto byte = [&](std::int64_t at) { return static_cast<unsigned char>(bytes_[static_cast<std::size_t>(at)]); };
+        const auto byte = [&](std::int64_t at) {
+          return static_cast<unsigned char>(bytes_[static_cast<std::size_t>(at)]);
+        };
         store_integer(tokens, row * width_ + j, byte(start + j));
         if (labels.defined()) store_integer(labels, row * width_ + j, byte(start + j + 1));
       }
@@ -212,31 +254,42 @@ class Tokens : public BatchSource {
   Status choose(const std::vector<InputSpec>& inputs) {
     std::vector<InputSpec> integers;
     for (const InputSpec& input : inputs) {
-      if (!is_integer(input.type.dtype)) return Error{Errc::bad_input, fmt::format("tokens: feeds integer inputs only, not {}; use npz:", input_text(input))};
+      if (!is_integer(input.type.dtype))
+        return Error{Errc::bad_input,
+                     fmt::format("tokens: feeds integer inputs only, not {}; use npz:", input_text(input))};
       integers.push_back(input);
     }
     if (integers.empty() || integers.size() > 2) {
-      return Error{Errc::bad_input, fmt::format("tokens: feeds one integer input and its labels, but the graph has {} integer inputs; use npz:", integers.size())};
+      return Error{
+          Errc::bad_input,
+          fmt::format(
+              "tokens: feeds one integer input and its labels, but the graph has {} integer inputs; use npz:",
+              integers.size())};
     }
     if (integers.size() == 2) {
       const auto named_label = [](const InputSpec& s) {
         return s.name.find("label") != std::string::npos || s.name.find("target") != std::string::npos;
       };
       const bool marked = integers[0].label != integers[1].label;
-      const bool first_is_label = marked ? integers[0].label : named_label(integers[0]) && !named_label(integers[1]);
+      const bool first_is_label =
+          marked ? integers[0].label : named_label(integers[0]) && !named_label(integers[1]);
       if (first_is_label) std::swap(integers[0], integers[1]);
       labels_ = integers[1];
     }
     tokens_ = integers[0];
-    if (tokens_.type.shape.empty()) return Error{Errc::bad_input, fmt::format("tokens: {} has no axis for the window", input_text(tokens_))};
+    if (tokens_.type.shape.empty())
+      return Error{Errc::bad_input,
+                   fmt::format("tokens: {} has no axis for the window", input_text(tokens_))};
     width_ = tokens_.type.shape.back();
     rows_ = width_ > 0 ? element_count(tokens_.type.shape) / width_ : 0;
     if (!labels_.name.empty() && element_count(labels_.type.shape) != element_count(tokens_.type.shape)) {
-      return Error{Errc::bad_input, fmt::format("tokens: {} and {} differ in size; labels need one element per token", input_text(tokens_), input_text(labels_))};
+      return Error{Errc::bad_input,
+                   fmt::format("tokens: {} and {} differ in size; labels need one element per token",
+                               input_text(tokens_), input_text(labels_))};
     }
     return {};
   }
-  InputSpec tokens_, labels_;   // labels_.name empty: the graph has none
+  InputSpec tokens_, labels_;  // labels_.name empty: the graph has none
   std::int64_t width_ = 0, rows_ = 0;
   std::string bytes_;
   std::uint64_t seed_ = 0;
@@ -244,12 +297,15 @@ class Tokens : public BatchSource {
 
 }  // namespace
 
-Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec, const std::vector<InputSpec>& inputs, std::uint64_t seed) {
+Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
+                                                  const std::vector<InputSpec>& inputs, std::uint64_t seed) {
   for (const InputSpec& input : inputs) {
     if (!is_static(input.type.shape)) return Error{Errc::usage, input_text(input) + " has an unbound dim"};
   }
   if (spec == "synthetic") return std::unique_ptr<BatchSource>(new Synthetic(inputs, seed));
-  const auto file_of = [&](const std::string& kind) { return spec.rfind(kind, 0) == 0 ? spec.substr(kind.size()) : ""; };
+  const auto file_of = [&](const std::string& kind) {
+    return spec.rfind(kind, 0) == 0 ? spec.substr(kind.size()) : "";
+  };
   if (const std::string file = file_of("npz:"); !file.empty()) return Npz::open(file, inputs);
   if (const std::string file = file_of("tokens:"); !file.empty()) return Tokens::open(file, inputs, seed);
   return Error{Errc::usage, "data must be synthetic, npz:FILE or tokens:FILE, not " + escaped(spec)};

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 #include <vector>
 
@@ -56,10 +56,32 @@ long double number_of(const json& value) {
 
 // Code points, as JSON Schema counts lengths; the parser has checked the UTF-8.
 std::size_t length_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-Error at(const std::string& path, const std::string& why) { return {Errc::bad_input, (path.empty() ? "/" : path) + ": " + why}; }
+Error at(const std::string& path, const std::string& why) {
+  return {Errc::bad_input, (path.empty() ? "/" : path) + ": " + why};
+}
+
+// The only form of pattern that our schemas use: ^[0-9a-f]{32}$, one class and a length.
+bool matches(const std::string& text, const std::string& pattern) {
+  const std::size_t close = pattern.find("]{");
+  CHECK(pattern.rfind("^[", 0) == 0 && close != std::string::npos && pattern.size() > close + 4 &&
+            pattern.compare(pattern.size() - 2, 2, "}$") == 0,
+        "a schema of ours uses a pattern that is not supported");
+  const std::string members = pattern.substr(2, close - 2);
+  const auto is_member = [&](char c) {
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const bool range = i + 2 < members.size() && members[i + 1] == '-';
+      if (range ? members[i] <= c && c <= members[i + 2] : members[i] == c) return true;
+      if (range) i += 2;
+    }
+    return false;
+  };
+  return text.size() == std::strtoul(pattern.c_str() + close + 2, nullptr, 10) &&
+         std::all_of(text.begin(), text.end(), is_member);
+}
 
 Status validate_scalar(const json& value, const json& schema, const std::string& path) {
   if (value.is_number()) {
@@ -78,7 +100,7 @@ Status validate_scalar(const json& value, const json& schema, const std::string&
     if (schema.contains("maxLength") && length > schema["maxLength"].get<std::size_t>()) {
       return at(path, fmt::format("longer than {} characters", schema["maxLength"].dump()));
     }
-    if (schema.contains("pattern") && !std::regex_search(text, std::regex(schema["pattern"].get<std::string>()))) {
+    if (schema.contains("pattern") && !matches(text, schema["pattern"].get<std::string>())) {
       return at(path, "must match " + schema["pattern"].get<std::string>());
     }
   }
@@ -90,7 +112,8 @@ Status validate_object(const json& value, const json& schema, const std::string&
     return at(path, fmt::format("more than {} keys", schema["maxProperties"].dump()));
   }
   for (const json& key : schema.value("required", json::array())) {
-    if (!value.contains(key.get<std::string>())) return at(path, "key \"" + key.get<std::string>() + "\" is missing");
+    if (!value.contains(key.get<std::string>()))
+      return at(path, "key \"" + key.get<std::string>() + "\" is missing");
   }
   const json properties = schema.value("properties", json::object());
   for (const auto& [key, item] : value.items()) {
@@ -111,16 +134,19 @@ Status validate_object(const json& value, const json& schema, const std::string&
 Status validate_json(const json& value, const json& schema, const std::string& path) {
   if (schema.contains("type")) {
     const json& type = schema["type"];
-    const std::vector<std::string> types =
-        type.is_array() ? type.get<std::vector<std::string>>() : std::vector<std::string>{type.get<std::string>()};
+    const std::vector<std::string> types = type.is_array()
+                                               ? type.get<std::vector<std::string>>()
+                                               : std::vector<std::string>{type.get<std::string>()};
     if (std::none_of(types.begin(), types.end(), [&](const std::string& t) { return has_type(value, t); })) {
       std::string names;
       for (const std::string& t : types) names += (names.empty() ? "" : " or ") + t;
       return at(path, fmt::format("must be of type {}, not {}", names, value.type_name()));
     }
   }
-  if (schema.contains("const") && value != schema["const"]) return at(path, "must be " + schema["const"].dump());
-  if (schema.contains("enum") && std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end()) {
+  if (schema.contains("const") && value != schema["const"])
+    return at(path, "must be " + schema["const"].dump());
+  if (schema.contains("enum") &&
+      std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end()) {
     return at(path, "must be one of " + schema["enum"].dump());
   }
   if (value.is_object()) return validate_object(value, schema, path);
@@ -129,7 +155,8 @@ Status validate_json(const json& value, const json& schema, const std::string& p
       return at(path, fmt::format("more than {} items", schema["maxItems"].dump()));
     }
     if (schema.contains("items")) {
-      for (std::size_t i = 0; i < value.size(); ++i) TRY(validate_json(value[i], schema["items"], path + "/" + std::to_string(i)));
+      for (std::size_t i = 0; i < value.size(); ++i)
+        TRY(validate_json(value[i], schema["items"], path + "/" + std::to_string(i)));
     }
     return {};
   }
@@ -137,8 +164,9 @@ Status validate_json(const json& value, const json& schema, const std::string& p
 }
 
 Result<json> parse_json_strict(const std::string& text, std::size_t max_bytes) {
-  if (text.size() > max_bytes) return Error{Errc::limit, fmt::format("longer than the limit of {} bytes", max_bytes)};
-  std::vector<std::set<std::string>> keys;   // of the open objects and arrays
+  if (text.size() > max_bytes)
+    return Error{Errc::limit, fmt::format("longer than the limit of {} bytes", max_bytes)};
+  std::vector<std::set<std::string>> keys;  // of the open objects and arrays
   const json::parser_callback_t watch = [&](int, json::parse_event_t event, json& parsed) {
     switch (event) {
       case json::parse_event_t::object_start:
@@ -147,13 +175,16 @@ Result<json> parse_json_strict(const std::string& text, std::size_t max_bytes) {
         if (keys.size() > kMaxDepth) throw Refused{fmt::format("nested deeper than {}", kMaxDepth)};
         break;
       case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end: keys.pop_back(); break;
+      case json::parse_event_t::array_end:
+        keys.pop_back();
+        break;
       case json::parse_event_t::key:
         if (!keys.back().insert(parsed.get<std::string>()).second) {
           throw Refused{"key \"" + escaped(parsed.get<std::string>().substr(0, 200)) + "\" is there twice"};
         }
         break;
-      default: break;
+      default:
+        break;
     }
     return true;
   };
@@ -162,7 +193,8 @@ Result<json> parse_json_strict(const std::string& text, std::size_t max_bytes) {
   } catch (const Refused& refused) {
     return Error{Errc::bad_input, refused.why};
   } catch (const json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: ...": the part in brackets is the library's own.
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ...": the part in brackets is the
+    // library's own.
     std::string why = error.what();
     const std::size_t end = why.find("] ");
     if (end != std::string::npos) why = why.substr(end + 2);

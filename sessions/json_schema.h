@@ -14,7 +14,7 @@ namespace gradloom {
 Result<nlohmann::json> parse_json_strict(const std::string& text, std::size_t max_bytes);
 
 // Keywords: type (one or several), const, enum, properties, required, additionalProperties, maxProperties, items, maxItems, minimum,
-// maximum, minLength, maxLength, pattern. Errors name the JSON path: "/passes/2/name: must be a string".
+// maximum, minLength, maxLength, pattern (^[class]{n}$ only). Errors name the JSON path: "/passes/2/name: must be a string".
 Status validate_json(const nlohmann::json& value, const nlohmann::json& schema, const std::string& path = "");
 
 }  // namespace gradloom

@@ -48,7 +48,8 @@ std::string option_text(const json& value) {
 
 ordered expect_json(const RecipeExpect& expect) {
   ordered out = ordered::object();
-  if (expect.step_ns > 0) out["step_ns"] = {{"median", expect.step_ns}, {"low", expect.step_ns_low}, {"high", expect.step_ns_high}};
+  if (expect.step_ns > 0)
+    out["step_ns"] = {{"median", expect.step_ns}, {"low", expect.step_ns_low}, {"high", expect.step_ns_high}};
   if (expect.peak_bytes > 0) out["peak_bytes"] = expect.peak_bytes;
   if (!expect.plan_hash.empty()) out["plan_hash"] = expect.plan_hash;
   if (!expect.graph_hash.empty()) out["graph_hash"] = expect.graph_hash;
@@ -59,7 +60,8 @@ ordered expect_json(const RecipeExpect& expect) {
     losses.push_back(loss);
   }
   if (!losses.empty()) out["losses"] = losses;
-  if (expect.last_step > 0 && std::isfinite(expect.last_loss)) out["last_loss"] = {{"step", expect.last_step}, {"loss", expect.last_loss}};
+  if (expect.last_step > 0 && std::isfinite(expect.last_loss))
+    out["last_loss"] = {{"step", expect.last_step}, {"loss", expect.last_loss}};
   if (!expect.hardware.empty()) out["hardware"] = expect.hardware;
   return out;
 }
@@ -104,7 +106,8 @@ Recipe read_validated(const json& from) {
   recipe.model = from["model"]["path"].get<std::string>();
   read_value(from["model"], "hash", recipe.model_hash);
   if (from.contains("dims")) {
-    for (const auto& [name, value] : from["dims"].items()) recipe.dims[name] = integer_of<std::int64_t>(value);
+    for (const auto& [name, value] : from["dims"].items())
+      recipe.dims[name] = integer_of<std::int64_t>(value);
   }
   read_value(from, "loss", recipe.loss);
   read_value(from, "freeze", recipe.freeze);
@@ -143,7 +146,7 @@ std::pair<std::string, std::string> split_data(const std::string& data) {
 
 std::string from_folder(const std::filesystem::path& folder, const std::string& path) {
   if (path.empty() || folder.empty()) return path;
-  return (folder / path).lexically_normal().string();   // an absolute path stays as it is
+  return (folder / path).lexically_normal().string();  // an absolute path stays as it is
 }
 
 std::string to_folder(const std::filesystem::path& folder, const std::string& path) {
@@ -200,7 +203,8 @@ Result<Recipe> parse_recipe(const std::string& text) {
   if (parsed.is_object() && parsed.contains("gradloom_recipe")) {
     const json& version = parsed["gradloom_recipe"];
     if (version.is_number_integer() && version > 1) {
-      return Error{Errc::bad_input, "/gradloom_recipe: written by a newer Gradloom (recipe format " + version.dump() + ", this one knows 1)"};
+      return Error{Errc::bad_input, "/gradloom_recipe: written by a newer Gradloom (recipe format " +
+                                        version.dump() + ", this one knows 1)"};
     }
   }
   TRY(validate_json(parsed, schema));
@@ -231,7 +235,7 @@ void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
   recipe.passes.clear();
   for (const PassConfig& pass : pipeline.passes) {
     RecipePass row{pass.def->name, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()}};
-    std::sort(row.options.begin(), row.options.end());   // JSON objects have no order
+    std::sort(row.options.begin(), row.options.end());  // JSON objects have no order
     recipe.passes.push_back(std::move(row));
   }
 }
@@ -263,7 +267,8 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   const Result<ScheduleSpec> schedule = parse_schedule(recipe.schedule);
   if (!schedule.ok()) return Error{Errc::bad_input, "/schedule: " + schedule.error().message};
   options.pipeline = TRY(recipe_pipeline(recipe));
-  if (find_planner(recipe.planner) == nullptr) return Error{Errc::bad_input, "/planner: no planner " + escaped(recipe.planner)};
+  if (find_planner(recipe.planner) == nullptr)
+    return Error{Errc::bad_input, "/planner: no planner " + escaped(recipe.planner)};
   options.planner = recipe.planner;
   options.in_place = recipe.in_place;
   return options;
@@ -272,7 +277,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
 namespace {
 
 ReplayLine check_losses(const RecipeExpect& expect, const ReplayResult& result) {
-  constexpr double kTolerance = 1e-4;   // f32 across machines, 100 steps
+  constexpr double kTolerance = 1e-4;  // f32 across machines, 100 steps
   std::vector<std::pair<double, double>> pairs;
   const std::size_t common = std::min(expect.losses.size(), result.losses.size());
   for (std::size_t i = 0; i < common; ++i) pairs.emplace_back(expect.losses[i], result.losses[i]);
@@ -289,13 +294,17 @@ ReplayLine check_losses(const RecipeExpect& expect, const ReplayResult& result) 
   }
   if (equal) return {"losses", "agrees", fmt::format("{} losses equal bit for bit", pairs.size())};
   return {"losses", largest <= kTolerance ? "agrees" : "differs",
-          fmt::format("largest relative difference {:.3g} over {} losses (allowed {:g})", largest, pairs.size(), kTolerance)};
+          fmt::format("largest relative difference {:.3g} over {} losses (allowed {:g})", largest,
+                      pairs.size(), kTolerance)};
 }
 
 ReplayLine check_speed(const RecipeExpect& expect, const ReplayResult& result) {
-  constexpr double kTolerance = 0.10;   // runs at different times of day on a shared machine differ by this much
-  const std::string times = fmt::format("{} expected, {} measured", duration_text(expect.step_ns), duration_text(result.step_ns));
-  if (expect.hardware != result.hardware) return {"speed", "not judged", times + "; recorded on " + escaped(expect.hardware)};
+  constexpr double kTolerance =
+      0.10;  // runs at different times of day on a shared machine differ by this much
+  const std::string times =
+      fmt::format("{} expected, {} measured", duration_text(expect.step_ns), duration_text(result.step_ns));
+  if (expect.hardware != result.hardware)
+    return {"speed", "not judged", times + "; recorded on " + escaped(expect.hardware)};
   if (result.step_ns <= 0) return {"speed", "not judged", "no timings"};
   const double ratio = result.step_ns / expect.step_ns;
   const bool overlap = result.step_ns_low <= expect.step_ns_high && expect.step_ns_low <= result.step_ns_high;
@@ -311,14 +320,19 @@ std::vector<ReplayLine> check_replay(const RecipeExpect& expect, const ReplayRes
     if (a.empty() || b.empty()) return;
     // Another machine may have other kernels, hence another plan.
     const char* otherwise = same_hardware ? "differs" : "not judged";
-    lines.push_back({what, a == b ? "agrees" : otherwise, a == b ? escaped(a) : escaped(a) + " expected, " + escaped(b) + " here"});
+    lines.push_back({what, a == b ? "agrees" : otherwise,
+                     a == b ? escaped(a) : escaped(a) + " expected, " + escaped(b) + " here"});
   };
   equal("graph hash", expect.graph_hash, result.graph_hash);
   equal("plan hash", expect.plan_hash, result.plan_hash);
   if (expect.peak_bytes > 0 && result.peak_bytes > 0) {
     const bool same = expect.peak_bytes == result.peak_bytes;
-    lines.push_back({"peak bytes", same ? "agrees" : same_hardware ? "differs" : "not judged",
-                     same ? std::to_string(expect.peak_bytes) : fmt::format("{} expected, {} here", expect.peak_bytes, result.peak_bytes)});
+    lines.push_back({"peak bytes",
+                     same            ? "agrees"
+                     : same_hardware ? "differs"
+                                     : "not judged",
+                     same ? std::to_string(expect.peak_bytes)
+                          : fmt::format("{} expected, {} here", expect.peak_bytes, result.peak_bytes)});
   }
   if (!expect.losses.empty() || expect.last_step > 0) lines.push_back(check_losses(expect, result));
   if (expect.step_ns > 0) lines.push_back(check_speed(expect, result));
@@ -326,7 +340,8 @@ std::vector<ReplayLine> check_replay(const RecipeExpect& expect, const ReplayRes
 }
 
 bool replay_agrees(const std::vector<ReplayLine>& lines) {
-  return std::none_of(lines.begin(), lines.end(), [](const ReplayLine& line) { return line.outcome == "differs"; });
+  return std::none_of(lines.begin(), lines.end(),
+                      [](const ReplayLine& line) { return line.outcome == "differs"; });
 }
 
 }  // namespace gradloom

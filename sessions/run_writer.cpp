@@ -17,24 +17,34 @@ constexpr std::size_t kCommitSteps = 64;
 
 using json = nlohmann::json;
 
-std::string json_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string json_text(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 const char* pass_phase_name(PassPhase phase) {
   switch (phase) {
-    case PassPhase::pre_gradient: return "pre_gradient";
-    case PassPhase::post_gradient: return "post_gradient";
-    case PassPhase::both: return "both";
+    case PassPhase::pre_gradient:
+      return "pre_gradient";
+    case PassPhase::post_gradient:
+      return "post_gradient";
+    case PassPhase::both:
+      return "both";
   }
   return "both";
 }
 
 const char* place_name(Place place) {
   switch (place) {
-    case Place::none: return "none";
-    case Place::arena: return "arena";
-    case Place::state: return "state";
-    case Place::input: return "input";
-    case Place::constant: return "constant";
+    case Place::none:
+      return "none";
+    case Place::arena:
+      return "arena";
+    case Place::state:
+      return "state";
+    case Place::input:
+      return "input";
+    case Place::constant:
+      return "constant";
   }
   return "none";
 }
@@ -56,8 +66,8 @@ struct RunWriter::Impl {
   Impl(Store::Impl& s, std::int64_t id) : store(s), run(id) {}
   Store::Impl& store;
   std::int64_t run;
-  std::map<std::string, RowHash> hashes;      // by table: of all rows written so far
-  std::vector<StepRow> steps;                 // not yet committed
+  std::map<std::string, RowHash> hashes;  // by table: of all rows written so far
+  std::vector<StepRow> steps;             // not yet committed
   std::vector<std::pair<std::int64_t, KernelSample>> samples;
   std::int64_t last_commit_ns = monotonic_ns();
   bool finished = false;
@@ -119,13 +129,16 @@ Result<std::unique_ptr<RunWriter>> Store::begin_run(const RunStart& start) {
   const auto text = [](const std::string& s) { return Cell(std::string_view(s)); };
   const Status status = writer->transact([&]() -> Status {
     Statement row = TRY(impl_->database.prepare(
-        "INSERT INTO run (name, status, message, started_utc, process, command, model, model_hash, device, \"precision\", optimizer,"
-        " loss, data, passes, planner, seed, planned_steps, graph_hash, plan_hash, recipe, measured_peak_bytes, digest)"
+        "INSERT INTO run (name, status, message, started_utc, process, command, model, model_hash, device, "
+        "\"precision\", optimizer,"
+        " loss, data, passes, planner, seed, planned_steps, graph_hash, plan_hash, recipe, "
+        "measured_peak_bytes, digest)"
         " VALUES (?, 'running', '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, '')"));
-    TRY(row.run({text(start.name), text(started), text(process), text(start.command), text(start.model), text(start.model_hash),
-                 text(start.device), text(start.precision), text(start.optimizer), text(start.loss), text(start.data),
-                 text(start.passes), text(start.planner), static_cast<std::int64_t>(start.seed), start.planned_steps,
-                 text(start.graph_hash), text(start.plan_hash), text(start.recipe_json)}));
+    TRY(row.run({text(start.name), text(started), text(process), text(start.command), text(start.model),
+                 text(start.model_hash), text(start.device), text(start.precision), text(start.optimizer),
+                 text(start.loss), text(start.data), text(start.passes), text(start.planner),
+                 static_cast<std::int64_t>(start.seed), start.planned_steps, text(start.graph_hash),
+                 text(start.plan_hash), text(start.recipe_json)}));
     writer->run = impl_->database.last_id();
     return writer->insert_environment(start.environment);
   });
@@ -136,17 +149,19 @@ Result<std::unique_ptr<RunWriter>> Store::begin_run(const RunStart& start) {
 RunWriter::RunWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 RunWriter::~RunWriter() {
-  if (impl_ && !impl_->finished) (void)flush();   // best effort: whoever wants to know calls flush or finish
+  if (impl_ && !impl_->finished) (void)flush();  // best effort: whoever wants to know calls flush or finish
 }
 
 std::int64_t RunWriter::id() const { return impl_->run; }
 
 Status RunWriter::Impl::insert_graph(const Graph& graph) {
-  Statement source = TRY(inserter("source_node", 6)), node_row = TRY(inserter("graph_node", 9)), join = TRY(inserter("node_source", 3));
+  Statement source = TRY(inserter("source_node", 6)), node_row = TRY(inserter("graph_node", 9)),
+            join = TRY(inserter("node_source", 3));
   for (std::size_t i = 0; i < graph.sources.size(); ++i) {
     const SourceNode& s = graph.sources[i];
-    TRY(insert("source_node", source, {run, static_cast<std::int64_t>(i), std::string_view(s.name), std::string_view(s.op_type),
-                                       std::string_view(s.domain), std::string_view(s.scope)}));
+    TRY(insert("source_node", source,
+               {run, static_cast<std::int64_t>(i), std::string_view(s.name), std::string_view(s.op_type),
+                std::string_view(s.domain), std::string_view(s.scope)}));
   }
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -155,33 +170,39 @@ Status RunWriter::Impl::insert_graph(const Graph& graph) {
     const std::string scope = node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
     const std::string attributes = to_string(node.attrs), types = output_types(graph, node);
     TRY(insert("graph_node", node_row,
-               {run, id, std::string_view(node.name), std::string_view(node.op->name), std::string_view(phase_name(node.origin.phase)),
-                std::string_view(scope), std::string_view(node.origin.pass), std::string_view(attributes), std::string_view(types)}));
-    for (const std::uint32_t s : node.origin.sources) TRY(insert("node_source", join, {run, id, static_cast<std::int64_t>(s)}));
+               {run, id, std::string_view(node.name), std::string_view(node.op->name),
+                std::string_view(phase_name(node.origin.phase)), std::string_view(scope),
+                std::string_view(node.origin.pass), std::string_view(attributes), std::string_view(types)}));
+    for (const std::uint32_t s : node.origin.sources)
+      TRY(insert("node_source", join, {run, id, static_cast<std::int64_t>(s)}));
   }
   return {};
 }
 
 Status RunWriter::Impl::insert_plan(const Graph& graph, const Plan& plan) {
-  Statement row = TRY(inserter("plan", 11)), step_row = TRY(inserter("plan_step", 11)), buffer_row = TRY(inserter("buffer", 8));
+  Statement row = TRY(inserter("plan", 11)), step_row = TRY(inserter("plan_step", 11)),
+            buffer_row = TRY(inserter("buffer", 8));
   TRY(insert("plan", row,
-             {run, std::string_view(plan.planner), std::string_view(plan.hash), plan.peak_bytes(), plan.arena_bytes, plan.state_bytes,
-              plan.input_bytes, plan.constant_bytes, plan.lower_bound_bytes, static_cast<std::int64_t>(plan.peak_step), plan.plan_ms}));
+             {run, std::string_view(plan.planner), std::string_view(plan.hash), plan.peak_bytes(),
+              plan.arena_bytes, plan.state_bytes, plan.input_bytes, plan.constant_bytes,
+              plan.lower_bound_bytes, static_cast<std::int64_t>(plan.peak_step), plan.plan_ms}));
   const std::vector<std::int64_t> live = live_bytes(plan);
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& s = plan.steps[i];
-    TRY(insert("plan_step", step_row,
-               {run, static_cast<std::int64_t>(i), static_cast<std::int64_t>(s.node), std::string_view(s.kernel),
-                static_cast<std::int64_t>(s.stream), static_cast<std::int64_t>(s.micro), s.workspace_bytes,
-                i < live.size() ? live[i] : std::int64_t{0}, s.flops, s.bytes_read, s.bytes_written}));
+    TRY(insert(
+        "plan_step", step_row,
+        {run, static_cast<std::int64_t>(i), static_cast<std::int64_t>(s.node), std::string_view(s.kernel),
+         static_cast<std::int64_t>(s.stream), static_cast<std::int64_t>(s.micro), s.workspace_bytes,
+         i < live.size() ? live[i] : std::int64_t{0}, s.flops, s.bytes_read, s.bytes_written}));
   }
   for (std::size_t v = 0; v < plan.buffer_of.size() && v < graph.values.size(); ++v) {
     const std::int32_t b = plan.buffer_of[v];
     if (b < 0) continue;
     const Buffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
     TRY(insert("buffer", buffer_row,
-               {run, static_cast<std::int64_t>(b), std::string_view(graph.values[v].name), std::string_view(place_name(buffer.place)),
-                buffer.offset, buffer.bytes, static_cast<std::int64_t>(buffer.first_step), static_cast<std::int64_t>(buffer.last_step)}));
+               {run, static_cast<std::int64_t>(b), std::string_view(graph.values[v].name),
+                std::string_view(place_name(buffer.place)), buffer.offset, buffer.bytes,
+                static_cast<std::int64_t>(buffer.first_step), static_cast<std::int64_t>(buffer.last_step)}));
   }
   return {};
 }
@@ -194,12 +215,15 @@ Status RunWriter::Impl::insert_passes(const std::vector<PassReport>& reports) {
     TRY(insert("pass", row,
                {run, id, std::string_view(report.name), std::string_view(pass_phase_name(report.at)),
                 static_cast<std::int64_t>(report.matched), static_cast<std::int64_t>(report.rejected),
-                static_cast<std::int64_t>(report.nodes_before), static_cast<std::int64_t>(report.nodes_after), report.ms}));
+                static_cast<std::int64_t>(report.nodes_before), static_cast<std::int64_t>(report.nodes_after),
+                report.ms}));
     for (const RewriteRecord& record : report.log) {
-      const std::string removed = json_text(record.removed), added = json_text(record.added), sources = json_text(record.sources);
+      const std::string removed = json_text(record.removed), added = json_text(record.added),
+                        sources = json_text(record.sources);
       TRY(insert("pass_match", match,
-                 {run, id, std::string_view(record.rule), std::string_view(record.site), static_cast<std::int64_t>(record.matched),
-                  std::string_view(record.why), std::string_view(removed), std::string_view(added), std::string_view(sources)}));
+                 {run, id, std::string_view(record.rule), std::string_view(record.site),
+                  static_cast<std::int64_t>(record.matched), std::string_view(record.why),
+                  std::string_view(removed), std::string_view(added), std::string_view(sources)}));
     }
   }
   return {};
@@ -217,15 +241,16 @@ Status RunWriter::Impl::insert_steps() {
   Statement step_row = TRY(inserter("loss", 8)), sample_row = TRY(inserter("kernel_sample", 6));
   for (const StepRow& row : steps) {
     const bool finite = std::isfinite(row.loss);
-    TRY(insert("loss", step_row,
-               {run, row.step, finite ? Cell(row.loss) : Cell(nullptr),
-                finite ? Cell(nullptr) : Cell(std::string_view(nonfinite_text(row.loss))), row.step_ns, row.lr,
-                row.grad_norm >= 0 ? Cell(row.grad_norm) : Cell(nullptr), static_cast<std::int64_t>(row.timed)}));
+    TRY(insert(
+        "loss", step_row,
+        {run, row.step, finite ? Cell(row.loss) : Cell(nullptr),
+         finite ? Cell(nullptr) : Cell(std::string_view(nonfinite_text(row.loss))), row.step_ns, row.lr,
+         row.grad_norm >= 0 ? Cell(row.grad_norm) : Cell(nullptr), static_cast<std::int64_t>(row.timed)}));
   }
   for (const auto& [step, sample] : samples) {
     TRY(insert("kernel_sample", sample_row,
-               {run, step, static_cast<std::int64_t>(sample.micro), static_cast<std::int64_t>(sample.plan_step), sample.start_ns,
-                sample.duration_ns}));
+               {run, step, static_cast<std::int64_t>(sample.micro),
+                static_cast<std::int64_t>(sample.plan_step), sample.start_ns, sample.duration_ns}));
   }
   return {};
 }
@@ -233,7 +258,8 @@ Status RunWriter::Impl::insert_steps() {
 Status RunWriter::add_step(const StepRow& row, const std::vector<KernelSample>& samples) {
   impl_->steps.push_back(row);
   for (const KernelSample& sample : samples) impl_->samples.emplace_back(row.step, sample);
-  const bool due = impl_->steps.size() >= kCommitSteps || monotonic_ns() - impl_->last_commit_ns >= kCommitIntervalNs;
+  const bool due =
+      impl_->steps.size() >= kCommitSteps || monotonic_ns() - impl_->last_commit_ns >= kCommitIntervalNs;
   return due ? flush() : Status();
 }
 
@@ -249,15 +275,16 @@ Status RunWriter::finish(const RunFinish& finish) {
   TRY(flush());
   TRY(impl_->transact([&]() -> Status {
     TRY(impl_->insert_environment(finish.environment));
-    Statement row = TRY(impl_->store.database.prepare(
-        "UPDATE run SET status = ?, message = ?, finished_utc = ?, measured_peak_bytes = ?, overhead = ?, overhead_low = ?,"
-        " overhead_high = ? WHERE id = ?"));
+    Statement row =
+        TRY(impl_->store.database.prepare("UPDATE run SET status = ?, message = ?, finished_utc = ?, "
+                                          "measured_peak_bytes = ?, overhead = ?, overhead_low = ?,"
+                                          " overhead_high = ? WHERE id = ?"));
     const std::string finished = utc_timestamp();
     const bool known = finish.overhead > -1;
     const auto number = [&](double value) { return known ? Cell(value) : Cell(nullptr); };
-    return row.run({std::string_view(finish.status), std::string_view(finish.message), std::string_view(finished),
-                    finish.measured_peak_bytes, number(finish.overhead), number(finish.overhead_low), number(finish.overhead_high),
-                    impl_->run});
+    return row.run({std::string_view(finish.status), std::string_view(finish.message),
+                    std::string_view(finished), finish.measured_peak_bytes, number(finish.overhead),
+                    number(finish.overhead_low), number(finish.overhead_high), impl_->run});
   }));
   impl_->finished = true;
   return {};

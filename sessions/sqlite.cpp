@@ -14,32 +14,44 @@ namespace gradloom {
 Error sqlite_error(sqlite3* handle) {
   if (handle == nullptr) return {Errc::io, "out of memory"};
   const int code = sqlite3_extended_errcode(handle);
-  const std::string message = escaped(sqlite3_errmsg(handle));   // may quote the file's contents
+  const std::string message = escaped(sqlite3_errmsg(handle));  // may quote the file's contents
   switch (code & 0xff) {
-    case SQLITE_FULL: return {Errc::io, "disk full"};
+    case SQLITE_FULL:
+      return {Errc::io, "disk full"};
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return {Errc::io, "another process kept the session locked for more than 5 s"};
-    case SQLITE_READONLY: return {Errc::io, "the file or its folder is read-only"};
+    case SQLITE_LOCKED:
+      return {Errc::io, "another process kept the session locked for more than 5 s"};
+    case SQLITE_READONLY:
+      return {Errc::io, "the file or its folder is read-only"};
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
-    case SQLITE_AUTH: return {Errc::io, message};
+    case SQLITE_AUTH:
+      return {Errc::io, message};
     case SQLITE_IOERR: {
-      if (code == SQLITE_IOERR_WRITE) return {Errc::io, "writing failed (disk full, over quota or file size limit)"};
+      if (code == SQLITE_IOERR_WRITE)
+        return {Errc::io, "writing failed (disk full, over quota or file size limit)"};
       const int system = sqlite3_system_errno(handle);
       return {Errc::io, message + (system != 0 ? std::string(" (") + std::strerror(system) + ")" : "")};
     }
-    case SQLITE_NOMEM: return {Errc::io, "out of memory"};
-    case SQLITE_INTERRUPT: return {Errc::bad_input, "reading takes too long: the session is damaged or hostile"};
+    case SQLITE_NOMEM:
+      return {Errc::io, "out of memory"};
+    case SQLITE_INTERRUPT:
+      return {Errc::bad_input, "reading takes too long: the session is damaged or hostile"};
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB: return {Errc::bad_input, "the session is damaged (" + message + ")"};
-    case SQLITE_MISUSE: return {Errc::bug, message};
-    default: return {Errc::bad_input, message};
+    case SQLITE_NOTADB:
+      return {Errc::bad_input, "the session is damaged (" + message + ")"};
+    case SQLITE_MISUSE:
+      return {Errc::bug, message};
+    default:
+      return {Errc::bad_input, message};
   }
 }
 
 void RowHash::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
 RowHash::RowHash() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }
-RowHash::RowHash(const RowHash& other) : state_(XXH3_createState()) { XXH3_copyState(state_.get(), other.state_.get()); }
+RowHash::RowHash(const RowHash& other) : state_(XXH3_createState()) {
+  XXH3_copyState(state_.get(), other.state_.get());
+}
 RowHash& RowHash::operator=(const RowHash& other) {
   if (this != &other) XXH3_copyState(state_.get(), other.state_.get());
   return *this;
@@ -70,7 +82,8 @@ void RowHash::add(const Cell& cell) {
 
 std::string RowHash::hex() const {
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state_.get())));
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits_digest(state_.get())));
   return text;
 }
 
@@ -86,7 +99,8 @@ void Statement::bind(int index, const Cell& cell) {
   } else {
     code = sqlite3_bind_null(statement_, index);
   }
-  CHECK(code == SQLITE_OK || code == SQLITE_TOOBIG || code == SQLITE_NOMEM, "statement and values do not fit");
+  CHECK(code == SQLITE_OK || code == SQLITE_TOOBIG || code == SQLITE_NOMEM,
+        "statement and values do not fit");
 }
 
 Result<bool> Statement::row() {
@@ -111,17 +125,23 @@ Status Statement::run(std::initializer_list<Cell> cells) {
 
 std::string Statement::text(int column) const {
   const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-  return data == nullptr ? std::string() : std::string(data, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)));
+  return data == nullptr
+             ? std::string()
+             : std::string(data, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)));
 }
 
 Cell Statement::cell(int column) const {
   switch (sqlite3_column_type(statement_, column)) {
-    case SQLITE_INTEGER: return integer(column);
-    case SQLITE_FLOAT: return real(column);
-    case SQLITE_NULL: return nullptr;
+    case SQLITE_INTEGER:
+      return integer(column);
+    case SQLITE_FLOAT:
+      return real(column);
+    case SQLITE_NULL:
+      return nullptr;
     default: {
       const auto* data = static_cast<const char*>(sqlite3_column_blob(statement_, column));
-      return std::string_view(data == nullptr ? "" : data, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)));
+      return std::string_view(data == nullptr ? "" : data,
+                              static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)));
     }
   }
 }
@@ -135,13 +155,15 @@ Result<Database> Database::open(const std::string& file_or_uri, int flags) {
 }
 
 Status Database::execute(const std::string& sql) {
-  if (sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) return sqlite_error(handle_);
+  if (sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK)
+    return sqlite_error(handle_);
   return {};
 }
 
 Result<Statement> Database::prepare(const std::string& sql) {
   sqlite3_stmt* statement = nullptr;
-  if (sqlite3_prepare_v2(handle_, sql.c_str(), static_cast<int>(sql.size()), &statement, nullptr) != SQLITE_OK) {
+  if (sqlite3_prepare_v2(handle_, sql.c_str(), static_cast<int>(sql.size()), &statement, nullptr) !=
+      SQLITE_OK) {
     return sqlite_error(handle_);
   }
   return Statement(statement);

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::uint64_t kSeed = 0x67726164;   // any fixed number: results must repeat
+constexpr std::uint64_t kSeed = 0x67726164;  // any fixed number: results must repeat
 
 // Median of a scratch range, which is reordered.
 double median_in_place(std::vector<double>& v) {
@@ -58,7 +58,8 @@ Interval bootstrap_median(const std::vector<double>& values, double confidence, 
   return percentiles(median(values), draws, confidence);
 }
 
-Interval bootstrap_ratio(const std::vector<double>& a, const std::vector<double>& b, double confidence, int resamples) {
+Interval bootstrap_ratio(const std::vector<double>& a, const std::vector<double>& b, double confidence,
+                         int resamples) {
   if (a.empty() || b.empty() || median(b) == 0) return {};
   Pcg32 random(kSeed);
   std::vector<double> draws, scratch;
@@ -75,10 +76,14 @@ Interval bootstrap_ratio(const std::vector<double>& a, const std::vector<double>
 
 const char* verdict_name(Verdict verdict) {
   switch (verdict) {
-    case Verdict::faster: return "FASTER";
-    case Verdict::slower: return "SLOWER";
-    case Verdict::same: return "SAME";
-    case Verdict::unsure: return "UNSURE";
+    case Verdict::faster:
+      return "FASTER";
+    case Verdict::slower:
+      return "SLOWER";
+    case Verdict::same:
+      return "SAME";
+    case Verdict::unsure:
+      return "UNSURE";
   }
   return "UNSURE";
 }
@@ -132,7 +137,8 @@ double mann_whitney_p(const std::vector<double>& a, const std::vector<double>& b
 std::vector<double> holm(const std::vector<double>& p_values) {
   std::vector<std::size_t> order(p_values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return p_values[x] < p_values[y]; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t x, std::size_t y) { return p_values[x] < p_values[y]; });
   std::vector<double> adjusted(p_values.size());
   double running = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {

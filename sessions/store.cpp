@@ -21,7 +21,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::int64_t kQuickCheckBytes = 64 << 20;   // larger files rely on the digests
+constexpr std::int64_t kQuickCheckBytes = 64 << 20;  // larger files rely on the digests
 constexpr std::int64_t kOpenDeadlineNs = 5'000'000'000;
 
 std::string folder_of(const std::string& path) {
@@ -32,7 +32,8 @@ std::string folder_of(const std::string& path) {
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 std::uint32_t big_endian(const unsigned char* bytes) {
-  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | std::uint32_t{bytes[3]};
+  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 |
+         std::uint32_t{bytes[3]};
 }
 
 Error not_a_session(const std::string& path, const std::string& why) {
@@ -40,17 +41,20 @@ Error not_a_session(const std::string& path, const std::string& why) {
 }
 
 Error newer_version(const std::string& path, std::int64_t version) {
-  return {Errc::bad_input, fmt::format("{}: written by a newer Gradloom (session format {}, this one knows up to {})", path,
-                                       version, kSchemaVersion)};
+  return {Errc::bad_input,
+          fmt::format("{}: written by a newer Gradloom (session format {}, this one knows up to {})", path,
+                      version, kSchemaVersion)};
 }
 
-// Looks at the first bytes before SQLite touches the file, so that files of other programs are left exactly as they are.
-// SQLite header: magic at 0, user_version at 60, application_id at 68 (sqlite.org/fileformat2.html, 1.3).
+// Looks at the first bytes before SQLite touches the file, so that files of other programs are left exactly
+// as they are. SQLite header: magic at 0, user_version at 60, application_id at 68
+// (sqlite.org/fileformat2.html, 1.3).
 Status check_header(const std::string& path, std::int64_t file_bytes) {
   unsigned char header[100] = {};
   std::ifstream in(path, std::ios::binary);
   in.read(reinterpret_cast<char*>(header), sizeof header);
-  if (in.gcount() == 0 && file_bytes > 0) return Error{Errc::io, "cannot read " + path + ": " + std::strerror(errno)};
+  if (in.gcount() == 0 && file_bytes > 0)
+    return Error{Errc::io, "cannot read " + path + ": " + std::strerror(errno)};
   if (in.gcount() < 100) return not_a_session(path, "too short");
   if (std::memcmp(header, "SQLite format 3", 16) != 0) return not_a_session(path, "not an SQLite file");
   const auto application = static_cast<std::int32_t>(big_endian(header + 68));
@@ -66,7 +70,8 @@ Status refuse_network(const std::string& folder, const std::string& path) {
   constexpr std::uint32_t kNfs = 0x6969, kSmb = 0x517b, kCifs = 0xff534d42, kSmb2 = 0xfe534d42;
   const auto type = static_cast<std::uint32_t>(info.f_type);
   if (type == kNfs || type == kSmb || type == kCifs || type == kSmb2) {
-    return Error{Errc::io, path + ": a session cannot be written on a network file system; use a local folder"};
+    return Error{Errc::io,
+                 path + ": a session cannot be written on a network file system; use a local folder"};
   }
   return {};
 }
@@ -107,11 +112,12 @@ class Deadline {
   std::int64_t end_ns_;
 };
 
-using Schema = std::map<std::pair<std::string, std::string>, std::string>;   // (type, name) -> text
+using Schema = std::map<std::pair<std::string, std::string>, std::string>;  // (type, name) -> text
 
 Result<Schema> read_schema(Database& database) {
   Schema schema;
-  Statement rows = TRY(database.prepare("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"));
+  Statement rows =
+      TRY(database.prepare("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"));
   while (TRY(rows.row())) schema[{rows.text(0), rows.text(1)}] = rows.text(2);
   return schema;
 }
@@ -122,11 +128,13 @@ Result<Schema> expected_schema() {
   return read_schema(memory);
 }
 
-// Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none of our business.
+// Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
+// of our business.
 Status check_schema(Database& database, const std::string& path) {
   const std::int64_t version = TRY(database.integer("PRAGMA user_version"));
   if (version > kSchemaVersion) return newer_version(path, version);
-  if (TRY(database.integer("PRAGMA application_id")) != kApplicationId) return not_a_session(path, "another program's file");
+  if (TRY(database.integer("PRAGMA application_id")) != kApplicationId)
+    return not_a_session(path, "another program's file");
   const Schema expected = TRY(expected_schema()), found = TRY(read_schema(database));
   for (const auto& [key, sql] : expected) {
     const auto at = found.find(key);
@@ -140,8 +148,8 @@ Status check_schema(Database& database, const std::string& path) {
 }
 
 Status create_schema(Database& database) {
-  // The schema goes in with a rollback journal, so that the main file is complete before WAL starts; a second process that
-  // creates the same file waits here and then finds it made.
+  // The schema goes in with a rollback journal, so that the main file is complete before WAL starts; a second
+  // process that creates the same file waits here and then finds it made.
   Status status = database.execute("BEGIN EXCLUSIVE");
   if (!status.ok()) return status;
   const auto fail = [&](Error error) {
@@ -192,7 +200,8 @@ std::string uri_of(const std::string& path) {
 }
 
 Result<Database> open_for_reading(const std::string& path) {
-  // Opening read-write lets SQLite recover the log of a run that was killed; on a read-only medium it opens read-only by itself.
+  // Opening read-write lets SQLite recover the log of a run that was killed; on a read-only medium it opens
+  // read-only by itself.
   Result<Database> database = Database::open(path, SQLITE_OPEN_READWRITE);
   if (database.ok()) {
     TRY(harden(*database));
@@ -205,7 +214,9 @@ Result<Database> open_for_reading(const std::string& path) {
   // A read-only folder has no place for the lock file of WAL. Without a log the file can be read as it lies.
   struct stat log {};
   const bool has_log = ::stat((path + "-wal").c_str(), &log) == 0 && log.st_size > 0;
-  if (has_log) return Error{database.error().code, database.error().message + "; copy the session and its -wal file to a writable folder"};
+  if (has_log)
+    return Error{database.error().code,
+                 database.error().message + "; copy the session and its -wal file to a writable folder"};
   Database immutable = TRY(Database::open(uri_of(path), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI));
   TRY(harden(immutable));
   return immutable;
@@ -223,7 +234,8 @@ Result<Database> open_for_writing(const std::string& path, bool create) {
 Result<Database> open_database(const std::string& path, StoreMode mode) {
   struct stat info {};
   const bool there = ::stat(path.c_str(), &info) == 0;
-  if (!there && mode == StoreMode::read) return Error{Errc::io, "cannot read " + path + ": " + std::strerror(errno)};
+  if (!there && mode == StoreMode::read)
+    return Error{Errc::io, "cannot read " + path + ": " + std::strerror(errno)};
   if (there && !S_ISREG(info.st_mode)) return not_a_session(path, "not a regular file");
   const bool empty = !there || info.st_size == 0;
   if (empty && mode == StoreMode::read) return not_a_session(path, "empty file");
@@ -233,11 +245,15 @@ Result<Database> open_database(const std::string& path, StoreMode mode) {
   if (mode == StoreMode::write) {
     const std::string folder = folder_of(path);
     if (!exists(folder)) return Error{Errc::io, "cannot write " + path + ": no folder " + folder};
-    if (::access(folder.c_str(), W_OK) != 0) return Error{Errc::io, "cannot write " + path + ": the folder " + folder + " is read-only"};
-    if (there && ::access(path.c_str(), W_OK) != 0) return Error{Errc::io, "cannot write " + path + ": the file is read-only"};
+    if (::access(folder.c_str(), W_OK) != 0)
+      return Error{Errc::io, "cannot write " + path + ": the folder " + folder + " is read-only"};
+    if (there && ::access(path.c_str(), W_OK) != 0)
+      return Error{Errc::io, "cannot write " + path + ": the file is read-only"};
     TRY(refuse_network(folder, path));
   }
-  Result<Database> opened = mode == StoreMode::write ? open_for_writing(path, empty || exists(path + "-journal")) : open_for_reading(path);
+  Result<Database> opened = mode == StoreMode::write
+                                ? open_for_writing(path, empty || exists(path + "-journal"))
+                                : open_for_reading(path);
   if (!opened.ok()) return with_context(opened.error(), path);
   TRY(validate(*opened, path, there && info.st_size <= kQuickCheckBytes));
   return opened;
@@ -248,16 +264,17 @@ std::string boot_id() {
   return text.ok() ? text->substr(0, text->find('\n')) : "?";
 }
 
-// Field 22 of /proc/<pid>/stat: clock ticks between boot and the start of the process. Empty when there is no such process.
+// Field 22 of /proc/<pid>/stat: clock ticks between boot and the start of the process. Empty when there is no
+// such process.
 std::string start_time(const std::string& pid) {
   const Result<std::string> text = read_file_limited("/proc/" + pid + "/stat", 1 << 16);
   if (!text.ok()) return "";
-  const std::size_t name_end = text->rfind(')');   // the name may hold spaces
+  const std::size_t name_end = text->rfind(')');  // the name may hold spaces
   if (name_end == std::string::npos) return "";
   std::istringstream fields(text->substr(name_end + 1));
   std::string field, state;
   fields >> state;
-  if (state == "Z" || state == "X") return "";     // dead, not yet waited for
+  if (state == "Z" || state == "X") return "";  // dead, not yet waited for
   for (int i = 4; i <= 22; ++i) fields >> field;
   return field;
 }
@@ -285,13 +302,16 @@ Store::~Store() = default;
 const std::string& Store::path() const { return impl_->path; }
 
 Result<std::unique_ptr<Store>> Store::open(const std::string& path, StoreMode mode) {
-  if (path.empty() || path.find('\0') != std::string::npos) return Error{Errc::usage, "the session needs a file name"};
+  if (path.empty() || path.find('\0') != std::string::npos)
+    return Error{Errc::usage, "the session needs a file name"};
   // A leading "file:" or ":memory:" must stay a plain file name.
-  const std::string file = path[0] == '/' || path.rfind("./", 0) == 0 || path.rfind("../", 0) == 0 ? path : "./" + path;
+  const std::string file =
+      path[0] == '/' || path.rfind("./", 0) == 0 || path.rfind("../", 0) == 0 ? path : "./" + path;
   Result<Database> database = open_database(file, mode);
   if (!database.ok()) {
     Error error = database.error();
-    if (file != path && error.message.find(file) != std::string::npos) error.message.replace(error.message.find(file), file.size(), path);
+    if (file != path && error.message.find(file) != std::string::npos)
+      error.message.replace(error.message.find(file), file.size(), path);
     return error;
   }
   auto impl = std::make_unique<Impl>(path, std::move(database).value());
@@ -317,7 +337,7 @@ Result<std::string> Store::Impl::hash_run_row(std::int64_t run) {
   row.bind(1, run);
   if (!TRY(row.row())) return Error{Errc::bad_input, fmt::format("no run {}", run)};
   RowHash hash;
-  for (int i = 0; i + 1 < row.columns(); ++i) hash.add(row.cell(i));   // the last column is the digest
+  for (int i = 0; i + 1 < row.columns(); ++i) hash.add(row.cell(i));  // the last column is the digest
   return hash.hex();
 }
 
@@ -358,7 +378,8 @@ Status Store::check(std::int64_t run) {
   for (const Impl::Access access : {Impl::Access::index, Impl::Access::scan}) {
     const Result<std::string> table = impl_->damaged_table(run, false, access);
     if (!table.ok()) return impl_->error(table.error());
-    if (!table->empty()) return impl_->error({Errc::bad_input, fmt::format("run {} is damaged (table {})", run, *table)});
+    if (!table->empty())
+      return impl_->error({Errc::bad_input, fmt::format("run {} is damaged (table {})", run, *table)});
   }
   return {};
 }
@@ -374,18 +395,21 @@ std::string comparison_digest(const StoredComparison& stored, const std::string&
 }
 }  // namespace
 
-Result<std::int64_t> Store::add_comparison(const Comparison& comparison, std::int64_t run_a, std::int64_t run_b) {
+Result<std::int64_t> Store::add_comparison(const Comparison& comparison, std::int64_t run_a,
+                                           std::int64_t run_b) {
   const std::string body = comparison_json(comparison);
   StoredComparison stored{0, run_a, run_b, utc_timestamp(), {}};
   const std::string digest = comparison_digest(stored, body);
   const auto write = [&]() -> Status {
     TRY(impl_->file_in_place());
-    Statement insert = TRY(impl_->database.prepare("INSERT INTO comparison VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    Statement insert =
+        TRY(impl_->database.prepare("INSERT INTO comparison VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?)"));
     const auto run_cell = [](std::int64_t id) { return id > 0 ? Cell(id) : Cell(nullptr); };
-    return insert.run({std::string_view(stored.created_utc), run_cell(run_a), run_cell(run_b), std::string_view(comparison.a),
-                       std::string_view(comparison.b), std::string_view(verdict_name(comparison.verdict)), comparison.ratio.value,
-                       comparison.ratio.low, comparison.ratio.high, comparison.max_loss_difference, std::string_view(body),
-                       std::string_view(digest)});
+    return insert.run({std::string_view(stored.created_utc), run_cell(run_a), run_cell(run_b),
+                       std::string_view(comparison.a), std::string_view(comparison.b),
+                       std::string_view(verdict_name(comparison.verdict)), comparison.ratio.value,
+                       comparison.ratio.low, comparison.ratio.high, comparison.max_loss_difference,
+                       std::string_view(body), std::string_view(digest)});
   };
   const Status status = write();
   if (!status.ok()) return impl_->error(status.error());
@@ -394,13 +418,15 @@ Result<std::int64_t> Store::add_comparison(const Comparison& comparison, std::in
 
 Result<std::vector<StoredComparison>> Store::list_comparisons() {
   std::vector<StoredComparison> all;
-  Result<Statement> prepared = impl_->database.prepare("SELECT id, created_utc, run_a, run_b, body, digest FROM comparison ORDER BY id");
+  Result<Statement> prepared = impl_->database.prepare(
+      "SELECT id, created_utc, run_a, run_b, body, digest FROM comparison ORDER BY id");
   if (!prepared.ok()) return impl_->error(prepared.error());
   for (;;) {
     const Result<bool> row = prepared->row();
     if (!row.ok()) return impl_->error(row.error());
     if (!*row) return all;
-    StoredComparison stored{prepared->integer(0), prepared->integer(2), prepared->integer(3), prepared->text(1), {}};
+    StoredComparison stored{
+        prepared->integer(0), prepared->integer(2), prepared->integer(3), prepared->text(1), {}};
     const std::string body = prepared->text(4);
     if (prepared->text(5) != comparison_digest(stored, body)) continue;
     Result<Comparison> parsed = parse_comparison(body);

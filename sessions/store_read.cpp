@@ -59,16 +59,19 @@ std::int64_t median_step_ns(const std::vector<StepRow>& steps) {
 }  // namespace
 
 Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
-  Statement row = TRY(database.prepare(
-      "SELECT name, status, message, model, model_hash, device, \"precision\", optimizer, loss, data, passes, planner, command,"
-      " started_utc, finished_utc, seed, planned_steps, measured_peak_bytes, overhead, overhead_low, overhead_high, graph_hash,"
-      " plan_hash, process FROM run WHERE id = ?"));
+  Statement row =
+      TRY(database.prepare("SELECT name, status, message, model, model_hash, device, \"precision\", "
+                           "optimizer, loss, data, passes, planner, command,"
+                           " started_utc, finished_utc, seed, planned_steps, measured_peak_bytes, overhead, "
+                           "overhead_low, overhead_high, graph_hash,"
+                           " plan_hash, process FROM run WHERE id = ?"));
   row.bind(1, run);
   if (!TRY(row.row())) return Error{Errc::bad_input, fmt::format("no run {}", run)};
   RunSummary s;
   s.id = run;
-  std::string* const texts[] = {&s.name,      &s.status, &s.message, &s.model,  &s.model_hash, &s.device,      &s.precision,   &s.optimizer,
-                                &s.loss,      &s.data,   &s.passes,  &s.planner, &s.command,   &s.started_utc, &s.finished_utc};
+  std::string* const texts[] = {&s.name,   &s.status,    &s.message,   &s.model,       &s.model_hash,
+                                &s.device, &s.precision, &s.optimizer, &s.loss,        &s.data,
+                                &s.passes, &s.planner,   &s.command,   &s.started_utc, &s.finished_utc};
   int column = 0;
   for (std::string* text : texts) *text = row.text(column++);
   s.seed = static_cast<std::uint64_t>(row.integer(column++));
@@ -81,7 +84,8 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
   s.plan_hash = row.text(column + 4);
   if (s.status == "running" && !process_alive(row.text(column + 5))) s.status = "interrupted";
 
-  Statement plan = TRY(database.prepare("SELECT peak_bytes, arena_bytes, lower_bound_bytes FROM plan WHERE run = ?"));
+  Statement plan =
+      TRY(database.prepare("SELECT peak_bytes, arena_bytes, lower_bound_bytes FROM plan WHERE run = ?"));
   plan.bind(1, run);
   if (TRY(plan.row())) {
     s.plan_peak_bytes = plan.integer(0);
@@ -103,27 +107,32 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
 }
 
 Status Store::Impl::read_steps(std::int64_t run, std::int64_t after, std::vector<StepRow>& steps) {
-  Statement row = TRY(database.prepare(
-      "SELECT step, loss, loss_text, step_ns, lr, grad_norm, timed FROM loss WHERE run = ? AND step > ? ORDER BY step"));
+  Statement row =
+      TRY(database.prepare("SELECT step, loss, loss_text, step_ns, lr, grad_norm, timed FROM loss WHERE run "
+                           "= ? AND step > ? ORDER BY step"));
   row.bind(1, run);
   row.bind(2, after);
   while (TRY(row.row())) {
-    steps.push_back({row.integer(0), loss_of(row, 1, 2), row.integer(3), row.real(4), row.is_null(5) ? -1 : row.real(5), row.integer(6) != 0});
+    steps.push_back({row.integer(0), loss_of(row, 1, 2), row.integer(3), row.real(4),
+                     row.is_null(5) ? -1 : row.real(5), row.integer(6) != 0});
   }
   return {};
 }
 
 Status Store::Impl::read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels) {
-  Statement row = TRY(database.prepare(
-      "SELECT p.plan_step, p.kernel, n.name, n.op, n.phase, n.scope, n.pass, p.stream, p.flops, p.bytes_read, p.bytes_written, p.node"
-      " FROM plan_step p JOIN graph_node n ON n.run = p.run AND n.node = p.node WHERE p.run = ? ORDER BY p.plan_step"));
+  Statement row =
+      TRY(database.prepare("SELECT p.plan_step, p.kernel, n.name, n.op, n.phase, n.scope, n.pass, p.stream, "
+                           "p.flops, p.bytes_read, p.bytes_written, p.node"
+                           " FROM plan_step p JOIN graph_node n ON n.run = p.run AND n.node = p.node WHERE "
+                           "p.run = ? ORDER BY p.plan_step"));
   Statement sources = TRY(database.prepare(
       "SELECT s.source, s.name FROM node_source j JOIN source_node s ON s.run = j.run AND s.source = j.source"
       " WHERE j.run = ? AND j.node = ? ORDER BY j.rowid"));
   row.bind(1, run);
   while (TRY(row.row())) {
-    KernelInfo info{row.small(0), row.text(1), row.text(2), row.text(3), row.text(4), row.text(5), row.text(6),
-                    {},           {},          row.small(7), row.real(8), row.real(9), row.real(10)};
+    KernelInfo info{row.small(0), row.text(1), row.text(2), row.text(3), row.text(4),
+                    row.text(5),  row.text(6), {},          {},          row.small(7),
+                    row.real(8),  row.real(9), row.real(10)};
     sources.bind(1, run);
     sources.bind(2, row.integer(11));
     while (TRY(sources.row())) {
@@ -146,7 +155,8 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
   Statement count = TRY(database.prepare("SELECT count(DISTINCT step) FROM kernel_sample WHERE run = ?"));
   count.bind(1, run);
   const std::int64_t timed_steps = TRY(count.row()) ? count.integer(0) : 0;
-  Statement row = TRY(database.prepare("SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? ORDER BY plan_step"));
+  Statement row = TRY(
+      database.prepare("SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? ORDER BY plan_step"));
   row.bind(1, run);
   std::map<std::int64_t, std::vector<std::int64_t>> durations;
   while (TRY(row.row())) durations[row.integer(0)].push_back(row.integer(1));
@@ -167,18 +177,22 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
 }
 
 Status Store::Impl::read_passes(std::int64_t run, std::vector<PassRow>& passes) {
-  Statement row = TRY(database.prepare(
-      "SELECT name, phase, matched, rejected, nodes_before, nodes_after, ms, pass FROM pass WHERE run = ? ORDER BY pass"));
-  Statement match = TRY(database.prepare(
-      "SELECT rule, site, matched, why, removed, added, sources FROM pass_match WHERE run = ? AND pass = ? ORDER BY rowid"));
+  Statement row =
+      TRY(database.prepare("SELECT name, phase, matched, rejected, nodes_before, nodes_after, ms, pass FROM "
+                           "pass WHERE run = ? ORDER BY pass"));
+  Statement match =
+      TRY(database.prepare("SELECT rule, site, matched, why, removed, added, sources FROM pass_match WHERE "
+                           "run = ? AND pass = ? ORDER BY rowid"));
   row.bind(1, run);
   while (TRY(row.row())) {
-    PassRow pass{row.text(0), row.text(1), row.small(2), row.small(3), row.integer(4), row.integer(5), row.real(6), {}};
+    PassRow pass{row.text(0),    row.text(1),    row.small(2), row.small(3),
+                 row.integer(4), row.integer(5), row.real(6),  {}};
     match.bind(1, run);
     match.bind(2, row.integer(7));
     while (TRY(match.row())) {
-      pass.log.push_back({match.text(0), match.text(1), match.integer(2) != 0, match.text(3), json_array<std::string>(match.text(4)),
-                          json_array<std::string>(match.text(5)), json_array<std::uint32_t>(match.text(6))});
+      pass.log.push_back({match.text(0), match.text(1), match.integer(2) != 0, match.text(3),
+                          json_array<std::string>(match.text(4)), json_array<std::string>(match.text(5)),
+                          json_array<std::uint32_t>(match.text(6))});
     }
     passes.push_back(std::move(pass));
   }
@@ -186,8 +200,9 @@ Status Store::Impl::read_passes(std::int64_t run, std::vector<PassRow>& passes) 
 }
 
 Status Store::Impl::read_buffers(std::int64_t run, std::vector<BufferRow>& buffers) {
-  Statement row = TRY(database.prepare(
-      "SELECT buffer, value, place, offset, bytes, first_step, last_step FROM buffer WHERE run = ? ORDER BY buffer, rowid"));
+  Statement row =
+      TRY(database.prepare("SELECT buffer, value, place, offset, bytes, first_step, last_step FROM buffer "
+                           "WHERE run = ? ORDER BY buffer, rowid"));
   row.bind(1, run);
   std::int64_t last = -1;
   while (TRY(row.row())) {
@@ -254,8 +269,10 @@ Result<std::int64_t> Store::find_run(const std::string& text) {
       if (id <= 0) return Error{Errc::bad_input, "the session has no runs"};
       return id;
     }
-    const bool number = !text.empty() && text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
-    Statement row = TRY(impl_->database.prepare(number ? "SELECT max(id) FROM run WHERE id = ?" : "SELECT max(id) FROM run WHERE name = ?"));
+    const bool number =
+        !text.empty() && text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
+    Statement row = TRY(impl_->database.prepare(number ? "SELECT max(id) FROM run WHERE id = ?"
+                                                       : "SELECT max(id) FROM run WHERE name = ?"));
     row.bind(1, number ? Cell(static_cast<std::int64_t>(std::stoll(text))) : Cell(std::string_view(text)));
     if (TRY(row.row()) && !row.is_null(0)) return row.integer(0);
     return Error{Errc::bad_input, "no run " + escaped(text)};
@@ -312,11 +329,13 @@ Result<TraceDocument> Store::load_trace(std::int64_t run) {
     }
     TRY(impl_->read_environment(run, document.environment));
     TRY(impl_->read_kernel_infos(run, document.kernels));
-    Statement live = TRY(impl_->database.prepare("SELECT live_bytes FROM plan_step WHERE run = ? ORDER BY plan_step"));
+    Statement live =
+        TRY(impl_->database.prepare("SELECT live_bytes FROM plan_step WHERE run = ? ORDER BY plan_step"));
     live.bind(1, run);
     while (TRY(live.row())) document.live_bytes.push_back(live.integer(0));
-    Statement row = TRY(impl_->database.prepare(
-        "SELECT step, micro, plan_step, start_ns, duration_ns FROM kernel_sample WHERE run = ? ORDER BY rowid"));
+    Statement row =
+        TRY(impl_->database.prepare("SELECT step, micro, plan_step, start_ns, duration_ns FROM kernel_sample "
+                                    "WHERE run = ? ORDER BY rowid"));
     row.bind(1, run);
     std::vector<KernelSample> samples;
     std::int64_t current = 0;

@@ -29,8 +29,8 @@ Status open_with(const Options& o, CommandContext& context) {
   if (!o.theme.empty()) options.dark = o.theme == "dark";
   if (!o.size.empty()) {
     char extra = 0;
-    if (std::sscanf(o.size.c_str(), "%dx%d%c", &options.width, &options.height, &extra) != 2 || options.width < 320 || options.width > 8192 ||
-        options.height < 240 || options.height > 8192)
+    if (std::sscanf(o.size.c_str(), "%dx%d%c", &options.width, &options.height, &extra) != 2 ||
+        options.width < 320 || options.width > 8192 || options.height < 240 || options.height > 8192)
       return Error{Errc::usage, "--size expects WIDTHxHEIGHT between 320x240 and 8192x8192, e.g. 1600x900"};
   }
   if (!o.headless && (!o.script.empty() || !o.screenshot.empty()))
@@ -63,12 +63,15 @@ CommandRun declare_open(CLI::App& app) {
   app.add_option("--screenshot", options->screenshot, "with --headless: write the last frame to FILE.png");
   app.add_option("--size", options->size, "window size, e.g. 1600x900");
   app.add_option("--theme", options->theme, "dark or light")->check(CLI::IsMember({"dark", "light"}));
-  app.add_option("--scale", options->scale, "size of text and controls; 0 = the display's")->check(CLI::Range(0.0, 4.0));
+  app.add_option("--scale", options->scale, "size of text and controls; 0 = the display's")
+      ->check(CLI::Range(0.0, 4.0));
   return [options]([[maybe_unused]] CommandContext& context) -> Status {
 #ifdef GRADLOOM_DESKTOP
     return open_with(*options, context);
 #else
-    return Error{Errc::usage, "this build has no window (configured without GRADLOOM_DESKTOP); the other commands do everything it does"};
+    return Error{Errc::usage,
+                 "this build has no window (configured without GRADLOOM_DESKTOP); the other commands do "
+                 "everything it does"};
 #endif
   };
 }

@@ -18,7 +18,7 @@ extern char** environ;
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kLongestLine = 16 << 20;    // a longer "line" is not one of ours and is dropped
+constexpr std::size_t kLongestLine = 16 << 20;  // a longer "line" is not one of ours and is dropped
 
 // Takes complete lines out of `buffer`.
 template <class Take>
@@ -70,9 +70,9 @@ struct Child::Impl {
   pid_t process = -1;
   int out = -1, err = -1;
   std::atomic<bool> running{true};
-  std::atomic<bool> asked{false};          // we sent a signal
+  std::atomic<bool> asked{false};  // we sent a signal
   mutable std::mutex mutex;
-  bool reaped = false;                     // under `mutex`: afterwards the pid may be somebody else's
+  bool reaped = false;  // under `mutex`: afterwards the pid may be somebody else's
   std::vector<std::string> lines;
   ChildExit result;
   std::thread reader;
@@ -136,10 +136,12 @@ struct Child::Impl {
 
 Child::Child(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Result<std::unique_ptr<Child>> Child::start(const std::string& program, const std::vector<std::string>& arguments,
+Result<std::unique_ptr<Child>> Child::start(const std::string& program,
+                                            const std::vector<std::string>& arguments,
                                             std::function<void()> notify) {
   int out[2] = {-1, -1}, err[2] = {-1, -1};
-  if (pipe2(out, O_CLOEXEC) != 0) return Error{Errc::io, std::string("a pipe for the run: ") + std::strerror(errno)};
+  if (pipe2(out, O_CLOEXEC) != 0)
+    return Error{Errc::io, std::string("a pipe for the run: ") + std::strerror(errno)};
   if (pipe2(err, O_CLOEXEC) != 0) {
     const Error error{Errc::io, std::string("a pipe for the run: ") + std::strerror(errno)};
     close(out[0]);
@@ -154,9 +156,9 @@ Result<std::unique_ptr<Child>> Child::start(const std::string& program, const st
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
-  sigemptyset(&none);                       // the window blocks signals for its own waiter thread
+  sigemptyset(&none);  // the window blocks signals for its own waiter thread
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);   // Ctrl-C in the window's terminal is the window's to pass on
+  posix_spawnattr_setpgroup(&attributes, 0);  // Ctrl-C in the window's terminal is the window's to pass on
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   std::vector<char*> argv{const_cast<char*>("gradloom")};
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));

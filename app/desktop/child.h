@@ -1,5 +1,6 @@
-// A run in its own process: the window starts the command line it shows, reads JSON lines from its stdout and the last line
-// of its stderr, and learns its exit code. A crash, an out-of-memory or a poisoned device never takes the window down.
+// A run in its own process: the window starts the command line it shows, reads JSON lines from its stdout and
+// the last line of its stderr, and learns its exit code. A crash, an out-of-memory or a poisoned device never
+// takes the window down.
 #pragma once
 
 #include <functional>
@@ -11,28 +12,30 @@
 
 namespace gradloom {
 
-// A POSIX shell's words of a command line as command_line() prints it: '...' and \' are understood, nothing is expanded.
+// A POSIX shell's words of a command line as command_line() prints it: '...' and \' are understood, nothing
+// is expanded.
 Result<std::vector<std::string>> split_command_line(const std::string& line);
 
 struct ChildExit {
-  int code = 0;                         // exit status, or 128 + signal
-  bool crashed = false;                 // ended by a signal other than those we send
-  std::string error;                    // last line of stderr, without the program's name
+  int code = 0;          // exit status, or 128 + signal
+  bool crashed = false;  // ended by a signal other than those we send
+  std::string error;     // last line of stderr, without the program's name
   bool ok() const { return code == 0; }
 };
 
 class Child {
  public:
-  // `program` is started with `arguments` (without the program's name). `notify` is called from a background thread whenever
-  // something can be taken. Error: the program cannot be started.
-  static Result<std::unique_ptr<Child>> start(const std::string& program, const std::vector<std::string>& arguments,
+  // `program` is started with `arguments` (without the program's name). `notify` is called from a background
+  // thread whenever something can be taken. Error: the program cannot be started.
+  static Result<std::unique_ptr<Child>> start(const std::string& program,
+                                              const std::vector<std::string>& arguments,
                                               std::function<void()> notify);
-  ~Child();                             // kills what still runs
+  ~Child();  // kills what still runs
 
-  std::vector<std::string> take_lines();   // of stdout since the last call
-  bool running() const;                    // false once the process ended and all its output was read
-  ChildExit exit() const;                  // REQUIRES !running()
-  void interrupt();                        // SIGINT: finish the step, keep what is committed
+  std::vector<std::string> take_lines();  // of stdout since the last call
+  bool running() const;                   // false once the process ended and all its output was read
+  ChildExit exit() const;                 // REQUIRES !running()
+  void interrupt();                       // SIGINT: finish the step, keep what is committed
   void kill();
   long pid() const;
 

@@ -11,7 +11,8 @@ namespace {
 
 const RunSummary* find_run(const AppState& s, std::int64_t id) {
   if (!s.session || id == 0) return nullptr;
-  const auto it = std::find_if(s.session->runs.begin(), s.session->runs.end(), [&](const RunSummary& r) { return r.id == id; });
+  const auto it = std::find_if(s.session->runs.begin(), s.session->runs.end(),
+                               [&](const RunSummary& r) { return r.id == id; });
   return it == s.session->runs.end() ? nullptr : &*it;
 }
 
@@ -21,7 +22,9 @@ void draw_progress(Ui& ui) {
   ImGui::SameLine(0, px(10));
   ImGui::BeginGroup();
   progress("compare.progress", static_cast<float>(r.fraction),
-           r.ratio ? fmt::format("measuring: B is {:.3f}\u00d7 [{:.3f}, {:.3f}] so far", r.ratio->value, r.ratio->low, r.ratio->high) : "preparing both sides\u2026");
+           r.ratio ? fmt::format("measuring: B is {:.3f}\u00d7 [{:.3f}, {:.3f}] so far", r.ratio->value,
+                                 r.ratio->low, r.ratio->high)
+                   : "preparing both sides\u2026");
   ImGui::EndGroup();
   ui.host.animate();
 }
@@ -39,7 +42,8 @@ void draw_compare_panel(Ui& ui) {
     const ComparisonView& c = *s.comparison;
     draw_compare_view(c.comparison, find_run(s, c.run_a), find_run(s, c.run_b), ui.compare, ui.asks);
   } else if (!measuring) {
-    empty_state("Nothing compared yet", "Choose two runs (A and B) in the list of runs, or compare the passes against none with F6.");
+    empty_state("Nothing compared yet",
+                "Choose two runs (A and B) in the list of runs, or compare the passes against none with F6.");
   }
 }
 

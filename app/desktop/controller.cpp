@@ -56,9 +56,12 @@ std::string pipeline_change(const Pipeline& before, const Pipeline& after) {
   for (const PassDef* def : all_passes()) {
     const PassConfig *a = config_of(before, def), *b = config_of(after, def);
     if (a == nullptr && b == nullptr) continue;
-    if (a == nullptr || b == nullptr) changes.push_back(std::string(def->name) + (b ? " on" : " off"));
-    else if (a->options != b->options) changes.push_back(std::string(def->name) + " options");
-    else if (a->excluded_sites != b->excluded_sites) changes.push_back(std::string(def->name) + " at one place");
+    if (a == nullptr || b == nullptr)
+      changes.push_back(std::string(def->name) + (b ? " on" : " off"));
+    else if (a->options != b->options)
+      changes.push_back(std::string(def->name) + " options");
+    else if (a->excluded_sites != b->excluded_sites)
+      changes.push_back(std::string(def->name) + " at one place");
   }
   if (changes.size() == 1) return changes[0];
   return std::to_string(changes.size()) + " passes";
@@ -115,26 +118,28 @@ void Controller::open_recipe(Recipe recipe, const std::string& session_path) {
 void Controller::load_model_of(Recipe recipe, bool keep_history) {
   state_.opening = true;
   worker_->cancel("plan");
-  worker_->post("model", "reading " + recipe.model, [this, recipe, keep_history](std::stop_token stop) -> Worker::Publish {
-    Recipe used = recipe;
-    std::error_code ignored;
-    if (const auto absolute = std::filesystem::absolute(used.model, ignored); !ignored) used.model = absolute.lexically_normal().string();
-    auto model = load_model_snapshot(used, stop);
-    if (!model) {
-      return [this, error = model.error()] {
-        state_.opening = false;
-        notice(NoticeKind::error, error.message);
-      };
-    }
-    return [this, used, keep_history, m = std::move(model).value()] {
-      if (!keep_history) {
-        undo_.clear();
-        redo_.clear();
-        add_recent(state_.settings, used.model);
-      }
-      model_loaded(used, m);
-    };
-  });
+  worker_->post("model", "reading " + recipe.model,
+                [this, recipe, keep_history](std::stop_token stop) -> Worker::Publish {
+                  Recipe used = recipe;
+                  std::error_code ignored;
+                  if (const auto absolute = std::filesystem::absolute(used.model, ignored); !ignored)
+                    used.model = absolute.lexically_normal().string();
+                  auto model = load_model_snapshot(used, stop);
+                  if (!model) {
+                    return [this, error = model.error()] {
+                      state_.opening = false;
+                      notice(NoticeKind::error, error.message);
+                    };
+                  }
+                  return [this, used, keep_history, m = std::move(model).value()] {
+                    if (!keep_history) {
+                      undo_.clear();
+                      redo_.clear();
+                      add_recent(state_.settings, used.model);
+                    }
+                    model_loaded(used, m);
+                  };
+                });
 }
 
 void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model) {
@@ -160,8 +165,9 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
     reload_session();
   }
   if (!state_.model->model.unknown.empty())
-    notice(NoticeKind::warning, std::to_string(state_.model->model.unknown.size()) +
-                                    " nodes have operators that Gradloom lacks: the model can be viewed, not trained");
+    notice(NoticeKind::warning,
+           std::to_string(state_.model->model.unknown.size()) +
+               " nodes have operators that Gradloom lacks: the model can be viewed, not trained");
   refresh_passes();
   replan();
 }
@@ -188,16 +194,19 @@ void Controller::apply_recipe(Recipe recipe, const std::string& what) {
   state_.recipe = recipe;
   change_what_ = what;
   refresh_passes();
-  if (import_again) load_model_of(std::move(recipe), true);
-  else if (plan_again) replan();
-  else if (data_again) check_data();
+  if (import_again)
+    load_model_of(std::move(recipe), true);
+  else if (plan_again)
+    replan();
+  else if (data_again)
+    check_data();
 }
 
 void Controller::edit(const std::string& what, const std::function<void(Recipe&)>& change) {
   Recipe next = state_.recipe;
   change(next);
   if (next == state_.recipe) return;
-  next.expect.reset();                       // the promise was of another recipe
+  next.expect.reset();  // the promise was of another recipe
   undo_.push_back(state_.recipe);
   if (undo_.size() > kMostUndo) undo_.erase(undo_.begin());
   redo_.clear();
@@ -233,14 +242,17 @@ void Controller::set_pass(const std::string& name, bool on) {
 
 void Controller::set_all_passes(bool on) {
   edit(on ? "default passes" : "all passes off", [&](Recipe& r) {
-    if (on) set_pipeline(r, default_pipeline());
-    else r = without_passes(r);
+    if (on)
+      set_pipeline(r, default_pipeline());
+    else
+      r = without_passes(r);
   });
 }
 
 void Controller::refresh_passes() {
   const auto pipeline = recipe_pipeline(state_.recipe);
-  state_.passes = build_pass_model(pipeline ? *pipeline : Pipeline(), state_.plan ? state_.plan->compiled.reports : std::vector<PassReport>());
+  state_.passes = build_pass_model(pipeline ? *pipeline : Pipeline(),
+                                   state_.plan ? state_.plan->compiled.reports : std::vector<PassReport>());
 }
 
 // ---- Background plans ----
@@ -249,53 +261,63 @@ void Controller::replan() {
   state_.data_problem.clear();
   const auto model = state_.model;
   const Recipe recipe = state_.recipe;
-  worker_->post("plan", "planning", [this, model, recipe, run = state_.run](std::stop_token stop) -> Worker::Publish {
-    const std::int64_t start_ns = monotonic_ns();
-    auto view = make_graph(model->model.graph, nullptr, nullptr);
-    if (!model->model.unknown.empty())
-      return [this, view] {
-        state_.graphs[0] = view;
-        state_.plan_error = "the model has operators that Gradloom lacks";
-      };
-    auto plan = make_plan_snapshot(model->model, recipe, stop);
-    if (!plan) {
-      return [this, view, error = plan.error()] {
-        state_.graphs[0] = view;
-        state_.plan_error = error.message;
-      };
-    }
-    auto after = make_graph((*plan)->graph(), *plan, run);
-    const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;
-    return [this, view, after, ms, plan = std::move(plan).value()] {
-      state_.plan_error.clear();
-      if (state_.plan && state_.graphs[2]) {
-        const GraphDiff diff = diff_graphs(state_.graphs[2]->model, after->model);
-        state_.change = PlanChange{change_what_, state_.plan->totals, plan->totals, diff.added.size(), diff.removed.size(), ms};
-      }
-      state_.plan = plan;
-      refresh_passes();
-      state_.graphs[0] = view;
-      state_.graphs[2] = after;
-      plan_baseline();
-      check_data();
-    };
-  });
+  worker_->post(
+      "plan", "planning", [this, model, recipe, run = state_.run](std::stop_token stop) -> Worker::Publish {
+        const std::int64_t start_ns = monotonic_ns();
+        auto view = make_graph(model->model.graph, nullptr, nullptr);
+        if (!model->model.unknown.empty())
+          return [this, view] {
+            state_.graphs[0] = view;
+            state_.plan_error = "the model has operators that Gradloom lacks";
+          };
+        auto plan = make_plan_snapshot(model->model, recipe, stop);
+        if (!plan) {
+          return [this, view, error = plan.error()] {
+            state_.graphs[0] = view;
+            state_.plan_error = error.message;
+          };
+        }
+        auto after = make_graph((*plan)->graph(), *plan, run);
+        const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;
+        return [this, view, after, ms, plan = std::move(plan).value()] {
+          state_.plan_error.clear();
+          if (state_.plan && state_.graphs[2]) {
+            const GraphDiff diff = diff_graphs(state_.graphs[2]->model, after->model);
+            state_.change = PlanChange{change_what_,
+                                       state_.plan->totals,
+                                       plan->totals,
+                                       diff.added.size(),
+                                       diff.removed.size(),
+                                       {},
+                                       ms};
+            for (const std::int32_t box : diff.added)
+              state_.change->added_nodes.push_back(after->model.boxes[static_cast<std::size_t>(box)].name);
+          }
+          state_.plan = plan;
+          refresh_passes();
+          state_.graphs[0] = view;
+          state_.graphs[2] = after;
+          plan_baseline();
+          check_data();
+        };
+      });
 }
 
 void Controller::plan_baseline() {
   const Recipe bare = without_passes(state_.recipe);
   const std::string key = plan_key(bare) + state_.model->model.content_hash;
   if (key == baseline_key_) return;
-  worker_->post("baseline", "planning without passes", [this, key, bare, model = state_.model](std::stop_token stop) -> Worker::Publish {
-    auto plan = make_plan_snapshot(model->model, bare, stop);
-    if (!plan) return {};
-    auto graph = make_graph((*plan)->graph(), *plan, nullptr);
-    return [this, key, graph, p = std::move(plan).value()] {
-      baseline_key_ = key;
-      state_.baseline = p;
-      state_.graphs[1] = graph;
-    };
-  });
+  worker_->post("baseline", "planning without passes",
+                [this, key, bare, model = state_.model](std::stop_token stop) -> Worker::Publish {
+                  auto plan = make_plan_snapshot(model->model, bare, stop);
+                  if (!plan) return {};
+                  auto graph = make_graph((*plan)->graph(), *plan, nullptr);
+                  return [this, key, graph, p = std::move(plan).value()] {
+                    baseline_key_ = key;
+                    state_.baseline = p;
+                    state_.graphs[1] = graph;
+                  };
+                });
 }
 
 void Controller::check_data() {
@@ -312,14 +334,15 @@ void Controller::check_data() {
 void Controller::retime() {
   const auto graph = state_.graphs[2];
   if (!graph) return;
-  worker_->post("times", "reading times", [this, graph, run = state_.run](std::stop_token) -> Worker::Publish {
-    auto timed = std::make_shared<GraphSnapshot>(*graph);
-    timed->timed_run = run ? run->record.summary.id : 0;
-    apply_times(timed->model, run ? run->record.kernels : std::vector<KernelRow>());
-    return [this, graph, timed] {
-      if (state_.graphs[2] == graph) state_.graphs[2] = timed;
-    };
-  });
+  worker_->post("times", "reading times",
+                [this, graph, run = state_.run](std::stop_token) -> Worker::Publish {
+                  auto timed = std::make_shared<GraphSnapshot>(*graph);
+                  timed->timed_run = run ? run->record.summary.id : 0;
+                  apply_times(timed->model, run ? run->record.kernels : std::vector<KernelRow>());
+                  return [this, graph, timed] {
+                    if (state_.graphs[2] == graph) state_.graphs[2] = timed;
+                  };
+                });
 }
 
 // ---- Export ----
@@ -327,7 +350,8 @@ void Controller::retime() {
 bool Controller::export_has_expectations() const {
   if (!state_.run || state_.run->record.steps.empty()) return false;
   const auto recorded = parse_recipe(state_.run->record.recipe_json);
-  return recorded && plan_key(*recorded) == plan_key(state_.recipe) && recorded->data == state_.recipe.data && recorded->seed == state_.recipe.seed;
+  return recorded && plan_key(*recorded) == plan_key(state_.recipe) && recorded->data == state_.recipe.data &&
+         recorded->seed == state_.recipe.seed;
 }
 
 void Controller::export_recipe(const std::string& path) {
@@ -342,7 +366,8 @@ void Controller::export_recipe(const std::string& path) {
     const Status written = write_recipe(out, path);
     return [this, path, written, promises = out.expect.has_value()] {
       if (!written) return notice(NoticeKind::error, written.error().message);
-      notice(NoticeKind::good, "Recipe written to " + path + (promises ? ", with what a replay must show" : ""));
+      notice(NoticeKind::good,
+             "Recipe written to " + path + (promises ? ", with what a replay must show" : ""));
     };
   });
 }

@@ -1,5 +1,6 @@
-// What the window can do, without a window: opening, editing the recipe with undo, re-planning in the background, running and
-// comparing in child processes, exporting. Every action returns at once; `tick` publishes what finished.
+// What the window can do, without a window: opening, editing the recipe with undo, re-planning in the
+// background, running and comparing in child processes, exporting. Every action returns at once; `tick`
+// publishes what finished.
 #pragma once
 
 #include <functional>
@@ -15,17 +16,18 @@ namespace gradloom {
 
 class Controller {
  public:
-  // `program` runs commands: the same executable. `notify` is called from background threads when `tick` has something to do.
+  // `program` runs commands: the same executable. `notify` is called from background threads when `tick` has
+  // something to do.
   Controller(std::string program, Settings settings, std::function<void()> notify);
   ~Controller();
 
   const AppState& state() const { return state_; }
-  AppState& edit_state() { return state_; }     // selections and settings only
+  AppState& edit_state() { return state_; }  // selections and settings only
   void tick();
-  bool busy() const;                            // background work or a child process
+  bool busy() const;  // background work or a child process
 
-  void open(const std::string& path);           // by its kind
-  void open_recipe(Recipe recipe, const std::string& session_path = {});   // and its model
+  void open(const std::string& path);                                     // by its kind
+  void open_recipe(Recipe recipe, const std::string& session_path = {});  // and its model
   void open_session(const std::string& path);
   void close_model();
   void reload_session();
@@ -37,18 +39,19 @@ class Controller {
   void redo();
   bool can_undo() const { return !undo_.empty(); }
   bool can_redo() const { return !redo_.empty(); }
-  void set_passes(const Pipeline& pipeline);    // named by what differs
+  void set_passes(const Pipeline& pipeline);  // named by what differs
   void set_pass(const std::string& name, bool on);
   void set_all_passes(bool on);
   void set_session(const std::string& path);
 
-  std::map<std::string, std::string> problems() const;   // by field, see field_problems; "plan" and "data" from background checks
-  std::string run_command() const;              // what Start runs and the window shows
-  std::string compare_command(bool stored) const;        // runs A and B of the session
-  std::string compare_passes_command() const;   // passes off against the recipe's
+  std::map<std::string, std::string> problems()
+      const;                        // by field, see field_problems; "plan" and "data" from background checks
+  std::string run_command() const;  // what Start runs and the window shows
+  std::string compare_command(bool stored) const;  // runs A and B of the session
+  std::string compare_passes_command() const;      // passes off against the recipe's
   void start_run();
   void start_compare(const std::string& command);
-  void stop_run();                              // finish the step and keep what is recorded; again: kill
+  void stop_run();  // finish the step and keep what is recorded; again: kill
   // Writes the recipe; with what to expect of a replay when the shown run was recorded with it.
   void export_recipe(const std::string& path);
   bool export_has_expectations() const;
@@ -78,9 +81,9 @@ class Controller {
   std::function<void()> notify_;
   std::vector<Recipe> undo_, redo_;
   std::string baseline_key_;
-  std::int64_t wanted_run_ = 0;                 // to show once the session is read again; 0: keep, -1: the newest
+  std::int64_t wanted_run_ = 0;  // to show once the session is read again; 0: keep, -1: the newest
   std::unique_ptr<Child> child_;
-  std::unique_ptr<Worker> worker_;              // last: its jobs publish into everything above
+  std::unique_ptr<Worker> worker_;  // last: its jobs publish into everything above
 };
 
 }  // namespace gradloom

@@ -17,15 +17,18 @@ double number_of(const Json& object, const char* key, double fallback = 0) {
   const auto it = object.find(key);
   if (it == object.end()) return fallback;
   if (it->is_number()) return it->get<double>();
-  return it->is_string() ? std::nan("") : fallback;    // "NaN", "Infinity"
+  return it->is_string() ? std::nan("") : fallback;  // "NaN", "Infinity"
 }
 
-std::int64_t integer_of(const Json& object, const char* key) { return static_cast<std::int64_t>(number_of(object, key)); }
+std::int64_t integer_of(const Json& object, const char* key) {
+  return static_cast<std::int64_t>(number_of(object, key));
+}
 
 std::string passes_text(const Recipe& recipe) {
   const auto pipeline = recipe_pipeline(recipe);
   if (!pipeline) return "default";
   const std::string text = pipeline->text();
+  if (text == default_pipeline().text()) return "default";
   return text.empty() ? "none" : text;
 }
 
@@ -63,8 +66,10 @@ void Controller::open_session(const std::string& path) {
       state_.comparison.reset();
       wanted_run_ = -1;
       session_loaded(s);
-      if (model_there) open_recipe(recipe);
-      else if (!recipe.model.empty()) notice(NoticeKind::warning, "the model of the newest run is not there: " + recipe.model);
+      if (model_there)
+        open_recipe(recipe);
+      else if (!recipe.model.empty())
+        notice(NoticeKind::warning, "the model of the newest run is not there: " + recipe.model);
     };
   });
 }
@@ -86,39 +91,45 @@ void Controller::reload_session() {
 void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) {
   state_.session = std::move(session);
   const auto& runs = state_.session->runs;
-  std::vector<std::int64_t> of_model;         // runs of the open model, newest first; all when none is open
+  std::vector<std::int64_t> of_model;  // runs of the open model, newest first; all when none is open
   for (const RunSummary& r : runs)
     if (!state_.model || r.model_hash == state_.model->model.content_hash) of_model.push_back(r.id);
-  const auto known = [&](std::int64_t id) { return std::any_of(runs.begin(), runs.end(), [&](const auto& r) { return r.id == id; }); };
+  const auto known = [&](std::int64_t id) {
+    return std::any_of(runs.begin(), runs.end(), [&](const auto& r) { return r.id == id; });
+  };
   if (!known(state_.run_b) && !of_model.empty()) state_.run_b = of_model[0];
   if (!known(state_.run_a) && of_model.size() > 1) state_.run_a = of_model[1];
   if (!state_.comparison && !state_.session->comparisons.empty()) {
     const StoredComparison& c = state_.session->comparisons.front();
     state_.comparison = ComparisonView{c.comparison, c.run_a, c.run_b};
   }
-  const std::int64_t wanted = wanted_run_ == -1 || !state_.run ? (of_model.empty() ? 0 : of_model[0]) : wanted_run_;
+  const std::int64_t wanted =
+      wanted_run_ == -1 || !state_.run ? (of_model.empty() ? 0 : of_model[0]) : wanted_run_;
   wanted_run_ = 0;
   if (wanted != 0) show_run(wanted);
 }
 
 void Controller::show_run(std::int64_t id) {
   const std::string path = state_.session_path;
-  worker_->post("run", "reading run " + std::to_string(id), [this, path, id](std::stop_token) -> Worker::Publish {
-    auto run = load_run_snapshot(path, id);
-    if (!run) return [this, error = run.error()] { notice(NoticeKind::error, error.message); };
-    return [this, r = std::move(run).value()] {
-      state_.run = r;
-      retime();
-    };
-  });
+  worker_->post("run", "reading run " + std::to_string(id),
+                [this, path, id](std::stop_token) -> Worker::Publish {
+                  auto run = load_run_snapshot(path, id);
+                  if (!run) return [this, error = run.error()] { notice(NoticeKind::error, error.message); };
+                  return [this, r = std::move(run).value()] {
+                    state_.run = r;
+                    retime();
+                  };
+                });
 }
 
 // ---- Runs ----
 
 std::map<std::string, std::string> Controller::problems() const {
-  auto problems = field_problems(state_.recipe, state_.model ? state_.model->symbols : std::vector<std::string>());
+  auto problems =
+      field_problems(state_.recipe, state_.model ? state_.model->symbols : std::vector<std::string>());
   if (!state_.plan_error.empty()) problems["plan"] = state_.plan_error;
-  if (!state_.data_problem.empty() && problems.find("data") == problems.end()) problems["data"] = state_.data_problem;
+  if (!state_.data_problem.empty() && problems.find("data") == problems.end())
+    problems["data"] = state_.data_problem;
   if (state_.session_path.empty()) problems["session"] = "choose a file to record into";
   return problems;
 }
@@ -126,13 +137,13 @@ std::map<std::string, std::string> Controller::problems() const {
 std::string Controller::run_command() const { return command_line(state_.recipe, state_.session_path); }
 
 std::string Controller::compare_command(bool stored) const {
-  return "gradloom compare " + std::to_string(state_.run_a) + " " + std::to_string(state_.run_b) + " --session " +
-         shell_quoted(state_.session_path) + (stored ? " --stored" : "");
+  return "gradloom compare " + std::to_string(state_.run_a) + " " + std::to_string(state_.run_b) +
+         " --session " + shell_quoted(state_.session_path) + (stored ? " --stored" : "");
 }
 
 std::string Controller::compare_passes_command() const {
   Recipe base = state_.recipe;
-  set_pipeline(base, default_pipeline());       // the sides say which passes
+  set_pipeline(base, default_pipeline());  // the sides say which passes
   std::string line = command_line(base, state_.session_path);
   const std::string train = "gradloom train ";
   line = "gradloom compare " + line.substr(train.size());
@@ -164,6 +175,10 @@ void Controller::spawn(RunKind kind, const std::string& command) {
   p.command = command;
   p.planned_steps = state_.recipe.steps;
   p.started_ns = monotonic_ns();
+  if (command == compare_command(false) || command == compare_command(true)) {
+    p.run_a = state_.run_a;
+    p.run_b = state_.run_b;
+  }
   p.running = true;
   const std::string folder = std::filesystem::path(state_.session_path).parent_path().string();
   worker_->post("start", "starting", [this, folder, arguments](std::stop_token) -> Worker::Publish {
@@ -186,14 +201,16 @@ void Controller::spawn(RunKind kind, const std::string& command) {
 
 void Controller::stop_run() {
   if (!child_) return;
-  if (state_.progress.stopping) child_->kill();
-  else child_->interrupt();
+  if (state_.progress.stopping)
+    child_->kill();
+  else
+    child_->interrupt();
   state_.progress.stopping = true;
 }
 
 void Controller::read_child() {
   if (!child_) return;
-  const bool ended = !child_->running();      // before taking: nothing can come after
+  const bool ended = !child_->running();  // before taking: nothing can come after
   for (const std::string& line : child_->take_lines()) on_line(line);
   if (ended) child_ended();
 }
@@ -209,7 +226,8 @@ void Controller::on_line(const std::string& line) {
     p.kernels_per_step = integer_of(root, "kernels_per_step");
   } else if (event == "progress") {
     p.fraction = number_of(root, "fraction");
-    if (root.contains("ratio")) p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
+    if (root.contains("ratio"))
+      p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
   } else if (root.contains("step") && root.contains("loss")) {
     p.step = integer_of(root, "step");
     p.steps.push_back(static_cast<double>(p.step));
@@ -218,9 +236,11 @@ void Controller::on_line(const std::string& line) {
     p.fraction = p.planned_steps > 0 ? static_cast<double>(p.step) / static_cast<double>(p.planned_steps) : 0;
   } else if (root.contains("replay") && root["replay"].is_object()) {
     const bool agrees = root["replay"].value("agrees", false);
-    notice(agrees ? NoticeKind::good : NoticeKind::warning, agrees ? "The replay agrees with the recipe" : "The replay differs from what the recipe promises");
+    notice(agrees ? NoticeKind::good : NoticeKind::warning,
+           agrees ? "The replay agrees with the recipe" : "The replay differs from what the recipe promises");
   } else if (p.kind == RunKind::compare && !root.contains("summary")) {
-    if (auto comparison = parse_comparison(line)) state_.comparison = ComparisonView{std::move(comparison).value(), state_.run_a, state_.run_b};
+    if (auto comparison = parse_comparison(line))
+      state_.comparison = ComparisonView{std::move(comparison).value(), p.run_a, p.run_b};
   }
 }
 
@@ -228,24 +248,31 @@ void Controller::child_ended() {
   const ChildExit exit = child_->exit();
   child_.reset();
   RunProgress& p = state_.progress;
-  const std::string what = p.kind == RunKind::train ? (p.run_id > 0 ? "Run " + std::to_string(p.run_id) : "The run") : "The comparison";
+  const std::string what = p.kind == RunKind::train
+                               ? (p.run_id > 0 ? "Run " + std::to_string(p.run_id) : "The run")
+                               : "The comparison";
   p.running = false;
   p.exit_code = exit.code;
-  p.outcome = exit.ok() ? "done" : exit.code == static_cast<int>(Errc::interrupted) || p.stopping ? "stopped" : "failed";
+  p.outcome = exit.ok()                                                        ? "done"
+              : exit.code == static_cast<int>(Errc::interrupted) || p.stopping ? "stopped"
+                                                                               : "failed";
   if (p.outcome == "failed") {
     p.error = exit.error.empty() ? what + " ended with code " + std::to_string(exit.code) : exit.error;
     notice(NoticeKind::error, p.error);
   } else if (p.outcome == "stopped") {
-    notice(NoticeKind::info, what + " was stopped" + (p.kind == RunKind::train && p.step > 0 ? " after step " + std::to_string(p.step) : ""));
+    notice(NoticeKind::info,
+           what + " was stopped" +
+               (p.kind == RunKind::train && p.step > 0 ? " after step " + std::to_string(p.step) : ""));
   } else if (p.kind == RunKind::compare && state_.comparison) {
-    notice(NoticeKind::good, std::string("Comparison: B is ") + verdict_name(state_.comparison->comparison.verdict));
+    notice(NoticeKind::good,
+           std::string("Comparison: B is ") + verdict_name(state_.comparison->comparison.verdict));
   } else {
     notice(NoticeKind::good, what + " is done: " + std::to_string(p.step) + " steps in " +
                                  duration_text(static_cast<double>(monotonic_ns() - p.started_ns)));
   }
   if (p.kind == RunKind::train && p.run_id > 0) {
     wanted_run_ = p.run_id;
-    if (state_.run_b != p.run_id) {           // the newest pair stands ready to be compared
+    if (state_.run_b != p.run_id) {  // the newest pair stands ready to be compared
       if (state_.run_b != 0) state_.run_a = state_.run_b;
       state_.run_b = p.run_id;
     }

@@ -14,8 +14,11 @@ fs::path start_folder(const Ui& ui, DialogPurpose purpose) {
   std::error_code ignored;
   const AppState& s = ui.state();
   const auto folder_of = [](const std::string& file) { return fs::path(file).parent_path(); };
-  if (purpose == DialogPurpose::session && !s.session_path.empty() && fs::exists(folder_of(s.session_path), ignored)) return folder_of(s.session_path);
-  if (!s.settings.last_folder.empty() && fs::is_directory(s.settings.last_folder, ignored)) return s.settings.last_folder;
+  if (purpose == DialogPurpose::session && !s.session_path.empty() &&
+      fs::exists(folder_of(s.session_path), ignored))
+    return folder_of(s.session_path);
+  if (!s.settings.last_folder.empty() && fs::is_directory(s.settings.last_folder, ignored))
+    return s.settings.last_folder;
   if (s.has_model()) return folder_of(s.recipe.model);
   return fs::current_path(ignored);
 }
@@ -26,20 +29,27 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
   FileDialog::Options options;
   const std::string label = ui.state().has_model() ? model_label(ui.state().recipe.model) : "model";
   switch (purpose) {
-    case DialogPurpose::none: return;
+    case DialogPurpose::none:
+      return;
     case DialogPurpose::open:
       options = {"Open a model, session or recipe", "Open", {".onnx", ".db", ".json"}, false, ""};
       break;
     case DialogPurpose::export_recipe:
     case DialogPurpose::save_recipe:
-      options = {ui.app.export_has_expectations() ? "Export the recipe with what a replay must show" : "Save the recipe", "Save", {".json"}, true, label + ".recipe.json"};
+      options = {ui.app.export_has_expectations() ? "Export the recipe with what a replay must show"
+                                                  : "Save the recipe",
+                 "Save",
+                 {".json"},
+                 true,
+                 label + ".recipe.json"};
       break;
     case DialogPurpose::session:
       options = {"Session to record into", "Choose", {".db"}, true, label + ".db"};
       break;
     case DialogPurpose::data: {
       const bool npz = ui.state().recipe.data.compare(0, 3, "npz") == 0;
-      options = {npz ? "Batches" : "Text to train on", "Choose", npz ? std::vector<std::string>{".npz"} : std::vector<std::string>{}, false, ""};
+      options = {npz ? "Batches" : "Text to train on", "Choose",
+                 npz ? std::vector<std::string>{".npz"} : std::vector<std::string>{}, false, ""};
       break;
     }
   }
@@ -53,11 +63,18 @@ void draw_dialogs(Ui& ui) {
   const std::string path = chosen->string();
   ui.app.edit_state().settings.last_folder = chosen->parent_path().string();
   switch (std::exchange(ui.purpose, DialogPurpose::none)) {
-    case DialogPurpose::none: break;
-    case DialogPurpose::open: ui.app.open(path); break;
+    case DialogPurpose::none:
+      break;
+    case DialogPurpose::open:
+      ui.app.open(path);
+      break;
     case DialogPurpose::export_recipe:
-    case DialogPurpose::save_recipe: ui.app.export_recipe(path); break;
-    case DialogPurpose::session: ui.app.set_session(path); break;
+    case DialogPurpose::save_recipe:
+      ui.app.export_recipe(path);
+      break;
+    case DialogPurpose::session:
+      ui.app.set_session(path);
+      break;
     case DialogPurpose::data: {
       const std::string data = ui.state().recipe.data;
       const std::string kind = data.substr(0, data.find(':'));

@@ -9,7 +9,8 @@ namespace gradloom {
 bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std::string* value, float width) {
   const auto typed = ui.editing.find(id);
   std::string shown = typed == ui.editing.end() ? *value : typed->second;
-  const bool entered = input_text(id, hint, &shown, width, false, ImGuiInputTextFlags_AutoSelectAll | ImGuiInputTextFlags_EnterReturnsTrue);
+  const bool entered = input_text(id, hint, &shown, width, false,
+                                  ImGuiInputTextFlags_AutoSelectAll | ImGuiInputTextFlags_EnterReturnsTrue);
   const bool finished = entered || ImGui::IsItemDeactivated();
   if (ImGui::IsItemActive() && !finished) {
     ui.editing[id] = shown;
@@ -22,7 +23,8 @@ bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std:
 }
 
 void field_label(const std::string& label, const std::string& help) {
-  // A table hands the baseline of framed widgets from cell to cell; labels of one row stand at one height without it.
+  // A table hands the baseline of framed widgets from cell to cell; labels of one row stand at one height
+  // without it.
   ImGui::GetCurrentWindow()->DC.CurrLineTextBaseOffset = 0;
   text(label, palette().text_dim, theme().small);
   if (!help.empty()) tip(help);
@@ -39,10 +41,13 @@ void field_problem(const std::map<std::string, std::string>& problems, const std
 
 int suggestions(const std::string& id, const std::vector<std::string>& choices) {
   int chosen = -1;
-  if (button(id, "\u25be", ButtonKind::kPlain, "Suggestions", ImGui::GetFrameHeight())) ImGui::OpenPopup(id.c_str());
+  if (button(id, "\u25be", ButtonKind::kPlain, "Suggestions", ImGui::GetFrameHeight()))
+    ImGui::OpenPopup(id.c_str());
   if (!ImGui::BeginPopup(id.c_str())) return chosen;
   for (int i = 0; i < static_cast<int>(choices.size()); ++i)
-    if (selectable_row(id + "/" + choices[static_cast<std::size_t>(i)], choices[static_cast<std::size_t>(i)], false)) chosen = i;
+    if (selectable_row(id + "/" + choices[static_cast<std::size_t>(i)], choices[static_cast<std::size_t>(i)],
+                       false))
+      chosen = i;
   if (choices.empty()) muted("Nothing to suggest");
   ImGui::EndPopup();
   return chosen;

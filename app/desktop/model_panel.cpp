@@ -1,4 +1,5 @@
-// The model panel: what the opened file holds and what stands in the way of training it; and the first screen.
+// The model panel: what the opened file holds and what stands in the way of training it; and the first
+// screen.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -17,7 +18,9 @@ std::string type_text(const Graph& graph, const Value& v) {
   for (std::size_t i = 0; i < v.type.shape.size(); ++i) {
     const std::int64_t d = v.type.shape[i];
     const auto symbol = static_cast<std::size_t>(-d - 1);
-    text += (i ? ", " : "") + (d >= 0 ? std::to_string(d) : symbol < graph.symbols.size() ? escaped(graph.symbols[symbol]) : "?");
+    text += (i ? ", " : "") + (d >= 0                          ? std::to_string(d)
+                               : symbol < graph.symbols.size() ? escaped(graph.symbols[symbol])
+                                                               : "?");
   }
   return text + "]";
 }
@@ -35,7 +38,9 @@ void draw_obstacles(Ui& ui, const ModelSnapshot& m) {
   if (m.model.unknown.empty() && m.no_kernel.empty() && m.no_gradient.empty()) return;
   if (!m.model.unknown.empty()) {
     heading("Unsupported operators");
-    wrapped(fmt::format("{} nodes cannot run: the model can be viewed but not trained.", m.model.unknown.size()), p.bad);
+    wrapped(
+        fmt::format("{} nodes cannot run: the model can be viewed but not trained.", m.model.unknown.size()),
+        p.bad);
     for (std::size_t i = 0; i < m.model.unknown.size(); ++i) {
       const UnknownOp& u = m.model.unknown[i];
       ImGui::PushID(static_cast<int>(i));
@@ -72,13 +77,16 @@ void draw_operators(const ModelSnapshot& m) {
   for (const OpCount& c : m.ops) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
-    text(fit_text(theme().small, theme().small->FontSize, c.op, ImGui::GetContentRegionAvail().x), p.text, theme().small);
+    text(fit_text(theme().small, theme().small->FontSize, c.op, ImGui::GetContentRegionAvail().x), p.text,
+         theme().small);
     ImGui::TableNextColumn();
     text(fmt::format("\u00d7{}", c.nodes), p.text_dim, theme().small);
     ImGui::TableNextColumn();
     ImGui::PushFont(theme().small);
-    if (c.flops > 0) cell_bar(most > 0 ? c.flops / most : 0, p.forward, count_text(c.flops, "FLOP"));
-    else number_cell("\u2013");
+    if (c.flops > 0)
+      cell_bar(most > 0 ? c.flops / most : 0, p.forward, count_text(c.flops, "FLOP"));
+    else
+      number_cell("\u2013");
     ImGui::PopFont();
   }
   ImGui::EndTable();
@@ -92,22 +100,30 @@ void draw_model_panel(Ui& ui) {
   const ModelSnapshot& m = *s.model;
   const Graph& graph = m.model.graph;
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(4)});
-  text(fit_text(theme().title, theme().title->FontSize, model_label(s.recipe.model), ImGui::GetContentRegionAvail().x), palette().text, theme().title);
+  text(fit_text(theme().title, theme().title->FontSize, model_label(s.recipe.model),
+                ImGui::GetContentRegionAvail().x),
+       palette().text, theme().title);
   muted(fit_text(theme().small, theme().small->FontSize, s.recipe.model, ImGui::GetContentRegionAvail().x));
   tip(s.recipe.model);
   spacer(4);
   key_value("Made by", m.model.producer.empty() ? "unknown" : escaped(m.model.producer), 84);
   key_value("Opset", fmt::format("{}, IR {}", graph.opset, m.model.ir_version), 84);
   key_value("Nodes", std::to_string(live_node_count(graph)), 84);
-  key_value("Params", fmt::format("{} in {} tensors, {}", count_text(static_cast<double>(m.parameters), ""), graph.parameters.size(),
-                                  bytes_text(static_cast<double>(m.parameter_bytes))), 84);
+  key_value("Params",
+            fmt::format("{} ({}), {} tensors", count_text(static_cast<double>(m.parameters), ""),
+                        bytes_text(static_cast<double>(m.parameter_bytes)), graph.parameters.size()),
+            84);
   value_lines(graph, "Inputs", graph.inputs);
   value_lines(graph, "Outputs", graph.outputs);
-  if (m.flops > 0) key_value("Forward", fmt::format("{}, {} moved", count_text(m.flops, "FLOP"), bytes_text(m.bytes)), 84);
+  if (m.flops > 0)
+    key_value("Forward", fmt::format("{}, {} moved", count_text(m.flops, "FLOP"), bytes_text(m.bytes)), 84);
   if (s.plan) {
     const PlanTotals& t = s.plan->totals;
     key_value("Step", fmt::format("{} kernels, {}", t.kernels, count_text(t.flops, "FLOP")), 84);
-    key_value("Peak", fmt::format("{} planned, {} at least", bytes_text(static_cast<double>(t.peak_bytes)), bytes_text(static_cast<double>(t.lower_bound_bytes))), 84);
+    key_value("Peak",
+              fmt::format("{} planned, {} at least", bytes_text(static_cast<double>(t.peak_bytes)),
+                          bytes_text(static_cast<double>(t.lower_bound_bytes))),
+              84);
   }
   for (const std::string& n : m.model.notes) wrapped(escaped(n), palette().text_faint);
   draw_obstacles(ui, m);
@@ -150,12 +166,16 @@ void draw_welcome(Ui& ui) {
     list->AddRectFilled(min, {min.x + size.x, min.y + size.y}, hovered ? p.hover : p.panel, px(6));
     const FileKind kind = file_kind(path);
     const char* what = kind == FileKind::session ? "session" : kind == FileKind::recipe ? "recipe" : "model";
-    const std::string label = kind == FileKind::model ? model_label(path) : std::filesystem::path(path).filename().string();
+    const std::string label =
+        kind == FileKind::model ? model_label(path) : std::filesystem::path(path).filename().string();
     list->AddText({min.x + px(12), min.y + px(5)}, p.text, label.c_str());
     const float kind_width = theme().small->CalcTextSizeA(theme().small->FontSize, FLT_MAX, 0, what).x;
-    list->AddText(theme().small, theme().small->FontSize, {min.x + size.x - kind_width - px(12), min.y + px(13)}, p.text_faint, what);
-    const std::string folder = fit_text(theme().small, theme().small->FontSize, path, size.x - kind_width - px(40));
-    list->AddText(theme().small, theme().small->FontSize, {min.x + px(12), min.y + px(23)}, p.text_faint, folder.c_str());
+    list->AddText(theme().small, theme().small->FontSize,
+                  {min.x + size.x - kind_width - px(12), min.y + px(13)}, p.text_faint, what);
+    const std::string folder =
+        fit_text(theme().small, theme().small->FontSize, path, size.x - kind_width - px(40));
+    list->AddText(theme().small, theme().small->FontSize, {min.x + px(12), min.y + px(23)}, p.text_faint,
+                  folder.c_str());
     if (clicked) ui.app.open(path);
     ImGui::PopID();
   }

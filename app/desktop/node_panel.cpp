@@ -1,4 +1,5 @@
-// The node tab: what the graph view knows of the selected node, and from the recipe's plan every kernel that its ONNX nodes became.
+// The node tab: what the graph view knows of the selected node, and from the recipe's plan every kernel that
+// its ONNX nodes became.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -23,7 +24,9 @@ std::vector<KernelOfNode> kernels_of(const AppState& s, const std::vector<std::s
   const auto& graph = s.graphs[static_cast<int>(GraphStage::after)];
   std::vector<KernelOfNode> found;
   for (const KernelInfo& k : s.plan->kernels) {
-    if (std::none_of(k.onnx_nodes.begin(), k.onnx_nodes.end(), [&](const std::string& n) { return wanted.count(n) != 0; })) continue;
+    if (std::none_of(k.onnx_nodes.begin(), k.onnx_nodes.end(),
+                     [&](const std::string& n) { return wanted.count(n) != 0; }))
+      continue;
     KernelOfNode row{&k, std::nan("")};
     const std::int32_t box = graph ? graph->model.find(k.node) : -1;
     if (box >= 0) row.step_ns = graph->model.boxes[static_cast<std::size_t>(box)].time_ns;
@@ -35,7 +38,8 @@ std::vector<KernelOfNode> kernels_of(const AppState& s, const std::vector<std::s
 void draw_kernels(Ui& ui, const GraphBox& box) {
   const AppState& s = ui.state();
   if (!s.plan) return;
-  const std::vector<std::string> onnx = box.onnx_nodes.empty() ? std::vector<std::string>{box.name} : box.onnx_nodes;
+  const std::vector<std::string> onnx =
+      box.onnx_nodes.empty() ? std::vector<std::string>{box.name} : box.onnx_nodes;
   const std::vector<KernelOfNode> rows = kernels_of(s, onnx);
   if (rows.empty()) return;
   heading(onnx.size() == 1 ? "All kernels of this ONNX node" : "All kernels of these ONNX nodes");
@@ -43,16 +47,19 @@ void draw_kernels(Ui& ui, const GraphBox& box) {
   bool timed = false;
   for (const KernelOfNode& row : rows)
     if (!std::isnan(row.step_ns)) total += row.step_ns, timed = true;
-  muted(fmt::format("{} per step, {}", rows.size(), timed ? format_value(total, Unit::kNs) + " together" : "not measured"));
+  muted(fmt::format("{} per step, {}", rows.size(),
+                    timed ? format_value(total, Unit::kNs) + " together" : "not measured"));
   const float time_width = px(64);
   for (std::size_t i = 0; i < rows.size() && i < 60; ++i) {
     const KernelInfo& k = *rows[i].info;
     ImGui::PushID(static_cast<int>(i));
     const ImVec2 at = ImGui::GetCursorScreenPos();
-    ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y + px(3)}, {at.x + px(4), at.y + px(15)}, phase_color(k.phase), px(1));
+    ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y + px(3)}, {at.x + px(4), at.y + px(15)},
+                                              phase_color(k.phase), px(1));
     ImGui::Indent(px(11));
     node_link(ui, "kernel-of." + k.node, k.node, ImGui::GetContentRegionAvail().x - time_width);
-    const std::string time = std::isnan(rows[i].step_ns) ? "\u2013" : format_value(rows[i].step_ns, Unit::kNs);
+    const std::string time =
+        std::isnan(rows[i].step_ns) ? "\u2013" : format_value(rows[i].step_ns, Unit::kNs);
     const float width = theme().small->CalcTextSizeA(theme().small->FontSize, FLT_MAX, 0, time.c_str()).x;
     ImGui::SameLine();
     ImGui::SetCursorPosX(ImGui::GetWindowContentRegionMax().x - width);

@@ -14,11 +14,12 @@ namespace gradloom {
 namespace {
 
 constexpr std::int64_t kScriptBytes = 1 << 20;
-constexpr const char* kProgram = "/proc/self/exe";    // runs are this executable again
+constexpr const char* kProgram = "/proc/self/exe";  // runs are this executable again
 
 Result<std::unique_ptr<Host>> create_host(const OpenOptions& options, const Settings& settings) {
   const bool display = std::getenv("DISPLAY") != nullptr || std::getenv("WAYLAND_DISPLAY") != nullptr;
-  constexpr const char* kAdvice = "; `gradloom open --headless --screenshot FILE.png` draws without a display";
+  constexpr const char* kAdvice =
+      "; `gradloom open --headless --screenshot FILE.png` draws without a display";
   if (!options.headless && !display) return Error{Errc::device, std::string("there is no display") + kAdvice};
   HostOptions host;
   host.headless = options.headless;
@@ -59,14 +60,17 @@ void open_first(Controller& controller, const OpenOptions& options) {
     const auto absolute = std::filesystem::absolute(options.session, ignored);
     controller.set_session(ignored ? options.session : absolute.lexically_normal().string());
   }
-  if (options.recipe) controller.open_recipe(*options.recipe);
-  else if (!options.path.empty()) controller.open(options.path);
+  if (options.recipe)
+    controller.open_recipe(*options.recipe);
+  else if (!options.path.empty())
+    controller.open(options.path);
 }
 
 }  // namespace
 
 Status open_window(const OpenOptions& options, std::stop_token stop) {
-  const std::string settings_file = options.headless ? std::string() : settings_path();   // tests and pictures always start the same
+  const std::string settings_file =
+      options.headless ? std::string() : settings_path();  // tests and pictures always start the same
   Settings settings = load_settings(settings_file);
   const auto host = TRY(create_host(options, settings));
   if (options.dark) settings.dark = *options.dark;
@@ -81,7 +85,10 @@ Status open_window(const OpenOptions& options, std::stop_token stop) {
   });
   open_first(controller, options);
   const auto draw = [&window] { window.draw(); };
-  if (!options.headless) return host->run(draw);
+  if (!options.headless) {
+    const Status closed = host->run(draw);
+    return closed && stop.stop_requested() ? Status(Error{Errc::interrupted, ""}) : closed;
+  }
   ScriptRunner script(TRY(commands_of(options)));
   const Status status = host->run(draw, &script);
   if (!status && !options.script.empty()) return with_context(status.error(), options.script);

@@ -11,17 +11,18 @@
 namespace gradloom {
 
 struct OpenOptions {
-  std::string path;                  // session or recipe to open; empty: none
-  std::optional<Recipe> recipe;      // or a model with its settings
-  std::string session;               // to record into
-  std::string script, screenshot;    // headless: commands to follow; the last frame as PNG
+  std::string path;                // session or recipe to open; empty: none
+  std::optional<Recipe> recipe;    // or a model with its settings
+  std::string session;             // to record into
+  std::string script, screenshot;  // headless: commands to follow; the last frame as PNG
   bool headless = false;
   int width = 1600, height = 900;
-  float scale = 0;                   // 0: the display's
-  std::optional<bool> dark;          // else as remembered
+  float scale = 0;           // 0: the display's
+  std::optional<bool> dark;  // else as remembered
 };
 
-// Returns when the window is closed or the script has ended; the error is the script's, or why there is no window.
+// Returns when the window is closed or the script has ended; the error is the script's, or why there is no
+// window.
 Status open_window(const OpenOptions& options, std::stop_token stop);
 
 }  // namespace gradloom

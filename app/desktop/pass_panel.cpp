@@ -1,4 +1,5 @@
-// The passes tab: what the passes do to nodes, kernels and planned memory, the switches, and the memory planner.
+// The passes tab: what the passes do to nodes, kernels and planned memory, the switches, and the memory
+// planner.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -20,13 +21,17 @@ void delta_line(const char* what, std::int64_t before, std::int64_t after, Unit 
   text(format_value(static_cast<double>(after), unit), p.text, theme().small);
   ImGui::SameLine(0, px(8));
   const std::int64_t change = after - before;
-  text(change == 0 ? "=" : format_change(static_cast<double>(change), unit), change == 0 ? p.text_faint : change < 0 ? p.good : p.warn, theme().small);
+  text(change == 0 ? "=" : format_change(static_cast<double>(change), unit),
+       change == 0  ? p.text_faint
+       : change < 0 ? p.good
+                    : p.warn,
+       theme().small);
 }
 
 // Nodes, kernels and planned peak now, against the last change or against all passes off.
 void draw_effect(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.plan) return;
+  if (!s.plan || !s.plan_error.empty()) return;
   const bool changed = s.change.has_value();
   const PlanTotals& after = s.plan->totals;
   const PlanTotals* base = s.baseline ? &s.baseline->totals : nullptr;
@@ -48,12 +53,14 @@ void draw_effect(Ui& ui) {
   if (changed) {
     const PlanChange& c = *s.change;
     ImGui::Dummy({0, px(2)});
-    const std::string title = fit_text(theme().bold, theme().bold->FontSize, kTitles[1] + c.what, width - 2 * pad);
+    const std::string title =
+        fit_text(theme().bold, theme().bold->FontSize, kTitles[1] + c.what, width - 2 * pad);
     text(title, palette().text, theme().bold);
     delta_line("nodes", c.before.nodes, c.after.nodes, Unit::kCount);
     delta_line("kernels", c.before.kernels, c.after.kernels, Unit::kCount);
     delta_line("peak", c.before.peak_bytes, c.after.peak_bytes, Unit::kBytes);
-    text(fmt::format("{} nodes new, {} gone, planned in {:.0f} ms", c.added, c.removed, c.replan_ms), palette().text_faint, theme().small);
+    text(fmt::format("{} new, {} gone, planned in {:.0f} ms", c.added, c.removed, c.replan_ms),
+         palette().text_faint, theme().small);
   }
   ImGui::PopStyleVar();
   ImGui::EndGroup();
@@ -72,14 +79,16 @@ void draw_planner(Ui& ui) {
   const Recipe& recipe = ui.state().recipe;
   heading("Memory planner");
   static const std::vector<std::string> kPlanners{"none", "reuse", "best-fit"};
-  int planner = static_cast<int>(std::find(kPlanners.begin(), kPlanners.end(), recipe.planner) - kPlanners.begin());
+  int planner =
+      static_cast<int>(std::find(kPlanners.begin(), kPlanners.end(), recipe.planner) - kPlanners.begin());
   if (segmented("planner", &planner, kPlanners)) {
     const std::string& name = kPlanners[static_cast<std::size_t>(planner)];
     ui.app.edit("planner " + name, [&](Recipe& r) { r.planner = name; });
   }
   spacer(2);
   bool in_place = recipe.in_place;
-  if (toggle("in-place", &in_place)) ui.app.edit(in_place ? "in-place on" : "in-place off", [&](Recipe& r) { r.in_place = in_place; });
+  if (toggle("in-place", &in_place))
+    ui.app.edit(in_place ? "in-place on" : "in-place off", [&](Recipe& r) { r.in_place = in_place; });
   ImGui::SameLine(0, px(10));
   ImGui::AlignTextToFramePadding();
   text("results overwrite dead inputs", palette().text_dim);

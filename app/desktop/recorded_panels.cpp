@@ -1,5 +1,5 @@
-// The kernel and memory tabs: of the plan as it stands, with times where a run of the very same plan was recorded, or of the
-// recorded run that is shown.
+// The kernel and memory tabs: of the plan as it stands, with times where a run of the very same plan was
+// recorded, or of the recorded run that is shown.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -9,7 +9,9 @@
 namespace gradloom {
 namespace {
 
-bool run_fits_plan(const AppState& s) { return s.run && s.plan && s.run->record.summary.plan_hash == s.plan->plan().hash; }
+bool run_fits_plan(const AppState& s) {
+  return s.run && s.plan && s.run->record.summary.plan_hash == s.plan->plan().hash;
+}
 
 // Which of the two is shown; a choice only where they differ. True: the recorded run.
 bool choose_source(Ui& ui, const char* id) {
@@ -24,7 +26,8 @@ bool choose_source(Ui& ui, const char* id) {
   ui.show_recorded = which == 1;
   ImGui::SameLine(0, px(10));
   ImGui::AlignTextToFramePadding();
-  text(ui.show_recorded ? "recorded with other passes or settings" : "not run yet", palette().text_faint, theme().small);
+  text(ui.show_recorded ? "recorded with other passes or settings" : "not run yet", palette().text_faint,
+       theme().small);
   return ui.show_recorded;
 }
 
@@ -32,7 +35,8 @@ bool choose_source(Ui& ui, const char* id) {
 
 void draw_kernel_panel(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.plan && !s.run) return empty_state("No kernels", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
+  if (!s.plan && !s.run)
+    return empty_state("No kernels", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
   const bool recorded = choose_source(ui, "kernels.source");
   const void* source = recorded ? static_cast<const void*>(s.run.get()) : s.plan.get();
   if (source != ui.kernel_source) {
@@ -41,12 +45,13 @@ void draw_kernel_panel(Ui& ui) {
   }
   ui.kernel_table.selected = ui.selected();
   draw_kernel_table(ui.kernels, ui.kernel_table, ui.asks);
-  if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));   // stays in the table
+  if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));  // stays in the table
 }
 
 void draw_memory_panel(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.plan && !s.run) return empty_state("No memory plan", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
+  if (!s.plan && !s.run)
+    return empty_state("No memory plan", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
   const bool recorded = choose_source(ui, "memory.source");
   draw_memory_view(recorded ? s.run->memory : s.plan->memory, ui.memory, ui.asks);
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));

@@ -1,5 +1,5 @@
-// The run panel: what is lowered, how, on which data, for how long; start, progress, stop; the command line that does it; and
-// the curve of the run that goes on or is shown.
+// The run panel: what is lowered, how, on which data, for how long; start, progress, stop; the command line
+// that does it; and the curve of the run that goes on or is shown.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -25,41 +25,55 @@ bool parse_number(const std::string& text, T& value) {
 
 // An integer or number field of the recipe.
 template <class T>
-void number_field(Ui& ui, const Problems& problems, const std::string& key, const std::string& label, const std::string& help, T value,
-                  const std::function<void(Recipe&, T)>& set) {
+void number_field(Ui& ui, const Problems& problems, const std::string& key, const std::string& label,
+                  const std::string& help, T value, const std::function<void(Recipe&, T)>& set) {
   field_label(label, help);
   std::string shown;
-  if constexpr (std::is_same_v<T, double>) shown = number_text(value);
-  else shown = std::to_string(value);
+  if constexpr (std::is_same_v<T, double>)
+    shown = number_text(value);
+  else
+    shown = std::to_string(value);
   if (committed_text(ui, "run." + key, "", &shown)) {
     T next{};
-    if (parse_number(shown, next)) ui.app.edit(label + " " + shown, [&](Recipe& r) { set(r, next); });
-    else ui.app.notice(NoticeKind::error, label + " expects a number, got '" + escaped(shown) + "'");
+    if (parse_number(shown, next))
+      ui.app.edit(label + " " + shown, [&](Recipe& r) { set(r, next); });
+    else
+      ui.app.notice(NoticeKind::error, label + " expects a number, got '" + escaped(shown) + "'");
   }
   field_problem(problems, key);
 }
 
-void text_field(Ui& ui, const Problems& problems, const std::string& key, const std::string& label, const std::string& help,
-                const std::string& value, const std::function<void(Recipe&, const std::string&)>& set) {
+void text_field(Ui& ui, const Problems& problems, const std::string& key, const std::string& label,
+                const std::string& help, const std::string& value,
+                const std::function<void(Recipe&, const std::string&)>& set) {
   field_label(label, help);
   std::string shown = value;
-  if (committed_text(ui, "run." + key, "", &shown)) ui.app.edit(label + " " + shown, [&](Recipe& r) { set(r, shown); });
+  if (committed_text(ui, "run." + key, "", &shown))
+    ui.app.edit(label + " " + shown, [&](Recipe& r) { set(r, shown); });
   field_problem(problems, key);
 }
 
-void choice_field(Ui& ui, const std::string& key, const std::string& label, const std::string& help, const std::vector<std::string>& choices,
-                  const std::string& value, const std::function<void(Recipe&, const std::string&)>& set) {
+void choice_field(Ui& ui, const std::string& key, const std::string& label, const std::string& help,
+                  const std::vector<std::string>& choices, const std::string& value,
+                  const std::function<void(Recipe&, const std::string&)>& set) {
   field_label(label, help);
   int index = static_cast<int>(std::find(choices.begin(), choices.end(), value) - choices.begin());
   if (combo("run." + key, &index, choices, -1))
-    ui.app.edit(label + " " + choices[static_cast<std::size_t>(index)], [&](Recipe& r) { set(r, choices[static_cast<std::size_t>(index)]); });
+    ui.app.edit(label + " " + choices[static_cast<std::size_t>(index)],
+                [&](Recipe& r) { set(r, choices[static_cast<std::size_t>(index)]); });
 }
 
 void loss_field(Ui& ui, const Problems& problems) {
-  field_label("Loss", "A scalar output, or ce:LOGITS,LABELS \u00b7 mse:PRED,TARGET \u00b7 l1:\u2026 \u00b7 bce:\u2026");
+  field_label(
+      "Loss",
+      "A scalar output, or ce:LOGITS,LABELS \u00b7 mse:PRED,TARGET \u00b7 l1:\u2026 \u00b7 bce:\u2026");
   std::string loss = ui.state().recipe.loss;
-  const auto set = [&](const std::string& text) { ui.app.edit("loss " + text, [&](Recipe& r) { r.loss = text; }); };
-  if (committed_text(ui, "run.loss", "ce:LOGITS,LABELS", &loss, ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4))) set(loss);
+  const auto set = [&](const std::string& text) {
+    ui.app.edit("loss " + text, [&](Recipe& r) { r.loss = text; });
+  };
+  if (committed_text(ui, "run.loss", "ce:LOGITS,LABELS", &loss,
+                     ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4)))
+    set(loss);
   ImGui::SameLine(0, px(4));
   const auto& choices = ui.state().model->losses;
   const int chosen = suggestions("run.loss.choices", choices);
@@ -75,15 +89,19 @@ void optimizer_fields(Ui& ui, const Problems& problems) {
   choice_field(ui, "optimizer", "Optimizer", "Options and defaults are PyTorch's", optimizer_names(), name,
                [](Recipe& r, const std::string& v) { r.optimizer = default_optimizer(v); });
   ImGui::TableNextColumn();
-  std::string options = brace == std::string::npos ? "" : current.substr(brace + 1, current.rfind('}') - brace - 1);
+  std::string options =
+      brace == std::string::npos ? "" : current.substr(brace + 1, current.rfind('}') - brace - 1);
   std::string help = "Known options:";
   if (auto spec = parse_optimizer(name))
-    for (const FieldRow& row : list_fields([&](FieldVisitor& v) { spec->fields(v); })) help += "\n" + row.name + " = " + row.value + (row.help.empty() ? "" : "   " + row.help);
+    for (const FieldRow& row : list_fields([&](FieldVisitor& v) { spec->fields(v); }))
+      help += "\n" + row.name + " = " + row.value + (row.help.empty() ? "" : "   " + row.help);
   field_label("Options", help);
   if (committed_text(ui, "run.optimizer.options", "lr=0.001", &options)) {
     const std::string whole = options.empty() ? name : name + "{" + options + "}";
-    if (const auto parsed = parse_optimizer(whole); !parsed) ui.app.notice(NoticeKind::error, parsed.error().message);
-    else ui.app.edit("optimizer " + whole, [&](Recipe& r) { r.optimizer = whole; });
+    if (const auto parsed = parse_optimizer(whole); !parsed)
+      ui.app.notice(NoticeKind::error, parsed.error().message);
+    else
+      ui.app.edit("optimizer " + whole, [&](Recipe& r) { r.optimizer = whole; });
   }
   field_problem(problems, "optimizer");
 }
@@ -93,8 +111,13 @@ void data_fields(Ui& ui, const Problems& problems) {
   const std::size_t colon = data.find(':');
   const std::string kind = data.substr(0, colon);
   static const std::vector<std::string> kKinds{"synthetic", "npz", "tokens"};
-  choice_field(ui, "data", "Data", "synthetic: random, repeatable\nnpz: arrays named after the inputs, first axis = batch number\ntokens: bytes of a text, labels are the following bytes",
-               kKinds, kind, [&](Recipe& r, const std::string& v) { r.data = v == "synthetic" ? v : v + ":" + (colon == std::string::npos ? "" : data.substr(colon + 1)); });
+  choice_field(
+      ui, "data", "Data",
+      "synthetic: random, repeatable\nnpz: arrays named after the inputs, first axis = batch number\ntokens: "
+      "bytes of a text, labels are the following bytes",
+      kKinds, kind, [&](Recipe& r, const std::string& v) {
+        r.data = v == "synthetic" ? v : v + ":" + (colon == std::string::npos ? "" : data.substr(colon + 1));
+      });
   ImGui::TableNextColumn();
   field_label("Data file");
   if (kind == "synthetic") {
@@ -102,10 +125,12 @@ void data_fields(Ui& ui, const Problems& problems) {
     text("none needed", palette().text_faint);
   } else {
     std::string file = colon == std::string::npos ? "" : data.substr(colon + 1);
-    if (committed_text(ui, "run.data.file", "path", &file, ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4)))
+    if (committed_text(ui, "run.data.file", "path", &file,
+                       ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4)))
       ui.app.edit("data " + file, [&](Recipe& r) { r.data = kind + ":" + file; });
     ImGui::SameLine(0, px(4));
-    if (button("run.data.browse", "\u2026", ButtonKind::kPlain, "Choose a file", ImGui::GetFrameHeight())) show_dialog(ui, DialogPurpose::data);
+    if (button("run.data.browse", "\u2026", ButtonKind::kPlain, "Choose a file", ImGui::GetFrameHeight()))
+      show_dialog(ui, DialogPurpose::data);
   }
   field_problem(problems, "data");
 }
@@ -115,8 +140,9 @@ void dim_fields(Ui& ui, const Problems& problems) {
   for (const std::string& symbol : s.model->symbols) {
     ImGui::TableNextColumn();
     const auto it = s.recipe.dims.find(symbol);
-    number_field<std::int64_t>(ui, problems, "dim." + symbol, symbol, "Size of the model's symbolic dimension", it == s.recipe.dims.end() ? 0 : it->second,
-                               [&](Recipe& r, std::int64_t n) { r.dims[symbol] = n; });
+    number_field<std::int64_t>(
+        ui, problems, "dim." + symbol, symbol, "Size of the model's symbolic dimension",
+        it == s.recipe.dims.end() ? 0 : it->second, [&](Recipe& r, std::int64_t n) { r.dims[symbol] = n; });
   }
 }
 
@@ -124,25 +150,34 @@ void more_fields(Ui& ui, const Problems& problems) {
   const Recipe& r = ui.state().recipe;
   const auto next = [] { ImGui::TableNextColumn(); };
   next();
-  text_field(ui, problems, "schedule", "Schedule", "constant \u00b7 linear{warmup=,total=,end=} \u00b7 cosine{\u2026}", r.schedule, [](Recipe& c, const std::string& v) { c.schedule = v; });
+  text_field(ui, problems, "schedule", "Schedule",
+             "constant \u00b7 linear{warmup=,total=,end=} \u00b7 cosine{\u2026}", r.schedule,
+             [](Recipe& c, const std::string& v) { c.schedule = v; });
   next();
-  number_field<double>(ui, problems, "clip", "Clip norm", "0: gradients are not clipped", r.clip_norm, [](Recipe& c, double v) { c.clip_norm = v; });
+  number_field<double>(ui, problems, "clip", "Clip norm", "0: gradients are not clipped", r.clip_norm,
+                       [](Recipe& c, double v) { c.clip_norm = v; });
   next();
-  number_field<std::int64_t>(ui, problems, "accumulate", "Accumulate", "Batches per optimizer step", r.accumulate, [](Recipe& c, std::int64_t v) { c.accumulate = v; });
+  number_field<std::int64_t>(ui, problems, "accumulate", "Accumulate", "Batches per optimizer step",
+                             r.accumulate, [](Recipe& c, std::int64_t v) { c.accumulate = v; });
   next();
-  choice_field(ui, "precision", "Precision", "f64 is for reference runs", {"f32", "f64"}, r.precision, [](Recipe& c, const std::string& v) { c.precision = v; });
+  choice_field(ui, "precision", "Precision", "f64 is for reference runs", {"f32", "f64"}, r.precision,
+               [](Recipe& c, const std::string& v) { c.precision = v; });
   next();
-  number_field<std::uint64_t>(ui, problems, "seed", "Seed", "Of data and random operators", r.seed, [](Recipe& c, std::uint64_t v) { c.seed = v; });
+  number_field<std::uint64_t>(ui, problems, "seed", "Seed", "Of data and random operators", r.seed,
+                              [](Recipe& c, std::uint64_t v) { c.seed = v; });
   next();
-  number_field<std::int64_t>(ui, problems, "threads", "Threads", "0: all cores", r.threads, [](Recipe& c, std::int64_t v) { c.threads = v; });
+  number_field<std::int64_t>(ui, problems, "threads", "Threads", "0: all cores", r.threads,
+                             [](Recipe& c, std::int64_t v) { c.threads = v; });
   next();
-  choice_field(ui, "profile", "Time kernels", "Which steps are timed kernel by kernel: none, some, all", {"step", "sampled", "all"}, r.profile, [](Recipe& c, const std::string& v) { c.profile = v; });
+  choice_field(ui, "profile", "Time kernels", "Which steps are timed kernel by kernel: none, some, all",
+               {"step", "sampled", "all"}, r.profile, [](Recipe& c, const std::string& v) { c.profile = v; });
   next();
-  text_field(ui, problems, "freeze", "Freeze", "Parameters not to train: globs separated by blanks", joined(r.freeze, " "), [](Recipe& c, const std::string& v) {
-    c.freeze.clear();
-    for (const std::string& part : split_top_level(v, ' '))
-      if (!part.empty()) c.freeze.push_back(part);
-  });
+  text_field(ui, problems, "freeze", "Freeze", "Parameters not to train: globs separated by blanks",
+             joined(r.freeze, " "), [](Recipe& c, const std::string& v) {
+               c.freeze.clear();
+               for (const std::string& part : split_top_level(v, ' '))
+                 if (!part.empty()) c.freeze.push_back(part);
+             });
 }
 
 void draw_fields(Ui& ui, const Problems& problems) {
@@ -155,7 +190,8 @@ void draw_fields(Ui& ui, const Problems& problems) {
     ImGui::TableNextColumn();
     optimizer_fields(ui, problems);
     ImGui::TableNextColumn();
-    number_field<std::int64_t>(ui, problems, "steps", "Steps", "Optimizer steps", ui.state().recipe.steps, [](Recipe& r, std::int64_t n) { r.steps = n; });
+    number_field<std::int64_t>(ui, problems, "steps", "Steps", "Optimizer steps", ui.state().recipe.steps,
+                               [](Recipe& r, std::int64_t n) { r.steps = n; });
     ImGui::TableNextColumn();
     data_fields(ui, problems);
     dim_fields(ui, problems);
@@ -168,32 +204,40 @@ void draw_fields(Ui& ui, const Problems& problems) {
 void draw_buttons(Ui& ui, const Problems& problems) {
   const RunProgress& r = ui.state().progress;
   ImGui::BeginDisabled(r.running || !problems.empty());
-  if (button("run.start", fmt::format("\u25b6  Run {} steps", ui.state().recipe.steps), ButtonKind::kPrimary, "F5")) ui.app.start_run();
+  if (button("run.start", fmt::format("\u25b6  Run {} steps", ui.state().recipe.steps), ButtonKind::kPrimary,
+             "F5"))
+    ui.app.start_run();
   ImGui::EndDisabled();
   ImGui::SameLine(0, px(6));
   ImGui::BeginDisabled(r.running || !problems.empty());
-  if (button("run.ab", "A/B: passes off vs now", ButtonKind::kPlain, "Both in one process, steps interleaved (F6)")) {
+  if (button("run.ab", "A/B: passes off vs now", ButtonKind::kPlain,
+             "Both in one process, steps interleaved (F6)")) {
     ui.app.start_compare(ui.app.compare_passes_command());
     ui.panes.show("Compare");
   }
   ImGui::EndDisabled();
   if (r.running) {
     ImGui::SameLine(0, px(6));
-    if (button("run.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger, r.stopping ? "End the process at once" : "Finish the step and keep what is recorded (Shift+F5)"))
+    if (button(
+            "run.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger,
+            r.stopping ? "End the process at once" : "Finish the step and keep what is recorded (Shift+F5)"))
       ui.app.stop_run();
   }
   ImGui::SameLine(0, px(6));
-  if (button("run.more", ui.more_settings ? "Fewer settings" : "More settings", ButtonKind::kGhost)) ui.more_settings = !ui.more_settings;
+  if (button("run.more", ui.more_settings ? "Fewer settings" : "More settings", ButtonKind::kGhost))
+    ui.more_settings = !ui.more_settings;
 }
 
 std::string progress_text(const RunProgress& r) {
   const double seconds = static_cast<double>(monotonic_ns() - r.started_ns) * 1e-9;
   if (r.kind == RunKind::compare) {
     if (!r.ratio) return fmt::format("comparing, {:.0f} s", seconds);
-    return fmt::format("comparing, {:.0f} s, B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", seconds, r.ratio->value, r.ratio->low, r.ratio->high);
+    return fmt::format("comparing, {:.0f} s, B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", seconds, r.ratio->value,
+                       r.ratio->low, r.ratio->high);
   }
   if (r.step == 0) return "starting\u2026";
-  return fmt::format("step {} of {}, loss {:.5g}, {} per step", r.step, r.planned_steps, r.losses.back(), duration_text(r.step_ns.back()));
+  return fmt::format("step {} of {}, loss {:.5g}, {} per step", r.step, r.planned_steps, r.losses.back(),
+                     duration_text(r.step_ns.back()));
 }
 
 void draw_state(Ui& ui) {
@@ -203,9 +247,19 @@ void draw_state(Ui& ui) {
     ui.host.animate();
   } else if (!r.outcome.empty()) {
     const bool done = r.outcome == "done", stopped = r.outcome == "stopped";
-    std::string line = r.kind == RunKind::compare ? "Comparison " + r.outcome : r.run_id > 0 ? fmt::format("Run {} {}", r.run_id, r.outcome) : "Run " + r.outcome;
-    if (r.kind == RunKind::train && !r.losses.empty()) line += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.step, r.losses.front(), r.losses.back());
-    text((done ? "\u2713 " : stopped ? "\u25a0 " : "\u2717 ") + line, done ? palette().good : stopped ? palette().text_dim : palette().bad, theme().small);
+    std::string line = r.kind == RunKind::compare ? "Comparison " + r.outcome
+                       : r.run_id > 0             ? fmt::format("Run {} {}", r.run_id, r.outcome)
+                                                  : "Run " + r.outcome;
+    if (r.kind == RunKind::train && !r.losses.empty())
+      line += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.step, r.losses.front(), r.losses.back());
+    text((done      ? "\u2713 "
+          : stopped ? "\u25a0 "
+                    : "\u2717 ") +
+             line,
+         done      ? palette().good
+         : stopped ? palette().text_dim
+                   : palette().bad,
+         theme().small);
     register_item("run.outcome", line, r.outcome);
     if (!r.error.empty()) wrapped(fmt::format("{} (exit code {})", r.error, r.exit_code), palette().bad);
   }
@@ -223,15 +277,20 @@ void draw_run_panel(Ui& ui) {
   field_problem(problems, "plan");
   draw_fields(ui, problems);
   ImGui::Indent(px(5));
-  field_label("Recorded into");
+  ImGui::AlignTextToFramePadding();
+  text("Record into", palette().text_dim, theme().small);
+  ImGui::SameLine(0, px(8));
   std::string session = s.session_path;
-  if (committed_text(ui, "run.session", "session file", &session, ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4))) ui.app.set_session(session);
+  if (committed_text(ui, "run.session", "session file", &session,
+                     ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(10)))
+    ui.app.set_session(session);
   ImGui::SameLine(0, px(4));
-  if (button("run.session.browse", "\u2026", ButtonKind::kPlain, "Choose a file", ImGui::GetFrameHeight())) show_dialog(ui, DialogPurpose::session);
+  if (button("run.session.browse", "\u2026", ButtonKind::kPlain, "Choose a file", ImGui::GetFrameHeight()))
+    show_dialog(ui, DialogPurpose::session);
   field_problem(problems, "session");
   ImGui::Dummy({0, px(1)});
-  field_label("The same from a terminal");
-  if (code_line("run.command", ui.app.run_command())) ui.app.notice(NoticeKind::info, "Copied");
+  if (code_line("run.command", ui.app.run_command()))
+    ui.app.notice(NoticeKind::info, "The command line was copied");
   ImGui::Unindent(px(5));
   ImGui::PopStyleVar();
 }
@@ -240,7 +299,9 @@ void draw_curve_panel(Ui& ui) {
   const AppState& s = ui.state();
   std::vector<double> steps, losses, times;
   std::string title;
-  const bool live = s.progress.kind == RunKind::train && (s.progress.running || (s.progress.run_id > 0 && (!s.run || s.run->record.summary.id != s.progress.run_id)));
+  const bool live = s.progress.kind == RunKind::train &&
+                    (s.progress.running ||
+                     (s.progress.run_id > 0 && (!s.run || s.run->record.summary.id != s.progress.run_id)));
   if (live && !s.progress.steps.empty()) {
     steps = s.progress.steps;
     losses = s.progress.losses;
@@ -254,26 +315,34 @@ void draw_curve_panel(Ui& ui) {
     }
     title = fmt::format("Run {}", s.run->record.summary.id);
   }
-  if (steps.empty()) return empty_state("No run yet", "Run a few steps (F5): loss and step times appear here as they happen.");
+  if (steps.empty())
+    return empty_state("No run yet", "Run a few steps (F5): loss and step times appear here as they happen.");
   segmented("curve.what", &ui.curve, {"Loss", "Step time"});
   ImGui::SameLine(0, px(12));
   ImGui::AlignTextToFramePadding();
-  std::string summary = fmt::format("{}: {} steps, loss {:.5g} \u2192 {:.5g}", title, steps.size(), losses.front(), losses.back());
-  if (s.run && !live) summary += ", median step " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
-  text(fit_text(theme().ui, theme().ui->FontSize, summary, ImGui::GetContentRegionAvail().x), palette().text_dim);
+  std::string summary = fmt::format("{}: {} steps, loss {:.5g} \u2192 {:.5g}", title, steps.size(),
+                                    losses.front(), losses.back());
+  if (s.run && !live)
+    summary += ", median step " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
+  text(fit_text(theme().ui, theme().ui->FontSize, summary, ImGui::GetContentRegionAvail().x),
+       palette().text_dim);
   register_item("curve.summary", summary, summary);
   const float height = std::max(px(70), ImGui::GetContentRegionAvail().y);
   if (ui.curve == 0) {
     draw_loss_plot({{title, steps, losses}}, ui.loss_plot, height);
     return;
   }
-  const double last = live ? std::max(steps.back(), static_cast<double>(s.progress.planned_steps)) : steps.back();
+  const double last =
+      live ? std::max(steps.back(), static_cast<double>(s.progress.planned_steps)) : steps.back();
   const double most = *std::max_element(times.begin(), times.end());
-  const Plot plot = begin_plot("times", {ImGui::GetContentRegionAvail().x, height}, Axis::fit(1, std::max(2.0, last), Unit::kCount),
+  const Plot plot = begin_plot("times", {ImGui::GetContentRegionAvail().x, height},
+                               Axis::fit(1, std::max(2.0, last), Unit::kCount),
                                Axis::fit(0, most, Unit::kNs, false, true), "step", &ui.loss_plot.view);
   plot_line(plot, steps, times, palette().optimizer, 1.6f, true);
   const int at = plot_hover(plot, steps, times, palette().optimizer);
-  if (at >= 0) ImGui::SetTooltip("step %d\n%s", static_cast<int>(steps[static_cast<std::size_t>(at)]), duration_text(times[static_cast<std::size_t>(at)]).c_str());
+  if (at >= 0)
+    ImGui::SetTooltip("step %d\n%s", static_cast<int>(steps[static_cast<std::size_t>(at)]),
+                      duration_text(times[static_cast<std::size_t>(at)]).c_str());
   end_plot(plot);
 }
 

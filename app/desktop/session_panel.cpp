@@ -15,7 +15,8 @@ std::string passes_label(const RunSummary& r) {
   if (r.passes.empty() || r.passes == "none") return "no passes";
   if (r.passes == default_pipeline().text()) return "default passes";
   const auto pipeline = parse_pipeline(r.passes);
-  return pipeline ? fmt::format("{} of {} passes", pipeline->passes.size(), all_passes().size()) : escaped(r.passes);
+  return pipeline ? fmt::format("{} of {} passes", pipeline->passes.size(), all_passes().size())
+                  : escaped(r.passes);
 }
 
 void side_cell(Ui& ui, const RunSummary& r, bool a) {
@@ -31,40 +32,76 @@ void side_cell(Ui& ui, const RunSummary& r, bool a) {
   register_item(id, a ? "A" : "B", on ? "on" : "off");
   ImDrawList* list = ImGui::GetWindowDrawList();
   const ImVec2 centre{at.x + (d + px(6)) / 2, at.y + d / 2};
-  const ImU32 color = a ? p.accent : p.warn;
-  if (on) list->AddCircleFilled(centre, d * 0.52f, color, 24);
-  else list->AddCircle(centre, d * 0.45f, hovered ? color : p.border, 24, px(1.2f));
+  const ImU32 color = category_color(a ? 2 : 0);  // as in the comparison
+  if (on)
+    list->AddCircleFilled(centre, d * 0.52f, color, 24);
+  else
+    list->AddCircle(centre, d * 0.45f, hovered ? color : p.border, 24, px(1.2f));
   const char* letter = a ? "A" : "B";
   ImFont* font = theme().small;
   const ImVec2 size = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, letter);
-  list->AddText(font, font->FontSize, {centre.x - size.x / 2, centre.y - size.y / 2}, on ? ink_on(color) : hovered ? color : p.text_faint, letter);
+  list->AddText(font, font->FontSize, {centre.x - size.x / 2, centre.y - size.y / 2},
+                on        ? ink_on(color)
+                : hovered ? color
+                          : p.text_faint,
+                letter);
   ImGui::PopID();
+}
+
+void status_cell(const RunSummary& r) {
+  const Palette& p = palette();
+  const bool done = r.status == "done", failed = r.status == "failed", running = r.status == "running";
+  text(done      ? "\u2713"
+       : failed  ? "\u2717"
+       : running ? "\u25b6"
+                 : "\u25a0",
+       done      ? p.good
+       : failed  ? p.bad
+       : running ? p.accent
+                 : p.warn);
+  tip(r.message.empty() ? r.status : r.status + ": " + r.message);
 }
 
 void run_cell(Ui& ui, const RunSummary& r, int column) {
   const Palette& p = palette();
   switch (column) {
-    case 0: text(std::to_string(r.id)); break;
-    case 1: side_cell(ui, r, true); break;
-    case 2: side_cell(ui, r, false); break;
-    case 3: {
+    case 0:
+      text(std::to_string(r.id));
+      break;
+    case 1:
+      side_cell(ui, r, true);
+      break;
+    case 2:
+      side_cell(ui, r, false);
+      break;
+    case 3:
+      status_cell(r);
+      break;
+    case 4:
       text(passes_label(r));
       tip(r.passes.empty() ? "no passes" : r.passes);
       break;
-    }
-    case 4: {
-      const ImU32 color = r.status == "done" ? p.good : r.status == "failed" ? p.bad : r.status == "running" ? p.accent : p.warn;
-      text(r.status, color);
-      if (!r.message.empty()) tip(r.message);
+    case 5:
+      number_cell(r.steps > 0 ? fmt::format("{:.3f} \u2192 {:.3f}", r.first_loss, r.last_loss) : "\u2013");
       break;
-    }
-    case 5: number_cell(std::to_string(r.steps)); break;
-    case 6: number_cell(r.steps > 0 ? fmt::format("{:.4g} \u2192 {:.4g}", r.first_loss, r.last_loss) : "\u2013"); break;
-    case 7: number_cell(r.median_step_ns > 0 ? duration_text(static_cast<double>(r.median_step_ns)) : "\u2013"); break;
-    case 8: number_cell(r.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(r.measured_peak_bytes)) : "\u2013"); break;
-    case 9: text(escaped(r.optimizer), p.text_dim); break;
-    case 10: text(escaped(r.started_utc), p.text_dim); break;
-    default: break;
+    case 6:
+      number_cell(r.median_step_ns > 0 ? duration_text(static_cast<double>(r.median_step_ns)) : "\u2013");
+      break;
+    case 7:
+      number_cell(r.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(r.measured_peak_bytes))
+                                            : "\u2013");
+      break;
+    case 8:
+      number_cell(std::to_string(r.steps));
+      break;
+    case 9:
+      text(escaped(r.optimizer), p.text_dim);
+      break;
+    case 10:
+      text(escaped(r.started_utc), p.text_dim);
+      break;
+    default:
+      break;
   }
 }
 
@@ -73,17 +110,21 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
 void draw_session_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.session || s.session->runs.empty()) {
-    return empty_state("No runs in this session", s.session_path.empty() ? "Open a session file or run a model." : "Runs are recorded into " + s.session_path);
+    return empty_state("No runs in this session", s.session_path.empty()
+                                                      ? "Open a session file or run a model."
+                                                      : "Runs are recorded into " + s.session_path);
   }
   const bool pair = s.run_a != 0 && s.run_b != 0 && s.run_a != s.run_b;
   ImGui::BeginDisabled(!pair || s.progress.running);
   const std::string sides = pair ? fmt::format(" {} and {}", s.run_a, s.run_b) : "";
-  if (button("runs.compare", "Compare" + sides + ", interleaved", ButtonKind::kPrimary, "Runs both again in one process, steps interleaved (ABBA)")) {
+  if (button("runs.compare", "Compare" + sides + ", interleaved", ButtonKind::kPrimary,
+             "Runs both again in one process, steps interleaved (ABBA)")) {
     ui.app.start_compare(ui.app.compare_command(false));
     ui.panes.show("Compare");
   }
   ImGui::SameLine(0, px(6));
-  if (button("runs.stored", "Compare as recorded", ButtonKind::kPlain, "Uses the recorded timings: fast, but drift of the machine counts")) {
+  if (button("runs.stored", "Compare as recorded", ButtonKind::kPlain,
+             "Uses the recorded timings: fast, but drift of the machine counts")) {
     ui.app.start_compare(ui.app.compare_command(true));
     ui.panes.show("Compare");
   }
@@ -91,12 +132,21 @@ void draw_session_panel(Ui& ui) {
   ImGui::SameLine(0, px(12));
   ImGui::AlignTextToFramePadding();
   const std::string file = std::filesystem::path(s.session->path).filename().string();
-  text(fit_text(theme().small, theme().small->FontSize, file, ImGui::GetContentRegionAvail().x), palette().text_faint, theme().small);
+  text(fit_text(theme().small, theme().small->FontSize, file, ImGui::GetContentRegionAvail().x),
+       palette().text_faint, theme().small);
   tip(s.session->path);
   const auto& runs = s.session->runs;
-  const std::vector<TableColumn> columns{{"#", 30}, {"A", 22}, {"B", 22}, {"Run", 0}, {"Status", 70}, {"Steps", 52, true},
-                                         {"Loss", 118, true}, {"Step time", 78, true}, {"Peak", 78, true},
-                                         {"Optimizer", 130, false, true}, {"Started", 150, false, true}};
+  static const std::vector<TableColumn> columns{{"#", 24},
+                                                {"A", 20},
+                                                {"B", 20},
+                                                {"", 16, false, false, "Status"},
+                                                {"Run", 0},
+                                                {"Loss", 112, true},
+                                                {"Step time", 72, true, false, "Median over untimed steps"},
+                                                {"Peak", 70, true, false, "Measured"},
+                                                {"Steps", 48, true, true},
+                                                {"Optimizer", 130, false, true},
+                                                {"Started", 150, false, true}};
   TableRows rows;
   rows.count = static_cast<int>(runs.size());
   rows.cell = [&](int row, int column) { run_cell(ui, runs[static_cast<std::size_t>(row)], column); };
@@ -110,7 +160,8 @@ void draw_session_panel(Ui& ui) {
   if (events.opened >= 0) {
     const auto& run = runs[static_cast<std::size_t>(events.opened)];
     if (s.run && s.run->record.summary.id == run.id)
-      if (auto recipe = parse_recipe(s.run->record.recipe_json)) ui.app.edit("recipe of run " + std::to_string(run.id), [&](Recipe& r) { r = *recipe; });
+      if (auto recipe = parse_recipe(s.run->record.recipe_json))
+        ui.app.edit("recipe of run " + std::to_string(run.id), [&](Recipe& r) { r = *recipe; });
   }
 }
 

@@ -16,8 +16,10 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kMostBytes = 1 << 20;
 
 std::string folder_from(const char* variable, const char* fallback) {
-  if (const char* set = std::getenv(variable); set != nullptr && set[0] == '/') return std::string(set) + "/gradloom";
-  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] != '\0') return std::string(home) + fallback;
+  if (const char* set = std::getenv(variable); set != nullptr && set[0] == '/')
+    return std::string(set) + "/gradloom";
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] != '\0')
+    return std::string(home) + fallback;
   return {};
 }
 
@@ -57,7 +59,8 @@ Settings parse_settings(const std::string& json) {
     for (const Json& item : *list) {
       if (!item.is_string() || settings.recents.size() >= kMostRecents) continue;
       const std::string path = item.get<std::string>();
-      if (!path.empty() && std::find(settings.recents.begin(), settings.recents.end(), path) == settings.recents.end())
+      if (!path.empty() &&
+          std::find(settings.recents.begin(), settings.recents.end(), path) == settings.recents.end())
         settings.recents.push_back(path);
     }
   }
@@ -65,8 +68,12 @@ Settings parse_settings(const std::string& json) {
 }
 
 std::string settings_json(const Settings& settings) {
-  const Json root = {{"dark", settings.dark},           {"scale", settings.scale},     {"follow_run", settings.follow_run},
-                     {"last_folder", settings.last_folder}, {"layout", settings.layout}, {"recents", settings.recents}};
+  const Json root = {{"dark", settings.dark},
+                     {"scale", settings.scale},
+                     {"follow_run", settings.follow_run},
+                     {"last_folder", settings.last_folder},
+                     {"layout", settings.layout},
+                     {"recents", settings.recents}};
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,6 +1,6 @@
 // What the window remembers between runs: theme, scale, layout, recent files. One small JSON file,
-// $XDG_CONFIG_HOME/gradloom/settings.json (~/.config without the variable), written atomically and read tolerantly: what
-// cannot be read keeps its default, so a damaged file never keeps the window from opening.
+// $XDG_CONFIG_HOME/gradloom/settings.json (~/.config without the variable), written atomically and read
+// tolerantly: what cannot be read keeps its default, so a damaged file never keeps the window from opening.
 #pragma once
 
 #include <string>
@@ -15,19 +15,19 @@ constexpr std::size_t kMostRecents = 12;
 struct Settings {
   bool dark = true;
   float scale = 1;
-  std::string layout;                     // PaneTree text; empty: the default layout
+  std::string layout;  // PaneTree text; empty: the default layout
   std::string last_folder;
-  std::vector<std::string> recents;       // newest first, absolute paths
-  bool follow_run = true;                 // show the loss while a run goes on
+  std::vector<std::string> recents;  // newest first, absolute paths
+  bool follow_run = true;            // show the loss while a run goes on
   bool operator==(const Settings&) const = default;
 };
 
-std::string settings_path();              // empty when neither XDG_CONFIG_HOME nor HOME is set
-std::string data_folder();                // $XDG_DATA_HOME/gradloom, where sessions of models go by default
+std::string settings_path();  // empty when neither XDG_CONFIG_HOME nor HOME is set
+std::string data_folder();    // $XDG_DATA_HOME/gradloom, where sessions of models go by default
 Settings parse_settings(const std::string& json);
 std::string settings_json(const Settings& settings);
 Settings load_settings(const std::string& path);
-Status save_settings(const Settings& settings, const std::string& path);   // makes the folder
+Status save_settings(const Settings& settings, const std::string& path);  // makes the folder
 void add_recent(Settings& settings, const std::string& path);
 
 }  // namespace gradloom

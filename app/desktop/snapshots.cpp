@@ -26,7 +26,8 @@ void count_operators(ModelSnapshot& s) {
     count.op = node.op->name;
     ++count.nodes;
     const bool known = node.op->infer != nullptr;
-    if (known && node.op->cpu == nullptr && !node.op->has(kView)) s.no_kernel.push_back(node.name + " (" + node.op->name + ")");
+    if (known && node.op->cpu == nullptr && !node.op->has(kView))
+      s.no_kernel.push_back(node.name + " (" + node.op->name + ")");
     if (!known || node.op->has(kView) || !has_static_types(graph, node)) continue;
     const Cost cost = node.op->cost(node_types(graph, node));
     count.flops += cost.flops;
@@ -35,7 +36,8 @@ void count_operators(ModelSnapshot& s) {
     s.bytes += cost.bytes_read + cost.bytes_written;
   }
   for (auto& [name, count] : counts) s.ops.push_back(count);
-  std::stable_sort(s.ops.begin(), s.ops.end(), [](const OpCount& a, const OpCount& b) { return a.flops > b.flops; });
+  std::stable_sort(s.ops.begin(), s.ops.end(),
+                   [](const OpCount& a, const OpCount& b) { return a.flops > b.flops; });
   for (ValueId p : graph.parameters) {
     if (!is_static(graph.values[p].type.shape)) continue;
     s.parameters += element_count(graph.values[p].type.shape);
@@ -59,7 +61,8 @@ Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe,
   snapshot->model = TRY(load_model(unbound, true));
   snapshot->symbols = snapshot->model.unbound_dims;
   std::erase_if(recipe.dims, [&](const auto& dim) {
-    return std::find(snapshot->symbols.begin(), snapshot->symbols.end(), dim.first) == snapshot->symbols.end();
+    return std::find(snapshot->symbols.begin(), snapshot->symbols.end(), dim.first) ==
+           snapshot->symbols.end();
   });
   for (const std::string& s : snapshot->symbols) recipe.dims.try_emplace(s, suggested_dim(s));
   if (stop.stop_requested()) return Error{Errc::interrupted, ""};
@@ -70,7 +73,8 @@ Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe,
   return std::shared_ptr<const ModelSnapshot>(std::move(snapshot));
 }
 
-Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedModel& model, const Recipe& recipe, std::stop_token stop) {
+Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedModel& model,
+                                                               const Recipe& recipe, std::stop_token stop) {
   auto s = std::make_shared<PlanSnapshot>();
   s->recipe = recipe;
   s->recipe.model_hash = model.content_hash;
@@ -85,7 +89,8 @@ Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedMod
   t.kernels = static_cast<std::int64_t>(s->plan().steps.size());
   t.peak_bytes = s->plan().peak_bytes();
   t.arena_bytes = s->plan().arena_bytes;
-  t.lower_bound_bytes = s->plan().lower_bound_bytes + s->plan().state_bytes + s->plan().input_bytes + s->plan().constant_bytes;
+  t.lower_bound_bytes =
+      s->plan().lower_bound_bytes + s->plan().state_bytes + s->plan().input_bytes + s->plan().constant_bytes;
   for (const PlanStep& step : s->plan().steps) {
     t.flops += step.flops;
     t.bytes += step.bytes_read + step.bytes_written;
@@ -116,7 +121,8 @@ Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::
   s->runs = TRY(store->list_runs());
   s->comparisons = TRY(store->list_comparisons());
   std::stable_sort(s->runs.begin(), s->runs.end(), [](const auto& a, const auto& b) { return a.id > b.id; });
-  std::stable_sort(s->comparisons.begin(), s->comparisons.end(), [](const auto& a, const auto& b) { return a.id > b.id; });
+  std::stable_sort(s->comparisons.begin(), s->comparisons.end(),
+                   [](const auto& a, const auto& b) { return a.id > b.id; });
   return std::shared_ptr<const SessionSnapshot>(std::move(s));
 }
 
@@ -127,7 +133,8 @@ Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(const std::string& 
   s->record = TRY(store->load_run(run));
   s->trace = TRY(store->load_trace(run));
   s->memory = build_memory_model(s->record);
-  for (std::size_t i = 0; i < s->record.kernels.size(); ++i) s->kernel_of_node.emplace(s->record.kernels[i].info.node, i);
+  for (std::size_t i = 0; i < s->record.kernels.size(); ++i)
+    s->kernel_of_node.emplace(s->record.kernels[i].info.node, i);
   return std::shared_ptr<const RunSnapshot>(std::move(s));
 }
 

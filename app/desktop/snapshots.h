@@ -1,5 +1,5 @@
-// Immutable results of background work. The window reads them through shared pointers; nothing in them changes after
-// publication, so no frame ever sees half a result or waits for one.
+// Immutable results of background work. The window reads them through shared pointers; nothing in them
+// changes after publication, so no frame ever sees half a result or waits for one.
 #pragma once
 
 #include <map>
@@ -19,22 +19,23 @@ namespace gradloom {
 struct OpCount {
   std::string op;
   int nodes = 0;
-  double flops = 0, bytes = 0;                      // per forward pass; 0 while dims are unbound
+  double flops = 0, bytes = 0;  // per forward pass; 0 while dims are unbound
 };
 
 struct ModelSnapshot {
   ImportedModel model;
-  std::vector<std::string> symbols;                 // symbolic dims, before binding
-  std::vector<OpCount> ops;                         // most FLOPs first
+  std::vector<std::string> symbols;  // symbolic dims, before binding
+  std::vector<OpCount> ops;          // most FLOPs first
   std::int64_t parameters = 0, parameter_bytes = 0;
   double flops = 0, bytes = 0;
-  std::vector<std::string> no_kernel;               // "node (Op)"
+  std::vector<std::string> no_kernel;  // "node (Op)"
   std::vector<MissingGradient> no_gradient;
-  std::vector<std::string> losses;                  // loss_choices()
+  std::vector<std::string> losses;  // loss_choices()
   bool trainable() const { return model.unknown.empty() && no_kernel.empty(); }
 };
-// Opens for viewing: operators Gradloom lacks become opaque nodes. Dims of the model that `recipe` does not bind are bound as
-// suggested, and the ones it binds but the model lacks are dropped; the dims used are written back.
+// Opens for viewing: operators Gradloom lacks become opaque nodes. Dims of the model that `recipe` does not
+// bind are bound as suggested, and the ones it binds but the model lacks are dropped; the dims used are
+// written back.
 Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe, std::stop_token stop = {});
 
 // The numbers that a pass is judged by before anything ran.
@@ -47,15 +48,17 @@ struct PlanSnapshot {
   Recipe recipe;
   CompileOptions options;
   Compiled compiled;
-  std::vector<KernelInfo> kernels;                  // by plan step
+  std::vector<KernelInfo> kernels;  // by plan step
   MemoryModel memory;
-  std::vector<InputSpec> inputs;                    // fed each step
+  std::vector<InputSpec> inputs;  // fed each step
   PlanTotals totals;
   const Graph& graph() const { return compiled.train.graph; }
   const Plan& plan() const { return compiled.plan; }
 };
 // `model` must come from the same model, dims and precision as `recipe`.
-Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedModel& model, const Recipe& recipe, std::stop_token stop = {});
+Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedModel& model,
+                                                               const Recipe& recipe,
+                                                               std::stop_token stop = {});
 // The recipe with every pass switched off that can be.
 Recipe without_passes(const Recipe& recipe);
 
@@ -64,8 +67,8 @@ std::string data_problem(const PlanSnapshot& plan);
 
 struct SessionSnapshot {
   std::string path;
-  std::vector<RunSummary> runs;                     // newest first
-  std::vector<StoredComparison> comparisons;        // newest first
+  std::vector<RunSummary> runs;               // newest first
+  std::vector<StoredComparison> comparisons;  // newest first
 };
 Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::string& path);
 
@@ -74,7 +77,7 @@ struct RunSnapshot {
   RunRecord record;
   TraceDocument trace;
   MemoryModel memory;
-  std::map<std::string, std::size_t> kernel_of_node;   // node name -> index in record.kernels
+  std::map<std::string, std::size_t> kernel_of_node;  // node name -> index in record.kernels
 };
 Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(const std::string& path, std::int64_t run);
 

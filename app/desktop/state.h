@@ -1,5 +1,5 @@
-// Everything the window shows, as plain data. The controller changes it on the window's thread; results of background work
-// arrive as immutable snapshots.
+// Everything the window shows, as plain data. The controller changes it on the window's thread; results of
+// background work arrive as immutable snapshots.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,22 @@ namespace gradloom {
 // A graph ready to be laid out and drawn.
 struct GraphSnapshot {
   GraphModel model;
-  std::shared_ptr<const PlanSnapshot> plan;   // null: opened for viewing, without costs
-  std::int64_t timed_run = 0;                 // whose times the boxes carry; 0: none
+  std::shared_ptr<const PlanSnapshot> plan;  // null: opened for viewing, without costs
+  std::int64_t timed_run = 0;                // whose times the boxes carry; 0: none
 };
 
-enum class GraphStage : std::uint8_t { model, before, after };   // as imported; whole step before passes; after passes
+enum class GraphStage : std::uint8_t {
+  model,
+  before,
+  after
+};  // as imported; whole step before passes; after passes
 
 // What the last change of the recipe did, in numbers that need no run.
 struct PlanChange {
-  std::string what;                           // "fuse-gelu on"
+  std::string what;  // "fuse-gelu on"
   PlanTotals before, after;
-  std::size_t added = 0, removed = 0;         // nodes, by name
+  std::size_t added = 0, removed = 0;  // nodes, by name
+  std::vector<std::string> added_nodes;
   double replan_ms = 0;
 };
 
@@ -42,17 +47,18 @@ struct RunProgress {
   std::string command;
   std::int64_t run_id = 0, planned_steps = 0, step = 0;
   std::int64_t started_ns = 0, kernels_per_step = 0;
+  std::int64_t run_a = 0, run_b = 0;  // compared runs of the session; 0: two settings of the recipe
   double fraction = 0;
   std::vector<double> steps, losses, step_ns;
-  std::optional<Interval> ratio;              // of a comparison so far
-  std::string outcome;                        // after the end: "done", "stopped", "failed"
-  std::string error;                          // as the command line would print it
+  std::optional<Interval> ratio;  // of a comparison so far
+  std::string outcome;            // after the end: "done", "stopped", "failed"
+  std::string error;              // as the command line would print it
   int exit_code = 0;
 };
 
 struct ComparisonView {
   Comparison comparison;
-  std::int64_t run_a = 0, run_b = 0;          // 0: not from recorded runs
+  std::int64_t run_a = 0, run_b = 0;  // 0: not from recorded runs
 };
 
 enum class NoticeKind : std::uint8_t { info, good, warning, error };
@@ -65,25 +71,25 @@ struct AppState {
   Settings settings;
 
   // What is open.
-  Recipe recipe;                              // model empty: nothing is open
+  Recipe recipe;  // model empty: nothing is open
   std::shared_ptr<const ModelSnapshot> model;
-  std::shared_ptr<const PlanSnapshot> plan, baseline;   // baseline: the same step with all passes off
-  std::shared_ptr<const GraphSnapshot> graphs[3];       // by GraphStage
-  PassModel passes;                           // switches as in the recipe, matches as in the plan
+  std::shared_ptr<const PlanSnapshot> plan, baseline;  // baseline: the same step with all passes off
+  std::shared_ptr<const GraphSnapshot> graphs[3];      // by GraphStage
+  PassModel passes;                                    // switches as in the recipe, matches as in the plan
   std::optional<PlanChange> change;
-  std::string plan_error;                     // why there is no plan for the recipe as it stands
+  std::string plan_error;  // why there is no plan for the recipe as it stands
   std::string data_problem;
-  bool opening = false;                       // a model is being read
+  bool opening = false;  // a model is being read
 
   // What is recorded.
   std::string session_path;
   std::shared_ptr<const SessionSnapshot> session;
-  std::shared_ptr<const RunSnapshot> run;     // shown in kernels, memory, timeline and on the graph
-  std::int64_t run_a = 0, run_b = 0;          // sides of the next comparison
+  std::shared_ptr<const RunSnapshot> run;  // shown in kernels, memory, timeline and on the graph
+  std::int64_t run_a = 0, run_b = 0;       // sides of the next comparison
   std::optional<ComparisonView> comparison;
   RunProgress progress;
 
-  std::vector<Notice> notices;                // to be shown as toasts, oldest first
+  std::vector<Notice> notices;  // to be shown as toasts, oldest first
   bool has_model() const { return model != nullptr; }
 };
 

@@ -11,13 +11,15 @@ namespace gradloom {
 namespace {
 
 std::string lowered(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
 bool contains(const std::string& name, std::initializer_list<const char*> words) {
   const std::string low = lowered(name);
-  return std::any_of(words.begin(), words.end(), [&](const char* w) { return low.find(w) != std::string::npos; });
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* w) { return low.find(w) != std::string::npos; });
 }
 
 bool is_scalar(const Value& v) {
@@ -29,7 +31,8 @@ bool is_scalar(const Value& v) {
 std::string target_input(const Graph& graph, bool integer, const char* fallback) {
   for (ValueId id : graph.inputs) {
     const Value& v = graph.values[id];
-    if (v.has_type && is_float(v.type.dtype) != integer && contains(v.name, {"label", "target"})) return v.name;
+    if (v.has_type && is_float(v.type.dtype) != integer && contains(v.name, {"label", "target"}))
+      return v.name;
   }
   return fallback;
 }
@@ -42,7 +45,8 @@ std::vector<std::string> loss_choices(const Graph& graph) {
     const Value& v = graph.values[id];
     if (is_scalar(v)) scalars.push_back(v.name);
   }
-  std::stable_partition(scalars.begin(), scalars.end(), [](const std::string& name) { return contains(name, {"loss"}); });
+  std::stable_partition(scalars.begin(), scalars.end(),
+                        [](const std::string& name) { return contains(name, {"loss"}); });
   for (ValueId id : graph.outputs) {
     const Value& v = graph.values[id];
     if (!v.has_type || is_scalar(v) || !is_float(v.type.dtype)) continue;
@@ -50,12 +54,15 @@ std::vector<std::string> loss_choices(const Graph& graph) {
     if (classes) losses.push_back("ce:" + v.name + "," + target_input(graph, true, "labels"));
     losses.push_back("mse:" + v.name + "," + target_input(graph, false, "target"));
   }
-  std::stable_partition(losses.begin(), losses.end(), [](const std::string& l) { return l.compare(0, 3, "ce:") == 0; });
+  std::stable_partition(losses.begin(), losses.end(),
+                        [](const std::string& l) { return l.compare(0, 3, "ce:") == 0; });
   scalars.insert(scalars.end(), losses.begin(), losses.end());
   return scalars;
 }
 
-std::int64_t suggested_dim(const std::string& name) { return contains(name, {"seq", "len", "time", "token", "ctx"}) ? 64 : 8; }
+std::int64_t suggested_dim(const std::string& name) {
+  return contains(name, {"seq", "len", "time", "token", "ctx"}) ? 64 : 8;
+}
 
 std::string default_optimizer(const std::string& name) {
   if (name == "sgd") return "sgd{lr=0.01,momentum=0.9}";
@@ -63,24 +70,31 @@ std::string default_optimizer(const std::string& name) {
   return name + "{lr=0.001}";
 }
 
-std::map<std::string, std::string> field_problems(const Recipe& recipe, const std::vector<std::string>& symbols) {
+std::map<std::string, std::string> field_problems(const Recipe& recipe,
+                                                  const std::vector<std::string>& symbols) {
   std::map<std::string, std::string> problems;
   for (const std::string& s : symbols) {
     const auto it = recipe.dims.find(s);
-    if (it == recipe.dims.end()) problems["dim." + s] = "needs a size";
-    else if (it->second < 1) problems["dim." + s] = "must be at least 1";
+    if (it == recipe.dims.end())
+      problems["dim." + s] = "needs a size";
+    else if (it->second < 1)
+      problems["dim." + s] = "must be at least 1";
   }
   if (recipe.loss.empty()) problems["loss"] = "choose what is to be lowered";
-  if (const auto parsed = parse_optimizer(recipe.optimizer); !parsed) problems["optimizer"] = parsed.error().message;
-  if (const auto parsed = parse_schedule(recipe.schedule); !parsed) problems["schedule"] = parsed.error().message;
+  if (const auto parsed = parse_optimizer(recipe.optimizer); !parsed)
+    problems["optimizer"] = parsed.error().message;
+  if (const auto parsed = parse_schedule(recipe.schedule); !parsed)
+    problems["schedule"] = parsed.error().message;
   if (recipe.steps < 1) problems["steps"] = "must be at least 1";
   if (recipe.accumulate < 1) problems["accumulate"] = "must be at least 1";
   if (recipe.clip_norm < 0) problems["clip"] = "must not be negative";
   if (recipe.threads < 0 || recipe.threads > 1024) problems["threads"] = "must be between 0 (all) and 1024";
   const std::string& data = recipe.data;
   const bool file = data.compare(0, 4, "npz:") == 0 || data.compare(0, 7, "tokens:") == 0;
-  if (data != "synthetic" && !file) problems["data"] = "expected synthetic, npz:FILE or tokens:FILE";
-  else if (file && data.substr(data.find(':') + 1).empty()) problems["data"] = "choose a file";
+  if (data != "synthetic" && !file)
+    problems["data"] = "expected synthetic, npz:FILE or tokens:FILE";
+  else if (file && data.substr(data.find(':') + 1).empty())
+    problems["data"] = "choose a file";
   return problems;
 }
 

@@ -1,5 +1,5 @@
-// What the window fills in when a model is opened without settings: a loss, sizes for symbolic dims; and what is wrong with a
-// recipe's fields, field by field, before anything is started.
+// What the window fills in when a model is opened without settings: a loss, sizes for symbolic dims; and what
+// is wrong with a recipe's fields, field by field, before anything is started.
 #pragma once
 
 #include <map>
@@ -11,8 +11,9 @@
 
 namespace gradloom {
 
-// Loss texts that fit the model, the likeliest first: a scalar output (named "loss" before others), "ce:OUTPUT,labels" for
-// float outputs with a class axis, "mse:OUTPUT,target" for the others. A fitting graph input is used as the target when there is one.
+// Loss texts that fit the model, the likeliest first: a scalar output (named "loss" before others),
+// "ce:OUTPUT,labels" for float outputs with a class axis, "mse:OUTPUT,target" for the others. A fitting graph
+// input is used as the target when there is one.
 std::vector<std::string> loss_choices(const Graph& graph);
 
 // batch-like names: 8; sequence-like names: 64; others: 8.
@@ -25,8 +26,10 @@ constexpr std::int64_t kFirstSteps = 50;
 // Optimizers with options that are sensible to start from.
 std::string default_optimizer(const std::string& name);
 
-// Errors by field: "dim.batch", "loss", "optimizer", "schedule", "steps", "data", "accumulate", "clip", "threads", "session".
-std::map<std::string, std::string> field_problems(const Recipe& recipe, const std::vector<std::string>& symbols);
+// Errors by field: "dim.batch", "loss", "optimizer", "schedule", "steps", "data", "accumulate", "clip",
+// "threads", "session".
+std::map<std::string, std::string> field_problems(const Recipe& recipe,
+                                                  const std::vector<std::string>& symbols);
 
 // A session file's name for a model: the file's stem, or its folder's name for "model.onnx".
 std::string model_label(const std::string& path);

@@ -42,24 +42,28 @@ std::vector<std::int64_t> timed_steps(const TraceDocument& trace) {
 TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
   TimelineModel model;
   model.step = step;
-  const auto of_step = std::find_if(trace.steps.begin(), trace.steps.end(), [&](const TraceStep& s) { return s.step == step; });
+  const auto of_step = std::find_if(trace.steps.begin(), trace.steps.end(),
+                                    [&](const TraceStep& s) { return s.step == step; });
   if (of_step == trace.steps.end()) return model;
   model.duration_ns = static_cast<double>(of_step->duration_ns);
   std::vector<const TraceRow*> rows;
   std::int32_t streams = 1;
   int depth = 0;
   for (const TraceRow& r : trace.rows) {
-    if (r.step != step || r.plan_step < 0 || static_cast<std::size_t>(r.plan_step) >= trace.kernels.size()) continue;
+    if (r.step != step || r.plan_step < 0 || static_cast<std::size_t>(r.plan_step) >= trace.kernels.size())
+      continue;
     rows.push_back(&r);
     streams = std::clamp(r.stream + 1, streams, 64);
     depth = std::max(depth, depth_of(trace.kernels[static_cast<std::size_t>(r.plan_step)].scope));
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const TraceRow* a, const TraceRow* b) { return a->start_ns < b->start_ns; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const TraceRow* a, const TraceRow* b) { return a->start_ns < b->start_ns; });
   depth = std::min(depth, kMostScopeLanes);
   model.lanes.push_back({"Phase", {}});
   for (int d = 1; d <= depth; ++d) model.lanes.push_back({"Scope " + std::to_string(d), {}});
   const auto first_stream = model.lanes.size();
-  for (std::int32_t s = 0; s < streams; ++s) model.lanes.push_back({streams == 1 ? "Kernels" : "Stream " + std::to_string(s), {}});
+  for (std::int32_t s = 0; s < streams; ++s)
+    model.lanes.push_back({streams == 1 ? "Kernels" : "Stream " + std::to_string(s), {}});
   for (const TraceRow* r : rows) {
     const auto index = static_cast<std::size_t>(r->plan_step);
     const KernelInfo& k = trace.kernels[index];
@@ -72,7 +76,8 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
     }
     bar.label = k.node;
     bar.kernel = r->plan_step;
-    model.lanes[first_stream + static_cast<std::size_t>(std::clamp(r->stream, 0, streams - 1))].bars.push_back(bar);
+    model.lanes[first_stream + static_cast<std::size_t>(std::clamp(r->stream, 0, streams - 1))]
+        .bars.push_back(bar);
     model.busy_ns += static_cast<double>(r->duration_ns);
     model.duration_ns = std::max(model.duration_ns, bar.end_ns);
     if (index < trace.live_bytes.size()) {
@@ -84,7 +89,8 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
 }
 
 std::size_t first_bar_after(const TimelineLane& lane, double time_ns) {
-  const auto it = std::partition_point(lane.bars.begin(), lane.bars.end(), [&](const TimelineBar& b) { return b.end_ns <= time_ns; });
+  const auto it = std::partition_point(lane.bars.begin(), lane.bars.end(),
+                                       [&](const TimelineBar& b) { return b.end_ns <= time_ns; });
   return static_cast<std::size_t>(it - lane.bars.begin());
 }
 

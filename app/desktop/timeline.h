@@ -1,5 +1,5 @@
-// The timeline of one timed step: phases, scopes and kernels as nested bars over time. The model is pure; drawing is
-// timeline_panel.cpp.
+// The timeline of one timed step: phases, scopes and kernels as nested bars over time. The model is pure;
+// drawing is timeline_panel.cpp.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 namespace gradloom {
 
 struct TimelineBar {
-  double start_ns = 0, end_ns = 0;      // from the start of the step
+  double start_ns = 0, end_ns = 0;  // from the start of the step
   std::string label;
   std::string phase;
-  std::int32_t kernel = -1;             // index in TraceDocument::kernels; -1: phase or scope
+  std::int32_t kernel = -1;  // index in TraceDocument::kernels; -1: phase or scope
 };
 
 struct TimelineLane {
-  std::string name;                     // "Phase", "Scope 1", "Kernels", "Stream 1"
-  std::vector<TimelineBar> bars;        // by start, not overlapping
+  std::string name;               // "Phase", "Scope 1", "Kernels", "Stream 1"
+  std::vector<TimelineBar> bars;  // by start, not overlapping
 };
 
 struct TimelineModel {
   std::int64_t step = 0;                // optimizer step
   double duration_ns = 0, busy_ns = 0;  // busy: inside kernels
   std::vector<TimelineLane> lanes;
-  std::vector<double> live_ns, live_bytes;   // arena in use from live_ns[i] on; empty when not recorded
+  std::vector<double> live_ns, live_bytes;  // arena in use from live_ns[i] on; empty when not recorded
 };
 
 std::vector<std::int64_t> timed_steps(const TraceDocument& trace);
@@ -38,10 +38,10 @@ std::size_t first_bar_after(const TimelineLane& lane, double time_ns);
 
 struct TimelineState {
   TimelineModel model;
-  const void* source = nullptr;         // snapshot the model was made of
-  int step_index = 1 << 20;             // index in timed_steps(); beyond the end: the last
-  double from_ns = 0, to_ns = 0;        // what is shown; empty: everything
-  double measure_from_ns = -1, measure_to_ns = -1;   // dragged range
+  const void* source = nullptr;                     // snapshot the model was made of
+  int step_index = 1 << 20;                         // index in timed_steps(); beyond the end: the last
+  double from_ns = 0, to_ns = 0;                    // what is shown; empty: everything
+  double measure_from_ns = -1, measure_to_ns = -1;  // dragged range
 };
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// What the panels share: the controller, the host, and the window's own state (what is typed, sorted, scrolled, selected) that
-// is neither recorded nor undone. One draw function per panel.
+// What the panels share: the controller, the host, and the window's own state (what is typed, sorted,
+// scrolled, selected) that is neither recorded nor undone. One draw function per panel.
 #pragma once
 
 #include <functional>
@@ -25,43 +25,44 @@ namespace gradloom {
 
 // Something the user can do: menus, palette, keys and buttons all come from one list.
 struct Command {
-  const char* id;                  // as in key_map() where it has a key
+  const char* id;  // as in key_map() where it has a key
   const char* label;
-  const char* menu;                // "File", "View", "Run", "Help"; null: palette and keys only
-  bool separator;                  // before it in the menu
-  std::function<bool()> enabled;   // null: always
+  const char* menu;               // "File", "View", "Run", "Help"; null: palette and keys only
+  bool separator;                 // before it in the menu
+  std::function<bool()> enabled;  // null: always
   std::function<void()> run;
 };
 
 enum class DialogPurpose : std::uint8_t { none, open, export_recipe, save_recipe, session, data };
 
 struct Ui {
-  Ui(Controller& controller, Host& window) : app(controller), host(window), graph([&window] { window.wake(); }) {}
+  Ui(Controller& controller, Host& window)
+      : app(controller), host(window), graph([&window] { window.wake(); }) {}
   Controller& app;
   Host& host;
   PaneTree panes;
   std::vector<Command> commands;
 
   GraphStage stage = GraphStage::after;
-  GraphCanvasState graph;                        // holds the selection
-  Actions asks;                                  // what the views asked for in this frame
-  std::string outline;                           // node under the mouse in the last frame, in any view
-  std::string go_after;                          // node to go to once the graph of `stage` is shown
+  GraphCanvasState graph;  // holds the selection
+  Actions asks;            // what the views asked for in this frame
+  std::string outline;     // node under the mouse in the last frame, in any view
+  std::string go_after;    // node to go to once the graph of `stage` is shown
 
   KernelTableModel kernels;
   KernelTableState kernel_table;
-  const void* kernel_source = nullptr;           // snapshot the rows came from
-  bool show_recorded = false;                    // the run's kernels and memory instead of the plan's
+  const void* kernel_source = nullptr;  // snapshot the rows came from
+  bool show_recorded = false;           // the run's kernels and memory instead of the plan's
   MemoryViewState memory;
   PassPanelState passes;
   CompareViewState compare;
   LossPlotState loss_plot;
   TimelineState timeline;
   TableState runs_table;
-  int curve = 0;                                 // loss, step time
+  int curve = 0;  // loss, step time
   bool more_settings = false;
 
-  std::map<std::string, std::string> editing;    // text fields with the keyboard, by id
+  std::map<std::string, std::string> editing;  // text fields with the keyboard, by id
   FileDialog dialog;
   DialogPurpose purpose = DialogPurpose::none;
   PaletteState command_palette, node_palette;
@@ -69,7 +70,7 @@ struct Ui {
 
   const AppState& state() const { return app.state(); }
   const GraphSnapshot* shown_graph() const { return state().graphs[static_cast<int>(stage)].get(); }
-  std::string selected() const;                  // name of the selected node; empty: none
+  std::string selected() const;  // name of the selected node; empty: none
   // Selects a node and brings it into view; switches to the stage that has it when the shown one lacks it.
   void go_to(const std::string& node);
   void do_command(const std::string& id);
@@ -98,7 +99,8 @@ void draw_dialogs(Ui& ui);
 // ---- Form parts ----
 
 // A text field that reports when editing is finished (Enter or focus lost), not at each letter.
-bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std::string* value, float width = -1);
+bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std::string* value,
+                    float width = -1);
 // A small label above a control; a problem is shown below it in the colour of errors.
 void field_label(const std::string& label, const std::string& help = {});
 void field_problem(const std::map<std::string, std::string>& problems, const std::string& key);

@@ -15,9 +15,10 @@ namespace gradloom {
 namespace {
 
 constexpr const char* kDefaultLayout =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare,Node*),h0.520(Run*,Curve*|Runs)))";
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare,Node*),h0.500(Run*,"
+    "Curve*|Runs)))";
 
-constexpr int kQuietFrameMs = 40;     // headless: leave the cores to the run that is timed
+constexpr int kQuietFrameMs = 40;  // headless: leave the cores to the run that is timed
 
 PaneTree default_panes() { return std::move(PaneTree::parse(kDefaultLayout).value()); }
 
@@ -34,17 +35,28 @@ PaneTree panes_from(const std::string& text) {
 }
 
 void draw_tab(Ui& ui, std::string_view tab) {
-  if (tab == "Model") draw_model_panel(ui);
-  else if (tab == "Passes") draw_pass_panel(ui);
-  else if (tab == "Graph") draw_graph_panel(ui);
-  else if (tab == "Kernels") draw_kernel_panel(ui);
-  else if (tab == "Memory") draw_memory_panel(ui);
-  else if (tab == "Timeline") draw_timeline_panel(ui);
-  else if (tab == "Compare") draw_compare_panel(ui);
-  else if (tab == "Node") draw_node_panel(ui);
-  else if (tab == "Run") draw_run_panel(ui);
-  else if (tab == "Curve") draw_curve_panel(ui);
-  else if (tab == "Runs") draw_session_panel(ui);
+  if (tab == "Model")
+    draw_model_panel(ui);
+  else if (tab == "Passes")
+    draw_pass_panel(ui);
+  else if (tab == "Graph")
+    draw_graph_panel(ui);
+  else if (tab == "Kernels")
+    draw_kernel_panel(ui);
+  else if (tab == "Memory")
+    draw_memory_panel(ui);
+  else if (tab == "Timeline")
+    draw_timeline_panel(ui);
+  else if (tab == "Compare")
+    draw_compare_panel(ui);
+  else if (tab == "Node")
+    draw_node_panel(ui);
+  else if (tab == "Run")
+    draw_run_panel(ui);
+  else if (tab == "Curve")
+    draw_curve_panel(ui);
+  else if (tab == "Runs")
+    draw_session_panel(ui);
 }
 
 }  // namespace
@@ -79,7 +91,11 @@ void Ui::go_to(const std::string& node) {
 }
 
 Window::Window(Controller& controller, Host& host, std::string settings_file)
-    : app_(controller), host_(host), settings_file_(std::move(settings_file)), saved_(controller.state().settings), ui_(controller, host) {
+    : app_(controller),
+      host_(host),
+      settings_file_(std::move(settings_file)),
+      saved_(controller.state().settings),
+      ui_(controller, host) {
   ui_.panes = panes_from(saved_.layout);
   ui_.commands = make_commands(ui_);
 }
@@ -104,7 +120,8 @@ void Window::take_input() {
   if (!s.notices.empty()) host_.animate();
   s.notices.clear();
   host_.set_quiet(s.progress.running);
-  if (s.progress.running && host_.headless()) std::this_thread::sleep_for(std::chrono::milliseconds(kQuietFrameMs));
+  if (s.progress.running && host_.headless())
+    std::this_thread::sleep_for(std::chrono::milliseconds(kQuietFrameMs));
   const std::string title = s.has_model() ? model_label(s.recipe.model) + " \u2013 Gradloom" : "Gradloom";
   if (title != title_) host_.set_title(title_ = title);
 }
@@ -120,7 +137,8 @@ void Window::answer_asks() {
   }
   if (!asks.go_to_kernel.empty() || !asks.filter_kernels.empty()) ui_.panes.show("Kernels");
   if (!asks.go_to_kernel.empty()) ui_.kernel_table.wanted = asks.go_to_kernel;
-  if (!asks.filter_kernels.empty()) kernel_table_set_query(ui_.kernels, ui_.kernel_table, asks.filter_kernels);
+  if (!asks.filter_kernels.empty())
+    kernel_table_set_query(ui_.kernels, ui_.kernel_table, asks.filter_kernels);
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
   if (asks.pipeline) app_.set_passes(*asks.pipeline);
@@ -128,8 +146,12 @@ void Window::answer_asks() {
 
 void Window::handle_keys() {
   if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open) return;
-  for (const KeyBinding& binding : key_map())
-    if (binding.chord[0] != '\0' && key_pressed(binding.action)) ui_.do_command(binding.action);
+  const bool typing = ImGui::GetIO().WantTextInput;  // Ctrl+C, Ctrl+Z then belong to the text
+  for (const KeyBinding& binding : key_map()) {
+    const std::string_view action = binding.action;
+    if (typing && (action == "app.copy" || action == "app.undo" || action == "app.redo")) continue;
+    if (binding.chord[0] != '\0' && key_pressed(action)) ui_.do_command(binding.action);
+  }
   if (key_pressed("app.keys2")) ui_.key_sheet = true;
   if (key_pressed("file.save")) ui_.do_command("file.export");
 }
@@ -148,7 +170,8 @@ void Window::draw_menus() {
       if (ImGui::MenuItem(action.label, key_label(action.id).c_str(), false, enabled)) action.run();
       register_item(std::string("menu.") + action.id, action.label, enabled ? "enabled" : "disabled");
     }
-    if (std::strcmp(menu, "File") == 0 && !app_.state().settings.recents.empty() && ImGui::BeginMenu("Recent")) {
+    if (std::strcmp(menu, "File") == 0 && !app_.state().settings.recents.empty() &&
+        ImGui::BeginMenu("Recent")) {
       const std::vector<std::string> recents = app_.state().settings.recents;
       for (const std::string& path : recents)
         if (ImGui::MenuItem(path.c_str())) app_.open(path);
@@ -161,7 +184,9 @@ void Window::draw_menus() {
   if (s.has_model()) {
     const float width = px(122);
     ImGui::SameLine(ImGui::GetWindowWidth() - width - px(10));
-    if (button("export", "Export recipe\u2026", ButtonKind::kGhost, "The recipe as a file that replays anywhere (Ctrl+E)", width)) ui_.do_command("file.export");
+    if (button("export", "Export recipe\u2026", ButtonKind::kGhost,
+               "The recipe as a file that replays anywhere (Ctrl+E)", width))
+      ui_.do_command("file.export");
   }
   ImGui::EndMenuBar();
 }
@@ -173,27 +198,41 @@ void Window::draw_status() {
   std::vector<StatusSegment> segments;
   if (s.has_model()) {
     segments.push_back({"status.model", model_label(s.recipe.model)});
-    if (s.plan) {
+    if (s.plan && s.plan_error.empty()) {
       const PlanTotals& t = s.plan->totals;
       segments.push_back({"status.kernels", fmt::format("{} kernels per step", t.kernels)});
-      segments.push_back({"status.peak", fmt::format("peak {}, at least {}", bytes_text(static_cast<double>(t.peak_bytes)), bytes_text(static_cast<double>(t.lower_bound_bytes)))});
+      segments.push_back(
+          {"status.peak", fmt::format("peak {}, at least {}", bytes_text(static_cast<double>(t.peak_bytes)),
+                                      bytes_text(static_cast<double>(t.lower_bound_bytes)))});
     } else if (!s.plan_error.empty()) {
-      segments.push_back({"status.error", "\u26a0 no plan: " + fit_text(theme().small, theme().small->FontSize, s.plan_error, px(520)), p.bad});
+      segments.push_back(
+          {"status.error",
+           "\u26a0 no plan: " + fit_text(theme().small, theme().small->FontSize, s.plan_error, px(520)),
+           p.bad});
     }
     segments.push_back({"status.device", s.recipe.device + " " + s.recipe.precision});
     if (s.run) {
       const RunSummary& r = s.run->record.summary;
-      segments.push_back({"status.run", fmt::format("run {}: {} per step", r.id, r.median_step_ns > 0 ? duration_text(static_cast<double>(r.median_step_ns)) : "not measured")});
+      segments.push_back({"status.run", fmt::format("run {}: {} per step", r.id,
+                                                    r.median_step_ns > 0
+                                                        ? duration_text(static_cast<double>(r.median_step_ns))
+                                                        : "not measured")});
     }
   } else {
     segments.push_back({"status.model", "nothing open"});
   }
   const RunProgress& r = s.progress;
   StatusSegment last{"status.busy", "Ready", p.text_faint};
-  if (r.running) last = {"status.busy", r.kind == RunKind::train ? fmt::format("running, step {} of {}", r.step, r.planned_steps) : "comparing\u2026", p.accent};
-  else if (busy()) last = {"status.busy", app_.running_job().empty() ? "laying out\u2026" : app_.running_job() + "\u2026", p.accent};
+  if (r.running)
+    last = {"status.busy",
+            r.kind == RunKind::train ? fmt::format("running, step {} of {}", r.step, r.planned_steps)
+                                     : "comparing\u2026",
+            p.accent};
+  else if (busy())
+    last = {"status.busy", app_.running_job().empty() ? "laying out\u2026" : app_.running_job() + "\u2026",
+            p.accent};
   segments.push_back(last);
-  ImGui::PushClipRect({0, 0}, size, false);   // the bar reaches the window's edges
+  ImGui::PushClipRect({0, 0}, size, false);  // the bar reaches the window's edges
   draw_status_bar({0, size.y - px(26)}, size, segments);
   ImGui::PopClipRect();
 }
@@ -244,7 +283,10 @@ void Window::draw_about() {
   if (ui_.about && !ImGui::IsPopupOpen("About")) ImGui::OpenPopup("About");
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y * 0.4f}, ImGuiCond_Always, {0.5f, 0.5f});
-  if (!ImGui::BeginPopupModal("About", &ui_.about, ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar)) return;
+  if (!ImGui::BeginPopupModal(
+          "About", &ui_.about,
+          ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar))
+    return;
   text("Gradloom", palette().text, theme().title);
   text("Profiler and optimization workbench for neural-network training graphs", palette().text_dim);
   spacer(4);
@@ -252,7 +294,8 @@ void Window::draw_about() {
   key_value("Passes", std::to_string(all_passes().size()), 110);
   key_value("Settings", settings_file_.empty() ? "not kept" : settings_file_, 110);
   spacer(6);
-  if (button("about.close", "Close", ButtonKind::kPrimary) || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape), false)) {
+  if (button("about.close", "Close", ButtonKind::kPrimary) ||
+      ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape), false)) {
     ui_.about = false;
     ImGui::CloseCurrentPopup();
   }
@@ -275,8 +318,9 @@ void Window::draw() {
   ImGui::SetNextWindowSize(size);
   ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0);
   ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
-  ImGui::Begin("main", nullptr, ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoBringToFrontOnFocus | ImGuiWindowFlags_NoMove |
-                                    ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_MenuBar);
+  ImGui::Begin("main", nullptr,
+               ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoBringToFrontOnFocus |
+                   ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_MenuBar);
   ImGui::PopStyleVar(2);
   draw_menus();
   const float top = ImGui::GetFrameHeight() + px(8), bottom = size.y - px(26) - px(6);
@@ -287,7 +331,8 @@ void Window::draw() {
     draw_welcome(ui_);
     ImGui::EndChild();
   } else {
-    draw_panes(ui_.panes, {px(8), top}, {size.x - px(8), bottom}, [&](std::string_view tab) { draw_tab(ui_, tab); });
+    draw_panes(ui_.panes, {px(8), top}, {size.x - px(8), bottom},
+               [&](std::string_view tab) { draw_tab(ui_, tab); });
   }
   draw_status();
   draw_palettes();

@@ -16,7 +16,7 @@ class Window {
   Window(Controller& controller, Host& host, std::string settings_file);
   ~Window();
   void draw();
-  bool busy() const;                 // background work, a run, or a layout in progress
+  bool busy() const;  // background work, a run, or a layout in progress
 
  private:
   void take_input();

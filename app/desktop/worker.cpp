@@ -52,7 +52,8 @@ bool Worker::busy() const {
 bool Worker::busy_with(const std::string& tag) const {
   const std::lock_guard lock(mutex_);
   const bool queued = std::any_of(queue_.begin(), queue_.end(), [&](const Task& t) { return t.tag == tag; });
-  return queued || running_tag_ == tag || std::any_of(done_.begin(), done_.end(), [&](const auto& d) { return d.first == tag; });
+  return queued || running_tag_ == tag ||
+         std::any_of(done_.begin(), done_.end(), [&](const auto& d) { return d.first == tag; });
 }
 
 std::string Worker::running() const {

@@ -1,8 +1,10 @@
-// One background thread for everything that may take longer than a frame: loading, compiling, layout, reading sessions.
+// One background thread for everything that may take longer than a frame: loading, compiling, layout, reading
+// sessions.
 //
-// A job runs in the background and returns a closure that publishes its result; `drain` runs these on the window's thread,
-// once per frame. Jobs carry a tag: posting "plan" again drops the queued one and asks the running one to stop, so that of
-// ten quick switches only the last is compiled. A result that was overtaken is never published.
+// A job runs in the background and returns a closure that publishes its result; `drain` runs these on the
+// window's thread, once per frame. Jobs carry a tag: posting "plan" again drops the queued one and asks the
+// running one to stop, so that of ten quick switches only the last is compiled. A result that was overtaken
+// is never published.
 #pragma once
 
 #include <condition_variable>
@@ -18,21 +20,21 @@ namespace gradloom {
 
 class Worker {
  public:
-  using Publish = std::function<void()>;                       // may be empty
+  using Publish = std::function<void()>;  // may be empty
   using Job = std::function<Publish(std::stop_token)>;
 
   // `notify` is called from the background after each job, to wake the window.
   explicit Worker(std::function<void()> notify);
-  ~Worker();                                                   // asks to stop and waits
+  ~Worker();  // asks to stop and waits
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   void post(const std::string& tag, const std::string& label, Job job);
-  void cancel(const std::string& tag);                         // queued: dropped; running: asked to stop, not published
-  void drain();                                                // publishes finished results; call on the window's thread
-  bool busy() const;                                           // queued, running or unpublished work
+  void cancel(const std::string& tag);  // queued: dropped; running: asked to stop, not published
+  void drain();                         // publishes finished results; call on the window's thread
+  bool busy() const;                    // queued, running or unpublished work
   bool busy_with(const std::string& tag) const;
-  std::string running() const;                                 // label of the running job, empty when idle
+  std::string running() const;  // label of the running job, empty when idle
 
  private:
   struct Task {
@@ -46,11 +48,11 @@ class Worker {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> queue_;
-  std::vector<std::pair<std::string, Publish>> done_;          // with their tags
+  std::vector<std::pair<std::string, Publish>> done_;  // with their tags
   std::string running_tag_, running_label_;
   std::stop_source running_stop_{std::nostopstate};
   bool closing_ = false;
-  std::thread thread_;                                         // last: starts when the rest exists
+  std::thread thread_;  // last: starts when the rest exists
 };
 
 }  // namespace gradloom

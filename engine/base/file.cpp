@@ -74,7 +74,8 @@ Status atomic_write_file(const std::string& path, std::string_view bytes) {
   Status status = write_all(fd, bytes, path);
   if (status.ok() && ::fchmod(fd, mode) != 0) status = io_error("cannot write", path, errno);
   if (::close(fd) != 0 && status.ok()) status = io_error("cannot write", path, errno);
-  if (status.ok() && ::rename(temporary.c_str(), target.c_str()) != 0) status = io_error("cannot write", path, errno);
+  if (status.ok() && ::rename(temporary.c_str(), target.c_str()) != 0)
+    status = io_error("cannot write", path, errno);
   if (!status.ok()) {
     ::unlink(temporary.c_str());
     return status;
@@ -108,7 +109,8 @@ Result<std::string> read_file_limited(const std::string& path, std::int64_t max_
   bool grew = false;
   for (;;) {
     if (done == bytes.size()) {
-      // Sizes of files in /proc read as 0, and a file may grow meanwhile: go on until the end, within the limit.
+      // Sizes of files in /proc read as 0, and a file may grow meanwhile: go on until the end, within the
+      // limit.
       if (static_cast<std::int64_t>(done) >= max_bytes + 1) {
         grew = true;
         break;

@@ -42,6 +42,7 @@ GraphBuilder& Rewriter::begin(const std::string& rule, NodeId anchor, const std:
   current_.site = graph_.nodes[anchor].name;
   current_.matched = true;
   replaced_ = replaced;
+  anchor_ = anchor;
   first_new_node_ = static_cast<NodeId>(graph_.nodes.size());
   Origin origin;
   origin.phase = graph_.nodes[anchor].origin.phase;
@@ -111,6 +112,12 @@ void Rewriter::commit(const std::string& why) {
       remove_dead(id);
       changed = true;
     }
+  }
+  Node &anchor = graph_.nodes[anchor_], &result = graph_.nodes.back();
+  const bool generated_name = !current_.added.empty() && result.name.rfind(result.op->name, 0) == 0;
+  if (generated_name && !anchor.alive()) {
+    std::swap(anchor.name, result.name);
+    current_.added.back() = result.name;
   }
   log_.push_back(std::move(current_));
   current_ = {};

@@ -35,7 +35,8 @@ class Rewriter {
   void reject(const std::string& rule, NodeId anchor, const std::string& why);
 
   // A rewrite: begin, build new nodes with builder(), replace values, then commit. New nodes inherit the union of the
-  // origins of the removed ones (phase and rank of `anchor`). Nodes whose outputs all became unused are removed.
+  // origins of the removed ones (phase and rank of `anchor`). Nodes whose outputs all became unused are removed. When the anchor is
+  // among them, the last new node takes its name (unless it was given one), so that sites keep the model's names from pass to pass.
   GraphBuilder& begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced);
   void replace(ValueId old_value, ValueId new_value);  // types must be equal; uses, outputs and updates move; name moves too
   void commit(const std::string& why = "");
@@ -55,7 +56,7 @@ class Rewriter {
   std::vector<int> extra_uses_;
   std::vector<RewriteRecord> log_;
   std::vector<NodeId> replaced_;
-  NodeId first_new_node_ = 0;
+  NodeId first_new_node_ = 0, anchor_ = kNone;
   RewriteRecord current_;
 };
 

@@ -72,9 +72,12 @@ Result<std::int64_t> add_dims(const std::vector<std::int64_t>& dims) {
   return derived_dim(text);
 }
 
-Result<std::int64_t> multiply_dims(const std::vector<std::int64_t>& dims) { return dim_from(TRY(product_of(dims))); }
+Result<std::int64_t> multiply_dims(const std::vector<std::int64_t>& dims) {
+  return dim_from(TRY(product_of(dims)));
+}
 
-Result<std::int64_t> divide_dims(const std::vector<std::int64_t>& total, const std::vector<std::int64_t>& part) {
+Result<std::int64_t> divide_dims(const std::vector<std::int64_t>& total,
+                                 const std::vector<std::int64_t>& part) {
   Product a = TRY(product_of(total)), b = TRY(product_of(part));
   for (auto it = b.symbols.begin(); it != b.symbols.end();) {
     const auto same = std::find(a.symbols.begin(), a.symbols.end(), *it);
@@ -85,11 +88,11 @@ Result<std::int64_t> divide_dims(const std::vector<std::int64_t>& total, const s
       it = b.symbols.erase(it);
     }
   }
-  if (b.factor == 0 && b.symbols.empty())
-    return infer_error("-1 cannot be computed: another dimension is 0");
+  if (b.factor == 0 && b.symbols.empty()) return infer_error("-1 cannot be computed: another dimension is 0");
   if (b.symbols.empty() && a.factor % b.factor == 0) return dim_from(Product{a.factor / b.factor, a.symbols});
   if (b.symbols.empty() && a.symbols.empty())
-    return infer_error(std::to_string(a.factor) + " elements do not divide into parts of " + std::to_string(b.factor));
+    return infer_error(std::to_string(a.factor) + " elements do not divide into parts of " +
+                       std::to_string(b.factor));
   return derived_dim(product_text(a) + "/" + product_text(b));
 }
 
@@ -116,7 +119,8 @@ Result<std::vector<std::int64_t>> normalized_axes(const std::vector<std::int64_t
   std::vector<std::int64_t> result;
   for (std::int64_t axis : axes) result.push_back(TRY(normalized_axis(axis, rank)));
   std::sort(result.begin(), result.end());
-  if (std::adjacent_find(result.begin(), result.end()) != result.end()) return infer_error("an axis is given twice");
+  if (std::adjacent_find(result.begin(), result.end()) != result.end())
+    return infer_error("an axis is given twice");
   return result;
 }
 
@@ -132,9 +136,9 @@ struct OnnxType {
   DType dtype;
 };
 constexpr OnnxType kOnnxTypes[] = {
-    {1, DType::f32},     {2, DType::u8},   {3, DType::i8},   {4, DType::u16},  {5, DType::i16},
-    {6, DType::i32},     {7, DType::i64},  {9, DType::boolean}, {10, DType::f16}, {11, DType::f64},
-    {12, DType::u32},    {13, DType::u64}, {16, DType::bf16},
+    {1, DType::f32},  {2, DType::u8},   {3, DType::i8},      {4, DType::u16},  {5, DType::i16},
+    {6, DType::i32},  {7, DType::i64},  {9, DType::boolean}, {10, DType::f16}, {11, DType::f64},
+    {12, DType::u32}, {13, DType::u64}, {16, DType::bf16},
 };
 }  // namespace
 
@@ -162,7 +166,8 @@ Result<kernels::StridedCopyArgs> strided_copy_args(const CopyPlan& plan, std::si
   std::vector<std::int64_t> dims, in, out;
   for (std::size_t d = 0; d < plan.dims.size(); ++d) {
     if (plan.dims[d] == 1) continue;
-    if (!dims.empty() && in.back() == plan.in_strides[d] * plan.dims[d] && out.back() == plan.out_strides[d] * plan.dims[d]) {
+    if (!dims.empty() && in.back() == plan.in_strides[d] * plan.dims[d] &&
+        out.back() == plan.out_strides[d] * plan.dims[d]) {
       dims.back() *= plan.dims[d];
       in.back() = plan.in_strides[d];
       out.back() = plan.out_strides[d];
@@ -193,6 +198,15 @@ void run_copy(kernels::StridedCopyArgs args, const CopyPlan& plan, const void* i
   args.in = static_cast<const char*>(in) + plan.in_offset * bytes;
   args.out = static_cast<char*>(out) + plan.out_offset * bytes;
   kernels::cpu().strided_copy(args);
+}
+
+AxisView axis_view(const Shape& shape, std::int64_t axis) {
+  AxisView v;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const auto at = static_cast<std::int64_t>(d);
+    (at < axis ? v.outer : at == axis ? v.size : v.inner) *= shape[d];
+  }
+  return v;
 }
 
 Cost no_cost(const NodeTypes&) { return {}; }
@@ -227,6 +241,10 @@ ValueId reshaped_like(GradContext& ctx, ValueId value, ValueId like) {
 ValueId full_like(GradContext& ctx, ValueId value, double fill) {
   const ValueId shape = shape_of(ctx, value);
   return ctx.b.op("Expand", {ctx.b.scalar(ctx.dtype(value), fill), shape});
+}
+
+Sample sample_of(const char* name, Attrs attrs, std::vector<SampleInput> inputs, int output_count) {
+  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs), .output_count = output_count};
 }
 
 SampleInput floats(Shape shape, double low, double high) {

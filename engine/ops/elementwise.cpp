@@ -1,5 +1,6 @@
-// The rows of kernels/elementwise.def and Cast: inference (numpy broadcasting) and kernels from the formula, gradient
-// rules and samples here. Gradients of broadcast inputs are summed down to their shape (GradContext::reduce_to).
+// The rows of kernels/elementwise.def and Cast: inference (numpy broadcasting) and kernels from the formula,
+// gradient rules and samples here. Gradients of broadcast inputs are summed down to their shape
+// (GradContext::reduce_to).
 #include "engine/ops/elementwise.h"
 
 #include "engine/ops/common.h"
@@ -27,7 +28,8 @@ Status infer_ew(InferContext& ctx) {
   if constexpr (op == EwOp::Cast) cast_to = TRY(dtype_from_onnx(ctx.attrs.integer("to")));
   DType result = operands[0];
   if (op == EwOp::Pow) {  // the exponent may be of another number type: the result has the base's
-    if (operands[0] == DType::boolean || operands[1] == DType::boolean) return infer_error("Pow does not take booleans");
+    if (operands[0] == DType::boolean || operands[1] == DType::boolean)
+      return infer_error("Pow does not take booleans");
   } else {
     result = TRY(ew_result_type(op, operands, cast_to));
   }
@@ -72,14 +74,26 @@ template <EwOp op>
 Cost cost_ew(const NodeTypes& types) {
   Cost cost = default_cost(types);
   switch (op) {
-    case EwOp::Exp: case EwOp::Log: case EwOp::Sqrt: case EwOp::Erf: case EwOp::Tanh: case EwOp::Sigmoid: case EwOp::Sin:
-    case EwOp::Cos: case EwOp::Softplus: case EwOp::Pow:
+    case EwOp::Exp:
+    case EwOp::Log:
+    case EwOp::Sqrt:
+    case EwOp::Erf:
+    case EwOp::Tanh:
+    case EwOp::Sigmoid:
+    case EwOp::Sin:
+    case EwOp::Cos:
+    case EwOp::Softplus:
+    case EwOp::Pow:
       cost.flops *= 10;
       break;
-    case EwOp::Gelu: case EwOp::GeluTanh: case EwOp::GeluGrad: case EwOp::GeluTanhGrad:
+    case EwOp::Gelu:
+    case EwOp::GeluTanh:
+    case EwOp::GeluGrad:
+    case EwOp::GeluTanhGrad:
       cost.flops *= 16;
       break;
-    case EwOp::TanhGrad: case EwOp::SigmoidGrad:
+    case EwOp::TanhGrad:
+    case EwOp::SigmoidGrad:
       cost.flops *= 3;
       break;
     default:
@@ -88,7 +102,7 @@ Cost cost_ew(const NodeTypes& types) {
   return cost;
 }
 
-// ---- samples --------------------------------------------------------------------------------------------------------
+// ---- samples ----------------------------------------------------------------------------------------------
 
 Sample sample(const char* name, std::vector<SampleInput> inputs) {
   Sample s;
@@ -98,9 +112,10 @@ Sample sample(const char* name, std::vector<SampleInput> inputs) {
 }
 
 std::vector<Sample> unary_in(double low, double high, double kink = 0) {
-  std::vector<Sample> list = {sample("matrix", {floats({5, 7}, low, high)}), sample("scalar", {floats({}, low, high)}),
-                              sample("odd", {floats({3, 1, 37}, low, high)}), sample("empty", {floats({0, 3}, low, high)}),
-                              sample("large", {floats({64, 1024}, low, high)})};
+  std::vector<Sample> list = {
+      sample("matrix", {floats({5, 7}, low, high)}), sample("scalar", {floats({}, low, high)}),
+      sample("odd", {floats({3, 1, 37}, low, high)}), sample("empty", {floats({0, 3}, low, high)}),
+      sample("large", {floats({64, 1024}, low, high)})};
   list.back().bench = true;
   if (kink > 0)
     for (Sample& s : list) s.kinks = {0}, s.kink_distance = kink;
@@ -119,14 +134,11 @@ std::vector<Sample> kinked_number_samples() { return with_integers(kinked_sample
 std::vector<Sample> binary_in(double a_low, double a_high, double b_low, double b_high) {
   const auto a = [&](Shape s) { return floats(std::move(s), a_low, a_high); };
   const auto b = [&](Shape s) { return floats(std::move(s), b_low, b_high); };
-  std::vector<Sample> list = {sample("same shape", {a({3, 5}), b({3, 5})}),
-                              sample("row", {a({4, 7}), b({7})}),
-                              sample("column", {a({4, 1}), b({4, 7})}),
-                              sample("both ways", {a({4, 1, 3}), b({5, 1})}),
-                              sample("scalar", {a({2, 3}), b({})}),
-                              sample("scalar first", {a({}), b({1, 3})}),
-                              sample("empty", {a({0, 3}), b({3})}),
-                              sample("large", {a({64, 1024}), b({1024})})};
+  std::vector<Sample> list = {
+      sample("same shape", {a({3, 5}), b({3, 5})}), sample("row", {a({4, 7}), b({7})}),
+      sample("column", {a({4, 1}), b({4, 7})}),     sample("both ways", {a({4, 1, 3}), b({5, 1})}),
+      sample("scalar", {a({2, 3}), b({})}),         sample("scalar first", {a({}), b({1, 3})}),
+      sample("empty", {a({0, 3}), b({3})}),         sample("large", {a({64, 1024}), b({1024})})};
   list.back().bench = true;
   return list;
 }
@@ -153,9 +165,11 @@ std::vector<Sample> pow_samples() {
 }
 std::vector<Sample> gradient_samples() { return float_binary_samples(); }
 std::vector<Sample> compare_samples() {
-  return {sample("floats", {floats({3, 5}), floats({5})}), sample("small integers", {ints({4, 9}, -1, 1), ints({4, 9}, -1, 1)}),
-          sample("equal values", {exact(DType::f32, {4}, {0, -1, 2, 3}), exact(DType::f32, {4}, {0, -1, 3, 2})}),
-          sample("scalar", {ints({2, 3}, -2, 2, DType::i32), ints({}, -2, 2, DType::i32)})};
+  return {
+      sample("floats", {floats({3, 5}), floats({5})}),
+      sample("small integers", {ints({4, 9}, -1, 1), ints({4, 9}, -1, 1)}),
+      sample("equal values", {exact(DType::f32, {4}, {0, -1, 2, 3}), exact(DType::f32, {4}, {0, -1, 3, 2})}),
+      sample("scalar", {ints({2, 3}, -2, 2, DType::i32), ints({}, -2, 2, DType::i32)})};
 }
 std::vector<Sample> equal_samples() {
   auto list = compare_samples();
@@ -163,9 +177,12 @@ std::vector<Sample> equal_samples() {
   return list;
 }
 std::vector<Sample> logic_samples() {
-  return {sample("same shape", {bools({3, 7}), bools({3, 7})}), sample("broadcast", {bools({3, 1}), bools({5})})};
+  return {sample("same shape", {bools({3, 7}), bools({3, 7})}),
+          sample("broadcast", {bools({3, 1}), bools({5})})};
 }
-std::vector<Sample> not_samples() { return {sample("matrix", {bools({3, 7})}), sample("scalar", {bools({})})}; }
+std::vector<Sample> not_samples() {
+  return {sample("matrix", {bools({3, 7})}), sample("scalar", {bools({})})};
+}
 std::vector<Sample> where_samples() {
   return {sample("same shape", {bools({3, 5}), floats({3, 5}), floats({3, 5})}),
           sample("broadcast condition", {bools({5}), floats({3, 5}), floats({3, 1})}),
@@ -178,17 +195,20 @@ std::vector<Sample> cast_samples() {
     s.attrs.set("to", onnx_from_dtype(t));
     return s;
   };
-  return {to(sample("float to float", {floats({3, 5})}), DType::f32), to(sample("integer to float", {ints({7}, -9, 9)}), DType::f32),
-          to(sample("float to integer", {floats({7}, -9, 9)}), DType::i64), to(sample("float to bool", {floats({7})}), DType::boolean),
-          to(sample("bool to float", {bools({2, 3})}), DType::f32), to(sample("narrow", {ints({7}, -9, 9)}), DType::i32)};
+  return {to(sample("float to float", {floats({3, 5})}), DType::f32),
+          to(sample("integer to float", {ints({7}, -9, 9)}), DType::f32),
+          to(sample("float to integer", {floats({7}, -9, 9)}), DType::i64),
+          to(sample("float to bool", {floats({7})}), DType::boolean),
+          to(sample("bool to float", {bools({2, 3})}), DType::f32),
+          to(sample("narrow", {ints({7}, -9, 9)}), DType::i32)};
 }
 
 std::vector<OpDef> make_rows() {
-#define ROW(op, DOMAIN_, SUMMARY, TRAITS, GRAD, SAMPLES)                                                                      \
-  OpDef {                                                                                                                     \
-    .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS), .min_inputs = ew_arity(EwOp::op), \
-    .max_inputs = ew_arity(EwOp::op), .infer = infer_ew<EwOp::op>, .grad = GRAD, .cost = cost_ew<EwOp::op>,                  \
-    .cpu = prepare_ew<EwOp::op>, .samples = SAMPLES, .ew = EwOp::op                                                          \
+#define ROW(op, DOMAIN_, SUMMARY, TRAITS, GRAD, SAMPLES)                                                     \
+  OpDef {                                                                                                    \
+    .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS),                   \
+    .min_inputs = ew_arity(EwOp::op), .max_inputs = ew_arity(EwOp::op), .infer = infer_ew<EwOp::op>,         \
+    .grad = GRAD, .cost = cost_ew<EwOp::op>, .cpu = prepare_ew<EwOp::op>, .samples = SAMPLES, .ew = EwOp::op \
   }
   return {
       ROW(Add, "", "a + b", 0, ew_grad::add, binary_samples),
@@ -231,7 +251,8 @@ std::vector<OpDef> make_rows() {
       ROW(Or, "", "a or b", kNoGradient, nullptr, logic_samples),
       ROW(Not, "", "not a", kNoGradient, nullptr, not_samples),
       ROW(Where, "", "a ? b : c", 0, ew_grad::where, where_samples),
-      ROW(Cast, "", "Another element type; floats to integers truncate and saturate", 0, ew_grad::cast, cast_samples),
+      ROW(Cast, "", "Another element type; floats to integers truncate and saturate", 0, ew_grad::cast,
+          cast_samples),
   };
 #undef ROW
 }

@@ -1,5 +1,6 @@
-// Operators that are one formula or a few per element: the rows made from kernels/elementwise.def, and the common way
-// from statements (fused_elementwise.h) to a CPU kernel that all of them, fused regions included, are prepared with.
+// Operators that are one formula or a few per element: the rows made from kernels/elementwise.def, and the
+// common way from statements (fused_elementwise.h) to a CPU kernel that all of them, fused regions included,
+// are prepared with.
 #pragma once
 
 #include <string>
@@ -13,10 +14,11 @@ namespace gradloom {
 // One row per EwOp that stands for a whole node (Dropout and DropoutMask have rows of their own elsewhere).
 const std::vector<OpDef>& elementwise_rows();
 
-// `code` over the node's inputs i0, i1, ..; the scalars `extra` follow as further inputs. `outputs`: the statement behind
-// each output of the node. Inputs that are known scalars become constants of the program.
-Result<CpuKernel> prepare_elementwise(const std::vector<FusedStatement>& code, const std::vector<std::int64_t>& outputs,
-                                      const NodeTypes& types, const std::vector<Tensor>& extra = {});
+// `code` over the node's inputs i0, i1, ..; the scalars `extra` follow as further inputs. `outputs`: the
+// statement behind each output of the node. Inputs that are known scalars become constants of the program.
+Result<CpuKernel> prepare_elementwise(const std::vector<FusedStatement>& code,
+                                      const std::vector<std::int64_t>& outputs, const NodeTypes& types,
+                                      const std::vector<Tensor>& extra = {});
 
 // Broadcast of all present inputs.
 Result<Shape> broadcast_inputs(const InferContext& ctx);

@@ -1,5 +1,6 @@
-// ONNX operators that are a few elementwise statements: Clip, LeakyRelu, PRelu, Elu, HardSigmoid, HardSwish, Softsign, Xor,
-// Sum, Mean and ONNX-20 Gelu. One kernel each through prepare_elementwise; gradients from ordinary nodes.
+// ONNX operators that are a few elementwise statements: Clip, LeakyRelu, PRelu, Elu, HardSigmoid, HardSwish,
+// Softsign, Xor, CastLike, Sum, Mean and ONNX-20 Gelu. One kernel each through prepare_elementwise; gradients
+// from ordinary nodes.
 #include "engine/ops/common.h"
 #include "engine/ops/elementwise.h"
 
@@ -38,22 +39,30 @@ class Code {
 struct Nodes {
   GradContext& ctx;
   ValueId number(double v) const { return ctx.b.scalar(ctx.dtype(ctx.grad()), v); }
-  ValueId op(const char* name, std::vector<ValueId> inputs) const { return ctx.b.op(name, std::move(inputs)); }
+  ValueId op(const char* name, std::vector<ValueId> inputs) const {
+    return ctx.b.op(name, std::move(inputs));
+  }
   ValueId where(ValueId c, ValueId p, ValueId q) const { return op("Where", {c, p, q}); }
 };
 
 Status infer_float(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
-  if (!is_float(ctx.dtype(0))) return infer_error(std::string("needs floating point, not ") + dtype_name(ctx.dtype(0)));
+  if (!is_float(ctx.dtype(0)))
+    return infer_error(std::string("needs floating point, not ") + dtype_name(ctx.dtype(0)));
   ctx.outputs[0] = ctx.in(0);
   return {};
 }
 
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs, double kink_distance = 0, std::vector<double> kinks = {}) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs), .kink_distance = kink_distance, .kinks = std::move(kinks)};
+Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs, double kink_distance = 0,
+            std::vector<double> kinks = {}) {
+  return {.name = name,
+          .attrs = std::move(attrs),
+          .inputs = std::move(inputs),
+          .kink_distance = kink_distance,
+          .kinks = std::move(kinks)};
 }
 
-// ---- Clip: min(max(x, low), high); bounds are attributes before opset 11 ----------------------------------------------
+// ---- Clip: min(max(x, low), high); bounds are attributes before opset 11 ----------------------------------
 
 Status infer_clip(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
@@ -61,7 +70,8 @@ Status infer_clip(InferContext& ctx) {
   for (std::size_t i = 1; i < 3; ++i) {
     if (!ctx.has(i)) continue;
     if (ctx.dtype(i) != ctx.dtype(0)) return infer_error("Clip: the bounds must have the type of the input");
-    if (!ctx.shape(i).empty() && ctx.shape(i) != Shape{1}) return infer_error("Clip: the bounds must be scalars");
+    if (!ctx.shape(i).empty() && ctx.shape(i) != Shape{1})
+      return infer_error("Clip: the bounds must be scalars");
   }
   ctx.outputs[0] = ctx.in(0);
   return {};
@@ -108,14 +118,19 @@ Status grad_clip(GradContext& ctx) {
 }
 
 std::vector<Sample> clip_samples() {
-  return {with("both bounds", {}, {floats({3, 7}), known_scalar(DType::f32, -0.5), known_scalar(DType::f32, 0.25)}, 0.01, {-0.5, 0.25}),
+  return {with("both bounds", {},
+               {floats({3, 7}), known_scalar(DType::f32, -0.5), known_scalar(DType::f32, 0.25)}, 0.01,
+               {-0.5, 0.25}),
           with("attributes", {{"min", 0.0}, {"max", 0.5}}, {floats({3, 7})}, 0.01, {0, 0.5}),
           with("upper only", {}, {floats({11}), omitted(), known_scalar(DType::f32, 0.25)}, 0.01, {0.25}),
-          with("bounds that are computed", {}, {floats({3, 7}), exact(DType::f32, {}, {-0.5}), exact(DType::f32, {}, {0.75})}, 0.01, {-0.5, 0.75}),
-          with("no bounds", {}, {floats({5})}), with("integers", {}, {ints({9}, -9, 9), known_scalar(DType::i64, -3)})};
+          with("bounds that are computed", {},
+               {floats({3, 7}), exact(DType::f32, {}, {-0.5}), exact(DType::f32, {}, {0.75})}, 0.01,
+               {-0.5, 0.75}),
+          with("no bounds", {}, {floats({5})}),
+          with("integers", {}, {ints({9}, -9, 9), known_scalar(DType::i64, -3)})};
 }
 
-// ---- LeakyRelu, PRelu: x where x > 0, slope x elsewhere --------------------------------------------------------------
+// ---- LeakyRelu, PRelu: x where x > 0, slope x elsewhere ---------------------------------------------------
 
 Result<CpuKernel> prepare_leaky_relu(const NodeTypes& types) {
   Code code(types);
@@ -127,19 +142,22 @@ Result<CpuKernel> prepare_leaky_relu(const NodeTypes& types) {
 Status grad_leaky_relu(GradContext& ctx) {
   const Nodes n{ctx};
   const ValueId positive = n.op("Greater", {ctx.in(0), n.number(0)});
-  ctx.set(0, n.where(positive, ctx.grad(), n.op("Mul", {ctx.grad(), n.number(ctx.node.attrs.real("alpha", 0.01))})));
+  ctx.set(0, n.where(positive, ctx.grad(),
+                     n.op("Mul", {ctx.grad(), n.number(ctx.node.attrs.real("alpha", 0.01))})));
   return {};
 }
 
 std::vector<Sample> leaky_relu_samples() {
-  return {with("default slope", {}, {floats({3, 7})}, 0.01, {0}), with("alpha", {{"alpha", 0.2}}, {floats({5})}, 0.01, {0})};
+  return {with("default slope", {}, {floats({3, 7})}, 0.01, {0}),
+          with("alpha", {{"alpha", 0.2}}, {floats({5})}, 0.01, {0})};
 }
 
 Status infer_prelu(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   TRY(infer_float(ctx));
   if (ctx.dtype(1) != ctx.dtype(0)) return infer_error("PRelu: the slope must have the type of the input");
-  if (TRY(broadcast_inputs(ctx)).size() != ctx.shape(0).size()) return infer_error("PRelu: the slope must broadcast to the input");
+  if (TRY(broadcast_inputs(ctx)).size() != ctx.shape(0).size())
+    return infer_error("PRelu: the slope must broadcast to the input");
   ctx.outputs[0].shape = TRY(broadcast_inputs(ctx));
   return {};
 }
@@ -164,7 +182,7 @@ std::vector<Sample> prelu_samples() {
           with("one slope", {}, {floats({4, 5}), floats({1})}, 0.01, {0})};
 }
 
-// ---- Elu: x where x > 0, alpha (exp(x) - 1) elsewhere ------------------------------------------------------------------
+// ---- Elu: x where x > 0, alpha (exp(x) - 1) elsewhere -----------------------------------------------------
 
 Result<CpuKernel> prepare_elu(const NodeTypes& types) {
   Code code(types);
@@ -177,19 +195,22 @@ Result<CpuKernel> prepare_elu(const NodeTypes& types) {
 
 Status grad_elu(GradContext& ctx) {
   const Nodes n{ctx};
-  const ValueId low = n.op("Mul", {ctx.grad(), n.op("Add", {ctx.out(0), n.number(ctx.node.attrs.real("alpha", 1))})});
+  const ValueId low =
+      n.op("Mul", {ctx.grad(), n.op("Add", {ctx.out(0), n.number(ctx.node.attrs.real("alpha", 1))})});
   ctx.set(0, n.where(n.op("Greater", {ctx.in(0), n.number(0)}), ctx.grad(), low));
   return {};
 }
 
 std::vector<Sample> elu_samples() {
-  return {with("default", {}, {floats({3, 7}, -2, 2)}, 0.01, {0}), with("alpha", {{"alpha", 0.5}}, {floats({5}, -2, 2)}, 0.01, {0})};
+  return {with("default", {}, {floats({3, 7}, -2, 2)}, 0.01, {0}),
+          with("alpha", {{"alpha", 0.5}}, {floats({5}, -2, 2)}, 0.01, {0})};
 }
 
-// ---- HardSigmoid: min(max(alpha x + beta, 0), 1); HardSwish: x hard_sigmoid(x; 1/6, 1/2) -------------------------------
+// ---- HardSigmoid: min(max(alpha x + beta, 0), 1); HardSwish: x hard_sigmoid(x; 1/6, 1/2) ------------------
 
 FusedOperand hard_sigmoid(Code& code, double alpha, double beta) {
-  const FusedOperand line = code.op(EwOp::Add, {code.op(EwOp::Mul, {Code::in(0), code.scalar(alpha)}), code.scalar(beta)});
+  const FusedOperand line =
+      code.op(EwOp::Add, {code.op(EwOp::Mul, {Code::in(0), code.scalar(alpha)}), code.scalar(beta)});
   return code.op(EwOp::Min, {code.op(EwOp::Max, {line, code.scalar(0)}), code.scalar(1)});
 }
 
@@ -202,7 +223,8 @@ Status grad_hard_sigmoid(GradContext& ctx) {
   const Nodes n{ctx};
   const ValueId y = ctx.out(0);
   const ValueId inside = n.op("And", {n.op("Greater", {y, n.number(0)}), n.op("Less", {y, n.number(1)})});
-  ctx.set(0, n.where(inside, n.op("Mul", {ctx.grad(), n.number(ctx.node.attrs.real("alpha", 0.2))}), n.number(0)));
+  ctx.set(0, n.where(inside, n.op("Mul", {ctx.grad(), n.number(ctx.node.attrs.real("alpha", 0.2))}),
+                     n.number(0)));
   return {};
 }
 
@@ -226,9 +248,11 @@ Status grad_hard_swish(GradContext& ctx) {
   return {};
 }
 
-std::vector<Sample> hard_swish_samples() { return {with("default", {}, {floats({3, 11}, -5, 5)}, 0.01, {-3, 3})}; }
+std::vector<Sample> hard_swish_samples() {
+  return {with("default", {}, {floats({3, 11}, -5, 5)}, 0.01, {-3, 3})};
+}
 
-// ---- Softsign: x / (1 + |x|) -------------------------------------------------------------------------------------------
+// ---- Softsign: x / (1 + |x|) ------------------------------------------------------------------------------
 
 Result<CpuKernel> prepare_softsign(const NodeTypes& types) {
   Code code(types);
@@ -245,11 +269,12 @@ Status grad_softsign(GradContext& ctx) {
 
 std::vector<Sample> softsign_samples() { return {with("default", {}, {floats({3, 7}, -3, 3)}, 0.01, {0})}; }
 
-// ---- Xor -----------------------------------------------------------------------------------------------------------------
+// ---- Xor --------------------------------------------------------------------------------------------------
 
 Status infer_xor(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (ctx.dtype(0) != DType::boolean || ctx.dtype(1) != DType::boolean) return infer_error("Xor needs booleans");
+  if (ctx.dtype(0) != DType::boolean || ctx.dtype(1) != DType::boolean)
+    return infer_error("Xor needs booleans");
   ctx.outputs[0] = {DType::boolean, TRY(broadcast_inputs(ctx))};
   return {};
 }
@@ -261,19 +286,45 @@ Result<CpuKernel> prepare_xor(const NodeTypes& types) {
 
 std::vector<Sample> xor_samples() { return {with("broadcast", {}, {bools({3, 1}), bools({5})})}; }
 
-// ---- Sum, Mean of any number of inputs -------------------------------------------------------------------------------------
+// ---- CastLike: Cast to the type of the second input -------------------------------------------------------
+
+Status infer_cast_like(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  ctx.outputs[0] = {ctx.dtype(1), ctx.shape(0)};
+  return {};
+}
+
+Result<CpuKernel> prepare_cast_like(const NodeTypes& types) {
+  return prepare_elementwise({{EwOp::Cast, types.outputs[0].dtype, 0, {Code::in(0)}}}, {0}, types);
+}
+
+Status grad_cast_like(GradContext& ctx) {
+  const bool floats_only = is_float(ctx.dtype(ctx.in(0))) && is_float(ctx.dtype(ctx.in(1)));
+  if (ctx.wants(0) && floats_only) ctx.set(0, ctx.b.op(cast_like_op, {ctx.grad(), ctx.in(0)}));
+  return {};
+}
+
+std::vector<Sample> cast_like_samples() {
+  return {with("float to float", {}, {floats({3, 5}), floats({2})}),
+          with("integer to float", {}, {ints({7}, -9, 9), floats({})}),
+          with("float to integer", {}, {floats({7}, -9, 9), ints({1}, 0, 1)})};
+}
+
+// ---- Sum, Mean of any number of inputs --------------------------------------------------------------------
 
 Status infer_sum(InferContext& ctx) {
   TRY(require_inputs(ctx, ctx.inputs.size()));
   for (std::size_t i = 0; i < ctx.inputs.size(); ++i)
-    if (ctx.dtype(i) != ctx.dtype(0) || !is_float(ctx.dtype(i))) return infer_error("the inputs must have one floating point type");
+    if (ctx.dtype(i) != ctx.dtype(0) || !is_float(ctx.dtype(i)))
+      return infer_error("the inputs must have one floating point type");
   ctx.outputs[0] = {ctx.dtype(0), TRY(broadcast_inputs(ctx))};
   return {};
 }
 
 FusedOperand chained_sum(Code& code, const NodeTypes& types) {
   FusedOperand sum = Code::in(0);
-  for (std::size_t i = 1; i < types.inputs.size(); ++i) sum = code.op(EwOp::Add, {sum, Code::in(static_cast<int>(i))});
+  for (std::size_t i = 1; i < types.inputs.size(); ++i)
+    sum = code.op(EwOp::Add, {sum, Code::in(static_cast<int>(i))});
   return sum;
 }
 
@@ -309,7 +360,7 @@ std::vector<Sample> sum_samples() {
           with("two", {}, {floats({2, 3}), floats({})})};
 }
 
-// ---- ONNX-20 Gelu ----------------------------------------------------------------------------------------------------------
+// ---- ONNX-20 Gelu -----------------------------------------------------------------------------------------
 
 bool is_tanh(const Attrs& attrs) { return attrs.text("approximate", "none") == "tanh"; }
 
@@ -330,34 +381,98 @@ Status grad_gelu(GradContext& ctx) {
 }
 
 std::vector<Sample> gelu_samples() {
-  return {with("exact", {}, {floats({3, 7}, -3, 3)}), with("tanh", {{"approximate", std::string("tanh")}}, {floats({3, 7}, -3, 3)})};
+  return {with("exact", {}, {floats({3, 7}, -3, 3)}),
+          with("tanh", {{"approximate", std::string("tanh")}}, {floats({3, 7}, -3, 3)})};
 }
 
 constexpr int kMostInputs = 64;
 
 }  // namespace
 
-const OpDef clip_op = {.name = "Clip", .summary = "min(max(x, low), high)", .min_inputs = 1, .max_inputs = 3, .infer = infer_clip,
-                       .grad = grad_clip, .cpu = prepare_clip, .samples = clip_samples};
-const OpDef leaky_relu_op = {.name = "LeakyRelu", .summary = "x where positive, alpha x elsewhere", .infer = infer_float,
-                             .grad = grad_leaky_relu, .cpu = prepare_leaky_relu, .samples = leaky_relu_samples};
-const OpDef prelu_op = {.name = "PRelu", .summary = "x where positive, slope x elsewhere", .min_inputs = 2, .max_inputs = 2,
-                        .infer = infer_prelu, .grad = grad_prelu, .cpu = prepare_prelu, .samples = prelu_samples};
-const OpDef elu_op = {.name = "Elu", .summary = "x where positive, alpha (exp(x) - 1) elsewhere", .infer = infer_float,
-                      .grad = grad_elu, .cpu = prepare_elu, .samples = elu_samples};
-const OpDef hard_sigmoid_op = {.name = "HardSigmoid", .summary = "min(max(alpha x + beta, 0), 1)", .infer = infer_float,
-                               .grad = grad_hard_sigmoid, .cpu = prepare_hard_sigmoid, .samples = hard_sigmoid_samples};
-const OpDef hard_swish_op = {.name = "HardSwish", .summary = "x min(max(x / 6 + 1/2, 0), 1)", .infer = infer_float,
-                             .grad = grad_hard_swish, .cpu = prepare_hard_swish, .samples = hard_swish_samples};
-const OpDef softsign_op = {.name = "Softsign", .summary = "x / (1 + |x|)", .infer = infer_float, .grad = grad_softsign,
-                           .cpu = prepare_softsign, .samples = softsign_samples};
-const OpDef logical_xor_op = {.name = "Xor", .summary = "Exactly one of two", .traits = kNoGradient, .min_inputs = 2, .max_inputs = 2,
-                      .infer = infer_xor, .cpu = prepare_xor, .samples = xor_samples};
-const OpDef sum_op = {.name = "Sum", .summary = "Sum of the inputs, broadcast", .min_inputs = 1, .max_inputs = kMostInputs,
-                      .infer = infer_sum, .grad = grad_sum, .cpu = prepare_sum, .samples = sum_samples};
-const OpDef mean_op = {.name = "Mean", .summary = "Mean of the inputs, broadcast", .min_inputs = 1, .max_inputs = kMostInputs,
-                       .infer = infer_sum, .grad = grad_mean, .cpu = prepare_mean, .samples = sum_samples};
-const OpDef gelu_onnx_op = {.name = "Gelu", .since = 20, .summary = "x Phi(x), exact or by tanh", .infer = infer_gelu,
-                            .grad = grad_gelu, .cpu = prepare_gelu, .samples = gelu_samples};
+const OpDef clip_op = {.name = "Clip",
+                       .summary = "min(max(x, low), high)",
+                       .min_inputs = 1,
+                       .max_inputs = 3,
+                       .infer = infer_clip,
+                       .grad = grad_clip,
+                       .cpu = prepare_clip,
+                       .samples = clip_samples};
+const OpDef leaky_relu_op = {.name = "LeakyRelu",
+                             .summary = "x where positive, alpha x elsewhere",
+                             .infer = infer_float,
+                             .grad = grad_leaky_relu,
+                             .cpu = prepare_leaky_relu,
+                             .samples = leaky_relu_samples};
+const OpDef prelu_op = {.name = "PRelu",
+                        .summary = "x where positive, slope x elsewhere",
+                        .min_inputs = 2,
+                        .max_inputs = 2,
+                        .infer = infer_prelu,
+                        .grad = grad_prelu,
+                        .cpu = prepare_prelu,
+                        .samples = prelu_samples};
+const OpDef elu_op = {.name = "Elu",
+                      .summary = "x where positive, alpha (exp(x) - 1) elsewhere",
+                      .infer = infer_float,
+                      .grad = grad_elu,
+                      .cpu = prepare_elu,
+                      .samples = elu_samples};
+const OpDef hard_sigmoid_op = {.name = "HardSigmoid",
+                               .summary = "min(max(alpha x + beta, 0), 1)",
+                               .infer = infer_float,
+                               .grad = grad_hard_sigmoid,
+                               .cpu = prepare_hard_sigmoid,
+                               .samples = hard_sigmoid_samples};
+const OpDef hard_swish_op = {.name = "HardSwish",
+                             .summary = "x min(max(x / 6 + 1/2, 0), 1)",
+                             .infer = infer_float,
+                             .grad = grad_hard_swish,
+                             .cpu = prepare_hard_swish,
+                             .samples = hard_swish_samples};
+const OpDef softsign_op = {.name = "Softsign",
+                           .summary = "x / (1 + |x|)",
+                           .infer = infer_float,
+                           .grad = grad_softsign,
+                           .cpu = prepare_softsign,
+                           .samples = softsign_samples};
+const OpDef logical_xor_op = {.name = "Xor",
+                              .summary = "Exactly one of two",
+                              .traits = kNoGradient,
+                              .min_inputs = 2,
+                              .max_inputs = 2,
+                              .infer = infer_xor,
+                              .cpu = prepare_xor,
+                              .samples = xor_samples};
+const OpDef cast_like_op = {.name = "CastLike",
+                            .summary = "The element type of the second input",
+                            .min_inputs = 2,
+                            .max_inputs = 2,
+                            .infer = infer_cast_like,
+                            .grad = grad_cast_like,
+                            .cpu = prepare_cast_like,
+                            .samples = cast_like_samples};
+const OpDef sum_op = {.name = "Sum",
+                      .summary = "Sum of the inputs, broadcast",
+                      .min_inputs = 1,
+                      .max_inputs = kMostInputs,
+                      .infer = infer_sum,
+                      .grad = grad_sum,
+                      .cpu = prepare_sum,
+                      .samples = sum_samples};
+const OpDef mean_op = {.name = "Mean",
+                       .summary = "Mean of the inputs, broadcast",
+                       .min_inputs = 1,
+                       .max_inputs = kMostInputs,
+                       .infer = infer_sum,
+                       .grad = grad_mean,
+                       .cpu = prepare_mean,
+                       .samples = sum_samples};
+const OpDef gelu_onnx_op = {.name = "Gelu",
+                            .since = 20,
+                            .summary = "x Phi(x), exact or by tanh",
+                            .infer = infer_gelu,
+                            .grad = grad_gelu,
+                            .cpu = prepare_gelu,
+                            .samples = gelu_samples};
 
 }  // namespace gradloom

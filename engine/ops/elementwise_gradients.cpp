@@ -12,7 +12,9 @@ struct Rule {
   ValueId g = ctx.grad(), a = ctx.in(0), b = ctx.in(1), y = ctx.out(0);
 
   ValueId number(double v) const { return ctx.b.scalar(ctx.dtype(g), v); }
-  ValueId op(const char* name, std::vector<ValueId> inputs) const { return ctx.b.op(name, std::move(inputs)); }
+  ValueId op(const char* name, std::vector<ValueId> inputs) const {
+    return ctx.b.op(name, std::move(inputs));
+  }
   ValueId mul(ValueId p, ValueId q) const { return op("Mul", {p, q}); }
   ValueId scaled(ValueId p, double s) const { return mul(p, number(s)); }
   ValueId where(ValueId c, ValueId p, ValueId q) const { return op("Where", {c, p, q}); }
@@ -62,13 +64,15 @@ Status div(GradContext& ctx) {
   return {};
 }
 
-// da = g b a^(b-1), 0 where b = 0; db = g y log(a), 0 where a = 0 (torch.pow). Known scalar exponents 1, 2 and 3 avoid the power.
+// da = g b a^(b-1), 0 where b = 0; db = g y log(a), 0 where a = 0 (torch.pow). Known scalar exponents 1, 2
+// and 3 avoid the power.
 Status pow(GradContext& ctx) {
   const Rule r{ctx};
   const Graph& graph = ctx.b.graph();
   const bool same_type = ctx.dtype(r.a) == ctx.dtype(r.b);
   if (ctx.wants(0)) {
-    const bool known = is_constant(graph, r.b) && graph.values[r.b].data.defined() && graph.values[r.b].data.count() == 1;
+    const bool known =
+        is_constant(graph, r.b) && graph.values[r.b].data.defined() && graph.values[r.b].data.count() == 1;
     const double n = known ? graph.values[r.b].data.at(0) : 0;
     if (known && n == 0) {
       ctx.set(0, full_like(ctx, r.a, 0));

@@ -1,5 +1,5 @@
-// Statements -> kernels::EwProgram -> CPU kernel. Registers: inputs, constants, then one per instruction; casts that a
-// statement needs (a dropout ratio of another float type) are inserted here.
+// Statements -> kernels::EwProgram -> CPU kernel. Registers: inputs, constants, then one per instruction;
+// casts that a statement needs (a dropout ratio of another float type) are inserted here.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -38,7 +38,8 @@ bool exact_as_double(const Tensor& t) {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const std::vector<FusedStatement>& code, const NodeTypes& types, const std::vector<Tensor>& extra)
+  ProgramBuilder(const std::vector<FusedStatement>& code, const NodeTypes& types,
+                 const std::vector<Tensor>& extra)
       : code_(code), types_(types) {
     for (std::size_t i = 0; i < types.inputs.size(); ++i) {
       const Tensor* known = types.constants[i];
@@ -49,7 +50,8 @@ class ProgramBuilder {
   }
 
   // `inputs`, `outputs`: which of the node's inputs and outputs the program's are.
-  Result<EwProgram> build(const std::vector<std::int64_t>& results, std::vector<int>& inputs, std::vector<int>& outputs) {
+  Result<EwProgram> build(const std::vector<std::int64_t>& results, std::vector<int>& inputs,
+                          std::vector<int>& outputs) {
     TRY(set_dims());
     number_sources(inputs);
     for (const FusedStatement& s : code_) TRY(add_statement(s));
@@ -59,9 +61,11 @@ class ProgramBuilder {
       const auto statement = static_cast<std::size_t>(results[i]);
       program_.outputs.push_back({result_reg_[statement], result_type_[statement]});
     }
-    if (program_.inputs.size() + program_.constants.size() + program_.code.size() > kernels::kEwMaxRegisters ||
+    if (program_.inputs.size() + program_.constants.size() + program_.code.size() >
+            kernels::kEwMaxRegisters ||
         program_.outputs.size() > kernels::kEwMaxOutputs)
-      return no_kernel("an elementwise region with more than " + std::to_string(kernels::kEwMaxRegisters) + " values");
+      return no_kernel("an elementwise region with more than " + std::to_string(kernels::kEwMaxRegisters) +
+                       " values");
     kernels::ew_collapse_dims(program_);
     return std::move(program_);
   }
@@ -112,7 +116,8 @@ class ProgramBuilder {
 
   std::int16_t emit(EwInstruction instruction) {
     program_.code.push_back(instruction);
-    return static_cast<std::int16_t>(program_.inputs.size() + program_.constants.size() + program_.code.size() - 1);
+    return static_cast<std::int16_t>(program_.inputs.size() + program_.constants.size() +
+                                     program_.code.size() - 1);
   }
 
   Status add_statement(const FusedStatement& s) {
@@ -127,9 +132,11 @@ class ProgramBuilder {
     instruction.result_type = TRY(ew_result_type(s.op, operand_types, s.cast_to));
     instruction.operand_type = s.op == EwOp::Where ? operand_types[1] : operand_types[0];
     if (!has_tiles(s.op, instruction.operand_type))
-      return no_kernel(std::string(ew_name(s.op)) + " on " + dtype_name(instruction.operand_type) + " has no CPU kernel");
+      return no_kernel(std::string(ew_name(s.op)) + " on " + dtype_name(instruction.operand_type) +
+                       " has no CPU kernel");
     if (s.op == EwOp::Dropout && operand_types[1] != operand_types[0])
-      instruction.operands[1] = emit({EwOp::Cast, operand_types[1], operand_types[0], {instruction.operands[1], -1, -1}, 0});
+      instruction.operands[1] =
+          emit({EwOp::Cast, operand_types[1], operand_types[0], {instruction.operands[1], -1, -1}, 0});
     result_reg_.push_back(emit(instruction));
     result_type_.push_back(instruction.result_type);
     return {};
@@ -148,7 +155,8 @@ class ProgramBuilder {
 std::string kernel_name(const std::vector<FusedStatement>& code) {
   constexpr std::size_t kMostNames = 6;
   std::string name = "elementwise ";
-  for (std::size_t i = 0; i < std::min(code.size(), kMostNames); ++i) name += (i ? "+" : "") + std::string(ew_name(code[i].op));
+  for (std::size_t i = 0; i < std::min(code.size(), kMostNames); ++i)
+    name += (i ? "+" : "") + std::string(ew_name(code[i].op));
   if (code.size() > kMostNames) name += "+" + std::to_string(code.size() - kMostNames) + " more";
   return name;
 }
@@ -162,14 +170,16 @@ Result<Shape> broadcast_inputs(const InferContext& ctx) {
   return shape;
 }
 
-Result<CpuKernel> prepare_elementwise(const std::vector<FusedStatement>& code, const std::vector<std::int64_t>& outputs,
-                                      const NodeTypes& types, const std::vector<Tensor>& extra) {
+Result<CpuKernel> prepare_elementwise(const std::vector<FusedStatement>& code,
+                                      const std::vector<std::int64_t>& outputs, const NodeTypes& types,
+                                      const std::vector<Tensor>& extra) {
   struct Prepared {
     EwProgram program;
     std::vector<int> inputs, outputs;
   };
   auto prepared = std::make_shared<Prepared>();
-  prepared->program = TRY(ProgramBuilder(code, types, extra).build(outputs, prepared->inputs, prepared->outputs));
+  prepared->program =
+      TRY(ProgramBuilder(code, types, extra).build(outputs, prepared->inputs, prepared->outputs));
   CpuKernel kernel;
   kernel.name = kernel_name(code);
   kernel.run = [prepared](const LaunchArgs& launch) {

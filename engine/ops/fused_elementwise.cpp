@@ -1,6 +1,6 @@
 // FusedElementwise: straight-line elementwise code as one node, made by pass fuse-elementwise.
-// Every input broadcasts to the region's shape; every output has that shape. Attribute `code`: see the header;
-// attribute `outputs`: the statement behind each output.
+// Every input broadcasts to the region's shape; every output has that shape. Attribute `code`: see the
+// header; attribute `outputs`: the statement behind each output.
 #include "engine/ops/fused_elementwise.h"
 
 #include <algorithm>
@@ -37,7 +37,8 @@ bool is_number(DType t) { return t != DType::boolean; }
 
 Error type_error(const EwRow& row, const std::vector<DType>& operands) {
   std::string text = std::string(row.name) + " does not take (";
-  for (std::size_t i = 0; i < operands.size(); ++i) text += (i ? ", " : "") + std::string(dtype_name(operands[i]));
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    text += (i ? ", " : "") + std::string(dtype_name(operands[i]));
   return infer_error(text + ")");
 }
 
@@ -51,7 +52,8 @@ class Parser {
     while (at_ < text_.size()) {
       const std::size_t number = code.size();
       auto statement = parse_statement(number);
-      if (!statement) return with_context(statement.error(), "fused code, statement " + std::to_string(number));
+      if (!statement)
+        return with_context(statement.error(), "fused code, statement " + std::to_string(number));
       code.push_back(std::move(*statement));
       if (at_ < text_.size() && (!take(';') || at_ == text_.size()))
         return infer_error("fused code: expected ';' and a statement at " + std::to_string(at_));
@@ -69,7 +71,8 @@ class Parser {
 
   std::string word() {
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      ++at_;
     return text_.substr(begin, at_ - begin);
   }
 
@@ -98,7 +101,8 @@ class Parser {
     if (!take('t') || TRY(number<std::size_t>()) != number_expected || !take('='))
       return infer_error("expected 't" + std::to_string(number_expected) + "='");
     const std::string name = word();
-    const auto* row = std::find_if(std::begin(kEwRows), std::end(kEwRows), [&](const EwRow& r) { return name == r.name; });
+    const auto* row =
+        std::find_if(std::begin(kEwRows), std::end(kEwRows), [&](const EwRow& r) { return name == r.name; });
     if (row == std::end(kEwRows)) return infer_error("unknown elementwise operator '" + name + "'");
     FusedStatement s;
     s.op = row->op;
@@ -135,47 +139,57 @@ Status infer_fused(InferContext& ctx) {
     for (const FusedOperand& o : s.operands) {
       if (o.is_input && !ctx.has(static_cast<std::size_t>(o.index)))
         return infer_error("the code reads input " + std::to_string(o.index) + ", which is missing");
-      operands.push_back(o.is_input ? ctx.dtype(static_cast<std::size_t>(o.index)) : result[static_cast<std::size_t>(o.index)]);
+      operands.push_back(o.is_input ? ctx.dtype(static_cast<std::size_t>(o.index))
+                                    : result[static_cast<std::size_t>(o.index)]);
     }
     result.push_back(TRY(ew_result_type(s.op, operands, s.cast_to)));
   }
   const Shape shape = TRY(broadcast_inputs(ctx));
   for (std::size_t i = 0; i < ctx.outputs.size(); ++i) {
     if (outputs[i] < 0 || outputs[i] >= static_cast<std::int64_t>(code.size()))
-      return infer_error("attribute outputs names statement " + std::to_string(outputs[i]) + ", which does not exist");
+      return infer_error("attribute outputs names statement " + std::to_string(outputs[i]) +
+                         ", which does not exist");
     ctx.outputs[i] = {result[static_cast<std::size_t>(outputs[i])], shape};
   }
   return {};
 }
 
 Result<CpuKernel> prepare_fused(const NodeTypes& types) {
-  return prepare_elementwise(TRY(parse_fused(types.attrs.text("code"))), types.attrs.integers("outputs"), types);
+  return prepare_elementwise(TRY(parse_fused(types.attrs.text("code"))), types.attrs.integers("outputs"),
+                             types);
 }
 
 Cost fused_cost(const NodeTypes& types) {
   Cost cost = default_cost(types);
   const auto code = parse_fused(types.attrs.text("code"));
   if (code && !types.outputs.empty())
-    cost.flops = static_cast<double>(code->size()) * static_cast<double>(element_count(types.outputs[0].shape));
+    cost.flops =
+        static_cast<double>(code->size()) * static_cast<double>(element_count(types.outputs[0].shape));
   return cost;
 }
 
 std::vector<Sample> fused_samples() {
   Sample chain{.name = "bias, gelu, two outputs",
-               .attrs = {{"code", std::string("t0=Add(i0,i1);t1=Gelu(t0)")}, {"outputs", std::vector<std::int64_t>{0, 1}}},
+               .attrs = {{"code", std::string("t0=Add(i0,i1);t1=Gelu(t0)")},
+                         {"outputs", std::vector<std::int64_t>{0, 1}}},
                .inputs = {floats({5, 7}), floats({7})},
                .output_count = 2};
-  Sample masked{.name = "scale, mask, cast",
-                .attrs = {{"code", std::string("t0=Mul(i0,i1);t1=Where(i2,t0,i3);t2=Greater(t1,i3);t3=Cast:i32(t2)")},
-                          {"outputs", std::vector<std::int64_t>{1, 3}}},
-                .inputs = {floats({2, 3, 5}), known_scalar(DType::f32, 0.125), bools({3, 5}), known_scalar(DType::f32, 0)},
-                .output_count = 2};
+  Sample masked{
+      .name = "scale, mask, cast",
+      .attrs = {{"code", std::string("t0=Mul(i0,i1);t1=Where(i2,t0,i3);t2=Greater(t1,i3);t3=Cast:i32(t2)")},
+                {"outputs", std::vector<std::int64_t>{1, 3}}},
+      .inputs = {floats({2, 3, 5}), known_scalar(DType::f32, 0.125), bools({3, 5}),
+                 known_scalar(DType::f32, 0)},
+      .output_count = 2};
   Sample dropout{.name = "dropout and residual",
                  .attrs = {{"code", std::string("t0=Dropout#81985529216486895(i0,i1,i2);t1=Add(t0,i3)")},
                            {"outputs", std::vector<std::int64_t>{1}}},
-                 .inputs = {floats({4, 33}), known_scalar(DType::f32, 0.25), known_scalar(DType::boolean, 1), floats({4, 33})}};
-  Sample broadcast{.name = "outer product", .attrs = {{"code", std::string("t0=Mul(i0,i1)")}, {"outputs", std::vector<std::int64_t>{0}}},
-                   .inputs = {floats({3, 1}), floats({1, 5})}};
+                 .inputs = {floats({4, 33}), known_scalar(DType::f32, 0.25), known_scalar(DType::boolean, 1),
+                            floats({4, 33})}};
+  Sample broadcast{
+      .name = "outer product",
+      .attrs = {{"code", std::string("t0=Mul(i0,i1)")}, {"outputs", std::vector<std::int64_t>{0}}},
+      .inputs = {floats({3, 1}), floats({1, 5})}};
   return {chain, masked, dropout, broadcast};
 }
 
@@ -207,7 +221,8 @@ Result<DType> ew_result_type(EwOp op, const std::vector<DType>& operands, DType 
       break;
     default:
       if (op == EwOp::Cast) return cast_to;
-      if (op == EwOp::Dropout && is_float(first) && is_float(operands[1]) && operands[2] == DType::boolean) return first;
+      if (op == EwOp::Dropout && is_float(first) && is_float(operands[1]) && operands[2] == DType::boolean)
+        return first;
       if (op == EwOp::DropoutMask && is_float(first) && operands[1] == DType::boolean) return DType::boolean;
   }
   return type_error(row, operands);
@@ -221,7 +236,8 @@ std::string print_fused(const std::vector<FusedStatement>& code) {
     if (s.op == EwOp::Cast) text += ":" + std::string(dtype_name(s.cast_to));
     if (has_key(s.op)) text += "#" + std::to_string(s.key);
     for (std::size_t o = 0; o < s.operands.size(); ++o)
-      text += (o ? ",": "(") + std::string(s.operands[o].is_input ? "i" : "t") + std::to_string(s.operands[o].index);
+      text += (o ? "," : "(") + std::string(s.operands[o].is_input ? "i" : "t") +
+              std::to_string(s.operands[o].index);
     text += ")";
   }
   return text;

@@ -1,5 +1,5 @@
-// Gather(data, indices), attribute axis: y[o, k, i] = data[o, indices[k], i]; negative indices count from the end.
-// GatherGrad(dy, indices, shape of data): ddata[o, indices[k], i] += dy[o, k, i] in order of k. OneHot.
+// Gather(data, indices), attribute axis: y[o, k, i] = data[o, indices[k], i]; negative indices count from the
+// end. GatherGrad(dy, indices, shape of data): ddata[o, indices[k], i] += dy[o, k, i] in order of k. OneHot.
 #include <memory>
 
 #include "engine/ops/common.h"
@@ -7,38 +7,23 @@
 namespace gradloom {
 namespace {
 
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
-}
-
 bool is_index(DType t) { return t == DType::i32 || t == DType::i64; }
-
-// [outer, axis, inner] around one axis.
-struct AxisView {
-  std::int64_t outer = 1, size = 1, inner = 1;
-};
-AxisView view_of(const Shape& shape, std::int64_t axis) {
-  AxisView v;
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    const auto at = static_cast<std::int64_t>(d);
-    (at < axis ? v.outer : at == axis ? v.size : v.inner) *= shape[d];
-  }
-  return v;
-}
 
 // Known indices are checked once, here; unknown ones that are out of range read zeros (kernels/cpu.h).
 Status check_indices(const Tensor* indices, std::int64_t size) {
   if (indices == nullptr || size < 0) return {};
   for (std::int64_t i = 0, n = indices->count(); i < n; ++i) {
     const std::int64_t v = indices->int_at(i);
-    if (v < -size || v >= size) return infer_error("index " + std::to_string(v) + " is out of range for size " + std::to_string(size));
+    if (v < -size || v >= size)
+      return infer_error("index " + std::to_string(v) + " is out of range for size " + std::to_string(size));
   }
   return {};
 }
 
 Status infer_gather(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (!is_index(ctx.dtype(1))) return infer_error(std::string("Gather: indices are ") + dtype_name(ctx.dtype(1)));
+  if (!is_index(ctx.dtype(1)))
+    return infer_error(std::string("Gather: indices are ") + dtype_name(ctx.dtype(1)));
   const Shape& data = ctx.shape(0);
   const std::int64_t axis = TRY(normalized_axis(ctx.attrs.integer("axis"), data.size()));
   TRY(check_indices(ctx.constant(1), data[static_cast<std::size_t>(axis)]));
@@ -51,9 +36,17 @@ Status infer_gather(InferContext& ctx) {
 
 Result<CpuKernel> prepare_gather(const NodeTypes& types) {
   const Type& data = types.inputs[0];
-  const AxisView v = view_of(data.shape, TRY(normalized_axis(types.attrs.integer("axis"), data.shape.size())));
-  const kernels::GatherArgs args{dtype_bytes(data.dtype), types.inputs[1].dtype, v.outer, v.size, v.inner,
-                                 element_count(types.inputs[1].shape), nullptr, nullptr, nullptr};
+  const AxisView v =
+      axis_view(data.shape, TRY(normalized_axis(types.attrs.integer("axis"), data.shape.size())));
+  const kernels::GatherArgs args{dtype_bytes(data.dtype),
+                                 types.inputs[1].dtype,
+                                 v.outer,
+                                 v.size,
+                                 v.inner,
+                                 element_count(types.inputs[1].shape),
+                                 nullptr,
+                                 nullptr,
+                                 nullptr};
   CpuKernel kernel;
   kernel.name = "gather";
   kernel.run = [args](const LaunchArgs& launch) {
@@ -69,18 +62,22 @@ Result<CpuKernel> prepare_gather(const NodeTypes& types) {
 Status grad_gather(GradContext& ctx) {
   const std::int64_t axis = TRY(normalized_axis(ctx.node.attrs.integer("axis"), ctx.shape(ctx.in(0)).size()));
   if (!ctx.wants(0)) return {};
-  if (!is_static(ctx.shape(ctx.in(0)))) return infer_error("the gradient of Gather needs known dimensions of its data");
+  if (!is_static(ctx.shape(ctx.in(0))))
+    return infer_error("the gradient of Gather needs known dimensions of its data");
   ctx.set(0, ctx.b.op("GatherGrad", {ctx.grad(), ctx.in(1), shape_of(ctx, ctx.in(0))}, {{"axis", axis}}));
   return {};
 }
 
 std::vector<Sample> gather_samples() {
-  std::vector<Sample> list = {with("rows", {}, {floats({7, 5}), ints({2, 3}, -7, 6)}),
-                              with("columns", {{"axis", std::int64_t{1}}}, {floats({3, 5, 2}), ints({4}, 0, 4)}),
-                              with("one row", {{"axis", std::int64_t{0}}}, {floats({7, 5}), ints({}, 0, 6)}),
-                              with("32-bit indices", {{"axis", std::int64_t{-1}}}, {floats({3, 5}), ints({2, 2}, 0, 4, DType::i32)}),
-                              with("of a shape", {}, {ints({4}, 1, 9), ints({}, 0, 3)}), with("none", {}, {floats({7, 5}), ints({0}, 0, 6)}),
-                              with("embedding", {}, {floats({4096, 256}), ints({8, 128}, 0, 4095)})};
+  std::vector<Sample> list = {
+      sample_of("rows", {}, {floats({7, 5}), ints({2, 3}, -7, 6)}),
+      sample_of("columns", {{"axis", std::int64_t{1}}}, {floats({3, 5, 2}), ints({4}, 0, 4)}),
+      sample_of("one row", {{"axis", std::int64_t{0}}}, {floats({7, 5}), ints({}, 0, 6)}),
+      sample_of("32-bit indices", {{"axis", std::int64_t{-1}}},
+                {floats({3, 5}), ints({2, 2}, 0, 4, DType::i32)}),
+      sample_of("of a shape", {}, {ints({4}, 1, 9), ints({}, 0, 3)}),
+      sample_of("none", {}, {floats({7, 5}), ints({0}, 0, 6)}),
+      sample_of("embedding", {}, {floats({4096, 256}), ints({8, 128}, 0, 4095)})};
   list.back().bench = true;
   return list;
 }
@@ -95,7 +92,8 @@ Status infer_gather_grad(InferContext& ctx) {
   Shape dy(data.begin(), data.begin() + axis);
   dy.insert(dy.end(), ctx.shape(1).begin(), ctx.shape(1).end());
   dy.insert(dy.end(), data.begin() + axis + 1, data.end());
-  if (dy.size() != ctx.shape(0).size()) return infer_error("GatherGrad: the gradient has another rank than the gathered value");
+  if (dy.size() != ctx.shape(0).size())
+    return infer_error("GatherGrad: the gradient has another rank than the gathered value");
   for (std::size_t d = 0; d < dy.size(); ++d)
     if (dy[d] >= 0 && ctx.shape(0)[d] >= 0 && dy[d] != ctx.shape(0)[d])
       return infer_error("GatherGrad: the gradient is " + to_string(ctx.shape(0)) + ", not " + to_string(dy));
@@ -106,10 +104,15 @@ Status infer_gather_grad(InferContext& ctx) {
 
 Result<CpuKernel> prepare_gather_grad(const NodeTypes& types) {
   const Type& out = types.outputs[0];
-  if (out.dtype != DType::f32 && out.dtype != DType::f64) return no_kernel(std::string("no CPU kernel adds gradients of ") + dtype_name(out.dtype));
-  const AxisView v = view_of(out.shape, TRY(normalized_axis(types.attrs.integer("axis"), out.shape.size())));
-  const kernels::GatherGradArgs args{out.dtype, types.inputs[1].dtype, v.outer, v.size, v.inner, element_count(types.inputs[1].shape),
-                                     nullptr, nullptr, nullptr, nullptr};
+  if (out.dtype != DType::f32 && out.dtype != DType::f64)
+    return no_kernel(std::string("no CPU kernel adds gradients of ") + dtype_name(out.dtype));
+  const AxisView v =
+      axis_view(out.shape, TRY(normalized_axis(types.attrs.integer("axis"), out.shape.size())));
+  const kernels::GatherGradArgs args{out.dtype, types.inputs[1].dtype,
+                                     v.outer,   v.size,
+                                     v.inner,   element_count(types.inputs[1].shape),
+                                     nullptr,   nullptr,
+                                     nullptr,   nullptr};
   CpuKernel kernel;
   kernel.name = "gather gradient";
   kernel.workspace_bytes = kernels::gather_grad_workspace_bytes(args);
@@ -125,19 +128,22 @@ Result<CpuKernel> prepare_gather_grad(const NodeTypes& types) {
 }
 
 Status grad_gather_grad(GradContext& ctx) {
-  if (ctx.wants(0)) ctx.set(0, ctx.b.op("Gather", {ctx.grad(), ctx.in(1)}, {{"axis", ctx.node.attrs.integer("axis")}}));
+  if (ctx.wants(0))
+    ctx.set(0, ctx.b.op("Gather", {ctx.grad(), ctx.in(1)}, {{"axis", ctx.node.attrs.integer("axis")}}));
   return {};
 }
 
 std::vector<Sample> gather_grad_samples() {
-  std::vector<Sample> list = {with("repeated rows", {}, {floats({2, 9, 5}), ints({2, 9}, -4, 3), known_ints({4, 5})}),
-                              with("columns", {{"axis", std::int64_t{1}}}, {floats({3, 4, 2}), ints({4}, 0, 4), known_ints({3, 5, 2})}),
-                              with("embedding", {}, {floats({8, 128, 256}), ints({8, 128}, 0, 4095), known_ints({4096, 256})})};
+  std::vector<Sample> list = {
+      sample_of("repeated rows", {}, {floats({2, 9, 5}), ints({2, 9}, -4, 3), known_ints({4, 5})}),
+      sample_of("columns", {{"axis", std::int64_t{1}}},
+                {floats({3, 4, 2}), ints({4}, 0, 4), known_ints({3, 5, 2})}),
+      sample_of("embedding", {}, {floats({8, 128, 256}), ints({8, 128}, 0, 4095), known_ints({4096, 256})})};
   list.back().bench = true;
   return list;
 }
 
-// ---- OneHot(indices, depth, values = [off, on]), attribute axis -------------------------------------------------------------
+// ---- OneHot(indices, depth, values = [off, on]), attribute axis -------------------------------------------
 
 Status infer_one_hot(InferContext& ctx) {
   TRY(require_inputs(ctx, 3));
@@ -158,18 +164,24 @@ Status infer_one_hot(InferContext& ctx) {
 
 std::int64_t index_at(DType dtype, const void* data, std::int64_t i) {
   switch (dtype) {
-    case DType::i32: return static_cast<const std::int32_t*>(data)[i];
-    case DType::i64: return static_cast<const std::int64_t*>(data)[i];
-    case DType::f32: return static_cast<std::int64_t>(static_cast<const float*>(data)[i]);
-    default: return static_cast<std::int64_t>(static_cast<const double*>(data)[i]);
+    case DType::i32:
+      return static_cast<const std::int32_t*>(data)[i];
+    case DType::i64:
+      return static_cast<const std::int64_t*>(data)[i];
+    case DType::f32:
+      return static_cast<std::int64_t>(static_cast<const float*>(data)[i]);
+    default:
+      return static_cast<std::int64_t>(static_cast<const double*>(data)[i]);
   }
 }
 
 Result<CpuKernel> prepare_one_hot(const NodeTypes& types) {
   const Type &indices = types.inputs[0], &out = types.outputs[0];
   const bool floating = indices.dtype == DType::f32 || indices.dtype == DType::f64;
-  if (!is_index(indices.dtype) && !floating) return no_kernel(std::string("OneHot of ") + dtype_name(indices.dtype));
-  const AxisView v = view_of(out.shape, TRY(normalized_axis(types.attrs.integer("axis", -1), out.shape.size())));
+  if (!is_index(indices.dtype) && !floating)
+    return no_kernel(std::string("OneHot of ") + dtype_name(indices.dtype));
+  const AxisView v =
+      axis_view(out.shape, TRY(normalized_axis(types.attrs.integer("axis", -1), out.shape.size())));
   const std::size_t bytes = dtype_bytes(out.dtype);
   CpuKernel kernel;
   kernel.name = "one hot";
@@ -182,7 +194,8 @@ Result<CpuKernel> prepare_one_hot(const NodeTypes& types) {
         std::int64_t k = index_at(dtype, launch.inputs[0], o * v.inner + i);
         if (k < 0) k += v.size;
         if (k < 0 || k >= v.size) continue;
-        __builtin_memcpy(y + static_cast<std::size_t>((o * v.size + k) * v.inner + i) * bytes, values + bytes, bytes);
+        __builtin_memcpy(y + static_cast<std::size_t>((o * v.size + k) * v.inner + i) * bytes, values + bytes,
+                         bytes);
       }
   };
   return kernel;
@@ -197,25 +210,47 @@ Status grad_one_hot(GradContext& ctx) {
   const ValueId on = ctx.b.op("ReduceSum", {ctx.b.op("Mul", {ctx.grad(), hot})}, drop);
   const ValueId off = ctx.b.op("Sub", {ctx.b.op("ReduceSum", {ctx.grad()}, drop), on});
   const ValueId one = ctx.b.i64s({1});
-  ctx.set(2, ctx.b.op("Concat", {ctx.b.op("Reshape", {off, one}), ctx.b.op("Reshape", {on, one})}, {{"axis", std::int64_t{0}}}));
+  ctx.set(2, ctx.b.op("Concat", {ctx.b.op("Reshape", {off, one}), ctx.b.op("Reshape", {on, one})},
+                      {{"axis", std::int64_t{0}}}));
   return {};
 }
 
 std::vector<Sample> one_hot_samples() {
   const SampleInput values = floats({2});
-  return {with("last axis", {}, {ints({2, 3}, -5, 4), known_scalar(DType::i64, 5), values}),
-          with("first axis", {{"axis", std::int64_t{0}}}, {ints({4}, 0, 9), known_scalar(DType::i64, 5), values})};
+  return {sample_of("last axis", {}, {ints({2, 3}, -5, 4), known_scalar(DType::i64, 5), values}),
+          sample_of("first axis", {{"axis", std::int64_t{0}}},
+                    {ints({4}, 0, 9), known_scalar(DType::i64, 5), values})};
 }
 
 }  // namespace
 
-const OpDef gather_op = {.name = "Gather", .summary = "Rows of the data chosen by indices", .min_inputs = 2, .max_inputs = 2,
-                         .infer = infer_gather, .grad = grad_gather, .cost = copy_cost, .cpu = prepare_gather, .samples = gather_samples};
-const OpDef gather_grad_op = {.name = "GatherGrad", .domain = "gradloom", .summary = "Gradient of Gather: rows added up by index",
-                              .min_inputs = 3, .max_inputs = 3, .infer = infer_gather_grad, .grad = grad_gather_grad, .cost = input_cost,
-                              .cpu = prepare_gather_grad, .samples = gather_grad_samples};
-const OpDef one_hot_op = {.name = "OneHot", .summary = "on at the index, off elsewhere", .min_inputs = 3, .max_inputs = 3,
-                          .infer = infer_one_hot, .grad = grad_one_hot, .cost = copy_cost, .cpu = prepare_one_hot,
+const OpDef gather_op = {.name = "Gather",
+                         .summary = "Rows of the data chosen by indices",
+                         .min_inputs = 2,
+                         .max_inputs = 2,
+                         .infer = infer_gather,
+                         .grad = grad_gather,
+                         .cost = copy_cost,
+                         .cpu = prepare_gather,
+                         .samples = gather_samples};
+const OpDef gather_grad_op = {.name = "GatherGrad",
+                              .domain = "gradloom",
+                              .summary = "Gradient of Gather: rows added up by index",
+                              .min_inputs = 3,
+                              .max_inputs = 3,
+                              .infer = infer_gather_grad,
+                              .grad = grad_gather_grad,
+                              .cost = input_cost,
+                              .cpu = prepare_gather_grad,
+                              .samples = gather_grad_samples};
+const OpDef one_hot_op = {.name = "OneHot",
+                          .summary = "on at the index, off elsewhere",
+                          .min_inputs = 3,
+                          .max_inputs = 3,
+                          .infer = infer_one_hot,
+                          .grad = grad_one_hot,
+                          .cost = copy_cost,
+                          .cpu = prepare_one_hot,
                           .samples = one_hot_samples};
 
 }  // namespace gradloom

@@ -8,10 +8,6 @@
 namespace gradloom {
 namespace {
 
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
-}
-
 // A kernel that writes bytes known when planning.
 CpuKernel copy_of(const char* name, Tensor data) {
   CpuKernel kernel;
@@ -22,7 +18,7 @@ CpuKernel copy_of(const char* name, Tensor data) {
   return kernel;
 }
 
-// ---- Constant -----------------------------------------------------------------------------------------------------------
+// ---- Constant ---------------------------------------------------------------------------------------------
 
 Result<Tensor> constant_of(const Attrs& attrs) {
   if (const Tensor* value = attrs.tensor("value")) return *value;
@@ -41,14 +37,17 @@ Status infer_constant(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_constant(const NodeTypes& types) { return copy_of("constant", TRY(constant_of(types.attrs))); }
-
-std::vector<Sample> constant_samples() {
-  return {with("integers", {{"value_ints", std::vector<std::int64_t>{3, -1, 7}}}, {}),
-          with("tensor", {{"value", Tensor::from_i64({2, 4})}}, {}), with("integer", {{"value_int", std::int64_t{5}}}, {})};
+Result<CpuKernel> prepare_constant(const NodeTypes& types) {
+  return copy_of("constant", TRY(constant_of(types.attrs)));
 }
 
-// ---- ConstantOfShape ------------------------------------------------------------------------------------------------------
+std::vector<Sample> constant_samples() {
+  return {sample_of("integers", {{"value_ints", std::vector<std::int64_t>{3, -1, 7}}}, {}),
+          sample_of("tensor", {{"value", Tensor::from_i64({2, 4})}}, {}),
+          sample_of("integer", {{"value_int", std::int64_t{5}}}, {})};
+}
+
+// ---- ConstantOfShape --------------------------------------------------------------------------------------
 
 Result<Tensor> fill_value(const Attrs& attrs) {
   const Tensor* value = attrs.tensor("value");
@@ -79,22 +78,27 @@ Result<CpuKernel> prepare_constant_of_shape(const NodeTypes& types) {
   const Type& out = types.outputs[0];
   CpuKernel kernel;
   kernel.name = "fill";
-  kernel.run = [value = TRY(fill_value(types.attrs)), count = element_count(out.shape)](const LaunchArgs& launch) {
+  kernel.run = [value = TRY(fill_value(types.attrs)),
+                count = element_count(out.shape)](const LaunchArgs& launch) {
     kernels::cpu().fill({dtype_bytes(value.dtype()), count, value.data(), launch.outputs[0]});
   };
   return kernel;
 }
 
 std::vector<Sample> constant_of_shape_samples() {
-  return {with("zeros", {{"value", Tensor::from_i64({0})}}, {known_ints({3, 5})}), with("sevens", {{"value", Tensor::from_i64({7})}}, {known_ints({4})}),
-          with("scalar", {{"value", Tensor::from_i64({1})}}, {known_ints({})}), with("floats", {}, {known_ints({2, 3})})};
+  return {sample_of("zeros", {{"value", Tensor::from_i64({0})}}, {known_ints({3, 5})}),
+          sample_of("sevens", {{"value", Tensor::from_i64({7})}}, {known_ints({4})}),
+          sample_of("scalar", {{"value", Tensor::from_i64({1})}}, {known_ints({})}),
+          sample_of("floats", {}, {known_ints({2, 3})})};
 }
 
-// ---- Shape (attributes start, end since opset 15), Size ----------------------------------------------------------------------
+// ---- Shape (attributes start, end since opset 15), Size ---------------------------------------------------
 
 Shape shape_part(const Attrs& attrs, const Shape& shape) {
   const auto rank = static_cast<std::int64_t>(shape.size());
-  const auto place = [&](std::int64_t p) { return std::min(std::max<std::int64_t>(p < 0 ? p + rank : p, 0), rank); };
+  const auto place = [&](std::int64_t p) {
+    return std::min(std::max<std::int64_t>(p < 0 ? p + rank : p, 0), rank);
+  };
   const std::int64_t begin = place(attrs.integer("start", 0)), end = place(attrs.integer("end", rank));
   if (begin >= end) return {};
   return {shape.begin() + begin, shape.begin() + end};
@@ -111,8 +115,10 @@ Result<CpuKernel> prepare_shape(const NodeTypes& types) {
 }
 
 std::vector<Sample> shape_samples() {
-  return {with("all", {}, {floats({3, 1, 5})}), with("part", {{"start", std::int64_t{-2}}, {"end", std::int64_t{2}}}, {floats({3, 4, 5})}),
-          with("scalar", {}, {floats({})}), with("nothing", {{"start", std::int64_t{2}}}, {floats({3, 4})})};
+  return {sample_of("all", {}, {floats({3, 1, 5})}),
+          sample_of("part", {{"start", std::int64_t{-2}}, {"end", std::int64_t{2}}}, {floats({3, 4, 5})}),
+          sample_of("scalar", {}, {floats({})}),
+          sample_of("nothing", {{"start", std::int64_t{2}}}, {floats({3, 4})})};
 }
 
 Status infer_size(InferContext& ctx) {
@@ -125,12 +131,15 @@ Result<CpuKernel> prepare_size(const NodeTypes& types) {
   return copy_of("size", Tensor::from_i64({element_count(types.inputs[0].shape)}).reshaped({}));
 }
 
-std::vector<Sample> size_samples() { return {with("matrix", {}, {floats({3, 5})}), with("scalar", {}, {floats({})})}; }
+std::vector<Sample> size_samples() {
+  return {sample_of("matrix", {}, {floats({3, 5})}), sample_of("scalar", {}, {floats({})})};
+}
 
-// ---- Range: start, start + delta, .. below limit ------------------------------------------------------------------------------
+// ---- Range: start, start + delta, .. below limit ----------------------------------------------------------
 
 Result<std::int64_t> range_count(DType dtype, const Tensor& start, const Tensor& limit, const Tensor& delta) {
-  if (start.count() != 1 || limit.count() != 1 || delta.count() != 1) return infer_error("Range: the inputs must be scalars");
+  if (start.count() != 1 || limit.count() != 1 || delta.count() != 1)
+    return infer_error("Range: the inputs must be scalars");
   if (!is_float(dtype)) {
     const std::int64_t step = delta.int_at(0);
     if (step == 0) return infer_error("Range: delta is 0");
@@ -148,10 +157,13 @@ Result<std::int64_t> range_count(DType dtype, const Tensor& start, const Tensor&
 Status infer_range(InferContext& ctx) {
   TRY(require_inputs(ctx, 3));
   for (std::size_t i = 0; i < 3; ++i)
-    if (ctx.dtype(i) != ctx.dtype(0) || ctx.dtype(i) == DType::boolean) return infer_error("Range: the inputs must have one number type");
+    if (ctx.dtype(i) != ctx.dtype(0) || ctx.dtype(i) == DType::boolean)
+      return infer_error("Range: the inputs must have one number type");
   const Tensor *start = ctx.constant(0), *limit = ctx.constant(1), *delta = ctx.constant(2);
   const bool known = start != nullptr && limit != nullptr && delta != nullptr;
-  ctx.outputs[0] = {ctx.dtype(0), {known ? TRY(range_count(ctx.dtype(0), *start, *limit, *delta)) : unknown_dim(ctx, 1, 0)}};
+  ctx.outputs[0] = {
+      ctx.dtype(0),
+      {known ? TRY(range_count(ctx.dtype(0), *start, *limit, *delta)) : unknown_dim(ctx, 1, 0)}};
   return {};
 }
 
@@ -160,7 +172,8 @@ CpuKernel range_kernel(std::int64_t count) {
   CpuKernel kernel;
   kernel.name = "range";
   kernel.run = [count](const LaunchArgs& launch) {
-    const T start = *static_cast<const T*>(launch.inputs[0]), delta = *static_cast<const T*>(launch.inputs[2]);
+    const T start = *static_cast<const T*>(launch.inputs[0]),
+            delta = *static_cast<const T*>(launch.inputs[2]);
     T* y = static_cast<T*>(launch.outputs[0]);
     for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(start + static_cast<T>(i) * delta);
   };
@@ -170,35 +183,68 @@ CpuKernel range_kernel(std::int64_t count) {
 Result<CpuKernel> prepare_range(const NodeTypes& types) {
   const std::int64_t count = element_count(types.outputs[0].shape);
   switch (types.outputs[0].dtype) {
-    case DType::f32: return range_kernel<float>(count);
-    case DType::f64: return range_kernel<double>(count);
-    case DType::i32: return range_kernel<std::int32_t>(count);
-    case DType::i64: return range_kernel<std::int64_t>(count);
-    case DType::i16: return range_kernel<std::int16_t>(count);
-    default: return no_kernel(std::string("no CPU kernel makes a range of ") + dtype_name(types.outputs[0].dtype));
+    case DType::f32:
+      return range_kernel<float>(count);
+    case DType::f64:
+      return range_kernel<double>(count);
+    case DType::i32:
+      return range_kernel<std::int32_t>(count);
+    case DType::i64:
+      return range_kernel<std::int64_t>(count);
+    case DType::i16:
+      return range_kernel<std::int16_t>(count);
+    default:
+      return no_kernel(std::string("no CPU kernel makes a range of ") + dtype_name(types.outputs[0].dtype));
   }
 }
 
 std::vector<Sample> range_samples() {
   const auto n = [](double v) { return known_scalar(DType::i64, v); };
   const auto f = [](double v) { return known_scalar(DType::f32, v); };
-  return {with("up", {}, {n(0), n(7), n(1)}), with("down", {}, {n(10), n(-3), n(-4)}), with("nothing", {}, {n(3), n(1), n(1)}),
-          with("floats", {}, {f(0.5), f(2.25), f(0.5)})};
+  return {sample_of("up", {}, {n(0), n(7), n(1)}), sample_of("down", {}, {n(10), n(-3), n(-4)}),
+          sample_of("nothing", {}, {n(3), n(1), n(1)}), sample_of("floats", {}, {f(0.5), f(2.25), f(0.5)})};
 }
 
 }  // namespace
 
-const OpDef constant_op = {.name = "Constant", .summary = "A tensor given as an attribute", .traits = kNoGradient, .min_inputs = 0,
-                           .max_inputs = 0, .infer = infer_constant, .cost = copy_cost, .cpu = prepare_constant,
+const OpDef constant_op = {.name = "Constant",
+                           .summary = "A tensor given as an attribute",
+                           .traits = kNoGradient,
+                           .min_inputs = 0,
+                           .max_inputs = 0,
+                           .infer = infer_constant,
+                           .cost = copy_cost,
+                           .cpu = prepare_constant,
                            .samples = constant_samples};
-const OpDef constant_of_shape_op = {.name = "ConstantOfShape", .summary = "One value in every element of a shape", .traits = kNoGradient,
-                                    .infer = infer_constant_of_shape, .cost = copy_cost, .cpu = prepare_constant_of_shape,
+const OpDef constant_of_shape_op = {.name = "ConstantOfShape",
+                                    .summary = "One value in every element of a shape",
+                                    .traits = kNoGradient,
+                                    .infer = infer_constant_of_shape,
+                                    .cost = copy_cost,
+                                    .cpu = prepare_constant_of_shape,
                                     .samples = constant_of_shape_samples};
-const OpDef shape_op = {.name = "Shape", .summary = "The dimensions of the input", .traits = kShapeOnly | kNoGradient, .infer = infer_shape,
-                        .cost = no_cost, .cpu = prepare_shape, .samples = shape_samples};
-const OpDef size_op = {.name = "Size", .summary = "The number of elements of the input", .traits = kShapeOnly | kNoGradient,
-                       .infer = infer_size, .cost = no_cost, .cpu = prepare_size, .samples = size_samples};
-const OpDef range_op = {.name = "Range", .summary = "start, start + delta, .. below limit", .traits = kNoGradient, .min_inputs = 3,
-                        .max_inputs = 3, .infer = infer_range, .cost = copy_cost, .cpu = prepare_range, .samples = range_samples};
+const OpDef shape_op = {.name = "Shape",
+                        .summary = "The dimensions of the input",
+                        .traits = kShapeOnly | kNoGradient,
+                        .infer = infer_shape,
+                        .cost = no_cost,
+                        .cpu = prepare_shape,
+                        .samples = shape_samples};
+const OpDef size_op = {.name = "Size",
+                       .summary = "The number of elements of the input",
+                       .traits = kShapeOnly | kNoGradient,
+                       .infer = infer_size,
+                       .cost = no_cost,
+                       .cpu = prepare_size,
+                       .samples = size_samples};
+const OpDef range_op = {.name = "Range",
+                        .summary = "start, start + delta, .. below limit",
+                        .traits = kNoGradient,
+                        .min_inputs = 3,
+                        .max_inputs = 3,
+                        .infer = infer_range,
+                        .cost = copy_cost,
+                        .cpu = prepare_range,
+                        .samples = range_samples};
 
 }  // namespace gradloom

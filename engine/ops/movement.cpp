@@ -1,6 +1,5 @@
-// Elements moved, not computed: Transpose, Concat, Split, Expand, Tile, Pad. All are strided copies; Pad fills first.
+// Elements moved, not computed: Transpose, Concat, Split, Expand, Tile. All are strided copies.
 #include <memory>
-#include <numeric>
 
 #include "engine/ops/common.h"
 
@@ -24,23 +23,23 @@ Result<CpuKernel> copy_kernel(const char* name, CopyPlan plan, DType dtype) {
   auto copy = std::make_shared<Copy>(TRY(make_copy(std::move(plan), dtype)));
   CpuKernel kernel;
   kernel.name = name;
-  kernel.run = [copy](const LaunchArgs& launch) { run_copy(copy->args, copy->plan, launch.inputs[0], launch.outputs[0]); };
+  kernel.run = [copy](const LaunchArgs& launch) {
+    run_copy(copy->args, copy->plan, launch.inputs[0], launch.outputs[0]);
+  };
   return kernel;
 }
 
 using Ints = std::vector<std::int64_t>;
 
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs, int outputs = 1) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs), .output_count = outputs};
-}
-
-// ---- Transpose: y[i_perm[0], i_perm[1], ..] = x[i_0, i_1, ..] ---------------------------------------------------------
+// ---- Transpose: y[i_perm[0], i_perm[1], ..] = x[i_0, i_1, ..] ---------------------------------------------
 
 Result<Ints> permutation(const Attrs& attrs, std::size_t rank) {
   Ints perm(rank);
   for (std::size_t i = 0; i < rank; ++i) perm[i] = static_cast<std::int64_t>(rank - 1 - i);
   perm = attrs.integers("perm", perm);
-  if (perm.size() != rank) return infer_error("perm has " + std::to_string(perm.size()) + " entries for rank " + std::to_string(rank));
+  if (perm.size() != rank)
+    return infer_error("perm has " + std::to_string(perm.size()) + " entries for rank " +
+                       std::to_string(rank));
   Ints seen = TRY(normalized_axes(perm, rank));
   for (std::int64_t& p : perm) p = TRY(normalized_axis(p, rank));
   return perm;
@@ -49,7 +48,8 @@ Result<Ints> permutation(const Attrs& attrs, std::size_t rank) {
 Status infer_transpose(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   Shape out;
-  for (std::int64_t p : TRY(permutation(ctx.attrs, ctx.shape(0).size()))) out.push_back(ctx.shape(0)[static_cast<std::size_t>(p)]);
+  for (std::int64_t p : TRY(permutation(ctx.attrs, ctx.shape(0).size())))
+    out.push_back(ctx.shape(0)[static_cast<std::size_t>(p)]);
   ctx.outputs[0] = {ctx.dtype(0), out};
   return {};
 }
@@ -58,28 +58,34 @@ Result<CpuKernel> prepare_transpose(const NodeTypes& types) {
   const Shape& in = types.inputs[0].shape;
   const Ints strides = dense_strides(in);
   CopyPlan plan{types.outputs[0].shape, {}, dense_strides(types.outputs[0].shape)};
-  for (std::int64_t p : TRY(permutation(types.attrs, in.size()))) plan.in_strides.push_back(strides[static_cast<std::size_t>(p)]);
+  for (std::int64_t p : TRY(permutation(types.attrs, in.size())))
+    plan.in_strides.push_back(strides[static_cast<std::size_t>(p)]);
   return copy_kernel("transpose", std::move(plan), types.inputs[0].dtype);
 }
 
 Status grad_transpose(GradContext& ctx) {
   const Ints perm = TRY(permutation(ctx.node.attrs, ctx.shape(ctx.in(0)).size()));
   Ints inverse(perm.size());
-  for (std::size_t i = 0; i < perm.size(); ++i) inverse[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < perm.size(); ++i)
+    inverse[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
   ctx.set(0, ctx.b.op("Transpose", {ctx.grad()}, {{"perm", inverse}}));
   return {};
 }
 
 std::vector<Sample> transpose_samples() {
-  std::vector<Sample> list = {with("reversed", {}, {floats({3, 5, 7})}), with("heads", {{"perm", Ints{0, 2, 1, 3}}}, {floats({2, 3, 5, 4})}),
-                              with("matrices", {{"perm", Ints{0, 2, 1}}}, {floats({2, 37, 19})}), with("scalar", {}, {floats({})}),
-                              with("bytes", {{"perm", Ints{1, 0}}}, {bools({5, 3})}), with("integers", {}, {ints({3, 4}, -9, 9)}),
-                              with("heads of a transformer", {{"perm", Ints{0, 2, 1, 3}}}, {floats({8, 128, 8, 64})})};
+  std::vector<Sample> list = {
+      sample_of("reversed", {}, {floats({3, 5, 7})}),
+      sample_of("heads", {{"perm", Ints{0, 2, 1, 3}}}, {floats({2, 3, 5, 4})}),
+      sample_of("matrices", {{"perm", Ints{0, 2, 1}}}, {floats({2, 37, 19})}),
+      sample_of("scalar", {}, {floats({})}),
+      sample_of("bytes", {{"perm", Ints{1, 0}}}, {bools({5, 3})}),
+      sample_of("integers", {}, {ints({3, 4}, -9, 9)}),
+      sample_of("heads of a transformer", {{"perm", Ints{0, 2, 1, 3}}}, {floats({8, 128, 8, 64})})};
   list.back().bench = true;
   return list;
 }
 
-// ---- Concat -----------------------------------------------------------------------------------------------------------
+// ---- Concat -----------------------------------------------------------------------------------------------
 
 Status infer_concat(InferContext& ctx) {
   TRY(require_inputs(ctx, std::max<std::size_t>(ctx.inputs.size(), 1)));
@@ -89,10 +95,13 @@ Status infer_concat(InferContext& ctx) {
   for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
     const Shape& in = ctx.shape(i);
     if (ctx.dtype(i) != ctx.dtype(0)) return infer_error("Concat: the inputs have different types");
-    if (in.size() != out.size()) return infer_error("Concat: ranks " + std::to_string(out.size()) + " and " + std::to_string(in.size()));
+    if (in.size() != out.size())
+      return infer_error("Concat: ranks " + std::to_string(out.size()) + " and " + std::to_string(in.size()));
     for (std::size_t d = 0; d < in.size(); ++d) {
       if (d == axis || in[d] == out[d]) continue;
-      if (in[d] >= 0 && out[d] >= 0) return infer_error("Concat: shapes " + to_string(ctx.shape(0)) + " and " + to_string(in) + " differ outside the axis");
+      if (in[d] >= 0 && out[d] >= 0)
+        return infer_error("Concat: shapes " + to_string(ctx.shape(0)) + " and " + to_string(in) +
+                           " differ outside the axis");
       out[d] = std::max(in[d], out[d]);
     }
     parts.push_back(in[axis]);
@@ -104,7 +113,8 @@ Status infer_concat(InferContext& ctx) {
 
 Result<CpuKernel> prepare_concat(const NodeTypes& types) {
   const Type& out = types.outputs[0];
-  const auto axis = static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), out.shape.size())));
+  const auto axis =
+      static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), out.shape.size())));
   const Ints out_strides = dense_strides(out.shape);
   auto copies = std::make_shared<std::vector<Copy>>();
   std::int64_t offset = 0;
@@ -131,27 +141,30 @@ Status grad_concat(GradContext& ctx) {
   std::size_t wanted = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) wanted += ctx.wants(i) ? 1 : 0;
   if (wanted == sizes.size()) {
-    const auto parts = ctx.b.ops(split_op, {ctx.grad()}, {{"axis", axis}, {"split", sizes}}, static_cast<int>(sizes.size()));
+    const auto parts =
+        ctx.b.ops(split_op, {ctx.grad()}, {{"axis", axis}, {"split", sizes}}, static_cast<int>(sizes.size()));
     for (std::size_t i = 0; i < parts.size(); ++i) ctx.set(i, parts[i]);
     return {};
   }
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const std::int64_t end = begin + sizes[i];
-    if (ctx.wants(i)) ctx.set(i, ctx.b.op("Slice", {ctx.grad(), ctx.b.i64s({begin}), ctx.b.i64s({end}), ctx.b.i64s({axis})}));
+    if (ctx.wants(i))
+      ctx.set(i, ctx.b.op("Slice", {ctx.grad(), ctx.b.i64s({begin}), ctx.b.i64s({end}), ctx.b.i64s({axis})}));
     begin = end;
   }
   return {};
 }
 
 std::vector<Sample> concat_samples() {
-  return {with("columns", {{"axis", std::int64_t{1}}}, {floats({3, 2, 5}), floats({3, 4, 5}), floats({3, 1, 5})}),
-          with("last axis", {{"axis", std::int64_t{-1}}}, {floats({3, 5}), floats({3, 7})}),
-          with("rows and nothing", {{"axis", std::int64_t{0}}}, {floats({2, 5}), floats({0, 5})}),
-          with("shape", {{"axis", std::int64_t{0}}}, {ints({1}, 0, 9), ints({2}, 0, 9)})};
+  return {sample_of("columns", {{"axis", std::int64_t{1}}},
+                    {floats({3, 2, 5}), floats({3, 4, 5}), floats({3, 1, 5})}),
+          sample_of("last axis", {{"axis", std::int64_t{-1}}}, {floats({3, 5}), floats({3, 7})}),
+          sample_of("rows and nothing", {{"axis", std::int64_t{0}}}, {floats({2, 5}), floats({0, 5})}),
+          sample_of("shape", {{"axis", std::int64_t{0}}}, {ints({1}, 0, 9), ints({2}, 0, 9)})};
 }
 
-// ---- Split ------------------------------------------------------------------------------------------------------------
+// ---- Split ------------------------------------------------------------------------------------------------
 
 // Sizes of the parts; a part is kUnsized when it is not known before running.
 constexpr std::int64_t kUnsized = INT64_MIN;
@@ -160,22 +173,32 @@ Result<Ints> split_sizes(const Context& ctx, const Attrs& attrs, std::int64_t si
   const IntArgument given = int_argument(ctx, "split", 1);
   if (given.present && !given.values) return Ints(count, kUnsized);
   if (given.values) {
-    if (given.values->size() != count) return infer_error("Split: " + std::to_string(given.values->size()) + " sizes for " + std::to_string(count) + " outputs");
+    if (given.values->size() != count)
+      return infer_error("Split: " + std::to_string(given.values->size()) + " sizes for " +
+                         std::to_string(count) + " outputs");
     std::int64_t sum = 0;
     for (std::int64_t part : *given.values)
-      if (part < 0 || __builtin_add_overflow(sum, part, &sum)) return infer_error("Split: a size is out of range");
-    if (size >= 0 && sum != size) return infer_error("Split: the sizes add up to " + std::to_string(sum) + ", not " + std::to_string(size));
+      if (part < 0 || __builtin_add_overflow(sum, part, &sum))
+        return infer_error("Split: a size is out of range");
+    if (size >= 0 && sum != size)
+      return infer_error("Split: the sizes add up to " + std::to_string(sum) + ", not " +
+                         std::to_string(size));
     return *given.values;
   }
   const std::int64_t asked = attrs.integer("num_outputs", static_cast<std::int64_t>(count));
-  if (asked != static_cast<std::int64_t>(count)) return infer_error("Split: num_outputs is " + std::to_string(asked) + ", the node has " + std::to_string(count));
+  if (asked != static_cast<std::int64_t>(count))
+    return infer_error("Split: num_outputs is " + std::to_string(asked) + ", the node has " +
+                       std::to_string(count));
   if (size < 0) return Ints(count, kUnsized);
   if (!attrs.has("num_outputs") && size % asked != 0)
-    return infer_error("Split: " + std::to_string(size) + " does not divide into " + std::to_string(asked) + " equal parts");
+    return infer_error("Split: " + std::to_string(size) + " does not divide into " + std::to_string(asked) +
+                       " equal parts");
   const std::int64_t each = (size + asked - 1) / asked;
   Ints sizes(count, each);
   sizes.back() = size - each * (asked - 1);
-  if (sizes.back() < 0) return infer_error("Split: " + std::to_string(size) + " is too small for " + std::to_string(asked) + " parts");
+  if (sizes.back() < 0)
+    return infer_error("Split: " + std::to_string(size) + " is too small for " + std::to_string(asked) +
+                       " parts");
   return sizes;
 }
 
@@ -188,7 +211,8 @@ Status infer_split(InferContext& ctx) {
     Shape out = in;
     out[axis] = sizes[i];
     if (sizes[i] == kUnsized)
-      out[axis] = derived_dim("split " + std::to_string(in[axis]) + " " + std::to_string(i) + "/" + std::to_string(sizes.size()));
+      out[axis] = derived_dim("split " + std::to_string(in[axis]) + " " + std::to_string(i) + "/" +
+                              std::to_string(sizes.size()));
     ctx.outputs[i] = {ctx.dtype(0), out};
   }
   return {};
@@ -196,8 +220,10 @@ Status infer_split(InferContext& ctx) {
 
 Result<CpuKernel> prepare_split(const NodeTypes& types) {
   const Type& in = types.inputs[0];
-  const auto axis = static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
-  const Ints in_strides = dense_strides(in.shape), sizes = TRY(split_sizes(types, types.attrs, in.shape[axis], types.outputs.size()));
+  const auto axis =
+      static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
+  const Ints in_strides = dense_strides(in.shape),
+             sizes = TRY(split_sizes(types, types.attrs, in.shape[axis], types.outputs.size()));
   struct Part {
     Copy copy;
     std::size_t output;
@@ -207,14 +233,16 @@ Result<CpuKernel> prepare_split(const NodeTypes& types) {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (types.wants(i)) {
       const Shape& out = types.outputs[i].shape;
-      parts->push_back({TRY(make_copy({out, in_strides, dense_strides(out), offset * in_strides[axis], 0}, in.dtype)), i});
+      parts->push_back(
+          {TRY(make_copy({out, in_strides, dense_strides(out), offset * in_strides[axis], 0}, in.dtype)), i});
     }
     offset += sizes[i];
   }
   CpuKernel kernel;
   kernel.name = "split into " + std::to_string(parts->size());
   kernel.run = [parts](const LaunchArgs& launch) {
-    for (const Part& part : *parts) run_copy(part.copy.args, part.copy.plan, launch.inputs[0], launch.outputs[part.output]);
+    for (const Part& part : *parts)
+      run_copy(part.copy.args, part.copy.plan, launch.inputs[0], launch.outputs[part.output]);
   };
   return kernel;
 }
@@ -223,21 +251,25 @@ Status grad_split(GradContext& ctx) {
   const std::int64_t axis = TRY(normalized_axis(ctx.node.attrs.integer("axis"), ctx.shape(ctx.in(0)).size()));
   std::vector<ValueId> parts;
   for (std::size_t i = 0; i < ctx.node.outputs.size(); ++i) {
-    if (ctx.grad(i) != kNone) parts.push_back(ctx.grad(i));
-    else parts.push_back(full_like(ctx, ctx.require_out(i), 0));
+    if (ctx.grad(i) != kNone)
+      parts.push_back(ctx.grad(i));
+    else
+      parts.push_back(full_like(ctx, ctx.require_out(i), 0));
   }
   ctx.set(0, ctx.b.op("Concat", parts, {{"axis", axis}}));
   return {};
 }
 
 std::vector<Sample> split_samples() {
-  return {with("equal", {{"axis", std::int64_t{1}}}, {floats({3, 6, 2})}, 3),
-          with("sizes in an input", {{"axis", std::int64_t{-1}}}, {floats({3, 7}), known_ints({2, 5})}, 2),
-          with("sizes in an attribute", {{"axis", std::int64_t{0}}, {"split", Ints{1, 0, 4}}}, {floats({5, 3})}, 3),
-          with("uneven", {{"num_outputs", std::int64_t{3}}}, {floats({8, 3})}, 3)};
+  return {
+      sample_of("equal", {{"axis", std::int64_t{1}}}, {floats({3, 6, 2})}, 3),
+      sample_of("sizes in an input", {{"axis", std::int64_t{-1}}}, {floats({3, 7}), known_ints({2, 5})}, 2),
+      sample_of("sizes in an attribute", {{"axis", std::int64_t{0}}, {"split", Ints{1, 0, 4}}},
+                {floats({5, 3})}, 3),
+      sample_of("uneven", {{"num_outputs", std::int64_t{3}}}, {floats({8, 3})}, 3)};
 }
 
-// ---- Expand: numpy broadcasting of x and the shape ----------------------------------------------------------------------
+// ---- Expand: numpy broadcasting of x and the shape --------------------------------------------------------
 
 Status infer_expand(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
@@ -253,11 +285,13 @@ Status infer_expand(InferContext& ctx) {
   } else {
     if (form[0] < 0) return infer_error("Expand: the rank of the shape is not known");
     if (form[0] > 64) return infer_error("Expand: a shape of rank " + std::to_string(form[0]));
-    // An unknown size stands for the input's own where the input is not 1: the usual reason to expand by a computed shape.
+    // An unknown size stands for the input's own where the input is not 1: the usual reason to expand by a
+    // computed shape.
     const Shape& in = ctx.shape(0);
     for (std::int64_t i = 0; i < form[0]; ++i) {
       const std::int64_t back = form[0] - i;
-      const std::int64_t own = back <= static_cast<std::int64_t>(in.size()) ? in[in.size() - static_cast<std::size_t>(back)] : 1;
+      const std::int64_t own =
+          back <= static_cast<std::int64_t>(in.size()) ? in[in.size() - static_cast<std::size_t>(back)] : 1;
       to.push_back(own == 1 ? unknown_dim(ctx, 1, i) : own);
     }
   }
@@ -281,18 +315,21 @@ Status grad_expand(GradContext& ctx) {
 }
 
 std::vector<Sample> expand_samples() {
-  return {with("new axes", {}, {floats({3, 1}), known_ints({2, 3, 5})}), with("scalar", {}, {floats({}), known_ints({4, 3})}),
-          with("smaller shape", {}, {floats({2, 3, 5}), known_ints({3, 1})}), with("both ways", {}, {floats({1, 5}), known_ints({4, 1})}),
-          with("integers", {}, {ints({1, 3}, -9, 9), known_ints({2, 3})})};
+  return {sample_of("new axes", {}, {floats({3, 1}), known_ints({2, 3, 5})}),
+          sample_of("scalar", {}, {floats({}), known_ints({4, 3})}),
+          sample_of("smaller shape", {}, {floats({2, 3, 5}), known_ints({3, 1})}),
+          sample_of("both ways", {}, {floats({1, 5}), known_ints({4, 1})}),
+          sample_of("integers", {}, {ints({1, 3}, -9, 9), known_ints({2, 3})})};
 }
 
-// ---- Tile -------------------------------------------------------------------------------------------------------------
+// ---- Tile -------------------------------------------------------------------------------------------------
 
 Status infer_tile(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const Shape& in = ctx.shape(0);
   const IntArgument repeats = int_argument(ctx, "repeats", 1);
-  if (repeats.values && repeats.values->size() != in.size()) return infer_error("Tile: one repeat per dimension is needed");
+  if (repeats.values && repeats.values->size() != in.size())
+    return infer_error("Tile: one repeat per dimension is needed");
   Shape out;
   for (std::size_t d = 0; d < in.size(); ++d) {
     if (!repeats.values) {
@@ -324,7 +361,8 @@ Result<CpuKernel> prepare_tile(const NodeTypes& types) {
 Status grad_tile(GradContext& ctx) {
   const Shape in = ctx.shape(ctx.in(0));
   const IntArgument repeats = int_argument(ctx, "repeats", 1);
-  if (!repeats.values || !is_static(in)) return infer_error("the gradient of Tile needs known repeats and dimensions");
+  if (!repeats.values || !is_static(in))
+    return infer_error("the gradient of Tile needs known repeats and dimensions");
   Shape split;
   Ints axes;
   for (std::size_t d = 0; d < in.size(); ++d) {
@@ -335,142 +373,64 @@ Status grad_tile(GradContext& ctx) {
     ctx.set(0, ctx.grad());
     return {};
   }
-  const ValueId parts = ctx.b.op("Reshape", {ctx.grad(), ctx.b.i64s(split)}, {{"allowzero", std::int64_t{1}}});
+  const ValueId parts =
+      ctx.b.op("Reshape", {ctx.grad(), ctx.b.i64s(split)}, {{"allowzero", std::int64_t{1}}});
   ctx.set(0, ctx.b.op("ReduceSum", {parts, ctx.b.i64s(axes)}, {{"keepdims", std::int64_t{0}}}));
   return {};
 }
 
 std::vector<Sample> tile_samples() {
-  return {with("matrix", {}, {floats({2, 3}), known_ints({3, 2})}), with("one axis", {}, {floats({2, 3, 5}), known_ints({1, 4, 1})}),
-          with("integers", {}, {ints({3}, -9, 9), known_ints({2})}), with("nothing", {}, {floats({2, 3}), known_ints({1, 0})})};
-}
-
-// ---- Pad: constant mode; negative pads crop ------------------------------------------------------------------------------
-
-struct PadSpec {
-  Ints before, after;  // per dimension
-};
-
-template <class Context>
-Result<PadSpec> pad_spec(const Context& ctx, std::size_t rank) {
-  const IntArgument pads = int_argument(ctx, "pads", 1);
-  if (!pads.values) return infer_error("Pad: the pads must be known before running");
-  const IntArgument axes_given = int_argument(ctx, "axes", 3);
-  if (axes_given.present && !axes_given.values) return infer_error("Pad: the axes must be known before running");
-  Ints axes(rank);
-  std::iota(axes.begin(), axes.end(), 0);
-  if (axes_given.values) {
-    TRY(normalized_axes(*axes_given.values, rank));  // distinct and in range
-    axes = *axes_given.values;
-  }
-  if (pads.values->size() != 2 * axes.size()) return infer_error("Pad: two pads per axis are needed");
-  PadSpec spec{Ints(rank, 0), Ints(rank, 0)};
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    const auto axis = static_cast<std::size_t>(TRY(normalized_axis(axes[i], rank)));
-    spec.before[axis] = (*pads.values)[i];
-    spec.after[axis] = (*pads.values)[axes.size() + i];
-  }
-  return spec;
-}
-
-Status infer_pad(InferContext& ctx) {
-  TRY(require_inputs(ctx, 1));
-  const std::string mode = ctx.attrs.text("mode", "constant");
-  if (mode != "constant") return infer_error("Pad: mode '" + mode + "' is not supported");
-  if (ctx.has(2) && (ctx.dtype(2) != ctx.dtype(0) || !is_static(ctx.shape(2)) || element_count(ctx.shape(2)) != 1))
-    return infer_error("Pad: the value must be one element of the input's type");
-  const Shape& in = ctx.shape(0);
-  const PadSpec spec = TRY(pad_spec(ctx, in.size()));
-  Shape out;
-  for (std::size_t d = 0; d < in.size(); ++d) {
-    if (spec.before[d] == 0 && spec.after[d] == 0) {
-      out.push_back(in[d]);
-    } else if (in[d] < 0) {
-      out.push_back(derived_dim("pad " + std::to_string(in[d]) + " " + std::to_string(spec.before[d]) + " " + std::to_string(spec.after[d])));
-    } else {
-      std::int64_t size;
-      if (__builtin_add_overflow(in[d], spec.before[d], &size) || __builtin_add_overflow(size, spec.after[d], &size) || size < 0 ||
-          in[d] + std::min<std::int64_t>(spec.before[d], 0) < 0 || in[d] + std::min<std::int64_t>(spec.after[d], 0) < 0)
-        return infer_error("Pad: pads of axis " + std::to_string(d) + " do not fit size " + std::to_string(in[d]));
-      out.push_back(size);
-    }
-  }
-  ctx.outputs[0] = {ctx.dtype(0), out};
-  return {};
-}
-
-Result<CpuKernel> prepare_pad(const NodeTypes& types) {
-  const Type &in = types.inputs[0], &out = types.outputs[0];
-  const PadSpec spec = TRY(pad_spec(types, in.shape.size()));
-  CopyPlan plan{{}, dense_strides(in.shape), dense_strides(out.shape)};
-  bool crop_only = true;
-  for (std::size_t d = 0; d < in.shape.size(); ++d) {
-    const std::int64_t skipped = std::max<std::int64_t>(-spec.before[d], 0), shift = std::max<std::int64_t>(spec.before[d], 0);
-    const std::int64_t kept = in.shape[d] - skipped - std::max<std::int64_t>(-spec.after[d], 0);
-    plan.dims.push_back(std::max<std::int64_t>(kept, 0));
-    plan.in_offset += skipped * plan.in_strides[d];
-    plan.out_offset += shift * plan.out_strides[d];
-    crop_only = crop_only && spec.before[d] <= 0 && spec.after[d] <= 0;
-  }
-  if (element_count(plan.dims) == 0) plan.in_offset = plan.out_offset = 0;
-  struct Prepared {
-    Copy copy;
-    Tensor value;
-    std::int64_t count;
-    bool value_input, fill;
-  };
-  auto prepared = std::make_shared<Prepared>(
-      Prepared{TRY(make_copy(std::move(plan), in.dtype)), Tensor::scalar(in.dtype, types.attrs.real("value", 0)),
-               element_count(out.shape), types.has(2), !crop_only});
-  CpuKernel kernel;
-  kernel.name = crop_only ? "crop" : "pad";
-  kernel.run = [prepared](const LaunchArgs& launch) {
-    const void* value = prepared->value_input ? launch.inputs[2] : prepared->value.data();
-    if (prepared->fill) kernels::cpu().fill({prepared->copy.args.element_bytes, prepared->count, value, launch.outputs[0]});
-    run_copy(prepared->copy.args, prepared->copy.plan, launch.inputs[0], launch.outputs[0]);
-  };
-  return kernel;
-}
-
-// The same pads with the other sign: crops what was added, fills what was cropped with 0.
-Status grad_pad(GradContext& ctx) {
-  const PadSpec spec = TRY(pad_spec(ctx, ctx.shape(ctx.in(0)).size()));
-  Ints pads;
-  for (std::int64_t p : spec.before) pads.push_back(-p);
-  for (std::int64_t p : spec.after) pads.push_back(-p);
-  if (ctx.wants(0)) ctx.set(0, ctx.b.op("Pad", {ctx.grad(), ctx.b.i64s(pads)}));
-  if (ctx.wants(2)) {
-    // Everything that is not the input's interior is the value.
-    const ValueId inside = ctx.b.op("ReduceSum", {ctx.b.op("Pad", {ctx.grad(), ctx.b.i64s(pads)})}, {{"keepdims", std::int64_t{0}}});
-    const ValueId all = ctx.b.op("ReduceSum", {ctx.grad()}, {{"keepdims", std::int64_t{0}}});
-    const ValueId outside = ctx.b.op("Sub", {all, inside});
-    ctx.set(2, ctx.shape(ctx.in(2)).empty() ? outside : reshaped_like(ctx, outside, ctx.in(2)));
-  }
-  return {};
-}
-
-std::vector<Sample> pad_samples() {
-  return {with("zeros", {}, {floats({3, 5}), known_ints({1, 0, 2, 3})}),
-          with("value", {}, {floats({2, 3, 5}), known_ints({0, 1, 2, 0, 1, 1}), known_scalar(DType::f32, 0.5)}),
-          with("attribute", {{"pads", Ints{0, 1, 0, 1}}, {"value", 1.5}}, {floats({2, 3})}),
-          with("crop and pad", {}, {floats({4, 5}), known_ints({-1, 2, 0, -2})}),
-          with("one axis", {}, {floats({2, 3, 5}), known_ints({1, 2}), omitted(), known_ints({-1})}),
-          with("computed value", {}, {floats({3}), known_ints({1, 2}), floats({})})};
+  return {sample_of("matrix", {}, {floats({2, 3}), known_ints({3, 2})}),
+          sample_of("one axis", {}, {floats({2, 3, 5}), known_ints({1, 4, 1})}),
+          sample_of("integers", {}, {ints({3}, -9, 9), known_ints({2})}),
+          sample_of("nothing", {}, {floats({2, 3}), known_ints({1, 0})})};
 }
 
 }  // namespace
 
-const OpDef transpose_op = {.name = "Transpose", .summary = "Permutes dimensions", .infer = infer_transpose, .grad = grad_transpose,
-                            .cost = copy_cost, .cpu = prepare_transpose, .samples = transpose_samples};
-const OpDef concat_op = {.name = "Concat", .summary = "Joins along an axis", .min_inputs = 1, .max_inputs = 1 << 20,
-                         .infer = infer_concat, .grad = grad_concat, .cost = copy_cost, .cpu = prepare_concat, .samples = concat_samples};
-const OpDef split_op = {.name = "Split", .summary = "Parts along an axis", .min_inputs = 1, .max_inputs = 2, .max_outputs = 1 << 20,
-                        .infer = infer_split, .grad = grad_split, .cost = copy_cost, .cpu = prepare_split, .samples = split_samples};
-const OpDef expand_op = {.name = "Expand", .summary = "Broadcasts to a shape", .min_inputs = 2, .max_inputs = 2, .infer = infer_expand,
-                         .grad = grad_expand, .cost = copy_cost, .cpu = prepare_expand, .samples = expand_samples};
-const OpDef tile_op = {.name = "Tile", .summary = "Repeats along every axis", .min_inputs = 2, .max_inputs = 2, .infer = infer_tile,
-                       .grad = grad_tile, .cost = copy_cost, .cpu = prepare_tile, .samples = tile_samples};
-const OpDef pad_op = {.name = "Pad", .summary = "Surrounds with a constant; negative pads crop", .min_inputs = 1, .max_inputs = 4,
-                      .infer = infer_pad, .grad = grad_pad, .cost = copy_cost, .cpu = prepare_pad, .samples = pad_samples};
+const OpDef transpose_op = {.name = "Transpose",
+                            .summary = "Permutes dimensions",
+                            .infer = infer_transpose,
+                            .grad = grad_transpose,
+                            .cost = copy_cost,
+                            .cpu = prepare_transpose,
+                            .samples = transpose_samples};
+const OpDef concat_op = {.name = "Concat",
+                         .summary = "Joins along an axis",
+                         .min_inputs = 1,
+                         .max_inputs = 1 << 20,
+                         .infer = infer_concat,
+                         .grad = grad_concat,
+                         .cost = copy_cost,
+                         .cpu = prepare_concat,
+                         .samples = concat_samples};
+const OpDef split_op = {.name = "Split",
+                        .summary = "Parts along an axis",
+                        .min_inputs = 1,
+                        .max_inputs = 2,
+                        .max_outputs = 1 << 20,
+                        .infer = infer_split,
+                        .grad = grad_split,
+                        .cost = copy_cost,
+                        .cpu = prepare_split,
+                        .samples = split_samples};
+const OpDef expand_op = {.name = "Expand",
+                         .summary = "Broadcasts to a shape",
+                         .min_inputs = 2,
+                         .max_inputs = 2,
+                         .infer = infer_expand,
+                         .grad = grad_expand,
+                         .cost = copy_cost,
+                         .cpu = prepare_expand,
+                         .samples = expand_samples};
+const OpDef tile_op = {.name = "Tile",
+                       .summary = "Repeats along every axis",
+                       .min_inputs = 2,
+                       .max_inputs = 2,
+                       .infer = infer_tile,
+                       .grad = grad_tile,
+                       .cost = copy_cost,
+                       .cpu = prepare_tile,
+                       .samples = tile_samples};
 
 }  // namespace gradloom

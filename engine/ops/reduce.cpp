@@ -1,6 +1,7 @@
-// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSumExp over any axes (attribute before opset 13 or 18, input since).
-// Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are reduced one after another, innermost first,
-// which every one of these operators allows (a sum of sums, the L2 norm of L2 norms; SumSquare continues with Sum).
+// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSumExp over any axes (attribute before opset 13 or
+// 18, input since). Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are reduced
+// one after another, innermost first, which every one of these operators allows (a sum of sums, the L2 norm
+// of L2 norms; SumSquare continues with Sum).
 #include <memory>
 #include <utility>
 
@@ -34,14 +35,17 @@ template <bool needs_float>
 Status infer_reduce(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   const DType t = ctx.dtype(0);
-  if (needs_float ? !is_float(t) : t == DType::boolean) return infer_error(std::string("does not reduce ") + dtype_name(t));
+  if (needs_float ? !is_float(t) : t == DType::boolean)
+    return infer_error(std::string("does not reduce ") + dtype_name(t));
   const Shape& in = ctx.shape(0);
   const auto reduced = mask_of(TRY(reduced_axes(ctx, ctx.attrs, in.size())), in.size());
   const bool keep = ctx.attrs.integer("keepdims", 1) != 0;
   Shape out;
   for (std::size_t d = 0; d < in.size(); ++d) {
-    if (!reduced[d]) out.push_back(in[d]);
-    else if (keep) out.push_back(1);
+    if (!reduced[d])
+      out.push_back(in[d]);
+    else if (keep)
+      out.push_back(1);
   }
   ctx.outputs[0] = {t, out};
   return {};
@@ -49,7 +53,9 @@ Status infer_reduce(InferContext& ctx) {
 
 struct Stage {
   ReduceArgs args;
-  std::size_t in_offset = 0, out_offset = 0;  // bytes in the workspace; the first reads the input, the last writes the output
+  std::size_t in_offset = 0,
+              out_offset =
+                  0;  // bytes in the workspace; the first reads the input, the last writes the output
 };
 
 // One stage per run of reduced dims, from the innermost outwards.
@@ -74,12 +80,14 @@ std::vector<Stage> plan_stages(DType dtype, Reduction op, Shape dims, std::vecto
   };
   for (std::size_t d = merged.size(); d-- > 0;) {
     if (!kind[d]) continue;
-    stages.push_back({ReduceArgs{dtype, op, product(0, d), merged[d], product(d + 1, merged.size()), nullptr, nullptr, nullptr}});
+    stages.push_back({ReduceArgs{dtype, op, product(0, d), merged[d], product(d + 1, merged.size()), nullptr,
+                                 nullptr, nullptr}});
     merged[d] = 1;
     if (op == Reduction::sum_square) op = Reduction::sum;
   }
   // Nothing to reduce: still one pass, because the L2 norm of one element is its absolute value.
-  if (stages.empty()) stages.push_back({ReduceArgs{dtype, op, product(0, merged.size()), 1, 1, nullptr, nullptr, nullptr}});
+  if (stages.empty())
+    stages.push_back({ReduceArgs{dtype, op, product(0, merged.size()), 1, 1, nullptr, nullptr, nullptr}});
   return stages;
 }
 
@@ -95,7 +103,8 @@ Result<CpuKernel> prepare_reduce(const NodeTypes& types) {
     std::size_t scratch = 0;
   };
   auto prepared = std::make_shared<Prepared>();
-  prepared->stages = plan_stages(in.dtype, noop ? Reduction::sum : reduction, in.shape, mask_of(axes, in.shape.size()));
+  prepared->stages =
+      plan_stages(in.dtype, noop ? Reduction::sum : reduction, in.shape, mask_of(axes, in.shape.size()));
   std::size_t kernel_bytes = 0;
   for (std::size_t i = 0; i < prepared->stages.size(); ++i) {
     Stage& stage = prepared->stages[i];
@@ -108,7 +117,8 @@ Result<CpuKernel> prepare_reduce(const NodeTypes& types) {
   }
   CpuKernel kernel;
   const ReduceArgs& first = prepared->stages[0].args;
-  kernel.name = "reduce " + std::to_string(first.outer) + "x" + std::to_string(first.n) + "x" + std::to_string(first.inner);
+  kernel.name = "reduce " + std::to_string(first.outer) + "x" + std::to_string(first.n) + "x" +
+                std::to_string(first.inner);
   kernel.workspace_bytes = prepared->scratch + kernel_bytes;
   kernel.run = [prepared](const LaunchArgs& launch) {
     char* workspace = static_cast<char*>(launch.workspace);
@@ -124,9 +134,10 @@ Result<CpuKernel> prepare_reduce(const NodeTypes& types) {
   return kernel;
 }
 
-// ---- gradients --------------------------------------------------------------------------------------------------------
+// ---- gradients --------------------------------------------------------------------------------------------
 
-// The rule's view of one reduction: values with the reduced axes kept as 1, so that they broadcast against the input.
+// The rule's view of one reduction: values with the reduced axes kept as 1, so that they broadcast against
+// the input.
 struct Rule {
   GradContext& ctx;
   std::vector<std::int64_t> axes;
@@ -139,7 +150,9 @@ struct Rule {
   ValueId g() const { return kept(ctx.grad()); }
   ValueId y() const { return kept(ctx.out(0)); }
   ValueId number(double v) const { return ctx.b.scalar(ctx.dtype(x()), v); }
-  ValueId op(const char* name, std::vector<ValueId> inputs) const { return ctx.b.op(name, std::move(inputs)); }
+  ValueId op(const char* name, std::vector<ValueId> inputs) const {
+    return ctx.b.op(name, std::move(inputs));
+  }
   ValueId expanded(ValueId value) const {
     if (ctx.shape(value) == ctx.shape(x())) return value;
     return op("Expand", {value, shape_of(ctx, x())});
@@ -182,30 +195,31 @@ ValueId l1_gradient(const Rule& r) { return r.op("Mul", {r.g(), r.op("Sign", {r.
 // g x / y, 0 where the norm is 0.
 ValueId l2_gradient(const Rule& r) {
   const ValueId y = r.y();
-  const ValueId slope = r.op("Where", {r.op("Equal", {y, r.number(0)}), r.number(0), r.op("Div", {r.g(), y})});
+  const ValueId slope =
+      r.op("Where", {r.op("Equal", {y, r.number(0)}), r.number(0), r.op("Div", {r.g(), y})});
   return r.op("Mul", {r.x(), slope});
 }
 ValueId sum_square_gradient(const Rule& r) { return r.op("Mul", {r.op("Mul", {r.g(), r.number(2)}), r.x()}); }
-ValueId log_sum_exp_gradient(const Rule& r) { return r.op("Mul", {r.g(), r.op("Exp", {r.op("Sub", {r.x(), r.y()})})}); }
-
-// ---- samples ----------------------------------------------------------------------------------------------------------
-
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
+ValueId log_sum_exp_gradient(const Rule& r) {
+  return r.op("Mul", {r.g(), r.op("Exp", {r.op("Sub", {r.x(), r.y()})})});
 }
+
+// ---- samples ----------------------------------------------------------------------------------------------
 
 std::vector<Sample> float_samples() {
   const Attrs drop = {{"keepdims", std::int64_t{0}}};
   std::vector<Sample> list = {
-      with("last axis", drop, {floats({3, 5, 7}), known_ints({-1})}), with("first axis", {}, {floats({3, 5, 7}), known_ints({0})}),
-      with("middle axis", drop, {floats({3, 5, 7}), known_ints({1})}),
-      with("apart", drop, {floats({3, 5, 2, 7}), known_ints({0, 2})}),
-      with("apart, kept", {}, {floats({3, 5, 2, 7}), known_ints({1, 3})}),
-      with("all", drop, {floats({3, 5, 7})}), with("attribute", {{"axes", std::vector<std::int64_t>{0, 1}}}, {floats({4, 3, 2})}),
-      with("no axes", {{"noop_with_empty_axes", std::int64_t{1}}}, {floats({3, 5})}),
-      with("size 1", drop, {floats({3, 1}), known_ints({1})}),
-      with("bias of an image batch", drop, {floats({16, 32, 14, 14}), known_ints({0, 2, 3})}),
-      with("rows", drop, {floats({512, 768}), known_ints({0})})};
+      sample_of("last axis", drop, {floats({3, 5, 7}), known_ints({-1})}),
+      sample_of("first axis", {}, {floats({3, 5, 7}), known_ints({0})}),
+      sample_of("middle axis", drop, {floats({3, 5, 7}), known_ints({1})}),
+      sample_of("apart", drop, {floats({3, 5, 2, 7}), known_ints({0, 2})}),
+      sample_of("apart, kept", {}, {floats({3, 5, 2, 7}), known_ints({1, 3})}),
+      sample_of("all", drop, {floats({3, 5, 7})}),
+      sample_of("attribute", {{"axes", std::vector<std::int64_t>{0, 1}}}, {floats({4, 3, 2})}),
+      sample_of("no axes", {{"noop_with_empty_axes", std::int64_t{1}}}, {floats({3, 5})}),
+      sample_of("size 1", drop, {floats({3, 1}), known_ints({1})}),
+      sample_of("bias of an image batch", drop, {floats({16, 32, 14, 14}), known_ints({0, 2, 3})}),
+      sample_of("rows", drop, {floats({512, 768}), known_ints({0})})};
   list[list.size() - 1].bench = true;
   list[list.size() - 2].bench = true;
   return list;
@@ -220,39 +234,94 @@ std::vector<Sample> kinked_samples() {
 
 std::vector<Sample> number_samples() {
   auto list = float_samples();
-  list.push_back(with("integers", {{"keepdims", std::int64_t{0}}}, {ints({3, 5}, -9, 9), known_ints({1})}));
-  list.push_back(with("vector of integers", {{"keepdims", std::int64_t{0}}}, {ints({4}, 1, 9), known_ints({0})}));
+  list.push_back(
+      sample_of("integers", {{"keepdims", std::int64_t{0}}}, {ints({3, 5}, -9, 9), known_ints({1})}));
+  list.push_back(
+      sample_of("vector of integers", {{"keepdims", std::int64_t{0}}}, {ints({4}, 1, 9), known_ints({0})}));
   return list;
 }
 
 }  // namespace
 
-const OpDef reduce_sum_op = {.name = "ReduceSum", .summary = "Sum over axes", .min_inputs = 1, .max_inputs = 2,
-                             .infer = infer_reduce<false>, .grad = grad_reduce<sum_gradient>, .cost = input_cost,
-                             .cpu = prepare_reduce<Reduction::sum>, .samples = number_samples};
-const OpDef reduce_mean_op = {.name = "ReduceMean", .summary = "Mean over axes", .min_inputs = 1, .max_inputs = 2,
-                              .infer = infer_reduce<false>, .grad = grad_reduce<mean_gradient>, .cost = input_cost,
-                              .cpu = prepare_reduce<Reduction::mean>, .samples = float_samples};
-const OpDef reduce_max_op = {.name = "ReduceMax", .summary = "Largest element over axes; ties share the gradient", .min_inputs = 1,
-                             .max_inputs = 2, .infer = infer_reduce<false>, .grad = grad_reduce<extremum_gradient>,
-                             .cost = input_cost, .cpu = prepare_reduce<Reduction::max>, .samples = number_samples};
-const OpDef reduce_min_op = {.name = "ReduceMin", .summary = "Smallest element over axes; ties share the gradient", .min_inputs = 1,
-                             .max_inputs = 2, .infer = infer_reduce<false>, .grad = grad_reduce<extremum_gradient>,
-                             .cost = input_cost, .cpu = prepare_reduce<Reduction::min>, .samples = number_samples};
-const OpDef reduce_prod_op = {.name = "ReduceProd", .summary = "Product over axes; not differentiated", .min_inputs = 1, .max_inputs = 2,
-                              .infer = infer_reduce<false>, .cost = input_cost, .cpu = prepare_reduce<Reduction::prod>,
+const OpDef reduce_sum_op = {.name = "ReduceSum",
+                             .summary = "Sum over axes",
+                             .min_inputs = 1,
+                             .max_inputs = 2,
+                             .infer = infer_reduce<false>,
+                             .grad = grad_reduce<sum_gradient>,
+                             .cost = input_cost,
+                             .cpu = prepare_reduce<Reduction::sum>,
+                             .samples = number_samples};
+const OpDef reduce_mean_op = {.name = "ReduceMean",
+                              .summary = "Mean over axes",
+                              .min_inputs = 1,
+                              .max_inputs = 2,
+                              .infer = infer_reduce<false>,
+                              .grad = grad_reduce<mean_gradient>,
+                              .cost = input_cost,
+                              .cpu = prepare_reduce<Reduction::mean>,
+                              .samples = float_samples};
+const OpDef reduce_max_op = {.name = "ReduceMax",
+                             .summary = "Largest element over axes; ties share the gradient",
+                             .min_inputs = 1,
+                             .max_inputs = 2,
+                             .infer = infer_reduce<false>,
+                             .grad = grad_reduce<extremum_gradient>,
+                             .cost = input_cost,
+                             .cpu = prepare_reduce<Reduction::max>,
+                             .samples = number_samples};
+const OpDef reduce_min_op = {.name = "ReduceMin",
+                             .summary = "Smallest element over axes; ties share the gradient",
+                             .min_inputs = 1,
+                             .max_inputs = 2,
+                             .infer = infer_reduce<false>,
+                             .grad = grad_reduce<extremum_gradient>,
+                             .cost = input_cost,
+                             .cpu = prepare_reduce<Reduction::min>,
+                             .samples = number_samples};
+const OpDef reduce_prod_op = {.name = "ReduceProd",
+                              .summary = "Product over axes; not differentiated",
+                              .min_inputs = 1,
+                              .max_inputs = 2,
+                              .infer = infer_reduce<false>,
+                              .cost = input_cost,
+                              .cpu = prepare_reduce<Reduction::prod>,
                               .samples = number_samples};
-const OpDef reduce_l1_op = {.name = "ReduceL1", .summary = "Sum of absolute values over axes", .min_inputs = 1, .max_inputs = 2,
-                            .infer = infer_reduce<false>, .grad = grad_reduce<l1_gradient>, .cost = input_cost,
-                            .cpu = prepare_reduce<Reduction::l1>, .samples = kinked_samples};
-const OpDef reduce_l2_op = {.name = "ReduceL2", .summary = "Euclidean norm over axes; gradient 0 at 0", .min_inputs = 1, .max_inputs = 2,
-                            .infer = infer_reduce<true>, .grad = grad_reduce<l2_gradient>, .cost = input_cost,
-                            .cpu = prepare_reduce<Reduction::l2>, .samples = kinked_samples};
-const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare", .summary = "Sum of squares over axes", .min_inputs = 1, .max_inputs = 2,
-                                    .infer = infer_reduce<false>, .grad = grad_reduce<sum_square_gradient>, .cost = input_cost,
-                                    .cpu = prepare_reduce<Reduction::sum_square>, .samples = float_samples};
-const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp", .summary = "log of the sum of exponentials over axes", .min_inputs = 1,
-                                     .max_inputs = 2, .infer = infer_reduce<true>, .grad = grad_reduce<log_sum_exp_gradient>,
-                                     .cost = input_cost, .cpu = prepare_reduce<Reduction::log_sum_exp>, .samples = float_samples};
+const OpDef reduce_l1_op = {.name = "ReduceL1",
+                            .summary = "Sum of absolute values over axes",
+                            .min_inputs = 1,
+                            .max_inputs = 2,
+                            .infer = infer_reduce<false>,
+                            .grad = grad_reduce<l1_gradient>,
+                            .cost = input_cost,
+                            .cpu = prepare_reduce<Reduction::l1>,
+                            .samples = kinked_samples};
+const OpDef reduce_l2_op = {.name = "ReduceL2",
+                            .summary = "Euclidean norm over axes; gradient 0 at 0",
+                            .min_inputs = 1,
+                            .max_inputs = 2,
+                            .infer = infer_reduce<true>,
+                            .grad = grad_reduce<l2_gradient>,
+                            .cost = input_cost,
+                            .cpu = prepare_reduce<Reduction::l2>,
+                            .samples = kinked_samples};
+const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
+                                    .summary = "Sum of squares over axes",
+                                    .min_inputs = 1,
+                                    .max_inputs = 2,
+                                    .infer = infer_reduce<false>,
+                                    .grad = grad_reduce<sum_square_gradient>,
+                                    .cost = input_cost,
+                                    .cpu = prepare_reduce<Reduction::sum_square>,
+                                    .samples = float_samples};
+const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
+                                     .summary = "log of the sum of exponentials over axes",
+                                     .min_inputs = 1,
+                                     .max_inputs = 2,
+                                     .infer = infer_reduce<true>,
+                                     .grad = grad_reduce<log_sum_exp_gradient>,
+                                     .cost = input_cost,
+                                     .cpu = prepare_reduce<Reduction::log_sum_exp>,
+                                     .samples = float_samples};
 
 }  // namespace gradloom

@@ -61,7 +61,8 @@ const Tensor* InferContext::constant(std::size_t i) const {
 
 NodeTypes node_types(const Graph& graph, const Node& node) {
   NodeTypes types;
-  const DType fallback = node.inputs.empty() || node.inputs[0] == kNone ? DType::f32 : graph.type(node.inputs[0]).dtype;
+  const DType fallback =
+      node.inputs.empty() || node.inputs[0] == kNone ? DType::f32 : graph.type(node.inputs[0]).dtype;
   for (ValueId id : node.inputs) {
     const bool present = id != kNone;
     types.inputs.push_back(present ? graph.type(id) : Type{fallback, {}});
@@ -90,7 +91,7 @@ Cost default_cost(const NodeTypes& types) {
   return cost;
 }
 
-// ---- gradient rules -------------------------------------------------------------------------------------------------
+// ---- gradient rules ---------------------------------------------------------------------------------------
 
 ValueId GradContext::require_out(std::size_t i) {
   Graph& graph = b.graph();
@@ -99,7 +100,8 @@ ValueId GradContext::require_out(std::size_t i) {
   const std::size_t count = std::max(forward.outputs.size(), i + 1);
   InferContext ctx{graph, forward.attrs, forward.inputs, static_cast<int>(count), std::vector<Type>(count)};
   const Status inferred = forward.op->infer(ctx);
-  CHECK(inferred.ok(), (std::string(forward.op->name) + ": " + (inferred.ok() ? "" : inferred.error().message)).c_str());
+  CHECK(inferred.ok(),
+        (std::string(forward.op->name) + ": " + (inferred.ok() ? "" : inferred.error().message)).c_str());
   forward.outputs.resize(count, kNone);
   Value v;
   v.name = b.unique_name(forward.name + ":out" + std::to_string(i));
@@ -126,16 +128,18 @@ ValueId GradContext::reduce_to(ValueId g, ValueId like) {
   }
   if (axes.empty()) return g;
   const bool only_leading = axes.size() == leading.size();
-  const ValueId sum = b.op("ReduceSum", {g, b.i64s(axes)}, {{"keepdims", std::int64_t{only_leading ? 0 : 1}}});
+  const ValueId sum =
+      b.op("ReduceSum", {g, b.i64s(axes)}, {{"keepdims", std::int64_t{only_leading ? 0 : 1}}});
   if (only_leading || leading.empty()) return sum;
   if (is_static(to)) return reshaped_like(*this, sum, like);
   return b.op("Squeeze", {sum, b.i64s(leading)});
 }
 
-// ---- evaluation -----------------------------------------------------------------------------------------------------
+// ---- evaluation -------------------------------------------------------------------------------------------
 
-Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const std::vector<Tensor>& inputs, int output_count,
-                                     const std::string& node_name, std::uint64_t seed, std::uint64_t step) {
+Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const std::vector<Tensor>& inputs,
+                                     int output_count, const std::string& node_name, std::uint64_t seed,
+                                     std::uint64_t step) {
   Graph graph;
   Node node;
   node.op = &op;
@@ -153,10 +157,12 @@ Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const 
     v.data = tensor;
     graph.values.push_back(std::move(v));
   }
-  InferContext ctx{graph, attrs, node.inputs, output_count, std::vector<Type>(static_cast<std::size_t>(output_count))};
+  InferContext ctx{graph, attrs, node.inputs, output_count,
+                   std::vector<Type>(static_cast<std::size_t>(output_count))};
   if (Status s = op.infer(ctx); !s) return with_context(s.error(), op.name);
   for (const Type& type : ctx.outputs) {
-    if (!is_static(type.shape)) return infer_error(std::string(op.name) + ": the output shape depends on unknown contents");
+    if (!is_static(type.shape))
+      return infer_error(std::string(op.name) + ": the output shape depends on unknown contents");
     TRY(checked_element_count(type.shape, dtype_bytes(type.dtype)));
     Value v;
     v.type = type;
@@ -179,7 +185,7 @@ Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const 
   return outputs;
 }
 
-// ---- helpers of the rows --------------------------------------------------------------------------------------------
+// ---- helpers of the rows ----------------------------------------------------------------------------------
 
 Error infer_error(const std::string& message) { return Error{Errc::bad_input, message}; }
 
@@ -193,14 +199,16 @@ Result<std::int64_t> normalized_axis(std::int64_t axis, std::size_t rank) {
 Result<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
   Shape result(std::max(a.size(), b.size()));
   for (std::size_t i = 0; i < result.size(); ++i) {
-    const std::int64_t da = i < a.size() ? a[a.size() - 1 - i] : 1, db = i < b.size() ? b[b.size() - 1 - i] : 1;
+    const std::int64_t da = i < a.size() ? a[a.size() - 1 - i] : 1,
+                       db = i < b.size() ? b[b.size() - 1 - i] : 1;
     std::int64_t& d = result[result.size() - 1 - i];
     if (da == db || db == 1) {
       d = da;
     } else if (da == 1) {
       d = db;
     } else if (da < 0 && db < 0) {
-      d = derived_dim("broadcast " + std::to_string(std::min(da, db)) + "," + std::to_string(std::max(da, db)));
+      d = derived_dim("broadcast " + std::to_string(std::min(da, db)) + "," +
+                      std::to_string(std::max(da, db)));
     } else if (da < 0 || db < 0) {
       d = std::max(da, db);  // the symbolic one is 1 or equal
     } else {

@@ -6,29 +6,15 @@
 namespace gradloom {
 namespace {
 
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
-}
-
-struct AxisView {
-  std::int64_t outer = 1, size = 1, inner = 1;
-};
-AxisView view_of(const Shape& shape, std::int64_t axis) {
-  AxisView v;
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    const auto at = static_cast<std::int64_t>(d);
-    (at < axis ? v.outer : at == axis ? v.size : v.inner) *= shape[d];
-  }
-  return v;
-}
-
-// ---- Trilu: upper (column - row >= k) or lower (column - row <= k) triangle of the last two axes, 0 elsewhere ----------------
+// ---- Trilu: upper (column - row >= k) or lower (column - row <= k) triangle of the last two axes, 0 -------
+// elsewhere ----------------
 
 Status infer_trilu(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   if (ctx.shape(0).size() < 2) return infer_error("Trilu needs at least two dimensions");
   if (ctx.has(1) && ctx.dtype(1) != DType::i64) return infer_error("Trilu: k must be a 64-bit integer");
-  if (ctx.has(1) && (!is_static(ctx.shape(1)) || element_count(ctx.shape(1)) != 1)) return infer_error("Trilu: k must be one number");
+  if (ctx.has(1) && (!is_static(ctx.shape(1)) || element_count(ctx.shape(1)) != 1))
+    return infer_error("Trilu: k must be one number");
   ctx.outputs[0] = ctx.in(0);
   return {};
 }
@@ -71,37 +57,44 @@ Status grad_trilu(GradContext& ctx) {
 
 std::vector<Sample> trilu_samples() {
   const Attrs lower = {{"upper", std::int64_t{0}}};
-  return {with("upper", {}, {floats({4, 5})}), with("lower", lower, {floats({2, 5, 3})}),
-          with("above", {}, {floats({4, 5}), known_scalar(DType::i64, 2)}), with("below", lower, {floats({5, 4}), known_scalar(DType::i64, -1)}),
-          with("far", lower, {ints({3, 3}, -9, 9), known_scalar(DType::i64, -7)}), with("booleans", {}, {bools({4, 4}), known_scalar(DType::i64, 1)})};
+  return {sample_of("upper", {}, {floats({4, 5})}),
+          sample_of("lower", lower, {floats({2, 5, 3})}),
+          sample_of("above", {}, {floats({4, 5}), known_scalar(DType::i64, 2)}),
+          sample_of("below", lower, {floats({5, 4}), known_scalar(DType::i64, -1)}),
+          sample_of("far", lower, {ints({3, 3}, -9, 9), known_scalar(DType::i64, -7)}),
+          sample_of("booleans", {}, {bools({4, 4}), known_scalar(DType::i64, 1)})};
 }
 
-// ---- CumSum -----------------------------------------------------------------------------------------------------------------
+// ---- CumSum -----------------------------------------------------------------------------------------------
 
 Status infer_cum_sum(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   if (ctx.shape(0).empty()) return infer_error("CumSum of a scalar");
-  if (ctx.dtype(1) != DType::i32 && ctx.dtype(1) != DType::i64) return infer_error("CumSum: the axis must be an integer");
-  if (!is_static(ctx.shape(1)) || element_count(ctx.shape(1)) != 1) return infer_error("CumSum: the axis must be one number");
+  if (ctx.dtype(1) != DType::i32 && ctx.dtype(1) != DType::i64)
+    return infer_error("CumSum: the axis must be an integer");
+  if (!is_static(ctx.shape(1)) || element_count(ctx.shape(1)) != 1)
+    return infer_error("CumSum: the axis must be one number");
   if (const Tensor* axis = ctx.constant(1)) TRY(normalized_axis(axis->int_at(0), ctx.shape(0).size()));
   ctx.outputs[0] = ctx.in(0);
   return {};
 }
 
-// Sums in f64 for floats: a running sum in f32 loses digits with the length of the axis. An axis that is only known when running
-// is read then; out of range, where a kernel cannot fail, it counts as the last one.
+// Sums in f64 for floats: a running sum in f32 loses digits with the length of the axis. An axis that is only
+// known when running is read then; out of range, where a kernel cannot fail, it counts as the last one.
 template <class T, class Sum>
 CpuKernel cum_sum_kernel(const NodeTypes& types) {
   const bool exclusive = types.attrs.integer("exclusive") != 0, reverse = types.attrs.integer("reverse") != 0;
   CpuKernel kernel;
   kernel.name = "cumulative sum";
-  kernel.run = [=, shape = types.inputs[0].shape, axis_type = types.inputs[1].dtype](const LaunchArgs& launch) {
+  kernel.run = [=, shape = types.inputs[0].shape,
+                axis_type = types.inputs[1].dtype](const LaunchArgs& launch) {
     const T* x = static_cast<const T*>(launch.inputs[0]);
     T* y = static_cast<T*>(launch.outputs[0]);
     const auto rank = static_cast<std::int64_t>(shape.size());
-    std::int64_t axis = axis_type == DType::i32 ? *static_cast<const std::int32_t*>(launch.inputs[1]) : *static_cast<const std::int64_t*>(launch.inputs[1]);
+    std::int64_t axis = axis_type == DType::i32 ? *static_cast<const std::int32_t*>(launch.inputs[1])
+                                                : *static_cast<const std::int64_t*>(launch.inputs[1]);
     if (axis < 0) axis += rank;
-    const AxisView v = view_of(shape, axis < 0 || axis >= rank ? rank - 1 : axis);
+    const AxisView v = axis_view(shape, axis < 0 || axis >= rank ? rank - 1 : axis);
     for (std::int64_t o = 0; o < v.outer; ++o)
       for (std::int64_t i = 0; i < v.inner; ++i) {
         Sum sum = 0;
@@ -119,11 +112,17 @@ CpuKernel cum_sum_kernel(const NodeTypes& types) {
 
 Result<CpuKernel> prepare_cum_sum(const NodeTypes& types) {
   switch (types.inputs[0].dtype) {
-    case DType::f32: return cum_sum_kernel<float, double>(types);
-    case DType::f64: return cum_sum_kernel<double, double>(types);
-    case DType::i32: return cum_sum_kernel<std::int32_t, std::uint32_t>(types);
-    case DType::i64: return cum_sum_kernel<std::int64_t, std::uint64_t>(types);
-    default: return no_kernel(std::string("no CPU kernel sums ") + dtype_name(types.inputs[0].dtype) + " cumulatively");
+    case DType::f32:
+      return cum_sum_kernel<float, double>(types);
+    case DType::f64:
+      return cum_sum_kernel<double, double>(types);
+    case DType::i32:
+      return cum_sum_kernel<std::int32_t, std::uint32_t>(types);
+    case DType::i64:
+      return cum_sum_kernel<std::int64_t, std::uint64_t>(types);
+    default:
+      return no_kernel(std::string("no CPU kernel sums ") + dtype_name(types.inputs[0].dtype) +
+                       " cumulatively");
   }
 }
 
@@ -136,21 +135,25 @@ Status grad_cum_sum(GradContext& ctx) {
 
 std::vector<Sample> cum_sum_samples() {
   const std::int64_t yes = 1;
-  return {with("last axis", {}, {floats({3, 7}), known_scalar(DType::i64, -1)}),
-          with("exclusive", {{"exclusive", yes}}, {floats({5, 3}), known_scalar(DType::i64, 0)}),
-          with("reverse", {{"reverse", yes}}, {floats({2, 5, 3}), known_scalar(DType::i32, 1)}),
-          with("both", {{"exclusive", yes}, {"reverse", yes}}, {ints({9}, -9, 9), known_scalar(DType::i64, 0)})};
+  return {sample_of("last axis", {}, {floats({3, 7}), known_scalar(DType::i64, -1)}),
+          sample_of("exclusive", {{"exclusive", yes}}, {floats({5, 3}), known_scalar(DType::i64, 0)}),
+          sample_of("reverse", {{"reverse", yes}}, {floats({2, 5, 3}), known_scalar(DType::i32, 1)}),
+          sample_of("both", {{"exclusive", yes}, {"reverse", yes}},
+                    {ints({9}, -9, 9), known_scalar(DType::i64, 0)})};
 }
 
-// ---- ArgMax, ArgMin ------------------------------------------------------------------------------------------------------------
+// ---- ArgMax, ArgMin ---------------------------------------------------------------------------------------
 
 Status infer_arg(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   Shape out = ctx.shape(0);
   const std::int64_t axis = TRY(normalized_axis(ctx.attrs.integer("axis"), out.size()));
-  if (out[static_cast<std::size_t>(axis)] == 0) return infer_error("no largest or smallest element of an empty axis");
-  if (ctx.attrs.integer("keepdims", 1) != 0) out[static_cast<std::size_t>(axis)] = 1;
-  else out.erase(out.begin() + axis);
+  if (out[static_cast<std::size_t>(axis)] == 0)
+    return infer_error("no largest or smallest element of an empty axis");
+  if (ctx.attrs.integer("keepdims", 1) != 0)
+    out[static_cast<std::size_t>(axis)] = 1;
+  else
+    out.erase(out.begin() + axis);
   ctx.outputs[0] = {DType::i64, out};
   return {};
 }
@@ -179,33 +182,62 @@ CpuKernel arg_kernel(AxisView v, bool last) {
 template <bool largest>
 Result<CpuKernel> prepare_arg(const NodeTypes& types) {
   const Type& in = types.inputs[0];
-  const AxisView v = view_of(in.shape, TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
+  const AxisView v = axis_view(in.shape, TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
   const bool last = types.attrs.integer("select_last_index") != 0;
   switch (in.dtype) {
-    case DType::f32: return arg_kernel<float, largest>(v, last);
-    case DType::f64: return arg_kernel<double, largest>(v, last);
-    case DType::i32: return arg_kernel<std::int32_t, largest>(v, last);
-    case DType::i64: return arg_kernel<std::int64_t, largest>(v, last);
-    default: return no_kernel(std::string("no CPU kernel searches ") + dtype_name(in.dtype));
+    case DType::f32:
+      return arg_kernel<float, largest>(v, last);
+    case DType::f64:
+      return arg_kernel<double, largest>(v, last);
+    case DType::i32:
+      return arg_kernel<std::int32_t, largest>(v, last);
+    case DType::i64:
+      return arg_kernel<std::int64_t, largest>(v, last);
+    default:
+      return no_kernel(std::string("no CPU kernel searches ") + dtype_name(in.dtype));
   }
 }
 
 std::vector<Sample> arg_samples() {
   const std::int64_t yes = 1, no = 0;
-  return {with("first axis", {}, {floats({5, 3})}), with("last axis", {{"axis", std::int64_t{-1}}, {"keepdims", no}}, {floats({3, 7})}),
-          with("last of equal", {{"axis", yes}, {"select_last_index", yes}}, {ints({4, 9}, 0, 2)}),
-          with("first of equal", {{"axis", yes}}, {ints({4, 9}, 0, 2)})};
+  return {sample_of("first axis", {}, {floats({5, 3})}),
+          sample_of("last axis", {{"axis", std::int64_t{-1}}, {"keepdims", no}}, {floats({3, 7})}),
+          sample_of("last of equal", {{"axis", yes}, {"select_last_index", yes}}, {ints({4, 9}, 0, 2)}),
+          sample_of("first of equal", {{"axis", yes}}, {ints({4, 9}, 0, 2)})};
 }
 
 }  // namespace
 
-const OpDef trilu_op = {.name = "Trilu", .summary = "Upper or lower triangle of matrices", .min_inputs = 1, .max_inputs = 2,
-                        .infer = infer_trilu, .grad = grad_trilu, .cost = copy_cost, .cpu = prepare_trilu, .samples = trilu_samples};
-const OpDef cum_sum_op = {.name = "CumSum", .summary = "Running sum along an axis", .min_inputs = 2, .max_inputs = 2,
-                          .infer = infer_cum_sum, .grad = grad_cum_sum, .cpu = prepare_cum_sum, .samples = cum_sum_samples};
-const OpDef arg_max_op = {.name = "ArgMax", .summary = "Index of the largest element along an axis", .traits = kNoGradient,
-                          .infer = infer_arg, .cost = input_cost, .cpu = prepare_arg<true>, .samples = arg_samples};
-const OpDef arg_min_op = {.name = "ArgMin", .summary = "Index of the smallest element along an axis", .traits = kNoGradient,
-                          .infer = infer_arg, .cost = input_cost, .cpu = prepare_arg<false>, .samples = arg_samples};
+const OpDef trilu_op = {.name = "Trilu",
+                        .summary = "Upper or lower triangle of matrices",
+                        .min_inputs = 1,
+                        .max_inputs = 2,
+                        .infer = infer_trilu,
+                        .grad = grad_trilu,
+                        .cost = copy_cost,
+                        .cpu = prepare_trilu,
+                        .samples = trilu_samples};
+const OpDef cum_sum_op = {.name = "CumSum",
+                          .summary = "Running sum along an axis",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .infer = infer_cum_sum,
+                          .grad = grad_cum_sum,
+                          .cpu = prepare_cum_sum,
+                          .samples = cum_sum_samples};
+const OpDef arg_max_op = {.name = "ArgMax",
+                          .summary = "Index of the largest element along an axis",
+                          .traits = kNoGradient,
+                          .infer = infer_arg,
+                          .cost = input_cost,
+                          .cpu = prepare_arg<true>,
+                          .samples = arg_samples};
+const OpDef arg_min_op = {.name = "ArgMin",
+                          .summary = "Index of the smallest element along an axis",
+                          .traits = kNoGradient,
+                          .infer = infer_arg,
+                          .cost = input_cost,
+                          .cpu = prepare_arg<false>,
+                          .samples = arg_samples};
 
 }  // namespace gradloom

@@ -1,5 +1,6 @@
-// Slice (starts, ends, axes, steps: attributes before opset 10, inputs since; negative steps walk backwards) and its gradient
-// SliceGrad(dy, shape of x), attributes starts, axes, steps: zeros with dy written to the places the slice read.
+// Slice (starts, ends, axes, steps: attributes before opset 10, inputs since; negative steps walk backwards)
+// and its gradient SliceGrad(dy, shape of x), attributes starts, axes, steps: zeros with dy written to the
+// places the slice read.
 #include <algorithm>
 #include <memory>
 
@@ -17,17 +18,20 @@ struct SliceArguments {
 // The arguments as known lists; no value when one is unknown before running.
 template <class Context>
 Result<std::optional<SliceArguments>> slice_arguments(const Context& ctx) {
-  const IntArgument starts = int_argument(ctx, "starts", 1), ends = int_argument(ctx, "ends", 2), axes = int_argument(ctx, "axes", 3),
-                    steps = int_argument(ctx, "steps", 4);
+  const IntArgument starts = int_argument(ctx, "starts", 1), ends = int_argument(ctx, "ends", 2),
+                    axes = int_argument(ctx, "axes", 3), steps = int_argument(ctx, "steps", 4);
   if (!starts.present || !ends.present) return infer_error("Slice needs starts and ends");
   if (!starts.values || !ends.values || (axes.present && !axes.values) || (steps.present && !steps.values))
     return std::optional<SliceArguments>();
   SliceArguments a{*starts.values, *ends.values, {}, {}};
   const std::size_t n = a.starts.size();
-  if (axes.values) a.axes = *axes.values;
-  else for (std::size_t i = 0; i < n; ++i) a.axes.push_back(static_cast<std::int64_t>(i));
+  if (axes.values)
+    a.axes = *axes.values;
+  else
+    for (std::size_t i = 0; i < n; ++i) a.axes.push_back(static_cast<std::int64_t>(i));
   a.steps = steps.values ? *steps.values : Ints(n, 1);
-  if (a.ends.size() != n || a.axes.size() != n || a.steps.size() != n) return infer_error("Slice: starts, ends, axes and steps differ in length");
+  if (a.ends.size() != n || a.axes.size() != n || a.steps.size() != n)
+    return infer_error("Slice: starts, ends, axes and steps differ in length");
   return std::optional<SliceArguments>(std::move(a));
 }
 
@@ -83,8 +87,8 @@ Status infer_slice(InferContext& ctx) {
     const std::int64_t start = arguments->starts[i], end = arguments->ends[i], step = arguments->steps[i];
     if (step == 0) return infer_error("Slice: a step is 0");
     if (start == 0 && step == 1 && end >= (std::int64_t{1} << 31) - 1) continue;  // all of it
-    out[axis] = derived_dim("slice " + std::to_string(in[axis]) + " " + std::to_string(start) + ":" + std::to_string(end) + ":" +
-                            std::to_string(step));
+    out[axis] = derived_dim("slice " + std::to_string(in[axis]) + " " + std::to_string(start) + ":" +
+                            std::to_string(end) + ":" + std::to_string(step));
   }
   ctx.outputs[0] = {ctx.dtype(0), out};
   return {};
@@ -117,14 +121,17 @@ Result<CpuKernel> prepare_slice(const NodeTypes& types) {
   prepared->args = TRY(strided_copy_args(prepared->plan, dtype_bytes(types.inputs[0].dtype)));
   CpuKernel kernel;
   kernel.name = "slice";
-  kernel.run = [prepared](const LaunchArgs& launch) { run_copy(prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]); };
+  kernel.run = [prepared](const LaunchArgs& launch) {
+    run_copy(prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
+  };
   return kernel;
 }
 
 // dx = SliceGrad(dy, shape(x)); ends are not needed, dy has the counts.
 Status grad_slice(GradContext& ctx) {
   const auto arguments = TRY(slice_arguments(ctx));
-  if (!arguments) return infer_error("the gradient of Slice needs starts, axes and steps known before running");
+  if (!arguments)
+    return infer_error("the gradient of Slice needs starts, axes and steps known before running");
   const Shape shape = ctx.shape(ctx.in(0));
   if (!is_static(shape)) return infer_error("the gradient of Slice needs known dimensions");
   Ints starts, steps;
@@ -148,8 +155,9 @@ Status infer_slice_grad(InferContext& ctx) {
   for (std::size_t d = 0; d < dy.size(); ++d) {
     if (dy[d] <= 0) continue;
     std::int64_t last;
-    if (__builtin_mul_overflow(dy[d] - 1, steps[d], &last) || __builtin_add_overflow(last, starts[d], &last) || starts[d] < 0 ||
-        starts[d] >= out[d] || last < 0 || last >= out[d])
+    if (__builtin_mul_overflow(dy[d] - 1, steps[d], &last) ||
+        __builtin_add_overflow(last, starts[d], &last) || starts[d] < 0 || starts[d] >= out[d] || last < 0 ||
+        last >= out[d])
       return infer_error("SliceGrad: axis " + std::to_string(d) + " leaves the shape");
   }
   ctx.outputs[0] = {ctx.dtype(0), out};
@@ -170,7 +178,8 @@ Result<CpuKernel> prepare_slice_grad(const NodeTypes& types) {
   CpuKernel kernel;
   kernel.name = "slice gradient";
   kernel.run = [prepared](const LaunchArgs& launch) {
-    kernels::cpu().fill({prepared->args.element_bytes, prepared->count, prepared->zero.data(), launch.outputs[0]});
+    kernels::cpu().fill(
+        {prepared->args.element_bytes, prepared->count, prepared->zero.data(), launch.outputs[0]});
     run_copy(prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
   };
   return kernel;
@@ -187,34 +196,51 @@ Status grad_slice_grad(GradContext& ctx) {
     ends.push_back(end);
     axes.push_back(static_cast<std::int64_t>(d));
   }
-  ctx.set(0, ctx.b.op("Slice", {ctx.grad(), ctx.b.i64s(starts), ctx.b.i64s(ends), ctx.b.i64s(axes), ctx.b.i64s(steps)}));
+  ctx.set(0, ctx.b.op("Slice", {ctx.grad(), ctx.b.i64s(starts), ctx.b.i64s(ends), ctx.b.i64s(axes),
+                                ctx.b.i64s(steps)}));
   return {};
 }
 
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
-}
-
 std::vector<Sample> slice_samples() {
-  return {with("rows", {}, {floats({5, 7}), known_ints({1}), known_ints({4})}),
-          with("last axis, step", {}, {floats({3, 4, 9}), known_ints({1}), known_ints({9}), known_ints({-1}), known_ints({3})}),
-          with("backwards", {}, {floats({5, 7}), known_ints({-1, 5}), known_ints({INT64_MIN, 1}), known_ints({0, 1}), known_ints({-1, -2})}),
-          with("attributes", {{"starts", Ints{0, 1}}, {"ends", Ints{2, 1000}}, {"axes", Ints{0, 2}}}, {floats({3, 4, 5})}),
-          with("nothing", {}, {floats({3, 5}), known_ints({2}), known_ints({2}), known_ints({0})}),
-          with("integers", {}, {ints({6}, -9, 9), known_ints({-2}), known_ints({INT64_MAX})})};
+  return {sample_of("rows", {}, {floats({5, 7}), known_ints({1}), known_ints({4})}),
+          sample_of("last axis, step", {},
+                    {floats({3, 4, 9}), known_ints({1}), known_ints({9}), known_ints({-1}), known_ints({3})}),
+          sample_of("backwards", {},
+                    {floats({5, 7}), known_ints({-1, 5}), known_ints({INT64_MIN, 1}), known_ints({0, 1}),
+                     known_ints({-1, -2})}),
+          sample_of("attributes", {{"starts", Ints{0, 1}}, {"ends", Ints{2, 1000}}, {"axes", Ints{0, 2}}},
+                    {floats({3, 4, 5})}),
+          sample_of("nothing", {}, {floats({3, 5}), known_ints({2}), known_ints({2}), known_ints({0})}),
+          sample_of("integers", {}, {ints({6}, -9, 9), known_ints({-2}), known_ints({INT64_MAX})})};
 }
 
 std::vector<Sample> slice_grad_samples() {
-  return {with("rows", {{"starts", Ints{1, 0}}, {"steps", Ints{1, 1}}}, {floats({3, 7}), known_ints({5, 7})}),
-          with("backwards", {{"starts", Ints{4, 5}}, {"steps", Ints{-1, -2}}}, {floats({5, 2}), known_ints({5, 7})})};
+  return {sample_of("rows", {{"starts", Ints{1, 0}}, {"steps", Ints{1, 1}}},
+                    {floats({3, 7}), known_ints({5, 7})}),
+          sample_of("backwards", {{"starts", Ints{4, 5}}, {"steps", Ints{-1, -2}}},
+                    {floats({5, 2}), known_ints({5, 7})})};
 }
 
 }  // namespace
 
-const OpDef slice_op = {.name = "Slice", .summary = "A range with a step along axes", .min_inputs = 1, .max_inputs = 5, .infer = infer_slice,
-                        .grad = grad_slice, .cost = copy_cost, .cpu = prepare_slice, .samples = slice_samples};
-const OpDef slice_grad_op = {.name = "SliceGrad", .domain = "gradloom", .summary = "Gradient of Slice: zeros around dy", .min_inputs = 2,
-                             .max_inputs = 2, .infer = infer_slice_grad, .grad = grad_slice_grad, .cost = copy_cost,
-                             .cpu = prepare_slice_grad, .samples = slice_grad_samples};
+const OpDef slice_op = {.name = "Slice",
+                        .summary = "A range with a step along axes",
+                        .min_inputs = 1,
+                        .max_inputs = 5,
+                        .infer = infer_slice,
+                        .grad = grad_slice,
+                        .cost = copy_cost,
+                        .cpu = prepare_slice,
+                        .samples = slice_samples};
+const OpDef slice_grad_op = {.name = "SliceGrad",
+                             .domain = "gradloom",
+                             .summary = "Gradient of Slice: zeros around dy",
+                             .min_inputs = 2,
+                             .max_inputs = 2,
+                             .infer = infer_slice_grad,
+                             .grad = grad_slice_grad,
+                             .cost = copy_cost,
+                             .cpu = prepare_slice_grad,
+                             .samples = slice_grad_samples};
 
 }  // namespace gradloom

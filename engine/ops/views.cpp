@@ -1,5 +1,6 @@
-// Views: the input's bytes with another shape. Reshape (0 copies a dimension, -1 is computed, allowzero), Flatten, Squeeze,
-// Unsqueeze (axes: attribute before opset 13, input since), Identity. Gradients reshape back.
+// Views: the input's bytes with another shape. Reshape (0 copies a dimension, -1 is computed, allowzero),
+// Flatten, Squeeze, Unsqueeze (axes: attribute before opset 13, input since), Identity. Gradients reshape
+// back.
 #include <algorithm>
 
 #include "engine/ops/common.h"
@@ -8,10 +9,6 @@ namespace gradloom {
 namespace {
 
 std::vector<std::int64_t> as_list(std::initializer_list<std::int64_t> values) { return values; }
-
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs) {
-  return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs)};
-}
 
 Status grad_view(GradContext& ctx) {
   ctx.set(0, reshaped_like(ctx, ctx.grad(), ctx.in(0)));
@@ -32,7 +29,8 @@ Status infer_reshape(InferContext& ctx) {
     ctx.outputs[0] = {ctx.dtype(0), out};
     return {};
   }
-  if (!ctx.attrs.has("shape") && ctx.shape(1).size() != 1) return infer_error("the new shape must be a vector");
+  if (!ctx.attrs.has("shape") && ctx.shape(1).size() != 1)
+    return infer_error("the new shape must be a vector");
   const bool allow_zero = ctx.attrs.integer("allowzero") != 0;
   std::size_t computed = SIZE_MAX;
   for (std::size_t i = 0; i < target.values->size(); ++i) {
@@ -43,7 +41,8 @@ Status infer_reshape(InferContext& ctx) {
       computed = i;
     }
     if (d == 0 && !allow_zero) {
-      if (i >= in.size()) return infer_error("the new shape copies dimension " + std::to_string(i) + ", which the input lacks");
+      if (i >= in.size())
+        return infer_error("the new shape copies dimension " + std::to_string(i) + ", which the input lacks");
       d = in[i];
     }
     out.push_back(d);
@@ -55,17 +54,21 @@ Status infer_reshape(InferContext& ctx) {
   }
   if (is_static(in) && is_static(out)) {
     const std::int64_t from = TRY(multiply_dims(in)), to = TRY(multiply_dims(out));
-    if (from != to) return infer_error("cannot reshape " + to_string(in) + " to " + to_string(out) + ": the element counts differ");
+    if (from != to)
+      return infer_error("cannot reshape " + to_string(in) + " to " + to_string(out) +
+                         ": the element counts differ");
   }
   ctx.outputs[0] = {ctx.dtype(0), out};
   return {};
 }
 
 std::vector<Sample> reshape_samples() {
-  return {with("explicit", {}, {floats({3, 4, 5}), known_ints({4, 15})}), with("computed", {}, {floats({3, 4, 5}), known_ints({-1, 5})}),
-          with("copied", {}, {floats({3, 4, 5}), known_ints({0, 2, -1})}), with("scalar", {}, {floats({1, 1}), known_ints({})}),
-          with("empty", {{"allowzero", std::int64_t{1}}}, {floats({0, 3}), known_ints({3, 0})}),
-          with("integers", {}, {ints({6}, -9, 9), known_ints({2, 3})})};
+  return {sample_of("explicit", {}, {floats({3, 4, 5}), known_ints({4, 15})}),
+          sample_of("computed", {}, {floats({3, 4, 5}), known_ints({-1, 5})}),
+          sample_of("copied", {}, {floats({3, 4, 5}), known_ints({0, 2, -1})}),
+          sample_of("scalar", {}, {floats({1, 1}), known_ints({})}),
+          sample_of("empty", {{"allowzero", std::int64_t{1}}}, {floats({0, 3}), known_ints({3, 0})}),
+          sample_of("integers", {}, {ints({6}, -9, 9), known_ints({2, 3})})};
 }
 
 Status infer_flatten(InferContext& ctx) {
@@ -73,16 +76,19 @@ Status infer_flatten(InferContext& ctx) {
   const Shape& in = ctx.shape(0);
   std::int64_t axis = ctx.attrs.integer("axis", 1);
   const auto rank = static_cast<std::int64_t>(in.size());
-  if (axis < -rank || axis > rank) return infer_error("axis " + std::to_string(axis) + " is out of range for rank " + std::to_string(rank));
+  if (axis < -rank || axis > rank)
+    return infer_error("axis " + std::to_string(axis) + " is out of range for rank " + std::to_string(rank));
   if (axis < 0) axis += rank;
   const auto middle = in.begin() + static_cast<std::ptrdiff_t>(axis);
-  ctx.outputs[0] = {ctx.dtype(0), {TRY(multiply_dims({in.begin(), middle})), TRY(multiply_dims({middle, in.end()}))}};
+  ctx.outputs[0] = {ctx.dtype(0),
+                    {TRY(multiply_dims({in.begin(), middle})), TRY(multiply_dims({middle, in.end()}))}};
   return {};
 }
 
 std::vector<Sample> flatten_samples() {
-  return {with("default", {}, {floats({3, 4, 5})}), with("all", {{"axis", std::int64_t{0}}}, {floats({3, 5})}),
-          with("negative", {{"axis", std::int64_t{-1}}}, {floats({3, 4, 5})})};
+  return {sample_of("default", {}, {floats({3, 4, 5})}),
+          sample_of("all", {{"axis", std::int64_t{0}}}, {floats({3, 5})}),
+          sample_of("negative", {{"axis", std::int64_t{-1}}}, {floats({3, 4, 5})})};
 }
 
 Status infer_squeeze(InferContext& ctx) {
@@ -94,7 +100,8 @@ Status infer_squeeze(InferContext& ctx) {
   if (axes.present) {
     for (std::int64_t axis : TRY(normalized_axes(*axes.values, in.size()))) {
       const auto a = static_cast<std::size_t>(axis);
-      if (in[a] != 1 && in[a] >= 0) return infer_error("Squeeze: axis " + std::to_string(axis) + " of " + to_string(in) + " is not 1");
+      if (in[a] != 1 && in[a] >= 0)
+        return infer_error("Squeeze: axis " + std::to_string(axis) + " of " + to_string(in) + " is not 1");
       drop[a] = true;
     }
   } else {
@@ -108,8 +115,9 @@ Status infer_squeeze(InferContext& ctx) {
 }
 
 std::vector<Sample> squeeze_samples() {
-  return {with("input", {}, {floats({3, 1, 5, 1}), known_ints({1})}), with("attribute", {{"axes", as_list({-1})}}, {floats({3, 1, 5, 1})}),
-          with("all", {}, {floats({1, 3, 1})})};
+  return {sample_of("input", {}, {floats({3, 1, 5, 1}), known_ints({1})}),
+          sample_of("attribute", {{"axes", as_list({-1})}}, {floats({3, 1, 5, 1})}),
+          sample_of("all", {}, {floats({1, 3, 1})})};
 }
 
 Status infer_unsqueeze(InferContext& ctx) {
@@ -131,8 +139,9 @@ Status infer_unsqueeze(InferContext& ctx) {
 }
 
 std::vector<Sample> unsqueeze_samples() {
-  return {with("input", {}, {floats({3, 5}), known_ints({0, -1})}), with("attribute", {{"axes", as_list({1})}}, {floats({3, 5})}),
-          with("scalar", {}, {ints({}, 0, 9), known_ints({0})})};
+  return {sample_of("input", {}, {floats({3, 5}), known_ints({0, -1})}),
+          sample_of("attribute", {{"axes", as_list({1})}}, {floats({3, 5})}),
+          sample_of("scalar", {}, {ints({}, 0, 9), known_ints({0})})};
 }
 
 Status infer_identity(InferContext& ctx) {
@@ -146,19 +155,52 @@ Status grad_identity(GradContext& ctx) {
   return {};
 }
 
-std::vector<Sample> identity_samples() { return {with("matrix", {}, {floats({3, 5})}), with("booleans", {}, {bools({3})})}; }
+std::vector<Sample> identity_samples() {
+  return {sample_of("matrix", {}, {floats({3, 5})}), sample_of("booleans", {}, {bools({3})})};
+}
 
 }  // namespace
 
-const OpDef reshape_op = {.name = "Reshape", .summary = "Another shape for the same elements", .traits = kView, .min_inputs = 1,
-                          .max_inputs = 2, .infer = infer_reshape, .grad = grad_view, .cost = no_cost, .samples = reshape_samples};
-const OpDef flatten_op = {.name = "Flatten", .summary = "Two dimensions: before and from the axis", .traits = kView,
-                          .infer = infer_flatten, .grad = grad_view, .cost = no_cost, .samples = flatten_samples};
-const OpDef squeeze_op = {.name = "Squeeze", .summary = "Drops dimensions of size 1", .traits = kView, .min_inputs = 1, .max_inputs = 2,
-                          .infer = infer_squeeze, .grad = grad_view, .cost = no_cost, .samples = squeeze_samples};
-const OpDef unsqueeze_op = {.name = "Unsqueeze", .summary = "Adds dimensions of size 1", .traits = kView, .min_inputs = 1,
-                            .max_inputs = 2, .infer = infer_unsqueeze, .grad = grad_view, .cost = no_cost, .samples = unsqueeze_samples};
-const OpDef identity_op = {.name = "Identity", .summary = "The input", .traits = kView, .infer = infer_identity, .grad = grad_identity,
-                           .cost = no_cost, .samples = identity_samples};
+const OpDef reshape_op = {.name = "Reshape",
+                          .summary = "Another shape for the same elements",
+                          .traits = kView,
+                          .min_inputs = 1,
+                          .max_inputs = 2,
+                          .infer = infer_reshape,
+                          .grad = grad_view,
+                          .cost = no_cost,
+                          .samples = reshape_samples};
+const OpDef flatten_op = {.name = "Flatten",
+                          .summary = "Two dimensions: before and from the axis",
+                          .traits = kView,
+                          .infer = infer_flatten,
+                          .grad = grad_view,
+                          .cost = no_cost,
+                          .samples = flatten_samples};
+const OpDef squeeze_op = {.name = "Squeeze",
+                          .summary = "Drops dimensions of size 1",
+                          .traits = kView,
+                          .min_inputs = 1,
+                          .max_inputs = 2,
+                          .infer = infer_squeeze,
+                          .grad = grad_view,
+                          .cost = no_cost,
+                          .samples = squeeze_samples};
+const OpDef unsqueeze_op = {.name = "Unsqueeze",
+                            .summary = "Adds dimensions of size 1",
+                            .traits = kView,
+                            .min_inputs = 1,
+                            .max_inputs = 2,
+                            .infer = infer_unsqueeze,
+                            .grad = grad_view,
+                            .cost = no_cost,
+                            .samples = unsqueeze_samples};
+const OpDef identity_op = {.name = "Identity",
+                           .summary = "The input",
+                           .traits = kView,
+                           .infer = infer_identity,
+                           .grad = grad_identity,
+                           .cost = no_cost,
+                           .samples = identity_samples};
 
 }  // namespace gradloom

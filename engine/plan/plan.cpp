@@ -122,6 +122,7 @@ class BufferAssigner {
     const std::int32_t end = needed_last_[v] ? last : std::max(produced, last_read_[v]);
     Buffer& buffer = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];
     buffer.last_step = std::max(buffer.last_step, end);
+    if (needed_last_[v]) kept_.insert(plan_.buffer_of[v]);
   }
 
   Status place_outputs(const Node& node, std::int32_t step) {
@@ -168,7 +169,7 @@ class BufferAssigner {
       if (dtype_bytes(graph_.values[in].type.dtype) != dtype_bytes(type.dtype)) continue;
       const std::int32_t b = plan_.buffer_of[in];
       const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(b)];
-      if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b)) continue;
+      if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b) || kept_.count(b)) continue;
       return b;
     }
     return -1;
@@ -187,6 +188,7 @@ class BufferAssigner {
   bool in_place_;
   std::vector<std::int32_t> step_of_, last_read_;
   std::vector<bool> needed_last_;
+  std::set<std::int32_t> kept_;            // buffers of outputs: never overwritten, not even by the last step
   std::map<ValueId, ValueId> update_of_;   // next -> state
 };
 

@@ -1,5 +1,6 @@
-// ONNX's own node tests: every folder of the data package whose operators Gradloom has is imported and run, and its outputs
-// are compared with the reference. Folders with operators, element types or modes that Gradloom lacks are counted by name.
+// ONNX's own node tests: every folder of the data package whose operators Gradloom has is imported and run,
+// and its outputs are compared with the reference. Folders with operators, element types or modes that
+// Gradloom lacks are counted by name.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRtol = 1e-3, kAtol = 1e-7;                   // ONNX's own
+constexpr double kRtol = 1e-3, kAtol = 1e-7;  // ONNX's own
 constexpr const char* kDefaultFolder = "/usr/share/libonnx-testdata/data/node";
 
 struct Outcome {
@@ -36,12 +37,15 @@ bool means_unsupported(const Error& error) {
 std::string excused(const std::string& name) {
   for (const char* optimizer : {"test_adagrad", "test_adam", "test_momentum", "test_nesterov_momentum"})
     if (name.rfind(optimizer, 0) == 0) return "optimizers of ai.onnx.preview.training";
-  for (const char* random : {"test_training_dropout", "test_training_dropout_default", "test_training_dropout_default_mask", "test_training_dropout_mask"})
+  for (const char* random : {"test_training_dropout", "test_training_dropout_default",
+                             "test_training_dropout_default_mask", "test_training_dropout_mask"})
     if (name == random) return "the mask comes from numpy's random numbers";
   return "";
 }
 
-Outcome of_error(const Error& error) { return {means_unsupported(error) ? Outcome::unsupported : Outcome::failed, error.message}; }
+Outcome of_error(const Error& error) {
+  return {means_unsupported(error) ? Outcome::unsupported : Outcome::failed, error.message};
+}
 
 std::vector<fs::path> sorted(const fs::path& folder, const std::string& prefix) {
   std::vector<fs::path> list;
@@ -52,8 +56,8 @@ std::vector<fs::path> sorted(const fs::path& folder, const std::string& prefix) 
   }
 }
 
-// The inputs of a data set by name: for operators whose shapes, axes or repeats must be known before running, which the node
-// tests feed as ordinary inputs.
+// The inputs of a data set by name: for operators whose shapes, axes or repeats must be known before running,
+// which the node tests feed as ordinary inputs.
 Result<std::map<std::string, Tensor>> inputs_by_name(const Graph& graph, const std::vector<fs::path>& files) {
   std::map<std::string, Tensor> inputs;
   for (std::size_t i = 0; i < std::min(files.size(), graph.inputs.size()); ++i)
@@ -68,11 +72,14 @@ Outcome compare(const Tensor& result, const Tensor& want) {
     got = Tensor(DType::u16, result.shape());
     std::memcpy(got.mutable_data(), result.data(), result.bytes());
   }
-  if (got.dtype() != want.dtype() || got.shape() != want.shape()) return fail(to_string(got.type()) + " instead of " + to_string(want.type()));
+  if (got.dtype() != want.dtype() || got.shape() != want.shape())
+    return fail(to_string(got.type()) + " instead of " + to_string(want.type()));
   for (std::int64_t i = 0, n = got.count(); i < n; ++i) {
     const double a = got.at(i), b = want.at(i);
-    if (a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= kAtol + kRtol * std::fabs(b)) continue;
-    return fail("element " + std::to_string(i) + " is " + std::to_string(a) + " instead of " + std::to_string(b));
+    if (a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= kAtol + kRtol * std::fabs(b))
+      continue;
+    return fail("element " + std::to_string(i) + " is " + std::to_string(a) + " instead of " +
+                std::to_string(b));
   }
   return {};
 }
@@ -80,7 +87,8 @@ Outcome compare(const Tensor& result, const Tensor& want) {
 bool all_static(const Graph& graph) {
   for (const Node& node : graph.nodes)
     for (ValueId id : node.outputs)
-      if (id != kNone && (!graph.values[id].has_type || !is_static(graph.values[id].type.shape))) return false;
+      if (id != kNone && (!graph.values[id].has_type || !is_static(graph.values[id].type.shape)))
+        return false;
   return true;
 }
 
@@ -111,14 +119,16 @@ Outcome run_data_set(const ImportedModel& model, const fs::path& data, bool inpu
 
 std::string unknown_text(const ImportedModel& model) {
   std::set<std::string> names;
-  for (const UnknownOp& op : model.unknown) names.insert(op.op_type + (op.reason.empty() ? "" : " (" + op.reason + ")"));
+  for (const UnknownOp& op : model.unknown)
+    names.insert(op.op_type + (op.reason.empty() ? "" : " (" + op.reason + ")"));
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
 Outcome run_folder(const fs::path& folder) {
-  if (const std::string why = excused(folder.filename().string()); !why.empty()) return {Outcome::unsupported, why};
+  if (const std::string why = excused(folder.filename().string()); !why.empty())
+    return {Outcome::unsupported, why};
   const fs::path data = folder / "test_data_set_0";
   ImportOptions options, lenient;
   lenient.allow_unknown = true;
@@ -142,7 +152,8 @@ Outcome run_folder(const fs::path& folder) {
 TEST(OnnxNodeTests, OperatorsThatExistAgree) {
   const char* chosen = std::getenv("GRADLOOM_ONNX_NODE_TESTS");
   const fs::path root = chosen != nullptr ? chosen : kDefaultFolder;
-  if (!fs::is_directory(root)) GTEST_SKIP() << "no ONNX node tests in " << root << " (package libonnx-testdata)";
+  if (!fs::is_directory(root))
+    GTEST_SKIP() << "no ONNX node tests in " << root << " (package libonnx-testdata)";
   std::set<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(root))
     if (fs::exists(entry.path() / "model.onnx")) folders.insert(entry.path());

@@ -1,5 +1,5 @@
-// A graph interpreter for tests, independent of planner and executor: nodes in topological order, every value in memory of
-// its own with guard bytes around it, nothing reused, nothing in place.
+// A graph interpreter for tests, independent of planner and executor: nodes in topological order, every value
+// in memory of its own with guard bytes around it, nothing reused, nothing in place.
 #pragma once
 
 #include <cstring>
@@ -50,7 +50,8 @@ class Runner {
       Step step;
       step.node = id;
       if (!node.op->has(kView)) {
-        if (node.op->cpu == nullptr) return Error{Errc::device, std::string(node.op->name) + " has no CPU kernel"};
+        if (node.op->cpu == nullptr)
+          return Error{Errc::device, std::string(node.op->name) + " has no CPU kernel"};
         auto kernel = node.op->cpu(node_types(graph, node));
         if (!kernel) return with_context(kernel.error(), node.op->name);
         step.kernel = std::move(*kernel);
@@ -61,7 +62,8 @@ class Runner {
   }
 
   // A tensor for every value that exists; constants and parameters bring their own unless fed.
-  Result<std::vector<Tensor>> run(const Feeds& feeds, std::uint64_t seed = 0, std::uint64_t step = 0, unsigned char pattern = 0xcd) const {
+  Result<std::vector<Tensor>> run(const Feeds& feeds, std::uint64_t seed = 0, std::uint64_t step = 0,
+                                  unsigned char pattern = 0xcd) const {
     std::vector<Tensor> values(graph_->values.size());
     for (ValueId id = 0; id < values.size(); ++id)
       if (graph_->values[id].producer == kNone) values[id] = graph_->values[id].data;
@@ -77,11 +79,13 @@ class Runner {
   };
   explicit Runner(const Graph& graph) : graph_(&graph) {}
 
-  Status run_step(const Step& s, std::vector<Tensor>& values, std::uint64_t seed, std::uint64_t step, unsigned char pattern) const {
+  Status run_step(const Step& s, std::vector<Tensor>& values, std::uint64_t seed, std::uint64_t step,
+                  unsigned char pattern) const {
     const Node& node = graph_->nodes[s.node];
     std::vector<const void*> in;
     for (ValueId id : node.inputs) {
-      if (id != kNone && !values[id].defined()) return Error{Errc::usage, "no contents for '" + graph_->values[id].name + "'"};
+      if (id != kNone && !values[id].defined())
+        return Error{Errc::usage, "no contents for '" + graph_->values[id].name + "'"};
       in.push_back(id == kNone ? nullptr : values[id].data());
     }
     if (node.op->has(kView)) {
@@ -91,7 +95,8 @@ class Runner {
     std::vector<std::unique_ptr<GuardedBlock>> blocks;
     std::vector<void*> out;
     for (ValueId id : node.outputs) {
-      blocks.push_back(id == kNone ? nullptr : std::make_unique<GuardedBlock>(byte_size(graph_->type(id)), pattern));
+      blocks.push_back(id == kNone ? nullptr
+                                   : std::make_unique<GuardedBlock>(byte_size(graph_->type(id)), pattern));
       out.push_back(id == kNone ? nullptr : blocks.back()->data());
     }
     GuardedBlock workspace(s.kernel.workspace_bytes, pattern);
@@ -100,7 +105,8 @@ class Runner {
     if (!workspace.guards_intact()) return Error{Errc::bug, s.kernel.name + " writes outside its workspace"};
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNone) continue;
-      if (!blocks[i]->guards_intact()) return Error{Errc::bug, s.kernel.name + " writes outside output " + std::to_string(i)};
+      if (!blocks[i]->guards_intact())
+        return Error{Errc::bug, s.kernel.name + " writes outside output " + std::to_string(i)};
       const Type& type = graph_->type(node.outputs[i]);
       Tensor tensor(type.dtype, type.shape);
       if (tensor.bytes() > 0) std::memcpy(tensor.mutable_data(), blocks[i]->data(), tensor.bytes());

@@ -12,9 +12,11 @@ Graph regression() {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.input("x", {DType::f32, {4, 3}}), t = b.input("t", {DType::f32, {4, 2}});
-  const ValueId w = b.parameter("w", Tensor::from_f64(DType::f32, {3, 2}, {1, 2, 3, 4, 5, 6})), bias = b.parameter("b", Tensor(DType::f32, {2}));
+  const ValueId w = b.parameter("w", Tensor::from_f64(DType::f32, {3, 2}, {1, 2, 3, 4, 5, 6})),
+                bias = b.parameter("b", Tensor(DType::f32, {2}));
   const ValueId y = b.op("Relu", {b.op("Add", {b.op("MatMul", {x, w}), bias})});
-  const ValueId loss = b.op("ReduceMean", {b.op("Square", {b.op("Sub", {y, t})})}, {{"keepdims", std::int64_t{0}}});
+  const ValueId loss =
+      b.op("ReduceMean", {b.op("Square", {b.op("Sub", {y, t})})}, {{"keepdims", std::int64_t{0}}});
   graph.values[loss].name = "loss";
   graph.values[y].name = "prediction";
   graph.outputs = {loss, y};

@@ -33,7 +33,8 @@ TEST_F(FuseElementwise, AChainIsOneNode) {
 
 TEST_F(FuseElementwise, EveryResultReadOutsideIsAnOutput) {
   const ValueId e = b.op("Exp", {x}), s = b.op("Add", {e, y});
-  graph.outputs = {s, b.op("MatMul", {e, b.op("Transpose", {b.op("Mul", {s, s})}, {{"perm", std::vector<std::int64_t>{1, 0}}})})};
+  graph.outputs = {s, b.op("MatMul", {e, b.op("Transpose", {b.op("Mul", {s, s})},
+                                              {{"perm", std::vector<std::int64_t>{1, 0}}})})};
   EXPECT_EQ(run_and_compare(graph, "fuse-elementwise", 0).matched, 1);
   EXPECT_EQ(op_counts(graph), (Counts{{"FusedElementwise", 1}, {"MatMul", 1}, {"Transpose", 1}}));
   EXPECT_EQ(fused().outputs.size(), 3u);
@@ -42,11 +43,13 @@ TEST_F(FuseElementwise, EveryResultReadOutsideIsAnOutput) {
 
 TEST_F(FuseElementwise, EveryKindOfOperatorAndBroadcast) {
   const ValueId row = b.input("row", {DType::f32, {4}}), column = b.input("column", {DType::f32, {3, 1}});
-  const ValueId mask = b.input("mask", {DType::boolean, {1, 4}}), ints = b.input("ints", {DType::i64, {3, 4}});
+  const ValueId mask = b.input("mask", {DType::boolean, {1, 4}}),
+                ints = b.input("ints", {DType::i64, {3, 4}});
   const ValueId cast = b.op("Cast", {ints}, {{"to", std::int64_t{1}}});
   const ValueId sum = b.op("Add", {b.op("Mul", {cast, row}), b.op("Sub", {x, column})});
   const ValueId masked = b.op("Where", {mask, b.scalar(DType::f32, -9), sum});
-  const ValueId drop = b.op("Dropout", {masked, b.scalar(DType::f32, 0.4), b.scalar(DType::boolean, 1)}, {{"key", std::int64_t{-5}}});
+  const ValueId drop = b.op("Dropout", {masked, b.scalar(DType::f32, 0.4), b.scalar(DType::boolean, 1)},
+                            {{"key", std::int64_t{-5}}});
   graph.outputs = {b.op("GeluGrad", {drop, y})};
   EXPECT_EQ(run_and_compare(graph, "fuse-elementwise", 0).matched, 1);
   EXPECT_EQ(op_counts(graph), (Counts{{"FusedElementwise", 1}}));
@@ -54,8 +57,9 @@ TEST_F(FuseElementwise, EveryKindOfOperatorAndBroadcast) {
 }
 
 TEST_F(FuseElementwise, TheMaskOfDropoutIsAnOutput) {
-  const auto drop = b.ops(op_by_name("Dropout"), {b.op("Exp", {x}), b.scalar(DType::f32, 0.5), b.scalar(DType::boolean, 1)},
-                          {{"key", std::int64_t{3}}}, 2);
+  const auto drop =
+      b.ops(op_by_name("Dropout"), {b.op("Exp", {x}), b.scalar(DType::f32, 0.5), b.scalar(DType::boolean, 1)},
+            {{"key", std::int64_t{3}}}, 2);
   graph.outputs = {drop[0], drop[1]};
   EXPECT_EQ(run_and_compare(graph, "fuse-elementwise", 0).matched, 1);
   EXPECT_EQ(op_counts(graph), (Counts{{"FusedElementwise", 1}}));
@@ -67,7 +71,8 @@ TEST_F(FuseElementwise, APathThroughAnotherOperatorKeepsRegionsApart) {
   graph.outputs = {b.op("Add", {e, b.op("MatMul", {e, w})})};
   const PassReport report = run_and_compare(graph, "fuse-elementwise", 0);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(why_nots(report).find("node MatMul lies between it and node Add"), std::string::npos) << why_nots(report);
+  EXPECT_NE(why_nots(report).find("node MatMul lies between it and node Add"), std::string::npos)
+      << why_nots(report);
 }
 
 TEST_F(FuseElementwise, APathThroughAnotherRegionKeepsRegionsApart) {
@@ -75,16 +80,17 @@ TEST_F(FuseElementwise, APathThroughAnotherRegionKeepsRegionsApart) {
   const ValueId a = b.op("Exp", {x}), c = b.op("MatMul", {a, b.input("w", {DType::f32, {4, 4}})});
   const ValueId d = b.op("Tanh", {c}), n = b.op("Add", {a, d});
   graph.outputs = {n, b.op("Neg", {n})};
-  EXPECT_EQ(run_and_compare(graph, "fuse-elementwise", 0).matched, 1);        // tanh, add, neg
+  EXPECT_EQ(run_and_compare(graph, "fuse-elementwise", 0).matched, 1);  // tanh, add, neg
   EXPECT_EQ(op_counts(graph), (Counts{{"Exp", 1}, {"MatMul", 1}, {"FusedElementwise", 1}}));
 }
 
 TEST_F(FuseElementwise, TwoRegionsThatDependOnEachOtherBothWaysStayApart) {
   const ValueId w = b.input("w", {DType::f32, {4, 4}});
   const ValueId a1 = b.op("Exp", {x}), b1 = b.op("Neg", {y});
-  const ValueId a2 = b.op("Add", {a1, b.op("MatMul", {b1, w})}), b2 = b.op("Sub", {b1, b.op("MatMul", {a1, w})});
+  const ValueId a2 = b.op("Add", {a1, b.op("MatMul", {b1, w})}),
+                b2 = b.op("Sub", {b1, b.op("MatMul", {a1, w})});
   graph.outputs = {a2, b2, b.op("Mul", {a2, b2})};
-  run_and_compare(graph, "fuse-elementwise", 0);      // verify inside run_passes finds a cycle
+  run_and_compare(graph, "fuse-elementwise", 0);  // verify inside run_passes finds a cycle
 }
 
 TEST_F(FuseElementwise, AnotherShapeEndsTheRegion) {
@@ -92,7 +98,8 @@ TEST_F(FuseElementwise, AnotherShapeEndsTheRegion) {
   graph.outputs = {b.op("Add", {x, row})};
   const PassReport report = run_and_compare(graph, "fuse-elementwise", 0);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(why_nots(report).find("its result [4] is broadcast to [3, 4] by node Add"), std::string::npos) << why_nots(report);
+  EXPECT_NE(why_nots(report).find("its result [4] is broadcast to [3, 4] by node Add"), std::string::npos)
+      << why_nots(report);
 }
 
 TEST_F(FuseElementwise, ForwardAndBackwardStayApart) {
@@ -108,7 +115,7 @@ TEST_F(FuseElementwise, LimitsOfOperationsAndInputs) {
   graph.outputs = {v};
   Graph limited = graph;
   const PassReport report = run_and_compare(limited, "fuse-elementwise{max_nodes=3}", 0);
-  EXPECT_EQ(report.matched, 2);                                               // 3 + 3 + 1
+  EXPECT_EQ(report.matched, 2);  // 3 + 3 + 1
   EXPECT_NE(why_nots(report).find("max_nodes"), std::string::npos);
 
   Graph wide;
@@ -133,15 +140,20 @@ TEST_F(FuseElementwise, RandomGraphsKeepTheirResults) {
     Graph g;
     GraphBuilder builder(g);
     const Type square{DType::f64, {4, 4}};
-    std::vector<ValueId> pool = {builder.input("p", square), builder.input("q", square), builder.input("r", {DType::f64, {4}})};
+    std::vector<ValueId> pool = {builder.input("p", square), builder.input("q", square),
+                                 builder.input("r", {DType::f64, {4}})};
     const auto pick = [&] { return pool[random() % pool.size()]; };
     for (int i = 0; i < 40; ++i) {
       const ValueId a = pick(), c = pick();
       const unsigned kind = random() % 5;
-      if (kind == 0 && g.type(a) == square && g.type(c) == square) pool.push_back(builder.op("MatMul", {a, c}));
-      else if (kind == 1) pool.push_back(builder.op("Tanh", {a}));
-      else if (kind == 2) pool.push_back(builder.op("Sin", {a}));
-      else pool.push_back(builder.op(kind == 3 ? "Add" : "Mul", {a, c}));
+      if (kind == 0 && g.type(a) == square && g.type(c) == square)
+        pool.push_back(builder.op("MatMul", {a, c}));
+      else if (kind == 1)
+        pool.push_back(builder.op("Tanh", {a}));
+      else if (kind == 2)
+        pool.push_back(builder.op("Sin", {a}));
+      else
+        pool.push_back(builder.op(kind == 3 ? "Add" : "Mul", {a, c}));
     }
     for (int i = 0; i < 4; ++i) g.outputs.push_back(pool[pool.size() - 1 - static_cast<std::size_t>(i)]);
     run_and_compare(g, "fuse-elementwise", 0);

@@ -16,7 +16,8 @@ struct GeluOptions {
 };
 
 ValueId erf_gelu(GraphBuilder& b, ValueId x, bool halve_last, bool divide, GeluOptions o = {}) {
-  const ValueId scaled = divide ? b.op("Div", {x, b.scalar(o.dtype, 1 / o.sqrt_half)}) : b.op("Mul", {x, b.scalar(o.dtype, o.sqrt_half)});
+  const ValueId scaled = divide ? b.op("Div", {x, b.scalar(o.dtype, 1 / o.sqrt_half)})
+                                : b.op("Mul", {x, b.scalar(o.dtype, o.sqrt_half)});
   const ValueId s = b.op("Add", {b.op("Erf", {scaled}), b.scalar(o.dtype, 1)}), half = b.scalar(o.dtype, 0.5);
   return halve_last ? b.op("Mul", {b.op("Mul", {x, s}), half}) : b.op("Mul", {b.op("Mul", {x, half}), s});
 }
@@ -76,7 +77,8 @@ TEST(FuseGelu, AnotherConstantKeepsThePieces) {
 TEST(FuseGelu, AConstantRoundedToF32IsAnotherConstantInF64) {
   Graph graph;
   GraphBuilder b(graph);
-  graph.outputs = {tanh_gelu(b, b.input("x", {DType::f64, {4}}), false, {DType::f64, 0.7, 0.044714998453855515})};
+  graph.outputs = {
+      tanh_gelu(b, b.input("x", {DType::f64, {4}}), false, {DType::f64, 0.7, 0.044714998453855515})};
   EXPECT_EQ(run_and_compare(graph, "fuse-gelu", 0).matched, 0);
 }
 
@@ -84,7 +86,8 @@ TEST(FuseGelu, AnotherOperandKeepsThePieces) {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.input("x", {DType::f32, {4}}), z = b.input("z", {DType::f32, {4}});
-  const ValueId s = b.op("Add", {b.op("Erf", {b.op("Div", {x, b.scalar(DType::f32, 1.4142135381698608)})}), b.scalar(DType::f32, 1)});
+  const ValueId s = b.op("Add", {b.op("Erf", {b.op("Div", {x, b.scalar(DType::f32, 1.4142135381698608)})}),
+                                 b.scalar(DType::f32, 1)});
   graph.outputs = {b.op("Mul", {b.op("Mul", {z, s}), b.scalar(DType::f32, 0.5)})};
   const PassReport report = run_and_compare(graph, "fuse-gelu", 0);
   EXPECT_EQ(report.matched, 0);

@@ -31,8 +31,10 @@ Built layernorm(const Form& form) {
   const auto mean = [&](ValueId v, const std::vector<std::int64_t>& axes) {
     Attrs attrs{{"keepdims", std::int64_t{form.keepdims}}};
     std::vector<ValueId> inputs = {v};
-    if (form.opset < 18) attrs.set("axes", axes);
-    else inputs.push_back(b.i64s(axes));
+    if (form.opset < 18)
+      attrs.set("axes", axes);
+    else
+      inputs.push_back(b.i64s(axes));
     return b.op(*find_op("ReduceMean", "", form.opset), inputs, attrs);
   };
   const ValueId d = b.op("Sub", {x, mean(x, form.axes)});
@@ -50,7 +52,8 @@ TEST(FuseLayerNorm, EveryFormBecomesOneNode) {
       for (int opset : {13, 18}) {
         Graph graph = layernorm({power, bias, opset}).graph;
         EXPECT_EQ(run_and_compare(graph, "fuse-layernorm", 1e-12).matched, 1) << power << bias << opset;
-        EXPECT_EQ(op_counts(graph), (std::map<std::string, int>{{"LayerNormalization", 1}})) << power << bias << opset;
+        EXPECT_EQ(op_counts(graph), (std::map<std::string, int>{{"LayerNormalization", 1}}))
+            << power << bias << opset;
       }
     }
   }
@@ -60,7 +63,9 @@ TEST(FuseLayerNorm, OverTheLastTwoAxes) {
   Graph graph = layernorm({.axes = {1, 2}, .variance_axes = {-2, -1}, .scale = {3, 8}}).graph;
   EXPECT_EQ(run_and_compare(graph, "fuse-layernorm", 1e-12).matched, 1);
   for (const Node& node : graph.nodes) {
-    if (node.alive()) EXPECT_EQ(node.attrs.integer("axis"), 1);
+    if (node.alive()) {
+      EXPECT_EQ(node.attrs.integer("axis"), 1);
+    }
   }
 }
 

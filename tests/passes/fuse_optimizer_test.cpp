@@ -12,7 +12,8 @@ using testing::why_nots;
 struct FuseOptimizer : ::testing::Test {
   Graph graph;
   GraphBuilder b{graph};
-  ValueId lr = b.input("lr", {DType::f64, {}}, Role::hyper), step = b.input("step", {DType::i64, {}}, Role::hyper);
+  ValueId lr = b.input("lr", {DType::f64, {}}, Role::hyper),
+          step = b.input("step", {DType::i64, {}}, Role::hyper);
   int count = 0;
   // Adam: parameter, gradient, m, v.
   void add(const Shape& shape, ValueId scale = kNone, double beta1 = 0.9) {
@@ -20,7 +21,11 @@ struct FuseOptimizer : ::testing::Test {
     const Type type{DType::f32, shape};
     const ValueId p = b.parameter(name, Tensor(DType::f32, shape)), g = b.input(name + "/g", type);
     const ValueId m = b.input(name + "/m", type, Role::state), v = b.op("Abs", {b.input(name + "/v", type)});
-    const Attrs attrs{{"kind", std::string("adam")}, {"n", std::int64_t{1}}, {"beta1", beta1}, {"beta2", 0.99}, {"epsilon", 1e-8}};
+    const Attrs attrs{{"kind", std::string("adam")},
+                      {"n", std::int64_t{1}},
+                      {"beta1", beta1},
+                      {"beta2", 0.99},
+                      {"epsilon", 1e-8}};
     const auto next = b.ops(op_by_name("Optimizer"), {lr, step, scale, p, g, m, v}, attrs, 3);
     graph.updates.push_back({p, next[0]});
     graph.updates.push_back({m, next[1]});

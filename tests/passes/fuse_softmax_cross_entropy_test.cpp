@@ -9,7 +9,8 @@ using testing::op_counts;
 using testing::run_and_compare;
 using testing::why_nots;
 
-Graph cross_entropy(Shape logits, Shape labels, std::int64_t axis, bool weighted, const char* reduction, int opset = 13) {
+Graph cross_entropy(Shape logits, Shape labels, std::int64_t axis, bool weighted, const char* reduction,
+                    int opset = 13) {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.input("x", {DType::f64, logits}), y = b.input("y", {DType::i64, labels});

@@ -56,8 +56,9 @@ TEST(Pipeline, ErrorsAreUsageErrorsThatNameTheNearest) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, Errc::usage);
   EXPECT_EQ(unknown.error().message, "unknown pass 'fuse-gleu'; did you mean fuse-gelu?");
-  for (const char* text : {"fuse-elementwise{max_node=3}", "fuse-elementwise{max_nodes=many}", "fuse-elementwise{max_nodes=1}", "cse,,cse",
-                           "default,-nothing", "cse{", "fuse-gelu{off=%2}"}) {
+  for (const char* text :
+       {"fuse-elementwise{max_node=3}", "fuse-elementwise{max_nodes=many}", "fuse-elementwise{max_nodes=1}",
+        "cse,,cse", "default,-nothing", "cse{", "fuse-gelu{off=%2}"}) {
     const auto bad = parse_pipeline(text);
     ASSERT_FALSE(bad.ok()) << text;
     EXPECT_EQ(bad.error().code, Errc::usage) << text;
@@ -89,7 +90,7 @@ TEST(RunPasses, ReportsEachPassOfThePhase) {
   const auto pipeline = parse_pipeline("eliminate-noops,fuse-optimizer");
   ASSERT_OK(pipeline);
   ASSERT_OK(run_passes(graph, *pipeline, PassPhase::pre_gradient, reports));
-  ASSERT_EQ(reports.size(), 1u);                 // fuse-optimizer comes after the gradient
+  ASSERT_EQ(reports.size(), 1u);  // fuse-optimizer comes after the gradient
   EXPECT_EQ(reports[0].name, "eliminate-noops");
   EXPECT_EQ(reports[0].at, PassPhase::pre_gradient);
   EXPECT_EQ(reports[0].matched, 1);

@@ -30,7 +30,8 @@ TEST_F(PatternTest, BindsWildcardsStatementsAndConstants) {
 
 TEST_F(PatternTest, CommutativeOperandsMatchInEitherOrderWithBacktracking) {
   // Both operands of the outer Add are Mul; only the second one squares its operand.
-  const ValueId plain = b.op("Mul", {x, y}), square = b.op("Mul", {y, y}), root = b.op("Add", {plain, square});
+  const ValueId plain = b.op("Mul", {x, y}), square = b.op("Mul", {y, y}),
+                root = b.op("Add", {plain, square});
   Match match;
   ASSERT_TRUE(Pattern("r = Add(s, m); s = Mul(a, a); m = Mul(c, a)").match(graph, producer(root), match));
   EXPECT_EQ(match.value("s"), square);
@@ -70,16 +71,19 @@ TEST_F(PatternTest, ConstantsMatchWithinThePrecisionOfTheirType) {
   EXPECT_TRUE(pattern.match(graph, producer(b.op("Mul", {d, b.scalar(DType::f64, 0.044715)})), match));
   // The f32 rounding of the constant is not the constant to the precision of f64.
   Mismatch mismatch;
-  EXPECT_FALSE(pattern.match(graph, producer(b.op("Mul", {d, b.scalar(DType::f64, 0.044714998453855515)})), match, &mismatch));
+  EXPECT_FALSE(pattern.match(graph, producer(b.op("Mul", {d, b.scalar(DType::f64, 0.044714998453855515)})),
+                             match, &mismatch));
 }
 
 TEST_F(PatternTest, TheReasonIsThatOfTheAttemptThatGotFurthest) {
   const ValueId root = b.op("Div", {b.op("Sub", {b.op("Exp", {x}), y}), y});
   Match match;
   Mismatch mismatch;
-  EXPECT_FALSE(Pattern("r = Div(s, a); s = Sub(e, #1); e = Exp(c)").match(graph, producer(root), match, &mismatch));
+  EXPECT_FALSE(
+      Pattern("r = Div(s, a); s = Sub(e, #1); e = Exp(c)").match(graph, producer(root), match, &mismatch));
   EXPECT_EQ(mismatch.why, "value y is not a scalar constant");
-  EXPECT_FALSE(Pattern("r = Div(s, a); s = Sub(e, c); e = Log(d)").match(graph, producer(root), match, &mismatch));
+  EXPECT_FALSE(
+      Pattern("r = Div(s, a); s = Sub(e, c); e = Log(d)").match(graph, producer(root), match, &mismatch));
   EXPECT_EQ(mismatch.why, "node Exp is not Log");
   EXPECT_EQ(mismatch.nodes.size(), 2u);
   EXPECT_FALSE(Pattern("r = Add(a, c)").match(graph, producer(root), match));

@@ -1,4 +1,5 @@
-// Helpers of the pass tests: run one pass, evaluate a graph node by node on host tensors, compare graphs up to names.
+// Helpers of the pass tests: run one pass, evaluate a graph node by node on host tensors, compare graphs up
+// to names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,18 +14,19 @@
 namespace gradloom::testing {
 
 // Result or Status: fails the test with the message.
-#define ASSERT_OK(expression)                                                             \
-  do {                                                                                    \
-    const auto& gradloom_status_ = (expression);                                          \
-    ASSERT_TRUE(gradloom_status_.ok()) << gradloom_status_.error().message;               \
+#define ASSERT_OK(expression)                                               \
+  do {                                                                      \
+    const auto& gradloom_status_ = (expression);                            \
+    ASSERT_TRUE(gradloom_status_.ok()) << gradloom_status_.error().message; \
   } while (false)
 
 inline PassReport run_pass(Graph& graph, const std::string& text) {
   auto pipeline = parse_pipeline(text);
   EXPECT_TRUE(pipeline.ok()) << (pipeline.ok() ? "" : pipeline.error().message);
   if (!pipeline.ok()) return {};
-  const PassPhase phase =
-      pipeline->passes[0].def->phase == PassPhase::pre_gradient ? PassPhase::pre_gradient : PassPhase::post_gradient;
+  const PassPhase phase = pipeline->passes[0].def->phase == PassPhase::pre_gradient
+                              ? PassPhase::pre_gradient
+                              : PassPhase::post_gradient;
   std::vector<PassReport> reports;
   const Status status = run_passes(graph, *pipeline, phase, reports);
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
@@ -72,7 +74,9 @@ inline Tensor random_tensor(const Type& type, std::mt19937& random) {
   std::uniform_real_distribution<double> uniform(-1, 1);
   for (std::int64_t i = 0; i < element_count(type.shape); ++i) {
     const double x = uniform(random);
-    numbers.push_back(is_float(type.dtype) ? x : type.dtype == DType::boolean ? (x > 0 ? 1 : 0) : (x > 0 ? 2 : 1));
+    numbers.push_back(is_float(type.dtype)           ? x
+                      : type.dtype == DType::boolean ? (x > 0 ? 1 : 0)
+                                                     : (x > 0 ? 2 : 1));
   }
   return Tensor::from_f64(type.dtype, type.shape, numbers);
 }
@@ -86,20 +90,23 @@ inline Contents random_inputs(const Graph& graph, unsigned seed) {
   for (ValueId id = 0; id < graph.values.size(); ++id) {
     const Value& value = graph.values[id];
     if (value.producer != kNone) continue;
-    if (value.role == Role::constant) contents[id] = value.data;
-    else contents[id] = random_tensor(value.type, random);
+    if (value.role == Role::constant)
+      contents[id] = value.data;
+    else
+      contents[id] = random_tensor(value.type, random);
   }
   return contents;
 }
 
 // Every node in order; contents of all values afterwards.
-inline Result<Contents> evaluate_graph(const Graph& graph, Contents contents, std::uint64_t seed = 7, std::uint64_t step = 3) {
+inline Result<Contents> evaluate_graph(const Graph& graph, Contents contents, std::uint64_t seed = 7,
+                                       std::uint64_t step = 3) {
   for (NodeId id : TRY(topological_order(graph))) {
     const Node& node = graph.nodes[id];
     std::vector<Tensor> inputs;
     for (ValueId v : node.inputs) inputs.push_back(v == kNone ? Tensor() : contents.at(v));
-    const auto outputs =
-        TRY(evaluate(*node.op, node.attrs, inputs, static_cast<int>(node.outputs.size()), node.name, seed, step));
+    const auto outputs = TRY(
+        evaluate(*node.op, node.attrs, inputs, static_cast<int>(node.outputs.size()), node.name, seed, step));
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       if (node.outputs[i] != kNone) contents[node.outputs[i]] = outputs[i];
     }
@@ -134,12 +141,16 @@ inline void expect_same_results(const Graph& before, const Graph& after, double 
   ASSERT_OK(y);
   ASSERT_EQ(before.outputs.size(), after.outputs.size());
   const auto compare = [&](ValueId a, ValueId b) {
-    if (tolerance == 0) EXPECT_TRUE(bit_equal(x->at(a), y->at(b))) << before.values[a].name << " is not bit-equal";
-    else EXPECT_LE(largest_difference(x->at(a), y->at(b)), tolerance) << before.values[a].name;
+    if (tolerance == 0) {
+      EXPECT_TRUE(bit_equal(x->at(a), y->at(b))) << before.values[a].name << " is not bit-equal";
+    } else {
+      EXPECT_LE(largest_difference(x->at(a), y->at(b)), tolerance) << before.values[a].name;
+    }
   };
   for (std::size_t i = 0; i < before.outputs.size(); ++i) compare(before.outputs[i], after.outputs[i]);
   ASSERT_EQ(before.updates.size(), after.updates.size());
-  for (std::size_t i = 0; i < before.updates.size(); ++i) compare(before.updates[i].next, after.updates[i].next);
+  for (std::size_t i = 0; i < before.updates.size(); ++i)
+    compare(before.updates[i].next, after.updates[i].next);
 }
 
 // Runs the pass on a copy and checks that outputs stay equal; returns the report.

@@ -16,7 +16,8 @@ namespace {
 
 using json = nlohmann::json;
 
-KernelInfo info(std::int32_t plan_step, const char* op, const char* phase, std::vector<std::uint32_t> sources) {
+KernelInfo info(std::int32_t plan_step, const char* op, const char* phase,
+                std::vector<std::uint32_t> sources) {
   KernelInfo k;
   k.plan_step = plan_step;
   k.kernel = std::string(op) + " avx512";
@@ -33,15 +34,17 @@ KernelInfo info(std::int32_t plan_step, const char* op, const char* phase, std::
   return k;
 }
 
-// Two steps of two micro-batches: forward 0 (nodes 0 1), forward 1 (node 2), backward of 2, backward of 1, backward of 0; optimizer.
+// Two steps of two micro-batches: forward 0 (nodes 0 1), forward 1 (node 2), backward of 2, backward of 1,
+// backward of 0; optimizer.
 TraceDocument document(const std::string& device = "cpu") {
   TraceDocument d;
   d.run_id = 5;
   d.model = "m \"quoted\" \x01\xff.onnx";
   d.device = device;
   d.environment = {{"cpu_model", "test"}};
-  d.kernels = {info(0, "Gelu", "forward", {0, 1}), info(1, "Mul", "loss", {2}), info(2, "Mul", "backward", {2}),
-               info(3, "Gelu", "backward", {1}),   info(4, "Erf", "backward", {0}), info(5, "Optimizer", "optimizer", {})};
+  d.kernels = {info(0, "Gelu", "forward", {0, 1}), info(1, "Mul", "loss", {2}),
+               info(2, "Mul", "backward", {2}),    info(3, "Gelu", "backward", {1}),
+               info(4, "Erf", "backward", {0}),    info(5, "Optimizer", "optimizer", {})};
   d.live_bytes = {10, 20, 30, 20, 10, 0};
   std::int64_t now = 1'700'000'000'123'456'789;
   for (std::int64_t step : {2, 5}) {
@@ -75,7 +78,9 @@ void expect_nested(const json& trace) {
   }
   EXPECT_FALSE(lanes.empty());
   for (auto& [lane, spans] : lanes) {
-    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start != b.start ? a.start < b.start : a.end > b.end; });
+    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+      return a.start != b.start ? a.start < b.start : a.end > b.end;
+    });
     std::vector<Span> open;
     for (const Span& span : spans) {
       while (!open.empty() && open.back().end <= span.start) open.pop_back();
@@ -101,7 +106,9 @@ TEST(ChromeTrace, ParsesAndNests) {
   for (const json& e : trace["traceEvents"]) {
     const std::string ph = e["ph"];
     ++counts[ph + ":" + e.value("cat", "")];
-    if (e.value("cat", "") == "user_annotation" && e["name"].get<std::string>().rfind("ProfilerStep#", 0) == 0) steps.insert(e["name"]);
+    if (e.value("cat", "") == "user_annotation" &&
+        e["name"].get<std::string>().rfind("ProfilerStep#", 0) == 0)
+      steps.insert(e["name"]);
   }
   EXPECT_EQ(counts["X:cpu_op"], 22);
   EXPECT_EQ(steps, (std::set<std::string>{"ProfilerStep#2", "ProfilerStep#5"}));
@@ -151,7 +158,8 @@ TEST(ChromeTrace, ArrowsJoinForwardToBackwardOfOneNode) {
     EXPECT_EQ(from["args"]["micro"], to["args"]["micro"]);
     EXPECT_EQ(to["args"]["phase"], "backward");
     EXPECT_NE(from["args"]["phase"], "backward");
-    EXPECT_NE(from["args"]["onnx_node"].get<std::string>().find(to["args"]["onnx_node"].get<std::string>()), std::string::npos);
+    EXPECT_NE(from["args"]["onnx_node"].get<std::string>().find(to["args"]["onnx_node"].get<std::string>()),
+              std::string::npos);
     ++checked;
   }
   EXPECT_EQ(checked, 12);
@@ -159,7 +167,7 @@ TEST(ChromeTrace, ArrowsJoinForwardToBackwardOfOneNode) {
 
 TEST(ChromeTrace, OverlappingKernelsOfADeviceTakeLanes) {
   TraceDocument d = document("cuda:0");
-  for (TraceRow& row : d.rows) row.duration_ns = 2000;   // longer than the distance of their starts
+  for (TraceRow& row : d.rows) row.duration_ns = 2000;  // longer than the distance of their starts
   d.kernels[3].stream = 1;
   for (TraceRow& row : d.rows) row.stream = row.plan_step == 3 ? 1 : 0;
   const json trace = json::parse(chrome_trace_json(d));
@@ -189,7 +197,7 @@ class TraceFiles : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string read(const std::string& path) {
-    gzFile file = gzopen(path.c_str(), "rb");   // reads plain files too
+    gzFile file = gzopen(path.c_str(), "rb");  // reads plain files too
     std::string out(1 << 20, '\0');
     out.resize(static_cast<std::size_t>(gzread(file, out.data(), 1 << 20)));
     gzclose(file);
@@ -203,13 +211,16 @@ TEST_F(TraceFiles, TheNameChoosesTheFormat) {
   for (const char* name : {"t.json", "t.json.gz", "t.csv", "t.csv.gz", "plain"}) {
     const std::string path = folder_ + "/" + name;
     ASSERT_TRUE(write_trace(d, path).ok()) << name;
-    const bool csv = std::string(name).find("csv") != std::string::npos, gz = std::string(name).find(".gz") != std::string::npos;
+    const bool csv = std::string(name).find("csv") != std::string::npos,
+               gz = std::string(name).find(".gz") != std::string::npos;
     EXPECT_EQ(read(path), csv ? trace_csv(d) : chrome_trace_json(d)) << name;
     std::ifstream raw(path, std::ios::binary);
     EXPECT_EQ(raw.get() == 0x1f, gz) << name;
   }
   EXPECT_EQ(write_trace(d, folder_ + "/none/t.json").error().code, Errc::io);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), std::filesystem::directory_iterator()), 5) << "no leftovers";
+  EXPECT_EQ(
+      std::distance(std::filesystem::directory_iterator(folder_), std::filesystem::directory_iterator()), 5)
+      << "no leftovers";
 }
 
 TEST(TraceCsv, OneLinePerPlanStepAndNoFormulas) {
@@ -218,7 +229,10 @@ TEST(TraceCsv, OneLinePerPlanStepAndNoFormulas) {
   d.kernels[2].node = "a,\"b\"";
   const std::string csv = trace_csv(d);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 7);
-  EXPECT_NE(csv.find("\n0,node0,Gelu avx512,Gelu,forward,layers.0/attn,/n0 /n1,fuse-gelu,1e+09,128,4,6004,1501.0,1501,1501,1501,0.0\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\n0,node0,Gelu avx512,Gelu,forward,layers.0/attn,/n0 "
+                     "/n1,fuse-gelu,1e+09,128,4,6004,1501.0,1501,1501,1501,0.0\n"),
+            std::string::npos)
+      << csv;
   EXPECT_NE(csv.find("\n1,'=cmd"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\"a,\"\"b\"\"\""), std::string::npos) << csv;
 }

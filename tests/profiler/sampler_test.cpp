@@ -12,13 +12,15 @@ TEST(Sampler, Levels) {
   EXPECT_EQ(parse_profile_level("some").error().code, Errc::usage);
   int timed[3] = {};
   for (std::int64_t step = 1; step <= 300; ++step) {
-    for (int level = 0; level < 3; ++level) timed[level] += Sampler(static_cast<ProfileLevel>(level)).timed(step);
+    for (int level = 0; level < 3; ++level)
+      timed[level] += Sampler(static_cast<ProfileLevel>(level)).timed(step);
   }
   EXPECT_EQ(timed[0], 0);
   EXPECT_EQ(timed[1], 100) << "a third";
   EXPECT_EQ(timed[2], 300);
   const Sampler sampled(ProfileLevel::sampled);
-  for (std::int64_t step = 1; step < 300; ++step) EXPECT_FALSE(sampled.timed(step) && sampled.timed(step + 1));
+  for (std::int64_t step = 1; step < 300; ++step)
+    EXPECT_FALSE(sampled.timed(step) && sampled.timed(step + 1));
 }
 
 // Timed steps take 3 % longer on a machine that slows down steadily: drift cancels.
@@ -27,7 +29,9 @@ TEST(Sampler, OverheadIsMeasuredAgainstNeighbours) {
   EXPECT_FALSE(sampler.overhead().known);
   for (std::int64_t step = 1; step <= 120; ++step) {
     const double base = 1e6 * (1 + 0.01 * static_cast<double>(step));
-    sampler.record(step, static_cast<std::int64_t>(step <= 3 ? 50 * base : sampler.timed(step) ? 1.03 * base : base));
+    sampler.record(step, static_cast<std::int64_t>(step <= 3             ? 50 * base
+                                                   : sampler.timed(step) ? 1.03 * base
+                                                                         : base));
   }
   const Overhead overhead = sampler.overhead();
   ASSERT_TRUE(overhead.known);
@@ -42,7 +46,7 @@ TEST(Sampler, IntervalOfManySteps) {
   std::uint32_t state = 1;
   for (std::int64_t step = 1; step <= 30'000; ++step) {
     state = state * 1664525u + 1013904223u;
-    sampler.record(step, 1'000'000 + static_cast<std::int64_t>(state >> 12) / 10);   // +- 5 %
+    sampler.record(step, 1'000'000 + static_cast<std::int64_t>(state >> 12) / 10);  // +- 5 %
   }
   const Overhead overhead = sampler.overhead();
   ASSERT_TRUE(overhead.known);

@@ -26,12 +26,14 @@ struct FakeMachine {
   }
 };
 
-Resident fake(FakeMachine& machine, const std::string& name, double base_ns, const TinyStep& t, double loss_error = 0) {
+Resident fake(FakeMachine& machine, const std::string& name, double base_ns, const TinyStep& t,
+              double loss_error = 0) {
   Resident side;
   side.name = name;
   side.kernels = kernel_infos(t.graph, t.plan);
   const std::size_t count = t.plan.steps.size();
-  side.run = [&machine, base_ns, count, loss_error, next = std::int64_t{1}](std::int64_t first, std::int64_t steps, bool timed) mutable -> Result<Block> {
+  side.run = [&machine, base_ns, count, loss_error, next = std::int64_t{1}](
+                 std::int64_t first, std::int64_t steps, bool timed) mutable -> Result<Block> {
     EXPECT_EQ(first, next) << "steps go on without gaps";
     next += steps;
     Block block;
@@ -39,7 +41,8 @@ Resident fake(FakeMachine& machine, const std::string& name, double base_ns, con
       block.step_ns.push_back(machine.step(base_ns));
       block.losses.push_back(1.0 / static_cast<double>(first + i) + loss_error);
       for (std::size_t k = 0; timed && k < count; ++k) {
-        block.samples.push_back({static_cast<std::int32_t>(k), 0, 0, machine.step(base_ns / static_cast<double>(count))});
+        block.samples.push_back(
+            {static_cast<std::int32_t>(k), 0, 0, machine.step(base_ns / static_cast<double>(count))});
       }
     }
     return block;
@@ -47,13 +50,15 @@ Resident fake(FakeMachine& machine, const std::string& name, double base_ns, con
   return side;
 }
 
-Comparison run_fake(std::uint64_t seed, double a_ns, double b_ns, double drift_per_step = 0, double loss_error = 0) {
+Comparison run_fake(std::uint64_t seed, double a_ns, double b_ns, double drift_per_step = 0,
+                    double loss_error = 0) {
   FakeMachine machine(seed);
   machine.drift_per_step = drift_per_step;
   const TinyStep plain = tiny_step(false), fused = tiny_step(true);
   Resident a = fake(machine, "plain", a_ns, plain), b = fake(machine, "fused", b_ns, fused, loss_error);
   CompareOptions options;
-  options.max_seconds = 60;   // never reached: the fake clock decides, so the result does not depend on this machine
+  options.max_seconds =
+      60;  // never reached: the fake clock decides, so the result does not depend on this machine
   auto result = compare_interleaved(a, b, options);
   EXPECT_TRUE(result.ok()) << error_of(result);
   return *result;
@@ -94,8 +99,10 @@ TEST(CompareInterleaved, EqualSidesAreRarelyCalledDifferent) {
 
 TEST(CompareInterleaved, TablesMatchByProvenance) {
   const Comparison c = run_fake(4, 13e6, 10e6);
-  ASSERT_EQ(c.kernels.size(), 3u + 1u) << "the forward nodes are one row, as B fuses them; two backward rows; the optimizer";
-  const auto row = [&](const std::vector<ComparedRow>& rows, const std::string& name, const std::string& phase) {
+  ASSERT_EQ(c.kernels.size(), 3u + 1u)
+      << "the forward nodes are one row, as B fuses them; two backward rows; the optimizer";
+  const auto row = [&](const std::vector<ComparedRow>& rows, const std::string& name,
+                       const std::string& phase) {
     for (const ComparedRow& r : rows) {
       if (r.name == name && r.phase == phase) return r;
     }
@@ -133,7 +140,9 @@ TEST(CompareInterleaved, StopsAndPassesErrorsOn) {
   EXPECT_EQ(compare_interleaved(a, b, {}, stop.get_token()).error().code, Errc::interrupted);
   Resident broken;
   broken.name = "broken";
-  broken.run = [](std::int64_t, std::int64_t, bool) -> Result<Block> { return Error{Errc::numeric, "loss is NaN"}; };
+  broken.run = [](std::int64_t, std::int64_t, bool) -> Result<Block> {
+    return Error{Errc::numeric, "loss is NaN"};
+  };
   Resident fine = fake(machine, "fine", 1e6, t);
   EXPECT_EQ(compare_interleaved(fine, broken, {}).error().code, Errc::numeric);
 }
@@ -159,7 +168,8 @@ using CompareRuns = SessionTest;
 TEST_F(CompareRuns, StoredRuns) {
   auto store = Store::open(file("s.db"), StoreMode::write);
   ASSERT_TRUE(store.ok());
-  const std::int64_t a = write_tiny_run(**store, "plain", 60), b = write_tiny_run(**store, "fused", 60, true), few = write_tiny_run(**store, "few", 5);
+  const std::int64_t a = write_tiny_run(**store, "plain", 60), b = write_tiny_run(**store, "fused", 60, true),
+                     few = write_tiny_run(**store, "few", 5);
   const auto run_a = (*store)->load_run(a), run_b = (*store)->load_run(b), run_few = (*store)->load_run(few);
   ASSERT_TRUE(run_a.ok() && run_b.ok() && run_few.ok());
   const auto c = compare_runs(*run_a, *run_b);

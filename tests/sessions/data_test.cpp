@@ -10,10 +10,13 @@ namespace {
 
 using DataTest = SessionTest;
 
-const std::vector<InputSpec> kMixed = {{"x", {DType::f32, {16, 32}}, 0, false}, {"ids", {DType::i64, {16, 8}}, 100, false}, {"labels", {DType::i32, {16}}, 10, true}};
+const std::vector<InputSpec> kMixed = {{"x", {DType::f32, {16, 32}}, 0, false},
+                                       {"ids", {DType::i64, {16, 8}}, 100, false},
+                                       {"labels", {DType::i32, {16}}, 10, true}};
 
 TEST_F(DataTest, SyntheticIsNormalUniformAndRepeatable) {
-  const auto source = make_batches("synthetic", kMixed, 7), again = make_batches("synthetic", kMixed, 7), other = make_batches("synthetic", kMixed, 8);
+  const auto source = make_batches("synthetic", kMixed, 7), again = make_batches("synthetic", kMixed, 7),
+             other = make_batches("synthetic", kMixed, 8);
   ASSERT_TRUE(source.ok() && again.ok() && other.ok());
   double sum = 0, squares = 0;
   std::int64_t n = 0, low = 1000, high = -1;
@@ -40,8 +43,11 @@ TEST_F(DataTest, NpzCyclesItsBatches) {
   std::vector<double> values(3 * 2 * 4);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
   const std::vector<std::int64_t> label_values = {0, 1, 2, 3, -100, 2};
-  ASSERT_TRUE(write_npz(file("d.npz"), {{"x", Tensor::from_f64(DType::f32, {3, 2, 4}, values)}, {"labels", Tensor::from_i64(label_values).reshaped({3, 2})}}).ok());
-  const std::vector<InputSpec> inputs = {{"x", {DType::f64, {2, 4}}, 0, false}, {"labels", {DType::i64, {2}}, 4, true}};
+  ASSERT_TRUE(write_npz(file("d.npz"), {{"x", Tensor::from_f64(DType::f32, {3, 2, 4}, values)},
+                                        {"labels", Tensor::from_i64(label_values).reshaped({3, 2})}})
+                  .ok());
+  const std::vector<InputSpec> inputs = {{"x", {DType::f64, {2, 4}}, 0, false},
+                                         {"labels", {DType::i64, {2}}, 4, true}};
   const auto source = make_batches("npz:" + file("d.npz"), inputs, 0);
   ASSERT_TRUE(source.ok()) << error_of(source);
   EXPECT_EQ((*source)->count(), 3);
@@ -62,7 +68,8 @@ TEST_F(DataTest, NpzErrorsNameArrayAndInput) {
   };
   const InputSpec labels{"labels", {DType::i64, {2}}, 4, true};
   const std::string dtype = message({{"labels", Tensor(DType::f32, {3, 2})}}, labels);
-  EXPECT_NE(dtype.find("array labels is f32[3, 2], but input labels (i64[2]) needs i64"), std::string::npos) << dtype;
+  EXPECT_NE(dtype.find("array labels is f32[3, 2], but input labels (i64[2]) needs i64"), std::string::npos)
+      << dtype;
   const std::string width = message({{"labels", Tensor(DType::i32, {3, 2})}}, labels);
   EXPECT_NE(width.find("array labels is i32[3, 2]"), std::string::npos) << width;
   const std::string shape = message({{"labels", Tensor(DType::i64, {2})}}, labels);
@@ -83,15 +90,18 @@ TEST_F(DataTest, TokensAreWindowsAndTheirFollowers) {
   for (int i = 0; i < 1000; ++i) text += static_cast<char>(i * 7 + i / 256);
   write_all(file("t.txt"), text);
   // In this order the unmarked labels come first: the name tells.
-  const std::vector<InputSpec> inputs = {{"labels", {DType::i64, {4, 16}}, 256, false}, {"tokens", {DType::i32, {4, 16}}, 256, false}};
-  const auto source = make_batches("tokens:" + file("t.txt"), inputs, 3), again = make_batches("tokens:" + file("t.txt"), inputs, 3);
+  const std::vector<InputSpec> inputs = {{"labels", {DType::i64, {4, 16}}, 256, false},
+                                         {"tokens", {DType::i32, {4, 16}}, 256, false}};
+  const auto source = make_batches("tokens:" + file("t.txt"), inputs, 3),
+             again = make_batches("tokens:" + file("t.txt"), inputs, 3);
   ASSERT_TRUE(source.ok()) << error_of(source);
   std::set<std::int64_t> starts;
   for (std::int64_t b = 0; b < 50; ++b) {
     const auto batch = *(*source)->batch(b);
     EXPECT_TRUE(bit_equal(batch.at("tokens"), (*again)->batch(b)->at("tokens")));
     ASSERT_EQ(batch.at("tokens").type(), inputs[1].type);
-    const std::vector<std::int64_t> tokens = batch.at("tokens").to_i64(), labels = batch.at("labels").to_i64();
+    const std::vector<std::int64_t> tokens = batch.at("tokens").to_i64(),
+                                    labels = batch.at("labels").to_i64();
     for (std::size_t row = 0; row < 4; ++row) {
       std::string window, following;
       for (std::size_t j = 0; j < 16; ++j) {
@@ -109,15 +119,24 @@ TEST_F(DataTest, TokensAreWindowsAndTheirFollowers) {
 
 TEST_F(DataTest, TokensErrors) {
   write_all(file("short.txt"), "0123456789");
-  const InputSpec tokens{"tokens", {DType::i64, {2, 10}}, 256, false}, labels{"labels", {DType::i64, {2, 10}}, 256, true};
+  const InputSpec tokens{"tokens", {DType::i64, {2, 10}}, 256, false},
+      labels{"labels", {DType::i64, {2, 10}}, 256, true};
   const std::string spec = "tokens:" + file("short.txt");
   EXPECT_NE(error_of(make_batches(spec, {tokens, labels}, 0)).find("need 11"), std::string::npos);
   write_all(file("short.txt"), "0123456789a");
   EXPECT_TRUE(make_batches(spec, {tokens, labels}, 0).ok()) << "exactly one window";
-  EXPECT_NE(error_of(make_batches(spec, {tokens, {"x", {DType::f32, {2}}, 0, false}}, 0)).find("integer inputs only"), std::string::npos);
-  EXPECT_NE(error_of(make_batches(spec, {tokens, {"labels", {DType::i64, {2}}, 2, true}}, 0)).find("one element per token"), std::string::npos);
-  EXPECT_NE(error_of(make_batches(spec, {{"tokens", {DType::i64, {2, 10}}, 90, false}}, 0)).find("byte 97 at 10 is not below 90"), std::string::npos);
-  EXPECT_NE(error_of(make_batches(spec, {tokens, labels, {"more", {DType::i64, {2}}, 2, false}}, 0)).find("3 integer inputs"), std::string::npos);
+  EXPECT_NE(error_of(make_batches(spec, {tokens, {"x", {DType::f32, {2}}, 0, false}}, 0))
+                .find("integer inputs only"),
+            std::string::npos);
+  EXPECT_NE(error_of(make_batches(spec, {tokens, {"labels", {DType::i64, {2}}, 2, true}}, 0))
+                .find("one element per token"),
+            std::string::npos);
+  EXPECT_NE(error_of(make_batches(spec, {{"tokens", {DType::i64, {2, 10}}, 90, false}}, 0))
+                .find("byte 97 at 10 is not below 90"),
+            std::string::npos);
+  EXPECT_NE(error_of(make_batches(spec, {tokens, labels, {"more", {DType::i64, {2}}, 2, false}}, 0))
+                .find("3 integer inputs"),
+            std::string::npos);
   EXPECT_EQ(make_batches("tokens:" + file("none"), {tokens}, 0).error().code, Errc::io);
   EXPECT_EQ(make_batches("tokens:", {tokens}, 0).error().code, Errc::usage);
   EXPECT_EQ(make_batches("csv:x", {tokens}, 0).error().code, Errc::usage);

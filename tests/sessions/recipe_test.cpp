@@ -29,20 +29,31 @@ Recipe full_recipe() {
   recipe.seed = 18446744073709551615u;
   recipe.steps = 200;
   recipe.threads = 2;
-  recipe.passes = {{"fuse-gelu", {}, {"/h.0/mlp/Erf", "odd \"name\" \n\xc3\xa9"}}, {"fuse-elementwise", {{"keep", "true"}, {"max_nodes", "16"}, {"mode", "a b"}, {"ratio", "0.25"}}, {}}};
+  recipe.passes = {
+      {"fuse-gelu", {}, {"/h.0/mlp/Erf", "odd \"name\" \n\xc3\xa9"}},
+      {"fuse-elementwise", {{"keep", "true"}, {"max_nodes", "16"}, {"mode", "a b"}, {"ratio", "0.25"}}, {}}};
   recipe.planner = "reuse";
   recipe.in_place = false;
   recipe.profile = "all";
-  recipe.expect = RecipeExpect{1.5e6, 1.4e6, 1.6e6, 123456, "plan", "graph", {5.545177444479562, 1.0 / 3}, 2.5, 200, "a CPU, 2 threads, x86-64-v4"};
+  recipe.expect = RecipeExpect{1.5e6,
+                               1.4e6,
+                               1.6e6,
+                               123456,
+                               "plan",
+                               "graph",
+                               {5.545177444479562, 1.0 / 3},
+                               2.5,
+                               200,
+                               "a CPU, 2 threads, x86-64-v4"};
   return recipe;
 }
 
 TEST_F(RecipeTest, RoundTrips) {
   for (const Recipe& recipe : {full_recipe(), [] {
-         Recipe plain;
-         plain.model = "m.onnx";
-         return plain;
-       }()}) {
+                                 Recipe plain;
+                                 plain.model = "m.onnx";
+                                 return plain;
+                               }()}) {
     const std::string text = recipe_json(recipe);
     const auto back = parse_recipe(text);
     ASSERT_TRUE(back.ok()) << error_of(back) << text;
@@ -93,7 +104,8 @@ TEST_F(RecipeTest, ErrorsNameTheJsonPath) {
       {"/dims/batch", 0, "/dims/batch: must be at least 1"},
       {"/dims/a~1b", "x", "/dims/a~1b: must be of type integer"},
       {"/freeze/1", 5, "/freeze/1: must be of type string"},
-      {"/passes/1/options/max_nodes", json::array(), "/passes/1/options/max_nodes: must be of type string or number or boolean"},
+      {"/passes/1/options/max_nodes", json::array(),
+       "/passes/1/options/max_nodes: must be of type string or number or boolean"},
       {"/passes/0/option", 1, "/passes/0/option: unknown key"},
       {"/passes/1/name", nullptr, "/passes/1/name: must be of type string"},
       {"/expect/losses/0", "nan", "/expect/losses/0: must be of type number"},
@@ -143,7 +155,8 @@ TEST_F(RecipeTest, HostileTexts) {
   }
   EXPECT_EQ(parse_recipe(std::string(5 << 20, ' ')).error().code, Errc::limit);
   // Every cut of a good recipe is refused.
-  for (std::size_t size = 0; size + 2 < good.size(); size += 7) EXPECT_FALSE(parse_recipe(good.substr(0, size)).ok()) << size;
+  for (std::size_t size = 0; size + 2 < good.size(); size += 7)
+    EXPECT_FALSE(parse_recipe(good.substr(0, size)).ok()) << size;
 }
 
 TEST_F(RecipeTest, DivergedLossesAreNotPromised) {
@@ -158,8 +171,12 @@ TEST_F(RecipeTest, DivergedLossesAreNotPromised) {
 
 // The published schema uses only keywords that the validator knows, and every key that is written is in it.
 TEST_F(RecipeTest, SchemaIsUnderstood) {
-  const std::set<std::string> known = {"$schema", "title", "description", "type", "const", "enum", "properties", "required", "additionalProperties",
-                                       "maxProperties", "items", "maxItems", "minimum", "maximum", "minLength", "maxLength", "pattern"};
+  const std::set<std::string> known = {"$schema",       "title",    "description",
+                                       "type",          "const",    "enum",
+                                       "properties",    "required", "additionalProperties",
+                                       "maxProperties", "items",    "maxItems",
+                                       "minimum",       "maximum",  "minLength",
+                                       "maxLength",     "pattern"};
   const std::function<void(const json&)> walk = [&](const json& schema) {
     for (const auto& [key, value] : schema.items()) {
       EXPECT_TRUE(known.count(key)) << key;
@@ -176,7 +193,8 @@ TEST_F(RecipeTest, SchemaIsUnderstood) {
   for (const auto& [key, value] : schema["properties"].items()) {
     EXPECT_TRUE(written.contains(key) || key == "$schema") << key;
   }
-  for (const auto& [key, value] : schema["properties"]["expect"]["properties"].items()) EXPECT_TRUE(written["expect"].contains(key)) << key;
+  for (const auto& [key, value] : schema["properties"]["expect"]["properties"].items())
+    EXPECT_TRUE(written["expect"].contains(key)) << key;
 }
 
 TEST_F(RecipeTest, PipelinesConvertBothWays) {

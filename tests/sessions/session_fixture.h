@@ -38,11 +38,13 @@ struct TinyStep {
 
 // Two ONNX nodes (matmul, relu); forward fused into one kernel or not; backward of each; one optimizer node.
 inline TinyStep tiny_step(bool fused) {
-  static const OpDef matmul{.name = "MatMul"}, relu{.name = "Relu"}, both{.name = "FusedMatMul"}, sgd{.name = "Optimizer"};
+  static const OpDef matmul{.name = "MatMul"}, relu{.name = "Relu"}, both{.name = "FusedMatMul"},
+      sgd{.name = "Optimizer"};
   TinyStep t;
   t.graph.name = "tiny";
   t.graph.sources = {{"/fc/MatMul", "MatMul", "", "fc"}, {"/act/Relu", "Relu", "", "act"}};
-  const auto node = [&](const OpDef& op, const char* name, std::vector<std::uint32_t> sources, Phase phase, const char* pass) {
+  const auto node = [&](const OpDef& op, const char* name, std::vector<std::uint32_t> sources, Phase phase,
+                        const char* pass) {
     Value value;
     value.name = std::string(name) + ":0";
     value.type = {DType::f32, {4, 8}};
@@ -88,7 +90,13 @@ inline TinyStep tiny_step(bool fused) {
   report.rejected = fused ? 0 : 1;
   report.nodes_before = 5;
   report.nodes_after = static_cast<std::size_t>(count);
-  report.log.push_back({"matmul-relu", "fc", fused, fused ? "one pass over memory" : "switched off", {"fc", "act"}, {"fc+act"}, {0, 1}});
+  report.log.push_back({"matmul-relu",
+                        "fc",
+                        fused,
+                        fused ? "one pass over memory" : "switched off",
+                        {"fc", "act"},
+                        {"fc+act"},
+                        {0, 1}});
   t.reports.push_back(report);
   return t;
 }
@@ -116,7 +124,8 @@ inline RunStart tiny_start(const std::string& name = "tiny") {
 }
 
 // The samples of one step, `duration_ns` each.
-inline std::vector<KernelSample> tiny_samples(const TinyStep& t, std::int64_t step, std::int64_t duration_ns = 1000) {
+inline std::vector<KernelSample> tiny_samples(const TinyStep& t, std::int64_t step,
+                                              std::int64_t duration_ns = 1000) {
   std::vector<KernelSample> samples;
   for (std::size_t i = 0; i < t.plan.steps.size(); ++i) {
     const std::int64_t start = step * 1'000'000 + static_cast<std::int64_t>(i) * 2 * duration_ns;
@@ -126,7 +135,8 @@ inline std::vector<KernelSample> tiny_samples(const TinyStep& t, std::int64_t st
 }
 
 // Writes a finished run of `steps` steps, every third one timed; the run's id.
-inline std::int64_t write_tiny_run(Store& store, const std::string& name, std::int64_t steps, bool fused = false) {
+inline std::int64_t write_tiny_run(Store& store, const std::string& name, std::int64_t steps,
+                                   bool fused = false) {
   const TinyStep t = tiny_step(fused);
   auto run = store.begin_run(tiny_start(name));
   EXPECT_TRUE(run.ok()) << (run.ok() ? "" : run.error().message);
@@ -155,6 +165,8 @@ inline std::string read_all(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
-inline void write_all(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+inline void write_all(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 }  // namespace gradloom::testing

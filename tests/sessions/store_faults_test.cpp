@@ -77,7 +77,9 @@ TEST_F(StoreFaults, ChangedSchemasAreRefused) {
       {"PRAGMA user_version = 2", "newer"},
       {"DROP TABLE tuning", "missing"},
       {"DROP TABLE tuning; CREATE VIEW tuning AS SELECT 1 AS id", "missing"},
-      {"DROP VIEW v_kernels; CREATE VIEW v_kernels AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "not as expected"},
+      {"DROP VIEW v_kernels; CREATE VIEW v_kernels AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + "
+       "1 FROM c) SELECT x FROM c",
+       "not as expected"},
       {"CREATE TRIGGER t AFTER INSERT ON loss BEGIN DELETE FROM loss; END", "trigger"},
       {"PRAGMA application_id = 1", "another program"}};
   for (const auto& [sql, why] : edits) {
@@ -108,11 +110,16 @@ std::string read_run(const std::string& path, std::string& error) {
   if (!store.ok()) return error = store.error().message, "";
   auto record = (*store)->load_run(1);
   if (!record.ok()) return error = record.error().message, "";
-  std::string text = record->summary.model + record->summary.optimizer + record->recipe_json + record->summary.started_utc;
+  std::string text =
+      record->summary.model + record->summary.optimizer + record->recipe_json + record->summary.started_utc;
   for (const auto& [name, value] : record->environment) text += name + value;
-  for (const StepRow& s : record->steps) text += std::to_string(s.step) + " " + std::to_string(s.loss) + " " + std::to_string(s.step_ns) + "\n";
-  for (const KernelRow& k : record->kernels) text += k.info.kernel + k.info.node + std::to_string(k.total_ns) + " " + std::to_string(k.median_ns) + "\n";
-  for (const PassRow& p : record->passes) text += p.name + std::to_string(p.matched) + (p.log.empty() ? "" : p.log[0].why);
+  for (const StepRow& s : record->steps)
+    text += std::to_string(s.step) + " " + std::to_string(s.loss) + " " + std::to_string(s.step_ns) + "\n";
+  for (const KernelRow& k : record->kernels)
+    text +=
+        k.info.kernel + k.info.node + std::to_string(k.total_ns) + " " + std::to_string(k.median_ns) + "\n";
+  for (const PassRow& p : record->passes)
+    text += p.name + std::to_string(p.matched) + (p.log.empty() ? "" : p.log[0].why);
   for (const BufferRow& b : record->buffers) text += b.values[0] + std::to_string(b.offset) + "\n";
   return text;
 }
@@ -122,7 +129,7 @@ TEST_F(StoreFaults, NoBitFlipIsSilent) {
   {
     auto store = Store::open(path, StoreMode::write);
     ASSERT_TRUE(store.ok());
-    write_tiny_run(**store, "a", 900);   // most of the file is rows, not free space
+    write_tiny_run(**store, "a", 900);  // most of the file is rows, not free space
   }
   const std::string good = read_all(path);
   std::string error;
@@ -177,7 +184,11 @@ TEST_F(StoreFaults, TruncatedFilesAreRefused) {
   const TinyStep t = tiny_step(false);
   if (!(*run)->write_plan(t.graph, t.plan, t.reports).ok()) ::_exit(3);
   for (std::int64_t step = 1;; ++step) {
-    if (!(*run)->add_step({step, 1.0 / static_cast<double>(step), 1000 + step, 0.1, -1, true}, tiny_samples(t, step)).ok()) ::_exit(4);
+    if (!(*run)
+             ->add_step({step, 1.0 / static_cast<double>(step), 1000 + step, 0.1, -1, true},
+                        tiny_samples(t, step))
+             .ok())
+      ::_exit(4);
     if (step % 3 != 0) continue;
     if (!(*run)->flush().ok()) ::_exit(5);
     if (::write(log, &step, sizeof step) != sizeof step) ::_exit(6);
@@ -227,13 +238,14 @@ TEST_F(StoreFaults, AcknowledgedStepsSurviveKill9) {
         ASSERT_EQ(record->steps[i].step, static_cast<std::int64_t>(i) + 1);
         ASSERT_EQ(record->steps[i].loss, 1.0 / static_cast<double>(i + 1));
       }
-      ASSERT_EQ(record->kernels[0].samples, record->summary.steps) << "a step and its samples are committed together";
+      ASSERT_EQ(record->kernels[0].samples, record->summary.steps)
+          << "a step and its samples are committed together";
     }
     runs_seen = seen;
     acknowledged_steps += acknowledged;
   }
-  std::printf("%d kills, %lld runs, %lld acknowledged steps, 0 lost\n", kills, static_cast<long long>(runs_seen),
-              static_cast<long long>(acknowledged_steps));
+  std::printf("%d kills, %lld runs, %lld acknowledged steps, 0 lost\n", kills,
+              static_cast<long long>(runs_seen), static_cast<long long>(acknowledged_steps));
   EXPECT_GT(acknowledged_steps, 0);
 }
 
@@ -247,7 +259,8 @@ TEST_F(StoreFaults, FullDiskKeepsWhatWasCommittedAndRetries) {
     if (!run.ok()) return 2;
     const TinyStep t = tiny_step(false);
     if (!(*run)->write_plan(t.graph, t.plan, t.reports).ok()) return 3;
-    if (!(*run)->add_step({1, 1, 1, 0.1, -1, true}, tiny_samples(t, 1)).ok() || !(*run)->flush().ok()) return 4;
+    if (!(*run)->add_step({1, 1, 1, 0.1, -1, true}, tiny_samples(t, 1)).ok() || !(*run)->flush().ok())
+      return 4;
     // Neither the file nor its log may grow any more.
     struct rlimit limit {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
@@ -285,7 +298,8 @@ TEST_F(StoreFaults, ReadOnlyPlaces) {
   ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
   const int code = in_child([&] {
     // Permissions do not bind root: become nobody.
-    if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0)) return 50;
+    if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0))
+      return 50;
     const auto writing = Store::open(path, StoreMode::write);
     if (writing.ok() || writing.error().code != Errc::io) return 1;
     std::fprintf(stderr, "read-only: %s\n", writing.error().message.c_str());

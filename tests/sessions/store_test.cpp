@@ -98,13 +98,19 @@ TEST_F(StoreTest, TheShellSeesKernelsJoinedToNodes) {
     ASSERT_TRUE(store.ok());
     write_tiny_run(**store, "fused", 9, true);
   }
-  EXPECT_EQ(shell(path, "SELECT kernel, onnx_nodes, phase, pass, samples, median_ns FROM v_kernels WHERE plan_step = 0"),
-            "FusedMatMul|/fc/MatMul /act/Relu|forward|fuse-bias-activation|3|1000\n");
+  EXPECT_EQ(
+      shell(path,
+            "SELECT kernel, onnx_nodes, phase, pass, samples, median_ns FROM v_kernels WHERE plan_step = 0"),
+      "FusedMatMul|/fc/MatMul /act/Relu|forward|fuse-bias-activation|3|1000\n");
   EXPECT_EQ(shell(path, "SELECT round(sum(share), 9) FROM v_kernels"), "1.0\n");
-  EXPECT_EQ(shell(path, "SELECT name, phase, median_ns FROM v_nodes ORDER BY source, phase"),
-            "/fc/MatMul|backward|1002\n/fc/MatMul|forward|500\n/act/Relu|backward|1001\n/act/Relu|forward|500\n");
-  EXPECT_EQ(shell(path, "SELECT phase, kernels FROM v_phases ORDER BY phase"), "backward|2\nforward|1\noptimizer|1\n");
-  EXPECT_EQ(shell(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName WHERE value = 'FusedMatMul'"),
+  EXPECT_EQ(
+      shell(path, "SELECT name, phase, median_ns FROM v_nodes ORDER BY source, phase"),
+      "/fc/MatMul|backward|1002\n/fc/MatMul|forward|500\n/act/Relu|backward|1001\n/act/Relu|forward|500\n");
+  EXPECT_EQ(shell(path, "SELECT phase, kernels FROM v_phases ORDER BY phase"),
+            "backward|2\nforward|1\noptimizer|1\n");
+  EXPECT_EQ(shell(path,
+                  "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName WHERE "
+                  "value = 'FusedMatMul'"),
             "3\n");
   EXPECT_EQ(shell(path, "PRAGMA journal_mode"), "wal\n");
 }
@@ -114,7 +120,8 @@ TEST_F(StoreTest, NonFiniteLossesAreKept) {
   ASSERT_TRUE(store.ok());
   auto run = (*store)->begin_run(tiny_start());
   ASSERT_TRUE(run.ok());
-  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity(),
+               nan = std::numeric_limits<double>::quiet_NaN();
   const double losses[] = {infinity, -infinity, nan, -0.0};
   for (int i = 0; i < 4; ++i) ASSERT_TRUE((*run)->add_step({i + 1, losses[i], 5, 0.0, -1, false}).ok());
   ASSERT_TRUE((*run)->finish({"failed", "loss is NaN at step 3", 0, -1, 0, 0, {}}).ok());
@@ -189,8 +196,10 @@ TEST_F(StoreTest, EditedRowsAreNamed) {
     b = write_tiny_run(**store, "b", 6);
   }
   for (const std::string& edit :
-       {std::string("UPDATE loss SET loss = loss + 1e-12 WHERE run = 1 AND step = 3"), std::string("DELETE FROM kernel_sample WHERE run = 1 AND plan_step = 2"),
-        std::string("UPDATE run SET optimizer = 'adam' WHERE id = 1"), std::string("UPDATE pass_match SET why = '' WHERE run = 1"),
+       {std::string("UPDATE loss SET loss = loss + 1e-12 WHERE run = 1 AND step = 3"),
+        std::string("DELETE FROM kernel_sample WHERE run = 1 AND plan_step = 2"),
+        std::string("UPDATE run SET optimizer = 'adam' WHERE id = 1"),
+        std::string("UPDATE pass_match SET why = '' WHERE run = 1"),
         std::string("INSERT INTO environment VALUES (1, 'x', 'y')")}) {
     const std::string before = read_all(path);
     shell(path, edit);

@@ -103,7 +103,8 @@ TEST_F(SmallModel, DefaultCollapseRespectsTheLimit) {
   for (size_t limit : {1u, 12u, 1000u}) {
     const auto scene = build_scene(std::make_shared<GraphModel>(model_), model_.default_collapsed(limit));
     size_t shown = 0;
-    for (const GraphBox& box : model_.boxes) shown += scene->layout.hidden_in[&box - model_.boxes.data()] < 0 ? 1 : 0;
+    for (const GraphBox& box : model_.boxes)
+      shown += scene->layout.hidden_in[&box - model_.boxes.data()] < 0 ? 1 : 0;
     if (limit == 1000) {
       EXPECT_EQ(shown, model_.boxes.size());
     } else {
@@ -127,14 +128,16 @@ TEST_F(SmallModel, SceneShapesAndHitTest) {
   EXPECT_EQ(scene->shape_at(-1000, -1000, 26), -1);
   EXPECT_GT(scene->saved[open], 0) << "Tanh's output is read by its gradient";
   size_t incident = 0;
-  for (size_t s = 0; s < scene->shape_count(); ++s) incident += scene->route_first[s + 1] - scene->route_first[s];
+  for (size_t s = 0; s < scene->shape_count(); ++s)
+    incident += scene->route_first[s + 1] - scene->route_first[s];
   EXPECT_EQ(incident, 2 * scene->layout.routes.size());
 }
 
 TEST_F(SmallModel, SceneBuilderKeepsTheNewestRequest) {
   std::atomic<int> ready{0};
   SceneBuilder builder([&] { ++ready; });
-  auto first = std::make_shared<const GraphModel>(model_), second = std::make_shared<const GraphModel>(model_);
+  auto first = std::make_shared<const GraphModel>(model_),
+       second = std::make_shared<const GraphModel>(model_);
   for (int i = 0; i < 50; ++i) builder.request(first, {});
   builder.request(second, {});
   std::shared_ptr<const GraphScene> scene;
@@ -149,7 +152,8 @@ TEST_F(SmallModel, SceneBuilderKeepsTheNewestRequest) {
 
 TEST(GraphDiff, NamesWhatAPassChanged) {
   const Compiled before = testing::small_step("none"), after = testing::small_step("default");
-  const GraphModel a = build_graph_model(before.train.graph, &before.plan), b = build_graph_model(after.train.graph, &after.plan);
+  const GraphModel a = build_graph_model(before.train.graph, &before.plan),
+                   b = build_graph_model(after.train.graph, &after.plan);
   const GraphDiff diff = diff_graphs(a, b);
   EXPECT_FALSE(diff.added.empty());
   EXPECT_FALSE(diff.removed.empty());

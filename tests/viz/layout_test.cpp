@@ -1,4 +1,5 @@
-// The layout's promises: no overlaps, flow down (forward) and up (backward), partners on one row, determinism, folding.
+// The layout's promises: no overlaps, flow down (forward) and up (backward), partners on one row,
+// determinism, folding.
 #include "viz/layout/layout.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +10,8 @@
 namespace gradloom {
 namespace {
 
-// A transformer-like training step: `layers` scopes with `attention` and `mlp` inside, a backward node per forward node
-// with edges against the flow, an optimizer node on every fourth one.
+// A transformer-like training step: `layers` scopes with `attention` and `mlp` inside, a backward node per
+// forward node with edges against the flow, an optimizer node on every fourth one.
 LayoutInput training_graph(int layers, int per_half) {
   LayoutInput in;
   std::vector<uint32_t> backward_of;
@@ -80,7 +81,8 @@ void expect_no_overlap(const LayoutInput& in, const LayoutResult& out) {
     EXPECT_GE(boxes[i].x, 0);
     EXPECT_LE(boxes[i].right(), out.width + 0.01f);
     EXPECT_LE(boxes[i].bottom(), out.height + 0.01f);
-    for (size_t j = i + 1; j < boxes.size(); ++j) ASSERT_FALSE(boxes[i].overlaps(boxes[j])) << i << " and " << j;
+    for (size_t j = i + 1; j < boxes.size(); ++j)
+      ASSERT_FALSE(boxes[i].overlaps(boxes[j])) << i << " and " << j;
   }
 }
 
@@ -236,11 +238,14 @@ TEST(Layout, RandomGraphsKeepTheirPromises) {
       LayoutNode n;
       n.width = 60.f + static_cast<float>(rng() % 80), n.height = 30.f + static_cast<float>(rng() % 20);
       n.scope = static_cast<int32_t>(rng() % 13) - 1;
-      n.column = i < 80 ? LayoutColumn::kForward : i < 130 ? LayoutColumn::kBackward : LayoutColumn::kOptimizer;
+      n.column = i < 80    ? LayoutColumn::kForward
+                 : i < 130 ? LayoutColumn::kBackward
+                           : LayoutColumn::kOptimizer;
       n.partner = i < 80 || rng() % 5 == 0 ? -1 : static_cast<int32_t>(rng() % 80);
       n.order = i;
       in.nodes.push_back(n);
-      for (int k = 0; i > 0 && k < 2; ++k) in.edges.push_back({static_cast<uint32_t>(rng() % i), static_cast<uint32_t>(i)});
+      for (int k = 0; i > 0 && k < 2; ++k)
+        in.edges.push_back({static_cast<uint32_t>(rng() % i), static_cast<uint32_t>(i)});
     }
     const LayoutResult out = *layout_graph(in);
     expect_no_overlap(in, out);
@@ -261,8 +266,10 @@ TEST(Layout, LargeGraphs) {
   EXPECT_GT(in.nodes.size(), 50000u);
   const auto start = std::chrono::steady_clock::now();
   const LayoutResult out = *layout_graph(in);
-  RecordProperty("layout_ms", static_cast<int>(std::chrono::duration<double, std::milli>(
-                                  std::chrono::steady_clock::now() - start).count()));
+  RecordProperty(
+      "layout_ms",
+      static_cast<int>(
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count()));
   EXPECT_EQ(out.node_boxes.size(), in.nodes.size());
 }
 

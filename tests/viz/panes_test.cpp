@@ -15,7 +15,8 @@ TEST(Panes, TextRoundTrip) {
 }
 
 TEST(Panes, BadTextIsRefused) {
-  for (const char* text : {"", "h0.3(A,B", "h2(A,B)", "h0.3(A)", "A|A", "h0.5(A,B)x", "h(A,B)", "|", "h0.5(A,)"}) {
+  for (const char* text :
+       {"", "h0.3(A,B", "h2(A,B)", "h0.3(A)", "A|A", "h0.5(A,B)x", "h(A,B)", "|", "h0.5(A,)"}) {
     EXPECT_FALSE(PaneTree::parse(text).ok()) << text;
   }
   std::string deep;

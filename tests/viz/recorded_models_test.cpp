@@ -15,7 +15,8 @@ TEST(KernelTable, SortsFiltersAndGroups) {
   model.set_rows(testing::timed_rows(step));
   ASSERT_EQ(model.lines().size(), step.plan.steps.size());
   model.set_sort(KernelColumn::kTime, true);
-  for (size_t i = 1; i < model.lines().size(); ++i) EXPECT_GE(model.lines()[i - 1].time_ns, model.lines()[i].time_ns);
+  for (size_t i = 1; i < model.lines().size(); ++i)
+    EXPECT_GE(model.lines()[i - 1].time_ns, model.lines()[i].time_ns);
   double share = 0;
   for (const KernelLine& line : model.lines()) share += line.share;
   EXPECT_NEAR(share, 1, 1e-9);
@@ -75,7 +76,9 @@ TEST(MemoryModel, AgreesWithThePlan) {
     EXPECT_FALSE(block.name.empty());
   }
   EXPECT_EQ(at_peak, memory.live[memory.peak_step]);
-  EXPECT_GE(memory.find(step.train.graph.values[step.train.graph.nodes[step.plan.steps[0].node].outputs[0]].name), 0);
+  EXPECT_GE(
+      memory.find(step.train.graph.values[step.train.graph.nodes[step.plan.steps[0].node].outputs[0]].name),
+      0);
 }
 
 TEST(PassModel, ShowsSwitchesMatchesAndReasons) {
@@ -114,8 +117,10 @@ TEST(PassModel, ChangesOfThePipeline) {
   EXPECT_EQ(with_site(excluded, gelu, "/a/Gelu", true).text(), all.text());
   for (const PassView& pass : build_pass_model(all, {}).passes) {
     for (const FieldRow& option : pass.options) {
-      EXPECT_FALSE(with_option(all, *pass.def, option.name, "not a value at all").ok() && option.type != "text");
-      EXPECT_TRUE(with_option(all, *pass.def, option.name, option.value).ok()) << pass.def->name << " " << option.name;
+      EXPECT_FALSE(with_option(all, *pass.def, option.name, "not a value at all").ok() &&
+                   option.type != "text");
+      EXPECT_TRUE(with_option(all, *pass.def, option.name, option.value).ok())
+          << pass.def->name << " " << option.name;
     }
   }
 }

@@ -27,12 +27,30 @@ SearchFields matmul() {
 }
 
 TEST(Search, TermsAreJoinedAndNegated) {
-  for (const char* yes : {"", "attn", "ATTN matmul", "op:fused", "op:*MatMul", "phase:bwd", "phase:backward", "scope:layers.0",
-                          "pass:fuse-*", "kernel:avx512", "type:f32", "time>1ms", "time>=1.5ms", "time<1s", "bytes>2MiB", "flops>1G",
-                          "-op:Conv", "name:MatMul_3 -scope:embed", "\"layers.0/attn\"", "kernel:\"matmul brg\""}) {
+  for (const char* yes : {"",
+                          "attn",
+                          "ATTN matmul",
+                          "op:fused",
+                          "op:*MatMul",
+                          "phase:bwd",
+                          "phase:backward",
+                          "scope:layers.0",
+                          "pass:fuse-*",
+                          "kernel:avx512",
+                          "type:f32",
+                          "time>1ms",
+                          "time>=1.5ms",
+                          "time<1s",
+                          "bytes>2MiB",
+                          "flops>1G",
+                          "-op:Conv",
+                          "name:MatMul_3 -scope:embed",
+                          "\"layers.0/attn\"",
+                          "kernel:\"matmul brg\""}) {
     EXPECT_TRUE(matches(yes, matmul())) << yes;
   }
-  for (const char* no : {"embed", "op:MatMul", "phase:fwd", "time>2ms", "bytes<1k", "-attn", "attn embed", "pass:gelu", "time<1.5ms"}) {
+  for (const char* no : {"embed", "op:MatMul", "phase:fwd", "time>2ms", "bytes<1k", "-attn", "attn embed",
+                         "pass:gelu", "time<1.5ms"}) {
     EXPECT_FALSE(matches(no, matmul())) << no;
   }
 }
@@ -45,7 +63,8 @@ TEST(Search, NotMeasuredMatchesNoNumber) {
 }
 
 TEST(Search, ErrorsSayWhatIsWrong) {
-  for (const char* bad : {"colour:red", "time:1ms", "op>3", "time>fast", "time>1parsec", "op:", "\"open", "bytes>"}) {
+  for (const char* bad :
+       {"colour:red", "time:1ms", "op>3", "time>fast", "time>1parsec", "op:", "\"open", "bytes>"}) {
     const auto query = Query::parse(bad);
     ASSERT_FALSE(query.ok()) << bad;
     EXPECT_EQ(query.error().code, Errc::usage);

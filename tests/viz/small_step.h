@@ -1,4 +1,5 @@
-// A small training step for the tests of models and views: two dense layers with GELU in scopes, squared error, AdamW.
+// A small training step for the tests of models and views: two dense layers with GELU in scopes, squared
+// error, AdamW.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ inline Graph small_forward() {
     std::vector<double> weights(256);
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = 0.01 * static_cast<double>(i % 17) - 0.05;
     const ValueId weight = b.parameter(scope + ".weight", Tensor::from_f64(DType::f32, {16, 16}, weights));
-    const ValueId bias = b.parameter(scope + ".bias", Tensor::from_f64(DType::f32, {16}, std::vector<double>(16, 0.1)));
+    const ValueId bias =
+        b.parameter(scope + ".bias", Tensor::from_f64(DType::f32, {16}, std::vector<double>(16, 0.1)));
     h = add(scope + "/linear", "MatMul", {h, weight});
     h = add(scope + "/linear", "Add", {h, bias});
     h = add(scope, "Tanh", {h});
@@ -58,7 +60,8 @@ inline std::vector<KernelRow> timed_rows(const Compiled& step) {
   std::vector<KernelRow> rows = untimed_rows(step.train.graph, step.plan);
   for (KernelRow& row : rows) {
     row.samples = 10;
-    row.step_ns = row.median_ns = row.min_ns = 1000 + static_cast<std::int64_t>(row.info.bytes_read + row.info.bytes_written);
+    row.step_ns = row.median_ns = row.min_ns =
+        1000 + static_cast<std::int64_t>(row.info.bytes_read + row.info.bytes_written);
   }
   return rows;
 }

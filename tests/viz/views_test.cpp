@@ -93,16 +93,20 @@ class Views : public ::testing::Test {
   } while (false)
 
 TEST_F(Views, GraphScopesOpenAndClose) {
-  EXPECT_OK(run("graph", "wait idle\nclick graph.collapse\nwait idle\nwait 2\nexpect scope.layers.0.forward collapsed\n"
-                         "absent node./layers.0/Tanh\ndoubleclick scope.layers.0.forward\nwait idle\nwait 2\n"
-                         "expect scope.layers.0.forward expanded\nexpect scope.layers.0.backward expanded\n"));
+  EXPECT_OK(
+      run("graph",
+          "wait idle\nclick graph.collapse\nwait idle\nwait 2\nexpect scope.layers.0.forward collapsed\n"
+          "absent node./layers.0/Tanh\ndoubleclick scope.layers.0.forward\nwait idle\nwait 2\n"
+          "expect scope.layers.0.forward expanded\nexpect scope.layers.0.backward expanded\n"));
   EXPECT_TRUE(canvas_.expanded.count("layers.0") == 1);
 }
 
 TEST_F(Views, GraphSelectionSearchAndPartner) {
   EXPECT_TRUE(canvas_.selection.empty());
-  EXPECT_OK(run("graph", "wait idle\nclick graph.expand\nwait idle\nkey home\nwait 2\nclick node.x\nexpect node-panel.name x\n"
-                         "click graph.search\ntype phase:backward\nexpect graph.hits ?*\nkey enter\nwait idle\nwait 3\n"));
+  EXPECT_OK(run(
+      "graph",
+      "wait idle\nclick graph.expand\nwait idle\nkey home\nwait 2\nclick node.x\nexpect node-panel.name x\n"
+      "click graph.search\ntype phase:backward\nexpect graph.hits ?*\nkey enter\nwait idle\nwait 3\n"));
   ASSERT_FALSE(canvas_.selection.empty());
   const GraphBox& box = model_->boxes[canvas_.selected()];
   EXPECT_EQ(box.phase, Phase::backward);
@@ -125,8 +129,9 @@ TEST_F(Views, GraphZoomsAtTheCursorAndPans) {
 }
 
 TEST_F(Views, GraphColorsAndBadQuery) {
-  EXPECT_OK(run("graph", "wait idle\nclick graph.color/Time\nexpect graph.color/Time on\nclick graph.color/Bytes\n"
-                         "click graph.search\ntype colour:red\nexpect graph.hits unknown*\n"));
+  EXPECT_OK(run("graph",
+                "wait idle\nclick graph.color/Time\nexpect graph.color/Time on\nclick graph.color/Bytes\n"
+                "click graph.search\ntype colour:red\nexpect graph.hits unknown*\n"));
   EXPECT_EQ(canvas_.color_by, ColorBy::kBytes);
 }
 
@@ -144,18 +149,25 @@ TEST_F(Views, KernelTableClicksLeadToTheGraph) {
   const std::string node = kernels_.rows()[0].info.node;
   EXPECT_OK(run("kernels", "click \"kernels." + node + "\"\n"));
   EXPECT_EQ(gone_to_, node);
-  EXPECT_OK(run("kernels", "click kernels.group/Phase\nexpect kernels.group/Phase on\ndoubleclick kernel-groups.backward\n"
-                           "expect kernels.search phase:*backward*\n"));
+  EXPECT_OK(
+      run("kernels",
+          "click kernels.group/Phase\nexpect kernels.group/Phase on\ndoubleclick kernel-groups.backward\n"
+          "expect kernels.search phase:*backward*\n"));
 }
 
 TEST_F(Views, MemoryViewShowsThePeak) {
-  EXPECT_OK(run("memory", "expect memory.peak\nexpect memory.measured \"not measured\"\nclick memory.arena-plot\nwait 2\n"));
+  EXPECT_OK(
+      run("memory",
+          "expect memory.peak\nexpect memory.measured \"not measured\"\nclick memory.arena-plot\nwait 2\n"));
   EXPECT_GE(memory_state_.step, 0);
 }
 
 TEST_F(Views, PassSwitchAsksForANewPipeline) {
-  EXPECT_OK(run("passes", "expect pass.fuse-gelu on\nclick pass.fuse-gelu\nexpect pass.fuse-gelu off\nclick passes.none\n"
-                          "expect pass.cse off\nclick passes.default\nexpect pass.cse on\nclick pass-row.fuse-elementwise\nwait 2\n"));
+  EXPECT_OK(
+      run("passes",
+          "expect pass.fuse-gelu on\nclick pass.fuse-gelu\nexpect pass.fuse-gelu off\nclick passes.none\n"
+          "expect pass.cse off\nclick passes.default\nexpect pass.cse on\nclick "
+          "pass-row.fuse-elementwise\nwait 2\n"));
   EXPECT_EQ(pass_state_.open, "fuse-elementwise");
 }
 
@@ -163,7 +175,9 @@ TEST_F(Views, ComparisonStatesItsVerdict) {
   comparison_.ratio = {1.3, 1.2, 1.4};
   comparison_.verdict = Verdict::faster;
   comparison_.kernels = {{"/a/MatMul", "forward", 2, 1, 2000, 1000, 0.01}};
-  EXPECT_OK(run("compare", "expect compare.verdict FASTER\nexpect compare.loss *bit-equal*\nclick compare.rows./a/MatMul\n"));
+  EXPECT_OK(
+      run("compare",
+          "expect compare.verdict FASTER\nexpect compare.loss *bit-equal*\nclick compare.rows./a/MatMul\n"));
   EXPECT_EQ(gone_to_, "/a/MatMul");
 }
 

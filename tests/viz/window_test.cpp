@@ -1,4 +1,5 @@
-// The headless window end to end: widgets, registry, scripted input, screenshots. Skipped where EGL is missing.
+// The headless window end to end: widgets, registry, scripted input, screenshots. Skipped where EGL is
+// missing.
 #include <gtest/gtest.h>
 #include <imgui.h>
 #include <png.h>
@@ -54,7 +55,8 @@ void draw(State& s) {
       if (events.opened >= 0) s.opened = events.opened;
     } else {
       std::vector<double> x{0, 1, 2}, y{3, 1, 2};
-      const Plot plot = begin_plot("loss", {300, 200}, Axis::fit(0, 2, Unit::kCount), Axis::fit(1, 3, Unit::kPlain), "step");
+      const Plot plot = begin_plot("loss", {300, 200}, Axis::fit(0, 2, Unit::kCount),
+                                   Axis::fit(1, 3, Unit::kPlain), "step");
       plot_line(plot, x, y, palette().accent);
       end_plot(plot);
     }
@@ -89,15 +91,16 @@ class Window : public testing::Test {
   std::filesystem::path folder_;
 };
 
-#define EXPECT_OK(expression)                                   \
-  do {                                                          \
-    const Status status_ = (expression);                        \
-    EXPECT_TRUE(status_.ok()) << status_.error().message;       \
+#define EXPECT_OK(expression)                             \
+  do {                                                    \
+    const Status status_ = (expression);                  \
+    EXPECT_TRUE(status_.ok()) << status_.error().message; \
   } while (false)
 
 TEST_F(Window, ClicksReachWidgets) {
-  EXPECT_OK(run("click go\nclick go\nclick pass\nexpect pass on\nclick box\nexpect box off\nclick colour/Time\n"
-                "expect colour/Time on\nclick choice\nclick choice/adam\nexpect choice adam\n"));
+  EXPECT_OK(
+      run("click go\nclick go\nclick pass\nexpect pass on\nclick box\nexpect box off\nclick colour/Time\n"
+          "expect colour/Time on\nclick choice\nclick choice/adam\nexpect choice adam\n"));
   EXPECT_EQ(state_.clicks, 2);
   EXPECT_TRUE(state_.pass);
   EXPECT_FALSE(state_.box);
@@ -107,8 +110,9 @@ TEST_F(Window, ClicksReachWidgets) {
 TEST_F(Window, TypingKeysAndPalette) {
   EXPECT_OK(run("click name\ntype layers.0\nexpect name layers.0\nkey home\n"));
   EXPECT_EQ(state_.key_presses, 0) << "a plain key must not act while text is edited";
-  EXPECT_OK(run("key escape\nwait 2\nkey home\nkey ctrl+shift+p\nwait until palette.input\ntype ru\n"
-                "expect palette.row.0 Run\nkey enter\nabsent palette.input\n"));
+  EXPECT_OK(
+      run("key escape\nwait 2\nkey home\nkey ctrl+shift+p\nwait until palette.input\ntype ru\n"
+          "expect palette.row.0 Run\nkey enter\nabsent palette.input\n"));
   EXPECT_EQ(state_.key_presses, 1);
   EXPECT_EQ(state_.chosen, 1);
 }
@@ -123,15 +127,17 @@ TEST_F(Window, PanesSplitAndMove) {
 }
 
 TEST_F(Window, TableIsVirtualizedAndSortable) {
-  EXPECT_OK(run("click tab.Table\nwait 2\nclick rows.3\ndoubleclick rows.5\nclick \"rows.column.Time\"\n"
-                "expect rows.column.Time descending\nclick rows.column.Time\nexpect rows.column.Time ascending\n"));
+  EXPECT_OK(
+      run("click tab.Table\nwait 2\nclick rows.3\ndoubleclick rows.5\nclick \"rows.column.Time\"\n"
+          "expect rows.column.Time descending\nclick rows.column.Time\nexpect rows.column.Time ascending\n"));
   EXPECT_EQ(state_.opened, 5);
   EXPECT_LT(items().all().size(), 100u) << "rows outside the view must not be drawn";
 }
 
 TEST_F(Window, ScreenshotIsAPictureOfTheWindow) {
   const std::string dark = (folder_ / "dark.png").string(), light = (folder_ / "light.png").string();
-  EXPECT_OK(run("screenshot " + dark + "\ntheme light\nsize 1000 700\nscale 1.5\nwait 2\nscreenshot " + light + "\n"));
+  EXPECT_OK(run("screenshot " + dark + "\ntheme light\nsize 1000 700\nscale 1.5\nwait 2\nscreenshot " +
+                light + "\n"));
   auto load = [](const std::string& file, png_image& header) {
     std::memset(&header, 0, sizeof header);
     header.version = PNG_IMAGE_VERSION;

@@ -21,12 +21,24 @@ struct VerdictLook {
 
 VerdictLook look_of(Verdict verdict) {
   switch (verdict) {
-    case Verdict::faster: return {"\u25b2", "B is faster", palette().good};
-    case Verdict::slower: return {"\u25bc", "B is slower", palette().bad};
-    case Verdict::same: return {"=", "No difference", palette().text_dim};
-    case Verdict::unsure: return {"?", "Not decided", palette().warn};
+    case Verdict::faster:
+      return {"\u25b2", "B is faster", palette().good};
+    case Verdict::slower:
+      return {"\u25bc", "B is slower", palette().bad};
+    case Verdict::same:
+      return {"=", "No difference", palette().text_dim};
+    case Verdict::unsure:
+      return {"?", "Not decided", palette().warn};
   }
   return {"", "", palette().text};
+}
+
+// Pipelines are long: the usual ones have a word, others a count with the text as tooltip.
+std::string passes_label(const std::string& passes) {
+  if (passes.empty() || passes == "none") return "no passes";
+  if (passes == default_pipeline().text()) return "default passes";
+  const auto parsed = parse_pipeline(passes);
+  return parsed.ok() ? fmt::format("{} of {} passes", parsed->passes.size(), all_passes().size()) : escaped(passes);
 }
 
 void sides(const Comparison& c, const RunSummary* a, const RunSummary* b) {
@@ -35,13 +47,19 @@ void sides(const Comparison& c, const RunSummary* a, const RunSummary* b) {
     const bool first = letter[0] == 'A';
     badge(letter, first ? category_color(2) : category_color(0));
     ImGui::SameLine();
-    text(escaped(first ? c.a : c.b), palette().text, theme().bold);
+    const std::string name = escaped(first ? c.a : c.b);
+    text(fit_text(theme().bold, theme().bold->FontSize, run ? fmt::format("Run {}", run->id) : name,
+                  ImGui::GetContentRegionAvail().x * 0.55f),
+         palette().text, theme().bold);
+    tip(name);
     ImGui::SameLine();
     text(format_value(first ? c.a_step_ns : c.b_step_ns, Unit::kNs) + " per step", palette().text_dim);
     if (run) {
       ImGui::SameLine();
-      muted(fmt::format("peak {}, {} kernels, {}", format_value(static_cast<double>(run->plan_peak_bytes), Unit::kBytes), run->kernels_per_step,
-                        escaped(run->passes)));
+      muted(fmt::format("peak {}, {} kernels, {}",
+                        format_value(static_cast<double>(run->plan_peak_bytes), Unit::kBytes),
+                        run->kernels_per_step, passes_label(run->passes)));
+      tip(run->passes);
     }
   }
 }
@@ -54,18 +72,22 @@ void verdict(const Comparison& c) {
   text(fmt::format("{}   [{:.3f}, {:.3f}] at 95 %", look.words, c.ratio.low, c.ratio.high), palette().text);
   register_item("compare.verdict", look.words, verdict_name(c.verdict));
   const double reach = std::max({std::abs(c.ratio.high - 1), std::abs(c.ratio.low - 1), 0.05}) * 1.25;
-  interval_bar("compare.ratio", c.ratio, 1.0, {1 - reach, 1 + reach, false, Unit::kPlain}, px(26), look.color);
-  std::string detail = c.interleaved ? fmt::format("{} ABBA groups of {}-step blocks, {} steps per side, {:.1f} s; A against A shows \u00b1{:.1f} %", c.groups,
-                                                   c.block_steps, c.steps, c.seconds, c.noise * 100)
+  interval_bar("compare.ratio", c.ratio, 1.0, {1 - reach, 1 + reach, false, Unit::kPlain}, px(26),
+               look.color);
+  std::string detail = c.interleaved ? fmt::format(
+                                           "{} ABBA groups of {}-step blocks, {} steps per side, {:.1f} s; A "
+                                           "against A shows \u00b1{:.1f} %",
+                                           c.groups, c.block_steps, c.steps, c.seconds, c.noise * 100)
                                      : "stored runs, not interleaved: drift between them is not removed";
   muted(detail);
   if (!c.note.empty()) muted(c.note);
   spacer(4);
   const bool equal = c.first_different_step == 0;
-  const std::string loss = std::isnan(c.max_loss_difference) ? "\u2717 NaN on one side only"
-                           : equal                           ? "\u2713 bit-equal in every step"
-                                   : fmt::format("largest difference {:.3g} ({:.2g} relative), first in step {}", c.max_loss_difference,
-                                                 c.max_relative_loss_difference, c.first_different_step);
+  const std::string loss =
+      std::isnan(c.max_loss_difference) ? "\u2717 NaN on one side only"
+      : equal                           ? "\u2713 bit-equal in every step"
+              : fmt::format("largest difference {:.3g} ({:.2g} relative), first in step {}",
+                            c.max_loss_difference, c.max_relative_loss_difference, c.first_different_step);
   key_value("Loss", loss);
   register_item("compare.loss", "loss", loss);
 }
@@ -84,11 +106,13 @@ void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, 
     }
     if (!curve.steps.empty()) last = std::max(last, curve.steps.back());
   }
-  if (points == 0) return empty_state("No losses yet", "The loss of every step appears here while a run is going.");
+  if (points == 0)
+    return empty_state("No losses yet", "The loss of every step appears here while a run is going.");
   const ImVec2 space = ImGui::GetContentRegionAvail();
   const float legend = curves.size() > 1 ? ImGui::GetTextLineHeightWithSpacing() : 0;
   const ImVec2 size{space.x, (height > 0 ? height : space.y) - legend};
-  const Plot plot = begin_plot("loss", size, {0, last * 1.02, false, Unit::kCount}, Axis::fit(low, high, Unit::kPlain, state.log), "step", &state.view);
+  const Plot plot = begin_plot("loss", size, {0, last * 1.02, false, Unit::kCount},
+                               Axis::fit(low, high, Unit::kPlain, state.log), "step", &state.view);
   int shown_step = -1;
   std::string tooltip_text;
   for (size_t i = 0; i < curves.size(); ++i) {
@@ -97,7 +121,8 @@ void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, 
     const int at = plot_hover(plot, curves[i].steps, curves[i].losses, color);
     if (at < 0) continue;
     shown_step = static_cast<int>(curves[i].steps[at]);
-    tooltip_text += fmt::format("\n{}{:.5g}", curves.size() > 1 ? escaped(curves[i].name) + "  " : "loss ", curves[i].losses[at]);
+    tooltip_text += fmt::format("\n{}{:.5g}", curves.size() > 1 ? escaped(curves[i].name) + "  " : "loss ",
+                                curves[i].losses[at]);
   }
   end_plot(plot);
   if (shown_step >= 0) ImGui::SetTooltip("step %d%s", shown_step, tooltip_text.c_str());
@@ -110,13 +135,16 @@ void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, 
   }
 }
 
-void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummary* b, CompareViewState& state, Actions& actions) {
+void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummary* b, CompareViewState& state,
+                       Actions& actions) {
   verdict(c);
   spacer(4);
   sides(c, a, b);
   spacer(6);
   segmented("compare.table", &state.table, {"Kernels", "Phases", "Scopes"});
-  const std::vector<ComparedRow>& rows = state.table == 0 ? c.kernels : state.table == 1 ? c.phases : c.scopes;
+  const std::vector<ComparedRow>& rows = state.table == 0   ? c.kernels
+                                         : state.table == 1 ? c.phases
+                                                            : c.scopes;
   double largest = 1;
   for (const ComparedRow& row : rows) largest = std::max(largest, std::abs(row.a_ns - row.b_ns));
   TableRows table;
@@ -134,22 +162,41 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
     if (column == 3) number_cell(row.b_kernels > 0 ? format_value(row.b_ns, Unit::kNs) : "\u2013");
     if (column == 4) {
       const std::string sign = std::abs(change) < 0.5 ? "" : change < 0 ? "\u25b2 " : "\u25bc ";
-      cell_bar(std::abs(change) / largest, !certain ? palette().text_faint : change < 0 ? palette().good : palette().bad, sign + format_change(change, Unit::kNs));
+      cell_bar(std::abs(change) / largest,
+               !certain     ? palette().text_faint
+               : change < 0 ? palette().good
+                            : palette().bad,
+               sign + format_change(change, Unit::kNs));
     }
     if (column == 5) number_cell(fmt::format("{} \u2192 {}", row.a_kernels, row.b_kernels));
-    if (column == 6) number_cell(row.p >= 1 ? "\u2013" : row.p < 0.001 ? "< 0.001" : fmt::format("{:.3f}", row.p));
+    if (column == 6)
+      number_cell(row.p >= 1 ? "\u2013" : row.p < 0.001 ? "< 0.001" : fmt::format("{:.3f}", row.p));
   };
-  const TableEvents events = draw_table("compare.rows", {{"Name"}, {"Phase", 90}, {"A", 90, true}, {"B", 90, true}, {"Change", 150, true}, {"Kernels", 90, true}, {"p", 70, true, false, "Holm-adjusted; pale rows are not significant"}},
-                                        table, state.rows);
+  const TableEvents events =
+      draw_table("compare.rows",
+                 {{"Name"},
+                  {"Phase", 90},
+                  {"A", 90, true},
+                  {"B", 90, true},
+                  {"Change", 150, true},
+                  {"Kernels", 90, true},
+                  {"p", 70, true, false, "Holm-adjusted; pale rows are not significant"}},
+                 table, state.rows);
   if (events.clicked >= 0 && state.table == 0) actions.go_to_node = rows[events.clicked].name;
 }
 
 std::string plan_change_text(const Plan& before, const Plan& after, size_t nodes_before, size_t nodes_after) {
-  auto change = [](double now, double old, Unit unit) { return now == old ? std::string() : " (" + format_change(now - old, unit) + ")"; };
-  return fmt::format("{} nodes{}, {} kernels{}, peak {}{}", nodes_after, change(static_cast<double>(nodes_after), static_cast<double>(nodes_before), Unit::kCount),
-                     after.steps.size(), change(static_cast<double>(after.steps.size()), static_cast<double>(before.steps.size()), Unit::kCount),
-                     format_value(static_cast<double>(after.peak_bytes()), Unit::kBytes),
-                     change(static_cast<double>(after.peak_bytes()), static_cast<double>(before.peak_bytes()), Unit::kBytes));
+  auto change = [](double now, double old, Unit unit) {
+    return now == old ? std::string() : " (" + format_change(now - old, unit) + ")";
+  };
+  return fmt::format(
+      "{} nodes{}, {} kernels{}, peak {}{}", nodes_after,
+      change(static_cast<double>(nodes_after), static_cast<double>(nodes_before), Unit::kCount),
+      after.steps.size(),
+      change(static_cast<double>(after.steps.size()), static_cast<double>(before.steps.size()), Unit::kCount),
+      format_value(static_cast<double>(after.peak_bytes()), Unit::kBytes),
+      change(static_cast<double>(after.peak_bytes()), static_cast<double>(before.peak_bytes()),
+             Unit::kBytes));
 }
 
 }  // namespace gradloom

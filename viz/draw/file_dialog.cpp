@@ -53,14 +53,16 @@ FileDialog::Listing FileDialog::list(fs::path folder, std::vector<std::string> e
     listing.error = error.message();
     return listing;
   }
-  for (const fs::directory_iterator end; it != end && listing.entries.size() < kMostEntries; it.increment(error)) {
+  for (const fs::directory_iterator end; it != end && listing.entries.size() < kMostEntries;
+       it.increment(error)) {
     if (error) break;
     Entry entry;
     entry.name = it->path().filename().string();
     if (entry.name.empty() || entry.name[0] == '.') continue;
     entry.folder = it->is_directory(error);
     const std::string extension = it->path().extension().string();
-    if (!entry.folder && !extensions.empty() && std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) {
+    if (!entry.folder && !extensions.empty() &&
+        std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) {
       continue;
     }
     if (!entry.folder) entry.bytes = it->file_size(error);
@@ -68,9 +70,8 @@ FileDialog::Listing FileDialog::list(fs::path folder, std::vector<std::string> e
     entry.modified = it->last_write_time(error);
     listing.entries.push_back(std::move(entry));
   }
-  std::sort(listing.entries.begin(), listing.entries.end(), [](const Entry& a, const Entry& b) {
-    return a.folder != b.folder ? a.folder : a.name < b.name;
-  });
+  std::sort(listing.entries.begin(), listing.entries.end(),
+            [](const Entry& a, const Entry& b) { return a.folder != b.folder ? a.folder : a.name < b.name; });
   return listing;
 }
 
@@ -162,7 +163,8 @@ std::optional<fs::path> FileDialog::draw_entries() {
         ImGui::PushID(i);
         const std::string label = (entry.folder ? "\u25b8 " : "   ") + escaped(entry.name);
         if (ImGui::Selectable(label.c_str(), i == selected_,
-                              ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowDoubleClick | ImGuiSelectableFlags_DontClosePopups)) {
+                              ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowDoubleClick |
+                                  ImGuiSelectableFlags_DontClosePopups)) {
           selected_ = i;
           if (!entry.folder || !options_.save) path_text_ = (folder_ / entry.name).string();
           if (ImGui::IsMouseDoubleClicked(0)) next = folder_ / entry.name;
@@ -191,7 +193,8 @@ std::optional<fs::path> FileDialog::draw() {
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, ImGuiCond_Always, {0.5f, 0.5f});
   bool stay = true;
-  if (!ImGui::BeginPopupModal(title.c_str(), &stay, ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove)) {
+  if (!ImGui::BeginPopupModal(title.c_str(), &stay,
+                              ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove)) {
     open_ = false;
     return std::nullopt;
   }
@@ -199,7 +202,8 @@ std::optional<fs::path> FileDialog::draw() {
   std::optional<fs::path> result;
   if (button("file.up", "\u2191", ButtonKind::kPlain, "Parent folder")) enter(folder_.parent_path());
   ImGui::SameLine();
-  if (input_text("file.path", "Path", &path_text_, px(680), just_opened_, ImGuiInputTextFlags_EnterReturnsTrue)) {
+  if (input_text("file.path", "Path", &path_text_, px(680), just_opened_,
+                 ImGuiInputTextFlags_EnterReturnsTrue)) {
     result = accept(path_text_);
   }
   just_opened_ = false;
@@ -218,7 +222,8 @@ std::optional<fs::path> FileDialog::draw() {
     ImGui::CloseCurrentPopup();
   }
   ImGui::SameLine();
-  if (button("file.accept", options_.accept, ButtonKind::kPrimary, {}, px(92)) && !result) result = accept(path_text_);
+  if (button("file.accept", options_.accept, ButtonKind::kPrimary, {}, px(92)) && !result)
+    result = accept(path_text_);
   ImGui::EndPopup();
   return result;
 }

@@ -1,5 +1,5 @@
-// Our own file dialog (std::filesystem): works over SSH and headless, and is scriptable. Folders are listed in the
-// background, so that a slow network folder never blocks the window.
+// Our own file dialog (std::filesystem): works over SSH and headless, and is scriptable. Folders are listed
+// in the background, so that a slow network folder never blocks the window.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,16 @@ class FileDialog {
  public:
   struct Options {
     std::string title = "Open";
-    std::string accept = "Open";            // the button
-    std::vector<std::string> extensions;    // {".onnx", ".db"}; empty = all files
-    bool save = false;                      // a new name may be typed
-    std::string name;                       // proposed file name when saving
+    std::string accept = "Open";          // the button
+    std::vector<std::string> extensions;  // {".onnx", ".db"}; empty = all files
+    bool save = false;                    // a new name may be typed
+    std::string name;                     // proposed file name when saving
   };
 
   void show(Options options, const std::filesystem::path& folder, std::vector<std::string> recents = {});
   bool is_open() const { return open_; }
-  // Draws the dialog; the path once the user accepted one. Reports "file.path", "file.row.NAME", "file.accept", "file.cancel".
+  // Draws the dialog; the path once the user accepted one. Reports "file.path", "file.row.NAME",
+  // "file.accept", "file.cancel".
   std::optional<std::filesystem::path> draw();
 
  private:
@@ -54,7 +55,8 @@ class FileDialog {
   std::filesystem::path confirm_;  // an existing file that would be replaced
   Listing listing_;
   int selected_ = -1;
-  std::vector<std::future<Listing>> pending_;  // the last one is wanted; older ones are waited for and dropped
+  std::vector<std::future<Listing>>
+      pending_;  // the last one is wanted; older ones are waited for and dropped
 };
 
 }  // namespace gradloom

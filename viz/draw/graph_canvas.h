@@ -1,8 +1,10 @@
-// The graph view: pan, zoom at the cursor, culling, level of detail, minimap, selection, partner highlight, saved-activation
-// edges on demand, colour by phase, time or bytes, search hits, scopes that open and close by double click.
+// The graph view: pan, zoom at the cursor, culling, level of detail, minimap, selection, partner highlight,
+// saved-activation edges on demand, colour by phase, time or bytes, search hits, scopes that open and close
+// by double click.
 //
-// Level of detail by a box's height on the screen: above 36 points everything, above 13 a box with its operator, below a plain
-// rectangle. Culling is a linear scan over boxes and routes: 0.1 ms for 60 000, far below the cost of drawing what is visible.
+// Level of detail by a box's height on the screen: above 29 points everything, above 13 a box with its
+// operator, below a plain rectangle. Culling is a linear scan over boxes and routes: 0.1 ms for 60 000, far
+// below the cost of drawing what is visible.
 #pragma once
 
 #include <imgui.h>
@@ -28,17 +30,17 @@ struct GraphCanvasState {
   bool expanded_known = false;
 
   struct View {
-    float x = 0, y = 0, zoom = 1;            // world point in the middle of the canvas; screen points per world unit
+    float x = 0, y = 0, zoom = 1;  // world point in the middle of the canvas; screen points per world unit
   } view;
-  std::vector<View> back, forward;           // history
+  std::vector<View> back, forward;  // history
   bool fit_wanted = true;
 
-  std::vector<int32_t> selection;            // boxes
+  std::vector<int32_t> selection;  // boxes
   int32_t selected_scope = -1;
-  int32_t hovered = -1;                      // shape
-  std::string outline;                       // node another view points at
-  std::string pending_go;                    // node to centre once its scene is there
-  std::string menu_node;                     // of the open context menu
+  int32_t hovered = -1;    // shape
+  std::string outline;     // node another view points at
+  std::string pending_go;  // node to centre once its scene is there
+  std::string menu_node;   // of the open context menu
   int32_t menu_scope = -1;
 
   ColorBy color_by = ColorBy::kPhase;
@@ -51,7 +53,7 @@ struct GraphCanvasState {
   struct Anchor {
     std::string node, scope;
     LayoutColumn column = LayoutColumn::kForward;
-    float dx = 0, dy = 0;                    // from the view's centre, in points
+    float dx = 0, dy = 0;  // from the view's centre, in points
   };
   std::optional<Anchor> anchor;
 
@@ -64,7 +66,8 @@ struct GraphCanvasState {
 };
 
 // `model` may be a new one every time the plan changes; the same pointer means no change.
-void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanvasState& state, Actions& actions);
+void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanvasState& state,
+                       Actions& actions);
 // Colour, search with hits, fit, open and close all. One line.
 void draw_graph_toolbar(GraphCanvasState& state, Actions& actions);
 // Details of the selected box: costs, times, provenance, attributes, inputs and outputs, partners.

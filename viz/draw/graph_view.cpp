@@ -16,12 +16,14 @@ constexpr size_t kHistory = 64;
 
 std::vector<bool> collapsed_flags(const GraphCanvasState& state) {
   std::vector<bool> collapsed(state.model->scopes.size());
-  for (size_t s = 0; s < collapsed.size(); ++s) collapsed[s] = state.expanded.count(state.model->scopes[s].path) == 0;
+  for (size_t s = 0; s < collapsed.size(); ++s)
+    collapsed[s] = state.expanded.count(state.model->scopes[s].path) == 0;
   return collapsed;
 }
 
 ImVec2 canvas_points(const GraphCanvasState& state) {
-  return {(state.canvas_max.x - state.canvas_min.x) / theme().scale, (state.canvas_max.y - state.canvas_min.y) / theme().scale};
+  return {(state.canvas_max.x - state.canvas_min.x) / theme().scale,
+          (state.canvas_max.y - state.canvas_min.y) / theme().scale};
 }
 
 void zoom_at(GraphCanvasState& state, ImVec2 mouse, float factor) {
@@ -70,9 +72,12 @@ void click(GraphCanvasState& state, Actions& actions) {
 void finish_drag(GraphCanvasState& state, Actions& actions) {
   const ImGuiIO& io = ImGui::GetIO();
   const Projection p(state);
-  const ImVec2 a = p.world({std::min(state.drag_start.x, io.MousePos.x), std::min(state.drag_start.y, io.MousePos.y)});
-  const ImVec2 b = p.world({std::max(state.drag_start.x, io.MousePos.x), std::max(state.drag_start.y, io.MousePos.y)});
-  const bool moved = std::hypot(io.MousePos.x - state.drag_start.x, io.MousePos.y - state.drag_start.y) > px(4);
+  const ImVec2 a =
+      p.world({std::min(state.drag_start.x, io.MousePos.x), std::min(state.drag_start.y, io.MousePos.y)});
+  const ImVec2 b =
+      p.world({std::max(state.drag_start.x, io.MousePos.x), std::max(state.drag_start.y, io.MousePos.y)});
+  const bool moved =
+      std::hypot(io.MousePos.x - state.drag_start.x, io.MousePos.y - state.drag_start.y) > px(4);
   if (state.drag == GraphCanvasState::Drag::kZoom && moved) {
     graph_remember(state);
     graph_fit(state, {a.x, a.y, b.x - a.x, b.y - a.y}, kMaxZoom);
@@ -80,7 +85,8 @@ void finish_drag(GraphCanvasState& state, Actions& actions) {
     state.selection.clear();
     const LayoutBox area{a.x, a.y, b.x - a.x, b.y - a.y};
     for (int32_t i = 0; i < static_cast<int32_t>(state.scene->model->boxes.size()); ++i) {
-      if (state.scene->layout.hidden_in[i] < 0 && state.scene->layout.node_boxes[i].overlaps(area)) state.selection.push_back(i);
+      if (state.scene->layout.hidden_in[i] < 0 && state.scene->layout.node_boxes[i].overlaps(area))
+        state.selection.push_back(i);
     }
   } else if (!moved && state.drag != GraphCanvasState::Drag::kMinimap) {
     click(state, actions);
@@ -140,7 +146,8 @@ void graph_remember(GraphCanvasState& state) {
 void graph_fit(GraphCanvasState& state, const LayoutBox& box, float max_zoom) {
   const ImVec2 size = canvas_points(state);
   const float margin = 40;
-  const float zoom = std::min((size.x - 2 * margin) / std::max(box.width, 1.f), (size.y - 2 * margin) / std::max(box.height, 1.f));
+  const float zoom = std::min((size.x - 2 * margin) / std::max(box.width, 1.f),
+                              (size.y - 2 * margin) / std::max(box.height, 1.f));
   state.view = {box.centre_x(), box.centre_y(), std::clamp(zoom, kMinZoom, max_zoom)};
 }
 
@@ -154,7 +161,9 @@ void graph_first_view(GraphCanvasState& state) {
   state.view.y = size.y / state.view.zoom / 2 - 50 / state.view.zoom;
 }
 
-void graph_request_scene(GraphCanvasState& state) { state.builder.request(state.model, collapsed_flags(state)); }
+void graph_request_scene(GraphCanvasState& state) {
+  state.builder.request(state.model, collapsed_flags(state));
+}
 
 void graph_set_query(GraphCanvasState& state, const std::string& text) {
   state.query_text = text;
@@ -216,7 +225,8 @@ void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered,
   const ImGuiIO& io = ImGui::GetIO();
   const ImVec2 world = Projection(state).world(io.MousePos);
   const bool on_map = minimap_rect(state).contains(io.MousePos.x, io.MousePos.y);
-  state.hovered = hovered && !on_map && state.drag == Drag::kIdle ? state.scene->shape_at(world.x, world.y, 26) : -1;
+  state.hovered =
+      hovered && !on_map && state.drag == Drag::kIdle ? state.scene->shape_at(world.x, world.y, 26) : -1;
   if (is_box(state, state.hovered)) actions.hover_node = state.scene->model->boxes[state.hovered].name;
   if (hovered && io.MouseWheel != 0) {
     zoom_at(state, io.MousePos, std::pow(io.KeyCtrl ? 1.04f : io.KeyShift ? 1.6f : 1.18f, io.MouseWheel));
@@ -225,8 +235,11 @@ void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered,
     const LayoutGroup& group = group_at(state, state.hovered);
     const Projection p(state);
     const ImVec2 top = p.screen(group.box.centre_x(), group.box.y);
-    state.anchor = GraphCanvasState::Anchor{{}, state.scene->model->scopes[group.scope].path, group.column,
-                                            (top.x - p.centre.x) / theme().scale, (top.y - p.centre.y) / theme().scale};
+    state.anchor = GraphCanvasState::Anchor{{},
+                                            state.scene->model->scopes[group.scope].path,
+                                            group.column,
+                                            (top.x - p.centre.x) / theme().scale,
+                                            (top.y - p.centre.y) / theme().scale};
     if (state.model == state.scene->model) graph_toggle_scope(state, group.scope, io.KeyAlt);
     state.drag = Drag::kIdle;
     return;
@@ -237,7 +250,8 @@ void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered,
     state.hovered = under;
   }
   if (state.drag != Drag::kIdle && ImGui::IsMouseReleased(0)) {
-    if (state.hovered < 0) state.hovered = hovered && !on_map ? state.scene->shape_at(world.x, world.y, 26) : -1;
+    if (state.hovered < 0)
+      state.hovered = hovered && !on_map ? state.scene->shape_at(world.x, world.y, 26) : -1;
     finish_drag(state, actions);
   }
   if (state.drag == Drag::kMinimap) move_by_minimap(state);

@@ -10,8 +10,8 @@ inline constexpr float kMinZoom = 0.01f, kMaxZoom = 3.f;
 
 // World <-> screen for one frame.
 struct Projection {
-  ImVec2 centre;   // of the canvas, on the screen
-  float x, y, k;   // world point at the centre; pixels per world unit
+  ImVec2 centre;  // of the canvas, on the screen
+  float x, y, k;  // world point at the centre; pixels per world unit
   explicit Projection(const GraphCanvasState& s)
       : centre((s.canvas_min.x + s.canvas_max.x) / 2, (s.canvas_min.y + s.canvas_max.y) / 2),
         x(s.view.x),

@@ -14,7 +14,8 @@ void ItemRegistry::begin_frame() {
   filling_.clear();
 }
 
-void ItemRegistry::add(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label, std::string_view value) {
+void ItemRegistry::add(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label,
+                       std::string_view value) {
   filling_[std::string(id)] = Item{min, max, std::string(label), std::string(value)};
 }
 
@@ -25,11 +26,16 @@ const Item* ItemRegistry::find(std::string_view id) const {
 
 void register_item(std::string_view id, std::string_view label, std::string_view value) {
   const ImVec2 min = ImGui::GetItemRectMin(), max = ImGui::GetItemRectMax();
-  if (!items().wanted().empty() && items().wanted() == id && !ImGui::IsItemVisible()) ImGui::SetScrollHereY(0.5f);
+  if (!items().wanted().empty() && items().wanted() == id) {
+    const ImVec2 lo = ImGui::GetWindowDrawList()->GetClipRectMin(), hi = ImGui::GetWindowDrawList()->GetClipRectMax();
+    const float y = (min.y + max.y) / 2;  // a click goes to the centre: that must show, not just an edge
+    if (!ImGui::IsItemVisible() || y < lo.y || y >= hi.y) ImGui::SetScrollHereY(0.5f);
+  }
   items().add(id, min, max, label, value);
 }
 
-void register_rect(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label, std::string_view value) {
+void register_rect(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label,
+                   std::string_view value) {
   items().add(id, min, max, label, value);
 }
 

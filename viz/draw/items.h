@@ -1,5 +1,6 @@
-// The item registry: what is on the screen, by name. Every widget wrapper reports its id, rectangle, label and value each
-// frame; scripts find, click and check items through it, and tests assert it instead of pixels.
+// The item registry: what is on the screen, by name. Every widget wrapper reports its id, rectangle, label
+// and value each frame; scripts find, click and check items through it, and tests assert it instead of
+// pixels.
 #pragma once
 
 #include <imgui.h>
@@ -38,6 +39,7 @@ ItemRegistry& items();
 // Reports the last ImGui item under `id`.
 void register_item(std::string_view id, std::string_view label, std::string_view value = {});
 // Reports a rectangle drawn by hand (a node of the graph, a bar of a plot).
-void register_rect(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label, std::string_view value = {});
+void register_rect(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label,
+                   std::string_view value = {});
 
 }  // namespace gradloom

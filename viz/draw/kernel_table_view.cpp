@@ -36,34 +36,62 @@ Phase phase_of(const std::string& name) {
   return Phase::forward;
 }
 
-std::string number_or_dash(double value) { return std::isnan(value) ? "\u2013" : fmt::format("{:.1f}", value); }
+std::string number_or_dash(double value) {
+  return std::isnan(value) ? "\u2013" : fmt::format("{:.1f}", value);
+}
 
 void draw_cell(const KernelTableModel& model, const KernelLine& line, int column, double largest) {
-  auto value = [](double v, Unit unit) { return std::isnan(v) ? std::string("\u2013") : format_value(v, unit); };
+  auto value = [](double v, Unit unit) {
+    return std::isnan(v) ? std::string("\u2013") : format_value(v, unit);
+  };
   switch (static_cast<KernelColumn>(column)) {
-    case KernelColumn::kName: text(escaped(line.name)); break;
-    case KernelColumn::kOp: text(line.op, palette().text_dim); break;
+    case KernelColumn::kName:
+      text(escaped(line.name));
+      break;
+    case KernelColumn::kOp:
+      text(line.op, palette().text_dim);
+      break;
     case KernelColumn::kPhase:
       if (!line.phase.empty()) badge(line.phase, phase_color(phase_of(line.phase)));
       break;
-    case KernelColumn::kScope: text(escaped(line.scope), palette().text_dim); break;
-    case KernelColumn::kKernel: text(line.kernel, palette().text_dim); break;
-    case KernelColumn::kCount: number_cell(std::to_string(line.count)); break;
-    case KernelColumn::kTime: number_cell(value(line.time_ns, Unit::kNs)); break;
-    case KernelColumn::kShare:
-      cell_bar(line.share / largest, palette().accent, model.timed() ? fmt::format("{:.1f} %", line.share * 100) : "\u2013");
+    case KernelColumn::kScope:
+      text(escaped(line.scope), palette().text_dim);
       break;
-    case KernelColumn::kMedian: number_cell(value(line.median_ns, Unit::kNs)); break;
-    case KernelColumn::kBandwidth: number_cell(number_or_dash(line.bandwidth())); break;
-    case KernelColumn::kRate: number_cell(number_or_dash(line.rate())); break;
-    case KernelColumn::kBytes: number_cell(format_value(line.bytes, Unit::kBytes)); break;
-    case KernelColumn::kFlops: number_cell(format_value(line.flops, Unit::kFlop)); break;
+    case KernelColumn::kKernel:
+      text(line.kernel, palette().text_dim);
+      break;
+    case KernelColumn::kCount:
+      number_cell(std::to_string(line.count));
+      break;
+    case KernelColumn::kTime:
+      number_cell(value(line.time_ns, Unit::kNs));
+      break;
+    case KernelColumn::kShare:
+      cell_bar(line.share / largest, palette().accent,
+               model.timed() ? fmt::format("{:.1f} %", line.share * 100) : "\u2013");
+      break;
+    case KernelColumn::kMedian:
+      number_cell(value(line.median_ns, Unit::kNs));
+      break;
+    case KernelColumn::kBandwidth:
+      number_cell(number_or_dash(line.bandwidth()));
+      break;
+    case KernelColumn::kRate:
+      number_cell(number_or_dash(line.rate()));
+      break;
+    case KernelColumn::kBytes:
+      number_cell(format_value(line.bytes, Unit::kBytes));
+      break;
+    case KernelColumn::kFlops:
+      number_cell(format_value(line.flops, Unit::kFlop));
+      break;
   }
 }
 
 void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions) {
   std::string query = state.query_text;
-  if (input_text("kernels.search", "Filter: op:MatMul phase:bwd time>50us", &query, px(300))) kernel_table_set_query(model, state, query);
+  if (input_text("kernels.search", "Filter: op:MatMul phase:bwd time>50us", &query, px(300)))
+    kernel_table_set_query(model, state, query);
   ImGui::SameLine();
   int group = static_cast<int>(model.group());
   if (segmented("kernels.group", &group, {"Kernels", "Operator", "Scope", "Phase", "Pass", "Type"})) {
@@ -78,7 +106,8 @@ void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions)
   text(bad ? "\u26a0 " + state.query_error : sum, bad ? palette().warn : palette().text_dim);
   register_item("kernels.sum", "sum", bad ? state.query_error : sum);
   ImGui::SameLine();
-  if (button("kernels.copy", "Copy", ButtonKind::kGhost, "Copy the shown rows (" + key_label("app.copy") + ")")) {
+  if (button("kernels.copy", "Copy", ButtonKind::kGhost,
+             "Copy the shown rows (" + key_label("app.copy") + ")")) {
     ImGui::SetClipboardText(model.to_text().c_str());
     actions.copied = fmt::format("{} rows", model.lines().size());
   }
@@ -104,7 +133,8 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
     state.table.sort_column = static_cast<int>(KernelColumn::kTime);
     model.set_sort(KernelColumn::kTime, true);
   }
-  if (model.rows().empty()) return empty_state("No kernels yet", "Open a model; its plan lists the kernels of one training step.");
+  if (model.rows().empty())
+    return empty_state("No kernels yet", "Open a model; its plan lists the kernels of one training step.");
   toolbar(model, state, actions);
   if (!model.timed()) muted("Times appear after a run (" + key_label("run.start") + ").");
   if (!state.wanted.empty()) {
@@ -121,11 +151,13 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
   rows.cell = [&](int row, int column) { draw_cell(model, model.lines()[row], column, largest); };
   rows.id = [&](int row) { return model.lines()[row].name; };
   rows.value = [&](int row) { return format_value(model.lines()[row].time_ns, Unit::kNs); };
-  const TableEvents events = draw_table(grouped ? "kernel-groups" : "kernels", columns(grouped), rows, state.table);
+  const TableEvents events =
+      draw_table(grouped ? "kernel-groups" : "kernels", columns(grouped), rows, state.table);
   if (events.sort_changed && state.table.sort_column >= 0) {
     model.set_sort(static_cast<KernelColumn>(state.table.sort_column), state.table.descending);
   }
-  if (events.hovered >= 0 && model.lines()[events.hovered].row >= 0) actions.hover_node = model.lines()[events.hovered].name;
+  if (events.hovered >= 0 && model.lines()[events.hovered].row >= 0)
+    actions.hover_node = model.lines()[events.hovered].name;
   if (events.clicked < 0) return;
   const KernelLine line = model.lines()[events.clicked];
   if (line.row >= 0) {

@@ -12,12 +12,18 @@ namespace gradloom {
 namespace {
 
 constexpr std::pair<std::string_view, int> kNamed[] = {
-    {"escape", GLFW_KEY_ESCAPE}, {"enter", GLFW_KEY_ENTER},   {"tab", GLFW_KEY_TAB},         {"backspace", GLFW_KEY_BACKSPACE},
-    {"delete", GLFW_KEY_DELETE}, {"insert", GLFW_KEY_INSERT}, {"home", GLFW_KEY_HOME},       {"end", GLFW_KEY_END},
-    {"pageup", GLFW_KEY_PAGE_UP}, {"pagedown", GLFW_KEY_PAGE_DOWN}, {"left", GLFW_KEY_LEFT}, {"right", GLFW_KEY_RIGHT},
-    {"up", GLFW_KEY_UP},         {"down", GLFW_KEY_DOWN},     {"space", GLFW_KEY_SPACE},     {"plus", GLFW_KEY_EQUAL},
-    {"minus", GLFW_KEY_MINUS},   {".", GLFW_KEY_PERIOD},      {",", GLFW_KEY_COMMA},         {"/", GLFW_KEY_SLASH},
-    {"=", GLFW_KEY_EQUAL},       {"-", GLFW_KEY_MINUS},       {"[", GLFW_KEY_LEFT_BRACKET},  {"]", GLFW_KEY_RIGHT_BRACKET}};
+    {"escape", GLFW_KEY_ESCAPE},  {"enter", GLFW_KEY_ENTER},
+    {"tab", GLFW_KEY_TAB},        {"backspace", GLFW_KEY_BACKSPACE},
+    {"delete", GLFW_KEY_DELETE},  {"insert", GLFW_KEY_INSERT},
+    {"home", GLFW_KEY_HOME},      {"end", GLFW_KEY_END},
+    {"pageup", GLFW_KEY_PAGE_UP}, {"pagedown", GLFW_KEY_PAGE_DOWN},
+    {"left", GLFW_KEY_LEFT},      {"right", GLFW_KEY_RIGHT},
+    {"up", GLFW_KEY_UP},          {"down", GLFW_KEY_DOWN},
+    {"space", GLFW_KEY_SPACE},    {"plus", GLFW_KEY_EQUAL},
+    {"minus", GLFW_KEY_MINUS},    {".", GLFW_KEY_PERIOD},
+    {",", GLFW_KEY_COMMA},        {"/", GLFW_KEY_SLASH},
+    {"=", GLFW_KEY_EQUAL},        {"-", GLFW_KEY_MINUS},
+    {"[", GLFW_KEY_LEFT_BRACKET}, {"]", GLFW_KEY_RIGHT_BRACKET}};
 
 int key_code(std::string_view name) {
   if (name.size() == 1 && std::isalnum(static_cast<unsigned char>(name[0]))) {
@@ -58,10 +64,14 @@ std::optional<Chord> parse_chord(std::string_view text) {
   if (rest == "?") return Chord{GLFW_KEY_SLASH, false, true, false};
   for (size_t plus; (plus = rest.find('+')) != std::string_view::npos && plus > 0;) {
     const std::string_view modifier = rest.substr(0, plus);
-    if (modifier == "ctrl") chord.ctrl = true;
-    else if (modifier == "shift") chord.shift = true;
-    else if (modifier == "alt") chord.alt = true;
-    else return std::nullopt;
+    if (modifier == "ctrl")
+      chord.ctrl = true;
+    else if (modifier == "shift")
+      chord.shift = true;
+    else if (modifier == "alt")
+      chord.alt = true;
+    else
+      return std::nullopt;
     rest.remove_prefix(plus + 1);
   }
   chord.key = key_code(rest);
@@ -116,6 +126,11 @@ const std::vector<KeyBinding>& key_map() {
       {"graph.select", "", "Click, Ctrl + click, Shift + drag", "Graph", "Select, add, rubber band"},
       {"graph.zoom_box", "", "Ctrl + drag", "Graph", "Zoom to a rectangle"},
       {"graph.expand", "", "Double click (Alt: whole subtree)", "Graph", "Expand or collapse a scope"},
+      {"timeline.pan", "", "A, D, right drag", "Timeline", "Pan"},
+      {"timeline.zoom", "", "W, S, wheel", "Timeline", "Zoom at the cursor"},
+      {"timeline.measure", "", "Left drag", "Timeline", "Measure a range"},
+      {"timeline.bar", "", "Double click", "Timeline", "Zoom to a bar"},
+      {"timeline.all", "", "Home", "Timeline", "The whole step"},
   };
   return map;
 }

@@ -1,4 +1,5 @@
-// Key chords ("ctrl+shift+p") and the key map: one table from which key handling, the key sheet and scripts derive.
+// Key chords ("ctrl+shift+p") and the key map: one table from which key handling, the key sheet and scripts
+// derive.
 #pragma once
 
 #include <optional>
@@ -27,7 +28,8 @@ struct KeyBinding {
 
 const std::vector<KeyBinding>& key_map();
 
-// True in the frame in which the action's chord goes down. Chords without Ctrl or an F key are ignored while text is edited.
+// True in the frame in which the action's chord goes down. Chords without Ctrl or an F key are ignored while
+// text is edited.
 bool key_pressed(std::string_view action);
 // The same for a chord that is not in the map.
 bool chord_pressed(const Chord& chord);

@@ -24,18 +24,22 @@ void summary(const MemoryModel& m) {
   };
   auto bytes = [](int64_t b) { return format_value(static_cast<double>(b), Unit::kBytes); };
   number("memory.peak", "Planned peak", bytes(m.total_bytes()), palette().text);
-  number("memory.measured", "Measured peak", m.measured_peak_bytes > 0 ? bytes(m.measured_peak_bytes) : "not measured",
+  number("memory.measured", "Measured peak",
+         m.measured_peak_bytes > 0 ? bytes(m.measured_peak_bytes) : "not measured",
          m.measured_peak_bytes > 0 ? palette().text : palette().text_faint);
   number("memory.arena", "Arena", bytes(m.arena_bytes), palette().accent);
   number("memory.bound", "Its lower bound", bytes(m.lower_bound_bytes), palette().warn);
-  number("memory.waste", "Above the bound", fmt::format("{:.1f} %", m.waste() * 100), m.waste() > 0.05 ? palette().warn : palette().good);
+  number("memory.waste", "Above the bound", fmt::format("{:.1f} %", m.waste() * 100),
+         m.waste() > 0.05 ? palette().warn : palette().good);
   number("memory.state", "Parameters and state", bytes(m.state_bytes), palette().text);
   number("memory.input", "Inputs and constants", bytes(m.input_bytes + m.constant_bytes), palette().text);
   number("memory.planner", "Planner", m.planner.empty() ? "unknown" : m.planner, palette().text);
   ImGui::NewLine();
 }
 
-ImU32 block_color(const MemoryBlock& block) { return block.workspace ? palette().text_faint : phase_color(block.phase); }
+ImU32 block_color(const MemoryBlock& block) {
+  return block.workspace ? palette().text_faint : phase_color(block.phase);
+}
 
 int hovered_block(const MemoryModel& m, const Plot& plot) {
   if (!plot.hovered) return -1;
@@ -44,7 +48,8 @@ int hovered_block(const MemoryModel& m, const Plot& plot) {
   const double offset = plot.y.from_fraction((plot.max.y - mouse.y) / (plot.max.y - plot.min.y));
   for (size_t b = 0; b < m.blocks.size(); ++b) {
     const MemoryBlock& block = m.blocks[b];
-    if (step >= block.first_step && step < block.last_step + 1 && offset >= static_cast<double>(block.offset) &&
+    if (step >= block.first_step && step < block.last_step + 1 &&
+        offset >= static_cast<double>(block.offset) &&
         offset < static_cast<double>(block.offset + block.bytes)) {
       return static_cast<int>(b);
     }
@@ -60,11 +65,15 @@ void block_tooltip(const MemoryModel& m, int index) {
                    format_value(static_cast<double>(block.offset), Unit::kBytes)),
        palette().text_dim, theme().small);
   const auto name = [&](int32_t step) {
-    return step >= 0 && step < static_cast<int32_t>(m.step_names.size()) ? escaped(m.step_names[step]) : std::to_string(step);
+    return step >= 0 && step < static_cast<int32_t>(m.step_names.size()) ? escaped(m.step_names[step])
+                                                                         : std::to_string(step);
   };
-  text(fmt::format("live from step {} ({})", block.first_step, name(block.first_step)), palette().text_dim, theme().small);
-  text(fmt::format("to step {} ({})", block.last_step, name(block.last_step)), palette().text_dim, theme().small);
-  if (block.values.size() > 1) text(fmt::format("shared by {} values", block.values.size()), palette().text_dim, theme().small);
+  text(fmt::format("live from step {} ({})", block.first_step, name(block.first_step)), palette().text_dim,
+       theme().small);
+  text(fmt::format("to step {} ({})", block.last_step, name(block.last_step)), palette().text_dim,
+       theme().small);
+  if (block.values.size() > 1)
+    text(fmt::format("shared by {} values", block.values.size()), palette().text_dim, theme().small);
   ImGui::EndTooltip();
 }
 
@@ -77,18 +86,27 @@ void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& a
     const MemoryBlock& block = m.blocks[b];
     const float x0 = plot.to_x(block.first_step), x1 = std::max(plot.to_x(block.last_step + 1), x0 + 1);
     if (x1 < plot.min.x || x0 > plot.max.x) continue;
-    const float y0 = plot.to_y(static_cast<double>(block.offset + block.bytes)), y1 = plot.to_y(static_cast<double>(block.offset));
+    const float y0 = plot.to_y(static_cast<double>(block.offset + block.bytes)),
+                y1 = plot.to_y(static_cast<double>(block.offset));
     const bool chosen = static_cast<int>(b) == state.selected, over = static_cast<int>(b) == hovered;
     const ImU32 color = block_color(block);
-    plot.list->AddRectFilled({x0, y0}, {x1, std::max(y1, y0 + 1)}, mix(palette().panel, color, over || chosen ? 0.75f : 0.42f));
-    if (y1 - y0 > px(4) && x1 - x0 > px(4)) plot.list->AddRect({x0, y0}, {x1, y1}, mix(palette().panel, color, 0.85f));
+    plot.list->AddRectFilled({x0, y0}, {x1, std::max(y1, y0 + 1)},
+                             mix(palette().panel, color, over || chosen ? 0.75f : 0.42f));
+    if (y1 - y0 > px(4) && x1 - x0 > px(4))
+      plot.list->AddRect({x0, y0}, {x1, y1}, mix(palette().panel, color, 0.85f));
     if (chosen) plot.list->AddRect({x0 - 1, y0 - 1}, {x1 + 1, y1 + 1}, palette().text, 0, 0, px(1.5f));
-    const std::string label = y1 - y0 > px(15) && x1 - x0 > px(60) ? fit_text(theme().small, theme().small->FontSize, escaped(block.name), x1 - x0 - px(8)) : "";
+    const std::string label =
+        y1 - y0 > px(15) && x1 - x0 > px(60)
+            ? fit_text(theme().small, theme().small->FontSize, escaped(block.name), x1 - x0 - px(8))
+            : "";
     if (!label.empty()) {
-      plot.list->AddText(theme().small, theme().small->FontSize, {std::max(x0, plot.min.x) + px(4), (y0 + y1 - theme().small->FontSize) / 2}, palette().text, label.c_str());
+      plot.list->AddText(theme().small, theme().small->FontSize,
+                         {std::max(x0, plot.min.x) + px(4), (y0 + y1 - theme().small->FontSize) / 2},
+                         palette().text, label.c_str());
     }
   }
-  plot_rule(plot, static_cast<double>(m.lower_bound_bytes), palette().warn, "lower bound " + format_value(static_cast<double>(m.lower_bound_bytes), Unit::kBytes));
+  plot_rule(plot, static_cast<double>(m.lower_bound_bytes), palette().warn,
+            "lower bound " + format_value(static_cast<double>(m.lower_bound_bytes), Unit::kBytes));
   const int shown = state.step >= 0 ? state.step : m.peak_step;
   const float at = std::round(plot.to_x(shown + 0.5)) + 0.5f;
   plot.list->AddLine({at, plot.min.y}, {at, plot.max.y}, with_alpha(palette().text, 0.5f), px(1));
@@ -103,7 +121,8 @@ void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& a
   }
   if (plot.hovered && ImGui::IsMouseReleased(0) && !ImGui::IsMouseDragPastThreshold(0)) {
     state.selected = hovered;
-    state.step = std::clamp(static_cast<int>(plot.value_x(ImGui::GetIO().MousePos.x)), 0, static_cast<int>(m.live.size()) - 1);
+    state.step = std::clamp(static_cast<int>(plot.value_x(ImGui::GetIO().MousePos.x)), 0,
+                            static_cast<int>(m.live.size()) - 1);
     if (hovered >= 0) actions.go_to_node = m.blocks[hovered].node;
   }
 }
@@ -117,7 +136,8 @@ void live_curve(const MemoryModel& m, MemoryViewState& state, ImVec2 size) {
     top = std::max(top, y[i]);
   }
   x.back() = static_cast<double>(m.live.size());
-  const Plot plot = begin_plot("memory.live-plot", size, {0, std::max(1.0, x.back()), false, Unit::kCount}, {0, top * 1.12, false, Unit::kBytes}, "live bytes", &state.view);
+  const Plot plot = begin_plot("memory.live-plot", size, {0, std::max(1.0, x.back()), false, Unit::kCount},
+                               {0, top * 1.12, false, Unit::kBytes}, "live bytes", &state.view);
   plot_steps(plot, x, y, palette().accent, 0.2f);
   x.pop_back();
   const int at = plot_hover(plot, x, y, palette().accent);
@@ -132,14 +152,16 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
   const int step = state.step >= 0 && state.step < static_cast<int>(m.live.size()) ? state.step : m.peak_step;
   const std::vector<int32_t> live = step == m.peak_step ? m.live_at_peak : m.live_at(step);
   const std::string name = step < static_cast<int>(m.step_names.size()) ? escaped(m.step_names[step]) : "";
-  text(step == m.peak_step ? "Live at the peak" : fmt::format("Live at step {}", step), palette().text, theme().bold);
+  text(step == m.peak_step ? "Live at the peak" : fmt::format("Live at step {}", step), palette().text,
+       theme().bold);
   ImGui::SameLine();
   muted(fmt::format("{}  \u00b7  {} buffers", name, live.size()));
   if (state.step >= 0 && state.step != m.peak_step) {
     ImGui::SameLine();
     if (button("memory.to-peak", "Back to the peak", ButtonKind::kGhost)) state.step = -1;
   }
-  const double largest = live.empty() ? 1 : static_cast<double>(std::max<int64_t>(1, m.blocks[live.front()].bytes));
+  const double largest =
+      live.empty() ? 1 : static_cast<double>(std::max<int64_t>(1, m.blocks[live.front()].bytes));
   const double all = std::max<double>(1, m.live.empty() ? 1 : static_cast<double>(m.live[step]));
   TableRows rows;
   rows.sortable = false;
@@ -155,7 +177,10 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
     if (c == 3) cell_bar(bytes / largest, palette().accent, fmt::format("{:.1f} %", bytes / all * 100));
     if (c == 4) number_cell(fmt::format("{} \u2013 {}", block.first_step, block.last_step));
   };
-  const TableEvents events = draw_table("memory.live", {{"Value"}, {"Made in", 100}, {"Size", 100, true}, {"Share", 120, true}, {"Steps", 110, true}}, rows, state.table);
+  const TableEvents events = draw_table(
+      "memory.live",
+      {{"Value"}, {"Made in", 100}, {"Size", 100, true}, {"Share", 120, true}, {"Steps", 110, true}}, rows,
+      state.table);
   if (events.hovered >= 0) actions.hover_node = m.blocks[live[events.hovered]].node;
   if (events.clicked >= 0) {
     state.selected = live[events.clicked];
@@ -167,13 +192,17 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
 }  // namespace
 
 void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions) {
-  if (model.blocks.empty()) return empty_state("No memory plan yet", "Open a model and choose a loss; the plan places every value of the step.");
+  if (model.blocks.empty())
+    return empty_state("No memory plan yet",
+                       "Open a model and choose a loss; the plan places every value of the step.");
   state.selected = std::min(state.selected, static_cast<int>(model.blocks.size()) - 1);
   summary(model);
   spacer(4);
   const ImVec2 space = ImGui::GetContentRegionAvail();
-  const float live = std::clamp(space.y * 0.2f, px(80), px(130)), table = std::clamp(space.y * 0.3f, px(90), px(260));
-  arena(model, state, {space.x, std::max(px(120), space.y - live - table - 2 * ImGui::GetStyle().ItemSpacing.y)}, actions);
+  const float live = std::clamp(space.y * 0.2f, px(80), px(130)),
+              table = std::clamp(space.y * 0.3f, px(90), px(260));
+  arena(model, state,
+        {space.x, std::max(px(120), space.y - live - table - 2 * ImGui::GetStyle().ItemSpacing.y)}, actions);
   live_curve(model, state, {space.x, live});
   live_table(model, state, actions);
 }

@@ -36,18 +36,25 @@ void node_link(GraphCanvasState& state, std::string_view id, int32_t box) {
     list->AddRectFilled({at.x - px(4), at.y}, {at.x + width, at.y + height}, palette().hover, px(4));
     state.outline = b.name;
   }
-  list->AddRectFilled({at.x, at.y + px(4)}, {at.x + px(4), at.y + height - px(4)}, phase_color(b.phase), px(1));
-  list->AddText(theme().small, theme().small->FontSize, {at.x + px(11), at.y + px(2)}, hovered ? palette().text : palette().text_dim, label.c_str());
+  list->AddRectFilled({at.x, at.y + px(4)}, {at.x + px(4), at.y + height - px(4)}, phase_color(b.phase),
+                      px(1));
+  list->AddText(theme().small, theme().small->FontSize, {at.x + px(11), at.y + px(2)},
+                hovered ? palette().text : palette().text_dim, label.c_str());
   ImGui::PopID();
 }
 
-void ports(GraphCanvasState& state, const char* title, std::string_view id, const std::vector<PortInfo>& list) {
+void ports(GraphCanvasState& state, const char* title, std::string_view id,
+           const std::vector<PortInfo>& list) {
   if (list.empty()) return;
   heading(title);
   for (size_t i = 0; i < list.size(); ++i) {
     const PortInfo& port = list[i];
     ImGui::PushID(static_cast<int>(i));
-    const std::string type = port.type.empty() ? "" : port.type + (port.bytes > 0 ? "  " + format_value(static_cast<double>(port.bytes), Unit::kBytes) : "");
+    const std::string type =
+        port.type.empty()
+            ? ""
+            : port.type +
+                  (port.bytes > 0 ? "  " + format_value(static_cast<double>(port.bytes), Unit::kBytes) : "");
     text(escaped(port.value), palette().text, theme().small);
     if (!port.role.empty() && port.role != "activation") {
       ImGui::SameLine();
@@ -65,12 +72,16 @@ void costs(const GraphBox& box, const GraphModel& model) {
     key_value("Time", box.plan_step < 0 ? "no kernel (a view, or folded away)" : "not measured");
   } else {
     const double share = model.total_time_ns > 0 ? box.time_ns / model.total_time_ns * 100 : 0;
-    key_value("Time", fmt::format("{}  ({:.1f} % of kernels, n = {})", format_value(box.time_ns, Unit::kNs), share, box.samples));
+    key_value("Time", fmt::format("{}  ({:.1f} % of kernels, n = {})", format_value(box.time_ns, Unit::kNs),
+                                  share, box.samples));
   }
   if (box.plan_step < 0) return;
   key_value("Work", format_value(box.flops, Unit::kFlop));
-  key_value("Traffic", fmt::format("{} read, {} written", format_value(box.bytes_read, Unit::kBytes), format_value(box.bytes_written, Unit::kBytes)));
-  if (box.time_ns > 0) key_value("Rates", fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.flops / box.time_ns, box.bytes() / box.time_ns));
+  key_value("Traffic", fmt::format("{} read, {} written", format_value(box.bytes_read, Unit::kBytes),
+                                   format_value(box.bytes_written, Unit::kBytes)));
+  if (box.time_ns > 0)
+    key_value("Rates",
+              fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.flops / box.time_ns, box.bytes() / box.time_ns));
   key_value("Kernel", box.kernel.empty() ? "unknown" : box.kernel);
   key_value("Plan step", std::to_string(box.plan_step));
 }
@@ -91,7 +102,8 @@ void scope_panel(GraphCanvasState& state) {
   }
   spacer(6);
   const bool open = state.expanded.count(scope.path) != 0;
-  if (button("scope-panel.toggle", open ? "Collapse" : "Expand")) graph_toggle_scope(state, state.selected_scope, false);
+  if (button("scope-panel.toggle", open ? "Collapse" : "Expand"))
+    graph_toggle_scope(state, state.selected_scope, false);
 }
 
 void related_nodes(GraphCanvasState& state, const GraphBox& box) {
@@ -105,12 +117,17 @@ void related_nodes(GraphCanvasState& state, const GraphBox& box) {
 
 void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
   int color = static_cast<int>(state.color_by);
-  if (segmented("graph.color", &color, {"Phase", "Time", "Bytes"})) state.color_by = static_cast<ColorBy>(color);
+  if (segmented("graph.color", &color, {"Phase", "Time", "Bytes"}))
+    state.color_by = static_cast<ColorBy>(color);
   ImGui::SameLine(0, px(12));
-  const float buttons = px(190);
-  const float search = std::clamp(ImGui::GetContentRegionAvail().x - buttons - px(90), px(120), px(420));
+  // Where there is little room the scopes' buttons shrink to signs.
+  const float room = ImGui::GetContentRegionAvail().x, count_width = state.query_text.empty() ? 0 : px(64);
+  const bool narrow = room < px(440);
+  const float buttons = narrow ? px(112) : px(190);
+  const float search = std::clamp(room - buttons - count_width - px(14), px(60), px(420));
   std::string query = state.query_text;
-  if (input_text("graph.search", "Search: text op:MatMul phase:bwd time>1ms -scope:embed", &query, search, state.focus_search)) {
+  if (input_text("graph.search", "Search: text op:MatMul phase:bwd time>1ms -scope:embed", &query, search,
+                 state.focus_search)) {
     graph_set_query(state, query);
   }
   state.focus_search = false;
@@ -122,7 +139,9 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
   if (!state.query_text.empty()) {
     ImGui::SameLine();
     const bool bad = !state.query_error.empty();
-    const std::string count = bad ? "\u26a0" : state.hit >= 0 ? fmt::format("{} / {}", state.hit + 1, state.hits.size()) : fmt::format("{} hits", state.hits.size());
+    const std::string count = bad              ? "\u26a0"
+                              : state.hit >= 0 ? fmt::format("{} / {}", state.hit + 1, state.hits.size())
+                                               : fmt::format("{} hits", state.hits.size());
     ImGui::AlignTextToFramePadding();
     text(count, bad || state.hits.empty() ? palette().warn : palette().text_dim);
     register_item("graph.hits", "hits", bad ? state.query_error : std::to_string(state.hits.size()));
@@ -130,14 +149,17 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
   }
   const float right = ImGui::GetWindowContentRegionMax().x - buttons;
   ImGui::SameLine(std::max(right, ImGui::GetCursorPosX()));
-  if (button("graph.fit", "Fit", ButtonKind::kGhost, "Fit everything (" + key_label("graph.fit") + ")") && state.scene) {
+  if (button("graph.fit", "Fit", ButtonKind::kGhost, "Fit everything (" + key_label("graph.fit") + ")") &&
+      state.scene) {
     graph_remember(state);
     graph_fit(state, {0, 0, state.scene->layout.width, state.scene->layout.height}, 1.f);
   }
   ImGui::SameLine(0, px(2));
-  if (button("graph.expand", "Expand", ButtonKind::kGhost, "Open every scope")) graph_set_all_expanded(state, true);
+  if (button("graph.expand", narrow ? "+" : "Expand", ButtonKind::kGhost, "Open every scope"))
+    graph_set_all_expanded(state, true);
   ImGui::SameLine(0, px(2));
-  if (button("graph.collapse", "Collapse", ButtonKind::kGhost, "Close every scope")) graph_set_all_expanded(state, false);
+  if (button("graph.collapse", narrow ? "\u2212" : "Collapse", ButtonKind::kGhost, "Close every scope"))
+    graph_set_all_expanded(state, false);
 }
 
 void draw_node_panel(GraphCanvasState& state, Actions& actions) {
@@ -151,6 +173,10 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions) {
   text(box.op, palette().text, theme().title);
   ImGui::SameLine();
   badge(phase_name(box.phase), phase_color(box.phase));
+  if (box.unsupported) {
+    ImGui::SameLine();
+    badge("\u26a0 not supported", palette().bad);
+  }
   if (!box.pass.empty()) {
     ImGui::SameLine();
     badge(box.pass, palette().accent);
@@ -161,7 +187,8 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions) {
   if (box.node != kNone) costs(box, *state.model);
   if (!box.onnx_nodes.empty()) {
     heading(box.onnx_nodes.size() == 1 ? "From the ONNX node" : "From these ONNX nodes");
-    for (size_t i = 0; i < box.onnx_nodes.size() && i < 30; ++i) wrapped(escaped(box.onnx_nodes[i]), palette().text_dim);
+    for (size_t i = 0; i < box.onnx_nodes.size() && i < 30; ++i)
+      wrapped(escaped(box.onnx_nodes[i]), palette().text_dim);
     if (box.onnx_nodes.size() > 30) muted(fmt::format("and {} more", box.onnx_nodes.size() - 30));
   }
   related_nodes(state, box);
@@ -172,7 +199,8 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions) {
     wrapped(escaped(box.attributes), palette().text_dim);
   }
   spacer(6);
-  if (button("node-panel.kernel", "Show in kernel table", ButtonKind::kGhost)) actions.go_to_kernel = box.name;
+  if (button("node-panel.kernel", "Show in kernel table", ButtonKind::kGhost))
+    actions.go_to_kernel = box.name;
 }
 
 }  // namespace gradloom

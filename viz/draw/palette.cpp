@@ -15,21 +15,23 @@ constexpr size_t kMostRows = 200;
 
 bool nav_key(ImGuiKey key) { return ImGui::IsKeyPressed(ImGui::GetKeyIndex(key), true); }
 
-int draw_rows(std::string_view id, const std::vector<PaletteEntry>& entries, const std::vector<int>& shown, PaletteState& state,
-              bool moved) {
+int draw_rows(std::string_view id, const std::vector<PaletteEntry>& entries, const std::vector<int>& shown,
+              PaletteState& state, bool moved) {
   int chosen = -1;
   for (int i = 0; i < static_cast<int>(shown.size()); ++i) {
     const PaletteEntry& entry = entries[shown[i]];
     ImGui::PushID(i);
     const float width = ImGui::GetContentRegionAvail().x;
-    if (ImGui::Selectable("##row", i == state.highlighted, 0, {0, ImGui::GetTextLineHeight() + px(6)})) chosen = shown[i];
+    if (ImGui::Selectable("##row", i == state.highlighted, 0, {0, ImGui::GetTextLineHeight() + px(6)}))
+      chosen = shown[i];
     register_item(std::string(id) + ".row." + std::to_string(i), entry.label, entry.label);
     if (i == state.highlighted && moved) ImGui::SetScrollHereY(0.5f);
     const ImVec2 min = ImGui::GetItemRectMin();
     ImDrawList* list = ImGui::GetWindowDrawList();
     const float y = min.y + px(3);
     const float detail_width = ImGui::CalcTextSize(entry.detail.c_str()).x;
-    const std::string label = fit_text(theme().ui, theme().ui->FontSize, entry.label, width - detail_width - px(28));
+    const std::string label =
+        fit_text(theme().ui, theme().ui->FontSize, entry.label, width - detail_width - px(28));
     list->AddText({min.x + px(8), y}, palette().text, label.c_str());
     list->AddText({min.x + width - detail_width - px(8), y}, palette().text_faint, entry.detail.c_str());
     ImGui::PopID();
@@ -39,7 +41,8 @@ int draw_rows(std::string_view id, const std::vector<PaletteEntry>& entries, con
 
 }  // namespace
 
-int draw_palette(std::string_view id, std::string_view hint, const std::vector<PaletteEntry>& entries, PaletteState& state) {
+int draw_palette(std::string_view id, std::string_view hint, const std::vector<PaletteEntry>& entries,
+                 PaletteState& state) {
   const std::string name = std::string("##palette-") + std::string(id);
   if (state.open && state.just_opened) ImGui::OpenPopup(name.c_str());
   const ImVec2 display = ImGui::GetIO().DisplaySize;
@@ -51,7 +54,8 @@ int draw_palette(std::string_view id, std::string_view hint, const std::vector<P
     return -1;
   }
   int chosen = -1;
-  if (input_text(std::string(id) + ".input", hint, &state.query, -1, state.just_opened)) state.highlighted = 0;
+  if (input_text(std::string(id) + ".input", hint, &state.query, -1, state.just_opened))
+    state.highlighted = 0;
   state.just_opened = false;
   std::vector<std::string_view> labels(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) labels[i] = entries[i].label;
@@ -84,7 +88,10 @@ void draw_key_sheet(bool* open) {
   if (*open && !ImGui::IsPopupOpen(name)) ImGui::OpenPopup(name);
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, ImGuiCond_Always, {0.5f, 0.5f});
-  if (!ImGui::BeginPopupModal(name, open, ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar)) return;
+  if (!ImGui::BeginPopupModal(
+          name, open,
+          ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar))
+    return;
   text("Keys and gestures", palette().text, theme().title);
   spacer(4);
   std::string_view where;
@@ -97,7 +104,8 @@ void draw_key_sheet(bool* open) {
         heading(where);
       }
       const float x = ImGui::GetCursorPosX();
-      text(binding.gesture ? std::string(binding.gesture) : chord_label(binding.chord), palette().accent, theme().small);
+      text(binding.gesture ? std::string(binding.gesture) : chord_label(binding.chord), palette().accent,
+           theme().small);
       ImGui::SameLine();
       ImGui::SetCursorPosX(x + px(binding.where == std::string_view("Graph") ? 280.f : 120.f));
       text(binding.help, palette().text, theme().small);
@@ -107,7 +115,8 @@ void draw_key_sheet(bool* open) {
     ImGui::EndTable();
   }
   spacer(6);
-  if (button("keys.close", "Close", ButtonKind::kPrimary) || ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape), false)) {
+  if (button("keys.close", "Close", ButtonKind::kPrimary) ||
+      ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape), false)) {
     *open = false;
     ImGui::CloseCurrentPopup();
   }

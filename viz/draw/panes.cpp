@@ -59,9 +59,12 @@ struct Painter {
     if (active || hovered) {
       ImGui::SetMouseCursor(horizontal ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
       const float inset = px(2);
-      const ImVec2 min = horizontal ? ImVec2{bar.min.x + inset, bar.min.y} : ImVec2{bar.min.x, bar.min.y + inset};
-      const ImVec2 max = horizontal ? ImVec2{bar.max.x - inset, bar.max.y} : ImVec2{bar.max.x, bar.max.y - inset};
-      ImGui::GetWindowDrawList()->AddRectFilled(min, max, with_alpha(palette().accent, active ? 1.f : 0.6f), px(2));
+      const ImVec2 min =
+          horizontal ? ImVec2{bar.min.x + inset, bar.min.y} : ImVec2{bar.min.x, bar.min.y + inset};
+      const ImVec2 max =
+          horizontal ? ImVec2{bar.max.x - inset, bar.max.y} : ImVec2{bar.max.x, bar.max.y - inset};
+      ImGui::GetWindowDrawList()->AddRectFilled(min, max, with_alpha(palette().accent, active ? 1.f : 0.6f),
+                                                px(2));
     }
     if (active) {
       const ImVec2 mouse = ImGui::GetIO().MousePos;
@@ -120,11 +123,14 @@ struct Painter {
       }
       const ImU32 ink = active ? colors.text : hovered ? colors.text : colors.text_dim;
       if (hovered && !active) {
-        list->AddRectFilled({x + px(2), r.min.y + px(5)}, {x + width - px(2), r.min.y + strip - px(5)}, colors.hover, px(5));
+        list->AddRectFilled({x + px(2), r.min.y + px(5)}, {x + width - px(2), r.min.y + strip - px(5)},
+                            colors.hover, px(5));
       }
-      list->AddText({x + px(10), std::round(r.min.y + (strip - ImGui::GetFontSize()) / 2)}, ink, name.c_str());
+      list->AddText({x + px(10), std::round(r.min.y + (strip - ImGui::GetFontSize()) / 2)}, ink,
+                    name.c_str());
       if (active) {
-        list->AddRectFilled({x + px(8), r.min.y + strip - px(2)}, {x + width - px(8), r.min.y + strip}, colors.accent, px(1));
+        list->AddRectFilled({x + px(8), r.min.y + strip - px(2)}, {x + width - px(8), r.min.y + strip},
+                            colors.accent, px(1));
       }
       register_rect("tab." + name, {x, r.min.y}, {x + width, r.min.y + strip}, name, active ? "on" : "off");
       ImGui::PopID();
@@ -145,20 +151,26 @@ struct Painter {
     if (mouse.y > r.min.y + strip) {
       const float nearest = std::min({fx, 1 - fx, fy, 1 - fy});
       if (nearest < 0.25f) {
-        if (nearest == fx) edge = PaneEdge::kLeft, shown.max.x = r.min.x + r.width() / 2;
-        else if (nearest == 1 - fx) edge = PaneEdge::kRight, shown.min.x = r.min.x + r.width() / 2;
-        else if (nearest == fy) edge = PaneEdge::kTop, shown.max.y = r.min.y + r.height() / 2;
-        else edge = PaneEdge::kBottom, shown.min.y = r.min.y + r.height() / 2;
+        if (nearest == fx)
+          edge = PaneEdge::kLeft, shown.max.x = r.min.x + r.width() / 2;
+        else if (nearest == 1 - fx)
+          edge = PaneEdge::kRight, shown.min.x = r.min.x + r.width() / 2;
+        else if (nearest == fy)
+          edge = PaneEdge::kTop, shown.max.y = r.min.y + r.height() / 2;
+        else
+          edge = PaneEdge::kBottom, shown.min.y = r.min.y + r.height() / 2;
       }
     }
-    ImGui::GetForegroundDrawList()->AddRectFilled(shown.min, shown.max, with_alpha(palette().accent, 0.22f), px(8));
+    ImGui::GetForegroundDrawList()->AddRectFilled(shown.min, shown.max, with_alpha(palette().accent, 0.22f),
+                                                  px(8));
     if (ImGui::IsMouseReleased(0)) drop = Drop{static_cast<const char*>(payload->Data), &p, edge};
   }
 };
 
 }  // namespace
 
-void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max, const std::function<void(std::string_view tab)>& draw_tab) {
+void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
+                const std::function<void(std::string_view tab)>& draw_tab) {
   Painter painter{tree, draw_tab, 0, std::nullopt};
   painter.pane(tree.root(), {min, max});
   if (painter.drop) tree.move(painter.drop->tab, *painter.drop->target, painter.drop->edge);

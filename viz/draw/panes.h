@@ -11,6 +11,7 @@
 namespace gradloom {
 
 // Calls `draw_tab` inside a child window for every visible tab. Bars report as "split.N", tabs as "tab.NAME".
-void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max, const std::function<void(std::string_view tab)>& draw_tab);
+void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
+                const std::function<void(std::string_view tab)>& draw_tab);
 
 }  // namespace gradloom

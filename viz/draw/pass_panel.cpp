@@ -19,7 +19,8 @@ std::string count_text_of(const PassView& pass) {
 
 // The text being edited for one option; starts as the pipeline's value.
 std::string& edit_of(PassPanelState& state, const std::string& key, const std::string& value) {
-  const auto known = std::find_if(state.edits.begin(), state.edits.end(), [&](const auto& e) { return e.first == key; });
+  const auto known =
+      std::find_if(state.edits.begin(), state.edits.end(), [&](const auto& e) { return e.first == key; });
   if (known != state.edits.end()) return known->second;
   state.edits.emplace_back(key, value);
   return state.edits.back().second;
@@ -34,7 +35,8 @@ void apply(const Result<Pipeline>& changed, PassPanelState& state, Actions& acti
   }
 }
 
-void option_row(const PassView& pass, const FieldRow& option, const Pipeline& pipeline, PassPanelState& state, Actions& actions) {
+void option_row(const PassView& pass, const FieldRow& option, const Pipeline& pipeline, PassPanelState& state,
+                Actions& actions) {
   const std::string key = fmt::format("{}.{}", pass.def->name, option.name);
   const float x = ImGui::GetCursorPosX();
   ImGui::AlignTextToFramePadding();
@@ -44,16 +46,20 @@ void option_row(const PassView& pass, const FieldRow& option, const Pipeline& pi
   ImGui::SetCursorPosX(x + px(140));
   if (option.type == "bool") {
     bool value = option.value == "true" || option.value == "1";
-    if (toggle("option." + key, &value)) apply(with_option(pipeline, *pass.def, option.name, value ? "true" : "false"), state, actions);
+    if (toggle("option." + key, &value))
+      apply(with_option(pipeline, *pass.def, option.name, value ? "true" : "false"), state, actions);
   } else if (!option.choices.empty()) {
-    int index = static_cast<int>(std::find(option.choices.begin(), option.choices.end(), option.value) - option.choices.begin());
-    if (combo("option." + key, &index, option.choices, 150)) apply(with_option(pipeline, *pass.def, option.name, option.choices[index]), state, actions);
+    int index = static_cast<int>(std::find(option.choices.begin(), option.choices.end(), option.value) -
+                                 option.choices.begin());
+    if (combo("option." + key, &index, option.choices, 150))
+      apply(with_option(pipeline, *pass.def, option.name, option.choices[index]), state, actions);
   } else {
     std::string& edit = edit_of(state, key, option.value);
     input_text("option." + key, option.value, &edit, px(110));
     const bool done = ImGui::IsItemDeactivatedAfterEdit();
     if (!ImGui::IsItemActive() && !done) edit = option.value;
-    if (done && edit != option.value) apply(with_option(pipeline, *pass.def, option.name, edit), state, actions);
+    if (done && edit != option.value)
+      apply(with_option(pipeline, *pass.def, option.name, edit), state, actions);
   }
   if (!option.unit.empty()) {
     ImGui::SameLine();
@@ -73,9 +79,12 @@ void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
       }
       tip("Switch this instance off");
       ImGui::SameLine();
-      const std::string label = fmt::format("{}  {} \u2192 {}", escaped(match.site), match.removed.size(), match.added.size());
+      const std::string label =
+          fmt::format("{}  {} \u2192 {}", escaped(match.site), match.removed.size(), match.added.size());
       const std::string target = match.added.empty() ? std::string() : match.added.front();
-      if (selectable_row(fmt::format("match.{}.{}", pass.def->name, match.site), label, false) && !target.empty()) actions.go_to_node = target;
+      if (selectable_row(fmt::format("match.{}.{}", pass.def->name, match.site), label, false) &&
+          !target.empty())
+        actions.go_to_node = target;
       if (ImGui::IsItemHovered() && !target.empty()) actions.hover_node = target;
       if (!match.why.empty()) tip(match.why);
       ImGui::PopID();
@@ -86,7 +95,8 @@ void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
     heading("Switched off by you");
     for (const std::string& site : pass.excluded_sites) {
       bool on = false;
-      if (checkbox(fmt::format("excluded.{}.{}", pass.def->name, site), escaped(site), &on)) actions.pipeline = with_site(pipeline, *pass.def, site, true);
+      if (checkbox(fmt::format("excluded.{}.{}", pass.def->name, site), escaped(site), &on))
+        actions.pipeline = with_site(pipeline, *pass.def, site, true);
     }
   }
   if (pass.why_nots.empty()) return;
@@ -100,7 +110,8 @@ void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
     register_item(fmt::format("why.{}.{}", pass.def->name, w), why.reason, why.reason);
     for (size_t i = 0; i < why.sites.size() && i < 3; ++i) {
       ImGui::SetCursorPosX(ImGui::GetCursorPosX() + px(24));
-      if (selectable_row(fmt::format("whynot.{}.{}.{}", pass.def->name, w, i), escaped(why.sites[i]), false)) actions.go_to_node = why.sites[i];
+      if (selectable_row(fmt::format("whynot.{}.{}.{}", pass.def->name, w, i), escaped(why.sites[i]), false))
+        actions.go_to_node = why.sites[i];
       if (ImGui::IsItemHovered()) actions.hover_node = why.sites[i];
     }
     if (why.sites.size() > 3) {
@@ -115,9 +126,13 @@ void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& sta
   ImGui::Indent(px(42));
   wrapped(pass.def->doc, palette().text_dim);
   if (pass.def->locked) muted("Always on: later passes rely on it.");
-  muted(pass.def->bit_exact ? "Keeps loss and gradients bit for bit." : "Keeps loss and gradients within rounding.");
+  muted(pass.def->bit_exact ? "Keeps loss and gradients bit for bit."
+                            : "Keeps loss and gradients within rounding.");
   if (pass.reported) {
-    const std::string change = pass.node_change == 0 ? "no change" : fmt::format("{}{} nodes", pass.node_change > 0 ? "+" : "\u2212", std::abs(pass.node_change));
+    const std::string change =
+        pass.node_change == 0
+            ? "no change"
+            : fmt::format("{}{} nodes", pass.node_change > 0 ? "+" : "\u2212", std::abs(pass.node_change));
     key_value("Graph", change, 80);
     key_value("Took", fmt::format("{:.1f} ms", pass.ms), 80);
   }
@@ -131,7 +146,8 @@ void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& sta
   ImGui::Unindent(px(42));
 }
 
-void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, PassPanelState& state, Actions& actions) {
+void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, PassPanelState& state,
+              Actions& actions) {
   const std::string name = pass.def->name;
   bool on = pass.enabled;
   ImGui::BeginDisabled(pass.def->locked);
@@ -141,7 +157,8 @@ void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, Pas
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x, height = ImGui::GetFrameHeight();
   ImGui::PushID(name.c_str());
-  if (ImGui::InvisibleButton("row", {std::max(width, px(20)), height})) state.open = state.open == name ? std::string() : name;
+  if (ImGui::InvisibleButton("row", {std::max(width, px(20)), height}))
+    state.open = state.open == name ? std::string() : name;
   const bool hovered = ImGui::IsItemHovered();
   register_item("pass-row." + name, name, count_text_of(pass));
   tip(pass.def->summary);
@@ -149,23 +166,34 @@ void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, Pas
   ImDrawList* list = ImGui::GetWindowDrawList();
   const Palette& p = palette();
   const float y = std::round(at.y + (height - ImGui::GetFontSize()) / 2);
-  if (hovered) list->AddRectFilled({at.x - px(4), at.y}, {at.x + width, at.y + height}, with_alpha(p.hover, 0.7f), px(5));
-  list->AddText({at.x, y}, pass.enabled ? p.text : p.text_faint, name.c_str());
-  const std::string count = count_text_of(pass);
+  if (hovered)
+    list->AddRectFilled({at.x - px(4), at.y}, {at.x + width, at.y + height}, with_alpha(p.hover, 0.7f),
+                        px(5));
+  // In a narrow pane the count loses its word before the name loses letters.
   ImFont* small = theme().small;
+  std::string count = count_text_of(pass);
+  const auto small_width = [&](const std::string& s) { return small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, s.c_str()).x; };
+  const float for_both = width - px(36);
+  if (ImGui::CalcTextSize(name.c_str()).x + small_width(count) > for_both) count = count.substr(0, count.find(' '));
+  const std::string shown = fit_text(theme().ui, theme().ui->FontSize, name, for_both - small_width(count));
+  list->AddText({at.x, y}, pass.enabled ? p.text : p.text_faint, shown.c_str());
   const float small_y = std::round(at.y + (height - small->FontSize) / 2);
   float right = at.x + width - px(20);
   const char* arrow = state.open == name ? "\u25be" : "\u25b8";
   list->AddText({right + px(4), y}, p.text_faint, arrow);
   const float count_width = small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, count.c_str()).x;
-  const ImU32 ink = !pass.enabled ? p.text_faint : planning ? p.text_faint : pass.matched > 0 ? p.accent : p.text_dim;
+  const ImU32 ink = !pass.enabled      ? p.text_faint
+                    : planning         ? p.text_faint
+                    : pass.matched > 0 ? p.accent
+                                       : p.text_dim;
   right -= count_width + px(4);
   list->AddText(small, small->FontSize, {right, small_y}, ink, count.c_str());
   if (pass.enabled && pass.rejected > 0) {
     const std::string rejected = fmt::format("{} skipped", pass.rejected);
     right -= small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, rejected.c_str()).x + px(12);
     if (right > at.x + ImGui::CalcTextSize(name.c_str()).x + px(8)) {
-      list->AddText(small, small->FontSize, {right, small_y}, planning ? p.text_faint : p.warn, rejected.c_str());
+      list->AddText(small, small->FontSize, {right, small_y}, planning ? p.text_faint : p.warn,
+                    rejected.c_str());
     }
   }
   if (state.open == name) details(pass, pipeline, state, actions);
@@ -173,8 +201,10 @@ void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, Pas
 
 }  // namespace
 
-void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state, Actions& actions) {
-  if (button("passes.default", "Default", ButtonKind::kPlain, "The default passes")) actions.pipeline = default_pipeline();
+void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state,
+                     Actions& actions) {
+  if (button("passes.default", "Default", ButtonKind::kPlain, "The default passes"))
+    actions.pipeline = default_pipeline();
   ImGui::SameLine();
   if (button("passes.none", "None", ButtonKind::kPlain, "Only what is needed for correctness")) {
     auto none = parse_pipeline("none");

@@ -87,7 +87,9 @@ struct Host::Impl : ScriptTarget {
     ImGui::DestroyContext();
   }
 
-  float full_scale() const { return std::clamp(scale * (environment_scale > 0 ? environment_scale : monitor), 0.5f, 4.f); }
+  float full_scale() const {
+    return std::clamp(scale * (environment_scale > 0 ? environment_scale : monitor), 0.5f, 4.f);
+  }
 
   void refresh_style() {
     const float now = surface->monitor_scale();

@@ -1,8 +1,9 @@
-// The window: one small class over two back ends. "window" is GLFW; "headless" is EGL without any display server, drawing
-// the same frames into memory. Both draw into an off-screen buffer first, so a screenshot is the exact frame.
+// The window: one small class over two back ends. "window" is GLFW; "headless" is EGL without any display
+// server, drawing the same frames into memory. Both draw into an off-screen buffer first, so a screenshot is
+// the exact frame.
 //
-// Redraw is event-driven: frames are drawn after input, on wake(), while animate() asks for more, and twice a second at
-// most otherwise, so that an open window does not disturb the steps being timed.
+// Redraw is event-driven: frames are drawn after input, on wake(), while animate() asks for more, and twice a
+// second at most otherwise, so that an open window does not disturb the steps being timed.
 #pragma once
 
 #include <functional>
@@ -29,22 +30,23 @@ class Host {
   static Result<std::unique_ptr<Host>> create(const HostOptions& options);
   ~Host();
 
-  // Draws until close() or, headless, until the script ends (without a script: three frames). The error is the script's.
+  // Draws until close() or, headless, until the script ends (without a script: three frames). The error is
+  // the script's.
   Status run(const std::function<void()>& draw, ScriptRunner* script = nullptr);
 
   void close();
-  void wake();                    // from any thread: something changed, draw a frame
-  void animate();                 // from draw code: another frame soon
-  void set_quiet(bool quiet);     // at most five frames a second (while steps are timed)
+  void wake();                                // from any thread: something changed, draw a frame
+  void animate();                             // from draw code: another frame soon
+  void set_quiet(bool quiet);                 // at most five frames a second (while steps are timed)
   void set_busy(std::function<bool()> busy);  // background work that `wait idle` waits for
 
-  void set_theme(bool dark);      // from the next frame on
-  void set_scale(float scale);    // 0.5 to 4, relative to the monitor's
+  void set_theme(bool dark);    // from the next frame on
+  void set_scale(float scale);  // 0.5 to 4, relative to the monitor's
   float scale() const;
   void toggle_fullscreen();
   void set_title(const std::string& title);
   bool headless() const;
-  std::vector<std::string> take_dropped();  // files dropped on the window since the last call
+  std::vector<std::string> take_dropped();     // files dropped on the window since the last call
   Status screenshot(const std::string& file);  // of the last complete frame
 
   struct Impl;

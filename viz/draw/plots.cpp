@@ -58,7 +58,8 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
   for (const Tick& t : y_ticks) label_width = std::max(label_width, small_size(t.label).x);
   plot.min = {std::round(at.x + label_width + px(8)), at.y + px(6)};
   plot.max = {std::round(at.x + size.x - px(8)), at.y + size.y - px(22)};
-  ImGui::InvisibleButton(name.c_str(), size, ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight);
+  ImGui::InvisibleButton(name.c_str(), size,
+                         ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight);
   register_item(id, x_title);
   plot.hovered = ImGui::IsItemHovered() && ImGui::IsMouseHoveringRect(plot.min, plot.max);
   if (view && (plot.hovered || ImGui::IsItemActive())) {
@@ -83,7 +84,8 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
     small_text(plot.list, {std::max(plot.min.x, tx - s.x / 2), plot.max.y + px(5)}, p.text_faint, t.label);
   }
   if (!x_title.empty()) {
-    small_text(plot.list, {plot.max.x - title_width + px(12), plot.max.y + px(5)}, p.text_dim, std::string(x_title));
+    small_text(plot.list, {plot.max.x - title_width + px(12), plot.max.y + px(5)}, p.text_dim,
+               std::string(x_title));
   }
   plot.list->AddLine({plot.min.x, plot.max.y + 0.5f}, {plot.max.x, plot.max.y + 0.5f}, p.border);
   plot.list->PushClipRect({plot.min.x, plot.min.y - px(4)}, {plot.max.x + px(4), plot.max.y + 1}, true);
@@ -92,23 +94,25 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
 
 void end_plot(const Plot& plot) { plot.list->PopClipRect(); }
 
-void plot_line(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color, float thickness,
-               bool fill) {
+void plot_line(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color,
+               float thickness, bool fill) {
   const size_t n = std::min(x.size(), y.size());
   if (n == 0) return;
   const auto begin = std::lower_bound(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), plot.x.min);
   const auto end = std::upper_bound(begin, x.begin() + static_cast<std::ptrdiff_t>(n), plot.x.max);
   const auto first = static_cast<uint32_t>(std::max<std::ptrdiff_t>(0, begin - x.begin() - 1));
-  const auto last = static_cast<uint32_t>(std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(n), end - x.begin() + 1));
+  const auto last =
+      static_cast<uint32_t>(std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(n), end - x.begin() + 1));
   std::vector<ImVec2> points;
   auto flush = [&] {
     if (points.size() == 1) plot.list->AddCircleFilled(points[0], px(2.5f), color);
     if (fill) {
-      const ImDrawListFlags flags = plot.list->Flags;  // anti-aliased edges between the quads would show as seams
+      const ImDrawListFlags flags =
+          plot.list->Flags;  // anti-aliased edges between the quads would show as seams
       plot.list->Flags &= ~ImDrawListFlags_AntiAliasedFill;
       for (size_t i = 0; i + 1 < points.size(); ++i) {
-        plot.list->AddQuadFilled(points[i], points[i + 1], {points[i + 1].x, plot.max.y}, {points[i].x, plot.max.y},
-                                 with_alpha(color, 0.12f));
+        plot.list->AddQuadFilled(points[i], points[i + 1], {points[i + 1].x, plot.max.y},
+                                 {points[i].x, plot.max.y}, with_alpha(color, 0.12f));
       }
       plot.list->Flags = flags;
     }
@@ -125,10 +129,12 @@ void plot_line(const Plot& plot, const std::vector<double>& x, const std::vector
   flush();
 }
 
-void plot_steps(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color, float fill_alpha) {
+void plot_steps(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color,
+                float fill_alpha) {
   ImVec2 previous{};
   const ImU32 fill = with_alpha(color, fill_alpha);
-  float column = -1, highest = plot.max.y;  // steps narrower than a pixel are drawn as the highest of the pixel
+  float column = -1,
+        highest = plot.max.y;  // steps narrower than a pixel are drawn as the highest of the pixel
   for (size_t i = 0; i < y.size() && i + 1 < x.size(); ++i) {
     const float x0 = std::max(plot.to_x(x[i]), plot.min.x), x1 = std::min(plot.to_x(x[i + 1]), plot.max.x);
     if (x1 < plot.min.x || x0 > plot.max.x) continue;
@@ -175,7 +181,8 @@ int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector
   const size_t n = std::min(x.size(), y.size());
   if (!plot.hovered || n == 0) return -1;
   const double at = plot.value_x(ImGui::GetIO().MousePos.x);
-  auto i = static_cast<size_t>(std::lower_bound(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), at) - x.begin());
+  auto i = static_cast<size_t>(std::lower_bound(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), at) -
+                               x.begin());
   if (i == n || (i > 0 && at - x[i - 1] < x[i] - at)) --i;
   const float sx = std::round(plot.to_x(x[i])) + 0.5f;
   plot.list->AddLine({sx, plot.min.y}, {sx, plot.max.y}, with_alpha(palette().text_faint, 0.6f));
@@ -186,18 +193,22 @@ int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector
   return static_cast<int>(i);
 }
 
-void interval_bar(std::string_view id, const Interval& interval, double reference, const Axis& axis, float height, ImU32 color) {
+void interval_bar(std::string_view id, const Interval& interval, double reference, const Axis& axis,
+                  float height, ImU32 color) {
   const Palette& p = palette();
   const ImVec2 min = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x, middle = std::round(min.y + height / 2) + 0.5f;
   ImGui::Dummy({width, height});
   register_item(id, {}, format_value(interval.value, axis.unit));
   ImDrawList* list = ImGui::GetWindowDrawList();
-  auto at = [&](double v) { return min.x + static_cast<float>(std::clamp(axis.to_fraction(v), 0.0, 1.0)) * width; };
+  auto at = [&](double v) {
+    return min.x + static_cast<float>(std::clamp(axis.to_fraction(v), 0.0, 1.0)) * width;
+  };
   list->AddLine({min.x, middle}, {min.x + width, middle}, p.grid);
   list->AddLine({at(reference), min.y}, {at(reference), min.y + height}, p.text_faint, px(1));
   const float cap = height * 0.22f;
-  list->AddRectFilled({at(interval.low), middle - cap}, {std::max(at(interval.high), at(interval.low) + px(2)), middle + cap},
+  list->AddRectFilled({at(interval.low), middle - cap},
+                      {std::max(at(interval.high), at(interval.low) + px(2)), middle + cap},
                       with_alpha(color, 0.35f), px(2));
   list->AddCircleFilled({at(interval.value), middle}, std::min(px(4.5f), height * 0.36f), color, 16);
 }
@@ -216,13 +227,16 @@ int heat_strip(std::string_view id, const std::vector<double>& values, float hei
   const auto columns = std::min(n, static_cast<size_t>(width));
   for (size_t c = 0; c < columns; ++c) {  // several cells to a pixel: the hottest shows
     const size_t begin = c * n / columns, end = std::max(begin + 1, (c + 1) * n / columns);
-    const double v = *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(begin), values.begin() + static_cast<std::ptrdiff_t>(end));
+    const double v = *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(begin),
+                                       values.begin() + static_cast<std::ptrdiff_t>(end));
     const float x0 = min.x + width * static_cast<float>(c) / static_cast<float>(columns);
     const float x1 = min.x + width * static_cast<float>(c + 1) / static_cast<float>(columns);
-    list->AddRectFilled({x0, min.y}, {x1, min.y + height}, heat(static_cast<float>(std::sqrt(std::max(0.0, v) / largest))));
+    list->AddRectFilled({x0, min.y}, {x1, min.y + height},
+                        heat(static_cast<float>(std::sqrt(std::max(0.0, v) / largest))));
   }
   if (!ImGui::IsItemHovered()) return -1;
-  const auto cell = std::min(n - 1, static_cast<size_t>((ImGui::GetIO().MousePos.x - min.x) / width * static_cast<float>(n)));
+  const auto cell = std::min(
+      n - 1, static_cast<size_t>((ImGui::GetIO().MousePos.x - min.x) / width * static_cast<float>(n)));
   ImGui::SetTooltip("%s", label(cell).c_str());
   return clicked ? static_cast<int>(cell) : -1;
 }

@@ -1,5 +1,5 @@
-// A thin plot layer on ImDrawList: frame with axes, line, step area, interval bars, heat strip; tooltips with units.
-// A plot is immediate: begin_plot, draw into it, end_plot. Transforms and ticks are viz/model/axis.h.
+// A thin plot layer on ImDrawList: frame with axes, line, step area, interval bars, heat strip; tooltips with
+// units. A plot is immediate: begin_plot, draw into it, end_plot. Transforms and ticks are viz/model/axis.h.
 #pragma once
 
 #include <imgui.h>
@@ -20,8 +20,12 @@ struct Plot {
   Axis x, y;
   ImDrawList* list = nullptr;
   bool hovered = false;
-  float to_x(double value) const { return min.x + static_cast<float>(x.to_fraction(value)) * (max.x - min.x); }
-  float to_y(double value) const { return max.y - static_cast<float>(y.to_fraction(value)) * (max.y - min.y); }
+  float to_x(double value) const {
+    return min.x + static_cast<float>(x.to_fraction(value)) * (max.x - min.x);
+  }
+  float to_y(double value) const {
+    return max.y - static_cast<float>(y.to_fraction(value)) * (max.y - min.y);
+  }
   double value_x(float screen) const { return x.from_fraction((screen - min.x) / (max.x - min.x)); }
 };
 
@@ -30,22 +34,25 @@ struct PlotView {  // pan and zoom along x; empty = everything
   bool zoomed() const { return max > min; }
 };
 
-// Draws frame, grid and labels and reserves `size`. Wheel zooms and right drag pans along x when `view` is given; a
-// double click shows everything again.
-Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title, PlotView* view = nullptr);
+// Draws frame, grid and labels and reserves `size`. Wheel zooms and right drag pans along x when `view` is
+// given; a double click shows everything again.
+Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title,
+                PlotView* view = nullptr);
 void end_plot(const Plot& plot);
 
 void plot_line(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color,
                float thickness = 1.6f, bool fill = false);
 // Values hold from x[i] to x[i + 1]; x has one entry more than y.
-void plot_steps(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color, float fill_alpha);
+void plot_steps(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color,
+                float fill_alpha);
 void plot_marker(const Plot& plot, double x, double y, ImU32 color, std::string_view label);
 void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label);  // horizontal, dashed
 // The sample nearest to the mouse: a crosshair and a dot; -1 when the mouse is elsewhere.
 int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color);
 
 // "value [low, high]" drawn as a dot on a bar, against a reference value (a ratio's 1.0).
-void interval_bar(std::string_view id, const Interval& interval, double reference, const Axis& axis, float height, ImU32 color);
+void interval_bar(std::string_view id, const Interval& interval, double reference, const Axis& axis,
+                  float height, ImU32 color);
 
 // Cells coloured by magnitude; `label(i)` is asked for the hovered one. Returns the clicked cell, or -1.
 int heat_strip(std::string_view id, const std::vector<double>& values, float height,

@@ -48,7 +48,8 @@ constexpr std::array<Grammar, 16> kGrammar{{{"click", ScriptVerb::kClick, 1, 1, 
 std::optional<double> number(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > -1e6 && value < 1e6)) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || !(value > -1e6 && value < 1e6))
+    return std::nullopt;
   return value;
 }
 
@@ -106,7 +107,8 @@ Status parse_wait(ScriptCommand& command) {
 Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
   const auto count = static_cast<int>(command.args.size());
   if (count < grammar.min_args || count > grammar.max_args) {
-    return at_line(command.line, fmt::format("{} takes {} argument(s), not {}", grammar.name, grammar.min_args, count));
+    return at_line(command.line,
+                   fmt::format("{} takes {} argument(s), not {}", grammar.name, grammar.min_args, count));
   }
   if (grammar.first_number >= 0) {
     for (int i = grammar.first_number; i < grammar.min_args; ++i) {
@@ -126,17 +128,21 @@ Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
   if (command.verb == ScriptVerb::kScale && (command.x < 0.5 || command.x > 4)) {
     return at_line(command.line, "scale is 0.5 to 4");
   }
-  if (command.verb == ScriptVerb::kSize && (command.x < 200 || command.x > 8192 || command.y < 150 || command.y > 8192)) {
+  if (command.verb == ScriptVerb::kSize &&
+      (command.x < 200 || command.x > 8192 || command.y < 150 || command.y > 8192)) {
     return at_line(command.line, "size is 200 x 150 to 8192 x 8192");
   }
-  if (command.verb == ScriptVerb::kDrag && count == 4 && last != "left" && last != "right" && last != "middle") {
+  if (command.verb == ScriptVerb::kDrag && count == 4 && last != "left" && last != "right" &&
+      last != "middle") {
     return at_line(command.line, "the button is left, right or middle");
   }
   return {};
 }
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -157,7 +163,8 @@ Result<std::vector<ScriptCommand>> parse_script(std::string_view text) {
     ScriptCommand command;
     command.line = line_number;
     std::string name(line.substr(0, line.find_first_of(" \t")));
-    const auto* grammar = std::find_if(kGrammar.begin(), kGrammar.end(), [&](const Grammar& g) { return name == g.name; });
+    const auto* grammar =
+        std::find_if(kGrammar.begin(), kGrammar.end(), [&](const Grammar& g) { return name == g.name; });
     if (grammar == kGrammar.end()) return at_line(line_number, fmt::format("unknown command '{}'", name));
     command.verb = grammar->verb;
     if (command.verb == ScriptVerb::kType) {  // the rest of the line, as it is
@@ -229,7 +236,8 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
       if (frame_ < 2) return {};  // two frames so that popups and sizes have settled
       pressed_ = -1;
       Status status = target.screenshot(command.args[0]);
-      return status.ok() ? status : Status(with_context(status.error(), fmt::format("script line {}", command.line)));
+      return status.ok() ? status
+                         : Status(with_context(status.error(), fmt::format("script line {}", command.line)));
     }
     case ScriptVerb::kSize:
       target.resize(static_cast<int>(command.x), static_cast<int>(command.y));
@@ -258,7 +266,8 @@ Status ScriptRunner::pointer(const ScriptCommand& command) {
                         item->centre().x < io.DisplaySize.x && item->centre().y < io.DisplaySize.y;
     if (!inside || frame_ < 2) {  // two frames to scroll into view
       if (static_cast<double>(now_ns() - since_ns_) < kItemSeconds * 1e9) return {};
-      return fail(command, item ? fmt::format("item '{}' is outside the window", id) : fmt::format("there is no item '{}'", id));
+      return fail(command, item ? fmt::format("item '{}' is outside the window", id)
+                                : fmt::format("there is no item '{}'", id));
     }
     mouse_x_ = item->centre().x;
     mouse_y_ = item->centre().y;
@@ -266,7 +275,8 @@ Status ScriptRunner::pointer(const ScriptCommand& command) {
   ++pressed_;
   int button = command.verb == ScriptVerb::kRightClick ? 1 : 0;
   if (command.verb == ScriptVerb::kDrag) {
-    if (command.args.size() == 4) button = command.args[3] == "right" ? 1 : command.args[3] == "middle" ? 2 : 0;
+    if (command.args.size() == 4)
+      button = command.args[3] == "right" ? 1 : command.args[3] == "middle" ? 2 : 0;
     constexpr int kSteps = 8;
     const int moved = std::clamp(pressed_ - 3, 0, kSteps);
     if (moved > 0 && moved <= kSteps && pressed_ <= kSteps + 3) {
@@ -346,9 +356,11 @@ Status ScriptRunner::expect(const ScriptCommand& command) {
     return {};
   }
   if (static_cast<double>(now_ns() - since_ns_) < expect_seconds_ * 1e9) return {};
-  if (command.verb == ScriptVerb::kAbsent) return fail(command, fmt::format("item '{}' is there", command.args[0]));
+  if (command.verb == ScriptVerb::kAbsent)
+    return fail(command, fmt::format("item '{}' is there", command.args[0]));
   if (!item) return fail(command, fmt::format("there is no item '{}'", command.args[0]));
-  return fail(command, fmt::format("'{}' is '{}', expected '{}'", command.args[0], item->value, command.args[1]));
+  return fail(command,
+              fmt::format("'{}' is '{}', expected '{}'", command.args[0], item->value, command.args[1]));
 }
 
 }  // namespace gradloom

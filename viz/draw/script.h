@@ -1,12 +1,13 @@
-// Scripted driving of the window, for tests, screenshots and the demo: one command per line, '#' starts a comment.
+// Scripted driving of the window, for tests, screenshots and the demo: one command per line, '#' starts a
+// comment.
 //
-//   click ID | doubleclick ID | rightclick ID | hover ID    the centre of an item (items.h); waits until it exists
-//   drag ID DX DY [left|right|middle]                        from the item's centre, in points
-//   wheel ID N                                               N notches over the item; positive is up
-//   type TEXT | key CHORD                                    type into what has the focus; "ctrl+shift+p", "f5", "escape"
+//   click ID | doubleclick ID | rightclick ID | hover ID    the centre of an item (items.h); waits until it
+//   exists drag ID DX DY [left|right|middle]                        from the item's centre, in points wheel
+//   ID N                                               N notches over the item; positive is up type TEXT |
+//   key CHORD                                    type into what has the focus; "ctrl+shift+p", "f5", "escape"
 //   wait FRAMES | wait until ID [VALUE] | wait idle [SECONDS]
-//   expect ID [VALUE] | absent ID                            VALUE may hold * and ?; both are given five seconds
-//   screenshot FILE | size W H | theme dark|light | scale X | drop FILE
+//   expect ID [VALUE] | absent ID                            VALUE may hold * and ?; both are given five
+//   seconds screenshot FILE | size W H | theme dark|light | scale X | drop FILE
 //
 // An ID or VALUE with spaces is put in double quotes. An error names the line.
 #pragma once
@@ -21,8 +22,24 @@
 namespace gradloom {
 
 enum class ScriptVerb : uint8_t {
-  kClick, kDoubleClick, kRightClick, kHover, kDrag, kWheel, kType, kKey, kWaitFrames, kWaitUntil, kWaitIdle, kExpect, kAbsent,
-  kScreenshot, kSize, kTheme, kScale, kDrop
+  kClick,
+  kDoubleClick,
+  kRightClick,
+  kHover,
+  kDrag,
+  kWheel,
+  kType,
+  kKey,
+  kWaitFrames,
+  kWaitUntil,
+  kWaitIdle,
+  kExpect,
+  kAbsent,
+  kScreenshot,
+  kSize,
+  kTheme,
+  kScale,
+  kDrop
 };
 
 struct ScriptCommand {
@@ -46,8 +63,8 @@ class ScriptTarget {
   virtual void drop(const std::string& file) = 0;
 };
 
-// Writes input into ImGui's io before each frame. One command after the other; a click takes several frames because ImGui
-// 1.86 sees a button press only as a change between two frames.
+// Writes input into ImGui's io before each frame. One command after the other; a click takes several frames
+// because ImGui 1.86 sees a button press only as a change between two frames.
 class ScriptRunner {
  public:
   // `expect_seconds`: how long an expectation may take to come true.

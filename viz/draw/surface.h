@@ -14,17 +14,17 @@ struct HostOptions;
 class Surface {
  public:
   virtual ~Surface() = default;
-  virtual void new_frame() = 0;                      // fills ImGui's io: size, time, and input where there is any
-  virtual bool wait_events(double timeout_s) = 0;    // true when something happened
+  virtual void new_frame() = 0;  // fills ImGui's io: size, time, and input where there is any
+  virtual bool wait_events(double timeout_s) = 0;  // true when something happened
   virtual void present(unsigned framebuffer, int width, int height) = 0;
   virtual void framebuffer_size(int& width, int& height) = 0;  // pixels
   virtual float monitor_scale() = 0;
   virtual bool should_close() = 0;
-  virtual void wake() = 0;                           // from any thread
-  virtual void resize(int width, int height) = 0;    // points of the window system
+  virtual void wake() = 0;                         // from any thread
+  virtual void resize(int width, int height) = 0;  // points of the window system
   virtual void toggle_fullscreen() = 0;
   virtual void set_title(const std::string& title) = 0;
-  virtual void shutdown_input() = 0;                 // before ImGui's context goes
+  virtual void shutdown_input() = 0;  // before ImGui's context goes
   std::vector<std::string> dropped;
 };
 

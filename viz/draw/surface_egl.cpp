@@ -1,4 +1,5 @@
-// The headless back end: EGL on Mesa's surfaceless platform (no X11, no Wayland), frames stay in the off-screen buffer.
+// The headless back end: EGL on Mesa's surfaceless platform (no X11, no Wayland), frames stay in the
+// off-screen buffer.
 #include <EGL/egl.h>
 #include <EGL/eglext.h>
 #include <GL/gl.h>
@@ -17,15 +18,28 @@ namespace {
 
 // The same key numbers as the window back end, so that key handling cannot tell the two apart.
 void map_keys(ImGuiIO& io) {
-  const std::pair<int, int> keys[] = {
-      {ImGuiKey_Tab, GLFW_KEY_TAB},           {ImGuiKey_LeftArrow, GLFW_KEY_LEFT}, {ImGuiKey_RightArrow, GLFW_KEY_RIGHT},
-      {ImGuiKey_UpArrow, GLFW_KEY_UP},        {ImGuiKey_DownArrow, GLFW_KEY_DOWN}, {ImGuiKey_PageUp, GLFW_KEY_PAGE_UP},
-      {ImGuiKey_PageDown, GLFW_KEY_PAGE_DOWN}, {ImGuiKey_Home, GLFW_KEY_HOME},     {ImGuiKey_End, GLFW_KEY_END},
-      {ImGuiKey_Insert, GLFW_KEY_INSERT},     {ImGuiKey_Delete, GLFW_KEY_DELETE},  {ImGuiKey_Backspace, GLFW_KEY_BACKSPACE},
-      {ImGuiKey_Space, GLFW_KEY_SPACE},       {ImGuiKey_Enter, GLFW_KEY_ENTER},    {ImGuiKey_Escape, GLFW_KEY_ESCAPE},
-      {ImGuiKey_KeyPadEnter, GLFW_KEY_KP_ENTER}, {ImGuiKey_A, GLFW_KEY_A},         {ImGuiKey_C, GLFW_KEY_C},
-      {ImGuiKey_V, GLFW_KEY_V},               {ImGuiKey_X, GLFW_KEY_X},            {ImGuiKey_Y, GLFW_KEY_Y},
-      {ImGuiKey_Z, GLFW_KEY_Z}};
+  const std::pair<int, int> keys[] = {{ImGuiKey_Tab, GLFW_KEY_TAB},
+                                      {ImGuiKey_LeftArrow, GLFW_KEY_LEFT},
+                                      {ImGuiKey_RightArrow, GLFW_KEY_RIGHT},
+                                      {ImGuiKey_UpArrow, GLFW_KEY_UP},
+                                      {ImGuiKey_DownArrow, GLFW_KEY_DOWN},
+                                      {ImGuiKey_PageUp, GLFW_KEY_PAGE_UP},
+                                      {ImGuiKey_PageDown, GLFW_KEY_PAGE_DOWN},
+                                      {ImGuiKey_Home, GLFW_KEY_HOME},
+                                      {ImGuiKey_End, GLFW_KEY_END},
+                                      {ImGuiKey_Insert, GLFW_KEY_INSERT},
+                                      {ImGuiKey_Delete, GLFW_KEY_DELETE},
+                                      {ImGuiKey_Backspace, GLFW_KEY_BACKSPACE},
+                                      {ImGuiKey_Space, GLFW_KEY_SPACE},
+                                      {ImGuiKey_Enter, GLFW_KEY_ENTER},
+                                      {ImGuiKey_Escape, GLFW_KEY_ESCAPE},
+                                      {ImGuiKey_KeyPadEnter, GLFW_KEY_KP_ENTER},
+                                      {ImGuiKey_A, GLFW_KEY_A},
+                                      {ImGuiKey_C, GLFW_KEY_C},
+                                      {ImGuiKey_V, GLFW_KEY_V},
+                                      {ImGuiKey_X, GLFW_KEY_X},
+                                      {ImGuiKey_Y, GLFW_KEY_Y},
+                                      {ImGuiKey_Z, GLFW_KEY_Z}};
   for (const auto& [key, code] : keys) io.KeyMap[key] = code;
 }
 
@@ -55,7 +69,8 @@ class HeadlessSurface : public Surface {
     if (!woken_.exchange(false)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
   }
-  // Nothing is shown; waiting keeps a software rasterizer from queueing hundreds of frames until somebody reads one.
+  // Nothing is shown; waiting keeps a software rasterizer from queueing hundreds of frames until somebody
+  // reads one.
   void present(unsigned, int, int) override { glFinish(); }
   void framebuffer_size(int& width, int& height) override {
     width = width_;
@@ -92,20 +107,36 @@ EGLDisplay open_display() {
 
 Result<std::unique_ptr<Surface>> make_headless_surface(const HostOptions& options) {
   const EGLDisplay display = open_display();
-  if (display == EGL_NO_DISPLAY) return Error{Errc::device, "cannot draw headless: no EGL display (is libegl-mesa0 installed?)"};
+  if (display == EGL_NO_DISPLAY)
+    return Error{Errc::device, "cannot draw headless: no EGL display (is libegl-mesa0 installed?)"};
   auto fail = [&](const char* what) {
     eglTerminate(display);
     return Error{Errc::device, std::string("cannot draw headless: ") + what};
   };
-  const EGLint config_wish[] = {EGL_SURFACE_TYPE, EGL_PBUFFER_BIT, EGL_RENDERABLE_TYPE, EGL_OPENGL_BIT, EGL_RED_SIZE, 8,
-                                EGL_GREEN_SIZE, 8, EGL_BLUE_SIZE, 8, EGL_NONE};
+  const EGLint config_wish[] = {EGL_SURFACE_TYPE,
+                                EGL_PBUFFER_BIT,
+                                EGL_RENDERABLE_TYPE,
+                                EGL_OPENGL_BIT,
+                                EGL_RED_SIZE,
+                                8,
+                                EGL_GREEN_SIZE,
+                                8,
+                                EGL_BLUE_SIZE,
+                                8,
+                                EGL_NONE};
   EGLConfig config = nullptr;
   EGLint count = 0;
-  if (!eglBindAPI(EGL_OPENGL_API) || !eglChooseConfig(display, config_wish, &config, 1, &count) || count == 0) {
+  if (!eglBindAPI(EGL_OPENGL_API) || !eglChooseConfig(display, config_wish, &config, 1, &count) ||
+      count == 0) {
     return fail("no EGL configuration for OpenGL");
   }
-  const EGLint context_wish[] = {EGL_CONTEXT_MAJOR_VERSION, 3, EGL_CONTEXT_MINOR_VERSION, 3,
-                                 EGL_CONTEXT_OPENGL_PROFILE_MASK, EGL_CONTEXT_OPENGL_CORE_PROFILE_BIT, EGL_NONE};
+  const EGLint context_wish[] = {EGL_CONTEXT_MAJOR_VERSION,
+                                 3,
+                                 EGL_CONTEXT_MINOR_VERSION,
+                                 3,
+                                 EGL_CONTEXT_OPENGL_PROFILE_MASK,
+                                 EGL_CONTEXT_OPENGL_CORE_PROFILE_BIT,
+                                 EGL_NONE};
   const EGLContext context = eglCreateContext(display, config, EGL_NO_CONTEXT, context_wish);
   if (context == EGL_NO_CONTEXT) return fail("no OpenGL 3.3 core context");
   const EGLint surface_wish[] = {EGL_WIDTH, 16, EGL_HEIGHT, 16, EGL_NONE};
@@ -114,7 +145,8 @@ Result<std::unique_ptr<Surface>> make_headless_surface(const HostOptions& option
     eglDestroyContext(display, context);
     return fail("the OpenGL context cannot be used");
   }
-  return std::unique_ptr<Surface>(new HeadlessSurface(display, surface, context, options.width, options.height));
+  return std::unique_ptr<Surface>(
+      new HeadlessSurface(display, surface, context, options.width, options.height));
 }
 
 }  // namespace gradloom

@@ -46,7 +46,9 @@ class WindowSurface : public Surface {
     glBlitFramebuffer(0, 0, width, height, 0, 0, width, height, GL_COLOR_BUFFER_BIT, GL_NEAREST);
     glfwSwapBuffers(window_);
   }
-  void framebuffer_size(int& width, int& height) override { glfwGetFramebufferSize(window_, &width, &height); }
+  void framebuffer_size(int& width, int& height) override {
+    glfwGetFramebufferSize(window_, &width, &height);
+  }
   float monitor_scale() override {
     float content = 1, unused = 1;
     glfwGetWindowContentScale(window_, &content, &unused);
@@ -54,8 +56,9 @@ class WindowSurface : public Surface {
     glfwGetWindowSize(window_, &window_width, &ignored);
     glfwGetFramebufferSize(window_, &pixel_width, &ignored);
     // Where the window system scales pixels itself (window size in points) only the rest is ours.
-    return window_width > 0 && pixel_width > 0 ? content * static_cast<float>(window_width) / static_cast<float>(pixel_width)
-                                               : content;
+    return window_width > 0 && pixel_width > 0
+               ? content * static_cast<float>(window_width) / static_cast<float>(pixel_width)
+               : content;
   }
   bool should_close() override { return glfwWindowShouldClose(window_) != 0; }
   void wake() override { glfwPostEmptyEvent(); }
@@ -84,13 +87,15 @@ class WindowSurface : public Surface {
 Result<std::unique_ptr<Surface>> make_window_surface(const HostOptions& options) {
   static std::string why;  // GLFW reports through a callback without a user pointer
   glfwSetErrorCallback([](int, const char* text) { why = text; });
-  if (!glfwInit()) return Error{Errc::device, "cannot open a window: " + why + " (--headless draws without a display)"};
+  if (!glfwInit())
+    return Error{Errc::device, "cannot open a window: " + why + " (--headless draws without a display)"};
   glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
   glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 3);
   glfwWindowHint(GLFW_OPENGL_PROFILE, GLFW_OPENGL_CORE_PROFILE);
   glfwWindowHint(GLFW_OPENGL_FORWARD_COMPAT, GLFW_TRUE);
   glfwWindowHint(GLFW_SCALE_TO_MONITOR, GLFW_TRUE);
-  GLFWwindow* window = glfwCreateWindow(options.width, options.height, options.title.c_str(), nullptr, nullptr);
+  GLFWwindow* window =
+      glfwCreateWindow(options.width, options.height, options.title.c_str(), nullptr, nullptr);
   if (!window) {
     glfwTerminate();
     return Error{Errc::device, "cannot open a window with OpenGL 3.3: " + why};

@@ -18,7 +18,9 @@ void header(std::string_view id, const std::vector<TableColumn>& columns, const 
     ImGui::TableHeader(columns[c].name.c_str());
     ImGui::PopID();
     register_item(std::string(id) + ".column." + columns[c].name, columns[c].name,
-                  c != state.sort_column ? "" : state.descending ? "descending" : "ascending");
+                  c != state.sort_column ? ""
+                  : state.descending     ? "descending"
+                                         : "ascending");
     if (!columns[c].help.empty()) tip(columns[c].help);
   }
   ImGui::PopStyleColor();
@@ -29,7 +31,8 @@ bool read_sort(TableState& state) {
   if (!specs || !specs->SpecsDirty) return false;
   specs->SpecsDirty = false;
   const int column = specs->SpecsCount > 0 ? specs->Specs[0].ColumnIndex : -1;
-  const bool descending = specs->SpecsCount > 0 && specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
+  const bool descending =
+      specs->SpecsCount > 0 && specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
   if (column == state.sort_column && descending == state.descending) return false;
   state.sort_column = column;
   state.descending = descending;
@@ -38,17 +41,19 @@ bool read_sort(TableState& state) {
 
 }  // namespace
 
-TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows, TableState& state,
-                       float height) {
+TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
+                       TableState& state, float height) {
   TableEvents events;
   const std::string name(id);
-  const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) | ImGuiTableFlags_Resizable |
-                                ImGuiTableFlags_Reorderable | ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
+  const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) |
+                                ImGuiTableFlags_Resizable | ImGuiTableFlags_Reorderable |
+                                ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
                                 ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_NoSavedSettings;
   if (!ImGui::BeginTable(name.c_str(), static_cast<int>(columns.size()), flags, {0, height})) return events;
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
     const TableColumn& column = columns[c];
-    ImGuiTableColumnFlags column_flags = column.width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch;
+    ImGuiTableColumnFlags column_flags =
+        column.width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch;
     if (column.hidden) column_flags |= ImGuiTableColumnFlags_DefaultHide;
     if (column.number) column_flags |= ImGuiTableColumnFlags_PreferSortDescending;
     if (c == state.sort_column) {
@@ -94,7 +99,8 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
       ImGui::PopID();
     }
   }
-  if (state.selected >= 0 && ImGui::IsWindowFocused() && ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Enter), false)) {
+  if (state.selected >= 0 && ImGui::IsWindowFocused() &&
+      ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Enter), false)) {
     events.opened = state.selected;
   }
   ImGui::EndTable();

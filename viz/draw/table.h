@@ -1,5 +1,5 @@
-// A virtualized table: only the visible rows are asked for, so 100 000 rows cost as much as 30. Sorting and filtering are the
-// model's; the table reports what the user asked for.
+// A virtualized table: only the visible rows are asked for, so 100 000 rows cost as much as 30. Sorting and
+// filtering are the model's; the table reports what the user asked for.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@ namespace gradloom {
 
 struct TableColumn {
   std::string name;
-  float width = 0;        // points; 0 = takes the remaining width
-  bool number = false;    // right-aligned; the first click sorts descending
-  bool hidden = false;    // at first; the header's menu shows it
+  float width = 0;      // points; 0 = takes the remaining width
+  bool number = false;  // right-aligned; the first click sorts descending
+  bool hidden = false;  // at first; the header's menu shows it
   std::string help;
 };
 
 struct TableState {
   int sort_column = -1;
   bool descending = true;
-  int selected = -1;      // row, in the shown order
-  int scroll_to = -1;     // row to bring into view, then reset
+  int selected = -1;   // row, in the shown order
+  int scroll_to = -1;  // row to bring into view, then reset
 };
 
 struct TableEvents {
@@ -32,13 +32,13 @@ struct TableEvents {
 struct TableRows {
   int count = 0;
   bool sortable = true;
-  std::function<void(int row, int column)> cell;      // draws into the cell
-  std::function<std::string(int row)> id;             // names the row in the registry: "TABLE.ID"
-  std::function<std::string(int row)> value;          // its registry value; may be empty
+  std::function<void(int row, int column)> cell;  // draws into the cell
+  std::function<std::string(int row)> id;         // names the row in the registry: "TABLE.ID"
+  std::function<std::string(int row)> value;      // its registry value; may be empty
 };
 
-TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows, TableState& state,
-                       float height = 0);
+TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
+                       TableState& state, float height = 0);
 
 void number_cell(std::string_view s);  // right-aligned text, for cell()
 

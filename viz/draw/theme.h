@@ -1,5 +1,5 @@
-// One palette struct, dark and light, and the fonts; everything drawn takes its colours, sizes and fonts from here.
-// Lengths in code are in points: px(8) is 8 points at the current scale (HiDPI and Ctrl +/-).
+// One palette struct, dark and light, and the fonts; everything drawn takes its colours, sizes and fonts from
+// here. Lengths in code are in points: px(8) is 8 points at the current scale (HiDPI and Ctrl +/-).
 #pragma once
 
 #include <imgui.h>
@@ -12,8 +12,8 @@ struct Palette {
   ImU32 window, panel, raised, hover, border, grid;  // surfaces, back to front; lines
   ImU32 text, text_dim, text_faint;
   ImU32 accent, accent_soft, on_accent;
-  ImU32 good, bad, warn;                             // always with a sign or a symbol, never colour alone
-  ImU32 forward, loss, backward, optimizer;          // phases
+  ImU32 good, bad, warn;                     // always with a sign or a symbol, never colour alone
+  ImU32 forward, loss, backward, optimizer;  // phases
   ImU32 shadow;
 };
 
@@ -22,7 +22,7 @@ struct Theme {
   float scale = 1;
   Palette palette{};
   ImFont *ui = nullptr, *bold = nullptr, *mono = nullptr, *small = nullptr, *title = nullptr;
-  ImFont* canvas[3] = {};  // for zoomed text: small, medium, large
+  ImFont* canvas[6] = {};  // for zoomed text, ascending
 };
 
 const Theme& theme();
@@ -42,6 +42,8 @@ ImU32 heat(float t);
 ImU32 ink_on(ImU32 background);
 // Categorical colours with near-equal lightness.
 ImU32 category_color(uint32_t index);
+// The canvas font nearest below `pixels` (at least the smallest). Drawn at its own size: scaled glyphs are
+// blurred.
 ImFont* canvas_font(float pixels);
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// The other views of the window: kernel table, memory, passes, loss curve, comparison. Each draws one pane from a model and its
-// own state, and tells the application through Actions what was asked for.
+// The other views of the window: kernel table, memory, passes, loss curve, comparison. Each draws one pane
+// from a model and its own state, and tells the application through Actions what was asked for.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ namespace gradloom {
 struct KernelTableState {
   TableState table;
   std::string query_text, query_error;
-  std::string selected;                 // node
-  std::string wanted;                   // node to bring into view
+  std::string selected;  // node
+  std::string wanted;    // node to bring into view
   bool started = false;
 };
 void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions& actions);
@@ -29,23 +29,24 @@ void kernel_table_set_query(KernelTableModel& model, KernelTableState& state, co
 
 struct MemoryViewState {
   PlotView view;
-  int selected = -1;                    // block
-  int step = -1;                        // clicked step; -1 = the peak
+  int selected = -1;  // block
+  int step = -1;      // clicked step; -1 = the peak
   TableState table;
 };
 void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions);
 
 struct PassPanelState {
-  std::string open;                     // pass whose details are shown
-  std::string error;                    // of the last option edit
+  std::string open;                                        // pass whose details are shown
+  std::string error;                                       // of the last option edit
   std::vector<std::pair<std::string, std::string>> edits;  // "pass.option" -> text being typed
 };
 // Changes arrive in Actions::pipeline. `planning`: a new plan is being made; the counts are of the old one.
-void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state, Actions& actions);
+void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state,
+                     Actions& actions);
 
 struct LossCurve {
   std::string name;
-  std::vector<double> steps, losses;    // ascending steps
+  std::vector<double> steps, losses;  // ascending steps
 };
 struct LossPlotState {
   PlotView view;
@@ -54,14 +55,16 @@ struct LossPlotState {
 void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, float height = 0);
 
 struct CompareViewState {
-  int table = 0;                        // kernels, phases, scopes
+  int table = 0;  // kernels, phases, scopes
   TableState rows;
 };
-// `a`, `b`: the runs compared, or null when they were not stored. Progress: a line while a comparison runs, else empty.
-void draw_compare_view(const Comparison& comparison, const RunSummary* a, const RunSummary* b, CompareViewState& state,
-                       Actions& actions);
+// `a`, `b`: the runs compared, or null when they were not stored. Progress: a line while a comparison runs,
+// else empty.
+void draw_compare_view(const Comparison& comparison, const RunSummary* a, const RunSummary* b,
+                       CompareViewState& state, Actions& actions);
 
-// "arena 30.1 MiB (\u22124.2 MiB), 212 kernels (\u221248)": what a new plan changed, for the status line and toasts.
+// "arena 30.1 MiB (\u22124.2 MiB), 212 kernels (\u221248)": what a new plan changed, for the status line and
+// toasts.
 std::string plan_change_text(const Plan& before, const Plan& after, size_t nodes_before, size_t nodes_after);
 
 }  // namespace gradloom

@@ -29,13 +29,14 @@ class Id {
 
 void draw_centred(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 color, const std::string& s) {
   const ImVec2 size = ImGui::CalcTextSize(s.c_str(), s.c_str() + s.size());
-  list->AddText({std::round((min.x + max.x - size.x) / 2), std::round((min.y + max.y - size.y) / 2)}, color, s.c_str(),
-                s.c_str() + s.size());
+  list->AddText({std::round((min.x + max.x - size.x) / 2), std::round((min.y + max.y - size.y) / 2)}, color,
+                s.c_str(), s.c_str() + s.size());
 }
 
 }  // namespace
 
-bool button(std::string_view id, std::string_view label, ButtonKind kind, std::string_view tooltip, float width) {
+bool button(std::string_view id, std::string_view label, ButtonKind kind, std::string_view tooltip,
+            float width) {
   const Id scope(id);
   const Palette& p = palette();
   const std::string s(label);
@@ -51,7 +52,10 @@ bool button(std::string_view id, std::string_view label, ButtonKind kind, std::s
   if (kind == ButtonKind::kPrimary) fill = p.accent, ink = p.on_accent;
   if (kind == ButtonKind::kDanger) fill = mix(p.panel, p.bad, 0.18f), ink = p.bad;
   if (kind == ButtonKind::kGhost) fill = with_alpha(p.raised, 0), ink = p.text_dim;
-  if (hovered) fill = kind == ButtonKind::kPrimary ? mix(p.accent, p.text, 0.12f) : kind == ButtonKind::kDanger ? mix(p.panel, p.bad, 0.28f) : p.hover;
+  if (hovered)
+    fill = kind == ButtonKind::kPrimary  ? mix(p.accent, p.text, 0.12f)
+           : kind == ButtonKind::kDanger ? mix(p.panel, p.bad, 0.28f)
+                                         : p.hover;
   if (held) fill = mix(fill, p.text, 0.08f);
   if (hovered && kind == ButtonKind::kGhost) ink = p.text;
   const float alpha = ImGui::GetStyle().Alpha;
@@ -208,7 +212,8 @@ void badge(std::string_view s, ImU32 color) {
   const ImVec2 size = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.data(), s.data() + s.size());
   const float height = size.y + px(4), width = size.x + px(14);
   // Centred on the line's text, also beside framed widgets.
-  const float line = GImGui->CurrentWindow->DC.CurrLineTextBaseOffset + (ImGui::GetTextLineHeight() - height) / 2;
+  const float line =
+      GImGui->CurrentWindow->DC.CurrLineTextBaseOffset + (ImGui::GetTextLineHeight() - height) / 2;
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const ImVec2 min{at.x, std::round(at.y + line)};
   ImGui::Dummy({width, std::max(ImGui::GetTextLineHeight(), height + line)});
@@ -264,7 +269,8 @@ bool code_line(std::string_view id, std::string_view code) {
   const float button_width = px(58);
   ImFont* mono = theme().mono;
   const float wrap = std::max(px(80), width - button_width - 3 * pad);
-  const ImVec2 size = mono->CalcTextSizeA(mono->FontSize, FLT_MAX, wrap, code.data(), code.data() + code.size());
+  const ImVec2 size =
+      mono->CalcTextSizeA(mono->FontSize, FLT_MAX, wrap, code.data(), code.data() + code.size());
   const ImVec2 min = ImGui::GetCursorScreenPos();
   const float height = std::max(size.y + 2 * pad, ImGui::GetFrameHeight() + pad);
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -272,7 +278,8 @@ bool code_line(std::string_view id, std::string_view code) {
   list->AddText(mono, mono->FontSize, {min.x + pad, min.y + (height - size.y) / 2}, p.text, code.data(),
                 code.data() + code.size(), wrap);
   register_rect(id, min, {min.x + width, min.y + height}, "command line", code);
-  ImGui::SetCursorScreenPos({min.x + width - button_width - pad / 2, min.y + (height - ImGui::GetFrameHeight()) / 2});
+  ImGui::SetCursorScreenPos(
+      {min.x + width - button_width - pad / 2, min.y + (height - ImGui::GetFrameHeight()) / 2});
   const bool copied = button(std::string(id) + ".copy", "Copy", ButtonKind::kGhost, {}, button_width);
   if (copied) ImGui::SetClipboardText(std::string(code).c_str());
   ImGui::SetCursorScreenPos({min.x, min.y + height});
@@ -295,7 +302,9 @@ void draw_toasts(ImVec2 corner) {
   const Palette& p = palette();
   auto& list = toasts();
   const auto now = std::chrono::steady_clock::now();
-  std::erase_if(list, [&](const Toast& t) { return t.kind != ToastKind::kError && now - t.since > std::chrono::seconds(5); });
+  std::erase_if(list, [&](const Toast& t) {
+    return t.kind != ToastKind::kError && now - t.since > std::chrono::seconds(5);
+  });
   float y = corner.y - px(12);
   for (size_t i = list.size(); i-- > 0;) {
     const ImU32 colors[] = {p.accent, p.good, p.warn, p.bad};
@@ -307,8 +316,9 @@ void draw_toasts(ImVec2 corner) {
     ImGui::PushStyleColor(ImGuiCol_WindowBg, p.panel);
     bool dismissed = false;
     if (ImGui::Begin(name.c_str(), nullptr,
-                     ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove |
-                         ImGuiWindowFlags_NoFocusOnAppearing | ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoSavedSettings)) {
+                     ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_AlwaysAutoResize |
+                         ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoFocusOnAppearing |
+                         ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoSavedSettings)) {
       ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
       text(symbols[kind], colors[kind]);
       ImGui::SameLine();
@@ -318,7 +328,8 @@ void draw_toasts(ImVec2 corner) {
       dismissed = ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0);
       const ImVec2 min = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
       ImGui::GetWindowDrawList()->AddRectFilled(min, {min.x + px(3), min.y + size.y}, colors[kind], px(3));
-      register_rect("toast." + std::to_string(i), min, {min.x + size.x, min.y + size.y}, "toast", list[i].message);
+      register_rect("toast." + std::to_string(i), min, {min.x + size.x, min.y + size.y}, "toast",
+                    list[i].message);
       y -= size.y + px(8);
     }
     ImGui::End();

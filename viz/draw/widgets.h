@@ -1,5 +1,6 @@
-// Widgets of the window's own look, each reporting itself to the item registry under an explicit id ("run.start").
-// The id names the item for scripts and doubles as the ImGui id, so it must be unique in the frame.
+// Widgets of the window's own look, each reporting itself to the item registry under an explicit id
+// ("run.start"). The id names the item for scripts and doubles as the ImGui id, so it must be unique in the
+// frame.
 #pragma once
 
 #include <imgui.h>
@@ -16,12 +17,12 @@ namespace gradloom {
 
 enum class ButtonKind : uint8_t { kPlain, kPrimary, kGhost, kDanger };
 
-bool button(std::string_view id, std::string_view label, ButtonKind kind = ButtonKind::kPlain, std::string_view tip = {},
-            float width = 0);
+bool button(std::string_view id, std::string_view label, ButtonKind kind = ButtonKind::kPlain,
+            std::string_view tip = {}, float width = 0);
 bool checkbox(std::string_view id, std::string_view label, bool* value);
 bool toggle(std::string_view id, bool* value);  // a switch without a label
-bool input_text(std::string_view id, std::string_view hint, std::string* text, float width = -1, bool focus = false,
-                ImGuiInputTextFlags flags = 0);
+bool input_text(std::string_view id, std::string_view hint, std::string* text, float width = -1,
+                bool focus = false, ImGuiInputTextFlags flags = 0);
 bool input_int(std::string_view id, int* value, int min, int max, float width = 90);
 bool combo(std::string_view id, int* index, const std::vector<std::string>& choices, float width = 160);
 // A row of joined buttons of which one is chosen.
@@ -32,10 +33,10 @@ void text(std::string_view s, ImU32 color, ImFont* font = nullptr);
 inline void text(std::string_view s) { text(s, palette().text); }
 inline void muted(std::string_view s) { text(s, palette().text_dim, theme().small); }
 void wrapped(std::string_view s, ImU32 color);
-void heading(std::string_view s);               // a section title with air above it
+void heading(std::string_view s);  // a section title with air above it
 void key_value(std::string_view key, std::string_view value, float key_width = 110);
-void badge(std::string_view s, ImU32 color);    // a small pill; stays on the line
-void tip(std::string_view s);                   // tooltip of the last item
+void badge(std::string_view s, ImU32 color);  // a small pill; stays on the line
+void tip(std::string_view s);                 // tooltip of the last item
 void progress(std::string_view id, float fraction, std::string_view label);
 void empty_state(std::string_view title, std::string_view hint);  // centred, for panes without data
 void spacer(float points);

@@ -1,16 +1,19 @@
-// The graph layout: a pure, deterministic function from boxes, edges and scopes to positions. Knows no graph and no GUI.
+// The graph layout: a pure, deterministic function from boxes, edges and scopes to positions. Knows no graph
+// and no GUI.
 //
-// Hairpin view. Forward nodes flow down the left column. A backward or optimizer node names a partner, the forward node
-// it belongs to, and sits on that node's row in the middle or right column, so backward edges flow up and the drawing is
-// half as tall. A node without a partner goes to the end of its scope. Edges between columns are overlays: they do
-// not take part in layering (a saved activation would otherwise span the whole drawing).
+// Hairpin view. Forward nodes flow down the left column. A backward or optimizer node names a partner, the
+// forward node it belongs to, and sits on that node's row in the middle or right column, so backward edges
+// flow up and the drawing is half as tall. A node without a partner goes to the end of its scope. Edges
+// between columns are overlays: they do not take part in layering (a saved activation would otherwise span
+// the whole drawing).
 //
-// Hierarchy. Scopes form a tree; a backward or optimizer node lives in its partner's scope. An expanded scope is one group
-// box per column, all on the same rows; a collapsed scope is one plain box per column in which it has nodes. Children
-// of one group are laid out at a time, bottom-up; an edge that crosses group borders passes through ports on them.
+// Hierarchy. Scopes form a tree; a backward or optimizer node lives in its partner's scope. An expanded scope
+// is one group box per column, all on the same rows; a collapsed scope is one plain box per column in which
+// it has nodes. Children of one group are laid out at a time, bottom-up; an edge that crosses group borders
+// passes through ports on them.
 //
-// Method per group: layers by longest path over lifted forward edges (cycles made by grouping are cut at the lowest order
-// key), bends for long edges, then rows.h for order and x.
+// Method per group: layers by longest path over lifted forward edges (cycles made by grouping are cut at the
+// lowest order key), bends for long edges, then rows.h for order and x.
 #pragma once
 
 #include <array>
@@ -46,11 +49,11 @@ struct LayoutInput {
   std::vector<LayoutNode> nodes;
   std::vector<LayoutEdge> edges;
   std::vector<LayoutScope> scopes;
-  float gap = 24;           // px between boxes of a row
-  float row_gap = 34;       // px between rows
+  float gap = 24;            // px between boxes of a row
+  float row_gap = 34;        // px between rows
   float column_gap = 90;     // px between the three columns
-  float group_padding = 16;   // px inside a group box
-  float group_header = 26;    // px for a group's title
+  float group_padding = 16;  // px inside a group box
+  float group_header = 26;   // px for a group's title
 };
 
 struct LayoutPoint {
@@ -63,7 +66,9 @@ struct LayoutBox {
   float bottom() const { return y + height; }
   float centre_x() const { return x + width / 2; }
   float centre_y() const { return y + height / 2; }
-  bool overlaps(const LayoutBox& o) const { return x < o.right() && o.x < right() && y < o.bottom() && o.y < bottom(); }
+  bool overlaps(const LayoutBox& o) const {
+    return x < o.right() && o.x < right() && y < o.bottom() && o.y < bottom();
+  }
   bool contains(float px, float py) const { return px >= x && px < right() && py >= y && py < bottom(); }
 };
 
@@ -72,7 +77,7 @@ struct LayoutGroup {
   LayoutColumn column = LayoutColumn::kForward;
   LayoutBox box;
   bool collapsed = false;
-  int32_t depth = 0;       // 0 = top level
+  int32_t depth = 0;        // 0 = top level
   uint32_t node_count = 0;  // nodes of this column in the whole subtree
 };
 
@@ -92,7 +97,7 @@ struct LayoutEnd {
 struct LayoutRoute {
   LayoutEnd src, dst;
   LayoutRouteKind kind = LayoutRouteKind::kFlow;
-  uint32_t edge_count = 0;                // input edges bundled into this route
+  uint32_t edge_count = 0;                    // input edges bundled into this route
   uint32_t first_point = 0, point_count = 0;  // in LayoutResult::points
 };
 

@@ -66,7 +66,8 @@ class Rows {
  private:
   void initial_order() {
     for (auto& row : rows_) {
-      std::stable_sort(row.begin(), row.end(), [&](int32_t a, int32_t b) { return slots_[a].order < slots_[b].order; });
+      std::stable_sort(row.begin(), row.end(),
+                       [&](int32_t a, int32_t b) { return slots_[a].order < slots_[b].order; });
       number(row);
     }
   }
@@ -83,8 +84,10 @@ class Rows {
       const auto& fixed = rows_[down ? k - 1 : n - k];
       if (row.size() < 2) continue;
       const Adjacency& adjacency = down ? above_ : below_;
-      // A slot without neighbours keeps its relative place: its own position scaled to the fixed row's length.
-      const float scale = static_cast<float>(std::max<size_t>(fixed.size(), 1)) / static_cast<float>(row.size());
+      // A slot without neighbours keeps its relative place: its own position scaled to the fixed row's
+      // length.
+      const float scale =
+          static_cast<float>(std::max<size_t>(fixed.size(), 1)) / static_cast<float>(row.size());
       keyed.clear();
       for (int32_t slot : row) {
         const int32_t begin = adjacency.first[slot], end = adjacency.first[slot + 1];
@@ -96,7 +99,8 @@ class Rows {
         }
         keyed.emplace_back(key, slot);
       }
-      std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::stable_sort(keyed.begin(), keyed.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
       for (size_t i = 0; i < row.size(); ++i) row[i] = keyed[i].second;
       number(row);
     }
@@ -118,7 +122,9 @@ class Rows {
   void centre_rows() {
     for (const auto& row : rows_) {
       if (row.empty()) continue;
-      const float middle = (x_[row.front()] - slots_[row.front()].width / 2 + x_[row.back()] + slots_[row.back()].width / 2) / 2;
+      const float middle =
+          (x_[row.front()] - slots_[row.front()].width / 2 + x_[row.back()] + slots_[row.back()].width / 2) /
+          2;
       for (int32_t slot : row) x_[slot] -= middle;
     }
   }
@@ -130,7 +136,8 @@ class Rows {
     for (int32_t k = 0; k < n; ++k) place_row(rows_[down ? k : n - 1 - k], both || down, both || !down);
   }
 
-  // min sum w_i (x_i - d_i)^2  s.t.  x_{i+1} - x_i >= sep_i.  With z_i = x_i - sum of separations, z is non-decreasing.
+  // min sum w_i (x_i - d_i)^2  s.t.  x_{i+1} - x_i >= sep_i.  With z_i = x_i - sum of separations, z is
+  // non-decreasing.
   void place_row(const std::vector<int32_t>& row, bool use_above, bool use_below) {
     if (row.empty()) return;
     pools_.clear();
@@ -170,7 +177,8 @@ class Rows {
   void gather(int32_t slot, const Adjacency& adjacency, float& sum, float& weight) const {
     for (int32_t i = adjacency.first[slot]; i < adjacency.first[slot + 1]; ++i) {
       const int32_t other = adjacency.other[i];
-      const float w = slots_[slot].bend ? (slots_[other].bend ? 8.f : 2.f) : (slots_[other].bend ? 0.5f : 1.f);
+      const float w =
+          slots_[slot].bend ? (slots_[other].bend ? 8.f : 2.f) : (slots_[other].bend ? 0.5f : 1.f);
       sum += w * (x_[other] + adjacency.shift[i]);
       weight += w;
     }
@@ -193,8 +201,8 @@ class Rows {
 
 }  // namespace
 
-std::vector<float> place_rows(const std::vector<RowSlot>& slots, const std::vector<RowLink>& links, int32_t row_count,
-                              float gap) {
+std::vector<float> place_rows(const std::vector<RowSlot>& slots, const std::vector<RowLink>& links,
+                              int32_t row_count, float gap) {
   if (slots.empty()) return {};
   if (slots.size() == 1) return {slots[0].width / 2};
   return Rows(slots, links, row_count, gap).place();

@@ -1,10 +1,10 @@
 // Ordering and horizontal placement of one stack of rows: the inner step of the layered layout.
 //
-// Input is a set of slots, each in one row, and links between slots of adjacent rows. The result is a centre x for every
-// slot such that slots of a row keep a minimum gap and linked slots sit as straight above each other as that allows.
-// Order: barycentre sweeps, ties by the slot's order key (so that a small change in the graph moves little).
-// Position: per row the least-squares shift towards the linked slots under the gap constraints, which is isotonic
-// regression and solved exactly by pooling adjacent violators.
+// Input is a set of slots, each in one row, and links between slots of adjacent rows. The result is a centre
+// x for every slot such that slots of a row keep a minimum gap and linked slots sit as straight above each
+// other as that allows. Order: barycentre sweeps, ties by the slot's order key (so that a small change in the
+// graph moves little). Position: per row the least-squares shift towards the linked slots under the gap
+// constraints, which is isotonic regression and solved exactly by pooling adjacent violators.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct RowLink {
 };
 
 // Returns the centre x of every slot; the smallest left border is 0.
-std::vector<float> place_rows(const std::vector<RowSlot>& slots, const std::vector<RowLink>& links, int32_t row_count,
-                              float gap);
+std::vector<float> place_rows(const std::vector<RowSlot>& slots, const std::vector<RowLink>& links,
+                              int32_t row_count, float gap);
 
 }  // namespace gradloom

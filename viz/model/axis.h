@@ -10,7 +10,8 @@ namespace gradloom {
 
 enum class Unit : uint8_t { kPlain, kNs, kBytes, kFlop, kPercent, kCount };
 
-std::string format_value(double value, Unit unit);  // "1.23 ms", "3.2 MiB", "2.7 GFLOP"; "not measured" for NaN
+std::string format_value(double value,
+                         Unit unit);  // "1.23 ms", "3.2 MiB", "2.7 GFLOP"; "not measured" for NaN
 // Signed change: "+12.0 %", "\u22123.1 MiB"; "no change" for zero.
 std::string format_change(double value, Unit unit);
 
@@ -33,7 +34,8 @@ struct Tick {
 // At most `most` ticks at 1, 2, 5 x 10^k (powers of two for bytes, decades for log).
 std::vector<Tick> ticks(const Axis& axis, int most);
 
-// Indices to draw for `n` samples on `pixels` columns: first, last, and per column the lowest and highest sample.
+// Indices to draw for `n` samples on `pixels` columns: first, last, and per column the lowest and highest
+// sample.
 std::vector<uint32_t> decimate(const std::vector<double>& y, uint32_t first, uint32_t last, uint32_t pixels);
 
 }  // namespace gradloom

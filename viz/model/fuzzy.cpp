@@ -12,7 +12,8 @@ char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned 
 bool starts_word(std::string_view text, size_t i) {
   if (i == 0) return true;
   const auto before = static_cast<unsigned char>(text[i - 1]), here = static_cast<unsigned char>(text[i]);
-  return !std::isalnum(before) || (std::islower(before) && std::isupper(here)) || (!std::isdigit(before) && std::isdigit(here));
+  return !std::isalnum(before) || (std::islower(before) && std::isupper(here)) ||
+         (!std::isdigit(before) && std::isdigit(here));
 }
 
 }  // namespace
@@ -45,7 +46,8 @@ std::optional<int> fuzzy_score(std::string_view pattern, std::string_view text) 
   return score * 16 - static_cast<int>(std::min<size_t>(text.size(), 200)) / 8;
 }
 
-std::vector<int> fuzzy_rank(std::string_view pattern, const std::vector<std::string_view>& texts, size_t most) {
+std::vector<int> fuzzy_rank(std::string_view pattern, const std::vector<std::string_view>& texts,
+                            size_t most) {
   std::vector<std::pair<int, int>> scored;
   for (int i = 0; i < static_cast<int>(texts.size()); ++i) {
     if (pattern.empty()) {
@@ -56,7 +58,8 @@ std::vector<int> fuzzy_rank(std::string_view pattern, const std::vector<std::str
     // The greedy walk can miss a plain substring by taking a word start too early.
     const auto same = [](char a, char b) { return lower(a) == lower(b); };
     const auto plain = std::search(texts[i].begin(), texts[i].end(), pattern.begin(), pattern.end(), same);
-    if (plain != texts[i].end()) score = std::max(score.value_or(0), static_cast<int>(pattern.size()) * 10 * 16);
+    if (plain != texts[i].end())
+      score = std::max(score.value_or(0), static_cast<int>(pattern.size()) * 10 * 16);
     if (score) scored.emplace_back(-*score, i);
   }
   std::sort(scored.begin(), scored.end());

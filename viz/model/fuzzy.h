@@ -1,4 +1,5 @@
-// Fuzzy matching for the command palette and "go to node": letters in order, better at word starts and in runs.
+// Fuzzy matching for the command palette and "go to node": letters in order, better at word starts and in
+// runs.
 #pragma once
 
 #include <optional>
@@ -11,6 +12,7 @@ namespace gradloom {
 std::optional<int> fuzzy_score(std::string_view pattern, std::string_view text);
 
 // Indices of the best `most` of `texts`, best first, ties by position.
-std::vector<int> fuzzy_rank(std::string_view pattern, const std::vector<std::string_view>& texts, size_t most);
+std::vector<int> fuzzy_rank(std::string_view pattern, const std::vector<std::string_view>& texts,
+                            size_t most);
 
 }  // namespace gradloom

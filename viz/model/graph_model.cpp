@@ -13,13 +13,20 @@ namespace {
 
 const char* role_name(Role role) {
   switch (role) {
-    case Role::activation: return "activation";
-    case Role::input: return "input";
-    case Role::parameter: return "parameter";
-    case Role::constant: return "constant";
-    case Role::gradient: return "gradient";
-    case Role::state: return "state";
-    case Role::hyper: return "hyper";
+    case Role::activation:
+      return "activation";
+    case Role::input:
+      return "input";
+    case Role::parameter:
+      return "parameter";
+    case Role::constant:
+      return "constant";
+    case Role::gradient:
+      return "gradient";
+    case Role::state:
+      return "state";
+    case Role::hyper:
+      return "hyper";
   }
   return "";
 }
@@ -32,7 +39,9 @@ std::string short_type(const Graph& graph, const Value& value) {
     const int64_t dim = value.type.shape[i];
     out += i == 0 ? " " : "\u00d7";
     const auto symbol = static_cast<size_t>(-dim - 1);
-    out += dim >= 0 ? std::to_string(dim) : symbol < graph.symbols.size() ? escaped(graph.symbols[symbol]) : "?";
+    out += dim >= 0                        ? std::to_string(dim)
+           : symbol < graph.symbols.size() ? escaped(graph.symbols[symbol])
+                                           : "?";
   }
   return out;
 }
@@ -56,12 +65,14 @@ std::string common_scope(const std::string& a, const std::string& b) {
   return a.substr(0, end);
 }
 
-// What the title does not say already: "#3" of MatMul_3, "\u2202 Add" of .../Add/grad/ReduceSum, else the last part of the name.
+// What the title does not say already: "#3" of MatMul_3, "\u2202 Add" of .../Add/grad/ReduceSum, else the
+// last part of the name.
 std::string subtitle_of(const std::string& name, const std::string& op) {
   const size_t grad = name.rfind("/grad/");
   if (grad != std::string::npos) {
     const size_t start = name.rfind('/', grad == 0 ? 0 : grad - 1);
-    return "\u2202 " + escaped(name.substr(start == std::string::npos ? 0 : start + 1, grad - (start == std::string::npos ? 0 : start + 1)));
+    return "\u2202 " + escaped(name.substr(start == std::string::npos ? 0 : start + 1,
+                                           grad - (start == std::string::npos ? 0 : start + 1)));
   }
   const size_t slash = name.rfind('/');
   const std::string leaf = slash == std::string::npos ? name : name.substr(slash + 1);
@@ -118,12 +129,14 @@ class Builder {
   PortInfo port(ValueId id) const {
     if (id == kNone) return {"(omitted)", "", "", -1, 0};
     const Value& value = graph_.values[id];
-    return {value.name, value.has_type ? to_string(value.type) : "?", role_name(value.role), producer_box_[id], bytes_of(value)};
+    return {value.name, value.has_type ? to_string(value.type) : "?", role_name(value.role),
+            producer_box_[id], bytes_of(value)};
   }
 
   void add_nodes() {
     std::vector<int32_t> step_of(graph_.nodes.size(), -1);
-    for (size_t i = 0; plan_ && i < plan_->steps.size(); ++i) step_of[plan_->steps[i].node] = static_cast<int32_t>(i);
+    for (size_t i = 0; plan_ && i < plan_->steps.size(); ++i)
+      step_of[plan_->steps[i].node] = static_cast<int32_t>(i);
     for (NodeId id : schedule()) {
       const Node& node = graph_.nodes[id];
       GraphBox box;
@@ -131,7 +144,8 @@ class Builder {
       box.name = node.name;
       box.op = node.op->name;
       box.title = node.op->name;
-      box.subtitle = subtitle_of(node.name, box.op);
+      box.unsupported = node.op->infer == nullptr;
+      box.subtitle = box.unsupported ? "not supported" : subtitle_of(node.name, box.op);
       box.attributes = to_string(node.attrs);
       box.pass = node.origin.pass;
       box.phase = node.origin.phase;
@@ -174,7 +188,8 @@ class Builder {
       for (ValueId value : graph_.nodes[box.node].inputs) {
         if (value == kNone || producer_box_[value] < 0) continue;
         const auto src = static_cast<uint32_t>(producer_box_[value]);
-        const bool saved = model_.boxes[src].column == LayoutColumn::kForward && box.column == LayoutColumn::kBackward;
+        const bool saved =
+            model_.boxes[src].column == LayoutColumn::kForward && box.column == LayoutColumn::kBackward;
         model_.links.push_back({src, b, value, saved});
       }
     }
@@ -201,7 +216,8 @@ class Builder {
       }
       if (box.column == LayoutColumn::kOptimizer && shared.empty()) {
         for (ValueId value : graph_.nodes[box.node].inputs) {
-          if (value != kNone && graph_.values[value].role == Role::parameter && reader_of[value] >= 0) ++shared[reader_of[value]];
+          if (value != kNone && graph_.values[value].role == Role::parameter && reader_of[value] >= 0)
+            ++shared[reader_of[value]];
         }
         if (shared.size() > 1) shared.clear();  // one kernel for many parameters belongs to none of them
       }
@@ -322,7 +338,8 @@ std::vector<bool> GraphModel::default_collapsed(size_t most_boxes) const {
   std::vector<bool> collapsed(scopes.size(), true);
   int32_t deepest = -1;
   for (const ScopeInfo& scope : scopes) deepest = std::max(deepest, scope.depth);
-  std::vector<size_t> nodes_at(deepest + 2, 0), boxes_at(deepest + 2, 0);  // shown when scopes of depth < d are open
+  std::vector<size_t> nodes_at(deepest + 2, 0),
+      boxes_at(deepest + 2, 0);  // shown when scopes of depth < d are open
   for (const GraphBox& box : boxes) {
     const int32_t depth = box.scope < 0 ? 0 : scopes[box.scope].depth + 1;
     for (int32_t d = depth; d < static_cast<int32_t>(nodes_at.size()); ++d) ++nodes_at[d];
@@ -343,8 +360,10 @@ LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
   in.nodes.reserve(boxes.size());
   for (const GraphBox& box : boxes) {
     LayoutNode node;
-    // Sized for the text at zoom 1 (14 px title, 12 px subtitle) without asking a font: the same layout everywhere.
-    const double text = std::max(static_cast<double>(box.title.size()) * 8.4, static_cast<double>(box.subtitle.size() + 9) * 6.6);
+    // Sized for the text at zoom 1 (14 px title, 12 px subtitle) without asking a font: the same layout
+    // everywhere.
+    const double text = std::max(static_cast<double>(box.title.size()) * 8.4,
+                                 static_cast<double>(box.subtitle.size() + 9) * 6.6);
     node.width = static_cast<float>(std::clamp(std::round((28 + text) / 8) * 8, 96.0, 240.0));
     node.height = 44;
     node.scope = box.scope;
@@ -358,7 +377,8 @@ LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
     LayoutScope scope;
     scope.parent = scopes[s].parent;
     scope.collapsed = s < collapsed.size() && collapsed[s];
-    scope.width = static_cast<float>(std::clamp(60.0 + static_cast<double>(scopes[s].name.size()) * 9.0, 190.0, 300.0));
+    scope.width =
+        static_cast<float>(std::clamp(60.0 + static_cast<double>(scopes[s].name.size()) * 9.0, 190.0, 300.0));
     scope.height = 56;
     in.scopes.push_back(scope);
   }

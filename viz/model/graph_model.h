@@ -1,6 +1,6 @@
-// The graph view's data: one box per live node and graph input of a compiled graph, links with shapes, the scope tree, and
-// who belongs to whom (forward <-> backward <-> optimizer) through the ONNX nodes they stand for. No GUI, immutable once built
-// apart from measured times; built in the background.
+// The graph view's data: one box per live node and graph input of a compiled graph, links with shapes, the
+// scope tree, and who belongs to whom (forward <-> backward <-> optimizer) through the ONNX nodes they stand
+// for. No GUI, immutable once built apart from measured times; built in the background.
 #pragma once
 
 #include <array>
@@ -20,23 +20,25 @@
 namespace gradloom {
 
 struct PortInfo {
-  std::string value, type;      // value name, "f32[8, 64, 128]"
-  std::string role;             // activation, parameter, constant, ...
-  int32_t box = -1;             // the other end of an input: the producer's box, -1 when it has none
-  int64_t bytes = 0;            // 0: unknown
+  std::string value, type;  // value name, "f32[8, 64, 128]"
+  std::string role;         // activation, parameter, constant, ...
+  int32_t box = -1;         // the other end of an input: the producer's box, -1 when it has none
+  int64_t bytes = 0;        // 0: unknown
 };
 
 struct GraphBox {
-  NodeId node = kNone;          // kNone: a graph input
+  NodeId node = kNone;  // kNone: a graph input
   std::string name, op, title, subtitle, attributes, kernel, pass;
-  std::string type;             // of the first output, short: "f32 8x64x128" with a multiplication sign
+  std::string type;  // of the first output, short: "f32 8x64x128" with a multiplication sign
   Phase phase = Phase::forward;
   LayoutColumn column = LayoutColumn::kForward;
-  int32_t scope = -1;           // index in GraphModel::scopes
-  int32_t partner = -1;         // backward, optimizer: the forward box whose row it sits on
-  std::vector<int32_t> related;  // forward: its backward and optimizer boxes; others: all forward boxes they share a source with
+  int32_t scope = -1;            // index in GraphModel::scopes
+  int32_t partner = -1;          // backward, optimizer: the forward box whose row it sits on
+  std::vector<int32_t> related;  // forward: its backward and optimizer boxes; others: all forward boxes they
+                                 // share a source with
   std::vector<std::string> onnx_nodes;
   std::vector<PortInfo> inputs, outputs;
+  bool unsupported = false;      // an operator Gradloom lacks: opened for viewing only
   int32_t plan_step = -1;
   double flops = 0, bytes_read = 0, bytes_written = 0;
   double time_ns = std::nan("");  // per optimizer step; NaN: not measured
@@ -45,13 +47,13 @@ struct GraphBox {
 };
 
 struct GraphLink {
-  uint32_t src = 0, dst = 0;    // boxes
+  uint32_t src = 0, dst = 0;  // boxes
   ValueId value = kNone;
-  bool saved = false;           // a forward value that backward reads
+  bool saved = false;  // a forward value that backward reads
 };
 
 struct ScopeInfo {
-  std::string name, path;       // last part and whole path
+  std::string name, path;  // last part and whole path
   int32_t parent = -1;
   int32_t depth = 0;
   std::array<uint32_t, kLayoutColumns> boxes{};  // in the whole subtree
@@ -65,7 +67,7 @@ struct GraphModel {
   std::string name;
   std::vector<GraphBox> boxes;  // graph inputs, then live nodes in schedule order
   std::vector<GraphLink> links;
-  std::vector<ScopeInfo> scopes;  // parents first
+  std::vector<ScopeInfo> scopes;          // parents first
   std::vector<std::string> value_labels;  // by ValueId: the shape shown on an edge
   std::unordered_map<std::string, int32_t> by_name;
   double total_time_ns = 0, max_time_ns = 0, max_bytes = 0;

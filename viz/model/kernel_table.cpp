@@ -28,12 +28,18 @@ KernelLine line_of(const KernelRow& row, int32_t index, double total_ns) {
 
 std::string group_key(const KernelRow& row, KernelGroup group) {
   switch (group) {
-    case KernelGroup::kOp: return row.info.op;
-    case KernelGroup::kScope: return row.info.scope.empty() ? "(no scope)" : row.info.scope;
-    case KernelGroup::kPhase: return row.info.phase;
-    case KernelGroup::kPass: return row.info.pass.empty() ? "(not rewritten)" : row.info.pass;
-    case KernelGroup::kKernel: return row.info.kernel;
-    case KernelGroup::kSingle: break;
+    case KernelGroup::kOp:
+      return row.info.op;
+    case KernelGroup::kScope:
+      return row.info.scope.empty() ? "(no scope)" : row.info.scope;
+    case KernelGroup::kPhase:
+      return row.info.phase;
+    case KernelGroup::kPass:
+      return row.info.pass.empty() ? "(not rewritten)" : row.info.pass;
+    case KernelGroup::kKernel:
+      return row.info.kernel;
+    case KernelGroup::kSingle:
+      break;
   }
   return {};
 }
@@ -54,26 +60,40 @@ SearchFields fields_of(const KernelRow& row) {
 
 double number_of(const KernelLine& line, KernelColumn column) {
   switch (column) {
-    case KernelColumn::kCount: return static_cast<double>(line.count);
+    case KernelColumn::kCount:
+      return static_cast<double>(line.count);
     case KernelColumn::kTime:
-    case KernelColumn::kShare: return line.time_ns;
-    case KernelColumn::kMedian: return line.median_ns;
-    case KernelColumn::kBandwidth: return line.bandwidth();
-    case KernelColumn::kRate: return line.rate();
-    case KernelColumn::kBytes: return line.bytes;
-    case KernelColumn::kFlops: return line.flops;
-    default: return 0;
+    case KernelColumn::kShare:
+      return line.time_ns;
+    case KernelColumn::kMedian:
+      return line.median_ns;
+    case KernelColumn::kBandwidth:
+      return line.bandwidth();
+    case KernelColumn::kRate:
+      return line.rate();
+    case KernelColumn::kBytes:
+      return line.bytes;
+    case KernelColumn::kFlops:
+      return line.flops;
+    default:
+      return 0;
   }
 }
 
 const std::string* text_of(const KernelLine& line, KernelColumn column) {
   switch (column) {
-    case KernelColumn::kName: return &line.name;
-    case KernelColumn::kOp: return &line.op;
-    case KernelColumn::kPhase: return &line.phase;
-    case KernelColumn::kScope: return &line.scope;
-    case KernelColumn::kKernel: return &line.kernel;
-    default: return nullptr;
+    case KernelColumn::kName:
+      return &line.name;
+    case KernelColumn::kOp:
+      return &line.op;
+    case KernelColumn::kPhase:
+      return &line.phase;
+    case KernelColumn::kScope:
+      return &line.scope;
+    case KernelColumn::kKernel:
+      return &line.kernel;
+    default:
+      return nullptr;
   }
 }
 
@@ -146,7 +166,8 @@ void KernelTableModel::rebuild() {
     }
     KernelLine& group = lines_[at->second];
     ++group.count;
-    if (!std::isnan(line.time_ns)) group.time_ns = (std::isnan(group.time_ns) ? 0 : group.time_ns) + line.time_ns;
+    if (!std::isnan(line.time_ns))
+      group.time_ns = (std::isnan(group.time_ns) ? 0 : group.time_ns) + line.time_ns;
     group.share += line.share;
     group.bytes += line.bytes;
     group.flops += line.flops;
@@ -178,8 +199,8 @@ std::string KernelTableModel::to_text() const {
   std::string out = "name\top\tphase\tscope\tkernel\tcount\ttime_ns\tshare\tbytes\tflops\n";
   for (const KernelLine& l : lines_) {
     const std::string time = std::isnan(l.time_ns) ? std::string() : fmt::format("{:.0f}", l.time_ns);
-    out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:.4f}\t{:.0f}\t{:.0f}\n", l.name, l.op, l.phase, l.scope, l.kernel, l.count,
-                       time, l.share, l.bytes, l.flops);
+    out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:.4f}\t{:.0f}\t{:.0f}\n", l.name, l.op, l.phase, l.scope,
+                       l.kernel, l.count, time, l.share, l.bytes, l.flops);
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// The kernel table's data: rows of a recorded run (or of a plan alone), filtered by the search language, grouped and sorted.
+// The kernel table's data: rows of a recorded run (or of a plan alone), filtered by the search language,
+// grouped and sorted.
 #pragma once
 
 #include <cmath>
@@ -12,7 +13,21 @@
 namespace gradloom {
 
 enum class KernelGroup : uint8_t { kSingle, kOp, kScope, kPhase, kPass, kKernel };
-enum class KernelColumn : uint8_t { kName, kOp, kPhase, kScope, kKernel, kCount, kTime, kShare, kMedian, kBandwidth, kRate, kBytes, kFlops };
+enum class KernelColumn : uint8_t {
+  kName,
+  kOp,
+  kPhase,
+  kScope,
+  kKernel,
+  kCount,
+  kTime,
+  kShare,
+  kMedian,
+  kBandwidth,
+  kRate,
+  kBytes,
+  kFlops
+};
 inline constexpr int kKernelColumns = 13;
 
 // One shown line: a kernel, or a group of them.
@@ -41,10 +56,10 @@ class KernelTableModel {
   KernelGroup group() const { return group_; }
 
   const std::vector<KernelLine>& lines() const { return lines_; }
-  double shown_ns() const { return shown_ns_; }    // per step, the filtered kernels
+  double shown_ns() const { return shown_ns_; }  // per step, the filtered kernels
   size_t shown_kernels() const { return shown_; }
-  int find_line(const std::string& node) const;    // -1 when filtered out or grouped
-  std::string to_text() const;                     // tab-separated, for the clipboard
+  int find_line(const std::string& node) const;  // -1 when filtered out or grouped
+  std::string to_text() const;                   // tab-separated, for the clipboard
 
  private:
   void rebuild();

@@ -32,13 +32,15 @@ std::vector<int32_t> MemoryModel::live_at(int32_t step) const {
   for (int32_t b = 0; b < static_cast<int32_t>(blocks.size()); ++b) {
     if (blocks[b].first_step <= step && step <= blocks[b].last_step) out.push_back(b);
   }
-  std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) { return blocks[a].bytes > blocks[b].bytes; });
+  std::stable_sort(out.begin(), out.end(),
+                   [&](int32_t a, int32_t b) { return blocks[a].bytes > blocks[b].bytes; });
   return out;
 }
 
 int32_t MemoryModel::find(const std::string& value) const {
   for (int32_t b = 0; b < static_cast<int32_t>(blocks.size()); ++b) {
-    if (std::find(blocks[b].values.begin(), blocks[b].values.end(), value) != blocks[b].values.end()) return b;
+    if (std::find(blocks[b].values.begin(), blocks[b].values.end(), value) != blocks[b].values.end())
+      return b;
   }
   return -1;
 }

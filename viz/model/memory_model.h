@@ -1,5 +1,5 @@
-// The memory view's data: the arena over the step as rectangles (offset x lifetime), the live bytes, the peak and who is
-// live there. From a plan, or from the buffers a run recorded.
+// The memory view's data: the arena over the step as rectangles (offset x lifetime), the live bytes, the peak
+// and who is live there. From a plan, or from the buffers a run recorded.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace gradloom {
 
 struct MemoryBlock {
-  std::string name;             // first value that uses it
-  std::string node;             // that value's producer, to go to it; empty when unknown
+  std::string name;  // first value that uses it
+  std::string node;  // that value's producer, to go to it; empty when unknown
   std::vector<std::string> values;
   int64_t offset = 0, bytes = 0;
   int32_t first_step = 0, last_step = 0;
@@ -23,17 +23,18 @@ struct MemoryBlock {
 };
 
 struct MemoryModel {
-  std::vector<MemoryBlock> blocks;        // arena only, by offset
-  std::vector<int64_t> live;              // bytes per step
-  std::vector<std::string> step_names;    // node per step; may be empty
-  std::vector<int32_t> live_at_peak;      // indices in blocks, largest first
+  std::vector<MemoryBlock> blocks;      // arena only, by offset
+  std::vector<int64_t> live;            // bytes per step
+  std::vector<std::string> step_names;  // node per step; may be empty
+  std::vector<int32_t> live_at_peak;    // indices in blocks, largest first
   int32_t peak_step = 0;
   int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0, lower_bound_bytes = 0;
-  int64_t measured_peak_bytes = 0;        // 0: not measured
+  int64_t measured_peak_bytes = 0;  // 0: not measured
   std::string planner;
   int64_t total_bytes() const { return arena_bytes + state_bytes + input_bytes + constant_bytes; }
-  double waste() const {                  // share of the arena above the lower bound
-    return arena_bytes > 0 ? 1 - static_cast<double>(lower_bound_bytes) / static_cast<double>(arena_bytes) : 0;
+  double waste() const {  // share of the arena above the lower bound
+    return arena_bytes > 0 ? 1 - static_cast<double>(lower_bound_bytes) / static_cast<double>(arena_bytes)
+                           : 0;
   }
   std::vector<int32_t> live_at(int32_t step) const;  // largest first
   int32_t find(const std::string& value) const;      // block that holds a value, -1

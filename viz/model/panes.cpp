@@ -25,7 +25,8 @@ struct Parser {
     if (depth > kMaxDepth || rest.empty()) return nullptr;
     auto out = std::make_unique<Pane>();
     const size_t end = rest.find_first_of(",()|");
-    const bool split = (rest.front() == 'h' || rest.front() == 'v') && end != std::string_view::npos && rest[end] == '(';
+    const bool split =
+        (rest.front() == 'h' || rest.front() == 'v') && end != std::string_view::npos && rest[end] == '(';
     return split ? split_pane(std::move(out), end, depth) : tab_pane(std::move(out));
   }
 
@@ -33,7 +34,8 @@ struct Parser {
     out->kind = rest.front() == 'h' ? Pane::Kind::kLeftRight : Pane::Kind::kTopBottom;
     float ratio = 0;
     const auto [at, error] = std::from_chars(rest.data() + 1, rest.data() + open, ratio);
-    if (error != std::errc() || at != rest.data() + open || !(ratio >= 0.02f && ratio <= 0.98f)) return nullptr;
+    if (error != std::errc() || at != rest.data() + open || !(ratio >= 0.02f && ratio <= 0.98f))
+      return nullptr;
     out->ratio = ratio;
     rest.remove_prefix(open + 1);
     out->first = pane(depth + 1);
@@ -86,7 +88,8 @@ void each_leaf(Pane& pane, const std::function<void(Pane&)>& visit) {
 Result<PaneTree> PaneTree::parse(std::string_view text) {
   Parser parser{text};
   auto root = parser.pane(0);
-  if (!root || !parser.rest.empty()) return Error{Errc::bad_input, fmt::format("not a pane layout: '{}'", text)};
+  if (!root || !parser.rest.empty())
+    return Error{Errc::bad_input, fmt::format("not a pane layout: '{}'", text)};
   PaneTree tree;
   tree.root_ = std::move(root);
   auto tabs = tree.all_tabs();
@@ -170,7 +173,8 @@ void PaneTree::move(std::string_view tab_view, Pane& target, PaneEdge edge) {
     auto fresh = std::make_unique<Pane>();
     fresh->tabs.push_back(tab);
     target = Pane{};
-    target.kind = edge == PaneEdge::kLeft || edge == PaneEdge::kRight ? Pane::Kind::kLeftRight : Pane::Kind::kTopBottom;
+    target.kind =
+        edge == PaneEdge::kLeft || edge == PaneEdge::kRight ? Pane::Kind::kLeftRight : Pane::Kind::kTopBottom;
     const bool before = edge == PaneEdge::kLeft || edge == PaneEdge::kTop;
     target.first = before ? std::move(fresh) : std::move(old);
     target.second = before ? std::move(old) : std::move(fresh);

@@ -1,5 +1,6 @@
-// The arrangement of panes: a tree of horizontal and vertical splits whose leaves hold tabs. Pure data and operations; the
-// drawing is viz/draw/panes.h. Saved as text: "h0.30(v0.60(Graph*,Kernels|Memory*),Passes*|Run)".
+// The arrangement of panes: a tree of horizontal and vertical splits whose leaves hold tabs. Pure data and
+// operations; the drawing is viz/draw/panes.h. Saved as text:
+// "h0.30(v0.60(Graph*,Kernels|Memory*),Passes*|Run)".
 #pragma once
 
 #include <memory>
@@ -13,9 +14,9 @@ namespace gradloom {
 
 struct Pane {
   enum class Kind : unsigned char { kTabs, kLeftRight, kTopBottom } kind = Kind::kTabs;
-  float ratio = 0.5f;                     // the first child's share
-  std::unique_ptr<Pane> first, second;    // of a split
-  std::vector<std::string> tabs;          // of a leaf
+  float ratio = 0.5f;                   // the first child's share
+  std::unique_ptr<Pane> first, second;  // of a split
+  std::vector<std::string> tabs;        // of a leaf
   int active = 0;
 };
 

@@ -40,7 +40,8 @@ void add_report(PassView& view, const PassReport& report) {
       view.matches.push_back(record);
       continue;
     }
-    auto known = std::find_if(view.why_nots.begin(), view.why_nots.end(), [&](const WhyNot& w) { return w.reason == record.why; });
+    auto known = std::find_if(view.why_nots.begin(), view.why_nots.end(),
+                              [&](const WhyNot& w) { return w.reason == record.why; });
     if (known == view.why_nots.end()) {
       view.why_nots.push_back({record.why, {}});
       known = view.why_nots.end() - 1;
@@ -56,10 +57,12 @@ PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassRepor
   for (const PassDef* def : all_passes()) {
     PassView view;
     view.def = def;
-    const auto config = std::find_if(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& c) { return c.def == def; });
+    const auto config = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
+                                     [&](const PassConfig& c) { return c.def == def; });
     view.enabled = config != pipeline.passes.end();
     view.options = options_of(*def, view.enabled ? &*config : nullptr);
-    if (view.enabled) view.excluded_sites.assign(config->excluded_sites.begin(), config->excluded_sites.end());
+    if (view.enabled)
+      view.excluded_sites.assign(config->excluded_sites.begin(), config->excluded_sites.end());
     for (const PassReport& report : reports) {
       if (report.name == def->name) add_report(view, report);
     }
@@ -85,10 +88,12 @@ Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled) {
   return pipeline;
 }
 
-Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::string& option, const std::string& value) {
+Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::string& option,
+                             const std::string& value) {
   PassConfig* config = config_of(pipeline, def);
   if (!config) return Error{Errc::usage, std::string(def.name) + " is switched off"};
-  auto known = std::find_if(config->options.begin(), config->options.end(), [&](const auto& o) { return o.first == option; });
+  auto known = std::find_if(config->options.begin(), config->options.end(),
+                            [&](const auto& o) { return o.first == option; });
   if (known == config->options.end()) {
     config->options.emplace_back(option, value);
   } else {

@@ -1,4 +1,5 @@
-// The pass panel's data: one row per declared pass with its switch, options, what it did and what it refused, and why.
+// The pass panel's data: one row per declared pass with its switch, options, what it did and what it refused,
+// and why.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +13,32 @@ namespace gradloom {
 
 struct WhyNot {
   std::string reason;
-  std::vector<std::string> sites;   // all of them
+  std::vector<std::string> sites;  // all of them
 };
 
 struct PassView {
   const PassDef* def = nullptr;
   bool enabled = false;
-  std::vector<FieldRow> options;    // with the values of the pipeline
+  std::vector<FieldRow> options;  // with the values of the pipeline
   std::vector<std::string> excluded_sites;
-  bool reported = false;            // ran in the last compile
+  bool reported = false;  // ran in the last compile
   int matched = 0, rejected = 0;
-  int64_t node_change = 0;          // nodes after minus before
+  int64_t node_change = 0;  // nodes after minus before
   double ms = 0;
   std::vector<RewriteRecord> matches;
-  std::vector<WhyNot> why_nots;     // most frequent reason first
+  std::vector<WhyNot> why_nots;  // most frequent reason first
 };
 
 struct PassModel {
-  std::vector<PassView> passes;     // all declared ones, in the order of the default pipeline
+  std::vector<PassView> passes;  // all declared ones, in the order of the default pipeline
 };
 
 PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassReport>& reports);
 
 // The pipeline with one change; the order of the default pipeline is kept for passes that are switched on.
 Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled);
-Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::string& option, const std::string& value);
+Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::string& option,
+                             const std::string& value);
 Pipeline with_site(Pipeline pipeline, const PassDef& def, const std::string& site, bool enabled);
 
 }  // namespace gradloom

@@ -17,7 +17,8 @@ int32_t GraphScene::shape_of(const LayoutEnd& end) const {
 
 int32_t GraphScene::shape_of_box(int32_t box) const {
   if (layout.hidden_in[box] < 0) return box;
-  return static_cast<int32_t>(model->boxes.size()) + group_of(layout.hidden_in[box], model->boxes[box].column);
+  return static_cast<int32_t>(model->boxes.size()) +
+         group_of(layout.hidden_in[box], model->boxes[box].column);
 }
 
 LayoutBox GraphScene::bounds(int32_t shape) const {
@@ -30,7 +31,8 @@ int32_t GraphScene::shape_at(float x, float y, float header_height) const {
   for (int32_t b = 0; b < boxes; ++b) {
     if (layout.hidden_in[b] < 0 && layout.node_boxes[b].contains(x, y)) return b;
   }
-  for (int32_t g = static_cast<int32_t>(layout.groups.size()); g-- > 0;) {  // inner groups come after outer ones
+  for (int32_t g = static_cast<int32_t>(layout.groups.size());
+       g-- > 0;) {  // inner groups come after outer ones
     const LayoutGroup& group = layout.groups[g];
     LayoutBox hit = group.box;
     if (!group.collapsed) hit.height = std::min(hit.height, header_height);
@@ -39,7 +41,8 @@ int32_t GraphScene::shape_at(float x, float y, float header_height) const {
   return -1;
 }
 
-std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed, std::stop_token stop) {
+std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed,
+                                      std::stop_token stop) {
   GraphScene scene;
   collapsed.resize(model->scopes.size(), true);
   auto layout = layout_graph(model->layout_input(collapsed), stop);
@@ -86,7 +89,8 @@ std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel> model, s
     const int32_t src = scene.shape_of(route.src);
     scene.routes_of[cursor[src]++] = r;
     scene.routes_of[cursor[scene.shape_of(route.dst)]++] = r;
-    scene.route_labelled.push_back(route.kind == LayoutRouteKind::kFlow && labelled.emplace(src, scene.route_value[r]).second);
+    scene.route_labelled.push_back(route.kind == LayoutRouteKind::kFlow &&
+                                   labelled.emplace(src, scene.route_value[r]).second);
     LayoutBox bounds{1e30f, 1e30f, 0, 0};
     float right = -1e30f, bottom = -1e30f;
     for (uint32_t p = route.first_point; p < route.first_point + route.point_count; ++p) {

@@ -1,5 +1,5 @@
-// The graph view's geometry: a layout of a GraphModel for one set of open scopes, with what drawing needs per frame
-// precomputed. Built by a background worker; the view shows the old scene until the new one is there.
+// The graph view's geometry: a layout of a GraphModel for one set of open scopes, with what drawing needs per
+// frame precomputed. Built by a background worker; the view shows the old scene until the new one is there.
 #pragma once
 
 #include <condition_variable>
@@ -19,15 +19,18 @@ namespace gradloom {
 
 struct GraphScene {
   std::shared_ptr<const GraphModel> model;
-  std::vector<bool> collapsed;             // per scope
+  std::vector<bool> collapsed;  // per scope
   LayoutResult layout;
-  // A shape is what can be pointed at: visible boxes first (id = box index), then groups (id = boxes + group index).
-  std::vector<uint32_t> route_first, routes_of;  // routes that start or end at a shape: routes_of[route_first[id] ..]
-  std::vector<ValueId> route_value;        // per route: the value of its largest edge
-  std::vector<int64_t> route_bytes;        // per route: that value's bytes
+  // A shape is what can be pointed at: visible boxes first (id = box index), then groups (id = boxes + group
+  // index).
+  std::vector<uint32_t> route_first,
+      routes_of;                     // routes that start or end at a shape: routes_of[route_first[id] ..]
+  std::vector<ValueId> route_value;  // per route: the value of its largest edge
+  std::vector<int64_t> route_bytes;  // per route: that value's bytes
   std::vector<LayoutBox> route_bounds;
-  std::vector<bool> route_labelled;        // the first of a producer's routes with that value carries the shape label
-  std::vector<uint16_t> saved;             // per box: backward nodes that read its values
+  std::vector<bool>
+      route_labelled;           // the first of a producer's routes with that value carries the shape label
+  std::vector<uint16_t> saved;  // per box: backward nodes that read its values
 
   size_t shape_count() const { return model->boxes.size() + layout.groups.size(); }
   int32_t shape_of(const LayoutEnd& end) const;
@@ -39,7 +42,8 @@ struct GraphScene {
   int32_t shape_at(float x, float y, float header_height) const;
 
  private:
-  friend std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel>, std::vector<bool>, std::stop_token);
+  friend std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel>, std::vector<bool>,
+                                               std::stop_token);
   std::vector<std::array<int32_t, kLayoutColumns>> groups_of_scope_;
 };
 

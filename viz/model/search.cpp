@@ -31,10 +31,13 @@ struct UnitFactor {
   double factor;
 };
 constexpr UnitFactor kTimeUnits[] = {{"ns", 1}, {"us", 1e3}, {"\u00b5s", 1e3}, {"ms", 1e6}, {"s", 1e9}};
-constexpr UnitFactor kByteUnits[] = {{"b", 1}, {"", 1}, {"kib", 1024}, {"kb", 1024}, {"k", 1024}, {"mib", 1048576.0},
-                                     {"mb", 1048576.0}, {"m", 1048576.0}, {"gib", 1073741824.0}, {"gb", 1073741824.0}, {"g", 1073741824.0}};
-constexpr UnitFactor kFlopUnits[] = {{"", 1}, {"flop", 1}, {"k", 1e3}, {"kflop", 1e3}, {"m", 1e6}, {"mflop", 1e6},
-                                     {"g", 1e9}, {"gflop", 1e9}, {"t", 1e12}, {"tflop", 1e12}};
+constexpr UnitFactor kByteUnits[] = {
+    {"b", 1},           {"", 1},           {"kib", 1024},    {"kb", 1024},          {"k", 1024},
+    {"mib", 1048576.0}, {"mb", 1048576.0}, {"m", 1048576.0}, {"gib", 1073741824.0}, {"gb", 1073741824.0},
+    {"g", 1073741824.0}};
+constexpr UnitFactor kFlopUnits[] = {{"", 1},     {"flop", 1},    {"k", 1e3}, {"kflop", 1e3},
+                                     {"m", 1e6},  {"mflop", 1e6}, {"g", 1e9}, {"gflop", 1e9},
+                                     {"t", 1e12}, {"tflop", 1e12}};
 
 template <size_t N>
 std::optional<double> number_with_unit(const std::string& text, const UnitFactor (&units)[N]) {
@@ -77,9 +80,9 @@ Result<Query> Query::parse(std::string_view text) {
 
 Result<Query::Term> Query::parse_term(std::string_view word) {
   static constexpr std::pair<std::string_view, Field> kKeys[] = {
-      {"name", Field::kName}, {"op", Field::kOp},         {"phase", Field::kPhase}, {"scope", Field::kScope}, {"pass", Field::kPass},
-      {"kernel", Field::kKernel}, {"type", Field::kType}, {"shape", Field::kType},  {"time", Field::kTime},   {"bytes", Field::kBytes},
-      {"flops", Field::kFlops}};
+      {"name", Field::kName}, {"op", Field::kOp},         {"phase", Field::kPhase}, {"scope", Field::kScope},
+      {"pass", Field::kPass}, {"kernel", Field::kKernel}, {"type", Field::kType},   {"shape", Field::kType},
+      {"time", Field::kTime}, {"bytes", Field::kBytes},   {"flops", Field::kFlops}};
   Term term;
   if (word.size() > 1 && word.front() == '-') {
     term.negated = true;
@@ -89,9 +92,12 @@ Result<Query::Term> Query::parse_term(std::string_view word) {
   std::string value(word);
   if (at != std::string_view::npos && at > 0) {
     const std::string key = lower(word.substr(0, at));
-    const auto* known = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const auto& k) { return k.first == key; });
+    const auto* known =
+        std::find_if(std::begin(kKeys), std::end(kKeys), [&](const auto& k) { return k.first == key; });
     if (known == std::end(kKeys)) {
-      return Error{Errc::usage, fmt::format("unknown key '{}' (op, phase, scope, pass, kernel, type, time, bytes, flops)", key)};
+      return Error{
+          Errc::usage,
+          fmt::format("unknown key '{}' (op, phase, scope, pass, kernel, type, time, bytes, flops)", key)};
     }
     term.field = known->second;
     value = word.substr(at + 1);
@@ -104,9 +110,11 @@ Result<Query::Term> Query::parse_term(std::string_view word) {
   }
   value.erase(std::remove(value.begin(), value.end(), '"'), value.end());
   term.text = lower(value);
-  const bool numeric = term.field == Field::kTime || term.field == Field::kBytes || term.field == Field::kFlops;
+  const bool numeric =
+      term.field == Field::kTime || term.field == Field::kBytes || term.field == Field::kFlops;
   if (numeric != (term.compare != Compare::kText)) {
-    return Error{Errc::usage, numeric ? "time, bytes and flops take < or >, as in time>1ms" : "only time, bytes and flops take < or >"};
+    return Error{Errc::usage, numeric ? "time, bytes and flops take < or >, as in time>1ms"
+                                      : "only time, bytes and flops take < or >"};
   }
   if (numeric) {
     const auto number = term.field == Field::kTime    ? number_with_unit(term.text, kTimeUnits)
@@ -124,27 +132,43 @@ Result<Query::Term> Query::parse_term(std::string_view word) {
 bool Query::term_matches(const Term& term, const SearchFields& f) {
   auto compare = [&](double value) {
     switch (term.compare) {
-      case Compare::kLess: return value < term.number;
-      case Compare::kLessEqual: return value <= term.number;
-      case Compare::kGreater: return value > term.number;
-      case Compare::kGreaterEqual: return value >= term.number;
-      case Compare::kText: break;
+      case Compare::kLess:
+        return value < term.number;
+      case Compare::kLessEqual:
+        return value <= term.number;
+      case Compare::kGreater:
+        return value > term.number;
+      case Compare::kGreaterEqual:
+        return value >= term.number;
+      case Compare::kText:
+        break;
     }
     return false;
   };
   switch (term.field) {
     case Field::kText:
-      return text_matches(term.text, f.name, false) || text_matches(term.text, f.op, false) || text_matches(term.text, f.scope, false);
-    case Field::kName: return text_matches(term.text, f.name, false);
-    case Field::kOp: return text_matches(term.text, f.op, true);
-    case Field::kPhase: return text_matches(term.text, f.phase, true);
-    case Field::kScope: return text_matches(term.text, f.scope, false);
-    case Field::kPass: return text_matches(term.text, f.pass, false);
-    case Field::kKernel: return text_matches(term.text, f.kernel, false);
-    case Field::kType: return text_matches(term.text, f.type, false);
-    case Field::kTime: return compare(f.time_ns);
-    case Field::kBytes: return compare(f.bytes);
-    case Field::kFlops: return compare(f.flops);
+      return text_matches(term.text, f.name, false) || text_matches(term.text, f.op, false) ||
+             text_matches(term.text, f.scope, false);
+    case Field::kName:
+      return text_matches(term.text, f.name, false);
+    case Field::kOp:
+      return text_matches(term.text, f.op, true);
+    case Field::kPhase:
+      return text_matches(term.text, f.phase, true);
+    case Field::kScope:
+      return text_matches(term.text, f.scope, false);
+    case Field::kPass:
+      return text_matches(term.text, f.pass, false);
+    case Field::kKernel:
+      return text_matches(term.text, f.kernel, false);
+    case Field::kType:
+      return text_matches(term.text, f.type, false);
+    case Field::kTime:
+      return compare(f.time_ns);
+    case Field::kBytes:
+      return compare(f.bytes);
+    case Field::kFlops:
+      return compare(f.flops);
   }
   return false;
 }

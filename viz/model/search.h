@@ -1,9 +1,11 @@
 // The search language of graph, kernel table and command palette:
 //
-//   attn "two words" op:Conv* phase:bwd scope:layers.0 pass:fuse-* kernel:brg type:f32 time>1ms bytes>=2MiB flops>1G -scope:embed
+//   attn "two words" op:Conv* phase:bwd scope:layers.0 pass:fuse-* kernel:brg type:f32 time>1ms bytes>=2MiB
+//   flops>1G -scope:embed
 //
-// Terms are joined by "and"; '-' negates a term. Text matches anywhere in name, operator or scope; a key with ':' takes * and ?, and
-// without them matches anywhere (op: and phase: from the start). Case is ignored. A number that was not measured matches nothing.
+// Terms are joined by "and"; '-' negates a term. Text matches anywhere in name, operator or scope; a key with
+// ':' takes * and ?, and without them matches anywhere (op: and phase: from the start). Case is ignored. A
+// number that was not measured matches nothing.
 #pragma once
 
 #include <cmath>
@@ -24,12 +26,25 @@ struct SearchFields {
 class Query {
  public:
   Query() = default;
-  static Result<Query> parse(std::string_view text);  // an error says what is wrong, for the line under the search box
+  static Result<Query> parse(
+      std::string_view text);  // an error says what is wrong, for the line under the search box
   bool empty() const { return terms_.empty(); }
   bool matches(const SearchFields& fields) const;
 
  private:
-  enum class Field : uint8_t { kText, kName, kOp, kPhase, kScope, kPass, kKernel, kType, kTime, kBytes, kFlops };
+  enum class Field : uint8_t {
+    kText,
+    kName,
+    kOp,
+    kPhase,
+    kScope,
+    kPass,
+    kKernel,
+    kType,
+    kTime,
+    kBytes,
+    kFlops
+  };
   enum class Compare : uint8_t { kText, kLess, kLessEqual, kGreater, kGreaterEqual };
   struct Term {
     Field field = Field::kText;

@@ -54,8 +54,10 @@ TEST_F(FileTest, ErrorsLeaveNothingBehind) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
-    struct rlimit limit {1000, 1000};
-    ::setrlimit(RLIMIT_FSIZE, &limit);   // like a full disk
+    struct rlimit limit {
+      1000, 1000
+    };
+    ::setrlimit(RLIMIT_FSIZE, &limit);  // like a full disk
     const Status status = atomic_write_file(at("a"), std::string(5000, 'x'));
     ::_exit(!status.ok() && status.error().code == Errc::io ? 0 : 1);
   }

@@ -1,4 +1,5 @@
-// Elementwise rows beyond the generic suite: mixed types, documented subgradients at kinks, special values, errors.
+// Elementwise rows beyond the generic suite: mixed types, documented subgradients at kinks, special values,
+// errors.
 #include <cmath>
 #include <limits>
 
@@ -90,7 +91,8 @@ TEST(Elementwise, SpecialValues) {
   EXPECT_EQ(run("Equal", {x, x}), (std::vector<double>{1, 1, 0, 1, 1})) << "NaN equals nothing";
   // A NaN that is not selected must not come through, forward or backward.
   const Tensor pick = tensor({2}, {1, 0}, DType::boolean);
-  EXPECT_EQ(run("Where", {pick, tensor({2}, {1, std::nan("")}), tensor({2}, {std::nan(""), 2})}), (std::vector<double>{1, 2}));
+  EXPECT_EQ(run("Where", {pick, tensor({2}, {1, std::nan("")}), tensor({2}, {std::nan(""), 2})}),
+            (std::vector<double>{1, 2}));
 }
 
 TEST(Cast, SaturatesAndTruncates) {
@@ -103,7 +105,8 @@ TEST(Cast, SaturatesAndTruncates) {
 TEST(Gelu, OnnxTwentyChoosesTheForm) {
   const OpDef* gelu = find_op("Gelu", "", 20);
   const Tensor x = tensor({3}, {-1, 0.5, 2});
-  const auto exact = evaluate(*gelu, {}, {x}), approximate = evaluate(*gelu, {{"approximate", std::string("tanh")}}, {x});
+  const auto exact = evaluate(*gelu, {}, {x}),
+             approximate = evaluate(*gelu, {{"approximate", std::string("tanh")}}, {x});
   EXPECT_EQ((*exact)[0].to_f64(), run("Gelu", {x}));
   EXPECT_EQ((*approximate)[0].to_f64(), run("GeluTanh", {x}));
   EXPECT_FALSE(evaluate(*gelu, {{"approximate", std::string("sigmoid")}}, {x}).ok());

@@ -8,11 +8,14 @@ namespace {
 
 using kernels::EwOp;
 
-Attrs region(const std::string& code, List outputs) { return {{"code", code}, {"outputs", std::move(outputs)}}; }
+Attrs region(const std::string& code, List outputs) {
+  return {{"code", code}, {"outputs", std::move(outputs)}};
+}
 
 TEST(FusedCode, RoundTrips) {
-  for (const std::string text : {"t0=Mul(i0,i1);t1=Cast:f32(t0);t2=Dropout#81985529216486895(t1,i2,i3);t3=Where(i4,t2,i0)", "t0=Neg(i0)",
-                                 "t0=DropoutMask#18446744073709551615(i0,i1)", "t0=GeluTanhGrad(i0,i12)"}) {
+  for (const std::string text :
+       {"t0=Mul(i0,i1);t1=Cast:f32(t0);t2=Dropout#81985529216486895(t1,i2,i3);t3=Where(i4,t2,i0)",
+        "t0=Neg(i0)", "t0=DropoutMask#18446744073709551615(i0,i1)", "t0=GeluTanhGrad(i0,i12)"}) {
     const auto code = parse_fused(text);
     ASSERT_TRUE(code.ok()) << code.error().message;
     EXPECT_EQ(print_fused(*code), text);
@@ -29,9 +32,28 @@ TEST(FusedCode, KeepsEveryPart) {
 }
 
 TEST(FusedCode, RefusesWhatItCannotRead) {
-  for (const char* text : {"", ";", "t0", "t0=", "t1=Neg(i0)", "t0=Neg(i0", "t0=Neg(i0);", "t0=Neg(i0)t1=Neg(t0)", "t0=Neg(t0)", "t0=Neg(t1)",
-                           "t0=Add(i0)", "t0=Neg(i0,i1)", "t0=Nag(i0)", "t0=Cast(i0)", "t0=Cast:f31(i0)", "t0=Dropout(i0,i1,i2)", "t0=Neg(i-1)",
-                           "t0=Neg(i99999999999999999999)", "t0=Neg(x0)", "t0= Neg(i0)", "t0=Neg(i0);t0=Neg(i0)", "t0=Dropout#-1(i0,i1,i2)"}) {
+  for (const char* text : {"",
+                           ";",
+                           "t0",
+                           "t0=",
+                           "t1=Neg(i0)",
+                           "t0=Neg(i0",
+                           "t0=Neg(i0);",
+                           "t0=Neg(i0)t1=Neg(t0)",
+                           "t0=Neg(t0)",
+                           "t0=Neg(t1)",
+                           "t0=Add(i0)",
+                           "t0=Neg(i0,i1)",
+                           "t0=Nag(i0)",
+                           "t0=Cast(i0)",
+                           "t0=Cast:f31(i0)",
+                           "t0=Dropout(i0,i1,i2)",
+                           "t0=Neg(i-1)",
+                           "t0=Neg(i99999999999999999999)",
+                           "t0=Neg(x0)",
+                           "t0= Neg(i0)",
+                           "t0=Neg(i0);t0=Neg(i0)",
+                           "t0=Dropout#-1(i0,i1,i2)"}) {
     const auto code = parse_fused(text);
     ASSERT_FALSE(code.ok()) << text;
     EXPECT_EQ(code.error().code, Errc::bad_input);
@@ -39,7 +61,9 @@ TEST(FusedCode, RefusesWhatItCannotRead) {
 }
 
 TEST(EwTypes, FollowTheList) {
-  const auto type = [](EwOp op, std::vector<DType> operands, DType to = DType::f32) { return ew_result_type(op, operands, to); };
+  const auto type = [](EwOp op, std::vector<DType> operands, DType to = DType::f32) {
+    return ew_result_type(op, operands, to);
+  };
   EXPECT_EQ(*type(EwOp::Add, {DType::i64, DType::i64}), DType::i64);
   EXPECT_EQ(*type(EwOp::Less, {DType::f32, DType::f32}), DType::boolean);
   EXPECT_EQ(*type(EwOp::Equal, {DType::boolean, DType::boolean}), DType::boolean);
@@ -56,7 +80,8 @@ TEST(EwTypes, FollowTheList) {
 }
 
 TEST(FusedRegion, EveryOutputHasTheRegionsShape) {
-  const auto types = infer("FusedElementwise", {f32({3, 1}), f32({5})}, region("t0=Neg(i0);t1=Less(t0,i1)", {0, 1}), 2);
+  const auto types =
+      infer("FusedElementwise", {f32({3, 1}), f32({5})}, region("t0=Neg(i0);t1=Less(t0,i1)", {0, 1}), 2);
   ASSERT_TRUE(types.ok()) << types.error().message;
   EXPECT_EQ((*types)[0], f32({3, 5}));
   EXPECT_EQ((*types)[1], (Type{DType::boolean, {3, 5}}));
@@ -67,8 +92,10 @@ TEST(FusedRegion, RefusesWrongRegions) {
   EXPECT_TRUE(mentions(error_of("FusedElementwise", {f32({3})}, region("t0=Neg(i0)", {1})), "statement 1"));
   EXPECT_TRUE(mentions(error_of("FusedElementwise", {f32({3})}, region("t0=Neg(i0)", {-1})), "statement -1"));
   EXPECT_TRUE(mentions(error_of("FusedElementwise", {f32({3})}, region("t0=Neg(i0)", {0}), 2), "outputs"));
-  EXPECT_TRUE(mentions(error_of("FusedElementwise", {f32({3}), i64({3})}, region("t0=Add(i0,i1)", {0})), "Add"));
-  EXPECT_TRUE(mentions(error_of("FusedElementwise", {f32({3}), f32({4})}, region("t0=Add(i0,i1)", {0})), "broadcast"));
+  EXPECT_TRUE(
+      mentions(error_of("FusedElementwise", {f32({3}), i64({3})}, region("t0=Add(i0,i1)", {0})), "Add"));
+  EXPECT_TRUE(mentions(error_of("FusedElementwise", {f32({3}), f32({4})}, region("t0=Add(i0,i1)", {0})),
+                       "broadcast"));
 }
 
 TEST(FusedRegion, HasALimitOfRegistersAndRanks) {
@@ -85,8 +112,10 @@ TEST(FusedRegion, HasALimitOfRegistersAndRanks) {
 
 // A fused region computes what its statements compute one by one, bit for bit.
 TEST(FusedRegion, EqualsItsStatements) {
-  const Tensor x = tensor({2, 3}, {-1.5, 0, 0.25, 3, -0.5, 2}, DType::f32), b = tensor({3}, {1, -2, 0.5}, DType::f32);
-  const auto fused = evaluate(op_by_name("FusedElementwise"), region("t0=Mul(i0,i1);t1=Gelu(t0);t2=Max(t1,i0)", {2, 0}), {x, b}, 2);
+  const Tensor x = tensor({2, 3}, {-1.5, 0, 0.25, 3, -0.5, 2}, DType::f32),
+               b = tensor({3}, {1, -2, 0.5}, DType::f32);
+  const auto fused = evaluate(op_by_name("FusedElementwise"),
+                              region("t0=Mul(i0,i1);t1=Gelu(t0);t2=Max(t1,i0)", {2, 0}), {x, b}, 2);
   ASSERT_TRUE(fused.ok());
   const Tensor t0 = (*evaluate(op_by_name("Mul"), {}, {x, b}))[0];
   const Tensor t1 = (*evaluate(op_by_name("Gelu"), {}, {t0}))[0];

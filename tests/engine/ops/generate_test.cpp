@@ -31,7 +31,8 @@ TEST(Shape, TakesPartsSafely) {
   EXPECT_EQ(part(-1, 100), (std::vector<double>{4}));
   EXPECT_EQ(part(-100, 1), (std::vector<double>{2}));
   EXPECT_TRUE(part(2, 1).empty());
-  EXPECT_EQ(shape_of(infer("Shape", {f32({-1, 3})})), (Shape{2})) << "the rank is known though the dims are not";
+  EXPECT_EQ(shape_of(infer("Shape", {f32({-1, 3})})), (Shape{2}))
+      << "the rank is known though the dims are not";
 }
 
 TEST(Range, CountsLikeNumpy) {
@@ -43,7 +44,8 @@ TEST(Range, CountsLikeNumpy) {
   EXPECT_TRUE(mentions(error_of("Range", {scalar(0), scalar(5), scalar(0)}), "delta is 0"));
   EXPECT_TRUE(mentions(error_of("Range", {scalar(INT64_MIN), scalar(INT64_MAX), scalar(1)}), "too many"));
   EXPECT_TRUE(mentions(error_of("Range", {tensor({}, {0}), tensor({}, {1}), tensor({}, {0})}), "finite"));
-  EXPECT_TRUE(mentions(error_of("Range", {tensor({}, {0}), tensor({}, {std::nan("")}), tensor({}, {1})}), "finite"));
+  EXPECT_TRUE(
+      mentions(error_of("Range", {tensor({}, {0}), tensor({}, {std::nan("")}), tensor({}, {1})}), "finite"));
   EXPECT_TRUE(mentions(error_of("Range", {scalar(0), tensor({}, {5}), scalar(1)}), "one number type"));
   EXPECT_TRUE(mentions(error_of("Range", {ints({0, 1}), scalar(5), scalar(1)}), "scalars"));
   EXPECT_FALSE(is_static(shape_of(infer("Range", {scalar(0), i64({}), scalar(1)}))));

@@ -8,7 +8,8 @@ Attrs with(const char* name, AttrValue value) { return {{name, std::move(value)}
 
 TEST(Transpose, ChecksThePermutation) {
   EXPECT_EQ(shape_of(infer("Transpose", {f32({-1, 3, 5})})), (Shape{5, 3, -1}));
-  EXPECT_EQ(run("Transpose", {ints({1, 2, 3, 4, 5, 6}).reshaped({2, 3})}), (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(run("Transpose", {ints({1, 2, 3, 4, 5, 6}).reshaped({2, 3})}),
+            (std::vector<double>{1, 4, 2, 5, 3, 6}));
   EXPECT_TRUE(mentions(error_of("Transpose", {f32({2, 3})}, with("perm", List{0})), "entries"));
   EXPECT_TRUE(mentions(error_of("Transpose", {f32({2, 3})}, with("perm", List{0, 0})), "twice"));
   EXPECT_TRUE(mentions(error_of("Transpose", {f32({2, 3})}, with("perm", List{0, 2})), "out of range"));
@@ -24,7 +25,8 @@ TEST(Transpose, OfManyDimensions) {
 TEST(Concat, AddsSizes) {
   const Attrs axis0 = with("axis", std::int64_t{0});
   EXPECT_EQ(shape_of(infer("Concat", {f32({2, 3}), f32({4, 3})}, axis0)), (Shape{6, 3}));
-  EXPECT_EQ(shape_of(infer("Concat", {f32({2, -1}), f32({4, 3})}, axis0)), (Shape{6, 3})) << "the symbolic dim must be 3";
+  EXPECT_EQ(shape_of(infer("Concat", {f32({2, -1}), f32({4, 3})}, axis0)), (Shape{6, 3}))
+      << "the symbolic dim must be 3";
   const Shape sum = shape_of(infer("Concat", {f32({-1}), f32({4})}, axis0));
   EXPECT_LT(sum[0], -1);
   EXPECT_EQ(sum, shape_of(infer("Concat", {f32({4}), f32({-1})}, axis0)));
@@ -32,7 +34,8 @@ TEST(Concat, AddsSizes) {
   EXPECT_TRUE(mentions(error_of("Concat", {f32({2, 3}), f32({4, 5})}, axis0), "differ outside"));
   EXPECT_TRUE(mentions(error_of("Concat", {f32({2}), f32({2, 2})}, axis0), "ranks"));
   EXPECT_TRUE(mentions(error_of("Concat", {f32({2}), i64({2})}, axis0), "types"));
-  EXPECT_TRUE(mentions(error_of("Concat", {f32({2}), f32({2})}, with("axis", std::int64_t{1})), "out of range"));
+  EXPECT_TRUE(
+      mentions(error_of("Concat", {f32({2}), f32({2})}, with("axis", std::int64_t{1})), "out of range"));
   EXPECT_TRUE(mentions(error_of("Concat", {f32({INT64_MAX}), f32({INT64_MAX})}, axis0), "63 bits"));
 }
 
@@ -45,7 +48,8 @@ TEST(Split, ChecksSizes) {
   EXPECT_TRUE(mentions(error_of("Split", {f32({7, 2}), ints({7})}, {}, 2), "1 sizes for 2 outputs"));
   EXPECT_TRUE(mentions(error_of("Split", {f32({7, 2})}, {}, 2), "equal parts"));
   EXPECT_TRUE(mentions(error_of("Split", {f32({1})}, with("num_outputs", std::int64_t{3}), 3), "too small"));
-  EXPECT_TRUE(mentions(error_of("Split", {f32({6})}, with("num_outputs", std::int64_t{3}), 2), "num_outputs"));
+  EXPECT_TRUE(
+      mentions(error_of("Split", {f32({6})}, with("num_outputs", std::int64_t{3}), 2), "num_outputs"));
   const auto symbolic = infer("Split", {f32({-1, 2})}, {}, 2);
   ASSERT_TRUE(symbolic.ok());
   EXPECT_LT((*symbolic)[0].shape[0], 0);
@@ -93,11 +97,13 @@ TEST(Pad, PadsAndCrops) {
   EXPECT_EQ(run("Pad", {x, ints({-3, 1})}), (std::vector<double>{0}));
   EXPECT_TRUE(run("Pad", {x, ints({-3, 0})}).empty());
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({-4, 0})}), "do not fit"));
-  EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({-4, 4})}), "do not fit")) << "cropping may not pass the end";
+  EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({-4, 4})}), "do not fit"))
+      << "cropping may not pass the end";
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({INT64_MAX, 1})}), "do not fit"));
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({1})}), "two pads"));
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({1, 1}), scalar(0)}), "the input's type"));
-  EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({1, 1})}, with("mode", std::string("reflect"))), "reflect"));
+  EXPECT_TRUE(
+      mentions(error_of("Pad", {f32({3}), ints({1, 1})}, with("mode", std::string("reflect"))), "reflect"));
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), i64({2})}), "known"));
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3, 4}), ints({1, 1, 1, 1}), {}, ints({0, 0})}), "twice"));
 }

@@ -12,9 +12,12 @@ const Attrs kDrop = {{"keepdims", std::int64_t{0}}};
 TEST(Reduce, ShapesFollowAxesAndKeepdims) {
   EXPECT_EQ(shape_of(infer("ReduceSum", {f32({2, -1, 4}), ints({0, -1})})), (Shape{1, -1, 1}));
   EXPECT_EQ(shape_of(infer("ReduceSum", {f32({2, -1, 4}), ints({0, -1})}, kDrop)), (Shape{-1}));
-  EXPECT_EQ(shape_of(infer("ReduceMean", {f32({2, 3})}, {{"axes", List{1}}, {"keepdims", std::int64_t{0}}})), (Shape{2}));
+  EXPECT_EQ(shape_of(infer("ReduceMean", {f32({2, 3})}, {{"axes", List{1}}, {"keepdims", std::int64_t{0}}})),
+            (Shape{2}));
   EXPECT_EQ(shape_of(infer("ReduceMax", {f32({2, 3})})), (Shape{1, 1}));
-  EXPECT_EQ(shape_of(infer("ReduceMax", {f32({2, 3}), ints({})}, {{"noop_with_empty_axes", std::int64_t{1}}})), (Shape{2, 3}));
+  EXPECT_EQ(
+      shape_of(infer("ReduceMax", {f32({2, 3}), ints({})}, {{"noop_with_empty_axes", std::int64_t{1}}})),
+      (Shape{2, 3}));
   EXPECT_EQ(shape_of(infer("ReduceSum", {f32({})}, kDrop)), (Shape{}));
 }
 
@@ -45,7 +48,8 @@ TEST(Reduce, EveryOperatorOverSeparateGroups) {
       {"ReduceL1", 0, [](double s, double v) { return s + std::fabs(v); }, [](double s) { return s; }},
       {"ReduceL2", 0, [](double s, double v) { return s + v * v; }, [](double s) { return std::sqrt(s); }},
       {"ReduceSumSquare", 0, [](double s, double v) { return s + v * v; }, [](double s) { return s; }},
-      {"ReduceLogSumExp", 0, [](double s, double v) { return s + std::exp(v); }, [](double s) { return std::log(s); }},
+      {"ReduceLogSumExp", 0, [](double s, double v) { return s + std::exp(v); },
+       [](double s) { return std::log(s); }},
   };
   for (const auto& op : operators) {
     const auto got = run(op.name, {tensor({2, 3, 2}, x), ints({0, 2})}, kDrop);
@@ -54,7 +58,8 @@ TEST(Reduce, EveryOperatorOverSeparateGroups) {
       double s = op.start;
       for (int i = 0; i < 2; ++i)
         for (int k = 0; k < 2; ++k) s = op.step(s, at(i, j, k));
-      EXPECT_NEAR(got[static_cast<std::size_t>(j)], op.finish(s), 1e-12 * std::fabs(s)) << op.name << " " << j;
+      EXPECT_NEAR(got[static_cast<std::size_t>(j)], op.finish(s), 1e-12 * std::fabs(s))
+          << op.name << " " << j;
     }
   }
 }
@@ -69,7 +74,8 @@ TEST(Reduce, EmptyTensors) {
   EXPECT_EQ(run("ReduceSum", {tensor({0, 2}, {}), ints({0})}), (std::vector<double>{0, 0}));
   EXPECT_EQ(run("ReduceProd", {ints({})}), (std::vector<double>{1}));
   EXPECT_TRUE(run("ReduceSum", {tensor({0, 2}, {}), ints({1})}).empty());
-  EXPECT_EQ(run("ReduceMax", {tensor({0}, {})}), (std::vector<double>{-std::numeric_limits<double>::infinity()}));
+  EXPECT_EQ(run("ReduceMax", {tensor({0}, {})}),
+            (std::vector<double>{-std::numeric_limits<double>::infinity()}));
 }
 
 TEST(Reduce, Integers) {

@@ -48,7 +48,8 @@ TEST(Broadcast, SymbolicDims) {
 TEST(Axis, IsNormalized) {
   EXPECT_EQ(*normalized_axis(-1, 3), 2);
   EXPECT_EQ(*normalized_axis(0, 1), 0);
-  for (std::int64_t axis : {std::int64_t{3}, std::int64_t{-4}, INT64_MIN, INT64_MAX}) EXPECT_FALSE(normalized_axis(axis, 3).ok());
+  for (std::int64_t axis : {std::int64_t{3}, std::int64_t{-4}, INT64_MIN, INT64_MAX})
+    EXPECT_FALSE(normalized_axis(axis, 3).ok());
   EXPECT_FALSE(normalized_axis(0, 0).ok());
 }
 
@@ -56,7 +57,8 @@ TEST(Evaluate, RunsIndexArithmetic) {
   EXPECT_EQ(run("Add", {ints({1, 2}), ints({10})}), (std::vector<double>{11, 12}));
   EXPECT_EQ(run("Div", {ints({7, -7, 5}), ints({2, 2, 0})}), (std::vector<double>{3, -3, 0}));
   EXPECT_EQ(run("ReduceProd", {ints({2, 3, 4})}, {{"keepdims", std::int64_t{0}}}), (std::vector<double>{24}));
-  EXPECT_EQ(run("Where", {tensor({2}, {1, 0}, DType::boolean), ints({5, 6}), ints({-1})}), (std::vector<double>{5, -1}));
+  EXPECT_EQ(run("Where", {tensor({2}, {1, 0}, DType::boolean), ints({5, 6}), ints({-1})}),
+            (std::vector<double>{5, -1}));
   EXPECT_EQ(run("Reshape", {ints({1, 2, 3, 4}), ints({2, -1})}), (std::vector<double>{1, 2, 3, 4}));
 }
 
@@ -71,9 +73,13 @@ TEST(Evaluate, ReportsErrors) {
   EXPECT_EQ(evaluate(op_by_name("Add"), {}, {ints({1, 2}), ints({1, 2, 3})}).error().code, Errc::bad_input);
   EXPECT_EQ(evaluate(op_by_name("Add"), {}, {ints({1}), Tensor()}).error().code, Errc::bad_input);
   // More elements than memory could hold: an error, not an allocation.
-  const auto huge = evaluate(op_by_name("Expand"), {}, {scalar(1), ints({std::int64_t{1} << 40, std::int64_t{1} << 40})});
+  const auto huge =
+      evaluate(op_by_name("Expand"), {}, {scalar(1), ints({std::int64_t{1} << 40, std::int64_t{1} << 40})});
   EXPECT_EQ(huge.error().code, Errc::limit);
-  EXPECT_EQ(evaluate(op_by_name("Add"), {}, {tensor({1}, {1}, DType::f16), tensor({1}, {1}, DType::f16)}).error().code, Errc::device);
+  EXPECT_EQ(evaluate(op_by_name("Add"), {}, {tensor({1}, {1}, DType::f16), tensor({1}, {1}, DType::f16)})
+                .error()
+                .code,
+            Errc::device);
 }
 
 TEST(NodeTypes, TellWhatIsPresentAndKnown) {
@@ -98,7 +104,13 @@ struct ReduceCase {
 
 // Reducing a gradient of ones counts how often each element was broadcast.
 TEST(ReduceTo, CountsBroadcasts) {
-  for (const ReduceCase& c : {ReduceCase{{4, 3, 5}, {3, 1}}, {{4, 3}, {4, 3}}, {{2, 3}, {}}, {{2, 3}, {1, 1}}, {{2, 3, 4}, {3, 4}}, {{0, 3}, {3}}, {{5}, {1}}}) {
+  for (const ReduceCase& c : {ReduceCase{{4, 3, 5}, {3, 1}},
+                              {{4, 3}, {4, 3}},
+                              {{2, 3}, {}},
+                              {{2, 3}, {1, 1}},
+                              {{2, 3, 4}, {3, 4}},
+                              {{0, 3}, {3}},
+                              {{5}, {1}}}) {
     Graph graph;
     GraphBuilder b(graph);
     const ValueId like = b.input("x", {DType::f64, c.to});
@@ -109,10 +121,13 @@ TEST(ReduceTo, CountsBroadcasts) {
     EXPECT_EQ(graph.type(reduced).shape, c.to);
     auto runner = reference::Runner::create(graph);
     ASSERT_TRUE(runner.ok());
-    const auto n = static_cast<std::size_t>(element_count(c.from)), m = static_cast<std::size_t>(element_count(c.to));
-    auto values = runner->run({{ones, tensor(c.from, std::vector<double>(n, 1.0))}, {like, tensor(c.to, std::vector<double>(m, 0.0))}});
+    const auto n = static_cast<std::size_t>(element_count(c.from)),
+               m = static_cast<std::size_t>(element_count(c.to));
+    auto values = runner->run({{ones, tensor(c.from, std::vector<double>(n, 1.0))},
+                               {like, tensor(c.to, std::vector<double>(m, 0.0))}});
     ASSERT_TRUE(values.ok());
-    EXPECT_EQ((*values)[reduced].to_f64(), std::vector<double>(m, m == 0 ? 0 : static_cast<double>(n) / static_cast<double>(m)));
+    EXPECT_EQ((*values)[reduced].to_f64(),
+              std::vector<double>(m, m == 0 ? 0 : static_cast<double>(n) / static_cast<double>(m)));
   }
 }
 

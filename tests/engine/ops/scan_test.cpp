@@ -7,14 +7,16 @@ namespace {
 TEST(Trilu, EveryDiagonal) {
   const List contents = {1, 2, 3, 4, 5, 6};
   for (const std::int64_t upper : {0, 1})
-    for (const std::int64_t k : {INT64_MIN, std::int64_t{-3}, std::int64_t{-1}, std::int64_t{0}, std::int64_t{1}, std::int64_t{3}, INT64_MAX}) {
+    for (const std::int64_t k : {INT64_MIN, std::int64_t{-3}, std::int64_t{-1}, std::int64_t{0},
+                                 std::int64_t{1}, std::int64_t{3}, INT64_MAX}) {
       std::vector<double> want;
       for (std::int64_t r = 0; r < 2; ++r)
         for (std::int64_t c = 0; c < 3; ++c) {
           const bool kept = upper ? c - r >= k : c - r <= k;
           want.push_back(kept ? static_cast<double>(contents[static_cast<std::size_t>(r * 3 + c)]) : 0);
         }
-      EXPECT_EQ(run("Trilu", {ints(contents).reshaped({2, 3}), scalar(k)}, {{"upper", upper}}), want) << upper << " " << k;
+      EXPECT_EQ(run("Trilu", {ints(contents).reshaped({2, 3}), scalar(k)}, {{"upper", upper}}), want)
+          << upper << " " << k;
     }
 }
 
@@ -29,7 +31,8 @@ TEST(CumSum, AxisInAnyForm) {
   const Tensor x = ints({1, 2, 3, 4, 5, 6}).reshaped({2, 3});
   EXPECT_EQ(run("CumSum", {x, scalar(1)}), (std::vector<double>{1, 3, 6, 4, 9, 15}));
   EXPECT_EQ(run("CumSum", {x, ints({-2})}), (std::vector<double>{1, 2, 3, 5, 7, 9}));
-  EXPECT_EQ(run("CumSum", {x, tensor({}, {1}, DType::i32)}, {{"exclusive", std::int64_t{1}}, {"reverse", std::int64_t{1}}}),
+  EXPECT_EQ(run("CumSum", {x, tensor({}, {1}, DType::i32)},
+                {{"exclusive", std::int64_t{1}}, {"reverse", std::int64_t{1}}}),
             (std::vector<double>{5, 3, 0, 11, 6, 0}));
   EXPECT_TRUE(mentions(error_of("CumSum", {f32({3}), scalar(1)}), "out of range"));
   EXPECT_TRUE(mentions(error_of("CumSum", {f32({}), scalar(0)}), "scalar"));
@@ -46,7 +49,8 @@ TEST(CumSum, AxisKnownOnlyWhenRunning) {
   for (const std::int64_t a : {0, 1, -1}) {
     auto values = runner->run({{x, tensor({2, 2}, {1, 2, 3, 4})}, {axis, scalar(a)}});
     ASSERT_TRUE(values.ok());
-    EXPECT_EQ((*values)[y].to_f64(), a == 0 ? (std::vector<double>{1, 2, 4, 6}) : (std::vector<double>{1, 3, 3, 7}));
+    EXPECT_EQ((*values)[y].to_f64(),
+              a == 0 ? (std::vector<double>{1, 2, 4, 6}) : (std::vector<double>{1, 3, 3, 7}));
   }
 }
 
@@ -57,7 +61,9 @@ TEST(Arg, FirstOrLastOfEqual) {
   EXPECT_EQ(run("ArgMax", {x}, last), (std::vector<double>{2}));
   EXPECT_EQ(run("ArgMin", {x}), (std::vector<double>{1}));
   EXPECT_EQ(run("ArgMin", {x}, last), (std::vector<double>{3}));
-  EXPECT_EQ(shape_of(infer("ArgMax", {f32({3, -1})}, {{"axis", std::int64_t{0}}, {"keepdims", std::int64_t{0}}})), (Shape{-1}));
+  EXPECT_EQ(
+      shape_of(infer("ArgMax", {f32({3, -1})}, {{"axis", std::int64_t{0}}, {"keepdims", std::int64_t{0}}})),
+      (Shape{-1}));
   EXPECT_TRUE(mentions(error_of("ArgMax", {f32({0, 3})}), "empty"));
   EXPECT_TRUE(mentions(error_of("ArgMax", {f32({3})}, {{"axis", std::int64_t{1}}}), "out of range"));
 }

@@ -12,7 +12,8 @@
 
 namespace gradloom {
 
-// An input of a node under test: a type whose contents are unknown, a tensor that is known before running, or none.
+// An input of a node under test: a type whose contents are unknown, a tensor that is known before running, or
+// none.
 using Given = std::variant<std::monostate, Type, Tensor>;
 using List = std::vector<std::int64_t>;
 
@@ -20,22 +21,29 @@ inline std::vector<ValueId> add_inputs(GraphBuilder& b, const std::vector<Given>
   std::vector<ValueId> inputs;
   for (const Given& g : given) {
     const std::string name = "x" + std::to_string(inputs.size());
-    if (const auto* type = std::get_if<Type>(&g)) inputs.push_back(b.input(name, *type));
-    else if (const auto* tensor = std::get_if<Tensor>(&g)) inputs.push_back(b.constant(*tensor, name));
-    else inputs.push_back(kNone);
+    if (const auto* type = std::get_if<Type>(&g))
+      inputs.push_back(b.input(name, *type));
+    else if (const auto* tensor = std::get_if<Tensor>(&g))
+      inputs.push_back(b.constant(*tensor, name));
+    else
+      inputs.push_back(kNone);
   }
   return inputs;
 }
 
-inline Result<std::vector<Type>> infer(const char* name, const std::vector<Given>& given, const Attrs& attrs = {}, int outputs = 1) {
+inline Result<std::vector<Type>> infer(const char* name, const std::vector<Given>& given,
+                                       const Attrs& attrs = {}, int outputs = 1) {
   Graph graph;
   GraphBuilder b(graph);
   std::vector<Type> types;
-  for (ValueId id : TRY(b.add(op_by_name(name), add_inputs(b, given), attrs, outputs))) types.push_back(graph.type(id));
+  for (ValueId id : TRY(b.add(op_by_name(name), add_inputs(b, given), attrs, outputs)))
+    types.push_back(graph.type(id));
   return types;
 }
 
-inline Shape shape_of(const Result<std::vector<Type>>& types) { return types.ok() ? (*types)[0].shape : Shape{-999}; }
+inline Shape shape_of(const Result<std::vector<Type>>& types) {
+  return types.ok() ? (*types)[0].shape : Shape{-999};
+}
 
 inline Type f32(Shape shape) { return {DType::f32, std::move(shape)}; }
 inline Type i64(Shape shape) { return {DType::i64, std::move(shape)}; }
@@ -46,13 +54,15 @@ inline Tensor tensor(Shape shape, const std::vector<double>& values, DType dtype
 }
 
 // Contents of output 0; empty after an error.
-inline std::vector<double> run(const char* name, const std::vector<Tensor>& inputs, const Attrs& attrs = {}, int outputs = 1) {
+inline std::vector<double> run(const char* name, const std::vector<Tensor>& inputs, const Attrs& attrs = {},
+                               int outputs = 1) {
   auto result = evaluate(op_by_name(name), attrs, inputs, outputs);
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
   return result.ok() ? (*result)[0].to_f64() : std::vector<double>{};
 }
 
-inline std::string error_of(const char* name, const std::vector<Given>& given, const Attrs& attrs = {}, int outputs = 1) {
+inline std::string error_of(const char* name, const std::vector<Given>& given, const Attrs& attrs = {},
+                            int outputs = 1) {
   const auto result = infer(name, given, attrs, outputs);
   if (result.ok()) return "no error: " + to_string((*result)[0]);
   EXPECT_EQ(result.error().code, Errc::bad_input) << result.error().message;
@@ -65,7 +75,8 @@ inline ::testing::AssertionResult mentions(const std::string& message, const std
 }
 
 // d sum(op(inputs)) / d input i; inputs are f64 and not known before running.
-inline std::vector<double> gradient(const char* name, const std::vector<Tensor>& inputs, std::size_t wrt, const Attrs& attrs = {}) {
+inline std::vector<double> gradient(const char* name, const std::vector<Tensor>& inputs, std::size_t wrt,
+                                    const Attrs& attrs = {}) {
   Graph graph;
   GraphBuilder b(graph);
   std::vector<ValueId> ids;

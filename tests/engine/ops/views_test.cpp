@@ -60,7 +60,8 @@ TEST(Flatten, MultipliesDims) {
 TEST(Squeeze, DropsOnes) {
   EXPECT_EQ(shape_of(infer("Squeeze", {f32({1, 3, 1}), ints({-1, 0})})), (Shape{3}));
   EXPECT_EQ(shape_of(infer("Squeeze", {f32({-1, 3, 1})})), (Shape{-1, 3}));
-  EXPECT_EQ(shape_of(infer("Squeeze", {f32({-1, 3}), ints({0})})), (Shape{3})) << "a symbolic dim is trusted to be 1";
+  EXPECT_EQ(shape_of(infer("Squeeze", {f32({-1, 3}), ints({0})})), (Shape{3}))
+      << "a symbolic dim is trusted to be 1";
   EXPECT_TRUE(mentions(error_of("Squeeze", {f32({2, 3}), ints({0})}), "is not 1"));
   EXPECT_TRUE(mentions(error_of("Squeeze", {f32({1, 3}), ints({0, -2})}), "twice"));
   EXPECT_TRUE(mentions(error_of("Squeeze", {f32({1, 3}), i64({1})}), "known"));
@@ -69,7 +70,8 @@ TEST(Squeeze, DropsOnes) {
 TEST(Unsqueeze, AddsOnes) {
   EXPECT_EQ(shape_of(infer("Unsqueeze", {f32({-1, 3}), ints({0, 3})})), (Shape{1, -1, 3, 1}));
   EXPECT_TRUE(mentions(error_of("Unsqueeze", {f32({3}), ints({2})}), "out of range"));
-  EXPECT_TRUE(mentions(error_of("Unsqueeze", {f32({3}), ints({2, -1})}), "twice")) << "both are the last axis";
+  EXPECT_TRUE(mentions(error_of("Unsqueeze", {f32({3}), ints({2, -1})}), "twice"))
+      << "both are the last axis";
   EXPECT_TRUE(mentions(error_of("Unsqueeze", {f32({3})}), "needs axes"));
 }
 

@@ -1,0 +1,240 @@
+// What the window does, driven without a window: open, plan, switch passes, run in a child process, compare,
+// export.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "app/desktop/controller.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+class DesktopController : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "gradloom-window-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr);
+    controller_->set_session(file("sub/session.db"));
+  }
+  void TearDown() override {
+    controller_.reset();
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string model(const std::string& name) {
+    return std::string(GRADLOOM_SOURCE_DIR "/tests/models/") + name + "/model.onnx";
+  }
+
+  Controller& app() { return *controller_; }
+  const AppState& state() { return controller_->state(); }
+  void settle(std::chrono::seconds most = 240s) {
+    const auto end = std::chrono::steady_clock::now() + most;
+    do {
+      app().tick();
+      std::this_thread::sleep_for(1ms);
+    } while (app().busy() && std::chrono::steady_clock::now() < end);
+    app().tick();
+    ASSERT_FALSE(app().busy());
+  }
+  std::string notices(NoticeKind kind) {
+    std::string all;
+    for (const Notice& n : state().notices)
+      if (n.kind == kind) all += n.text + "\n";
+    return all;
+  }
+  void open(const std::string& path) {
+    app().open(path);
+    settle();
+  }
+  void steps(std::int64_t n) {
+    app().edit("steps", [&](Recipe& r) { r.steps = n; });
+  }
+
+  fs::path folder_;
+  std::unique_ptr<Controller> controller_;
+};
+
+TEST_F(DesktopController, OpeningChoosesLossAndDimsAndPlans) {
+  open(model("mlp"));
+  ASSERT_TRUE(state().has_model()) << notices(NoticeKind::error);
+  EXPECT_EQ(state().recipe.loss, "loss");
+  EXPECT_EQ(state().model->symbols.empty(), state().recipe.dims.empty());
+  ASSERT_TRUE(state().plan) << state().plan_error;
+  ASSERT_TRUE(state().baseline);
+  EXPECT_LT(state().plan->totals.kernels, state().baseline->totals.kernels);
+  EXPECT_GT(state().plan->totals.peak_bytes, 0);
+  for (const auto& graph : state().graphs) ASSERT_TRUE(graph);
+  EXPECT_TRUE(app().problems().empty());
+  EXPECT_EQ(state().settings.recents.front(), model("mlp"));
+}
+
+TEST_F(DesktopController, SwitchingAPassReplansAndSaysWhatChanged) {
+  open(model("mlp"));
+  ASSERT_TRUE(state().plan);
+  const PlanTotals before = state().plan->totals;
+  app().set_pass("fuse-optimizer", false);
+  settle();
+  ASSERT_TRUE(state().change);
+  EXPECT_EQ(state().change->what, "fuse-optimizer off");
+  EXPECT_EQ(state().change->before.kernels, before.kernels);
+  EXPECT_GT(state().plan->totals.kernels, before.kernels);
+  EXPECT_GT(state().change->added, 0u);
+  const auto row =
+      std::find_if(state().passes.passes.begin(), state().passes.passes.end(),
+                   [](const PassView& p) { return p.def->name == std::string("fuse-optimizer"); });
+  ASSERT_NE(row, state().passes.passes.end());
+  EXPECT_FALSE(row->enabled);
+  EXPECT_NE(app().run_command().find("--passes default,-fuse-optimizer "), std::string::npos)
+      << app().run_command();
+  app().undo();
+  settle();
+  EXPECT_EQ(state().plan->totals.kernels, before.kernels);
+  app().redo();
+  settle();
+  EXPECT_GT(state().plan->totals.kernels, before.kernels);
+}
+
+TEST_F(DesktopController, OnlyTheLastOfQuickSwitchesIsPlanned) {
+  open(model("mlp"));
+  ASSERT_TRUE(state().plan);
+  const std::int64_t kernels = state().plan->totals.kernels;
+  for (int i = 0; i < 10; ++i) app().set_pass("fuse-optimizer", i % 2 == 1);
+  settle();
+  EXPECT_EQ(state().plan->totals.kernels, kernels);
+}
+
+TEST_F(DesktopController, RunsComparesAndExports) {
+  open(model("mlp"));
+  steps(5);
+  app().start_run();
+  EXPECT_TRUE(state().progress.running);
+  settle();
+  EXPECT_EQ(state().progress.outcome, "done") << state().progress.error;
+  EXPECT_EQ(state().progress.losses.size(), 5u);
+  ASSERT_TRUE(state().run);
+  EXPECT_EQ(state().run->record.steps.size(), 5u);
+  EXPECT_EQ(state().run->record.summary.plan_hash, state().plan->plan().hash);
+  EXPECT_EQ(state().graphs[2]->timed_run, state().run->record.summary.id);
+  EXPECT_TRUE(state().graphs[2]->model.timed);
+  EXPECT_TRUE(app().export_has_expectations());
+
+  app().set_pass("fuse-optimizer", false);
+  settle();
+  EXPECT_FALSE(app().export_has_expectations());
+  app().start_run();
+  settle();
+  ASSERT_EQ(state().session->runs.size(), 2u);
+  EXPECT_EQ(state().run_a, 1);
+  EXPECT_EQ(state().run_b, 2);
+
+  app().start_compare(app().compare_command(true));
+  settle();
+  EXPECT_EQ(state().progress.outcome, "done") << state().progress.error;
+  ASSERT_TRUE(state().comparison);
+  EXPECT_FALSE(state().comparison->comparison.interleaved);
+  EXPECT_EQ(state().comparison->run_a, 1);
+
+  app().start_compare(app().compare_passes_command());
+  settle();
+  EXPECT_EQ(state().progress.outcome, "done") << state().progress.error;
+  EXPECT_TRUE(state().comparison->comparison.interleaved);
+  EXPECT_EQ(state().comparison->comparison.a, "passes=none");
+  EXPECT_EQ(state().comparison->run_a, 0);  // settings, not recorded runs
+
+  app().export_recipe(file("out.json"));
+  settle();
+  const auto recipe = read_recipe(file("out.json"));
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  ASSERT_TRUE(recipe->expect);
+  EXPECT_EQ(recipe->expect->losses.size(), 5u);
+
+  app().close_model();
+  EXPECT_FALSE(state().has_model());
+  app().open(file("sub/session.db"));  // the newest run says which model
+  settle();
+  EXPECT_TRUE(state().has_model()) << notices(NoticeKind::error);
+  EXPECT_EQ(state().session->runs.size(), 2u);
+  EXPECT_TRUE(state().comparison);
+}
+
+TEST_F(DesktopController, StoppingKeepsWhatWasRecorded) {
+  open(model("mlp"));
+  steps(100000000);
+  app().start_run();
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (state().progress.step < 3 && std::chrono::steady_clock::now() < end) {
+    app().tick();
+    std::this_thread::sleep_for(1ms);
+  }
+  app().stop_run();
+  settle();
+  EXPECT_EQ(state().progress.outcome, "stopped") << state().progress.error;
+  ASSERT_TRUE(state().run);
+  EXPECT_GE(state().run->record.steps.size(), 3u);
+  EXPECT_EQ(state().run->record.summary.status, "stopped");
+}
+
+TEST_F(DesktopController, ProblemsAreNamedBeforeAnythingStarts) {
+  open(model("mlp"));
+  app().edit("loss", [](Recipe& r) { r.loss = "ce:nothing,labels"; });
+  settle();
+  EXPECT_NE(state().plan_error.find("nothing"), std::string::npos);
+  app().start_run();
+  EXPECT_FALSE(state().progress.running);
+  EXPECT_NE(notices(NoticeKind::error).find("nothing"), std::string::npos);
+  app().undo();
+  settle();
+  EXPECT_EQ(state().plan_error, "");
+  app().edit("data", [&](Recipe& r) { r.data = "npz:" + file("missing.npz"); });
+  settle();
+  EXPECT_NE(app().problems()["data"].find("missing.npz"), std::string::npos);
+}
+
+TEST_F(DesktopController, AModelWithUnknownOperatorsIsViewedNotTrained) {
+  std::ifstream in(model("mlp"), std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::string known = "\x22\x04Relu", odd = "\x22\x04Rolu";  // field op_type of a NodeProto
+  int replaced = 0;
+  for (std::size_t at = 0; (at = bytes.find(known, at)) != std::string::npos; ++replaced)
+    bytes.replace(at, odd.size(), odd);
+  ASSERT_GT(replaced, 0);
+  std::ofstream(file("odd.onnx"), std::ios::binary) << bytes;
+  open(file("odd.onnx"));
+  ASSERT_TRUE(state().has_model()) << notices(NoticeKind::error);
+  EXPECT_EQ(state().model->model.unknown.size(), static_cast<std::size_t>(replaced));
+  EXPECT_FALSE(state().plan);
+  ASSERT_TRUE(state().graphs[0]);
+  EXPECT_EQ(std::count_if(state().graphs[0]->model.boxes.begin(), state().graphs[0]->model.boxes.end(),
+                          [](const GraphBox& b) { return b.unsupported; }),
+            replaced);
+  app().start_run();
+  EXPECT_FALSE(state().progress.running);
+}
+
+TEST_F(DesktopController, BadFilesAreOneLineAndLeaveTheOpenModel) {
+  open(model("mlp"));
+  std::ofstream(file("broken.onnx")) << "not a model";
+  std::ofstream(file("broken.db")) << "not a session";
+  std::ofstream(file("broken.json")) << "{";
+  for (const char* name : {"broken.onnx", "broken.db", "broken.json", "missing.onnx"}) {
+    app().edit_state().notices.clear();
+    open(file(name));
+    EXPECT_NE(notices(NoticeKind::error).find(name), std::string::npos)
+        << name << ": " << notices(NoticeKind::error);
+    EXPECT_TRUE(state().has_model());
+    EXPECT_TRUE(state().plan);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "app/desktop/settings.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (fs::temp_directory_path() / "gradloom-settings-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+TEST(Settings, SurviveARoundTrip) {
+  Settings s;
+  s.dark = false;
+  s.scale = 1.25f;
+  s.layout = "h0.5(A*,B*)";
+  s.last_folder = "/models";
+  s.recents = {"/a.onnx", "/b \"quoted\".db"};
+  EXPECT_EQ(parse_settings(settings_json(s)), s);
+}
+
+TEST(Settings, WhatCannotBeReadKeepsItsDefault) {
+  EXPECT_EQ(parse_settings(""), Settings());
+  EXPECT_EQ(parse_settings("not json"), Settings());
+  EXPECT_EQ(parse_settings("[1, 2]"), Settings());
+  const Settings s = parse_settings(
+      R"({"dark": "yes", "scale": 99, "layout": 7, "recents": [1, "/a.onnx", "", "/a.onnx", null], "later": {}})");
+  EXPECT_TRUE(s.dark);
+  EXPECT_EQ(s.scale, 1);
+  EXPECT_EQ(s.layout, "");
+  EXPECT_EQ(s.recents, std::vector<std::string>{"/a.onnx"});
+  EXPECT_FALSE(parse_settings(R"({"dark": false})").dark);
+}
+
+TEST(Settings, RecentsAreNewestFirstWithoutRepeats) {
+  Settings s;
+  for (int i = 0; i < 20; ++i) add_recent(s, "/m" + std::to_string(i));
+  EXPECT_EQ(s.recents.size(), kMostRecents);
+  EXPECT_EQ(s.recents.front(), "/m19");
+  add_recent(s, "/m15");
+  EXPECT_EQ(s.recents.size(), kMostRecents);
+  EXPECT_EQ(s.recents.front(), "/m15");
+  EXPECT_EQ(s.recents[1], "/m19");
+}
+
+TEST(Settings, AreWrittenIntoAFolderThatDoesNotExistYet) {
+  const TempFolder folder;
+  const std::string path = folder.file("config/gradloom/settings.json");
+  Settings s;
+  s.dark = false;
+  ASSERT_TRUE(save_settings(s, path).ok());
+  EXPECT_EQ(load_settings(path), s);
+  EXPECT_EQ(load_settings(folder.file("missing.json")), Settings());
+}
+
+TEST(Settings, AFileInTheWayIsAnErrorThatNamesIt) {
+  const TempFolder folder;
+  std::ofstream(folder.file("config")) << "x";
+  const Status saved = save_settings(Settings(), folder.file("config/settings.json"));
+  ASSERT_FALSE(saved.ok());
+  EXPECT_NE(saved.error().message.find("config"), std::string::npos);
+}
+
+TEST(Settings, FollowTheXdgVariables) {
+  const char* before = std::getenv("XDG_CONFIG_HOME");
+  const std::string kept = before ? before : "";
+  setenv("XDG_CONFIG_HOME", "/somewhere", 1);
+  EXPECT_EQ(settings_path(), "/somewhere/gradloom/settings.json");
+  setenv("XDG_CONFIG_HOME", "relative", 1);  // the specification says to ignore it
+  EXPECT_EQ(settings_path().find("relative"), std::string::npos);
+  if (before)
+    setenv("XDG_CONFIG_HOME", kept.c_str(), 1);
+  else
+    unsetenv("XDG_CONFIG_HOME");
+}
+
+}  // namespace
+}  // namespace gradloom

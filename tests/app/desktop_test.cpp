@@ -1,0 +1,177 @@
+// The window itself, drawn without a display and driven by scripts as a user would drive it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "sessions/recipe.h"
+#include "sessions/store.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kModels = GRADLOOM_SOURCE_DIR "/tests/models/";
+
+class Desktop : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "gradloom-desktop-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+
+  // Runs `gradloom open ARGUMENTS --headless --script ...`; returns the exit code, stderr in `error_`.
+  int open(const std::string& arguments, const std::string& script) {
+    std::ofstream(file("script")) << script;
+    const std::string command = std::string("unset DISPLAY WAYLAND_DISPLAY; ") + GRADLOOM_COMMAND + " open " +
+                                arguments + " --headless --script " + file("script") + " 2> " +
+                                file("stderr");
+    const int status = std::system(command.c_str());
+    std::ifstream in(file("stderr"));
+    error_.assign(std::istreambuf_iterator<char>(in), {});
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  fs::path folder_;
+  std::string error_;
+};
+
+// The artefact stays beside the executable.
+std::string artefact(const std::string& name) {
+  return (fs::path(GRADLOOM_COMMAND).parent_path() / name).string();
+}
+
+bool is_png(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  char magic[8] = {};
+  in.read(magic, 8);
+  return std::string(magic + 1, 3) == "PNG" && fs::file_size(path) > 20000;
+}
+
+TEST_F(Desktop, OpenToggleRunCompareExport) {
+  const std::string picture = artefact("desktop_test.png"), recipe = file("out.recipe.json"),
+                    session = file("s.db");
+  std::error_code ignored;
+  fs::remove(picture, ignored);
+  std::ostringstream script;
+  script << "wait idle\n"
+            "expect status.model mlp\n"
+            "expect pass.fuse-optimizer on\n"
+            "expect status.kernels \"16 kernels*\"\n"
+            "click run.start\n"
+            "wait until run.outcome done\n"
+            "wait idle\n"
+            "click pass.fuse-optimizer\n"
+            "expect pass.fuse-optimizer off\n"
+            "wait idle\n"
+            "expect status.kernels \"21 kernels*\"\n"
+            "key f5\n"
+            "wait idle\n"
+            "expect run.outcome done\n"
+            "expect status.run \"run 2*\"\n"
+            "click tab.Runs\n"
+            "expect runs.a.1 on\n"
+            "expect runs.b.2 on\n"
+            "click runs.stored\n"
+            "wait idle\n"
+            "expect compare.verdict\n"
+            "click tab.Kernels\n"
+            "expect kernels.sum \"21 kernels*\"\n"
+            "click tab.Memory\n"
+            "expect memory.peak *B\n"
+            "click tab.Timeline\n"
+            "expect timeline.canvas\n"
+            "click tab.Graph\n"
+            "key ctrl+p\n"
+            "wait 3\n"
+            "type layers.1\n"
+            "wait 3\n"
+            "key enter\n"
+            "wait idle\n"
+            "expect node-panel.name *layers.1*\n"
+            "click export\n"
+            "wait until file.path\n"
+            "key ctrl+a\n"
+            "type "
+         << recipe
+         << "\n"
+            "click file.accept\n"
+            "wait idle\n"
+            "absent file.path\n"
+            "click tab.Curve\n"
+            "wait 400\n"
+            "screenshot "
+         << picture << "\n";
+  ASSERT_EQ(
+      open(kModels +
+               "mlp/model.onnx --dim batch=8 --loss loss --optimizer 'sgd{lr=0.1}' --steps 5 --session " +
+               session,
+           script.str()),
+      0)
+      << error_;
+  EXPECT_TRUE(is_png(picture));
+  const auto written = read_recipe(recipe);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_TRUE(written->expect);
+  const auto store = Store::open(session, StoreMode::read);
+  ASSERT_TRUE(store.ok());
+  EXPECT_EQ((*store)->list_runs()->size(), 2u);
+  EXPECT_EQ((*store)->list_comparisons()->size(), 1u);
+}
+
+TEST_F(Desktop, FirstScreenDropAndLightTheme) {
+  const std::string script = "expect welcome.open\nexpect status.model \"nothing open\"\ndrop " + kModels +
+                             "mlp/model.onnx\nwait idle\nexpect status.model mlp\n"
+                             "theme light\nscreenshot " +
+                             file("light.png") + "\nsize 1280 800\nwait 3\nscreenshot " + file("small.png") +
+                             "\nkey ?\nexpect keys.sheet\nclick keys.close\nabsent keys.sheet\n";
+  ASSERT_EQ(open("", script), 0) << error_;
+  EXPECT_TRUE(is_png(file("light.png")));
+  EXPECT_TRUE(is_png(file("small.png")));
+}
+
+TEST_F(Desktop, AWrongExpectationFailsAndNamesTheLine) {
+  EXPECT_EQ(open("", "wait idle\nexpect status.model mlp\n"), 1);
+  EXPECT_NE(error_.find("line 2"), std::string::npos) << error_;
+  EXPECT_EQ(std::count(error_.begin(), error_.end(), '\n'), 1) << error_;
+}
+
+TEST_F(Desktop, AMalformedScriptIsAUsageError) {
+  EXPECT_EQ(open("", "wait idle\njump high\n"), 2);
+  EXPECT_NE(error_.find("line 2"), std::string::npos) << error_;
+}
+
+TEST_F(Desktop, ABrokenModelIsAToastNotACrash) {
+  std::ofstream(file("broken.onnx")) << "not a model";
+  EXPECT_EQ(open(file("broken.onnx"), "wait idle\nexpect toast.0 *broken.onnx*\nexpect welcome.open\n"), 0)
+      << error_;
+}
+
+TEST_F(Desktop, WithoutADisplayTheErrorNamesTheWayOut) {
+  const std::string command =
+      std::string("env -u DISPLAY -u WAYLAND_DISPLAY ") + GRADLOOM_COMMAND + " open 2> " + file("stderr");
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 6);
+  std::ifstream in(file("stderr"));
+  const std::string error(std::istreambuf_iterator<char>(in), {});
+  EXPECT_NE(error.find("--headless"), std::string::npos);
+}
+
+TEST_F(Desktop, BadFlagsAreUsageErrors) {
+  EXPECT_EQ(open("--size 12", ""), 2);
+  const std::string command = std::string(GRADLOOM_COMMAND) + " open --screenshot x.png 2>/dev/null";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 2);
+}
+
+}  // namespace
+}  // namespace gradloom

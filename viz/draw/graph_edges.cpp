@@ -1,0 +1,222 @@
+// Edges of the graph canvas, and what lies over the drawing: column titles, minimap, legend, drag rectangle.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/text.h"
+#include "viz/draw/graph_painter.h"
+#include "viz/draw/items.h"
+#include "viz/draw/widgets.h"
+#include "viz/model/axis.h"
+
+namespace gradloom {
+
+void GraphPainter::columns() {
+  static constexpr const char* kNames[] = {"Forward", "Backward", "Optimizer"};
+  const ImU32 colors[] = {palette().forward, palette().backward, palette().optimizer};
+  float free_from = state.canvas_min.x + px(12);  // far out the columns are closer than their titles
+  for (int c = 0; c < kLayoutColumns; ++c) {
+    const LayoutBox& column = scene.layout.columns[c];
+    if (column.width <= 0) continue;
+    const float middle = p.screen(column.centre_x(), 0).x;
+    ImFont* font = theme().bold;
+    const ImVec2 size = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, kNames[c]);
+    const float x = std::max(free_from, std::min(middle - size.x / 2, state.canvas_max.x - px(12) - size.x));
+    const float y = state.canvas_min.y + px(10);
+    if (middle + column.width / 2 * p.k < state.canvas_min.x ||
+        middle - column.width / 2 * p.k > state.canvas_max.x)
+      continue;
+    list->AddRectFilled({x - px(10), y - px(4)}, {x + size.x + px(10), y + size.y + px(5)},
+                        with_alpha(palette().panel, 0.92f), px(11));
+    list->AddRect({x - px(10), y - px(4)}, {x + size.x + px(10), y + size.y + px(5)},
+                  with_alpha(colors[c], 0.5f), px(11));
+    list->AddText(font, font->FontSize, {std::round(x), std::round(y)}, colors[c], kNames[c]);
+    free_from = x + size.x + px(28);
+  }
+}
+
+void GraphPainter::stroke(const LayoutRoute& route, ImU32 color, float thickness, bool far) {
+  const LayoutPoint* points = &scene.layout.points[route.first_point];
+  ImVec2 from = p.screen(points[0].x, points[0].y);
+  list->PathLineTo(from);
+  for (uint32_t i = 1; i < route.point_count; ++i) {
+    const ImVec2 to = p.screen(points[i].x, points[i].y);
+    if (far || std::abs(to.x - from.x) < 1.5f) {
+      list->PathLineTo(to);
+    } else if (route.kind == LayoutRouteKind::kFlow) {
+      const float bend = (to.y - from.y) * 0.5f;
+      const int segments =
+          std::clamp(static_cast<int>((std::abs(to.x - from.x) + std::abs(bend)) / px(9)), 5, 20);
+      list->PathBezierCubicCurveTo({from.x, from.y + bend}, {to.x, to.y - bend}, to, segments);
+    } else {
+      const float reach = std::max(std::abs(to.x - from.x) * 0.45f, px(30));
+      const float side = to.x > from.x ? reach : -reach;
+      list->PathBezierCubicCurveTo({from.x + side, from.y}, {to.x - side, to.y}, to, 24);
+    }
+    from = to;
+  }
+  list->PathStroke(color, 0, thickness);
+}
+
+void GraphPainter::arrow(const LayoutRoute& route, ImU32 color) {
+  const LayoutPoint* points = &scene.layout.points[route.first_point];
+  const ImVec2 tip = p.screen(points[route.point_count - 1].x, points[route.point_count - 1].y);
+  const ImVec2 before = p.screen(points[route.point_count - 2].x, points[route.point_count - 2].y);
+  const float s = 4.5f * std::min(p.k, px(1));
+  if (route.kind == LayoutRouteKind::kOverlay) {
+    const float d = tip.x > before.x ? -s : s;
+    list->AddTriangleFilled(tip, {tip.x + 1.6f * d, tip.y - s * 0.8f}, {tip.x + 1.6f * d, tip.y + s * 0.8f},
+                            color);
+  } else {
+    const float d = tip.y > before.y ? -s : s;
+    list->AddTriangleFilled(tip, {tip.x - s * 0.8f, tip.y + 1.6f * d}, {tip.x + s * 0.8f, tip.y + 1.6f * d},
+                            color);
+  }
+}
+
+float GraphPainter::thickness(uint32_t r) const {
+  const double kib = static_cast<double>(scene.route_bytes[r]) / 1024;
+  const float wide = kib > 16 ? std::min(1.6f, 0.22f * static_cast<float>(std::log2(kib / 16))) : 0.f;
+  return (1.1f + wide) * std::clamp(p.k, 0.6f, px(1.2f));
+}
+
+void GraphPainter::edges() {
+  const Palette& c = palette();
+  const bool far = zoom_points() < 0.3f;
+  const ImU32 base = mix(c.window, c.text_faint, search ? 0.35f : theme().dark ? 0.75f : 0.65f);
+  for (uint32_t r = 0; r < scene.layout.routes.size(); ++r) {
+    const LayoutRoute& route = scene.layout.routes[r];
+    if (route.kind != LayoutRouteKind::kFlow || !scene.route_bounds[r].overlaps(grown())) continue;
+    stroke(route, base, far ? 1.f : thickness(r), far);
+    if (!far && zoom_points() > 0.45f) arrow(route, base);
+  }
+  if (zoom_points() >= 0.6f) edge_labels();
+}
+
+void GraphPainter::edge_labels() {
+  const Palette& c = palette();
+  ImFont* font = canvas_font(std::min(11 * p.k, px(12)));
+  for (uint32_t r = 0; r < scene.layout.routes.size(); ++r) {
+    if (!scene.route_labelled[r] || scene.route_value[r] == kNone || !scene.route_bounds[r].overlaps(grown()))
+      continue;
+    const LayoutRoute& route = scene.layout.routes[r];
+    const std::string& shape = model.value_labels[scene.route_value[r]];
+    const std::string label =
+        route.edge_count > 1 ? fmt::format("{}  +{}", shape, route.edge_count - 1) : shape;
+    const LayoutPoint* points = &scene.layout.points[route.first_point];
+    const bool down = points[1].y >= points[0].y;
+    const ImVec2 at = p.screen(points[0].x, points[0].y);
+    const ImVec2 text_at{std::round(at.x + 6 * p.k),
+                         std::round(down ? at.y + 2 * p.k : at.y - font->FontSize - 2 * p.k)};
+    list->AddText(font, font->FontSize, text_at, with_alpha(c.text_faint, search ? 0.5f : 1.f),
+                  label.c_str());
+  }
+}
+
+void GraphPainter::lit_edges() {
+  const Palette& c = palette();
+  for (uint32_t r : lit_routes) {
+    const LayoutRoute& route = scene.layout.routes[r];
+    const bool saved = route.kind == LayoutRouteKind::kOverlay && route.src.column == LayoutColumn::kForward;
+    const ImU32 color = saved ? c.backward : route.kind == LayoutRouteKind::kOverlay ? c.optimizer : c.accent;
+    stroke(route, with_alpha(color, 0.9f), std::max(thickness(r), px(1.6f)), false);
+    arrow(route, color);
+  }
+}
+
+void GraphPainter::minimap() {
+  const LayoutBox map = minimap_rect(state);
+  if (map.width <= 0) return;
+  const Palette& c = palette();
+  const ImVec2 min{map.x - px(6), map.y - px(6)}, max{map.right() + px(6), map.bottom() + px(6)};
+  list->AddRectFilled(min, max, with_alpha(c.panel, 0.94f), px(6));
+  list->AddRect(min, max, c.border, px(6));
+  const float kx = map.width / std::max(1.f, scene.layout.width),
+              ky = map.height / std::max(1.f, scene.layout.height);
+  auto draw = [&](const LayoutBox& b, ImU32 color) {
+    const float x = map.x + b.x * kx, y = map.y + b.y * ky;
+    list->AddRectFilled({x, y}, {std::max(x + 1, x + b.width * kx), std::max(y + 1, y + b.height * ky)},
+                        color);
+  };
+  const bool detailed = model.boxes.size() <= 3000;
+  for (const LayoutGroup& group : scene.layout.groups) {
+    if (group.collapsed || (!detailed && group.depth == 0))
+      draw(group.box, with_alpha(column_color(group.column), 0.5f));
+  }
+  for (size_t b = 0; detailed && b < model.boxes.size(); ++b) {
+    if (scene.layout.hidden_in[b] < 0)
+      draw(scene.layout.node_boxes[b],
+           with_alpha(phase_color(model.boxes[b].phase), search ? (hit[b] ? 1.f : 0.2f) : 0.6f));
+  }
+  const float x0 = std::clamp(map.x + visible.x * kx, map.x - px(3), map.right()),
+              y0 = std::clamp(map.y + visible.y * ky, map.y - px(3), map.bottom());
+  const float x1 = std::clamp(map.x + visible.right() * kx, map.x, map.right() + px(3)),
+              y1 = std::clamp(map.y + visible.bottom() * ky, map.y, map.bottom() + px(3));
+  list->AddRectFilled({x0, y0}, {x1, y1}, with_alpha(c.accent, 0.12f), px(2));
+  list->AddRect({x0, y0}, {x1, y1}, c.accent, px(2), 0, px(1.2f));
+  register_rect("graph.minimap", min, max, "minimap");
+}
+
+void GraphPainter::legend() {
+  const Palette& c = palette();
+  ImFont* font = theme().small;
+  const float y = state.canvas_max.y - px(30), x = state.canvas_min.x + px(12);
+  if (state.color_by == ColorBy::kPhase) {
+    const std::pair<const char*, ImU32> entries[] = {{"forward", c.forward},
+                                                     {"loss", c.loss},
+                                                     {"backward", c.backward},
+                                                     {"optimizer", c.optimizer},
+                                                     {"made by a pass", c.accent}};
+    float at = x + px(10);
+    float total = px(12);
+    for (const auto& [name, color] : entries)
+      total += font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, name).x + px(30);
+    list->AddRectFilled({x, y - px(5)}, {x + total, y + px(20)}, with_alpha(c.panel, 0.92f), px(12));
+    for (const auto& [name, color] : entries) {
+      if (color == c.accent && std::string_view(name) != "forward") {
+        list->AddCircleFilled({at + px(5), y + px(7)}, px(3.5f), color, 12);
+      } else {
+        list->AddRectFilled({at + px(2), y + px(2)}, {at + px(7), y + px(13)}, color, px(2));
+      }
+      list->AddText(font, font->FontSize, {at + px(14), y}, c.text_dim, name);
+      at += font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, name).x + px(30);
+    }
+    return;
+  }
+  const bool time = state.color_by == ColorBy::kTime;
+  const std::string low = "0", most = time ? format_value(model.max_time_ns, Unit::kNs)
+                                           : format_value(model.max_bytes, Unit::kBytes);
+  const std::string high =
+      group_max > 0 ? most + "  (scopes: " + format_value(group_max, time ? Unit::kNs : Unit::kBytes) + ")"
+                    : most;
+  const std::string title = time ? "time per step" : "bytes moved";
+  const bool known = time ? model.timed : model.max_bytes > 0;
+  const float bar = px(120), title_width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, title.c_str()).x;
+  list->AddRectFilled(
+      {x, y - px(5)},
+      {x + title_width + bar + px(62) + font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, high.c_str()).x,
+       y + px(20)},
+      with_alpha(c.panel, 0.92f), px(12));
+  list->AddText(font, font->FontSize, {x + px(10), y}, c.text_dim,
+                known ? title.c_str() : (title + ": not measured yet").c_str());
+  if (!known) return;
+  const float x0 = x + px(34) + title_width;
+  list->AddText(font, font->FontSize, {x0 - px(14), y}, c.text_faint, low.c_str());
+  for (int i = 0; i < 40; ++i) {
+    list->AddRectFilled({x0 + bar * static_cast<float>(i) / 40, y + px(2)},
+                        {x0 + bar * static_cast<float>(i + 1) / 40 + 0.5f, y + px(13)},
+                        heat(std::sqrt(static_cast<float>(i) / 39)));
+  }
+  list->AddText(font, font->FontSize, {x0 + bar + px(8), y}, c.text_faint, high.c_str());
+}
+
+void GraphPainter::drag_rectangle() {
+  using Drag = GraphCanvasState::Drag;
+  if (state.drag != Drag::kSelect && state.drag != Drag::kZoom) return;
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  list->AddRectFilled(state.drag_start, mouse, with_alpha(palette().accent, 0.1f));
+  list->AddRect(state.drag_start, mouse, palette().accent);
+}
+
+}  // namespace gradloom

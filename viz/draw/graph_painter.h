@@ -1,0 +1,87 @@
+// One frame of the graph canvas: what is visible, lit or found, and the drawing of groups, edges, nodes and
+// furniture. Private to viz/draw.
+#pragma once
+
+#include <imgui.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "viz/draw/graph_canvas.h"
+#include "viz/draw/graph_view.h"
+#include "viz/model/scene.h"
+
+namespace gradloom {
+
+struct GraphPainter {
+  GraphCanvasState& state;
+  const GraphScene& scene;
+  const GraphModel& model;
+  ImDrawList* list;
+  Projection p;
+  LayoutBox visible;      // world
+  std::vector<bool> lit;  // shapes related to the hovered or selected one
+  std::vector<uint32_t> lit_routes;
+  bool search = false;
+  std::vector<bool> hit, chosen;  // boxes: search hits, selection
+  size_t registered = 0;
+  double group_max = 0;  // largest time or bytes of a collapsed scope: scopes have their own scale
+
+  GraphPainter(GraphCanvasState& state, ImDrawList* list);
+
+  // What belongs to the pointed-at or selected shape: its routes, their other ends, its partners.
+  void light();
+
+  float zoom_points() const { return state.view.zoom; }
+
+  // ---- groups
+  // ------------------------------------------------------------------------------------------------------------
+
+  void columns();
+  ImU32 column_color(LayoutColumn column) const;
+  void groups();
+  void open_group(const LayoutGroup& group, int32_t shape, ImVec2 min, ImVec2 max);
+  std::string group_cost(const LayoutGroup& group) const;
+  void collapsed_group(const LayoutGroup& group, int32_t shape, ImVec2 min, ImVec2 max);
+  double group_value(const LayoutGroup& group) const;
+  bool group_hit(int32_t scope, LayoutColumn column) const;
+  void register_group(const LayoutGroup& group, ImVec2 min, ImVec2 max, std::string_view value);
+
+  // ---- edges
+  // -------------------------------------------------------------------------------------------------------------
+
+  void stroke(const LayoutRoute& route, ImU32 color, float thickness, bool far);
+  void arrow(const LayoutRoute& route, ImU32 color);
+  float thickness(uint32_t r) const;
+  void edges();
+
+  // A line has no area, so the visible part is compared with some room.
+  LayoutBox grown() const { return {visible.x - 2, visible.y - 2, visible.width + 4, visible.height + 4}; }
+
+  void edge_labels();
+
+  // Saved activations and far readers appear with the shape they belong to.
+  void lit_edges();
+
+  // ---- nodes
+  // -------------------------------------------------------------------------------------------------------------
+
+  ImU32 node_fill(int32_t b, bool* heated) const;
+  void nodes();
+
+  void full_node(int32_t b, ImVec2 min, ImVec2 max, ImU32 fill, ImU32 accent, bool heated, bool dim,
+                 bool full);
+
+  void badges(int32_t b, ImVec2 min, ImVec2 max, bool dim);
+  void outline(int32_t b, ImVec2 min, ImVec2 max, float rounding);
+
+  // ---- furniture
+  // -----------------------------------------------------------------------------------------------------------
+
+  void minimap();
+  void legend();
+  void drag_rectangle();
+};
+
+}  // namespace gradloom
