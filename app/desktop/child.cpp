@@ -130,7 +130,7 @@ struct Child::Impl {
     const std::lock_guard lock(mutex);
     if (reaped) return;
     asked = true;
-    ::kill(process, signal_number);
+    ::kill(-process, signal_number);  // its whole process group: what it started holds our pipes open too
   }
 };
 
@@ -159,7 +159,12 @@ Result<std::unique_ptr<Child>> Child::start(const std::string& program,
   sigemptyset(&none);  // the window blocks signals for its own waiter thread
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);  // Ctrl-C in the window's terminal is the window's to pass on
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  sigset_t defaults;
+  sigemptyset(&defaults);  // whoever started the window may have ignored what cancels a run
+  sigaddset(&defaults, SIGINT);
+  sigaddset(&defaults, SIGTERM);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   std::vector<char*> argv{const_cast<char*>("gradloom")};
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);

@@ -53,6 +53,7 @@ class Commands : public testing::Test {
     const pid_t child = fork();
     if (child != 0) return child;
     if (!freopen(out.c_str(), "w", stdout) || !freopen(err.c_str(), "w", stderr)) _exit(99);
+    signal(SIGINT, SIG_DFL);   // the test may have been started in the background, which ignores it
     if (file_limit != RLIM_INFINITY) {
       signal(SIGXFSZ, SIG_IGN);
       const rlimit limit{file_limit, file_limit};
