@@ -297,6 +297,7 @@ void Controller::replan() {
           refresh_passes();
           state_.graphs[0] = view;
           state_.graphs[2] = after;
+          if (state_.run && after->timed_run != state_.run->record.summary.id) retime();  // loaded while planning
           plan_baseline();
           check_data();
         };

@@ -3,10 +3,29 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <algorithm>
+
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
+namespace {
+
+// The node of `target` that stands for `box` of another stage: itself, the first of its ONNX nodes, or the
+// first node that stands for one of them. Empty: none.
+std::string counterpart(const GraphBox& box, const GraphModel& target) {
+  if (target.find(box.name) >= 0) return box.name;
+  const std::vector<std::string> onnx =
+      box.onnx_nodes.empty() ? std::vector<std::string>{box.name} : box.onnx_nodes;
+  for (auto name = onnx.rbegin(); name != onnx.rend(); ++name)  // the last gave the result
+    if (target.find(*name) >= 0) return *name;
+  for (const GraphBox& other : target.boxes)
+    for (const std::string& name : other.onnx_nodes)
+      if (std::find(onnx.begin(), onnx.end(), name) != onnx.end()) return other.name;
+  return {};
+}
+
+}  // namespace
 
 void draw_graph_panel(Ui& ui) {
   const AppState& s = ui.state();
@@ -15,7 +34,9 @@ void draw_graph_panel(Ui& ui) {
   const bool planless = ui.stage != GraphStage::model && !s.graphs[static_cast<int>(ui.stage)];
   int stage = planless && s.graphs[0] ? static_cast<int>(GraphStage::model) : static_cast<int>(ui.stage);
   if (segmented("graph.stage", &stage, {"Model", "No passes", "Step"})) {
-    ui.go_after = ui.selected();
+    const std::int32_t box = ui.graph.model ? ui.graph.selected() : -1;
+    if (box >= 0 && s.graphs[stage])
+      ui.go_after = counterpart(ui.graph.model->boxes[static_cast<std::size_t>(box)], s.graphs[stage]->model);
     ui.stage = static_cast<GraphStage>(stage);
   }
   tip("The graph as imported, the whole training step before passes, or what runs");

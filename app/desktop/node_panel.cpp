@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "app/desktop/ui.h"
@@ -72,16 +73,21 @@ void draw_kernels(Ui& ui, const GraphBox& box) {
 }  // namespace
 
 void draw_node_panel(Ui& ui) {
-  draw_node_panel(ui.graph, ui.asks);
+  // In the model the kernels are the answer; in the step the node is one of them, and its siblings follow its
+  // own details.
+  const bool kernels_first = ui.stage == GraphStage::model;
+  std::function<void(const GraphBox&)> kernels;
+  if (kernels_first) kernels = [&ui](const GraphBox& box) { draw_kernels(ui, box); };
+  draw_node_panel(ui.graph, ui.asks, kernels);
   const std::int32_t selected = ui.graph.selected();
   if (!ui.graph.model || selected < 0 || ui.graph.selected_scope >= 0) return;
   const GraphBox box = ui.graph.model->boxes[static_cast<std::size_t>(selected)];
-  draw_kernels(ui, box);
-  if (ui.stage == GraphStage::model || box.onnx_nodes.empty()) return;
+  if (!kernels_first) draw_kernels(ui, box);
+  if (kernels_first || box.onnx_nodes.empty()) return;
   spacer(4);
   if (button("node-panel.onnx", "Show in the model", ButtonKind::kGhost)) {
     ui.stage = GraphStage::model;
-    ui.go_after = box.onnx_nodes.front();
+    ui.go_after = box.onnx_nodes.back();  // the last is the one that gave the result
     ui.panes.show("Graph");
   }
 }

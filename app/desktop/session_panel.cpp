@@ -82,7 +82,9 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
       tip(r.passes.empty() ? "no passes" : r.passes);
       break;
     case 5:
-      number_cell(r.steps > 0 ? fmt::format("{:.3f} \u2192 {:.3f}", r.first_loss, r.last_loss) : "\u2013");
+      number_cell(r.steps > 0 ? fmt::format("{:.4f}", r.last_loss) : "\u2013");
+      if (r.steps > 0)
+        tip(fmt::format("{:.6g} after {} steps, from {:.6g}", r.last_loss, r.steps, r.first_loss));
       break;
     case 6:
       number_cell(r.median_step_ns > 0 ? duration_text(static_cast<double>(r.median_step_ns)) : "\u2013");
@@ -137,13 +139,13 @@ void draw_session_panel(Ui& ui) {
   tip(s.session->path);
   const auto& runs = s.session->runs;
   static const std::vector<TableColumn> columns{{"#", 24},
-                                                {"A", 20},
-                                                {"B", 20},
+                                                {"A", 18},
+                                                {"B", 18},
                                                 {"", 16, false, false, "Status"},
                                                 {"Run", 0},
-                                                {"Loss", 112, true},
-                                                {"Step time", 72, true, false, "Median over untimed steps"},
-                                                {"Peak", 70, true, false, "Measured"},
+                                                {"Last loss", 70, true},
+                                                {"Step time", 70, true, false, "Median over untimed steps"},
+                                                {"Peak", 66, true, false, "Measured"},
                                                 {"Steps", 48, true, true},
                                                 {"Optimizer", 130, false, true},
                                                 {"Started", 150, false, true}};

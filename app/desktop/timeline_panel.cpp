@@ -114,8 +114,11 @@ const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane,
                     rounding, 0, px(1.5f));
     if (x1 - x0 < px(36)) continue;
     ImFont* font = theme().small;
-    const std::string label =
-        fit_text(font, font->FontSize, bar.label.empty() ? "(top level)" : bar.label, x1 - x0 - px(10));
+    // In its own lane a scope's last part says enough; a kernel's operator says more than the start of its
+    // node's name.
+    const std::string name = kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].op
+                                    : bar.label.substr(bar.label.rfind('/') + 1);
+    const std::string label = fit_text(font, font->FontSize, name, x1 - x0 - px(10));
     list->AddText(font, font->FontSize, {x0 + px(5), y + (height - font->FontSize) / 2},
                   kernel ? ink_on(fill) : p.text_dim, label.c_str());
   }

@@ -86,7 +86,7 @@ TEST(Child, AMissingProgramIsAnError) {
 }
 
 TEST(Child, DestructionEndsTheProcess) {
-  auto child = shell("sleep 600");
+  auto child = shell("sleep 600 & sleep 600; echo never");  // with what it started
   const auto pid = static_cast<pid_t>(child->pid());
   child.reset();
   EXPECT_NE(::kill(pid, 0), 0);

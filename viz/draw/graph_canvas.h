@@ -9,6 +9,7 @@
 
 #include <imgui.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,7 +72,9 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
 // Colour, search with hits, fit, open and close all. One line.
 void draw_graph_toolbar(GraphCanvasState& state, Actions& actions);
 // Details of the selected box: costs, times, provenance, attributes, inputs and outputs, partners.
-void draw_node_panel(GraphCanvasState& state, Actions& actions);
+// `more` adds what only the application knows, between costs and provenance.
+void draw_node_panel(GraphCanvasState& state, Actions& actions,
+                     const std::function<void(const GraphBox&)>& more = {});
 
 // Selects a node, opens the scopes that hide it and brings it into view. False when there is no such node.
 bool graph_go_to(GraphCanvasState& state, const std::string& node);

@@ -90,7 +90,8 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
 
 void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions) {
   std::string query = state.query_text;
-  if (input_text("kernels.search", "Filter: op:MatMul phase:bwd time>50us", &query, px(300)))
+  if (input_text("kernels.search", "Filter: op:MatMul phase:bwd time>50us", &query,
+                 std::clamp(ImGui::GetContentRegionAvail().x - px(640), px(110), px(300))))
     kernel_table_set_query(model, state, query);
   ImGui::SameLine();
   int group = static_cast<int>(model.group());
@@ -103,7 +104,9 @@ void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions)
   const bool bad = !state.query_error.empty();
   std::string sum = fmt::format("{} kernels", model.shown_kernels());
   if (model.timed()) sum += fmt::format(", {} per step", format_value(model.shown_ns(), Unit::kNs));
-  text(bad ? "\u26a0 " + state.query_error : sum, bad ? palette().warn : palette().text_dim);
+  text(fit_text(theme().ui, theme().ui->FontSize, bad ? "\u26a0 " + state.query_error : sum,
+                ImGui::GetContentRegionAvail().x - px(66)),
+       bad ? palette().warn : palette().text_dim);
   register_item("kernels.sum", "sum", bad ? state.query_error : sum);
   ImGui::SameLine();
   if (button("kernels.copy", "Copy", ButtonKind::kGhost,

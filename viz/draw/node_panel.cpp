@@ -162,7 +162,8 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
     graph_set_all_expanded(state, false);
 }
 
-void draw_node_panel(GraphCanvasState& state, Actions& actions) {
+void draw_node_panel(GraphCanvasState& state, Actions& actions,
+                     const std::function<void(const GraphBox&)>& more) {
   state.outline.clear();
   if (state.model && state.selected_scope >= 0) return scope_panel(state);
   const int32_t selected = state.selected();
@@ -177,14 +178,12 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions) {
     ImGui::SameLine();
     badge("\u26a0 not supported", palette().bad);
   }
-  if (!box.pass.empty()) {
-    ImGui::SameLine();
-    badge(box.pass, palette().accent);
-  }
   wrapped(escaped(box.name), palette().text_dim);
+  if (!box.pass.empty()) badge("made by " + box.pass, palette().accent);
   register_item("node-panel.name", box.op, box.name);
   if (box.scope >= 0) muted(escaped(state.model->scopes[box.scope].path));
-  if (box.node != kNone) costs(box, *state.model);
+  if (box.node != kNone && state.model->planned) costs(box, *state.model);
+  if (more) more(box);
   if (!box.onnx_nodes.empty()) {
     heading(box.onnx_nodes.size() == 1 ? "From the ONNX node" : "From these ONNX nodes");
     for (size_t i = 0; i < box.onnx_nodes.size() && i < 30; ++i)

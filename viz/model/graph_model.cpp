@@ -274,7 +274,11 @@ class Builder {
 
 }  // namespace
 
-GraphModel build_graph_model(const Graph& graph, const Plan* plan) { return Builder(graph, plan).build(); }
+GraphModel build_graph_model(const Graph& graph, const Plan* plan) {
+  GraphModel model = Builder(graph, plan).build();
+  model.planned = plan != nullptr;
+  return model;
+}
 
 void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels) {
   model.total_time_ns = model.max_time_ns = 0;

@@ -72,6 +72,7 @@ struct GraphModel {
   std::unordered_map<std::string, int32_t> by_name;
   double total_time_ns = 0, max_time_ns = 0, max_bytes = 0;
   bool timed = false;
+  bool planned = false;         // costs and kernels are known
 
   int32_t find(const std::string& name) const;
   SearchFields fields(int32_t box) const;
