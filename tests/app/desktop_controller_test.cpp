@@ -167,6 +167,21 @@ TEST_F(DesktopController, RunsComparesAndExports) {
   EXPECT_TRUE(state().comparison);
 }
 
+TEST_F(DesktopController, ASessionOpenedWithItsModelBringsTheTimes) {
+  open(model("mlp"));
+  steps(5);
+  app().start_run();
+  settle();
+  const std::string session = state().session_path;
+  controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr);
+  app().set_session(session);  // read at the same time as the model
+  open(model("mlp"));
+  ASSERT_TRUE(state().run);
+  ASSERT_TRUE(state().graphs[2]);
+  EXPECT_EQ(state().graphs[2]->timed_run, 1);
+  EXPECT_TRUE(state().graphs[2]->model.timed);
+}
+
 TEST_F(DesktopController, StoppingKeepsWhatWasRecorded) {
   open(model("mlp"));
   steps(100000000);
