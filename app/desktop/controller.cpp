@@ -297,9 +297,8 @@ void Controller::replan() {
           refresh_passes();
           state_.graphs[0] = view;
           state_.graphs[2] = after;
-      // The run to show may have been read while this plan was being made.
-      if (state_.run && after->timed_run != state_.run->record.summary.id) retime();
-          if (state_.run && after->timed_run != state_.run->record.summary.id) retime();  // loaded while planning
+          // The run to show may have been read while this plan was being made.
+          if (state_.run && after->timed_run != state_.run->record.summary.id) retime();
           plan_baseline();
           check_data();
         };
