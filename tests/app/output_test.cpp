@@ -1,0 +1,26 @@
+#include "app/output.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace gradloom {
+namespace {
+
+TEST(Output, TablesAreAligned) {
+  EXPECT_EQ(table_text({"name", "time"}, {{"Gelu", "1.2 ms"}, {"µ", "10 us"}}),
+            "name    time\n"
+            "Gelu  1.2 ms\n"
+            "µ      10 us");
+  EXPECT_EQ(table_text({"a", "b"}, {{"x", "left"}}, {1}), "a  b\nx  left");
+}
+
+TEST(Output, NumbersThatJsonLacksBecomeText) {
+  EXPECT_EQ(json_number(1.5), Json(1.5));
+  EXPECT_EQ(json_number(std::nan("")), Json("NaN"));
+  EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), Json("-Infinity"));
+}
+
+}  // namespace
+}  // namespace gradloom
