@@ -1,4 +1,4 @@
-// Runs a plan step by step on a device. All memory is taken once in `create`; run() allocates nothing.
+// Runs a plan step by step on a device. All tensor memory is taken once in `create`.
 #pragma once
 
 #include <map>
