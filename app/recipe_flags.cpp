@@ -78,9 +78,9 @@ std::string short_pipeline(const Pipeline& pipeline) {
 void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   if (model_positional) app.add_option("MODEL", model_, "ONNX file (may come from --recipe)");
   app.add_option("--recipe", recipe_path_, "recipe file; other flags override it");
-  app.add_option("--dim", dims_, "bind a symbolic dimension, NAME=N (repeatable)")->take_all();
-  app.add_option("--freeze", freeze_, "parameters not to train, glob (repeatable)")->take_all();
-  app.add_option("--exclude", exclude_, "switch one instance of a pass off, PASS:SITE (repeatable)")->take_all();
+  app.add_option("--dim", dims_, "bind a symbolic dimension, NAME=N (repeatable)")->take_all()->allow_extra_args(false);
+  app.add_option("--freeze", freeze_, "parameters not to train, glob (repeatable)")->take_all()->allow_extra_args(false);
+  app.add_option("--exclude", exclude_, "switch one instance of a pass off, PASS:SITE (repeatable)")->take_all()->allow_extra_args(false);
   const auto flag = [&](const char* name, const char* key, std::string& value, const char* help) {
     flags_.push_back({app.add_option(name, value, help), key, &value});
   };

@@ -177,7 +177,7 @@ void print_limits(const Output& out) {
 CommandRun declare_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("MODEL", options->model, "ONNX file");
-  app.add_option("--dim", options->dims, "bind a symbolic dimension, NAME=N (repeatable)")->take_all();
+  app.add_option("--dim", options->dims, "bind a symbolic dimension, NAME=N (repeatable)")->take_all()->allow_extra_args(false);
   app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {

@@ -155,6 +155,15 @@ TEST_F(Commands, TrainWritesStepsSummaryAndSession) {
   EXPECT_TRUE(linked);
 }
 
+TEST_F(Commands, FlagsAndModelComeInAnyOrder) {
+  const std::string file = model("mlp") + "/model.onnx";
+  const Outcome first = run({"plan", file, "--dim", "batch=8", "--json"}), last = run({"plan", "--dim", "batch=8", "--freeze", "none.*", file, "--json"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_EQ(first.lines()[0]["plan_hash"], last.lines()[0]["plan_hash"]);
+  EXPECT_EQ(run({"inspect", "--dim", "batch=8", file}).code, 0);
+}
+
 TEST_F(Commands, TraceIsChromeJson) {
   ASSERT_EQ(run(train_mlp({"--steps", "6", "--session", path("s.db"), "--profile", "all"})).code, 0);
   ASSERT_EQ(run({"trace", path("s.db"), "-o", path("t.json")}).code, 0);
