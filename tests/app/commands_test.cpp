@@ -179,8 +179,12 @@ TEST_F(Commands, RecipeReplays) {
   for (const json& l : replay.lines())
     if (l.contains("replay")) verdict = l["replay"];
   ASSERT_FALSE(verdict.is_null()) << replay.err;
-  for (const json& c : verdict["checks"])
-    if (c["what"] == "plan hash" || c["what"] == "losses") EXPECT_EQ(c["outcome"], "agrees") << c.dump();
+  for (const json& c : verdict["checks"]) {
+    const bool certain = c["what"] == "plan hash" || c["what"] == "losses";   // speed may differ on a busy machine
+    if (certain) {
+      EXPECT_EQ(c["outcome"], "agrees") << c.dump();
+    }
+  }
   // A changed optimizer must be noticed.
   const Outcome other = run({"train", "--recipe", path("r.json"), "--optimizer", "sgd{lr=0.5}", "--json"});
   EXPECT_EQ(other.code, 1);

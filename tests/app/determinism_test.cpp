@@ -57,8 +57,8 @@ TEST_P(Determinism, BitsDoNotDependOnThreadsTimingOrOldMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Determinism,
                          testing::Combine(testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"), testing::Values("default", "none")),
-                         [](const auto& info) {
-                           std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         [](const auto& test) {
+                           std::string name = std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
                            for (char& ch : name)
                              if (ch == '-') ch = '_';
                            return name;

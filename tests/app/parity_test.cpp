@@ -68,8 +68,8 @@ TEST_P(Parity, LossesFollowPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(cases()), [](const auto& info) {
-  std::string name = info.param.model + "_run" + std::to_string(info.param.run) + "_" + info.param.precision + "_" + info.param.passes;
+INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(cases()), [](const auto& test) {
+  std::string name = test.param.model + "_run" + std::to_string(test.param.run) + "_" + test.param.precision + "_" + test.param.passes;
   for (char& ch : name)
     if (ch == '-') ch = '_';
   return name;

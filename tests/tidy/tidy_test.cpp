@@ -77,15 +77,18 @@ TEST(Tidy, IncludesFollowTheArchitecture) {
 TEST(Tidy, OnlyDrawingKnowsTheGuiLibrary) {
   for (const Source& s : sources())
     for (const std::string& line : s.lines)
-      if (line.rfind("#include", 0) == 0 && line.find("imgui") != std::string::npos)
+      if (line.rfind("#include", 0) == 0 && line.find("imgui") != std::string::npos) {
         EXPECT_TRUE(s.path.rfind("viz/draw/", 0) == 0 || s.path.rfind("app/desktop/", 0) == 0) << s.path;
+      }
 }
 
 TEST(Tidy, FilesHaveABannerAndReasonableLength) {
   for (const Source& s : sources()) {
     ASSERT_FALSE(s.lines.empty()) << s.path;
     EXPECT_LE(s.lines.size(), 620u) << s.path;
-    if (s.path.size() > 2 && s.path.substr(s.path.size() - 2) == ".h") EXPECT_EQ(s.lines[0].rfind("//", 0), 0u) << s.path << " has no banner";
+    if (s.path.size() > 2 && s.path.substr(s.path.size() - 2) == ".h") {
+      EXPECT_EQ(s.lines[0].rfind("//", 0), 0u) << s.path << " has no banner";
+    }
   }
 }
 
@@ -101,7 +104,9 @@ TEST(Tidy, EveryOperatorFileIsListed) {
   std::set<std::string> listed;
   for (std::string line; std::getline(list, line);) {
     std::smatch match;
-    if (std::regex_search(line, match, std::regex("^OP\\((\\w+)\\)"))) EXPECT_TRUE(listed.insert(match[1]).second) << match[1] << " is listed twice";
+    if (std::regex_search(line, match, std::regex("^OP\\((\\w+)\\)"))) {
+      EXPECT_TRUE(listed.insert(match[1]).second) << match[1] << " is listed twice";
+    }
   }
   std::set<std::string> defined;
   for (const Source& s : sources()) {
