@@ -8,15 +8,10 @@ namespace {
 using testing::op_counts;
 using testing::run_and_compare;
 using testing::why_nots;
-using Counts = std::map<std::string, int>;
-using Perm = std::vector<std::int64_t>;
+using testing::Counts;
+using testing::Perm;
 
-struct Cse : ::testing::Test {
-  Graph graph;
-  GraphBuilder b{graph};
-  Type type{DType::f32, {3, 4}};
-  ValueId x = b.input("x", type), y = b.input("y", type);
-};
+struct Cse : testing::TwoInputs {};
 
 TEST_F(Cse, EqualNodesMergeThroughChainsAndCommutedOperands) {
   graph.outputs = {b.op("Sub", {b.op("Exp", {b.op("Mul", {x, y})}), b.op("Exp", {b.op("Mul", {y, x})})})};

@@ -7,7 +7,7 @@ namespace {
 
 using testing::op_counts;
 using testing::run_and_compare;
-using Counts = std::map<std::string, int>;
+using testing::Counts;
 
 struct DeadCode : ::testing::Test {
   Graph graph;

@@ -8,15 +8,10 @@ namespace {
 using testing::op_counts;
 using testing::run_and_compare;
 using testing::why_nots;
-using Counts = std::map<std::string, int>;
-using Perm = std::vector<std::int64_t>;
+using testing::Counts;
+using testing::Perm;
 
-struct EliminateNoops : ::testing::Test {
-  Graph graph;
-  GraphBuilder b{graph};
-  Type type{DType::f32, {3, 4}};
-  ValueId x = b.input("x", type), y = b.input("y", type);
-
+struct EliminateNoops : testing::TwoInputs {
   // `noop` of x, then Exp so that the output is not the result itself.
   void expect_noop(ValueId noop, const char* rule) {
     graph.outputs = {b.op("Exp", {noop})};

@@ -8,14 +8,9 @@ namespace {
 using testing::op_counts;
 using testing::run_and_compare;
 using testing::why_nots;
-using Counts = std::map<std::string, int>;
+using testing::Counts;
 
-struct FoldConstants : ::testing::Test {
-  Graph graph;
-  GraphBuilder b{graph};
-  Type type{DType::f32, {3, 4}};
-  ValueId x = b.input("x", type), y = b.input("y", type);
-};
+struct FoldConstants : testing::TwoInputs {};
 
 TEST_F(FoldConstants, ConstantInputsCascade) {
   const ValueId c = b.op("Exp", {b.op("Mul", {b.scalar(DType::f32, 2), b.scalar(DType::f32, 3)})});

@@ -9,7 +9,7 @@ using testing::op_counts;
 using testing::run_and_compare;
 using testing::run_pass;
 using testing::why_nots;
-using Counts = std::map<std::string, int>;
+using testing::Counts;
 
 struct FuseElementwise : ::testing::Test {
   Graph graph;

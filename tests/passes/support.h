@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "engine/ops/op.h"
 #include "passes/pass.h"
@@ -19,6 +20,17 @@ namespace gradloom::testing {
     const auto& gradloom_status_ = (expression);                            \
     ASSERT_TRUE(gradloom_status_.ok()) << gradloom_status_.error().message; \
   } while (false)
+
+using Counts = std::map<std::string, int>;
+using Perm = std::vector<std::int64_t>;
+
+// A graph with two inputs [3, 4] to build on.
+struct TwoInputs : ::testing::Test {
+  Graph graph;
+  GraphBuilder b{graph};
+  Type type{DType::f32, {3, 4}};
+  ValueId x = b.input("x", type), y = b.input("y", type);
+};
 
 inline PassReport run_pass(Graph& graph, const std::string& text) {
   auto pipeline = parse_pipeline(text);

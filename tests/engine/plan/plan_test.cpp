@@ -4,19 +4,10 @@
 
 #include "engine/ir/builder.h"
 #include "engine/ops/op.h"
+#include "tests/engine/plan/support.h"
 
 namespace gradloom {
 namespace {
-
-// Every request its own place: valid for any lifetimes.
-std::int64_t stack_all(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets) {
-  std::int64_t end = 0;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    offsets[i] = end;
-    end += requests[i].bytes;
-  }
-  return end;
-}
 
 Graph chain(int length, bool keep_all = false) {
   Graph graph;

@@ -6,18 +6,10 @@
 
 #include "engine/ir/builder.h"
 #include "engine/ops/op.h"
+#include "tests/engine/plan/support.h"
 
 namespace gradloom {
 namespace {
-
-std::int64_t stack_all(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets) {
-  std::int64_t end = 0;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    offsets[i] = end;
-    end += requests[i].bytes;
-  }
-  return end;
-}
 
 // One weight: loss = mean((x * w - t)^2), trained by SGD with lr 0.5; its gradient is mean(2 x (x w - t)).
 struct Line {
