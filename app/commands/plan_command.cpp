@@ -66,7 +66,7 @@ void print_json(const Output& out, const Compiled& c) {
               {"state_bytes", p.state_bytes},
               {"input_bytes", p.input_bytes},
               {"constant_bytes", p.constant_bytes},
-              {"lower_bound_bytes", p.lower_bound_bytes + p.state_bytes + p.input_bytes + p.constant_bytes},
+              {"lower_bound_bytes", p.peak_lower_bound_bytes()},
               {"arena_lower_bound_bytes", p.lower_bound_bytes},
               {"fragmentation", p.fragmentation()},
               {"planner", p.planner},

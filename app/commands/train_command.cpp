@@ -178,7 +178,7 @@ class TrainRun {
               {"median_step_ns", static_cast<std::int64_t>(median_step_ns())},
               {"plan_peak_bytes", plan.peak_bytes()},
               {"measured_peak_bytes", job_->measured_peak_bytes()},
-              {"lower_bound_bytes", plan.lower_bound_bytes + plan.state_bytes + plan.input_bytes + plan.constant_bytes},
+              {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
               {"kernels_per_step", plan.steps.size()}};
     if (overhead.known) s["profiler_overhead"] = {{"value", overhead.fraction}, {"low", overhead.low}, {"high", overhead.high}};
     context_.out.object({{"summary", s}});

@@ -89,8 +89,7 @@ Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedMod
   t.kernels = static_cast<std::int64_t>(s->plan().steps.size());
   t.peak_bytes = s->plan().peak_bytes();
   t.arena_bytes = s->plan().arena_bytes;
-  t.lower_bound_bytes =
-      s->plan().lower_bound_bytes + s->plan().state_bytes + s->plan().input_bytes + s->plan().constant_bytes;
+  t.lower_bound_bytes = s->plan().peak_lower_bound_bytes();
   for (const PlanStep& step : s->plan().steps) {
     t.flops += step.flops;
     t.bytes += step.bytes_read + step.bytes_written;

@@ -46,6 +46,8 @@ struct Plan {
   double plan_ms = 0;
   std::string hash;                                // of everything above except plan_ms
   std::int64_t peak_bytes() const { return arena_bytes + state_bytes + input_bytes + constant_bytes; }
+  // No plan of these buffers can need less: only the arena's contents can share memory.
+  std::int64_t peak_lower_bound_bytes() const { return peak_bytes() - arena_bytes + lower_bound_bytes; }
   double fragmentation() const {                   // wasted share of the arena at its peak
     return arena_bytes > 0 ? 1.0 - static_cast<double>(lower_bound_bytes) / static_cast<double>(arena_bytes) : 0.0;
   }
