@@ -12,12 +12,43 @@ void add_file(Ui& ui, std::vector<Command>& list) {
   const auto idle = [&ui] { return ui.state().has_model() && !ui.state().progress.running; };
   list.push_back(
       {"file.open", "Open\u2026", "File", false, nullptr, [&ui] { show_dialog(ui, DialogPurpose::open); }});
-  list.push_back({"file.export", "Export recipe\u2026", "File", false, has_model,
-                  [&ui] { show_dialog(ui, DialogPurpose::export_recipe); }});
-  list.push_back({"file.session", "Session to record into\u2026", "File", false, has_model,
+  list.push_back({"file.save", "Save recipe", "File", true, has_model, [&ui] {
+                    const std::string path = ui.state().recipe_path;
+                    if (path.empty()) return show_dialog(ui, DialogPurpose::save_recipe);
+                    ui.app.save_recipe(path);
+                  }});
+  list.push_back({"file.save_as", "Save recipe as\u2026", "File", false, has_model,
+                  [&ui] { show_dialog(ui, DialogPurpose::save_recipe); }});
+  list.push_back({"file.export", "Export the shown run\u2026", "File", false,
+                  [&ui] { return ui.app.can_export(); },
+                  [&ui] { show_dialog(ui, DialogPurpose::export_run); }});
+  list.push_back({"file.session", "Session to record into\u2026", "File", true, has_model,
                   [&ui] { show_dialog(ui, DialogPurpose::session); }});
   list.push_back({"file.close", "Close model", "File", true, idle, [&ui] { ui.app.close_model(); }});
   list.push_back({"file.quit", "Quit", "File", true, nullptr, [&ui] { ui.host.close(); }});
+}
+
+void add_marks(Ui& ui, std::vector<Command>& list) {
+  const auto has_model = [&ui] { return ui.state().has_model(); };
+  list.push_back({"note.add", "Note\u2026", "View", false, has_model, [&ui] { ui.note_here(); }});
+  static constexpr std::pair<const char*, const char*> kGo[kBookmarks] = {
+      {"bookmark.go.1", "Go to bookmark 1"}, {"bookmark.go.2", "Go to bookmark 2"},
+      {"bookmark.go.3", "Go to bookmark 3"}, {"bookmark.go.4", "Go to bookmark 4"},
+      {"bookmark.go.5", "Go to bookmark 5"}, {"bookmark.go.6", "Go to bookmark 6"},
+      {"bookmark.go.7", "Go to bookmark 7"}, {"bookmark.go.8", "Go to bookmark 8"},
+      {"bookmark.go.9", "Go to bookmark 9"}};
+  static constexpr std::pair<const char*, const char*> kSet[kBookmarks] = {
+      {"bookmark.set.1", "Set bookmark 1"}, {"bookmark.set.2", "Set bookmark 2"},
+      {"bookmark.set.3", "Set bookmark 3"}, {"bookmark.set.4", "Set bookmark 4"},
+      {"bookmark.set.5", "Set bookmark 5"}, {"bookmark.set.6", "Set bookmark 6"},
+      {"bookmark.set.7", "Set bookmark 7"}, {"bookmark.set.8", "Set bookmark 8"},
+      {"bookmark.set.9", "Set bookmark 9"}};
+  for (int slot = 1; slot <= kBookmarks; ++slot) {
+    const auto& [go, go_label] = kGo[slot - 1];
+    const auto& [set, set_label] = kSet[slot - 1];
+    list.push_back({go, go_label, nullptr, false, has_model, [&ui, slot] { ui.go_to_bookmark(slot); }});
+    list.push_back({set, set_label, nullptr, false, has_model, [&ui, slot] { ui.set_bookmark(slot); }});
+  }
 }
 
 void add_view(Ui& ui, std::vector<Command>& list) {
@@ -35,24 +66,23 @@ void add_view(Ui& ui, std::vector<Command>& list) {
                     ui.panes.show("Graph");
                     ui.graph.focus_search = true;
                   }});
-  list.push_back({"graph.diff", "Select what the last change added", "View", false,
-                  [&ui] { return ui.state().change && ui.graph.model; },
-                  [&ui] {
-                    const std::vector<std::string>& added = ui.state().change->added_nodes;
-                    if (added.empty())
-                      return ui.app.notice(NoticeKind::info, "The last change added no nodes");
-                    ui.panes.show("Graph");
-                    ui.stage = GraphStage::after;
-                    ui.go_to(added.front());
-                    for (const std::string& name : added)
-                      if (const std::int32_t box = ui.graph.model->find(name);
-                          box >= 0 && name != added.front())
-                        ui.graph.selection.push_back(box);
-                  }});
+  list.push_back(
+      {"graph.diff", "Mark what the last change did", "View", false, [&ui] { return ui.state().has_model(); },
+       [&ui] {
+         if (!ui.state().change)
+           return ui.app.notice(NoticeKind::info, "Nothing has changed since the model was opened");
+         ui.show_diff = !ui.show_diff;
+         if (!ui.show_diff) return;
+         ui.panes.show("Graph");
+         const std::vector<std::string>& added = ui.state().change->added_nodes;
+         if (!added.empty()) ui.go_to(added.front());
+       },
+       [&ui] { return ui.show_diff; }});
+  add_marks(ui, list);
   const std::pair<const char*, const char*> tabs[] = {
       {"view.graph", "Graph"},       {"view.kernels", "Kernels"}, {"view.memory", "Memory"},
       {"view.timeline", "Timeline"}, {"view.compare", "Compare"}, {"view.loss", "Curve"},
-      {"view.runs", "Runs"}};
+      {"view.runs", "Runs"},         {"view.notes", "Notes"}};
   bool first = true;
   for (const auto& [id, tab] : tabs) {
     list.push_back({id, tab, "View", first, nullptr, [&ui, tab = tab] { ui.panes.show(tab); }});
@@ -80,10 +110,16 @@ void add_run(Ui& ui, std::vector<Command>& list) {
   };
   list.push_back({"run.start", "Run training steps", "Run", false, idle, [&ui] {
                     ui.app.start_run();
-                    ui.panes.show("Curve");
+                    if (ui.state().settings.follow_run) ui.panes.show("Curve");
                   }});
   list.push_back({"run.stop", "Stop", "Run", false, [&ui] { return ui.state().progress.running; },
                   [&ui] { ui.app.stop_run(); }});
+  list.push_back({"run.follow", "Follow the running run", "Run", false, nullptr,
+                  [&ui] {
+                    bool& follow = ui.app.edit_state().settings.follow_run;
+                    follow = !follow;
+                  },
+                  [&ui] { return ui.state().settings.follow_run; }});
   list.push_back({"run.compare", "A/B: passes off vs now", "Run", true, idle, [&ui] {
                     ui.app.start_compare(ui.app.compare_passes_command());
                     ui.panes.show("Compare");

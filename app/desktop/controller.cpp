@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "app/desktop/suggest.h"
 #include "app/recipe_flags.h"
@@ -69,13 +70,17 @@ std::string pipeline_change(const Pipeline& before, const Pipeline& after) {
 
 }  // namespace
 
-Controller::Controller(std::string program, Settings settings, std::function<void()> notify)
-    : program_(std::move(program)), notify_(std::move(notify)) {
+Controller::Controller(std::string program, Settings settings, std::function<void()> notify,
+                       std::string marks_folder)
+    : program_(std::move(program)), notify_(std::move(notify)), marks_folder_(std::move(marks_folder)) {
   state_.settings = std::move(settings);
   worker_ = std::make_unique<Worker>(notify_);
 }
 
-Controller::~Controller() { worker_.reset(); }
+Controller::~Controller() {
+  worker_.reset();
+  write_marks();
+}
 
 void Controller::notice(NoticeKind kind, const std::string& text) {
   if (!text.empty()) state_.notices.push_back({kind, text});
@@ -84,9 +89,11 @@ void Controller::notice(NoticeKind kind, const std::string& text) {
 void Controller::tick() {
   worker_->drain();
   read_child();
+  read_devices();
+  follow_run();
 }
 
-bool Controller::busy() const { return worker_->busy() || child_ != nullptr; }
+bool Controller::busy() const { return worker_->busy() || child_ != nullptr || devices_child_ != nullptr; }
 
 void Controller::open(const std::string& path) {
   FileKind kind = file_kind(path);
@@ -97,7 +104,7 @@ void Controller::open(const std::string& path) {
       if (!recipe) return [this, error = recipe.error()] { notice(NoticeKind::error, error.message); };
       return [this, path, r = std::move(recipe).value()] {
         add_recent(state_.settings, path);
-        open_recipe(r);
+        load_model_of(r, false, path);
       };
     });
     return;
@@ -115,31 +122,43 @@ void Controller::open_recipe(Recipe recipe, const std::string& session_path) {
   load_model_of(std::move(recipe), false);
 }
 
-void Controller::load_model_of(Recipe recipe, bool keep_history) {
+void Controller::load_model_of(Recipe recipe, bool keep_history, const std::string& recipe_path) {
   state_.opening = true;
   worker_->cancel("plan");
-  worker_->post("model", "reading " + recipe.model,
-                [this, recipe, keep_history](std::stop_token stop) -> Worker::Publish {
-                  Recipe used = recipe;
-                  std::error_code ignored;
-                  if (const auto absolute = std::filesystem::absolute(used.model, ignored); !ignored)
-                    used.model = absolute.lexically_normal().string();
-                  auto model = load_model_snapshot(used, stop);
-                  if (!model) {
-                    return [this, error = model.error()] {
-                      state_.opening = false;
-                      notice(NoticeKind::error, error.message);
-                    };
-                  }
-                  return [this, used, keep_history, m = std::move(model).value()] {
-                    if (!keep_history) {
-                      undo_.clear();
-                      redo_.clear();
-                      add_recent(state_.settings, used.model);
-                    }
-                    model_loaded(used, m);
-                  };
-                });
+  worker_->post(
+      "model", "reading " + recipe.model,
+      [this, recipe, keep_history, recipe_path,
+       folder = marks_folder_](std::stop_token stop) -> Worker::Publish {
+        Recipe used = recipe;
+        std::error_code ignored;
+        if (const auto absolute = std::filesystem::absolute(used.model, ignored); !ignored)
+          used.model = absolute.lexically_normal().string();
+        auto model = load_model_snapshot(used, stop);
+        if (!model) {
+          return [this, error = model.error()] {
+            state_.opening = false;
+            notice(NoticeKind::error, error.message);
+          };
+        }
+        const auto marks =
+            std::make_shared<const Marks>(load_marks(marks_file(folder, (*model)->model.content_hash)));
+        return [this, used, keep_history, recipe_path, marks, m = std::move(model).value()] {
+          const bool other = !state_.model || state_.model->model.content_hash != m->model.content_hash;
+          if (other) {
+            write_marks();
+            state_.marks = marks;
+          }
+          if (!keep_history) {
+            undo_.clear();
+            redo_.clear();
+            add_recent(state_.settings, used.model);
+          }
+          model_loaded(used, m);
+          if (keep_history) return;
+          state_.recipe_path = recipe_path;
+          state_.saved_recipe = state_.recipe;
+        };
+      });
 }
 
 void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model) {
@@ -177,6 +196,7 @@ void Controller::close_model() {
   worker_->cancel("model");
   worker_->cancel("plan");
   worker_->cancel("baseline");
+  write_marks();
   Settings settings = std::move(state_.settings);
   state_ = AppState();
   state_.settings = std::move(settings);
@@ -207,26 +227,89 @@ void Controller::edit(const std::string& what, const std::function<void(Recipe&)
   change(next);
   if (next == state_.recipe) return;
   next.expect.reset();  // the promise was of another recipe
-  undo_.push_back(state_.recipe);
-  if (undo_.size() > kMostUndo) undo_.erase(undo_.begin());
-  redo_.clear();
+  push_undo();
   apply_recipe(std::move(next), what);
 }
 
 void Controller::undo() {
   if (undo_.empty()) return;
-  redo_.push_back(state_.recipe);
-  Recipe recipe = std::move(undo_.back());
+  redo_.push_back(snapshot());
+  const Snapshot back = std::move(undo_.back());
   undo_.pop_back();
-  apply_recipe(std::move(recipe), "undo");
+  restore(back, "undo");
 }
 
 void Controller::redo() {
   if (redo_.empty()) return;
-  undo_.push_back(state_.recipe);
-  Recipe recipe = std::move(redo_.back());
+  undo_.push_back(snapshot());
+  const Snapshot forward = std::move(redo_.back());
   redo_.pop_back();
-  apply_recipe(std::move(recipe), "redo");
+  restore(forward, "redo");
+}
+
+Controller::Snapshot Controller::snapshot() const {
+  return {state_.recipe, state_.marks, state_.model ? state_.model->model.content_hash : std::string()};
+}
+
+void Controller::push_undo() {
+  undo_.push_back(snapshot());
+  if (undo_.size() > kMostUndo) undo_.erase(undo_.begin());
+  redo_.clear();
+}
+
+void Controller::restore(const Snapshot& to, const std::string& what) {
+  const bool same_model = state_.model && to.model_hash == state_.model->model.content_hash;
+  if (same_model && to.marks->notes != state_.marks->notes) set_notes(to.marks->notes);
+  if (to.recipe != state_.recipe) apply_recipe(to.recipe, what);
+}
+
+// ---- Bookmarks and notes ----
+
+void Controller::set_bookmark(int slot, const Bookmark& bookmark) {
+  if (!state_.model || slot < 1 || slot > kBookmarks) return;
+  Marks marks = *state_.marks;
+  marks.bookmarks[static_cast<std::size_t>(slot - 1)] = bookmark;
+  keep_marks(std::move(marks));
+  notice(NoticeKind::info, "Bookmark " + std::to_string(slot) + " is this view");
+}
+
+void Controller::put_note(const Note& note) {
+  if (!state_.model) return;
+  std::vector<Note> notes = state_.marks->notes;
+  if (gradloom::put_note(notes, note) == 0 && !note.text.empty())
+    return notice(NoticeKind::error,
+                  "there are " + std::to_string(kMostNotes) + " notes already: delete some");
+  if (notes == state_.marks->notes) return;
+  push_undo();
+  set_notes(notes);
+}
+
+void Controller::set_notes(const std::vector<Note>& notes) {
+  Marks marks = *state_.marks;
+  marks.notes = notes;
+  keep_marks(std::move(marks));
+}
+
+void Controller::keep_marks(Marks marks) {
+  state_.marks = std::make_shared<const Marks>(std::move(marks));
+  const std::string path = marks_file(marks_folder_, state_.model->model.content_hash);
+  if (path.empty()) return;
+  unwritten_marks_ = path;
+  worker_->post("marks", "writing notes",
+                [this, path, kept = state_.marks](std::stop_token) -> Worker::Publish {
+                  const Status saved = save_marks(*kept, path);
+                  return [this, kept, saved] {
+                    if (state_.marks == kept) unwritten_marks_.clear();
+                    if (!saved) notice(NoticeKind::error, saved.error().message);
+                  };
+                });
+}
+
+void Controller::write_marks() {
+  if (unwritten_marks_.empty()) return;
+  if (worker_) worker_->cancel("marks");
+  const Status saved = save_marks(*state_.marks, std::exchange(unwritten_marks_, {}));
+  if (!saved) notice(NoticeKind::error, saved.error().message);
 }
 
 void Controller::set_passes(const Pipeline& pipeline) {
@@ -261,48 +344,55 @@ void Controller::replan() {
   state_.data_problem.clear();
   const auto model = state_.model;
   const Recipe recipe = state_.recipe;
-  worker_->post(
-      "plan", "planning", [this, model, recipe, run = state_.run](std::stop_token stop) -> Worker::Publish {
-        const std::int64_t start_ns = monotonic_ns();
-        auto view = make_graph(model->model.graph, nullptr, nullptr);
-        if (!model->model.unknown.empty())
-          return [this, view] {
-            state_.graphs[0] = view;
-            state_.plan_error = "the model has operators that Gradloom lacks";
-          };
-        auto plan = make_plan_snapshot(model->model, recipe, stop);
-        if (!plan) {
-          return [this, view, error = plan.error()] {
-            state_.graphs[0] = view;
-            state_.plan_error = error.message;
-          };
-        }
-        auto after = make_graph((*plan)->graph(), *plan, run);
-        const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;
-        return [this, view, after, ms, plan = std::move(plan).value()] {
-          state_.plan_error.clear();
-          if (state_.plan && state_.graphs[2]) {
-            const GraphDiff diff = diff_graphs(state_.graphs[2]->model, after->model);
-            state_.change = PlanChange{change_what_,
-                                       state_.plan->totals,
-                                       plan->totals,
-                                       diff.added.size(),
-                                       diff.removed.size(),
-                                       {},
-                                       ms};
-            for (const std::int32_t box : diff.added)
-              state_.change->added_nodes.push_back(after->model.boxes[static_cast<std::size_t>(box)].name);
-          }
-          state_.plan = plan;
-          refresh_passes();
-          state_.graphs[0] = view;
-          state_.graphs[2] = after;
-          // The run to show may have been read while this plan was being made.
-          if (state_.run && after->timed_run != state_.run->record.summary.id) retime();
-          plan_baseline();
-          check_data();
-        };
-      });
+  worker_->post("plan", "planning",
+                [this, model, recipe, run = state_.run](std::stop_token stop) -> Worker::Publish {
+                  const std::int64_t start_ns = monotonic_ns();
+                  auto view = make_graph(model->model.graph, nullptr, nullptr);
+                  if (!model->model.unknown.empty())
+                    return [this, view] {
+                      state_.graphs[0] = view;
+                      state_.plan_error = "the model has operators that Gradloom lacks";
+                    };
+                  auto plan = make_plan_snapshot(model->model, recipe, stop);
+                  if (!plan) {
+                    return [this, view, error = plan.error()] {
+                      state_.graphs[0] = view;
+                      state_.plan_error = error.message;
+                    };
+                  }
+                  auto after = make_graph((*plan)->graph(), *plan, run);
+                  const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;
+                  return [this, view, after, ms, plan = std::move(plan).value()] {
+                    state_.plan_error.clear();
+                    if (state_.plan && state_.graphs[2]) {
+                      const GraphDiff diff = diff_graphs(state_.graphs[2]->model, after->model);
+                      state_.change = PlanChange{change_what_,
+                                                 state_.plan->totals,
+                                                 plan->totals,
+                                                 diff.added.size(),
+                                                 diff.removed.size(),
+                                                 {},
+                                                 {},
+                                                 ms,
+                                                 ++changes_};
+                      const auto name = [](const GraphModel& m, std::int32_t box) {
+                        return m.boxes[static_cast<std::size_t>(box)].name;
+                      };
+                      for (const std::int32_t box : diff.added)
+                        state_.change->added_nodes.push_back(name(after->model, box));
+                      for (const std::int32_t box : diff.removed)
+                        state_.change->removed_nodes.push_back(name(state_.graphs[2]->model, box));
+                    }
+                    state_.plan = plan;
+                    refresh_passes();
+                    state_.graphs[0] = view;
+                    state_.graphs[2] = after;
+                    // The run to show may have been read while this plan was being made.
+                    if (state_.run && after->timed_run != state_.run->record.summary.id) retime();
+                    plan_baseline();
+                    check_data();
+                  };
+                });
 }
 
 void Controller::plan_baseline() {
@@ -347,31 +437,46 @@ void Controller::retime() {
                 });
 }
 
-// ---- Export ----
+// ---- Saving and exporting ----
 
-bool Controller::export_has_expectations() const {
-  if (!state_.run || state_.run->record.steps.empty()) return false;
+void Controller::save_recipe(const std::string& path) {
+  Recipe recipe = state_.recipe;
+  recipe.expect.reset();
+  if (state_.model) recipe.model_hash = state_.model->model.content_hash;
+  worker_->post("save", "writing " + path,
+                [this, path, recipe, saved = state_.recipe](std::stop_token) -> Worker::Publish {
+                  const Status written = write_recipe(recipe, path);
+                  return [this, path, written, saved] {
+                    if (!written) return notice(NoticeKind::error, written.error().message);
+                    state_.recipe_path = path;
+                    state_.saved_recipe = saved;
+                    add_recent(state_.settings, path);
+                    notice(NoticeKind::good, "Recipe saved to " + path);
+                  };
+                });
+}
+
+bool Controller::can_export() const { return state_.run && !state_.run->record.steps.empty(); }
+
+bool Controller::shown_run_is_current() const {
+  if (!can_export()) return false;
   const auto recorded = parse_recipe(state_.run->record.recipe_json);
   return recorded && plan_key(*recorded) == plan_key(state_.recipe) && recorded->data == state_.recipe.data &&
          recorded->seed == state_.recipe.seed;
 }
 
-void Controller::export_recipe(const std::string& path) {
-  Recipe recipe = state_.recipe;
-  if (state_.model) recipe.model_hash = state_.model->model.content_hash;
-  const auto run = export_has_expectations() ? state_.run : nullptr;
-  worker_->post("export", "writing " + path, [this, path, recipe, run](std::stop_token) -> Worker::Publish {
-    Recipe out = recipe;
-    if (run) {
-      if (auto promised = recipe_with_expectations(run->record)) out = std::move(promised).value();
-    }
-    const Status written = write_recipe(out, path);
-    return [this, path, written, promises = out.expect.has_value()] {
-      if (!written) return notice(NoticeKind::error, written.error().message);
-      notice(NoticeKind::good,
-             "Recipe written to " + path + (promises ? ", with what a replay must show" : ""));
-    };
-  });
+void Controller::export_run(const std::string& path) {
+  if (!can_export()) return notice(NoticeKind::warning, "there is no run to export: run some steps first");
+  worker_->post(
+      "export", "writing " + path, [this, path, run = state_.run](std::stop_token) -> Worker::Publish {
+        const auto recipe = recipe_with_expectations(run->record);
+        const Status written = recipe ? write_recipe(*recipe, path) : Status(recipe.error());
+        return [this, path, written, id = run->record.summary.id] {
+          if (!written) return notice(NoticeKind::error, written.error().message);
+          notice(NoticeKind::good,
+                 "Run " + std::to_string(id) + " written to " + path + ", with what a replay must show");
+        };
+      });
 }
 
 void Controller::save(const Settings& settings, const std::string& path) {

@@ -17,8 +17,9 @@ namespace gradloom {
 class Controller {
  public:
   // `program` runs commands: the same executable. `notify` is called from background threads when `tick` has
-  // something to do.
-  Controller(std::string program, Settings settings, std::function<void()> notify);
+  // something to do. `marks_folder` holds what is left on models; empty: nothing is kept.
+  Controller(std::string program, Settings settings, std::function<void()> notify,
+             std::string marks_folder = {});
   ~Controller();
 
   const AppState& state() const { return state_; }
@@ -49,12 +50,20 @@ class Controller {
   std::string run_command() const;  // what Start runs and the window shows
   std::string compare_command(bool stored) const;  // runs A and B of the session
   std::string compare_passes_command() const;      // passes off against the recipe's
+  void find_devices();  // fills state().devices, once: in a child process, as the window calls no device
   void start_run();
   void start_compare(const std::string& command);
   void stop_run();  // finish the step and keep what is recorded; again: kill
-  // Writes the recipe; with what to expect of a replay when the shown run was recorded with it.
-  void export_recipe(const std::string& path);
-  bool export_has_expectations() const;
+  // The recipe as it stands, without promises; the file is then the one that Save writes.
+  void save_recipe(const std::string& path);
+  // The recipe of the shown run, as it was recorded, with what a replay must show.
+  void export_run(const std::string& path);
+  bool can_export() const;
+  bool shown_run_is_current() const;  // it was recorded with the recipe as it stands
+
+  // Bookmarks and notes of the open model. Notes are undone with the recipe.
+  void set_bookmark(int slot, const Bookmark& bookmark);  // 1 .. kBookmarks
+  void put_note(const Note& note);                        // adds, replaces by id; an empty text deletes
   void save(const Settings& settings, const std::string& path);
   bool planning() const { return worker_->busy_with("plan") || worker_->busy_with("model"); }
   std::string running_job() const { return worker_->running(); }
@@ -62,7 +71,19 @@ class Controller {
   void notice(NoticeKind kind, const std::string& text);
 
  private:
-  void load_model_of(Recipe recipe, bool keep_history);
+  struct Snapshot {  // what undo restores
+    Recipe recipe;
+    std::shared_ptr<const Marks> marks;  // its notes
+    std::string model_hash;              // whose notes they are
+  };
+  void load_model_of(Recipe recipe, bool keep_history, const std::string& recipe_path = {});
+  Snapshot snapshot() const;
+  void push_undo();
+  void restore(const Snapshot& to, const std::string& what);
+  void set_notes(const std::vector<Note>& notes);
+  void keep_marks(Marks marks);
+  void write_marks();  // at once, when they are not written yet
+  void follow_run();
   void model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model);
   void refresh_passes();
   void replan();
@@ -75,15 +96,21 @@ class Controller {
   void read_child();
   void on_line(const std::string& line);
   void child_ended();
+  void read_devices();
 
   AppState state_;
   std::string program_, change_what_;
   std::function<void()> notify_;
-  std::vector<Recipe> undo_, redo_;
+  std::vector<Snapshot> undo_, redo_;
+  std::string marks_folder_, unwritten_marks_;  // path of marks that are not on disk yet; empty: all are
+  std::int64_t follow_next_ns_ = 0;             // when the running run is read again
   std::string baseline_key_;
+  std::int64_t changes_ = 0;
   std::int64_t wanted_run_ = 0;  // to show once the session is read again; 0: keep, -1: the newest
   std::unique_ptr<Child> child_;
-  std::unique_ptr<Worker> worker_;  // last: its jobs publish into everything above
+  bool devices_asked_ = false;
+  std::unique_ptr<Child> devices_child_;  // lists them
+  std::unique_ptr<Worker> worker_;        // last: its jobs publish into everything above
 };
 
 }  // namespace gradloom

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/desktop/controller.h"
 #include "app/desktop/suggest.h"
@@ -12,6 +13,9 @@ namespace gradloom {
 namespace {
 
 using Json = nlohmann::json;
+
+// Between two readings of the running run: at least this, and so many times what a reading took.
+constexpr std::int64_t kPauseNs = 2'000'000'000, kPauseFactor = 30;
 
 double number_of(const Json& object, const char* key, double fallback = 0) {
   const auto it = object.find(key);
@@ -131,6 +135,8 @@ std::map<std::string, std::string> Controller::problems() const {
   if (!state_.data_problem.empty() && problems.find("data") == problems.end())
     problems["data"] = state_.data_problem;
   if (state_.session_path.empty()) problems["session"] = "choose a file to record into";
+  for (const DeviceInfo& d : state_.devices)
+    if (d.id == state_.recipe.device && !d.available) problems["device"] = d.why_not;
   return problems;
 }
 
@@ -199,6 +205,28 @@ void Controller::spawn(RunKind kind, const std::string& command) {
   });
 }
 
+void Controller::find_devices() {
+  if (std::exchange(devices_asked_, true)) return;
+  auto child = Child::start(program_, {"devices", "--json"}, notify_);
+  if (child) devices_child_ = std::move(child).value();
+}
+
+void Controller::read_devices() {
+  if (!devices_child_ || devices_child_->running()) return;
+  for (const std::string& line : devices_child_->take_lines()) {
+    const Json root = Json::parse(line, nullptr, false);
+    if (!root.is_object() || !root.contains("device")) continue;
+    DeviceInfo d;
+    d.id = root.value("device", "");
+    d.name = root.value("name", "");
+    d.available = root.value("available", false);
+    d.why_not = root.value("why_not", "");
+    d.detail = root.value("detail", "");
+    state_.devices.push_back(std::move(d));
+  }
+  devices_child_.reset();
+}
+
 void Controller::stop_run() {
   if (!child_) return;
   if (state_.progress.stopping)
@@ -244,6 +272,28 @@ void Controller::on_line(const std::string& line) {
   }
 }
 
+// The run that goes on, as far as the session holds it. Reading costs time that the run may need, so the
+// pause between two readings is long against one of them.
+void Controller::follow_run() {
+  const RunProgress& p = state_.progress;
+  if (!state_.settings.follow_run || !p.running || p.kind != RunKind::train || p.run_id <= 0) return;
+  if (monotonic_ns() < follow_next_ns_ || worker_->busy_with("run")) return;
+  follow_next_ns_ = monotonic_ns() + kPauseNs;
+  worker_->post("run", "reading run " + std::to_string(p.run_id),
+                [this, path = state_.session_path, id = p.run_id](std::stop_token) -> Worker::Publish {
+                  const std::int64_t start_ns = monotonic_ns();
+                  auto run = load_run_snapshot(path, id);
+                  const std::int64_t took_ns = monotonic_ns() - start_ns;
+                  if (!run || (*run)->record.steps.empty()) return {};  // nothing is committed yet
+                  return [this, path, took_ns, r = std::move(run).value()] {
+                    follow_next_ns_ = monotonic_ns() + std::max(kPauseNs, kPauseFactor * took_ns);
+                    if (path == state_.session_path)
+                      state_.run =
+                          r;  // times on the graph come when the run has ended: they need a new layout
+                  };
+                });
+}
+
 void Controller::child_ended() {
   const ChildExit exit = child_->exit();
   child_.reset();
@@ -271,7 +321,7 @@ void Controller::child_ended() {
                                  duration_text(static_cast<double>(monotonic_ns() - p.started_ns)));
   }
   if (p.kind == RunKind::train && p.run_id > 0) {
-    wanted_run_ = p.run_id;
+    if (state_.settings.follow_run) wanted_run_ = p.run_id;
     if (state_.run_b != p.run_id) {  // the newest pair stands ready to be compared
       if (state_.run_b != 0) state_.run_a = state_.run_b;
       state_.run_b = p.run_id;

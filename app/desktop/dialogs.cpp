@@ -34,14 +34,18 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
     case DialogPurpose::open:
       options = {"Open a model, session or recipe", "Open", {".onnx", ".db", ".json"}, false, ""};
       break;
-    case DialogPurpose::export_recipe:
+    case DialogPurpose::export_run:
+      if (!ui.app.can_export()) return;
+      options = {
+          "Export run " + std::to_string(ui.state().run->record.summary.id) +
+              (ui.app.shown_run_is_current() ? "" : " (recorded with other settings than the present ones)"),
+          "Export",
+          {".json"},
+          true,
+          label + ".run" + std::to_string(ui.state().run->record.summary.id) + ".json"};
+      break;
     case DialogPurpose::save_recipe:
-      options = {ui.app.export_has_expectations() ? "Export the recipe with what a replay must show"
-                                                  : "Save the recipe",
-                 "Save",
-                 {".json"},
-                 true,
-                 label + ".recipe.json"};
+      options = {"Save the recipe as it stands", "Save", {".json"}, true, label + ".recipe.json"};
       break;
     case DialogPurpose::session:
       options = {"Session to record into", "Choose", {".db"}, true, label + ".db"};
@@ -68,9 +72,11 @@ void draw_dialogs(Ui& ui) {
     case DialogPurpose::open:
       ui.app.open(path);
       break;
-    case DialogPurpose::export_recipe:
+    case DialogPurpose::export_run:
+      ui.app.export_run(path);
+      break;
     case DialogPurpose::save_recipe:
-      ui.app.export_recipe(path);
+      ui.app.save_recipe(path);
       break;
     case DialogPurpose::session:
       ui.app.set_session(path);

@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
@@ -23,6 +24,20 @@ std::string counterpart(const GraphBox& box, const GraphModel& target) {
     for (const std::string& name : other.onnx_nodes)
       if (std::find(onnx.begin(), onnx.end(), name) != onnx.end()) return other.name;
   return {};
+}
+
+// Above the canvas: what is marked in it beyond the selection, each with an x.
+void draw_chips(Ui& ui) {
+  if (ui.show_diff && ui.state().change) {
+    const PlanChange& c = *ui.state().change;
+    if (chip("graph.diff",
+             fmt::format("Last change: {}   + {} new   \u2212 {} gone", c.what, c.added, c.removed),
+             palette().good,
+             "New nodes carry a +. What is gone carries a \u2212 in the graphs that still have it"))
+      ui.show_diff = false;
+    if (ui.timeline.filter) ImGui::SameLine(0, px(8));
+  }
+  range_chip(ui, "graph.range");
 }
 
 }  // namespace
@@ -46,13 +61,17 @@ void draw_graph_panel(Ui& ui) {
   const std::shared_ptr<const GraphSnapshot> graph = s.graphs[stage];
   if (!graph) return empty_state(s.plan_error.empty() ? "Planning\u2026" : "No plan", s.plan_error);
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
+  draw_chips(ui);
   const bool was_there = ui.graph.model == model;
   draw_graph_canvas(model, ui.graph, ui.asks);
+  ui.drawn(Canvas::graph, ImGui::IsMouseHoveringRect(ui.graph.canvas_min, ui.graph.canvas_max));
   if (!ui.go_after.empty() && was_there && !ui.graph.builder.busy()) {
     graph_go_to(ui.graph, ui.go_after);
     ui.go_after.clear();
   }
-  graph_keys(ui.graph, ui.asks);
+  if (ui.place_after && was_there && !ui.graph.builder.busy())
+    graph_show_place(ui.graph, *std::exchange(ui.place_after, std::nullopt));
+  graph_keys(ui.graph, ui.asks, ui.takes_keys(Canvas::graph));
   if (ui.graph.busy()) ui.host.animate();
 }
 

@@ -35,7 +35,9 @@ void value_lines(const Graph& graph, const char* title, const std::vector<ValueI
 // Everything that keeps the model from being trained, all of it at once.
 void draw_obstacles(Ui& ui, const ModelSnapshot& m) {
   const Palette& p = palette();
-  if (m.model.unknown.empty() && m.no_kernel.empty() && m.no_gradient.empty()) return;
+  const bool on_gpu = ui.state().recipe.device != "cpu";
+  const std::vector<std::string>& no_kernel = on_gpu ? m.no_gpu_kernel : m.no_kernel;
+  if (m.model.unknown.empty() && no_kernel.empty() && m.no_gradient.empty()) return;
   if (!m.model.unknown.empty()) {
     heading("Unsupported operators");
     wrapped(
@@ -51,9 +53,9 @@ void draw_obstacles(Ui& ui, const ModelSnapshot& m) {
       ImGui::PopID();
     }
   }
-  if (!m.no_kernel.empty()) {
-    heading("No CPU kernel");
-    for (const std::string& n : m.no_kernel) wrapped(escaped(n), p.bad);
+  if (!no_kernel.empty()) {
+    heading(on_gpu ? "No GPU kernel" : "No CPU kernel");
+    for (const std::string& n : no_kernel) wrapped(escaped(n), p.bad);
   }
   if (!m.no_gradient.empty()) {
     heading("No gradient");

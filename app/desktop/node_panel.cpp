@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
 
 #include "app/desktop/ui.h"
@@ -76,9 +75,10 @@ void draw_node_panel(Ui& ui) {
   // In the model the kernels are the answer; in the step the node is one of them, and its siblings follow its
   // own details.
   const bool kernels_first = ui.stage == GraphStage::model;
-  std::function<void(const GraphBox&)> kernels;
-  if (kernels_first) kernels = [&ui](const GraphBox& box) { draw_kernels(ui, box); };
-  draw_node_panel(ui.graph, ui.asks, kernels);
+  draw_node_panel(ui.graph, ui.asks, [&ui, kernels_first](const GraphBox& box) {
+    draw_node_notes(ui, box.name);
+    if (kernels_first) draw_kernels(ui, box);
+  });
   const std::int32_t selected = ui.graph.selected();
   if (!ui.graph.model || selected < 0 || ui.graph.selected_scope >= 0) return;
   const GraphBox box = ui.graph.model->boxes[static_cast<std::size_t>(selected)];

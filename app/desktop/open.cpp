@@ -76,7 +76,9 @@ Status open_window(const OpenOptions& options, std::stop_token stop) {
   if (options.dark) settings.dark = *options.dark;
   if (settings.scale != 1) host->set_scale(settings.scale);
 
-  Controller controller(kProgram, settings, [&host] { host->wake(); });
+  const std::string marks_folder = options.headless || data_folder().empty() ? "" : data_folder() + "/marks";
+  Controller controller(
+      kProgram, settings, [&host] { host->wake(); }, marks_folder);
   Window window(controller, *host, settings_file);
   host->set_busy([&window] { return window.busy(); });
   const std::stop_callback on_stop(stop, [&host] {

@@ -9,15 +9,12 @@
 namespace gradloom {
 namespace {
 
-bool run_fits_plan(const AppState& s) {
-  return s.run && s.plan && s.run->record.summary.plan_hash == s.plan->plan().hash;
-}
-
 // Which of the two is shown; a choice only where they differ. True: the recorded run.
 bool choose_source(Ui& ui, const char* id) {
   const AppState& s = ui.state();
   if (!s.plan || !s.run) return s.run != nullptr;
   if (run_fits_plan(s)) {
+    if (ui.timeline.filter) ImGui::AlignTextToFramePadding();
     muted(fmt::format("The plan, measured in run {}", s.run->record.summary.id));
     return true;
   }
@@ -31,6 +28,13 @@ bool choose_source(Ui& ui, const char* id) {
   return ui.show_recorded;
 }
 
+// On the line of the choice of source, where there is one.
+void draw_range_chip(Ui& ui, const char* id) {
+  if (!ui.timeline.filter) return;
+  if (ui.state().plan && ui.state().run) ImGui::SameLine(0, px(14));
+  range_chip(ui, id);
+}
+
 }  // namespace
 
 void draw_kernel_panel(Ui& ui) {
@@ -38,6 +42,7 @@ void draw_kernel_panel(Ui& ui) {
   if (!s.plan && !s.run)
     return empty_state("No kernels", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
   const bool recorded = choose_source(ui, "kernels.source");
+  draw_range_chip(ui, "kernels.range");
   const void* source = recorded ? static_cast<const void*>(s.run.get()) : s.plan.get();
   if (source != ui.kernel_source) {
     ui.kernels.set_rows(recorded ? s.run->record.kernels : untimed_rows(s.plan->graph(), s.plan->plan()));
@@ -53,6 +58,7 @@ void draw_memory_panel(Ui& ui) {
   if (!s.plan && !s.run)
     return empty_state("No memory plan", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
   const bool recorded = choose_source(ui, "memory.source");
+  if (ui.memory.first_step >= 0) draw_range_chip(ui, "memory.range");
   draw_memory_view(recorded ? s.run->memory : s.plan->memory, ui.memory, ui.asks);
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));
 }

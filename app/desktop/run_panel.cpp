@@ -11,6 +11,7 @@
 #include "engine/base/fields.h"
 #include "engine/base/text.h"
 #include "engine/train/train_graph.h"
+#include "viz/draw/keys.h"
 
 namespace gradloom {
 namespace {
@@ -135,6 +136,28 @@ void data_fields(Ui& ui, const Problems& problems) {
   field_problem(problems, "data");
 }
 
+// The devices that there are; those that cannot be used say why.
+void device_field(Ui& ui, const Problems& problems) {
+  ui.app.find_devices();
+  const std::string current = ui.state().recipe.device;
+  std::vector<std::string> ids;
+  std::vector<ChoiceNote> notes;
+  for (const DeviceInfo& d : ui.state().devices) {
+    ids.push_back(d.id);
+    notes.push_back(d.available
+                        ? ChoiceNote{escaped(d.name) + (d.detail.empty() ? "" : "\n" + escaped(d.detail))}
+                        : ChoiceNote{escaped(d.why_not), true});
+  }
+  if (std::find(ids.begin(), ids.end(), current) == ids.end()) ids.push_back(current);
+  field_label("Device", "Where the steps run; plan and memory are of its kernels");
+  int index = static_cast<int>(std::find(ids.begin(), ids.end(), current) - ids.begin());
+  if (combo("run.device", &index, ids, -1, notes)) {
+    const std::string& id = ids[static_cast<std::size_t>(index)];
+    ui.app.edit("device " + id, [&](Recipe& r) { r.device = id; });
+  }
+  field_problem(problems, "device");
+}
+
 void dim_fields(Ui& ui, const Problems& problems) {
   const AppState& s = ui.state();
   for (const std::string& symbol : s.model->symbols) {
@@ -194,6 +217,8 @@ void draw_fields(Ui& ui, const Problems& problems) {
                                [](Recipe& r, std::int64_t n) { r.steps = n; });
     ImGui::TableNextColumn();
     data_fields(ui, problems);
+    ImGui::TableNextColumn();
+    device_field(ui, problems);
     dim_fields(ui, problems);
     if (ui.more_settings) more_fields(ui, problems);
     ImGui::EndTable();
@@ -205,22 +230,22 @@ void draw_buttons(Ui& ui, const Problems& problems) {
   const RunProgress& r = ui.state().progress;
   ImGui::BeginDisabled(r.running || !problems.empty());
   if (button("run.start", fmt::format("\u25b6  Run {} steps", ui.state().recipe.steps), ButtonKind::kPrimary,
-             "F5"))
-    ui.app.start_run();
+             key_label("run.start")))
+    ui.do_command("run.start");
   ImGui::EndDisabled();
   ImGui::SameLine(0, px(6));
   ImGui::BeginDisabled(r.running || !problems.empty());
   if (button("run.ab", "A/B: passes off vs now", ButtonKind::kPlain,
-             "Both in one process, steps interleaved (F6)")) {
+             "Both in one process, steps interleaved (" + key_label("run.compare") + ")")) {
     ui.app.start_compare(ui.app.compare_passes_command());
     ui.panes.show("Compare");
   }
   ImGui::EndDisabled();
   if (r.running) {
     ImGui::SameLine(0, px(6));
-    if (button(
-            "run.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger,
-            r.stopping ? "End the process at once" : "Finish the step and keep what is recorded (Shift+F5)"))
+    if (button("run.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger,
+               r.stopping ? std::string("End the process at once")
+                          : "Finish the step and keep what is recorded (" + key_label("run.stop") + ")"))
       ui.app.stop_run();
   }
   ImGui::SameLine(0, px(6));
@@ -299,7 +324,7 @@ void draw_curve_panel(Ui& ui) {
   const AppState& s = ui.state();
   std::vector<double> steps, losses, times;
   std::string title;
-  const bool live = s.progress.kind == RunKind::train &&
+  const bool live = (s.settings.follow_run || !s.run) && s.progress.kind == RunKind::train &&
                     (s.progress.running ||
                      (s.progress.run_id > 0 && (!s.run || s.run->record.summary.id != s.progress.run_id)));
   if (live && !s.progress.steps.empty()) {
@@ -324,9 +349,16 @@ void draw_curve_panel(Ui& ui) {
                                     losses.front(), losses.back());
   if (s.run && !live)
     summary += ", median step " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
-  text(fit_text(theme().ui, theme().ui->FontSize, summary, ImGui::GetContentRegionAvail().x),
+  const float follow_width = px(86);
+  text(fit_text(theme().ui, theme().ui->FontSize, summary, ImGui::GetContentRegionAvail().x - follow_width),
        palette().text_dim);
   register_item("curve.summary", summary, summary);
+  ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - follow_width + px(12));
+  ImGui::SetCursorPosY(ImGui::GetCursorPosY() + px(3));  // its box stands on the line's middle
+  checkbox("run.follow", "Follow", &ui.app.edit_state().settings.follow_run);
+  tip("Curve, kernels and timeline show the run that goes on, and it stays shown when it ends. Off: the run "
+      "that "
+      "was chosen stays");
   const float height = std::max(px(70), ImGui::GetContentRegionAvail().y);
   if (ui.curve == 0) {
     draw_loss_plot({{title, steps, losses}}, ui.loss_plot, height);

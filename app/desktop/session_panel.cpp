@@ -158,7 +158,11 @@ void draw_session_panel(Ui& ui) {
   for (std::size_t i = 0; i < runs.size(); ++i)
     if (s.run && s.run->record.summary.id == runs[i].id) ui.runs_table.selected = static_cast<int>(i);
   const TableEvents events = draw_table("runs", columns, rows, ui.runs_table);
-  if (events.clicked >= 0) ui.app.show_run(runs[static_cast<std::size_t>(events.clicked)].id);
+  if (events.clicked >= 0) {
+    const std::int64_t id = runs[static_cast<std::size_t>(events.clicked)].id;
+    if (s.progress.running && id != s.progress.run_id) ui.app.edit_state().settings.follow_run = false;
+    ui.app.show_run(id);
+  }
   if (events.opened >= 0) {
     const auto& run = runs[static_cast<std::size_t>(events.opened)];
     if (s.run && s.run->record.summary.id == run.id)

@@ -28,6 +28,10 @@ void count_operators(ModelSnapshot& s) {
     const bool known = node.op->infer != nullptr;
     if (known && node.op->cpu == nullptr && !node.op->has(kView))
       s.no_kernel.push_back(node.name + " (" + node.op->name + ")");
+    const std::string on_gpu = known ? missing_kernel(graph, node, kernels::Target::gpu) : "";
+    if (!on_gpu.empty())
+      s.no_gpu_kernel.push_back(node.name + " (" + node.op->name + ")" +
+                                (on_gpu == "no kernel" ? "" : ": " + on_gpu));
     if (!known || node.op->has(kView) || !has_static_types(graph, node)) continue;
     const Cost cost = node.op->cost(node_types(graph, node));
     count.flops += cost.flops;

@@ -28,7 +28,8 @@ struct ModelSnapshot {
   std::vector<OpCount> ops;          // most FLOPs first
   std::int64_t parameters = 0, parameter_bytes = 0;
   double flops = 0, bytes = 0;
-  std::vector<std::string> no_kernel;  // "node (Op)"
+  std::vector<std::string> no_kernel;      // on the CPU: "node (Op)"
+  std::vector<std::string> no_gpu_kernel;  // the same on GPUs, with a reason where there is one
   std::vector<MissingGradient> no_gradient;
   std::vector<std::string> losses;  // loss_choices()
   bool trainable() const { return model.unknown.empty() && no_kernel.empty(); }

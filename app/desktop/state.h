@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/desktop/marks.h"
 #include "app/desktop/settings.h"
 #include "app/desktop/snapshots.h"
 #include "sessions/compare.h"
@@ -34,8 +35,9 @@ struct PlanChange {
   std::string what;  // "fuse-gelu on"
   PlanTotals before, after;
   std::size_t added = 0, removed = 0;  // nodes, by name
-  std::vector<std::string> added_nodes;
+  std::vector<std::string> added_nodes, removed_nodes;
   double replan_ms = 0;
+  std::int64_t number = 0;  // 1 for the first change of the model
 };
 
 enum class RunKind : std::uint8_t { train, compare };
@@ -71,15 +73,19 @@ struct AppState {
   Settings settings;
 
   // What is open.
-  Recipe recipe;  // model empty: nothing is open
+  Recipe recipe;            // model empty: nothing is open
+  std::string recipe_path;  // file that Save writes; empty: not chosen yet
+  Recipe saved_recipe;      // as the file holds it
   std::shared_ptr<const ModelSnapshot> model;
   std::shared_ptr<const PlanSnapshot> plan, baseline;  // baseline: the same step with all passes off
   std::shared_ptr<const GraphSnapshot> graphs[3];      // by GraphStage
   PassModel passes;                                    // switches as in the recipe, matches as in the plan
   std::optional<PlanChange> change;
+  std::shared_ptr<const Marks> marks = std::make_shared<Marks>();  // of the open model
   std::string plan_error;  // why there is no plan for the recipe as it stands
   std::string data_problem;
-  bool opening = false;  // a model is being read
+  bool opening = false;             // a model is being read
+  std::vector<DeviceInfo> devices;  // as the command lists them; empty: not asked yet, or it could not be
 
   // What is recorded.
   std::string session_path;
@@ -91,6 +97,7 @@ struct AppState {
 
   std::vector<Notice> notices;  // to be shown as toasts, oldest first
   bool has_model() const { return model != nullptr; }
+  bool unsaved() const { return !recipe_path.empty() && recipe != saved_recipe; }
 };
 
 }  // namespace gradloom

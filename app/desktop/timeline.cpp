@@ -31,6 +31,33 @@ void extend(TimelineLane& lane, const TimelineBar& bar) {
   lane.bars.push_back(bar);
 }
 
+// The host's launches in a lane above those of the streams, copies and fills in the lanes of their streams.
+void add_activities(TimelineModel& model, const TraceDocument& trace, const TraceStep& step,
+                    std::size_t first_stream) {
+  TimelineLane launches{"Launches", {}};
+  for (std::size_t i = 0; i < trace.activities.size(); ++i) {
+    const TraceActivity& a = trace.activities[i];
+    if (a.step != step.step) continue;
+    TimelineBar bar;
+    bar.start_ns = static_cast<double>(a.start_ns - step.start_ns);
+    bar.end_ns = bar.start_ns + static_cast<double>(a.duration_ns);
+    bar.label = a.name;
+    bar.activity = static_cast<std::int32_t>(i);
+    model.duration_ns = std::max(model.duration_ns, bar.end_ns);
+    const auto lane = first_stream + static_cast<std::size_t>(std::max(a.stream, 0));
+    if (a.stream < 0)
+      launches.bars.push_back(bar);
+    else if (lane < model.lanes.size())
+      model.lanes[lane].bars.push_back(bar);
+  }
+  const auto earlier = [](const TimelineBar& a, const TimelineBar& b) { return a.start_ns < b.start_ns; };
+  for (std::size_t lane = first_stream; lane < model.lanes.size(); ++lane)
+    std::stable_sort(model.lanes[lane].bars.begin(), model.lanes[lane].bars.end(), earlier);
+  if (launches.bars.empty()) return;
+  std::stable_sort(launches.bars.begin(), launches.bars.end(), earlier);
+  model.lanes.insert(model.lanes.begin() + static_cast<std::ptrdiff_t>(first_stream), std::move(launches));
+}
+
 }  // namespace
 
 std::vector<std::int64_t> timed_steps(const TraceDocument& trace) {
@@ -56,6 +83,8 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
     streams = std::clamp(r.stream + 1, streams, 64);
     depth = std::max(depth, depth_of(trace.kernels[static_cast<std::size_t>(r.plan_step)].scope));
   }
+  for (const TraceActivity& a : trace.activities)
+    if (a.step == step) streams = std::clamp(a.stream + 1, streams, 64);
   std::stable_sort(rows.begin(), rows.end(),
                    [](const TraceRow* a, const TraceRow* b) { return a->start_ns < b->start_ns; });
   depth = std::min(depth, kMostScopeLanes);
@@ -63,7 +92,7 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
   for (int d = 1; d <= depth; ++d) model.lanes.push_back({"Scope " + std::to_string(d), {}});
   const auto first_stream = model.lanes.size();
   for (std::int32_t s = 0; s < streams; ++s)
-    model.lanes.push_back({streams == 1 ? "Kernels" : "Stream " + std::to_string(s), {}});
+    model.lanes.push_back({streams == 1 ? "Kernels" : "Stream " + std::to_string(s), {}, true});
   for (const TraceRow* r : rows) {
     const auto index = static_cast<std::size_t>(r->plan_step);
     const KernelInfo& k = trace.kernels[index];
@@ -85,6 +114,7 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
       model.live_bytes.push_back(static_cast<double>(trace.live_bytes[index]));
     }
   }
+  add_activities(model, trace, *of_step, first_stream);
   return model;
 }
 
@@ -92,6 +122,59 @@ std::size_t first_bar_after(const TimelineLane& lane, double time_ns) {
   const auto it = std::partition_point(lane.bars.begin(), lane.bars.end(),
                                        [&](const TimelineBar& b) { return b.end_ns <= time_ns; });
   return static_cast<std::size_t>(it - lane.bars.begin());
+}
+
+TimeRange range_between(double a_ns, double b_ns) { return {std::min(a_ns, b_ns), std::max(a_ns, b_ns)}; }
+
+TimeRange launch_of(const TimelineModel& model, const TraceDocument& trace, const std::string& node) {
+  TimeRange found;
+  for (const TimelineLane& lane : model.lanes)
+    for (const TimelineBar& bar : lane.bars)
+      if (bar.kernel >= 0 && trace.kernels[static_cast<std::size_t>(bar.kernel)].node == node &&
+          (found.empty() || bar.start_ns < found.from_ns))
+        found = {bar.start_ns, bar.end_ns};
+  return found;
+}
+
+RangeFilter filter_of(const TimelineModel& model, const TraceDocument& trace, const TimeRange& range) {
+  RangeFilter filter;
+  filter.range = range;
+  for (const TimelineLane& lane : model.lanes) {
+    for (std::size_t i = first_bar_after(lane, range.from_ns); i < lane.bars.size(); ++i) {
+      const TimelineBar& bar = lane.bars[i];
+      if (bar.start_ns >= range.to_ns) break;
+      if (bar.kernel < 0) continue;
+      filter.nodes.insert(trace.kernels[static_cast<std::size_t>(bar.kernel)].node);
+      filter.first_step = filter.first_step < 0 ? bar.kernel : std::min(filter.first_step, bar.kernel);
+      filter.last_step = std::max(filter.last_step, bar.kernel);
+    }
+  }
+  return filter;
+}
+
+void show_run(TimelineState& state, const void* source, std::int64_t run, const TraceDocument& trace) {
+  const std::vector<std::int64_t> steps = timed_steps(trace);
+  if (steps.empty()) {
+    state = TimelineState();
+    return;
+  }
+  const int last = static_cast<int>(steps.size()) - 1;
+  const bool other_run = state.run != run;
+  if (other_run) state = TimelineState();
+  state.step_index = state.newest_step ? last : std::clamp(state.step_index, 0, last);
+  const std::int64_t step = steps[static_cast<std::size_t>(state.step_index)];
+  if (state.source == source && state.model.step == step) return;
+  if (state.model.step != step) state.ruler = {};
+  const TimeRange marked = state.filter ? state.filter->range : TimeRange();
+  state.model = build_timeline(trace, step);
+  state.source = source;
+  state.run = run;
+  set_range(state, trace, marked);
+}
+
+void set_range(TimelineState& state, const TraceDocument& trace, const TimeRange& range) {
+  state.filter =
+      range.empty() ? nullptr : std::make_shared<const RangeFilter>(filter_of(state.model, trace, range));
 }
 
 }  // namespace gradloom

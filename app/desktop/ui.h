@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,17 @@ struct Command {
   bool separator;                 // before it in the menu
   std::function<bool()> enabled;  // null: always
   std::function<void()> run;
+  std::function<bool()> checked = nullptr;  // a switch that is on; null: no switch
 };
 
-enum class DialogPurpose : std::uint8_t { none, open, export_recipe, save_recipe, session, data };
+enum class DialogPurpose : std::uint8_t { none, open, export_run, save_recipe, session, data };
+
+struct NoteEditor {
+  bool open = false, just_opened = false;
+  Note note;
+};
+
+enum class Canvas : std::uint8_t { graph, timeline };
 
 struct Ui {
   Ui(Controller& controller, Host& window)
@@ -44,10 +53,21 @@ struct Ui {
   std::vector<Command> commands;
 
   GraphStage stage = GraphStage::after;
-  GraphCanvasState graph;  // holds the selection
-  Actions asks;            // what the views asked for in this frame
-  std::string outline;     // node under the mouse in the last frame, in any view
-  std::string go_after;    // node to go to once the graph of `stage` is shown
+  GraphCanvasState graph;                 // holds the selection
+  Actions asks;                           // what the views asked for in this frame
+  std::string outline;                    // node under the mouse in the last frame, in any view
+  std::string go_after;                   // node to go to once the graph of `stage` is shown
+  std::optional<GraphPlace> place_after;  // the same with a bookmark
+  std::optional<Note> note_after;         // time to show once its run is
+  NoteEditor note_editor;
+  TableState notes_table;
+  bool show_diff = false;  // what the last change did, marked in the graph
+  // What the marks of the graph were made of.
+  std::shared_ptr<const Marks> marks_of;
+  std::shared_ptr<const RangeFilter> filter_of_marks;
+  std::int64_t change_of_marks = -1;
+  int canvas_frame[2] = {-1, -1};  // when each canvas was drawn last
+  Canvas keys_to = Canvas::graph;  // the one that the mouse was over last
 
   KernelTableModel kernels;
   KernelTableState kernel_table;
@@ -74,6 +94,19 @@ struct Ui {
   // Selects a node and brings it into view; switches to the stage that has it when the shown one lacks it.
   void go_to(const std::string& node);
   void do_command(const std::string& id);
+  // Graph and timeline have plain keys in common: they go to the canvas under the mouse, or the only one
+  // there is.
+  void drawn(Canvas canvas, bool hovered);
+  bool takes_keys(Canvas canvas) const;
+  void set_bookmark(int slot);  // 1 .. kBookmarks
+  void go_to_bookmark(int slot);
+  void edit_note(const Note& note);
+  void note_on_node(const std::string& node);
+  void note_on_time();
+  void note_here();
+  void go_to_note(const Note& note);
+  void follow_run_shown();
+  void share_marks();
   void reset_layout();
 };
 
@@ -91,6 +124,9 @@ void draw_run_panel(Ui& ui);
 void draw_curve_panel(Ui& ui);
 void draw_session_panel(Ui& ui);
 void draw_compare_panel(Ui& ui);
+void draw_notes_panel(Ui& ui);
+void draw_node_notes(Ui& ui, const std::string& node);  // for the node panel
+void draw_note_editor(Ui& ui);
 
 // Opens the file dialog for a purpose; what is chosen is handled by draw_dialogs.
 void show_dialog(Ui& ui, DialogPurpose purpose);
@@ -106,6 +142,9 @@ void field_label(const std::string& label, const std::string& help = {});
 void field_problem(const std::map<std::string, std::string>& problems, const std::string& key);
 // A dropdown of suggestions beside a text field; returns the chosen one or -1.
 int suggestions(const std::string& id, const std::vector<std::string>& choices);
+bool run_fits_plan(const AppState& s);  // the shown run was recorded with the very plan that stands
+// Says that a time range filters the view, with an x to end it; nothing while none does.
+void range_chip(Ui& ui, const char* id);
 // A link to a node: clickable, dimmed when the shown graphs lack it.
 bool node_link(Ui& ui, const std::string& id, const std::string& node, float width = 0);
 ImU32 phase_color(const std::string& phase);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kDefaultLayout =
     "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare,Node*),h0.500(Run*,"
-    "Curve*|Runs)))";
+    "Curve*|Runs|Notes)))";
 
 constexpr int kQuietFrameMs = 40;  // headless: leave the cores to the run that is timed
 
@@ -57,6 +57,8 @@ void draw_tab(Ui& ui, std::string_view tab) {
     draw_curve_panel(ui);
   else if (tab == "Runs")
     draw_session_panel(ui);
+  else if (tab == "Notes")
+    draw_notes_panel(ui);
 }
 
 }  // namespace
@@ -107,7 +109,9 @@ Window::~Window() {
   if (!saved) std::fprintf(stderr, "gradloom: %s\n", saved.error().message.c_str());
 }
 
-bool Window::busy() const { return app_.busy() || ui_.graph.builder.busy() || !ui_.go_after.empty(); }
+bool Window::busy() const {
+  return app_.busy() || ui_.graph.builder.busy() || !ui_.go_after.empty() || ui_.note_after;
+}
 
 void Window::take_input() {
   app_.tick();
@@ -122,7 +126,9 @@ void Window::take_input() {
   host_.set_quiet(s.progress.running);
   if (s.progress.running && host_.headless())
     std::this_thread::sleep_for(std::chrono::milliseconds(kQuietFrameMs));
-  const std::string title = s.has_model() ? model_label(s.recipe.model) + " \u2013 Gradloom" : "Gradloom";
+  const std::string title =
+      s.has_model() ? (s.unsaved() ? "\u2022 " : "") + model_label(s.recipe.model) + " \u2013 Gradloom"
+                    : "Gradloom";
   if (title != title_) host_.set_title(title_ = title);
 }
 
@@ -139,21 +145,21 @@ void Window::answer_asks() {
   if (!asks.go_to_kernel.empty()) ui_.kernel_table.wanted = asks.go_to_kernel;
   if (!asks.filter_kernels.empty())
     kernel_table_set_query(ui_.kernels, ui_.kernel_table, asks.filter_kernels);
+  if (!asks.note_node.empty()) ui_.note_on_node(asks.note_node);
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
   if (asks.pipeline) app_.set_passes(*asks.pipeline);
 }
 
 void Window::handle_keys() {
-  if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open) return;
+  if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open)
+    return;
   const bool typing = ImGui::GetIO().WantTextInput;  // Ctrl+C, Ctrl+Z then belong to the text
-  for (const KeyBinding& binding : key_map()) {
-    const std::string_view action = binding.action;
+  for (const Command& command : ui_.commands) {
+    const std::string_view action = command.id;
     if (typing && (action == "app.copy" || action == "app.undo" || action == "app.redo")) continue;
-    if (binding.chord[0] != '\0' && key_pressed(action)) ui_.do_command(binding.action);
+    if (key_pressed(action) && (!command.enabled || command.enabled())) command.run();
   }
-  if (key_pressed("app.keys2")) ui_.key_sheet = true;
-  if (key_pressed("file.save")) ui_.do_command("file.export");
 }
 
 void Window::draw_menus() {
@@ -167,7 +173,8 @@ void Window::draw_menus() {
       if (action.menu == nullptr || std::strcmp(action.menu, menu) != 0) continue;
       if (action.separator) ImGui::Separator();
       const bool enabled = !action.enabled || action.enabled();
-      if (ImGui::MenuItem(action.label, key_label(action.id).c_str(), false, enabled)) action.run();
+      const bool checked = action.checked && action.checked();
+      if (ImGui::MenuItem(action.label, key_label(action.id).c_str(), checked, enabled)) action.run();
       register_item(std::string("menu.") + action.id, action.label, enabled ? "enabled" : "disabled");
     }
     if (std::strcmp(menu, "File") == 0 && !app_.state().settings.recents.empty() &&
@@ -182,11 +189,18 @@ void Window::draw_menus() {
   ImGui::PopStyleVar();
   const AppState& s = app_.state();
   if (s.has_model()) {
+    const bool can = app_.can_export();
+    const std::string label =
+        can ? fmt::format("Export run {}\u2026", s.run->record.summary.id) : "Export run\u2026";
     const float width = px(122);
     ImGui::SameLine(ImGui::GetWindowWidth() - width - px(10));
-    if (button("export", "Export recipe\u2026", ButtonKind::kGhost,
-               "The recipe as a file that replays anywhere (Ctrl+E)", width))
+    ImGui::BeginDisabled(!can);
+    if (button("export", label, ButtonKind::kGhost,
+               "Its recipe as a file that replays anywhere and says what must come out (" +
+                   key_label("file.export") + ")",
+               width))
       ui_.do_command("file.export");
+    ImGui::EndDisabled();
   }
   ImGui::EndMenuBar();
 }
@@ -313,6 +327,8 @@ void Window::draw() {
   take_input();
   handle_keys();
   answer_asks();
+  ui_.follow_run_shown();
+  ui_.share_marks();
   const ImVec2 size = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({0, 0});
   ImGui::SetNextWindowSize(size);
@@ -337,6 +353,7 @@ void Window::draw() {
   draw_status();
   draw_palettes();
   draw_dialogs(ui_);
+  draw_note_editor(ui_);
   ImGui::End();
   draw_toasts({size.x, size.y - px(26)});
   remember();

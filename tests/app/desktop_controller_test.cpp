@@ -64,6 +64,34 @@ class DesktopController : public testing::Test {
   std::unique_ptr<Controller> controller_;
 };
 
+TEST_F(DesktopController, DevicesAreListedOnceAndUnusableOnesStopARun) {
+  unsetenv("GRADLOOM_PLUGINS");
+  app().find_devices();
+  settle();
+  const std::vector<DeviceInfo> found = state().devices;
+  ASSERT_GE(found.size(), 3u) << "the CPU, CUDA, HIP";
+  EXPECT_EQ(found[0].id, "cpu");
+  EXPECT_TRUE(found[0].available);
+  EXPECT_FALSE(found[0].name.empty());
+  app().find_devices();
+  settle();
+  EXPECT_EQ(state().devices.size(), found.size());
+  open(model("mlp"));
+  EXPECT_EQ(app().problems().count("device"), 0u);
+  const auto lacking =
+      std::find_if(found.begin(), found.end(), [](const DeviceInfo& d) { return !d.available; });
+  if (lacking == found.end()) GTEST_SKIP() << "every device works here";
+  ASSERT_FALSE(lacking->why_not.empty());
+  app().edit("device", [&](Recipe& r) { r.device = lacking->id; });
+  settle();
+  EXPECT_EQ(app().problems().at("device"), lacking->why_not);
+  ASSERT_TRUE(state().plan) << "planned for GPUs all the same: " << state().plan_error;
+  EXPECT_EQ(state().plan->plan().target, kernels::Target::gpu);
+  app().start_run();
+  EXPECT_FALSE(app().busy());
+  EXPECT_NE(notices(NoticeKind::error).find(lacking->why_not), std::string::npos);
+}
+
 TEST_F(DesktopController, OpeningChoosesLossAndDimsAndPlans) {
   open(model("mlp"));
   ASSERT_TRUE(state().has_model()) << notices(NoticeKind::error);
@@ -89,6 +117,8 @@ TEST_F(DesktopController, SwitchingAPassReplansAndSaysWhatChanged) {
   EXPECT_EQ(state().change->before.kernels, before.kernels);
   EXPECT_GT(state().plan->totals.kernels, before.kernels);
   EXPECT_GT(state().change->added, 0u);
+  EXPECT_EQ(state().change->added_nodes.size(), state().change->added);
+  EXPECT_EQ(state().change->removed_nodes.size(), state().change->removed);
   const auto row =
       std::find_if(state().passes.passes.begin(), state().passes.passes.end(),
                    [](const PassView& p) { return p.def->name == std::string("fuse-optimizer"); });
@@ -126,11 +156,12 @@ TEST_F(DesktopController, RunsComparesAndExports) {
   EXPECT_EQ(state().run->record.summary.plan_hash, state().plan->plan().hash);
   EXPECT_EQ(state().graphs[2]->timed_run, state().run->record.summary.id);
   EXPECT_TRUE(state().graphs[2]->model.timed);
-  EXPECT_TRUE(app().export_has_expectations());
+  EXPECT_TRUE(app().shown_run_is_current());
 
   app().set_pass("fuse-optimizer", false);
   settle();
-  EXPECT_FALSE(app().export_has_expectations());
+  EXPECT_FALSE(app().shown_run_is_current());
+  EXPECT_TRUE(app().can_export());
   app().start_run();
   settle();
   ASSERT_EQ(state().session->runs.size(), 2u);
@@ -151,7 +182,7 @@ TEST_F(DesktopController, RunsComparesAndExports) {
   EXPECT_EQ(state().comparison->comparison.a, "passes=none");
   EXPECT_EQ(state().comparison->run_a, 0);  // settings, not recorded runs
 
-  app().export_recipe(file("out.json"));
+  app().export_run(file("out.json"));
   settle();
   const auto recipe = read_recipe(file("out.json"));
   ASSERT_TRUE(recipe.ok()) << recipe.error().message;
@@ -165,6 +196,106 @@ TEST_F(DesktopController, RunsComparesAndExports) {
   EXPECT_TRUE(state().has_model()) << notices(NoticeKind::error);
   EXPECT_EQ(state().session->runs.size(), 2u);
   EXPECT_TRUE(state().comparison);
+}
+
+TEST_F(DesktopController, SavingIsOfTheRecipeAndExportingOfTheRun) {
+  open(model("mlp"));
+  EXPECT_FALSE(app().can_export());
+  app().export_run(file("none.json"));
+  settle();
+  EXPECT_FALSE(fs::exists(file("none.json")));
+  EXPECT_FALSE(state().unsaved());  // it never was in a file
+  app().save_recipe(file("r.json"));
+  settle();
+  EXPECT_EQ(state().recipe_path, file("r.json"));
+  steps(7);
+  EXPECT_TRUE(state().unsaved());
+  app().undo();
+  EXPECT_FALSE(state().unsaved());
+  app().redo();
+  app().save_recipe(state().recipe_path);
+  settle();
+  EXPECT_FALSE(state().unsaved());
+  app().close_model();
+  open(file("r.json"));
+  EXPECT_EQ(state().recipe.steps, 7);
+  EXPECT_EQ(state().recipe_path, file("r.json"));
+  EXPECT_FALSE(state().unsaved());
+  open(model("mlp"));
+  EXPECT_EQ(state().recipe_path, "");
+  app().save_recipe(file("missing/r.json"));
+  settle();
+  EXPECT_EQ(state().recipe_path, "") << "a file that could not be written is not the recipe's";
+  EXPECT_NE(notices(NoticeKind::error).find("missing"), std::string::npos);
+}
+
+TEST_F(DesktopController, NotesAndBookmarksStayWithTheModel) {
+  const std::string marks = file("marks");
+  controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr, marks);
+  app().put_note({0, "nothing is open", "a"});
+  EXPECT_TRUE(state().marks->notes.empty());
+  open(model("mlp"));
+  Bookmark here;
+  here.tab = "Kernels";
+  here.graph.node = "x";
+  app().set_bookmark(9, here);
+  app().set_bookmark(10, here);
+  app().put_note({0, "first", "a"});
+  steps(7);
+  app().put_note({0, "second", "b"});
+  ASSERT_EQ(state().marks->notes.size(), 2u);
+  app().undo();  // notes and recipe are one history
+  EXPECT_EQ(state().marks->notes.size(), 1u);
+  EXPECT_EQ(state().recipe.steps, 7);
+  app().undo();
+  EXPECT_NE(state().recipe.steps, 7);
+  EXPECT_EQ(state().marks->notes.size(), 1u);
+  app().undo();
+  EXPECT_TRUE(state().marks->notes.empty());
+  EXPECT_TRUE(state().marks->bookmarks[8]) << "going back in the recipe keeps bookmarks";
+  for (int i = 0; i < 3; ++i) app().redo();
+  EXPECT_EQ(state().marks->notes.back().text, "second");
+  const Marks kept = *state().marks;
+  controller_.reset();  // at once: nothing waits for a timer
+  controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr, marks);
+  open(model("cnn-digits"));
+  EXPECT_TRUE(state().marks->notes.empty());
+  open(model("mlp"));
+  EXPECT_EQ(*state().marks, kept);
+}
+
+TEST_F(DesktopController, ARunThatGoesOnIsFollowedOrNot) {
+  open(model("mlp"));
+  steps(5);
+  app().start_run();
+  settle();
+  ASSERT_TRUE(state().run);
+  ASSERT_EQ(state().run->record.summary.id, 1);
+  const auto run_until = [&](const auto& reached) {
+    app().edit("more", [](Recipe& r) { r.steps = 100000000, r.profile = "sampled"; });
+    app().start_run();
+    const auto end = std::chrono::steady_clock::now() + 60s;
+    while (!reached() && std::chrono::steady_clock::now() < end) {
+      app().tick();
+      std::this_thread::sleep_for(1ms);
+    }
+  };
+  run_until([&] { return state().run->record.summary.id == 2; });
+  EXPECT_TRUE(state().progress.running) << "shown while it runs";
+  EXPECT_EQ(state().run->record.summary.id, 2);
+  EXPECT_FALSE(state().run->record.steps.empty());
+  app().stop_run();
+  settle();
+  EXPECT_EQ(state().run->record.summary.status, "stopped");
+
+  app().edit_state().settings.follow_run = false;
+  app().show_run(1);
+  settle();
+  run_until([&] { return state().progress.step > 20; });
+  app().stop_run();
+  settle();
+  EXPECT_EQ(state().session->runs.size(), 3u);
+  EXPECT_EQ(state().run->record.summary.id, 1) << "the chosen run stays";
 }
 
 TEST_F(DesktopController, ASessionOpenedWithItsModelBringsTheTimes) {

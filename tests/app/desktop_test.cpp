@@ -129,6 +129,94 @@ TEST_F(Desktop, OpenToggleRunCompareExport) {
   EXPECT_EQ((*store)->list_comparisons()->size(), 1u);
 }
 
+TEST_F(Desktop, RulerRangeNotesAndBookmarks) {
+  const std::string model =
+      kModels + "mlp/model.onnx --dim batch=8 --loss loss --optimizer 'sgd{lr=0.1}' --steps 5";
+  const std::string session = file("s.db");
+  ASSERT_EQ(std::system((std::string(GRADLOOM_COMMAND) + " train " + model + " --profile all --session " +
+                         session + " > /dev/null 2>&1")
+                            .c_str()),
+            0);
+  const std::string script =
+      "wait idle\n"
+      "click tab.Timeline\nwait 3\n"
+      // The ruler measures, and Escape clears it.
+      "drag timeline.canvas 160 0\nexpect timeline.ruler *s\nabsent timeline.range\n"
+      "hover timeline.canvas\nkey escape\nabsent timeline.ruler\n"
+      // Ctrl + drag filters the kernels; the chip ends it.
+      "drag timeline.canvas 160 0 ctrl\nexpect timeline.range *kernels\n"
+      "click tab.Kernels\nexpect kernels.range\nclick kernels.range.close\nabsent kernels.range\n"
+      "expect kernels.sum \"16 kernels*\"\n"
+      // A right drag pans and is no click; a right click is a menu.
+      "click tab.Timeline\nwheel timeline.canvas 4\ndrag timeline.canvas 60 0 right\nabsent "
+      "timeline.menu.all\n"
+      "click timeline.canvas right\nclick timeline.menu.all\n"
+      // M marks the ruler's time, Shift+M writes a note on it.
+      "drag timeline.canvas 160 0\nhover timeline.canvas\nkey m\nexpect timeline.range\nabsent "
+      "timeline.ruler\n"
+      "key shift+m\nwait until note.text\nwait 3\ntype too slow\nkey enter\nabsent note.text\n"
+      "expect timeline.note.1 \"too slow\"\nhover timeline.canvas\nkey escape\nabsent timeline.range\n"
+      // In the graph the note is on the selected node, from the keys and from the menu.
+      "click tab.Graph\nkey ctrl+p\nwait 3\ntype layers.1\nwait 3\nkey enter\nwait idle\n"
+      "key shift+m\nwait until note.text\nwait 3\ntype look here\nkey enter\nexpect node-note.2 \"look "
+      "here\"\n"
+      "key ctrl+z\nabsent node-note.2\nkey ctrl+shift+z\nexpect node-note.2\n"
+      "click tab.Notes\nexpect notes.1 \"too slow\"\nexpect notes.2 \"look here\"\n"
+      "click notes.edit.2\nwait until note.text\nwait 3\nkey ctrl+a\ntype looked at\nkey enter\n"
+      "expect notes.2 \"looked at\"\nclick notes.delete.1\nabsent notes.1\n"
+      // Bookmarks bring back tab, selection and view.
+      "key ctrl+2\nwait idle\n"
+      "key ctrl+shift+2\nwait 3\nclick tab.Graph\nhover graph\nkey escape home\nwait 3\nabsent "
+      "node-panel.name\n"
+      "click tab.Memory\nwait 2\nkey ctrl+2\nwait idle\nwait 3\n"
+      "expect tab.Graph on\nexpect node-panel.name *layers.1*\nclick bookmark.2\nwait idle\n"
+      // Ctrl+D marks what a switch did.
+      "click pass.fuse-optimizer\nwait idle\nkey ctrl+d\nwait idle\nwait 3\nexpect graph.diff "
+      "*fuse-optimizer*\n"
+      "key ctrl+d\nabsent graph.diff\n"
+      // Ctrl+S asks for a file once, Ctrl+E exports the run.
+      "key ctrl+s\nwait until file.path\nkey ctrl+a\ntype " +
+      file("kept.json") +
+      "\nclick file.accept\nwait idle\nabsent file.path\nclick pass.fuse-optimizer\nwait idle\nkey "
+      "ctrl+s\nwait idle\n"
+      "absent file.path\nkey ctrl+e\nwait until file.path\nkey ctrl+a\ntype " +
+      file("run.json") +
+      "\nclick file.accept\nwait idle\nkey ctrl+w\nwait idle\nexpect status.model \"nothing open\"\n";
+  ASSERT_EQ(open(model + " --session " + session, script), 0) << error_;
+  const auto kept = read_recipe(file("kept.json")), run = read_recipe(file("run.json"));
+  ASSERT_TRUE(kept.ok()) << kept.error().message;
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_FALSE(kept->expect);
+  ASSERT_TRUE(run->expect);
+  EXPECT_EQ(run->expect->losses.size(), 5u);
+}
+
+#ifdef GRADLOOM_PLUGIN_FOLDER
+TEST_F(Desktop, AGpuSessionShowsStreamsAndItsDeviceCanBeChosen) {
+  setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);
+  setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1);
+  const std::string model =
+      kModels +
+      "mlp/model.onnx --dim batch=8 --loss loss --optimizer 'sgd{lr=0.1}' --steps 5 --device host-gpu";
+  const std::string session = file("s.db");
+  const std::string train =
+      std::string(GRADLOOM_COMMAND) + " train " + model + " --session " + session + " > /dev/null 2>&1";
+  ASSERT_EQ(std::system(train.c_str()), 0);
+  const std::string script =
+      "wait idle\n"
+      "click tab.Timeline\nwait 3\nexpect \"bar.launch of the recorded step\"\nexpect status.device "
+      "\"host-gpu*\"\n"
+      "click run.device\nexpect run.device/cpu\nclick run.device/cpu\nwait idle\nexpect status.device "
+      "\"cpu*\"\n"
+      "click run.device\nclick run.device/host-gpu\nwait idle\nexpect status.device \"host-gpu*\"\n"
+      "click run.start\nwait idle 120\nexpect run.outcome done\n";
+  const int code = open(model + " --session " + session, script);
+  unsetenv("GRADLOOM_PLUGINS");
+  unsetenv("GRADLOOM_CACHE");
+  ASSERT_EQ(code, 0) << error_;
+}
+#endif
+
 TEST_F(Desktop, FirstScreenDropAndLightTheme) {
   const std::string script = "expect welcome.open\nexpect status.model \"nothing open\"\ndrop " + kModels +
                              "mlp/model.onnx\nwait idle\nexpect status.model mlp\n"

@@ -52,6 +52,42 @@ TEST(Timeline, NestsPhasesScopesAndKernels) {
   EXPECT_EQ(m.live_bytes, (std::vector<double>{10, 20, 30, 5}));
 }
 
+// A copy on each of two streams, before and between the kernels; two launches.
+TEST(Timeline, StreamsOfAGpuStandBelowTheLaunches) {
+  TraceDocument t = sample();
+  const auto add = [&](Activity::Kind kind, std::int32_t stream, std::int32_t plan_step,
+                       std::int64_t start_ns) {
+    t.activities.push_back(
+        {kind, stream, plan_step, 0, 4, start_ns, 5, 64, kind == Activity::Kind::copy ? "copy" : "launch"});
+  };
+  add(Activity::Kind::api, -1, 2, 4030);
+  add(Activity::Kind::api, -1, 0, 3985);
+  add(Activity::Kind::copy, 1, -1, 3980);
+  add(Activity::Kind::copy, 0, -1, 3990);
+  add(Activity::Kind::fill, 0, -1, 4035);
+  t.steps[1] = {4, 3980, 120};
+  const TimelineModel m = build_timeline(t, 4);
+  ASSERT_EQ(m.lanes.size(), 6u);  // phase, two scope levels, launches, two streams
+  EXPECT_EQ(m.lanes[3].name, "Launches");
+  ASSERT_EQ(m.lanes[3].bars.size(), 2u);
+  EXPECT_EQ(m.lanes[3].bars[0].activity, 1) << "by start";
+  EXPECT_EQ(m.lanes[3].bars[0].start_ns, 5);
+  EXPECT_FALSE(m.lanes[3].stream);
+  EXPECT_EQ(m.lanes[4].name, "Stream 0");
+  ASSERT_EQ(m.lanes[4].bars.size(), 6u);
+  EXPECT_EQ(m.lanes[4].bars[0].activity, 3);
+  EXPECT_EQ(m.lanes[4].bars[1].kernel, 0);
+  EXPECT_EQ(m.lanes[4].bars[3].activity, 4);
+  EXPECT_EQ(m.lanes[4].bars[3].kernel, -1);
+  EXPECT_TRUE(m.lanes[4].stream && m.lanes[5].stream);
+  EXPECT_EQ(m.lanes[5].name, "Stream 1");
+  ASSERT_EQ(m.lanes[5].bars.size(), 1u);
+  EXPECT_EQ(m.busy_ns, 60) << "kernels only";
+  EXPECT_EQ(filter_of(m, t, {0, 22}).nodes, std::unordered_set<std::string>{"a"})
+      << "only kernels are filtered by";
+  EXPECT_EQ(build_timeline(t, 1).lanes.size(), 4u) << "another step had none";
+}
+
 TEST(Timeline, FindsTheFirstBarOfAView) {
   const TimelineModel m = build_timeline(sample(), 1);
   const TimelineLane& kernels = m.lanes.back();
@@ -59,6 +95,56 @@ TEST(Timeline, FindsTheFirstBarOfAView) {
   EXPECT_EQ(first_bar_after(kernels, 15), 1u);
   EXPECT_EQ(first_bar_after(kernels, 36), 2u);
   EXPECT_EQ(first_bar_after(kernels, 1e9), 4u);
+}
+
+TEST(Timeline, ARangeLetsThroughWhatRunsInIt) {
+  const TraceDocument t = sample();
+  const TimelineModel m = build_timeline(t, 4);
+  const RangeFilter filter = filter_of(m, t, range_between(45, 20));  // b starts at 20, c at 40
+  EXPECT_EQ(filter.range, (TimeRange{20, 45}));
+  EXPECT_EQ(filter.nodes, (std::unordered_set<std::string>{"b", "c"}));
+  EXPECT_EQ(filter.first_step, 1);
+  EXPECT_EQ(filter.last_step, 2);
+  EXPECT_TRUE(filter_of(m, t, {16, 19}).nodes.empty());  // between two kernels
+  EXPECT_EQ(launch_of(m, t, "c"), (TimeRange{40, 55}));
+  EXPECT_TRUE(launch_of(m, t, "nobody").empty());
+}
+
+TEST(Timeline, TheRangeSurvivesTheSameRunAndNotAnother) {
+  const TraceDocument t = sample();
+  TimelineState state;
+  const int one = 1, two = 2, three = 3;  // stand for snapshots
+  show_run(state, &one, 7, t);
+  EXPECT_EQ(state.model.step, 4);  // the newest
+  set_range(state, t, {20, 45});
+  state.view = {10, 60};
+  const auto filter = state.filter;
+  show_run(state, &one, 7, t);
+  EXPECT_EQ(state.filter, filter) << "nothing changed";
+  TraceDocument longer = t;  // the run went on
+  longer.steps.push_back({9, 9000, 100});
+  TraceRow row = t.rows.front();  // kernel d
+  row.step = 9;
+  row.start_ns = 9030;
+  longer.rows.push_back(row);
+  show_run(state, &two, 7, longer);
+  EXPECT_EQ(state.model.step, 9);
+  EXPECT_EQ(state.view, (TimeRange{10, 60}));
+  ASSERT_TRUE(state.filter);
+  EXPECT_EQ(state.filter->nodes, std::unordered_set<std::string>{"d"});
+  state.newest_step = false;
+  state.step_index = 0;
+  state.ruler = {1, 2};
+  show_run(state, &two, 7, longer);
+  EXPECT_EQ(state.model.step, 1);
+  EXPECT_TRUE(state.ruler.empty()) << "it measured another step";
+  EXPECT_TRUE(state.filter);
+  show_run(state, &three, 8, t);
+  EXPECT_EQ(state.model.step, 4);
+  EXPECT_FALSE(state.filter);
+  EXPECT_TRUE(state.view.empty());
+  show_run(state, nullptr, 0, TraceDocument());
+  EXPECT_TRUE(state.model.lanes.empty());
 }
 
 TEST(Timeline, AnUnknownStepAndForeignRowsAreHarmless) {

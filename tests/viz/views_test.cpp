@@ -128,6 +128,79 @@ TEST_F(Views, GraphZoomsAtTheCursorAndPans) {
   EXPECT_OK(run("graph", "key home\nwait 2\nkey backspace\nwait 2\n"));
 }
 
+TEST_F(Views, GraphDragsByButtonAndModifier) {
+  EXPECT_OK(run("graph", "wait idle\nclick graph.expand\nwait idle\nwait 2\n"));
+  const auto view = canvas_.view;
+  EXPECT_OK(run("graph", "drag graph -120 40\nwait 2\n"));
+  EXPECT_EQ(canvas_.view.x, view.x) << "a plain left drag is the rubber band";
+  const std::vector<int32_t> band = canvas_.selection;
+  EXPECT_FALSE(band.empty());
+  EXPECT_OK(run("graph", "drag graph 40 -330 shift\nwait 2\n"));
+  EXPECT_GT(canvas_.selection.size(), band.size()) << "Shift adds";
+  EXPECT_EQ(canvas_.view.x, view.x);
+  EXPECT_OK(run("graph", "drag graph -120 0 middle\nwait 2\n"));
+  EXPECT_GT(canvas_.view.x, view.x);
+  const float middle = canvas_.view.x;
+  EXPECT_OK(run("graph", "drag graph -120 0 space\nwait 2\n"));
+  EXPECT_GT(canvas_.view.x, middle);
+  const float space = canvas_.view.x;
+  EXPECT_OK(run("graph", "drag graph 60 60 ctrl\nwait 2\n"));
+  EXPECT_GT(canvas_.view.zoom, view.zoom);
+  EXPECT_OK(run("graph", "key backspace\nwait 2\n"));
+  EXPECT_EQ(canvas_.view.x, space);
+  EXPECT_OK(run("graph", "key alt+right\nwait 2\n"));
+  EXPECT_GT(canvas_.view.zoom, view.zoom);
+  EXPECT_OK(run("graph", "key space\nwait 2\n"));
+  const float fitted = canvas_.view.zoom;
+  EXPECT_OK(run("graph", "wheel graph 3\nkey home\nwait 2\n"));
+  EXPECT_EQ(canvas_.view.zoom, fitted) << "a tap of Space fits all, as Home does";
+  EXPECT_OK(run("graph", "key escape\nwait 2\n"));
+  EXPECT_TRUE(canvas_.selection.empty());
+}
+
+TEST_F(Views, GraphStepsThroughTheScheduleAndFitsTheSelection) {
+  EXPECT_OK(run("graph", "wait idle\nclick graph.expand\nwait idle\nkey .\nwait idle\nkey .\nwait idle\n"));
+  EXPECT_EQ(canvas_.selected(), 1);
+  EXPECT_OK(run("graph", "key ,\nwait idle\nwait 2\n"));
+  EXPECT_EQ(canvas_.selected(), 0);
+  const LayoutBox box = canvas_.scene->bounds(0);
+  EXPECT_OK(run("graph", "key home\nwait 2\nkey f\nwait 2\n"));
+  EXPECT_NEAR(canvas_.view.x, box.centre_x(), 0.5f);
+  EXPECT_NEAR(canvas_.view.y, box.centre_y(), 0.5f);
+}
+
+TEST_F(Views, GraphPlacesAreFoundAgain) {
+  EXPECT_OK(
+      run("graph", "wait idle\nclick graph.expand\nwait idle\nwait 2\nkey . .\nwait idle\nwheel graph 2\n"));
+  const auto place = graph_place(canvas_);
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->selection.size(), 1u);
+  const auto view = canvas_.view;
+  EXPECT_OK(run("graph", "click graph.collapse\nwait idle\nkey escape home\nwait 2\n"));
+  EXPECT_TRUE(canvas_.expanded.empty());
+  graph_show_place(canvas_, *place);
+  EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
+  EXPECT_NEAR(canvas_.view.x, view.x, 0.5f);
+  EXPECT_NEAR(canvas_.view.y, view.y, 0.5f);
+  EXPECT_NEAR(canvas_.view.zoom, view.zoom, 1e-4f);
+  EXPECT_EQ(graph_place(canvas_)->expanded, place->expanded);
+  EXPECT_EQ(graph_place(canvas_)->selection, place->selection);
+}
+
+TEST_F(Views, GraphMarksShowOnBoxes) {
+  GraphMarks marks;
+  marks.noted = {"x"};
+  marks.added = {"x"};
+  marks.inside = std::unordered_set<std::string>{"x"};
+  canvas_.marks = std::make_shared<const GraphMarks>(marks);
+  EXPECT_OK(
+      run("graph",
+          "wait idle\nclick graph.expand\nwait idle\nkey home\nwait 2\nexpect node.x \"noted added\"\n"));
+  marks.inside = std::unordered_set<std::string>{"something else"};
+  canvas_.marks = std::make_shared<const GraphMarks>(marks);
+  EXPECT_OK(run("graph", "wait 2\nexpect node.x \"noted added outside\"\n"));
+}
+
 TEST_F(Views, GraphColorsAndBadQuery) {
   EXPECT_OK(run("graph",
                 "wait idle\nclick graph.color/Time\nexpect graph.color/Time on\nclick graph.color/Bytes\n"
@@ -177,7 +250,12 @@ TEST_F(Views, ComparisonStatesItsVerdict) {
   comparison_.kernels = {{"/a/MatMul", "forward", 2, 1, 2000, 1000, 0.01}};
   EXPECT_OK(
       run("compare",
-          "expect compare.verdict FASTER\nexpect compare.loss *bit-equal*\nclick compare.rows./a/MatMul\n"));
+          "expect compare.verdict FASTER\nexpect compare.loss *bit-equal*\nclick compare.rows./a/MatMul\n"
+          "absent compare.table/Streams\n"));
+  comparison_.streams = {{"CPU launches", "", 1, 0, 2000, 0, 1}};
+  EXPECT_OK(run(
+      "streams",
+      "click compare.table/Streams\nexpect \"compare.rows.CPU launches\"\nabsent compare.rows./a/MatMul\n"));
   EXPECT_EQ(gone_to_, "/a/MatMul");
 }
 

@@ -117,6 +117,11 @@ TEST_F(Window, TypingKeysAndPalette) {
   EXPECT_EQ(state_.chosen, 1);
 }
 
+TEST_F(Window, KeysTappedWithinOneFrameAllCount) {
+  EXPECT_OK(run("key home home home\n"));
+  EXPECT_EQ(state_.key_presses, 3);
+}
+
 TEST_F(Window, ItemsOutsideTheScrollAreaAreScrolledTo) { EXPECT_OK(run("click far\n")); }
 
 TEST_F(Window, PanesSplitAndMove) {

@@ -38,7 +38,8 @@ std::string passes_label(const std::string& passes) {
   if (passes.empty() || passes == "none") return "no passes";
   if (passes == default_pipeline().text()) return "default passes";
   const auto parsed = parse_pipeline(passes);
-  return parsed.ok() ? fmt::format("{} of {} passes", parsed->passes.size(), all_passes().size()) : escaped(passes);
+  return parsed.ok() ? fmt::format("{} of {} passes", parsed->passes.size(), all_passes().size())
+                     : escaped(passes);
 }
 
 void sides(const Comparison& c, const RunSummary* a, const RunSummary* b) {
@@ -141,10 +142,14 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
   spacer(4);
   sides(c, a, b);
   spacer(6);
-  segmented("compare.table", &state.table, {"Kernels", "Phases", "Scopes"});
+  std::vector<std::string> tables{"Kernels", "Phases", "Scopes"};
+  if (!c.streams.empty()) tables.emplace_back("Streams");  // of GPUs
+  state.table = std::min(state.table, static_cast<int>(tables.size()) - 1);
+  segmented("compare.table", &state.table, tables);
   const std::vector<ComparedRow>& rows = state.table == 0   ? c.kernels
                                          : state.table == 1 ? c.phases
-                                                            : c.scopes;
+                                         : state.table == 2 ? c.scopes
+                                                            : c.streams;
   double largest = 1;
   for (const ComparedRow& row : rows) largest = std::max(largest, std::abs(row.a_ns - row.b_ns));
   TableRows table;

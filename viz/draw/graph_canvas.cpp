@@ -99,6 +99,14 @@ void update_scene(const std::shared_ptr<const GraphModel>& model, GraphCanvasSta
   }
 }
 
+void update_marks(GraphCanvasState& state) {
+  const std::shared_ptr<const GraphModel>& model = state.scene->model;
+  if (state.marks == state.marked && model == state.marked_model) return;
+  state.marked = state.marks;
+  state.marked_model = model;
+  state.box_marks = state.marks ? marks_of_boxes(*model, *state.marks) : std::vector<uint8_t>();
+}
+
 void tooltip(const GraphCanvasState& state) {
   const GraphModel& model = *state.scene->model;
   const auto boxes = static_cast<int32_t>(model.boxes.size());
@@ -138,6 +146,7 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
       ImGui::SetClipboardText(b.name.c_str());
       actions.copied = b.name;
     }
+    if (selectable_row("graph.menu.note", "Note\u2026", false)) actions.note_node = b.name;
     if (b.scope >= 0 &&
         selectable_row("graph.menu.collapse", "Collapse " + state.model->scopes[b.scope].name, false)) {
       graph_toggle_scope(state, b.scope, false);
@@ -176,6 +185,37 @@ ImU32 phase_color(Phase phase) {
   return palette().text_dim;
 }
 
+std::optional<GraphPlace> graph_place(const GraphCanvasState& state) {
+  if (!state.scene || state.scene->model != state.model) return std::nullopt;
+  const auto anchor = nearest_anchor(state);
+  if (!anchor) return std::nullopt;
+  GraphPlace place;
+  place.node = anchor->node;
+  place.dx = anchor->dx;
+  place.dy = anchor->dy;
+  place.zoom = state.view.zoom;
+  place.expanded.assign(state.expanded.begin(), state.expanded.end());
+  std::sort(place.expanded.begin(), place.expanded.end());
+  for (int32_t box : state.selection) place.selection.push_back(state.model->boxes[box].name);
+  return place;
+}
+
+void graph_show_place(GraphCanvasState& state, const GraphPlace& place) {
+  if (!state.model) return;
+  graph_remember(state);
+  state.expanded.clear();
+  state.expanded.insert(place.expanded.begin(), place.expanded.end());
+  state.selection.clear();
+  for (const std::string& name : place.selection)
+    if (const int32_t box = state.model->find(name); box >= 0) state.selection.push_back(box);
+  state.selected_scope = -1;
+  state.pending_go.clear();
+  state.fit_wanted = false;
+  state.view.zoom = std::clamp(place.zoom, kMinZoom, kMaxZoom);
+  state.anchor = GraphCanvasState::Anchor{place.node, {}, LayoutColumn::kForward, place.dx, place.dy};
+  graph_request_scene(state);
+}
+
 LayoutBox minimap_rect(const GraphCanvasState& state) {
   if (!state.minimap || !state.scene || state.scene->layout.height <= 0) return {};
   const Projection p(state);
@@ -210,6 +250,7 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   const bool hovered = ImGui::IsItemHovered(), active = ImGui::IsItemActive();
   if (!state.scene) return;
   if (hovered) ImGui::SetItemUsingMouseWheel();
+  update_marks(state);
   graph_handle_mouse(state, actions, hovered, active);
   list->PushClipRect(state.canvas_min, state.canvas_max, true);
   GraphPainter painter(state, list);

@@ -1,6 +1,6 @@
 // The graph view: pan, zoom at the cursor, culling, level of detail, minimap, selection, partner highlight,
-// saved-activation edges on demand, colour by phase, time or bytes, search hits, scopes that open and close
-// by double click.
+// marks of the application (notes, changes, a time range), places to come back to, saved-activation edges on
+// demand, colour by phase, time or bytes, search hits, scopes that open and close by double click.
 //
 // Level of detail by a box's height on the screen: above 29 points everything, above 13 a box with its
 // operator, below a plain rectangle. Culling is a linear scan over boxes and routes: 0.1 ms for 60 000, far
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "viz/draw/actions.h"
+#include "viz/model/graph_marks.h"
 #include "viz/model/scene.h"
 
 namespace gradloom {
@@ -59,8 +60,16 @@ struct GraphCanvasState {
   std::optional<Anchor> anchor;
 
   enum class Drag : uint8_t { kIdle, kPan, kSelect, kZoom, kMinimap } drag = Drag::kIdle;
+  bool drag_adds = false;  // the rubber band adds to the selection
+  bool space_tap = false;  // Space is down and has not been used to pan
   ImVec2 drag_start{};
   ImVec2 canvas_min{}, canvas_max{};
+
+  std::shared_ptr<const GraphMarks> marks;  // set by the application; may be null
+  // The same by box of `marked_model`, made when either changes.
+  std::vector<uint8_t> box_marks;
+  std::shared_ptr<const GraphMarks> marked;
+  std::shared_ptr<const GraphModel> marked_model;
 
   bool busy() const { return builder.busy() || !pending_go.empty(); }
   int32_t selected() const { return selection.empty() ? -1 : selection.back(); }
@@ -81,8 +90,14 @@ bool graph_go_to(GraphCanvasState& state, const std::string& node);
 void graph_set_all_expanded(GraphCanvasState& state, bool expanded);
 void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree);
 void graph_set_query(GraphCanvasState& state, const std::string& text);
-// The keys of the key map that concern the graph; call when no text is edited and the graph pane is in use.
-void graph_keys(GraphCanvasState& state, Actions& actions);
+// The keys of the key map that concern the graph; call after drawing it. `listen`: plain keys are meant for
+// it.
+void graph_keys(GraphCanvasState& state, Actions& actions, bool listen = true);
+
+// Where the view is; nothing while there is no scene. Going back to a place of another graph finds what is
+// left of it.
+std::optional<GraphPlace> graph_place(const GraphCanvasState& state);
+void graph_show_place(GraphCanvasState& state, const GraphPlace& place);
 
 ImU32 phase_color(Phase phase);
 

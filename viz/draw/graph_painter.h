@@ -4,6 +4,7 @@
 
 #include <imgui.h>
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@ struct GraphPainter {
   bool search = false;
   std::vector<bool> hit, chosen;  // boxes: search hits, selection
   size_t registered = 0;
+  // Boxes that a group hides, by group: noted, added, removed, inside the time range.
+  std::vector<std::array<uint32_t, 4>> group_marks;
   double group_max = 0;  // largest time or bytes of a collapsed scope: scopes have their own scale
 
   GraphPainter(GraphCanvasState& state, ImDrawList* list);
@@ -74,6 +77,14 @@ struct GraphPainter {
                  bool full);
 
   void badges(int32_t b, ImVec2 min, ImVec2 max, bool dim);
+  uint8_t marks(int32_t b) const {
+    return state.box_marks.empty() ? 0 : state.box_marks[static_cast<size_t>(b)];
+  }
+  void count_group_marks();
+  void box_marks(int32_t b, ImVec2 min, ImVec2 max);
+  void group_badges(size_t group, ImVec2 min);
+  void note_sign(ImVec2 lower_left);
+  float sign_pill(ImVec2 left_middle, const std::string& label, ImU32 color) const;  // returns its width
   void outline(int32_t b, ImVec2 min, ImVec2 max, float rounding);
 
   // ---- furniture

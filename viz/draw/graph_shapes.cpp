@@ -49,6 +49,20 @@ GraphPainter::GraphPainter(GraphCanvasState& s, ImDrawList* l)
     if (g.collapsed && s.color_by != ColorBy::kPhase) group_max = std::max(group_max, group_value(g));
   }
   light();
+  count_group_marks();
+}
+
+void GraphPainter::count_group_marks() {
+  if (state.box_marks.empty()) return;
+  group_marks.assign(scene.layout.groups.size(), {});
+  for (int32_t b = 0; b < static_cast<int32_t>(model.boxes.size()); ++b) {
+    if (scene.layout.hidden_in[b] < 0) continue;
+    const int32_t group = scene.group_of(scene.layout.hidden_in[b], model.boxes[b].column);
+    if (group < 0) continue;
+    const uint8_t bits[] = {kMarkNoted, kMarkAdded, kMarkRemoved};
+    for (size_t i = 0; i < 3; ++i) group_marks[group][i] += (marks(b) & bits[i]) != 0;
+    group_marks[group][3] += (marks(b) & kMarkOutside) == 0;
+  }
 }
 
 void GraphPainter::light() {
@@ -129,7 +143,9 @@ void GraphPainter::collapsed_group(const LayoutGroup& group, int32_t shape, ImVe
   const ScopeInfo& scope = model.scopes[group.scope];
   const int column = static_cast<int>(group.column);
   const double heat_value = group_max > 0 ? std::sqrt(group_value(group) / group_max) : std::nan("");
-  const bool dim = search && !group_hit(group.scope, group.column);
+  const size_t index = static_cast<size_t>(shape) - model.boxes.size();
+  const bool outside = !group_marks.empty() && group_marks[index][3] == 0;
+  const bool dim = outside || (search && !group_hit(group.scope, group.column));
   ImU32 fill = std::isnan(heat_value) ? c.raised : heat(static_cast<float>(heat_value));
   const ImU32 ink = std::isnan(heat_value) ? c.text : ink_on(fill);
   if (dim) fill = mix(fill, c.window, 0.65f);
@@ -173,6 +189,7 @@ void GraphPainter::collapsed_group(const LayoutGroup& group, int32_t shape, ImVe
           fit_text(small, small->FontSize, detail, width));
     }
   }
+  group_badges(index, min);
   register_group(group, min, max, "collapsed");
 }
 
@@ -212,20 +229,29 @@ void GraphPainter::nodes() {
     const ImVec2 min = p.screen(box.x, box.y), max = p.screen(box.right(), box.bottom());
     bool heated = false;
     ImU32 fill = node_fill(b, &heated);
-    const bool dim = search && !hit[b];
+    const bool dim = (search && !hit[b]) || (marks(b) & kMarkOutside) != 0;
     const bool unsupported = model.boxes[b].unsupported;
     const ImU32 accent = unsupported ? palette().bad : phase_color(model.boxes[b].phase);
     if (unsupported) fill = mix(fill, palette().bad, 0.22f);
     if (height < px(kLabelHeight)) {
       ImU32 plain = heated ? fill : mix(palette().window, accent, 0.55f);
       if (dim) plain = mix(plain, palette().window, 0.75f);
+      if (marks(b) & kMarkAdded) plain = palette().good;
+      if (marks(b) & kMarkRemoved) plain = palette().bad;
       list->AddRectFilled(min, {std::max(max.x, min.x + 1), std::max(max.y, min.y + 1)}, plain);
       outline(b, min, max, 0);
     } else {
       full_node(b, min, max, fill, accent, heated, dim, height >= px(kFullHeight));
+      box_marks(b, min, max);
     }
     if (++registered <= kMostRegistered) {
-      register_rect("node." + model.boxes[b].name, min, max, model.boxes[b].op, chosen[b] ? "selected" : "");
+      std::string what = chosen[b] ? "selected" : "";
+      for (const auto& [bit, name] : {std::pair(kMarkNoted, "noted"),
+                                      {kMarkAdded, "added"},
+                                      {kMarkRemoved, "removed"},
+                                      {kMarkOutside, "outside"}})
+        if (marks(b) & bit) what += (what.empty() ? "" : " ") + std::string(name);
+      register_rect("node." + model.boxes[b].name, min, max, model.boxes[b].op, what);
     }
   }
 }
@@ -294,6 +320,48 @@ void GraphPainter::badges(int32_t b, ImVec2 min, ImVec2 max, bool dim) {
     put(list, font, a.x + (pill - width_of(font, label)) / 2, a.y + (tall - font->FontSize) / 2,
         dim ? c.text_faint : c.backward, label);
   }
+}
+
+float GraphPainter::sign_pill(ImVec2 left_middle, const std::string& label, ImU32 color) const {
+  ImFont* font = canvas_font(std::max(11 * p.k, px(10)));
+  const float tall = std::round(font->FontSize * 1.25f), wide = std::max(tall, width_of(font, label) + px(8));
+  const ImVec2 min{std::round(left_middle.x), std::round(left_middle.y - tall / 2)};
+  list->AddRectFilled(min, {min.x + wide, min.y + tall}, color, tall / 2);
+  put(list, font, min.x + (wide - width_of(font, label)) / 2, min.y + (tall - font->FontSize) / 2,
+      ink_on(color), label);
+  return wide;
+}
+
+// A sheet with a folded corner.
+void GraphPainter::note_sign(ImVec2 lower_left) {
+  const float s = std::round(std::max(13 * p.k, px(11))), fold = std::round(s * 0.4f);
+  const ImVec2 a{std::round(lower_left.x), std::round(lower_left.y - s)}, b{a.x + s, a.y + s};
+  const ImVec2 sheet[] = {a, {b.x - fold, a.y}, {b.x, a.y + fold}, b, {a.x, b.y}};
+  list->AddConvexPolyFilled(sheet, 5, palette().warn);
+  list->AddTriangleFilled({b.x - fold, a.y}, {b.x, a.y + fold}, {b.x - fold, a.y + fold},
+                          mix(palette().warn, palette().window, 0.55f));
+}
+
+// The sign says what the colour repeats: + new, - gone.
+void GraphPainter::box_marks(int32_t b, ImVec2 min, ImVec2 max) {
+  const uint8_t bits = marks(b);
+  const bool changed = (bits & (kMarkAdded | kMarkRemoved)) != 0;
+  if (changed) {
+    const bool added = (bits & kMarkAdded) != 0;
+    const ImU32 color = added ? palette().good : palette().bad;
+    if (!chosen[b]) list->AddRect(min, max, color, std::min(6 * p.k, px(7)), 0, px(2));
+    sign_pill({min.x - px(5), min.y}, added ? "+" : "\u2212", color);
+  }
+  if (bits & kMarkNoted) note_sign({max.x - 30 * p.k, min.y + px(5)});
+}
+
+void GraphPainter::group_badges(size_t group, ImVec2 min) {
+  if (group_marks.empty()) return;
+  const auto& [noted, added, removed, inside] = group_marks[group];
+  float x = min.x - px(5);
+  if (added > 0) x += sign_pill({x, min.y}, "+" + std::to_string(added), palette().good) + px(3);
+  if (removed > 0) x += sign_pill({x, min.y}, "\u2212" + std::to_string(removed), palette().bad) + px(3);
+  if (noted > 0) note_sign({x + px(2), min.y + px(5)});
 }
 
 void GraphPainter::outline(int32_t b, ImVec2 min, ImVec2 max, float rounding) {

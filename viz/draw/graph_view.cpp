@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "viz/draw/keys.h"
 #include "viz/draw/widgets.h"
@@ -82,10 +83,13 @@ void finish_drag(GraphCanvasState& state, Actions& actions) {
     graph_remember(state);
     graph_fit(state, {a.x, a.y, b.x - a.x, b.y - a.y}, kMaxZoom);
   } else if (state.drag == GraphCanvasState::Drag::kSelect && moved) {
-    state.selection.clear();
+    if (!state.drag_adds) state.selection.clear();
+    state.selected_scope = -1;
+    const std::unordered_set<int32_t> known(state.selection.begin(), state.selection.end());
     const LayoutBox area{a.x, a.y, b.x - a.x, b.y - a.y};
     for (int32_t i = 0; i < static_cast<int32_t>(state.scene->model->boxes.size()); ++i) {
-      if (state.scene->layout.hidden_in[i] < 0 && state.scene->layout.node_boxes[i].overlaps(area))
+      if (state.scene->layout.hidden_in[i] < 0 && state.scene->layout.node_boxes[i].overlaps(area) &&
+          known.count(i) == 0)
         state.selection.push_back(i);
     }
   } else if (!moved && state.drag != GraphCanvasState::Drag::kMinimap) {
@@ -110,13 +114,12 @@ void start_drag(GraphCanvasState& state) {
     state.drag = Drag::kMinimap;
   } else if (io.KeysDown[GLFW_KEY_SPACE]) {
     state.drag = Drag::kPan;
-  } else if (io.KeyShift) {
-    state.drag = Drag::kSelect;
-  } else if (io.KeyCtrl && state.hovered < 0) {
+  } else if (io.KeyCtrl) {
     state.drag = Drag::kZoom;
   } else {
-    state.drag = Drag::kPan;
+    state.drag = Drag::kSelect;
   }
+  state.drag_adds = io.KeyShift;
 }
 
 void center_on(GraphCanvasState& state, int32_t shape, float min_zoom) {
@@ -124,6 +127,15 @@ void center_on(GraphCanvasState& state, int32_t shape, float min_zoom) {
   state.view.x = box.centre_x();
   state.view.y = box.centre_y();
   state.view.zoom = std::max(state.view.zoom, min_zoom);
+}
+
+// Space alone, down and up again: held it pans with the mouse.
+bool space_tapped(GraphCanvasState& state) {
+  const ImGuiIO& io = ImGui::GetIO();
+  if (ImGui::IsKeyPressed(GLFW_KEY_SPACE, false))
+    state.space_tap = !io.WantTextInput && !io.KeyCtrl && !io.KeyShift && !io.KeyAlt;
+  if (ImGui::IsAnyMouseDown()) state.space_tap = false;
+  return ImGui::IsKeyReleased(GLFW_KEY_SPACE) && std::exchange(state.space_tap, false);
 }
 
 // Centres the node that graph_go_to asked for, once the scene that shows it is there.
@@ -265,12 +277,15 @@ void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered,
   }
 }
 
-void graph_keys(GraphCanvasState& state, Actions& actions) {
+void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
   if (!state.scene || state.scene->model != state.model) return;
   const GraphScene& scene = *state.scene;
   follow_pending(state);
-  if (ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) return;
-  if (key_pressed("graph.fit")) {
+  if (!listen || ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) {
+    state.space_tap = false;
+    return;
+  }
+  if (key_pressed("graph.fit") || space_tapped(state)) {
     graph_remember(state);
     graph_fit(state, {0, 0, scene.layout.width, scene.layout.height}, 1.f);
   }
@@ -285,12 +300,12 @@ void graph_keys(GraphCanvasState& state, Actions& actions) {
     }
     graph_fit(state, all);
   }
-  if ((key_pressed("graph.back") || key_pressed("graph.history_back")) && !state.back.empty()) {
+  if (key_pressed("graph.back") && !state.back.empty()) {
     state.forward.push_back(state.view);
     state.view = state.back.back();
     state.back.pop_back();
   }
-  if (key_pressed("graph.history_forward") && !state.forward.empty()) {
+  if (key_pressed("graph.forward") && !state.forward.empty()) {
     state.back.push_back(state.view);
     state.view = state.forward.back();
     state.forward.pop_back();

@@ -27,7 +27,8 @@ const Item* ItemRegistry::find(std::string_view id) const {
 void register_item(std::string_view id, std::string_view label, std::string_view value) {
   const ImVec2 min = ImGui::GetItemRectMin(), max = ImGui::GetItemRectMax();
   if (!items().wanted().empty() && items().wanted() == id) {
-    const ImVec2 lo = ImGui::GetWindowDrawList()->GetClipRectMin(), hi = ImGui::GetWindowDrawList()->GetClipRectMax();
+    const ImVec2 lo = ImGui::GetWindowDrawList()->GetClipRectMin(),
+                 hi = ImGui::GetWindowDrawList()->GetClipRectMax();
     const float y = (min.y + max.y) / 2;  // a click goes to the centre: that must show, not just an edge
     if (!ImGui::IsItemVisible() || y < lo.y || y >= hi.y) ImGui::SetScrollHereY(0.5f);
   }

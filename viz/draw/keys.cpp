@@ -43,9 +43,9 @@ int key_code(std::string_view name) {
   return 0;
 }
 
-const std::unordered_map<std::string_view, Chord>& chords() {
+const std::unordered_multimap<std::string_view, Chord>& chords() {
   static const auto table = [] {
-    std::unordered_map<std::string_view, Chord> map;
+    std::unordered_multimap<std::string_view, Chord> map;
     for (const KeyBinding& binding : key_map()) {
       if (const auto chord = parse_chord(binding.chord)) map.emplace(binding.action, *chord);
     }
@@ -91,46 +91,75 @@ std::string chord_label(std::string_view text) {
 
 const std::vector<KeyBinding>& key_map() {
   static const std::vector<KeyBinding> map = {
-      {"file.open", "ctrl+o", nullptr, "Everywhere", "Open a model or a session"},
-      {"file.export", "ctrl+e", nullptr, "Everywhere", "Export the recipe"},
-      {"file.save", "ctrl+s", nullptr, "Everywhere", "Save the recipe"},
+      {"file.open", "ctrl+o", nullptr, "Everywhere", "Open a model, session or recipe"},
+      {"file.save", "ctrl+s", nullptr, "Everywhere", "Save the recipe as it stands to its file"},
+      {"file.save_as", "ctrl+shift+s", nullptr, "Everywhere", "Save it to another file"},
+      {"file.export", "ctrl+e", nullptr, "Everywhere", "Export the shown run, with what a replay must show"},
+      {"file.close", "ctrl+w", nullptr, "Everywhere", "Close the model"},
       {"file.quit", "ctrl+q", nullptr, "Everywhere", "Quit"},
       {"app.palette", "ctrl+shift+p", nullptr, "Everywhere", "Command palette"},
       {"app.goto", "ctrl+p", nullptr, "Everywhere", "Go to node"},
       {"app.find", "ctrl+f", nullptr, "Everywhere", "Find (Enter next, Shift+Enter previous)"},
-      {"app.keys", "?", nullptr, "Everywhere", "This key sheet"},
-      {"app.keys2", "f1", nullptr, "Everywhere", "This key sheet"},
-      {"app.undo", "ctrl+z", nullptr, "Everywhere", "Undo a change of the recipe"},
+      {"app.undo", "ctrl+z", nullptr, "Everywhere", "Undo a change of the recipe or a note"},
       {"app.redo", "ctrl+shift+z", nullptr, "Everywhere", "Redo"},
       {"app.copy", "ctrl+c", nullptr, "Everywhere", "Copy the selected rows or names"},
+      {"note.add", "shift+m", nullptr, "Everywhere", "Note on the marked time or the selected node"},
       {"app.theme", "ctrl+shift+l", nullptr, "Everywhere", "Dark / light"},
       {"app.larger", "ctrl+plus", nullptr, "Everywhere", "Larger text"},
       {"app.smaller", "ctrl+minus", nullptr, "Everywhere", "Smaller text"},
       {"app.normal", "ctrl+0", nullptr, "Everywhere", "Normal text size"},
       {"app.fullscreen", "f11", nullptr, "Everywhere", "Full screen"},
+      {"app.keys", "?", "?, F1", "Everywhere", "This key sheet"},
+      {"app.keys", "f1", nullptr, "Everywhere", nullptr},
       {"run.start", "f5", nullptr, "Runs", "Run training steps"},
       {"run.stop", "shift+f5", nullptr, "Runs", "Stop the run"},
       {"run.compare", "f6", nullptr, "Runs", "Interleaved A/B comparison"},
-      {"graph.diff", "ctrl+d", nullptr, "Runs", "Show what the last change did to the graph"},
-      {"graph.fit", "home", nullptr, "Graph", "Fit all"},
-      {"graph.focus", "f", nullptr, "Graph", "Fit the selection"},
-      {"graph.back", "backspace", nullptr, "Graph", "Back to the previous view"},
-      {"graph.history_back", "alt+left", nullptr, "Graph", "View history: back"},
-      {"graph.history_forward", "alt+right", nullptr, "Graph", "View history: forward"},
-      {"graph.next", ".", nullptr, "Graph", "Next node in schedule order"},
-      {"graph.previous", ",", nullptr, "Graph", "Previous node in schedule order"},
-      {"graph.partner", "g", nullptr, "Graph", "Go to the partner (forward / backward)"},
-      {"graph.clear", "escape", nullptr, "Graph", "Clear the selection"},
       {"graph.pan", "", "Right or middle drag, Space + drag, arrows", "Graph", "Pan"},
       {"graph.zoom", "", "Wheel (Shift fast, Ctrl fine)", "Graph", "Zoom at the cursor"},
-      {"graph.select", "", "Click, Ctrl + click, Shift + drag", "Graph", "Select, add, rubber band"},
+      {"graph.select", "", "Click, Ctrl + click", "Graph", "Select, add or take away"},
+      {"graph.band", "", "Drag, Shift + drag", "Graph", "Rubber band: select, add"},
       {"graph.zoom_box", "", "Ctrl + drag", "Graph", "Zoom to a rectangle"},
       {"graph.expand", "", "Double click (Alt: whole subtree)", "Graph", "Expand or collapse a scope"},
+      {"graph.fit", "home", "Home, tap Space", "Graph", "Fit all"},
+      {"graph.focus", "f", nullptr, "Graph", "Fit the selection"},
+      {"graph.back", "backspace", "Backspace, Alt+Left", "Graph", "Back to the previous view"},
+      {"graph.back", "alt+left", nullptr, "Graph", nullptr},
+      {"graph.forward", "alt+right", nullptr, "Graph", "Forward again"},
+      {"graph.next", ".", ". (period)", "Graph", "Next node in schedule order"},
+      {"graph.previous", ",", ", (comma)", "Graph", "Previous node in schedule order"},
+      {"graph.partner", "g", nullptr, "Graph", "Go to the partner (forward / backward)"},
+      {"graph.clear", "escape", nullptr, "Graph", "Clear the selection"},
+      {"graph.diff", "ctrl+d", nullptr, "Graph", "Mark what the last change added and removed"},
+      {"bookmark.go.1", "ctrl+1", "Ctrl+1 \u2026 9", "Graph", "Back to bookmark 1 \u2026 9"},
+      {"bookmark.go.2", "ctrl+2", nullptr, "Graph", nullptr},
+      {"bookmark.go.3", "ctrl+3", nullptr, "Graph", nullptr},
+      {"bookmark.go.4", "ctrl+4", nullptr, "Graph", nullptr},
+      {"bookmark.go.5", "ctrl+5", nullptr, "Graph", nullptr},
+      {"bookmark.go.6", "ctrl+6", nullptr, "Graph", nullptr},
+      {"bookmark.go.7", "ctrl+7", nullptr, "Graph", nullptr},
+      {"bookmark.go.8", "ctrl+8", nullptr, "Graph", nullptr},
+      {"bookmark.go.9", "ctrl+9", nullptr, "Graph", nullptr},
+      {"bookmark.set.1", "ctrl+shift+1", "Ctrl+Shift+1 \u2026 9", "Graph",
+       "Bookmark this view as 1 \u2026 9"},
+      {"bookmark.set.2", "ctrl+shift+2", nullptr, "Graph", nullptr},
+      {"bookmark.set.3", "ctrl+shift+3", nullptr, "Graph", nullptr},
+      {"bookmark.set.4", "ctrl+shift+4", nullptr, "Graph", nullptr},
+      {"bookmark.set.5", "ctrl+shift+5", nullptr, "Graph", nullptr},
+      {"bookmark.set.6", "ctrl+shift+6", nullptr, "Graph", nullptr},
+      {"bookmark.set.7", "ctrl+shift+7", nullptr, "Graph", nullptr},
+      {"bookmark.set.8", "ctrl+shift+8", nullptr, "Graph", nullptr},
+      {"bookmark.set.9", "ctrl+shift+9", nullptr, "Graph", nullptr},
       {"timeline.pan", "", "A, D, right drag", "Timeline", "Pan"},
-      {"timeline.zoom", "", "W, S, wheel", "Timeline", "Zoom at the cursor"},
-      {"timeline.measure", "", "Left drag", "Timeline", "Measure a range"},
-      {"timeline.bar", "", "Double click", "Timeline", "Zoom to a bar"},
-      {"timeline.all", "", "Home", "Timeline", "The whole step"},
+      {"timeline.zoom", "", "W, S, wheel (Shift fast, Ctrl fine)", "Timeline", "Zoom at the cursor"},
+      {"timeline.zoom_drag", "", "Middle drag", "Timeline", "Zoom to a range"},
+      {"timeline.bar", "", "Middle click, double click", "Timeline", "Zoom to a bar"},
+      {"timeline.ruler", "", "Left drag", "Timeline", "Ruler"},
+      {"timeline.range", "", "Ctrl + drag", "Timeline", "Time range: filters kernels, graph and memory"},
+      {"timeline.mark", "m", nullptr, "Timeline", "Range of the ruler, or of the selected kernel"},
+      {"timeline.focus", "f", nullptr, "Timeline", "Show the selected kernel"},
+      {"timeline.zoom_to", "z", nullptr, "Timeline", "Zoom to the range, ruler or selected kernel"},
+      {"timeline.all", "home", nullptr, "Timeline", "The whole step"},
+      {"timeline.clear", "escape", nullptr, "Timeline", "Clear ruler and range"},
   };
   return map;
 }
@@ -144,8 +173,8 @@ bool chord_pressed(const Chord& chord) {
 }
 
 bool key_pressed(std::string_view action) {
-  const auto found = chords().find(action);
-  return found != chords().end() && chord_pressed(found->second);
+  const auto [first, last] = chords().equal_range(action);
+  return std::any_of(first, last, [](const auto& entry) { return chord_pressed(entry.second); });
 }
 
 std::string key_label(std::string_view action) {

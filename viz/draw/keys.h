@@ -19,11 +19,11 @@ std::optional<Chord> parse_chord(std::string_view text);
 std::string chord_label(std::string_view text);  // "ctrl+shift+p" -> "Ctrl+Shift+P"
 
 struct KeyBinding {
-  const char* action;   // "graph.fit"
+  const char* action;   // "graph.fit"; an action may have several chords
   const char* chord;    // empty: a mouse gesture, shown on the sheet only
   const char* gesture;  // what the sheet shows instead of the chord, or null
-  const char* where;    // "Graph", "Everywhere", ...
-  const char* help;
+  const char* where;    // "Graph", "Everywhere", ...; one chord may mean different things in two places
+  const char* help;     // null: not on the sheet, another row of the action or its family says it
 };
 
 const std::vector<KeyBinding>& key_map();

@@ -77,6 +77,17 @@ void block_tooltip(const MemoryModel& m, int index) {
   ImGui::EndTooltip();
 }
 
+void dim_outside(const MemoryViewState& state, const Plot& plot) {
+  if (state.first_step < 0) return;
+  const ImU32 veil = with_alpha(palette().panel, 0.62f);
+  const float x0 = std::clamp(plot.to_x(state.first_step), plot.min.x, plot.max.x),
+              x1 = std::clamp(plot.to_x(state.last_step + 1), plot.min.x, plot.max.x);
+  plot.list->AddRectFilled(plot.min, {x0, plot.max.y}, veil);
+  plot.list->AddRectFilled({x1, plot.min.y}, plot.max, veil);
+  for (const float x : {x0, x1})
+    plot.list->AddLine({x, plot.min.y}, {x, plot.max.y}, palette().accent, px(1));
+}
+
 void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& actions) {
   const Axis x{0, std::max(1.0, static_cast<double>(m.live.size())), false, Unit::kCount};
   const Axis y{0, static_cast<double>(std::max<int64_t>(m.arena_bytes, 64)) * 1.06, false, Unit::kBytes};
@@ -105,6 +116,7 @@ void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& a
                          palette().text, label.c_str());
     }
   }
+  dim_outside(state, plot);
   plot_rule(plot, static_cast<double>(m.lower_bound_bytes), palette().warn,
             "lower bound " + format_value(static_cast<double>(m.lower_bound_bytes), Unit::kBytes));
   const int shown = state.step >= 0 ? state.step : m.peak_step;
@@ -139,6 +151,7 @@ void live_curve(const MemoryModel& m, MemoryViewState& state, ImVec2 size) {
   const Plot plot = begin_plot("memory.live-plot", size, {0, std::max(1.0, x.back()), false, Unit::kCount},
                                {0, top * 1.12, false, Unit::kBytes}, "live bytes", &state.view);
   plot_steps(plot, x, y, palette().accent, 0.2f);
+  dim_outside(state, plot);
   x.pop_back();
   const int at = plot_hover(plot, x, y, palette().accent);
   end_plot(plot);

@@ -98,16 +98,17 @@ void draw_key_sheet(bool* open) {
   if (ImGui::BeginTable("places", 2, ImGuiTableFlags_SizingFixedFit)) {
     ImGui::TableNextColumn();
     for (const KeyBinding& binding : key_map()) {
+      if (binding.help == nullptr) continue;
       if (where != binding.where) {
-        if (where == "Runs") ImGui::TableNextColumn();  // the graph has the second column
         where = binding.where;
+        if (where == "Graph") ImGui::TableNextColumn();  // it and the timeline have the second column
         heading(where);
       }
       const float x = ImGui::GetCursorPosX();
       text(binding.gesture ? std::string(binding.gesture) : chord_label(binding.chord), palette().accent,
            theme().small);
       ImGui::SameLine();
-      ImGui::SetCursorPosX(x + px(binding.where == std::string_view("Graph") ? 280.f : 120.f));
+      ImGui::SetCursorPosX(x + px(where == "Graph" || where == "Timeline" ? 262.f : 112.f));
       text(binding.help, palette().text, theme().small);
       ImGui::SameLine(0, px(30));
       ImGui::Dummy({1, 1});

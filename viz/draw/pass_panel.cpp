@@ -172,9 +172,12 @@ void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, Pas
   // In a narrow pane the count loses its word before the name loses letters.
   ImFont* small = theme().small;
   std::string count = count_text_of(pass);
-  const auto small_width = [&](const std::string& s) { return small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, s.c_str()).x; };
+  const auto small_width = [&](const std::string& s) {
+    return small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, s.c_str()).x;
+  };
   const float for_both = width - px(36);
-  if (ImGui::CalcTextSize(name.c_str()).x + small_width(count) > for_both) count = count.substr(0, count.find(' '));
+  if (ImGui::CalcTextSize(name.c_str()).x + small_width(count) > for_both)
+    count = count.substr(0, count.find(' '));
   const std::string shown = fit_text(theme().ui, theme().ui->FontSize, name, for_both - small_width(count));
   list->AddText({at.x, y}, pass.enabled ? p.text : p.text_faint, shown.c_str());
   const float small_y = std::round(at.y + (height - small->FontSize) / 2);

@@ -118,6 +118,7 @@ struct Host::Impl : ScriptTarget {
       refresh_style();
       if (headless) surface->new_frame();  // the script may have changed the size
     }
+    surface->input.next_frame(ImGui::GetIO());
     ImGui::NewFrame();
     draw();
     ImGui::Render();
@@ -160,6 +161,7 @@ struct Host::Impl : ScriptTarget {
     fonts_changed = true;
   }
   void drop(const std::string& file) override { surface->dropped.push_back(file); }
+  InputQueue& input() override { return surface->input; }
 };
 
 Host::Host(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,6 +1,7 @@
 #include "viz/draw/script.h"
 
 #include <fmt/format.h>
+#include <GLFW/glfw3.h>
 #include <imgui.h>
 
 #include <algorithm>
@@ -28,14 +29,14 @@ struct Grammar {
   int first_number;  // index of the first numeric argument, -1 when none
 };
 
-constexpr std::array<Grammar, 16> kGrammar{{{"click", ScriptVerb::kClick, 1, 1, -1},
-                                            {"doubleclick", ScriptVerb::kDoubleClick, 1, 1, -1},
+constexpr std::array<Grammar, 16> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, -1},
+                                            {"doubleclick", ScriptVerb::kDoubleClick, 1, 6, -1},
                                             {"rightclick", ScriptVerb::kRightClick, 1, 1, -1},
                                             {"hover", ScriptVerb::kHover, 1, 1, -1},
-                                            {"drag", ScriptVerb::kDrag, 3, 4, 1},
+                                            {"drag", ScriptVerb::kDrag, 3, 8, 1},
                                             {"wheel", ScriptVerb::kWheel, 2, 2, 1},
                                             {"type", ScriptVerb::kType, 1, 1, -1},
-                                            {"key", ScriptVerb::kKey, 1, 1, -1},
+                                            {"key", ScriptVerb::kKey, 1, 8, -1},
                                             {"wait", ScriptVerb::kWaitFrames, 1, 3, -1},
                                             {"expect", ScriptVerb::kExpect, 1, 2, -1},
                                             {"absent", ScriptVerb::kAbsent, 1, 1, -1},
@@ -104,6 +105,26 @@ Status parse_wait(ScriptCommand& command) {
   return {};
 }
 
+// The words after an item and its numbers that say how a click or drag is made.
+struct Held {
+  const char* name;
+  int key;  // 0: a button
+  int button;
+};
+constexpr Held kHeld[] = {{"left", 0, 0},
+                          {"right", 0, 1},
+                          {"middle", 0, 2},
+                          {"ctrl", GLFW_KEY_LEFT_CONTROL, 0},
+                          {"shift", GLFW_KEY_LEFT_SHIFT, 0},
+                          {"alt", GLFW_KEY_LEFT_ALT, 0},
+                          {"space", GLFW_KEY_SPACE, 0}};
+
+const Held* find_held(const std::string& name) {
+  const auto* found =
+      std::find_if(std::begin(kHeld), std::end(kHeld), [&](const Held& h) { return name == h.name; });
+  return found == std::end(kHeld) ? nullptr : found;
+}
+
 Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
   const auto count = static_cast<int>(command.args.size());
   if (count < grammar.min_args || count > grammar.max_args) {
@@ -119,8 +140,9 @@ Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
   }
   const std::string& last = command.args.back();
   if (command.verb == ScriptVerb::kWaitFrames) return parse_wait(command);
-  if (command.verb == ScriptVerb::kKey && !parse_chord(last)) {
-    return at_line(command.line, fmt::format("'{}' is not a key", last));
+  if (command.verb == ScriptVerb::kKey) {
+    for (const std::string& chord : command.args)
+      if (!parse_chord(chord)) return at_line(command.line, fmt::format("'{}' is not a key", chord));
   }
   if (command.verb == ScriptVerb::kTheme && last != "dark" && last != "light") {
     return at_line(command.line, "theme is dark or light");
@@ -132,9 +154,12 @@ Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
       (command.x < 200 || command.x > 8192 || command.y < 150 || command.y > 8192)) {
     return at_line(command.line, "size is 200 x 150 to 8192 x 8192");
   }
-  if (command.verb == ScriptVerb::kDrag && count == 4 && last != "left" && last != "right" &&
-      last != "middle") {
-    return at_line(command.line, "the button is left, right or middle");
+  if (grammar.max_args > grammar.min_args && command.verb != ScriptVerb::kKey &&
+      command.verb != ScriptVerb::kExpect) {
+    for (int i = grammar.min_args; i < count; ++i)
+      if (find_held(command.args[i]) == nullptr)
+        return at_line(command.line, fmt::format("'{}' is neither a button nor ctrl, shift, alt or space",
+                                                 command.args[i]));
   }
   return {};
 }
@@ -193,10 +218,6 @@ void ScriptRunner::next() {
 }
 
 Status ScriptRunner::before_frame(ScriptTarget& target) {
-  ImGuiIO& io = ImGui::GetIO();
-  io.MouseWheel = 0;
-  std::fill(std::begin(io.KeysDown), std::end(io.KeysDown), false);
-  io.KeyCtrl = io.KeyShift = io.KeyAlt = false;
   if (!finished()) {
     if (frame_ == 0) since_ns_ = now_ns();
     Status status = step(commands_[at_], target);
@@ -204,7 +225,6 @@ Status ScriptRunner::before_frame(ScriptTarget& target) {
     ++frame_;
   }
   if (pressed_ < 0) next();
-  if (mouse_x_ >= 0) io.MousePos = {mouse_x_, mouse_y_};
   return {};
 }
 
@@ -217,13 +237,13 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
     case ScriptVerb::kHover:
     case ScriptVerb::kDrag:
     case ScriptVerb::kWheel:
-      return pointer(command);
+      return pointer(command, target.input());
     case ScriptVerb::kType:
-      if (frame_ == 0) ImGui::GetIO().AddInputCharactersUTF8(command.args[0].c_str());
-      if (frame_ == 2) pressed_ = -1;
+      if (frame_ == 0) target.input().text(command.args[0]);
+      if (frame_ >= 2 && target.input().empty()) pressed_ = -1;
       return {};
     case ScriptVerb::kKey:
-      key(command);
+      keys(command, target.input());
       return {};
     case ScriptVerb::kWaitFrames:
     case ScriptVerb::kWaitUntil:
@@ -256,8 +276,8 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
   return {};
 }
 
-Status ScriptRunner::pointer(const ScriptCommand& command) {
-  ImGuiIO& io = ImGui::GetIO();
+Status ScriptRunner::pointer(const ScriptCommand& command, InputQueue& input) {
+  const ImGuiIO& io = ImGui::GetIO();
   const std::string& id = command.args[0];
   if (pressed_ == 0) {
     items().want(id);
@@ -271,52 +291,71 @@ Status ScriptRunner::pointer(const ScriptCommand& command) {
     }
     mouse_x_ = item->centre().x;
     mouse_y_ = item->centre().y;
+    input.move(mouse_x_, mouse_y_);
   }
   ++pressed_;
-  int button = command.verb == ScriptVerb::kRightClick ? 1 : 0;
-  if (command.verb == ScriptVerb::kDrag) {
-    if (command.args.size() == 4)
-      button = command.args[3] == "right" ? 1 : command.args[3] == "middle" ? 2 : 0;
-    constexpr int kSteps = 8;
-    const int moved = std::clamp(pressed_ - 3, 0, kSteps);
-    if (moved > 0 && moved <= kSteps && pressed_ <= kSteps + 3) {
-      mouse_x_ += px(static_cast<float>(command.x)) / kSteps;
-      mouse_y_ += px(static_cast<float>(command.y)) / kSteps;
-    }
-    io.MouseDown[button] = pressed_ >= 3 && pressed_ < kSteps + 5;
-    if (pressed_ == kSteps + 6) pressed_ = -1;
-    return {};
-  }
-  if (command.verb == ScriptVerb::kWheel) {
-    if (pressed_ == 3) io.MouseWheel = static_cast<float>(command.x);
-    if (pressed_ == 5) pressed_ = -1;
-    return {};
-  }
-  if (command.verb == ScriptVerb::kHover) {
-    if (pressed_ == 4) pressed_ = -1;
-    return {};
-  }
-  // Moved in frames 1-2, pressed in 3, released in 4; again in 5-6 for a double click.
-  const bool again = command.verb == ScriptVerb::kDoubleClick && pressed_ == 5;
-  io.MouseDown[button] = pressed_ == 3 || again;
-  if (pressed_ == (command.verb == ScriptVerb::kDoubleClick ? 8 : 6)) {
-    pressed_ = -1;
-    // A click soon after must not count as the second half of a double click.
-    io.MouseClickedTime[button] = -1e9;
-  }
+  gesture(command, input);
   return {};
 }
 
-void ScriptRunner::key(const ScriptCommand& command) {
-  const Chord chord = *parse_chord(command.args[0]);
-  ImGuiIO& io = ImGui::GetIO();
-  if (frame_ == 1) {
-    io.KeyCtrl = chord.ctrl;
-    io.KeyShift = chord.shift;
-    io.KeyAlt = chord.alt;
-    io.KeysDown[chord.key] = true;
+// Moved in frame 1, keys held from frame 2, pressed in 3.
+void ScriptRunner::gesture(const ScriptCommand& command, InputQueue& input) {
+  int button = command.verb == ScriptVerb::kRightClick ? 1 : 0;
+  const bool words = command.verb == ScriptVerb::kClick || command.verb == ScriptVerb::kDoubleClick ||
+                     command.verb == ScriptVerb::kDrag;
+  const auto hold = [&](bool down) {
+    for (size_t i = 1; words && i < command.args.size(); ++i)
+      if (const Held* held = find_held(command.args[i]); held != nullptr && held->key != 0)
+        input.key(held->key, down);
+  };
+  for (size_t i = 1; words && i < command.args.size(); ++i)
+    if (const Held* held = find_held(command.args[i]); held != nullptr && held->key == 0)
+      button = held->button;
+  if (pressed_ == 2) hold(true);
+  if (command.verb == ScriptVerb::kHover) {
+    if (pressed_ == 4) pressed_ = -1;
+  } else if (command.verb == ScriptVerb::kWheel) {
+    if (pressed_ == 3) input.wheel(0, static_cast<float>(command.x));
+    if (pressed_ == 5) pressed_ = -1;
+  } else if (command.verb == ScriptVerb::kDrag) {
+    constexpr int kSteps = 8;
+    if (pressed_ == 3) input.button(button, true);
+    if (pressed_ > 3 && pressed_ <= kSteps + 3) {
+      mouse_x_ += px(static_cast<float>(command.x)) / kSteps;
+      mouse_y_ += px(static_cast<float>(command.y)) / kSteps;
+      input.move(mouse_x_, mouse_y_);
+    }
+    if (pressed_ == kSteps + 5) input.button(button, false);
+    if (pressed_ == kSteps + 6) hold(false);
+    if (pressed_ == kSteps + 7) pressed_ = -1;
+  } else {  // pressed in 3, released in 4; again in 5 and 6 for a double click
+    const int last = command.verb == ScriptVerb::kDoubleClick ? 6 : 4;
+    if (pressed_ >= 3 && pressed_ <= last) input.button(button, pressed_ % 2 == 1);
+    if (pressed_ == last + 1) hold(false);
+    if (pressed_ == last + 2) {
+      pressed_ = -1;
+      // A click soon after must not count as the second half of a double click.
+      ImGui::GetIO().MouseClickedTime[button] = -1e9;
+    }
   }
-  if (frame_ == 3) pressed_ = -1;
+}
+
+void ScriptRunner::keys(const ScriptCommand& command, InputQueue& input) {
+  if (frame_ == 1) {
+    for (const std::string& text : command.args) {
+      const Chord chord = *parse_chord(text);
+      const std::pair<bool, int> modifiers[] = {{chord.ctrl, GLFW_KEY_LEFT_CONTROL},
+                                                {chord.shift, GLFW_KEY_LEFT_SHIFT},
+                                                {chord.alt, GLFW_KEY_LEFT_ALT}};
+      for (const auto& [held, key] : modifiers)
+        if (held) input.key(key, true);
+      input.key(chord.key, true);
+      input.key(chord.key, false);
+      for (const auto& [held, key] : modifiers)
+        if (held) input.key(key, false);
+    }
+  }
+  if (frame_ >= 3 && input.empty()) pressed_ = -1;
 }
 
 Status ScriptRunner::wait(const ScriptCommand& command, ScriptTarget& target) {

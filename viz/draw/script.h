@@ -1,14 +1,17 @@
 // Scripted driving of the window, for tests, screenshots and the demo: one command per line, '#' starts a
 // comment.
 //
-//   click ID | doubleclick ID | rightclick ID | hover ID    the centre of an item (items.h); waits until it
-//   exists drag ID DX DY [left|right|middle]                        from the item's centre, in points wheel
-//   ID N                                               N notches over the item; positive is up type TEXT |
-//   key CHORD                                    type into what has the focus; "ctrl+shift+p", "f5", "escape"
+//   click ID [HOW...] | doubleclick ID [HOW...] | rightclick ID | hover ID
+//                              the centre of an item (items.h); waits until it exists
+//   drag ID DX DY [HOW...]     from the item's centre, in points
+//   wheel ID N                 N notches over the item; positive is up
+//   type TEXT                  into what has the focus
+//   key CHORD...               "ctrl+shift+p", "f5", "escape"; all pressed and released within one frame
 //   wait FRAMES | wait until ID [VALUE] | wait idle [SECONDS]
-//   expect ID [VALUE] | absent ID                            VALUE may hold * and ?; both are given five
-//   seconds screenshot FILE | size W H | theme dark|light | scale X | drop FILE
+//   expect ID [VALUE] | absent ID     VALUE may hold * and ?; both are given five seconds
+//   screenshot FILE | size W H | theme dark|light | scale X | drop FILE
 //
+// HOW is a button (left, right, middle) or a key held meanwhile (ctrl, shift, alt, space).
 // An ID or VALUE with spaces is put in double quotes. An error names the line.
 #pragma once
 
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "viz/draw/input_queue.h"
 
 namespace gradloom {
 
@@ -61,10 +65,11 @@ class ScriptTarget {
   virtual void set_theme(bool dark) = 0;
   virtual void set_scale(float scale) = 0;
   virtual void drop(const std::string& file) = 0;
+  virtual InputQueue& input() = 0;
 };
 
-// Writes input into ImGui's io before each frame. One command after the other; a click takes several frames
-// because ImGui 1.86 sees a button press only as a change between two frames.
+// Queues input before each frame, as the window's events do. One command after the other; a click takes
+// several frames: what is under the pointer settles first.
 class ScriptRunner {
  public:
   // `expect_seconds`: how long an expectation may take to come true.
@@ -77,10 +82,11 @@ class ScriptRunner {
 
  private:
   Status step(const ScriptCommand& command, ScriptTarget& target);
-  Status pointer(const ScriptCommand& command);
+  Status pointer(const ScriptCommand& command, InputQueue& input);
+  void gesture(const ScriptCommand& command, InputQueue& input);
   Status wait(const ScriptCommand& command, ScriptTarget& target);
   Status expect(const ScriptCommand& command);
-  void key(const ScriptCommand& command);
+  void keys(const ScriptCommand& command, InputQueue& input);
   void next();
   Error fail(const ScriptCommand& command, const std::string& why) const;
 
@@ -90,7 +96,7 @@ class ScriptRunner {
   int frame_ = 0;         // frames spent in the current command
   int64_t since_ns_ = 0;  // start of the current command
   int pressed_ = 0;       // frames since the item was found
-  float mouse_x_ = -1, mouse_y_ = -1;
+  float mouse_x_ = 0, mouse_y_ = 0;
 };
 
 }  // namespace gradloom

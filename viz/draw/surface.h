@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "viz/draw/input_queue.h"
 
 namespace gradloom {
 
@@ -14,7 +15,7 @@ struct HostOptions;
 class Surface {
  public:
   virtual ~Surface() = default;
-  virtual void new_frame() = 0;  // fills ImGui's io: size, time, and input where there is any
+  virtual void new_frame() = 0;  // fills ImGui's io: size and time; input comes from `input`
   virtual bool wait_events(double timeout_s) = 0;  // true when something happened
   virtual void present(unsigned framebuffer, int width, int height) = 0;
   virtual void framebuffer_size(int& width, int& height) = 0;  // pixels
@@ -26,6 +27,7 @@ class Surface {
   virtual void set_title(const std::string& title) = 0;
   virtual void shutdown_input() = 0;  // before ImGui's context goes
   std::vector<std::string> dropped;
+  InputQueue input;
 };
 
 // Both leave a current OpenGL 3.3 core context and need ImGui's context to exist.

@@ -20,10 +20,10 @@ class WindowSurface : public Surface {
   explicit WindowSurface(GLFWwindow* window) : window_(window) {
     glfwSetWindowUserPointer(window_, this);
     glfwSetDropCallback(window_, [](GLFWwindow* w, int count, const char** paths) {
-      auto* self = static_cast<WindowSurface*>(glfwGetWindowUserPointer(w));
-      self->dropped.insert(self->dropped.end(), paths, paths + count);
+      of(w)->dropped.insert(of(w)->dropped.end(), paths, paths + count);
     });
-    ImGui_ImplGlfw_InitForOpenGL(window_, true);
+    queue_input();
+    ImGui_ImplGlfw_InitForOpenGL(window_, false);  // for size, time and cursor shapes; events are queued here
   }
   ~WindowSurface() override {
     glfwDestroyWindow(window_);
@@ -32,7 +32,7 @@ class WindowSurface : public Surface {
   void shutdown_input() override { ImGui_ImplGlfw_Shutdown(); }
   void new_frame() override { ImGui_ImplGlfw_NewFrame(); }
   bool wait_events(double timeout_s) override {
-    if (timeout_s <= 0) {
+    if (timeout_s <= 0 || !input.empty()) {
       glfwPollEvents();
       return true;
     }
@@ -78,6 +78,35 @@ class WindowSurface : public Surface {
   void set_title(const std::string& title) override { glfwSetWindowTitle(window_, title.c_str()); }
 
  private:
+  static WindowSurface* of(GLFWwindow* window) {
+    return static_cast<WindowSurface*>(glfwGetWindowUserPointer(window));
+  }
+  void queue_input() {
+    glfwSetKeyCallback(window_, [](GLFWwindow* w, int key, int, int action, int) {
+      if (action != GLFW_REPEAT) of(w)->input.key(key, action == GLFW_PRESS);  // ImGui repeats by itself
+    });
+    glfwSetCharCallback(window_,
+                        [](GLFWwindow* w, unsigned codepoint) { of(w)->input.character(codepoint); });
+    glfwSetMouseButtonCallback(window_, [](GLFWwindow* w, int button, int action, int) {
+      of(w)->input.button(button, action == GLFW_PRESS);
+    });
+    glfwSetScrollCallback(window_, [](GLFWwindow* w, double x, double y) {
+      of(w)->input.wheel(static_cast<float>(x), static_cast<float>(y));
+    });
+    glfwSetCursorPosCallback(window_, [](GLFWwindow* w, double x, double y) {
+      of(w)->input.move(static_cast<float>(x), static_cast<float>(y));
+    });
+    glfwSetCursorEnterCallback(window_, [](GLFWwindow* w, int entered) {
+      bool held = false;  // a drag goes on outside
+      for (int b = GLFW_MOUSE_BUTTON_LEFT; b <= GLFW_MOUSE_BUTTON_MIDDLE; ++b)
+        held |= glfwGetMouseButton(w, b) == GLFW_PRESS;
+      if (!entered && !held) of(w)->input.leave();
+    });
+    glfwSetWindowFocusCallback(window_, [](GLFWwindow* w, int focused) {
+      if (!focused) of(w)->input.focus_lost();
+    });
+  }
+
   GLFWwindow* window_;
   int x_ = 0, y_ = 0, width_ = 0, height_ = 0;  // of the window before full screen
 };

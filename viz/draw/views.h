@@ -29,8 +29,9 @@ void kernel_table_set_query(KernelTableModel& model, KernelTableState& state, co
 
 struct MemoryViewState {
   PlotView view;
-  int selected = -1;  // block
-  int step = -1;      // clicked step; -1 = the peak
+  int selected = -1;                    // block
+  int step = -1;                        // clicked step; -1 = the peak
+  int first_step = -1, last_step = -1;  // of the marked time range: the rest is dimmed; -1: none
   TableState table;
 };
 void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions);

@@ -111,6 +111,15 @@ bool input_text(std::string_view id, std::string_view hint, std::string* value, 
   return changed;
 }
 
+bool input_lines(std::string_view id, std::string* value, ImVec2 size, bool focus) {
+  const Id scope(id);
+  if (focus) ImGui::SetKeyboardFocusHere();
+  const bool entered = ImGui::InputTextMultiline(
+      "##i", value, size, ImGuiInputTextFlags_EnterReturnsTrue | ImGuiInputTextFlags_CtrlEnterForNewLine);
+  register_item(id, {}, *value);
+  return entered;
+}
+
 bool input_int(std::string_view id, int* value, int min, int max, float width) {
   const Id scope(id);
   ImGui::SetNextItemWidth(px(width));
@@ -120,7 +129,8 @@ bool input_int(std::string_view id, int* value, int min, int max, float width) {
   return changed;
 }
 
-bool combo(std::string_view id, int* index, const std::vector<std::string>& choices, float width) {
+bool combo(std::string_view id, int* index, const std::vector<std::string>& choices, float width,
+           const std::vector<ChoiceNote>& notes) {
   const Id scope(id);
   bool changed = false;
   ImGui::SetNextItemWidth(width < 0 ? width : px(width));
@@ -131,11 +141,14 @@ bool combo(std::string_view id, int* index, const std::vector<std::string>& choi
   if (!open) return false;
   for (int i = 0; i < static_cast<int>(choices.size()); ++i) {
     const Id row_id(std::to_string(i));
-    if (ImGui::Selectable(choices[i].c_str(), i == *index)) {
+    const ChoiceNote note = static_cast<std::size_t>(i) < notes.size() ? notes[i] : ChoiceNote();
+    const ImGuiSelectableFlags flags = note.disabled ? ImGuiSelectableFlags_Disabled : 0;
+    if (ImGui::Selectable(choices[i].c_str(), i == *index, flags)) {
       *index = i;
       changed = true;
     }
-    register_item(std::string(id) + "/" + choices[i], choices[i]);
+    if (!note.tip.empty()) tip(note.tip);
+    register_item(std::string(id) + "/" + choices[i], choices[i], note.disabled ? "disabled" : "");
   }
   ImGui::EndCombo();
   return changed;
@@ -220,6 +233,43 @@ void badge(std::string_view s, ImU32 color) {
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddRectFilled(min, {min.x + width, min.y + height}, mix(p.panel, color, 0.16f), height / 2);
   list->AddText(font, font->FontSize, {min.x + px(7), min.y + px(2)}, color, s.data(), s.data() + s.size());
+}
+
+float chip_width(std::string_view label) {
+  const ImFont* font = theme().small;
+  return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, label.data(), label.data() + label.size()).x +
+         px(36);
+}
+
+bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_view tooltip) {
+  const Id scope(id);
+  const Palette& p = palette();
+  ImFont* font = theme().small;
+  const float height = std::round(px(22)), width = std::round(chip_width(label)), cross = height;
+  const float line = std::max(height, ImGui::GetFrameHeight());
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImVec2 min{at.x, std::round(at.y + (line - height) / 2)}, max{min.x + width, min.y + height};
+  ImGui::InvisibleButton("c", {width, line});
+  ImGui::SetItemAllowOverlap();
+  register_item(id, label, label);
+  if (!tooltip.empty()) tip(tooltip);
+  const ImVec2 after = ImGui::GetCursorScreenPos();
+  ImGui::SetCursorScreenPos({max.x - cross, min.y});
+  const bool closed = ImGui::InvisibleButton("x", {cross, height});
+  const bool hovered = ImGui::IsItemHovered();
+  register_item(std::string(id) + ".close", "End", "enabled");
+  ImGui::SetCursorScreenPos(after);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(min, max, mix(p.panel, color, 0.2f), height / 2);
+  list->AddRect(min, max, mix(p.panel, color, 0.55f), height / 2);
+  list->AddText(font, font->FontSize, {min.x + px(11), min.y + (height - font->FontSize) / 2 - 0.5f}, p.text,
+                label.data(), label.data() + label.size());
+  const ImVec2 c{max.x - cross / 2 - px(1), (min.y + max.y) / 2};
+  const float s = px(3.2f);
+  const ImU32 ink = hovered ? p.text : p.text_dim;
+  list->AddLine({c.x - s, c.y - s}, {c.x + s, c.y + s}, ink, px(1.4f));
+  list->AddLine({c.x - s, c.y + s}, {c.x + s, c.y - s}, ink, px(1.4f));
+  return closed;
 }
 
 void tip(std::string_view s) {

@@ -23,8 +23,16 @@ bool checkbox(std::string_view id, std::string_view label, bool* value);
 bool toggle(std::string_view id, bool* value);  // a switch without a label
 bool input_text(std::string_view id, std::string_view hint, std::string* text, float width = -1,
                 bool focus = false, ImGuiInputTextFlags flags = 0);
+// Several lines; true when Enter was pressed (Ctrl+Enter begins a new line).
+bool input_lines(std::string_view id, std::string* text, ImVec2 size, bool focus = false);
 bool input_int(std::string_view id, int* value, int min, int max, float width = 90);
-bool combo(std::string_view id, int* index, const std::vector<std::string>& choices, float width = 160);
+struct ChoiceNote {
+  std::string tip;
+  bool disabled = false;  // greyed: it cannot be chosen, and the tip says why
+};
+// `notes`: one per choice, or none.
+bool combo(std::string_view id, int* index, const std::vector<std::string>& choices, float width = 160,
+           const std::vector<ChoiceNote>& notes = {});
 // A row of joined buttons of which one is chosen.
 bool segmented(std::string_view id, int* index, const std::vector<std::string>& labels);
 bool selectable_row(std::string_view id, std::string_view label, bool selected);
@@ -36,7 +44,11 @@ void wrapped(std::string_view s, ImU32 color);
 void heading(std::string_view s);  // a section title with air above it
 void key_value(std::string_view key, std::string_view value, float key_width = 110);
 void badge(std::string_view s, ImU32 color);  // a small pill; stays on the line
-void tip(std::string_view s);                 // tooltip of the last item
+// A pill that says a filter or mode is on, with an x to end it (the item ID.close); true when that was
+// clicked.
+bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_view tip = {});
+float chip_width(std::string_view label);
+void tip(std::string_view s);  // tooltip of the last item
 void progress(std::string_view id, float fraction, std::string_view label);
 void empty_state(std::string_view title, std::string_view hint);  // centred, for panes without data
 void spacer(float points);

@@ -131,6 +131,12 @@ void KernelTableModel::set_query(const Query& query) {
   rebuild();
 }
 
+void KernelTableModel::set_only(std::shared_ptr<const std::unordered_set<std::string>> nodes) {
+  if (nodes == only_) return;
+  only_ = std::move(nodes);
+  rebuild();
+}
+
 void KernelTableModel::set_group(KernelGroup group) {
   group_ = group;
   rebuild();
@@ -148,6 +154,7 @@ void KernelTableModel::rebuild() {
   shown_ = 0;
   std::unordered_map<std::string, size_t> group_line;
   for (size_t i = 0; i < rows_.size(); ++i) {
+    if (only_ && only_->count(rows_[i].info.node) == 0) continue;
     if (!query_.empty() && !query_.matches(fields_of(rows_[i]))) continue;
     KernelLine line = line_of(rows_[i], static_cast<int32_t>(i), total_ns_);
     ++shown_;

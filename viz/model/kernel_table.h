@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "sessions/store.h"
@@ -51,6 +53,8 @@ class KernelTableModel {
   double total_ns() const { return total_ns_; }  // per step, all kernels
 
   void set_query(const Query& query);
+  // Only these nodes besides the query; null: all.
+  void set_only(std::shared_ptr<const std::unordered_set<std::string>> nodes);
   void set_group(KernelGroup group);
   void set_sort(KernelColumn column, bool descending);
   KernelGroup group() const { return group_; }
@@ -67,6 +71,7 @@ class KernelTableModel {
   std::vector<KernelRow> rows_;
   std::vector<KernelLine> lines_;
   Query query_;
+  std::shared_ptr<const std::unordered_set<std::string>> only_;
   KernelGroup group_ = KernelGroup::kSingle;
   KernelColumn sort_column_ = KernelColumn::kTime;
   bool descending_ = true, timed_ = false;

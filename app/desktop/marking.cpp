@@ -1,0 +1,180 @@
+// Bookmarks, notes and the marks that the views share: which commands put them where, and how they reach the
+// graph, the kernel table and the memory view.
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/desktop/ui.h"
+#include "engine/base/text.h"
+#include "viz/draw/keys.h"
+
+namespace gradloom {
+namespace {
+
+const std::string& shown_tab(PaneTree& panes) {
+  static const std::string kNone;
+  const Pane* pane = panes.find("Graph");
+  if (pane == nullptr || pane->active < 0 || pane->active >= static_cast<int>(pane->tabs.size()))
+    return kNone;
+  return pane->tabs[static_cast<std::size_t>(pane->active)];
+}
+
+}  // namespace
+
+void Ui::drawn(Canvas canvas, bool hovered) {
+  canvas_frame[static_cast<int>(canvas)] = ImGui::GetFrameCount();
+  if (hovered) keys_to = canvas;
+}
+
+bool Ui::takes_keys(Canvas canvas) const {
+  const Canvas other = canvas == Canvas::graph ? Canvas::timeline : Canvas::graph;
+  return keys_to == canvas || canvas_frame[static_cast<int>(other)] < ImGui::GetFrameCount() - 1;
+}
+
+// ---- Bookmarks ----
+
+void Ui::set_bookmark(int slot) {
+  const auto at = graph_place(graph);
+  if (!at) return app.notice(NoticeKind::info, "There is no graph to bookmark yet");
+  app.set_bookmark(slot, Bookmark{shown_tab(panes), static_cast<int>(stage), *at});
+}
+
+void Ui::go_to_bookmark(int slot) {
+  const auto& bookmark = state().marks->bookmarks[static_cast<std::size_t>(slot - 1)];
+  if (!bookmark)
+    return app.notice(NoticeKind::info, fmt::format("Bookmark {} is not set: {} sets it", slot,
+                                                    key_label("bookmark.set." + std::to_string(slot))));
+  if (!panes.find("Graph")) panes.show("Graph");
+  if (!bookmark->tab.empty()) panes.show(bookmark->tab);
+  stage = static_cast<GraphStage>(bookmark->stage);
+  const GraphSnapshot* shown = shown_graph();
+  if (shown != nullptr && graph.model.get() == &shown->model)
+    graph_show_place(graph, bookmark->graph);
+  else
+    place_after = bookmark->graph;
+}
+
+// ---- Notes ----
+
+void Ui::edit_note(const Note& note) {
+  note_editor.note = note;
+  note_editor.open = note_editor.just_opened = true;
+}
+
+void Ui::note_on_node(const std::string& node) {
+  Note note;
+  note.node = node;
+  edit_note(note);
+}
+
+void Ui::note_on_time() {
+  const TimeRange range = timeline.filter          ? timeline.filter->range
+                          : timeline.ruler.empty() ? TimeRange()
+                                                   : timeline.ruler;
+  if (range.empty() || !state().run) return;
+  Note note;
+  note.session = state().session_path;
+  note.run = state().run->record.summary.id;
+  note.step = timeline.model.step;
+  note.from_ns = range.from_ns;
+  note.to_ns = range.to_ns;
+  edit_note(note);
+}
+
+void Ui::note_here() {
+  const bool time = timeline.filter || !timeline.ruler.empty();
+  if (time && takes_keys(Canvas::timeline) &&
+      canvas_frame[static_cast<int>(Canvas::timeline)] >= ImGui::GetFrameCount() - 1)
+    return note_on_time();
+  if (!selected().empty()) return note_on_node(selected());
+  if (time) return note_on_time();
+  app.notice(NoticeKind::info, "Select a node or mark a time first: a note is about something");
+}
+
+void Ui::go_to_note(const Note& note) {
+  if (!note.node.empty()) {
+    panes.show("Graph");
+    return go_to(note.node);
+  }
+  if (note.session != state().session_path)
+    return app.notice(NoticeKind::info, "That note is on a run of " +
+                                            std::filesystem::path(note.session).filename().string() +
+                                            ": open that session first");
+  panes.show("Timeline");
+  note_after = note;
+  if (!state().run || state().run->record.summary.id != note.run) app.show_run(note.run);
+}
+
+// ---- What the views share ----
+
+// The timeline's model and with it the range filter, also while another tab is shown.
+void Ui::follow_run_shown() {
+  const AppState& s = state();
+  static const TraceDocument kNothing;
+  show_run(timeline, s.run.get(), s.run ? s.run->record.summary.id : 0, s.run ? s.run->trace : kNothing);
+  if (!note_after) return;
+  if (!s.run || s.run->record.summary.id != note_after->run) {
+    if (!app.busy()) note_after.reset();  // that run cannot be read: it has been said
+    return;
+  }
+  const std::vector<std::int64_t> steps = timed_steps(s.run->trace);
+  const auto step = std::find(steps.begin(), steps.end(), note_after->step);
+  if (step != steps.end()) {
+    timeline.newest_step = false;
+    timeline.step_index = static_cast<int>(step - steps.begin());
+    show_run(timeline, s.run.get(), s.run->record.summary.id, s.run->trace);
+    const double margin = (note_after->to_ns - note_after->from_ns) * 0.5;
+    timeline.view = {note_after->from_ns - margin, note_after->to_ns + margin};
+  } else {
+    app.notice(NoticeKind::info,
+               fmt::format("Step {} of run {} is not timed", note_after->step, note_after->run));
+  }
+  note_after.reset();
+}
+
+void Ui::share_marks() {
+  const AppState& s = state();
+  if (!s.change) show_diff = false;
+  const PlanChange* change = show_diff ? &*s.change : nullptr;
+  GraphMarks marks;
+  if (marks_of != s.marks || filter_of_marks != timeline.filter ||
+      change_of_marks != (change ? change->number : 0)) {
+    if (timeline.filter && timeline.filter != filter_of_marks) show_recorded = true;  // a time is of the run
+    marks_of = s.marks;
+    filter_of_marks = timeline.filter;
+    change_of_marks = change ? change->number : 0;
+    for (const Note& note : s.marks->notes)
+      if (!note.node.empty()) marks.noted.insert(note.node);
+    if (change) {
+      marks.added.insert(change->added_nodes.begin(), change->added_nodes.end());
+      marks.removed.insert(change->removed_nodes.begin(), change->removed_nodes.end());
+    }
+    if (timeline.filter) marks.inside = timeline.filter->nodes;
+    graph.marks = std::make_shared<const GraphMarks>(std::move(marks));
+    kernels.set_only(timeline.filter ? std::shared_ptr<const std::unordered_set<std::string>>(
+                                           timeline.filter, &timeline.filter->nodes)
+                                     : nullptr);
+  }
+  // Steps of the run's own plan: they mean nothing in another one.
+  const bool own = timeline.filter && s.run && (show_recorded || run_fits_plan(s));
+  memory.first_step = own ? timeline.filter->first_step : -1;
+  memory.last_step = own ? timeline.filter->last_step : -1;
+}
+
+bool run_fits_plan(const AppState& s) {
+  return s.run && s.plan && s.run->record.summary.plan_hash == s.plan->plan().hash;
+}
+
+void range_chip(Ui& ui, const char* id) {
+  if (!ui.timeline.filter || !ui.state().run) return;
+  const RangeFilter& filter = *ui.timeline.filter;
+  const std::string label =
+      fmt::format("{} \u2013 {} of step {}: {} kernels", duration_text(filter.range.from_ns),
+                  duration_text(filter.range.to_ns), ui.timeline.model.step, filter.nodes.size());
+  if (chip(id, label, palette().accent, "Only what runs in this time of the timeline is shown"))
+    set_range(ui.timeline, ui.state().run->trace, {});
+}
+
+}  // namespace gradloom
