@@ -171,7 +171,7 @@ class FolderCheck {
     TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, reports));
     TRY(run_passes(graph, pipeline, PassPhase::post_gradient, reports));
     const PlannerDef* planner = find_planner("best-fit");
-    const Plan plan = TRY(make_plan(graph, {planner->plan, planner->name, true}));
+    const Plan plan = TRY(make_plan(graph, {planner->plan, planner->name, true, TRY(device_target(options_.device))}));
     TRY(check_plan(graph, plan));
     const auto device = TRY(open_device(options_.device));
     const auto executor = TRY(Executor::create(graph, plan, *device));
@@ -187,6 +187,7 @@ class FolderCheck {
     CompileOptions options;
     options.pipeline = TRY(parse_pipeline(options_.passes));
     options.gradients_only = true;
+    options.target = TRY(device_target(options_.device));
     const Compiled compiled = TRY(compile(model.graph, options));
     const Graph& graph = compiled.train.graph;
     TRY(check_plan(graph, compiled.plan));

@@ -21,7 +21,8 @@ namespace {
 
 constexpr CommandDef kCommands[] = {
     {"open", "the window: graphs, passes, runs, kernels, memory, comparison", declare_open},
-    {"inspect", "what a model holds: operators, parameters, dims, FLOPs; what has no kernel or gradient", declare_inspect},
+    {"inspect", "what a model holds: operators, parameters, dims, FLOPs; what has no kernel or gradient",
+     declare_inspect},
     {"plan", "passes with match log, kernels and planned memory, without running", declare_plan},
     {"check", "test folders: outputs and gradients against reference files", declare_check},
     {"train", "real training steps, recorded into a session", declare_train},
@@ -84,20 +85,23 @@ int run_command_line(int argc, const char* const* argv) {
   app.set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 ok, 1 check or comparison failed, 2 usage, 3 bad input, 4 limit, 5 I/O, 6 device, 7 NaN or Inf, 70 bug, "
+      "Exit codes: 0 ok, 1 check or comparison failed, 2 usage, 3 bad input, 4 limit, 5 I/O, 6 device, 7 NaN "
+      "or Inf, 70 bug, "
       "130 interrupted");
   Output out;
   bool json = false;
   CommandRun run;
   for (const CommandDef& def : kCommands) {
     CLI::App* sub = app.add_subcommand(def.name, def.summary);
-    sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);   // a later flag overrides an earlier one
+    sub->option_defaults()->multi_option_policy(
+        CLI::MultiOptionPolicy::TakeLast);  // a later flag overrides an earlier one
     sub->add_flag("--json", json, "one JSON object (or one per line) on stdout");
     const CommandRun declared = def.declare(*sub);
     sub->callback([&run, declared] { run = declared; });
   }
   if (argc > 1 && argv[1][0] != '-' &&
-      std::none_of(std::begin(kCommands), std::end(kCommands), [&](const CommandDef& def) { return std::string(def.name) == argv[1]; })) {
+      std::none_of(std::begin(kCommands), std::end(kCommands),
+                   [&](const CommandDef& def) { return std::string(def.name) == argv[1]; })) {
     print_error({Errc::usage, "unknown command '" + escaped(argv[1]) + "' (gradloom --help lists them)"});
     return static_cast<int>(Errc::usage);
   }

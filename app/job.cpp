@@ -90,7 +90,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   return prepared;
 }
 
-Result<std::unique_ptr<Job>> Job::create(std::unique_ptr<Prepared> prepared) {
+Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared) {
   std::unique_ptr<Job> job(new Job());
   job->prepared_ = std::move(prepared);
   const Compiled& compiled = job->prepared_->compiled;
@@ -100,9 +100,8 @@ Result<std::unique_ptr<Job>> Job::create(std::unique_ptr<Prepared> prepared) {
   job->schedule_ = TRY(parse_schedule(recipe.schedule));
   job->device_ = TRY(open_device(recipe.device));
   const DeviceInfo info = job->device_->info();
-  if (info.memory_bytes > 0 && compiled.plan.peak_bytes() > info.memory_bytes)
-    return Error{Errc::device, "the plan needs " + bytes_text(static_cast<double>(compiled.plan.peak_bytes())) + ", " + info.id + " has " +
-                                   bytes_text(static_cast<double>(info.memory_bytes))};
+  // The CPU's free memory is a moving number: only what can never fit is refused there.
+  TRY(check_fits(graph, compiled.plan, info.id, info.queued ? info.free_bytes : info.memory_bytes));
   job->executor_ = TRY(Executor::create(graph, compiled.plan, *job->device_));
   const std::vector<InputSpec> specs = input_specs(graph);
   job->batches_ = TRY(make_batches(recipe.data, specs, recipe.seed));
@@ -111,7 +110,7 @@ Result<std::unique_ptr<Job>> Job::create(std::unique_ptr<Prepared> prepared) {
   return job;
 }
 
-Result<StepResult> Job::step(std::int64_t step, std::vector<KernelSample>* samples) {
+Status Job::submit(std::int64_t step, bool timed) {
   const std::int64_t micro_batches = prepared_->options.train.accumulate;
   std::vector<std::map<std::string, Tensor>> batches;
   for (std::int64_t k = 0; k < micro_batches; ++k) batches.push_back(TRY(batches_->batch((step - 1) * micro_batches + k)));
@@ -120,20 +119,31 @@ Result<StepResult> Job::step(std::int64_t step, std::vector<KernelSample>* sampl
   options.lr = optimizer_.lr * schedule_.factor(step);
   options.seed = prepared_->recipe.seed;
   options.micro_batches = micro_batches;
-  options.samples = samples;
-  if (samples) samples->reserve(samples->size() + kernels_.size() * static_cast<std::size_t>(micro_batches));
-  const StepNames& names = prepared_->compiled.train.names;
-  const std::int64_t start_ns = monotonic_ns();
-  TRY(executor_->step(names, options, [&](std::int64_t k) -> Status {
+  options.timed = timed;
+  options.record = prepared_->recipe.record;
+  return executor_->submit(prepared_->compiled.train.names, options, [&](std::int64_t k) -> Status {
     for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batches[static_cast<std::size_t>(k)].at(name)));
     return {};
-  }));
+  });
+}
+
+Result<StepResult> Job::collect() {
+  StepOutcome outcome = TRY(executor_->collect());
   StepResult result;
-  result.step_ns = monotonic_ns() - start_ns;
-  result.lr = options.lr;
-  result.loss = TRY(executor_->read_scalar(names.loss));
-  if (names.grad_norm != kNone) result.grad_norm = TRY(executor_->read_scalar(names.grad_norm));
+  result.step = outcome.step;
+  result.loss = outcome.loss;
+  result.grad_norm = outcome.grad_norm;
+  result.lr = optimizer_.lr * schedule_.factor(outcome.step);
+  result.step_ns = outcome.end_ns - outcome.start_ns;
+  result.end_ns = outcome.end_ns;
+  result.samples = std::move(outcome.samples);
+  result.activities = std::move(outcome.activities);
   return result;
+}
+
+Result<StepResult> Job::step(std::int64_t step, bool timed) {
+  TRY(submit(step, timed));
+  return collect();
 }
 
 Result<std::map<std::string, Tensor>> Job::parameters() const {

@@ -27,26 +27,35 @@ Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing = false)
 Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop = {});
 
 struct StepResult {
+  std::int64_t step = 0;
   double loss = 0, lr = 0, grad_norm = -1;
   std::int64_t step_ns = 0;            // launch of the first kernel to the end of the last; batches are made before
+  std::int64_t end_ns = 0;             // monotonic
+  std::vector<KernelSample> samples;   // when timed
+  std::vector<Activity> activities;    // when timed on a GPU: copies and launches
 };
 
 class Job {
  public:
-  static Result<std::unique_ptr<Job>> create(std::unique_ptr<Prepared> prepared);
+  static Result<std::unique_ptr<Job>> create(std::shared_ptr<const Prepared> prepared);
   const Recipe& recipe() const { return prepared_->recipe; }
   const Compiled& compiled() const { return prepared_->compiled; }
   const ImportedModel& model() const { return prepared_->model; }
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
-  // Runs optimizer step `step` (1-based); its batches are (step-1)*K .. step*K-1. Samples are appended when wanted.
-  Result<StepResult> step(std::int64_t step, std::vector<KernelSample>* samples = nullptr);
+  // Submits optimizer step `step` (1-based); its batches are (step-1)*K .. step*K-1.
+  Status submit(std::int64_t step, bool timed = false);
+  Result<StepResult> collect();        // of the oldest submitted step; waits for it
+  std::size_t pending() const { return executor_->pending(); }
+  std::size_t depth() const { return executor_->depth(); }     // steps to keep pending
+  Result<StepResult> step(std::int64_t step, bool timed = false);   // submit and collect
   Result<std::map<std::string, Tensor>> parameters() const;    // current contents of trained and frozen ones, by name
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
   Executor& executor() { return *executor_; }
+  DeviceInfo device() const { return device_->info(); }
 
  private:
   Job() = default;
-  std::unique_ptr<Prepared> prepared_;
+  std::shared_ptr<const Prepared> prepared_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BatchSource> batches_;

@@ -10,8 +10,9 @@
 namespace gradloom {
 namespace {
 
-std::size_t display_width(const std::string& text) {   // code points: our texts have no wide ones
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+std::size_t display_width(const std::string& text) {  // code points: our texts have no wide ones
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 }  // namespace
@@ -36,8 +37,10 @@ void Output::progress(const std::string& what, double fraction, const std::strin
   if (!terminal()) return;
   constexpr int kWidth = 30;
   const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
-  std::fprintf(stderr, "\r\033[K%s [%s%s] %3.0f %%  %s", what.c_str(), std::string(static_cast<std::size_t>(full), '#').c_str(),
-               std::string(static_cast<std::size_t>(kWidth - full), '.').c_str(), fraction * 100, detail.c_str());
+  std::fprintf(stderr, "\r\033[K%s [%s%s] %3.0f %%  %s", what.c_str(),
+               std::string(static_cast<std::size_t>(full), '#').c_str(),
+               std::string(static_cast<std::size_t>(kWidth - full), '.').c_str(), fraction * 100,
+               detail.c_str());
   std::fflush(stderr);
 }
 
@@ -45,7 +48,8 @@ void Output::progress_done() const {
   if (terminal()) std::fprintf(stderr, "\r\033[K");
 }
 
-std::string table_text(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows, const std::vector<int>& left) {
+std::string table_text(const std::vector<std::string>& header,
+                       const std::vector<std::vector<std::string>>& rows, const std::vector<int>& left) {
   std::vector<std::size_t> width(header.size(), 0);
   for (std::size_t c = 0; c < header.size(); ++c) {
     width[c] = display_width(header[c]);

@@ -50,6 +50,7 @@ Status set_key(Recipe& recipe, const std::string& key, const std::string& value)
   else if (key == "passes") set_pipeline(recipe, TRY(parse_pipeline(value)));
   else if (key == "planner") recipe.planner = value;
   else if (key == "in-place") { TRY(check_choice(value, "in-place", {"on", "off"})); recipe.in_place = value == "on"; }
+  else if (key == "record") { TRY(check_choice(value, "record", {"on", "off"})); recipe.record = value == "on"; }
   else if (key == "device") recipe.device = value;
   else if (key == "seed") TRY(parse_into(recipe.seed, value, "--seed"));
   else if (key == "steps") TRY(parse_into(recipe.steps, value, "--steps"));
@@ -93,7 +94,8 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   flag("--passes", "passes", passes_, "default | none | name,name{option=value} | default,-name");
   flag("--planner", "planner", planner_, "memory planner: none | reuse | best-fit");
   flag("--in-place", "in-place", in_place_, "let results overwrite dead inputs: on | off");
-  flag("--device", "device", device_, "cpu (see gradloom devices)");
+  flag("--record", "record", record_, "GPUs: record the step's launches once and run them as one graph: on | off");
+  flag("--device", "device", device_, "cpu | cuda:N | hip:N (see gradloom devices)");
   flag("--seed", "seed", seed_, "of data and random operators");
   flag("--steps", "steps", steps_, "optimizer steps");
   flag("--data", "data", data_, "synthetic | npz:FILE | tokens:FILE");
@@ -180,6 +182,7 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
     for (const std::string& site : p.excluded_sites) add("--exclude", p.name + ":" + site);
   if (recipe.planner != defaults.planner) add("--planner", recipe.planner);
   if (!recipe.in_place) add("--in-place", "off");
+  if (!recipe.record) add("--record", "off");
   if (recipe.device != defaults.device) add("--device", recipe.device);
   if (recipe.data != defaults.data) add("--data", recipe.data);
   if (recipe.seed != 0) add("--seed", std::to_string(recipe.seed));

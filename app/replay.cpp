@@ -6,7 +6,8 @@ Result<Recipe> recipe_with_expectations(const RunRecord& run) {
   const RunSummary& s = run.summary;
   auto recipe = parse_recipe(run.recipe_json);
   if (!recipe) return with_context(recipe.error(), "run " + std::to_string(s.id));
-  if (run.steps.empty()) return Error{Errc::bad_input, "run " + std::to_string(s.id) + " has no finished step"};
+  if (run.steps.empty())
+    return Error{Errc::bad_input, "run " + std::to_string(s.id) + " has no finished step"};
   RecipeExpect expect;
   std::vector<double> untimed_ns, all_ns;
   constexpr std::size_t kWarmup = 3, kLosses = 20;
@@ -26,7 +27,8 @@ Result<Recipe> recipe_with_expectations(const RunRecord& run) {
   expect.graph_hash = s.graph_hash;
   expect.last_loss = s.last_loss;
   expect.last_step = run.steps.back().step;
-  if (const auto it = run.environment.find("hardware"); it != run.environment.end()) expect.hardware = it->second;
+  if (const auto it = run.environment.find("hardware"); it != run.environment.end())
+    expect.hardware = it->second;
   recipe->expect = expect;
   return recipe;
 }

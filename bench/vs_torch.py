@@ -2,6 +2,7 @@
 """Times one training step here and in PyTorch, interleaved, and prints PyTorch's time over ours.
 
     /usr/bin/python3 bench/vs_torch.py [--models gpt-char,mlp] [--blocks 24] [--tune] [--json]
+    python3 bench/vs_torch.py --device cuda [--precision bf16] [--blocks 8]
 
     gpt-char f32 2 threads: 1.34x [1.30, 1.38]
 
@@ -17,6 +18,10 @@ gradients set to None instead of zeroed, and the faster of AdamW's two implement
 instruction set and allocator settings are best depends on the workload and on the OpenBLAS package (pthread or OpenMP): --tune
 tries those of TORCH_SETTINGS first and compares with the fastest. Debian's PyTorch multiplies with whatever libblas.so.3 is
 installed; with the reference BLAS it is 15 to 35 times slower and the comparison would mean nothing, so that is an error.
+
+With --device cuda both sides compute on the GPU: PyTorch with its batch there already, waiting for the device at both ends of a
+leg, in f32 without TF32 or under bfloat16 autocast, with the fastest of three AdamW implementations; eager, and torch.compile where
+it is (PyTorch 2). gpt2-124m (batch 4) joins the workloads, and models come from bench/twins.py: PyTorch needs no exporter.
 """
 
 import argparse
@@ -30,9 +35,12 @@ import sys
 import tempfile
 import time
 
+import twins
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MLP_WIDTHS = (784, 2048, 2048, 10)
-WORKLOADS = {"gpt-char": {"batch": 8}, "mlp": {"batch": 256}}
+MLP_WIDTHS = twins.MLP_WIDTHS
+WORKLOADS = {"gpt-char": {"batch": 8}, "mlp": {"batch": 256}, "gpt2-124m": {"batch": 4}}
+DEFAULT_MODELS = {"cpu": "gpt-char,mlp", "cuda": "gpt-char,mlp,gpt2-124m"}
 ANSWER_TIMEOUT_S = 300
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_TOP_PAD_": "67108864"}
@@ -63,6 +71,9 @@ def make_workload(name, batch):
     torch.manual_seed(1)
     if name == "mlp":
         return modules.Mlp(MLP_WIDTHS), torch.rand(batch, MLP_WIDTHS[0]), torch.randint(MLP_WIDTHS[-1], (batch,))
+    if name == "gpt2-124m":
+        shape, vocabulary = (batch, twins.GPT2_124M["context"]), twins.GPT2_124M["vocabulary"]
+        return modules.GptChar(**twins.GPT2_124M), torch.randint(vocabulary, shape), torch.randint(vocabulary, shape)
     return modules.GptChar(), torch.randint(256, (batch, 64)), torch.randint(256, (batch, 64))
 
 
@@ -75,25 +86,53 @@ def has_fast_blas():
     return any(name in mapped for name in ("openblas", "blis", "mkl_rt", "mkl_core"))
 
 
-def torch_worker(name, threads):
+def report_torch():
+    """What the driver asks of PyTorch: its version, and whether it can use a GPU."""
     import torch
 
-    if not has_fast_blas():
+    cuda = torch.cuda.is_available()
+    name = torch.cuda.get_device_name() if cuda else ""
+    print(json.dumps({"version": torch.__version__, "cuda": cuda, "compile": hasattr(torch, "compile"), "gpu": name}))
+
+
+def torch_worker(name, options):
+    import torch
+
+    cuda = options.device == "cuda"
+    if not cuda and not has_fast_blas():
         sys.exit("PyTorch runs on the reference BLAS: install libopenblas0-openmp or libopenblas0-pthread")
-    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.set_num_threads(options.threads)
     model, inputs, labels = make_workload(name, WORKLOADS[name]["batch"])
+    model, inputs, labels = (part.to(options.device) for part in (model, inputs, labels))
     model.train()
+    forward = torch.compile(model) if options.variant == "compile" else model
+    wait = torch.cuda.synchronize if cuda else lambda: None
+
+    def loss():
+        if options.precision == "f32":
+            return forward(inputs, labels)[0]
+        with torch.autocast(options.device, dtype=torch.bfloat16):
+            return forward(inputs, labels)[0]
 
     def run(optimizer, steps):
+        wait()
         start = time.perf_counter_ns()
         for _ in range(steps):
             optimizer.zero_grad(set_to_none=True)
-            model(inputs, labels)[0].backward()
+            loss().backward()
             optimizer.step()
+        wait()
         return time.perf_counter_ns() - start
 
     def fastest_optimizer():
-        candidates = [torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=foreach) for foreach in (False, True)]
+        kinds = [{"foreach": False}, {"foreach": True}] + ([{"fused": True}] if cuda else [])
+        candidates = []
+        for kind in kinds:
+            try:
+                candidates.append(torch.optim.AdamW(model.parameters(), lr=1e-3, **kind))
+            except TypeError:
+                pass  # an older PyTorch without fused
         for optimizer in candidates:
             run(optimizer, 3)
         rounds = [[run(optimizer, 5) for optimizer in candidates] for _ in range(5)]
@@ -256,11 +295,39 @@ def fastest_settings(command, threads):
     return TORCH_SETTINGS[medians.index(min(medians))]
 
 
-def bench(name, options, folder):
+def worker_command(options, variant="eager"):
+    return [sys.executable, os.path.abspath(__file__), "--threads", str(options.threads), "--device", options.device,
+            "--precision", options.precision, "--variant", variant]  # fmt: skip
+
+
+def ask_torch(options):
+    """report_torch() of a process of its own: this one does not load PyTorch."""
+    done = subprocess.run(worker_command(options) + ["--report"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise BenchError(f"PyTorch: {(done.stderr.decode(errors='replace').strip().splitlines() or ['failed'])[-1]}")
+    return json.loads(done.stdout)
+
+
+def variants_of(options):
+    """The ways in which PyTorch runs a workload, each compared with us."""
+    if options.device == "cpu":
+        return ["eager"]
+    report = ask_torch(options)
+    if not report["cuda"]:
+        raise BenchError(f"PyTorch {report['version']} has no GPU")
+    print(f"PyTorch {report['version']} on {report['gpu']}", file=sys.stderr)
+    return ["eager", "compile"] if report["compile"] else ["eager"]
+
+
+def bench(name, variant, options, folder):
     environment = torch_environment(options.threads, PASSIVE)
-    worker = [sys.executable, os.path.abspath(__file__), "--threads", str(options.threads)]
+    worker = worker_command(options, variant)
     model = os.path.join(ROOT, "tests", "models", name, "model.onnx")
-    if name == "mlp":
+    if name == "gpt2-124m" or (name == "mlp" and options.device != "cpu"):
+        model = os.path.join(folder, name + ".onnx")
+        if not os.path.exists(model):
+            twins.fill(name, folder)
+    elif name == "mlp":
         model = os.path.join(folder, "mlp.onnx")
         done = subprocess.run(worker + ["--export-mlp", model], env=environment, stderr=subprocess.PIPE)
         if done.returncode:
@@ -269,6 +336,7 @@ def bench(name, options, folder):
         options.gradloom, "train", model, "--loss", "ce:logits,labels", "--optimizer", "adamw{lr=1e-3}",
         "--dim", f"batch={WORKLOADS[name]['batch']}", "--data", "synthetic", "--threads", str(options.threads),
         "--passes", options.passes, "--steps", "100000000", "--paced", "--json",
+        "--device", "cuda:0" if options.device == "cuda" else "cpu", "--precision", options.precision,
     ]  # fmt: skip
     settings = TORCH_SETTINGS[0]
     if options.tune:
@@ -289,9 +357,17 @@ def bench(name, options, folder):
     return {"torch_settings": settings, **summarize(pairs)}
 
 
+def label(name, variant, options):
+    if options.device == "cpu":
+        return f"{name} {options.precision} {options.threads} threads"
+    return f"{name} {options.precision} {options.device} {variant}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="gpt-char,mlp", help="workloads, comma separated (default: %(default)s)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where both sides compute (default: %(default)s)")
+    parser.add_argument("--models", help="workloads, comma separated (default: gpt-char,mlp; on a GPU also gpt2-124m)")
+    parser.add_argument("--precision", choices=("f32", "bf16"), default="f32", help="of both sides (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=24, help="ABBA blocks per workload (default: %(default)s)")
     parser.add_argument("--launches", type=int, default=3, help="launches of both processes (default: %(default)s)")
@@ -302,30 +378,44 @@ def main():
     parser.add_argument("--json", action="store_true", help="one JSON object per workload, with the block ratios")
     parser.add_argument("--worker", choices=sorted(WORKLOADS), help=argparse.SUPPRESS)
     parser.add_argument("--export-mlp", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--report", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--variant", choices=("eager", "compile"), default="eager", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.report:
+        return report_torch()
     if options.worker:
-        return torch_worker(options.worker, options.threads)
+        return torch_worker(options.worker, options)
     if options.export_mlp:
         return export_mlp(options.export_mlp)
-    names = options.models.split(",")
+    names = (options.models or DEFAULT_MODELS[options.device]).split(",")
     unknown = [name for name in names if name not in WORKLOADS]
     if unknown:
         parser.error(f"no workload '{unknown[0]}'")
     if not 1 <= options.launches <= options.blocks or options.threads < 1 or options.leg <= 0:
         parser.error("--launches, --threads and --leg must be positive, --blocks at least --launches")
+    failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for name in names:
+        try:
+            rows = [(name, variant) for variant in variants_of(options) for name in names]
+        except BenchError as error:
+            print(f"vs_torch: {error}", file=sys.stderr)
+            return 1
+        for name, variant in rows:
             try:
-                result = bench(name, options, folder)
+                result = bench(name, variant, options, folder)
             except BenchError as error:
-                print(f"vs_torch: {error}", file=sys.stderr)
-                return 1
+                print(f"vs_torch: {label(name, variant, options)}: {error}", file=sys.stderr)
+                failed = True
+                continue
             if options.json:
-                print(json.dumps({"model": name, "precision": "f32", "threads": options.threads, **result}), flush=True)
+                row = {"model": name, "precision": options.precision, "threads": options.threads, **result}
+                if options.device != "cpu":
+                    row.update(device=options.device, variant=variant)
+                print(json.dumps(row), flush=True)
             else:
-                print(f"{name} f32 {options.threads} threads: {result['ratio']:.2f}x "
+                print(f"{label(name, variant, options)}: {result['ratio']:.2f}x "
                       f"[{result['low']:.2f}, {result['high']:.2f}]", flush=True)  # fmt: skip
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

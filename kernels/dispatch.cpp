@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/cpu.h"
+#include "kernels/launcher.h"
 
 namespace gradloom::kernels {
 
@@ -67,6 +67,20 @@ int cpu_levels(const CpuKernels** levels, int capacity) {
   GRADLOOM_ISA_LIST
 #undef ISA
   return count;
+}
+
+const Launcher& cpu_launcher() {
+  static const Launcher launcher(cpu());
+  return launcher;
+}
+
+const char* kernel_name(KernelId id) {
+  static constexpr const char* kNames[] = {
+#define GRADLOOM_NAME(name, Args) #name,
+      GRADLOOM_CPU_KERNELS(GRADLOOM_NAME) GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_NAME)
+#undef GRADLOOM_NAME
+  };
+  return id < KernelId::count ? kNames[static_cast<std::size_t>(id)] : "unknown";
 }
 
 void set_threads(int threads) {

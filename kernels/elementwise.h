@@ -18,6 +18,7 @@ enum class EwOp : std::uint8_t {
   Cast,         // operand type -> result type
   Dropout,      // a: x, b: ratio (0..1), c: training (boolean).  keep ? x / (1 - ratio) : 0; identity when not training
   DropoutMask,  // a: ratio, b: training -> boolean keep mask
+  Uniform,      // a: low, b: high -> low + u (high - low), u uniform in [0, 1)
 };
 
 constexpr int kEwMaxRank = 8;
@@ -35,7 +36,7 @@ struct EwInstruction {
   DType operand_type;             // type of the operands (of b, c for Where; of a for Cast)
   DType result_type;
   std::array<std::int16_t, 3> operands{-1, -1, -1};
-  std::uint64_t key = 0;          // Dropout, DropoutMask: identity of the original forward node
+  std::uint64_t key = 0;          // Dropout, DropoutMask, Uniform: identity of the original forward node
 };
 
 struct EwConstant {

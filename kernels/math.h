@@ -1,8 +1,10 @@
 // The functions that elementwise formulas use (kernels/elementwise.def), for every device.
 // Host: branch-free polynomials that the compiler can vectorize, the same on every x86-64 level up to the
 // rounding of fused multiply-adds; NaN and infinities pass through as IEEE 754 asks. Errors: exp, log, tanh,
-// erf < 2 ulp in f32, about 1 ulp in f64. Range reductions and coefficients: Cephes (Moshier), fdlibm (Sun),
-// erf f32: Juffa. Device: the vendor's library. No includes, so that run-time compilers can take it as it is.
+// erf < 2 ulp in f32, about 1 ulp in f64; asin, acos, atan < 2 ulp; sinh, cosh, asinh, acosh, atanh < 4 ulp.
+// Range reductions and coefficients: Cephes (Moshier), fdlibm (Sun), erf f32: Juffa. pow, sin, cos, tan and
+// fmod are the C library's. Device: the vendor's library. No includes, so that run-time compilers can take it
+// as it is.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__) || defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
@@ -54,6 +56,28 @@ GRADLOOM_HD T abs(T a) {
   return a < T(0) ? T(-a) : a;
 }
 
+// Integer remainders, 0 for a divisor of 0: with the sign of a (C), or with the sign of b (Python).
+template <class T>
+GRADLOOM_HD T trunc_mod(T a, T b) {
+  if (b == T(0) || (T(-1) < T(0) && b == T(-1))) return T(0);
+  return T(a % b);
+}
+template <class T>
+GRADLOOM_HD T floor_mod(T a, T b) {
+  const T r = trunc_mod(a, b);
+  return r != T(0) && (r < T(0)) != (b < T(0)) ? T(r + b) : r;
+}
+
+// Shifts by the width of the type or more, or by less than 0, give 0.
+template <class T>
+GRADLOOM_HD T shift_left(T a, T b) {
+  return b >= T(8 * sizeof(T)) || b < T(0) ? T(0) : T(a << b);
+}
+template <class T>
+GRADLOOM_HD T shift_right(T a, T b) {
+  return b >= T(8 * sizeof(T)) || b < T(0) ? T(0) : T(a >> b);
+}
+
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
 
 #define GRADLOOM_UNARY(name, f32_name, f64_name)            \
@@ -66,6 +90,15 @@ GRADLOOM_UNARY(erf, erff, erf)
 GRADLOOM_UNARY(sqrt, sqrtf, sqrt)
 GRADLOOM_UNARY(sin, sinf, sin)
 GRADLOOM_UNARY(cos, cosf, cos)
+GRADLOOM_UNARY(tan, tanf, tan)
+GRADLOOM_UNARY(asin, asinf, asin)
+GRADLOOM_UNARY(acos, acosf, acos)
+GRADLOOM_UNARY(atan, atanf, atan)
+GRADLOOM_UNARY(sinh, sinhf, sinh)
+GRADLOOM_UNARY(cosh, coshf, cosh)
+GRADLOOM_UNARY(asinh, asinhf, asinh)
+GRADLOOM_UNARY(acosh, acoshf, acosh)
+GRADLOOM_UNARY(atanh, atanhf, atanh)
 GRADLOOM_UNARY(floor, floorf, floor)
 GRADLOOM_UNARY(ceil, ceilf, ceil)
 GRADLOOM_UNARY(round_even, rintf, rint)
@@ -73,6 +106,8 @@ GRADLOOM_UNARY(abs, fabsf, fabs)
 #undef GRADLOOM_UNARY
 GRADLOOM_HD float pow(float a, float b) { return ::powf(a, b); }
 GRADLOOM_HD double pow(double a, double b) { return ::pow(a, b); }
+GRADLOOM_HD float trunc_mod(float a, float b) { return ::fmodf(a, b); }
+GRADLOOM_HD double trunc_mod(double a, double b) { return ::fmod(a, b); }
 
 #else  // host
 
@@ -82,6 +117,7 @@ GRADLOOM_HD double pow(double a, double b) { return ::pow(a, b); }
 GRADLOOM_UNARY(sqrt, sqrtf, sqrt)
 GRADLOOM_UNARY(sin, sinf, sin)
 GRADLOOM_UNARY(cos, cosf, cos)
+GRADLOOM_UNARY(tan, tanf, tan)
 GRADLOOM_UNARY(floor, floorf, floor)
 GRADLOOM_UNARY(ceil, ceilf, ceil)
 GRADLOOM_UNARY(round_even, rintf, rint)
@@ -89,6 +125,8 @@ GRADLOOM_UNARY(abs, fabsf, fabs)
 #undef GRADLOOM_UNARY
 GRADLOOM_HD float pow(float a, float b) { return __builtin_powf(a, b); }
 GRADLOOM_HD double pow(double a, double b) { return __builtin_pow(a, b); }
+GRADLOOM_HD float trunc_mod(float a, float b) { return __builtin_fmodf(a, b); }
+GRADLOOM_HD double trunc_mod(double a, double b) { return __builtin_fmod(a, b); }
 
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer whose
 // bits are the low bits of the sum. 2^n is applied as two factors, so that results may be subnormal or
@@ -290,6 +328,143 @@ GRADLOOM_HD double erf(double x) {
   q = q * a + 1.65666309194161350182e3;
   q = q * a + 5.57535340817727675546e2;
   return small ? near : __builtin_copysign(1.0 - exp(-a * a) * (p / q), x);
+}
+
+// atan: below tan(pi/8) (f64: 0.66) a polynomial; pi/4 + atan((x - 1) / (x + 1)) up to tan(3 pi/8), pi/2 - atan(1 / x) above.
+GRADLOOM_HD float atan(float x) {
+  const float a = __builtin_fabsf(x);
+  const bool far = a > 2.414213562373095f, middle = a > 0.4142135623730950f;
+  const float base = far ? 1.57079632679489662f : (middle ? 0.785398163397448310f : 0.0f);
+  const float t = far ? -1.0f / a : (middle ? (a - 1.0f) / (a + 1.0f) : a);
+  const float z = t * t;
+  float p = 8.05374449538e-2f;
+  p = p * z - 1.38776856032e-1f;
+  p = p * z + 1.99777106478e-1f;
+  p = p * z - 3.33329491539e-1f;
+  const float y = base + (p * z * t + t);
+  return __builtin_copysignf(a == __builtin_inff() ? 1.57079632679489662f : y, x);
+}
+
+GRADLOOM_HD double atan(double x) {
+  const double a = __builtin_fabs(x);
+  const bool far = a > 2.41421356237309504880, middle = a > 0.66;
+  const double base = far ? 1.57079632679489661923 : (middle ? 0.785398163397448309616 : 0.0);
+  const double low = far ? 6.123233995736765886130e-17 : (middle ? 3.061616997868382943065e-17 : 0.0);
+  const double t = far ? -1.0 / a : (middle ? (a - 1.0) / (a + 1.0) : a);
+  const double z = t * t;
+  double p = -8.750608600031904122785e-1;
+  p = p * z - 1.615753718733365076637e1;
+  p = p * z - 7.500855792314704667340e1;
+  p = p * z - 1.228866684490136173410e2;
+  p = p * z - 6.485021904942025371773e1;
+  double q = z + 2.485846490142306297962e1;
+  q = q * z + 1.650270098316988542046e2;
+  q = q * z + 4.328810604912902668951e2;
+  q = q * z + 4.853903996359136964868e2;
+  q = q * z + 1.945506571482613964425e2;
+  const double y = base + (t * (z * (p / q)) + t + low);
+  return __builtin_copysign(a == __builtin_inf() ? 1.57079632679489661923 : y, x);
+}
+
+// (asin(x) - x) / x of z = x^2 in [0, 1/4].
+GRADLOOM_HD float asin_tail(float z) {
+  float p = -8.6563630030e-3f;
+  p = p * z - 4.2743422091e-2f;
+  p = p * z + 1.6666586697e-1f;
+  return z * p / (1.0f - 7.0662963390e-1f * z);
+}
+GRADLOOM_HD double asin_tail(double z) {
+  double p = 3.47933107596021167570e-05;
+  p = p * z + 7.91534994289814532176e-04;
+  p = p * z - 4.00555345006794114027e-02;
+  p = p * z + 2.01212532134862925881e-01;
+  p = p * z - 3.25565818622400915405e-01;
+  p = p * z + 1.66666666666666657415e-01;
+  double q = 7.70381505559019352791e-02;
+  q = q * z - 6.88283971605453293030e-01;
+  q = q * z + 2.02094576023350569471e+00;
+  q = q * z - 2.40339491173441421878e+00;
+  return z * p / (q * z + 1.0);
+}
+
+// Above 1/2: asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)); the root of a negative number makes |x| > 1 NaN.
+template <class T>
+GRADLOOM_HD T asin(T x) {
+  const T a = abs(x);
+  const bool near = a < T(0.5);
+  const T z = near ? a * a : T(0.5) * (T(1) - a);
+  const T s = near ? a : sqrt(z);
+  const T y = s + s * asin_tail(z);
+  const T r = near ? y : T(1.57079632679489661923) - (T(2) * y - T(sizeof(T) == 8 ? 6.12323399573676603587e-17 : -4.37113900018624283e-8));
+  return x < T(0) ? -r : (x == T(0) ? x : r);
+}
+template <class T>
+GRADLOOM_HD T acos(T x) {
+  const T a = abs(x);
+  const T half_pi = T(1.57079632679489661923), rest = T(sizeof(T) == 8 ? 6.12323399573676603587e-17 : -4.37113900018624283e-8);
+  const bool near = a < T(0.5);
+  const T z = near ? a * a : T(0.5) * (T(1) - a);
+  const T s = near ? x : sqrt(z);
+  const T y = s + s * asin_tail(z);
+  const T far = x < T(0) ? T(2) * (half_pi - (y - rest)) : T(2) * y;
+  return near ? half_pi - (y - rest) : far;
+}
+
+#endif  // host
+
+// log(1 + x) for x >= 0, also where 1 + x rounds x away: log(w) x / (w - 1), w = 1 + x (Kahan).
+template <class T>
+GRADLOOM_HD T log1p(T x) {
+  const T w = T(1) + x;
+  return w == T(1) ? x : log(w) * (x / (w - T(1)));
+}
+
+#if !defined(__CUDA_ARCH__) && !defined(__HIP_DEVICE_COMPILE__)
+
+// sinh: its series below 1, (e - 1/e) / 2, e = exp(|x|), above it. Where e overflows before sinh does: the square of exp(|x| / 2).
+template <class T>
+GRADLOOM_HD T sinh(T x) {
+  const T z = x * x;
+  T p = T(1.0 / 355687428096000.0);  // 1 / 17!
+  p = p * z + T(1.0 / 1307674368000.0);
+  p = p * z + T(1.0 / 6227020800.0);
+  p = p * z + T(1.0 / 39916800.0);
+  p = p * z + T(1.0 / 362880.0);
+  p = p * z + T(1.0 / 5040.0);
+  p = p * z + T(1.0 / 120.0);
+  p = p * z + T(1.0 / 6.0);
+  const T near = p * z * x + x;
+  const T a = abs(x), e = exp(a), root = exp(T(0.5) * a);
+  const T far = a > T(88) ? T(0.5) * root * root : T(0.5) * e - T(0.5) / e;
+  return a < T(1) ? near : (x < T(0) ? -far : far);
+}
+template <class T>
+GRADLOOM_HD T cosh(T x) {
+  const T a = abs(x), e = exp(a), root = exp(T(0.5) * a);
+  return a > T(88) ? T(0.5) * root * root : T(0.5) * e + T(0.5) / e;
+}
+
+// The inverse hyperbolic functions through log(1 + t), which keeps the digits of small results; above 2^28 they are log(2 x).
+template <class T>
+GRADLOOM_HD T asinh(T x) {
+  const T a = abs(x);
+  const T big = log(a) + T(0.693147180559945309417);
+  const T t = a > T(268435456.0) ? T(0) : a;
+  const T small = log1p(t + t * t / (T(1) + sqrt(T(1) + t * t)));
+  const T r = a > T(268435456.0) ? big : small;
+  return x < T(0) ? -r : (x == T(0) ? x : r);
+}
+template <class T>
+GRADLOOM_HD T acosh(T x) {
+  const T big = log(x) + T(0.693147180559945309417);
+  const T t = (x > T(268435456.0) ? T(1) : x) - T(1);
+  return x > T(268435456.0) ? big : log1p(t < T(0) ? sqrt(t) : t + sqrt(t * (t + T(2))));
+}
+template <class T>
+GRADLOOM_HD T atanh(T x) {
+  const T a = abs(x);
+  const T r = a < T(1) ? T(0.5) * log1p(T(2) * a / (T(1) - a)) : -log(T(1) - a);  // at 1 infinite, NaN beyond
+  return x < T(0) ? -r : (x == T(0) ? x : r);
 }
 
 #endif  // host

@@ -37,6 +37,12 @@ GRADLOOM_HD PhiloxWords philox_block(unsigned long long block, unsigned long lon
                        unsigned(stream), unsigned(stream >> 32));
 }
 
+// Between low (u = 0) and high (not reached, up to rounding).
+template <class T>
+GRADLOOM_HD T between(T u, T low, T high) {
+  return low + u * (high - low);
+}
+
 GRADLOOM_HD float philox_uniform(unsigned word) { return float(word >> 8) * 5.9604644775390625e-8f; }
 
 }  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE

@@ -1,37 +1,54 @@
-// Workspace sizes of the CPU kernels, the same for every x86-64 level.
+// Workspace sizes of the kernels. CPU: the same for every x86-64 level. GPU: the same for every device.
 #include "kernels/cpu/workspace.h"
+#include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels {
 
 using namespace portable;
 
-std::size_t reduce_workspace_bytes(const ReduceArgs& args) {
+std::size_t workspace_bytes(Target target, const ReduceArgs& args) {
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
   const std::int64_t blocks = blocks_of(args.n, reduce_block(args.n, args.inner));
   return blocks > 1 ? std::size_t(args.outer * blocks * args.inner) * 8 : 0;
 }
 
-std::size_t layer_norm_grad_workspace_bytes(const LayerNormGradArgs& args) {
+std::size_t workspace_bytes(Target target, const LayerNormGradArgs& args) {
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
   const std::int64_t blocks = blocks_of(args.rows, layer_norm_grad_block(args.rows));
   return std::size_t(2 * blocks * args.cols) * dtype_bytes(args.dtype);
 }
 
-// Start of each destination row's list, then the sources sorted by destination.
-std::size_t gather_grad_workspace_bytes(const GatherGradArgs& args) {
+std::size_t workspace_bytes(Target target, const BatchNormArgs& args) {
+  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+}
+
+std::size_t workspace_bytes(Target target, const BatchNormGradArgs& args) {
+  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+}
+
+// CPU: start of each destination row's list, then the sources sorted by destination.
+std::size_t workspace_bytes(Target target, const GatherGradArgs& args) {
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
   return std::size_t(args.axis_size + 1 + args.count) * 8;
 }
 
 // Loss and weight of every row.
-std::size_t softmax_cross_entropy_workspace_bytes(const SoftmaxCrossEntropyArgs& args) {
+std::size_t workspace_bytes(Target, const SoftmaxCrossEntropyArgs& args) {
   return std::size_t(2 * args.outer * args.inner) * 8;
 }
 
-// LAMB: squared norms of the parameter and of the update, per piece.
-std::size_t optimizer_workspace_bytes(const OptimizerArgs& args) {
+// CPU, LAMB: squared norms of the parameter and of the update, per piece.
+std::size_t workspace_bytes(Target target, const OptimizerArgs& args) {
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
   return args.kind == OptimizerKind::lamb ? std::size_t(2 * pieces_of(args.count, args.sizes)) * 8 : 0;
 }
 
-std::size_t global_norm_workspace_bytes(const GlobalNormArgs& args) {
+std::size_t workspace_bytes(Target target, const GlobalNormArgs& args) {
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
   return std::size_t(pieces_of(args.count, args.sizes)) * 8;
 }
+
+std::size_t workspace_bytes(Target, const ConvolutionArgs& args) { return gpu::workspace_bytes(args); }
+std::size_t workspace_bytes(Target, const GemmArgs& args) { return gpu::workspace_bytes(args); }
 
 }  // namespace gradloom::kernels

@@ -17,6 +17,7 @@ struct CompileOptions {
   Pipeline pipeline;
   std::string planner = "best-fit";
   bool in_place = true;
+  kernels::Target target = kernels::Target::cpu;
   // Instead of training: gradients of the loss with respect to every parameter and float input become outputs
   // (check).
   bool gradients_only = false;

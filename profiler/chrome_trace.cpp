@@ -20,6 +20,7 @@ namespace gradloom {
 namespace {
 
 constexpr int kStepLane = 0;       // tid of steps, phases and, on the CPU, kernels
+constexpr int kLaunchLane = 1;     // tid of the host's launches on other devices
 constexpr int kStreamLanes = 100;  // tids of other devices: 100 * (stream + 1) + lane
 
 // A JSON string, quotes included: foreign bytes escaped, invalid UTF-8 replaced.
@@ -37,10 +38,11 @@ std::string joined(const std::vector<std::string>& parts) {
 
 class Writer {
  public:
-  explicit Writer(const TraceDocument& document)
-      : document_(document), on_cpu_(document.device == "cpu" || document.device == "host-gpu") {
+  explicit Writer(const TraceDocument& document) : document_(document), on_cpu_(document.device == "cpu") {
     base_ns_ = document.rows.empty() ? 0 : document.rows.front().start_ns;
     for (const TraceRow& row : document.rows) base_ns_ = std::min(base_ns_, row.start_ns);
+    for (const TraceActivity& activity : document.activities)
+      base_ns_ = std::min(base_ns_, activity.start_ns);
     for (const TraceStep& step : document.steps) base_ns_ = std::min(base_ns_, step.start_ns);
   }
 
@@ -48,9 +50,12 @@ class Writer {
     write_head();
     std::map<std::int64_t, std::vector<const TraceRow*>> by_step;
     for (const TraceRow& row : document_.rows) by_step[row.step].push_back(&row);
+    for (const TraceActivity& activity : document_.activities)
+      activities_[activity.step].push_back(&activity);
+    const auto earlier = [](const auto* a, const auto* b) { return a->start_ns < b->start_ns; };
+    for (auto& [step, list] : activities_) std::stable_sort(list.begin(), list.end(), earlier);
     for (auto& [step, rows] : by_step) {
-      std::stable_sort(rows.begin(), rows.end(),
-                       [](const TraceRow* a, const TraceRow* b) { return a->start_ns < b->start_ns; });
+      std::stable_sort(rows.begin(), rows.end(), earlier);
       write_step(step, rows);
     }
     for (const auto& [lane, name] : lanes_) {
@@ -113,11 +118,19 @@ class Writer {
     annotation("ProfilerStep#" + std::to_string(step), start, end);
     write_phases(rows);
     std::map<const TraceRow*, int> lane_of;
+    const std::vector<const TraceActivity*>& others = activities_[step];
+    kernels_.clear();
+    for (const TraceRow* row : rows) kernels_.try_emplace({row->micro, row->plan_step}, row);
+    std::size_t next = 0;  // lanes are given out in the order of the starts
     for (const TraceRow* row : rows) {
-      lane_of[row] = lane(*row);
+      for (; next < others.size() && others[next]->start_ns <= row->start_ns; ++next)
+        write_activity(*others[next]);
+      lane_of[row] = lane(row->stream, row->start_ns, row->duration_ns);
       write_kernel(*row, lane_of[row]);
     }
+    for (; next < others.size(); ++next) write_activity(*others[next]);
     write_arrows(rows, lane_of);
+    write_launch_arrows(others, lane_of);
     if (!memory_written_) write_memory(rows);
   }
 
@@ -138,19 +151,55 @@ class Writer {
     }
   }
 
-  // Events of one lane must nest: a kernel that starts before the last one of its lane ended takes the next
-  // lane.
-  int lane(const TraceRow& row) {
-    const int base = on_cpu_ ? kStepLane : kStreamLanes * (row.stream + 1);
+  // Events of one lane must nest: what starts before the last one of its lane ended takes the next lane.
+  // `stream` -1: the host's launches.
+  int lane(std::int32_t stream, std::int64_t start_ns, std::int64_t duration_ns) {
+    const int base = on_cpu_ ? kStepLane : stream < 0 ? kLaunchLane : kStreamLanes * (stream + 1);
     for (int i = 0; i < kStreamLanes - 1; ++i) {
       const auto found = busy_until_.find(base + i);
-      if (found != busy_until_.end() && found->second > row.start_ns) continue;
-      busy_until_[base + i] = row.start_ns + row.duration_ns;
-      if (!on_cpu_ || i > 0)
-        lanes_[base + i] = fmt::format("stream {}{}", row.stream, i == 0 ? "" : fmt::format(" ({})", i));
+      if (found != busy_until_.end() && found->second > start_ns) continue;
+      busy_until_[base + i] = start_ns + duration_ns;
+      if (!on_cpu_ || i > 0) lanes_[base + i] = stream_name(stream) + (i == 0 ? "" : fmt::format(" ({})", i));
       return base + i;
     }
     return base + kStreamLanes - 1;
+  }
+
+  void write_activity(const TraceActivity& a) {
+    const char* category = a.kind == Activity::Kind::api    ? "cuda_runtime"
+                           : a.kind == Activity::Kind::copy ? "gpu_memcpy"
+                           : a.kind == Activity::Kind::fill ? "gpu_memset"
+                                                            : "kernel";
+    std::string args = fmt::format(R"("run_id":{},"step":{},"bytes":{})", document_.run_id, a.step, a.bytes);
+    if (a.stream >= 0) args += fmt::format(R"(,"device":0,"context":0,"stream":{})", a.stream);
+    if (const TraceRow* row = launched(a)) {
+      args +=
+          fmt::format(R"(,"correlation":{},"External id":{},"kernel":{},"plan_step":{},"micro":{})",
+                      row->correlation, row->correlation, quoted(info(*row).kernel), a.plan_step, a.micro);
+    }
+    event(fmt::format(R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{{}}})",
+                      category, quoted(a.name), lane(a.stream, a.start_ns, a.duration_ns),
+                      timestamp(a.start_ns), microseconds(a.duration_ns), args));
+  }
+
+  // The kernel that a launch of this step started, or null.
+  const TraceRow* launched(const TraceActivity& a) const {
+    if (a.kind != Activity::Kind::api) return nullptr;
+    const auto row = kernels_.find({a.micro, a.plan_step});
+    return row == kernels_.end() ? nullptr : row->second;
+  }
+
+  void write_launch_arrows(const std::vector<const TraceActivity*>& activities,
+                           const std::map<const TraceRow*, int>& lane_of) {
+    for (const TraceActivity* a : activities) {
+      const TraceRow* row = launched(*a);
+      if (row == nullptr) continue;
+      ++arrows_;
+      event(fmt::format(R"("ph":"s","id":{},"cat":"ac2g","name":"ac2g","pid":1,"tid":{},"ts":{})", arrows_,
+                        kLaunchLane, timestamp(a->start_ns)));
+      event(fmt::format(R"("ph":"f","bp":"e","id":{},"cat":"ac2g","name":"ac2g","pid":1,"tid":{},"ts":{})",
+                        arrows_, lane_of.at(row), timestamp(row->start_ns)));
+    }
   }
 
   void write_kernel(const TraceRow& row, int tid) {
@@ -210,6 +259,9 @@ class Writer {
   }
 
   const TraceDocument& document_;
+  std::map<std::int64_t, std::vector<const TraceActivity*>> activities_;  // by step, by start
+  std::map<std::pair<std::int32_t, std::int32_t>, const TraceRow*>
+      kernels_;  // of one step, by micro-batch and plan step
   bool on_cpu_, first_ = true, memory_written_ = false;
   std::int64_t base_ns_ = 0;
   std::int64_t arrows_ = 0;

@@ -1,4 +1,4 @@
-// The machine record, read from /proc, /sys and uname.
+// The machine record, read from /proc, /sys and uname; of a GPU from its driver.
 #include "profiler/environment.h"
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -85,7 +86,95 @@ std::string os_name() {
   return "";
 }
 
+const char kNotMeasured[] = "not measured";
+
+std::string measured(std::int32_t value) { return value < 0 ? kNotMeasured : std::to_string(value); }
+std::string measured(const std::string& text) { return text.empty() ? kNotMeasured : escaped(text); }
+
+void state_rows(const std::string& prefix, const DeviceState& state,
+                std::map<std::string, std::string>& rows) {
+  rows[prefix + "sm_clock_mhz"] = measured(state.sm_clock_mhz);
+  rows[prefix + "memory_clock_mhz"] = measured(state.memory_clock_mhz);
+  rows[prefix + "temperature_c"] = measured(state.temperature_c);
+  rows[prefix + "power_mw"] = measured(state.power_mw);
+  rows[prefix + "power_limit_mw"] = measured(state.power_limit_mw);
+  rows[prefix + "utilization_percent"] = measured(state.utilization_percent);
+  rows[prefix + "throttle"] = measured(state.throttle);
+  rows[prefix + "other_processes"] = measured(state.other_processes);
+}
+
+void gpu_rows(const GpuRecord& gpu, std::map<std::string, std::string>& rows) {
+  rows["gpu.name"] = measured(gpu.info.name);
+  rows["gpu.driver"] = measured(gpu.info.driver);
+  rows["gpu.libraries"] = measured(gpu.info.libraries);
+  rows["gpu.memory_bytes"] = std::to_string(gpu.info.memory_bytes);
+  rows["gpu.free_bytes"] = std::to_string(gpu.info.free_bytes);
+  state_rows("gpu.start.", gpu.start, rows);
+  state_rows("gpu.", gpu.last, rows);
+  rows["gpu.throttle"] = measured(gpu.throttle);
+  rows["gpu.other_processes"] = measured(gpu.most_other_processes);
+  rows["gpu.min_sm_clock_mhz"] = measured(gpu.min_sm_clock_mhz);
+  rows["gpu.max_temperature_c"] = measured(gpu.max_temperature_c);
+  rows["gpu.max_power_mw"] = measured(gpu.max_power_mw);
+}
+
+// Reasons of both lists, "none" only when neither has any.
+std::string united(const std::string& a, const std::string& b) {
+  std::set<std::string> reasons;
+  for (const std::string* text : {&a, &b}) {
+    std::istringstream in(*text);
+    for (std::string reason; std::getline(in >> std::ws, reason, ',');) reasons.insert(reason);
+  }
+  if (reasons.size() > 1) reasons.erase("none");
+  std::string text;
+  for (const std::string& reason : reasons) text += (text.empty() ? "" : ", ") + reason;
+  return text;
+}
+
 }  // namespace
+
+void add_state(GpuRecord& record, const DeviceState& state) {
+  record.last = state;
+  if (state.sm_clock_mhz >= 0 &&
+      (record.min_sm_clock_mhz < 0 || state.sm_clock_mhz < record.min_sm_clock_mhz))
+    record.min_sm_clock_mhz = state.sm_clock_mhz;
+  record.max_temperature_c = std::max(record.max_temperature_c, state.temperature_c);
+  record.max_power_mw = std::max(record.max_power_mw, state.power_mw);
+  record.most_other_processes = std::max(record.most_other_processes, state.other_processes);
+  record.throttle = united(record.throttle, state.throttle);
+}
+
+void begin_gpu(Environment& environment, const DeviceInfo& device) {
+  if (!device.queued) return;
+  GpuRecord record;
+  record.info = device;
+  record.start = device_state(device.id);
+  add_state(record, record.start);
+  record.min_sm_clock_mhz = -1;  // without work the clocks are down
+  record.looked_ns = monotonic_ns();
+  environment.gpu = record;
+}
+
+void watch_gpu(Environment& environment, bool now) {
+  constexpr std::int64_t kIntervalNs = 1'000'000'000;
+  if (!environment.gpu || (!now && monotonic_ns() - environment.gpu->looked_ns < kIntervalNs)) return;
+  add_state(*environment.gpu, device_state(environment.gpu->info.id));
+  environment.gpu->looked_ns = monotonic_ns();
+}
+
+std::string gpu_disturbances(const std::map<std::string, std::string>& rows) {
+  const auto value = [&](const char* name) {
+    const auto at = rows.find(name);
+    return at == rows.end() || at->second == kNotMeasured ? std::string() : at->second;
+  };
+  std::string text;
+  if (const std::string throttle = value("gpu.throttle"); !throttle.empty() && throttle != "none")
+    text = "the GPU's clocks were held down (" + throttle + ")";
+  if (const std::string others = value("gpu.other_processes"); !others.empty() && others != "0")
+    text += (text.empty() ? "" : ", ") + others + (others == "1" ? " other process" : " other processes") +
+            " ran on the GPU";
+  return text;
+}
 
 Environment read_environment() {
   Environment environment;
@@ -143,12 +232,14 @@ std::map<std::string, std::string> environment_rows(const Environment& e) {
   number("load_before", e.load_before, e.load_before >= 0);
   number("load_after", e.load_after, e.load_after >= 0);
   rows["virtual_machine"] = e.virtual_machine ? "true" : "false";
+  if (e.gpu) gpu_rows(*e.gpu, rows);
   return rows;
 }
 
 std::string hardware_text(const Environment& e) {
-  return fmt::format("{}, {} thread{}, {}", e.cpu_model.empty() ? "unknown CPU" : escaped(e.cpu_model),
-                     e.threads, e.threads == 1 ? "" : "s", e.isa);
+  return fmt::format("{}{}, {} thread{}, {}", e.gpu ? e.gpu->info.name + "; " : "",
+                     e.cpu_model.empty() ? "unknown CPU" : escaped(e.cpu_model), e.threads,
+                     e.threads == 1 ? "" : "s", e.isa);
 }
 
 }  // namespace gradloom

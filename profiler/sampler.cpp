@@ -57,21 +57,33 @@ bool Sampler::timed(std::int64_t step) const {
   return level_ == ProfileLevel::sampled && step % kPeriod == 2;
 }
 
+double Sampler::ratio(std::int64_t step_ns) const {
+  const auto now = static_cast<double>(step_ns);
+  const double before[3] = {static_cast<double>(previous_[0]), static_cast<double>(previous_[1]),
+                            static_cast<double>(previous_[2])};
+  if (!(before[1] > 0 && before[2] > 0 && now > 0)) return 0;
+  if (!pipelined_) return 2 * before[2] / (before[1] + now);
+  const double undisturbed = 0.5 * (before[0] + now);
+  return before[0] > 0 ? (before[1] + before[2] - undisturbed) / undisturbed : 0;
+}
+
 void Sampler::record(std::int64_t step, std::int64_t step_ns) {
-  // A step after a timed one closes the group (untimed, timed, untimed).
-  const bool closes = level_ == ProfileLevel::sampled && step % kPeriod == 0 && step - 2 > kWarmupSteps;
-  const auto neighbours = static_cast<double>(previous_[0]) + static_cast<double>(step_ns);
-  if (closes && previous_[0] > 0 && previous_[1] > 0 && neighbours > 0) {
+  // A group is closed by the untimed step after its timed one; pipelined, by the second.
+  const std::int64_t closes_at = pipelined_ ? 1 : 0, length = pipelined_ ? 4 : 3;
+  const bool closes =
+      level_ == ProfileLevel::sampled && step % kPeriod == closes_at && step - length + 1 > kWarmupSteps;
+  const double closed = closes ? ratio(step_ns) : 0;
+  if (closed > 0) {
     constexpr std::size_t kMost = 4096;  // enough for any interval; memory stays bounded in long runs
-    const double ratio = 2 * static_cast<double>(previous_[1]) / neighbours;
     if (ratios_.size() < kMost) {
-      ratios_.push_back(ratio);
+      ratios_.push_back(closed);
     } else {
-      ratios_[static_cast<std::size_t>(step / kPeriod) % kMost] = ratio;
+      ratios_[static_cast<std::size_t>(step / kPeriod) % kMost] = closed;
     }
   }
   previous_[0] = previous_[1];
-  previous_[1] = step_ns;
+  previous_[1] = previous_[2];
+  previous_[2] = step_ns;
 }
 
 Overhead Sampler::overhead() const {

@@ -55,4 +55,42 @@ void append_samples(const std::vector<KernelSample>& samples, const std::vector<
   }
 }
 
+const char* activity_name(Activity::Kind kind) {
+  switch (kind) {
+    case Activity::Kind::kernel:
+      return "kernel";
+    case Activity::Kind::copy:
+      return "copy";
+    case Activity::Kind::fill:
+      return "fill";
+    case Activity::Kind::api:
+      return "launch";
+    case Activity::Kind::lost:
+      return "lost";
+  }
+  return "kernel";
+}
+
+std::string stream_name(std::int32_t stream) {
+  constexpr const char* kUses[] = {" (compute)", " (upload)",
+                                   " (download)"};  // the streams of kernels/gpu/plugin.h
+  if (stream < 0) return "CPU launches";
+  return "stream " + std::to_string(stream) +
+         (static_cast<std::size_t>(stream) < std::size(kUses) ? kUses[stream] : "");
+}
+
+TraceActivity trace_activity(const Activity& activity, std::int64_t step) {
+  TraceActivity row;
+  row.kind = activity.kind;
+  row.stream = activity.kind == Activity::Kind::api ? -1 : activity.stream;
+  row.plan_step = activity.plan_step;
+  row.micro = activity.micro;
+  row.step = step;
+  row.start_ns = activity.start_ns;
+  row.duration_ns = activity.end_ns - activity.start_ns;
+  row.bytes = activity.bytes;
+  row.name = activity.name;
+  return row;
+}
+
 }  // namespace gradloom

@@ -22,6 +22,19 @@ struct TraceRow {
   std::int32_t micro = 0;                       // micro-batch within the step
 };
 
+// What else the device did in a timed step: copies and fills, kernels that belong to no plan step, and the host's launches.
+struct TraceActivity {
+  Activity::Kind kind = Activity::Kind::copy;   // api: a launch by the host
+  std::int32_t stream = -1;                     // of the device; -1: the host
+  std::int32_t plan_step = -1;                  // that it is part of or launches (a recorded step: the first one); -1: none
+  std::int32_t micro = 0;
+  std::int64_t step = 0;
+  std::int64_t start_ns = 0, duration_ns = 0, bytes = 0;
+  std::string name;
+};
+const char* activity_name(Activity::Kind kind);                  // as stored: kernel, copy, fill, launch
+std::string stream_name(std::int32_t stream);                    // "stream 1 (upload)"; -1: "CPU launches"
+
 // One optimizer step on the clock of its rows.
 struct TraceStep {
   std::int64_t step = 0, start_ns = 0, duration_ns = 0;
@@ -41,6 +54,7 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan);   //
 // Executor samples of one optimizer step -> rows, appended; correlation ids go on from `rows.size()`.
 void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels, std::int64_t step,
                     std::vector<TraceRow>& rows);
+TraceActivity trace_activity(const Activity& activity, std::int64_t step);
 
 // Everything a trace file holds.
 struct TraceDocument {
@@ -50,6 +64,7 @@ struct TraceDocument {
   std::vector<KernelInfo> kernels;              // by plan step
   std::vector<TraceStep> steps;                 // timed optimizer steps
   std::vector<TraceRow> rows;
+  std::vector<TraceActivity> activities;        // GPUs only
   std::vector<std::int64_t> live_bytes;         // of the arena, by plan step; may be empty
 };
 

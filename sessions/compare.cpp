@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/base/text.h"
+#include "profiler/environment.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -28,11 +29,17 @@ struct KernelTimes {
   std::vector<double> ns;     // by timed step
 };
 
+// "copy, stream 1 (upload)"; "CPU launches".
+std::string stream_row(const std::string& kind, std::int32_t stream) {
+  return stream < 0 ? stream_name(stream) : kind + ", " + stream_name(stream);
+}
+
 struct Side {
   Resident* resident = nullptr;
   std::int64_t next_step = 1;
   std::vector<double> step_ns, losses;  // losses from step 1
   std::vector<KernelTimes> kernels;
+  std::map<std::string, KernelTimes> streams;  // GPUs: by the name of the row
   double measured_ns = 0;
 
   Result<Block> run(std::int64_t steps, bool timed) {
@@ -72,8 +79,32 @@ struct Side {
         kernel.ns.back() += static_cast<double>(sample.duration_ns);
         ++kernel.launches;
       }
+      if (static_cast<std::size_t>(s) < block.activities.size())
+        time_streams(block, static_cast<std::size_t>(s), per_step);
     }
     return {};
+  }
+  // The last timed step, by stream; its kernels are already added up.
+  void time_streams(const Block& block, std::size_t step, std::size_t per_step) {
+    for (auto& [name, row] : streams) row.launches = 0;
+    const std::size_t timed = kernels.empty() ? 0 : kernels.front().ns.size();
+    const auto add = [&](Activity::Kind kind, std::int32_t stream, std::int64_t duration_ns) {
+      KernelTimes& row = streams[stream_row(activity_name(kind), stream)];
+      row.ns.resize(timed);
+      row.ns.back() += static_cast<double>(duration_ns);
+      ++row.launches;
+    };
+    for (std::size_t i = step * per_step; i < (step + 1) * per_step; ++i) {
+      const KernelSample& sample = block.samples[i];
+      const bool known = sample.plan_step >= 0 && static_cast<std::size_t>(sample.plan_step) < kernels.size();
+      add(Activity::Kind::kernel,
+          known ? kernels[static_cast<std::size_t>(sample.plan_step)].info->stream : 0, sample.duration_ns);
+    }
+    for (const Activity& activity : block.activities[step]) {
+      const TraceActivity row = trace_activity(activity, 0);
+      add(row.kind, row.stream, row.duration_ns);
+    }
+    for (auto& [name, row] : streams) row.ns.resize(timed);
   }
 };
 
@@ -203,6 +234,15 @@ void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTime
   result.scopes = scopes.finish();
 }
 
+void fill_streams(const std::map<std::string, KernelTimes>& a, const std::map<std::string, KernelTimes>& b,
+                  Comparison& result) {
+  Table streams;
+  for (const auto* side : {&a, &b}) {
+    for (const auto& [name, row] : *side) streams.add(name, name, "", row, side == &b);
+  }
+  result.streams = streams.finish();
+}
+
 // How far A against A (and B against B) may be from 1 by chance: the far end of the interval of their median
 // ratio.
 double noise_of(const std::vector<double>& own_ratios) {
@@ -273,6 +313,7 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
     TRY(sides[which].time_kernels(half));
   }
   fill_tables(sides[0].kernels, sides[1].kernels, result);
+  fill_streams(sides[0].streams, sides[1].streams, result);
   result.a_step_ns = median(sides[0].step_ns);
   result.b_step_ns = median(sides[1].step_ns);
   compare_losses(sides[0].losses, sides[1].losses, result);
@@ -332,6 +373,18 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
   result.block_steps = 1;
   compare_losses(losses[0], losses[1], result);
   fill_tables(kernels[0], kernels[1], result);
+  std::map<std::string, KernelTimes> streams[2];
+  for (int side = 0; side < 2; ++side) {
+    for (const StreamRow& row : runs[side]->streams) {
+      const auto steps = static_cast<double>(row.ns.size());
+      const std::int64_t launches = std::llround(static_cast<double>(row.count) / std::max(1.0, steps));
+      streams[side][stream_row(row.kind, row.stream)] = {
+          nullptr, launches, {median(row.ns)}};  // no test: the runs are not interleaved
+    }
+    const std::string disturbed = gpu_disturbances(runs[side]->environment);
+    if (!disturbed.empty()) result.note += "; " + name(*runs[side]) + ": " + disturbed;
+  }
+  fill_streams(streams[0], streams[1], result);
   return result;
 }
 

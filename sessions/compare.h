@@ -30,6 +30,7 @@ struct Block {
   std::vector<std::int64_t> step_ns;
   std::vector<double> losses;
   std::vector<KernelSample> samples;
+  std::vector<std::vector<Activity>> activities;   // by step, when timed on a GPU
 };
 
 // A configuration kept ready to run. `run` continues with steps first_step .. first_step + steps - 1 (1-based).
@@ -67,6 +68,7 @@ struct Comparison {
   double max_relative_loss_difference = 0;               // ... / max(|loss A|, 1e-12)
   std::int64_t first_different_step = 0;                 // losses not bit-equal; 0: none
   std::vector<ComparedRow> kernels, phases, scopes;      // by |a_ns - b_ns|, largest first
+  std::vector<ComparedRow> streams;                      // GPUs: kernels, copies and fills by stream, and the CPU's launches
   std::string note;                                      // e.g. "runs were not interleaved"
 };
 

@@ -102,6 +102,7 @@ std::string comparison_json(const Comparison& c) {
                        {"note", c.note},
                        {"phases", rows_json(c.phases)},
                        {"scopes", rows_json(c.scopes)},
+                       {"streams", rows_json(c.streams)},
                        {"kernels", rows_json(c.kernels)}};
   return out.dump(-1, ' ', false, ordered::error_handler_t::replace);
 }
@@ -131,6 +132,7 @@ Result<Comparison> parse_comparison(const std::string& from) {
   c.note = text(parsed, "note");
   c.phases = read_rows(parsed, "phases");
   c.scopes = read_rows(parsed, "scopes");
+  c.streams = read_rows(parsed, "streams");
   c.kernels = read_rows(parsed, "kernels");
   return c;
 }
@@ -166,6 +168,7 @@ std::string comparison_text(const Comparison& c) {
                     c.max_loss_difference, c.max_relative_loss_difference, c.steps, c.first_different_step);
   }
   if (!c.note.empty()) out += "note: " + escaped(c.note) + "\n";
+  out += table_text("stream", c.streams, 10);
   out += table_text("phase", c.phases, 10);
   out += table_text("scope", c.scopes, 15);
   out += table_text("ONNX nodes", c.kernels, 25);

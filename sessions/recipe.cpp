@@ -11,6 +11,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/text.h"
+#include "engine/device/device.h"
 #include "passes/planners.h"
 #include "sessions/json_schema.h"
 #include "sessions_embedded.h"
@@ -130,6 +131,7 @@ Recipe read_validated(const json& from) {
   }
   read_value(from, "planner", recipe.planner);
   read_value(from, "in_place", recipe.in_place);
+  read_value(from, "record", recipe.record);
   read_value(from, "device", recipe.device);
   read_value(from, "profile", recipe.profile);
   if (from.contains("expect")) recipe.expect = read_expect(from["expect"]);
@@ -191,6 +193,7 @@ std::string recipe_json(const Recipe& recipe) {
   }
   out["planner"] = recipe.planner;
   out["in_place"] = recipe.in_place;
+  out["record"] = recipe.record;
   out["device"] = recipe.device;
   out["profile"] = recipe.profile;
   if (recipe.expect) out["expect"] = expect_json(*recipe.expect);
@@ -271,6 +274,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
     return Error{Errc::bad_input, "/planner: no planner " + escaped(recipe.planner)};
   options.planner = recipe.planner;
   options.in_place = recipe.in_place;
+  options.target = TRY(device_target(recipe.device));
   return options;
 }
 

@@ -52,6 +52,7 @@ struct Recipe {
   std::vector<RecipePass> passes;
   std::string planner = "best-fit";
   bool in_place = true;
+  bool record = true;                   // GPUs: the launches of a step are recorded once and run as one graph
   std::string device = "cpu", profile = "sampled";
   std::optional<RecipeExpect> expect;
   bool operator==(const Recipe&) const = default;

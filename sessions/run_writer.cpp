@@ -69,6 +69,7 @@ struct RunWriter::Impl {
   std::map<std::string, RowHash> hashes;  // by table: of all rows written so far
   std::vector<StepRow> steps;             // not yet committed
   std::vector<std::pair<std::int64_t, KernelSample>> samples;
+  std::vector<TraceActivity> activities;
   std::int64_t last_commit_ns = monotonic_ns();
   bool finished = false;
 
@@ -252,12 +253,24 @@ Status RunWriter::Impl::insert_steps() {
                {run, step, static_cast<std::int64_t>(sample.micro),
                 static_cast<std::int64_t>(sample.plan_step), sample.start_ns, sample.duration_ns}));
   }
+  Statement activity_row = TRY(inserter("activity", 10));
+  const auto known = [](std::int32_t id) {
+    return id >= 0 ? Cell(static_cast<std::int64_t>(id)) : Cell(nullptr);
+  };
+  for (const TraceActivity& a : activities) {
+    TRY(insert(
+        "activity", activity_row,
+        {run, a.step, static_cast<std::int64_t>(a.micro), std::string_view(activity_name(a.kind)),
+         known(a.stream), known(a.plan_step), a.start_ns, a.duration_ns, a.bytes, std::string_view(a.name)}));
+  }
   return {};
 }
 
-Status RunWriter::add_step(const StepRow& row, const std::vector<KernelSample>& samples) {
+Status RunWriter::add_step(const StepRow& row, const std::vector<KernelSample>& samples,
+                           const std::vector<Activity>& activities) {
   impl_->steps.push_back(row);
   for (const KernelSample& sample : samples) impl_->samples.emplace_back(row.step, sample);
+  for (const Activity& activity : activities) impl_->activities.push_back(trace_activity(activity, row.step));
   const bool due =
       impl_->steps.size() >= kCommitSteps || monotonic_ns() - impl_->last_commit_ns >= kCommitIntervalNs;
   return due ? flush() : Status();
@@ -268,6 +281,7 @@ Status RunWriter::flush() {
   TRY(impl_->transact([&] { return impl_->insert_steps(); }));
   impl_->steps.clear();
   impl_->samples.clear();
+  impl_->activities.clear();
   return {};
 }
 

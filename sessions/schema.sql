@@ -1,4 +1,4 @@
--- Gradloom session file, version 1. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 2. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -7,9 +7,12 @@
 --
 -- Start here: v_kernels (kernels joined to nodes and ONNX nodes, with times), v_nodes (time per ONNX node), v_phases, v_passes.
 --   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
+--
+-- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. A file of version 1 gets them
+-- when it is opened for writing; its runs keep their digests, which do not know these.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -43,6 +46,10 @@ CREATE TABLE run (
 ) STRICT;
 
 -- Machine and build the run was made with: cpu_model, isa, threads, kernel, governor, load_before, load_after, version, ...
+-- Of a GPU, as its driver tells ("not measured" where it does not): gpu.name, gpu.driver, gpu.libraries; gpu.start.X before the first
+-- step and gpu.X while the last one ran, with X sm_clock_mhz, memory_clock_mhz, temperature_c, power_mw, power_limit_mw,
+-- utilization_percent; over the whole run gpu.throttle (every reason seen, or none), gpu.other_processes (most), gpu.min_sm_clock_mhz,
+-- gpu.max_temperature_c, gpu.max_power_mw. A name that was written again at the end of the run counts as written there.
 CREATE TABLE environment (
   run INTEGER NOT NULL REFERENCES run(id),
   name TEXT NOT NULL,
@@ -169,6 +176,21 @@ CREATE TABLE kernel_sample (
   duration_ns INTEGER NOT NULL
 ) STRICT;
 
+-- What else happened in the timed steps of a GPU run: its copies and fills (and kernels of no plan step), and the launches by the host,
+-- all on the clock of kernel_sample. A launch belongs to the kernel_sample of the same step, micro and plan_step.
+CREATE TABLE activity (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,
+  micro INTEGER NOT NULL,                 -- of a launch
+  kind TEXT NOT NULL,                     -- copy, fill, kernel: on a stream of the device; launch: by the host
+  stream INTEGER,                         -- 0 computes, 1 uploads, 2 downloads; NULL: the host
+  plan_step INTEGER,                      -- NULL: of no plan step; of the launch of a recorded step: its first one
+  start_ns INTEGER NOT NULL,
+  duration_ns INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  name TEXT NOT NULL
+) STRICT;
+
 -- Comparisons of two configurations; body is the whole result as JSON (tables, intervals).
 CREATE TABLE comparison (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -207,6 +229,7 @@ CREATE INDEX pass_of_run ON pass(run, pass);
 CREATE INDEX pass_match_of_run ON pass_match(run, pass);
 CREATE INDEX loss_of_run ON loss(run, step);
 CREATE INDEX kernel_sample_of_run ON kernel_sample(run, plan_step, duration_ns, step);
+CREATE INDEX activity_of_run ON activity(run, step);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run.
 CREATE VIEW kernel_summary AS
@@ -252,9 +275,24 @@ FROM v_kernels GROUP BY run, phase;
 CREATE VIEW v_passes AS
 SELECT run, pass, name, phase, matched, rejected, nodes_before - nodes_after AS nodes_saved, ms FROM pass;
 
+-- Per timed step what each stream of the device did, beside the host's launches (stream NULL).
+CREATE VIEW v_streams AS
+WITH work AS (
+  SELECT k.run, k.step, p.stream, 'kernel' AS kind, k.duration_ns, 0 AS bytes
+  FROM kernel_sample k JOIN plan_step p ON p.run = k.run AND p.plan_step = k.plan_step
+  UNION ALL SELECT run, step, stream, kind, duration_ns, bytes FROM activity
+)
+SELECT run, step, stream, kind, count(*) AS count, sum(duration_ns) AS total_ns, sum(bytes) AS bytes
+FROM work GROUP BY run, step, stream, kind;
+
 -- Shapes that scripts for Nsight Systems exports expect.
 CREATE VIEW StringIds AS SELECT run * 1000000 + plan_step AS id, kernel AS value FROM plan_step;
 CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS
 SELECT k.start_ns AS start, k.start_ns + k.duration_ns AS end, 0 AS deviceId, 0 AS contextId, p.stream AS streamId,
   k.rowid AS correlationId, k.run * 1000000 + k.plan_step AS demangledName, k.run * 1000000 + k.plan_step AS shortName
 FROM kernel_sample k JOIN plan_step p ON p.run = k.run AND p.plan_step = k.plan_step;
+-- copyKind 0: the direction is not recorded.
+CREATE VIEW CUPTI_ACTIVITY_KIND_MEMCPY AS
+SELECT start_ns AS start, start_ns + duration_ns AS end, 0 AS deviceId, 0 AS contextId, stream AS streamId, rowid AS correlationId,
+  bytes, 0 AS copyKind
+FROM activity WHERE kind = 'copy';

@@ -128,6 +128,12 @@ Result<Schema> expected_schema() {
   return read_schema(memory);
 }
 
+// What version 2 added to version 1, in the order of creation.
+constexpr std::pair<const char*, const char*> kAddedByVersion2[] = {{"table", "activity"},
+                                                                    {"index", "activity_of_run"},
+                                                                    {"view", "v_streams"},
+                                                                    {"view", "CUPTI_ACTIVITY_KIND_MEMCPY"}};
+
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.
 Status check_schema(Database& database, const std::string& path) {
@@ -135,7 +141,12 @@ Status check_schema(Database& database, const std::string& path) {
   if (version > kSchemaVersion) return newer_version(path, version);
   if (TRY(database.integer("PRAGMA application_id")) != kApplicationId)
     return not_a_session(path, "another program's file");
-  const Schema expected = TRY(expected_schema()), found = TRY(read_schema(database));
+  if (version < 1) return not_a_session(path, "it has no format version");
+  Schema expected = TRY(expected_schema());
+  const Schema found = TRY(read_schema(database));
+  if (version < 2) {
+    for (const auto& added : kAddedByVersion2) expected.erase(added);
+  }
   for (const auto& [key, sql] : expected) {
     const auto at = found.find(key);
     if (at == found.end()) return not_a_session(path, key.first + " " + key.second + " is missing");
@@ -168,6 +179,22 @@ Status create_schema(Database& database) {
   status = database.execute("COMMIT");
   if (!status.ok()) return fail(status.error());
   return {};
+}
+
+// A file of version 1, checked as such, becomes one of this version.
+Status migrate(Database& database, const std::string& path) {
+  if (TRY(database.integer("PRAGMA user_version")) >= kSchemaVersion) return {};
+  Transaction transaction = TRY(Transaction::begin(database, true));
+  if (TRY(database.integer("PRAGMA user_version")) >= kSchemaVersion)
+    return transaction.commit();  // another process did it
+  TRY(check_schema(database, path));
+  const Schema expected = TRY(expected_schema());
+  for (const auto& added : kAddedByVersion2) {
+    const Status made = database.execute(expected.at(added));
+    if (!made.ok()) return with_context(made.error(), path);
+  }
+  TRY(database.execute(fmt::format("PRAGMA user_version = {}", kSchemaVersion)));
+  return transaction.commit();
 }
 
 Status quick_check(Database& database) {
@@ -256,6 +283,7 @@ Result<Database> open_database(const std::string& path, StoreMode mode) {
                                 : open_for_reading(path);
   if (!opened.ok()) return with_context(opened.error(), path);
   TRY(validate(*opened, path, there && info.st_size <= kQuickCheckBytes));
+  if (mode == StoreMode::write) TRY(migrate(*opened, path));
   return opened;
 }
 
@@ -361,9 +389,15 @@ Result<std::string> Store::Impl::damaged_table(std::int64_t run, bool summary_on
   std::string stored, extra;
   digest >> stored;
   if (stored != TRY(hash_run_row(run))) return std::string("run");
-  for (const char* table : kRunTables) {
+  for (std::size_t i = 0; i < kRunTables.size(); ++i) {
+    const char* table = kRunTables[i];
     digest >> stored;
-    if (!digest) return std::string("run");
+    if (!digest) {
+      // A run of version 1 has no rows in tables that came later.
+      if (i != kRunTablesOfVersion1) return std::string("run");
+      const bool clean = !TRY(has_activities()) || TRY(hash_table(table, run, access)) == RowHash().hex();
+      return clean ? std::string() : std::string(table);
+    }
     bool needed = !summary_only;
     for (const char* name : kSummaryTables) needed = needed || std::string(name) == table;
     if (needed && stored != TRY(hash_table(table, run, access))) return std::string(table);

@@ -4,7 +4,7 @@
 // Writing:  auto store = TRY(Store::open(path, StoreMode::write));
 //           auto run = TRY(store->begin_run(start));                        // status "running"
 //           TRY(run->write_plan(graph, plan, reports));
-//           TRY(run->add_step(row, samples)); ...                           // committed at least every 0.5 s or 64 steps
+//           TRY(run->add_step(row, samples, activities)); ...               // committed at least every 0.5 s or 64 steps
 //           TRY(run->finish(finish));                                       // without it readers see "interrupted"
 // Errors: Errc::bad_input for files that are not (valid) sessions, Errc::io for disk full, read-only, locked for more than 5 s.
 // A Store and its RunWriters belong to one thread. Several processes may have the file open; a second writer waits its turn.
@@ -26,7 +26,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;   // "GrLm"
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;                     // files of version 1 are read; writing makes them version 2
 const char* schema_sql();                             // the format document, sessions/schema.sql
 
 struct RunStart {
@@ -67,7 +67,7 @@ class RunWriter {
   std::int64_t id() const;
   // Graph after all passes, its plan and the match log, in one transaction.
   Status write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports);
-  Status add_step(const StepRow& row, const std::vector<KernelSample>& samples = {});
+  Status add_step(const StepRow& row, const std::vector<KernelSample>& samples = {}, const std::vector<Activity>& activities = {});
   Status flush();                                     // commits now; after an error the rows are kept and the next flush tries again
   Status finish(const RunFinish& finish);
 
@@ -99,6 +99,14 @@ struct KernelRow {
   double share = 0;                                   // of all kernels' total
 };
 
+// What one stream of a GPU, or the host, did of one kind: per timed step.
+struct StreamRow {
+  std::string kind;                                   // kernel, copy, fill; launch: the host's
+  std::int32_t stream = -1;                           // -1: the host
+  std::int64_t count = 0, bytes = 0;                  // in all timed steps
+  std::vector<double> ns;                             // by timed step
+};
+
 struct PassRow {
   std::string name, phase;
   int matched = 0, rejected = 0;
@@ -121,6 +129,7 @@ struct RunRecord {
   std::vector<KernelRow> kernels;                     // by plan step
   std::vector<PassRow> passes;
   std::vector<BufferRow> buffers;
+  std::vector<StreamRow> streams;                     // GPU runs; from timed steps
 };
 
 struct StoredComparison {

@@ -16,9 +16,11 @@
 namespace gradloom {
 
 // Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written (rowid).
-constexpr std::array<const char*, 11> kRunTables = {"environment", "source_node", "graph_node", "node_source",
+// A new version of the format appends.
+constexpr std::array<const char*, 12> kRunTables = {"environment", "source_node", "graph_node", "node_source",
                                                     "plan",        "plan_step",   "buffer",     "pass",
-                                                    "pass_match",  "loss",        "kernel_sample"};
+                                                    "pass_match",  "loss",        "kernel_sample", "activity"};
+constexpr std::size_t kRunTablesOfVersion1 = 11;
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 
@@ -48,6 +50,9 @@ struct Store::Impl {
   Status read_passes(std::int64_t run, std::vector<PassRow>& passes);
   Status read_buffers(std::int64_t run, std::vector<BufferRow>& buffers);
   Status read_environment(std::int64_t run, std::map<std::string, std::string>& environment);
+  Result<bool> has_activities();                    // not in files of version 1
+  Status read_activities(std::int64_t run, std::vector<TraceActivity>& activities);
+  Status read_streams(std::int64_t run, std::vector<StreamRow>& streams);
 };
 
 // "boot id:process id:start time" of this process, and whether the process of such a text still runs.

@@ -222,6 +222,55 @@ Status Store::Impl::read_environment(std::int64_t run, std::map<std::string, std
   return {};
 }
 
+Result<bool> Store::Impl::has_activities() { return TRY(database.integer("PRAGMA user_version")) >= 2; }
+
+Status Store::Impl::read_activities(std::int64_t run, std::vector<TraceActivity>& activities) {
+  if (!TRY(has_activities())) return {};
+  Statement row = TRY(database.prepare(
+      "SELECT step, micro, kind, stream, plan_step, start_ns, duration_ns, bytes, name FROM activity "
+      "WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    TraceActivity a;
+    a.step = row.integer(0);
+    a.micro = row.small(1);
+    const std::string kind = row.text(2);
+    for (const Activity::Kind k : {Activity::Kind::kernel, Activity::Kind::fill, Activity::Kind::api}) {
+      if (kind == activity_name(k)) a.kind = k;
+    }
+    a.stream = row.is_null(3) ? -1 : row.small(3);
+    a.plan_step = row.is_null(4) ? -1 : row.small(4);
+    a.start_ns = row.integer(5);
+    a.duration_ns = row.integer(6);
+    a.bytes = row.integer(7);
+    a.name = row.text(8);
+    activities.push_back(std::move(a));
+  }
+  return {};
+}
+
+Status Store::Impl::read_streams(std::int64_t run, std::vector<StreamRow>& streams) {
+  if (!TRY(has_activities())) return {};
+  Statement any = TRY(database.prepare("SELECT 1 FROM activity WHERE run = ? LIMIT 1"));
+  any.bind(1, run);
+  if (!TRY(any.row())) return {};
+  Statement row =
+      TRY(database.prepare("SELECT kind, stream, count, total_ns, bytes FROM v_streams WHERE run = ? ORDER "
+                           "BY stream, kind, step"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    const std::string kind = row.text(0);
+    const std::int32_t stream = row.is_null(1) ? -1 : row.small(1);
+    if (streams.empty() || streams.back().kind != kind || streams.back().stream != stream)
+      streams.push_back({kind, stream, 0, 0, {}});
+    StreamRow& to = streams.back();
+    to.count += row.integer(2);
+    to.ns.push_back(row.real(3));
+    to.bytes += row.integer(4);
+  }
+  return {};
+}
+
 namespace {
 
 // Runs `body` on one snapshot of the file and names the file in errors.
@@ -232,6 +281,19 @@ Result<T> on_snapshot(Impl& impl, Body body) {
   Result<T> result = body();
   if (!result.ok()) return impl.error(result.error());
   return result;
+}
+
+// A step begins with the first of its launches and copies, where there are any, and ends with the last.
+void widen_steps(TraceDocument& document) {
+  for (const TraceActivity& a : document.activities) {
+    const auto step =
+        std::lower_bound(document.steps.begin(), document.steps.end(), a.step,
+                         [](const TraceStep& s, std::int64_t number) { return s.step < number; });
+    if (step == document.steps.end() || step->step != a.step) continue;
+    const std::int64_t end_ns = std::max(step->start_ns + step->duration_ns, a.start_ns + a.duration_ns);
+    step->start_ns = std::min(step->start_ns, a.start_ns);
+    step->duration_ns = end_ns - step->start_ns;
+  }
 }
 
 Error damaged(std::int64_t run, const std::string& table) {
@@ -304,6 +366,7 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
     TRY(impl_->read_kernels(run, record.kernels));
     TRY(impl_->read_passes(run, record.passes));
     TRY(impl_->read_buffers(run, record.buffers));
+    TRY(impl_->read_streams(run, record.streams));
     return record;
   });
 }
@@ -354,6 +417,8 @@ Result<TraceDocument> Store::load_trace(std::int64_t run) {
       samples.push_back({row.small(2), row.small(1), row.integer(3), row.integer(4)});
     }
     close_step();
+    TRY(impl_->read_activities(run, document.activities));
+    widen_steps(document);
     return document;
   });
 }

@@ -8,13 +8,14 @@
 
 namespace {
 
-// Threads that wait for work spin only briefly: on a shared machine long spinning costs whole scheduler quanta per kernel, on a
-// quiet one it gains nothing (gpt-char step, 2 threads: 8.1 ms with 2000 spins, 8.4 ms with libgomp's default, 14.9 ms without any).
-// libgomp reads its settings before main, so the program starts itself once more with the setting made.
+// Threads that wait for work spin only briefly: on a shared machine long spinning costs whole scheduler
+// quanta per kernel, on a quiet one it gains nothing (gpt-char step, 2 threads: 8.1 ms with 2000 spins, 8.4
+// ms with libgomp's default, 14.9 ms without any). libgomp reads its settings before main, so the program
+// starts itself once more with the setting made.
 void limit_spinning(char** argv) {
   if (getenv("OMP_WAIT_POLICY") != nullptr || getenv("GOMP_SPINCOUNT") != nullptr) return;
   if (setenv("GOMP_SPINCOUNT", "2000", 1) != 0) return;
-  execv("/proc/self/exe", argv);   // comes back only on failure: then the default is used
+  execv("/proc/self/exe", argv);  // comes back only on failure: then the default is used
 }
 
 }  // namespace

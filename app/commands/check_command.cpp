@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
-#include "app/check.h"
+#include "app/check_samples.h"
 #include "app/commands/commands.h"
 #include "app/job.h"
 #include "engine/base/text.h"
@@ -12,19 +12,46 @@ namespace {
 
 struct Options {
   std::vector<std::string> paths;
+  std::string samples;
   CheckOptions check;
   double rtol = 0, atol = 0;
   std::int64_t threads = 0;
+};
+
+// Prints results as they come and counts them.
+class Report {
+ public:
+  explicit Report(const Output& out) : out_(out) {}
+
+  void add(const CheckResult& r) {
+    ++counts_[static_cast<int>(r.status)];
+    out_.object({{"name", r.name}, {"status", check_status_name(r.status)}, {"reason", r.reason}, {"max_abs_err", r.max_abs_error},
+                 {"max_rel_err", r.max_rel_error}, {"gradients", r.gradients}});
+    char detail[96] = "";
+    if (r.status == CheckStatus::pass) std::snprintf(detail, sizeof detail, " (%d gradients, max abs error %.2g)", r.gradients, r.max_abs_error);
+    out_.text(std::string(check_status_name(r.status)) + " " + escaped(r.name) + (r.reason.empty() ? detail : " (" + escaped(r.reason) + ")"));
+  }
+
+  Status finish() const {
+    out_.text(std::to_string(counts_[0]) + " passed, " + std::to_string(counts_[1]) + " failed, " + std::to_string(counts_[2]) + " unsupported");
+    if (counts_[1] > 0) return Error{Errc::check_failed, ""};
+    return {};
+  }
+
+ private:
+  const Output& out_;
+  int counts_[3] = {};
 };
 
 }  // namespace
 
 CommandRun declare_check(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("PATH", options->paths, "folders to search for test folders")->required();
+  app.add_option("PATH", options->paths, "folders to search for test folders");
+  app.add_option("--samples", options->samples, "check the samples of the operators that match GLOB ('*': all) on the device instead of folders");
   app.add_option("--passes", options->check.passes, "default | none | pipeline");
-  app.add_option("--precision", options->check.precision, "f32 or f64");
-  app.add_option("--device", options->check.device, "cpu");
+  app.add_option("--precision", options->check.precision, "f32 or f64; with --samples also bf16");
+  app.add_option("--device", options->check.device, "cpu | cuda:N | hip:N");
   app.add_option("--seed", options->check.seed, "of random operators");
   app.add_option("--threads", options->threads, "CPU threads; 0 = all");
   CLI::Option* rtol = app.add_option("--rtol", options->rtol, "relative tolerance (default 1e-3)");
@@ -33,33 +60,32 @@ CommandRun declare_check(CLI::App& app) {
     if (rtol->count()) options->check.rtol = options->rtol;
     if (atol->count()) options->check.atol = options->atol;
     TRY(parse_pipeline(options->check.passes));
-    if (options->check.precision != "f32" && options->check.precision != "f64")
-      return Error{Errc::usage, "--precision " + escaped(options->check.precision) + ": expected f32 or f64"};
+    const std::string& precision = options->check.precision;
+    if (precision != "f32" && precision != "f64" && !(precision == "bf16" && !options->samples.empty()))
+      return Error{Errc::usage, "--precision " + escaped(precision) + ": expected f32 or f64 (with --samples also bf16)"};
     TRY(open_device(options->check.device));
     apply_threads(options->threads);
+    if (options->paths.empty() == options->samples.empty())
+      return Error{Errc::usage, "give folders to check, or --samples"};
+    Report report(context.out);
+    if (!options->samples.empty()) {
+      for (const CheckResult& r : TRY(check_samples(options->samples, options->check))) report.add(r);
+      return report.finish();
+    }
     std::vector<std::string> folders;
     for (const std::string& path : options->paths) {
       const auto found = TRY(find_test_folders(path));
       folders.insert(folders.end(), found.begin(), found.end());
     }
     if (folders.empty()) return Error{Errc::bad_input, "no test folders found"};
-    int counts[3] = {};
     for (std::size_t i = 0; i < folders.size(); ++i) {
       if (context.stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
       context.out.progress("check", static_cast<double>(i) / static_cast<double>(folders.size()), folders[i]);
       const CheckResult r = check_folder(folders[i], options->check);
       context.out.progress_done();
-      ++counts[static_cast<int>(r.status)];
-      context.out.object({{"name", r.name}, {"status", check_status_name(r.status)}, {"reason", r.reason}, {"max_abs_err", r.max_abs_error},
-                          {"max_rel_err", r.max_rel_error}, {"gradients", r.gradients}});
-      char detail[96] = "";
-      if (r.status == CheckStatus::pass)
-        std::snprintf(detail, sizeof detail, " (%d gradients, max abs error %.2g)", r.gradients, r.max_abs_error);
-      context.out.text(std::string(check_status_name(r.status)) + " " + escaped(r.name) + (r.reason.empty() ? detail : " (" + escaped(r.reason) + ")"));
+      report.add(r);
     }
-    context.out.text(std::to_string(counts[0]) + " passed, " + std::to_string(counts[1]) + " failed, " + std::to_string(counts[2]) + " unsupported");
-    if (counts[1] > 0) return Error{Errc::check_failed, ""};
-    return {};
+    return report.finish();
   };
 }
 

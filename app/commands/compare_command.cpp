@@ -33,15 +33,20 @@ Result<std::pair<Recipe, Recipe>> side_recipes(const Options& options, Store* st
         recipes.push_back(TRY(read_recipe(side)));
         continue;
       }
-      if (store == nullptr) return Error{Errc::usage, "compare: '" + escaped(side) + "' is neither a recipe (.json) nor, without --session, a run"};
+      if (store == nullptr)
+        return Error{Errc::usage, "compare: '" + escaped(side) +
+                                      "' is neither a recipe (.json) nor, without --session, a run"};
       const RunRecord run = TRY(store->load_run(TRY(store->find_run(side))));
       recipes.push_back(TRY(parse_recipe(run.recipe_json)));
     }
     return std::pair{recipes[0], recipes[1]};
   }
-  if (options.sides.size() > 1) return Error{Errc::usage, "compare takes MODEL with --a and --b, two recipes, or two runs with --session"};
+  if (options.sides.size() > 1)
+    return Error{Errc::usage,
+                 "compare takes MODEL with --a and --b, two recipes, or two runs with --session"};
   Recipe base = TRY(options.recipe.resolve());
-  if (options.a.empty() && options.b.empty()) return Error{Errc::usage, "compare: say what differs, e.g. --a passes=none --b passes=default"};
+  if (options.a.empty() && options.b.empty())
+    return Error{Errc::usage, "compare: say what differs, e.g. --a passes=none --b passes=default"};
   Recipe b = base;
   TRY(RecipeFlags::override_with(base, options.a));
   TRY(RecipeFlags::override_with(b, options.b));
@@ -54,11 +59,13 @@ std::string side_name(const Options& options, std::size_t i) {
   return changes.empty() ? "unchanged" : changes;
 }
 
-Status report(CommandContext& context, const Options& options, const Comparison& comparison, Store* store, std::int64_t run_a, std::int64_t run_b) {
+Status report(CommandContext& context, const Options& options, const Comparison& comparison, Store* store,
+              std::int64_t run_a, std::int64_t run_b) {
   if (store) TRY(store->add_comparison(comparison, run_a, run_b));
   if (context.out.json()) context.out.object(Json::parse(comparison_json(comparison)));
   context.out.text(comparison_text(comparison));
-  if (options.fail_if_slower && comparison.verdict == Verdict::slower) return Error{Errc::check_failed, "B is slower than A"};
+  if (options.fail_if_slower && comparison.verdict == Verdict::slower)
+    return Error{Errc::check_failed, "B is slower than A"};
   return {};
 }
 
@@ -66,15 +73,20 @@ Status report(CommandContext& context, const Options& options, const Comparison&
 
 CommandRun declare_compare(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("SIDES", options->sides, "MODEL, or two recipes (.json), or two runs of --session")->expected(0, 2);
+  app.add_option("SIDES", options->sides, "MODEL, or two recipes (.json), or two runs of --session")
+      ->expected(0, 2);
   options->recipe.declare(app, false);
   app.add_option("--a", options->a, "settings of side A, e.g. 'passes=none' (separate several by ;)");
   app.add_option("--b", options->b, "settings of side B, e.g. 'passes=default;precision=f32'");
-  app.add_option("--session", options->session, "session file: holds the runs, and the comparison is stored there");
-  app.add_flag("--stored", options->stored, "compare the recorded timings of two runs instead of running them again");
+  app.add_option("--session", options->session,
+                 "session file: holds the runs, and the comparison is stored there");
+  app.add_flag("--stored", options->stored,
+               "compare the recorded timings of two runs instead of running them again");
   app.add_flag("--fail-if-slower", options->fail_if_slower, "exit 1 when B is slower");
-  app.add_flag("--progress", options->progress, "with --json: also a line {\"event\":\"progress\",...} after each measured group");
-  app.add_option("--max-seconds", options->max_seconds, "stop measuring after this time")->check(CLI::Range(0.1, 86400.0));
+  app.add_flag("--progress", options->progress,
+               "with --json: also a line {\"event\":\"progress\",...} after each measured group");
+  app.add_option("--max-seconds", options->max_seconds, "stop measuring after this time")
+      ->check(CLI::Range(0.1, 86400.0));
   app.add_option("--min-groups", options->min_groups, "ABBA groups at least")->check(CLI::Range(2, 100000));
   return [options](CommandContext& context) -> Status {
     Options& o = *options;
@@ -96,14 +108,20 @@ CommandRun declare_compare(CLI::App& app) {
     CompareOptions settings;
     settings.max_seconds = o.max_seconds;
     settings.min_groups = o.min_groups;
-    const auto compared = compare_recipes(recipe_a, recipe_b, side_name(o, 0), side_name(o, 1), settings, context.stop, [&](const CompareProgress& p) {
+    const auto report_progress = [&](const CompareProgress& p) {
       char text[96];
       std::snprintf(text, sizeof text, "ratio %.3fx [%.3f, %.3f]", p.ratio.value, p.ratio.low, p.ratio.high);
       context.out.progress("compare", p.fraction, text);
-      if (o.progress)
-        context.out.object({{"event", "progress"}, {"fraction", p.fraction}, {"seconds", p.seconds}, {"ratio", json_number(p.ratio.value)},
-                            {"low", json_number(p.ratio.low)}, {"high", json_number(p.ratio.high)}});
-    });
+      if (!o.progress) return;
+      context.out.object({{"event", "progress"},
+                          {"fraction", p.fraction},
+                          {"seconds", p.seconds},
+                          {"ratio", json_number(p.ratio.value)},
+                          {"low", json_number(p.ratio.low)},
+                          {"high", json_number(p.ratio.high)}});
+    };
+    const auto compared = compare_recipes(recipe_a, recipe_b, side_name(o, 0), side_name(o, 1), settings,
+                                          context.stop, report_progress);
     context.out.progress_done();
     if (!compared) return compared.error();
     return report(context, o, *compared, store.get(), run_a, run_b);

@@ -25,7 +25,7 @@ struct OpCount {
 
 struct Findings {
   std::map<std::string, OpCount> ops;
-  std::vector<std::string> no_kernel;                 // "node (Op)"
+  std::vector<std::string> no_cpu_kernel, no_gpu_kernel;   // "node (Op): why"
   std::vector<MissingGradient> no_gradient;
   double flops = 0, bytes = 0;
   std::int64_t parameters = 0, parameter_bytes = 0;
@@ -69,7 +69,10 @@ Findings examine(const ImportedModel& model, const std::string& loss) {
     OpCount& count = f.ops[node.op->name];
     ++count.nodes;
     const bool known = node.op->infer != nullptr;
-    if (known && node.op->cpu == nullptr && !node.op->has(kView)) f.no_kernel.push_back(escaped(node.name) + " (" + node.op->name + ")");
+    for (const auto& [target, list] : {std::pair(kernels::Target::cpu, &f.no_cpu_kernel), {kernels::Target::gpu, &f.no_gpu_kernel}}) {
+      const std::string why = known ? missing_kernel(graph, node, target) : "";
+      if (!why.empty()) list->push_back(escaped(node.name) + " (" + node.op->name + ")" + (why == "no kernel" ? "" : ": " + why));
+    }
     if (!known || node.op->has(kView) || !all_static(graph, node)) continue;
     const Cost cost = node.op->cost(node_types(graph, node));
     count.flops += cost.flops;
@@ -122,7 +125,7 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
               {"bytes", f.bytes},
               {"ops", ops},
               {"unsupported", unknown},
-              {"no_kernel", {{"cpu", f.no_kernel}}},
+              {"no_kernel", {{"cpu", f.no_cpu_kernel}, {"gpu", f.no_gpu_kernel}}},
               {"no_gradient", no_gradient},
               {"notes", model.notes}});
 }
@@ -153,11 +156,14 @@ void print_text(const Output& out, const ImportedModel& model, const Findings& f
   for (const UnknownOp& u : model.unknown)
     out.text("unsupported  " + (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type) + "  node " + escaped(u.node) +
              (u.scope.empty() ? "" : " in " + escaped(u.scope)) + (u.reason.empty() ? "" : ": " + u.reason));
-  for (const std::string& n : f.no_kernel) out.text("no kernel    cpu: " + n);
+  for (const std::string& n : f.no_cpu_kernel) out.text("no kernel    cpu: " + n);
+  for (const std::string& n : f.no_gpu_kernel) out.text("no kernel    gpu: " + n);
   for (const MissingGradient& m : f.no_gradient)
     out.text("no gradient  " + m.op_type + "  node " + escaped(m.node) + (m.scope.empty() ? "" : " in " + escaped(m.scope)));
-  if (model.unknown.empty() && f.no_kernel.empty() && f.no_gradient.empty()) out.text("cpu          every operator has a kernel and a gradient");
   for (const std::string& n : model.notes) out.note(escaped(n));
+  if (!model.unknown.empty() || !f.no_gradient.empty()) return;
+  if (f.no_cpu_kernel.empty()) out.text("cpu          every operator has a kernel and a gradient");
+  if (f.no_gpu_kernel.empty()) out.text("gpu          every operator has a kernel and a gradient (CUDA, HIP)");
 }
 
 void print_limits(const Output& out) {

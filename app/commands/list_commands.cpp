@@ -70,20 +70,21 @@ void list_ops(const Output& out) {
     const std::string opsets = op->until >= 1000 ? std::to_string(op->since) + "+" : std::to_string(op->since) + "-" + std::to_string(op->until);
     const std::string gradient = op->grad ? "yes" : op->has(kNoGradient) ? "none by definition" : "missing";
     const std::string cpu = op->has(kView) ? "view" : op->cpu ? "kernel" : "missing";
+    const std::string gpu = op->has(kView) ? "view" : op->gpu ? "kernel" : "missing";
     out.object({{"op", op->name}, {"domain", op->domain}, {"since", op->since}, {"until", op->until >= 1000 ? Json(nullptr) : Json(op->until)},
-                {"gradient", gradient}, {"cpu", cpu}, {"summary", op->summary}});
-    rows.push_back({op->name, *op->domain ? op->domain : "ai.onnx", opsets, gradient, cpu, op->summary});
+                {"gradient", gradient}, {"cpu", cpu}, {"gpu", gpu}, {"summary", op->summary}});
+    rows.push_back({op->name, *op->domain ? op->domain : "ai.onnx", opsets, gradient, cpu, gpu, op->summary});
   }
-  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "summary"}, rows, {1, 2, 3, 4, 5}));
+  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "gpu", "summary"}, rows, {1, 2, 3, 4, 5, 6}));
 }
 
 void list_all_devices(const Output& out) {
   for (const DeviceInfo& d : list_devices()) {
     out.object({{"device", d.id}, {"name", d.name}, {"available", d.available}, {"why_not", d.why_not}, {"memory_bytes", d.memory_bytes},
-                {"free_bytes", d.free_bytes}, {"threads", d.threads}});
+                {"free_bytes", d.free_bytes}, {"threads", d.threads}, {"detail", d.detail}});
     if (d.available)
-      out.text(d.id + "  " + d.name + ", " + std::to_string(d.threads) + " threads, " + bytes_text(static_cast<double>(d.memory_bytes)) + " (" +
-               bytes_text(static_cast<double>(d.free_bytes)) + " free)");
+      out.text(d.id + "  " + d.name + ", " + (d.threads > 0 ? std::to_string(d.threads) + " threads, " : "") + bytes_text(static_cast<double>(d.memory_bytes)) + " (" +
+               bytes_text(static_cast<double>(d.free_bytes)) + " free)" + (d.detail.empty() ? "" : ", " + d.detail));
     else out.text(d.id + "  not available: " + d.why_not);
   }
 }

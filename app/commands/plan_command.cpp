@@ -31,22 +31,6 @@ Json report_json(const PassReport& r) {
 }
 
 // The values with the most bytes among those live where the arena is fullest.
-std::vector<std::pair<std::string, std::int64_t>> live_at_peak(const Compiled& c, std::size_t limit) {
-  std::vector<std::pair<std::string, std::int64_t>> rows;
-  std::vector<bool> seen(c.plan.buffers.size(), false);
-  for (ValueId v = 0; v < c.train.graph.values.size(); ++v) {
-    const std::int32_t b = c.plan.buffer_of[v];
-    if (b < 0 || seen[static_cast<std::size_t>(b)]) continue;
-    const Buffer& buffer = c.plan.buffers[static_cast<std::size_t>(b)];
-    if (buffer.place != Place::arena || c.plan.peak_step < buffer.first_step || c.plan.peak_step > buffer.last_step) continue;
-    seen[static_cast<std::size_t>(b)] = true;
-    rows.emplace_back(c.train.graph.values[v].name, buffer.bytes);
-  }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (rows.size() > limit) rows.resize(limit);
-  return rows;
-}
-
 void print_json(const Output& out, const Compiled& c) {
   const Plan& p = c.plan;
   Json passes = Json::array(), kernels = Json::array(), peak = Json::array();
@@ -56,7 +40,7 @@ void print_json(const Output& out, const Compiled& c) {
     kernels.push_back({{"node", n.name}, {"op", n.op->name}, {"kernel", s.kernel}, {"phase", phase_name(n.origin.phase)}, {"pass", n.origin.pass},
                        {"flops", s.flops}, {"bytes", s.bytes_read + s.bytes_written}, {"workspace_bytes", s.workspace_bytes}});
   }
-  for (const auto& [name, bytes] : live_at_peak(c, 5)) peak.push_back({{"value", name}, {"bytes", bytes}});
+  for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5)) peak.push_back({{"value", name}, {"bytes", bytes}});
   out.object({{"plan_hash", p.hash},
               {"graph_hash", graph_hash(c.train.graph)},
               {"kernels_per_step", p.steps.size()},
@@ -120,7 +104,7 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
   std::snprintf(text, sizeof text, " (fragmentation %.1f %%)", p.fragmentation() * 100);
   out.text("arena        planner " + p.planner + ", lower bound " + bytes_text(static_cast<double>(p.lower_bound_bytes)) + text);
   std::string names;
-  for (const auto& [name, bytes] : live_at_peak(c, 5)) names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
+  for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5)) names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
   out.text("at the peak  " + names);
   out.text("compiled in  " + duration_text(c.compile_ms * 1e6) + ", plan " + p.hash.substr(0, 12));
   if (!options.kernels) return;

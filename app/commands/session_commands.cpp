@@ -8,6 +8,7 @@
 #include "app/replay.h"
 #include "engine/base/text.h"
 #include "profiler/chrome_trace.h"
+#include "profiler/environment.h"
 #include "sessions/recipe.h"
 #include "sessions/store.h"
 
@@ -20,7 +21,9 @@ struct SessionOptions {
   std::int64_t limit = 30;
 };
 
-Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) { return Store::open(options.session, StoreMode::read); }
+Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
+  return Store::open(options.session, StoreMode::read);
+}
 
 std::string loss_text(double loss) {
   char text[32];
@@ -29,7 +32,9 @@ std::string loss_text(double loss) {
 }
 
 // Of the whole peak: what cannot be shared (states, inputs, constants) and the arena's bound.
-std::int64_t lower_bound_bytes(const RunSummary& s) { return s.plan_peak_bytes - s.arena_bytes + s.lower_bound_bytes; }
+std::int64_t lower_bound_bytes(const RunSummary& s) {
+  return s.plan_peak_bytes - s.arena_bytes + s.lower_bound_bytes;
+}
 
 Json summary_json(const RunSummary& s) {
   return {{"run_id", s.id},
@@ -63,17 +68,26 @@ Status show_runs(const SessionOptions& options, CommandContext& context) {
   std::vector<std::vector<std::string>> rows;
   for (const RunSummary& s : TRY(store->list_runs())) {
     context.out.object(summary_json(s));
-    rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), s.status, s.started_utc, escaped(s.model),
-                    s.passes == default_pipeline().text() ? "default" : s.passes.empty() ? "none" : std::to_string(split_top_level(s.passes).size()) + " passes",
-                    std::to_string(s.steps), loss_text(s.last_loss), duration_text(static_cast<double>(s.median_step_ns)),
+    rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), s.status, s.started_utc,
+                    escaped(s.model),
+                    s.passes == default_pipeline().text() ? "default"
+                    : s.passes.empty()                    ? "none"
+                                       : std::to_string(split_top_level(s.passes).size()) + " passes",
+                    std::to_string(s.steps), loss_text(s.last_loss),
+                    duration_text(static_cast<double>(s.median_step_ns)),
                     bytes_text(static_cast<double>(s.measured_peak_bytes))});
   }
-  if (rows.empty()) context.out.text("no runs");
-  else context.out.text(table_text({"run", "name", "status", "started", "model", "passes", "steps", "last loss", "step", "peak"}, rows, {1, 2, 3, 4, 5}));
+  if (rows.empty())
+    context.out.text("no runs");
+  else
+    context.out.text(table_text(
+        {"run", "name", "status", "started", "model", "passes", "steps", "last loss", "step", "peak"}, rows,
+        {1, 2, 3, 4, 5}));
   for (const StoredComparison& c : TRY(store->list_comparisons())) {
     char text[160];
-    std::snprintf(text, sizeof text, "comparison %lld  %s: %.3fx [%.3f, %.3f]  ", static_cast<long long>(c.id), verdict_name(c.comparison.verdict),
-                  c.comparison.ratio.value, c.comparison.ratio.low, c.comparison.ratio.high);
+    std::snprintf(text, sizeof text, "comparison %lld  %s: %.3fx [%.3f, %.3f]  ",
+                  static_cast<long long>(c.id), verdict_name(c.comparison.verdict), c.comparison.ratio.value,
+                  c.comparison.ratio.low, c.comparison.ratio.high);
     context.out.text(text + escaped(c.comparison.a) + " -> " + escaped(c.comparison.b));
   }
   return {};
@@ -103,23 +117,67 @@ std::vector<std::pair<std::string, Group>> grouped(const RunRecord& run, const s
     g.share += k.share;
   }
   std::vector<std::pair<std::string, Group>> list(groups.begin(), groups.end());
-  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
+  std::stable_sort(list.begin(), list.end(),
+                   [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
   return list;
+}
+
+bool overhead_known(const RunSummary& s) { return s.overhead >= 0 || s.overhead_low != 0; }
+
+// What a stream of a GPU, or the CPU in launching, does in one timed step.
+struct StreamStep {
+  double count = 0, bytes = 0, ns = 0;
+};
+StreamStep per_step(const StreamRow& row) {
+  const auto steps = static_cast<double>(std::max<std::size_t>(row.ns.size(), 1));
+  return {static_cast<double>(row.count) / steps, static_cast<double>(row.bytes) / steps, median(row.ns)};
 }
 
 void show_json(const Output& out, const RunRecord& run, const std::string& by) {
   Json losses = Json::array(), kernels = Json::array(), groups = Json::array(), passes = Json::array();
-  for (const StepRow& s : run.steps) losses.push_back({{"step", s.step}, {"loss", json_number(s.loss)}, {"step_ns", s.step_ns}, {"lr", s.lr}});
+  for (const StepRow& s : run.steps)
+    losses.push_back({{"step", s.step}, {"loss", json_number(s.loss)}, {"step_ns", s.step_ns}, {"lr", s.lr}});
   for (const KernelRow& k : run.kernels)
-    kernels.push_back({{"plan_step", k.info.plan_step}, {"kernel", k.info.kernel}, {"node", k.info.node}, {"op", k.info.op}, {"phase", k.info.phase},
-                       {"scope", k.info.scope}, {"pass", k.info.pass}, {"onnx_nodes", k.info.onnx_nodes}, {"samples", k.samples},
-                       {"median_ns", k.median_ns}, {"step_ns", k.step_ns}, {"share", k.share}, {"flops", k.info.flops},
+    kernels.push_back({{"plan_step", k.info.plan_step},
+                       {"kernel", k.info.kernel},
+                       {"node", k.info.node},
+                       {"op", k.info.op},
+                       {"phase", k.info.phase},
+                       {"scope", k.info.scope},
+                       {"pass", k.info.pass},
+                       {"onnx_nodes", k.info.onnx_nodes},
+                       {"samples", k.samples},
+                       {"median_ns", k.median_ns},
+                       {"step_ns", k.step_ns},
+                       {"share", k.share},
+                       {"flops", k.info.flops},
                        {"bytes", k.info.bytes_read + k.info.bytes_written}});
   for (const auto& [name, g] : grouped(run, by))
-    groups.push_back({{"name", name}, {"kernels", g.kernels}, {"step_ns", g.ns}, {"share", g.share}, {"flops", g.flops}, {"bytes", g.bytes}});
-  for (const PassRow& p : run.passes) passes.push_back({{"pass", p.name}, {"phase", p.phase}, {"matched", p.matched}, {"rejected", p.rejected}});
+    groups.push_back({{"name", name},
+                      {"kernels", g.kernels},
+                      {"step_ns", g.ns},
+                      {"share", g.share},
+                      {"flops", g.flops},
+                      {"bytes", g.bytes}});
+  for (const PassRow& p : run.passes)
+    passes.push_back(
+        {{"pass", p.name}, {"phase", p.phase}, {"matched", p.matched}, {"rejected", p.rejected}});
   Json object = summary_json(run.summary);
   object["environment"] = run.environment;
+  if (overhead_known(run.summary))
+    object["profiler_overhead"] = {{"value", run.summary.overhead},
+                                   {"low", run.summary.overhead_low},
+                                   {"high", run.summary.overhead_high}};
+  Json streams = Json::array();
+  for (const StreamRow& row : run.streams) {
+    const StreamStep step = per_step(row);
+    streams.push_back({{"name", stream_name(row.stream)},
+                       {"kind", row.kind},
+                       {"count", step.count},
+                       {"step_ns", step.ns},
+                       {"bytes", step.bytes}});
+  }
+  object["streams"] = streams;
   object["passes_run"] = passes;
   object["groups"] = groups;
   object["kernels"] = kernels;
@@ -129,27 +187,45 @@ void show_json(const Output& out, const RunRecord& run, const std::string& by) {
 
 void show_text(const Output& out, const RunRecord& run, const SessionOptions& options) {
   const RunSummary& s = run.summary;
-  out.text("run " + std::to_string(s.id) + (s.name.empty() ? "" : " (" + escaped(s.name) + ")") + ": " + s.status + (s.message.empty() ? "" : ", " + escaped(s.message)));
+  out.text("run " + std::to_string(s.id) + (s.name.empty() ? "" : " (" + escaped(s.name) + ")") + ": " +
+           s.status + (s.message.empty() ? "" : ", " + escaped(s.message)));
   out.text("  " + escaped(s.command));
-  out.text("  loss " + loss_text(s.first_loss) + " -> " + loss_text(s.last_loss) + " over " + std::to_string(s.steps) + " steps, median step " +
-           duration_text(static_cast<double>(s.median_step_ns)) + ", " + std::to_string(s.kernels_per_step) + " kernels per step");
-  out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " + bytes_text(static_cast<double>(s.measured_peak_bytes)) +
-           ", lower bound " + bytes_text(static_cast<double>(lower_bound_bytes(s))));
-  if (s.overhead >= 0 || s.overhead_low != 0) {
+  out.text("  loss " + loss_text(s.first_loss) + " -> " + loss_text(s.last_loss) + " over " +
+           std::to_string(s.steps) + " steps, median step " +
+           duration_text(static_cast<double>(s.median_step_ns)) + ", " + std::to_string(s.kernels_per_step) +
+           " kernels per step");
+  out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " +
+           bytes_text(static_cast<double>(s.measured_peak_bytes)) + ", lower bound " +
+           bytes_text(static_cast<double>(lower_bound_bytes(s))));
+  if (overhead_known(s)) {
     char text[96];
-    std::snprintf(text, sizeof text, "  timing costs %+.2f %% of a step [%+.2f, %+.2f]", s.overhead * 100, s.overhead_low * 100, s.overhead_high * 100);
+    std::snprintf(text, sizeof text, "  timing costs %+.2f %% of a step [%+.2f, %+.2f]", s.overhead * 100,
+                  s.overhead_low * 100, s.overhead_high * 100);
     out.text(text);
   }
+  if (const std::string disturbed = gpu_disturbances(run.environment); !disturbed.empty())
+    out.text("  note: " + escaped(disturbed));
   std::vector<std::vector<std::string>> rows;
+  for (const StreamRow& row : run.streams) {
+    const StreamStep step = per_step(row);
+    rows.push_back({stream_name(row.stream), row.kind, number_text(std::round(step.count)),
+                    duration_text(step.ns), step.bytes > 0 ? bytes_text(step.bytes) : "-"});
+  }
+  if (!rows.empty())
+    out.text("\n" + table_text({"stream", "what", "per step", "time per step", "bytes"}, rows));
+  rows.clear();
   for (const auto& [name, g] : grouped(run, options.group)) {
     if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
     char share[16];
     std::snprintf(share, sizeof share, "%.1f %%", g.share * 100);
-    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), share, g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-",
+    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), share,
+                    g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-",
                     g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-"});
   }
   out.text("");
-  out.text(rows.empty() ? "no kernel timings were recorded" : table_text({options.group, "kernels", "time per step", "share", "rate", "bandwidth"}, rows));
+  out.text(rows.empty()
+               ? "no kernel timings were recorded"
+               : table_text({options.group, "kernels", "time per step", "share", "rate", "bandwidth"}, rows));
 }
 
 void add_session(CLI::App& app, SessionOptions& options, bool with_run) {
@@ -168,13 +244,16 @@ CommandRun declare_runs(CLI::App& app) {
 CommandRun declare_show(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session(app, *options, true);
-  app.add_option("--group", options->group, "kernel | op | phase | scope | pass")->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass"}));
+  app.add_option("--group", options->group, "kernel | op | phase | scope | pass")
+      ->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass"}));
   app.add_option("--limit", options->limit, "rows to print");
   return [options](CommandContext& context) -> Status {
     const auto store = TRY(open_session(*options));
     const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
-    if (context.out.json()) show_json(context.out, run, options->group);
-    else show_text(context.out, run, *options);
+    if (context.out.json())
+      show_json(context.out, run, options->group);
+    else
+      show_text(context.out, run, *options);
     return {};
   };
 }
@@ -182,16 +261,22 @@ CommandRun declare_show(CLI::App& app) {
 CommandRun declare_trace(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session(app, *options, true);
-  app.add_option("-o,--output", options->output, "trace file: .json or .json.gz (Perfetto, chrome://tracing), .csv")->required();
+  app.add_option("-o,--output", options->output,
+                 "trace file: .json or .json.gz (Perfetto, chrome://tracing), .csv")
+      ->required();
   return [options](CommandContext& context) -> Status {
     const auto store = TRY(open_session(*options));
     const std::int64_t run = TRY(store->find_run(options->run));
     const TraceDocument document = TRY(store->load_trace(run));
-    if (document.rows.empty()) return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
+    if (document.rows.empty())
+      return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
     TRY(write_trace(document, options->output));
-    context.out.object({{"trace", options->output}, {"run_id", run}, {"steps", document.steps.size()}, {"events", document.rows.size()}});
-    context.out.text("wrote " + options->output + ": " + std::to_string(document.rows.size()) + " kernel executions of " +
-                     std::to_string(document.steps.size()) + " steps");
+    context.out.object({{"trace", options->output},
+                        {"run_id", run},
+                        {"steps", document.steps.size()},
+                        {"events", document.rows.size()}});
+    context.out.text("wrote " + options->output + ": " + std::to_string(document.rows.size()) +
+                     " kernel executions of " + std::to_string(document.steps.size()) + " steps");
     return {};
   };
 }
@@ -217,8 +302,10 @@ CommandRun declare_export(CLI::App& app) {
       return {};
     }
     TRY(write_recipe(recipe, options->output));
-    context.out.object({{"recipe", options->output}, {"run_id", run.summary.id}, {"plan_hash", run.summary.plan_hash}});
-    context.out.text("wrote " + options->output + " (replay: gradloom train --recipe " + shell_quoted(options->output) + ")");
+    context.out.object(
+        {{"recipe", options->output}, {"run_id", run.summary.id}, {"plan_hash", run.summary.plan_hash}});
+    context.out.text("wrote " + options->output + " (replay: gradloom train --recipe " +
+                     shell_quoted(options->output) + ")");
     return {};
   };
 }

@@ -31,10 +31,14 @@ class TrainRun {
   Status run() {
     Recipe recipe = TRY(options_.recipe.resolve());
     expect_ = recipe.expect;
-    auto prepared = TRY(prepare(recipe, context_.stop));
-    for (const std::string& n : prepared->model.notes) context_.out.note(escaped(n));
-    job_ = TRY(Job::create(std::move(prepared)));
+    prepared_ = TRY(prepare(recipe, context_.stop));
+    for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
+    auto job = Job::create(prepared_);
+    if (!job) return cannot_start(job.error());
+    job_ = std::move(job).value();
     if (options_.paced) return run_paced();
+    environment_ = read_environment();
+    begin_gpu(environment_, job_->device());
     TRY(begin_session());
     announce();
     const Status steps = run_steps();
@@ -44,11 +48,23 @@ class TrainRun {
   }
 
  private:
-  Status begin_session() {
+  // A device that fails or has too little memory is a result of the configuration: the session keeps it. The other reasons are mistakes
+  // in the command.
+  Status cannot_start(const Error& error) {
+    if (options_.paced || (error.code != Errc::device && error.code != Errc::limit)) return error;
     environment_ = read_environment();
+    if (!begin_session() || !writer_) return error;
+    RunFinish end;
+    end.status = "failed";
+    end.message = error.message;
+    (void)writer_->finish(end);   // the error that stopped the run is the one to tell
+    return error;
+  }
+
+  Status begin_session() {
     if (options_.session.empty()) return {};
     store_ = TRY(Store::open(options_.session, StoreMode::write));
-    const Recipe& r = job_->recipe();
+    const Recipe& r = prepared_->recipe;
     RunStart start;
     start.name = options_.name;
     start.model = r.model;
@@ -64,11 +80,11 @@ class TrainRun {
     start.recipe_json = recipe_json(r);
     start.seed = r.seed;
     start.planned_steps = r.steps;
-    start.graph_hash = graph_hash(job_->compiled().train.graph);
-    start.plan_hash = job_->compiled().plan.hash;
+    start.graph_hash = graph_hash(prepared_->compiled.train.graph);
+    start.plan_hash = prepared_->compiled.plan.hash;
     start.environment = environment_rows(environment_);
     writer_ = TRY(store_->begin_run(start));
-    return writer_->write_plan(job_->compiled().train.graph, job_->compiled().plan, job_->compiled().reports);
+    return writer_->write_plan(prepared_->compiled.train.graph, prepared_->compiled.plan, prepared_->compiled.reports);
   }
 
   void announce() const {
@@ -93,23 +109,28 @@ class TrainRun {
 
   Status run_steps() {
     const Recipe& r = job_->recipe();
-    sampler_ = std::make_unique<Sampler>(TRY(parse_profile_level(r.profile)));
-    std::vector<KernelSample> samples;
+    const bool pipelined = job_->depth() > 0;
+    sampler_ = std::make_unique<Sampler>(TRY(parse_profile_level(r.profile)), pipelined);
     const std::int64_t every = std::max<std::int64_t>(1, r.steps / 10);
-    std::int64_t drawn_ns = 0;
+    std::int64_t drawn_ns = 0, next = 1, last_end_ns = 0;
     for (std::int64_t step = 1; step <= r.steps; ++step) {
       if (context_.stop.stop_requested())
         return Error{Errc::interrupted, "interrupted after step " + std::to_string(step - 1) + (writer_ ? "; its rows are in the session" : "")};
-      samples.clear();
+      while (next <= r.steps && job_->pending() <= job_->depth()) {
+        TRY(job_->submit(next, writer_ != nullptr && sampler_->timed(next)));
+        ++next;
+      }
+      watch_gpu(environment_, step == r.steps);   // while it works
+      const StepResult result = TRY(job_->collect());
       const bool timed = writer_ != nullptr && sampler_->timed(step);
-      const StepResult result = TRY(job_->step(step, timed ? &samples : nullptr));
-      sampler_->record(step, result.step_ns);
+      sampler_->record(step, pipelined && step > 1 ? result.end_ns - last_end_ns : result.step_ns);
+      last_end_ns = result.end_ns;
       losses_.push_back(result.loss);
       if (!timed) untimed_ns_.push_back(static_cast<double>(result.step_ns));
       all_ns_.push_back(static_cast<double>(result.step_ns));
       if (writer_) {
         StepRow row{step, result.loss, result.step_ns, result.lr, result.grad_norm, timed};
-        TRY(writer_->add_step(row, samples));
+        TRY(writer_->add_step(row, result.samples, result.activities));
       }
       report(step, result, every, drawn_ns);
       if (!std::isfinite(result.loss))
@@ -224,8 +245,10 @@ class TrainRun {
     while (std::cin >> count) {
       std::int64_t elapsed_ns = 0;
       double loss = 0;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const StepResult result = TRY(job_->step(++step));
+      for (std::int64_t next = step + 1, last = step + count; step < last;) {   // on a GPU the next step is queued behind the current one
+        for (; next <= last && job_->pending() <= job_->depth(); ++next) TRY(job_->submit(next));
+        const StepResult result = TRY(job_->collect());
+        step = result.step;
         elapsed_ns += result.step_ns;
         loss = result.loss;
       }
@@ -238,6 +261,7 @@ class TrainRun {
 
   const Options& options_;
   CommandContext& context_;
+  std::shared_ptr<const Prepared> prepared_;
   std::unique_ptr<Job> job_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<RunWriter> writer_;

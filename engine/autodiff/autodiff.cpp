@@ -11,23 +11,26 @@ namespace {
 // Backward nodes are scheduled after every forward node, in reverse order of the nodes they differentiate.
 constexpr std::int64_t kBackwardRank = std::int64_t{1} << 40;
 
-// For each value: does a gradient flow to it? (It depends on some wrt, and the loss depends on it, through floats.)
+// For each value: does a gradient flow to it? (It depends on some wrt, and the loss depends on it, through
+// floats.)
 struct Flow {
-  std::vector<bool> depends;   // on a wrt value
-  std::vector<bool> reaches;   // the loss
+  std::vector<bool> depends;  // on a wrt value
+  std::vector<bool> reaches;  // the loss
 };
 
 bool differentiable(const Graph& graph, ValueId id) {
   return id != kNone && graph.values[id].has_type && is_float(graph.values[id].type.dtype);
 }
 
-Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId loss, const std::vector<ValueId>& wrt) {
+Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId loss,
+               const std::vector<ValueId>& wrt) {
   Flow flow{std::vector<bool>(graph.values.size(), false), std::vector<bool>(graph.values.size(), false)};
   for (ValueId id : wrt) flow.depends[id] = true;
   for (NodeId id : order) {
     const Node& node = graph.nodes[id];
     if (node.op->has(kNoGradient)) continue;
-    const bool any = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) { return in != kNone && flow.depends[in]; });
+    const bool any = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                 [&](ValueId in) { return in != kNone && flow.depends[in]; });
     if (!any) continue;
     for (ValueId out : node.outputs)
       if (differentiable(graph, out)) flow.depends[out] = true;
@@ -36,7 +39,8 @@ Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId los
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     const Node& node = graph.nodes[*it];
     if (node.op->has(kNoGradient)) continue;
-    const bool any = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId out) { return out != kNone && flow.reaches[out]; });
+    const bool any = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                 [&](ValueId out) { return out != kNone && flow.reaches[out]; });
     if (!any) continue;
     for (ValueId in : node.inputs)
       if (differentiable(graph, in)) flow.reaches[in] = true;
@@ -46,10 +50,12 @@ Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId los
 
 bool on_path(const Flow& flow, const Node& node) {
   const auto carries = [&](ValueId id) { return id != kNone && flow.depends[id] && flow.reaches[id]; };
-  return std::any_of(node.inputs.begin(), node.inputs.end(), carries) && std::any_of(node.outputs.begin(), node.outputs.end(), carries);
+  return std::any_of(node.inputs.begin(), node.inputs.end(), carries) &&
+         std::any_of(node.outputs.begin(), node.outputs.end(), carries);
 }
 
-std::vector<MissingGradient> find_missing(const Graph& graph, const std::vector<NodeId>& order, const Flow& flow) {
+std::vector<MissingGradient> find_missing(const Graph& graph, const std::vector<NodeId>& order,
+                                          const Flow& flow) {
   std::vector<MissingGradient> missing;
   for (NodeId id : order) {
     const Node& node = graph.nodes[id];
@@ -62,16 +68,19 @@ std::vector<MissingGradient> find_missing(const Graph& graph, const std::vector<
 
 }  // namespace
 
-std::vector<MissingGradient> missing_gradients(const Graph& graph, ValueId loss, const std::vector<ValueId>& wrt) {
+std::vector<MissingGradient> missing_gradients(const Graph& graph, ValueId loss,
+                                               const std::vector<ValueId>& wrt) {
   const auto order = topological_order(graph);
   if (!order) return {};
   return find_missing(graph, *order, find_flow(graph, *order, loss, wrt));
 }
 
-Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt) {
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
+                                                 const std::vector<ValueId>& wrt) {
   if (loss == kNone || loss >= graph.values.size()) return Error{Errc::bad_input, "no loss to differentiate"};
   const Value& loss_value = graph.values[loss];
-  if (!is_float(loss_value.type.dtype) || !is_static(loss_value.type.shape) || element_count(loss_value.type.shape) != 1)
+  if (!is_float(loss_value.type.dtype) || !is_static(loss_value.type.shape) ||
+      element_count(loss_value.type.shape) != 1)
     return Error{Errc::bad_input, "loss '" + escaped(loss_value.name) + "' is " + to_string(loss_value.type) +
                                       "; a floating-point scalar is needed"};
   const std::vector<NodeId> order = TRY(topological_order(graph));
@@ -90,15 +99,18 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, con
 
   GraphBuilder b(graph);
   b.origin.phase = Phase::backward;
-  std::map<ValueId, ValueId> grads;   // accumulated so far
+  std::map<ValueId, ValueId> grads;  // accumulated so far
   {
     const NodeId producer = graph.values[loss].producer;
     if (producer != kNone) b.origin.sources = graph.nodes[producer].origin.sources;
     b.rank = kBackwardRank;
     const Shape shape = graph.values[loss].type.shape;
-    grads[loss] = b.constant(Tensor::from_f64(graph.values[loss].type.dtype, shape, {1.0}), b.unique_name("loss/grad"));
+    grads[loss] =
+        b.constant(Tensor::from_f64(graph.values[loss].type.dtype, shape, {1.0}), b.unique_name("loss/grad"));
   }
-  const auto carries = [&](ValueId id) { return id != kNone && id < flow.depends.size() && flow.depends[id] && flow.reaches[id]; };
+  const auto carries = [&](ValueId id) {
+    return id != kNone && id < flow.depends.size() && flow.depends[id] && flow.reaches[id];
+  };
   for (std::size_t i = order.size(); i-- > 0;) {
     const NodeId id = order[i];
     if (graph.nodes[id].op->has(kNoGradient) || !on_path(flow, graph.nodes[id])) continue;
@@ -116,15 +128,16 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, con
     b.name_prefix = ctx.node.name + "/grad/";
     b.rank = kBackwardRank + static_cast<std::int64_t>(order.size() - i);
     if (Status s = ctx.node.op->grad(ctx); !s)
-      return with_context(s.error(), "gradient of '" + escaped(ctx.node.name) + "' (" + ctx.node.op->name + ")");
+      return with_context(s.error(),
+                          "gradient of '" + escaped(ctx.node.name) + "' (" + ctx.node.op->name + ")");
     for (std::size_t k = 0; k < ctx.node.inputs.size(); ++k) {
       const ValueId in = ctx.node.inputs[k];
       if (!carries(in) || ctx.in_grads[k] == kNone) continue;
       const Type& want = graph.values[in].type;
       const Type& got = graph.values[ctx.in_grads[k]].type;
       CHECK(want == got || !is_static(want.shape) || !is_static(got.shape),
-            (std::string("gradient rule of ") + ctx.node.op->name + " returned " + to_string(got) + " for input " + std::to_string(k) +
-             " of type " + to_string(want))
+            (std::string("gradient rule of ") + ctx.node.op->name + " returned " + to_string(got) +
+             " for input " + std::to_string(k) + " of type " + to_string(want))
                 .c_str());
       const auto [it, fresh] = grads.try_emplace(in, ctx.in_grads[k]);
       if (!fresh) it->second = b.op("Add", {it->second, ctx.in_grads[k]});

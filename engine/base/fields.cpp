@@ -11,10 +11,18 @@ namespace {
 class Lister final : public FieldVisitor {
  public:
   std::vector<FieldRow> rows;
-  void field(const char* name, bool& value, const FieldInfo& info) override { add(name, "bool", value ? "true" : "false", info); }
-  void field(const char* name, std::int64_t& value, const FieldInfo& info) override { add(name, "int", std::to_string(value), info); }
-  void field(const char* name, double& value, const FieldInfo& info) override { add(name, "float", number_text(value), info); }
-  void field(const char* name, std::string& value, const FieldInfo& info) override { add(name, "text", value, info); }
+  void field(const char* name, bool& value, const FieldInfo& info) override {
+    add(name, "bool", value ? "true" : "false", info);
+  }
+  void field(const char* name, std::int64_t& value, const FieldInfo& info) override {
+    add(name, "int", std::to_string(value), info);
+  }
+  void field(const char* name, double& value, const FieldInfo& info) override {
+    add(name, "float", number_text(value), info);
+  }
+  void field(const char* name, std::string& value, const FieldInfo& info) override {
+    add(name, "text", value, info);
+  }
 
  private:
   void add(const char* name, const char* type, std::string value, const FieldInfo& info) {
@@ -32,23 +40,30 @@ class Setter final : public FieldVisitor {
 
   void field(const char* name, bool& value, const FieldInfo&) override {
     if (!take(name)) return;
-    if (text_ == "true" || text_ == "1") value = true;
-    else if (text_ == "false" || text_ == "0") value = false;
-    else problem = "expects true or false";
+    if (text_ == "true" || text_ == "1")
+      value = true;
+    else if (text_ == "false" || text_ == "0")
+      value = false;
+    else
+      problem = "expects true or false";
   }
   void field(const char* name, std::int64_t& value, const FieldInfo& info) override {
     if (!take(name)) return;
     std::int64_t parsed = 0;
     const auto [end, code] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
-    if (code != std::errc() || end != text_.data() + text_.size()) problem = "expects an integer";
-    else if (check_range(static_cast<double>(parsed), info)) value = parsed;
+    if (code != std::errc() || end != text_.data() + text_.size())
+      problem = "expects an integer";
+    else if (check_range(static_cast<double>(parsed), info))
+      value = parsed;
   }
   void field(const char* name, double& value, const FieldInfo& info) override {
     if (!take(name)) return;
     double parsed = 0;
     const auto [end, code] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
-    if (code != std::errc() || end != text_.data() + text_.size() || !std::isfinite(parsed)) problem = "expects a number";
-    else if (check_range(parsed, info)) value = parsed;
+    if (code != std::errc() || end != text_.data() + text_.size() || !std::isfinite(parsed))
+      problem = "expects a number";
+    else if (check_range(parsed, info))
+      value = parsed;
   }
   void field(const char* name, std::string& value, const FieldInfo& info) override {
     if (!take(name)) return;
@@ -91,14 +106,16 @@ std::vector<FieldRow> list_fields(const Fields& fields) {
   return std::move(lister.rows);
 }
 
-Status set_fields(const Fields& fields, const std::vector<std::pair<std::string, std::string>>& values, const std::string& owner) {
+Status set_fields(const Fields& fields, const std::vector<std::pair<std::string, std::string>>& values,
+                  const std::string& owner) {
   for (const auto& [name, text] : values) {
     Setter setter(name, text);
     fields(setter);
     if (!setter.found) {
       std::string known;
       for (const FieldRow& row : list_fields(fields)) known += (known.empty() ? "" : ", ") + row.name;
-      return Error{Errc::usage, owner + " has no option '" + escaped(name) + "'" + (known.empty() ? "" : " (known: " + known + ")")};
+      return Error{Errc::usage, owner + " has no option '" + escaped(name) + "'" +
+                                    (known.empty() ? "" : " (known: " + known + ")")};
     }
     if (!setter.problem.empty())
       return Error{Errc::usage, owner + ": option " + name + "=" + escaped(text) + " " + setter.problem};
@@ -108,7 +125,8 @@ Status set_fields(const Fields& fields, const std::vector<std::pair<std::string,
 
 std::string print_fields(const Fields& fields) {
   std::string out;
-  for (const FieldRow& row : list_fields(fields)) out += (out.empty() ? "" : ",") + row.name + "=" + row.value;
+  for (const FieldRow& row : list_fields(fields))
+    out += (out.empty() ? "" : ",") + row.name + "=" + row.value;
   return out;
 }
 
@@ -142,7 +160,8 @@ Result<NamedOptions> parse_named_options(std::string_view text) {
   for (const std::string& part : split_top_level(body)) {
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos || equals == 0)
-      return Error{Errc::usage, "expected name=value, got '" + escaped(part) + "' in '" + escaped(text) + "'"};
+      return Error{Errc::usage,
+                   "expected name=value, got '" + escaped(part) + "' in '" + escaped(text) + "'"};
     out.values.emplace_back(std::string(trimmed(std::string_view(part).substr(0, equals))),
                             std::string(trimmed(std::string_view(part).substr(equals + 1))));
   }

@@ -11,9 +11,10 @@ struct Name {
   const char* name;
 };
 constexpr Name kNames[] = {
-    {DType::f32, "f32"}, {DType::f64, "f64"},  {DType::i32, "i32"},      {DType::i64, "i64"}, {DType::u8, "u8"},
-    {DType::f16, "f16"}, {DType::bf16, "bf16"}, {DType::boolean, "bool"}, {DType::i8, "i8"},   {DType::i16, "i16"},
-    {DType::u16, "u16"}, {DType::u32, "u32"},  {DType::u64, "u64"},
+    {DType::f32, "f32"}, {DType::f64, "f64"}, {DType::i32, "i32"},   {DType::i64, "i64"},
+    {DType::u8, "u8"},   {DType::f16, "f16"}, {DType::bf16, "bf16"}, {DType::boolean, "bool"},
+    {DType::i8, "i8"},   {DType::i16, "i16"}, {DType::u16, "u16"},   {DType::u32, "u32"},
+    {DType::u64, "u64"},
 };
 
 std::shared_ptr<std::byte[]> allocate(std::size_t bytes) {
@@ -38,6 +39,7 @@ std::uint16_t f32_to_bf16(float value) {
 }
 
 void set_element(void* data, DType dtype, std::int64_t i, double v, std::int64_t iv) {
+  // clang-format off
   switch (dtype) {
     case DType::f32: static_cast<float*>(data)[i] = static_cast<float>(v); break;
     case DType::f64: static_cast<double*>(data)[i] = v; break;
@@ -53,6 +55,7 @@ void set_element(void* data, DType dtype, std::int64_t i, double v, std::int64_t
     case DType::f16: static_cast<_Float16*>(data)[i] = static_cast<_Float16>(v); break;
     case DType::bf16: static_cast<std::uint16_t*>(data)[i] = f32_to_bf16(static_cast<float>(v)); break;
   }
+  // clang-format on
 }
 
 // Truncation towards zero that never overflows: NaN becomes 0, values outside the range of i64 are clamped.
@@ -110,7 +113,8 @@ std::string to_string(const Type& type) { return dtype_name(type.dtype) + to_str
 Result<std::int64_t> checked_element_count(const Shape& shape, std::size_t element_bytes) {
   std::int64_t count = 1;
   for (std::int64_t d : shape) {
-    if (d < 0) return Error{Errc::bad_input, "dimension " + std::to_string(d) + " is negative in " + to_string(shape)};
+    if (d < 0)
+      return Error{Errc::bad_input, "dimension " + std::to_string(d) + " is negative in " + to_string(shape)};
     if (__builtin_mul_overflow(count, d, &count))
       return Error{Errc::limit, "shape " + to_string(shape) + " has more elements than fit in 63 bits"};
   }
@@ -140,7 +144,8 @@ Tensor Tensor::from_i64(const std::vector<std::int64_t>& values) {
 
 Tensor Tensor::from_f64(DType dtype, Shape shape, const std::vector<double>& values) {
   Tensor t(dtype, std::move(shape));
-  CHECK(t.count() == static_cast<std::int64_t>(values.size()), "value count must equal the shape's element count");
+  CHECK(t.count() == static_cast<std::int64_t>(values.size()),
+        "value count must equal the shape's element count");
   void* data = t.mutable_data();
   for (std::size_t i = 0; i < values.size(); ++i)
     set_element(data, dtype, static_cast<std::int64_t>(i), values[i], to_integer(values[i]));
@@ -158,6 +163,7 @@ void* Tensor::mutable_data() {
 }
 
 double Tensor::at(std::int64_t i) const {
+  // clang-format off
   switch (dtype()) {
     case DType::f32: return static_cast<double>(as<float>()[i]);
     case DType::f64: return as<double>()[i];
@@ -166,19 +172,30 @@ double Tensor::at(std::int64_t i) const {
     case DType::u64: return static_cast<double>(as<std::uint64_t>()[i]);
     default: return static_cast<double>(int_at(i));
   }
+  // clang-format on
 }
 
 std::int64_t Tensor::int_at(std::int64_t i) const {
   switch (dtype()) {
-    case DType::i32: return as<std::int32_t>()[i];
-    case DType::i64: return as<std::int64_t>()[i];
-    case DType::u8: case DType::boolean: return as<std::uint8_t>()[i];
-    case DType::i8: return as<std::int8_t>()[i];
-    case DType::i16: return as<std::int16_t>()[i];
-    case DType::u16: return as<std::uint16_t>()[i];
-    case DType::u32: return as<std::uint32_t>()[i];
-    case DType::u64: return static_cast<std::int64_t>(as<std::uint64_t>()[i]);
-    default: return to_integer(at(i));
+    case DType::i32:
+      return as<std::int32_t>()[i];
+    case DType::i64:
+      return as<std::int64_t>()[i];
+    case DType::u8:
+    case DType::boolean:
+      return as<std::uint8_t>()[i];
+    case DType::i8:
+      return as<std::int8_t>()[i];
+    case DType::i16:
+      return as<std::int16_t>()[i];
+    case DType::u16:
+      return as<std::uint16_t>()[i];
+    case DType::u32:
+      return as<std::uint32_t>()[i];
+    case DType::u64:
+      return static_cast<std::int64_t>(as<std::uint64_t>()[i]);
+    default:
+      return to_integer(at(i));
   }
 }
 
@@ -214,7 +231,8 @@ Tensor Tensor::reshaped(Shape shape) const {
 }
 
 bool bit_equal(const Tensor& a, const Tensor& b) {
-  return a.type() == b.type() && a.defined() == b.defined() && (!a.defined() || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
+  return a.type() == b.type() && a.defined() == b.defined() &&
+         (!a.defined() || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
 }
 
 }  // namespace gradloom

@@ -43,12 +43,16 @@ int utf8_length(std::string_view s) {
   return 0;
 }
 
-// Bidirectional overrides and isolates (U+202A..E, U+2066..9) and C1 controls can make text look like something else.
+// Bidirectional overrides and isolates (U+202A..E, U+2066..9) and C1 controls can make text look like
+// something else.
 bool is_deceptive(std::string_view sequence) {
-  if (sequence.size() == 2 && static_cast<unsigned char>(sequence[0]) == 0xc2 && static_cast<unsigned char>(sequence[1]) < 0xa0) return true;
+  if (sequence.size() == 2 && static_cast<unsigned char>(sequence[0]) == 0xc2 &&
+      static_cast<unsigned char>(sequence[1]) < 0xa0)
+    return true;
   if (sequence.size() != 3 || static_cast<unsigned char>(sequence[0]) != 0xe2) return false;
   const unsigned b1 = static_cast<unsigned char>(sequence[1]), b2 = static_cast<unsigned char>(sequence[2]);
-  return (b1 == 0x80 && ((b2 >= 0xaa && b2 <= 0xae) || b2 == 0x8e || b2 == 0x8f)) || (b1 == 0x81 && b2 >= 0xa6 && b2 <= 0xa9);
+  return (b1 == 0x80 && ((b2 >= 0xaa && b2 <= 0xae) || b2 == 0x8e || b2 == 0x8f)) ||
+         (b1 == 0x81 && b2 >= 0xa6 && b2 <= 0xa9);
 }
 
 }  // namespace
@@ -84,7 +88,8 @@ std::string escaped(std::string_view foreign) {
       const std::size_t bad = n == 0 ? 1 : static_cast<std::size_t>(n);
       for (std::size_t i = 0; i < bad; ++i) {
         char hex[8];
-        std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(foreign[i])));
+        std::snprintf(hex, sizeof hex, "\\x%02x",
+                      static_cast<unsigned>(static_cast<unsigned char>(foreign[i])));
         out += hex;
       }
       foreign.remove_prefix(bad);

@@ -1,4 +1,4 @@
-// The CPU as a Device: host memory and the kernels of engine/ops. One stream; launches run at once.
+// The CPU as a Device: host memory and the kernels of engine/ops. Work has run when it is queued; nothing to wait for.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -6,8 +6,8 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <mutex>
 
+#include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "kernels/cpu.h"
 
@@ -24,13 +24,13 @@ std::string cpu_model() {
 
 class CpuPrepared final : public PreparedKernel {
  public:
-  explicit CpuPrepared(CpuKernel kernel) : kernel_(std::move(kernel)) {}
+  explicit CpuPrepared(Kernel kernel) : kernel_(std::move(kernel)) {}
   const std::string& name() const override { return kernel_.name; }
   std::size_t workspace_bytes() const override { return kernel_.workspace_bytes; }
-  void run(const LaunchArgs& args) const { kernel_.run(args); }
+  void run(const Operands& o) const { kernel_.run({o.inputs, o.outputs, o.workspace, o.random, kernels::cpu_launcher()}); }
 
  private:
-  CpuKernel kernel_;
+  Kernel kernel_;
 };
 
 class CpuDevice final : public Device {
@@ -50,7 +50,7 @@ class CpuDevice final : public Device {
     return info;
   }
 
-  Result<void*> allocate(std::size_t bytes) override {
+  Result<void*> allocate(std::size_t bytes, Memory) override {
     constexpr std::size_t kHugePage = 2u << 20;
     const bool huge = bytes >= 2 * kHugePage;
     const std::size_t alignment = huge ? kHugePage : 64;
@@ -72,25 +72,34 @@ class CpuDevice final : public Device {
     std::free(memory);
   }
 
-  Status upload(void* target, const void* source, std::size_t bytes) override {
-    std::memcpy(target, source, bytes);
-    return {};
-  }
-  Status download(void* target, const void* source, std::size_t bytes) override {
+  Status copy(Queue, void* target, const void* source, std::size_t bytes) override {
     std::memcpy(target, source, bytes);
     return {};
   }
 
-  Result<std::unique_ptr<PreparedKernel>> prepare(const OpDef& op, const NodeTypes& types) override {
-    if (op.cpu == nullptr) return Error{Errc::device, std::string(op.name) + " has no CPU kernel"};
-    return std::unique_ptr<PreparedKernel>(new CpuPrepared(TRY(op.cpu(types))));
+  Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(const std::vector<KernelRequest>& requests) override {
+    std::vector<std::unique_ptr<PreparedKernel>> prepared;
+    for (const KernelRequest& r : requests) {
+      const std::string where = "node '" + escaped(r.node) + "'";
+      if (r.op->cpu == nullptr) return Error{Errc::device, where + ": " + r.op->name + " has no CPU kernel"};
+      auto kernel = r.op->cpu(r.types);
+      if (!kernel) return with_context(kernel.error(), where);
+      prepared.push_back(std::make_unique<CpuPrepared>(std::move(kernel).value()));
+    }
+    return prepared;
   }
 
-  Status launch(const PreparedKernel& kernel, const LaunchArgs& args, int) override {
-    static_cast<const CpuPrepared&>(kernel).run(args);
+  Status launch(const PreparedKernel& kernel, const Operands& operands, std::int32_t) override {
+    static_cast<const CpuPrepared&>(kernel).run(operands);
     return {};
   }
-  Status synchronize() override { return {}; }
+
+  Status order(Queue, Queue) override { return {}; }
+  Result<Fence> fence() override { return monotonic_ns(); }
+  Result<std::int64_t> wait(Fence fence) override { return fence; }
+  Result<std::unique_ptr<Recording>> record(const std::function<Status()>&) override { return std::unique_ptr<Recording>(); }
+  Status trace(bool) override { return {}; }
+  Result<std::vector<Activity>> collect_trace() override { return std::vector<Activity>(); }
   std::int64_t peak_bytes() const override { return peak_bytes_; }
 
  private:

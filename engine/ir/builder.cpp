@@ -6,8 +6,10 @@ namespace gradloom {
 
 std::string GraphBuilder::unique_name(const std::string& base) {
   // Index what was appended since the last call, by whomever: names never leave a graph.
-  for (; indexed_values_ < graph_.values.size(); ++indexed_values_) names_.insert(graph_.values[indexed_values_].name);
-  for (; indexed_nodes_ < graph_.nodes.size(); ++indexed_nodes_) names_.insert(graph_.nodes[indexed_nodes_].name);
+  for (; indexed_values_ < graph_.values.size(); ++indexed_values_)
+    names_.insert(graph_.values[indexed_values_].name);
+  for (; indexed_nodes_ < graph_.nodes.size(); ++indexed_nodes_)
+    names_.insert(graph_.nodes[indexed_nodes_].name);
   if (names_.insert(base).second) return base;
   int& counter = counters_[base];
   std::string name;
@@ -42,15 +44,18 @@ ValueId GraphBuilder::constant(Tensor data, const std::string& name) {
     const auto it = constants_.find(key);
     if (it != constants_.end()) return it->second;
   }
-  const ValueId id = input(name.empty() ? unique_name(name_prefix + "const") : name, data.type(), Role::constant);
+  const ValueId id =
+      input(name.empty() ? unique_name(name_prefix + "const") : name, data.type(), Role::constant);
   graph_.values[id].data = std::move(data);
   if (!key.empty()) constants_[key] = id;
   return id;
 }
 
-Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, int output_count,
-                                               const std::vector<std::string>& output_names, const std::string& node_name) {
-  InferContext ctx{graph_, attrs, inputs, output_count, std::vector<Type>(static_cast<std::size_t>(output_count))};
+Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs,
+                                               int output_count, const std::vector<std::string>& output_names,
+                                               const std::string& node_name) {
+  InferContext ctx{graph_, attrs, inputs, output_count,
+                   std::vector<Type>(static_cast<std::size_t>(output_count))};
   CHECK(op.infer != nullptr, "operator without inference");
   TRY(op.infer(ctx));
   const auto node_id = static_cast<NodeId>(graph_.nodes.size());
@@ -64,11 +69,12 @@ Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<Valu
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(output_count); ++i) {
     Value v;
     const bool named = i < output_names.size();
-    if (named && output_names[i].empty()) {        // an omitted optional output
+    if (named && output_names[i].empty()) {  // an omitted optional output
       node.outputs.push_back(kNone);
       continue;
     }
-    v.name = named ? output_names[i] : unique_name(name_prefix + op.name + (i ? "." + std::to_string(i) : "") + ":v");
+    v.name = named ? output_names[i]
+                   : unique_name(name_prefix + op.name + (i ? "." + std::to_string(i) : "") + ":v");
     v.type = std::move(ctx.outputs[i]);
     v.has_type = true;
     v.role = origin.phase == Phase::backward ? Role::gradient : Role::activation;
@@ -82,7 +88,8 @@ Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<Valu
   return outputs;
 }
 
-std::vector<ValueId> GraphBuilder::ops(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, int output_count) {
+std::vector<ValueId> GraphBuilder::ops(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs,
+                                       int output_count) {
   auto result = add(op, std::move(inputs), std::move(attrs), output_count);
   CHECK(result.ok(), (std::string(op.name) + ": " + (result.ok() ? "" : result.error().message)).c_str());
   return std::move(result).value();

@@ -25,15 +25,19 @@ std::string list_text(const std::vector<T>& values) {
   std::string text = "[";
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (i) text += ", ";
-    if constexpr (std::is_same_v<T, double>) text += number_text(values[i]);
-    else text += std::to_string(values[i]);
+    if constexpr (std::is_same_v<T, double>)
+      text += number_text(values[i]);
+    else
+      text += std::to_string(values[i]);
   }
   return text + "]";
 }
 
 std::string tensor_text(const Tensor& t) {
   if (!t.defined()) return "undefined";
-  if (t.count() > 8) return to_string(t.type()) + "#" + hash_hex({static_cast<const char*>(t.data()), t.bytes()}).substr(0, 12);
+  if (t.count() > 8)
+    return to_string(t.type()) + "#" +
+           hash_hex({static_cast<const char*>(t.data()), t.bytes()}).substr(0, 12);
   std::string text = to_string(t.type()) + "{";
   for (std::int64_t i = 0; i < t.count(); ++i) {
     if (i) text += ", ";
@@ -43,10 +47,13 @@ std::string tensor_text(const Tensor& t) {
 }
 
 // Value references in dumps: names are unique, so they identify.
-std::string value_ref(const Graph& graph, ValueId id) { return id == kNone ? "-" : "%" + escaped(graph.values[id].name); }
+std::string value_ref(const Graph& graph, ValueId id) {
+  return id == kNone ? "-" : "%" + escaped(graph.values[id].name);
+}
 
 Error cycle_error(const Graph& graph, const std::vector<int>& missing) {
-  // Walk producers of unready inputs from any blocked node until one repeats: those are the nodes of one cycle.
+  // Walk producers of unready inputs from any blocked node until one repeats: those are the nodes of one
+  // cycle.
   NodeId current = kNone;
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
     if (graph.nodes[id].alive() && missing[id] > 0) {
@@ -117,8 +124,10 @@ bool Attrs::operator==(const Attrs& other) const {
     const bool equal = std::visit(
         [&](const auto& va) {
           using T = std::decay_t<decltype(va)>;
-          if constexpr (std::is_same_v<T, Tensor>) return true;
-          else return va == std::get<T>(b->second);
+          if constexpr (std::is_same_v<T, Tensor>)
+            return true;
+          else
+            return va == std::get<T>(b->second);
         },
         a->second);
     if (!equal) return false;
@@ -130,27 +139,37 @@ std::string to_string(const AttrValue& value) {
   return std::visit(
       [](const auto& v) -> std::string {
         using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::int64_t>) return std::to_string(v);
-        else if constexpr (std::is_same_v<T, double>) return number_text(v);
-        else if constexpr (std::is_same_v<T, std::string>) return "\"" + escaped(v) + "\"";
-        else if constexpr (std::is_same_v<T, Tensor>) return tensor_text(v);
-        else return list_text(v);
+        if constexpr (std::is_same_v<T, std::int64_t>)
+          return std::to_string(v);
+        else if constexpr (std::is_same_v<T, double>)
+          return number_text(v);
+        else if constexpr (std::is_same_v<T, std::string>)
+          return "\"" + escaped(v) + "\"";
+        else if constexpr (std::is_same_v<T, Tensor>)
+          return tensor_text(v);
+        else
+          return list_text(v);
       },
       value);
 }
 
 std::string to_string(const Attrs& attrs) {
   std::string text = "{";
-  for (const auto& [name, value] : attrs.all()) text += (text.size() > 1 ? ", " : "") + name + "=" + to_string(value);
+  for (const auto& [name, value] : attrs.all())
+    text += (text.size() > 1 ? ", " : "") + name + "=" + to_string(value);
   return text + "}";
 }
 
 const char* phase_name(Phase phase) {
   switch (phase) {
-    case Phase::forward: return "forward";
-    case Phase::loss: return "loss";
-    case Phase::backward: return "backward";
-    case Phase::optimizer: return "optimizer";
+    case Phase::forward:
+      return "forward";
+    case Phase::loss:
+      return "loss";
+    case Phase::backward:
+      return "backward";
+    case Phase::optimizer:
+      return "optimizer";
   }
   return "?";
 }
@@ -167,7 +186,8 @@ std::vector<std::vector<Use>> uses_of(const Graph& graph) {
 }
 
 std::size_t live_node_count(const Graph& graph) {
-  return static_cast<std::size_t>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.alive(); }));
+  return static_cast<std::size_t>(
+      std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.alive(); }));
 }
 
 ValueId find_value(const Graph& graph, const std::string& name) {
@@ -180,7 +200,7 @@ bool is_constant(const Graph& graph, ValueId id) {
   if (id == kNone) return false;
   const Value& v = graph.values[id];
   if (v.role == Role::constant) return true;
-  return v.data.defined() && v.producer != kNone;   // folded contents; parameters and states have no producer
+  return v.data.defined() && v.producer != kNone;  // folded contents; parameters and states have no producer
 }
 
 Result<std::vector<NodeId>> topological_order(const Graph& graph) {
@@ -225,31 +245,38 @@ Status verify(const Graph& graph, bool deep) {
     for (std::uint32_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId out = node.outputs[i];
       if (out == kNone) continue;
-      if (out >= graph.values.size()) return fail("node '" + node.name + "' writes a value that does not exist");
+      if (out >= graph.values.size())
+        return fail("node '" + node.name + "' writes a value that does not exist");
       if (producer[out] != kNone) return fail("value '" + graph.values[out].name + "' has two producers");
       producer[out] = id;
       if (graph.values[out].producer != id || graph.values[out].output_index != i)
-        return fail("value '" + graph.values[out].name + "' does not point back to its producer '" + node.name + "'");
+        return fail("value '" + graph.values[out].name + "' does not point back to its producer '" +
+                    node.name + "'");
     }
     for (ValueId in : node.inputs) {
       if (in == kNone) continue;
-      if (in >= graph.values.size()) return fail("node '" + node.name + "' reads a value that does not exist");
+      if (in >= graph.values.size())
+        return fail("node '" + node.name + "' reads a value that does not exist");
       const NodeId p = graph.values[in].producer;
       if (p != kNone && (p >= graph.nodes.size() || !graph.nodes[p].alive()))
-        return fail("node '" + node.name + "' reads '" + graph.values[in].name + "', whose producer was removed");
+        return fail("node '" + node.name + "' reads '" + graph.values[in].name +
+                    "', whose producer was removed");
     }
     for (std::uint32_t s : node.origin.sources)
-      if (s >= graph.sources.size()) return fail("node '" + node.name + "' names a source that does not exist");
+      if (s >= graph.sources.size())
+        return fail("node '" + node.name + "' names a source that does not exist");
   }
   const auto live = [&](ValueId id) {
-    return id < graph.values.size() && (graph.values[id].producer == kNone || producer[id] == graph.values[id].producer);
+    return id < graph.values.size() &&
+           (graph.values[id].producer == kNone || producer[id] == graph.values[id].producer);
   };
   for (ValueId out : graph.outputs)
     if (!live(out)) return fail("a graph output has no producer");
   if (graph.loss != kNone && !live(graph.loss)) return fail("the loss has no producer");
   for (const Update& u : graph.updates) {
     if (!live(u.state) || !live(u.next)) return fail("an update names a value without producer");
-    if (graph.values[u.state].producer != kNone) return fail("update of '" + graph.values[u.state].name + "', which is not a state");
+    if (graph.values[u.state].producer != kNone)
+      return fail("update of '" + graph.values[u.state].name + "', which is not a state");
     if (graph.values[u.state].type != graph.values[u.next].type)
       return fail("update of '" + graph.values[u.state].name + "' changes its type");
   }
@@ -257,8 +284,10 @@ Status verify(const Graph& graph, bool deep) {
     const Value& v = graph.values[id];
     const bool used = v.producer == kNone || producer[id] != kNone;
     if (used && !value_names.insert(v.name).second) return fail("two values are named '" + v.name + "'");
-    if (v.role == Role::constant && v.producer == kNone && !v.data.defined()) return fail("constant '" + v.name + "' has no contents");
-    if (v.data.defined() && v.has_type && used && v.data.type() != v.type) return fail("contents of '" + v.name + "' have another type");
+    if (v.role == Role::constant && v.producer == kNone && !v.data.defined())
+      return fail("constant '" + v.name + "' has no contents");
+    if (v.data.defined() && v.has_type && used && v.data.type() != v.type)
+      return fail("contents of '" + v.name + "' have another type");
   }
   TRY(topological_order(graph));
   if (!deep) return {};
@@ -266,16 +295,18 @@ Status verify(const Graph& graph, bool deep) {
     if (!node.alive() || node.op->infer == nullptr) continue;
     bool typed = true;
     for (ValueId in : node.inputs) typed = typed && (in == kNone || graph.values[in].has_type);
-    for (ValueId out : node.outputs) typed = typed && (out == kNone || graph.values[out].has_type);  // viewing: inference failed
+    for (ValueId out : node.outputs)
+      typed = typed && (out == kNone || graph.values[out].has_type);  // viewing: inference failed
     if (!typed) continue;
-    InferContext ctx{graph, node.attrs, node.inputs, static_cast<int>(node.outputs.size()), std::vector<Type>(node.outputs.size())};
+    InferContext ctx{graph, node.attrs, node.inputs, static_cast<int>(node.outputs.size()),
+                     std::vector<Type>(node.outputs.size())};
     if (Status s = node.op->infer(ctx); !s) return fail("node '" + node.name + "': " + s.error().message);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNone) continue;
       const Type& stored = graph.values[node.outputs[i]].type;
       if (is_static(stored.shape) && is_static(ctx.outputs[i].shape) && stored != ctx.outputs[i])
-        return fail("node '" + node.name + "' output " + std::to_string(i) + " is " + to_string(stored) + ", inference says " +
-                    to_string(ctx.outputs[i]));
+        return fail("node '" + node.name + "' output " + std::to_string(i) + " is " + to_string(stored) +
+                    ", inference says " + to_string(ctx.outputs[i]));
     }
   }
   return {};
@@ -283,8 +314,10 @@ Status verify(const Graph& graph, bool deep) {
 
 std::string dump(const Graph& graph) {
   std::string text;
-  for (ValueId id : graph.inputs) text += "input " + value_ref(graph, id) + " " + to_string(graph.values[id].type) + "\n";
-  for (ValueId id : graph.parameters) text += "parameter " + value_ref(graph, id) + " " + to_string(graph.values[id].type) + "\n";
+  for (ValueId id : graph.inputs)
+    text += "input " + value_ref(graph, id) + " " + to_string(graph.values[id].type) + "\n";
+  for (ValueId id : graph.parameters)
+    text += "parameter " + value_ref(graph, id) + " " + to_string(graph.values[id].type) + "\n";
   const auto order = topological_order(graph);
   if (!order) return text + "cycle\n";
   std::set<ValueId> printed;
@@ -293,19 +326,23 @@ std::string dump(const Graph& graph) {
     for (ValueId in : node.inputs) {
       if (in == kNone || graph.values[in].producer != kNone || !printed.insert(in).second) continue;
       const Value& v = graph.values[in];
-      if (v.role == Role::constant) text += "constant " + value_ref(graph, in) + " = " + tensor_text(v.data) + "\n";
+      if (v.role == Role::constant)
+        text += "constant " + value_ref(graph, in) + " = " + tensor_text(v.data) + "\n";
       if (v.role == Role::state) text += "state " + value_ref(graph, in) + " " + to_string(v.type) + "\n";
     }
     std::string line;
     for (ValueId out : node.outputs)
-      line += (line.empty() ? "" : ", ") + value_ref(graph, out) + (out == kNone ? "" : " " + to_string(graph.values[out].type));
+      line += (line.empty() ? "" : ", ") + value_ref(graph, out) +
+              (out == kNone ? "" : " " + to_string(graph.values[out].type));
     line += " = " + std::string(node.op->name) + "(";
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) line += (i ? ", " : "") + value_ref(graph, node.inputs[i]);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      line += (i ? ", " : "") + value_ref(graph, node.inputs[i]);
     line += ")";
     if (!node.attrs.all().empty()) line += " " + to_string(node.attrs);
     text += line + "  # " + phase_name(node.origin.phase) + "\n";
   }
-  for (const Update& u : graph.updates) text += "update " + value_ref(graph, u.state) + " <- " + value_ref(graph, u.next) + "\n";
+  for (const Update& u : graph.updates)
+    text += "update " + value_ref(graph, u.state) + " <- " + value_ref(graph, u.next) + "\n";
   for (ValueId id : graph.outputs) text += "output " + value_ref(graph, id) + "\n";
   if (graph.loss != kNone) text += "loss " + value_ref(graph, graph.loss) + "\n";
   return text;

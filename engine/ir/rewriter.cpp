@@ -7,7 +7,11 @@
 namespace gradloom {
 
 Rewriter::Rewriter(Graph& graph, std::string pass, std::set<std::string> excluded)
-    : graph_(graph), builder_(graph), pass_(std::move(pass)), excluded_(std::move(excluded)), uses_(uses_of(graph)),
+    : graph_(graph),
+      builder_(graph),
+      pass_(std::move(pass)),
+      excluded_(std::move(excluded)),
+      uses_(uses_of(graph)),
       extra_uses_(graph.values.size(), 0) {
   for (ValueId out : graph.outputs) ++extra_uses_[out];
   if (graph.loss != kNone) ++extra_uses_[graph.loss];
@@ -17,7 +21,9 @@ Rewriter::Rewriter(Graph& graph, std::string pass, std::set<std::string> exclude
   }
 }
 
-std::size_t Rewriter::use_count(ValueId id) const { return uses_[id].size() + static_cast<std::size_t>(extra_uses_[id]); }
+std::size_t Rewriter::use_count(ValueId id) const {
+  return uses_[id].size() + static_cast<std::size_t>(extra_uses_[id]);
+}
 bool Rewriter::is_output(ValueId id) const { return extra_uses_[id] > 0; }
 
 bool Rewriter::allowed(const std::string& rule, NodeId anchor) {
@@ -76,7 +82,9 @@ void Rewriter::replace(ValueId old_value, ValueId new_value) {
   const Value& before = graph_.values[old_value];
   const Value& after = graph_.values[new_value];
   CHECK(before.type == after.type || !is_static(before.type.shape),
-        ("replaced value '" + before.name + "' changes type from " + to_string(before.type) + " to " + to_string(after.type)).c_str());
+        ("replaced value '" + before.name + "' changes type from " + to_string(before.type) + " to " +
+         to_string(after.type))
+            .c_str());
   for (const Use& use : uses_[old_value]) {
     graph_.nodes[use.node].inputs[use.input_index] = new_value;
     uses_[new_value].push_back(use);
@@ -90,7 +98,8 @@ void Rewriter::replace(ValueId old_value, ValueId new_value) {
   const int moved = extra_uses_[old_value];
   extra_uses_[old_value] = 0;
   extra_uses_[new_value] += moved;
-  // The name stays with what the model calls it, unless the new value has a name of its own (input, parameter, older value).
+  // The name stays with what the model calls it, unless the new value has a name of its own (input,
+  // parameter, older value).
   const NodeId producer = after.producer;
   if (producer != kNone && graph_.nodes[producer].origin.pass == pass_ && before.producer != kNone)
     std::swap(graph_.values[old_value].name, graph_.values[new_value].name);
@@ -106,7 +115,8 @@ void Rewriter::commit(const std::string& why) {
     for (NodeId id : replaced_) {
       if (!graph_.nodes[id].alive()) continue;
       const auto& outputs = graph_.nodes[id].outputs;
-      const bool unused = std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) { return v == kNone || use_count(v) == 0; });
+      const bool unused = std::all_of(outputs.begin(), outputs.end(),
+                                      [&](ValueId v) { return v == kNone || use_count(v) == 0; });
       if (!unused) continue;
       current_.removed.push_back(graph_.nodes[id].name);
       remove_dead(id);
@@ -126,11 +136,13 @@ void Rewriter::commit(const std::string& why) {
 
 void Rewriter::remove_dead(NodeId id) {
   Node& node = graph_.nodes[id];
-  for (ValueId out : node.outputs) CHECK(out == kNone || use_count(out) == 0, "removed node has used outputs");
+  for (ValueId out : node.outputs)
+    CHECK(out == kNone || use_count(out) == 0, "removed node has used outputs");
   for (ValueId in : node.inputs) {
     if (in == kNone) continue;
     auto& uses = uses_[in];
-    uses.erase(std::remove_if(uses.begin(), uses.end(), [&](const Use& u) { return u.node == id; }), uses.end());
+    uses.erase(std::remove_if(uses.begin(), uses.end(), [&](const Use& u) { return u.node == id; }),
+               uses.end());
   }
   for (ValueId out : node.outputs)
     if (out != kNone) graph_.values[out].data = Tensor();
@@ -141,7 +153,8 @@ void Rewriter::remove_dead(NodeId id) {
 void Rewriter::set_data(ValueId id, Tensor data) { graph_.values[id].data = std::move(data); }
 
 int Rewriter::matched_count() const {
-  return static_cast<int>(std::count_if(log_.begin(), log_.end(), [](const RewriteRecord& r) { return r.matched; }));
+  return static_cast<int>(
+      std::count_if(log_.begin(), log_.end(), [](const RewriteRecord& r) { return r.matched; }));
 }
 
 }  // namespace gradloom

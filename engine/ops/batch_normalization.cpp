@@ -86,9 +86,9 @@ Cost cost_grad(const NodeTypes& types) {
 }
 
 template <bool by_outputs>
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(x.shape);
   kernels::BatchNormArgs layout{};
   layout.dtype = x.dtype;
@@ -98,14 +98,16 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
   layout.spatial = l.spatial;
   layout.epsilon = types.attrs.real("epsilon", kEpsilon);
   layout.momentum = types.attrs.real("momentum", kMomentum);
-  if (l.n * l.c * l.spatial == 0) return no_kernel("no CPU kernel for an empty batch");
+  if (l.n * l.c * l.spatial == 0) return no_kernel("no kernel for an empty batch");
   // In training the kernel writes every statistic; the workspace takes those that nobody asked for.
   const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(x.dtype) + 63) / 64 * 64;
   std::vector<bool> wanted;
   for (std::size_t i = 0; i < 5; ++i) wanted.push_back(types.wants(i));
-  return CpuKernel{
-      layout.training ? "batch_norm training" : "batch_norm", layout.training ? 4 * bytes : 0,
-      [layout, bytes, wanted](const LaunchArgs& args) {
+  const std::size_t spare_bytes = layout.training ? 4 * bytes : 0;
+  return Kernel{
+      layout.training ? "batch_norm training" : "batch_norm",
+      spare_bytes + kernels::workspace_bytes(types.target, layout),
+      [layout, bytes, spare_bytes, wanted](const LaunchArgs& args) {
         kernels::BatchNormArgs a = layout;
         a.x = args.inputs[0];
         a.scale = args.inputs[1];
@@ -113,13 +115,14 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
         a.running_mean = args.inputs[3];
         a.running_var = args.inputs[4];
         a.y = args.outputs[0];
+        auto* spare = static_cast<std::byte*>(args.workspace);
+        a.workspace = spare + spare_bytes;
         if (layout.training) {
-          auto* spare = static_cast<std::byte*>(args.workspace);
           void** const targets[] = {&a.running_mean_out, &a.running_var_out, &a.saved_mean, &a.saved_inv_std};
           for (std::size_t i = 0; i < 4; ++i)
             *targets[i] = wanted[i + 1] ? args.outputs[i + 1] : spare + i * bytes;
         }
-        kernels::cpu().batch_norm(a);
+        args.on.batch_norm(a);
       }};
 }
 
@@ -131,9 +134,9 @@ Status infer_grad(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
 }
 
-Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(x.shape);
   kernels::BatchNormGradArgs layout{};
   layout.dtype = x.dtype;
@@ -141,11 +144,12 @@ Result<CpuKernel> cpu_grad(const NodeTypes& types) {
   layout.n = l.n;
   layout.c = l.c;
   layout.spatial = l.spatial;
-  if (l.n * l.c * l.spatial == 0) return no_kernel("no CPU kernel for an empty batch");
+  if (l.n * l.c * l.spatial == 0) return no_kernel("no kernel for an empty batch");
   const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(x.dtype) + 63) / 64 * 64;
   const bool scale = types.wants(1), bias = types.wants(2);
-  return CpuKernel{"batch_norm_grad", (scale ? 0 : bytes) + (bias ? 0 : bytes),
-                   [layout, bytes, scale, bias](const LaunchArgs& args) {
+  const std::size_t spare_bytes = (scale ? 0 : bytes) + (bias ? 0 : bytes);
+  return Kernel{"batch_norm_grad", spare_bytes + kernels::workspace_bytes(types.target, layout),
+                   [layout, bytes, spare_bytes, scale, bias](const LaunchArgs& args) {
                      kernels::BatchNormGradArgs a = layout;
                      auto* spare = static_cast<std::byte*>(args.workspace);
                      a.dy = args.inputs[0];
@@ -156,7 +160,8 @@ Result<CpuKernel> cpu_grad(const NodeTypes& types) {
                      a.dx = args.outputs[0];
                      a.dscale = scale ? args.outputs[1] : spare;
                      a.dbias = bias ? args.outputs[2] : spare + (scale ? 0 : bytes);
-                     kernels::cpu().batch_norm_grad(a);
+                     a.workspace = spare + spare_bytes;
+                     args.on.batch_norm_grad(a);
                    }};
 }
 
@@ -217,7 +222,8 @@ constexpr OpDef row(int since, int until) {
   r.infer = infer<by_outputs>;
   r.grad = grad<by_outputs>;
   r.cost = cost;
-  r.cpu = cpu<by_outputs>;
+  r.cpu = prepare<by_outputs>;
+  r.gpu = prepare<by_outputs>;
   r.samples = samples<by_outputs>;
   r.inplace_input = 0;
   r.aliases = aliases;
@@ -238,7 +244,8 @@ const OpDef batch_norm_grad_op = {
     .max_outputs = 3,
     .infer = infer_grad,
     .cost = cost_grad,
-    .cpu = cpu_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
     .samples = samples_grad,
     .inplace_input = 0,
 };

@@ -191,13 +191,13 @@ Result<kernels::StridedCopyArgs> strided_copy_args(const CopyPlan& plan, std::si
   return args;
 }
 
-void run_copy(kernels::StridedCopyArgs args, const CopyPlan& plan, const void* in, void* out) {
+void run_copy(const kernels::Launcher& on, kernels::StridedCopyArgs args, const CopyPlan& plan, const void* in, void* out) {
   const auto bytes = static_cast<std::int64_t>(args.element_bytes);
   for (int d = 0; d < args.rank; ++d)
     if (args.dims[d] == 0) return;
   args.in = static_cast<const char*>(in) + plan.in_offset * bytes;
   args.out = static_cast<char*>(out) + plan.out_offset * bytes;
-  kernels::cpu().strided_copy(args);
+  on.strided_copy(args);
 }
 
 AxisView axis_view(const Shape& shape, std::int64_t axis) {

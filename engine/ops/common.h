@@ -62,7 +62,7 @@ struct CopyPlan {
   std::int64_t in_offset = 0, out_offset = 0;               // first element
 };
 Result<kernels::StridedCopyArgs> strided_copy_args(const CopyPlan& plan, std::size_t element_bytes);
-void run_copy(kernels::StridedCopyArgs args, const CopyPlan& plan, const void* in, void* out);
+void run_copy(const kernels::Launcher& on, kernels::StridedCopyArgs args, const CopyPlan& plan, const void* in, void* out);
 std::vector<std::int64_t> dense_strides(const Shape& shape);
 
 // [outer, size, inner] around one axis.

@@ -78,10 +78,11 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, nn::convolution_flops(types.outputs[0].shape, types.inputs[1].shape) + bias);
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const Shape &x = types.inputs[0].shape, &w = types.inputs[1].shape, &y = types.outputs[0].shape;
   const nn::Window window = TRY(window_of(types.attrs, x, w));
-  return nn::prepare_convolution(kernels::ConvolutionKind::forward, types.inputs[0].dtype,
+  return nn::prepare_convolution(
+      types.target, kernels::ConvolutionKind::forward, types.inputs[0].dtype,
                                  {x, w, y, window, types.attrs.integer("group", 1), types.has(2)});
 }
 
@@ -133,7 +134,8 @@ const OpDef conv_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
 };
 

@@ -31,19 +31,19 @@ Cost cost_weights(const NodeTypes& types) {
   return nn::cost_of(types, nn::convolution_flops(types.inputs[0].shape, types.outputs[0].shape));
 }
 
-Result<CpuKernel> cpu_data(const NodeTypes& types) {
+Result<Kernel> prepare_data(const NodeTypes& types) {
   const Shape& dy = types.inputs[0].shape;
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy)));
   return nn::prepare_convolution(
-      kernels::ConvolutionKind::backward_data, types.inputs[0].dtype,
+      types.target, kernels::ConvolutionKind::backward_data, types.inputs[0].dtype,
       {types.outputs[0].shape, types.inputs[1].shape, dy, window, types.attrs.integer("group", 1), false});
 }
 
-Result<CpuKernel> cpu_weights(const NodeTypes& types) {
+Result<Kernel> prepare_weights(const NodeTypes& types) {
   const Shape& dy = types.inputs[0].shape;
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy)));
   return nn::prepare_convolution(
-      kernels::ConvolutionKind::backward_weights, types.inputs[0].dtype,
+      types.target, kernels::ConvolutionKind::backward_weights, types.inputs[0].dtype,
       {types.inputs[1].shape, types.outputs[0].shape, dy, window, types.attrs.integer("group", 1), false});
 }
 
@@ -108,7 +108,8 @@ const OpDef conv_grad_data_op = {
     .max_outputs = 1,
     .infer = infer_data,
     .cost = cost_data,
-    .cpu = cpu_data,
+    .cpu = prepare_data,
+    .gpu = prepare_data,
     .samples = samples_data,
 };
 
@@ -121,7 +122,8 @@ const OpDef conv_grad_weights_op = {
     .max_outputs = 1,
     .infer = infer_weights,
     .cost = cost_weights,
-    .cpu = cpu_weights,
+    .cpu = prepare_weights,
+    .gpu = prepare_weights,
     .samples = samples_weights,
 };
 

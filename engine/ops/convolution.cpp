@@ -8,9 +8,9 @@
 
 namespace gradloom::nn {
 
-Result<CpuKernel> prepare_convolution(kernels::ConvolutionKind kind, DType dtype,
-                                      const ConvolutionShape& shape) {
-  TRY(require_kernel_type(dtype));
+Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
+                                   const ConvolutionShape& shape) {
+  TRY(require_kernel_type(target, dtype));
   const Window w = TRY(as_2d(shape.window));
   const Shape input = spatial_2d(shape.x);
   const Shape& out = kind == kernels::ConvolutionKind::forward         ? shape.y
@@ -19,10 +19,10 @@ Result<CpuKernel> prepare_convolution(kernels::ConvolutionKind kind, DType dtype
   const std::int64_t count = element_count(out);
   if (count == 0) return no_work("convolution");
   if (element_count(shape.x) == 0 || element_count(shape.w) == 0 || element_count(shape.y) == 0) {
-    if (shape.bias) return no_kernel("no CPU kernel for empty operands with a bias");
-    return CpuKernel{"convolution (empty)", 0, [dtype, count](const LaunchArgs& args) {
+    if (shape.bias) return no_kernel("no kernel for empty operands with a bias");
+    return Kernel{"convolution (empty)", 0, [dtype, count](const LaunchArgs& args) {
                        const double zero = 0;  // all bits zero, f32 or f64
-                       kernels::cpu().fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
+                       args.on.fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
                      }};
   }
   kernels::ConvolutionDesc desc{};
@@ -46,13 +46,26 @@ Result<CpuKernel> prepare_convolution(kernels::ConvolutionKind kind, DType dtype
   desc.dilation_w = w.dilation[1];
   desc.groups = shape.groups;
   desc.bias = shape.bias;
-  std::shared_ptr<const kernels::Convolution> convolution;
+  if (target == kernels::Target::gpu) {
+    const kernels::ConvolutionArgs layout{desc, kind};
+    return Kernel{"convolution", kernels::workspace_bytes(target, layout),
+                  [layout, bias = shape.bias](const LaunchArgs& args) {
+                    kernels::ConvolutionArgs a = layout;
+                    a.a = args.inputs[0];
+                    a.b = args.inputs[1];
+                    a.bias = bias ? args.inputs[2] : nullptr;
+                    a.out = args.outputs[0];
+                    a.workspace = args.workspace;
+                    args.on.convolution(a);
+                  }};
+  }
+  std::shared_ptr<kernels::Convolution> convolution;
   try {
     convolution = kernels::Convolution::create(desc, kind);
   } catch (const std::exception& e) {
     return no_kernel(e.what());
   }
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "convolution " + convolution->implementation();
   kernel.workspace_bytes = convolution->workspace_bytes();
   kernel.run = [convolution, bias = shape.bias](const LaunchArgs& args) {

@@ -14,7 +14,7 @@ struct ConvolutionShape {
   bool bias = false;
 };
 // Inputs of the launch: x, w, bias | dy, w | dy, x.
-Result<CpuKernel> prepare_convolution(kernels::ConvolutionKind kind, DType dtype,
+Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
                                       const ConvolutionShape& shape);
 double convolution_flops(const Shape& y, const Shape& w);  // 2 * |y| * c / groups * r * s, for all three
 

@@ -56,9 +56,9 @@ Status grad(GradContext& ctx) {
 }
 
 // x unchanged, everything kept.
-CpuKernel copy_kernel(const NodeTypes& types) {
+Kernel copy_kernel(const NodeTypes& types) {
   const std::int64_t count = element_count(types.inputs[0].shape);
-  return CpuKernel{
+  return Kernel{
       "copy", 0,
       [bytes = dtype_bytes(types.inputs[0].dtype), count, mask = types.wants(1)](const LaunchArgs& args) {
         if (count == 0) return;
@@ -69,20 +69,20 @@ CpuKernel copy_kernel(const NodeTypes& types) {
         copy.in_strides[0] = copy.out_strides[0] = 1;
         copy.in = args.inputs[0];
         copy.out = args.outputs[0];
-        if (copy.in != copy.out) kernels::cpu().strided_copy(copy);
+        if (copy.in != copy.out) args.on.strided_copy(copy);
         const std::uint8_t kept = 1;
-        if (mask) kernels::cpu().fill({1, count, &kept, args.outputs[1]});
+        if (mask) args.on.fill({1, count, &kept, args.outputs[1]});
       }};
 }
 
-Result<CpuKernel> cpu_identity(const NodeTypes& types) { return copy_kernel(types); }
+Result<Kernel> prepare_identity(const NodeTypes& types) { return copy_kernel(types); }
 
 // Inputs of the program: x, then the scalars that are present; missing ones are constants.
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   using kernels::EwOp;
   const DType dtype = types.inputs[0].dtype;
   if (!types.has(2) || known_off(types.constants[2])) return copy_kernel(types);
-  TRY(nn::require_kernel_type(dtype));
+  TRY(nn::require_kernel_type(types.target, dtype));
   const auto key = static_cast<std::uint64_t>(key_of(types.attrs, types.node_name));
   kernels::EwProgram program;
   program.rank = 1;
@@ -114,11 +114,12 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
     program.code.push_back({EwOp::DropoutMask, dtype, DType::boolean, {ratio, training, -1}, key});
     program.outputs.push_back({next, DType::boolean});
   }
-  return CpuKernel{"dropout", 0, [program = std::move(program), sources](const LaunchArgs& args) {
+  const auto shared = std::make_shared<const kernels::EwProgram>(std::move(program));
+  return Kernel{"dropout", 0, [shared, sources](const LaunchArgs& args) {
                      const void* inputs[3];
                      for (std::size_t i = 0; i < sources.size(); ++i) inputs[i] = args.inputs[sources[i]];
-                     kernels::cpu().elementwise({&program, inputs, args.outputs, args.seed, args.step});
-                   }};
+                     args.on.elementwise({shared.get(), inputs, args.outputs, args.random});
+                   }, {shared}};
 }
 
 // Ten rounds of Philox make four numbers: about 20 integer operations per element, a comparison and a
@@ -162,7 +163,8 @@ const OpDef dropout_7_op = {
     .infer = infer_identity,
     .grad = grad_identity,
     .cost = copy_cost,
-    .cpu = cpu_identity,
+    .cpu = prepare_identity,
+    .gpu = prepare_identity,
     .samples = samples_identity,
 };
 
@@ -176,7 +178,8 @@ const OpDef dropout_12_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
     .ew = kernels::EwOp::Dropout,
     .inplace_input = 0,

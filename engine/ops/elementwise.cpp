@@ -3,6 +3,8 @@
 // (GradContext::reduce_to).
 #include "engine/ops/elementwise.h"
 
+#include <cmath>
+
 #include "engine/ops/common.h"
 #include "engine/ops/elementwise_gradients.h"
 
@@ -38,7 +40,7 @@ Status infer_ew(InferContext& ctx) {
 }
 
 // Pow of mixed types: floats in the base's type, integers in f64, then back.
-Result<CpuKernel> prepare_mixed_pow(const NodeTypes& types) {
+Result<Kernel> prepare_mixed_pow(const NodeTypes& types) {
   const DType base = types.inputs[0].dtype, work = is_float(base) ? base : DType::f64;
   std::vector<Tensor> extra;
   std::vector<FusedStatement> code;
@@ -61,7 +63,7 @@ Result<CpuKernel> prepare_mixed_pow(const NodeTypes& types) {
 }
 
 template <EwOp op>
-Result<CpuKernel> prepare_ew(const NodeTypes& types) {
+Result<Kernel> prepare_ew(const NodeTypes& types) {
   if (op == EwOp::Pow && (!is_float(types.inputs[0].dtype) || types.inputs[0].dtype != types.inputs[1].dtype))
     return prepare_mixed_pow(types);
   std::vector<FusedStatement> code = single(op);
@@ -84,6 +86,16 @@ Cost cost_ew(const NodeTypes& types) {
     case EwOp::Cos:
     case EwOp::Softplus:
     case EwOp::Pow:
+    case EwOp::Tan:
+    case EwOp::Asin:
+    case EwOp::Acos:
+    case EwOp::Atan:
+    case EwOp::Sinh:
+    case EwOp::Cosh:
+    case EwOp::Asinh:
+    case EwOp::Acosh:
+    case EwOp::Atanh:
+    case EwOp::TruncMod:
       cost.flops *= 10;
       break;
     case EwOp::Gelu:
@@ -124,6 +136,8 @@ std::vector<Sample> unary_in(double low, double high, double kink = 0) {
 std::vector<Sample> unary_samples() { return unary_in(-2, 2); }
 std::vector<Sample> kinked_samples() { return unary_in(-2, 2, 0.01); }
 std::vector<Sample> positive_samples() { return unary_in(0.2, 3); }
+std::vector<Sample> within_one_samples() { return unary_in(-0.95, 0.95); }
+std::vector<Sample> above_one_samples() { return unary_in(1.1, 9); }
 std::vector<Sample> with_integers(std::vector<Sample> list) {
   list.push_back(sample("integers", {ints({3, 5}, -4, 4)}));
   return list;
@@ -153,6 +167,29 @@ std::vector<Sample> division_samples() {
   auto list = binary_in(-2, 2, 0.5, 2);
   list.push_back(sample("integers", {ints({3, 5}, -9, 9), ints({5}, 1, 4)}));
   return list;
+}
+std::vector<Sample> integer_binary_samples() {
+  std::vector<Sample> list = {sample("both ways", {ints({4, 1, 3}, -9, 9), ints({5, 1}, -3, 3)}),
+                              sample("scalar", {ints({2, 3}, -9, 9), ints({}, -3, 3)})};
+  for (const DType type : {DType::i8, DType::i16, DType::i32})
+    list.push_back(sample(dtype_name(type), {ints({3, 5}, -100, 100, type), ints({3, 5}, -9, 9, type)}));
+  for (const DType type : {DType::u8, DType::u16, DType::u32, DType::u64})
+    list.push_back(sample(dtype_name(type), {ints({3, 5}, 0, 200, type), ints({3, 5}, 0, 9, type)}));
+  return list;
+}
+std::vector<Sample> bitwise_not_samples() {
+  std::vector<Sample> list = integer_binary_samples();
+  for (Sample& s : list) s.inputs.pop_back();
+  return list;
+}
+std::vector<Sample> remainder_samples() {
+  auto list = division_samples();
+  for (Sample& s : integer_binary_samples()) list.push_back(std::move(s));
+  return list;
+}
+std::vector<Sample> is_nan_samples() {
+  return {sample("matrix", {floats({3, 7})}),
+          sample("special values", {exact(DType::f32, {4}, {0, std::nan(""), -INFINITY, 1})})};
 }
 std::vector<Sample> pow_samples() {
   auto list = binary_in(0.3, 2, -2, 2);
@@ -208,7 +245,7 @@ std::vector<OpDef> make_rows() {
   OpDef {                                                                                                    \
     .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS),                   \
     .min_inputs = ew_arity(EwOp::op), .max_inputs = ew_arity(EwOp::op), .infer = infer_ew<EwOp::op>,         \
-    .grad = GRAD, .cost = cost_ew<EwOp::op>, .cpu = prepare_ew<EwOp::op>, .samples = SAMPLES, .ew = EwOp::op \
+    .grad = GRAD, .cost = cost_ew<EwOp::op>, .cpu = prepare_ew<EwOp::op>, .gpu = prepare_ew<EwOp::op>, .samples = SAMPLES, .ew = EwOp::op \
   }
   return {
       ROW(Add, "", "a + b", 0, ew_grad::add, binary_samples),
@@ -230,8 +267,18 @@ std::vector<OpDef> make_rows() {
       ROW(Sigmoid, "", "1 / (1 + exp(-a))", 0, ew_grad::sigmoid, unary_samples),
       ROW(Sin, "", "Sine", 0, ew_grad::sin, unary_samples),
       ROW(Cos, "", "Cosine", 0, ew_grad::cos, unary_samples),
+      ROW(Tan, "", "Tangent", 0, ew_grad::tan, within_one_samples),
+      ROW(Asin, "", "Inverse sine", 0, ew_grad::asin, within_one_samples),
+      ROW(Acos, "", "Inverse cosine", 0, ew_grad::acos, within_one_samples),
+      ROW(Atan, "", "Inverse tangent", 0, ew_grad::atan, unary_samples),
+      ROW(Sinh, "", "Hyperbolic sine", 0, ew_grad::sinh, unary_samples),
+      ROW(Cosh, "", "Hyperbolic cosine", 0, ew_grad::cosh, unary_samples),
+      ROW(Asinh, "", "Inverse hyperbolic sine", 0, ew_grad::asinh, unary_samples),
+      ROW(Acosh, "", "Inverse hyperbolic cosine", 0, ew_grad::acosh, above_one_samples),
+      ROW(Atanh, "", "Inverse hyperbolic tangent", 0, ew_grad::atanh, within_one_samples),
       ROW(Floor, "", "Largest integer not above a", kNoGradient, nullptr, unary_samples),
       ROW(Ceil, "", "Smallest integer not below a", kNoGradient, nullptr, unary_samples),
+      ROW(Round, "", "Nearest integer, the even one of two", kNoGradient, nullptr, unary_samples),
       ROW(Softplus, "", "log(1 + exp(a))", 0, ew_grad::softplus, unary_samples),
       ROW(Relu, "", "max(a, 0); gradient 0 at 0", 0, ew_grad::relu, kinked_number_samples),
       ROW(Square, "gradloom", "a * a", 0, ew_grad::square, number_samples),
@@ -242,6 +289,16 @@ std::vector<OpDef> make_rows() {
       ROW(SigmoidGrad, "gradloom", "Gradient of Sigmoid from dy and y", 0, nullptr, gradient_samples),
       ROW(GeluGrad, "gradloom", "Gradient of Gelu from dy and x", 0, nullptr, gradient_samples),
       ROW(GeluTanhGrad, "gradloom", "Gradient of GeluTanh from dy and x", 0, nullptr, gradient_samples),
+      ROW(TruncMod, "gradloom", "Remainder with the sign of a (C); x mod 0 is 0 for integers", 0, ew_grad::trunc_mod,
+          remainder_samples),
+      ROW(FloorMod, "gradloom", "Remainder with the sign of b (Python); x mod 0 is 0", kNoGradient, nullptr,
+          integer_binary_samples),
+      ROW(ShiftLeft, "gradloom", "a << b; 0 when b is outside the type's width", kNoGradient, nullptr, integer_binary_samples),
+      ROW(ShiftRight, "gradloom", "a >> b; 0 when b is outside the type's width", kNoGradient, nullptr, integer_binary_samples),
+      ROW(BitwiseAnd, "", "a & b", kNoGradient, nullptr, integer_binary_samples),
+      ROW(BitwiseOr, "", "a | b", kNoGradient, nullptr, integer_binary_samples),
+      ROW(BitwiseXor, "", "a ^ b", kNoGradient, nullptr, integer_binary_samples),
+      ROW(BitwiseNot, "", "~a", kNoGradient, nullptr, bitwise_not_samples),
       ROW(Equal, "", "a == b", kNoGradient, nullptr, equal_samples),
       ROW(Greater, "", "a > b", kNoGradient, nullptr, compare_samples),
       ROW(Less, "", "a < b", kNoGradient, nullptr, compare_samples),
@@ -250,6 +307,7 @@ std::vector<OpDef> make_rows() {
       ROW(And, "", "a and b", kNoGradient, nullptr, logic_samples),
       ROW(Or, "", "a or b", kNoGradient, nullptr, logic_samples),
       ROW(Not, "", "not a", kNoGradient, nullptr, not_samples),
+      ROW(IsNaN, "", "Whether a is not a number", kNoGradient, nullptr, is_nan_samples),
       ROW(Where, "", "a ? b : c", 0, ew_grad::where, where_samples),
       ROW(Cast, "", "Another element type; floats to integers truncate and saturate", 0, ew_grad::cast,
           cast_samples),

@@ -1,66 +1,17 @@
-// ONNX operators that are a few elementwise statements: Clip, LeakyRelu, PRelu, Elu, HardSigmoid, HardSwish,
-// Softsign, Xor, CastLike, Sum, Mean and ONNX-20 Gelu. One kernel each through prepare_elementwise; gradients
-// from ordinary nodes.
+// ONNX operators that are a few elementwise statements: Clip, Mod, BitShift, IsInf, Xor, CastLike, Sum and
+// Mean. One kernel each through prepare_elementwise; gradients from ordinary nodes. Activations: activations.cpp.
+#include <cmath>
+#include <limits>
+
 #include "engine/ops/common.h"
-#include "engine/ops/elementwise.h"
+#include "engine/ops/elementwise_code.h"
+#include "engine/ops/elementwise_gradients.h"
 
 namespace gradloom {
 namespace {
 
 using kernels::EwOp;
-
-// Statements over the inputs and over scalars given by attributes, which follow the inputs.
-class Code {
- public:
-  explicit Code(const NodeTypes& types) : types_(types), dtype_(types.inputs[0].dtype) {}
-  static FusedOperand in(int i) { return {true, i}; }
-  FusedOperand scalar(double v) {
-    extra_.push_back(Tensor::scalar(dtype_, v));
-    return {true, static_cast<int>(types_.inputs.size() + extra_.size()) - 1};
-  }
-  FusedOperand op(EwOp op, std::vector<FusedOperand> operands) {
-    code_.push_back({op, DType::f32, 0, std::move(operands)});
-    return {false, static_cast<int>(code_.size()) - 1};
-  }
-  // The result must be a statement: a node that leaves its input as it is becomes max(x, x).
-  Result<CpuKernel> prepare(FusedOperand result) {
-    if (result.is_input) result = op(EwOp::Max, {result, result});
-    return prepare_elementwise(code_, {result.index}, types_, extra_);
-  }
-
- private:
-  const NodeTypes& types_;
-  DType dtype_;
-  std::vector<FusedStatement> code_;
-  std::vector<Tensor> extra_;
-};
-
-// Short forms for gradient rules.
-struct Nodes {
-  GradContext& ctx;
-  ValueId number(double v) const { return ctx.b.scalar(ctx.dtype(ctx.grad()), v); }
-  ValueId op(const char* name, std::vector<ValueId> inputs) const {
-    return ctx.b.op(name, std::move(inputs));
-  }
-  ValueId where(ValueId c, ValueId p, ValueId q) const { return op("Where", {c, p, q}); }
-};
-
-Status infer_float(InferContext& ctx) {
-  TRY(require_inputs(ctx, 1));
-  if (!is_float(ctx.dtype(0)))
-    return infer_error(std::string("needs floating point, not ") + dtype_name(ctx.dtype(0)));
-  ctx.outputs[0] = ctx.in(0);
-  return {};
-}
-
-Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs, double kink_distance = 0,
-            std::vector<double> kinks = {}) {
-  return {.name = name,
-          .attrs = std::move(attrs),
-          .inputs = std::move(inputs),
-          .kink_distance = kink_distance,
-          .kinks = std::move(kinks)};
-}
+using namespace elementwise_code;
 
 // ---- Clip: min(max(x, low), high); bounds are attributes before opset 11 ----------------------------------
 
@@ -77,7 +28,7 @@ Status infer_clip(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_clip(const NodeTypes& types) {
+Result<Kernel> prepare_clip(const NodeTypes& types) {
   Code code(types);
   FusedOperand y = Code::in(0);
   if (types.has(1)) y = code.op(EwOp::Max, {y, Code::in(1)});
@@ -130,144 +81,87 @@ std::vector<Sample> clip_samples() {
           with("integers", {}, {ints({9}, -9, 9), known_scalar(DType::i64, -3)})};
 }
 
-// ---- LeakyRelu, PRelu: x where x > 0, slope x elsewhere ---------------------------------------------------
+// ---- Mod: fmod = 0: integers, sign of the divisor (Python); fmod = 1: sign of the dividend (C) ------------
 
-Result<CpuKernel> prepare_leaky_relu(const NodeTypes& types) {
-  Code code(types);
-  const FusedOperand scaled = code.op(EwOp::Mul, {Code::in(0), code.scalar(types.attrs.real("alpha", 0.01))});
-  const FusedOperand positive = code.op(EwOp::Greater, {Code::in(0), code.scalar(0)});
-  return code.prepare(code.op(EwOp::Where, {positive, Code::in(0), scaled}));
-}
+bool is_fmod(const Attrs& attrs) { return attrs.integer("fmod") != 0; }
 
-Status grad_leaky_relu(GradContext& ctx) {
-  const Nodes n{ctx};
-  const ValueId positive = n.op("Greater", {ctx.in(0), n.number(0)});
-  ctx.set(0, n.where(positive, ctx.grad(),
-                     n.op("Mul", {ctx.grad(), n.number(ctx.node.attrs.real("alpha", 0.01))})));
-  return {};
-}
-
-std::vector<Sample> leaky_relu_samples() {
-  return {with("default slope", {}, {floats({3, 7})}, 0.01, {0}),
-          with("alpha", {{"alpha", 0.2}}, {floats({5})}, 0.01, {0})};
-}
-
-Status infer_prelu(InferContext& ctx) {
+Status infer_mod(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
+  if (ctx.dtype(0) != ctx.dtype(1) || ctx.dtype(0) == DType::boolean)
+    return infer_error("Mod: the inputs must have one number type");
+  if (is_float(ctx.dtype(0)) && !is_fmod(ctx.attrs)) return infer_error("Mod of floating point needs fmod = 1");
+  ctx.outputs[0] = {ctx.dtype(0), TRY(broadcast_inputs(ctx))};
+  return {};
+}
+
+Result<Kernel> prepare_mod(const NodeTypes& types) {
+  Code code(types);
+  return code.prepare(code.op(is_fmod(types.attrs) ? EwOp::TruncMod : EwOp::FloorMod, {Code::in(0), Code::in(1)}));
+}
+
+std::vector<Sample> mod_samples() {
+  const Attrs fmod = {{"fmod", std::int64_t{1}}};
+  return {with("floats", fmod, {floats({3, 5}, -4, 4), floats({5}, 0.5, 2)}),
+          with("integers", {}, {ints({3, 5}, -9, 9), ints({5}, -4, 4)}),
+          with("sign of the dividend", fmod, {ints({3, 5}, -9, 9, DType::i32), ints({3, 1}, 1, 4, DType::i32)}),
+          with("unsigned", {}, {ints({7}, 0, 200, DType::u8), ints({7}, 1, 9, DType::u8)})};
+}
+
+// ---- BitShift ---------------------------------------------------------------------------------------------
+
+bool is_unsigned(DType t) { return t == DType::u8 || t == DType::u16 || t == DType::u32 || t == DType::u64; }
+
+Status infer_bit_shift(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  if (ctx.dtype(0) != ctx.dtype(1) || !is_unsigned(ctx.dtype(0)))
+    return infer_error("BitShift: the inputs must have one unsigned integer type");
+  const std::string direction = ctx.attrs.text("direction");
+  if (direction != "LEFT" && direction != "RIGHT")
+    return infer_error("BitShift: the direction is '" + direction + "', not LEFT or RIGHT");
+  ctx.outputs[0] = {ctx.dtype(0), TRY(broadcast_inputs(ctx))};
+  return {};
+}
+
+Result<Kernel> prepare_bit_shift(const NodeTypes& types) {
+  Code code(types);
+  const bool left = types.attrs.text("direction") == "LEFT";
+  return code.prepare(code.op(left ? EwOp::ShiftLeft : EwOp::ShiftRight, {Code::in(0), Code::in(1)}));
+}
+
+std::vector<Sample> bit_shift_samples() {
+  const Attrs left = {{"direction", std::string("LEFT")}}, right = {{"direction", std::string("RIGHT")}};
+  return {with("left", left, {ints({3, 5}, 0, 200, DType::u8), ints({5}, 0, 9, DType::u8)}),
+          with("right", right, {ints({3, 5}, 0, 60000, DType::u16), ints({3, 1}, 0, 17, DType::u16)}),
+          with("64 bits", right, {ints({7}, 0, 1e15, DType::u64), ints({}, 3, 3, DType::u64)})};
+}
+
+// ---- IsInf: attributes detect_negative, detect_positive ---------------------------------------------------
+
+Status infer_is_inf(InferContext& ctx) {
   TRY(infer_float(ctx));
-  if (ctx.dtype(1) != ctx.dtype(0)) return infer_error("PRelu: the slope must have the type of the input");
-  if (TRY(broadcast_inputs(ctx)).size() != ctx.shape(0).size())
-    return infer_error("PRelu: the slope must broadcast to the input");
-  ctx.outputs[0].shape = TRY(broadcast_inputs(ctx));
+  ctx.outputs[0].dtype = DType::boolean;
   return {};
 }
 
-Result<CpuKernel> prepare_prelu(const NodeTypes& types) {
+Result<Kernel> prepare_is_inf(const NodeTypes& types) {
   Code code(types);
-  const FusedOperand scaled = code.op(EwOp::Mul, {Code::in(0), Code::in(1)});
-  const FusedOperand positive = code.op(EwOp::Greater, {Code::in(0), code.scalar(0)});
-  return code.prepare(code.op(EwOp::Where, {positive, Code::in(0), scaled}));
+  const double infinity = std::numeric_limits<double>::infinity();
+  const bool negative = types.attrs.integer("detect_negative", 1) != 0,
+             positive = types.attrs.integer("detect_positive", 1) != 0;
+  if (negative && positive)
+    return code.prepare(code.op(EwOp::Equal, {code.op(EwOp::Abs, {Code::in(0)}), code.scalar(infinity)}));
+  // Neither: nothing is smaller than -infinity.
+  const double bound = positive ? infinity : -infinity;
+  return code.prepare(code.op(negative || positive ? EwOp::Equal : EwOp::Less, {Code::in(0), code.scalar(bound)}));
 }
 
-Status grad_prelu(GradContext& ctx) {
-  const Nodes n{ctx};
-  const ValueId x = ctx.in(0), g = ctx.grad(), positive = n.op("Greater", {x, n.number(0)});
-  if (ctx.wants(0)) ctx.set(0, ctx.reduce_to(n.where(positive, g, n.op("Mul", {g, ctx.in(1)})), x));
-  if (ctx.wants(1)) ctx.set(1, ctx.reduce_to(n.where(positive, n.number(0), n.op("Mul", {g, x})), ctx.in(1)));
-  return {};
+std::vector<Sample> is_inf_samples() {
+  const SampleInput x = exact(DType::f32, {5}, {-INFINITY, 1, INFINITY, 0, std::nan("")});
+  const std::int64_t no = 0;
+  return {with("both", {}, {x}), with("positive", {{"detect_negative", no}}, {x}),
+          with("negative", {{"detect_positive", no}}, {x}),
+          with("neither", {{"detect_negative", no}, {"detect_positive", no}}, {x})};
 }
-
-std::vector<Sample> prelu_samples() {
-  return {with("slope per channel", {}, {floats({2, 3, 5}), floats({3, 1})}, 0.01, {0}),
-          with("one slope", {}, {floats({4, 5}), floats({1})}, 0.01, {0})};
-}
-
-// ---- Elu: x where x > 0, alpha (exp(x) - 1) elsewhere -----------------------------------------------------
-
-Result<CpuKernel> prepare_elu(const NodeTypes& types) {
-  Code code(types);
-  const FusedOperand alpha = code.scalar(types.attrs.real("alpha", 1)), zero = code.scalar(0);
-  // exp of the negative part only: no overflow in the branch that is not taken.
-  const FusedOperand exp = code.op(EwOp::Exp, {code.op(EwOp::Min, {Code::in(0), zero})});
-  const FusedOperand low = code.op(EwOp::Mul, {alpha, code.op(EwOp::Sub, {exp, code.scalar(1)})});
-  return code.prepare(code.op(EwOp::Where, {code.op(EwOp::Greater, {Code::in(0), zero}), Code::in(0), low}));
-}
-
-Status grad_elu(GradContext& ctx) {
-  const Nodes n{ctx};
-  const ValueId low =
-      n.op("Mul", {ctx.grad(), n.op("Add", {ctx.out(0), n.number(ctx.node.attrs.real("alpha", 1))})});
-  ctx.set(0, n.where(n.op("Greater", {ctx.in(0), n.number(0)}), ctx.grad(), low));
-  return {};
-}
-
-std::vector<Sample> elu_samples() {
-  return {with("default", {}, {floats({3, 7}, -2, 2)}, 0.01, {0}),
-          with("alpha", {{"alpha", 0.5}}, {floats({5}, -2, 2)}, 0.01, {0})};
-}
-
-// ---- HardSigmoid: min(max(alpha x + beta, 0), 1); HardSwish: x hard_sigmoid(x; 1/6, 1/2) ------------------
-
-FusedOperand hard_sigmoid(Code& code, double alpha, double beta) {
-  const FusedOperand line =
-      code.op(EwOp::Add, {code.op(EwOp::Mul, {Code::in(0), code.scalar(alpha)}), code.scalar(beta)});
-  return code.op(EwOp::Min, {code.op(EwOp::Max, {line, code.scalar(0)}), code.scalar(1)});
-}
-
-Result<CpuKernel> prepare_hard_sigmoid(const NodeTypes& types) {
-  Code code(types);
-  return code.prepare(hard_sigmoid(code, types.attrs.real("alpha", 0.2), types.attrs.real("beta", 0.5)));
-}
-
-Status grad_hard_sigmoid(GradContext& ctx) {
-  const Nodes n{ctx};
-  const ValueId y = ctx.out(0);
-  const ValueId inside = n.op("And", {n.op("Greater", {y, n.number(0)}), n.op("Less", {y, n.number(1)})});
-  ctx.set(0, n.where(inside, n.op("Mul", {ctx.grad(), n.number(ctx.node.attrs.real("alpha", 0.2))}),
-                     n.number(0)));
-  return {};
-}
-
-std::vector<Sample> hard_sigmoid_samples() {
-  return {with("default", {}, {floats({3, 7}, -4, 4)}, 0.01, {-2.5, 2.5}),
-          with("slope", {{"alpha", 0.5}, {"beta", 0.6}}, {floats({9}, -2, 2)}, 0.01, {-1.2, 0.8})};
-}
-
-Result<CpuKernel> prepare_hard_swish(const NodeTypes& types) {
-  Code code(types);
-  return code.prepare(code.op(EwOp::Mul, {Code::in(0), hard_sigmoid(code, 1.0 / 6, 0.5)}));
-}
-
-// 0 below -3, x / 3 + 1/2 between, 1 above 3.
-Status grad_hard_swish(GradContext& ctx) {
-  const Nodes n{ctx};
-  const ValueId x = ctx.in(0), g = ctx.grad();
-  const ValueId slope = n.op("Add", {n.op("Mul", {x, n.number(1.0 / 3)}), n.number(0.5)});
-  const ValueId inner = n.where(n.op("Less", {x, n.number(3)}), n.op("Mul", {g, slope}), g);
-  ctx.set(0, n.where(n.op("Greater", {x, n.number(-3)}), inner, n.number(0)));
-  return {};
-}
-
-std::vector<Sample> hard_swish_samples() {
-  return {with("default", {}, {floats({3, 11}, -5, 5)}, 0.01, {-3, 3})};
-}
-
-// ---- Softsign: x / (1 + |x|) ------------------------------------------------------------------------------
-
-Result<CpuKernel> prepare_softsign(const NodeTypes& types) {
-  Code code(types);
-  const FusedOperand bottom = code.op(EwOp::Add, {code.op(EwOp::Abs, {Code::in(0)}), code.scalar(1)});
-  return code.prepare(code.op(EwOp::Div, {Code::in(0), bottom}));
-}
-
-Status grad_softsign(GradContext& ctx) {
-  const Nodes n{ctx};
-  const ValueId bottom = n.op("Add", {n.op("Abs", {ctx.in(0)}), n.number(1)});
-  ctx.set(0, n.op("Div", {ctx.grad(), n.op("Square", {bottom})}));
-  return {};
-}
-
-std::vector<Sample> softsign_samples() { return {with("default", {}, {floats({3, 7}, -3, 3)}, 0.01, {0})}; }
 
 // ---- Xor --------------------------------------------------------------------------------------------------
 
@@ -279,7 +173,7 @@ Status infer_xor(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_xor(const NodeTypes& types) {
+Result<Kernel> prepare_xor(const NodeTypes& types) {
   Code code(types);
   return code.prepare(code.op(EwOp::Not, {code.op(EwOp::Equal, {Code::in(0), Code::in(1)})}));
 }
@@ -294,7 +188,7 @@ Status infer_cast_like(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_cast_like(const NodeTypes& types) {
+Result<Kernel> prepare_cast_like(const NodeTypes& types) {
   return prepare_elementwise({{EwOp::Cast, types.outputs[0].dtype, 0, {Code::in(0)}}}, {0}, types);
 }
 
@@ -328,12 +222,12 @@ FusedOperand chained_sum(Code& code, const NodeTypes& types) {
   return sum;
 }
 
-Result<CpuKernel> prepare_sum(const NodeTypes& types) {
+Result<Kernel> prepare_sum(const NodeTypes& types) {
   Code code(types);
   return code.prepare(chained_sum(code, types));
 }
 
-Result<CpuKernel> prepare_mean(const NodeTypes& types) {
+Result<Kernel> prepare_mean(const NodeTypes& types) {
   Code code(types);
   const FusedOperand sum = chained_sum(code, types);
   return code.prepare(code.op(EwOp::Div, {sum, code.scalar(static_cast<double>(types.inputs.size()))}));
@@ -360,119 +254,87 @@ std::vector<Sample> sum_samples() {
           with("two", {}, {floats({2, 3}), floats({})})};
 }
 
-// ---- ONNX-20 Gelu -----------------------------------------------------------------------------------------
-
-bool is_tanh(const Attrs& attrs) { return attrs.text("approximate", "none") == "tanh"; }
-
-Status infer_gelu(InferContext& ctx) {
-  const std::string form = ctx.attrs.text("approximate", "none");
-  if (form != "none" && form != "tanh") return infer_error("Gelu: unknown approximation '" + form + "'");
-  return infer_float(ctx);
-}
-
-Result<CpuKernel> prepare_gelu(const NodeTypes& types) {
-  Code code(types);
-  return code.prepare(code.op(is_tanh(types.attrs) ? EwOp::GeluTanh : EwOp::Gelu, {Code::in(0)}));
-}
-
-Status grad_gelu(GradContext& ctx) {
-  ctx.set(0, ctx.b.op(is_tanh(ctx.node.attrs) ? "GeluTanhGrad" : "GeluGrad", {ctx.grad(), ctx.in(0)}));
-  return {};
-}
-
-std::vector<Sample> gelu_samples() {
-  return {with("exact", {}, {floats({3, 7}, -3, 3)}),
-          with("tanh", {{"approximate", std::string("tanh")}}, {floats({3, 7}, -3, 3)})};
-}
-
 constexpr int kMostInputs = 64;
 
 }  // namespace
 
 const OpDef clip_op = {.name = "Clip",
                        .summary = "min(max(x, low), high)",
+                       .traits = kPointwise,
                        .min_inputs = 1,
                        .max_inputs = 3,
                        .infer = infer_clip,
                        .grad = grad_clip,
                        .cpu = prepare_clip,
+                       .gpu = prepare_clip,
                        .samples = clip_samples};
-const OpDef leaky_relu_op = {.name = "LeakyRelu",
-                             .summary = "x where positive, alpha x elsewhere",
-                             .infer = infer_float,
-                             .grad = grad_leaky_relu,
-                             .cpu = prepare_leaky_relu,
-                             .samples = leaky_relu_samples};
-const OpDef prelu_op = {.name = "PRelu",
-                        .summary = "x where positive, slope x elsewhere",
-                        .min_inputs = 2,
-                        .max_inputs = 2,
-                        .infer = infer_prelu,
-                        .grad = grad_prelu,
-                        .cpu = prepare_prelu,
-                        .samples = prelu_samples};
-const OpDef elu_op = {.name = "Elu",
-                      .summary = "x where positive, alpha (exp(x) - 1) elsewhere",
-                      .infer = infer_float,
-                      .grad = grad_elu,
-                      .cpu = prepare_elu,
-                      .samples = elu_samples};
-const OpDef hard_sigmoid_op = {.name = "HardSigmoid",
-                               .summary = "min(max(alpha x + beta, 0), 1)",
-                               .infer = infer_float,
-                               .grad = grad_hard_sigmoid,
-                               .cpu = prepare_hard_sigmoid,
-                               .samples = hard_sigmoid_samples};
-const OpDef hard_swish_op = {.name = "HardSwish",
-                             .summary = "x min(max(x / 6 + 1/2, 0), 1)",
-                             .infer = infer_float,
-                             .grad = grad_hard_swish,
-                             .cpu = prepare_hard_swish,
-                             .samples = hard_swish_samples};
-const OpDef softsign_op = {.name = "Softsign",
-                           .summary = "x / (1 + |x|)",
-                           .infer = infer_float,
-                           .grad = grad_softsign,
-                           .cpu = prepare_softsign,
-                           .samples = softsign_samples};
+const OpDef mod_op = {.name = "Mod",
+                      .since = 10,
+                      .summary = "Remainder: sign of the divisor, or with fmod of the dividend",
+                      .traits = kPointwise,
+                      .min_inputs = 2,
+                      .max_inputs = 2,
+                      .infer = infer_mod,
+                      .grad = ew_grad::trunc_mod,
+                      .cpu = prepare_mod,
+                      .gpu = prepare_mod,
+                      .samples = mod_samples};
+const OpDef bit_shift_op = {.name = "BitShift",
+                            .since = 11,
+                            .summary = "Bits moved left or right by the second input",
+                            .traits = kNoGradient | kPointwise,
+                            .min_inputs = 2,
+                            .max_inputs = 2,
+                            .infer = infer_bit_shift,
+                            .cpu = prepare_bit_shift,
+                            .gpu = prepare_bit_shift,
+                            .samples = bit_shift_samples};
+const OpDef is_inf_op = {.name = "IsInf",
+                         .since = 10,
+                         .summary = "Whether infinite, of either sign or of one",
+                         .traits = kNoGradient | kPointwise,
+                         .infer = infer_is_inf,
+                         .cpu = prepare_is_inf,
+                         .gpu = prepare_is_inf,
+                         .samples = is_inf_samples};
 const OpDef logical_xor_op = {.name = "Xor",
                               .summary = "Exactly one of two",
-                              .traits = kNoGradient,
+                              .traits = kNoGradient | kPointwise,
                               .min_inputs = 2,
                               .max_inputs = 2,
                               .infer = infer_xor,
                               .cpu = prepare_xor,
+                              .gpu = prepare_xor,
                               .samples = xor_samples};
 const OpDef cast_like_op = {.name = "CastLike",
                             .summary = "The element type of the second input",
+                            .traits = kPointwise,
                             .min_inputs = 2,
                             .max_inputs = 2,
                             .infer = infer_cast_like,
                             .grad = grad_cast_like,
                             .cpu = prepare_cast_like,
+                            .gpu = prepare_cast_like,
                             .samples = cast_like_samples};
 const OpDef sum_op = {.name = "Sum",
                       .summary = "Sum of the inputs, broadcast",
+                      .traits = kPointwise,
                       .min_inputs = 1,
                       .max_inputs = kMostInputs,
                       .infer = infer_sum,
                       .grad = grad_sum,
                       .cpu = prepare_sum,
+                      .gpu = prepare_sum,
                       .samples = sum_samples};
 const OpDef mean_op = {.name = "Mean",
                        .summary = "Mean of the inputs, broadcast",
+                       .traits = kPointwise,
                        .min_inputs = 1,
                        .max_inputs = kMostInputs,
                        .infer = infer_sum,
                        .grad = grad_mean,
                        .cpu = prepare_mean,
+                       .gpu = prepare_mean,
                        .samples = sum_samples};
-const OpDef gelu_onnx_op = {.name = "Gelu",
-                            .since = 20,
-                            .summary = "x Phi(x), exact or by tanh",
-                            .infer = infer_gelu,
-                            .grad = grad_gelu,
-                            .cpu = prepare_gelu,
-                            .samples = gelu_samples};
 
 }  // namespace gradloom

@@ -18,6 +18,7 @@ struct Rule {
   ValueId mul(ValueId p, ValueId q) const { return op("Mul", {p, q}); }
   ValueId scaled(ValueId p, double s) const { return mul(p, number(s)); }
   ValueId where(ValueId c, ValueId p, ValueId q) const { return op("Where", {c, p, q}); }
+  ValueId one_minus_square() const { return mul(op("Sub", {number(1), a}), op("Add", {number(1), a})); }
   // The gradient of input i, summed over the axes it was broadcast along.
   void give(std::size_t i, ValueId value) const { ctx.set(i, ctx.reduce_to(value, ctx.in(i))); }
 };
@@ -92,10 +93,12 @@ Status pow(GradContext& ctx) {
       r.give(0, r.mul(r.g, r.where(zero, r.number(0), slope)));
     }
   }
-  if (ctx.wants(1) && same_type) {
+  if (ctx.wants(1) && is_float(ctx.dtype(r.b))) {
     const ValueId zero = r.op("Equal", {r.a, r.number(0)});
     const ValueId slope = r.mul(r.y, r.op("Log", {r.a}));
-    r.give(1, r.mul(r.g, r.where(zero, r.number(0), slope)));
+    ValueId db = ctx.reduce_to(r.mul(r.g, r.where(zero, r.number(0), slope)), r.b);
+    if (!same_type) db = ctx.b.op("Cast", {db}, {{"to", onnx_from_dtype(ctx.dtype(r.b))}});
+    ctx.set(1, db);
   }
   return {};
 }
@@ -170,6 +173,74 @@ Status sin(GradContext& ctx) {
 Status cos(GradContext& ctx) {
   const Rule r{ctx};
   ctx.set(0, r.op("Neg", {r.mul(r.g, r.op("Sin", {r.a}))}));
+  return {};
+}
+
+Status tan(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.mul(r.g, r.op("Add", {r.op("Square", {r.y}), r.number(1)})));
+  return {};
+}
+
+// g / sqrt((1 - a) (1 + a)), which keeps its digits near -1 and 1; acos has the negative.
+Status asin(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.op("Div", {r.g, r.op("Sqrt", {r.one_minus_square()})}));
+  return {};
+}
+
+Status acos(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.op("Neg", {r.op("Div", {r.g, r.op("Sqrt", {r.one_minus_square()})})}));
+  return {};
+}
+
+Status atan(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.op("Div", {r.g, r.op("Add", {r.op("Square", {r.a}), r.number(1)})}));
+  return {};
+}
+
+Status sinh(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.mul(r.g, r.op("Cosh", {r.a})));
+  return {};
+}
+
+Status cosh(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.mul(r.g, r.op("Sinh", {r.a})));
+  return {};
+}
+
+Status asinh(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.op("Div", {r.g, r.op("Sqrt", {r.op("Add", {r.op("Square", {r.a}), r.number(1)})})}));
+  return {};
+}
+
+// g / sqrt((a - 1) (a + 1))
+Status acosh(GradContext& ctx) {
+  const Rule r{ctx};
+  const ValueId square = r.mul(r.op("Sub", {r.a, r.number(1)}), r.op("Add", {r.a, r.number(1)}));
+  ctx.set(0, r.op("Div", {r.g, r.op("Sqrt", {square})}));
+  return {};
+}
+
+Status atanh(GradContext& ctx) {
+  const Rule r{ctx};
+  ctx.set(0, r.op("Div", {r.g, r.one_minus_square()}));
+  return {};
+}
+
+// y = a - b trunc(a / b): da = g, db = -g trunc(a / b). The quotient is computed from y, whose rounding is exact.
+Status trunc_mod(GradContext& ctx) {
+  const Rule r{ctx};
+  if (ctx.wants(0)) r.give(0, r.g);
+  if (ctx.wants(1)) {
+    const ValueId quotient = r.op("Round", {r.op("Div", {r.op("Sub", {r.a, r.y}), r.b})});
+    r.give(1, r.op("Neg", {r.mul(r.g, quotient)}));
+  }
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Statements -> kernels::EwProgram -> CPU kernel. Registers: inputs, constants, then one per instruction;
-// casts that a statement needs (a dropout ratio of another float type) are inserted here.
+// Statements -> kernels::EwProgram -> kernel. Registers: inputs, constants, then one per instruction; casts
+// that a statement needs (a dropout ratio of another float type, f16 and bf16 on the CPU) are inserted here.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -23,9 +23,9 @@ struct Source {
   std::int16_t reg = -1;
 };
 
-bool has_tiles(EwOp op, DType type) {
-  if (op == EwOp::Cast) return true;
-  return type != DType::f16 && type != DType::bf16;
+// f16 and bf16 are computed in f32 and rounded after each operator. GPU kernels do that by themselves; the CPU's tiles need casts.
+bool needs_casts(kernels::Target target, EwOp op, DType type) {
+  return target == kernels::Target::cpu && op != EwOp::Cast && (type == DType::f16 || type == DType::bf16);
 }
 
 // Whether a double holds the value exactly, so that it can be a constant of the program.
@@ -120,6 +120,22 @@ class ProgramBuilder {
                                      program_.code.size() - 1);
   }
 
+  // Register of the result of an operator on f16 or bf16, computed in f32. Where only moves values.
+  std::int16_t emit_in_f32(const FusedStatement& s, EwInstruction instruction, const std::vector<DType>& operand_types) {
+    const DType result = instruction.result_type;
+    if (s.op == EwOp::Where) {
+      instruction.operand_type = DType::u16;
+      return emit(instruction);
+    }
+    for (std::size_t i = 0; i < operand_types.size(); ++i)
+      if (is_float(operand_types[i]) && operand_types[i] != DType::f32)
+        instruction.operands[i] = emit({EwOp::Cast, operand_types[i], DType::f32, {instruction.operands[i], -1, -1}, 0});
+    instruction.operand_type = DType::f32;
+    if (is_float(result)) instruction.result_type = DType::f32;
+    const std::int16_t computed = emit(instruction);
+    return is_float(result) ? emit({EwOp::Cast, DType::f32, result, {computed, -1, -1}, 0}) : computed;
+  }
+
   Status add_statement(const FusedStatement& s) {
     std::vector<DType> operand_types;
     EwInstruction instruction{s.op, DType::f32, DType::f32, {-1, -1, -1}, s.key};
@@ -131,9 +147,11 @@ class ProgramBuilder {
     }
     instruction.result_type = TRY(ew_result_type(s.op, operand_types, s.cast_to));
     instruction.operand_type = s.op == EwOp::Where ? operand_types[1] : operand_types[0];
-    if (!has_tiles(s.op, instruction.operand_type))
-      return no_kernel(std::string(ew_name(s.op)) + " on " + dtype_name(instruction.operand_type) +
-                       " has no CPU kernel");
+    if (needs_casts(types_.target, s.op, instruction.operand_type)) {
+      result_reg_.push_back(emit_in_f32(s, instruction, operand_types));
+      result_type_.push_back(instruction.result_type);
+      return {};
+    }
     if (s.op == EwOp::Dropout && operand_types[1] != operand_types[0])
       instruction.operands[1] =
           emit({EwOp::Cast, operand_types[1], operand_types[0], {instruction.operands[1], -1, -1}, 0});
@@ -170,7 +188,7 @@ Result<Shape> broadcast_inputs(const InferContext& ctx) {
   return shape;
 }
 
-Result<CpuKernel> prepare_elementwise(const std::vector<FusedStatement>& code,
+Result<Kernel> prepare_elementwise(const std::vector<FusedStatement>& code,
                                       const std::vector<std::int64_t>& outputs, const NodeTypes& types,
                                       const std::vector<Tensor>& extra) {
   struct Prepared {
@@ -180,14 +198,15 @@ Result<CpuKernel> prepare_elementwise(const std::vector<FusedStatement>& code,
   auto prepared = std::make_shared<Prepared>();
   prepared->program =
       TRY(ProgramBuilder(code, types, extra).build(outputs, prepared->inputs, prepared->outputs));
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = kernel_name(code);
+  kernel.programs = {std::shared_ptr<const EwProgram>(prepared, &prepared->program)};
   kernel.run = [prepared](const LaunchArgs& launch) {
     std::array<const void*, kernels::kEwMaxRegisters> in;
     std::array<void*, kernels::kEwMaxOutputs> out;
     for (std::size_t i = 0; i < prepared->inputs.size(); ++i) in[i] = launch.inputs[prepared->inputs[i]];
     for (std::size_t i = 0; i < prepared->outputs.size(); ++i) out[i] = launch.outputs[prepared->outputs[i]];
-    kernels::cpu().elementwise({&prepared->program, in.data(), out.data(), launch.seed, launch.step});
+    launch.on.elementwise({&prepared->program, in.data(), out.data(), launch.random});
   };
   return kernel;
 }

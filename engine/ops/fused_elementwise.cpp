@@ -27,11 +27,12 @@ constexpr EwRow kEwRows[] = {
     {EwOp::Cast, "Cast", 1, 'X'},
     {EwOp::Dropout, "Dropout", 3, 'X'},
     {EwOp::DropoutMask, "DropoutMask", 2, 'X'},
+    {EwOp::Uniform, "Uniform", 2, 'X'},
 };
 
 const EwRow& row_of(EwOp op) { return kEwRows[static_cast<std::size_t>(op)]; }
 
-bool has_key(EwOp op) { return op == EwOp::Dropout || op == EwOp::DropoutMask; }
+bool has_key(EwOp op) { return op == EwOp::Dropout || op == EwOp::DropoutMask || op == EwOp::Uniform; }
 
 bool is_number(DType t) { return t != DType::boolean; }
 
@@ -154,7 +155,7 @@ Status infer_fused(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_fused(const NodeTypes& types) {
+Result<Kernel> prepare_fused(const NodeTypes& types) {
   return prepare_elementwise(TRY(parse_fused(types.attrs.text("code"))), types.attrs.integers("outputs"),
                              types);
 }
@@ -216,6 +217,12 @@ Result<DType> ew_result_type(EwOp op, const std::vector<DType>& operands, DType 
     case 'B':
       if (same && first == DType::boolean) return DType::boolean;
       break;
+    case 'I':
+      if (same && is_number(first) && !is_float(first)) return first;
+      break;
+    case 'P':
+      if (is_float(first)) return DType::boolean;
+      break;
     case 'S':
       if (first == DType::boolean && operands[1] == operands[2]) return operands[1];
       break;
@@ -223,6 +230,7 @@ Result<DType> ew_result_type(EwOp op, const std::vector<DType>& operands, DType 
       if (op == EwOp::Cast) return cast_to;
       if (op == EwOp::Dropout && is_float(first) && is_float(operands[1]) && operands[2] == DType::boolean)
         return first;
+      if (op == EwOp::Uniform && same && is_float(first)) return first;
       if (op == EwOp::DropoutMask && is_float(first) && operands[1] == DType::boolean) return DType::boolean;
   }
   return type_error(row, operands);
@@ -248,13 +256,14 @@ Result<std::vector<FusedStatement>> parse_fused(const std::string& text) { retur
 const OpDef fused_elementwise_op = {.name = "FusedElementwise",
                                     .domain = "gradloom",
                                     .summary = "A region of elementwise operators as one kernel",
-                                    .traits = kRandom,
+                                    .traits = kRandom | kPointwise,
                                     .min_inputs = 1,
                                     .max_inputs = kernels::kEwMaxRegisters,
                                     .max_outputs = kernels::kEwMaxOutputs,
                                     .infer = infer_fused,
                                     .cost = fused_cost,
                                     .cpu = prepare_fused,
+                                    .gpu = prepare_fused,
                                     .samples = fused_samples};
 
 }  // namespace gradloom

@@ -18,7 +18,7 @@ struct FusedOperand {
 struct FusedStatement {
   kernels::EwOp op{};
   DType cast_to = DType::f32;              // Cast only
-  std::uint64_t key = 0;                   // Dropout, DropoutMask only
+  std::uint64_t key = 0;                   // Dropout, DropoutMask, Uniform only
   std::vector<FusedOperand> operands;
 };
 

@@ -67,10 +67,10 @@ Cost cost(const NodeTypes& types) {
                      nn::product_flops(s.value()) + epilogue * static_cast<double>(element_count(s->y)));
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const nn::ProductSpec spec =
       TRY(spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
-  return nn::prepare_product(types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape, spec,
+  return nn::prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape, spec,
                              types.has(2), {});
 }
 
@@ -117,7 +117,8 @@ const OpDef fused_matmul_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
 };
 

@@ -34,7 +34,7 @@ Status infer_gather(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_gather(const NodeTypes& types) {
+Result<Kernel> prepare_gather(const NodeTypes& types) {
   const Type& data = types.inputs[0];
   const AxisView v =
       axis_view(data.shape, TRY(normalized_axis(types.attrs.integer("axis"), data.shape.size())));
@@ -47,14 +47,14 @@ Result<CpuKernel> prepare_gather(const NodeTypes& types) {
                                  nullptr,
                                  nullptr,
                                  nullptr};
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "gather";
   kernel.run = [args](const LaunchArgs& launch) {
     kernels::GatherArgs a = args;
     a.data = launch.inputs[0];
     a.indices = launch.inputs[1];
     a.out = launch.outputs[0];
-    kernels::cpu().gather(a);
+    launch.on.gather(a);
   };
   return kernel;
 }
@@ -102,10 +102,11 @@ Status infer_gather_grad(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_gather_grad(const NodeTypes& types) {
+Result<Kernel> prepare_gather_grad(const NodeTypes& types) {
   const Type& out = types.outputs[0];
-  if (out.dtype != DType::f32 && out.dtype != DType::f64)
-    return no_kernel(std::string("no CPU kernel adds gradients of ") + dtype_name(out.dtype));
+  const bool half = out.dtype == DType::bf16 && types.target == kernels::Target::gpu;
+  if (!half && out.dtype != DType::f32 && out.dtype != DType::f64)
+    return no_kernel(std::string("no kernel adds gradients of ") + dtype_name(out.dtype));
   const AxisView v =
       axis_view(out.shape, TRY(normalized_axis(types.attrs.integer("axis"), out.shape.size())));
   const kernels::GatherGradArgs args{out.dtype, types.inputs[1].dtype,
@@ -113,16 +114,16 @@ Result<CpuKernel> prepare_gather_grad(const NodeTypes& types) {
                                      v.inner,   element_count(types.inputs[1].shape),
                                      nullptr,   nullptr,
                                      nullptr,   nullptr};
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "gather gradient";
-  kernel.workspace_bytes = kernels::gather_grad_workspace_bytes(args);
+  kernel.workspace_bytes = kernels::workspace_bytes(types.target, args);
   kernel.run = [args](const LaunchArgs& launch) {
     kernels::GatherGradArgs a = args;
     a.dy = launch.inputs[0];
     a.indices = launch.inputs[1];
     a.ddata = launch.outputs[0];
     a.workspace = launch.workspace;
-    kernels::cpu().gather_grad(a);
+    launch.on.gather_grad(a);
   };
   return kernel;
 }
@@ -175,7 +176,7 @@ std::int64_t index_at(DType dtype, const void* data, std::int64_t i) {
   }
 }
 
-Result<CpuKernel> prepare_one_hot(const NodeTypes& types) {
+Result<Kernel> prepare_one_hot(const NodeTypes& types) {
   const Type &indices = types.inputs[0], &out = types.outputs[0];
   const bool floating = indices.dtype == DType::f32 || indices.dtype == DType::f64;
   if (!is_index(indices.dtype) && !floating)
@@ -183,12 +184,12 @@ Result<CpuKernel> prepare_one_hot(const NodeTypes& types) {
   const AxisView v =
       axis_view(out.shape, TRY(normalized_axis(types.attrs.integer("axis", -1), out.shape.size())));
   const std::size_t bytes = dtype_bytes(out.dtype);
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "one hot";
   kernel.run = [v, bytes, dtype = indices.dtype](const LaunchArgs& launch) {
     const char* values = static_cast<const char*>(launch.inputs[2]);
     char* y = static_cast<char*>(launch.outputs[0]);
-    kernels::cpu().fill({bytes, v.outer * v.size * v.inner, values, y});
+    launch.on.fill({bytes, v.outer * v.size * v.inner, values, y});
     for (std::int64_t o = 0; o < v.outer; ++o)
       for (std::int64_t i = 0; i < v.inner; ++i) {
         std::int64_t k = index_at(dtype, launch.inputs[0], o * v.inner + i);
@@ -232,6 +233,7 @@ const OpDef gather_op = {.name = "Gather",
                          .grad = grad_gather,
                          .cost = copy_cost,
                          .cpu = prepare_gather,
+                         .gpu = prepare_gather,
                          .samples = gather_samples};
 const OpDef gather_grad_op = {.name = "GatherGrad",
                               .domain = "gradloom",
@@ -242,6 +244,7 @@ const OpDef gather_grad_op = {.name = "GatherGrad",
                               .grad = grad_gather_grad,
                               .cost = input_cost,
                               .cpu = prepare_gather_grad,
+                              .gpu = prepare_gather_grad,
                               .samples = gather_grad_samples};
 const OpDef one_hot_op = {.name = "OneHot",
                           .summary = "on at the index, off elsewhere",

@@ -35,35 +35,45 @@ Status infer_gather_elements(InferContext& ctx) {
   return {};
 }
 
+// How the indices walk over the data: everything that depends on shapes only.
+struct Walk {
+  Shape indices;
+  std::vector<std::int64_t> strides;  // of the data per dim of the indices; 0 along the axis
+  std::int64_t size, stride;          // of the data along the axis
+};
+
+Walk walk_of(const Shape& indices, const Shape& data, std::int64_t axis) {
+  Walk walk{indices, dense_strides(data), data[static_cast<std::size_t>(axis)], 0};
+  std::swap(walk.stride, walk.strides[static_cast<std::size_t>(axis)]);
+  return walk;
+}
+
 // Calls visit(position in the indices, position in the data) for every index, in row-major order; -1 for
 // those out of range.
 template <class Index, class Visit>
-void for_each_element(const Shape& indices_shape, const Shape& data_shape, std::size_t axis,
-                      const Index* indices, Visit visit) {
-  const std::vector<std::int64_t> strides = dense_strides(data_shape);
-  std::vector<std::int64_t> at(indices_shape.size(), 0);
-  const std::int64_t count = element_count(indices_shape), size = data_shape[axis];
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t k = static_cast<std::int64_t>(indices[i]), place = 0;
-    if (k < 0) k += size;
-    for (std::size_t d = 0; d < at.size(); ++d) place += strides[d] * (d == axis ? k : at[d]);
-    visit(i, k < 0 || k >= size ? -1 : place);
-    for (std::size_t d = at.size(); d-- > 0;) {
-      if (++at[d] < indices_shape[d]) break;
-      at[d] = 0;
+void for_each_element(const Walk& walk, const Index* indices, Visit visit) {
+  const std::int64_t count = element_count(walk.indices), columns = walk.indices.back();
+  for (std::int64_t first = 0; first < count; first += columns) {
+    std::int64_t base = 0, row = first / columns;
+    for (std::size_t d = walk.indices.size() - 1; d-- > 0; row /= walk.indices[d])
+      base += row % walk.indices[d] * walk.strides[d];
+    for (std::int64_t c = 0; c < columns; ++c) {
+      std::int64_t k = static_cast<std::int64_t>(indices[first + c]);
+      if (k < 0) k += walk.size;
+      const bool inside = k >= 0 && k < walk.size;
+      visit(first + c, inside ? base + c * walk.strides.back() + k * walk.stride : -1);
     }
   }
 }
 
 template <class Index>
-CpuKernel gather_elements_kernel(const Shape& indices, const Shape& data, std::size_t axis,
-                                 std::size_t bytes) {
-  CpuKernel kernel;
+Kernel gather_elements_kernel(Walk walk, std::size_t bytes) {
+  Kernel kernel;
   kernel.name = "gather elements";
-  kernel.run = [=](const LaunchArgs& launch) {
+  kernel.run = [walk = std::move(walk), bytes](const LaunchArgs& launch) {
     const char* x = static_cast<const char*>(launch.inputs[0]);
     char* y = static_cast<char*>(launch.outputs[0]);
-    for_each_element(indices, data, axis, static_cast<const Index*>(launch.inputs[1]),
+    for_each_element(walk, static_cast<const Index*>(launch.inputs[1]),
                      [&](std::int64_t i, std::int64_t place) {
                        if (place < 0)
                          std::memset(y + static_cast<std::size_t>(i) * bytes, 0, bytes);
@@ -75,13 +85,13 @@ CpuKernel gather_elements_kernel(const Shape& indices, const Shape& data, std::s
   return kernel;
 }
 
-Result<CpuKernel> prepare_gather_elements(const NodeTypes& types) {
-  const Shape &data = types.inputs[0].shape, &indices = types.inputs[1].shape;
-  const auto axis = static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), data.size())));
+Result<Kernel> prepare_gather_elements(const NodeTypes& types) {
+  const Shape& data = types.inputs[0].shape;
+  const Walk walk = walk_of(types.inputs[1].shape, data,
+                            TRY(normalized_axis(types.attrs.integer("axis"), data.size())));
   const std::size_t bytes = dtype_bytes(types.inputs[0].dtype);
-  if (types.inputs[1].dtype == DType::i32)
-    return gather_elements_kernel<std::int32_t>(indices, data, axis, bytes);
-  return gather_elements_kernel<std::int64_t>(indices, data, axis, bytes);
+  if (types.inputs[1].dtype == DType::i32) return gather_elements_kernel<std::int32_t>(walk, bytes);
+  return gather_elements_kernel<std::int64_t>(walk, bytes);
 }
 
 Status grad_gather_elements(GradContext& ctx) {
@@ -114,14 +124,14 @@ Status infer_gather_elements_grad(InferContext& ctx) {
 }
 
 template <class T, class Index>
-CpuKernel scatter_add_kernel(const Shape& indices, const Shape& data, std::size_t axis) {
-  CpuKernel kernel;
+Kernel scatter_add_kernel(Walk walk, std::int64_t count) {
+  Kernel kernel;
   kernel.name = "scatter add";
-  kernel.run = [=](const LaunchArgs& launch) {
+  kernel.run = [walk = std::move(walk), count](const LaunchArgs& launch) {
     const T* dy = static_cast<const T*>(launch.inputs[0]);
     T* ddata = static_cast<T*>(launch.outputs[0]);
-    std::memset(ddata, 0, static_cast<std::size_t>(element_count(data)) * sizeof(T));
-    for_each_element(indices, data, axis, static_cast<const Index*>(launch.inputs[1]),
+    std::memset(ddata, 0, static_cast<std::size_t>(count) * sizeof(T));
+    for_each_element(walk, static_cast<const Index*>(launch.inputs[1]),
                      [&](std::int64_t i, std::int64_t place) {
                        if (place >= 0) ddata[place] += dy[i];
                      });
@@ -129,17 +139,19 @@ CpuKernel scatter_add_kernel(const Shape& indices, const Shape& data, std::size_
   return kernel;
 }
 
-Result<CpuKernel> prepare_gather_elements_grad(const NodeTypes& types) {
-  const Shape &data = types.outputs[0].shape, &indices = types.inputs[1].shape;
-  const auto axis = static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), data.size())));
+Result<Kernel> prepare_gather_elements_grad(const NodeTypes& types) {
+  const Shape& data = types.outputs[0].shape;
+  const Walk walk = walk_of(types.inputs[1].shape, data,
+                            TRY(normalized_axis(types.attrs.integer("axis"), data.size())));
+  const std::int64_t count = element_count(data);
   const bool narrow = types.inputs[1].dtype == DType::i32;
   if (types.outputs[0].dtype == DType::f32)
-    return narrow ? scatter_add_kernel<float, std::int32_t>(indices, data, axis)
-                  : scatter_add_kernel<float, std::int64_t>(indices, data, axis);
+    return narrow ? scatter_add_kernel<float, std::int32_t>(walk, count)
+                  : scatter_add_kernel<float, std::int64_t>(walk, count);
   if (types.outputs[0].dtype == DType::f64)
-    return narrow ? scatter_add_kernel<double, std::int32_t>(indices, data, axis)
-                  : scatter_add_kernel<double, std::int64_t>(indices, data, axis);
-  return no_kernel(std::string("no CPU kernel adds gradients of ") + dtype_name(types.outputs[0].dtype));
+    return narrow ? scatter_add_kernel<double, std::int32_t>(walk, count)
+                  : scatter_add_kernel<double, std::int64_t>(walk, count);
+  return no_kernel(std::string("no kernel adds gradients of ") + dtype_name(types.outputs[0].dtype));
 }
 
 Status grad_gather_elements_grad(GradContext& ctx) {

@@ -57,7 +57,7 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, nn::product_flops(s.value()) + addend);
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const double beta = types.attrs.real("beta", 1);
   const bool has_c = types.has(2) && beta != 0;
   const Shape& y = types.outputs[0].shape;
@@ -71,7 +71,7 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
     const std::int64_t columns = c.empty() ? 1 : c.back(), rows = c.size() < 2 ? 1 : c[0];
     addend.strides = {rows == 1 ? 0 : columns, columns == 1 ? 0 : 1};
   }
-  return nn::prepare_product(types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
+  return nn::prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
                              spec_of(types.attrs), bias, addend);
 }
 
@@ -110,7 +110,8 @@ const OpDef gemm_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
 };
 

@@ -9,13 +9,17 @@ namespace gradloom {
 namespace {
 
 // A kernel that writes bytes known when planning.
-CpuKernel copy_of(const char* name, Tensor data) {
-  CpuKernel kernel;
-  kernel.name = name;
-  kernel.run = [data = std::move(data)](const LaunchArgs& launch) {
-    if (data.bytes() > 0) std::memcpy(launch.outputs[0], data.data(), data.bytes());
-  };
-  return kernel;
+Result<Kernel> copy_of(const NodeTypes& types, const char* name, Tensor data) {
+  const auto bytes = static_cast<std::int64_t>(data.bytes());
+  if (types.target == kernels::Target::cpu)
+    return Kernel{name, 0, [data = std::move(data)](const LaunchArgs& launch) {
+                    if (data.bytes() > 0) std::memcpy(launch.outputs[0], data.data(), data.bytes());
+                  }};
+  if (bytes > kernels::kStoreMaxBytes)
+    return no_kernel("no GPU kernel stores " + std::to_string(bytes) + " bytes; fold-constants makes them a constant");
+  return Kernel{name, 0, [data = std::move(data), bytes](const LaunchArgs& launch) {
+                  launch.on.store({bytes, data.data(), launch.outputs[0]});
+                }};
 }
 
 // ---- Constant ---------------------------------------------------------------------------------------------
@@ -37,8 +41,8 @@ Status infer_constant(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_constant(const NodeTypes& types) {
-  return copy_of("constant", TRY(constant_of(types.attrs)));
+Result<Kernel> prepare_constant(const NodeTypes& types) {
+  return copy_of(types, "constant", TRY(constant_of(types.attrs)));
 }
 
 std::vector<Sample> constant_samples() {
@@ -74,13 +78,13 @@ Status infer_constant_of_shape(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_constant_of_shape(const NodeTypes& types) {
+Result<Kernel> prepare_constant_of_shape(const NodeTypes& types) {
   const Type& out = types.outputs[0];
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "fill";
   kernel.run = [value = TRY(fill_value(types.attrs)),
                 count = element_count(out.shape)](const LaunchArgs& launch) {
-    kernels::cpu().fill({dtype_bytes(value.dtype()), count, value.data(), launch.outputs[0]});
+    launch.on.fill({dtype_bytes(value.dtype()), count, value.data(), launch.outputs[0]});
   };
   return kernel;
 }
@@ -110,8 +114,8 @@ Status infer_shape(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_shape(const NodeTypes& types) {
-  return copy_of("shape", Tensor::from_i64(shape_part(types.attrs, types.inputs[0].shape)));
+Result<Kernel> prepare_shape(const NodeTypes& types) {
+  return copy_of(types, "shape", Tensor::from_i64(shape_part(types.attrs, types.inputs[0].shape)));
 }
 
 std::vector<Sample> shape_samples() {
@@ -127,8 +131,8 @@ Status infer_size(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_size(const NodeTypes& types) {
-  return copy_of("size", Tensor::from_i64({element_count(types.inputs[0].shape)}).reshaped({}));
+Result<Kernel> prepare_size(const NodeTypes& types) {
+  return copy_of(types, "size", Tensor::from_i64({element_count(types.inputs[0].shape)}).reshaped({}));
 }
 
 std::vector<Sample> size_samples() {
@@ -168,8 +172,8 @@ Status infer_range(InferContext& ctx) {
 }
 
 template <class T>
-CpuKernel range_kernel(std::int64_t count) {
-  CpuKernel kernel;
+Kernel range_kernel(std::int64_t count) {
+  Kernel kernel;
   kernel.name = "range";
   kernel.run = [count](const LaunchArgs& launch) {
     const T start = *static_cast<const T*>(launch.inputs[0]),
@@ -180,7 +184,19 @@ CpuKernel range_kernel(std::int64_t count) {
   return kernel;
 }
 
-Result<CpuKernel> prepare_range(const NodeTypes& types) {
+Result<Kernel> prepare_range(const NodeTypes& types) {
+  if (types.target == kernels::Target::gpu) {
+    if (types.constants[0] == nullptr || types.constants[2] == nullptr)
+      return no_kernel("no GPU kernel for a Range whose start and delta are not known when planning");
+    NodeTypes on_host = types;
+    on_host.target = kernels::Target::cpu;
+    const Kernel make = TRY(prepare_range(on_host));
+    Tensor data(types.outputs[0].dtype, types.outputs[0].shape);
+    const void* inputs[] = {types.constants[0]->data(), nullptr, types.constants[2]->data()};
+    void* outputs[] = {data.mutable_data()};
+    make.run({inputs, outputs, nullptr, nullptr, kernels::cpu_launcher()});
+    return copy_of(types, "range", std::move(data));
+  }
   const std::int64_t count = element_count(types.outputs[0].shape);
   switch (types.outputs[0].dtype) {
     case DType::f32:
@@ -215,6 +231,7 @@ const OpDef constant_op = {.name = "Constant",
                            .infer = infer_constant,
                            .cost = copy_cost,
                            .cpu = prepare_constant,
+                           .gpu = prepare_constant,
                            .samples = constant_samples};
 const OpDef constant_of_shape_op = {.name = "ConstantOfShape",
                                     .summary = "One value in every element of a shape",
@@ -222,6 +239,7 @@ const OpDef constant_of_shape_op = {.name = "ConstantOfShape",
                                     .infer = infer_constant_of_shape,
                                     .cost = copy_cost,
                                     .cpu = prepare_constant_of_shape,
+                                    .gpu = prepare_constant_of_shape,
                                     .samples = constant_of_shape_samples};
 const OpDef shape_op = {.name = "Shape",
                         .summary = "The dimensions of the input",
@@ -229,6 +247,7 @@ const OpDef shape_op = {.name = "Shape",
                         .infer = infer_shape,
                         .cost = no_cost,
                         .cpu = prepare_shape,
+                        .gpu = prepare_shape,
                         .samples = shape_samples};
 const OpDef size_op = {.name = "Size",
                        .summary = "The number of elements of the input",
@@ -236,6 +255,7 @@ const OpDef size_op = {.name = "Size",
                        .infer = infer_size,
                        .cost = no_cost,
                        .cpu = prepare_size,
+                       .gpu = prepare_size,
                        .samples = size_samples};
 const OpDef range_op = {.name = "Range",
                         .summary = "start, start + delta, .. below limit",
@@ -245,6 +265,7 @@ const OpDef range_op = {.name = "Range",
                         .infer = infer_range,
                         .cost = copy_cost,
                         .cpu = prepare_range,
+                        .gpu = prepare_range,
                         .samples = range_samples};
 
 }  // namespace gradloom

@@ -27,22 +27,22 @@ Cost cost_norm(const NodeTypes& types) {
   return nn::cost_of(types, 2 * elements);
 }
 
-Result<CpuKernel> cpu_norm(const NodeTypes& types) {
-  TRY(nn::require_kernel_type(types.inputs[0].dtype));
+Result<Kernel> prepare_norm(const NodeTypes& types) {
+  TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
   std::vector<std::int64_t> sizes;
   for (const Type& type : types.inputs) sizes.push_back(element_count(type.shape));
   kernels::GlobalNormArgs layout{};
   layout.dtype = types.inputs[0].dtype;
   layout.count = nn::size(sizes.size());
   layout.sizes = sizes.data();
-  const std::size_t workspace = kernels::global_norm_workspace_bytes(layout);
-  return CpuKernel{"global_norm", workspace, [layout, sizes](const LaunchArgs& args) {
+  const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
+  return Kernel{"global_norm", workspace, [layout, sizes](const LaunchArgs& args) {
                      kernels::GlobalNormArgs a = layout;
                      a.sizes = sizes.data();
                      a.tensors = args.inputs;
                      a.out = args.outputs[0];
                      a.workspace = args.workspace;
-                     kernels::cpu().global_norm(a);
+                     args.on.global_norm(a);
                    }};
 }
 
@@ -65,9 +65,9 @@ Status infer_clip(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(0)});
 }
 
-Result<CpuKernel> cpu_clip(const NodeTypes& types) {
+Result<Kernel> prepare_clip(const NodeTypes& types) {
   const DType t = types.inputs[0].dtype;
-  TRY(nn::require_kernel_type(t));
+  TRY(nn::require_kernel_type(types.target, t));
   kernels::EwProgram program;  // 0: norm, 1: max_norm, 2: 1e-6, 3: 1
   program.inputs = {{t, {}}};
   program.constants = {{t, types.attrs.real("max_norm")}, {t, 1e-6}, {t, 1}};
@@ -96,9 +96,9 @@ Status infer_accumulate(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(0)});
 }
 
-Result<CpuKernel> cpu_accumulate(const NodeTypes& types) {
+Result<Kernel> prepare_accumulate(const NodeTypes& types) {
   const DType t = types.inputs[0].dtype;
-  TRY(nn::require_kernel_type(t));
+  TRY(nn::require_kernel_type(types.target, t));
   kernels::EwProgram program;  // 0: acc, 1: g, 2: micro, 3: i64 0, 4: 0, 5: count
   program.rank = 1;
   program.dims[0] = element_count(types.inputs[0].shape);
@@ -143,7 +143,8 @@ const OpDef global_norm_op = {
     .max_inputs = 1 << 20,
     .infer = infer_norm,
     .cost = cost_norm,
-    .cpu = cpu_norm,
+    .cpu = prepare_norm,
+    .gpu = prepare_norm,
     .samples = samples_norm,
 };
 
@@ -153,7 +154,8 @@ const OpDef clip_scale_op = {
     .summary = "Factor that brings a gradient norm down to max_norm.",
     .traits = kNoGradient,
     .infer = infer_clip,
-    .cpu = cpu_clip,
+    .cpu = prepare_clip,
+    .gpu = prepare_clip,
     .samples = samples_clip,
 };
 
@@ -166,7 +168,8 @@ const OpDef accumulate_op = {
     .max_inputs = 3,
     .infer = infer_accumulate,
     .cost = cost_accumulate,
-    .cpu = cpu_accumulate,
+    .cpu = prepare_accumulate,
+    .gpu = prepare_accumulate,
     .samples = samples_accumulate,
     .aliases = aliases_accumulate,
 };

@@ -70,22 +70,22 @@ Cost cost_grad(const NodeTypes& types) {
   return nn::cost_of(types, 14.0 * static_cast<double>(element_count(types.inputs[0].shape)));
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape)));
   if (l.rows == 0 || l.cols == 0) return nn::no_work("layer_norm");
   // The kernel always writes the statistics; the workspace takes those that nobody asked for.
   const std::size_t bytes = (static_cast<std::size_t>(l.rows) * dtype_bytes(x.dtype) + 63) / 64 * 64;
   const double epsilon = types.attrs.real("epsilon", 1e-5);
   const bool mean = types.wants(1), inv_std = types.wants(2), bias = types.has(2);
-  return CpuKernel{
+  return Kernel{
       "layer_norm", (mean ? 0 : bytes) + (inv_std ? 0 : bytes),
       [dtype = x.dtype, l, epsilon, bytes, mean, inv_std, bias](const LaunchArgs& args) {
         auto* spare = static_cast<std::byte*>(args.workspace);
         void* mean_out = mean ? args.outputs[1] : spare;
         void* inv_std_out = inv_std ? args.outputs[2] : spare + (mean ? 0 : bytes);
-        kernels::cpu().layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1],
+        args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1],
                                    bias ? args.inputs[2] : nullptr, args.outputs[0], mean_out, inv_std_out});
       }};
 }
@@ -97,16 +97,16 @@ Status infer_grad(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
 }
 
-Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape)));
   kernels::LayerNormGradArgs layout{};
   layout.dtype = x.dtype;
   layout.rows = l.rows;
   layout.cols = l.cols;
   const bool scale = types.wants(1), bias = types.wants(2);
-  return CpuKernel{"layer_norm_grad", kernels::layer_norm_grad_workspace_bytes(layout),
+  return Kernel{"layer_norm_grad", kernels::workspace_bytes(types.target, layout),
                    [layout, scale, bias](const LaunchArgs& args) {
                      kernels::LayerNormGradArgs a = layout;
                      a.dy = args.inputs[0];
@@ -118,7 +118,7 @@ Result<CpuKernel> cpu_grad(const NodeTypes& types) {
                      a.dscale = scale ? args.outputs[1] : nullptr;
                      a.dbias = bias ? args.outputs[2] : nullptr;
                      a.workspace = args.workspace;
-                     kernels::cpu().layer_norm_grad(a);
+                     args.on.layer_norm_grad(a);
                    }};
 }
 
@@ -172,7 +172,8 @@ const OpDef layer_normalization_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
     .inplace_input = 0,
 };
@@ -186,7 +187,8 @@ const OpDef layer_norm_grad_op = {
     .max_outputs = 3,
     .infer = infer_grad,
     .cost = cost_grad,
-    .cpu = cpu_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
     .samples = samples_grad,
     .inplace_input = 0,
 };

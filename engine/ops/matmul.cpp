@@ -48,8 +48,8 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, nn::product_flops(s.value()));
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
-  return nn::prepare_product(types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape, {}, false,
+Result<Kernel> prepare(const NodeTypes& types) {
+  return nn::prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape, {}, false,
                              {});
 }
 
@@ -83,7 +83,8 @@ const OpDef matmul_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
 };
 

@@ -19,12 +19,12 @@ Result<Copy> make_copy(CopyPlan plan, DType dtype) {
 }
 
 // One copy from input 0 to output 0.
-Result<CpuKernel> copy_kernel(const char* name, CopyPlan plan, DType dtype) {
+Result<Kernel> copy_kernel(const char* name, CopyPlan plan, DType dtype) {
   auto copy = std::make_shared<Copy>(TRY(make_copy(std::move(plan), dtype)));
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = name;
   kernel.run = [copy](const LaunchArgs& launch) {
-    run_copy(copy->args, copy->plan, launch.inputs[0], launch.outputs[0]);
+    run_copy(launch.on, copy->args, copy->plan, launch.inputs[0], launch.outputs[0]);
   };
   return kernel;
 }
@@ -54,7 +54,7 @@ Status infer_transpose(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_transpose(const NodeTypes& types) {
+Result<Kernel> prepare_transpose(const NodeTypes& types) {
   const Shape& in = types.inputs[0].shape;
   const Ints strides = dense_strides(in);
   CopyPlan plan{types.outputs[0].shape, {}, dense_strides(types.outputs[0].shape)};
@@ -111,7 +111,7 @@ Status infer_concat(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_concat(const NodeTypes& types) {
+Result<Kernel> prepare_concat(const NodeTypes& types) {
   const Type& out = types.outputs[0];
   const auto axis =
       static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), out.shape.size())));
@@ -123,11 +123,11 @@ Result<CpuKernel> prepare_concat(const NodeTypes& types) {
     copies->push_back(TRY(make_copy(std::move(plan), out.dtype)));
     offset += in.shape[axis];
   }
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "concat of " + std::to_string(copies->size());
   kernel.run = [copies](const LaunchArgs& launch) {
     for (std::size_t i = 0; i < copies->size(); ++i)
-      run_copy((*copies)[i].args, (*copies)[i].plan, launch.inputs[i], launch.outputs[0]);
+      run_copy(launch.on, (*copies)[i].args, (*copies)[i].plan, launch.inputs[i], launch.outputs[0]);
   };
   return kernel;
 }
@@ -218,7 +218,7 @@ Status infer_split(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_split(const NodeTypes& types) {
+Result<Kernel> prepare_split(const NodeTypes& types) {
   const Type& in = types.inputs[0];
   const auto axis =
       static_cast<std::size_t>(TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
@@ -238,11 +238,11 @@ Result<CpuKernel> prepare_split(const NodeTypes& types) {
     }
     offset += sizes[i];
   }
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "split into " + std::to_string(parts->size());
   kernel.run = [parts](const LaunchArgs& launch) {
     for (const Part& part : *parts)
-      run_copy(part.copy.args, part.copy.plan, launch.inputs[0], launch.outputs[part.output]);
+      run_copy(launch.on, part.copy.args, part.copy.plan, launch.inputs[0], launch.outputs[part.output]);
   };
   return kernel;
 }
@@ -299,7 +299,7 @@ Status infer_expand(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_expand(const NodeTypes& types) {
+Result<Kernel> prepare_expand(const NodeTypes& types) {
   const Shape &in = types.inputs[0].shape, &out = types.outputs[0].shape;
   const Ints strides = dense_strides(in);
   const std::size_t lead = out.size() - in.size();
@@ -343,7 +343,7 @@ Status infer_tile(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_tile(const NodeTypes& types) {
+Result<Kernel> prepare_tile(const NodeTypes& types) {
   const Shape &in = types.inputs[0].shape, &out = types.outputs[0].shape;
   const Ints in_strides = dense_strides(in), out_strides = dense_strides(out);
   const IntArgument repeats = int_argument(types, "repeats", 1);
@@ -394,6 +394,7 @@ const OpDef transpose_op = {.name = "Transpose",
                             .grad = grad_transpose,
                             .cost = copy_cost,
                             .cpu = prepare_transpose,
+                            .gpu = prepare_transpose,
                             .samples = transpose_samples};
 const OpDef concat_op = {.name = "Concat",
                          .summary = "Joins along an axis",
@@ -403,6 +404,7 @@ const OpDef concat_op = {.name = "Concat",
                          .grad = grad_concat,
                          .cost = copy_cost,
                          .cpu = prepare_concat,
+                         .gpu = prepare_concat,
                          .samples = concat_samples};
 const OpDef split_op = {.name = "Split",
                         .summary = "Parts along an axis",
@@ -413,6 +415,7 @@ const OpDef split_op = {.name = "Split",
                         .grad = grad_split,
                         .cost = copy_cost,
                         .cpu = prepare_split,
+                        .gpu = prepare_split,
                         .samples = split_samples};
 const OpDef expand_op = {.name = "Expand",
                          .summary = "Broadcasts to a shape",
@@ -422,6 +425,7 @@ const OpDef expand_op = {.name = "Expand",
                          .grad = grad_expand,
                          .cost = copy_cost,
                          .cpu = prepare_expand,
+                         .gpu = prepare_expand,
                          .samples = expand_samples};
 const OpDef tile_op = {.name = "Tile",
                        .summary = "Repeats along every axis",
@@ -431,6 +435,7 @@ const OpDef tile_op = {.name = "Tile",
                        .grad = grad_tile,
                        .cost = copy_cost,
                        .cpu = prepare_tile,
+                       .gpu = prepare_tile,
                        .samples = tile_samples};
 
 }  // namespace gradloom

@@ -34,15 +34,15 @@ Cost cost(const NodeTypes& types) {
   return c;
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
   const bool weight = types.has(2), total = types.wants(1);
-  return CpuKernel{
+  return Kernel{
       "nll_loss", 64,
       [dtype = x.dtype, label = types.inputs[1].dtype, l, weight, total](const LaunchArgs& args) {
-        kernels::cpu().nll_loss({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
+        args.on.nll_loss({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
                                  l.ignore_index, args.inputs[0], args.inputs[1],
                                  weight ? args.inputs[2] : nullptr, args.outputs[0],
                                  total ? args.outputs[1] : args.workspace});
@@ -63,14 +63,14 @@ Cost cost_grad(const NodeTypes& types) {
   return nn::cost_of(types, 2.0 * static_cast<double>(element_count(types.inputs[1].shape)));
 }
 
-Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+Result<Kernel> prepare_grad(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype;
-  TRY(nn::require_kernel_type(dtype));
+  TRY(nn::require_kernel_type(types.target, dtype));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, types.outputs[0].shape));
-  return CpuKernel{
+  return Kernel{
       "nll_loss_grad", 0,
       [dtype, label = types.inputs[1].dtype, l, weight = types.has(2)](const LaunchArgs& args) {
-        kernels::cpu().nll_loss_grad({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
+        args.on.nll_loss_grad({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
                                       l.ignore_index, args.inputs[0], args.inputs[1],
                                       weight ? args.inputs[2] : nullptr, args.inputs[3], args.outputs[0]});
       }};
@@ -120,7 +120,8 @@ const OpDef negative_log_likelihood_loss_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
 };
 
@@ -132,7 +133,8 @@ const OpDef nll_loss_grad_op = {
     .max_inputs = 4,
     .infer = infer_grad,
     .cost = cost_grad,
-    .cpu = cpu_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
     .samples = samples_grad,
 };
 

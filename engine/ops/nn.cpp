@@ -59,23 +59,26 @@ Status require_first_output_only(const GradContext& ctx) {
   return {};
 }
 
-Status require_kernel_type(DType dtype) {
+Status require_kernel_type(kernels::Target target, DType dtype) {
   if (dtype == DType::f32 || dtype == DType::f64) return {};
-  return no_kernel(std::string("no CPU kernel for ") + dtype_name(dtype));
+  if (target == kernels::Target::gpu && dtype == DType::bf16) return {};
+  return no_kernel(std::string("no ") + (target == kernels::Target::cpu ? "CPU" : "GPU") + " kernel for " + dtype_name(dtype));
 }
 
-CpuKernel elementwise_kernel(std::string name, kernels::EwProgram program) {
+Kernel elementwise_kernel(std::string name, kernels::EwProgram program) {
   kernels::ew_collapse_dims(program);
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = std::move(name);
-  kernel.run = [program = std::move(program)](const LaunchArgs& args) {
-    kernels::cpu().elementwise({&program, args.inputs, args.outputs, args.seed, args.step});
+  const auto shared = std::make_shared<const kernels::EwProgram>(std::move(program));
+  kernel.programs = {shared};
+  kernel.run = [shared](const LaunchArgs& args) {
+    args.on.elementwise({shared.get(), args.inputs, args.outputs, args.random});
   };
   return kernel;
 }
 
-CpuKernel no_work(std::string name) {
-  return CpuKernel{std::move(name) + " (empty)", 0, [](const LaunchArgs&) {}};
+Kernel no_work(std::string name) {
+  return Kernel{std::move(name) + " (empty)", 0, [](const LaunchArgs&) {}};
 }
 
 Cost cost_of(const NodeTypes& types, double flops) {

@@ -29,12 +29,12 @@ Status require_float(const InferContext& ctx, std::size_t i, const char* what);
 Status require_static(const GradContext& ctx, ValueId value);
 // "no gradient through output 1" when the loss depends on another output than the first.
 Status require_first_output_only(const GradContext& ctx);
-// f32 and f64 have kernels; anything else is a device error that inspect shows.
-Status require_kernel_type(DType dtype);
+// f32 and f64 have kernels, on GPUs bf16 too; anything else is a device error that inspect shows.
+Status require_kernel_type(kernels::Target target, DType dtype);
 
 // A kernel that runs one elementwise program over the inputs as they come.
-CpuKernel elementwise_kernel(std::string name, kernels::EwProgram program);
-CpuKernel no_work(std::string name);  // for outputs without elements
+Kernel elementwise_kernel(std::string name, kernels::EwProgram program);
+Kernel no_work(std::string name);  // for outputs without elements
 
 // Cost with given FLOPs; every input read once, every output written once.
 Cost cost_of(const NodeTypes& types, double flops);

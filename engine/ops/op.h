@@ -3,13 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/ir/builder.h"
 #include "engine/ir/graph.h"
-#include "kernels/elementwise.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 
@@ -60,11 +61,12 @@ struct NodeTypes {
   std::vector<bool> output_present;
   std::vector<const Tensor*> constants;  // known contents per input, or null
   Attrs attrs;
+  kernels::Target target = kernels::Target::cpu;   // what the kernel is prepared for
   std::string node_name;           // key of random streams comes from attribute "key" when set, else from this name
   bool has(std::size_t i) const { return i < input_present.size() && input_present[i]; }
   bool wants(std::size_t i) const { return i < output_present.size() && output_present[i]; }
 };
-NodeTypes node_types(const Graph& graph, const Node& node);
+NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target target = kernels::Target::cpu);
 
 struct Cost {
   double flops = 0, bytes_read = 0, bytes_written = 0;
@@ -72,19 +74,22 @@ struct Cost {
 using CostFn = Cost (*)(const NodeTypes& types);
 Cost default_cost(const NodeTypes& types);                     // reads every input and writes every output once; 1 FLOP per output element
 
-// A prepared CPU kernel: everything that depends only on types and attributes was done when planning.
+// A prepared kernel: everything that depends only on types and attributes was done when planning.
 struct LaunchArgs {
   const void* const* inputs;       // null for omitted
   void* const* outputs;
   void* workspace;
-  std::uint64_t seed = 0, step = 0;
+  const kernels::RandomState* random;   // in the memory of the device
+  const kernels::Launcher& on;
 };
-struct CpuKernel {
+struct Kernel {
   std::string name;                // e.g. "matmul brg:avx512_core", shown in tables and stored
   std::size_t workspace_bytes = 0;
   std::function<void(const LaunchArgs&)> run;
+  // Elementwise programs that `run` launches: a GPU compiles them before the first launch.
+  std::vector<std::shared_ptr<const kernels::EwProgram>> programs{};
 };
-using CpuPrepareFn = Result<CpuKernel> (*)(const NodeTypes& types);
+using PrepareFn = Result<Kernel> (*)(const NodeTypes& types);
 
 // A test case that is also a benchmark shape and a documentation example.
 struct SampleInput {
@@ -126,14 +131,19 @@ struct OpDef {
   InferFn infer = nullptr;
   GradFn grad = nullptr;           // null without kNoGradient: "no gradient", reported by inspect
   CostFn cost = default_cost;
-  CpuPrepareFn cpu = nullptr;      // null without kView: no CPU kernel, reported by inspect
+  PrepareFn cpu = nullptr;         // null without kView: no CPU kernel, reported by inspect
+  PrepareFn gpu = nullptr;         // likewise for CUDA and HIP; the same function when it only launches kernels of the table
   SamplesFn samples = nullptr;
   kernels::EwOp ew{};              // with kElementwise
   int inplace_input = -1;          // output 0 may overwrite this input at its last use; -1: none. Elementwise: any equal-sized input
   // (output, input) pairs that may share storage when the output is the input's update; with kMustAlias they always do.
   std::vector<std::pair<int, int>> (*aliases)(const Node& node) = nullptr;
   bool has(Trait t) const { return (traits & t) != 0; }
+  PrepareFn prepare(kernels::Target target) const { return target == kernels::Target::cpu ? cpu : gpu; }
 };
+
+// Why the node has no kernel there; empty: it has one. While its shapes are not known only the operator is asked.
+std::string missing_kernel(const Graph& graph, const Node& node, kernels::Target target);
 
 std::span<const OpDef* const> all_ops();
 // The row for an ONNX node of this domain, name and opset; null when unknown.

@@ -89,10 +89,10 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, per_element * elements);
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const Layout l = TRY(layout_of(types.attrs));
   const DType dtype = types.inputs[kFirst].dtype;
-  TRY(nn::require_kernel_type(dtype));
+  TRY(nn::require_kernel_type(types.target, dtype));
   if (types.outputs.size() != l.outputs()) return no_kernel("every output must be present");
   const Attrs& attrs = types.attrs;
   kernels::OptimizerArgs layout{};
@@ -110,8 +110,8 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
   std::vector<std::int64_t> sizes;
   for (std::size_t i = 0; i < l.n; ++i) sizes.push_back(element_count(types.inputs[kFirst + i].shape));
   layout.sizes = sizes.data();
-  const std::size_t workspace = kernels::optimizer_workspace_bytes(layout);
-  return CpuKernel{
+  const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
+  return Kernel{
       "optimizer " + attrs.text("kind", "sgd"), workspace,
       [layout, sizes, n = l.n, states = l.states, scaled = types.has(2)](const LaunchArgs& args) {
         const auto input = [&](std::size_t group) { return args.inputs + kFirst + group * n; };
@@ -128,7 +128,7 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
         a.state1_out = states > 0 ? args.outputs + n : nullptr;
         a.state2_out = states > 1 ? args.outputs + 2 * n : nullptr;
         a.workspace = args.workspace;
-        kernels::cpu().optimizer(a);
+        args.on.optimizer(a);
       }};
 }
 
@@ -186,7 +186,8 @@ const OpDef optimizer_op = {
     .max_outputs = 1 << 22,
     .infer = infer,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
     .aliases = aliases,
 };

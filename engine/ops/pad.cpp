@@ -68,7 +68,7 @@ Status infer_pad(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_pad(const NodeTypes& types) {
+Result<Kernel> prepare_pad(const NodeTypes& types) {
   const Type &in = types.inputs[0], &out = types.outputs[0];
   const PadSpec spec = TRY(pad_spec(types, in.shape.size()));
   CopyPlan plan{{}, dense_strides(in.shape), dense_strides(out.shape)};
@@ -94,13 +94,15 @@ Result<CpuKernel> prepare_pad(const NodeTypes& types) {
       std::make_shared<Prepared>(Prepared{plan, TRY(strided_copy_args(plan, dtype_bytes(in.dtype))),
                                           Tensor::scalar(in.dtype, types.attrs.real("value", 0)),
                                           element_count(out.shape), types.has(2), !crop_only});
-  CpuKernel kernel;
+  if (types.target == kernels::Target::gpu && types.has(2) && !crop_only)
+    return no_kernel("no GPU kernel for a padding value that is not known when planning");
+  Kernel kernel;
   kernel.name = crop_only ? "crop" : "pad";
   kernel.run = [prepared](const LaunchArgs& launch) {
     const void* value = prepared->value_input ? launch.inputs[2] : prepared->value.data();
     if (prepared->fill)
-      kernels::cpu().fill({prepared->args.element_bytes, prepared->count, value, launch.outputs[0]});
-    run_copy(prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
+      launch.on.fill({prepared->args.element_bytes, prepared->count, value, launch.outputs[0]});
+    run_copy(launch.on, prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
   };
   return kernel;
 }
@@ -143,6 +145,7 @@ const OpDef pad_op = {.name = "Pad",
                       .grad = grad_pad,
                       .cost = copy_cost,
                       .cpu = prepare_pad,
+                      .gpu = prepare_pad,
                       .samples = pad_samples};
 
 }  // namespace gradloom

@@ -91,21 +91,22 @@ void number_globally(const Plane& p, bool column_major, const std::int64_t* argm
       indices[i] = plane * area + (column_major ? argmax[i] % p.w * p.h + argmax[i] / p.w : argmax[i]);
 }
 
-Result<CpuKernel> cpu_max(const NodeTypes& types) {
+Result<Kernel> prepare_max(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const nn::Window window = TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)));
   const Plane p = TRY(plane_of(x.shape, types.outputs[0].shape, window));
   const std::int64_t count = element_count(types.outputs[0].shape);
   if (count == 0) return nn::no_work("max_pool");
   const bool indices = types.wants(1), argmax = types.wants(2),
              column_major = types.attrs.integer("storage_order") != 0;
+  if (indices && types.target == kernels::Target::gpu) return no_kernel("no GPU kernel for the output Indices");
   const std::size_t workspace = indices && !argmax ? static_cast<std::size_t>(count) * 8 : 0;
-  return CpuKernel{
+  return Kernel{
       "max_pool", workspace, [dtype = x.dtype, p, indices, argmax, column_major](const LaunchArgs& args) {
         const nn::Window& w = p.window;
         void* positions = argmax ? args.outputs[2] : indices ? args.workspace : nullptr;
-        kernels::cpu().max_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1], w.stride[0],
+        args.on.max_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1], w.stride[0],
                                  w.stride[1], w.pad_begin[0], w.pad_begin[1], w.dilation[0], w.dilation[1],
                                  args.inputs[0], args.outputs[0], static_cast<std::int64_t*>(positions)});
         if (indices)
@@ -120,15 +121,15 @@ Status infer_max_grad(InferContext& ctx) {
   return infer_from_input_shape(ctx);
 }
 
-Result<CpuKernel> cpu_max_grad(const NodeTypes& types) {
+Result<Kernel> prepare_max_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
-  TRY(nn::require_kernel_type(dy.dtype));
+  TRY(nn::require_kernel_type(types.target, dy.dtype));
   const Shape in = nn::spatial_2d(types.outputs[0].shape), out = nn::spatial_2d(dy.shape);
-  if (in.size() != 2) return no_kernel("no CPU kernel for " + std::to_string(in.size()) + "-d windows");
-  return CpuKernel{
+  if (in.size() != 2) return no_kernel("no kernel for " + std::to_string(in.size()) + "-d windows");
+  return Kernel{
       "max_pool_grad", 0,
       [dtype = dy.dtype, in, out, planes = dy.shape[0] * dy.shape[1]](const LaunchArgs& args) {
-        kernels::cpu().max_pool_grad({dtype, planes, in[0], in[1], out[0], out[1], args.inputs[0],
+        args.on.max_pool_grad({dtype, planes, in[0], in[1], out[0], out[1], args.inputs[0],
                                       static_cast<const std::int64_t*>(args.inputs[1]), args.outputs[0]});
       }};
 }
@@ -152,21 +153,21 @@ Status grad_average(GradContext& ctx) {
 
 Status check_average(const nn::Window& w) {
   for (std::int64_t d : w.dilation)
-    if (d != 1) return no_kernel("no CPU kernel for dilations");
+    if (d != 1) return no_kernel("no kernel for dilations");
   return {};
 }
 
-Result<CpuKernel> cpu_average(const NodeTypes& types) {
+Result<Kernel> prepare_average(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const nn::Window window = TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)));
   TRY(check_average(window));
   const Plane p = TRY(plane_of(x.shape, types.outputs[0].shape, window));
   const bool include_pad = types.attrs.integer("count_include_pad") != 0;
-  return CpuKernel{
+  return Kernel{
       "average_pool", 0, [dtype = x.dtype, p, include_pad](const LaunchArgs& args) {
         const nn::Window& w = p.window;
-        kernels::cpu().average_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
+        args.on.average_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
                                      w.stride[0], w.stride[1], w.pad_begin[0], w.pad_begin[1], include_pad,
                                      args.inputs[0], args.outputs[0]});
       }};
@@ -177,17 +178,17 @@ Status infer_average_grad(InferContext& ctx) {
   return infer_from_input_shape(ctx);
 }
 
-Result<CpuKernel> cpu_average_grad(const NodeTypes& types) {
+Result<Kernel> prepare_average_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
-  TRY(nn::require_kernel_type(dy.dtype));
+  TRY(nn::require_kernel_type(types.target, dy.dtype));
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy.shape)));
   TRY(check_average(window));
   const Plane p = TRY(plane_of(types.outputs[0].shape, dy.shape, window));
   const bool include_pad = types.attrs.integer("count_include_pad") != 0;
-  return CpuKernel{
+  return Kernel{
       "average_pool_grad", 0, [dtype = dy.dtype, p, include_pad](const LaunchArgs& args) {
         const nn::Window& w = p.window;
-        kernels::cpu().average_pool_grad({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
+        args.on.average_pool_grad({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
                                           w.stride[0], w.stride[1], w.pad_begin[0], w.pad_begin[1],
                                           include_pad, args.inputs[0], args.outputs[0]});
       }};
@@ -214,21 +215,21 @@ Status grad_global(GradContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> cpu_global(const NodeTypes& types) {
+Result<Kernel> prepare_global(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   kernels::ReduceArgs layout{};
   layout.dtype = x.dtype;
   layout.op = kernels::Reduction::mean;
   layout.outer = x.shape[0] * x.shape[1];
   layout.n = nn::product(x.shape, 2, x.shape.size());
   layout.inner = 1;
-  return CpuKernel{"reduce mean", kernels::reduce_workspace_bytes(layout), [layout](const LaunchArgs& args) {
+  return Kernel{"reduce mean", kernels::workspace_bytes(types.target, layout), [layout](const LaunchArgs& args) {
                      kernels::ReduceArgs a = layout;
                      a.in = args.inputs[0];
                      a.out = args.outputs[0];
                      a.workspace = args.workspace;
-                     kernels::cpu().reduce(a);
+                     args.on.reduce(a);
                    }};
 }
 
@@ -333,7 +334,8 @@ const OpDef max_pool_op = {
     .infer = infer_max,
     .grad = grad_max,
     .cost = cost_pool,
-    .cpu = cpu_max,
+    .cpu = prepare_max,
+    .gpu = prepare_max,
     .samples = samples_max,
 };
 
@@ -345,7 +347,8 @@ const OpDef max_pool_grad_op = {
     .max_inputs = 2,
     .infer = infer_max_grad,
     .cost = cost_max_grad,
-    .cpu = cpu_max_grad,
+    .cpu = prepare_max_grad,
+    .gpu = prepare_max_grad,
     .samples = samples_max_grad,
 };
 
@@ -356,7 +359,8 @@ const OpDef average_pool_op = {
     .infer = infer_average,
     .grad = grad_average,
     .cost = cost_pool,
-    .cpu = cpu_average,
+    .cpu = prepare_average,
+    .gpu = prepare_average,
     .samples = samples_average,
 };
 
@@ -366,7 +370,8 @@ const OpDef average_pool_grad_op = {
     .summary = "Gradient of AveragePool: each value is spread over its window.",
     .infer = infer_average_grad,
     .cost = cost_average_grad,
-    .cpu = cpu_average_grad,
+    .cpu = prepare_average_grad,
+    .gpu = prepare_average_grad,
     .samples = samples_average_grad,
 };
 
@@ -376,7 +381,8 @@ const OpDef global_average_pool_op = {
     .infer = infer_global,
     .grad = grad_global,
     .cost = input_cost,
-    .cpu = cpu_global,
+    .cpu = prepare_global,
+    .gpu = prepare_global,
     .samples = samples_global,
 };
 

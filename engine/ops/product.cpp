@@ -173,9 +173,9 @@ Result<ProductShape> product_shape(const Shape& a, const Shape& b, const Product
   return s;
 }
 
-Result<CpuKernel> prepare_product(DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
+Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
                                   bool bias, const Addend& addend) {
-  TRY(require_kernel_type(dtype));
+  TRY(require_kernel_type(target, dtype));
   const ProductShape s = TRY(product_shape(a, b, spec));
   if (element_count(s.y) == 0) return no_work("matmul");
   Addend tail = addend;
@@ -186,37 +186,52 @@ Result<CpuKernel> prepare_product(DType dtype, const Shape& a, const Shape& b, c
     const std::size_t last = s.p.size() - 1;
     tail.strides[axis_of.empty() ? last : static_cast<std::size_t>(axis_of[last])] = s.n == 1 ? 0 : 1;
   }
-  kernels::EwProgram tail_program;
+  std::shared_ptr<kernels::EwProgram> tail_program;
   if (tail.present) {
-    if (s.y.size() > kernels::kEwMaxRank) return no_kernel("no CPU kernel for more than 8 dims");
-    tail_program = addend_program(dtype, s.y, tail, spec.relu);
+    if (s.y.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 dims");
+    tail_program = std::make_shared<kernels::EwProgram>(addend_program(dtype, s.y, tail, spec.relu));
   }
-  std::shared_ptr<const kernels::MatMul> matmul;
+  std::shared_ptr<kernels::MatMul> matmul;   // CPU
+  kernels::GemmArgs gemm{};                        // GPU
   if (s.k > 0) {
     kernels::MatMulDesc desc = describe(dtype, s, a, b, spec);
-    if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no CPU kernel for more than 8 batch dims");
+    if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
     desc.bias = bias;
     desc.activation = spec.relu && !tail.present ? kernels::Activation::relu : kernels::Activation::none;
     try {
-      matmul = kernels::MatMul::create(desc);
+      if (target == kernels::Target::cpu)
+        matmul = kernels::MatMul::create(desc);
+      else
+        gemm = kernels::gemm_args(desc);
     } catch (const std::exception& e) {
       return Error{Errc::device, e.what()};
     }
   }
-  CpuKernel kernel;
-  kernel.name = "matmul " + (matmul ? matmul->implementation() : std::string("empty"));
-  kernel.workspace_bytes = matmul ? matmul->workspace_bytes() : 0;
-  kernel.run = [matmul, bias, tail_present = tail.present, tail_program, dtype,
+  Kernel kernel;
+  kernel.name = s.k == 0 ? "matmul empty" : matmul ? "matmul " + matmul->implementation() : "matmul";
+  kernel.workspace_bytes = s.k == 0 ? 0 : matmul ? matmul->workspace_bytes() : kernels::workspace_bytes(target, gemm);
+  if (tail_program) kernel.programs = {tail_program};
+  kernel.run = [matmul, gemm, bias, tail_program, dtype, empty = s.k == 0, workspace_bytes = kernel.workspace_bytes,
                 count = element_count(s.y)](const LaunchArgs& args) {
     const double zero = 0;  // all bits zero, f32 or f64
-    if (matmul)
-      matmul->run(args.inputs[0], args.inputs[1], bias ? args.inputs[2] : nullptr, args.outputs[0],
-                  args.workspace);
-    else
-      kernels::cpu().fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
-    if (!tail_present) return;
+    const void* const bias_values = bias ? args.inputs[2] : nullptr;
+    if (matmul) {
+      matmul->run(args.inputs[0], args.inputs[1], bias_values, args.outputs[0], args.workspace);
+    } else if (!empty) {
+      kernels::GemmArgs g = gemm;
+      g.a = args.inputs[0];
+      g.b = args.inputs[1];
+      g.bias = bias_values;
+      g.c = args.outputs[0];
+      g.workspace = args.workspace;
+      g.workspace_bytes = workspace_bytes;
+      args.on.gemm(g);
+    } else {
+      args.on.fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
+    }
+    if (!tail_program) return;
     const void* inputs[] = {args.outputs[0], args.inputs[2]};
-    kernels::cpu().elementwise({&tail_program, inputs, args.outputs, 0, 0});
+    args.on.elementwise({tail_program.get(), inputs, args.outputs, nullptr});
   };
   return kernel;
 }
@@ -275,7 +290,7 @@ ProductGradients product_gradients(GradContext& ctx, const ProductSpec& spec, Va
         a);
   if (!want_b) return grads;
   const std::int64_t k = ctx.shape(a).back(), n = ctx.shape(dy).back();
-  if (rank_b == 2 && rank_a > 2 && is_identity(perm_a) && is_identity(perm_p) && k >= 0 && n >= 0) {
+  if (rank_b == 2 && rank_a > 2 && is_identity(perm_a) && is_identity(perm_p) && k > 0 && n > 0) {
     // One weight for all rows: batch and rows are one contracted dim, without a temporary per batch.
     const ValueId flat_a = ctx.b.op("Reshape", {a, ctx.b.i64s({-1, k})});
     const ValueId flat_dy = ctx.b.op("Reshape", {dy, ctx.b.i64s({-1, n})});

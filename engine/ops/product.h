@@ -40,7 +40,7 @@ struct Addend {
   std::vector<std::int64_t> strides;
 };
 // Inputs of the launch: A, B, bias or C. `bias`: one value per column of P.
-Result<CpuKernel> prepare_product(DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
+Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
                                   bool bias, const Addend& addend);
 double product_flops(const ProductShape& shape);  // 2 m n k per batch
 

@@ -1,7 +1,8 @@
 // ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSumExp over any axes (attribute before opset 13 or
 // 18, input since). Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are reduced
 // one after another, innermost first, which every one of these operators allows (a sum of sums, the L2 norm
-// of L2 norms; SumSquare continues with Sum).
+// of L2 norms; SumSquare continues with Sum; the mean of integers is divided once, at the end).
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -91,35 +92,58 @@ std::vector<Stage> plan_stages(DType dtype, Reduction op, Shape dims, std::vecto
   return stages;
 }
 
+// x / count in place.
+kernels::EwProgram division(DType dtype, std::int64_t elements, double count) {
+  kernels::EwProgram program;
+  program.rank = 1;
+  program.dims[0] = elements;
+  program.inputs = {{dtype, {1}}};
+  program.constants = {{dtype, count}};
+  program.code = {{kernels::EwOp::Div, dtype, dtype, {0, 1, -1}, 0}};
+  program.outputs = {{2, dtype}};
+  return program;
+}
+
 template <Reduction reduction>
-Result<CpuKernel> prepare_reduce(const NodeTypes& types) {
+Result<Kernel> prepare_reduce(const NodeTypes& types) {
   const Type& in = types.inputs[0];
-  if (in.dtype != DType::f32 && in.dtype != DType::f64 && in.dtype != DType::i32 && in.dtype != DType::i64)
-    return no_kernel(std::string("no CPU kernel reduces ") + dtype_name(in.dtype));
+  const bool half = in.dtype == DType::bf16 && types.target == kernels::Target::gpu;
+  if (!half && in.dtype != DType::f32 && in.dtype != DType::f64 && in.dtype != DType::i32 && in.dtype != DType::i64)
+    return no_kernel(std::string("no kernel reduces ") + dtype_name(in.dtype));
   const auto axes = TRY(reduced_axes(types, types.attrs, in.shape.size()));
   const bool noop = axes.empty() && !in.shape.empty();
   struct Prepared {
     std::vector<Stage> stages;
     std::size_t scratch = 0;
+    kernels::EwProgram after;  // if it has code
   };
   auto prepared = std::make_shared<Prepared>();
-  prepared->stages =
-      plan_stages(in.dtype, noop ? Reduction::sum : reduction, in.shape, mask_of(axes, in.shape.size()));
+  const auto mask = mask_of(axes, in.shape.size());
+  prepared->stages = plan_stages(in.dtype, noop ? Reduction::sum : reduction, in.shape, mask);
+  const bool divides = reduction == Reduction::mean && !is_float(in.dtype) && prepared->stages.size() > 1;
+  if (divides) {
+    // A mean of rounded means is not the mean.
+    prepared->stages = plan_stages(in.dtype, Reduction::sum, in.shape, mask);
+    double count = 1;
+    for (std::int64_t a : axes) count *= static_cast<double>(in.shape[static_cast<std::size_t>(a)]);
+    prepared->after = division(in.dtype, element_count(types.outputs[0].shape), count);
+  }
   std::size_t kernel_bytes = 0;
   for (std::size_t i = 0; i < prepared->stages.size(); ++i) {
     Stage& stage = prepared->stages[i];
-    kernel_bytes = std::max(kernel_bytes, kernels::reduce_workspace_bytes(stage.args));
+    kernel_bytes = std::max(kernel_bytes, kernels::workspace_bytes(types.target, stage.args));
     if (i > 0) stage.in_offset = prepared->stages[i - 1].out_offset;
     if (i + 1 == prepared->stages.size()) break;
     stage.out_offset = prepared->scratch;
     const auto bytes = static_cast<std::size_t>(stage.args.outer * stage.args.inner) * dtype_bytes(in.dtype);
     prepared->scratch += (bytes + 63) / 64 * 64;
   }
-  CpuKernel kernel;
+  Kernel kernel;
   const ReduceArgs& first = prepared->stages[0].args;
   kernel.name = "reduce " + std::to_string(first.outer) + "x" + std::to_string(first.n) + "x" +
                 std::to_string(first.inner);
   kernel.workspace_bytes = prepared->scratch + kernel_bytes;
+  if (divides) kernel.programs = {std::shared_ptr<const kernels::EwProgram>(prepared, &prepared->after)};
   kernel.run = [prepared](const LaunchArgs& launch) {
     char* workspace = static_cast<char*>(launch.workspace);
     for (std::size_t i = 0; i < prepared->stages.size(); ++i) {
@@ -128,8 +152,11 @@ Result<CpuKernel> prepare_reduce(const NodeTypes& types) {
       args.in = i == 0 ? launch.inputs[0] : workspace + prepared->stages[i].in_offset;
       args.out = last ? launch.outputs[0] : static_cast<void*>(workspace + prepared->stages[i].out_offset);
       args.workspace = workspace + prepared->scratch;
-      kernels::cpu().reduce(args);
+      launch.on.reduce(args);
     }
+    if (prepared->after.code.empty()) return;
+    const void* const sums[] = {launch.outputs[0]};
+    launch.on.elementwise({&prepared->after, sums, launch.outputs, nullptr});
   };
   return kernel;
 }
@@ -200,8 +227,25 @@ ValueId l2_gradient(const Rule& r) {
   return r.op("Mul", {r.x(), slope});
 }
 ValueId sum_square_gradient(const Rule& r) { return r.op("Mul", {r.op("Mul", {r.g(), r.number(2)}), r.x()}); }
+// Where everything is -inf so is y, and the difference would be NaN: nothing moves there (torch.logsumexp).
 ValueId log_sum_exp_gradient(const Rule& r) {
-  return r.op("Mul", {r.g(), r.op("Exp", {r.op("Sub", {r.x(), r.y()})})});
+  const ValueId y = r.y();
+  const ValueId none = r.op("Equal", {y, r.number(-std::numeric_limits<double>::infinity())});
+  const ValueId shift = r.op("Where", {none, r.number(0), y});
+  return r.op("Mul", {r.g(), r.op("Exp", {r.op("Sub", {r.x(), shift})})});
+}
+// g times the product of the other elements: that of all non-zero ones over the element's own, with 1 in the
+// place of a zero; 0 where another element is zero.
+ValueId prod_gradient(const Rule& r) {
+  const ValueId zero = r.op("Equal", {r.x(), r.number(0)});
+  const ValueId own_zeros = r.ctx.b.op("Cast", {zero}, {{"to", onnx_from_dtype(r.ctx.dtype(r.x()))}});
+  const Attrs keep{{"keepdims", std::int64_t{1}}};
+  const ValueId zeros = r.ctx.b.op("ReduceSum", {own_zeros, r.ctx.b.i64s(r.axes)}, keep);
+  const ValueId factors = r.op("Where", {zero, r.number(1), r.x()});
+  const ValueId product = r.ctx.b.op("ReduceProd", {factors, r.ctx.b.i64s(r.axes)}, keep);
+  const ValueId others = r.op("Where", {r.op("Equal", {zeros, own_zeros}), r.op("Div", {product, factors}),
+                                        r.number(0)});
+  return r.op("Mul", {r.g(), others});
 }
 
 // ---- samples ----------------------------------------------------------------------------------------------
@@ -241,6 +285,16 @@ std::vector<Sample> number_samples() {
   return list;
 }
 
+// Factors near 1, so that products of many stay numbers; and zeros, alone and in pairs.
+std::vector<Sample> product_samples() {
+  auto list = number_samples();
+  for (Sample& s : list)
+    if (s.inputs[0].type.dtype == DType::f32) s.inputs[0].low = 0.8, s.inputs[0].high = 1.2;
+  list.push_back(sample_of("zeros", {},
+                           {exact(DType::f32, {4, 3}, {2, -3, 4, 0, 2, 3, 2, 0, 0, 0, 0, 0}), known_ints({1})}));
+  return list;
+}
+
 }  // namespace
 
 const OpDef reduce_sum_op = {.name = "ReduceSum",
@@ -251,6 +305,7 @@ const OpDef reduce_sum_op = {.name = "ReduceSum",
                              .grad = grad_reduce<sum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::sum>,
+                             .gpu = prepare_reduce<Reduction::sum>,
                              .samples = number_samples};
 const OpDef reduce_mean_op = {.name = "ReduceMean",
                               .summary = "Mean over axes",
@@ -260,6 +315,7 @@ const OpDef reduce_mean_op = {.name = "ReduceMean",
                               .grad = grad_reduce<mean_gradient>,
                               .cost = input_cost,
                               .cpu = prepare_reduce<Reduction::mean>,
+                              .gpu = prepare_reduce<Reduction::mean>,
                               .samples = float_samples};
 const OpDef reduce_max_op = {.name = "ReduceMax",
                              .summary = "Largest element over axes; ties share the gradient",
@@ -269,6 +325,7 @@ const OpDef reduce_max_op = {.name = "ReduceMax",
                              .grad = grad_reduce<extremum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::max>,
+                             .gpu = prepare_reduce<Reduction::max>,
                              .samples = number_samples};
 const OpDef reduce_min_op = {.name = "ReduceMin",
                              .summary = "Smallest element over axes; ties share the gradient",
@@ -278,15 +335,18 @@ const OpDef reduce_min_op = {.name = "ReduceMin",
                              .grad = grad_reduce<extremum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::min>,
+                             .gpu = prepare_reduce<Reduction::min>,
                              .samples = number_samples};
 const OpDef reduce_prod_op = {.name = "ReduceProd",
-                              .summary = "Product over axes; not differentiated",
+                              .summary = "Product over axes",
                               .min_inputs = 1,
                               .max_inputs = 2,
                               .infer = infer_reduce<false>,
+                              .grad = grad_reduce<prod_gradient>,
                               .cost = input_cost,
                               .cpu = prepare_reduce<Reduction::prod>,
-                              .samples = number_samples};
+                              .gpu = prepare_reduce<Reduction::prod>,
+                              .samples = product_samples};
 const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .summary = "Sum of absolute values over axes",
                             .min_inputs = 1,
@@ -295,6 +355,7 @@ const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .grad = grad_reduce<l1_gradient>,
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l1>,
+                            .gpu = prepare_reduce<Reduction::l1>,
                             .samples = kinked_samples};
 const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .summary = "Euclidean norm over axes; gradient 0 at 0",
@@ -304,6 +365,7 @@ const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .grad = grad_reduce<l2_gradient>,
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l2>,
+                            .gpu = prepare_reduce<Reduction::l2>,
                             .samples = kinked_samples};
 const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .summary = "Sum of squares over axes",
@@ -313,6 +375,7 @@ const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .grad = grad_reduce<sum_square_gradient>,
                                     .cost = input_cost,
                                     .cpu = prepare_reduce<Reduction::sum_square>,
+                                    .gpu = prepare_reduce<Reduction::sum_square>,
                                     .samples = float_samples};
 const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .summary = "log of the sum of exponentials over axes",
@@ -322,6 +385,7 @@ const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .grad = grad_reduce<log_sum_exp_gradient>,
                                      .cost = input_cost,
                                      .cpu = prepare_reduce<Reduction::log_sum_exp>,
+                                     .gpu = prepare_reduce<Reduction::log_sum_exp>,
                                      .samples = float_samples};
 
 }  // namespace gradloom

@@ -59,8 +59,9 @@ const Tensor* InferContext::constant(std::size_t i) const {
   return data.defined() ? &data : nullptr;
 }
 
-NodeTypes node_types(const Graph& graph, const Node& node) {
+NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target target) {
   NodeTypes types;
+  types.target = target;
   const DType fallback =
       node.inputs.empty() || node.inputs[0] == kNone ? DType::f32 : graph.type(node.inputs[0]).dtype;
   for (ValueId id : node.inputs) {
@@ -77,6 +78,17 @@ NodeTypes node_types(const Graph& graph, const Node& node) {
   types.attrs = node.attrs;
   types.node_name = node.name;
   return types;
+}
+
+std::string missing_kernel(const Graph& graph, const Node& node, kernels::Target target) {
+  if (node.op->has(kView)) return "";
+  const PrepareFn prepare = node.op->prepare(target);
+  if (prepare == nullptr) return "no kernel";
+  for (const auto* list : {&node.inputs, &node.outputs})
+    for (const ValueId v : *list)
+      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return "";
+  const auto kernel = prepare(node_types(graph, node, target));
+  return kernel ? "" : kernel.error().message;
 }
 
 Cost default_cost(const NodeTypes& types) {
@@ -180,7 +192,9 @@ Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const 
   for (const Type& type : ctx.outputs) outputs.emplace_back(type.dtype, type.shape);
   for (Tensor& tensor : outputs) out.push_back(tensor.mutable_data());
   const Tensor workspace(DType::u8, {static_cast<std::int64_t>(kernel->workspace_bytes)});
-  LaunchArgs args{in.data(), out.data(), const_cast<void*>(workspace.data()), seed, step};
+  const kernels::RandomState random{seed, step};
+  LaunchArgs args{in.data(), out.data(), const_cast<void*>(workspace.data()), &random,
+                  kernels::cpu_launcher()};
   kernel->run(args);
   return outputs;
 }

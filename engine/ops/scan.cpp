@@ -19,13 +19,13 @@ Status infer_trilu(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_trilu(const NodeTypes& types) {
+Result<Kernel> prepare_trilu(const NodeTypes& types) {
   const Shape& shape = types.inputs[0].shape;
   const std::int64_t rows = shape[shape.size() - 2], cols = shape.back();
   const std::int64_t matrices = rows * cols == 0 ? 0 : element_count(shape) / (rows * cols);
   const std::size_t bytes = dtype_bytes(types.inputs[0].dtype);
   const bool upper = types.attrs.integer("upper", 1) != 0, given = types.has(1);
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = upper ? "upper triangle" : "lower triangle";
   kernel.run = [=](const LaunchArgs& launch) {
     // Far outside the matrix all values of k mean the same; clamped, no sum below overflows.
@@ -82,9 +82,9 @@ Status infer_cum_sum(InferContext& ctx) {
 // Sums in f64 for floats: a running sum in f32 loses digits with the length of the axis. An axis that is only
 // known when running is read then; out of range, where a kernel cannot fail, it counts as the last one.
 template <class T, class Sum>
-CpuKernel cum_sum_kernel(const NodeTypes& types) {
+Kernel cum_sum_kernel(const NodeTypes& types) {
   const bool exclusive = types.attrs.integer("exclusive") != 0, reverse = types.attrs.integer("reverse") != 0;
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "cumulative sum";
   kernel.run = [=, shape = types.inputs[0].shape,
                 axis_type = types.inputs[1].dtype](const LaunchArgs& launch) {
@@ -110,7 +110,7 @@ CpuKernel cum_sum_kernel(const NodeTypes& types) {
   return kernel;
 }
 
-Result<CpuKernel> prepare_cum_sum(const NodeTypes& types) {
+Result<Kernel> prepare_cum_sum(const NodeTypes& types) {
   switch (types.inputs[0].dtype) {
     case DType::f32:
       return cum_sum_kernel<float, double>(types);
@@ -159,8 +159,8 @@ Status infer_arg(InferContext& ctx) {
 }
 
 template <class T, bool largest>
-CpuKernel arg_kernel(AxisView v, bool last) {
-  CpuKernel kernel;
+Kernel arg_kernel(AxisView v, bool last) {
+  Kernel kernel;
   kernel.name = largest ? "argmax" : "argmin";
   kernel.run = [=](const LaunchArgs& launch) {
     const T* x = static_cast<const T*>(launch.inputs[0]);
@@ -180,7 +180,7 @@ CpuKernel arg_kernel(AxisView v, bool last) {
 }
 
 template <bool largest>
-Result<CpuKernel> prepare_arg(const NodeTypes& types) {
+Result<Kernel> prepare_arg(const NodeTypes& types) {
   const Type& in = types.inputs[0];
   const AxisView v = axis_view(in.shape, TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
   const bool last = types.attrs.integer("select_last_index") != 0;

@@ -113,16 +113,16 @@ CopyPlan slice_plan(const std::vector<Range>& parts, const Shape& whole) {
   return plan;
 }
 
-Result<CpuKernel> prepare_slice(const NodeTypes& types) {
+Result<Kernel> prepare_slice(const NodeTypes& types) {
   const auto arguments = TRY(slice_arguments(types));
   if (!arguments) return no_kernel("Slice: starts, ends, axes and steps must be known before running");
   auto prepared = std::make_shared<Prepared>();
   prepared->plan = slice_plan(TRY(ranges(*arguments, types.inputs[0].shape)), types.inputs[0].shape);
   prepared->args = TRY(strided_copy_args(prepared->plan, dtype_bytes(types.inputs[0].dtype)));
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "slice";
   kernel.run = [prepared](const LaunchArgs& launch) {
-    run_copy(prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
+    run_copy(launch.on, prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
   };
   return kernel;
 }
@@ -164,7 +164,7 @@ Status infer_slice_grad(InferContext& ctx) {
   return {};
 }
 
-Result<CpuKernel> prepare_slice_grad(const NodeTypes& types) {
+Result<Kernel> prepare_slice_grad(const NodeTypes& types) {
   const Shape &dy = types.inputs[0].shape, &out = types.outputs[0].shape;
   const Ints starts = types.attrs.integers("starts"), steps = types.attrs.integers("steps");
   std::vector<Range> parts;
@@ -175,12 +175,12 @@ Result<CpuKernel> prepare_slice_grad(const NodeTypes& types) {
   prepared->args = TRY(strided_copy_args(prepared->plan, dtype_bytes(types.inputs[0].dtype)));
   prepared->zero = Tensor::scalar(types.inputs[0].dtype, 0);
   prepared->count = element_count(out);
-  CpuKernel kernel;
+  Kernel kernel;
   kernel.name = "slice gradient";
   kernel.run = [prepared](const LaunchArgs& launch) {
-    kernels::cpu().fill(
+    launch.on.fill(
         {prepared->args.element_bytes, prepared->count, prepared->zero.data(), launch.outputs[0]});
-    run_copy(prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
+    run_copy(launch.on, prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
   };
   return kernel;
 }
@@ -231,6 +231,7 @@ const OpDef slice_op = {.name = "Slice",
                         .grad = grad_slice,
                         .cost = copy_cost,
                         .cpu = prepare_slice,
+                        .gpu = prepare_slice,
                         .samples = slice_samples};
 const OpDef slice_grad_op = {.name = "SliceGrad",
                              .domain = "gradloom",
@@ -241,6 +242,7 @@ const OpDef slice_grad_op = {.name = "SliceGrad",
                              .grad = grad_slice_grad,
                              .cost = copy_cost,
                              .cpu = prepare_slice_grad,
+                             .gpu = prepare_slice_grad,
                              .samples = slice_grad_samples};
 
 }  // namespace gradloom

@@ -50,14 +50,14 @@ Cost cost(const NodeTypes& types) {
 }
 
 template <bool log, bool flatten>
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape.size(), flatten)), flatten);
   if (l.outer * l.n * l.inner == 0) return nn::no_work("softmax");
-  return CpuKernel{
+  return Kernel{
       log ? "log_softmax" : "softmax", 0, [dtype = x.dtype, l](const LaunchArgs& args) {
-        kernels::cpu().softmax({dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.outputs[0]});
+        args.on.softmax({dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.outputs[0]});
       }};
 }
 
@@ -68,15 +68,15 @@ Status infer_grad(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(0)});
 }
 
-Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
-  TRY(nn::require_kernel_type(dy.dtype));
+  TRY(nn::require_kernel_type(types.target, dy.dtype));
   const bool flatten = types.attrs.integer("flatten") != 0, log = types.attrs.integer("log") != 0;
   const Layout l = layout_of(dy.shape, TRY(axis_of(types.attrs, dy.shape.size(), flatten)), flatten);
   if (l.outer * l.n * l.inner == 0) return nn::no_work("softmax_grad");
-  return CpuKernel{
+  return Kernel{
       log ? "log_softmax_grad" : "softmax_grad", 0, [dtype = dy.dtype, log, l](const LaunchArgs& args) {
-        kernels::cpu().softmax_grad(
+        args.on.softmax_grad(
             {dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.inputs[1], args.outputs[0]});
       }};
 }
@@ -112,7 +112,7 @@ std::vector<Sample> samples_grad() {
 }
 
 constexpr OpDef softmax_row(const char* name, int since, int until, const char* summary, InferFn infer_fn,
-                            GradFn grad_fn, CpuPrepareFn cpu_fn) {
+                            GradFn grad_fn, PrepareFn prepare_fn) {
   OpDef row{.name = name};
   row.since = since;
   row.until = until;
@@ -120,7 +120,8 @@ constexpr OpDef softmax_row(const char* name, int since, int until, const char* 
   row.infer = infer_fn;
   row.grad = grad_fn;
   row.cost = cost;
-  row.cpu = cpu_fn;
+  row.cpu = prepare_fn;
+  row.gpu = prepare_fn;
   row.samples = samples;
   row.inplace_input = 0;
   return row;
@@ -132,13 +133,13 @@ constexpr const char* kLogSoftmax = "Logarithm of the softmax.";
 }  // namespace
 
 const OpDef softmax_1_op =
-    softmax_row("Softmax", 1, 12, kSoftmax, infer<true>, grad<false, true>, cpu<false, true>);
+    softmax_row("Softmax", 1, 12, kSoftmax, infer<true>, grad<false, true>, prepare<false, true>);
 const OpDef softmax_13_op =
-    softmax_row("Softmax", 13, 1000, kSoftmax, infer<false>, grad<false, false>, cpu<false, false>);
+    softmax_row("Softmax", 13, 1000, kSoftmax, infer<false>, grad<false, false>, prepare<false, false>);
 const OpDef log_softmax_1_op =
-    softmax_row("LogSoftmax", 1, 12, kLogSoftmax, infer<true>, grad<true, true>, cpu<true, true>);
+    softmax_row("LogSoftmax", 1, 12, kLogSoftmax, infer<true>, grad<true, true>, prepare<true, true>);
 const OpDef log_softmax_13_op =
-    softmax_row("LogSoftmax", 13, 1000, kLogSoftmax, infer<false>, grad<true, false>, cpu<true, false>);
+    softmax_row("LogSoftmax", 13, 1000, kLogSoftmax, infer<false>, grad<true, false>, prepare<true, false>);
 
 const OpDef softmax_grad_op = {
     .name = "SoftmaxGrad",
@@ -149,7 +150,8 @@ const OpDef softmax_grad_op = {
     .max_outputs = 1,
     .infer = infer_grad,
     .cost = cost,
-    .cpu = cpu_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
     .samples = samples_grad,
     .inplace_input = 0,
 };

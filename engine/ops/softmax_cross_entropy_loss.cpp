@@ -51,9 +51,9 @@ Cost cost_grad(const NodeTypes& types) {
   return nn::cost_of(types, 4.0 * static_cast<double>(element_count(types.inputs[1].shape)));
 }
 
-Result<CpuKernel> cpu(const NodeTypes& types) {
+Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
   kernels::SoftmaxCrossEntropyArgs layout{};
   layout.dtype = x.dtype;
@@ -65,10 +65,10 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
   layout.has_ignore = l.has_ignore;
   layout.ignore_index = l.ignore_index;
   // Workspace: the kernel's, then the outputs that nobody asked for.
-  const std::size_t own = aligned(kernels::softmax_cross_entropy_workspace_bytes(layout));
+  const std::size_t own = aligned(kernels::workspace_bytes(types.target, layout));
   const std::size_t rows = aligned(static_cast<std::size_t>(l.outer * l.inner) * dtype_bytes(x.dtype));
   const bool weight = types.has(2), log_prob = types.wants(1), lse = types.wants(2), total = types.wants(3);
-  return CpuKernel{
+  return Kernel{
       log_prob ? "softmax_cross_entropy + log_softmax" : "softmax_cross_entropy", own + rows + 64,
       [layout, own, rows, weight, log_prob, lse, total](const LaunchArgs& args) {
         auto* spare = static_cast<std::byte*>(args.workspace) + own;
@@ -80,9 +80,9 @@ Result<CpuKernel> cpu(const NodeTypes& types) {
         a.log_sum_exp = lse ? args.outputs[2] : spare;
         a.total_weight = total ? args.outputs[3] : spare + rows;
         a.workspace = args.workspace;
-        kernels::cpu().softmax_cross_entropy(a);
+        args.on.softmax_cross_entropy(a);
         if (log_prob)
-          kernels::cpu().softmax({a.dtype, true, a.outer, a.n, a.inner, a.logits, args.outputs[1]});
+          args.on.softmax({a.dtype, true, a.outer, a.n, a.inner, a.logits, args.outputs[1]});
       }};
 }
 
@@ -93,14 +93,14 @@ Status infer_grad(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(1)});
 }
 
-Result<CpuKernel> cpu_grad(const NodeTypes& types) {
+Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
-  TRY(nn::require_kernel_type(x.dtype));
+  TRY(nn::require_kernel_type(types.target, x.dtype));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
-  return CpuKernel{
+  return Kernel{
       "softmax_cross_entropy_grad", 0,
       [dtype = x.dtype, label = types.inputs[2].dtype, l, weight = types.has(3)](const LaunchArgs& args) {
-        kernels::cpu().softmax_cross_entropy_grad(
+        args.on.softmax_cross_entropy_grad(
             {dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore, l.ignore_index, args.inputs[0],
              args.inputs[1], args.inputs[2], weight ? args.inputs[3] : nullptr, args.inputs[4],
              args.inputs[5], args.outputs[0]});
@@ -163,7 +163,8 @@ const OpDef softmax_cross_entropy_loss_op = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .cpu = cpu,
+    .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
 };
 
@@ -175,7 +176,8 @@ const OpDef softmax_cross_entropy_grad_op = {
     .max_inputs = 6,
     .infer = infer_grad,
     .cost = cost_grad,
-    .cpu = cpu_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
     .samples = samples_grad,
     .inplace_input = 1,
 };

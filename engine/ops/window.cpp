@@ -110,7 +110,7 @@ Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out) {
 Result<Window> as_2d(Window window) {
   if (window.rank() == 2) return window;
   if (window.rank() != 1)
-    return no_kernel("no CPU kernel for " + std::to_string(window.rank()) + "-d windows");
+    return no_kernel("no kernel for " + std::to_string(window.rank()) + "-d windows");
   for (auto* v : {&window.kernel, &window.stride, &window.dilation, &window.out}) v->insert(v->begin(), 1);
   for (auto* v : {&window.pad_begin, &window.pad_end}) v->insert(v->begin(), 0);
   return window;

@@ -29,16 +29,18 @@ std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& o
 
 // Kernels and the errors of those that do not exist: all of them in one message.
 Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, const std::vector<bool>& once, Plan& plan) {
+  const char* const device = plan.target == kernels::Target::cpu ? "the CPU" : "GPUs";
   std::map<std::string, std::vector<std::string>> missing;
   for (NodeId id : order) {
     const Node& node = graph.nodes[id];
     if (node.op->has(kView)) continue;
-    if (node.op->cpu == nullptr) {
+    const PrepareFn prepare = node.op->prepare(plan.target);
+    if (prepare == nullptr) {
       missing[node.op->name].push_back(escaped(node.name));
       continue;
     }
-    const NodeTypes types = node_types(graph, node);
-    auto kernel = node.op->cpu(types);
+    const NodeTypes types = node_types(graph, node, plan.target);
+    auto kernel = prepare(types);
     if (!kernel) return with_context(kernel.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
     const Cost cost = node.op->cost(types);
     PlanStep step;
@@ -52,7 +54,7 @@ Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, cons
     plan.steps.push_back(std::move(step));
   }
   if (missing.empty()) return {};
-  std::string text = std::to_string(missing.size()) + " operator(s) have no kernel on cpu:";
+  std::string text = std::to_string(missing.size()) + " operator(s) have no kernel on " + device + ":";
   for (const auto& [op, nodes] : missing) {
     text += " " + op + " (";
     for (std::size_t i = 0; i < nodes.size(); ++i) text += (i ? ", " : "") + nodes[i];
@@ -219,7 +221,7 @@ void place_offsets(Plan& plan, PlannerFn planner) {
 }
 
 std::string plan_hash(const Graph& graph, const Plan& plan) {
-  std::string text = graph_hash(graph) + plan.planner;
+  std::string text = graph_hash(graph) + plan.planner + (plan.target == kernels::Target::gpu ? " gpu " : "");
   const auto add = [&](std::int64_t n) { text += std::to_string(n) + " "; };
   for (const PlanStep& s : plan.steps) {
     text += s.kernel;
@@ -253,6 +255,7 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
   const std::int64_t start_ns = monotonic_ns();
   Plan plan;
   plan.planner = options.planner_name;
+  plan.target = options.target;
   std::vector<NodeId> order = TRY(topological_order(graph));
   std::set<std::string> unbound;
   for (NodeId id : order)
@@ -275,6 +278,40 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
   plan.hash = plan_hash(graph, plan);
   plan.plan_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
   return plan;
+}
+
+std::vector<std::pair<std::string, std::int64_t>> largest_at_peak(const Graph& graph, const Plan& plan, std::size_t limit) {
+  std::vector<std::pair<std::string, std::int64_t>> rows;
+  std::vector<bool> seen(plan.buffers.size(), false);
+  for (ValueId v = 0; v < graph.values.size(); ++v) {
+    const std::int32_t b = plan.buffer_of[v];
+    if (b < 0 || seen[static_cast<std::size_t>(b)]) continue;
+    const Buffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
+    if (buffer.place != Place::arena || plan.peak_step < buffer.first_step || plan.peak_step > buffer.last_step) continue;
+    seen[static_cast<std::size_t>(b)] = true;
+    rows.emplace_back(graph.values[v].name, buffer.bytes);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (rows.size() > limit) rows.resize(limit);
+  return rows;
+}
+
+Status check_fits(const Graph& graph, const Plan& plan, const std::string& device, std::int64_t available_bytes) {
+  const std::int64_t needed = plan.peak_bytes();
+  if (needed <= available_bytes) return {};
+  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  std::string message = "the plan needs " + text(needed) + ", " + device + " has " + text(available_bytes) + " free; largest at the peak:";
+  bool first = true;
+  for (const auto& [name, bytes] : largest_at_peak(graph, plan, 5)) {
+    message += (first ? " " : ", ") + escaped(name) + " " + text(bytes);
+    first = false;
+  }
+  const std::int64_t fixed = needed - plan.arena_bytes;   // parameters and states: no smaller batch helps them
+  message += "; would help: ";
+  if (fixed > available_bytes) message += "a smaller model or optimizer state (" + text(fixed) + " alone)";
+  else message += "a smaller batch (--dim, with --accumulate for the same total)";
+  if (plan.peak_lower_bound_bytes() <= available_bytes) message += ", --planner best-fit (the lower bound is " + text(plan.peak_lower_bound_bytes()) + ")";
+  return Error{Errc::device, message};
 }
 
 std::vector<std::int64_t> live_bytes(const Plan& plan) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "kernels/arguments.h"
 
 namespace gradloom {
 
@@ -42,6 +43,7 @@ struct Plan {
   std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0;
   std::int64_t lower_bound_bytes = 0;              // of the arena: the largest sum of simultaneously live buffers
   std::int32_t peak_step = 0;                      // where live bytes are largest
+  kernels::Target target = kernels::Target::cpu;
   std::string planner;
   double plan_ms = 0;
   std::string hash;                                // of everything above except plan_ms
@@ -66,6 +68,7 @@ struct PlanOptions {
   PlannerFn planner = nullptr;
   std::string planner_name;
   bool in_place = true;
+  kernels::Target target = kernels::Target::cpu;   // whose kernels; planning needs no such device
 };
 
 // Orders the nodes, asks each operator for its kernel's name and workspace, computes lifetimes and aliases, places buffers.
@@ -75,6 +78,12 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options);
 // Independent of the planner: simulates the steps over bytes and checks that no step reads what another one overwrote,
 // that live buffers do not overlap, offsets are aligned and inside, in-place only at last use. Error names step and values.
 Status check_plan(const Graph& graph, const Plan& plan);
+
+// The largest values in the arena while the peak step runs, largest first: name and bytes of their storage.
+std::vector<std::pair<std::string, std::int64_t>> largest_at_peak(const Graph& graph, const Plan& plan, std::size_t limit);
+
+// Whether the plan's memory is there. Error (exit 6): needed and available bytes, the five largest values at the peak, what would help.
+Status check_fits(const Graph& graph, const Plan& plan, const std::string& device, std::int64_t available_bytes);
 
 // Live arena bytes at each step (for the memory view).
 std::vector<std::int64_t> live_bytes(const Plan& plan);

@@ -20,8 +20,10 @@ struct KindName {
   const char* name;
   OptimizerKind kind;
 };
-constexpr KindName kKinds[] = {
-    {"sgd", OptimizerKind::sgd}, {"adam", OptimizerKind::adam}, {"adamw", OptimizerKind::adamw}, {"lamb", OptimizerKind::lamb}};
+constexpr KindName kKinds[] = {{"sgd", OptimizerKind::sgd},
+                               {"adam", OptimizerKind::adam},
+                               {"adamw", OptimizerKind::adamw},
+                               {"lamb", OptimizerKind::lamb}};
 
 const char* kind_name(OptimizerKind kind) {
   for (const KindName& k : kKinds)
@@ -45,7 +47,8 @@ std::vector<std::string> names_of(const Graph& graph, const std::vector<ValueId>
 Result<ValueId> find_prediction(const Graph& graph, const std::string& name) {
   const ValueId id = find_value(graph, name);
   if (id == kNone)
-    return Error{Errc::usage, "--loss names '" + escaped(name) + "', which is no value of the model (outputs: " +
+    return Error{Errc::usage, "--loss names '" + escaped(name) +
+                                  "', which is no value of the model (outputs: " +
                                   joined(names_of(graph, graph.outputs)) + ")"};
   if (!graph.values[id].has_type || !is_float(graph.values[id].type.dtype))
     return Error{Errc::bad_input, "--loss: '" + escaped(name) + "' is not a floating-point tensor"};
@@ -57,23 +60,31 @@ Result<ValueId> find_or_add_input(GraphBuilder& b, const std::string& name, cons
   const ValueId id = find_value(b.graph(), name);
   if (id == kNone) return b.input(name, want);
   const Type& have = b.graph().values[id].type;
-  const bool type_ok = integer ? (have.dtype == DType::i64 || have.dtype == DType::i32) : have.dtype == want.dtype;
+  const bool type_ok =
+      integer ? (have.dtype == DType::i64 || have.dtype == DType::i32) : have.dtype == want.dtype;
   if (!type_ok)
-    return Error{Errc::bad_input, "--loss: '" + escaped(name) + "' is " + to_string(have) + "; expected " +
-                                      (integer ? std::string("integer class labels") : std::string(dtype_name(want.dtype))) + " of shape " +
-                                      to_string(want.shape)};
+    return Error{Errc::bad_input,
+                 "--loss: '" + escaped(name) + "' is " + to_string(have) + "; expected " +
+                     (integer ? std::string("integer class labels") : std::string(dtype_name(want.dtype))) +
+                     " of shape " + to_string(want.shape)};
   if (is_static(have.shape) && is_static(want.shape) && have.shape != want.shape)
-    return Error{Errc::bad_input, "--loss: '" + escaped(name) + "' has shape " + to_string(have.shape) + "; expected " + to_string(want.shape)};
+    return Error{Errc::bad_input, "--loss: '" + escaped(name) + "' has shape " + to_string(have.shape) +
+                                      "; expected " + to_string(want.shape)};
   return id;
 }
 
-// ce: LogSoftmax over the class axis, then NegativeLogLikelihoodLoss, which takes classes on axis 1: rows are flattened
+// ce: LogSoftmax over the class axis, then NegativeLogLikelihoodLoss, which takes classes on axis 1: rows are
+// flattened
 // ([.., C] -> [rows, C]) when the class axis is last; pass fuse-softmax-cross-entropy makes one kernel of it.
-Result<ValueId> cross_entropy(GraphBuilder& b, ValueId logits, const std::string& label_name, std::int64_t axis) {
+Result<ValueId> cross_entropy(GraphBuilder& b, ValueId logits, const std::string& label_name,
+                              std::int64_t axis) {
   const Type type = b.type(logits);
   const auto rank = static_cast<std::int64_t>(type.shape.size());
-  if (rank < 2) return Error{Errc::bad_input, "--loss ce: logits " + to_string(type) + " need at least two axes"};
-  if (axis < -rank || axis >= rank) return Error{Errc::usage, "--loss ce: axis " + std::to_string(axis) + " is out of range for " + to_string(type)};
+  if (rank < 2)
+    return Error{Errc::bad_input, "--loss ce: logits " + to_string(type) + " need at least two axes"};
+  if (axis < -rank || axis >= rank)
+    return Error{Errc::usage,
+                 "--loss ce: axis " + std::to_string(axis) + " is out of range for " + to_string(type)};
   const std::int64_t class_axis = axis < 0 ? axis + rank : axis;
   Shape label_shape = type.shape;
   label_shape.erase(label_shape.begin() + class_axis);
@@ -93,7 +104,8 @@ Result<ValueId> cross_entropy(GraphBuilder& b, ValueId logits, const std::string
   return b.op("NegativeLogLikelihoodLoss", {log_prob, labels}, loss_attrs);
 }
 
-Result<ValueId> regression(GraphBuilder& b, const std::string& kind, ValueId prediction, const std::string& target_name) {
+Result<ValueId> regression(GraphBuilder& b, const std::string& kind, ValueId prediction,
+                           const std::string& target_name) {
   const Type type = b.type(prediction);
   const ValueId target = TRY(find_or_add_input(b, target_name, type, false));
   ValueId each;
@@ -115,7 +127,8 @@ std::uint32_t add_loss_source(Graph& graph, const std::string& loss) {
 }
 
 Attrs optimizer_attrs(const OptimizerSpec& o) {
-  Attrs attrs{{"kind", std::string(kind_name(o.kind))}, {"n", std::int64_t{1}}, {"weight_decay", o.weight_decay}};
+  Attrs attrs{
+      {"kind", std::string(kind_name(o.kind))}, {"n", std::int64_t{1}}, {"weight_decay", o.weight_decay}};
   attrs.set("maximize", std::int64_t{o.maximize});
   if (o.kind == OptimizerKind::sgd) {
     attrs.set("momentum", o.momentum);
@@ -150,14 +163,16 @@ void keep_only_needed(Graph& graph) {
   graph.outputs = {graph.loss};
 }
 
-ValueId add_state(GraphBuilder& b, const std::string& name, Type type) {  // a copy: building may move graph storage
+ValueId add_state(GraphBuilder& b, const std::string& name,
+                  Type type) {  // a copy: building may move graph storage
   const ValueId id = b.input(name, type, Role::state);
   b.graph().values[id].data = Tensor(type.dtype, type.shape);
   return id;
 }
 
 std::vector<std::string> state_names(const OptimizerSpec& o) {
-  if (o.kind == OptimizerKind::sgd) return o.momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
+  if (o.kind == OptimizerKind::sgd)
+    return o.momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
   return {"m", "v"};
 }
 
@@ -165,7 +180,10 @@ std::vector<std::string> state_names(const OptimizerSpec& o) {
 
 void OptimizerSpec::fields(FieldVisitor& v) {
   v.field("lr", lr, {.help = "learning rate", .min = 0});
-  v.field("weight_decay", weight_decay, {.help = kind == OptimizerKind::adamw || kind == OptimizerKind::lamb ? "decoupled weight decay" : "L2 penalty", .min = 0});
+  v.field("weight_decay", weight_decay,
+          {.help = kind == OptimizerKind::adamw || kind == OptimizerKind::lamb ? "decoupled weight decay"
+                                                                               : "L2 penalty",
+           .min = 0});
   if (kind == OptimizerKind::sgd) {
     v.field("momentum", momentum, {.help = "momentum factor", .min = 0, .max = 1});
     v.field("dampening", dampening, {.help = "dampening of momentum", .min = 0, .max = 1});
@@ -193,7 +211,9 @@ Result<OptimizerSpec> parse_optimizer(const std::string& text) {
       spec.kind = k.kind;
       known = true;
     }
-  if (!known) return Error{Errc::usage, "unknown optimizer '" + escaped(named.name) + "' (known: sgd, adam, adamw, lamb)"};
+  if (!known)
+    return Error{Errc::usage,
+                 "unknown optimizer '" + escaped(named.name) + "' (known: sgd, adam, adamw, lamb)"};
   if (spec.kind == OptimizerKind::adamw) spec.weight_decay = 1e-2;
   if (spec.kind == OptimizerKind::lamb) {
     spec.weight_decay = 1e-2;
@@ -207,7 +227,8 @@ Result<OptimizerSpec> parse_optimizer(const std::string& text) {
 
 std::string print_optimizer(const OptimizerSpec& spec) {
   OptimizerSpec copy = spec;
-  return std::string(kind_name(spec.kind)) + "{" + print_fields([&](FieldVisitor& v) { copy.fields(v); }) + "}";
+  return std::string(kind_name(spec.kind)) + "{" + print_fields([&](FieldVisitor& v) { copy.fields(v); }) +
+         "}";
 }
 
 void ScheduleSpec::fields(FieldVisitor& v) {
@@ -224,7 +245,8 @@ double ScheduleSpec::factor(std::int64_t step) const {
   const auto s = static_cast<double>(step);
   if (warmup > 0 && step <= warmup) return s / static_cast<double>(warmup);
   if (name == "constant" || total <= warmup) return 1.0;
-  const double progress = std::min(1.0, (s - static_cast<double>(warmup)) / static_cast<double>(total - warmup));
+  const double progress =
+      std::min(1.0, (s - static_cast<double>(warmup)) / static_cast<double>(total - warmup));
   if (name == "linear") return 1.0 + (end - 1.0) * progress;
   return end + (1.0 - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
 }
@@ -234,7 +256,8 @@ Result<ScheduleSpec> parse_schedule(const std::string& text) {
   ScheduleSpec spec;
   spec.name = named.name;
   if (spec.name != "constant" && spec.name != "linear" && spec.name != "cosine")
-    return Error{Errc::usage, "unknown schedule '" + escaped(spec.name) + "' (known: constant, linear, cosine)"};
+    return Error{Errc::usage,
+                 "unknown schedule '" + escaped(spec.name) + "' (known: constant, linear, cosine)"};
   TRY(set_fields([&](FieldVisitor& v) { spec.fields(v); }, named.values, "schedule " + spec.name));
   if (spec.name != "constant" && spec.total <= spec.warmup)
     return Error{Errc::usage, "schedule " + spec.name + ": total must be larger than warmup"};
@@ -258,7 +281,8 @@ Status add_loss(Graph& graph, const std::string& loss) {
     const ValueId id = TRY(find_prediction(graph, loss));
     const Shape& shape = graph.values[id].type.shape;
     if (!is_static(shape) || element_count(shape) != 1)
-      return Error{Errc::bad_input, "--loss: output '" + escaped(loss) + "' is " + to_string(graph.values[id].type) + "; a scalar is needed"};
+      return Error{Errc::bad_input, "--loss: output '" + escaped(loss) + "' is " +
+                                        to_string(graph.values[id].type) + "; a scalar is needed"};
     graph.loss = id;
     return {};
   }
@@ -270,14 +294,21 @@ Status add_loss(Graph& graph, const std::string& loss) {
     std::int64_t axis = -1;
   } options;
   const bool is_ce = named.name == "ce";
-  TRY(set_fields([&](FieldVisitor& v) { if (is_ce) v.field("axis", options.axis, {.help = "class axis"}); }, named.values, "loss " + named.name));
+  TRY(set_fields(
+      [&](FieldVisitor& v) {
+        if (is_ce) v.field("axis", options.axis, {.help = "class axis"});
+      },
+      named.values, "loss " + named.name));
   if (!is_ce && named.name != "mse" && named.name != "l1" && named.name != "bce")
-    return Error{Errc::usage, "unknown loss '" + escaped(named.name) + "' (known: an output's name, ce, mse, l1, bce)"};
+    return Error{Errc::usage,
+                 "unknown loss '" + escaped(named.name) + "' (known: an output's name, ce, mse, l1, bce)"};
   const ValueId prediction = TRY(find_prediction(graph, parts[0]));
   if (!is_static(graph.values[prediction].type.shape))
-    return Error{Errc::usage, "--loss: '" + escaped(parts[0]) + "' has unbound dims; bind them with --dim NAME=N"};
+    return Error{Errc::usage,
+                 "--loss: '" + escaped(parts[0]) + "' has unbound dims; bind them with --dim NAME=N"};
   b.origin.sources = {add_loss_source(graph, loss)};
-  graph.loss = is_ce ? TRY(cross_entropy(b, prediction, parts[1], options.axis)) : TRY(regression(b, named.name, prediction, parts[1]));
+  graph.loss = is_ce ? TRY(cross_entropy(b, prediction, parts[1], options.axis))
+                     : TRY(regression(b, named.name, prediction, parts[1]));
   return {};
 }
 
@@ -292,10 +323,12 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   std::vector<ValueId> trainable;
   for (ValueId id : graph.parameters) {
     const std::string& name = graph.values[id].name;
-    const bool frozen = std::any_of(spec.freeze.begin(), spec.freeze.end(), [&](const std::string& g) { return glob_match(g, name); });
+    const bool frozen = std::any_of(spec.freeze.begin(), spec.freeze.end(),
+                                    [&](const std::string& g) { return glob_match(g, name); });
     if (!frozen && is_float(graph.values[id].type.dtype)) trainable.push_back(id);
   }
-  if (trainable.empty()) return Error{Errc::bad_input, "nothing to train: the model has no trainable parameters"};
+  if (trainable.empty())
+    return Error{Errc::bad_input, "nothing to train: the model has no trainable parameters"};
   const auto grads = TRY(add_gradients(graph, graph.loss, trainable));
 
   GraphBuilder b(graph);
@@ -304,13 +337,14 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   out.names.lr = b.input("gradloom/lr", Type{DType::f64, {}}, Role::hyper);
   out.names.step = b.input("gradloom/step", Type{DType::i64, {}}, Role::hyper);
   out.names.loss = graph.loss;
-  std::vector<std::pair<ValueId, ValueId>> pairs;   // parameter, gradient
+  std::vector<std::pair<ValueId, ValueId>> pairs;  // parameter, gradient
   for (ValueId p : trainable) {
-    if (grads.at(p) == kNone) continue;             // the loss does not depend on it
+    if (grads.at(p) == kNone) continue;  // the loss does not depend on it
     pairs.emplace_back(p, grads.at(p));
     out.trainable.push_back(graph.values[p].name);
   }
-  if (pairs.empty()) return Error{Errc::bad_input, "nothing to train: the loss depends on no trainable parameter"};
+  if (pairs.empty())
+    return Error{Errc::bad_input, "nothing to train: the loss depends on no trainable parameter"};
 
   if (spec.accumulate > 1) {
     out.names.micro = b.input("gradloom/micro", Type{DType::i64, {}}, Role::hyper);
@@ -349,7 +383,8 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
       state_ids.push_back(add_state(b, name + "/" + s, graph.values[p].type));
       inputs.push_back(state_ids.back());
     }
-    const auto next = b.ops(optimizer, inputs, optimizer_attrs(spec.optimizer), static_cast<int>(1 + states.size()));
+    const auto next =
+        b.ops(optimizer, inputs, optimizer_attrs(spec.optimizer), static_cast<int>(1 + states.size()));
     graph.updates.push_back({p, next[0]});
     for (std::size_t i = 0; i < states.size(); ++i) graph.updates.push_back({state_ids[i], next[i + 1]});
   }

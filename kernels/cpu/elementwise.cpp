@@ -72,6 +72,8 @@ i64 weight_of(EwOp op) {
     case EwOp::Pow:
     case EwOp::Sin:
     case EwOp::Cos:
+    case EwOp::Tan:
+    case EwOp::TruncMod:
       return 100;
     case EwOp::Exp:
     case EwOp::Sigmoid:
@@ -87,6 +89,15 @@ i64 weight_of(EwOp op) {
     case EwOp::GeluTanhGrad:
     case EwOp::Dropout:
     case EwOp::DropoutMask:
+    case EwOp::Uniform:
+    case EwOp::Asin:
+    case EwOp::Acos:
+    case EwOp::Atan:
+    case EwOp::Sinh:
+    case EwOp::Cosh:
+    case EwOp::Asinh:
+    case EwOp::Acosh:
+    case EwOp::Atanh:
       return 12;
     default:
       return 1;
@@ -294,7 +305,7 @@ void fill_uniform(const ElementwiseArgs& args, const Plan& plan, char* slots) {
   }
 }
 
-// x^0.5, x^1, x^2, x^3 without the general power function.
+// x^0.5, x^2, x^3 without the general power function.
 bool simple_power(const ElementwiseArgs& args, const Plan& plan, const EwInstruction& instruction,
                   const void* base, void* out, i64 n) {
   const int exponent = instruction.operands.data()[1] - plan.inputs;
@@ -355,16 +366,19 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
     const char* operand[3] = {};
     for (int o = 0; o < operands; ++o) operand[o] = read(instruction.operands.data()[o]);
     char* const out = address(first_result + k);
-    const DropoutTile random = {first, args.seed ^ instruction.key, args.step};
+    const auto random = [&] { return DropoutTile{first, args.random->seed ^ instruction.key, args.random->step}; };
     switch (instruction.op) {
       case EwOp::Cast:
         cast_tile(instruction.operand_type, instruction.result_type)(operand[0], nullptr, nullptr, out, n);
         break;
       case EwOp::Dropout:
-        dropout_tile(random, instruction.operand_type, operand[0], operand[1], operand[2], out, n);
+        dropout_tile(random(), instruction.operand_type, operand[0], operand[1], operand[2], out, n);
         break;
       case EwOp::DropoutMask:
-        dropout_mask_tile(random, instruction.operand_type, operand[0], operand[1], out, n);
+        dropout_mask_tile(random(), instruction.operand_type, operand[0], operand[1], out, n);
+        break;
+      case EwOp::Uniform:
+        uniform_tile(random(), instruction.operand_type, operand[0], operand[1], out, n);
         break;
       default:
         if (instruction.op == EwOp::Pow && simple_power(args, plan, instruction, operand[0], out, n)) break;

@@ -14,6 +14,8 @@ using Bool = unsigned char;  // storage of DType::boolean and DType::u8: 0 or 1
 #define EW_TYPE_C T
 #define EW_TYPE_B T
 #define EW_TYPE_S Bool
+#define EW_TYPE_I T
+#define EW_TYPE_P T
 #define EW(name, arity, types, formula)                                                         \
   struct Formula##name {                                                                        \
     template <class T>                                                                          \
@@ -89,6 +91,21 @@ constexpr Row row_N() {
           plain<Formula, arity, std::uint16_t, std::uint16_t>(),
           plain<Formula, arity, std::uint32_t, std::uint32_t>(),
           plain<Formula, arity, std::uint64_t, std::uint64_t>()};
+}
+template <class Formula, int arity>
+constexpr Row row_I() {
+  return {.i32 = plain<Formula, arity, std::int32_t, std::int32_t>(),
+          .i64_ = plain<Formula, arity, i64, i64>(),
+          .u8 = plain<Formula, arity, Bool, Bool>(),
+          .i8 = plain<Formula, arity, std::int8_t, std::int8_t>(),
+          .i16 = plain<Formula, arity, std::int16_t, std::int16_t>(),
+          .u16 = plain<Formula, arity, std::uint16_t, std::uint16_t>(),
+          .u32 = plain<Formula, arity, std::uint32_t, std::uint32_t>(),
+          .u64 = plain<Formula, arity, std::uint64_t, std::uint64_t>()};
+}
+template <class Formula, int arity>
+constexpr Row row_P() {
+  return {plain<Formula, arity, float, Bool>(), plain<Formula, arity, double, Bool>()};
 }
 template <class Formula, int arity>
 constexpr Row row_C() {
@@ -252,6 +269,17 @@ void dropout_mask_loop(const DropoutTile& tile, const T* ratio, const Bool* trai
   }
 }
 
+template <class T>
+void uniform_loop(const DropoutTile& tile, const T* low, const T* high, T* out, i64 n) {
+  float uniform[kRandomChunk];
+  for (i64 begin = 0; begin < n; begin += kRandomChunk) {
+    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
+    const i64 count = smaller(kRandomChunk, n - begin);
+#pragma GCC ivdep
+    for (i64 i = 0; i < count; ++i) out[begin + i] = between(T(uniform[i]), low[begin + i], high[begin + i]);
+  }
+}
+
 }  // namespace
 
 TileFn operator_tile(EwOp op, DType type) {
@@ -305,6 +333,14 @@ void dropout_mask_tile(const DropoutTile& tile, DType type, const void* ratio, c
     dropout_mask_loop(tile, static_cast<const double*>(ratio), on, static_cast<Bool*>(keep), n);
   } else {
     dropout_mask_loop(tile, static_cast<const float*>(ratio), on, static_cast<Bool*>(keep), n);
+  }
+}
+
+void uniform_tile(const DropoutTile& tile, DType type, const void* low, const void* high, void* out, i64 n) {
+  if (type == DType::f64) {
+    uniform_loop(tile, static_cast<const double*>(low), static_cast<const double*>(high), static_cast<double*>(out), n);
+  } else {
+    uniform_loop(tile, static_cast<const float*>(low), static_cast<const float*>(high), static_cast<float*>(out), n);
   }
 }
 

@@ -22,5 +22,6 @@ void dropout_tile(const DropoutTile& tile, DType type, const void* x, const void
                   void* out, i64 n);
 void dropout_mask_tile(const DropoutTile& tile, DType type, const void* ratio, const void* training,
                        void* keep, i64 n);
+void uniform_tile(const DropoutTile& tile, DType type, const void* low, const void* high, void* out, i64 n);
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

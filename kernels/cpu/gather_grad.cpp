@@ -45,10 +45,8 @@ void add_rows(const GatherGradArgs& args) {
     const i64 end_row = smaller(args.axis_size, (group + 1) * grain);
     for (i64 row = group * grain; row < end_row; ++row) {
       T* const out = ddata + (o * args.axis_size + row) * args.inner + begin_column;
-      i64 s = start[row];
-      const i64 end = row + 1 < args.axis_size ? start[row + 1] : start[args.axis_size];
       for (i64 i = 0; i < columns; ++i) out[i] = T(0);
-      for (; s < end; ++s) {
+      for (i64 s = start[row]; s < start[row + 1]; ++s) {
         const T* const in = dy + (o * args.count + source[s]) * args.inner + begin_column;
 #pragma GCC ivdep
         for (i64 i = 0; i < columns; ++i) out[i] += in[i];

@@ -183,6 +183,21 @@ GRADLOOM_INLINE T peak_of(const T* x, i64 n) {
   return best;
 }
 
+// Sum of exp(x[i] - peak): short runs go through a buffer, then are summed like any row.
+template <class T>
+GRADLOOM_INLINE double exp_sum(const T* x, i64 n, T peak) {
+  constexpr i64 kRun = 256;
+  T buffer[kRun];
+  double total = 0;
+  for (i64 begin = 0; begin < n; begin += kRun) {
+    const i64 count = smaller(kRun, n - begin);
+#pragma GCC ivdep
+    for (i64 i = 0; i < count; ++i) buffer[i] = exp(x[begin + i] - peak);
+    total += sum(buffer, count);
+  }
+  return total;
+}
+
 GRADLOOM_INLINE i64 read_index(DType type, const void* indices, i64 k) {
   return type == DType::i64 ? static_cast<const i64*>(indices)[k]
                             : static_cast<const std::int32_t*>(indices)[k];

@@ -76,25 +76,19 @@ void nll_grad(const NllLossGradArgs& args) {
 // log(sum(exp(x))) of a row whose elements are `stride` apart.
 template <class T>
 double row_log_sum_exp(const T* x, i64 n, i64 stride) {
+  if (stride == 1) {
+    const T peak = peak_of(x, n);
+    return double(peak) + log(exp_sum(x, n, peak));
+  }
   constexpr i64 kRun = 256;
   T buffer[kRun];
   T peak = T(-__builtin_inf());
-  if (stride == 1) {
-    peak = peak_of(x, n);
-  } else {
-    for (i64 k = 0; k < n; ++k) peak = max(peak, x[k * stride]);
-  }
+  for (i64 k = 0; k < n; ++k) peak = max(peak, x[k * stride]);
   double total = 0;
   for (i64 begin = 0; begin < n; begin += kRun) {
     const i64 count = smaller(kRun, n - begin);
-    if (stride == 1) {
-#pragma GCC ivdep
-      for (i64 i = 0; i < count; ++i) buffer[i] = exp(x[begin + i] - peak);
-    } else {
-      for (i64 i = 0; i < count; ++i) buffer[i] = x[(begin + i) * stride] - peak;
-      for (i64 i = 0; i < count; ++i) buffer[i] = exp(buffer[i]);
-    }
-    total += sum(buffer, count);
+    for (i64 i = 0; i < count; ++i) buffer[i] = x[(begin + i) * stride];
+    total += exp_sum(buffer, count, peak);
   }
   return double(peak) + log(total);
 }

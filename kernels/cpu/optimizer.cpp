@@ -176,14 +176,19 @@ void lamb(const OptimizerArgs& args) {
     param_squares[number] = sum_of(param, param, piece.count, square);
     update_squares[number] = sum_of(updates, updates, piece.count, square);
   });
+  // The first piece of each tensor gets the tensor's sum.
+  for (i64 t = 0, first = 0; t < args.count; ++t) {
+    const i64 end = first + blocks_of(args.sizes[t], kTensorPiece);
+    for (i64 k = first + 1; k < end; ++k) {
+      param_squares[first] += param_squares[k];
+      update_squares[first] += update_squares[k];
+    }
+    first = end;
+  }
   const double lr = *args.lr;
   for_pieces(args.count, args.sizes, 6, [&](i64 number, const Piece& piece) {
     const i64 first = number - piece.begin / kTensorPiece;
-    double p2 = 0, u2 = 0;
-    for (i64 k = first; k < first + blocks_of(args.sizes[piece.tensor], kTensorPiece); ++k) {
-      p2 += param_squares[k];
-      u2 += update_squares[k];
-    }
+    const double p2 = param_squares[first], u2 = update_squares[first];
     const double trust = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
     const T rate = T(lr * trust);
     const T* const param = input<T>(args.param, piece);

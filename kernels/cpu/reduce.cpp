@@ -220,20 +220,6 @@ void reduce_with(const ReduceArgs& args) {
   });
 }
 
-// exp(x - peak) of short runs goes through a buffer, then is summed like any row.
-template <class T>
-double exp_sum(const T* x, i64 n, T peak) {
-  T buffer[256];
-  double total = 0;
-  for (i64 begin = 0; begin < n; begin += 256) {
-    const i64 count = smaller(256, n - begin);
-#pragma GCC ivdep
-    for (i64 i = 0; i < count; ++i) buffer[i] = exp(x[begin + i] - peak);
-    total += sum(buffer, count);
-  }
-  return total;
-}
-
 template <class T>
 void log_sum_exp(const ReduceArgs& args) {
   const T* const in = static_cast<const T*>(args.in);

@@ -13,15 +13,7 @@ template <class T>
 void softmax_row(bool log_form, i64 n, const T* x, T* y) {
   const T peak = peak_of(x, n);
   if (log_form) {
-    // exp is not kept: sums of short runs through a buffer.
-    T buffer[256];
-    double total = 0;
-    for (i64 begin = 0; begin < n; begin += 256) {
-      const i64 count = smaller(256, n - begin);
-      for (i64 i = 0; i < count; ++i) buffer[i] = exp(x[begin + i] - peak);
-      total += sum(buffer, count);
-    }
-    const T shift = T(log(total));
+    const T shift = T(log(exp_sum(x, n, peak)));  // exp is not kept
 #pragma GCC ivdep
     for (i64 i = 0; i < n; ++i) y[i] = (x[i] - peak) - shift;
     return;

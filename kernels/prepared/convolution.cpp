@@ -1,13 +1,12 @@
 // 2-d convolution. f32: oneDNN in the layouts it likes best, with reorders through the workspace. The
 // gradient of the weights is summed over the batch: the batch is cut into chunks that depend on its size
 // only, every chunk is one single-threaded primitive, and the chunks are added in order, so the bits do not
-// depend on the number of threads. f64: im2col and the gemm_f64 kernel.
+// depend on the number of threads. f64: im2col and the gemm kernel.
 #include "kernels/prepared/convolution.h"
 
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
-#include <unordered_map>
 #include <vector>
 
 #include "kernels/cpu.h"
@@ -17,9 +16,9 @@ namespace gradloom::kernels {
 namespace {
 
 using dnnl::memory;
+using prepared::Call;
 using prepared::Layout;
 using prepared::ThreadScope;
-using prepared::wrap;
 
 constexpr auto kF32 = memory::data_type::f32;
 
@@ -70,74 +69,95 @@ dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias)
   return {desc, user_scratchpad(), prepared::engine()};
 }
 
-// An operand that may need another layout than the plain one.
+Call reorder(const memory::desc& from, const memory::desc& to) {
+  Call call(
+      dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), from, prepared::engine(), to)));
+  call.add(DNNL_ARG_FROM, from);
+  call.add(DNNL_ARG_TO, to);
+  return call;
+}
+
+// An operand that the primitive may want in another layout than the plain one: then its place is in the
+// workspace.
 class Operand {
  public:
   Operand() = default;
   Operand(const memory::dims& dims, const memory::desc& wanted, Layout& layout)
-      : plain_(plain(dims)), wanted_(wanted), reordered_(plain_ != wanted) {
+      : reordered_(plain(dims) != wanted) {
     if (!reordered_) return;
-    into_ =
-        dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), plain_, prepared::engine(), wanted_));
-    back_ =
-        dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), wanted_, prepared::engine(), plain_));
-    offset_ = layout.take(wanted_.get_size());
+    reorder_ = reorder(plain(dims), wanted);
+    offset_ = layout.take(wanted.get_size());
   }
-  memory load(const void* data, void* workspace) const {
-    if (!reordered_) return wrap(wanted_, data);
-    memory to = wrap(wanted_, prepared::at(workspace, offset_));
-    into_.execute(prepared::stream(), {{DNNL_ARG_FROM, wrap(plain_, data)}, {DNNL_ARG_TO, to}});
+  const void* load(const void* data, void* workspace) {
+    if (!reordered_) return data;
+    void* const to = prepared::at(workspace, offset_);
+    reorder_.run({data, to});
     return to;
-  }
-  memory target(void* data, void* workspace) const {
-    return wrap(wanted_, reordered_ ? prepared::at(workspace, offset_) : data);
-  }
-  void finish(const memory& result, void* data) const {
-    if (!reordered_) return;
-    back_.execute(prepared::stream(), {{DNNL_ARG_FROM, result}, {DNNL_ARG_TO, wrap(plain_, data)}});
   }
 
  private:
-  memory::desc plain_, wanted_;
   bool reordered_ = false;
   std::size_t offset_ = 0;
-  dnnl::reorder into_, back_;
+  Call reorder_;
+};
+
+// The same for what the primitive writes.
+class Output {
+ public:
+  Output() = default;
+  Output(const memory::dims& dims, const memory::desc& made, Layout& layout)
+      : reordered_(plain(dims) != made) {
+    if (!reordered_) return;
+    reorder_ = reorder(made, plain(dims));
+    offset_ = layout.take(made.get_size());
+  }
+  void* target(void* data, void* workspace) const {
+    return reordered_ ? prepared::at(workspace, offset_) : data;
+  }
+  void finish(void* data, void* workspace) {
+    if (reordered_) reorder_.run({target(data, workspace), data});
+  }
+
+ private:
+  bool reordered_ = false;
+  std::size_t offset_ = 0;
+  Call reorder_;
 };
 
 class Forward final : public Convolution {
  public:
-  explicit Forward(const ConvolutionDesc& desc) : bias_(desc.bias) {
+  explicit Forward(const ConvolutionDesc& desc) {
     const ThreadScope scope(threads());
     const Shapes s = shapes_of(desc, desc.n);
-    pd_ = forward_pd(s, desc.bias);
-    primitive_ = dnnl::convolution_forward(pd_);
-    x_ = Operand(s.x, pd_.src_desc(), layout_);
-    w_ = Operand(s.w, pd_.weights_desc(), layout_);
-    y_ = Operand(s.y, pd_.dst_desc(), layout_);
-    scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
+    const auto pd = forward_pd(s, desc.bias);
+    implementation_ = pd.impl_info_str();
+    x_ = Operand(s.x, pd.src_desc(), layout_);
+    w_ = Operand(s.w, pd.weights_desc(), layout_);
+    y_ = Output(s.y, pd.dst_desc(), layout_);
+    scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
+    call_ = Call(dnnl::convolution_forward(pd));
+    call_.add(DNNL_ARG_SRC, pd.src_desc());
+    call_.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
+    call_.add(DNNL_ARG_DST, pd.dst_desc());
+    call_.add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
+    if (desc.bias) call_.add(DNNL_ARG_BIAS, pd.bias_desc());
   }
   std::size_t workspace_bytes() const override { return layout_.size(); }
-  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) const override {
+  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) override {
     const ThreadScope scope(threads());
-    const memory y = y_.target(out, workspace);
-    std::unordered_map<int, memory> arguments{
-        {DNNL_ARG_SRC, x_.load(a, workspace)},
-        {DNNL_ARG_WEIGHTS, w_.load(b, workspace)},
-        {DNNL_ARG_DST, y},
-        {DNNL_ARG_SCRATCHPAD, wrap(pd_.scratchpad_desc(), prepared::at(workspace, scratchpad_))}};
-    if (bias_) arguments.emplace(DNNL_ARG_BIAS, wrap(pd_.bias_desc(), bias));
-    primitive_.execute(prepared::stream(), arguments);
-    y_.finish(y, out);
+    call_.run({x_.load(a, workspace), w_.load(b, workspace), y_.target(out, workspace),
+               prepared::at(workspace, scratchpad_), bias});
+    y_.finish(out, workspace);
   }
-  std::string implementation() const override { return pd_.impl_info_str(); }
+  std::string implementation() const override { return implementation_; }
 
  private:
-  bool bias_;
+  std::string implementation_;
   Layout layout_;
-  dnnl::convolution_forward::primitive_desc pd_;
-  dnnl::convolution_forward primitive_;
-  Operand x_, w_, y_;
+  Operand x_, w_;
+  Output y_;
   std::size_t scratchpad_ = 0;
+  Call call_;
 };
 
 class BackwardData final : public Convolution {
@@ -147,36 +167,38 @@ class BackwardData final : public Convolution {
     const Shapes s = shapes_of(desc, desc.n);
     const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, any(s.x), any(s.w),
                                                    any(s.y), s.strides, s.dilates, s.pad_before, s.pad_after);
-    pd_ = {op, user_scratchpad(), prepared::engine(), forward_pd(s, false)};
-    primitive_ = dnnl::convolution_backward_data(pd_);
-    dx_ = Operand(s.x, pd_.diff_src_desc(), layout_);
-    w_ = Operand(s.w, pd_.weights_desc(), layout_);
-    dy_ = Operand(s.y, pd_.diff_dst_desc(), layout_);
-    scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
+    const dnnl::convolution_backward_data::primitive_desc pd(op, user_scratchpad(), prepared::engine(),
+                                                             forward_pd(s, false));
+    implementation_ = pd.impl_info_str();
+    dx_ = Output(s.x, pd.diff_src_desc(), layout_);
+    w_ = Operand(s.w, pd.weights_desc(), layout_);
+    dy_ = Operand(s.y, pd.diff_dst_desc(), layout_);
+    scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
+    call_ = Call(dnnl::convolution_backward_data(pd));
+    call_.add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
+    call_.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
+    call_.add(DNNL_ARG_DIFF_SRC, pd.diff_src_desc());
+    call_.add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
   }
   std::size_t workspace_bytes() const override { return layout_.size(); }
-  void run(const void* a, const void* b, const void*, void* out, void* workspace) const override {
+  void run(const void* a, const void* b, const void*, void* out, void* workspace) override {
     const ThreadScope scope(threads());
-    const memory dx = dx_.target(out, workspace);
-    primitive_.execute(
-        prepared::stream(),
-        {{DNNL_ARG_DIFF_DST, dy_.load(a, workspace)},
-         {DNNL_ARG_WEIGHTS, w_.load(b, workspace)},
-         {DNNL_ARG_DIFF_SRC, dx},
-         {DNNL_ARG_SCRATCHPAD, wrap(pd_.scratchpad_desc(), prepared::at(workspace, scratchpad_))}});
-    dx_.finish(dx, out);
+    call_.run({dy_.load(a, workspace), w_.load(b, workspace), dx_.target(out, workspace),
+               prepared::at(workspace, scratchpad_)});
+    dx_.finish(out, workspace);
   }
-  std::string implementation() const override { return pd_.impl_info_str(); }
+  std::string implementation() const override { return implementation_; }
 
  private:
+  std::string implementation_;
   Layout layout_;
-  dnnl::convolution_backward_data::primitive_desc pd_;
-  dnnl::convolution_backward_data primitive_;
-  Operand dx_, w_, dy_;
+  Operand w_, dy_;
+  Output dx_;
   std::size_t scratchpad_ = 0;
+  Call call_;
 };
 
-// dw of a number of images, single-threaded, with a workspace of its own.
+// dw of a number of images, single-threaded, with a workspace of its own. Copies run side by side.
 struct WeightsChunk {
   WeightsChunk() = default;
   WeightsChunk(const ConvolutionDesc& desc, std::int64_t images, const memory::desc* weights) {
@@ -184,26 +206,30 @@ struct WeightsChunk {
     const dnnl::convolution_backward_weights::desc op(dnnl::algorithm::convolution_direct, any(s.x),
                                                       weights != nullptr ? *weights : any(s.w), any(s.y),
                                                       s.strides, s.dilates, s.pad_before, s.pad_after);
-    pd = {op, user_scratchpad(), prepared::engine(), forward_pd(s, false)};
-    primitive = dnnl::convolution_backward_weights(pd);
+    const dnnl::convolution_backward_weights::primitive_desc pd(op, user_scratchpad(), prepared::engine(),
+                                                                forward_pd(s, false));
+    implementation = pd.impl_info_str();
+    dw_desc = pd.diff_weights_desc();
     x = Operand(s.x, pd.src_desc(), layout);
     dy = Operand(s.y, pd.diff_dst_desc(), layout);
     scratchpad = layout.take(pd.scratchpad_desc().get_size());
-    dw = layout.take(pd.diff_weights_desc().get_size());
+    dw = layout.take(dw_desc.get_size());
+    call = Call(dnnl::convolution_backward_weights(pd));
+    call.add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
+    call.add(DNNL_ARG_SRC, pd.src_desc());
+    call.add(DNNL_ARG_DIFF_WEIGHTS, dw_desc);
+    call.add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
   }
-  void run(const void* dy_data, const void* x_data, void* workspace) const {
-    primitive.execute(
-        prepared::stream(),
-        {{DNNL_ARG_DIFF_DST, dy.load(dy_data, workspace)},
-         {DNNL_ARG_SRC, x.load(x_data, workspace)},
-         {DNNL_ARG_DIFF_WEIGHTS, wrap(pd.diff_weights_desc(), prepared::at(workspace, dw))},
-         {DNNL_ARG_SCRATCHPAD, wrap(pd.scratchpad_desc(), prepared::at(workspace, scratchpad))}});
+  void run(const void* dy_data, const void* x_data, void* workspace) {
+    call.run({dy.load(dy_data, workspace), x.load(x_data, workspace), prepared::at(workspace, dw),
+              prepared::at(workspace, scratchpad)});
   }
+  std::string implementation;
+  memory::desc dw_desc;
   Layout layout;
-  dnnl::convolution_backward_weights::primitive_desc pd;
-  dnnl::convolution_backward_weights primitive;
   Operand x, dy;
   std::size_t scratchpad = 0, dw = 0;
+  Call call;
 };
 
 constexpr std::int64_t kMostChunks = 16;
@@ -211,66 +237,62 @@ constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
 
 class BackwardWeights final : public Convolution {
  public:
-  explicit BackwardWeights(const ConvolutionDesc& desc) : desc_(desc) {
+  explicit BackwardWeights(const ConvolutionDesc& desc)
+      : x_image_(desc.c * desc.h * desc.w), y_image_(desc.k * desc.oh * desc.ow) {
     const ThreadScope scope(1);
     const std::size_t weight_bytes =
         std::size_t(desc.k * desc.c / desc.groups * desc.r * desc.s) * sizeof(float);
     const auto affordable = std::int64_t(kMostPartialBytes / std::max<std::size_t>(weight_bytes, 1));
-    chunks_ = std::max<std::int64_t>(1, std::min({desc.n, kMostChunks, affordable}));
-    small_images_ = desc.n / chunks_;
-    large_chunks_ = desc.n % chunks_;  // these have one image more
-    small_ = WeightsChunk(desc, small_images_, nullptr);
-    const memory::desc weights = small_.pd.diff_weights_desc();
-    if (large_chunks_ > 0) large_ = WeightsChunk(desc, small_images_ + 1, &weights);
-    dw_ = Operand(shapes_of(desc, 1).w, weights, layout_);
-    total_ = layout_.take(weights.get_size());
-    for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
-      offsets_.push_back(layout_.take(part(chunk).layout.size()));
+    const std::int64_t count = std::max<std::int64_t>(1, std::min({desc.n, kMostChunks, affordable}));
+    const std::int64_t images = desc.n / count, larger = desc.n % count;  // so many have one image more
+    const WeightsChunk small(desc, images, nullptr);
+    const WeightsChunk large = larger > 0 ? WeightsChunk(desc, images + 1, &small.dw_desc) : small;
+    dw_ = Output(shapes_of(desc, 1).w, small.dw_desc, layout_);
+    elements_ = std::int64_t(small.dw_desc.get_size() / sizeof(float));
+    for (std::int64_t chunk = 0, image = 0; chunk < count; ++chunk) {
+      chunks_.push_back({image, 0, chunk < larger ? large : small});
+      chunks_.back().offset = layout_.take(chunks_.back().part.layout.size());
+      image += images + (chunk < larger ? 1 : 0);
     }
   }
   std::size_t workspace_bytes() const override { return layout_.size(); }
 
-  void run(const void* a, const void* b, const void*, void* out, void* workspace) const override {
-    const std::int64_t x_image = desc_.c * desc_.h * desc_.w, y_image = desc_.k * desc_.oh * desc_.ow;
-    const int team = int(std::min<std::int64_t>(threads(), chunks_));
-#pragma omp parallel for schedule(static, 1) num_threads(team)
-    for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
-      const ThreadScope scope(1);
-      const std::int64_t first = chunk * small_images_ + std::min(chunk, large_chunks_);
-      part(chunk).run(static_cast<const float*>(a) + first * y_image,
-                      static_cast<const float*>(b) + first * x_image,
-                      prepared::at(workspace, offsets_[std::size_t(chunk)]));
-    }
-    const memory::desc weights = small_.pd.diff_weights_desc();
-    const auto elements = std::int64_t(weights.get_size() / sizeof(float));
-    const memory total = dw_.target(out, workspace);
-    float* const sum = static_cast<float*>(total.get_data_handle());
+  void run(const void* a, const void* b, const void*, void* out, void* workspace) override {
+    const auto count = std::int64_t(chunks_.size());
+    const int team = int(std::min<std::int64_t>(threads(), count));
     const float* partial[kMostChunks];
-    for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
-      partial[chunk] =
-          static_cast<const float*>(prepared::at(workspace, offsets_[std::size_t(chunk)] + part(chunk).dw));
+#pragma omp parallel for schedule(static, 1) num_threads(team)
+    for (std::int64_t number = 0; number < count; ++number) {
+      const ThreadScope scope(1);
+      Chunk& chunk = chunks_[std::size_t(number)];
+      void* const own = prepared::at(workspace, chunk.offset);
+      chunk.part.run(static_cast<const float*>(a) + chunk.image * y_image_,
+                     static_cast<const float*>(b) + chunk.image * x_image_, own);
+      partial[number] = static_cast<const float*>(prepared::at(own, chunk.part.dw));
     }
-#pragma omp parallel for schedule(static) num_threads(threads()) if (elements * chunks_ > 65536)
-    for (std::int64_t i = 0; i < elements; ++i) {
+    float* const sum = static_cast<float*>(dw_.target(out, workspace));
+#pragma omp parallel for schedule(static) num_threads(threads()) if (elements_ * count > 65536)
+    for (std::int64_t i = 0; i < elements_; ++i) {
       float value = partial[0][i];
-      for (std::int64_t chunk = 1; chunk < chunks_; ++chunk) value += partial[chunk][i];
+      for (std::int64_t chunk = 1; chunk < count; ++chunk) value += partial[chunk][i];
       sum[i] = value;
     }
     const ThreadScope scope(threads());
-    dw_.finish(total, out);
+    dw_.finish(out, workspace);
   }
-  std::string implementation() const override { return small_.pd.impl_info_str(); }
+  std::string implementation() const override { return chunks_[0].part.implementation; }
 
  private:
-  const WeightsChunk& part(std::int64_t chunk) const { return chunk < large_chunks_ ? large_ : small_; }
+  struct Chunk {
+    std::int64_t image;  // its first
+    std::size_t offset;  // in the workspace
+    WeightsChunk part;
+  };
 
-  ConvolutionDesc desc_;
+  std::int64_t x_image_, y_image_, elements_ = 0;
   Layout layout_;
-  std::int64_t chunks_ = 1, small_images_ = 0, large_chunks_ = 0;
-  WeightsChunk small_, large_;
-  Operand dw_;
-  std::size_t total_ = 0;
-  std::vector<std::size_t> offsets_;
+  std::vector<Chunk> chunks_;
+  Output dw_;
 };
 
 // ---- f64 ------------------------------------------------------------------------------------------------
@@ -284,7 +306,7 @@ class Float64Convolution final : public Convolution {
   }
   std::size_t workspace_bytes() const override { return std::size_t(taps_ * pixels_) * sizeof(double); }
 
-  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) const override {
+  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) override {
     auto* const columns = static_cast<double*>(workspace);
     auto* const result = static_cast<double*>(out);
     const auto* const first = static_cast<const double*>(a);
@@ -328,7 +350,7 @@ class Float64Convolution final : public Convolution {
   static void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, std::int64_t a_row,
                        std::int64_t a_col, const double* b, std::int64_t b_row, std::int64_t b_col, double* c,
                        bool accumulate) {
-    GemmF64Args args{};
+    GemmArgs args{};
     args.m = m;
     args.n = n;
     args.k = k;
@@ -343,7 +365,7 @@ class Float64Convolution final : public Convolution {
     args.b = b;
     args.c = c;
     args.accumulate = accumulate;
-    cpu().gemm_f64(args);
+    cpu().gemm(args);
   }
 
   // Calls visit(index into columns, index into the image or -1) for one tap row.

@@ -1,4 +1,4 @@
-// The oneDNN engine and the scope of its thread count.
+// The oneDNN engine, prepared calls and the scope of the thread count.
 #include "kernels/prepared/dnnl.h"
 
 #include <omp.h>
@@ -15,6 +15,32 @@ const dnnl::engine& engine() {
 dnnl::stream& stream() {
   thread_local dnnl::stream own(engine());
   return own;
+}
+
+Call::Call(const Call& other) : primitive_(other.primitive_) {
+  for (std::size_t i = 0; i < other.arguments_.size(); ++i)
+    add(other.arguments_[i].arg, other.memories_[i].get_desc());
+}
+
+Call& Call::operator=(const Call& other) {
+  if (this != &other) *this = Call(other);
+  return *this;
+}
+
+void Call::add(int slot, const dnnl::memory::desc& desc) {
+  memories_.push_back(dnnl::memory(desc, engine(), DNNL_MEMORY_NONE));
+  arguments_.push_back({slot, memories_.back().get()});
+}
+
+// oneDNN's C functions: the C++ wrapper of execute builds its list of arguments anew each time.
+void Call::run(std::initializer_list<const void*> addresses) {
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    void* const address = const_cast<void*>(addresses.begin()[i]);
+    if (memories_[i].get_data_handle() != address) memories_[i].set_data_handle(address);
+  }
+  dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(),
+                                                 static_cast<int>(arguments_.size()), arguments_.data()),
+                          "could not execute a primitive");
 }
 
 ThreadScope::ThreadScope(int count) : before_(omp_get_max_threads()) {

@@ -1,11 +1,13 @@
-// What the oneDNN adapters share: the engine, this thread's stream, and workspace layout.
+// What the oneDNN adapters share: the engine, this thread's stream, prepared calls, and workspace layout.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
+#include <vector>
 
 namespace gradloom::kernels::prepared {
 
@@ -40,9 +42,27 @@ class Layout {
 
 inline void* at(void* workspace, std::size_t offset) { return static_cast<char*>(workspace) + offset; }
 
-inline dnnl::memory wrap(const dnnl::memory::desc& desc, const void* data) {
-  return {desc, engine(), const_cast<void*>(data)};
-}
+// A primitive with its arguments. oneDNN's objects are made once; running only tells them addresses that
+// changed. One run at a time; a copy shares the primitive and has arguments of its own.
+class Call {
+ public:
+  Call() = default;
+  explicit Call(dnnl::primitive primitive) : primitive_(std::move(primitive)) {}
+  Call(const Call& other);
+  Call& operator=(const Call& other);
+  Call(Call&&) = default;
+  Call& operator=(Call&&) = default;
+  ~Call() = default;
+
+  void add(int slot, const dnnl::memory::desc& desc);
+  // One address per argument, in the order of add; what goes beyond is not read (a bias that is not there).
+  void run(std::initializer_list<const void*> addresses);
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memories_;  // behind the handles in arguments_
+  std::vector<dnnl_exec_arg_t> arguments_;
+};
 
 bool is_reference(const char* implementation);
 

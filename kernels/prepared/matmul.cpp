@@ -1,13 +1,12 @@
 // Matrix multiplication. f32: one oneDNN matmul primitive on the strides as they are; batch dims are merged,
 // and folded into the rows when B is shared. Operands whose layout oneDNN has no fast path for are copied
 // into the workspace first. Activations run as an elementwise kernel over C while it is in the cache:
-// oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate operator. f64: the gemm_f64
+// oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate operator. f64: the gemm
 // kernel.
 #include "kernels/prepared/matmul.h"
 
 #include <algorithm>
 #include <stdexcept>
-#include <unordered_map>
 
 #include "kernels/cpu.h"
 #include "kernels/prepared/dnnl.h"
@@ -18,7 +17,6 @@ namespace {
 using dnnl::memory;
 using prepared::Layout;
 using prepared::ThreadScope;
-using prepared::wrap;
 
 struct BatchDim {
   std::int64_t size, a, b, c;
@@ -104,44 +102,21 @@ bool plain(const Matrix& x) {
 
 class Float64MatMul final : public MatMul {
  public:
-  Float64MatMul(const MatMulDesc& desc, const Problem& problem) : bias_(desc.bias) {
-    if (problem.batch.size() > std::size_t(kEwMaxRank))
-      throw std::runtime_error("matmul: too many batch dims");
-    args_ = {};
-    args_.batch_rank = int(problem.batch.size());
-    for (int d = 0; d < args_.batch_rank; ++d) {
-      const BatchDim& dim = problem.batch[std::size_t(d)];
-      args_.batch_dims[d] = dim.size;
-      args_.a_batch[d] = dim.a;
-      args_.b_batch[d] = dim.b;
-      args_.c_batch[d] = dim.c;
-    }
-    args_.m = problem.m();
-    args_.n = problem.n();
-    args_.k = problem.k();
-    args_.a_row = problem.a.row_stride;
-    args_.a_col = problem.a.col_stride;
-    args_.b_row = problem.b.row_stride;
-    args_.b_col = problem.b.col_stride;
-    args_.c_row = problem.c.row_stride;
-    args_.c_col = problem.c.col_stride;
-    args_.alpha = desc.alpha;
-    args_.accumulate = desc.accumulate;
-  }
+  explicit Float64MatMul(const MatMulDesc& desc) : bias_(desc.bias), args_(gemm_args(desc)) {}
   std::size_t workspace_bytes() const override { return 0; }
-  void run(const void* a, const void* b, const void* bias, void* c, void*) const override {
-    GemmF64Args args = args_;
-    args.a = static_cast<const double*>(a);
-    args.b = static_cast<const double*>(b);
-    args.bias = bias_ ? static_cast<const double*>(bias) : nullptr;
-    args.c = static_cast<double*>(c);
-    cpu().gemm_f64(args);
+  void run(const void* a, const void* b, const void* bias, void* c, void*) override {
+    GemmArgs args = args_;
+    args.a = a;
+    args.b = b;
+    args.bias = bias_ ? bias : nullptr;
+    args.c = c;
+    cpu().gemm(args);
   }
   std::string implementation() const override { return "f64 blocked"; }
 
  private:
   bool bias_;
-  GemmF64Args args_;
+  GemmArgs args_;
 };
 
 // A copy between an operand and a dense image of it in the workspace.
@@ -169,31 +144,24 @@ class DnnlMatMul final : public MatMul {
       if (!c_.used) pack_operand(problem_.c, &BatchDim::c, c_);
       create_primitive();
     }
+    call_.add(DNNL_ARG_SRC, pd_.src_desc());
+    call_.add(DNNL_ARG_WEIGHTS, pd_.weights_desc());
+    call_.add(DNNL_ARG_DST, pd_.dst_desc());
+    call_.add(DNNL_ARG_SCRATCHPAD, pd_.scratchpad_desc());
+    if (desc_.bias) call_.add(bias_slot_, bias_desc_);
     scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
   }
 
   std::size_t workspace_bytes() const override { return layout_.size(); }
 
-  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
+  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     a = packed_in(a_, a, workspace);
     b = packed_in(b_, b, workspace);
     void* const out = c_.used ? prepared::at(workspace, c_.offset) : c;
     if (c_.used && desc_.accumulate) packed_in(c_, c, workspace);
-    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, wrap(pd_.src_desc(), a)},
-                                              {DNNL_ARG_WEIGHTS, wrap(pd_.weights_desc(), b)},
-                                              {DNNL_ARG_DST, wrap(pd_.dst_desc(), out)}};
-    if (pd_.scratchpad_desc().get_size() > 0) {
-      arguments.emplace(DNNL_ARG_SCRATCHPAD,
-                        wrap(pd_.scratchpad_desc(), prepared::at(workspace, scratchpad_)));
-    }
-    if (desc_.bias) {
-      const int slot =
-          bias_post_op_ >= 0 ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(bias_post_op_) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS;
-      arguments.emplace(slot, wrap(bias_desc_, bias));
-    }
     {
       const ThreadScope scope(threads());
-      primitive_.execute(prepared::stream(), arguments);
+      call_.run({a, b, out, prepared::at(workspace, scratchpad_), bias});
     }
     if (c_.used) {
       StridedCopyArgs back = c_.copy;
@@ -222,6 +190,7 @@ class DnnlMatMul final : public MatMul {
     for (std::size_t d = problem_.batch.size(); d-- > 0;) {
       BatchDim& dim = problem_.batch[d];
       if (dim.*stride == 0) continue;
+      if (copy.rank + 2 == kEwMaxRank) throw std::runtime_error("matmul: too many batch dims to copy");
       const int at = copy.rank++;
       copy.dims[at] = dim.size;
       copy.in_strides[at] = dim.*stride;
@@ -275,21 +244,21 @@ class DnnlMatMul final : public MatMul {
     bias_dims.back() = problem_.n();
     bias_strides.back() = 1;
     bias_desc_ = {bias_dims, memory::data_type::f32, bias_strides};
-    bias_post_op_ = -1;
+    bias_slot_ = DNNL_ARG_BIAS;
     // Output scales also multiply the bias, so with alpha the bias is added afterwards.
     if (desc_.bias && desc_.alpha != 1.0) {
-      bias_post_op_ = ops.len();
+      bias_slot_ = DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len()) | DNNL_ARG_SRC_1;
       ops.append_binary(dnnl::algorithm::binary_add, bias_desc_);
     }
     attr.set_post_ops(ops);
     const memory::desc a = describe(problem_.a, &BatchDim::a), b = describe(problem_.b, &BatchDim::b),
                        c = describe(problem_.c, &BatchDim::c);
     const ThreadScope scope(threads());
-    const bool native_bias = desc_.bias && bias_post_op_ < 0;
+    const bool native_bias = desc_.bias && bias_slot_ == DNNL_ARG_BIAS;
     const dnnl::matmul::desc desc =
         native_bias ? dnnl::matmul::desc(a, b, bias_desc_, c) : dnnl::matmul::desc(a, b, c);
     pd_ = dnnl::matmul::primitive_desc(desc, attr, prepared::engine());
-    primitive_ = dnnl::matmul(pd_);
+    call_ = prepared::Call(dnnl::matmul(pd_));
     return !prepared::is_reference(pd_.impl_info_str());
   }
 
@@ -298,9 +267,9 @@ class DnnlMatMul final : public MatMul {
   Layout layout_;
   Packed a_, b_, c_;
   dnnl::matmul::primitive_desc pd_;
-  dnnl::matmul primitive_;
+  prepared::Call call_;
   memory::desc bias_desc_;
-  int bias_post_op_ = -1;
+  int bias_slot_ = DNNL_ARG_BIAS;
   std::size_t scratchpad_ = 0;
 };
 
@@ -310,7 +279,7 @@ class EmptyMatMul final : public MatMul {
  public:
   EmptyMatMul(const MatMulDesc& desc, Problem problem) : desc_(desc), problem_(std::move(problem)) {}
   std::size_t workspace_bytes() const override { return 0; }
-  void run(const void*, const void*, const void* bias, void* c, void*) const override {
+  void run(const void*, const void*, const void* bias, void* c, void*) override {
     T* const out = static_cast<T*>(c);
     for (std::int64_t number = 0; number < problem_.batches(); ++number) {
       std::int64_t offset = 0, rest = number;
@@ -340,8 +309,13 @@ class ActivatedMatMul final : public MatMul {
     MatMulDesc linear = desc;
     linear.activation = Activation::none;
     linear_ = MatMul::create(linear);
-    std::vector<std::int64_t> dims = desc.batch;
+    std::vector<std::int64_t> dims = desc.batch, strides = desc.c_strides;
     dims.insert(dims.end(), {desc.m, desc.n});
+    for (std::size_t d = dims.size(); d-- > 0;) {
+      if (dims[d] != 1) continue;
+      dims.erase(dims.begin() + std::ptrdiff_t(d));
+      strides.erase(strides.begin() + std::ptrdiff_t(d));
+    }
     if (dims.size() > std::size_t(kEwMaxRank)) throw std::runtime_error("matmul: too many batch dims");
     program_.rank = copy_.rank = int(dims.size());
     program_.inputs = {{desc.dtype, {}}};
@@ -349,9 +323,9 @@ class ActivatedMatMul final : public MatMul {
     std::int64_t count = 1;
     for (std::size_t d = dims.size(); d-- > 0;) {
       program_.dims[d] = copy_.dims[d] = dims[d];
-      program_.inputs[0].strides[d] = copy_.out_strides[d] = desc.c_strides[d];
+      program_.inputs[0].strides[d] = copy_.out_strides[d] = strides[d];
       copy_.in_strides[d] = count;
-      dense_ = dense_ && (dims[d] == 1 || desc.c_strides[d] == count);
+      dense_ = dense_ && strides[d] == count;
       count *= dims[d];
     }
     const EwOp op = desc.activation == Activation::relu       ? EwOp::Relu
@@ -364,11 +338,11 @@ class ActivatedMatMul final : public MatMul {
     image_ = layout_.take(dense_ ? 0 : std::size_t(count) * copy_.element_bytes);
   }
   std::size_t workspace_bytes() const override { return layout_.size(); }
-  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const override {
+  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     linear_->run(a, b, bias, c, workspace);
     const void* const inputs[] = {c};
     void* const outputs[] = {dense_ ? c : prepared::at(workspace, image_)};
-    cpu().elementwise({&program_, inputs, outputs, 0, 0});
+    cpu().elementwise({&program_, inputs, outputs, nullptr});
     if (dense_) return;
     StridedCopyArgs copy = copy_;
     copy.in = outputs[0];
@@ -388,6 +362,36 @@ class ActivatedMatMul final : public MatMul {
 
 }  // namespace
 
+GemmArgs gemm_args(const MatMulDesc& desc) {
+  Problem problem = problem_of(desc);
+  fold_batch_into_rows(problem);
+  if (problem.batch.size() > std::size_t(kEwMaxRank))
+    throw std::runtime_error("matmul: too many batch dims");
+  GemmArgs args{};
+  args.dtype = desc.dtype;
+  args.batch_rank = int(problem.batch.size());
+  for (int d = 0; d < args.batch_rank; ++d) {
+    const BatchDim& dim = problem.batch[std::size_t(d)];
+    args.batch_dims[d] = dim.size;
+    args.a_batch[d] = dim.a;
+    args.b_batch[d] = dim.b;
+    args.c_batch[d] = dim.c;
+  }
+  args.m = problem.m();
+  args.n = problem.n();
+  args.k = problem.k();
+  args.a_row = problem.a.row_stride;
+  args.a_col = problem.a.col_stride;
+  args.b_row = problem.b.row_stride;
+  args.b_col = problem.b.col_stride;
+  args.c_row = problem.c.row_stride;
+  args.c_col = problem.c.col_stride;
+  args.alpha = desc.alpha;
+  args.activation = desc.activation;
+  args.accumulate = desc.accumulate;
+  return args;
+}
+
 std::unique_ptr<MatMul> MatMul::create(const MatMulDesc& desc) {
   if (desc.activation != Activation::none) return std::make_unique<ActivatedMatMul>(desc);
   Problem problem = problem_of(desc);
@@ -396,7 +400,7 @@ std::unique_ptr<MatMul> MatMul::create(const MatMulDesc& desc) {
   try {
     if (desc.dtype == DType::f64) {
       if (empty) return std::make_unique<EmptyMatMul<double>>(desc, problem);
-      return std::make_unique<Float64MatMul>(desc, problem);
+      return std::make_unique<Float64MatMul>(desc);
     }
     if (desc.dtype != DType::f32) throw std::runtime_error("matmul: only f32 and f64 are supported");
     if (empty) return std::make_unique<EmptyMatMul<float>>(desc, problem);

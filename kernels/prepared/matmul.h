@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/types.h"
+#include "kernels/arguments.h"
 
 namespace gradloom::kernels {
-
-enum class Activation : std::uint8_t { none, relu, gelu_erf, gelu_tanh };
 
 struct MatMulDesc {
   DType dtype = DType::f32;
@@ -25,13 +23,18 @@ struct MatMulDesc {
   Activation activation = Activation::none;
 };
 
+// The same product as arguments without pointers, batch dims merged where their strides allow: for f64 and for GPUs.
+// Throws std::runtime_error for more than kEwMaxRank batch dims.
+GemmArgs gemm_args(const MatMulDesc& desc);
+
 class MatMul {
  public:
   virtual ~MatMul() = default;
   // Throws std::runtime_error with oneDNN's message when the description cannot be prepared.
   static std::unique_ptr<MatMul> create(const MatMulDesc& desc);
   virtual std::size_t workspace_bytes() const = 0;
-  virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) const = 0;
+  // One run of an object at a time: it keeps oneDNN's argument objects.
+  virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
   virtual std::string implementation() const = 0;        // e.g. "brg:avx512_core", "f64 blocked"
 };
 

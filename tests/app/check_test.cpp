@@ -39,7 +39,8 @@ TEST_F(Check, PassesWithAndWithoutPassesInBothPrecisions) {
       CheckOptions options;
       options.passes = passes;
       options.precision = precision;
-      if (options.precision == "f64") options.rtol = 1e-5, options.atol = 1e-8;   // references are rounded to f32
+      if (options.precision == "f64")
+        options.rtol = 1e-5, options.atol = 1e-8;  // references are rounded to f32
       const CheckResult r = run(options);
       EXPECT_EQ(r.status, CheckStatus::pass) << r.reason;
       EXPECT_EQ(r.gradients, 7);

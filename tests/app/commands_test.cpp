@@ -1,4 +1,5 @@
-// The command line as a user meets it: exit codes, one error line, JSON lines, files that appear whole or not at all.
+// The command line as a user meets it: exit codes, one error line, JSON lines, files that appear whole or not
+// at all.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -6,9 +7,11 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -36,7 +39,8 @@ std::string read_file(const fs::path& path) {
 class Commands : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("gradloom-" + std::to_string(getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = fs::temp_directory_path() / ("gradloom-" + std::to_string(getpid()) + "-" +
+                                           testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(folder_);
   }
   void TearDown() override {
@@ -53,7 +57,7 @@ class Commands : public testing::Test {
     const pid_t child = fork();
     if (child != 0) return child;
     if (!freopen(out.c_str(), "w", stdout) || !freopen(err.c_str(), "w", stderr)) _exit(99);
-    signal(SIGINT, SIG_DFL);   // the test may have been started in the background, which ignores it
+    signal(SIGINT, SIG_DFL);  // the test may have been started in the background, which ignores it
     if (file_limit != RLIM_INFINITY) {
       signal(SIGXFSZ, SIG_IGN);
       const rlimit limit{file_limit, file_limit};
@@ -68,7 +72,8 @@ class Commands : public testing::Test {
   Outcome wait(pid_t child) const {
     int status = 0;
     waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(path("stdout")), read_file(path("stderr"))};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(path("stdout")),
+            read_file(path("stderr"))};
   }
   Outcome run(const std::vector<std::string>& args) const { return wait(start(args)); }
   // One clear line on stderr and the documented exit code.
@@ -80,8 +85,12 @@ class Commands : public testing::Test {
     EXPECT_EQ(o.err.rfind("gradloom: ", 0), 0u) << o.err;
   }
   std::vector<std::string> train_mlp(std::vector<std::string> more) const {
-    std::vector<std::string> args{"train", model("mlp") + "/model.onnx", "--dim", "batch=8", "--loss", "ce:logits,labels", "--optimizer", "adam{lr=1e-3}",
-                                  "--data", "npz:" + model("mlp") + "/batches.npz", "--json"};
+    std::vector<std::string> args{"train",       model("mlp") + "/model.onnx",
+                                  "--dim",       "batch=8",
+                                  "--loss",      "ce:logits,labels",
+                                  "--optimizer", "adam{lr=1e-3}",
+                                  "--data",      "npz:" + model("mlp") + "/batches.npz",
+                                  "--json"};
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
@@ -91,7 +100,8 @@ class Commands : public testing::Test {
 TEST_F(Commands, EveryCommandHasHelp) {
   const Outcome all = run({"--help"});
   EXPECT_EQ(all.code, 0);
-  for (const char* name : {"open", "inspect", "plan", "check", "train", "compare", "runs", "show", "trace", "export", "passes", "ops", "devices"}) {
+  for (const char* name : {"open", "inspect", "plan", "check", "train", "compare", "runs", "show", "trace",
+                           "export", "passes", "ops", "devices"}) {
     EXPECT_NE(all.out.find(name), std::string::npos) << name;
     const Outcome one = run({name, "--help"});
     EXPECT_EQ(one.code, 0) << name;
@@ -114,16 +124,18 @@ TEST_F(Commands, BadInputs) {
   std::ofstream(path("truncated.onnx")) << read_file(model("mlp") + "/model.onnx").substr(0, 2000);
   std::ofstream(path("foreign.onnx")) << "%PDF-1.7 not a model at all";
   std::ofstream(path("empty.onnx"));
-  for (const char* file : {"truncated.onnx", "foreign.onnx", "empty.onnx"}) expect_error({"inspect", path(file)}, 3, file);
+  for (const char* file : {"truncated.onnx", "foreign.onnx", "empty.onnx"})
+    expect_error({"inspect", path(file)}, 3, file);
   expect_error({"inspect", path("absent.onnx")}, 5, "absent.onnx");
   expect_error(train_mlp({"--loss", "ce:logits,x"}), 3, "integer class labels");
   std::ofstream(path("foreign.db")) << "SQLite format 3";
   EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("foreign.db")})).code, 3);
-  EXPECT_EQ(read_file(path("foreign.db")), "SQLite format 3");   // untouched
+  EXPECT_EQ(read_file(path("foreign.db")), "SQLite format 3");  // untouched
 }
 
 TEST_F(Commands, TrainWritesStepsSummaryAndSession) {
-  const Outcome o = run(train_mlp({"--steps", "12", "--session", path("s.db"), "--save-params", path("p.npz"), "--export-onnx", path("m.onnx")}));
+  const Outcome o = run(train_mlp({"--steps", "12", "--session", path("s.db"), "--save-params", path("p.npz"),
+                                   "--export-onnx", path("m.onnx")}));
   ASSERT_EQ(o.code, 0) << o.err;
   const auto lines = o.lines();
   std::vector<double> losses;
@@ -157,7 +169,8 @@ TEST_F(Commands, TrainWritesStepsSummaryAndSession) {
 
 TEST_F(Commands, FlagsAndModelComeInAnyOrder) {
   const std::string file = model("mlp") + "/model.onnx";
-  const Outcome first = run({"plan", file, "--dim", "batch=8", "--json"}), last = run({"plan", "--dim", "batch=8", "--freeze", "none.*", file, "--json"});
+  const Outcome first = run({"plan", file, "--dim", "batch=8", "--json"}),
+                last = run({"plan", "--dim", "batch=8", "--freeze", "none.*", file, "--json"});
   ASSERT_EQ(first.code, 0) << first.err;
   ASSERT_EQ(last.code, 0) << last.err;
   EXPECT_EQ(first.lines()[0]["plan_hash"], last.lines()[0]["plan_hash"]);
@@ -180,7 +193,8 @@ TEST_F(Commands, RecipeReplays) {
     if (l.contains("replay")) verdict = l["replay"];
   ASSERT_FALSE(verdict.is_null()) << replay.err;
   for (const json& c : verdict["checks"]) {
-    const bool certain = c["what"] == "plan hash" || c["what"] == "losses";   // speed may differ on a busy machine
+    const bool certain =
+        c["what"] == "plan hash" || c["what"] == "losses";  // speed may differ on a busy machine
     if (certain) {
       EXPECT_EQ(c["outcome"], "agrees") << c.dump();
     }
@@ -191,22 +205,109 @@ TEST_F(Commands, RecipeReplays) {
 }
 
 TEST_F(Commands, CompareReportsRatioAndLossDifference) {
-  const Outcome o = run({"compare", model("mlp") + "/model.onnx", "--dim", "batch=8", "--loss", "ce:logits,labels", "--optimizer", "adam", "--data",
-                         "npz:" + model("mlp") + "/batches.npz", "--a", "passes=none", "--b", "passes=default", "--max-seconds", "4", "--json"});
+  const Outcome o =
+      run({"compare", model("mlp") + "/model.onnx", "--dim", "batch=8", "--loss", "ce:logits,labels",
+           "--optimizer", "adam", "--data", "npz:" + model("mlp") + "/batches.npz", "--a", "passes=none",
+           "--b", "passes=default", "--max-seconds", "4", "--json"});
   ASSERT_EQ(o.code, 0) << o.err;
   const json c = o.lines().back();
   const std::string verdict = c["verdict"];
-  EXPECT_TRUE(verdict == "FASTER" || verdict == "SLOWER" || verdict == "SAME" || verdict == "UNSURE") << verdict;
+  EXPECT_TRUE(verdict == "FASTER" || verdict == "SLOWER" || verdict == "SAME" || verdict == "UNSURE")
+      << verdict;
 }
 
 TEST_F(Commands, NanLossStopsAndNamesTheStep) {
-  const Outcome o = run(train_mlp({"--steps", "50", "--optimizer", "sgd{lr=1e30}", "--session", path("s.db")}));
+  const Outcome o =
+      run(train_mlp({"--steps", "50", "--optimizer", "sgd{lr=1e30}", "--session", path("s.db")}));
   EXPECT_EQ(o.code, 7) << o.err;
   EXPECT_NE(o.err.find("at step"), std::string::npos) << o.err;
   const auto runs = run({"runs", path("s.db"), "--json"}).lines();
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0]["status"], "failed");
 }
+
+#ifdef GRADLOOM_PLUGIN_FOLDER
+class GpuCommands : public Commands {
+ protected:
+  void SetUp() override {
+    Commands::SetUp();
+    setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);
+    setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1);
+  }
+  void TearDown() override {
+    for (const char* name : {"GRADLOOM_PLUGINS", "GRADLOOM_CACHE", "GRADLOOM_HOSTGPU_FAIL"}) unsetenv(name);
+    Commands::TearDown();
+  }
+};
+
+// Before the first step, in a plain step, while the step is recorded, in a recorded step, while waiting,
+// while the trace is read.
+TEST_F(GpuCommands, AFailingDeviceIsOneErrorAndAFailedRun) {
+  const std::vector<std::string> train =
+      train_mlp({"--device", "host-gpu", "--steps", "40", "--session", path("s.db")});
+  int failed = 0;
+  for (const char* failure : {"allocate:2=4", "compile:1=5", "run:7=6", "end_capture:1=5", "run_graph:5=6",
+                              "synchronize_event:5=6", "copy:30=5", "read_trace:2=8"}) {
+    setenv("GRADLOOM_HOSTGPU_FAIL", failure, 1);
+    const Outcome o = run(train);
+    EXPECT_EQ(o.code, 6) << failure << ": " << o.err;
+    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+    EXPECT_EQ(o.err.rfind("gradloom: host-gpu: ", 0), 0u) << o.err;
+    EXPECT_NE(o.err.find("failure on demand"), std::string::npos) << o.err;
+    EXPECT_EQ(o.err.find("device lost") != std::string::npos, failure[std::strlen(failure) - 1] == '6')
+        << o.err;
+    ++failed;
+    const std::vector<json> runs = run({"runs", path("s.db"), "--json"}).lines();
+    ASSERT_EQ(runs.size(), static_cast<std::size_t>(failed)) << failure;
+    EXPECT_EQ(runs.back()["status"], "failed");
+    EXPECT_EQ("gradloom: " + runs.back()["message"].get<std::string>() + "\n", o.err);
+    EXPECT_EQ(run({"show", path("s.db"), "--run", std::to_string(failed), "--json"}).code, 0) << failure;
+  }
+  unsetenv("GRADLOOM_HOSTGPU_FAIL");
+  EXPECT_EQ(run(train).code, 0) << "the session takes further runs";
+}
+
+TEST_F(GpuCommands, ARunIsRecordedWithItsStreamsAndItsGpu) {
+  const std::vector<std::string> more{"--device", "host-gpu", "--steps", "60", "--session", path("s.db")};
+  const Outcome o = run(train_mlp(more));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json summary = o.lines().back()["summary"];
+  EXPECT_TRUE(summary.contains("profiler_overhead"));
+  const json shown = run({"show", path("s.db"), "--json"}).lines()[0], environment = shown["environment"];
+  EXPECT_EQ(shown["profiler_overhead"], summary["profiler_overhead"]);
+  ASSERT_GE(shown["streams"].size(), 4u);
+  EXPECT_EQ(shown["streams"][0]["name"], "CPU launches");
+  EXPECT_EQ(shown["streams"][0]["count"], 1) << "a recorded step is one launch";
+  EXPECT_EQ(environment.at("gpu.driver"), "not measured");
+  EXPECT_NE(environment.at("gpu.name").get<std::string>().find("host"), std::string::npos)
+      << environment.at("gpu.name");
+  EXPECT_EQ(environment.at("gpu.sm_clock_mhz"), "not measured");
+  EXPECT_EQ(environment.at("gpu.start.throttle"), "not measured");
+
+  ASSERT_EQ(run({"trace", path("s.db"), "--output", path("t.json")}).code, 0);
+  const json trace = json::parse(read_file(path("t.json")));
+  std::map<std::string, int> counts;
+  for (const json& e : trace["traceEvents"]) ++counts[e["ph"].get<std::string>() + ":" + e.value("cat", "")];
+  const int kernels = summary["kernels_per_step"], timed = 20;
+  EXPECT_EQ(counts["X:kernel"], timed * kernels);
+  EXPECT_EQ(counts["X:cpu_op"], 0);
+  EXPECT_EQ(counts["X:cuda_runtime"], timed) << "recorded steps";
+  EXPECT_EQ(counts["s:ac2g"], timed);
+  EXPECT_GE(counts["X:gpu_memcpy"], timed * 3) << "a batch up, its inputs over, the loss down";
+
+  ASSERT_EQ(
+      run(train_mlp({"--device", "host-gpu", "--steps", "12", "--profile", "all", "--session", path("s.db")}))
+          .code,
+      0);
+  const Outcome compared = run({"compare", "1", "2", "--stored", "--session", path("s.db"), "--json"});
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  std::set<std::string> streams;
+  const json comparison = compared.lines()[0];
+  for (const json& row : comparison["streams"]) streams.insert(row["name"].get<std::string>());
+  EXPECT_TRUE(streams.count("CPU launches") == 1 && streams.count("kernel, stream 0 (compute)") == 1 &&
+              streams.count("copy, stream 1 (upload)") == 1);
+}
+#endif
 
 TEST_F(Commands, InterruptKeepsWhatWasCommitted) {
   const pid_t child = start(train_mlp({"--steps", "100000000", "--session", path("s.db")}));

@@ -64,12 +64,14 @@ TEST_P(Parity, LossesFollowPyTorch) {
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const auto step = (*job)->step(static_cast<std::int64_t>(i) + 1);
     ASSERT_TRUE(step.ok()) << step.error().message;
-    ASSERT_LE(std::fabs(step->loss - losses[i]), tolerance * std::fabs(losses[i])) << "step " << i + 1 << ": " << step->loss << ", PyTorch " << losses[i];
+    ASSERT_LE(std::fabs(step->loss - losses[i]), tolerance * std::fabs(losses[i]))
+        << "step " << i + 1 << ": " << step->loss << ", PyTorch " << losses[i];
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(cases()), [](const auto& test) {
-  std::string name = test.param.model + "_run" + std::to_string(test.param.run) + "_" + test.param.precision + "_" + test.param.passes;
+  std::string name = test.param.model + "_run" + std::to_string(test.param.run) + "_" + test.param.precision +
+                     "_" + test.param.passes;
   for (char& ch : name)
     if (ch == '-') ch = '_';
   return name;

@@ -11,7 +11,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/ir/builder.h"
-#include "engine/onnx/attributes.h"
+#include "engine/run/sample_graph.h"
 #include "kernels/cpu.h"
 #include "tests/engine/reference.h"
 
@@ -31,62 +31,15 @@ inline std::vector<Case> cases_of(const OpDef* op) {
   return cases;
 }
 
-// ---- inputs -----------------------------------------------------------------------------------------------
-
-inline double away_from_kinks(double x, const Sample& sample) {
-  for (double kink : sample.kinks)
-    if (std::fabs(x - kink) < sample.kink_distance)
-      x = kink + (x < kink ? -sample.kink_distance : sample.kink_distance);
-  return x;
-}
-
-// Floats are drawn as f32 numbers, so that an f64 run has the same inputs.
-inline Tensor make_input(const SampleInput& input, const Sample& sample, std::mt19937_64& random) {
-  const Type& type = input.type;
-  if (!input.values.empty() || element_count(type.shape) == 0)
-    return Tensor::from_f64(type.dtype, type.shape, input.values);
-  std::vector<double> values(static_cast<std::size_t>(element_count(type.shape)));
-  for (double& v : values) {
-    const double u = std::uniform_real_distribution<double>(0, 1)(random);
-    if (is_float(type.dtype))
-      v = away_from_kinks(input.low + u * (input.high - input.low), sample);
-    else
-      v = std::min(input.high, std::floor(input.low + u * (input.high - input.low + 1)));
-  }
-  return Tensor::from_f64(type.dtype, type.shape, values);
-}
-
-// One node built from a sample, its inputs' contents, and the values it makes.
-struct Built {
+// One node built from a sample, alone in its graph.
+struct Built : SampleNode {
   Graph graph;
-  reference::Feeds feeds;
-  std::vector<ValueId> inputs, outputs;
 };
-
-inline DType promoted(DType t, DType float_type) { return t == DType::f32 ? float_type : t; }
 
 inline Result<Built> build(const OpDef& op, const Sample& sample, DType float_type) {
   Built built;
   GraphBuilder b(built.graph);
-  std::mt19937_64 random(fnv1a64(sample.name + op.name));
-  for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
-    const SampleInput& input = sample.inputs[i];
-    if (input.omitted) {
-      built.inputs.push_back(kNone);
-      continue;
-    }
-    Tensor data = make_input(input, sample, random);
-    data = data.cast(promoted(data.dtype(), float_type));
-    if (input.constant) {
-      built.inputs.push_back(b.constant(data, "c" + std::to_string(i)));
-    } else {
-      built.inputs.push_back(b.input("x" + std::to_string(i), data.type()));
-      built.feeds[built.inputs.back()] = data;
-    }
-  }
-  Attrs attrs = sample.attrs;
-  if (float_type == DType::f64) promote_attributes_to_f64(op.name, attrs);
-  built.outputs = TRY(b.add(op, built.inputs, attrs, sample.output_count));
+  static_cast<SampleNode&>(built) = TRY(add_sample(b, op, sample, float_type));
   return built;
 }
 

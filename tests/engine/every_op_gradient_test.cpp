@@ -52,7 +52,7 @@ Result<Check> make_check(const OpDef& op, const Sample& sample, DType type) {
     SampleInput w;
     w.type = {DType::f32, graph.type(y).shape};
     c.ys.push_back(y);
-    c.weights.push_back(make_input(w, {}, random).cast(type));
+    c.weights.push_back(make_sample_input(w, {}, random).cast(type));
     const ValueId term =
         b.op("ReduceSum", {b.op("Mul", {y, b.constant(c.weights.back(), "w" + std::to_string(i))})},
              {{"keepdims", std::int64_t{0}}});

@@ -75,7 +75,7 @@ class Runner {
  private:
   struct Step {
     NodeId node;
-    CpuKernel kernel;
+    Kernel kernel;
   };
   explicit Runner(const Graph& graph) : graph_(&graph) {}
 
@@ -100,7 +100,8 @@ class Runner {
       out.push_back(id == kNone ? nullptr : blocks.back()->data());
     }
     GuardedBlock workspace(s.kernel.workspace_bytes, pattern);
-    LaunchArgs args{in.data(), out.data(), workspace.data(), seed, step};
+    const kernels::RandomState random{seed, step};
+    LaunchArgs args{in.data(), out.data(), workspace.data(), &random, kernels::cpu_launcher()};
     s.kernel.run(args);
     if (!workspace.guards_intact()) return Error{Errc::bug, s.kernel.name + " writes outside its workspace"};
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {

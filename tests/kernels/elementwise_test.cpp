@@ -49,7 +49,8 @@ std::vector<Out> run(const CpuKernels& kernels, const EwProgram& program,
                      std::uint64_t step = 0) {
   std::vector<Out> out(std::size_t(n), Out(77));
   void* outputs[] = {out.data()};
-  kernels.elementwise({&program, inputs.data(), outputs, seed, step});
+  const RandomState random{seed, step};
+  kernels.elementwise({&program, inputs.data(), outputs, &random});
   return out;
 }
 
@@ -407,7 +408,7 @@ TEST(Elementwise, InPlaceWithSeveralOutputs) {
     auto x = a, y = b;
     const void* inputs[] = {x.data(), y.data()};
     void* outputs[] = {x.data(), y.data()};
-    k->elementwise({&program, inputs, outputs, 0, 0});
+    k->elementwise({&program, inputs, outputs, nullptr});
     for (std::size_t i = 0; i < x.size(); ++i) {
       ASSERT_EQ(x[i], a[i] + b[i]) << i;
       ASSERT_EQ(y[i], a[i] * b[i]) << i;
@@ -429,7 +430,7 @@ TEST(Elementwise, OutputsThatAreInputsConstantsOrRepeated) {
     std::vector<std::int64_t> o2(a.size());
     const void* inputs[] = {a.data(), &scalar};
     void* outputs[] = {o0.data(), o1.data(), o2.data(), o3.data(), o4.data()};
-    k->elementwise({&program, inputs, outputs, 0, 0});
+    k->elementwise({&program, inputs, outputs, nullptr});
     for (std::size_t i = 0; i < a.size(); ++i) {
       ASSERT_EQ(o0[i], a[i]);
       ASSERT_EQ(o1[i], scalar);

@@ -29,7 +29,7 @@ void check(std::int64_t outer, std::int64_t axis, std::int64_t inner, std::int64
         std::vector<T> out(expected.size(), T(9));
         GatherGradArgs args{dtype_of<T>(), dtype_of<Index>(), outer,          axis,       inner,
                             count,         dy.data(),         indices.data(), out.data(), nullptr};
-        std::vector<std::uint8_t> workspace(gather_grad_workspace_bytes(args) + 1, 0xff);
+        std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
         args.workspace = workspace.data();
         k.gather_grad(args);
         return out;

@@ -63,7 +63,7 @@ void check(std::int64_t rows, std::int64_t cols, double center) {
         LayerNormGradArgs args{dtype_of<T>(), rows,          cols,         dy.data(),
                                x.data(),      scale.data(),  mean.data(),  inv_std.data(),
                                dx.data(),     dscale.data(), dbias.data(), nullptr};
-        std::vector<std::uint8_t> workspace(layer_norm_grad_workspace_bytes(args) + 1, 0xff);
+        std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
         args.workspace = workspace.data();
         k.layer_norm_grad(args);
         return joined<T>({dx, dscale, dbias});

@@ -110,7 +110,7 @@ void check(const Setup& s) {
                                      out.data() + e.loss.size() + 1,
                                      out.data() + e.loss.size(),
                                      nullptr};
-        std::vector<std::uint8_t> workspace(softmax_cross_entropy_workspace_bytes(args) + 1, 0xff);
+        std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
         args.workspace = workspace.data();
         k.softmax_cross_entropy(args);
         return out;

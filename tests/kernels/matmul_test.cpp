@@ -255,6 +255,31 @@ TEST(MatMul, RefusesWhatItCannotDo) {
   d = plain(2, 2, 2);
   d.batch = {3};
   EXPECT_THROW(MatMul::create(d), std::runtime_error);
+  // Seven batch dims that do not merge, and an A that must be copied: more dims than a copy has.
+  d = plain(2, 2, 2);
+  d.a_strides = {2, 4};
+  for (std::int64_t stride = 1 << 12; stride > 1 << 5; stride /= 4) {
+    d.batch.insert(d.batch.begin(), {2, 2});
+    d.a_strides.insert(d.a_strides.begin(), {stride, stride / 2 + 1});
+    d.b_strides.insert(d.b_strides.begin(), {4, 4});
+    d.c_strides.insert(d.c_strides.begin(), {4, 4});
+  }
+  EXPECT_THROW(MatMul::create(d), std::runtime_error);
+}
+
+// A run with other addresses than the one before must not use those.
+TYPED_TEST(MatMulTest, FollowsItsAddresses) {
+  MatMulDesc d = plain(3, 4, 5);
+  d.dtype = dtype_of<TypeParam>();
+  d.bias = true;
+  const auto matmul = MatMul::create(d);
+  for (int run = 1; run <= 3; ++run) {
+    const std::vector<TypeParam> a(15, TypeParam(run)), b(20, TypeParam(2)), bias(4, TypeParam(run));
+    std::vector<TypeParam> c(12);
+    std::vector<std::uint8_t> workspace(matmul->workspace_bytes() + 64, 0xff);
+    matmul->run(a.data(), b.data(), bias.data(), c.data(), workspace.data());
+    EXPECT_EQ(c, std::vector<TypeParam>(12, TypeParam(11 * run)));
+  }
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ void check(const Settings& s, bool scaled, Tolerance tolerance) {
                                g.data(),      p0.data(),      s1.data(),
                                s2.data(),     p_out.data(),   s1_out.data(),
                                s2_out.data(), nullptr};
-            std::vector<std::uint8_t> workspace(optimizer_workspace_bytes(args) + 1, 0xff);
+            std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
             args.workspace = workspace.data();
             k.optimizer(args);
             if (!in_place) {
@@ -158,7 +158,7 @@ TEST(GlobalNorm, AddsAllTensors) {
         std::vector<float> out(1);
         GlobalNormArgs args{DType::f32, std::int64_t(kSizes.size()), kSizes.data(), data.data(), out.data(),
                             nullptr};
-        std::vector<std::uint8_t> workspace(global_norm_workspace_bytes(args) + 1, 0xff);
+        std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
         args.workspace = workspace.data();
         k.global_norm(args);
         return out;

@@ -57,7 +57,8 @@ void check_dropout(std::int64_t n, double ratio, bool training) {
       std::vector<std::uint8_t> mask(input.size());
       const void* inputs[] = {input.data()};
       void* outputs[] = {out.data(), mask.data()};
-      k->elementwise({&program, inputs, outputs, kSeed, kStep});
+      const RandomState random{kSeed, kStep};
+      k->elementwise({&program, inputs, outputs, &random});
       for (std::int64_t i = 0; i < n; ++i) {
         const auto at = std::size_t(i);
         const bool keep = !training || kept(i, double(T(ratio)));

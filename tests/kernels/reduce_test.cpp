@@ -58,7 +58,7 @@ std::vector<T> run(const CpuKernels& k, Reduction op, const std::vector<T>& in, 
                    std::int64_t n, std::int64_t inner) {
   std::vector<T> out(std::size_t(outer * inner), T(9));
   ReduceArgs args{dtype_of<T>(), op, outer, n, inner, in.data(), out.data(), nullptr};
-  std::vector<std::uint8_t> workspace(reduce_workspace_bytes(args) + 1, 0xff);
+  std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
   args.workspace = workspace.data();
   k.reduce(args);
   return out;

@@ -5,11 +5,11 @@
 namespace gradloom {
 namespace {
 
+using testing::Counts;
 using testing::op_counts;
+using testing::Perm;
 using testing::run_and_compare;
 using testing::why_nots;
-using testing::Counts;
-using testing::Perm;
 
 struct Cse : testing::TwoInputs {};
 

@@ -5,9 +5,9 @@
 namespace gradloom {
 namespace {
 
+using testing::Counts;
 using testing::op_counts;
 using testing::run_and_compare;
-using testing::Counts;
 
 struct DeadCode : ::testing::Test {
   Graph graph;

@@ -5,10 +5,10 @@
 namespace gradloom {
 namespace {
 
+using testing::Counts;
 using testing::op_counts;
 using testing::run_and_compare;
 using testing::why_nots;
-using testing::Counts;
 
 struct FoldConstants : testing::TwoInputs {};
 

@@ -5,11 +5,11 @@
 namespace gradloom {
 namespace {
 
+using testing::Counts;
 using testing::op_counts;
 using testing::run_and_compare;
 using testing::run_pass;
 using testing::why_nots;
-using testing::Counts;
 
 struct FuseElementwise : ::testing::Test {
   Graph graph;

@@ -184,6 +184,59 @@ TEST(ChromeTrace, OverlappingKernelsOfADeviceTakeLanes) {
   for (const int lane : lanes) EXPECT_TRUE(named.count(lane)) << lane;
 }
 
+// Per micro-batch: the batch goes up on stream 1 and over on stream 0, then one launch starts its five
+// kernels; the optimizer has its own.
+TEST(ChromeTrace, StreamsOfAGpuAndTheLaunchesHaveTracks) {
+  TraceDocument d = document("cuda:0");
+  for (const TraceRow& row : d.rows) {
+    const bool first = row.plan_step == 0;
+    if (first || row.plan_step == 5)
+      d.activities.push_back({Activity::Kind::api, -1, row.plan_step, row.micro, row.step, row.start_ns - 100,
+                              50, 0, "launch of the recorded step"});
+    if (!first) continue;
+    d.activities.push_back({Activity::Kind::copy, 1, -1, 0, row.step, row.start_ns - 900, 300, 4096, "copy"});
+    if (row.micro > 0) continue;  // before the second one the stream is busy
+    d.activities.push_back({Activity::Kind::fill, 0, -1, 0, row.step, row.start_ns - 30, 30, 64, "fill"});
+  }
+  d.activities.push_back(
+      {Activity::Kind::api, -1, 77, 0, 2, d.rows[0].start_ns + 10, 5, 0, "launch of what was not traced"});
+  const json trace = json::parse(chrome_trace_json(d));
+  expect_nested(trace);
+  std::map<std::string, int> counts;
+  std::map<std::string, std::set<int>> lanes;
+  std::map<int, std::string> names;
+  std::map<std::int64_t, json> starts, kernels, launches;
+  for (const json& e : trace["traceEvents"]) {
+    const std::string category = e.value("cat", "");
+    ++counts[e["ph"].get<std::string>() + ":" + category];
+    if (e["ph"] == "X") lanes[category].insert(e["tid"].get<int>());
+    if (e["name"] == "thread_name") names[e["tid"].get<int>()] = e["args"]["name"];
+    if (category == "kernel") kernels[ns(e["ts"])] = e;
+    if (category == "cuda_runtime") launches[ns(e["ts"])] = e;
+    if (category == "gpu_memcpy") {
+      EXPECT_EQ(e["args"]["bytes"], 4096);
+    }
+    if (e["ph"] == "s" && category == "ac2g") starts[e["id"].get<std::int64_t>()] = e;
+  }
+  EXPECT_EQ(counts["X:kernel"], 22);
+  EXPECT_EQ(counts["X:gpu_memcpy"], 4);
+  EXPECT_EQ(counts["X:gpu_memset"], 2);
+  EXPECT_EQ(counts["X:cuda_runtime"], 7);
+  EXPECT_EQ(counts["s:ac2g"], 6) << "what was not traced has no arrow";
+  EXPECT_EQ(counts["f:ac2g"], 6);
+  EXPECT_EQ(lanes["kernel"], lanes["gpu_memset"]);
+  EXPECT_EQ(names[*lanes["kernel"].begin()], "stream 0 (compute)");
+  EXPECT_EQ(names[*lanes["gpu_memcpy"].begin()], "stream 1 (upload)");
+  EXPECT_EQ(names[*lanes["cuda_runtime"].begin()], "CPU launches");
+  for (const json& e : trace["traceEvents"]) {
+    if (e["ph"] != "f" || e.value("cat", "") != "ac2g") continue;
+    const json &from = launches.at(ns(starts.at(e["id"].get<std::int64_t>())["ts"])),
+               &to = kernels.at(ns(e["ts"]));
+    for (const char* key : {"step", "micro", "plan_step", "correlation"})
+      EXPECT_EQ(from["args"][key], to["args"][key]) << key;
+  }
+}
+
 TEST(ChromeTrace, EmptyTraceIsValid) {
   const json trace = json::parse(chrome_trace_json({}));
   EXPECT_TRUE(trace["traceEvents"].is_array());

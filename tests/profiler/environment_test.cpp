@@ -27,6 +27,54 @@ TEST(Environment, DescribesThisMachine) {
   EXPECT_EQ(rows.at("threads"), std::to_string(environment.threads));
 }
 
+TEST(Environment, AGpuIsRecordedFromStartToEnd) {
+  Environment cpu = read_environment();
+  begin_gpu(cpu, DeviceInfo{"cpu", "some CPU", true});
+  watch_gpu(cpu, true);
+  EXPECT_FALSE(cpu.gpu);
+  for (const auto& [name, value] : environment_rows(cpu)) EXPECT_NE(name.rfind("gpu.", 0), 0u) << name;
+
+  Environment e;
+  e.cpu_model = "CPU";
+  e.threads = 2;
+  e.isa = "x86-64-v3";
+  e.gpu.emplace();
+  e.gpu->info.name = "NVIDIA H200, sm_90";
+  e.gpu->info.driver = "580.1";
+  e.gpu->info.libraries = "runtime 13.0, cublasLt 13.1";
+  e.gpu->start.sm_clock_mhz = 345;
+  for (const auto& [clock, reason, others] :
+       {std::tuple{1980, "none", 0}, std::tuple{1410, "power cap, thermal", 3},
+        std::tuple{1700, "power cap", 1}}) {
+    DeviceState state;
+    state.sm_clock_mhz = clock;
+    state.throttle = reason;
+    state.other_processes = others;
+    state.temperature_c = clock == 1410 ? 88 : 60;
+    add_state(*e.gpu, state);
+  }
+  const auto rows = environment_rows(e);
+  EXPECT_EQ(rows.at("gpu.name"), "NVIDIA H200, sm_90");
+  EXPECT_EQ(rows.at("gpu.driver"), "580.1");
+  EXPECT_EQ(rows.at("gpu.libraries"), "runtime 13.0, cublasLt 13.1");
+  EXPECT_EQ(rows.at("gpu.start.sm_clock_mhz"), "345");
+  EXPECT_EQ(rows.at("gpu.sm_clock_mhz"), "1700");
+  EXPECT_EQ(rows.at("gpu.min_sm_clock_mhz"), "1410");
+  EXPECT_EQ(rows.at("gpu.max_temperature_c"), "88");
+  EXPECT_EQ(rows.at("gpu.throttle"), "power cap, thermal");
+  EXPECT_EQ(rows.at("gpu.other_processes"), "3");
+  EXPECT_EQ(rows.at("gpu.power_mw"), "not measured");
+  EXPECT_EQ(rows.at("gpu.max_power_mw"), "not measured");
+  EXPECT_EQ(rows.at("gpu.start.throttle"), "not measured");
+  EXPECT_EQ(rows.at("hardware"), "NVIDIA H200, sm_90; CPU, 2 threads, x86-64-v3");
+  EXPECT_EQ(gpu_disturbances(rows),
+            "the GPU's clocks were held down (power cap, thermal), 3 other processes ran on the GPU");
+  EXPECT_EQ(gpu_disturbances({{"gpu.throttle", "none"}, {"gpu.other_processes", "0"}}), "");
+  EXPECT_EQ(gpu_disturbances({{"gpu.throttle", "not measured"}, {"gpu.other_processes", "1"}}),
+            "1 other process ran on the GPU");
+  EXPECT_EQ(gpu_disturbances({}), "");
+}
+
 TEST(Environment, HardwareTextTellsThreadsAndLevel) {
   Environment environment;
   environment.cpu_model = "AMD EPYC 9654";

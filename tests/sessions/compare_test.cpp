@@ -147,6 +147,40 @@ TEST(CompareInterleaved, StopsAndPassesErrorsOn) {
   EXPECT_EQ(compare_interleaved(fine, broken, {}).error().code, Errc::numeric);
 }
 
+// A GPU's blocks bring activities: they become rows per stream, tested like kernels.
+TEST(CompareInterleaved, StreamsAreARowEach) {
+  FakeMachine machine(3);
+  const TinyStep t = tiny_step(false);
+  Resident sides[2] = {fake(machine, "a", 1e7, t), fake(machine, "b", 1e7, t)};
+  for (int i = 0; i < 2; ++i) {
+    sides[i].run = [&machine, i, inner = sides[i].run](std::int64_t first, std::int64_t steps,
+                                                       bool timed) -> Result<Block> {
+      Block block = TRY(inner(first, steps, timed));
+      for (std::int64_t s = 0; timed && s < steps; ++s) {
+        using Kind = Activity::Kind;
+        block.activities.push_back({{Kind::api, 0, 0, 0, machine.step(i == 0 ? 1e4 : 1e6), 0, "launch", 0},
+                                    {Kind::copy, -1, 1, 0, machine.step(1e5), 64, "copy", 0},
+                                    {Kind::copy, -1, 1, 0, machine.step(1e5), 64, "copy", 0}});
+      }
+      return block;
+    };
+  }
+  CompareOptions options;
+  options.max_seconds = 60;
+  const auto c = compare_interleaved(sides[0], sides[1], options);
+  ASSERT_TRUE(c.ok()) << error_of(c);
+  std::map<std::string, ComparedRow> rows;
+  for (const ComparedRow& row : c->streams) rows[row.name] = row;
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows.at("kernel, stream 0 (compute)").a_kernels, static_cast<std::int64_t>(t.plan.steps.size()));
+  EXPECT_EQ(rows.at("copy, stream 1 (upload)").b_kernels, 2);
+  EXPECT_NEAR(rows.at("copy, stream 1 (upload)").a_ns, 2e5, 5e4);
+  EXPECT_GT(rows.at("copy, stream 1 (upload)").p, 0.01);
+  EXPECT_EQ(rows.at("CPU launches").a_kernels, 1);
+  EXPECT_LT(rows.at("CPU launches").p, 0.01);
+  EXPECT_EQ(c->streams[0].name, "CPU launches") << "the largest difference first";
+}
+
 TEST(CompareJson, RoundTrips) {
   Comparison c = run_fake(6, 12e6, 10e6);
   c.note = "odd \"note\" \xff";
@@ -181,6 +215,41 @@ TEST_F(CompareRuns, StoredRuns) {
   EXPECT_EQ(c->first_different_step, 0);
   EXPECT_EQ(c->kernels.size(), 4u);
   EXPECT_EQ(compare_runs(*run_a, *run_few)->verdict, Verdict::unsure);
+  EXPECT_TRUE(c->streams.empty()) << "runs of the CPU";
+}
+
+TEST_F(CompareRuns, GpuRunsShowStreamsAndWhatDisturbedThem) {
+  auto store = Store::open(file("s.db"), StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  const auto run = [&](const std::string& name, const std::map<std::string, std::string>& gpu) {
+    return *(*store)->load_run(write_tiny_run(**store, name, 60, false, gpu));
+  };
+  const RunRecord quiet = run("quiet", {{"gpu.throttle", "none"}, {"gpu.other_processes", "0"}}),
+                  unknown = run("unknown",
+                                {{"gpu.throttle", "not measured"}, {"gpu.other_processes", "not measured"}}),
+                  busy = run("busy", {{"gpu.throttle", "power cap, thermal"}, {"gpu.other_processes", "2"}}),
+                  cpu = run("cpu", {});
+  const auto c = compare_runs(quiet, unknown);
+  ASSERT_TRUE(c.ok()) << error_of(c);
+  EXPECT_EQ(c->note.find("GPU"), std::string::npos) << c->note;
+  ASSERT_EQ(c->streams.size(), 4u);
+  std::map<std::string, ComparedRow> rows;
+  for (const ComparedRow& row : c->streams) rows[row.name] = row;
+  EXPECT_EQ(rows.at("CPU launches").a_kernels, 2);
+  EXPECT_EQ(rows.at("CPU launches").a_ns, 600);
+  EXPECT_EQ(rows.at("kernel, stream 0 (compute)").b_kernels, 5);
+  EXPECT_EQ(rows.at("kernel, stream 0 (compute)").b_ns, 5010);
+  EXPECT_EQ(rows.at("copy, stream 1 (upload)").a_ns, 1500);
+  EXPECT_EQ(parse_comparison(comparison_json(*c))->streams.size(), 4u);
+  EXPECT_NE(comparison_text(*c).find("copy, stream 1 (upload)"), std::string::npos);
+
+  const std::string note = compare_runs(cpu, busy)->note;
+  EXPECT_NE(
+      note.find(
+          "; busy: the GPU's clocks were held down (power cap, thermal), 2 other processes ran on the GPU"),
+      std::string::npos)
+      << note;
+  EXPECT_EQ(compare_runs(cpu, busy)->streams[0].a_kernels, 0);
 }
 
 }  // namespace

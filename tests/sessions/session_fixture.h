@@ -134,23 +134,41 @@ inline std::vector<KernelSample> tiny_samples(const TinyStep& t, std::int64_t st
   return samples;
 }
 
-// Writes a finished run of `steps` steps, every third one timed; the run's id.
+// What a GPU does beside its kernels in one step: a batch goes up, one launch of everything, one of the last
+// plan step.
+inline std::vector<Activity> tiny_activities(const TinyStep& t, std::int64_t step) {
+  const std::int64_t start = step * 1'000'000;
+  const auto last = static_cast<std::int32_t>(t.plan.steps.size()) - 1;
+  using Kind = Activity::Kind;
+  return {{Kind::api, 0, 0, start - 3000, start - 2500, 0, "launch of the recorded step", 0},
+          {Kind::api, last, 0, start - 2000, start - 1900, 0, "launch", 0},
+          {Kind::copy, -1, 1, start - 5000, start - 3500, 4096, "copy", 0},
+          {Kind::copy, -1, 0, start - 1000, start - 600, 4096, "copy", 0}};
+}
+
+// Writes a finished run of `steps` steps, every third one timed; the run's id. `gpu`: its rows and what its
+// driver told.
 inline std::int64_t write_tiny_run(Store& store, const std::string& name, std::int64_t steps,
-                                   bool fused = false) {
+                                   bool fused = false, const std::map<std::string, std::string>& gpu = {}) {
   const TinyStep t = tiny_step(fused);
-  auto run = store.begin_run(tiny_start(name));
+  RunStart start = tiny_start(name);
+  if (!gpu.empty()) start.device = "cuda:0";
+  auto run = store.begin_run(start);
   EXPECT_TRUE(run.ok()) << (run.ok() ? "" : run.error().message);
   EXPECT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
   for (std::int64_t i = 1; i <= steps; ++i) {
     StepRow row{i, 5.0 / static_cast<double>(i), 10'000 + i, 0.1, 1.5, i % 3 == 2};
-    EXPECT_TRUE((*run)->add_step(row, row.timed ? tiny_samples(t, i) : std::vector<KernelSample>{}).ok());
+    const auto activities = row.timed && !gpu.empty() ? tiny_activities(t, i) : std::vector<Activity>{};
+    EXPECT_TRUE(
+        (*run)->add_step(row, row.timed ? tiny_samples(t, i) : std::vector<KernelSample>{}, activities).ok());
   }
   RunFinish finish;
   finish.measured_peak_bytes = 4096;
   finish.overhead = 0.01;
   finish.overhead_low = 0.005;
   finish.overhead_high = 0.02;
-  finish.environment = {{"load_after", "0.5"}};
+  finish.environment = gpu;
+  finish.environment["load_after"] = "0.5";
   EXPECT_TRUE((*run)->finish(finish).ok());
   return (*run)->id();
 }

@@ -74,7 +74,8 @@ TEST_F(StoreFaults, ChangedSchemasAreRefused) {
     write_tiny_run(**store, "a", 3);
   };
   const std::pair<const char*, const char*> edits[] = {
-      {"PRAGMA user_version = 2", "newer"},
+      {"PRAGMA user_version = 3", "newer"},
+      {"PRAGMA user_version = 0", "no format version"},
       {"DROP TABLE tuning", "missing"},
       {"DROP TABLE tuning; CREATE VIEW tuning AS SELECT 1 AS id", "missing"},
       {"DROP VIEW v_kernels; CREATE VIEW v_kernels AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + "
@@ -165,11 +166,20 @@ TEST_F(StoreFaults, TruncatedFilesAreRefused) {
     write_tiny_run(**store, "a", 60);
   }
   const std::string good = read_all(path);
+  std::string error;
+  const std::string expected = read_run(path, error);
+  constexpr std::size_t kPageBytes = 4096;
   for (std::size_t size = 0; size < good.size(); size += 4099) {
     write_all(copy, good.substr(0, size));
-    std::string error;
-    EXPECT_EQ(read_run(copy, error), "") << size;
-    EXPECT_FALSE(error.empty());
+    error.clear();
+    const std::string got = read_run(copy, error);
+    // Of the last page only free space may be missing: then nothing is lost.
+    if (size + kPageBytes > good.size() && error.empty()) {
+      EXPECT_EQ(got, expected) << size;
+    } else {
+      EXPECT_EQ(got, "") << size;
+      EXPECT_FALSE(error.empty()) << size;
+    }
     for (const char* end : {"", "-wal", "-shm"}) std::filesystem::remove(copy + end);
   }
 }

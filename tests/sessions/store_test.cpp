@@ -115,6 +115,125 @@ TEST_F(StoreTest, TheShellSeesKernelsJoinedToNodes) {
   EXPECT_EQ(shell(path, "PRAGMA journal_mode"), "wal\n");
 }
 
+TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
+  const std::string path = file("s.db");
+  auto store = Store::open(path, StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  const std::int64_t cpu = write_tiny_run(**store, "cpu", 9),
+                     id = write_tiny_run(**store, "gpu", 9, false, {{"gpu.name", "H200"}});
+  EXPECT_TRUE((*store)->check(id).ok());
+  EXPECT_TRUE((*store)->load_trace(cpu)->activities.empty());
+  EXPECT_TRUE((*store)->load_run(cpu)->streams.empty());
+
+  const auto trace = (*store)->load_trace(id);
+  ASSERT_TRUE(trace.ok()) << error_of(trace);
+  ASSERT_EQ(trace->activities.size(), 12u);
+  const TinyStep t = tiny_step(false);
+  const std::vector<Activity> written = tiny_activities(t, 5);
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    const TraceActivity expected = trace_activity(written[i], 5), &read = trace->activities[4 + i];
+    EXPECT_EQ(read.kind, expected.kind);
+    EXPECT_EQ(read.stream, expected.kind == Activity::Kind::api ? -1 : written[i].stream);
+    EXPECT_EQ(read.plan_step, expected.plan_step);
+    EXPECT_EQ(read.step, 5);
+    EXPECT_EQ(read.start_ns, expected.start_ns);
+    EXPECT_EQ(read.duration_ns, written[i].end_ns - written[i].start_ns);
+    EXPECT_EQ(read.bytes, expected.bytes);
+    EXPECT_EQ(read.name, expected.name);
+  }
+  EXPECT_EQ(trace->steps[1].start_ns, 5'000'000 - 5000) << "a step begins with its first copy";
+
+  const auto record = (*store)->load_run(id);
+  ASSERT_TRUE(record.ok()) << error_of(record);
+  ASSERT_EQ(record->streams.size(), 4u);
+  EXPECT_EQ(record->streams[0].kind, "launch");
+  EXPECT_EQ(record->streams[0].stream, -1);
+  EXPECT_EQ(record->streams[0].count, 6);
+  EXPECT_EQ(record->streams[0].ns, std::vector<double>(3, 600.0));
+  EXPECT_EQ(record->streams[1].kind, "copy");
+  EXPECT_EQ(record->streams[1].bytes, 3 * 4096);
+  EXPECT_EQ(record->streams[2].kind, "kernel");
+  EXPECT_EQ(record->streams[2].count, 15);
+  EXPECT_EQ(record->streams[3].stream, 1);
+  store = Error{};
+
+  EXPECT_EQ(shell(path,
+                  "SELECT streamId, end - start, bytes, copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY "
+                  "start LIMIT 2"),
+            "1|1500|4096|0\n0|400|4096|0\n");
+  EXPECT_EQ(shell(path, "SELECT stream, kind, count, total_ns FROM v_streams WHERE run = 2 AND step = 5"),
+            "NULL|launch|2|600\n0|copy|1|400\n0|kernel|5|5010\n1|copy|1|1500\n");
+  EXPECT_EQ(shell(path, "SELECT kind, stream, plan_step FROM activity WHERE step = 2"),
+            "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
+}
+
+// A file as the first version of the program wrote it: without what came later, in schema and digests.
+void make_version_1(const std::string& path) {
+  EXPECT_EQ(shell(path,
+                  "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
+                  "DROP TABLE activity;"
+                  "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
+            "");
+}
+
+TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOnAsVersion2) {
+  const std::string path = file("s.db");
+  std::int64_t a = 0, b = 0;
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    a = write_tiny_run(**store, "a", 9);
+    b = write_tiny_run(**store, "b", 9);
+  }
+  make_version_1(path);
+  {
+    auto old = Store::open(path, StoreMode::read);
+    ASSERT_TRUE(old.ok()) << error_of(old);
+    EXPECT_TRUE((*old)->check(a).ok()) << error_of((*old)->check(a));
+    EXPECT_EQ((*old)->list_runs()->at(1).status, "done");
+    EXPECT_TRUE((*old)->load_run(a).ok());
+    const auto trace = (*old)->load_trace(b);
+    ASSERT_TRUE(trace.ok()) << error_of(trace);
+    EXPECT_EQ(trace->rows.size(), 15u);
+    EXPECT_TRUE(trace->activities.empty());
+  }
+  EXPECT_EQ(shell(path, "PRAGMA user_version"), "1\n") << "reading changes nothing";
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    const std::int64_t gpu = write_tiny_run(**store, "gpu", 9, false, {{"gpu.name", "H200"}});
+    for (const std::int64_t id : {a, b, gpu})
+      EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
+  }
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "2\n12\n");
+  auto reader = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(reader.ok()) << error_of(reader);
+  EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);
+  reader = Error{};
+  shell(path, "INSERT INTO activity VALUES (1, 2, 0, 'copy', 1, NULL, 5, 5, 5, 'forged')");
+  reader = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ(error_of((*reader)->check(a)), path + ": run 1 is damaged (table activity)")
+      << "runs of version 1 have no such rows";
+  EXPECT_TRUE((*reader)->check(b).ok());
+}
+
+TEST_F(StoreTest, ADamagedFileOfVersion1IsNotTouched) {
+  const std::string path = file("s.db");
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    write_tiny_run(**store, "a", 3);
+  }
+  make_version_1(path);
+  shell(path, "CREATE TABLE activity (mine TEXT)");
+  const auto store = Store::open(path, StoreMode::write);
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(
+      shell(path, "PRAGMA user_version; SELECT count(*) FROM sqlite_schema WHERE name LIKE 'activity%'"),
+      "1\n1\n");
+}
+
 TEST_F(StoreTest, NonFiniteLossesAreKept) {
   auto store = Store::open(file("s.db"), StoreMode::write);
   ASSERT_TRUE(store.ok());
@@ -200,6 +319,7 @@ TEST_F(StoreTest, EditedRowsAreNamed) {
         std::string("DELETE FROM kernel_sample WHERE run = 1 AND plan_step = 2"),
         std::string("UPDATE run SET optimizer = 'adam' WHERE id = 1"),
         std::string("UPDATE pass_match SET why = '' WHERE run = 1"),
+        std::string("INSERT INTO activity VALUES (1, 2, 0, 'copy', 1, NULL, 5, 5, 5, 'x')"),
         std::string("INSERT INTO environment VALUES (1, 'x', 'y')")}) {
     const std::string before = read_all(path);
     shell(path, edit);

@@ -1,4 +1,5 @@
-// Style that a test can hold: include directions of ARCHITECTURE.md, one operator/pass list without orphans, no leftovers.
+// Style that a test can hold: include directions of ARCHITECTURE.md, one operator/pass list without orphans,
+// no leftovers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 const fs::path kRoot = GRADLOOM_SOURCE_DIR;
 
 struct Source {
-  std::string path;   // relative
+  std::string path;  // relative
   std::vector<std::string> lines;
 };
 
@@ -43,8 +44,9 @@ std::string layer(const std::string& path) {
 }
 
 TEST(Tidy, IncludesFollowTheArchitecture) {
-  const std::vector<std::string> engine{"engine/base", "engine/ir", "engine/ops", "engine/onnx", "engine/autodiff", "engine/train", "engine/plan",
-                                        "engine/device", "engine/run"};
+  const std::vector<std::string> engine{"engine/base", "engine/ir",       "engine/ops",
+                                        "engine/onnx", "engine/autodiff", "engine/train",
+                                        "engine/plan", "engine/device",   "engine/run"};
   std::map<std::string, std::set<std::string>> allowed;
   allowed["kernels"] = {"kernels"};
   std::set<std::string> below{"kernels"};
@@ -69,7 +71,7 @@ TEST(Tidy, IncludesFollowTheArchitecture) {
     for (const std::string& line : s.lines) {
       if (line.rfind("#include \"", 0) != 0) continue;
       const std::string included = line.substr(10, line.find('"', 10) - 10);
-      if (!fs::exists(kRoot / included)) continue;   // generated, or a library's
+      if (!fs::exists(kRoot / included)) continue;  // generated, or a library's
       EXPECT_TRUE(allowed[layer(s.path)].count(layer(included))) << s.path << " includes " << included;
     }
 }
@@ -113,10 +115,12 @@ TEST(Tidy, EveryOperatorFileIsListed) {
     if (s.path.rfind("engine/ops/", 0) != 0 || s.path == "engine/ops/ops.def") continue;
     for (const std::string& line : s.lines) {
       std::smatch match;
-      if (std::regex_search(line, match, std::regex("^(extern )?const OpDef (\\w+)_op\\b.*[={]"))) defined.insert(match[2]);
+      if (std::regex_search(line, match, std::regex("^(extern )?const OpDef (\\w+)_op\\b.*[={]")))
+        defined.insert(match[2]);
     }
   }
-  for (const std::string& name : defined) EXPECT_TRUE(listed.count(name)) << name << "_op is defined but not in ops.def";
+  for (const std::string& name : defined)
+    EXPECT_TRUE(listed.count(name)) << name << "_op is defined but not in ops.def";
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST(Autodiff, SecondUseAccumulates) {
   ASSERT_TRUE(grads.ok()) << grads.error().message;
   ASSERT_NE(grads->at(w), kNone);
   EXPECT_EQ(graph.type(grads->at(w)), graph.type(w));
-  EXPECT_GE(count_ops(graph, "Add", Phase::backward), 2);   // three paths to w
+  EXPECT_GE(count_ops(graph, "Add", Phase::backward), 2);  // three paths to w
   EXPECT_TRUE(verify(graph).ok());
 }
 
@@ -94,7 +94,8 @@ TEST(Autodiff, BackwardNodesNameTheirForwardSource) {
   ASSERT_TRUE(add_gradients(graph, scalar_sum(b, e), {w}).ok());
   int found = 0;
   for (const Node& n : graph.nodes)
-    if (n.alive() && n.origin.phase == Phase::backward && n.origin.sources == std::vector<std::uint32_t>{0}) ++found;
+    if (n.alive() && n.origin.phase == Phase::backward && n.origin.sources == std::vector<std::uint32_t>{0})
+      ++found;
   EXPECT_GE(found, 1);
 }
 

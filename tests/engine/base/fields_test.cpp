@@ -21,7 +21,11 @@ struct Options {
 TEST(Fields, SetAndPrintRoundTrip) {
   Options o;
   const Fields fields = [&](FieldVisitor& v) { o.fields(v); };
-  ASSERT_TRUE(set_fields(fields, {{"keep", "false"}, {"max_nodes", "32"}, {"rate", "0.30000000000000004"}, {"mode", "small"}}, "pass x").ok());
+  ASSERT_TRUE(
+      set_fields(fields,
+                 {{"keep", "false"}, {"max_nodes", "32"}, {"rate", "0.30000000000000004"}, {"mode", "small"}},
+                 "pass x")
+          .ok());
   EXPECT_EQ(print_fields(fields), "keep=false,max_nodes=32,rate=0.30000000000000004,mode=small");
   Options again;
   const Fields other = [&](FieldVisitor& v) { again.fields(v); };
@@ -40,7 +44,8 @@ TEST(Fields, ErrorsNameOwnerAndOption) {
     EXPECT_EQ(s.error().code, Errc::usage);
     return s.error().message;
   };
-  EXPECT_NE(message("max", "3").find("pass fuse has no option 'max' (known: keep, max_nodes, rate, mode)"), std::string::npos);
+  EXPECT_NE(message("max", "3").find("pass fuse has no option 'max' (known: keep, max_nodes, rate, mode)"),
+            std::string::npos);
   EXPECT_NE(message("max_nodes", "1").find("between 2 and 64"), std::string::npos);
   EXPECT_NE(message("max_nodes", "3.5").find("integer"), std::string::npos);
   EXPECT_NE(message("rate", "nan").find("number"), std::string::npos);

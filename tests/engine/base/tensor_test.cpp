@@ -29,27 +29,31 @@ TEST(Tensor, CopiesShareUntilWritten) {
 TEST(Tensor, CastTruncatesAndClamps) {
   const Tensor t = Tensor::from_f64(DType::f64, {5}, {1.9, -1.9, std::nan(""), 1e30, -1e30});
   const Tensor i = t.cast(DType::i64);
-  EXPECT_EQ(i.to_i64(), (std::vector<std::int64_t>{1, -1, 0, std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}));
+  EXPECT_EQ(i.to_i64(), (std::vector<std::int64_t>{1, -1, 0, std::numeric_limits<std::int64_t>::max(),
+                                                   std::numeric_limits<std::int64_t>::min()}));
   EXPECT_EQ(Tensor::from_i64({0, 5, -1}).cast(DType::boolean).to_i64(), (std::vector<std::int64_t>{0, 1, 1}));
-  EXPECT_EQ(Tensor::from_i64({(std::int64_t{1} << 53) + 1}).cast(DType::i64).int_at(0), (std::int64_t{1} << 53) + 1);
+  EXPECT_EQ(Tensor::from_i64({(std::int64_t{1} << 53) + 1}).cast(DType::i64).int_at(0),
+            (std::int64_t{1} << 53) + 1);
 }
 
 TEST(Tensor, Bf16RoundsToNearestEven) {
   const Tensor t = Tensor::from_f64(DType::bf16, {3}, {1.0, 1.00390625, 3.0e38});
   EXPECT_EQ(t.at(0), 1.0);
-  EXPECT_EQ(t.at(1), 1.0);   // halfway between 1 and 1.0078125: even
+  EXPECT_EQ(t.at(1), 1.0);  // halfway between 1 and 1.0078125: even
   EXPECT_NEAR(t.at(2), 3.0e38, 2e36);
 }
 
 TEST(Tensor, ElementCountChecksOverflowAndSign) {
   EXPECT_EQ(*checked_element_count({2, 3}, 4), 6);
-  EXPECT_EQ(checked_element_count({std::int64_t{1} << 40, std::int64_t{1} << 40}, 1).error().code, Errc::limit);
+  EXPECT_EQ(checked_element_count({std::int64_t{1} << 40, std::int64_t{1} << 40}, 1).error().code,
+            Errc::limit);
   EXPECT_EQ(checked_element_count({std::int64_t{1} << 61}, 8).error().code, Errc::limit);
   EXPECT_EQ(checked_element_count({2, -3}, 4).error().code, Errc::bad_input);
 }
 
 TEST(Tensor, NamesRoundTrip) {
-  for (DType t : {DType::f32, DType::f64, DType::i32, DType::i64, DType::boolean, DType::bf16, DType::f16, DType::u8})
+  for (DType t :
+       {DType::f32, DType::f64, DType::i32, DType::i64, DType::boolean, DType::bf16, DType::f16, DType::u8})
     EXPECT_EQ(*dtype_from_name(dtype_name(t)), t);
   EXPECT_EQ(dtype_from_name("float99").error().code, Errc::usage);
   EXPECT_EQ(to_string(Type{DType::f32, {8, -1, 3}}), "f32[8, ?1, 3]");

@@ -26,8 +26,8 @@ TEST(Text, ForeignNamesAreEscaped) {
   EXPECT_EQ(escaped("layers.0/µ"), "layers.0/µ");
   EXPECT_EQ(escaped("a\x1b[31mb\n"), "a\\x1b[31mb\\x0a");
   EXPECT_EQ(escaped("\xff\xfe"), "\\xff\\xfe");
-  EXPECT_EQ(escaped("x\xe2\x80\xaey"), "x\\xe2\\x80\\xaey");   // right-to-left override
-  EXPECT_EQ(escaped("\xc0\xaf"), "\\xc0\\xaf");                 // overlong slash
+  EXPECT_EQ(escaped("x\xe2\x80\xaey"), "x\\xe2\\x80\\xaey");  // right-to-left override
+  EXPECT_EQ(escaped("\xc0\xaf"), "\\xc0\\xaf");               // overlong slash
 }
 
 TEST(Text, Globs) {

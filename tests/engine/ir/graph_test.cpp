@@ -37,14 +37,24 @@ TEST(Graph, VerifyFindsEachKindOfDamage) {
     const Status status = verify(s.graph);
     return status.ok() ? std::string() : status.error().message;
   };
-  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].inputs[0] = 999; }).find("does not exist"), std::string::npos);
-  EXPECT_NE(broken([](Small& s) { s.graph.nodes[0].op = nullptr; }).find("producer was removed"), std::string::npos);
-  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].name = s.graph.nodes[0].name; }).find("two nodes"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].inputs[0] = 999; }).find("does not exist"),
+            std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[0].op = nullptr; }).find("producer was removed"),
+            std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].name = s.graph.nodes[0].name; }).find("two nodes"),
+            std::string::npos);
   EXPECT_NE(broken([](Small& s) { s.graph.values[s.y].name = "x"; }).find("two values"), std::string::npos);
-  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].outputs[0] = s.sum; }).find("two producers"), std::string::npos);
-  EXPECT_NE(broken([](Small& s) { s.graph.values[s.y].type.shape = {3, 2}; }).find("inference says"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) { s.graph.nodes[1].outputs[0] = s.sum; }).find("two producers"),
+            std::string::npos);
+  EXPECT_NE(broken([](Small& s) {
+              s.graph.values[s.y].type.shape = {3, 2};
+            }).find("inference says"),
+            std::string::npos);
   EXPECT_NE(broken([](Small& s) { s.graph.nodes[0].inputs[0] = s.y; }).find("cycle"), std::string::npos);
-  EXPECT_NE(broken([](Small& s) { s.graph.updates.push_back({s.sum, s.y}); }).find("not a state"), std::string::npos);
+  EXPECT_NE(broken([](Small& s) {
+              s.graph.updates.push_back({s.sum, s.y});
+            }).find("not a state"),
+            std::string::npos);
 }
 
 TEST(Graph, CycleErrorNamesItsNodes) {

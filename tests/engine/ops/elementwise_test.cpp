@@ -40,6 +40,12 @@ TEST(Pow, GradientAtZero) {
   EXPECT_EQ(gradient("Pow", {tensor({2}, {0, 1}), tensor({2}, {2, 3})}, 1), (std::vector<double>{0, 0}));
 }
 
+TEST(Pow, GradientOfAnExponentOfAnotherFloatType) {
+  const auto db = gradient("Pow", {tensor({2}, {2, 3}), tensor({1}, {2}, DType::f32)}, 1);
+  ASSERT_EQ(db.size(), 1u);
+  EXPECT_NEAR(db[0], 4 * std::log(2.0) + 9 * std::log(3.0), 1e-5);
+}
+
 TEST(Subgradients, AtKinks) {
   EXPECT_EQ(gradient("Relu", {tensor({3}, {-1, 0, 1})}, 0), (std::vector<double>{0, 0, 1}));
   EXPECT_EQ(gradient("Abs", {tensor({3}, {-1, 0, 1})}, 0), (std::vector<double>{-1, 0, 1}));
@@ -93,6 +99,15 @@ TEST(Elementwise, SpecialValues) {
   const Tensor pick = tensor({2}, {1, 0}, DType::boolean);
   EXPECT_EQ(run("Where", {pick, tensor({2}, {1, std::nan("")}), tensor({2}, {std::nan(""), 2})}),
             (std::vector<double>{1, 2}));
+}
+
+// log(1 + exp(x)) is exp(x) far below 0, not 0.
+TEST(Elementwise, SoftplusKeepsItsDigits) {
+  for (const double x : {-60.0, -30.0, -8.0, -1e-3, 0.0, 3.0, 50.0}) {
+    const double expected = std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+    EXPECT_NEAR(run("Softplus", {tensor({}, {x})})[0], expected, 4e-15 * expected) << x;
+    EXPECT_NEAR(run("Softplus", {tensor({}, {x}, DType::f32)})[0], expected, 1e-6 * expected) << x;
+  }
 }
 
 TEST(Cast, SaturatesAndTruncates) {

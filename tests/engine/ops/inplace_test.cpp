@@ -1,7 +1,8 @@
-// OpDef::inplace_input: writing output 0 over that input gives the same bits as writing elsewhere, for every
-// row and sample.
+// Writing an output over an input that the row allows (OpDef::inplace_input; any of equal shape and width for
+// elementwise and pointwise rows) gives the same bits as writing elsewhere, for every row and sample.
 #include <cstring>
 
+#include "engine/ops/common.h"
 #include "tests/engine/ops/nn_support.h"
 
 namespace gradloom {
@@ -14,8 +15,7 @@ struct Launch {
   NodeTypes types;
 };
 
-// The row's types and inputs for one sample, or false when output 0 has another type than the input it may
-// overwrite.
+// The row's types and inputs for one sample.
 bool prepare(const OpDef& op, const Sample& sample, Launch& launch) {
   Graph graph;
   GraphBuilder b(graph);
@@ -35,46 +35,91 @@ bool prepare(const OpDef& op, const Sample& sample, Launch& launch) {
   if (!outputs.ok()) return false;
   launch.types = node_types(graph, graph.nodes.back());
   for (const Tensor*& t : launch.types.constants) t = nullptr;  // their graph ends here
-  const auto overwritten = static_cast<std::size_t>(op.inplace_input);
-  return launch.types.has(overwritten) && launch.types.inputs[overwritten] == launch.types.outputs[0];
+  return true;
 }
 
-// Outputs with output 0 in the memory of input `overwritten` (or of its own, when negative).
-std::vector<Tensor> launch_at(const CpuKernel& kernel, const Launch& launch, int overwritten) {
-  std::vector<Tensor> inputs = launch.inputs, outputs;
+struct Pair {
+  std::size_t output, input;
+};
+
+// As the plan chooses them (engine/plan/plan.cpp).
+std::vector<Pair> allowed_pairs(const OpDef& op, const NodeTypes& types) {
+  std::vector<Pair> pairs;
+  const bool any = op.has(kElementwise) || op.has(kPointwise);
+  for (std::size_t o = 0; o < types.outputs.size(); ++o)
+    for (std::size_t i = 0; i < types.inputs.size(); ++i) {
+      if (!any && (o != 0 || static_cast<int>(i) != op.inplace_input)) continue;
+      if (types.has(i) && types.inputs[i].shape == types.outputs[o].shape &&
+          dtype_bytes(types.inputs[i].dtype) == dtype_bytes(types.outputs[o].dtype))
+        pairs.push_back({o, i});
+    }
+  return pairs;
+}
+
+// Outputs, one of them in the memory of an input if `pair` is given.
+std::vector<Tensor> launch_at(const Kernel& kernel, const Launch& launch, const Pair* pair) {
+  std::vector<Tensor> outputs;
   std::vector<const void*> in;
   std::vector<void*> out;
   for (const Type& type : launch.types.outputs) outputs.emplace_back(type.dtype, type.shape);
-  if (overwritten >= 0) {
-    outputs[0] = inputs[static_cast<std::size_t>(overwritten)];
-    outputs[0].mutable_data();  // a copy of its own
-    inputs[static_cast<std::size_t>(overwritten)] = Tensor();
-  }
   for (Tensor& t : outputs) out.push_back(t.mutable_data());
-  for (const Tensor& t : inputs) in.push_back(t.defined() ? t.data() : nullptr);
-  if (overwritten >= 0) in[static_cast<std::size_t>(overwritten)] = out[0];
+  for (const Tensor& t : launch.inputs) in.push_back(t.defined() ? t.data() : nullptr);
+  if (pair != nullptr) {
+    const Tensor& overwritten = launch.inputs[pair->input];
+    if (overwritten.bytes() > 0) std::memcpy(out[pair->output], overwritten.data(), overwritten.bytes());
+    in[pair->input] = out[pair->output];
+  }
   Tensor workspace(DType::u8, {static_cast<std::int64_t>(kernel.workspace_bytes)});
-  kernel.run({in.data(), out.data(), workspace.mutable_data(), 11, 1});
+  const kernels::RandomState random{11, 1};
+  kernel.run({in.data(), out.data(), workspace.mutable_data(), &random, kernels::cpu_launcher()});
   return outputs;
 }
 
 TEST(EveryRowThatMayWriteInPlace, GivesTheSameBits) {
   std::size_t checked = 0;
   for (const OpDef* op : all_ops()) {
-    if (op->inplace_input < 0 || op->cpu == nullptr || op->samples == nullptr) continue;
+    if (op->cpu == nullptr || op->samples == nullptr) continue;
     for (const Sample& sample : op->samples()) {
       Launch launch;
       if (sample.bench || !prepare(*op, sample, launch)) continue;
+      const auto pairs = allowed_pairs(*op, launch.types);
+      if (pairs.empty()) continue;
       auto kernel = op->cpu(launch.types);
       ASSERT_TRUE(kernel.ok()) << op->name << "/" << sample.name;
-      const auto apart = launch_at(kernel.value(), launch, -1),
-                 in_place = launch_at(kernel.value(), launch, op->inplace_input);
-      for (std::size_t i = 0; i < apart.size(); ++i)
-        EXPECT_TRUE(bit_equal(apart[i], in_place[i])) << op->name << "/" << sample.name << " output " << i;
-      ++checked;
+      const auto apart = launch_at(kernel.value(), launch, nullptr);
+      for (const Pair& pair : pairs) {
+        const auto in_place = launch_at(kernel.value(), launch, &pair);
+        for (std::size_t i = 0; i < apart.size(); ++i)
+          EXPECT_TRUE(bit_equal(apart[i], in_place[i]))
+              << op->name << "/" << sample.name << " output " << i << " with output " << pair.output
+              << " over input " << pair.input;
+        ++checked;
+      }
     }
   }
-  EXPECT_GT(checked, 30u);
+  EXPECT_GT(checked, 250u);
+}
+
+// A fused region that still reads an input after the statement whose result may overwrite it.
+TEST(FusedRegionInPlace, KeepsInputsUntilTheirLastUse) {
+  const OpDef& op = op_by_name("FusedElementwise");
+  const Sample sample{.name = "late reads",
+                      .attrs = {{"code", std::string("t0=Add(i0,i1);t1=Mul(t0,i0);t2=Sub(i1,t1)")},
+                                {"outputs", Ints{0, 1, 2}}},
+                      .inputs = {floats({5, 700}), floats({5, 700})},
+                      .output_count = 3};
+  Launch launch;
+  ASSERT_TRUE(prepare(op, sample, launch));
+  auto kernel = op.cpu(launch.types);
+  ASSERT_TRUE(kernel.ok());
+  const auto apart = launch_at(kernel.value(), launch, nullptr);
+  const auto pairs = allowed_pairs(op, launch.types);
+  EXPECT_EQ(pairs.size(), 6u);
+  for (const Pair& pair : pairs) {
+    const auto in_place = launch_at(kernel.value(), launch, &pair);
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(bit_equal(apart[i], in_place[i])) << pair.output << " over " << pair.input;
+  }
 }
 
 }  // namespace

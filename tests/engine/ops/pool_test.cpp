@@ -88,7 +88,7 @@ TEST(Pool, ErrorsAndLimits) {
   auto result = evaluate(op_by_name("MaxPool"), {{"kernel_shape", Ints{2, 2, 2}}}, {x});
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, Errc::device);
-  EXPECT_NE(result.error().message.find("no CPU kernel for 3-d windows"), std::string::npos);
+  EXPECT_NE(result.error().message.find("no kernel for 3-d windows"), std::string::npos);
   EXPECT_EQ(inferred("GlobalAveragePool", {}, {{DType::f32, {-1, 3, -2, -3}}})[0].shape,
             (Shape{-1, 3, 1, 1}));
 }

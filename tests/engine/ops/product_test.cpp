@@ -168,6 +168,14 @@ TEST(Products, OfNothingAreZero) {
     ASSERT_EQ(y.shape(), (Shape{2, 4, 3}));
     for (std::int64_t i = 0; i < 24; ++i) EXPECT_EQ(y.at(i), std::max(0.0, bias.at(i / 3 % 4)));
     EXPECT_EQ(run("MatMul", {}, {Tensor(dtype, {0, 3}), Tensor(dtype, {3, 4})})[0].count(), 0);
+    Differentiated inner = differentiate(op_by_name("MatMul"), {}, {a, b}, numbers(dtype, {2, 3, 4}), {0, 1});
+    EXPECT_EQ(inner.grad(0).shape(), a.shape());
+    EXPECT_EQ(inner.grad(1).shape(), b.shape());
+    const Tensor rows = numbers(dtype, {2, 3, 4});
+    Differentiated columns =
+        differentiate(op_by_name("MatMul"), {}, {rows, Tensor(dtype, {4, 0})}, Tensor(dtype, {2, 3, 0}), {0, 1});
+    expect_near(columns.grad(0), {2, 3, 4}, std::vector<double>(24, 0.0), 0, "no columns");
+    EXPECT_EQ(columns.grad(1).shape(), (Shape{4, 0}));
   }
 }
 

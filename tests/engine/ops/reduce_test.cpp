@@ -84,6 +84,29 @@ TEST(Reduce, Integers) {
   EXPECT_EQ(run("ReduceMin", {ints({1, -2, 4})}), (std::vector<double>{-2}));
 }
 
+// Over axes 0 and 2: 0 + 1 + 1 + 2 is 4 and its mean 1, but the mean of the rounded means 0 and 1 is 0.
+TEST(Reduce, MeanOfIntegersIsRoundedOnce) {
+  const Tensor x = ints({0, 1, 5, 5, 1, 2, -5, -6}).reshaped({2, 2, 2});
+  EXPECT_EQ(run("ReduceMean", {x, ints({0, 2})}, kDrop), (std::vector<double>{1, 0}));
+  EXPECT_EQ(run("ReduceMean", {x, ints({1})}, kDrop), (std::vector<double>{2, 3, -2, -2}));
+}
+
+TEST(Reduce, GradientOfAProductWithZeros) {
+  const Tensor x = tensor({3, 3}, {2, -3, 4, 0, 2, 3, 2, 0, 0});
+  const std::vector<double> rows{-12, 8, -6, 6, 0, 0, 0, 0, 0};
+  EXPECT_EQ(gradient("ReduceProd", {x}, 0, {{"axes", List{1}}}), rows);
+  EXPECT_EQ(gradient("ReduceProd", {x}, 0, {{"axes", List{-1}}, {"keepdims", std::int64_t{0}}}), rows);
+  EXPECT_EQ(gradient("ReduceProd", {tensor({2, 2}, {2, 3, 5, 7})}, 0), (std::vector<double>{105, 70, 42, 30}));
+  EXPECT_EQ(gradient("ReduceProd", {tensor({}, {7})}, 0), (std::vector<double>{1}));
+  EXPECT_TRUE(gradient("ReduceProd", {tensor({0}, {})}, 0).empty());
+}
+
+TEST(Reduce, GradientOfLogSumExpOfNothing) {
+  const double none = -std::numeric_limits<double>::infinity();
+  const auto dx = gradient("ReduceLogSumExp", {tensor({2, 2}, {none, none, 0, none})}, 0, {{"axes", List{1}}});
+  EXPECT_EQ(dx, (std::vector<double>{0, 0, 1, 0}));
+}
+
 TEST(Reduce, LogSumExpOfLargeNumbers) {
   EXPECT_NEAR(run("ReduceLogSumExp", {tensor({2}, {1000, 1000})})[0], 1000 + std::log(2.0), 1e-10);
 }

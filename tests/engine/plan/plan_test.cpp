@@ -60,7 +60,7 @@ TEST(Plan, ViewsShareStorageAndKeepItAlive) {
   const auto plan = make_plan(graph, {stack_all, "stack", true});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->buffer_of[e], plan->buffer_of[r]);
-  EXPECT_EQ(plan->steps.size(), 3u);   // views have no kernel
+  EXPECT_EQ(plan->steps.size(), 3u);  // views have no kernel
   EXPECT_TRUE(check_plan(graph, *plan).ok());
 }
 
@@ -86,7 +86,9 @@ TEST(PlanCheck, SeededFaultsAreAllFound) {
   const auto good = make_plan(graph, {stack_all, "stack", false});
   ASSERT_TRUE(good.ok());
   ASSERT_TRUE(check_plan(graph, *good).ok());
-  const auto buffer = [&](Plan& plan, ValueId v) -> Buffer& { return plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])]; };
+  const auto buffer = [&](Plan& plan, ValueId v) -> Buffer& {
+    return plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])];
+  };
   // Each value moved onto each other one that is live at the same time must be noticed.
   int faults = 0;
   for (const ValueId from : {p, q, r})
@@ -117,7 +119,8 @@ TEST(PlanCheck, SeededFaultsAreAllFound) {
 
 TEST(Plan, HashChangesWithPlacement) {
   const Graph graph = chain(3);
-  const auto a = make_plan(graph, {stack_all, "stack", true}), b = make_plan(graph, {stack_all, "stack", true}),
+  const auto a = make_plan(graph, {stack_all, "stack", true}),
+             b = make_plan(graph, {stack_all, "stack", true}),
              c = make_plan(graph, {stack_all, "stack", false});
   ASSERT_TRUE(a.ok() && b.ok() && c.ok());
   EXPECT_EQ(a->hash, b->hash);

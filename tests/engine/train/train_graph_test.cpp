@@ -46,7 +46,8 @@ TEST(TrainGraph, RegressionLossesAreScalars) {
 }
 
 TEST(TrainGraph, LossErrorsSayWhatIsWrong) {
-  EXPECT_NE(loss_error("ce:nothing,labels").find("no value of the model (outputs: logits)"), std::string::npos);
+  EXPECT_NE(loss_error("ce:nothing,labels").find("no value of the model (outputs: logits)"),
+            std::string::npos);
   EXPECT_NE(loss_error("ce:logits,x").find("integer class labels"), std::string::npos);
   EXPECT_NE(loss_error("ce{axis=7}:logits,labels").find("out of range"), std::string::npos);
   EXPECT_NE(loss_error("hinge:logits,labels").find("unknown loss"), std::string::npos);
@@ -69,7 +70,7 @@ TEST(TrainGraph, OneGraphHoldsTheWholeStep) {
   EXPECT_NE(train->names.micro, kNone);
   EXPECT_NE(train->names.grad_norm, kNone);
   EXPECT_EQ(train->graph.outputs.size(), 2u);
-  EXPECT_EQ(train->graph.updates.size(), 2u * 4 + 1);   // w and bias: value, m, v, accumulator; and the loss
+  EXPECT_EQ(train->graph.updates.size(), 2u * 4 + 1);  // w and bias: value, m, v, accumulator; and the loss
 }
 
 TEST(TrainGraph, FrozenParametersAreNotTrained) {

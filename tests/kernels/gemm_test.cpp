@@ -24,7 +24,7 @@ TEST(GemmF64, EveryLevel) {
     expect_on_every_level(
         [&](const CpuKernels& kernels) {
           std::vector<double> c(expected.size(), NAN);
-          GemmF64Args args{};
+          GemmArgs args{};
           args.m = s.m;
           args.n = s.n;
           args.k = s.k;
@@ -35,12 +35,12 @@ TEST(GemmF64, EveryLevel) {
           args.c_row = s.n;
           args.c_col = 1;
           args.alpha = 2.0;
-          args.relu = true;
+          args.activation = Activation::relu;
           args.a = a.data();
           args.b = b.data();
           args.bias = bias.data();
           args.c = c.data();
-          kernels.gemm_f64(args);
+          kernels.gemm(args);
           return c;
         },
         expected, reduction_tolerance<double>());

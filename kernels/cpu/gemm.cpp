@@ -75,7 +75,7 @@ GRADLOOM_INLINE void micro_kernel(const double* a, const double* b, i64 depth, d
 }
 
 // One tile of C, rows x cols at (row, col), of one matrix.
-void compute_tile(const GemmF64Args& args, const double* a, const double* b, double* c, i64 row, i64 col,
+void compute_tile(const GemmArgs& args, const double* a, const double* b, double* c, i64 row, i64 col,
                   Panels& panels) {
   const i64 rows = smaller(kMc, args.m - row), cols = smaller(kNc, args.n - col);
   const i64 depth_blocks = larger(1, ceil_div(args.k, kKc));
@@ -90,13 +90,14 @@ void compute_tile(const GemmF64Args& args, const double* a, const double* b, dou
         micro_kernel(panels.a + r0 * depth, panels.b + c0 * depth, depth, sums[0]);
         for (i64 r = 0; r < smaller(kMr, rows - r0); ++r) {
           double* const out = c + (row + r0 + r) * args.c_row + (col + c0) * args.c_col;
-          const double* const bias = first && args.bias != nullptr ? args.bias + col + c0 : nullptr;
+          const double* const bias =
+              first && args.bias != nullptr ? static_cast<const double*>(args.bias) + col + c0 : nullptr;
           for (i64 j = 0; j < smaller(kNr, cols - c0); ++j) {
             double* const at = out + j * args.c_col;
             double value = args.alpha * sums[r][j];
             if (bias != nullptr) value += bias[j];
             if (!first || args.accumulate) value += *at;
-            if (last && args.relu) value = max(value, 0.0);
+            if (last && args.activation == Activation::relu) value = max(value, 0.0);
             *at = value;
           }
         }
@@ -107,7 +108,7 @@ void compute_tile(const GemmF64Args& args, const double* a, const double* b, dou
 
 }  // namespace
 
-void gemm_f64(const GemmF64Args& args) {
+void gemm(const GemmArgs& args) {
   static thread_local Panels panels;
   i64 batch = 1;
   for (int d = 0; d < args.batch_rank; ++d) batch *= args.batch_dims[d];
@@ -123,8 +124,8 @@ void gemm_f64(const GemmF64Args& args) {
       b += index * args.b_batch[d];
       c += index * args.c_batch[d];
     }
-    compute_tile(args, args.a + a, args.b + b, args.c + c, tile / col_tiles * kMc, tile % col_tiles * kNc,
-                 panels);
+    compute_tile(args, static_cast<const double*>(args.a) + a, static_cast<const double*>(args.b) + b,
+                 static_cast<double*>(args.c) + c, tile / col_tiles * kMc, tile % col_tiles * kNc, panels);
   });
 }
 

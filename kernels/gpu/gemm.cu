@@ -1,0 +1,158 @@
+// C[b] = activation(alpha * A[b] B[b] + bias + (accumulate ? C[b] : 0)), batched, any strides: the product for devices without a library
+// and for layouts that no library takes. A: [m, k], B: [k, n], C: [m, n], bias: [n]. Tiles in shared memory (tile_product.h), float for
+// f32 and bf16, double for f64.
+// Products with few tiles and a long k (gradients of weights) are cut along k when the workspace is there: slices of a length that the
+// shape decides leave their sums in the workspace [slices, batch, m, n], and a second kernel adds them in order.
+#include "kernels/gpu/kernels.h"
+#include "kernels/gpu/tile_product.h"
+#include "kernels/gpu/workspace.h"
+
+namespace gradloom::kernels::gpu {
+namespace {
+
+constexpr int kThreads = kTileThreads;
+
+struct Matrices {
+  int batch_rank;
+  long long batch_dims[kEwMaxRank], a_batch[kEwMaxRank], b_batch[kEwMaxRank], c_batch[kEwMaxRank];
+  long long batches, m, n, k, a_row, a_col, b_row, b_col, c_row, c_col;
+  double alpha;
+  Activation activation;
+  bool accumulate;
+  const void *a, *b, *bias;
+  void *c, *partial;   // partial: null when there is one slice
+};
+
+struct Offsets {
+  long long a = 0, b = 0, c = 0;
+};
+GRADLOOM_DEVICE Offsets offsets_of(const Matrices& p, long long batch) {
+  Offsets at;
+  for (int d = p.batch_rank - 1; d >= 0; --d) {
+    const long long rest = batch / p.batch_dims[d], index = batch - rest * p.batch_dims[d];
+    at.a += index * p.a_batch[d];
+    at.b += index * p.b_batch[d];
+    at.c += index * p.c_batch[d];
+    batch = rest;
+  }
+  return at;
+}
+
+// As in kernels/elementwise.def.
+template <class A>
+GRADLOOM_DEVICE A activated(Activation activation, A a) {
+  switch (activation) {
+    case Activation::relu: return max(a, A(0));
+    case Activation::gelu_erf: return A(0.5) * a * (A(1) + erf(a * A(0.70710678118654752440)));
+    case Activation::gelu_tanh: return A(0.5) * a * (A(1) + tanh(A(0.79788456080286535588) * (a + A(0.044715) * a * a * a)));
+    default: return a;
+  }
+}
+
+template <class T>
+GRADLOOM_DEVICE void put(const Matrices& p, long long c_offset, long long row, long long col, Accum<T> sum) {
+  using A = Accum<T>;
+  T* const at = static_cast<T*>(p.c) + c_offset + row * p.c_row + col * p.c_col;
+  A value = A(p.alpha) * sum;
+  if (p.bias != nullptr) value += to_accum(static_cast<const T*>(p.bias)[col]);
+  if (p.accumulate) value += to_accum(*at);
+  *at = from_accum<T>(activated(p.activation, value));
+}
+
+template <class T, class Shape, bool a_depth_first, bool b_depth_first>
+__global__ void __launch_bounds__(kThreads, 2) product_kernel(Matrices p, TileGrid grid) {
+  using A = Accum<T>;
+  const TilePlace at = tile_place<Shape>(grid);
+  const Offsets offsets = offsets_of(p, at.product);
+  const StridedOperand<T, a_depth_first> a{static_cast<const T*>(p.a) + offsets.a, p.m, p.a_row, p.a_col};
+  const StridedOperand<T, b_depth_first> b{static_cast<const T*>(p.b) + offsets.b, p.n, p.b_col, p.b_row};
+  const long long begin = at.slice * grid.length, end = min(begin + grid.length, p.k);
+  A sums[Shape::kRows][Shape::kCols];
+  tile_product<Shape>(a, b, at.row, at.col, begin, end, sums);
+  A* const partial = static_cast<A*>(p.partial);
+  for_results<Shape>(sums, at.row, at.col, p.m, p.n, [&](long long row, long long col, A sum) {
+    if (partial == nullptr) return put<T>(p, offsets.c, row, col, sum);
+    partial[((at.slice * p.batches + at.product) * p.m + row) * p.n + col] = sum;
+  });
+}
+
+// Adds the slices of one result per thread.
+template <class T>
+__global__ void join_kernel(Matrices p, long long slices) {
+  using A = Accum<T>;
+  const long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x, results = p.batches * p.m * p.n;
+  if (i >= results) return;
+  const A* const partial = static_cast<const A*>(p.partial);
+  A sum = partial[i];
+  for (long long slice = 1; slice < slices; ++slice) sum += partial[slice * results + i];
+  const long long line = i / p.n, batch = line / p.m;
+  put<T>(p, offsets_of(p, batch).c, line - batch * p.m, i - line * p.n, sum);
+}
+
+long long magnitude(long long v) { return v < 0 ? -v : v; }
+
+template <class T, class Shape>
+void multiply(const Matrices& p, const ProductCut& cut, Stream stream) {
+  const TileGrid grid{ceil_div(p.m, Shape::kM), ceil_div(p.n, Shape::kN), cut.slices, cut.length};
+  const dim3 blocks{unsigned(grid.blocks(p.batches))}, block(kThreads);
+  const bool a_depth_first = magnitude(p.a_col) <= magnitude(p.a_row), b_depth_first = magnitude(p.b_row) < magnitude(p.b_col);
+  if (a_depth_first && b_depth_first) return launch(stream, product_kernel<T, Shape, true, true>, blocks, block, 0, p, grid);
+  if (a_depth_first) return launch(stream, product_kernel<T, Shape, true, false>, blocks, block, 0, p, grid);
+  if (b_depth_first) return launch(stream, product_kernel<T, Shape, false, true>, blocks, block, 0, p, grid);
+  launch(stream, product_kernel<T, Shape, false, false>, blocks, block, 0, p, grid);
+}
+
+Matrices matrices_of(const GemmArgs& args) {
+  Matrices p{};
+  p.batch_rank = args.batch_rank;
+  p.batches = 1;
+  for (int d = 0; d < args.batch_rank; ++d) {
+    p.batches *= args.batch_dims[d];
+    p.batch_dims[d] = args.batch_dims[d];
+    p.a_batch[d] = args.a_batch[d];
+    p.b_batch[d] = args.b_batch[d];
+    p.c_batch[d] = args.c_batch[d];
+  }
+  p.m = args.m;
+  p.n = args.n;
+  p.k = args.k;
+  p.a_row = args.a_row;
+  p.a_col = args.a_col;
+  p.b_row = args.b_row;
+  p.b_col = args.b_col;
+  p.c_row = args.c_row;
+  p.c_col = args.c_col;
+  p.alpha = args.alpha;
+  p.activation = args.activation;
+  p.accumulate = args.accumulate;
+  p.a = args.a;
+  p.b = args.b;
+  p.bias = args.bias;
+  p.c = args.c;
+  return p;
+}
+
+template <class T>
+void product(const GemmArgs& args, Stream stream) {
+  Matrices p = matrices_of(args);
+  const long long results = p.batches * p.m * p.n;
+  if (results == 0) return;
+  ProductCut cut = product_cut(p.batches, p.m, p.n, p.k, args.dtype);
+  const std::size_t needed = product_bytes(cut, p.batches, p.m, p.n, args.dtype);
+  if (args.workspace == nullptr || args.workspace_bytes < needed) cut = {cut.large_tiles, 1, p.k};
+  p.partial = cut.slices > 1 ? args.workspace : nullptr;
+  if constexpr (sizeof(T) == sizeof(double)) {
+    multiply<T, TileShape<double, 64, 64, 8>>(p, cut, stream);
+  } else if (cut.large_tiles) {
+    multiply<T, TileShape<float, 128, 128, 8>>(p, cut, stream);
+  } else {
+    multiply<T, TileShape<float, 64, 64, 16>>(p, cut, stream);
+  }
+  if (cut.slices > 1) launch(stream, join_kernel<T>, dim3(unsigned(ceil_div(results, kThreads))), dim3(kThreads), 0, p, cut.slices);
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, product, args, stream); }
+
+}  // namespace gradloom::kernels::gpu

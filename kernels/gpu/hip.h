@@ -1,0 +1,49 @@
+// HIP's side of gpu.h.
+#pragma once
+
+#ifndef __HIPCC_RTC__
+#include <hip/hip_runtime.h>
+#endif
+
+#define GRADLOOM_DEVICE __device__ __forceinline__
+#define GRADLOOM_PROGRAM(name, Params) extern "C" __global__ void __launch_bounds__(256) name(const Params params)   // generate.h
+
+namespace gradloom::kernels::gpu {
+
+#if defined(__AMDGCN_WAVEFRONT_SIZE) && __AMDGCN_WAVEFRONT_SIZE == 64
+constexpr int kWarp = 64;   // gfx9
+#else
+constexpr int kWarp = 32;   // gfx10 and later; host code must not use it
+#endif
+
+template <class T>
+GRADLOOM_DEVICE T shuffle_xor(T v, int lanes) {
+  return __shfl_xor(v, lanes);
+}
+template <class T>
+GRADLOOM_DEVICE T shuffle_down(T v, int n) {
+  return __shfl_down(v, n);
+}
+template <class T>
+GRADLOOM_DEVICE T shuffle(T v, int lane) {
+  return __shfl(v, lane);
+}
+GRADLOOM_DEVICE unsigned long long ballot(bool p) { return __ballot(p); }
+GRADLOOM_DEVICE void trap() { __builtin_trap(); }
+
+template <class T>
+GRADLOOM_DEVICE T* dynamic_shared() {
+  extern __shared__ uint4 gradloom_dynamic_shared[];
+  return reinterpret_cast<T*>(gradloom_dynamic_shared);
+}
+
+#ifndef __HIPCC_RTC__
+using Stream = hipStream_t;
+
+template <class... Params, class... Args>
+void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes, Args... args) {
+  kernel<<<grid, block, shared_bytes, stream>>>(Params(args)...);
+}
+#endif
+
+}  // namespace gradloom::kernels::gpu

@@ -1,0 +1,25 @@
+// What the symbol table of a loaded program or library says about a kernel.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace gradloom::kernels::gpu::host {
+
+struct SharedVariable {
+  unsigned char* at;
+  std::size_t bytes;
+};
+
+struct KernelSymbol {
+  std::string name;                     // "softmax_rows<float>"; an address when the table was stripped
+  std::vector<SharedVariable> shared;   // __shared__ variables of the kernel itself, not of the functions it calls
+  std::size_t shared_bytes = 0;
+};
+
+// Kept until forget_kernel_symbols(), which must be called when a library is unloaded.
+KernelSymbol kernel_symbol(const void* function);
+void forget_kernel_symbols();
+
+}  // namespace gradloom::kernels::gpu::host

@@ -1,0 +1,41 @@
+// The launchers of kernels/gpu/*.cu: host functions that queue a kernel on a stream. Arguments as on the CPU (kernels/arguments.h) with
+// pointers into the device's memory; results as the CPU's within rounding. One kernel file per CPU kernel file, same name.
+// All take f32, bf16 and f64 (f64 for proofs); integer types where the CPU kernel has them.
+#pragma once
+
+#include "kernels/arguments.h"
+#include "kernels/gpu/gpu.h"
+
+namespace gradloom::kernels::gpu {
+
+// Every kernel of kernels/launcher.h but `elementwise`, whose programs are generated (generate.h).
+#define GRADLOOM_GPU_KERNELS(K)                                                                                \
+  K(strided_copy, StridedCopyArgs) K(fill, FillArgs) K(reduce, ReduceArgs)                                     \
+  K(softmax, SoftmaxArgs) K(softmax_grad, SoftmaxGradArgs)                                                     \
+  K(layer_norm, LayerNormArgs) K(layer_norm_grad, LayerNormGradArgs)                                           \
+  K(batch_norm, BatchNormArgs) K(batch_norm_grad, BatchNormGradArgs)                                           \
+  K(gather, GatherArgs) K(gather_grad, GatherGradArgs)                                                         \
+  K(nll_loss, NllLossArgs) K(nll_loss_grad, NllLossGradArgs)                                                   \
+  K(softmax_cross_entropy, SoftmaxCrossEntropyArgs) K(softmax_cross_entropy_grad, SoftmaxCrossEntropyGradArgs) \
+  K(max_pool, MaxPoolArgs) K(max_pool_grad, MaxPoolGradArgs)                                                   \
+  K(average_pool, AveragePoolArgs) K(average_pool_grad, AveragePoolGradArgs)                                   \
+  K(optimizer, OptimizerArgs) K(global_norm, GlobalNormArgs)                                                   \
+  K(gemm, GemmArgs) K(convolution, ConvolutionArgs) K(store, StoreArgs)
+
+#define GRADLOOM_DECLARE(name, Args) void name(const Args& args, Stream stream);
+GRADLOOM_GPU_KERNELS(GRADLOOM_DECLARE)
+#undef GRADLOOM_DECLARE
+
+// f<float>(...), f<bf16>(...) or f<double>(...) by the storage type.
+#define GRADLOOM_GPU_FLOATS(type, f, ...)                          \
+  do {                                                             \
+    if ((type) == DType::f64) {                                    \
+      f<double>(__VA_ARGS__);                                      \
+    } else if ((type) == DType::bf16) {                            \
+      f<bf16>(__VA_ARGS__);                                        \
+    } else {                                                       \
+      f<float>(__VA_ARGS__);                                       \
+    }                                                              \
+  } while (false)
+
+}  // namespace gradloom::kernels::gpu

@@ -1,0 +1,305 @@
+// Negative log-likelihood and softmax cross-entropy over classes n of [outer, n, inner], and their gradients
+// (ONNX NegativeLogLikelihoodLoss-13, SoftmaxCrossEntropyLoss-13).
+//   loss_i = -w[label_i] * log_prob[label_i];  mean: sum(loss) / sum(w[label]);  ignored rows add nothing
+//   cross-entropy: log_prob = x - lse, lse = max + log(sum(exp(x - max)));  dx = (exp(x - lse) - onehot) * w * dloss / total
+// A label outside [0, n) counts as ignored. Cross-entropy reads the logits once (rows.h; long rows in one pass) and writes no
+// probabilities; its gradient reads and writes them once and may do so in place. Loss and weight of the rows go through the workspace
+// and are added in double in a fixed order, by one block, or by one per kRowsPerSum rows and then one.
+#include "kernels/gpu/kernels.h"
+#include "kernels/gpu/rows.h"
+
+namespace gradloom::kernels::gpu {
+namespace {
+
+// ---- labels, weights, sums --------------------------------------------------------------------------------------------------------
+
+// The label of a row, or -1 when the row adds nothing.
+template <class Args>
+GRADLOOM_DEVICE i64 label_of(const Args& args, i64 row) {
+  const i64 label = args.label_dtype == DType::i64 ? static_cast<const std::int64_t*>(args.labels)[row]
+                                                   : static_cast<const std::int32_t*>(args.labels)[row];
+  if (args.has_ignore && label == args.ignore_index) return -1;
+  return label >= 0 && label < args.n ? label : -1;
+}
+
+template <class T, class Args>
+GRADLOOM_DEVICE Accum<T> weight_of(const Args& args, i64 label) {
+  return args.weight != nullptr ? to_accum(static_cast<const T*>(args.weight)[label]) : Accum<T>(1);
+}
+
+// What a row's gradient is multiplied with: its weight and the gradient of its loss.
+template <class T, class Args>
+GRADLOOM_DEVICE Accum<T> factor_of(const Args& args, i64 row, i64 label) {
+  const T* const dloss = static_cast<const T*>(args.dloss);
+  const Accum<T> up = to_accum(dloss[args.reduction == LossReduction::none ? row : 0]) * weight_of<T>(args, label);
+  return args.reduction == LossReduction::mean ? up / to_accum(*static_cast<const T*>(args.total_weight)) : up;
+}
+
+template <class T, class Args>
+GRADLOOM_DEVICE void finish_loss(const Args& args, double loss, double weight) {
+  using A = Accum<T>;
+  if (args.reduction == LossReduction::mean) *static_cast<T*>(args.loss) = from_accum<T>(A(loss / weight));
+  if (args.reduction == LossReduction::sum) *static_cast<T*>(args.loss) = from_accum<T>(A(loss));
+  if (args.total_weight != nullptr) *static_cast<T*>(args.total_weight) = from_accum<T>(A(weight));
+}
+
+constexpr int kSumThreads = 512;
+constexpr i64 kRowsPerSum = 4096;
+
+// ---- negative log-likelihood ------------------------------------------------------------------------------------------------------
+
+// One block: the loss has no workspace. Labels and probabilities of several rows are under way at once.
+template <class T>
+__global__ void __launch_bounds__(kSumThreads) nll_rows(NllLossArgs args) {
+  constexpr int kAtOnce = 8;
+  const T* const log_prob = static_cast<const T*>(args.log_prob);
+  const i64 rows = args.outer * args.inner;
+  double loss = 0, weight = 0;
+  for (i64 first = threadIdx.x; first < rows; first += kAtOnce * kSumThreads) {
+    i64 labels[kAtOnce];
+    double values[kAtOnce], weights[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const i64 row = first + i * kSumThreads;
+      labels[i] = row < rows ? label_of(args, row) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const i64 row = first + i * kSumThreads;
+      const bool counts = labels[i] >= 0;
+      weights[i] = counts ? double(weight_of<T>(args, labels[i])) : 0.0;
+      values[i] = counts ? -weights[i] * double(to_accum(log_prob[column_offset(row, args.n, args.inner) + labels[i] * args.inner]))
+                         : 0.0;
+      if (args.reduction == LossReduction::none && row < rows) {
+        static_cast<T*>(args.loss)[row] = from_accum<T>(Accum<T>(values[i]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      loss += values[i];
+      weight += weights[i];
+    }
+  }
+  loss = block_reduce(loss, Sum(), 0.0);
+  weight = block_reduce(weight, Sum(), 0.0);
+  if (threadIdx.x == 0) finish_loss<T>(args, loss, weight);
+}
+
+// Zeros; `head` elements lie before the first 16-byte boundary.
+template <class T>
+__global__ void __launch_bounds__(256) fill_zeros(T* out, i64 count, int head) {
+  constexpr int V = Pack<T>::kCount;
+  const i64 at = i64(blockIdx.x) * 256 + threadIdx.x, threads = i64(gridDim.x) * 256, packs = (count - head) / V;
+  const T zero = from_accum<T>(Accum<T>(0));
+  Pack<T> zeros;
+  for (int e = 0; e < V; ++e) zeros.v[e] = zero;
+  for (i64 p = at; p < packs; p += threads) store_pack(out + head + p * V, zeros);
+  if (at < head) out[at] = zero;
+  const i64 tail = head + packs * V + at;
+  if (tail < count) out[tail] = zero;
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) nll_grad_rows(NllLossGradArgs args) {
+  const i64 rows = args.outer * args.inner;
+  for (i64 row = i64(blockIdx.x) * 256 + threadIdx.x; row < rows; row += i64(gridDim.x) * 256) {
+    const i64 label = label_of(args, row);
+    if (label < 0) continue;
+    static_cast<T*>(args.dlog_prob)[column_offset(row, args.n, args.inner) + label * args.inner] =
+        from_accum<T>(-factor_of<T>(args, row, label));
+  }
+}
+
+// ---- softmax cross-entropy --------------------------------------------------------------------------------------------------------
+
+// By one thread of each row: what is known of it goes to log_sum_exp, workspace and loss. x: its first element.
+template <class T>
+GRADLOOM_DEVICE void finish_row(const SoftmaxCrossEntropyArgs& args, i64 row, const T* x, const LogSumExp<Accum<T>>& sum) {
+  using A = Accum<T>;
+  const A log_total = log(sum.total);
+  if (args.log_sum_exp != nullptr) static_cast<T*>(args.log_sum_exp)[row] = from_accum<T>(sum.peak + log_total);
+  const i64 label = label_of(args, row);
+  const A weight = label >= 0 ? weight_of<T>(args, label) : A(0);
+  const A loss = label >= 0 ? weight * (log_total + (sum.peak - to_accum(x[label * args.inner]))) : A(0);
+  double* const losses = static_cast<double*>(args.workspace);
+  losses[row] = double(loss);
+  losses[args.outer * args.inner + row] = double(weight);
+  if (args.reduction == LossReduction::none) static_cast<T*>(args.loss)[row] = from_accum<T>(loss);
+}
+
+template <class T, int V, bool held>
+__global__ void __launch_bounds__(kRowThreads) cross_entropy_rows(SoftmaxCrossEntropyArgs args, int lanes) {
+  using A = Accum<T>;
+  const RowGroup group(lanes);
+  for (i64 first = group.first(); first < args.outer; first += group.step()) {
+    const i64 row = first + group.row, cols = row < args.outer ? args.n : 0;
+    const T* const x = static_cast<const T*>(args.logits) + row * args.n;
+    LogSumExp<A> sum;
+    if constexpr (held) {
+      A v[kRowValues];
+      sum = held_log_sum_exp<V>(group, x, cols, v);
+    } else {
+      sum = streamed_log_sum_exp<V>(group, x, cols);
+    }
+    if (group.lane == 0 && row < args.outer) finish_row(args, row, x, sum);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kColumnThreads) cross_entropy_columns(SoftmaxCrossEntropyArgs args, int slices) {
+  const ColumnGroup group(slices);
+  const i64 columns = args.outer * args.inner;
+  for (i64 first = group.first(); first < columns; first += group.step()) {
+    const i64 column = first + group.column;
+    const bool exists = column < columns;
+    const T* const x = static_cast<const T*>(args.logits) + (exists ? column_offset(column, args.n, args.inner) : 0);
+    const auto sum = column_log_sum_exp(group, x, exists, args.n, args.inner);
+    if (group.slice == 0 && exists) finish_row(args, column, x, sum);
+  }
+}
+
+// Sums of `per_block` losses and weights that are `apart` from each other; each block leaves its own where its first ones were, the last
+// launch (finish) where the loss goes.
+template <class T>
+__global__ void __launch_bounds__(kSumThreads) add_rows(SoftmaxCrossEntropyArgs args, i64 per_block, i64 apart, bool finish) {
+  double* const losses = static_cast<double*>(args.workspace);
+  const i64 rows = args.outer * args.inner, begin = i64(blockIdx.x) * per_block * apart;
+  const i64 all = begin + per_block * apart, end = all < rows ? all : rows;
+  double loss = 0, weight = 0;
+#pragma unroll 4
+  for (i64 row = begin + threadIdx.x * apart; row < end; row += kSumThreads * apart) {
+    loss += losses[row];
+    weight += losses[rows + row];
+  }
+  loss = block_reduce(loss, Sum(), 0.0);
+  weight = block_reduce(weight, Sum(), 0.0);
+  if (threadIdx.x > 0) return;
+  if (finish) {
+    finish_loss<T>(args, loss, weight);
+  } else {
+    losses[begin] = loss;
+    losses[rows + begin] = weight;
+  }
+}
+
+// Four packs of a row per thread; `lanes` threads per row, `chunks` times as many for rows that are longer.
+template <class T, int V>
+__global__ void __launch_bounds__(256) cross_entropy_grad_rows(SoftmaxCrossEntropyGradArgs args, int lanes, i64 chunks) {
+  using A = Accum<T>;
+  constexpr int kPacks = 4;
+  const i64 unit = (i64(blockIdx.x) * 256 + threadIdx.x) / lanes, row = unit / chunks, chunk = unit % chunks;
+  if (row >= args.outer) return;
+  const i64 label = label_of(args, row), begin = chunk * kPacks * lanes * V + i64(threadIdx.x) % lanes * V;
+  const A factor = label >= 0 ? factor_of<T>(args, row, label) : A(0);
+  const A shift = to_accum(static_cast<const T*>(args.log_sum_exp)[row]);
+  const T* const x = static_cast<const T*>(args.logits) + row * args.n;
+  T* const dx = static_cast<T*>(args.dlogits) + row * args.n;
+  A v[kPacks * V];
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const i64 c = begin + i64(p) * lanes * V;
+    if (c < args.n) load_values<V>(x + c, v + p * V);
+  }
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const i64 c = begin + i64(p) * lanes * V;
+    if (c >= args.n) break;
+#pragma unroll
+    for (int e = 0; e < V; ++e) {
+      A& d = v[p * V + e];
+      d = label < 0 ? A(0) : (exp(d - shift) - A(c + e == label ? 1 : 0)) * factor;
+    }
+    store_values<V>(dx + c, v + p * V);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kColumnThreads) cross_entropy_grad_columns(SoftmaxCrossEntropyGradArgs args, int slices) {
+  using A = Accum<T>;
+  const ColumnGroup group(slices);
+  const i64 columns = args.outer * args.inner;
+  for (i64 column = group.first() + group.column; column < columns; column += group.step()) {
+    const i64 at = column_offset(column, args.n, args.inner), label = label_of(args, column);
+    const T* const x = static_cast<const T*>(args.logits) + at;
+    T* const dx = static_cast<T*>(args.dlogits) + at;
+    const A factor = label >= 0 ? factor_of<T>(args, column, label) : A(0);
+    const A shift = to_accum(static_cast<const T*>(args.log_sum_exp)[column]);
+    group.each(true, args.n, args.inner, [&](i64 k) {
+      const A onehot = A(k == label * args.inner ? 1 : 0);
+      dx[k] = from_accum<T>(label < 0 ? A(0) : (exp(to_accum(x[k]) - shift) - onehot) * factor);
+    });
+  }
+}
+
+// ---- launchers --------------------------------------------------------------------------------------------------------------------
+
+unsigned blocks_of(i64 threads) {
+  const i64 blocks = ceil_div(threads, 256);
+  return unsigned(blocks < kMostBlocks ? blocks : kMostBlocks);
+}
+
+template <class T>
+void nll_loss_typed(const NllLossArgs& args, Stream stream) {
+  launch(stream, nll_rows<T>, 1, kSumThreads, 0, args);
+}
+
+template <class T>
+void nll_loss_grad_typed(const NllLossGradArgs& args, Stream stream) {
+  const i64 count = args.outer * args.n * args.inner;
+  if (count == 0) return;
+  T* const out = static_cast<T*>(args.dlog_prob);
+  const i64 before = i64(-reinterpret_cast<unsigned long long>(out) % 16 / sizeof(T)), head = before < count ? before : count;
+  launch(stream, fill_zeros<T>, blocks_of(ceil_div(count, Pack<T>::kCount) + Pack<T>::kCount), 256, 0, out, count, int(head));
+  launch(stream, nll_grad_rows<T>, blocks_of(args.outer * args.inner), 256, 0, args);
+}
+
+template <class T>
+void cross_entropy_typed(const SoftmaxCrossEntropyArgs& args, Stream stream) {
+  const i64 rows = args.outer * args.inner;
+  if (rows > 0 && args.inner == 1) {
+    constexpr int V = Pack<T>::kCount;
+    const RowPlan plan = plan_rows(args.outer, args.n);
+    const bool packs = packable<T>(args.n, args.logits);
+    const auto kernel = plan.held ? (packs ? cross_entropy_rows<T, V, true> : cross_entropy_rows<T, 1, true>)
+                                  : (packs ? cross_entropy_rows<T, V, false> : cross_entropy_rows<T, 1, false>);
+    launch(stream, kernel, plan.blocks, plan.threads, 0, args, plan.lanes);
+  } else if (rows > 0) {
+    const ColumnPlan plan = plan_columns(args.outer, args.n, args.inner);
+    launch(stream, cross_entropy_columns<T>, plan.blocks, kColumnThreads, 0, args, plan.slices);
+  }
+  if (rows <= 2 * kRowsPerSum) {
+    launch(stream, add_rows<T>, 1, kSumThreads, 0, args, rows, 1, true);
+  } else {
+    launch(stream, add_rows<T>, unsigned(ceil_div(rows, kRowsPerSum)), kSumThreads, 0, args, kRowsPerSum, 1, false);
+    launch(stream, add_rows<T>, 1, kSumThreads, 0, args, ceil_div(rows, kRowsPerSum), kRowsPerSum, true);
+  }
+}
+
+template <class T>
+void cross_entropy_grad_typed(const SoftmaxCrossEntropyGradArgs& args, Stream stream) {
+  if (args.outer * args.n * args.inner == 0) return;
+  if (args.inner > 1) {
+    const ColumnPlan plan = plan_columns(args.outer, args.n, args.inner);
+    return launch(stream, cross_entropy_grad_columns<T>, plan.blocks, kColumnThreads, 0, args, plan.slices);
+  }
+  const bool packs = packable<T>(args.n, args.logits, args.dlogits);
+  const i64 per_thread = 4 * (packs ? Pack<T>::kCount : 1);
+  int lanes = 1;
+  while (lanes < 256 && lanes * per_thread < args.n) lanes *= 2;
+  const i64 chunks = ceil_div(args.n, lanes * per_thread), blocks = ceil_div(args.outer * chunks, 256 / lanes);
+  launch(stream, packs ? cross_entropy_grad_rows<T, Pack<T>::kCount> : cross_entropy_grad_rows<T, 1>, unsigned(blocks), 256, 0, args,
+         lanes, chunks);
+}
+
+}  // namespace
+
+void nll_loss(const NllLossArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_typed, args, stream); }
+void nll_loss_grad(const NllLossGradArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_grad_typed, args, stream); }
+void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, cross_entropy_typed, args, stream);
+}
+void softmax_cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, cross_entropy_grad_typed, args, stream);
+}
+
+}  // namespace gradloom::kernels::gpu

@@ -1,0 +1,359 @@
+// Optimizer updates of many tensors, and the global norm of many tensors. Formulas as in kernels/cpu/optimizer.cpp, in float for bf16:
+//   SGD (torch.optim 1.13)   g += wd p; buf = step 1 ? g : momentum buf + (1 - dampening) g; p -= lr (nesterov ? g + momentum buf : buf)
+//   Adam                     g += wd p (AdamW: p *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+//                            p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
+//   LAMB (You et al. 2019, algorithm 2)   u = m^ / (sqrt(v^) + epsilon) + wd p;  p -= lr |p| / |u| u
+//   global norm              sqrt(sum over tensors of sum of squares)
+// A launch takes up to kTensors tensors, whose addresses travel with it as kernel parameters (apex's multi_tensor_apply). A block updates
+// one piece of one tensor in one pass over it. lr, step and gradient scale are read on the device, so a recorded step can be replayed.
+// Norms: every piece leaves its sum of squares in the workspace (f64); a second kernel adds the pieces in a fixed order. LAMB updates
+// with a third pass, which finds the ratio |p| / |u| of its tensor in the workspace.
+#include "kernels/gpu/group.h"
+#include "kernels/gpu/kernels.h"
+#include "kernels/gpu/workspace.h"
+
+namespace gradloom::kernels::gpu {
+namespace {
+
+constexpr int kThreads = 256;
+
+// ---- tensors of a launch --------------------------------------------------------------------------------------------------------
+
+// Tensors [first_tensor, first_tensor + count) of all; tensor t of them has the blocks [first[t], first[t + 1]). Kernel parameters may
+// have 4 KiB.
+template <int kMost, int kLists>
+struct Batch {
+  static constexpr int kCapacity = kMost;
+  const void* lists[kLists][kMost];
+  long long sizes[kMost];
+  int first[kMost + 1];
+  int count;
+  long long first_tensor, first_piece;   // of all tensors
+};
+enum List : int { kGrad, kParam, kState1, kState2, kParamOut, kState1Out, kState2Out, kListCount };
+using Tensors = Batch<48, kListCount>;
+using NormTensors = Batch<128, 1>;
+static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840);
+
+// body(batch, blocks) for all tensors, as many as fit at a time. lists: kLists lists of pointers, each may be null.
+template <class AnyBatch, int kLists, class Body>
+void for_batches(long long count, const std::int64_t* sizes, const void* const* const (&lists)[kLists], const Body& body) {
+  long long tensor = 0, piece = 0;
+  while (tensor < count) {
+    AnyBatch batch{};
+    batch.first_tensor = tensor;
+    batch.first_piece = piece;
+    int t = 0, blocks = 0;
+    for (; t < AnyBatch::kCapacity && tensor < count; ++t, ++tensor) {
+      for (int list = 0; list < kLists; ++list) batch.lists[list][t] = lists[list] != nullptr ? lists[list][tensor] : nullptr;
+      batch.sizes[t] = sizes[tensor];
+      blocks += int(ceil_div(sizes[tensor], kTensorPiece));
+      batch.first[t + 1] = blocks;
+    }
+    batch.count = t;
+    piece += blocks;
+    body(batch, blocks);
+  }
+}
+
+// The tensor of this block: the last one whose first block is not behind it, tensors without elements left out.
+template <class AnyBatch>
+GRADLOOM_DEVICE int tensor_of(const AnyBatch& batch, int block) {
+  int low = 0, high = batch.count - 1;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (batch.first[middle + 1] <= block) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+template <class T>
+struct Piece {
+  const T *grad, *param, *state1, *state2;
+  T *param_out, *state1_out, *state2_out;
+  long long count;
+  bool packed;
+};
+
+template <class T>
+GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t) {
+  const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece;
+  unsigned long long bits = 0;
+  T* at[kListCount];
+  for (int list = 0; list < kListCount; ++list) {
+    T* const tensor = static_cast<T*>(const_cast<void*>(batch.lists[list][t]));
+    at[list] = tensor != nullptr ? tensor + begin : nullptr;
+    bits |= reinterpret_cast<unsigned long long>(at[list]);
+  }
+  const long long left = batch.sizes[t] - begin;
+  return {at[kGrad], at[kParam], at[kState1], at[kState2], at[kParamOut], at[kState1Out], at[kState2Out],
+          left < kTensorPiece ? left : kTensorPiece, bits % 16 == 0};
+}
+
+// ---- what a step reads on the device ----------------------------------------------------------------------------------------------
+
+struct Settings {
+  double beta1, beta2, epsilon, weight_decay, momentum, dampening;
+  bool nesterov, maximize;
+  const double* lr;
+  const std::int64_t* step;
+  const void* grad_scale;
+};
+
+template <class T>
+GRADLOOM_DEVICE Accum<T> gradient_scale(const Settings& s) {
+  const Accum<T> scale = s.grad_scale != nullptr ? to_accum(*static_cast<const T*>(s.grad_scale)) : Accum<T>(1);
+  return s.maximize ? -scale : scale;
+}
+
+GRADLOOM_DEVICE double power(double base, long long exponent) {
+  double result = 1, square = base;
+  for (; exponent > 0; exponent >>= 1, square *= square) {
+    if (exponent & 1) result *= square;
+  }
+  return result;
+}
+
+template <class A>
+struct AdamFactors {
+  A scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, decay;
+  A shrink, rate, inverse_root;           // 1 - lr wd, lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
+  A correction1, root_correction2;        // 1 - b1^t, sqrt(1 - b2^t)
+};
+
+// Every thread must call it: one computes the powers.
+template <class T>
+GRADLOOM_DEVICE AdamFactors<Accum<T>> adam_factors(const Settings& s) {
+  using A = Accum<T>;
+  __shared__ AdamFactors<A> shared;
+  if (threadIdx.x == 0) {
+    const double lr = *s.lr, correction1 = 1.0 - power(s.beta1, *s.step), root2 = sqrt(1.0 - power(s.beta2, *s.step));
+    shared = {gradient_scale<T>(s), A(s.beta1), A(1.0 - s.beta1), A(s.beta2), A(1.0 - s.beta2), A(s.epsilon), A(s.weight_decay),
+              A(1.0 - lr * s.weight_decay), A(lr / correction1), A(1.0 / root2), A(correction1), A(root2)};
+  }
+  __syncthreads();
+  return shared;
+}
+
+// ---- updates --------------------------------------------------------------------------------------------------------------------
+
+// body(offset in the piece, elements left) for the groups of this thread.
+template <class T, class Body>
+GRADLOOM_DEVICE void for_groups(long long count, const Body& body) {
+  constexpr int kCount = Group<T>::kCount;
+  for (long long i = static_cast<long long>(threadIdx.x) * kCount; i < count; i += kThreads * kCount) body(i, count - i);
+}
+
+// What Adam and LAMB read of an element.
+template <class T>
+struct Inputs {
+  Pack<T> grad, param, state1, state2;
+};
+template <class T>
+GRADLOOM_DEVICE Inputs<T> fetch_inputs(const Piece<T>& piece, long long i, long long left) {
+  return {fetch(piece.grad + i, left, piece.packed), fetch(piece.param + i, left, piece.packed),
+          fetch(piece.state1 + i, left, piece.packed), fetch(piece.state2 + i, left, piece.packed)};
+}
+
+template <class T>
+__global__ void sgd_kernel(Tensors batch, Settings s) {
+  using A = Accum<T>;
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  const A lr = A(*s.lr), decay = A(s.weight_decay), momentum = A(s.momentum), scale = gradient_scale<T>(s);
+  const bool first = *s.step <= 1, plain = s.momentum == 0.0, copy_state = plain && piece.state1_out != piece.state1;
+  const A keep = first ? A(0) : momentum, take = first ? A(1) : A(1.0 - s.dampening);
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Pack<T> grad_pack = fetch(piece.grad + i, left, piece.packed), param_pack = fetch(piece.param + i, left, piece.packed);
+    Pack<T> state_pack{};
+    if (piece.state1 != nullptr && (!plain || copy_state)) state_pack = fetch(piece.state1 + i, left, piece.packed);
+    const Group<T> grad = to_group(grad_pack);
+    Group<T> param = to_group(param_pack), state = to_group(state_pack);
+    for (int j = 0; j < Group<T>::kCount; ++j) {
+      const A g = grad.v[j] * scale + decay * param.v[j];
+      A direction = g;
+      if (!plain) {
+        const A old = first ? A(0) : state.v[j];   // the first state may be anything
+        const A buffer = keep * old + take * g;
+        state.v[j] = buffer;
+        direction = s.nesterov ? g + momentum * buffer : buffer;
+      }
+      param.v[j] = param.v[j] - lr * direction;
+    }
+    store_group(piece.param_out + i, param, left, piece.packed);
+    if (piece.state1_out != nullptr && (!plain || copy_state)) store_group(piece.state1_out + i, state, left, piece.packed);
+  });
+}
+
+template <class T, bool decoupled>
+__global__ void adam_kernel(Tensors batch, Settings s) {
+  using A = Accum<T>;
+  const AdamFactors<A> f = adam_factors<T>(s);
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Inputs<T> in = fetch_inputs(piece, i, left);
+    const Group<T> grad = to_group(in.grad);
+    Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
+    for (int j = 0; j < Group<T>::kCount; ++j) {
+      A g = grad.v[j] * f.scale, p = param.v[j];
+      if constexpr (decoupled) {
+        p = p * f.shrink;
+      } else {
+        g = g + f.decay * p;
+      }
+      const A m = f.beta1 * state1.v[j] + f.one_minus_beta1 * g;
+      const A v = f.beta2 * state2.v[j] + f.one_minus_beta2 * (g * g);
+      state1.v[j] = m;
+      state2.v[j] = v;
+      param.v[j] = p - f.rate * (m / (sqrt(v) * f.inverse_root + f.epsilon));
+    }
+    store_group(piece.state1_out + i, state1, left, piece.packed);
+    store_group(piece.state2_out + i, state2, left, piece.packed);
+    store_group(piece.param_out + i, param, left, piece.packed);
+  });
+}
+
+template <class A>
+GRADLOOM_DEVICE A lamb_update(const AdamFactors<A>& f, A m, A v, A p) {
+  return (m / f.correction1) / (sqrt(v) / f.root_correction2 + f.epsilon) + f.decay * p;
+}
+
+// Workspace of LAMB: [pieces] squares of parameters, [pieces] squares of updates, [tensors] ratios.
+struct LambSpace {
+  double *param_squares, *update_squares, *trust;
+};
+
+// The new moments, and the squares of parameter and update. The update is that of the moments as they are stored.
+template <class T>
+__global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
+  using A = Accum<T>;
+  const AdamFactors<A> f = adam_factors<T>(s);
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  A param_square = 0, update_square = 0;
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Inputs<T> in = fetch_inputs(piece, i, left);
+    const Group<T> grad = to_group(in.grad), param = to_group(in.param);
+    Group<T> state1 = to_group(in.state1), state2 = to_group(in.state2);
+    for (int j = 0; j < Group<T>::kCount; ++j) {
+      const A g = grad.v[j] * f.scale;
+      state1.v[j] = to_accum(from_accum<T>(f.beta1 * state1.v[j] + f.one_minus_beta1 * g));
+      state2.v[j] = to_accum(from_accum<T>(f.beta2 * state2.v[j] + f.one_minus_beta2 * (g * g)));
+      if (j >= left) continue;
+      const A u = lamb_update(f, state1.v[j], state2.v[j], param.v[j]);
+      param_square += param.v[j] * param.v[j];
+      update_square += u * u;
+    }
+    store_group(piece.state1_out + i, state1, left, piece.packed);
+    store_group(piece.state2_out + i, state2, left, piece.packed);
+  });
+  const double p2 = block_reduce(double(param_square), Sum(), 0.0), u2 = block_reduce(double(update_square), Sum(), 0.0);
+  if (threadIdx.x == 0) {
+    space.param_squares[batch.first_piece + blockIdx.x] = p2;
+    space.update_squares[batch.first_piece + blockIdx.x] = u2;
+  }
+}
+
+// This thread's share of squares[0, n), then of the block.
+GRADLOOM_DEVICE double sum_pieces(const double* squares, long long n) {
+  double sum = 0;
+  for (long long k = threadIdx.x; k < n; k += blockDim.x) sum += squares[k];
+  return block_reduce(sum, Sum(), 0.0);
+}
+
+// One block per tensor.
+__global__ void lamb_trust_kernel(Tensors batch, LambSpace space) {
+  const int t = int(blockIdx.x);
+  const long long first = batch.first_piece + batch.first[t], pieces = batch.first[t + 1] - batch.first[t];
+  const double p2 = sum_pieces(space.param_squares + first, pieces), u2 = sum_pieces(space.update_squares + first, pieces);
+  if (threadIdx.x == 0) space.trust[batch.first_tensor + t] = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
+}
+
+template <class T>
+__global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
+  using A = Accum<T>;
+  const AdamFactors<A> f = adam_factors<T>(s);
+  const int t = tensor_of(batch, int(blockIdx.x));
+  const Piece<T> piece = piece_of<T>(batch, t);
+  const A rate = A(*s.lr * space.trust[batch.first_tensor + t]);
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Pack<T> param_pack = fetch(piece.param + i, left, piece.packed), m_pack = fetch<T>(piece.state1_out + i, left, piece.packed),
+                  v_pack = fetch<T>(piece.state2_out + i, left, piece.packed);
+    Group<T> param = to_group(param_pack);
+    const Group<T> m = to_group(m_pack), v = to_group(v_pack);
+    for (int j = 0; j < Group<T>::kCount; ++j) param.v[j] = param.v[j] - rate * lamb_update(f, m.v[j], v.v[j], param.v[j]);
+    store_group(piece.param_out + i, param, left, piece.packed);
+  });
+}
+
+// ---- global norm ----------------------------------------------------------------------------------------------------------------
+
+template <class T>
+__global__ void square_kernel(NormTensors batch, double* squares) {
+  using A = Accum<T>;
+  const int t = tensor_of(batch, int(blockIdx.x));
+  const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece, rest = batch.sizes[t] - begin;
+  const T* const x = static_cast<const T*>(batch.lists[0][t]) + begin;
+  const bool packed = aligned16(x);
+  A square = 0;
+  for_groups<T>(rest < kTensorPiece ? rest : kTensorPiece, [&](long long i, long long left) {
+    const Group<T> group = to_group(fetch(x + i, left, packed));
+    for (int j = 0; j < Group<T>::kCount; ++j) square += group.v[j] * group.v[j];
+  });
+  const double sum = block_reduce(double(square), Sum(), 0.0);
+  if (threadIdx.x == 0) squares[batch.first_piece + blockIdx.x] = sum;
+}
+
+template <class T>
+__global__ void norm_kernel(const double* squares, long long pieces, T* out) {
+  const double sum = sum_pieces(squares, pieces);
+  if (threadIdx.x == 0) *out = from_accum<T>(Accum<T>(sqrt(sum)));
+}
+
+// ---- launchers ------------------------------------------------------------------------------------------------------------------
+
+template <class T>
+void lamb(const Tensors& batch, int blocks, const Settings& s, const LambSpace& space, Stream stream) {
+  const dim3 grid{unsigned(blocks)}, block(kThreads);
+  launch(stream, lamb_norm_kernel<T>, grid, block, 0, batch, s, space);
+  launch(stream, lamb_trust_kernel, dim3(unsigned(batch.count)), block, 0, batch, space);
+  launch(stream, lamb_kernel<T>, grid, block, 0, batch, s, space);
+}
+
+template <class T>
+void optimize(const OptimizerArgs& args, Stream stream) {
+  const Settings s{args.beta1, args.beta2, args.epsilon, args.weight_decay, args.momentum, args.dampening, args.nesterov, args.maximize,
+                   args.lr, args.step, args.grad_scale};
+  const void* const* const lists[kListCount] = {args.grad, args.param, args.state1, args.state2, args.param_out, args.state1_out, args.state2_out};
+  double* const space = static_cast<double*>(args.workspace);
+  const long long pieces = tensor_pieces(args.count, args.sizes);
+  for_batches<Tensors>(args.count, args.sizes, lists, [&](const Tensors& batch, int blocks) {
+    if (blocks == 0) return;
+    const dim3 grid{unsigned(blocks)}, block(kThreads);
+    switch (args.kind) {
+      case OptimizerKind::sgd: return launch(stream, sgd_kernel<T>, grid, block, 0, batch, s);
+      case OptimizerKind::adam: return launch(stream, adam_kernel<T, false>, grid, block, 0, batch, s);
+      case OptimizerKind::adamw: return launch(stream, adam_kernel<T, true>, grid, block, 0, batch, s);
+      case OptimizerKind::lamb: return lamb<T>(batch, blocks, s, {space, space + pieces, space + 2 * pieces}, stream);
+    }
+  });
+}
+
+template <class T>
+void norm(const GlobalNormArgs& args, Stream stream) {
+  double* const squares = static_cast<double*>(args.workspace);
+  const void* const* const lists[1] = {args.tensors};
+  for_batches<NormTensors>(args.count, args.sizes, lists, [&](const NormTensors& batch, int blocks) {
+    if (blocks > 0) launch(stream, square_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, squares);
+  });
+  launch(stream, norm_kernel<T>, dim3(1), dim3(1024), 0, squares, tensor_pieces(args.count, args.sizes), static_cast<T*>(args.out));
+}
+
+}  // namespace
+
+void optimizer(const OptimizerArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, optimize, args, stream); }
+void global_norm(const GlobalNormArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, norm, args, stream); }
+
+}  // namespace gradloom::kernels::gpu

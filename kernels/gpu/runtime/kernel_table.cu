@@ -1,0 +1,21 @@
+// From kernel ids to the launchers of kernels/gpu/*.cu.
+#include "kernels/gpu/kernels.h"
+#include "kernels/launcher.h"
+
+namespace gradloom::kernels::gpu {
+
+bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream) {
+  switch (KernelId(id)) {
+#define GRADLOOM_CASE(name, Args)                                                  \
+  case KernelId::name:                                                             \
+    if (bytes != sizeof(Args)) return false;                                       \
+    name(*static_cast<const Args*>(args), static_cast<Stream>(stream));            \
+    return true;
+    GRADLOOM_GPU_KERNELS(GRADLOOM_CASE)
+#undef GRADLOOM_CASE
+    default:
+      return false;
+  }
+}
+
+}  // namespace gradloom::kernels::gpu

@@ -1,0 +1,44 @@
+// Workspace sizes of the GPU kernels; see the kernel files for what is kept there.
+#include "kernels/gpu/workspace.h"
+
+namespace gradloom::kernels::gpu {
+
+// Results of the parts: 8 bytes at most, of log-sum-exp two numbers.
+std::size_t workspace_bytes(const ReduceArgs& args) {
+  if (args.outer * args.inner == 0) return 0;
+  const ReduceCut cut = reduce_cut(args);
+  const std::size_t state_bytes = args.op == Reduction::log_sum_exp ? 16 : 8;
+  return cut.parts > 1 ? std::size_t(args.outer * cut.parts * args.inner) * state_bytes : 0;
+}
+std::size_t workspace_bytes(const LayerNormGradArgs& args) {
+  return std::size_t(2 * layer_norm_grad_cut(args.rows, args.cols).parts * args.cols) * (args.dtype == DType::f64 ? 8 : 4);
+}
+std::size_t workspace_bytes(const BatchNormArgs& args) {
+  const std::int64_t slots = args.training ? batch_norm_cut(args.n, args.c, args.spatial).slots : 0;
+  return std::size_t(2 * args.c * (slots + 1)) * sizeof(double);
+}
+std::size_t workspace_bytes(const BatchNormGradArgs& args) {
+  return std::size_t(2 * args.c * (batch_norm_cut(args.n, args.c, args.spatial).slots + 1)) * sizeof(double);
+}
+std::size_t workspace_bytes(const GatherGradArgs& args) { return gather_grad_space(args).bytes; }
+// LAMB: squares of parameter and update of every piece, the ratio of every tensor.
+std::size_t workspace_bytes(const OptimizerArgs& args) {
+  if (args.kind != OptimizerKind::lamb) return 0;
+  return std::size_t(2 * tensor_pieces(args.count, args.sizes) + args.count) * sizeof(double);
+}
+// The squares of every piece.
+std::size_t workspace_bytes(const GlobalNormArgs& args) {
+  return std::size_t(tensor_pieces(args.count, args.sizes)) * sizeof(double);
+}
+std::size_t workspace_bytes(const ConvolutionArgs& args) {
+  const ConvolutionProduct p = convolution_product(args);
+  const std::int64_t groups = args.shape.groups;
+  return product_bytes(product_cut(groups, p.rows, p.cols, p.depth, args.shape.dtype), groups, p.rows, p.cols, args.shape.dtype);
+}
+std::size_t workspace_bytes(const GemmArgs& args) {
+  std::int64_t batches = 1;
+  for (int d = 0; d < args.batch_rank; ++d) batches *= args.batch_dims[d];
+  return product_bytes(product_cut(batches, args.m, args.n, args.k, args.dtype), batches, args.m, args.n, args.dtype);
+}
+
+}  // namespace gradloom::kernels::gpu

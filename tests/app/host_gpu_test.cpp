@@ -1,0 +1,307 @@
+// The GPU path end to end without a GPU: device host-gpu runs the GPU kernels' sources on the CPU behind the same plugin interface.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "app/check_samples.h"
+#include "app/job.h"
+#include "engine/base/text.h"
+#include "engine/device/gpu_device.h"
+#include "engine/ops/op.h"
+#include "kernels/gpu/host/recording.h"
+#include "passes/compile.h"
+#include "tests/engine/run/order.h"
+
+namespace gradloom {
+namespace {
+
+#ifdef GRADLOOM_PLUGIN_FOLDER
+#define REQUIRE_HOST_GPU()                                   \
+  setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);     \
+  setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1); \
+  ASSERT_TRUE(find_plugin("hostgpu").ok()) << find_plugin("hostgpu").error().message
+#else
+#define REQUIRE_HOST_GPU() GTEST_SKIP() << "this build has no host executor (GRADLOOM_HOST_GPU is off)"
+#endif
+
+Recipe recipe_for(const std::string& model, const std::string& passes, const std::string& device) {
+  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model;
+  Recipe recipe;
+  recipe.model = folder + "/model.onnx";
+  recipe.data = "synthetic";
+  recipe.loss = "ce:logits,labels";
+  recipe.optimizer = "adamw{lr=1e-3}";
+  recipe.clip_norm = 1;
+  recipe.dims = {{"batch", model == "gpt-char" ? 1 : 4}};
+  recipe.device = device;
+  const auto pipeline = parse_pipeline(passes);
+  if (pipeline.ok()) set_pipeline(recipe, *pipeline);
+  return recipe;
+}
+
+std::unique_ptr<Job> make_job(const Recipe& recipe) {
+  auto prepared = prepare(recipe);
+  EXPECT_TRUE(prepared.ok()) << prepared.error().message;
+  if (!prepared.ok()) return nullptr;
+  auto job = Job::create(std::move(prepared).value());
+  EXPECT_TRUE(job.ok()) << job.error().message;
+  return job.ok() ? std::move(job).value() : nullptr;
+}
+
+// Losses of `steps` steps, pipelined as training does.
+std::vector<double> losses(const Recipe& recipe, std::int64_t steps, bool timed = false) {
+  const auto job = make_job(recipe);
+  if (job == nullptr) return {};
+  job->executor().poison();
+  std::vector<double> result;
+  for (std::int64_t next = 1; static_cast<std::int64_t>(result.size()) < steps;) {
+    while (next <= steps && job->pending() <= job->depth()) {
+      const Status submitted = job->submit(next, timed && next % 2 == 0);
+      ++next;
+      EXPECT_TRUE(submitted.ok()) << submitted.error().message;
+      if (!submitted.ok()) return result;
+    }
+    const auto r = job->collect();
+    EXPECT_TRUE(r.ok()) << r.error().message;
+    if (!r.ok()) return result;
+    result.push_back(r->loss);
+    if (timed && r->step % 2 == 0) {
+      EXPECT_EQ(r->samples.size(), job->compiled().plan.steps.size()) << "step " << r->step;
+    }
+  }
+  return result;
+}
+
+TEST(HostGpu, EveryOperatorSampleAgreesWithTheCpu) {
+  REQUIRE_HOST_GPU();
+  CheckOptions options;
+  options.device = "host-gpu";
+  for (const char* precision : {"f32", "f64", "bf16"}) {
+    options.precision = precision;
+    const auto results = check_samples("*", options);
+    ASSERT_TRUE(results.ok()) << results.error().message;
+    int passed = 0;
+    for (const CheckResult& r : *results) {
+      EXPECT_NE(r.status, CheckStatus::fail) << r.name << ": " << r.reason;
+      passed += r.status == CheckStatus::pass;
+    }
+    EXPECT_GT(passed, 500) << precision;
+  }
+}
+
+class HostGpuModel : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(HostGpuModel, TrainsAsTheCpuDoes) {
+  REQUIRE_HOST_GPU();
+  const auto [model, passes] = GetParam();
+  const std::int64_t steps = std::string(model) == "gpt-char" ? 3 : 5;
+  const std::vector<double> expected = losses(recipe_for(model, passes, "cpu"), steps);
+  Recipe recipe = recipe_for(model, passes, "host-gpu");
+  const std::vector<double> recorded = losses(recipe, steps);
+  ASSERT_EQ(recorded.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(recorded[i], expected[i], 1e-5 * std::max(1.0, std::fabs(expected[i]))) << "step " << i + 1;
+  recipe.record = false;
+  const std::vector<double> launched = losses(recipe, steps, true);
+  ASSERT_EQ(launched.size(), recorded.size());
+  EXPECT_EQ(std::memcmp(launched.data(), recorded.data(), recorded.size() * sizeof(double)), 0) << "recorded, launched and timed steps differ";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HostGpuModel,
+                         testing::Combine(testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"), testing::Values("default", "none")),
+                         [](const auto& test) {
+                           std::string name = std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
+                           for (char& ch : name)
+                             if (ch == '-') ch = '_';
+                           return name;
+                         });
+
+TEST(HostGpu, AccumulationAndOptimizersAgree) {
+  REQUIRE_HOST_GPU();
+  for (const char* optimizer : {"sgd{lr=0.05,momentum=0.9,nesterov=true}", "adam{lr=1e-2}", "lamb{lr=1e-2}"}) {
+    Recipe cpu = recipe_for("mlp", "default", "cpu");
+    cpu.optimizer = optimizer;
+    cpu.accumulate = 3;
+    Recipe gpu = cpu;
+    gpu.device = "host-gpu";
+    const std::vector<double> a = losses(cpu, 4), b = losses(gpu, 4);
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], a[i], 1e-5 * std::max(1.0, std::fabs(a[i]))) << optimizer << " step " << i + 1;
+  }
+}
+
+// The launches that the host made and the kernels that they started are of the same plan step and micro-batch.
+TEST(HostGpu, ActivitiesOfATimedStepBelongToItsKernels) {
+  REQUIRE_HOST_GPU();
+  for (const bool record : {true, false}) {
+    for (const std::int64_t micro_batches : {1, 3}) {
+      Recipe recipe = recipe_for("mlp", "default", "host-gpu");
+      recipe.record = record;
+      recipe.accumulate = micro_batches;
+      const auto job = make_job(recipe);
+      ASSERT_NE(job, nullptr);
+      ASSERT_TRUE(job->step(1).ok());
+      ASSERT_TRUE(job->step(2).ok());
+      const auto step = job->step(3, true);
+      ASSERT_TRUE(step.ok());
+      std::map<std::pair<std::int32_t, std::int32_t>, const KernelSample*> kernels;
+      for (const KernelSample& k : step->samples) kernels[{k.micro, k.plan_step}] = &k;
+      EXPECT_EQ(kernels.size(), step->samples.size());
+      std::size_t launches = 0, uploads = 0;
+      for (const Activity& a : step->activities) {
+        EXPECT_LE(a.start_ns, a.end_ns);
+        EXPECT_GE(a.start_ns, step->end_ns - step->step_ns);
+        EXPECT_LE(a.end_ns, step->end_ns + 1'000'000);
+        uploads += a.kind == Activity::Kind::copy && a.stream == GPU_UPLOAD;
+        if (a.kind != Activity::Kind::api) continue;
+        ++launches;
+        ASSERT_EQ(kernels.count({a.micro, a.plan_step}), 1u) << a.micro << " " << a.plan_step;
+        EXPECT_LE(a.start_ns, kernels.at({a.micro, a.plan_step})->start_ns);
+      }
+      const std::size_t parts = micro_batches == 1 ? 1 : static_cast<std::size_t>(micro_batches) + 1;   // and once per step
+      EXPECT_EQ(launches, record ? parts : kernels.size());
+      EXPECT_EQ(uploads, static_cast<std::size_t>(micro_batches));
+    }
+  }
+}
+
+// A host that comes late learns from the device when a step was over.
+TEST(HostGpu, StepsEndWhenTheDeviceIsDone) {
+  REQUIRE_HOST_GPU();
+  const auto job = make_job(recipe_for("mlp", "default", "host-gpu"));
+  ASSERT_NE(job, nullptr);
+  for (std::int64_t step = 1; step <= 3; ++step) ASSERT_TRUE(job->step(step).ok());
+  constexpr std::int64_t kLateNs = 200'000'000;
+  std::int64_t last_end_ns = 0;
+  for (std::int64_t next = 4, done = 4; done <= 6; ++done) {
+    while (next <= 6 && job->pending() <= job->depth()) ASSERT_TRUE(job->submit(next++).ok());
+    const std::int64_t submitted_ns = monotonic_ns();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kLateNs));
+    const auto step = job->collect();
+    ASSERT_TRUE(step.ok());
+    EXPECT_LT(step->end_ns, submitted_ns + kLateNs / 2) << "step " << done;
+    EXPECT_GT(step->step_ns, 0);
+    EXPECT_LT(step->step_ns, kLateNs / 2) << "step " << done;
+    EXPECT_GT(step->end_ns, last_end_ns);
+    last_end_ns = step->end_ns;
+  }
+}
+
+// ---- order ----------------------------------------------------------------------------------------------------------------------
+
+OrderedRange range_of(const void* begin, std::uint64_t bytes) {
+  const auto at = reinterpret_cast<std::uint64_t>(begin);
+  return {at, at + bytes};
+}
+
+TEST(Order, TheCheckerFindsWhatIsMissing) {
+  const OrderedRange a{0, 64}, b{64, 128};
+  using Kind = OrderedWork::Kind;
+  const OrderedWork up{Kind::work, 1, -1, "upload", {}, {a}, {}}, use{Kind::work, 0, -1, "kernel", {a}, {b}, {}};
+  const OrderedWork record{Kind::record, 1, 5}, wait{Kind::wait, 0, 5}, early{Kind::record, 1, 5};
+  EXPECT_EQ(first_disorder({up, record, wait, use}), "");
+  EXPECT_EQ(first_disorder({up, record, use}), "kernel does not wait for upload");
+  EXPECT_EQ(first_disorder({early, up, wait, use}), "kernel does not wait for upload");
+  EXPECT_EQ(first_disorder({up, {Kind::host_wait_all}, use}), "");
+  const OrderedWork again{Kind::work, 1, -1, "next upload", {b}, {}, {b}}, reader{Kind::work, 0, -1, "reader", {b}, {}, {}};
+  EXPECT_EQ(first_disorder({reader, again}), "the host writes what next upload reads before reader is over");
+  EXPECT_EQ(first_disorder({reader, {Kind::record, 0, 7}, {Kind::host_wait, 0, 7}, again}), "");
+}
+
+// What plan step `i` touches, as addresses.
+void add_ranges(const Graph& graph, const Plan& plan, const Executor& executor, std::size_t i, OrderedWork& work) {
+  const Node& node = graph.nodes[plan.steps[i].node];
+  const auto add = [&](ValueId v, std::vector<OrderedRange>& to) {
+    if (v == kNone || plan.buffer_of[v] < 0) return;
+    const Buffer& b = plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])];
+    to.push_back(range_of(executor.memory(b.place) + b.offset, byte_size(graph.type(v))));
+  };
+  for (const ValueId v : node.inputs) add(v, work.reads);
+  for (const ValueId v : node.outputs) add(v, work.writes);
+  if (plan.steps[i].workspace_bytes > 0)
+    work.writes.push_back(range_of(executor.memory(Place::arena) + plan.steps[i].workspace_offset, static_cast<std::uint64_t>(plan.steps[i].workspace_bytes)));
+  if (node.op->has(kRandom)) work.reads.push_back(range_of(executor.memory(Place::input) + plan.input_bytes, sizeof(kernels::RandomState)));
+}
+
+TEST(HostGpu, WorkIsOrderedAsItsMemoryDemands) {
+  REQUIRE_HOST_GPU();
+  void* const library = dlopen(find_plugin("hostgpu")->c_str(), RTLD_NOW | RTLD_LOCAL);   // the one that the device uses
+  ASSERT_NE(library, nullptr);
+  const auto recording = reinterpret_cast<HostGpuRecordingFn>(dlsym(library, GRADLOOM_HOST_GPU_RECORDING));
+  ASSERT_NE(recording, nullptr);
+  for (const bool recorded : {true, false}) {
+    Recipe recipe = recipe_for("bert-tiny", "default", "host-gpu");
+    recipe.record = recorded;
+    recipe.accumulate = 2;
+    const auto job = make_job(recipe);
+    ASSERT_NE(job, nullptr);
+    for (std::int64_t next = 1, done = 0; done < 4; ++done) {
+      while (next <= 4 && job->pending() <= job->depth()) ASSERT_TRUE(job->submit(next++).ok());
+      ASSERT_TRUE(job->collect().ok());
+    }
+    std::vector<HostGpuRecord> records(1 << 16);
+    int32_t count = 0;
+    ASSERT_EQ(recording(nullptr, records.data(), static_cast<int32_t>(records.size()), &count), GPU_OK);
+    const Graph& graph = job->compiled().train.graph;
+    const Plan& plan = job->compiled().plan;
+    std::vector<OrderedWork> work;
+    std::set<int> streams;
+    std::size_t kernels = 0;
+    for (int32_t r = 0; r < count; ++r) {
+      const HostGpuRecord& record = records[static_cast<std::size_t>(r)];
+      OrderedWork w;
+      w.stream = record.stream;
+      w.event = record.event;
+      w.name = std::string(record.name) + " (plan step " + std::to_string(record.plan_step) + ")";
+      streams.insert(record.stream);
+      switch (record.operation) {
+        case HOST_GPU_RECORD_EVENT: w.kind = OrderedWork::Kind::record; break;
+        case HOST_GPU_WAIT_EVENT: w.kind = OrderedWork::Kind::wait; break;
+        case HOST_GPU_SYNCHRONIZE_EVENT: w.kind = OrderedWork::Kind::host_wait; break;
+        case HOST_GPU_SYNCHRONIZE: w.kind = OrderedWork::Kind::host_wait_all; break;
+        case HOST_GPU_KERNEL:
+          ASSERT_GE(record.plan_step, 0);
+          add_ranges(graph, plan, job->executor(), static_cast<std::size_t>(record.plan_step), w);
+          ++kernels;
+          break;
+        default:
+          w.name = "copy of " + std::to_string(record.bytes) + " bytes";
+          w.writes = {range_of(record.target, record.bytes)};
+          if (record.operation == HOST_GPU_COPY) w.reads = {range_of(record.source, record.bytes)};
+          if (record.stream == GPU_UPLOAD) w.host_writes = w.reads;   // batches are written into pinned memory before they go up
+      }
+      work.push_back(std::move(w));
+    }
+    EXPECT_TRUE(streams.count(GPU_UPLOAD) == 1 && streams.count(GPU_COMPUTE) == 1);
+    EXPECT_GE(kernels, plan.steps.size() * 4);
+    EXPECT_EQ(first_disorder(work), "") << (recorded ? "recorded" : "launched");
+    // The check can fail: without the events that order the two streams it does.
+    std::vector<OrderedWork> loose;
+    for (const OrderedWork& w : work)
+      if (w.kind != OrderedWork::Kind::wait) loose.push_back(w);
+    EXPECT_NE(first_disorder(loose), "");
+  }
+  dlclose(library);
+}
+
+TEST(HostGpu, NothingIsAllocatedOrCompiledWithinAStep) {
+  REQUIRE_HOST_GPU();
+  const auto job = make_job(recipe_for("mlp", "default", "host-gpu"));
+  ASSERT_NE(job, nullptr);
+  ASSERT_TRUE(job->step(1).ok());
+  ASSERT_TRUE(job->step(2).ok());
+  setenv("GRADLOOM_HOSTGPU_FAIL", "allocate:1=4,compile:1=5,end_capture:1=5", 1);
+  const auto third = job->step(3);
+  unsetenv("GRADLOOM_HOSTGPU_FAIL");
+  EXPECT_TRUE(third.ok()) << third.error().message;
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,140 @@
+// A plugin for tests of the loader and of failing devices. It computes nothing: memory is host memory, kernels do nothing, order is at
+// once. Variants by definition: FAKE_NO_ENTRY, FAKE_VERSION, FAKE_ABI. At run time GRADLOOM_FAKE="entry=status" or "entry@n=status"
+// makes (the n-th call of) an entry fail with that status; GRADLOOM_FAKE_MB limits its memory.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "kernels/gpu/abi.h"
+#include "kernels/gpu/plugin.h"
+
+struct GpuContext {
+  int unused;
+};
+struct GpuModule {
+  int unused;
+};
+struct GpuGraph {
+  int unused;
+};
+
+namespace {
+
+std::string last_message;
+std::size_t taken = 0;
+
+GpuStatus outcome(const char* entry) {
+  static std::atomic<int> calls{0};
+  last_message.clear();
+  const char* const wanted = std::getenv("GRADLOOM_FAKE");
+  if (wanted == nullptr) {
+    calls = 0;
+    return GPU_OK;
+  }
+  const std::string text = wanted, name = text.substr(0, text.find_first_of("@="));
+  if (name != entry) return GPU_OK;
+  const std::size_t at = text.find('@');
+  ++calls;
+  if (at != std::string::npos && calls != std::atoi(text.c_str() + at + 1)) return GPU_OK;
+  last_message = std::string("fake failure of ") + entry;
+  return static_cast<GpuStatus>(std::atoi(text.c_str() + text.find('=') + 1));
+}
+
+const char* message(const GpuContext*) { return last_message.c_str(); }
+GpuStatus device_count(int32_t* count) {
+  *count = 2;
+  return outcome("device_count");
+}
+GpuStatus describe(int32_t index, GpuDescription* d) {
+  std::memset(d, 0, sizeof *d);
+  std::strcpy(d->name, index == 0 ? "Fake GPU" : "Fake GPU two");
+  std::strcpy(d->architecture, "fake_10");
+  std::strcpy(d->driver, "1.0");
+  std::strcpy(d->runtime, "1.0");
+  const char* const limit = std::getenv("GRADLOOM_FAKE_MB");
+  d->memory_bytes = d->free_bytes = limit != nullptr ? std::atoll(limit) << 20 : std::int64_t{1} << 34;
+  d->warp_size = 32;
+  return outcome("describe");
+}
+GpuStatus environment(int32_t, GpuEnvironment* e) {
+  std::memset(e, 0, sizeof *e);
+  return outcome("environment");
+}
+GpuStatus open_context(int32_t, GpuContext** context) {
+  const GpuStatus status = outcome("open");
+  if (status == GPU_OK) *context = new GpuContext{};
+  return status;
+}
+void close_context(GpuContext* context) { delete context; }
+GpuStatus allocate(GpuContext*, size_t bytes, int32_t, void** memory) {
+  const GpuStatus status = outcome("allocate");
+  if (status == GPU_OK) *memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  ++taken;
+  return status;
+}
+GpuStatus release(GpuContext*, void* memory, int32_t) {
+  std::free(memory);
+  return outcome("release");
+}
+GpuStatus copy(GpuContext*, int32_t, void* target, const void* source, size_t bytes) {
+  const GpuStatus status = outcome("copy");
+  if (status == GPU_OK) std::memcpy(target, source, bytes);
+  return status;
+}
+GpuStatus fill(GpuContext*, int32_t, void* target, int32_t byte, size_t bytes) {
+  std::memset(target, byte, bytes);
+  return outcome("fill");
+}
+GpuStatus run(GpuContext*, int32_t, uint32_t, const void*, size_t) { return outcome("run"); }
+GpuStatus compile(GpuContext*, const char*, const char* const*, int32_t, const char*, GpuModule** module) {
+  const GpuStatus status = outcome("compile");
+  if (status == GPU_OK) *module = new GpuModule{};
+  return status;
+}
+void unload(GpuContext*, GpuModule* module) { delete module; }
+GpuStatus run_program(GpuContext*, int32_t, GpuModule*, int32_t, GpuDim, GpuDim, const void*, size_t) { return outcome("run_program"); }
+GpuStatus mark(GpuContext*, int32_t, const char*) { return outcome("mark"); }
+GpuStatus record_event(GpuContext*, int32_t, int32_t) { return outcome("record_event"); }
+GpuStatus wait_event(GpuContext*, int32_t, int32_t) { return outcome("wait_event"); }
+GpuStatus query_event(GpuContext*, int32_t) { return outcome("query_event"); }
+GpuStatus synchronize_event(GpuContext*, int32_t) { return outcome("synchronize_event"); }
+GpuStatus elapsed_ns(GpuContext*, int32_t, int32_t, int64_t* ns) {
+  *ns = 0;
+  return outcome("elapsed_ns");
+}
+GpuStatus synchronize(GpuContext*) { return outcome("synchronize"); }
+GpuStatus begin_capture(GpuContext*) { return outcome("begin_capture"); }
+GpuStatus end_capture(GpuContext*, GpuGraph** graph) {
+  const GpuStatus status = outcome("end_capture");
+  if (status == GPU_OK) *graph = new GpuGraph{};
+  return status;
+}
+GpuStatus run_graph(GpuContext*, GpuGraph*) { return outcome("run_graph"); }
+void destroy_graph(GpuContext*, GpuGraph* graph) { delete graph; }
+GpuStatus set_trace(GpuContext*, int32_t) { return outcome("set_trace"); }
+GpuStatus read_trace(GpuContext*, int32_t, GpuActivity*, int32_t, int32_t* count) {
+  *count = 0;
+  return outcome("read_trace");
+}
+
+#ifndef FAKE_VERSION
+#define FAKE_VERSION GRADLOOM_GPU_VERSION
+#endif
+#ifdef FAKE_ABI
+constexpr std::uint64_t kAbi = FAKE_ABI;
+#else
+constexpr std::uint64_t kAbi = gradloom::kernels::gpu::kernel_abi();
+#endif
+
+const GpuPlugin table = {FAKE_VERSION, sizeof(GpuPlugin), kAbi, "fake", message, device_count, describe, environment, open_context, close_context,
+                         allocate, release, copy, fill, run, compile, unload, run_program, mark, record_event, wait_event, query_event,
+                         synchronize_event, elapsed_ns, synchronize, begin_capture, end_capture, run_graph, destroy_graph, set_trace, read_trace};
+
+}  // namespace
+
+#ifndef FAKE_NO_ENTRY
+extern "C" __attribute__((visibility("default"))) const GpuPlugin* gradloom_gpu_plugin(uint32_t) { return &table; }
+#else
+extern "C" __attribute__((visibility("default"))) const void* another_library() { return &table; }
+#endif

@@ -1,0 +1,152 @@
+// Batch normalization and its gradient on the GPU executor against the CPU kernels.
+#include "tests/kernels/gpu/support.h"
+
+namespace gradloom::kernels::gpu::test {
+namespace {
+
+struct Case {
+  i64 n, c, spatial;
+  bool training = true;
+  std::size_t offset = 0;   // of the device buffers from their 16-byte boundary, in elements
+  double low = -1.0, high = 3.0;
+};
+
+template <class T>
+void check_forward(const Case& s) {
+  using H = Host<T>;
+  const std::size_t c = std::size_t(s.c);
+  const auto x = numbers<T>(s.n * s.c * s.spatial, 1, s.low, s.high), scale = numbers<T>(s.c, 2), bias = numbers<T>(s.c, 3);
+  const auto old_mean = numbers<T>(s.c, 4), old_var = numbers<T>(s.c, 5, 0.5, 2.0);
+  std::vector<H> y(x.size()), running_mean(c), running_var(c), mean(c), inv_std(c);
+  cpu().batch_norm({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, x.data(), scale.data(), bias.data(), old_mean.data(),
+                    old_var.data(), y.data(), running_mean.data(), running_var.data(), mean.data(), inv_std.data()});
+  const Results gpu = on_device([&](Device& device) {
+    T* const running[] = {device.inout<T>("running_mean", old_mean), device.inout<T>("running_var", old_var)};   // in place
+    BatchNormArgs args{gpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, device.in<T>(x, s.offset), device.in<T>(scale),
+                       device.in<T>(bias), running[0], running[1], device.out<T>("y", y.size()), running[0], running[1],
+                       device.out<T>("mean", c), device.out<T>("inv_std", c)};
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(batch_norm, args);
+    args.x = args.y = device.inout<T>("in place", x);
+    args.running_mean = device.in<T>(old_mean);
+    args.running_var = device.in<T>(old_var);
+    args.running_mean_out = args.running_var_out = args.saved_mean = args.saved_inv_std = nullptr;
+    device.run(batch_norm, args);
+  });
+  const double size = std::max(std::abs(s.low), std::abs(s.high));
+  const Tolerance close = tolerance<T>({2e-5, 5e-6 * size}), sums = tolerance<T>({1e-5, 1e-6});
+  expect_close(gpu.get<T>("y"), widen(y), close, "y");
+  expect_close(gpu.get<T>("in place"), widen(y), close, "y in place");
+  expect_close(gpu.get<T>("running_mean"), widen(running_mean), sums, "running mean");
+  expect_close(gpu.get<T>("running_var"), widen(running_var), sums, "running variance");
+  expect_close(gpu.get<T>("mean"), widen(mean), sums, "mean");
+  expect_close(gpu.get<T>("inv_std"), widen(inv_std), sums, "inv_std");
+}
+
+template <class T>
+void check_gradient(const Case& s) {
+  using H = Host<T>;
+  const std::size_t c = std::size_t(s.c);
+  const auto dy = numbers<T>(s.n * s.c * s.spatial, 6), x = numbers<T>(s.n * s.c * s.spatial, 7), scale = numbers<T>(s.c, 8);
+  const auto mean = numbers<T>(s.c, 9, -0.5, 0.5), inv_std = numbers<T>(s.c, 10, 0.5, 1.5);
+  std::vector<H> dx(x.size()), dscale(c), dbias(c);
+  cpu().batch_norm_grad({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, dy.data(), x.data(), scale.data(), mean.data(),
+                         inv_std.data(), dx.data(), dscale.data(), dbias.data()});
+  const Results gpu = on_device([&](Device& device) {
+    BatchNormGradArgs args{gpu_dtype<T>(), s.training, s.n, s.c, s.spatial, device.in<T>(dy, s.offset), device.in<T>(x),
+                           device.in<T>(scale), device.in<T>(mean), device.in<T>(inv_std), device.out<T>("dx", dx.size()),
+                           device.out<T>("dscale", c), device.out<T>("dbias", c)};
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(batch_norm_grad, args);
+    args.dy = args.dx = device.inout<T>("in place", dy);
+    args.dscale = args.dbias = nullptr;
+    device.run(batch_norm_grad, args);
+  });
+  const Tolerance close = tolerance<T>({5e-5, 1e-5});
+  const Tolerance sums = tolerance<T>({2e-5, 3e-6 * std::sqrt(double(s.n * s.spatial))});
+  expect_close(gpu.get<T>("dx"), widen(dx), close, "dx");
+  expect_close(gpu.get<T>("in place"), widen(dx), close, "dx in place");
+  expect_close(gpu.get<T>("dscale"), widen(dscale), sums, "dscale");
+  expect_close(gpu.get<T>("dbias"), widen(dbias), sums, "dbias");
+}
+
+template <class T>
+void check(Case s) {
+  for (const bool training : {true, false}) {
+    s.training = training;
+    SCOPED_TRACE(testing::Message() << "[" << s.n << ", " << s.c << ", " << s.spatial << "] training " << training << " offset "
+                                    << s.offset);
+    check_forward<T>(s);
+    check_gradient<T>(s);
+  }
+}
+
+template <class T>
+class BatchNormOnGpu : public testing::Test {};
+using Types = testing::Types<float, bf16, double>;
+TYPED_TEST_SUITE(BatchNormOnGpu, Types);
+
+TYPED_TEST(BatchNormOnGpu, LongPlanes) {
+  check<TypeParam>({2, 3, 16});
+  check<TypeParam>({3, 5, 49});
+  check<TypeParam>({2, 4, 64});
+  check<TypeParam>({1, 1, 33});
+  check<TypeParam>({5, 2, 3136});
+  check<TypeParam>({1, 2, 20000});
+  check<TypeParam>({7, 1, 2503});
+}
+
+TYPED_TEST(BatchNormOnGpu, ShortPlanes) {
+  check<TypeParam>({64, 3, 1});
+  check<TypeParam>({1, 5, 7});
+  check<TypeParam>({33, 300, 1});
+  check<TypeParam>({100, 6, 9});
+  check<TypeParam>({3000, 2, 1});
+}
+
+TYPED_TEST(BatchNormOnGpu, OffTheBoundary) { check<TypeParam>({2, 3, 64, true, 1}); }
+
+TEST(BatchNormOnGpuAccuracy, LargeMean) {   // variance 1/3 at a mean of 1000: differences, not squares
+  for (const Case& s : {Case{4, 2, 3136}, Case{700, 3, 1}, Case{8, 3, 49}}) {
+    Case far = s;
+    far.low = 999.0;
+    far.high = 1001.0;
+    SCOPED_TRACE(testing::Message() << s.n << " " << s.c << " " << s.spatial);
+    check_forward<float>(far);
+  }
+}
+
+TEST(BatchNormOnGpuAccuracy, FirstElementFarAway) {   // what the numbers are relative to may be an outlier
+  constexpr i64 n = 4, spatial = 4096;
+  auto x = numbers<float>(n * spatial, 1, -1.0, 1.0);
+  x[0] = 1e4f;
+  double mean = 0, var = 0;
+  for (const float v : x) mean += double(v) / double(x.size());
+  for (const float v : x) var += (double(v) - mean) * (double(v) - mean) / double(x.size());
+  const Results gpu = on_device([&](Device& device) {
+    BatchNormArgs args{DType::f32, true, n, 1, spatial, 0.0, 0.0, device.in<float>(x), device.in<float>({1}), device.in<float>({0}),
+                       device.in<float>({0}), device.in<float>({1}), device.out<float>("y", x.size()), device.out<float>("mean", 1),
+                       device.out<float>("var", 1), nullptr, nullptr};
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(batch_norm, args);
+  });
+  expect_close(gpu.get<float>("mean"), {mean}, {0, 1e-6 * std::sqrt(var)}, "mean");
+  expect_close(gpu.get<float>("var"), {var}, {1e-6, 0}, "variance");
+}
+
+TEST(BatchNormOnGpuSpecial, NanStaysInItsChannel) {
+  auto x = numbers<float>(2 * 3 * 40, 1);
+  x[45] = std::numeric_limits<float>::quiet_NaN();   // channel 1
+  const Results gpu = on_device([&](Device& device) {
+    BatchNormArgs args{DType::f32, true, 2, 3, 40, 1e-5, 0.9, device.in<float>(x), device.in<float>({1, 1, 1}),
+                       device.in<float>({0, 0, 0}), device.in<float>({0, 0, 0}), device.in<float>({1, 1, 1}),
+                       device.out<float>("y", x.size()), nullptr, nullptr, nullptr, nullptr};
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(batch_norm, args);
+  });
+  const auto y = gpu.get<float>("y");
+  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 40 % 3 == 1) << i;
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::gpu::test

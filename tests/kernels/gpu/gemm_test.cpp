@@ -1,0 +1,221 @@
+// The tiled product on the executor against the CPU's products: layouts, batches, epilogues, both tiles, slices of k.
+#include "kernels/gpu/workspace.h"
+#include "kernels/prepared/matmul.h"
+#include "tests/kernels/gpu/support.h"
+
+namespace gradloom::kernels::gpu::test {
+namespace {
+
+using Dims = std::vector<i64>;
+
+// Elements that a strided operand reaches.
+i64 extent(Dims dims, i64 rows, i64 cols, const Dims& strides) {
+  dims.push_back(rows);
+  dims.push_back(cols);
+  i64 last = 0;
+  for (std::size_t d = 0; d < dims.size(); ++d) last += std::max<i64>(dims[d] - 1, 0) * strides[d];
+  return last + 1;
+}
+
+// with_workspace: a plan may leave it out.
+template <class T>
+void check(MatMulDesc d, bool with_workspace = true) {
+  d.dtype = cpu_dtype<T>();
+  const auto a = numbers<T>(extent(d.batch, d.m, d.k, d.a_strides), 1, -1, 1);
+  const auto b = numbers<T>(extent(d.batch, d.k, d.n, d.b_strides), 2, -1, 1);
+  const auto c = numbers<T>(extent(d.batch, d.m, d.n, d.c_strides), 3), bias = numbers<T>(d.n, 4);
+  auto expected = c;
+  const auto matmul = MatMul::create(d);
+  std::vector<std::uint8_t> cpu_workspace(matmul->workspace_bytes() + 64);
+  matmul->run(a.data(), b.data(), d.bias ? bias.data() : nullptr, expected.data(), cpu_workspace.data());
+  const Results gpu = on_device([&](Device& device) {
+    GemmArgs args = gemm_args(d);
+    args.dtype = gpu_dtype<T>();
+    args.workspace_bytes = with_workspace ? kernels::workspace_bytes(Target::gpu, args) : 0;
+    args.workspace = device.workspace(args.workspace_bytes);
+    args.a = device.in<T>(a);
+    args.b = device.in<T>(b);
+    args.bias = d.bias ? device.in<T>(bias) : nullptr;
+    args.c = device.inout<T>("c", c);
+    device.run(gemm, args);
+  });
+  Tolerance close = tolerance<T>({1e-5, 1e-5});
+  close.absolute *= std::sqrt(std::max(1.0, double(d.k) / 256));
+  expect_close(gpu.get<T>("c"), widen(expected), close, std::to_string(d.m) + "x" + std::to_string(d.n) + "x" + std::to_string(d.k));
+}
+
+MatMulDesc plain(i64 m, i64 n, i64 k, bool a_turned = false, bool b_turned = false) {
+  MatMulDesc d;
+  d.m = m;
+  d.n = n;
+  d.k = k;
+  d.a_strides = a_turned ? Dims{1, m} : Dims{k, 1};
+  d.b_strides = b_turned ? Dims{1, k} : Dims{n, 1};
+  d.c_strides = {n, 1};
+  return d;
+}
+
+MatMulDesc batched(const Dims& batch, i64 m, i64 n, i64 k, bool a_turned = false, bool b_turned = false) {
+  MatMulDesc d = plain(m, n, k, a_turned, b_turned);
+  d.batch = batch;
+  i64 a = m * k, b = n * k, c = m * n;
+  for (std::size_t i = batch.size(); i-- > 0;) {
+    d.a_strides.insert(d.a_strides.begin(), a);
+    d.b_strides.insert(d.b_strides.begin(), b);
+    d.c_strides.insert(d.c_strides.begin(), c);
+    a *= batch[i];
+    b *= batch[i];
+    c *= batch[i];
+  }
+  return d;
+}
+
+ProductCut cut_of(const MatMulDesc& d, DType dtype) {
+  i64 batches = 1;
+  for (const i64 size : d.batch) batches *= size;
+  return product_cut(batches, d.m, d.n, d.k, dtype);
+}
+
+template <class T>
+class GpuGemm : public testing::Test {};
+using Floats = testing::Types<float, bf16, double>;
+TYPED_TEST_SUITE(GpuGemm, Floats);
+
+TYPED_TEST(GpuGemm, Layouts) {
+  for (const bool a_turned : {false, true}) {
+    for (const bool b_turned : {false, true}) {
+      check<TypeParam>(plain(64, 64, 32, a_turned, b_turned));
+      check<TypeParam>(plain(67, 131, 37, a_turned, b_turned));
+      check<TypeParam>(plain(1, 70, 20, a_turned, b_turned));
+      check<TypeParam>(plain(70, 1, 20, a_turned, b_turned));
+      check<TypeParam>(plain(33, 17, 1, a_turned, b_turned));
+      check<TypeParam>(plain(1, 1, 1, a_turned, b_turned));
+    }
+  }
+}
+
+TYPED_TEST(GpuGemm, LongSumsInSlices) {
+  for (const MatMulDesc& d : {plain(3, 5, 2048), plain(65, 30, 1003, true, false), batched({2}, 20, 64, 517)}) {
+    ASSERT_GT(cut_of(d, gpu_dtype<TypeParam>()).slices, 1);
+    check<TypeParam>(d);
+    check<TypeParam>(d, false);
+  }
+  MatMulDesc d = plain(3, 65, 1024, true, true);
+  d.bias = d.accumulate = true;
+  d.alpha = 0.5;
+  d.activation = Activation::gelu_erf;
+  check<TypeParam>(d);
+}
+
+TYPED_TEST(GpuGemm, LargeTiles) {
+  for (const bool a_turned : {false, true}) {
+    for (const bool b_turned : {false, true}) {
+      const MatMulDesc d = batched({16}, 250, 260, 11, a_turned, b_turned);
+      EXPECT_EQ(cut_of(d, gpu_dtype<TypeParam>()).large_tiles, sizeof(TypeParam) < 8);
+      check<TypeParam>(d);
+    }
+  }
+  MatMulDesc d = batched({96}, 128, 128, 8);
+  d.bias = true;
+  d.activation = Activation::relu;
+  check<TypeParam>(d);
+}
+
+TYPED_TEST(GpuGemm, Batches) {
+  check<TypeParam>(batched({6}, 32, 40, 24));
+  check<TypeParam>(batched({2, 3}, 32, 40, 24, false, true));
+  check<TypeParam>(batched({2, 1, 3}, 7, 5, 3, true, true));
+  MatMulDesc shared = batched({8}, 16, 24, 32);
+  shared.b_strides[0] = 0;
+  check<TypeParam>(shared);
+  MatMulDesc mixed = batched({3, 5}, 9, 8, 7);
+  mixed.a_strides[0] = 0;
+  mixed.a_strides[1] = 63;
+  mixed.b_strides[1] = 0;
+  check<TypeParam>(mixed);
+}
+
+// [b, t, h, d] tensors seen as [b, h, t, d]: attention without a transpose.
+TYPED_TEST(GpuGemm, AttentionStrides) {
+  const i64 b = 2, h = 3, t = 40, d = 16;
+  MatMulDesc scores;
+  scores.batch = {b, h};
+  scores.m = scores.n = t;
+  scores.k = d;
+  scores.a_strides = {t * h * d, d, h * d, 1};
+  scores.b_strides = {t * h * d, d, 1, h * d};
+  scores.c_strides = {h * t * t, t * t, t, 1};
+  scores.alpha = 0.25;
+  check<TypeParam>(scores);
+  MatMulDesc context;
+  context.batch = {b, h};
+  context.m = context.k = t;
+  context.n = d;
+  context.a_strides = {h * t * t, t * t, t, 1};
+  context.b_strides = context.c_strides = {t * h * d, d, h * d, 1};
+  check<TypeParam>(context);
+}
+
+TYPED_TEST(GpuGemm, Epilogues) {
+  for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_erf, Activation::gelu_tanh}) {
+    for (const bool bias : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        MatMulDesc d = plain(37, 64, 19);
+        d.activation = activation;
+        d.bias = bias;
+        d.accumulate = accumulate;
+        d.alpha = accumulate ? -0.5 : 1.0;
+        check<TypeParam>(d);
+      }
+    }
+  }
+}
+
+TYPED_TEST(GpuGemm, OddStrides) {
+  MatMulDesc d = plain(20, 24, 28);
+  d.a_strides = {56, 2};
+  check<TypeParam>(d);
+  d = plain(20, 24, 28);
+  d.c_strides = {1, 20};
+  d.accumulate = true;
+  check<TypeParam>(d);
+  d = batched({4}, 20, 24, 28);
+  d.b_strides = {3, 24 * 13, 13};
+  d.c_strides = {2, 24 * 9, 9};
+  check<TypeParam>(d);
+  d = plain(20, 24, 28);
+  d.a_strides = {0, 1};   // all rows the same
+  check<TypeParam>(d);
+}
+
+TYPED_TEST(GpuGemm, Empty) {
+  for (MatMulDesc d : {plain(0, 4, 5), plain(4, 0, 5), plain(4, 5, 0), batched({0}, 3, 4, 5)}) {
+    check<TypeParam>(d);
+    d.bias = true;
+    d.activation = Activation::relu;
+    check<TypeParam>(d);
+  }
+}
+
+TYPED_TEST(GpuGemm, NanReachesTheResult) {
+  std::vector<Host<TypeParam>> a(4 * 8, 1), b(8 * 16, 1), c(4 * 16, 0);
+  a[9] = Host<TypeParam>(NAN);
+  const Results gpu = on_device([&](Device& device) {
+    MatMulDesc d = plain(4, 16, 8);
+    d.activation = Activation::relu;
+    GemmArgs args = gemm_args(d);
+    args.dtype = gpu_dtype<TypeParam>();
+    args.a = device.in<TypeParam>(a);
+    args.b = device.in<TypeParam>(b);
+    args.c = device.out<TypeParam>("c", 64);
+    device.run(gemm, args);
+  });
+  const auto out = gpu.get<TypeParam>("c");
+  EXPECT_EQ(out[0], 8);
+  EXPECT_TRUE(std::isnan(out[16]));
+  EXPECT_TRUE(std::isnan(out[31]));
+  EXPECT_EQ(out[32], 8);
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::gpu::test

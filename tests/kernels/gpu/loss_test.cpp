@@ -1,0 +1,180 @@
+// Negative log-likelihood, softmax cross-entropy and their gradients on the GPU executor against the CPU kernels.
+#include "tests/kernels/gpu/support.h"
+
+namespace gradloom::kernels::gpu::test {
+namespace {
+
+struct Case {
+  LossReduction reduction;
+  bool weights, ignore;
+  i64 outer, n, inner;
+  std::size_t offset = 0;   // of the logits from their 16-byte boundary, in elements
+  i64 rows() const { return outer * inner; }
+  i64 count() const { return outer * n * inner; }
+};
+constexpr i64 kIgnored = -100;
+
+template <class L>
+std::vector<L> labels_of(const Case& s) {
+  Random random(11);
+  std::vector<L> labels;
+  for (i64 row = 0; row < s.rows(); ++row) labels.push_back(L(s.ignore && random.below(4) == 0 ? kIgnored : random.below(s.n)));
+  if (s.rows() > 2) labels[1] = L(s.n);   // outside: counts as ignored
+  return labels;
+}
+
+template <class L>
+const L* labels_in(Device& device, const std::vector<L>& labels) {
+  return device.in<L>(labels);
+}
+
+// Sums of many rows in another order, of numbers of the size of the loss.
+template <class T>
+Tolerance loss_tolerance(const Case& s) {
+  return tolerance<T>({1e-5, 1e-6 * std::sqrt(double(s.reduction == LossReduction::sum ? s.rows() : 1))});
+}
+
+template <class T, class L>
+void check(const Case& s) {
+  using H = Host<T>;
+  SCOPED_TRACE(testing::Message() << "[" << s.outer << ", " << s.n << ", " << s.inner << "] reduction " << int(s.reduction)
+                                  << " weights " << s.weights << " ignore " << s.ignore << " offset " << s.offset);
+  const DType label_type = kernels::test::dtype_of<L>();
+  const auto x = numbers<T>(s.count(), 1, -5.0, 5.0), weight = numbers<T>(s.n, 2, 0.5, 2.0);
+  const auto labels = labels_of<L>(s);
+  const std::size_t losses = s.reduction == LossReduction::none ? std::size_t(s.rows()) : 1;
+  const auto dloss = numbers<T>(i64(losses), 3);
+  const H* const w = s.weights ? weight.data() : nullptr;
+
+  std::vector<H> nll(losses), nll_total(1), loss(losses), total(1), lse(std::size_t(s.rows()));
+  cpu().nll_loss({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, x.data(), labels.data(), w,
+                  nll.data(), nll_total.data()});
+  std::vector<double> space(std::size_t(2 * s.rows()));
+  cpu().softmax_cross_entropy({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, x.data(),
+                               labels.data(), w, loss.data(), lse.data(), total.data(), space.data()});
+  // The gradients take what T holds of log-sum-exp and total weight.
+  for (H& v : lse) v = to_host(to_device<T>(v));
+  for (H& v : total) v = to_host(to_device<T>(v));
+  std::vector<H> dlog_prob(x.size()), dlogits(x.size());
+  cpu().nll_loss_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, dloss.data(), labels.data(),
+                       w, total.data(), dlog_prob.data()});
+  cpu().softmax_cross_entropy_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, dloss.data(),
+                                    x.data(), labels.data(), w, lse.data(), total.data(), dlogits.data()});
+
+  const Results gpu = on_device([&](Device& device) {
+    const L* const l = labels_in(device, labels);
+    const T* const gpu_weight = s.weights ? device.in<T>(weight) : nullptr;
+    const T* const logits = device.in<T>(x, s.offset);
+    device.run(nll_loss, NllLossArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, logits, l,
+                                     gpu_weight, device.out<T>("nll", losses), device.out<T>("nll total", 1)});
+    SoftmaxCrossEntropyArgs args{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, logits, l,
+                                 gpu_weight, device.out<T>("loss", losses), device.out<T>("lse", lse.size()),
+                                 device.out<T>("total", 1), nullptr};
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(softmax_cross_entropy, args);
+    const T* const up = device.in<T>(dloss);
+    const T* const sum = device.in<T>(lse);
+    const T* const all = device.in<T>(total);
+    device.run(nll_loss_grad, NllLossGradArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, up,
+                                              l, gpu_weight, all, device.out<T>("dlog_prob", x.size(), s.offset)});
+    SoftmaxCrossEntropyGradArgs grad{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, up, logits, l,
+                                     gpu_weight, sum, all, device.out<T>("dlogits", x.size(), s.offset)};
+    device.run(softmax_cross_entropy_grad, grad);
+    T* const in_place = device.inout<T>("in place", x, s.offset);
+    grad.logits = grad.dlogits = in_place;
+    device.run(softmax_cross_entropy_grad, grad);
+  });
+  const Tolerance sums = loss_tolerance<T>(s), close = tolerance<T>({2e-5, 1e-6});
+  expect_close(gpu.get<T>("nll"), widen(nll), sums, "nll");
+  expect_close(gpu.get<T>("nll total"), widen(nll_total), sums, "nll total weight");
+  expect_close(gpu.get<T>("loss"), widen(loss), sums, "loss");
+  expect_close(gpu.get<T>("total"), widen(total), sums, "total weight");
+  expect_close(gpu.get<T>("lse"), widen(lse), close, "log-sum-exp");
+  expect_close(gpu.get<T>("dlog_prob"), widen(dlog_prob), close, "dlog_prob");
+  expect_close(gpu.get<T>("dlogits"), widen(dlogits), close, "dlogits");
+  expect_close(gpu.get<T>("in place"), widen(dlogits), close, "dlogits in place");
+}
+
+template <class T>
+class LossOnGpu : public testing::Test {};
+using Types = testing::Types<float, bf16, double>;
+TYPED_TEST_SUITE(LossOnGpu, Types);
+
+constexpr LossReduction kReductions[] = {LossReduction::none, LossReduction::sum, LossReduction::mean};
+
+TYPED_TEST(LossOnGpu, Rows) {
+  for (const LossReduction reduction : kReductions) {
+    for (const bool extra : {false, true}) {
+      check<TypeParam, i64>({reduction, extra, extra, 40, 10, 1});
+      check<TypeParam, std::int32_t>({reduction, extra, !extra, 7, 1, 1});
+      check<TypeParam, std::int32_t>({reduction, extra, extra, 5, 1000, 1});
+      check<TypeParam, i64>({reduction, !extra, extra, 3, 4096, 1});
+    }
+  }
+  check<TypeParam, i64>({LossReduction::mean, true, true, 3, 9000, 1});
+  check<TypeParam, i64>({LossReduction::mean, false, true, 3, 50257, 1});
+}
+
+TYPED_TEST(LossOnGpu, RowsOffTheBoundary) {
+  check<TypeParam, i64>({LossReduction::mean, false, false, 5, 64, 1, 1});
+  check<TypeParam, i64>({LossReduction::sum, false, false, 2, 9000, 1, 3});
+}
+
+TYPED_TEST(LossOnGpu, Columns) {
+  for (const LossReduction reduction : kReductions) {
+    check<TypeParam, i64>({reduction, true, true, 2, 21, 40});
+    check<TypeParam, std::int32_t>({reduction, false, true, 3, 5, 3});
+  }
+  check<TypeParam, i64>({LossReduction::mean, true, false, 1, 700, 2});
+}
+
+TYPED_TEST(LossOnGpu, ManyRows) {   // added in two steps
+  check<TypeParam, std::int32_t>({LossReduction::mean, true, true, 9001, 3, 1});
+  check<TypeParam, std::int32_t>({LossReduction::sum, false, true, 3, 2, 4099});
+}
+
+TEST(LossOnGpuSpecial, AllIgnoredGivesNanMean) {
+  const Results gpu = on_device([&](Device& device) {
+    const std::int32_t* const labels = device.in<std::int32_t>({7, 7});
+    const float* const x = device.in<float>(std::vector<float>(6, 0.5f));
+    device.run(nll_loss, NllLossArgs{DType::f32, DType::i32, LossReduction::mean, 2, 3, 1, true, 7, x, labels, nullptr,
+                                     device.out<float>("nll", 1), device.out<float>("nll total", 1)});
+    SoftmaxCrossEntropyArgs args{DType::f32, DType::i32, LossReduction::mean, 2, 3, 1, true, 7, x, labels, nullptr,
+                                 device.out<float>("loss", 1), nullptr, device.out<float>("total", 1), nullptr};
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(softmax_cross_entropy, args);
+  });
+  for (const char* name : {"nll", "loss"}) EXPECT_TRUE(std::isnan(gpu.get<float>(name)[0])) << name;
+  for (const char* name : {"nll total", "total"}) EXPECT_EQ(gpu.get<float>(name)[0], 0.0f) << name;
+}
+
+// Masked logits are -inf; NaN of an ignored row goes nowhere.
+TEST(LossOnGpuSpecial, InfinitiesAndNan) {
+  for (const i64 n : {8, 600, 9000}) {
+    SCOPED_TRACE(n);
+    auto x = numbers<float>(4 * n, 1);
+    const std::size_t cols = std::size_t(n);
+    for (std::size_t k = 0; k + 1 < cols; ++k) x[k] = -std::numeric_limits<float>::infinity();
+    x[cols + 2] = std::numeric_limits<float>::infinity();
+    x[2 * cols] = std::numeric_limits<float>::quiet_NaN();
+    for (std::size_t k = 0; k < cols; ++k) x[3 * cols + k] = -std::numeric_limits<float>::infinity();
+    const std::vector<i64> labels = {n - 1, 0, -100, -100};
+    std::vector<float> loss(4), lse(4), total(1);
+    std::vector<double> space(8);
+    cpu().softmax_cross_entropy({DType::f32, DType::i64, LossReduction::none, 4, n, 1, true, -100, x.data(), labels.data(), nullptr,
+                                 loss.data(), lse.data(), total.data(), space.data()});
+    const Results gpu = on_device([&](Device& device) {
+      SoftmaxCrossEntropyArgs args{DType::f32, DType::i64, LossReduction::none, 4, n, 1, true, -100, device.in<float>(x),
+                                   device.in<i64>(labels), nullptr, device.out<float>("loss", 4), device.out<float>("lse", 4),
+                                   device.out<float>("total", 1), nullptr};
+      args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+      device.run(softmax_cross_entropy, args);
+    });
+    expect_close(gpu.get<float>("loss"), widen(loss), {1e-6, 1e-6}, "loss");
+    expect_close(gpu.get<float>("lse"), widen(lse), {1e-6, 1e-6}, "lse");
+    expect_close(gpu.get<float>("total"), widen(total), {}, "total");
+  }
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::gpu::test

@@ -1,0 +1,214 @@
+// Optimizer updates of many tensors over several steps, and the global norm, on the executor against the CPU's.
+#include "tests/kernels/gpu/support.h"
+
+namespace gradloom::kernels::gpu::test {
+namespace {
+
+struct Settings {
+  OptimizerKind kind;
+  double lr = 0.01, beta1 = 0.9, beta2 = 0.99, epsilon = 1e-6, weight_decay = 0.02;
+  double momentum = 0, dampening = 0;
+  bool nesterov = false, maximize = false, scaled = false, in_place = true;
+};
+
+using Sizes = std::vector<i64>;
+
+template <class T>
+using Tensors = std::vector<std::vector<Host<T>>>;
+
+template <class T>
+Tensors<T> tensors(const Sizes& sizes, std::uint64_t seed, double low, double high) {
+  Tensors<T> all;
+  for (const i64 n : sizes) all.push_back(numbers<T>(n, seed + all.size(), low, high));
+  return all;
+}
+
+template <class T>
+struct State {
+  Tensors<T> param, state1, state2;
+};
+
+// The lists of pointers that a call takes.
+struct Lists {
+  std::vector<const void*> grad, param, state1, state2;
+  std::vector<void*> param_out, state1_out, state2_out;
+};
+
+OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, const Lists& lists) {
+  return {dtype,          s.kind,      i64(sizes.size()), sizes.data(), s.beta1,    s.beta2,          s.epsilon,
+          s.weight_decay, s.momentum,  s.dampening,       s.nesterov,   s.maximize, nullptr,          nullptr,
+          nullptr,        lists.grad.data(), lists.param.data(), lists.state1.data(), lists.state2.data(),
+          lists.param_out.data(), lists.state1_out.data(), lists.state2_out.data(), nullptr};
+}
+
+template <class T>
+void cpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Host<T>& scale, Tensors<T>& grad, State<T>& state) {
+  Lists lists;
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    lists.grad.push_back(grad[t].data());
+    for (const auto& [from, to, tensor] : {std::tuple{&lists.param, &lists.param_out, &state.param[t]},
+                                           std::tuple{&lists.state1, &lists.state1_out, &state.state1[t]},
+                                           std::tuple{&lists.state2, &lists.state2_out, &state.state2[t]}}) {
+      from->push_back(tensor->data());
+      to->push_back(tensor->data());
+    }
+  }
+  OptimizerArgs args = arguments(s, cpu_dtype<T>(), sizes, lists);
+  std::vector<std::uint8_t> workspace(kernels::workspace_bytes(Target::cpu, args) + 1);
+  args.lr = &s.lr;
+  args.step = &step;
+  args.grad_scale = s.scaled ? &scale : nullptr;
+  args.workspace = workspace.data();
+  cpu().optimizer(args);
+}
+
+std::string named(const char* kind, std::size_t t) { return std::string(kind) + " " + std::to_string(t); }
+
+template <class T>
+Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Host<T>& scale, const Tensors<T>& grad,
+                 const State<T>& state, std::size_t offset) {
+  return on_device([&](Device& device) {
+    Lists lists;
+    const auto add = [&](const char* kind, std::size_t t, const std::vector<Host<T>>& v, std::vector<const void*>& from, std::vector<void*>& to) {
+      T* const out = s.in_place ? device.inout<T>(named(kind, t), v, offset) : device.out<T>(named(kind, t), v.size(), offset);
+      from.push_back(s.in_place ? out : device.in<T>(v, offset));
+      to.push_back(out);
+    };
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      lists.grad.push_back(device.in<T>(grad[t], offset));
+      add("param", t, state.param[t], lists.param, lists.param_out);
+      if (s.kind == OptimizerKind::sgd && s.momentum == 0 && t % 2 == 1) {   // without a state
+        lists.state1.push_back(nullptr);
+        lists.state1_out.push_back(nullptr);
+      } else {
+        add("state1", t, state.state1[t], lists.state1, lists.state1_out);
+      }
+      if (s.kind != OptimizerKind::sgd) add("state2", t, state.state2[t], lists.state2, lists.state2_out);
+    }
+    OptimizerArgs args = arguments(s, gpu_dtype<T>(), sizes, lists);
+    if (s.kind == OptimizerKind::sgd) args.state2 = nullptr, args.state2_out = nullptr;
+    args.lr = device.in<double>({s.lr});
+    args.step = device.in<std::int64_t>({step});
+    args.grad_scale = s.scaled ? device.in<T>({scale}) : nullptr;
+    args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
+    device.run(optimizer, args);
+  });
+}
+
+// Every step starts from the same state on both sides.
+template <class T>
+void check(const Settings& s, const Sizes& sizes, std::size_t offset = 0) {
+  const Host<T> scale = Host<T>(0.5);
+  State<T> state{tensors<T>(sizes, 10, -1, 1), tensors<T>(sizes, 20, -0.1, 0.1), tensors<T>(sizes, 30, 0, 0.1)};
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    if (step == 1 && s.kind == OptimizerKind::sgd && s.momentum != 0) state.state1[0].assign(state.state1[0].size(), Host<T>(NAN));
+    Tensors<T> grad = tensors<T>(sizes, 100 * std::uint64_t(step), -1, 1);
+    const Results gpu = gpu_step<T>(s, sizes, step, scale, grad, state, offset);
+    cpu_step<T>(s, sizes, step, scale, grad, state);
+    Tolerance close = tolerance<T>({2e-5, 1e-6});
+    if (s.kind == OptimizerKind::lamb && sizeof(T) == 2) close.absolute = 3 * s.lr / 256;   // the update is that of the rounded moments
+    const auto compare = [&](const char* kind, Tensors<T>& expected) {
+      for (std::size_t t = 0; t < sizes.size(); ++t) {
+        if (gpu.bytes.count(named(kind, t)) == 0) continue;
+        expect_close(gpu.get<T>(named(kind, t)), widen(expected[t]), close,
+                     named(kind, t) + ", optimizer " + std::to_string(int(s.kind)) + ", step " + std::to_string(step));
+        for (auto& v : expected[t]) v = to_host(to_device<T>(v));
+      }
+    };
+    compare("param", state.param);
+    compare("state1", state.state1);
+    compare("state2", state.state2);
+  }
+}
+
+template <class T>
+class GpuOptimizer : public testing::Test {};
+using Floats = testing::Types<float, bf16, double>;
+TYPED_TEST_SUITE(GpuOptimizer, Floats);
+
+const Sizes kFew = {1, 0, 8192, 8193, 3001, 17, 0};
+
+TYPED_TEST(GpuOptimizer, Sgd) {
+  Settings s{OptimizerKind::sgd};
+  check<TypeParam>(s, kFew);
+  s.in_place = false;
+  check<TypeParam>(s, kFew);
+  s.momentum = 0.9;
+  s.scaled = true;
+  check<TypeParam>(s, kFew, 1);
+  s.nesterov = s.maximize = s.in_place = true;
+  check<TypeParam>(s, kFew);
+  s.nesterov = false;
+  s.dampening = 0.3;
+  check<TypeParam>(s, kFew);
+}
+
+TYPED_TEST(GpuOptimizer, AdamAndAdamW) {
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+    Settings s{kind};
+    check<TypeParam>(s, kFew);
+    s.scaled = s.maximize = true;
+    s.in_place = false;
+    check<TypeParam>(s, kFew, 1);
+  }
+}
+
+TYPED_TEST(GpuOptimizer, Lamb) {
+  Settings s{OptimizerKind::lamb};
+  check<TypeParam>(s, kFew);
+  s.in_place = false;
+  s.scaled = true;
+  check<TypeParam>(s, {20000, 3, 0, 9000}, 1);
+}
+
+TYPED_TEST(GpuOptimizer, MoreTensorsThanOneLaunchTakes) {
+  Sizes sizes;
+  for (i64 t = 0; t < 101; ++t) sizes.push_back(t % 7 == 3 ? 0 : t % 11 + 1);
+  sizes[50] = 8200;
+  check<TypeParam>({OptimizerKind::adamw}, sizes);
+  check<TypeParam>({OptimizerKind::lamb}, sizes);
+}
+
+TYPED_TEST(GpuOptimizer, LambWithoutNorm) {   // |p| = 0: the ratio is 1
+  const Sizes sizes = {5};
+  const Settings s{OptimizerKind::lamb};
+  State<TypeParam> state{tensors<TypeParam>(sizes, 1, 0, 0), tensors<TypeParam>(sizes, 1, 0, 0), tensors<TypeParam>(sizes, 1, 0, 0)};
+  Tensors<TypeParam> grad = tensors<TypeParam>(sizes, 4, 0.5, 1);
+  const Results gpu = gpu_step<TypeParam>(s, sizes, 1, 1, grad, state, 0);
+  cpu_step<TypeParam>(s, sizes, 1, 1, grad, state);
+  Tolerance close = tolerance<TypeParam>({2e-5, 1e-6});
+  if (sizeof(TypeParam) == 2) close.relative = 0x1p-7;   // the moments round too
+  expect_close(gpu.get<TypeParam>("param 0"), widen(state.param[0]), close, "param");
+}
+
+template <class T>
+void check_norm(const Sizes& sizes, std::size_t offset = 0) {
+  const Tensors<T> all = tensors<T>(sizes, 3, -1, 1);
+  double squares = 0;
+  for (const auto& tensor : all) {
+    for (const auto v : tensor) squares += double(v) * double(v);
+  }
+  const Results gpu = on_device([&](Device& device) {
+    std::vector<const void*> pointers;
+    for (const auto& tensor : all) pointers.push_back(device.in<T>(tensor, offset));
+    GlobalNormArgs args{gpu_dtype<T>(), i64(sizes.size()), sizes.data(), pointers.data(), device.out<T>("norm", 1), nullptr};
+    args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
+    device.run(global_norm, args);
+  });
+  expect_close(gpu.get<T>("norm"), {std::sqrt(squares)}, tolerance<T>({1e-6, 0}), std::to_string(sizes.size()) + " tensors");
+}
+
+TYPED_TEST(GpuOptimizer, GlobalNorm) {
+  check_norm<TypeParam>({});
+  check_norm<TypeParam>({0, 0});
+  check_norm<TypeParam>({1});
+  check_norm<TypeParam>(kFew);
+  check_norm<TypeParam>(kFew, 1);
+  check_norm<TypeParam>({100000});
+  Sizes many;
+  for (i64 t = 0; t < 300; ++t) many.push_back(t % 5);
+  check_norm<TypeParam>(many);
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::gpu::test

@@ -1,0 +1,117 @@
+// Elementwise programs for the tests of generated kernels: every operator in every type, every cast, every way that inputs are read.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "kernels/elementwise.h"
+
+namespace gradloom::kernels::test {
+
+constexpr DType kAllTypes[] = {DType::f32,  DType::f64, DType::i32, DType::i64, DType::u8,  DType::boolean, DType::f16,
+                               DType::bf16, DType::i8,  DType::i16, DType::u16, DType::u32, DType::u64};
+
+inline EwProgram program_of(std::initializer_list<std::int64_t> dims) {
+  EwProgram program;
+  for (const std::int64_t d : dims) program.dims[std::size_t(program.rank++)] = d;
+  return program;
+}
+
+// strides: one per dim of the iteration space.
+inline EwInput strided_input(DType type, std::initializer_list<std::int64_t> strides) {
+  EwInput input{type, {}};
+  std::size_t d = 0;
+  for (const std::int64_t stride : strides) input.strides[d++] = stride;
+  return input;
+}
+
+struct OperatorRow {
+  EwOp op;
+  const char* name;
+  int arity;
+  char types;
+};
+inline const std::vector<OperatorRow>& operator_rows() {
+  static const std::vector<OperatorRow> rows = {
+#define EW(name, arity, types, formula) {EwOp::name, #name, arity, #types[0]},
+#include "kernels/elementwise.def"
+#undef EW
+  };
+  return rows;
+}
+
+inline bool has_type(const OperatorRow& row, DType type) {
+  switch (row.types) {
+    case 'F':
+      return is_float(type);
+    case 'B':
+      return type == DType::boolean;
+    case 'N':
+      return type != DType::boolean;
+    case 'I':
+      return type != DType::boolean && !is_float(type);
+    case 'P':
+      return is_float(type);
+    default:
+      return true;
+  }
+}
+
+// Every operator that exists for `type`, each over the inputs a, b (of the type) and a condition, each result an output.
+inline EwProgram every_operator(DType type, std::int64_t n) {
+  EwProgram program = program_of({n});
+  program.inputs = {strided_input(type, {1}), strided_input(type, {1}), strided_input(DType::boolean, {1})};
+  for (const OperatorRow& row : operator_rows()) {
+    if (!has_type(row, type)) continue;
+    EwInstruction instruction{row.op, type, row.types == 'C' || row.types == 'B' || row.types == 'P' ? DType::boolean : type, {0, -1, -1}, 0};
+    if (row.types == 'S')
+      instruction.operands = {2, 0, 1};
+    else if (row.arity == 2)
+      instruction.operands[1] = 1;
+    program.outputs.push_back({std::int16_t(3 + program.code.size()), instruction.result_type});
+    program.code.push_back(instruction);
+  }
+  return program;
+}
+
+// An input of `type` cast to every type.
+inline EwProgram every_cast(DType type, std::int64_t n) {
+  EwProgram program = program_of({n});
+  program.inputs = {strided_input(type, {1})};
+  for (const DType to : kAllTypes) {
+    program.outputs.push_back({std::int16_t(1 + program.code.size()), to});
+    program.code.push_back({EwOp::Cast, type, to, {0, -1, -1}, 0});
+  }
+  return program;
+}
+
+// keep mask and dropout of x over `dims`, twice with one key and once with another. training is one element; ratio is too for one dim,
+// for two it has one per column, which keeps the dims apart.
+inline EwProgram dropout_program(DType type, std::initializer_list<std::int64_t> dims) {
+  EwProgram program = program_of(dims);
+  EwInput x{type, {}};
+  std::int64_t stride = 1;
+  for (std::size_t d = std::size_t(program.rank); d-- > 0; stride *= program.dims[d]) x.strides[d] = stride;
+  EwInput ratio{type, {}};
+  if (program.rank == 2) ratio.strides[1] = 1;
+  program.inputs = {x, ratio, EwInput{DType::boolean, {}}};
+  program.code = {{EwOp::Dropout, type, type, {0, 1, 2}, 0x1234567890abcdefull},
+                  {EwOp::DropoutMask, type, DType::boolean, {1, 2, -1}, 0x1234567890abcdefull},
+                  {EwOp::DropoutMask, type, DType::boolean, {1, 2, -1}, 7}};
+  program.outputs = {{3, type}, {4, DType::boolean}, {5, DType::boolean}};
+  return program;
+}
+
+// f32: (a + row) * column - transposed * 0.25, with inputs dense, constant along columns, constant along rows, and transposed.
+inline EwProgram broadcast_program(std::int64_t rows, std::int64_t cols) {
+  EwProgram program = program_of({rows, cols});
+  const DType f = DType::f32;
+  program.inputs = {strided_input(f, {cols, 1}), strided_input(f, {0, 1}), strided_input(f, {1, 0}), strided_input(f, {1, rows})};
+  program.constants = {{f, 0.25}};
+  program.code = {{EwOp::Add, f, f, {0, 1, -1}, 0}, {EwOp::Mul, f, f, {5, 2, -1}, 0}, {EwOp::Mul, f, f, {3, 4, -1}, 0}, {EwOp::Sub, f, f, {6, 7, -1}, 0}};
+  program.outputs = {{8, f}};
+  return program;
+}
+
+}  // namespace gradloom::kernels::test
