@@ -54,7 +54,8 @@ void run_program(benchmark::State& state, EwProgram program, std::int64_t n) {
   for (const Floats& d : data) inputs.push_back(d.data());
   Floats out(static_cast<std::size_t>(n));
   void* outputs[] = {out.data()};
-  for (auto _ : state) cpu().elementwise({&program, inputs.data(), outputs, 1, 2});
+  const RandomState random{1, 2};
+  for (auto _ : state) cpu().elementwise({&program, inputs.data(), outputs, &random});
   report(state, double(n) * 4 * double(inputs.size() + 1));
 }
 
@@ -178,7 +179,7 @@ void layer_norm_gradient(benchmark::State& state) {
   const std::int64_t rows = 512, cols = state.range(1);
   const Floats dy = ramp(rows * cols), x = ramp(rows * cols), scale = ramp(cols), mean = ramp(rows),
                inv_std = ramp(rows);
-  Floats dx(x.size()), dscale(cols), dbias(cols), workspace(64 * 2 * cols);
+  Floats dx(x.size()), dscale(cols), dbias(cols), workspace(std::size_t{128} * cols);
   for (auto _ : state) {
     cpu().layer_norm_grad({DType::f32, rows, cols, dy.data(), x.data(), scale.data(), mean.data(),
                            inv_std.data(), dx.data(), dscale.data(), dbias.data(), workspace.data()});
@@ -253,10 +254,9 @@ void max_pool_forward(benchmark::State& state) {
   const Floats x = ramp(planes * side * side);
   Floats y(x.size() / 4);
   std::vector<std::int64_t> argmax(y.size());
-  for (auto _ : state) {
-    cpu().max_pool({DType::f32, planes, side, side, side / 2, side / 2, 2, 2, 2, 2, 0, 0, 1, 1, x.data(),
-                    y.data(), argmax.data()});
-  }
+  const PoolShape shape{planes,    {1, side, side}, {1, side / 2, side / 2}, {1, 2, 2}, {1, 2, 2},
+                        {0, 0, 0}, {0, 0, 0},       {1, 1, 1}};
+  for (auto _ : state) cpu().max_pool({DType::f32, shape, x.data(), y.data(), argmax.data()});
   report(state, double(x.size()) * 4 + double(y.size()) * 12);
 }
 void optimizer_step(benchmark::State& state, OptimizerKind kind) {

@@ -49,9 +49,27 @@ struct SoftmaxArgs { DType dtype; bool log; std::int64_t outer, n, inner; const 
 struct SoftmaxGradArgs { DType dtype; bool log; std::int64_t outer, n, inner; const void *dy, *y; void* dx; };
 
 // x, y: [rows, cols]; scale, bias: [cols] (bias may be null); mean, inv_std: [rows], dtype of x.  (ONNX-17)
-struct LayerNormArgs { DType dtype; std::int64_t rows, cols; double epsilon; const void *x, *scale, *bias; void *y, *mean, *inv_std; };
+// centered = false: nothing is subtracted, inv_std is 1 / root mean square, mean is not touched.  (ONNX-23 RMSNormalization)
+struct LayerNormArgs {
+  DType dtype; std::int64_t rows, cols; double epsilon; const void *x, *scale, *bias; void *y, *mean, *inv_std;
+  bool centered = true;
+};
 // dx: [rows, cols]; dscale, dbias: [cols] (each may be null). One pass over dy and x.
-struct LayerNormGradArgs { DType dtype; std::int64_t rows, cols; const void *dy, *x, *scale, *mean, *inv_std; void *dx, *dscale, *dbias; void* workspace; };
+struct LayerNormGradArgs {
+  DType dtype; std::int64_t rows, cols; const void *dy, *x, *scale, *mean, *inv_std; void *dx, *dscale, *dbias; void* workspace;
+  bool centered = true;
+};
+
+// x, y: [n, groups * channels, spatial]; scale, bias: [groups * channels]; mean, inv_std: [n, groups], dtype of x.  (ONNX-21
+// GroupNormalization; InstanceNormalization is the case of one channel per group)
+struct GroupNormArgs {
+  DType dtype; std::int64_t n, groups, channels, spatial; double epsilon; const void *x, *scale, *bias; void *y, *mean, *inv_std;
+};
+// dx like x; dscale, dbias: [groups * channels] (each may be null).
+struct GroupNormGradArgs {
+  DType dtype; std::int64_t n, groups, channels, spatial; const void *dy, *x, *scale, *mean, *inv_std; void *dx, *dscale, *dbias;
+  void* workspace;
+};
 
 // Training BatchNorm, x, y: [n, c, spatial]; scale, bias, running_*: [c]. Batch variance is biased for normalization; the running
 // variance takes the biased one too (ONNX-14/15): running = running * momentum + batch * (1 - momentum).
@@ -72,6 +90,58 @@ struct BatchNormGradArgs {
 struct GatherArgs { std::size_t element_bytes; DType index_dtype; std::int64_t outer, axis_size, inner, count; const void *data, *indices; void* out; };
 // ddata[o, indices[k], :] += dy[o, k, :]; ddata is overwritten. Deterministic: additions in order of k per destination row.
 struct GatherGradArgs { DType dtype, index_dtype; std::int64_t outer, axis_size, inner, count; const void *dy, *indices; void* ddata; void* workspace; };
+
+// Places of a tensor that indices choose. Items are numbered row-major over dims and lie in [outer, n, inner] so that items of different
+// outer or inner never share a place. Item i begins at sum_d i_d base[d]; each of its `depth` indices, neighbours in the index tensor, moves
+// it by steps[j]. sizes[j]: positions along j; negative indices count from the end, an item with one out of range has no place. At a
+// place lie `block` elements, and places are multiples of `block` apart. (ONNX GatherElements, GatherND, ScatterElements, ScatterND)
+struct IndexWalk {
+  DType index_dtype; int rank, depth;
+  std::int64_t outer, n, inner, block;
+  std::int64_t dims[kEwMaxRank], base[kEwMaxRank], sizes[kEwMaxRank], steps[kEwMaxRank];
+};
+// out[i, :] = data[place(i), :], zeros for items without a place.
+struct IndexGatherArgs { std::size_t element_bytes; IndexWalk walk; const void *data, *indices; void* out; };
+// out[place(i), :] = updates[i, :] or reduced with it, in order of i; `out` holds the data before, `places` blocks of it. none: any dtype;
+// reductions: f32, f64 (and bf16 on a GPU), i32, i64. Floats are accumulated in their own type, bf16 in f32.
+enum class ScatterReduction : std::uint8_t { none, add, mul, max, min };
+struct IndexScatterArgs {
+  DType dtype; ScatterReduction reduction; IndexWalk walk; std::int64_t places;
+  const void *indices, *updates; void *out, *workspace;
+};
+// out[o, d, i] = values[indices[o, i] == d ? 1 : 0]; negative indices count from depth. values: [off, on]. Any index type. (ONNX-11 OneHot)
+struct OneHotArgs { std::size_t element_bytes; DType index_dtype; std::int64_t outer, depth, inner; const void *indices, *values; void* out; };
+// The first lengths[b] positions in time turned around, the rest copied. x, y: [batch, time, inner], or [time, batch, inner] with time_first.
+struct ReverseSequenceArgs {
+  std::size_t element_bytes; bool time_first; std::int64_t batch, time, inner; const void* x; const std::int64_t* lengths; void* y;
+};
+// Upper (column - row >= k) or lower (column - row <= k) triangles, zeros elsewhere. k: one number, null for 0.
+struct TriluArgs { std::size_t element_bytes; bool upper; std::int64_t matrices, rows, cols; const void* x; const std::int64_t* k; void* y; };
+// Running sums over n, of floats in f64. x, y: [outer, n, inner] of f32, f64 (and bf16 on a GPU), i32, i64.
+struct CumSumArgs { DType dtype; bool exclusive, reverse; std::int64_t outer, n, inner; const void* x; void* y; };
+// Index of the largest or smallest of n elements, the first or the last of equal ones; NaN wins. Any number type. y: [outer, inner].
+struct ArgExtremeArgs { DType dtype; bool largest, last; std::int64_t outer, n, inner; const void* x; std::int64_t* y; };
+// The k largest or smallest of n elements in order, equal ones by index; NaN is the largest number. values, indices: [outer, k, inner].
+struct TopKArgs {
+  DType dtype; bool largest; std::int64_t outer, n, inner, k; const void* x; void* values; std::int64_t* indices; void* workspace;
+};
+// y[o, j, i] = sum over e in [begin[j], begin[j + 1]) of weight[e] * x[o, index[e], i], in order of e. x: [outer, in, inner],
+// y: [outer, out, inner]. A sparse matrix times an axis: interpolation, padding, and the gradients of both.
+struct ResampleArgs {
+  DType dtype; std::int64_t outer, in, out, inner; const std::int32_t *begin, *index; const double* weight; const void* x; void* y;
+};
+// x: [n, c, in], grid: [n, out, rank] with the last spatial dim first, in [-1, 1]; y: [n, c, out]. Sizes begin at kGridRank - rank.
+// Source: ONNX GridSample-20 and its reference implementation.
+enum class GridMode : std::uint8_t { linear, nearest, cubic };
+enum class GridPadding : std::uint8_t { zeros, border, reflection };
+constexpr int kGridRank = 3;
+struct GridSampleArgs {
+  DType dtype; GridMode mode; GridPadding padding; bool align_corners; int rank;
+  std::int64_t n, c, in[kGridRank], out[kGridRank];   // unused leading sizes are 1
+  const void *x, *grid; void* y;
+};
+// shape: of the forward, its pointers x and grid set. dx, dgrid: each may be null.
+struct GridSampleGradArgs { GridSampleArgs shape; const void* dy; void *dx, *dgrid, *workspace; };
 
 // log_prob: [outer, n, inner], labels: [outer, inner] (i32/i64). loss: scalar (mean or sum) or [outer, inner] (none).
 // weight: [n] or null. Rows whose label is ignore_index (when has_ignore) add nothing; mean divides by the summed weight.
@@ -95,20 +165,21 @@ struct SoftmaxCrossEntropyGradArgs {
   const void *dloss, *logits, *labels, *weight, *log_sum_exp, *total_weight; void* dlogits;
 };
 
-// 2-d pooling, x: [n*c, h, w], y: [n*c, oh, ow]. Padding never wins a max. argmax: i64 index into h*w of the plane (may be null).
+// Windows of a pooling over planes of n * c; spatial dims are depth, height, width, missing ones in front are 1.
+struct PoolShape { std::int64_t planes, in[3], out[3], kernel[3], stride[3], pad_begin[3], pad_end[3], dilation[3]; };
+// x: [planes, in], y: [planes, out]. Padding never wins a max. argmax: i64 row-major index into the plane; indices: ONNX's, into the whole
+// of x, row-major or (column_major) with the first spatial dim fastest. Each may be null.
 struct MaxPoolArgs {
-  DType dtype; std::int64_t planes, h, w, oh, ow, kh, kw, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
-  const void* x; void* y; std::int64_t* argmax;
+  DType dtype; PoolShape shape; const void* x; void* y; std::int64_t* argmax;
+  bool column_major = false; std::int64_t* indices = nullptr;
 };
+// Depth and height of a 3-d plane count as one dim here: h = depth * height.
 struct MaxPoolGradArgs { DType dtype; std::int64_t planes, h, w, oh, ow; const void* dy; const std::int64_t* argmax; void* dx; };
-struct AveragePoolArgs {
-  DType dtype; std::int64_t planes, h, w, oh, ow, kh, kw, stride_h, stride_w, pad_top, pad_left; bool count_include_pad;
-  const void* x; void* y;
-};
-struct AveragePoolGradArgs {
-  DType dtype; std::int64_t planes, h, w, oh, ow, kh, kw, stride_h, stride_w, pad_top, pad_left; bool count_include_pad;
-  const void* dy; void* dx;
-};
+// What the sum over a window is divided by: its taps inside x, those inside x and its pads (the last window of ceil_mode may reach beyond),
+// or nothing.
+enum class PoolDivisor : std::uint8_t { inside, padded, one };
+struct AveragePoolArgs { DType dtype; PoolShape shape; PoolDivisor divisor; const void* x; void* y; };
+struct AveragePoolGradArgs { DType dtype; PoolShape shape; PoolDivisor divisor; const void* dy; void* dx; };
 
 // Multi-tensor optimizers: one kernel updates `count` tensors of sizes[i] elements, in place (the *_out pointer equals
 // the input or not; both work). lr: f64 scalar, step: i64 scalar (1 at the first update), grad_scale: scalar of dtype or null.
@@ -137,26 +208,68 @@ struct GemmArgs {
   void* workspace; std::size_t workspace_bytes;    // GPU libraries only; may be null and 0
 };
 
-// 2-d convolution. x: [n, c, h, w], w: [k, c / groups, r, s], bias: [k] or null, y: [n, k, oh, ow]. (ONNX Conv)
+// Convolution. x: [n, c, d, h, w], w: [k, c / groups, t, r, s], bias: [k] or null, y: [n, k, od, oh, ow]; 2-d: d = t = od = 1. (ONNX Conv)
 struct ConvolutionDesc {
   DType dtype = DType::f32;
   std::int64_t n, c, h, w, k, r, s, oh, ow;
   std::int64_t stride_h = 1, stride_w = 1, pad_top = 0, pad_left = 0, pad_bottom = 0, pad_right = 0;
   std::int64_t dilation_h = 1, dilation_w = 1, groups = 1;
   bool bias = false;
+  std::int64_t d = 1, t = 1, od = 1, stride_d = 1, pad_front = 0, pad_back = 0, dilation_d = 1;
 };
 enum class ConvolutionKind : std::uint8_t { forward, backward_data, backward_weights };
 // forward: a = x, b = w, bias, out = y.  backward_data: a = dy, b = w, out = dx.  backward_weights: a = dy, b = x, out = dw.
 // GPU only: the CPU's convolutions are in prepared/.
 struct ConvolutionArgs { ConvolutionDesc shape; ConvolutionKind kind; const void *a, *b, *bias; void* out; void* workspace; };
 
+// One step of a recurrent network, every element (item of the batch, hidden unit) by itself; the products are made before it.
+// Gates in ONNX's order: rnn: i; gru: z r h; lstm: i o f c. gru_linear: linear_before_reset. (ONNX-22 RNN, GRU, LSTM)
+enum class RecurrentKind : std::uint8_t { rnn, gru, gru_linear, lstm };
+enum class RecurrentFunction : std::uint8_t {
+  sigmoid, tanh, relu, affine, leaky_relu, thresholded_relu, scaled_tanh, hard_sigmoid, elu, softsign, softplus
+};
+struct RecurrentActivation { RecurrentFunction function; double alpha, beta; };
+struct RecurrentCell {
+  DType dtype; RecurrentKind kind;
+  bool reverse;                              // an item of length n is read from position n - 1 down
+  bool coupled;                              // lstm: the forget gate is 1 - the input gate
+  double clip;                               // of what activations get; infinite: none
+  RecurrentActivation activations[3];        // f, g, h of the formulas
+  std::int64_t steps, batch, hidden;
+  std::int64_t gates, slots;                 // per unit: of the products, and of what is kept for the gradient
+  std::int64_t x_time, x_batch;              // from one position or item to the next, in elements: what belongs to the input
+  std::int64_t y_time, y_batch;              // what belongs to the output
+  const std::int32_t* lengths;               // [batch] or null: beyond its length an item keeps its state and its output is 0
+};
+// part 1: the second half of a gru's step, after the product of slot 3 (r * h) with the recurrent weights of the hidden gate.
+struct RecurrentStepArgs {
+  RecurrentCell cell; std::int64_t step; int part;
+  const void *input, *product;               // x W^T: rows of gates * hidden (x_time, x_batch); h R^T: [batch, gates * hidden]
+  const void *bias, *peepholes;              // [2, gates * hidden], [3, hidden] or null
+  const void *h, *c;                         // [batch, hidden], before the step
+  void* kept;                                // [batch, slots * hidden]: inputs of the activations; gru: slot 3 is r * h, or h R^T + bias
+  void *h_next, *c_next, *y;                 // y may be null
+};
+// dh, dc: in: of the states after the step; out: of those before it, without what comes through the products. gru: part 1 after the product
+// of dkept's hidden gate with its recurrent weights (dreset: [batch, hidden]).
+struct RecurrentStepGradArgs {
+  RecurrentCell cell; std::int64_t step; int part;
+  const void *dy, *peepholes, *kept, *h, *c, *c_next, *dreset;   // dy (y_time, y_batch) may be null
+  void *dh, *dc;
+  void *dinput, *dproduct;                   // rows of gates * hidden: of `input` (x_time, x_batch), and of `product` [batch, ..]
+};
+
 // Bytes of workspace that a kernel needs on a device of this kind: from the arguments without their pointers.
 enum class Target : std::uint8_t { cpu, gpu };
 std::size_t workspace_bytes(Target target, const ReduceArgs& args);
 std::size_t workspace_bytes(Target target, const LayerNormGradArgs& args);
+std::size_t workspace_bytes(Target target, const GroupNormGradArgs& args);
 std::size_t workspace_bytes(Target target, const BatchNormArgs& args);
 std::size_t workspace_bytes(Target target, const BatchNormGradArgs& args);
 std::size_t workspace_bytes(Target target, const GatherGradArgs& args);
+std::size_t workspace_bytes(Target target, const IndexScatterArgs& args);
+std::size_t workspace_bytes(Target target, const TopKArgs& args);
+std::size_t workspace_bytes(Target target, const GridSampleGradArgs& args);
 std::size_t workspace_bytes(Target target, const SoftmaxCrossEntropyArgs& args);
 std::size_t workspace_bytes(Target target, const OptimizerArgs& args);
 std::size_t workspace_bytes(Target target, const GlobalNormArgs& args);

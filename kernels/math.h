@@ -1,7 +1,7 @@
 // The functions that elementwise formulas use (kernels/elementwise.def), for every device.
 // Host: branch-free polynomials that the compiler can vectorize, the same on every x86-64 level up to the
 // rounding of fused multiply-adds; NaN and infinities pass through as IEEE 754 asks. Errors: exp, log, tanh,
-// erf < 2 ulp in f32, about 1 ulp in f64; asin, acos, atan < 2 ulp; sinh, cosh, asinh, acosh, atanh < 4 ulp.
+// erf < 2 ulp in f32, about 1 ulp in f64; asin, acos, atan < 3 ulp; sinh, cosh, asinh, acosh, atanh < 4 ulp.
 // Range reductions and coefficients: Cephes (Moshier), fdlibm (Sun), erf f32: Juffa. pow, sin, cos, tan and
 // fmod are the C library's. Device: the vendor's library. No includes, so that run-time compilers can take it
 // as it is.

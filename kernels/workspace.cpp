@@ -18,6 +18,12 @@ std::size_t workspace_bytes(Target target, const LayerNormGradArgs& args) {
   return std::size_t(2 * blocks * args.cols) * dtype_bytes(args.dtype);
 }
 
+// Two sums of every channel of every image.
+std::size_t workspace_bytes(Target target, const GroupNormGradArgs& args) {
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
+  return std::size_t(2 * args.n * args.groups * args.channels) * sizeof(double);
+}
+
 std::size_t workspace_bytes(Target target, const BatchNormArgs& args) {
   return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
 }
@@ -30,6 +36,17 @@ std::size_t workspace_bytes(Target target, const BatchNormGradArgs& args) {
 std::size_t workspace_bytes(Target target, const GatherGradArgs& args) {
   if (target == Target::gpu) return gpu::workspace_bytes(args);
   return std::size_t(args.axis_size + 1 + args.count) * 8;
+}
+
+// On the CPU results are made in place.
+std::size_t workspace_bytes(Target target, const IndexScatterArgs& args) {
+  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+}
+std::size_t workspace_bytes(Target target, const TopKArgs& args) {
+  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+}
+std::size_t workspace_bytes(Target target, const GridSampleGradArgs& args) {
+  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
 }
 
 // Loss and weight of every row.

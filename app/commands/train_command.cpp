@@ -41,7 +41,7 @@ class TrainRun {
     begin_gpu(environment_, job_->device());
     TRY(begin_session());
     announce();
-    const Status steps = run_steps();
+    Status steps = run_steps();
     context_.out.progress_done();
     TRY(finish(steps));
     return steps;

@@ -125,9 +125,10 @@ void Controller::open_recipe(Recipe recipe, const std::string& session_path) {
 void Controller::load_model_of(Recipe recipe, bool keep_history, const std::string& recipe_path) {
   state_.opening = true;
   worker_->cancel("plan");
+  const std::string doing = "reading " + recipe.model;
   worker_->post(
-      "model", "reading " + recipe.model,
-      [this, recipe, keep_history, recipe_path,
+      "model", doing,
+      [this, recipe = std::move(recipe), keep_history, recipe_path,
        folder = marks_folder_](std::stop_token stop) -> Worker::Publish {
         Recipe used = recipe;
         std::error_code ignored;

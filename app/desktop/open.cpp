@@ -92,7 +92,7 @@ Status open_window(const OpenOptions& options, std::stop_token stop) {
     return closed && stop.stop_requested() ? Status(Error{Errc::interrupted, ""}) : closed;
   }
   ScriptRunner script(TRY(commands_of(options)));
-  const Status status = host->run(draw, &script);
+  Status status = host->run(draw, &script);
   if (!status && !options.script.empty()) return with_context(status.error(), options.script);
   return status;
 }

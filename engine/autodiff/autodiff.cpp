@@ -1,6 +1,7 @@
 #include "engine/autodiff/autodiff.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "engine/base/text.h"
 #include "engine/ops/op.h"
@@ -18,8 +19,15 @@ struct Flow {
   std::vector<bool> reaches;  // the loss
 };
 
+// Codes made by QuantizeLinear stand for real numbers: gradients pass straight through them, as float tensors.
+bool quantized(const Graph& graph, ValueId id) {
+  const NodeId producer = graph.values[id].producer;
+  return producer != kNone && std::string_view(graph.nodes[producer].op->name) == "QuantizeLinear";
+}
+
 bool differentiable(const Graph& graph, ValueId id) {
-  return id != kNone && graph.values[id].has_type && is_float(graph.values[id].type.dtype);
+  if (id == kNone || !graph.values[id].has_type) return false;
+  return is_float(graph.values[id].type.dtype) || quantized(graph, id);
 }
 
 Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId loss,
@@ -135,7 +143,7 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
       if (!carries(in) || ctx.in_grads[k] == kNone) continue;
       const Type& want = graph.values[in].type;
       const Type& got = graph.values[ctx.in_grads[k]].type;
-      CHECK(want == got || !is_static(want.shape) || !is_static(got.shape),
+      CHECK(want == got || quantized(graph, in) || !is_static(want.shape) || !is_static(got.shape),
             (std::string("gradient rule of ") + ctx.node.op->name + " returned " + to_string(got) +
              " for input " + std::to_string(k) + " of type " + to_string(want))
                 .c_str());

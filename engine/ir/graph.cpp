@@ -100,12 +100,14 @@ std::string Attrs::text(const std::string& name, const std::string& fallback) co
 
 std::vector<std::int64_t> Attrs::integers(const std::string& name, std::vector<std::int64_t> fallback) const {
   const auto it = map_.find(name);
-  return it == map_.end() ? fallback : expect<std::vector<std::int64_t>>(it->second, name);
+  if (it == map_.end()) return fallback;
+  return expect<std::vector<std::int64_t>>(it->second, name);
 }
 
 std::vector<double> Attrs::reals(const std::string& name, std::vector<double> fallback) const {
   const auto it = map_.find(name);
-  return it == map_.end() ? fallback : expect<std::vector<double>>(it->second, name);
+  if (it == map_.end()) return fallback;
+  return expect<std::vector<double>>(it->second, name);
 }
 
 const Tensor* Attrs::tensor(const std::string& name) const {

@@ -76,6 +76,12 @@ AttributeProto::AttributeType declared_type(const onnx::OpSchema* schema, const 
                                           : static_cast<AttributeProto::AttributeType>(it->second.type);
 }
 
+AttributeProto::AttributeType own_type(const std::vector<ExpansionAttribute>& own, const std::string& name) {
+  for (const ExpansionAttribute& attribute : own)
+    if (name == attribute.name) return attribute.type;
+  return AttributeProto::UNDEFINED;
+}
+
 const char* type_name(int type) {
   constexpr const char* kNames[] = {
       "UNDEFINED", "FLOAT",   "INT",    "STRING",        "TENSOR",         "GRAPH",      "FLOATS",     "INTS",
@@ -107,6 +113,12 @@ Result<bool> read_value(const AttributeProto& a, TensorReader& tensors, Attrs& a
     case AttributeProto::STRING:
       attrs.set(a.name(), std::string(a.s()));
       return true;
+    case AttributeProto::STRINGS: {   // names: one text, separated by commas
+      std::string names;
+      for (const std::string& name : a.strings()) names += (names.empty() ? "" : ",") + name;
+      attrs.set(a.name(), std::move(names));
+      return true;
+    }
     case AttributeProto::FLOATS:
       attrs.set(a.name(), std::vector<double>(a.floats().begin(), a.floats().end()));
       return true;
@@ -126,9 +138,16 @@ Result<bool> read_value(const AttributeProto& a, TensorReader& tensors, Attrs& a
 
 }  // namespace
 
-Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors) {
+const onnx::OpSchema* schema_of(const std::string& op_type, int opset) {
+  if (opset > kNewestSchemaOpset) return nullptr;
+  return onnx::OpSchemaRegistry::Schema(op_type, opset, onnx::ONNX_DOMAIN);
+}
+
+Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors,
+                                       const std::vector<ExpansionAttribute>* own) {
+  const bool has_schema = own == nullptr;
   const onnx::OpSchema* schema =
-      onnx::OpSchemaRegistry::Schema(node.op_type(), std::min(opset, kNewestSchemaOpset), onnx::ONNX_DOMAIN);
+      has_schema ? schema_of(node.op_type(), std::min(opset, kNewestSchemaOpset)) : nullptr;
   ReadAttributes read;
   const auto refuse = [&](const std::string& why) {
     if (read.unsupported.empty()) read.unsupported = why;
@@ -141,7 +160,8 @@ Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, T
     if (!a.ref_attr_name().empty()) return bad("refers to a function's attribute outside a function");
     if (has_foreign_contents(a))
       return bad(std::string("is declared ") + type_name(a.type()) + " but holds another type");
-    const auto declared = declared_type(schema, node.op_type(), a.name(), opset);
+    const auto declared =
+        has_schema ? declared_type(schema, node.op_type(), a.name(), opset) : own_type(*own, a.name());
     if (declared == AttributeProto::UNDEFINED) {
       refuse(label + " is not known");
     } else if (declared != a.type()) {

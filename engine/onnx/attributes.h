@@ -4,9 +4,15 @@
 #include <onnx/onnx_pb.h>
 
 #include <string>
+#include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/onnx/expansion.h"
 #include "engine/onnx/tensor_proto.h"
+
+namespace onnx {
+class OpSchema;
+}
 
 namespace gradloom {
 
@@ -18,8 +24,12 @@ struct ReadAttributes {
 
 // Checks names, types and required attributes against ONNX's operator schema (up to opset 17, plus what later
 // ones added). Malformed attributes are errors; attributes that are fine but not supported are reported in
-// `unsupported`.
-Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors);
+// `unsupported`. `own`: the attributes of an operator that has no schema.
+Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors,
+                                       const std::vector<ExpansionAttribute>* own = nullptr);
+
+// ONNX's schema of an operator at an opset, or null: none, or the opset is newer than the library.
+const onnx::OpSchema* schema_of(const std::string& op_type, int opset);
 
 // Of a Constant node, from the one attribute it has.
 Result<Tensor> constant_contents(const Attrs& attrs);

@@ -3,14 +3,18 @@
 // stay in an order in which producers come first.
 #include "engine/onnx/functions.h"
 
-#include <google/protobuf/unknown_field_set.h>
-
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/base/text.h"
+#include "engine/onnx/expansion.h"
 #include "engine/onnx/model_file.h"
+#include "engine/onnx/newer_fields.h"
+#include "engine/onnx/scope.h"
+#include "engine/onnx/subgraph.h"
+#include "engine/ops/op.h"
 
 namespace gradloom {
 
@@ -18,25 +22,46 @@ namespace {
 
 using onnx::AttributeProto;
 using onnx::FunctionProto;
+using onnx::GraphProto;
 using onnx::NodeProto;
-using Key = std::pair<std::string, std::string>;
-
-constexpr int kNodeOverload = 8, kFunctionAttributeDefaults = 11, kFunctionOverload = 13;
+using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 
 // ONNX spells its own domain "" and "ai.onnx".
 std::string canonical(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
+
+std::string last_part(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+struct Function {
+  const FunctionProto* proto = nullptr;
+  std::vector<AttributeProto> defaults;
+};
+
+// How the names and attributes of a body become those of one call.
+struct Call {
+  std::string prefix;
+  std::unordered_map<std::string, std::string> names;  // formal -> actual
+  std::unordered_map<std::string, const AttributeProto*> given;
+
+  void rename(std::string* name) const {
+    if (name->empty()) return;
+    const auto it = names.find(*name);
+    *name = it == names.end() ? prefix + *name : it->second;
+  }
+};
 
 class Inliner {
  public:
   Inliner(onnx::ModelProto& model, const Limits& limits) : model_(model), limits_(limits) {}
 
-  Result<SkippedFunctions> run() {
+  Result<InlinedFunctions> run() {
     TRY(index());
-    if (functions_.empty()) return skipped_;
-    google::protobuf::RepeatedPtrField<NodeProto> nodes;
-    nodes.Swap(model_.mutable_graph()->mutable_node());
-    for (NodeProto& node : nodes) TRY(emit(std::move(node)));
-    return skipped_;
+    if (functions_.empty()) {
+      result_.scopes.resize(static_cast<std::size_t>(model_.graph().node_size()));
+      return std::move(result_);
+    }
+    top_ = model_.mutable_graph()->mutable_node();
+    TRY(inline_graph(model_.mutable_graph()));
+    return std::move(result_);
   }
 
  private:
@@ -44,112 +69,191 @@ class Inliner {
     std::map<std::string, std::int64_t> versions;
     for (const auto& import : model_.opset_import()) versions[canonical(import.domain())] = import.version();
     for (const FunctionProto& f : model_.functions()) {
-      const Key key{canonical(f.domain()), f.name()};
-      if (functions_.count(key) != 0 || skipped_.count(key) != 0) {
+      const FunctionKey key{canonical(f.domain()), f.name(), overload_of(f)};
+      if (functions_.count(key) != 0 || result_.skipped.count(key) != 0) {
         return Error{Errc::bad_input, "function '" + escaped(f.name()) + "' is defined twice"};
       }
-      std::string why;
-      if (has_unknown_field(f.unknown_fields(), kFunctionAttributeDefaults))
-        why = "the function has attribute defaults";
-      if (has_unknown_field(f.unknown_fields(), kFunctionOverload)) why = "the function is overloaded";
-      for (const auto& import : f.opset_import()) {
-        const auto it = versions.find(canonical(import.domain()));
-        if (it != versions.end() && it->second != import.version()) {
-          why = "the function is written for opset " + std::to_string(import.version()) + ", the model for " +
-                std::to_string(it->second);
-        }
+      Function function{&f, {}};
+      if (!attribute_defaults(f, &function.defaults)) {
+        return Error{Errc::bad_input,
+                     "function '" + escaped(f.name()) + "' has attribute defaults that cannot be read"};
       }
+      const std::string why = opset_conflict(f, versions);
       if (why.empty()) {
-        functions_[key] = &f;
+        functions_[key] = std::move(function);
       } else {
-        skipped_[key] = why;
+        result_.skipped[key] = why;
       }
     }
     return {};
   }
 
-  Status emit(NodeProto&& node) {
-    const auto it = functions_.find({canonical(node.domain()), node.op_type()});
-    if (it == functions_.end() || has_unknown_field(node.unknown_fields(), kNodeOverload)) {
-      if (model_.graph().node_size() >= limits_.nodes) {
-        return Error{Errc::limit,
-                     "more than " + std::to_string(limits_.nodes) + " nodes after inlining functions"};
+  // A body may be written for another opset than the model when its operators mean the same in both.
+  static std::string opset_conflict(const FunctionProto& f,
+                                    const std::map<std::string, std::int64_t>& versions) {
+    for (const auto& import : f.opset_import()) {
+      const std::string domain = canonical(import.domain());
+      const auto it = versions.find(domain);
+      if (it == versions.end() || it->second == import.version()) continue;
+      const auto opset = [](std::int64_t version) {
+        return static_cast<int>(std::clamp<std::int64_t>(version, 0, 1 << 30));
+      };
+      const int own = opset(import.version()), models = opset(it->second);
+      for (const NodeProto& node : f.node()) {
+        if (canonical(node.domain()) != domain) continue;
+        const std::string& type = node.op_type();
+        const bool same = find_op(type, domain, own) == find_op(type, domain, models) &&
+                          find_expansion(type, domain, own) == find_expansion(type, domain, models);
+        if (same && subgraphs_of(node).empty()) continue;
+        return "the function is written for opset " + std::to_string(import.version()) +
+               ", the model for " + std::to_string(it->second) + ", and " + escaped(type) +
+               " differs between them";
       }
-      *model_.mutable_graph()->add_node() = std::move(node);
-      return {};
     }
-    return expand(*it->second, node);
+    return "";
   }
 
-  Status expand(const FunctionProto& function, const NodeProto& call) {
-    const std::string label = "call of function '" + escaped(function.name()) + "'";
-    if (call.input_size() > function.input_size() || call.output_size() > function.output_size()) {
+  Status inline_graph(GraphProto* graph) {
+    Nodes nodes;
+    nodes.Swap(graph->mutable_node());
+    for (NodeProto& node : nodes) TRY(emit(std::move(node), graph->mutable_node()));
+    return {};
+  }
+
+  Status emit(NodeProto&& node, Nodes* to) {
+    const auto it = functions_.find(function_key(node));
+    if (it != functions_.end()) return expand(it->second, node, to);
+    if (++emitted_ > limits_.nodes) {
+      return Error{Errc::limit,
+                   "more than " + std::to_string(limits_.nodes) + " nodes after inlining functions"};
+    }
+    for (AttributeProto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) TRY(inline_graph(attribute.mutable_g()));
+      for (GraphProto& graph : *attribute.mutable_graphs()) TRY(inline_graph(&graph));
+    }
+    *to->Add() = std::move(node);
+    if (to == top_) result_.scopes.push_back(scope_);
+    return {};
+  }
+
+  Status expand(const Function& function, const NodeProto& node, Nodes* to) {
+    const FunctionProto& proto = *function.proto;
+    const std::string label = "call of function '" + escaped(proto.name()) + "'";
+    if (node.input_size() > proto.input_size() || node.output_size() > proto.output_size()) {
       return Error{Errc::bad_input, label + " has more inputs or outputs than the function"};
     }
     if (static_cast<std::int64_t>(active_.size()) >= limits_.nesting) {
       return Error{Errc::limit, label + ": nesting is over the limit of " + std::to_string(limits_.nesting)};
     }
-    if (!active_.insert(&function).second) return Error{Errc::bad_input, label + " is recursive"};
+    if (!active_.insert(&proto).second) return Error{Errc::bad_input, label + " is recursive"};
     // A call may be empty inside; calls count so that chains of empty functions end too.
     if (++calls_ > limits_.nodes)
       return Error{Errc::limit, "more than " + std::to_string(limits_.nodes) + " function calls"};
-    const std::string prefix =
-        (call.name().empty() ? function.name() + "_call" + std::to_string(calls_) : call.name()) + "/";
-    if (prefix.size() > static_cast<std::size_t>(limits_.name_bytes)) {
+    Call call;
+    call.prefix =
+        (node.name().empty() ? proto.name() + "_call" + std::to_string(calls_) : node.name()) + "/";
+    if (call.prefix.size() > static_cast<std::size_t>(limits_.name_bytes)) {
       return Error{Errc::limit,
                    label + ": names are over the limit of " + std::to_string(limits_.name_bytes)};
     }
-    std::unordered_map<std::string, std::string> names;
-    for (int i = 0; i < function.input_size(); ++i)
-      names[function.input(i)] = i < call.input_size() ? call.input(i) : "";
-    for (int i = 0; i < function.output_size(); ++i) {
-      if (i < call.output_size() && !call.output(i).empty()) names[function.output(i)] = call.output(i);
+    for (int i = 0; i < proto.input_size(); ++i)
+      call.names[proto.input(i)] = i < node.input_size() ? node.input(i) : "";
+    std::vector<NodeProto> passed_through;  // outputs of the function that are its inputs
+    for (int i = 0; i < node.output_size(); ++i) {
+      if (node.output(i).empty()) continue;
+      const auto [formal, fresh] = call.names.try_emplace(proto.output(i), node.output(i));
+      if (!fresh) passed_through.push_back(identity(call.prefix, formal->second, node.output(i)));
     }
-    std::unordered_map<std::string, const AttributeProto*> given;
-    for (const AttributeProto& a : call.attribute()) given[a.name()] = &a;
-    for (const NodeProto& body : function.node()) TRY(emit(instantiate(body, prefix, names, given)));
-    active_.erase(&function);
+    for (const AttributeProto& a : function.defaults) call.given[a.name()] = &a;
+    for (const AttributeProto& a : node.attribute()) call.given[a.name()] = &a;
+    const std::string outer = scope_;
+    scope_ = scope_of_call(node, proto.name());
+    for (const NodeProto& body : proto.node()) TRY(emit(instantiate(body, call), to));
+    for (NodeProto& node_after : passed_through) TRY(emit(std::move(node_after), to));
+    scope_ = outer;
+    active_.erase(&proto);
     return {};
   }
 
-  static NodeProto instantiate(const NodeProto& body, const std::string& prefix,
-                               const std::unordered_map<std::string, std::string>& names,
-                               const std::unordered_map<std::string, const AttributeProto*>& given) {
-    const auto renamed = [&](const std::string& name) {
-      if (name.empty()) return name;
-      const auto it = names.find(name);
-      return it == names.end() ? prefix + name : it->second;
-    };
+  // The call as a component of its own: where it stands, its name and the function's.
+  std::string scope_of_call(const NodeProto& node, const std::string& function) const {
+    std::string scope = scope_;
+    if (scope.empty()) {
+      const auto modules = scope_of_name_scopes(metadata_of(node, kNameScopes));
+      scope = modules ? *modules : scope_of_node(node.name()).value_or("");
+    }
+    std::string name = last_part(node.name());
+    if (name.empty()) {
+      name = function;
+    } else if (name.find(function) == std::string::npos) {
+      name += ":" + function;
+    }
+    return (scope.empty() ? "" : scope + "/") + name;
+  }
+
+  static NodeProto identity(const std::string& prefix, const std::string& from, const std::string& to) {
+    NodeProto node;
+    node.set_op_type("Identity");
+    node.set_name(prefix + "Identity");
+    node.add_input(from);
+    node.add_output(to);
+    return node;
+  }
+
+  static NodeProto instantiate(const NodeProto& body, const Call& call) {
     NodeProto node = body;
-    if (!node.name().empty()) node.set_name(prefix + node.name());
-    if (node.name().empty()) node.set_name(prefix + node.op_type());
-    for (std::string& name : *node.mutable_input()) name = renamed(name);
-    for (std::string& name : *node.mutable_output()) name = renamed(name);
-    node.clear_attribute();
-    for (const AttributeProto& a : body.attribute()) {
+    node.set_name(call.prefix + (node.name().empty() ? node.op_type() : node.name()));
+    adapt(&node, call);
+    return node;
+  }
+
+  // Renames what a node of the body reads and makes, and gives it the call's attributes; likewise in subgraphs,
+  // whose own names get the prefix too.
+  static void adapt(NodeProto* node, const Call& call) {
+    for (std::string& name : *node->mutable_input()) call.rename(&name);
+    for (std::string& name : *node->mutable_output()) call.rename(&name);
+    google::protobuf::RepeatedPtrField<AttributeProto> attributes;
+    attributes.Swap(node->mutable_attribute());
+    for (AttributeProto& a : attributes) {
       if (a.ref_attr_name().empty()) {
-        *node.add_attribute() = a;
+        if (a.has_g()) adapt(a.mutable_g(), call);
+        for (GraphProto& graph : *a.mutable_graphs()) adapt(&graph, call);
+        *node->add_attribute() = std::move(a);
         continue;
       }
-      const auto it = given.find(a.ref_attr_name());
-      if (it == given.end()) continue;  // not given by the call: the operator's default
-      *node.add_attribute() = *it->second;
-      node.mutable_attribute(node.attribute_size() - 1)->set_name(a.name());
+      const auto it = call.given.find(a.ref_attr_name());
+      if (it == call.given.end()) continue;  // not given by the call: the operator's default
+      AttributeProto* given = node->add_attribute();
+      *given = *it->second;
+      given->set_name(a.name());
     }
-    return node;
+  }
+
+  static void adapt(GraphProto* graph, const Call& call) {
+    for (auto& input : *graph->mutable_input()) call.rename(input.mutable_name());
+    for (auto& output : *graph->mutable_output()) call.rename(output.mutable_name());
+    for (auto& info : *graph->mutable_value_info()) call.rename(info.mutable_name());
+    for (auto& initializer : *graph->mutable_initializer()) call.rename(initializer.mutable_name());
+    for (NodeProto& node : *graph->mutable_node()) adapt(&node, call);
   }
 
   onnx::ModelProto& model_;
   const Limits& limits_;
-  std::map<Key, const FunctionProto*> functions_;
-  SkippedFunctions skipped_;
+  std::map<FunctionKey, Function> functions_;
+  InlinedFunctions result_;
+  Nodes* top_ = nullptr;
+  std::string scope_;  // of the calls that are being inlined
   std::set<const FunctionProto*> active_;
-  std::int64_t calls_ = 0;
+  std::int64_t calls_ = 0, emitted_ = 0;
 };
 
 }  // namespace
 
-Result<SkippedFunctions> inline_functions(onnx::ModelProto& model, const Limits& limits) {
+FunctionKey function_key(const NodeProto& call) {
+  return {canonical(call.domain()), call.op_type(), overload_of(call)};
+}
+
+Result<InlinedFunctions> inline_functions(onnx::ModelProto& model, const Limits& limits) {
   return Inliner(model, limits).run();
 }
 

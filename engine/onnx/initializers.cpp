@@ -1,8 +1,11 @@
 // Every use of an initializer is looked at once; one use as a weight makes it a weight.
 #include "engine/onnx/initializers.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
+#include "engine/onnx/subgraph.h"
 #include "engine/onnx/tensor_proto.h"
 
 namespace gradloom {
@@ -27,6 +30,10 @@ constexpr Slot kArguments[] = {
     {"DequantizeLinear", 1, 1},
     {"SoftmaxCrossEntropyLoss", 2, 2},
     {"NegativeLogLikelihoodLoss", 2, 2},  // class weights
+    {"SoftmaxCrossEntropyLossInternal", 2, 2},
+    {"BiasDropout", 3, 3},
+    {"Attention", 3, 3},        // mask
+    {"RotaryEmbedding", 1, 3},  // tables of sines and cosines
 };
 
 constexpr const char* kWeightOps[] = {"MatMul", "Gemm", "Conv", "ConvTranspose",
@@ -34,24 +41,27 @@ constexpr const char* kWeightOps[] = {"MatMul", "Gemm", "Conv", "ConvTranspose",
 
 struct Seen {
   bool weight = false, state = false, argument = false;
+  bool factor = false;  // of a product
+  int bearers = 0;      // initializers of this name in all graphs
+  std::int32_t data_type = 0;
 };
 
-bool names_constant(const std::string& name) {
-  constexpr std::string_view kPrefix = "onnx::";
-  if (name.compare(0, kPrefix.size(), kPrefix) != 0) return false;
-  const std::string op = name.substr(kPrefix.size(), name.rfind('_') - kPrefix.size());
-  for (const char* weight_op : kWeightOps) {
-    if (op == weight_op) return false;
-  }
-  return true;
+bool is_weight_op(const std::string& op_type) {
+  return std::find(std::begin(kWeightOps), std::end(kWeightOps), op_type) != std::end(kWeightOps);
 }
 
-}  // namespace
+// torch.onnx.export: by TorchScript "onnx::<operator>_<number>", since then "val_<number>".
+bool names_constant(const std::string& name, const Seen& seen) {
+  constexpr std::string_view kPrefix = "onnx::", kValue = "val_";
+  if (name.compare(0, kValue.size(), kValue) == 0) {
+    return !seen.factor && name.size() > kValue.size() &&
+           name.find_first_not_of("0123456789", kValue.size()) == std::string::npos;
+  }
+  return name.compare(0, kPrefix.size(), kPrefix) == 0 &&
+         !is_weight_op(name.substr(kPrefix.size(), name.rfind('_') - kPrefix.size()));
+}
 
-InitializerUses classify_initializers(const onnx::GraphProto& graph) {
-  std::unordered_map<std::string_view, Seen> seen;
-  seen.reserve(static_cast<std::size_t>(graph.initializer_size()));
-  for (const auto& initializer : graph.initializer()) seen[initializer.name()];
+void look_at(const onnx::GraphProto& graph, std::unordered_map<std::string_view, Seen>& seen) {
   const auto look = [&](const std::string& name, auto mark) {
     const auto it = seen.find(name);
     if (it != seen.end()) mark(it->second);
@@ -62,30 +72,51 @@ InitializerUses classify_initializers(const onnx::GraphProto& graph) {
       for (const Slot& slot : kArguments)
         argument = argument || (node.op_type() == slot.op_type && i >= slot.first && i <= slot.last);
       const bool state = node.op_type() == "BatchNormalization" && i >= 3;
-      look(node.input(i), [&](Seen& s) { (argument ? s.argument : state ? s.state : s.weight) = true; });
+      look(node.input(i), [&](Seen& s) {
+        (argument ? s.argument : state ? s.state : s.weight) = true;
+        s.factor = s.factor || is_weight_op(node.op_type());
+      });
     }
   }
   for (const auto& output : graph.output()) look(output.name(), [](Seen& s) { s.weight = true; });
+}
+
+}  // namespace
+
+InitializerUses classify_initializers(const onnx::GraphProto& graph) {
+  std::unordered_map<std::string_view, Seen> seen;
+  for_each_graph(graph, [&](const onnx::GraphProto& g) {
+    for (const auto& initializer : g.initializer()) {
+      Seen& s = seen[initializer.name()];
+      ++s.bearers;
+      s.data_type = initializer.data_type();
+    }
+  });
+  for_each_graph(graph, [&](const onnx::GraphProto& g) { look_at(g, seen); });
 
   InitializerUses result;
-  for (const auto& initializer : graph.initializer()) {
-    const Seen& s = seen[initializer.name()];
-    const Result<DType> dtype = dtype_of_proto(initializer.data_type());
+  const auto classify = [&](const std::string& name) {
+    const Seen& s = seen[name];
+    const Result<DType> dtype = dtype_of_proto(s.data_type);
     InitializerUse use = InitializerUse::parameter;
     if (!s.weight && !s.state && !s.argument) {
       use = InitializerUse::unused;
-    } else if (!dtype.ok() || !is_float(*dtype)) {
+    } else if (!dtype.ok() || !is_float(*dtype) || s.bearers > 1) {
       use = InitializerUse::constant;
     } else if (s.state) {
       use = InitializerUse::state;
     } else if (!s.weight) {
       use = InitializerUse::constant;
-    } else if (names_constant(initializer.name())) {
+    } else if (names_constant(name, s)) {
       use = InitializerUse::constant;
-      result.exporter_constants.push_back(initializer.name());
+      result.exporter_constants.push_back(name);
     }
-    result.use[initializer.name()] = use;
-  }
+    result.use[name] = use;
+  };
+  for_each_graph(graph, [&](const onnx::GraphProto& g) {
+    for (const auto& initializer : g.initializer())
+      if (result.use.count(initializer.name()) == 0) classify(initializer.name());
+  });
   return result;
 }
 

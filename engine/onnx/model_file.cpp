@@ -2,7 +2,6 @@
 #include "engine/onnx/model_file.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/unknown_field_set.h>
 
 #include <algorithm>
 #include <exception>
@@ -52,13 +51,6 @@ Result<onnx::TensorProto> read_tensor_proto(const std::string& path, const Limit
   onnx::TensorProto proto;
   TRY(read_proto(path, WireRoot::tensor, limits, &proto));
   return proto;
-}
-
-bool has_unknown_field(const google::protobuf::UnknownFieldSet& fields, int number) {
-  for (int i = 0; i < fields.field_count(); ++i) {
-    if (fields.field(i).number() == number) return true;
-  }
-  return false;
 }
 
 }  // namespace gradloom

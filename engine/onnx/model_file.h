@@ -18,7 +18,4 @@ Result<ModelFile> read_model_file(const std::string& path, const Limits& limits)
 
 Result<onnx::TensorProto> read_tensor_proto(const std::string& path, const Limits& limits);
 
-// Whether a message held this field, which is newer than the schema compiled in.
-bool has_unknown_field(const google::protobuf::UnknownFieldSet& fields, int number);
-
 }  // namespace gradloom

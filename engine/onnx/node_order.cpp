@@ -2,12 +2,13 @@
 // nodes.
 #include "engine/onnx/node_order.h"
 
-#include <functional>
+#include <algorithm>
 #include <queue>
 #include <string_view>
 #include <unordered_map>
 
 #include "engine/base/text.h"
+#include "engine/onnx/subgraph.h"
 
 namespace gradloom {
 
@@ -17,8 +18,8 @@ constexpr int kInput = -1, kInitializer = -2;
 
 class Orderer {
  public:
-  Orderer(const onnx::GraphProto& graph, const std::vector<std::string>& labels)
-      : graph_(graph), labels_(labels) {}
+  Orderer(const onnx::GraphProto& graph, const std::vector<std::string>& labels, const IsOuter& is_outer)
+      : graph_(graph), labels_(labels), is_outer_(is_outer) {}
 
   Result<NodeOrder> run() {
     TRY(index_producers());
@@ -26,13 +27,11 @@ class Orderer {
     std::vector<int> missing(labels_.size(), 0);
     std::vector<std::vector<int>> consumers(labels_.size());
     for (int i = 0; i < graph_.node_size(); ++i) {
-      for (int k = 0; k < graph_.node(i).input_size(); ++k) {
-        const std::string& name = graph_.node(i).input(k);
-        if (name.empty()) continue;
+      for (const std::string& name : reads_of(graph_.node(i))) {
         const auto it = producers_.find(name);
         if (it == producers_.end()) {
-          return Error{Errc::bad_input, labels_[index(i)] + ": input " + std::to_string(k) + " '" +
-                                            escaped(name) + "' is produced by nothing"};
+          if (is_outer_ != nullptr && is_outer_(name)) continue;
+          return missing_input(i, name);
         }
         if (it->second < 0) continue;
         consumers[index(it->second)].push_back(i);
@@ -59,6 +58,23 @@ class Orderer {
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
+  // Names of the inputs that are there, and of what subgraphs capture.
+  static std::vector<std::string> reads_of(const onnx::NodeProto& node) {
+    std::vector<std::string> names = captured_names(node);
+    for (const std::string& name : node.input())
+      if (!name.empty()) names.push_back(name);
+    return names;
+  }
+
+  Error missing_input(int i, const std::string& name) const {
+    const auto& inputs = graph_.node(i).input();
+    const auto position = std::find(inputs.begin(), inputs.end(), name) - inputs.begin();
+    const std::string what = position == inputs.size() ? std::string("a captured value")
+                                                       : "input " + std::to_string(position);
+    return Error{Errc::bad_input,
+                 labels_[index(i)] + ": " + what + " '" + escaped(name) + "' is produced by nothing"};
+  }
+
   std::string place(int producer) const {
     return producer == kInput         ? "a graph input"
            : producer == kInitializer ? "an initializer"
@@ -67,6 +83,10 @@ class Orderer {
 
   Status declare(const std::string& name, int producer) {
     if (name.empty()) return Error{Errc::bad_input, place(producer) + " has no name"};
+    if (is_outer_ != nullptr && is_outer_(name)) {
+      return Error{Errc::bad_input, "'" + escaped(name) + "' is defined twice: around a subgraph and in it by " +
+                                        place(producer)};
+    }
     const auto [it, fresh] = producers_.try_emplace(name, producer);
     if (fresh) return {};
     // Older files list initializers as inputs too: then the initializer is what the name stands for.
@@ -123,6 +143,7 @@ class Orderer {
 
   const onnx::GraphProto& graph_;
   const std::vector<std::string>& labels_;
+  const IsOuter& is_outer_;
   std::unordered_map<std::string_view, int> producers_;
 };
 
@@ -148,8 +169,9 @@ NodeNaming unique_node_names(const onnx::GraphProto& graph) {
   return naming;
 }
 
-Result<NodeOrder> order_nodes(const onnx::GraphProto& graph, const std::vector<std::string>& labels) {
-  return Orderer(graph, labels).run();
+Result<NodeOrder> order_nodes(const onnx::GraphProto& graph, const std::vector<std::string>& labels,
+                              const IsOuter& is_outer) {
+  return Orderer(graph, labels, is_outer).run();
 }
 
 }  // namespace gradloom

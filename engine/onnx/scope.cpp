@@ -23,16 +23,29 @@ std::string common_path(const std::string& a, const std::string& b) {
   }
 }
 
-// The path of a name with slashes; false for a name without any.
-bool path_of(const std::string& name, std::string* scope) {
+}  // namespace
+
+std::optional<std::string> scope_of_node(const std::string& name) {
   const std::size_t last = name.rfind('/');
-  if (last == std::string::npos) return false;
+  if (last == std::string::npos) return std::nullopt;
   const std::size_t first = name.front() == '/' ? 1 : 0;
-  *scope = last > first ? name.substr(first, last - first) : "";
-  return true;
+  return last > first ? name.substr(first, last - first) : "";
 }
 
-}  // namespace
+std::optional<std::string> scope_of_name_scopes(const std::string& text) {
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return std::nullopt;
+  std::vector<std::string> entries;
+  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
+    const char quote = text[i];
+    if (quote != '\'' && quote != '"') continue;
+    const std::size_t end = text.find(quote, i + 1);
+    if (end == std::string::npos) return std::nullopt;
+    entries.push_back(text.substr(i + 1, end - i - 1));
+    i = end;
+  }
+  if (entries.empty()) return std::nullopt;
+  return entries.size() < 2 ? "" : scope_of_parameter(entries[entries.size() - 2] + ".");
+}
 
 std::string scope_of_parameter(const std::string& name) {
   std::vector<std::string> parts;
@@ -54,11 +67,10 @@ std::vector<std::string> node_scopes(const std::vector<NodeNames>& nodes) {
   std::vector<std::string> scopes(nodes.size());
   std::vector<bool> known(nodes.size(), false);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    known[i] = path_of(nodes[i].node, &scopes[i]);
-    if (!known[i] && !nodes[i].parameter.empty()) {
-      scopes[i] = scope_of_parameter(nodes[i].parameter);
-      known[i] = true;
-    }
+    std::optional<std::string> scope = nodes[i].scope ? nodes[i].scope : scope_of_node(nodes[i].node);
+    if (!scope && !nodes[i].parameter.empty()) scope = scope_of_parameter(nodes[i].parameter);
+    known[i] = scope.has_value();
+    scopes[i] = scope.value_or("");
   }
   std::size_t before = nodes.size();
   for (std::size_t i = 0; i < nodes.size();) {

@@ -115,7 +115,7 @@ Result<std::int64_t> decimal(const std::string& text, const char* what) {
 }  // namespace
 
 Result<DType> dtype_of_proto(int data_type) {
-  const Result<DType> dtype = dtype_from_onnx(std::int64_t{data_type});
+  Result<DType> dtype = dtype_from_onnx(std::int64_t{data_type});
   if (dtype.ok()) return dtype;
   const bool named = data_type > 0 && data_type < static_cast<int>(std::size(kOtherTypes)) &&
                      kOtherTypes[data_type] != nullptr;

@@ -72,7 +72,7 @@ FusedOperand exp_below_zero(Code& code) {
 Result<Kernel> prepare_elu(const NodeTypes& types) {
   Code code(types);
   const FusedOperand alpha = code.scalar(types.attrs.real("alpha", 1)), zero = code.scalar(0);
-    const FusedOperand low = code.op(EwOp::Mul, {alpha, exp_below_zero(code)});
+  const FusedOperand low = code.op(EwOp::Mul, {alpha, exp_below_zero(code)});
   return code.prepare(code.op(EwOp::Where, {code.op(EwOp::Greater, {Code::in(0), zero}), Code::in(0), low}));
 }
 

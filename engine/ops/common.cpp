@@ -225,6 +225,10 @@ Cost copy_cost(const NodeTypes& types) {
   return cost;
 }
 
+std::uint64_t random_key(const Attrs& attrs, const std::string& node_name) {
+  return attrs.has("key") ? static_cast<std::uint64_t>(attrs.integer("key")) : fnv1a64(node_name);
+}
+
 ValueId shape_of(GradContext& ctx, ValueId value) {
   const Shape shape = ctx.shape(value);
   if (is_static(shape)) return ctx.b.i64s(shape);

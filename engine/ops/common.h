@@ -77,6 +77,9 @@ Cost input_cost(const NodeTypes& types);
 // Moves the output's bytes once in and once out, no arithmetic.
 Cost copy_cost(const NodeTypes& types);
 
+// The random stream of a node: attribute key, else its name. Attribute seed of ONNX is not used: runs have one seed.
+std::uint64_t random_key(const Attrs& attrs, const std::string& node_name);
+
 // ---- gradient rules ---------------------------------------------------------------------------------------
 ValueId shape_of(GradContext& ctx, ValueId value);  // i64 contents: a constant when static
 ValueId reshaped_like(GradContext& ctx, ValueId value, ValueId like);

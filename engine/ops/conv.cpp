@@ -2,7 +2,7 @@
 //   x: [n, c, h, w], w: [k, c / group, r, s], bias: [k] or omitted, y: [n, k, oh, ow]
 //   y[n, o, i, j] = bias[o] + sum over c', u, v of x[n, c', i*stride - pad + u*dilation, ...] * w[o, c', u,
 //   v] dx: ConvGradData(dy, w), dw: ConvGradWeights(dy, x), dbias: dy summed over n, oh, ow
-// 1-d inputs [n, c, w] run as images of height 1. Source: ONNX Conv-11.
+// One to three spatial dims: [n, c, w] runs as an image of height 1. Source: ONNX Conv-11.
 #include "engine/ops/convolution.h"
 
 #include "engine/ops/nn.h"
@@ -115,6 +115,19 @@ std::vector<Sample> samples() {
       {.name = "one-dim",
        .attrs = {{"pads", Ints{1, 1}}, {"strides", Ints{2}}},
        .inputs = {floats({2, 3, 7}), floats({2, 3, 3}), floats({2})}},
+      {.name = "one-dim-dilations",
+       .attrs = {{"dilations", Ints{2}}, {"group", std::int64_t{3}}},
+       .inputs = {floats({1, 3, 8}), floats({3, 1, 3})}},
+      {.name = "three-dims", .inputs = {floats({2, 3, 4, 3, 5}), floats({4, 3, 2, 3, 2}), floats({4})}},
+      {.name = "three-dims-all",
+       .attrs = {{"strides", Ints{2, 1, 3}},
+                 {"pads", Ints{1, 0, 2, 0, 1, 1}},
+                 {"dilations", Ints{1, 2, 1}},
+                 {"group", std::int64_t{2}}},
+       .inputs = {floats({1, 4, 5, 5, 6}), floats({2, 2, 3, 2, 3}), floats({2})}},
+      {.name = "three-dims-same",
+       .attrs = {{"auto_pad", std::string("SAME_UPPER")}, {"strides", Ints{1, 2, 2}}},
+       .inputs = {floats({1, 2, 3, 4, 3}), floats({2, 2, 2, 3, 3})}},
       {.name = "resnet-block",
        .attrs = {{"pads", Ints{1, 1, 1, 1}}},
        .inputs = {floats({8, 64, 56, 56}), floats({64, 64, 3, 3})},

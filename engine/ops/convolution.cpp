@@ -11,8 +11,8 @@ namespace gradloom::nn {
 Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
                                    const ConvolutionShape& shape) {
   TRY(require_kernel_type(target, dtype));
-  const Window w = TRY(as_2d(shape.window));
-  const Shape input = spatial_2d(shape.x);
+  const Window w = TRY(as_3d(shape.window));
+  const Shape input = spatial_3d(shape.x);
   const Shape& out = kind == kernels::ConvolutionKind::forward         ? shape.y
                      : kind == kernels::ConvolutionKind::backward_data ? shape.x
                                                                        : shape.w;
@@ -29,21 +29,28 @@ Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionK
   desc.dtype = dtype;
   desc.n = shape.x[0];
   desc.c = shape.x[1];
-  desc.h = input[0];
-  desc.w = input[1];
   desc.k = shape.w[0];
-  desc.r = w.kernel[0];
-  desc.s = w.kernel[1];
-  desc.oh = w.out[0];
-  desc.ow = w.out[1];
-  desc.stride_h = w.stride[0];
-  desc.stride_w = w.stride[1];
-  desc.pad_top = w.pad_begin[0];
-  desc.pad_left = w.pad_begin[1];
-  desc.pad_bottom = w.pad_end[0];
-  desc.pad_right = w.pad_end[1];
-  desc.dilation_h = w.dilation[0];
-  desc.dilation_w = w.dilation[1];
+  desc.d = input[0];
+  desc.h = input[1];
+  desc.w = input[2];
+  desc.t = w.kernel[0];
+  desc.r = w.kernel[1];
+  desc.s = w.kernel[2];
+  desc.od = w.out[0];
+  desc.oh = w.out[1];
+  desc.ow = w.out[2];
+  desc.stride_d = w.stride[0];
+  desc.stride_h = w.stride[1];
+  desc.stride_w = w.stride[2];
+  desc.pad_front = w.pad_begin[0];
+  desc.pad_top = w.pad_begin[1];
+  desc.pad_left = w.pad_begin[2];
+  desc.pad_back = w.pad_end[0];
+  desc.pad_bottom = w.pad_end[1];
+  desc.pad_right = w.pad_end[2];
+  desc.dilation_d = w.dilation[0];
+  desc.dilation_h = w.dilation[1];
+  desc.dilation_w = w.dilation[2];
   desc.groups = shape.groups;
   desc.bias = shape.bias;
   if (target == kernels::Target::gpu) {

@@ -1,4 +1,4 @@
-// What Conv and its two gradient rows share: the prepared kernel.
+// What Conv, ConvTranspose and the two gradient rows share: the prepared kernel.
 #pragma once
 
 #include "engine/ops/window.h"
@@ -6,7 +6,7 @@
 
 namespace gradloom::nn {
 
-// x: [n, c, ..], w: [k, c / groups, ..], y: [n, k, ..] with one or two spatial dims.
+// x: [n, c, ..], w: [k, c / groups, ..], y: [n, k, ..] with one to three spatial dims.
 struct ConvolutionShape {
   Shape x, w, y;
   Window window;

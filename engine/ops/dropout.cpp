@@ -5,15 +5,10 @@
 //   Dropout(dy) with the same ratio, training_mode and key recomputes the mask instead of keeping it.
 //   Attribute seed of ONNX is not used: runs have one seed.
 // Source: Srivastava et al. 2014; ONNX Dropout-7, -13.
-#include "engine/base/hash.h"
 #include "engine/ops/nn.h"
 
 namespace gradloom {
 namespace {
-
-std::int64_t key_of(const Attrs& attrs, const std::string& node_name) {
-  return attrs.has("key") ? attrs.integer("key") : static_cast<std::int64_t>(fnv1a64(node_name));
-}
 
 bool known_off(const Tensor* training) {
   return training != nullptr && training->count() == 1 && training->int_at(0) == 0;
@@ -51,7 +46,7 @@ Status grad(GradContext& ctx) {
     return grad_identity(ctx);
   if (!ctx.wants(0)) return {};
   ctx.set(0, ctx.b.op(*ctx.node.op, {ctx.grad(), ctx.in(1), training},
-                      {{"key", key_of(ctx.node.attrs, ctx.node.name)}}));
+                      {{"key", static_cast<std::int64_t>(random_key(ctx.node.attrs, ctx.node.name))}}));
   return {};
 }
 
@@ -83,7 +78,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype;
   if (!types.has(2) || known_off(types.constants[2])) return copy_kernel(types);
   TRY(nn::require_kernel_type(types.target, dtype));
-  const auto key = static_cast<std::uint64_t>(key_of(types.attrs, types.node_name));
+  const std::uint64_t key = random_key(types.attrs, types.node_name);
   kernels::EwProgram program;
   program.rank = 1;
   program.dims[0] = element_count(types.inputs[0].shape);

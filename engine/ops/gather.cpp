@@ -1,24 +1,11 @@
 // Gather(data, indices), attribute axis: y[o, k, i] = data[o, indices[k], i]; negative indices count from the
 // end. GatherGrad(dy, indices, shape of data): ddata[o, indices[k], i] += dy[o, k, i] in order of k. OneHot.
-#include <memory>
-
-#include "engine/ops/common.h"
+#include "engine/ops/indexing.h"
 
 namespace gradloom {
 namespace {
 
-bool is_index(DType t) { return t == DType::i32 || t == DType::i64; }
-
-// Known indices are checked once, here; unknown ones that are out of range read zeros (kernels/cpu.h).
-Status check_indices(const Tensor* indices, std::int64_t size) {
-  if (indices == nullptr || size < 0) return {};
-  for (std::int64_t i = 0, n = indices->count(); i < n; ++i) {
-    const std::int64_t v = indices->int_at(i);
-    if (v < -size || v >= size)
-      return infer_error("index " + std::to_string(v) + " is out of range for size " + std::to_string(size));
-  }
-  return {};
-}
+using indexing::is_index;
 
 Status infer_gather(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
@@ -26,7 +13,7 @@ Status infer_gather(InferContext& ctx) {
     return infer_error(std::string("Gather: indices are ") + dtype_name(ctx.dtype(1)));
   const Shape& data = ctx.shape(0);
   const std::int64_t axis = TRY(normalized_axis(ctx.attrs.integer("axis"), data.size()));
-  TRY(check_indices(ctx.constant(1), data[static_cast<std::size_t>(axis)]));
+  TRY(indexing::check_range(ctx.constant(1), data[static_cast<std::size_t>(axis)]));
   Shape out(data.begin(), data.begin() + axis);
   out.insert(out.end(), ctx.shape(1).begin(), ctx.shape(1).end());
   out.insert(out.end(), data.begin() + axis + 1, data.end());
@@ -97,7 +84,7 @@ Status infer_gather_grad(InferContext& ctx) {
   for (std::size_t d = 0; d < dy.size(); ++d)
     if (dy[d] >= 0 && ctx.shape(0)[d] >= 0 && dy[d] != ctx.shape(0)[d])
       return infer_error("GatherGrad: the gradient is " + to_string(ctx.shape(0)) + ", not " + to_string(dy));
-  TRY(check_indices(ctx.constant(1), data[static_cast<std::size_t>(axis)]));
+  TRY(indexing::check_range(ctx.constant(1), data[static_cast<std::size_t>(axis)]));
   ctx.outputs[0] = {ctx.dtype(0), data};
   return {};
 }
@@ -163,41 +150,22 @@ Status infer_one_hot(InferContext& ctx) {
   return {};
 }
 
-std::int64_t index_at(DType dtype, const void* data, std::int64_t i) {
-  switch (dtype) {
-    case DType::i32:
-      return static_cast<const std::int32_t*>(data)[i];
-    case DType::i64:
-      return static_cast<const std::int64_t*>(data)[i];
-    case DType::f32:
-      return static_cast<std::int64_t>(static_cast<const float*>(data)[i]);
-    default:
-      return static_cast<std::int64_t>(static_cast<const double*>(data)[i]);
-  }
-}
-
 Result<Kernel> prepare_one_hot(const NodeTypes& types) {
   const Type &indices = types.inputs[0], &out = types.outputs[0];
-  const bool floating = indices.dtype == DType::f32 || indices.dtype == DType::f64;
-  if (!is_index(indices.dtype) && !floating)
+  const bool gpu_half = indices.dtype == DType::bf16 && types.target == kernels::Target::gpu;
+  if (indices.dtype == DType::boolean || indices.dtype == DType::f16 || (indices.dtype == DType::bf16 && !gpu_half))
     return no_kernel(std::string("OneHot of ") + dtype_name(indices.dtype));
   const AxisView v =
       axis_view(out.shape, TRY(normalized_axis(types.attrs.integer("axis", -1), out.shape.size())));
-  const std::size_t bytes = dtype_bytes(out.dtype);
+  const kernels::OneHotArgs args{dtype_bytes(out.dtype), indices.dtype, v.outer, v.size, v.inner, nullptr, nullptr, nullptr};
   Kernel kernel;
   kernel.name = "one hot";
-  kernel.run = [v, bytes, dtype = indices.dtype](const LaunchArgs& launch) {
-    const char* values = static_cast<const char*>(launch.inputs[2]);
-    char* y = static_cast<char*>(launch.outputs[0]);
-    launch.on.fill({bytes, v.outer * v.size * v.inner, values, y});
-    for (std::int64_t o = 0; o < v.outer; ++o)
-      for (std::int64_t i = 0; i < v.inner; ++i) {
-        std::int64_t k = index_at(dtype, launch.inputs[0], o * v.inner + i);
-        if (k < 0) k += v.size;
-        if (k < 0 || k >= v.size) continue;
-        __builtin_memcpy(y + static_cast<std::size_t>((o * v.size + k) * v.inner + i) * bytes, values + bytes,
-                         bytes);
-      }
+  kernel.run = [args](const LaunchArgs& launch) {
+    kernels::OneHotArgs a = args;
+    a.indices = launch.inputs[0];
+    a.values = launch.inputs[2];
+    a.out = launch.outputs[0];
+    launch.on.one_hot(a);
   };
   return kernel;
 }
@@ -220,7 +188,8 @@ std::vector<Sample> one_hot_samples() {
   const SampleInput values = floats({2});
   return {sample_of("last axis", {}, {ints({2, 3}, -5, 4), known_scalar(DType::i64, 5), values}),
           sample_of("first axis", {{"axis", std::int64_t{0}}},
-                    {ints({4}, 0, 9), known_scalar(DType::i64, 5), values})};
+                    {ints({4}, 0, 9), known_scalar(DType::i64, 5), values}),
+          sample_of("middle axis, floats", {{"axis", std::int64_t{1}}}, {floats({3, 4}, -4.9, 4.9), known_scalar(DType::i64, 4), values})};
 }
 
 }  // namespace
@@ -254,6 +223,7 @@ const OpDef one_hot_op = {.name = "OneHot",
                           .grad = grad_one_hot,
                           .cost = copy_cost,
                           .cpu = prepare_one_hot,
+                          .gpu = prepare_one_hot,
                           .samples = one_hot_samples};
 
 }  // namespace gradloom

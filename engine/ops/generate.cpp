@@ -1,4 +1,5 @@
-// Values made from attributes, shapes or a few numbers: Constant, ConstantOfShape, Shape, Size, Range.
+// Values made from attributes, shapes or a few numbers: Constant, ConstantOfShape, EyeLike, Shape, Size, Range.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -94,6 +95,51 @@ std::vector<Sample> constant_of_shape_samples() {
           sample_of("sevens", {{"value", Tensor::from_i64({7})}}, {known_ints({4})}),
           sample_of("scalar", {{"value", Tensor::from_i64({1})}}, {known_ints({})}),
           sample_of("floats", {}, {known_ints({2, 3})})};
+}
+
+// ---- EyeLike: 1 where column - row = k, else 0 ------------------------------------------------------------
+
+Status infer_eye_like(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  if (ctx.shape(0).size() != 2) return infer_error("EyeLike: the input must be a matrix");
+  const DType dtype = ctx.attrs.has("dtype") ? TRY(dtype_from_onnx(ctx.attrs.integer("dtype"))) : ctx.dtype(0);
+  ctx.outputs[0] = {dtype, ctx.shape(0)};
+  return {};
+}
+
+// Zeros, then a 1 at the first element of the diagonal, copied to its other elements.
+Result<Kernel> prepare_eye_like(const NodeTypes& types) {
+  const Type& out = types.outputs[0];
+  const std::int64_t rows = out.shape[0], cols = out.shape[1], k = types.attrs.integer("k");
+  const std::int64_t first_row = k >= -rows && k < 0 ? -k : 0, first_col = k > 0 && k <= cols ? k : 0;
+  const bool outside = k < -rows || k > cols;
+  const std::int64_t ones = outside ? 0 : std::max<std::int64_t>(0, std::min(rows - first_row, cols - first_col));
+  Kernel kernel;
+  kernel.name = "eye";
+  kernel.run = [zero = Tensor::scalar(out.dtype, 0), one = Tensor::scalar(out.dtype, 1), bytes = dtype_bytes(out.dtype), ones, cols,
+                count = rows * cols, first = first_row * cols + first_col](const LaunchArgs& launch) {
+    launch.on.fill({bytes, count, zero.data(), launch.outputs[0]});
+    if (ones == 0) return;
+    char* const corner = static_cast<char*>(launch.outputs[0]) + static_cast<std::size_t>(first) * bytes;
+    launch.on.fill({bytes, 1, one.data(), corner});
+    if (ones == 1) return;
+    kernels::StridedCopyArgs copy{};
+    copy.element_bytes = bytes;
+    copy.rank = 1;
+    copy.dims[0] = ones - 1;
+    copy.out_strides[0] = cols + 1;
+    copy.in = corner;
+    copy.out = corner + static_cast<std::size_t>(cols + 1) * bytes;
+    launch.on.strided_copy(copy);
+  };
+  return kernel;
+}
+
+std::vector<Sample> eye_like_samples() {
+  return {sample_of("square", {}, {floats({4, 4})}), sample_of("above", {{"k", std::int64_t{2}}}, {floats({3, 5})}),
+          sample_of("below", {{"k", std::int64_t{-1}}, {"dtype", std::int64_t{7}}}, {floats({5, 3})}),
+          sample_of("outside", {{"k", std::int64_t{9}}}, {ints({3, 3}, 0, 1)}),
+          sample_of("booleans", {{"dtype", std::int64_t{9}}}, {floats({2, 7})})};
 }
 
 // ---- Shape (attributes start, end since opset 15), Size ---------------------------------------------------
@@ -241,6 +287,15 @@ const OpDef constant_of_shape_op = {.name = "ConstantOfShape",
                                     .cpu = prepare_constant_of_shape,
                                     .gpu = prepare_constant_of_shape,
                                     .samples = constant_of_shape_samples};
+const OpDef eye_like_op = {.name = "EyeLike",
+                           .since = 9,
+                           .summary = "1 on a diagonal, 0 elsewhere, in the shape of the input",
+                           .traits = kNoGradient,
+                           .infer = infer_eye_like,
+                           .cost = copy_cost,
+                           .cpu = prepare_eye_like,
+                           .gpu = prepare_eye_like,
+                           .samples = eye_like_samples};
 const OpDef shape_op = {.name = "Shape",
                         .summary = "The dimensions of the input",
                         .traits = kShapeOnly | kNoGradient,

@@ -77,6 +77,25 @@ Kernel elementwise_kernel(std::string name, kernels::EwProgram program) {
   return kernel;
 }
 
+FlatProgram::FlatProgram(DType dtype, std::int64_t count, std::size_t inputs, const std::vector<double>& constants) : dtype_(dtype) {
+  program_.rank = 1;
+  program_.dims[0] = count;
+  program_.inputs.assign(inputs, {dtype, {1}});
+  for (const double value : constants) program_.constants.push_back({dtype, value});
+}
+
+int FlatProgram::add(kernels::EwOp op, int a, int b, int c) {
+  const auto reg = [](int r) { return static_cast<std::int16_t>(r); };
+  program_.code.push_back({op, dtype_, dtype_, {reg(a), reg(b), reg(c)}, 0});
+  return static_cast<int>(program_.inputs.size() + program_.constants.size() + program_.code.size()) - 1;
+}
+
+std::shared_ptr<const kernels::EwProgram> FlatProgram::finish(int result) {
+  program_.outputs = {{static_cast<std::int16_t>(result), dtype_}};
+  kernels::ew_collapse_dims(program_);
+  return std::make_shared<const kernels::EwProgram>(std::move(program_));
+}
+
 Kernel no_work(std::string name) {
   return Kernel{std::move(name) + " (empty)", 0, [](const LaunchArgs&) {}};
 }

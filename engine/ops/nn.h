@@ -34,6 +34,18 @@ Status require_kernel_type(kernels::Target target, DType dtype);
 
 // A kernel that runs one elementwise program over the inputs as they come.
 Kernel elementwise_kernel(std::string name, kernels::EwProgram program);
+// A program over dense tensors of `count` elements for kernels in several steps. Registers: the inputs, then the constants, then one per
+// added instruction.
+class FlatProgram {
+ public:
+  FlatProgram(DType dtype, std::int64_t count, std::size_t inputs, const std::vector<double>& constants = {});
+  int add(kernels::EwOp op, int a, int b = -1, int c = -1);
+  std::shared_ptr<const kernels::EwProgram> finish(int result);
+
+ private:
+  DType dtype_;
+  kernels::EwProgram program_;
+};
 Kernel no_work(std::string name);  // for outputs without elements
 
 // Cost with given FLOPs; every input read once, every output written once.

@@ -1,27 +1,16 @@
 // MaxPool, AveragePool, GlobalAveragePool and the gradient rows of the first two.
-//   x: [n, c, h, w], y: [n, c, oh, ow]; 1-d inputs [n, c, w] run as images of height 1
+//   x: [n, c, spatial..], y: [n, c, windows..], one to three spatial dims
 //   MaxPool: largest value of each window, padding never wins. Output 1, Indices: i64 into the whole of x,
 //   row-major or (storage_order 1) column-major within a plane. Output 2 (ours): i64 into the plane,
 //   row-major, which the gradient scatters along. AveragePool: sum over the window / its elements (those
-//   inside x, or all with count_include_pad). GlobalAveragePool: mean over h, w.
-// Source: ONNX MaxPool-12, AveragePool-11, GlobalAveragePool-1.
+//   inside x, or with count_include_pad those inside x and its pads; ours, sum: / 1). GlobalAveragePool: mean
+//   over the spatial dims.
+// Source: ONNX MaxPool-12, AveragePool-19, GlobalAveragePool-1.
 #include "engine/ops/nn.h"
 #include "engine/ops/window.h"
 
 namespace gradloom {
 namespace {
-
-// Sizes of a pooling kernel.
-struct Plane {
-  std::int64_t planes, h, w, oh, ow;
-  nn::Window window;  // 2-d
-};
-
-Result<Plane> plane_of(const Shape& x, const Shape& y, nn::Window window) {
-  window = TRY(nn::as_2d(std::move(window)));
-  const Shape in = nn::spatial_2d(x), out = nn::spatial_2d(y);
-  return Plane{x[0] * x[1], in[0], in[1], out[0], out[1], std::move(window)};
-}
 
 Result<Shape> pooled_shape(const InferContext& ctx) {
   const Shape& x = ctx.shape(0);
@@ -83,36 +72,23 @@ Status grad_max(GradContext& ctx) {
   return {};
 }
 
-// ONNX's numbering: the plane's offset plus the position in the plane, row by row or column by column.
-void number_globally(const Plane& p, bool column_major, const std::int64_t* argmax, std::int64_t* indices) {
-  const std::int64_t per_plane = p.oh * p.ow, area = p.h * p.w;
-  for (std::int64_t plane = 0; plane < p.planes; ++plane)
-    for (std::int64_t i = plane * per_plane; i < (plane + 1) * per_plane; ++i)
-      indices[i] = plane * area + (column_major ? argmax[i] % p.w * p.h + argmax[i] / p.w : argmax[i]);
-}
-
 Result<Kernel> prepare_max(const NodeTypes& types) {
   const Type& x = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, x.dtype));
-  const nn::Window window = TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)));
-  const Plane p = TRY(plane_of(x.shape, types.outputs[0].shape, window));
-  const std::int64_t count = element_count(types.outputs[0].shape);
-  if (count == 0) return nn::no_work("max_pool");
-  const bool indices = types.wants(1), argmax = types.wants(2),
-             column_major = types.attrs.integer("storage_order") != 0;
-  if (indices && types.target == kernels::Target::gpu) return no_kernel("no GPU kernel for the output Indices");
-  const std::size_t workspace = indices && !argmax ? static_cast<std::size_t>(count) * 8 : 0;
-  return Kernel{
-      "max_pool", workspace, [dtype = x.dtype, p, indices, argmax, column_major](const LaunchArgs& args) {
-        const nn::Window& w = p.window;
-        void* positions = argmax ? args.outputs[2] : indices ? args.workspace : nullptr;
-        args.on.max_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1], w.stride[0],
-                                 w.stride[1], w.pad_begin[0], w.pad_begin[1], w.dilation[0], w.dilation[1],
-                                 args.inputs[0], args.outputs[0], static_cast<std::int64_t*>(positions)});
-        if (indices)
-          number_globally(p, column_major, static_cast<const std::int64_t*>(positions),
-                          static_cast<std::int64_t*>(args.outputs[1]));
-      }};
+  kernels::MaxPoolArgs layout{};
+  layout.dtype = x.dtype;
+  layout.shape = TRY(nn::pool_shape(x.shape, TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)))));
+  layout.column_major = types.attrs.integer("storage_order") != 0;
+  if (element_count(types.outputs[0].shape) == 0) return nn::no_work("max_pool");
+  const bool indices = types.wants(1), argmax = types.wants(2);
+  return Kernel{"max_pool", 0, [layout, indices, argmax](const LaunchArgs& args) {
+                  kernels::MaxPoolArgs a = layout;
+                  a.x = args.inputs[0];
+                  a.y = args.outputs[0];
+                  a.indices = indices ? static_cast<std::int64_t*>(args.outputs[1]) : nullptr;
+                  a.argmax = argmax ? static_cast<std::int64_t*>(args.outputs[2]) : nullptr;
+                  args.on.max_pool(a);
+                }};
 }
 
 Status infer_max_grad(InferContext& ctx) {
@@ -124,12 +100,12 @@ Status infer_max_grad(InferContext& ctx) {
 Result<Kernel> prepare_max_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, dy.dtype));
-  const Shape in = nn::spatial_2d(types.outputs[0].shape), out = nn::spatial_2d(dy.shape);
-  if (in.size() != 2) return no_kernel("no kernel for " + std::to_string(in.size()) + "-d windows");
+  const Shape in = nn::spatial_3d(types.outputs[0].shape), out = nn::spatial_3d(dy.shape);
+  if (in.size() != 3) return no_kernel("no kernel for " + std::to_string(in.size()) + "-d windows");
   return Kernel{
       "max_pool_grad", 0,
       [dtype = dy.dtype, in, out, planes = dy.shape[0] * dy.shape[1]](const LaunchArgs& args) {
-        args.on.max_pool_grad({dtype, planes, in[0], in[1], out[0], out[1], args.inputs[0],
+        args.on.max_pool_grad({dtype, planes, in[0] * in[1], in[2], out[0] * out[1], out[2], args.inputs[0],
                                       static_cast<const std::int64_t*>(args.inputs[1]), args.outputs[0]});
       }};
 }
@@ -146,31 +122,29 @@ Status infer_average(InferContext& ctx) {
 
 Status grad_average(GradContext& ctx) {
   Attrs attrs = TRY(grad_attrs(ctx));
-  attrs.set("count_include_pad", ctx.node.attrs.integer("count_include_pad"));
+  for (const char* name : {"count_include_pad", "sum"}) attrs.set(name, ctx.node.attrs.integer(name));
   ctx.set(0, ctx.b.op("AveragePoolGrad", {ctx.grad()}, std::move(attrs)));
   return {};
 }
 
-Status check_average(const nn::Window& w) {
-  for (std::int64_t d : w.dilation)
-    if (d != 1) return no_kernel("no kernel for dilations");
-  return {};
+kernels::PoolDivisor divisor_of(const Attrs& attrs) {
+  if (attrs.integer("sum") != 0) return kernels::PoolDivisor::one;
+  return attrs.integer("count_include_pad") != 0 ? kernels::PoolDivisor::padded : kernels::PoolDivisor::inside;
 }
 
 Result<Kernel> prepare_average(const NodeTypes& types) {
   const Type& x = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, x.dtype));
-  const nn::Window window = TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)));
-  TRY(check_average(window));
-  const Plane p = TRY(plane_of(x.shape, types.outputs[0].shape, window));
-  const bool include_pad = types.attrs.integer("count_include_pad") != 0;
-  return Kernel{
-      "average_pool", 0, [dtype = x.dtype, p, include_pad](const LaunchArgs& args) {
-        const nn::Window& w = p.window;
-        args.on.average_pool({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
-                                     w.stride[0], w.stride[1], w.pad_begin[0], w.pad_begin[1], include_pad,
-                                     args.inputs[0], args.outputs[0]});
-      }};
+  kernels::AveragePoolArgs layout{};
+  layout.dtype = x.dtype;
+  layout.shape = TRY(nn::pool_shape(x.shape, TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)))));
+  layout.divisor = divisor_of(types.attrs);
+  return Kernel{"average_pool", 0, [layout](const LaunchArgs& args) {
+                  kernels::AveragePoolArgs a = layout;
+                  a.x = args.inputs[0];
+                  a.y = args.outputs[0];
+                  args.on.average_pool(a);
+                }};
 }
 
 Status infer_average_grad(InferContext& ctx) {
@@ -182,16 +156,16 @@ Result<Kernel> prepare_average_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, dy.dtype));
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy.shape)));
-  TRY(check_average(window));
-  const Plane p = TRY(plane_of(types.outputs[0].shape, dy.shape, window));
-  const bool include_pad = types.attrs.integer("count_include_pad") != 0;
-  return Kernel{
-      "average_pool_grad", 0, [dtype = dy.dtype, p, include_pad](const LaunchArgs& args) {
-        const nn::Window& w = p.window;
-        args.on.average_pool_grad({dtype, p.planes, p.h, p.w, p.oh, p.ow, w.kernel[0], w.kernel[1],
-                                          w.stride[0], w.stride[1], w.pad_begin[0], w.pad_begin[1],
-                                          include_pad, args.inputs[0], args.outputs[0]});
-      }};
+  kernels::AveragePoolGradArgs layout{};
+  layout.dtype = dy.dtype;
+  layout.shape = TRY(nn::pool_shape(types.outputs[0].shape, window));
+  layout.divisor = divisor_of(types.attrs);
+  return Kernel{"average_pool_grad", 0, [layout](const LaunchArgs& args) {
+                  kernels::AveragePoolGradArgs a = layout;
+                  a.dy = args.inputs[0];
+                  a.dx = args.outputs[0];
+                  args.on.average_pool_grad(a);
+                }};
 }
 
 // ---- GlobalAveragePool
@@ -260,6 +234,16 @@ std::vector<Sample> samples_max() {
       {.name = "one-dim",
        .attrs = {{"kernel_shape", Ints{3}}, {"strides", Ints{2}}},
        .inputs = {nn::distinct({2, 3, 9})}},
+      {.name = "three-dims",
+       .attrs = {{"kernel_shape", Ints{2, 3, 2}},
+                 {"strides", Ints{1, 2, 2}},
+                 {"pads", Ints{1, 0, 0, 0, 1, 1}},
+                 {"dilations", Ints{2, 1, 1}}},
+       .inputs = {nn::distinct({1, 2, 4, 5, 4})}},
+      {.name = "three-dims-columns",
+       .attrs = {{"kernel_shape", Ints{2, 2, 2}}, {"storage_order", kOn}, {"ceil_mode", kOn}, {"strides", Ints{2, 2, 2}}},
+       .inputs = {nn::distinct({2, 1, 3, 4, 5})},
+       .output_count = 2},
       {.name = "indices", .attrs = plain, .inputs = {nn::distinct({2, 2, 4, 5})}, .output_count = 2},
       {.name = "indices-columns",
        .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"storage_order", kOn}},
@@ -292,9 +276,30 @@ std::vector<Sample> samples_average() {
       {.name = "ceil",
        .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"ceil_mode", kOn}},
        .inputs = {floats({1, 2, 6, 4})}},
+      {.name = "ceil-include-pad",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"strides", Ints{2, 2}},
+                 {"pads", Ints{1, 1, 0, 1}},
+                 {"ceil_mode", kOn},
+                 {"count_include_pad", kOn}},
+       .inputs = {floats({1, 2, 5, 6})}},
       {.name = "same-lower",
        .attrs = {{"kernel_shape", Ints{2, 2}}, {"auto_pad", std::string("SAME_LOWER")}},
        .inputs = {floats({1, 1, 4, 4})}},
+      {.name = "dilations",
+       .attrs = {{"kernel_shape", Ints{2, 3}}, {"dilations", Ints{3, 2}}, {"pads", Ints{1, 2, 0, 1}}},
+       .inputs = {floats({2, 1, 6, 5})}},
+      {.name = "dilations-include-pad",
+       .attrs = {{"kernel_shape", Ints{2, 2}},
+                 {"dilations", Ints{2, 3}},
+                 {"strides", Ints{2, 1}},
+                 {"pads", Ints{1, 2, 1, 0}},
+                 {"count_include_pad", kOn}},
+       .inputs = {floats({1, 2, 5, 4})}},
+      {.name = "three-dims",
+       .attrs = {{"kernel_shape", Ints{2, 3, 2}}, {"strides", Ints{2, 1, 2}}, {"pads", Ints{1, 0, 1, 0, 1, 0}}},
+       .inputs = {floats({1, 2, 4, 4, 5})}},
+      {.name = "sum", .attrs = {{"kernel_shape", Ints{2}}, {"sum", kOn}}, .inputs = {floats({1, 2, 5})}},
       {.name = "one-dim", .attrs = {{"kernel_shape", Ints{2}}}, .inputs = {floats({2, 3, 6})}},
       {.name = "halve",
        .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},

@@ -33,7 +33,7 @@ std::vector<std::int64_t> result_strides(const ProductShape& s, const Perm& perm
     full.push_back(s.n);
     return dense_strides(full);
   }
-  const std::vector<std::int64_t> stored = dense_strides(s.y);
+  std::vector<std::int64_t> stored = dense_strides(s.y);
   if (perm_y.empty()) return stored;
   return permuted(stored, inverse(perm_y));
 }

@@ -1,11 +1,13 @@
-// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSumExp over any axes (attribute before opset 13 or
+// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSum, LogSumExp over any axes (attribute before opset 13 or
 // 18, input since). Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are reduced
 // one after another, innermost first, which every one of these operators allows (a sum of sums, the L2 norm
-// of L2 norms; SumSquare continues with Sum; the mean of integers is divided once, at the end).
+// of L2 norms; SumSquare continues with Sum; the mean of integers is divided once, at the end). Types without a
+// kernel of their own are reduced in a wider one. Max and Min take booleans, as false < true.
 #include <limits>
 #include <memory>
 #include <utility>
 
+#include "engine/ops/kernel_sequence.h"
 #include "engine/ops/common.h"
 
 namespace gradloom {
@@ -32,11 +34,11 @@ std::vector<bool> mask_of(const std::vector<std::int64_t>& axes, std::size_t ran
   return mask;
 }
 
-template <bool needs_float>
+template <bool needs_float, bool booleans = false>
 Status infer_reduce(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   const DType t = ctx.dtype(0);
-  if (needs_float ? !is_float(t) : t == DType::boolean)
+  if (needs_float ? !is_float(t) : t == DType::boolean && !booleans)
     return infer_error(std::string("does not reduce ") + dtype_name(t));
   const Shape& in = ctx.shape(0);
   const auto reduced = mask_of(TRY(reduced_axes(ctx, ctx.attrs, in.size())), in.size());
@@ -104,12 +106,47 @@ kernels::EwProgram division(DType dtype, std::int64_t elements, double count) {
   return program;
 }
 
+// The type that the kernel works in; the type itself when there is no wider one with a kernel.
+DType reduced_as(kernels::Target target, DType t) {
+  switch (t) {
+    case DType::bf16:
+      return target == kernels::Target::gpu ? t : DType::f32;
+    case DType::f16:
+      return DType::f32;
+    case DType::boolean:
+    case DType::u8:
+    case DType::i8:
+    case DType::u16:
+    case DType::i16:
+      return DType::i32;
+    case DType::u32:
+      return DType::i64;
+    default:
+      return t;
+  }
+}
+
+// The attributes of a reduction in a KernelSequence: axes that may come from an input become an attribute.
+Result<Attrs> sequence_attrs(const NodeTypes& types) {
+  Attrs attrs = types.attrs;
+  const auto axes = TRY(reduced_axes(types, types.attrs, types.inputs[0].shape.size()));
+  if (!axes.empty()) attrs.set("axes", axes);
+  return attrs;
+}
+
+constexpr const char* kReduceNames[] = {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd",
+                                        "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"};
+
 template <Reduction reduction>
 Result<Kernel> prepare_reduce(const NodeTypes& types) {
   const Type& in = types.inputs[0];
-  const bool half = in.dtype == DType::bf16 && types.target == kernels::Target::gpu;
-  if (!half && in.dtype != DType::f32 && in.dtype != DType::f64 && in.dtype != DType::i32 && in.dtype != DType::i64)
-    return no_kernel(std::string("no kernel reduces ") + dtype_name(in.dtype));
+  if (const DType work = reduced_as(types.target, in.dtype); work != in.dtype) {
+    KernelSequence s(types);
+    const char* name = kReduceNames[static_cast<std::size_t>(reduction)];
+    const ValueId y = s.op(name, {s.cast(s.in(0), work)}, TRY(sequence_attrs(types)));
+    return s.prepare(std::string("reduce as ") + dtype_name(work), {s.cast(y, in.dtype)});
+  }
+  if (in.dtype == DType::u64) return no_kernel(std::string("no kernel reduces ") + dtype_name(in.dtype));
   const auto axes = TRY(reduced_axes(types, types.attrs, in.shape.size()));
   const bool noop = axes.empty() && !in.shape.empty();
   struct Prepared {
@@ -159,6 +196,13 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
     launch.on.elementwise({&prepared->after, sums, launch.outputs, nullptr});
   };
   return kernel;
+}
+
+Result<Kernel> prepare_log_sum(const NodeTypes& types) {
+  const Shape& shape = types.inputs[0].shape;
+  if (TRY(reduced_axes(types, types.attrs, shape.size())).empty() && !shape.empty()) return prepare_reduce<Reduction::sum>(types);
+  KernelSequence s(types);
+  return s.prepare("reduce log sum", {s.op("Log", {s.op("ReduceSum", {s.in(0)}, TRY(sequence_attrs(types)))})});
 }
 
 // ---- gradients --------------------------------------------------------------------------------------------
@@ -234,6 +278,8 @@ ValueId log_sum_exp_gradient(const Rule& r) {
   const ValueId shift = r.op("Where", {none, r.number(0), y});
   return r.op("Mul", {r.g(), r.op("Exp", {r.op("Sub", {r.x(), shift})})});
 }
+// g / sum = g exp(-y)
+ValueId log_sum_gradient(const Rule& r) { return r.expanded(r.op("Mul", {r.g(), r.op("Exp", {r.op("Neg", {r.y()})})})); }
 // g times the product of the other elements: that of all non-zero ones over the element's own, with 1 in the
 // place of a zero; 0 where another element is zero.
 ValueId prod_gradient(const Rule& r) {
@@ -285,6 +331,21 @@ std::vector<Sample> number_samples() {
   return list;
 }
 
+std::vector<Sample> extremum_samples() {
+  auto list = number_samples();
+  const Attrs drop = {{"keepdims", std::int64_t{0}}};
+  list.push_back(sample_of("booleans", drop, {bools({3, 5}), known_ints({1})}));
+  list.push_back(sample_of("bytes", {}, {ints({3, 5}, 0, 255, DType::u8), known_ints({0})}));
+  list.push_back(sample_of("signed bytes", drop, {ints({2, 3, 5}, -128, 127, DType::i8), known_ints({0, 2})}));
+  return list;
+}
+
+std::vector<Sample> log_sum_samples() {
+  auto list = float_samples();
+  for (Sample& s : list) s.inputs[0].low = 0.2;
+  return list;
+}
+
 // Factors near 1, so that products of many stay numbers; and zeros, alone and in pairs.
 std::vector<Sample> product_samples() {
   auto list = number_samples();
@@ -321,22 +382,22 @@ const OpDef reduce_max_op = {.name = "ReduceMax",
                              .summary = "Largest element over axes; ties share the gradient",
                              .min_inputs = 1,
                              .max_inputs = 2,
-                             .infer = infer_reduce<false>,
+                             .infer = infer_reduce<false, true>,
                              .grad = grad_reduce<extremum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::max>,
                              .gpu = prepare_reduce<Reduction::max>,
-                             .samples = number_samples};
+                             .samples = extremum_samples};
 const OpDef reduce_min_op = {.name = "ReduceMin",
                              .summary = "Smallest element over axes; ties share the gradient",
                              .min_inputs = 1,
                              .max_inputs = 2,
-                             .infer = infer_reduce<false>,
+                             .infer = infer_reduce<false, true>,
                              .grad = grad_reduce<extremum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::min>,
                              .gpu = prepare_reduce<Reduction::min>,
-                             .samples = number_samples};
+                             .samples = extremum_samples};
 const OpDef reduce_prod_op = {.name = "ReduceProd",
                               .summary = "Product over axes",
                               .min_inputs = 1,
@@ -377,6 +438,16 @@ const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .cpu = prepare_reduce<Reduction::sum_square>,
                                     .gpu = prepare_reduce<Reduction::sum_square>,
                                     .samples = float_samples};
+const OpDef reduce_log_sum_op = {.name = "ReduceLogSum",
+                                 .summary = "log of the sum over axes",
+                                 .min_inputs = 1,
+                                 .max_inputs = 2,
+                                 .infer = infer_reduce<true>,
+                                 .grad = grad_reduce<log_sum_gradient>,
+                                 .cost = input_cost,
+                                 .cpu = prepare_log_sum,
+                                 .gpu = prepare_log_sum,
+                                 .samples = log_sum_samples};
 const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .summary = "log of the sum of exponentials over axes",
                                      .min_inputs = 1,

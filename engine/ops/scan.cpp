@@ -1,6 +1,4 @@
 // Operators that walk along an axis or over matrices element by element: Trilu, CumSum, ArgMax, ArgMin.
-#include <cstring>
-
 #include "engine/ops/common.h"
 
 namespace gradloom {
@@ -23,29 +21,16 @@ Result<Kernel> prepare_trilu(const NodeTypes& types) {
   const Shape& shape = types.inputs[0].shape;
   const std::int64_t rows = shape[shape.size() - 2], cols = shape.back();
   const std::int64_t matrices = rows * cols == 0 ? 0 : element_count(shape) / (rows * cols);
-  const std::size_t bytes = dtype_bytes(types.inputs[0].dtype);
-  const bool upper = types.attrs.integer("upper", 1) != 0, given = types.has(1);
+  const bool upper = types.attrs.integer("upper", 1) != 0;
+  const kernels::TriluArgs args{dtype_bytes(types.inputs[0].dtype), upper, matrices, rows, cols, nullptr, nullptr, nullptr};
   Kernel kernel;
   kernel.name = upper ? "upper triangle" : "lower triangle";
-  kernel.run = [=](const LaunchArgs& launch) {
-    // Far outside the matrix all values of k mean the same; clamped, no sum below overflows.
-    std::int64_t k = given ? *static_cast<const std::int64_t*>(launch.inputs[1]) : 0;
-    k = std::min(std::max(k, -rows - 1), cols + 1);
-    const char* x = static_cast<const char*>(launch.inputs[0]);
-    char* y = static_cast<char*>(launch.outputs[0]);
-    const auto row_bytes = static_cast<std::size_t>(cols) * bytes;
-    for (std::int64_t r = 0; r < matrices * rows; ++r, x += row_bytes, y += row_bytes) {
-      const std::int64_t diagonal = r % rows + k;
-      const std::int64_t cut = std::min(std::max<std::int64_t>(upper ? diagonal : diagonal + 1, 0), cols);
-      const std::size_t left = static_cast<std::size_t>(cut) * bytes;
-      if (upper) {
-        std::memset(y, 0, left);
-        std::memcpy(y + left, x + left, row_bytes - left);
-      } else {
-        std::memcpy(y, x, left);
-        std::memset(y + left, 0, row_bytes - left);
-      }
-    }
+  kernel.run = [args, given = types.has(1)](const LaunchArgs& launch) {
+    kernels::TriluArgs a = args;
+    a.x = launch.inputs[0];
+    a.k = given ? static_cast<const std::int64_t*>(launch.inputs[1]) : nullptr;
+    a.y = launch.outputs[0];
+    launch.on.trilu(a);
   };
   return kernel;
 }
@@ -79,51 +64,36 @@ Status infer_cum_sum(InferContext& ctx) {
   return {};
 }
 
-// Sums in f64 for floats: a running sum in f32 loses digits with the length of the axis. An axis that is only
-// known when running is read then; out of range, where a kernel cannot fail, it counts as the last one.
-template <class T, class Sum>
-Kernel cum_sum_kernel(const NodeTypes& types) {
-  const bool exclusive = types.attrs.integer("exclusive") != 0, reverse = types.attrs.integer("reverse") != 0;
-  Kernel kernel;
-  kernel.name = "cumulative sum";
-  kernel.run = [=, shape = types.inputs[0].shape,
-                axis_type = types.inputs[1].dtype](const LaunchArgs& launch) {
-    const T* x = static_cast<const T*>(launch.inputs[0]);
-    T* y = static_cast<T*>(launch.outputs[0]);
-    const auto rank = static_cast<std::int64_t>(shape.size());
-    std::int64_t axis = axis_type == DType::i32 ? *static_cast<const std::int32_t*>(launch.inputs[1])
-                                                : *static_cast<const std::int64_t*>(launch.inputs[1]);
-    if (axis < 0) axis += rank;
-    const AxisView v = axis_view(shape, axis < 0 || axis >= rank ? rank - 1 : axis);
-    for (std::int64_t o = 0; o < v.outer; ++o)
-      for (std::int64_t i = 0; i < v.inner; ++i) {
-        Sum sum = 0;
-        for (std::int64_t n = 0; n < v.size; ++n) {
-          const std::int64_t at = (o * v.size + (reverse ? v.size - 1 - n : n)) * v.inner + i;
-          const T value = x[at];
-          if (exclusive) y[at] = static_cast<T>(sum);
-          sum += static_cast<Sum>(value);
-          if (!exclusive) y[at] = static_cast<T>(sum);
-        }
-      }
-  };
-  return kernel;
+std::int64_t axis_at(DType type, const void* axis) {
+  return type == DType::i32 ? *static_cast<const std::int32_t*>(axis) : *static_cast<const std::int64_t*>(axis);
 }
 
+// An axis that is only known when running is read then, on the CPU; out of range, where a kernel cannot fail, it counts as the last one.
 Result<Kernel> prepare_cum_sum(const NodeTypes& types) {
-  switch (types.inputs[0].dtype) {
-    case DType::f32:
-      return cum_sum_kernel<float, double>(types);
-    case DType::f64:
-      return cum_sum_kernel<double, double>(types);
-    case DType::i32:
-      return cum_sum_kernel<std::int32_t, std::uint32_t>(types);
-    case DType::i64:
-      return cum_sum_kernel<std::int64_t, std::uint64_t>(types);
-    default:
-      return no_kernel(std::string("no CPU kernel sums ") + dtype_name(types.inputs[0].dtype) +
-                       " cumulatively");
-  }
+  const DType dtype = types.inputs[0].dtype, axis_type = types.inputs[1].dtype;
+  const bool gpu = types.target == kernels::Target::gpu;
+  if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64 && !(gpu && dtype == DType::bf16))
+    return no_kernel(std::string("no kernel sums ") + dtype_name(dtype) + " cumulatively");
+  const Tensor* known = types.constants[1];
+  if (gpu && known == nullptr) return no_kernel("no GPU kernel for an axis that is not known when planning");
+  const kernels::CumSumArgs args{dtype, types.attrs.integer("exclusive") != 0, types.attrs.integer("reverse") != 0, 1, 1, 1, nullptr, nullptr};
+  Kernel kernel;
+  kernel.name = "cumulative sum";
+  kernel.run = [args, axis_type, shape = types.inputs[0].shape,
+                axis_known = known == nullptr ? std::optional<std::int64_t>() : known->int_at(0)](const LaunchArgs& launch) {
+    const auto rank = static_cast<std::int64_t>(shape.size());
+    std::int64_t axis = axis_known ? *axis_known : axis_at(axis_type, launch.inputs[1]);
+    if (axis < 0) axis += rank;
+    const AxisView v = axis_view(shape, axis < 0 || axis >= rank ? rank - 1 : axis);
+    kernels::CumSumArgs a = args;
+    a.outer = v.outer;
+    a.n = v.size;
+    a.inner = v.inner;
+    a.x = launch.inputs[0];
+    a.y = launch.outputs[0];
+    launch.on.cum_sum(a);
+  };
+  return kernel;
 }
 
 Status grad_cum_sum(GradContext& ctx) {
@@ -139,7 +109,8 @@ std::vector<Sample> cum_sum_samples() {
           sample_of("exclusive", {{"exclusive", yes}}, {floats({5, 3}), known_scalar(DType::i64, 0)}),
           sample_of("reverse", {{"reverse", yes}}, {floats({2, 5, 3}), known_scalar(DType::i32, 1)}),
           sample_of("both", {{"exclusive", yes}, {"reverse", yes}},
-                    {ints({9}, -9, 9), known_scalar(DType::i64, 0)})};
+                    {ints({9}, -9, 9), known_scalar(DType::i64, 0)}),
+          sample_of("long axis", {{"exclusive", yes}, {"reverse", yes}}, {floats({2, 300}), known_scalar(DType::i64, 1)})};
 }
 
 // ---- ArgMax, ArgMin ---------------------------------------------------------------------------------------
@@ -158,44 +129,23 @@ Status infer_arg(InferContext& ctx) {
   return {};
 }
 
-template <class T, bool largest>
-Kernel arg_kernel(AxisView v, bool last) {
-  Kernel kernel;
-  kernel.name = largest ? "argmax" : "argmin";
-  kernel.run = [=](const LaunchArgs& launch) {
-    const T* x = static_cast<const T*>(launch.inputs[0]);
-    auto* y = static_cast<std::int64_t*>(launch.outputs[0]);
-    for (std::int64_t o = 0; o < v.outer; ++o)
-      for (std::int64_t i = 0; i < v.inner; ++i) {
-        const T* column = x + o * v.size * v.inner + i;
-        std::int64_t best = 0;
-        for (std::int64_t n = 1; n < v.size; ++n) {
-          const T a = column[n * v.inner], b = column[best * v.inner];
-          if ((largest ? a > b : a < b) || (last && a == b)) best = n;
-        }
-        y[o * v.inner + i] = best;
-      }
-  };
-  return kernel;
-}
-
 template <bool largest>
 Result<Kernel> prepare_arg(const NodeTypes& types) {
   const Type& in = types.inputs[0];
+  if (in.dtype == DType::f16 || (in.dtype == DType::bf16 && types.target == kernels::Target::cpu))
+    return no_kernel(std::string("no kernel searches ") + dtype_name(in.dtype));
   const AxisView v = axis_view(in.shape, TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
   const bool last = types.attrs.integer("select_last_index") != 0;
-  switch (in.dtype) {
-    case DType::f32:
-      return arg_kernel<float, largest>(v, last);
-    case DType::f64:
-      return arg_kernel<double, largest>(v, last);
-    case DType::i32:
-      return arg_kernel<std::int32_t, largest>(v, last);
-    case DType::i64:
-      return arg_kernel<std::int64_t, largest>(v, last);
-    default:
-      return no_kernel(std::string("no CPU kernel searches ") + dtype_name(in.dtype));
-  }
+  const kernels::ArgExtremeArgs args{in.dtype, largest, last, v.outer, v.size, v.inner, nullptr, nullptr};
+  Kernel kernel;
+  kernel.name = largest ? "argmax" : "argmin";
+  kernel.run = [args](const LaunchArgs& launch) {
+    kernels::ArgExtremeArgs a = args;
+    a.x = launch.inputs[0];
+    a.y = static_cast<std::int64_t*>(launch.outputs[0]);
+    launch.on.arg_extreme(a);
+  };
+  return kernel;
 }
 
 std::vector<Sample> arg_samples() {
@@ -203,7 +153,9 @@ std::vector<Sample> arg_samples() {
   return {sample_of("first axis", {}, {floats({5, 3})}),
           sample_of("last axis", {{"axis", std::int64_t{-1}}, {"keepdims", no}}, {floats({3, 7})}),
           sample_of("last of equal", {{"axis", yes}, {"select_last_index", yes}}, {ints({4, 9}, 0, 2)}),
-          sample_of("first of equal", {{"axis", yes}}, {ints({4, 9}, 0, 2)})};
+          sample_of("first of equal", {{"axis", yes}}, {ints({4, 9}, 0, 2)}),
+          sample_of("long axis", {{"axis", yes}, {"select_last_index", yes}}, {ints({3, 500}, 0, 9, DType::i32)}),
+          sample_of("bytes", {{"axis", yes}}, {ints({2, 100, 2}, 0, 9, DType::u8)})};
 }
 
 }  // namespace
@@ -216,6 +168,7 @@ const OpDef trilu_op = {.name = "Trilu",
                         .grad = grad_trilu,
                         .cost = copy_cost,
                         .cpu = prepare_trilu,
+                        .gpu = prepare_trilu,
                         .samples = trilu_samples};
 const OpDef cum_sum_op = {.name = "CumSum",
                           .summary = "Running sum along an axis",
@@ -224,6 +177,7 @@ const OpDef cum_sum_op = {.name = "CumSum",
                           .infer = infer_cum_sum,
                           .grad = grad_cum_sum,
                           .cpu = prepare_cum_sum,
+                          .gpu = prepare_cum_sum,
                           .samples = cum_sum_samples};
 const OpDef arg_max_op = {.name = "ArgMax",
                           .summary = "Index of the largest element along an axis",
@@ -231,6 +185,7 @@ const OpDef arg_max_op = {.name = "ArgMax",
                           .infer = infer_arg,
                           .cost = input_cost,
                           .cpu = prepare_arg<true>,
+                          .gpu = prepare_arg<true>,
                           .samples = arg_samples};
 const OpDef arg_min_op = {.name = "ArgMin",
                           .summary = "Index of the smallest element along an axis",
@@ -238,6 +193,7 @@ const OpDef arg_min_op = {.name = "ArgMin",
                           .infer = infer_arg,
                           .cost = input_cost,
                           .cpu = prepare_arg<false>,
+                          .gpu = prepare_arg<false>,
                           .samples = arg_samples};
 
 }  // namespace gradloom

@@ -107,19 +107,36 @@ Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out) {
   return w;
 }
 
-Result<Window> as_2d(Window window) {
-  if (window.rank() == 2) return window;
-  if (window.rank() != 1)
+Result<Window> as_3d(Window window) {
+  if (window.rank() < 1 || window.rank() > 3)
     return no_kernel("no kernel for " + std::to_string(window.rank()) + "-d windows");
-  for (auto* v : {&window.kernel, &window.stride, &window.dilation, &window.out}) v->insert(v->begin(), 1);
-  for (auto* v : {&window.pad_begin, &window.pad_end}) v->insert(v->begin(), 0);
+  const std::size_t missing = 3 - window.rank();
+  for (auto* v : {&window.kernel, &window.stride, &window.dilation, &window.out}) v->insert(v->begin(), missing, 1);
+  for (auto* v : {&window.pad_begin, &window.pad_end}) v->insert(v->begin(), missing, 0);
   return window;
 }
 
-Shape spatial_2d(const Shape& shape) {
+Shape spatial_3d(const Shape& shape) {
   Shape spatial = spatial_of(shape);
-  if (spatial.size() == 1) spatial.insert(spatial.begin(), 1);
+  while (spatial.size() < 3) spatial.insert(spatial.begin(), 1);
   return spatial;
+}
+
+Result<kernels::PoolShape> pool_shape(const Shape& x, Window window) {
+  window = TRY(as_3d(std::move(window)));
+  const Shape in = spatial_3d(x);
+  kernels::PoolShape s{};
+  s.planes = x[0] * x[1];
+  for (std::size_t d = 0; d < 3; ++d) {
+    s.in[d] = in[d];
+    s.out[d] = window.out[d];
+    s.kernel[d] = window.kernel[d];
+    s.stride[d] = window.stride[d];
+    s.pad_begin[d] = window.pad_begin[d];
+    s.pad_end[d] = window.pad_end[d];
+    s.dilation[d] = window.dilation[d];
+  }
+  return s;
 }
 
 Shape spatial_of(const Shape& shape) { return {shape.begin() + 2, shape.end()}; }

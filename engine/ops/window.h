@@ -27,9 +27,12 @@ Attrs window_attrs(const Window& window);
 // Window of a gradient node, whose output dims are those of dy.
 Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out);
 
-// A 1-d window as a 2-d one of height 1; error for ranks without a kernel. `spatial` gets the same treatment.
-Result<Window> as_2d(Window window);
-Shape spatial_2d(const Shape& shape);  // [n, c, w] or [n, c, h, w] -> {h, w}
+// A window of one or two dims as a 3-d one of depth and height 1; error for ranks without a kernel. `spatial` gets the same treatment.
+Result<Window> as_3d(Window window);
+Shape spatial_3d(const Shape& shape);  // [n, c, w], [n, c, h, w] or [n, c, d, h, w] -> {d, h, w}
+
+// What pooling kernels take; `x` is the shape that the windows go over.
+Result<kernels::PoolShape> pool_shape(const Shape& x, Window window);
 
 Shape spatial_of(const Shape& shape);  // dims after batch and channels
 

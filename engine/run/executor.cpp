@@ -433,6 +433,7 @@ Status Executor::run_forward(std::uint64_t seed, std::uint64_t step) {
 Result<Tensor> Executor::read(ValueId value) const {
   const void* source = impl_->address(value);
   const Value& v = impl_->graph->values[value];
+  if (byte_size(v.type) == 0) return Tensor(v.type.dtype, v.type.shape);
   if (source == nullptr) return v.data.defined() ? Result<Tensor>(v.data) : Error{Errc::bug, "'" + v.name + "' is not materialized"};
   Tensor t(v.type.dtype, v.type.shape);
   TRY(impl_->device->download(t.mutable_data(), source, t.bytes()));

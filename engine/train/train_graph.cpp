@@ -163,8 +163,8 @@ void keep_only_needed(Graph& graph) {
   graph.outputs = {graph.loss};
 }
 
-ValueId add_state(GraphBuilder& b, const std::string& name,
-                  Type type) {  // a copy: building may move graph storage
+ValueId add_state(GraphBuilder& b, const std::string& name, const Type& like) {
+  const Type type = like;  // building may move graph storage
   const ValueId id = b.input(name, type, Role::state);
   b.graph().values[id].data = Tensor(type.dtype, type.shape);
   return id;

@@ -6,8 +6,8 @@
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-constexpr i64 kTileBytes =
-    24 * 1024;                // all buffers of one tile together, when that leaves tiles of a useful size
+// All buffers of one tile together, when that leaves tiles of a useful size.
+constexpr i64 kTileBytes = i64(24) * 1024;
 constexpr i64 kMinTile = 64;  // a multiple of 4 (Philox blocks)
 constexpr i64 kMaxTile = 8192;
 constexpr i64 kMostSlotBytes = i64(kEwMaxRegisters) * kMinTile * 8;

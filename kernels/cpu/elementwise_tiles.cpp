@@ -232,7 +232,7 @@ void uniforms(i64 first, std::uint64_t stream, std::uint64_t step, float* unifor
     word[2][j] = words.word[2];
     word[3][j] = words.word[3];
   }
-  for (int j = 0; j < int(kRandomChunk / 4); ++j) {
+  for (i64 j = 0; j < kRandomChunk / 4; ++j) {
     uniform[4 * j] = philox_uniform(word[0][j]);
     uniform[4 * j + 1] = philox_uniform(word[1][j]);
     uniform[4 * j + 2] = philox_uniform(word[2][j]);

@@ -2,6 +2,7 @@
 //   xhat = (x - mean) * inv_std, inv_std = 1 / sqrt(var + epsilon), y = xhat * scale + bias
 //   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias =
 //   sum(dy)
+// Not centered (RMSNormalization): mean and mean(g) are 0.
 // dscale and dbias: partial sums over fixed blocks of rows, then over the blocks in order.
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/workspace.h"
@@ -23,7 +24,7 @@ void normalize_rows(const LayerNormArgs& args) {
     for (i64 row = begin; row < end; ++row) {
       const T* const in = x + row * cols;
       T* const out = y + row * cols;
-      const T mean = T(sum(in, cols) / double(cols));
+      const T mean = args.centered ? T(sum(in, cols) / double(cols)) : T(0);
       const double squares =
           sum_of(in, in, cols, [&](const auto& a, const auto&) { return (a - mean) * (a - mean); });
       const T inv_std = T(1.0 / sqrt(squares / double(cols) + args.epsilon));
@@ -34,7 +35,7 @@ void normalize_rows(const LayerNormArgs& args) {
 #pragma GCC ivdep
         for (i64 c = 0; c < cols; ++c) out[c] = (in[c] - mean) * inv_std * scale[c];
       }
-      if (means != nullptr) means[row] = mean;
+      if (means != nullptr && args.centered) means[row] = mean;
       if (inv_stds != nullptr) inv_stds[row] = inv_std;
     }
   });
@@ -44,6 +45,7 @@ template <class T>
 struct GradRow {
   const T *dy, *x, *scale;
   T mean, inv_std;
+  bool centered;
   T *dx, *dscale, *dbias;  // dscale, dbias: this block's partial sums
 };
 
@@ -81,7 +83,7 @@ void grad_row(const GradRow<T>& r, i64 cols) {
   if (r.dx != nullptr) {
     double sum_g, sum_gx;
     grad_sums(r, cols, &sum_g, &sum_gx);
-    const T mean_g = T(sum_g / double(cols)), mean_gx = T(sum_gx / double(cols));
+    const T mean_g = r.centered ? T(sum_g / double(cols)) : T(0), mean_gx = T(sum_gx / double(cols));
 #pragma GCC ivdep
     for (i64 c = 0; c < cols; ++c) {
       const T xhat = (r.x[c] - r.mean) * r.inv_std;
@@ -115,7 +117,7 @@ void grad_rows(const LayerNormGradArgs& args) {
     for (i64 row = part * block; row < smaller(rows, (part + 1) * block); ++row) {
       const i64 at = row * cols;
       grad_row<T>({static_cast<const T*>(args.dy) + at, static_cast<const T*>(args.x) + at,
-                   static_cast<const T*>(args.scale), mean[row], inv_std[row],
+                   static_cast<const T*>(args.scale), args.centered ? mean[row] : T(0), inv_std[row], args.centered,
                    dx != nullptr ? dx + at : nullptr, dscale, dbias},
                   cols);
     }

@@ -1,8 +1,6 @@
 // Gradient of Gather (embedding): ddata[o, indices[k], :] += dy[o, k, :], rows without sources are 0.
 // dy: [outer, count, inner], ddata: [outer, axis_size, inner]. No atomics; the same bits on every device.
-//   1. The positions k are sorted by destination row, stable: a radix sort of 8 bits per pass, as many passes as axis_size needs. A pass
-//      counts the digits of each tile of kTile positions, sums up the counts over digits and tiles, and moves every position to its
-//      place (Satish et al. 2009; the rank within a warp comes from ballots).
+//   1. The positions k are sorted by destination row, stable (sort.h).
 //   2. ddata is filled with zeros.
 //   3. The sorted list is cut into chunks of kChunk positions. One thread per 16 bytes of a row walks a chunk in order and writes the
 //      rows that lie whole in it. Sums of the row that came in from the chunk before and of the one that goes on into the next go to the
@@ -12,6 +10,7 @@
 #include "kernels/gpu/divider.h"
 #include "kernels/gpu/group.h"
 #include "kernels/gpu/kernels.h"
+#include "kernels/gpu/sort.h"
 #include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels::gpu {
@@ -19,18 +18,9 @@ namespace {
 
 using i64 = std::int64_t;
 
-constexpr int kThreads = 256, kDigits = 256, kDigitBits = 8;
-constexpr int kLeastWarp = 32, kMostWarps = kThreads / kLeastWarp;
-constexpr int kTile = int(kGatherGradTile), kChunk = int(kGatherGradChunk);
+constexpr int kChunk = int(kGatherGradChunk);
 
-// A position and the row it goes to; axis_size for none.
-struct Entry {
-  i64 row, k;
-};
-
-// ---- sort -----------------------------------------------------------------------------------------------------------------------
-
-// Where a pass takes entries from: the indices themselves, then the pass before.
+// What the sort takes first: the indices themselves.
 template <class Index>
 struct FromIndices {
   const Index* indices;
@@ -40,101 +30,6 @@ struct FromIndices {
     return {row >= 0 && row < axis_size ? row : axis_size, k};
   }
 };
-struct FromEntries {
-  const Entry* entries;
-  GRADLOOM_DEVICE Entry operator()(i64 at) const { return entries[at]; }
-};
-
-// Set bits, summed in fields of 2, 4 and 8 bits.
-GRADLOOM_DEVICE int count_bits(unsigned long long v) {
-  v -= v >> 1 & 0x5555555555555555ull;
-  v = (v & 0x3333333333333333ull) + (v >> 2 & 0x3333333333333333ull);
-  v = (v + (v >> 4)) & 0x0f0f0f0f0f0f0f0full;
-  return int((v * 0x0101010101010101ull) >> 56);
-}
-
-// Lanes of the warp with the same digit; `valid` tells lanes that have one.
-GRADLOOM_DEVICE unsigned long long same_digit(int digit, bool valid) {
-  unsigned long long mask = ballot(valid);
-  for (int bit = 0; bit < kDigitBits; ++bit) {
-    const bool set = (digit >> bit & 1) != 0;
-    const unsigned long long ones = ballot(set);
-    mask &= set ? ones : ~ones;
-  }
-  return mask;
-}
-
-// The tile's positions, in order: each warp has kTile / warps neighbours, one per lane at a time. visit(entry, digit, rank) with the
-// rank among entries of the same digit and warp; afterwards counts[warp][digit] are numbers of entries. All threads must call it.
-template <class Source, class Visit>
-GRADLOOM_DEVICE void rank_tile(const Source& source, i64 count, int shift, int (&counts)[kMostWarps][kDigits], const Visit& visit) {
-  const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp, warps = kThreads / kWarp;
-  for (int w = 0; w < warps; ++w) counts[w][threadIdx.x] = 0;
-  __syncthreads();
-  const i64 first = static_cast<i64>(blockIdx.x) * kTile + warp * (kTile / warps) + lane;
-  for (int step = 0; step < kTile / kThreads; ++step) {
-    const i64 at = first + step * kWarp;
-    const bool valid = at < count;
-    const Entry entry = valid ? source(at) : Entry{0, 0};
-    const int digit = int(entry.row >> shift) & (kDigits - 1);
-    const unsigned long long same = same_digit(digit, valid);
-    const int below = count_bits(same & ((1ull << lane) - 1)), before = counts[warp][digit];
-    __syncthreads();   // all lanes have read
-    if (valid) visit(entry, digit, before + below);
-    if (valid && below == 0) counts[warp][digit] = before + count_bits(same);
-    __syncthreads();
-  }
-}
-
-// table[digit][tile] = entries of the tile with this digit.
-template <class Source>
-__global__ void count_kernel(Source source, i64 count, int shift, i64* table) {
-  __shared__ int counts[kMostWarps][kDigits];
-  rank_tile(source, count, shift, counts, [](const Entry&, int, int) {});
-  int total = 0;
-  for (int w = 0; w < kThreads / kWarp; ++w) total += counts[w][threadIdx.x];
-  table[static_cast<i64>(threadIdx.x) * gridDim.x + blockIdx.x] = total;
-}
-
-// In place: every number becomes the sum of those before it. One block.
-__global__ void scan_kernel(i64 n, i64* table) {
-  __shared__ i64 sums[1024];
-  const int thread = int(threadIdx.x), threads = int(blockDim.x);
-  const i64 share = (n + threads - 1) / threads, begin = thread * share, end = min(n, begin + share);
-  i64 sum = 0;
-  for (i64 i = begin; i < end; ++i) sum += table[i];
-  sums[thread] = sum;
-  __syncthreads();
-  for (int step = 1; step < threads; step *= 2) {   // Hillis and Steele 1986
-    const i64 left = thread >= step ? sums[thread - step] : 0;
-    __syncthreads();
-    sums[thread] += left;
-    __syncthreads();
-  }
-  i64 before = sums[thread] - sum;
-  for (i64 i = begin; i < end; ++i) {
-    const i64 own = table[i];
-    table[i] = before;
-    before += own;
-  }
-}
-
-// Moves every entry of the tile to its place.
-template <class Source>
-__global__ void move_kernel(Source source, i64 count, int shift, const i64* table, Entry* sorted) {
-  __shared__ int counts[kMostWarps][kDigits];
-  __shared__ i64 starts[kMostWarps][kDigits];
-  rank_tile(source, count, shift, counts, [](const Entry&, int, int) {});
-  i64 start = table[static_cast<i64>(threadIdx.x) * gridDim.x + blockIdx.x];
-  for (int w = 0; w < kThreads / kWarp; ++w) {
-    starts[w][threadIdx.x] = start;
-    start += counts[w][threadIdx.x];
-  }
-  __syncthreads();
-  const int warp = int(threadIdx.x) / kWarp;
-  rank_tile(source, count, shift, counts, [&](const Entry& entry, int digit, int rank) { sorted[starts[warp][digit] + rank] = entry; });
-}
-
 // ---- sums -----------------------------------------------------------------------------------------------------------------------
 
 template <class T>
@@ -233,27 +128,10 @@ __global__ void join_kernel(Sums<T> s) {
 
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
 
-template <class Source>
-void sort_pass(const Source& source, i64 count, int shift, i64* table, Entry* sorted, Stream stream) {
-  const i64 tiles = ceil_div(count, kTile);
-  const dim3 grid{unsigned(tiles)}, block(kThreads);
-  launch(stream, count_kernel<Source>, grid, block, 0, source, count, shift, table);
-  launch(stream, scan_kernel, dim3(1), dim3(1024), 0, tiles * kDigits, table);
-  launch(stream, move_kernel<Source>, grid, block, 0, source, count, shift, static_cast<const i64*>(table), sorted);
-}
-
-// The sorted list: in one of two halves of the workspace.
 template <class Index>
-const Entry* sort(const GatherGradArgs& args, Entry* entries, i64* table, Stream stream) {
-  Entry *to = entries, *from = entries + args.count;
-  sort_pass(FromIndices<Index>{static_cast<const Index*>(args.indices), args.axis_size}, args.count, 0, table, to, stream);
-  for (int shift = kDigitBits; args.axis_size >> shift != 0; shift += kDigitBits) {
-    Entry* const free = from;
-    from = to;
-    to = free;
-    sort_pass(FromEntries{from}, args.count, shift, table, to, stream);
-  }
-  return to;
+const Entry* sort(const GatherGradArgs& args, Stream stream) {
+  return sort_entries(FromIndices<Index>{static_cast<const Index*>(args.indices), args.axis_size}, args.count, args.axis_size, args.workspace,
+                      stream);
 }
 
 template <class T>
@@ -262,11 +140,7 @@ void add_rows(const GatherGradArgs& args, Stream stream) {
   fill({sizeof(T), args.outer * args.axis_size * args.inner, &zero, args.ddata}, stream);
   if (args.count == 0) return;
   const GatherGradSpace space = gather_grad_space(args);
-  char* const workspace = static_cast<char*>(args.workspace);
-  auto* const entries = reinterpret_cast<Entry*>(workspace + space.entries);
-  auto* const table = reinterpret_cast<i64*>(workspace + space.table);
-  const Entry* const sorted = args.index_dtype == DType::i64 ? sort<std::int64_t>(args, entries, table, stream)
-                                                             : sort<std::int32_t>(args, entries, table, stream);
+  const Entry* const sorted = args.index_dtype == DType::i64 ? sort<std::int64_t>(args, stream) : sort<std::int32_t>(args, stream);
   constexpr int kCount = Group<T>::kCount;
   const i64 groups = ceil_div(args.inner, kCount), chunks = ceil_div(args.count, kChunk);
   const int threads = groups > 128 ? 256 : groups > 64 ? 128 : 64;
@@ -281,7 +155,7 @@ void add_rows(const GatherGradArgs& args, Stream stream) {
   s.sorted = sorted;
   s.dy = static_cast<const T*>(args.dy);
   s.ddata = static_cast<T*>(args.ddata);
-  s.partial = reinterpret_cast<Accum<T>*>(workspace + space.partial);
+  s.partial = reinterpret_cast<Accum<T>*>(static_cast<char*>(args.workspace) + space.partial);
   s.packed = packable<T>(args.inner, args.dy, args.ddata);
   const dim3 grid{unsigned(blocks)}, block{unsigned(threads)};
   launch(stream, sum_kernel<T>, grid, block, 0, s);

@@ -1,7 +1,7 @@
 // Layer normalization over the last axis of [rows, cols] and its gradient (Ba, Kiros, Hinton 2016; ONNX-17).
 //   xhat = (x - mean) * inv_std, inv_std = 1 / sqrt(var + epsilon), y = xhat * scale + bias
 //   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias = sum(dy)
-// Rows as in rows.h. The variance is that of the differences from the mean (two passes over registers or cache). Gradient: the threads
+// Not centered (RMSNormalization): mean and mean(g) are 0. Rows as in rows.h. The variance is that of the differences from the mean (two passes over registers or cache). Gradient: the threads
 // of a row keep it and their columns' sums of dscale and dbias in registers while they go through a part of the rows, so that dy and x
 // are read once; a second kernel adds the parts (as llm.c and apex do, but without atomics). Longer rows than registers hold take two
 // kernels. y may be x, dx may be dy.
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_rows(LayerNormArgs arg
         add(v);
       });
     }
-    mean = group.reduce(mean, Sum(), A(0)) / A(args.cols);
+    mean = args.centered ? group.reduce(mean, Sum(), A(0)) / A(args.cols) : A(0);
     if constexpr (held) {
       group.each_held<V>(cols, [&](int i, int) { add_squares(v + i); });
     } else {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_rows(LayerNormArgs arg
       });
     }
     if (group.lane == 0 && row < args.rows) {
-      put<T>(args.mean, row, mean);
+      if (args.centered) put<T>(args.mean, row, mean);
       put<T>(args.inv_std, row, inv_std);
     }
   }
@@ -95,7 +95,7 @@ struct Moments {
 };
 template <class T>
 GRADLOOM_DEVICE Moments<Accum<T>> moments(const LayerNormGradArgs& args, i64 row) {
-  return {to_accum(static_cast<const T*>(args.mean)[row]), to_accum(static_cast<const T*>(args.inv_std)[row])};
+  return {args.centered ? to_accum(static_cast<const T*>(args.mean)[row]) : Accum<T>(0), to_accum(static_cast<const T*>(args.inv_std)[row])};
 }
 
 // Part p of the rows: dx of its rows, and its sums of dscale and dbias to partial[p]: [2, cols].
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_parts(LayerNormGr
       }
     });
     if (args.dx == nullptr) continue;
-    const A mean_g = group.reduce(sum_g, Sum(), A(0)) / A(args.cols);
+    const A mean_g = args.centered ? group.reduce(sum_g, Sum(), A(0)) / A(args.cols) : A(0);
     const A mean_gx = group.reduce(sum_gx, Sum(), A(0)) / A(args.cols);
     group.each_held<V>(cols, [&](int i, int c) {
 #pragma unroll
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_rows(LayerNormGra
         sum_gx += g[e] * xhat[e];
       }
     });
-    const A mean_g = group.reduce(sum_g, Sum(), A(0)) / A(args.cols);
+    const A mean_g = args.centered ? group.reduce(sum_g, Sum(), A(0)) / A(args.cols) : A(0);
     const A mean_gx = group.reduce(sum_gx, Sum(), A(0)) / A(args.cols);
     group.each<V>(args.cols, [&](i64 c) {
       load(c);

@@ -1,6 +1,6 @@
-// Max and average pooling of planes [h, w] -> [oh, ow] and their gradients.
-//   window of (oy, ox): rows oy * stride_h - pad_top + ky * dilation_h, columns likewise, those inside the plane
-//   max: first largest element, NaN wins; average: sum / (kh * kw) with count_include_pad, else / elements inside
+// Max and average pooling of planes of one to three spatial dims and their gradients.
+//   window of output o: positions o * stride - pad_begin + tap * dilation in every dim, those inside the plane
+//   max: first largest element, NaN wins; average: sum / divisor (PoolDivisor)
 // One thread per result, neighbours write neighbours; the overlap of windows comes from the cache. Gradients gather: an input element adds
 // what its windows give it in the order of the outputs, so no atomics and the same bits as the CPU.
 //   average   the windows over an element follow from their shape
@@ -45,82 +45,134 @@ GRADLOOM_DEVICE Taps taps_inside(int start, int taps, int dilation, int size) {
   return {smaller(begin, taps), larger(end, smaller(begin, taps))};
 }
 
+// PoolShape in 32 bits.
+struct Shape {
+  i64 planes;
+  int in[3], out[3], kernel[3], stride[3], pad_begin[3], pad_end[3], dilation[3];
+  explicit Shape(const PoolShape& s) : planes(s.planes) {
+    for (int d = 0; d < 3; ++d) {
+      in[d] = int(s.in[d]);
+      out[d] = int(s.out[d]);
+      kernel[d] = int(s.kernel[d]);
+      stride[d] = int(s.stride[d]);
+      pad_begin[d] = int(s.pad_begin[d]);
+      pad_end[d] = int(s.pad_end[d]);
+      dilation[d] = int(s.dilation[d]);
+    }
+  }
+  GRADLOOM_HD int in_area() const { return in[0] * in[1] * in[2]; }
+  GRADLOOM_HD int out_area() const { return out[0] * out[1] * out[2]; }
+};
+
+// A window along one dim: where tap 0 is, the taps inside, and how many are inside dim and pads.
+struct Reach {
+  int start;
+  Taps taps;
+  int padded;
+};
+GRADLOOM_DEVICE Reach reach_of(const Shape& s, int d, int out) {
+  const int start = out * s.stride[d] - s.pad_begin[d];
+  return {start, taps_inside(start, s.kernel[d], s.dilation[d], s.in[d]),
+          taps_inside(start, s.kernel[d], s.dilation[d], s.in[d] + s.pad_end[d]).end};
+}
+struct Window {
+  Reach deep, rows, cols;
+  GRADLOOM_DEVICE Window(const Shape& s, int output)
+      : deep(reach_of(s, 0, output / s.out[2] / s.out[1])), rows(reach_of(s, 1, output / s.out[2] % s.out[1])),
+        cols(reach_of(s, 2, output % s.out[2])) {}
+  GRADLOOM_DEVICE int divisor(PoolDivisor divisor) const {
+    if (divisor == PoolDivisor::one) return 1;
+    if (divisor == PoolDivisor::padded) return deep.padded * rows.padded * cols.padded;
+    return (deep.taps.end - deep.taps.begin) * (rows.taps.end - rows.taps.begin) * (cols.taps.end - cols.taps.begin);
+  }
+  // row(offset in the plane of tap 0) for every row of taps inside.
+  template <class Row>
+  GRADLOOM_DEVICE void for_rows(const Shape& s, const Row& row) const {
+    for (int kz = deep.taps.begin; kz < deep.taps.end; ++kz) {
+      const int plane = (deep.start + kz * s.dilation[0]) * s.in[1];
+      for (int ky = rows.taps.begin; ky < rows.taps.end; ++ky) row((plane + rows.start + ky * s.dilation[1]) * s.in[2] + cols.start);
+    }
+  }
+};
+
+// ONNX's number of a position in plane `plane`.
+GRADLOOM_DEVICE i64 index_of(const Shape& s, bool column_major, i64 plane, int position) {
+  const i64 base = plane * s.in_area();
+  if (!column_major || position < 0) return base + position;
+  const int x = position % s.in[2], y = position / s.in[2] % s.in[1], z = position / s.in[2] / s.in[1];
+  return base + z + s.in[0] * (y + s.in[1] * x);
+}
+
 template <class T>
-__global__ void __launch_bounds__(kThreads) max_pool_outputs(MaxPoolArgs args) {
+__global__ void __launch_bounds__(kThreads) max_pool_outputs(MaxPoolArgs args, Shape s) {
   using A = Accum<T>;
-  const Element at(int(args.oh * args.ow));
-  if (at.plane >= args.planes) return;
-  const int oy = at.position / int(args.ow), ox = at.position % int(args.ow), w = int(args.w);
-  const int top = oy * int(args.stride_h) - int(args.pad_top), left = ox * int(args.stride_w) - int(args.pad_left);
-  const Taps rows = taps_inside(top, int(args.kh), int(args.dilation_h), int(args.h));
-  const Taps cols = taps_inside(left, int(args.kw), int(args.dilation_w), w);
-  const T* const x = static_cast<const T*>(args.x) + at.plane * args.h * args.w;
+  const Element at(s.out_area());
+  if (at.plane >= s.planes) return;
+  const Window window(s, at.position);
+  const T* const x = static_cast<const T*>(args.x) + at.plane * s.in_area();
   A best = A(-__builtin_inf());
   int where = -1;
-  for (int ky = rows.begin; ky < rows.end; ++ky) {
-    const int row = (top + ky * int(args.dilation_h)) * w + left;
+  window.for_rows(s, [&](int row) {
 #pragma unroll 4
-    for (int kx = cols.begin; kx < cols.end; ++kx) {
-      const int from = row + kx * int(args.dilation_w);
+    for (int kx = window.cols.taps.begin; kx < window.cols.taps.end; ++kx) {
+      const int from = row + kx * s.dilation[2];
       const A v = to_accum(x[from]);
       if (where < 0 || v > best || (v != v && best == best)) {
         best = v;
         where = from;
       }
     }
-  }
+  });
   static_cast<T*>(args.y)[at.index] = from_accum<T>(best);
   if (args.argmax != nullptr) args.argmax[at.index] = where;
-}
-
-// What an average divides by.
-template <class Args>
-GRADLOOM_DEVICE int divisor(const Args& args, Taps rows, Taps cols) {
-  return args.count_include_pad ? int(args.kh * args.kw) : (rows.end - rows.begin) * (cols.end - cols.begin);
+  if (args.indices != nullptr) args.indices[at.index] = index_of(s, args.column_major, at.plane, where);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) average_pool_outputs(AveragePoolArgs args) {
+__global__ void __launch_bounds__(kThreads) average_pool_outputs(AveragePoolArgs args, Shape s) {
   using A = Accum<T>;
-  const Element at(int(args.oh * args.ow));
-  if (at.plane >= args.planes) return;
-  const int oy = at.position / int(args.ow), ox = at.position % int(args.ow), w = int(args.w);
-  const int top = oy * int(args.stride_h) - int(args.pad_top), left = ox * int(args.stride_w) - int(args.pad_left);
-  const Taps rows = taps_inside(top, int(args.kh), 1, int(args.h)), cols = taps_inside(left, int(args.kw), 1, w);
-  const T* const x = static_cast<const T*>(args.x) + at.plane * args.h * args.w;
+  const Element at(s.out_area());
+  if (at.plane >= s.planes) return;
+  const Window window(s, at.position);
+  const T* const x = static_cast<const T*>(args.x) + at.plane * s.in_area();
   A total = 0;
-  for (int ky = rows.begin; ky < rows.end; ++ky) {
+  window.for_rows(s, [&](int from) {
     A row = 0;
 #pragma unroll 4
-    for (int kx = cols.begin; kx < cols.end; ++kx) row += to_accum(x[(top + ky) * w + left + kx]);
+    for (int kx = window.cols.taps.begin; kx < window.cols.taps.end; ++kx) row += to_accum(x[from + kx * s.dilation[2]]);
     total += row;
-  }
-  const int count = divisor(args, rows, cols);
+  });
+  const int count = window.divisor(args.divisor);
   static_cast<T*>(args.y)[at.index] = from_accum<T>(count > 0 ? total / A(count) : A(0));
 }
 
-// Windows [begin, end) of `outs`, `stride` apart and `taps` wide, that cover position `at`.
-GRADLOOM_DEVICE Taps windows_over(int at, int pad, int taps, int stride, int outs) {
-  const int behind = at + pad - taps + 1;
-  return {behind > 0 ? (behind + stride - 1) / stride : 0, smaller(outs, (at + pad) / stride + 1)};
+// Windows [begin, end) along dim `d` whose extent covers position `at`; with dilation not all of them have a tap there.
+GRADLOOM_DEVICE Taps windows_over(const Shape& s, int d, int at) {
+  const int behind = at + s.pad_begin[d] - (s.kernel[d] - 1) * s.dilation[d];
+  return {behind > 0 ? (behind + s.stride[d] - 1) / s.stride[d] : 0, smaller(s.out[d], (at + s.pad_begin[d]) / s.stride[d] + 1)};
+}
+GRADLOOM_DEVICE bool has_tap(const Shape& s, int d, int out, int at) {
+  return s.dilation[d] == 1 || (at + s.pad_begin[d] - out * s.stride[d]) % s.dilation[d] == 0;
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) average_pool_grad_inputs(AveragePoolGradArgs args) {
+__global__ void __launch_bounds__(kThreads) average_pool_grad_inputs(AveragePoolGradArgs args, Shape s) {
   using A = Accum<T>;
-  const Element at(int(args.h * args.w));
-  if (at.plane >= args.planes) return;
-  const int y = at.position / int(args.w), x = at.position % int(args.w), ow = int(args.ow);
-  const int kh = int(args.kh), kw = int(args.kw), stride_h = int(args.stride_h), stride_w = int(args.stride_w);
-  const Taps down = windows_over(y, int(args.pad_top), kh, stride_h, int(args.oh));
-  const Taps across = windows_over(x, int(args.pad_left), kw, stride_w, ow);
-  const T* const dy = static_cast<const T*>(args.dy) + at.plane * args.oh * args.ow;
+  const Element at(s.in_area());
+  if (at.plane >= s.planes) return;
+  const int x = at.position % s.in[2], y = at.position / s.in[2] % s.in[1], z = at.position / s.in[2] / s.in[1];
+  const Taps deep = windows_over(s, 0, z), down = windows_over(s, 1, y), across = windows_over(s, 2, x);
+  const T* const dy = static_cast<const T*>(args.dy) + at.plane * s.out_area();
   A total = 0;
-  for (int oy = down.begin; oy < down.end; ++oy) {
-    const Taps rows = taps_inside(oy * stride_h - int(args.pad_top), kh, 1, int(args.h));
-    for (int ox = across.begin; ox < across.end; ++ox) {
-      const Taps cols = taps_inside(ox * stride_w - int(args.pad_left), kw, 1, int(args.w));
-      total += to_accum(dy[oy * ow + ox]) / A(divisor(args, rows, cols));
+  for (int oz = deep.begin; oz < deep.end; ++oz) {
+    if (!has_tap(s, 0, oz, z)) continue;
+    for (int oy = down.begin; oy < down.end; ++oy) {
+      if (!has_tap(s, 1, oy, y)) continue;
+      for (int ox = across.begin; ox < across.end; ++ox) {
+        if (!has_tap(s, 2, ox, x)) continue;
+        const int output = (oz * s.out[1] + oy) * s.out[2] + ox;
+        total += to_accum(dy[output]) / A(Window(s, output).divisor(args.divisor));
+      }
     }
   }
   static_cast<T*>(args.dx)[at.index] = from_accum<T>(total);
@@ -248,21 +300,25 @@ __global__ void __launch_bounds__(kThreads) max_pool_grad_inputs(MaxPoolGradArgs
 // ---- launchers --------------------------------------------------------------------------------------------------------------------
 
 template <class Args>
-void launch_elements(Stream stream, void (*kernel)(Args), const Args& args, i64 count) {
-  if (count > 0) launch(stream, kernel, unsigned(ceil_div(count, kThreads)), kThreads, 0, args);
+void launch_elements(Stream stream, void (*kernel)(Args, Shape), const Args& args, i64 area) {
+  const i64 count = args.shape.planes * area;
+  if (count > 0) launch(stream, kernel, unsigned(ceil_div(count, kThreads)), kThreads, 0, args, Shape(args.shape));
+}
+i64 area(const std::int64_t (&dims)[3]) {
+  return dims[0] * dims[1] * dims[2];
 }
 
 template <class T>
 void max_pool_typed(const MaxPoolArgs& args, Stream stream) {
-  launch_elements(stream, max_pool_outputs<T>, args, args.planes * args.oh * args.ow);
+  launch_elements(stream, max_pool_outputs<T>, args, area(args.shape.out));
 }
 template <class T>
 void average_pool_typed(const AveragePoolArgs& args, Stream stream) {
-  launch_elements(stream, average_pool_outputs<T>, args, args.planes * args.oh * args.ow);
+  launch_elements(stream, average_pool_outputs<T>, args, area(args.shape.out));
 }
 template <class T>
 void average_pool_grad_typed(const AveragePoolGradArgs& args, Stream stream) {
-  launch_elements(stream, average_pool_grad_inputs<T>, args, args.planes * args.h * args.w);
+  launch_elements(stream, average_pool_grad_inputs<T>, args, area(args.shape.in));
 }
 
 template <class T>

@@ -1,6 +1,9 @@
 // Workspace sizes of the GPU kernels; see the kernel files for what is kept there.
 #include "kernels/gpu/workspace.h"
 
+#include "kernels/grid.h"
+#include "kernels/index_walk.h"
+
 namespace gradloom::kernels::gpu {
 
 // Results of the parts: 8 bytes at most, of log-sum-exp two numbers.
@@ -13,6 +16,10 @@ std::size_t workspace_bytes(const ReduceArgs& args) {
 std::size_t workspace_bytes(const LayerNormGradArgs& args) {
   return std::size_t(2 * layer_norm_grad_cut(args.rows, args.cols).parts * args.cols) * (args.dtype == DType::f64 ? 8 : 4);
 }
+// Two sums of every channel of every image.
+std::size_t workspace_bytes(const GroupNormGradArgs& args) {
+  return std::size_t(2 * args.n * args.groups * args.channels) * (args.dtype == DType::f64 ? 8 : 4);
+}
 std::size_t workspace_bytes(const BatchNormArgs& args) {
   const std::int64_t slots = args.training ? batch_norm_cut(args.n, args.c, args.spatial).slots : 0;
   return std::size_t(2 * args.c * (slots + 1)) * sizeof(double);
@@ -21,6 +28,15 @@ std::size_t workspace_bytes(const BatchNormGradArgs& args) {
   return std::size_t(2 * args.c * (batch_norm_cut(args.n, args.c, args.spatial).slots + 1)) * sizeof(double);
 }
 std::size_t workspace_bytes(const GatherGradArgs& args) { return gather_grad_space(args).bytes; }
+// The items sorted by place.
+std::size_t workspace_bytes(const IndexScatterArgs& args) { return sort_space(portable::items_of(args.walk)).bytes; }
+// Key and index of what was chosen, in the order of the indices.
+std::size_t workspace_bytes(const TopKArgs& args) { return std::size_t(args.outer * args.inner * args.k) * 16; }
+// What the points read, sorted by pixel, for dx.
+std::size_t workspace_bytes(const GridSampleGradArgs& args) {
+  const GridSampleArgs& s = args.shape;
+  return sort_space(s.n * portable::grid_area(s.out) * portable::grid_point_taps(s.mode, s.rank)).bytes;
+}
 // LAMB: squares of parameter and update of every piece, the ratio of every tensor.
 std::size_t workspace_bytes(const OptimizerArgs& args) {
   if (args.kind != OptimizerKind::lamb) return 0;

@@ -63,22 +63,27 @@ constexpr std::int64_t tensor_pieces(std::int64_t count, const std::int64_t* siz
   return pieces;
 }
 
-// Gather gradient: byte offsets of two lists of sorted entries (16 bytes each), of the digit counts of the sort, and of the sums of rows
-// that go over chunks.
-constexpr std::int64_t kGatherGradTile = 2048, kGatherGradChunk = 64;
+// Sorted positions (sort.h): two lists of entries (16 bytes each), then the digit counts of the sort.
+constexpr std::int64_t kSortTile = 2048;
+constexpr std::size_t whole_packs(std::int64_t bytes) { return std::size_t(bytes + 15) / 16 * 16; }
+struct SortSpace {
+  std::size_t table, bytes;
+};
+constexpr SortSpace sort_space(std::int64_t count) {
+  const std::size_t table = whole_packs(2 * 16 * count);
+  return {table, table + whole_packs(8 * 256 * ((count + kSortTile - 1) / kSortTile))};
+}
+
+// Gather gradient: the sort, then from byte `partial` the sums of rows that go over chunks.
+constexpr std::int64_t kGatherGradChunk = 64;
 struct GatherGradSpace {
-  std::size_t entries, table, partial, bytes;
+  std::size_t partial, bytes;
 };
 constexpr GatherGradSpace gather_grad_space(const GatherGradArgs& args) {
-  const auto whole = [](std::int64_t n) { return std::size_t(n + 15) / 16 * 16; };
-  const std::int64_t tiles = (args.count + kGatherGradTile - 1) / kGatherGradTile;
   const std::int64_t chunks = (args.count + kGatherGradChunk - 1) / kGatherGradChunk;
   const std::int64_t sum_bytes = args.dtype == DType::f64 ? 8 : 4;
-  GatherGradSpace space{};
-  space.table = whole(2 * 16 * args.count);
-  space.partial = space.table + whole(8 * 256 * tiles);
-  space.bytes = space.partial + (chunks > 1 ? whole(2 * args.outer * chunks * args.inner * sum_bytes) : 0);
-  return space;
+  const std::size_t partial = sort_space(args.count).bytes;
+  return {partial, partial + (chunks > 1 ? whole_packs(2 * args.outer * chunks * args.inner * sum_bytes) : 0)};
 }
 
 // Products and convolutions: `products` times rows x cols sums over `depth`. Large tiles (128 x 128, not in f64) where they fill a device
@@ -103,10 +108,10 @@ struct ConvolutionProduct {
 };
 constexpr ConvolutionProduct convolution_product(const ConvolutionArgs& args) {
   const ConvolutionDesc& d = args.shape;
-  const std::int64_t c = d.c / d.groups, k = d.k / d.groups, window = d.r * d.s, pixels = d.n * d.oh * d.ow;
+  const std::int64_t c = d.c / d.groups, k = d.k / d.groups, window = d.t * d.r * d.s, pixels = d.n * d.od * d.oh * d.ow;
   switch (args.kind) {
     case ConvolutionKind::forward: return {k, pixels, c * window};
-    case ConvolutionKind::backward_data: return {c, d.n * d.h * d.w, k * window};
+    case ConvolutionKind::backward_data: return {c, d.n * d.d * d.h * d.w, k * window};
     case ConvolutionKind::backward_weights: return {k, c * window, pixels};
   }
   return {};
@@ -114,9 +119,13 @@ constexpr ConvolutionProduct convolution_product(const ConvolutionArgs& args) {
 
 std::size_t workspace_bytes(const ReduceArgs& args);
 std::size_t workspace_bytes(const LayerNormGradArgs& args);
+std::size_t workspace_bytes(const GroupNormGradArgs& args);
 std::size_t workspace_bytes(const BatchNormArgs& args);
 std::size_t workspace_bytes(const BatchNormGradArgs& args);
 std::size_t workspace_bytes(const GatherGradArgs& args);
+std::size_t workspace_bytes(const IndexScatterArgs& args);
+std::size_t workspace_bytes(const TopKArgs& args);
+std::size_t workspace_bytes(const GridSampleGradArgs& args);
 std::size_t workspace_bytes(const OptimizerArgs& args);
 std::size_t workspace_bytes(const GlobalNormArgs& args);
 std::size_t workspace_bytes(const ConvolutionArgs& args);

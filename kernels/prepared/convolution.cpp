@@ -1,4 +1,4 @@
-// 2-d convolution. f32: oneDNN in the layouts it likes best, with reorders through the workspace. The
+// Convolution of two or three spatial dims. f32: oneDNN in the layouts it likes best, with reorders through the workspace. The
 // gradient of the weights is summed over the batch: the batch is cut into chunks that depend on its size
 // only, every chunk is one single-threaded primitive, and the chunks are added in order, so the bits do not
 // depend on the number of threads. f64: im2col and the gemm kernel.
@@ -42,6 +42,17 @@ Shapes shapes_of(const ConvolutionDesc& d, std::int64_t images) {
   s.pad_before = {d.pad_top, d.pad_left};
   s.pad_after = {padding_after(d.h, d.oh, d.r, d.stride_h, d.dilation_h, d.pad_top),
                  padding_after(d.w, d.ow, d.s, d.stride_w, d.dilation_w, d.pad_left)};
+  if (d.d == 1 && d.od == 1 && d.t == 1) return s;
+  const auto add_depth = [](memory::dims& dims, std::size_t behind, std::int64_t value) {
+    dims.insert(dims.end() - std::ptrdiff_t(behind), value);
+  };
+  add_depth(s.x, 2, d.d);
+  add_depth(s.y, 2, d.od);
+  add_depth(s.w, 2, d.t);
+  add_depth(s.strides, 2, d.stride_d);
+  add_depth(s.dilates, 2, d.dilation_d - 1);
+  add_depth(s.pad_before, 2, d.pad_front);
+  add_depth(s.pad_after, 2, padding_after(d.d, d.od, d.t, d.stride_d, d.dilation_d, d.pad_front));
   return s;
 }
 
@@ -238,10 +249,10 @@ constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
 class BackwardWeights final : public Convolution {
  public:
   explicit BackwardWeights(const ConvolutionDesc& desc)
-      : x_image_(desc.c * desc.h * desc.w), y_image_(desc.k * desc.oh * desc.ow) {
+      : x_image_(desc.c * desc.d * desc.h * desc.w), y_image_(desc.k * desc.od * desc.oh * desc.ow) {
     const ThreadScope scope(1);
     const std::size_t weight_bytes =
-        std::size_t(desc.k * desc.c / desc.groups * desc.r * desc.s) * sizeof(float);
+        std::size_t(desc.k * desc.c / desc.groups * desc.t * desc.r * desc.s) * sizeof(float);
     const auto affordable = std::int64_t(kMostPartialBytes / std::max<std::size_t>(weight_bytes, 1));
     const std::int64_t count = std::max<std::int64_t>(1, std::min({desc.n, kMostChunks, affordable}));
     const std::int64_t images = desc.n / count, larger = desc.n % count;  // so many have one image more
@@ -297,12 +308,12 @@ class BackwardWeights final : public Convolution {
 
 // ---- f64 ------------------------------------------------------------------------------------------------
 
-// One image and group at a time: columns [c / groups * r * s, oh * ow] and a matrix product.
+// One image and group at a time: columns [c / groups * t * r * s, od * oh * ow] and a matrix product.
 class Float64Convolution final : public Convolution {
  public:
   Float64Convolution(const ConvolutionDesc& desc, ConvolutionKind kind) : d_(desc), kind_(kind) {
-    taps_ = d_.c / d_.groups * d_.r * d_.s;
-    pixels_ = d_.oh * d_.ow;
+    taps_ = d_.c / d_.groups * d_.t * d_.r * d_.s;
+    pixels_ = d_.od * d_.oh * d_.ow;
   }
   std::size_t workspace_bytes() const override { return std::size_t(taps_ * pixels_) * sizeof(double); }
 
@@ -311,7 +322,7 @@ class Float64Convolution final : public Convolution {
     auto* const result = static_cast<double*>(out);
     const auto* const first = static_cast<const double*>(a);
     const auto* const second = static_cast<const double*>(b);
-    const std::int64_t k = d_.k / d_.groups, x_group = d_.c / d_.groups * d_.h * d_.w, y_group = k * pixels_;
+    const std::int64_t k = d_.k / d_.groups, x_group = d_.c / d_.groups * d_.d * d_.h * d_.w, y_group = k * pixels_;
     const std::int64_t w_group = k * taps_;
     if (kind_ != ConvolutionKind::forward) {
       const std::int64_t count =
@@ -371,13 +382,17 @@ class Float64Convolution final : public Convolution {
   // Calls visit(index into columns, index into the image or -1) for one tap row.
   template <class Visit>
   void visit_tap(std::int64_t tap, const Visit& visit) const {
-    const std::int64_t channel = tap / (d_.r * d_.s), ky = tap / d_.s % d_.r, kx = tap % d_.s;
-    for (std::int64_t oy = 0; oy < d_.oh; ++oy) {
-      const std::int64_t y = oy * d_.stride_h - d_.pad_top + ky * d_.dilation_h;
+    const std::int64_t kx = tap % d_.s, ky = tap / d_.s % d_.r, kz = tap / (d_.s * d_.r) % d_.t;
+    const std::int64_t channel = tap / (d_.t * d_.r * d_.s);
+    for (std::int64_t line = 0; line < d_.od * d_.oh; ++line) {
+      const std::int64_t z = line / d_.oh * d_.stride_d - d_.pad_front + kz * d_.dilation_d;
+      const std::int64_t y = line % d_.oh * d_.stride_h - d_.pad_top + ky * d_.dilation_h;
+      const bool row_inside = z >= 0 && z < d_.d && y >= 0 && y < d_.h;
       for (std::int64_t ox = 0; ox < d_.ow; ++ox) {
         const std::int64_t x = ox * d_.stride_w - d_.pad_left + kx * d_.dilation_w;
-        const bool inside = y >= 0 && y < d_.h && x >= 0 && x < d_.w;
-        visit(tap * pixels_ + oy * d_.ow + ox, inside ? (channel * d_.h + y) * d_.w + x : std::int64_t{-1});
+        const bool inside = row_inside && x >= 0 && x < d_.w;
+        visit(tap * pixels_ + line * d_.ow + ox,
+              inside ? ((channel * d_.d + z) * d_.h + y) * d_.w + x : std::int64_t{-1});
       }
     }
   }
@@ -391,7 +406,7 @@ class Float64Convolution final : public Convolution {
 
   // Taps of one channel add to the same pixels, in order; channels are independent.
   void scatter_columns(const double* columns, double* image) const {
-    const std::int64_t window = d_.r * d_.s;
+    const std::int64_t window = d_.t * d_.r * d_.s;
 #pragma omp parallel for schedule(static) num_threads(threads()) if (taps_ * pixels_ > 32768)
     for (std::int64_t channel = 0; channel < taps_ / window; ++channel) {
       for (std::int64_t tap = channel * window; tap < (channel + 1) * window; ++tap) {

@@ -1,4 +1,4 @@
-// 2-d convolution, NCHW, through oneDNN (f32) or own loops (f64). Created once when planning.
+// Convolution, NCHW or NCDHW, through oneDNN (f32) or own loops (f64). Created once when planning.
 #pragma once
 
 #include <cstdint>

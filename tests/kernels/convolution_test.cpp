@@ -1,4 +1,4 @@
-// 2-d convolution forward and both gradients against loops in double; equal bits for any thread count.
+// Convolution of two and three spatial dims forward and both gradients against loops in double; equal bits for any thread count.
 #include "kernels/prepared/convolution.h"
 
 #include "tests/kernels/support.h"
@@ -32,14 +32,15 @@ void products(const ConvolutionDesc& d, const Visit& visit) {
   const std::int64_t cg = d.c / d.groups, kg = d.k / d.groups;
   for (std::int64_t n = 0; n < d.n; ++n) {
     for (std::int64_t k = 0; k < d.k; ++k) {
-      for (std::int64_t p = 0; p < d.oh * d.ow; ++p) {
-        for (std::int64_t t = 0; t < cg * d.r * d.s; ++t) {
-          const std::int64_t channel = k / kg * cg + t / (d.r * d.s), ky = t / d.s % d.r, kx = t % d.s;
-          const std::int64_t y = p / d.ow * d.stride_h - d.pad_top + ky * d.dilation_h;
+      for (std::int64_t p = 0; p < d.od * d.oh * d.ow; ++p) {
+        for (std::int64_t t = 0; t < cg * d.t * d.r * d.s; ++t) {
+          const std::int64_t channel = k / kg * cg + t / (d.t * d.r * d.s), kz = t / (d.r * d.s) % d.t, ky = t / d.s % d.r, kx = t % d.s;
+          const std::int64_t z = p / d.ow / d.oh * d.stride_d - d.pad_front + kz * d.dilation_d;
+          const std::int64_t y = p / d.ow % d.oh * d.stride_h - d.pad_top + ky * d.dilation_h;
           const std::int64_t x = p % d.ow * d.stride_w - d.pad_left + kx * d.dilation_w;
-          if (y < 0 || y >= d.h || x < 0 || x >= d.w) continue;
-          visit(std::size_t(((n * d.c + channel) * d.h + y) * d.w + x), std::size_t(k * cg * d.r * d.s + t),
-                std::size_t((n * d.k + k) * d.oh * d.ow + p));
+          if (z < 0 || z >= d.d || y < 0 || y >= d.h || x < 0 || x >= d.w) continue;
+          visit(std::size_t((((n * d.c + channel) * d.d + z) * d.h + y) * d.w + x), std::size_t(k * cg * d.t * d.r * d.s + t),
+                std::size_t((n * d.k + k) * d.od * d.oh * d.ow + p));
         }
       }
     }
@@ -74,12 +75,12 @@ void expect_run(const ConvolutionDesc& d, ConvolutionKind kind, const std::vecto
 template <class T>
 void check(ConvolutionDesc d) {
   d.dtype = dtype_of<T>();
-  const auto x = values<T>(d.n * d.c * d.h * d.w, 1, -1, 1),
-             w = values<T>(d.k * d.c / d.groups * d.r * d.s, 2, -1, 1),
-             dy = values<T>(d.n * d.k * d.oh * d.ow, 3, -1, 1), bias = values<T>(d.k, 4);
+  const auto x = values<T>(d.n * d.c * d.d * d.h * d.w, 1, -1, 1),
+             w = values<T>(d.k * d.c / d.groups * d.t * d.r * d.s, 2, -1, 1),
+             dy = values<T>(d.n * d.k * d.od * d.oh * d.ow, 3, -1, 1), bias = values<T>(d.k, 4);
   std::vector<double> y(dy.size()), dx(x.size()), dw(w.size());
   for (std::size_t i = 0; i < y.size() && d.bias; ++i)
-    y[i] = double(bias[i / std::size_t(d.oh * d.ow) % std::size_t(d.k)]);
+    y[i] = double(bias[i / std::size_t(d.od * d.oh * d.ow) % std::size_t(d.k)]);
   products(d, [&](std::size_t xi, std::size_t wi, std::size_t yi) {
     y[yi] += double(x[xi]) * double(w[wi]);
     dx[xi] += double(dy[yi]) * double(w[wi]);
@@ -99,6 +100,28 @@ TEST(Convolution, MatchesTheReference) {
       convolution(1, 5, 7, 7, 3, 1, 1, 1, 0, 1, 1),     convolution(32, 32, 7, 7, 64, 1, 1, 1, 0, 1, 1)};
   for (ConvolutionDesc& d : all) {
     d.bias = d.k % 3 != 0;
+    check<float>(d);
+    check<double>(d);
+  }
+}
+
+TEST(Convolution, ThreeDims) {
+  ConvolutionDesc plain = convolution(2, 16, 6, 7, 32, 3, 3, 1, 1, 1, 1), all = convolution(3, 4, 9, 8, 6, 2, 3, 2, 1, 2, 2);
+  plain.d = plain.od = 5;
+  plain.t = 3;
+  plain.pad_front = plain.pad_back = 1;
+  plain.bias = true;
+  all.d = 7;
+  all.t = 2;
+  all.stride_d = 3;
+  all.dilation_d = 2;
+  all.pad_back = 1;
+  all.od = (7 + 1 - 3) / 3 + 1;
+  ConvolutionDesc depth_only = convolution(1, 3, 1, 1, 4, 1, 1, 1, 0, 1, 1);
+  depth_only.d = 9;
+  depth_only.t = 4;
+  depth_only.od = 6;
+  for (const ConvolutionDesc& d : {plain, all, depth_only}) {
     check<float>(d);
     check<double>(d);
   }

@@ -95,6 +95,17 @@ const std::vector<Case>& cases() {
       {EwOp::Sigmoid, 1, -30, 30, [](Real a, Real) { return 1 / (1 + std::exp(-a)); }},
       {EwOp::Sin, 1, -50, 50, [](Real a, Real) { return std::sin(a); }},
       {EwOp::Cos, 1, -50, 50, [](Real a, Real) { return std::cos(a); }},
+      {EwOp::Tan, 1, -50, 50, [](Real a, Real) { return std::tan(a); }},
+      {EwOp::Asin, 1, -1, 1, [](Real a, Real) { return std::asin(a); }},
+      {EwOp::Acos, 1, -1, 1, [](Real a, Real) { return std::acos(a); }},
+      {EwOp::Atan, 1, -9, 9, [](Real a, Real) { return std::atan(a); }},
+      {EwOp::Sinh, 1, -9, 9, [](Real a, Real) { return std::sinh(a); }},
+      {EwOp::Cosh, 1, -9, 9, [](Real a, Real) { return std::cosh(a); }},
+      {EwOp::Asinh, 1, -99, 99, [](Real a, Real) { return std::asinh(a); }},
+      {EwOp::Acosh, 1, 1, 99, [](Real a, Real) { return std::acosh(a); }},
+      {EwOp::Atanh, 1, -1, 1, [](Real a, Real) { return std::atanh(a); }},
+      {EwOp::Round, 1, -9, 9, [](Real a, Real) { return std::nearbyint(a); }},
+      {EwOp::TruncMod, 2, -9, 9, [](Real a, Real b) { return std::fmod(a, b); }},
       {EwOp::Floor, 1, -9, 9, [](Real a, Real) { return std::floor(a); }},
       {EwOp::Ceil, 1, -9, 9, [](Real a, Real) { return std::ceil(a); }},
       {EwOp::Softplus, 1, -20, 20,
@@ -153,7 +164,9 @@ void check_special_values() {
   const auto n = std::int64_t(a.size());
   for (const EwOp op : {EwOp::Add, EwOp::Sub, EwOp::Mul, EwOp::Div, EwOp::Max, EwOp::Min, EwOp::Abs,
                         EwOp::Sign, EwOp::Exp, EwOp::Log, EwOp::Sqrt, EwOp::Erf, EwOp::Tanh, EwOp::Sigmoid,
-                        EwOp::Floor, EwOp::Ceil, EwOp::Relu, EwOp::Pow, EwOp::Reciprocal}) {
+                        EwOp::Floor, EwOp::Ceil, EwOp::Relu, EwOp::Pow, EwOp::Reciprocal, EwOp::Asin,
+                        EwOp::Acos, EwOp::Atan, EwOp::Sinh, EwOp::Cosh, EwOp::Asinh, EwOp::Acosh, EwOp::Atanh,
+                        EwOp::Round, EwOp::TruncMod}) {
     const Case* found = nullptr;
     for (const Case& c : cases()) found = c.op == op ? &c : found;
     ASSERT_NE(found, nullptr);
@@ -213,6 +226,15 @@ void check_integers() {
       {EwOp::Neg, 1, [](T x, T) { return T(0 - std::uint64_t(x)); }},
       {EwOp::Sign, 1, [](T x, T) { return T((x > 0) - (x < 0)); }},
       {EwOp::Relu, 1, [](T x, T) { return x > 0 ? x : T(0); }},
+      {EwOp::TruncMod, 2, [](T x, T y) { return y == 0 || y == T(-1) ? T(0) : T(x % y); }},
+      {EwOp::FloorMod, 2,
+       [](T x, T y) { return y == 0 || y == T(-1) ? T(0) : T(((std::int64_t(x) % y) + y) % y); }},
+      {EwOp::ShiftLeft, 2, [](T x, T y) { return y < 0 ? T(0) : T(std::uint64_t(x) << y); }},
+      {EwOp::ShiftRight, 2, [](T x, T y) { return y < 0 ? T(0) : T(x >> y); }},
+      {EwOp::BitwiseAnd, 2, [](T x, T y) { return T(x & y); }},
+      {EwOp::BitwiseOr, 2, [](T x, T y) { return T(x | y); }},
+      {EwOp::BitwiseXor, 2, [](T x, T y) { return T(x ^ y); }},
+      {EwOp::BitwiseNot, 1, [](T x, T) { return T(~x); }},
   };
   for (const Integer& op : all) {
     const EwProgram program = one_operator(op.op, dtype_of<T>(), dtype_of<T>(), op.arity, n);
@@ -263,6 +285,23 @@ TEST(Elementwise, ComparisonsAndLogic) {
       EXPECT_EQ(run<std::uint8_t>(*k, no, {p.data()}, 64)[i], 1 - p[i]);
     }
   }
+}
+
+TEST(Elementwise, ShiftsOutsideOfTheTypeGiveZero) {
+  const std::vector<std::uint8_t> a = {255, 255, 255, 255}, b = {0, 7, 8, 200};
+  for (const CpuKernels* k : levels()) {
+    const EwProgram left = one_operator(EwOp::ShiftLeft, DType::u8, DType::u8, 2, 4);
+    const EwProgram right = one_operator(EwOp::ShiftRight, DType::u8, DType::u8, 2, 4);
+    EXPECT_EQ((run<std::uint8_t>(*k, left, {a.data(), b.data()}, 4)), (std::vector<std::uint8_t>{255, 128, 0, 0}));
+    EXPECT_EQ((run<std::uint8_t>(*k, right, {a.data(), b.data()}, 4)), (std::vector<std::uint8_t>{255, 1, 0, 0}));
+  }
+}
+
+TEST(Elementwise, IsNaNFindsThem) {
+  const std::vector<double> a = {0, NAN, INFINITY, -NAN, 1};
+  const EwProgram program = one_operator(EwOp::IsNaN, DType::f64, DType::boolean, 1, 5);
+  for (const CpuKernels* k : levels())
+    EXPECT_EQ((run<std::uint8_t>(*k, program, {a.data()}, 5)), (std::vector<std::uint8_t>{0, 1, 0, 1, 0}));
 }
 
 TEST(Elementwise, WhereSelects) {

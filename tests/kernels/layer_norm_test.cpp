@@ -8,13 +8,13 @@ template <class T>
 struct Reference {
   std::vector<double> y, mean, inv_std, dx, dscale, dbias;
   Reference(std::int64_t rows, std::int64_t cols, double epsilon, const std::vector<T>& x,
-            const std::vector<T>& scale, const std::vector<T>& bias, const std::vector<T>& dy)
+            const std::vector<T>& scale, const std::vector<T>& bias, const std::vector<T>& dy, bool centered = true)
       : y(x.size()), dx(x.size()), dscale(std::size_t(cols)), dbias(std::size_t(cols)) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto at = [&](std::int64_t c) { return std::size_t(r * cols + c); };
       double total = 0, squares = 0, sum_g = 0, sum_gx = 0;
       for (std::int64_t c = 0; c < cols; ++c) total += double(x[at(c)]);
-      const double m = total / double(cols);
+      const double m = centered ? total / double(cols) : 0;
       for (std::int64_t c = 0; c < cols; ++c) squares += (double(x[at(c)]) - m) * (double(x[at(c)]) - m);
       const double s = 1 / std::sqrt(squares / double(cols) + epsilon);
       mean.push_back(m);
@@ -29,7 +29,7 @@ struct Reference {
       }
       for (std::int64_t c = 0; c < cols; ++c) {
         const double xhat = (double(x[at(c)]) - m) * s, g = double(dy[at(c)]) * double(scale[std::size_t(c)]);
-        dx[at(c)] = s * (g - sum_g / double(cols) - xhat * sum_gx / double(cols));
+        dx[at(c)] = s * (g - (centered ? sum_g / double(cols) : 0) - xhat * sum_gx / double(cols));
       }
     }
   }
@@ -43,16 +43,16 @@ std::vector<T> joined(const std::vector<std::vector<T>>& parts) {
 }
 
 template <class T>
-void check(std::int64_t rows, std::int64_t cols, double center) {
+void check(std::int64_t rows, std::int64_t cols, double center, bool centered = true) {
   const auto x = values<T>(rows * cols, 1, center - 2, center + 2), scale = values<T>(cols, 2),
              bias = values<T>(cols, 3);
   const auto dy = values<T>(rows * cols, 4);
-  const Reference<T> r(rows, cols, 1e-5, x, scale, bias, dy);
+  const Reference<T> r(rows, cols, 1e-5, x, scale, bias, dy, centered);
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> y(x.size()), mean(r.mean.size()), inv_std(r.mean.size());
         k.layer_norm({dtype_of<T>(), rows, cols, 1e-5, x.data(), scale.data(), bias.data(), y.data(),
-                      mean.data(), inv_std.data()});
+                      centered ? mean.data() : nullptr, inv_std.data(), centered});
         return joined<T>({y, mean, inv_std});
       },
       joined<double>({r.y, r.mean, r.inv_std}), reduction_tolerance<T>(), "forward");
@@ -61,8 +61,8 @@ void check(std::int64_t rows, std::int64_t cols, double center) {
       [&](const CpuKernels& k) {
         std::vector<T> dx(x.size()), dscale(scale.size()), dbias(scale.size());
         LayerNormGradArgs args{dtype_of<T>(), rows,          cols,         dy.data(),
-                               x.data(),      scale.data(),  mean.data(),  inv_std.data(),
-                               dx.data(),     dscale.data(), dbias.data(), nullptr};
+                               x.data(),      scale.data(),  centered ? mean.data() : nullptr, inv_std.data(),
+                               dx.data(),     dscale.data(), dbias.data(), nullptr, centered};
         std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
         args.workspace = workspace.data();
         k.layer_norm_grad(args);
@@ -80,6 +80,13 @@ TEST(LayerNorm, MatchesTheReference) {
   check<double>(67, 71, 3);
   check<double>(300, 257, 0);
   check<float>(0, 8, 0);
+}
+
+TEST(LayerNorm, NotCentered) {
+  check<float>(512, 128, 0, false);
+  check<float>(7, 13, 1, false);
+  check<float>(3, 5003, 0.5, false);
+  check<double>(67, 71, 3, false);
 }
 
 TEST(LayerNorm, EveryGradientOutputIsOptional) {

@@ -40,6 +40,36 @@ TEST(Math, Float32WithinTwoUlp) {
   EXPECT_WORST(float, erf, -1, 1, 2.0);
 }
 
+TEST(Math, InverseTrigonometricWithinThreeUlp) {
+  EXPECT_WORST(float, asin, -1, 1, 3.0);
+  EXPECT_WORST(float, acos, -1, 1, 3.0);
+  EXPECT_WORST(float, atan, -3, 3, 3.0);
+  EXPECT_WORST(float, atan, -1e6, 1e6, 3.0);
+  EXPECT_WORST(double, asin, -1, 1, 3.0);
+  EXPECT_WORST(double, acos, -1, 1, 3.0);
+  EXPECT_WORST(double, atan, -3, 3, 3.0);
+  EXPECT_WORST(double, atan, -1e6, 1e6, 3.0);
+}
+
+TEST(Math, HyperbolicWithinFourUlp) {
+  EXPECT_WORST(float, sinh, -1.1, 1.1, 4.0);
+  EXPECT_WORST(float, sinh, -89.3, 89.3, 4.0);
+  EXPECT_WORST(float, cosh, -89.3, 89.3, 4.0);
+  EXPECT_WORST(float, asinh, -3, 3, 4.0);
+  EXPECT_WORST(float, asinh, -1e30, 1e30, 4.0);
+  EXPECT_WORST(float, acosh, 1, 3, 4.0);
+  EXPECT_WORST(float, acosh, 1, 1e30, 4.0);
+  EXPECT_WORST(float, atanh, -1, 1, 4.0);
+  EXPECT_WORST(double, sinh, -1.1, 1.1, 4.0);
+  EXPECT_WORST(double, sinh, -700, 700, 4.0);
+  EXPECT_WORST(double, cosh, -700, 700, 4.0);
+  EXPECT_WORST(double, asinh, -3, 3, 4.0);
+  EXPECT_WORST(double, asinh, -1e300, 1e300, 4.0);
+  EXPECT_WORST(double, acosh, 1, 3, 4.0);
+  EXPECT_WORST(double, acosh, 1, 1e300, 4.0);
+  EXPECT_WORST(double, atanh, -1, 1, 4.0);
+}
+
 TEST(Math, Float64NearOneUlp) {
   EXPECT_WORST(double, exp, -700, 700, 1.5);
   EXPECT_WORST(double, exp, -1, 1, 1.5);
@@ -69,6 +99,24 @@ TEST(Math, Specials) {
   EXPECT_EQ(portable::erf(-double(inf)), -1.0);
   EXPECT_TRUE(std::isnan(portable::max(1.0f, float(NAN))));
   EXPECT_TRUE(std::isnan(portable::min(float(NAN), 1.0f)));
+  EXPECT_EQ(portable::sinh(-inf), -inf);
+  EXPECT_EQ(portable::cosh(-inf), inf);
+  EXPECT_EQ(portable::asinh(-inf), -inf);
+  EXPECT_EQ(portable::acosh(inf), inf);
+  EXPECT_TRUE(std::isnan(portable::acosh(0.5f)));
+  EXPECT_TRUE(std::isnan(portable::acosh(-3.0)));
+  EXPECT_EQ(portable::atanh(-1.0), -INFINITY);
+  EXPECT_TRUE(std::isnan(portable::atanh(1.5f)));
+  EXPECT_TRUE(std::isnan(portable::asin(-1.5f)));
+  EXPECT_TRUE(std::isnan(portable::acos(1.5)));
+  EXPECT_EQ(portable::acos(1.0f), 0.0f);
+  EXPECT_FLOAT_EQ(portable::acos(-1.0f), 3.14159265f);
+  EXPECT_FLOAT_EQ(portable::atan(inf), 1.57079633f);
+  EXPECT_TRUE(std::signbit(portable::asin(-0.0f)));
+  EXPECT_EQ(portable::trunc_mod(-7, 3), -1);
+  EXPECT_EQ(portable::floor_mod(-7, 3), 2);
+  EXPECT_EQ(portable::floor_mod(7, -3), -2);
+  EXPECT_EQ(portable::trunc_mod(std::numeric_limits<int>::min(), -1), 0);
   EXPECT_EQ(portable::div(7, 0), 0);
   EXPECT_EQ(portable::div(std::uint8_t(200), std::uint8_t(255)), 0);
 }

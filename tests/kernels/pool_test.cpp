@@ -1,102 +1,145 @@
-// Pooling against loops over a padded plane.
+// Pooling against loops over padded planes.
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {
 namespace {
 
+struct Dim {
+  std::int64_t size, kernel, stride, pad_begin, pad_end, dilation, extra = 0;  // extra: windows beyond the pads (ceil_mode)
+  std::int64_t out() const { return (size + pad_begin + pad_end - (kernel - 1) * dilation - 1) / stride + 1 + extra; }
+};
 struct Window {
-  std::int64_t h, w, kh, kw, stride_h, stride_w, pad_top, pad_left, pad_bottom, pad_right, dilation_h,
-      dilation_w;
-  std::int64_t oh() const { return (h + pad_top + pad_bottom - (kh - 1) * dilation_h - 1) / stride_h + 1; }
-  std::int64_t ow() const { return (w + pad_left + pad_right - (kw - 1) * dilation_w - 1) / stride_w + 1; }
+  Dim dims[3];
+};
+constexpr Dim kFlat{1, 1, 1, 0, 0, 1};
+
+PoolShape shape_of(const Window& w, std::int64_t planes) {
+  PoolShape s{};
+  s.planes = planes;
+  for (int d = 0; d < 3; ++d) {
+    const Dim& dim = w.dims[d];
+    s.in[d] = dim.size;
+    s.out[d] = dim.out();
+    s.kernel[d] = dim.kernel;
+    s.stride[d] = dim.stride;
+    s.pad_begin[d] = dim.pad_begin;
+    s.pad_end[d] = dim.pad_end;
+    s.dilation[d] = dim.dilation;
+  }
+  return s;
+}
+std::int64_t area(const std::int64_t (&dims)[3]) { return dims[0] * dims[1] * dims[2]; }
+
+const Window kWindows[] = {
+    {{kFlat, {28, 2, 2, 0, 0, 1}, {28, 2, 2, 0, 0, 1}}},
+    {{kFlat, {13, 3, 2, 1, 1, 1}, {17, 3, 2, 1, 1, 1}}},
+    {{kFlat, {9, 3, 1, 2, 1, 1}, {7, 2, 1, 0, 1, 1}}},
+    {{kFlat, {11, 3, 1, 0, 2, 2}, {11, 3, 2, 1, 1, 3}}},
+    {{kFlat, kFlat, kFlat}},
+    {{kFlat, {7, 7, 1, 0, 0, 1}, {7, 7, 1, 0, 0, 1}}},
+    {{{5, 2, 2, 1, 0, 1}, {6, 3, 1, 1, 1, 2}, {70, 3, 1, 1, 1, 1}}},
+    {{{4, 2, 1, 0, 1, 3}, {3, 1, 1, 0, 0, 1}, {9, 4, 3, 2, 2, 1}}},
+    {{kFlat, {6, 3, 2, 0, 0, 1, 1}, {5, 3, 2, 1, 0, 1, 1}}},
 };
 
-const Window kWindows[] = {{28, 28, 2, 2, 2, 2, 0, 0, 0, 0, 1, 1}, {13, 17, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},
-                           {9, 7, 3, 2, 1, 1, 2, 0, 1, 1, 1, 1},   {11, 11, 3, 3, 1, 2, 0, 1, 2, 1, 2, 3},
-                           {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},   {7, 7, 7, 7, 1, 1, 0, 0, 0, 0, 1, 1}};
+// visit(output, positions inside the plane, taps inside the plane and its pads).
+template <class Visit>
+void for_windows(const PoolShape& s, const Visit& visit) {
+  for (std::int64_t output = 0; output < area(s.out); ++output) {
+    const std::int64_t at[] = {output / s.out[2] / s.out[1], output / s.out[2] % s.out[1], output % s.out[2]};
+    std::vector<std::int64_t> inside;
+    std::int64_t padded = 0;
+    for (std::int64_t tap = 0; tap < area(s.kernel); ++tap) {
+      const std::int64_t taps[] = {tap / s.kernel[2] / s.kernel[1], tap / s.kernel[2] % s.kernel[1], tap % s.kernel[2]};
+      std::int64_t position = 0;
+      bool in = true, in_pads = true;
+      for (int d = 0; d < 3; ++d) {
+        const std::int64_t p = at[d] * s.stride[d] - s.pad_begin[d] + taps[d] * s.dilation[d];
+        in = in && p >= 0 && p < s.in[d];
+        in_pads = in_pads && p < s.in[d] + s.pad_end[d];
+        position = position * s.in[d] + p;
+      }
+      if (in) inside.push_back(position);
+      padded += in_pads;
+    }
+    visit(output, inside, padded);
+  }
+}
 
 template <class T>
 void check_max(const Window& w, std::int64_t planes) {
-  const auto x = values<T>(planes * w.h * w.w, 1), dy = values<T>(planes * w.oh() * w.ow(), 2);
+  const PoolShape s = shape_of(w, planes);
+  const std::int64_t in = area(s.in), out = area(s.out);
+  const auto x = values<T>(planes * in, 1), dy = values<T>(planes * out, 2);
   std::vector<double> y, dx(x.size());
-  std::vector<std::int64_t> argmax;
+  std::vector<std::int64_t> argmax, rows, columns;
   for (std::int64_t p = 0; p < planes; ++p) {
-    for (std::int64_t oy = 0; oy < w.oh(); ++oy) {
-      for (std::int64_t ox = 0; ox < w.ow(); ++ox) {
-        double best = -INFINITY;
-        std::int64_t where = -1;
-        for (std::int64_t i = 0; i < w.kh * w.kw; ++i) {
-          const std::int64_t iy = oy * w.stride_h - w.pad_top + i / w.kw * w.dilation_h;
-          const std::int64_t ix = ox * w.stride_w - w.pad_left + i % w.kw * w.dilation_w;
-          if (iy < 0 || iy >= w.h || ix < 0 || ix >= w.w) continue;
-          const double v = double(x[std::size_t((p * w.h + iy) * w.w + ix)]);
-          if (v > best) {
-            best = v;
-            where = iy * w.w + ix;
-          }
+    for_windows(s, [&](std::int64_t, const std::vector<std::int64_t>& inside, std::int64_t) {
+      double best = -INFINITY;
+      std::int64_t where = -1;
+      for (const std::int64_t i : inside) {
+        if (double(x[std::size_t(p * in + i)]) > best) {
+          best = double(x[std::size_t(p * in + i)]);
+          where = i;
         }
-        dx[std::size_t(p * w.h * w.w + where)] += double(dy[y.size()]);
-        y.push_back(best);
-        argmax.push_back(where);
       }
-    }
+      dx[std::size_t(p * in + where)] += double(dy[y.size()]);
+      y.push_back(best);
+      argmax.push_back(where);
+      rows.push_back(p * in + where);
+      const std::int64_t column = where % s.in[2], row = where / s.in[2] % s.in[1], deep = where / s.in[2] / s.in[1];
+      columns.push_back(p * in + deep + s.in[0] * row + s.in[0] * s.in[1] * column);
+    });
   }
   expect_on_every_level(
       [&](const CpuKernels& k) {
-        std::vector<T> out(y.size());
-        std::vector<std::int64_t> found(y.size());
-        k.max_pool({dtype_of<T>(), planes, w.h, w.w, w.oh(), w.ow(), w.kh, w.kw, w.stride_h, w.stride_w,
-                    w.pad_top, w.pad_left, w.dilation_h, w.dilation_w, x.data(), out.data(), found.data()});
-        EXPECT_EQ(found, argmax);
-        return out;
+        std::vector<T> result(y.size());
+        std::vector<std::int64_t> found(y.size()), indices(y.size());
+        for (const bool column_major : {false, true}) {
+          k.max_pool({dtype_of<T>(), s, x.data(), result.data(), found.data(), column_major, indices.data()});
+          EXPECT_EQ(found, argmax);
+          EXPECT_EQ(indices, column_major ? columns : rows);
+        }
+        return result;
       },
       y, {0, 0}, "max");
   expect_on_every_level(
       [&](const CpuKernels& k) {
-        std::vector<T> out(x.size(), T(9));
-        k.max_pool_grad(
-            {dtype_of<T>(), planes, w.h, w.w, w.oh(), w.ow(), dy.data(), argmax.data(), out.data()});
-        return out;
+        std::vector<T> result(x.size(), T(9));
+        k.max_pool_grad({dtype_of<T>(), planes, s.in[0] * s.in[1], s.in[2], s.out[0] * s.out[1], s.out[2], dy.data(), argmax.data(),
+                         result.data()});
+        return result;
       },
       dx, gradient_tolerance<T>(), "max gradient");
 }
 
 template <class T>
-void check_average(const Window& w, std::int64_t planes, bool include_pad) {
-  const auto x = values<T>(planes * w.h * w.w, 1), dy = values<T>(planes * w.oh() * w.ow(), 2);
+void check_average(const Window& w, std::int64_t planes, PoolDivisor divisor) {
+  const PoolShape s = shape_of(w, planes);
+  const std::int64_t in = area(s.in);
+  const auto x = values<T>(planes * in, 1), dy = values<T>(planes * area(s.out), 2);
   std::vector<double> y, dx(x.size());
   for (std::int64_t p = 0; p < planes; ++p) {
-    for (std::int64_t oy = 0; oy < w.oh(); ++oy) {
-      for (std::int64_t ox = 0; ox < w.ow(); ++ox) {
-        std::vector<std::size_t> inside;
-        for (std::int64_t i = 0; i < w.kh * w.kw; ++i) {
-          const std::int64_t iy = oy * w.stride_h - w.pad_top + i / w.kw,
-                             ix = ox * w.stride_w - w.pad_left + i % w.kw;
-          if (iy >= 0 && iy < w.h && ix >= 0 && ix < w.w)
-            inside.push_back(std::size_t((p * w.h + iy) * w.w + ix));
-        }
-        const double count = include_pad ? double(w.kh * w.kw) : double(inside.size());
-        double total = 0;
-        for (const std::size_t i : inside) total += double(x[i]);
-        for (const std::size_t i : inside) dx[i] += double(dy[y.size()]) / count;
-        y.push_back(total / count);
-      }
-    }
+    for_windows(s, [&](std::int64_t, const std::vector<std::int64_t>& inside, std::int64_t padded) {
+      const double count = divisor == PoolDivisor::one ? 1 : divisor == PoolDivisor::padded ? double(padded) : double(inside.size());
+      double total = 0;
+      for (const std::int64_t i : inside) total += double(x[std::size_t(p * in + i)]);
+      for (const std::int64_t i : inside) dx[std::size_t(p * in + i)] += double(dy[y.size()]) / count;
+      y.push_back(total / count);
+    });
   }
   expect_on_every_level(
       [&](const CpuKernels& k) {
-        std::vector<T> out(y.size());
-        k.average_pool({dtype_of<T>(), planes, w.h, w.w, w.oh(), w.ow(), w.kh, w.kw, w.stride_h, w.stride_w,
-                        w.pad_top, w.pad_left, include_pad, x.data(), out.data()});
-        return out;
+        std::vector<T> result(y.size());
+        k.average_pool({dtype_of<T>(), s, divisor, x.data(), result.data()});
+        return result;
       },
       y, reduction_tolerance<T>(), "average");
   expect_on_every_level(
       [&](const CpuKernels& k) {
-        std::vector<T> out(x.size(), T(9));
-        k.average_pool_grad({dtype_of<T>(), planes, w.h, w.w, w.oh(), w.ow(), w.kh, w.kw, w.stride_h,
-                             w.stride_w, w.pad_top, w.pad_left, include_pad, dy.data(), out.data()});
-        return out;
+        std::vector<T> result(x.size(), T(9));
+        k.average_pool_grad({dtype_of<T>(), s, divisor, dy.data(), result.data()});
+        return result;
       },
       dx, gradient_tolerance<T>(), "average gradient");
 }
@@ -110,21 +153,20 @@ TEST(Pool, Max) {
 }
 
 TEST(Pool, Average) {
-  for (Window w : kWindows) {
-    w.dilation_h = w.dilation_w = 1;
-    for (const bool include_pad : {false, true}) {
-      check_average<float>(w, 5, include_pad);
-      check_average<double>(w, 3, include_pad);
+  for (const Window& w : kWindows) {
+    for (const PoolDivisor divisor : {PoolDivisor::inside, PoolDivisor::padded, PoolDivisor::one}) {
+      check_average<float>(w, 5, divisor);
+      check_average<double>(w, 3, divisor);
     }
   }
-  check_average<float>(kWindows[1], 200, true);
+  check_average<float>(kWindows[1], 200, PoolDivisor::padded);
 }
 
 TEST(Pool, MaxKeepsNanAndPaddingNeverWins) {
   const std::vector<float> x = {-5, NAN, -7, -8, -9, -1, -2, -3, -4};
   for (const CpuKernels* k : levels()) {
     std::vector<float> y(4);
-    k->max_pool({DType::f32, 1, 3, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, x.data(), y.data(), nullptr});
+    k->max_pool({DType::f32, shape_of({{kFlat, {3, 2, 2, 1, 0, 1}, {3, 2, 2, 1, 0, 1}}}, 1), x.data(), y.data(), nullptr});
     EXPECT_EQ(y[0], -5.0f);  // one element and three padded ones
     EXPECT_TRUE(std::isnan(y[1]));
     EXPECT_EQ(y[2], -2.0f);

@@ -44,7 +44,7 @@ void FileDialog::show(Options options, const fs::path& folder, std::vector<std::
   if (options_.save) path_text_ = (start / options_.name).string();
 }
 
-FileDialog::Listing FileDialog::list(fs::path folder, std::vector<std::string> extensions) {
+FileDialog::Listing FileDialog::list(const fs::path& folder, const std::vector<std::string>& extensions) {
   Listing listing;
   listing.folder = folder;
   std::error_code error;

@@ -40,7 +40,7 @@ class FileDialog {
     std::vector<Entry> entries;
     std::string error;
   };
-  static Listing list(std::filesystem::path folder, std::vector<std::string> extensions);
+  static Listing list(const std::filesystem::path& folder, const std::vector<std::string>& extensions);
   void enter(const std::filesystem::path& folder);
   void poll();
   void draw_places();

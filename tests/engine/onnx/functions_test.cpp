@@ -104,12 +104,6 @@ TEST(Functions, CallChainsAreLimited) {
   expect_refused(import_model(model), Errc::limit, {"nesting"});
 }
 
-TEST(Functions, AnotherOpsetIsReportedAsUnsupported) {
-  onnx::ModelProto model = calling_model();
-  add_function(model, "Twice", "r = Relu(a)")->mutable_opset_import(0)->set_version(12);
-  expect_refused(import_model(model), Errc::bad_input, {"local.Twice (2 nodes", "opset 12"});
-}
-
 TEST(Functions, DuplicatesAndWrongCallsAreRefused) {
   onnx::ModelProto model = calling_model();
   add_function(model, "Twice", "r = Relu(a)");

@@ -117,6 +117,49 @@ TEST(Cast, SaturatesAndTruncates) {
   EXPECT_EQ(run("Cast", {tensor({3}, {0.25, 0, -1})}, to_bool), (std::vector<double>{1, 0, 1}));
 }
 
+TEST(Cast, HalvesAndIntegers) {
+  const auto to = [](DType t) { return Attrs{{"to", std::int64_t{t == DType::f16 ? 10 : t == DType::bf16 ? 16 : t == DType::u8 ? 2 : 5}}}; };
+  const Tensor x = tensor({4}, {1.0009765625, 65520, -0.1, 300}, DType::f32);
+  EXPECT_EQ(run("Cast", {x}, to(DType::f16)), (std::vector<double>{1.0009765625, kInf, -0.0999755859375, 300}));
+  EXPECT_EQ(run("Cast", {x}, to(DType::bf16)), (std::vector<double>{1, 65536, -0.10009765625, 300}));
+  EXPECT_EQ(run("Cast", {x}, to(DType::u8)), (std::vector<double>{1, 255, 0, 255}));
+  EXPECT_EQ(run("Cast", {tensor({2}, {-3, 70000}, DType::i32)}, to(DType::i16)), (std::vector<double>{-3, 4464}));
+  // Element types of 8 and less bits for floating point do not exist here.
+  for (const std::int64_t f8 : {17, 18, 19, 20, 21, 22, 23})
+    EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", f8}}), "not supported")) << f8;
+}
+
+// Computed in f32, rounded after each operator.
+TEST(Elementwise, HalvesOnTheCpu) {
+  const Tensor a = tensor({3}, {1, 2048, -3}, DType::f16), b = tensor({3}, {0.0009765625, 1, 2}, DType::f16);
+  EXPECT_EQ(run("Add", {a, b}), (std::vector<double>{1.0009765625, 2048, -1}));
+  EXPECT_EQ(run("Max", {a, b}), (std::vector<double>{1, 2048, 2}));
+  EXPECT_EQ(run("Greater", {a, b}), (std::vector<double>{1, 1, 0}));
+  EXPECT_EQ(run("Where", {tensor({3}, {1, 0, 1}, DType::boolean), a, b}), (std::vector<double>{1, 1, -3}));
+  EXPECT_EQ(run("IsNaN", {a}), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(run("Mul", {tensor({1}, {1.0078125}, DType::bf16), tensor({1}, {1.0078125}, DType::bf16)}), (std::vector<double>{1.015625}));
+}
+
+TEST(Mod, TakesTheSignOfOneOperand) {
+  const Tensor a = ints({7, -7, 7, -7, 5}), b = ints({3, 3, -3, -3, 0});
+  const Attrs fmod = {{"fmod", std::int64_t{1}}};
+  EXPECT_EQ(run("Mod", {a, b}), (std::vector<double>{1, 2, -2, -1, 0}));
+  EXPECT_EQ(run("Mod", {a, b}, fmod), (std::vector<double>{1, -1, 1, -1, 0}));
+  EXPECT_EQ(run("Mod", {tensor({2}, {-4.5, 5}), tensor({1}, {2})}, fmod), (std::vector<double>{-0.5, 1}));
+  EXPECT_EQ(gradient("Mod", {tensor({2}, {-4.5, 5}), tensor({2}, {2, 2})}, 1, fmod), (std::vector<double>{2, -2}));
+  EXPECT_TRUE(mentions(error_of("Mod", {f32({2}), f32({2})}), "fmod = 1"));
+  EXPECT_TRUE(mentions(error_of("Mod", {f32({2}), i64({2})}), "one number type"));
+}
+
+TEST(BitShift, NeedsADirectionAndUnsignedNumbers) {
+  const Tensor a = tensor({3}, {16, 4, 255}, DType::u8), b = tensor({3}, {1, 2, 8}, DType::u8);
+  EXPECT_EQ(run("BitShift", {a, b}, {{"direction", std::string("LEFT")}}), (std::vector<double>{32, 16, 0}));
+  EXPECT_EQ(run("BitShift", {a, b}, {{"direction", std::string("RIGHT")}}), (std::vector<double>{8, 1, 0}));
+  EXPECT_TRUE(mentions(error_of("BitShift", {a, b}), "direction"));
+  EXPECT_TRUE(mentions(error_of("BitShift", {i64({1}), i64({1})}, {{"direction", std::string("LEFT")}}), "unsigned"));
+  EXPECT_TRUE(mentions(error_of("BitwiseAnd", {f32({1}), f32({1})}), "does not take"));
+}
+
 TEST(Gelu, OnnxTwentyChoosesTheForm) {
   const OpDef* gelu = find_op("Gelu", "", 20);
   const Tensor x = tensor({3}, {-1, 0.5, 2});

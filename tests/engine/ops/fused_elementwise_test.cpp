@@ -15,7 +15,7 @@ Attrs region(const std::string& code, List outputs) {
 TEST(FusedCode, RoundTrips) {
   for (const std::string text :
        {"t0=Mul(i0,i1);t1=Cast:f32(t0);t2=Dropout#81985529216486895(t1,i2,i3);t3=Where(i4,t2,i0)",
-        "t0=Neg(i0)", "t0=DropoutMask#18446744073709551615(i0,i1)", "t0=GeluTanhGrad(i0,i12)"}) {
+        "t0=Neg(i0)", "t0=DropoutMask#18446744073709551615(i0,i1)", "t0=Uniform#5(i0,i1)", "t0=GeluTanhGrad(i0,i12)"}) {
     const auto code = parse_fused(text);
     ASSERT_TRUE(code.ok()) << code.error().message;
     EXPECT_EQ(print_fused(*code), text);
@@ -70,6 +70,13 @@ TEST(EwTypes, FollowTheList) {
   EXPECT_EQ(*type(EwOp::Where, {DType::boolean, DType::i32, DType::i32}), DType::i32);
   EXPECT_EQ(*type(EwOp::Cast, {DType::boolean}, DType::f64), DType::f64);
   EXPECT_EQ(*type(EwOp::DropoutMask, {DType::f32, DType::boolean}), DType::boolean);
+  EXPECT_EQ(*type(EwOp::IsNaN, {DType::f16}), DType::boolean);
+  EXPECT_EQ(*type(EwOp::BitwiseAnd, {DType::u8, DType::u8}), DType::u8);
+  EXPECT_EQ(*type(EwOp::Uniform, {DType::f64, DType::f64}), DType::f64);
+  EXPECT_FALSE(type(EwOp::IsNaN, {DType::i32}).ok());
+  EXPECT_FALSE(type(EwOp::BitwiseAnd, {DType::f32, DType::f32}).ok());
+  EXPECT_FALSE(type(EwOp::BitwiseAnd, {DType::boolean, DType::boolean}).ok());
+  EXPECT_FALSE(type(EwOp::Uniform, {DType::f32, DType::f64}).ok());
   EXPECT_FALSE(type(EwOp::Add, {DType::f32, DType::f64}).ok());
   EXPECT_FALSE(type(EwOp::Add, {DType::boolean, DType::boolean}).ok());
   EXPECT_FALSE(type(EwOp::Exp, {DType::i64}).ok());

@@ -1,5 +1,6 @@
 // Constant, ConstantOfShape, Shape, Size and Range: contents, counts and errors.
 #include <cmath>
+#include <limits>
 
 #include "tests/engine/ops/support.h"
 
@@ -21,6 +22,20 @@ TEST(ConstantOfShape, Fills) {
   EXPECT_TRUE(mentions(error_of("ConstantOfShape", {ints({1})}, {{"value", ints({1, 2})}}), "one element"));
   EXPECT_TRUE(mentions(error_of("ConstantOfShape", {scalar(2)}), "vector"));
   EXPECT_FALSE(is_static(shape_of(infer("ConstantOfShape", {i64({2})}))));
+}
+
+TEST(EyeLike, DiagonalsInsideAndOutside) {
+  const auto eye = [](std::int64_t rows, std::int64_t cols, std::int64_t k) {
+    return run("EyeLike", {Tensor(DType::i32, {rows, cols})}, {{"k", k}});
+  };
+  EXPECT_EQ(eye(2, 3, 0), (std::vector<double>{1, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(eye(2, 3, 2), (std::vector<double>{0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(eye(3, 2, -1), (std::vector<double>{0, 0, 1, 0, 0, 1}));
+  const std::int64_t far = std::numeric_limits<std::int64_t>::min();
+  for (const std::int64_t k : {std::int64_t{3}, std::int64_t{-2}, far, -(far + 1)})
+    EXPECT_EQ(eye(2, 3, k), std::vector<double>(6, 0)) << k;
+  EXPECT_TRUE(eye(0, 3, 0).empty());
+  EXPECT_TRUE(mentions(error_of("EyeLike", {f32({2})}), "matrix"));
 }
 
 TEST(Shape, TakesPartsSafely) {

@@ -103,7 +103,7 @@ TEST(Pad, PadsAndCrops) {
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({1})}), "two pads"));
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), ints({1, 1}), scalar(0)}), "the input's type"));
   EXPECT_TRUE(
-      mentions(error_of("Pad", {f32({3}), ints({1, 1})}, with("mode", std::string("reflect"))), "reflect"));
+      mentions(error_of("Pad", {f32({3}), ints({1, 1})}, with("mode", std::string("mirror"))), "mirror"));
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3}), i64({2})}), "known"));
   EXPECT_TRUE(mentions(error_of("Pad", {f32({3, 4}), ints({1, 1, 1, 1}), {}, ints({0, 0})}), "twice"));
 }

@@ -67,6 +67,31 @@ TEST(AveragePool, DividesByWhatItCounts) {
   expect_near(d.grad(0), {1, 1, 2, 2}, {10, 6, 7, 4}, 1e-15);
 }
 
+// [pad 1 2 3 4 5] in windows of 3, step 2: the last one is [4 5 beyond] and covers two elements of the padded row.
+TEST(AveragePool, WindowsBeyondThePaddingCountWhatTheyCover) {
+  const Tensor x = Tensor::from_f64(DType::f64, {1, 1, 5}, {1, 2, 3, 4, 5});
+  Attrs attrs{{"kernel_shape", Ints{3}},
+              {"strides", Ints{2}},
+              {"pads", Ints{1, 0}},
+              {"ceil_mode", std::int64_t{1}},
+              {"count_include_pad", std::int64_t{1}}};
+  expect_near(run("AveragePool", attrs, {x})[0], {1, 1, 3}, {1, 3, 4.5}, 1e-15);
+  attrs.set("pads", Ints{0, 0});
+  const Tensor six = Tensor::from_f64(DType::f64, {1, 1, 6}, {1, 2, 3, 4, 5, 6});
+  expect_near(run("AveragePool", attrs, {six})[0], {1, 1, 3}, {2, 4, 5.5}, 1e-15);
+  const Tensor dy = Tensor::from_f64(DType::f64, {1, 1, 3}, {3, 6, 8});
+  Differentiated d = differentiate(op_by_name("AveragePool"), attrs, {six}, dy, {0});
+  expect_near(d.grad(0), {1, 1, 6}, {1, 1, 3, 2, 6, 4}, 1e-15);
+}
+
+TEST(AveragePool, Dilations) {
+  const Tensor x = Tensor::from_f64(DType::f64, {1, 1, 6}, {1, 2, 3, 4, 5, 6});
+  Attrs attrs{{"kernel_shape", Ints{2}}, {"dilations", Ints{3}}, {"pads", Ints{1, 0}}};
+  expect_near(run("AveragePool", attrs, {x})[0], {1, 1, 4}, {3, 2.5, 3.5, 4.5}, 1e-15);
+  attrs.set("count_include_pad", std::int64_t{1});
+  expect_near(run("AveragePool", attrs, {x})[0], {1, 1, 4}, {1.5, 2.5, 3.5, 4.5}, 1e-15);
+}
+
 TEST(GlobalAveragePool, IsTheMeanAndItsGradientSpreads) {
   const Tensor x = Tensor::from_f64(DType::f64, {1, 2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 12});
   expect_near(run("GlobalAveragePool", {}, {x})[0], {1, 2, 1, 1}, {2.5, 7.5}, 1e-15);
@@ -83,12 +108,12 @@ TEST(Pool, ErrorsAndLimits) {
   EXPECT_EQ(inference_error("AveragePool", {{"kernel_shape", Ints{2}}, {"auto_pad", std::string("SOME")}},
                             {{DType::f32, {1, 1, 4}}}),
             "auto_pad 'SOME' is unknown");
-  // Inference knows 3-d windows; the CPU kernel does not and says so.
-  const Tensor x(DType::f32, {1, 1, 4, 4, 4});
-  auto result = evaluate(op_by_name("MaxPool"), {{"kernel_shape", Ints{2, 2, 2}}}, {x});
+  // Inference knows 4-d windows; the CPU kernel does not and says so.
+  const Tensor x(DType::f32, {1, 1, 4, 4, 4, 4});
+  auto result = evaluate(op_by_name("MaxPool"), {{"kernel_shape", Ints{2, 2, 2, 2}}}, {x});
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, Errc::device);
-  EXPECT_NE(result.error().message.find("no kernel for 3-d windows"), std::string::npos);
+  EXPECT_NE(result.error().message.find("no kernel for 4-d windows"), std::string::npos);
   EXPECT_EQ(inferred("GlobalAveragePool", {}, {{DType::f32, {-1, 3, -2, -3}}})[0].shape,
             (Shape{-1, 3, 1, 1}));
 }

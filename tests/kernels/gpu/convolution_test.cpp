@@ -24,9 +24,9 @@ ConvolutionDesc square(i64 n, i64 c, i64 h, i64 w, i64 k, i64 r, i64 s, i64 stri
   return d;
 }
 
-i64 count_x(const ConvolutionDesc& d) { return d.n * d.c * d.h * d.w; }
-i64 count_w(const ConvolutionDesc& d) { return d.k * (d.c / d.groups) * d.r * d.s; }
-i64 count_y(const ConvolutionDesc& d) { return d.n * d.k * d.oh * d.ow; }
+i64 count_x(const ConvolutionDesc& d) { return d.n * d.c * d.d * d.h * d.w; }
+i64 count_w(const ConvolutionDesc& d) { return d.k * (d.c / d.groups) * d.t * d.r * d.s; }
+i64 count_y(const ConvolutionDesc& d) { return d.n * d.k * d.od * d.oh * d.ow; }
 
 template <class T>
 void check(ConvolutionDesc d, ConvolutionKind kind) {
@@ -89,6 +89,28 @@ TYPED_TEST(GpuConvolution, StridesAndDilations) {
   d.pad_right = 2;
   d.oh = (12 + 1 - 3) / 2 + 1;
   d.ow = (9 + 2 - 3) / 3 + 1;
+  check_all<TypeParam>(d);
+}
+
+TYPED_TEST(GpuConvolution, ThreeDims) {
+  ConvolutionDesc d = square(2, 4, 6, 7, 6, 3, 2, 2, 1, 1, 2);
+  d.d = 5;
+  d.t = 3;
+  d.pad_front = 1;
+  d.dilation_d = 2;
+  d.stride_d = 1;
+  d.od = 5 + 1 - 5 + 1;
+  check_all<TypeParam>(d);
+  d = square(1, 3, 4, 5, 2, 2, 3, 1, 0, 1, 1);
+  d.d = 9;
+  d.t = 2;
+  d.stride_d = 3;
+  d.od = 3;
+  check_all<TypeParam>(d);
+  d = square(1, 2, 1, 1, 3, 1, 1, 1, 0, 1, 1);
+  d.d = 7;
+  d.t = 3;
+  d.od = 5;
   check_all<TypeParam>(d);
 }
 

@@ -6,8 +6,28 @@ namespace {
 
 struct Case {
   i64 planes, h, w, kh, kw, stride_h, stride_w, pad_top, pad_left, dilation_h = 1, dilation_w = 1;
-  i64 oh() const { return (h + 2 * pad_top - dilation_h * (kh - 1) - 1) / stride_h + 1; }
-  i64 ow() const { return (w + 2 * pad_left - dilation_w * (kw - 1) - 1) / stride_w + 1; }
+  i64 d = 1, kd = 1, stride_d = 1, pad_front = 0, dilation_d = 1, beyond = 0;   // beyond: windows after the pads (ceil_mode)
+
+  PoolShape shape() const {
+    PoolShape s{};
+    s.planes = planes;
+    const i64 in[] = {d, h, w}, kernel[] = {kd, kh, kw}, stride[] = {stride_d, stride_h, stride_w}, pad[] = {pad_front, pad_top, pad_left};
+    const i64 dilation[] = {dilation_d, dilation_h, dilation_w};
+    for (int i = 0; i < 3; ++i) {
+      s.in[i] = in[i];
+      s.kernel[i] = kernel[i];
+      s.stride[i] = stride[i];
+      s.pad_begin[i] = s.pad_end[i] = pad[i];
+      s.dilation[i] = dilation[i];
+      s.out[i] = (in[i] + 2 * pad[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1 + (i > 0 ? beyond : 0);
+    }
+    return s;
+  }
+  i64 ins() const { return planes * d * h * w; }
+  i64 outs() const {
+    const PoolShape s = shape();
+    return planes * s.out[0] * s.out[1] * s.out[2];
+  }
 };
 
 const Case kCases[] = {
@@ -25,11 +45,15 @@ const Case kCases[] = {
 const Case kDilated[] = {
     {2, 12, 11, 3, 2, 1, 1, 1, 1, 2, 3},
     {2, 20, 20, 3, 3, 2, 3, 2, 0, 4, 2},
+    {3, 6, 7, 3, 2, 1, 2, 1, 0, 2, 1, 5, 2, 2, 1, 1},     // 3-d
+    {2, 9, 12, 2, 3, 2, 1, 0, 1, 1, 2, 7, 3, 1, 2, 2},
+    {4, 6, 6, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1},   // beyond the pads
 };
 
 std::string text(const Case& s) {
   std::string t;
-  for (const i64 v : {s.planes, s.h, s.w, s.kh, s.kw, s.stride_h, s.stride_w, s.pad_top, s.pad_left, s.dilation_h, s.dilation_w})
+  for (const i64 v : {s.planes, s.d, s.h, s.w, s.kd, s.kh, s.kw, s.stride_d, s.stride_h, s.stride_w, s.pad_front, s.pad_top, s.pad_left,
+                      s.dilation_d, s.dilation_h, s.dilation_w})
     t += std::to_string(v) + " ";
   return t;
 }
@@ -38,24 +62,30 @@ std::string text(const Case& s) {
 template <class T>
 void check_max(const Case& s, const std::vector<Host<T>>& x) {
   SCOPED_TRACE(text(s));
-  const std::size_t outs = std::size_t(s.planes * s.oh() * s.ow());
+  const std::size_t outs = std::size_t(s.outs());
+  const PoolShape shape = s.shape();
   std::vector<Host<T>> y(outs);
-  std::vector<i64> argmax(outs);
-  cpu().max_pool({cpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), s.kh, s.kw, s.stride_h, s.stride_w, s.pad_top, s.pad_left,
-                  s.dilation_h, s.dilation_w, x.data(), y.data(), argmax.data()});
+  std::vector<i64> argmax(outs), indices(outs), columns(outs);
+  cpu().max_pool({cpu_dtype<T>(), shape, x.data(), y.data(), argmax.data(), false, indices.data()});
+  cpu().max_pool({cpu_dtype<T>(), shape, x.data(), y.data(), argmax.data(), true, columns.data()});
   const auto dy = numbers<T>(i64(outs), 2);
   std::vector<Host<T>> dx(x.size());
-  cpu().max_pool_grad({cpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), dy.data(), argmax.data(), dx.data()});
+  const i64 h = shape.in[0] * shape.in[1], oh = shape.out[0] * shape.out[1];
+  cpu().max_pool_grad({cpu_dtype<T>(), s.planes, h, shape.in[2], oh, shape.out[2], dy.data(), argmax.data(), dx.data()});
   const Results gpu = on_device([&](Device& device) {
-    MaxPoolArgs args{gpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), s.kh, s.kw, s.stride_h, s.stride_w, s.pad_top, s.pad_left,
-                     s.dilation_h, s.dilation_w, device.in<T>(x, 1), device.out<T>("y", outs), device.out<i64>("argmax", outs)};
+    MaxPoolArgs args{gpu_dtype<T>(), shape, device.in<T>(x, 1), device.out<T>("y", outs), device.out<i64>("argmax", outs), false,
+                     device.out<i64>("indices", outs)};
     device.run(max_pool, args);
     args.y = device.out<T>("y alone", outs);
     args.argmax = nullptr;
+    args.column_major = true;
+    args.indices = device.out<i64>("columns", outs);
     device.run(max_pool, args);
-    device.run(max_pool_grad, MaxPoolGradArgs{gpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), device.in<T>(dy),
+    device.run(max_pool_grad, MaxPoolGradArgs{gpu_dtype<T>(), s.planes, h, shape.in[2], oh, shape.out[2], device.in<T>(dy),
                                               device.in<i64>(argmax), device.out<T>("dx", x.size())});
   });
+  EXPECT_EQ(gpu.get<i64>("indices"), indices);
+  EXPECT_EQ(gpu.get<i64>("columns"), columns);
   expect_close(gpu.get<T>("y"), widen(y), {}, "y");
   expect_close(gpu.get<T>("y alone"), widen(y), {}, "y alone");
   EXPECT_EQ(gpu.get<i64>("argmax"), argmax);
@@ -67,21 +97,16 @@ void check_max(const Case& s, const std::vector<Host<T>>& x) {
 }
 
 template <class T>
-void check_average(const Case& s, bool count_include_pad) {
-  SCOPED_TRACE(text(s) + (count_include_pad ? "with padding" : ""));
-  const std::size_t ins = std::size_t(s.planes * s.h * s.w), outs = std::size_t(s.planes * s.oh() * s.ow());
+void check_average(const Case& s, PoolDivisor divisor) {
+  SCOPED_TRACE(text(s) + "divisor " + std::to_string(int(divisor)));
+  const std::size_t ins = std::size_t(s.ins()), outs = std::size_t(s.outs());
   const auto x = numbers<T>(i64(ins), 3), dy = numbers<T>(i64(outs), 4);
   std::vector<Host<T>> y(outs), dx(ins);
-  cpu().average_pool({cpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), s.kh, s.kw, s.stride_h, s.stride_w, s.pad_top, s.pad_left,
-                      count_include_pad, x.data(), y.data()});
-  cpu().average_pool_grad({cpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), s.kh, s.kw, s.stride_h, s.stride_w, s.pad_top,
-                           s.pad_left, count_include_pad, dy.data(), dx.data()});
+  cpu().average_pool({cpu_dtype<T>(), s.shape(), divisor, x.data(), y.data()});
+  cpu().average_pool_grad({cpu_dtype<T>(), s.shape(), divisor, dy.data(), dx.data()});
   const Results gpu = on_device([&](Device& device) {
-    device.run(average_pool, AveragePoolArgs{gpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), s.kh, s.kw, s.stride_h, s.stride_w,
-                                             s.pad_top, s.pad_left, count_include_pad, device.in<T>(x, 1), device.out<T>("y", outs)});
-    device.run(average_pool_grad,
-               AveragePoolGradArgs{gpu_dtype<T>(), s.planes, s.h, s.w, s.oh(), s.ow(), s.kh, s.kw, s.stride_h, s.stride_w, s.pad_top,
-                                   s.pad_left, count_include_pad, device.in<T>(dy), device.out<T>("dx", ins)});
+    device.run(average_pool, AveragePoolArgs{gpu_dtype<T>(), s.shape(), divisor, device.in<T>(x, 1), device.out<T>("y", outs)});
+    device.run(average_pool_grad, AveragePoolGradArgs{gpu_dtype<T>(), s.shape(), divisor, device.in<T>(dy), device.out<T>("dx", ins)});
   });
   expect_close(gpu.get<T>("y"), widen(y), tolerance<T>({2e-6, 1e-6}), "y");
   expect_close(gpu.get<T>("dx"), widen(dx), tolerance<T>({1e-6, 1e-7}), "dx");
@@ -93,14 +118,14 @@ using Types = testing::Types<float, bf16, double>;
 TYPED_TEST_SUITE(PoolOnGpu, Types);
 
 TYPED_TEST(PoolOnGpu, Max) {
-  for (const Case& s : kCases) check_max<TypeParam>(s, numbers<TypeParam>(s.planes * s.h * s.w, 1));
-  for (const Case& s : kDilated) check_max<TypeParam>(s, numbers<TypeParam>(s.planes * s.h * s.w, 1));
+  for (const Case& s : kCases) check_max<TypeParam>(s, numbers<TypeParam>(s.ins(), 1));
+  for (const Case& s : kDilated) check_max<TypeParam>(s, numbers<TypeParam>(s.ins(), 1));
 }
 
 TYPED_TEST(PoolOnGpu, MaxOfEqualInfiniteAndNan) {
   using H = Host<TypeParam>;
   for (const Case& s : kCases) {
-    std::vector<H> x(std::size_t(s.planes * s.h * s.w));
+    std::vector<H> x(std::size_t(s.ins()));
     Random random(5);
     const H choices[] = {H(1), H(1), H(2), -std::numeric_limits<H>::infinity(), std::numeric_limits<H>::infinity(),
                          std::numeric_limits<H>::quiet_NaN()};
@@ -112,13 +137,13 @@ TYPED_TEST(PoolOnGpu, MaxOfEqualInfiniteAndNan) {
 
 TYPED_TEST(PoolOnGpu, LongAxes) {   // longer than there are buckets
   const Case wide{2, 1, 3001, 1, 3, 1, 2, 0, 1}, high{1, 2500, 3, 2, 2, 1, 1, 0, 0};
-  for (const Case& s : {wide, high}) check_max<TypeParam>(s, numbers<TypeParam>(s.planes * s.h * s.w, 1));
+  for (const Case& s : {wide, high}) check_max<TypeParam>(s, numbers<TypeParam>(s.ins(), 1));
 }
 
 TYPED_TEST(PoolOnGpu, Average) {
-  for (const Case& s : kCases) {
-    check_average<TypeParam>(s, false);
-    check_average<TypeParam>(s, true);
+  for (const PoolDivisor divisor : {PoolDivisor::inside, PoolDivisor::padded, PoolDivisor::one}) {
+    for (const Case& s : kCases) check_average<TypeParam>(s, divisor);
+    for (const Case& s : kDilated) check_average<TypeParam>(s, divisor);
   }
 }
 

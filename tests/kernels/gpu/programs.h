@@ -86,7 +86,7 @@ inline EwProgram every_cast(DType type, std::int64_t n) {
   return program;
 }
 
-// keep mask and dropout of x over `dims`, twice with one key and once with another. training is one element; ratio is too for one dim,
+// keep mask and dropout of x over `dims`, twice with one key and once with another, and numbers between ratio and x. training is one element; ratio is too for one dim,
 // for two it has one per column, which keeps the dims apart.
 inline EwProgram dropout_program(DType type, std::initializer_list<std::int64_t> dims) {
   EwProgram program = program_of(dims);
@@ -98,8 +98,9 @@ inline EwProgram dropout_program(DType type, std::initializer_list<std::int64_t>
   program.inputs = {x, ratio, EwInput{DType::boolean, {}}};
   program.code = {{EwOp::Dropout, type, type, {0, 1, 2}, 0x1234567890abcdefull},
                   {EwOp::DropoutMask, type, DType::boolean, {1, 2, -1}, 0x1234567890abcdefull},
-                  {EwOp::DropoutMask, type, DType::boolean, {1, 2, -1}, 7}};
-  program.outputs = {{3, type}, {4, DType::boolean}, {5, DType::boolean}};
+                  {EwOp::DropoutMask, type, DType::boolean, {1, 2, -1}, 7},
+                  {EwOp::Uniform, type, type, {1, 0, -1}, 7}};
+  program.outputs = {{3, type}, {4, DType::boolean}, {5, DType::boolean}, {6, type}};
   return program;
 }
 

@@ -1,0 +1,391 @@
+// Attention and what belongs to it:
+//   Attention (opset 23)   Y = softmax(softcap(scale Q K^T) + mask) V per head
+//     Q [B, Hq, S, D], K [B, Hk, T, D], V [B, Hk, T, Dv], or [B, S, H D] with the numbers of heads as attributes;
+//     past keys and values come before K and V; key head h serves the query heads h G .. h G + G - 1, G = Hq / Hk;
+//     is_causal: query i sees keys up to i + the length of the past. Rows without any key give 0.
+//   com.microsoft.MultiHeadAttention   the same for [B, S, H D] without groups
+//   RotaryEmbedding (opset 23, com.microsoft)   (x1, x2) -> (cos x1 - sin x2, sin x1 + cos x2), where x1 and x2 are the
+//     halves of each head, or its even and odd elements
+// Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask, order of grouped heads
+// and offset of the causal mask as corrected in ONNX 1.19 to 1.23); ONNX Runtime's contrib operators.
+#include <cmath>
+#include <limits>
+
+#include "engine/onnx/expansion.h"
+#include "engine/ops/common.h"
+
+namespace gradloom {
+
+namespace {
+
+using onnx::AttributeProto;
+
+Result<ValueId> split_heads(Expander& e, ValueId x, std::int64_t heads) {  // [B, S, H D] -> [B, H, S, D]
+  const std::int64_t size = e.shape(x).back();
+  if (heads < 1 || (size >= 0 && size % heads != 0)) {
+    return infer_error("size " + std::to_string(size) + " in " + std::to_string(heads) + " heads");
+  }
+  return e.transpose(TRY(e.reshape(x, {0, 0, heads, size < 0 ? -1 : size / heads})), {0, 2, 1, 3});
+}
+
+Result<ValueId> merge_heads(Expander& e, ValueId x) {  // [B, H, S, D] -> [B, S, H D]
+  return e.reshape(TRY(e.transpose(x, {0, 2, 1, 3})), {0, 0, -1});
+}
+
+// [B, Hk, T, D] -> [B, Hk G, T, D], every head G times in a row.
+Result<ValueId> repeat_heads(Expander& e, ValueId x, std::int64_t groups) {
+  if (groups == 1) return x;
+  const std::int64_t heads = e.shape(x)[1];
+  const ValueId apart = TRY(e.op("Unsqueeze", {x, e.ints({2})}));
+  const ValueId repeated = TRY(e.op("Expand", {apart, e.ints({1, 1, groups, 1, 1})}));
+  const std::int64_t keys = e.shape(x)[2];
+  if (keys > 0) return e.reshape(repeated, {0, heads * groups, keys, -1});
+  // A size that is not known is copied from where it stands: the axes of heads are merged behind it.
+  const ValueId leading = TRY(e.transpose(repeated, {0, 3, 1, 2, 4}));
+  return e.transpose(TRY(e.reshape(leading, {0, 0, heads * groups, -1})), {0, 2, 1, 3});
+}
+
+struct Heads {
+  ValueId q = kNone, k = kNone, v = kNone;  // [B, H, S or T, D]
+  std::int64_t past = 0;                    // keys before those of the first query; -1: not known
+};
+
+struct Scores {
+  ValueId raw, capped, masked, softmax;
+};
+
+struct MaskUse {
+  ValueId bias = kNone;     // added
+  ValueId allowed = kNone;  // boolean; rows may be all false
+  bool causal = false;
+};
+
+Result<ValueId> masked_by(Expander& e, ValueId scores, ValueId allowed, double otherwise) {
+  return e.op("Where", {allowed, scores, e.scalar(e.dtype(scores), otherwise)});
+}
+
+// j <= i + past, for sizes that are not known before running.
+Result<ValueId> causal_by_positions(Expander& e, const Heads& h) {
+  const auto positions = [&](ValueId x, std::int64_t across) -> Result<ValueId> {
+    const ValueId count = TRY(e.op("Gather", {TRY(e.op("Shape", {x})), e.scalar(DType::i64, 2)}));
+    const ValueId line = TRY(e.op("Range", {e.scalar(DType::i64, 0), count, e.scalar(DType::i64, 1)}));
+    return e.op("Unsqueeze", {line, e.ints({across})});
+  };
+  const ValueId rows = TRY(positions(h.q, 1)), columns = TRY(positions(h.k, 0));
+  const ValueId last = TRY(e.op("Add", {rows, e.scalar(DType::i64, static_cast<double>(h.past))}));
+  return e.op("LessOrEqual", {columns, last});
+}
+
+Result<ValueId> causal_mask(Expander& e, const Heads& h) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 26;  // elements of a mask as a constant
+  const std::int64_t rows = e.shape(h.q)[2], columns = e.shape(h.k)[2];
+  const bool known = rows >= 0 && columns >= 0 && rows < kLargest && columns < kLargest;
+  if (known && rows * columns <= kLargest) return e.causal_mask(rows, columns, h.past);
+  return causal_by_positions(e, h);
+}
+
+Result<Scores> attention_scores(Expander& e, const Heads& h, double scale, double softcap, DType softmax_type,
+                                const MaskUse& mask) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const DType type = e.dtype(h.q);
+  Scores s{};
+  const ValueId scaled = TRY(e.op("Mul", {h.q, e.scalar(type, scale)}));
+  s.raw = TRY(e.op("MatMul", {scaled, TRY(e.transpose(h.k, {0, 1, 3, 2}))}));
+  s.capped = s.raw;
+  if (softcap > 0) {
+    const ValueId bounded = TRY(e.op("Tanh", {TRY(e.op("Div", {s.raw, e.scalar(type, softcap)}))}));
+    s.capped = TRY(e.op("Mul", {bounded, e.scalar(type, softcap)}));
+  }
+  s.masked = s.capped;
+  if (mask.bias != kNone) s.masked = TRY(e.op("Add", {s.masked, mask.bias}));
+  // A finite value, so that rows without any key stay finite; their result is dropped below.
+  constexpr double kLowest = -1e30, kLowestHalf = -6e4;
+  if (mask.allowed != kNone)
+    s.masked = TRY(masked_by(e, s.masked, mask.allowed, type == DType::f16 ? kLowestHalf : kLowest));
+  if (mask.causal) s.masked = TRY(masked_by(e, s.masked, TRY(causal_mask(e, h)), -kInfinity));
+  const ValueId wide = TRY(e.cast(s.masked, softmax_type));
+  s.softmax = TRY(e.cast(TRY(e.op("Softmax", {wide}, {{"axis", std::int64_t{-1}}})), type));
+  if (mask.allowed != kNone) s.softmax = TRY(masked_by(e, s.softmax, mask.allowed, 0));
+  return s;
+}
+
+double default_scale(std::int64_t head_size) { return 1 / std::sqrt(static_cast<double>(head_size)); }
+
+// The mask of Attention: boolean or added, its last axis may be shorter than the keys'.
+Result<ValueId> full_mask(Expander& e, ValueId mask, std::int64_t keys) {
+  const std::int64_t given = e.rank(mask) == 0 ? 1 : e.shape(mask).back();
+  if (given < 0 || keys < 0 || given >= keys || given == 1) return mask;
+  std::vector<std::int64_t> pads(2 * e.rank(mask), 0);
+  pads.back() = keys - given;
+  const bool boolean = e.dtype(mask) == DType::boolean;
+  return e.op("Pad", {mask, e.ints(pads),
+                      e.scalar(e.dtype(mask), boolean ? 0 : -std::numeric_limits<double>::infinity())});
+}
+
+// allowed[b, 0, 0, j] = j < lengths[b]
+Result<ValueId> length_mask(Expander& e, ValueId lengths, std::int64_t keys) {
+  if (keys < 0) return e.unsupported("the number of keys is not known");
+  std::vector<std::int64_t> positions;
+  for (std::int64_t j = 0; j < keys; ++j) positions.push_back(j);
+  const ValueId column = TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}));
+  return e.op("Less", {e.ints(positions), column});
+}
+
+Result<ValueId> both(Expander& e, ValueId a, ValueId b) {
+  if (a == kNone) return b;
+  return e.op("And", {a, b});
+}
+
+// Appends K and V to the past, if there is one; the results are the present of outputs 1 and 2.
+Status add_past(Expander& e, Heads* h, ValueId past_key, ValueId past_value) {
+  if ((past_key == kNone) != (past_value == kNone)) return infer_error("past key and value come together");
+  if (past_key != kNone) {
+    if (e.rank(past_key) != 4) return infer_error("the past key has rank " + std::to_string(e.rank(past_key)));
+    h->past = e.shape(past_key)[2];
+    h->k = TRY(e.op("Concat", {past_key, h->k}, {{"axis", std::int64_t{2}}}));
+    h->v = TRY(e.op("Concat", {past_value, h->v}, {{"axis", std::int64_t{2}}}));
+  }
+  if (e.wants(1)) e.outputs[1] = h->k;
+  if (e.wants(2)) e.outputs[2] = h->v;
+  return {};
+}
+
+Result<Heads> attention_heads(Expander& e) {
+  Heads h{e.in(0), e.in(1), e.in(2), 0};
+  for (const ValueId x : {h.q, h.k, h.v}) {
+    if (e.rank(x) != e.rank(h.q) || (e.rank(x) != 3 && e.rank(x) != 4))
+      return infer_error("Q, K and V must all have rank 3 or all rank 4");
+    if (!is_float(e.dtype(x))) return infer_error("Q, K and V must be floating point");
+  }
+  if (e.rank(h.q) == 4) return h;
+  const std::int64_t q_heads = e.attrs.integer("q_num_heads"), kv_heads = e.attrs.integer("kv_num_heads");
+  h.q = TRY(split_heads(e, h.q, q_heads));
+  h.k = TRY(split_heads(e, h.k, kv_heads));
+  h.v = TRY(split_heads(e, h.v, kv_heads));
+  return h;
+}
+
+Status group_heads(Expander& e, Heads* h) {
+  const std::int64_t q_heads = e.shape(h->q)[1], kv_heads = e.shape(h->k)[1];
+  if (q_heads < 0 || kv_heads < 0) return e.unsupported("the number of heads is not known");
+  if (kv_heads == 0 || q_heads % kv_heads != 0) {
+    return infer_error(std::to_string(q_heads) + " query heads for " + std::to_string(kv_heads) + " key heads");
+  }
+  h->k = TRY(repeat_heads(e, h->k, q_heads / kv_heads));
+  h->v = TRY(repeat_heads(e, h->v, q_heads / kv_heads));
+  return {};
+}
+
+Status attention(Expander& e) {
+  Heads h = TRY(attention_heads(e));
+  TRY(add_past(e, &h, e.in(4), e.in(5)));
+  TRY(group_heads(e, &h));
+  const std::int64_t keys = e.shape(h.k)[2];
+  MaskUse mask;
+  mask.causal = e.attrs.integer("is_causal") != 0;
+  if (mask.causal && h.past < 0) return e.unsupported("the length of the past is not known");
+  if (mask.causal && e.has(6)) return e.unsupported("is_causal together with nonpad_kv_seqlen");
+  if (e.has(3)) {
+    const ValueId given = TRY(full_mask(e, e.in(3), keys));
+    (e.dtype(given) == DType::boolean ? mask.allowed : mask.bias) = given;
+  }
+  if (e.has(6)) mask.allowed = TRY(both(e, mask.allowed, TRY(length_mask(e, e.in(6), keys))));
+  const std::int64_t head_size = e.shape(h.q)[3];
+  if (head_size < 0 && !e.attrs.has("scale")) return e.unsupported("the size of a head is not known");
+  const DType type = e.dtype(h.q);
+  const bool precise = e.attrs.has("softmax_precision") && type != DType::f64;
+  const DType softmax_type = precise ? TRY(dtype_from_onnx(e.attrs.integer("softmax_precision"))) : type;
+  const double scale = e.attrs.real("scale", head_size > 0 ? default_scale(head_size) : 1);
+  const Scores s = TRY(attention_scores(e, h, scale, e.attrs.real("softcap"), softmax_type, mask));
+  const ValueId y = TRY(e.op("MatMul", {s.softmax, h.v}));
+  e.outputs[0] = e.rank(e.in(0)) == 3 ? TRY(merge_heads(e, y)) : y;
+  if (e.wants(3)) {
+    const std::int64_t mode = e.attrs.integer("qk_matmul_output_mode");
+    if (mode < 0 || mode > 3) return infer_error("qk_matmul_output_mode is " + std::to_string(mode));
+    e.outputs[3] = mode == 0 ? s.raw : mode == 1 ? s.capped : mode == 2 ? s.masked : s.softmax;
+  }
+  return {};
+}
+
+// Inputs: query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value. key and value are
+// [B, T, E], or [B, H, T, D] of another layer's attention.
+Result<Heads> multi_head_inputs(Expander& e, std::int64_t heads) {
+  if (!e.has(1) || !e.has(2)) return e.unsupported("query, key and value packed in one input");
+  if (e.rank(e.in(0)) != 3) return e.unsupported("a query of rank " + std::to_string(e.rank(e.in(0))));
+  Heads h;
+  ValueId* targets[] = {&h.q, &h.k, &h.v};
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    ValueId x = e.in(i);
+    if (!is_float(e.dtype(x))) return infer_error("query, key and value must be floating point");
+    if (e.rank(x) == 4 && !e.has(3)) {
+      *targets[i] = x;
+      continue;
+    }
+    if (e.rank(x) != 3) return e.unsupported("an input of rank " + std::to_string(e.rank(x)));
+    if (e.has(3)) {  // the three biases in one vector
+      const std::int64_t size = e.shape(x).back();
+      if (size < 0) return e.unsupported("the hidden size is not known");
+      x = TRY(e.op("Add", {x, TRY(e.slice(e.in(3), begin, begin + size, 0))}));
+      begin += size;
+    }
+    *targets[i] = TRY(split_heads(e, x, heads));
+  }
+  return h;
+}
+
+// key_padding_mask: [B, T] with 1 for keys that count, or [B] with their number.
+Result<ValueId> padding_mask(Expander& e, ValueId mask, std::int64_t keys) {
+  if (is_float(e.dtype(mask))) return infer_error("key_padding_mask must be integers");
+  if (e.rank(mask) == 1) return length_mask(e, mask, keys);
+  if (e.rank(mask) != 2) return e.unsupported("key_padding_mask of rank " + std::to_string(e.rank(mask)));
+  return e.op("Unsqueeze", {TRY(e.cast(mask, DType::boolean)), e.ints({1, 2})});
+}
+
+Status multi_head_attention(Expander& e) {
+  Heads h = TRY(multi_head_inputs(e, e.attrs.integer("num_heads")));
+  TRY(add_past(e, &h, e.in(6), e.in(7)));
+  MaskUse mask;
+  mask.causal = e.attrs.integer("unidirectional") != 0;
+  if (mask.causal && h.past < 0) return e.unsupported("the length of the past is not known");
+  mask.bias = e.in(5);
+  if (e.has(4)) mask.allowed = TRY(padding_mask(e, e.in(4), e.shape(h.k)[2]));
+  const std::int64_t head_size = e.shape(h.q)[3];
+  double scale = e.attrs.real("scale");  // 0: the default
+  if (scale == 0 && head_size <= 0) return e.unsupported("the size of a head is not known");
+  if (scale == 0) scale = default_scale(head_size);
+  const Scores s = TRY(attention_scores(e, h, scale, 0, e.dtype(h.q), mask));
+  e.outputs[0] = TRY(merge_heads(e, TRY(e.op("MatMul", {s.softmax, h.v}))));
+  if (e.wants(3)) e.outputs[3] = s.softmax;
+  return {};
+}
+
+// ---- RotaryEmbedding ----
+
+struct Rotation {
+  ValueId cos = kNone, sin = kNone;  // [B or 1, S, 1, half]
+  std::int64_t half = 0;
+  bool interleaved = false;
+};
+
+Result<ValueId> rotated(Expander& e, ValueId x, const Rotation& r) {  // [B, S, H, 2 half]
+  ValueId first, second;
+  if (r.interleaved) {
+    const ValueId pairs = TRY(e.reshape(x, {0, 0, 0, r.half, 2}));
+    const auto parts = TRY(e.ops("Split", {pairs}, {{"axis", std::int64_t{4}}}, 2));
+    first = TRY(e.op("Squeeze", {parts[0], e.ints({4})}));
+    second = TRY(e.op("Squeeze", {parts[1], e.ints({4})}));
+  } else {
+    const auto parts = TRY(e.ops("Split", {x}, {{"axis", std::int64_t{3}}}, 2));
+    first = parts[0];
+    second = parts[1];
+  }
+  ValueId real = TRY(e.op(
+      "Sub", {TRY(e.op("Mul", {first, r.cos})), TRY(e.op("Mul", {second, r.sin}))}));
+  ValueId imaginary = TRY(e.op(
+      "Add", {TRY(e.op("Mul", {first, r.sin})), TRY(e.op("Mul", {second, r.cos}))}));
+  if (!r.interleaved) return e.op("Concat", {real, imaginary}, {{"axis", std::int64_t{3}}});
+  real = TRY(e.op("Unsqueeze", {real, e.ints({4})}));
+  imaginary = TRY(e.op("Unsqueeze", {imaginary, e.ints({4})}));
+  return e.reshape(TRY(e.op("Concat", {real, imaginary}, {{"axis", std::int64_t{4}}})), {0, 0, 0, 2 * r.half});
+}
+
+// A table [positions, half] looked up, or one that already is [B, S, half].
+Result<ValueId> angles(Expander& e, ValueId table, ValueId positions, std::int64_t half) {
+  if (positions != kNone) table = TRY(e.op("Gather", {table, positions}));
+  if (e.rank(table) != 3) return infer_error("a table of sines or cosines has rank " + std::to_string(e.rank(table)));
+  if (e.shape(table)[2] > half) table = TRY(e.slice(table, 0, half, 2));
+  return e.op("Unsqueeze", {table, e.ints({2})});
+}
+
+Status rotary(Expander& e, ValueId cos, ValueId sin, ValueId positions) {
+  ValueId x = e.in(0);
+  const std::size_t rank = e.rank(x);
+  if (rank != 3 && rank != 4) return infer_error("the input has rank " + std::to_string(rank));
+  const std::int64_t wanted = e.attrs.integer("rotary_embedding_dim");
+  if (rank == 4) {
+    x = TRY(e.transpose(x, {0, 2, 1, 3}));
+  } else {
+    std::int64_t heads = e.attrs.integer("num_heads");
+    const std::int64_t size = e.shape(x)[2];
+    if (size < 0) return e.unsupported("the hidden size is not known");
+    if (heads == 0 && wanted == 0 && e.shape(cos).back() > 0) heads = size / (2 * e.shape(cos).back());
+    if (heads < 1 || size % heads != 0)
+      return infer_error("size " + std::to_string(size) + " in " + std::to_string(heads) + " heads");
+    x = TRY(e.reshape(x, {0, 0, heads, size / heads}));
+  }
+  const std::int64_t head_size = e.shape(x)[3], size = wanted == 0 ? head_size : wanted;
+  if (size < 0) return e.unsupported("the size of a head is not known");
+  if (size < 2 || size % 2 != 0 || size > head_size)
+    return infer_error(std::to_string(size) + " of " + std::to_string(head_size) + " elements cannot be rotated");
+  Rotation r{TRY(angles(e, cos, positions, size / 2)), TRY(angles(e, sin, positions, size / 2)), size / 2,
+             e.attrs.integer("interleaved") != 0};
+  if (size == head_size) {
+    x = TRY(rotated(e, x, r));
+  } else {
+    const ValueId turned = TRY(rotated(e, TRY(e.slice(x, 0, size, 3)), r));
+    x = TRY(e.op("Concat", {turned, TRY(e.slice(x, size, head_size, 3))}, {{"axis", std::int64_t{3}}}));
+  }
+  e.outputs[0] = rank == 4 ? TRY(e.transpose(x, {0, 2, 1, 3})) : TRY(e.reshape(x, {0, 0, -1}));
+  return {};
+}
+
+Status rotary_embedding(Expander& e) { return rotary(e, e.in(1), e.in(2), e.in(3)); }
+
+// Inputs: input, position_ids, cos_cache, sin_cache. position_ids: [B, S], or [1] with the first position.
+Status microsoft_rotary_embedding(Expander& e) {
+  ValueId positions = e.in(1);
+  if (e.rank(positions) == 1) {
+    const Shape& shape = e.shape(e.in(0));
+    const std::int64_t length = shape.size() == 4 ? shape[2] : shape.size() == 3 ? shape[1] : -1;
+    if (length < 0) return e.unsupported("the length of the sequence is not known");
+    std::vector<std::int64_t> line;
+    for (std::int64_t i = 0; i < length; ++i) line.push_back(i);
+    positions = TRY(e.op("Unsqueeze", {TRY(e.op("Add", {e.ints(line), positions})), e.ints({0})}));
+  }
+  const double scale = e.attrs.real("scale", 1);
+  if (scale != 1) return e.unsupported("attribute 'scale' other than 1");
+  if (e.attrs.integer("is_packed_batching") != 0) return e.unsupported("packed batching");
+  return rotary(e, e.in(2), e.in(3), positions);
+}
+
+const char* const kMicrosoft = "com.microsoft";
+constexpr int kNewest = 1000;
+
+}  // namespace
+
+std::span<const Expansion> attention_expansions() {
+  static const std::vector<Expansion> kTable = {
+      {"Attention", "", 23, 23, 3, 6, 4, attention, {}},
+      {"Attention", "", 24, kNewest, 3, 7, 4, attention, {}},
+      {"RotaryEmbedding", "", 23, kNewest, 3, 4, 1, rotary_embedding, {}},
+      {"MultiHeadAttention",
+       kMicrosoft,
+       1,
+       kNewest,
+       1,
+       8,
+       4,
+       multi_head_attention,
+       {{"num_heads", AttributeProto::INT},
+        {"mask_filter_value", AttributeProto::FLOAT},
+        {"scale", AttributeProto::FLOAT},
+        {"unidirectional", AttributeProto::INT}}},
+      {"RotaryEmbedding",
+       kMicrosoft,
+       1,
+       kNewest,
+       4,
+       4,
+       1,
+       microsoft_rotary_embedding,
+       {{"interleaved", AttributeProto::INT},
+        {"is_packed_batching", AttributeProto::INT},
+        {"num_heads", AttributeProto::INT},
+        {"rotary_embedding_dim", AttributeProto::INT},
+        {"scale", AttributeProto::FLOAT}}},
+  };
+  return kTable;
+}
+
+}  // namespace gradloom

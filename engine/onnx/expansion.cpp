@@ -1,0 +1,76 @@
+#include "engine/onnx/expansion.h"
+
+#include "engine/ops/common.h"
+
+namespace gradloom {
+
+const Tensor* Expander::known(ValueId id) const {
+  if (id == kNone || !is_constant(builder_.graph(), id)) return nullptr;
+  const Tensor& data = builder_.graph().value(id).data;
+  return data.defined() ? &data : nullptr;
+}
+
+Result<ValueId> Expander::op(const char* name, std::vector<ValueId> inputs, Attrs attributes) {
+  return TRY(ops(name, std::move(inputs), std::move(attributes), 1))[0];
+}
+
+Result<std::vector<ValueId>> Expander::ops(const char* name, std::vector<ValueId> inputs, Attrs attributes,
+                                           int count) {
+  return add_(op_by_name(name), std::move(inputs), std::move(attributes), count);
+}
+
+Result<ValueId> Expander::reshape(ValueId x, const std::vector<std::int64_t>& to) {
+  return op("Reshape", {x, ints(to)});
+}
+
+Result<ValueId> Expander::transpose(ValueId x, const std::vector<std::int64_t>& permutation) {
+  return op("Transpose", {x}, {{"perm", permutation}});
+}
+
+Result<ValueId> Expander::cast(ValueId x, DType to) {
+  if (dtype(x) == to) return x;
+  return op("Cast", {x}, {{"to", onnx_from_dtype(to)}});
+}
+
+Result<ValueId> Expander::slice(ValueId x, std::int64_t begin, std::int64_t end, std::int64_t axis) {
+  return op("Slice", {x, ints({begin}), ints({end}), ints({axis})});
+}
+
+Result<ValueId> Expander::mean(ValueId x, const std::vector<std::int64_t>& axes) {
+  return op("ReduceMean", {x, ints(axes)});
+}
+
+ValueId Expander::causal_mask(std::int64_t rows, std::int64_t columns, std::int64_t offset) {
+  const std::string key =
+      "causal " + std::to_string(rows) + " " + std::to_string(columns) + " " + std::to_string(offset);
+  const auto [it, fresh] = shared_.try_emplace(key, kNone);
+  if (!fresh) return it->second;
+  Tensor mask(DType::boolean, {rows, columns});
+  auto* allowed = static_cast<std::uint8_t*>(mask.mutable_data());
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) *allowed++ = j <= i + offset ? 1 : 0;
+  return it->second = builder_.constant(std::move(mask));
+}
+
+Error Expander::unsupported(const std::string& why) {
+  unsupported_ = why;
+  return Error{Errc::bad_input, why};
+}
+
+std::vector<const Expansion*> all_expansions() {
+  std::vector<const Expansion*> all;
+  for (const auto table : {normalization_expansions(), attention_expansions(), activation_expansions()})
+    for (const Expansion& expansion : table) all.push_back(&expansion);
+  return all;
+}
+
+const Expansion* find_expansion(const std::string& name, const std::string& domain, int opset) {
+  for (const auto table : {normalization_expansions(), attention_expansions(), activation_expansions()}) {
+    for (const Expansion& e : table) {
+      if (name == e.name && domain == e.domain && e.since <= opset && opset <= e.until) return &e;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace gradloom

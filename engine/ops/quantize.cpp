@@ -1,0 +1,255 @@
+// QuantizeLinear, DequantizeLinear (ONNX-10 .. -24, per tensor and per axis) and DynamicQuantizeLinear.
+//   q = saturate(round_even(x / scale) + zero_point)        x~ = (q - zero_point) scale
+// scale, zero_point: one element, or one per index of `axis` (default 1). Blocks (attribute block_size) and element types of less than
+// 8 bits are not supported. Gradients: straight-through (Bengio et al. 2013), zero where q saturates; the gradient of a quantized tensor
+// is a float tensor of its shape (autodiff.cpp).
+#include <limits>
+
+#include "engine/ops/elementwise_code.h"
+#include "engine/ops/kernel_sequence.h"
+
+namespace gradloom {
+namespace {
+
+using kernels::EwOp;
+using namespace elementwise_code;
+
+bool is_code(DType t) { return t == DType::u8 || t == DType::i8 || t == DType::u16 || t == DType::i16; }
+
+struct Range {
+  double low, high;
+};
+Range range_of(DType t) {
+  switch (t) {
+    case DType::i8: return {-128, 127};
+    case DType::u16: return {0, 65535};
+    case DType::i16: return {-32768, 32767};
+    default: return {0, 255};
+  }
+}
+
+// f16 and bf16 (and 32-bit integers) are computed in f32.
+DType work_type(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+
+bool one_element(const Shape& shape) { return is_static(shape) && element_count(shape) == 1; }
+
+// Scale and zero point of inputs 1 and 2 fit the input.
+Status check_parameters(const InferContext& ctx) {
+  if (ctx.attrs.integer("block_size") != 0) return infer_error("blocked quantization is not supported");
+  if (!is_float(ctx.dtype(1))) return infer_error(std::string("the scale is ") + dtype_name(ctx.dtype(1)));
+  for (std::size_t i = 1; i < 3; ++i) {
+    if (!ctx.has(i) || ctx.shape(i).empty() || one_element(ctx.shape(i))) continue;
+    const char* what = i == 1 ? "scale" : "zero point";
+    if (ctx.shape(i).size() != 1) return infer_error(std::string("the ") + what + " must be a scalar or a vector");
+    const auto axis = static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis", 1), ctx.shape(0).size())));
+    const std::int64_t dim = ctx.shape(0)[axis], given = ctx.shape(i)[0];
+    if (dim >= 0 && given >= 0 && dim != given)
+      return infer_error(std::string("the ") + what + " has " + std::to_string(given) + " elements for a dimension of " + std::to_string(dim));
+  }
+  return {};
+}
+
+// How many dims of 1 follow a vector along the axis of a tensor of this rank, for broadcasting; 0 for one element.
+std::size_t trailing(const Attrs& attrs, const Shape& parameter, std::size_t rank) {
+  if (parameter.empty() || one_element(parameter)) return 0;
+  const std::int64_t axis = attrs.integer("axis", 1);
+  return rank - 1 - static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis);
+}
+
+// Types whose scale and zero point broadcast against the input.
+NodeTypes broadcastable(const NodeTypes& types) {
+  NodeTypes result = types;
+  const std::size_t rank = types.inputs[0].shape.size();
+  for (std::size_t i = 1; i < std::min<std::size_t>(3, types.inputs.size()); ++i) {
+    Shape& shape = result.inputs[i].shape;
+    const std::size_t after = trailing(types.attrs, shape, rank);
+    if (one_element(shape)) shape.clear();
+    shape.insert(shape.end(), after, 1);
+  }
+  return result;
+}
+ValueId broadcastable(GradContext& ctx, ValueId parameter) {
+  const std::size_t after = trailing(ctx.node.attrs, ctx.shape(parameter), ctx.shape(ctx.in(0)).size());
+  std::vector<std::int64_t> axes;
+  for (std::size_t i = 0; i < after; ++i) axes.push_back(static_cast<std::int64_t>(i) + 1);
+  return axes.empty() ? parameter : ctx.b.op("Unsqueeze", {parameter, ctx.b.i64s(axes)});
+}
+
+FusedOperand as(Code& code, FusedOperand x, DType from, DType to) { return from == to ? x : code.cast(x, to); }
+ValueId as(GraphBuilder& b, ValueId x, DType to) {
+  return b.type(x).dtype == to ? x : b.op("Cast", {x}, {{"to", onnx_from_dtype(to)}});
+}
+
+// ---- QuantizeLinear ---------------------------------------------------------------------------------------
+
+Status infer_quantize(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  if (!is_float(ctx.dtype(0)) && ctx.dtype(0) != DType::i32) return infer_error(std::string("cannot quantize ") + dtype_name(ctx.dtype(0)));
+  TRY(check_parameters(ctx));
+  const std::int64_t named = ctx.attrs.integer("output_dtype");
+  DType out = named != 0 ? TRY(dtype_from_onnx(named)) : DType::u8;
+  if (ctx.has(2)) {
+    if (named != 0 && out != ctx.dtype(2)) return infer_error("output_dtype is not the type of the zero point");
+    out = ctx.dtype(2);
+  }
+  if (!is_code(out)) return infer_error(std::string("quantization to ") + dtype_name(out) + " is not supported");
+  ctx.outputs[0] = {out, ctx.shape(0)};
+  return {};
+}
+
+Result<Kernel> prepare_quantize(const NodeTypes& given) {
+  const NodeTypes types = broadcastable(given);
+  Code code(types);
+  const DType x = types.inputs[0].dtype, work = work_type(x);
+  const FusedOperand scale = as(code, Code::in(1), types.inputs[1].dtype, work);
+  FusedOperand q = code.op(EwOp::Round, {code.op(EwOp::Div, {as(code, Code::in(0), x, work), scale})});
+  if (types.has(2)) q = code.op(EwOp::Add, {q, code.cast(Code::in(2), work)});
+  return code.prepare(code.cast(q, types.outputs[0].dtype));  // saturates
+}
+
+// As if q = x / scale + zero_point inside the range: dx = g / scale, dscale = -g x / scale^2.
+Status grad_quantize(GradContext& ctx) {
+  GraphBuilder& b = ctx.b;
+  const ValueId x = ctx.in(0), g = ctx.grad();
+  const DType work = ctx.dtype(g);
+  const ValueId raw = broadcastable(ctx, ctx.in(1)), scale = as(b, raw, work);
+  const ValueId ratio = b.op("Div", {as(b, x, work), scale});
+  ValueId q = b.op("Round", {ratio});
+  if (ctx.in(2) != kNone) q = b.op("Add", {q, as(b, broadcastable(ctx, ctx.in(2)), work)});
+  const Range range = range_of(ctx.dtype(ctx.out(0)));
+  const ValueId inside = b.op("And", {b.op("GreaterOrEqual", {q, b.scalar(work, range.low)}), b.op("LessOrEqual", {q, b.scalar(work, range.high)})});
+  const ValueId slope = b.op("Where", {inside, b.op("Div", {g, scale}), b.scalar(work, 0)});
+  if (ctx.wants(0)) ctx.set(0, as(b, slope, ctx.dtype(x)));
+  if (ctx.wants(1)) {
+    const ValueId ds = ctx.reduce_to(b.op("Neg", {b.op("Mul", {slope, ratio})}), raw);
+    ctx.set(1, as(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
+  }
+  return {};
+}
+
+std::vector<Sample> quantize_samples() {
+  const auto vector = [](DType t, std::vector<double> v) { return exact(t, {static_cast<std::int64_t>(v.size())}, v); };
+  return {with("u8", {}, {floats({3, 5}, -2, 2), known_scalar(DType::f32, 0.0173), known_scalar(DType::u8, 117)}),
+          with("no zero point", {}, {floats({7}, -1, 5), known_scalar(DType::f32, 0.013)}),
+          with("i8, per axis", {}, {floats({2, 3, 4}, -2, 2), vector(DType::f32, {0.013, 0.1, 0.7}), vector(DType::i8, {-3, 0, 100})}),
+          with("i16, last axis", {{"axis", std::int64_t{-1}}},
+               {floats({3, 2}, -2, 2), vector(DType::f32, {0.0007, 0.1}), vector(DType::i16, {-3, 1000})}),
+          with("u16, named", {{"output_dtype", onnx_from_dtype(DType::u16)}}, {floats({9}, -1, 5), known_scalar(DType::f32, 0.00003)}),
+          with("integers", {}, {ints({9}, -500, 500, DType::i32), known_scalar(DType::f32, 3.1), known_scalar(DType::i8, 2)})};
+}
+
+// ---- DequantizeLinear -------------------------------------------------------------------------------------
+
+Status infer_dequantize(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  if (!is_code(ctx.dtype(0)) && ctx.dtype(0) != DType::i32) return infer_error(std::string("cannot dequantize ") + dtype_name(ctx.dtype(0)));
+  TRY(check_parameters(ctx));
+  if (ctx.has(2) && ctx.dtype(2) != ctx.dtype(0)) return infer_error("the zero point must have the type of the input");
+  const std::int64_t named = ctx.attrs.integer("output_dtype");
+  const DType out = named != 0 ? TRY(dtype_from_onnx(named)) : ctx.dtype(1);
+  if (!is_float(out)) return infer_error(std::string("dequantization to ") + dtype_name(out));
+  ctx.outputs[0] = {out, ctx.shape(0)};
+  return {};
+}
+
+Result<Kernel> prepare_dequantize(const NodeTypes& given) {
+  const NodeTypes types = broadcastable(given);
+  Code code(types);
+  const DType x = types.inputs[0].dtype, out = types.outputs[0].dtype, work = work_type(out);
+  FusedOperand difference = as(code, Code::in(0), x, DType::i32);
+  if (types.has(2)) difference = code.op(EwOp::Sub, {difference, as(code, Code::in(2), x, DType::i32)});
+  const FusedOperand scale = as(code, Code::in(1), types.inputs[1].dtype, work);
+  return code.prepare(as(code, code.op(EwOp::Mul, {code.cast(difference, work), scale}), work, out));
+}
+
+// dq = g scale, dscale = g (q - zero_point).
+Status grad_dequantize(GradContext& ctx) {
+  GraphBuilder& b = ctx.b;
+  const ValueId g = ctx.grad(), raw = broadcastable(ctx, ctx.in(1));
+  const DType work = ctx.dtype(g);
+  if (ctx.wants(0)) ctx.set(0, b.op("Mul", {g, as(b, raw, work)}));
+  if (ctx.wants(1)) {
+    ValueId difference = as(b, ctx.in(0), DType::i32);
+    if (ctx.in(2) != kNone) difference = b.op("Sub", {difference, as(b, broadcastable(ctx, ctx.in(2)), DType::i32)});
+    const ValueId ds = ctx.reduce_to(b.op("Mul", {g, as(b, difference, work)}), raw);
+    ctx.set(1, as(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
+  }
+  return {};
+}
+
+std::vector<Sample> dequantize_samples() {
+  return {with("u8", {}, {ints({3, 5}, 0, 255, DType::u8), floats({}, 0.01, 0.1), known_scalar(DType::u8, 117)}),
+          with("per axis", {}, {ints({2, 3, 4}, -128, 127, DType::i8), floats({3}, 0.01, 0.1), exact(DType::i8, {3}, {-3, 0, 100})}),
+          with("last axis", {{"axis", std::int64_t{-1}}}, {ints({3, 2}, -900, 900, DType::i16), floats({2}, 0.01, 0.1)}),
+          with("u16", {}, {ints({7}, 0, 60000, DType::u16), floats({1}, 0.001, 0.01), exact(DType::u16, {1}, {30000})}),
+          with("32-bit integers", {}, {ints({7}, -900, 900, DType::i32), floats({}, 0.01, 0.1)})};
+}
+
+// ---- DynamicQuantizeLinear: the range of x, widened to hold 0, over 0..255 --------------------------------
+
+Status infer_dynamic(InferContext& ctx) {
+  TRY(infer_float(ctx));
+  if (ctx.dtype(0) == DType::bf16 || ctx.dtype(0) == DType::f16) return infer_error("the input must be f32");
+  const Type types[] = {{DType::u8, ctx.shape(0)}, {ctx.dtype(0), {}}, {DType::u8, {}}};
+  for (std::size_t i = 0; i < ctx.outputs.size(); ++i) ctx.outputs[i] = types[i];
+  return {};
+}
+
+Result<Kernel> prepare_dynamic(const NodeTypes& types) {
+  KernelSequence s(types);
+  GraphBuilder& b = s.b();
+  const DType dtype = types.inputs[0].dtype;
+  const Attrs all{{"keepdims", std::int64_t{0}}};
+  const ValueId zero = b.scalar(dtype, 0);
+  const ValueId low = s.op("Min", {s.op("ReduceMin", {s.in(0)}, all), zero}), high = s.op("Max", {s.op("ReduceMax", {s.in(0)}, all), zero});
+  const ValueId scale = s.op("Div", {s.op("Sub", {high, low}), b.scalar(dtype, 255)});
+  const ValueId point = s.cast(s.op("Round", {s.op("Div", {s.op("Neg", {low}), scale})}), DType::u8);
+  const ValueId q = s.op("Add", {s.op("Round", {s.op("Div", {s.in(0), scale})}), s.cast(point, dtype)});
+  return s.prepare("dynamic quantization", {s.cast(q, DType::u8), scale, point});
+}
+
+std::vector<Sample> dynamic_samples() {
+  return {sample_of("both signs", {}, {floats({3, 7}, -2, 3)}, 3), sample_of("positive", {}, {floats({9}, 1, 3)}, 3),
+          sample_of("zeros", {}, {exact(DType::f32, {3}, {0, 0, 0})}, 3)};
+}
+
+Cost dynamic_cost(const NodeTypes& types) {
+  Cost cost = default_cost(types);
+  cost.flops = 5.0 * static_cast<double>(element_count(types.inputs[0].shape));
+  return cost;
+}
+
+}  // namespace
+
+const OpDef quantize_linear_op = {.name = "QuantizeLinear",
+                                  .since = 10,
+                                  .summary = "Nearest integer code of x / scale + zero point",
+                                  .min_inputs = 2,
+                                  .max_inputs = 3,
+                                  .infer = infer_quantize,
+                                  .grad = grad_quantize,
+                                  .cpu = prepare_quantize,
+                                  .gpu = prepare_quantize,
+                                  .samples = quantize_samples};
+const OpDef dequantize_linear_op = {.name = "DequantizeLinear",
+                                    .since = 10,
+                                    .summary = "(code - zero point) scale",
+                                    .min_inputs = 2,
+                                    .max_inputs = 3,
+                                    .infer = infer_dequantize,
+                                    .grad = grad_dequantize,
+                                    .cpu = prepare_dequantize,
+                                    .gpu = prepare_dequantize,
+                                    .samples = dequantize_samples};
+const OpDef dynamic_quantize_linear_op = {.name = "DynamicQuantizeLinear",
+                                          .since = 11,
+                                          .summary = "8-bit codes, with scale and zero point from the range of the input",
+                                          .traits = kNoGradient,
+                                          .max_outputs = 3,
+                                          .infer = infer_dynamic,
+                                          .cost = dynamic_cost,
+                                          .cpu = prepare_dynamic,
+                                          .gpu = prepare_dynamic,
+                                          .samples = dynamic_samples};
+
+}  // namespace gradloom

@@ -1,0 +1,157 @@
+// RMSNormalization and its gradient row.
+//   x seen as [rows, cols], cols = product of the dims from `axis` on:
+//   inv_rms = 1 / sqrt(sum(x^2) / cols + epsilon), y = x * inv_rms * scale; scale: [cols]; output 1 (ours): inv_rms
+//   RMSNormGrad(dy, x, scale, inv_rms) -> dx, dscale
+// The kernels are LayerNormalization's without the mean. Source: ONNX RMSNormalization-23 (stash_type: the statistic keeps the
+// input's type here).
+#include "engine/ops/nn.h"
+
+namespace gradloom {
+namespace {
+
+struct Layout {
+  std::int64_t rows, cols;
+};
+
+Result<std::size_t> axis_of(const Attrs& attrs, const Shape& x) {
+  return static_cast<std::size_t>(TRY(normalized_axis(attrs.integer("axis", -1), x.size())));
+}
+
+Result<Layout> layout_of(const Attrs& attrs, const Shape& x) {
+  const std::size_t axis = TRY(axis_of(attrs, x));
+  return Layout{nn::product(x, 0, axis), nn::product(x, axis, x.size())};
+}
+
+Status infer(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  const Shape &x = ctx.shape(0), &scale = ctx.shape(1);
+  const std::size_t axis = TRY(axis_of(ctx.attrs, x));
+  TRY(nn::require_float(ctx, 1, "scale"));
+  if (nn::all_static(x, axis, x.size()) && is_static(scale) && element_count(scale) != nn::product(x, axis, x.size()))
+    return infer_error("scale " + to_string(scale) + " does not fit the normalized dims of " + to_string(x));
+  Shape rows = x;
+  for (std::size_t i = axis; i < rows.size(); ++i) rows[i] = 1;
+  return nn::set_outputs(ctx, {ctx.in(0), {ctx.dtype(0), rows}});
+}
+
+Status grad(GradContext& ctx) {
+  TRY(nn::require_first_output_only(ctx));
+  const auto grads = ctx.b.ops(op_by_name("RMSNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), ctx.require_out(1)},
+                               {{"axis", ctx.node.attrs.integer("axis", -1)}}, ctx.wants(1) ? 2 : 1);
+  if (ctx.wants(0)) ctx.set(0, grads[0]);
+  if (ctx.wants(1)) ctx.set(1, grads[1]);
+  return {};
+}
+
+Cost cost(const NodeTypes& types) {
+  return nn::cost_of(types, 4.0 * static_cast<double>(element_count(types.inputs[0].shape)));
+}
+Cost cost_grad(const NodeTypes& types) {
+  return nn::cost_of(types, 10.0 * static_cast<double>(element_count(types.inputs[0].shape)));
+}
+
+Result<Kernel> prepare(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(types.target, x.dtype));
+  const Layout l = TRY(layout_of(types.attrs, x.shape));
+  if (l.rows == 0 || l.cols == 0) return nn::no_work("rms_norm");
+  const bool wanted = types.wants(1);   // the kernel always writes the statistic
+  const std::size_t bytes = wanted ? 0 : static_cast<std::size_t>(l.rows) * dtype_bytes(x.dtype);
+  return Kernel{"rms_norm", bytes,
+                [dtype = x.dtype, l, wanted, epsilon = types.attrs.real("epsilon", 1e-5)](const LaunchArgs& args) {
+                  args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1], nullptr, args.outputs[0],
+                                      nullptr, wanted ? args.outputs[1] : args.workspace, false});
+                }};
+}
+
+Status infer_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 4));
+  for (std::size_t i = 1; i < 4; ++i) TRY(nn::require_float(ctx, i, "every input"));
+  TRY(axis_of(ctx.attrs, ctx.shape(0)));
+  return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2)});
+}
+
+Result<Kernel> prepare_grad(const NodeTypes& types) {
+  const Type& x = types.inputs[1];
+  TRY(nn::require_kernel_type(types.target, x.dtype));
+  const Layout l = TRY(layout_of(types.attrs, x.shape));
+  kernels::LayerNormGradArgs layout{};
+  layout.dtype = x.dtype;
+  layout.rows = l.rows;
+  layout.cols = l.cols;
+  layout.centered = false;
+  return Kernel{"rms_norm_grad", kernels::workspace_bytes(types.target, layout), [layout, scale = types.wants(1)](const LaunchArgs& args) {
+                  kernels::LayerNormGradArgs a = layout;
+                  a.dy = args.inputs[0];
+                  a.x = args.inputs[1];
+                  a.scale = args.inputs[2];
+                  a.inv_std = args.inputs[3];
+                  a.dx = args.outputs[0];
+                  a.dscale = scale ? args.outputs[1] : nullptr;
+                  a.workspace = args.workspace;
+                  args.on.layer_norm_grad(a);
+                }};
+}
+
+std::vector<Sample> samples() {
+  return {
+      {.name = "last-axis", .inputs = {floats({3, 7}, -2, 3), floats({7})}},
+      {.name = "two-axes", .attrs = {{"axis", std::int64_t{1}}}, .inputs = {floats({2, 3, 4}), floats({3, 4})}},
+      {.name = "all-axes", .attrs = {{"axis", std::int64_t{-2}}, {"epsilon", 0.1}}, .inputs = {floats({3, 4}), floats({3, 4})}},
+      {.name = "statistic", .inputs = {floats({4, 6}), floats({6})}, .output_count = 2},
+      {.name = "transformer", .inputs = {floats({1024, 512}), floats({512})}, .bench = true},
+  };
+}
+
+std::vector<Sample> samples_grad() {
+  const Attrs last{{"axis", std::int64_t{-1}}};
+  return {
+      {.name = "last-axis",
+       .attrs = last,
+       .inputs = {floats({3, 7}), floats({3, 7}), floats({7}), floats({3, 1}, 0.8, 1.2)},
+       .output_count = 2},
+      {.name = "input-only",
+       .attrs = {{"axis", std::int64_t{1}}},
+       .inputs = {floats({2, 3, 4}), floats({2, 3, 4}), floats({3, 4}), floats({2, 1, 1}, 0.8, 1.2)}},
+      {.name = "transformer",
+       .attrs = last,
+       .inputs = {floats({1024, 512}), floats({1024, 512}), floats({512}), floats({1024, 1}, 0.8, 1.2)},
+       .output_count = 2,
+       .bench = true},
+  };
+}
+
+}  // namespace
+
+const OpDef rms_normalization_op = {
+    .name = "RMSNormalization",
+    .since = 23,
+    .summary = "Divides each row by its root mean square, then scales.",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .max_outputs = 2,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .cpu = prepare,
+    .gpu = prepare,
+    .samples = samples,
+    .inplace_input = 0,
+};
+
+const OpDef rms_norm_grad_op = {
+    .name = "RMSNormGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of RMSNormalization from its saved statistic.",
+    .min_inputs = 4,
+    .max_inputs = 4,
+    .max_outputs = 2,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
+    .samples = samples_grad,
+    .inplace_input = 0,
+};
+
+}  // namespace gradloom
