@@ -1,7 +1,6 @@
 // Steps of recurrent networks: kernels/recurrent.h, one thread per element.
-#include "kernels/recurrent.h"
-
 #include "kernels/gpu/kernels.h"
+#include "kernels/recurrent.h"   // after it: HIP's words are not the compiler's own
 
 namespace gradloom::kernels::gpu {
 namespace {
