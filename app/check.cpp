@@ -39,7 +39,8 @@ Result<std::vector<DataSet>> read_data_sets(const std::string& folder) {
   std::error_code code;
   std::vector<fs::path> paths;
   for (const auto& entry : fs::directory_iterator(folder, code))
-    if (entry.is_directory() && entry.path().filename().string().rfind("test_data_set_", 0) == 0) paths.push_back(entry.path());
+    if (entry.is_directory() && entry.path().filename().string().rfind("test_data_set_", 0) == 0)
+      paths.push_back(entry.path());
   if (code) return Error{Errc::io, "cannot list '" + folder + "'"};
   std::sort(paths.begin(), paths.end());
   for (const fs::path& p : paths) {
@@ -60,14 +61,17 @@ bool same(double got, double want, const Tolerance& t) {
 }
 
 // Compares and records the largest errors; the first element out of tolerance gives the reason.
-void compare(const std::string& what, const Tensor& got, const Tensor& want, const Tolerance& tolerance, CheckResult& result) {
+void compare(const std::string& what, const Tensor& got, const Tensor& want, const Tolerance& tolerance,
+             CheckResult& result) {
   const auto fail = [&](const std::string& reason) {
     if (result.status == CheckStatus::fail) return;
     result.status = CheckStatus::fail;
     result.reason = what + " " + reason;
   };
-  if (got.shape() != want.shape()) return fail("has shape " + to_string(got.shape()) + ", expected " + to_string(want.shape()));
-  if (is_float(got.dtype()) != is_float(want.dtype())) return fail("is " + std::string(dtype_name(got.dtype())) + ", expected " + dtype_name(want.dtype()));
+  if (got.shape() != want.shape())
+    return fail("has shape " + to_string(got.shape()) + ", expected " + to_string(want.shape()));
+  if (is_float(got.dtype()) != is_float(want.dtype()))
+    return fail("is " + std::string(dtype_name(got.dtype())) + ", expected " + dtype_name(want.dtype()));
   const Tolerance t = is_float(want.dtype()) ? tolerance : Tolerance{0, 0};
   for (std::int64_t i = 0, n = want.count(); i < n; ++i) {
     const double g = got.at(i), w = want.at(i);
@@ -76,7 +80,9 @@ void compare(const std::string& what, const Tensor& got, const Tensor& want, con
       result.max_abs_error = std::max(result.max_abs_error, error);
       if (w != 0) result.max_rel_error = std::max(result.max_rel_error, error / std::fabs(w));
     }
-    if (!same(g, w, t)) fail("differs at element " + std::to_string(i) + ": " + number_text(g) + ", expected " + number_text(w));
+    if (!same(g, w, t))
+      fail("differs at element " + std::to_string(i) + ": " + number_text(g) + ", expected " +
+           number_text(w));
   }
 }
 
@@ -99,7 +105,8 @@ class FolderCheck {
   }
 
  private:
-  // Imports with the dims that the inputs' shapes give; small integer inputs become known contents (axes, shapes).
+  // Imports with the dims that the inputs' shapes give; small integer inputs become known contents (axes,
+  // shapes).
   Result<ImportedModel> import_for(const DataSet& set) const {
     Recipe recipe;
     recipe.model = folder_ + "/model.onnx";
@@ -114,23 +121,30 @@ class FolderCheck {
       const Shape& given = set.inputs[i].tensor.shape();
       for (std::size_t d = 0; d < std::min(v.type.shape.size(), given.size()); ++d) {
         const auto symbol = static_cast<std::size_t>(-v.type.shape[d] - 1);
-        if (v.type.shape[d] < 0 && symbol < first.graph.symbols.size()) options.dims[first.graph.symbols[symbol]] = given[d];
+        if (v.type.shape[d] < 0 && symbol < first.graph.symbols.size())
+          options.dims[first.graph.symbols[symbol]] = given[d];
       }
-      if (!is_float(set.inputs[i].tensor.dtype()) && shape_like(first.graph, first.graph.inputs[i])) options.known_inputs[v.name] = set.inputs[i].tensor;
+      if (!is_float(set.inputs[i].tensor.dtype()) && shape_like(first.graph, first.graph.inputs[i]))
+        options.known_inputs[v.name] = set.inputs[i].tensor;
     }
     for (auto it = options.dims.begin(); it != options.dims.end();)
-      it = std::find(first.unbound_dims.begin(), first.unbound_dims.end(), it->first) == first.unbound_dims.end() ? options.dims.erase(it) : std::next(it);
+      it = std::find(first.unbound_dims.begin(), first.unbound_dims.end(), it->first) ==
+                   first.unbound_dims.end()
+               ? options.dims.erase(it)
+               : std::next(it);
     return import_onnx(recipe.model, options);
   }
 
-  // Does a static plan need the contents of this input (a shape, axes, a trip count)? Indices and labels stay data.
+  // Does a static plan need the contents of this input (a shape, axes, a trip count)? Indices and labels stay
+  // data.
   static bool shape_like(const Graph& graph, ValueId input) {
     for (const Node& node : graph.nodes) {
       if (!node.alive()) continue;
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] != input) continue;
         const std::string op = node.op->name;
-        const bool data = op == "Gather" || op == "NegativeLogLikelihoodLoss" || op == "SoftmaxCrossEntropyLoss" || node.op->has(kElementwise) || i == 0;
+        const bool data = op == "Gather" || op == "NegativeLogLikelihoodLoss" ||
+                          op == "SoftmaxCrossEntropyLoss" || node.op->has(kElementwise) || i == 0;
         if (!data || op == "Range" || op == "ConstantOfShape") return true;
       }
     }
@@ -143,7 +157,8 @@ class FolderCheck {
       std::map<std::string, int> names;
       for (const UnknownOp& u : model.unknown) ++names[(u.domain.empty() ? "" : u.domain + ".") + u.op_type];
       result.status = CheckStatus::unsupported;
-      for (const auto& [name, n] : names) result.reason += (result.reason.empty() ? "" : ", ") + escaped(name);
+      for (const auto& [name, n] : names)
+        result.reason += (result.reason.empty() ? "" : ", ") + escaped(name);
       return {};
     }
     return set.grads.empty() ? run_forward(model, set, result) : run_gradients(model, set, result);
@@ -171,7 +186,8 @@ class FolderCheck {
     TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, reports));
     TRY(run_passes(graph, pipeline, PassPhase::post_gradient, reports));
     const PlannerDef* planner = find_planner("best-fit");
-    const Plan plan = TRY(make_plan(graph, {planner->plan, planner->name, true, TRY(device_target(options_.device))}));
+    const Plan plan =
+        TRY(make_plan(graph, {planner->plan, planner->name, true, TRY(device_target(options_.device))}));
     TRY(check_plan(graph, plan));
     const auto device = TRY(open_device(options_.device));
     const auto executor = TRY(Executor::create(graph, plan, *device));
@@ -179,7 +195,8 @@ class FolderCheck {
     TRY(feed(*executor, graph, set));
     TRY(executor->run_forward(options_.seed, 0));
     for (std::size_t i = 0; i < std::min(set.outputs.size(), graph.outputs.size()); ++i)
-      compare("output " + std::to_string(i), TRY(executor->read(graph.outputs[i])), set.outputs[i].tensor, outputs_, result);
+      compare("output " + std::to_string(i), TRY(executor->read(graph.outputs[i])), set.outputs[i].tensor,
+              outputs_, result);
     return {};
   }
 
@@ -196,12 +213,15 @@ class FolderCheck {
     executor->poison();
     TRY(feed(*executor, graph, set));
     TRY(executor->run_forward(options_.seed, 0));
-    if (!set.outputs.empty()) compare("loss", TRY(executor->read(graph.loss)), set.outputs[0].tensor, outputs_, result);
+    if (!set.outputs.empty())
+      compare("loss", TRY(executor->read(graph.loss)), set.outputs[0].tensor, outputs_, result);
     for (const NamedTensor& want : set.grads) {
-      const auto found = std::find_if(compiled.gradients.begin(), compiled.gradients.end(), [&](const auto& g) { return g.first == want.name; });
+      const auto found = std::find_if(compiled.gradients.begin(), compiled.gradients.end(),
+                                      [&](const auto& g) { return g.first == want.name; });
       if (found == compiled.gradients.end() || found->second == kNone)
         return Error{Errc::bad_input, "no gradient for '" + escaped(want.name) + "'"};
-      compare("gradient of " + escaped(want.name), TRY(executor->read(found->second)), want.tensor, gradients_, result);
+      compare("gradient of " + escaped(want.name), TRY(executor->read(found->second)), want.tensor,
+              gradients_, result);
       ++result.gradients;
     }
     return {};
@@ -224,9 +244,12 @@ bool is_test_folder(const fs::path& path) {
 
 const char* check_status_name(CheckStatus status) {
   switch (status) {
-    case CheckStatus::pass: return "PASS";
-    case CheckStatus::fail: return "FAIL";
-    case CheckStatus::unsupported: return "UNSUPPORTED";
+    case CheckStatus::pass:
+      return "PASS";
+    case CheckStatus::fail:
+      return "FAIL";
+    case CheckStatus::unsupported:
+      return "UNSUPPORTED";
   }
   return "?";
 }
@@ -236,8 +259,8 @@ Result<std::vector<std::string>> find_test_folders(const std::string& path) {
   if (!fs::is_directory(path, code)) return Error{Errc::io, "'" + escaped(path) + "' is not a folder"};
   std::vector<std::string> folders;
   if (is_test_folder(path)) folders.push_back(path);
-  for (auto it = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied, code); !code && it != fs::recursive_directory_iterator();
-       it.increment(code))
+  for (auto it = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied, code);
+       !code && it != fs::recursive_directory_iterator(); it.increment(code))
     if (it->is_directory(code) && is_test_folder(it->path())) folders.push_back(it->path().string());
   std::sort(folders.begin(), folders.end());
   return folders;

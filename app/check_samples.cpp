@@ -21,7 +21,7 @@ struct Item {
   const OpDef* op;
   Sample sample;
   CheckResult result;
-  std::string prefix;                         // of the names of its nodes: random streams are keyed by them
+  std::string prefix;  // of the names of its nodes: random streams are keyed by them
 };
 
 // All samples in one graph, in one precision.
@@ -31,7 +31,7 @@ struct Whole {
   struct Part {
     std::vector<ValueId> outputs, gradients;  // kNone: omitted, no path
   };
-  std::vector<Part> parts;                    // by item
+  std::vector<Part> parts;  // by item
 };
 
 // A scalar that depends on every floating output, with random weights.
@@ -45,12 +45,13 @@ ValueId weighted_loss(GraphBuilder& b, const SampleNode& node) {
     const ValueId w = b.constant(make_sample_input(weight, {}, random).cast(b.type(y).dtype));
     const ValueId term = b.op("ReduceSum", {b.op("Mul", {y, w})}, {{"keepdims", std::int64_t{0}}});
     loss = loss == kNone ? term : b.op("Add", {loss, term});
-    break;                                    // the first result; others (means, masks, indices) are not differentiated
+    break;  // the first result; others (means, masks, indices) are not differentiated
   }
   return loss;
 }
 
-// Adds one sample, and its gradients when they can be built. Errors: the sample is not valid in this precision.
+// Adds one sample, and its gradients when they can be built. Errors: the sample is not valid in this
+// precision.
 Status add_item(Whole& whole, const Item& item, DType type, bool gradients, DType rounded) {
   GraphBuilder b(whole.graph);
   b.name_prefix = item.prefix;
@@ -84,10 +85,10 @@ std::string missing_kernels(const Graph& graph, kernels::Target target) {
   return "";
 }
 
-
 Result<std::map<ValueId, Tensor>> run(const Whole& whole, const std::string& device_id, bool& repeatable) {
   const PlannerDef* planner = find_planner("best-fit");
-  const Plan plan = TRY(make_plan(whole.graph, {planner->plan, planner->name, true, TRY(device_target(device_id))}));
+  const Plan plan =
+      TRY(make_plan(whole.graph, {planner->plan, planner->name, true, TRY(device_target(device_id))}));
   TRY(check_plan(whole.graph, plan));
   const auto device = TRY(open_device(device_id));
   const auto executor = TRY(Executor::create(whole.graph, plan, *device));
@@ -99,7 +100,9 @@ Result<std::map<ValueId, Tensor>> run(const Whole& whole, const std::string& dev
     for (const ValueId v : whole.graph.outputs) {
       Tensor value = TRY(executor->read(v));
       const auto [at, fresh] = results.emplace(v, value);
-      if (!fresh && pass == 1 && value.bytes() > 0 && std::memcmp(at->second.data(), value.data(), value.bytes()) != 0) repeatable = false;
+      if (!fresh && pass == 1 && value.bytes() > 0 &&
+          std::memcmp(at->second.data(), value.data(), value.bytes()) != 0)
+        repeatable = false;
     }
   }
   return results;
@@ -109,7 +112,8 @@ struct Limits {
   double rtol, atol;
 };
 
-void compare(const std::string& what, const Tensor& got, const Tensor& want, Limits limits, CheckResult& result) {
+void compare(const std::string& what, const Tensor& got, const Tensor& want, Limits limits,
+             CheckResult& result) {
   if (got.shape() != want.shape()) {
     result.status = CheckStatus::fail;
     result.reason = what + " is " + to_string(got.type()) + ", expected " + to_string(want.type());
@@ -129,7 +133,8 @@ void compare(const std::string& what, const Tensor& got, const Tensor& want, Lim
     if (!exact && error <= atol + limits.rtol * std::fabs(b)) continue;
     if (result.status == CheckStatus::fail) continue;
     result.status = CheckStatus::fail;
-    result.reason = what + ", element " + std::to_string(i) + ": " + number_text(a) + ", expected " + number_text(b);
+    result.reason =
+        what + ", element " + std::to_string(i) + ": " + number_text(a) + ", expected " + number_text(b);
   }
 }
 
@@ -137,7 +142,9 @@ void compare(const std::string& what, const Tensor& got, const Tensor& want, Lim
 
 Result<std::vector<CheckResult>> check_samples(const std::string& ops, const CheckOptions& options) {
   const kernels::Target target = TRY(device_target(options.device));
-  const DType type = options.precision == "f64" ? DType::f64 : options.precision == "bf16" ? DType::bf16 : DType::f32;
+  const DType type = options.precision == "f64"    ? DType::f64
+                     : options.precision == "bf16" ? DType::bf16
+                                                   : DType::f32;
   const DType rounded = type == DType::bf16 ? type : DType::f32;
   std::vector<CheckResult> results;
   std::vector<Item> items;
@@ -151,7 +158,8 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
       item.prefix = "s" + std::to_string(items.size()) + "/";
       // Tried alone first: what the device lacks must not stop the others.
       Whole alone;
-      bool gradients = op->grad != nullptr && add_item(alone, item, type, true, rounded).ok() && missing_kernels(alone.graph, target).empty();
+      bool gradients = op->grad != nullptr && add_item(alone, item, type, true, rounded).ok() &&
+                       missing_kernels(alone.graph, target).empty();
       if (!gradients) {
         alone = {};
         const Status added = add_item(alone, item, type, false, rounded);
@@ -174,20 +182,24 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
   const auto want = TRY(run(reference, "cpu", reference_repeatable));
   const bool half = type == DType::bf16;
   const Limits outputs{options.rtol.value_or(half ? 2e-2 : 1e-5), options.atol.value_or(half ? 2e-2 : 1e-5)};
-  const Limits gradients{options.rtol.value_or(half ? 2e-2 : 1e-4), options.atol.value_or(half ? 2e-2 : 1e-5)};
+  const Limits gradients{options.rtol.value_or(half ? 2e-2 : 1e-4),
+                         options.atol.value_or(half ? 2e-2 : 1e-5)};
   for (std::size_t i = 0; i < items.size(); ++i) {
     CheckResult& result = items[i].result;
     const Whole::Part &t = tested.parts[i], &r = reference.parts[i];
     for (std::size_t k = 0; k < t.outputs.size(); ++k)
-      if (t.outputs[k] != kNone) compare("output " + std::to_string(k), got.at(t.outputs[k]), want.at(r.outputs[k]), outputs, result);
+      if (t.outputs[k] != kNone)
+        compare("output " + std::to_string(k), got.at(t.outputs[k]), want.at(r.outputs[k]), outputs, result);
     for (std::size_t k = 0; k < t.gradients.size(); ++k) {
       if (t.gradients[k] == kNone) continue;
-      compare("gradient " + std::to_string(k), got.at(t.gradients[k]), want.at(r.gradients[k]), gradients, result);
+      compare("gradient " + std::to_string(k), got.at(t.gradients[k]), want.at(r.gradients[k]), gradients,
+              result);
       ++result.gradients;
     }
     results.push_back(std::move(result));
   }
-  if (!repeatable) return Error{Errc::check_failed, options.device + ": two runs of the same samples gave different bits"};
+  if (!repeatable)
+    return Error{Errc::check_failed, options.device + ": two runs of the same samples gave different bits"};
   return results;
 }
 

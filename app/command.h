@@ -1,4 +1,5 @@
-// Commands: one row each. The command line, its --help, the tests and the window's "equivalent command" come from these rows.
+// Commands: one row each. The command line, its --help, the tests and the window's "equivalent command" come
+// from these rows.
 #pragma once
 
 #include <functional>
@@ -18,14 +19,14 @@ namespace gradloom {
 
 struct CommandContext {
   Output& out;
-  std::stop_token stop;        // Ctrl-C: finish the step, keep what is committed, exit 130
+  std::stop_token stop;  // Ctrl-C: finish the step, keep what is committed, exit 130
 };
 using CommandRun = std::function<Status(CommandContext&)>;
 
 struct CommandDef {
   const char* name;
   const char* summary;
-  CommandRun (*declare)(CLI::App& app);   // adds flags; the returned function runs with what was parsed
+  CommandRun (*declare)(CLI::App& app);  // adds flags; the returned function runs with what was parsed
 };
 std::span<const CommandDef> all_commands();
 

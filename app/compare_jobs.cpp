@@ -11,7 +11,8 @@ Resident make_resident(Job& job, const std::string& name, Environment& environme
   Resident resident;
   resident.name = name;
   resident.kernels = job.kernels();
-  resident.run = [&job, &environment](std::int64_t first_step, std::int64_t steps, bool timed) -> Result<Block> {
+  resident.run = [&job, &environment](std::int64_t first_step, std::int64_t steps,
+                                      bool timed) -> Result<Block> {
     apply_threads(job.recipe().threads);
     Block block;
     std::int64_t next = first_step;
@@ -39,8 +40,9 @@ Result<std::unique_ptr<Job>> make_job(const Recipe& recipe, const std::string& n
 
 }  // namespace
 
-Result<Comparison> compare_recipes(const Recipe& a, const Recipe& b, const std::string& name_a, const std::string& name_b,
-                                   const CompareOptions& options, std::stop_token stop,
+Result<Comparison> compare_recipes(const Recipe& a, const Recipe& b, const std::string& name_a,
+                                   const std::string& name_b, const CompareOptions& options,
+                                   std::stop_token stop,
                                    const std::function<void(const CompareProgress&)>& progress) {
   const auto job_a = TRY(make_job(a, name_a, stop));
   const auto job_b = TRY(make_job(b, name_b, stop));
@@ -48,7 +50,8 @@ Result<Comparison> compare_recipes(const Recipe& a, const Recipe& b, const std::
   Environment environments[2];
   begin_gpu(environments[0], job_a->device());
   if (!one_device) begin_gpu(environments[1], job_b->device());
-  Resident side_a = make_resident(*job_a, name_a, environments[0]), side_b = make_resident(*job_b, name_b, environments[one_device ? 0 : 1]);
+  Resident side_a = make_resident(*job_a, name_a, environments[0]),
+           side_b = make_resident(*job_b, name_b, environments[one_device ? 0 : 1]);
   Comparison comparison = TRY(compare_interleaved(side_a, side_b, options, stop, progress));
   for (int side = 0; side < 2; ++side) {
     const std::string disturbed = gpu_disturbances(environment_rows(environments[side]));

@@ -1,4 +1,5 @@
-// An interleaved comparison of two recipes: both jobs resident in this process, one measured block after the other.
+// An interleaved comparison of two recipes: both jobs resident in this process, one measured block after the
+// other.
 #pragma once
 
 #include <functional>
@@ -10,8 +11,9 @@
 
 namespace gradloom {
 
-Result<Comparison> compare_recipes(const Recipe& a, const Recipe& b, const std::string& name_a, const std::string& name_b,
-                                   const CompareOptions& options, std::stop_token stop = {},
+Result<Comparison> compare_recipes(const Recipe& a, const Recipe& b, const std::string& name_a,
+                                   const std::string& name_b, const CompareOptions& options,
+                                   std::stop_token stop = {},
                                    const std::function<void(const CompareProgress&)>& progress = {});
 
 }  // namespace gradloom

@@ -13,7 +13,8 @@ namespace gradloom {
 namespace {
 
 // What consumers say about the integers of `value`: following views and casts.
-void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId value, InputSpec& spec, std::set<ValueId>& seen) {
+void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId value, InputSpec& spec,
+                std::set<ValueId>& seen) {
   if (!seen.insert(value).second) return;
   const auto take = [&](std::int64_t limit) {
     if (limit > 0 && (spec.limit == 0 || limit < spec.limit)) spec.limit = limit;
@@ -24,12 +25,15 @@ void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, V
     const Shape* first = node.inputs[0] == kNone ? nullptr : &graph.values[node.inputs[0]].type.shape;
     if (op == "Gather" && use.input_index == 1 && first != nullptr && !first->empty()) {
       const std::int64_t axis = node.attrs.integer("axis", 0);
-      take((*first)[static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(first->size()) : axis)]);
-    } else if ((op == "NegativeLogLikelihoodLoss" || op == "SoftmaxCrossEntropyLoss") && use.input_index == 1 && first->size() > 1) {
+      take((*first)[static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(first->size())
+                                                      : axis)]);
+    } else if ((op == "NegativeLogLikelihoodLoss" || op == "SoftmaxCrossEntropyLoss") &&
+               use.input_index == 1 && first->size() > 1) {
       take((*first)[1]);
       spec.label = true;
     } else if (node.op->has(kView) || op == "Cast") {
-      if (use.input_index == 0 && node.outputs[0] != kNone) find_limit(graph, uses, node.outputs[0], spec, seen);
+      if (use.input_index == 0 && node.outputs[0] != kNone)
+        find_limit(graph, uses, node.outputs[0], spec, seen);
     }
   }
 }
@@ -41,7 +45,8 @@ std::vector<InputSpec> input_specs(const Graph& graph) {
   std::vector<InputSpec> specs;
   for (ValueId id : graph.inputs) {
     const Value& v = graph.values[id];
-    if (uses[id].empty() && std::find(graph.outputs.begin(), graph.outputs.end(), id) == graph.outputs.end()) continue;
+    if (uses[id].empty() && std::find(graph.outputs.begin(), graph.outputs.end(), id) == graph.outputs.end())
+      continue;
     InputSpec spec{v.name, v.type, 0, false};
     std::set<ValueId> seen;
     if (!is_float(v.type.dtype)) find_limit(graph, uses, id, spec, seen);
@@ -62,9 +67,11 @@ Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
   ImportOptions options;
   options.dims = recipe.dims;
   options.allow_unknown = for_viewing;
-  if (recipe.precision == "f64") options.float_type = DType::f64;
+  if (recipe.precision == "f64")
+    options.float_type = DType::f64;
   else if (recipe.precision != "f32")
-    return Error{Errc::usage, "precision " + escaped(recipe.precision) + " is not available in this version (f32, f64)"};
+    return Error{Errc::usage,
+                 "precision " + escaped(recipe.precision) + " is not available in this version (f32, f64)"};
   return import_onnx(recipe.model, options);
 }
 
@@ -74,12 +81,14 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   apply_threads(recipe.threads);
   prepared->model = TRY(load_model(recipe));
   if (!recipe.model_hash.empty() && recipe.model_hash != prepared->model.content_hash)
-    return Error{Errc::bad_input, "model '" + escaped(recipe.model) + "' is not the one of the recipe (its contents hash to " +
-                                      prepared->model.content_hash + ", the recipe says " + recipe.model_hash + ")"};
+    return Error{Errc::bad_input,
+                 "model '" + escaped(recipe.model) + "' is not the one of the recipe (its contents hash to " +
+                     prepared->model.content_hash + ", the recipe says " + recipe.model_hash + ")"};
   prepared->recipe.model_hash = prepared->model.content_hash;
   if (!prepared->model.unbound_dims.empty()) {
     std::string names;
-    for (const std::string& d : prepared->model.unbound_dims) names += (names.empty() ? "" : ", ") + escaped(d);
+    for (const std::string& d : prepared->model.unbound_dims)
+      names += (names.empty() ? "" : ", ") + escaped(d);
     return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
   }
   prepared->options = TRY(recipe_compile_options(prepared->recipe));
@@ -113,7 +122,8 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
 Status Job::submit(std::int64_t step, bool timed) {
   const std::int64_t micro_batches = prepared_->options.train.accumulate;
   std::vector<std::map<std::string, Tensor>> batches;
-  for (std::int64_t k = 0; k < micro_batches; ++k) batches.push_back(TRY(batches_->batch((step - 1) * micro_batches + k)));
+  for (std::int64_t k = 0; k < micro_batches; ++k)
+    batches.push_back(TRY(batches_->batch((step - 1) * micro_batches + k)));
   StepOptions options;
   options.step = step;
   options.lr = optimizer_.lr * schedule_.factor(step);
@@ -122,7 +132,8 @@ Status Job::submit(std::int64_t step, bool timed) {
   options.timed = timed;
   options.record = prepared_->recipe.record;
   return executor_->submit(prepared_->compiled.train.names, options, [&](std::int64_t k) -> Status {
-    for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batches[static_cast<std::size_t>(k)].at(name)));
+    for (const auto& [id, name] : fed_)
+      TRY(executor_->feed(id, batches[static_cast<std::size_t>(k)].at(name)));
     return {};
   });
 }
@@ -150,9 +161,10 @@ Result<std::map<std::string, Tensor>> Job::parameters() const {
   const Graph& graph = prepared_->compiled.train.graph;
   std::map<std::string, Tensor> result;
   for (ValueId id : graph.parameters) result[graph.values[id].name] = TRY(executor_->read(id));
-  for (const Update& u : graph.updates) {                       // running statistics, not optimizer state
+  for (const Update& u : graph.updates) {  // running statistics, not optimizer state
     const Value& v = graph.values[u.state];
-    if (v.role == Role::state && v.name.find('/') == std::string::npos) result[v.name] = TRY(executor_->read(u.state));
+    if (v.role == Role::state && v.name.find('/') == std::string::npos)
+      result[v.name] = TRY(executor_->read(u.state));
   }
   return result;
 }

@@ -1,4 +1,5 @@
-// Job: a recipe made ready to run: model imported, compiled, memory taken, batches open. Train, compare and check use it.
+// Job: a recipe made ready to run: model imported, compiled, memory taken, batches open. Train, compare and
+// check use it.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,7 @@ namespace gradloom {
 
 // Model and plan of a recipe, without memory or data: what `plan` prints and the window shows.
 struct Prepared {
-  Recipe recipe;                       // model_hash filled in
+  Recipe recipe;  // model_hash filled in
   ImportedModel model;
   CompileOptions options;
   Compiled compiled;
@@ -29,10 +30,10 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
 struct StepResult {
   std::int64_t step = 0;
   double loss = 0, lr = 0, grad_norm = -1;
-  std::int64_t step_ns = 0;            // launch of the first kernel to the end of the last; batches are made before
-  std::int64_t end_ns = 0;             // monotonic
-  std::vector<KernelSample> samples;   // when timed
-  std::vector<Activity> activities;    // when timed on a GPU: copies and launches
+  std::int64_t step_ns = 0;  // launch of the first kernel to the end of the last; batches are made before
+  std::int64_t end_ns = 0;   // monotonic
+  std::vector<KernelSample> samples;  // when timed
+  std::vector<Activity> activities;   // when timed on a GPU: copies and launches
 };
 
 class Job {
@@ -44,11 +45,12 @@ class Job {
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
   // Submits optimizer step `step` (1-based); its batches are (step-1)*K .. step*K-1.
   Status submit(std::int64_t step, bool timed = false);
-  Result<StepResult> collect();        // of the oldest submitted step; waits for it
+  Result<StepResult> collect();  // of the oldest submitted step; waits for it
   std::size_t pending() const { return executor_->pending(); }
-  std::size_t depth() const { return executor_->depth(); }     // steps to keep pending
-  Result<StepResult> step(std::int64_t step, bool timed = false);   // submit and collect
-  Result<std::map<std::string, Tensor>> parameters() const;    // current contents of trained and frozen ones, by name
+  std::size_t depth() const { return executor_->depth(); }         // steps to keep pending
+  Result<StepResult> step(std::int64_t step, bool timed = false);  // submit and collect
+  Result<std::map<std::string, Tensor>> parameters()
+      const;  // current contents of trained and frozen ones, by name
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
   Executor& executor() { return *executor_; }
   DeviceInfo device() const { return device_->info(); }
@@ -59,14 +61,15 @@ class Job {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BatchSource> batches_;
-  std::vector<std::pair<ValueId, std::string>> fed_;           // graph inputs that something reads
+  std::vector<std::pair<ValueId, std::string>> fed_;  // graph inputs that something reads
   std::vector<KernelInfo> kernels_;
   OptimizerSpec optimizer_;
   ScheduleSpec schedule_;
 };
 
-// Inputs that the step reads, with what is known of integer inputs: class counts from the loss, vocabulary from the embedding.
+// Inputs that the step reads, with what is known of integer inputs: class counts from the loss, vocabulary
+// from the embedding.
 std::vector<InputSpec> input_specs(const Graph& graph);
-void apply_threads(std::int64_t threads);                      // 0: all usable cores
+void apply_threads(std::int64_t threads);  // 0: all usable cores
 
 }  // namespace gradloom

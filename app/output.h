@@ -1,4 +1,5 @@
-// What a command says: human text on stdout, or with --json one JSON object per line and nothing else. Errors are one line on stderr.
+// What a command says: human text on stdout, or with --json one JSON object per line and nothing else. Errors
+// are one line on stderr.
 #pragma once
 
 #include <cstdio>
@@ -17,10 +18,10 @@ class Output {
   explicit Output(bool json = false) : json_(json) {}
   bool json() const { return json_; }
   void set_json(bool on) { json_ = on; }
-  void object(const Json& value) const;               // only with --json: one line, flushed; NaN and Inf become strings
-  void text(const std::string& line) const;           // only without --json
-  void note(const std::string& line) const;           // stderr, both modes: "note: ..."
-  bool terminal() const;                              // progress bars are drawn only there, on stderr
+  void object(const Json& value) const;  // only with --json: one line, flushed; NaN and Inf become strings
+  void text(const std::string& line) const;  // only without --json
+  void note(const std::string& line) const;  // stderr, both modes: "note: ..."
+  bool terminal() const;                     // progress bars are drawn only there, on stderr
   // Progress 0..1 of something long; overwrites the line on a terminal, silent otherwise. `done` clears it.
   void progress(const std::string& what, double fraction, const std::string& detail) const;
   void progress_done() const;
@@ -29,9 +30,10 @@ class Output {
   bool json_ = false;
 };
 
-// Columns padded to their widest cell; the first column and those named in `left` are left-aligned, others right-aligned.
-std::string table_text(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows,
-                       const std::vector<int>& left = {});
+// Columns padded to their widest cell; the first column and those named in `left` are left-aligned, others
+// right-aligned.
+std::string table_text(const std::vector<std::string>& header,
+                       const std::vector<std::vector<std::string>>& rows, const std::vector<int>& left = {});
 
 // Doubles that JSON cannot hold: "NaN", "Infinity", "-Infinity".
 Json json_number(double value);

@@ -22,7 +22,8 @@ Status parse_into(T& target, const std::string& text, const char* what) {
 Status add_dim(Recipe& recipe, const std::string& text) {
   const std::size_t equals = text.find('=');
   std::int64_t n = 0;
-  if (equals == std::string::npos || equals == 0) return Error{Errc::usage, "--dim expects NAME=N, got '" + escaped(text) + "'"};
+  if (equals == std::string::npos || equals == 0)
+    return Error{Errc::usage, "--dim expects NAME=N, got '" + escaped(text) + "'"};
   TRY(parse_into(n, text.substr(equals + 1), "--dim"));
   if (n < 1) return Error{Errc::usage, "--dim " + escaped(text) + ": must be at least 1"};
   recipe.dims[text.substr(0, equals)] = n;
@@ -40,24 +41,48 @@ Status check_choice(const std::string& value, const char* flag, std::initializer
 
 // Sets one key of a recipe from its flag's text.
 Status set_key(Recipe& recipe, const std::string& key, const std::string& value) {
-  if (key == "model") recipe.model = value;
-  else if (key == "loss") recipe.loss = value;
-  else if (key == "optimizer") { TRY(parse_optimizer(value)); recipe.optimizer = value; }
-  else if (key == "schedule") { TRY(parse_schedule(value)); recipe.schedule = value; }
-  else if (key == "clip-norm") TRY(parse_into(recipe.clip_norm, value, "--clip-norm"));
-  else if (key == "accumulate") TRY(parse_into(recipe.accumulate, value, "--accumulate"));
-  else if (key == "precision") { TRY(check_choice(value, "precision", {"f32", "f64"})); recipe.precision = value; }
-  else if (key == "passes") set_pipeline(recipe, TRY(parse_pipeline(value)));
-  else if (key == "planner") recipe.planner = value;
-  else if (key == "in-place") { TRY(check_choice(value, "in-place", {"on", "off"})); recipe.in_place = value == "on"; }
-  else if (key == "record") { TRY(check_choice(value, "record", {"on", "off"})); recipe.record = value == "on"; }
-  else if (key == "device") recipe.device = value;
-  else if (key == "seed") TRY(parse_into(recipe.seed, value, "--seed"));
-  else if (key == "steps") TRY(parse_into(recipe.steps, value, "--steps"));
-  else if (key == "data") recipe.data = value;
-  else if (key == "threads") TRY(parse_into(recipe.threads, value, "--threads"));
-  else if (key == "profile") { TRY(check_choice(value, "profile", {"step", "sampled", "all"})); recipe.profile = value; }
-  else return Error{Errc::usage, "unknown setting '" + escaped(key) + "'"};
+  if (key == "model")
+    recipe.model = value;
+  else if (key == "loss")
+    recipe.loss = value;
+  else if (key == "optimizer") {
+    TRY(parse_optimizer(value));
+    recipe.optimizer = value;
+  } else if (key == "schedule") {
+    TRY(parse_schedule(value));
+    recipe.schedule = value;
+  } else if (key == "clip-norm")
+    TRY(parse_into(recipe.clip_norm, value, "--clip-norm"));
+  else if (key == "accumulate")
+    TRY(parse_into(recipe.accumulate, value, "--accumulate"));
+  else if (key == "precision") {
+    TRY(check_choice(value, "precision", {"f32", "f64"}));
+    recipe.precision = value;
+  } else if (key == "passes")
+    set_pipeline(recipe, TRY(parse_pipeline(value)));
+  else if (key == "planner")
+    recipe.planner = value;
+  else if (key == "in-place") {
+    TRY(check_choice(value, "in-place", {"on", "off"}));
+    recipe.in_place = value == "on";
+  } else if (key == "record") {
+    TRY(check_choice(value, "record", {"on", "off"}));
+    recipe.record = value == "on";
+  } else if (key == "device")
+    recipe.device = value;
+  else if (key == "seed")
+    TRY(parse_into(recipe.seed, value, "--seed"));
+  else if (key == "steps")
+    TRY(parse_into(recipe.steps, value, "--steps"));
+  else if (key == "data")
+    recipe.data = value;
+  else if (key == "threads")
+    TRY(parse_into(recipe.threads, value, "--threads"));
+  else if (key == "profile") {
+    TRY(check_choice(value, "profile", {"step", "sampled", "all"}));
+    recipe.profile = value;
+  } else
+    return Error{Errc::usage, "unknown setting '" + escaped(key) + "'"};
   return {};
 }
 
@@ -66,7 +91,8 @@ std::string short_pipeline(const Pipeline& pipeline) {
   const std::string whole = pipeline.text();
   std::string shorter = "default";
   for (const PassConfig& p : default_pipeline().passes) {
-    const bool kept = std::any_of(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& c) { return c.def == p.def; });
+    const bool kept = std::any_of(pipeline.passes.begin(), pipeline.passes.end(),
+                                  [&](const PassConfig& c) { return c.def == p.def; });
     if (!kept) shorter += std::string(",-") + p.def->name;
   }
   const auto parsed = parse_pipeline(shorter);
@@ -79,13 +105,20 @@ std::string short_pipeline(const Pipeline& pipeline) {
 void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   if (model_positional) app.add_option("MODEL", model_, "ONNX file (may come from --recipe)");
   app.add_option("--recipe", recipe_path_, "recipe file; other flags override it");
-  app.add_option("--dim", dims_, "bind a symbolic dimension, NAME=N (repeatable)")->take_all()->allow_extra_args(false);
-  app.add_option("--freeze", freeze_, "parameters not to train, glob (repeatable)")->take_all()->allow_extra_args(false);
-  app.add_option("--exclude", exclude_, "switch one instance of a pass off, PASS:SITE (repeatable)")->take_all()->allow_extra_args(false);
+  app.add_option("--dim", dims_, "bind a symbolic dimension, NAME=N (repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
+  app.add_option("--freeze", freeze_, "parameters not to train, glob (repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
+  app.add_option("--exclude", exclude_, "switch one instance of a pass off, PASS:SITE (repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
   const auto flag = [&](const char* name, const char* key, std::string& value, const char* help) {
     flags_.push_back({app.add_option(name, value, help), key, &value});
   };
-  flag("--loss", "loss", loss_, "scalar output, or ce:LOGITS,LABELS | ce{axis=1}:... | mse:PRED,TARGET | l1:... | bce:...");
+  flag("--loss", "loss", loss_,
+       "scalar output, or ce:LOGITS,LABELS | ce{axis=1}:... | mse:PRED,TARGET | l1:... | bce:...");
   flag("--optimizer", "optimizer", optimizer_, "sgd{lr=0.1,momentum=0.9} | adam | adamw | lamb");
   flag("--schedule", "schedule", schedule_, "constant{warmup=} | linear{warmup=,total=,end=} | cosine{...}");
   flag("--clip-norm", "clip-norm", clip_norm_, "clip gradients by their global norm");
@@ -94,13 +127,15 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   flag("--passes", "passes", passes_, "default | none | name,name{option=value} | default,-name");
   flag("--planner", "planner", planner_, "memory planner: none | reuse | best-fit");
   flag("--in-place", "in-place", in_place_, "let results overwrite dead inputs: on | off");
-  flag("--record", "record", record_, "GPUs: record the step's launches once and run them as one graph: on | off");
+  flag("--record", "record", record_,
+       "GPUs: record the step's launches once and run them as one graph: on | off");
   flag("--device", "device", device_, "cpu | cuda:N | hip:N (see gradloom devices)");
   flag("--seed", "seed", seed_, "of data and random operators");
   flag("--steps", "steps", steps_, "optimizer steps");
   flag("--data", "data", data_, "synthetic | npz:FILE | tokens:FILE");
   flag("--threads", "threads", threads_, "CPU threads; 0 = all");
-  flag("--profile", "profile", profile_, "which steps are timed kernel by kernel: step (none) | sampled | all");
+  flag("--profile", "profile", profile_,
+       "which steps are timed kernel by kernel: step (none) | sampled | all");
 }
 
 bool RecipeFlags::given(const std::string& key) const {
@@ -112,8 +147,10 @@ bool RecipeFlags::given(const std::string& key) const {
 
 Result<Recipe> RecipeFlags::resolve() const {
   Recipe recipe;
-  if (!recipe_path_.empty()) recipe = TRY(read_recipe(recipe_path_));
-  else set_pipeline(recipe, default_pipeline());
+  if (!recipe_path_.empty())
+    recipe = TRY(read_recipe(recipe_path_));
+  else
+    set_pipeline(recipe, default_pipeline());
   if (!model_.empty()) {
     recipe.model = model_;
     recipe.model_hash.clear();
@@ -131,12 +168,15 @@ Result<Recipe> RecipeFlags::resolve() const {
         p.excluded_sites.push_back(e.substr(colon + 1));
         found = true;
       }
-    if (!found) return Error{Errc::usage, "--exclude " + escaped(e) + ": expected PASS:SITE with a pass that is switched on"};
+    if (!found)
+      return Error{Errc::usage,
+                   "--exclude " + escaped(e) + ": expected PASS:SITE with a pass that is switched on"};
   }
   if (recipe.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
   if (recipe.steps < 1) return Error{Errc::usage, "--steps must be at least 1"};
   if (recipe.clip_norm < 0) return Error{Errc::usage, "--clip-norm must not be negative"};
-  if (recipe.threads < 0 || recipe.threads > 1024) return Error{Errc::usage, "--threads must be between 0 and 1024"};
+  if (recipe.threads < 0 || recipe.threads > 1024)
+    return Error{Errc::usage, "--threads must be between 0 and 1024"};
   return recipe;
 }
 
@@ -144,16 +184,21 @@ Status RecipeFlags::override_with(Recipe& recipe, const std::string& text) {
   for (const std::string& part : split_top_level(text, ';')) {
     if (part.empty()) continue;
     const std::size_t equals = part.find('=');
-    if (equals == std::string::npos) return Error{Errc::usage, "expected setting=value, got '" + escaped(part) + "'"};
-    if (part.substr(0, equals) == "dim") TRY(add_dim(recipe, part.substr(equals + 1)));
-    else TRY(set_key(recipe, part.substr(0, equals), part.substr(equals + 1)));
+    if (equals == std::string::npos)
+      return Error{Errc::usage, "expected setting=value, got '" + escaped(part) + "'"};
+    if (part.substr(0, equals) == "dim")
+      TRY(add_dim(recipe, part.substr(equals + 1)));
+    else
+      TRY(set_key(recipe, part.substr(0, equals), part.substr(equals + 1)));
   }
   return {};
 }
 
 std::string shell_quoted(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_not_of(
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,=@%+") == std::string::npos;
+  const bool plain =
+      !text.empty() &&
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,=@%+") ==
+          std::string::npos;
   if (plain) return text;
   std::string out = "'";
   for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -163,7 +208,9 @@ std::string shell_quoted(const std::string& text) {
 std::string command_line(const Recipe& recipe, const std::string& session_path) {
   const Recipe defaults;
   std::string line = "gradloom train " + shell_quoted(recipe.model);
-  const auto add = [&](const char* flag, const std::string& value) { line += std::string(" ") + flag + " " + shell_quoted(value); };
+  const auto add = [&](const char* flag, const std::string& value) {
+    line += std::string(" ") + flag + " " + shell_quoted(value);
+  };
   for (const auto& [name, n] : recipe.dims) add("--dim", name + "=" + std::to_string(n));
   if (!recipe.loss.empty()) add("--loss", recipe.loss);
   add("--optimizer", recipe.optimizer);
@@ -172,7 +219,8 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
   if (recipe.clip_norm > 0) add("--clip-norm", number_text(recipe.clip_norm));
   if (recipe.accumulate != 1) add("--accumulate", std::to_string(recipe.accumulate));
   if (recipe.precision != defaults.precision) add("--precision", recipe.precision);
-  if (const auto pipeline = recipe_pipeline(recipe); pipeline && pipeline->text() != default_pipeline().text()) {
+  if (const auto pipeline = recipe_pipeline(recipe);
+      pipeline && pipeline->text() != default_pipeline().text()) {
     Pipeline plain = *pipeline;
     for (PassConfig& p : plain.passes) p.excluded_sites.clear();
     const std::string text = plain.text();

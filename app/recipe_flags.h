@@ -1,4 +1,5 @@
-// The flags that train, plan and compare share, and the recipe they make. --recipe FILE is read first; flags override it.
+// The flags that train, plan and compare share, and the recipe they make. --recipe FILE is read first; flags
+// override it.
 #pragma once
 
 #include <memory>
@@ -10,18 +11,18 @@
 namespace CLI {
 class App;
 class Option;
-}
+}  // namespace CLI
 
 namespace gradloom {
 
 class RecipeFlags {
  public:
   void declare(CLI::App& app, bool model_positional = true);
-  Result<Recipe> resolve() const;                      // model present, options parsed
+  Result<Recipe> resolve() const;  // model present, options parsed
   // "passes=none" or "passes=default,-fuse-gelu;precision=f64": changes of one side of a comparison.
   static Status override_with(Recipe& recipe, const std::string& text);
   void set_model(const std::string& path) { model_ = path; }
-  bool given(const std::string& key) const;            // was this flag (or "recipe") on the command line
+  bool given(const std::string& key) const;  // was this flag (or "recipe") on the command line
 
  private:
   struct Flag {
@@ -31,8 +32,8 @@ class RecipeFlags {
   };
   std::string recipe_path_, model_;
   std::vector<std::string> dims_, freeze_, exclude_;
-  std::string loss_, optimizer_, schedule_, clip_norm_, accumulate_, precision_, passes_, planner_, device_, seed_, steps_, data_, threads_,
-      profile_, in_place_, record_;
+  std::string loss_, optimizer_, schedule_, clip_norm_, accumulate_, precision_, passes_, planner_, device_,
+      seed_, steps_, data_, threads_, profile_, in_place_, record_;
   std::vector<Flag> flags_;
 };
 

@@ -34,8 +34,7 @@ void report(benchmark::State& state, double bytes, double flops = 0) {
 
 void threads_of(benchmark::State& state) { set_threads(int(state.range(0))); }
 
-// ---- elementwise
-// ----------------------------------------------------------------------------------------------------
+// ---- elementwise ------------------------------------------------------------------------------------------
 
 EwProgram program_over(std::int64_t rows, std::int64_t cols, int dense_inputs) {
   EwProgram program;
@@ -107,8 +106,7 @@ void dropout(benchmark::State& state) {
   run_program(state, program, rows * cols);
 }
 
-// ---- movement, reductions, rows
-// -------------------------------------------------------------------------------------
+// ---- movement, reductions, rows ---------------------------------------------------------------------------
 
 void transpose(benchmark::State& state) {
   threads_of(state);
@@ -254,8 +252,8 @@ void max_pool_forward(benchmark::State& state) {
   const Floats x = ramp(planes * side * side);
   Floats y(x.size() / 4);
   std::vector<std::int64_t> argmax(y.size());
-  const PoolShape shape{planes,    {1, side, side}, {1, side / 2, side / 2}, {1, 2, 2}, {1, 2, 2},
-                        {0, 0, 0}, {0, 0, 0},       {1, 1, 1}};
+  const PoolShape shape{planes,    {1, side, side}, {1, side / 2, side / 2}, {1, 2, 2}, {1, 2, 2}, {0, 0, 0},
+                        {0, 0, 0}, {1, 1, 1}};
   for (auto _ : state) cpu().max_pool({DType::f32, shape, x.data(), y.data(), argmax.data()});
   report(state, double(x.size()) * 4 + double(y.size()) * 12);
 }
@@ -320,8 +318,7 @@ void norm_of_gradients(benchmark::State& state) {
   report(state, double(size) * 4);
 }
 
-// ---- products
-// -------------------------------------------------------------------------------------------------------
+// ---- products ---------------------------------------------------------------------------------------------
 
 void matmul(benchmark::State& state, DType type, bool relu) {
   threads_of(state);

@@ -1,4 +1,5 @@
-// One axis of GridSample: which pixels a number of the grid reads, with what weights, and how these change with it. For every device.
+// One axis of GridSample: which pixels a number of the grid reads, with what weights, and how these change
+// with it. For every device.
 //   position   align_corners: (g + 1) / 2 * (size - 1), -1 and 1 are the centers of the outer pixels; else ((g + 1) * size - 1) / 2, they
 //              are their edges. Positions outside are moved in: border to the outer center, reflection at the outer centers or edges.
 //   pixels     linear: the two neighbours; nearest: rounded to even; cubic: four, Keys's kernel with a = -0.75. Pixels outside are
@@ -16,8 +17,8 @@ constexpr int kGridTaps = 4;
 template <class A>
 struct GridTaps {
   int count;
-  std::int64_t index[kGridTaps];         // -1: outside, counts as 0
-  A weight[kGridTaps], slope[kGridTaps];   // slope: derivative of the weight by the number of the grid
+  std::int64_t index[kGridTaps];          // -1: outside, counts as 0
+  A weight[kGridTaps], slope[kGridTaps];  // slope: derivative of the weight by the number of the grid
 };
 
 // Mirrored into [low, high]; `sign` is negated for every mirroring that changes the direction.
@@ -29,14 +30,15 @@ GRADLOOM_HD A grid_reflected(A x, A low, A high, A* sign) {
     *sign = A(0);
     return low;
   }
-  const A distance = x < low ? low - x : x - high, turns = floor(distance / range), rest = distance - turns * range;
+  const A distance = x < low ? low - x : x - high, turns = floor(distance / range),
+          rest = distance - turns * range;
   const bool even = turns == A(2) * floor(turns / A(2)), below = x < low;
   if (even) *sign = -*sign;
   return even == below ? low + rest : high - rest;
 }
 
 template <class A>
-GRADLOOM_HD A grid_rounded(A x) {   // half to even
+GRADLOOM_HD A grid_rounded(A x) {  // half to even
   const A up = floor(x + A(0.5));
   return up - x == A(0.5) && up != A(2) * floor(up / A(2)) ? up - A(1) : up;
 }
@@ -70,7 +72,8 @@ GRADLOOM_HD A keys_far_slope(A x) {
 }
 
 template <class A>
-GRADLOOM_HD GridTaps<A> grid_taps(A g, std::int64_t size, GridMode mode, GridPadding padding, bool align_corners) {
+GRADLOOM_HD GridTaps<A> grid_taps(A g, std::int64_t size, GridMode mode, GridPadding padding,
+                                  bool align_corners) {
   const A extent = A(align_corners ? size - 1 : size), low = align_corners ? A(0) : A(-0.5);
   const A high = low + extent;
   A x = (g + A(1)) / A(2) * extent + low, slope = extent / A(2);
@@ -91,7 +94,8 @@ GRADLOOM_HD GridTaps<A> grid_taps(A g, std::int64_t size, GridMode mode, GridPad
   }
   const bool cubic = mode == GridMode::cubic;
   taps.count = cubic ? 4 : 2;
-  for (int i = 0; i < taps.count; ++i) taps.index[i] = grid_pixel(first + A(cubic ? i - 1 : i), size, padding, low, high);
+  for (int i = 0; i < taps.count; ++i)
+    taps.index[i] = grid_pixel(first + A(cubic ? i - 1 : i), size, padding, low, high);
   if (cubic) {
     taps.weight[0] = keys_far(A(1) + t);
     taps.weight[1] = keys_near(t);

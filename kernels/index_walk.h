@@ -21,7 +21,8 @@ GRADLOOM_HD std::int64_t base_of(const IndexWalk& walk, std::int64_t item) {
 
 // `base` moved by the item's indices; -1: no place.
 template <class Index>
-GRADLOOM_HD std::int64_t moved(const IndexWalk& walk, const Index* indices, std::int64_t item, std::int64_t base) {
+GRADLOOM_HD std::int64_t moved(const IndexWalk& walk, const Index* indices, std::int64_t item,
+                               std::int64_t base) {
   for (int j = 0; j < walk.depth; ++j) {
     std::int64_t k = std::int64_t(indices[item * walk.depth + j]);
     k = k < 0 ? k + walk.sizes[j] : k;

@@ -1,11 +1,12 @@
-// Trace files. JSON: Chrome's trace event format in Kineto's dialect (Perfetto, chrome://tracing, HolisticTraceAnalysis read it);
-// CSV: one line per plan step with its statistics.
+// Trace files. JSON: Chrome's trace event format in Kineto's dialect (Perfetto, chrome://tracing,
+// HolisticTraceAnalysis read it); CSV: one line per plan step with its statistics.
 //
-// Timestamps are microseconds with three decimals relative to `baseTimeNanoseconds`. Per optimizer step one X event
-// "ProfilerStep#N" (user_annotation), inside it the phases, inside them one X event per kernel (cpu_op on the CPU, kernel on other
-// devices, one lane per stream) with args onnx_node, scope, phase, pass_chain, flops, bytes, run_id. Flow arrows "fwdbwd" lead from
-// the forward kernel of an ONNX node to its backward kernel. Of GPUs also copies and fills (gpu_memcpy, gpu_memset) on the lanes of their
-// streams, the host's launches (cuda_runtime) on a lane of their own, and arrows "ac2g" from a launch to its (first) kernel.
+// Timestamps are microseconds with three decimals relative to `baseTimeNanoseconds`. Per optimizer step one X
+// event "ProfilerStep#N" (user_annotation), inside it the phases, inside them one X event per kernel (cpu_op
+// on the CPU, kernel on other devices, one lane per stream) with args onnx_node, scope, phase, pass_chain,
+// flops, bytes, run_id. Flow arrows "fwdbwd" lead from the forward kernel of an ONNX node to its backward
+// kernel. Of GPUs also copies and fills (gpu_memcpy, gpu_memset) on the lanes of their streams, the host's
+// launches (cuda_runtime) on a lane of their own, and arrows "ac2g" from a launch to its (first) kernel.
 #pragma once
 
 #include <string>

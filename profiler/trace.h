@@ -1,4 +1,5 @@
-// Trace: one row per kernel execution, keyed by the plan step that caused it, and the document that trace writers take.
+// Trace: one row per kernel execution, keyed by the plan step that caused it, and the document that trace
+// writers take.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +14,28 @@
 namespace gradloom {
 
 struct TraceRow {
-  std::int64_t start_ns = 0, duration_ns = 0;   // monotonic clock
+  std::int64_t start_ns = 0, duration_ns = 0;  // monotonic clock
   std::int32_t stream = 0;
-  std::int32_t plan_step = 0;                   // index into Plan::steps
-  std::int64_t correlation = 0;                 // unique per launch in a run; counts up in launch order
-  std::int64_t bytes = 0;                       // read and written, as the operator's cost function says
-  std::int64_t step = 0;                        // optimizer step, 1-based
-  std::int32_t micro = 0;                       // micro-batch within the step
+  std::int32_t plan_step = 0;    // index into Plan::steps
+  std::int64_t correlation = 0;  // unique per launch in a run; counts up in launch order
+  std::int64_t bytes = 0;        // read and written, as the operator's cost function says
+  std::int64_t step = 0;         // optimizer step, 1-based
+  std::int32_t micro = 0;        // micro-batch within the step
 };
 
-// What else the device did in a timed step: copies and fills, kernels that belong to no plan step, and the host's launches.
+// What else the device did in a timed step: copies and fills, kernels that belong to no plan step, and the
+// host's launches.
 struct TraceActivity {
-  Activity::Kind kind = Activity::Kind::copy;   // api: a launch by the host
-  std::int32_t stream = -1;                     // of the device; -1: the host
-  std::int32_t plan_step = -1;                  // that it is part of or launches (a recorded step: the first one); -1: none
+  Activity::Kind kind = Activity::Kind::copy;  // api: a launch by the host
+  std::int32_t stream = -1;                    // of the device; -1: the host
+  std::int32_t plan_step = -1;  // that it is part of or launches (a recorded step: the first one); -1: none
   std::int32_t micro = 0;
   std::int64_t step = 0;
   std::int64_t start_ns = 0, duration_ns = 0, bytes = 0;
   std::string name;
 };
-const char* activity_name(Activity::Kind kind);                  // as stored: kernel, copy, fill, launch
-std::string stream_name(std::int32_t stream);                    // "stream 1 (upload)"; -1: "CPU launches"
+const char* activity_name(Activity::Kind kind);  // as stored: kernel, copy, fill, launch
+std::string stream_name(std::int32_t stream);    // "stream 1 (upload)"; -1: "CPU launches"
 
 // One optimizer step on the clock of its rows.
 struct TraceStep {
@@ -43,17 +45,18 @@ struct TraceStep {
 // What is known of one plan step without running it: its kernel, its node and where the node comes from.
 struct KernelInfo {
   std::int32_t plan_step = 0;
-  std::string kernel, node, op, phase, scope, pass;   // phase: forward, loss, backward, optimizer; pass: empty when not rewritten
-  std::vector<std::string> onnx_nodes;                // names of the ONNX nodes it stands for
-  std::vector<std::uint32_t> sources;                 // their indices in Graph::sources
+  std::string kernel, node, op, phase, scope,
+      pass;  // phase: forward, loss, backward, optimizer; pass: empty when not rewritten
+  std::vector<std::string> onnx_nodes;  // names of the ONNX nodes it stands for
+  std::vector<std::uint32_t> sources;   // their indices in Graph::sources
   std::int32_t stream = 0;
   double flops = 0, bytes_read = 0, bytes_written = 0;
 };
-std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan);   // one per plan step, in order
+std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan);  // one per plan step, in order
 
 // Executor samples of one optimizer step -> rows, appended; correlation ids go on from `rows.size()`.
-void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels, std::int64_t step,
-                    std::vector<TraceRow>& rows);
+void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels,
+                    std::int64_t step, std::vector<TraceRow>& rows);
 TraceActivity trace_activity(const Activity& activity, std::int64_t step);
 
 // Everything a trace file holds.
@@ -61,11 +64,11 @@ struct TraceDocument {
   std::int64_t run_id = 0;
   std::string model, device = "cpu";
   std::map<std::string, std::string> environment;
-  std::vector<KernelInfo> kernels;              // by plan step
-  std::vector<TraceStep> steps;                 // timed optimizer steps
+  std::vector<KernelInfo> kernels;  // by plan step
+  std::vector<TraceStep> steps;     // timed optimizer steps
   std::vector<TraceRow> rows;
-  std::vector<TraceActivity> activities;        // GPUs only
-  std::vector<std::int64_t> live_bytes;         // of the arena, by plan step; may be empty
+  std::vector<TraceActivity> activities;  // GPUs only
+  std::vector<std::int64_t> live_bytes;   // of the arena, by plan step; may be empty
 };
 
 }  // namespace gradloom

@@ -25,15 +25,23 @@ class Report {
 
   void add(const CheckResult& r) {
     ++counts_[static_cast<int>(r.status)];
-    out_.object({{"name", r.name}, {"status", check_status_name(r.status)}, {"reason", r.reason}, {"max_abs_err", r.max_abs_error},
-                 {"max_rel_err", r.max_rel_error}, {"gradients", r.gradients}});
+    out_.object({{"name", r.name},
+                 {"status", check_status_name(r.status)},
+                 {"reason", r.reason},
+                 {"max_abs_err", r.max_abs_error},
+                 {"max_rel_err", r.max_rel_error},
+                 {"gradients", r.gradients}});
     char detail[96] = "";
-    if (r.status == CheckStatus::pass) std::snprintf(detail, sizeof detail, " (%d gradients, max abs error %.2g)", r.gradients, r.max_abs_error);
-    out_.text(std::string(check_status_name(r.status)) + " " + escaped(r.name) + (r.reason.empty() ? detail : " (" + escaped(r.reason) + ")"));
+    if (r.status == CheckStatus::pass)
+      std::snprintf(detail, sizeof detail, " (%d gradients, max abs error %.2g)", r.gradients,
+                    r.max_abs_error);
+    out_.text(std::string(check_status_name(r.status)) + " " + escaped(r.name) +
+              (r.reason.empty() ? detail : " (" + escaped(r.reason) + ")"));
   }
 
   Status finish() const {
-    out_.text(std::to_string(counts_[0]) + " passed, " + std::to_string(counts_[1]) + " failed, " + std::to_string(counts_[2]) + " unsupported");
+    out_.text(std::to_string(counts_[0]) + " passed, " + std::to_string(counts_[1]) + " failed, " +
+              std::to_string(counts_[2]) + " unsupported");
     if (counts_[1] > 0) return Error{Errc::check_failed, ""};
     return {};
   }
@@ -48,21 +56,25 @@ class Report {
 CommandRun declare_check(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("PATH", options->paths, "folders to search for test folders");
-  app.add_option("--samples", options->samples, "check the samples of the operators that match GLOB ('*': all) on the device instead of folders");
+  app.add_option(
+      "--samples", options->samples,
+      "check the samples of the operators that match GLOB ('*': all) on the device instead of folders");
   app.add_option("--passes", options->check.passes, "default | none | pipeline");
   app.add_option("--precision", options->check.precision, "f32 or f64; with --samples also bf16");
   app.add_option("--device", options->check.device, "cpu | cuda:N | hip:N");
   app.add_option("--seed", options->check.seed, "of random operators");
   app.add_option("--threads", options->threads, "CPU threads; 0 = all");
   CLI::Option* rtol = app.add_option("--rtol", options->rtol, "relative tolerance (default 1e-3)");
-  CLI::Option* atol = app.add_option("--atol", options->atol, "absolute tolerance (default 1e-7, gradients 1e-5)");
+  CLI::Option* atol =
+      app.add_option("--atol", options->atol, "absolute tolerance (default 1e-7, gradients 1e-5)");
   return [options, rtol, atol](CommandContext& context) -> Status {
     if (rtol->count()) options->check.rtol = options->rtol;
     if (atol->count()) options->check.atol = options->atol;
     TRY(parse_pipeline(options->check.passes));
     const std::string& precision = options->check.precision;
     if (precision != "f32" && precision != "f64" && !(precision == "bf16" && !options->samples.empty()))
-      return Error{Errc::usage, "--precision " + escaped(precision) + ": expected f32 or f64 (with --samples also bf16)"};
+      return Error{Errc::usage,
+                   "--precision " + escaped(precision) + ": expected f32 or f64 (with --samples also bf16)"};
     TRY(open_device(options->check.device));
     apply_threads(options->threads);
     if (options->paths.empty() == options->samples.empty())

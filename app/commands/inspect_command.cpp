@@ -1,4 +1,5 @@
-// gradloom inspect: what a model holds, and everything that stands in the way of training it (all of it at once).
+// gradloom inspect: what a model holds, and everything that stands in the way of training it (all of it at
+// once).
 #include <CLI/CLI.hpp>
 #include <map>
 
@@ -25,7 +26,7 @@ struct OpCount {
 
 struct Findings {
   std::map<std::string, OpCount> ops;
-  std::vector<std::string> no_cpu_kernel, no_gpu_kernel;   // "node (Op): why"
+  std::vector<std::string> no_cpu_kernel, no_gpu_kernel;  // "node (Op): why"
   std::vector<MissingGradient> no_gradient;
   double flops = 0, bytes = 0;
   std::int64_t parameters = 0, parameter_bytes = 0;
@@ -36,7 +37,9 @@ std::string type_text(const Graph& graph, const Type& type) {
   for (std::size_t i = 0; i < type.shape.size(); ++i) {
     const std::int64_t d = type.shape[i];
     const auto symbol = static_cast<std::size_t>(-d - 1);
-    text += (i ? ", " : "") + (d >= 0 ? std::to_string(d) : symbol < graph.symbols.size() ? escaped(graph.symbols[symbol]) : "?");
+    text += (i ? ", " : "") + (d >= 0                          ? std::to_string(d)
+                               : symbol < graph.symbols.size() ? escaped(graph.symbols[symbol])
+                                                               : "?");
   }
   return text + "]";
 }
@@ -51,11 +54,14 @@ bool all_static(const Graph& graph, const Node& node) {
 // Gradients are asked for the loss if one is named, else for every float output.
 std::vector<MissingGradient> find_missing_gradients(const Graph& graph, const std::string& loss) {
   std::vector<ValueId> targets;
-  if (!loss.empty() && find_value(graph, loss) != kNone) targets.push_back(find_value(graph, loss));
-  else targets = graph.outputs;
+  if (!loss.empty() && find_value(graph, loss) != kNone)
+    targets.push_back(find_value(graph, loss));
+  else
+    targets = graph.outputs;
   std::map<std::string, MissingGradient> found;
   for (ValueId t : targets)
-    for (MissingGradient& m : missing_gradients(graph, t, graph.parameters)) found.emplace(m.node, std::move(m));
+    for (MissingGradient& m : missing_gradients(graph, t, graph.parameters))
+      found.emplace(m.node, std::move(m));
   std::vector<MissingGradient> list;
   for (auto& [name, m] : found) list.push_back(std::move(m));
   return list;
@@ -69,9 +75,12 @@ Findings examine(const ImportedModel& model, const std::string& loss) {
     OpCount& count = f.ops[node.op->name];
     ++count.nodes;
     const bool known = node.op->infer != nullptr;
-    for (const auto& [target, list] : {std::pair(kernels::Target::cpu, &f.no_cpu_kernel), {kernels::Target::gpu, &f.no_gpu_kernel}}) {
+    for (const auto& [target, list] :
+         {std::pair(kernels::Target::cpu, &f.no_cpu_kernel), {kernels::Target::gpu, &f.no_gpu_kernel}}) {
       const std::string why = known ? missing_kernel(graph, node, target) : "";
-      if (!why.empty()) list->push_back(escaped(node.name) + " (" + node.op->name + ")" + (why == "no kernel" ? "" : ": " + why));
+      if (!why.empty())
+        list->push_back(escaped(node.name) + " (" + node.op->name + ")" +
+                        (why == "no kernel" ? "" : ": " + why));
     }
     if (!known || node.op->has(kView) || !all_static(graph, node)) continue;
     const Cost cost = node.op->cost(node_types(graph, node));
@@ -99,7 +108,9 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
         const auto symbol = static_cast<std::size_t>(-d - 1);
         dims.push_back(d >= 0 ? Json(d) : Json(symbol < graph.symbols.size() ? graph.symbols[symbol] : "?"));
       }
-      list.push_back({{"name", v.name}, {"dtype", v.has_type ? Json(dtype_name(v.type.dtype)) : Json(nullptr)}, {"shape", dims}});
+      list.push_back({{"name", v.name},
+                      {"dtype", v.has_type ? Json(dtype_name(v.type.dtype)) : Json(nullptr)},
+                      {"shape", dims}});
     }
     return list;
   };
@@ -108,8 +119,13 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
     ops.push_back({{"op", name}, {"nodes", count.nodes}, {"flops", count.flops}, {"bytes", count.bytes}});
   Json unknown = Json::array(), no_gradient = Json::array();
   for (const UnknownOp& u : model.unknown)
-    unknown.push_back({{"node", u.node}, {"op", u.op_type}, {"domain", u.domain}, {"scope", u.scope}, {"reason", u.reason}});
-  for (const MissingGradient& m : f.no_gradient) no_gradient.push_back({{"node", m.node}, {"op", m.op_type}, {"scope", m.scope}});
+    unknown.push_back({{"node", u.node},
+                       {"op", u.op_type},
+                       {"domain", u.domain},
+                       {"scope", u.scope},
+                       {"reason", u.reason}});
+  for (const MissingGradient& m : f.no_gradient)
+    no_gradient.push_back({{"node", m.node}, {"op", m.op_type}, {"scope", m.scope}});
   out.object({{"model", model.path},
               {"hash", model.content_hash},
               {"producer", model.producer},
@@ -133,43 +149,56 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
 void print_text(const Output& out, const ImportedModel& model, const Findings& f) {
   const Graph& graph = model.graph;
   out.text("model       " + escaped(model.path));
-  out.text("made by     " + (model.producer.empty() ? std::string("unknown") : escaped(model.producer)) + ", opset " + std::to_string(graph.opset) +
-           ", IR " + std::to_string(model.ir_version));
+  out.text("made by     " + (model.producer.empty() ? std::string("unknown") : escaped(model.producer)) +
+           ", opset " + std::to_string(graph.opset) + ", IR " + std::to_string(model.ir_version));
   out.text("nodes       " + std::to_string(live_node_count(graph)));
-  out.text("parameters  " + count_text(static_cast<double>(f.parameters), "") + " in " + std::to_string(graph.parameters.size()) + " tensors, " +
+  out.text("parameters  " + count_text(static_cast<double>(f.parameters), "") + " in " +
+           std::to_string(graph.parameters.size()) + " tensors, " +
            bytes_text(static_cast<double>(f.parameter_bytes)));
-  for (ValueId id : graph.inputs) out.text("input       " + escaped(graph.values[id].name) + "  " + type_text(graph, graph.values[id].type));
+  for (ValueId id : graph.inputs)
+    out.text("input       " + escaped(graph.values[id].name) + "  " +
+             type_text(graph, graph.values[id].type));
   for (ValueId id : graph.outputs)
-    out.text("output      " + escaped(graph.values[id].name) + "  " + (graph.values[id].has_type ? type_text(graph, graph.values[id].type) : "?"));
+    out.text("output      " + escaped(graph.values[id].name) + "  " +
+             (graph.values[id].has_type ? type_text(graph, graph.values[id].type) : "?"));
   std::string dims;
   for (const std::string& d : model.unbound_dims) dims += (dims.empty() ? "" : ", ") + escaped(d);
-  if (!dims.empty()) out.text("unbound     " + dims + "   (bind with --dim NAME=N to see FLOPs and bytes)");
-  else out.text("forward     " + count_text(f.flops, "FLOP") + ", " + bytes_text(f.bytes) + " moved");
+  if (!dims.empty())
+    out.text("unbound     " + dims + "   (bind with --dim NAME=N to see FLOPs and bytes)");
+  else
+    out.text("forward     " + count_text(f.flops, "FLOP") + ", " + bytes_text(f.bytes) + " moved");
   std::vector<std::vector<std::string>> rows;
   std::vector<std::pair<std::string, OpCount>> sorted(f.ops.begin(), f.ops.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
   for (const auto& [name, c] : sorted)
-    rows.push_back({escaped(name), std::to_string(c.nodes), c.flops > 0 ? count_text(c.flops, "FLOP") : "-", c.bytes > 0 ? bytes_text(c.bytes) : "-"});
+    rows.push_back({escaped(name), std::to_string(c.nodes), c.flops > 0 ? count_text(c.flops, "FLOP") : "-",
+                    c.bytes > 0 ? bytes_text(c.bytes) : "-"});
   out.text("");
   out.text(table_text({"operator", "nodes", "forward FLOPs", "bytes moved"}, rows));
   out.text("");
   for (const UnknownOp& u : model.unknown)
-    out.text("unsupported  " + (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type) + "  node " + escaped(u.node) +
-             (u.scope.empty() ? "" : " in " + escaped(u.scope)) + (u.reason.empty() ? "" : ": " + u.reason));
+    out.text("unsupported  " + (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type) +
+             "  node " + escaped(u.node) + (u.scope.empty() ? "" : " in " + escaped(u.scope)) +
+             (u.reason.empty() ? "" : ": " + u.reason));
   for (const std::string& n : f.no_cpu_kernel) out.text("no kernel    cpu: " + n);
   for (const std::string& n : f.no_gpu_kernel) out.text("no kernel    gpu: " + n);
   for (const MissingGradient& m : f.no_gradient)
-    out.text("no gradient  " + m.op_type + "  node " + escaped(m.node) + (m.scope.empty() ? "" : " in " + escaped(m.scope)));
+    out.text("no gradient  " + m.op_type + "  node " + escaped(m.node) +
+             (m.scope.empty() ? "" : " in " + escaped(m.scope)));
   for (const std::string& n : model.notes) out.note(escaped(n));
   if (!model.unknown.empty() || !f.no_gradient.empty()) return;
   if (f.no_cpu_kernel.empty()) out.text("cpu          every operator has a kernel and a gradient");
-  if (f.no_gpu_kernel.empty()) out.text("gpu          every operator has a kernel and a gradient (CUDA, HIP)");
+  if (f.no_gpu_kernel.empty())
+    out.text("gpu          every operator has a kernel and a gradient (CUDA, HIP)");
 }
 
 void print_limits(const Output& out) {
   const Limits limits;
-  const std::pair<const char*, std::int64_t> rows[] = {{"file_bytes", limits.file_bytes}, {"nodes", limits.nodes}, {"nesting", limits.nesting},
-                                                       {"rank", limits.rank}, {"name_bytes", limits.name_bytes}, {"folded_bytes", limits.folded_bytes}};
+  const std::pair<const char*, std::int64_t> rows[] = {
+      {"file_bytes", limits.file_bytes}, {"nodes", limits.nodes},
+      {"nesting", limits.nesting},       {"rank", limits.rank},
+      {"name_bytes", limits.name_bytes}, {"folded_bytes", limits.folded_bytes}};
   Json object;
   for (const auto& [name, value] : rows) {
     object[name] = value;
@@ -183,7 +212,9 @@ void print_limits(const Output& out) {
 CommandRun declare_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("MODEL", options->model, "ONNX file");
-  app.add_option("--dim", options->dims, "bind a symbolic dimension, NAME=N (repeatable)")->take_all()->allow_extra_args(false);
+  app.add_option("--dim", options->dims, "bind a symbolic dimension, NAME=N (repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {

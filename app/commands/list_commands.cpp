@@ -13,9 +13,12 @@ namespace {
 
 const char* phase_text(PassPhase phase) {
   switch (phase) {
-    case PassPhase::pre_gradient: return "before autodiff";
-    case PassPhase::post_gradient: return "after autodiff";
-    case PassPhase::both: return "before and after";
+    case PassPhase::pre_gradient:
+      return "before autodiff";
+    case PassPhase::post_gradient:
+      return "after autodiff";
+    case PassPhase::both:
+      return "before and after";
   }
   return "?";
 }
@@ -40,11 +43,17 @@ void list_passes(const Output& out, const std::string& only) {
       options.push_back(field_json(f));
       text += (text.empty() ? "" : ",") + f.name + "=" + f.value;
     }
-    out.object({{"pass", def->name}, {"summary", def->summary}, {"doc", def->doc}, {"phase", phase_text(def->phase)}, {"locked", def->locked},
-                {"bit_exact", def->bit_exact}, {"options", options}});
+    out.object({{"pass", def->name},
+                {"summary", def->summary},
+                {"doc", def->doc},
+                {"phase", phase_text(def->phase)},
+                {"locked", def->locked},
+                {"bit_exact", def->bit_exact},
+                {"options", options}});
     rows.push_back({def->name, phase_text(def->phase), text.empty() ? "-" : text, def->summary});
     if (only.empty()) continue;
-    out.text(std::string(def->name) + ": " + def->summary + "\n\n" + def->doc + "\n\nruns " + phase_text(def->phase) +
+    out.text(std::string(def->name) + ": " + def->summary + "\n\n" + def->doc + "\n\nruns " +
+             phase_text(def->phase) +
              (def->bit_exact ? "; results stay bit-equal" : "; results stay equal within rounding"));
     for (const FieldRow& f : fields)
       out.text("  " + f.name + "=" + f.value + "  " + f.help + (f.unit.empty() ? "" : " (" + f.unit + ")") +
@@ -67,25 +76,43 @@ void list_passes(const Output& out, const std::string& only) {
 void list_ops(const Output& out) {
   std::vector<std::vector<std::string>> rows;
   for (const OpDef* op : all_ops()) {
-    const std::string opsets = op->until >= 1000 ? std::to_string(op->since) + "+" : std::to_string(op->since) + "-" + std::to_string(op->until);
+    const std::string opsets = op->until >= 1000
+                                   ? std::to_string(op->since) + "+"
+                                   : std::to_string(op->since) + "-" + std::to_string(op->until);
     const std::string gradient = op->grad ? "yes" : op->has(kNoGradient) ? "none by definition" : "missing";
     const std::string cpu = op->has(kView) ? "view" : op->cpu ? "kernel" : "missing";
     const std::string gpu = op->has(kView) ? "view" : op->gpu ? "kernel" : "missing";
-    out.object({{"op", op->name}, {"domain", op->domain}, {"since", op->since}, {"until", op->until >= 1000 ? Json(nullptr) : Json(op->until)},
-                {"gradient", gradient}, {"cpu", cpu}, {"gpu", gpu}, {"summary", op->summary}});
+    out.object({{"op", op->name},
+                {"domain", op->domain},
+                {"since", op->since},
+                {"until", op->until >= 1000 ? Json(nullptr) : Json(op->until)},
+                {"gradient", gradient},
+                {"cpu", cpu},
+                {"gpu", gpu},
+                {"summary", op->summary}});
     rows.push_back({op->name, *op->domain ? op->domain : "ai.onnx", opsets, gradient, cpu, gpu, op->summary});
   }
-  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "gpu", "summary"}, rows, {1, 2, 3, 4, 5, 6}));
+  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "gpu", "summary"}, rows,
+                      {1, 2, 3, 4, 5, 6}));
 }
 
 void list_all_devices(const Output& out) {
   for (const DeviceInfo& d : list_devices()) {
-    out.object({{"device", d.id}, {"name", d.name}, {"available", d.available}, {"why_not", d.why_not}, {"memory_bytes", d.memory_bytes},
-                {"free_bytes", d.free_bytes}, {"threads", d.threads}, {"detail", d.detail}});
+    out.object({{"device", d.id},
+                {"name", d.name},
+                {"available", d.available},
+                {"why_not", d.why_not},
+                {"memory_bytes", d.memory_bytes},
+                {"free_bytes", d.free_bytes},
+                {"threads", d.threads},
+                {"detail", d.detail}});
     if (d.available)
-      out.text(d.id + "  " + d.name + ", " + (d.threads > 0 ? std::to_string(d.threads) + " threads, " : "") + bytes_text(static_cast<double>(d.memory_bytes)) + " (" +
-               bytes_text(static_cast<double>(d.free_bytes)) + " free)" + (d.detail.empty() ? "" : ", " + d.detail));
-    else out.text(d.id + "  not available: " + d.why_not);
+      out.text(d.id + "  " + d.name + ", " + (d.threads > 0 ? std::to_string(d.threads) + " threads, " : "") +
+               bytes_text(static_cast<double>(d.memory_bytes)) + " (" +
+               bytes_text(static_cast<double>(d.free_bytes)) + " free)" +
+               (d.detail.empty() ? "" : ", " + d.detail));
+    else
+      out.text(d.id + "  not available: " + d.why_not);
   }
 }
 
@@ -95,7 +122,8 @@ CommandRun declare_passes(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   app.add_option("NAME", *name, "one pass in detail, with its example");
   return [name](CommandContext& context) -> Status {
-    if (!name->empty() && find_pass(*name) == nullptr) return Error{Errc::usage, "unknown pass '" + escaped(*name) + "'"};
+    if (!name->empty() && find_pass(*name) == nullptr)
+      return Error{Errc::usage, "unknown pass '" + escaped(*name) + "'"};
     list_passes(context.out, *name);
     return {};
   };

@@ -19,7 +19,12 @@ struct Options {
 Json report_json(const PassReport& r) {
   Json log = Json::array();
   for (const RewriteRecord& rec : r.log)
-    log.push_back({{"rule", rec.rule}, {"site", rec.site}, {"matched", rec.matched}, {"why", rec.why}, {"removed", rec.removed}, {"added", rec.added}});
+    log.push_back({{"rule", rec.rule},
+                   {"site", rec.site},
+                   {"matched", rec.matched},
+                   {"why", rec.why},
+                   {"removed", rec.removed},
+                   {"added", rec.added}});
   return {{"pass", r.name},
           {"phase", r.at == PassPhase::pre_gradient ? "pre-gradient" : "post-gradient"},
           {"matched", r.matched},
@@ -37,10 +42,17 @@ void print_json(const Output& out, const Compiled& c) {
   for (const PassReport& r : c.reports) passes.push_back(report_json(r));
   for (const PlanStep& s : p.steps) {
     const Node& n = c.train.graph.nodes[s.node];
-    kernels.push_back({{"node", n.name}, {"op", n.op->name}, {"kernel", s.kernel}, {"phase", phase_name(n.origin.phase)}, {"pass", n.origin.pass},
-                       {"flops", s.flops}, {"bytes", s.bytes_read + s.bytes_written}, {"workspace_bytes", s.workspace_bytes}});
+    kernels.push_back({{"node", n.name},
+                       {"op", n.op->name},
+                       {"kernel", s.kernel},
+                       {"phase", phase_name(n.origin.phase)},
+                       {"pass", n.origin.pass},
+                       {"flops", s.flops},
+                       {"bytes", s.bytes_read + s.bytes_written},
+                       {"workspace_bytes", s.workspace_bytes}});
   }
-  for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5)) peak.push_back({{"value", name}, {"bytes", bytes}});
+  for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
+    peak.push_back({{"value", name}, {"bytes", bytes}});
   out.object({{"plan_hash", p.hash},
               {"graph_hash", graph_hash(c.train.graph)},
               {"kernels_per_step", p.steps.size()},
@@ -65,7 +77,10 @@ void print_log(const Output& out, const PassReport& r) {
   for (const RewriteRecord& rec : r.log)
     if (!rec.matched) ++reasons[rec.rule + ": " + rec.why];
   for (const RewriteRecord& rec : r.log)
-    if (rec.matched) out.text("    + " + rec.rule + " at " + escaped(rec.site) + " (" + std::to_string(rec.removed.size()) + " -> " + std::to_string(rec.added.size()) + " nodes)" + (rec.why.empty() ? "" : ", " + escaped(rec.why)));
+    if (rec.matched)
+      out.text("    + " + rec.rule + " at " + escaped(rec.site) + " (" + std::to_string(rec.removed.size()) +
+               " -> " + std::to_string(rec.added.size()) + " nodes)" +
+               (rec.why.empty() ? "" : ", " + escaped(rec.why)));
   for (const auto& [why, n] : reasons) out.text("    - " + std::to_string(n) + " x " + escaped(why));
 }
 
@@ -75,11 +90,14 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
   for (const PassReport& r : c.reports) {
     char ms[32];
     std::snprintf(ms, sizeof ms, "%.1f ms", r.ms);
-    rows.push_back({r.name, r.at == PassPhase::pre_gradient ? "before" : "after", std::to_string(r.matched), std::to_string(r.rejected),
+    rows.push_back({r.name, r.at == PassPhase::pre_gradient ? "before" : "after", std::to_string(r.matched),
+                    std::to_string(r.rejected),
                     std::to_string(r.nodes_before) + " -> " + std::to_string(r.nodes_after), ms});
   }
-  if (rows.empty()) out.text("no passes");
-  else out.text(table_text({"pass", "autodiff", "matched", "why-not", "nodes", "time"}, rows, {1}));
+  if (rows.empty())
+    out.text("no passes");
+  else
+    out.text(table_text({"pass", "autodiff", "matched", "why-not", "nodes", "time"}, rows, {1}));
   if (options.log)
     for (const PassReport& r : c.reports) {
       if (r.log.empty()) continue;
@@ -94,25 +112,31 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
   }
   std::string phases;
   for (const char* name : {"forward", "loss", "backward", "optimizer"})
-    if (by_phase.count(name)) phases += (phases.empty() ? "" : ", ") + std::to_string(by_phase[name]) + " " + name;
+    if (by_phase.count(name))
+      phases += (phases.empty() ? "" : ", ") + std::to_string(by_phase[name]) + " " + name;
   out.text("");
-  out.text("kernels      " + std::to_string(p.steps.size()) + " per step (" + phases + "), " + count_text(flops, "FLOP"));
-  out.text("peak         " + bytes_text(static_cast<double>(p.peak_bytes())) + " = arena " + bytes_text(static_cast<double>(p.arena_bytes)) + " + state " +
-           bytes_text(static_cast<double>(p.state_bytes)) + " + inputs " + bytes_text(static_cast<double>(p.input_bytes)) + " + constants " +
+  out.text("kernels      " + std::to_string(p.steps.size()) + " per step (" + phases + "), " +
+           count_text(flops, "FLOP"));
+  out.text("peak         " + bytes_text(static_cast<double>(p.peak_bytes())) + " = arena " +
+           bytes_text(static_cast<double>(p.arena_bytes)) + " + state " +
+           bytes_text(static_cast<double>(p.state_bytes)) + " + inputs " +
+           bytes_text(static_cast<double>(p.input_bytes)) + " + constants " +
            bytes_text(static_cast<double>(p.constant_bytes)));
   char text[64];
   std::snprintf(text, sizeof text, " (fragmentation %.1f %%)", p.fragmentation() * 100);
-  out.text("arena        planner " + p.planner + ", lower bound " + bytes_text(static_cast<double>(p.lower_bound_bytes)) + text);
+  out.text("arena        planner " + p.planner + ", lower bound " +
+           bytes_text(static_cast<double>(p.lower_bound_bytes)) + text);
   std::string names;
-  for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5)) names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
+  for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
+    names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
   out.text("at the peak  " + names);
   out.text("compiled in  " + duration_text(c.compile_ms * 1e6) + ", plan " + p.hash.substr(0, 12));
   if (!options.kernels) return;
   rows.clear();
   for (const PlanStep& s : p.steps) {
     const Node& n = c.train.graph.nodes[s.node];
-    rows.push_back({std::to_string(rows.size()), phase_name(n.origin.phase), escaped(n.name), n.op->name, s.kernel, count_text(s.flops, "FLOP"),
-                    bytes_text(s.bytes_read + s.bytes_written)});
+    rows.push_back({std::to_string(rows.size()), phase_name(n.origin.phase), escaped(n.name), n.op->name,
+                    s.kernel, count_text(s.flops, "FLOP"), bytes_text(s.bytes_read + s.bytes_written)});
   }
   out.text("");
   out.text(table_text({"#", "phase", "node", "operator", "kernel", "FLOPs", "bytes"}, rows, {1, 2, 3, 4}));

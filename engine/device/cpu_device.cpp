@@ -1,4 +1,5 @@
-// The CPU as a Device: host memory and the kernels of engine/ops. Work has run when it is queued; nothing to wait for.
+// The CPU as a Device: host memory and the kernels of engine/ops. Work has run when it is queued; nothing to
+// wait for.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,7 +28,9 @@ class CpuPrepared final : public PreparedKernel {
   explicit CpuPrepared(Kernel kernel) : kernel_(std::move(kernel)) {}
   const std::string& name() const override { return kernel_.name; }
   std::size_t workspace_bytes() const override { return kernel_.workspace_bytes; }
-  void run(const Operands& o) const { kernel_.run({o.inputs, o.outputs, o.workspace, o.random, kernels::cpu_launcher()}); }
+  void run(const Operands& o) const {
+    kernel_.run({o.inputs, o.outputs, o.workspace, o.random, kernels::cpu_launcher()});
+  }
 
  private:
   Kernel kernel_;
@@ -56,7 +59,8 @@ class CpuDevice final : public Device {
     const std::size_t alignment = huge ? kHugePage : 64;
     const std::size_t rounded = std::max(alignment, (bytes + alignment - 1) / alignment * alignment);
     void* memory = std::aligned_alloc(alignment, rounded);
-    if (memory == nullptr) return Error{Errc::device, "out of memory: " + std::to_string(bytes) + " bytes were asked for"};
+    if (memory == nullptr)
+      return Error{Errc::device, "out of memory: " + std::to_string(bytes) + " bytes were asked for"};
     if (huge) madvise(memory, rounded, MADV_HUGEPAGE);
     live_[memory] = bytes;
     live_bytes_ += static_cast<std::int64_t>(bytes);
@@ -77,7 +81,8 @@ class CpuDevice final : public Device {
     return {};
   }
 
-  Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(const std::vector<KernelRequest>& requests) override {
+  Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(
+      const std::vector<KernelRequest>& requests) override {
     std::vector<std::unique_ptr<PreparedKernel>> prepared;
     for (const KernelRequest& r : requests) {
       const std::string where = "node '" + escaped(r.node) + "'";
@@ -97,7 +102,9 @@ class CpuDevice final : public Device {
   Status order(Queue, Queue) override { return {}; }
   Result<Fence> fence() override { return monotonic_ns(); }
   Result<std::int64_t> wait(Fence fence) override { return fence; }
-  Result<std::unique_ptr<Recording>> record(const std::function<Status()>&) override { return std::unique_ptr<Recording>(); }
+  Result<std::unique_ptr<Recording>> record(const std::function<Status()>&) override {
+    return std::unique_ptr<Recording>();
+  }
   Status trace(bool) override { return {}; }
   Result<std::vector<Activity>> collect_trace() override { return std::vector<Activity>(); }
   std::int64_t peak_bytes() const override { return peak_bytes_; }

@@ -8,11 +8,12 @@ namespace gradloom {
 namespace {
 
 struct PluginKind {
-  const char* prefix;    // of device ids
-  const char* plugin;    // libgradloom_<plugin>.so
-  bool numbered;         // "cuda:0"
+  const char* prefix;  // of device ids
+  const char* plugin;  // libgradloom_<plugin>.so
+  bool numbered;       // "cuda:0"
 };
-constexpr PluginKind kPlugins[] = {{"cuda", "cuda", true}, {"hip", "hip", true}, {"host-gpu", "hostgpu", false}};
+constexpr PluginKind kPlugins[] = {
+    {"cuda", "cuda", true}, {"hip", "hip", true}, {"host-gpu", "hostgpu", false}};
 
 struct PluginDevice {
   const PluginKind* kind;
@@ -65,7 +66,7 @@ std::vector<DeviceInfo> list_devices() {
   std::vector<DeviceInfo> devices{make_cpu_device()->info()};
   for (const PluginKind& kind : kPlugins) {
     const auto path = find_plugin(kind.plugin);
-    if (!path && !kind.numbered) continue;   // only tests have it
+    if (!path && !kind.numbered) continue;  // only tests have it
     const auto plugin = path ? Plugin::load(*path) : Result<std::shared_ptr<const Plugin>>(path.error());
     if (plugin) {
       for (DeviceInfo& info : list_gpu_devices(**plugin, kind.prefix)) {

@@ -1,5 +1,6 @@
-// Device over the C interface of a plugin. Statuses become Errors; kernels that launchers queue keep the first failure until launch()
-// returns it. Elementwise programs of all kernels of a plan are generated, those not yet known compiled in one go.
+// Device over the C interface of a plugin. Statuses become Errors; kernels that launchers queue keep the
+// first failure until launch() returns it. Elementwise programs of all kernels of a plan are generated, those
+// not yet known compiled in one go.
 #include "engine/device/gpu_device.h"
 
 #include <sys/stat.h>
@@ -21,13 +22,17 @@ namespace {
 // Folder for compiled kernels, created when missing; empty: none can be had.
 std::string cache_folder() {
   std::string folder;
-  if (const char* set = std::getenv("GRADLOOM_CACHE")) folder = set;
-  else if (const char* cache = std::getenv("XDG_CACHE_HOME")) folder = std::string(cache) + "/gradloom";
-  else if (const char* home = std::getenv("HOME")) folder = std::string(home) + "/.cache/gradloom";
+  if (const char* set = std::getenv("GRADLOOM_CACHE"))
+    folder = set;
+  else if (const char* cache = std::getenv("XDG_CACHE_HOME"))
+    folder = std::string(cache) + "/gradloom";
+  else if (const char* home = std::getenv("HOME"))
+    folder = std::string(home) + "/.cache/gradloom";
   if (folder.empty()) return "";
-  for (std::size_t at = 1; at != std::string::npos; at = folder.find('/', at + 1)) mkdir(folder.substr(0, folder.find('/', at)).c_str(), 0755);
+  for (std::size_t at = 1; at != std::string::npos; at = folder.find('/', at + 1))
+    mkdir(folder.substr(0, folder.find('/', at)).c_str(), 0755);
   mkdir(folder.c_str(), 0755);
-  struct stat info{};
+  struct stat info {};
   return stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) ? folder : "";
 }
 
@@ -64,7 +69,11 @@ class GpuRecording final : public Recording {
 class GpuDevice final : public Device {
  public:
   GpuDevice(std::shared_ptr<const Plugin> plugin, GpuContext* context, DeviceInfo info)
-      : plugin_(std::move(plugin)), api_(plugin_->table()), context_(context), info_(std::move(info)), launcher_(&GpuDevice::queue, this) {}
+      : plugin_(std::move(plugin)),
+        api_(plugin_->table()),
+        context_(context),
+        info_(std::move(info)),
+        launcher_(&GpuDevice::queue, this) {}
 
   ~GpuDevice() override {
     for (GpuModule* module : modules_) api_.unload(context_, module);
@@ -77,8 +86,9 @@ class GpuDevice final : public Device {
   Result<void*> allocate(std::size_t bytes, Memory memory) override {
     const bool pinned = memory == Memory::pinned;
     void* result = nullptr;
-    TRY(check(api_.allocate(context_, std::max<std::size_t>(bytes, 64), pinned, &result),
-              "allocating " + bytes_text(static_cast<double>(bytes)) + (pinned ? " of pinned host memory" : "")));
+    TRY(check(
+        api_.allocate(context_, std::max<std::size_t>(bytes, 64), pinned, &result),
+        "allocating " + bytes_text(static_cast<double>(bytes)) + (pinned ? " of pinned host memory" : "")));
     live_[result] = {bytes, pinned};
     if (!pinned) {
       live_bytes_ += static_cast<std::int64_t>(bytes);
@@ -91,17 +101,19 @@ class GpuDevice final : public Device {
     const auto it = live_.find(memory);
     if (it == live_.end()) return;
     if (!it->second.pinned) live_bytes_ -= static_cast<std::int64_t>(it->second.bytes);
-    (void)api_.release(context_, memory, it->second.pinned);   // a lost device has lost its memory too
+    (void)api_.release(context_, memory, it->second.pinned);  // a lost device has lost its memory too
     live_.erase(it);
   }
 
   Status copy(Queue queue, void* target, const void* source, std::size_t bytes) override {
     if (bytes == 0) return {};
-    TRY(check(api_.mark(context_, -1, "copy"), "copying"));   // not part of the step launched last
-    return check(api_.copy(context_, stream_of(queue), target, source, bytes), "copying " + bytes_text(static_cast<double>(bytes)));
+    TRY(check(api_.mark(context_, -1, "copy"), "copying"));  // not part of the step launched last
+    return check(api_.copy(context_, stream_of(queue), target, source, bytes),
+                 "copying " + bytes_text(static_cast<double>(bytes)));
   }
 
-  Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(const std::vector<KernelRequest>& requests) override {
+  Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(
+      const std::vector<KernelRequest>& requests) override {
     std::vector<std::unique_ptr<PreparedKernel>> prepared;
     std::vector<std::pair<const kernels::EwProgram*, kernels::gpu::GeneratedKernel>> wanted;
     for (const KernelRequest& r : requests) {
@@ -111,7 +123,8 @@ class GpuDevice final : public Device {
       types.target = kernels::Target::gpu;
       auto kernel = r.op->gpu(types);
       if (!kernel) return with_context(kernel.error(), where);
-      for (const auto& program : kernel->programs) wanted.emplace_back(program.get(), kernels::gpu::generate(*program));
+      for (const auto& program : kernel->programs)
+        wanted.emplace_back(program.get(), kernels::gpu::generate(*program));
       prepared.push_back(std::make_unique<GpuPrepared>(std::move(kernel).value()));
     }
     TRY(compile(wanted));
@@ -133,7 +146,8 @@ class GpuDevice final : public Device {
   }
 
   Result<Fence> fence() override {
-    // Fences take events in turn; the one that had this event before was waited for long ago or is waited for now.
+    // Fences take events in turn; the one that had this event before was waited for long ago or is waited for
+    // now.
     const Fence fence = next_fence_++;
     const auto event = static_cast<std::int32_t>(fence % kFences);
     if (fence >= kFences) TRY(wait(fence - kFences));
@@ -144,7 +158,7 @@ class GpuDevice final : public Device {
 
   Result<std::int64_t> wait(Fence fence) override {
     const auto event = static_cast<std::int32_t>(fence % kFences);
-    if (fence + kFences < next_fence_) return monotonic_ns();   // passed long ago
+    if (fence + kFences < next_fence_) return monotonic_ns();  // passed long ago
     if (reached_ns_[event] < 0) {
       const bool late = api_.query_event(context_, event) == GPU_OK;
       TRY(check(api_.synchronize_event(context_, event), "waiting for the device"));
@@ -158,24 +172,30 @@ class GpuDevice final : public Device {
     const Status done = work();
     GpuGraph* graph = nullptr;
     const GpuStatus ended = api_.end_capture(context_, &graph);
-    std::unique_ptr<Recording> recording = graph != nullptr ? std::make_unique<GpuRecording>(*this, graph) : nullptr;
+    std::unique_ptr<Recording> recording =
+        graph != nullptr ? std::make_unique<GpuRecording>(*this, graph) : nullptr;
     if (!done) return done.error();
     TRY(check(ended, "recording the step"));
     return recording;
   }
 
-  Status trace(bool on) override { return check(api_.set_trace(context_, on ? GPU_TRACE_KERNELS : GPU_TRACE_OFF), "switching the trace"); }
+  Status trace(bool on) override {
+    return check(api_.set_trace(context_, on ? GPU_TRACE_KERNELS : GPU_TRACE_OFF), "switching the trace");
+  }
 
   Result<std::vector<Activity>> collect_trace() override {
     std::vector<Activity> result;
     std::vector<GpuActivity> rows(4096);
     for (;;) {
       std::int32_t count = 0;
-      TRY(check(api_.read_trace(context_, 1, rows.data(), static_cast<std::int32_t>(rows.size()), &count), "reading the trace"));
+      TRY(check(api_.read_trace(context_, 1, rows.data(), static_cast<std::int32_t>(rows.size()), &count),
+                "reading the trace"));
       for (std::int32_t i = 0; i < count; ++i) {
         const GpuActivity& r = rows[static_cast<std::size_t>(i)];
-        const auto kind = r.kind >= 0 && r.kind <= GPU_ACTIVITY_LOST ? static_cast<Activity::Kind>(r.kind) : Activity::Kind::api;
-        result.push_back({kind, r.plan_step, r.stream, r.start_ns, r.end_ns, r.bytes, std::string(r.name, strnlen(r.name, sizeof r.name))});
+        const auto kind = r.kind >= 0 && r.kind <= GPU_ACTIVITY_LOST ? static_cast<Activity::Kind>(r.kind)
+                                                                     : Activity::Kind::api;
+        result.push_back({kind, r.plan_step, r.stream, r.start_ns, r.end_ns, r.bytes,
+                          std::string(r.name, strnlen(r.name, sizeof r.name))});
       }
       if (count < static_cast<std::int32_t>(rows.size())) return result;
     }
@@ -183,21 +203,24 @@ class GpuDevice final : public Device {
 
   std::int64_t peak_bytes() const override { return peak_bytes_; }
 
-  Status run_graph(GpuGraph* graph) { return check(api_.run_graph(context_, graph), "running the recorded step"); }
+  Status run_graph(GpuGraph* graph) {
+    return check(api_.run_graph(context_, graph), "running the recorded step");
+  }
   void destroy_graph(GpuGraph* graph) { api_.destroy_graph(context_, graph); }
 
  private:
   // Events 0..kFences-1 are fences, the others order queues.
   static constexpr std::int64_t kFences = 32;
 
-  // When a fence that has just been waited for was reached. A host that really waited knows; one that came late asks the device how
-  // long after the last such fence it was.
+  // When a fence that has just been waited for was reached. A host that really waited knows; one that came
+  // late asks the device how long after the last such fence it was.
   std::int64_t time_of(Fence fence, bool late) {
     std::int64_t reached_ns = monotonic_ns();
     const bool event_kept = last_fence_ >= 0 && next_fence_ <= last_fence_ + kFences;
     std::int64_t since_ns = 0;
     if (late && event_kept && fence > last_fence_ &&
-        api_.elapsed_ns(context_, static_cast<std::int32_t>(last_fence_ % kFences), static_cast<std::int32_t>(fence % kFences), &since_ns) == GPU_OK)
+        api_.elapsed_ns(context_, static_cast<std::int32_t>(last_fence_ % kFences),
+                        static_cast<std::int32_t>(fence % kFences), &since_ns) == GPU_OK)
       reached_ns = std::min(reached_ns, last_fence_ns_ + since_ns);
     if (fence > last_fence_) {
       last_fence_ = fence;
@@ -212,7 +235,9 @@ class GpuDevice final : public Device {
   };
 
   static std::int32_t stream_of(Queue queue) { return queue == Queue::compute ? GPU_COMPUTE : GPU_UPLOAD; }
-  std::int32_t next_event() { return static_cast<std::int32_t>(kFences + next_order_++ % (GPU_EVENTS - kFences)); }
+  std::int32_t next_event() {
+    return static_cast<std::int32_t>(kFences + next_order_++ % (GPU_EVENTS - kFences));
+  }
 
   Status check(GpuStatus status, const std::string& what) const {
     if (status == GPU_OK) return {};
@@ -222,12 +247,14 @@ class GpuDevice final : public Device {
   static void queue(void* self, kernels::KernelId id, const void* args, std::size_t bytes) {
     GpuDevice& device = *static_cast<GpuDevice*>(self);
     if (device.failed_ != GPU_OK) return;
-    device.failed_ = id == kernels::KernelId::elementwise
-                         ? device.run_program(*static_cast<const kernels::ElementwiseArgs*>(args))
-                         : device.api_.run(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes);
+    device.failed_ =
+        id == kernels::KernelId::elementwise
+            ? device.run_program(*static_cast<const kernels::ElementwiseArgs*>(args))
+            : device.api_.run(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes);
   }
 
-  // The one parameter of a generated kernel: struct { const void* in[]; void* out[]; const RandomState* random; }.
+  // The one parameter of a generated kernel: struct { const void* in[]; void* out[]; const RandomState*
+  // random; }.
   GpuStatus run_program(const kernels::ElementwiseArgs& args) {
     const auto found = programs_.find(args.program);
     CHECK(found != programs_.end(), "an elementwise program that its kernel did not list");
@@ -237,10 +264,12 @@ class GpuDevice final : public Device {
     for (std::size_t i = 0; i < args.program->inputs.size(); ++i) params[count++] = args.inputs[i];
     for (std::size_t i = 0; i < args.program->outputs.size(); ++i) params[count++] = args.outputs[i];
     params[count++] = args.random;
-    return api_.run_program(context_, GPU_COMPUTE, p.module, p.index, {p.blocks, 1, 1}, {p.threads, 1, 1}, params, count * sizeof(void*));
+    return api_.run_program(context_, GPU_COMPUTE, p.module, p.index, {p.blocks, 1, 1}, {p.threads, 1, 1},
+                            params, count * sizeof(void*));
   }
 
-  Status compile(const std::vector<std::pair<const kernels::EwProgram*, kernels::gpu::GeneratedKernel>>& wanted) {
+  Status compile(
+      const std::vector<std::pair<const kernels::EwProgram*, kernels::gpu::GeneratedKernel>>& wanted) {
     std::string source;
     std::vector<const char*> entries;
     std::set<std::string> taken;
@@ -253,11 +282,13 @@ class GpuDevice final : public Device {
     if (!entries.empty()) {
       GpuModule* module = nullptr;
       const std::string folder = cache_folder();
-      TRY(check(api_.compile(context_, source.c_str(), entries.data(), static_cast<std::int32_t>(entries.size()),
-                             folder.empty() ? nullptr : folder.c_str(), &module),
-                "compiling " + std::to_string(entries.size()) + " fused kernels"));
+      TRY(check(
+          api_.compile(context_, source.c_str(), entries.data(), static_cast<std::int32_t>(entries.size()),
+                       folder.empty() ? nullptr : folder.c_str(), &module),
+          "compiling " + std::to_string(entries.size()) + " fused kernels"));
       modules_.push_back(module);
-      for (std::size_t i = 0; i < entries.size(); ++i) entries_[entries[i]] = {module, static_cast<std::int32_t>(i)};
+      for (std::size_t i = 0; i < entries.size(); ++i)
+        entries_[entries[i]] = {module, static_cast<std::int32_t>(i)};
     }
     for (const auto& [program, generated] : wanted) {
       const auto& [module, index] = entries_.at(generated.entry);
@@ -271,16 +302,16 @@ class GpuDevice final : public Device {
   GpuContext* context_;
   DeviceInfo info_;
   kernels::Launcher launcher_;
-  GpuStatus failed_ = GPU_OK;                      // of a launch under way
+  GpuStatus failed_ = GPU_OK;  // of a launch under way
   std::map<void*, Block> live_;
   std::int64_t live_bytes_ = 0, peak_bytes_ = 0;
   std::vector<GpuModule*> modules_;
-  std::map<std::string, std::pair<GpuModule*, std::int32_t>> entries_;   // compiled, by entry name
+  std::map<std::string, std::pair<GpuModule*, std::int32_t>> entries_;  // compiled, by entry name
   std::unordered_map<const kernels::EwProgram*, Program> programs_;
   Fence next_fence_ = 0;
   std::int64_t next_order_ = 0;
-  std::int64_t reached_ns_[kFences] = {};          // by event; -1: not waited for
-  Fence last_fence_ = -1;                          // the latest one that was waited for, and when it was reached
+  std::int64_t reached_ns_[kFences] = {};  // by event; -1: not waited for
+  Fence last_fence_ = -1;                  // the latest one that was waited for, and when it was reached
   std::int64_t last_fence_ns_ = 0;
 };
 
@@ -291,7 +322,9 @@ Result<DeviceInfo> describe(const Plugin& plugin, int index, const std::string& 
   GpuDescription d{};
   const GpuStatus status = plugin.table().describe(index, &d);
   if (status != GPU_OK) return plugin.error(status, nullptr, id);
-  const auto text = [](const char* chars, std::size_t size) { return escaped(std::string(chars, strnlen(chars, size))); };
+  const auto text = [](const char* chars, std::size_t size) {
+    return escaped(std::string(chars, strnlen(chars, size)));
+  };
   DeviceInfo info;
   info.id = id;
   info.name = text(d.name, sizeof d.name) + ", " + text(d.architecture, sizeof d.architecture);
@@ -299,20 +332,25 @@ Result<DeviceInfo> describe(const Plugin& plugin, int index, const std::string& 
   info.memory_bytes = d.memory_bytes;
   info.free_bytes = d.free_bytes;
   info.queued = true;
-  const auto join = [](const std::string& a, const std::string& b) { return a.empty() || b.empty() ? a + b : a + ", " + b; };
+  const auto join = [](const std::string& a, const std::string& b) {
+    return a.empty() || b.empty() ? a + b : a + ", " + b;
+  };
   info.driver = text(d.driver, sizeof d.driver);
-  info.libraries = join(d.runtime[0] != 0 ? "runtime " + text(d.runtime, sizeof d.runtime) : "", text(d.libraries, sizeof d.libraries));
+  info.libraries = join(d.runtime[0] != 0 ? "runtime " + text(d.runtime, sizeof d.runtime) : "",
+                        text(d.libraries, sizeof d.libraries));
   info.detail = join(info.driver.empty() ? "" : "driver " + info.driver, info.libraries);
   return info;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> open_gpu_device(std::shared_ptr<const Plugin> plugin, int index, const std::string& id) {
+Result<std::unique_ptr<Device>> open_gpu_device(std::shared_ptr<const Plugin> plugin, int index,
+                                                const std::string& id) {
   std::int32_t count = 0;
   GpuStatus status = plugin->table().device_count(&count);
   if (status != GPU_OK) return plugin->error(status, nullptr, id);
-  if (index >= count) return Error{Errc::device, id + ": there are " + std::to_string(count) + " devices, counted from 0"};
+  if (index >= count)
+    return Error{Errc::device, id + ": there are " + std::to_string(count) + " devices, counted from 0"};
   const DeviceInfo info = TRY(describe(*plugin, index, id));
   GpuContext* context = nullptr;
   status = plugin->table().open(index, &context);
@@ -323,7 +361,8 @@ Result<std::unique_ptr<Device>> open_gpu_device(std::shared_ptr<const Plugin> pl
 DeviceState gpu_state(const Plugin& plugin, int index) {
   GpuEnvironment e{};
   if (plugin.table().environment(index, &e) != GPU_OK) return {};
-  DeviceState state{e.sm_clock_mhz, e.memory_clock_mhz, e.temperature_c, e.power_mw, e.power_limit_mw, e.utilization_percent, e.other_processes, ""};
+  DeviceState state{e.sm_clock_mhz,   e.memory_clock_mhz,    e.temperature_c,   e.power_mw,
+                    e.power_limit_mw, e.utilization_percent, e.other_processes, ""};
   state.throttle = escaped(std::string(e.throttle_text, strnlen(e.throttle_text, sizeof e.throttle_text)));
   return state;
 }
@@ -332,7 +371,8 @@ std::vector<DeviceInfo> list_gpu_devices(const Plugin& plugin, const std::string
   const auto unavailable = [&](const std::string& id, const Error& error) {
     DeviceInfo info;
     info.id = id;
-    info.why_not = error.message.rfind(id + ": ", 0) == 0 ? error.message.substr(id.size() + 2) : error.message;
+    info.why_not =
+        error.message.rfind(id + ": ", 0) == 0 ? error.message.substr(id.size() + 2) : error.message;
     return info;
   };
   std::int32_t count = 0;

@@ -1,9 +1,9 @@
 // Activations, products with scaling, and training operators:
-//   Swish (opset 24)    x sigmoid(alpha x)
 //   com.microsoft: Gelu, FastGelu (tanh form, of x + bias), BiasGelu, QuickGelu (x sigmoid(alpha x)),
 //   FusedMatMul (alpha op(A) op(B)), BiasDropout (dropout(x + bias) + residual), SoftmaxCrossEntropyLossInternal
 //   (SoftmaxCrossEntropyLoss with ignore_index as an input)
-// Source: ONNX Swish-24; ONNX Runtime's contrib operators.
+// Source: ONNX Runtime's contrib operators.
+#include <algorithm>
 #include <numeric>
 
 #include "engine/onnx/expansion.h"
@@ -20,16 +20,10 @@ Status require_float_input(const Expander& e) {
   return infer_error(std::string("the input is ") + dtype_name(e.dtype(e.in(0))));
 }
 
-Status swish(Expander& e, double alpha) {
-  TRY(require_float_input(e));
-  const ValueId x = e.in(0);
-  const ValueId scaled = alpha == 1 ? x : TRY(e.op("Mul", {x, e.scalar(e.dtype(x), alpha)}));
-  e.outputs[0] = TRY(e.op("Mul", {x, TRY(e.op("Sigmoid", {scaled}))}));
+Status quick_gelu(Expander& e) {
+  e.outputs[0] = TRY(e.op("Swish", {e.in(0)}, {{"alpha", e.attrs.real("alpha", 1.702)}}));
   return {};
 }
-
-Status onnx_swish(Expander& e) { return swish(e, e.attrs.real("alpha", 1)); }
-Status quick_gelu(Expander& e) { return swish(e, e.attrs.real("alpha", 1.702)); }
 
 template <bool tanh>
 Status gelu(Expander& e) {
@@ -98,7 +92,6 @@ constexpr int kNewest = 1000;
 
 std::span<const Expansion> activation_expansions() {
   static const std::vector<Expansion> kTable = {
-      {"Swish", "", 24, kNewest, 1, 1, 1, onnx_swish, {}},
       {"Gelu", kMicrosoft, 1, kNewest, 1, 1, 1, gelu<false>, {}},
       {"BiasGelu", kMicrosoft, 1, kNewest, 2, 2, 1, gelu<false>, {}},
       {"FastGelu", kMicrosoft, 1, kNewest, 1, 2, 1, gelu<true>, {}},

@@ -122,13 +122,26 @@ Result<ValueId> full_mask(Expander& e, ValueId mask, std::int64_t keys) {
                       e.scalar(e.dtype(mask), boolean ? 0 : -std::numeric_limits<double>::infinity())});
 }
 
+std::vector<std::int64_t> line(std::int64_t first, std::int64_t end) {
+  std::vector<std::int64_t> numbers;
+  for (; first < end; ++first) numbers.push_back(first);
+  return numbers;
+}
+
 // allowed[b, 0, 0, j] = j < lengths[b]
 Result<ValueId> length_mask(Expander& e, ValueId lengths, std::int64_t keys) {
   if (keys < 0) return e.unsupported("the number of keys is not known");
-  std::vector<std::int64_t> positions;
-  for (std::int64_t j = 0; j < keys; ++j) positions.push_back(j);
   const ValueId column = TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}));
-  return e.op("Less", {e.ints(positions), column});
+  return e.op("Less", {e.ints(line(0, keys)), column});
+}
+
+// allowed[b, 0, i, j] = j <= i + lengths[b] - queries: the queries are the last of the keys that count.
+Result<ValueId> causal_length_mask(Expander& e, ValueId lengths, const Heads& h) {
+  const std::int64_t queries = e.shape(h.q)[2], keys = e.shape(h.k)[2];
+  if (queries < 0 || keys < 0) return e.unsupported("the numbers of queries and keys are not known");
+  const ValueId column = TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}));
+  const ValueId rows = TRY(e.reshape(e.ints(line(-queries, 0)), {queries, 1}));
+  return e.op("LessOrEqual", {e.ints(line(0, keys)), TRY(e.op("Add", {rows, column}))});
 }
 
 Result<ValueId> both(Expander& e, ValueId a, ValueId b) {
@@ -184,12 +197,16 @@ Status attention(Expander& e) {
   MaskUse mask;
   mask.causal = e.attrs.integer("is_causal") != 0;
   if (mask.causal && h.past < 0) return e.unsupported("the length of the past is not known");
-  if (mask.causal && e.has(6)) return e.unsupported("is_causal together with nonpad_kv_seqlen");
   if (e.has(3)) {
     const ValueId given = TRY(full_mask(e, e.in(3), keys));
     (e.dtype(given) == DType::boolean ? mask.allowed : mask.bias) = given;
   }
-  if (e.has(6)) mask.allowed = TRY(both(e, mask.allowed, TRY(length_mask(e, e.in(6), keys))));
+  if (e.has(6)) {
+    const ValueId counted = mask.causal ? TRY(causal_length_mask(e, e.in(6), h)) : kNone;
+    mask.allowed = TRY(both(e, mask.allowed, TRY(length_mask(e, e.in(6), keys))));
+    if (counted != kNone) mask.allowed = TRY(both(e, mask.allowed, counted));
+    mask.causal = false;
+  }
   const std::int64_t head_size = e.shape(h.q)[3];
   if (head_size < 0 && !e.attrs.has("scale")) return e.unsupported("the size of a head is not known");
   const DType type = e.dtype(h.q);
@@ -339,9 +356,7 @@ Status microsoft_rotary_embedding(Expander& e) {
     const Shape& shape = e.shape(e.in(0));
     const std::int64_t length = shape.size() == 4 ? shape[2] : shape.size() == 3 ? shape[1] : -1;
     if (length < 0) return e.unsupported("the length of the sequence is not known");
-    std::vector<std::int64_t> line;
-    for (std::int64_t i = 0; i < length; ++i) line.push_back(i);
-    positions = TRY(e.op("Unsqueeze", {TRY(e.op("Add", {e.ints(line), positions})), e.ints({0})}));
+    positions = TRY(e.op("Unsqueeze", {TRY(e.op("Add", {e.ints(line(0, length)), positions})), e.ints({0})}));
   }
   const double scale = e.attrs.real("scale", 1);
   if (scale != 1) return e.unsupported("attribute 'scale' other than 1");

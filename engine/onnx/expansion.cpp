@@ -36,10 +36,6 @@ Result<ValueId> Expander::slice(ValueId x, std::int64_t begin, std::int64_t end,
   return op("Slice", {x, ints({begin}), ints({end}), ints({axis})});
 }
 
-Result<ValueId> Expander::mean(ValueId x, const std::vector<std::int64_t>& axes) {
-  return op("ReduceMean", {x, ints(axes)});
-}
-
 ValueId Expander::causal_mask(std::int64_t rows, std::int64_t columns, std::int64_t offset) {
   const std::string key =
       "causal " + std::to_string(rows) + " " + std::to_string(columns) + " " + std::to_string(offset);

@@ -62,7 +62,6 @@ class Expander {
   Result<ValueId> transpose(ValueId x, const std::vector<std::int64_t>& permutation);
   Result<ValueId> cast(ValueId x, DType to);  // x itself when it is of this type
   Result<ValueId> slice(ValueId x, std::int64_t begin, std::int64_t end, std::int64_t axis);
-  Result<ValueId> mean(ValueId x, const std::vector<std::int64_t>& axes);  // axes kept with size 1
 
   // The node is valid but its body does not cover it: it counts as unsupported, with this reason.
   Error unsupported(const std::string& why);

@@ -1,5 +1,6 @@
 // A model with other parameters, and tensors as files. Both are written completely or not at all.
 #include <exception>
+#include <vector>
 
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -11,38 +12,51 @@ namespace gradloom {
 
 namespace {
 
+using Initializers = std::vector<onnx::TensorProto*>;
+
+// Of the graph and of those inside it, which the importer takes parameters from too.
+void collect_initializers(onnx::GraphProto& graph, Initializers& all) {
+  for (auto& initializer : *graph.mutable_initializer()) all.push_back(&initializer);
+  for (auto& node : *graph.mutable_node()) {
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) collect_initializers(*attribute.mutable_g(), all);
+      for (auto& inner : *attribute.mutable_graphs()) collect_initializers(inner, all);
+    }
+  }
+}
+
 // Every initializer's contents move into the file: external data would have to lie beside the new file.
-Status embed_external(onnx::GraphProto& graph, TensorReader& tensors) {
-  for (auto& initializer : *graph.mutable_initializer()) {
-    if (initializer.data_location() != onnx::TensorProto::EXTERNAL) continue;
-    const Result<Tensor> tensor = tensors.read(initializer);
+Status embed_external(const Initializers& initializers, TensorReader& tensors) {
+  for (onnx::TensorProto* initializer : initializers) {
+    if (initializer->data_location() != onnx::TensorProto::EXTERNAL) continue;
+    const Result<Tensor> tensor = tensors.read(*initializer);
     if (!tensor.ok())
-      return with_context(tensor.error(), "initializer '" + escaped(initializer.name()) + "'");
-    write_tensor(*tensor, &initializer);
+      return with_context(tensor.error(), "initializer '" + escaped(initializer->name()) + "'");
+    write_tensor(*tensor, initializer);
   }
   return {};
 }
 
-Status replace_parameters(onnx::GraphProto& graph, const std::map<std::string, Tensor>& parameters) {
+Status replace_parameters(const Initializers& initializers, const std::map<std::string, Tensor>& parameters) {
   std::size_t replaced = 0;
-  for (auto& initializer : *graph.mutable_initializer()) {
-    const auto it = parameters.find(initializer.name());
+  for (onnx::TensorProto* initializer : initializers) {
+    const auto it = parameters.find(initializer->name());
     if (it == parameters.end()) continue;
     const std::string owner = "parameter '" + escaped(it->first) + "'";
-    const Result<DType> dtype = dtype_of_proto(initializer.data_type());
+    const Result<DType> dtype = dtype_of_proto(initializer->data_type());
     if (!dtype.ok()) return with_context(dtype.error(), owner);
-    const Shape shape(initializer.dims().begin(), initializer.dims().end());
+    const Shape shape(initializer->dims().begin(), initializer->dims().end());
     if (!it->second.defined() || it->second.shape() != shape) {
       return Error{Errc::bad_input, owner + " has shape " + to_string(it->second.shape()) +
                                         ", the model's has " + to_string(shape)};
     }
-    write_tensor(it->second.cast(*dtype), &initializer);
+    write_tensor(it->second.cast(*dtype), initializer);
     ++replaced;
   }
   if (replaced == parameters.size()) return {};
   for (const auto& [name, tensor] : parameters) {
     bool found = false;
-    for (const auto& initializer : graph.initializer()) found = found || initializer.name() == name;
+    for (const auto* initializer : initializers) found = found || initializer->name() == name;
     if (!found) return Error{Errc::bad_input, "the model has no initializer '" + escaped(name) + "'"};
   }
   return {};
@@ -56,8 +70,10 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
   ModelFile file = TRY(read_model_file(source_path, limits));
   try {
     TensorReader tensors(limits, folder_of(source_path));
-    Status status = embed_external(*file.model.mutable_graph(), tensors);
-    if (status.ok()) status = replace_parameters(*file.model.mutable_graph(), parameters);
+    Initializers initializers;
+    collect_initializers(*file.model.mutable_graph(), initializers);
+    Status status = embed_external(initializers, tensors);
+    if (status.ok()) status = replace_parameters(initializers, parameters);
     if (!status.ok()) return with_context(status.error(), escaped(source_path));
     std::string bytes;
     if (file.model.ByteSizeLong() > static_cast<std::size_t>(limits.file_bytes) ||

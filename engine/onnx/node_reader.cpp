@@ -50,11 +50,16 @@ Status check_arity(const std::vector<ValueId>& inputs, std::size_t outputs, cons
 }
 
 // A row serves several opsets: what one of them lets a node have is in ONNX's schema.
-Status check_schema_arity(const onnx::NodeProto& node, std::size_t inputs, int opset) {
+Status check_schema_arity(const onnx::NodeProto& node, std::size_t inputs, std::size_t outputs, int opset) {
   const onnx::OpSchema* schema = schema_of(node.op_type(), opset);
-  if (schema == nullptr || static_cast<int>(inputs) <= schema->max_input()) return {};
-  return bad("has " + counted(inputs, "input") + ", at opset " + std::to_string(opset) + " it takes at most " +
-             std::to_string(schema->max_input()));
+  if (schema == nullptr) return {};
+  if (static_cast<int>(inputs) > schema->max_input())
+    return bad("has " + counted(inputs, "input") + ", at opset " + std::to_string(opset) + " it takes at most " +
+               std::to_string(schema->max_input()));
+  if (static_cast<int>(outputs) > schema->max_output())
+    return bad("has " + counted(outputs, "output") + ", at opset " + std::to_string(opset) + " it gives at most " +
+               std::to_string(schema->max_output()));
+  return {};
 }
 
 }  // namespace
@@ -115,7 +120,7 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   while (!added.inputs.empty() && added.inputs.back() == kNone) added.inputs.pop_back();
   while (!added.outputs.empty() && added.outputs.back().empty()) added.outputs.pop_back();
   if (op == nullptr) return add_expansion(*expansion, node, site, std::move(added));
-  TRY(check_schema_arity(node, added.inputs.size(), out_.graph.opset));
+  TRY(check_schema_arity(node, added.inputs.size(), added.outputs.size(), out_.graph.opset));
   const std::string_view type = op->name;
   const bool chain = op->max_inputs == 2 && added.inputs.size() != 2 && (type == "Max" || type == "Min");
   return chain ? add_chain(std::move(added)) : add_node(std::move(added));

@@ -371,6 +371,7 @@ const OpDef hard_sigmoid_op = {.name = "HardSigmoid",
                                .gpu = prepare_hard_sigmoid,
                                .samples = hard_sigmoid_samples};
 const OpDef hard_swish_op = {.name = "HardSwish",
+                             .since = 14,
                              .summary = "x min(max(x / 6 + 1/2, 0), 1)",
                              .traits = kPointwise,
                              .infer = infer_float,

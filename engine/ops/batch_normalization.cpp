@@ -149,20 +149,20 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const bool scale = types.wants(1), bias = types.wants(2);
   const std::size_t spare_bytes = (scale ? 0 : bytes) + (bias ? 0 : bytes);
   return Kernel{"batch_norm_grad", spare_bytes + kernels::workspace_bytes(types.target, layout),
-                   [layout, bytes, spare_bytes, scale, bias](const LaunchArgs& args) {
-                     kernels::BatchNormGradArgs a = layout;
-                     auto* spare = static_cast<std::byte*>(args.workspace);
-                     a.dy = args.inputs[0];
-                     a.x = args.inputs[1];
-                     a.scale = args.inputs[2];
-                     a.saved_mean = args.inputs[3];
-                     a.saved_inv_std = args.inputs[4];
-                     a.dx = args.outputs[0];
-                     a.dscale = scale ? args.outputs[1] : spare;
-                     a.dbias = bias ? args.outputs[2] : spare + (scale ? 0 : bytes);
-                     a.workspace = spare + spare_bytes;
-                     args.on.batch_norm_grad(a);
-                   }};
+                [layout, bytes, spare_bytes, scale, bias](const LaunchArgs& args) {
+                  kernels::BatchNormGradArgs a = layout;
+                  auto* spare = static_cast<std::byte*>(args.workspace);
+                  a.dy = args.inputs[0];
+                  a.x = args.inputs[1];
+                  a.scale = args.inputs[2];
+                  a.saved_mean = args.inputs[3];
+                  a.saved_inv_std = args.inputs[4];
+                  a.dx = args.outputs[0];
+                  a.dscale = scale ? args.outputs[1] : spare;
+                  a.dbias = bias ? args.outputs[2] : spare + (scale ? 0 : bytes);
+                  a.workspace = spare + spare_bytes;
+                  args.on.batch_norm_grad(a);
+                }};
 }
 
 // The new running statistics replace the old ones where they are: the kernel reads a channel's before it

@@ -1,4 +1,5 @@
-// Operators whose output sizes are in the contents of an input, as far as a static plan allows: those contents must be known when planning.
+// Operators whose output sizes are in the contents of an input, as far as a static plan allows: those
+// contents must be known when planning.
 //   Compress(data, condition), attribute axis: the elements, or with an axis the parts, where the condition is true
 //   NonZero(x): i64 [rank, count], the indices of what is not 0, row-major
 //   Unique(x), attributes axis, sorted: the different elements or parts, where each came first, which one each is, how many there are
@@ -27,7 +28,8 @@ Result<AxisView> view_of(const Attrs& attrs, const Shape& data) {
 Result<Ints> chosen(const Tensor& condition, std::int64_t size) {
   if (condition.shape().size() != 1) return infer_error("the condition must be a vector");
   if (size >= 0 && condition.count() > size)
-    return infer_error("a condition of " + std::to_string(condition.count()) + " for " + std::to_string(size) + " elements");
+    return infer_error("a condition of " + std::to_string(condition.count()) + " for " +
+                       std::to_string(size) + " elements");
   Ints indices;
   for (std::int64_t i = 0; i < condition.count(); ++i)
     if (condition.int_at(i) != 0) indices.push_back(i);
@@ -39,10 +41,14 @@ Status infer_compress(InferContext& ctx) {
   if (ctx.dtype(1) != DType::boolean) return infer_error("the condition must be bool");
   const Shape& data = ctx.shape(0);
   const bool along = ctx.attrs.has("axis");
-  const auto axis = along ? static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis"), data.size()))) : 0;
+  const auto axis =
+      along ? static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis"), data.size()))) : 0;
   std::int64_t count = unknown_dim(ctx, 1, 0);
   if (const Tensor* condition = ctx.constant(1))
-    count = static_cast<std::int64_t>(TRY(chosen(*condition, along ? data[axis] : is_static(data) ? element_count(data) : -1)).size());
+    count = static_cast<std::int64_t>(TRY(chosen(*condition, along             ? data[axis]
+                                                             : is_static(data) ? element_count(data)
+                                                                               : -1))
+                                          .size());
   Shape y = along ? data : Shape{count};
   if (along) y[axis] = count;
   return nn::set_outputs(ctx, {{ctx.dtype(0), y}});
@@ -55,8 +61,9 @@ Result<Kernel> prepare_compress(const NodeTypes& types) {
   if (indices.empty() || v.outer * v.inner == 0) return nn::no_work("compress");
   auto known = std::make_shared<KnownBytes>(types.target);
   known->add(indices);
-  const kernels::GatherArgs args{dtype_bytes(types.inputs[0].dtype), DType::i64, v.outer, v.size, v.inner, static_cast<std::int64_t>(indices.size()),
-                                 nullptr, nullptr, nullptr};
+  const kernels::GatherArgs args{
+      dtype_bytes(types.inputs[0].dtype),        DType::i64, v.outer, v.size, v.inner,
+      static_cast<std::int64_t>(indices.size()), nullptr,    nullptr, nullptr};
   Kernel kernel;
   kernel.name = "compress";
   kernel.workspace_bytes = known->workspace_bytes();
@@ -74,7 +81,8 @@ Status grad_compress(GradContext& ctx) {
   if (!ctx.wants(0)) return {};
   TRY(nn::require_static(ctx, ctx.in(0)));
   const Value& condition = ctx.b.graph().values[ctx.in(1)];
-  if (!is_constant(ctx.b.graph(), ctx.in(1)) || !condition.data.defined()) return infer_error("the condition must be known when planning");
+  if (!is_constant(ctx.b.graph(), ctx.in(1)) || !condition.data.defined())
+    return infer_error("the condition must be known when planning");
   const Shape data = ctx.shape(ctx.in(0));
   const bool along = ctx.node.attrs.has("axis");
   const AxisView v = TRY(view_of(ctx.node.attrs, data));
@@ -94,7 +102,8 @@ SampleInput known_truths(const std::vector<double>& values) {
 
 std::vector<Sample> compress_samples() {
   return {sample_of("rows", {{"axis", std::int64_t{0}}}, {floats({4, 3}), known_truths({0, 1, 1, 0})}),
-          sample_of("last axis, short condition", {{"axis", std::int64_t{-1}}}, {floats({2, 3, 5}), known_truths({1, 0, 1})}),
+          sample_of("last axis, short condition", {{"axis", std::int64_t{-1}}},
+                    {floats({2, 3, 5}), known_truths({1, 0, 1})}),
           sample_of("elements", {}, {floats({3, 2}), known_truths({0, 1, 0, 0, 1})}),
           sample_of("nothing", {}, {floats({3}), known_truths({0, 0, 0})})};
 }
@@ -152,7 +161,9 @@ bool less_at(const Tensor& x, std::int64_t a, std::int64_t b) {
 
 Result<UniqueResult> unique_of(const Tensor& x, const Attrs& attrs) {
   const AxisView v = TRY(view_of(attrs, x.shape()));
-  const auto place = [&](std::int64_t part, std::int64_t i) { return (i / v.inner * v.size + part) * v.inner + i % v.inner; };
+  const auto place = [&](std::int64_t part, std::int64_t i) {
+    return (i / v.inner * v.size + part) * v.inner + i % v.inner;
+  };
   const auto before = [&](std::int64_t a, std::int64_t b) {
     for (std::int64_t i = 0; i < v.outer * v.inner; ++i) {
       if (less_at(x, place(a, i), place(b, i))) return true;
@@ -160,15 +171,20 @@ Result<UniqueResult> unique_of(const Tensor& x, const Attrs& attrs) {
     }
     return false;
   };
-  std::map<std::int64_t, Ints, decltype(before)> groups(before);   // the first part of each kind -> all of them
+  std::map<std::int64_t, Ints, decltype(before)> groups(
+      before);  // the first part of each kind -> all of them
   for (std::int64_t part = 0; part < v.size; ++part) groups[part].push_back(part);
   std::vector<const Ints*> order;
   for (const auto& [part, group] : groups) order.push_back(&group);
-  if (attrs.integer("sorted", 1) == 0) std::sort(order.begin(), order.end(), [](const Ints* a, const Ints* b) { return a->front() < b->front(); });
+  if (attrs.integer("sorted", 1) == 0)
+    std::sort(order.begin(), order.end(),
+              [](const Ints* a, const Ints* b) { return a->front() < b->front(); });
   const auto count = static_cast<std::int64_t>(order.size());
   Shape shape = attrs.has("axis") ? x.shape() : Shape{count};
-  if (attrs.has("axis")) shape[static_cast<std::size_t>(TRY(normalized_axis(attrs.integer("axis"), shape.size())))] = count;
-  UniqueResult r{Tensor(x.dtype(), shape), Tensor(DType::i64, {count}), Tensor(DType::i64, {v.size}), Tensor(DType::i64, {count})};
+  if (attrs.has("axis"))
+    shape[static_cast<std::size_t>(TRY(normalized_axis(attrs.integer("axis"), shape.size())))] = count;
+  UniqueResult r{Tensor(x.dtype(), shape), Tensor(DType::i64, {count}), Tensor(DType::i64, {v.size}),
+                 Tensor(DType::i64, {count})};
   const std::size_t bytes = dtype_bytes(x.dtype());
   char* const to = static_cast<char*>(r.values.mutable_data());
   const char* const from = static_cast<const char*>(x.data());
@@ -188,25 +204,30 @@ Status infer_unique(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   const Shape& x = ctx.shape(0);
   const bool along = ctx.attrs.has("axis");
-  const auto axis = along ? static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis"), x.size()))) : 0;
+  const auto axis =
+      along ? static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis"), x.size()))) : 0;
   std::int64_t count = unknown_dim(ctx, 0, 0);
   if (const Tensor* known = ctx.constant(0)) count = TRY(unique_of(*known, ctx.attrs)).first.count();
   Shape y = along ? x : Shape{count};
   if (along) y[axis] = count;
   const std::int64_t parts = along ? x[axis] : TRY(multiply_dims(x));
-  return nn::set_outputs(ctx, {{ctx.dtype(0), y}, {DType::i64, {count}}, {DType::i64, {parts}}, {DType::i64, {count}}});
+  return nn::set_outputs(
+      ctx, {{ctx.dtype(0), y}, {DType::i64, {count}}, {DType::i64, {parts}}, {DType::i64, {count}}});
 }
 
 Result<Kernel> prepare_unique(const NodeTypes& types) {
   if (types.constants[0] == nullptr) return no_kernel("Unique: the input must be known when planning");
   UniqueResult r = TRY(unique_of(*types.constants[0], types.attrs));
-  return known_outputs(types, "unique", {std::move(r.values), std::move(r.first), std::move(r.inverse), std::move(r.counts)});
+  return known_outputs(types, "unique",
+                       {std::move(r.values), std::move(r.first), std::move(r.inverse), std::move(r.counts)});
 }
 
 std::vector<Sample> unique_samples() {
   const SampleInput numbers = known_exact(DType::f32, {6}, {2, 1, 1, 3, 4, 3});
-  return {sample_of("sorted", {}, {numbers}, 4), sample_of("as they come", {{"sorted", std::int64_t{0}}}, {numbers}, 4),
-          sample_of("columns", {{"axis", std::int64_t{1}}}, {known_exact(DType::i64, {2, 4}, {1, 0, 1, 0, 2, 3, 2, 1})}, 4)};
+  return {sample_of("sorted", {}, {numbers}, 4),
+          sample_of("as they come", {{"sorted", std::int64_t{0}}}, {numbers}, 4),
+          sample_of("columns", {{"axis", std::int64_t{1}}},
+                    {known_exact(DType::i64, {2, 4}, {1, 0, 1, 0, 2, 3, 2, 1})}, 4)};
 }
 
 }  // namespace

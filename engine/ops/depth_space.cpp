@@ -15,7 +15,8 @@ Result<std::int64_t> block_of(const InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   const std::int64_t block = ctx.attrs.integer("blocksize");
   if (block < 1 || block > (1 << 20)) return infer_error("blocksize is " + std::to_string(block));
-  if (ctx.shape(0).size() != 4) return infer_error("the input must be [n, c, h, w], it is " + to_string(ctx.shape(0)));
+  if (ctx.shape(0).size() != 4)
+    return infer_error("the input must be [n, c, h, w], it is " + to_string(ctx.shape(0)));
   return block;
 }
 
@@ -29,9 +30,11 @@ Status infer_to_space(InferContext& ctx) {
   const std::int64_t b = TRY(block_of(ctx));
   TRY(column_row_depth(ctx.attrs));
   const Shape& x = ctx.shape(0);
-  if (x[1] >= 0 && x[1] % (b * b) != 0) return infer_error(std::to_string(x[1]) + " channels are no whole blocks");
-  ctx.outputs[0] = {ctx.dtype(0),
-                    {x[0], TRY(divide_dims({x[1]}, {b, b})), TRY(multiply_dims({x[2], b})), TRY(multiply_dims({x[3], b}))}};
+  if (x[1] >= 0 && x[1] % (b * b) != 0)
+    return infer_error(std::to_string(x[1]) + " channels are no whole blocks");
+  ctx.outputs[0] = {
+      ctx.dtype(0),
+      {x[0], TRY(divide_dims({x[1]}, {b, b})), TRY(multiply_dims({x[2], b})), TRY(multiply_dims({x[3], b}))}};
   return {};
 }
 
@@ -40,7 +43,9 @@ Status infer_to_depth(InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   for (std::size_t d : {2, 3})
     if (x[d] >= 0 && x[d] % b != 0) return infer_error(std::to_string(x[d]) + " pixels are no whole blocks");
-  ctx.outputs[0] = {ctx.dtype(0), {x[0], TRY(multiply_dims({x[1], b, b})), TRY(divide_dims({x[2]}, {b})), TRY(divide_dims({x[3]}, {b}))}};
+  ctx.outputs[0] = {
+      ctx.dtype(0),
+      {x[0], TRY(multiply_dims({x[1], b, b})), TRY(divide_dims({x[2]}, {b})), TRY(divide_dims({x[3]}, {b}))}};
   return {};
 }
 
@@ -56,7 +61,9 @@ Result<Kernel> permuting_kernel(const char* name, const Shape& split, const Ints
   const kernels::StridedCopyArgs args = TRY(strided_copy_args(plan, dtype_bytes(dtype)));
   Kernel kernel;
   kernel.name = name;
-  kernel.run = [args, plan](const LaunchArgs& launch) { run_copy(launch.on, args, plan, launch.inputs[0], launch.outputs[0]); };
+  kernel.run = [args, plan](const LaunchArgs& launch) {
+    run_copy(launch.on, args, plan, launch.inputs[0], launch.outputs[0]);
+  };
   return kernel;
 }
 
@@ -64,14 +71,17 @@ Result<Kernel> prepare_to_space(const NodeTypes& types) {
   const Shape &x = types.inputs[0].shape, &y = types.outputs[0].shape;
   const std::int64_t b = types.attrs.integer("blocksize");
   if (TRY(column_row_depth(types.attrs)))
-    return permuting_kernel("depth to space", {x[0], y[1], b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3}, types.inputs[0].dtype);
-  return permuting_kernel("depth to space", {x[0], b, b, y[1], x[2], x[3]}, {0, 3, 4, 1, 5, 2}, types.inputs[0].dtype);
+    return permuting_kernel("depth to space", {x[0], y[1], b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3},
+                            types.inputs[0].dtype);
+  return permuting_kernel("depth to space", {x[0], b, b, y[1], x[2], x[3]}, {0, 3, 4, 1, 5, 2},
+                          types.inputs[0].dtype);
 }
 
 Result<Kernel> prepare_to_depth(const NodeTypes& types) {
   const Shape &x = types.inputs[0].shape, &y = types.outputs[0].shape;
   const std::int64_t b = types.attrs.integer("blocksize");
-  return permuting_kernel("space to depth", {x[0], x[1], y[2], b, y[3], b}, {0, 3, 5, 1, 2, 4}, types.inputs[0].dtype);
+  return permuting_kernel("space to depth", {x[0], x[1], y[2], b, y[3], b}, {0, 3, 5, 1, 2, 4},
+                          types.inputs[0].dtype);
 }
 
 Status grad_to_space(GradContext& ctx) {
@@ -83,9 +93,11 @@ Status grad_to_space(GradContext& ctx) {
   const Shape y = ctx.shape(ctx.grad());
   if (!is_static(y)) return infer_error("the gradient of DepthToSpace needs known dimensions");
   const Attrs zeros_are_sizes{{"allowzero", std::int64_t{1}}};
-  const ValueId split = ctx.b.op("Reshape", {ctx.grad(), ctx.b.i64s({y[0], y[1], y[2] / b, b, y[3] / b, b})}, zeros_are_sizes);
+  const ValueId split =
+      ctx.b.op("Reshape", {ctx.grad(), ctx.b.i64s({y[0], y[1], y[2] / b, b, y[3] / b, b})}, zeros_are_sizes);
   const ValueId blocks = ctx.b.op("Transpose", {split}, {{"perm", Ints{0, 1, 3, 5, 2, 4}}});
-  ctx.set(0, ctx.b.op("Reshape", {blocks, ctx.b.i64s({y[0], y[1] * b * b, y[2] / b, y[3] / b})}, zeros_are_sizes));
+  ctx.set(0, ctx.b.op("Reshape", {blocks, ctx.b.i64s({y[0], y[1] * b * b, y[2] / b, y[3] / b})},
+                      zeros_are_sizes));
   return {};
 }
 
@@ -96,9 +108,10 @@ Status grad_to_depth(GradContext& ctx) {
 
 std::vector<Sample> to_space_samples() {
   const std::int64_t two = 2, three = 3;
-  return {sample_of("depth first", {{"blocksize", two}}, {floats({2, 8, 3, 2})}),
-          sample_of("columns first", {{"blocksize", two}, {"mode", std::string("CRD")}}, {floats({1, 8, 2, 3})}),
-          sample_of("integers", {{"blocksize", three}}, {ints({1, 9, 1, 2}, -9, 9)})};
+  return {
+      sample_of("depth first", {{"blocksize", two}}, {floats({2, 8, 3, 2})}),
+      sample_of("columns first", {{"blocksize", two}, {"mode", std::string("CRD")}}, {floats({1, 8, 2, 3})}),
+      sample_of("integers", {{"blocksize", three}}, {ints({1, 9, 1, 2}, -9, 9)})};
 }
 
 std::vector<Sample> to_depth_samples() {

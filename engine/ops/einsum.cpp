@@ -1,11 +1,10 @@
-// Einsum: y[output labels] = sum over all other labels of the product of the inputs at their labels. A label stands for one dimension, "..."
-// for the dimensions that are left; dimensions of "..." broadcast.
-// The kernel is a sequence of other rows' kernels: each input has its diagonals taken and what it alone has summed away; then inputs are joined
-// from the left, each pair as one batched matrix product
+// Einsum: y[output labels] = sum over all other labels of the product of the inputs at their labels. A label
+// stands for one dimension, "..." for the dimensions that are left; dimensions of "..." broadcast. The kernel
+// is a sequence of other rows' kernels: each input has its diagonals taken and what it alone has summed away;
+// then inputs are joined from the left, each pair as one batched matrix product
 //   [batch (in both and later), m (in the left and later), k (in both, not later)] x [batch, n (in the right and later), k].
-// The gradient of an input is the Einsum of dy and the other inputs to the input's labels, broadcast over labels that only it has and put on
-// its diagonals.
-// Source: ONNX Einsum-12.
+// The gradient of an input is the Einsum of dy and the other inputs to the input's labels, broadcast over
+// labels that only it has and put on its diagonals. Source: ONNX Einsum-12.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -18,7 +17,8 @@ namespace gradloom {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
-using Labels = std::string;   // one character per dimension; dimensions of "..." are 'digits' from kFirstFree on
+using Labels =
+    std::string;  // one character per dimension; dimensions of "..." are 'digits' from kFirstFree on
 
 constexpr char kFirstFree = '\1';
 constexpr std::size_t kMostFree = 16;
@@ -45,11 +45,13 @@ Result<Labels> labels_of(const std::string& term, std::size_t free) {
   Labels labels = term;
   if (at != std::string::npos) {
     Labels dims;
-    for (std::size_t i = kMostFree - free; i < kMostFree; ++i) dims += static_cast<char>(kFirstFree + static_cast<char>(i));
+    for (std::size_t i = kMostFree - free; i < kMostFree; ++i)
+      dims += static_cast<char>(kFirstFree + static_cast<char>(i));
     labels = term.substr(0, at) + dims + term.substr(at + 3);
   }
   for (char c : labels)
-    if (std::isalpha(static_cast<unsigned char>(c)) == 0 && c >= ' ') return infer_error("'" + std::string(1, c) + "' in a term of the equation");
+    if (std::isalpha(static_cast<unsigned char>(c)) == 0 && c >= ' ')
+      return infer_error("'" + std::string(1, c) + "' in a term of the equation");
   return labels;
 }
 
@@ -60,20 +62,22 @@ Result<Terms> parse(const Attrs& attrs, const std::vector<std::size_t>& ranks) {
   const std::size_t arrow = text.find("->");
   const std::vector<std::string> inputs = split_terms(text.substr(0, arrow));
   if (inputs.size() != ranks.size())
-    return infer_error("the equation has " + std::to_string(inputs.size()) + " terms for " + std::to_string(ranks.size()) + " inputs");
+    return infer_error("the equation has " + std::to_string(inputs.size()) + " terms for " +
+                       std::to_string(ranks.size()) + " inputs");
   Terms terms;
   std::size_t most_free = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool open = inputs[i].find("...") != std::string::npos;
     const std::size_t named = inputs[i].size() - (open ? 3 : 0);
     if (named > ranks[i] || (!open && named != ranks[i]) || ranks[i] - named > kMostFree)
-      return infer_error("term '" + inputs[i] + "' does not fit an input of rank " + std::to_string(ranks[i]));
+      return infer_error("term '" + inputs[i] + "' does not fit an input of rank " +
+                         std::to_string(ranks[i]));
     most_free = std::max(most_free, ranks[i] - named);
     terms.inputs.push_back(TRY(labels_of(inputs[i], ranks[i] - named)));
   }
   if (arrow != std::string::npos) {
     terms.output = TRY(labels_of(text.substr(arrow + 2), most_free));
-  } else {   // the dimensions of "...", then the labels that appear once, in the order of the alphabet
+  } else {  // the dimensions of "...", then the labels that appear once, in the order of the alphabet
     std::map<char, int> counts;
     for (const Labels& labels : terms.inputs)
       for (char c : labels) ++counts[c];
@@ -83,7 +87,8 @@ Result<Terms> parse(const Attrs& attrs, const std::vector<std::size_t>& ranks) {
   std::set<char> seen;
   for (char c : terms.output) {
     if (!seen.insert(c).second) return infer_error("the output has a label twice");
-    if (std::none_of(terms.inputs.begin(), terms.inputs.end(), [&](const Labels& l) { return l.find(c) != Labels::npos; }))
+    if (std::none_of(terms.inputs.begin(), terms.inputs.end(),
+                     [&](const Labels& l) { return l.find(c) != Labels::npos; }))
       return infer_error("the output has a label that no input has");
   }
   return terms;
@@ -102,7 +107,8 @@ Result<std::map<char, std::int64_t>> sizes_of(const Terms& terms, const std::vec
         continue;
       }
       if (nn::differ(it->second, shapes[i][d]))
-        return infer_error("a label stands for " + std::to_string(it->second) + " and for " + std::to_string(shapes[i][d]));
+        return infer_error("a label stands for " + std::to_string(it->second) + " and for " +
+                           std::to_string(shapes[i][d]));
       it->second = nn::known_dim(it->second, shapes[i][d]);
     }
   return sizes;
@@ -188,9 +194,11 @@ class Lowering {
       for (std::size_t d = 0; d < t.labels.size(); ++d)
         if (d != i && d != j) perm.push_back(static_cast<std::int64_t>(d));
       perm.insert(perm.end(), {static_cast<std::int64_t>(i), static_cast<std::int64_t>(j)});
-      const std::int64_t n = size(label), outer = element_count(b_.shape(t.value)) / std::max<std::int64_t>(n * n, 1);
+      const std::int64_t n = size(label),
+                         outer = element_count(b_.shape(t.value)) / std::max<std::int64_t>(n * n, 1);
       const ValueId flat = reshaped(b_.op("Transpose", {t.value}, {{"perm", perm}}), {outer, n * n});
-      const ValueId taken = b_.op("Slice", {flat, b_.i64s({0}), b_.i64s({n * n}), b_.i64s({1}), b_.i64s({n + 1})});
+      const ValueId taken =
+          b_.op("Slice", {flat, b_.i64s({0}), b_.i64s({n * n}), b_.i64s({1}), b_.i64s({n + 1})});
       Shape shape;
       for (char c : rest) shape.push_back(size(c));
       shape.push_back(n);
@@ -260,7 +268,8 @@ class Lowering {
 
 Result<Kernel> prepare(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
-  const std::vector<Shape> shapes = shapes_of(types.inputs, [&](std::size_t i) { return types.inputs[i].shape; });
+  const std::vector<Shape> shapes =
+      shapes_of(types.inputs, [&](std::size_t i) { return types.inputs[i].shape; });
   const Terms terms = TRY(parse(types.attrs, ranks_of(shapes)));
   KernelSequence sequence(types);
   std::vector<Term> list;
@@ -291,10 +300,11 @@ class Letters {
 };
 
 // d input i of the Einsum, with the input's labels.
-ValueId gradient_of(GradContext& ctx, const Terms& terms, const std::map<char, std::int64_t>& sizes, std::size_t i) {
+ValueId gradient_of(GradContext& ctx, const Terms& terms, const std::map<char, std::int64_t>& sizes,
+                    std::size_t i) {
   const Labels& own = terms.inputs[i];
   const Shape shape = ctx.shape(ctx.in(i));
-  Labels reachable = terms.output, wanted;   // labels that dy and the other inputs have
+  Labels reachable = terms.output, wanted;  // labels that dy and the other inputs have
   std::vector<ValueId> inputs = {ctx.grad()};
   Letters letters;
   std::string equation = letters.of(terms.output);
@@ -309,9 +319,11 @@ ValueId gradient_of(GradContext& ctx, const Terms& terms, const std::map<char, s
     reachable += terms.inputs[j];
   }
   for (std::size_t d = 0; d < own.size(); ++d)
-    if (has(reachable, own[d]) && !has(wanted, own[d]) && (shape[d] == sizes.at(own[d]) || shape[d] != 1)) wanted += own[d];
+    if (has(reachable, own[d]) && !has(wanted, own[d]) && (shape[d] == sizes.at(own[d]) || shape[d] != 1))
+      wanted += own[d];
   ValueId g = ctx.b.op("Einsum", inputs, {{"equation", equation + "->" + letters.of(wanted)}});
-  // Dims of 1 for the labels that are missing, all in the order of the input, then broadcast; diagonals by a mask.
+  // Dims of 1 for the labels that are missing, all in the order of the input, then broadcast; diagonals by a
+  // mask.
   Shape with_ones, target;
   Labels order;
   std::vector<std::pair<std::size_t, std::size_t>> diagonals;
@@ -336,7 +348,8 @@ ValueId gradient_of(GradContext& ctx, const Terms& terms, const std::map<char, s
 
 Status grad(GradContext& ctx) {
   for (ValueId in : ctx.node.inputs) TRY(nn::require_static(ctx, in));
-  const std::vector<Shape> shapes = shapes_of(ctx.node.inputs, [&](std::size_t i) { return ctx.shape(ctx.in(i)); });
+  const std::vector<Shape> shapes =
+      shapes_of(ctx.node.inputs, [&](std::size_t i) { return ctx.shape(ctx.in(i)); });
   const Terms terms = TRY(parse(ctx.node.attrs, ranks_of(shapes)));
   const auto sizes = TRY(sizes_of(terms, shapes));
   if (sizes.size() > 52) return infer_error("the gradient of Einsum has letters for 52 dimensions");
@@ -347,7 +360,8 @@ Status grad(GradContext& ctx) {
 
 // A product and an addition per input for every combination of labels, as if nothing were shared.
 Cost cost(const NodeTypes& types) {
-  const std::vector<Shape> shapes = shapes_of(types.inputs, [&](std::size_t i) { return types.inputs[i].shape; });
+  const std::vector<Shape> shapes =
+      shapes_of(types.inputs, [&](std::size_t i) { return types.inputs[i].shape; });
   const auto terms = parse(types.attrs, ranks_of(shapes));
   const auto sizes = terms ? sizes_of(*terms, shapes) : Result<std::map<char, std::int64_t>>(terms.error());
   double flops = static_cast<double>(shapes.size());
@@ -358,21 +372,22 @@ Cost cost(const NodeTypes& types) {
 
 std::vector<Sample> samples() {
   const auto equation = [](const char* text) { return Attrs{{"equation", std::string(text)}}; };
-  return {sample_of("matrix product", equation("ij,jk->ik"), {floats({3, 4}), floats({4, 5})}),
-          sample_of("implicit output", equation("b i j , b j k"), {floats({2, 3, 4}), floats({2, 4, 5})}),
-          sample_of("attention", equation("bqhd,bkhd->bhqk"), {floats({2, 3, 2, 4}), floats({2, 5, 2, 4})}),
-          sample_of("transpose", equation("ijk->kij"), {floats({2, 3, 4})}),
-          sample_of("sum", equation("ij->i"), {floats({3, 4})}),
-          sample_of("to a scalar", equation("i,i->"), {floats({5}), floats({5})}),
-          sample_of("outer product", equation("i,j->ji"), {floats({3}), floats({4})}),
-          sample_of("elementwise", equation("ij,ij->ij"), {floats({3, 4}), floats({3, 4})}),
-          sample_of("three inputs", equation("ij,jk,kl->il"), {floats({2, 3}), floats({3, 4}), floats({4, 2})}),
-          sample_of("bilinear", equation("bn,anm,bm->ba"), {floats({2, 3}), floats({4, 3, 2}), floats({2, 2})}),
-          sample_of("diagonal", equation("ii->i"), {floats({4, 4})}),
-          sample_of("batch diagonal", equation("...ii->...i"), {floats({3, 4, 4})}),
-          sample_of("trace", equation("bii,bj->bj"), {floats({2, 3, 3}), floats({2, 4})}),
-          sample_of("broadcast", equation("...ij,...jk->...ik"), {floats({3, 1, 2, 4}), floats({5, 4, 3})}),
-          sample_of("summed alone", equation("ij,k->k"), {floats({2, 3}), floats({4})})};
+  return {
+      sample_of("matrix product", equation("ij,jk->ik"), {floats({3, 4}), floats({4, 5})}),
+      sample_of("implicit output", equation("b i j , b j k"), {floats({2, 3, 4}), floats({2, 4, 5})}),
+      sample_of("attention", equation("bqhd,bkhd->bhqk"), {floats({2, 3, 2, 4}), floats({2, 5, 2, 4})}),
+      sample_of("transpose", equation("ijk->kij"), {floats({2, 3, 4})}),
+      sample_of("sum", equation("ij->i"), {floats({3, 4})}),
+      sample_of("to a scalar", equation("i,i->"), {floats({5}), floats({5})}),
+      sample_of("outer product", equation("i,j->ji"), {floats({3}), floats({4})}),
+      sample_of("elementwise", equation("ij,ij->ij"), {floats({3, 4}), floats({3, 4})}),
+      sample_of("three inputs", equation("ij,jk,kl->il"), {floats({2, 3}), floats({3, 4}), floats({4, 2})}),
+      sample_of("bilinear", equation("bn,anm,bm->ba"), {floats({2, 3}), floats({4, 3, 2}), floats({2, 2})}),
+      sample_of("diagonal", equation("ii->i"), {floats({4, 4})}),
+      sample_of("batch diagonal", equation("...ii->...i"), {floats({3, 4, 4})}),
+      sample_of("trace", equation("bii,bj->bj"), {floats({2, 3, 3}), floats({2, 4})}),
+      sample_of("broadcast", equation("...ij,...jk->...ik"), {floats({3, 1, 2, 4}), floats({5, 4, 3})}),
+      sample_of("summed alone", equation("ij,k->k"), {floats({2, 3}), floats({4})})};
 }
 
 }  // namespace

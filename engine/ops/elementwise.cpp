@@ -237,7 +237,15 @@ std::vector<Sample> cast_samples() {
           to(sample("float to integer", {floats({7}, -9, 9)}), DType::i64),
           to(sample("float to bool", {floats({7})}), DType::boolean),
           to(sample("bool to float", {bools({2, 3})}), DType::f32),
-          to(sample("narrow", {ints({7}, -9, 9)}), DType::i32)};
+          to(sample("narrow", {ints({7}, -9, 9)}), DType::i32),
+          to(sample("float to f16", {floats({3, 5}, -70000, 70000)}), DType::f16),
+          to(sample("f16 to float", {ints({3, 5}, -9, 9, DType::f16)}), DType::f32),
+          to(sample("float to bf16", {floats({3, 5}, -9, 9)}), DType::bf16),
+          to(sample("bf16 to integer", {ints({3, 5}, -900, 900, DType::bf16)}), DType::i8),
+          to(sample("saturate", {floats({3, 5}, -900, 900)}), DType::u8),
+          to(sample("wrap", {ints({3, 5}, -900, 900)}), DType::i8),
+          to(sample("unsigned", {ints({3, 5}, 0, 60000, DType::u16)}), DType::u64),
+          to(sample("integer to f16", {ints({3, 5}, -30000, 30000, DType::i16)}), DType::f16)};
 }
 
 std::vector<OpDef> make_rows() {
@@ -315,10 +323,42 @@ std::vector<OpDef> make_rows() {
 #undef ROW
 }
 
+// The first opset of what came after opset 7.
+int first_opset(EwOp op) {
+  switch (op) {
+    case EwOp::Acosh:
+    case EwOp::Asinh:
+    case EwOp::Atanh:
+    case EwOp::Cosh:
+    case EwOp::Sinh:
+    case EwOp::Erf:
+    case EwOp::IsNaN:
+    case EwOp::Sign:
+    case EwOp::Where:
+      return 9;
+    case EwOp::Round:
+      return 11;
+    case EwOp::GreaterOrEqual:
+    case EwOp::LessOrEqual:
+      return 12;
+    case EwOp::BitwiseAnd:
+    case EwOp::BitwiseOr:
+    case EwOp::BitwiseXor:
+    case EwOp::BitwiseNot:
+      return 18;
+    default:
+      return 1;
+  }
+}
+
 }  // namespace
 
 const std::vector<OpDef>& elementwise_rows() {
-  static const std::vector<OpDef> rows = make_rows();
+  static const std::vector<OpDef> rows = [] {
+    std::vector<OpDef> list = make_rows();
+    for (OpDef& row : list) row.since = first_opset(row.ew);
+    return list;
+  }();
   return rows;
 }
 

@@ -1,5 +1,6 @@
 // ONNX operators that are a few elementwise statements: Clip, Mod, BitShift, IsInf, Xor, CastLike, Sum and
-// Mean. One kernel each through prepare_elementwise; gradients from ordinary nodes. Activations: activations.cpp.
+// Mean. One kernel each through prepare_elementwise; gradients from ordinary nodes. Activations:
+// activations.cpp.
 #include <cmath>
 #include <limits>
 
@@ -89,22 +90,25 @@ Status infer_mod(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   if (ctx.dtype(0) != ctx.dtype(1) || ctx.dtype(0) == DType::boolean)
     return infer_error("Mod: the inputs must have one number type");
-  if (is_float(ctx.dtype(0)) && !is_fmod(ctx.attrs)) return infer_error("Mod of floating point needs fmod = 1");
+  if (is_float(ctx.dtype(0)) && !is_fmod(ctx.attrs))
+    return infer_error("Mod of floating point needs fmod = 1");
   ctx.outputs[0] = {ctx.dtype(0), TRY(broadcast_inputs(ctx))};
   return {};
 }
 
 Result<Kernel> prepare_mod(const NodeTypes& types) {
   Code code(types);
-  return code.prepare(code.op(is_fmod(types.attrs) ? EwOp::TruncMod : EwOp::FloorMod, {Code::in(0), Code::in(1)}));
+  return code.prepare(
+      code.op(is_fmod(types.attrs) ? EwOp::TruncMod : EwOp::FloorMod, {Code::in(0), Code::in(1)}));
 }
 
 std::vector<Sample> mod_samples() {
   const Attrs fmod = {{"fmod", std::int64_t{1}}};
-  return {with("floats", fmod, {floats({3, 5}, -4, 4), floats({5}, 0.5, 2)}),
-          with("integers", {}, {ints({3, 5}, -9, 9), ints({5}, -4, 4)}),
-          with("sign of the dividend", fmod, {ints({3, 5}, -9, 9, DType::i32), ints({3, 1}, 1, 4, DType::i32)}),
-          with("unsigned", {}, {ints({7}, 0, 200, DType::u8), ints({7}, 1, 9, DType::u8)})};
+  return {
+      with("floats", fmod, {floats({3, 5}, -4, 4), floats({5}, 0.5, 2)}),
+      with("integers", {}, {ints({3, 5}, -9, 9), ints({5}, -4, 4)}),
+      with("sign of the dividend", fmod, {ints({3, 5}, -9, 9, DType::i32), ints({3, 1}, 1, 4, DType::i32)}),
+      with("unsigned", {}, {ints({7}, 0, 200, DType::u8), ints({7}, 1, 9, DType::u8)})};
 }
 
 // ---- BitShift ---------------------------------------------------------------------------------------------
@@ -152,7 +156,8 @@ Result<Kernel> prepare_is_inf(const NodeTypes& types) {
     return code.prepare(code.op(EwOp::Equal, {code.op(EwOp::Abs, {Code::in(0)}), code.scalar(infinity)}));
   // Neither: nothing is smaller than -infinity.
   const double bound = positive ? infinity : -infinity;
-  return code.prepare(code.op(negative || positive ? EwOp::Equal : EwOp::Less, {Code::in(0), code.scalar(bound)}));
+  return code.prepare(
+      code.op(negative || positive ? EwOp::Equal : EwOp::Less, {Code::in(0), code.scalar(bound)}));
 }
 
 std::vector<Sample> is_inf_samples() {
@@ -307,6 +312,7 @@ const OpDef logical_xor_op = {.name = "Xor",
                               .gpu = prepare_xor,
                               .samples = xor_samples};
 const OpDef cast_like_op = {.name = "CastLike",
+                            .since = 15,
                             .summary = "The element type of the second input",
                             .traits = kPointwise,
                             .min_inputs = 2,

@@ -23,7 +23,8 @@ struct Source {
   std::int16_t reg = -1;
 };
 
-// f16 and bf16 are computed in f32 and rounded after each operator. GPU kernels do that by themselves; the CPU's tiles need casts.
+// f16 and bf16 are computed in f32 and rounded after each operator. GPU kernels do that by themselves; the
+// CPU's tiles need casts.
 bool needs_casts(kernels::Target target, EwOp op, DType type) {
   return target == kernels::Target::cpu && op != EwOp::Cast && (type == DType::f16 || type == DType::bf16);
 }
@@ -121,7 +122,8 @@ class ProgramBuilder {
   }
 
   // Register of the result of an operator on f16 or bf16, computed in f32. Where only moves values.
-  std::int16_t emit_in_f32(const FusedStatement& s, EwInstruction instruction, const std::vector<DType>& operand_types) {
+  std::int16_t emit_in_f32(const FusedStatement& s, EwInstruction instruction,
+                           const std::vector<DType>& operand_types) {
     const DType result = instruction.result_type;
     if (s.op == EwOp::Where) {
       instruction.operand_type = DType::u16;
@@ -129,7 +131,8 @@ class ProgramBuilder {
     }
     for (std::size_t i = 0; i < operand_types.size(); ++i)
       if (is_float(operand_types[i]) && operand_types[i] != DType::f32)
-        instruction.operands[i] = emit({EwOp::Cast, operand_types[i], DType::f32, {instruction.operands[i], -1, -1}, 0});
+        instruction.operands[i] =
+            emit({EwOp::Cast, operand_types[i], DType::f32, {instruction.operands[i], -1, -1}, 0});
     instruction.operand_type = DType::f32;
     if (is_float(result)) instruction.result_type = DType::f32;
     const std::int16_t computed = emit(instruction);
@@ -189,8 +192,8 @@ Result<Shape> broadcast_inputs(const InferContext& ctx) {
 }
 
 Result<Kernel> prepare_elementwise(const std::vector<FusedStatement>& code,
-                                      const std::vector<std::int64_t>& outputs, const NodeTypes& types,
-                                      const std::vector<Tensor>& extra) {
+                                   const std::vector<std::int64_t>& outputs, const NodeTypes& types,
+                                   const std::vector<Tensor>& extra) {
   struct Prepared {
     EwProgram program;
     std::vector<int> inputs, outputs;

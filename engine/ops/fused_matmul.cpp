@@ -70,8 +70,8 @@ Cost cost(const NodeTypes& types) {
 Result<Kernel> prepare(const NodeTypes& types) {
   const nn::ProductSpec spec =
       TRY(spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
-  return nn::prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape, spec,
-                             types.has(2), {});
+  return nn::prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape,
+                             types.inputs[1].shape, spec, types.has(2), {});
 }
 
 std::vector<Sample> samples() {

@@ -153,11 +153,13 @@ Status infer_one_hot(InferContext& ctx) {
 Result<Kernel> prepare_one_hot(const NodeTypes& types) {
   const Type &indices = types.inputs[0], &out = types.outputs[0];
   const bool gpu_half = indices.dtype == DType::bf16 && types.target == kernels::Target::gpu;
-  if (indices.dtype == DType::boolean || indices.dtype == DType::f16 || (indices.dtype == DType::bf16 && !gpu_half))
+  if (indices.dtype == DType::boolean || indices.dtype == DType::f16 ||
+      (indices.dtype == DType::bf16 && !gpu_half))
     return no_kernel(std::string("OneHot of ") + dtype_name(indices.dtype));
   const AxisView v =
       axis_view(out.shape, TRY(normalized_axis(types.attrs.integer("axis", -1), out.shape.size())));
-  const kernels::OneHotArgs args{dtype_bytes(out.dtype), indices.dtype, v.outer, v.size, v.inner, nullptr, nullptr, nullptr};
+  const kernels::OneHotArgs args{
+      dtype_bytes(out.dtype), indices.dtype, v.outer, v.size, v.inner, nullptr, nullptr, nullptr};
   Kernel kernel;
   kernel.name = "one hot";
   kernel.run = [args](const LaunchArgs& launch) {
@@ -189,7 +191,8 @@ std::vector<Sample> one_hot_samples() {
   return {sample_of("last axis", {}, {ints({2, 3}, -5, 4), known_scalar(DType::i64, 5), values}),
           sample_of("first axis", {{"axis", std::int64_t{0}}},
                     {ints({4}, 0, 9), known_scalar(DType::i64, 5), values}),
-          sample_of("middle axis, floats", {{"axis", std::int64_t{1}}}, {floats({3, 4}, -4.9, 4.9), known_scalar(DType::i64, 4), values})};
+          sample_of("middle axis, floats", {{"axis", std::int64_t{1}}},
+                    {floats({3, 4}, -4.9, 4.9), known_scalar(DType::i64, 4), values})};
 }
 
 }  // namespace
@@ -216,6 +219,7 @@ const OpDef gather_grad_op = {.name = "GatherGrad",
                               .gpu = prepare_gather_grad,
                               .samples = gather_grad_samples};
 const OpDef one_hot_op = {.name = "OneHot",
+                          .since = 9,
                           .summary = "on at the index, off elsewhere",
                           .min_inputs = 3,
                           .max_inputs = 3,

@@ -9,7 +9,8 @@ namespace {
 
 Status check_shapes(const InferContext& ctx, const Shape& data, std::int64_t axis) {
   const Shape& indices = ctx.shape(1);
-  if (!indexing::is_index(ctx.dtype(1))) return infer_error(std::string("indices are ") + dtype_name(ctx.dtype(1)));
+  if (!indexing::is_index(ctx.dtype(1)))
+    return infer_error(std::string("indices are ") + dtype_name(ctx.dtype(1)));
   if (indices.size() != data.size()) return infer_error("the indices must have the rank of the data");
   for (std::size_t d = 0; d < data.size(); ++d)
     if (static_cast<std::int64_t>(d) != axis && data[d] >= 0 && indices[d] > data[d])
@@ -28,7 +29,8 @@ Status infer_gather_elements(InferContext& ctx) {
 Result<Kernel> prepare_gather_elements(const NodeTypes& types) {
   const Shape& data = types.inputs[0].shape;
   const std::int64_t axis = TRY(normalized_axis(types.attrs.integer("axis"), data.size()));
-  return indexing::gather_kernel("gather elements", TRY(indexing::elements_walk(types.inputs[1], data, axis)), types.inputs[0].dtype);
+  return indexing::gather_kernel("gather elements", TRY(indexing::elements_walk(types.inputs[1], data, axis)),
+                                 types.inputs[0].dtype);
 }
 
 Status grad_gather_elements(GradContext& ctx) {
@@ -63,8 +65,8 @@ Status infer_gather_elements_grad(InferContext& ctx) {
 Result<Kernel> prepare_gather_elements_grad(const NodeTypes& types) {
   const Shape& data = types.outputs[0].shape;
   const std::int64_t axis = TRY(normalized_axis(types.attrs.integer("axis"), data.size()));
-  return indexing::scatter_kernel(types, TRY(indexing::elements_walk(types.inputs[1], data, axis)), kernels::ScatterReduction::add,
-                                  indexing::kZeros, 0);
+  return indexing::scatter_kernel(types, TRY(indexing::elements_walk(types.inputs[1], data, axis)),
+                                  kernels::ScatterReduction::add, indexing::kZeros, 0);
 }
 
 Status grad_gather_elements_grad(GradContext& ctx) {
@@ -81,6 +83,7 @@ std::vector<Sample> gather_elements_grad_samples() {
 }  // namespace
 
 const OpDef gather_elements_op = {.name = "GatherElements",
+                                  .since = 11,
                                   .summary = "Elements chosen by indices along an axis",
                                   .min_inputs = 2,
                                   .max_inputs = 2,

@@ -1,6 +1,6 @@
-// GatherND(data, indices), attribute batch_dims b: indices [batch.., items.., k], y[batch, item, :] = data[batch, indices[.., 0], ..,
-// indices[.., k - 1], :]. GatherNDGrad(dy, indices, shape of data): zeros but for the sums of dy at the places that were read, in the order of
-// the items.
+// GatherND(data, indices), attribute batch_dims b: indices [batch.., items.., k], y[batch, item, :] =
+// data[batch, indices[.., 0], .., indices[.., k - 1], :]. GatherNDGrad(dy, indices, shape of data): zeros but
+// for the sums of dy at the places that were read, in the order of the items.
 #include "engine/ops/indexing.h"
 
 namespace gradloom {
@@ -9,7 +9,8 @@ namespace {
 Status check(const InferContext& ctx, const Shape& data) {
   const Shape& indices = ctx.shape(1);
   const std::int64_t batch = ctx.attrs.integer("batch_dims");
-  if (!indexing::is_index(ctx.dtype(1))) return infer_error(std::string("indices are ") + dtype_name(ctx.dtype(1)));
+  if (!indexing::is_index(ctx.dtype(1)))
+    return infer_error(std::string("indices are ") + dtype_name(ctx.dtype(1)));
   if (data.empty() || indices.empty()) return infer_error("data and indices must have a dimension");
   if (batch < 0 || batch >= static_cast<std::int64_t>(std::min(data.size(), indices.size())))
     return infer_error("batch_dims " + std::to_string(batch) + " is out of range");
@@ -18,7 +19,8 @@ Status check(const InferContext& ctx, const Shape& data) {
   if (depth + batch > static_cast<std::int64_t>(data.size()))
     return infer_error(std::to_string(depth) + " indices per item for data " + to_string(data));
   for (std::size_t d = 0; d < static_cast<std::size_t>(batch); ++d)
-    if (data[d] >= 0 && indices[d] >= 0 && data[d] != indices[d]) return infer_error("batch dimensions of data and indices differ");
+    if (data[d] >= 0 && indices[d] >= 0 && data[d] != indices[d])
+      return infer_error("batch dimensions of data and indices differ");
   return {};
 }
 
@@ -31,18 +33,21 @@ Shape gathered_shape(const Shape& indices, const Shape& data, std::int64_t batch
 Status infer_gather_nd(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   TRY(check(ctx, ctx.shape(0)));
-  ctx.outputs[0] = {ctx.dtype(0), gathered_shape(ctx.shape(1), ctx.shape(0), ctx.attrs.integer("batch_dims"))};
+  ctx.outputs[0] = {ctx.dtype(0),
+                    gathered_shape(ctx.shape(1), ctx.shape(0), ctx.attrs.integer("batch_dims"))};
   return {};
 }
 
 Result<Kernel> prepare_gather_nd(const NodeTypes& types) {
-  const auto walk = TRY(indexing::nd_walk(types.inputs[1], types.inputs[0].shape, types.attrs.integer("batch_dims")));
+  const auto walk =
+      TRY(indexing::nd_walk(types.inputs[1], types.inputs[0].shape, types.attrs.integer("batch_dims")));
   return indexing::gather_kernel("gather nd", walk, types.inputs[0].dtype);
 }
 
 Status grad_gather_nd(GradContext& ctx) {
   if (!ctx.wants(0)) return {};
-  if (!is_static(ctx.shape(ctx.in(0)))) return infer_error("the gradient of GatherND needs known dimensions of its data");
+  if (!is_static(ctx.shape(ctx.in(0))))
+    return infer_error("the gradient of GatherND needs known dimensions of its data");
   ctx.set(0, ctx.b.op("GatherNDGrad", {ctx.grad(), ctx.in(1), shape_of(ctx, ctx.in(0))}, ctx.node.attrs));
   return {};
 }
@@ -69,7 +74,8 @@ Status infer_gather_nd_grad(InferContext& ctx) {
 }
 
 Result<Kernel> prepare_gather_nd_grad(const NodeTypes& types) {
-  const auto walk = TRY(indexing::nd_walk(types.inputs[1], types.outputs[0].shape, types.attrs.integer("batch_dims")));
+  const auto walk =
+      TRY(indexing::nd_walk(types.inputs[1], types.outputs[0].shape, types.attrs.integer("batch_dims")));
   return indexing::scatter_kernel(types, walk, kernels::ScatterReduction::add, indexing::kZeros, 0);
 }
 

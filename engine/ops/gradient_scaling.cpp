@@ -10,8 +10,7 @@ namespace {
 
 using kernels::EwOp;
 
-// ---- GlobalNorm
-// -----------------------------------------------------------------------------------------------------
+// ---- GlobalNorm -------------------------------------------------------------------------------------------
 
 Status infer_norm(InferContext& ctx) {
   for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
@@ -37,13 +36,13 @@ Result<Kernel> prepare_norm(const NodeTypes& types) {
   layout.sizes = sizes.data();
   const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
   return Kernel{"global_norm", workspace, [layout, sizes](const LaunchArgs& args) {
-                     kernels::GlobalNormArgs a = layout;
-                     a.sizes = sizes.data();
-                     a.tensors = args.inputs;
-                     a.out = args.outputs[0];
-                     a.workspace = args.workspace;
-                     args.on.global_norm(a);
-                   }};
+                  kernels::GlobalNormArgs a = layout;
+                  a.sizes = sizes.data();
+                  a.tensors = args.inputs;
+                  a.out = args.outputs[0];
+                  a.workspace = args.workspace;
+                  args.on.global_norm(a);
+                }};
 }
 
 std::vector<Sample> samples_norm() {
@@ -54,8 +53,7 @@ std::vector<Sample> samples_norm() {
   };
 }
 
-// ---- ClipScale
-// ------------------------------------------------------------------------------------------------------
+// ---- ClipScale --------------------------------------------------------------------------------------------
 
 Status infer_clip(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
@@ -84,8 +82,7 @@ std::vector<Sample> samples_clip() {
   };
 }
 
-// ---- Accumulate
-// -----------------------------------------------------------------------------------------------------
+// ---- Accumulate -------------------------------------------------------------------------------------------
 
 Status infer_accumulate(InferContext& ctx) {
   TRY(require_inputs(ctx, 3));

@@ -1,6 +1,7 @@
-// GridSample(x, grid): x [n, c, (d,) h, w] read at the points of grid [n, (od,) oh, ow, 2 or 3], the last axis of x first, in [-1, 1].
-// GridSampleGrad(dy, x, grid): dx, dgrid. What is read and how it changes with the grid: kernels/grid.h.
-// Attributes: mode (linear, nearest, cubic; bilinear and bicubic in opset 16), padding_mode (zeros, border, reflection), align_corners.
+// GridSample(x, grid): x [n, c, (d,) h, w] read at the points of grid [n, (od,) oh, ow, 2 or 3], the last
+// axis of x first, in [-1, 1]. GridSampleGrad(dy, x, grid): dx, dgrid. What is read and how it changes with
+// the grid: kernels/grid.h. Attributes: mode (linear, nearest, cubic; bilinear and bicubic in opset 16),
+// padding_mode (zeros, border, reflection), align_corners.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -28,7 +29,8 @@ Result<Shape> sampled_shape(const InferContext& ctx, std::size_t x_input) {
   TRY(mode_of(ctx.attrs));
   TRY(padding_of(ctx.attrs));
   TRY(nn::require_float(ctx, x_input + 1, "grid"));
-  if (x.size() != 4 && x.size() != 5) return infer_error("x must be [n, c, h, w] or [n, c, d, h, w], it is " + to_string(x));
+  if (x.size() != 4 && x.size() != 5)
+    return infer_error("x must be [n, c, h, w] or [n, c, d, h, w], it is " + to_string(x));
   if (grid.size() != x.size() || nn::differ(grid.back(), nn::size(x.size() - 2)) || nn::differ(grid[0], x[0]))
     return infer_error("grid " + to_string(grid) + " does not fit x " + to_string(x));
   for (std::size_t d = 2; d < x.size(); ++d)
@@ -76,7 +78,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
 }
 
 Status grad(GradContext& ctx) {
-  const auto grads = ctx.b.ops(op_by_name("GridSampleGrad"), {ctx.grad(), ctx.in(0), ctx.in(1)}, ctx.node.attrs, ctx.wants(1) ? 2 : 1);
+  const auto grads = ctx.b.ops(op_by_name("GridSampleGrad"), {ctx.grad(), ctx.in(0), ctx.in(1)},
+                               ctx.node.attrs, ctx.wants(1) ? 2 : 1);
   if (ctx.wants(0)) ctx.set(0, grads[0]);
   if (ctx.wants(1)) ctx.set(1, grads[1]);
   return {};
@@ -91,7 +94,8 @@ Status infer_grad(InferContext& ctx) {
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   kernels::GridSampleGradArgs args{TRY(args_of(types, 1)), nullptr, nullptr, nullptr, nullptr};
   const bool dx = types.wants(0), dgrid = types.wants(1);
-  return Kernel{"grid sample gradient", kernels::workspace_bytes(types.target, args), [args, dx, dgrid](const LaunchArgs& launch) {
+  return Kernel{"grid sample gradient", kernels::workspace_bytes(types.target, args),
+                [args, dx, dgrid](const LaunchArgs& launch) {
                   kernels::GridSampleGradArgs a = args;
                   a.dy = launch.inputs[0];
                   a.shape.x = launch.inputs[1];
@@ -107,14 +111,20 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
 double pixels(const NodeTypes& types, std::size_t x_input) {
   const auto args = args_of(types, x_input);
   if (!args) return 0;
-  const double each = args->mode == kernels::GridMode::nearest ? 1 : args->mode == kernels::GridMode::linear ? 2 : 4;
+  const double each = args->mode == kernels::GridMode::nearest  ? 1
+                      : args->mode == kernels::GridMode::linear ? 2
+                                                                : 4;
   const double points = static_cast<double>(args->n * args->out[0] * args->out[1] * args->out[2]);
   return static_cast<double>(args->c) * points * (args->rank == 2 ? each * each : each * each * each);
 }
 Cost cost(const NodeTypes& types) { return nn::cost_of(types, 2 * pixels(types, 0)); }
-Cost cost_grad(const NodeTypes& types) { return nn::cost_of(types, (types.wants(0) ? 2 : 0) * pixels(types, 1) + (types.wants(1) ? 4 : 0) * pixels(types, 1)); }
+Cost cost_grad(const NodeTypes& types) {
+  return nn::cost_of(
+      types, (types.wants(0) ? 2 : 0) * pixels(types, 1) + (types.wants(1) ? 4 : 0) * pixels(types, 1));
+}
 
-// Numbers between pixels, some outside of x; none is on or near a pixel's center or edge of an axis of 3, 4 or 5.
+// Numbers between pixels, some outside of x; none is on or near a pixel's center or edge of an axis of 3, 4
+// or 5.
 SampleInput grid_of(Shape shape) {
   const double positions[] = {-0.93, -0.37, 0.11, 0.63, 0.91, -1.13, 1.21, -0.71, 0.29, 0.43};
   std::vector<double> values;
@@ -128,20 +138,27 @@ std::vector<Sample> samples() {
     for (const char* padding : {"zeros", "border", "reflection"})
       for (const std::int64_t align : {0, 1}) {
         list.push_back({.name = std::string(mode) + ", " + padding + (align != 0 ? ", aligned" : ""),
-                        .attrs = {{"mode", std::string(mode)}, {"padding_mode", std::string(padding)}, {"align_corners", align}},
+                        .attrs = {{"mode", std::string(mode)},
+                                  {"padding_mode", std::string(padding)},
+                                  {"align_corners", align}},
                         .inputs = {floats({2, 3, 4, 5}), grid_of({2, 3, 4, 2})}});
       }
-  list.push_back(sample_of("opset 16", {{"mode", std::string("bicubic")}}, {floats({1, 2, 5, 4}), grid_of({1, 2, 2, 2})}));
-  list.push_back(sample_of("volume", {{"padding_mode", std::string("reflection")}}, {floats({1, 2, 3, 4, 5}), grid_of({1, 2, 3, 2, 3})}));
-  list.push_back(sample_of("volume, cubic", {{"mode", std::string("cubic")}}, {floats({1, 1, 3, 4, 3}), grid_of({1, 2, 1, 2, 3})}));
+  list.push_back(sample_of("opset 16", {{"mode", std::string("bicubic")}},
+                           {floats({1, 2, 5, 4}), grid_of({1, 2, 2, 2})}));
+  list.push_back(sample_of("volume", {{"padding_mode", std::string("reflection")}},
+                           {floats({1, 2, 3, 4, 5}), grid_of({1, 2, 3, 2, 3})}));
+  list.push_back(sample_of("volume, cubic", {{"mode", std::string("cubic")}},
+                           {floats({1, 1, 3, 4, 3}), grid_of({1, 2, 1, 2, 3})}));
   list.push_back(sample_of("image", {}, {floats({4, 32, 64, 64}), floats({4, 64, 64, 2}, -1.1, 1.1)}));
   list.back().bench = true;
   return list;
 }
 
 std::vector<Sample> grad_samples() {
-  return {sample_of("both", {{"padding_mode", std::string("border")}}, {floats({2, 3, 3, 4}), floats({2, 3, 4, 5}), grid_of({2, 3, 4, 2})}, 2),
-          sample_of("x alone", {{"mode", std::string("cubic")}}, {floats({1, 9, 3, 4}), floats({1, 9, 4, 5}), grid_of({1, 3, 4, 2})})};
+  return {sample_of("both", {{"padding_mode", std::string("border")}},
+                    {floats({2, 3, 3, 4}), floats({2, 3, 4, 5}), grid_of({2, 3, 4, 2})}, 2),
+          sample_of("x alone", {{"mode", std::string("cubic")}},
+                    {floats({1, 9, 3, 4}), floats({1, 9, 4, 5}), grid_of({1, 3, 4, 2})})};
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ Result<kernels::IndexWalk> elements_walk(const Type& indices, const Shape& data,
 Result<kernels::IndexWalk> nd_walk(const Type& indices, const Shape& data, std::int64_t batch_dims) {
   const auto batch = static_cast<std::size_t>(batch_dims);
   const auto depth = static_cast<std::size_t>(indices.shape.back());
-  if (depth > static_cast<std::size_t>(kernels::kEwMaxRank)) return no_kernel("indices of more than 8 dimensions");
+  if (depth > static_cast<std::size_t>(kernels::kEwMaxRank))
+    return no_kernel("indices of more than 8 dimensions");
   const std::vector<std::int64_t> strides = dense_strides(data);
   const Shape items(indices.shape.begin(), indices.shape.end() - 1);
   kernels::IndexWalk walk{};
@@ -91,14 +92,18 @@ Kernel gather_kernel(const char* name, const kernels::IndexWalk& walk, DType dty
   return kernel;
 }
 
-Result<Kernel> scatter_kernel(const NodeTypes& types, const kernels::IndexWalk& walk, kernels::ScatterReduction reduction,
-                              std::size_t data_input, std::size_t updates_input) {
+Result<Kernel> scatter_kernel(const NodeTypes& types, const kernels::IndexWalk& walk,
+                              kernels::ScatterReduction reduction, std::size_t data_input,
+                              std::size_t updates_input) {
   const Type& out = types.outputs[0];
   const DType t = out.dtype;
-  const bool reducible = t == DType::f32 || t == DType::f64 || is_index(t) || (t == DType::bf16 && types.target == kernels::Target::gpu);
-  if (reduction != kernels::ScatterReduction::none && !reducible) return no_kernel(std::string("no kernel reduces ") + dtype_name(t));
+  const bool reducible = t == DType::f32 || t == DType::f64 || is_index(t) ||
+                         (t == DType::bf16 && types.target == kernels::Target::gpu);
+  if (reduction != kernels::ScatterReduction::none && !reducible)
+    return no_kernel(std::string("no kernel reduces ") + dtype_name(t));
   const std::int64_t count = element_count(out.shape);
-  const kernels::IndexScatterArgs args{t, reduction, walk, walk.block == 0 ? 0 : count / walk.block, nullptr, nullptr, nullptr, nullptr};
+  const kernels::IndexScatterArgs args{t,       reduction, walk,    walk.block == 0 ? 0 : count / walk.block,
+                                       nullptr, nullptr,   nullptr, nullptr};
   kernels::StridedCopyArgs copy{};
   copy.element_bytes = dtype_bytes(t);
   copy.rank = 1;

@@ -13,13 +13,15 @@ std::size_t KnownBytes::add(const void* contents, std::size_t bytes) {
   return at;
 }
 
-void store_bytes(const kernels::Launcher& on, kernels::Target target, const void* from, void* to, std::int64_t count) {
+void store_bytes(const kernels::Launcher& on, kernels::Target target, const void* from, void* to,
+                 std::int64_t count) {
   if (target == kernels::Target::cpu) {
     if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count));
     return;
   }
   for (std::int64_t at = 0; at < count; at += kernels::kStoreMaxBytes)
-    on.store({std::min(count - at, kernels::kStoreMaxBytes), static_cast<const char*>(from) + at, static_cast<char*>(to) + at});
+    on.store({std::min(count - at, kernels::kStoreMaxBytes), static_cast<const char*>(from) + at,
+              static_cast<char*>(to) + at});
 }
 
 const char* KnownBytes::place(const kernels::Launcher& on, void* workspace) const {
@@ -32,9 +34,12 @@ Kernel known_outputs(const NodeTypes& types, const char* name, std::vector<Tenso
   outputs.resize(types.outputs.size());
   Kernel kernel;
   kernel.name = name;
-  kernel.run = [outputs = std::move(outputs), wanted = types.output_present, target = types.target](const LaunchArgs& launch) {
+  kernel.run = [outputs = std::move(outputs), wanted = types.output_present,
+                target = types.target](const LaunchArgs& launch) {
     for (std::size_t i = 0; i < outputs.size(); ++i)
-      if (wanted[i]) store_bytes(launch.on, target, outputs[i].data(), launch.outputs[i], static_cast<std::int64_t>(outputs[i].bytes()));
+      if (wanted[i])
+        store_bytes(launch.on, target, outputs[i].data(), launch.outputs[i],
+                    static_cast<std::int64_t>(outputs[i].bytes()));
   };
   return kernel;
 }

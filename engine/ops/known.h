@@ -1,5 +1,6 @@
-// Bytes that are known when planning and that kernels read or write while running: tables of indices and weights, results of operators whose
-// inputs are constants. On the CPU they are read where they lie; on a GPU they are stored to the workspace in front of the kernels.
+// Bytes that are known when planning and that kernels read or write while running: tables of indices and
+// weights, results of operators whose inputs are constants. On the CPU they are read where they lie; on a GPU
+// they are stored to the workspace in front of the kernels.
 #pragma once
 
 #include <memory>
@@ -30,9 +31,11 @@ class KnownBytes {
 };
 
 // Copies `count` bytes of host memory, which lives on, to the device.
-void store_bytes(const kernels::Launcher& on, kernels::Target target, const void* from, void* to, std::int64_t count);
+void store_bytes(const kernels::Launcher& on, kernels::Target target, const void* from, void* to,
+                 std::int64_t count);
 
-// A kernel whose outputs are these tensors, in the order of the node's; outputs that nobody asked for are left out.
+// A kernel whose outputs are these tensors, in the order of the node's; outputs that nobody asked for are
+// left out.
 Kernel known_outputs(const NodeTypes& types, const char* name, std::vector<Tensor> outputs);
 
 }  // namespace gradloom

@@ -86,7 +86,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
         void* mean_out = mean ? args.outputs[1] : spare;
         void* inv_std_out = inv_std ? args.outputs[2] : spare + (mean ? 0 : bytes);
         args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1],
-                                   bias ? args.inputs[2] : nullptr, args.outputs[0], mean_out, inv_std_out});
+                            bias ? args.inputs[2] : nullptr, args.outputs[0], mean_out, inv_std_out});
       }};
 }
 
@@ -107,19 +107,19 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.cols = l.cols;
   const bool scale = types.wants(1), bias = types.wants(2);
   return Kernel{"layer_norm_grad", kernels::workspace_bytes(types.target, layout),
-                   [layout, scale, bias](const LaunchArgs& args) {
-                     kernels::LayerNormGradArgs a = layout;
-                     a.dy = args.inputs[0];
-                     a.x = args.inputs[1];
-                     a.scale = args.inputs[2];
-                     a.mean = args.inputs[3];
-                     a.inv_std = args.inputs[4];
-                     a.dx = args.outputs[0];
-                     a.dscale = scale ? args.outputs[1] : nullptr;
-                     a.dbias = bias ? args.outputs[2] : nullptr;
-                     a.workspace = args.workspace;
-                     args.on.layer_norm_grad(a);
-                   }};
+                [layout, scale, bias](const LaunchArgs& args) {
+                  kernels::LayerNormGradArgs a = layout;
+                  a.dy = args.inputs[0];
+                  a.x = args.inputs[1];
+                  a.scale = args.inputs[2];
+                  a.mean = args.inputs[3];
+                  a.inv_std = args.inputs[4];
+                  a.dx = args.outputs[0];
+                  a.dscale = scale ? args.outputs[1] : nullptr;
+                  a.dbias = bias ? args.outputs[2] : nullptr;
+                  a.workspace = args.workspace;
+                  args.on.layer_norm_grad(a);
+                }};
 }
 
 Attrs axis(std::int64_t value) { return {{"axis", value}}; }

@@ -49,8 +49,8 @@ Cost cost(const NodeTypes& types) {
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
-  return nn::prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape, {}, false,
-                             {});
+  return nn::prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape,
+                             types.inputs[1].shape, {}, false, {});
 }
 
 std::vector<Sample> samples() {

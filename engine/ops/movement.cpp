@@ -418,6 +418,7 @@ const OpDef split_op = {.name = "Split",
                         .gpu = prepare_split,
                         .samples = split_samples};
 const OpDef expand_op = {.name = "Expand",
+                         .since = 8,
                          .summary = "Broadcasts to a shape",
                          .min_inputs = 2,
                          .max_inputs = 2,

@@ -42,10 +42,9 @@ Result<Kernel> prepare(const NodeTypes& types) {
   return Kernel{
       "nll_loss", 64,
       [dtype = x.dtype, label = types.inputs[1].dtype, l, weight, total](const LaunchArgs& args) {
-        args.on.nll_loss({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
-                                 l.ignore_index, args.inputs[0], args.inputs[1],
-                                 weight ? args.inputs[2] : nullptr, args.outputs[0],
-                                 total ? args.outputs[1] : args.workspace});
+        args.on.nll_loss({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore, l.ignore_index,
+                          args.inputs[0], args.inputs[1], weight ? args.inputs[2] : nullptr, args.outputs[0],
+                          total ? args.outputs[1] : args.workspace});
       }};
 }
 
@@ -67,13 +66,12 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype;
   TRY(nn::require_kernel_type(types.target, dtype));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, types.outputs[0].shape));
-  return Kernel{
-      "nll_loss_grad", 0,
-      [dtype, label = types.inputs[1].dtype, l, weight = types.has(2)](const LaunchArgs& args) {
-        args.on.nll_loss_grad({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
-                                      l.ignore_index, args.inputs[0], args.inputs[1],
-                                      weight ? args.inputs[2] : nullptr, args.inputs[3], args.outputs[0]});
-      }};
+  return Kernel{"nll_loss_grad", 0,
+                [dtype, label = types.inputs[1].dtype, l, weight = types.has(2)](const LaunchArgs& args) {
+                  args.on.nll_loss_grad({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
+                                         l.ignore_index, args.inputs[0], args.inputs[1],
+                                         weight ? args.inputs[2] : nullptr, args.inputs[3], args.outputs[0]});
+                }};
 }
 
 const std::string kNoneText = "none", kSum = "sum", kMean = "mean";

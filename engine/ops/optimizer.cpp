@@ -111,25 +111,24 @@ Result<Kernel> prepare(const NodeTypes& types) {
   for (std::size_t i = 0; i < l.n; ++i) sizes.push_back(element_count(types.inputs[kFirst + i].shape));
   layout.sizes = sizes.data();
   const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
-  return Kernel{
-      "optimizer " + attrs.text("kind", "sgd"), workspace,
-      [layout, sizes, n = l.n, states = l.states, scaled = types.has(2)](const LaunchArgs& args) {
-        const auto input = [&](std::size_t group) { return args.inputs + kFirst + group * n; };
-        kernels::OptimizerArgs a = layout;
-        a.sizes = sizes.data();
-        a.lr = static_cast<const double*>(args.inputs[0]);
-        a.step = static_cast<const std::int64_t*>(args.inputs[1]);
-        a.grad_scale = scaled ? args.inputs[2] : nullptr;
-        a.param = input(0);
-        a.grad = input(1);
-        a.state1 = states > 0 ? input(2) : nullptr;
-        a.state2 = states > 1 ? input(3) : nullptr;
-        a.param_out = args.outputs;
-        a.state1_out = states > 0 ? args.outputs + n : nullptr;
-        a.state2_out = states > 1 ? args.outputs + 2 * n : nullptr;
-        a.workspace = args.workspace;
-        args.on.optimizer(a);
-      }};
+  return Kernel{"optimizer " + attrs.text("kind", "sgd"), workspace,
+                [layout, sizes, n = l.n, states = l.states, scaled = types.has(2)](const LaunchArgs& args) {
+                  const auto input = [&](std::size_t group) { return args.inputs + kFirst + group * n; };
+                  kernels::OptimizerArgs a = layout;
+                  a.sizes = sizes.data();
+                  a.lr = static_cast<const double*>(args.inputs[0]);
+                  a.step = static_cast<const std::int64_t*>(args.inputs[1]);
+                  a.grad_scale = scaled ? args.inputs[2] : nullptr;
+                  a.param = input(0);
+                  a.grad = input(1);
+                  a.state1 = states > 0 ? input(2) : nullptr;
+                  a.state2 = states > 1 ? input(3) : nullptr;
+                  a.param_out = args.outputs;
+                  a.state1_out = states > 0 ? args.outputs + n : nullptr;
+                  a.state2_out = states > 1 ? args.outputs + 2 * n : nullptr;
+                  a.workspace = args.workspace;
+                  args.on.optimizer(a);
+                }};
 }
 
 // `shapes`: of the parameters; second moments are positive.

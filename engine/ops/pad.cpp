@@ -1,7 +1,7 @@
-// Pad: a constant around the input, or the input itself mirrored at its edge elements (reflect), its edge elements (edge), or its other end
-// (wrap); negative pads crop. Pads and axes are attributes before opset 11, inputs since; the value is an attribute or a scalar input that
-// may be computed. All modes but constant are selections along each axis (resample.h).
-// Source: ONNX Pad-19, numpy.pad.
+// Pad: a constant around the input, or the input itself mirrored at its edge elements (reflect), its edge
+// elements (edge), or its other end (wrap); negative pads crop. Pads and axes are attributes before opset 11,
+// inputs since; the value is an attribute or a scalar input that may be computed. All modes but constant are
+// selections along each axis (resample.h). Source: ONNX Pad-19, numpy.pad.
 #include <memory>
 #include <numeric>
 
@@ -49,7 +49,8 @@ Result<std::string> mode_of(const Attrs& attrs) {
 // Which of `size` elements stands at position `at` of an endless axis.
 std::int64_t repeated(const std::string& mode, std::int64_t at, std::int64_t size) {
   if (mode == "edge" || size == 1) return std::min(std::max<std::int64_t>(at, 0), size - 1);
-  const std::int64_t period = mode == "wrap" ? size : 2 * (size - 1), turned = ((at % period) + period) % period;
+  const std::int64_t period = mode == "wrap" ? size : 2 * (size - 1),
+                     turned = ((at % period) + period) % period;
   return std::min(turned, mode == "wrap" ? turned : period - turned);
 }
 
@@ -59,7 +60,8 @@ Result<resampling::Tables> tables_of(const std::string& mode, const PadSpec& spe
     if (spec.before[d] == 0 && spec.after[d] == 0) continue;
     const std::int64_t out = in[d] + spec.before[d] + spec.after[d];
     if (in[d] == 0 && out > 0) return infer_error("Pad: an empty axis has nothing to repeat");
-    if (std::max(in[d], out) > INT32_MAX) return infer_error("Pad: axis " + std::to_string(d) + " is too long to repeat");
+    if (std::max(in[d], out) > INT32_MAX)
+      return infer_error("Pad: axis " + std::to_string(d) + " is too long to repeat");
     resampling::AxisTable table;
     table.in = in[d];
     for (std::int64_t j = 0; j < out; ++j) {
@@ -135,7 +137,8 @@ Result<Kernel> prepare_pad(const NodeTypes& types) {
     const std::size_t bytes = prepared->args.element_bytes;
     if (prepared->fill && prepared->value_input) {
       // One element in the memory of the device, repeated.
-      if (prepared->count > 0) launch.on.strided_copy({bytes, 1, {prepared->count}, {0}, {1}, launch.inputs[2], launch.outputs[0]});
+      if (prepared->count > 0)
+        launch.on.strided_copy({bytes, 1, {prepared->count}, {0}, {1}, launch.inputs[2], launch.outputs[0]});
     } else if (prepared->fill) {
       launch.on.fill({bytes, prepared->count, prepared->value.data(), launch.outputs[0]});
     }
@@ -144,8 +147,8 @@ Result<Kernel> prepare_pad(const NodeTypes& types) {
   return kernel;
 }
 
-// Constant: the same pads with the other sign crop what was added and fill what was cropped with 0. Otherwise each element gets the sum of
-// its copies.
+// Constant: the same pads with the other sign crop what was added and fill what was cropped with 0. Otherwise
+// each element gets the sum of its copies.
 Status grad_pad(GradContext& ctx) {
   const PadSpec spec = TRY(pad_spec(ctx, ctx.shape(ctx.in(0)).size()));
   if (const std::string mode = TRY(mode_of(ctx.node.attrs)); mode != "constant") {
@@ -177,11 +180,15 @@ std::vector<Sample> pad_samples() {
           sample_of("crop and pad", {}, {floats({4, 5}), known_ints({-1, 2, 0, -2})}),
           sample_of("one axis", {}, {floats({2, 3, 5}), known_ints({1, 2}), omitted(), known_ints({-1})}),
           sample_of("computed value", {}, {floats({3}), known_ints({1, 2}), floats({})}),
-          sample_of("reflect", {{"mode", std::string("reflect")}}, {floats({2, 4, 3}), known_ints({0, 2, 1, 0, 3, 2})}),
+          sample_of("reflect", {{"mode", std::string("reflect")}},
+                    {floats({2, 4, 3}), known_ints({0, 2, 1, 0, 3, 2})}),
           sample_of("reflect far", {{"mode", std::string("reflect")}}, {floats({3}), known_ints({5, 4})}),
-          sample_of("edge, cropped", {{"mode", std::string("edge")}}, {floats({3, 5}), known_ints({2, -1, 1, 3})}),
-          sample_of("wrap", {{"mode", std::string("wrap")}}, {floats({2, 3, 4}), known_ints({4, 2}), omitted(), known_ints({1})}),
-          sample_of("edge of integers", {{"mode", std::string("edge")}, {"pads", Ints{1, 0, 0, 2}}}, {ints({2, 3}, -9, 9)})};
+          sample_of("edge, cropped", {{"mode", std::string("edge")}},
+                    {floats({3, 5}), known_ints({2, -1, 1, 3})}),
+          sample_of("wrap", {{"mode", std::string("wrap")}},
+                    {floats({2, 3, 4}), known_ints({4, 2}), omitted(), known_ints({1})}),
+          sample_of("edge of integers", {{"mode", std::string("edge")}, {"pads", Ints{1, 0, 0, 2}}},
+                    {ints({2, 3}, -9, 9)})};
 }
 
 }  // namespace

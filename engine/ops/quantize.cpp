@@ -189,7 +189,6 @@ std::vector<Sample> dequantize_samples() {
 
 Status infer_dynamic(InferContext& ctx) {
   TRY(infer_float(ctx));
-  if (ctx.dtype(0) == DType::bf16 || ctx.dtype(0) == DType::f16) return infer_error("the input must be f32");
   const Type types[] = {{DType::u8, ctx.shape(0)}, {ctx.dtype(0), {}}, {DType::u8, {}}};
   for (std::size_t i = 0; i < ctx.outputs.size(); ++i) ctx.outputs[i] = types[i];
   return {};
@@ -198,14 +197,14 @@ Status infer_dynamic(InferContext& ctx) {
 Result<Kernel> prepare_dynamic(const NodeTypes& types) {
   KernelSequence s(types);
   GraphBuilder& b = s.b();
-  const DType dtype = types.inputs[0].dtype;
+  const DType dtype = types.inputs[0].dtype, work = work_type(dtype);
   const Attrs all{{"keepdims", std::int64_t{0}}};
-  const ValueId zero = b.scalar(dtype, 0);
-  const ValueId low = s.op("Min", {s.op("ReduceMin", {s.in(0)}, all), zero}), high = s.op("Max", {s.op("ReduceMax", {s.in(0)}, all), zero});
-  const ValueId scale = s.op("Div", {s.op("Sub", {high, low}), b.scalar(dtype, 255)});
+  const ValueId x = s.cast(s.in(0), work), zero = b.scalar(work, 0);
+  const ValueId low = s.op("Min", {s.op("ReduceMin", {x}, all), zero}), high = s.op("Max", {s.op("ReduceMax", {x}, all), zero});
+  const ValueId scale = s.op("Div", {s.op("Sub", {high, low}), b.scalar(work, 255)});
   const ValueId point = s.cast(s.op("Round", {s.op("Div", {s.op("Neg", {low}), scale})}), DType::u8);
-  const ValueId q = s.op("Add", {s.op("Round", {s.op("Div", {s.in(0), scale})}), s.cast(point, dtype)});
-  return s.prepare("dynamic quantization", {s.cast(q, DType::u8), scale, point});
+  const ValueId q = s.op("Add", {s.op("Round", {s.op("Div", {x, scale})}), s.cast(point, work)});
+  return s.prepare("dynamic quantization", {s.cast(q, DType::u8), s.cast(scale, dtype), point});
 }
 
 std::vector<Sample> dynamic_samples() {

@@ -337,6 +337,7 @@ std::vector<Sample> extremum_samples() {
   list.push_back(sample_of("booleans", drop, {bools({3, 5}), known_ints({1})}));
   list.push_back(sample_of("bytes", {}, {ints({3, 5}, 0, 255, DType::u8), known_ints({0})}));
   list.push_back(sample_of("signed bytes", drop, {ints({2, 3, 5}, -128, 127, DType::i8), known_ints({0, 2})}));
+  list.push_back(sample_of("f16", drop, {ints({3, 5}, -9, 9, DType::f16), known_ints({1})}));
   return list;
 }
 

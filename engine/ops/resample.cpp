@@ -1,5 +1,6 @@
-// Resample(x, begin, index, weight) (ours), attribute axis: y[.., j, ..] = sum over e in [begin[j], begin[j + 1]) of weight[e] *
-// x[.., index[e], ..]. begin: i32 [out + 1], index: i32, weight: f64, all known when planning. The gradient of Resize and of Pad.
+// Resample(x, begin, index, weight) (ours), attribute axis: y[.., j, ..] = sum over e in [begin[j], begin[j +
+// 1]) of weight[e] * x[.., index[e], ..]. begin: i32 [out + 1], index: i32, weight: f64, all known when
+// planning. The gradient of Resize and of Pad.
 #include "engine/ops/resample.h"
 
 #include <algorithm>
@@ -45,22 +46,26 @@ std::vector<std::size_t> order_of(const Tables& tables) {
   std::vector<std::size_t> order;
   for (std::size_t d = 0; d < tables.size(); ++d)
     if (tables[d] && !tables[d]->identity()) order.push_back(d);
-  const auto growth = [&](std::size_t d) { return static_cast<double>(tables[d]->out()) / static_cast<double>(std::max<std::int64_t>(tables[d]->in, 1)); };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return growth(a) < growth(b); });
+  const auto growth = [&](std::size_t d) {
+    return static_cast<double>(tables[d]->out()) /
+           static_cast<double>(std::max<std::int64_t>(tables[d]->in, 1));
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return growth(a) < growth(b); });
   return order;
 }
 
 // One axis of one pass; offsets into the known bytes.
 struct Axis {
   bool selects;
-  AxisView view;   // of the pass's input
+  AxisView view;  // of the pass's input
   std::int64_t out;
   std::size_t begin, index, weight;
 };
 
 struct Slab {
   kernels::StridedCopyArgs args;
-  std::int64_t offset;   // bytes
+  std::int64_t offset;  // bytes
 };
 
 // Runs of positions that are outside, as copies of one value.
@@ -75,7 +80,8 @@ Result<std::vector<Slab>> slabs_of(const Outside& outside, const Type& y) {
       while (end < outside.rows[d].size() && outside.rows[d][end]) ++end;
       CopyPlan plan{y.shape, std::vector<std::int64_t>(y.shape.size(), 0), strides};
       plan.dims[d] = static_cast<std::int64_t>(end - j);
-      slabs.push_back({TRY(strided_copy_args(plan, static_cast<std::size_t>(bytes))), static_cast<std::int64_t>(j) * strides[d] * bytes});
+      slabs.push_back({TRY(strided_copy_args(plan, static_cast<std::size_t>(bytes))),
+                       static_cast<std::int64_t>(j) * strides[d] * bytes});
       j = end;
     }
   return slabs;
@@ -86,8 +92,8 @@ struct Prepared {
   std::vector<Axis> axes;
   std::vector<Slab> slabs;
   KnownBytes known;
-  std::size_t value = 0, buffers[2] = {};   // in the known bytes; starts in the workspace
-  kernels::StridedCopyArgs copy{};                      // when no axis changes
+  std::size_t value = 0, buffers[2] = {};  // in the known bytes; starts in the workspace
+  kernels::StridedCopyArgs copy{};         // when no axis changes
 };
 
 void run(const Prepared& p, const LaunchArgs& launch) {
@@ -99,9 +105,11 @@ void run(const Prepared& p, const LaunchArgs& launch) {
     void* const to = i + 1 == p.axes.size() ? launch.outputs[0] : workspace + p.buffers[i % 2];
     const auto* const index = reinterpret_cast<const std::int32_t*>(known + a.index);
     if (a.selects)
-      launch.on.gather({dtype_bytes(p.dtype), DType::i32, a.view.outer, a.view.size, a.view.inner, a.out, from, index, to});
+      launch.on.gather({dtype_bytes(p.dtype), DType::i32, a.view.outer, a.view.size, a.view.inner, a.out,
+                        from, index, to});
     else
-      launch.on.resample({p.dtype, a.view.outer, a.view.size, a.out, a.view.inner, reinterpret_cast<const std::int32_t*>(known + a.begin), index,
+      launch.on.resample({p.dtype, a.view.outer, a.view.size, a.out, a.view.inner,
+                          reinterpret_cast<const std::int32_t*>(known + a.begin), index,
                           reinterpret_cast<const double*>(known + a.weight), from, to});
     from = to;
   }
@@ -124,7 +132,8 @@ void run(const Prepared& p, const LaunchArgs& launch) {
 Result<Kernel> prepare(const char* name, const NodeTypes& types, Tables tables, const Outside& outside) {
   const Type &x = types.inputs[0], &y = types.outputs[0];
   if (element_count(y.shape) == 0) return nn::no_work(name);
-  auto p = std::make_shared<Prepared>(Prepared{x.dtype, {}, TRY(slabs_of(outside, y)), KnownBytes(types.target)});
+  auto p =
+      std::make_shared<Prepared>(Prepared{x.dtype, {}, TRY(slabs_of(outside, y)), KnownBytes(types.target)});
   const Tensor value = Tensor::scalar(x.dtype, outside.value);
   p->value = p->known.add(value.data(), value.bytes());
   Shape shape = x.shape;
@@ -133,8 +142,9 @@ Result<Kernel> prepare(const char* name, const NodeTypes& types, Tables tables, 
     const AxisTable& table = *tables[d];
     const bool selects = table.selects();
     if (!selects) TRY(nn::require_kernel_type(types.target, x.dtype));
-    p->axes.push_back({selects, axis_view(shape, static_cast<std::int64_t>(d)), table.out(), selects ? 0 : p->known.add(table.begin),
-                       p->known.add(table.index), selects ? 0 : p->known.add(table.weight)});
+    p->axes.push_back({selects, axis_view(shape, static_cast<std::int64_t>(d)), table.out(),
+                       selects ? 0 : p->known.add(table.begin), p->known.add(table.index),
+                       selects ? 0 : p->known.add(table.weight)});
     shape[d] = table.out();
     between[pass % 2] = std::max(between[pass % 2], byte_size({x.dtype, shape}));
     ++pass;
@@ -142,8 +152,10 @@ Result<Kernel> prepare(const char* name, const NodeTypes& types, Tables tables, 
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   p->buffers[0] = aligned(p->known.workspace_bytes());
   p->buffers[1] = p->buffers[0] + (pass > 1 ? aligned(between[0]) : 0);
-  if (p->axes.empty()) p->copy = TRY(strided_copy_args({{element_count(x.shape)}, {1}, {1}}, dtype_bytes(x.dtype)));
-  if (p->axes.empty() && p->copy.rank == 0) p->copy = {dtype_bytes(x.dtype), 1, {1}, {1}, {1}, nullptr, nullptr};
+  if (p->axes.empty())
+    p->copy = TRY(strided_copy_args({{element_count(x.shape)}, {1}, {1}}, dtype_bytes(x.dtype)));
+  if (p->axes.empty() && p->copy.rank == 0)
+    p->copy = {dtype_bytes(x.dtype), 1, {1}, {1}, {1}, nullptr, nullptr};
   Kernel kernel;
   kernel.name = name;
   kernel.workspace_bytes = p->buffers[1] + (pass > 2 ? aligned(between[1]) : 0);
@@ -161,8 +173,10 @@ ValueId gradient(GraphBuilder& b, ValueId dy, const Tables& tables) {
   };
   for (std::size_t d : order_of(back)) {
     const AxisTable& table = *back[d];
-    const Tensor weight = Tensor::from_f64(DType::f64, {static_cast<std::int64_t>(table.weight.size())}, table.weight);
-    dy = b.op("Resample", {dy, i32s(table.begin), i32s(table.index), b.constant(weight)}, {{"axis", static_cast<std::int64_t>(d)}});
+    const Tensor weight =
+        Tensor::from_f64(DType::f64, {static_cast<std::int64_t>(table.weight.size())}, table.weight);
+    dy = b.op("Resample", {dy, i32s(table.begin), i32s(table.index), b.constant(weight)},
+              {{"axis", static_cast<std::int64_t>(d)}});
   }
   return dy;
 }
@@ -172,7 +186,8 @@ double flops(const Shape& x, const Tables& tables) {
   double total = 0;
   for (std::size_t d : order_of(tables)) {
     const AxisView v = axis_view(shape, static_cast<std::int64_t>(d));
-    if (!tables[d]->selects()) total += 2.0 * static_cast<double>(v.outer * v.inner) * static_cast<double>(tables[d]->index.size());
+    if (!tables[d]->selects())
+      total += 2.0 * static_cast<double>(v.outer * v.inner) * static_cast<double>(tables[d]->index.size());
     shape[d] = tables[d]->out();
   }
   return total;
@@ -187,20 +202,23 @@ using resampling::AxisTable;
 
 // The table that inputs 1 to 3 hold, checked.
 Result<AxisTable> table_of(const Tensor* begin, const Tensor* index, const Tensor* weight, std::int64_t in) {
-  if (begin == nullptr || index == nullptr || weight == nullptr) return infer_error("the table must be known before running");
-  if (begin->dtype() != DType::i32 || index->dtype() != DType::i32 || weight->dtype() != DType::f64 || begin->count() < 1 ||
-      index->count() != weight->count())
+  if (begin == nullptr || index == nullptr || weight == nullptr)
+    return infer_error("the table must be known before running");
+  if (begin->dtype() != DType::i32 || index->dtype() != DType::i32 || weight->dtype() != DType::f64 ||
+      begin->count() < 1 || index->count() != weight->count())
     return infer_error("the table must be begin and index in i32, weight in f64");
   AxisTable table;
   table.in = in;
   for (std::int64_t e = 0; e < index->count(); ++e) {
-    if (index->int_at(e) < 0 || index->int_at(e) >= in) return infer_error("an index of the table is out of range");
+    if (index->int_at(e) < 0 || index->int_at(e) >= in)
+      return infer_error("an index of the table is out of range");
     table.add(index->int_at(e), weight->at(e));
   }
   table.begin.clear();
   for (std::int64_t j = 0; j < begin->count(); ++j) {
     const std::int64_t at = begin->int_at(j), before = table.begin.empty() ? 0 : table.begin.back();
-    if (at < before || at > index->count() || (j == 0 && at != 0)) return infer_error("the rows of the table are out of order");
+    if (at < before || at > index->count() || (j == 0 && at != 0))
+      return infer_error("the rows of the table are out of order");
     table.begin.push_back(static_cast<std::int32_t>(at));
   }
   return table;
@@ -222,8 +240,9 @@ Result<Kernel> prepare_resample(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, x.dtype));
   const auto axis = TRY(normalized_axis(types.attrs.integer("axis"), x.shape.size()));
   const AxisView v = axis_view(x.shape, axis);
-  const kernels::ResampleArgs args{x.dtype, v.outer, v.size, y.shape[static_cast<std::size_t>(axis)], v.inner,
-                                   nullptr, nullptr, nullptr, nullptr, nullptr};
+  const kernels::ResampleArgs args{x.dtype, v.outer, v.size,  y.shape[static_cast<std::size_t>(axis)],
+                                   v.inner, nullptr, nullptr, nullptr,
+                                   nullptr, nullptr};
   Kernel kernel;
   kernel.name = "resample";
   kernel.run = [args](const LaunchArgs& launch) {
@@ -267,9 +286,10 @@ std::vector<Sample> resample_samples() {
   };
   const SampleInput begin = known(DType::i32, {0, 2, 2, 5, 6}), index = known(DType::i32, {0, 1, 2, 1, 0, 2});
   const SampleInput weight = known(DType::f64, {0.5, 0.25, -1, 2, 0.125, 1});
-  std::vector<Sample> list = {sample_of("rows", {{"axis", std::int64_t{0}}}, {floats({3, 5}), begin, index, weight}),
-                              sample_of("last axis", {{"axis", std::int64_t{-1}}}, {floats({2, 4, 3}), begin, index, weight}),
-                              sample_of("middle axis", {{"axis", std::int64_t{1}}}, {floats({2, 3, 70}), begin, index, weight})};
+  std::vector<Sample> list = {
+      sample_of("rows", {{"axis", std::int64_t{0}}}, {floats({3, 5}), begin, index, weight}),
+      sample_of("last axis", {{"axis", std::int64_t{-1}}}, {floats({2, 4, 3}), begin, index, weight}),
+      sample_of("middle axis", {{"axis", std::int64_t{1}}}, {floats({2, 3, 70}), begin, index, weight})};
   return list;
 }
 

@@ -1,5 +1,6 @@
-// Sparse matrices along axes: y[.., j, ..] = sum over e in [begin[j], begin[j + 1]) of weight[e] * x[.., index[e], ..]. Padding that repeats
-// and interpolation are made of them; a gradient is the same with the matrix transposed (row Resample).
+// Sparse matrices along axes: y[.., j, ..] = sum over e in [begin[j], begin[j + 1]) of weight[e] * x[..,
+// index[e], ..]. Padding that repeats and interpolation are made of them; a gradient is the same with the
+// matrix transposed (row Resample).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace gradloom::resampling {
 
 struct AxisTable {
-  std::int64_t in = 0;   // size of the axis of x
+  std::int64_t in = 0;  // size of the axis of x
   std::vector<std::int32_t> begin{0}, index;
   std::vector<double> weight;
 
@@ -21,8 +22,8 @@ struct AxisTable {
     weight.push_back(w);
   }
   void end_row() { begin.push_back(static_cast<std::int32_t>(index.size())); }
-  bool selects() const;     // every row is one element of x as it is
-  bool identity() const;    // y is x
+  bool selects() const;   // every row is one element of x as it is
+  bool identity() const;  // y is x
   AxisTable transposed() const;
 };
 
@@ -34,7 +35,8 @@ struct Outside {
   std::vector<std::vector<bool>> rows;
 };
 
-// Input 0 to output 0, axis after axis, those that shrink first. Selections work for every type, weights for the floats that kernels have.
+// Input 0 to output 0, axis after axis, those that shrink first. Selections work for every type, weights for
+// the floats that kernels have.
 Result<Kernel> prepare(const char* name, const NodeTypes& types, Tables tables, const Outside& outside = {});
 // The gradient of the input: a node per axis.
 ValueId gradient(GraphBuilder& b, ValueId dy, const Tables& tables);

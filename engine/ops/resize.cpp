@@ -1,5 +1,6 @@
-// Resize(x, roi, scales, sizes) and its forebears Resize-10(x, scales) and Upsample(x, scales): interpolation, separately along every axis, so
-// each axis is a sparse matrix (resample.h) that is made here, for any number of axes.
+// Resize(x, roi, scales, sizes) and its forebears Resize-10(x, scales) and Upsample(x, scales):
+// interpolation, separately along every axis, so each axis is a sparse matrix (resample.h) that is made here,
+// for any number of axes.
 //   out = floor(in * scale), or sizes; then position j of the result reads x at c(j):
 //     half_pixel              (j + 0.5) / scale - 0.5
 //     half_pixel_symmetric    in / 2 * (1 - out / (scale * in)) + half_pixel
@@ -39,10 +40,11 @@ struct Plan {
   std::string mode, transformation, nearest;
   double cubic = -0.75, extrapolation = 0;
   bool exclude_outside = false, antialias = false;
-  std::vector<Axis> axes;   // one per dimension
+  std::vector<Axis> axes;  // one per dimension
 };
 
-Result<std::string> one_of(const Attrs& attrs, const char* name, const char* fallback, std::initializer_list<const char*> known) {
+Result<std::string> one_of(const Attrs& attrs, const char* name, const char* fallback,
+                           std::initializer_list<const char*> known) {
   const std::string text = attrs.text(name, fallback);
   for (const char* k : known)
     if (text == k) return text;
@@ -56,10 +58,12 @@ Result<Plan> read_attributes(const Attrs& attrs, Version version) {
   plan.transformation = "asymmetric";
   plan.nearest = "floor";
   if (version != Version::resize) return plan;
-  plan.transformation = TRY(one_of(attrs, "coordinate_transformation_mode", "half_pixel",
-                                   {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-                                    "tf_half_pixel_for_nn", "tf_crop_and_resize"}));
-  plan.nearest = TRY(one_of(attrs, "nearest_mode", "round_prefer_floor", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}));
+  plan.transformation =
+      TRY(one_of(attrs, "coordinate_transformation_mode", "half_pixel",
+                 {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+                  "tf_half_pixel_for_nn", "tf_crop_and_resize"}));
+  plan.nearest = TRY(one_of(attrs, "nearest_mode", "round_prefer_floor",
+                            {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}));
   TRY(one_of(attrs, "keep_aspect_ratio_policy", "stretch", {"stretch", "not_larger", "not_smaller"}));
   plan.cubic = attrs.real("cubic_coeff_a", -0.75);
   plan.extrapolation = attrs.real("extrapolation_value", 0);
@@ -71,15 +75,21 @@ Result<Plan> read_attributes(const Attrs& attrs, Version version) {
 // ---- arguments --------------------------------------------------------------------------------------------
 
 const Tensor* known(const InferContext& ctx, std::size_t i) { return ctx.constant(i); }
-const Tensor* known(const NodeTypes& types, std::size_t i) { return types.has(i) ? types.constants[i] : nullptr; }
+const Tensor* known(const NodeTypes& types, std::size_t i) {
+  return types.has(i) ? types.constants[i] : nullptr;
+}
 const Tensor* known(const GradContext& ctx, std::size_t i) {
   if (ctx.in(i) == kNone || !is_constant(ctx.b.graph(), ctx.in(i))) return nullptr;
   const Tensor& data = ctx.b.graph().values[ctx.in(i)].data;
   return data.defined() ? &data : nullptr;
 }
 bool given(const InferContext& ctx, std::size_t i) { return ctx.has(i) && ctx.shape(i) != Shape{0}; }
-bool given(const NodeTypes& types, std::size_t i) { return types.has(i) && types.inputs[i].shape != Shape{0}; }
-bool given(const GradContext& ctx, std::size_t i) { return ctx.in(i) != kNone && ctx.shape(ctx.in(i)) != Shape{0}; }
+bool given(const NodeTypes& types, std::size_t i) {
+  return types.has(i) && types.inputs[i].shape != Shape{0};
+}
+bool given(const GradContext& ctx, std::size_t i) {
+  return ctx.in(i) != kNone && ctx.shape(ctx.in(i)) != Shape{0};
+}
 
 struct Arguments {
   std::vector<double> scales, roi;
@@ -116,13 +126,14 @@ std::optional<Arguments> read_arguments(const Context& ctx, const Attrs& attrs, 
 
 // ---- sizes ------------------------------------------------------------------------------------------------
 
-constexpr std::int64_t kMostOut = std::int64_t{1} << 31;   // tables count in 32 bits
+constexpr std::int64_t kMostOut = std::int64_t{1} << 31;  // tables count in 32 bits
 
 Status set_scale(Axis& axis, double scale) {
   if (!(scale > 0) || !std::isfinite(scale)) return infer_error("a scale is " + std::to_string(scale));
   axis.scale = scale;
   const double out = std::floor(static_cast<double>(axis.in) * scale);
-  if (out >= static_cast<double>(kMostOut)) return infer_error("a scale of " + std::to_string(scale) + " gives too many elements");
+  if (out >= static_cast<double>(kMostOut))
+    return infer_error("a scale of " + std::to_string(scale) + " gives too many elements");
   if (axis.in >= 0) axis.out = static_cast<std::int64_t>(out);
   return {};
 }
@@ -137,7 +148,8 @@ Status set_sizes(std::vector<Axis*> axes, const Ints& sizes, const std::string& 
     if (axis.in == 0) return infer_error("an empty axis has no other size");
     axis.scale = static_cast<double>(sizes[i]) / static_cast<double>(axis.in);
     common = policy == "not_larger" ? std::min(common, axis.scale) : std::max(common, axis.scale);
-    if (axis.in < 0 && policy != "stretch") return infer_error("keep_aspect_ratio_policy needs known dimensions");
+    if (axis.in < 0 && policy != "stretch")
+      return infer_error("keep_aspect_ratio_policy needs known dimensions");
   }
   if (policy == "stretch") return {};
   for (Axis* axis : axes) {
@@ -153,13 +165,15 @@ Status set_axes(Plan& plan, const Attrs& attrs, const Arguments& a, const Shape&
   std::iota(which.begin(), which.end(), 0);
   if (attrs.has("axes")) {
     which = attrs.integers("axes");
-    TRY(normalized_axes(which, x.size()));   // distinct and in range
+    TRY(normalized_axes(which, x.size()));  // distinct and in range
   }
   std::vector<Axis*> axes;
-  for (std::int64_t axis : which) axes.push_back(&plan.axes[static_cast<std::size_t>(TRY(normalized_axis(axis, x.size())))]);
+  for (std::int64_t axis : which)
+    axes.push_back(&plan.axes[static_cast<std::size_t>(TRY(normalized_axis(axis, x.size())))]);
   if (a.scales.empty() == a.sizes.empty()) return infer_error("either scales or sizes must be given");
   if (a.scales.size() + a.sizes.size() != axes.size())
-    return infer_error(std::to_string(a.scales.size() + a.sizes.size()) + " scales or sizes for " + std::to_string(axes.size()) + " axes");
+    return infer_error(std::to_string(a.scales.size() + a.sizes.size()) + " scales or sizes for " +
+                       std::to_string(axes.size()) + " axes");
   for (std::size_t i = 0; i < a.scales.size(); ++i) TRY(set_scale(*axes[i], a.scales[i]));
   if (!a.sizes.empty()) TRY(set_sizes(axes, a.sizes, attrs.text("keep_aspect_ratio_policy", "stretch")));
   if (plan.transformation != "tf_crop_and_resize") return {};
@@ -167,7 +181,8 @@ Status set_axes(Plan& plan, const Attrs& attrs, const Arguments& a, const Shape&
   for (std::size_t i = 0; i < axes.size(); ++i) {
     axes[i]->roi_begin = a.roi[i];
     axes[i]->roi_end = a.roi[axes.size() + i];
-    if (!std::isfinite(a.roi[i]) || !std::isfinite(axes[i]->roi_end)) return infer_error("roi must be finite");
+    if (!std::isfinite(a.roi[i]) || !std::isfinite(axes[i]->roi_end))
+      return infer_error("roi must be finite");
   }
   return {};
 }
@@ -176,7 +191,8 @@ Status set_axes(Plan& plan, const Attrs& attrs, const Arguments& a, const Shape&
 
 double coordinate(const Plan& plan, const Axis& axis, std::int64_t j) {
   const std::string& t = plan.transformation;
-  const double at = static_cast<double>(j), in = static_cast<double>(axis.in), out = static_cast<double>(axis.out);
+  const double at = static_cast<double>(j), in = static_cast<double>(axis.in),
+               out = static_cast<double>(axis.out);
   const double half_pixel = (at + 0.5) / axis.scale - 0.5, width = axis.scale * in;
   if (t == "half_pixel") return half_pixel;
   if (t == "half_pixel_symmetric") return in / 2 * (1 - out / width) + half_pixel;
@@ -277,10 +293,12 @@ Status infer(InferContext& ctx) {
     for (std::size_t d = 0; d < x.size(); ++d) {
       const Axis& axis = plan.axes[d];
       const bool unknown = x[d] < 0 && axis.out < 0 && axis.scale != 1;
-      y[d] = unknown ? derived_dim("resize " + std::to_string(x[d]) + " " + std::to_string(axis.scale)) : axis.out;
+      y[d] = unknown ? derived_dim("resize " + std::to_string(x[d]) + " " + std::to_string(axis.scale))
+                     : axis.out;
     }
   } else {
-    for (std::size_t d = 0; d < x.size(); ++d) y[d] = unknown_dim(ctx, version == Version::resize ? 2 : 1, static_cast<std::int64_t>(d));
+    for (std::size_t d = 0; d < x.size(); ++d)
+      y[d] = unknown_dim(ctx, version == Version::resize ? 2 : 1, static_cast<std::int64_t>(d));
   }
   ctx.outputs[0] = {ctx.dtype(0), y};
   return {};
@@ -317,42 +335,58 @@ SampleInput known_floats(const std::vector<double>& values) {
 
 std::vector<Sample> upsample_samples() {
   return {sample_of("nearest", {}, {floats({1, 2, 3, 2}), known_floats({1, 1, 2, 3})}),
-          sample_of("attribute, linear", {{"mode", std::string("linear")}, {"scales", std::vector<double>{1, 1, 2, 1.5}}},
+          sample_of("attribute, linear",
+                    {{"mode", std::string("linear")}, {"scales", std::vector<double>{1, 1, 2, 1.5}}},
                     {floats({1, 2, 3, 4})})};
 }
 
 std::vector<Sample> resize_10_samples() {
   return {sample_of("nearest, integers", {}, {ints({1, 1, 4, 5}, -9, 9), known_floats({1, 1, 0.5, 2})}),
-          sample_of("linear", {{"mode", std::string("linear")}}, {floats({1, 2, 3, 4}), known_floats({1, 1, 2, 0.75})})};
+          sample_of("linear", {{"mode", std::string("linear")}},
+                    {floats({1, 2, 3, 4}), known_floats({1, 1, 2, 0.75})})};
 }
 
 std::vector<Sample> resize_samples() {
   std::vector<Sample> list;
   const auto add = [&](const char* name, Attrs attrs, Shape x, std::vector<double> scales) {
-    list.push_back(sample_of(name, std::move(attrs), {floats(std::move(x)), omitted(), known_floats(scales)}));
+    list.push_back(
+        sample_of(name, std::move(attrs), {floats(std::move(x)), omitted(), known_floats(scales)}));
   };
   const auto text = [](const char* t) { return std::string(t); };
   for (const char* nearest : {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})
     add(nearest, {{"nearest_mode", text(nearest)}}, {1, 2, 4, 5}, {1, 1, 1.5, 0.7});
-  for (const char* mode : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"})
-    add(mode, {{"mode", text("linear")}, {"coordinate_transformation_mode", text(mode)}}, {1, 2, 4, 6}, {1, 1, 1.7, 0.6});
+  for (const char* mode : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+                           "asymmetric", "tf_half_pixel_for_nn"})
+    add(mode, {{"mode", text("linear")}, {"coordinate_transformation_mode", text(mode)}}, {1, 2, 4, 6},
+        {1, 1, 1.7, 0.6});
   add("cubic", {{"mode", text("cubic")}}, {1, 2, 4, 5}, {1, 1, 2, 0.8});
-  add("cubic without outside", {{"mode", text("cubic")}, {"cubic_coeff_a", -0.5}, {"exclude_outside", std::int64_t{1}}}, {1, 1, 4, 4}, {1, 1, 2, 0.8});
-  add("linear, antialias", {{"mode", text("linear")}, {"antialias", std::int64_t{1}}}, {1, 2, 8, 5}, {1, 1, 0.4, 1.5});
-  add("cubic, antialias", {{"mode", text("cubic")}, {"antialias", std::int64_t{1}}}, {1, 1, 8, 6}, {1, 1, 0.5, 0.6});
+  add("cubic without outside",
+      {{"mode", text("cubic")}, {"cubic_coeff_a", -0.5}, {"exclude_outside", std::int64_t{1}}}, {1, 1, 4, 4},
+      {1, 1, 2, 0.8});
+  add("linear, antialias", {{"mode", text("linear")}, {"antialias", std::int64_t{1}}}, {1, 2, 8, 5},
+      {1, 1, 0.4, 1.5});
+  add("cubic, antialias", {{"mode", text("cubic")}, {"antialias", std::int64_t{1}}}, {1, 1, 8, 6},
+      {1, 1, 0.5, 0.6});
   add("one spatial dim", {{"mode", text("linear")}}, {2, 3, 7}, {1, 1, 1.6});
   add("three spatial dims", {{"mode", text("linear")}}, {1, 2, 3, 4, 3}, {1, 1, 2, 0.5, 1.4});
   add("nothing", {}, {2, 3}, {1, 1});
   const SampleInput roi = known_floats({0, 0, 0.4, -0.2, 1, 1, 1.3, 0.8});
-  list.push_back(sample_of("crop", {{"mode", text("linear")}, {"coordinate_transformation_mode", text("tf_crop_and_resize")}, {"extrapolation_value", 0.5}},
+  list.push_back(sample_of("crop",
+                           {{"mode", text("linear")},
+                            {"coordinate_transformation_mode", text("tf_crop_and_resize")},
+                            {"extrapolation_value", 0.5}},
                            {floats({1, 2, 4, 4}), roi, omitted(), known_ints({1, 2, 3, 4})}));
-  list.push_back(sample_of("crop, nearest", {{"coordinate_transformation_mode", text("tf_crop_and_resize")}, {"extrapolation_value", 2.0}},
-                           {floats({1, 2, 4, 4}), roi, omitted(), known_ints({1, 2, 5, 3})}));
+  list.push_back(sample_of(
+      "crop, nearest",
+      {{"coordinate_transformation_mode", text("tf_crop_and_resize")}, {"extrapolation_value", 2.0}},
+      {floats({1, 2, 4, 4}), roi, omitted(), known_ints({1, 2, 5, 3})}));
   for (const char* policy : {"not_larger", "not_smaller"})
     list.push_back(sample_of(policy, {{"axes", Ints{3, 2}}, {"keep_aspect_ratio_policy", text(policy)}},
                              {floats({1, 2, 4, 6}), omitted(), omitted(), known_ints({9, 8})}));
-  list.push_back(sample_of("integers", {}, {ints({1, 3, 4}, 0, 200, DType::u8), omitted(), omitted(), known_ints({1, 6, 4})}));
-  list.push_back(sample_of("double", {{"mode", text("linear")}}, {floats({8, 64, 56, 56}), omitted(), known_floats({1, 1, 2, 2})}));
+  list.push_back(sample_of(
+      "integers", {}, {ints({1, 3, 4}, 0, 200, DType::u8), omitted(), omitted(), known_ints({1, 6, 4})}));
+  list.push_back(sample_of("double", {{"mode", text("linear")}},
+                           {floats({8, 64, 56, 56}), omitted(), known_floats({1, 1, 2, 2})}));
   list.back().bench = true;
   return list;
 }

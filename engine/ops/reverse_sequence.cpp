@@ -1,6 +1,6 @@
-// ReverseSequence(x, lengths), attributes batch_axis and time_axis (one 0, the other 1): the first lengths[b] positions in time of sequence b
-// turned around, the rest copied. It undoes itself, so its gradient is itself. Lengths beyond the axis count as all of it.
-// Source: ONNX ReverseSequence-10.
+// ReverseSequence(x, lengths), attributes batch_axis and time_axis (one 0, the other 1): the first lengths[b]
+// positions in time of sequence b turned around, the rest copied. It undoes itself, so its gradient is
+// itself. Lengths beyond the axis count as all of it. Source: ONNX ReverseSequence-10.
 #include "engine/ops/common.h"
 
 namespace gradloom {
@@ -9,7 +9,8 @@ namespace {
 Result<bool> time_first(const Attrs& attrs) {
   const std::int64_t batch = attrs.integer("batch_axis", 1), time = attrs.integer("time_axis", 0);
   if (batch + time != 1 || batch * time != 0)
-    return infer_error("batch_axis " + std::to_string(batch) + " and time_axis " + std::to_string(time) + " must be 0 and 1");
+    return infer_error("batch_axis " + std::to_string(batch) + " and time_axis " + std::to_string(time) +
+                       " must be 0 and 1");
   return time == 0;
 }
 
@@ -30,8 +31,14 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Shape& x = types.inputs[0].shape;
   const bool first = TRY(time_first(types.attrs));
   const std::int64_t inner = axis_view(x, 1).inner;
-  const kernels::ReverseSequenceArgs args{dtype_bytes(types.inputs[0].dtype), first, x[first ? 1 : 0], x[first ? 0 : 1], inner,
-                                          nullptr, nullptr, nullptr};
+  const kernels::ReverseSequenceArgs args{dtype_bytes(types.inputs[0].dtype),
+                                          first,
+                                          x[first ? 1 : 0],
+                                          x[first ? 0 : 1],
+                                          inner,
+                                          nullptr,
+                                          nullptr,
+                                          nullptr};
   Kernel kernel;
   kernel.name = "reverse sequence";
   kernel.run = [args](const LaunchArgs& launch) {
@@ -52,8 +59,10 @@ Status grad(GradContext& ctx) {
 std::vector<Sample> samples() {
   const std::int64_t zero = 0, one = 1;
   return {sample_of("time first", {}, {floats({5, 3, 2}), ints({3}, 1, 5)}),
-          sample_of("batch first", {{"batch_axis", zero}, {"time_axis", one}}, {floats({3, 4}), exact(DType::i64, {3}, {0, 4, 2})}),
-          sample_of("integers", {{"batch_axis", zero}, {"time_axis", one}}, {ints({2, 3, 3}, -9, 9), exact(DType::i64, {2}, {1, 3})})};
+          sample_of("batch first", {{"batch_axis", zero}, {"time_axis", one}},
+                    {floats({3, 4}), exact(DType::i64, {3}, {0, 4, 2})}),
+          sample_of("integers", {{"batch_axis", zero}, {"time_axis", one}},
+                    {ints({2, 3, 3}, -9, 9), exact(DType::i64, {2}, {1, 3})})};
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ Result<Kernel> prepare_trilu(const NodeTypes& types) {
   const std::int64_t rows = shape[shape.size() - 2], cols = shape.back();
   const std::int64_t matrices = rows * cols == 0 ? 0 : element_count(shape) / (rows * cols);
   const bool upper = types.attrs.integer("upper", 1) != 0;
-  const kernels::TriluArgs args{dtype_bytes(types.inputs[0].dtype), upper, matrices, rows, cols, nullptr, nullptr, nullptr};
+  const kernels::TriluArgs args{
+      dtype_bytes(types.inputs[0].dtype), upper, matrices, rows, cols, nullptr, nullptr, nullptr};
   Kernel kernel;
   kernel.name = upper ? "upper triangle" : "lower triangle";
   kernel.run = [args, given = types.has(1)](const LaunchArgs& launch) {
@@ -65,22 +66,28 @@ Status infer_cum_sum(InferContext& ctx) {
 }
 
 std::int64_t axis_at(DType type, const void* axis) {
-  return type == DType::i32 ? *static_cast<const std::int32_t*>(axis) : *static_cast<const std::int64_t*>(axis);
+  return type == DType::i32 ? *static_cast<const std::int32_t*>(axis)
+                            : *static_cast<const std::int64_t*>(axis);
 }
 
-// An axis that is only known when running is read then, on the CPU; out of range, where a kernel cannot fail, it counts as the last one.
+// An axis that is only known when running is read then, on the CPU; out of range, where a kernel cannot fail,
+// it counts as the last one.
 Result<Kernel> prepare_cum_sum(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype, axis_type = types.inputs[1].dtype;
   const bool gpu = types.target == kernels::Target::gpu;
-  if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64 && !(gpu && dtype == DType::bf16))
+  if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64 &&
+      !(gpu && dtype == DType::bf16))
     return no_kernel(std::string("no kernel sums ") + dtype_name(dtype) + " cumulatively");
   const Tensor* known = types.constants[1];
   if (gpu && known == nullptr) return no_kernel("no GPU kernel for an axis that is not known when planning");
-  const kernels::CumSumArgs args{dtype, types.attrs.integer("exclusive") != 0, types.attrs.integer("reverse") != 0, 1, 1, 1, nullptr, nullptr};
+  const kernels::CumSumArgs args{
+      dtype,  types.attrs.integer("exclusive") != 0, types.attrs.integer("reverse") != 0, 1, 1, 1, nullptr,
+      nullptr};
   Kernel kernel;
   kernel.name = "cumulative sum";
   kernel.run = [args, axis_type, shape = types.inputs[0].shape,
-                axis_known = known == nullptr ? std::optional<std::int64_t>() : known->int_at(0)](const LaunchArgs& launch) {
+                axis_known = known == nullptr ? std::optional<std::int64_t>()
+                                              : known->int_at(0)](const LaunchArgs& launch) {
     const auto rank = static_cast<std::int64_t>(shape.size());
     std::int64_t axis = axis_known ? *axis_known : axis_at(axis_type, launch.inputs[1]);
     if (axis < 0) axis += rank;
@@ -110,7 +117,8 @@ std::vector<Sample> cum_sum_samples() {
           sample_of("reverse", {{"reverse", yes}}, {floats({2, 5, 3}), known_scalar(DType::i32, 1)}),
           sample_of("both", {{"exclusive", yes}, {"reverse", yes}},
                     {ints({9}, -9, 9), known_scalar(DType::i64, 0)}),
-          sample_of("long axis", {{"exclusive", yes}, {"reverse", yes}}, {floats({2, 300}), known_scalar(DType::i64, 1)})};
+          sample_of("long axis", {{"exclusive", yes}, {"reverse", yes}},
+                    {floats({2, 300}), known_scalar(DType::i64, 1)})};
 }
 
 // ---- ArgMax, ArgMin ---------------------------------------------------------------------------------------
@@ -150,17 +158,19 @@ Result<Kernel> prepare_arg(const NodeTypes& types) {
 
 std::vector<Sample> arg_samples() {
   const std::int64_t yes = 1, no = 0;
-  return {sample_of("first axis", {}, {floats({5, 3})}),
-          sample_of("last axis", {{"axis", std::int64_t{-1}}, {"keepdims", no}}, {floats({3, 7})}),
-          sample_of("last of equal", {{"axis", yes}, {"select_last_index", yes}}, {ints({4, 9}, 0, 2)}),
-          sample_of("first of equal", {{"axis", yes}}, {ints({4, 9}, 0, 2)}),
-          sample_of("long axis", {{"axis", yes}, {"select_last_index", yes}}, {ints({3, 500}, 0, 9, DType::i32)}),
-          sample_of("bytes", {{"axis", yes}}, {ints({2, 100, 2}, 0, 9, DType::u8)})};
+  return {
+      sample_of("first axis", {}, {floats({5, 3})}),
+      sample_of("last axis", {{"axis", std::int64_t{-1}}, {"keepdims", no}}, {floats({3, 7})}),
+      sample_of("last of equal", {{"axis", yes}, {"select_last_index", yes}}, {ints({4, 9}, 0, 2)}),
+      sample_of("first of equal", {{"axis", yes}}, {ints({4, 9}, 0, 2)}),
+      sample_of("long axis", {{"axis", yes}, {"select_last_index", yes}}, {ints({3, 500}, 0, 9, DType::i32)}),
+      sample_of("bytes", {{"axis", yes}}, {ints({2, 100, 2}, 0, 9, DType::u8)})};
 }
 
 }  // namespace
 
 const OpDef trilu_op = {.name = "Trilu",
+                        .since = 14,
                         .summary = "Upper or lower triangle of matrices",
                         .min_inputs = 1,
                         .max_inputs = 2,
@@ -171,6 +181,7 @@ const OpDef trilu_op = {.name = "Trilu",
                         .gpu = prepare_trilu,
                         .samples = trilu_samples};
 const OpDef cum_sum_op = {.name = "CumSum",
+                          .since = 11,
                           .summary = "Running sum along an axis",
                           .min_inputs = 2,
                           .max_inputs = 2,

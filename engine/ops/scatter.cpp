@@ -1,8 +1,8 @@
-// ScatterElements(data, indices, updates) and Scatter, attribute axis: y = data, then y[.., indices[i], ..] = updates[i].
-// ScatterND(data, indices, updates): y = data, then y[indices[i, 0], .., indices[i, k - 1], :] = updates[i, :].
-// Attribute reduction none, add, mul, max, min joins old and new instead. Duplicates meet in row-major order of the indices, so with none the
-// last one stays.
-// Gradients, g = dy, gather = what reads the same places:
+// ScatterElements(data, indices, updates) and Scatter, attribute axis: y = data, then y[.., indices[i], ..] =
+// updates[i]. ScatterND(data, indices, updates): y = data, then y[indices[i, 0], .., indices[i, k - 1], :] =
+// updates[i, :]. Attribute reduction none, add, mul, max, min joins old and new instead. Duplicates meet in
+// row-major order of the indices, so with none the last one stays. Gradients, g = dy, gather = what reads the
+// same places:
 //   none      ddata = g with zeros scattered in; dupdates = gather(g) where the update stayed
 //   add       ddata = g, dupdates = gather(g)
 //   mul       g times the product of the other factors of the place, from the product of those that are not 0 and the number of zeros
@@ -28,7 +28,8 @@ Result<ScatterReduction> reduction_of(const Attrs& attrs) {
 Status check_common(const InferContext& ctx) {
   TRY(require_inputs(ctx, 3));
   TRY(reduction_of(ctx.attrs));
-  if (!indexing::is_index(ctx.dtype(1))) return infer_error(std::string("indices are ") + dtype_name(ctx.dtype(1)));
+  if (!indexing::is_index(ctx.dtype(1)))
+    return infer_error(std::string("indices are ") + dtype_name(ctx.dtype(1)));
   if (ctx.dtype(2) != ctx.dtype(0)) return infer_error("updates must have the type of the data");
   return {};
 }
@@ -61,7 +62,8 @@ class Rule {
     if (ctx_.wants(0)) ctx_.set(0, scattered(g, filled(updates(), dtype_, 0), "none"));
     if (!ctx_.wants(2)) return {};
     const Shape shape = ctx_.shape(updates());
-    if (!is_static(shape) || !is_static(ctx_.shape(data()))) return infer_error("the gradient of Scatter needs known dimensions");
+    if (!is_static(shape) || !is_static(ctx_.shape(data())))
+      return infer_error("the gradient of Scatter needs known dimensions");
     // The number of the update that stayed at every place, against each update's own.
     const ValueId ones = b_.op("Expand", {b_.scalar(DType::i64, 1), b_.i64s({element_count(shape)})});
     const ValueId numbers = reshaped_like(ctx_, b_.op("CumSum", {ones, b_.scalar(DType::i64, 0)}), updates());
@@ -77,23 +79,29 @@ class Rule {
   }
 
   Status multiplied() {
-    const ValueId data_zero = b_.op("Equal", {data(), zero()}), update_zero = b_.op("Equal", {updates(), zero()});
+    const ValueId data_zero = b_.op("Equal", {data(), zero()}),
+                  update_zero = b_.op("Equal", {updates(), zero()});
     const ValueId one = b_.scalar(dtype_, 1);
-    const ValueId data_factor = b_.op("Where", {data_zero, one, data()}), update_factor = b_.op("Where", {update_zero, one, updates()});
-    const ValueId product = scattered(data_factor, update_factor, "mul"), zeros = scattered(number(data_zero), number(update_zero), "add");
+    const ValueId data_factor = b_.op("Where", {data_zero, one, data()}),
+                  update_factor = b_.op("Where", {update_zero, one, updates()});
+    const ValueId product = scattered(data_factor, update_factor, "mul"),
+                  zeros = scattered(number(data_zero), number(update_zero), "add");
     const auto others = [&](ValueId all, ValueId all_zeros, ValueId factor, ValueId is_zero) {
       const ValueId none_else = b_.op("Equal", {b_.op("Sub", {all_zeros, number(is_zero)}), zero()});
       return b_.op("Where", {none_else, b_.op("Div", {all, factor}), zero()});
     };
-    if (ctx_.wants(0)) ctx_.set(0, b_.op("Mul", {ctx_.grad(), others(product, zeros, data_factor, data_zero)}));
+    if (ctx_.wants(0))
+      ctx_.set(0, b_.op("Mul", {ctx_.grad(), others(product, zeros, data_factor, data_zero)}));
     if (ctx_.wants(2))
-      ctx_.set(2, b_.op("Mul", {gathered(ctx_.grad()), others(gathered(product), gathered(zeros), update_factor, update_zero)}));
+      ctx_.set(2, b_.op("Mul", {gathered(ctx_.grad()),
+                                others(gathered(product), gathered(zeros), update_factor, update_zero)}));
     return {};
   }
 
   Status selected() {
     const ValueId y = ctx_.out(0);
-    const ValueId data_chosen = number(b_.op("Equal", {data(), y})), update_chosen = number(b_.op("Equal", {updates(), gathered(y)}));
+    const ValueId data_chosen = number(b_.op("Equal", {data(), y})),
+                  update_chosen = number(b_.op("Equal", {updates(), gathered(y)}));
     const ValueId share = b_.op("Div", {ctx_.grad(), scattered(data_chosen, update_chosen, "add")});
     if (ctx_.wants(0)) ctx_.set(0, b_.op("Mul", {share, data_chosen}));
     if (ctx_.wants(2)) ctx_.set(2, b_.op("Mul", {gathered(share), update_chosen}));
@@ -105,7 +113,9 @@ class Rule {
   ValueId updates() const { return ctx_.in(2); }
   ValueId zero() { return b_.scalar(dtype_, 0); }
   ValueId number(ValueId truth) { return b_.op("Cast", {truth}, {{"to", onnx_from_dtype(dtype_)}}); }
-  ValueId filled(ValueId like, DType dtype, double value) { return b_.op("Expand", {b_.scalar(dtype, value), shape_of(ctx_, like)}); }
+  ValueId filled(ValueId like, DType dtype, double value) {
+    return b_.op("Expand", {b_.scalar(dtype, value), shape_of(ctx_, like)});
+  }
   ValueId gathered(ValueId v) { return b_.op(Places::kGather, {v, ctx_.in(1)}, Places::attrs(ctx_)); }
   ValueId scattered(ValueId to, ValueId what, const char* reduction) {
     Attrs attrs = Places::attrs(ctx_);
@@ -169,11 +179,13 @@ std::vector<Sample> elements_samples() {
   std::vector<Sample> list = scatter_samples();
   const std::int64_t last = 1;
   for (const char* reduction : {"add", "mul", "max", "min"}) {
-    list.push_back(sample_of(reduction, {{"axis", last}, {"reduction", std::string(reduction)}},
-                             {floats({3, 5, 2}, 0.5, 1.5), ints({3, 7, 2}, -5, 4), floats({3, 7, 2}, 0.5, 1.5)}));
+    list.push_back(
+        sample_of(reduction, {{"axis", last}, {"reduction", std::string(reduction)}},
+                  {floats({3, 5, 2}, 0.5, 1.5), ints({3, 7, 2}, -5, 4), floats({3, 7, 2}, 0.5, 1.5)}));
   }
   list.push_back(sample_of("mul with zeros", {{"reduction", std::string("mul")}},
-                           {exact(DType::f32, {3}, {0, 2, 0}), exact(DType::i64, {4}, {0, 1, 1, 2}), exact(DType::f32, {4}, {0.5, 0, 3, 0})}));
+                           {exact(DType::f32, {3}, {0, 2, 0}), exact(DType::i64, {4}, {0, 1, 1, 2}),
+                            exact(DType::f32, {4}, {0.5, 0, 3, 0})}));
   list.push_back(sample_of("added integers", {{"reduction", std::string("add")}},
                            {ints({4}, -9, 9), ints({9}, 0, 3), ints({9}, -9, 9)}));
   return list;
@@ -191,7 +203,8 @@ Status infer_nd(InferContext& ctx) {
     return infer_error(std::to_string(depth) + " indices per item for data " + to_string(data));
   Shape want(indices.begin(), indices.end() - 1);
   want.insert(want.end(), data.begin() + depth, data.end());
-  if (differ(want, ctx.shape(2))) return infer_error("updates are " + to_string(ctx.shape(2)) + ", not " + to_string(want));
+  if (differ(want, ctx.shape(2)))
+    return infer_error("updates are " + to_string(ctx.shape(2)) + ", not " + to_string(want));
   ctx.outputs[0] = ctx.in(0);
   return {};
 }
@@ -203,11 +216,14 @@ Result<Kernel> prepare_nd(const NodeTypes& types) {
 
 std::vector<Sample> nd_samples() {
   std::vector<Sample> list = {
-      sample_of("elements", {}, {floats({3, 4}), exact(DType::i64, {3, 2}, {0, 1, -1, -1, 1, 2}), floats({3})}),
-      sample_of("rows, duplicates", {}, {floats({4, 3, 2}), exact(DType::i64, {3, 1}, {1, 3, 1}), floats({3, 3, 2})})};
+      sample_of("elements", {},
+                {floats({3, 4}), exact(DType::i64, {3, 2}, {0, 1, -1, -1, 1, 2}), floats({3})}),
+      sample_of("rows, duplicates", {},
+                {floats({4, 3, 2}), exact(DType::i64, {3, 1}, {1, 3, 1}), floats({3, 3, 2})})};
   for (const char* reduction : {"add", "mul", "max", "min"}) {
-    list.push_back(sample_of(reduction, {{"reduction", std::string(reduction)}},
-                             {floats({3, 4}, 0.5, 1.5), ints({2, 4, 1}, -3, 2, DType::i32), floats({2, 4, 4}, 0.5, 1.5)}));
+    list.push_back(sample_of(
+        reduction, {{"reduction", std::string(reduction)}},
+        {floats({3, 4}, 0.5, 1.5), ints({2, 4, 1}, -3, 2, DType::i32), floats({2, 4, 4}, 0.5, 1.5)}));
   }
   return list;
 }

@@ -178,8 +178,7 @@ Result<Kernel> prepare_slice_grad(const NodeTypes& types) {
   Kernel kernel;
   kernel.name = "slice gradient";
   kernel.run = [prepared](const LaunchArgs& launch) {
-    launch.on.fill(
-        {prepared->args.element_bytes, prepared->count, prepared->zero.data(), launch.outputs[0]});
+    launch.on.fill({prepared->args.element_bytes, prepared->count, prepared->zero.data(), launch.outputs[0]});
     run_copy(launch.on, prepared->args, prepared->plan, launch.inputs[0], launch.outputs[0]);
   };
   return kernel;

@@ -55,10 +55,9 @@ Result<Kernel> prepare(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape.size(), flatten)), flatten);
   if (l.outer * l.n * l.inner == 0) return nn::no_work("softmax");
-  return Kernel{
-      log ? "log_softmax" : "softmax", 0, [dtype = x.dtype, l](const LaunchArgs& args) {
-        args.on.softmax({dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.outputs[0]});
-      }};
+  return Kernel{log ? "log_softmax" : "softmax", 0, [dtype = x.dtype, l](const LaunchArgs& args) {
+                  args.on.softmax({dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.outputs[0]});
+                }};
 }
 
 Status infer_grad(InferContext& ctx) {
@@ -74,11 +73,11 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const bool flatten = types.attrs.integer("flatten") != 0, log = types.attrs.integer("log") != 0;
   const Layout l = layout_of(dy.shape, TRY(axis_of(types.attrs, dy.shape.size(), flatten)), flatten);
   if (l.outer * l.n * l.inner == 0) return nn::no_work("softmax_grad");
-  return Kernel{
-      log ? "log_softmax_grad" : "softmax_grad", 0, [dtype = dy.dtype, log, l](const LaunchArgs& args) {
-        args.on.softmax_grad(
-            {dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.inputs[1], args.outputs[0]});
-      }};
+  return Kernel{log ? "log_softmax_grad" : "softmax_grad", 0,
+                [dtype = dy.dtype, log, l](const LaunchArgs& args) {
+                  args.on.softmax_grad(
+                      {dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.inputs[1], args.outputs[0]});
+                }};
 }
 
 Attrs axis(std::int64_t value) { return {{"axis", value}}; }

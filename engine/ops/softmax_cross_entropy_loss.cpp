@@ -68,22 +68,21 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const std::size_t own = aligned(kernels::workspace_bytes(types.target, layout));
   const std::size_t rows = aligned(static_cast<std::size_t>(l.outer * l.inner) * dtype_bytes(x.dtype));
   const bool weight = types.has(2), log_prob = types.wants(1), lse = types.wants(2), total = types.wants(3);
-  return Kernel{
-      log_prob ? "softmax_cross_entropy + log_softmax" : "softmax_cross_entropy", own + rows + 64,
-      [layout, own, rows, weight, log_prob, lse, total](const LaunchArgs& args) {
-        auto* spare = static_cast<std::byte*>(args.workspace) + own;
-        kernels::SoftmaxCrossEntropyArgs a = layout;
-        a.logits = args.inputs[0];
-        a.labels = args.inputs[1];
-        a.weight = weight ? args.inputs[2] : nullptr;
-        a.loss = args.outputs[0];
-        a.log_sum_exp = lse ? args.outputs[2] : spare;
-        a.total_weight = total ? args.outputs[3] : spare + rows;
-        a.workspace = args.workspace;
-        args.on.softmax_cross_entropy(a);
-        if (log_prob)
-          args.on.softmax({a.dtype, true, a.outer, a.n, a.inner, a.logits, args.outputs[1]});
-      }};
+  return Kernel{log_prob ? "softmax_cross_entropy + log_softmax" : "softmax_cross_entropy", own + rows + 64,
+                [layout, own, rows, weight, log_prob, lse, total](const LaunchArgs& args) {
+                  auto* spare = static_cast<std::byte*>(args.workspace) + own;
+                  kernels::SoftmaxCrossEntropyArgs a = layout;
+                  a.logits = args.inputs[0];
+                  a.labels = args.inputs[1];
+                  a.weight = weight ? args.inputs[2] : nullptr;
+                  a.loss = args.outputs[0];
+                  a.log_sum_exp = lse ? args.outputs[2] : spare;
+                  a.total_weight = total ? args.outputs[3] : spare + rows;
+                  a.workspace = args.workspace;
+                  args.on.softmax_cross_entropy(a);
+                  if (log_prob)
+                    args.on.softmax({a.dtype, true, a.outer, a.n, a.inner, a.logits, args.outputs[1]});
+                }};
 }
 
 Status infer_grad(InferContext& ctx) {
@@ -100,10 +99,10 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   return Kernel{
       "softmax_cross_entropy_grad", 0,
       [dtype = x.dtype, label = types.inputs[2].dtype, l, weight = types.has(3)](const LaunchArgs& args) {
-        args.on.softmax_cross_entropy_grad(
-            {dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore, l.ignore_index, args.inputs[0],
-             args.inputs[1], args.inputs[2], weight ? args.inputs[3] : nullptr, args.inputs[4],
-             args.inputs[5], args.outputs[0]});
+        args.on.softmax_cross_entropy_grad({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
+                                            l.ignore_index, args.inputs[0], args.inputs[1], args.inputs[2],
+                                            weight ? args.inputs[3] : nullptr, args.inputs[4], args.inputs[5],
+                                            args.outputs[0]});
       }};
 }
 

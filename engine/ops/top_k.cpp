@@ -1,12 +1,14 @@
-// TopK(x, k) or attribute k, attributes axis, largest, sorted: the k largest or smallest elements along the axis and where they were. Always
-// in order, equal ones by index; NaN counts as the largest number.
-// Source: ONNX TopK-1, 10, 11, 24.
+// TopK(x, k) or attribute k, attributes axis, largest, sorted: the k largest or smallest elements along the
+// axis and where they were. Always in order, equal ones by index; NaN counts as the largest number. Source:
+// ONNX TopK-1, 10, 11, 24.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
 namespace {
 
-Result<std::int64_t> axis_of(const Attrs& attrs, const Shape& x) { return normalized_axis(attrs.integer("axis", -1), x.size()); }
+Result<std::int64_t> axis_of(const Attrs& attrs, const Shape& x) {
+  return normalized_axis(attrs.integer("axis", -1), x.size());
+}
 
 // The number k itself; no value when it is not known before running. An attribute of opset 1 is one integer.
 template <class Context>
@@ -36,7 +38,8 @@ Status grad(GradContext& ctx) {
   TRY(nn::require_static(ctx, ctx.in(0)));
   const std::int64_t axis = TRY(axis_of(ctx.node.attrs, ctx.shape(ctx.in(0))));
   const ValueId indices = ctx.require_out(1);
-  ctx.set(0, ctx.b.op("GatherElementsGrad", {ctx.grad(), indices, shape_of(ctx, ctx.in(0))}, {{"axis", axis}}));
+  ctx.set(0,
+          ctx.b.op("GatherElementsGrad", {ctx.grad(), indices, shape_of(ctx, ctx.in(0))}, {{"axis", axis}}));
   return {};
 }
 
@@ -46,20 +49,27 @@ Result<Kernel> prepare(const NodeTypes& types) {
     return no_kernel(std::string("no kernel searches ") + dtype_name(x.dtype));
   const std::int64_t axis = TRY(axis_of(types.attrs, x.shape));
   const AxisView v = axis_view(x.shape, axis);
-  const kernels::TopKArgs args{x.dtype, types.attrs.integer("largest", 1) != 0, v.outer, v.size, v.inner, y.shape[static_cast<std::size_t>(axis)],
-                               nullptr, nullptr, nullptr, nullptr};
+  const kernels::TopKArgs args{x.dtype, types.attrs.integer("largest", 1) != 0,
+                               v.outer, v.size,
+                               v.inner, y.shape[static_cast<std::size_t>(axis)],
+                               nullptr, nullptr,
+                               nullptr, nullptr};
   // An output that nobody asked for is made in the workspace.
-  const std::size_t own = (kernels::workspace_bytes(types.target, args) + 15) / 16 * 16, count = static_cast<std::size_t>(element_count(y.shape));
-  const std::size_t values = own + (types.wants(1) ? 0 : count * 8), all = values + (types.wants(0) ? 0 : count * 8);
+  const std::size_t own = (kernels::workspace_bytes(types.target, args) + 15) / 16 * 16,
+                    count = static_cast<std::size_t>(element_count(y.shape));
+  const std::size_t values = own + (types.wants(1) ? 0 : count * 8),
+                    all = values + (types.wants(0) ? 0 : count * 8);
   Kernel kernel;
   kernel.name = "top k";
   kernel.workspace_bytes = all;
-  kernel.run = [args, own, values, wants_values = types.wants(0), wants_indices = types.wants(1)](const LaunchArgs& launch) {
+  kernel.run = [args, own, values, wants_values = types.wants(0),
+                wants_indices = types.wants(1)](const LaunchArgs& launch) {
     char* const workspace = static_cast<char*>(launch.workspace);
     kernels::TopKArgs a = args;
     a.x = launch.inputs[0];
     a.values = wants_values ? launch.outputs[0] : workspace + values;
-    a.indices = reinterpret_cast<std::int64_t*>(wants_indices ? static_cast<char*>(launch.outputs[1]) : workspace + own);
+    a.indices = reinterpret_cast<std::int64_t*>(wants_indices ? static_cast<char*>(launch.outputs[1])
+                                                              : workspace + own);
     a.workspace = workspace;
     launch.on.top_k(a);
   };
@@ -69,8 +79,10 @@ Result<Kernel> prepare(const NodeTypes& types) {
 std::vector<Sample> samples() {
   const std::int64_t no = 0;
   return {sample_of("last axis", {}, {nn::distinct({3, 9}), known_ints({4})}, 2),
-          sample_of("smallest", {{"axis", std::int64_t{1}}, {"largest", no}}, {nn::distinct({2, 7, 3}), known_ints({3})}, 2),
-          sample_of("unsorted, values only", {{"axis", std::int64_t{0}}, {"sorted", no}}, {nn::distinct({5, 4}), known_ints({5})}),
+          sample_of("smallest", {{"axis", std::int64_t{1}}, {"largest", no}},
+                    {nn::distinct({2, 7, 3}), known_ints({3})}, 2),
+          sample_of("unsorted, values only", {{"axis", std::int64_t{0}}, {"sorted", no}},
+                    {nn::distinct({5, 4}), known_ints({5})}),
           sample_of("attribute", {{"k", std::int64_t{2}}}, {nn::distinct({4, 70})}, 2),
           sample_of("equal", {{"largest", no}}, {ints({2, 300}, 0, 3), known_ints({40})}, 2),
           sample_of("none", {}, {floats({3, 4}), known_ints({0})}, 2)};

@@ -12,7 +12,9 @@
 namespace gradloom {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
 
 // Nodes that run once per optimizer step: whatever depends on an accumulator's new contents.
 std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& order) {
@@ -28,7 +30,8 @@ std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& o
 }
 
 // Kernels and the errors of those that do not exist: all of them in one message.
-Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, const std::vector<bool>& once, Plan& plan) {
+Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, const std::vector<bool>& once,
+                      Plan& plan) {
   const char* const device = plan.target == kernels::Target::cpu ? "the CPU" : "GPUs";
   std::map<std::string, std::vector<std::string>> missing;
   for (NodeId id : order) {
@@ -41,7 +44,8 @@ Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, cons
     }
     const NodeTypes types = node_types(graph, node, plan.target);
     auto kernel = prepare(types);
-    if (!kernel) return with_context(kernel.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
+    if (!kernel)
+      return with_context(kernel.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
     const Cost cost = node.op->cost(types);
     PlanStep step;
     step.node = id;
@@ -68,7 +72,8 @@ class BufferAssigner {
  public:
   BufferAssigner(const Graph& graph, Plan& plan, const std::vector<NodeId>& order, bool in_place)
       : graph_(graph), plan_(plan), order_(order), in_place_(in_place), step_of_(graph.nodes.size(), -1) {
-    for (std::size_t i = 0; i < plan.steps.size(); ++i) step_of_[plan.steps[i].node] = static_cast<std::int32_t>(i);
+    for (std::size_t i = 0; i < plan.steps.size(); ++i)
+      step_of_[plan.steps[i].node] = static_cast<std::int32_t>(i);
     plan_.buffer_of.assign(graph.values.size(), -1);
     needed_last_.assign(graph.values.size(), false);
     for (ValueId out : graph.outputs) needed_last_[out] = true;
@@ -135,23 +140,28 @@ class BufferAssigner {
     std::map<std::size_t, ValueId> alias;
     if (node.op->aliases != nullptr)
       for (const auto& [output, input] : node.op->aliases(node)) {
-        const ValueId from = node.inputs[static_cast<std::size_t>(input)], to = node.outputs[static_cast<std::size_t>(output)];
+        const ValueId from = node.inputs[static_cast<std::size_t>(input)],
+                      to = node.outputs[static_cast<std::size_t>(output)];
         const auto updated = update_of_.find(to);
-        if (node.op->has(kMustAlias) || (updated != update_of_.end() && updated->second == from)) alias[static_cast<std::size_t>(output)] = from;
+        if (node.op->has(kMustAlias) || (updated != update_of_.end() && updated->second == from))
+          alias[static_cast<std::size_t>(output)] = from;
       }
-    std::set<std::int32_t> taken;   // buffers already overwritten by an output of this node
+    std::set<std::int32_t> taken;  // buffers already overwritten by an output of this node
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId out = node.outputs[i];
       if (out == kNone) continue;
       std::int32_t buffer = -1;
       if (const auto it = alias.find(i); it != alias.end()) {
         if (last_read_[it->second] > step)
-          return Error{Errc::bug, "'" + graph_.values[it->second].name + "' is updated in place before its last reader"};
+          return Error{Errc::bug,
+                       "'" + graph_.values[it->second].name + "' is updated in place before its last reader"};
         buffer = plan_.buffer_of[it->second];
       } else if (in_place_) {
         buffer = reusable_input(node, i, step, taken);
       }
-      if (buffer < 0) buffer = new_buffer(Place::arena, static_cast<std::int64_t>(byte_size(graph_.values[out].type)), step);
+      if (buffer < 0)
+        buffer =
+            new_buffer(Place::arena, static_cast<std::int64_t>(byte_size(graph_.values[out].type)), step);
       taken.insert(buffer);
       plan_.buffer_of[out] = buffer;
       keep_until_read(out, step);
@@ -160,7 +170,8 @@ class BufferAssigner {
   }
 
   // A buffer of an input that dies here and that the operator may overwrite element by element.
-  std::int32_t reusable_input(const Node& node, std::size_t output, std::int32_t step, const std::set<std::int32_t>& taken) const {
+  std::int32_t reusable_input(const Node& node, std::size_t output, std::int32_t step,
+                              const std::set<std::int32_t>& taken) const {
     const bool elementwise = node.op->has(kElementwise) || node.op->has(kPointwise);
     if (!elementwise && !(output == 0 && node.op->inplace_input >= 0)) return -1;
     const Type& type = graph_.values[node.outputs[output]].type;
@@ -171,7 +182,8 @@ class BufferAssigner {
       if (dtype_bytes(graph_.values[in].type.dtype) != dtype_bytes(type.dtype)) continue;
       const std::int32_t b = plan_.buffer_of[in];
       const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(b)];
-      if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b) || kept_.count(b)) continue;
+      if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b) || kept_.count(b))
+        continue;
       return b;
     }
     return -1;
@@ -190,8 +202,8 @@ class BufferAssigner {
   bool in_place_;
   std::vector<std::int32_t> step_of_, last_read_;
   std::vector<bool> needed_last_;
-  std::set<std::int32_t> kept_;            // buffers of outputs: never overwritten, not even by the last step
-  std::map<ValueId, ValueId> update_of_;   // next -> state
+  std::set<std::int32_t> kept_;           // buffers of outputs: never overwritten, not even by the last step
+  std::map<ValueId, ValueId> update_of_;  // next -> state
 };
 
 void place_offsets(Plan& plan, PlannerFn planner) {
@@ -203,7 +215,9 @@ void place_offsets(Plan& plan, PlannerFn planner) {
       targets.push_back(&b.offset);
       continue;
     }
-    std::int64_t& end = b.place == Place::state ? plan.state_bytes : b.place == Place::input ? plan.input_bytes : plan.constant_bytes;
+    std::int64_t& end = b.place == Place::state   ? plan.state_bytes
+                        : b.place == Place::input ? plan.input_bytes
+                                                  : plan.constant_bytes;
     b.offset = end;
     end += b.bytes;
   }
@@ -225,10 +239,14 @@ std::string plan_hash(const Graph& graph, const Plan& plan) {
   const auto add = [&](std::int64_t n) { text += std::to_string(n) + " "; };
   for (const PlanStep& s : plan.steps) {
     text += s.kernel;
-    for (std::int64_t n : {std::int64_t{s.node}, s.workspace_offset, s.workspace_bytes, std::int64_t{s.stream}, std::int64_t{s.micro}}) add(n);
+    for (std::int64_t n : {std::int64_t{s.node}, s.workspace_offset, s.workspace_bytes,
+                           std::int64_t{s.stream}, std::int64_t{s.micro}})
+      add(n);
   }
   for (const Buffer& b : plan.buffers)
-    for (std::int64_t n : {std::int64_t(b.place), b.offset, b.bytes, std::int64_t{b.first_step}, std::int64_t{b.last_step}}) add(n);
+    for (std::int64_t n :
+         {std::int64_t(b.place), b.offset, b.bytes, std::int64_t{b.first_step}, std::int64_t{b.last_step}})
+      add(n);
   return hash_hex(text);
 }
 
@@ -263,7 +281,10 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
       for (ValueId v : *list) {
         if (v == kNone || is_static(graph.values[v].type.shape)) continue;
         for (std::int64_t d : graph.values[v].type.shape)
-          if (d < 0) unbound.insert(static_cast<std::size_t>(-d - 1) < graph.symbols.size() ? escaped(graph.symbols[static_cast<std::size_t>(-d - 1)]) : "of '" + escaped(graph.values[v].name) + "'");
+          if (d < 0)
+            unbound.insert(static_cast<std::size_t>(-d - 1) < graph.symbols.size()
+                               ? escaped(graph.symbols[static_cast<std::size_t>(-d - 1)])
+                               : "of '" + escaped(graph.values[v].name) + "'");
       }
   if (!unbound.empty()) {
     std::string names;
@@ -280,37 +301,46 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
   return plan;
 }
 
-std::vector<std::pair<std::string, std::int64_t>> largest_at_peak(const Graph& graph, const Plan& plan, std::size_t limit) {
+std::vector<std::pair<std::string, std::int64_t>> largest_at_peak(const Graph& graph, const Plan& plan,
+                                                                  std::size_t limit) {
   std::vector<std::pair<std::string, std::int64_t>> rows;
   std::vector<bool> seen(plan.buffers.size(), false);
   for (ValueId v = 0; v < graph.values.size(); ++v) {
     const std::int32_t b = plan.buffer_of[v];
     if (b < 0 || seen[static_cast<std::size_t>(b)]) continue;
     const Buffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
-    if (buffer.place != Place::arena || plan.peak_step < buffer.first_step || plan.peak_step > buffer.last_step) continue;
+    if (buffer.place != Place::arena || plan.peak_step < buffer.first_step ||
+        plan.peak_step > buffer.last_step)
+      continue;
     seen[static_cast<std::size_t>(b)] = true;
     rows.emplace_back(graph.values[v].name, buffer.bytes);
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   if (rows.size() > limit) rows.resize(limit);
   return rows;
 }
 
-Status check_fits(const Graph& graph, const Plan& plan, const std::string& device, std::int64_t available_bytes) {
+Status check_fits(const Graph& graph, const Plan& plan, const std::string& device,
+                  std::int64_t available_bytes) {
   const std::int64_t needed = plan.peak_bytes();
   if (needed <= available_bytes) return {};
   const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
-  std::string message = "the plan needs " + text(needed) + ", " + device + " has " + text(available_bytes) + " free; largest at the peak:";
+  std::string message = "the plan needs " + text(needed) + ", " + device + " has " + text(available_bytes) +
+                        " free; largest at the peak:";
   bool first = true;
   for (const auto& [name, bytes] : largest_at_peak(graph, plan, 5)) {
     message += (first ? " " : ", ") + escaped(name) + " " + text(bytes);
     first = false;
   }
-  const std::int64_t fixed = needed - plan.arena_bytes;   // parameters and states: no smaller batch helps them
+  const std::int64_t fixed = needed - plan.arena_bytes;  // parameters and states: no smaller batch helps them
   message += "; would help: ";
-  if (fixed > available_bytes) message += "a smaller model or optimizer state (" + text(fixed) + " alone)";
-  else message += "a smaller batch (--dim, with --accumulate for the same total)";
-  if (plan.peak_lower_bound_bytes() <= available_bytes) message += ", --planner best-fit (the lower bound is " + text(plan.peak_lower_bound_bytes()) + ")";
+  if (fixed > available_bytes)
+    message += "a smaller model or optimizer state (" + text(fixed) + " alone)";
+  else
+    message += "a smaller batch (--dim, with --accumulate for the same total)";
+  if (plan.peak_lower_bound_bytes() <= available_bytes)
+    message += ", --planner best-fit (the lower bound is " + text(plan.peak_lower_bound_bytes()) + ")";
   return Error{Errc::device, message};
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 double away_from_kinks(double x, const Sample& sample) {
   for (double kink : sample.kinks)
-    if (std::fabs(x - kink) < sample.kink_distance) x = kink + (x < kink ? -sample.kink_distance : sample.kink_distance);
+    if (std::fabs(x - kink) < sample.kink_distance)
+      x = kink + (x < kink ? -sample.kink_distance : sample.kink_distance);
   return x;
 }
 
@@ -19,17 +20,21 @@ double away_from_kinks(double x, const Sample& sample) {
 
 Tensor make_sample_input(const SampleInput& input, const Sample& sample, std::mt19937_64& random) {
   const Type& type = input.type;
-  if (!input.values.empty() || element_count(type.shape) == 0) return Tensor::from_f64(type.dtype, type.shape, input.values);
+  if (!input.values.empty() || element_count(type.shape) == 0)
+    return Tensor::from_f64(type.dtype, type.shape, input.values);
   std::vector<double> values(static_cast<std::size_t>(element_count(type.shape)));
   for (double& v : values) {
     const double u = std::uniform_real_distribution<double>(0, 1)(random);
-    if (is_float(type.dtype)) v = away_from_kinks(input.low + u * (input.high - input.low), sample);
-    else v = std::min(input.high, std::floor(input.low + u * (input.high - input.low + 1)));
+    if (is_float(type.dtype))
+      v = away_from_kinks(input.low + u * (input.high - input.low), sample);
+    else
+      v = std::min(input.high, std::floor(input.low + u * (input.high - input.low + 1)));
   }
   return Tensor::from_f64(type.dtype, type.shape, values);
 }
 
-Result<SampleNode> add_sample(GraphBuilder& b, const OpDef& op, const Sample& sample, DType float_type, const std::string& prefix, DType rounded) {
+Result<SampleNode> add_sample(GraphBuilder& b, const OpDef& op, const Sample& sample, DType float_type,
+                              const std::string& prefix, DType rounded) {
   SampleNode node;
   std::mt19937_64 random(fnv1a64(sample.name + op.name));
   for (std::size_t i = 0; i < sample.inputs.size(); ++i) {

@@ -1,4 +1,5 @@
-// GridSample and its gradients: y[n, c, o] = sum over the pixels that point o of the grid reads of weight * x[n, c, pixel].
+// GridSample and its gradients: y[n, c, o] = sum over the pixels that point o of the grid reads of weight *
+// x[n, c, pixel].
 //   dgrid[n, o, a] = sum over c and pixels of dy[n, c, o] * x[n, c, pixel] * d weight / d grid[n, o, a]
 //   dx[n, c, pixel] += weight * dy[n, c, o], in order of o: images and groups of channels run in parallel
 // Pixels and weights of a point are found once for all channels.
@@ -20,9 +21,9 @@ Axes<T> axes_of(const GridSampleArgs& args, i64 n, i64 o) {
   const T* const point = static_cast<const T*>(args.grid) + (n * grid_area(args.out) + o) * args.rank;
   Axes<T> axes;
   for (int a = 0; a < kGridRank; ++a) {
-    axes.taps[a] = a < kGridRank - args.rank
-                       ? grid_no_axis<T>()
-                       : grid_taps(point[kGridRank - 1 - a], args.in[a], args.mode, args.padding, args.align_corners);
+    axes.taps[a] = a < kGridRank - args.rank ? grid_no_axis<T>()
+                                             : grid_taps(point[kGridRank - 1 - a], args.in[a], args.mode,
+                                                         args.padding, args.align_corners);
   }
   return axes;
 }
@@ -30,7 +31,7 @@ Axes<T> axes_of(const GridSampleArgs& args, i64 n, i64 o) {
 // visit(pixel, i, j, k) for every pixel inside, with the taps' numbers per axis.
 template <class T, class Visit>
 GRADLOOM_INLINE void for_pixels(const GridSampleArgs& args, const Axes<T>& axes, const Visit& visit) {
-  const GridTaps<T> &z = axes.taps[0], &y = axes.taps[1], &x = axes.taps[2];
+  const GridTaps<T>&z = axes.taps[0], &y = axes.taps[1], &x = axes.taps[2];
   for (int i = 0; i < z.count; ++i)
     for (int j = 0; j < y.count; ++j)
       for (int k = 0; k < x.count; ++k)
@@ -55,7 +56,7 @@ struct Pixels {
   }
 };
 
-constexpr i64 kPoints = 16;   // whose pixels are kept while the channels go by
+constexpr i64 kPoints = 16;  // whose pixels are kept while the channels go by
 
 template <class T>
 void sample(const GridSampleArgs& args) {
@@ -136,6 +137,8 @@ void gradients(const GridSampleGradArgs& args) {
 }  // namespace
 
 void grid_sample(const GridSampleArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, sample, args); }
-void grid_sample_grad(const GridSampleGradArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.shape.dtype, gradients, args); }
+void grid_sample_grad(const GridSampleGradArgs& args) {
+  GRADLOOM_FLOAT_DISPATCH(args.shape.dtype, gradients, args);
+}
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -121,7 +121,8 @@ void scatter_items(const IndexScatterArgs& args, const Join& join) {
   T* const out = static_cast<T*>(args.out);
   const i64 columns = walk.inner * walk.block, strips = ceil_div(columns, kScatterStrip);
   parallel_for(walk.outer * strips, walk.outer * walk.n * columns * 4, [&](i64 part) {
-    const i64 o = part / strips, first = part % strips * kScatterStrip, last = smaller(columns, first + kScatterStrip);
+    const i64 o = part / strips, first = part % strips * kScatterStrip,
+              last = smaller(columns, first + kScatterStrip);
     if (walk.inner > 1) {
       for (i64 k = 0; k < walk.n; ++k) {
         const i64 row = (o * walk.n + k) * walk.inner;

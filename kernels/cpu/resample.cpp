@@ -1,11 +1,12 @@
-// A sparse matrix times one axis: y[o, j, :] = sum over e in [begin[j], begin[j + 1]) of weight[e] * x[o, index[e], :], in order of e.
-// x: [outer, in, inner], y: [outer, out, inner]. Interpolation, padding and the gradients of both.
+// A sparse matrix times one axis: y[o, j, :] = sum over e in [begin[j], begin[j + 1]) of weight[e] * x[o,
+// index[e], :], in order of e. x: [outer, in, inner], y: [outer, out, inner]. Interpolation, padding and the
+// gradients of both.
 #include "kernels/cpu/kernel.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-constexpr i64 kStrip = 1024;   // elements of a row that stay in L1 while its sources are added
+constexpr i64 kStrip = 1024;  // elements of a row that stay in L1 while its sources are added
 
 // y = (y +) a * p + b * q over n elements.
 template <bool add, class T>
@@ -26,7 +27,8 @@ GRADLOOM_INLINE void mix_row(const ResampleArgs& args, i64 j, const T* x, T* y, 
   bool first = true;
   for (; e < end; e += 2, first = false) {
     const bool two = e + 1 < end;
-    const T *const p = row(e), *const q = two ? row(e + 1) : p, a = T(args.weight[e]), b = two ? T(args.weight[e + 1]) : T(0);
+    const T *const p = row(e), *const q = two ? row(e + 1) : p, a = T(args.weight[e]),
+                   b = two ? T(args.weight[e + 1]) : T(0);
     if (!two) {
 #pragma GCC ivdep
       for (i64 i = 0; i < n; ++i) y[i] = first ? a * p[i] : y[i] + a * p[i];
@@ -48,7 +50,8 @@ void mix_elements(const ResampleArgs& args) {
     for (i64 at = begin; at < end; ++at) {
       const i64 o = at / args.out, j = at - o * args.out;
       T sum = T(0);
-      for (i64 e = args.begin[j]; e < args.begin[j + 1]; ++e) sum += T(args.weight[e]) * x[o * args.in + args.index[e]];
+      for (i64 e = args.begin[j]; e < args.begin[j + 1]; ++e)
+        sum += T(args.weight[e]) * x[o * args.in + args.index[e]];
       y[at] = sum;
     }
   });
@@ -64,7 +67,8 @@ void mix(const ResampleArgs& args) {
   parallel_for(groups * strips, rows * args.inner * 4, [&](i64 part) {
     const i64 column = part % strips * kStrip, columns = smaller(kStrip, args.inner - column);
     for (i64 r = part / strips * grain; r < smaller(rows, (part / strips + 1) * grain); ++r) {
-      mix_row(args, r % args.out, x + r / args.out * args.in * args.inner + column, y + r * args.inner + column, columns);
+      mix_row(args, r % args.out, x + r / args.out * args.in * args.inner + column,
+              y + r * args.inner + column, columns);
     }
   });
 }

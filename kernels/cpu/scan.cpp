@@ -1,5 +1,5 @@
-// Kernels that walk along an axis or over matrices: triangles, running sums, the index of the largest element, the k largest.
-// x: [outer, n, inner]. Columns are independent, so the work is cut between them.
+// Kernels that walk along an axis or over matrices: triangles, running sums, the index of the largest
+// element, the k largest. x: [outer, n, inner]. Columns are independent, so the work is cut between them.
 #include "kernels/cpu/kernel.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -23,18 +23,19 @@ template <class T, class Total>
 void running_sum(const CumSumArgs& args) {
   const T* const x = static_cast<const T*>(args.x);
   T* const y = static_cast<T*>(args.y);
-  for_columns(args.outer, args.inner, kStrip, args.outer * args.n * args.inner * 4, [&](i64 o, i64 first, i64 last) {
-    Total totals[kStrip] = {};
-    for (i64 k = 0; k < args.n; ++k) {
-      const i64 row = (o * args.n + (args.reverse ? args.n - 1 - k : k)) * args.inner;
+  for_columns(args.outer, args.inner, kStrip, args.outer * args.n * args.inner * 4,
+              [&](i64 o, i64 first, i64 last) {
+                Total totals[kStrip] = {};
+                for (i64 k = 0; k < args.n; ++k) {
+                  const i64 row = (o * args.n + (args.reverse ? args.n - 1 - k : k)) * args.inner;
 #pragma GCC ivdep
-      for (i64 i = first; i < last; ++i) {
-        const Total before = totals[i - first], after = before + Total(x[row + i]);
-        y[row + i] = T(args.exclusive ? before : after);
-        totals[i - first] = after;
-      }
-    }
-  });
+                  for (i64 i = first; i < last; ++i) {
+                    const Total before = totals[i - first], after = before + Total(x[row + i]);
+                    y[row + i] = T(args.exclusive ? before : after);
+                    totals[i - first] = after;
+                  }
+                }
+              });
 }
 
 // ---- arg_extreme ------------------------------------------------------------------------------------------
@@ -47,20 +48,21 @@ GRADLOOM_INLINE bool beats(T a, T b) {
 template <class T, bool largest>
 void find_extremes(const ArgExtremeArgs& args) {
   const T* const x = static_cast<const T*>(args.x);
-  for_columns(args.outer, args.inner, kStrip, args.outer * args.n * args.inner * 2, [&](i64 o, i64 first, i64 last) {
-    T best[kStrip];
-    i64 where[kStrip];
-    for (i64 k = 0; k < args.n; ++k) {
-      const T* const row = x + (o * args.n + k) * args.inner;
-      for (i64 i = first; i < last; ++i) {
-        const T v = row[i], old = best[i - first];
-        const bool taken = k == 0 || beats<largest>(v, old) || (args.last && !beats<largest>(old, v));
-        best[i - first] = taken ? v : old;
-        where[i - first] = taken ? k : where[i - first];
-      }
-    }
-    for (i64 i = first; i < last; ++i) args.y[o * args.inner + i] = where[i - first];
-  });
+  for_columns(
+      args.outer, args.inner, kStrip, args.outer * args.n * args.inner * 2, [&](i64 o, i64 first, i64 last) {
+        T best[kStrip];
+        i64 where[kStrip];
+        for (i64 k = 0; k < args.n; ++k) {
+          const T* const row = x + (o * args.n + k) * args.inner;
+          for (i64 i = first; i < last; ++i) {
+            const T v = row[i], old = best[i - first];
+            const bool taken = k == 0 || beats<largest>(v, old) || (args.last && !beats<largest>(old, v));
+            best[i - first] = taken ? v : old;
+            where[i - first] = taken ? k : where[i - first];
+          }
+        }
+        for (i64 i = first; i < last; ++i) args.y[o * args.inner + i] = where[i - first];
+      });
 }
 
 template <class T>
@@ -87,7 +89,8 @@ struct Heap {
   i64 stride;
 
   GRADLOOM_INLINE bool before(i64 a, i64 b) const {
-    return precedes<largest>(values[a * stride], indices[a * stride], values[b * stride], indices[b * stride]);
+    return precedes<largest>(values[a * stride], indices[a * stride], values[b * stride],
+                             indices[b * stride]);
   }
   GRADLOOM_INLINE void put(i64 at, T value, i64 index) const {
     values[at * stride] = value;
@@ -132,16 +135,18 @@ void select(const TopKArgs& args) {
   const T* const x = static_cast<const T*>(args.x);
   T* const values = static_cast<T*>(args.values);
   const i64 columns = args.outer * args.inner;
-  parallel_pieces(columns, larger(1, 16384 / larger(1, args.n)), columns * args.n * 8, [&](i64 begin, i64 end) {
-    for (i64 c = begin; c < end; ++c) {
-      const i64 o = c / args.inner, i = c % args.inner, from = o * args.n * args.inner + i, to = o * args.k * args.inner + i;
-      if (args.largest) {
-        select_column<T, true>(args, x + from, values + to, args.indices + to);
-      } else {
-        select_column<T, false>(args, x + from, values + to, args.indices + to);
-      }
-    }
-  });
+  parallel_pieces(columns, larger(1, 16384 / larger(1, args.n)), columns * args.n * 8,
+                  [&](i64 begin, i64 end) {
+                    for (i64 c = begin; c < end; ++c) {
+                      const i64 o = c / args.inner, i = c % args.inner, from = o * args.n * args.inner + i,
+                                to = o * args.k * args.inner + i;
+                      if (args.largest) {
+                        select_column<T, true>(args, x + from, values + to, args.indices + to);
+                      } else {
+                        select_column<T, false>(args, x + from, values + to, args.indices + to);
+                      }
+                    }
+                  });
 }
 
 // f<T>(args) for every type of numbers.
@@ -176,21 +181,23 @@ void trilu(const TriluArgs& args) {
   // Far outside the matrix all values of k mean the same; clamped, no sum below overflows.
   const i64 k = args.k == nullptr ? 0 : smaller(larger(*args.k, -args.rows - 1), args.cols + 1);
   const i64 bytes = i64(args.element_bytes), row_bytes = args.cols * bytes, rows = args.matrices * args.rows;
-  parallel_pieces(rows, larger(1, 32768 / larger(1, row_bytes)), rows * row_bytes / 4, [&](i64 begin, i64 end) {
-    for (i64 r = begin; r < end; ++r) {
-      const char* const x = static_cast<const char*>(args.x) + r * row_bytes;
-      char* const y = static_cast<char*>(args.y) + r * row_bytes;
-      const i64 diagonal = r % args.rows + k + (args.upper ? 0 : 1);
-      const auto left = std::size_t(smaller(larger(diagonal, 0), args.cols) * bytes), right = std::size_t(row_bytes) - left;
-      if (args.upper) {
-        __builtin_memset(y, 0, left);
-        __builtin_memcpy(y + left, x + left, right);
-      } else {
-        __builtin_memcpy(y, x, left);
-        __builtin_memset(y + left, 0, right);
-      }
-    }
-  });
+  parallel_pieces(rows, larger(1, 32768 / larger(1, row_bytes)), rows * row_bytes / 4,
+                  [&](i64 begin, i64 end) {
+                    for (i64 r = begin; r < end; ++r) {
+                      const char* const x = static_cast<const char*>(args.x) + r * row_bytes;
+                      char* const y = static_cast<char*>(args.y) + r * row_bytes;
+                      const i64 diagonal = r % args.rows + k + (args.upper ? 0 : 1);
+                      const auto left = std::size_t(smaller(larger(diagonal, 0), args.cols) * bytes),
+                                 right = std::size_t(row_bytes) - left;
+                      if (args.upper) {
+                        __builtin_memset(y, 0, left);
+                        __builtin_memcpy(y + left, x + left, right);
+                      } else {
+                        __builtin_memcpy(y, x, left);
+                        __builtin_memset(y + left, 0, right);
+                      }
+                    }
+                  });
 }
 
 void cum_sum(const CumSumArgs& args) {

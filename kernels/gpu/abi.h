@@ -1,4 +1,5 @@
-// A number that changes with the list of kernels and the sizes of their argument structs: program and plugin must agree on it.
+// A number that changes with the list of kernels and the sizes of their argument structs: program and plugin
+// must agree on it.
 #pragma once
 
 #include "kernels/launcher.h"
@@ -6,7 +7,7 @@
 namespace gradloom::kernels::gpu {
 
 constexpr std::uint64_t kernel_abi() {
-  std::uint64_t hash = 14695981039346656037ull;   // FNV-1a
+  std::uint64_t hash = 14695981039346656037ull;  // FNV-1a
   const auto add = [&](std::uint64_t word) {
     for (int i = 0; i < 8; ++i) hash = (hash ^ ((word >> (8 * i)) & 0xff)) * 1099511628211ull;
   };
@@ -16,9 +17,10 @@ constexpr std::uint64_t kernel_abi() {
 #define GRADLOOM_ADD(name, Args) \
   add_name(#name);               \
   add(sizeof(Args));
-  GRADLOOM_CPU_KERNELS(GRADLOOM_ADD) GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_ADD)
+  GRADLOOM_CPU_KERNELS(GRADLOOM_ADD)
+  GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_ADD)
 #undef GRADLOOM_ADD
-  return hash;
+      return hash;
 }
 
 }  // namespace gradloom::kernels::gpu

@@ -6,7 +6,8 @@
 #endif
 
 #define GRADLOOM_DEVICE __device__ __forceinline__
-#define GRADLOOM_PROGRAM(name, Params) extern "C" __global__ void __launch_bounds__(256) name(const Params params)   // generate.h
+#define GRADLOOM_PROGRAM(name, Params) \
+  extern "C" __global__ void __launch_bounds__(256) name(const Params params)  // generate.h
 
 namespace gradloom::kernels::gpu {
 
@@ -37,7 +38,8 @@ GRADLOOM_DEVICE T* dynamic_shared() {
 using Stream = cudaStream_t;
 
 template <class... Params, class... Args>
-void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes, Args... args) {
+void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            Args... args) {
   kernel<<<grid, block, shared_bytes, stream>>>(Params(args)...);
 }
 #endif

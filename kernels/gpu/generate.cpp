@@ -1,6 +1,7 @@
-// Source text for elementwise programs. A thread takes `lanes` consecutive elements where rows allow it: dense inputs and outputs move
-// in vectors, an input that is constant along the row is read once. Else a thread takes kLoose single elements, a block's width apart.
-// All loads of an element come before its stores, so outputs may lie over inputs.
+// Source text for elementwise programs. A thread takes `lanes` consecutive elements where rows allow it:
+// dense inputs and outputs move in vectors, an input that is constant along the row is read once. Else a
+// thread takes kLoose single elements, a block's width apart. All loads of an element come before its stores,
+// so outputs may lie over inputs.
 #include "kernels/gpu/generate.h"
 
 #include <algorithm>
@@ -17,25 +18,38 @@ constexpr int kLoose = 4;
 constexpr std::int64_t kIndex32 = std::int64_t(1) << 31;
 
 struct Names {
-  const char* storage;   // in memory and registers
-  const char* cast;      // argument of cast<>
-  const char* compute;   // T of the formulas
+  const char* storage;  // in memory and registers
+  const char* cast;     // argument of cast<>
+  const char* compute;  // T of the formulas
 };
 Names names(DType type) {
   switch (type) {
-    case DType::f32: return {"float", "float", "float"};
-    case DType::f64: return {"double", "double", "double"};
-    case DType::i32: return {"int", "int", "int"};
-    case DType::i64: return {"long long", "long long", "long long"};
-    case DType::u8: return {"unsigned char", "unsigned char", "unsigned char"};
-    case DType::boolean: return {"unsigned char", "Truth", "unsigned char"};
-    case DType::f16: return {"f16", "f16", "float"};
-    case DType::bf16: return {"bf16", "bf16", "float"};
-    case DType::i8: return {"signed char", "signed char", "signed char"};
-    case DType::i16: return {"short", "short", "short"};
-    case DType::u16: return {"unsigned short", "unsigned short", "unsigned short"};
-    case DType::u32: return {"unsigned", "unsigned", "unsigned"};
-    case DType::u64: return {"unsigned long long", "unsigned long long", "unsigned long long"};
+    case DType::f32:
+      return {"float", "float", "float"};
+    case DType::f64:
+      return {"double", "double", "double"};
+    case DType::i32:
+      return {"int", "int", "int"};
+    case DType::i64:
+      return {"long long", "long long", "long long"};
+    case DType::u8:
+      return {"unsigned char", "unsigned char", "unsigned char"};
+    case DType::boolean:
+      return {"unsigned char", "Truth", "unsigned char"};
+    case DType::f16:
+      return {"f16", "f16", "float"};
+    case DType::bf16:
+      return {"bf16", "bf16", "float"};
+    case DType::i8:
+      return {"signed char", "signed char", "signed char"};
+    case DType::i16:
+      return {"short", "short", "short"};
+    case DType::u16:
+      return {"unsigned short", "unsigned short", "unsigned short"};
+    case DType::u32:
+      return {"unsigned", "unsigned", "unsigned"};
+    case DType::u64:
+      return {"unsigned long long", "unsigned long long", "unsigned long long"};
   }
   return {};
 }
@@ -56,7 +70,8 @@ constexpr Formula kFormulas[] = {
 std::string formula_functions() {
   std::string text = "namespace gradloom::kernels::gpu::op {\n";
   for (const Formula& formula : kFormulas) {
-    text += std::string("template <class T> GRADLOOM_DEVICE auto ") + formula.name + (formula.types == 'S' ? "(unsigned char a" : "(T a");
+    text += std::string("template <class T> GRADLOOM_DEVICE auto ") + formula.name +
+            (formula.types == 'S' ? "(unsigned char a" : "(T a");
     if (formula.arity > 1) text += ", T b";
     if (formula.arity > 2) text += ", T c";
     text += std::string(") { return ") + formula.text + "; }\n";
@@ -102,8 +117,9 @@ class Generator {
     const std::string params = params_members();
     GeneratedKernel kernel;
     kernel.entry = "ew_" + hash_of(params + body_);
-    kernel.source = "namespace gradloom::kernels::gpu {\nstruct " + kernel.entry + "_Params {\n" + params + "};\nGRADLOOM_PROGRAM(" +
-                    kernel.entry + ", " + kernel.entry + "_Params) {\n" + body_ + "}\n}  // namespace gradloom::kernels::gpu\n";
+    kernel.source = "namespace gradloom::kernels::gpu {\nstruct " + kernel.entry + "_Params {\n" + params +
+                    "};\nGRADLOOM_PROGRAM(" + kernel.entry + ", " + kernel.entry + "_Params) {\n" + body_ +
+                    "}\n}  // namespace gradloom::kernels::gpu\n";
     const std::int64_t per_block = std::int64_t(kThreads) * (lanes_ > 1 ? lanes_ : kLoose);
     kernel.blocks = unsigned(std::max<std::int64_t>(1, (count_ + per_block - 1) / per_block));
     kernel.threads = kThreads;
@@ -126,16 +142,20 @@ class Generator {
   }
 
   std::int64_t row() const { return program_.rank > 0 ? program_.dims[std::size_t(program_.rank - 1)] : 1; }
-  std::int64_t row_step(const EwInput& input) const { return program_.rank > 0 ? input.strides[std::size_t(program_.rank - 1)] : 0; }
+  std::int64_t row_step(const EwInput& input) const {
+    return program_.rank > 0 ? input.strides[std::size_t(program_.rank - 1)] : 0;
+  }
 
   Access access(std::size_t i, int lanes) const {
     const EwInput& input = program_.inputs[i];
     if (!used_[i]) return Access::unused;
-    if (std::all_of(input.strides.begin(), input.strides.end(), [](std::int64_t s) { return s == 0; })) return Access::uniform;
+    if (std::all_of(input.strides.begin(), input.strides.end(), [](std::int64_t s) { return s == 0; }))
+      return Access::uniform;
     if (row_step(input) == 0) return Access::row_constant;
     if (row_step(input) != 1) return Access::row_steps;
     for (int d = 0; d + 1 < program_.rank; ++d) {
-      if (input.strides[std::size_t(d)] % lanes != 0) return Access::row_steps;   // rows begin between boundaries
+      if (input.strides[std::size_t(d)] % lanes != 0)
+        return Access::row_steps;  // rows begin between boundaries
     }
     return Access::row_vector;
   }
@@ -143,18 +163,21 @@ class Generator {
   // 16 bytes of the narrowest type, within 4 and 8 elements; 1 when rows are not whole vectors.
   void choose_lanes() {
     std::size_t narrowest = 8, vectors = program_.outputs.size();
-    for (const EwOutput& output : program_.outputs) narrowest = std::min(narrowest, dtype_bytes(type_of(output.reg)));
+    for (const EwOutput& output : program_.outputs)
+      narrowest = std::min(narrowest, dtype_bytes(type_of(output.reg)));
     for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
       if (access(i, 4) != Access::row_vector) continue;
       narrowest = std::min(narrowest, dtype_bytes(program_.inputs[i].dtype));
       ++vectors;
     }
-    constexpr std::size_t kMostVectors = 16, kLongProgram = 32;   // registers, size of the unrolled code
+    constexpr std::size_t kMostVectors = 16, kLongProgram = 32;  // registers, size of the unrolled code
     lanes_ = narrowest <= 2 && vectors <= kMostVectors && program_.code.size() <= kLongProgram ? 8 : 4;
-    const bool one_row = program_.rank <= 1;   // its rest is handled
+    const bool one_row = program_.rank <= 1;  // its rest is handled
     if (!one_row && row() % lanes_ != 0) lanes_ = 4;
-    const bool stepped = one_row && std::any_of(program_.inputs.begin(), program_.inputs.end(),
-                                                [&](const EwInput& input) { return row_step(input) != 0 && row_step(input) != 1; });
+    const bool stepped =
+        one_row && std::any_of(program_.inputs.begin(), program_.inputs.end(), [&](const EwInput& input) {
+          return row_step(input) != 0 && row_step(input) != 1;
+        });
     if ((!one_row && row() % lanes_ != 0) || stepped) lanes_ = 1;
   }
 
@@ -172,19 +195,23 @@ class Generator {
 
   std::string params_members() const {
     std::string text;
-    if (!program_.inputs.empty()) text += "  const void* in[" + std::to_string(program_.inputs.size()) + "];\n";
+    if (!program_.inputs.empty())
+      text += "  const void* in[" + std::to_string(program_.inputs.size()) + "];\n";
     if (!program_.outputs.empty()) text += "  void* out[" + std::to_string(program_.outputs.size()) + "];\n";
     return text + "  const RandomState* random;\n";
   }
 
   std::string input_pointer(std::size_t i) const {
-    return std::string("static_cast<const ") + names(program_.inputs[i].dtype).storage + "*>(params.in[" + std::to_string(i) + "])";
+    return std::string("static_cast<const ") + names(program_.inputs[i].dtype).storage + "*>(params.in[" +
+           std::to_string(i) + "])";
   }
   std::string output_pointer(std::size_t o) const {
-    return std::string("static_cast<") + names(type_of(program_.outputs[o].reg)).storage + "*>(params.out[" + std::to_string(o) + "])";
+    return std::string("static_cast<") + names(type_of(program_.outputs[o].reg)).storage + "*>(params.out[" +
+           std::to_string(o) + "])";
   }
 
-  // Where element `index` of the iteration space lies in an input, over dims merged for this input alone; "0" when nowhere else.
+  // Where element `index` of the iteration space lies in an input, over dims merged for this input alone; "0"
+  // when nowhere else.
   std::string offset(const EwInput& input, const std::string& index) const {
     std::vector<std::int64_t> dims, strides;
     for (int d = 0; d < program_.rank; ++d) {
@@ -205,7 +232,7 @@ class Generator {
     }
     const bool far = backwards || farthest >= kIndex32;
     std::string sum;
-    std::int64_t below = 1;   // elements of the dims further in
+    std::int64_t below = 1;  // elements of the dims further in
     for (std::size_t d = dims.size(); d-- > 0; below *= dims[d]) {
       if (strides[d] == 0) continue;
       std::string term = index;
@@ -226,20 +253,22 @@ class Generator {
     for (std::size_t c = 0; c < program_.constants.size(); ++c) {
       const EwConstant& constant = program_.constants[c];
       const Names name = names(constant.dtype);
-      line(std::string("const ") + name.storage + " " + reg(int(program_.inputs.size() + c)) + " = cast<" + name.cast + ">(" +
-           exact(constant.value) + ");");
+      line(std::string("const ") + name.storage + " " + reg(int(program_.inputs.size() + c)) + " = cast<" +
+           name.cast + ">(" + exact(constant.value) + ");");
     }
   }
 
   static bool draws(const EwInstruction& instruction) {
-    return instruction.op == EwOp::Dropout || instruction.op == EwOp::DropoutMask || instruction.op == EwOp::Uniform;
+    return instruction.op == EwOp::Dropout || instruction.op == EwOp::DropoutMask ||
+           instruction.op == EwOp::Uniform;
   }
 
   // The random streams of the program, each once.
   std::vector<std::uint64_t> keys() const {
     std::vector<std::uint64_t> found;
     for (const EwInstruction& instruction : program_.code) {
-      if (draws(instruction) && std::find(found.begin(), found.end(), instruction.key) == found.end()) found.push_back(instruction.key);
+      if (draws(instruction) && std::find(found.begin(), found.end(), instruction.key) == found.end())
+        found.push_back(instruction.key);
     }
     return found;
   }
@@ -257,7 +286,9 @@ class Generator {
   // The value of x^0.5, x^2 and x^3 without the general power function, as on the CPU; "" for other powers.
   std::string simple_power(const EwInstruction& instruction) const {
     const std::size_t exponent = std::size_t(instruction.operands[1]) - program_.inputs.size();
-    if (std::size_t(instruction.operands[1]) < program_.inputs.size() || exponent >= program_.constants.size()) return "";
+    if (std::size_t(instruction.operands[1]) < program_.inputs.size() ||
+        exponent >= program_.constants.size())
+      return "";
     const double value = program_.constants[exponent].value;
     const std::string x = operand(instruction, 0), compute = names(instruction.operand_type).compute;
     if (value == 0.5) return "op::Sqrt<" + compute + ">(" + x + ")";
@@ -272,13 +303,15 @@ class Generator {
       case EwOp::Cast:
         return reg(instruction.operands[0]);
       case EwOp::Dropout:
-        return "dropout<" + compute + ">(" + uniform_of(instruction, uniform) + ", " + operand(instruction, 0) + ", " + operand(instruction, 1) +
-               ", " + operand(instruction, 2) + ")";
+        return "dropout<" + compute + ">(" + uniform_of(instruction, uniform) + ", " +
+               operand(instruction, 0) + ", " + operand(instruction, 1) + ", " + operand(instruction, 2) +
+               ")";
       case EwOp::DropoutMask:
-        return "dropout_mask<" + compute + ">(" + uniform_of(instruction, uniform) + ", " + operand(instruction, 0) + ", " +
-               operand(instruction, 1) + ")";
+        return "dropout_mask<" + compute + ">(" + uniform_of(instruction, uniform) + ", " +
+               operand(instruction, 0) + ", " + operand(instruction, 1) + ")";
       case EwOp::Uniform:
-        return "between<" + compute + ">(" + uniform_of(instruction, uniform) + ", " + operand(instruction, 0) + ", " + operand(instruction, 1) + ")";
+        return "between<" + compute + ">(" + uniform_of(instruction, uniform) + ", " +
+               operand(instruction, 0) + ", " + operand(instruction, 1) + ")";
       default:
         break;
     }
@@ -287,8 +320,9 @@ class Generator {
       if (!power.empty()) return power;
     }
     const Formula& formula = kFormulas[std::size_t(instruction.op)];
-    const bool select = formula.types == 'S';   // moves values as they are stored
-    std::string text = std::string("op::") + formula.name + "<" + (select ? names(instruction.operand_type).storage : compute) + ">(";
+    const bool select = formula.types == 'S';  // moves values as they are stored
+    std::string text = std::string("op::") + formula.name + "<" +
+                       (select ? names(instruction.operand_type).storage : compute) + ">(";
     for (int o = 0; o < formula.arity; ++o) text += (o > 0 ? ", " : "") + operand(instruction, o, select);
     return text + ")";
   }
@@ -304,17 +338,19 @@ class Generator {
     for (const EwInstruction& instruction : program_.code) {
       const Names name = names(instruction.result_type);
       std::string value = value_of(instruction, uniform);
-      const bool converts = instruction.op == EwOp::Cast || (is_half(instruction.result_type) && instruction.op != EwOp::Where);
+      const bool converts =
+          instruction.op == EwOp::Cast || (is_half(instruction.result_type) && instruction.op != EwOp::Where);
       if (converts) value = std::string("cast<") + name.cast + ">(" + value + ")";
       line(std::string("const ") + name.storage + " " + reg(r++) + " = " + value + ";");
     }
   }
 
   void rows_body() {
-    const std::string index = wide_ ? "unsigned long long" : "unsigned", n = std::to_string(lanes_), count = number(count_, wide_);
+    const std::string index = wide_ ? "unsigned long long" : "unsigned", n = std::to_string(lanes_),
+                      count = number(count_, wide_);
     const bool rest = count_ % lanes_ != 0;
-    line("const " + index + " first = (" + (wide_ ? "(unsigned long long)" : "") + "blockIdx.x * " + number(kThreads, wide_) +
-         " + threadIdx.x) * " + number(lanes_, wide_) + ";");
+    line("const " + index + " first = (" + (wide_ ? "(unsigned long long)" : "") + "blockIdx.x * " +
+         number(kThreads, wide_) + " + threadIdx.x) * " + number(lanes_, wide_) + ";");
     line("if (first >= " + count + ") return;");
     std::string whole, valid = n;
     if (rest) {
@@ -323,9 +359,11 @@ class Generator {
       if (wide_) valid = whole + " ? " + n + " : " + valid;
     }
     for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
-      if (access(i, lanes_) == Access::row_vector) whole += and_boundary(whole, program_.inputs[i].dtype, "in", i);
+      if (access(i, lanes_) == Access::row_vector)
+        whole += and_boundary(whole, program_.inputs[i].dtype, "in", i);
     }
-    for (std::size_t o = 0; o < program_.outputs.size(); ++o) whole += and_boundary(whole, type_of(program_.outputs[o].reg), "out", o);
+    for (std::size_t o = 0; o < program_.outputs.size(); ++o)
+      whole += and_boundary(whole, type_of(program_.outputs[o].reg), "out", o);
     line("const bool whole = " + (whole.empty() ? "true" : whole) + ";");
     line("const int valid = " + valid + ";");
     constants();
@@ -337,14 +375,16 @@ class Generator {
       uniform.push_back(name + ".v[j]");
     }
     for (std::size_t o = 0; o < program_.outputs.size(); ++o)
-      line(std::string("Lanes<") + names(type_of(program_.outputs[o].reg)).storage + ", " + n + "> y" + std::to_string(o) + ";");
+      line(std::string("Lanes<") + names(type_of(program_.outputs[o].reg)).storage + ", " + n + "> y" +
+           std::to_string(o) + ";");
     body_ += "#pragma unroll\n";
     line("for (int j = 0; j < " + n + "; ++j) {");
     indent_ = "    ";
     for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
       const Access how = access(i, lanes_);
       if (how == Access::row_vector || how == Access::row_steps)
-        line(std::string("const ") + names(program_.inputs[i].dtype).storage + " " + reg(int(i)) + " = a" + std::to_string(i) + ".v[j];");
+        line(std::string("const ") + names(program_.inputs[i].dtype).storage + " " + reg(int(i)) + " = a" +
+             std::to_string(i) + ".v[j];");
     }
     instructions(uniform);
     for (std::size_t o = 0; o < program_.outputs.size(); ++o)
@@ -356,8 +396,8 @@ class Generator {
   }
 
   std::string and_boundary(const std::string& before, DType type, const char* list, std::size_t i) const {
-    return std::string(before.empty() ? "" : " && ") + "at_boundary<" + names(type).storage + ", " + std::to_string(lanes_) + ">(params." +
-           list + "[" + std::to_string(i) + "])";
+    return std::string(before.empty() ? "" : " && ") + "at_boundary<" + names(type).storage + ", " +
+           std::to_string(lanes_) + ">(params." + list + "[" + std::to_string(i) + "])";
   }
 
   void load_row(std::size_t i, const std::string& n) {
@@ -369,12 +409,15 @@ class Generator {
         return;
       case Access::uniform:
       case Access::row_constant:
-        return line("const " + storage + " r" + name + " = " + input_pointer(i) + "[" + offset(input, "first") + "];");
+        return line("const " + storage + " r" + name + " = " + input_pointer(i) + "[" +
+                    offset(input, "first") + "];");
       case Access::row_vector:
-        return line(lanes + "load_lanes<" + storage + ", " + n + ">(" + input_pointer(i) + " + (" + offset(input, "first") + "), whole, valid);");
+        return line(lanes + "load_lanes<" + storage + ", " + n + ">(" + input_pointer(i) + " + (" +
+                    offset(input, "first") + "), whole, valid);");
       case Access::row_steps:
-        return line(lanes + "gather_lanes<" + storage + ", " + n + ">(" + input_pointer(i) + " + (" + offset(input, "first") + "), " +
-                    std::to_string(row_step(input)) + (std::abs(row_step(input)) >= kIndex32 / 8 ? "ll" : "") + ");");
+        return line(lanes + "gather_lanes<" + storage + ", " + n + ">(" + input_pointer(i) + " + (" +
+                    offset(input, "first") + "), " + std::to_string(row_step(input)) +
+                    (std::abs(row_step(input)) >= kIndex32 / 8 ? "ll" : "") + ");");
     }
   }
 
@@ -384,13 +427,13 @@ class Generator {
     body_ += "#pragma unroll\n";
     line("for (int j = 0; j < " + std::to_string(kLoose) + "; ++j) {");
     indent_ = "    ";
-    line("const " + index + " i = " + (wide_ ? "(unsigned long long)" : "") + "blockIdx.x * " + number(kLoose * kThreads, wide_) + " + j * " +
-         number(kThreads, wide_) + " + threadIdx.x;");
+    line("const " + index + " i = " + (wide_ ? "(unsigned long long)" : "") + "blockIdx.x * " +
+         number(kLoose * kThreads, wide_) + " + j * " + number(kThreads, wide_) + " + threadIdx.x;");
     line("if (i >= " + number(count_, wide_) + ") return;");
     for (std::size_t i = 0; i < program_.inputs.size(); ++i) {
       if (access(i, 1) == Access::unused) continue;
-      line(std::string("const ") + names(program_.inputs[i].dtype).storage + " " + reg(int(i)) + " = " + input_pointer(i) + "[" +
-           offset(program_.inputs[i], "i") + "];");
+      line(std::string("const ") + names(program_.inputs[i].dtype).storage + " " + reg(int(i)) + " = " +
+           input_pointer(i) + "[" + offset(program_.inputs[i], "i") + "];");
     }
     std::vector<std::string> uniform;
     for (const std::uint64_t key : keys()) {
@@ -398,13 +441,14 @@ class Generator {
       line("const float " + uniform.back() + " = uniform_at(i, " + stream_text(key) + ");");
     }
     instructions(uniform);
-    for (std::size_t o = 0; o < program_.outputs.size(); ++o) line(output_pointer(o) + "[i] = " + reg(program_.outputs[o].reg) + ";");
+    for (std::size_t o = 0; o < program_.outputs.size(); ++o)
+      line(output_pointer(o) + "[i] = " + reg(program_.outputs[o].reg) + ";");
     indent_ = "  ";
     line("}");
   }
 
   static std::string hash_of(const std::string& text) {
-    std::uint64_t hash = 14695981039346656037ull;   // FNV-1a
+    std::uint64_t hash = 14695981039346656037ull;  // FNV-1a
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
     char hex[20];
     std::snprintf(hex, sizeof hex, "%016" PRIx64, hash);
@@ -413,7 +457,7 @@ class Generator {
 
   EwProgram program_;
   std::int64_t count_ = 1;
-  bool wide_ = false;   // 64-bit element numbers
+  bool wide_ = false;  // 64-bit element numbers
   int lanes_ = 1;
   std::vector<bool> used_;
   std::string body_, indent_ = "  ";

@@ -1,12 +1,13 @@
-// What the kernels of generate.h use besides gpu.h: float16, conversions between all element types with the CPU's results, rows of
-// consecutive elements, random numbers. Part of generated_prelude(): no includes but these.
+// What the kernels of generate.h use besides gpu.h: float16, conversions between all element types with the
+// CPU's results, rows of consecutive elements, random numbers. Part of generated_prelude(): no includes but
+// these.
 #pragma once
 
 #include "kernels/gpu/gpu.h"
 
 namespace gradloom::kernels::gpu {
 
-struct RandomState {   // kernels/arguments.h
+struct RandomState {  // kernels/arguments.h
   unsigned long long seed, step;
 };
 
@@ -15,11 +16,11 @@ struct RandomState {   // kernels/arguments.h
 struct f16 {
   unsigned short bits;
 };
-struct Truth {   // DType::boolean as the target of a cast; in registers it is an unsigned char of 0 or 1
+struct Truth {  // DType::boolean as the target of a cast; in registers it is an unsigned char of 0 or 1
   unsigned char value;
 };
 
-#if defined(__CUDACC__) && !defined(__HIP__)   // no _Float16 there, and its header is not part of the prelude
+#if defined(__CUDACC__) && !defined(__HIP__)  // no _Float16 there, and its header is not part of the prelude
 GRADLOOM_DEVICE float to_float(f16 v) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
@@ -60,7 +61,7 @@ struct CastTo {
     if constexpr (From(0.5) != From(0) && !kFloat) {
       constexpr bool is_signed = T(-1) < T(0);
       constexpr int bits = 8 * int(sizeof(T)) - (is_signed ? 1 : 0);
-      constexpr From limit = From(2) * From(1ull << (bits - 1));   // one above the largest
+      constexpr From limit = From(2) * From(1ull << (bits - 1));  // one above the largest
       constexpr T largest = T(~0ull >> (64 - bits));
       constexpr T lowest = is_signed ? T(-largest - 1) : T(0);
       const bool above = x >= limit, below = is_signed ? x < -limit : x < From(0);
@@ -107,7 +108,8 @@ struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Lanes {
   T v[n];
 };
 
-// n elements: at once when `whole`, which says that all exist and lie at a boundary of their vector; else the first `valid`.
+// n elements: at once when `whole`, which says that all exist and lie at a boundary of their vector; else the
+// first `valid`.
 template <class T, int n>
 GRADLOOM_DEVICE Lanes<T, n> load_lanes(const T* from, bool whole, int valid) {
   if (whole) return *reinterpret_cast<const Lanes<T, n>*>(from);
@@ -153,7 +155,8 @@ struct Uniforms {
   float v[n];
 };
 template <int n>
-GRADLOOM_DEVICE Uniforms<n> uniforms(unsigned long long first, unsigned long long stream, unsigned long long step) {
+GRADLOOM_DEVICE Uniforms<n> uniforms(unsigned long long first, unsigned long long stream,
+                                     unsigned long long step) {
   Uniforms<n> u;
 #pragma unroll
   for (int block = 0; block < n / 4; ++block) {
@@ -165,9 +168,11 @@ GRADLOOM_DEVICE Uniforms<n> uniforms(unsigned long long first, unsigned long lon
 }
 
 // Of element `index` alone.
-GRADLOOM_DEVICE float uniform_at(unsigned long long index, unsigned long long stream, unsigned long long step) {
+GRADLOOM_DEVICE float uniform_at(unsigned long long index, unsigned long long stream,
+                                 unsigned long long step) {
   const PhiloxWords words = philox_block(index / 4, stream, step);
-  const unsigned low = index & 1 ? words.word[1] : words.word[0], high = index & 1 ? words.word[3] : words.word[2];
+  const unsigned low = index & 1 ? words.word[1] : words.word[0],
+                 high = index & 1 ? words.word[3] : words.word[2];
   return philox_uniform(index & 2 ? high : low);
 }
 

@@ -1,5 +1,6 @@
-// What GPU kernel files (*.cu) and generated kernels may use. One spelling, CUDA's, for three targets: CUDA (nvcc, NVRTC), HIP (clang,
-// hipRTC) and the host (kernels/gpu/host: blocks of threads run as fibers, for tests without a GPU). Kernel files hold no #if.
+// What GPU kernel files (*.cu) and generated kernels may use. One spelling, CUDA's, for three targets: CUDA
+// (nvcc, NVRTC), HIP (clang, hipRTC) and the host (kernels/gpu/host: blocks of threads run as fibers, for
+// tests without a GPU). Kernel files hold no #if.
 //
 //   __global__ __device__ __shared__ __syncthreads() threadIdx blockIdx blockDim gridDim   as in CUDA
 //   kWarp                      lanes of a warp: 32, on gfx9 64. A kernel must be right for both.
@@ -26,7 +27,7 @@
 
 namespace gradloom::kernels::gpu {
 
-using namespace gradloom::kernels::portable;   // math.h, philox.h
+using namespace gradloom::kernels::portable;  // math.h, philox.h
 
 // ---- types ----------------------------------------------------------------------------------------------------------------------
 
@@ -89,7 +90,8 @@ GRADLOOM_HD void store_pack(T* to, const Pack<T>& pack) {
 // Whether every row of `cols` elements from these pointers starts at a 16-byte boundary.
 template <class T>
 GRADLOOM_HD bool packable(long long cols, const void* a, const void* b = nullptr, const void* c = nullptr) {
-  const unsigned long long bits = reinterpret_cast<unsigned long long>(a) | reinterpret_cast<unsigned long long>(b) |
+  const unsigned long long bits = reinterpret_cast<unsigned long long>(a) |
+                                  reinterpret_cast<unsigned long long>(b) |
                                   reinterpret_cast<unsigned long long>(c);
   return cols % Pack<T>::kCount == 0 && bits % 16 == 0;
 }
@@ -134,7 +136,7 @@ GRADLOOM_DEVICE A block_reduce(A v, Op op, A identity) {
   if (lane == 0) parts[warp] = v;
   __syncthreads();
   v = warp_reduce(lane < warps ? parts[lane] : identity, op);
-  __syncthreads();   // parts may be written again
+  __syncthreads();  // parts may be written again
   return v;
 }
 

@@ -1,4 +1,5 @@
-// GridSample and its gradients: y[n, c, o] = sum over the pixels that point o of the grid reads of weight * x[n, c, pixel] (grid.h).
+// GridSample and its gradients: y[n, c, o] = sum over the pixels that point o of the grid reads of weight *
+// x[n, c, pixel] (grid.h).
 //   forward   one thread per point and group of channels
 //   dgrid     one thread per point; sum over the channels and the pixels of dy * x * d weight / d grid
 //   dx        what all points read is sorted by pixel, stable (sort.h); one thread per pixel and channel adds weight * dy in order of the points,
@@ -29,7 +30,8 @@ GRADLOOM_DEVICE Axes<Accum<T>> axes_of(const GridSampleArgs& s, i64 point) {
   using A = Accum<T>;
   const T* const g = static_cast<const T*>(s.grid) + point * s.rank;
   const auto taps = [&](int axis, int number) {
-    return number < s.rank ? grid_taps(to_accum(g[number]), s.in[axis], s.mode, s.padding, s.align_corners) : grid_no_axis<A>();
+    return number < s.rank ? grid_taps(to_accum(g[number]), s.in[axis], s.mode, s.padding, s.align_corners)
+                           : grid_no_axis<A>();
   };
   return {taps(0, 2), taps(1, 1), taps(2, 0)};
 }
@@ -49,7 +51,8 @@ GRADLOOM_DEVICE void for_pixels(const GridSampleArgs& s, const Axes<A>& a, const
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) sample_points(GridSampleArgs s, i64 count, i64 from, Divider to, Divider groups) {
+__global__ void __launch_bounds__(kThreads)
+    sample_points(GridSampleArgs s, i64 count, i64 from, Divider to, Divider groups) {
   using A = Accum<T>;
   const i64 number = thread_number();
   if (number >= count) return;
@@ -62,14 +65,16 @@ __global__ void __launch_bounds__(kThreads) sample_points(GridSampleArgs s, i64 
     const A weight = axes.z.weight[i] * axes.y.weight[j] * axes.x.weight[k];
     for (i64 c = first; c < last; ++c) sums[c - first] += weight * to_accum(x[c * from + pixel]);
   });
-  for (i64 c = first; c < last; ++c) static_cast<T*>(s.y)[(n * s.c + c) * to.divisor + o] = from_accum<T>(sums[c - first]);
+  for (i64 c = first; c < last; ++c)
+    static_cast<T*>(s.y)[(n * s.c + c) * to.divisor + o] = from_accum<T>(sums[c - first]);
 }
 
 template <class T>
 void sample(const GridSampleArgs& s, Stream stream) {
   const i64 to = grid_area(s.out), groups = ceil_div(s.c, kChannels), count = s.n * groups * to;
   if (count == 0) return;
-  launch(stream, sample_points<T>, grid_of(count), dim3(kThreads), 0, s, count, grid_area(s.in), Divider(to, count), Divider(groups, count));
+  launch(stream, sample_points<T>, grid_of(count), dim3(kThreads), 0, s, count, grid_area(s.in),
+         Divider(to, count), Divider(groups, count));
 }
 
 // ---- gradients --------------------------------------------------------------------------------------------------------------------
@@ -126,11 +131,13 @@ struct FromGrid {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    data_gradient(FromGrid<T> source, const Entry* sorted, i64 entries, i64 count, Divider area, Divider channels, const T* dy, T* dx) {
+    data_gradient(FromGrid<T> source, const Entry* sorted, i64 entries, i64 count, Divider area,
+                  Divider channels, const T* dy, T* dx) {
   const i64 number = thread_number();
   if (number >= count) return;
-  const i64 plane = area(number), n = channels(plane), row = n * source.from + (number - plane * area.divisor);
-  i64 low = 0, high = entries;   // the first entry of the row
+  const i64 plane = area(number), n = channels(plane),
+            row = n * source.from + (number - plane * area.divisor);
+  i64 low = 0, high = entries;  // the first entry of the row
   while (low < high) {
     const i64 middle = low + (high - low) / 2;
     if (sorted[middle].row < row) {
@@ -157,17 +164,24 @@ void gradients(const GridSampleGradArgs& args, Stream stream) {
   }
   const i64 count = s.n * s.c * from;
   if (args.dx == nullptr || count == 0) return;
-  const int taps = grid_point_taps(s.mode, s.rank), each = s.mode == GridMode::nearest ? 1 : s.mode == GridMode::linear ? 2 : kGridTaps;
+  const int taps = grid_point_taps(s.mode, s.rank), each = s.mode == GridMode::nearest  ? 1
+                                                           : s.mode == GridMode::linear ? 2
+                                                                                        : kGridTaps;
   const FromGrid<T> source{s, from, to, s.n * from, taps, each};
   const i64 entries = points * taps;
-  const Entry* const sorted = entries > 0 ? sort_entries(source, entries, source.rows, args.workspace, stream) : nullptr;
-  launch(stream, data_gradient<T>, grid_of(count), dim3(kThreads), 0, source, sorted, entries, count, Divider(from, count), Divider(s.c, count),
-         static_cast<const T*>(args.dy), static_cast<T*>(args.dx));
+  const Entry* const sorted =
+      entries > 0 ? sort_entries(source, entries, source.rows, args.workspace, stream) : nullptr;
+  launch(stream, data_gradient<T>, grid_of(count), dim3(kThreads), 0, source, sorted, entries, count,
+         Divider(from, count), Divider(s.c, count), static_cast<const T*>(args.dy), static_cast<T*>(args.dx));
 }
 
 }  // namespace
 
-void grid_sample(const GridSampleArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, sample, args, stream); }
-void grid_sample_grad(const GridSampleGradArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.shape.dtype, gradients, args, stream); }
+void grid_sample(const GridSampleArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, sample, args, stream);
+}
+void grid_sample_grad(const GridSampleGradArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.shape.dtype, gradients, args, stream);
+}
 
 }  // namespace gradloom::kernels::gpu

@@ -1,5 +1,6 @@
-// Groups of Pack<T>::kCount neighbours of a tensor, as they are stored and in the type to compute in. A thread takes the same elements whether they are packs
-// (one 16-byte access) or not (end of a tensor, odd addresses), so results do not depend on alignment.
+// Groups of Pack<T>::kCount neighbours of a tensor, as they are stored and in the type to compute in. A
+// thread takes the same elements whether they are packs (one 16-byte access) or not (end of a tensor, odd
+// addresses), so results do not depend on alignment.
 #pragma once
 
 #include "kernels/gpu/gpu.h"
@@ -12,8 +13,8 @@ struct Group {
   Accum<T> v[kCount];
 };
 
-// Elements [0, count) of `from`, zeros after them, as they are: loads that come one after the other are under way together, where a
-// conversion would wait for each. packed: `from` is at a 16-byte boundary.
+// Elements [0, count) of `from`, zeros after them, as they are: loads that come one after the other are under
+// way together, where a conversion would wait for each. packed: `from` is at a 16-byte boundary.
 template <class T>
 GRADLOOM_DEVICE Pack<T> fetch(const T* from, long long count, bool packed) {
   constexpr int kCount = Pack<T>::kCount;

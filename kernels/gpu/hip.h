@@ -6,14 +6,15 @@
 #endif
 
 #define GRADLOOM_DEVICE __device__ __forceinline__
-#define GRADLOOM_PROGRAM(name, Params) extern "C" __global__ void __launch_bounds__(256) name(const Params params)   // generate.h
+#define GRADLOOM_PROGRAM(name, Params) \
+  extern "C" __global__ void __launch_bounds__(256) name(const Params params)  // generate.h
 
 namespace gradloom::kernels::gpu {
 
 #if defined(__AMDGCN_WAVEFRONT_SIZE) && __AMDGCN_WAVEFRONT_SIZE == 64
-constexpr int kWarp = 64;   // gfx9
+constexpr int kWarp = 64;  // gfx9
 #else
-constexpr int kWarp = 32;   // gfx10 and later; host code must not use it
+constexpr int kWarp = 32;  // gfx10 and later; host code must not use it
 #endif
 
 template <class T>
@@ -41,7 +42,8 @@ GRADLOOM_DEVICE T* dynamic_shared() {
 using Stream = hipStream_t;
 
 template <class... Params, class... Args>
-void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes, Args... args) {
+void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            Args... args) {
   kernel<<<grid, block, shared_bytes, stream>>>(Params(args)...);
 }
 #endif

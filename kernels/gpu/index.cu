@@ -26,7 +26,8 @@ dim3 grid_of(i64 threads) { return dim3(unsigned(ceil_div(threads, kThreads))); 
 
 // The largest unit that divides `bytes` and both addresses.
 int unit_of(i64 bytes, const void* a, const void* b) {
-  const auto bits = static_cast<unsigned long long>(bytes) | reinterpret_cast<unsigned long long>(a) | reinterpret_cast<unsigned long long>(b);
+  const auto bits = static_cast<unsigned long long>(bytes) | reinterpret_cast<unsigned long long>(a) |
+                    reinterpret_cast<unsigned long long>(b);
   int unit = 16;
   while (bits % static_cast<unsigned>(unit) != 0) unit /= 2;
   return unit;
@@ -36,11 +37,16 @@ int unit_of(i64 bytes, const void* a, const void* b) {
 template <class F>
 void with_bytes(int bytes, const F& f) {
   switch (bytes) {
-    case 1: return f.template operator()<std::uint8_t>();
-    case 2: return f.template operator()<std::uint16_t>();
-    case 4: return f.template operator()<std::uint32_t>();
-    case 8: return f.template operator()<std::uint64_t>();
-    default: return f.template operator()<Bytes16>();
+    case 1:
+      return f.template operator()<std::uint8_t>();
+    case 2:
+      return f.template operator()<std::uint16_t>();
+    case 4:
+      return f.template operator()<std::uint32_t>();
+    case 8:
+      return f.template operator()<std::uint64_t>();
+    default:
+      return f.template operator()<Bytes16>();
   }
 }
 template <class F>
@@ -75,7 +81,8 @@ struct Items {
 
 // units: of a block; factor: elements per unit.
 template <class T, class Index>
-__global__ void __launch_bounds__(kThreads) gather_places(Items items, i64 count, Divider units, i64 factor, const T* data, const Index* indices, T* out) {
+__global__ void __launch_bounds__(kThreads) gather_places(Items items, i64 count, Divider units, i64 factor,
+                                                          const T* data, const Index* indices, T* out) {
   const i64 i = thread_number();
   if (i >= count) return;
   const i64 item = units(i), place = items.place(indices, item);
@@ -96,7 +103,8 @@ struct FromPlaces {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) scatter_last(const Entry* sorted, i64 count, i64 places, i64 total, Divider block, const T* updates, T* out) {
+__global__ void __launch_bounds__(kThreads) scatter_last(const Entry* sorted, i64 count, i64 places,
+                                                         i64 total, Divider block, const T* updates, T* out) {
   const i64 i = thread_number();
   if (i >= total) return;
   const i64 at = block(i), column = i - at * block.divisor;
@@ -108,18 +116,24 @@ __global__ void __launch_bounds__(kThreads) scatter_last(const Entry* sorted, i6
 template <class A>
 GRADLOOM_DEVICE A joined(ScatterReduction reduction, A a, A b) {
   switch (reduction) {
-    case ScatterReduction::add: return a + b;
-    case ScatterReduction::mul: return a * b;
-    case ScatterReduction::max: return max(a, b);
-    case ScatterReduction::min: return min(a, b);
-    case ScatterReduction::none: return b;
+    case ScatterReduction::add:
+      return a + b;
+    case ScatterReduction::mul:
+      return a * b;
+    case ScatterReduction::max:
+      return max(a, b);
+    case ScatterReduction::min:
+      return min(a, b);
+    case ScatterReduction::none:
+      return b;
   }
   return b;
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    scatter_sums(const Entry* sorted, i64 count, i64 places, i64 total, Divider block, ScatterReduction reduction, const T* updates, T* out) {
+    scatter_sums(const Entry* sorted, i64 count, i64 places, i64 total, Divider block,
+                 ScatterReduction reduction, const T* updates, T* out) {
   const i64 i = thread_number();
   if (i >= total) return;
   i64 at = block(i);
@@ -127,23 +141,25 @@ __global__ void __launch_bounds__(kThreads)
   if (row >= places || (at > 0 && sorted[at - 1].row == row)) return;
   T* const to = out + row * block.divisor + column;
   Accum<T> sum = to_accum(*to);
-  for (; at < count && sorted[at].row == row; ++at) sum = joined(reduction, sum, to_accum(updates[sorted[at].k * block.divisor + column]));
+  for (; at < count && sorted[at].row == row; ++at)
+    sum = joined(reduction, sum, to_accum(updates[sorted[at].k * block.divisor + column]));
   *to = from_accum<T>(sum);
 }
 
 template <class T>
 void reduce_places(const IndexScatterArgs& args, const Entry* sorted, i64 count, Stream stream) {
   const i64 total = count * args.walk.block;
-  launch(stream, scatter_sums<T>, grid_of(total), dim3(kThreads), 0, sorted, count, args.places, total, Divider(args.walk.block, total), args.reduction,
-         static_cast<const T*>(args.updates), static_cast<T*>(args.out));
+  launch(stream, scatter_sums<T>, grid_of(total), dim3(kThreads), 0, sorted, count, args.places, total,
+         Divider(args.walk.block, total), args.reduction, static_cast<const T*>(args.updates),
+         static_cast<T*>(args.out));
 }
 
 void replace_places(const IndexScatterArgs& args, const Entry* sorted, i64 count, Stream stream) {
   const i64 bytes = args.walk.block * i64(dtype_bytes(args.dtype));
   with_bytes(unit_of(bytes, args.updates, args.out), [&]<class T>() {
     const i64 units = bytes / i64(sizeof(T)), total = count * units;
-    launch(stream, scatter_last<T>, grid_of(total), dim3(kThreads), 0, sorted, count, args.places, total, Divider(units, total),
-           static_cast<const T*>(args.updates), static_cast<T*>(args.out));
+    launch(stream, scatter_last<T>, grid_of(total), dim3(kThreads), 0, sorted, count, args.places, total,
+           Divider(units, total), static_cast<const T*>(args.updates), static_cast<T*>(args.out));
   });
 }
 
@@ -151,23 +167,34 @@ void replace_places(const IndexScatterArgs& args, const Entry* sorted, i64 count
 
 GRADLOOM_DEVICE i64 number_at(DType type, const void* data, i64 i) {
   switch (type) {
-    case DType::f32: return i64(static_cast<const float*>(data)[i]);
-    case DType::bf16: return i64(to_float(static_cast<const bf16*>(data)[i]));
-    case DType::f64: return i64(static_cast<const double*>(data)[i]);
+    case DType::f32:
+      return i64(static_cast<const float*>(data)[i]);
+    case DType::bf16:
+      return i64(to_float(static_cast<const bf16*>(data)[i]));
+    case DType::f64:
+      return i64(static_cast<const double*>(data)[i]);
     case DType::i64:
-    case DType::u64: return static_cast<const i64*>(data)[i];
-    case DType::u32: return static_cast<const std::uint32_t*>(data)[i];
-    case DType::i16: return static_cast<const std::int16_t*>(data)[i];
-    case DType::u16: return static_cast<const std::uint16_t*>(data)[i];
-    case DType::i8: return static_cast<const std::int8_t*>(data)[i];
-    case DType::u8: return static_cast<const std::uint8_t*>(data)[i];
-    default: return static_cast<const std::int32_t*>(data)[i];
+    case DType::u64:
+      return static_cast<const i64*>(data)[i];
+    case DType::u32:
+      return static_cast<const std::uint32_t*>(data)[i];
+    case DType::i16:
+      return static_cast<const std::int16_t*>(data)[i];
+    case DType::u16:
+      return static_cast<const std::uint16_t*>(data)[i];
+    case DType::i8:
+      return static_cast<const std::int8_t*>(data)[i];
+    case DType::u8:
+      return static_cast<const std::uint8_t*>(data)[i];
+    default:
+      return static_cast<const std::int32_t*>(data)[i];
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    one_hot_kernel(DType index_type, i64 count, Divider inner, Divider depth, const void* indices, const T* values, T* out) {
+    one_hot_kernel(DType index_type, i64 count, Divider inner, Divider depth, const void* indices,
+                   const T* values, T* out) {
   const i64 i = thread_number();
   if (i >= count) return;
   const i64 row = inner(i), o = depth(row);
@@ -181,7 +208,8 @@ __global__ void __launch_bounds__(kThreads)
 // Rows [major, minor]: time and batch in the order of memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    reverse_kernel(bool time_first, i64 batch, i64 time, i64 count, Divider units, Divider minor, const T* x, const std::int64_t* lengths, T* y) {
+    reverse_kernel(bool time_first, i64 batch, i64 time, i64 count, Divider units, Divider minor, const T* x,
+                   const std::int64_t* lengths, T* y) {
   const i64 i = thread_number();
   if (i >= count) return;
   const i64 row = units(i), high = minor(row), low = row - high * minor.divisor;
@@ -199,8 +227,9 @@ void index_gather(const IndexGatherArgs& args, Stream stream) {
   with_bytes(unit_of(bytes, args.data, args.out), [&]<class T>() {
     with_index(args.walk.index_dtype, [&]<class Index>() {
       const i64 units = bytes / i64(sizeof(T)), total = count * units;
-      launch(stream, gather_places<T, Index>, grid_of(total), dim3(kThreads), 0, Items(args.walk), total, Divider(units, total),
-             i64(sizeof(T)) / i64(args.element_bytes), static_cast<const T*>(args.data), static_cast<const Index*>(args.indices),
+      launch(stream, gather_places<T, Index>, grid_of(total), dim3(kThreads), 0, Items(args.walk), total,
+             Divider(units, total), i64(sizeof(T)) / i64(args.element_bytes),
+             static_cast<const T*>(args.data), static_cast<const Index*>(args.indices),
              static_cast<T*>(args.out));
     });
   });
@@ -211,16 +240,22 @@ void index_scatter(const IndexScatterArgs& args, Stream stream) {
   if (count * args.walk.block == 0) return;
   const Entry* sorted = nullptr;
   with_index(args.walk.index_dtype, [&]<class Index>() {
-    sorted = sort_entries(FromPlaces<Index>{Items(args.walk), static_cast<const Index*>(args.indices), args.places}, count, args.places, args.workspace,
-                          stream);
+    sorted = sort_entries(
+        FromPlaces<Index>{Items(args.walk), static_cast<const Index*>(args.indices), args.places}, count,
+        args.places, args.workspace, stream);
   });
   if (args.reduction == ScatterReduction::none) return replace_places(args, sorted, count, stream);
   switch (args.dtype) {
-    case DType::f64: return reduce_places<double>(args, sorted, count, stream);
-    case DType::bf16: return reduce_places<bf16>(args, sorted, count, stream);
-    case DType::i32: return reduce_places<std::int32_t>(args, sorted, count, stream);
-    case DType::i64: return reduce_places<std::int64_t>(args, sorted, count, stream);
-    default: return reduce_places<float>(args, sorted, count, stream);
+    case DType::f64:
+      return reduce_places<double>(args, sorted, count, stream);
+    case DType::bf16:
+      return reduce_places<bf16>(args, sorted, count, stream);
+    case DType::i32:
+      return reduce_places<std::int32_t>(args, sorted, count, stream);
+    case DType::i64:
+      return reduce_places<std::int64_t>(args, sorted, count, stream);
+    default:
+      return reduce_places<float>(args, sorted, count, stream);
   }
 }
 
@@ -228,8 +263,9 @@ void one_hot(const OneHotArgs& args, Stream stream) {
   const i64 count = args.outer * args.depth * args.inner;
   if (count == 0) return;
   with_bytes(int(args.element_bytes), [&]<class T>() {
-    launch(stream, one_hot_kernel<T>, grid_of(count), dim3(kThreads), 0, args.index_dtype, count, Divider(args.inner, count), Divider(args.depth, count),
-           args.indices, static_cast<const T*>(args.values), static_cast<T*>(args.out));
+    launch(stream, one_hot_kernel<T>, grid_of(count), dim3(kThreads), 0, args.index_dtype, count,
+           Divider(args.inner, count), Divider(args.depth, count), args.indices,
+           static_cast<const T*>(args.values), static_cast<T*>(args.out));
   });
 }
 
@@ -238,8 +274,9 @@ void reverse_sequence(const ReverseSequenceArgs& args, Stream stream) {
   if (rows * bytes == 0) return;
   with_bytes(unit_of(bytes, args.x, args.y), [&]<class T>() {
     const i64 units = bytes / i64(sizeof(T)), count = rows * units;
-    launch(stream, reverse_kernel<T>, grid_of(count), dim3(kThreads), 0, args.time_first, args.batch, args.time, count, Divider(units, count),
-           Divider(args.time_first ? args.batch : args.time, count), static_cast<const T*>(args.x), args.lengths, static_cast<T*>(args.y));
+    launch(stream, reverse_kernel<T>, grid_of(count), dim3(kThreads), 0, args.time_first, args.batch,
+           args.time, count, Divider(units, count), Divider(args.time_first ? args.batch : args.time, count),
+           static_cast<const T*>(args.x), args.lengths, static_cast<T*>(args.y));
   });
 }
 

@@ -14,7 +14,7 @@ constexpr Key kLargestKey = ~0ull >> (64 - kKeyBits<T>);
 
 GRADLOOM_DEVICE Key ascending_key(float v) {
   const unsigned bits = __builtin_bit_cast(unsigned, v);
-  if (bits << 1 == 0) return 0x80000000u;   // -0 is 0
+  if (bits << 1 == 0) return 0x80000000u;  // -0 is 0
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
 GRADLOOM_DEVICE Key ascending_key(double v) {

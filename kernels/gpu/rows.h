@@ -1,5 +1,6 @@
-// What the kernels over rows share (softmax, layer normalization, cross-entropy): which threads work on which row, rows held in
-// registers, log-sum-exp in one pass, and columns of [outer, n, inner] for rows whose elements are `inner` apart.
+// What the kernels over rows share (softmax, layer normalization, cross-entropy): which threads work on which
+// row, rows held in registers, log-sum-exp in one pass, and columns of [outer, n, inner] for rows whose
+// elements are `inner` apart.
 //
 //   up to 512 elements     a group of 1 to 32 threads of one warp per row, several rows per block; shuffles only
 //   up to 8192             one block of 64 to 512 threads per row; both hold the row in registers: memory is read once
@@ -52,7 +53,8 @@ struct Largest {
   }
 };
 
-// log(sum(exp(x))) of numbers that come one pack after the other: the largest so far and the sum relative to it.
+// log(sum(exp(x))) of numbers that come one pack after the other: the largest so far and the sum relative to
+// it.
 template <class A>
 struct LogSumExp {
   A peak = -infinity<A>(), total = 0;
@@ -86,14 +88,14 @@ GRADLOOM_DEVICE LogSumExp<A> join(const Group& group, const LogSumExp<A>& part) 
 
 // ---- rows of consecutive elements -----------------------------------------------------------------------------------------------
 
-constexpr int kRowValues = 16;     // elements of a row that one thread holds
-constexpr int kRowThreads = 512;   // most threads for one row
+constexpr int kRowValues = 16;    // elements of a row that one thread holds
+constexpr int kRowThreads = 512;  // most threads for one row
 constexpr i64 kMostBlocks = 1 << 20;
 
 struct RowPlan {
-  int lanes;     // threads per row: a power of two; more than 32: the whole block
-  int threads;   // per block
-  bool held;     // rows fit into registers
+  int lanes;    // threads per row: a power of two; more than 32: the whole block
+  int threads;  // per block
+  bool held;    // rows fit into registers
   unsigned blocks;
 };
 inline RowPlan plan_rows(i64 rows, i64 cols) {
@@ -115,7 +117,10 @@ struct RowGroup {
   int lanes, lane, row, rows;
 
   GRADLOOM_DEVICE explicit RowGroup(int lanes_)
-      : lanes(lanes_), lane(int(threadIdx.x) % lanes_), row(int(threadIdx.x) / lanes_), rows(int(blockDim.x) / lanes_) {}
+      : lanes(lanes_),
+        lane(int(threadIdx.x) % lanes_),
+        row(int(threadIdx.x) / lanes_),
+        rows(int(blockDim.x) / lanes_) {}
 
   GRADLOOM_DEVICE i64 first() const { return i64(blockIdx.x) * rows; }
   GRADLOOM_DEVICE i64 step() const { return i64(gridDim.x) * rows; }
@@ -128,7 +133,8 @@ struct RowGroup {
     return v;
   }
 
-  // f(i, c) for every pack of a held row that is this thread's: i of its first element among the kRowValues, c its column.
+  // f(i, c) for every pack of a held row that is this thread's: i of its first element among the kRowValues,
+  // c its column.
   template <int V, class F>
   GRADLOOM_DEVICE void each_held(i64 cols, const F& f) const {
 #pragma unroll
@@ -146,7 +152,8 @@ struct RowGroup {
 
 // log-sum-exp of row x of `cols` elements by the threads of a group: held in `v`, or read once.
 template <int V, class T>
-GRADLOOM_DEVICE LogSumExp<Accum<T>> held_log_sum_exp(const RowGroup& group, const T* x, i64 cols, Accum<T>* v) {
+GRADLOOM_DEVICE LogSumExp<Accum<T>> held_log_sum_exp(const RowGroup& group, const T* x, i64 cols,
+                                                     Accum<T>* v) {
   using A = Accum<T>;
   LogSumExp<A> all;
   A peak = -infinity<A>();
@@ -164,7 +171,7 @@ GRADLOOM_DEVICE LogSumExp<Accum<T>> held_log_sum_exp(const RowGroup& group, cons
 }
 template <int V, class T>
 GRADLOOM_DEVICE LogSumExp<Accum<T>> streamed_log_sum_exp(const RowGroup& group, const T* x, i64 cols) {
-  constexpr int kAtOnce = 4;   // packs whose loads overlap
+  constexpr int kAtOnce = 4;  // packs whose loads overlap
   LogSumExp<Accum<T>> part;
   const i64 step = i64(group.lanes) * V;
   i64 c = i64(group.lane) * V;
@@ -186,10 +193,11 @@ GRADLOOM_DEVICE LogSumExp<Accum<T>> streamed_log_sum_exp(const RowGroup& group, 
 constexpr int kColumnThreads = 256;
 
 struct ColumnPlan {
-  int slices;   // threads per column, a power of two
+  int slices;  // threads per column, a power of two
   unsigned blocks;
 };
-// As few slices as fill a device, 8 elements per thread or more; more slices where blocks would be wider than `inner`.
+// As few slices as fill a device, 8 elements per thread or more; more slices where blocks would be wider than
+// `inner`.
 inline ColumnPlan plan_columns(i64 outer, i64 n, i64 inner) {
   const i64 columns = outer * inner;
   ColumnPlan plan{1, 0};
@@ -206,7 +214,10 @@ struct ColumnGroup {
   int slices, width, slice, column;
 
   GRADLOOM_DEVICE explicit ColumnGroup(int slices_)
-      : slices(slices_), width(kColumnThreads / slices_), slice(int(threadIdx.x) / width), column(int(threadIdx.x) % width) {}
+      : slices(slices_),
+        width(kColumnThreads / slices_),
+        slice(int(threadIdx.x) / width),
+        column(int(threadIdx.x) % width) {}
 
   GRADLOOM_DEVICE i64 first() const { return i64(blockIdx.x) * width; }
   GRADLOOM_DEVICE i64 step() const { return i64(gridDim.x) * width; }
@@ -224,11 +235,12 @@ struct ColumnGroup {
       __syncthreads();
     }
     v = parts[column];
-    __syncthreads();   // parts may be written again
+    __syncthreads();  // parts may be written again
     return v;
   }
 
-  // f(offset) for the elements k * inner of a column that are this thread's; none where the column does not exist.
+  // f(offset) for the elements k * inner of a column that are this thread's; none where the column does not
+  // exist.
   template <class F>
   GRADLOOM_DEVICE void each(bool exists, i64 n, i64 inner, const F& f) const {
     for (i64 k = exists ? slice : n; k < n; k += slices) f(k * inner);
@@ -243,7 +255,8 @@ GRADLOOM_DEVICE i64 column_offset(i64 column, i64 n, i64 inner) {
 
 // log-sum-exp of a column, four elements at a time so that their loads overlap.
 template <class T>
-GRADLOOM_DEVICE LogSumExp<Accum<T>> column_log_sum_exp(const ColumnGroup& group, const T* x, bool exists, i64 n, i64 inner) {
+GRADLOOM_DEVICE LogSumExp<Accum<T>> column_log_sum_exp(const ColumnGroup& group, const T* x, bool exists,
+                                                       i64 n, i64 inner) {
   LogSumExp<Accum<T>> part;
   const i64 step = group.slices;
   i64 k = exists ? group.slice : n;

@@ -23,7 +23,8 @@ dim3 grid_of(i64 threads) { return dim3(unsigned(ceil_div(threads, kThreads))); 
 // ---- trilu ------------------------------------------------------------------------------------------------------------------------
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) trilu_kernel(bool upper, i64 count, Divider cols, Divider rows, const T* x, const std::int64_t* offset, T* y) {
+__global__ void __launch_bounds__(kThreads) trilu_kernel(bool upper, i64 count, Divider cols, Divider rows,
+                                                         const T* x, const std::int64_t* offset, T* y) {
   const i64 i = thread_number();
   if (i >= count) return;
   const i64 row = cols(i), column = i - row * cols.divisor, r = row - rows(row) * rows.divisor;
@@ -34,8 +35,9 @@ __global__ void __launch_bounds__(kThreads) trilu_kernel(bool upper, i64 count, 
 
 template <class T>
 void keep_triangles(const TriluArgs& args, i64 count, Stream stream) {
-  launch(stream, trilu_kernel<T>, grid_of(count), dim3(kThreads), 0, args.upper, count, Divider(args.cols, count), Divider(args.rows, count),
-         static_cast<const T*>(args.x), args.k, static_cast<T*>(args.y));
+  launch(stream, trilu_kernel<T>, grid_of(count), dim3(kThreads), 0, args.upper, count,
+         Divider(args.cols, count), Divider(args.rows, count), static_cast<const T*>(args.x), args.k,
+         static_cast<T*>(args.y));
 }
 
 // ---- cum_sum ----------------------------------------------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) sum_row(CumSumArgs args) {
     const Total left = thread > 0 ? sums[thread - 1] : Total(0);
     if (k < args.n) y[at] = from_total<T>(before + (args.exclusive ? left : sums[thread]));
     before += sums[kThreads - 1];
-    __syncthreads();   // sums are written again
+    __syncthreads();  // sums are written again
   }
 }
 
@@ -187,7 +189,7 @@ GRADLOOM_DEVICE Votes vote(bool yes) {
     votes.before += w < warp ? counts[w] : 0;
     votes.all += counts[w];
   }
-  __syncthreads();   // counts are written again
+  __syncthreads();  // counts are written again
   return votes;
 }
 
@@ -219,11 +221,12 @@ __global__ void __launch_bounds__(kThreads) select_column(TopKArgs args) {
     taken += votes.all;
     equal_seen += equal.all;
   }
-  __syncthreads();   // all of them are in the workspace
+  __syncthreads();  // all of them are in the workspace
   for (i64 c = threadIdx.x; c < args.k; c += kThreads) {
     const Chosen own = chosen[c];
     i64 place = 0;
-    for (i64 other = 0; other < args.k; ++other) place += chosen[other].key > own.key || (chosen[other].key == own.key && other < c) ? 1 : 0;
+    for (i64 other = 0; other < args.k; ++other)
+      place += chosen[other].key > own.key || (chosen[other].key == own.key && other < c) ? 1 : 0;
     const i64 to = (o * args.k + place) * args.inner + i;
     static_cast<T*>(args.values)[to] = x[own.index * args.inner];
     args.indices[to] = own.index;
@@ -236,20 +239,31 @@ void select(const TopKArgs& args, Stream stream) {
 }
 
 // f<T>(args, stream) for every type of numbers.
-#define GRADLOOM_GPU_NUMBERS(type, f, args, stream)             \
-  switch (type) {                                               \
-    case DType::f64: return f<double>(args, stream);            \
-    case DType::bf16: return f<bf16>(args, stream);             \
-    case DType::i32: return f<std::int32_t>(args, stream);      \
-    case DType::i64: return f<std::int64_t>(args, stream);      \
-    case DType::u8:                                             \
-    case DType::boolean: return f<std::uint8_t>(args, stream);  \
-    case DType::i8: return f<std::int8_t>(args, stream);        \
-    case DType::i16: return f<std::int16_t>(args, stream);      \
-    case DType::u16: return f<std::uint16_t>(args, stream);     \
-    case DType::u32: return f<std::uint32_t>(args, stream);     \
-    case DType::u64: return f<std::uint64_t>(args, stream);     \
-    default: return f<float>(args, stream);                     \
+#define GRADLOOM_GPU_NUMBERS(type, f, args, stream) \
+  switch (type) {                                   \
+    case DType::f64:                                \
+      return f<double>(args, stream);               \
+    case DType::bf16:                               \
+      return f<bf16>(args, stream);                 \
+    case DType::i32:                                \
+      return f<std::int32_t>(args, stream);         \
+    case DType::i64:                                \
+      return f<std::int64_t>(args, stream);         \
+    case DType::u8:                                 \
+    case DType::boolean:                            \
+      return f<std::uint8_t>(args, stream);         \
+    case DType::i8:                                 \
+      return f<std::int8_t>(args, stream);          \
+    case DType::i16:                                \
+      return f<std::int16_t>(args, stream);         \
+    case DType::u16:                                \
+      return f<std::uint16_t>(args, stream);        \
+    case DType::u32:                                \
+      return f<std::uint32_t>(args, stream);        \
+    case DType::u64:                                \
+      return f<std::uint64_t>(args, stream);        \
+    default:                                        \
+      return f<float>(args, stream);                \
   }
 
 }  // namespace
@@ -258,21 +272,30 @@ void trilu(const TriluArgs& args, Stream stream) {
   const i64 count = args.matrices * args.rows * args.cols;
   if (count == 0) return;
   switch (args.element_bytes) {
-    case 1: return keep_triangles<std::uint8_t>(args, count, stream);
-    case 2: return keep_triangles<std::uint16_t>(args, count, stream);
-    case 4: return keep_triangles<std::uint32_t>(args, count, stream);
-    default: return keep_triangles<std::uint64_t>(args, count, stream);
+    case 1:
+      return keep_triangles<std::uint8_t>(args, count, stream);
+    case 2:
+      return keep_triangles<std::uint16_t>(args, count, stream);
+    case 4:
+      return keep_triangles<std::uint32_t>(args, count, stream);
+    default:
+      return keep_triangles<std::uint64_t>(args, count, stream);
   }
 }
 
 void cum_sum(const CumSumArgs& args, Stream stream) {
   if (args.outer * args.n * args.inner == 0) return;
   switch (args.dtype) {
-    case DType::f64: return sum_up<double>(args, stream);
-    case DType::bf16: return sum_up<bf16>(args, stream);
-    case DType::i32: return sum_up<std::int32_t>(args, stream);
-    case DType::i64: return sum_up<std::int64_t>(args, stream);
-    default: return sum_up<float>(args, stream);
+    case DType::f64:
+      return sum_up<double>(args, stream);
+    case DType::bf16:
+      return sum_up<bf16>(args, stream);
+    case DType::i32:
+      return sum_up<std::int32_t>(args, stream);
+    case DType::i64:
+      return sum_up<std::int64_t>(args, stream);
+    default:
+      return sum_up<float>(args, stream);
   }
 }
 

@@ -1,7 +1,7 @@
 // Positions sorted by the row they go to, stable: the order in which sums without atomics are added up.
-// A radix sort of 8 bits per pass, as many passes as the number of rows needs. A pass counts the digits of each tile of kTile positions,
-// sums up the counts over digits and tiles, and moves every position to its place (Satish et al. 2009; the rank within a warp comes from
-// ballots).
+// A radix sort of 8 bits per pass, as many passes as the number of rows needs. A pass counts the digits of
+// each tile of kTile positions, sums up the counts over digits and tiles, and moves every position to its
+// place (Satish et al. 2009; the rank within a warp comes from ballots).
 #pragma once
 
 #include "kernels/gpu/gpu.h"
@@ -43,10 +43,12 @@ GRADLOOM_DEVICE unsigned long long same_digit(int digit, bool valid) {
   return mask;
 }
 
-// The tile's positions, in order: each warp has kTile / warps neighbours, one per lane at a time. visit(entry, digit, rank) with the
-// rank among entries of the same digit and warp; afterwards counts[warp][digit] are numbers of entries. All threads must call it.
+// The tile's positions, in order: each warp has kTile / warps neighbours, one per lane at a time.
+// visit(entry, digit, rank) with the rank among entries of the same digit and warp; afterwards
+// counts[warp][digit] are numbers of entries. All threads must call it.
 template <class Source, class Visit>
-GRADLOOM_DEVICE void rank_tile(const Source& source, std::int64_t count, int shift, int (&counts)[kMostWarps][kDigits], const Visit& visit) {
+GRADLOOM_DEVICE void rank_tile(const Source& source, std::int64_t count, int shift,
+                               int (&counts)[kMostWarps][kDigits], const Visit& visit) {
   const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp, warps = kSortThreads / kWarp;
   for (int w = 0; w < warps; ++w) counts[w][threadIdx.x] = 0;
   __syncthreads();
@@ -58,7 +60,7 @@ GRADLOOM_DEVICE void rank_tile(const Source& source, std::int64_t count, int shi
     const int digit = int(entry.row >> shift) & (kDigits - 1);
     const unsigned long long same = same_digit(digit, valid);
     const int below = count_bits(same & ((1ull << lane) - 1)), before = counts[warp][digit];
-    __syncthreads();   // all lanes have read
+    __syncthreads();  // all lanes have read
     if (valid) visit(entry, digit, before + below);
     if (valid && below == 0) counts[warp][digit] = before + count_bits(same);
     __syncthreads();
@@ -85,7 +87,7 @@ __global__ void scan_kernel(std::int64_t n, std::int64_t* table) {
   for (std::int64_t i = begin; i < end; ++i) sum += table[i];
   sums[thread] = sum;
   __syncthreads();
-  for (int step = 1; step < threads; step *= 2) {   // Hillis and Steele 1986
+  for (int step = 1; step < threads; step *= 2) {  // Hillis and Steele 1986
     const std::int64_t left = thread >= step ? sums[thread - step] : 0;
     __syncthreads();
     sums[thread] += left;
@@ -101,7 +103,8 @@ __global__ void scan_kernel(std::int64_t n, std::int64_t* table) {
 
 // Moves every entry of the tile to its place.
 template <class Source>
-__global__ void move_kernel(Source source, std::int64_t count, int shift, const std::int64_t* table, Entry* sorted) {
+__global__ void move_kernel(Source source, std::int64_t count, int shift, const std::int64_t* table,
+                            Entry* sorted) {
   __shared__ int counts[kMostWarps][kDigits];
   __shared__ std::int64_t starts[kMostWarps][kDigits];
   rank_tile(source, count, shift, counts, [](const Entry&, int, int) {});
@@ -112,21 +115,26 @@ __global__ void move_kernel(Source source, std::int64_t count, int shift, const 
   }
   __syncthreads();
   const int warp = int(threadIdx.x) / kWarp;
-  rank_tile(source, count, shift, counts, [&](const Entry& entry, int digit, int rank) { sorted[starts[warp][digit] + rank] = entry; });
+  rank_tile(source, count, shift, counts,
+            [&](const Entry& entry, int digit, int rank) { sorted[starts[warp][digit] + rank] = entry; });
 }
 
 template <class Source>
-void sort_pass(const Source& source, std::int64_t count, int shift, std::int64_t* table, Entry* sorted, Stream stream) {
+void sort_pass(const Source& source, std::int64_t count, int shift, std::int64_t* table, Entry* sorted,
+               Stream stream) {
   const std::int64_t tiles = ceil_div(count, kTile);
   const dim3 grid{unsigned(tiles)}, block(kSortThreads);
   launch(stream, count_kernel<Source>, grid, block, 0, source, count, shift, table);
   launch(stream, scan_kernel<1024>, dim3(1), dim3(1024), 0, tiles * kDigits, table);
-  launch(stream, move_kernel<Source>, grid, block, 0, source, count, shift, static_cast<const std::int64_t*>(table), sorted);
+  launch(stream, move_kernel<Source>, grid, block, 0, source, count, shift,
+         static_cast<const std::int64_t*>(table), sorted);
 }
 
-// source(k): the entry of position k < count, with a row <= rows. The sorted list is in one of two halves of the space (sort_space).
+// source(k): the entry of position k < count, with a row <= rows. The sorted list is in one of two halves of
+// the space (sort_space).
 template <class Source>
-const Entry* sort_entries(const Source& source, std::int64_t count, std::int64_t rows, void* space, Stream stream) {
+const Entry* sort_entries(const Source& source, std::int64_t count, std::int64_t rows, void* space,
+                          Stream stream) {
   Entry *to = static_cast<Entry*>(space), *from = to + count;
   auto* const table = reinterpret_cast<std::int64_t*>(static_cast<char*>(space) + sort_space(count).table);
   sort_pass(source, count, 0, table, to, stream);

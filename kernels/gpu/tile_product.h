@@ -1,8 +1,9 @@
 // A tile of a matrix product, without tensor cores: what gemm.cu and convolution.cu share.
 //   sums[r][c] = sum over d in [begin, end) of a(row, d) b(col, d)
-// A block of 256 threads computes kM x kN results, each thread kM / 16 x kN / 16 of them in registers. kK values of d at a time go through
-// shared memory, in two buffers: while one is multiplied, the next values are on their way from memory to registers, and every step has
-// one barrier (Volkov and Demmel 2008; CUTLASS's SIMT kernels). Everything is added in order of d.
+// A block of 256 threads computes kM x kN results, each thread kM / 16 x kN / 16 of them in registers. kK
+// values of d at a time go through shared memory, in two buffers: while one is multiplied, the next values
+// are on their way from memory to registers, and every step has one barrier (Volkov and Demmel 2008;
+// CUTLASS's SIMT kernels). Everything is added in order of d.
 //
 // An operand is a class with
 //   Element                              the type it is stored in
@@ -21,13 +22,12 @@ template <class A, int kM_, int kN_, int kK_>
 struct TileShape {
   using Value = A;
   static constexpr int kM = kM_, kN = kN_, kK = kK_;
-  static constexpr int kRows = kM / 16, kCols = kN / 16;   // of a thread
+  static constexpr int kRows = kM / 16, kCols = kN / 16;  // of a thread
 };
 
-// Row or column number i of a thread at place `at` of 16, within the tile: runs of four, so that a warp reads shared memory in whole lines.
-GRADLOOM_DEVICE int tile_index(int at, int i) {
-  return i / 4 * 64 + at * 4 + i % 4;
-}
+// Row or column number i of a thread at place `at` of 16, within the tile: runs of four, so that a warp reads
+// shared memory in whole lines.
+GRADLOOM_DEVICE int tile_index(int at, int i) { return i / 4 * 64 + at * 4 + i % 4; }
 
 // Loads kLines x kK values of an operand, kPerThread of them in this thread.
 template <class Operand, class A, int kLines, int kK>
@@ -56,7 +56,8 @@ class Feeder {
     return Operand::kDepthFirst ? int(threadIdx.x) / kK + i * (kTileThreads / kK) : int(threadIdx.x) % kLines;
   }
   static GRADLOOM_DEVICE int depth_of(int i) {
-    return Operand::kDepthFirst ? int(threadIdx.x) % kK : int(threadIdx.x) / kLines + i * (kTileThreads / kLines);
+    return Operand::kDepthFirst ? int(threadIdx.x) % kK
+                                : int(threadIdx.x) / kLines + i * (kTileThreads / kLines);
   }
 
   const Operand& operand_;
@@ -76,8 +77,9 @@ GRADLOOM_DEVICE void load_fragment(const A (&from)[kWidth], int at, A (&fragment
 }
 
 template <class Shape, class OperandA, class OperandB>
-GRADLOOM_DEVICE void tile_product(const OperandA& operand_a, const OperandB& operand_b, long long row, long long col, long long begin,
-                                  long long end, typename Shape::Value (&sums)[Shape::kRows][Shape::kCols]) {
+GRADLOOM_DEVICE void tile_product(const OperandA& operand_a, const OperandB& operand_b, long long row,
+                                  long long col, long long begin, long long end,
+                                  typename Shape::Value (&sums)[Shape::kRows][Shape::kCols]) {
   using A = typename Shape::Value;
   constexpr int kM = Shape::kM, kN = Shape::kN, kK = Shape::kK, kRows = Shape::kRows, kCols = Shape::kCols;
   alignas(16) __shared__ A shared_a[2][kK][kM + 4];
@@ -124,8 +126,9 @@ GRADLOOM_DEVICE void tile_product(const OperandA& operand_a, const OperandB& ope
 
 // visit(row, col, sum) for the results of this thread that are inside rows x cols.
 template <class Shape, class Visit>
-GRADLOOM_DEVICE void for_results(const typename Shape::Value (&sums)[Shape::kRows][Shape::kCols], long long row, long long col,
-                                 long long rows, long long cols, const Visit& visit) {
+GRADLOOM_DEVICE void for_results(const typename Shape::Value (&sums)[Shape::kRows][Shape::kCols],
+                                 long long row, long long col, long long rows, long long cols,
+                                 const Visit& visit) {
   const int tx = int(threadIdx.x) % 16, ty = int(threadIdx.x) / 16;
 #pragma unroll
   for (int r = 0; r < Shape::kRows; ++r) {
@@ -144,18 +147,22 @@ struct StridedOperand {
   using Element = T;
   static constexpr bool kDepthFirst = depth_first;
   struct Line {
-    const T* at;   // null past the end
+    const T* at;  // null past the end
   };
   const T* data;
   long long lines, line_stride, depth_stride;
 
-  GRADLOOM_DEVICE Line line(long long index) const { return {index < lines ? data + index * line_stride : nullptr}; }
-  GRADLOOM_DEVICE T load(const Line& line, long long d) const { return line.at != nullptr ? line.at[d * depth_stride] : T{}; }
+  GRADLOOM_DEVICE Line line(long long index) const {
+    return {index < lines ? data + index * line_stride : nullptr};
+  }
+  GRADLOOM_DEVICE T load(const Line& line, long long d) const {
+    return line.at != nullptr ? line.at[d * depth_stride] : T{};
+  }
 };
 
 // The tiles of all products of a launch: columns fastest, then rows, slices of the depth, products.
 struct TileGrid {
-  long long row_tiles, col_tiles, slices, length;   // length: of a slice
+  long long row_tiles, col_tiles, slices, length;  // length: of a slice
 
   GRADLOOM_HD long long blocks(long long products) const { return products * slices * row_tiles * col_tiles; }
 };
@@ -165,7 +172,8 @@ struct TilePlace {
 template <class Shape>
 GRADLOOM_DEVICE TilePlace tile_place(const TileGrid& grid) {
   const long long rest = blockIdx.x / grid.col_tiles, slices = rest / grid.row_tiles;
-  return {(rest - slices * grid.row_tiles) * Shape::kM, (blockIdx.x - rest * grid.col_tiles) * Shape::kN, slices % grid.slices, slices / grid.slices};
+  return {(rest - slices * grid.row_tiles) * Shape::kM, (blockIdx.x - rest * grid.col_tiles) * Shape::kN,
+          slices % grid.slices, slices / grid.slices};
 }
 
 }  // namespace gradloom::kernels::gpu

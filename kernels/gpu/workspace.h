@@ -70,8 +70,8 @@ struct SortSpace {
   std::size_t table, bytes;
 };
 constexpr SortSpace sort_space(std::int64_t count) {
-  const std::size_t table = whole_packs(2 * 16 * count);
-  return {table, table + whole_packs(8 * 256 * ((count + kSortTile - 1) / kSortTile))};
+  const std::size_t table = whole_packs(32 * count);
+  return {table, table + whole_packs(2048 * ((count + kSortTile - 1) / kSortTile))};
 }
 
 // Gather gradient: the sort, then from byte `partial` the sums of rows that go over chunks.

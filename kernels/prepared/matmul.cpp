@@ -365,8 +365,7 @@ class ActivatedMatMul final : public MatMul {
 GemmArgs gemm_args(const MatMulDesc& desc) {
   Problem problem = problem_of(desc);
   fold_batch_into_rows(problem);
-  if (problem.batch.size() > std::size_t(kEwMaxRank))
-    throw std::runtime_error("matmul: too many batch dims");
+  if (problem.batch.size() > std::size_t(kEwMaxRank)) throw std::runtime_error("matmul: too many batch dims");
   GemmArgs args{};
   args.dtype = desc.dtype;
   args.batch_rank = int(problem.batch.size());

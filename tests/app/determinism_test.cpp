@@ -1,4 +1,5 @@
-// Same build, seed and data: the same bits for any number of threads, with timing on or off, and after a reset of nothing.
+// Same build, seed and data: the same bits for any number of threads, with timing on or off, and after a
+// reset of nothing.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,14 +51,17 @@ TEST_P(Determinism, BitsDoNotDependOnThreadsTimingOrOldMemory) {
   for (const auto& other : {losses(recipe, 2, false, false), losses(recipe, 2, true, true)}) {
     ASSERT_EQ(other.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
-      EXPECT_EQ(std::memcmp(&expected[i], &other[i], sizeof(double)), 0) << "step " << i + 1 << ": " << expected[i] << " and " << other[i];
+      EXPECT_EQ(std::memcmp(&expected[i], &other[i], sizeof(double)), 0)
+          << "step " << i + 1 << ": " << expected[i] << " and " << other[i];
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Determinism,
-                         testing::Combine(testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"), testing::Values("default", "none")),
+                         testing::Combine(testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                                          testing::Values("default", "none")),
                          [](const auto& test) {
-                           std::string name = std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
+                           std::string name =
+                               std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
                            for (char& ch : name)
                              if (ch == '-') ch = '_';
                            return name;

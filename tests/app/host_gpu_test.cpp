@@ -1,4 +1,5 @@
-// The GPU path end to end without a GPU: device host-gpu runs the GPU kernels' sources on the CPU behind the same plugin interface.
+// The GPU path end to end without a GPU: device host-gpu runs the GPU kernels' sources on the CPU behind the
+// same plugin interface.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +24,8 @@ namespace gradloom {
 namespace {
 
 #ifdef GRADLOOM_PLUGIN_FOLDER
-#define REQUIRE_HOST_GPU()                                   \
-  setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);     \
+#define REQUIRE_HOST_GPU()                                            \
+  setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);              \
   setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1); \
   ASSERT_TRUE(find_plugin("hostgpu").ok()) << find_plugin("hostgpu").error().message
 #else
@@ -111,13 +112,16 @@ TEST_P(HostGpuModel, TrainsAsTheCpuDoes) {
   recipe.record = false;
   const std::vector<double> launched = losses(recipe, steps, true);
   ASSERT_EQ(launched.size(), recorded.size());
-  EXPECT_EQ(std::memcmp(launched.data(), recorded.data(), recorded.size() * sizeof(double)), 0) << "recorded, launched and timed steps differ";
+  EXPECT_EQ(std::memcmp(launched.data(), recorded.data(), recorded.size() * sizeof(double)), 0)
+      << "recorded, launched and timed steps differ";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HostGpuModel,
-                         testing::Combine(testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"), testing::Values("default", "none")),
+                         testing::Combine(testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                                          testing::Values("default", "none")),
                          [](const auto& test) {
-                           std::string name = std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
+                           std::string name =
+                               std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
                            for (char& ch : name)
                              if (ch == '-') ch = '_';
                            return name;
@@ -125,7 +129,8 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuModel,
 
 TEST(HostGpu, AccumulationAndOptimizersAgree) {
   REQUIRE_HOST_GPU();
-  for (const char* optimizer : {"sgd{lr=0.05,momentum=0.9,nesterov=true}", "adam{lr=1e-2}", "lamb{lr=1e-2}"}) {
+  for (const char* optimizer :
+       {"sgd{lr=0.05,momentum=0.9,nesterov=true}", "adam{lr=1e-2}", "lamb{lr=1e-2}"}) {
     Recipe cpu = recipe_for("mlp", "default", "cpu");
     cpu.optimizer = optimizer;
     cpu.accumulate = 3;
@@ -133,11 +138,13 @@ TEST(HostGpu, AccumulationAndOptimizersAgree) {
     gpu.device = "host-gpu";
     const std::vector<double> a = losses(cpu, 4), b = losses(gpu, 4);
     ASSERT_EQ(a.size(), b.size());
-    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], a[i], 1e-5 * std::max(1.0, std::fabs(a[i]))) << optimizer << " step " << i + 1;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      EXPECT_NEAR(b[i], a[i], 1e-5 * std::max(1.0, std::fabs(a[i]))) << optimizer << " step " << i + 1;
   }
 }
 
-// The launches that the host made and the kernels that they started are of the same plan step and micro-batch.
+// The launches that the host made and the kernels that they started are of the same plan step and
+// micro-batch.
 TEST(HostGpu, ActivitiesOfATimedStepBelongToItsKernels) {
   REQUIRE_HOST_GPU();
   for (const bool record : {true, false}) {
@@ -165,7 +172,8 @@ TEST(HostGpu, ActivitiesOfATimedStepBelongToItsKernels) {
         ASSERT_EQ(kernels.count({a.micro, a.plan_step}), 1u) << a.micro << " " << a.plan_step;
         EXPECT_LE(a.start_ns, kernels.at({a.micro, a.plan_step})->start_ns);
       }
-      const std::size_t parts = micro_batches == 1 ? 1 : static_cast<std::size_t>(micro_batches) + 1;   // and once per step
+      const std::size_t parts =
+          micro_batches == 1 ? 1 : static_cast<std::size_t>(micro_batches) + 1;  // and once per step
       EXPECT_EQ(launches, record ? parts : kernels.size());
       EXPECT_EQ(uploads, static_cast<std::size_t>(micro_batches));
     }
@@ -204,19 +212,22 @@ OrderedRange range_of(const void* begin, std::uint64_t bytes) {
 TEST(Order, TheCheckerFindsWhatIsMissing) {
   const OrderedRange a{0, 64}, b{64, 128};
   using Kind = OrderedWork::Kind;
-  const OrderedWork up{Kind::work, 1, -1, "upload", {}, {a}, {}}, use{Kind::work, 0, -1, "kernel", {a}, {b}, {}};
+  const OrderedWork up{Kind::work, 1, -1, "upload", {}, {a}, {}},
+      use{Kind::work, 0, -1, "kernel", {a}, {b}, {}};
   const OrderedWork record{Kind::record, 1, 5}, wait{Kind::wait, 0, 5}, early{Kind::record, 1, 5};
   EXPECT_EQ(first_disorder({up, record, wait, use}), "");
   EXPECT_EQ(first_disorder({up, record, use}), "kernel does not wait for upload");
   EXPECT_EQ(first_disorder({early, up, wait, use}), "kernel does not wait for upload");
   EXPECT_EQ(first_disorder({up, {Kind::host_wait_all}, use}), "");
-  const OrderedWork again{Kind::work, 1, -1, "next upload", {b}, {}, {b}}, reader{Kind::work, 0, -1, "reader", {b}, {}, {}};
+  const OrderedWork again{Kind::work, 1, -1, "next upload", {b}, {}, {b}},
+      reader{Kind::work, 0, -1, "reader", {b}, {}, {}};
   EXPECT_EQ(first_disorder({reader, again}), "the host writes what next upload reads before reader is over");
   EXPECT_EQ(first_disorder({reader, {Kind::record, 0, 7}, {Kind::host_wait, 0, 7}, again}), "");
 }
 
 // What plan step `i` touches, as addresses.
-void add_ranges(const Graph& graph, const Plan& plan, const Executor& executor, std::size_t i, OrderedWork& work) {
+void add_ranges(const Graph& graph, const Plan& plan, const Executor& executor, std::size_t i,
+                OrderedWork& work) {
   const Node& node = graph.nodes[plan.steps[i].node];
   const auto add = [&](ValueId v, std::vector<OrderedRange>& to) {
     if (v == kNone || plan.buffer_of[v] < 0) return;
@@ -226,13 +237,17 @@ void add_ranges(const Graph& graph, const Plan& plan, const Executor& executor, 
   for (const ValueId v : node.inputs) add(v, work.reads);
   for (const ValueId v : node.outputs) add(v, work.writes);
   if (plan.steps[i].workspace_bytes > 0)
-    work.writes.push_back(range_of(executor.memory(Place::arena) + plan.steps[i].workspace_offset, static_cast<std::uint64_t>(plan.steps[i].workspace_bytes)));
-  if (node.op->has(kRandom)) work.reads.push_back(range_of(executor.memory(Place::input) + plan.input_bytes, sizeof(kernels::RandomState)));
+    work.writes.push_back(range_of(executor.memory(Place::arena) + plan.steps[i].workspace_offset,
+                                   static_cast<std::uint64_t>(plan.steps[i].workspace_bytes)));
+  if (node.op->has(kRandom))
+    work.reads.push_back(
+        range_of(executor.memory(Place::input) + plan.input_bytes, sizeof(kernels::RandomState)));
 }
 
 TEST(HostGpu, WorkIsOrderedAsItsMemoryDemands) {
   REQUIRE_HOST_GPU();
-  void* const library = dlopen(find_plugin("hostgpu")->c_str(), RTLD_NOW | RTLD_LOCAL);   // the one that the device uses
+  void* const library =
+      dlopen(find_plugin("hostgpu")->c_str(), RTLD_NOW | RTLD_LOCAL);  // the one that the device uses
   ASSERT_NE(library, nullptr);
   const auto recording = reinterpret_cast<HostGpuRecordingFn>(dlsym(library, GRADLOOM_HOST_GPU_RECORDING));
   ASSERT_NE(recording, nullptr);
@@ -262,10 +277,18 @@ TEST(HostGpu, WorkIsOrderedAsItsMemoryDemands) {
       w.name = std::string(record.name) + " (plan step " + std::to_string(record.plan_step) + ")";
       streams.insert(record.stream);
       switch (record.operation) {
-        case HOST_GPU_RECORD_EVENT: w.kind = OrderedWork::Kind::record; break;
-        case HOST_GPU_WAIT_EVENT: w.kind = OrderedWork::Kind::wait; break;
-        case HOST_GPU_SYNCHRONIZE_EVENT: w.kind = OrderedWork::Kind::host_wait; break;
-        case HOST_GPU_SYNCHRONIZE: w.kind = OrderedWork::Kind::host_wait_all; break;
+        case HOST_GPU_RECORD_EVENT:
+          w.kind = OrderedWork::Kind::record;
+          break;
+        case HOST_GPU_WAIT_EVENT:
+          w.kind = OrderedWork::Kind::wait;
+          break;
+        case HOST_GPU_SYNCHRONIZE_EVENT:
+          w.kind = OrderedWork::Kind::host_wait;
+          break;
+        case HOST_GPU_SYNCHRONIZE:
+          w.kind = OrderedWork::Kind::host_wait_all;
+          break;
         case HOST_GPU_KERNEL:
           ASSERT_GE(record.plan_step, 0);
           add_ranges(graph, plan, job->executor(), static_cast<std::size_t>(record.plan_step), w);
@@ -275,7 +298,8 @@ TEST(HostGpu, WorkIsOrderedAsItsMemoryDemands) {
           w.name = "copy of " + std::to_string(record.bytes) + " bytes";
           w.writes = {range_of(record.target, record.bytes)};
           if (record.operation == HOST_GPU_COPY) w.reads = {range_of(record.source, record.bytes)};
-          if (record.stream == GPU_UPLOAD) w.host_writes = w.reads;   // batches are written into pinned memory before they go up
+          if (record.stream == GPU_UPLOAD)
+            w.host_writes = w.reads;  // batches are written into pinned memory before they go up
       }
       work.push_back(std::move(w));
     }

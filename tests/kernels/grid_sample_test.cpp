@@ -1,4 +1,5 @@
-// GridSample against a plain evaluation in double, and its gradients: linear in dy and consistent with the forward kernel.
+// GridSample against a plain evaluation in double, and its gradients: linear in dy and consistent with the
+// forward kernel.
 #include <algorithm>
 
 #include "tests/kernels/support.h"
@@ -82,7 +83,8 @@ Read read(const Case& c, double g, i64 size) {
   const auto keys = [](double d) {
     d = std::abs(d);
     const double a = -0.75;
-    return d <= 1 ? (a + 2) * d * d * d - (a + 3) * d * d + 1 : a * d * d * d - 5 * a * d * d + 8 * a * d - 4 * a;
+    return d <= 1 ? (a + 2) * d * d * d - (a + 3) * d * d + 1
+                  : a * d * d * d - 5 * a * d * d + 8 * a * d - 4 * a;
   };
   Read r;
   for (int i = -1; i <= 2; ++i) {
@@ -93,12 +95,14 @@ Read read(const Case& c, double g, i64 size) {
 }
 
 template <class T>
-std::vector<double> expected(const Case& c, const GridSampleArgs& s, const std::vector<T>& x, const std::vector<T>& grid) {
+std::vector<double> expected(const Case& c, const GridSampleArgs& s, const std::vector<T>& x,
+                             const std::vector<T>& grid) {
   std::vector<double> y(std::size_t(s.n * s.c * area(s.out)), 0);
   for (i64 n = 0; n < s.n; ++n)
     for (i64 o = 0; o < area(s.out); ++o) {
       Read axes[3] = {{{0}, {1}}, {}, {}};
-      for (int a = 3 - s.rank; a < 3; ++a) axes[a] = read(c, double(grid[std::size_t((n * area(s.out) + o) * s.rank + 2 - a)]), s.in[a]);
+      for (int a = 3 - s.rank; a < 3; ++a)
+        axes[a] = read(c, double(grid[std::size_t((n * area(s.out) + o) * s.rank + 2 - a)]), s.in[a]);
       for (std::size_t i = 0; i < axes[0].at.size(); ++i)
         for (std::size_t j = 0; j < axes[1].at.size(); ++j)
           for (std::size_t k = 0; k < axes[2].at.size(); ++k) {
@@ -106,7 +110,8 @@ std::vector<double> expected(const Case& c, const GridSampleArgs& s, const std::
             const i64 pixel = (axes[0].at[i] * s.in[1] + axes[1].at[j]) * s.in[2] + axes[2].at[k];
             for (i64 ch = 0; ch < s.c; ++ch)
               y[std::size_t((n * s.c + ch) * area(s.out) + o)] +=
-                  axes[0].weight[i] * axes[1].weight[j] * axes[2].weight[k] * double(x[std::size_t((n * s.c + ch) * area(s.in) + pixel)]);
+                  axes[0].weight[i] * axes[1].weight[j] * axes[2].weight[k] *
+                  double(x[std::size_t((n * s.c + ch) * area(s.in) + pixel)]);
           }
     }
   return y;
@@ -115,7 +120,8 @@ std::vector<double> expected(const Case& c, const GridSampleArgs& s, const std::
 template <class T>
 void check_forward(const Case& c) {
   const GridSampleArgs s = args_of(c, dtype_of<T>());
-  const auto x = values<T>(s.n * s.c * area(s.in), 1), grid = values<T>(s.n * area(s.out) * s.rank, 2, -1.9, 1.9);
+  const auto x = values<T>(s.n * s.c * area(s.in), 1),
+             grid = values<T>(s.n * area(s.out) * s.rank, 2, -1.9, 1.9);
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> y(std::size_t(s.n * s.c * area(s.out)), T(7));
@@ -126,14 +132,16 @@ void check_forward(const Case& c) {
         k.grid_sample(call);
         return y;
       },
-      expected(c, s, x, grid), {std::is_same_v<T, float> ? 2e-5 : 1e-12, std::is_same_v<T, float> ? 2e-5 : 1e-12},
-      "mode " + std::to_string(int(c.mode)) + " padding " + std::to_string(int(c.padding)) + " rank " + std::to_string(c.rank));
+      expected(c, s, x, grid),
+      {std::is_same_v<T, float> ? 2e-5 : 1e-12, std::is_same_v<T, float> ? 2e-5 : 1e-12},
+      "mode " + std::to_string(int(c.mode)) + " padding " + std::to_string(int(c.padding)) + " rank " +
+          std::to_string(c.rank));
 }
 
 TEST(GridSample, AgreesWithTheReference) {
   for (const Case& c : cases()) {
     check_forward<double>(c);
-    if (c.mode != GridMode::nearest) check_forward<float>(c);   // rounding in float may take another neighbour
+    if (c.mode != GridMode::nearest) check_forward<float>(c);  // rounding in float may take another neighbour
   }
 }
 
@@ -141,7 +149,8 @@ TEST(GridSample, AgreesWithTheReference) {
 TEST(GridSample, DataGradientIsTheTranspose) {
   for (const Case& c : cases()) {
     const GridSampleArgs s = args_of(c, DType::f64);
-    const auto x = values<double>(s.n * s.c * area(s.in), 1), grid = values<double>(s.n * area(s.out) * s.rank, 2, -1.9, 1.9);
+    const auto x = values<double>(s.n * s.c * area(s.in), 1),
+               grid = values<double>(s.n * area(s.out) * s.rank, 2, -1.9, 1.9);
     const auto dy = values<double>(s.n * s.c * area(s.out), 3);
     const std::vector<double> y = expected(c, s, x, grid);
     double forward = 0;
@@ -178,7 +187,8 @@ TEST(GridSample, HugeAndMissingNumbersStayInside) {
     s.x = x.data();
     s.grid = grid.data();
     s.y = y.data();
-    for (const CpuKernels* k : levels()) k->grid_sample(s);   // no access outside (sanitizers tell), no endless loop
+    for (const CpuKernels* k : levels())
+      k->grid_sample(s);  // no access outside (sanitizers tell), no endless loop
     EXPECT_FALSE(std::isnan(y.back()));
   }
 }

@@ -41,7 +41,8 @@ void check(i64 outer, i64 in, i64 out, i64 inner) {
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> y(expected.size(), T(9));
-        k.resample({dtype_of<T>(), outer, in, out, inner, t.begin.data(), t.index.data(), t.weight.data(), x.data(), y.data()});
+        k.resample({dtype_of<T>(), outer, in, out, inner, t.begin.data(), t.index.data(), t.weight.data(),
+                    x.data(), y.data()});
         return y;
       },
       expected, reduction_tolerance<T>());
@@ -53,8 +54,8 @@ TEST(Resample, IsASparseProduct) {
   check<float>(50, 11, 12, 1);
   check<double>(1, 1, 7, 1);
   check<float>(2, 5, 0, 3);
-  check<float>(1, 5, 8, 2500);        // strips
-  check<float>(40, 30, 60, 40);       // in parallel
+  check<float>(1, 5, 8, 2500);   // strips
+  check<float>(40, 30, 60, 40);  // in parallel
   check<float>(300, 100, 120, 1);
 }
 

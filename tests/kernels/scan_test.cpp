@@ -55,12 +55,12 @@ TEST(ScanKernels, SumUp) {
       check_sum<std::int64_t>(1, 20, 3, exclusive, reverse);
       check_sum<std::int32_t>(1, 20, 300, exclusive, reverse);
     }
-  check_sum<float>(40, 100, 600, false, false);   // in parallel
+  check_sum<float>(40, 100, 600, false, false);  // in parallel
 }
 
 template <class T>
 void check_extreme(i64 outer, i64 n, i64 inner) {
-  const auto x = values<T>(outer * n * inner, 1, 0, 5);   // integers: many are equal
+  const auto x = values<T>(outer * n * inner, 1, 0, 5);  // integers: many are equal
   for (const bool largest : {true, false})
     for (const bool last : {true, false}) {
       std::vector<i64> expected;
@@ -112,7 +112,8 @@ void check_top(i64 outer, i64 n, i64 inner, i64 count, bool largest, std::vector
       std::vector<i64> order(static_cast<std::size_t>(n));
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](i64 a, i64 b) {
-        if (std::isnan(double(v(a))) || std::isnan(double(v(b)))) return largest ? !std::isnan(double(v(b))) : !std::isnan(double(v(a))) && std::isnan(double(v(b)));
+        if (std::isnan(double(v(a))) || std::isnan(double(v(b))))
+          return largest ? !std::isnan(double(v(b))) : !std::isnan(double(v(a))) && std::isnan(double(v(b)));
         return largest ? v(a) > v(b) : v(a) < v(b);
       });
       for (i64 k = 0; k < count; ++k) {
@@ -124,7 +125,8 @@ void check_top(i64 outer, i64 n, i64 inner, i64 count, bool largest, std::vector
       [&](const CpuKernels& k) {
         std::vector<T> found(values.size());
         std::vector<i64> where(values.size(), -1);
-        k.top_k({dtype_of<T>(), largest, outer, n, inner, count, x.data(), found.data(), where.data(), nullptr});
+        k.top_k(
+            {dtype_of<T>(), largest, outer, n, inner, count, x.data(), found.data(), where.data(), nullptr});
         EXPECT_TRUE(same_bits(found, values)) << k.isa;
         return where;
       },
@@ -135,9 +137,9 @@ TEST(ScanKernels, SelectTheBest) {
   for (const bool largest : {true, false}) {
     check_top<float>(3, 50, 2, 7, largest, values<float>(300, 1));
     check_top<double>(1, 30, 1, 30, largest, values<double>(30, 2));
-    check_top<std::int32_t>(2, 200, 1, 50, largest, values<std::int32_t>(400, 3, 0, 9));   // many are equal
+    check_top<std::int32_t>(2, 200, 1, 50, largest, values<std::int32_t>(400, 3, 0, 9));  // many are equal
     check_top<std::int64_t>(1, 5, 40, 1, largest, values<std::int64_t>(200, 4, -9, 9));
-    check_top<float>(200, 500, 1, 20, largest, values<float>(100000, 5));   // in parallel
+    check_top<float>(200, 500, 1, 20, largest, values<float>(100000, 5));  // in parallel
   }
 }
 

@@ -62,8 +62,7 @@ std::string test_name(const ::testing::TestParamInfo<const PassDef*>& param) {
 INSTANTIATE_TEST_SUITE_P(Passes, EveryPass, ::testing::ValuesIn(all_passes().begin(), all_passes().end()),
                          test_name);
 
-// ---- the models
-// -----------------------------------------------------------------------------------------------------
+// ---- the models -------------------------------------------------------------------------------------------
 
 struct Results {
   std::map<std::string, Tensor> tensors;  // loss, and the gradient of every parameter and float input by name

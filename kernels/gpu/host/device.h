@@ -1,9 +1,9 @@
-// The host's side of gpu.h: blocks run one after another on one OS thread, their threads as fibers (executor.cpp). No includes: generated
-// kernels are compiled with it at run time.
+// The host's side of gpu.h: blocks run one after another on one OS thread, their threads as fibers
+// (executor.cpp). No includes: generated kernels are compiled with it at run time.
 //
-// What differs from a GPU and is meant to: shared memory is NaN when a block starts, launches run only after the launcher has returned,
-// threads run in a chosen order between barriers, and what a GPU leaves undefined is an error with the names of kernel, block and thread
-// (list in executor.h).
+// What differs from a GPU and is meant to: shared memory is NaN when a block starts, launches run only after
+// the launcher has returned, threads run in a chosen order between barriers, and what a GPU leaves undefined
+// is an error with the names of kernel, block and thread (list in executor.h).
 #pragma once
 
 #ifndef GRADLOOM_GPU_WARP
@@ -14,7 +14,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static   // a variable of its own for ASan; the executor finds it by its symbol
+#define __shared__ static  // a variable of its own for ASan; the executor finds it by its symbol
 #define __launch_bounds__(...)
 // NOLINTEND(bugprone-reserved-identifier)
 #define GRADLOOM_DEVICE inline __attribute__((always_inline))
@@ -43,15 +43,17 @@ struct Place {
   int line;
 };
 
-// What the running thread sees, and how it reaches the executor: a table, because compiled modules share no symbols with it.
+// What the running thread sees, and how it reaches the executor: a table, because compiled modules share no
+// symbols with it.
 struct Machine {
   dim3 thread, block, block_dims, grid_dims;
   void* dynamic_shared = nullptr;
   void (*barrier)(Place) = nullptr;
-  // Gives `bytes` (at most 16) of this lane to the warp; `out` gets those of lane `lane` (ballot: an 8-byte mask).
+  // Gives `bytes` (at most 16) of this lane to the warp; `out` gets those of lane `lane` (ballot: an 8-byte
+  // mask).
   void (*exchange)(Wait, const void* in, void* out, Size bytes, int lane, Place) = nullptr;
 };
-#ifdef GRADLOOM_GPU_MODULE   // a file compiled at run time: whoever loads it sets the pointer
+#ifdef GRADLOOM_GPU_MODULE  // a file compiled at run time: whoever loads it sets the pointer
 extern "C" {
 __attribute__((visibility("default"))) Machine* gradloom_gpu_machine = nullptr;
 }
@@ -61,7 +63,7 @@ extern "C" __attribute__((visibility("hidden"))) Machine* gradloom_gpu_machine;
 
 // One launch: thread(closure) is what every thread runs.
 struct Launch {
-  const void* kernel;   // the function, for its name
+  const void* kernel;  // the function, for its name
   dim3 grid, block;
   Size shared_bytes;
   void (*thread)(const void* closure);
@@ -85,7 +87,8 @@ GRADLOOM_DEVICE T exchange(Wait wait, T v, int lane, Place place) {
 }  // namespace host
 
 template <class T>
-GRADLOOM_DEVICE T shuffle_xor(T v, int lanes, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+GRADLOOM_DEVICE T shuffle_xor(T v, int lanes, int line = __builtin_LINE(),
+                              const char* file = __builtin_FILE()) {
   return host::exchange(host::Wait::shuffle_xor, v, lanes, {file, line});
 }
 template <class T>
@@ -96,7 +99,8 @@ template <class T>
 GRADLOOM_DEVICE T shuffle(T v, int lane, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   return host::exchange(host::Wait::shuffle, v, lane, {file, line});
 }
-GRADLOOM_DEVICE unsigned long long ballot(bool p, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+GRADLOOM_DEVICE unsigned long long ballot(bool p, int line = __builtin_LINE(),
+                                          const char* file = __builtin_FILE()) {
   return host::exchange<unsigned long long>(host::Wait::ballot, p ? 1 : 0, 0, {file, line});
 }
 
@@ -108,20 +112,22 @@ GRADLOOM_DEVICE T* dynamic_shared() {
 using Stream = host::Queue*;
 
 template <class... Params, class... Args>
-void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, host::Size shared_bytes, Args... args) {
+void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, host::Size shared_bytes,
+            Args... args) {
   const auto thread = [=] { kernel(Params(args)...); };
   using Thread = decltype(thread);
   static_assert(__is_trivially_copyable(Thread), "kernels take plain values");
   const auto run = [](const void* closure) { (*static_cast<Thread*>(closure))(); };
-  stream->take(stream, {reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, run, &thread, sizeof thread});
+  stream->take(stream, {reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, run, &thread,
+                        sizeof thread});
 }
 
 // A program of generate.h: its one argument comes by address.
-#define GRADLOOM_PROGRAM(name, Params)                                                           \
-  static void name##_body(const Params& params);                                                 \
-  extern "C" __attribute__((visibility("default"))) void name(const void* params) {              \
-    name##_body(*static_cast<const Params*>(params));                                            \
-  }                                                                                              \
+#define GRADLOOM_PROGRAM(name, Params)                                              \
+  static void name##_body(const Params& params);                                    \
+  extern "C" __attribute__((visibility("default"))) void name(const void* params) { \
+    name##_body(*static_cast<const Params*>(params));                               \
+  }                                                                                 \
   static void name##_body([[maybe_unused]] const Params& params)
 
 }  // namespace gradloom::kernels::gpu
@@ -135,25 +141,25 @@ void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, hos
 inline void __syncthreads(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   gradloom::kernels::gpu::host::gradloom_gpu_machine->barrier({file, line});
 }
-inline void __threadfence() {}   // one thread runs at a time
+inline void __threadfence() {}  // one thread runs at a time
 // NOLINTEND(bugprone-reserved-identifier)
 
 // Integer atomics; the old value comes back, as in CUDA.
-#define GRADLOOM_ATOMIC(T)               \
-  inline T atomicAdd(T* at, T v) {       \
-    const T old = *at;                   \
-    *at = old + v;                       \
-    return old;                          \
-  }                                      \
-  inline T atomicMax(T* at, T v) {       \
-    const T old = *at;                   \
-    *at = old > v ? old : v;             \
-    return old;                          \
-  }                                      \
+#define GRADLOOM_ATOMIC(T)                     \
+  inline T atomicAdd(T* at, T v) {             \
+    const T old = *at;                         \
+    *at = old + v;                             \
+    return old;                                \
+  }                                            \
+  inline T atomicMax(T* at, T v) {             \
+    const T old = *at;                         \
+    *at = old > v ? old : v;                   \
+    return old;                                \
+  }                                            \
   inline T atomicCAS(T* at, T expected, T v) { \
-    const T old = *at;                   \
-    if (old == expected) *at = v;        \
-    return old;                          \
+    const T old = *at;                         \
+    if (old == expected) *at = v;              \
+    return old;                                \
   }
 GRADLOOM_ATOMIC(int)
 GRADLOOM_ATOMIC(unsigned)

@@ -20,7 +20,7 @@ namespace context = boost::context;
 
 constexpr unsigned kMaxThreads = 1024;
 constexpr std::size_t kGuardBytes = 1024;
-constexpr unsigned char kGuardByte = 0xA5, kUnwritten = 0xFF;   // every float of 0xFF bytes is NaN
+constexpr unsigned char kGuardByte = 0xA5, kUnwritten = 0xFF;  // every float of 0xFF bytes is NaN
 
 void barrier(Place place);
 void exchange(Wait wait, const void* in, void* out, Size bytes, int lane, Place place);
@@ -28,18 +28,24 @@ Machine the_machine{.barrier = barrier, .exchange = exchange};
 
 const char* wait_name(Wait wait) {
   switch (wait) {
-    case Wait::barrier: return "__syncthreads()";
-    case Wait::shuffle_xor: return "shuffle_xor";
-    case Wait::shuffle_down: return "shuffle_down";
-    case Wait::shuffle: return "shuffle";
-    case Wait::ballot: return "ballot";
+    case Wait::barrier:
+      return "__syncthreads()";
+    case Wait::shuffle_xor:
+      return "shuffle_xor";
+    case Wait::shuffle_down:
+      return "shuffle_down";
+    case Wait::shuffle:
+      return "shuffle";
+    case Wait::ballot:
+      return "ballot";
   }
   return "";
 }
 
 std::string text_of(Wait wait, Place place) {
   const std::string_view file = place.file;
-  return std::string(wait_name(wait)) + " at " + std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(place.line);
+  return std::string(wait_name(wait)) + " at " + std::string(file.substr(file.rfind('/') + 1)) + ":" +
+         std::to_string(place.line);
 }
 
 std::string text_of(const dim3& d) {
@@ -50,13 +56,14 @@ dim3 unflatten(unsigned long long i, const dim3& dims) {
   return {unsigned(i % dims.x), unsigned(i / dims.x % dims.y), unsigned(i / dims.x / dims.y)};
 }
 
-std::uint64_t mix(std::uint64_t z) {   // SplitMix64 (Steele et al. 2014)
+std::uint64_t mix(std::uint64_t z) {  // SplitMix64 (Steele et al. 2014)
   z = (z + 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   return z ^ (z >> 31);
 }
 
-// Block `i` of `n` in this order. Shuffled: steps of a stride without common divisor with n, so that each comes once.
+// Block `i` of `n` in this order. Shuffled: steps of a stride without common divisor with n, so that each
+// comes once.
 unsigned long long block_at(unsigned long long i, unsigned long long n, ThreadOrder order) {
   if (order.kind == ThreadOrder::ascending) return i;
   if (order.kind == ThreadOrder::descending) return n - 1 - i;
@@ -81,7 +88,7 @@ std::vector<unsigned> thread_list(unsigned threads, ThreadOrder order) {
 
 // A stack on which threads run, one after another. All are kept for the next block.
 struct Worker {
-  context::fiber fiber;   // where it stopped
+  context::fiber fiber;  // where it stopped
   StackNotes notes;
 };
 
@@ -100,13 +107,13 @@ struct Thread {
   enum State : unsigned char { fresh, ready, waiting, returned } state = fresh;
   Wait wait = Wait::barrier;
   Place place{};
-  int lane = 0;           // of a warp function: its argument
+  int lane = 0;  // of a warp function: its argument
   Worker* worker = nullptr;
   alignas(16) unsigned char in[16] = {}, out[16] = {};
 };
 
-// Unwinds the threads of a block that has failed, back to their worker. The only exception of ours; it never leaves this file's frames
-// and the kernel's.
+// Unwinds the threads of a block that has failed, back to their worker. The only exception of ours; it never
+// leaves this file's frames and the kernel's.
 struct Abandoned {};
 
 class Executor {
@@ -171,8 +178,8 @@ Worker& Executor::idle_worker() {
   StackAllocator allocator;
   const context::stack_context stack = allocator.allocate();
   worker.notes.create(static_cast<unsigned char*>(stack.sp) - stack.size, stack.size);
-  worker.fiber = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), allocator,
-                                [this, &worker](context::fiber&& from) {
+  worker.fiber = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
+                                allocator, [this, &worker](context::fiber&& from) {
                                   main_ = std::move(from);
                                   worker.notes.entered(main_notes_);
                                   work(worker);
@@ -204,7 +211,7 @@ void Executor::work(Worker& self) {
         launch_->thread(launch_->closure);
       } catch (const Abandoned&) {
       }
-      threads_[current_].state = Thread::returned;   // current_ is again this thread's: resume_ready() says so
+      threads_[current_].state = Thread::returned;  // current_ is again this thread's: resume_ready() says so
       ++returned_;
     }
     idle_.push_back(&self);
@@ -260,8 +267,9 @@ void Executor::settle_warps() {
   }
 }
 
-// Whether lanes of the warp that starts at this position of order_ may go on. Positions of a warp are together in every order; only
-// in blocks that are no whole number of warps are they not, and there warp functions fail before they wait.
+// Whether lanes of the warp that starts at this position of order_ may go on. Positions of a warp are
+// together in every order; only in blocks that are no whole number of warps are they not, and there warp
+// functions fail before they wait.
 bool Executor::release_warp(unsigned first) {
   unsigned waiting = count_;
   const unsigned last = std::min(first + unsigned(kWarp), count_);
@@ -289,8 +297,8 @@ void Executor::report_missing(unsigned first, unsigned last, unsigned waiting) {
   const Thread& here = threads_[waiting];
   const auto arrived = [&](unsigned t) {
     const Thread& thread = threads_[t];
-    return thread.state == Thread::waiting && thread.wait == here.wait && thread.place.line == here.place.line &&
-           std::strcmp(thread.place.file, here.place.file) == 0;
+    return thread.state == Thread::waiting && thread.wait == here.wait &&
+           thread.place.line == here.place.line && std::strcmp(thread.place.file, here.place.file) == 0;
   };
   unsigned count = 0, missing = count_;
   for (unsigned i = first; i < last; ++i) {
@@ -301,20 +309,23 @@ void Executor::report_missing(unsigned first, unsigned last, unsigned waiting) {
   }
   if (missing == count_) return;
   const Thread& other = threads_[missing];
-  fail(missing, text_of(here.wait, here.place) + " is reached by " + std::to_string(count) + " of the " + std::to_string(last - first) + " threads of the " +
+  fail(missing, text_of(here.wait, here.place) + " is reached by " + std::to_string(count) + " of the " +
+                    std::to_string(last - first) + " threads of the " +
                     (here.wait == Wait::barrier ? "block" : "warp") + "; this one " +
-                    (other.state == Thread::returned ? "has returned" : "waits in " + text_of(other.wait, other.place)));
+                    (other.state == Thread::returned ? "has returned"
+                                                     : "waits in " + text_of(other.wait, other.place)));
 }
 
 void Executor::exchange_lanes(unsigned first) {
-  unsigned long long mask = 0;   // of ballot
+  unsigned long long mask = 0;  // of ballot
   for (unsigned lane = 0; lane < unsigned(kWarp); ++lane)
     mask |= static_cast<unsigned long long>(threads_[first + lane].in[0] != 0) << lane;
   for (unsigned lane = 0; lane < unsigned(kWarp); ++lane) {
     Thread& thread = threads_[first + lane];
     unsigned from = unsigned(thread.lane);
     if (thread.wait == Wait::shuffle_xor) from ^= lane;
-    if (thread.wait == Wait::shuffle_down) from = lane + from < unsigned(kWarp) ? lane + from : lane;   // no such lane: its own value
+    if (thread.wait == Wait::shuffle_down)
+      from = lane + from < unsigned(kWarp) ? lane + from : lane;  // no such lane: its own value
     if (thread.wait == Wait::ballot)
       std::memcpy(thread.out, &mask, sizeof mask);
     else
@@ -340,7 +351,8 @@ void Executor::wait(Wait wait, Place place, int lane, const void* in, void* out,
 void Executor::check_lane(Wait wait, Place place, int lane) {
   const std::string where = text_of(wait, place);
   if (count_ % unsigned(kWarp) != 0)
-    fail(current_, where + " in a block of " + std::to_string(count_) + " threads, which is no multiple of " + std::to_string(kWarp));
+    fail(current_, where + " in a block of " + std::to_string(count_) + " threads, which is no multiple of " +
+                       std::to_string(kWarp));
   else if (lane < 0 || lane >= kWarp)
     fail(current_, where + " with lane " + std::to_string(lane) + ": a warp has " + std::to_string(kWarp));
 }
@@ -375,7 +387,8 @@ void Executor::check_dynamic_shared() {
   if (!whole(dynamic() - kGuardBytes, dynamic()) && !fault_)
     fail(count_ - 1, "a thread of this block has written before dynamic shared memory");
   if (!whole(dynamic() + bytes, dynamic() + bytes + kGuardBytes) && !fault_)
-    fail(count_ - 1, "a thread of this block has written after the " + std::to_string(bytes) + " bytes of dynamic shared memory");
+    fail(count_ - 1, "a thread of this block has written after the " + std::to_string(bytes) +
+                         " bytes of dynamic shared memory");
   poison(dynamic() - kGuardBytes, kGuardBytes);
   poison(dynamic() + bytes, kGuardBytes);
 }
@@ -383,15 +396,19 @@ void Executor::check_dynamic_shared() {
 // ---- one launch -----------------------------------------------------------------------------------------------------------------
 
 std::optional<Fault> check_symbol(const Launch& launch, const KernelSymbol& symbol) {
-  const auto fault = [&](const std::string& text) { return Fault{true, "kernel " + symbol.name + ": " + text}; };
+  const auto fault = [&](const std::string& text) {
+    return Fault{true, "kernel " + symbol.name + ": " + text};
+  };
   const dim3 &g = launch.grid, &b = launch.block;
   if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
     return fault("bad grid " + text_of(g) + ": 1 to 2147483647, 65535, 65535 blocks");
-  if (b.x == 0 || b.y == 0 || b.z == 0 || b.x > 1024 || b.y > 1024 || b.z > 64 || b.x * b.y * b.z > kMaxThreads)
+  if (b.x == 0 || b.y == 0 || b.z == 0 || b.x > 1024 || b.y > 1024 || b.z > 64 ||
+      b.x * b.y * b.z > kMaxThreads)
     return fault("bad block " + text_of(b) + ": 1 to 1024, 1024, 64 threads and no more than 1024 in all");
   if (launch.shared_bytes + symbol.shared_bytes > kSharedBytes)
-    return fault(std::to_string(launch.shared_bytes) + " bytes of dynamic and " + std::to_string(symbol.shared_bytes) +
-                 " of static shared memory; a block may have " + std::to_string(kSharedBytes));
+    return fault(std::to_string(launch.shared_bytes) + " bytes of dynamic and " +
+                 std::to_string(symbol.shared_bytes) + " of static shared memory; a block may have " +
+                 std::to_string(kSharedBytes));
   return std::nullopt;
 }
 
@@ -410,7 +427,8 @@ std::optional<Fault> Executor::run(const Launch& launch, ThreadOrder order) {
   std::memset(dynamic_.get(), kGuardByte, kGuardBytes + kSharedBytes + kGuardBytes);
   poison(dynamic() - kGuardBytes, kGuardBytes);
   poison(dynamic() + launch.shared_bytes, kGuardBytes);
-  const unsigned long long blocks = static_cast<unsigned long long>(launch.grid.x) * launch.grid.y * launch.grid.z;
+  const unsigned long long blocks =
+      static_cast<unsigned long long>(launch.grid.x) * launch.grid.y * launch.grid.z;
   for (unsigned long long i = 0; i < blocks && !fault_; ++i) {
     the_machine.block = unflatten(block_at(i, blocks, order), launch.grid);
     run_block(symbol);
@@ -439,14 +457,20 @@ std::optional<ThreadOrder> parse_thread_order(const char* text) {
   return ThreadOrder{ThreadOrder::shuffled, std::strtoull(text + kShuffled.size(), nullptr, 10)};
 }
 
-KeptLaunch::KeptLaunch(const Launch& launch) : launch_(launch), closure_(new std::byte[launch.closure_bytes]) {
+KeptLaunch::KeptLaunch(const Launch& launch)
+    : launch_(launch), closure_(new std::byte[launch.closure_bytes]) {
   std::memcpy(closure_.get(), launch.closure, launch.closure_bytes);
   launch_.closure = closure_.get();
 }
 
-LaunchList::LaunchList() : Queue{[](Queue* queue, const Launch& launch) { static_cast<LaunchList*>(queue)->launches.emplace_back(launch); }} {}
+LaunchList::LaunchList()
+    : Queue{[](Queue* queue, const Launch& launch) {
+        static_cast<LaunchList*>(queue)->launches.emplace_back(launch);
+      }} {}
 
-std::optional<Fault> check(const Launch& launch) { return check_symbol(launch, kernel_symbol(launch.kernel)); }
+std::optional<Fault> check(const Launch& launch) {
+  return check_symbol(launch, kernel_symbol(launch.kernel));
+}
 
 std::optional<Fault> run(const Launch& launch, ThreadOrder order) {
   static std::mutex one_grid;

@@ -20,7 +20,8 @@ GpuStatus InjectedFaults::call(const char* entry) {
     long number = 0;
     int status = 0;
     if (colon == std::string::npos || rule.compare(0, colon, entry) != 0) continue;
-    if (std::sscanf(rule.c_str() + colon, ":%ld=%d", &number, &status) == 2 && number == call) return GpuStatus(status);
+    if (std::sscanf(rule.c_str() + colon, ":%ld=%d", &number, &status) == 2 && number == call)
+      return GpuStatus(status);
   }
   return GPU_OK;
 }

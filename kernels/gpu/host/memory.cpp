@@ -12,7 +12,7 @@
 namespace gradloom::kernels::gpu::host {
 namespace {
 
-constexpr std::size_t kAlignment = 256, kGuardBytes = 1024;   // CUDA aligns allocations to 256 bytes
+constexpr std::size_t kAlignment = 256, kGuardBytes = 1024;  // CUDA aligns allocations to 256 bytes
 constexpr unsigned char kGuardByte = 0xA5, kNew = 0xFF;
 std::atomic<std::size_t> used{0};
 
@@ -26,7 +26,8 @@ bool whole_guard(const unsigned char* guard, std::size_t bytes) {
 }  // namespace
 
 std::size_t Memory::limit_bytes() {
-  if (const char* limit = std::getenv("GRADLOOM_HOSTGPU_MEMORY_MB")) return std::size_t(std::strtoull(limit, nullptr, 10)) << 20;
+  if (const char* limit = std::getenv("GRADLOOM_HOSTGPU_MEMORY_MB"))
+    return std::size_t(std::strtoull(limit, nullptr, 10)) << 20;
   return std::size_t(sysconf(_SC_PHYS_PAGES)) * std::size_t(sysconf(_SC_PAGE_SIZE));
 }
 
@@ -69,7 +70,9 @@ std::optional<std::string> Memory::release(void* memory, bool pinned) {
   return wrong;
 }
 
-bool Memory::Block::whole() const { return whole_guard(begin, kGuardBytes) && whole_guard(begin + kGuardBytes + bytes, kGuardBytes); }
+bool Memory::Block::whole() const {
+  return whole_guard(begin, kGuardBytes) && whole_guard(begin + kGuardBytes + bytes, kGuardBytes);
+}
 
 std::string Memory::Block::text() const {
   return std::string(pinned ? "pinned" : "device") + " memory of " + std::to_string(bytes) + " bytes";

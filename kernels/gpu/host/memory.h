@@ -29,7 +29,7 @@ class Memory {
 
  private:
   struct Block {
-    unsigned char* begin;   // of the left guard
+    unsigned char* begin;  // of the left guard
     std::size_t bytes;
     bool pinned;
     bool whole() const;
@@ -37,7 +37,7 @@ class Memory {
   };
   const Block* find(const void* at) const;
   void free(const Block& block);
-  std::map<const unsigned char*, Block> blocks_;   // by first byte
+  std::map<const unsigned char*, Block> blocks_;  // by first byte
 };
 
 }  // namespace gradloom::kernels::gpu::host

@@ -46,13 +46,15 @@ std::string contents(const std::string& path) {
   return text.str();
 }
 
-// The compiler and its options; baked in: GRADLOOM_HOST_CXX_DEFAULT, GRADLOOM_HOST_CXX_FLAGS (sanitizers of the build).
+// The compiler and its options; baked in: GRADLOOM_HOST_CXX_DEFAULT, GRADLOOM_HOST_CXX_FLAGS (sanitizers of
+// the build).
 std::vector<std::string> compiler_command() {
   const char* chosen = std::getenv("GRADLOOM_HOST_CXX");
   std::vector<std::string> command{chosen != nullptr && *chosen != 0 ? chosen : GRADLOOM_HOST_CXX_DEFAULT};
   std::istringstream flags(GRADLOOM_HOST_CXX_FLAGS);
   for (std::string flag; flags >> flag;) command.push_back(flag);
-  for (const char* flag : {"-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-w", "-DGRADLOOM_GPU_HOST", "-DGRADLOOM_GPU_MODULE"})
+  for (const char* flag : {"-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
+                           "-DGRADLOOM_GPU_HOST", "-DGRADLOOM_GPU_MODULE"})
     command.emplace_back(flag);
   command.push_back("-DGRADLOOM_GPU_WARP=" + std::to_string(kWarp));
   return command;
@@ -82,7 +84,8 @@ std::string compile(const std::string& source, std::vector<std::string> command,
     *error = "no temporary folder can be made";
     return "";
   }
-  const std::string source_path = folder.path() + "/program.cpp", library_path = folder.path() + "/program.so";
+  const std::string source_path = folder.path() + "/program.cpp",
+                    library_path = folder.path() + "/program.so";
   std::ofstream(source_path, std::ios::binary) << source;
   const std::string compiler = command.front();
   command.insert(command.end(), {source_path, "-o", library_path});

@@ -8,8 +8,8 @@ namespace gradloom::kernels::gpu::host {
 
 class Module {
  public:
-  // Compiles `source` with the compiler of the build (GRADLOOM_HOST_CXX in the environment: another one) or takes the code from
-  // `cache_folder` (null: no cache). error() holds the compiler's text when it fails.
+  // Compiles `source` with the compiler of the build (GRADLOOM_HOST_CXX in the environment: another one) or
+  // takes the code from `cache_folder` (null: no cache). error() holds the compiler's text when it fails.
   Module(const std::string& source, const std::vector<std::string>& entries, const char* cache_folder);
   ~Module();
   Module(const Module&) = delete;
@@ -23,7 +23,7 @@ class Module {
   void load(const std::string& code, const std::vector<std::string>& entries);
   std::string error_;
   std::vector<Entry> entries_;
-  int file_ = -1;   // the code, in memory: each load is a file of its own, so that equal names never meet
+  int file_ = -1;  // the code, in memory: each load is a file of its own, so that equal names never meet
   void* library_ = nullptr;
 };
 

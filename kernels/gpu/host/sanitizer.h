@@ -1,4 +1,5 @@
-// What the address and the thread sanitizer must be told about memory and stacks that we manage; nothing in other builds.
+// What the address and the thread sanitizer must be told about memory and stacks that we manage; nothing in
+// other builds.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 namespace gradloom::kernels::gpu::host {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;   // frames are larger
+constexpr bool kSanitized = true;  // frames are larger
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -30,7 +31,8 @@ inline void unpoison([[maybe_unused]] const void* memory, [[maybe_unused]] std::
 #endif
 }
 
-// Of one stack between which and others we switch: leaving() before, entered() after a switch, both on the stack that they are called for.
+// Of one stack between which and others we switch: leaving() before, entered() after a switch, both on the
+// stack that they are called for.
 struct StackNotes {
 #if defined(__SANITIZE_ADDRESS__)
   const void* bottom = nullptr;
@@ -49,7 +51,7 @@ struct StackNotes {
   void create(const void*, std::size_t) { fiber = __tsan_create_fiber(0); }
   void destroy() { __tsan_destroy_fiber(fiber); }
   void leaving(StackNotes& to) {
-    fiber = __tsan_get_current_fiber();   // of the launching thread: it may be another one than last time
+    fiber = __tsan_get_current_fiber();  // of the launching thread: it may be another one than last time
     __tsan_switch_to_fiber(to.fiber, 0);
   }
   void leaving_for_good(StackNotes& to) { leaving(to); }

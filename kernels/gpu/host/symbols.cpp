@@ -48,7 +48,8 @@ class MappedFile {
   std::size_t bytes_ = 0;
 };
 
-// visit(symbol, name, writable) for every symbol of .symtab: also those of anonymous namespaces, which dladdr does not know.
+// visit(symbol, name, writable) for every symbol of .symtab: also those of anonymous namespaces, which dladdr
+// does not know.
 template <class Visit>
 void visit_symbols(const MappedFile& file, const Visit& visit) {
   const auto* header = file.at<Elf64_Ehdr>(0);
@@ -66,7 +67,8 @@ void visit_symbols(const MappedFile& file, const Visit& visit) {
 }
 
 void erase_all(std::string& text, std::string_view what) {
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) text.erase(at, what.size());
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at))
+    text.erase(at, what.size());
 }
 
 // "void gradloom::kernels::gpu::(anonymous namespace)::f<float>(float const*)" -> "f<float>".
@@ -89,7 +91,8 @@ std::string short_name(const char* mangled) {
 std::string mangled_name(const MappedFile& file, std::uint64_t address) {
   std::string found;
   visit_symbols(file, [&](const Elf64_Sym& symbol, const char* name, bool) {
-    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value == address && found.empty()) found = name;
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value == address && found.empty())
+      found = name;
   });
   return found;
 }
@@ -107,9 +110,11 @@ KernelSymbol read_symbol(const void* function) {
   if (mangled.empty()) return kernel;
   kernel.name = short_name(mangled.c_str());
   if (mangled.rfind("_Z", 0) != 0) return kernel;
-  const std::string local = "_ZZ" + mangled.substr(2) + "E";   // how variables of a function are called
+  const std::string local = "_ZZ" + mangled.substr(2) + "E";  // how variables of a function are called
   visit_symbols(file, [&](const Elf64_Sym& symbol, const char* name, bool writable) {
-    if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || !writable || std::string_view(name).rfind(local, 0) != 0) return;
+    if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || !writable ||
+        std::string_view(name).rfind(local, 0) != 0)
+      return;
     auto* const code = static_cast<unsigned char*>(const_cast<void*>(function));
     kernel.shared.push_back({code + (std::int64_t(symbol.st_value) - std::int64_t(address)), symbol.st_size});
     kernel.shared_bytes += symbol.st_size;
@@ -132,7 +137,8 @@ KernelSymbol kernel_symbol(const void* function) {
   const std::lock_guard lock(known().mutex);
   auto& symbols = known().symbols;
   const auto found = symbols.find(function);
-  return found != symbols.end() ? found->second : symbols.emplace(function, read_symbol(function)).first->second;
+  return found != symbols.end() ? found->second
+                                : symbols.emplace(function, read_symbol(function)).first->second;
 }
 
 void forget_kernel_symbols() {

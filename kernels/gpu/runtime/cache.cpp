@@ -45,7 +45,8 @@ bool write_all(int file, const void* data, std::size_t bytes) {
 
 }  // namespace
 
-std::string cache_name(const std::string& source, const std::string& architecture, const std::string& compiler) {
+std::string cache_name(const std::string& source, const std::string& architecture,
+                       const std::string& compiler) {
   const std::string all = architecture + '\n' + compiler + '\n' + source;
   char name[48];
   std::snprintf(name, sizeof name, "%016llx%016llx.gpu", static_cast<unsigned long long>(hash_of(all, kSeed)),
@@ -74,8 +75,10 @@ void write_cache(const std::string& folder, const std::string& name, const std::
   const int file = mkstemp(temporary.data());
   if (file < 0) return;
   const Header header = header_of(code);
-  const bool written = write_all(file, &header, sizeof header) && write_all(file, code.data(), code.size()) && fsync(file) == 0;
-  if (close(file) != 0 || !written || rename(temporary.c_str(), (folder + "/" + name).c_str()) != 0) (void)unlink(temporary.c_str());
+  const bool written = write_all(file, &header, sizeof header) && write_all(file, code.data(), code.size()) &&
+                       fsync(file) == 0;
+  if (close(file) != 0 || !written || rename(temporary.c_str(), (folder + "/" + name).c_str()) != 0)
+    (void)unlink(temporary.c_str());
 }
 
 }  // namespace gradloom::kernels::gpu

@@ -6,13 +6,15 @@ namespace gradloom::kernels::gpu {
 namespace {
 
 // rows x cols with elements at i * row_step + j * col_step: column-major when rows lie side by side.
-bool leading(std::int64_t rows, std::int64_t cols, std::int64_t row_step, std::int64_t col_step, std::int64_t* ld) {
+bool leading(std::int64_t rows, std::int64_t cols, std::int64_t row_step, std::int64_t col_step,
+             std::int64_t* ld) {
   if (row_step != 1 && rows != 1) return false;
   *ld = cols == 1 ? rows : col_step;
   return *ld >= std::max<std::int64_t>(rows, 1);
 }
 
-bool operand(std::int64_t rows, std::int64_t cols, std::int64_t row_step, std::int64_t col_step, bool* transposed, std::int64_t* ld) {
+bool operand(std::int64_t rows, std::int64_t cols, std::int64_t row_step, std::int64_t col_step,
+             bool* transposed, std::int64_t* ld) {
   *transposed = false;
   if (leading(rows, cols, row_step, col_step, ld)) return true;
   *transposed = true;
@@ -30,7 +32,8 @@ bool merge_batch(const GemmArgs& args, ColumnMajor* product) {
       product->x_batch = args.b_batch[d];
       product->y_batch = args.a_batch[d];
       product->d_batch = args.c_batch[d];
-    } else if (args.b_batch[d] != product->x_batch * product->batch || args.a_batch[d] != product->y_batch * product->batch ||
+    } else if (args.b_batch[d] != product->x_batch * product->batch ||
+               args.a_batch[d] != product->y_batch * product->batch ||
                args.c_batch[d] != product->d_batch * product->batch) {
       return false;
     }
@@ -42,7 +45,7 @@ bool merge_batch(const GemmArgs& args, ColumnMajor* product) {
 }  // namespace
 
 bool column_major(const GemmArgs& args, ColumnMajor* product) {
-  constexpr std::int64_t kMost = 0x7fffffff;   // sizes of the libraries are 32-bit or tested there only
+  constexpr std::int64_t kMost = 0x7fffffff;  // sizes of the libraries are 32-bit or tested there only
   *product = {};
   product->rows = args.n;
   product->cols = args.m;

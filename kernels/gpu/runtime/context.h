@@ -11,10 +11,10 @@
 
 struct GpuContext {
   int device = 0;
-  std::string architecture;   // "sm_90", "gfx90a:sramecc+:xnack-"
+  std::string architecture;  // "sm_90", "gfx90a:sramecc+:xnack-"
   GPU(Stream_t) streams[GPU_STREAMS] = {};
   GPU(Event_t) events[GPU_EVENTS] = {};
-  gradloom::kernels::gpu::GemmLibraryPtr gemm;   // null: none found, our own kernels serve
+  gradloom::kernels::gpu::GemmLibraryPtr gemm;  // null: none found, our own kernels serve
   bool capturing = false, lost = false, range_open = false;
   std::string message;
 };
@@ -39,7 +39,8 @@ inline GpuStatus check(GpuContext* context, Error error, const char* what) {
   return error == GPU(Success) ? GPU_OK : report(context, error, what);
 }
 
-// kernel_table.cu: queues kernel `id` (KernelId) on `stream`. False when this build has no such kernel or the struct's size is another.
+// kernel_table.cu: queues kernel `id` (KernelId) on `stream`. False when this build has no such kernel or the
+// struct's size is another.
 bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream);
 
 }  // namespace gradloom::kernels::gpu

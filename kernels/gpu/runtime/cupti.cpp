@@ -1,9 +1,11 @@
-// Activity records by CUPTI, whose library is opened when tracing starts and detached when it stops: its hooks cost time as long as they
-// are there. Buffers exist before tracing; CUPTI fills them, a thread of ours turns them into GpuActivity.
+// Activity records by CUPTI, whose library is opened when tracing starts and detached when it stops: its
+// hooks cost time as long as they are there. Buffers exist before tracing; CUPTI fills them, a thread of ours
+// turns them into GpuActivity.
 //
-// How work finds its plan step. Outside graphs: a callback at each launch, copy and fill notes the current step under the call's
-// correlation id, which the record carries too. In graphs: a callback at each node that recording creates notes the step, one at each
-// copy of a node (instantiation copies the graph) passes it on, and records carry the node.
+// How work finds its plan step. Outside graphs: a callback at each launch, copy and fill notes the current
+// step under the call's correlation id, which the record carries too. In graphs: a callback at each node that
+// recording creates notes the step, one at each copy of a node (instantiation copies the graph) passes it on,
+// and records carry the node.
 #include <cupti.h>
 
 #include <condition_variable>
@@ -30,7 +32,7 @@ using CopyRecord = CUpti_ActivityMemcpy5;
 using FillRecord = CUpti_ActivityMemset4;
 
 constexpr std::size_t kBufferBytes = std::size_t(2) << 20, kBuffers = 8;
-constexpr std::uint32_t kSafeDetach = 24;   // CUDA 12.6: before it, detaching breaks graphs
+constexpr std::uint32_t kSafeDetach = 24;  // CUDA 12.6: before it, detaching breaks graphs
 
 struct Functions {
   Library library{kFile};
@@ -54,13 +56,17 @@ struct Functions {
   bool ready = false;
 
   Functions() {
-    ready = library && library.bind(version, "cuptiGetVersion") && library.bind(result_text, "cuptiGetResultString") &&
-            library.bind(subscribe, "cuptiSubscribe") && library.bind(unsubscribe, "cuptiUnsubscribe") &&
-            library.bind(enable_callback, "cuptiEnableCallback") && library.bind(callback_name, "cuptiGetCallbackName") &&
+    ready = library && library.bind(version, "cuptiGetVersion") &&
+            library.bind(result_text, "cuptiGetResultString") && library.bind(subscribe, "cuptiSubscribe") &&
+            library.bind(unsubscribe, "cuptiUnsubscribe") &&
+            library.bind(enable_callback, "cuptiEnableCallback") &&
+            library.bind(callback_name, "cuptiGetCallbackName") &&
             library.bind(register_buffers, "cuptiActivityRegisterCallbacks") &&
-            library.bind(register_clock, "cuptiActivityRegisterTimestampCallback") && library.bind(enable, "cuptiActivityEnable") &&
-            library.bind(disable, "cuptiActivityDisable") && library.bind(flush, "cuptiActivityFlushAll") &&
-            library.bind(next_record, "cuptiActivityGetNextRecord") && library.bind(dropped_records, "cuptiActivityGetNumDroppedRecords") &&
+            library.bind(register_clock, "cuptiActivityRegisterTimestampCallback") &&
+            library.bind(enable, "cuptiActivityEnable") && library.bind(disable, "cuptiActivityDisable") &&
+            library.bind(flush, "cuptiActivityFlushAll") &&
+            library.bind(next_record, "cuptiActivityGetNextRecord") &&
+            library.bind(dropped_records, "cuptiActivityGetNumDroppedRecords") &&
             library.bind(node_id, "cuptiGetGraphNodeId") && library.bind(stream_id, "cuptiGetStreamIdEx") &&
             library.bind(finalize, "cuptiFinalize") && version(&api) == CUPTI_SUCCESS;
   }
@@ -91,7 +97,8 @@ constexpr Callback kNodes[] = {
     {CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED},
     {CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED},
 };
-constexpr CUpti_ActivityKind kWork[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
+constexpr CUpti_ActivityKind kWork[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                        CUPTI_ACTIVITY_KIND_MEMSET};
 
 class Recorder {
  public:
@@ -103,10 +110,12 @@ class Recorder {
     const bool was_on = level_ != GPU_TRACE_OFF;
     if (!was_on && !attach(error)) return false;
     for (int i = 0; i < GPU_STREAMS; ++i) {
-      if (cupti().stream_id(nullptr, CUstream(streams[i]), 0, &stream_ids_[i]) != CUPTI_SUCCESS) stream_ids_[i] = 0;
+      if (cupti().stream_id(nullptr, CUstream(streams[i]), 0, &stream_ids_[i]) != CUPTI_SUCCESS)
+        stream_ids_[i] = 0;
     }
     if (level == GPU_TRACE_ALL && level_ != GPU_TRACE_ALL) (void)cupti().enable(CUPTI_ACTIVITY_KIND_RUNTIME);
-    if (level == GPU_TRACE_KERNELS && level_ == GPU_TRACE_ALL) (void)cupti().disable(CUPTI_ACTIVITY_KIND_RUNTIME);
+    if (level == GPU_TRACE_KERNELS && level_ == GPU_TRACE_ALL)
+      (void)cupti().disable(CUPTI_ACTIVITY_KIND_RUNTIME);
     level_ = level;
     return true;
   }
@@ -138,19 +147,26 @@ class Recorder {
       if (result == CUPTI_SUCCESS) return false;
       const char* text = nullptr;
       (void)cupti().result_text(result, &text);
-      *error = std::string(what) + ": " + (text != nullptr ? text : "unknown error") +
-               (result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ? " (profiling needs administrator rights on this machine)" : "") +
-               (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? " (another profiler is attached)" : "");
+      *error =
+          std::string(what) + ": " + (text != nullptr ? text : "unknown error") +
+          (result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
+               ? " (profiling needs administrator rights on this machine)"
+               : "") +
+          (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? " (another profiler is attached)" : "");
       return true;
     };
     take_buffers();
     drain_ = std::thread([this] { drain(); });
     bool bad = failed(cupti().subscribe(&subscriber_, on_callback, this), "subscribe") ||
-               failed(cupti().register_clock([]() -> std::uint64_t { return std::uint64_t(monotonic_ns()); }), "register clock") ||
+               failed(cupti().register_clock([]() -> std::uint64_t { return std::uint64_t(monotonic_ns()); }),
+                      "register clock") ||
                failed(cupti().register_buffers(on_request, on_complete), "register buffers");
-    for (const Callback& callback : kQueueing) bad = bad || failed(cupti().enable_callback(1, subscriber_, callback.domain, callback.id), "callback");
-    for (const Callback& callback : kNodes) bad = bad || failed(cupti().enable_callback(1, subscriber_, callback.domain, callback.id), "callback");
-    for (const CUpti_ActivityKind kind : kWork) bad = bad || failed(cupti().enable(kind), "enable activities");
+    for (const Callback& callback : kQueueing)
+      bad = bad || failed(cupti().enable_callback(1, subscriber_, callback.domain, callback.id), "callback");
+    for (const Callback& callback : kNodes)
+      bad = bad || failed(cupti().enable_callback(1, subscriber_, callback.domain, callback.id), "callback");
+    for (const CUpti_ActivityKind kind : kWork)
+      bad = bad || failed(cupti().enable(kind), "enable activities");
     if (bad) detach();
     return !bad;
   }
@@ -173,9 +189,10 @@ class Recorder {
   void take_buffers() {
     if (!memory_.empty() && !detached_) return;
     free_.clear();
-    memory_.resize(kBufferBytes * kBuffers / sizeof(std::uint64_t));   // CUPTI wants 8-byte boundaries
+    memory_.resize(kBufferBytes * kBuffers / sizeof(std::uint64_t));  // CUPTI wants 8-byte boundaries
     full_.reserve(kBuffers);
-    for (std::size_t i = 0; i < kBuffers; ++i) free_.push_back(reinterpret_cast<std::uint8_t*>(memory_.data()) + i * kBufferBytes);
+    for (std::size_t i = 0; i < kBuffers; ++i)
+      free_.push_back(reinterpret_cast<std::uint8_t*>(memory_.data()) + i * kBufferBytes);
   }
 
   void flush() {
@@ -203,7 +220,9 @@ class Recorder {
 
   void read_buffer(const Buffer& buffer) {
     CUpti_Activity* record = nullptr;
-    while (buffer.valid_bytes > 0 && cupti().next_record(buffer.data, buffer.valid_bytes, &record) == CUPTI_SUCCESS) add(record);
+    while (buffer.valid_bytes > 0 &&
+           cupti().next_record(buffer.data, buffer.valid_bytes, &record) == CUPTI_SUCCESS)
+      add(record);
     std::size_t dropped = 0;
     if (cupti().dropped_records(buffer.context, buffer.stream, &dropped) == CUPTI_SUCCESS && dropped > 0) {
       GpuActivity lost = activity_of(GPU_ACTIVITY_LOST, monotonic_ns(), monotonic_ns(), "records dropped");
@@ -216,21 +235,29 @@ class Recorder {
     switch (record->kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
         const auto* kernel = reinterpret_cast<const KernelRecord*>(record);
-        return add_work(*kernel, activity_of(GPU_ACTIVITY_KERNEL, std::int64_t(kernel->start), std::int64_t(kernel->end), kernel->name), 0);
+        return add_work(*kernel,
+                        activity_of(GPU_ACTIVITY_KERNEL, std::int64_t(kernel->start),
+                                    std::int64_t(kernel->end), kernel->name),
+                        0);
       }
       case CUPTI_ACTIVITY_KIND_MEMCPY: {
         const auto* copy = reinterpret_cast<const CopyRecord*>(record);
-        return add_work(*copy, activity_of(GPU_ACTIVITY_COPY, std::int64_t(copy->start), std::int64_t(copy->end), "copy"), std::int64_t(copy->bytes));
+        return add_work(
+            *copy, activity_of(GPU_ACTIVITY_COPY, std::int64_t(copy->start), std::int64_t(copy->end), "copy"),
+            std::int64_t(copy->bytes));
       }
       case CUPTI_ACTIVITY_KIND_MEMSET: {
         const auto* fill = reinterpret_cast<const FillRecord*>(record);
-        return add_work(*fill, activity_of(GPU_ACTIVITY_FILL, std::int64_t(fill->start), std::int64_t(fill->end), "fill"), std::int64_t(fill->bytes));
+        return add_work(
+            *fill, activity_of(GPU_ACTIVITY_FILL, std::int64_t(fill->start), std::int64_t(fill->end), "fill"),
+            std::int64_t(fill->bytes));
       }
       case CUPTI_ACTIVITY_KIND_RUNTIME: {
         const auto* call = reinterpret_cast<const CUpti_ActivityAPI*>(record);
         const char* name = nullptr;
         (void)cupti().callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call->cbid, &name);
-        GpuActivity activity = activity_of(GPU_ACTIVITY_API, std::int64_t(call->start), std::int64_t(call->end), name);
+        GpuActivity activity =
+            activity_of(GPU_ACTIVITY_API, std::int64_t(call->start), std::int64_t(call->end), name);
         activity.stream = -1;
         activity.correlation = call->correlationId;
         activity.plan_step = steps_.of_correlation(call->correlationId);
@@ -246,22 +273,26 @@ class Recorder {
     activity.bytes = bytes;
     activity.graph_node = record.graphNodeId;
     activity.correlation = record.graphNodeId != 0 ? 0 : record.correlationId;
-    activity.plan_step = record.graphNodeId != 0 ? steps_.of_node(record.graphNodeId) : steps_.of_correlation(record.correlationId);
-    activity.stream = GPU_COMPUTE;   // graphs may run on streams of the driver's own
+    activity.plan_step = record.graphNodeId != 0 ? steps_.of_node(record.graphNodeId)
+                                                 : steps_.of_correlation(record.correlationId);
+    activity.stream = GPU_COMPUTE;  // graphs may run on streams of the driver's own
     for (int i = 0; i < GPU_STREAMS; ++i) {
       if (record.streamId == stream_ids_[i]) activity.stream = i;
     }
     queue_.add(activity);
   }
 
-  static void CUPTIAPI on_callback(void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  static void CUPTIAPI on_callback(void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                                   const void* data) {
     PlanSteps& steps = static_cast<Recorder*>(self)->steps_;
     if (domain != CUPTI_CB_DOMAIN_RESOURCE) {
       const auto* call = static_cast<const CUpti_CallbackData*>(data);
-      if (call->callbackSite == CUPTI_API_ENTER && current_step >= 0) steps.queued(call->correlationId, current_step);
+      if (call->callbackSite == CUPTI_API_ENTER && current_step >= 0)
+        steps.queued(call->correlationId, current_step);
       return;
     }
-    const auto* graph = static_cast<const CUpti_GraphData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
+    const auto* graph =
+        static_cast<const CUpti_GraphData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
     std::uint64_t node = 0, original = 0;
     if (cupti().node_id(graph->node, &node) != CUPTI_SUCCESS) return;
     if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) {
@@ -272,7 +303,8 @@ class Recorder {
   }
 
   static void CUPTIAPI on_request(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records);
-  static void CUPTIAPI on_complete(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes, std::size_t valid_bytes);
+  static void CUPTIAPI on_complete(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
+                                   std::size_t bytes, std::size_t valid_bytes);
 
   GpuTraceLevel level_ = GPU_TRACE_OFF;
   CUpti_SubscriberHandle subscriber_ = nullptr;
@@ -281,7 +313,7 @@ class Recorder {
   PlanSteps steps_;
   ActivityQueue queue_;
 
-  std::mutex mutex_;   // of what follows
+  std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::vector<std::uint64_t> memory_;
   std::vector<std::uint8_t*> free_;
@@ -299,13 +331,14 @@ Recorder& recorder() {
 void CUPTIAPI Recorder::on_request(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   Recorder& self = recorder();
   const std::lock_guard lock(self.mutex_);
-  *most_records = 0;   // as many as fit
+  *most_records = 0;  // as many as fit
   *buffer = self.free_.empty() ? nullptr : self.free_.back();
-  *bytes = self.free_.empty() ? 0 : kBufferBytes;   // none left: CUPTI drops and counts
+  *bytes = self.free_.empty() ? 0 : kBufferBytes;  // none left: CUPTI drops and counts
   if (!self.free_.empty()) self.free_.pop_back();
 }
 
-void CUPTIAPI Recorder::on_complete(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
+void CUPTIAPI Recorder::on_complete(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
+                                    std::size_t, std::size_t valid_bytes) {
   if (buffer == nullptr) return;
   Recorder& self = recorder();
   {
@@ -322,10 +355,10 @@ bool start_activity(GpuTraceLevel level, const cudaStream_t (&streams)[GPU_STREA
 }
 void stop_activity() { recorder().stop(); }
 void set_activity_step(int plan_step) { current_step = plan_step; }
-std::size_t read_activity(bool flush, GpuActivity* activities, std::size_t capacity) { return recorder().read(flush, activities, capacity); }
-
-std::string activity_version() {
-  return cupti().ready ? "cupti " + std::to_string(cupti().api) : "";
+std::size_t read_activity(bool flush, GpuActivity* activities, std::size_t capacity) {
+  return recorder().read(flush, activities, capacity);
 }
+
+std::string activity_version() { return cupti().ready ? "cupti " + std::to_string(cupti().api) : ""; }
 
 }  // namespace gradloom::kernels::gpu

@@ -24,7 +24,6 @@ std::string version_text(int version) {
 #endif
 }
 
-
 #if defined(GRADLOOM_HIP)
 
 std::string architecture_of(const hipDeviceProp_t& properties) { return properties.gcnArchName; }
@@ -37,8 +36,10 @@ bool has_code(const hipDeviceProp_t& properties, std::string* needs) {
 }
 
 std::string uuid_of(int32_t index, const hipDeviceProp_t&) {
-  hipUUID uuid = {};   // 16 characters of text
-  return hipDeviceGetUuid(&uuid, index) == hipSuccess ? "GPU-" + std::string(uuid.bytes, strnlen(uuid.bytes, sizeof uuid.bytes)) : "";
+  hipUUID uuid = {};  // 16 characters of text
+  return hipDeviceGetUuid(&uuid, index) == hipSuccess
+             ? "GPU-" + std::string(uuid.bytes, strnlen(uuid.bytes, sizeof uuid.bytes))
+             : "";
 }
 
 #else
@@ -70,7 +71,9 @@ GpuStatus properties_of(int32_t index, DeviceProperties* properties) {
   const GpuStatus status = count_devices(&count);
   if (status != GPU_OK) return status;
   if (index < 0 || index >= count)
-    return report(nullptr, GPU_NO_DEVICE, std::string("no ") + kKind + " device " + std::to_string(index) + ", there are " + std::to_string(count));
+    return report(nullptr, GPU_NO_DEVICE,
+                  std::string("no ") + kKind + " device " + std::to_string(index) + ", there are " +
+                      std::to_string(count));
   return check(nullptr, GPU(GetDeviceProperties)(properties, index), "device properties");
 }
 
@@ -86,17 +89,21 @@ std::string libraries() {
 
 GpuStatus count_devices(int32_t* count) {
   int found = 0, driver = 0, runtime = 0;
-  const Error error = GPU(GetDeviceCount)(&found);   // leaves `found` alone when there is no driver
+  const Error error = GPU(GetDeviceCount)(&found);  // leaves `found` alone when there is no driver
   (void)GPU(GetLastError)();
   *count = 0;
   const GpuStatus status = status_of(int(error));
   if (status == GPU_NO_DRIVER) {
     (void)GPU(DriverGetVersion)(&driver);
     (void)GPU(RuntimeGetVersion)(&runtime);
-    const std::string needs = std::string("the plugin needs a driver for ") + (kKind[0] == 'c' ? "CUDA " : "HIP ") + version_text(runtime) + " or newer";
-    return report(nullptr, GPU_NO_DRIVER, driver == 0 ? "no driver found; " + needs : "the driver is for version " + version_text(driver) + "; " + needs);
+    const std::string needs = std::string("the plugin needs a driver for ") +
+                              (kKind[0] == 'c' ? "CUDA " : "HIP ") + version_text(runtime) + " or newer";
+    return report(nullptr, GPU_NO_DRIVER,
+                  driver == 0 ? "no driver found; " + needs
+                              : "the driver is for version " + version_text(driver) + "; " + needs);
   }
-  if (status == GPU_NO_DEVICE || (error == GPU(Success) && found == 0)) return report(nullptr, GPU_NO_DEVICE, std::string("no ") + kKind + " device");
+  if (status == GPU_NO_DEVICE || (error == GPU(Success) && found == 0))
+    return report(nullptr, GPU_NO_DEVICE, std::string("no ") + kKind + " device");
   if (error != GPU(Success)) return report(nullptr, error, "count devices");
   *count = found;
   return GPU_OK;
@@ -109,7 +116,9 @@ GpuStatus supported_architecture(int32_t index, std::string* architecture) {
   *architecture = architecture_of(properties);
   std::string needs;
   if (!has_code(properties, &needs))
-    return report(nullptr, GPU_UNSUPPORTED, std::string(properties.name) + " is " + *architecture + ": the " + kKind + " plugin " + needs);
+    return report(
+        nullptr, GPU_UNSUPPORTED,
+        std::string(properties.name) + " is " + *architecture + ": the " + kKind + " plugin " + needs);
   return GPU_OK;
 }
 
@@ -144,7 +153,8 @@ GpuStatus describe_device(int32_t index, GpuDescription* description) {
     description->free_bytes = free;
   } else {
     std::size_t free_now = 0, all = 0;
-    if (GPU(SetDevice)(index) == GPU(Success) && GPU(MemGetInfo)(&free_now, &all) == GPU(Success)) description->free_bytes = int64_t(free_now);
+    if (GPU(SetDevice)(index) == GPU(Success) && GPU(MemGetInfo)(&free_now, &all) == GPU(Success))
+      description->free_bytes = int64_t(free_now);
     (void)GPU(GetLastError)();
   }
   return GPU_OK;
@@ -155,7 +165,8 @@ GpuStatus device_environment(int32_t index, GpuEnvironment* environment) {
   const GpuStatus status = properties_of(index, &properties);
   if (status != GPU_OK) return status;
   *environment = {-1, -1, -1, -1, -1, -1, -1, 0, ""};
-  (void)nvml_environment(uuid_of(index, properties).c_str(), environment);   // values that nothing measures stay -1
+  (void)nvml_environment(uuid_of(index, properties).c_str(),
+                         environment);  // values that nothing measures stay -1
   return GPU_OK;
 }
 

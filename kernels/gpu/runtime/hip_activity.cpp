@@ -1,9 +1,11 @@
-// Activity records by the callbacks that libamdhip64 5 exports for roctracer, which is in no package here. Their header is not installed
-// either: the types below are those of ROCm 5.2's prof_protocol.h, and the calls were checked against the library's code.
+// Activity records by the callbacks that libamdhip64 5 exports for roctracer, which is in no package here.
+// Their header is not installed either: the types below are those of ROCm 5.2's prof_protocol.h, and the
+// calls were checked against the library's code.
 //
-// The runtime gives each command a number, tells it to one callback in the thread that queues the command, and a record with that number
-// to another when the command has finished. Records carry no kernel names, and API calls are not recorded: GPU_TRACE_ALL is as
-// GPU_TRACE_KERNELS. Commands of a graph are made when it is launched, so they have the plan step of the launch.
+// The runtime gives each command a number, tells it to one callback in the thread that queues the command,
+// and a record with that number to another when the command has finished. Records carry no kernel names, and
+// API calls are not recorded: GPU_TRACE_ALL is as GPU_TRACE_KERNELS. Commands of a graph are made when it is
+// launched, so they have the plan step of the launch.
 #include "kernels/gpu/runtime/activity.h"
 #include "kernels/gpu/runtime/library.h"
 #include "kernels/gpu/runtime/recorder.h"
@@ -11,7 +13,7 @@
 namespace gradloom::kernels::gpu {
 namespace {
 
-struct Record {   // activity_record_t
+struct Record {  // activity_record_t
   std::uint32_t domain, kind, op;
   std::uint64_t correlation, begin_ns, end_ns;
   std::int32_t device;
@@ -19,23 +21,26 @@ struct Record {   // activity_record_t
 };
 static_assert(sizeof(Record) == 64);
 
-constexpr unsigned kDispatch = 0, kCopy = 1;              // operations
-constexpr std::uint32_t kFillCommand = 0x1207;            // CL_COMMAND_FILL_BUFFER, the kind of a memset
+constexpr unsigned kDispatch = 0, kCopy = 1;    // operations
+constexpr std::uint32_t kFillCommand = 0x1207;  // CL_COMMAND_FILL_BUFFER, the kind of a memset
 using QueuedFn = void(std::uint64_t correlation);
 using FinishedFn = void(std::uint32_t op, Record* record, void* arg);
 
 // Weak: later runtimes have other functions for this, and the plugin should load with them.
-extern "C" __attribute__((weak, visibility("default"))) void hipInitActivityCallback(QueuedFn*, FinishedFn*, void* arg);
+extern "C" __attribute__((weak, visibility("default"))) void hipInitActivityCallback(QueuedFn*, FinishedFn*,
+                                                                                     void* arg);
 extern "C" __attribute__((weak, visibility("default"))) bool hipEnableActivityCallback(unsigned op, bool on);
 bool has_callbacks() { return hipInitActivityCallback != nullptr && hipEnableActivityCallback != nullptr; }
 
-// Nanoseconds from the clock of records (the HSA system clock) to CLOCK_MONOTONIC, taken in the shortest of some tries.
+// Nanoseconds from the clock of records (the HSA system clock) to CLOCK_MONOTONIC, taken in the shortest of
+// some tries.
 bool clock_offset(std::int64_t* offset_ns) {
-  constexpr int kTimestamp = 2, kFrequency = 3;   // hsa_system_info_t
+  constexpr int kTimestamp = 2, kFrequency = 3;  // hsa_system_info_t
   Library hsa{"libhsa-runtime64.so.1"};
   int (*info)(int, void*) = nullptr;
   std::uint64_t ticks = 0, per_second = 0;
-  if (!hsa.bind(info, "hsa_system_get_info") || info(kFrequency, &per_second) != 0 || per_second == 0) return false;
+  if (!hsa.bind(info, "hsa_system_get_info") || info(kFrequency, &per_second) != 0 || per_second == 0)
+    return false;
   std::int64_t shortest = INT64_MAX;
   for (int i = 0; i < 8; ++i) {
     const std::int64_t before = monotonic_ns();
@@ -69,11 +74,12 @@ void finished(std::uint32_t op, Record* record, void*) {
   GpuActivityKind kind = GPU_ACTIVITY_KERNEL;
   if (op != kDispatch) kind = record->kind == kFillCommand ? GPU_ACTIVITY_FILL : GPU_ACTIVITY_COPY;
   const char* const names[] = {"kernel", "copy", "fill"};
-  GpuActivity activity = activity_of(kind, std::int64_t(record->begin_ns) + self.offset_ns, std::int64_t(record->end_ns) + self.offset_ns, names[kind]);
+  GpuActivity activity = activity_of(kind, std::int64_t(record->begin_ns) + self.offset_ns,
+                                     std::int64_t(record->end_ns) + self.offset_ns, names[kind]);
   activity.bytes = kind == GPU_ACTIVITY_KERNEL ? 0 : std::int64_t(record->bytes);
   activity.correlation = record->correlation;
   activity.plan_step = self.steps.of_correlation(record->correlation);
-  activity.stream = GPU_COMPUTE;   // records name hardware queues, not streams
+  activity.stream = GPU_COMPUTE;  // records name hardware queues, not streams
   self.queue.add(activity);
 }
 
@@ -104,7 +110,9 @@ void stop_activity() {
 void set_activity_step(int plan_step) { current_step = plan_step; }
 
 // The runtime hands records over when commands finish: after synchronizing there is nothing to flush.
-std::size_t read_activity(bool, GpuActivity* activities, std::size_t capacity) { return recorder().queue.take(activities, capacity); }
+std::size_t read_activity(bool, GpuActivity* activities, std::size_t capacity) {
+  return recorder().queue.take(activities, capacity);
+}
 
 std::string activity_version() { return has_callbacks() ? "hip activity callbacks" : ""; }
 

@@ -27,7 +27,8 @@ void add_matches(const std::string& pattern, bool newest_first, std::vector<std:
   globfree(&found);
 }
 
-// Installation prefixes of Python: active environments, what `python3` on PATH belongs to, the user's, the system's.
+// Installation prefixes of Python: active environments, what `python3` on PATH belongs to, the user's, the
+// system's.
 std::vector<std::string> python_prefixes() {
   std::vector<std::string> prefixes;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
@@ -39,7 +40,8 @@ std::vector<std::string> python_prefixes() {
     const std::string folder = path.substr(begin, end - begin);
     begin = end + 1;
     const std::size_t slash = folder.rfind('/');
-    if (slash == std::string::npos || slash == 0 || access((folder + "/python3").c_str(), X_OK) != 0) continue;
+    if (slash == std::string::npos || slash == 0 || access((folder + "/python3").c_str(), X_OK) != 0)
+      continue;
     prefixes.push_back(folder.substr(0, slash));
   }
   if (!variable("HOME").empty()) prefixes.push_back(variable("HOME") + "/.local");
@@ -53,10 +55,12 @@ std::vector<std::string> toolkit_folders() {
   std::vector<std::string> folders;
   for (const char* name : {"CUDA_HOME", "CUDA_PATH", "ROCM_PATH"}) {
     if (variable(name).empty()) continue;
-    for (const char* part : {"/lib64", "/lib", "/extras/CUPTI/lib64"}) add_matches(variable(name) + part, false, folders);
+    for (const char* part : {"/lib64", "/lib", "/extras/CUPTI/lib64"})
+      add_matches(variable(name) + part, false, folders);
   }
-  for (const char* pattern : {"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/cuda-*/lib64",
-                              "/usr/local/cuda-*/extras/CUPTI/lib64", "/opt/rocm/lib", "/opt/rocm-*/lib"})
+  for (const char* pattern :
+       {"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/cuda-*/lib64",
+        "/usr/local/cuda-*/extras/CUPTI/lib64", "/opt/rocm/lib", "/opt/rocm-*/lib"})
     add_matches(pattern, true, folders);
   return folders;
 }
@@ -64,8 +68,10 @@ std::vector<std::string> toolkit_folders() {
 std::vector<std::string> wheel_folders() {
   std::vector<std::string> folders;
   for (const std::string& prefix : python_prefixes()) {
-    for (const char* packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages", "/lib/python3/dist-packages"}) {
-      for (const char* part : {"/nvidia/cu13/lib", "/nvidia/*/lib"}) add_matches(prefix + packages + part, true, folders);
+    for (const char* packages :
+         {"/lib/python3*/site-packages", "/lib/python3*/dist-packages", "/lib/python3/dist-packages"}) {
+      for (const char* part : {"/nvidia/cu13/lib", "/nvidia/*/lib"})
+        add_matches(prefix + packages + part, true, folders);
     }
   }
   return folders;
@@ -95,7 +101,8 @@ Library::Library(std::initializer_list<const char*> names) {
     if (handle_ == nullptr && try_open(name)) path_ = name;
   }
   if (handle_ == nullptr) try_folders(wheel_folders());
-  if (handle_ == nullptr) error_ = "none of " + listed + " found" + (refused.empty() ? "" : " (" + refused + ")");
+  if (handle_ == nullptr)
+    error_ = "none of " + listed + " found" + (refused.empty() ? "" : " (" + refused + ")");
 }
 
 void* Library::symbol(const char* name) {

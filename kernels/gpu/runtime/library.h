@@ -1,5 +1,5 @@
-// Shared libraries of the vendors, found when they are needed: a program must start without them. They may come from a toolkit, from the
-// system or from Python wheels. Plain C++, the same for CUDA and HIP.
+// Shared libraries of the vendors, found when they are needed: a program must start without them. They may
+// come from a toolkit, from the system or from Python wheels. Plain C++, the same for CUDA and HIP.
 #pragma once
 
 #include <initializer_list>
@@ -10,14 +10,16 @@ namespace gradloom::kernels::gpu {
 
 class Library {
  public:
-  // Opens the first of `names` that exists, looking for each in: the toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda*, ROCM_PATH,
-  // /opt/rocm*), the loader's own path, wheels (site-packages/nvidia/*/lib of the active and the system's Pythons). It is never closed:
-  // vendors' libraries keep threads.
+  // Opens the first of `names` that exists, looking for each in: the toolkits (CUDA_HOME, CUDA_PATH,
+  // /usr/local/cuda*, ROCM_PATH, /opt/rocm*), the loader's own path, wheels (site-packages/nvidia/*/lib of
+  // the active and the system's Pythons). It is never closed: vendors' libraries keep threads.
   explicit Library(std::initializer_list<const char*> names);
 
   explicit operator bool() const { return handle_ != nullptr; }
-  const std::string& path() const { return path_; }     // the file that was opened
-  const std::string& error() const { return error_; }   // what was looked for, and the loader's last message when a file did not load
+  const std::string& path() const { return path_; }  // the file that was opened
+  const std::string& error() const {
+    return error_;
+  }  // what was looked for, and the loader's last message when a file did not load
 
   // Sets `function` to symbol `name`; false, with error(), when it is missing.
   template <class F>

@@ -4,7 +4,7 @@
 #include "kernels/gpu/runtime/rtc.h"
 
 #if !defined(GRADLOOM_HIP)
-#include <cuda.h>   // types only: the functions come from the driver at run time
+#include <cuda.h>  // types only: the functions come from the driver at run time
 #endif
 
 #if defined(GRADLOOM_HIP)
@@ -25,20 +25,28 @@ namespace {
 
 #if defined(GRADLOOM_HIP)
 
-RtcOutput compile_source(const std::string& source, const std::string& architecture) { return hiprtc_compile(source, architecture); }
+RtcOutput compile_source(const std::string& source, const std::string& architecture) {
+  return hiprtc_compile(source, architecture);
+}
 
 Error load(GpuContext*, Module* module, const char* code) { return hipModuleLoadData(module, code); }
 void unload(Module module) { (void)hipModuleUnload(module); }
-Error find(Function* function, Module module, const char* name) { return hipModuleGetFunction(function, module, name); }
+Error find(Function* function, Module module, const char* name) {
+  return hipModuleGetFunction(function, module, name);
+}
 Error start(Function function, GpuDim grid, GpuDim block, hipStream_t stream, void** params) {
-  return hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, stream, params, nullptr);
+  return hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, stream, params,
+                               nullptr);
 }
 
 #else
 
-RtcOutput compile_source(const std::string& source, const std::string& architecture) { return nvrtc_compile(source, architecture); }
+RtcOutput compile_source(const std::string& source, const std::string& architecture) {
+  return nvrtc_compile(source, architecture);
+}
 
-// The driver's functions, got without linking to libcuda: the plugin loads where there is no driver. Error numbers are the runtime's.
+// The driver's functions, got without linking to libcuda: the plugin loads where there is no driver. Error
+// numbers are the runtime's.
 struct Driver {
   decltype(&cuModuleLoadData) load = nullptr;
   decltype(&cuModuleUnload) unload = nullptr;
@@ -57,9 +65,10 @@ struct Driver {
   void bind(F& function, const char* name) {
     void* address = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    constexpr unsigned kVersion = 12000;   // of the functions' signatures
+    constexpr unsigned kVersion = 12000;  // of the functions' signatures
 #if CUDART_VERSION >= 12050
-    const Error status = cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
+    const Error status =
+        cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
 #else
     (void)kVersion;
     const Error status = cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &found);
@@ -80,14 +89,18 @@ Error load(GpuContext*, Module* module, const char* code) {
 void unload(Module module) {
   if (driver().error == cudaSuccess) (void)driver().unload(module);
 }
-Error find(Function* function, Module module, const char* name) { return Error(driver().find(function, module, name)); }
+Error find(Function* function, Module module, const char* name) {
+  return Error(driver().find(function, module, name));
+}
 Error start(Function function, GpuDim grid, GpuDim block, cudaStream_t stream, void** params) {
-  return Error(driver().launch(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, stream, params, nullptr));
+  return Error(driver().launch(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, stream, params,
+                               nullptr));
 }
 
 #endif
 
-GpuStatus load_code(GpuContext* context, const std::string& code, const char* const* entries, int count, GpuModule& module) {
+GpuStatus load_code(GpuContext* context, const std::string& code, const char* const* entries, int count,
+                    GpuModule& module) {
   const Error loaded = load(context, &module.module, code.c_str());
   if (loaded != GPU(Success)) return report(context, loaded, "load compiled programs");
   for (int i = 0; i < count; ++i) {
@@ -110,8 +123,8 @@ std::string compiler_version() { return hiprtc_version(); }
 std::string compiler_version() { return nvrtc_version(); }
 #endif
 
-GpuStatus compile_module(GpuContext* context, const char* source, const char* const* entries, int count, const char* cache_folder,
-                         GpuModule** module) {
+GpuStatus compile_module(GpuContext* context, const char* source, const char* const* entries, int count,
+                         const char* cache_folder, GpuModule** module) {
   const std::string folder = cache_folder != nullptr ? cache_folder : "";
   const std::string name = cache_name(source, context->architecture, compiler_version());
   auto loaded = std::make_unique<GpuModule>();
@@ -121,7 +134,9 @@ GpuStatus compile_module(GpuContext* context, const char* source, const char* co
     if (context->lost) return GPU_DEVICE_LOST;
     *loaded = GpuModule();
     const RtcOutput output = compile_source(source, context->architecture);
-    if (output.code.empty()) return report(context, GPU_LAUNCH_FAILED, "compile programs for " + context->architecture + ": " + output.error);
+    if (output.code.empty())
+      return report(context, GPU_LAUNCH_FAILED,
+                    "compile programs for " + context->architecture + ": " + output.error);
     const GpuStatus status = load_code(context, output.code, entries, count, *loaded);
     if (status != GPU_OK) return status;
     if (!folder.empty()) write_cache(folder, name, output.code);
@@ -136,10 +151,14 @@ void unload_module(GpuContext* context, GpuModule* module) {
   delete module;
 }
 
-GpuStatus launch_program(GpuContext* context, int stream, GpuModule* module, int index, GpuDim grid, GpuDim block, const void* params) {
-  if (index < 0 || std::size_t(index) >= module->functions.size()) return report(context, GPU_FAILED, "no program " + std::to_string(index));
-  void* list[] = {const_cast<void*>(params)};   // the one argument; its size is in the function's description
-  return check(context, start(module->functions[std::size_t(index)], grid, block, context->streams[stream], list), "launch program");
+GpuStatus launch_program(GpuContext* context, int stream, GpuModule* module, int index, GpuDim grid,
+                         GpuDim block, const void* params) {
+  if (index < 0 || std::size_t(index) >= module->functions.size())
+    return report(context, GPU_FAILED, "no program " + std::to_string(index));
+  void* list[] = {const_cast<void*>(params)};  // the one argument; its size is in the function's description
+  return check(context,
+               start(module->functions[std::size_t(index)], grid, block, context->streams[stream], list),
+               "launch program");
 }
 
 }  // namespace gradloom::kernels::gpu

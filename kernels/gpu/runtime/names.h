@@ -1,5 +1,5 @@
-// One spelling for the runtime libraries of CUDA and HIP, whose functions, types and error numbers agree but for a prefix: GPU(Malloc) is
-// cudaMalloc or hipMalloc. What differs has a function here.
+// One spelling for the runtime libraries of CUDA and HIP, whose functions, types and error numbers agree but
+// for a prefix: GPU(Malloc) is cudaMalloc or hipMalloc. What differs has a function here.
 #pragma once
 
 #if defined(GRADLOOM_HIP)
@@ -25,17 +25,25 @@ using DeviceProperties = cudaDeviceProp;
 constexpr const char* kKind = "hip";
 constexpr const char* kPrefix = "hip";
 
-inline Error allocate_pinned(void** memory, std::size_t bytes) { return hipHostMalloc(memory, bytes, hipHostMallocDefault); }
+inline Error allocate_pinned(void** memory, std::size_t bytes) {
+  return hipHostMalloc(memory, bytes, hipHostMallocDefault);
+}
 inline Error release_pinned(void* memory) { return hipHostFree(memory); }
-inline Error instantiate(hipGraphExec_t* program, hipGraph_t graph) { return hipGraphInstantiate(program, graph, nullptr, nullptr, 0); }
-inline Error upload(hipGraphExec_t, hipStream_t) { return hipSuccess; }   // not in HIP 5
+inline Error instantiate(hipGraphExec_t* program, hipGraph_t graph) {
+  return hipGraphInstantiate(program, graph, nullptr, nullptr, 0);
+}
+inline Error upload(hipGraphExec_t, hipStream_t) { return hipSuccess; }  // not in HIP 5
 #else
 constexpr const char* kKind = "cuda";
 constexpr const char* kPrefix = "cuda";
 
-inline Error allocate_pinned(void** memory, std::size_t bytes) { return cudaHostAlloc(memory, bytes, cudaHostAllocDefault); }
+inline Error allocate_pinned(void** memory, std::size_t bytes) {
+  return cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
+}
 inline Error release_pinned(void* memory) { return cudaFreeHost(memory); }
-inline Error instantiate(cudaGraphExec_t* program, cudaGraph_t graph) { return cudaGraphInstantiate(program, graph, 0); }
+inline Error instantiate(cudaGraphExec_t* program, cudaGraph_t graph) {
+  return cudaGraphInstantiate(program, graph, 0);
+}
 inline Error upload(cudaGraphExec_t program, cudaStream_t stream) { return cudaGraphUpload(program, stream); }
 #endif
 

@@ -13,12 +13,12 @@ namespace {
 // NVML API reference, "Device Queries". Functions give 0 for success.
 using Handle = void*;
 struct Utilization {
-  unsigned gpu, memory;   // percent
+  unsigned gpu, memory;  // percent
 };
 struct Memory {
   unsigned long long total, free, used;
 };
-struct Process {   // nvmlProcessInfo_t of the _v3 functions
+struct Process {  // nvmlProcessInfo_t of the _v3 functions
   unsigned pid;
   unsigned long long used_bytes;
   unsigned gpu_instance, compute_instance;
@@ -30,9 +30,11 @@ struct Reason {
   unsigned long long bit;
   const char* name;
 };
-constexpr Reason kReasons[] = {   // nvmlClocksEventReason*; 0x1 is "idle", 0x2 clocks set by the user
-    {0x2, "application clocks"}, {0x4, "power cap"},       {0x8, "hardware slowdown"}, {0x10, "sync boost"},
-    {0x20, "thermal"},           {0x40, "hardware thermal"}, {0x80, "power brake"},    {0x100, "display clocks"},
+constexpr Reason kReasons[] = {
+    // nvmlClocksEventReason*; 0x1 is "idle", 0x2 clocks set by the user
+    {0x2, "application clocks"}, {0x4, "power cap"},        {0x8, "hardware slowdown"},
+    {0x10, "sync boost"},        {0x20, "thermal"},         {0x40, "hardware thermal"},
+    {0x80, "power brake"},       {0x100, "display clocks"},
 };
 
 struct Nvml {
@@ -51,14 +53,16 @@ struct Nvml {
   bool ready = false;
 
   Nvml() {
-    if (!library || !library.bind(init, "nvmlInit_v2") || !library.bind(by_uuid, "nvmlDeviceGetHandleByUUID")) return;
+    if (!library || !library.bind(init, "nvmlInit_v2") || !library.bind(by_uuid, "nvmlDeviceGetHandleByUUID"))
+      return;
     // Each of these may be missing from an older driver; its value is then not measured.
     library.bind(clock, "nvmlDeviceGetClockInfo");
     library.bind(temperature, "nvmlDeviceGetTemperature");
     library.bind(power, "nvmlDeviceGetPowerUsage");
     library.bind(power_limit, "nvmlDeviceGetEnforcedPowerLimit");
     library.bind(utilization, "nvmlDeviceGetUtilizationRates");
-    library.bind(reasons, "nvmlDeviceGetCurrentClocksEventReasons") || library.bind(reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    library.bind(reasons, "nvmlDeviceGetCurrentClocksEventReasons") ||
+        library.bind(reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
     library.bind(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
     library.bind(memory, "nvmlDeviceGetMemoryInfo");
     library.bind(driver, "nvmlSystemGetDriverVersion");
@@ -85,7 +89,7 @@ std::int32_t count_other_processes(Handle handle) {
   int status = nvml().processes(handle, &count, nullptr);
   if (status == 0) return 0;
   if (status != kInsufficientSize) return -1;
-  count += 16;   // some may start meanwhile
+  count += 16;  // some may start meanwhile
   std::vector<Process> all(count);
   if (nvml().processes(handle, &count, all.data()) != 0) return -1;
   std::int32_t others = 0;
@@ -105,7 +109,8 @@ bool nvml_environment(const char* uuid, GpuEnvironment* environment) {
   environment->power_mw = measured(n.power, handle);
   environment->power_limit_mw = measured(n.power_limit, handle);
   Utilization used = {};
-  environment->utilization_percent = n.utilization != nullptr && n.utilization(handle, &used) == 0 ? std::int32_t(used.gpu) : -1;
+  environment->utilization_percent =
+      n.utilization != nullptr && n.utilization(handle, &used) == 0 ? std::int32_t(used.gpu) : -1;
   environment->other_processes = count_other_processes(handle);
   unsigned long long reasons = 0;
   if (n.reasons != nullptr && n.reasons(handle, &reasons) == 0) {
@@ -114,7 +119,8 @@ bool nvml_environment(const char* uuid, GpuEnvironment* environment) {
     for (const Reason& reason : kReasons) {
       if ((reasons & reason.bit) != 0) text += (text.empty() ? "" : ", ") + std::string(reason.name);
     }
-    std::snprintf(environment->throttle_text, sizeof environment->throttle_text, "%s", text.empty() ? "none" : text.c_str());
+    std::snprintf(environment->throttle_text, sizeof environment->throttle_text, "%s",
+                  text.empty() ? "none" : text.c_str());
   }
   return true;
 }
@@ -122,7 +128,8 @@ bool nvml_environment(const char* uuid, GpuEnvironment* environment) {
 bool nvml_memory(const char* uuid, long long* total_bytes, long long* free_bytes) {
   Handle handle = nullptr;
   Memory memory = {};
-  if (!handle_of(uuid, &handle) || nvml().memory == nullptr || nvml().memory(handle, &memory) != 0) return false;
+  if (!handle_of(uuid, &handle) || nvml().memory == nullptr || nvml().memory(handle, &memory) != 0)
+    return false;
   *total_bytes = static_cast<long long>(memory.total);
   *free_bytes = static_cast<long long>(memory.free);
   return true;

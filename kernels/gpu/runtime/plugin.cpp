@@ -1,4 +1,5 @@
-// The table of plugin.h for CUDA and HIP: contexts, memory, order, recording. One source, two libraries (names.h).
+// The table of plugin.h for CUDA and HIP: contexts, memory, order, recording. One source, two libraries
+// (names.h).
 #include "kernels/gpu/plugin.h"
 
 #include <cmath>
@@ -47,9 +48,11 @@ void close(GpuContext* context) {
 GpuStatus prepare(GpuContext* context) {
   GpuStatus status = enter(context);
   for (int i = 0; status == GPU_OK && i < GPU_STREAMS; ++i)
-    status = check(context, GPU(StreamCreateWithFlags)(&context->streams[i], GPU(StreamNonBlocking)), "create stream");
+    status = check(context, GPU(StreamCreateWithFlags)(&context->streams[i], GPU(StreamNonBlocking)),
+                   "create stream");
   for (int i = 0; status == GPU_OK && i < GPU_EVENTS; ++i)
-    status = check(context, GPU(EventCreateWithFlags)(&context->events[i], GPU(EventDefault)), "create event");
+    status =
+        check(context, GPU(EventCreateWithFlags)(&context->events[i], GPU(EventDefault)), "create event");
   return status;
 }
 
@@ -63,7 +66,7 @@ GpuStatus open(int32_t index, GpuContext** context) {
   opened->architecture = architecture;
   status = prepare(opened);
   if (status != GPU_OK) {
-    (void)report(nullptr, status, opened->message);   // the caller gets no context to ask
+    (void)report(nullptr, status, opened->message);  // the caller gets no context to ask
     close(opened);
     return status;
   }
@@ -80,10 +83,12 @@ GpuStatus allocate(GpuContext* context, std::size_t bytes, int32_t pinned, void*
   if (status != GPU_OK) return status;
   const Error error = pinned != 0 ? allocate_pinned(memory, bytes) : GPU(Malloc)(memory, bytes);
   if (error == GPU(Success)) return GPU_OK;
-  std::string what = "allocate " + std::to_string(bytes) + (pinned != 0 ? " bytes of pinned host memory" : " bytes of device memory");
+  std::string what = "allocate " + std::to_string(bytes) +
+                     (pinned != 0 ? " bytes of pinned host memory" : " bytes of device memory");
   std::size_t free = 0, total = 0;
   (void)GPU(GetLastError)();
-  if (pinned == 0 && GPU(MemGetInfo)(&free, &total) == GPU(Success)) what += " (" + std::to_string(free) + " of " + std::to_string(total) + " free)";
+  if (pinned == 0 && GPU(MemGetInfo)(&free, &total) == GPU(Success))
+    what += " (" + std::to_string(free) + " of " + std::to_string(total) + " free)";
   return report(context, error, what);
 }
 
@@ -97,7 +102,8 @@ GpuStatus copy(GpuContext* context, int32_t stream, void* target, const void* so
   const GpuStatus status = enter(context);
   if (status != GPU_OK || bytes == 0) return status;
   if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
-  return check(context, GPU(MemcpyAsync)(target, source, bytes, GPU(MemcpyDefault), context->streams[stream]), "copy");
+  return check(context, GPU(MemcpyAsync)(target, source, bytes, GPU(MemcpyDefault), context->streams[stream]),
+               "copy");
 }
 
 GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, std::size_t bytes) {
@@ -109,7 +115,8 @@ GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, 
 
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
-GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args, std::size_t args_bytes) {
+GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
+              std::size_t args_bytes) {
   const GpuStatus status = enter(context);
   if (status != GPU_OK) return status;
   if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
@@ -120,11 +127,13 @@ GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, cons
       run_gemm(*context->gemm, *static_cast<const GemmArgs*>(args), on, context->capturing))
     return check(context, GPU(GetLastError)(), name);
   if (!queue_kernel(kernel_id, args, args_bytes, on))
-    return report(context, GPU_UNSUPPORTED, std::string(name) + ": no such kernel here, or its arguments are of another version");
+    return report(context, GPU_UNSUPPORTED,
+                  std::string(name) + ": no such kernel here, or its arguments are of another version");
   return check(context, GPU(GetLastError)(), name);
 }
 
-GpuStatus compile(GpuContext* context, const char* source, const char* const* entries, int32_t count, const char* cache_folder, GpuModule** module) {
+GpuStatus compile(GpuContext* context, const char* source, const char* const* entries, int32_t count,
+                  const char* cache_folder, GpuModule** module) {
   const GpuStatus status = enter(context);
   return status != GPU_OK ? status : compile_module(context, source, entries, count, cache_folder, module);
 }
@@ -134,8 +143,8 @@ void unload(GpuContext* context, GpuModule* module) {
   unload_module(context, module);
 }
 
-GpuStatus run_program(GpuContext* context, int32_t stream, GpuModule* module, int32_t index, GpuDim grid, GpuDim block, const void* params,
-                      std::size_t) {
+GpuStatus run_program(GpuContext* context, int32_t stream, GpuModule* module, int32_t index, GpuDim grid,
+                      GpuDim block, const void* params, std::size_t) {
   const GpuStatus status = enter(context);
   if (status != GPU_OK) return status;
   if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
@@ -156,17 +165,23 @@ GpuStatus mark(GpuContext* context, int32_t plan_step, const char* name) {
 GpuStatus enter_with(GpuContext* context, int32_t stream, int32_t event) {
   const GpuStatus status = enter(context);
   if (status != GPU_OK || (is_stream(stream) && is_event(event))) return status;
-  return report(context, GPU_FAILED, "no stream " + std::to_string(stream) + " or no event " + std::to_string(event));
+  return report(context, GPU_FAILED,
+                "no stream " + std::to_string(stream) + " or no event " + std::to_string(event));
 }
 
 GpuStatus record_event(GpuContext* context, int32_t stream, int32_t event) {
   const GpuStatus status = enter_with(context, stream, event);
-  return status != GPU_OK ? status : check(context, GPU(EventRecord)(context->events[event], context->streams[stream]), "record event");
+  return status != GPU_OK ? status
+                          : check(context, GPU(EventRecord)(context->events[event], context->streams[stream]),
+                                  "record event");
 }
 
 GpuStatus wait_event(GpuContext* context, int32_t stream, int32_t event) {
   const GpuStatus status = enter_with(context, stream, event);
-  return status != GPU_OK ? status : check(context, GPU(StreamWaitEvent)(context->streams[stream], context->events[event], 0), "wait for event");
+  return status != GPU_OK
+             ? status
+             : check(context, GPU(StreamWaitEvent)(context->streams[stream], context->events[event], 0),
+                     "wait for event");
 }
 
 GpuStatus query_event(GpuContext* context, int32_t event) {
@@ -180,7 +195,8 @@ GpuStatus query_event(GpuContext* context, int32_t event) {
 
 GpuStatus synchronize_event(GpuContext* context, int32_t event) {
   const GpuStatus status = enter_with(context, 0, event);
-  return status != GPU_OK ? status : check(context, GPU(EventSynchronize)(context->events[event]), "wait for event");
+  return status != GPU_OK ? status
+                          : check(context, GPU(EventSynchronize)(context->events[event]), "wait for event");
 }
 
 GpuStatus elapsed_ns(GpuContext* context, int32_t from_event, int32_t to_event, std::int64_t* ns) {
@@ -188,7 +204,9 @@ GpuStatus elapsed_ns(GpuContext* context, int32_t from_event, int32_t to_event, 
   if (status == GPU_OK) status = enter_with(context, 0, to_event);
   if (status != GPU_OK) return status;
   float milliseconds = 0;
-  status = check(context, GPU(EventElapsedTime)(&milliseconds, context->events[from_event], context->events[to_event]), "time between events");
+  status = check(context,
+                 GPU(EventElapsedTime)(&milliseconds, context->events[from_event], context->events[to_event]),
+                 "time between events");
   *ns = std::llround(double(milliseconds) * 1e6);
   return status;
 }
@@ -204,7 +222,9 @@ GpuStatus begin_capture(GpuContext* context) {
   GpuStatus status = enter(context);
   if (status != GPU_OK) return status;
   // Thread-local: what other threads do (the drain thread of the profiler) does not break the recording.
-  status = check(context, GPU(StreamBeginCapture)(context->streams[GPU_COMPUTE], GPU(StreamCaptureModeThreadLocal)), "begin recording");
+  status = check(context,
+                 GPU(StreamBeginCapture)(context->streams[GPU_COMPUTE], GPU(StreamCaptureModeThreadLocal)),
+                 "begin recording");
   context->capturing = status == GPU_OK;
   return status;
 }
@@ -222,9 +242,12 @@ GpuStatus end_capture(GpuContext* context, GpuGraph** graph) {
   if (status != GPU_OK) return status;
   auto* recorded = new GpuGraph;
   context->capturing = false;
-  status = check(context, GPU(StreamEndCapture)(context->streams[GPU_COMPUTE], &recorded->graph), "end recording");
-  if (status == GPU_OK) status = check(context, instantiate(&recorded->program, recorded->graph), "make graph");
-  if (status == GPU_OK) status = check(context, upload(recorded->program, context->streams[GPU_COMPUTE]), "upload graph");
+  status =
+      check(context, GPU(StreamEndCapture)(context->streams[GPU_COMPUTE], &recorded->graph), "end recording");
+  if (status == GPU_OK)
+    status = check(context, instantiate(&recorded->program, recorded->graph), "make graph");
+  if (status == GPU_OK)
+    status = check(context, upload(recorded->program, context->streams[GPU_COMPUTE]), "upload graph");
   if (status != GPU_OK) {
     destroy_graph(context, recorded);
     return status;
@@ -235,7 +258,9 @@ GpuStatus end_capture(GpuContext* context, GpuGraph** graph) {
 
 GpuStatus run_graph(GpuContext* context, GpuGraph* graph) {
   const GpuStatus status = enter(context);
-  return status != GPU_OK ? status : check(context, GPU(GraphLaunch)(graph->program, context->streams[GPU_COMPUTE]), "run graph");
+  return status != GPU_OK
+             ? status
+             : check(context, GPU(GraphLaunch)(graph->program, context->streams[GPU_COMPUTE]), "run graph");
 }
 
 // ---- profiling ------------------------------------------------------------------------------------------------------------------
@@ -248,32 +273,62 @@ GpuStatus set_trace(GpuContext* context, int32_t level) {
     return GPU_OK;
   }
   std::string error;
-  return start_activity(GpuTraceLevel(level), context->streams, &error) ? GPU_OK : report(context, GPU_UNSUPPORTED, "trace: " + error);
+  return start_activity(GpuTraceLevel(level), context->streams, &error)
+             ? GPU_OK
+             : report(context, GPU_UNSUPPORTED, "trace: " + error);
 }
 
-GpuStatus read_trace(GpuContext* context, int32_t flush, GpuActivity* activities, int32_t capacity, int32_t* count) {
+GpuStatus read_trace(GpuContext* context, int32_t flush, GpuActivity* activities, int32_t capacity,
+                     int32_t* count) {
   *count = 0;
   if (flush != 0 && !context->lost) {
     const GpuStatus status = synchronize(context);
     if (status != GPU_OK) return status;
   }
-  *count = capacity > 0 ? int32_t(read_activity(flush != 0 && !context->lost, activities, std::size_t(capacity))) : 0;
+  *count = capacity > 0
+               ? int32_t(read_activity(flush != 0 && !context->lost, activities, std::size_t(capacity)))
+               : 0;
   return GPU_OK;
 }
 
 constexpr GpuPlugin kPlugin = {
-    GRADLOOM_GPU_VERSION, sizeof(GpuPlugin), kernel_abi(), kKind,
-    message, count_devices, describe_device, device_environment, open, close,
-    allocate, release, copy, fill,
-    run, compile, unload, run_program, mark,
-    record_event, wait_event, query_event, synchronize_event, elapsed_ns, synchronize,
-    begin_capture, end_capture, run_graph, destroy_graph,
-    set_trace, read_trace,
+    GRADLOOM_GPU_VERSION,
+    sizeof(GpuPlugin),
+    kernel_abi(),
+    kKind,
+    message,
+    count_devices,
+    describe_device,
+    device_environment,
+    open,
+    close,
+    allocate,
+    release,
+    copy,
+    fill,
+    run,
+    compile,
+    unload,
+    run_program,
+    mark,
+    record_event,
+    wait_event,
+    query_event,
+    synchronize_event,
+    elapsed_ns,
+    synchronize,
+    begin_capture,
+    end_capture,
+    run_graph,
+    destroy_graph,
+    set_trace,
+    read_trace,
 };
 
 }  // namespace
 }  // namespace gradloom::kernels::gpu
 
-extern "C" __attribute__((visibility("default"))) const GpuPlugin* gradloom_gpu_plugin(std::uint32_t version) {
+extern "C" __attribute__((visibility("default"))) const GpuPlugin* gradloom_gpu_plugin(
+    std::uint32_t version) {
   return version == GRADLOOM_GPU_VERSION ? &gradloom::kernels::gpu::kPlugin : nullptr;
 }

@@ -1,5 +1,5 @@
-// Where vendors' records become GpuActivity: a queue between the thread that receives them and read_activity(), and the plan step of the
-// work that is being queued. Plain C++.
+// Where vendors' records become GpuActivity: a queue between the thread that receives them and
+// read_activity(), and the plan step of the work that is being queued. Plain C++.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ namespace gradloom::kernels::gpu {
 // CLOCK_MONOTONIC.
 std::int64_t monotonic_ns();
 
-// Plan step of work by what the vendor calls it: a correlation id (the latest 65536 are kept) or a node of a graph.
+// Plan step of work by what the vendor calls it: a correlation id (the latest 65536 are kept) or a node of a
+// graph.
 class PlanSteps {
  public:
   void queued(std::uint64_t correlation, int step) {
@@ -32,7 +33,7 @@ class PlanSteps {
   int of_node(std::uint64_t node);
 
  private:
-  std::array<std::atomic<std::uint64_t>, 65536> slots_ = {};   // correlation << 24 | step + 1
+  std::array<std::atomic<std::uint64_t>, 65536> slots_ = {};  // correlation << 24 | step + 1
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, int> nodes_;
 };

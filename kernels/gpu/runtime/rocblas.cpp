@@ -1,5 +1,5 @@
-// Products by rocBLAS: those without bias and activation. Its headers are in no package here, so the few functions are declared after
-// its public documentation (rocblas-functions.h, rocblas-types.h).
+// Products by rocBLAS: those without bias and activation. Its headers are in no package here, so the few
+// functions are declared after its public documentation (rocblas-functions.h, rocblas-types.h).
 #include "kernels/gpu/runtime/column_major.h"
 #include "kernels/gpu/runtime/gemm_library.h"
 #include "kernels/gpu/runtime/library.h"
@@ -8,28 +8,33 @@ namespace gradloom::kernels::gpu {
 namespace {
 
 using Handle = void*;
-constexpr int kPlain = 111, kTransposed = 112;                 // rocblas_operation
-constexpr int kF32 = 151, kF64 = 152, kBf16 = 168;             // rocblas_datatype
-constexpr int kStandard = 0;                                   // rocblas_gemm_algo
-constexpr int kNoAtomics = 0;                                  // rocblas_atomics_mode
+constexpr int kPlain = 111, kTransposed = 112;      // rocblas_operation
+constexpr int kF32 = 151, kF64 = 152, kBf16 = 168;  // rocblas_datatype
+constexpr int kStandard = 0;                        // rocblas_gemm_algo
+constexpr int kNoAtomics = 0;                       // rocblas_atomics_mode
 
 struct Functions {
-  Library library{"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0", "librocblas.so"};
+  Library library{"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0",
+                  "librocblas.so"};
   int (*create)(Handle*) = nullptr;
   int (*destroy)(Handle) = nullptr;
   int (*set_stream)(Handle, void*) = nullptr;
   int (*set_atomics)(Handle, int) = nullptr;
   int (*version)(char*, std::size_t) = nullptr;
-  int (*gemm)(Handle, int x_op, int y_op, int m, int n, int k, const void* alpha, const void* x, int x_type, int x_ld, std::int64_t x_stride,
-              const void* y, int y_type, int y_ld, std::int64_t y_stride, const void* beta, const void* c, int c_type, int c_ld,
-              std::int64_t c_stride, void* d, int d_type, int d_ld, std::int64_t d_stride, int batch, int compute_type, int algorithm,
+  int (*gemm)(Handle, int x_op, int y_op, int m, int n, int k, const void* alpha, const void* x, int x_type,
+              int x_ld, std::int64_t x_stride, const void* y, int y_type, int y_ld, std::int64_t y_stride,
+              const void* beta, const void* c, int c_type, int c_ld, std::int64_t c_stride, void* d,
+              int d_type, int d_ld, std::int64_t d_stride, int batch, int compute_type, int algorithm,
               std::int32_t solution, std::uint32_t flags) = nullptr;
   bool ready = false;
 
   Functions() {
-    ready = library && library.bind(create, "rocblas_create_handle") && library.bind(destroy, "rocblas_destroy_handle") &&
-            library.bind(set_stream, "rocblas_set_stream") && library.bind(set_atomics, "rocblas_set_atomics_mode") &&
-            library.bind(version, "rocblas_get_version_string") && library.bind(gemm, "rocblas_gemm_strided_batched_ex");
+    ready = library && library.bind(create, "rocblas_create_handle") &&
+            library.bind(destroy, "rocblas_destroy_handle") &&
+            library.bind(set_stream, "rocblas_set_stream") &&
+            library.bind(set_atomics, "rocblas_set_atomics_mode") &&
+            library.bind(version, "rocblas_get_version_string") &&
+            library.bind(gemm, "rocblas_gemm_strided_batched_ex");
   }
 };
 const Functions& rocblas() {
@@ -49,7 +54,8 @@ class GemmLibrary {
   // Recorded streams go to our own kernel: the handle takes device memory of its own when it likes.
   bool run(const GemmArgs& args, void* stream, bool capturing) {
     ColumnMajor p;
-    if (capturing || args.bias != nullptr || args.activation != Activation::none || !column_major(args, &p)) return false;
+    if (capturing || args.bias != nullptr || args.activation != Activation::none || !column_major(args, &p))
+      return false;
     int type = 0;
     if (args.dtype == DType::f32) type = kF32;
     if (args.dtype == DType::f64) type = kF64;
@@ -60,9 +66,11 @@ class GemmLibrary {
     const bool f64 = type == kF64;
     const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
     const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
-    return rocblas().gemm(handle_, p.x_transposed ? kTransposed : kPlain, p.y_transposed ? kTransposed : kPlain, int(p.rows), int(p.cols),
-                          int(p.inner), scale, args.b, type, int(p.x_ld), p.x_batch, args.a, type, int(p.y_ld), p.y_batch, keep, args.c, type,
-                          int(p.d_ld), p.d_batch, args.c, type, int(p.d_ld), p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0) == 0;
+    return rocblas().gemm(handle_, p.x_transposed ? kTransposed : kPlain,
+                          p.y_transposed ? kTransposed : kPlain, int(p.rows), int(p.cols), int(p.inner),
+                          scale, args.b, type, int(p.x_ld), p.x_batch, args.a, type, int(p.y_ld), p.y_batch,
+                          keep, args.c, type, int(p.d_ld), p.d_batch, args.c, type, int(p.d_ld), p.d_batch,
+                          int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0) == 0;
   }
 
  private:
@@ -71,7 +79,9 @@ class GemmLibrary {
 
 void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
 
-bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) { return library.run(args, stream, capturing); }
+bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) {
+  return library.run(args, stream, capturing);
+}
 
 GemmLibraryPtr open_gemm_library() {
   Handle handle = nullptr;

@@ -14,7 +14,8 @@ using Program = Program_*;
 
 struct Rtc {
   Library library;
-  int (*create)(Program*, const char* source, const char* name, int headers, const char* const* header_text, const char* const* header_names);
+  int (*create)(Program*, const char* source, const char* name, int headers, const char* const* header_text,
+                const char* const* header_names);
   int (*compile)(Program, int count, const char* const* options);
   int (*destroy)(Program*);
   int (*log_size)(Program, std::size_t*);
@@ -25,11 +26,16 @@ struct Rtc {
   const char* (*error_text)(int);
   bool ready = false;
 
-  Rtc(std::initializer_list<const char*> names, const std::string& prefix, const char* code_name) : library(names) {
-    const auto bind = [&](auto& function, const std::string& name) { return library.bind(function, (prefix + name).c_str()); };
-    ready = library && bind(create, "CreateProgram") && bind(compile, "CompileProgram") && bind(destroy, "DestroyProgram") &&
-            bind(log_size, "GetProgramLogSize") && bind(log, "GetProgramLog") && bind(code_size, "Get" + std::string(code_name) + "Size") &&
-            bind(code, std::string("Get") + code_name) && bind(version, "Version") && bind(error_text, "GetErrorString");
+  Rtc(std::initializer_list<const char*> names, const std::string& prefix, const char* code_name)
+      : library(names) {
+    const auto bind = [&](auto& function, const std::string& name) {
+      return library.bind(function, (prefix + name).c_str());
+    };
+    ready = library && bind(create, "CreateProgram") && bind(compile, "CompileProgram") &&
+            bind(destroy, "DestroyProgram") && bind(log_size, "GetProgramLogSize") &&
+            bind(log, "GetProgramLog") && bind(code_size, "Get" + std::string(code_name) + "Size") &&
+            bind(code, std::string("Get") + code_name) && bind(version, "Version") &&
+            bind(error_text, "GetErrorString");
   }
 
   std::string version_text(const char* name) {
@@ -43,8 +49,9 @@ Rtc& nvrtc() {
   static Rtc rtc({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}, "nvrtc", "CUBIN");
   return rtc;
 }
-Rtc& hiprtc() {   // a library of its own since ROCm 6
-  static Rtc rtc({"libhiprtc.so.6", "libhiprtc.so", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"}, "hiprtc", "Code");
+Rtc& hiprtc() {  // a library of its own since ROCm 6
+  static Rtc rtc({"libhiprtc.so.6", "libhiprtc.so", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+                 "hiprtc", "Code");
   return rtc;
 }
 
@@ -67,11 +74,13 @@ RtcOutput compile(Rtc& rtc, const std::string& source, const std::vector<std::st
   status = rtc.compile(program, int(texts.size()), texts.data());
   RtcOutput output;
   if (status != 0) {
-    output.error = std::string(rtc.error_text(status)) + ": " + text_of(program, rtc.log_size, rtc.log).c_str();
+    output.error =
+        std::string(rtc.error_text(status)) + ": " + text_of(program, rtc.log_size, rtc.log).c_str();
   } else if (ptx) {
     int (*size)(Program, std::size_t*) = nullptr;
     int (*get)(Program, char*) = nullptr;
-    if (rtc.library.bind(size, "nvrtcGetPTXSize") && rtc.library.bind(get, "nvrtcGetPTX")) output.code = text_of(program, size, get);
+    if (rtc.library.bind(size, "nvrtcGetPTXSize") && rtc.library.bind(get, "nvrtcGetPTX"))
+      output.code = text_of(program, size, get);
   } else {
     output.code = text_of(program, rtc.code_size, rtc.code);
   }
@@ -85,7 +94,9 @@ int newest_architecture(Rtc& rtc) {
   int (*count_of)(int*) = nullptr;
   int (*list)(int*) = nullptr;
   int count = 0;
-  if (!rtc.library.bind(count_of, "nvrtcGetNumSupportedArchs") || !rtc.library.bind(list, "nvrtcGetSupportedArchs")) return 0;
+  if (!rtc.library.bind(count_of, "nvrtcGetNumSupportedArchs") ||
+      !rtc.library.bind(list, "nvrtcGetSupportedArchs"))
+    return 0;
   if (count_of(&count) != 0 || count <= 0) return 0;
   std::vector<int> all(std::size_t(count), 0);
   return list(all.data()) == 0 ? all.back() : 0;
@@ -96,7 +107,8 @@ int newest_architecture(Rtc& rtc) {
 RtcOutput nvrtc_compile(const std::string& source, const std::string& architecture) {
   Rtc& rtc = nvrtc();
   if (!rtc.ready) return {"", rtc.library.error()};
-  const int wanted = architecture.size() > 3 ? std::atoi(architecture.c_str() + 3) : 0, newest = newest_architecture(rtc);
+  const int wanted = architecture.size() > 3 ? std::atoi(architecture.c_str() + 3) : 0,
+            newest = newest_architecture(rtc);
   const bool ptx = newest > 0 && wanted > newest;
   const std::string target = ptx ? "compute_" + std::to_string(newest) : architecture;
   return compile(rtc, source, {"--gpu-architecture=" + target, "--std=c++20"}, ptx);

@@ -6,8 +6,8 @@
 namespace gradloom::kernels::gpu {
 
 struct RtcOutput {
-  std::string code;    // cubin or PTX (zero-terminated); HIP code object. Empty: failed
-  std::string error;   // no compiler found, or its log
+  std::string code;   // cubin or PTX (zero-terminated); HIP code object. Empty: failed
+  std::string error;  // no compiler found, or its log
 };
 
 // architecture: "sm_90". A device newer than the compiler gets PTX of the newest architecture known.

@@ -1,6 +1,7 @@
-// A plugin for tests of the loader and of failing devices. It computes nothing: memory is host memory, kernels do nothing, order is at
-// once. Variants by definition: FAKE_NO_ENTRY, FAKE_VERSION, FAKE_ABI. At run time GRADLOOM_FAKE="entry=status" or "entry@n=status"
-// makes (the n-th call of) an entry fail with that status; GRADLOOM_FAKE_MB limits its memory.
+// A plugin for tests of the loader and of failing devices. It computes nothing: memory is host memory,
+// kernels do nothing, order is at once. Variants by definition: FAKE_NO_ENTRY, FAKE_VERSION, FAKE_ABI. At run
+// time GRADLOOM_FAKE="entry=status" or "entry@n=status" makes (the n-th call of) an entry fail with that
+// status; GRADLOOM_FAKE_MB limits its memory.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -93,7 +94,9 @@ GpuStatus compile(GpuContext*, const char*, const char* const*, int32_t, const c
   return status;
 }
 void unload(GpuContext*, GpuModule* module) { delete module; }
-GpuStatus run_program(GpuContext*, int32_t, GpuModule*, int32_t, GpuDim, GpuDim, const void*, size_t) { return outcome("run_program"); }
+GpuStatus run_program(GpuContext*, int32_t, GpuModule*, int32_t, GpuDim, GpuDim, const void*, size_t) {
+  return outcome("run_program");
+}
 GpuStatus mark(GpuContext*, int32_t, const char*) { return outcome("mark"); }
 GpuStatus record_event(GpuContext*, int32_t, int32_t) { return outcome("record_event"); }
 GpuStatus wait_event(GpuContext*, int32_t, int32_t) { return outcome("wait_event"); }
@@ -127,14 +130,19 @@ constexpr std::uint64_t kAbi = FAKE_ABI;
 constexpr std::uint64_t kAbi = gradloom::kernels::gpu::kernel_abi();
 #endif
 
-const GpuPlugin table = {FAKE_VERSION, sizeof(GpuPlugin), kAbi, "fake", message, device_count, describe, environment, open_context, close_context,
-                         allocate, release, copy, fill, run, compile, unload, run_program, mark, record_event, wait_event, query_event,
-                         synchronize_event, elapsed_ns, synchronize, begin_capture, end_capture, run_graph, destroy_graph, set_trace, read_trace};
+const GpuPlugin table = {
+    FAKE_VERSION,  sizeof(GpuPlugin), kAbi,          "fake",      message,       device_count, describe,
+    environment,   open_context,      close_context, allocate,    release,       copy,         fill,
+    run,           compile,           unload,        run_program, mark,          record_event, wait_event,
+    query_event,   synchronize_event, elapsed_ns,    synchronize, begin_capture, end_capture,  run_graph,
+    destroy_graph, set_trace,         read_trace};
 
 }  // namespace
 
 #ifndef FAKE_NO_ENTRY
-extern "C" __attribute__((visibility("default"))) const GpuPlugin* gradloom_gpu_plugin(uint32_t) { return &table; }
+extern "C" __attribute__((visibility("default"))) const GpuPlugin* gradloom_gpu_plugin(uint32_t) {
+  return &table;
+}
 #else
 extern "C" __attribute__((visibility("default"))) const void* another_library() { return &table; }
 #endif

@@ -1,4 +1,5 @@
-// Loading of plugins, and what a failing one does to those who use it: a reason or an Error, never an end of the process.
+// Loading of plugins, and what a failing one does to those who use it: a reason or an Error, never an end of
+// the process.
 #include "engine/device/plugin.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +26,10 @@ class Variable {
     setenv(name, value.c_str(), 1);
   }
   ~Variable() {
-    if (had_) setenv(name_, old_.c_str(), 1);
-    else unsetenv(name_);
+    if (had_)
+      setenv(name_, old_.c_str(), 1);
+    else
+      unsetenv(name_);
   }
 
  private:
@@ -60,7 +63,8 @@ TEST(Plugin, AMissingForeignOrOldOneIsAReason) {
   EXPECT_NE(refusal(text.string()).find("cannot load the plugin"), std::string::npos);
   fs::remove_all(text);
   EXPECT_NE(refusal(fakes("no_entry")).find("is not a Gradloom plugin"), std::string::npos);
-  EXPECT_NE(refusal(fakes("version")).find("has plugin version 999, this program needs 1"), std::string::npos);
+  EXPECT_NE(refusal(fakes("version")).find("has plugin version 999, this program needs 1"),
+            std::string::npos);
   EXPECT_NE(refusal(fakes("abi")).find("was built from another version of the kernels"), std::string::npos);
 }
 
@@ -93,8 +97,10 @@ struct Job {
   Job() {
     Graph graph;
     GraphBuilder b(graph);
-    const ValueId x = b.input("x", {DType::f32, {4}}), w = b.parameter("w", Tensor::from_f64(DType::f32, {4}, {1, 2, 3, 4}));
-    const ValueId loss = b.op("ReduceSum", {b.op("Mul", {b.op("Exp", {x}), w})}, {{"keepdims", std::int64_t{0}}});
+    const ValueId x = b.input("x", {DType::f32, {4}}),
+                  w = b.parameter("w", Tensor::from_f64(DType::f32, {4}, {1, 2, 3, 4}));
+    const ValueId loss =
+        b.op("ReduceSum", {b.op("Mul", {b.op("Exp", {x}), w})}, {{"keepdims", std::int64_t{0}}});
     graph.values[loss].name = "loss";
     graph.outputs = {loss};
     EXPECT_TRUE(add_loss(graph, "loss").ok());
@@ -108,7 +114,9 @@ struct Job {
     StepOptions options;
     options.timed = timed;
     for (options.step = 1; options.step <= 4; ++options.step) {
-      TRY(executor->submit(train.names, options, [&](std::int64_t) { return executor->feed(train.graph.inputs[0], Tensor(DType::f32, {4})); }));
+      TRY(executor->submit(train.names, options, [&](std::int64_t) {
+        return executor->feed(train.graph.inputs[0], Tensor(DType::f32, {4}));
+      }));
       if (executor->pending() > executor->depth()) TRY(executor->collect());
     }
     while (executor->pending() > 0) TRY(executor->collect());
@@ -122,26 +130,31 @@ TEST(Plugin, AFailureOfAnyEntryIsOneErrorThatNamesTheDevice) {
   ASSERT_TRUE(job.run(false).ok());
   ASSERT_TRUE(job.run(true).ok());
   int failures = 0;
-  for (const char* entry : {"allocate", "copy", "compile", "run", "run_program", "mark", "record_event", "wait_event", "synchronize_event",
-                            "begin_capture", "end_capture", "run_graph", "set_trace", "read_trace"}) {
+  for (const char* entry :
+       {"allocate", "copy", "compile", "run", "run_program", "mark", "record_event", "wait_event",
+        "synchronize_event", "begin_capture", "end_capture", "run_graph", "set_trace", "read_trace"}) {
     for (const int status : {GPU_OUT_OF_MEMORY, GPU_LAUNCH_FAILED, GPU_DEVICE_LOST, GPU_FAILED}) {
       for (const int call : {1, 2, 3}) {
         const bool tracing = std::string(entry).find("trace") != std::string::npos;
         Status result;
         {
-          const Variable fail("GRADLOOM_FAKE", std::string(entry) + "@" + std::to_string(call) + "=" + std::to_string(status));
+          const Variable fail("GRADLOOM_FAKE",
+                              std::string(entry) + "@" + std::to_string(call) + "=" + std::to_string(status));
           result = job.run(tracing);
         }
-        (void)open_device("cuda:0");                 // a call without failures: counting starts again
+        (void)open_device("cuda:0");  // a call without failures: counting starts again
         if (result.ok()) {
-          EXPECT_GT(call, 1) << entry;               // it was not called that often
+          EXPECT_GT(call, 1) << entry;  // it was not called that often
           continue;
         }
         ++failures;
         EXPECT_EQ(result.error().code, Errc::device);
-        EXPECT_NE(result.error().message.find("cuda:0: "), std::string::npos) << entry << ": " << result.error().message;
-        EXPECT_NE(result.error().message.find(std::string("fake failure of ") + entry), std::string::npos) << result.error().message;
-        EXPECT_EQ(result.error().message.find("device lost") != std::string::npos, status == GPU_DEVICE_LOST) << result.error().message;
+        EXPECT_NE(result.error().message.find("cuda:0: "), std::string::npos)
+            << entry << ": " << result.error().message;
+        EXPECT_NE(result.error().message.find(std::string("fake failure of ") + entry), std::string::npos)
+            << result.error().message;
+        EXPECT_EQ(result.error().message.find("device lost") != std::string::npos, status == GPU_DEVICE_LOST)
+            << result.error().message;
       }
     }
   }

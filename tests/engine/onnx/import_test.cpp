@@ -1,5 +1,7 @@
 #include "engine/onnx/import.h"
 
+#include <google/protobuf/unknown_field_set.h>
+
 #include <cmath>
 
 #include "engine/base/hash.h"
@@ -372,17 +374,70 @@ TEST(ImportUnknown, OurOwnOperatorsCannotComeFromAFile) {
   expect_refused(import_model(model), Errc::bad_input, {"gradloom.FusedMatMul"});
 }
 
-TEST(ImportUnknown, SubgraphsAreNamedAsTheReason) {
-  onnx::ModelProto model = model_from_text("g (float[2] x) => (float[2] y) { y = Relu(x) }");
-  auto* node = model.mutable_graph()->mutable_node(0);
-  node->set_op_type("If");
-  for (const char* branch : {"then_branch", "else_branch"}) {
-    auto* attribute = node->add_attribute();
-    attribute->set_name(branch);
-    attribute->set_type(onnx::AttributeProto::GRAPH);
-    attribute->mutable_g()->set_name("b");
-  }
-  expect_refused(import_model(model), Errc::bad_input, {"'If_0' (If)"});
+// Ten things at once: unknown operators (three of one kind), a function of another opset, an attribute, a domain,
+// control flow and an unknown operator inside it.
+TEST(ImportUnknown, TenProblemsAreTenNames) {
+  onnx::ModelProto model = model_from_text(
+      "g (float[2] x, bool c) => (float[2] y) {"
+      " a = Wobble(x) b = Wobble(a) d = Wobble(b) e = Frob(d) f = Clamp(e) h = Relu<gain = 2>(f) i = Twice(h)"
+      " y = If (c) <then_branch = t () => (float[2] r) { r = Inner(i) },"
+      " else_branch = n () => (float[2] r) { r = Neg(i) }> k = Swizzle(y) l = Loop (m, c, k) <body = z"
+      " (int64 j, bool g, float[2] p) => (bool o, float[2] q) { o = Identity(g) q = Neg(p) }> }");
+  model.mutable_graph()->mutable_node(8)->set_domain("com.unheard.of");
+  model.mutable_graph()->mutable_node(6)->set_domain("local");
+  add_ints(model, "unused", {1}, {1});
+  model.mutable_graph()->mutable_node(9)->set_input(0, "");
+  model.mutable_graph()->mutable_node(3)->set_name("/layers.1/mlp/Frob");
+  model.add_opset_import()->set_domain("local");
+  model.mutable_opset_import(1)->set_version(1);
+  onnx::FunctionProto* function = model.add_functions();
+  function->set_name("Twice");
+  function->set_domain("local");
+  function->add_input("a");
+  function->add_output("r");
+  function->add_node()->set_op_type("Softmax");
+  function->mutable_node(0)->add_input("a");
+  function->mutable_node(0)->add_output("r");
+  function->add_opset_import()->set_version(11);
+  ImportOptions viewing;
+  viewing.allow_unknown = true;
+  const ImportedModel viewed = imported_or_fail(model, viewing);
+  std::vector<std::string> found;
+  for (const UnknownOp& u : viewed.unknown)
+    found.push_back(u.node + "|" + u.op_type + "|" + u.scope + "|" + u.reason);
+  EXPECT_EQ(found, (std::vector<std::string>{
+                       "Wobble_0|Wobble||", "Wobble_1|Wobble||", "Wobble_2|Wobble||",
+                       "/layers.1/mlp/Frob|Frob|layers.1/mlp|", "Clamp_4|Clamp||",
+                       "Relu_5|Relu||attribute 'gain' is not known",
+                       "Twice_6|Twice||the function is written for opset 11, the model for 17, and Softmax differs "
+                       "between them",
+                       "If_7|If||its condition is not known before running", "If_7/Inner|Inner||",
+                       "Swizzle_8|Swizzle||", "Loop_9|Loop||its condition is not known before running"}));
+  expect_refused(import_model(model), Errc::bad_input,
+                 {"9 operators are not", "Wobble (3 nodes: Wobble_0, Wobble_1, Wobble_2)", "Frob", "Clamp",
+                  "'gain' is not known", "local.Twice", "If (1 node: If_7; its condition", "Inner", "com.unheard.of.Swizzle",
+                  "Loop"});
+}
+
+TEST(ImportInitializers, TorchNamesItsConstantsByNumber) {
+  onnx::ModelProto model = model_from_text(
+      "g (float[2, 3] x) => (float[2, 2] y) { h = MatMul(x, val_1) y = Mul(h, val_2) }");
+  add_floats(model, "val_1", {3, 2}, {1, 2, 3, 4, 5, 6});
+  add_floats(model, "val_2", {}, {0.5});
+  const ImportedModel imported = imported_or_fail(model);
+  EXPECT_EQ(value_of(imported.graph, "val_1").role, Role::parameter) << "a folded weight";
+  EXPECT_EQ(value_of(imported.graph, "val_2").role, Role::constant);
+  EXPECT_TRUE(has_note(imported, "val_2"));
+}
+
+TEST(Import, TorchModulesAreScopes) {
+  onnx::ModelProto model = linear_model();
+  onnx::StringStringEntryProto entry;
+  entry.set_key("pkg.torch.onnx.name_scopes");
+  entry.set_value("['', 'blocks.2', 'blocks.2.fc', 'linear']");
+  auto* node = model.mutable_graph()->mutable_node(1);
+  node->GetReflection()->MutableUnknownFields(node)->AddLengthDelimited(9, entry.SerializeAsString());
+  EXPECT_EQ(imported_or_fail(model).graph.sources[1].scope, "blocks.2/fc");
 }
 
 TEST(ImportOpset, OnlyKnownOnes) {

@@ -14,7 +14,7 @@ TEST(Scope, OfParameters) {
 
 TEST(Scope, FromPathsInNames) {
   const std::vector<std::string> scopes =
-      node_scopes({{"/layers.0/attn/MatMul", ""}, {"/Relu", ""}, {"model/dense/BiasAdd", ""}});
+      node_scopes({{"/layers.0/attn/MatMul", "", {}}, {"/Relu", ""}, {"model/dense/BiasAdd", ""}});
   EXPECT_EQ(scopes, (std::vector<std::string>{"layers.0/attn", "", "model/dense"}));
 }
 
@@ -36,6 +36,19 @@ TEST(Scope, PathBeforeParameter) { EXPECT_EQ(node_scopes({{"/head/Gemm", "decode
 TEST(Scope, PathsShareWholeComponents) {
   EXPECT_EQ(node_scopes({{"/blocks.1/x/A", ""}, {"Constant_1", ""}, {"/blocks.10/x/B", ""}})[1], "");
   EXPECT_EQ(node_scopes({{"/blocks.1/A", ""}, {"Constant_1", ""}, {"/blocks.1/x/B", ""}})[1], "blocks.1");
+}
+
+TEST(Scope, OfTorchNameScopes) {
+  EXPECT_EQ(scope_of_name_scopes("['', 'layers.0', 'layers.0.attn', 'linear']"), "layers.0/attn");
+  EXPECT_EQ(scope_of_name_scopes("['', 'encoder', 'encoder.blocks.3.mlp', 'gelu_1']"), "encoder/blocks.3/mlp");
+  EXPECT_EQ(scope_of_name_scopes("['', 'add']"), "");
+  EXPECT_EQ(scope_of_name_scopes("[\"it's\", \"x\"]"), "it's");
+  EXPECT_EQ(scope_of_name_scopes("['add']"), "");
+  for (const char* text : {"", "[", "[]", "add", "['add", "['a']x"}) EXPECT_FALSE(scope_of_name_scopes(text)) << text;
+}
+
+TEST(Scope, KnownOnesComeFirst) {
+  EXPECT_EQ(node_scopes({{"/head/Gemm", "decoder.weight", "blocks.0"}})[0], "blocks.0");
 }
 
 }  // namespace

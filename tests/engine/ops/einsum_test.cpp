@@ -11,7 +11,7 @@ TEST(Einsum, FormsOfEquations) {
   const Tensor a = tensor({2, 2}, {1, 2, 3, 4}), b = tensor({2, 2}, {5, 6, 7, 8}), v = tensor({2}, {10, 100});
   EXPECT_EQ(run("Einsum", {a, b}, equation("ij,jk->ik")), (Values{19, 22, 43, 50}));
   EXPECT_EQ(run("Einsum", {a, b}, equation("ij,jk")), (Values{19, 22, 43, 50}));
-  EXPECT_EQ(run("Einsum", {a}, equation("ba")), (Values{1, 3, 2, 4}));   // implicit output: ab
+  EXPECT_EQ(run("Einsum", {a}, equation("ba")), (Values{1, 3, 2, 4}));  // implicit output: ab
   EXPECT_EQ(run("Einsum", {a}, equation("ii")), (Values{5}));
   EXPECT_EQ(run("Einsum", {a}, equation("ii->i")), (Values{1, 4}));
   EXPECT_EQ(run("Einsum", {a}, equation("ij->")), (Values{10}));
@@ -23,7 +23,7 @@ TEST(Einsum, FormsOfEquations) {
 
 TEST(Einsum, CapitalLettersAreOthers) {
   EXPECT_EQ(shape_of(infer("Einsum", {f32({2, 3}), f32({4, 3})}, equation("aA,bA"))), (Shape{2, 4}));
-  EXPECT_EQ(shape_of(infer("Einsum", {f32({2, 3})}, equation("aA"))), (Shape{3, 2}));   // A before a
+  EXPECT_EQ(shape_of(infer("Einsum", {f32({2, 3})}, equation("aA"))), (Shape{3, 2}));  // A before a
 }
 
 TEST(Einsum, GradientsOfDiagonalsAndSums) {

@@ -10,21 +10,26 @@ TEST(GatherND, TuplesOfAnyLength) {
   EXPECT_EQ(run("GatherND", {data, ints({0, 0, 1, -1}).reshaped({2, 2})}), (Values{1, 4}));
   EXPECT_EQ(run("GatherND", {data, ints({1, 0}).reshaped({2, 1})}), (Values{3, 4, 1, 2}));
   EXPECT_EQ(run("GatherND", {data, ints({}).reshaped({2, 0})}), (Values{1, 2, 3, 4, 1, 2, 3, 4}));
-  EXPECT_EQ(run("GatherND", {data, ints({1, 0}).reshaped({2, 1})}, {{"batch_dims", std::int64_t{1}}}), (Values{2, 3}));
+  EXPECT_EQ(run("GatherND", {data, ints({1, 0}).reshaped({2, 1})}, {{"batch_dims", std::int64_t{1}}}),
+            (Values{2, 3}));
 }
 
 TEST(GatherND, UnknownIndicesOutOfRangeReadZeros) {
-  EXPECT_EQ(run("GatherND", {tensor({2}, {1, 2}), ints({2, -3, 1}).reshaped({3, 1})}), (std::vector<double>{0, 0, 2}));
+  EXPECT_EQ(run("GatherND", {tensor({2}, {1, 2}), ints({2, -3, 1}).reshaped({3, 1})}),
+            (std::vector<double>{0, 0, 2}));
 }
 
 TEST(GatherND, GradientAddsUp) {
-  EXPECT_EQ(gradient("GatherND", {tensor({3}, {1, 2, 3}), ints({2, 0, 2, -1}).reshaped({4, 1})}, 0), (std::vector<double>{1, 0, 3}));
+  EXPECT_EQ(gradient("GatherND", {tensor({3}, {1, 2, 3}), ints({2, 0, 2, -1}).reshaped({4, 1})}, 0),
+            (std::vector<double>{1, 0, 3}));
 }
 
 TEST(GatherND, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(mentions(error_of("GatherND", {f32({3, 2}), i64({4, 3})}), "3 indices per item"));
-  EXPECT_TRUE(mentions(error_of("GatherND", {f32({3, 2}), i64({2, 1})}, {{"batch_dims", std::int64_t{1}}}), "batch dimensions"));
-  EXPECT_TRUE(mentions(error_of("GatherND", {f32({3}), i64({3})}, {{"batch_dims", std::int64_t{1}}}), "out of range"));
+  EXPECT_TRUE(mentions(error_of("GatherND", {f32({3, 2}), i64({2, 1})}, {{"batch_dims", std::int64_t{1}}}),
+                       "batch dimensions"));
+  EXPECT_TRUE(mentions(error_of("GatherND", {f32({3}), i64({3})}, {{"batch_dims", std::int64_t{1}}}),
+                       "out of range"));
   EXPECT_TRUE(mentions(error_of("GatherND", {f32({3}), f32({3})}), "indices are f32"));
 }
 

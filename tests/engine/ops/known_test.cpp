@@ -32,7 +32,8 @@ TEST(KnownBytes, LieInTheWorkspaceOfAGpu) {
     std::vector<char> workspace(known.workspace_bytes());
     Stores stores;
     const kernels::Launcher queue(Stores::take, &stores);
-    const char* const place = known.place(target == kernels::Target::gpu ? queue : kernels::cpu_launcher(), workspace.data());
+    const char* const place =
+        known.place(target == kernels::Target::gpu ? queue : kernels::cpu_launcher(), workspace.data());
     EXPECT_EQ(std::memcmp(place + a, small.data(), 12), 0);
     EXPECT_EQ(std::memcmp(place + b, large.data(), large.size() * 8), 0);
     EXPECT_EQ(stores.count, target == kernels::Target::gpu ? 3u : 0u);

@@ -172,8 +172,8 @@ TEST(Products, OfNothingAreZero) {
     EXPECT_EQ(inner.grad(0).shape(), a.shape());
     EXPECT_EQ(inner.grad(1).shape(), b.shape());
     const Tensor rows = numbers(dtype, {2, 3, 4});
-    Differentiated columns =
-        differentiate(op_by_name("MatMul"), {}, {rows, Tensor(dtype, {4, 0})}, Tensor(dtype, {2, 3, 0}), {0, 1});
+    Differentiated columns = differentiate(op_by_name("MatMul"), {}, {rows, Tensor(dtype, {4, 0})},
+                                           Tensor(dtype, {2, 3, 0}), {0, 1});
     expect_near(columns.grad(0), {2, 3, 4}, std::vector<double>(24, 0.0), 0, "no columns");
     EXPECT_EQ(columns.grad(1).shape(), (Shape{4, 0}));
   }

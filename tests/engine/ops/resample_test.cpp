@@ -6,7 +6,8 @@
 namespace gradloom {
 namespace {
 
-resampling::AxisTable table(std::int64_t in, const std::vector<std::vector<std::pair<std::int64_t, double>>>& rows) {
+resampling::AxisTable table(std::int64_t in,
+                            const std::vector<std::vector<std::pair<std::int64_t, double>>>& rows) {
   resampling::AxisTable t;
   t.in = in;
   for (const auto& row : rows) {
@@ -40,15 +41,23 @@ TEST(AxisTable, TransposesRowsAndColumns) {
 }
 
 TEST(Resample, RefusesTablesThatReachOutside) {
-  const auto i32s = [](const std::vector<double>& v) { return tensor({static_cast<std::int64_t>(v.size())}, v, DType::i32); };
+  const auto i32s = [](const std::vector<double>& v) {
+    return tensor({static_cast<std::int64_t>(v.size())}, v, DType::i32);
+  };
   const Tensor weight = tensor({2}, {1, 1});
   EXPECT_EQ(shape_of(infer("Resample", {f32({3}), i32s({0, 1, 2}), i32s({0, 2}), weight})), (Shape{2}));
-  EXPECT_TRUE(mentions(error_of("Resample", {f32({3}), i32s({0, 1, 2}), i32s({0, 3}), weight}), "out of range"));
-  EXPECT_TRUE(mentions(error_of("Resample", {f32({3}), i32s({0, 1, 2}), i32s({-1, 0}), weight}), "out of range"));
-  EXPECT_TRUE(mentions(error_of("Resample", {f32({3}), i32s({0, 2, 1}), i32s({0, 2}), weight}), "out of order"));
-  EXPECT_TRUE(mentions(error_of("Resample", {f32({3}), i32s({0, 1, 3}), i32s({0, 2}), weight}), "out of order"));
-  EXPECT_TRUE(mentions(error_of("Resample", {f32({3}), i32s({0, 1, 2}), i32s({0}), weight}), "begin and index"));
-  EXPECT_TRUE(mentions(error_of("Resample", {f32({3}), i32s({0}), Type{DType::i32, {0}}, weight}), "known before running"));
+  EXPECT_TRUE(
+      mentions(error_of("Resample", {f32({3}), i32s({0, 1, 2}), i32s({0, 3}), weight}), "out of range"));
+  EXPECT_TRUE(
+      mentions(error_of("Resample", {f32({3}), i32s({0, 1, 2}), i32s({-1, 0}), weight}), "out of range"));
+  EXPECT_TRUE(
+      mentions(error_of("Resample", {f32({3}), i32s({0, 2, 1}), i32s({0, 2}), weight}), "out of order"));
+  EXPECT_TRUE(
+      mentions(error_of("Resample", {f32({3}), i32s({0, 1, 3}), i32s({0, 2}), weight}), "out of order"));
+  EXPECT_TRUE(
+      mentions(error_of("Resample", {f32({3}), i32s({0, 1, 2}), i32s({0}), weight}), "begin and index"));
+  EXPECT_TRUE(mentions(error_of("Resample", {f32({3}), i32s({0}), Type{DType::i32, {0}}, weight}),
+                       "known before running"));
 }
 
 }  // namespace

@@ -1,16 +1,22 @@
-// Resize and Upsample: sizes, constants are kept by interpolation, borders, gradients' sums, errors. ONNX's node tests hold the references.
+// Resize and Upsample: sizes, constants are kept by interpolation, borders, errors. ONNX's node tests hold
+// the references.
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {
 namespace {
 
-Tensor f32s(const std::vector<double>& values) { return tensor({static_cast<std::int64_t>(values.size())}, values, DType::f32); }
+Tensor f32s(const std::vector<double>& values) {
+  return tensor({static_cast<std::int64_t>(values.size())}, values, DType::f32);
+}
 const Given none{};
 
 TEST(Resize, SizesFromScalesAndSizes) {
-  EXPECT_EQ(shape_of(infer("Resize", {f32({1, 2, 4, 5}), none, f32s({1, 1, 0.5, 1.5})})), (Shape{1, 2, 2, 7}));
-  EXPECT_EQ(shape_of(infer("Resize", {f32({1, 2, 4, 5}), none, none, ints({1, 2, 9, 3})})), (Shape{1, 2, 9, 3}));
-  EXPECT_EQ(shape_of(infer("Resize", {f32({1, 2, 4, 5}), none, none, ints({8, 8})}, {{"axes", List{-1, 2}}})), (Shape{1, 2, 8, 8}));
+  EXPECT_EQ(shape_of(infer("Resize", {f32({1, 2, 4, 5}), none, f32s({1, 1, 0.5, 1.5})})),
+            (Shape{1, 2, 2, 7}));
+  EXPECT_EQ(shape_of(infer("Resize", {f32({1, 2, 4, 5}), none, none, ints({1, 2, 9, 3})})),
+            (Shape{1, 2, 9, 3}));
+  EXPECT_EQ(shape_of(infer("Resize", {f32({1, 2, 4, 5}), none, none, ints({8, 8})}, {{"axes", List{-1, 2}}})),
+            (Shape{1, 2, 8, 8}));
   for (const char* policy : {"not_larger", "not_smaller"}) {
     const Attrs attrs{{"axes", List{2, 3}}, {"keep_aspect_ratio_policy", std::string(policy)}};
     EXPECT_EQ(shape_of(infer("Resize", {f32({1, 2, 4, 6}), none, none, ints({8, 6})}, attrs)),
@@ -30,18 +36,25 @@ TEST(Resize, SymbolicDimensionsKeepTheirNameAtScale1) {
 TEST(Resize, ConstantsStayConstant) {
   const Tensor x = tensor({1, 1, 4, 5}, std::vector<double>(20, 3));
   for (const char* mode : {"nearest", "linear", "cubic"})
-    for (const char* transformation : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"})
+    for (const char* transformation :
+         {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"})
       for (const std::int64_t antialias : {0, 1})
         for (const std::int64_t exclude : {0, 1}) {
-          const Attrs attrs{{"mode", std::string(mode)}, {"coordinate_transformation_mode", std::string(transformation)},
-                            {"antialias", antialias}, {"exclude_outside", exclude}};
-          for (double v : run("Resize", {x, Tensor(), f32s({1, 1, 0.6, 2.3})}, attrs)) EXPECT_NEAR(v, 3, 1e-12) << mode << transformation;
+          const Attrs attrs{{"mode", std::string(mode)},
+                            {"coordinate_transformation_mode", std::string(transformation)},
+                            {"antialias", antialias},
+                            {"exclude_outside", exclude}};
+          for (double v : run("Resize", {x, Tensor(), f32s({1, 1, 0.6, 2.3})}, attrs))
+            EXPECT_NEAR(v, 3, 1e-12) << mode << transformation;
         }
 }
 
 TEST(Resize, CropFillsWhatIsOutside) {
-  const Attrs attrs{{"mode", std::string("linear")}, {"coordinate_transformation_mode", std::string("tf_crop_and_resize")}, {"extrapolation_value", 9.0}};
-  const std::vector<double> y = run("Resize", {tensor({4}, {0, 1, 2, 3}), f32s({-0.5, 1}), Tensor(), ints({4})}, attrs);
+  const Attrs attrs{{"mode", std::string("linear")},
+                    {"coordinate_transformation_mode", std::string("tf_crop_and_resize")},
+                    {"extrapolation_value", 9.0}};
+  const std::vector<double> y =
+      run("Resize", {tensor({4}, {0, 1, 2, 3}), f32s({-0.5, 1}), Tensor(), ints({4})}, attrs);
   EXPECT_EQ(y, (std::vector<double>{9, 0, 1.5, 3}));
 }
 
@@ -52,15 +65,19 @@ TEST(Resize, RefusesWhatItCannotMean) {
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({0})}), "a scale is 0"));
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({1e30})}), "too many"));
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, none, ints({0})}), "a size is 0"));
-  EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({2})}, {{"mode", std::string("lanczos")}}), "lanczos"));
-  EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, none, ints({8})}, {{"coordinate_transformation_mode", std::string("tf_crop_and_resize")}}), "roi"));
+  EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({2})}, {{"mode", std::string("lanczos")}}),
+                       "lanczos"));
+  EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, none, ints({8})},
+                                {{"coordinate_transformation_mode", std::string("tf_crop_and_resize")}}),
+                       "roi"));
 }
 
 TEST(Upsample, ScalesFromAttributeOrInput) {
   const OpDef* row = find_op("Upsample", "", 8);
   ASSERT_NE(row, nullptr);
   const Tensor x = tensor({1, 2}, {1, 2});
-  for (const auto& result : {evaluate(*row, {{"scales", std::vector<double>{2, 2}}}, {x}), evaluate(*row, {}, {x, f32s({2, 2})})}) {
+  for (const auto& result : {evaluate(*row, {{"scales", std::vector<double>{2, 2}}}, {x}),
+                             evaluate(*row, {}, {x, f32s({2, 2})})}) {
     ASSERT_TRUE(result.ok());
     EXPECT_EQ((*result)[0].to_f64(), (std::vector<double>{1, 1, 2, 2, 1, 1, 2, 2}));
   }

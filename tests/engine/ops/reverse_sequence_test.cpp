@@ -15,7 +15,9 @@ TEST(ReverseSequence, BothLayouts) {
 TEST(ReverseSequence, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(mentions(error_of("ReverseSequence", {f32({3, 2}), i64({3})}), "[2]"));
   EXPECT_TRUE(mentions(error_of("ReverseSequence", {f32({3}), i64({3})}), "two dimensions"));
-  EXPECT_TRUE(mentions(error_of("ReverseSequence", {f32({3, 2}), i64({2})}, {{"batch_axis", std::int64_t{2}}}), "must be 0 and 1"));
+  EXPECT_TRUE(
+      mentions(error_of("ReverseSequence", {f32({3, 2}), i64({2})}, {{"batch_axis", std::int64_t{2}}}),
+               "must be 0 and 1"));
   EXPECT_TRUE(mentions(error_of("ReverseSequence", {f32({3, 2}), {Type{DType::i32, {2}}}}), "64-bit"));
 }
 

@@ -13,8 +13,8 @@
 #include "engine/ops/op.h"
 #include "tests/engine/plan/support.h"
 
-// Every allocation of this binary through operator new, counted while `counting`: ours, and those that oneDNN makes
-// inside its own calls (four to eight per product or convolution, which no caller can avoid).
+// Every allocation of this binary through operator new, counted while `counting`: ours, and those that oneDNN
+// makes inside its own calls (four to eight per product or convolution, which no caller can avoid).
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<int> our_allocations{0}, library_allocations{0};
@@ -88,7 +88,7 @@ struct Line {
 TEST(Executor, StepComputesLossAndUpdatesInPlace) {
   Line line;
   ASSERT_TRUE(line.step(1).ok());
-  EXPECT_DOUBLE_EQ(*line.executor->read_scalar(line.train.names.loss), (1 + 4 + 9 + 16) / 4.0);   // error = x
+  EXPECT_DOUBLE_EQ(*line.executor->read_scalar(line.train.names.loss), (1 + 4 + 9 + 16) / 4.0);  // error = x
   EXPECT_DOUBLE_EQ(line.executor->read(line.w)->at(0), 3.0 - 0.5 * 2 * 30 / 4);
 }
 
@@ -131,7 +131,8 @@ TEST(Executor, FeedChecksTypes) {
   const Status wrong = line.executor->feed(line.x, Tensor(DType::f32, {4}));
   ASSERT_FALSE(wrong.ok());
   EXPECT_EQ(wrong.error().code, Errc::bad_input);
-  EXPECT_NE(wrong.error().message.find("'x' is f32[4]; expected f64[4]"), std::string::npos) << wrong.error().message;
+  EXPECT_NE(wrong.error().message.find("'x' is f32[4]; expected f64[4]"), std::string::npos)
+      << wrong.error().message;
   EXPECT_FALSE(line.executor->write(line.w, Tensor(DType::f64, {2})).ok());
 }
 
@@ -163,19 +164,21 @@ TEST(Executor, KernelsAllocateNothing) {
     for (std::size_t i = 0; i < n; ++i) values[i] = 0.3 * std::sin(static_cast<double>(i + 1));
     return b.parameter(name, Tensor::from_f64(DType::f32, std::move(shape), values));
   };
-  const ValueId image = b.input("image", {DType::f32, {5, 3, 8, 8}}), rows = b.input("rows", {DType::i64, {5, 16}});
+  const ValueId image = b.input("image", {DType::f32, {5, 3, 8, 8}}),
+                rows = b.input("rows", {DType::i64, {5, 16}});
   ValueId x = b.op("Conv", {image, parameter("filters", {16, 3, 3, 3}), parameter("filter bias", {16})});
   x = b.op("MaxPool", {b.op("Relu", {x})}, {{"kernel_shape", std::vector<std::int64_t>{2, 2}}});
   x = b.op("Reshape", {x, b.i64s({5, 16, 25})});
   x = b.op("LayerNormalization", {x, parameter("scale", {25}), parameter("shift", {25})});
   const ValueId heads = b.op("MatMul", {x, parameter("projection", {25, 12})});
-  const ValueId scores = b.op("MatMul", {heads, b.op("Transpose", {heads}, {{"perm", std::vector<std::int64_t>{0, 2, 1}}})});
+  const ValueId scores =
+      b.op("MatMul", {heads, b.op("Transpose", {heads}, {{"perm", std::vector<std::int64_t>{0, 2, 1}}})});
   x = b.op("MatMul", {b.op("Softmax", {scores}), heads});
   x = b.op("Add", {x, b.op("Gather", {parameter("table", {7, 12}), rows})});
   x = b.op("GatherElements", {x, b.constant(Tensor(DType::i64, {5, 9, 12}))}, {{"axis", std::int64_t{1}}});
   x = b.op("Dropout", {x, b.scalar(DType::f32, 0.25), b.constant(Tensor::from_f64(DType::boolean, {}, {1}))});
-  x = b.op("Gemm", {b.op("ReduceMean", {x, b.i64s({1})}, {{"keepdims", std::int64_t{0}}}), parameter("head", {12, 4}),
-                    parameter("head bias", {4})});
+  x = b.op("Gemm", {b.op("ReduceMean", {x, b.i64s({1})}, {{"keepdims", std::int64_t{0}}}),
+                    parameter("head", {12, 4}), parameter("head bias", {4})});
   graph.values[x].name = "y";
   graph.outputs = {x};
   ASSERT_TRUE(add_loss(graph, "ce:y,t").ok());

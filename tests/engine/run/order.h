@@ -1,5 +1,6 @@
-// Whether queued work is ordered as its memory demands: two operations of which one writes what the other touches must run in the order
-// in which they were called, by their stream, by events or because the host waited. Vector clocks (Lamport; Mattern 1988).
+// Whether queued work is ordered as its memory demands: two operations of which one writes what the other
+// touches must run in the order in which they were called, by their stream, by events or because the host
+// waited. Vector clocks (Lamport; Mattern 1988).
 #pragma once
 
 #include <algorithm>
@@ -16,24 +17,24 @@ struct OrderedRange {
 
 struct OrderedWork {
   enum class Kind { work, record, wait, host_wait, host_wait_all } kind = Kind::work;
-  int stream = 0, event = -1;                     // of record, wait and host_wait
+  int stream = 0, event = -1;  // of record, wait and host_wait
   std::string name;
-  std::vector<OrderedRange> reads, writes;        // of work
-  std::vector<OrderedRange> host_writes;          // what the host wrote just before it queued this
+  std::vector<OrderedRange> reads, writes;  // of work
+  std::vector<OrderedRange> host_writes;    // what the host wrote just before it queued this
 };
 
 // The first violation as text, empty when there is none.
 inline std::string first_disorder(const std::vector<OrderedWork>& list) {
-  using Clock = std::map<int, std::size_t>;       // stream -> operations of it that are known to be over
+  using Clock = std::map<int, std::size_t>;  // stream -> operations of it that are known to be over
   std::map<int, Clock> stream_clock, event_clock;
-  std::map<int, std::size_t> queued;              // per stream
+  std::map<int, std::size_t> queued;  // per stream
   Clock host;
   const auto join = [](Clock& into, const Clock& from) {
     for (const auto& [stream, count] : from) into[stream] = std::max(into[stream], count);
   };
   struct Done {
     const OrderedWork* work;
-    std::size_t number;                           // within its stream, from 1
+    std::size_t number;  // within its stream, from 1
   };
   std::vector<Done> done;
   const auto overlap = [](const std::vector<OrderedRange>& a, const std::vector<OrderedRange>& b) {
@@ -63,10 +64,13 @@ inline std::string first_disorder(const std::vector<OrderedWork>& list) {
       case OrderedWork::Kind::work: {
         join(clock, host);
         for (const Done& before : done) {
-          const bool conflict = overlap(before.work->writes, w.reads) || overlap(before.work->writes, w.writes) || overlap(before.work->reads, w.writes);
+          const bool conflict = overlap(before.work->writes, w.reads) ||
+                                overlap(before.work->writes, w.writes) ||
+                                overlap(before.work->reads, w.writes);
           if (conflict && before.work->stream != w.stream && clock[before.work->stream] < before.number)
             return w.name + " does not wait for " + before.work->name;
-          const bool host_conflict = overlap(before.work->reads, w.host_writes) || overlap(before.work->writes, w.host_writes);
+          const bool host_conflict =
+              overlap(before.work->reads, w.host_writes) || overlap(before.work->writes, w.host_writes);
           if (host_conflict && host[before.work->stream] < before.number)
             return "the host writes what " + w.name + " reads before " + before.work->name + " is over";
         }

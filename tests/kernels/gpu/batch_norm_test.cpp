@@ -7,7 +7,7 @@ namespace {
 struct Case {
   i64 n, c, spatial;
   bool training = true;
-  std::size_t offset = 0;   // of the device buffers from their 16-byte boundary, in elements
+  std::size_t offset = 0;  // of the device buffers from their 16-byte boundary, in elements
   double low = -1.0, high = 3.0;
 };
 
@@ -15,16 +15,33 @@ template <class T>
 void check_forward(const Case& s) {
   using H = Host<T>;
   const std::size_t c = std::size_t(s.c);
-  const auto x = numbers<T>(s.n * s.c * s.spatial, 1, s.low, s.high), scale = numbers<T>(s.c, 2), bias = numbers<T>(s.c, 3);
+  const auto x = numbers<T>(s.n * s.c * s.spatial, 1, s.low, s.high), scale = numbers<T>(s.c, 2),
+             bias = numbers<T>(s.c, 3);
   const auto old_mean = numbers<T>(s.c, 4), old_var = numbers<T>(s.c, 5, 0.5, 2.0);
   std::vector<H> y(x.size()), running_mean(c), running_var(c), mean(c), inv_std(c);
-  cpu().batch_norm({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, x.data(), scale.data(), bias.data(), old_mean.data(),
-                    old_var.data(), y.data(), running_mean.data(), running_var.data(), mean.data(), inv_std.data()});
+  cpu().batch_norm({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, x.data(), scale.data(),
+                    bias.data(), old_mean.data(), old_var.data(), y.data(), running_mean.data(),
+                    running_var.data(), mean.data(), inv_std.data()});
   const Results gpu = on_device([&](Device& device) {
-    T* const running[] = {device.inout<T>("running_mean", old_mean), device.inout<T>("running_var", old_var)};   // in place
-    BatchNormArgs args{gpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, device.in<T>(x, s.offset), device.in<T>(scale),
-                       device.in<T>(bias), running[0], running[1], device.out<T>("y", y.size()), running[0], running[1],
-                       device.out<T>("mean", c), device.out<T>("inv_std", c)};
+    T* const running[] = {device.inout<T>("running_mean", old_mean),
+                          device.inout<T>("running_var", old_var)};  // in place
+    BatchNormArgs args{gpu_dtype<T>(),
+                       s.training,
+                       s.n,
+                       s.c,
+                       s.spatial,
+                       1e-5,
+                       0.9,
+                       device.in<T>(x, s.offset),
+                       device.in<T>(scale),
+                       device.in<T>(bias),
+                       running[0],
+                       running[1],
+                       device.out<T>("y", y.size()),
+                       running[0],
+                       running[1],
+                       device.out<T>("mean", c),
+                       device.out<T>("inv_std", c)};
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(batch_norm, args);
     args.x = args.y = device.inout<T>("in place", x);
@@ -47,15 +64,26 @@ template <class T>
 void check_gradient(const Case& s) {
   using H = Host<T>;
   const std::size_t c = std::size_t(s.c);
-  const auto dy = numbers<T>(s.n * s.c * s.spatial, 6), x = numbers<T>(s.n * s.c * s.spatial, 7), scale = numbers<T>(s.c, 8);
+  const auto dy = numbers<T>(s.n * s.c * s.spatial, 6), x = numbers<T>(s.n * s.c * s.spatial, 7),
+             scale = numbers<T>(s.c, 8);
   const auto mean = numbers<T>(s.c, 9, -0.5, 0.5), inv_std = numbers<T>(s.c, 10, 0.5, 1.5);
   std::vector<H> dx(x.size()), dscale(c), dbias(c);
-  cpu().batch_norm_grad({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, dy.data(), x.data(), scale.data(), mean.data(),
-                         inv_std.data(), dx.data(), dscale.data(), dbias.data()});
+  cpu().batch_norm_grad({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, dy.data(), x.data(), scale.data(),
+                         mean.data(), inv_std.data(), dx.data(), dscale.data(), dbias.data()});
   const Results gpu = on_device([&](Device& device) {
-    BatchNormGradArgs args{gpu_dtype<T>(), s.training, s.n, s.c, s.spatial, device.in<T>(dy, s.offset), device.in<T>(x),
-                           device.in<T>(scale), device.in<T>(mean), device.in<T>(inv_std), device.out<T>("dx", dx.size()),
-                           device.out<T>("dscale", c), device.out<T>("dbias", c)};
+    BatchNormGradArgs args{gpu_dtype<T>(),
+                           s.training,
+                           s.n,
+                           s.c,
+                           s.spatial,
+                           device.in<T>(dy, s.offset),
+                           device.in<T>(x),
+                           device.in<T>(scale),
+                           device.in<T>(mean),
+                           device.in<T>(inv_std),
+                           device.out<T>("dx", dx.size()),
+                           device.out<T>("dscale", c),
+                           device.out<T>("dbias", c)};
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(batch_norm_grad, args);
     args.dy = args.dx = device.inout<T>("in place", dy);
@@ -74,8 +102,8 @@ template <class T>
 void check(Case s) {
   for (const bool training : {true, false}) {
     s.training = training;
-    SCOPED_TRACE(testing::Message() << "[" << s.n << ", " << s.c << ", " << s.spatial << "] training " << training << " offset "
-                                    << s.offset);
+    SCOPED_TRACE(testing::Message() << "[" << s.n << ", " << s.c << ", " << s.spatial << "] training "
+                                    << training << " offset " << s.offset);
     check_forward<T>(s);
     check_gradient<T>(s);
   }
@@ -106,7 +134,7 @@ TYPED_TEST(BatchNormOnGpu, ShortPlanes) {
 
 TYPED_TEST(BatchNormOnGpu, OffTheBoundary) { check<TypeParam>({2, 3, 64, true, 1}); }
 
-TEST(BatchNormOnGpuAccuracy, LargeMean) {   // variance 1/3 at a mean of 1000: differences, not squares
+TEST(BatchNormOnGpuAccuracy, LargeMean) {  // variance 1/3 at a mean of 1000: differences, not squares
   for (const Case& s : {Case{4, 2, 3136}, Case{700, 3, 1}, Case{8, 3, 49}}) {
     Case far = s;
     far.low = 999.0;
@@ -116,7 +144,7 @@ TEST(BatchNormOnGpuAccuracy, LargeMean) {   // variance 1/3 at a mean of 1000: d
   }
 }
 
-TEST(BatchNormOnGpuAccuracy, FirstElementFarAway) {   // what the numbers are relative to may be an outlier
+TEST(BatchNormOnGpuAccuracy, FirstElementFarAway) {  // what the numbers are relative to may be an outlier
   constexpr i64 n = 4, spatial = 4096;
   auto x = numbers<float>(n * spatial, 1, -1.0, 1.0);
   x[0] = 1e4f;
@@ -124,9 +152,23 @@ TEST(BatchNormOnGpuAccuracy, FirstElementFarAway) {   // what the numbers are re
   for (const float v : x) mean += double(v) / double(x.size());
   for (const float v : x) var += (double(v) - mean) * (double(v) - mean) / double(x.size());
   const Results gpu = on_device([&](Device& device) {
-    BatchNormArgs args{DType::f32, true, n, 1, spatial, 0.0, 0.0, device.in<float>(x), device.in<float>({1}), device.in<float>({0}),
-                       device.in<float>({0}), device.in<float>({1}), device.out<float>("y", x.size()), device.out<float>("mean", 1),
-                       device.out<float>("var", 1), nullptr, nullptr};
+    BatchNormArgs args{DType::f32,
+                       true,
+                       n,
+                       1,
+                       spatial,
+                       0.0,
+                       0.0,
+                       device.in<float>(x),
+                       device.in<float>({1}),
+                       device.in<float>({0}),
+                       device.in<float>({0}),
+                       device.in<float>({1}),
+                       device.out<float>("y", x.size()),
+                       device.out<float>("mean", 1),
+                       device.out<float>("var", 1),
+                       nullptr,
+                       nullptr};
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(batch_norm, args);
   });
@@ -136,11 +178,25 @@ TEST(BatchNormOnGpuAccuracy, FirstElementFarAway) {   // what the numbers are re
 
 TEST(BatchNormOnGpuSpecial, NanStaysInItsChannel) {
   auto x = numbers<float>(2 * 3 * 40, 1);
-  x[45] = std::numeric_limits<float>::quiet_NaN();   // channel 1
+  x[45] = std::numeric_limits<float>::quiet_NaN();  // channel 1
   const Results gpu = on_device([&](Device& device) {
-    BatchNormArgs args{DType::f32, true, 2, 3, 40, 1e-5, 0.9, device.in<float>(x), device.in<float>({1, 1, 1}),
-                       device.in<float>({0, 0, 0}), device.in<float>({0, 0, 0}), device.in<float>({1, 1, 1}),
-                       device.out<float>("y", x.size()), nullptr, nullptr, nullptr, nullptr};
+    BatchNormArgs args{DType::f32,
+                       true,
+                       2,
+                       3,
+                       40,
+                       1e-5,
+                       0.9,
+                       device.in<float>(x),
+                       device.in<float>({1, 1, 1}),
+                       device.in<float>({0, 0, 0}),
+                       device.in<float>({0, 0, 0}),
+                       device.in<float>({1, 1, 1}),
+                       device.out<float>("y", x.size()),
+                       nullptr,
+                       nullptr,
+                       nullptr,
+                       nullptr};
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(batch_norm, args);
   });

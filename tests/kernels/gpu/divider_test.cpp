@@ -1,4 +1,5 @@
-// Division by multiplication against plain division: all small numbers, and the edges of what the multiplication may be used for.
+// Division by multiplication against plain division: all small numbers, and the edges of what the
+// multiplication may be used for.
 #include "kernels/gpu/divider.h"
 
 #include "tests/kernels/gpu/support.h"
@@ -17,7 +18,8 @@ TEST(Divider, EqualsDivisionOfSmallNumbers) {
 }
 
 TEST(Divider, EqualsDivisionUpToTheLimit) {
-  std::vector<long long> divisors = {1, 2, 3, 5, 7, 641, 65535, 65536, 65537, kLimit / 2, kLimit / 2 + 1, kLimit - 1, kLimit};
+  std::vector<long long> divisors = {
+      1, 2, 3, 5, 7, 641, 65535, 65536, 65537, kLimit / 2, kLimit / 2 + 1, kLimit - 1, kLimit};
   Random random(1);
   for (int i = 0; i < 200; ++i) divisors.push_back(1 + random.below(i % 2 == 0 ? kLimit : 1000));
   for (const long long d : divisors) {

@@ -1,4 +1,5 @@
-// Gradient of Gather on the executor against the CPU's. Sums of whole numbers are exact in any order; others agree within rounding.
+// Gradient of Gather on the executor against the CPU's. Sums of whole numbers are exact in any order; others
+// agree within rounding.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {
@@ -12,11 +13,21 @@ std::vector<Index> indices_of(Indices kind, i64 axis, i64 count) {
   std::vector<Index> indices;
   for (i64 k = 0; k < count; ++k) {
     switch (kind) {
-      case Indices::random: indices.push_back(Index(random.below(2 * axis) - axis)); break;
-      case Indices::one_row: indices.push_back(Index(axis / 2)); break;
-      case Indices::two_rows: indices.push_back(Index(k * 3 % 5 < 2 ? 0 : axis - 1)); break;
-      case Indices::ascending: indices.push_back(Index(k % axis)); break;
-      case Indices::out_of_range: indices.push_back(Index(k % 3 == 0 ? random.below(axis) : k % 3 == 1 ? axis + k : -axis - 1)); break;
+      case Indices::random:
+        indices.push_back(Index(random.below(2 * axis) - axis));
+        break;
+      case Indices::one_row:
+        indices.push_back(Index(axis / 2));
+        break;
+      case Indices::two_rows:
+        indices.push_back(Index(k * 3 % 5 < 2 ? 0 : axis - 1));
+        break;
+      case Indices::ascending:
+        indices.push_back(Index(k % axis));
+        break;
+      case Indices::out_of_range:
+        indices.push_back(Index(k % 3 == 0 ? random.below(axis) : k % 3 == 1 ? axis + k : -axis - 1));
+        break;
     }
   }
   return indices;
@@ -27,7 +38,8 @@ struct Shape {
 };
 
 template <class T, class Index>
-void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = false, std::size_t offset = 0) {
+void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = false,
+           std::size_t offset = 0) {
   auto dy = numbers<T>(s.outer * s.count * s.inner, 1);
   if (whole_numbers) {
     for (auto& v : dy) v = std::round(v);
@@ -35,7 +47,8 @@ void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = 
   const auto indices = indices_of<Index>(kind, s.axis, s.count);
   constexpr DType kIndex = sizeof(Index) == 8 ? DType::i64 : DType::i32;
   std::vector<Host<T>> expected(std::size_t(s.outer * s.axis * s.inner));
-  GatherGradArgs args{cpu_dtype<T>(), kIndex, s.outer, s.axis, s.inner, s.count, dy.data(), indices.data(), expected.data(), nullptr};
+  GatherGradArgs args{cpu_dtype<T>(), kIndex,    s.outer,        s.axis,          s.inner,
+                      s.count,        dy.data(), indices.data(), expected.data(), nullptr};
   std::vector<std::uint8_t> workspace(kernels::workspace_bytes(Target::cpu, args) + 1);
   args.workspace = workspace.data();
   cpu().gather_grad(args);
@@ -50,7 +63,8 @@ void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = 
   });
   const Tolerance close = whole_numbers && sizeof(T) >= 4 ? Tolerance{0, 0} : tolerance<T>({1e-5, 2e-5});
   expect_close(gpu.get<T>("ddata"), widen(expected), close,
-               std::to_string(s.count) + " indices of " + std::to_string(s.axis) + ", kind " + std::to_string(int(kind)));
+               std::to_string(s.count) + " indices of " + std::to_string(s.axis) + ", kind " +
+                   std::to_string(int(kind)));
 }
 
 template <class T>
@@ -60,7 +74,7 @@ TYPED_TEST_SUITE(GpuGatherGrad, Floats);
 
 TYPED_TEST(GpuGatherGrad, FewIndices) {
   check<TypeParam, std::int64_t>({1, 1, 1, 1});
-  check<TypeParam, std::int64_t>({1, 5, 3, 0});   // all rows are zero
+  check<TypeParam, std::int64_t>({1, 5, 3, 0});  // all rows are zero
   check<TypeParam, std::int32_t>({1, 40, 16, 30});
   check<TypeParam, std::int64_t>({3, 7, 5, 50});
   check<TypeParam, std::int32_t>({1, 40, 16, 30}, Indices::random, false, 1);
@@ -80,7 +94,7 @@ TYPED_TEST(GpuGatherGrad, SortsInSeveralPasses) {
   check<TypeParam, std::int64_t>({1, 255, 2, 600});
   check<TypeParam, std::int64_t>({1, 256, 2, 600});
   check<TypeParam, std::int32_t>({1, 1000, 4, 5000});
-  check<TypeParam, std::int64_t>({1, 70000, 1, 4097});   // three passes
+  check<TypeParam, std::int64_t>({1, 70000, 1, 4097});  // three passes
   check<TypeParam, std::int32_t>({1, 3000, 3, 3000}, Indices::ascending);
 }
 
@@ -99,8 +113,16 @@ TEST(GpuGatherGradOrder, IsThatOfK) {
   const std::vector<float> dy = {1e8f, 5, 1, 7, -1e8f};
   const std::vector<std::int64_t> indices = {1, 0, 1, 2, 1};
   const Results gpu = on_device([&](Device& device) {
-    GatherGradArgs args{DType::f32, DType::i64, 1, 3, 1, 5, device.in<float>(dy), device.in<std::int64_t>(indices),
-                        device.out<float>("ddata", 3), nullptr};
+    GatherGradArgs args{DType::f32,
+                        DType::i64,
+                        1,
+                        3,
+                        1,
+                        5,
+                        device.in<float>(dy),
+                        device.in<std::int64_t>(indices),
+                        device.out<float>("ddata", 3),
+                        nullptr};
     args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
     device.run(gather_grad, args);
   });

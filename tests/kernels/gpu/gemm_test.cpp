@@ -1,4 +1,5 @@
-// The tiled product on the executor against the CPU's products: layouts, batches, epilogues, both tiles, slices of k.
+// The tiled product on the executor against the CPU's products: layouts, batches, epilogues, both tiles,
+// slices of k.
 #include "kernels/gpu/workspace.h"
 #include "kernels/prepared/matmul.h"
 #include "tests/kernels/gpu/support.h"
@@ -41,7 +42,8 @@ void check(MatMulDesc d, bool with_workspace = true) {
   });
   Tolerance close = tolerance<T>({1e-5, 1e-5});
   close.absolute *= std::sqrt(std::max(1.0, double(d.k) / 256));
-  expect_close(gpu.get<T>("c"), widen(expected), close, std::to_string(d.m) + "x" + std::to_string(d.n) + "x" + std::to_string(d.k));
+  expect_close(gpu.get<T>("c"), widen(expected), close,
+               std::to_string(d.m) + "x" + std::to_string(d.n) + "x" + std::to_string(d.k));
 }
 
 MatMulDesc plain(i64 m, i64 n, i64 k, bool a_turned = false, bool b_turned = false) {
@@ -95,7 +97,8 @@ TYPED_TEST(GpuGemm, Layouts) {
 }
 
 TYPED_TEST(GpuGemm, LongSumsInSlices) {
-  for (const MatMulDesc& d : {plain(3, 5, 2048), plain(65, 30, 1003, true, false), batched({2}, 20, 64, 517)}) {
+  for (const MatMulDesc& d :
+       {plain(3, 5, 2048), plain(65, 30, 1003, true, false), batched({2}, 20, 64, 517)}) {
     ASSERT_GT(cut_of(d, gpu_dtype<TypeParam>()).slices, 1);
     check<TypeParam>(d);
     check<TypeParam>(d, false);
@@ -157,7 +160,8 @@ TYPED_TEST(GpuGemm, AttentionStrides) {
 }
 
 TYPED_TEST(GpuGemm, Epilogues) {
-  for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_erf, Activation::gelu_tanh}) {
+  for (const Activation activation :
+       {Activation::none, Activation::relu, Activation::gelu_erf, Activation::gelu_tanh}) {
     for (const bool bias : {false, true}) {
       for (const bool accumulate : {false, true}) {
         MatMulDesc d = plain(37, 64, 19);
@@ -184,7 +188,7 @@ TYPED_TEST(GpuGemm, OddStrides) {
   d.c_strides = {2, 24 * 9, 9};
   check<TypeParam>(d);
   d = plain(20, 24, 28);
-  d.a_strides = {0, 1};   // all rows the same
+  d.a_strides = {0, 1};  // all rows the same
   check<TypeParam>(d);
 }
 

@@ -21,7 +21,8 @@ void check(GridMode mode, GridPadding padding, bool align, int rank) {
     s.in[a] = in[a];
     s.out[a] = out[a];
   }
-  const auto x = numbers<T>(s.n * s.c * area(s.in), 1), grid = numbers<T>(s.n * area(s.out) * rank, 2, -1.9, 1.9);
+  const auto x = numbers<T>(s.n * s.c * area(s.in), 1),
+             grid = numbers<T>(s.n * area(s.out) * rank, 2, -1.9, 1.9);
   const auto dy = numbers<T>(s.n * s.c * area(s.out), 3);
   std::vector<Host<T>> y(dy.size()), dx(x.size()), dgrid(grid.size());
   GridSampleArgs call = s;
@@ -37,7 +38,8 @@ void check(GridMode mode, GridPadding padding, bool align, int rank) {
     forward.grid = device.in<T>(grid);
     forward.y = device.out<T>("y", y.size());
     device.run(grid_sample, forward);
-    GridSampleGradArgs back{forward, device.in<T>(dy), device.out<T>("dx", dx.size()), device.out<T>("dgrid", dgrid.size()), nullptr};
+    GridSampleGradArgs back{forward, device.in<T>(dy), device.out<T>("dx", dx.size()),
+                            device.out<T>("dgrid", dgrid.size()), nullptr};
     back.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, back));
     device.run(grid_sample_grad, back);
   });

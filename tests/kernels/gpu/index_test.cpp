@@ -1,4 +1,5 @@
-// Chosen places on the executor against the CPU's kernels, which work in the same order: the same bits but for bf16's accumulation.
+// Chosen places on the executor against the CPU's kernels, which work in the same order: the same bits but
+// for bf16's accumulation.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {
@@ -40,14 +41,17 @@ IndexWalk tuples(i64 rows, i64 cols, i64 block, i64 n) {
 }
 
 template <class T>
-void check(const IndexWalk& walk, i64 places, ScatterReduction reduction, i64 index_below, std::size_t offset = 0) {
+void check(const IndexWalk& walk, i64 places, ScatterReduction reduction, i64 index_below,
+           std::size_t offset = 0) {
   const i64 items = walk.outer * walk.n * walk.inner;
   const auto data = numbers<T>(places * walk.block, 1), updates = numbers<T>(items * walk.block, 2);
   Random random(3);
   std::vector<std::int64_t> indices;
-  for (i64 i = 0; i < items * walk.depth; ++i) indices.push_back(random.below(2 * index_below) - index_below + (i % 11 == 5 ? 100 * index_below : 0));
+  for (i64 i = 0; i < items * walk.depth; ++i)
+    indices.push_back(random.below(2 * index_below) - index_below + (i % 11 == 5 ? 100 * index_below : 0));
   std::vector<Host<T>> scattered = data, gathered(updates.size());
-  IndexScatterArgs scatter{cpu_dtype<T>(), reduction, walk, places, indices.data(), updates.data(), scattered.data(), nullptr};
+  IndexScatterArgs scatter{cpu_dtype<T>(), reduction,        walk,   places, indices.data(),
+                           updates.data(), scattered.data(), nullptr};
   cpu().index_scatter(scatter);
   cpu().index_gather({sizeof(Host<T>), walk, data.data(), indices.data(), gathered.data()});
   const Results gpu = on_device([&](Device& device) {
@@ -58,10 +62,12 @@ void check(const IndexWalk& walk, i64 places, ScatterReduction reduction, i64 in
     call.out = device.inout<T>("scattered", data, offset);
     call.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, call));
     device.run(index_scatter, call);
-    device.run(index_gather, IndexGatherArgs{sizeof(T), walk, device.in<T>(data, offset), call.indices, device.out<T>("gathered", gathered.size(), offset)});
+    device.run(index_gather, IndexGatherArgs{sizeof(T), walk, device.in<T>(data, offset), call.indices,
+                                             device.out<T>("gathered", gathered.size(), offset)});
   });
   const bool rounds = std::is_same_v<T, bf16> && reduction != ScatterReduction::none;
-  expect_close(gpu.get<T>("scattered"), widen(scattered), rounds ? Tolerance{0x1p-7, 0x1p-7} : Tolerance{0, 0}, "scattered");
+  expect_close(gpu.get<T>("scattered"), widen(scattered),
+               rounds ? Tolerance{0x1p-7, 0x1p-7} : Tolerance{0, 0}, "scattered");
   expect_close(gpu.get<T>("gathered"), widen(gathered), {0, 0}, "gathered");
 }
 
@@ -71,11 +77,13 @@ using Types = testing::Types<float, bf16, double, std::int32_t, std::int64_t>;
 TYPED_TEST_SUITE(GpuIndex, Types);
 
 TYPED_TEST(GpuIndex, Elements) {
-  for (const auto reduction : {ScatterReduction::none, ScatterReduction::add, ScatterReduction::mul, ScatterReduction::max, ScatterReduction::min}) {
+  for (const auto reduction : {ScatterReduction::none, ScatterReduction::add, ScatterReduction::mul,
+                               ScatterReduction::max, ScatterReduction::min}) {
     check<TypeParam>(elements(DType::i64, 2, 5, 9, 3), 30, reduction, 5);
     check<TypeParam>(elements(DType::i64, 1, 3, 50, 1), 3, reduction, 3);
   }
-  check<TypeParam>(elements(DType::i64, 3, 100, 40, 9), 2700, ScatterReduction::add, 100, 1);   // several passes of the sort
+  check<TypeParam>(elements(DType::i64, 3, 100, 40, 9), 2700, ScatterReduction::add, 100,
+                   1);  // several passes of the sort
   check<TypeParam>(elements(DType::i64, 2, 4, 0, 3), 24, ScatterReduction::add, 4);
 }
 
@@ -93,7 +101,8 @@ void check_one_hot(i64 outer, i64 depth, i64 inner) {
   std::vector<float> expected(std::size_t(outer * depth * inner));
   cpu().one_hot({4, cpu_dtype<T>(), outer, depth, inner, indices.data(), hot.data(), expected.data()});
   const Results gpu = on_device([&](Device& device) {
-    device.run(one_hot, OneHotArgs{4, gpu_dtype<T>(), outer, depth, inner, device.in<T>(indices), device.in<float>(hot), device.out<float>("y", expected.size())});
+    device.run(one_hot, OneHotArgs{4, gpu_dtype<T>(), outer, depth, inner, device.in<T>(indices),
+                                   device.in<float>(hot), device.out<float>("y", expected.size())});
   });
   EXPECT_EQ(gpu.get<float>("y"), expected);
 }
@@ -111,7 +120,8 @@ TEST(GpuReverseSequence, IsTheCpus) {
       cpu().reverse_sequence({4, time_first, 3, 5, inner, x.data(), lengths.data(), expected.data()});
       const Results gpu = on_device([&](Device& device) {
         device.run(reverse_sequence,
-                   ReverseSequenceArgs{4, time_first, 3, 5, inner, device.in<float>(x), device.in<std::int64_t>(lengths), device.out<float>("y", x.size())});
+                   ReverseSequenceArgs{4, time_first, 3, 5, inner, device.in<float>(x),
+                                       device.in<std::int64_t>(lengths), device.out<float>("y", x.size())});
       });
       EXPECT_EQ(gpu.get<float>("y"), expected);
     }

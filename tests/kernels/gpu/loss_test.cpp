@@ -1,4 +1,5 @@
-// Negative log-likelihood, softmax cross-entropy and their gradients on the GPU executor against the CPU kernels.
+// Negative log-likelihood, softmax cross-entropy and their gradients on the GPU executor against the CPU
+// kernels.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {
@@ -8,7 +9,7 @@ struct Case {
   LossReduction reduction;
   bool weights, ignore;
   i64 outer, n, inner;
-  std::size_t offset = 0;   // of the logits from their 16-byte boundary, in elements
+  std::size_t offset = 0;  // of the logits from their 16-byte boundary, in elements
   i64 rows() const { return outer * inner; }
   i64 count() const { return outer * n * inner; }
 };
@@ -18,8 +19,9 @@ template <class L>
 std::vector<L> labels_of(const Case& s) {
   Random random(11);
   std::vector<L> labels;
-  for (i64 row = 0; row < s.rows(); ++row) labels.push_back(L(s.ignore && random.below(4) == 0 ? kIgnored : random.below(s.n)));
-  if (s.rows() > 2) labels[1] = L(s.n);   // outside: counts as ignored
+  for (i64 row = 0; row < s.rows(); ++row)
+    labels.push_back(L(s.ignore && random.below(4) == 0 ? kIgnored : random.below(s.n)));
+  if (s.rows() > 2) labels[1] = L(s.n);  // outside: counts as ignored
   return labels;
 }
 
@@ -37,8 +39,9 @@ Tolerance loss_tolerance(const Case& s) {
 template <class T, class L>
 void check(const Case& s) {
   using H = Host<T>;
-  SCOPED_TRACE(testing::Message() << "[" << s.outer << ", " << s.n << ", " << s.inner << "] reduction " << int(s.reduction)
-                                  << " weights " << s.weights << " ignore " << s.ignore << " offset " << s.offset);
+  SCOPED_TRACE(testing::Message() << "[" << s.outer << ", " << s.n << ", " << s.inner << "] reduction "
+                                  << int(s.reduction) << " weights " << s.weights << " ignore " << s.ignore
+                                  << " offset " << s.offset);
   const DType label_type = kernels::test::dtype_of<L>();
   const auto x = numbers<T>(s.count(), 1, -5.0, 5.0), weight = numbers<T>(s.n, 2, 0.5, 2.0);
   const auto labels = labels_of<L>(s);
@@ -47,38 +50,67 @@ void check(const Case& s) {
   const H* const w = s.weights ? weight.data() : nullptr;
 
   std::vector<H> nll(losses), nll_total(1), loss(losses), total(1), lse(std::size_t(s.rows()));
-  cpu().nll_loss({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, x.data(), labels.data(), w,
-                  nll.data(), nll_total.data()});
+  cpu().nll_loss({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored,
+                  x.data(), labels.data(), w, nll.data(), nll_total.data()});
   std::vector<double> space(std::size_t(2 * s.rows()));
-  cpu().softmax_cross_entropy({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, x.data(),
-                               labels.data(), w, loss.data(), lse.data(), total.data(), space.data()});
+  cpu().softmax_cross_entropy({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
+                               kIgnored, x.data(), labels.data(), w, loss.data(), lse.data(), total.data(),
+                               space.data()});
   // The gradients take what T holds of log-sum-exp and total weight.
   for (H& v : lse) v = to_host(to_device<T>(v));
   for (H& v : total) v = to_host(to_device<T>(v));
   std::vector<H> dlog_prob(x.size()), dlogits(x.size());
-  cpu().nll_loss_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, dloss.data(), labels.data(),
-                       w, total.data(), dlog_prob.data()});
-  cpu().softmax_cross_entropy_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, dloss.data(),
-                                    x.data(), labels.data(), w, lse.data(), total.data(), dlogits.data()});
+  cpu().nll_loss_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored,
+                       dloss.data(), labels.data(), w, total.data(), dlog_prob.data()});
+  cpu().softmax_cross_entropy_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
+                                    kIgnored, dloss.data(), x.data(), labels.data(), w, lse.data(),
+                                    total.data(), dlogits.data()});
 
   const Results gpu = on_device([&](Device& device) {
     const L* const l = labels_in(device, labels);
     const T* const gpu_weight = s.weights ? device.in<T>(weight) : nullptr;
     const T* const logits = device.in<T>(x, s.offset);
-    device.run(nll_loss, NllLossArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, logits, l,
-                                     gpu_weight, device.out<T>("nll", losses), device.out<T>("nll total", 1)});
-    SoftmaxCrossEntropyArgs args{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, logits, l,
-                                 gpu_weight, device.out<T>("loss", losses), device.out<T>("lse", lse.size()),
-                                 device.out<T>("total", 1), nullptr};
+    device.run(nll_loss, NllLossArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
+                                     kIgnored, logits, l, gpu_weight, device.out<T>("nll", losses),
+                                     device.out<T>("nll total", 1)});
+    SoftmaxCrossEntropyArgs args{gpu_dtype<T>(),
+                                 label_type,
+                                 s.reduction,
+                                 s.outer,
+                                 s.n,
+                                 s.inner,
+                                 s.ignore,
+                                 kIgnored,
+                                 logits,
+                                 l,
+                                 gpu_weight,
+                                 device.out<T>("loss", losses),
+                                 device.out<T>("lse", lse.size()),
+                                 device.out<T>("total", 1),
+                                 nullptr};
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(softmax_cross_entropy, args);
     const T* const up = device.in<T>(dloss);
     const T* const sum = device.in<T>(lse);
     const T* const all = device.in<T>(total);
-    device.run(nll_loss_grad, NllLossGradArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, up,
-                                              l, gpu_weight, all, device.out<T>("dlog_prob", x.size(), s.offset)});
-    SoftmaxCrossEntropyGradArgs grad{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, up, logits, l,
-                                     gpu_weight, sum, all, device.out<T>("dlogits", x.size(), s.offset)};
+    device.run(nll_loss_grad, NllLossGradArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner,
+                                              s.ignore, kIgnored, up, l, gpu_weight, all,
+                                              device.out<T>("dlog_prob", x.size(), s.offset)});
+    SoftmaxCrossEntropyGradArgs grad{gpu_dtype<T>(),
+                                     label_type,
+                                     s.reduction,
+                                     s.outer,
+                                     s.n,
+                                     s.inner,
+                                     s.ignore,
+                                     kIgnored,
+                                     up,
+                                     logits,
+                                     l,
+                                     gpu_weight,
+                                     sum,
+                                     all,
+                                     device.out<T>("dlogits", x.size(), s.offset)};
     device.run(softmax_cross_entropy_grad, grad);
     T* const in_place = device.inout<T>("in place", x, s.offset);
     grad.logits = grad.dlogits = in_place;
@@ -128,7 +160,7 @@ TYPED_TEST(LossOnGpu, Columns) {
   check<TypeParam, i64>({LossReduction::mean, true, false, 1, 700, 2});
 }
 
-TYPED_TEST(LossOnGpu, ManyRows) {   // added in two steps
+TYPED_TEST(LossOnGpu, ManyRows) {  // added in two steps
   check<TypeParam, std::int32_t>({LossReduction::mean, true, true, 9001, 3, 1});
   check<TypeParam, std::int32_t>({LossReduction::sum, false, true, 3, 2, 4099});
 }
@@ -137,10 +169,24 @@ TEST(LossOnGpuSpecial, AllIgnoredGivesNanMean) {
   const Results gpu = on_device([&](Device& device) {
     const std::int32_t* const labels = device.in<std::int32_t>({7, 7});
     const float* const x = device.in<float>(std::vector<float>(6, 0.5f));
-    device.run(nll_loss, NllLossArgs{DType::f32, DType::i32, LossReduction::mean, 2, 3, 1, true, 7, x, labels, nullptr,
-                                     device.out<float>("nll", 1), device.out<float>("nll total", 1)});
-    SoftmaxCrossEntropyArgs args{DType::f32, DType::i32, LossReduction::mean, 2, 3, 1, true, 7, x, labels, nullptr,
-                                 device.out<float>("loss", 1), nullptr, device.out<float>("total", 1), nullptr};
+    device.run(nll_loss,
+               NllLossArgs{DType::f32, DType::i32, LossReduction::mean, 2, 3, 1, true, 7, x, labels, nullptr,
+                           device.out<float>("nll", 1), device.out<float>("nll total", 1)});
+    SoftmaxCrossEntropyArgs args{DType::f32,
+                                 DType::i32,
+                                 LossReduction::mean,
+                                 2,
+                                 3,
+                                 1,
+                                 true,
+                                 7,
+                                 x,
+                                 labels,
+                                 nullptr,
+                                 device.out<float>("loss", 1),
+                                 nullptr,
+                                 device.out<float>("total", 1),
+                                 nullptr};
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(softmax_cross_entropy, args);
   });
@@ -161,12 +207,25 @@ TEST(LossOnGpuSpecial, InfinitiesAndNan) {
     const std::vector<i64> labels = {n - 1, 0, -100, -100};
     std::vector<float> loss(4), lse(4), total(1);
     std::vector<double> space(8);
-    cpu().softmax_cross_entropy({DType::f32, DType::i64, LossReduction::none, 4, n, 1, true, -100, x.data(), labels.data(), nullptr,
-                                 loss.data(), lse.data(), total.data(), space.data()});
+    cpu().softmax_cross_entropy({DType::f32, DType::i64, LossReduction::none, 4, n, 1, true, -100, x.data(),
+                                 labels.data(), nullptr, loss.data(), lse.data(), total.data(),
+                                 space.data()});
     const Results gpu = on_device([&](Device& device) {
-      SoftmaxCrossEntropyArgs args{DType::f32, DType::i64, LossReduction::none, 4, n, 1, true, -100, device.in<float>(x),
-                                   device.in<i64>(labels), nullptr, device.out<float>("loss", 4), device.out<float>("lse", 4),
-                                   device.out<float>("total", 1), nullptr};
+      SoftmaxCrossEntropyArgs args{DType::f32,
+                                   DType::i64,
+                                   LossReduction::none,
+                                   4,
+                                   n,
+                                   1,
+                                   true,
+                                   -100,
+                                   device.in<float>(x),
+                                   device.in<i64>(labels),
+                                   nullptr,
+                                   device.out<float>("loss", 4),
+                                   device.out<float>("lse", 4),
+                                   device.out<float>("total", 1),
+                                   nullptr};
       args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
       device.run(softmax_cross_entropy, args);
     });

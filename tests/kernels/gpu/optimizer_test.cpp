@@ -1,4 +1,5 @@
-// Optimizer updates of many tensors over several steps, and the global norm, on the executor against the CPU's.
+// Optimizer updates of many tensors over several steps, and the global norm, on the executor against the
+// CPU's.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {
@@ -35,14 +36,34 @@ struct Lists {
 };
 
 OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, const Lists& lists) {
-  return {dtype,          s.kind,      i64(sizes.size()), sizes.data(), s.beta1,    s.beta2,          s.epsilon,
-          s.weight_decay, s.momentum,  s.dampening,       s.nesterov,   s.maximize, nullptr,          nullptr,
-          nullptr,        lists.grad.data(), lists.param.data(), lists.state1.data(), lists.state2.data(),
-          lists.param_out.data(), lists.state1_out.data(), lists.state2_out.data(), nullptr};
+  return {dtype,
+          s.kind,
+          i64(sizes.size()),
+          sizes.data(),
+          s.beta1,
+          s.beta2,
+          s.epsilon,
+          s.weight_decay,
+          s.momentum,
+          s.dampening,
+          s.nesterov,
+          s.maximize,
+          nullptr,
+          nullptr,
+          nullptr,
+          lists.grad.data(),
+          lists.param.data(),
+          lists.state1.data(),
+          lists.state2.data(),
+          lists.param_out.data(),
+          lists.state1_out.data(),
+          lists.state2_out.data(),
+          nullptr};
 }
 
 template <class T>
-void cpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Host<T>& scale, Tensors<T>& grad, State<T>& state) {
+void cpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Host<T>& scale,
+              Tensors<T>& grad, State<T>& state) {
   Lists lists;
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     lists.grad.push_back(grad[t].data());
@@ -65,19 +86,21 @@ void cpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Ho
 std::string named(const char* kind, std::size_t t) { return std::string(kind) + " " + std::to_string(t); }
 
 template <class T>
-Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Host<T>& scale, const Tensors<T>& grad,
-                 const State<T>& state, std::size_t offset) {
+Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Host<T>& scale,
+                 const Tensors<T>& grad, const State<T>& state, std::size_t offset) {
   return on_device([&](Device& device) {
     Lists lists;
-    const auto add = [&](const char* kind, std::size_t t, const std::vector<Host<T>>& v, std::vector<const void*>& from, std::vector<void*>& to) {
-      T* const out = s.in_place ? device.inout<T>(named(kind, t), v, offset) : device.out<T>(named(kind, t), v.size(), offset);
+    const auto add = [&](const char* kind, std::size_t t, const std::vector<Host<T>>& v,
+                         std::vector<const void*>& from, std::vector<void*>& to) {
+      T* const out = s.in_place ? device.inout<T>(named(kind, t), v, offset)
+                                : device.out<T>(named(kind, t), v.size(), offset);
       from.push_back(s.in_place ? out : device.in<T>(v, offset));
       to.push_back(out);
     };
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       lists.grad.push_back(device.in<T>(grad[t], offset));
       add("param", t, state.param[t], lists.param, lists.param_out);
-      if (s.kind == OptimizerKind::sgd && s.momentum == 0 && t % 2 == 1) {   // without a state
+      if (s.kind == OptimizerKind::sgd && s.momentum == 0 && t % 2 == 1) {  // without a state
         lists.state1.push_back(nullptr);
         lists.state1_out.push_back(nullptr);
       } else {
@@ -99,19 +122,23 @@ Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const
 template <class T>
 void check(const Settings& s, const Sizes& sizes, std::size_t offset = 0) {
   const Host<T> scale = Host<T>(0.5);
-  State<T> state{tensors<T>(sizes, 10, -1, 1), tensors<T>(sizes, 20, -0.1, 0.1), tensors<T>(sizes, 30, 0, 0.1)};
+  State<T> state{tensors<T>(sizes, 10, -1, 1), tensors<T>(sizes, 20, -0.1, 0.1),
+                 tensors<T>(sizes, 30, 0, 0.1)};
   for (std::int64_t step = 1; step <= 3; ++step) {
-    if (step == 1 && s.kind == OptimizerKind::sgd && s.momentum != 0) state.state1[0].assign(state.state1[0].size(), Host<T>(NAN));
+    if (step == 1 && s.kind == OptimizerKind::sgd && s.momentum != 0)
+      state.state1[0].assign(state.state1[0].size(), Host<T>(NAN));
     Tensors<T> grad = tensors<T>(sizes, 100 * std::uint64_t(step), -1, 1);
     const Results gpu = gpu_step<T>(s, sizes, step, scale, grad, state, offset);
     cpu_step<T>(s, sizes, step, scale, grad, state);
     Tolerance close = tolerance<T>({2e-5, 1e-6});
-    if (s.kind == OptimizerKind::lamb && sizeof(T) == 2) close.absolute = 3 * s.lr / 256;   // the update is that of the rounded moments
+    if (s.kind == OptimizerKind::lamb && sizeof(T) == 2)
+      close.absolute = 3 * s.lr / 256;  // the update is that of the rounded moments
     const auto compare = [&](const char* kind, Tensors<T>& expected) {
       for (std::size_t t = 0; t < sizes.size(); ++t) {
         if (gpu.bytes.count(named(kind, t)) == 0) continue;
-        expect_close(gpu.get<T>(named(kind, t)), widen(expected[t]), close,
-                     named(kind, t) + ", optimizer " + std::to_string(int(s.kind)) + ", step " + std::to_string(step));
+        expect_close(
+            gpu.get<T>(named(kind, t)), widen(expected[t]), close,
+            named(kind, t) + ", optimizer " + std::to_string(int(s.kind)) + ", step " + std::to_string(step));
         for (auto& v : expected[t]) v = to_host(to_device<T>(v));
       }
     };
@@ -169,15 +196,16 @@ TYPED_TEST(GpuOptimizer, MoreTensorsThanOneLaunchTakes) {
   check<TypeParam>({OptimizerKind::lamb}, sizes);
 }
 
-TYPED_TEST(GpuOptimizer, LambWithoutNorm) {   // |p| = 0: the ratio is 1
+TYPED_TEST(GpuOptimizer, LambWithoutNorm) {  // |p| = 0: the ratio is 1
   const Sizes sizes = {5};
   const Settings s{OptimizerKind::lamb};
-  State<TypeParam> state{tensors<TypeParam>(sizes, 1, 0, 0), tensors<TypeParam>(sizes, 1, 0, 0), tensors<TypeParam>(sizes, 1, 0, 0)};
+  State<TypeParam> state{tensors<TypeParam>(sizes, 1, 0, 0), tensors<TypeParam>(sizes, 1, 0, 0),
+                         tensors<TypeParam>(sizes, 1, 0, 0)};
   Tensors<TypeParam> grad = tensors<TypeParam>(sizes, 4, 0.5, 1);
   const Results gpu = gpu_step<TypeParam>(s, sizes, 1, 1, grad, state, 0);
   cpu_step<TypeParam>(s, sizes, 1, 1, grad, state);
   Tolerance close = tolerance<TypeParam>({2e-5, 1e-6});
-  if (sizeof(TypeParam) == 2) close.relative = 0x1p-7;   // the moments round too
+  if (sizeof(TypeParam) == 2) close.relative = 0x1p-7;  // the moments round too
   expect_close(gpu.get<TypeParam>("param 0"), widen(state.param[0]), close, "param");
 }
 
@@ -191,11 +219,13 @@ void check_norm(const Sizes& sizes, std::size_t offset = 0) {
   const Results gpu = on_device([&](Device& device) {
     std::vector<const void*> pointers;
     for (const auto& tensor : all) pointers.push_back(device.in<T>(tensor, offset));
-    GlobalNormArgs args{gpu_dtype<T>(), i64(sizes.size()), sizes.data(), pointers.data(), device.out<T>("norm", 1), nullptr};
+    GlobalNormArgs args{gpu_dtype<T>(),  i64(sizes.size()),        sizes.data(),
+                        pointers.data(), device.out<T>("norm", 1), nullptr};
     args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
     device.run(global_norm, args);
   });
-  expect_close(gpu.get<T>("norm"), {std::sqrt(squares)}, tolerance<T>({1e-6, 0}), std::to_string(sizes.size()) + " tensors");
+  expect_close(gpu.get<T>("norm"), {std::sqrt(squares)}, tolerance<T>({1e-6, 0}),
+               std::to_string(sizes.size()) + " tensors");
 }
 
 TYPED_TEST(GpuOptimizer, GlobalNorm) {

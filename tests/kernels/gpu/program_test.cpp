@@ -1,5 +1,6 @@
-// Generated kernels run against the CPU's interpreter, through the plugin of the host executor: all programs of this file are one source
-// and one compilation. With GRADLOOM_GPU_TEST_PLUGIN=<libgradloom_cuda.so> they run on that device instead.
+// Generated kernels run against the CPU's interpreter, through the plugin of the host executor: all programs
+// of this file are one source and one compilation. With GRADLOOM_GPU_TEST_PLUGIN=<libgradloom_cuda.so> they
+// run on that device instead.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -29,18 +30,31 @@ double read(DType type, const unsigned char* at) {
     return value;
   };
   switch (type) {
-    case DType::f32: return as(float());
-    case DType::f64: return as(double());
-    case DType::i32: return as(std::int32_t());
-    case DType::i64: return double(as(std::int64_t()));
-    case DType::f16: return double(as(_Float16()));
-    case DType::bf16: return gpu::to_float(gpu::bf16{as(std::uint16_t())});
-    case DType::i8: return as(std::int8_t());
-    case DType::i16: return as(std::int16_t());
-    case DType::u16: return as(std::uint16_t());
-    case DType::u32: return as(std::uint32_t());
-    case DType::u64: return double(as(std::uint64_t()));
-    case DType::u8: case DType::boolean: return *at;
+    case DType::f32:
+      return as(float());
+    case DType::f64:
+      return as(double());
+    case DType::i32:
+      return as(std::int32_t());
+    case DType::i64:
+      return double(as(std::int64_t()));
+    case DType::f16:
+      return double(as(_Float16()));
+    case DType::bf16:
+      return gpu::to_float(gpu::bf16{as(std::uint16_t())});
+    case DType::i8:
+      return as(std::int8_t());
+    case DType::i16:
+      return as(std::int16_t());
+    case DType::u16:
+      return as(std::uint16_t());
+    case DType::u32:
+      return as(std::uint32_t());
+    case DType::u64:
+      return double(as(std::uint64_t()));
+    case DType::u8:
+    case DType::boolean:
+      return *at;
   }
   return 0;
 }
@@ -58,11 +72,15 @@ Bytes convert(const std::vector<double>& values, DType type) {
   return bytes;
 }
 
-// What types differ in: zeros, signs, halves that round to even, limits of every integer, infinities, NaN, subnormals; then random.
+// What types differ in: zeros, signs, halves that round to even, limits of every integer, infinities, NaN,
+// subnormals; then random.
 Bytes interesting(DType type, std::int64_t n, std::uint64_t seed, double low, double high) {
   std::vector<double> v = values<double>(n, seed, low, high);
-  const double special[] = {0.0, -0.0, 1, -1, 0.5, 1.5, 2.5, 127.5, 128, 255.9, 256, -129, 32768, 65504, 65520, 70000, -70000, 2147483648.0, 4294967296.0,
-                            -2147483649.0, 9.3e18, -9.3e18, 1.9e19, 3.4e38, 1e39, 1e-40, 6e-8, 1e-310, INFINITY, -INFINITY, NAN, 3.00390625, 3.01171875};
+  const double special[] = {0.0,      -0.0,      1,      -1,           0.5,          1.5,           2.5,
+                            127.5,    128,       255.9,  256,          -129,         32768,         65504,
+                            65520,    70000,     -70000, 2147483648.0, 4294967296.0, -2147483649.0, 9.3e18,
+                            -9.3e18,  1.9e19,    3.4e38, 1e39,         1e-40,        6e-8,          1e-310,
+                            INFINITY, -INFINITY, NAN,    3.00390625,   3.01171875};
   if (type == DType::f16) {
     for (std::size_t i = 0; i < std::size(special) && i < v.size(); ++i) v[i] = special[i];
   }
@@ -92,7 +110,8 @@ EwProgram in_float(const EwProgram& program) {
   const auto type_of = [&](std::int16_t r) {
     const std::size_t i = std::size_t(r);
     if (i < program.inputs.size()) return program.inputs[i].dtype;
-    return i < first ? program.constants[i - program.inputs.size()].dtype : program.code[i - first].result_type;
+    return i < first ? program.constants[i - program.inputs.size()].dtype
+                     : program.code[i - first].result_type;
   };
   for (EwInstruction instruction : program.code) {
     const DType operand = instruction.operand_type, made = instruction.result_type;
@@ -119,9 +138,9 @@ struct Case {
   std::string name;
   EwProgram program;
   std::vector<Bytes> inputs;
-  int in_place = -1;             // the input that output 0 lies over
-  std::size_t offset = 0;        // elements that every buffer begins behind a 256-byte boundary
-  double relative = 2e-6;        // of f32 results
+  int in_place = -1;       // the input that output 0 lies over
+  std::size_t offset = 0;  // elements that every buffer begins behind a 256-byte boundary
+  double relative = 2e-6;  // of f32 results
   bool exact = false;
 };
 
@@ -139,15 +158,27 @@ std::vector<Case> all_cases() {
     const bool wide = type != DType::u8 && type != DType::i8 && type != DType::boolean;
     const double low = is_float(type) || type == DType::i32 || type == DType::i64 ? -3 : 0;
     for (const std::uint64_t seed : {1u, 2u})
-      one.inputs.push_back(type == DType::boolean ? interesting(type, n, seed, 0, 1) : convert(values<double>(n, seed, low, wide ? 40 : 11), type));
+      one.inputs.push_back(type == DType::boolean
+                               ? interesting(type, n, seed, 0, 1)
+                               : convert(values<double>(n, seed, low, wide ? 40 : 11), type));
     one.inputs.push_back(interesting(DType::boolean, n, 3, 0, 1));
     cases.push_back(one);
   }
   for (const DType type : kAllTypes)
-    cases.push_back({"casts of type " + std::to_string(int(type)), every_cast(type, n), {interesting(type, n, 4, -70000, 70000)}, -1, 0, 0, true});
-  const auto random = [&](const std::string& name, DType type, std::initializer_list<std::int64_t> dims, std::size_t offset) {
+    cases.push_back({"casts of type " + std::to_string(int(type)),
+                     every_cast(type, n),
+                     {interesting(type, n, 4, -70000, 70000)},
+                     -1,
+                     0,
+                     0,
+                     true});
+  const auto random = [&](const std::string& name, DType type, std::initializer_list<std::int64_t> dims,
+                          std::size_t offset) {
     Case one{name, dropout_program(type, dims), {}, -1, offset, 1e-6};
-    one.inputs = {convert(values<double>(elements(one.program), 5), type), convert(one.program.rank == 2 ? values<double>(one.program.dims[1], 12, 0.1, 0.6) : std::vector<double>{0.375}, type),
+    one.inputs = {convert(values<double>(elements(one.program), 5), type),
+                  convert(one.program.rank == 2 ? values<double>(one.program.dims[1], 12, 0.1, 0.6)
+                                                : std::vector<double>{0.375},
+                          type),
                   convert({1}, DType::boolean)};
     return one;
   };
@@ -161,9 +192,14 @@ std::vector<Case> all_cases() {
   cases.push_back(random("no dropout in evaluation", DType::f32, {999}, 0));
   cases.back().inputs[2] = convert({0}, DType::boolean);
   const auto broadcast = [&](std::int64_t rows, std::int64_t cols, std::size_t offset, int in_place) {
-    Case one{"broadcast " + std::to_string(rows) + "x" + std::to_string(cols), broadcast_program(rows, cols), {}, in_place, offset};
-    one.inputs = {convert(values<double>(rows * cols, 6), DType::f32), convert(values<double>(cols, 7), DType::f32),
-                  convert(values<double>(rows, 8), DType::f32), convert(values<double>(rows * cols, 9), DType::f32)};
+    Case one{"broadcast " + std::to_string(rows) + "x" + std::to_string(cols),
+             broadcast_program(rows, cols),
+             {},
+             in_place,
+             offset};
+    one.inputs = {convert(values<double>(rows * cols, 6), DType::f32),
+                  convert(values<double>(cols, 7), DType::f32), convert(values<double>(rows, 8), DType::f32),
+                  convert(values<double>(rows * cols, 9), DType::f32)};
     return one;
   };
   for (const std::size_t offset : {0u, 1u, 2u}) {
@@ -175,7 +211,9 @@ std::vector<Case> all_cases() {
     }
   }
   for (const double exponent : {0.5, 1.0, 2.0, 3.0, -1.5, 0.0}) {
-    Case one{"power " + std::to_string(exponent), program_of({n}), {convert(values<double>(n, 10, 0.01, 3), DType::f32)}};
+    Case one{"power " + std::to_string(exponent),
+             program_of({n}),
+             {convert(values<double>(n, 10, 0.01, 3), DType::f32)}};
     one.program.inputs = {strided_input(DType::f32, {1})};
     one.program.constants = {{DType::f32, exponent}};
     one.program.code = {{EwOp::Pow, DType::f32, DType::f32, {0, 1, -1}, 0}};
@@ -183,9 +221,18 @@ std::vector<Case> all_cases() {
     cases.push_back(one);
   }
   // Outputs that are inputs, constants (infinite, of another type) or the same twice.
-  Case copies{"outputs of all kinds", program_of({7, 9}), {convert(values<double>(63, 11), DType::f32), convert({4.5}, DType::f32)}, -1, 0, 0, true};
+  Case copies{"outputs of all kinds",
+              program_of({7, 9}),
+              {convert(values<double>(63, 11), DType::f32), convert({4.5}, DType::f32)},
+              -1,
+              0,
+              0,
+              true};
   copies.program.inputs = {strided_input(DType::f32, {9, 1}), EwInput{DType::f32, {}}};
-  copies.program.constants = {{DType::i64, -7}, {DType::f64, -std::numeric_limits<double>::infinity()}, {DType::u8, 300}, {DType::bf16, 0.1}};
+  copies.program.constants = {{DType::i64, -7},
+                              {DType::f64, -std::numeric_limits<double>::infinity()},
+                              {DType::u8, 300},
+                              {DType::bf16, 0.1}};
   for (std::int16_t r : {0, 1, 2, 3, 4, 5, 0}) {
     const DType types[] = {DType::f32, DType::f32, DType::i64, DType::f64, DType::u8, DType::bf16};
     copies.program.outputs.push_back({r, types[r]});
@@ -237,7 +284,9 @@ class Programs : public ::testing::Test {
     if (context_ != nullptr) plugin_->close(context_);
   }
 
-  void ok(GpuStatus status, const std::string& what) { ASSERT_EQ(status, GPU_OK) << what << ": " << plugin_->message(context_); }
+  void ok(GpuStatus status, const std::string& what) {
+    ASSERT_EQ(status, GPU_OK) << what << ": " << plugin_->message(context_);
+  }
 
   // Memory of the device with these bytes, `behind` bytes after its boundary.
   unsigned char* device(const void* from, std::size_t bytes, std::size_t behind = 0) {
@@ -249,23 +298,30 @@ class Programs : public ::testing::Test {
     return at;
   }
 
-  std::vector<Bytes> run_on_device(const Case& one, GpuModule* module, int index, const gpu::GeneratedKernel& kernel, const void* random) {
+  std::vector<Bytes> run_on_device(const Case& one, GpuModule* module, int index,
+                                   const gpu::GeneratedKernel& kernel, const void* random) {
     const std::size_t n = std::size_t(elements(one.program));
     std::vector<void*> params;
     std::vector<Bytes> outputs;
     for (std::size_t i = 0; i < one.inputs.size(); ++i)
-      params.push_back(device(one.inputs[i].data(), one.inputs[i].size(), one.offset * dtype_bytes(one.program.inputs[i].dtype)));
+      params.push_back(device(one.inputs[i].data(), one.inputs[i].size(),
+                              one.offset * dtype_bytes(one.program.inputs[i].dtype)));
     for (std::size_t o = 0; o < one.program.outputs.size(); ++o) {
       const std::size_t width = dtype_bytes(one.program.outputs[o].dtype);
       outputs.emplace_back(n * width, 0xFF);
-      params.push_back(o == 0 && one.in_place >= 0 ? params[std::size_t(one.in_place)] : device(outputs[o].data(), n * width, one.offset * width));
+      params.push_back(o == 0 && one.in_place >= 0
+                           ? params[std::size_t(one.in_place)]
+                           : device(outputs[o].data(), n * width, one.offset * width));
     }
     params.push_back(const_cast<void*>(random));
     EXPECT_EQ(params.size() * sizeof(void*), kernel.params_bytes) << one.name;
-    ok(plugin_->run_program(context_, GPU_COMPUTE, module, index, {kernel.blocks, 1, 1}, {kernel.threads, 1, 1}, params.data(), kernel.params_bytes),
+    ok(plugin_->run_program(context_, GPU_COMPUTE, module, index, {kernel.blocks, 1, 1},
+                            {kernel.threads, 1, 1}, params.data(), kernel.params_bytes),
        one.name);
     for (std::size_t o = 0; o < outputs.size(); ++o)
-      ok(plugin_->copy(context_, GPU_COMPUTE, outputs[o].data(), params[one.inputs.size() + o], outputs[o].size()), "copy");
+      ok(plugin_->copy(context_, GPU_COMPUTE, outputs[o].data(), params[one.inputs.size() + o],
+                       outputs[o].size()),
+         "copy");
     ok(plugin_->synchronize(context_), one.name);
     return outputs;
   }
@@ -280,17 +336,19 @@ void expect_same(const Case& one, std::size_t o, const Bytes& actual, const Byte
   const std::size_t width = dtype_bytes(type);
   double relative = one.relative;
   if (type == DType::f64) relative = 1e-13;
-  if (type == DType::bf16) relative = 0x1p-7;   // one step: values beside the middle of two may round apart
+  if (type == DType::bf16) relative = 0x1p-7;  // one step: values beside the middle of two may round apart
   if (type == DType::f16) relative = 0x1p-10;
   const bool exact = one.exact || !is_float(type);
   int reported = 0;
   for (std::size_t i = 0; i < actual.size() && reported < 3; i += width) {
     const double a = read(type, actual.data() + i), b = read(type, expected.data() + i);
-    bool same = std::memcmp(actual.data() + i, expected.data() + i, width) == 0 || (std::isnan(a) && std::isnan(b));
+    bool same =
+        std::memcmp(actual.data() + i, expected.data() + i, width) == 0 || (std::isnan(a) && std::isnan(b));
     if (!exact && std::isfinite(b)) same = same || std::abs(a - b) <= relative * std::abs(b) + 1e-7;
     if (same) continue;
     ++reported;
-    ADD_FAILURE() << one.name << ", output " << o << ", element " << i / width << ": " << a << ", the CPU has " << b;
+    ADD_FAILURE() << one.name << ", output " << o << ", element " << i / width << ": " << a
+                  << ", the CPU has " << b;
   }
 }
 
@@ -307,10 +365,13 @@ TEST_F(Programs, GiveTheResultsOfTheCpu) {
   }
   for (const gpu::GeneratedKernel& kernel : kernels) entries.push_back(kernel.entry.c_str());
   GpuModule* module = nullptr;
-  ASSERT_EQ(plugin_->compile(context_, source.c_str(), entries.data(), int(entries.size()), nullptr, &module), GPU_OK) << plugin_->message(context_);
+  ASSERT_EQ(plugin_->compile(context_, source.c_str(), entries.data(), int(entries.size()), nullptr, &module),
+            GPU_OK)
+      << plugin_->message(context_);
   const void* random = device(&kRandom, sizeof kRandom);
   for (std::size_t c = 0; c < cases.size(); ++c) {
-    const std::vector<Bytes> actual = run_on_device(cases[c], module, int(c), kernels[c], random), expected = run_on_cpu(cases[c]);
+    const std::vector<Bytes> actual = run_on_device(cases[c], module, int(c), kernels[c], random),
+                             expected = run_on_cpu(cases[c]);
     for (std::size_t o = 0; o < expected.size(); ++o) expect_same(cases[c], o, actual[o], expected[o]);
   }
   plugin_->unload(context_, module);

@@ -5,8 +5,9 @@
 namespace gradloom::kernels::gpu::test {
 namespace {
 
-const Reduction kAll[] = {Reduction::sum, Reduction::mean, Reduction::max,        Reduction::min,        Reduction::prod,
-                          Reduction::l1,  Reduction::l2,   Reduction::sum_square, Reduction::log_sum_exp};
+const Reduction kAll[] = {Reduction::sum, Reduction::mean,       Reduction::max,
+                          Reduction::min, Reduction::prod,       Reduction::l1,
+                          Reduction::l2,  Reduction::sum_square, Reduction::log_sum_exp};
 
 struct Shape {
   i64 outer, n, inner;
@@ -25,8 +26,14 @@ std::vector<Host<T>> on_cpu(Reduction op, const Shape& s, const std::vector<Host
 template <class T>
 Results on_gpu(Reduction op, const Shape& s, const std::vector<Host<T>>& in, std::size_t offset = 0) {
   return on_device([&](Device& device) {
-    ReduceArgs args{gpu_dtype<T>(), op, s.outer, s.n, s.inner, device.in<T>(in, offset),
-                    device.out<T>("out", std::size_t(s.outer * s.inner)), nullptr};
+    ReduceArgs args{gpu_dtype<T>(),
+                    op,
+                    s.outer,
+                    s.n,
+                    s.inner,
+                    device.in<T>(in, offset),
+                    device.out<T>("out", std::size_t(s.outer * s.inner)),
+                    nullptr};
     args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
     device.run(reduce, args);
   });
@@ -36,14 +43,16 @@ template <class T>
 void check(const Shape& s, bool with_nan = false) {
   for (const Reduction op : kAll) {
     const bool product = op == Reduction::prod;
-    const double spread = 0.5 / double(s.n);   // products stay near 1
-    auto in = numbers<T>(s.outer * s.n * s.inner, 4, product ? 1 - spread : -2, product ? 1 + 2 * spread : 2.5);
+    const double spread = 0.5 / double(s.n);  // products stay near 1
+    auto in =
+        numbers<T>(s.outer * s.n * s.inner, 4, product ? 1 - spread : -2, product ? 1 + 2 * spread : 2.5);
     if (with_nan) in[in.size() / 2] = Host<T>(NAN);
     Tolerance close = tolerance<T>({1e-5, 1e-5});
     const double more = std::sqrt(std::max(1.0, double(s.n) / 512));
     close.absolute *= more;
-    if (product && sizeof(T) < 8) close.relative += 2e-8 * double(s.n);   // every factor rounds
-    const std::string what = "op " + std::to_string(int(op)) + " " + std::to_string(s.outer) + "x" + std::to_string(s.n) + "x" + std::to_string(s.inner);
+    if (product && sizeof(T) < 8) close.relative += 2e-8 * double(s.n);  // every factor rounds
+    const std::string what = "op " + std::to_string(int(op)) + " " + std::to_string(s.outer) + "x" +
+                             std::to_string(s.n) + "x" + std::to_string(s.inner);
     const std::vector<double> expected = widen(on_cpu<T>(op, s, in));
     const Results aligned = on_gpu<T>(op, s, in), moved = on_gpu<T>(op, s, in, 1);
     expect_close(aligned.get<T>("out"), expected, close, what);
@@ -70,7 +79,7 @@ TYPED_TEST(GpuReduce, Rows) {
   check<TypeParam>({9, 131, 1});
   check<TypeParam>({3, 4096, 1});
   check<TypeParam>({2, 5001, 1});
-  check<TypeParam>({1, 20003, 1});   // in parts
+  check<TypeParam>({1, 20003, 1});  // in parts
   check<TypeParam>({2, 12288, 1});
 }
 
@@ -78,7 +87,7 @@ TYPED_TEST(GpuReduce, Columns) {
   check<TypeParam>({1, 40, 128});
   check<TypeParam>({2, 33, 5});
   check<TypeParam>({3, 100, 17});
-  check<TypeParam>({1, 512, 136});   // in parts
+  check<TypeParam>({1, 512, 136});  // in parts
   check<TypeParam>({1, 1031, 37});
   check<TypeParam>({2, 513, 2});
   check<TypeParam>({1, 130, 301});
@@ -96,7 +105,8 @@ TYPED_TEST(GpuReduce, NothingToReduce) {
   for (const Shape& s : {Shape{2, 0, 3}, Shape{2, 0, 1}, Shape{0, 5, 1}}) {
     for (const Reduction op : kAll) {
       const auto expected = widen(on_cpu<TypeParam>(op, s, none));
-      expect_close(on_gpu<TypeParam>(op, s, none).template get<TypeParam>("out"), expected, {0, 0}, "op " + std::to_string(int(op)));
+      expect_close(on_gpu<TypeParam>(op, s, none).template get<TypeParam>("out"), expected, {0, 0},
+                   "op " + std::to_string(int(op)));
     }
   }
 }
@@ -113,15 +123,19 @@ TYPED_TEST(GpuReduce, LogSumExpOfInfinities) {
   rows[90] = turned[30 * 3 + 2] = H(2);
   const std::vector<double> expected = {-INFINITY, INFINITY, 2};
   const Tolerance close = tolerance<TypeParam>({1e-6, 0});
-  expect_close(on_gpu<TypeParam>(Reduction::log_sum_exp, short_rows, in).template get<TypeParam>("out"), expected, close, "short rows");
-  expect_close(on_gpu<TypeParam>(Reduction::log_sum_exp, long_rows, rows).template get<TypeParam>("out"), expected, close, "long rows");
-  expect_close(on_gpu<TypeParam>(Reduction::log_sum_exp, columns, turned).template get<TypeParam>("out"), expected, close, "columns");
+  expect_close(on_gpu<TypeParam>(Reduction::log_sum_exp, short_rows, in).template get<TypeParam>("out"),
+               expected, close, "short rows");
+  expect_close(on_gpu<TypeParam>(Reduction::log_sum_exp, long_rows, rows).template get<TypeParam>("out"),
+               expected, close, "long rows");
+  expect_close(on_gpu<TypeParam>(Reduction::log_sum_exp, columns, turned).template get<TypeParam>("out"),
+               expected, close, "columns");
 }
 
 TYPED_TEST(GpuReduce, LogSumExpOfLargeValues) {
   std::vector<Host<TypeParam>> in(64, Host<TypeParam>(1024));
   expect_close(on_gpu<TypeParam>(Reduction::log_sum_exp, {2, 32, 1}, in).template get<TypeParam>("out"),
-               {1024 + std::log(32.0), 1024 + std::log(32.0)}, tolerance<TypeParam>({1e-6, 0}), "1024 + log 32");
+               {1024 + std::log(32.0), 1024 + std::log(32.0)}, tolerance<TypeParam>({1e-6, 0}),
+               "1024 + log 32");
 }
 
 template <class T>
@@ -133,13 +147,15 @@ void check_integers(const Shape& s) {
     if (op == Reduction::prod) {
       for (T& v : values) v = v == 0 ? T(-1) : v > 3 ? T(2) : T(1);
     }
-    if (op == Reduction::prod && s.n > 1000) continue;   // overflows
-    EXPECT_EQ(on_gpu<T>(op, s, values).template get<T>("out"), on_cpu<T>(op, s, values)) << "op " << int(op) << ", n " << s.n;
+    if (op == Reduction::prod && s.n > 1000) continue;  // overflows
+    EXPECT_EQ(on_gpu<T>(op, s, values).template get<T>("out"), on_cpu<T>(op, s, values))
+        << "op " << int(op) << ", n " << s.n;
   }
 }
 
 TEST(GpuReduceIntegers, AreExact) {
-  for (const Shape& s : {Shape{3, 7, 5}, Shape{3, 70, 5}, Shape{4, 100, 1}, Shape{1, 12000, 1}, Shape{1, 300, 33}, Shape{2, 0, 1}}) {
+  for (const Shape& s : {Shape{3, 7, 5}, Shape{3, 70, 5}, Shape{4, 100, 1}, Shape{1, 12000, 1},
+                         Shape{1, 300, 33}, Shape{2, 0, 1}}) {
     check_integers<std::int32_t>(s);
     check_integers<std::int64_t>(s);
   }
@@ -147,7 +163,8 @@ TEST(GpuReduceIntegers, AreExact) {
 
 TEST(GpuReduceIntegers, AddIn64Bits) {
   const std::vector<std::int64_t> in(100, std::int64_t{1} << 40);
-  EXPECT_EQ(on_gpu<std::int64_t>(Reduction::sum, {1, 100, 1}, in).get<std::int64_t>("out")[0], std::int64_t{100} << 40);
+  EXPECT_EQ(on_gpu<std::int64_t>(Reduction::sum, {1, 100, 1}, in).get<std::int64_t>("out")[0],
+            std::int64_t{100} << 40);
 }
 
 // What the cut promises: all of n, in as many parts as the workspace has room for.
@@ -159,7 +176,8 @@ TEST(GpuReduceCut, CoversN) {
         const ReduceCut cut = reduce_cut(args);
         EXPECT_GE(cut.parts * cut.length, n);
         EXPECT_LT((cut.parts - 1) * cut.length, n);
-        EXPECT_EQ(kernels::workspace_bytes(Target::gpu, args), cut.parts > 1 ? std::size_t(outer * cut.parts * inner * 8) : 0u);
+        EXPECT_EQ(kernels::workspace_bytes(Target::gpu, args),
+                  cut.parts > 1 ? std::size_t(outer * cut.parts * inner * 8) : 0u);
       }
     }
   }

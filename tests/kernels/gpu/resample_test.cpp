@@ -18,10 +18,12 @@ void check(i64 outer, i64 in, i64 out, i64 inner) {
   }
   const auto x = numbers<T>(outer * in * inner, 1);
   std::vector<Host<T>> expected(std::size_t(outer * out * inner));
-  cpu().resample({cpu_dtype<T>(), outer, in, out, inner, begin.data(), index.data(), weight.data(), x.data(), expected.data()});
+  cpu().resample({cpu_dtype<T>(), outer, in, out, inner, begin.data(), index.data(), weight.data(), x.data(),
+                  expected.data()});
   const Results gpu = on_device([&](Device& device) {
-    device.run(resample, ResampleArgs{gpu_dtype<T>(), outer, in, out, inner, device.in<std::int32_t>(begin), device.in<std::int32_t>(index),
-                                      device.in<double>(weight), device.in<T>(x), device.out<T>("y", expected.size())});
+    device.run(resample, ResampleArgs{gpu_dtype<T>(), outer, in, out, inner, device.in<std::int32_t>(begin),
+                                      device.in<std::int32_t>(index), device.in<double>(weight),
+                                      device.in<T>(x), device.out<T>("y", expected.size())});
   });
   expect_close(gpu.get<T>("y"), widen(expected), tolerance<T>({1e-5, 1e-5}), "y");
 }

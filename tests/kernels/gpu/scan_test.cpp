@@ -20,7 +20,8 @@ TYPED_TEST(GpuScan, KeepsTriangles) {
       std::vector<Host<T>> expected(x.size());
       cpu().trilu({sizeof(Host<T>), upper, 2, 40, 17, x.data(), &k, expected.data()});
       const Results gpu = on_device([&](Device& device) {
-        device.run(trilu, TriluArgs{sizeof(T), upper, 2, 40, 17, device.in<T>(x), device.in<std::int64_t>({k}), device.out<T>("y", x.size())});
+        device.run(trilu, TriluArgs{sizeof(T), upper, 2, 40, 17, device.in<T>(x),
+                                    device.in<std::int64_t>({k}), device.out<T>("y", x.size())});
       });
       EXPECT_EQ(gpu.get<T>("y"), expected);
     }
@@ -34,14 +35,16 @@ void check_sum(i64 outer, i64 n, i64 inner) {
       std::vector<Host<T>> expected(x.size());
       cpu().cum_sum({cpu_dtype<T>(), exclusive, reverse, outer, n, inner, x.data(), expected.data()});
       const Results gpu = on_device([&](Device& device) {
-        device.run(cum_sum, CumSumArgs{gpu_dtype<T>(), exclusive, reverse, outer, n, inner, device.in<T>(x), device.out<T>("y", x.size())});
+        device.run(cum_sum, CumSumArgs{gpu_dtype<T>(), exclusive, reverse, outer, n, inner, device.in<T>(x),
+                                       device.out<T>("y", x.size())});
       });
-      expect_close(gpu.get<T>("y"), widen(expected), std::is_integral_v<T> ? Tolerance{0, 0} : tolerance<T>({1e-6, 1e-6}), "y");
+      expect_close(gpu.get<T>("y"), widen(expected),
+                   std::is_integral_v<T> ? Tolerance{0, 0} : tolerance<T>({1e-6, 1e-6}), "y");
     }
 }
 TYPED_TEST(GpuScan, SumsUp) {
   check_sum<TypeParam>(3, 9, 1);
-  check_sum<TypeParam>(2, 700, 1);   // tiles
+  check_sum<TypeParam>(2, 700, 1);  // tiles
   check_sum<TypeParam>(2, 70, 5);
   check_sum<TypeParam>(0, 70, 5);
 }
@@ -53,13 +56,15 @@ void check_extreme(i64 outer, i64 n, i64 inner, std::vector<Host<T>> x) {
       std::vector<std::int64_t> expected(std::size_t(outer * inner));
       cpu().arg_extreme({cpu_dtype<T>(), largest, last, outer, n, inner, x.data(), expected.data()});
       const Results gpu = on_device([&](Device& device) {
-        device.run(arg_extreme, ArgExtremeArgs{gpu_dtype<T>(), largest, last, outer, n, inner, device.in<T>(x), device.out<std::int64_t>("y", expected.size())});
+        device.run(arg_extreme,
+                   ArgExtremeArgs{gpu_dtype<T>(), largest, last, outer, n, inner, device.in<T>(x),
+                                  device.out<std::int64_t>("y", expected.size())});
       });
       EXPECT_EQ(gpu.get<std::int64_t>("y"), expected);
     }
 }
 template <class T>
-std::vector<Host<T>> few_numbers(i64 n) {   // whole numbers, many equal, both signs
+std::vector<Host<T>> few_numbers(i64 n) {  // whole numbers, many equal, both signs
   auto x = numbers<T>(n, 1, -4, 4);
   for (auto& v : x) v = Host<T>(std::round(double(v)));
   return x;
@@ -75,10 +80,19 @@ void check_top(i64 outer, i64 n, i64 inner, i64 k, std::vector<Host<T>> x) {
   for (const bool largest : {true, false}) {
     std::vector<Host<T>> values(std::size_t(outer * k * inner));
     std::vector<std::int64_t> indices(values.size());
-    cpu().top_k({cpu_dtype<T>(), largest, outer, n, inner, k, x.data(), values.data(), indices.data(), nullptr});
+    cpu().top_k(
+        {cpu_dtype<T>(), largest, outer, n, inner, k, x.data(), values.data(), indices.data(), nullptr});
     const Results gpu = on_device([&](Device& device) {
-      TopKArgs args{gpu_dtype<T>(), largest, outer, n, inner, k, device.in<T>(x), device.out<T>("values", values.size()),
-                    device.out<std::int64_t>("indices", values.size()), nullptr};
+      TopKArgs args{gpu_dtype<T>(),
+                    largest,
+                    outer,
+                    n,
+                    inner,
+                    k,
+                    device.in<T>(x),
+                    device.out<T>("values", values.size()),
+                    device.out<std::int64_t>("indices", values.size()),
+                    nullptr};
       args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
       device.run(top_k, args);
     });

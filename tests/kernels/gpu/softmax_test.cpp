@@ -4,12 +4,13 @@
 namespace gradloom::kernels::gpu::test {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity(),
+                 kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Case {
   i64 outer, n, inner;
   bool log;
-  std::size_t offset = 0;   // of the device buffers from their 16-byte boundary, in elements
+  std::size_t offset = 0;  // of the device buffers from their 16-byte boundary, in elements
 };
 
 template <class T>
@@ -29,14 +30,17 @@ void check_forward(const Case& s, const std::vector<Host<T>>& x) {
 
 template <class T>
 void check_gradient(const Case& s) {
-  const auto dy = numbers<T>(s.outer * s.n * s.inner, 2), y = numbers<T>(s.outer * s.n * s.inner, 3, s.log ? -4.0 : 0.0, 1.0 / double(s.n));
+  const auto dy = numbers<T>(s.outer * s.n * s.inner, 2),
+             y = numbers<T>(s.outer * s.n * s.inner, 3, s.log ? -4.0 : 0.0, 1.0 / double(s.n));
   std::vector<Host<T>> dx(dy.size());
   cpu().softmax_grad({cpu_dtype<T>(), s.log, s.outer, s.n, s.inner, dy.data(), y.data(), dx.data()});
   const Results gpu = on_device([&](Device& device) {
-    device.run(softmax_grad, SoftmaxGradArgs{gpu_dtype<T>(), s.log, s.outer, s.n, s.inner, device.in<T>(dy, s.offset),
-                                             device.in<T>(y), device.out<T>("dx", dx.size())});
+    device.run(softmax_grad,
+               SoftmaxGradArgs{gpu_dtype<T>(), s.log, s.outer, s.n, s.inner, device.in<T>(dy, s.offset),
+                               device.in<T>(y), device.out<T>("dx", dx.size())});
     T* const in_place = device.inout<T>("in place", dy);
-    device.run(softmax_grad, SoftmaxGradArgs{gpu_dtype<T>(), s.log, s.outer, s.n, s.inner, in_place, device.in<T>(y), in_place});
+    device.run(softmax_grad, SoftmaxGradArgs{gpu_dtype<T>(), s.log, s.outer, s.n, s.inner, in_place,
+                                             device.in<T>(y), in_place});
   });
   // Sums of n numbers of either sign: the absolute error grows with their number.
   const Tolerance close = tolerance<T>({2e-5, 2e-6 * std::sqrt(double(s.n))});
@@ -86,13 +90,13 @@ TYPED_TEST(SoftmaxOnGpu, Columns) {
 
 TYPED_TEST(SoftmaxOnGpu, InfinitiesAndNan) {
   using H = Host<TypeParam>;
-  for (const Case s : {Case{6, 40, 1, false}, Case{6, 40, 1, true}, Case{6, 9000, 1, false}, Case{6, 40, 5, false},
-                        Case{6, 40, 5, true}, Case{6, 600, 1, true}}) {
+  for (const Case s : {Case{6, 40, 1, false}, Case{6, 40, 1, true}, Case{6, 9000, 1, false},
+                       Case{6, 40, 5, false}, Case{6, 40, 5, true}, Case{6, 600, 1, true}}) {
     SCOPED_TRACE(testing::Message() << "n " << s.n << " inner " << s.inner << " log " << s.log);
     auto x = numbers<TypeParam>(s.outer * s.n * s.inner, 1);
     const auto at = [&](i64 row, i64 k) -> H& { return x[std::size_t((row * s.n + k) * s.inner)]; };
-    for (i64 k = 0; k < s.n; ++k) at(0, k) = H(-kInf);                  // all masked: NaN
-    for (i64 k = 0; k < s.n - 1; ++k) at(1, k) = H(-kInf);              // one left
+    for (i64 k = 0; k < s.n; ++k) at(0, k) = H(-kInf);      // all masked: NaN
+    for (i64 k = 0; k < s.n - 1; ++k) at(1, k) = H(-kInf);  // one left
     for (i64 k = 1; k < s.n; k += 2) at(2, k) = H(-kInf);
     at(3, s.n / 2) = H(kNan);
     at(4, 3) = H(kInf);

@@ -1,5 +1,6 @@
-// Harness of the GPU kernel tests: a kernel runs on the host executor (kernels/gpu/host) and its results are compared with the CPU's.
-// Every test is in two binaries, with 32 and with 64 lanes per warp (gpu_kernels_tests, gpu_kernels_wave64_tests).
+// Harness of the GPU kernel tests: a kernel runs on the host executor (kernels/gpu/host) and its results are
+// compared with the CPU's. Every test is in two binaries, with 32 and with 64 lanes per warp
+// (gpu_kernels_tests, gpu_kernels_wave64_tests).
 //
 //   template <class T> void check_softmax(i64 outer, i64 n) {         // T: float, bf16, double
 //     const auto x = numbers<T>(outer * n, 1);                        // random, exact in T; std::vector<Host<T>>
@@ -11,8 +12,9 @@
 //     expect_close(gpu.get<T>("y"), widen(y), tolerance<T>({1e-6, 1e-6}), "y");
 //   }
 //
-// on_device() calls the function once per thread order (ascending, descending, shuffled) and asks for equal bits; it reports faults of
-// the executor, writes around any buffer and into inputs, and NaN (0xFF bytes) is what outputs and workspaces hold before.
+// on_device() calls the function once per thread order (ascending, descending, shuffled) and asks for equal
+// bits; it reports faults of the executor, writes around any buffer and into inputs, and NaN (0xFF bytes) is
+// what outputs and workspaces hold before.
 #pragma once
 
 #include <functional>
@@ -57,13 +59,17 @@ constexpr DType gpu_dtype() {
 
 template <class T>
 T to_device(Host<T> v) {
-  if constexpr (std::is_same_v<T, bf16>) return to_bf16(v);
-  else return v;
+  if constexpr (std::is_same_v<T, bf16>)
+    return to_bf16(v);
+  else
+    return v;
 }
 template <class T>
 Host<T> to_host(T v) {
-  if constexpr (std::is_same_v<T, bf16>) return to_float(v);
-  else return v;
+  if constexpr (std::is_same_v<T, bf16>)
+    return to_float(v);
+  else
+    return v;
 }
 
 // values() that T holds exactly.
@@ -93,7 +99,10 @@ constexpr Tolerance tolerance(Tolerance f32) {
 class Buffer {
  public:
   Buffer(std::string name, std::size_t bytes, std::size_t offset = 0)
-      : name_(std::move(name)), bytes_(bytes), offset_(offset), memory_(kGuard + offset + bytes + kGuard + kAlign, kGuardByte) {
+      : name_(std::move(name)),
+        bytes_(bytes),
+        offset_(offset),
+        memory_(kGuard + offset + bytes + kGuard + kAlign, kGuardByte) {
     std::memset(data(), 0xFF, bytes);
   }
   unsigned char* data() {
@@ -149,7 +158,8 @@ class Device {
   // Offsets move the buffer off its 256-byte boundary, in elements: kernels must work there too.
   template <class T>
   const T* in(const std::vector<Host<T>>& v, std::size_t offset = 0) {
-    Buffer& buffer = add("input " + std::to_string(buffers_.size()), v.size() * sizeof(T), offset * sizeof(T));
+    Buffer& buffer =
+        add("input " + std::to_string(buffers_.size()), v.size() * sizeof(T), offset * sizeof(T));
     store<T>(buffer, v);
     inputs_.emplace_back(&buffer, std::vector<unsigned char>(buffer.data(), buffer.data() + buffer.bytes()));
     return reinterpret_cast<const T*>(buffer.data());
@@ -169,7 +179,8 @@ class Device {
   // Null for 0 bytes.
   void* workspace(std::size_t bytes) { return bytes == 0 ? nullptr : add("workspace", bytes, 0).data(); }
 
-  // Runs a launcher of kernels/gpu/kernels.h, then what it launched, whose arguments must not point into the launcher's frame.
+  // Runs a launcher of kernels/gpu/kernels.h, then what it launched, whose arguments must not point into the
+  // launcher's frame.
   template <class Args>
   void run(void (*launcher)(const Args&, Stream), const Args& args) {
     const auto copy = std::make_unique<Args>(args);
@@ -189,10 +200,12 @@ class Device {
   Results finish() {
     for (auto& buffer : buffers_) buffer->expect_guards();
     for (auto& [buffer, before] : inputs_) {
-      EXPECT_EQ(0, std::memcmp(buffer->data(), before.data(), before.size())) << buffer->name() << " was written";
+      EXPECT_EQ(0, std::memcmp(buffer->data(), before.data(), before.size()))
+          << buffer->name() << " was written";
     }
     Results results;
-    for (Buffer* buffer : outputs_) results.bytes[buffer->name()].assign(buffer->data(), buffer->data() + buffer->bytes());
+    for (Buffer* buffer : outputs_)
+      results.bytes[buffer->name()].assign(buffer->data(), buffer->data() + buffer->bytes());
     return results;
   }
 
@@ -216,7 +229,8 @@ class Device {
 
 inline const std::vector<host::ThreadOrder>& thread_orders() {
   using host::ThreadOrder;
-  static const std::vector<ThreadOrder> orders{{ThreadOrder::ascending}, {ThreadOrder::descending}, {ThreadOrder::shuffled, 7}};
+  static const std::vector<ThreadOrder> orders{
+      {ThreadOrder::ascending}, {ThreadOrder::descending}, {ThreadOrder::shuffled, 7}};
   return orders;
 }
 
@@ -234,7 +248,8 @@ Results on_device(const Run& run) {
     Results results = device.finish();
     if (first.bytes.empty()) first = results;
     for (const auto& [name, bytes] : results.bytes) {
-      EXPECT_EQ(first.bytes[name], bytes) << name << " differs in thread order " << int(order.kind) << ": a barrier is missing";
+      EXPECT_EQ(first.bytes[name], bytes)
+          << name << " differs in thread order " << int(order.kind) << ": a barrier is missing";
     }
   }
   return first;

@@ -19,7 +19,8 @@ std::string fault_of(const std::function<void(Stream)>& launcher, host::ThreadOr
 }
 
 void expect_parts(const std::string& text, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in \"" << text << '"';
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in \"" << text << '"';
 }
 
 // ---- what is right --------------------------------------------------------------------------------------------------------------
@@ -58,7 +59,8 @@ void expect_block_reduce(unsigned threads) {
     const T* x = device.in<T>(in);
     T* sum = device.out<T>("sum", in.size());
     T* largest = device.out<T>("largest", kBlocks);
-    device.launch([&](Stream stream) { launch(stream, reduce_block<T>, kBlocks, threads, 0, x, sum, largest); });
+    device.launch(
+        [&](Stream stream) { launch(stream, reduce_block<T>, kBlocks, threads, 0, x, sum, largest); });
   });
   std::vector<double> sums, peaks;
   for (unsigned b = 0; b < kBlocks; ++b) {
@@ -134,11 +136,12 @@ TEST(HostExecutor, Atomics) {
   auto* long_sum = device.inout<unsigned long long>("long_sum", {0});
   auto* largest = device.inout<int>("largest", {-1});
   auto* swaps = device.inout<int>("swaps", {0});
-  device.launch([&](Stream stream) { launch(stream, add_atomically, 2, 100, 0, sum, long_sum, largest, swaps); });
+  device.launch(
+      [&](Stream stream) { launch(stream, add_atomically, 2, 100, 0, sum, long_sum, largest, swaps); });
   EXPECT_EQ(*sum, 2u * 4950u);
   EXPECT_EQ(*long_sum, 200ull << 32);
   EXPECT_EQ(*largest, 99);
-  EXPECT_EQ(*swaps, 100);   // ascending threads: each finds its number
+  EXPECT_EQ(*swaps, 100);  // ascending threads: each finds its number
 }
 
 __global__ void count_only(unsigned* count) { atomicAdd(count, 1u); }
@@ -161,14 +164,16 @@ TEST(HostExecutor, LaunchesKeepTheirArguments) {
     launch(&list, count_only, 1, 1, 0, local);
     local = nullptr;
   }
-  EXPECT_EQ(*count, 0u);   // nothing has run
+  EXPECT_EQ(*count, 0u);  // nothing has run
   EXPECT_EQ(host::run(list.launches.at(0).get(), {}), std::nullopt);
   EXPECT_EQ(*count, 1u);
 }
 
 // ---- thread orders --------------------------------------------------------------------------------------------------------------
 
-__global__ void order_of_threads(unsigned* next, unsigned* at) { at[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(next, 1u); }
+__global__ void order_of_threads(unsigned* next, unsigned* at) {
+  at[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(next, 1u);
+}
 
 std::vector<unsigned> ranks(host::ThreadOrder order) {
   Device device(order);
@@ -247,7 +252,11 @@ __global__ void early_return(int* out, int limit) {
 TEST(HostExecutor, BarrierThatNotAllThreadsReach) {
   for (const host::ThreadOrder order : thread_orders()) {
     std::vector<int> out(100);
-    expect_parts(fault_of([&](Stream stream) { launch(stream, early_return, 4, 100, 0, out.data(), 97); }, order), {"kernel test::early_return, block (2, 0, 0), thread (97, 0, 0): __syncthreads() at executor_test.cpp:", "is reached by 97 of the 100 threads of the block; this one has returned"});
+    expect_parts(
+        fault_of([&](Stream stream) { launch(stream, early_return, 4, 100, 0, out.data(), 97); }, order),
+        {"kernel test::early_return, block (2, 0, 0), thread (97, 0, 0): __syncthreads() at "
+         "executor_test.cpp:",
+         "is reached by 97 of the 100 threads of the block; this one has returned"});
   }
 }
 
@@ -259,7 +268,10 @@ __global__ void two_barriers() {
 }
 
 TEST(HostExecutor, BarriersAtDifferentPlaces) {
-  expect_parts(fault_of([](Stream stream) { launch(stream, two_barriers, 1, 30, 0); }), {"kernel test::two_barriers, block (0, 0, 0), thread (10, 0, 0)", "10 of the 30 threads of the block; this one waits in __syncthreads() at executor_test.cpp:"});
+  expect_parts(
+      fault_of([](Stream stream) { launch(stream, two_barriers, 1, 30, 0); }),
+      {"kernel test::two_barriers, block (0, 0, 0), thread (10, 0, 0)",
+       "10 of the 30 threads of the block; this one waits in __syncthreads() at executor_test.cpp:"});
 }
 
 __global__ void half_warp_shuffles(int* out) {
@@ -269,7 +281,11 @@ __global__ void half_warp_shuffles(int* out) {
 TEST(HostExecutor, WarpFunctionThatNotAllLanesReach) {
   std::vector<int> out(2 * kLanes);
   const std::string half = std::to_string(kLanes / 2);
-  expect_parts(fault_of([&](Stream stream) { launch(stream, half_warp_shuffles, 1, 2 * kLanes, 0, out.data()); }), {"kernel test::half_warp_shuffles, block (0, 0, 0), thread (" + half + ", 0, 0): shuffle_xor at executor_test.cpp:", "by " + half + " of the " + std::to_string(kLanes) + " threads of the warp; this one has returned"});
+  expect_parts(
+      fault_of([&](Stream stream) { launch(stream, half_warp_shuffles, 1, 2 * kLanes, 0, out.data()); }),
+      {"kernel test::half_warp_shuffles, block (0, 0, 0), thread (" + half +
+           ", 0, 0): shuffle_xor at executor_test.cpp:",
+       "by " + half + " of the " + std::to_string(kLanes) + " threads of the warp; this one has returned"});
 }
 
 __global__ void ballot_against_barrier(int* out) {
@@ -279,7 +295,9 @@ __global__ void ballot_against_barrier(int* out) {
 
 TEST(HostExecutor, WarpFunctionAgainstBarrier) {
   std::vector<int> out(kLanes);
-  expect_parts(fault_of([&](Stream stream) { launch(stream, ballot_against_barrier, 1, kLanes, 0, out.data()); }), {"thread (3, 0, 0): ballot at", "this one waits in __syncthreads() at"});
+  expect_parts(
+      fault_of([&](Stream stream) { launch(stream, ballot_against_barrier, 1, kLanes, 0, out.data()); }),
+      {"thread (3, 0, 0): ballot at", "this one waits in __syncthreads() at"});
 }
 
 template <int from>
@@ -289,22 +307,35 @@ __global__ void shuffle_from(int* out) {
 
 TEST(HostExecutor, LaneOutsideTheWarp) {
   std::vector<int> out(kLanes);
-  expect_parts(fault_of([&](Stream stream) { launch(stream, shuffle_from<kWarp>, 1, kLanes, 0, out.data()); }), {"kernel test::shuffle_from<" + std::to_string(kWarp) + ">, block (0, 0, 0), thread (0, 0, 0): shuffle at", "with lane " + std::to_string(kWarp) + ": a warp has " + std::to_string(kWarp)});
-  expect_parts(fault_of([&](Stream stream) { launch(stream, shuffle_from<-1>, 1, kLanes, 0, out.data()); }), {"with lane -1"});
+  expect_parts(
+      fault_of([&](Stream stream) { launch(stream, shuffle_from<kWarp>, 1, kLanes, 0, out.data()); }),
+      {"kernel test::shuffle_from<" + std::to_string(kWarp) +
+           ">, block (0, 0, 0), thread (0, 0, 0): shuffle at",
+       "with lane " + std::to_string(kWarp) + ": a warp has " + std::to_string(kWarp)});
+  expect_parts(fault_of([&](Stream stream) { launch(stream, shuffle_from<-1>, 1, kLanes, 0, out.data()); }),
+               {"with lane -1"});
 }
 
 TEST(HostExecutor, WarpFunctionInABlockOfPartWarps) {
   std::vector<int> out(kLanes + 8);
-  expect_parts(fault_of([&](Stream stream) { launch(stream, shuffle_from<0>, 1, kLanes + 8, 0, out.data()); }), {"in a block of " + std::to_string(kLanes + 8) + " threads, which is no multiple of " + std::to_string(kWarp)});
+  expect_parts(
+      fault_of([&](Stream stream) { launch(stream, shuffle_from<0>, 1, kLanes + 8, 0, out.data()); }),
+      {"in a block of " + std::to_string(kLanes + 8) + " threads, which is no multiple of " +
+       std::to_string(kWarp)});
 }
 
 // Not compiled with ASan's checks, which would stop the program at the access.
-__attribute__((no_sanitize("address"))) __global__ void write_shared_at(int index) { dynamic_shared<volatile float>()[index] = 1; }
+__attribute__((no_sanitize("address"))) __global__ void write_shared_at(int index) {
+  dynamic_shared<volatile float>()[index] = 1;
+}
 
 TEST(HostExecutor, WritesOutsideDynamicSharedMemory) {
   EXPECT_EQ(fault_of([](Stream stream) { launch(stream, write_shared_at, 1, 1, 40, 9); }), "");
-  expect_parts(fault_of([](Stream stream) { launch(stream, write_shared_at, 1, 1, 40, 10); }), {"kernel test::write_shared_at, block (0, 0, 0)", "after the 40 bytes of dynamic shared memory"});
-  expect_parts(fault_of([](Stream stream) { launch(stream, write_shared_at, 1, 1, 40, -1); }), {"before dynamic shared memory"});
+  expect_parts(
+      fault_of([](Stream stream) { launch(stream, write_shared_at, 1, 1, 40, 10); }),
+      {"kernel test::write_shared_at, block (0, 0, 0)", "after the 40 bytes of dynamic shared memory"});
+  expect_parts(fault_of([](Stream stream) { launch(stream, write_shared_at, 1, 1, 40, -1); }),
+               {"before dynamic shared memory"});
 }
 
 __global__ void static_shared(float* out) {
@@ -343,7 +374,8 @@ TEST(HostExecutor, BadLaunches) {
   expect_parts(fault({1}, {0}, 0), {"bad block (0, 1, 1)"});
   expect_parts(fault({1}, {1025}, 0), {"bad block (1025, 1, 1)"});
   expect_parts(fault({1}, {32, 33}, 0), {"no more than 1024 in all"});
-  expect_parts(fault({1}, {1}, 49153), {"49153 bytes of dynamic and 0 of static shared memory; a block may have 49152"});
+  expect_parts(fault({1}, {1}, 49153),
+               {"49153 bytes of dynamic and 0 of static shared memory; a block may have 49152"});
   EXPECT_EQ(count, 0u);
   EXPECT_EQ(fault({1}, {1024}, 49152), "");
   EXPECT_EQ(count, 1024u);
@@ -352,7 +384,8 @@ TEST(HostExecutor, BadLaunches) {
 TEST(HostExecutor, StaticSharedMemoryCounts) {
   std::vector<float> out(8);
   EXPECT_EQ(fault_of([&](Stream stream) { launch(stream, static_shared, 1, 8, 9152, out.data()); }), "");
-  expect_parts(fault_of([&](Stream stream) { launch(stream, static_shared, 1, 8, 9156, out.data()); }), {"9156 bytes of dynamic and 40000 of static shared memory"});
+  expect_parts(fault_of([&](Stream stream) { launch(stream, static_shared, 1, 8, 9156, out.data()); }),
+               {"9156 bytes of dynamic and 40000 of static shared memory"});
 }
 
 TEST(HostExecutor, RunsOnAfterAFault) {

@@ -45,9 +45,7 @@ class Setting {
 
 class HostPlugin : public ::testing::Test {
  protected:
-  void open() {
-    ASSERT_EQ(gpu->open(0, &context), GPU_OK) << gpu->message(nullptr);
-  }
+  void open() { ASSERT_EQ(gpu->open(0, &context), GPU_OK) << gpu->message(nullptr); }
   void SetUp() override { open(); }
   void TearDown() override {
     if (context != nullptr) gpu->close(context);
@@ -99,7 +97,8 @@ TEST_F(HostPlugin, TableFitsTheProgram) {
   EXPECT_EQ(gpu->struct_bytes, sizeof(GpuPlugin));
   EXPECT_EQ(gpu->kernel_abi, kernel_abi());
   EXPECT_STREQ(gpu->kind, "host-gpu");
-  EXPECT_EQ(reinterpret_cast<GpuPluginFn>(dlsym(library(), GRADLOOM_GPU_ENTRY))(GRADLOOM_GPU_VERSION + 1), nullptr);
+  EXPECT_EQ(reinterpret_cast<GpuPluginFn>(dlsym(library(), GRADLOOM_GPU_ENTRY))(GRADLOOM_GPU_VERSION + 1),
+            nullptr);
 }
 
 TEST_F(HostPlugin, DescribesItself) {
@@ -154,7 +153,7 @@ TEST_F(HostPlugin, MemoryLimitIsRecoverable) {
   void* more = nullptr;
   EXPECT_EQ(gpu->allocate(context, 600'000, 0, &more), GPU_OUT_OF_MEMORY);
   EXPECT_EQ(message(), "allocate 600000 bytes of device memory (600000 of 1048576 in use)");
-  EXPECT_EQ(gpu->allocate(context, 600'000, 1, &more), GPU_OK);   // pinned memory is the host's
+  EXPECT_EQ(gpu->allocate(context, 600'000, 1, &more), GPU_OK);  // pinned memory is the host's
   GpuDescription description;
   ASSERT_EQ(gpu->describe(0, &description), GPU_OK);
   EXPECT_EQ(description.memory_bytes, 1 << 20);
@@ -163,13 +162,14 @@ TEST_F(HostPlugin, MemoryLimitIsRecoverable) {
   EXPECT_EQ(gpu->allocate(context, 600'000, 0, &half), GPU_OK);
 }
 
-#if !defined(__SANITIZE_ADDRESS__)   // which stops the program at the write
+#if !defined(__SANITIZE_ADDRESS__)  // which stops the program at the write
 TEST_F(HostPlugin, KernelThatWritesAroundItsMemoryLosesTheDevice) {
   float* memory = allocate<float>(100);
   EXPECT_EQ(fill_with(1, memory, 100), GPU_OK);
   EXPECT_EQ(fill_with(1, memory, 101), GPU_DEVICE_LOST);
-  EXPECT_TRUE(has(message(), "kernel ") && has(message(), "device memory of 400 bytes was written around")) << message();
-  EXPECT_EQ(fill_with(1, memory, 100), GPU_DEVICE_LOST);   // for good
+  EXPECT_TRUE(has(message(), "kernel ") && has(message(), "device memory of 400 bytes was written around"))
+      << message();
+  EXPECT_EQ(fill_with(1, memory, 100), GPU_DEVICE_LOST);  // for good
   EXPECT_TRUE(has(message(), "was written around"));
 }
 
@@ -237,10 +237,15 @@ TEST_F(HostPlugin, CompilesAndRunsGeneratedPrograms) {
   std::fill_n(b, 5000, 0.5f);
   const AdditionParams params{{a, b}, {y}, nullptr};
   ASSERT_EQ(sizeof params, large.params_bytes);
-  ASSERT_EQ(gpu->run_program(context, 0, module, 1, {large.blocks, 1, 1}, {large.threads, 1, 1}, &params, sizeof params), GPU_OK) << message();
+  ASSERT_EQ(gpu->run_program(context, 0, module, 1, {large.blocks, 1, 1}, {large.threads, 1, 1}, &params,
+                             sizeof params),
+            GPU_OK)
+      << message();
   for (int i = 0; i < 5000; ++i) ASSERT_EQ(y[i], float(i) + 0.5f);
-  EXPECT_EQ(gpu->run_program(context, 0, module, 2, {1, 1, 1}, {32, 1, 1}, &params, sizeof params), GPU_LAUNCH_FAILED);
-  EXPECT_EQ(gpu->run_program(context, 0, module, 1, {1, 1, 1}, {2000, 1, 1}, &params, sizeof params), GPU_LAUNCH_FAILED);
+  EXPECT_EQ(gpu->run_program(context, 0, module, 2, {1, 1, 1}, {32, 1, 1}, &params, sizeof params),
+            GPU_LAUNCH_FAILED);
+  EXPECT_EQ(gpu->run_program(context, 0, module, 1, {1, 1, 1}, {2000, 1, 1}, &params, sizeof params),
+            GPU_LAUNCH_FAILED);
   EXPECT_TRUE(has(message(), "kernel " + large.entry + ": bad block (2000, 1, 1)")) << message();
   gpu->unload(context, module);
 }
@@ -248,12 +253,15 @@ TEST_F(HostPlugin, CompilesAndRunsGeneratedPrograms) {
 TEST_F(HostPlugin, CompilerErrorsAndMissingEntriesAreTold) {
   GpuModule* module = nullptr;
   const char* entries[] = {"missing"};
-  EXPECT_EQ(gpu->compile(context, "int f() { return no_such_name; }", entries, 1, nullptr, &module), GPU_LAUNCH_FAILED);
+  EXPECT_EQ(gpu->compile(context, "int f() { return no_such_name; }", entries, 1, nullptr, &module),
+            GPU_LAUNCH_FAILED);
   EXPECT_TRUE(has(message(), "no_such_name")) << message();
-  EXPECT_EQ(gpu->compile(context, generated_prelude().c_str(), entries, 1, nullptr, &module), GPU_LAUNCH_FAILED);
+  EXPECT_EQ(gpu->compile(context, generated_prelude().c_str(), entries, 1, nullptr, &module),
+            GPU_LAUNCH_FAILED);
   EXPECT_EQ(message(), "compile: the program has no entry missing");
   const Setting compiler("GRADLOOM_HOST_CXX", "/no/such/compiler");
-  EXPECT_EQ(gpu->compile(context, generated_prelude().c_str(), entries, 1, nullptr, &module), GPU_LAUNCH_FAILED);
+  EXPECT_EQ(gpu->compile(context, generated_prelude().c_str(), entries, 1, nullptr, &module),
+            GPU_LAUNCH_FAILED);
   EXPECT_TRUE(has(message(), "/no/such/compiler")) << message();
   EXPECT_EQ(module, nullptr);
 }
@@ -310,7 +318,7 @@ TEST_F(HostPlugin, RecordsOperationsInOrder) {
   EXPECT_TRUE(has(records[0].name, "fill")) << records[0].name;
   EXPECT_EQ(records[3].target, host);
   EXPECT_EQ(records[3].bytes, 32u);
-  EXPECT_TRUE(recording().empty());   // handed over once
+  EXPECT_TRUE(recording().empty());  // handed over once
 }
 
 TEST_F(HostPlugin, LazyStreamsRunWhenSomethingWaits) {
@@ -320,11 +328,12 @@ TEST_F(HostPlugin, LazyStreamsRunWhenSomethingWaits) {
   float* host = allocate<float>(4, true);
   EXPECT_EQ(fill_with(3, device, 4), GPU_OK);
   EXPECT_TRUE(std::isnan(device[0]));
-  EXPECT_EQ(gpu->copy(context, GPU_DOWNLOAD, host, device, 16), GPU_OK);   // does not wait for the kernel: a bug of the caller
+  EXPECT_EQ(gpu->copy(context, GPU_DOWNLOAD, host, device, 16),
+            GPU_OK);  // does not wait for the kernel: a bug of the caller
   EXPECT_EQ(gpu->record_event(context, GPU_DOWNLOAD, 0), GPU_OK);
   EXPECT_EQ(gpu->query_event(context, 0), GPU_NOT_READY);
   EXPECT_EQ(gpu->query_event(context, 0), GPU_OK);
-  EXPECT_TRUE(std::isnan(host[0]));   // and shows
+  EXPECT_TRUE(std::isnan(host[0]));  // and shows
   EXPECT_EQ(gpu->record_event(context, GPU_COMPUTE, 1), GPU_OK);
   EXPECT_EQ(gpu->wait_event(context, GPU_DOWNLOAD, 1), GPU_OK);
   EXPECT_EQ(gpu->copy(context, GPU_DOWNLOAD, host, device, 16), GPU_OK);
@@ -337,7 +346,7 @@ TEST_F(HostPlugin, WaitMeansTheLatestRecordAtThatTime) {
   const Setting lazy("GRADLOOM_HOSTGPU_LAZY", "1");
   reopen();
   float* device = allocate<float>(1);
-  EXPECT_EQ(gpu->wait_event(context, GPU_UPLOAD, 3), GPU_OK);   // never recorded: no wait
+  EXPECT_EQ(gpu->wait_event(context, GPU_UPLOAD, 3), GPU_OK);  // never recorded: no wait
   EXPECT_EQ(fill_with(1, device, 1), GPU_OK);
   EXPECT_EQ(gpu->record_event(context, GPU_COMPUTE, 3), GPU_OK);
   EXPECT_EQ(gpu->wait_event(context, GPU_UPLOAD, 3), GPU_OK);
@@ -369,11 +378,11 @@ TEST_F(HostPlugin, GraphsRunWhatWasRecorded) {
   GpuGraph* graph = nullptr;
   EXPECT_EQ(gpu->begin_capture(context), GPU_OK);
   EXPECT_EQ(gpu->mark(context, 2, "a"), GPU_OK);
-  EXPECT_EQ(fill_with(1, device, 4), GPU_OK);   // its value is gone when the graph runs
+  EXPECT_EQ(fill_with(1, device, 4), GPU_OK);  // its value is gone when the graph runs
   EXPECT_EQ(gpu->mark(context, 3, "b"), GPU_OK);
   EXPECT_EQ(gpu->fill(context, GPU_COMPUTE, device + 2, 0, 8), GPU_OK);
   EXPECT_EQ(gpu->end_capture(context, &graph), GPU_OK);
-  EXPECT_TRUE(std::isnan(device[0]));   // nothing has run
+  EXPECT_TRUE(std::isnan(device[0]));  // nothing has run
   EXPECT_TRUE(recording().empty());
   for (int run = 0; run < 2; ++run) {
     EXPECT_EQ(gpu->fill(context, GPU_COMPUTE, device, 0xFF, 16), GPU_OK);
@@ -408,7 +417,7 @@ TEST_F(HostPlugin, CallsThatBreakARecording) {
     EXPECT_EQ(gpu->end_capture(context, &graph), GPU_FAILED);
     EXPECT_TRUE(has(message(), "broken the recording")) << message();
   }
-  EXPECT_EQ(gpu->end_capture(context, &graph), GPU_FAILED);   // never began
+  EXPECT_EQ(gpu->end_capture(context, &graph), GPU_FAILED);  // never began
   EXPECT_EQ(graph, nullptr);
 }
 
@@ -416,7 +425,7 @@ TEST_F(HostPlugin, CallsThatBreakARecording) {
 
 TEST_F(HostPlugin, TraceHoldsWhatRan) {
   float* device = allocate<float>(100'000);
-  EXPECT_EQ(fill_with(1, device, 10), GPU_OK);   // before the trace
+  EXPECT_EQ(fill_with(1, device, 10), GPU_OK);  // before the trace
   EXPECT_EQ(gpu->set_trace(context, GPU_TRACE_KERNELS), GPU_OK);
   EXPECT_EQ(gpu->mark(context, 9, "step"), GPU_OK);
   EXPECT_EQ(fill_with(1, device, 100'000), GPU_OK);
@@ -443,7 +452,8 @@ TEST_F(HostPlugin, ApiCallsAreJoinedToTheirKernels) {
   std::vector<GpuActivity> api, kernels;
   for (const GpuActivity& row : trace()) (row.kind == GPU_ACTIVITY_API ? api : kernels).push_back(row);
   ASSERT_EQ(kernels.size(), 1u);
-  const auto call = std::find_if(api.begin(), api.end(), [](const GpuActivity& row) { return std::string(row.name) == "run"; });
+  const auto call = std::find_if(api.begin(), api.end(),
+                                 [](const GpuActivity& row) { return std::string(row.name) == "run"; });
   ASSERT_NE(call, api.end());
   EXPECT_EQ(call->correlation, kernels[0].correlation);
   EXPECT_LE(call->start_ns, kernels[0].start_ns);

@@ -1,4 +1,5 @@
-// Products in the libraries' form against the definition: every element that a library would read and write is where GemmArgs has it.
+// Products in the libraries' form against the definition: every element that a library would read and write
+// is where GemmArgs has it.
 #include "kernels/gpu/runtime/column_major.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,9 @@ GemmArgs product_of(std::int64_t m, std::int64_t n, std::int64_t k, bool a_trans
 }
 
 // Where a library looks for element (i, j) of op(X) stored with leading dimension `ld`.
-std::int64_t place(std::int64_t i, std::int64_t j, bool transposed, std::int64_t ld) { return transposed ? j + i * ld : i + j * ld; }
+std::int64_t place(std::int64_t i, std::int64_t j, bool transposed, std::int64_t ld) {
+  return transposed ? j + i * ld : i + j * ld;
+}
 
 void expect_same_elements(const GemmArgs& args) {
   ColumnMajor p;
@@ -35,11 +38,14 @@ void expect_same_elements(const GemmArgs& args) {
   EXPECT_GE(p.y_ld, p.y_transposed ? p.cols : p.inner);
   EXPECT_GE(p.d_ld, p.rows);
   for (std::int64_t i = 0; i < args.m; ++i) {
-    for (std::int64_t l = 0; l < args.k; ++l) ASSERT_EQ(place(l, i, p.y_transposed, p.y_ld), i * args.a_row + l * args.a_col);
-    for (std::int64_t j = 0; j < args.n; ++j) ASSERT_EQ(place(j, i, false, p.d_ld), i * args.c_row + j * args.c_col);
+    for (std::int64_t l = 0; l < args.k; ++l)
+      ASSERT_EQ(place(l, i, p.y_transposed, p.y_ld), i * args.a_row + l * args.a_col);
+    for (std::int64_t j = 0; j < args.n; ++j)
+      ASSERT_EQ(place(j, i, false, p.d_ld), i * args.c_row + j * args.c_col);
   }
   for (std::int64_t l = 0; l < args.k; ++l) {
-    for (std::int64_t j = 0; j < args.n; ++j) ASSERT_EQ(place(j, l, p.x_transposed, p.x_ld), l * args.b_row + j * args.b_col);
+    for (std::int64_t j = 0; j < args.n; ++j)
+      ASSERT_EQ(place(j, l, p.x_transposed, p.x_ld), l * args.b_row + j * args.b_col);
   }
 }
 
@@ -48,7 +54,8 @@ TEST(ColumnMajor, PlainTransposedAndThin) {
     for (const bool b_transposed : {false, true}) {
       for (const std::int64_t m : {1, 5}) {
         for (const std::int64_t n : {1, 7}) {
-          for (const std::int64_t k : {1, 3}) expect_same_elements(product_of(m, n, k, a_transposed, b_transposed));
+          for (const std::int64_t k : {1, 3})
+            expect_same_elements(product_of(m, n, k, a_transposed, b_transposed));
         }
       }
     }
@@ -88,7 +95,7 @@ TEST(ColumnMajor, MergesBatchDims) {
   for (int d = 0; d < 3; ++d) {
     args.batch_dims[d] = dims[d];
     args.a_batch[d] = a[d];
-    args.b_batch[d] = 0;   // the same b for all
+    args.b_batch[d] = 0;  // the same b for all
     args.c_batch[d] = c[d];
   }
   ColumnMajor p;
@@ -97,7 +104,7 @@ TEST(ColumnMajor, MergesBatchDims) {
   EXPECT_EQ(p.x_batch, 0);
   EXPECT_EQ(p.y_batch, 8);
   EXPECT_EQ(p.d_batch, 6);
-  args.a_batch[0] = 0;   // a repeats over the outer dim only
+  args.a_batch[0] = 0;  // a repeats over the outer dim only
   EXPECT_FALSE(column_major(args, &p));
   args.a_batch[0] = 48;
   args.c_batch[0] = args.c_batch[2] = 0;

@@ -7,10 +7,13 @@
 namespace gradloom::kernels::gpu {
 namespace {
 
-// cudaError of driver_types.h: those whose text says that the process must be terminated, and the ones that drivers give for hardware.
+// cudaError of driver_types.h: those whose text says that the process must be terminated, and the ones that
+// drivers give for hardware.
 TEST(ErrorCode, LostDevicesAreThoseOfTheDocumentation) {
-  const std::set<int> lost = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999};
-  for (int error = 0; error < 1000; ++error) EXPECT_EQ(status_of(error) == GPU_DEVICE_LOST, lost.count(error) == 1) << error;
+  const std::set<int> lost = {214, 220, 226, 700, 702, 709, 710, 714, 715,
+                              716, 717, 718, 719, 721, 810, 911, 999};
+  for (int error = 0; error < 1000; ++error)
+    EXPECT_EQ(status_of(error) == GPU_DEVICE_LOST, lost.count(error) == 1) << error;
 }
 
 TEST(ErrorCode, WhatTheCallerCanActOn) {

@@ -46,21 +46,24 @@ class Libraries : public ::testing::Test {
     fs::copy_file(math_, root_ / folder / name);
     return (root_ / folder / name).string();
   }
-  const fs::path root_ = fs::path(::testing::TempDir()) / ("gradloom_library_test_" + std::to_string(getpid()));
+  const fs::path root_ =
+      fs::path(::testing::TempDir()) / ("gradloom_library_test_" + std::to_string(getpid()));
   std::string math_;
 };
 
 TEST_F(Libraries, ToolkitBeforeWheels) {
   put("venv/lib/python3.11/site-packages/nvidia/cuda_probe/lib", "libgradloom_probe_a.so");
   const std::string toolkit = put("toolkit/lib64", "libgradloom_probe_a.so");
-  const Variable home("CUDA_HOME", (root_ / "toolkit").string()), venv("VIRTUAL_ENV", (root_ / "venv").string());
+  const Variable home("CUDA_HOME", (root_ / "toolkit").string()),
+      venv("VIRTUAL_ENV", (root_ / "venv").string());
   Library library{"libgradloom_probe_a.so"};
   ASSERT_TRUE(library) << library.error();
   EXPECT_EQ(library.path(), toolkit);
 }
 
 TEST_F(Libraries, WheelsOfTheActiveEnvironment) {
-  const std::string wheel = put("venv/lib/python3.11/site-packages/nvidia/cu13/lib", "libgradloom_probe_b.so.13");
+  const std::string wheel =
+      put("venv/lib/python3.11/site-packages/nvidia/cu13/lib", "libgradloom_probe_b.so.13");
   const Variable venv("VIRTUAL_ENV", (root_ / "venv").string());
   Library library{"libgradloom_probe_b.so.14", "libgradloom_probe_b.so.13"};
   ASSERT_TRUE(library) << library.error();
@@ -75,13 +78,15 @@ TEST_F(Libraries, WheelsOfTheActiveEnvironment) {
 TEST_F(Libraries, MissingAndDamagedOnesAreNamed) {
   const Library missing{"libgradloom_probe_c.so.2", "libgradloom_probe_c.so.1"};
   EXPECT_FALSE(missing);
-  EXPECT_NE(missing.error().find("libgradloom_probe_c.so.2, libgradloom_probe_c.so.1"), std::string::npos) << missing.error();
+  EXPECT_NE(missing.error().find("libgradloom_probe_c.so.2, libgradloom_probe_c.so.1"), std::string::npos)
+      << missing.error();
   fs::create_directories(root_ / "toolkit/lib64");
   std::ofstream(root_ / "toolkit/lib64/libgradloom_probe_d.so") << "no library";
   const Variable home("CUDA_HOME", (root_ / "toolkit").string());
   const Library damaged{"libgradloom_probe_d.so"};
   EXPECT_FALSE(damaged);
-  EXPECT_NE(damaged.error().find("toolkit/lib64/libgradloom_probe_d.so"), std::string::npos) << damaged.error();
+  EXPECT_NE(damaged.error().find("toolkit/lib64/libgradloom_probe_d.so"), std::string::npos)
+      << damaged.error();
 }
 
 }  // namespace

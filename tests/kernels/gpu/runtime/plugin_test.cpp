@@ -1,5 +1,5 @@
-// The plugins that this build made, as a program loads them. A machine without a driver must load them and be told why there is no
-// device; on a machine with one, the device is described and opened.
+// The plugins that this build made, as a program loads them. A machine without a driver must load them and be
+// told why there is no device; on a machine with one, the device is described and opened.
 #include "kernels/gpu/plugin.h"
 
 #include <dlfcn.h>
@@ -83,7 +83,8 @@ TEST_P(Plugin, ShowsOneSymbolAndNeedsNoDriver) {
   EXPECT_EQ(symbols.find('\n'), symbols.size() - 1) << "more than one: " << symbols;
   const std::string needed = output_of(std::string("readelf -d '") + GetParam() + "'");
   EXPECT_NE(needed.find("libc.so"), std::string::npos) << needed;
-  for (const char* library : {"libcuda.so", "libcublas", "libcupti", "libnvrtc", "libnvidia-ml", "librocblas", "libcudart.so"})
+  for (const char* library :
+       {"libcuda.so", "libcublas", "libcupti", "libnvrtc", "libnvidia-ml", "librocblas", "libcudart.so"})
     EXPECT_EQ(needed.find(library), std::string::npos) << library;
 }
 

@@ -16,7 +16,7 @@ TEST(PlanSteps, CorrelationsKeepTheLatest) {
   EXPECT_EQ(steps->of_correlation(7), 12);
   EXPECT_EQ(steps->of_correlation(8), -1);
   EXPECT_EQ(steps->of_correlation(0xffffffff), 0xfffffe);
-  steps->queued(7 + 65536, 13);   // the same slot
+  steps->queued(7 + 65536, 13);  // the same slot
   EXPECT_EQ(steps->of_correlation(7), -1);
   EXPECT_EQ(steps->of_correlation(7 + 65536), 13);
 }
@@ -25,7 +25,7 @@ TEST(PlanSteps, CopiedNodesKeepTheirStep) {
   const auto steps = std::make_unique<PlanSteps>();
   steps->node(100, 3);
   steps->node_copied(100, 200);
-  steps->node_copied(101, 201);   // made while nobody looked
+  steps->node_copied(101, 201);  // made while nobody looked
   EXPECT_EQ(steps->of_node(100), 3);
   EXPECT_EQ(steps->of_node(200), 3);
   EXPECT_EQ(steps->of_node(201), -1);

@@ -1,0 +1,622 @@
+// Bodies of library functions: forward against plain loops written from the operators' definitions, gradients against
+// central differences in f64.
+#include "engine/onnx/expansion.h"
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "engine/autodiff/autodiff.h"
+#include "tests/engine/onnx/support.h"
+#include "tests/engine/reference.h"
+
+namespace gradloom {
+namespace {
+
+using testing::expect_refused;
+using testing::import_model;
+using testing::model_from_text;
+
+using Array = std::vector<double>;
+using Inputs = std::map<std::string, Array>;
+
+// A model of one node in f64, its inputs and what the node makes of them.
+struct Expanded {
+  ImportedModel model;
+  Inputs inputs;  // floating point, random
+};
+
+onnx::ModelProto microsoft_model(const std::string& text, int opset = 17) {
+  onnx::ModelProto model = model_from_text(text, opset);
+  auto* import = model.add_opset_import();
+  import->set_domain("com.microsoft");
+  import->set_version(1);
+  return model;
+}
+
+Expanded expanded(const std::string& text, int opset = 24, const std::map<std::string, Tensor>& known = {}) {
+  ImportOptions options;
+  options.float_type = DType::f64;
+  options.known_inputs = known;
+  Result<ImportedModel> imported = import_model(microsoft_model(text, opset), options);
+  Expanded e;
+  if (!imported.ok()) {
+    ADD_FAILURE() << imported.error().message;
+    return e;
+  }
+  e.model = std::move(*imported);
+  const Status verified = verify(e.model.graph);
+  EXPECT_TRUE(verified.ok()) << verified.error().message;
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (const ValueId id : e.model.graph.inputs) {
+    const Value& v = e.model.graph.value(id);
+    if (v.type.dtype != DType::f64) continue;
+    Array& array = e.inputs[v.name];
+    for (std::int64_t i = 0; i < element_count(v.type.shape); ++i) array.push_back(uniform(random));
+  }
+  for (const Node& node : e.model.graph.nodes)
+    EXPECT_EQ(node.origin.sources, std::vector<std::uint32_t>{0}) << node.name << " has lost its ONNX node";
+  return e;
+}
+
+reference::Feeds feeds_of(const Expanded& e) {
+  reference::Feeds feeds;
+  for (const ValueId id : e.model.graph.inputs) {
+    const Value& v = e.model.graph.value(id);
+    feeds[id] = Tensor::from_f64(v.type.dtype, v.type.shape, e.inputs.at(v.name));
+  }
+  return feeds;
+}
+
+std::vector<Array> outputs_of(const Expanded& e) {
+  const auto runner = reference::Runner::create(e.model.graph);
+  if (!runner.ok()) {
+    ADD_FAILURE() << runner.error().message;
+    return {};
+  }
+  const auto values = runner->run(feeds_of(e));
+  if (!values.ok()) {
+    ADD_FAILURE() << values.error().message;
+    return {};
+  }
+  std::vector<Array> outputs;
+  for (const ValueId id : e.model.graph.outputs) outputs.push_back((*values)[id].to_f64());
+  return outputs;
+}
+
+void expect_near(const Array& got, const Array& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-9) << "element " << i;
+}
+
+// sum over the float outputs of random weights * output, differentiated in every float input.
+void expect_gradients(Expanded e) {
+  Graph& graph = e.model.graph;
+  const Graph forward = graph;
+  GraphBuilder b(graph);
+  std::mt19937_64 random(9);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  ValueId loss = kNone;
+  std::vector<std::pair<ValueId, Array>> weights;
+  for (const ValueId y : forward.outputs) {
+    if (!is_float(graph.type(y).dtype)) continue;
+    Array w;
+    for (std::int64_t i = 0; i < element_count(graph.type(y).shape); ++i) w.push_back(uniform(random));
+    const ValueId factor = b.constant(Tensor::from_f64(DType::f64, graph.type(y).shape, w), b.unique_name("w"));
+    const ValueId term = b.op("ReduceSum", {b.op("Mul", {y, factor})}, {{"keepdims", std::int64_t{0}}});
+    loss = loss == kNone ? term : b.op("Add", {loss, term});
+    weights.emplace_back(y, std::move(w));
+  }
+  std::vector<ValueId> wrt;
+  for (const ValueId id : forward.inputs)
+    if (is_float(graph.type(id).dtype)) wrt.push_back(id);
+  const auto grads = add_gradients(graph, loss, wrt);
+  ASSERT_TRUE(grads.ok()) << grads.error().message;
+  const Status verified = verify(graph);
+  ASSERT_TRUE(verified.ok()) << verified.error().message;
+  const auto runner = reference::Runner::create(graph), forward_runner = reference::Runner::create(forward);
+  ASSERT_TRUE(runner.ok() && forward_runner.ok());
+  const reference::Feeds feeds = feeds_of(e);
+  const auto values = runner->run(feeds);
+  ASSERT_TRUE(values.ok()) << values.error().message;
+  const double h = 1e-5;
+  for (const ValueId x : wrt) {
+    ASSERT_NE(grads->at(x), kNone) << graph.value(x).name << " has no gradient";
+    const Array gradient = (*values)[grads->at(x)].to_f64();
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      double difference = 0;
+      for (const double sign : {1.0, -1.0}) {
+        reference::Feeds moved = feeds;
+        Array contents = feeds.at(x).to_f64();
+        contents[i] += sign * h;
+        moved[x] = Tensor::from_f64(DType::f64, graph.type(x).shape, contents);
+        const auto side = forward_runner->run(moved);
+        ASSERT_TRUE(side.ok());
+        for (const auto& [y, w] : weights) {
+          const Array out = (*side)[y].to_f64();
+          for (std::size_t k = 0; k < w.size(); ++k) difference += sign * w[k] * out[k] / (2 * h);
+        }
+      }
+      EXPECT_NEAR(gradient[i], difference, 1e-8 + 1e-6 * std::fabs(difference))
+          << graph.value(x).name << " element " << i;
+    }
+  }
+}
+
+// ---- attention --------------------------------------------------------------------------------------------
+
+struct AttentionShape {
+  int batch, q_heads, kv_heads, queries, keys, size, value_size;
+};
+
+struct AttentionOptions {
+  double scale = 0, softcap = 0;  // scale 0: 1 / sqrt(size)
+  bool causal = false;
+  int past = 0;  // keys before the first query
+  std::function<double(int b, int h, int i, int j)> bias{};
+  std::function<bool(int b, int h, int i, int j)> allowed{};
+};
+
+// q [B, Hq, S, D], k [B, Hk, T, D], v [B, Hk, T, Dv] -> [B, Hq, S, Dv]
+Array attention(const AttentionShape& s, const Array& q, const Array& k, const Array& v,
+                const AttentionOptions& o) {
+  Array y;
+  const int group = s.q_heads / s.kv_heads;
+  const double scale = o.scale != 0 ? o.scale : 1 / std::sqrt(static_cast<double>(s.size));
+  for (int b = 0; b < s.batch; ++b)
+    for (int head = 0; head < s.q_heads; ++head)
+      for (int i = 0; i < s.queries; ++i) {
+        const int kv = b * s.kv_heads + head / group, row = (b * s.q_heads + head) * s.queries + i;
+        Array p(static_cast<std::size_t>(s.keys));
+        double sum = 0;
+        for (int j = 0; j < s.keys; ++j) {
+          double dot = 0;
+          for (int d = 0; d < s.size; ++d)
+            dot += q[static_cast<std::size_t>(row * s.size + d)] *
+                   k[static_cast<std::size_t>((kv * s.keys + j) * s.size + d)];
+          dot *= scale;
+          if (o.softcap > 0) dot = o.softcap * std::tanh(dot / o.softcap);
+          if (o.bias) dot += o.bias(b, head, i, j);
+          const bool seen = (!o.causal || j <= i + o.past) && (!o.allowed || o.allowed(b, head, i, j));
+          p[static_cast<std::size_t>(j)] = seen ? std::exp(dot) : 0;
+          sum += p[static_cast<std::size_t>(j)];
+        }
+        for (int d = 0; d < s.value_size; ++d) {
+          double total = 0;
+          for (int j = 0; j < s.keys && sum > 0; ++j)
+            total += p[static_cast<std::size_t>(j)] / sum *
+                     v[static_cast<std::size_t>((kv * s.keys + j) * s.value_size + d)];
+          y.push_back(total);
+        }
+      }
+  return y;
+}
+
+// [B, S, H D] -> [B, H, S, D], or back with the sizes swapped.
+Array swapped(const Array& x, int batch, int first, int second, int size) {
+  Array y(x.size());
+  for (int b = 0; b < batch; ++b)
+    for (int i = 0; i < first; ++i)
+      for (int j = 0; j < second; ++j)
+        for (int d = 0; d < size; ++d)
+          y[static_cast<std::size_t>(((b * second + j) * first + i) * size + d)] =
+              x[static_cast<std::size_t>(((b * first + i) * second + j) * size + d)];
+  return y;
+}
+
+constexpr const char* kFour =
+    "g (float[2, 4, 3, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 3] v) => (float[2, 4, 3, 3] y) ";
+
+TEST(ExpandAttention, GroupsScaleAndSoftcap) {
+  const Expanded e =
+      expanded(std::string(kFour) + "{ y = Attention<scale = 0.7, softcap = 0.4>(q, k, v) }", 23);
+  AttentionOptions o;
+  o.scale = 0.7f;
+  o.softcap = 0.4f;
+  expect_near(outputs_of(e)[0],
+              attention({2, 4, 2, 3, 6, 5, 3}, e.inputs.at("q"), e.inputs.at("k"), e.inputs.at("v"), o));
+  expect_gradients(e);
+}
+
+TEST(ExpandAttention, CausalWithPast) {
+  const Expanded e = expanded(
+      "g (float[2, 4, 3, 5] q, float[2, 2, 3, 5] k, float[2, 2, 3, 4] v, float[2, 2, 2, 5] pk, float[2, 2, 2, 4] pv)"
+      " => (float[2, 4, 3, 4] y, float[2, 2, 5, 5] nk, float[2, 2, 5, 4] nv)"
+      "{ y, nk, nv = Attention<is_causal = 1>(q, k, v, , pk, pv) }");
+  const auto joined = [&](const char* past, const char* now, int size) {
+    Array all;
+    for (int head = 0; head < 4; ++head) {
+      const Array &a = e.inputs.at(past), &b = e.inputs.at(now);
+      all.insert(all.end(), a.begin() + head * 2 * size, a.begin() + (head + 1) * 2 * size);
+      all.insert(all.end(), b.begin() + head * 3 * size, b.begin() + (head + 1) * 3 * size);
+    }
+    return all;
+  };
+  const Array keys = joined("pk", "k", 5), values = joined("pv", "v", 4);
+  AttentionOptions o;
+  o.causal = true;
+  o.past = 2;
+  const auto outputs = outputs_of(e);
+  expect_near(outputs[0], attention({2, 4, 2, 3, 5, 5, 4}, e.inputs.at("q"), keys, values, o));
+  expect_near(outputs[1], keys);
+  expect_near(outputs[2], values);
+  expect_gradients(e);
+}
+
+TEST(ExpandAttention, AddedMaskAndHeadsInOneAxis) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 8] q, float[2, 6, 4] k, float[2, 6, 6] v, float[3, 6] m) => (float[2, 3, 12] y)"
+      "{ y = Attention<q_num_heads = 4, kv_num_heads = 2, is_causal = 1>(q, k, v, m) }");
+  AttentionOptions o;
+  o.causal = true;
+  o.bias = [&](int, int, int i, int j) { return e.inputs.at("m")[static_cast<std::size_t>(i * 6 + j)]; };
+  const Array y = attention({2, 4, 2, 3, 6, 2, 3}, swapped(e.inputs.at("q"), 2, 3, 4, 2),
+                            swapped(e.inputs.at("k"), 2, 6, 2, 2), swapped(e.inputs.at("v"), 2, 6, 2, 3), o);
+  expect_near(outputs_of(e)[0], swapped(y, 2, 4, 3, 3));
+  expect_gradients(e);
+}
+
+TEST(ExpandAttention, BooleanMaskWithAnEmptyRowAndShortMask) {
+  Tensor mask(DType::boolean, {3, 4});
+  const std::vector<int> bits = {1, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 1};
+  for (std::size_t i = 0; i < bits.size(); ++i)
+    static_cast<std::uint8_t*>(mask.mutable_data())[i] = static_cast<std::uint8_t>(bits[i]);
+  const Expanded e = expanded(
+      "g (float[2, 4, 3, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 3] v, bool[3, 4] m) => (float[2, 4, 3, 3] y)"
+      "{ y = Attention(q, k, v, m) }",
+      24, {{"m", mask}});
+  AttentionOptions o;
+  o.allowed = [&](int, int, int i, int j) { return j < 4 && bits[static_cast<std::size_t>(i * 4 + j)] != 0; };
+  expect_near(outputs_of(e)[0],
+              attention({2, 4, 2, 3, 6, 5, 3}, e.inputs.at("q"), e.inputs.at("k"), e.inputs.at("v"), o));
+  expect_gradients(e);
+}
+
+TEST(ExpandAttention, LengthsOfTheKeys) {
+  for (const bool causal : {false, true}) {
+    const Expanded e = expanded(
+        "g (float[2, 4, 3, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 3] v, int64[2] n) => (float[2, 4, 3, 3] y)"
+        "{ y = Attention<is_causal = " +
+            std::string(causal ? "1" : "0") + ">(q, k, v, , , , n) }",
+        24, {{"n", Tensor::from_i64({4, 6})}});
+    AttentionOptions o;
+    o.allowed = [&](int b, int, int i, int j) {
+      const int length = b == 0 ? 4 : 6;
+      return j < length && (!causal || j <= i + length - 3);
+    };
+    expect_near(outputs_of(e)[0],
+                attention({2, 4, 2, 3, 6, 5, 3}, e.inputs.at("q"), e.inputs.at("k"), e.inputs.at("v"), o));
+    expect_gradients(e);
+  }
+}
+
+TEST(ExpandAttention, ScoresAreAnOutputOfEachStage) {
+  const auto scores = [](int mode) {
+    const Expanded e = expanded(
+        "g (float[1, 1, 2, 3] q, float[1, 1, 2, 3] k, float[1, 1, 2, 3] v, float[2, 2] m)"
+        " => (float[1, 1, 2, 3] y, float[1, 1, 2, 2] s)"
+        "{ y, , , s = Attention<softcap = 0.5, qk_matmul_output_mode = " +
+        std::to_string(mode) + ">(q, k, v, m) }");
+    return std::pair(outputs_of(e)[1], e.inputs.at("m"));
+  };
+  const Array raw = scores(0).first, capped = scores(1).first, masked = scores(2).first, weights = scores(3).first;
+  const Array mask = scores(0).second;
+  ASSERT_EQ(raw.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(capped[i], 0.5 * std::tanh(raw[i] / 0.5), 1e-12);
+    EXPECT_NEAR(masked[i], capped[i] + mask[i], 1e-12);
+    EXPECT_NEAR(weights[i], std::exp(masked[i]) / (std::exp(masked[i / 2 * 2]) + std::exp(masked[i / 2 * 2 + 1])),
+                1e-12);
+  }
+}
+
+TEST(ExpandAttention, CausalMasksAreSharedAndSymbolicSizesStay) {
+  const std::string text =
+      "g (float[B, 2, T, 4] q) => (float[B, 2, T, 4] y) { h = Attention<is_causal = 1>(q, q, q)"
+      " y = Attention<is_causal = 1>(h, h, h) }";
+  const auto symbolic = import_model(model_from_text(text, 23));
+  ASSERT_TRUE(symbolic.ok()) << symbolic.error().message;
+  ImportOptions options;
+  options.dims = {{"B", 2}, {"T", 5}};
+  const auto bound = import_model(model_from_text(text, 23), options);
+  ASSERT_TRUE(bound.ok()) << bound.error().message;
+  int masks = 0;
+  for (const Value& v : bound->graph.values) masks += v.data.defined() && v.type == Type{DType::boolean, {5, 5}};
+  EXPECT_EQ(masks, 1);
+  EXPECT_EQ(to_string(testing::value_of(bound->graph, "y").type), "f32[2, 2, 5, 4]");
+}
+
+TEST(ExpandAttention, RefusesWhatDoesNotFit) {
+  const auto refused = [](const std::string& node, const std::string& text) {
+    expect_refused(import_model(model_from_text("g (float[2, 4, 3, 5] q, float[2, 3, 6, 5] k, float[2, 3, 8] t)"
+                                                " => (float[2, 4, 3, 5] y) { y = " + node + " }", 23)),
+                   Errc::bad_input, {"node 'Attention_0' (Attention)", text});
+  };
+  refused("Attention(q, k, k)", "4 query heads for 3 key heads");
+  refused("Attention(q, k, t)", "rank");
+  refused("Attention<q_num_heads = 3, kv_num_heads = 2>(t, t, t)", "size 8 in 3 heads");
+  refused("Attention(q, q, q, , k)", "past");
+  refused("Attention(q, q)", "has 2 inputs");
+  refused("Attention<scale = 1>(q, q, q)", "'scale' is INT");
+}
+
+TEST(ExpandAttention, MultiHeadWithBiasPaddingAndScores) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 8] q, float[2, 5, 8] k, float[2, 5, 8] v, float[24] b, int32[2, 5] p, float[1, 2, 3, 5] a)"
+      " => (float[2, 3, 8] y)"
+      "{ y = com.microsoft.MultiHeadAttention<num_heads = 2, scale = 0.3>(q, k, v, b, p, a) }",
+      17, {{"p", Tensor::from_i64({1, 1, 1, 0, 1, 0, 1, 1, 1, 1}).cast(DType::i32).reshaped({2, 5})}});
+  const std::vector<int> padding = {1, 1, 1, 0, 1, 0, 1, 1, 1, 1};
+  Array x[3] = {e.inputs.at("q"), e.inputs.at("k"), e.inputs.at("v")};
+  for (std::size_t part = 0; part < 3; ++part)
+    for (std::size_t i = 0; i < x[part].size(); ++i) x[part][i] += e.inputs.at("b")[part * 8 + i % 8];
+  AttentionOptions o;
+  o.scale = 0.3f;
+  o.bias = [&](int, int h, int i, int j) {
+    return e.inputs.at("a")[static_cast<std::size_t>((h * 3 + i) * 5 + j)];
+  };
+  o.allowed = [&](int b, int, int, int j) { return padding[static_cast<std::size_t>(b * 5 + j)] != 0; };
+  const Array y = attention({2, 2, 2, 3, 5, 4, 4}, swapped(x[0], 2, 3, 2, 4), swapped(x[1], 2, 5, 2, 4),
+                            swapped(x[2], 2, 5, 2, 4), o);
+  expect_near(outputs_of(e)[0], swapped(y, 2, 2, 3, 4));
+  expect_gradients(e);
+}
+
+// ---- rotary embedding ----
+
+// x [B, S, H, D] rotated by tables [B, S, half] over its first 2 half elements.
+Array rotated(const Array& x, const Array& cos, const Array& sin, int rows, int heads, int size, int half,
+              bool interleaved) {
+  Array y = x;
+  for (int r = 0; r < rows; ++r)
+    for (int h = 0; h < heads; ++h)
+      for (int i = 0; i < half; ++i) {
+        const int base = (r * heads + h) * size;
+        const auto a = static_cast<std::size_t>(base + (interleaved ? 2 * i : i)),
+                   b = static_cast<std::size_t>(base + (interleaved ? 2 * i + 1 : half + i)),
+                   t = static_cast<std::size_t>(r * half + i);
+        y[a] = cos[t] * x[a] - sin[t] * x[b];
+        y[b] = sin[t] * x[a] + cos[t] * x[b];
+      }
+  return y;
+}
+
+Array rows_of(const Array& table, const std::vector<std::int64_t>& rows, std::size_t size) {
+  Array picked;
+  for (const std::int64_t row : rows)
+    for (std::size_t i = 0; i < size; ++i) picked.push_back(table[static_cast<std::size_t>(row) * size + i]);
+  return picked;
+}
+
+TEST(ExpandRotaryEmbedding, HalvesOfFourAxes) {
+  const std::vector<std::int64_t> positions = {0, 2, 1, 3, 3, 4};
+  const Expanded e = expanded(
+      "g (float[2, 3, 3, 4] x, float[5, 2] c, float[5, 2] s, int64[2, 3] p) => (float[2, 3, 3, 4] y)"
+      "{ y = RotaryEmbedding(x, c, s, p) }",
+      23, {{"p", Tensor::from_i64(positions).reshaped({2, 3})}});
+  const Array y = rotated(swapped(e.inputs.at("x"), 2, 3, 3, 4), rows_of(e.inputs.at("c"), positions, 2),
+                          rows_of(e.inputs.at("s"), positions, 2), 6, 3, 4, 2, false);
+  expect_near(outputs_of(e)[0], swapped(y, 2, 3, 3, 4));
+  expect_gradients(e);
+}
+
+TEST(ExpandRotaryEmbedding, PairsOfPartOfTheHead) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 12] x, float[2, 3, 2] c, float[2, 3, 2] s) => (float[2, 3, 12] y)"
+      "{ y = RotaryEmbedding<num_heads = 2, rotary_embedding_dim = 4, interleaved = 1>(x, c, s) }",
+      23);
+  expect_near(outputs_of(e)[0],
+              rotated(e.inputs.at("x"), e.inputs.at("c"), e.inputs.at("s"), 6, 2, 6, 2, true));
+  expect_gradients(e);
+}
+
+TEST(ExpandRotaryEmbedding, MicrosoftCountsFromAFirstPosition) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 8] x, int64[1] p, float[6, 2] c, float[6, 2] s) => (float[2, 3, 8] y)"
+      "{ y = com.microsoft.RotaryEmbedding(x, p, c, s) }",
+      17, {{"p", Tensor::from_i64({2})}});
+  const std::vector<std::int64_t> positions = {2, 3, 4, 2, 3, 4};
+  expect_near(outputs_of(e)[0], rotated(e.inputs.at("x"), rows_of(e.inputs.at("c"), positions, 2),
+                                        rows_of(e.inputs.at("s"), positions, 2), 6, 2, 4, 2, false));
+  expect_gradients(e);
+}
+
+// ---- normalizations ---------------------------------------------------------------------------------------
+
+// Rows of `size` normalized; without a mean when `centred` is false.
+Array normalized(const Array& x, std::size_t size, const Array& scale, const Array& bias, double epsilon,
+                 bool centred) {
+  Array y;
+  for (std::size_t row = 0; row < x.size(); row += size) {
+    double mean = 0, square = 0;
+    for (std::size_t i = 0; centred && i < size; ++i) mean += x[row + i] / static_cast<double>(size);
+    for (std::size_t i = 0; i < size; ++i)
+      square += (x[row + i] - mean) * (x[row + i] - mean) / static_cast<double>(size);
+    for (std::size_t i = 0; i < size; ++i)
+      y.push_back((x[row + i] - mean) / std::sqrt(square + epsilon) * scale[i] + (bias.empty() ? 0 : bias[i]));
+  }
+  return y;
+}
+
+Array sum_of(const Array& a, const Array& b) {
+  Array sum;
+  for (std::size_t i = 0; i < a.size(); ++i) sum.push_back(a[i] + b[i % b.size()]);
+  return sum;
+}
+
+TEST(ExpandNormalization, SkipLayerNormalization) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 4] x, float[2, 3, 4] s, float[4] gamma, float[4] beta, float[4] b)"
+      " => (float[2, 3, 4] y, float[2, 3, 4] sum)"
+      "{ y, , , sum = com.microsoft.SkipLayerNormalization<epsilon = 0.01>(x, s, gamma, beta, b) }");
+  const Array sum = sum_of(sum_of(e.inputs.at("x"), e.inputs.at("s")), e.inputs.at("b"));
+  const auto outputs = outputs_of(e);
+  expect_near(outputs[0], normalized(sum, 4, e.inputs.at("gamma"), e.inputs.at("beta"), 0.01f, true));
+  expect_near(outputs[1], sum);
+  expect_gradients(e);
+}
+
+TEST(ExpandNormalization, SimplifiedForms) {
+  const Expanded skip = expanded(
+      "g (float[2, 3, 4] x, float[2, 3, 4] s, float[4] gamma) => (float[2, 3, 4] y)"
+      "{ y = com.microsoft.SkipSimplifiedLayerNormalization<epsilon = 0.01>(x, s, gamma) }");
+  expect_near(outputs_of(skip)[0], normalized(sum_of(skip.inputs.at("x"), skip.inputs.at("s")), 4,
+                                              skip.inputs.at("gamma"), {}, 0.01f, false));
+  expect_gradients(skip);
+  for (const char* domain : {"", "com.microsoft."}) {
+    const Expanded e = expanded("g (float[2, 3, 4] x, float[4] gamma) => (float[2, 3, 4] y) { y = " +
+                                std::string(domain) +
+                                "SimplifiedLayerNormalization<axis = -1, epsilon = 0.01, stash_type = 1>(x, gamma) }",
+                                17);
+    expect_near(outputs_of(e)[0], normalized(e.inputs.at("x"), 4, e.inputs.at("gamma"), {}, 0.01f, false));
+    expect_gradients(e);
+  }
+}
+
+TEST(ExpandNormalization, AMeanThatDoesNotExistIsNamed) {
+  expect_refused(import_model(microsoft_model(
+                     "g (float[2, 4] x, float[4] w) => (float[2, 4] y)"
+                     "{ y, m = com.microsoft.SkipSimplifiedLayerNormalization(x, x, w) }")),
+                 Errc::bad_input, {"SkipSimplifiedLayerNormalization", "output 1 is not supported"});
+}
+
+// ---- activations and products -----------------------------------------------------------------------------
+
+TEST(ExpandActivation, Gelus) {
+  const auto phi = [](double x) { return 0.5 * (1 + std::erf(x / std::sqrt(2.0))); };
+  const auto tanh_form = [](double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  };
+  struct Form {
+    const char* call;
+    bool bias;
+    std::function<double(double)> f;
+  };
+  for (const Form& form : {Form{"Gelu(x)", false, [&](double x) { return x * phi(x); }},
+                           Form{"BiasGelu(x, b)", true, [&](double x) { return x * phi(x); }},
+                           Form{"FastGelu(x, b)", true, tanh_form}, Form{"FastGelu(x)", false, tanh_form},
+                           Form{"QuickGelu<alpha = 1.5>(x)", false,
+                                [](double x) { return x / (1 + std::exp(-1.5 * x)); }}}) {
+    SCOPED_TRACE(form.call);
+    const Expanded e = expanded("g (float[3, 4] x" + std::string(form.bias ? ", float[4] b" : "") +
+                                ") => (float[3, 4] y) { y = com.microsoft." + form.call + " }");
+    Array want = form.bias ? sum_of(e.inputs.at("x"), e.inputs.at("b")) : e.inputs.at("x");
+    for (double& v : want) v = form.f(v);
+    expect_near(outputs_of(e)[0], want);
+    expect_gradients(e);
+  }
+}
+
+TEST(ExpandActivation, FusedMatMul) {
+  const Expanded e = expanded(
+      "g (float[2, 4, 3] a, float[2, 5, 4] b) => (float[2, 3, 5] y)"
+      "{ y = com.microsoft.FusedMatMul<alpha = 0.5, transA = 1, transB = 1>(a, b) }");
+  Array want;
+  for (std::size_t n = 0; n < 2; ++n)
+    for (std::size_t i = 0; i < 3; ++i)
+      for (std::size_t j = 0; j < 5; ++j) {
+        double sum = 0;
+        for (std::size_t k = 0; k < 4; ++k)
+          sum += e.inputs.at("a")[(n * 4 + k) * 3 + i] * e.inputs.at("b")[(n * 5 + j) * 4 + k];
+        want.push_back(0.5 * sum);
+      }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+TEST(ExpandActivation, FusedMatMulWithTheBatchInside) {
+  const Expanded e = expanded(
+      "g (float[3, 2, 4] a, float[2, 4, 5] b) => (float[2, 3, 5] y)"
+      "{ y = com.microsoft.FusedMatMul<transBatchA = 1>(a, b) }");
+  Array want;
+  for (std::size_t n = 0; n < 2; ++n)
+    for (std::size_t i = 0; i < 3; ++i)
+      for (std::size_t j = 0; j < 5; ++j) {
+        double sum = 0;
+        for (std::size_t k = 0; k < 4; ++k)
+          sum += e.inputs.at("a")[(i * 2 + n) * 4 + k] * e.inputs.at("b")[(n * 4 + k) * 5 + j];
+        want.push_back(sum);
+      }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+TEST(ExpandActivation, BiasDropoutKeepsWhatItDoesNotDrop) {
+  const Expanded e = expanded(
+      "g (float[16, 8] x, float[8] b, float[16, 8] r, float ratio, bool training) => (float[16, 8] y, bool[16, 8] m)"
+      "{ y, m = com.microsoft.BiasDropout(x, b, r, ratio, training) }",
+      17, {{"ratio", Tensor::scalar(DType::f32, 0.25)}, {"training", Tensor::scalar(DType::boolean, 1)}});
+  const auto outputs = outputs_of(e);
+  const Array sum = sum_of(e.inputs.at("x"), e.inputs.at("b"));
+  int kept = 0;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    EXPECT_NEAR(outputs[0][i], outputs[1][i] * sum[i] / 0.75 + e.inputs.at("r")[i], 1e-12);
+    kept += outputs[1][i] != 0;
+  }
+  EXPECT_GT(kept, 64);
+  EXPECT_LT(kept, 128);
+  expect_gradients(e);
+}
+
+TEST(ExpandActivation, SoftmaxCrossEntropyInternal) {
+  const Expanded e = expanded(
+      "g (float[3, 4] x, int64[3] l, int64 i) => (float y, float[3, 4] p)"
+      "{ y, p = com.microsoft.SoftmaxCrossEntropyLossInternal<reduction = \"mean\">(x, l, , i) }",
+      17, {{"l", Tensor::from_i64({2, -1, 0})}, {"i", Tensor::from_i64({-1}).reshaped({})}});
+  const Array& x = e.inputs.at("x");
+  double loss = 0;
+  for (const auto& [row, label] : {std::pair<std::size_t, std::size_t>{0, 2}, {2, 0}}) {
+    double sum = 0;
+    for (std::size_t i = 0; i < 4; ++i) sum += std::exp(x[row * 4 + i]);
+    loss += (std::log(sum) - x[row * 4 + label]) / 2;
+  }
+  EXPECT_NEAR(outputs_of(e)[0][0], loss, 1e-12);
+  expect_gradients(e);
+}
+
+// ---- the table --------------------------------------------------------------------------------------------
+
+TEST(Expansion, NoneHidesARow) {
+  for (const Expansion* e : all_expansions()) {
+    for (int opset = std::max(e->since, 7); opset <= std::min(e->until, 24); ++opset)
+      EXPECT_EQ(find_op(e->name, e->domain, opset), nullptr) << e->name << " has a row at opset " << opset;
+  }
+}
+
+TEST(Expansion, PartsCarryTheNodesScope) {
+  onnx::ModelProto model = microsoft_model(
+      "g (float[2, 4] x) => (float[2, 4] y) { y = com.microsoft.QuickGelu(x) }");
+  model.mutable_graph()->mutable_node(0)->set_name("/layers.3/mlp/act/QuickGelu");
+  const auto imported = import_model(model);
+  ASSERT_TRUE(imported.ok()) << imported.error().message;
+  const Graph& graph = imported->graph;
+  ASSERT_EQ(graph.nodes.size(), 1u);
+  EXPECT_EQ(graph.nodes[0].name, "/layers.3/mlp/act/QuickGelu/Swish");
+  const SourceNode& source = graph.sources[graph.nodes[0].origin.sources[0]];
+  EXPECT_EQ(source.op_type, "QuickGelu");
+  EXPECT_EQ(source.domain, "com.microsoft");
+  EXPECT_EQ(source.scope, "layers.3/mlp/act");
+  EXPECT_EQ(graph.value(graph.outputs[0]).name, "y");
+}
+
+TEST(Expansion, UnknownAttributesAreNamed) {
+  expect_refused(import_model(microsoft_model("g (float[2, 4] x) => (float[2, 4] y)"
+                                              "{ y = com.microsoft.QuickGelu<beta = 1.0>(x) }")),
+                 Errc::bad_input, {"com.microsoft.QuickGelu", "'beta' is not known"});
+}
+
+TEST(Expansion, AFailedBodyIsTakenBackWhenViewing) {
+  ImportOptions options;
+  options.allow_unknown = true;
+  const auto imported = import_model(model_from_text("g (float[2, 4, 3, 5] q, float[2, 4, 6, 7] k) => (float[2, 4, 3, 7] y)"
+                                                     "{ y = Attention(q, k, k) }", 23),
+                                     options);
+  ASSERT_TRUE(imported.ok()) << imported.error().message;
+  EXPECT_EQ(live_node_count(imported->graph), 1u);
+  EXPECT_TRUE(testing::has_note(*imported, "could not be inferred"));
+  EXPECT_TRUE(verify(imported->graph).ok());
+}
+
+}  // namespace
+}  // namespace gradloom
