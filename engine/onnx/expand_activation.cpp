@@ -1,4 +1,5 @@
-// Activations, products with scaling, and training operators:
+// Activations, products with scaling, training operators, and CastLike (Cast to the element type of the
+// second input):
 //   com.microsoft: Gelu, FastGelu (tanh form, of x + bias), BiasGelu, QuickGelu (x sigmoid(alpha x)),
 //   FusedMatMul (alpha op(A) op(B)), BiasDropout (dropout(x + bias) + residual), SoftmaxCrossEntropyLossInternal
 //   (SoftmaxCrossEntropyLoss with ignore_index as an input)
@@ -30,6 +31,11 @@ Status gelu(Expander& e) {
   TRY(require_float_input(e));
   const ValueId x = e.has(1) ? TRY(e.op("Add", {e.in(0), e.in(1)})) : e.in(0);
   e.outputs[0] = TRY(e.op(tanh ? "GeluTanh" : "Gelu", {x}));
+  return {};
+}
+
+Status cast_like(Expander& e) {
+  e.outputs[0] = TRY(e.op("Cast", {e.in(0)}, {{"to", onnx_from_dtype(e.dtype(e.in(1)))}}));
   return {};
 }
 
@@ -92,6 +98,7 @@ constexpr int kNewest = 1000;
 
 std::span<const Expansion> activation_expansions() {
   static const std::vector<Expansion> kTable = {
+      {"CastLike", "", 15, kNewest, 2, 2, 1, cast_like, {}},
       {"Gelu", kMicrosoft, 1, kNewest, 1, 1, 1, gelu<false>, {}},
       {"BiasGelu", kMicrosoft, 1, kNewest, 2, 2, 1, gelu<false>, {}},
       {"FastGelu", kMicrosoft, 1, kNewest, 1, 2, 1, gelu<true>, {}},

@@ -1,5 +1,7 @@
 #include "engine/onnx/expansion.h"
 
+#include <array>
+
 #include "engine/ops/common.h"
 
 namespace gradloom {
@@ -53,15 +55,24 @@ Error Expander::unsupported(const std::string& why) {
   return Error{Errc::bad_input, why};
 }
 
+namespace {
+
+std::array<std::span<const Expansion>, 5> tables() {
+  return {normalization_expansions(), attention_expansions(), activation_expansions(), training_expansions(),
+          legacy_expansions()};
+}
+
+}  // namespace
+
 std::vector<const Expansion*> all_expansions() {
   std::vector<const Expansion*> all;
-  for (const auto table : {normalization_expansions(), attention_expansions(), activation_expansions()})
+  for (const auto table : tables())
     for (const Expansion& expansion : table) all.push_back(&expansion);
   return all;
 }
 
 const Expansion* find_expansion(const std::string& name, const std::string& domain, int opset) {
-  for (const auto table : {normalization_expansions(), attention_expansions(), activation_expansions()}) {
+  for (const auto table : tables()) {
     for (const Expansion& e : table) {
       if (name == e.name && domain == e.domain && e.since <= opset && opset <= e.until) return &e;
     }

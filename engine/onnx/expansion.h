@@ -28,8 +28,8 @@ using SharedConstants = std::map<std::string, ValueId>;
 // What a body sees of the node it stands for.
 class Expander {
  public:
-  Expander(GraphBuilder& builder, const AddPart& add, const Attrs& node_attrs, std::span<const ValueId> inputs,
-           std::vector<bool> wanted, SharedConstants& shared)
+  Expander(GraphBuilder& builder, const AddPart& add, const Attrs& node_attrs,
+           std::span<const ValueId> inputs, std::vector<bool> wanted, SharedConstants& shared)
       : attrs(node_attrs),
         outputs(wanted.size(), kNone),
         builder_(builder),
@@ -41,6 +41,7 @@ class Expander {
   const Attrs& attrs;
   std::vector<ValueId> outputs;  // to fill, one per output of the node
 
+  std::size_t input_count() const { return inputs_.size(); }
   bool has(std::size_t i) const { return i < inputs_.size() && inputs_[i] != kNone; }
   ValueId in(std::size_t i) const { return has(i) ? inputs_[i] : kNone; }
   bool wants(std::size_t i) const { return i < wanted_.size() && wanted_[i]; }
@@ -51,7 +52,8 @@ class Expander {
   const Tensor* known(ValueId id) const;
 
   Result<ValueId> op(const char* name, std::vector<ValueId> inputs, Attrs attributes = {});
-  Result<std::vector<ValueId>> ops(const char* name, std::vector<ValueId> inputs, Attrs attributes, int outputs);
+  Result<std::vector<ValueId>> ops(const char* name, std::vector<ValueId> inputs, Attrs attributes,
+                                   int outputs);
   ValueId scalar(DType dtype, double value) { return builder_.scalar(dtype, value); }
   ValueId ints(const std::vector<std::int64_t>& values) { return builder_.i64s(values); }
   // allowed[i, j] = j <= i + offset, boolean [rows, columns]; all nodes of a model share one.
@@ -91,7 +93,7 @@ struct Expansion {
   std::vector<ExpansionAttribute> attributes;
 };
 
-// The body for an operator without a row; null when there is none.
+// The body for an operator that has no row, or no row at this opset; null when there is none.
 const Expansion* find_expansion(const std::string& name, const std::string& domain, int opset);
 std::vector<const Expansion*> all_expansions();
 
@@ -99,5 +101,7 @@ std::vector<const Expansion*> all_expansions();
 std::span<const Expansion> normalization_expansions();
 std::span<const Expansion> attention_expansions();
 std::span<const Expansion> activation_expansions();
+std::span<const Expansion> training_expansions();
+std::span<const Expansion> legacy_expansions();
 
 }  // namespace gradloom

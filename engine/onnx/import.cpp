@@ -25,7 +25,7 @@ namespace gradloom {
 
 namespace {
 
-constexpr int kOldestOpset = 7, kNewestOpset = 24;
+constexpr int kOldestOpset = 1, kNewestOpset = 24;
 constexpr int kOldestIr = 3, kNewestIr = 13;
 
 Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
@@ -91,8 +91,9 @@ class Importer {
       }
     }
     const auto own = reader_.vocabulary.opsets.find("");
-    if (own == reader_.vocabulary.opsets.end()) return bad("the model does not say its opset");
-    const std::int64_t opset = own->second;
+    if (reader_.vocabulary.opsets.empty()) return bad("the model does not say its opset");
+    // Without ONNX's own domain it can have none of its operators.
+    const std::int64_t opset = own == reader_.vocabulary.opsets.end() ? kNewestOpset : own->second;
     out_.graph.opset = static_cast<int>(std::clamp<std::int64_t>(opset, 0, 1 << 30));
     if (opset < kOldestOpset || opset > kNewestOpset) {
       std::string& problem = reader_.vocabulary.problem;

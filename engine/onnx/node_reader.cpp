@@ -62,6 +62,14 @@ Status check_schema_arity(const onnx::NodeProto& node, std::size_t inputs, std::
   return {};
 }
 
+// Opset 7 broadcasts as numpy does; of what is older, the forms of opset 6 are known (engine/onnx/expand_legacy.cpp).
+constexpr int kBroadcastOpset = 7;
+
+bool same_form(const std::string& op_type, int opset, int later) {
+  const onnx::OpSchema *a = schema_of(op_type, opset), *b = schema_of(op_type, later);
+  return a == nullptr ? b == nullptr : b != nullptr && a->since_version() == b->since_version();
+}
+
 }  // namespace
 
 std::string canonical_domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
@@ -145,6 +153,14 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
   }
   if (domain.empty() && node.op_type() == "Constant") return nullptr;
   const int version = opset_number(opset->second);
+  if (domain.empty() && version < kBroadcastOpset) {
+    if (!same_form(node.op_type(), version, kBroadcastOpset - 1)) {
+      *reason = "its form of opset " + std::to_string(version) + " is not supported";
+      return nullptr;
+    }
+    *expansion = find_expansion(node.op_type(), domain, version);
+    if (*expansion != nullptr) return nullptr;
+  }
   const OpDef* op = find_op(node.op_type(), domain, version);
   if (op == nullptr) *expansion = find_expansion(node.op_type(), domain, version);
   if (op == nullptr && *expansion == nullptr && !is_control_flow(node)) *reason = "unknown";

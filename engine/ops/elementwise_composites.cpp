@@ -1,4 +1,4 @@
-// ONNX operators that are a few elementwise statements: Clip, Mod, BitShift, IsInf, Xor, CastLike, Sum and
+// ONNX operators that are a few elementwise statements: Clip, Mod, BitShift, IsInf, Xor, Sum and
 // Mean. One kernel each through prepare_elementwise; gradients from ordinary nodes. Activations:
 // activations.cpp.
 #include <cmath>
@@ -185,30 +185,6 @@ Result<Kernel> prepare_xor(const NodeTypes& types) {
 
 std::vector<Sample> xor_samples() { return {with("broadcast", {}, {bools({3, 1}), bools({5})})}; }
 
-// ---- CastLike: Cast to the type of the second input -------------------------------------------------------
-
-Status infer_cast_like(InferContext& ctx) {
-  TRY(require_inputs(ctx, 2));
-  ctx.outputs[0] = {ctx.dtype(1), ctx.shape(0)};
-  return {};
-}
-
-Result<Kernel> prepare_cast_like(const NodeTypes& types) {
-  return prepare_elementwise({{EwOp::Cast, types.outputs[0].dtype, 0, {Code::in(0)}}}, {0}, types);
-}
-
-Status grad_cast_like(GradContext& ctx) {
-  const bool floats_only = is_float(ctx.dtype(ctx.in(0))) && is_float(ctx.dtype(ctx.in(1)));
-  if (ctx.wants(0) && floats_only) ctx.set(0, ctx.b.op(cast_like_op, {ctx.grad(), ctx.in(0)}));
-  return {};
-}
-
-std::vector<Sample> cast_like_samples() {
-  return {with("float to float", {}, {floats({3, 5}), floats({2})}),
-          with("integer to float", {}, {ints({7}, -9, 9), floats({})}),
-          with("float to integer", {}, {floats({7}, -9, 9), ints({1}, 0, 1)})};
-}
-
 // ---- Sum, Mean of any number of inputs --------------------------------------------------------------------
 
 Status infer_sum(InferContext& ctx) {
@@ -311,17 +287,6 @@ const OpDef logical_xor_op = {.name = "Xor",
                               .cpu = prepare_xor,
                               .gpu = prepare_xor,
                               .samples = xor_samples};
-const OpDef cast_like_op = {.name = "CastLike",
-                            .since = 15,
-                            .summary = "The element type of the second input",
-                            .traits = kPointwise,
-                            .min_inputs = 2,
-                            .max_inputs = 2,
-                            .infer = infer_cast_like,
-                            .grad = grad_cast_like,
-                            .cpu = prepare_cast_like,
-                            .gpu = prepare_cast_like,
-                            .samples = cast_like_samples};
 const OpDef sum_op = {.name = "Sum",
                       .summary = "Sum of the inputs, broadcast",
                       .traits = kPointwise,

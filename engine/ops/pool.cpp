@@ -359,7 +359,6 @@ const OpDef max_pool_grad_op = {
 
 const OpDef average_pool_op = {
     .name = "AveragePool",
-    .since = 7,
     .summary = "Mean of each window.",
     .infer = infer_average,
     .grad = grad_average,

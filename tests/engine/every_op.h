@@ -101,7 +101,6 @@ inline Tolerance tolerance_of(const OpDef& op) {
                                                          "ReverseSequence",
                                                          "Compress",
                                                          "TopK",
-                                                         "CastLike",
                                                          "OneHot",
                                                          "Constant",
                                                          "ConstantOfShape",

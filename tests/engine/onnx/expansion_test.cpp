@@ -1,5 +1,5 @@
-// Bodies of library functions: forward against plain loops written from the operators' definitions, gradients against
-// central differences in f64.
+// Bodies of library functions: forward against plain loops written from the operators' definitions, gradients
+// against central differences in f64.
 #include "engine/onnx/expansion.h"
 
 #include <cmath>
@@ -103,7 +103,8 @@ void expect_gradients(Expanded e) {
     if (!is_float(graph.type(y).dtype)) continue;
     Array w;
     for (std::int64_t i = 0; i < element_count(graph.type(y).shape); ++i) w.push_back(uniform(random));
-    const ValueId factor = b.constant(Tensor::from_f64(DType::f64, graph.type(y).shape, w), b.unique_name("w"));
+    const ValueId factor =
+        b.constant(Tensor::from_f64(DType::f64, graph.type(y).shape, w), b.unique_name("w"));
     const ValueId term = b.op("ReduceSum", {b.op("Mul", {y, factor})}, {{"keepdims", std::int64_t{0}}});
     loss = loss == kNone ? term : b.op("Add", {loss, term});
     weights.emplace_back(y, std::move(w));
@@ -221,7 +222,8 @@ TEST(ExpandAttention, GroupsScaleAndSoftcap) {
 
 TEST(ExpandAttention, CausalWithPast) {
   const Expanded e = expanded(
-      "g (float[2, 4, 3, 5] q, float[2, 2, 3, 5] k, float[2, 2, 3, 4] v, float[2, 2, 2, 5] pk, float[2, 2, 2, 4] pv)"
+      "g (float[2, 4, 3, 5] q, float[2, 2, 3, 5] k, float[2, 2, 3, 4] v, float[2, 2, 2, 5] pk, float[2, 2, "
+      "2, 4] pv)"
       " => (float[2, 4, 3, 4] y, float[2, 2, 5, 5] nk, float[2, 2, 5, 4] nv)"
       "{ y, nk, nv = Attention<is_causal = 1>(q, k, v, , pk, pv) }");
   const auto joined = [&](const char* past, const char* now, int size) {
@@ -263,7 +265,8 @@ TEST(ExpandAttention, BooleanMaskWithAnEmptyRowAndShortMask) {
   for (std::size_t i = 0; i < bits.size(); ++i)
     static_cast<std::uint8_t*>(mask.mutable_data())[i] = static_cast<std::uint8_t>(bits[i]);
   const Expanded e = expanded(
-      "g (float[2, 4, 3, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 3] v, bool[3, 4] m) => (float[2, 4, 3, 3] y)"
+      "g (float[2, 4, 3, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 3] v, bool[3, 4] m) => (float[2, 4, 3, 3] "
+      "y)"
       "{ y = Attention(q, k, v, m) }",
       24, {{"m", mask}});
   AttentionOptions o;
@@ -276,7 +279,8 @@ TEST(ExpandAttention, BooleanMaskWithAnEmptyRowAndShortMask) {
 TEST(ExpandAttention, LengthsOfTheKeys) {
   for (const bool causal : {false, true}) {
     const Expanded e = expanded(
-        "g (float[2, 4, 3, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 3] v, int64[2] n) => (float[2, 4, 3, 3] y)"
+        "g (float[2, 4, 3, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 3] v, int64[2] n) => (float[2, 4, 3, 3] "
+        "y)"
         "{ y = Attention<is_causal = " +
             std::string(causal ? "1" : "0") + ">(q, k, v, , , , n) }",
         24, {{"n", Tensor::from_i64({4, 6})}});
@@ -300,14 +304,15 @@ TEST(ExpandAttention, ScoresAreAnOutputOfEachStage) {
         std::to_string(mode) + ">(q, k, v, m) }");
     return std::pair(outputs_of(e)[1], e.inputs.at("m"));
   };
-  const Array raw = scores(0).first, capped = scores(1).first, masked = scores(2).first, weights = scores(3).first;
+  const Array raw = scores(0).first, capped = scores(1).first, masked = scores(2).first,
+              weights = scores(3).first;
   const Array mask = scores(0).second;
   ASSERT_EQ(raw.size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_NEAR(capped[i], 0.5 * std::tanh(raw[i] / 0.5), 1e-12);
     EXPECT_NEAR(masked[i], capped[i] + mask[i], 1e-12);
-    EXPECT_NEAR(weights[i], std::exp(masked[i]) / (std::exp(masked[i / 2 * 2]) + std::exp(masked[i / 2 * 2 + 1])),
-                1e-12);
+    EXPECT_NEAR(weights[i],
+                std::exp(masked[i]) / (std::exp(masked[i / 2 * 2]) + std::exp(masked[i / 2 * 2 + 1])), 1e-12);
   }
 }
 
@@ -322,16 +327,20 @@ TEST(ExpandAttention, CausalMasksAreSharedAndSymbolicSizesStay) {
   const auto bound = import_model(model_from_text(text, 23), options);
   ASSERT_TRUE(bound.ok()) << bound.error().message;
   int masks = 0;
-  for (const Value& v : bound->graph.values) masks += v.data.defined() && v.type == Type{DType::boolean, {5, 5}};
+  for (const Value& v : bound->graph.values)
+    masks += v.data.defined() && v.type == Type{DType::boolean, {5, 5}};
   EXPECT_EQ(masks, 1);
   EXPECT_EQ(to_string(testing::value_of(bound->graph, "y").type), "f32[2, 2, 5, 4]");
 }
 
 TEST(ExpandAttention, RefusesWhatDoesNotFit) {
   const auto refused = [](const std::string& node, const std::string& text) {
-    expect_refused(import_model(model_from_text("g (float[2, 4, 3, 5] q, float[2, 3, 6, 5] k, float[2, 3, 8] t)"
-                                                " => (float[2, 4, 3, 5] y) { y = " + node + " }", 23)),
-                   Errc::bad_input, {"node 'Attention_0' (Attention)", text});
+    expect_refused(
+        import_model(model_from_text("g (float[2, 4, 3, 5] q, float[2, 3, 6, 5] k, float[2, 3, 8] t)"
+                                     " => (float[2, 4, 3, 5] y) { y = " +
+                                         node + " }",
+                                     23)),
+        Errc::bad_input, {"node 'Attention_0' (Attention)", text});
   };
   refused("Attention(q, k, k)", "4 query heads for 3 key heads");
   refused("Attention(q, k, t)", "rank");
@@ -343,7 +352,8 @@ TEST(ExpandAttention, RefusesWhatDoesNotFit) {
 
 TEST(ExpandAttention, MultiHeadWithBiasPaddingAndScores) {
   const Expanded e = expanded(
-      "g (float[2, 3, 8] q, float[2, 5, 8] k, float[2, 5, 8] v, float[24] b, int32[2, 5] p, float[1, 2, 3, 5] a)"
+      "g (float[2, 3, 8] q, float[2, 5, 8] k, float[2, 5, 8] v, float[24] b, int32[2, 5] p, float[1, 2, 3, "
+      "5] a)"
       " => (float[2, 3, 8] y)"
       "{ y = com.microsoft.MultiHeadAttention<num_heads = 2, scale = 0.3>(q, k, v, b, p, a) }",
       17, {{"p", Tensor::from_i64({1, 1, 1, 0, 1, 0, 1, 1, 1, 1}).cast(DType::i32).reshaped({2, 5})}});
@@ -434,7 +444,8 @@ Array normalized(const Array& x, std::size_t size, const Array& scale, const Arr
     for (std::size_t i = 0; i < size; ++i)
       square += (x[row + i] - mean) * (x[row + i] - mean) / static_cast<double>(size);
     for (std::size_t i = 0; i < size; ++i)
-      y.push_back((x[row + i] - mean) / std::sqrt(square + epsilon) * scale[i] + (bias.empty() ? 0 : bias[i]));
+      y.push_back((x[row + i] - mean) / std::sqrt(square + epsilon) * scale[i] +
+                  (bias.empty() ? 0 : bias[i]));
   }
   return y;
 }
@@ -465,20 +476,20 @@ TEST(ExpandNormalization, SimplifiedForms) {
                                               skip.inputs.at("gamma"), {}, 0.01f, false));
   expect_gradients(skip);
   for (const char* domain : {"", "com.microsoft."}) {
-    const Expanded e = expanded("g (float[2, 3, 4] x, float[4] gamma) => (float[2, 3, 4] y) { y = " +
-                                std::string(domain) +
-                                "SimplifiedLayerNormalization<axis = -1, epsilon = 0.01, stash_type = 1>(x, gamma) }",
-                                17);
+    const Expanded e =
+        expanded("g (float[2, 3, 4] x, float[4] gamma) => (float[2, 3, 4] y) { y = " + std::string(domain) +
+                     "SimplifiedLayerNormalization<axis = -1, epsilon = 0.01, stash_type = 1>(x, gamma) }",
+                 17);
     expect_near(outputs_of(e)[0], normalized(e.inputs.at("x"), 4, e.inputs.at("gamma"), {}, 0.01f, false));
     expect_gradients(e);
   }
 }
 
 TEST(ExpandNormalization, AMeanThatDoesNotExistIsNamed) {
-  expect_refused(import_model(microsoft_model(
-                     "g (float[2, 4] x, float[4] w) => (float[2, 4] y)"
-                     "{ y, m = com.microsoft.SkipSimplifiedLayerNormalization(x, x, w) }")),
-                 Errc::bad_input, {"SkipSimplifiedLayerNormalization", "output 1 is not supported"});
+  expect_refused(
+      import_model(microsoft_model("g (float[2, 4] x, float[4] w) => (float[2, 4] y)"
+                                   "{ y, m = com.microsoft.SkipSimplifiedLayerNormalization(x, x, w) }")),
+      Errc::bad_input, {"SkipSimplifiedLayerNormalization", "output 1 is not supported"});
 }
 
 // ---- activations and products -----------------------------------------------------------------------------
@@ -493,11 +504,11 @@ TEST(ExpandActivation, Gelus) {
     bool bias;
     std::function<double(double)> f;
   };
-  for (const Form& form : {Form{"Gelu(x)", false, [&](double x) { return x * phi(x); }},
-                           Form{"BiasGelu(x, b)", true, [&](double x) { return x * phi(x); }},
-                           Form{"FastGelu(x, b)", true, tanh_form}, Form{"FastGelu(x)", false, tanh_form},
-                           Form{"QuickGelu<alpha = 1.5>(x)", false,
-                                [](double x) { return x / (1 + std::exp(-1.5 * x)); }}}) {
+  for (const Form& form :
+       {Form{"Gelu(x)", false, [&](double x) { return x * phi(x); }},
+        Form{"BiasGelu(x, b)", true, [&](double x) { return x * phi(x); }},
+        Form{"FastGelu(x, b)", true, tanh_form}, Form{"FastGelu(x)", false, tanh_form},
+        Form{"QuickGelu<alpha = 1.5>(x)", false, [](double x) { return x / (1 + std::exp(-1.5 * x)); }}}) {
     SCOPED_TRACE(form.call);
     const Expanded e = expanded("g (float[3, 4] x" + std::string(form.bias ? ", float[4] b" : "") +
                                 ") => (float[3, 4] y) { y = com.microsoft." + form.call + " }");
@@ -544,7 +555,8 @@ TEST(ExpandActivation, FusedMatMulWithTheBatchInside) {
 
 TEST(ExpandActivation, BiasDropoutKeepsWhatItDoesNotDrop) {
   const Expanded e = expanded(
-      "g (float[16, 8] x, float[8] b, float[16, 8] r, float ratio, bool training) => (float[16, 8] y, bool[16, 8] m)"
+      "g (float[16, 8] x, float[8] b, float[16, 8] r, float ratio, bool training) => (float[16, 8] y, "
+      "bool[16, 8] m)"
       "{ y, m = com.microsoft.BiasDropout(x, b, r, ratio, training) }",
       17, {{"ratio", Tensor::scalar(DType::f32, 0.25)}, {"training", Tensor::scalar(DType::boolean, 1)}});
   const auto outputs = outputs_of(e);
@@ -575,6 +587,89 @@ TEST(ExpandActivation, SoftmaxCrossEntropyInternal) {
   expect_gradients(e);
 }
 
+TEST(ExpandActivation, CastLikeTakesOnlyTheType) {
+  const Expanded e =
+      expanded("g (float[2, 3] x, float[7] like) => (float[2, 3] y) { y = CastLike(x, like) }");
+  expect_near(outputs_of(e)[0], e.inputs.at("x"));
+  EXPECT_TRUE(uses_of(e.model.graph)[e.model.graph.inputs[1]].empty());
+  const auto integers = import_model(
+      model_from_text("g (float[2] x, int32[1] like) => (int32[2] y) { y = CastLike(x, like) }"));
+  ASSERT_TRUE(integers.ok()) << integers.error().message;
+  EXPECT_EQ(to_string(integers->graph.type(integers->graph.outputs[0])), "i32[2]");
+}
+
+// ---- optimizers -------------------------------------------------------------------------------------------
+
+TEST(ExpandTraining, GroupsOfTensorsMustFit) {
+  const auto model = [](const std::string& node) {
+    onnx::ModelProto m = model_from_text(
+        "g (float r, int64 t, float[2] x, float[2] d, float[2] h) => (float[2] y)"
+        "{ y = ai.onnx.preview.training." +
+        node + " }");
+    auto* import = m.add_opset_import();
+    import->set_domain("ai.onnx.preview.training");
+    import->set_version(1);
+    return m;
+  };
+  EXPECT_TRUE(import_model(model("Adagrad(r, t, x, d, h)")).ok());
+  expect_refused(import_model(model("Adagrad(r, t, x, d)")), Errc::bad_input, {"2 tensors are no 3 groups"});
+  expect_refused(import_model(model("Adam(r, t, x, d, h)")), Errc::bad_input, {"3 tensors are no 4 groups"});
+  expect_refused(import_model(model("Momentum<mode = \"other\">(r, t, x, d, h)")), Errc::bad_input,
+                 {"'other'"});
+}
+
+// ---- forms before opset 7 ---------------------------------------------------------------------------------
+
+TEST(ExpandLegacy, BroadcastsFromAnAxisOn) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 2] a, float[3] b) => (float[2, 3, 2] y) { y = Sub<axis = 1, broadcast = 1>(a, b) }", 6);
+  Array want = e.inputs.at("a");
+  for (std::size_t i = 0; i < want.size(); ++i) want[i] -= e.inputs.at("b")[i / 2 % 3];
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+  expect_refused(import_model(model_from_text("g (float[2, 3] a, float[3] b) => (float[2, 3] y)"
+                                              "{ y = Sub<axis = 2, broadcast = 1>(a, b) }",
+                                              6)),
+                 Errc::bad_input, {"axis"});
+}
+
+TEST(ExpandLegacy, SlopesPerChannel) {
+  const Expanded e =
+      expanded("g (float[2, 3, 2] x, float[3] s) => (float[2, 3, 2] y) { y = PRelu(x, s) }", 6);
+  Array want = e.inputs.at("x");
+  for (std::size_t i = 0; i < want.size(); ++i)
+    if (want[i] < 0) want[i] *= e.inputs.at("s")[i / 2 % 3];
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+TEST(ExpandLegacy, TestFormsOfNormalizationAndDropout) {
+  const Expanded e = expanded(
+      "g (float[2, 3] x, float[3] w, float[3] b, float[3] m, float[3] v) => (float[2, 3] y)"
+      "{ y = BatchNormalization<is_test = 1, epsilon = 4.0>(x, w, b, m, v) }",
+      6);
+  Array want = e.inputs.at("x");
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const std::size_t c = i % 3;
+    const double deviation = std::sqrt(e.inputs.at("v")[c] + 4);
+    want[i] = (want[i] - e.inputs.at("m")[c]) / deviation * e.inputs.at("w")[c] + e.inputs.at("b")[c];
+  }
+  expect_near(outputs_of(e)[0], want);
+  expect_refused(import_model(model_from_text("g (float[2, 3] x, float[3] w) => (float[2, 3] y)"
+                                              "{ y = BatchNormalization(x, w, w, w, w) }",
+                                              6)),
+                 Errc::bad_input, {"training form"});
+  EXPECT_TRUE(
+      import_model(model_from_text("g (float[2] x) => (float[2] y) { y = Dropout<is_test = 1>(x) }", 6))
+          .ok());
+}
+
+TEST(ExpandLegacy, FormsBeforeOpsetSixAreReported) {
+  expect_refused(import_model(model_from_text("g (float[2] x) => (float[2] y) { y = Relu(x) }", 5)),
+                 Errc::bad_input, {"Relu", "form of opset 5"});
+  EXPECT_TRUE(import_model(model_from_text("g (bool[2] x) => (bool[2] y) { y = Not(x) }", 1)).ok());
+}
+
 // ---- the table --------------------------------------------------------------------------------------------
 
 TEST(Expansion, NoneHidesARow) {
@@ -585,8 +680,8 @@ TEST(Expansion, NoneHidesARow) {
 }
 
 TEST(Expansion, PartsCarryTheNodesScope) {
-  onnx::ModelProto model = microsoft_model(
-      "g (float[2, 4] x) => (float[2, 4] y) { y = com.microsoft.QuickGelu(x) }");
+  onnx::ModelProto model =
+      microsoft_model("g (float[2, 4] x) => (float[2, 4] y) { y = com.microsoft.QuickGelu(x) }");
   model.mutable_graph()->mutable_node(0)->set_name("/layers.3/mlp/act/QuickGelu");
   const auto imported = import_model(model);
   ASSERT_TRUE(imported.ok()) << imported.error().message;
@@ -609,9 +704,11 @@ TEST(Expansion, UnknownAttributesAreNamed) {
 TEST(Expansion, AFailedBodyIsTakenBackWhenViewing) {
   ImportOptions options;
   options.allow_unknown = true;
-  const auto imported = import_model(model_from_text("g (float[2, 4, 3, 5] q, float[2, 4, 6, 7] k) => (float[2, 4, 3, 7] y)"
-                                                     "{ y = Attention(q, k, k) }", 23),
-                                     options);
+  const auto imported =
+      import_model(model_from_text("g (float[2, 4, 3, 5] q, float[2, 4, 6, 7] k) => (float[2, 4, 3, 7] y)"
+                                   "{ y = Attention(q, k, k) }",
+                                   23),
+                   options);
   ASSERT_TRUE(imported.ok()) << imported.error().message;
   EXPECT_EQ(live_node_count(imported->graph), 1u);
   EXPECT_TRUE(testing::has_note(*imported, "could not be inferred"));
