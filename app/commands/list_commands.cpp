@@ -4,7 +4,7 @@
 #include "app/commands/commands.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
-#include "engine/ops/op.h"
+#include "engine/onnx/op_table.h"
 #include "passes/pass.h"
 #include "passes/planners.h"
 
@@ -75,25 +75,21 @@ void list_passes(const Output& out, const std::string& only) {
 
 void list_ops(const Output& out) {
   std::vector<std::vector<std::string>> rows;
-  for (const OpDef* op : all_ops()) {
-    const std::string opsets = op->until >= 1000
-                                   ? std::to_string(op->since) + "+"
-                                   : std::to_string(op->since) + "-" + std::to_string(op->until);
-    const std::string gradient = op->grad ? "yes" : op->has(kNoGradient) ? "none by definition" : "missing";
-    const std::string cpu = op->has(kView) ? "view" : op->cpu ? "kernel" : "missing";
-    const std::string gpu = op->has(kView) ? "view" : op->gpu ? "kernel" : "missing";
-    out.object({{"op", op->name},
-                {"domain", op->domain},
-                {"since", op->since},
-                {"until", op->until >= 1000 ? Json(nullptr) : Json(op->until)},
-                {"gradient", gradient},
-                {"cpu", cpu},
-                {"gpu", gpu},
-                {"summary", op->summary}});
-    rows.push_back({op->name, *op->domain ? op->domain : "ai.onnx", opsets, gradient, cpu, gpu, op->summary});
+  for (const OpTableRow& op : op_table()) {
+    out.object({{"op", op.name},
+                {"domain", op.domain},
+                {"since", op.since},
+                {"until", op.until == 0 ? Json(nullptr) : Json(op.until)},
+                {"gradient", op.gradient},
+                {"cpu", op.cpu},
+                {"cpu_types", op.cpu_types},
+                {"gpu", op.gpu},
+                {"gpu_types", op.gpu_types},
+                {"summary", op.summary}});
+    rows.push_back({op.name, op.domain, op.opsets(), op.gradient, op.cpu, op.gpu, op.cpu_types, op.summary});
   }
-  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "gpu", "summary"}, rows,
-                      {1, 2, 3, 4, 5, 6}));
+  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "gpu", "types", "summary"}, rows,
+                      {1, 2, 3, 4, 5, 6, 7}));
 }
 
 void list_all_devices(const Output& out) {
@@ -129,9 +125,14 @@ CommandRun declare_passes(CLI::App& app) {
   };
 }
 
-CommandRun declare_ops(CLI::App&) {
-  return [](CommandContext& context) -> Status {
-    list_ops(context.out);
+CommandRun declare_ops(CLI::App& app) {
+  auto markdown = std::make_shared<bool>(false);
+  app.add_flag("--markdown", *markdown, "the table as a Markdown page");
+  return [markdown](CommandContext& context) -> Status {
+    if (*markdown)
+      context.out.text(op_page(op_table()));
+    else
+      list_ops(context.out);
     return {};
   };
 }

@@ -1,0 +1,140 @@
+#include "engine/onnx/op_table.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "engine/onnx/expansion.h"
+#include "engine/ops/op.h"
+#include "engine/run/sample_graph.h"
+
+namespace gradloom {
+namespace {
+
+constexpr DType kTypes[] = {DType::f16, DType::bf16, DType::f32,    DType::f64, DType::i8,
+                            DType::i16, DType::i32,  DType::i64,    DType::u8,  DType::u16,
+                            DType::u32, DType::u64,  DType::boolean};
+
+bool prepares(const OpDef& op, const Sample& sample, kernels::Target target) {
+  Graph graph;
+  GraphBuilder b(graph);
+  return add_sample(b, op, sample, DType::f32).ok() && missing_kernel(graph, graph.nodes[0], target).empty();
+}
+
+// The sample with every input of type `from` in type `to`, within the range of `to`.
+Sample retyped(Sample sample, DType from, DType to) {
+  for (SampleInput& input : sample.inputs) {
+    if (input.type.dtype != from) continue;
+    input.type.dtype = to;
+    if (is_float(to)) continue;
+    if (to == DType::boolean || dtype_name(to)[0] == 'u') input.low = std::max(input.low, 0.0);
+    input.high = std::max(input.low, std::min(input.high, to == DType::boolean ? 1.0 : 100.0));
+    input.low = std::max(input.low, -100.0);
+  }
+  return sample;
+}
+
+// Tries the smallest sample of each type that its first input has, in all types.
+std::string types_of(const OpDef& op, kernels::Target target) {
+  if (op.samples == nullptr || (!op.has(kView) && op.prepare(target) == nullptr)) return "";
+  std::map<DType, bool> works;
+  for (const Sample& sample : op.samples()) {
+    if (sample.bench || sample.inputs.empty() || sample.inputs[0].omitted) continue;
+    const DType own = sample.inputs[0].type.dtype;
+    for (const DType type : kTypes) {
+      bool& found = works[type];
+      const bool exact = !sample.inputs[0].values.empty() && type == DType::boolean && own != type;
+      if (!found && !exact) found = prepares(op, retyped(sample, own, type), target);
+    }
+  }
+  std::string text;
+  for (const DType type : kTypes)
+    if (works[type]) text += (text.empty() ? "" : " ") + std::string(dtype_name(type));
+  return text;
+}
+
+std::string kernel_text(const OpDef& op, kernels::Target target) {
+  if (op.has(kView)) return "view";
+  return op.prepare(target) != nullptr ? "kernel" : "missing";
+}
+
+std::string domain_text(const char* domain) { return *domain == '\0' ? "ai.onnx" : domain; }
+
+constexpr int kNoEnd = 1000;
+
+}  // namespace
+
+std::string OpTableRow::opsets() const {
+  return std::to_string(since) + (until == 0 ? "+" : until == since ? "" : "-" + std::to_string(until));
+}
+
+std::vector<OpTableRow> op_table() {
+  std::vector<OpTableRow> table;
+  for (const OpDef* op : all_ops()) {
+    OpTableRow row;
+    row.name = op->name;
+    row.domain = domain_text(op->domain);
+    row.since = op->since;
+    for (const Expansion* older : all_expansions())  // the reader prefers a body of older opsets
+      if (older->name == row.name && older->domain == std::string_view(op->domain) && older->until < kNoEnd)
+        row.since = std::max(row.since, older->until + 1);
+    row.until = op->until >= kNoEnd ? 0 : op->until;
+    const bool own = row.domain == "gradloom";
+    row.gradient = op->grad != nullptr    ? "yes"
+                   : op->has(kNoGradient) ? "none by definition"
+                   : own                  ? "not needed"
+                                          : "missing";
+    row.cpu = kernel_text(*op, kernels::Target::cpu);
+    row.gpu = kernel_text(*op, kernels::Target::gpu);
+    row.cpu_types = types_of(*op, kernels::Target::cpu);
+    row.gpu_types = types_of(*op, kernels::Target::gpu);
+    row.summary = op->summary;
+    table.push_back(std::move(row));
+  }
+  for (const Expansion* e : all_expansions()) {
+    OpTableRow row;
+    row.name = e->name;
+    row.domain = domain_text(e->domain);
+    row.since = e->since;
+    row.until = e->until >= kNoEnd ? 0 : e->until;
+    row.gradient = "of its parts";
+    row.cpu = row.gpu = "parts";
+    row.summary = "Becomes other operators when it is read";
+    table.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string op_page(const std::vector<OpTableRow>& table) {
+  std::string page =
+      "# Operators\n\n"
+      "Made by `gradloom ops --markdown`; a test keeps it true. *kernel*: one of ours, on the CPU and from "
+      "one source for CUDA and\n"
+      "HIP; *view*: the same bytes with another shape; *parts*: other operators of this table do it. Types "
+      "are those of the deciding\n"
+      "input. f16 and bf16 are computed in f32.\n";
+  std::vector<std::string> domains;
+  for (const OpTableRow& row : table)
+    if (std::find(domains.begin(), domains.end(), row.domain) == domains.end()) domains.push_back(row.domain);
+  for (const std::string& domain : domains) {
+    std::vector<const OpTableRow*> rows;
+    for (const OpTableRow& row : table)
+      if (row.domain == domain) rows.push_back(&row);
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const OpTableRow* a, const OpTableRow* b) { return a->name < b->name; });
+    page += "\n## " + domain + "\n\n" + (domain == "gradloom" ? "Made by autodiff and passes.\n\n" : "") +
+            "| operator | opsets | gradient | CPU | CUDA, HIP | |\n|---|---|---|---|---|---|\n";
+    for (const OpTableRow* r : rows) {
+      const auto cell = [](const std::string& kind, const std::string& types) {
+        return kind + (types.empty() ? "" : ": " + types);
+      };
+      std::string summary;
+      for (const char c : r->summary) summary += c == '|' ? "\\|" : std::string(1, c);
+      page += "| " + r->name + " | " + r->opsets() + " | " + r->gradient + " | " +
+              cell(r->cpu, r->cpu_types) + " | " + cell(r->gpu, r->gpu_types) + " | " + summary + " |\n";
+    }
+  }
+  return page;
+}
+
+}  // namespace gradloom
