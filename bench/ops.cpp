@@ -1,0 +1,264 @@
+// Times the CPU kernel of every operator row at its benchmark samples (engine/ops: `bench = true`), rows of
+// gradients included, beside what this machine can do:
+//   GB/s, of copy      bytes that must move (every input read once, every output written once) over time; a copy of as many
+//                      bytes by as many threads
+//   GFLOP/s, of peak   operations over time; a square matrix product in oneDNN by as many threads
+//   of bare            products and convolutions: the same in oneDNN with memory layouts of its own choice, over ours
+// Kernel, copy and bare primitive run in turn, so that a busy machine hits all of them; the median of the
+// ratios is shown.
+//   ops [--benchmark_filter=REGEX] [--benchmark_min_time=SECONDS] [--threads=N]
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/ops/op.h"
+#include "engine/run/sample_graph.h"
+#include "kernels/launcher.h"
+#include "kernels/prepared/dnnl.h"
+
+namespace gradloom {
+namespace {
+
+using dnnl::memory;
+using Run = std::function<void()>;
+
+double seconds_of(const Run& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+std::shared_ptr<char> aligned_bytes(std::size_t bytes) {
+  const std::size_t total = (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64;
+  std::shared_ptr<char> memory(static_cast<char*>(std::aligned_alloc(64, total)), std::free);
+  std::memset(memory.get(), 0, total);
+  return memory;
+}
+
+// ---- what the machine can do --------------------------------------------------------------------------------
+
+// Reads and writes `bytes` together.
+Run copy_of(double bytes) {
+  const auto half = static_cast<std::size_t>(bytes / 2);
+  auto from = aligned_bytes(half), to = aligned_bytes(half);
+  return [=, count = static_cast<std::int64_t>(half)] {
+    const std::int64_t part = 1 << 16;
+#pragma omp parallel for schedule(static) num_threads(kernels::threads())
+    for (std::int64_t at = 0; at < count; at += part)
+      std::memcpy(to.get() + at, from.get() + at, static_cast<std::size_t>(std::min(part, count - at)));
+  };
+}
+
+// A primitive on memory of its own.
+Run primitive_run(const dnnl::primitive& primitive,
+                  const std::vector<std::pair<int, memory::desc>>& arguments) {
+  std::unordered_map<int, memory> map;
+  for (const auto& [slot, desc] : arguments) {
+    const memory m(desc, kernels::prepared::engine());
+    std::memset(m.get_data_handle(), 0, desc.get_size());
+    map.emplace(slot, m);
+  }
+  return [=] {
+    const kernels::prepared::ThreadScope threads(kernels::threads());
+    primitive.execute(kernels::prepared::stream(), map);
+    kernels::prepared::stream().wait();
+  };
+}
+
+memory::desc any(const memory::dims& dims) { return {dims, memory::data_type::f32, memory::format_tag::any}; }
+
+Run bare_matmul(const memory::dims& a, const memory::dims& b, const memory::dims& c) {
+  const dnnl::matmul::primitive_desc pd({any(a), any(b), any(c)}, kernels::prepared::engine());
+  return primitive_run(
+      dnnl::matmul(pd),
+      {{DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}});
+}
+
+// Seconds of a multiply or an add at the machine's peak.
+double peak_flops() {
+  const std::int64_t n = 1536;
+  const Run product = bare_matmul({n, n}, {n, n}, {n, n});
+  product();
+  double best = 1e9;
+  for (int i = 0; i < 12; ++i) best = std::min(best, seconds_of(product));
+  return 2.0 * n * n * n / best;
+}
+
+// ---- bare oneDNN ------------------------------------------------------------------------------------------
+
+// Shapes of a convolution as oneDNN has them: groups are an axis of the weights, dilations count from 0.
+struct BareConvolution {
+  memory::dims x, w, y, strides, dilations, before, after;
+};
+
+BareConvolution bare_shapes(const NodeTypes& types, const Shape& x, const Shape& w, const Shape& y) {
+  const std::size_t axes = x.size() - 2;
+  const auto list = [&](const char* name, std::int64_t fallback, std::size_t count) {
+    return types.attrs.integers(name, std::vector<std::int64_t>(count, fallback));
+  };
+  const std::vector<std::int64_t> pads = list("pads", 0, 2 * axes);
+  BareConvolution c{x, w, y, list("strides", 1, axes), list("dilations", 1, axes), {}, {}};
+  for (std::int64_t& d : c.dilations) --d;
+  c.before.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes));
+  c.after.assign(pads.begin() + static_cast<std::ptrdiff_t>(axes), pads.end());
+  if (const std::int64_t groups = types.attrs.integer("group", 1); groups > 1) {
+    c.w[0] /= groups;
+    c.w.insert(c.w.begin(), groups);
+  }
+  return c;
+}
+
+Run bare_convolution(const NodeTypes& types, const std::string& op) {
+  const Shape &a = types.inputs[0].shape, &b = types.inputs[1].shape, &out = types.outputs[0].shape;
+  const BareConvolution c = op == "Conv"           ? bare_shapes(types, a, b, out)
+                            : op == "ConvGradData" ? bare_shapes(types, out, b, a)
+                                                   : bare_shapes(types, b, out, a);
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  const dnnl::convolution_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, algorithm, any(c.x), any(c.w), any(c.y), c.strides, c.dilations,
+       c.before, c.after},
+      kernels::prepared::engine());
+  if (op == "Conv")
+    return primitive_run(dnnl::convolution_forward(forward), {{DNNL_ARG_SRC, forward.src_desc()},
+                                                              {DNNL_ARG_WEIGHTS, forward.weights_desc()},
+                                                              {DNNL_ARG_DST, forward.dst_desc()}});
+  if (op == "ConvGradData") {
+    const dnnl::convolution_backward_data::primitive_desc pd(
+        {algorithm, any(c.x), any(c.w), any(c.y), c.strides, c.dilations, c.before, c.after},
+        kernels::prepared::engine(), forward);
+    return primitive_run(dnnl::convolution_backward_data(pd), {{DNNL_ARG_DIFF_SRC, pd.diff_src_desc()},
+                                                               {DNNL_ARG_WEIGHTS, pd.weights_desc()},
+                                                               {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()}});
+  }
+  const dnnl::convolution_backward_weights::primitive_desc pd(
+      {algorithm, any(c.x), any(c.w), any(c.y), c.strides, c.dilations, c.before, c.after},
+      kernels::prepared::engine(), forward);
+  return primitive_run(dnnl::convolution_backward_weights(pd),
+                       {{DNNL_ARG_SRC, pd.src_desc()},
+                        {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()},
+                        {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()}});
+}
+
+// The operation in oneDNN alone; empty: it is not one of oneDNN's here.
+Run bare_run(const OpDef& op, const NodeTypes& types) {
+  const std::string name = op.name;
+  if (name == "Conv" || name == "ConvGradData" || name == "ConvGradWeights")
+    return bare_convolution(types, name);
+  if (name != "MatMul") return {};
+  memory::dims a = types.inputs[0].shape, b = types.inputs[1].shape;
+  memory::dims c = types.outputs[0].shape;
+  if (b.size() == 2 && a.size() > 2) {  // rows of all batches
+    const std::int64_t k = a.back(), n = c.back();
+    const std::int64_t rows = element_count(a) / k;
+    a = {rows, k};
+    c = {rows, n};
+  }
+  return bare_matmul(a, b, c);
+}
+
+// ---- one row ----------------------------------------------------------------------------------------------
+
+// A node alone: its kernel and the memory of everything it touches.
+struct Prepared {
+  Graph graph;
+  Kernel kernel;
+  Cost cost;
+  Run run, bare;
+};
+
+Result<std::shared_ptr<Prepared>> prepare(const OpDef& op, const Sample& sample) {
+  auto p = std::make_shared<Prepared>();
+  GraphBuilder b(p->graph);
+  const SampleNode made = TRY(add_sample(b, op, sample, DType::f32));
+  const NodeTypes types = node_types(p->graph, p->graph.nodes[0]);
+  p->kernel = TRY(op.cpu(types));
+  p->cost = op.cost(types);
+  p->bare = bare_run(op, types);
+  std::vector<Tensor> contents;
+  for (const ValueId id : made.inputs) {
+    const auto fed = made.feeds.find(id);
+    contents.push_back(id == kNone               ? Tensor()
+                       : fed != made.feeds.end() ? fed->second
+                                                 : p->graph.value(id).data);
+  }
+  std::vector<std::shared_ptr<char>> outputs;
+  for (const ValueId id : made.outputs)
+    outputs.push_back(id == kNone ? nullptr : aligned_bytes(byte_size(p->graph.type(id))));
+  p->run = [=, kernel = &p->kernel, workspace = aligned_bytes(p->kernel.workspace_bytes)] {
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (const Tensor& t : contents) in.push_back(t.defined() ? t.data() : nullptr);
+    for (const auto& o : outputs) out.push_back(o.get());
+    const kernels::RandomState random{1, 2};
+    kernel->run({in.data(), out.data(), workspace.get(), &random, kernels::cpu_launcher()});
+  };
+  return p;
+}
+
+void time_row(benchmark::State& state, const OpDef& op, const Sample& sample, double peak) {
+  const auto prepared = prepare(op, sample);
+  if (!prepared.ok()) return state.SkipWithError(prepared.error().message.c_str());
+  const Prepared& p = **prepared;
+  const double bytes = p.cost.bytes_read + p.cost.bytes_written;
+  const Run copy = copy_of(bytes);
+  p.run();
+  copy();
+  if (p.bare) p.bare();
+  std::vector<double> ours, of_copy, of_bare;
+  for (auto _ : state) {
+    const double t = seconds_of(p.run);
+    state.SetIterationTime(t);
+    ours.push_back(t);
+    of_copy.push_back(seconds_of(copy) / t);
+    if (p.bare) of_bare.push_back(seconds_of(p.bare) / t);
+  }
+  const double typical = median(ours);
+  state.counters["GB/s"] = bytes / typical / 1e9;
+  state.counters["of copy"] = median(of_copy);
+  state.counters["GFLOP/s"] = p.cost.flops / typical / 1e9;
+  state.counters["of peak"] = p.cost.flops / typical / peak;
+  if (p.bare) state.counters["of bare"] = median(of_bare);
+  state.SetLabel(p.kernel.name);
+}
+
+int run(int argc, char** argv) {
+  int threads = kernels::threads();
+  for (int i = 1; i < argc; ++i)
+    if (std::strncmp(argv[i], "--threads=", 10) == 0) threads = std::atoi(argv[i] + 10);
+  kernels::set_threads(std::max(threads, 1));
+  const double peak = peak_flops();
+  benchmark::AddCustomContext("threads", std::to_string(kernels::threads()));
+  benchmark::AddCustomContext("matrix product", std::to_string(std::llround(peak / 1e9)) + " GFLOP/s");
+  benchmark::AddCustomContext("level", kernels::cpu().isa);
+  for (const OpDef* op : all_ops()) {
+    if (op->samples == nullptr || op->cpu == nullptr) continue;
+    for (const Sample& sample : op->samples()) {
+      if (!sample.bench) continue;
+      benchmark::RegisterBenchmark((std::string(op->name) + "/" + sample.name).c_str(),
+                                   [=](benchmark::State& state) { time_row(state, *op, sample, peak); })
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradloom
+
+int main(int argc, char** argv) { return gradloom::run(argc, argv); }
