@@ -1,6 +1,7 @@
 // LRN, local response normalization over channels (Krizhevsky et al. 2012).
 //   x, y: [n, c, spatial..]; s = bias + alpha / size * sum of x^2 over the `size` channels around, y = x / s^beta
-// The sum is an average pooling along the channels: x^2 seen as planes [c, spatial]. Its gradient is that of ordinary nodes:
+// The sum is an average pooling along the channels: x^2 seen as planes [c, spatial]. Its gradient is that of
+// ordinary nodes:
 //   dx = dy s^-beta - 2 alpha beta x AveragePoolGrad(dy x s^(-beta - 1))
 // Source: ONNX LRN-13.
 #include "engine/ops/nn.h"
@@ -14,7 +15,9 @@ using Ints = std::vector<std::int64_t>;
 struct Response {
   double alpha, beta, bias;
 };
-Response response_of(const Attrs& attrs) { return {attrs.real("alpha", 1e-4), attrs.real("beta", 0.75), attrs.real("bias", 1)}; }
+Response response_of(const Attrs& attrs) {
+  return {attrs.real("alpha", 1e-4), attrs.real("beta", 0.75), attrs.real("bias", 1)};
+}
 
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
@@ -22,7 +25,8 @@ Status infer(InferContext& ctx) {
   if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
   if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
   const std::int64_t size = ctx.attrs.integer("size");
-  if (size < 1 || size > std::int64_t{1} << 31) return infer_error("size " + std::to_string(size) + " is out of range");
+  if (size < 1 || size > std::int64_t{1} << 31)
+    return infer_error("size " + std::to_string(size) + " is out of range");
   return nn::set_outputs(ctx, {ctx.in(0)});
 }
 
@@ -30,7 +34,9 @@ Shape planes_of(const Shape& x) { return {x[0], 1, x[1], nn::product(x, 2, x.siz
 
 Attrs window_of(std::int64_t size) {
   const std::int64_t before = (size - 1) / 2;
-  return {{"kernel_shape", Ints{size, 1}}, {"pads", Ints{before, 0, size - 1 - before, 0}}, {"count_include_pad", std::int64_t{1}}};
+  return {{"kernel_shape", Ints{size, 1}},
+          {"pads", Ints{before, 0, size - 1 - before, 0}},
+          {"count_include_pad", std::int64_t{1}}};
 }
 
 Status grad(GradContext& ctx) {
@@ -39,13 +45,15 @@ Status grad(GradContext& ctx) {
   const Shape shape = ctx.shape(ctx.in(0)), planes = planes_of(shape);
   GraphBuilder& b = ctx.b;
   const auto number = [&](double v) { return b.scalar(ctx.dtype(ctx.in(0)), v); };
-  const ValueId x = b.op("Reshape", {ctx.in(0), b.i64s(planes)}), dy = b.op("Reshape", {ctx.grad(), b.i64s(planes)});
+  const ValueId x = b.op("Reshape", {ctx.in(0), b.i64s(planes)}),
+                dy = b.op("Reshape", {ctx.grad(), b.i64s(planes)});
   Attrs window = window_of(ctx.node.attrs.integer("size"));
   const ValueId mean = b.op("AveragePool", {b.op("Mul", {x, x})}, window);
   const ValueId s = b.op("Add", {b.op("Mul", {mean, number(r.alpha)}), number(r.bias)});
   const ValueId scaled = b.op("Mul", {dy, b.op("Pow", {s, number(-r.beta)})});
   window.set("input_shape", planes);
-  const ValueId spread = b.op("AveragePoolGrad", {b.op("Div", {b.op("Mul", {scaled, x}), s})}, std::move(window));
+  const ValueId spread =
+      b.op("AveragePoolGrad", {b.op("Div", {b.op("Mul", {scaled, x}), s})}, std::move(window));
   const ValueId through = b.op("Mul", {b.op("Mul", {x, spread}), number(2 * r.alpha * r.beta)});
   ctx.set(0, b.op("Reshape", {b.op("Sub", {scaled, through}), b.i64s(shape)}));
   return {};
@@ -66,14 +74,17 @@ Result<Kernel> prepare(const NodeTypes& types) {
   kernels::AveragePoolArgs pool{};
   pool.dtype = x.dtype;
   pool.divisor = kernels::PoolDivisor::padded;
-  pool.shape = TRY(nn::pool_shape(planes, TRY(nn::resolve_window(window_of(types.attrs.integer("size")), nn::spatial_of(planes)))));
+  pool.shape = TRY(nn::pool_shape(
+      planes, TRY(nn::resolve_window(window_of(types.attrs.integer("size")), nn::spatial_of(planes)))));
   const Response r = response_of(types.attrs);
   nn::FlatProgram square(x.dtype, count, 1), scale(x.dtype, count, 2, {r.alpha, r.bias, -r.beta});
   const int sum = scale.add(EwOp::Add, scale.add(EwOp::Mul, 1, 2), 3);
   const auto first = square.finish(square.add(EwOp::Square, 0));
-  const auto last = scale.finish(scale.add(EwOp::Mul, 0, scale.add(EwOp::Pow, sum, 4)));
+  const int power = scale.add(EwOp::Exp, scale.add(EwOp::Mul, scale.add(EwOp::Log, sum), 4));  // sum^-beta
+  const auto last = scale.finish(scale.add(EwOp::Mul, 0, power));
   const std::size_t bytes = (static_cast<std::size_t>(count) * dtype_bytes(x.dtype) + 63) / 64 * 64;
-  return Kernel{"lrn", 2 * bytes,
+  return Kernel{"lrn",
+                2 * bytes,
                 [pool, first, last, bytes](const LaunchArgs& args) {
                   void* const squares = args.workspace;
                   void* const means = static_cast<std::byte*>(args.workspace) + bytes;
@@ -93,9 +104,16 @@ std::vector<Sample> samples() {
       {.name = "plain",
        .attrs = {{"size", std::int64_t{3}}, {"alpha", 0.3}, {"beta", 0.6}, {"bias", 1.5}},
        .inputs = {floats({2, 5, 3, 2}, -2, 2)}},
-      {.name = "even", .attrs = {{"size", std::int64_t{4}}, {"alpha", 0.5}}, .inputs = {floats({1, 6, 4}, -2, 2)}},
-      {.name = "wider-than-channels", .attrs = {{"size", std::int64_t{9}}, {"alpha", 0.5}}, .inputs = {floats({1, 3, 2, 2, 2})}},
-      {.name = "alexnet", .attrs = {{"size", std::int64_t{5}}}, .inputs = {floats({8, 96, 55, 55})}, .bench = true},
+      {.name = "even",
+       .attrs = {{"size", std::int64_t{4}}, {"alpha", 0.5}},
+       .inputs = {floats({1, 6, 4}, -2, 2)}},
+      {.name = "wider-than-channels",
+       .attrs = {{"size", std::int64_t{9}}, {"alpha", 0.5}},
+       .inputs = {floats({1, 3, 2, 2, 2})}},
+      {.name = "alexnet",
+       .attrs = {{"size", std::int64_t{5}}},
+       .inputs = {floats({8, 96, 55, 55})},
+       .bench = true},
   };
 }
 

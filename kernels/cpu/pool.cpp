@@ -18,67 +18,126 @@ GRADLOOM_INLINE Taps taps_inside(i64 start, i64 taps, i64 dilation, i64 size) {
 
 // Outputs ox in [begin, end) for which tap column `offset` (kx * dilation - pad) falls inside [0, w).
 GRADLOOM_INLINE Taps outputs_inside(i64 offset, i64 stride, i64 w, i64 first, i64 last) {
+  if (first * stride + offset >= 0 && (last - 1) * stride + offset < w) return {first, last};  // no division
   const i64 begin = offset < 0 ? ceil_div(-offset, stride) : 0;
   const i64 end = offset < w ? ceil_div(w - offset, stride) : 0;
   return {larger(begin, first), smaller(end, last)};
 }
 
-// One tap for a run of outputs: keeps the larger value and where it came from.
+GRADLOOM_INLINE i64 product(const i64 (&dims)[3]) { return dims[0] * dims[1] * dims[2]; }
+
+template <class T>
+struct PositionOf {
+  using type = int;
+};
+template <>
+struct PositionOf<double> {
+  using type = i64;
+};
+// A position in a plane, as wide as the values so that both take equal lanes.
+template <class T>
+using Position = typename PositionOf<T>::type;
+
+// One tap for a run of outputs: keeps the larger value and where it came from; the first NaN stays.
 template <class T, int fixed_stride>
-GRADLOOM_INLINE void max_tap(const T* x, i64 stride, int at, i64 n, T* best, int* where) {
+GRADLOOM_INLINE void max_tap(const T* x, i64 stride, i64 at, i64 n, T* best, Position<T>* where) {
   const i64 step = fixed_stride > 0 ? fixed_stride : stride;
+  const Position<T> first = Position<T>(at), distance = Position<T>(step);
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) {
     const T v = x[i * step], b = best[i];
-    const bool wins = (where[i] < 0) | (v > b) | ((v != v) & (b == b));
+    const bool wins = !(v <= b) & (b == b);
+    const Position<T> here = first + Position<T>(i) * distance;
     best[i] = wins ? v : b;
-    where[i] = wins ? at + int(i * step) : where[i];
+    where[i] = wins ? here : where[i];
   }
 }
 
+// One tap of a sum.
+template <class T, int fixed_stride>
+GRADLOOM_INLINE void sum_tap(const T* x, i64 stride, i64 n, double* total) {
+  const i64 step = fixed_stride > 0 ? fixed_stride : stride;
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) total[i] += double(x[i * step]);
+}
+
 constexpr i64 kRun = 64;  // outputs of one row at a time
+template <class T>
+constexpr i64 kRunRoom = kRun + kLanes<T>;  // and room for whole registers
 
 // The taps of one output's window along dim `d` that are inside, and what belongs to them.
 struct Reach {
-  i64 start;      // position of tap 0
+  i64 start;  // position of tap 0
   Taps taps;
-  i64 padded;     // taps inside the dim and its pads
+  i64 padded;  // taps inside the dim and its pads
 };
 GRADLOOM_INLINE Reach reach_of(const PoolShape& s, int d, i64 out) {
   const i64 start = out * s.stride[d] - s.pad_begin[d];
+  if (start >= 0 && start + (s.kernel[d] - 1) * s.dilation[d] < s.in[d])
+    return {start, {0, s.kernel[d]}, s.kernel[d]};
   return {start, taps_inside(start, s.kernel[d], s.dilation[d], s.in[d]),
           taps_inside(start, s.kernel[d], s.dilation[d], s.in[d] + s.pad_end[d]).end};
+}
+
+// Calls tap(position in the plane, first output, outputs) for every tap of the windows of outputs [first,
+// last) in a row: all outputs of the run that have this tap inside together. A run that reaches the last
+// output goes on to whole registers (what lies beyond is not used) where that much can be read: `readable`
+// elements from the start of the plane.
+template <class T, class Tap>
+GRADLOOM_INLINE void for_taps(const PoolShape& s, const Reach& deep, const Reach& rows, i64 first, i64 last,
+                              i64 readable, const Tap& tap) {
+  for (i64 kz = deep.taps.begin; kz < deep.taps.end; ++kz) {
+    const i64 plane = (deep.start + kz * s.dilation[0]) * s.in[1];
+    for (i64 ky = rows.taps.begin; ky < rows.taps.end; ++ky) {
+      const i64 row = (plane + rows.start + ky * s.dilation[1]) * s.in[2];
+      for (i64 kx = 0; kx < s.kernel[2]; ++kx) {
+        const i64 offset = kx * s.dilation[2] - s.pad_begin[2];
+        const Taps run = outputs_inside(offset, s.stride[2], s.in[2], first, last);
+        if (run.begin >= run.end) continue;
+        const i64 at = row + run.begin * s.stride[2] + offset, n = run.end - run.begin;
+        const i64 whole = ceil_div(n, kLanes<T>) * kLanes<T>;
+        const bool more = run.end == last && at + (whole - 1) * s.stride[2] < readable;
+        tap(at, run.begin - first, more ? whole : n);
+      }
+    }
+  }
 }
 
 template <class T>
 struct MaxPlane {
   const PoolShape& s;
   const T* x;
+  i64 readable;
 
   // Outputs [first, last) of row (deep, rows).
-  GRADLOOM_INLINE void run(const Reach& deep, const Reach& rows, i64 first, i64 last, T* best, int* where) const {
+  GRADLOOM_INLINE void run(const Reach& deep, const Reach& rows, i64 first, i64 last, T* best,
+                           Position<T>* where) const {
+    const bool empty = deep.taps.begin >= deep.taps.end || rows.taps.begin >= rows.taps.end;
+    const i64 row = ((deep.start + deep.taps.begin * s.dilation[0]) * s.in[1] + rows.start +
+                     rows.taps.begin * s.dilation[1]) *
+                    s.in[2];
+    // The first element of a window wins where nothing is larger.
+    const Taps whole = outputs_inside(-s.pad_begin[2], s.stride[2], s.in[2], first, last);
     for (i64 i = 0; i < last - first; ++i) {
       best[i] = T(-__builtin_inf());
-      where[i] = -1;
+      where[i] = Position<T>(row + (first + i) * s.stride[2] - s.pad_begin[2]);
     }
-    for (i64 kz = deep.taps.begin; kz < deep.taps.end; ++kz) {
-      const i64 plane = (deep.start + kz * s.dilation[0]) * s.in[1];
-      for (i64 ky = rows.taps.begin; ky < rows.taps.end; ++ky) {
-        const i64 row = (plane + rows.start + ky * s.dilation[1]) * s.in[2];
-        for (i64 kx = 0; kx < s.kernel[2]; ++kx) {
-          const i64 offset = kx * s.dilation[2] - s.pad_begin[2];
-          const Taps run = outputs_inside(offset, s.stride[2], s.in[2], first, last);
-          const i64 at = row + run.begin * s.stride[2] + offset, i = run.begin - first, n = run.end - run.begin;
-          if (s.stride[2] == 2) {
-            max_tap<T, 2>(x + at, 2, int(at), n, best + i, where + i);
-          } else if (s.stride[2] == 1) {
-            max_tap<T, 1>(x + at, 1, int(at), n, best + i, where + i);
-          } else {
-            max_tap<T, 0>(x + at, s.stride[2], int(at), n, best + i, where + i);
-          }
-        }
+    for (i64 out = first; out < last; ++out) {
+      if (!empty && out == whole.begin) out = larger(out, whole.end);
+      if (out >= last) break;
+      const Reach cols = reach_of(s, 2, out);
+      const bool none = empty || cols.taps.begin >= cols.taps.end;
+      where[out - first] = none ? -1 : Position<T>(row + cols.start + cols.taps.begin * s.dilation[2]);
+    }
+    for_taps<T>(s, deep, rows, first, last, readable, [&](i64 at, i64 i, i64 n) {
+      if (s.stride[2] == 2) {
+        max_tap<T, 2>(x + at, 2, at, n, best + i, where + i);
+      } else if (s.stride[2] == 1) {
+        max_tap<T, 1>(x + at, 1, at, n, best + i, where + i);
+      } else {
+        max_tap<T, 0>(x + at, s.stride[2], at, n, best + i, where + i);
       }
-    }
+    });
   }
 };
 
@@ -94,9 +153,10 @@ template <class T>
 void max_plane(const MaxPoolArgs& args, i64 plane) {
   const PoolShape& s = args.shape;
   const i64 area = s.out[0] * s.out[1] * s.out[2];
-  const MaxPlane<T> window{s, static_cast<const T*>(args.x) + plane * s.in[0] * s.in[1] * s.in[2]};
-  T best[kRun];
-  int where[kRun];
+  const MaxPlane<T> window{s, static_cast<const T*>(args.x) + plane * product(s.in),
+                           (s.planes - plane) * product(s.in)};
+  T best[kRunRoom<T>];
+  Position<T> where[kRunRoom<T>];
   for (i64 line = 0; line < s.out[0] * s.out[1]; ++line) {
     const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
     for (i64 first = 0; first < s.out[2]; first += kRun) {
@@ -111,12 +171,11 @@ void max_plane(const MaxPoolArgs& args, i64 plane) {
   }
 }
 
-GRADLOOM_INLINE i64 product(const i64 (&dims)[3]) { return dims[0] * dims[1] * dims[2]; }
-
 template <class T>
 void max_planes(const MaxPoolArgs& args) {
   const PoolShape& s = args.shape;
-  parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel) * 2, [&](i64 p) { max_plane<T>(args, p); });
+  parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel) * 2,
+               [&](i64 p) { max_plane<T>(args, p); });
 }
 
 template <class T>
@@ -133,28 +192,37 @@ void max_planes_grad(const MaxPoolGradArgs& args) {
   });
 }
 
-// For every window of a plane: start(output, what to divide by), row(offset of its tap 0, taps) for each row of taps, finish(output, ..).
-template <class Start, class Row, class Finish>
-GRADLOOM_INLINE void for_windows(const PoolShape& s, PoolDivisor divisor, const Start& start, const Row& row, const Finish& finish) {
-  i64 output = 0;
-  for (i64 oz = 0; oz < s.out[0]; ++oz) {
-    const Reach deep = reach_of(s, 0, oz);
-    for (i64 oy = 0; oy < s.out[1]; ++oy) {
-      const Reach rows = reach_of(s, 1, oy);
-      for (i64 ox = 0; ox < s.out[2]; ++ox, ++output) {
-        const Reach cols = reach_of(s, 2, ox);
-        const i64 inside = (deep.taps.end - deep.taps.begin) * (rows.taps.end - rows.taps.begin) * (cols.taps.end - cols.taps.begin);
-        const i64 count = divisor == PoolDivisor::inside   ? inside
-                          : divisor == PoolDivisor::padded ? deep.padded * rows.padded * cols.padded
-                                                           : 1;
-        start(output, count);
-        for (i64 kz = deep.taps.begin; kz < deep.taps.end && inside > 0; ++kz) {
-          const i64 plane = (deep.start + kz * s.dilation[0]) * s.in[1];
-          for (i64 ky = rows.taps.begin; ky < rows.taps.end; ++ky) {
-            row((plane + rows.start + ky * s.dilation[1]) * s.in[2] + cols.start, cols.taps);
-          }
+GRADLOOM_INLINE i64 taps_of(const Taps& taps) { return taps.end - taps.begin; }
+
+// What a window's sum is divided by; 0: the window has nothing inside.
+GRADLOOM_INLINE i64 divisor_of(const Reach& deep, const Reach& rows, const Reach& cols, PoolDivisor divisor) {
+  if (divisor == PoolDivisor::inside) return taps_of(deep.taps) * taps_of(rows.taps) * taps_of(cols.taps);
+  return divisor == PoolDivisor::padded ? deep.padded * rows.padded * cols.padded : 1;
+}
+
+template <class T>
+void average_plane(const AveragePoolArgs& args, i64 plane) {
+  const PoolShape& s = args.shape;
+  const T* const x = static_cast<const T*>(args.x) + plane * product(s.in);
+  T* y = static_cast<T*>(args.y) + plane * product(s.out);
+  double total[kRunRoom<T>];
+  for (i64 line = 0; line < s.out[0] * s.out[1]; ++line) {
+    const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
+    for (i64 first = 0; first < s.out[2]; first += kRun) {
+      const i64 last = smaller(s.out[2], first + kRun);
+      for (i64 i = 0; i < last - first; ++i) total[i] = 0;
+      for_taps<T>(s, deep, rows, first, last, (s.planes - plane) * product(s.in), [&](i64 at, i64 i, i64 n) {
+        if (s.stride[2] == 2) {
+          sum_tap<T, 2>(x + at, 2, n, total + i);
+        } else if (s.stride[2] == 1) {
+          sum_tap<T, 1>(x + at, 1, n, total + i);
+        } else {
+          sum_tap<T, 0>(x + at, s.stride[2], n, total + i);
         }
-        finish(output, count);
+      });
+      for (i64 i = 0; i < last - first; ++i) {
+        const i64 count = divisor_of(deep, rows, reach_of(s, 2, first + i), args.divisor);
+        *y++ = count > 0 ? T(total[i] / double(count)) : T(0);
       }
     }
   }
@@ -163,17 +231,32 @@ GRADLOOM_INLINE void for_windows(const PoolShape& s, PoolDivisor divisor, const 
 template <class T>
 void average_planes(const AveragePoolArgs& args) {
   const PoolShape& s = args.shape;
-  parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel), [&](i64 p) {
-    const T* const x = static_cast<const T*>(args.x) + p * product(s.in);
-    T* const y = static_cast<T*>(args.y) + p * product(s.out);
-    double total = 0;
-    for_windows(
-        s, args.divisor, [&](i64, i64) { total = 0; },
-        [&](i64 at, const Taps& taps) {
-          for (i64 k = taps.begin; k < taps.end; ++k) total += double(x[at + k * s.dilation[2]]);
-        },
-        [&](i64 output, i64 count) { y[output] = count > 0 ? T(total / double(count)) : T(0); });
-  });
+  parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel),
+               [&](i64 p) { average_plane<T>(args, p); });
+}
+
+// Calls window(output, what its sum is divided by), then row(offset of its tap 0, taps) for each row of taps
+// of every window of a plane.
+template <class Window, class Row>
+GRADLOOM_INLINE void for_windows(const PoolShape& s, PoolDivisor divisor, const Window& window,
+                                 const Row& row) {
+  i64 output = 0;
+  for (i64 oz = 0; oz < s.out[0]; ++oz) {
+    const Reach deep = reach_of(s, 0, oz);
+    for (i64 oy = 0; oy < s.out[1]; ++oy) {
+      const Reach rows = reach_of(s, 1, oy);
+      for (i64 ox = 0; ox < s.out[2]; ++ox, ++output) {
+        const Reach cols = reach_of(s, 2, ox);
+        window(output, divisor_of(deep, rows, cols, divisor));
+        for (i64 kz = deep.taps.begin; kz < deep.taps.end && cols.taps.begin < cols.taps.end; ++kz) {
+          const i64 plane = (deep.start + kz * s.dilation[0]) * s.in[1];
+          for (i64 ky = rows.taps.begin; ky < rows.taps.end; ++ky) {
+            row((plane + rows.start + ky * s.dilation[1]) * s.in[2] + cols.start, cols.taps);
+          }
+        }
+      }
+    }
+  }
 }
 
 template <class T>
@@ -189,8 +272,7 @@ void average_planes_grad(const AveragePoolGradArgs& args) {
         s, args.divisor, [&](i64 output, i64 count) { share = count > 0 ? dy[output] / T(count) : T(0); },
         [&](i64 at, const Taps& taps) {
           for (i64 k = taps.begin; k < taps.end; ++k) dx[at + k * s.dilation[2]] += share;
-        },
-        [](i64, i64) {});
+        });
   });
 }
 

@@ -150,12 +150,18 @@ void column_block(const T* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
       i64 k = begin;
       for (; k + 4 <= end; k += 4) {
         const T* const r = x + k * stride;
-#pragma GCC ivdep
-        for (i64 c = 0; c < columns; ++c) {
-          const T ab = Op::join(Op::map(r[c]), Op::map(r[stride + c]));
-          const T cd = Op::join(Op::map(r[2 * stride + c]), Op::map(r[3 * stride + c]));
-          part[c] = Op::join(part[c], Op::join(ab, cd));
+        const auto joined = [&](const auto& a, const auto& b, const auto& c, const auto& d,
+                                const auto& before) {
+          return Op::join(before,
+                          Op::join(Op::join(Op::map(a), Op::map(b)), Op::join(Op::map(c), Op::map(d))));
+        };
+        i64 c = 0;
+        for (; c + kLanes<T> <= columns; c += kLanes<T>) {
+          store(part + c, joined(load(r + c), load(r + stride + c), load(r + 2 * stride + c),
+                                 load(r + 3 * stride + c), load(part + c)));
         }
+        for (; c < columns; ++c)
+          part[c] = joined(r[c], r[stride + c], r[2 * stride + c], r[3 * stride + c], part[c]);
       }
       for (; k < end; ++k) {
         for (i64 c = 0; c < columns; ++c) part[c] = Op::join(part[c], Op::map(x[k * stride + c]));

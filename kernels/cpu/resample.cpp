@@ -40,19 +40,62 @@ GRADLOOM_INLINE void mix_row(const ResampleArgs& args, i64 j, const T* x, T* y, 
   }
 }
 
+// Outputs [begin, end) of one row of single elements, `fixed` sources each.
+template <int fixed, class T>
+GRADLOOM_INLINE void mix_fixed(const ResampleArgs& args, const T* x, T* y, i64 begin, i64 end) {
+  const auto* const index = args.index + args.begin[begin];
+  const double* const weight = args.weight + args.begin[begin];
+#pragma GCC ivdep
+  for (i64 j = 0; j < end - begin; ++j) {
+    T sum = T(0);
+    for (int k = 0; k < fixed; ++k) sum += T(weight[j * fixed + k]) * x[index[j * fixed + k]];
+    y[begin + j] = sum;
+  }
+}
+
+template <class T>
+GRADLOOM_INLINE void mix_any(const ResampleArgs& args, const T* x, T* y, i64 begin, i64 end) {
+  for (i64 j = begin; j < end; ++j) {
+    T sum = T(0);
+    for (i64 e = args.begin[j]; e < args.begin[j + 1]; ++e) sum += T(args.weight[e]) * x[args.index[e]];
+    y[j] = sum;
+  }
+}
+
+// Outputs [begin, end) have `count` sources each: all but those at the borders, as interpolation has it.
+struct Middle {
+  i64 begin, end, count;
+};
+inline Middle middle_of(const ResampleArgs& args) {
+  Middle m{args.out / 2, args.out / 2, 0};
+  if (args.out == 0) return m;
+  const auto count = [&](i64 j) { return i64(args.begin[j + 1] - args.begin[j]); };
+  m.count = count(m.begin);
+  while (m.begin > 0 && count(m.begin - 1) == m.count) --m.begin;
+  while (m.end < args.out && count(m.end) == m.count) ++m.end;
+  return m;
+}
+
 // Rows of single elements.
 template <class T>
 void mix_elements(const ResampleArgs& args) {
-  const T* const x = static_cast<const T*>(args.x);
-  T* const y = static_cast<T*>(args.y);
-  const i64 count = args.outer * args.out;
-  parallel_pieces(count, 4096, count * 8, [&](i64 begin, i64 end) {
-    for (i64 at = begin; at < end; ++at) {
-      const i64 o = at / args.out, j = at - o * args.out;
-      T sum = T(0);
-      for (i64 e = args.begin[j]; e < args.begin[j + 1]; ++e)
-        sum += T(args.weight[e]) * x[o * args.in + args.index[e]];
-      y[at] = sum;
+  const Middle m = middle_of(args);
+  const i64 grain = larger(1, 4096 / larger(args.out, 1));
+  parallel_pieces(args.outer, grain, args.outer * args.out * 8, [&](i64 begin, i64 end) {
+    for (i64 o = begin; o < end; ++o) {
+      const T* const x = static_cast<const T*>(args.x) + o * args.in;
+      T* const y = static_cast<T*>(args.y) + o * args.out;
+      mix_any(args, x, y, 0, m.begin);
+      if (m.count == 1) {
+        mix_fixed<1>(args, x, y, m.begin, m.end);
+      } else if (m.count == 2) {
+        mix_fixed<2>(args, x, y, m.begin, m.end);
+      } else if (m.count == 4) {
+        mix_fixed<4>(args, x, y, m.begin, m.end);
+      } else {
+        mix_any(args, x, y, m.begin, m.end);
+      }
+      mix_any(args, x, y, m.end, args.out);
     }
   });
 }
