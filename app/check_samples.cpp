@@ -9,7 +9,7 @@
 #include "engine/base/text.h"
 #include "engine/ops/op.h"
 #include "engine/run/executor.h"
-#include "engine/run/sample_graph.h"
+#include "engine/onnx/sample_graph.h"
 #include "passes/planners.h"
 
 namespace gradloom {

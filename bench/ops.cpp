@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "engine/ops/op.h"
-#include "engine/run/sample_graph.h"
+#include "engine/onnx/sample_graph.h"
 #include "kernels/launcher.h"
 #include "kernels/prepared/dnnl.h"
 

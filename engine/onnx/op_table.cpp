@@ -6,7 +6,7 @@
 
 #include "engine/onnx/expansion.h"
 #include "engine/ops/op.h"
-#include "engine/run/sample_graph.h"
+#include "engine/onnx/sample_graph.h"
 
 namespace gradloom {
 namespace {

@@ -173,8 +173,8 @@ Result<ProductShape> product_shape(const Shape& a, const Shape& b, const Product
   return s;
 }
 
-Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
-                                  bool bias, const Addend& addend) {
+Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
+                               const ProductSpec& spec, bool bias, const Addend& addend) {
   TRY(require_kernel_type(target, dtype));
   const ProductShape s = TRY(product_shape(a, b, spec));
   if (element_count(s.y) == 0) return no_work("matmul");
@@ -191,8 +191,8 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
     if (s.y.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 dims");
     tail_program = std::make_shared<kernels::EwProgram>(addend_program(dtype, s.y, tail, spec.relu));
   }
-  std::shared_ptr<kernels::MatMul> matmul;   // CPU
-  kernels::GemmArgs gemm{};                        // GPU
+  std::shared_ptr<kernels::MatMul> matmul;  // CPU
+  kernels::GemmArgs gemm{};                 // GPU
   if (s.k > 0) {
     kernels::MatMulDesc desc = describe(dtype, s, a, b, spec);
     if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
@@ -209,9 +209,12 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
   }
   Kernel kernel;
   kernel.name = s.k == 0 ? "matmul empty" : matmul ? "matmul " + matmul->implementation() : "matmul";
-  kernel.workspace_bytes = s.k == 0 ? 0 : matmul ? matmul->workspace_bytes() : kernels::workspace_bytes(target, gemm);
+  kernel.workspace_bytes = s.k == 0 ? 0
+                           : matmul ? matmul->workspace_bytes()
+                                    : kernels::workspace_bytes(target, gemm);
   if (tail_program) kernel.programs = {tail_program};
-  kernel.run = [matmul, gemm, bias, tail_program, dtype, empty = s.k == 0, workspace_bytes = kernel.workspace_bytes,
+  kernel.run = [matmul, gemm, bias, tail_program, dtype, empty = s.k == 0,
+                workspace_bytes = kernel.workspace_bytes,
                 count = element_count(s.y)](const LaunchArgs& args) {
     const double zero = 0;  // all bits zero, f32 or f64
     const void* const bias_values = bias ? args.inputs[2] : nullptr;
@@ -300,6 +303,40 @@ ProductGradients product_gradients(GradContext& ctx, const ProductSpec& spec, Va
   grads.b = ctx.reduce_to(
       fused_matmul(ctx.b, a, swapped(perm_a), dy, perm_p, stored_perm(perm_b, rank - rank_b), spec.alpha), b);
   return grads;
+}
+
+Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels::MatMulDesc& desc) {
+  SliceProduct product;
+  try {
+    if (target == kernels::Target::cpu) {
+      product.matmul_ = kernels::MatMul::create(desc);
+      product.workspace_bytes_ = product.matmul_->workspace_bytes();
+    } else {
+      product.gemm_ = kernels::gemm_args(desc);
+      product.workspace_bytes_ = kernels::workspace_bytes(target, product.gemm_);
+    }
+  } catch (const std::exception& e) {
+    return no_kernel(e.what());
+  }
+  return product;
+}
+
+void SliceProduct::run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const {
+  if (matmul_) return matmul_->run(a, b, nullptr, c, workspace);
+  kernels::GemmArgs gemm = gemm_;
+  gemm.a = a;
+  gemm.b = b;
+  gemm.c = c;
+  gemm.workspace = workspace;
+  gemm.workspace_bytes = workspace_bytes_;
+  args.on.gemm(gemm);
+}
+
+const void* elements_at(const void* base, DType dtype, std::int64_t offset) {
+  return static_cast<const std::byte*>(base) + offset * static_cast<std::int64_t>(dtype_bytes(dtype));
+}
+void* elements_at(void* base, DType dtype, std::int64_t offset) {
+  return static_cast<std::byte*>(base) + offset * static_cast<std::int64_t>(dtype_bytes(dtype));
 }
 
 }  // namespace gradloom::nn

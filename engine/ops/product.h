@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/ops/op.h"
@@ -40,9 +41,26 @@ struct Addend {
   std::vector<std::int64_t> strides;
 };
 // Inputs of the launch: A, B, bias or C. `bias`: one value per column of P.
-Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
-                                  bool bias, const Addend& addend);
+Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
+                               const ProductSpec& spec, bool bias, const Addend& addend);
 double product_flops(const ProductShape& shape);  // 2 m n k per batch
+
+// C = alpha A B (+ C) on parts of tensors: made when planning, run with pointers.
+class SliceProduct {
+ public:
+  static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc);
+  std::size_t workspace_bytes() const { return workspace_bytes_; }
+  void run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const;
+
+ private:
+  std::shared_ptr<kernels::MatMul> matmul_;  // CPU
+  kernels::GemmArgs gemm_{};                 // GPU
+  std::size_t workspace_bytes_ = 0;
+};
+
+// The address `offset` elements after `base`.
+const void* elements_at(const void* base, DType dtype, std::int64_t offset);
+void* elements_at(void* base, DType dtype, std::int64_t offset);
 
 // Gradients with respect to A and B of Y without its activation; operands have rank >= 2. kNone where not
 // wanted.

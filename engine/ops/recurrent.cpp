@@ -136,33 +136,6 @@ Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& k
   return cells;
 }
 
-Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels::MatMulDesc& desc) {
-  SliceProduct product;
-  try {
-    if (target == kernels::Target::cpu) {
-      product.matmul_ = kernels::MatMul::create(desc);
-      product.workspace_bytes_ = product.matmul_->workspace_bytes();
-    } else {
-      product.gemm_ = kernels::gemm_args(desc);
-      product.workspace_bytes_ = kernels::workspace_bytes(target, product.gemm_);
-    }
-  } catch (const std::exception& e) {
-    return no_kernel(e.what());
-  }
-  return product;
-}
-
-void SliceProduct::run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const {
-  if (matmul_) return matmul_->run(a, b, nullptr, c, workspace);
-  kernels::GemmArgs gemm = gemm_;
-  gemm.a = a;
-  gemm.b = b;
-  gemm.c = c;
-  gemm.workspace = workspace;
-  gemm.workspace_bytes = workspace_bytes_;
-  args.on.gemm(gemm);
-}
-
 kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t a_row, std::int64_t b_row,
                                   std::int64_t b_col, std::int64_t c_row, bool accumulate) {
   kernels::MatMulDesc desc;
@@ -175,13 +148,6 @@ kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, s
   desc.c_strides = {c_row, 1};
   desc.accumulate = accumulate;
   return desc;
-}
-
-const void* elements_at(const void* base, DType dtype, std::int64_t offset) {
-  return static_cast<const std::byte*>(base) + offset * static_cast<std::int64_t>(dtype_bytes(dtype));
-}
-void* elements_at(void* base, DType dtype, std::int64_t offset) {
-  return static_cast<std::byte*>(base) + offset * static_cast<std::int64_t>(dtype_bytes(dtype));
 }
 
 }  // namespace gradloom::nn

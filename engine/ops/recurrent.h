@@ -1,12 +1,11 @@
-// What RNN, GRU, LSTM and their gradient row share: the layer as kernels see it, and products of slices of buffers.
+// What RNN, GRU, LSTM and their gradient row share: the layer as kernels see it.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/ops/op.h"
-#include "kernels/prepared/matmul.h"
+#include "engine/ops/product.h"
 
 namespace gradloom::nn {
 
@@ -23,24 +22,8 @@ Result<RecurrentShape> recurrent_shape(const std::string& kind, const Attrs& att
 Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& kind, const Attrs& attrs, DType dtype,
                                                             const RecurrentShape& shape);
 
-// C = A B (+ C): made when planning, run with pointers.
-class SliceProduct {
- public:
-  static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc);
-  std::size_t workspace_bytes() const { return workspace_bytes_; }
-  void run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const;
-
- private:
-  std::shared_ptr<kernels::MatMul> matmul_;   // CPU
-  kernels::GemmArgs gemm_{};                  // GPU
-  std::size_t workspace_bytes_ = 0;
-};
 // m x n sums over k of rows `a_row` apart, B with strides, into rows `c_row` apart.
 kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t a_row, std::int64_t b_row,
                                   std::int64_t b_col, std::int64_t c_row, bool accumulate = false);
-
-// `count` elements at `offset` of a tensor.
-const void* elements_at(const void* base, DType dtype, std::int64_t offset);
-void* elements_at(void* base, DType dtype, std::int64_t offset);
 
 }  // namespace gradloom::nn

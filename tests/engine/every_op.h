@@ -11,7 +11,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/ir/builder.h"
-#include "engine/run/sample_graph.h"
+#include "engine/onnx/sample_graph.h"
 #include "kernels/cpu.h"
 #include "tests/engine/reference.h"
 

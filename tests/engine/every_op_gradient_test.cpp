@@ -21,6 +21,7 @@ const std::set<std::pair<std::string, std::size_t>> kConstantInputs = {
     {"NegativeLogLikelihoodLoss", 2},
     {"SoftmaxCrossEntropyLoss", 2},  // class weights
     {"Dropout", 1},                  // ratio
+    {"FusedAttention", 3},           // added mask
 };
 
 // Outputs that the loss of the check is made of: the first, or all of those that are results in their own

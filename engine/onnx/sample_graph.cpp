@@ -1,4 +1,4 @@
-#include "engine/run/sample_graph.h"
+#include "engine/onnx/sample_graph.h"
 
 #include <algorithm>
 #include <cmath>

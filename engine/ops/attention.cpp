@@ -1,0 +1,515 @@
+// FusedAttention (ours): y = softmax(mask(scale q k^T)) v without the probabilities in memory, and its
+// gradient row, which computes them again. Rows of queries are taken in blocks, whose scores fit a small
+// workspace; keys that a known mask hides from all rows of a block are left out, which halves a causal
+// attention. (The idea of keeping no probabilities: Rabe and Staats 2021, Dao et al. 2022.)
+//   q' = transpose(q, perm_q) [batch.., rows, d], k' = transpose(k, perm_k) [batch.., keys, d], v' = transpose(v, perm_v)
+//   [batch.., keys, e], y = transpose(y', perm_y), y' [batch.., rows, e]; absent: identity. Batch dims are equal.
+//   mask, broadcast to [batch.., rows, keys]: mode "add": is added to the scores; "keep" (bool): where false the score is `fill`;
+//   "block" (bool): where true.
+// FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities: dV = P^T dY, dP = dY V^T, dS
+// = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
+#include <algorithm>
+#include <cmath>
+
+#include "engine/ops/attention_blocks.h"
+#include "engine/ops/nn.h"
+#include "engine/ops/product.h"
+
+namespace gradloom {
+namespace {
+
+using namespace attention;
+using Ints = std::vector<std::int64_t>;
+
+Result<Mask> mask_of(const Attrs& attrs, bool given) {
+  const std::string mode = attrs.text("mask");
+  if (!given) return Mask::none;
+  if (mode == "add") return Mask::add;
+  if (mode == "keep") return Mask::keep;
+  if (mode == "block") return Mask::block;
+  return infer_error("mask is '" + mode + "', it must be add, keep or block");
+}
+
+Result<Shape> logical(const Attrs& attrs, const char* perm, const Shape& stored) {
+  return nn::permuted(stored, TRY(nn::checked_perm(perm, attrs.integers(perm), stored.size())));
+}
+
+// Checks the shapes; dims may be symbolic. `type` and `has` of inputs 0.. are q, k, v, mask.
+template <class Types>
+Result<Shape> result_shape(const Types& shape_of, const Attrs& attrs) {
+  const Shape q = TRY(logical(attrs, "perm_q", shape_of(0))), k = TRY(logical(attrs, "perm_k", shape_of(1))),
+              v = TRY(logical(attrs, "perm_v", shape_of(2)));
+  const std::size_t rank = q.size();
+  if (rank < 2 || k.size() != rank || v.size() != rank)
+    return infer_error("q, k and v must have the same number of dims");
+  for (std::size_t i = 0; i + 2 < rank; ++i)
+    if (nn::differ(q[i], k[i]) || nn::differ(q[i], v[i]))
+      return infer_error("batch dims of " + to_string(q) + ", " + to_string(k) + " and " + to_string(v) +
+                         " differ");
+  if (nn::differ(q[rank - 1], k[rank - 1]))
+    return infer_error("q has " + std::to_string(q[rank - 1]) + " columns, k " + std::to_string(k[rank - 1]));
+  if (nn::differ(k[rank - 2], v[rank - 2]))
+    return infer_error("k has " + std::to_string(k[rank - 2]) + " rows, v " + std::to_string(v[rank - 2]));
+  Shape y = q;
+  y[rank - 1] = v[rank - 1];
+  return nn::permuted(y, TRY(nn::checked_perm("perm_y", attrs.integers("perm_y"), rank)));
+}
+
+Status check_types(const InferContext& ctx, std::size_t first) {
+  for (std::size_t i = first; i < first + 3; ++i) TRY(nn::require_float(ctx, i, "every operand"));
+  const Mask mask = TRY(mask_of(ctx.attrs, ctx.has(first + 3)));
+  if (mask == Mask::none) return {};
+  const DType wanted = mask == Mask::add ? ctx.dtype(first) : DType::boolean;
+  if (ctx.dtype(first + 3) != wanted)
+    return infer_error(std::string("the mask is ") + dtype_name(ctx.dtype(first + 3)) + ", it must be " +
+                       dtype_name(wanted));
+  const Shape q = TRY(logical(ctx.attrs, "perm_q", ctx.shape(first))),
+              k = TRY(logical(ctx.attrs, "perm_k", ctx.shape(first + 1)));
+  Shape scores = q;
+  scores.back() = k[k.size() - 2];
+  const auto broadcast = broadcast_shapes(scores, ctx.shape(first + 3));
+  if (!broadcast.ok() || broadcast->size() != scores.size())
+    return infer_error("the mask " + to_string(ctx.shape(first + 3)) + " does not broadcast to the scores " +
+                       to_string(scores));
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    if (nn::differ((*broadcast)[i], scores[i]))
+      return infer_error("the mask " + to_string(ctx.shape(first + 3)) + " is larger than the scores " +
+                         to_string(scores));
+  return {};
+}
+
+Status infer(InferContext& ctx) {
+  TRY(require_inputs(ctx, 3));
+  const Shape y = TRY(result_shape([&](std::size_t i) { return ctx.shape(i); }, ctx.attrs));
+  TRY(check_types(ctx, 0));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), y}});
+}
+
+Status infer_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 4));
+  TRY(result_shape([&](std::size_t i) { return ctx.shape(i + 1); }, ctx.attrs));
+  TRY(check_types(ctx, 1));
+  return nn::set_outputs(ctx, {ctx.in(1), ctx.in(2), ctx.in(3)});
+}
+
+Status grad(GradContext& ctx) {
+  if (ctx.wants(3)) return infer_error("no gradient: of the mask of FusedAttention");
+  std::vector<ValueId> inputs = {ctx.grad(), ctx.in(0), ctx.in(1), ctx.in(2)};
+  if (ctx.node.inputs.size() > 3 && ctx.in(3) != kNone) inputs.push_back(ctx.in(3));
+  const auto grads = ctx.b.ops(op_by_name("FusedAttentionGrad"), inputs, ctx.node.attrs, 3);
+  for (std::size_t i = 0; i < 3; ++i)
+    if (ctx.wants(i)) ctx.set(i, grads[i]);
+  return {};
+}
+
+// ---- what the kernels are made of -----------------------------------------------------------------------------------------------
+
+View view_of(const Shape& stored, const nn::Perm& perm) {
+  return {nn::permuted(dense_strides(stored), perm)};
+}
+
+// `first`: which input q is.
+Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const Shape& y) {
+  const Attrs& attrs = types.attrs;
+  const Shape &q = types.inputs[first].shape, &k = types.inputs[first + 1].shape,
+              &v = types.inputs[first + 2].shape;
+  const auto perm = [&](const char* name) { return nn::checked_perm(name, attrs.integers(name), q.size()); };
+  const nn::Perm perm_q = TRY(perm("perm_q")), perm_k = TRY(perm("perm_k")), perm_v = TRY(perm("perm_v")),
+                 perm_y = TRY(perm("perm_y"));
+  const Shape rows = nn::permuted(q, perm_q), keys = nn::permuted(k, perm_k),
+              values = nn::permuted(v, perm_v);
+  Attention a;
+  const std::size_t rank = q.size();
+  a.batch.assign(rows.begin(), rows.end() - 2);
+  a.rows = rows[rank - 2];
+  a.d = rows[rank - 1];
+  a.keys = keys[rank - 2];
+  a.e = values[rank - 1];
+  a.q = view_of(q, perm_q);
+  a.k = view_of(k, perm_k);
+  a.v = view_of(v, perm_v);
+  a.y = {nn::permuted(dense_strides(y), perm_y.empty() ? perm_y : nn::inverse(perm_y))};
+  a.scale = attrs.real("scale", 1);
+  a.fill = attrs.real("fill", -INFINITY);
+  a.mask = TRY(mask_of(attrs, types.has(first + 3)));
+  a.dtype = types.inputs[first].dtype;
+  return a;
+}
+
+Ints joined(Ints batch, std::int64_t row, std::int64_t column) {
+  batch.push_back(row);
+  batch.push_back(column);
+  return batch;
+}
+Ints batch_of(const View& view) { return {view.strides.begin(), view.strides.end() - 2}; }
+Ints swapped(const View& view) { return joined(batch_of(view), view.strides.back(), view.row()); }
+
+// The scores of a block lie dense.
+View dense_view(const Attention& a, std::int64_t rows, std::int64_t columns) {
+  Shape shape = a.batch;
+  shape.push_back(rows);
+  shape.push_back(columns);
+  return {dense_strides(shape)};
+}
+
+Result<nn::SliceProduct> product(kernels::Target target, const Attention& a, std::int64_t m, std::int64_t n,
+                                 std::int64_t k, Ints left, Ints right, Ints result, double alpha,
+                                 bool accumulate = false) {
+  kernels::MatMulDesc desc;
+  desc.dtype = a.dtype;
+  desc.batch = a.batch;
+  desc.m = m;
+  desc.n = n;
+  desc.k = k;
+  desc.a_strides = std::move(left);
+  desc.b_strides = std::move(right);
+  desc.c_strides = std::move(result);
+  desc.alpha = alpha;
+  desc.accumulate = accumulate;
+  return nn::SliceProduct::create(target, desc);
+}
+
+using Program = std::shared_ptr<const kernels::EwProgram>;
+
+// Over the scores x of a block and the mask: what the mask makes of them, or (`zero`) 0 where it hides.
+Program mask_program(const Attention& a, const Ints& strides, const Block& block, bool zero) {
+  using kernels::EwOp;
+  auto program = std::make_shared<kernels::EwProgram>();
+  program->rank = static_cast<int>(a.batch.size()) + 2;
+  Shape dims = a.batch;
+  dims.push_back(block.rows);
+  dims.push_back(block.keys);
+  const Ints dense = dense_strides(dims);
+  kernels::EwInput x{a.dtype, {}}, mask{a.mask == Mask::add ? a.dtype : DType::boolean, {}};
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    program->dims[i] = dims[i];
+    x.strides[i] = dims[i] == 1 ? 0 : dense[i];
+    mask.strides[i] = dims[i] == 1 ? 0 : strides[i];
+  }
+  program->inputs = {x, mask};
+  if (a.mask == Mask::add) {
+    program->code = {{EwOp::Add, a.dtype, a.dtype, {0, 1, -1}, 0}};
+    program->outputs = {{2, a.dtype}};
+  } else {
+    program->constants = {{a.dtype, zero ? 0 : a.fill}};
+    const std::int16_t shown = a.mask == Mask::keep ? std::int16_t{0} : std::int16_t{2};
+    program->code = {{EwOp::Where, a.dtype, a.dtype, {1, shown, static_cast<std::int16_t>(2 - shown)}, 0}};
+    program->outputs = {{3, a.dtype}};
+  }
+  kernels::ew_collapse_dims(*program);
+  return program;
+}
+
+// One block, prepared; products that the row does not need stay empty.
+struct Step {
+  Block block;
+  nn::SliceProduct scores, result, probability_grad, q_grad, k_grad, v_grad;
+  Program mask, mask_grad;
+};
+
+struct Plan {
+  Attention a;
+  std::vector<Step> steps;  // in the order they run
+  std::int64_t mask_row = 0;
+  std::size_t score_bytes = 0, workspace_bytes = 0;  // of one buffer of scores, of the products
+  bool fill_grads = false;
+};
+
+Result<Plan> plan_of(const NodeTypes& types, bool backward) {
+  const std::size_t first = backward ? 1 : 0;
+  Plan p;
+  p.a = TRY(attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape));
+  const Attention& a = p.a;
+  if (a.batch.size() + 2 > static_cast<std::size_t>(kernels::kEwMaxRank))
+    return no_kernel("no kernel for more than 8 dims");
+  if (a.keys == 0 || a.d == 0) return no_kernel("attention over nothing");
+  const Tensor* known = a.mask == Mask::none ? nullptr : types.constants[first + 3];
+  const Ints strides = a.mask == Mask::none ? Ints{} : mask_strides(a, types.inputs[first + 3].shape);
+  const bool blind =
+      a.mask == Mask::keep || a.mask == Mask::block ? known == nullptr || has_blind_rows(a, *known) : false;
+  p.mask_row = strides.empty() ? 0 : strides[strides.size() - 2];
+  std::vector<Block> blocks = blocks_of(a, known);
+  if (backward) std::reverse(blocks.begin(), blocks.end());  // the block that sees most keys first
+  p.fill_grads = backward && blocks.front().keys != a.keys;
+  for (const Block& block : blocks) {
+    Step s;
+    s.block = block;
+    const auto make = [&](nn::SliceProduct& to, Result<nn::SliceProduct> made) -> Status {
+      to = TRY(std::move(made));
+      p.workspace_bytes = std::max(p.workspace_bytes, to.workspace_bytes());
+      return {};
+    };
+    const View x = dense_view(a, block.rows, block.keys);
+    const kernels::Target on = types.target;
+    TRY(make(s.scores,
+             product(on, a, block.rows, block.keys, a.d, a.q.strides, swapped(a.k), x.strides, a.scale)));
+    if (!backward) {
+      TRY(make(s.result,
+               product(on, a, block.rows, a.e, block.keys, x.strides, a.v.strides, a.y.strides, 1)));
+    } else {
+      const bool more = p.fill_grads || !p.steps.empty();
+      TRY(make(s.probability_grad,
+               product(on, a, block.rows, block.keys, a.e, a.y.strides, swapped(a.v), x.strides, 1)));
+      TRY(make(s.q_grad,
+               product(on, a, block.rows, a.d, block.keys, x.strides, a.k.strides, a.q.strides, a.scale)));
+      TRY(make(s.k_grad, product(on, a, block.keys, a.d, block.rows, swapped(x), a.q.strides, a.k.strides,
+                                 a.scale, more)));
+      TRY(make(s.v_grad,
+               product(on, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.v.strides, 1, more)));
+    }
+    if (block.masked) s.mask = mask_program(a, strides, block, false);
+    if (block.masked && blind && backward) s.mask_grad = mask_program(a, strides, block, true);
+    p.score_bytes = std::max(
+        p.score_bytes, static_cast<std::size_t>(rounded(element_count(a.batch) * block.rows * block.keys *
+                                                            static_cast<std::int64_t>(dtype_bytes(a.dtype)),
+                                                        64)));
+    p.steps.push_back(std::move(s));
+  }
+  return p;
+}
+
+// The probabilities of a block, dense at `scores`.
+void probabilities(const Plan& p, const Step& s, const LaunchArgs& args, const void* q, const void* k,
+                   const void* mask, void* scores, void* workspace) {
+  const Attention& a = p.a;
+  s.scores.run(args, nn::elements_at(q, a.dtype, s.block.row * a.q.row()), k, scores, workspace);
+  if (s.mask) {
+    const DType type = a.mask == Mask::add ? a.dtype : DType::boolean;
+    const void* inputs[] = {scores, nn::elements_at(mask, type, s.block.row * p.mask_row)};
+    args.on.elementwise({s.mask.get(), inputs, &scores, nullptr});
+  }
+  args.on.softmax({a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, scores, scores});
+}
+
+std::vector<std::shared_ptr<kernels::EwProgram>> programs_of(const Plan& p) {
+  std::vector<std::shared_ptr<kernels::EwProgram>> programs;
+  for (const Step& s : p.steps)
+    for (const Program& program : {s.mask, s.mask_grad})
+      if (program) programs.push_back(std::const_pointer_cast<kernels::EwProgram>(program));
+  return programs;
+}
+
+Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,
+                 std::function<void(const LaunchArgs&)> run) {
+  const std::vector<std::shared_ptr<kernels::EwProgram>> programs = programs_of(p);
+  Kernel kernel{name, workspace_bytes, std::move(run)};
+  kernel.programs.assign(programs.begin(), programs.end());
+  return kernel;
+}
+
+Result<Kernel> prepare(const NodeTypes& types) {
+  TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
+  if (element_count(types.outputs[0].shape) == 0) return nn::no_work("attention");
+  const auto p = std::make_shared<const Plan>(TRY(plan_of(types, false)));
+  return kernel_of("attention", p->score_bytes + p->workspace_bytes, *p, [p](const LaunchArgs& args) {
+    const Attention& a = p->a;
+    void* const scores = args.workspace;
+    void* const workspace = static_cast<std::byte*>(args.workspace) + p->score_bytes;
+    for (const Step& s : p->steps) {
+      probabilities(*p, s, args, args.inputs[0], args.inputs[1],
+                    a.mask == Mask::none ? nullptr : args.inputs[3], scores, workspace);
+      s.result.run(args, scores, args.inputs[2],
+                   nn::elements_at(args.outputs[0], a.dtype, s.block.row * a.y.row()), workspace);
+    }
+  });
+}
+
+Result<Kernel> prepare_grad(const NodeTypes& types) {
+  TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
+  if (element_count(types.inputs[0].shape) == 0) return nn::no_work("attention gradient");
+  const auto p = std::make_shared<const Plan>(TRY(plan_of(types, true)));
+  const std::int64_t k_count = element_count(types.inputs[2].shape),
+                     v_count = element_count(types.inputs[3].shape);
+  return kernel_of(
+      "attention gradient", 2 * p->score_bytes + p->workspace_bytes, *p,
+      [p, k_count, v_count](const LaunchArgs& args) {
+        const Attention& a = p->a;
+        const void *const dy = args.inputs[0], *const q = args.inputs[1], *const k = args.inputs[2],
+                          *const v = args.inputs[3];
+        const void* const mask = a.mask == Mask::none ? nullptr : args.inputs[4];
+        void* const shares = args.workspace;
+        void* const grads = static_cast<std::byte*>(args.workspace) + p->score_bytes;
+        void* const workspace = static_cast<std::byte*>(args.workspace) + 2 * p->score_bytes;
+        if (p->fill_grads) {
+          const double zero = 0;  // all bits zero in every type
+          args.on.fill({dtype_bytes(a.dtype), k_count, &zero, args.outputs[1]});
+          args.on.fill({dtype_bytes(a.dtype), v_count, &zero, args.outputs[2]});
+        }
+        for (const Step& s : p->steps) {
+          const void* const dy_rows = nn::elements_at(dy, a.dtype, s.block.row * a.y.row());
+          const std::int64_t q_at = s.block.row * a.q.row();
+          probabilities(*p, s, args, q, k, mask, shares, workspace);
+          s.v_grad.run(args, shares, dy_rows, args.outputs[2], workspace);
+          s.probability_grad.run(args, dy_rows, v, grads, workspace);
+          args.on.softmax_grad(
+              {a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, grads, shares, grads});
+          if (s.mask_grad) {
+            const void* inputs[] = {grads, nn::elements_at(mask, DType::boolean, s.block.row * p->mask_row)};
+            args.on.elementwise({s.mask_grad.get(), inputs, const_cast<void* const*>(&grads), nullptr});
+          }
+          s.q_grad.run(args, grads, k, nn::elements_at(args.outputs[0], a.dtype, q_at), workspace);
+          s.k_grad.run(args, grads, nn::elements_at(q, a.dtype, q_at), args.outputs[1], workspace);
+        }
+      });
+}
+
+// ---- cost -----------------------------------------------------------------------------------------------------------------------
+
+// `products`: [rows, keys] products with d, with e columns.
+template <bool backward>
+Cost cost(const NodeTypes& types) {
+  const std::size_t first = backward ? 1 : 0;
+  const auto a = attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape);
+  CHECK(a.ok(), "cost of an invalid attention");
+  double pairs = 0;
+  for (const Block& block : blocks_of(*a, a->mask == Mask::none ? nullptr : types.constants[first + 3]))
+    pairs += static_cast<double>(block.rows) * static_cast<double>(block.keys);
+  pairs *= static_cast<double>(element_count(a->batch));
+  const double d = static_cast<double>(a->d), e = static_cast<double>(a->e);
+  return nn::cost_of(types, pairs * (backward ? 2 * (3 * d + 2 * e) + 9 : 2 * (d + e) + 5));
+}
+
+// ---- samples --------------------------------------------------------------------------------------------------------------------
+
+Attrs with_mask(const char* mode, double fill) {
+  return {{"scale", 0.5}, {"mask", std::string(mode)}, {"fill", fill}};
+}
+
+SampleInput known_mask(Shape shape, std::vector<double> values) {
+  SampleInput input;
+  input.type = {DType::boolean, std::move(shape)};
+  input.values = std::move(values);
+  input.constant = true;
+  return input;
+}
+
+// true above the diagonal.
+SampleInput future(std::int64_t rows) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < rows * rows; ++i) values.push_back(i % rows > i / rows ? 1 : 0);
+  return known_mask({rows, rows}, std::move(values));
+}
+
+// A slope, and keys that are hidden.
+SampleInput known_bias() {
+  SampleInput input =
+      exact(DType::f32, {3, 5}, {0, -1, -2, -1e30, -1e30, -1, 0, -1, -2, -1e30, -2, -1, 0, -1, -1e30});
+  input.constant = true;
+  return input;
+}
+
+SampleInput flags(Shape shape, std::vector<double> values) {
+  SampleInput input = known_mask(std::move(shape), std::move(values));
+  input.constant = false;
+  return input;
+}
+
+struct Form {
+  const char* name;
+  Attrs attrs;
+  std::vector<SampleInput> operands;  // q, k, v, mask
+  Shape y;
+  bool bench = false;
+};
+
+std::vector<Form> forms() {
+  const Ints heads{0, 2, 1, 3};
+  Attrs in_heads{{"scale", 0.5}, {"perm_q", heads}, {"perm_k", heads}, {"perm_v", heads}, {"perm_y", heads}};
+  Attrs causal = in_heads;
+  causal.set("mask", std::string("block"));
+  return {
+      {"plain", {}, {floats({3, 5}), floats({4, 5}), floats({4, 2})}, {3, 2}},
+      {"batch",
+       {{"scale", 0.25}},
+       {floats({2, 3, 4, 5}), floats({2, 3, 6, 5}), floats({2, 3, 6, 3})},
+       {2, 3, 4, 3}},
+      {"heads inside",
+       in_heads,
+       {floats({2, 4, 3, 5}), floats({2, 6, 3, 5}), floats({2, 6, 3, 5})},
+       {2, 4, 3, 5}},
+      {"keys transposed",
+       {{"perm_k", Ints{0, 2, 1}}},
+       {floats({2, 3, 4}), floats({2, 4, 5}), floats({2, 5, 3})},
+       {2, 3, 3}},
+      {"added mask",
+       with_mask("add", 0),
+       {floats({2, 3, 4}), floats({2, 5, 4}), floats({2, 5, 3}), floats({1, 3, 5}, -3, 3)},
+       {2, 3, 3}},
+      {"known added mask",
+       with_mask("add", 0),
+       {floats({3, 4}), floats({5, 4}), floats({5, 3}), known_bias()},
+       {3, 3}},
+      {"kept",
+       with_mask("keep", -1e30),
+       {floats({2, 3, 4}), floats({2, 5, 4}), floats({2, 5, 3}),
+        flags({2, 1, 5}, {1, 1, 0, 1, 0, 0, 1, 1, 1, 0})},
+       {2, 3, 3}},
+      {"a row that sees nothing",
+       with_mask("keep", -1e30),
+       {floats({2, 4}), floats({3, 4}), floats({3, 2}), flags({2, 3}, {0, 0, 0, 1, 0, 1})},
+       {2, 2}},
+      {"known holes",
+       with_mask("block", -INFINITY),
+       {floats({3, 4}), floats({5, 4}), floats({5, 2}),
+        known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1})},
+       {3, 2}},
+      {"causal",
+       with_mask("block", -INFINITY),
+       {floats({2, 150, 4}), floats({2, 150, 4}), floats({2, 150, 3}), future(150)},
+       {2, 150, 3}},
+      {"gpt",
+       causal,
+       {floats({4, 1024, 12, 64}), floats({4, 1024, 12, 64}), floats({4, 1024, 12, 64}), future(1024)},
+       {4, 1024, 12, 64},
+       true},
+  };
+}
+
+std::vector<Sample> samples() {
+  std::vector<Sample> list;
+  for (Form& f : forms())
+    list.push_back({.name = f.name, .attrs = f.attrs, .inputs = f.operands, .bench = f.bench});
+  return list;
+}
+
+std::vector<Sample> samples_grad() {
+  std::vector<Sample> list;
+  for (Form& f : forms()) {
+    f.operands.insert(f.operands.begin(), floats(f.y));
+    list.push_back(
+        {.name = f.name, .attrs = f.attrs, .inputs = f.operands, .output_count = 3, .bench = f.bench});
+  }
+  return list;
+}
+
+}  // namespace
+
+const OpDef fused_attention_op = {
+    .name = "FusedAttention",
+    .domain = "gradloom",
+    .summary = "Attention that keeps no probabilities.",
+    .min_inputs = 3,
+    .max_inputs = 4,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost<false>,
+    .cpu = prepare,
+    .gpu = prepare,
+    .samples = samples,
+};
+
+const OpDef fused_attention_grad_op = {
+    .name = "FusedAttentionGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of FusedAttention, from probabilities computed again.",
+    .min_inputs = 4,
+    .max_inputs = 5,
+    .max_outputs = 3,
+    .infer = infer_grad,
+    .cost = cost<true>,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
+    .samples = samples_grad,
+};
+
+}  // namespace gradloom

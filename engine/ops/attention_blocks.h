@@ -1,0 +1,45 @@
+// How FusedAttention (attention.cpp) goes through its queries: blocks of rows whose scores fit a small
+// workspace, and the keys that a known mask leaves to each.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/ops/op.h"
+
+namespace gradloom::attention {
+
+enum class Mask : std::uint8_t { none, add, keep, block };
+
+// A tensor as the products see it: strides of [batch.., row, column].
+struct View {
+  std::vector<std::int64_t> strides;
+  std::int64_t row() const { return strides[strides.size() - 2]; }
+};
+
+struct Attention {
+  Shape batch;
+  std::int64_t rows = 0, keys = 0, d = 0, e = 0;
+  View q, k, v, y;
+  double scale = 1, fill = 0;
+  Mask mask = Mask::none;
+  DType dtype = DType::f32;
+};
+
+// Strides of the mask in [batch.., row, key]; broadcast dims have 0.
+std::vector<std::int64_t> mask_strides(const Attention& a, const Shape& mask);
+
+struct Block {
+  std::int64_t row, rows, keys;  // scores [batch.., rows, keys] of the rows from `row` on and the first keys
+  bool masked;                   // the mask does something to them
+};
+
+// From shapes and the known mask (null: none, or not known when planning) alone. Keys that it hides from all
+// rows of a block are left out: hidden scores are -1e9 or less, their probability is 0 beside any other.
+std::vector<Block> blocks_of(const Attention& a, const Tensor* known);
+// Rows that see no key at all: their probabilities are not 0 where the mask hides.
+bool has_blind_rows(const Attention& a, const Tensor& mask);
+
+std::int64_t rounded(std::int64_t n, std::int64_t step);  // up
+
+}  // namespace gradloom::attention

@@ -1,0 +1,158 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/autodiff/autodiff.h"
+#include "tests/passes/support.h"
+
+namespace gradloom {
+namespace {
+
+using testing::expect_same_results;
+using testing::op_counts;
+using testing::run_and_compare;
+using testing::run_pass;
+using testing::why_nots;
+using Perm = std::vector<std::int64_t>;
+
+constexpr const char* kAlways = "fuse-attention{min_keys=1}";
+
+enum class Masked { no, block, keep, add };
+
+struct Form {
+  Masked mask = Masked::no;
+  bool scaled_scores = true, scaled_operands = false, divided = false;
+  bool heads = true;   // [batch, rows, heads, d] and transposes, as exports have it
+  bool known = false;  // a causal mask that is known when planning
+  bool dropout = false, trained_mask = false, kept = false, wrong_axis = false;
+};
+
+Tensor future(std::int64_t rows) {
+  Tensor mask(DType::boolean, {rows, rows});
+  for (std::int64_t i = 0; i < rows * rows; ++i)
+    mask.mutable_as<std::uint8_t>()[i] = i % rows > i / rows ? 1 : 0;
+  return mask;
+}
+
+Graph attention(const Form& f) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const Type type{DType::f64, f.heads ? Shape{2, 6, 3, 4} : Shape{2, 3, 6, 4}};
+  const auto operand = [&](const char* name) {
+    const ValueId x = b.input(name, type);
+    return f.heads ? b.op("Transpose", {x}, {{"perm", Perm{0, 2, 1, 3}}}) : x;
+  };
+  const auto number = [&](double v) { return b.scalar(DType::f64, v); };
+  ValueId q = operand("q"), k = operand("k");
+  const ValueId v = operand("v");
+  k = b.op("Transpose", {k}, {{"perm", Perm{0, 1, 3, 2}}});
+  if (f.scaled_operands) {
+    q = b.op("Mul", {q, number(0.7)});
+    k = b.op("Mul", {number(0.6), k});
+  }
+  ValueId s = b.op("MatMul", {q, k});
+  if (f.scaled_scores) s = f.divided ? b.op("Div", {s, number(2)}) : b.op("Mul", {s, number(0.5)});
+  if (f.mask == Masked::add) {
+    const Type bias{DType::f64, {1, 3, 6, 6}};
+    const ValueId mask =
+        f.trained_mask ? b.parameter("bias", Tensor(bias.dtype, bias.shape)) : b.input("mask", bias);
+    s = b.op("Add", {mask, s});
+  } else if (f.mask != Masked::no) {
+    const ValueId mask =
+        f.known ? b.constant(future(6), "mask") : b.input("mask", {DType::boolean, {2, 1, 1, 6}});
+    const ValueId fill = number(f.known ? -INFINITY : -1e30);
+    s = f.mask == Masked::block ? b.op("Where", {mask, fill, s}) : b.op("Where", {mask, s, fill});
+  }
+  ValueId p = b.op("Softmax", {s}, {{"axis", std::int64_t{f.wrong_axis ? 2 : -1}}});
+  if (f.kept) graph.outputs.push_back(p);
+  if (f.dropout)
+    p = b.op("Dropout", {p, number(0.5), b.scalar(DType::boolean, 1)}, {{"key", std::int64_t{5}}});
+  ValueId y = b.op("MatMul", {p, v});
+  if (f.heads) y = b.op("Transpose", {y}, {{"perm", Perm{0, 2, 1, 3}}});
+  graph.outputs.push_back(y);
+  return graph;
+}
+
+std::vector<Form> forms() {
+  return {{},
+          {.scaled_scores = false},
+          {.scaled_operands = true, .divided = true},
+          {.heads = false},
+          {.mask = Masked::block},
+          {.mask = Masked::keep, .scaled_operands = true},
+          {.mask = Masked::add, .heads = false},
+          {.mask = Masked::block, .known = true}};
+}
+
+TEST(FuseAttention, EveryFormBecomesOneNode) {
+  int number = 0;
+  for (const Form& form : forms()) {
+    SCOPED_TRACE(number++);
+    Graph graph = attention(form);
+    const PassReport report = run_and_compare(graph, kAlways, 1e-12);
+    EXPECT_EQ(report.matched, 1) << why_nots(report);
+    run_pass(graph, "dead-code");
+    EXPECT_EQ(op_counts(graph), (std::map<std::string, int>{{"FusedAttention", 1}}));
+  }
+}
+
+// The loss is a weighted sum of the outputs; its gradients become outputs too.
+void add_training(Graph& graph) {
+  GraphBuilder b(graph);
+  const ValueId y = graph.outputs[0];
+  Tensor weights(DType::f64, graph.type(y).shape);
+  for (std::int64_t i = 0; i < weights.count(); ++i)
+    weights.mutable_as<double>()[i] = std::sin(static_cast<double>(i));
+  const ValueId loss =
+      b.op("ReduceSum", {b.op("Mul", {y, b.constant(weights, "weights")})}, {{"keepdims", std::int64_t{0}}});
+  const std::vector<ValueId> wrt = {find_value(graph, "q"), find_value(graph, "k"), find_value(graph, "v")};
+  const auto gradients = add_gradients(graph, loss, wrt);
+  ASSERT_OK(gradients);
+  for (const ValueId x : wrt) graph.outputs.push_back(gradients->at(x));
+}
+
+TEST(FuseAttention, GradientsStayTheSame) {
+  int number = 0;
+  for (const Form& form : forms()) {
+    SCOPED_TRACE(number++);
+    Graph apart = attention(form), fused = attention(form);
+    EXPECT_EQ(run_pass(fused, kAlways).matched, 1);
+    add_training(apart);
+    add_training(fused);
+    EXPECT_EQ(op_counts(fused)["FusedAttentionGrad"], 1);
+    EXPECT_EQ(op_counts(fused)["Softmax"], 0);
+    expect_same_results(apart, fused, 1e-12);
+  }
+}
+
+TEST(FuseAttention, SaysWhyNot) {
+  struct Case {
+    Form form;
+    const char* why;
+  };
+  for (const Case& c : {Case{{.dropout = true}, "dropout on the probabilities"},
+                        {{.kept = true}, "output of the graph"},
+                        {{.wrong_axis = true}, "not over the keys"},
+                        {{.mask = Masked::add, .trained_mask = true}, "the mask is trained"}}) {
+    Graph graph = attention(c.form);
+    const PassReport report = run_pass(graph, kAlways);
+    EXPECT_EQ(report.matched, 0);
+    EXPECT_NE(why_nots(report).find(c.why), std::string::npos) << c.why << ": " << why_nots(report);
+  }
+  Graph few = attention({});
+  const PassReport report = run_pass(few, "fuse-attention");
+  EXPECT_EQ(report.matched, 0);
+  EXPECT_NE(why_nots(report).find("6 keys"), std::string::npos) << why_nots(report);
+}
+
+TEST(FuseAttention, OtherUsesOfSoftmaxAreNoNearMisses) {
+  Graph graph;
+  GraphBuilder b(graph);
+  graph.outputs = {b.op("Softmax", {b.input("x", {DType::f64, {3, 4}})})};
+  const PassReport report = run_pass(graph, kAlways);
+  EXPECT_EQ(report.matched, 0);
+  EXPECT_EQ(why_nots(report), "");
+}
+
+}  // namespace
+}  // namespace gradloom
