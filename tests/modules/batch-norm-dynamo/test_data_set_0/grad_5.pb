@@ -1,0 +1,1 @@
+Bbody.2.biasJB{	-“Z«?ð%´÷Z}Œ¿UUUu£ŸÃ?

@@ -1,0 +1,1 @@
+Bbody.0.weightJ;ÄWðl–k?[Áƒõ™?

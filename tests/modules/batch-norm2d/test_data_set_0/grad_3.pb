@@ -1,0 +1,1 @@
+B	body.biasJVUUóÈW¥?UUU©¢û™?ªª*×Ó|¬?

@@ -1,0 +1,2 @@
+Bbody.classifier.biasJá^WŒ¥¥Î?¼©öñ·¿
+Ü­Ã¿

@@ -1,0 +1,1 @@
+B body.layers.0.attention.out.biasJ€þ¤å§IõÒ¿N_šŽÈœã?h­—0Æ½¿fþS5‡yè¿,¨‘že±¿ÏŽ†SÊàâ?f¬ó±â¿a5ƒ>Jà?-;,hòx¦?@‘HcÕ¿¼e7«šá?ªeáŒgìº¿RBº„×¿‚Rs‰4š?g¦ r_Ú¿òR‡Wæ?

@@ -1,0 +1,1 @@
+B"body.layers.1.attention.query.biasJ€8:Èi1t¿F™É“<Š?µº:àaÇ‘?öÒÞªx-z¿·Ë®UE‡¿M¡HÈ…‚¿|V°vMb{¿±sP%¥?H:‰L–ˆ?¤àÅÇÛŸ¿ZM7‘,¼?1EàžŽ/¨?þŒª¥ê·•¿xªÀÆß‰…¿L ÞÇ}y„¿È¨Mð¼?

@@ -1,0 +1,1 @@
+Bbody.classifier.biasJK;—ùàoÚ?	°"áºÇ¿ÆÈÍ¿

@@ -1,0 +1,1 @@
+BlossJäoNoÂC?

@@ -1,0 +1,1 @@
+B	body.biasJ«ªªz7Å?ªªªŸòrÀ¿XUUu‚ƒž¿

@@ -1,0 +1,1 @@
+Bbody.norm.weightJ0â6›?-±Îezq¿ùˆ?á†i¿¦ÝëRJDh?Dw£JÃk?‡OŽÃÍÓ{?

@@ -1,0 +1,1 @@
+Bbody.mlp.down.biasJ0А╠DЗl?ииhьw╔Ч┐╪D¤╥>]t┐╫ey║y┐№ю[·д┐lу]╣с4з?

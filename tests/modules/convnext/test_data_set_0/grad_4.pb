@@ -1,0 +1,1 @@
+Bbody.depthwise.biasJ0ØàQÒl÷ƒ?­ÀR½t{¿û}ùgn?æ÷sTx¿Û7™‡v¿½@ÖŠÀr?

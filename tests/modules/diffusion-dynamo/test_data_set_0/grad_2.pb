@@ -1,0 +1,1 @@
+Bbody.norm1.weightJ@DЊБЎXзќ?l?LвCl?“Ўz\їЩј?gгтя¦?E—эГ]¶їЌi†W;Wїz”№bG№ї­ce”ец”?

@@ -1,0 +1,1 @@
+Bbody.norm3.weightJ@b…ng½s?»œã„“¿bË×/œŸ¿\kR”5ƒ•¿õoÙ;›¿pVÌôQ3W¿XÛ1|Ñ›Œ?DÄga	ˆ¿

@@ -1,0 +1,2 @@
+Bbody.top.2.biasJù
+lQ;]Ê¿

@@ -1,0 +1,1 @@
+Bbody.blocks.1.proj.biasJ€˜‡1×Ñ™?Ò˜şw7Ba?Dë“cŠŒ?¸áò{óƒm¿pQçi'‡O¿¢(¶Å»P‘?uGø­ª¿pHÊ‚?!jÍZG7¿ëÿxT1ü²?€¤hè«É¤¿°NRïş…?`0õ¥’]¿C‘Fß˜¿jszt‘’?4$Oa˜¿

@@ -1,0 +1,1 @@
+Bbody.blocks.1.mlp.down.biasJ€^Dyü_›?W9ZéË˜?$Ëò’5™?Hâs‹ßs¿Ûä-Nª‚p¿DT%pw?°õy:Ï³¿Á3L9Or€¿|™´*½œ¿íÝMÀ²?ÞvÏÉv«¿-‘í…d’?ƒJÐ"X‚?¬K'£y“¿’rÎ€Ù™?ŒïTÜky†¿

@@ -1,0 +1,1 @@
+Bbody.sourceJ@âîb}Ug¿4OWO7Qq¿¬™ó\6b?L+ê†ÔC¿rß²äJğ€?…}%„“…f?[%_»~>[¿adv¸v?

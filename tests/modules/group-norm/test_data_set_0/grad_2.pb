@@ -1,0 +1,1 @@
+Bbody.weightJ0¿h,Ÿ¼)š¿ß™Rr@¿5 p¢‹™?wÆAHVD’?øX¼xäu¢?+±)œoœ?

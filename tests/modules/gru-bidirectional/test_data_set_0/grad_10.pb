@@ -1,0 +1,1 @@
+Bbody.bias_hh_l0_reverseJ`òz:gx[?›¯«Ú!2-?$$ËwÄÑ@¿¿FÀ˜E|‚?Åõ]¦²íM?4OÒá4??¾ò,°Sg¿œ}÷xc?˜]b,G|?Qƒ¼gnóu¿üÉQ±r¿ÇuWkivª¿

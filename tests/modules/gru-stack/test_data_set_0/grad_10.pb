@@ -1,0 +1,1 @@
+Bbody.head.biasJÀ$¤¤?…ZDÈZfÒ?\ÆLÜúÔ¿

@@ -1,0 +1,1 @@
+B	body.biasJUUÅğÙ¨³¿ÿÿcúÀ¿XUU]Œ‡¿

@@ -1,0 +1,1 @@
+B	body.biasJ VUU…FZ°?UUUÍF Â?¨ªªŠƒ—¿VUUU½¬¿¿

@@ -1,0 +1,1 @@
+Bbody.bias_ih_l0_reverseJ€‚P½ªîƒ¿†‹<nûJj?ÚJ£Jˆ?<!3-_l?ÇíŸz¿	FNžÜŸk?Î¶G#×«T?ÂB†h b?MH}›*Z—?6OY¨ñU¿Ïsæjbàž¿®O¸ñÅ‘c?Áóãa<wg?mYîÚÃ¾|?¾ÝÏ:ÿ‹R?Ë09Þ†;W?

@@ -1,0 +1,1 @@
+Bbody.bias_hh_l0_reverseJ€ƒP½ªîƒ¿†‹<nûJj?ÚJ£Jˆ?=!3-_l?ÇíŸz¿	FNÜŸk?Î¶G#×«T?ÂB†h b?MH}›*Z—?6OY¨ñU¿Ïsæjbà¿®O¸ñÅ‘c?Áóãa<wg?nYîÚÃ¾|?¾İÏ:ÿ‹R?Ê09Ş†;W?

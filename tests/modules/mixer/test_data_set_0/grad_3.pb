@@ -1,0 +1,1 @@
+Bbody.norm1.biasJ@¬7ézZÖ‰¿´*XB" a¿i¥ÁFØ¥ƒ?–ÝÚk(Ö•?pÔ"aG=¿Ø'#®O—h?t/Dì²‡¿lL;×Px?

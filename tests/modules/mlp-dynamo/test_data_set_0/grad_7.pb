@@ -1,0 +1,1 @@
+Bbody.3.biasJTUUÕs)³¿TUUe,ã¦¿UUUe®Ù?

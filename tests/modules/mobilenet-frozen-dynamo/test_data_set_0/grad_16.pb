@@ -1,0 +1,1 @@
+Bbody.block.project.1.biasJ0ğ¾ö®Ú±?VAµ‰¨¿5©ûá„Œ‘¿"IgaDY‘?÷µtˆ°©? Ç€½Û†?

@@ -1,0 +1,1 @@
+Bbody.stem.1.weightJ0-ôœCÏŸ5?#¬viôr¿ë€½ìœ3¿úÉxëm¿Ìïnêjv?dğ°KiJ?

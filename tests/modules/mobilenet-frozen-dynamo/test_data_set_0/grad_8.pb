@@ -1,0 +1,1 @@
+Bbody.block.depthwise.1.weightJ`c+û£û>Žê˜meˆ?ÒÎÄ‹~Âz¿§Þâ@S?(I–BG?cÞQÏ‚ž?Eâ¼“E¿('_]c¸S?i@)Èà?ëVèw”4¿ò_‹¢zÝ¿„œŽÌ¤ïT?

@@ -1,0 +1,1 @@
+Bbody.block.se.fc1.biasJ ‹`-Ö(3@?rÇ–z’X¿>µŽùo'¿Š‘ˆƒ)¹c¿

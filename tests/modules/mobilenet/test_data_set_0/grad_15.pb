@@ -1,0 +1,1 @@
+Bbody.block.project.1.weightJ0RЈџеw‡qї=пbГ'#їЁ]YОц°Bї&:r^EЂ~їSkгЪaњЂ?›/UИЅ}?

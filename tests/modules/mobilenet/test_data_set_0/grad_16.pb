@@ -1,0 +1,1 @@
+Bbody.block.project.1.biasJ0ћё§¤Н(¤їЮЫоЋЮЧЏїЂ'њѕ†ZїЉэWRёG“ї]ґйщE­?ґyrЩР¬‹?

@@ -1,0 +1,1 @@
+Bbody.block.expand.1.biasJ`ä¹ «k‚'?léKBwjQ?ì4p`*<r?DXÏ"bdL?€c¬¶Y5-¿¬)Õ±gáô>ø`Øâ¬>R¿ü"§.HG¿4¹[v—P;¿€ê?Üõ¿8¯G–âK?ğ–ŠÄy?

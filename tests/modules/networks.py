@@ -1,0 +1,655 @@
+"""Small whole networks, each in the form its paper or its usual implementation gives it, as PyTorch modules.
+
+Head widths are 4 or 16, so that 1 / sqrt(d) is exact in float32; every epsilon is EPSILON, a float32 number. A float64
+reference therefore computes with the constants that an exported float32 file holds.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+EPSILON = float(np.float32(1e-5))
+
+
+def squared_error(y, target):
+    return (y - target).pow(2).mean()
+
+
+def binary_cross_entropy(y, target):
+    return -(target * y.log() + (1 - target) * (1 - y).log())
+
+
+def split_heads(x, heads):
+    """[batch, time, heads * d] -> [batch, heads, time, d]"""
+    batch, time, width = x.shape
+    return x.view(batch, time, heads, width // heads).transpose(1, 2)
+
+
+def join_heads(x):
+    batch, heads, time, width = x.shape
+    return x.transpose(1, 2).reshape(batch, time, heads * width)
+
+
+def attend(q, k, v, mask=None):
+    """softmax(q k^T / sqrt(d) + mask) v over the last two axes."""
+    scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(q.shape[-1]))
+    if mask is not None:
+        scores = scores.masked_fill(mask, float("-inf"))
+    return F.softmax(scores, dim=-1) @ v
+
+
+def future_mask(time):
+    return torch.ones(time, time, dtype=torch.bool).triu(1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention of queries over a memory (itself without one)."""
+
+    def __init__(self, width, heads, bias=True):
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+
+    def forward(self, x, memory=None, mask=None):
+        memory = x if memory is None else memory
+        q, k, v = self.query(x), self.key(memory), self.value(memory)
+        q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
+        return self.out(join_heads(attend(q, k, v, mask)))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width, hidden, activation):
+        super().__init__()
+        self.up, self.down, self.activation = nn.Linear(width, hidden), nn.Linear(hidden, width), activation
+
+    def forward(self, x):
+        return self.down(self.activation(self.up(x)))
+
+
+# ---- transformers ------------------------------------------------------------------------------------------------------
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(width, eps=EPSILON), nn.LayerNorm(width, eps=EPSILON)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = FeedForward(width, 2 * width, nn.GELU(approximate="tanh"))
+
+    def forward(self, x, mask):
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(self.ln1(x)).split(x.shape[-1], dim=2))
+        x = x + self.proj(join_heads(attend(q, k, v, mask)))
+        return x + self.mlp(self.ln2(x))
+
+
+class Gpt(nn.Module):
+    """GPT-2: learned positions, pre-norm blocks; the head is the embedding (tied) or a matrix of its own."""
+
+    def __init__(self, tied, layers=2, width=16, heads=4, context=6, vocabulary=19):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(GptBlock(width, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width, eps=EPSILON)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        if tied:
+            self.head.weight = self.wte.weight
+        self.register_buffer("future", future_mask(context))
+
+    def forward(self, tokens, labels):
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x, self.future)
+        return F.cross_entropy(self.head(self.ln_f(x)).flatten(0, 1), labels.flatten())
+
+
+class RmsNorm(nn.Module):
+    """Zhang and Sennrich 2019, written out as Llama's published code does."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPSILON) * self.weight
+
+
+def rotary_table(time, width, base=10000.0):
+    """cos and sin of position * base^(-2i / width), both halves alike: [time, width]."""
+    frequencies = base ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
+    angles = torch.outer(torch.arange(time, dtype=torch.float32), frequencies)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x, cos, sin):
+    """Rotary embedding, the two halves of the last axis being the real and imaginary parts."""
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+
+
+class LlamaBlock(nn.Module):
+    """Pre-RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
+
+    def __init__(self, width, heads, groups, hidden, norm):
+        super().__init__()
+        self.heads, self.groups = heads, groups
+        head = width // heads
+        self.attention_norm, self.ffn_norm = norm(width), norm(width)
+        self.wq, self.wo = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.wk = nn.Linear(width, groups * head, bias=False)
+        self.wv = nn.Linear(width, groups * head, bias=False)
+        self.w1, self.w3 = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x, cos, sin, mask):
+        h = self.attention_norm(x)
+        q = rotate(split_heads(self.wq(h), self.heads), cos, sin)
+        k = rotate(split_heads(self.wk(h), self.groups), cos, sin)
+        v = split_heads(self.wv(h), self.groups)
+        k, v = (part.repeat_interleave(self.heads // self.groups, dim=1) for part in (k, v))
+        x = x + self.wo(join_heads(attend(q, k, v, mask)))
+        h = self.ffn_norm(x)
+        return x + self.w2(F.silu(self.w1(h)) * self.w3(h))
+
+
+class Llama(nn.Module):
+    def __init__(self, layers=2, width=16, heads=4, groups=2, hidden=24, context=6, vocabulary=19, norm=RmsNorm):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList(LlamaBlock(width, heads, groups, hidden, norm) for _ in range(layers))
+        self.norm = norm(width)
+        self.output = nn.Linear(width, vocabulary, bias=False)
+        cos, sin = rotary_table(context, width // heads)
+        self.register_buffer("cos", cos)
+        self.register_buffer("sin", sin)
+        self.register_buffer("future", future_mask(context))
+
+    def forward(self, tokens, labels):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin, self.future)
+        return F.cross_entropy(self.output(self.norm(x)).flatten(0, 1), labels.flatten())
+
+
+class BertLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.attention, self.mlp = Attention(width, heads), FeedForward(width, 2 * width, nn.GELU())
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=EPSILON), nn.LayerNorm(width, eps=EPSILON)
+
+    def forward(self, x, mask):
+        x = self.norm1(x + self.attention(x, mask=mask))
+        return self.norm2(x + self.mlp(x))
+
+
+class Bert(nn.Module):
+    """Words, positions and segments; post-norm layers; padding masked; a pooled and a masked-word loss together."""
+
+    def __init__(self, layers=2, width=16, heads=4, context=6, vocabulary=19, classes=3):
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.positions, self.segments = nn.Embedding(context, width), nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width, eps=EPSILON)
+        self.layers = nn.ModuleList(BertLayer(width, heads) for _ in range(layers))
+        self.pooler, self.classifier = nn.Linear(width, width), nn.Linear(width, classes)
+        self.transform, self.decoder_bias = nn.Linear(width, width), nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, tokens, segments, labels, word_labels):
+        x = self.words(tokens) + self.positions.weight + self.segments(segments)
+        x = self.norm(x)
+        mask = (tokens == 0)[:, None, None, :]
+        for layer in self.layers:
+            x = layer(x, mask)
+        pooled = self.classifier(torch.tanh(self.pooler(x[:, 0])))
+        words = F.linear(F.gelu(self.transform(x)), self.words.weight, self.decoder_bias)
+        return F.cross_entropy(pooled, labels) + F.cross_entropy(words.transpose(1, 2), word_labels, ignore_index=-100)
+
+
+def relative_buckets(queries, keys, buckets, far):
+    """T5's bidirectional buckets of key - query: half of them exact, half logarithmic up to `far`."""
+    distance = np.arange(keys)[None, :] - np.arange(queries)[:, None]
+    half = buckets // 2
+    result = (distance > 0) * half
+    distance = np.abs(distance)
+    exact = half // 2
+    large = exact + (np.log(np.maximum(distance, 1) / exact) / np.log(far / exact) * (half - exact)).astype(int)
+    return torch.from_numpy(result + np.where(distance < exact, distance, np.minimum(large, half - 1)))
+
+
+class T5Attention(nn.Module):
+    """Without scale and bias vectors; an additive position table where the layer is given one."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x, memory, bias):
+        q, k, v = (split_heads(part, self.heads) for part in (self.q(x), self.k(memory), self.v(memory)))
+        return self.o(join_heads(F.softmax(torch.matmul(q, k.transpose(3, 2)) + bias, dim=-1) @ v))
+
+
+class T5(nn.Module):
+    """Encoder and decoder of one layer each: RMS norms, relative position tables, ReLU, shared and scaled embedding."""
+
+    def __init__(self, width=16, heads=4, vocabulary=19, buckets=8, source=6, target=5):
+        super().__init__()
+        self.shared = nn.Embedding(vocabulary, width)
+        self.encoder_bias, self.decoder_bias = nn.Embedding(buckets, heads), nn.Embedding(buckets, heads)
+        self.encoder_attention = T5Attention(width, heads)
+        self.decoder_attention, self.cross_attention = T5Attention(width, heads), T5Attention(width, heads)
+        self.norms = nn.ModuleList(RmsNorm(width) for _ in range(7))
+        self.encoder_mlp = FeedForward(width, 2 * width, nn.ReLU())
+        self.decoder_mlp = FeedForward(width, 2 * width, nn.ReLU())
+        self.register_buffer("encoder_buckets", relative_buckets(source, source, buckets, 16))
+        self.register_buffer("decoder_buckets", relative_buckets(target, target, buckets, 16))
+        self.register_buffer("future", torch.zeros(target, target).masked_fill(future_mask(target), -1e9))
+
+    def forward(self, source, target, labels):
+        norms = self.norms
+        x = self.shared(source)
+        bias = self.encoder_bias(self.encoder_buckets).permute(2, 0, 1).unsqueeze(0)
+        h = norms[0](x)
+        x = x + self.encoder_attention(h, h, bias)
+        memory = norms[2](x + self.encoder_mlp(norms[1](x)))
+        y = self.shared(target)
+        bias = self.decoder_bias(self.decoder_buckets).permute(2, 0, 1).unsqueeze(0) + self.future
+        h = norms[3](y)
+        y = y + self.decoder_attention(h, h, bias)
+        y = y + self.cross_attention(norms[4](y), memory, torch.zeros(1, dtype=y.dtype))
+        y = norms[6](y + self.decoder_mlp(norms[5](y))) * (y.shape[-1] ** -0.5)
+        return F.cross_entropy(F.linear(y, self.shared.weight).flatten(0, 1), labels.flatten())
+
+
+class VisionTransformer(nn.Module):
+    def __init__(self, size=8, patch=4, channels=3, width=16, heads=4, layers=2, classes=5):
+        super().__init__()
+        self.patches = nn.Conv2d(channels, width, patch, stride=patch)
+        self.cls = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.zeros(1, (size // patch) ** 2 + 1, width))
+        self.norms = nn.ModuleList(nn.LayerNorm(width, eps=EPSILON) for _ in range(2 * layers + 1))
+        self.attentions = nn.ModuleList(Attention(width, heads) for _ in range(layers))
+        self.mlps = nn.ModuleList(FeedForward(width, 2 * width, nn.GELU()) for _ in range(layers))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, image, labels):
+        x = self.patches(image).flatten(2).transpose(1, 2)
+        x = torch.cat((self.cls.expand(x.shape[0], -1, -1), x), dim=1) + self.positions
+        for i, (attention, mlp) in enumerate(zip(self.attentions, self.mlps)):
+            x = x + attention(self.norms[2 * i](x))
+            x = x + mlp(self.norms[2 * i + 1](x))
+        return F.cross_entropy(self.head(self.norms[-1](x)[:, 0]), labels)
+
+
+class SwinBlock(nn.Module):
+    """Attention inside windows of a map that is rolled by half a window, with a relative position table and a mask."""
+
+    def __init__(self, width, heads, size, window, shift):
+        super().__init__()
+        self.heads, self.size, self.window, self.shift = heads, size, window, shift
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=EPSILON), nn.LayerNorm(width, eps=EPSILON)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = FeedForward(width, 2 * width, nn.GELU())
+        self.table = nn.Parameter(torch.zeros((2 * window - 1) ** 2, heads))
+        at = np.stack(np.meshgrid(np.arange(window), np.arange(window), indexing="ij")).reshape(2, -1)
+        offset = at[:, :, None] - at[:, None, :] + window - 1
+        self.register_buffer("index", torch.from_numpy(offset[0] * (2 * window - 1) + offset[1]).reshape(-1))
+        region = np.zeros((size, size))
+        for i, rows in enumerate((slice(0, -window), slice(-window, -shift), slice(-shift, None))):
+            for j, columns in enumerate((slice(0, -window), slice(-window, -shift), slice(-shift, None))):
+                region[rows, columns] = 3 * i + j
+        region = self.windows(torch.from_numpy(region)[None, :, :, None]).squeeze(-1)
+        self.register_buffer("mask", (region[:, None, :] != region[:, :, None]).float() * -100.0)
+
+    def windows(self, x):
+        """[batch, size, size, c] -> [batch * windows, window^2, c]"""
+        n, w = self.size // self.window, self.window
+        x = x.view(x.shape[0], n, w, n, w, x.shape[3])
+        return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, w * w, x.shape[5])
+
+    def map(self, x, batch):
+        n, w = self.size // self.window, self.window
+        x = x.view(batch, n, n, w, w, x.shape[2])
+        return x.permute(0, 1, 3, 2, 4, 5).reshape(batch, self.size, self.size, x.shape[5])
+
+    def forward(self, x):
+        h = self.windows(torch.roll(self.norm1(x), (-self.shift, -self.shift), dims=(1, 2)))
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(h).chunk(3, dim=-1))
+        area = self.window**2
+        bias = self.table[self.index].view(area, area, self.heads).permute(2, 0, 1)
+        scores = q * (q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + bias
+        scores = scores.view(x.shape[0], -1, self.heads, area, area) + self.mask[None, :, None]
+        h = self.proj(join_heads(F.softmax(scores.view(-1, self.heads, area, area), dim=-1) @ v))
+        x = x + torch.roll(self.map(h, x.shape[0]), (self.shift, self.shift), dims=(1, 2))
+        return x + self.mlp(self.norm2(x))
+
+
+class Swin(nn.Module):
+    """One block of shifted windows and a patch merging."""
+
+    def __init__(self, channels=3, width=8, classes=4):
+        super().__init__()
+        self.embed = nn.Conv2d(channels, width, 2, stride=2)
+        self.block = SwinBlock(width, heads=2, size=4, window=2, shift=1)
+        self.merge_norm = nn.LayerNorm(4 * width, eps=EPSILON)
+        self.merge = nn.Linear(4 * width, 2 * width, bias=False)
+        self.head = nn.Linear(2 * width, classes)
+
+    def forward(self, image, labels):
+        x = self.block(self.embed(image).permute(0, 2, 3, 1))
+        x = torch.cat([x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)], dim=-1)
+        x = self.merge(self.merge_norm(x)).mean(dim=(1, 2))
+        return F.cross_entropy(self.head(x), labels)
+
+
+class MixtureOfExperts(nn.Module):
+    """Each token goes to the two experts of highest probability, weighted by their share of it, with a balance loss."""
+
+    def __init__(self, width=8, hidden=12, experts=4, best=2):
+        super().__init__()
+        self.router, self.best = nn.Linear(width, experts, bias=False), best
+        self.up = nn.Parameter(torch.zeros(experts, width, hidden))
+        self.down = nn.Parameter(torch.zeros(experts, hidden, width))
+
+    def forward(self, x, target):
+        probability = F.softmax(self.router(x), dim=-1)
+        weight, index = probability.topk(self.best, dim=-1)
+        weight = weight / weight.sum(-1, keepdim=True)
+        gate = torch.zeros_like(probability).scatter(1, index, weight)
+        hidden = F.silu(torch.einsum("td,edh->teh", x, self.up))
+        y = torch.einsum("teh,ehd,te->td", hidden, self.down, gate)
+        share = F.one_hot(index, probability.shape[1]).to(x.dtype).sum(1).mean(0)
+        return squared_error(y, target) + 0.125 * (share * probability.mean(0)).sum()
+
+
+# ---- convolutional networks --------------------------------------------------------------------------------------------
+
+
+def conv_norm(inputs, outputs, size, stride=1, groups=1):
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(outputs, eps=EPSILON)
+    )
+
+
+class Bottleneck(nn.Module):
+    """ResNet's 1x1, 3x3, 1x1 with a projected shortcut."""
+
+    def __init__(self, inputs, hidden, outputs, stride):
+        super().__init__()
+        self.reduce, self.conv = conv_norm(inputs, hidden, 1), conv_norm(hidden, hidden, 3, stride)
+        self.expand = conv_norm(hidden, outputs, 1)
+        self.shortcut = conv_norm(inputs, outputs, 1, stride)
+
+    def forward(self, x):
+        y = self.expand(F.relu(self.conv(F.relu(self.reduce(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    def __init__(self, classes=5):
+        super().__init__()
+        self.stem = conv_norm(3, 8, 3)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.layer1, self.layer2 = Bottleneck(8, 4, 16, 1), Bottleneck(16, 6, 12, 2)
+        self.fc = nn.Linear(12, classes)
+
+    def forward(self, image, labels):
+        x = self.layer2(self.layer1(self.pool(F.relu(self.stem(image)))))
+        return F.cross_entropy(self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1)), labels)
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self, channels, hidden):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Conv2d(channels, hidden, 1), nn.Conv2d(hidden, channels, 1)
+
+    def forward(self, x):
+        return x * F.hardsigmoid(self.fc2(F.relu(self.fc1(F.adaptive_avg_pool2d(x, 1)))))
+
+
+class InvertedResidual(nn.Module):
+    """MobileNetV3: expand, depthwise, squeeze and excite, project."""
+
+    def __init__(self, channels, hidden):
+        super().__init__()
+        self.expand = conv_norm(channels, hidden, 1)
+        self.depthwise = conv_norm(hidden, hidden, 3, groups=hidden)
+        self.se = SqueezeExcite(hidden, 4)
+        self.project = conv_norm(hidden, channels, 1)
+
+    def forward(self, x):
+        y = F.hardswish(self.depthwise(F.hardswish(self.expand(x))))
+        return x + self.project(self.se(y))
+
+
+class MobileNet(nn.Module):
+    def __init__(self, classes=4):
+        super().__init__()
+        self.stem = conv_norm(3, 6, 3, stride=2)
+        self.block = InvertedResidual(6, 12)
+        self.classifier = nn.Sequential(nn.Linear(6, 10), nn.Hardswish(), nn.Linear(10, classes))
+
+    def forward(self, image, labels):
+        x = self.block(F.hardswish(self.stem(image)))
+        return F.cross_entropy(self.classifier(x.mean((2, 3))), labels)
+
+
+class UNet(nn.Module):
+    """Two levels down and up with skipped connections; up by a transposed convolution, then by interpolation."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.down1, self.down2 = self.block(2, width), self.block(width, 2 * width)
+        self.middle = self.block(2 * width, 4 * width)
+        self.up = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2)
+        self.merge2, self.merge1 = self.block(4 * width, 2 * width), self.block(3 * width, width)
+        self.out = nn.Conv2d(width, 1, 1)
+
+    @staticmethod
+    def block(inputs, outputs):
+        return nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(2, outputs, eps=EPSILON), nn.LeakyReLU(0.125)
+        )
+
+    def forward(self, image, mask):
+        a = self.down1(image)
+        b = self.down2(F.max_pool2d(a, 2))
+        c = self.middle(F.max_pool2d(b, 2))
+        b = self.merge2(torch.cat((self.up(c), b), 1))
+        up = F.interpolate(b, scale_factor=2, mode="bilinear", align_corners=False)
+        a = self.merge1(torch.cat((up, a), 1))
+        return F.binary_cross_entropy_with_logits(self.out(a), mask)
+
+
+class DiffusionBlock(nn.Module):
+    """A denoiser's residual block: GroupNorm, SiLU, convolutions, sinusoidal time embedding, attention over pixels."""
+
+    def __init__(self, channels=8, time=8):
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(4, channels, eps=EPSILON), nn.GroupNorm(4, channels, eps=EPSILON)
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.time = nn.Sequential(nn.Linear(time, 2 * channels), nn.SiLU(), nn.Linear(2 * channels, 2 * channels))
+        self.norm3, self.qkv = nn.GroupNorm(2, channels, eps=EPSILON), nn.Conv1d(channels, 3 * channels, 1)
+        self.proj = nn.Conv1d(channels, channels, 1)
+        self.register_buffer("frequencies", torch.exp(-math.log(10000.0) * torch.arange(time // 2) / (time // 2)))
+
+    def forward(self, x, steps, noise):
+        angles = steps[:, None].to(x.dtype) * self.frequencies[None]
+        scale, shift = self.time(torch.cat((angles.sin(), angles.cos()), dim=1))[:, :, None, None].chunk(2, dim=1)
+        h = self.norm2(self.conv1(F.silu(self.norm1(x)))) * (1 + scale) + shift
+        x = x + self.conv2(F.silu(h))
+        batch, channels, height, width = x.shape
+        q, k, v = self.qkv(self.norm3(x).reshape(batch, channels, -1)).reshape(batch, 3, 2, 4, -1).unbind(1)
+        h = attend(q.transpose(2, 3), k.transpose(2, 3), v.transpose(2, 3)).transpose(2, 3)
+        x = x + self.proj(h.reshape(batch, channels, -1)).reshape(batch, channels, height, width)
+        return squared_error(x, noise)
+
+
+class ConvNext(nn.Module):
+    """Depthwise 7x7, channels-last LayerNorm, pointwise expansion, a learnt scale per channel."""
+
+    def __init__(self, channels=6):
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
+        self.norm = nn.LayerNorm(channels, eps=EPSILON)
+        self.mlp = FeedForward(channels, 3 * channels, nn.GELU())
+        self.gamma = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x):
+        y = self.mlp(self.norm(self.depthwise(x).permute(0, 2, 3, 1)))
+        return x + (self.gamma * y).permute(0, 3, 1, 2)
+
+
+class MlpMixer(nn.Module):
+    def __init__(self, patches=4, width=8):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=EPSILON), nn.LayerNorm(width, eps=EPSILON)
+        self.tokens = FeedForward(patches, 6, nn.GELU())
+        self.channels = FeedForward(width, 12, nn.GELU())
+
+    def forward(self, x):
+        x = x + self.tokens(self.norm1(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.channels(self.norm2(x))
+
+
+class WaveNet(nn.Module):
+    """Dilated causal convolutions with gates, residual and skipped connections."""
+
+    def __init__(self, channels=6, layers=3, levels=8):
+        super().__init__()
+        self.inputs = nn.Conv1d(1, channels, 1)
+        self.dilated = nn.ModuleList(nn.Conv1d(channels, 2 * channels, 2, dilation=2**i) for i in range(layers))
+        self.mixed = nn.ModuleList(nn.Conv1d(channels, channels, 1) for _ in range(layers))
+        self.outputs = nn.Conv1d(channels, levels, 1)
+
+    def forward(self, x, labels):
+        x, skipped = self.inputs(x), 0.0
+        for dilated, mixed in zip(self.dilated, self.mixed):
+            gate, value = dilated(F.pad(x, (dilated.dilation[0], 0))).chunk(2, dim=1)
+            h = mixed(torch.sigmoid(gate) * torch.tanh(value))
+            x, skipped = x + h, skipped + h
+        return F.cross_entropy(self.outputs(F.relu(skipped)), labels)
+
+
+# ---- others ------------------------------------------------------------------------------------------------------------
+
+
+class RecurrentClassifier(nn.Module):
+    """A stack of recurrent layers over embedded words; the last state is classified."""
+
+    def __init__(self, kind, vocabulary=13, width=6, hidden=5, classes=3, **options):
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.layers = kind(width, hidden, num_layers=2, batch_first=True, **options)
+        self.head = nn.Linear(hidden * (2 if options.get("bidirectional") else 1), classes)
+
+    def forward(self, tokens, labels):
+        outputs, _ = self.layers(self.words(tokens))
+        return F.cross_entropy(self.head(outputs[:, -1]), labels)
+
+
+class Dlrm(nn.Module):
+    """Recommendation: bottom MLP of the dense features, a table per category, pairwise products, top MLP."""
+
+    def __init__(self, dense=5, tables=(7, 11, 5), width=4):
+        super().__init__()
+        self.bottom = nn.Sequential(nn.Linear(dense, 8), nn.ReLU(), nn.Linear(8, width), nn.ReLU())
+        self.tables = nn.ModuleList(nn.Embedding(rows, width) for rows in tables)
+        pairs = len(tables) * (len(tables) + 1) // 2
+        self.top = nn.Sequential(nn.Linear(width + pairs, 8), nn.ReLU(), nn.Linear(8, 1))
+        first, second = np.tril_indices(len(tables) + 1, -1)
+        self.register_buffer("pairs", torch.from_numpy(first * (len(tables) + 1) + second))
+
+    def forward(self, dense, categories, clicks):
+        x = self.bottom(dense)
+        rows = torch.stack([x] + [table(categories[:, i]) for i, table in enumerate(self.tables)], dim=1)
+        products = torch.bmm(rows, rows.transpose(1, 2)).flatten(1)
+        logits = self.top(torch.cat((x, products[:, self.pairs]), dim=1)).squeeze(1)
+        return binary_cross_entropy(torch.sigmoid(logits), clicks).mean()
+
+
+class Vae(nn.Module):
+    """Variational autoencoder with the noise as an input: reconstruction and the Kullback-Leibler term."""
+
+    def __init__(self, pixels=12, hidden=10, latent=3):
+        super().__init__()
+        self.encode = nn.Linear(pixels, hidden)
+        self.mean, self.log_variance = nn.Linear(hidden, latent), nn.Linear(hidden, latent)
+        self.decode = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, pixels), nn.Sigmoid())
+
+    def forward(self, x, noise):
+        h = F.relu(self.encode(x))
+        mean, log_variance = self.mean(h), self.log_variance(h)
+        y = self.decode(mean + torch.exp(0.5 * log_variance) * noise)
+        divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
+        return binary_cross_entropy(y, x).sum() + divergence
+
+
+class Gcn(nn.Module):
+    """Two graph convolutions over an edge list (Kipf and Welling): gather, scale, scatter-add."""
+
+    def __init__(self, features=5, hidden=6, classes=3):
+        super().__init__()
+        self.weight1, self.weight2 = nn.Linear(features, hidden, bias=False), nn.Linear(hidden, classes, bias=False)
+        self.bias1, self.bias2 = nn.Parameter(torch.zeros(hidden)), nn.Parameter(torch.zeros(classes))
+
+    @staticmethod
+    def spread(x, edges, scale):
+        messages = x[edges[0]] * scale[:, None]
+        return torch.zeros_like(x).scatter_add(0, edges[1][:, None].expand_as(messages), messages)
+
+    def forward(self, x, edges, scale, labels):
+        h = F.relu(self.spread(self.weight1(x), edges, scale) + self.bias1)
+        return F.cross_entropy(self.spread(self.weight2(h), edges, scale) + self.bias2, labels)
+
+
+class GraphAttention(nn.Module):
+    """GAT over a dense adjacency: LeakyReLU scores, neighbours only, two heads."""
+
+    def __init__(self, features=5, width=4, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(features, heads * width, bias=False)
+        self.source, self.target = nn.Parameter(torch.zeros(heads, width)), nn.Parameter(torch.zeros(heads, width))
+
+    def forward(self, x, adjacency):
+        h = self.project(x).view(x.shape[0], self.heads, -1)
+        scores = (h * self.source).sum(-1)[:, None] + (h * self.target).sum(-1)[None]
+        scores = F.leaky_relu(scores, 0.25).masked_fill(adjacency[:, :, None] == 0, float("-inf"))
+        return F.elu(torch.einsum("ijh,jhd->ihd", F.softmax(scores, dim=1), h).flatten(1))
+
+
+class Siamese(nn.Module):
+    """One network on three inputs, a margin between their distances."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    def forward(self, anchor, near, far):
+        a, n, f = (F.normalize(self.embed(x), dim=-1) for x in (anchor, near, far))
+        return F.relu((a - n).pow(2).sum(1) - (a - f).pow(2).sum(1) + 0.5).mean()
+
+
+class StateSpace(nn.Module):
+    """A diagonal linear recurrence in its convolution form: decays by cumulative sums, mixed by a causal matrix."""
+
+    def __init__(self, width=6, state=4):
+        super().__init__()
+        self.inputs, self.outputs = nn.Linear(width, state), nn.Linear(state, width)
+        self.rate = nn.Linear(width, state)
+
+    def forward(self, x):
+        log_decay = -F.softplus(self.rate(x))
+        total = torch.cumsum(log_decay, dim=1)
+        kernel = torch.exp(total[:, :, None] - total[:, None, :])
+        kernel = kernel.permute(0, 3, 1, 2).tril().permute(0, 2, 3, 1)
+        return self.outputs(torch.einsum("btsn,bsn->btn", kernel, self.inputs(x)))

@@ -1,0 +1,1 @@
+Bbody.0.weightJ˜OW\“€¿5ŽUÖi?»ª¯fÏ¹œ?

@@ -1,0 +1,1 @@
+Bbody.layer1.reduce.1.weightJ l¦/É@|?ù&ĞA?ØãÓ{{â@?ÚzoÅp!¿

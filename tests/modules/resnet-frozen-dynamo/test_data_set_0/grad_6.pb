@@ -1,0 +1,1 @@
+Bbody.layer1.reduce.1.biasJ Rğà‡…?<“nÃ”Ye? †j«%?I¿oÀœ¢—Í?¿

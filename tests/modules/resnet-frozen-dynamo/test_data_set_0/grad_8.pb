@@ -1,0 +1,1 @@
+Bbody.layer1.conv.1.weightJ ıİ¿cÔ"?[šM–›*S?âÓN}‰7¿ß½2ÒÃ7@¿

@@ -1,0 +1,1 @@
+Bbody.layer1.conv.1.biasJ ,Ï,ˆ±_¿Ôr±€þDy?Ü±MHî¤–?ª×Ò@Þ!u¿

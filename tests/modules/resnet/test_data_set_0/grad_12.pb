@@ -1,0 +1,1 @@
+Bbody.layer1.expand.1.biasJ€‰»ô 8r€?hww÷2‚¿€K>rSK?ìˆêfÖâq? BUÚÂ”?ÌJ5RÅ€?oçÚÒ\Šu?UqSúƒ?NÌ(Ò”Ú|¿Ì¶ZÐh¿žäøogW?¯ðJß‰?¢Åù™Ñ†y¿tj³Ñ©ªO¿ ÚÊèp¿ã.‰?w`?

@@ -1,0 +1,1 @@
+Bbody.layer2.reduce.1.weightJ0MÑİœQr¿Qk8b_?+šÂÌ´ÀR¿UAwÄda†?±°¾4‘¿'9ÙbûĞv?

@@ -1,0 +1,1 @@
+Bbody.layer2.conv.1.weightJ0Е­XрB_u?µкуёTgїЏ1MѕuTїЯ\Р:RїПLqxJ8ђї'¶ИЊй(’?

@@ -1,0 +1,1 @@
+Bbody.layer2.shortcut.1.weightJ`º;çÉ´¦†?cø[è"¥?•V‚•7e‘?Tˆ;åUª?Å¼iÝ—?Í>B*Crœ¿jÞÈ]ø ¿ŸPÃc¶ö}?Wa¯¬ªýš¿UŠá½s?}+ß£Ù2W?U¦õ fÇe?

@@ -1,0 +1,1 @@
+Bbody.layer1.reduce.1.weightJ ë%hš9îž?G@‘…¾Š¿ENÓ-fr¿›éÉý)´’¿

@@ -1,0 +1,1 @@
+Bbody.layer1.reduce.1.biasJ æ O§?2›köDX~?Ãó/<¡İz?CŞœ¨Xÿ~¿

@@ -1,0 +1,2 @@
+Bbody.layer1.conv.1.weightJ 9s\ï1a?&$¨ùÇéøb∆Ωv…}øÁÇß»
+ö?

@@ -1,0 +1,1 @@
+Bbody.layer1.conv.1.biasJ jïl*ƒ“‡? _ûô7—L¿p{e•gE¿ÒŠR,ÎÚ…¿

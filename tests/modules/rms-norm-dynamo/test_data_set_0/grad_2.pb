@@ -1,0 +1,1 @@
+Bbody.weightJ0Dbr«ÞŠ?Ÿ¾ÂQ½¡?ÿL¡si›?m{Éã¿1½?géô.cG´?Uo˜gWGÁ¿

@@ -1,0 +1,1 @@
+Bbody.bias_hh_l0_reverseJ ^4y?´.w||†?¥Óşõ. ?ò—0”bÅ?

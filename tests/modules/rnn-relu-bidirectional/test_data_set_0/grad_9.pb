@@ -1,0 +1,1 @@
+Bbody.bias_ih_l0_reverseJ `4y?ด.w||?คำþ๕. ?๒—0”bล?

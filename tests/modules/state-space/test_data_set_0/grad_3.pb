@@ -1,0 +1,1 @@
+Bbody.inputs.biasJ ”l]Z-Eƒ?­·'k6‹¿;´Şñ;y?Ñ4Ş4?

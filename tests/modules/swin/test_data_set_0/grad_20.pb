@@ -1,0 +1,1 @@
+Bbody.head.biasJ 2j¿Ÿß6é¿<\è×ÂiÐ?d§™Ãfy×?ˆ¡ùG+Å?

@@ -1,0 +1,1 @@
+Bbody.block.norm2.biasJ@wๆํใด?ว่แฆ?/]	?ญฟ3TwQ"uฟXลý]Pฌฟํฒeธbทฟ๚Qnถk'บ?ห~ซ‘งฟ

@@ -1,0 +1,1 @@
+Bbody.norm2.biasJ@B‡·e¦÷W¿Å¿ß=Cy¿lVí=c;?ôĞ±¦!NV?"–æf°p¿?E ÎGV¿BZ}åm?Å¦Ç´d¿

@@ -1,0 +1,1 @@
+Bbody.norm1.biasJ@‘ΰAΆ`¤ΏkώMύ)“?^ίϋ)νήΏL3-K[gΏΔyYL†XfΏ#’VfG±?¥Λnγω‹™Ώ|Q™m?

@@ -1,0 +1,1 @@
+Bbody.norm2.weightJ@IO.÷ŽŒ?´$-D«Ò§¿kÃØOox¿NSûes?‹On2¸—?Ï·ùÖÞ¶¿%ÁÙl¬±¿ZÕÐ˜?

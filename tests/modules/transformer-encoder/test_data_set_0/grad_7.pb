@@ -1,0 +1,1 @@
+Bbody.linear1.biasJ`¨pø$f…Y?>š'0Ües?hê|?,²N(*U’¿_Ê˜ªûq¿Âhñr¿da¥©j[?‚·rˆqm?jÛÀ‹Pz¿_7Á.çg|?ËKÀ{¿&•hs¶€?

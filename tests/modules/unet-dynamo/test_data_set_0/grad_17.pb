@@ -1,0 +1,1 @@
+Bbody.merge2.0.biasJ@âŠ¬¸¿j¿LÚAÚzt?vÈ‡ÕbNi¿€=aÎ0V?ä‰ëT`¿{›Lk“E_¿SZ^'uÄH?@Î²õ—Æi?

@@ -1,0 +1,1 @@
+Bbody.merge2.1.weightJ@н°Яf5ƒjњХЪБ®≤2њWЈ=joRuњЌ6§…ё5?ЫqТynњМW’хрPVњC qЁъџEњI1тґuW?

@@ -1,0 +1,1 @@
+Bbody.merge1.1.weightJ d5Øf8q?¤²éRÌz?«Qâ¿Æbf?ÿÕ&àG©F¿

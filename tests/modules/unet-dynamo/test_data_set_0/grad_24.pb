@@ -1,0 +1,1 @@
+Bbody.out.weightJ ∆9v€<ê?7OòE2ù?LtsôÄñ?Ä˚‚cÚöï?

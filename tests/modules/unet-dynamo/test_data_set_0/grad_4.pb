@@ -1,0 +1,1 @@
+Bbody.down1.1.weightJ  3ùdìf?º­Ÿz)?üêµW¿‡,ÓRÈd?

@@ -1,0 +1,1 @@
+Bbody.down2.0.biasJ@.x±.Mj?ØíæaXV¿š¨İÄ÷P¿Ùç7E€*J¿ì/²Djm:?ì­Oyj?¦,sŸk¿áª(aM<1¿

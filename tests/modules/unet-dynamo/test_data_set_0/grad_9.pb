@@ -1,0 +1,1 @@
+Bbody.down2.1.biasJ@PÎwù“h?°%o{ı"b¿ß||0$H¿fØ[¥ 3¿\Šû)¢)*¿ıKäx;¬d?ùF+cC+o¿ ! 4vFG¿

@@ -1,0 +1,1 @@
+Bbody.merge2.1.weightJ@°iL€¿±gæ°‚ÒM¿eæOƒÂk¿üßRKy?*ª†U}O?Ä||ñ”J¿ÆtF‚ş?\?O6ÆIé[ƒ¿

@@ -1,0 +1,1 @@
+Bbody.merge1.0.biasJ ¼o 77…¿¼o 77…?¨dÖx÷Ñy¿µdÖx÷Ñy?

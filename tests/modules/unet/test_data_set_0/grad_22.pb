@@ -1,0 +1,1 @@
+Bbody.merge1.1.weightJ [έY9	H2?eίν―YE‰?"΅y[FνEΏηÒνόβ–?

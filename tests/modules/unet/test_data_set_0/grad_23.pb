@@ -1,0 +1,1 @@
+Bbody.merge1.1.biasJ ˆ;²ëgYå¾òåˆVG…?¾fÇv>ôi¿¿›å>ÑÜ‹?

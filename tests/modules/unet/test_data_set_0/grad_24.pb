@@ -1,0 +1,1 @@
+Bbody.out.weightJ Ча8xp	ќ?ЉdаCЎ”?TF К,4R?п1Т%Є?

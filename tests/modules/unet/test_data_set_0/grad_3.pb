@@ -1,0 +1,1 @@
+Bbody.down1.0.biasJ Ç*JLû‘¿Ç*JLû‘?JO²—’aŒ¿FO²—’aŒ?

@@ -1,0 +1,1 @@
+Bbody.down1.1.weightJ ÷ÃNcåS‹¿ÔßK<Oœ?-M€ôUç“¿-„ñ&xx?

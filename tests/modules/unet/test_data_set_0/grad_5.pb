@@ -1,0 +1,1 @@
+Bbody.down1.1.biasJ D‚JEÅp_¿mWƒİäK•?\øQËI„†¿\l4Ydm?

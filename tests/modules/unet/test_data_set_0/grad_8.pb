@@ -1,0 +1,1 @@
+Bbody.down2.1.weightJ@т4Iдuђї·JЅСz[?кC	™єЏ?О›ёРza?фЭГFЕ\W?05Cѕ_mїаl¤-шB3ї1iлоoўЂї

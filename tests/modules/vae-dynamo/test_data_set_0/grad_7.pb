@@ -1,0 +1,1 @@
+Bbody.log_variance.biasJ!œIcÔ8±¿¦¦V~eKô?p\?æFp×¿

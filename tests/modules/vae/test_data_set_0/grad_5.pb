@@ -1,0 +1,1 @@
+Bbody.mean.biasJçŽ–…ð¿Hw§tå?´rˆÃ_ä?

@@ -1,0 +1,1 @@
+Bbody.log_variance.biasJùN§8¸İ?ç}œ›yÁ?ÆpÌö	†è?

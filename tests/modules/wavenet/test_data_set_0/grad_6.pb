@@ -1,0 +1,1 @@
+Bbody.dilated.1.biasJ`IÅoÇTWt?¤Q@ËµA?PÊõÊ5?€aé¤<[?.ë.nŠh¿zÇÚ¦óíB?t,ö³Sãj¿°¸tá¥¿‰?tHĞÀo d¿ HŠ¿­6S°9¢¿õ	ÉÄ|öŒ¿
