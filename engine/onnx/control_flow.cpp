@@ -35,7 +35,7 @@ Result<const onnx::GraphProto*> graph_attribute(const onnx::NodeProto& node, con
 
 // One value of a constant of one element, or why there is none.
 const Tensor* known_scalar(const Graph& graph, ValueId id) {
-  if (id == kNone || !graph.value(id).has_type || !is_constant(graph, id)) return nullptr;
+  if (id >= graph.values.size() || !graph.value(id).has_type || !is_constant(graph, id)) return nullptr;
   const Tensor& data = graph.value(id).data;
   return data.defined() && data.count() == 1 ? &data : nullptr;
 }
@@ -242,7 +242,8 @@ Result<ValueId> NodeReader::stacked(const Site& site, const Values& slices, std:
   }
   Values parts;
   for (const ValueId slice : slices) {
-    if (!out_.graph.value(slice).has_type) return not_followed("types in its body cannot be inferred");
+    if (is_sequence(slice) || !out_.graph.value(slice).has_type)
+      return not_followed("types in its body cannot be inferred");
     parts.push_back(TRY(add_part(site, "Unsqueeze", {slice, builder_.i64s({axis})})));
   }
   return parts.size() == 1 ? parts[0] : TRY(add_part(site, "Concat", std::move(parts), {{"axis", axis}}));
@@ -283,6 +284,7 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
   std::int64_t trips = -1;
   std::vector<std::int64_t> axes;
   for (std::size_t k = 0; k < sequences; ++k) {
+    if (is_sequence(inputs[states + k])) return not_followed("of a sequence");
     const Value& sequence = out_.graph.value(inputs[states + k]);
     if (!sequence.has_type) return not_followed("the type of an input is not known");
     axes.push_back(TRY(normalized_axis(entry(input_axes, k), sequence.type.shape.size())));

@@ -213,11 +213,23 @@ class Importer {
     for (const auto& output : proto_.output()) {
       const ValueId id = top_.find(output.name());
       if (id == kNone) return bad("graph output " + quoted(output.name()) + " is produced by nothing");
+      if (NodeReader::is_sequence(id)) {
+        TRY(refuse_sequence(output.name()));
+        continue;
+      }
       if (!seen.insert(id).second)
         return bad("graph output " + quoted(output.name()) + " is listed twice");
       out_.graph.outputs.push_back(id);
       TRY(compare_output(output));
     }
+    return {};
+  }
+
+  Status refuse_sequence(const std::string& name) {
+    const std::string problem = "graph output " + quoted(name) + " is a sequence of tensors: not supported";
+    if (!options_.allow_unknown) return bad(problem);
+    out_.unknown.push_back({name, "graph output", "", "", "a sequence of tensors"});
+    out_.notes.push_back(problem);
     return {};
   }
 

@@ -104,7 +104,7 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   const OpDef* op = lookup(node, &expansion, &reason);
   if (reason.empty() && is_control_flow(node)) return read_control_flow(node, site, names);
   const bool is_constant_node = canonical_domain(node.domain()).empty() && node.op_type() == "Constant";
-  const bool known = op != nullptr || expansion != nullptr || is_constant_node;
+  const bool known = op != nullptr || expansion != nullptr || is_constant_node || is_sequence_operator(node);
   const bool own_attributes =
       expansion != nullptr && (*expansion->domain != '\0' || !expansion->attributes.empty());
   const std::vector<ExpansionAttribute>* own = own_attributes ? &expansion->attributes : nullptr;
@@ -124,7 +124,15 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
     report_unknown(node, site, reason == "unknown" ? "" : reason);
     return opaque(node, site, names, std::move(read->attrs));
   }
-  NewNode added{op, site.name, resolve(node, names), output_names(node, names), std::move(read->attrs)};
+  Values inputs = resolve(node, names);
+  const bool of_sequence = std::any_of(inputs.begin(), inputs.end(), is_sequence);
+  if (is_sequence_operator(node) || (of_sequence && node.op_type() == "Identity"))
+    return read_sequence_operator(node, site, names, std::move(read->attrs));
+  if (of_sequence) {
+    report_unknown(node, site, "of a sequence");
+    return opaque(node, site, names, std::move(read->attrs));
+  }
+  NewNode added{op, site.name, std::move(inputs), output_names(node, names), std::move(read->attrs)};
   while (!added.inputs.empty() && added.inputs.back() == kNone) added.inputs.pop_back();
   while (!added.outputs.empty() && added.outputs.back().empty()) added.outputs.pop_back();
   if (op == nullptr) return add_expansion(*expansion, node, site, std::move(added));
@@ -163,7 +171,8 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
   }
   const OpDef* op = find_op(node.op_type(), domain, version);
   if (op == nullptr) *expansion = find_expansion(node.op_type(), domain, version);
-  if (op == nullptr && *expansion == nullptr && !is_control_flow(node)) *reason = "unknown";
+  if (op == nullptr && *expansion == nullptr && !is_control_flow(node) && !is_sequence_operator(node))
+    *reason = "unknown";
   return op;
 }
 
@@ -233,6 +242,7 @@ NodeReader::Values NodeReader::opaque(const onnx::NodeProto& node, const Site& s
   for (const std::string& name : captured_names(node)) {
     if (const ValueId id = names.find(name); id != kNone) added.inputs.push_back(id);
   }
+  std::replace_if(added.inputs.begin(), added.inputs.end(), is_sequence, kNone);
   return add_untyped(std::move(added));
 }
 
@@ -323,7 +333,7 @@ Result<NodeReader::Values> NodeReader::bind(const Values& values, const std::vec
   for (std::size_t k = 0; k < names.size(); ++k) {
     const ValueId id = names[k].empty() ? kNone : values[k];
     bound.push_back(id);
-    if (id == kNone) continue;
+    if (id == kNone || is_sequence(id)) continue;
     Value& value = out_.graph.values[id];
     if (id >= first_value && value.producer != kNone && renamed.insert(id).second) {
       value.name = names[k];

@@ -67,6 +67,8 @@ class NodeReader {
   Status read(const onnx::NodeProto& node, const Site& site, Names& names);
   // kNone: nothing uses it.
   Result<ValueId> read_initializer(const onnx::TensorProto& initializer, const std::string& name);
+  // A sequence of tensors, which is no value of the graph.
+  static bool is_sequence(ValueId id) { return id >= kFirstSequence && id != kNone; }
   Tensor promoted(Tensor tensor) const;  // f32 as the float type of the import
   void add_notes();
 
@@ -126,6 +128,15 @@ class NodeReader {
   Result<Values> slices_of(const Site& site, ValueId sequence, std::int64_t axis, std::int64_t count);
   Result<ValueId> stacked(const Site& site, const Values& slices, std::int64_t axis,
                           const onnx::ValueInfoProto& declared);
+  // ---- sequences.cpp ----
+  static constexpr ValueId kFirstSequence = 0x80000000u;  // ids from here on are indices of sequences_
+  static bool is_sequence_operator(const onnx::NodeProto& node);
+  Result<ValueId> add_sequence(Values values);
+  Result<Values> read_sequence_operator(const onnx::NodeProto& node, const Site& site, const Names& names, Attrs attrs);
+  Result<ValueId> sequence_operator(const onnx::NodeProto& node, const Site& site, const Values& inputs,
+                                    const Attrs& attrs);
+  Result<ValueId> split_to_sequence(const Site& site, const Values& inputs, const Attrs& attrs);
+  Result<ValueId> concat_from_sequence(const Site& site, Values list, const Attrs& attrs);
   // The course of a node is not known: it counts as unsupported, with this reason.
   Error not_followed(const std::string& why);
   void report_inside(const onnx::GraphProto& graph, const Site& site);
@@ -139,6 +150,8 @@ class NodeReader {
   SharedConstants shared_constants_;
   std::unordered_map<const onnx::NodeProto*, ValueId> constants_;  // Constant nodes of bodies
   std::map<const onnx::GraphProto*, std::shared_ptr<Body>> bodies_;
+  std::vector<Values> sequences_;
+  std::size_t sequence_entries_ = 0;
   std::string not_followed_;
   std::int64_t iterations_ = 0;  // unrolled so far
   std::set<ValueId> updated_;

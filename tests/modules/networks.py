@@ -134,6 +134,12 @@ def rotate(x, cos, sin):
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 
 
+def repeat_heads(x, times):
+    """Each head `times` times in a row: [batch, groups, time, d] -> [batch, groups * times, time, d]"""
+    batch, groups, time, width = x.shape
+    return x[:, :, None].expand(batch, groups, times, time, width).reshape(batch, groups * times, time, width)
+
+
 class LlamaBlock(nn.Module):
     """Pre-RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
 
@@ -153,7 +159,7 @@ class LlamaBlock(nn.Module):
         q = rotate(split_heads(self.wq(h), self.heads), cos, sin)
         k = rotate(split_heads(self.wk(h), self.groups), cos, sin)
         v = split_heads(self.wv(h), self.groups)
-        k, v = (part.repeat_interleave(self.heads // self.groups, dim=1) for part in (k, v))
+        k, v = (repeat_heads(part, self.heads // self.groups) for part in (k, v))
         x = x + self.wo(join_heads(attend(q, k, v, mask)))
         h = self.ffn_norm(x)
         return x + self.w2(F.silu(self.w1(h)) * self.w3(h))

@@ -1,0 +1,1 @@
+B#body.layers.0.attention_norm.weightJ€bÑ*µ€Íd?¾2*±¾}F¿i«BfŞ„¿m2Û²™G¿qy»½¡? 	îö˜¿p©~øİÌ?d»„˜i˜?ô*VY¥¡<?>Ö:®2‡?nH¤·It?–ş+İÈ¡…?ÁúPËKzp?„…€Àïe\?õÆ“‡ïbx?9c‰Üäõ‚¿

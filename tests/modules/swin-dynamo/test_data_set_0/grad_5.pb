@@ -1,0 +1,1 @@
+Bbody.block.norm1.biasJ@ÛJKÜh?¨?róç,a“?ªPrùæ\ˆ¿y¶ÞùU«?Œ±©X,Ÿ?pï‘ëSœ¿áiðì§•p¿òÂ	µ^±¿

@@ -1,0 +1,1 @@
+Bbody.block.norm2.weightJ@G- ‡D‚?hõp%Q÷‚?Æã²»”?¢N-"€¡¿‹÷ˆŽ@£ˆ¿Ý.swP’?74Ðí¡?Z&£†t¿
