@@ -68,14 +68,16 @@ GRADLOOM_HD T floor_mod(T a, T b) {
   return r != T(0) && (r < T(0)) != (b < T(0)) ? T(r + b) : r;
 }
 
-// Shifts by the width of the type or more, or by less than 0, give 0.
+// Shifts by the width of the type or more, or by less than 0, leave what the sign fills in: -1 for negative numbers to
+// the right, else 0.
 template <class T>
 GRADLOOM_HD T shift_left(T a, T b) {
   return b >= T(8 * sizeof(T)) || b < T(0) ? T(0) : T(a << b);
 }
 template <class T>
 GRADLOOM_HD T shift_right(T a, T b) {
-  return b >= T(8 * sizeof(T)) || b < T(0) ? T(0) : T(a >> b);
+  if (b >= T(8 * sizeof(T)) || b < T(0)) return a < T(0) ? T(-1) : T(0);
+  return T(a >> b);
 }
 
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)

@@ -25,25 +25,36 @@ struct LaterAttribute {
   AttributeProto::AttributeType type;
 };
 
-// Attributes that opsets 18 to 24 added. Source: the ONNX operator changelog.
+// Attributes that opsets 18 to 28 added. Source: the ONNX operator changelog.
 constexpr LaterAttribute kLater[] = {
     {"Attention", "is_causal", 23, AttributeProto::INT},
     {"Attention", "kv_num_heads", 23, AttributeProto::INT},
+    {"Attention", "left_window_size", 25, AttributeProto::INT},
     {"Attention", "q_num_heads", 23, AttributeProto::INT},
     {"Attention", "qk_matmul_output_mode", 23, AttributeProto::INT},
+    {"Attention", "right_window_size", 25, AttributeProto::INT},
     {"Attention", "scale", 23, AttributeProto::FLOAT},
     {"Attention", "softcap", 23, AttributeProto::FLOAT},
     {"Attention", "softmax_precision", 23, AttributeProto::INT},
+    {"AffineGrid", "align_corners", 20, AttributeProto::INT},
     {"AveragePool", "dilations", 19, AttributeProto::INTS},
     {"Cast", "saturate", 19, AttributeProto::INT},
     {"Cast", "round_mode", 24, AttributeProto::STRING},
     {"CastLike", "saturate", 19, AttributeProto::INT},
+    {"CausalConvWithState", "activation", 27, AttributeProto::STRING},
+    {"CenterCropPad", "axes", 18, AttributeProto::INTS},
+    {"Col2Im", "dilations", 18, AttributeProto::INTS},
+    {"Col2Im", "pads", 18, AttributeProto::INTS},
+    {"Col2Im", "strides", 18, AttributeProto::INTS},
+    {"CumProd", "exclusive", 26, AttributeProto::INT},
+    {"CumProd", "reverse", 26, AttributeProto::INT},
     {"Gelu", "approximate", 20, AttributeProto::STRING},
     {"GroupNormalization", "epsilon", 18, AttributeProto::FLOAT},
     {"GroupNormalization", "num_groups", 18, AttributeProto::INT},
     {"GroupNormalization", "stash_type", 21, AttributeProto::INT},
     {"LpPool", "ceil_mode", 18, AttributeProto::INT},
     {"LpPool", "dilations", 18, AttributeProto::INTS},
+    {"Range", "stash_type", 27, AttributeProto::INT},
     {"Resize", "antialias", 18, AttributeProto::INT},
     {"Resize", "axes", 18, AttributeProto::INTS},
     {"Resize", "keep_aspect_ratio_policy", 18, AttributeProto::STRING},
@@ -53,8 +64,12 @@ constexpr LaterAttribute kLater[] = {
     {"RotaryEmbedding", "interleaved", 23, AttributeProto::INT},
     {"RotaryEmbedding", "num_heads", 23, AttributeProto::INT},
     {"RotaryEmbedding", "rotary_embedding_dim", 23, AttributeProto::INT},
+    {"SpaceToDepth", "mode", 28, AttributeProto::STRING},
     {"Split", "num_outputs", 18, AttributeProto::INT},
+    {"SwiGLU", "alpha", 28, AttributeProto::FLOAT},
     {"Swish", "alpha", 24, AttributeProto::FLOAT},
+    {"TensorScatter", "axis", 24, AttributeProto::INT},
+    {"TensorScatter", "mode", 24, AttributeProto::STRING},
 };
 
 bool is_reduction(const std::string& op_type) { return op_type.compare(0, 6, "Reduce") == 0; }

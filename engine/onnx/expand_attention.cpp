@@ -149,6 +149,25 @@ Result<ValueId> both(Expander& e, ValueId a, ValueId b) {
   return e.op("And", {a, b});
 }
 
+// allowed[.., i, j]: j lies at most `left` before and `right` after the position of query i; -1: without a bound.
+// The queries follow the past, or are the last of the keys that count.
+Result<ValueId> window_mask(Expander& e, ValueId lengths, const Heads& h, std::int64_t left, std::int64_t right) {
+  const std::int64_t queries = e.shape(h.q)[2], keys = e.shape(h.k)[2];
+  if (queries < 0 || keys < 0 || h.past < 0) return e.unsupported("the numbers of queries and keys are not known");
+  const std::int64_t first = lengths == kNone ? h.past : -queries;
+  ValueId at = TRY(e.reshape(e.ints(line(first, first + queries)), {queries, 1}));
+  if (lengths != kNone)
+    at = TRY(e.op("Add", {at, TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}))}));
+  const ValueId columns = e.ints(line(0, keys));
+  const auto moved = [&](const char* op, std::int64_t by) -> Result<ValueId> {
+    return e.op(op, {at, e.scalar(DType::i64, static_cast<double>(by))});
+  };
+  ValueId allowed = kNone;
+  if (left >= 0) allowed = TRY(e.op("GreaterOrEqual", {columns, TRY(moved("Sub", left))}));
+  if (right < 0) return allowed;
+  return both(e, allowed, TRY(e.op("LessOrEqual", {columns, TRY(moved("Add", right))})));
+}
+
 // Appends K and V to the past, if there is one; the results are the present of outputs 1 and 2.
 Status add_past(Expander& e, Heads* h, ValueId past_key, ValueId past_value) {
   if ((past_key == kNone) != (past_value == kNone)) return infer_error("past key and value come together");
@@ -207,6 +226,9 @@ Status attention(Expander& e) {
     if (counted != kNone) mask.allowed = TRY(both(e, mask.allowed, counted));
     mask.causal = false;
   }
+  const std::int64_t left = e.attrs.integer("left_window_size", -1), right = e.attrs.integer("right_window_size", -1);
+  if (left >= 0 || right >= 0)
+    mask.allowed = TRY(both(e, mask.allowed, TRY(window_mask(e, e.in(6), h, left, right))));
   const std::int64_t head_size = e.shape(h.q)[3];
   if (head_size < 0 && !e.attrs.has("scale")) return e.unsupported("the size of a head is not known");
   const DType type = e.dtype(h.q);

@@ -55,6 +55,7 @@ class Expander {
   Result<std::vector<ValueId>> ops(const char* name, std::vector<ValueId> inputs, Attrs attributes,
                                    int outputs);
   ValueId scalar(DType dtype, double value) { return builder_.scalar(dtype, value); }
+  ValueId constant(Tensor contents) { return builder_.constant(std::move(contents)); }
   ValueId ints(const std::vector<std::int64_t>& values) { return builder_.i64s(values); }
   // allowed[i, j] = j <= i + offset, boolean [rows, columns]; all nodes of a model share one.
   ValueId causal_mask(std::int64_t rows, std::int64_t columns, std::int64_t offset);
@@ -103,5 +104,9 @@ std::span<const Expansion> attention_expansions();
 std::span<const Expansion> activation_expansions();
 std::span<const Expansion> training_expansions();
 std::span<const Expansion> legacy_expansions();
+std::span<const Expansion> signal_expansions();
+std::span<const Expansion> image_expansions();
+std::span<const Expansion> integer_expansions();
+std::span<const Expansion> gating_expansions();
 
 }  // namespace gradloom

@@ -25,7 +25,7 @@ namespace gradloom {
 
 namespace {
 
-constexpr int kOldestOpset = 1, kNewestOpset = 24;
+constexpr int kOldestOpset = 1, kNewestOpset = 28;
 constexpr int kOldestIr = 3, kNewestIr = 13;
 
 Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
@@ -213,8 +213,8 @@ class Importer {
     for (const auto& output : proto_.output()) {
       const ValueId id = top_.find(output.name());
       if (id == kNone) return bad("graph output " + quoted(output.name()) + " is produced by nothing");
-      if (NodeReader::is_sequence(id)) {
-        TRY(refuse_sequence(output.name()));
+      if (NodeReader::is_sequence(id) || !is_tensor(output.type())) {
+        TRY(refuse_output(output.name()));
         continue;
       }
       if (!seen.insert(id).second)
@@ -225,10 +225,15 @@ class Importer {
     return {};
   }
 
-  Status refuse_sequence(const std::string& name) {
-    const std::string problem = "graph output " + quoted(name) + " is a sequence of tensors: not supported";
+  static bool is_tensor(const onnx::TypeProto& declared) {
+    return declared.has_tensor_type() || declared.value_case() == onnx::TypeProto::VALUE_NOT_SET;
+  }
+
+  Status refuse_output(const std::string& name) {
+    const std::string problem =
+        "graph output " + quoted(name) + " is no tensor: sequences, maps and optionals are not supported";
     if (!options_.allow_unknown) return bad(problem);
-    out_.unknown.push_back({name, "graph output", "", "", "a sequence of tensors"});
+    out_.unknown.push_back({name, "graph output", "", "", "no tensor"});
     out_.notes.push_back(problem);
     return {};
   }

@@ -1,7 +1,7 @@
 // DepthToSpace and SpaceToDepth: blocks of channels against blocks of pixels, each one strided copy.
 //   DepthToSpace DCR  x: [n, b, b, c, h, w] -> y: [n, c, h, b, w, b]; CRD: x: [n, c, b, b, h, w] -> the same y
-//   SpaceToDepth      x: [n, c, h, b, w, b] -> y: [n, b, b, c, h, w]
-// Source: ONNX DepthToSpace-11, SpaceToDepth-1.
+//   SpaceToDepth      the way back: DCR, what opsets before 28 mean; CRD
+// Source: ONNX DepthToSpace-11, SpaceToDepth-28.
 #include <memory>
 
 #include "engine/ops/common.h"
@@ -40,6 +40,7 @@ Status infer_to_space(InferContext& ctx) {
 
 Status infer_to_depth(InferContext& ctx) {
   const std::int64_t b = TRY(block_of(ctx));
+  TRY(column_row_depth(ctx.attrs));
   const Shape& x = ctx.shape(0);
   for (std::size_t d : {2, 3})
     if (x[d] >= 0 && x[d] % b != 0) return infer_error(std::to_string(x[d]) + " pixels are no whole blocks");
@@ -80,29 +81,18 @@ Result<Kernel> prepare_to_space(const NodeTypes& types) {
 Result<Kernel> prepare_to_depth(const NodeTypes& types) {
   const Shape &x = types.inputs[0].shape, &y = types.outputs[0].shape;
   const std::int64_t b = types.attrs.integer("blocksize");
-  return permuting_kernel("space to depth", {x[0], x[1], y[2], b, y[3], b}, {0, 3, 5, 1, 2, 4},
+  const bool columns_first = TRY(column_row_depth(types.attrs));
+  return permuting_kernel("space to depth", {x[0], x[1], y[2], b, y[3], b},
+                          columns_first ? Ints{0, 1, 3, 5, 2, 4} : Ints{0, 3, 5, 1, 2, 4},
                           types.inputs[0].dtype);
 }
 
-Status grad_to_space(GradContext& ctx) {
-  const std::int64_t b = ctx.node.attrs.integer("blocksize");
-  if (!TRY(column_row_depth(ctx.node.attrs))) {
-    ctx.set(0, ctx.b.op("SpaceToDepth", {ctx.grad()}, {{"blocksize", b}}));
-    return {};
-  }
-  const Shape y = ctx.shape(ctx.grad());
-  if (!is_static(y)) return infer_error("the gradient of DepthToSpace needs known dimensions");
-  const Attrs zeros_are_sizes{{"allowzero", std::int64_t{1}}};
-  const ValueId split =
-      ctx.b.op("Reshape", {ctx.grad(), ctx.b.i64s({y[0], y[1], y[2] / b, b, y[3] / b, b})}, zeros_are_sizes);
-  const ValueId blocks = ctx.b.op("Transpose", {split}, {{"perm", Ints{0, 1, 3, 5, 2, 4}}});
-  ctx.set(0, ctx.b.op("Reshape", {blocks, ctx.b.i64s({y[0], y[1] * b * b, y[2] / b, y[3] / b})},
-                      zeros_are_sizes));
-  return {};
-}
-
-Status grad_to_depth(GradContext& ctx) {
-  ctx.set(0, ctx.b.op("DepthToSpace", {ctx.grad()}, {{"blocksize", ctx.node.attrs.integer("blocksize")}}));
+// Each one's gradient is the other, in the same order.
+template <bool to_space>
+Status grad(GradContext& ctx) {
+  ctx.set(0, ctx.b.op(to_space ? "SpaceToDepth" : "DepthToSpace", {ctx.grad()},
+                      {{"blocksize", ctx.node.attrs.integer("blocksize")},
+                       {"mode", ctx.node.attrs.text("mode", "DCR")}}));
   return {};
 }
 
@@ -116,6 +106,8 @@ std::vector<Sample> to_space_samples() {
 
 std::vector<Sample> to_depth_samples() {
   return {sample_of("blocks of 2", {{"blocksize", std::int64_t{2}}}, {floats({2, 3, 4, 6})}),
+          sample_of("columns first", {{"blocksize", std::int64_t{2}}, {"mode", std::string("CRD")}},
+                    {floats({1, 2, 4, 6})}),
           sample_of("integers", {{"blocksize", std::int64_t{3}}}, {ints({1, 2, 3, 6}, -9, 9)})};
 }
 
@@ -124,7 +116,7 @@ std::vector<Sample> to_depth_samples() {
 const OpDef depth_to_space_op = {.name = "DepthToSpace",
                                  .summary = "Blocks of channels become blocks of pixels",
                                  .infer = infer_to_space,
-                                 .grad = grad_to_space,
+                                 .grad = grad<true>,
                                  .cost = copy_cost,
                                  .cpu = prepare_to_space,
                                  .gpu = prepare_to_space,
@@ -132,7 +124,7 @@ const OpDef depth_to_space_op = {.name = "DepthToSpace",
 const OpDef space_to_depth_op = {.name = "SpaceToDepth",
                                  .summary = "Blocks of pixels become blocks of channels",
                                  .infer = infer_to_depth,
-                                 .grad = grad_to_depth,
+                                 .grad = grad<false>,
                                  .cost = copy_cost,
                                  .cpu = prepare_to_depth,
                                  .gpu = prepare_to_depth,

@@ -82,7 +82,7 @@ std::vector<Sample> clip_samples() {
           with("integers", {}, {ints({9}, -9, 9), known_scalar(DType::i64, -3)})};
 }
 
-// ---- Mod: fmod = 0: integers, sign of the divisor (Python); fmod = 1: sign of the dividend (C) ------------
+// ---- Mod: fmod = 0: sign of the divisor (Python); fmod = 1: sign of the dividend (C) ----------------------
 
 bool is_fmod(const Attrs& attrs) { return attrs.integer("fmod") != 0; }
 
@@ -90,22 +90,29 @@ Status infer_mod(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   if (ctx.dtype(0) != ctx.dtype(1) || ctx.dtype(0) == DType::boolean)
     return infer_error("Mod: the inputs must have one number type");
-  if (is_float(ctx.dtype(0)) && !is_fmod(ctx.attrs))
-    return infer_error("Mod of floating point needs fmod = 1");
   ctx.outputs[0] = {ctx.dtype(0), TRY(broadcast_inputs(ctx))};
   return {};
 }
 
 Result<Kernel> prepare_mod(const NodeTypes& types) {
   Code code(types);
-  return code.prepare(
-      code.op(is_fmod(types.attrs) ? EwOp::TruncMod : EwOp::FloorMod, {Code::in(0), Code::in(1)}));
+  const bool by_dividend = is_fmod(types.attrs) || is_float(types.inputs[0].dtype);
+  const FusedOperand b = Code::in(1);
+  const FusedOperand rest = code.op(by_dividend ? EwOp::TruncMod : EwOp::FloorMod, {Code::in(0), b});
+  if (is_fmod(types.attrs) || !by_dividend) return code.prepare(rest);
+  const FusedOperand zero = code.scalar(0);
+  const FusedOperand apart =
+      code.op(EwOp::Less, {code.op(EwOp::Mul, {code.op(EwOp::Sign, {rest}), b}), zero});
+  return code.prepare(code.op(EwOp::Where, {apart, code.op(EwOp::Add, {rest, b}), rest}));
 }
 
 std::vector<Sample> mod_samples() {
   const Attrs fmod = {{"fmod", std::int64_t{1}}};
   return {
       with("floats", fmod, {floats({3, 5}, -4, 4), floats({5}, 0.5, 2)}),
+      with("floats, sign of the divisor", {},
+           {exact(DType::f32, {6}, {-3.25, 3.25, -3.25, 3.25, 1.5, -0.75}),
+            exact(DType::f32, {6}, {1.5, -1.5, -1.25, 1.25, 4, 2.5})}),
       with("integers", {}, {ints({3, 5}, -9, 9), ints({5}, -4, 4)}),
       with("sign of the dividend", fmod, {ints({3, 5}, -9, 9, DType::i32), ints({3, 1}, 1, 4, DType::i32)}),
       with("unsigned", {}, {ints({7}, 0, 200, DType::u8), ints({7}, 1, 9, DType::u8)})};
@@ -113,12 +120,10 @@ std::vector<Sample> mod_samples() {
 
 // ---- BitShift ---------------------------------------------------------------------------------------------
 
-bool is_unsigned(DType t) { return t == DType::u8 || t == DType::u16 || t == DType::u32 || t == DType::u64; }
-
 Status infer_bit_shift(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (ctx.dtype(0) != ctx.dtype(1) || !is_unsigned(ctx.dtype(0)))
-    return infer_error("BitShift: the inputs must have one unsigned integer type");
+  if (ctx.dtype(0) != ctx.dtype(1) || is_float(ctx.dtype(0)) || ctx.dtype(0) == DType::boolean)
+    return infer_error("BitShift: the inputs must have one integer type");
   const std::string direction = ctx.attrs.text("direction");
   if (direction != "LEFT" && direction != "RIGHT")
     return infer_error("BitShift: the direction is '" + direction + "', not LEFT or RIGHT");
@@ -136,6 +141,8 @@ std::vector<Sample> bit_shift_samples() {
   const Attrs left = {{"direction", std::string("LEFT")}}, right = {{"direction", std::string("RIGHT")}};
   return {with("left", left, {ints({3, 5}, 0, 200, DType::u8), ints({5}, 0, 9, DType::u8)}),
           with("right", right, {ints({3, 5}, 0, 60000, DType::u16), ints({3, 1}, 0, 17, DType::u16)}),
+          with("signed", right, {ints({3, 5}, -200, 200, DType::i16), ints({5}, -2, 17, DType::i16)}),
+          with("signed, left", left, {ints({9}, -100, 100, DType::i8), ints({9}, -2, 9, DType::i8)}),
           with("64 bits", right, {ints({7}, 0, 1e15, DType::u64), ints({}, 3, 3, DType::u64)})};
 }
 

@@ -391,6 +391,11 @@ class ScaledAttention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(2, 5, 32))
 
 
+class SpatialTransformer(nn.Module):
+    def forward(self, x, theta):
+        return F.grid_sample(x, F.affine_grid(0.5 * torch.tanh(theta), [2, 1, 3, 4], align_corners=False), align_corners=False)
+
+
 def rms_norm(width):
     return nn.RMSNorm(width, eps=EPSILON)
 
@@ -428,6 +433,7 @@ dynamo("pads-dynamo", lambda: Function(lambda x: (F.pad(x, (1, 1, 2, 1), mode="c
        {"x": normal(1, 2, 3, 4)}, 18)  # fmt: skip
 dynamo("scatter-dynamo", lambda: Function(put), {"x": normal(5, 4), "y": normal(3, 4), "i": values(4, 0, 2)}, 18)
 dynamo("fold-dynamo", lambda: Function(lambda x: F.fold(x, (4, 4), 2, stride=2)), {"x": normal(1, 8, 4)}, 18)
+dynamo("spatial-transformer-dynamo", SpatialTransformer, {"x": normal(2, 1, 4, 5), "theta": normal(2, 2, 3)}, 20)
 dynamo("losses-dynamo", lambda: Function(lambda x, y, i: (F.mse_loss(x, y) + F.smooth_l1_loss(x, y, beta=0.5) + F.huber_loss(x, y, delta=0.75) +
                                                           F.l1_loss(x, y) + F.binary_cross_entropy_with_logits(x, torch.sigmoid(y)) +
                                                           F.kl_div(F.log_softmax(x, 1), F.softmax(y, 1), reduction="batchmean") +

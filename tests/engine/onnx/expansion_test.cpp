@@ -670,6 +670,386 @@ TEST(ExpandLegacy, FormsBeforeOpsetSixAreReported) {
   EXPECT_TRUE(import_model(model_from_text("g (bool[2] x) => (bool[2] y) { y = Not(x) }", 1)).ok());
 }
 
+// ---- windows of attention ---------------------------------------------------------------------------------
+
+TEST(ExpandAttention, WindowsBoundBothSides) {
+  for (const bool with_past : {false, true}) {
+    const Expanded e =
+        with_past ? expanded(
+                        "g (float[2, 4, 3, 5] q, float[2, 2, 4, 5] k, float[2, 2, 4, 3] v, "
+                        "float[2, 2, 2, 5] pk, float[2, 2, 2, 3] pv) => (float[2, 4, 3, 3] y, "
+                        "float[2, 2, 6, 5] nk, float[2, 2, 6, 3] nv) { y, nk, nv = "
+                        "Attention<left_window_size = 1, right_window_size = 2>(q, k, v, , pk, pv) }",
+                        25)
+                  : expanded(std::string(kFour) +
+                                 "{ y = Attention<left_window_size = 1, right_window_size = 2>(q, k, v) }",
+                             25);
+    AttentionOptions o;
+    o.allowed = [&](int, int, int i, int j) {
+      const int at = i + (with_past ? 2 : 0);
+      return j >= at - 1 && j <= at + 2;
+    };
+    const auto outputs = outputs_of(e);
+    const Array keys = with_past ? outputs[1] : e.inputs.at("k"),
+                values = with_past ? outputs[2] : e.inputs.at("v");
+    expect_near(outputs[0], attention({2, 4, 2, 3, 6, 5, 3}, e.inputs.at("q"), keys, values, o));
+    expect_gradients(e);
+  }
+}
+
+// ---- spectra ----------------------------------------------------------------------------------------------
+
+// One row of `length` complex numbers, zeros after its end.
+Array spectrum(const Array& re, const Array& im, int length, int bins, bool inverse) {
+  Array y;
+  for (int k = 0; k < bins; ++k) {
+    double real = 0, imaginary = 0;
+    for (int n = 0; n < length && n < static_cast<int>(re.size()); ++n) {
+      const double angle = (inverse ? 2 : -2) * 3.14159265358979323846 * n * k / length;
+      const auto i = static_cast<std::size_t>(n);
+      real += re[i] * std::cos(angle) - im[i] * std::sin(angle);
+      imaginary += re[i] * std::sin(angle) + im[i] * std::cos(angle);
+    }
+    y.push_back(inverse ? real / length : real);
+    y.push_back(inverse ? imaginary / length : imaginary);
+  }
+  return y;
+}
+
+Array concatenated(std::initializer_list<Array> parts) {
+  Array all;
+  for (const Array& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+TEST(ExpandSignal, TransformsOfRealAndComplexNumbers) {
+  const Expanded real = expanded("g (float[2, 5, 1] x) => (float[2, 5, 2] y) { y = DFT<axis = 1>(x) }", 17);
+  const Array& x = real.inputs.at("x");
+  const Array zeros(5, 0), first(x.begin(), x.begin() + 5), second(x.begin() + 5, x.end());
+  expect_near(outputs_of(real)[0],
+              concatenated({spectrum(first, zeros, 5, 5, false), spectrum(second, zeros, 5, 5, false)}));
+  expect_gradients(real);
+
+  for (const bool inverse : {false, true}) {
+    // Cut to 3, and filled up to 6.
+    for (const std::int64_t length : {3, 6}) {
+      const std::string size = std::to_string(length);
+      const Expanded e =
+          expanded("g (float[1, 5, 2] x, int64 n, int64 axis) => (float[1, " + size +
+                       ", 2] y) { y = DFT<inverse = " + std::string(inverse ? "1" : "0") + ">(x, n, axis) }",
+                   20,
+                   {{"n", Tensor::scalar(DType::i64, static_cast<double>(length))},
+                    {"axis", Tensor::scalar(DType::i64, -2)}});
+      Array re, im;
+      for (std::size_t i = 0; i < 10 && i < static_cast<std::size_t>(2 * length); i += 2) {
+        re.push_back(e.inputs.at("x")[i]);
+        im.push_back(e.inputs.at("x")[i + 1]);
+      }
+      const int n = static_cast<int>(length);
+      expect_near(outputs_of(e)[0], spectrum(re, im, n, n, inverse));
+      expect_gradients(e);
+    }
+  }
+}
+
+TEST(ExpandSignal, AnAxisInTheMiddleOneSided) {
+  const Expanded e =
+      expanded("g (float[4, 2, 1] x, int64 axis) => (float[3, 2, 2] y) { y = DFT<onesided = 1>(x, , axis) }",
+               20, {{"axis", Tensor::scalar(DType::i64, 0)}});
+  const Array& x = e.inputs.at("x");
+  const Array zeros(4, 0), a = spectrum({x[0], x[2], x[4], x[6]}, zeros, 4, 3, false),
+                           b = spectrum({x[1], x[3], x[5], x[7]}, zeros, 4, 3, false);
+  Array want;
+  for (std::size_t k = 0; k < 6; k += 2)
+    for (const double value : {a[k], a[k + 1], b[k], b[k + 1]}) want.push_back(value);
+  expect_near(outputs_of(e)[0], want);
+}
+
+TEST(ExpandSignal, FramesAreWindowed) {
+  const Expanded e =
+      expanded("g (float[1, 8] x, int64 step, float[4] w) => (float[1, 3, 3, 2] y) { y = STFT(x, step, w) }",
+               17, {{"step", Tensor::scalar(DType::i64, 2)}});
+  const Array &x = e.inputs.at("x"), &w = e.inputs.at("w");
+  Array want;
+  for (std::size_t frame = 0; frame < 3; ++frame) {
+    Array part;
+    for (std::size_t i = 0; i < 4; ++i) part.push_back(x[2 * frame + i] * w[i]);
+    want = concatenated({want, spectrum(part, Array(4, 0), 4, 3, false)});
+  }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+TEST(ExpandSignal, WindowsAreConstants) {
+  const auto window = [](const std::string& op, const std::string& attributes) {
+    const Expanded e = expanded("g (int64 n) => (float[5] y) { y = " + op + attributes + "(n) }", 17,
+                                {{"n", Tensor::scalar(DType::i64, 5)}});
+    return e.model.graph.value(e.model.graph.outputs[0]).data.to_f64();
+  };
+  expect_near(window("HannWindow", "<periodic = 0>"), {0, 0.5, 1, 0.5, 0});
+  const double c = std::cos(2 * 3.14159265358979323846 / 5);
+  EXPECT_NEAR(window("HannWindow", "")[1], 0.5 - 0.5 * c, 1e-12);
+  EXPECT_NEAR(window("HammingWindow", "")[1], 25.0 / 46 - 21.0 / 46 * c, 1e-12);
+  EXPECT_NEAR(window("BlackmanWindow", "")[1], 0.42 - 0.5 * c + 0.08 * (2 * c * c - 1), 1e-12);
+}
+
+TEST(ExpandSignal, WhatIsNotKnownIsTheReason) {
+  const auto refused = [](const std::string& text, int opset, const std::string& reason) {
+    expect_refused(import_model(model_from_text(text, opset)), Errc::bad_input, {reason});
+  };
+  refused("g (float[2, 5, 1] x, int64 n) => (float[2, 5, 2] y) { y = DFT<axis = 1>(x, n) }", 17,
+          "its length is not known before running");
+  refused("g (float[2, 5, 2] x) => (float[2, 5, 2] y) { y = DFT<axis = 1, inverse = 1, onesided = 1>(x) }",
+          17, "the inverse of a one-sided transform");
+  refused("g (float[2, 5, 1] x) => (float[2, 5, 2] y) { y = DFT<axis = 2>(x) }", 17,
+          "real and imaginary parts");
+  refused("g (int64 n) => (float[5] y) { y = HannWindow(n) }", 17, "its size is not known before running");
+}
+
+// ---- images -----------------------------------------------------------------------------------------------
+
+TEST(ExpandImage, BlocksWithStridesPadsAndDilations) {
+  // Rows: 4 + 1 of padding, blocks of 2 every 2 pixels: 2. Columns: 5, blocks 3 apart: 2.
+  const Expanded e = expanded(
+      "g (float[2, 8, 4] x, int64[2] image, int64[2] block) => (float[2, 2, 4, 5] y)"
+      "{ y = Col2Im<strides = [2, 1], pads = [0, 0, 1, 0], dilations = [1, 3]>(x, image, block) }",
+      18, {{"image", Tensor::from_i64({4, 5})}, {"block", Tensor::from_i64({2, 2})}});
+  const Array& x = e.inputs.at("x");
+  Array want(80, 0);
+  for (std::size_t nc = 0; nc < 4; ++nc)
+    for (std::size_t b = 0; b < 4; ++b)
+      for (std::size_t p = 0; p < 4; ++p) {
+        const std::size_t row = p / 2 * 2 + b / 2, column = p % 2 + b % 2 * 3;
+        if (row < 4) want[nc * 20 + row * 5 + column] += x[(nc * 4 + b) * 4 + p];
+      }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+TEST(ExpandImage, ColumnsOfAKnownImage) {
+  const Expanded e = expanded(
+      "g (float[1, 8, 6] x, int64[2] image, int64[2] block) => (float[1, 2, 3, 4] y)"
+      "{ y = Col2Im(x, image, block) }",
+      18, {{"image", Tensor::from_i64({3, 4})}, {"block", Tensor::from_i64({2, 2})}});
+  const Array& x = e.inputs.at("x");
+  Array want(24, 0);
+  for (std::size_t c = 0; c < 2; ++c)
+    for (std::size_t b = 0; b < 4; ++b)
+      for (std::size_t p = 0; p < 6; ++p)  // 2 rows of 3 positions
+        want[c * 12 + (p / 3 + b / 2) * 4 + p % 3 + b % 2] += x[(c * 4 + b) * 6 + p];
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+TEST(ExpandImage, GridsOfAffineMaps) {
+  for (const bool corners : {false, true}) {
+    const Expanded e = expanded(
+        "g (float[1, 2, 3] t, int64[4] size) => (float[1, 2, 3, 2] y) { y = AffineGrid<align_corners = " +
+            std::string(corners ? "1" : "0") + ">(t, size) }",
+        20, {{"size", Tensor::from_i64({1, 1, 2, 3})}});
+    const Array& t = e.inputs.at("t");
+    Array want;
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 3; ++j) {
+        const double y = corners ? 2.0 * i - 1 : (2.0 * i + 1) / 2 - 1,
+                     x = corners ? j - 1.0 : (2.0 * j + 1) / 3 - 1;
+        want.push_back(t[0] * x + t[1] * y + t[2]);
+        want.push_back(t[3] * x + t[4] * y + t[5]);
+      }
+    expect_near(outputs_of(e)[0], want);
+    expect_gradients(e);
+  }
+}
+
+TEST(ExpandImage, CentresAreCutAndFilled) {
+  const Expanded e =
+      expanded("g (float[3, 4] x, int64[2] size) => (float[6, 1] y) { y = CenterCropPad(x, size) }", 18,
+               {{"size", Tensor::from_i64({6, 1})}});
+  const Array& x = e.inputs.at("x");
+  expect_near(outputs_of(e)[0], {0, x[1], x[5], x[9], 0, 0});
+  expect_gradients(e);
+}
+
+// The mean of bilinear samples, as the operator defines it.
+double roi_value(const Array& image, int height, int width, double y, double x) {
+  if (y < -1 || y > height || x < -1 || x > width) return 0;
+  y = std::min(std::max(y, 0.0), height - 1.0);
+  x = std::min(std::max(x, 0.0), width - 1.0);
+  const int y0 = static_cast<int>(y), x0 = static_cast<int>(x);
+  const int y1 = std::min(y0 + 1, height - 1), x1 = std::min(x0 + 1, width - 1);
+  const auto at = [&](int i, int j) { return image[static_cast<std::size_t>(i * width + j)]; };
+  return (1 - (y - y0)) * ((1 - (x - x0)) * at(y0, x0) + (x - x0) * at(y0, x1)) +
+         (y - y0) * ((1 - (x - x0)) * at(y1, x0) + (x - x0) * at(y1, x1));
+}
+
+TEST(ExpandImage, RegionsAreSampled) {
+  Tensor rois = Tensor::from_f64(DType::f64, {2, 4}, {0.5, 1, 6.25, 5.5, -3, 0.25, 3.5, 7.75});
+  for (const bool half_pixel : {false, true}) {
+    const Expanded e = expanded(
+        "g (float[2, 1, 4, 5] x, float[2, 4] rois, int64[2] which) => (float[2, 1, 2, 3] y)"
+        "{ y = RoiAlign<output_height = 2, output_width = 3, sampling_ratio = 2, spatial_scale = 0.5"
+        ", coordinate_transformation_mode = \"" +
+            std::string(half_pixel ? "half_pixel" : "output_half_pixel") + "\">(x, rois, which) }",
+        16, {{"which", Tensor::from_i64({1, 0})}, {"rois", rois}});
+    const Array& x = e.inputs.at("x");
+    Array want;
+    for (std::int64_t r = 0; r < 2; ++r) {
+      const Array image(x.begin() + (1 - r) * 20, x.begin() + (2 - r) * 20);
+      const double offset = half_pixel ? 0.5 : 0, x0 = rois.at(4 * r) / 2 - offset,
+                   y0 = rois.at(4 * r + 1) / 2 - offset;
+      const double width = rois.at(4 * r + 2) / 2 - offset - x0,
+                   height = rois.at(4 * r + 3) / 2 - offset - y0;
+      for (int i = 0; i < 2; ++i)
+        for (int j = 0; j < 3; ++j) {
+          double sum = 0;
+          for (const double a : {0.25, 0.75})
+            for (const double b : {0.25, 0.75})
+              sum += roi_value(image, 4, 5, y0 + (i + a) * height / 2, x0 + (j + b) * width / 3) / 4;
+          want.push_back(sum);
+        }
+    }
+    expect_near(outputs_of(e)[0], want);
+    expect_gradients(e);
+  }
+}
+
+TEST(ExpandImage, WhatIsNotKnownIsTheReason) {
+  const auto refused = [](const std::string& text, const std::string& reason) {
+    expect_refused(import_model(model_from_text(text, 20)), Errc::bad_input, {reason});
+  };
+  refused("g (float[1, 8, 6] x, int64[2] i, int64[2] b) => (float[1, 2, 3, 4] y) { y = Col2Im(x, i, b) }",
+          "its image_shape is not known before running");
+  refused("g (float[1, 2, 3] t, int64[4] s) => (float[1, 2, 3, 2] y) { y = AffineGrid(t, s) }",
+          "its size is not known before running");
+  const std::string roi =
+      "g (float[1, 1, 4, 4] x, float[2, 4] r, int64[2] b) => (float[2, 1, 1, 1] y) { y = RoiAlign";
+  refused(roi + "(x, r, b) }", "sampling_ratio 0");
+  refused(roi + "<mode = \"max\", sampling_ratio = 1>(x, r, b) }", "mode 'max'");
+}
+
+// ---- integers ---------------------------------------------------------------------------------------------
+
+Tensor bytes_of(DType type, Shape shape, const Array& values) {
+  return Tensor::from_f64(type, std::move(shape), values);
+}
+
+TEST(ExpandInteger, ProductsOfDifferences) {
+  const Expanded e = expanded(
+      "g (uint8[2, 2] a, int8[2, 2] b, uint8[2] za, int8 zb) => (int32[2, 2] y)"
+      "{ y = MatMulInteger(a, b, za, zb) }",
+      17,
+      {{"a", bytes_of(DType::u8, {2, 2}, {255, 1, 0, 200})},
+       {"b", bytes_of(DType::i8, {2, 2}, {-128, 3, 127, -4})},
+       {"za", bytes_of(DType::u8, {2}, {5, 100})},
+       {"zb", bytes_of(DType::i8, {}, {2})}});
+  expect_near(e.model.graph.value(e.model.graph.outputs[0]).data.to_f64(),
+              {250 * -130 - 4 * 125, 250 * 1 + 4 * 6, -100 * -130 + 100 * 125, -100 * 1 + 100 * -6});
+}
+
+TEST(ExpandInteger, RoundsToEvenAndSaturates) {
+  const auto product = [](const Array& a) {
+    const Expanded e = expanded(
+        "g (int8[1, 1] a, float sa, int8 za, int8[1, 1] b, float sb, int8 zb, float sy, int8 zy) => (int8[1, "
+        "1] y)"
+        "{ y = QLinearMatMul(a, sa, za, b, sb, zb, sy, zy) }",
+        17,
+        {{"a", bytes_of(DType::i8, {1, 1}, a)},
+         {"sa", Tensor::scalar(DType::f64, 0.5)},
+         {"za", bytes_of(DType::i8, {}, {0})},
+         {"b", bytes_of(DType::i8, {1, 1}, {3})},
+         {"sb", Tensor::scalar(DType::f64, 0.5)},
+         {"zb", bytes_of(DType::i8, {}, {1})},
+         {"sy", Tensor::scalar(DType::f64, 1)},
+         {"zy", bytes_of(DType::i8, {}, {10})}});
+    return e.model.graph.value(e.model.graph.outputs[0]).data.to_f64()[0];
+  };
+  EXPECT_EQ(product({5}), 12) << "2.5 + 10";
+  EXPECT_EQ(product({7}), 14) << "3.5 + 10";
+  EXPECT_EQ(product({127}), 74) << "63.5 + 10";
+  EXPECT_EQ(product({-128}), -54);
+}
+
+// ---- operators of language models -------------------------------------------------------------------------
+
+TEST(ExpandGating, SwiGlu) {
+  const Expanded e =
+      expanded("g (float[3, 4] a, float[3, 4] b) => (float[3, 4] y) { y = SwiGLU<alpha = 1.5>(a, b) }", 28);
+  Array want;
+  for (std::size_t i = 0; i < 12; ++i) {
+    const double a = e.inputs.at("a")[i];
+    want.push_back(a / (1 + std::exp(-1.5 * a)) * e.inputs.at("b")[i]);
+  }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+TEST(ExpandGating, RunningProducts) {
+  for (const bool exclusive : {false, true})
+    for (const bool reverse : {false, true}) {
+      const Expanded e = expanded(
+          "g (float[2, 4] x, int64 axis) => (float[2, 4] y) { y = CumProd<exclusive = " +
+              std::string(exclusive ? "1" : "0") + ", reverse = " + (reverse ? "1" : "0") + ">(x, axis) }",
+          26, {{"axis", Tensor::scalar(DType::i64, -1)}});
+      Array want;
+      for (int row = 0; row < 2; ++row)
+        for (int i = 0; i < 4; ++i) {
+          double product = 1;
+          for (int j = 0; j < 4; ++j) {
+            const bool before = reverse ? j > i : j < i;
+            if (before || (j == i && !exclusive))
+              product *= e.inputs.at("x")[static_cast<std::size_t>(row * 4 + j)];
+          }
+          want.push_back(product);
+        }
+      expect_near(outputs_of(e)[0], want);
+      expect_gradients(e);
+    }
+}
+
+TEST(ExpandGating, CausalConvolutionWithItsState) {
+  const Expanded e = expanded(
+      "g (float[1, 2, 4] x, float[2, 1, 3] w, float[2] b, float[1, 2, 2] past) => (float[1, 2, 4] y, "
+      "float[1, 2, 2] next)"
+      "{ y, next = CausalConvWithState<activation = \"silu\">(x, w, b, past) }",
+      27);
+  Array want, next;
+  for (std::size_t c = 0; c < 2; ++c) {
+    const Array &x = e.inputs.at("x"), &past = e.inputs.at("past"), &w = e.inputs.at("w");
+    Array line{past[c * 2], past[c * 2 + 1]};
+    line.insert(line.end(), x.begin() + static_cast<std::ptrdiff_t>(c * 4),
+                x.begin() + static_cast<std::ptrdiff_t>(c * 4 + 4));
+    for (std::size_t i = 0; i < 4; ++i) {
+      double sum = e.inputs.at("b")[c];
+      for (std::size_t k = 0; k < 3; ++k) sum += line[i + k] * w[c * 3 + k];
+      want.push_back(sum / (1 + std::exp(-sum)));
+    }
+    next.insert(next.end(), line.end() - 2, line.end());
+  }
+  const auto outputs = outputs_of(e);
+  expect_near(outputs[0], want);
+  expect_near(outputs[1], next);
+  expect_gradients(e);
+}
+
+TEST(ExpandGating, CachesAreWrittenAtAPosition) {
+  for (const bool circular : {false, true}) {
+    const Expanded e = expanded(
+        "g (float[2, 4, 2] c, float[2, 2, 2] u, int64[2] at) => (float[2, 4, 2] y)"
+        "{ y = TensorScatter<mode = \"" +
+            std::string(circular ? "circular" : "linear") + "\">(c, u, at) }",
+        24, {{"at", Tensor::from_i64({1, circular ? 3 : 2})}});
+    Array want = e.inputs.at("c");
+    for (std::size_t b = 0; b < 2; ++b)
+      for (std::size_t i = 0; i < 2; ++i)
+        for (std::size_t d = 0; d < 2; ++d) {
+          const std::size_t row = (b == 0 ? 1 : circular ? 3 : 2) + i;
+          want[(b * 4 + row % 4) * 2 + d] = e.inputs.at("u")[(b * 2 + i) * 2 + d];
+        }
+    expect_near(outputs_of(e)[0], want);
+    expect_gradients(e);
+  }
+}
+
 // ---- the table --------------------------------------------------------------------------------------------
 
 TEST(Expansion, NoneHidesARow) {
