@@ -393,7 +393,7 @@ class ScaledAttention(nn.Module):
 
 class SpatialTransformer(nn.Module):
     def forward(self, x, theta):
-        return F.grid_sample(x, F.affine_grid(0.5 * torch.tanh(theta), [2, 1, 3, 4], align_corners=False), align_corners=False)
+        return F.grid_sample(x, F.affine_grid(0.5 * torch.tanh(theta), [2, 1, 2, 4], align_corners=False), align_corners=False)
 
 
 def rms_norm(width):

@@ -147,16 +147,21 @@ TEST(Mod, TakesTheSignOfOneOperand) {
   EXPECT_EQ(run("Mod", {a, b}, fmod), (std::vector<double>{1, -1, 1, -1, 0}));
   EXPECT_EQ(run("Mod", {tensor({2}, {-4.5, 5}), tensor({1}, {2})}, fmod), (std::vector<double>{-0.5, 1}));
   EXPECT_EQ(gradient("Mod", {tensor({2}, {-4.5, 5}), tensor({2}, {2, 2})}, 1, fmod), (std::vector<double>{2, -2}));
-  EXPECT_TRUE(mentions(error_of("Mod", {f32({2}), f32({2})}), "fmod = 1"));
+  const Tensor c = tensor({4}, {-4.5, 5, 4.5, -4}), d = tensor({4}, {2, -2, 2, 2});
+  EXPECT_EQ(run("Mod", {c, d}), (std::vector<double>{1.5, -1, 0.5, 0}));
+  EXPECT_EQ(gradient("Mod", {c, d}, 1), (std::vector<double>{3, 3, -2, 2}));
   EXPECT_TRUE(mentions(error_of("Mod", {f32({2}), i64({2})}), "one number type"));
 }
 
-TEST(BitShift, NeedsADirectionAndUnsignedNumbers) {
+TEST(BitShift, NeedsADirectionAndIntegers) {
   const Tensor a = tensor({3}, {16, 4, 255}, DType::u8), b = tensor({3}, {1, 2, 8}, DType::u8);
   EXPECT_EQ(run("BitShift", {a, b}, {{"direction", std::string("LEFT")}}), (std::vector<double>{32, 16, 0}));
   EXPECT_EQ(run("BitShift", {a, b}, {{"direction", std::string("RIGHT")}}), (std::vector<double>{8, 1, 0}));
   EXPECT_TRUE(mentions(error_of("BitShift", {a, b}), "direction"));
-  EXPECT_TRUE(mentions(error_of("BitShift", {i64({1}), i64({1})}, {{"direction", std::string("LEFT")}}), "unsigned"));
+  const Tensor c = tensor({5}, {-16, 100, -3, -1, 7}, DType::i8), d = tensor({5}, {2, 1, 8, -1, -1}, DType::i8);
+  EXPECT_EQ(run("BitShift", {c, d}, {{"direction", std::string("RIGHT")}}), (std::vector<double>{-4, 50, -1, -1, 0}));
+  EXPECT_EQ(run("BitShift", {c, d}, {{"direction", std::string("LEFT")}}), (std::vector<double>{-64, -56, 0, 0, 0}));
+  EXPECT_TRUE(mentions(error_of("BitShift", {f32({1}), f32({1})}, {{"direction", std::string("LEFT")}}), "integer"));
   EXPECT_TRUE(mentions(error_of("BitwiseAnd", {f32({1}), f32({1})}), "does not take"));
 }
 
