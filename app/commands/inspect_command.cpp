@@ -2,6 +2,7 @@
 // once).
 #include <CLI/CLI.hpp>
 #include <map>
+#include <set>
 
 #include "app/commands/commands.h"
 #include "app/job.h"
@@ -24,8 +25,15 @@ struct OpCount {
   double flops = 0, bytes = 0;
 };
 
+struct Module {
+  int nodes = 0;
+  double flops = 0;
+  std::int64_t parameters = 0;  // that its own nodes read first
+};
+
 struct Findings {
   std::map<std::string, OpCount> ops;
+  std::map<std::string, Module> modules;  // by scope, "layers.0/attention"
   std::vector<std::string> no_cpu_kernel, no_gpu_kernel;  // "node (Op): why"
   std::vector<MissingGradient> no_gradient;
   double flops = 0, bytes = 0;
@@ -67,13 +75,23 @@ std::vector<MissingGradient> find_missing_gradients(const Graph& graph, const st
   return list;
 }
 
+std::string scope_of(const Graph& graph, const Node& node) {
+  return node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
+}
+
 Findings examine(const ImportedModel& model, const std::string& loss) {
   Findings f;
   const Graph& graph = model.graph;
+  std::set<ValueId> seen;  // parameters
   for (const Node& node : graph.nodes) {
     if (!node.alive()) continue;
     OpCount& count = f.ops[node.op->name];
     ++count.nodes;
+    Module& module = f.modules[scope_of(graph, node)];
+    ++module.nodes;
+    for (const ValueId id : node.inputs)
+      if (id != kNone && graph.values[id].role == Role::parameter && seen.insert(id).second)
+        module.parameters += element_count(graph.values[id].type.shape);
     const bool known = node.op->infer != nullptr;
     for (const auto& [target, list] :
          {std::pair(kernels::Target::cpu, &f.no_cpu_kernel), {kernels::Target::gpu, &f.no_gpu_kernel}}) {
@@ -87,6 +105,7 @@ Findings examine(const ImportedModel& model, const std::string& loss) {
     count.flops += cost.flops;
     count.bytes += cost.bytes_read + cost.bytes_written;
     f.flops += cost.flops;
+    module.flops += cost.flops;
     f.bytes += cost.bytes_read + cost.bytes_written;
   }
   for (ValueId p : graph.parameters) {
@@ -117,6 +136,9 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
   Json ops = Json::array();
   for (const auto& [name, count] : f.ops)
     ops.push_back({{"op", name}, {"nodes", count.nodes}, {"flops", count.flops}, {"bytes", count.bytes}});
+  Json modules = Json::array();
+  for (const auto& [scope, m] : f.modules)
+    modules.push_back({{"scope", scope}, {"nodes", m.nodes}, {"parameters", m.parameters}, {"flops", m.flops}});
   Json unknown = Json::array(), no_gradient = Json::array();
   for (const UnknownOp& u : model.unknown)
     unknown.push_back({{"node", u.node},
@@ -140,10 +162,36 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
               {"flops", f.flops},
               {"bytes", f.bytes},
               {"ops", ops},
+              {"modules", modules},
               {"unsupported", unknown},
               {"no_kernel", {{"cpu", f.no_cpu_kernel}, {"gpu", f.no_gpu_kernel}}},
               {"no_gradient", no_gradient},
               {"notes", model.notes}});
+}
+
+// "encoder/layers.0/attention/query" -> "encoder/layers.0"
+std::string leading_scope(const std::string& scope) {
+  const std::size_t first = scope.find('/');
+  return scope.substr(0, first == std::string::npos ? first : scope.find('/', first + 1));
+}
+
+// The two leading levels; --json has all of them.
+void print_modules(const Output& out, const std::map<std::string, Module>& modules) {
+  std::map<std::string, Module> leading;
+  for (const auto& [scope, m] : modules) {
+    Module& sum = leading[leading_scope(scope)];
+    sum.nodes += m.nodes;
+    sum.flops += m.flops;
+    sum.parameters += m.parameters;
+  }
+  if (leading.size() < 2) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [scope, m] : leading)
+    rows.push_back({scope.empty() ? "(top)" : escaped(scope), std::to_string(m.nodes),
+                    m.flops > 0 ? count_text(m.flops, "FLOP") : "-",
+                    m.parameters > 0 ? count_text(static_cast<double>(m.parameters), "") : "-"});
+  out.text(table_text({"module", "nodes", "forward FLOPs", "parameters"}, rows));
+  out.text("");
 }
 
 void print_text(const Output& out, const ImportedModel& model, const Findings& f) {
@@ -177,6 +225,7 @@ void print_text(const Output& out, const ImportedModel& model, const Findings& f
   out.text("");
   out.text(table_text({"operator", "nodes", "forward FLOPs", "bytes moved"}, rows));
   out.text("");
+  print_modules(out, f.modules);
   for (const UnknownOp& u : model.unknown)
     out.text("unsupported  " + (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type) +
              "  node " + escaped(u.node) + (u.scope.empty() ? "" : " in " + escaped(u.scope)) +

@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/functions.h"
 #include "engine/onnx/initializers.h"
+#include "engine/onnx/merged_weights.h"
 #include "engine/onnx/model_file.h"
 #include "engine/onnx/newer_fields.h"
 #include "engine/onnx/node_order.h"
@@ -63,6 +64,9 @@ class Importer {
     TRY(read_outputs());
     out_.unbound_dims = out_.graph.symbols;
     reader_.add_notes();
+    note_names("weights of equal numbers serve several modules and train as one, as exporters merge them (torch.onnx.export: "
+               "training=TRAINING, or with dynamo optimize=False, keeps them apart)",
+               merged_parameters(out_.graph));
     return std::move(out_);
   }
 
