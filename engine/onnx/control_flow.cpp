@@ -56,7 +56,8 @@ struct NodeReader::Body {
 
 bool NodeReader::is_control_flow(const onnx::NodeProto& node) {
   const std::string& type = node.op_type();
-  return canonical_domain(node.domain()).empty() && (type == "If" || type == "Loop" || type == "Scan");
+  return canonical_domain(node.domain()).empty() &&
+         (type == "If" || type == "Loop" || type == "Scan" || type == "SequenceMap");
 }
 
 Result<NodeReader::Values> NodeReader::read_control_flow(const onnx::NodeProto& node, const Site& site,
@@ -66,7 +67,8 @@ Result<NodeReader::Values> NodeReader::read_control_flow(const onnx::NodeProto& 
   not_followed_.clear();
   Result<Values> read = type == "If"     ? read_if(node, site, names)
                         : type == "Loop" ? read_loop(node, site, names)
-                                         : read_scan(node, site, names);
+                        : type == "Scan" ? read_scan(node, site, names)
+                                         : read_sequence_map(node, site, names);
   builder_.origin = Origin{{site.source}, Phase::forward, ""};
   const std::string reason = std::exchange(not_followed_, "");
   if (!read.ok() && reason.empty()) return read.error();
@@ -320,6 +322,42 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
         TRY(stacked(site, slices[k], entry(output_axes, k), graph.output(static_cast<int>(states + k)))));
   }
   return results;
+}
+
+// The body for each tensor of the first sequence; further inputs are sequences of the same length, or tensors that all
+// iterations take. Outputs are sequences.
+Result<NodeReader::Values> NodeReader::read_sequence_map(const onnx::NodeProto& node, const Site& site, Names& names) {
+  const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));
+  const Values inputs = resolve(node, names);
+  TRY(check_count("inputs", graph.input_size(), inputs.size()));
+  TRY(check_count("outputs", graph.output_size(), static_cast<std::size_t>(node.output_size())));
+  if (inputs.empty() || std::find(inputs.begin(), inputs.end(), kNone) != inputs.end()) return bad("an input is missing");
+  if (!is_sequence(inputs[0])) return not_followed("its sequence is not known before running");
+  const std::size_t count = sequences_[inputs[0] - kFirstSequence].size();
+  TRY(count_iterations(static_cast<std::int64_t>(count)));
+  const Body* body = TRY(body_of(graph, names, site));
+  const std::size_t unknown = out_.unknown.size();
+  std::vector<Values> lists(static_cast<std::size_t>(node.output_size()));
+  for (std::size_t i = 0; i < count && out_.unknown.size() == unknown; ++i) {
+    Names inner{&names, site.name + "/" + std::to_string(i) + "/"};
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      ValueId value = inputs[k];
+      if (is_sequence(value)) {
+        const Values& list = sequences_[value - kFirstSequence];
+        if (list.size() != count) return bad("its sequences have different lengths");
+        value = list[i];
+      }
+      inner.values[graph.input(static_cast<int>(k)).name()] = value;
+    }
+    const Values results = TRY(read_body(*body, inner, site, "." + std::to_string(i)));
+    for (std::size_t k = 0; k < lists.size(); ++k) lists[k].push_back(results[k]);
+  }
+  Values outputs;
+  for (Values& list : lists) {
+    if (std::any_of(list.begin(), list.end(), is_sequence)) return not_followed("a sequence of sequences");
+    outputs.push_back(TRY(add_sequence(std::move(list))));
+  }
+  return outputs;
 }
 
 // The slices of a sequence: one Split, so that its gradient is one Concat.

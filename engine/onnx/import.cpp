@@ -21,6 +21,7 @@
 #include "engine/onnx/scope.h"
 #include "engine/onnx/tensor_proto.h"
 #include "engine/onnx/types.h"
+#include "engine/ops/op.h"
 
 namespace gradloom {
 
@@ -64,9 +65,13 @@ class Importer {
     TRY(read_outputs());
     out_.unbound_dims = out_.graph.symbols;
     reader_.add_notes();
-    note_names("weights of equal numbers serve several modules and train as one, as exporters merge them (torch.onnx.export: "
-               "training=TRAINING, or with dynamo optimize=False, keeps them apart)",
+    note_names("weights of equal numbers serve several modules and train as one, as exporters merge them "
+               "(torch.onnx.export: training=TRAINING, or with dynamo optimize=False, keeps them apart)",
                merged_parameters(out_.graph));
+    note_names("weights are copies that train apart, as the dynamo exporter folds tied weights "
+               "(optimize=False keeps them tied)",
+               copied_parameters(out_.graph));
+    note_inference_forms();
     return std::move(out_);
   }
 
@@ -254,6 +259,17 @@ class Importer {
                            " is declared with another shape than its " + to_string(value.type));
     }
     return {};
+  }
+
+  void note_inference_forms() {
+    const auto count = std::count_if(out_.graph.nodes.begin(), out_.graph.nodes.end(), [](const Node& node) {
+      return node.alive() && std::string_view(node.op->name) == "BatchNormalization" && node.outputs.size() == 1 &&
+             node.attrs.integer("training_mode") == 0;
+    });
+    if (count > 0)
+      out_.notes.push_back(std::to_string(count) +
+                           " BatchNormalization nodes are in inference form: they use their running statistics and leave "
+                           "them as they are (torch.onnx.export: training=TRAINING; dynamo has no other form)");
   }
 
   void note_names(const std::string& what, const std::vector<std::string>& names) {

@@ -20,7 +20,35 @@ bool is_uniform(const Tensor& tensor) {
   return true;
 }
 
+bool is_copy(const Tensor& a, const Tensor& b, bool transposed) {
+  const std::int64_t rows = transposed ? a.shape()[0] : 1, columns = a.count() / rows;
+  for (std::int64_t i = 0; i < a.count(); ++i)
+    if (a.at(i) != b.at(i % columns * rows + i / columns)) return false;
+  return true;
+}
+
+bool holds_the_numbers_of(const Value& copy, const Value& original) {
+  const Tensor &a = copy.data, &b = original.data;
+  if (!a.defined() || !b.defined() || a.dtype() != b.dtype() || a.count() != b.count()) return false;
+  if (a.shape() == b.shape() && is_copy(a, b, false)) return true;
+  const Shape reversed(b.shape().rbegin(), b.shape().rend());
+  return a.shape().size() == 2 && a.shape() == reversed && is_copy(a, b, true);
+}
+
 }  // namespace
+
+std::vector<std::string> copied_parameters(const Graph& graph) {
+  std::vector<std::string> found;
+  for (const ValueId id : graph.parameters) {
+    const Value& copy = graph.value(id);
+    if (copy.name.compare(0, 4, "val_") != 0 || is_uniform(copy.data)) continue;
+    const auto original = std::find_if(graph.parameters.begin(), graph.parameters.end(), [&](ValueId other) {
+      return other != id && holds_the_numbers_of(copy, graph.value(other));
+    });
+    if (original != graph.parameters.end()) found.push_back(copy.name + " of " + graph.value(*original).name);
+  }
+  return found;
+}
 
 std::vector<std::string> merged_parameters(const Graph& graph) {
   std::map<ValueId, ValueId> parameter_of;  // also of its copies by Identity

@@ -13,4 +13,9 @@ namespace gradloom {
 // their numbers differ.
 std::vector<std::string> merged_parameters(const Graph& graph);
 
+// "val_57 of head.weight": parameters under a name that torch's dynamo exporter made up which hold the
+// numbers of another one, as they are or transposed. Its optimizer folds the transpose of a tied weight into
+// such a copy.
+std::vector<std::string> copied_parameters(const Graph& graph);
+
 }  // namespace gradloom

@@ -121,6 +121,7 @@ class NodeReader {
   Result<Values> read_control_flow(const onnx::NodeProto& node, const Site& site, Names& names);
   Result<Values> read_if(const onnx::NodeProto& node, const Site& site, Names& names);
   Result<Values> read_loop(const onnx::NodeProto& node, const Site& site, Names& names);
+  Result<Values> read_sequence_map(const onnx::NodeProto& node, const Site& site, Names& names);
   Result<Values> read_scan(const onnx::NodeProto& node, const Site& site, Names& names);
   Result<Body*> body_of(const onnx::GraphProto& graph, const Names& names, const Site& site);
   Result<Values> read_body(const Body& body, Names& inner, const Site& site, const std::string& part);

@@ -185,6 +185,18 @@ TEST(ImportInitializers, RunningStatisticsAreStatesWithUpdates) {
   EXPECT_EQ(graph.updates[1].next, find_value(graph, "v"));
 }
 
+TEST(ImportInitializers, InferenceFormsOfBatchNormalizationAreNoted) {
+  const auto notes = [](const char* node) {
+    onnx::ModelProto model =
+        model_from_text(std::string("g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y) { ") + node + " }");
+    for (const char* name : {"s", "b", "mean", "var"}) add_floats(model, name, {3}, {1, 1, 1});
+    return imported_or_fail(model).notes;
+  };
+  ASSERT_EQ(notes("y = BatchNormalization(x, s, b, mean, var)").size(), 1u);
+  EXPECT_NE(notes("y = BatchNormalization(x, s, b, mean, var)")[0].find("inference form"), std::string::npos);
+  EXPECT_TRUE(notes("y, m, v = BatchNormalization<training_mode = 1>(x, s, b, mean, var)").empty());
+}
+
 TEST(ImportInitializers, RunningStatisticsWithoutTrainingHaveNoUpdates) {
   onnx::ModelProto model = batch_norm_model();
   auto* node = model.mutable_graph()->mutable_node(0);
@@ -374,8 +386,8 @@ TEST(ImportUnknown, OurOwnOperatorsCannotComeFromAFile) {
   expect_refused(import_model(model), Errc::bad_input, {"gradloom.FusedMatMul"});
 }
 
-// Ten things at once: unknown operators (three of one kind), a function of another opset, an attribute, a domain,
-// control flow and an unknown operator inside it.
+// Ten things at once: unknown operators (three of one kind), a function of another opset, an attribute, a
+// domain, control flow and an unknown operator inside it.
 TEST(ImportUnknown, TenProblemsAreTenNames) {
   onnx::ModelProto model = model_from_text(
       "g (float[2] x, bool c) => (float[2] y) {"
@@ -405,23 +417,24 @@ TEST(ImportUnknown, TenProblemsAreTenNames) {
   std::vector<std::string> found;
   for (const UnknownOp& u : viewed.unknown)
     found.push_back(u.node + "|" + u.op_type + "|" + u.scope + "|" + u.reason);
-  EXPECT_EQ(found, (std::vector<std::string>{
-                       "Wobble_0|Wobble||", "Wobble_1|Wobble||", "Wobble_2|Wobble||",
-                       "/layers.1/mlp/Frob|Frob|layers.1/mlp|", "Clamp_4|Clamp||",
-                       "Relu_5|Relu||attribute 'gain' is not known",
-                       "Twice_6|Twice||the function is written for opset 11, the model for 17, and Softmax differs "
-                       "between them",
-                       "If_7|If||its condition is not known before running", "If_7/Inner|Inner||",
-                       "Swizzle_8|Swizzle||", "Loop_9|Loop||its condition is not known before running"}));
+  EXPECT_EQ(found,
+            (std::vector<std::string>{
+                "Wobble_0|Wobble||", "Wobble_1|Wobble||", "Wobble_2|Wobble||",
+                "/layers.1/mlp/Frob|Frob|layers.1/mlp|", "Clamp_4|Clamp||",
+                "Relu_5|Relu||attribute 'gain' is not known",
+                "Twice_6|Twice||the function is written for opset 11, the model for 17, and Softmax differs "
+                "between them",
+                "If_7|If||its condition is not known before running", "If_7/Inner|Inner||",
+                "Swizzle_8|Swizzle||", "Loop_9|Loop||its condition is not known before running"}));
   expect_refused(import_model(model), Errc::bad_input,
                  {"9 operators are not", "Wobble (3 nodes: Wobble_0, Wobble_1, Wobble_2)", "Frob", "Clamp",
-                  "'gain' is not known", "local.Twice", "If (1 node: If_7; its condition", "Inner", "com.unheard.of.Swizzle",
-                  "Loop"});
+                  "'gain' is not known", "local.Twice", "If (1 node: If_7; its condition", "Inner",
+                  "com.unheard.of.Swizzle", "Loop"});
 }
 
 TEST(ImportInitializers, TorchNamesItsConstantsByNumber) {
-  onnx::ModelProto model = model_from_text(
-      "g (float[2, 3] x) => (float[2, 2] y) { h = MatMul(x, val_1) y = Mul(h, val_2) }");
+  onnx::ModelProto model =
+      model_from_text("g (float[2, 3] x) => (float[2, 2] y) { h = MatMul(x, val_1) y = Mul(h, val_2) }");
   add_floats(model, "val_1", {3, 2}, {1, 2, 3, 4, 5, 6});
   add_floats(model, "val_2", {}, {0.5});
   const ImportedModel imported = imported_or_fail(model);

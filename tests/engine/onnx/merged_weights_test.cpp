@@ -44,5 +44,15 @@ TEST(MergedWeights, NotOneModuleAndNotTiedWeights) {
   EXPECT_EQ(merged_parameters(imported({1, 2, 1}, false, {"embedding", "head"}).graph), Names{});
 }
 
+TEST(MergedWeights, CopiesUnderMadeUpNames) {
+  onnx::ModelProto model =
+      model_from_text("g (float[2, 3] x) => (float[2, 3] y) { h = MatMul(x, val_7) y = MatMul(h, w) }");
+  add_floats(model, "w", {2, 3}, {1, 2, 3, 4, 5, 6});
+  auto* copy = add_floats(model, "val_7", {3, 2}, {1, 4, 2, 5, 3, 6});
+  EXPECT_EQ(copied_parameters(import_model(model)->graph), Names{"val_7 of w"});
+  copy->set_float_data(5, 7);
+  EXPECT_EQ(copied_parameters(import_model(model)->graph), Names{});
+}
+
 }  // namespace
 }  // namespace gradloom

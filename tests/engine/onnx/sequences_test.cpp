@@ -97,6 +97,16 @@ TEST(Sequences, GoThroughLoops) {
   EXPECT_EQ(output_of(graph), (Numbers{4, 3, 2, 1, 0, 9, 8, 7, 6, 5}));
 }
 
+TEST(Sequences, AreMapped) {
+  const Graph graph = imported_or_fail(model_of(
+      "float[2, 5] y",
+      "s = SplitToSequence<axis = 1>(x) n = Neg(x) t = SplitToSequence<axis = 1>(n)"
+      " a, b = SequenceMap (s, t, two) <body = g (float[2, 1] p, float[2, 1] q, int64 k) =>"
+      " (float[2, 1] u, float[2, 1] v) { f = CastLike(k, p) h = Mul(p, f) u = Add(h, q) v = Sub(p, q) }>"
+      " c = ConcatFromSequence<axis = 1>(a) d = ConcatFromSequence<axis = 1>(b) y = Add(c, d)"));
+  EXPECT_EQ(output_of(graph), (Numbers{0, 3, 6, 9, 12, 15, 18, 21, 24, 27})) << "(2x - x) + (x + x)";
+}
+
 TEST(Sequences, WhatIsNotKnownIsTheReason) {
   const auto refused = [](const std::string& nodes, const std::string& text) {
     expect_refused(import_model(model_of("float[2, 5] y", nodes)), Errc::bad_input, {text});
