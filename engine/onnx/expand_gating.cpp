@@ -3,8 +3,11 @@
 //   CumProd              running products along an axis
 //   CausalConvWithState  depthwise convolution over the past and the present; its last k - 1 inputs are the next past
 //   TensorScatter        writes into a cache of keys or values at a position per row
-// Source: ONNX SwiGLU-28, CumProd-26, CausalConvWithState-27, TensorScatter-24.
+//   LinearAttention      a state S per head, one step per token: S = exp(g) S + k (beta (v - S^T k))^T, y = scale S^T q;
+//                        which of g and beta there are is the update rule, without beta v is taken as it is
+// Source: ONNX SwiGLU-28, CumProd-26, CausalConvWithState-27, TensorScatter-24, LinearAttention-27.
 #include <algorithm>
+#include <cmath>
 
 #include "engine/onnx/expansion.h"
 #include "engine/ops/common.h"
@@ -101,6 +104,64 @@ Status tensor_scatter(Expander& e) {
   return {};
 }
 
+// [B, T, H D] -> T tensors [B, H, 1, D]
+Result<std::vector<ValueId>> steps_of(Expander& e, ValueId x, std::int64_t heads, std::int64_t steps) {
+  if (e.rank(x) != 3) return infer_error("an input has rank " + std::to_string(e.rank(x)) + ", it needs 3");
+  const std::int64_t size = e.shape(x)[2];
+  if (size < 1 || size % heads != 0)
+    return infer_error(std::to_string(size) + " elements in " + std::to_string(heads) + " heads");
+  const ValueId apart = TRY(e.reshape(x, {0, 0, heads, size / heads}));
+  const ValueId first = TRY(e.transpose(apart, {0, 2, 1, 3}));
+  if (steps == 1) return std::vector<ValueId>{first};
+  return e.ops("Split", {first}, {{"axis", std::int64_t{2}}}, static_cast<int>(steps));
+}
+
+// Inputs: query, key, value, past state [B, H, Dk, Dv], decay, beta. Outputs: y [B, T, Hq Dv], the last
+// state.
+Status linear_attention(Expander& e) {
+  constexpr std::int64_t kLongest = 1024;
+  const std::string rule = e.attrs.text("update_rule", "gated_delta");
+  const bool gated = rule == "gated" || rule == "gated_delta",
+             delta = rule == "delta" || rule == "gated_delta";
+  if (!gated && !delta && rule != "linear") return infer_error("update_rule '" + rule + "'");
+  if ((gated && !e.has(4)) || (delta && !e.has(5))) return infer_error("its update rule needs decay or beta");
+  const std::int64_t q_heads = e.attrs.integer("q_num_heads"), heads = e.attrs.integer("kv_num_heads");
+  if (e.rank(e.in(0)) != 3 || heads < 1 || q_heads < 1 || q_heads % heads != 0)
+    return infer_error("the query must have rank 3, its heads must be a multiple of the others'");
+  const std::int64_t batch = e.shape(e.in(0))[0], steps = e.shape(e.in(0))[1];
+  if (batch < 0 || steps < 1 || steps > kLongest)
+    return e.unsupported("sizes that are not known, or more than " + std::to_string(kLongest) + " tokens");
+  const DType type = e.dtype(e.in(0));
+  const auto q = TRY(steps_of(e, e.in(0), q_heads, steps)), k = TRY(steps_of(e, e.in(1), heads, steps)),
+             v = TRY(steps_of(e, e.in(2), heads, steps));
+  std::vector<ValueId> decay, beta;
+  if (gated) decay = TRY(steps_of(e, TRY(e.op("Exp", {e.in(4)})), heads, steps));
+  if (delta) beta = TRY(steps_of(e, e.in(5), e.shape(e.in(5)).back() == 1 ? 1 : heads, steps));
+  const std::int64_t key_size = e.shape(k[0])[3], value_size = e.shape(v[0])[3], group = q_heads / heads;
+  double scale = e.attrs.real("scale");
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(e.shape(q[0])[3]));
+  ValueId state = e.in(3);
+  if (state == kNone)
+    state = TRY(e.op("Expand", {e.scalar(type, 0), e.ints({batch, heads, key_size, value_size})}));
+  std::vector<ValueId> results;
+  for (std::size_t t = 0; t < q.size(); ++t) {
+    const ValueId column = TRY(e.transpose(k[t], {0, 1, 3, 2}));  // [B, H, Dk, 1]
+    if (gated) state = TRY(e.op("Mul", {state, TRY(e.transpose(decay[t], {0, 1, 3, 2}))}));
+    ValueId added = v[t];
+    if (delta) {
+      added = TRY(e.op("Sub", {v[t], TRY(e.op("MatMul", {k[t], state}))}));
+      added = TRY(e.op("Mul", {added, beta[t]}));
+    }
+    state = TRY(e.op("Add", {state, TRY(e.op("MatMul", {column, added}))}));
+    const ValueId grouped = TRY(e.reshape(q[t], {0, heads, group, -1}));
+    const ValueId y = TRY(e.op("MatMul", {TRY(e.op("Mul", {grouped, e.scalar(type, scale)})), state}));
+    results.push_back(TRY(e.reshape(y, {0, 1, q_heads * value_size})));
+  }
+  e.outputs[0] = results.size() == 1 ? results[0] : TRY(e.op("Concat", results, {{"axis", std::int64_t{1}}}));
+  if (e.wants(1)) e.outputs[1] = state;
+  return {};
+}
+
 constexpr int kNewest = 1000;
 
 }  // namespace
@@ -111,6 +172,7 @@ std::span<const Expansion> gating_expansions() {
       {"CumProd", "", 26, kNewest, 2, 2, 1, cum_prod, {}},
       {"CausalConvWithState", "", 27, kNewest, 2, 4, 2, causal_conv, {}},
       {"TensorScatter", "", 24, kNewest, 2, 3, 1, tensor_scatter, {}},
+      {"LinearAttention", "", 27, kNewest, 3, 6, 2, linear_attention, {}},
   };
   return kTable;
 }

@@ -1050,6 +1050,47 @@ TEST(ExpandGating, CachesAreWrittenAtAPosition) {
   }
 }
 
+// Two heads of keys, four of queries; S [key, value] per head of keys.
+TEST(ExpandGating, LinearAttentionStepByStep) {
+  for (const char* rule : {"linear", "gated", "delta", "gated_delta"}) {
+    const bool gated = std::string(rule).find("gated") == 0,
+               delta = std::string(rule).find("delta") != std::string::npos;
+    const Expanded e =
+        expanded(std::string("g (float[1, 3, 8] q, float[1, 3, 4] k, float[1, 3, 6] v, float[1, 2, 2, 3] s") +
+                     (gated ? ", float[1, 3, 4] g" : "") + (delta ? ", float[1, 3, 2] b" : "") +
+                     ") => (float[1, 3, 12] y, float[1, 2, 2, 3] next) { y, next = "
+                     "LinearAttention<q_num_heads = 4, kv_num_heads = 2,"
+                     " scale = 0.5, update_rule = \"" +
+                     rule + "\">(q, k, v, s, " + (gated ? "g" : "") + (delta ? ", b" : "") + ") }",
+                 27);
+    Array state = e.inputs.at("s"), want(36);
+    const Array &q = e.inputs.at("q"), &k = e.inputs.at("k"), &v = e.inputs.at("v");
+    for (std::size_t t = 0; t < 3; ++t)
+      for (std::size_t h = 0; h < 2; ++h) {
+        double* s = &state[h * 6];
+        for (std::size_t i = 0; i < 2 && gated; ++i)
+          for (std::size_t j = 0; j < 3; ++j) s[i * 3 + j] *= std::exp(e.inputs.at("g")[t * 4 + h * 2 + i]);
+        Array added;
+        for (std::size_t j = 0; j < 3; ++j) {
+          double known = 0;
+          for (std::size_t i = 0; i < 2; ++i) known += s[i * 3 + j] * k[t * 4 + h * 2 + i];
+          const double value = v[t * 6 + h * 3 + j];
+          added.push_back(delta ? e.inputs.at("b")[t * 2 + h] * (value - known) : value);
+        }
+        for (std::size_t i = 0; i < 2; ++i)
+          for (std::size_t j = 0; j < 3; ++j) s[i * 3 + j] += k[t * 4 + h * 2 + i] * added[j];
+        for (std::size_t head = 2 * h; head < 2 * h + 2; ++head)
+          for (std::size_t j = 0; j < 3; ++j)
+            want[t * 12 + head * 3 + j] =
+                0.5 * (q[t * 8 + head * 2] * s[j] + q[t * 8 + head * 2 + 1] * s[3 + j]);
+      }
+    const auto outputs = outputs_of(e);
+    expect_near(outputs[0], want);
+    expect_near(outputs[1], state);
+    expect_gradients(e);
+  }
+}
+
 // ---- the table --------------------------------------------------------------------------------------------
 
 TEST(Expansion, NoneHidesARow) {
