@@ -162,11 +162,11 @@ void check_special_values() {
     }
   }
   const auto n = std::int64_t(a.size());
-  for (const EwOp op : {EwOp::Add, EwOp::Sub, EwOp::Mul, EwOp::Div, EwOp::Max, EwOp::Min, EwOp::Abs,
-                        EwOp::Sign, EwOp::Exp, EwOp::Log, EwOp::Sqrt, EwOp::Erf, EwOp::Tanh, EwOp::Sigmoid,
-                        EwOp::Floor, EwOp::Ceil, EwOp::Relu, EwOp::Pow, EwOp::Reciprocal, EwOp::Asin,
-                        EwOp::Acos, EwOp::Atan, EwOp::Sinh, EwOp::Cosh, EwOp::Asinh, EwOp::Acosh, EwOp::Atanh,
-                        EwOp::Round, EwOp::TruncMod}) {
+  for (const EwOp op : {EwOp::Add,        EwOp::Sub,     EwOp::Mul,   EwOp::Div,   EwOp::Max,     EwOp::Min,
+                        EwOp::Abs,        EwOp::Sign,    EwOp::Exp,   EwOp::Log,   EwOp::Sqrt,    EwOp::Erf,
+                        EwOp::Tanh,       EwOp::Sigmoid, EwOp::Floor, EwOp::Ceil,  EwOp::Relu,    EwOp::Pow,
+                        EwOp::Reciprocal, EwOp::Asin,    EwOp::Acos,  EwOp::Atan,  EwOp::Sinh,    EwOp::Cosh,
+                        EwOp::Asinh,      EwOp::Acosh,   EwOp::Atanh, EwOp::Round, EwOp::TruncMod}) {
     const Case* found = nullptr;
     for (const Case& c : cases()) found = c.op == op ? &c : found;
     ASSERT_NE(found, nullptr);
@@ -230,7 +230,7 @@ void check_integers() {
       {EwOp::FloorMod, 2,
        [](T x, T y) { return y == 0 || y == T(-1) ? T(0) : T(((std::int64_t(x) % y) + y) % y); }},
       {EwOp::ShiftLeft, 2, [](T x, T y) { return y < 0 ? T(0) : T(std::uint64_t(x) << y); }},
-      {EwOp::ShiftRight, 2, [](T x, T y) { return y < 0 ? T(0) : T(x >> y); }},
+      {EwOp::ShiftRight, 2, [](T x, T y) { return y < 0 ? T(x < 0 ? -1 : 0) : T(x >> y); }},
       {EwOp::BitwiseAnd, 2, [](T x, T y) { return T(x & y); }},
       {EwOp::BitwiseOr, 2, [](T x, T y) { return T(x | y); }},
       {EwOp::BitwiseXor, 2, [](T x, T y) { return T(x ^ y); }},
@@ -292,8 +292,10 @@ TEST(Elementwise, ShiftsOutsideOfTheTypeGiveZero) {
   for (const CpuKernels* k : levels()) {
     const EwProgram left = one_operator(EwOp::ShiftLeft, DType::u8, DType::u8, 2, 4);
     const EwProgram right = one_operator(EwOp::ShiftRight, DType::u8, DType::u8, 2, 4);
-    EXPECT_EQ((run<std::uint8_t>(*k, left, {a.data(), b.data()}, 4)), (std::vector<std::uint8_t>{255, 128, 0, 0}));
-    EXPECT_EQ((run<std::uint8_t>(*k, right, {a.data(), b.data()}, 4)), (std::vector<std::uint8_t>{255, 1, 0, 0}));
+    EXPECT_EQ((run<std::uint8_t>(*k, left, {a.data(), b.data()}, 4)),
+              (std::vector<std::uint8_t>{255, 128, 0, 0}));
+    EXPECT_EQ((run<std::uint8_t>(*k, right, {a.data(), b.data()}, 4)),
+              (std::vector<std::uint8_t>{255, 1, 0, 0}));
   }
 }
 
