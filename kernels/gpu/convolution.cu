@@ -4,7 +4,9 @@
 //   backward_data      dx[c, q] = sum over (k, t, r, s) of w[k, (c, t, r, s)] dy[n(q), k, .., (y + pad - r dilation) / stride, ..] where that divides
 //   backward_weights   dw[k, (c, t, r, s)] = sum over q of dy[n(q), k, q] x[n(q), c, ..]
 // Tiles in shared memory (tile_product.h). Products with few tiles and a long sum (gradients of weights) are cut into slices of a length
-// that the shape decides; their sums go to the workspace [slices, groups, rows, cols] and a second kernel adds them in order.
+// that the shape decides; their sums go to the workspace [slices, groups, rows, cols] and a second kernel adds them in order. Depthwise
+// convolutions, one channel of x per group, would fill one row or a few of a tile: there a thread sums one result, or a block one weight's
+// gradient.
 #include "kernels/gpu/divider.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/tile_product.h"
@@ -233,6 +235,47 @@ __global__ void join_kernel(Shape3d d, Tensors<T> t, long long slices) {
   put<T, kind>(d, t, group, line - group * d.rows, i - line * d.cols, sum);
 }
 
+// ---- depthwise: the operands without tiles ---------------------------------------------------------------------------------------
+
+// Terms begin, begin + step, .. of one result.
+template <class T, ConvolutionKind kind>
+GRADLOOM_DEVICE Accum<T> sum_of_terms(const Shape3d& d, const Tensors<T>& t, long long group, long long row, long long col,
+                                      long long begin, long long step) {
+  Accum<T> sum = 0;
+  const auto add = [&](const auto& a, const auto& b) {
+    const auto left = a.line(row);
+    const auto right = b.line(col);
+    for (long long i = begin; i < d.depth; i += step) sum += to_accum(a.load(left, i)) * to_accum(b.load(right, i));
+  };
+  const long long x = group * d.c * d.in_volume(), y = group * d.k * d.out_volume(), w = group * d.k * d.c * d.window;
+  if constexpr (kind == ConvolutionKind::forward) {
+    const T* const weights = t.b + w + row * d.depth;
+    const ImagePatches<T> patches{d, t.a + x};
+    const auto line = patches.line(col);
+    for (long long i = begin; i < d.depth; i += step) sum += to_accum(weights[i]) * to_accum(patches.load(line, i));
+  } else if constexpr (kind == ConvolutionKind::backward_data) {
+    add(TurnedWeights<T>{d, t.b + w}, OutputPatches<T>{d, t.a + y});
+  } else {
+    add(OutputPlanes<T>{d, t.a + y}, TapPlanes<T>{d, t.b + x});
+  }
+  return sum;
+}
+
+template <class T, ConvolutionKind kind>
+__global__ void __launch_bounds__(kThreads) depthwise_kernel(Shape3d d, Tensors<T> t) {
+  constexpr bool kBlockPerResult = kind == ConvolutionKind::backward_weights;
+  const long long index = kBlockPerResult ? blockIdx.x : static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= d.groups * d.rows * d.cols) return;
+  const long long line = index / d.cols, group = line / d.rows, row = line - group * d.rows, col = index - line * d.cols;
+  if constexpr (kBlockPerResult) {
+    const Accum<T> own = sum_of_terms<T, kind>(d, t, group, row, col, threadIdx.x, kThreads);
+    const Accum<T> sum = block_reduce(own, Sum(), Accum<T>(0));
+    if (threadIdx.x == 0) put<T, kind>(d, t, group, row, col, sum);
+  } else {
+    put<T, kind>(d, t, group, row, col, sum_of_terms<T, kind>(d, t, group, row, col, 0, 1));
+  }
+}
+
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
 
 Shape3d shape_of(const ConvolutionArgs& args) {
@@ -294,6 +337,10 @@ void run(const ConvolutionArgs& args, Stream stream) {
   const bool bias = kind == ConvolutionKind::forward && args.shape.bias;
   const Tensors<T> t{static_cast<const T*>(args.a), static_cast<const T*>(args.b), bias ? static_cast<const T*>(args.bias) : nullptr,
                      static_cast<T*>(args.out), cut.slices > 1 ? static_cast<Accum<T>*>(args.workspace) : nullptr};
+  if (is_depthwise(args)) {
+    const long long blocks = kind == ConvolutionKind::backward_weights ? results : ceil_div(results, kThreads);
+    return launch(stream, depthwise_kernel<T, kind>, dim3(unsigned(blocks)), dim3(kThreads), 0, d, t);
+  }
   if constexpr (sizeof(T) == sizeof(double)) {
     run_tiles<T, kind, TileShape<double, 64, 64, 8>>(d, t, cut, stream);
   } else if (cut.large_tiles) {

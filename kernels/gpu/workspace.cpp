@@ -31,6 +31,10 @@ std::size_t workspace_bytes(const GatherGradArgs& args) { return gather_grad_spa
 // The items sorted by place.
 std::size_t workspace_bytes(const IndexScatterArgs& args) { return sort_space(portable::items_of(args.walk)).bytes; }
 // Key and index of what was chosen, in the order of the indices.
+std::size_t workspace_bytes(const NllLossArgs& args) {
+  const std::int64_t parts = loss_parts(args.outer * args.inner);
+  return parts > 1 ? std::size_t(2 * parts) * 8 : 0;
+}
 std::size_t workspace_bytes(const TopKArgs& args) { return std::size_t(args.outer * args.inner * args.k) * 16; }
 // What the points read, sorted by pixel, for dx.
 std::size_t workspace_bytes(const GridSampleGradArgs& args) {
@@ -47,6 +51,7 @@ std::size_t workspace_bytes(const GlobalNormArgs& args) {
   return std::size_t(tensor_pieces(args.count, args.sizes)) * sizeof(double);
 }
 std::size_t workspace_bytes(const ConvolutionArgs& args) {
+  if (is_depthwise(args)) return 0;
   const ConvolutionProduct p = convolution_product(args);
   const std::int64_t groups = args.shape.groups;
   return product_bytes(product_cut(groups, p.rows, p.cols, p.depth, args.shape.dtype), groups, p.rows, p.cols, args.shape.dtype);

@@ -55,6 +55,11 @@ constexpr BatchNormCut batch_norm_cut(std::int64_t n, std::int64_t c, std::int64
   return {long_planes, cut.parts, cut.length, long_planes ? cut.parts : cut.parts * spatial};
 }
 
+// Losses: rows whose sum is one block's. Negative log-likelihood of more rows than two blocks take: sum of losses and of weights of
+// every block in the workspace.
+constexpr std::int64_t kRowsPerSum = 4096;
+constexpr std::int64_t loss_parts(std::int64_t rows) { return rows <= 2 * kRowsPerSum ? 1 : (rows + kRowsPerSum - 1) / kRowsPerSum; }
+
 // Optimizers and global norm: elements that a block takes, and pieces of all tensors.
 constexpr std::int64_t kTensorPiece = 8192;
 constexpr std::int64_t tensor_pieces(std::int64_t count, const std::int64_t* sizes) {
@@ -106,6 +111,8 @@ constexpr std::size_t product_bytes(const ProductCut& cut, std::int64_t products
 struct ConvolutionProduct {
   std::int64_t rows, cols, depth;
 };
+// One channel of x per group: no tiles, no workspace.
+constexpr bool is_depthwise(const ConvolutionArgs& args) { return args.shape.groups > 1 && args.shape.c == args.shape.groups; }
 constexpr ConvolutionProduct convolution_product(const ConvolutionArgs& args) {
   const ConvolutionDesc& d = args.shape;
   const std::int64_t c = d.c / d.groups, k = d.k / d.groups, window = d.t * d.r * d.s, pixels = d.n * d.od * d.oh * d.ow;
@@ -125,6 +132,7 @@ std::size_t workspace_bytes(const BatchNormGradArgs& args);
 std::size_t workspace_bytes(const GatherGradArgs& args);
 std::size_t workspace_bytes(const IndexScatterArgs& args);
 std::size_t workspace_bytes(const TopKArgs& args);
+std::size_t workspace_bytes(const NllLossArgs& args);
 std::size_t workspace_bytes(const GridSampleGradArgs& args);
 std::size_t workspace_bytes(const OptimizerArgs& args);
 std::size_t workspace_bytes(const GlobalNormArgs& args);

@@ -120,6 +120,26 @@ TYPED_TEST(GpuConvolution, Groups) {
   check_all<TypeParam>(square(1, 4, 6, 6, 12, 3, 3, 1, 1, 1, 4));
 }
 
+TYPED_TEST(GpuConvolution, Depthwise) {
+  const auto check_depthwise = [](const ConvolutionDesc& d) {
+    for (const auto kind : {ConvolutionKind::forward, ConvolutionKind::backward_data, ConvolutionKind::backward_weights}) {
+      const ConvolutionArgs args{d, kind, nullptr, nullptr, nullptr, nullptr, nullptr};
+      EXPECT_TRUE(is_depthwise(args));
+      EXPECT_EQ(kernels::workspace_bytes(Target::gpu, args), 0u);
+    }
+    check_all<TypeParam>(d);
+  };
+  check_depthwise(square(2, 5, 19, 23, 5, 3, 3, 1, 1, 1, 5));
+  check_depthwise(square(2, 3, 16, 15, 6, 5, 4, 2, 2, 1, 3));   // two filters per channel
+  check_depthwise(square(1, 4, 13, 9, 4, 3, 3, 1, 2, 2, 4));
+  ConvolutionDesc d = square(2, 3, 6, 7, 3, 3, 2, 2, 1, 1, 3);
+  d.d = 5;
+  d.t = 3;
+  d.pad_front = 1;
+  d.od = 5 + 1 - 3 + 1;
+  check_depthwise(d);
+}
+
 TYPED_TEST(GpuConvolution, UnevenPadding) {
   ConvolutionDesc d = square(2, 3, 12, 12, 4, 3, 3, 2, 0, 1, 1);
   d.pad_bottom = d.pad_right = 1;   // SAME_UPPER
