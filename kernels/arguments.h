@@ -48,27 +48,30 @@ struct SoftmaxArgs { DType dtype; bool log; std::int64_t outer, n, inner; const 
 // softmax: dx = y * (dy - sum(dy * y));  log: dx = dy - exp(y) * sum(dy)
 struct SoftmaxGradArgs { DType dtype; bool log; std::int64_t outer, n, inner; const void *dy, *y; void* dx; };
 
-// x, y: [rows, cols]; scale, bias: [cols] (bias may be null); mean, inv_std: [rows], dtype of x.  (ONNX-17)
+// Normalizations: `parameters` is the type of scale, bias, running statistics and of the gradients of scale and bias: that of x, or f32
+// where x is bf16. mean and inv_std have the type of x, f32 where that is bf16.
+// x, y: [rows, cols]; scale, bias: [cols] (bias may be null); mean, inv_std: [rows].  (ONNX-17)
 // centered = false: nothing is subtracted, inv_std is 1 / root mean square, mean is not touched.  (ONNX-23 RMSNormalization)
 struct LayerNormArgs {
   DType dtype; std::int64_t rows, cols; double epsilon; const void *x, *scale, *bias; void *y, *mean, *inv_std;
-  bool centered = true;
+  bool centered = true; DType parameters = dtype;
 };
 // dx: [rows, cols]; dscale, dbias: [cols] (each may be null). One pass over dy and x.
 struct LayerNormGradArgs {
   DType dtype; std::int64_t rows, cols; const void *dy, *x, *scale, *mean, *inv_std; void *dx, *dscale, *dbias; void* workspace;
-  bool centered = true;
+  bool centered = true; DType parameters = dtype;
 };
 
-// x, y: [n, groups * channels, spatial]; scale, bias: [groups * channels]; mean, inv_std: [n, groups], dtype of x.  (ONNX-21
+// x, y: [n, groups * channels, spatial]; scale, bias: [groups * channels]; mean, inv_std: [n, groups].  (ONNX-21
 // GroupNormalization; InstanceNormalization is the case of one channel per group)
 struct GroupNormArgs {
   DType dtype; std::int64_t n, groups, channels, spatial; double epsilon; const void *x, *scale, *bias; void *y, *mean, *inv_std;
+  DType parameters = dtype;
 };
 // dx like x; dscale, dbias: [groups * channels] (each may be null).
 struct GroupNormGradArgs {
   DType dtype; std::int64_t n, groups, channels, spatial; const void *dy, *x, *scale, *mean, *inv_std; void *dx, *dscale, *dbias;
-  void* workspace;
+  void* workspace; DType parameters = dtype;
 };
 
 // Training BatchNorm, x, y: [n, c, spatial]; scale, bias, running_*: [c]. Batch variance is biased for normalization; the running
@@ -78,11 +81,12 @@ struct BatchNormArgs {
   DType dtype; bool training; std::int64_t n, c, spatial; double epsilon, momentum;
   const void *x, *scale, *bias, *running_mean, *running_var;
   void *y, *running_mean_out, *running_var_out, *saved_mean, *saved_inv_std;  // saved_*: [c]
-  void* workspace = nullptr;
+  void* workspace = nullptr; DType parameters = dtype;
 };
 struct BatchNormGradArgs {
   DType dtype; bool training; std::int64_t n, c, spatial;
   const void *dy, *x, *scale, *saved_mean, *saved_inv_std; void *dx, *dscale, *dbias; void* workspace = nullptr;
+  DType parameters = dtype;
 };
 
 // data: [outer, axis_size, inner], indices: [count] (i32 or i64, negative counts from the end) -> out: [outer, count, inner].
@@ -148,21 +152,25 @@ struct GridSampleGradArgs { GridSampleArgs shape; const void* dy; void *dx, *dgr
 enum class LossReduction : std::uint8_t { none, sum, mean };
 struct NllLossArgs {
   DType dtype, label_dtype; LossReduction reduction; std::int64_t outer, n, inner; bool has_ignore; std::int64_t ignore_index;
-  const void *log_prob, *labels, *weight; void* loss; void* total_weight;  // total_weight: scalar of dtype, for the gradient
+  const void *log_prob, *labels, *weight; void* loss; void* total_weight;  // total_weight: scalar, f32 where dtype is bf16, for the gradient
+  void* workspace = nullptr;
 };
 struct NllLossGradArgs {
   DType dtype, label_dtype; LossReduction reduction; std::int64_t outer, n, inner; bool has_ignore; std::int64_t ignore_index;
   const void *dloss, *labels, *weight, *total_weight; void* dlog_prob;
 };
-// Softmax and cross-entropy in one pass: loss as above, log_sum_exp: [outer, inner] kept for the gradient.
+// Softmax and cross-entropy in one pass: loss as above, log_sum_exp: [outer, inner] kept for the gradient, f32 where dtype is bf16.
+// losses: the type of loss, its gradient and weight: dtype, or f32 where that is bf16.
 struct SoftmaxCrossEntropyArgs {
   DType dtype, label_dtype; LossReduction reduction; std::int64_t outer, n, inner; bool has_ignore; std::int64_t ignore_index;
   const void *logits, *labels, *weight; void *loss, *log_sum_exp, *total_weight; void* workspace;
+  DType losses = dtype;
 };
 // dlogits = (softmax - onehot) * weight[label] * dloss / total_weight, from logits and log_sum_exp; dlogits may be logits.
 struct SoftmaxCrossEntropyGradArgs {
   DType dtype, label_dtype; LossReduction reduction; std::int64_t outer, n, inner; bool has_ignore; std::int64_t ignore_index;
   const void *dloss, *logits, *labels, *weight, *log_sum_exp, *total_weight; void* dlogits;
+  DType losses = dtype;
 };
 
 // Windows of a pooling over planes of n * c; spatial dims are depth, height, width, missing ones in front are 1.
@@ -270,6 +278,7 @@ std::size_t workspace_bytes(Target target, const GatherGradArgs& args);
 std::size_t workspace_bytes(Target target, const IndexScatterArgs& args);
 std::size_t workspace_bytes(Target target, const TopKArgs& args);
 std::size_t workspace_bytes(Target target, const GridSampleGradArgs& args);
+std::size_t workspace_bytes(Target target, const NllLossArgs& args);
 std::size_t workspace_bytes(Target target, const SoftmaxCrossEntropyArgs& args);
 std::size_t workspace_bytes(Target target, const OptimizerArgs& args);
 std::size_t workspace_bytes(Target target, const GlobalNormArgs& args);

@@ -49,6 +49,10 @@ std::size_t workspace_bytes(Target target, const GridSampleGradArgs& args) {
   return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
 }
 
+std::size_t workspace_bytes(Target target, const NllLossArgs& args) {
+  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+}
+
 // Loss and weight of every row.
 std::size_t workspace_bytes(Target, const SoftmaxCrossEntropyArgs& args) {
   return std::size_t(2 * args.outer * args.inner) * 8;

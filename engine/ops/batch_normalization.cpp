@@ -6,6 +6,7 @@
 //   attribute training_mode from opset 14 on; before that a node trains when it has more than one output.
 //   BatchNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias; in inference mode the statistics are
 //   constants.
+// scale, bias and the running statistics may be f32 where x is bf16; the batch statistics are f32 then.
 // Source: ONNX BatchNormalization-9, -14, -15.
 #include "engine/ops/nn.h"
 
@@ -36,15 +37,15 @@ Status infer(InferContext& ctx) {
   if (ctx.attrs.integer("spatial", 1) == 0) return infer_error("spatial=0 (opset 7) is not supported");
   const char* what[] = {"", "scale", "bias", "mean", "variance"};
   for (std::size_t i = 1; i < 5; ++i) {
-    TRY(nn::require_float(ctx, i, what[i]));
+    TRY(nn::require_parameter(ctx, i, what[i]));
     if (ctx.shape(i).size() != 1 || nn::differ(ctx.shape(i)[0], x[1]))
       return infer_error(std::string(what[i]) + " " + to_string(ctx.shape(i)) + " does not fit " +
                          to_string(x));
   }
   if (ctx.output_count > 1 && !training<by_outputs>(ctx.attrs, ctx.output_count))
     return infer_error("running statistics are outputs in training mode only");
-  const Type statistic{ctx.dtype(0), {x[1]}};
-  return nn::set_outputs(ctx, {ctx.in(0), statistic, statistic, statistic, statistic});
+  const Type running{ctx.dtype(3), {x[1]}}, batch{nn::statistics_type(ctx.dtype(0)), {x[1]}};
+  return nn::set_outputs(ctx, {ctx.in(0), running, running, batch, batch});
 }
 
 template <bool by_outputs>
@@ -56,8 +57,9 @@ Status grad(GradContext& ctx) {
     mean = ctx.require_out(3);
     inv_std = ctx.require_out(4);
   } else {
-    mean = ctx.in(3);
-    const ValueId variance = ctx.in(4);
+    const DType type = nn::statistics_type(ctx.dtype(ctx.in(0)));
+    mean = cast_to(ctx.b, ctx.in(3), type);
+    const ValueId variance = cast_to(ctx.b, ctx.in(4), type);
     const ValueId epsilon = ctx.b.scalar(ctx.dtype(variance), ctx.node.attrs.real("epsilon", kEpsilon));
     inv_std = ctx.b.op("Reciprocal", {ctx.b.op("Sqrt", {ctx.b.op("Add", {variance, epsilon})})});
   }
@@ -70,6 +72,7 @@ Status grad(GradContext& ctx) {
   // inv_std^2 / 2
   if (!ctx.wants(3) && !ctx.wants(4)) return {};
   GraphBuilder& b = ctx.b;
+  inv_std = cast_to(b, inv_std, ctx.dtype(ctx.in(1)));
   const ValueId slope = b.op("Mul", {ctx.in(1), inv_std});
   if (ctx.wants(3)) ctx.set(3, b.op("Neg", {b.op("Mul", {grads[2], slope})}));
   if (!ctx.wants(4)) return {};
@@ -98,9 +101,11 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.spatial = l.spatial;
   layout.epsilon = types.attrs.real("epsilon", kEpsilon);
   layout.momentum = types.attrs.real("momentum", kMomentum);
+  layout.parameters = types.inputs[1].dtype;
   if (l.n * l.c * l.spatial == 0) return no_kernel("no kernel for an empty batch");
   // In training the kernel writes every statistic; the workspace takes those that nobody asked for.
-  const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  const std::size_t bytes =
+      (static_cast<std::size_t>(l.c) * dtype_bytes(nn::statistics_type(x.dtype)) + 63) / 64 * 64;
   std::vector<bool> wanted;
   for (std::size_t i = 0; i < 5; ++i) wanted.push_back(types.wants(i));
   const std::size_t spare_bytes = layout.training ? 4 * bytes : 0;
@@ -128,7 +133,9 @@ Result<Kernel> prepare(const NodeTypes& types) {
 
 Status infer_grad(InferContext& ctx) {
   TRY(require_inputs(ctx, 5));
-  for (std::size_t i = 1; i < 5; ++i) TRY(nn::require_float(ctx, i, "every input"));
+  TRY(nn::require_float(ctx, 1, "x"));
+  TRY(nn::require_parameter(ctx, 2, "scale", 2));
+  for (std::size_t i : {3u, 4u}) TRY(nn::require_statistic(ctx, i, "mean and inv_std"));
   if (ctx.shape(0).size() < 2)
     return infer_error("dy " + to_string(ctx.shape(0)) + " must have 2 or more dims");
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
@@ -141,11 +148,12 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   kernels::BatchNormGradArgs layout{};
   layout.dtype = x.dtype;
   layout.training = types.attrs.integer("training", 1) != 0;
+  layout.parameters = types.inputs[2].dtype;
   layout.n = l.n;
   layout.c = l.c;
   layout.spatial = l.spatial;
   if (l.n * l.c * l.spatial == 0) return no_kernel("no kernel for an empty batch");
-  const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(layout.parameters) + 63) / 64 * 64;
   const bool scale = types.wants(1), bias = types.wants(2);
   const std::size_t spare_bytes = (scale ? 0 : bytes) + (bias ? 0 : bytes);
   return Kernel{"batch_norm_grad", spare_bytes + kernels::workspace_bytes(types.target, layout),
@@ -190,6 +198,11 @@ std::vector<Sample> samples() {
       {.name = "training", .attrs = train, .inputs = inputs({3, 2, 3, 5}), .output_count = 3},
       {.name = "training-2d", .attrs = train_momentum, .inputs = inputs({6, 4}), .output_count = 3},
       {.name = "training-saved", .attrs = train_momentum, .inputs = inputs({2, 3, 7}), .output_count = 5},
+      {.name = "wide-parameters",
+       .attrs = train,
+       .inputs = {floats({3, 2, 8}, -2, 3), statistic({2}, 0.5, 1.5), statistic({2}, -1, 1),
+                  statistic({2}, -1, 1), statistic({2}, 0.5, 2)},
+       .output_count = 5},
       {.name = "resnet", .attrs = train, .inputs = inputs({8, 64, 56, 56}), .output_count = 3, .bench = true},
   };
 }
@@ -197,8 +210,8 @@ std::vector<Sample> samples() {
 std::vector<Sample> samples_grad() {
   const auto grad_inputs = [](const Shape& x) {
     const Shape c{x[1]};
-    return std::vector<SampleInput>{floats(x), floats(x), floats(c, 0.5, 1.5), floats(c, -0.1, 0.1),
-                                    floats(c, 0.8, 1.3)};
+    return std::vector<SampleInput>{floats(x), floats(x), floats(c, 0.5, 1.5), statistic(c, -0.1, 0.1),
+                                    statistic(c, 0.8, 1.3)};
   };
   return {
       {.name = "training", .inputs = grad_inputs({3, 2, 3, 5}), .output_count = 3},

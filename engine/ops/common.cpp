@@ -247,6 +247,10 @@ ValueId full_like(GradContext& ctx, ValueId value, double fill) {
   return ctx.b.op("Expand", {ctx.b.scalar(ctx.dtype(value), fill), shape});
 }
 
+ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype) {
+  return b.type(value).dtype == dtype ? value : b.op("Cast", {value}, {{"to", onnx_from_dtype(dtype)}});
+}
+
 Sample sample_of(const char* name, Attrs attrs, std::vector<SampleInput> inputs, int output_count) {
   return {.name = name, .attrs = std::move(attrs), .inputs = std::move(inputs), .output_count = output_count};
 }
@@ -256,6 +260,12 @@ SampleInput floats(Shape shape, double low, double high) {
   s.type = {DType::f32, std::move(shape)};
   s.low = low;
   s.high = high;
+  return s;
+}
+
+SampleInput statistic(Shape shape, double low, double high) {
+  SampleInput s = floats(std::move(shape), low, high);
+  s.statistic = true;
   return s;
 }
 

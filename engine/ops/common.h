@@ -84,10 +84,12 @@ std::uint64_t random_key(const Attrs& attrs, const std::string& node_name);
 ValueId shape_of(GradContext& ctx, ValueId value);  // i64 contents: a constant when static
 ValueId reshaped_like(GradContext& ctx, ValueId value, ValueId like);
 ValueId full_like(GradContext& ctx, ValueId value, double fill);  // Expand of a scalar
+ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype);     // the value itself where it has the type
 
 // ---- samples ----------------------------------------------------------------------------------------------
 Sample sample_of(const char* name, Attrs attrs, std::vector<SampleInput> inputs, int output_count = 1);
 SampleInput floats(Shape shape, double low = -1, double high = 1);
+SampleInput statistic(Shape shape, double low, double high);  // floats that stay f32 where the sample runs in bf16
 SampleInput ints(Shape shape, double low, double high, DType dtype = DType::i64);
 SampleInput bools(Shape shape);
 SampleInput known_ints(const std::vector<std::int64_t>& values);  // 1-d i64, known when planning

@@ -3,7 +3,8 @@
 //   mean, inv_std = 1 / sqrt(variance + epsilon) of every group of every image, y = (x - mean) * inv_std * scale + bias
 //   scale, bias: [c], before opset 21 GroupNormalization's are [groups]. Outputs 1, 2 (ours): mean, inv_std [n, groups]
 //   GroupNormGrad(dy, x, scale [c], mean, inv_std) -> dx, dscale [c], dbias [c]
-// Source: ONNX GroupNormalization-18 and -21, InstanceNormalization-6 (stash_type: statistics keep the input's type here).
+// Source: ONNX GroupNormalization-18 and -21, InstanceNormalization-6. scale and bias may be f32 where x is bf16; the statistics are f32
+// then.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -27,11 +28,11 @@ Status infer(InferContext& ctx) {
   const std::int64_t values = form == Form::scale_per_group ? groups : x[1];
   for (std::size_t i : {1u, 2u}) {
     const char* what = i == 1 ? "scale" : "bias";
-    TRY(nn::require_float(ctx, i, what));
+    TRY(nn::require_parameter(ctx, i, what));
     if (ctx.shape(i).size() != 1 || nn::differ(ctx.shape(i)[0], values))
       return infer_error(std::string(what) + " " + to_string(ctx.shape(i)) + " does not fit " + to_string(x));
   }
-  const Type statistic{ctx.dtype(0), {x[0], groups}};
+  const Type statistic{nn::statistics_type(ctx.dtype(0)), {x[0], groups}};
   return nn::set_outputs(ctx, {ctx.in(0), statistic, statistic});
 }
 
@@ -102,9 +103,11 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.channels = x.shape[1] / layout.groups;
   layout.spatial = nn::product(x.shape, 2, x.shape.size());
   layout.epsilon = types.attrs.real("epsilon", 1e-5);
+  layout.parameters = types.inputs[1].dtype;
   // The workspace takes the statistics that nobody asked for, and scale and bias of every channel.
   const bool mean = types.wants(1), inv_std = types.wants(2), grouped = form == Form::scale_per_group;
-  const std::size_t statistic = padded(layout.n * layout.groups, x.dtype), values = padded(x.shape[1], x.dtype);
+  const std::size_t statistic = padded(layout.n * layout.groups, nn::statistics_type(x.dtype));
+  const std::size_t values = padded(x.shape[1], layout.parameters);
   return Kernel{form == Form::instance ? "instance_norm" : "group_norm", 2 * statistic + (grouped ? 2 * values : 0),
                 [layout, mean, inv_std, grouped, statistic, values](const LaunchArgs& args) {
                   kernels::GroupNormArgs a = layout;
@@ -116,7 +119,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
                   a.mean = mean ? args.outputs[1] : spare;
                   a.inv_std = inv_std ? args.outputs[2] : spare + statistic;
                   if (grouped) {
-                    kernels::StridedCopyArgs copy = spread_args(a.dtype, a.groups, a.channels);
+                    kernels::StridedCopyArgs copy = spread_args(a.parameters, a.groups, a.channels);
                     for (const void** value : {&a.scale, &a.bias}) {
                       copy.in = *value;
                       *value = copy.out = spare + 2 * statistic + (value == &a.bias ? values : 0);
@@ -129,7 +132,9 @@ Result<Kernel> prepare(const NodeTypes& types) {
 
 Status infer_grad(InferContext& ctx) {
   TRY(require_inputs(ctx, 5));
-  for (std::size_t i = 1; i < 5; ++i) TRY(nn::require_float(ctx, i, "every input"));
+  TRY(nn::require_float(ctx, 1, "x"));
+  TRY(nn::require_parameter(ctx, 2, "scale", 2));
+  for (std::size_t i : {3u, 4u}) TRY(nn::require_statistic(ctx, i, "mean and inv_std"));
   if (ctx.shape(0).size() < 2 || ctx.shape(3).size() != 2)
     return infer_error("dy " + to_string(ctx.shape(0)) + " and mean " + to_string(ctx.shape(3)) + " must be [n, c, ..] and [n, groups]");
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
@@ -145,6 +150,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.groups = types.inputs[3].shape[1];
   layout.channels = x.shape[1] / layout.groups;
   layout.spatial = nn::product(x.shape, 2, x.shape.size());
+  layout.parameters = types.inputs[2].dtype;
   const bool scale = types.wants(1), bias = types.wants(2);
   return Kernel{"group_norm_grad", kernels::workspace_bytes(types.target, layout), [layout, scale, bias](const LaunchArgs& args) {
                   kernels::GroupNormGradArgs a = layout;
@@ -182,14 +188,17 @@ std::vector<Sample> samples() {
       {.name = "group-per-channel", .attrs = groups(3), .inputs = inputs({2, 3, 2, 2, 3}, 3)},
       {.name = "no-spatial-dims", .attrs = groups(2), .inputs = inputs({3, 8}, grouped ? 2 : 8)},
       {.name = "statistics", .attrs = groups(3), .inputs = inputs({2, 6, 5}, grouped ? 3 : 6), .output_count = 3},
+      {.name = "wide-parameters",
+       .attrs = groups(2),
+       .inputs = {floats({2, 6, 4}, -2, 3), statistic({grouped ? 2 : 6}, 0.5, 1.5), statistic({grouped ? 2 : 6}, -1, 1)}},
       {.name = "unet", .attrs = groups(32), .inputs = inputs({4, 256, 32, 32}, grouped ? 32 : 256), .bench = true},
   };
 }
 
 std::vector<Sample> samples_grad() {
   const auto inputs = [](const Shape& x, std::int64_t count) {
-    return std::vector<SampleInput>{floats(x), floats(x), floats({x[1]}, 0.5, 1.5), floats({x[0], count}, -0.1, 0.1),
-                                    floats({x[0], count}, 0.8, 1.3)};
+    return std::vector<SampleInput>{floats(x), floats(x), floats({x[1]}, 0.5, 1.5), statistic({x[0], count}, -0.1, 0.1),
+                                    statistic({x[0], count}, 0.8, 1.3)};
   };
   return {
       {.name = "plain", .inputs = inputs({2, 6, 3, 4}, 2), .output_count = 3},

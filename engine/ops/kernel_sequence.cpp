@@ -62,7 +62,7 @@ KernelSequence::KernelSequence(const NodeTypes& types) : graph_(std::make_shared
 }
 
 ValueId KernelSequence::cast(ValueId x, DType to) {
-  return builder_.type(x).dtype == to ? x : op("Cast", {x}, {{"to", onnx_from_dtype(to)}});
+  return cast_to(builder_, x, to);
 }
 
 ValueId KernelSequence::first_largest(ValueId x, std::int64_t axis) {
@@ -96,7 +96,7 @@ Result<Kernel> KernelSequence::prepare(const std::string& name, const std::vecto
     Step step;
     step.kernel = TRY(node.op->prepare(types_.target) == nullptr
                           ? Result<Kernel>(no_kernel(std::string(node.op->name) + " has no kernel"))
-                          : node.op->prepare(types_.target)(node_types(*graph_, node, types_.target)));
+                          : prepare_kernel(*node.op, node_types(*graph_, node, types_.target)));
     for (const ValueId id : node.outputs) {
       if (places[id].place == Address::nowhere) {
         places[id] = {Address::workspace, steps->scratch};

@@ -3,7 +3,8 @@
 //   mean = sum(x) / cols, inv_std = 1 / sqrt(sum((x - mean)^2) / cols + epsilon), y = (x - mean) * inv_std *
 //   scale + bias scale, bias: [cols]; outputs 1, 2: mean, inv_std of shape [dims before axis.., 1..]
 //   LayerNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias
-// Source: ONNX LayerNormalization-17 (stash_type: statistics keep the input's type here).
+// scale and bias may be f32 where x is bf16; the statistics are f32 then (f64 where x is, whatever stash_type
+// says). Source: ONNX LayerNormalization-17.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -36,15 +37,16 @@ Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const Shape& x = ctx.shape(0);
   const std::size_t axis = TRY(axis_of(ctx.attrs, x));
-  TRY(nn::require_float(ctx, 1, "scale"));
+  TRY(nn::require_parameter(ctx, 1, "scale"));
   TRY(check_columns("scale", x, axis, ctx.shape(1)));
   if (ctx.has(2)) {
-    TRY(nn::require_float(ctx, 2, "bias"));
+    TRY(nn::require_parameter(ctx, 2, "bias"));
     TRY(check_columns("bias", x, axis, ctx.shape(2)));
   }
   Shape rows = x;
   for (std::size_t i = axis; i < rows.size(); ++i) rows[i] = 1;
-  return nn::set_outputs(ctx, {ctx.in(0), {ctx.dtype(0), rows}, {ctx.dtype(0), rows}});
+  const Type statistic{nn::statistics_type(ctx.dtype(0)), rows};
+  return nn::set_outputs(ctx, {ctx.in(0), statistic, statistic});
 }
 
 Status grad(GradContext& ctx) {
@@ -76,23 +78,27 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape)));
   if (l.rows == 0 || l.cols == 0) return nn::no_work("layer_norm");
   // The kernel always writes the statistics; the workspace takes those that nobody asked for.
-  const std::size_t bytes = (static_cast<std::size_t>(l.rows) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  const std::size_t bytes =
+      (static_cast<std::size_t>(l.rows) * dtype_bytes(nn::statistics_type(x.dtype)) + 63) / 64 * 64;
   const double epsilon = types.attrs.real("epsilon", 1e-5);
   const bool mean = types.wants(1), inv_std = types.wants(2), bias = types.has(2);
-  return Kernel{
-      "layer_norm", (mean ? 0 : bytes) + (inv_std ? 0 : bytes),
-      [dtype = x.dtype, l, epsilon, bytes, mean, inv_std, bias](const LaunchArgs& args) {
-        auto* spare = static_cast<std::byte*>(args.workspace);
-        void* mean_out = mean ? args.outputs[1] : spare;
-        void* inv_std_out = inv_std ? args.outputs[2] : spare + (mean ? 0 : bytes);
-        args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1],
-                            bias ? args.inputs[2] : nullptr, args.outputs[0], mean_out, inv_std_out});
-      }};
+  return Kernel{"layer_norm", (mean ? 0 : bytes) + (inv_std ? 0 : bytes),
+                [dtype = x.dtype, parameters = types.inputs[1].dtype, l, epsilon, bytes, mean, inv_std,
+                 bias](const LaunchArgs& args) {
+                  auto* spare = static_cast<std::byte*>(args.workspace);
+                  void* mean_out = mean ? args.outputs[1] : spare;
+                  void* inv_std_out = inv_std ? args.outputs[2] : spare + (mean ? 0 : bytes);
+                  args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1],
+                                      bias ? args.inputs[2] : nullptr, args.outputs[0], mean_out, inv_std_out,
+                                      true, parameters});
+                }};
 }
 
 Status infer_grad(InferContext& ctx) {
   TRY(require_inputs(ctx, 5));
-  for (std::size_t i = 1; i < 5; ++i) TRY(nn::require_float(ctx, i, "every input"));
+  TRY(nn::require_float(ctx, 1, "x"));
+  TRY(nn::require_parameter(ctx, 2, "scale", 2));
+  for (std::size_t i : {3u, 4u}) TRY(nn::require_statistic(ctx, i, "mean and inv_std"));
   TRY(axis_of(ctx.attrs, ctx.shape(0)));
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
 }
@@ -105,6 +111,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.dtype = x.dtype;
   layout.rows = l.rows;
   layout.cols = l.cols;
+  layout.parameters = types.inputs[2].dtype;
   const bool scale = types.wants(1), bias = types.wants(2);
   return Kernel{"layer_norm_grad", kernels::workspace_bytes(types.target, layout),
                 [layout, scale, bias](const LaunchArgs& args) {
@@ -136,6 +143,8 @@ std::vector<Sample> samples() {
        .attrs = axis(-1),
        .inputs = {floats({4, 6}), floats({6}), floats({6})},
        .output_count = 3},
+      {.name = "wide-parameters",
+       .inputs = {floats({5, 8}, -2, 3), statistic({8}, 0.5, 1.5), statistic({8}, -1, 1)}},
       {.name = "transformer", .inputs = {floats({1024, 512}), floats({512}), floats({512})}, .bench = true},
   };
 }
@@ -144,17 +153,22 @@ std::vector<Sample> samples_grad() {
   return {
       {.name = "last-axis",
        .attrs = axis(-1),
-       .inputs = {floats({3, 7}), floats({3, 7}), floats({7}), floats({3, 1}, -0.1, 0.1),
-                  floats({3, 1}, 0.8, 1.2)},
+       .inputs = {floats({3, 7}), floats({3, 7}), floats({7}), statistic({3, 1}, -0.1, 0.1),
+                  statistic({3, 1}, 0.8, 1.2)},
        .output_count = 3},
       {.name = "input-only",
        .attrs = axis(1),
-       .inputs = {floats({2, 3, 4}), floats({2, 3, 4}), floats({3, 4}), floats({2, 1, 1}, -0.1, 0.1),
-                  floats({2, 1, 1}, 0.8, 1.2)}},
+       .inputs = {floats({2, 3, 4}), floats({2, 3, 4}), floats({3, 4}), statistic({2, 1, 1}, -0.1, 0.1),
+                  statistic({2, 1, 1}, 0.8, 1.2)}},
+      {.name = "wide-parameters",
+       .attrs = axis(-1),
+       .inputs = {floats({5, 8}), floats({5, 8}), statistic({8}, 0.5, 1.5), statistic({5, 1}, -0.1, 0.1),
+                  statistic({5, 1}, 0.8, 1.2)},
+       .output_count = 3},
       {.name = "transformer",
        .attrs = axis(-1),
-       .inputs = {floats({1024, 512}), floats({1024, 512}), floats({512}), floats({1024, 1}, -0.1, 0.1),
-                  floats({1024, 1}, 0.8, 1.2)},
+       .inputs = {floats({1024, 512}), floats({1024, 512}), floats({512}), statistic({1024, 1}, -0.1, 0.1),
+                  statistic({1024, 1}, 0.8, 1.2)},
        .output_count = 3,
        .bench = true},
   };

@@ -11,8 +11,8 @@ Result<kernels::LossReduction> loss_reduction(const Attrs& attrs) {
   return infer_error("reduction '" + text + "' is unknown");
 }
 
-Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels,
-                         std::size_t weight) {
+Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels, std::size_t weight,
+                         DType losses) {
   const Shape &s = ctx.shape(scores), &l = ctx.shape(labels);
   if (!is_float(ctx.dtype(scores)))
     return infer_error(std::string("the scores are ") + dtype_name(ctx.dtype(scores)));
@@ -23,7 +23,9 @@ Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_
   if (!fits)
     return infer_error("labels " + to_string(l) + " do not fit scores " + to_string(s) + " [n, classes, ..]");
   if (!ctx.has(weight)) return {};
-  TRY(require_float(ctx, weight, "weight"));
+  if (ctx.dtype(weight) != losses)
+    return infer_error(std::string("weight must be ") + dtype_name(losses) + " like the losses, it is " +
+                       dtype_name(ctx.dtype(weight)));
   if (ctx.shape(weight).size() != 1 || differ(ctx.shape(weight)[0], s[1]))
     return infer_error("weight " + to_string(ctx.shape(weight)) + " does not fit " + std::to_string(s[1]) +
                        " classes");

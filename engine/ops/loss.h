@@ -14,8 +14,9 @@ struct LossLayout {
   std::int64_t ignore_index = 0;
 };
 Result<kernels::LossReduction> loss_reduction(const Attrs& attrs);
-// Types of the scores, labels and (if present) weight inputs.
-Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels, std::size_t weight);
+// Types of the scores, labels and (if present) weight inputs; the weight is of the type of the losses.
+Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels, std::size_t weight,
+                         DType losses);
 // REQUIRES inference passed and static shapes.
 Result<LossLayout> loss_layout(const Attrs& attrs, const Shape& scores);
 Shape loss_shape(kernels::LossReduction reduction, const Shape& labels);

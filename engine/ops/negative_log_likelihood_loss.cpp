@@ -1,7 +1,7 @@
 // NegativeLogLikelihoodLoss and its gradient row.
 //   log_prob: [n, classes, d..], labels: [n, d..], weight: [classes] or omitted
 //   loss[i, j] = -weight[label] * log_prob[i, label, j]; reduction none | sum | mean (divides by the summed
-//   weights) output 1 (ours): total weight, a scalar for the gradient. NllLossGrad(dloss, labels, weight,
+//   weights) output 1 (ours): total weight, a scalar for the gradient, f32 of bf16. NllLossGrad(dloss, labels, weight,
 //   total_weight) -> dlog_prob of shape input_shape: -weight[label] * dloss (/ total_weight) at the label
 // Rows labelled ignore_index add nothing. Source: ONNX NegativeLogLikelihoodLoss-13.
 #include "engine/ops/loss.h"
@@ -11,9 +11,10 @@ namespace {
 
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  TRY(nn::check_loss_inputs(ctx, 0, 1, 2));
+  TRY(nn::check_loss_inputs(ctx, 0, 1, 2, ctx.dtype(0)));
   const auto reduction = TRY(nn::loss_reduction(ctx.attrs));
-  return nn::set_outputs(ctx, {{ctx.dtype(0), nn::loss_shape(reduction, ctx.shape(1))}, {ctx.dtype(0), {}}});
+  return nn::set_outputs(ctx, {{ctx.dtype(0), nn::loss_shape(reduction, ctx.shape(1))},
+                               {nn::statistics_type(ctx.dtype(0)), {}}});
 }
 
 Status grad(GradContext& ctx) {
@@ -38,14 +39,27 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, x.dtype));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
+  kernels::NllLossArgs layout{};
+  layout.dtype = x.dtype;
+  layout.label_dtype = types.inputs[1].dtype;
+  layout.reduction = l.reduction;
+  layout.outer = l.outer;
+  layout.n = l.n;
+  layout.inner = l.inner;
+  layout.has_ignore = l.has_ignore;
+  layout.ignore_index = l.ignore_index;
   const bool weight = types.has(2), total = types.wants(1);
-  return Kernel{
-      "nll_loss", 64,
-      [dtype = x.dtype, label = types.inputs[1].dtype, l, weight, total](const LaunchArgs& args) {
-        args.on.nll_loss({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore, l.ignore_index,
-                          args.inputs[0], args.inputs[1], weight ? args.inputs[2] : nullptr, args.outputs[0],
-                          total ? args.outputs[1] : args.workspace});
-      }};
+  return Kernel{"nll_loss", kernels::workspace_bytes(types.target, layout),
+                [layout, weight, total](const LaunchArgs& args) {
+                  kernels::NllLossArgs a = layout;
+                  a.log_prob = args.inputs[0];
+                  a.labels = args.inputs[1];
+                  a.weight = weight ? args.inputs[2] : nullptr;
+                  a.loss = args.outputs[0];
+                  a.total_weight = total ? args.outputs[1] : nullptr;
+                  a.workspace = args.workspace;
+                  args.on.nll_loss(a);
+                }};
 }
 
 Status infer_grad(InferContext& ctx) {
@@ -55,6 +69,7 @@ Status infer_grad(InferContext& ctx) {
   if (x.size() < 2 || !is_static(x) || labels.size() + 1 != x.size() || nn::differ(labels[0], x[0]))
     return infer_error("input_shape " + to_string(x) + " does not fit labels " + to_string(labels));
   TRY(nn::loss_reduction(ctx.attrs));
+  if (ctx.has(3)) TRY(nn::require_statistic(ctx, 3, "the total weight"));
   return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(x)}});
 }
 
@@ -99,10 +114,10 @@ std::vector<Sample> samples_grad() {
   return {
       {.name = "mean",
        .attrs = {{"input_shape", std::vector<std::int64_t>{5, 3}}},
-       .inputs = {floats({}), labels, omitted(), exact(DType::f32, {}, {5})}},
+       .inputs = {floats({}), labels, omitted(), statistic({}, 5, 5)}},
       {.name = "none-weight",
        .attrs = {{"reduction", kNoneText}, {"input_shape", std::vector<std::int64_t>{5, 3}}},
-       .inputs = {floats({5}), labels, floats({3}, 0.5, 2), exact(DType::f32, {}, {5})}},
+       .inputs = {floats({5}), labels, floats({3}, 0.5, 2), statistic({}, 5, 5)}},
   };
 }
 
@@ -121,6 +136,7 @@ const OpDef negative_log_likelihood_loss_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::full,
 };
 
 const OpDef nll_loss_grad_op = {

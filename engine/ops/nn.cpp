@@ -47,6 +47,23 @@ Status require_float(const InferContext& ctx, std::size_t i, const char* what) {
                      dtype_name(dtype));
 }
 
+Status require_parameter(const InferContext& ctx, std::size_t i, const char* what, std::size_t scale) {
+  const DType dtype = ctx.dtype(i), input = ctx.dtype(0);
+  if (i != scale && dtype != ctx.dtype(scale))
+    return infer_error(std::string(what) + " must be " + dtype_name(ctx.dtype(scale)) + " like scale, it is " +
+                       dtype_name(dtype));
+  const bool wider = is_float(input) && dtype == statistics_type(input);
+  return wider ? Status{} : require_float(ctx, i, what);
+}
+
+DType statistics_type(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 ? DType::f32 : dtype; }
+
+Status require_statistic(const InferContext& ctx, std::size_t i, const char* what) {
+  const DType want = statistics_type(ctx.dtype(0));
+  if (ctx.dtype(i) == want) return {};
+  return infer_error(std::string(what) + " must be " + dtype_name(want) + ", it is " + dtype_name(ctx.dtype(i)));
+}
+
 Status require_static(const GradContext& ctx, ValueId value) {
   if (is_static(ctx.shape(value))) return {};
   return Error{Errc::bad_input, "the gradient needs every dim of " + to_string(ctx.shape(value)) + " bound"};

@@ -25,6 +25,12 @@ std::int64_t known_dim(std::int64_t a, std::int64_t b);
 Status set_outputs(InferContext& ctx, std::vector<Type> types);
 // "bias must be f32 like the input, it is i64" unless input i has the floating type of input 0.
 Status require_float(const InferContext& ctx, std::size_t i, const char* what);
+// Scale or bias of a normalization, input i: the type of input 0, or f32 where that is bf16 or f16; the same for both.
+// `scale`: the input that it must agree with.
+Status require_parameter(const InferContext& ctx, std::size_t i, const char* what, std::size_t scale = 1);
+// Means and deviations of a tensor: its type, f32 where that is bf16 or f16.
+DType statistics_type(DType dtype);
+Status require_statistic(const InferContext& ctx, std::size_t i, const char* what);
 // "the gradient needs every dim of [?1, 3, 8, 8] bound".
 Status require_static(const GradContext& ctx, ValueId value);
 // "no gradient through output 1" when the loss depends on another output than the first.

@@ -98,6 +98,7 @@ struct SampleInput {
   std::vector<double> values;      // exact contents instead of random ones
   bool constant = false;           // known when planning (shape inputs)
   bool omitted = false;
+  bool statistic = false;          // stays f32 where the sample runs in bf16
 };
 struct Sample {
   std::string name{};
@@ -120,6 +121,14 @@ enum Trait : std::uint32_t {
   kPointwise = 1u << 6,     // like kElementwise for memory (fused regions, Dropout): any output may overwrite an equal-shaped input
 };
 
+// What mixed precision (passes/mixed_precision.cpp) does with an operator. The lists follow those of torch.autocast.
+enum class Precision : std::uint8_t {
+  follow,   // in bf16 where an activation that it reads is bf16
+  low,      // in bf16: products and convolutions, where the time goes
+  wide,     // reads bf16 and gives f32: with attribute wide = 1
+  full,     // in f32: sums over many elements, losses, functions that enlarge relative errors
+};
+
 struct OpDef {
   const char* name;                // ONNX name, or ours in domain "gradloom"
   const char* domain = "";         // "" = ai.onnx
@@ -135,6 +144,7 @@ struct OpDef {
   PrepareFn gpu = nullptr;         // likewise for CUDA and HIP; the same function when it only launches kernels of the table
   SamplesFn samples = nullptr;
   kernels::EwOp ew{};              // with kElementwise
+  Precision precision = Precision::follow;
   int inplace_input = -1;          // output 0 may overwrite this input at its last use; -1: none. Elementwise: any equal-sized input
   // (output, input) pairs that may share storage when the output is the input's update; with kMustAlias they always do.
   std::vector<std::pair<int, int>> (*aliases)(const Node& node) = nullptr;
@@ -142,6 +152,9 @@ struct OpDef {
   PrepareFn prepare(kernels::Target target) const { return target == kernels::Target::cpu ? cpu : gpu; }
 };
 
+// The kernel of an operator that has one on `types.target`. On the CPU a row without bf16 or f16 kernel computes in f32: its operands are
+// converted in the workspace, its results rounded once.
+Result<Kernel> prepare_kernel(const OpDef& op, const NodeTypes& types);
 // Why the node has no kernel there; empty: it has one. While its shapes are not known only the operator is asked.
 std::string missing_kernel(const Graph& graph, const Node& node, kernels::Target target);
 

@@ -76,9 +76,6 @@ ValueId broadcastable(GradContext& ctx, ValueId parameter) {
 }
 
 FusedOperand as(Code& code, FusedOperand x, DType from, DType to) { return from == to ? x : code.cast(x, to); }
-ValueId as(GraphBuilder& b, ValueId x, DType to) {
-  return b.type(x).dtype == to ? x : b.op("Cast", {x}, {{"to", onnx_from_dtype(to)}});
-}
 
 // ---- QuantizeLinear ---------------------------------------------------------------------------------------
 
@@ -112,17 +109,17 @@ Status grad_quantize(GradContext& ctx) {
   GraphBuilder& b = ctx.b;
   const ValueId x = ctx.in(0), g = ctx.grad();
   const DType work = ctx.dtype(g);
-  const ValueId raw = broadcastable(ctx, ctx.in(1)), scale = as(b, raw, work);
-  const ValueId ratio = b.op("Div", {as(b, x, work), scale});
+  const ValueId raw = broadcastable(ctx, ctx.in(1)), scale = cast_to(b, raw, work);
+  const ValueId ratio = b.op("Div", {cast_to(b, x, work), scale});
   ValueId q = b.op("Round", {ratio});
-  if (ctx.in(2) != kNone) q = b.op("Add", {q, as(b, broadcastable(ctx, ctx.in(2)), work)});
+  if (ctx.in(2) != kNone) q = b.op("Add", {q, cast_to(b, broadcastable(ctx, ctx.in(2)), work)});
   const Range range = range_of(ctx.dtype(ctx.out(0)));
   const ValueId inside = b.op("And", {b.op("GreaterOrEqual", {q, b.scalar(work, range.low)}), b.op("LessOrEqual", {q, b.scalar(work, range.high)})});
   const ValueId slope = b.op("Where", {inside, b.op("Div", {g, scale}), b.scalar(work, 0)});
-  if (ctx.wants(0)) ctx.set(0, as(b, slope, ctx.dtype(x)));
+  if (ctx.wants(0)) ctx.set(0, cast_to(b, slope, ctx.dtype(x)));
   if (ctx.wants(1)) {
     const ValueId ds = ctx.reduce_to(b.op("Neg", {b.op("Mul", {slope, ratio})}), raw);
-    ctx.set(1, as(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
+    ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
   }
   return {};
 }
@@ -167,12 +164,12 @@ Status grad_dequantize(GradContext& ctx) {
   GraphBuilder& b = ctx.b;
   const ValueId g = ctx.grad(), raw = broadcastable(ctx, ctx.in(1));
   const DType work = ctx.dtype(g);
-  if (ctx.wants(0)) ctx.set(0, b.op("Mul", {g, as(b, raw, work)}));
+  if (ctx.wants(0)) ctx.set(0, b.op("Mul", {g, cast_to(b, raw, work)}));
   if (ctx.wants(1)) {
-    ValueId difference = as(b, ctx.in(0), DType::i32);
-    if (ctx.in(2) != kNone) difference = b.op("Sub", {difference, as(b, broadcastable(ctx, ctx.in(2)), DType::i32)});
-    const ValueId ds = ctx.reduce_to(b.op("Mul", {g, as(b, difference, work)}), raw);
-    ctx.set(1, as(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
+    ValueId difference = cast_to(b, ctx.in(0), DType::i32);
+    if (ctx.in(2) != kNone) difference = b.op("Sub", {difference, cast_to(b, broadcastable(ctx, ctx.in(2)), DType::i32)});
+    const ValueId ds = ctx.reduce_to(b.op("Mul", {g, cast_to(b, difference, work)}), raw);
+    ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
   }
   return {};
 }
@@ -229,7 +226,8 @@ const OpDef quantize_linear_op = {.name = "QuantizeLinear",
                                   .grad = grad_quantize,
                                   .cpu = prepare_quantize,
                                   .gpu = prepare_quantize,
-                                  .samples = quantize_samples};
+                                  .samples = quantize_samples,
+                                  .precision = Precision::full};
 const OpDef dequantize_linear_op = {.name = "DequantizeLinear",
                                     .since = 10,
                                     .summary = "(code - zero point) scale",
@@ -239,7 +237,8 @@ const OpDef dequantize_linear_op = {.name = "DequantizeLinear",
                                     .grad = grad_dequantize,
                                     .cpu = prepare_dequantize,
                                     .gpu = prepare_dequantize,
-                                    .samples = dequantize_samples};
+                                    .samples = dequantize_samples,
+                                    .precision = Precision::full};
 const OpDef dynamic_quantize_linear_op = {.name = "DynamicQuantizeLinear",
                                           .since = 11,
                                           .summary = "8-bit codes, with scale and zero point from the range of the input",
@@ -249,6 +248,7 @@ const OpDef dynamic_quantize_linear_op = {.name = "DynamicQuantizeLinear",
                                           .cost = dynamic_cost,
                                           .cpu = prepare_dynamic,
                                           .gpu = prepare_dynamic,
-                                          .samples = dynamic_samples};
+                                          .samples = dynamic_samples,
+                                          .precision = Precision::full};
 
 }  // namespace gradloom

@@ -2,8 +2,8 @@
 //   x seen as [rows, cols], cols = product of the dims from `axis` on:
 //   inv_rms = 1 / sqrt(sum(x^2) / cols + epsilon), y = x * inv_rms * scale; scale: [cols]; output 1 (ours): inv_rms
 //   RMSNormGrad(dy, x, scale, inv_rms) -> dx, dscale
-// The kernels are LayerNormalization's without the mean. Source: ONNX RMSNormalization-23 (stash_type: the statistic keeps the
-// input's type here).
+// The kernels are LayerNormalization's without the mean. scale may be f32 where x is bf16; the statistic is f32 then.
+// Source: ONNX RMSNormalization-23.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -26,12 +26,12 @@ Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const Shape &x = ctx.shape(0), &scale = ctx.shape(1);
   const std::size_t axis = TRY(axis_of(ctx.attrs, x));
-  TRY(nn::require_float(ctx, 1, "scale"));
+  TRY(nn::require_parameter(ctx, 1, "scale"));
   if (nn::all_static(x, axis, x.size()) && is_static(scale) && element_count(scale) != nn::product(x, axis, x.size()))
     return infer_error("scale " + to_string(scale) + " does not fit the normalized dims of " + to_string(x));
   Shape rows = x;
   for (std::size_t i = axis; i < rows.size(); ++i) rows[i] = 1;
-  return nn::set_outputs(ctx, {ctx.in(0), {ctx.dtype(0), rows}});
+  return nn::set_outputs(ctx, {ctx.in(0), {nn::statistics_type(ctx.dtype(0)), rows}});
 }
 
 Status grad(GradContext& ctx) {
@@ -56,17 +56,19 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Layout l = TRY(layout_of(types.attrs, x.shape));
   if (l.rows == 0 || l.cols == 0) return nn::no_work("rms_norm");
   const bool wanted = types.wants(1);   // the kernel always writes the statistic
-  const std::size_t bytes = wanted ? 0 : static_cast<std::size_t>(l.rows) * dtype_bytes(x.dtype);
+  const std::size_t bytes = wanted ? 0 : static_cast<std::size_t>(l.rows) * dtype_bytes(nn::statistics_type(x.dtype));
   return Kernel{"rms_norm", bytes,
-                [dtype = x.dtype, l, wanted, epsilon = types.attrs.real("epsilon", 1e-5)](const LaunchArgs& args) {
+                [dtype = x.dtype, parameters = types.inputs[1].dtype, l, wanted, epsilon = types.attrs.real("epsilon", 1e-5)](const LaunchArgs& args) {
                   args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1], nullptr, args.outputs[0],
-                                      nullptr, wanted ? args.outputs[1] : args.workspace, false});
+                                      nullptr, wanted ? args.outputs[1] : args.workspace, false, parameters});
                 }};
 }
 
 Status infer_grad(InferContext& ctx) {
   TRY(require_inputs(ctx, 4));
-  for (std::size_t i = 1; i < 4; ++i) TRY(nn::require_float(ctx, i, "every input"));
+  TRY(nn::require_float(ctx, 1, "x"));
+  TRY(nn::require_parameter(ctx, 2, "scale", 2));
+  TRY(nn::require_statistic(ctx, 3, "inv_rms"));
   TRY(axis_of(ctx.attrs, ctx.shape(0)));
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2)});
 }
@@ -80,6 +82,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.rows = l.rows;
   layout.cols = l.cols;
   layout.centered = false;
+  layout.parameters = types.inputs[2].dtype;
   return Kernel{"rms_norm_grad", kernels::workspace_bytes(types.target, layout), [layout, scale = types.wants(1)](const LaunchArgs& args) {
                   kernels::LayerNormGradArgs a = layout;
                   a.dy = args.inputs[0];
@@ -99,6 +102,7 @@ std::vector<Sample> samples() {
       {.name = "two-axes", .attrs = {{"axis", std::int64_t{1}}}, .inputs = {floats({2, 3, 4}), floats({3, 4})}},
       {.name = "all-axes", .attrs = {{"axis", std::int64_t{-2}}, {"epsilon", 0.1}}, .inputs = {floats({3, 4}), floats({3, 4})}},
       {.name = "statistic", .inputs = {floats({4, 6}), floats({6})}, .output_count = 2},
+      {.name = "wide-scale", .inputs = {floats({5, 8}, -2, 3), statistic({8}, 0.5, 1.5)}},
       {.name = "transformer", .inputs = {floats({1024, 512}), floats({512})}, .bench = true},
   };
 }
@@ -108,14 +112,14 @@ std::vector<Sample> samples_grad() {
   return {
       {.name = "last-axis",
        .attrs = last,
-       .inputs = {floats({3, 7}), floats({3, 7}), floats({7}), floats({3, 1}, 0.8, 1.2)},
+       .inputs = {floats({3, 7}), floats({3, 7}), floats({7}), statistic({3, 1}, 0.8, 1.2)},
        .output_count = 2},
       {.name = "input-only",
        .attrs = {{"axis", std::int64_t{1}}},
-       .inputs = {floats({2, 3, 4}), floats({2, 3, 4}), floats({3, 4}), floats({2, 1, 1}, 0.8, 1.2)}},
+       .inputs = {floats({2, 3, 4}), floats({2, 3, 4}), floats({3, 4}), statistic({2, 1, 1}, 0.8, 1.2)}},
       {.name = "transformer",
        .attrs = last,
-       .inputs = {floats({1024, 512}), floats({1024, 512}), floats({512}), floats({1024, 1}, 0.8, 1.2)},
+       .inputs = {floats({1024, 512}), floats({1024, 512}), floats({512}), statistic({1024, 1}, 0.8, 1.2)},
        .output_count = 2,
        .bench = true},
   };

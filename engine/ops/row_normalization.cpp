@@ -45,16 +45,10 @@ Moments moments(GraphBuilder& b, ValueId x, const std::vector<std::int64_t>& axe
 }
 
 // f16 and bf16 are normalized in f32: differences from the mean of rounded numbers have few digits.
-DType moment_type(DType t) { return t == DType::f64 ? t : DType::f32; }
-
-ValueId as(GraphBuilder& b, ValueId x, DType to) {
-  return b.type(x).dtype == to ? x : b.op("Cast", {x}, {{"to", onnx_from_dtype(to)}});
-}
-
 Result<Kernel> prepare_mvn(const NodeTypes& types) {
   const Type& in = types.inputs[0];
   KernelSequence s(types);
-  const Moments m = moments(s.b(), s.cast(s.in(0), moment_type(in.dtype)), TRY(mvn_axes(types.attrs, in.shape.size())));
+  const Moments m = moments(s.b(), s.cast(s.in(0), nn::statistics_type(in.dtype)), TRY(mvn_axes(types.attrs, in.shape.size())));
   const ValueId scale = s.op("Add", {m.deviation, number(s.b(), m.deviation, kMvnEpsilon)});
   return s.prepare("mean variance normalization", {s.cast(s.op("Div", {m.centered, scale}), in.dtype)});
 }
@@ -62,16 +56,16 @@ Result<Kernel> prepare_mvn(const NodeTypes& types) {
 // With s = std, d = s + epsilon: dx = (g - mean(g) - y mean(g y) d / s) / d, without the last term where s = 0.
 Status grad_mvn(GradContext& ctx) {
   GraphBuilder& b = ctx.b;
-  const DType dtype = ctx.dtype(ctx.in(0)), work = moment_type(dtype);
+  const DType dtype = ctx.dtype(ctx.in(0)), work = nn::statistics_type(dtype);
   const auto axes = TRY(mvn_axes(ctx.node.attrs, ctx.shape(ctx.in(0)).size()));
   const auto mean = [&](ValueId v) { return b.op("ReduceMean", {v, b.i64s(axes)}, kKeep); };
-  const Moments m = moments(b, as(b, ctx.in(0), work), axes);
-  const ValueId g = as(b, ctx.grad(), work), s = m.deviation;
+  const Moments m = moments(b, cast_to(b, ctx.in(0), work), axes);
+  const ValueId g = cast_to(b, ctx.grad(), work), s = m.deviation;
   const ValueId d = b.op("Add", {s, number(b, s, kMvnEpsilon)}), y = b.op("Div", {m.centered, d});
   const ValueId ratio = where_zero(b, s, 0, b.op("Div", {d, s}));
   const ValueId along = b.op("Mul", {mean(b.op("Mul", {g, y})), ratio});
   const ValueId rest = b.op("Sub", {b.op("Sub", {g, mean(g)}), b.op("Mul", {y, along})});
-  ctx.set(0, as(b, b.op("Div", {rest, d}), dtype));
+  ctx.set(0, cast_to(b, b.op("Div", {rest, d}), dtype));
   return {};
 }
 
@@ -179,7 +173,8 @@ const OpDef lp_normalization_op = {.name = "LpNormalization",
                                    .cost = row_cost,
                                    .cpu = prepare_lp,
                                    .gpu = prepare_lp,
-                                   .samples = lp_samples};
+                                   .samples = lp_samples,
+                                   .precision = Precision::full};
 const OpDef hardmax_1_op = {.name = "Hardmax",
                             .until = 12,
                             .summary = "1 at the first largest element of a row, else 0",

@@ -5,6 +5,7 @@
 //   and total weight (scalar), for the gradient. SoftmaxCrossEntropyGrad(dloss, logits, labels, weight,
 //   log_sum_exp, total_weight) -> dlogits
 //     = (softmax - onehot) * weight[label] * dloss (/ total_weight)
+// Attribute wide (ours): loss and weight are f32 where the logits are bf16, as outputs 2 and 3 always are.
 // Rows labelled ignore_index add nothing. Source: ONNX SoftmaxCrossEntropyLoss-13.
 #include "engine/ops/loss.h"
 
@@ -15,11 +16,14 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  TRY(nn::check_loss_inputs(ctx, 0, 1, 2));
+  const DType statistic = nn::statistics_type(ctx.dtype(0));
+  const DType losses = ctx.attrs.integer("wide") != 0 ? statistic : ctx.dtype(0);
+  TRY(nn::check_loss_inputs(ctx, 0, 1, 2, losses));
   const auto reduction = TRY(nn::loss_reduction(ctx.attrs));
-  const DType dtype = ctx.dtype(0);
-  return nn::set_outputs(
-      ctx, {{dtype, nn::loss_shape(reduction, ctx.shape(1))}, ctx.in(0), {dtype, ctx.shape(1)}, {dtype, {}}});
+  return nn::set_outputs(ctx, {{losses, nn::loss_shape(reduction, ctx.shape(1))},
+                               ctx.in(0),
+                               {statistic, ctx.shape(1)},
+                               {statistic, {}}});
 }
 
 Status grad(GradContext& ctx) {
@@ -64,9 +68,11 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.inner = l.inner;
   layout.has_ignore = l.has_ignore;
   layout.ignore_index = l.ignore_index;
+  layout.losses = types.outputs[0].dtype;
   // Workspace: the kernel's, then the outputs that nobody asked for.
   const std::size_t own = aligned(kernels::workspace_bytes(types.target, layout));
-  const std::size_t rows = aligned(static_cast<std::size_t>(l.outer * l.inner) * dtype_bytes(x.dtype));
+  const std::size_t rows =
+      aligned(static_cast<std::size_t>(l.outer * l.inner) * dtype_bytes(nn::statistics_type(x.dtype)));
   const bool weight = types.has(2), log_prob = types.wants(1), lse = types.wants(2), total = types.wants(3);
   return Kernel{log_prob ? "softmax_cross_entropy + log_softmax" : "softmax_cross_entropy", own + rows + 64,
                 [layout, own, rows, weight, log_prob, lse, total](const LaunchArgs& args) {
@@ -87,7 +93,14 @@ Result<Kernel> prepare(const NodeTypes& types) {
 
 Status infer_grad(InferContext& ctx) {
   TRY(require_inputs(ctx, 3));
-  TRY(nn::check_loss_inputs(ctx, 1, 2, 3));
+  TRY(nn::check_loss_inputs(ctx, 1, 2, 3, ctx.dtype(0)));
+  const DType statistic = nn::statistics_type(ctx.dtype(1));
+  if (ctx.dtype(0) != ctx.dtype(1) && ctx.dtype(0) != statistic)
+    return infer_error(std::string("the gradient of the loss is ") + dtype_name(ctx.dtype(0)) +
+                       ", the logits are " + dtype_name(ctx.dtype(1)));
+  for (std::size_t i : {4u, 5u})
+    if (ctx.has(i) && ctx.dtype(i) != statistic)
+      return infer_error(std::string("log_sum_exp and total_weight must be ") + dtype_name(statistic));
   TRY(nn::loss_reduction(ctx.attrs));
   return nn::set_outputs(ctx, {ctx.in(1)});
 }
@@ -96,14 +109,14 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
   TRY(nn::require_kernel_type(types.target, x.dtype));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
-  return Kernel{
-      "softmax_cross_entropy_grad", 0,
-      [dtype = x.dtype, label = types.inputs[2].dtype, l, weight = types.has(3)](const LaunchArgs& args) {
-        args.on.softmax_cross_entropy_grad({dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore,
-                                            l.ignore_index, args.inputs[0], args.inputs[1], args.inputs[2],
-                                            weight ? args.inputs[3] : nullptr, args.inputs[4], args.inputs[5],
-                                            args.outputs[0]});
-      }};
+  return Kernel{"softmax_cross_entropy_grad", 0,
+                [dtype = x.dtype, losses = types.inputs[0].dtype, label = types.inputs[2].dtype, l,
+                 weight = types.has(3)](const LaunchArgs& args) {
+                  args.on.softmax_cross_entropy_grad(
+                      {dtype, label, l.reduction, l.outer, l.n, l.inner, l.has_ignore, l.ignore_index,
+                       args.inputs[0], args.inputs[1], args.inputs[2], weight ? args.inputs[3] : nullptr,
+                       args.inputs[4], args.inputs[5], args.outputs[0], losses});
+                }};
 }
 
 const std::string kNoneText = "none", kSum = "sum";
@@ -123,6 +136,9 @@ std::vector<Sample> samples() {
       {.name = "mean-weight-ignore",
        .attrs = ignore,
        .inputs = {floats({2, 4, 3}), labels_2d, floats({4}, 0.5, 2)}},
+      {.name = "wide",
+       .attrs = {{"wide", std::int64_t{1}}},
+       .inputs = {floats({5, 3}, -3, 3), labels, statistic({3}, 0.5, 2)}},
       {.name = "log-prob", .inputs = {floats({5, 3}, -3, 3), labels}, .output_count = 2},
       {.name = "all-outputs", .attrs = ignore, .inputs = {floats({2, 4, 3}), labels_2d}, .output_count = 4},
       {.name = "vocabulary", .inputs = {floats({1024, 8192}, -3, 3), ints({1024}, 0, 8191)}, .bench = true},
@@ -137,15 +153,19 @@ std::vector<Sample> samples_grad() {
   return {
       {.name = "mean",
        .attrs = ignore,
-       .inputs = {floats({}), floats({5, 3}), labels, omitted(), floats({5}, 0.9, 1.2),
-                  exact(DType::f32, {}, {4})}},
+       .inputs = {floats({}), floats({5, 3}), labels, omitted(), statistic({5}, 0.9, 1.2),
+                  statistic({}, 4, 4)}},
       {.name = "none-weight",
        .attrs = none,
-       .inputs = {floats({5}), floats({5, 3}), labels, floats({3}, 0.5, 2), floats({5}, 0.9, 1.2),
-                  exact(DType::f32, {}, {4})}},
+       .inputs = {floats({5}), floats({5, 3}), labels, floats({3}, 0.5, 2), statistic({5}, 0.9, 1.2),
+                  statistic({}, 4, 4)}},
+      {.name = "wide",
+       .attrs = ignore,
+       .inputs = {statistic({}, -1, 1), floats({5, 3}), labels, statistic({3}, 0.5, 2),
+                  statistic({5}, 0.9, 1.2), statistic({}, 4, 4)}},
       {.name = "vocabulary",
        .inputs = {floats({}), floats({1024, 8192}, -3, 3), ints({1024}, 0, 8191), omitted(),
-                  floats({1024}, 9, 10), exact(DType::f32, {}, {1024})},
+                  statistic({1024}, 9, 10), statistic({}, 1024, 1024)},
        .bench = true},
   };
 }
@@ -165,6 +185,7 @@ const OpDef softmax_cross_entropy_loss_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::wide,
 };
 
 const OpDef softmax_cross_entropy_grad_op = {

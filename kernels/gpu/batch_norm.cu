@@ -6,7 +6,8 @@
 // accesses. Short planes ([n, c] above all): neighbouring threads take neighbouring columns of an image.
 // Variance: a thread takes the mean and the squared differences of 16 elements at a time, and joins them with its own as Chan, Golub,
 // LeVeque 1979 do; all numbers are relative to the slot's first element, so that a large mean costs no digits.
-// y may be x, dx may be dy.
+// y may be x, dx may be dy. T: of x, y and their gradients; P: of scale, bias, their gradients and the running statistics; the statistics
+// of the batch are in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -168,8 +169,8 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_sums(BatchNormGradAr
   using A = Accum<T>;
   Walk walk(l);
   const bool exists = Walk::kBlockPerSlot || walk.more();
-  const A mean = to_accum(static_cast<const T*>(args.saved_mean)[walk.channel]);
-  const A inv_std = to_accum(static_cast<const T*>(args.saved_inv_std)[walk.channel]);
+  const A mean = static_cast<const A*>(args.saved_mean)[walk.channel];
+  const A inv_std = static_cast<const A*>(args.saved_inv_std)[walk.channel];
   A sum = 0, sum_xhat = 0;
   while (walk.more()) {
     A g[kValues], v[kValues];
@@ -216,10 +217,10 @@ GRADLOOM_DEVICE double sum_of_slots(const Layout& l, const F& f) {
 }
 
 // Statistics, and for the formula: mean, inv_std * scale. Without slots: those of the running statistics.
-template <class T>
+template <class T, class P>
 __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNormArgs args, Layout l) {
   const i64 c = blockIdx.x;
-  double mean = get<T>(args.running_mean, c), var = get<T>(args.running_var, c);
+  double mean = get<P>(args.running_mean, c), var = get<P>(args.running_var, c);
   double running_mean = mean, running_var = var;
   if (l.cut.slots > 0) {
     const double count = double(l.n * l.spatial);
@@ -233,23 +234,23 @@ __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNorm
   }
   if (threadIdx.x > 0) return;
   const double inv_std = 1.0 / sqrt(var + args.epsilon);
-  put<T>(args.running_mean_out, c, running_mean);
-  put<T>(args.running_var_out, c, running_var);
-  put<T>(args.saved_mean, c, mean);
-  put<T>(args.saved_inv_std, c, inv_std);
+  put<P>(args.running_mean_out, c, running_mean);
+  put<P>(args.running_var_out, c, running_var);
+  put<Accum<T>>(args.saved_mean, c, mean);
+  put<Accum<T>>(args.saved_inv_std, c, inv_std);
   l.totals(c)[0] = mean;
-  l.totals(c)[1] = inv_std * get<T>(args.scale, c);
+  l.totals(c)[1] = inv_std * get<P>(args.scale, c);
 }
 
 // dscale, dbias, and for the formula: sum(dy) / N, sum(dy * xhat) / N.
-template <class T>
+template <class T, class P>
 __global__ void __launch_bounds__(kChannelThreads) batch_norm_grad_channels(BatchNormGradArgs args, Layout l) {
   const i64 c = blockIdx.x;
   const double sum = sum_of_slots(l, [&](i64 slot) { return l.slot(c, slot)[0]; });
   const double sum_xhat = sum_of_slots(l, [&](i64 slot) { return l.slot(c, slot)[1]; });
   if (threadIdx.x > 0) return;
-  put<T>(args.dbias, c, sum);
-  put<T>(args.dscale, c, sum_xhat);
+  put<P>(args.dbias, c, sum);
+  put<P>(args.dscale, c, sum_xhat);
   const double count = double(l.n * l.spatial);
   l.totals(c)[0] = args.training ? sum / count : 0.0;
   l.totals(c)[1] = args.training ? sum_xhat / count : 0.0;
@@ -257,14 +258,14 @@ __global__ void __launch_bounds__(kChannelThreads) batch_norm_grad_channels(Batc
 
 // ---- elements ---------------------------------------------------------------------------------------------------------------------
 
-template <class T, class Walk>
+template <class T, class P, class Walk>
 __global__ void __launch_bounds__(kThreads) batch_norm_elements(BatchNormArgs args, Layout l) {
   using A = Accum<T>;
   constexpr int V = Walk::V;
   Walk walk(l);
   if (!walk.more()) return;
   const double* const totals = l.totals(walk.channel);
-  const A center = A(totals[0]), factor = A(totals[1]), shift = to_accum(static_cast<const T*>(args.bias)[walk.channel]);
+  const A center = A(totals[0]), factor = A(totals[1]), shift = to_accum(static_cast<const P*>(args.bias)[walk.channel]);
   while (walk.more()) {
     A v[kValues];
     i64 offsets[kValues / V];
@@ -282,7 +283,7 @@ __global__ void __launch_bounds__(kThreads) batch_norm_elements(BatchNormArgs ar
   }
 }
 
-template <class T, class Walk>
+template <class T, class P, class Walk>
 __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGradArgs args, Layout l) {
   using A = Accum<T>;
   constexpr int V = Walk::V;
@@ -290,8 +291,8 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGr
   if (!walk.more()) return;
   const i64 c = walk.channel;
   const A mean_dy = A(l.totals(c)[0]), mean_dy_xhat = A(l.totals(c)[1]);
-  const A mean = to_accum(static_cast<const T*>(args.saved_mean)[c]), inv_std = to_accum(static_cast<const T*>(args.saved_inv_std)[c]);
-  const A factor = to_accum(static_cast<const T*>(args.scale)[c]) * inv_std;
+  const A mean = static_cast<const A*>(args.saved_mean)[c], inv_std = static_cast<const A*>(args.saved_inv_std)[c];
+  const A factor = to_accum(static_cast<const P*>(args.scale)[c]) * inv_std;
   while (walk.more()) {
     A g[kValues], v[kValues];
     i64 offsets[kValues / V];
@@ -319,7 +320,7 @@ void launch_walk(Stream stream, Kernel packs, Kernel planes, Kernel columns, boo
   launch(stream, !l.cut.long_planes ? columns : packable ? packs : planes, unsigned(blocks), kThreads, 0, args..., l);
 }
 
-template <class T>
+template <class T, class P>
 void batch_norm_typed(const BatchNormArgs& args, Stream stream) {
   if (args.c == 0) return;
   constexpr int V = Pack<T>::kCount;
@@ -331,13 +332,13 @@ void batch_norm_typed(const BatchNormArgs& args, Stream stream) {
     launch_walk(stream, batch_norm_moments<T, PlaneWalk<V>>, batch_norm_moments<T, PlaneWalk<1>>, batch_norm_moments<T, ColumnWalk>,
                 packs, l, static_cast<const T*>(args.x));
   }
-  launch(stream, batch_norm_channels<T>, unsigned(args.c), kChannelThreads, 0, args, statistics);
+  launch(stream, batch_norm_channels<T, P>, unsigned(args.c), kChannelThreads, 0, args, statistics);
   if (empty) return;
-  launch_walk(stream, batch_norm_elements<T, PlaneWalk<V>>, batch_norm_elements<T, PlaneWalk<1>>, batch_norm_elements<T, ColumnWalk>,
+  launch_walk(stream, batch_norm_elements<T, P, PlaneWalk<V>>, batch_norm_elements<T, P, PlaneWalk<1>>, batch_norm_elements<T, P, ColumnWalk>,
               packs, l, args);
 }
 
-template <class T>
+template <class T, class P>
 void batch_norm_grad_typed(const BatchNormGradArgs& args, Stream stream) {
   if (args.c == 0) return;
   constexpr int V = Pack<T>::kCount;
@@ -347,17 +348,17 @@ void batch_norm_grad_typed(const BatchNormGradArgs& args, Stream stream) {
     launch_walk(stream, batch_norm_grad_sums<T, PlaneWalk<V>>, batch_norm_grad_sums<T, PlaneWalk<1>>,
                 batch_norm_grad_sums<T, ColumnWalk>, packs, l, args);
   }
-  launch(stream, batch_norm_grad_channels<T>, unsigned(args.c), kChannelThreads, 0, args, l);
+  launch(stream, batch_norm_grad_channels<T, P>, unsigned(args.c), kChannelThreads, 0, args, l);
   if (empty || args.dx == nullptr) return;
-  launch_walk(stream, batch_norm_grad_elements<T, PlaneWalk<V>>, batch_norm_grad_elements<T, PlaneWalk<1>>,
-              batch_norm_grad_elements<T, ColumnWalk>, packs, l, args);
+  launch_walk(stream, batch_norm_grad_elements<T, P, PlaneWalk<V>>, batch_norm_grad_elements<T, P, PlaneWalk<1>>,
+              batch_norm_grad_elements<T, P, ColumnWalk>, packs, l, args);
 }
 
 }  // namespace
 
-void batch_norm(const BatchNormArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, batch_norm_typed, args, stream); }
+void batch_norm(const BatchNormArgs& args, Stream stream) { GRADLOOM_GPU_MIXED(args.dtype, args.parameters, batch_norm_typed, args, stream); }
 void batch_norm_grad(const BatchNormGradArgs& args, Stream stream) {
-  GRADLOOM_GPU_FLOATS(args.dtype, batch_norm_grad_typed, args, stream);
+  GRADLOOM_GPU_MIXED(args.dtype, args.parameters, batch_norm_grad_typed, args, stream);
 }
 
 }  // namespace gradloom::kernels::gpu

@@ -44,4 +44,18 @@ GRADLOOM_GPU_KERNELS(GRADLOOM_DECLARE)
     }                                                              \
   } while (false)
 
+// f<T, P>(...) by the storage type and the type of what may be wider: the parameters of a normalization, the loss of logits.
+#define GRADLOOM_GPU_MIXED(type, wide, f, ...)                              \
+  do {                                                                      \
+    if ((type) == DType::f64) {                                             \
+      f<double, double>(__VA_ARGS__);                                       \
+    } else if ((type) == DType::bf16 && (wide) == DType::bf16) {            \
+      f<bf16, bf16>(__VA_ARGS__);                                           \
+    } else if ((type) == DType::bf16) {                                     \
+      f<bf16, float>(__VA_ARGS__);                                          \
+    } else {                                                                \
+      f<float, float>(__VA_ARGS__);                                         \
+    }                                                                       \
+  } while (false)
+
 }  // namespace gradloom::kernels::gpu

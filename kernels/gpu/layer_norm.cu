@@ -4,7 +4,7 @@
 // Not centered (RMSNormalization): mean and mean(g) are 0. Rows as in rows.h. The variance is that of the differences from the mean (two passes over registers or cache). Gradient: the threads
 // of a row keep it and their columns' sums of dscale and dbias in registers while they go through a part of the rows, so that dy and x
 // are read once; a second kernel adds the parts (as llm.c and apex do, but without atomics). Longer rows than registers hold take two
-// kernels. y may be x, dx may be dy.
+// kernels. y may be x, dx may be dy. T: of x, y and their gradients; P: of scale, bias and theirs; statistics are in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -19,17 +19,25 @@ GRADLOOM_DEVICE void put(void* to, i64 at, Accum<T> v) {
   if (to != nullptr) static_cast<T*>(to)[at] = from_accum<T>(v);
 }
 
+// V parameters from column c on; a pack of P may have fewer.
+template <int V, class P>
+GRADLOOM_DEVICE void load_parameters(const void* from, i64 c, Accum<P>* to) {
+  constexpr int kStep = V < Pack<P>::kCount ? V : Pack<P>::kCount;
+#pragma unroll
+  for (int e = 0; e < V; e += kStep) load_values<kStep>(static_cast<const P*>(from) + c + e, to + e);
+}
+
 // y of V elements from column c on.
-template <int V, class T>
+template <int V, class T, class P>
 GRADLOOM_DEVICE void scale_and_shift(const LayerNormArgs& args, Accum<T> mean, Accum<T> inv_std, i64 c, Accum<T>* v) {
   Accum<T> scale[V], bias[V] = {};
-  load_values<V>(static_cast<const T*>(args.scale) + c, scale);
-  if (args.bias != nullptr) load_values<V>(static_cast<const T*>(args.bias) + c, bias);
+  load_parameters<V, P>(args.scale, c, scale);
+  if (args.bias != nullptr) load_parameters<V, P>(args.bias, c, bias);
 #pragma unroll
   for (int e = 0; e < V; ++e) v[e] = (v[e] - mean) * inv_std * scale[e] + bias[e];
 }
 
-template <class T, int V, bool held>
+template <class T, class P, int V, bool held>
 __global__ void __launch_bounds__(kRowThreads) layer_norm_rows(LayerNormArgs args, int lanes) {
   using A = Accum<T>;
   const RowGroup group(lanes);
@@ -69,19 +77,19 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_rows(LayerNormArgs arg
     const A inv_std = A(1) / sqrt(squares / A(args.cols) + A(args.epsilon));
     if constexpr (held) {
       group.each_held<V>(cols, [&](int i, int c) {
-        scale_and_shift<V, T>(args, mean, inv_std, c, v + i);
+        scale_and_shift<V, T, P>(args, mean, inv_std, c, v + i);
         store_values<V>(y + c, v + i);
       });
     } else {
       group.each<V>(cols, [&](i64 c) {
         load_values<V>(x + c, v);
-        scale_and_shift<V, T>(args, mean, inv_std, c, v);
+        scale_and_shift<V, T, P>(args, mean, inv_std, c, v);
         store_values<V>(y + c, v);
       });
     }
     if (group.lane == 0 && row < args.rows) {
-      if (args.centered) put<T>(args.mean, row, mean);
-      put<T>(args.inv_std, row, inv_std);
+      if (args.centered) put<A>(args.mean, row, mean);
+      put<A>(args.inv_std, row, inv_std);
     }
   }
 }
@@ -95,18 +103,19 @@ struct Moments {
 };
 template <class T>
 GRADLOOM_DEVICE Moments<Accum<T>> moments(const LayerNormGradArgs& args, i64 row) {
-  return {args.centered ? to_accum(static_cast<const T*>(args.mean)[row]) : Accum<T>(0), to_accum(static_cast<const T*>(args.inv_std)[row])};
+  using A = Accum<T>;
+  return {args.centered ? static_cast<const A*>(args.mean)[row] : A(0), static_cast<const A*>(args.inv_std)[row]};
 }
 
 // Part p of the rows: dx of its rows, and its sums of dscale and dbias to partial[p]: [2, cols].
-template <class T, int V>
+template <class T, class P, int V>
 __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_parts(LayerNormGradArgs args, int lanes, i64 rows_per_part) {
   using A = Accum<T>;
   const RowGroup group(lanes);
   const i64 part = group.first() + group.row, begin = part * rows_per_part;
   const bool exists = begin < args.rows;
   A scale[kRowValues] = {}, dscale[kRowValues] = {}, dbias[kRowValues] = {};
-  group.each_held<V>(args.cols, [&](int i, int c) { load_values<V>(static_cast<const T*>(args.scale) + c, scale + i); });
+  group.each_held<V>(args.cols, [&](int i, int c) { load_parameters<V, P>(args.scale, c, scale + i); });
   for (i64 r = 0; r < rows_per_part; ++r) {   // as often for every group of the block
     const i64 row = begin + r, cols = row < args.rows ? args.cols : 0, at = row * args.cols;
     const Moments<A> m = cols > 0 ? moments<T>(args, row) : Moments<A>{0, 0};
@@ -169,7 +178,7 @@ __global__ void __launch_bounds__(kColumnThreads) layer_norm_grad_columns(LayerN
 }
 
 // dx of rows that registers do not hold.
-template <class T, int V>
+template <class T, class P, int V>
 __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_rows(LayerNormGradArgs args) {
   using A = Accum<T>;
   const RowGroup group(int(blockDim.x));
@@ -181,7 +190,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_rows(LayerNormGra
       A scale[V];
       load_values<V>(static_cast<const T*>(args.dy) + at + c, g);
       load_values<V>(static_cast<const T*>(args.x) + at + c, xhat);
-      load_values<V>(static_cast<const T*>(args.scale) + c, scale);
+      load_parameters<V, P>(args.scale, c, scale);
 #pragma unroll
       for (int e = 0; e < V; ++e) {
         g[e] *= scale[e];
@@ -209,7 +218,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_rows(LayerNormGra
 }
 
 // dscale and dbias: the parts' sums, [parts, 2 * cols], added in slices and then over the slices.
-template <class T>
+template <class T, class P>
 __global__ void __launch_bounds__(kColumnThreads) layer_norm_grad_totals(LayerNormGradArgs args, i64 parts, int slices) {
   using A = Accum<T>;
   const ColumnGroup group(slices);
@@ -221,37 +230,37 @@ __global__ void __launch_bounds__(kColumnThreads) layer_norm_grad_totals(LayerNo
     total = group.reduce(total, Sum(), A(0));
     if (group.slice > 0 || column >= 2 * args.cols) continue;
     if (column < args.cols) {
-      put<T>(args.dscale, column, total);
+      put<P>(args.dscale, column, total);
     } else {
-      put<T>(args.dbias, column - args.cols, total);
+      put<P>(args.dbias, column - args.cols, total);
     }
   }
 }
 
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
 
-template <class T>
+template <class T, class P>
 void layer_norm_typed(const LayerNormArgs& args, Stream stream) {
   if (args.rows * args.cols == 0) return;
   constexpr int V = Pack<T>::kCount;
   const RowPlan plan = plan_rows(args.rows, args.cols);
-  const bool packs = packable<T>(args.cols, args.x, args.y) && packable<T>(args.cols, args.scale, args.bias);
-  const auto kernel = plan.held ? (packs ? layer_norm_rows<T, V, true> : layer_norm_rows<T, 1, true>)
-                                : (packs ? layer_norm_rows<T, V, false> : layer_norm_rows<T, 1, false>);
+  const bool packs = packable<T>(args.cols, args.x, args.y) && packable<P>(args.cols, args.scale, args.bias);
+  const auto kernel = plan.held ? (packs ? layer_norm_rows<T, P, V, true> : layer_norm_rows<T, P, 1, true>)
+                                : (packs ? layer_norm_rows<T, P, V, false> : layer_norm_rows<T, P, 1, false>);
   launch(stream, kernel, plan.blocks, plan.threads, 0, args, plan.lanes);
 }
 
-template <class T>
+template <class T, class P>
 void layer_norm_grad_typed(const LayerNormGradArgs& args, Stream stream) {
   if (args.cols == 0) return;
   constexpr int V = Pack<T>::kCount;
   const RowPlan plan = plan_rows(args.rows, args.cols);
-  const bool packs = packable<T>(args.cols, args.dy, args.x, args.dx) && packable<T>(args.cols, args.scale);
+  const bool packs = packable<T>(args.cols, args.dy, args.x, args.dx) && packable<P>(args.cols, args.scale);
   const Cut cut = layer_norm_grad_cut(args.rows, args.cols);
   const bool sums = args.dscale != nullptr || args.dbias != nullptr;
   if (plan.held && cut.parts > 0) {
     const unsigned blocks = unsigned(ceil_div(cut.parts, plan.threads / plan.lanes));
-    launch(stream, packs ? layer_norm_grad_parts<T, V> : layer_norm_grad_parts<T, 1>, blocks, plan.threads, 0, args, plan.lanes,
+    launch(stream, packs ? layer_norm_grad_parts<T, P, V> : layer_norm_grad_parts<T, P, 1>, blocks, plan.threads, 0, args, plan.lanes,
            cut.length);
   } else if (cut.parts > 0) {   // the sums first: dx may be dy
     if (sums) {
@@ -259,20 +268,20 @@ void layer_norm_grad_typed(const LayerNormGradArgs& args, Stream stream) {
       launch(stream, layer_norm_grad_columns<T>, blocks, kColumnThreads, 0, args, cut.length);
     }
     if (args.dx != nullptr) {
-      launch(stream, packs ? layer_norm_grad_rows<T, V> : layer_norm_grad_rows<T, 1>, plan.blocks, plan.threads, 0, args);
+      launch(stream, packs ? layer_norm_grad_rows<T, P, V> : layer_norm_grad_rows<T, P, 1>, plan.blocks, plan.threads, 0, args);
     }
   }
   if (sums) {
     const ColumnPlan columns = plan_columns(1, cut.parts, 2 * args.cols);
-    launch(stream, layer_norm_grad_totals<T>, columns.blocks, kColumnThreads, 0, args, cut.parts, columns.slices);
+    launch(stream, layer_norm_grad_totals<T, P>, columns.blocks, kColumnThreads, 0, args, cut.parts, columns.slices);
   }
 }
 
 }  // namespace
 
-void layer_norm(const LayerNormArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, layer_norm_typed, args, stream); }
+void layer_norm(const LayerNormArgs& args, Stream stream) { GRADLOOM_GPU_MIXED(args.dtype, args.parameters, layer_norm_typed, args, stream); }
 void layer_norm_grad(const LayerNormGradArgs& args, Stream stream) {
-  GRADLOOM_GPU_FLOATS(args.dtype, layer_norm_grad_typed, args, stream);
+  GRADLOOM_GPU_MIXED(args.dtype, args.parameters, layer_norm_grad_typed, args, stream);
 }
 
 }  // namespace gradloom::kernels::gpu

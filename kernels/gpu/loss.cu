@@ -4,9 +4,12 @@
 //   cross-entropy: log_prob = x - lse, lse = max + log(sum(exp(x - max)));  dx = (exp(x - lse) - onehot) * w * dloss / total
 // A label outside [0, n) counts as ignored. Cross-entropy reads the logits once (rows.h; long rows in one pass) and writes no
 // probabilities; its gradient reads and writes them once and may do so in place. Loss and weight of the rows go through the workspace
-// and are added in double in a fixed order, by one block, or by one per kRowsPerSum rows and then one.
+// and are added in double in a fixed order, by one block, or by one per kRowsPerSum rows and then one; negative log-likelihood leaves only
+// the sums of its blocks there. T: of scores and their gradients; P: of losses, their gradients and weights; log-sum-exp and total weight
+// are in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
+#include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -22,40 +25,41 @@ GRADLOOM_DEVICE i64 label_of(const Args& args, i64 row) {
   return label >= 0 && label < args.n ? label : -1;
 }
 
-template <class T, class Args>
-GRADLOOM_DEVICE Accum<T> weight_of(const Args& args, i64 label) {
-  return args.weight != nullptr ? to_accum(static_cast<const T*>(args.weight)[label]) : Accum<T>(1);
+template <class P, class Args>
+GRADLOOM_DEVICE Accum<P> weight_of(const Args& args, i64 label) {
+  return args.weight != nullptr ? to_accum(static_cast<const P*>(args.weight)[label]) : Accum<P>(1);
 }
 
 // What a row's gradient is multiplied with: its weight and the gradient of its loss.
-template <class T, class Args>
-GRADLOOM_DEVICE Accum<T> factor_of(const Args& args, i64 row, i64 label) {
-  const T* const dloss = static_cast<const T*>(args.dloss);
-  const Accum<T> up = to_accum(dloss[args.reduction == LossReduction::none ? row : 0]) * weight_of<T>(args, label);
-  return args.reduction == LossReduction::mean ? up / to_accum(*static_cast<const T*>(args.total_weight)) : up;
+template <class P, class Args>
+GRADLOOM_DEVICE Accum<P> factor_of(const Args& args, i64 row, i64 label) {
+  const P* const dloss = static_cast<const P*>(args.dloss);
+  const Accum<P> up = to_accum(dloss[args.reduction == LossReduction::none ? row : 0]) * weight_of<P>(args, label);
+  return args.reduction == LossReduction::mean ? up / *static_cast<const Accum<P>*>(args.total_weight) : up;
 }
 
-template <class T, class Args>
+template <class P, class Args>
 GRADLOOM_DEVICE void finish_loss(const Args& args, double loss, double weight) {
-  using A = Accum<T>;
-  if (args.reduction == LossReduction::mean) *static_cast<T*>(args.loss) = from_accum<T>(A(loss / weight));
-  if (args.reduction == LossReduction::sum) *static_cast<T*>(args.loss) = from_accum<T>(A(loss));
-  if (args.total_weight != nullptr) *static_cast<T*>(args.total_weight) = from_accum<T>(A(weight));
+  using A = Accum<P>;
+  if (args.reduction == LossReduction::mean) *static_cast<P*>(args.loss) = from_accum<P>(A(loss / weight));
+  if (args.reduction == LossReduction::sum) *static_cast<P*>(args.loss) = from_accum<P>(A(loss));
+  if (args.total_weight != nullptr) *static_cast<A*>(args.total_weight) = A(weight);
 }
 
 constexpr int kSumThreads = 512;
-constexpr i64 kRowsPerSum = 4096;
 
 // ---- negative log-likelihood ------------------------------------------------------------------------------------------------------
 
-// One block: the loss has no workspace. Labels and probabilities of several rows are under way at once.
+// Rows [begin, begin + per_block) of every block; labels and probabilities of several of a thread's rows are under way at once. One block
+// writes the loss, several leave their sums in the workspace: losses, then weights.
 template <class T>
-__global__ void __launch_bounds__(kSumThreads) nll_rows(NllLossArgs args) {
+__global__ void __launch_bounds__(kSumThreads) nll_rows(NllLossArgs args, i64 per_block) {
   constexpr int kAtOnce = 8;
   const T* const log_prob = static_cast<const T*>(args.log_prob);
-  const i64 rows = args.outer * args.inner;
+  const i64 begin = i64(blockIdx.x) * per_block, all = args.outer * args.inner;
+  const i64 rows = begin + per_block < all ? begin + per_block : all;
   double loss = 0, weight = 0;
-  for (i64 first = threadIdx.x; first < rows; first += kAtOnce * kSumThreads) {
+  for (i64 first = begin + threadIdx.x; first < rows; first += kAtOnce * kSumThreads) {
     i64 labels[kAtOnce];
     double values[kAtOnce], weights[kAtOnce];
 #pragma unroll
@@ -79,6 +83,24 @@ __global__ void __launch_bounds__(kSumThreads) nll_rows(NllLossArgs args) {
       loss += values[i];
       weight += weights[i];
     }
+  }
+  loss = block_reduce(loss, Sum(), 0.0);
+  weight = block_reduce(weight, Sum(), 0.0);
+  if (threadIdx.x > 0) return;
+  if (gridDim.x == 1) return finish_loss<T>(args, loss, weight);
+  double* const sums = static_cast<double*>(args.workspace);
+  sums[blockIdx.x] = loss;
+  sums[gridDim.x + blockIdx.x] = weight;
+}
+
+// The blocks' sums, in a fixed order.
+template <class T>
+__global__ void __launch_bounds__(kSumThreads) nll_total(NllLossArgs args, i64 parts) {
+  const double* const sums = static_cast<const double*>(args.workspace);
+  double loss = 0, weight = 0;
+  for (i64 part = threadIdx.x; part < parts; part += kSumThreads) {
+    loss += sums[part];
+    weight += sums[parts + part];
   }
   loss = block_reduce(loss, Sum(), 0.0);
   weight = block_reduce(weight, Sum(), 0.0);
@@ -113,21 +135,21 @@ __global__ void __launch_bounds__(256) nll_grad_rows(NllLossGradArgs args) {
 // ---- softmax cross-entropy --------------------------------------------------------------------------------------------------------
 
 // By one thread of each row: what is known of it goes to log_sum_exp, workspace and loss. x: its first element.
-template <class T>
+template <class T, class P>
 GRADLOOM_DEVICE void finish_row(const SoftmaxCrossEntropyArgs& args, i64 row, const T* x, const LogSumExp<Accum<T>>& sum) {
   using A = Accum<T>;
   const A log_total = log(sum.total);
-  if (args.log_sum_exp != nullptr) static_cast<T*>(args.log_sum_exp)[row] = from_accum<T>(sum.peak + log_total);
+  if (args.log_sum_exp != nullptr) static_cast<A*>(args.log_sum_exp)[row] = sum.peak + log_total;
   const i64 label = label_of(args, row);
-  const A weight = label >= 0 ? weight_of<T>(args, label) : A(0);
+  const A weight = label >= 0 ? weight_of<P>(args, label) : A(0);
   const A loss = label >= 0 ? weight * (log_total + (sum.peak - to_accum(x[label * args.inner]))) : A(0);
   double* const losses = static_cast<double*>(args.workspace);
   losses[row] = double(loss);
   losses[args.outer * args.inner + row] = double(weight);
-  if (args.reduction == LossReduction::none) static_cast<T*>(args.loss)[row] = from_accum<T>(loss);
+  if (args.reduction == LossReduction::none) static_cast<P*>(args.loss)[row] = from_accum<P>(loss);
 }
 
-template <class T, int V, bool held>
+template <class T, class P, int V, bool held>
 __global__ void __launch_bounds__(kRowThreads) cross_entropy_rows(SoftmaxCrossEntropyArgs args, int lanes) {
   using A = Accum<T>;
   const RowGroup group(lanes);
@@ -141,11 +163,11 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_rows(SoftmaxCrossEn
     } else {
       sum = streamed_log_sum_exp<V>(group, x, cols);
     }
-    if (group.lane == 0 && row < args.outer) finish_row(args, row, x, sum);
+    if (group.lane == 0 && row < args.outer) finish_row<T, P>(args, row, x, sum);
   }
 }
 
-template <class T>
+template <class T, class P>
 __global__ void __launch_bounds__(kColumnThreads) cross_entropy_columns(SoftmaxCrossEntropyArgs args, int slices) {
   const ColumnGroup group(slices);
   const i64 columns = args.outer * args.inner;
@@ -154,13 +176,13 @@ __global__ void __launch_bounds__(kColumnThreads) cross_entropy_columns(SoftmaxC
     const bool exists = column < columns;
     const T* const x = static_cast<const T*>(args.logits) + (exists ? column_offset(column, args.n, args.inner) : 0);
     const auto sum = column_log_sum_exp(group, x, exists, args.n, args.inner);
-    if (group.slice == 0 && exists) finish_row(args, column, x, sum);
+    if (group.slice == 0 && exists) finish_row<T, P>(args, column, x, sum);
   }
 }
 
 // Sums of `per_block` losses and weights that are `apart` from each other; each block leaves its own where its first ones were, the last
 // launch (finish) where the loss goes.
-template <class T>
+template <class P>
 __global__ void __launch_bounds__(kSumThreads) add_rows(SoftmaxCrossEntropyArgs args, i64 per_block, i64 apart, bool finish) {
   double* const losses = static_cast<double*>(args.workspace);
   const i64 rows = args.outer * args.inner, begin = i64(blockIdx.x) * per_block * apart;
@@ -175,7 +197,7 @@ __global__ void __launch_bounds__(kSumThreads) add_rows(SoftmaxCrossEntropyArgs 
   weight = block_reduce(weight, Sum(), 0.0);
   if (threadIdx.x > 0) return;
   if (finish) {
-    finish_loss<T>(args, loss, weight);
+    finish_loss<P>(args, loss, weight);
   } else {
     losses[begin] = loss;
     losses[rows + begin] = weight;
@@ -183,15 +205,15 @@ __global__ void __launch_bounds__(kSumThreads) add_rows(SoftmaxCrossEntropyArgs 
 }
 
 // Four packs of a row per thread; `lanes` threads per row, `chunks` times as many for rows that are longer.
-template <class T, int V>
+template <class T, class P, int V>
 __global__ void __launch_bounds__(256) cross_entropy_grad_rows(SoftmaxCrossEntropyGradArgs args, int lanes, i64 chunks) {
   using A = Accum<T>;
   constexpr int kPacks = 4;
   const i64 unit = (i64(blockIdx.x) * 256 + threadIdx.x) / lanes, row = unit / chunks, chunk = unit % chunks;
   if (row >= args.outer) return;
   const i64 label = label_of(args, row), begin = chunk * kPacks * lanes * V + i64(threadIdx.x) % lanes * V;
-  const A factor = label >= 0 ? factor_of<T>(args, row, label) : A(0);
-  const A shift = to_accum(static_cast<const T*>(args.log_sum_exp)[row]);
+  const A factor = label >= 0 ? factor_of<P>(args, row, label) : A(0);
+  const A shift = static_cast<const A*>(args.log_sum_exp)[row];
   const T* const x = static_cast<const T*>(args.logits) + row * args.n;
   T* const dx = static_cast<T*>(args.dlogits) + row * args.n;
   A v[kPacks * V];
@@ -213,7 +235,7 @@ __global__ void __launch_bounds__(256) cross_entropy_grad_rows(SoftmaxCrossEntro
   }
 }
 
-template <class T>
+template <class T, class P>
 __global__ void __launch_bounds__(kColumnThreads) cross_entropy_grad_columns(SoftmaxCrossEntropyGradArgs args, int slices) {
   using A = Accum<T>;
   const ColumnGroup group(slices);
@@ -222,8 +244,8 @@ __global__ void __launch_bounds__(kColumnThreads) cross_entropy_grad_columns(Sof
     const i64 at = column_offset(column, args.n, args.inner), label = label_of(args, column);
     const T* const x = static_cast<const T*>(args.logits) + at;
     T* const dx = static_cast<T*>(args.dlogits) + at;
-    const A factor = label >= 0 ? factor_of<T>(args, column, label) : A(0);
-    const A shift = to_accum(static_cast<const T*>(args.log_sum_exp)[column]);
+    const A factor = label >= 0 ? factor_of<P>(args, column, label) : A(0);
+    const A shift = static_cast<const A*>(args.log_sum_exp)[column];
     group.each(true, args.n, args.inner, [&](i64 k) {
       const A onehot = A(k == label * args.inner ? 1 : 0);
       dx[k] = from_accum<T>(label < 0 ? A(0) : (exp(to_accum(x[k]) - shift) - onehot) * factor);
@@ -240,7 +262,9 @@ unsigned blocks_of(i64 threads) {
 
 template <class T>
 void nll_loss_typed(const NllLossArgs& args, Stream stream) {
-  launch(stream, nll_rows<T>, 1, kSumThreads, 0, args);
+  const i64 rows = args.outer * args.inner, parts = loss_parts(rows);
+  launch(stream, nll_rows<T>, unsigned(parts), kSumThreads, 0, args, parts == 1 ? rows : i64(kRowsPerSum));
+  if (parts > 1) launch(stream, nll_total<T>, 1, kSumThreads, 0, args, parts);
 }
 
 template <class T>
@@ -253,41 +277,42 @@ void nll_loss_grad_typed(const NllLossGradArgs& args, Stream stream) {
   launch(stream, nll_grad_rows<T>, blocks_of(args.outer * args.inner), 256, 0, args);
 }
 
-template <class T>
+template <class T, class P>
 void cross_entropy_typed(const SoftmaxCrossEntropyArgs& args, Stream stream) {
   const i64 rows = args.outer * args.inner;
   if (rows > 0 && args.inner == 1) {
     constexpr int V = Pack<T>::kCount;
     const RowPlan plan = plan_rows(args.outer, args.n);
     const bool packs = packable<T>(args.n, args.logits);
-    const auto kernel = plan.held ? (packs ? cross_entropy_rows<T, V, true> : cross_entropy_rows<T, 1, true>)
-                                  : (packs ? cross_entropy_rows<T, V, false> : cross_entropy_rows<T, 1, false>);
+    const auto kernel = plan.held ? (packs ? cross_entropy_rows<T, P, V, true> : cross_entropy_rows<T, P, 1, true>)
+                                  : (packs ? cross_entropy_rows<T, P, V, false> : cross_entropy_rows<T, P, 1, false>);
     launch(stream, kernel, plan.blocks, plan.threads, 0, args, plan.lanes);
   } else if (rows > 0) {
     const ColumnPlan plan = plan_columns(args.outer, args.n, args.inner);
-    launch(stream, cross_entropy_columns<T>, plan.blocks, kColumnThreads, 0, args, plan.slices);
+    launch(stream, cross_entropy_columns<T, P>, plan.blocks, kColumnThreads, 0, args, plan.slices);
   }
-  if (rows <= 2 * kRowsPerSum) {
-    launch(stream, add_rows<T>, 1, kSumThreads, 0, args, rows, 1, true);
+  const i64 parts = loss_parts(rows), per_part = kRowsPerSum;
+  if (parts == 1) {
+    launch(stream, add_rows<P>, 1, kSumThreads, 0, args, rows, 1, true);
   } else {
-    launch(stream, add_rows<T>, unsigned(ceil_div(rows, kRowsPerSum)), kSumThreads, 0, args, kRowsPerSum, 1, false);
-    launch(stream, add_rows<T>, 1, kSumThreads, 0, args, ceil_div(rows, kRowsPerSum), kRowsPerSum, true);
+    launch(stream, add_rows<P>, unsigned(parts), kSumThreads, 0, args, per_part, 1, false);
+    launch(stream, add_rows<P>, 1, kSumThreads, 0, args, parts, per_part, true);
   }
 }
 
-template <class T>
+template <class T, class P>
 void cross_entropy_grad_typed(const SoftmaxCrossEntropyGradArgs& args, Stream stream) {
   if (args.outer * args.n * args.inner == 0) return;
   if (args.inner > 1) {
     const ColumnPlan plan = plan_columns(args.outer, args.n, args.inner);
-    return launch(stream, cross_entropy_grad_columns<T>, plan.blocks, kColumnThreads, 0, args, plan.slices);
+    return launch(stream, cross_entropy_grad_columns<T, P>, plan.blocks, kColumnThreads, 0, args, plan.slices);
   }
   const bool packs = packable<T>(args.n, args.logits, args.dlogits);
   const i64 per_thread = 4 * (packs ? Pack<T>::kCount : 1);
   int lanes = 1;
   while (lanes < 256 && lanes * per_thread < args.n) lanes *= 2;
   const i64 chunks = ceil_div(args.n, lanes * per_thread), blocks = ceil_div(args.outer * chunks, 256 / lanes);
-  launch(stream, packs ? cross_entropy_grad_rows<T, Pack<T>::kCount> : cross_entropy_grad_rows<T, 1>, unsigned(blocks), 256, 0, args,
+  launch(stream, packs ? cross_entropy_grad_rows<T, P, Pack<T>::kCount> : cross_entropy_grad_rows<T, P, 1>, unsigned(blocks), 256, 0, args,
          lanes, chunks);
 }
 
@@ -296,10 +321,10 @@ void cross_entropy_grad_typed(const SoftmaxCrossEntropyGradArgs& args, Stream st
 void nll_loss(const NllLossArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_typed, args, stream); }
 void nll_loss_grad(const NllLossGradArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_grad_typed, args, stream); }
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, Stream stream) {
-  GRADLOOM_GPU_FLOATS(args.dtype, cross_entropy_typed, args, stream);
+  GRADLOOM_GPU_MIXED(args.dtype, args.losses, cross_entropy_typed, args, stream);
 }
 void softmax_cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args, Stream stream) {
-  GRADLOOM_GPU_FLOATS(args.dtype, cross_entropy_grad_typed, args, stream);
+  GRADLOOM_GPU_MIXED(args.dtype, args.losses, cross_entropy_grad_typed, args, stream);
 }
 
 }  // namespace gradloom::kernels::gpu

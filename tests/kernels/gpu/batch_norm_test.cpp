@@ -11,20 +11,20 @@ struct Case {
   double low = -1.0, high = 3.0;
 };
 
-template <class T>
+template <class T, class P = T>
 void check_forward(const Case& s) {
   using H = Host<T>;
   const std::size_t c = std::size_t(s.c);
-  const auto x = numbers<T>(s.n * s.c * s.spatial, 1, s.low, s.high), scale = numbers<T>(s.c, 2),
-             bias = numbers<T>(s.c, 3);
-  const auto old_mean = numbers<T>(s.c, 4), old_var = numbers<T>(s.c, 5, 0.5, 2.0);
+  const auto x = numbers<T>(s.n * s.c * s.spatial, 1, s.low, s.high), scale = numbers<P>(s.c, 2),
+             bias = numbers<P>(s.c, 3);
+  const auto old_mean = numbers<P>(s.c, 4), old_var = numbers<P>(s.c, 5, 0.5, 2.0);
   std::vector<H> y(x.size()), running_mean(c), running_var(c), mean(c), inv_std(c);
   cpu().batch_norm({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, x.data(), scale.data(),
                     bias.data(), old_mean.data(), old_var.data(), y.data(), running_mean.data(),
                     running_var.data(), mean.data(), inv_std.data()});
   const Results gpu = on_device([&](Device& device) {
-    T* const running[] = {device.inout<T>("running_mean", old_mean),
-                          device.inout<T>("running_var", old_var)};  // in place
+    P* const running[] = {device.inout<P>("running_mean", old_mean),
+                          device.inout<P>("running_var", old_var)};  // in place
     BatchNormArgs args{gpu_dtype<T>(),
                        s.training,
                        s.n,
@@ -33,40 +33,42 @@ void check_forward(const Case& s) {
                        1e-5,
                        0.9,
                        device.in<T>(x, s.offset),
-                       device.in<T>(scale),
-                       device.in<T>(bias),
+                       device.in<P>(scale),
+                       device.in<P>(bias),
                        running[0],
                        running[1],
                        device.out<T>("y", y.size()),
                        running[0],
                        running[1],
-                       device.out<T>("mean", c),
-                       device.out<T>("inv_std", c)};
+                       device.out<Accum<T>>("mean", c),
+                       device.out<Accum<T>>("inv_std", c)};
+    args.parameters = gpu_dtype<P>();
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(batch_norm, args);
     args.x = args.y = device.inout<T>("in place", x);
-    args.running_mean = device.in<T>(old_mean);
-    args.running_var = device.in<T>(old_var);
+    args.running_mean = device.in<P>(old_mean);
+    args.running_var = device.in<P>(old_var);
     args.running_mean_out = args.running_var_out = args.saved_mean = args.saved_inv_std = nullptr;
     device.run(batch_norm, args);
   });
   const double size = std::max(std::abs(s.low), std::abs(s.high));
-  const Tolerance close = tolerance<T>({2e-5, 5e-6 * size}), sums = tolerance<T>({1e-5, 1e-6});
+  const Tolerance close = tolerance<T>({2e-5, 5e-6 * size}), sums = tolerance<P>({1e-5, 1e-6});
+  const Tolerance statistics = tolerance<Accum<T>>({1e-5, 1e-6});
   expect_close(gpu.get<T>("y"), widen(y), close, "y");
   expect_close(gpu.get<T>("in place"), widen(y), close, "y in place");
-  expect_close(gpu.get<T>("running_mean"), widen(running_mean), sums, "running mean");
-  expect_close(gpu.get<T>("running_var"), widen(running_var), sums, "running variance");
-  expect_close(gpu.get<T>("mean"), widen(mean), sums, "mean");
-  expect_close(gpu.get<T>("inv_std"), widen(inv_std), sums, "inv_std");
+  expect_close(gpu.get<P>("running_mean"), widen(running_mean), sums, "running mean");
+  expect_close(gpu.get<P>("running_var"), widen(running_var), sums, "running variance");
+  expect_close(gpu.get<Accum<T>>("mean"), widen(mean), statistics, "mean");
+  expect_close(gpu.get<Accum<T>>("inv_std"), widen(inv_std), statistics, "inv_std");
 }
 
-template <class T>
+template <class T, class P = T>
 void check_gradient(const Case& s) {
   using H = Host<T>;
   const std::size_t c = std::size_t(s.c);
   const auto dy = numbers<T>(s.n * s.c * s.spatial, 6), x = numbers<T>(s.n * s.c * s.spatial, 7),
-             scale = numbers<T>(s.c, 8);
-  const auto mean = numbers<T>(s.c, 9, -0.5, 0.5), inv_std = numbers<T>(s.c, 10, 0.5, 1.5);
+             scale = numbers<P>(s.c, 8);
+  const auto mean = numbers<Accum<T>>(s.c, 9, -0.5, 0.5), inv_std = numbers<Accum<T>>(s.c, 10, 0.5, 1.5);
   std::vector<H> dx(x.size()), dscale(c), dbias(c);
   cpu().batch_norm_grad({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, dy.data(), x.data(), scale.data(),
                          mean.data(), inv_std.data(), dx.data(), dscale.data(), dbias.data()});
@@ -78,12 +80,13 @@ void check_gradient(const Case& s) {
                            s.spatial,
                            device.in<T>(dy, s.offset),
                            device.in<T>(x),
-                           device.in<T>(scale),
-                           device.in<T>(mean),
-                           device.in<T>(inv_std),
+                           device.in<P>(scale),
+                           device.in<Accum<T>>(mean),
+                           device.in<Accum<T>>(inv_std),
                            device.out<T>("dx", dx.size()),
-                           device.out<T>("dscale", c),
-                           device.out<T>("dbias", c)};
+                           device.out<P>("dscale", c),
+                           device.out<P>("dbias", c)};
+    args.parameters = gpu_dtype<P>();
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(batch_norm_grad, args);
     args.dy = args.dx = device.inout<T>("in place", dy);
@@ -91,21 +94,21 @@ void check_gradient(const Case& s) {
     device.run(batch_norm_grad, args);
   });
   const Tolerance close = tolerance<T>({5e-5, 1e-5});
-  const Tolerance sums = tolerance<T>({2e-5, 3e-6 * std::sqrt(double(s.n * s.spatial))});
+  const Tolerance sums = tolerance<P>({2e-5, 3e-6 * std::sqrt(double(s.n * s.spatial))});
   expect_close(gpu.get<T>("dx"), widen(dx), close, "dx");
   expect_close(gpu.get<T>("in place"), widen(dx), close, "dx in place");
-  expect_close(gpu.get<T>("dscale"), widen(dscale), sums, "dscale");
-  expect_close(gpu.get<T>("dbias"), widen(dbias), sums, "dbias");
+  expect_close(gpu.get<P>("dscale"), widen(dscale), sums, "dscale");
+  expect_close(gpu.get<P>("dbias"), widen(dbias), sums, "dbias");
 }
 
-template <class T>
+template <class T, class P = T>
 void check(Case s) {
   for (const bool training : {true, false}) {
     s.training = training;
     SCOPED_TRACE(testing::Message() << "[" << s.n << ", " << s.c << ", " << s.spatial << "] training "
                                     << training << " offset " << s.offset);
-    check_forward<T>(s);
-    check_gradient<T>(s);
+    check_forward<T, P>(s);
+    check_gradient<T, P>(s);
   }
 }
 
@@ -130,6 +133,12 @@ TYPED_TEST(BatchNormOnGpu, ShortPlanes) {
   check<TypeParam>({33, 300, 1});
   check<TypeParam>({100, 6, 9});
   check<TypeParam>({3000, 2, 1});
+}
+
+TEST(BatchNormOnGpuWide, ParametersOfMixedPrecision) {
+  check<bf16, float>({2, 4, 64});
+  check<bf16, float>({3, 5, 49});
+  check<bf16, float>({33, 30, 1});
 }
 
 TYPED_TEST(BatchNormOnGpu, OffTheBoundary) { check<TypeParam>({2, 3, 64, true, 1}); }

@@ -11,17 +11,18 @@ struct Case {
   bool centered = true;
 };
 
-template <class T>
+template <class T, class P = T>
 void check_forward(const Case& s, double low = -2.0, double high = 3.0, double absolute = 1e-5) {
   using H = Host<T>;
-  const auto x = numbers<T>(s.rows * s.cols, 1, low, high), scale = numbers<T>(s.cols, 2), bias = numbers<T>(s.cols, 3);
+  const auto x = numbers<T>(s.rows * s.cols, 1, low, high), scale = numbers<P>(s.cols, 2), bias = numbers<P>(s.cols, 3);
   std::vector<H> y(x.size()), mean(std::size_t(s.rows)), inv_std(std::size_t(s.rows));
   cpu().layer_norm({cpu_dtype<T>(), s.rows, s.cols, 1e-5, x.data(), scale.data(), s.bias ? bias.data() : nullptr, y.data(), mean.data(),
                     inv_std.data(), s.centered});
   const Results gpu = on_device([&](Device& device) {
-    LayerNormArgs args{gpu_dtype<T>(), s.rows, s.cols, 1e-5, device.in<T>(x, s.offset), device.in<T>(scale),
-                       s.bias ? device.in<T>(bias) : nullptr, device.out<T>("y", y.size()),
-                       s.centered ? device.out<T>("mean", mean.size()) : nullptr, device.out<T>("inv_std", mean.size()), s.centered};
+    LayerNormArgs args{gpu_dtype<T>(), s.rows, s.cols, 1e-5, device.in<T>(x, s.offset), device.in<P>(scale),
+                       s.bias ? device.in<P>(bias) : nullptr, device.out<T>("y", y.size()),
+                       s.centered ? device.out<Accum<T>>("mean", mean.size()) : nullptr, device.out<Accum<T>>("inv_std", mean.size()), s.centered};
+    args.parameters = gpu_dtype<P>();
     device.run(layer_norm, args);
     args.x = args.y = device.inout<T>("in place", x);
     args.mean = args.inv_std = nullptr;
@@ -30,19 +31,19 @@ void check_forward(const Case& s, double low = -2.0, double high = 3.0, double a
   const Tolerance close = tolerance<T>({2e-5, absolute});
   expect_close(gpu.get<T>("y"), widen(y), close, "y");
   expect_close(gpu.get<T>("in place"), widen(y), close, "y in place");
-  if (s.centered) expect_close(gpu.get<T>("mean"), widen(mean), tolerance<T>({1e-5, 1e-6}), "mean");
-  expect_close(gpu.get<T>("inv_std"), widen(inv_std), tolerance<T>({1e-5, 1e-6}), "inv_std");
+  if (s.centered) expect_close(gpu.get<Accum<T>>("mean"), widen(mean), tolerance<Accum<T>>({1e-5, 1e-6}), "mean");
+  expect_close(gpu.get<Accum<T>>("inv_std"), widen(inv_std), tolerance<Accum<T>>({1e-5, 1e-6}), "inv_std");
 }
 
 struct Wanted {
   bool dx = true, dscale = true, dbias = true;
 };
 
-template <class T>
+template <class T, class P = T>
 void check_gradient(const Case& s, const Wanted& wanted = {}) {
   using H = Host<T>;
-  const auto dy = numbers<T>(s.rows * s.cols, 4), x = numbers<T>(s.rows * s.cols, 5), scale = numbers<T>(s.cols, 6);
-  const auto mean = numbers<T>(s.rows, 7, -0.5, 0.5), inv_std = numbers<T>(s.rows, 8, 0.5, 1.5);
+  const auto dy = numbers<T>(s.rows * s.cols, 4), x = numbers<T>(s.rows * s.cols, 5), scale = numbers<P>(s.cols, 6);
+  const auto mean = numbers<Accum<T>>(s.rows, 7, -0.5, 0.5), inv_std = numbers<Accum<T>>(s.rows, 8, 0.5, 1.5);
   std::vector<H> dx(x.size()), dscale(scale.size()), dbias(scale.size());
   LayerNormGradArgs cpu_args{cpu_dtype<T>(), s.rows, s.cols, dy.data(), x.data(), scale.data(), mean.data(), inv_std.data(),
                              dx.data(), dscale.data(), dbias.data(), nullptr, s.centered};
@@ -50,30 +51,31 @@ void check_gradient(const Case& s, const Wanted& wanted = {}) {
   cpu_args.workspace = space.data();
   cpu().layer_norm_grad(cpu_args);
   const Results gpu = on_device([&](Device& device) {
-    LayerNormGradArgs args{gpu_dtype<T>(), s.rows, s.cols, device.in<T>(dy, s.offset), device.in<T>(x), device.in<T>(scale),
-                           device.in<T>(mean), device.in<T>(inv_std), wanted.dx ? device.out<T>("dx", dx.size()) : nullptr,
-                           wanted.dscale ? device.out<T>("dscale", dscale.size()) : nullptr,
-                           wanted.dbias ? device.out<T>("dbias", dbias.size()) : nullptr, nullptr, s.centered};
+    LayerNormGradArgs args{gpu_dtype<T>(), s.rows, s.cols, device.in<T>(dy, s.offset), device.in<T>(x), device.in<P>(scale),
+                           device.in<Accum<T>>(mean), device.in<Accum<T>>(inv_std), wanted.dx ? device.out<T>("dx", dx.size()) : nullptr,
+                           wanted.dscale ? device.out<P>("dscale", dscale.size()) : nullptr,
+                           wanted.dbias ? device.out<P>("dbias", dbias.size()) : nullptr, nullptr, s.centered};
+    args.parameters = gpu_dtype<P>();
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(layer_norm_grad, args);
     if (!wanted.dx) return;
     args.dy = args.dx = device.inout<T>("in place", dy);
     device.run(layer_norm_grad, args);
   });
-  const Tolerance sums = tolerance<T>({2e-5, 3e-6 * std::sqrt(double(s.rows))});
+  const Tolerance sums = tolerance<P>({2e-5, 3e-6 * std::sqrt(double(s.rows))});
   if (wanted.dx) {
     expect_close(gpu.get<T>("dx"), widen(dx), tolerance<T>({5e-5, 1e-5}), "dx");
     expect_close(gpu.get<T>("in place"), widen(dx), tolerance<T>({5e-5, 1e-5}), "dx in place");
   }
-  if (wanted.dscale) expect_close(gpu.get<T>("dscale"), widen(dscale), sums, "dscale");
-  if (wanted.dbias) expect_close(gpu.get<T>("dbias"), widen(dbias), sums, "dbias");
+  if (wanted.dscale) expect_close(gpu.get<P>("dscale"), widen(dscale), sums, "dscale");
+  if (wanted.dbias) expect_close(gpu.get<P>("dbias"), widen(dbias), sums, "dbias");
 }
 
-template <class T>
+template <class T, class P = T>
 void check(const Case& s) {
   SCOPED_TRACE(testing::Message() << s.rows << " rows of " << s.cols << ", bias " << s.bias << ", offset " << s.offset);
-  check_forward<T>(s);
-  check_gradient<T>(s);
+  check_forward<T, P>(s);
+  check_gradient<T, P>(s);
 }
 
 template <class T>
@@ -95,6 +97,12 @@ TYPED_TEST(LayerNormOnGpu, Shapes) {
 
 TYPED_TEST(LayerNormOnGpu, NotCentered) {
   for (const i64 cols : {1, 33, 512, 1000, 8200}) check<TypeParam>({5, cols, false, 0, false});
+}
+
+TEST(LayerNormOnGpuWide, ParametersOfMixedPrecision) {
+  for (const i64 cols : {4, 33, 520, 1024, 8208}) check<bf16, float>({5, cols});
+  check<bf16, float>({9, 64, false, 0, false});
+  check<bf16, float>({5, 1024, true, 1});
 }
 
 TYPED_TEST(LayerNormOnGpu, OffTheBoundary) {

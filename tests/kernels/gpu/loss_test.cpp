@@ -36,17 +36,18 @@ Tolerance loss_tolerance(const Case& s) {
   return tolerance<T>({1e-5, 1e-6 * std::sqrt(double(s.reduction == LossReduction::sum ? s.rows() : 1))});
 }
 
-template <class T, class L>
+template <class T, class L, class P = T>
 void check(const Case& s) {
   using H = Host<T>;
   SCOPED_TRACE(testing::Message() << "[" << s.outer << ", " << s.n << ", " << s.inner << "] reduction "
                                   << int(s.reduction) << " weights " << s.weights << " ignore " << s.ignore
                                   << " offset " << s.offset);
   const DType label_type = kernels::test::dtype_of<L>();
-  const auto x = numbers<T>(s.count(), 1, -5.0, 5.0), weight = numbers<T>(s.n, 2, 0.5, 2.0);
+  using S = Accum<T>;
+  const auto x = numbers<T>(s.count(), 1, -5.0, 5.0), weight = numbers<P>(s.n, 2, 0.5, 2.0);
   const auto labels = labels_of<L>(s);
   const std::size_t losses = s.reduction == LossReduction::none ? std::size_t(s.rows()) : 1;
-  const auto dloss = numbers<T>(i64(losses), 3);
+  const auto dloss = numbers<P>(i64(losses), 3);
   const H* const w = s.weights ? weight.data() : nullptr;
 
   std::vector<H> nll(losses), nll_total(1), loss(losses), total(1), lse(std::size_t(s.rows()));
@@ -56,9 +57,6 @@ void check(const Case& s) {
   cpu().softmax_cross_entropy({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
                                kIgnored, x.data(), labels.data(), w, loss.data(), lse.data(), total.data(),
                                space.data()});
-  // The gradients take what T holds of log-sum-exp and total weight.
-  for (H& v : lse) v = to_host(to_device<T>(v));
-  for (H& v : total) v = to_host(to_device<T>(v));
   std::vector<H> dlog_prob(x.size()), dlogits(x.size());
   cpu().nll_loss_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored,
                        dloss.data(), labels.data(), w, total.data(), dlog_prob.data()});
@@ -68,11 +66,25 @@ void check(const Case& s) {
 
   const Results gpu = on_device([&](Device& device) {
     const L* const l = labels_in(device, labels);
-    const T* const gpu_weight = s.weights ? device.in<T>(weight) : nullptr;
+    const P* const gpu_weight = s.weights ? device.in<P>(weight) : nullptr;
     const T* const logits = device.in<T>(x, s.offset);
-    device.run(nll_loss, NllLossArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
-                                     kIgnored, logits, l, gpu_weight, device.out<T>("nll", losses),
-                                     device.out<T>("nll total", 1)});
+    if constexpr (std::is_same_v<T, P>) {
+      NllLossArgs nll_args{gpu_dtype<T>(),
+                           label_type,
+                           s.reduction,
+                           s.outer,
+                           s.n,
+                           s.inner,
+                           s.ignore,
+                           kIgnored,
+                           logits,
+                           l,
+                           gpu_weight,
+                           device.out<T>("nll", losses),
+                           device.out<S>("nll total", 1)};
+      nll_args.workspace = device.workspace(workspace_bytes(Target::gpu, nll_args));
+      device.run(nll_loss, nll_args);
+    }
     SoftmaxCrossEntropyArgs args{gpu_dtype<T>(),
                                  label_type,
                                  s.reduction,
@@ -84,18 +96,20 @@ void check(const Case& s) {
                                  logits,
                                  l,
                                  gpu_weight,
-                                 device.out<T>("loss", losses),
-                                 device.out<T>("lse", lse.size()),
-                                 device.out<T>("total", 1),
-                                 nullptr};
+                                 device.out<P>("loss", losses),
+                                 device.out<S>("lse", lse.size()),
+                                 device.out<S>("total", 1),
+                                 nullptr,
+                                 gpu_dtype<P>()};
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(softmax_cross_entropy, args);
-    const T* const up = device.in<T>(dloss);
-    const T* const sum = device.in<T>(lse);
-    const T* const all = device.in<T>(total);
-    device.run(nll_loss_grad, NllLossGradArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner,
-                                              s.ignore, kIgnored, up, l, gpu_weight, all,
-                                              device.out<T>("dlog_prob", x.size(), s.offset)});
+    const P* const up = device.in<P>(dloss);
+    const S* const sum = device.in<S>(lse);
+    const S* const all = device.in<S>(total);
+    if constexpr (std::is_same_v<T, P>)
+      device.run(nll_loss_grad, NllLossGradArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n,
+                                                s.inner, s.ignore, kIgnored, up, l, gpu_weight, all,
+                                                device.out<T>("dlog_prob", x.size(), s.offset)});
     SoftmaxCrossEntropyGradArgs grad{gpu_dtype<T>(),
                                      label_type,
                                      s.reduction,
@@ -110,19 +124,23 @@ void check(const Case& s) {
                                      gpu_weight,
                                      sum,
                                      all,
-                                     device.out<T>("dlogits", x.size(), s.offset)};
+                                     device.out<T>("dlogits", x.size(), s.offset),
+                                     gpu_dtype<P>()};
     device.run(softmax_cross_entropy_grad, grad);
     T* const in_place = device.inout<T>("in place", x, s.offset);
     grad.logits = grad.dlogits = in_place;
     device.run(softmax_cross_entropy_grad, grad);
   });
-  const Tolerance sums = loss_tolerance<T>(s), close = tolerance<T>({2e-5, 1e-6});
-  expect_close(gpu.get<T>("nll"), widen(nll), sums, "nll");
-  expect_close(gpu.get<T>("nll total"), widen(nll_total), sums, "nll total weight");
-  expect_close(gpu.get<T>("loss"), widen(loss), sums, "loss");
-  expect_close(gpu.get<T>("total"), widen(total), sums, "total weight");
-  expect_close(gpu.get<T>("lse"), widen(lse), close, "log-sum-exp");
-  expect_close(gpu.get<T>("dlog_prob"), widen(dlog_prob), close, "dlog_prob");
+  const Tolerance sums = loss_tolerance<P>(s), totals = loss_tolerance<S>(s),
+                  close = tolerance<T>({2e-5, 1e-6});
+  if constexpr (std::is_same_v<T, P>) {
+    expect_close(gpu.get<T>("nll"), widen(nll), sums, "nll");
+    expect_close(gpu.get<S>("nll total"), widen(nll_total), totals, "nll total weight");
+    expect_close(gpu.get<T>("dlog_prob"), widen(dlog_prob), close, "dlog_prob");
+  }
+  expect_close(gpu.get<P>("loss"), widen(loss), sums, "loss");
+  expect_close(gpu.get<S>("total"), widen(total), totals, "total weight");
+  expect_close(gpu.get<S>("lse"), widen(lse), tolerance<S>({2e-5, 1e-6}), "log-sum-exp");
   expect_close(gpu.get<T>("dlogits"), widen(dlogits), close, "dlogits");
   expect_close(gpu.get<T>("in place"), widen(dlogits), close, "dlogits in place");
 }
@@ -163,6 +181,15 @@ TYPED_TEST(LossOnGpu, Columns) {
 TYPED_TEST(LossOnGpu, ManyRows) {  // added in two steps
   check<TypeParam, std::int32_t>({LossReduction::mean, true, true, 9001, 3, 1});
   check<TypeParam, std::int32_t>({LossReduction::sum, false, true, 3, 2, 4099});
+}
+
+TEST(LossOnGpuWide, LossOfMixedPrecision) {
+  for (const LossReduction reduction : kReductions) {
+    check<bf16, i64, float>({reduction, true, true, 40, 10, 1});
+    check<bf16, std::int32_t, float>({reduction, false, true, 3, 4096, 1});
+    check<bf16, i64, float>({reduction, true, true, 2, 21, 40});
+  }
+  check<bf16, std::int32_t, float>({LossReduction::mean, true, true, 9001, 3, 1});
 }
 
 TEST(LossOnGpuSpecial, AllIgnoredGivesNanMean) {
