@@ -87,7 +87,7 @@ class CpuDevice final : public Device {
     for (const KernelRequest& r : requests) {
       const std::string where = "node '" + escaped(r.node) + "'";
       if (r.op->cpu == nullptr) return Error{Errc::device, where + ": " + r.op->name + " has no CPU kernel"};
-      auto kernel = r.op->cpu(r.types);
+      auto kernel = prepare_kernel(*r.op, r.types);
       if (!kernel) return with_context(kernel.error(), where);
       prepared.push_back(std::make_unique<CpuPrepared>(std::move(kernel).value()));
     }

@@ -121,7 +121,7 @@ class GpuDevice final : public Device {
       if (r.op->gpu == nullptr) return Error{Errc::device, where + ": " + r.op->name + " has no GPU kernel"};
       NodeTypes types = r.types;
       types.target = kernels::Target::gpu;
-      auto kernel = r.op->gpu(types);
+      auto kernel = prepare_kernel(*r.op, types);
       if (!kernel) return with_context(kernel.error(), where);
       for (const auto& program : kernel->programs)
         wanted.emplace_back(program.get(), kernels::gpu::generate(*program));

@@ -82,12 +82,11 @@ NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target targe
 
 std::string missing_kernel(const Graph& graph, const Node& node, kernels::Target target) {
   if (node.op->has(kView)) return "";
-  const PrepareFn prepare = node.op->prepare(target);
-  if (prepare == nullptr) return "no kernel";
+  if (node.op->prepare(target) == nullptr) return "no kernel";
   for (const auto* list : {&node.inputs, &node.outputs})
     for (const ValueId v : *list)
       if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return "";
-  const auto kernel = prepare(node_types(graph, node, target));
+  const auto kernel = prepare_kernel(*node.op, node_types(graph, node, target));
   return kernel ? "" : kernel.error().message;
 }
 
@@ -184,7 +183,7 @@ Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const 
   }
   if (op.has(kView)) return std::vector<Tensor>{inputs[0].reshaped(ctx.outputs[0].shape)};
   if (op.cpu == nullptr) return no_kernel(std::string(op.name) + " has no CPU kernel");
-  auto kernel = op.cpu(node_types(graph, node));
+  auto kernel = prepare_kernel(op, node_types(graph, node));
   if (!kernel) return with_context(kernel.error(), op.name);
 
   std::vector<Tensor> outputs;

@@ -37,13 +37,12 @@ Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, cons
   for (NodeId id : order) {
     const Node& node = graph.nodes[id];
     if (node.op->has(kView)) continue;
-    const PrepareFn prepare = node.op->prepare(plan.target);
-    if (prepare == nullptr) {
+    if (node.op->prepare(plan.target) == nullptr) {
       missing[node.op->name].push_back(escaped(node.name));
       continue;
     }
     const NodeTypes types = node_types(graph, node, plan.target);
-    auto kernel = prepare(types);
+    auto kernel = prepare_kernel(*node.op, types);
     if (!kernel)
       return with_context(kernel.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
     const Cost cost = node.op->cost(types);
