@@ -8,6 +8,7 @@
 //   warp_reduce(v, op)  block_reduce(v, op, identity)     in a fixed order; every thread gets the result; block_reduce: every thread
 //                              of the block must call it, blockDim.x a multiple of kWarp and at most 1024, one-dimensional blocks
 //   dynamic_shared<T>()        the shared memory whose bytes launch() was given, 16-byte aligned
+//   trap()                     CUDA and HIP alone: the kernel fails, and the device is lost to the process (kernels/gpu/runtime/trials.h)
 //   Pack<T>, load_pack, store_pack    16 bytes at a 16-byte boundary
 //   bf16, Accum<T>, to_accum(v), from_accum<T>(a)   storage types and the type to compute in: float for float and bf16, double for double
 //   launch(stream, kernel, grid, block, shared_bytes, args...)    from host code; errors show in the plugin's next status

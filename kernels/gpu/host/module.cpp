@@ -53,7 +53,7 @@ std::vector<std::string> compiler_command() {
   std::vector<std::string> command{chosen != nullptr && *chosen != 0 ? chosen : GRADLOOM_HOST_CXX_DEFAULT};
   std::istringstream flags(GRADLOOM_HOST_CXX_FLAGS);
   for (std::string flag; flags >> flag;) command.push_back(flag);
-  for (const char* flag : {"-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
+  for (const char* flag : {"-std=c++20", "-O1", "-fwrapv", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
                            "-DGRADLOOM_GPU_HOST", "-DGRADLOOM_GPU_MODULE"})
     command.emplace_back(flag);
   command.push_back("-DGRADLOOM_GPU_WARP=" + std::to_string(kWarp));
