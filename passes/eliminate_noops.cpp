@@ -29,6 +29,12 @@ bool scalar_is(const Graph& graph, ValueId id, double wanted) {
   return scalar_constant(graph, id, &value) && value == wanted;
 }
 
+// Every number of `from` is one of `to`.
+bool widens(DType from, DType to) {
+  if (!is_float(from) || !is_float(to) || from == to) return false;
+  return to == DType::f64 || (to == DType::f32 && from != DType::f64);
+}
+
 // The rule under which output 0 of the node equals one of its inputs (of the same type and shape).
 struct Noop {
   const char* rule = nullptr;
@@ -103,6 +109,20 @@ class EliminateNoops final : public Pass {
     return true;
   }
 
+  // Cast of a Cast to a wider type, which changed no number: from the first input.
+  static void merge_casts(Rewriter& rw, NodeId id, NodeId before) {
+    const Graph& graph = rw.graph();
+    const ValueId source = graph.nodes[before].inputs[0], between = graph.nodes[id].inputs[0];
+    const ValueId output = graph.nodes[id].outputs[0];
+    if (!widens(graph.type(source).dtype, graph.type(between).dtype)) return;
+    const bool cancels = graph.type(source) == graph.type(output);
+    if ((cancels && rw.is_output(output)) || !rw.allowed("cast-cast", id)) return;
+    const Attrs attrs = graph.nodes[id].attrs;
+    GraphBuilder& b = rw.begin("cast-cast", id, {id, before});
+    rw.replace(output, cancels ? source : b.op("Cast", {source}, attrs));
+    rw.commit();
+  }
+
   // Transpose of Transpose and view of view: one node from the first input.
   static void merge_with_producer(Rewriter& rw, NodeId id) {
     const Graph& graph = rw.graph();
@@ -111,6 +131,7 @@ class EliminateNoops final : public Pass {
     const NodeId before = graph.values[node.inputs[0]].producer;
     if (before == kNone) return;
     const Node& first = graph.nodes[before];
+    if (is_op(node, "Cast") && is_op(first, "Cast")) return merge_casts(rw, id, before);
     const ValueId source = first.inputs.empty() ? kNone : first.inputs[0], output = node.outputs[0];
     if (is_op(node, "Transpose") && is_op(first, "Transpose")) {
       const auto outer = transpose_perm(graph, node), inner = transpose_perm(graph, first);
@@ -159,7 +180,8 @@ const PassDef eliminate_noops_pass = {
         "Expand to the same shape, "
         "reductions over axes of size 1, dropout that is switched off, and x + 0, x - 0, x * 1, x / 1, x ^ 1 "
         "with scalar constants. Two "
-        "transposes or two views in a row become one or none. A result that is an output of the graph keeps "
+        "transposes or two views in a row, or a cast of what was cast to a wider type, become one or none. A "
+        "result that is an output of the graph keeps "
         "its node.",
     .phase = PassPhase::both,
     .make = [] { return std::unique_ptr<Pass>(new EliminateNoops); },

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "engine/ops/common.h"
 #include "tests/passes/support.h"
 
 namespace gradloom {
@@ -97,6 +98,21 @@ TEST_F(EliminateNoops, ViewsMergeOrCancel) {
                    b.op("Exp", {b.op("Reshape", {flat, b.i64s({2, 6})})})};
   EXPECT_EQ(run_and_compare(graph, "eliminate-noops", 0).matched, 2);
   EXPECT_EQ(op_counts(graph), (Counts{{"Exp", 2}, {"Reshape", 1}}));
+}
+
+TEST_F(EliminateNoops, CastsOfWhatWasWidenedMergeOrCancel) {
+  const auto cast = [&](ValueId v, DType to) { return b.op("Cast", {v}, {{"to", onnx_from_dtype(to)}}); };
+  const ValueId low = b.input("low", {DType::bf16, {3, 4}});
+  const ValueId wide = cast(low, DType::f32);
+  graph.outputs = {b.op("Neg", {cast(wide, DType::bf16)}), b.op("Neg", {cast(wide, DType::f16)})};
+  EXPECT_EQ(run_and_compare(graph, "eliminate-noops", 0).matched, 2);
+  EXPECT_EQ(op_counts(graph), (Counts{{"Neg", 2}, {"Cast", 1}}));
+}
+
+TEST_F(EliminateNoops, ACastThatRoundedStays) {
+  const auto cast = [&](ValueId v, DType to) { return b.op("Cast", {v}, {{"to", onnx_from_dtype(to)}}); };
+  graph.outputs = {b.op("Neg", {cast(cast(x, DType::bf16), DType::f32)})};
+  EXPECT_EQ(run_and_compare(graph, "eliminate-noops", 0).matched, 0);
 }
 
 TEST_F(EliminateNoops, AnOutputKeepsItsNodeAndName) {
