@@ -67,11 +67,7 @@ Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
   ImportOptions options;
   options.dims = recipe.dims;
   options.allow_unknown = for_viewing;
-  if (recipe.precision == "f64")
-    options.float_type = DType::f64;
-  else if (recipe.precision != "f32")
-    return Error{Errc::usage,
-                 "precision " + escaped(recipe.precision) + " is not available in this version (f32, f64)"};
+  options.float_type = TRY(precision_type(recipe.precision));
   return import_onnx(recipe.model, options);
 }
 

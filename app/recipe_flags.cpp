@@ -56,8 +56,8 @@ Status set_key(Recipe& recipe, const std::string& key, const std::string& value)
   else if (key == "accumulate")
     TRY(parse_into(recipe.accumulate, value, "--accumulate"));
   else if (key == "precision") {
-    TRY(check_choice(value, "precision", {"f32", "f64"}));
-    recipe.precision = value;
+    TRY(precision_type(value));
+    set_precision(recipe, value);
   } else if (key == "passes")
     set_pipeline(recipe, TRY(parse_pipeline(value)));
   else if (key == "planner")
@@ -123,7 +123,8 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   flag("--schedule", "schedule", schedule_, "constant{warmup=} | linear{warmup=,total=,end=} | cosine{...}");
   flag("--clip-norm", "clip-norm", clip_norm_, "clip gradients by their global norm");
   flag("--accumulate", "accumulate", accumulate_, "batches per optimizer step");
-  flag("--precision", "precision", precision_, "f32, or f64 for reference runs");
+  flag("--precision", "precision", precision_,
+       "f32 | bf16 (mixed: f32 parameters and sums) | f64 (reference runs)");
   flag("--passes", "passes", passes_, "default | none | name,name{option=value} | default,-name");
   flag("--planner", "planner", planner_, "memory planner: none | reuse | best-fit");
   flag("--in-place", "in-place", in_place_, "let results overwrite dead inputs: on | off");
@@ -168,6 +169,11 @@ Result<Recipe> RecipeFlags::resolve() const {
         p.excluded_sites.push_back(e.substr(colon + 1));
         found = true;
       }
+    const PassDef* def = found || colon == std::string::npos ? nullptr : find_pass(e.substr(0, colon));
+    if (def != nullptr && def->by_precision) {  // recipe_compile_options refuses it at other precisions
+      recipe.passes.push_back({def->name, {}, {e.substr(colon + 1)}});
+      found = true;
+    }
     if (!found)
       return Error{Errc::usage,
                    "--exclude " + escaped(e) + ": expected PASS:SITE with a pass that is switched on"};
@@ -223,6 +229,7 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
       pipeline && pipeline->text() != default_pipeline().text()) {
     Pipeline plain = *pipeline;
     for (PassConfig& p : plain.passes) p.excluded_sites.clear();
+    std::erase_if(plain.passes, [](const PassConfig& p) { return p.def->by_precision && p.options.empty(); });
     const std::string text = plain.text();
     if (text != default_pipeline().text()) add("--passes", short_pipeline(plain));
   }

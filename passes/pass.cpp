@@ -134,7 +134,9 @@ std::string Pipeline::text() const {
 
 Pipeline default_pipeline() {
   Pipeline pipeline;
-  for (const PassDef* def : kPasses) pipeline.passes.push_back({def, {}, {}});
+  for (const PassDef* def : kPasses) {
+    if (!def->by_precision) pipeline.passes.push_back({def, {}, {}});
+  }
   return pipeline;
 }
 

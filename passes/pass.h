@@ -33,13 +33,14 @@ struct PassDef {
   const char* summary;  // one line
   const char* doc;      // what it matches, what it gains, what it keeps
   PassPhase phase;
-  bool locked = false;    // cannot be switched off (needed for correctness)
-  bool bit_exact = true;  // loss and gradients stay bit-equal (structural), else within tolerance
+  bool locked = false;        // cannot be switched off (needed for correctness)
+  bool by_precision = false;  // switched by the recipe's precision: in no default pipeline
+  bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
   std::unique_ptr<Pass> (*make)();
   Result<PassExample> (*example)();  // before -> after; tested, documented, previewed
 };
 
-// In the order of the default pipeline.
+// In the order in which they run; the default pipeline has those that are not switched by the precision.
 std::span<const PassDef* const> all_passes();
 const PassDef* find_pass(const std::string& name);
 

@@ -22,6 +22,7 @@ namespace {
 using json = nlohmann::json;
 using ordered = nlohmann::ordered_json;
 constexpr std::size_t kMaxRecipeBytes = 4 << 20;
+constexpr const char* kMixed = "bf16";  // the precision that switches passes
 
 // Option texts that are JSON numbers or booleans are written as such, so that recipes read naturally.
 ordered option_value(const std::string& text) {
@@ -243,6 +244,24 @@ void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
   }
 }
 
+void set_precision(Recipe& recipe, const std::string& precision) {
+  recipe.precision = precision;
+  if (precision == kMixed) return;
+  std::erase_if(recipe.passes, [](const RecipePass& pass) {
+    const PassDef* def = find_pass(pass.name);
+    return def != nullptr && def->by_precision;
+  });
+}
+
+Result<DType> precision_type(const std::string& precision) {
+  if (precision == "f64") return DType::f64;
+  if (precision == "f32" || precision == kMixed) return DType::f32;
+  if (precision == "f16")
+    return Error{Errc::usage,
+                 "precision f16 needs loss scaling, which this version does not have (f32, f64, bf16)"};
+  return Error{Errc::usage, "unknown precision " + escaped(precision) + " (f32, f64, bf16)"};
+}
+
 Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
   Pipeline pipeline;
   for (std::size_t i = 0; i < recipe.passes.size(); ++i) {
@@ -258,6 +277,24 @@ Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
   return pipeline;
 }
 
+namespace {
+
+// The passes that the precision switches, with the settings that the pipeline has for them.
+Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
+  for (const PassDef* def : all_passes()) {
+    if (!def->by_precision) continue;
+    const bool named = std::any_of(pipeline.passes.begin(), pipeline.passes.end(),
+                                   [&](const PassConfig& config) { return config.def == def; });
+    if (named && precision != kMixed)
+      return Error{Errc::usage, std::string("pass ") + def->name + " is switched on by precision " + kMixed +
+                                    ", the precision is " + escaped(precision)};
+    if (!named && precision == kMixed) pipeline.passes.push_back({def, {}, {}});
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   CompileOptions options;
   options.train.loss = recipe.loss;
@@ -270,6 +307,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   const Result<ScheduleSpec> schedule = parse_schedule(recipe.schedule);
   if (!schedule.ok()) return Error{Errc::bad_input, "/schedule: " + schedule.error().message};
   options.pipeline = TRY(recipe_pipeline(recipe));
+  TRY(switch_by_precision(options.pipeline, recipe.precision));
   if (find_planner(recipe.planner) == nullptr)
     return Error{Errc::bad_input, "/planner: no planner " + escaped(recipe.planner)};
   options.planner = recipe.planner;

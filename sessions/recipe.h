@@ -66,6 +66,10 @@ Result<Recipe> read_recipe(const std::string& path);
 Status write_recipe(const Recipe& recipe, const std::string& path);   // atomic
 
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline);
+// Settings of passes that the precision switches go when it switches them off.
+void set_precision(Recipe& recipe, const std::string& precision);
+// What the model is imported in: f64 for f64; f32 for f32, and for bf16, where pass mixed-precision casts. Usage error: f16, unknown ones.
+Result<DType> precision_type(const std::string& precision);
 Result<Pipeline> recipe_pipeline(const Recipe& recipe);    // unknown pass or option: names the JSON path
 Result<CompileOptions> recipe_compile_options(const Recipe& recipe);
 

@@ -48,13 +48,16 @@ void list_passes(const Output& out, const std::string& only) {
                 {"doc", def->doc},
                 {"phase", phase_text(def->phase)},
                 {"locked", def->locked},
+                {"by_precision", def->by_precision},
                 {"bit_exact", def->bit_exact},
                 {"options", options}});
     rows.push_back({def->name, phase_text(def->phase), text.empty() ? "-" : text, def->summary});
     if (only.empty()) continue;
     out.text(std::string(def->name) + ": " + def->summary + "\n\n" + def->doc + "\n\nruns " +
              phase_text(def->phase) +
-             (def->bit_exact ? "; results stay bit-equal" : "; results stay equal within rounding"));
+             (def->by_precision ? "; switched on by --precision bf16; results stay equal within its rounding"
+              : def->bit_exact  ? "; results stay bit-equal"
+                                : "; results stay equal within rounding"));
     for (const FieldRow& f : fields)
       out.text("  " + f.name + "=" + f.value + "  " + f.help + (f.unit.empty() ? "" : " (" + f.unit + ")") +
                (f.max < 1e307 ? ", " + number_text(f.min) + " to " + number_text(f.max) : ""));
@@ -85,11 +88,13 @@ void list_ops(const Output& out) {
                 {"cpu_types", op.cpu_types},
                 {"gpu", op.gpu},
                 {"gpu_types", op.gpu_types},
+                {"mixed_precision", op.mixed_precision},
                 {"summary", op.summary}});
-    rows.push_back({op.name, op.domain, op.opsets(), op.gradient, op.cpu, op.gpu, op.cpu_types, op.summary});
+    rows.push_back({op.name, op.domain, op.opsets(), op.gradient, op.cpu, op.gpu, op.cpu_types,
+                    op.mixed_precision, op.summary});
   }
-  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "gpu", "types", "summary"}, rows,
-                      {1, 2, 3, 4, 5, 6, 7}));
+  out.text(table_text({"operator", "domain", "opset", "gradient", "cpu", "gpu", "types", "mixed", "summary"},
+                      rows, {1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
 void list_all_devices(const Output& out) {

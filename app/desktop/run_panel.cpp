@@ -183,8 +183,11 @@ void more_fields(Ui& ui, const Problems& problems) {
   number_field<std::int64_t>(ui, problems, "accumulate", "Accumulate", "Batches per optimizer step",
                              r.accumulate, [](Recipe& c, std::int64_t v) { c.accumulate = v; });
   next();
-  choice_field(ui, "precision", "Precision", "f64 is for reference runs", {"f32", "f64"}, r.precision,
-               [](Recipe& c, const std::string& v) { c.precision = v; });
+  choice_field(ui, "precision", "Precision",
+               "bf16: products and activations in bf16, parameters and sums in f32 (pass mixed-precision)\n"
+               "f64 is for reference runs",
+               {"f32", "bf16", "f64"}, r.precision,
+               [](Recipe& c, const std::string& v) { set_precision(c, v); });
   next();
   number_field<std::uint64_t>(ui, problems, "seed", "Seed", "Of data and random operators", r.seed,
                               [](Recipe& c, std::uint64_t v) { c.seed = v; });

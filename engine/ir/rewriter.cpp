@@ -90,6 +90,21 @@ void Rewriter::replace(ValueId old_value, ValueId new_value) {
     uses_[new_value].push_back(use);
   }
   uses_[old_value].clear();
+  move_outputs(old_value, new_value);
+  // The name stays with what the model calls it, unless the new value has a name of its own (input,
+  // parameter, older value).
+  const NodeId producer = after.producer;
+  if (producer != kNone && graph_.nodes[producer].origin.pass == pass_ && before.producer != kNone)
+    std::swap(graph_.values[old_value].name, graph_.values[new_value].name);
+}
+
+void Rewriter::replace_outputs(ValueId old_value, ValueId new_value) {
+  index_new_nodes();
+  move_outputs(old_value, new_value);
+  std::swap(graph_.values[old_value].name, graph_.values[new_value].name);
+}
+
+void Rewriter::move_outputs(ValueId old_value, ValueId new_value) {
   for (ValueId& out : graph_.outputs)
     if (out == old_value) out = new_value;
   if (graph_.loss == old_value) graph_.loss = new_value;
@@ -98,11 +113,28 @@ void Rewriter::replace(ValueId old_value, ValueId new_value) {
   const int moved = extra_uses_[old_value];
   extra_uses_[old_value] = 0;
   extra_uses_[new_value] += moved;
-  // The name stays with what the model calls it, unless the new value has a name of its own (input,
-  // parameter, older value).
-  const NodeId producer = after.producer;
-  if (producer != kNone && graph_.nodes[producer].origin.pass == pass_ && before.producer != kNone)
-    std::swap(graph_.values[old_value].name, graph_.values[new_value].name);
+}
+
+void Rewriter::retype(NodeId id, std::vector<ValueId> inputs, Attrs attrs) {
+  index_new_nodes();
+  Node& node = graph_.nodes[id];
+  for (ValueId in : node.inputs)
+    if (in != kNone) std::erase_if(uses_[in], [&](const Use& use) { return use.node == id; });
+  node.inputs = std::move(inputs);
+  node.attrs = std::move(attrs);
+  for (std::uint32_t i = 0; i < node.inputs.size(); ++i)
+    if (node.inputs[i] != kNone) uses_[node.inputs[i]].push_back({id, i});
+  InferContext ctx{graph_, node.attrs, node.inputs, static_cast<int>(node.outputs.size()),
+                   std::vector<Type>(node.outputs.size())};
+  const Status inferred = node.op->infer(ctx);
+  CHECK(inferred.ok(), (node.name + ": " + (inferred.ok() ? "" : inferred.error().message)).c_str());
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] == kNone) continue;
+    Value& value = graph_.values[node.outputs[i]];
+    value.type = ctx.outputs[i];
+    if (value.data.defined() && value.data.dtype() != value.type.dtype)
+      value.data = value.data.cast(value.type.dtype);
+  }
 }
 
 void Rewriter::commit(const std::string& why) {

@@ -39,6 +39,11 @@ class Rewriter {
   // among them, the last new node takes its name (unless it was given one), so that sites keep the model's names from pass to pass.
   GraphBuilder& begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced);
   void replace(ValueId old_value, ValueId new_value);  // types must be equal; uses, outputs and updates move; name moves too
+  // Outputs of the graph, loss and updates alone read the new value, whose type may differ; the name moves to it.
+  void replace_outputs(ValueId old_value, ValueId new_value);
+  // The node stays and reads `inputs`, with these attributes; its results take the types that inference gives, known contents are converted. What reads them must
+  // be retyped too. REQUIRES inputs that the operator accepts.
+  void retype(NodeId node, std::vector<ValueId> inputs, Attrs attrs);
   void commit(const std::string& why = "");
 
   void remove_dead(NodeId node);                       // REQUIRES no used outputs
@@ -48,6 +53,7 @@ class Rewriter {
 
  private:
   void index_new_nodes();
+  void move_outputs(ValueId old_value, ValueId new_value);
   Graph& graph_;
   GraphBuilder builder_;
   std::string pass_;

@@ -58,6 +58,21 @@ std::string kernel_text(const OpDef& op, kernels::Target target) {
   return op.prepare(target) != nullptr ? "kernel" : "missing";
 }
 
+// What mixed precision does with an operator.
+const char* precision_text(Precision precision) {
+  switch (precision) {
+    case Precision::follow:
+      return "follows";
+    case Precision::low:
+      return "bf16";
+    case Precision::wide:
+      return "bf16 to f32";
+    case Precision::full:
+      return "f32";
+  }
+  return "?";
+}
+
 std::string domain_text(const char* domain) { return *domain == '\0' ? "ai.onnx" : domain; }
 
 constexpr int kNoEnd = 1000;
@@ -88,6 +103,7 @@ std::vector<OpTableRow> op_table() {
     row.gpu = kernel_text(*op, kernels::Target::gpu);
     row.cpu_types = types_of(*op, kernels::Target::cpu);
     row.gpu_types = types_of(*op, kernels::Target::gpu);
+    row.mixed_precision = precision_text(op->precision);
     row.summary = op->summary;
     table.push_back(std::move(row));
   }
@@ -99,6 +115,7 @@ std::vector<OpTableRow> op_table() {
     row.until = e->until >= kNoEnd ? 0 : e->until;
     row.gradient = "of its parts";
     row.cpu = row.gpu = "parts";
+    row.mixed_precision = "of its parts";
     row.summary = "Becomes other operators when it is read";
     table.push_back(std::move(row));
   }
@@ -123,7 +140,7 @@ std::string op_page(const std::vector<OpTableRow>& table) {
     std::stable_sort(rows.begin(), rows.end(),
                      [](const OpTableRow* a, const OpTableRow* b) { return a->name < b->name; });
     page += "\n## " + domain + "\n\n" + (domain == "gradloom" ? "Made by autodiff and passes.\n\n" : "") +
-            "| operator | opsets | gradient | CPU | CUDA, HIP | |\n|---|---|---|---|---|---|\n";
+            "| operator | opsets | gradient | CPU | CUDA, HIP | mixed | |\n|---|---|---|---|---|---|---|\n";
     for (const OpTableRow* r : rows) {
       const auto cell = [](const std::string& kind, const std::string& types) {
         return kind + (types.empty() ? "" : ": " + types);
@@ -131,7 +148,8 @@ std::string op_page(const std::vector<OpTableRow>& table) {
       std::string summary;
       for (const char c : r->summary) summary += c == '|' ? "\\|" : std::string(1, c);
       page += "| " + r->name + " | " + r->opsets() + " | " + r->gradient + " | " +
-              cell(r->cpu, r->cpu_types) + " | " + cell(r->gpu, r->gpu_types) + " | " + summary + " |\n";
+              cell(r->cpu, r->cpu_types) + " | " + cell(r->gpu, r->gpu_types) + " | " + r->mixed_precision +
+              " | " + summary + " |\n";
     }
   }
   return page;

@@ -16,6 +16,9 @@ struct OpTableRow {
   // Element types that a kernel takes, of the input that decides (the first with a free type), as the samples
   // prove them: "f16 bf16 f32 f64 i32 i64".
   std::string cpu_types, gpu_types;
+  // In mixed precision: bf16 | bf16 to f32 (takes bf16, gives f32) | f32 | follows (the type that its input
+  // has) | of its parts
+  std::string mixed_precision;
   std::string summary;
 
   std::string opsets() const;

@@ -496,6 +496,7 @@ const OpDef fused_attention_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::low,
 };
 
 const OpDef fused_attention_grad_op = {

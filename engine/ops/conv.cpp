@@ -150,6 +150,7 @@ const OpDef conv_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::low,
 };
 
 }  // namespace gradloom

@@ -217,6 +217,7 @@ const OpDef conv_transpose_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::low,
 };
 
 }  // namespace gradloom

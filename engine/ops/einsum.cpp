@@ -402,6 +402,7 @@ const OpDef einsum_op = {.name = "Einsum",
                          .cost = cost,
                          .cpu = prepare,
                          .gpu = prepare,
-                         .samples = samples};
+                         .samples = samples,
+                         .precision = Precision::low};
 
 }  // namespace gradloom

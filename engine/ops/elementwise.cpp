@@ -351,12 +351,37 @@ int first_opset(EwOp op) {
   }
 }
 
+// What enlarges relative errors or leaves the range of its operand soon.
+Precision precision_of(EwOp op) {
+  switch (op) {
+    case EwOp::Exp:
+    case EwOp::Log:
+    case EwOp::Pow:
+    case EwOp::Reciprocal:
+    case EwOp::Tan:
+    case EwOp::Asin:
+    case EwOp::Acos:
+    case EwOp::Sinh:
+    case EwOp::Cosh:
+    case EwOp::Acosh:
+    case EwOp::Atanh:
+    case EwOp::Softplus:
+    case EwOp::TruncMod:
+      return Precision::full;
+    default:
+      return Precision::follow;
+  }
+}
+
 }  // namespace
 
 const std::vector<OpDef>& elementwise_rows() {
   static const std::vector<OpDef> rows = [] {
     std::vector<OpDef> list = make_rows();
-    for (OpDef& row : list) row.since = first_opset(row.ew);
+    for (OpDef& row : list) {
+      row.since = first_opset(row.ew);
+      row.precision = precision_of(row.ew);
+    }
     return list;
   }();
   return rows;

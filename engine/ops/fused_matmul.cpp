@@ -120,6 +120,7 @@ const OpDef fused_matmul_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::low,
 };
 
 }  // namespace gradloom

@@ -113,6 +113,7 @@ const OpDef gemm_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::low,
 };
 
 }  // namespace gradloom

@@ -323,6 +323,7 @@ const OpDef range_op = {.name = "Range",
                         .cost = copy_cost,
                         .cpu = prepare_range,
                         .gpu = prepare_range,
-                        .samples = range_samples};
+                        .samples = range_samples,
+                        .precision = Precision::full};
 
 }  // namespace gradloom

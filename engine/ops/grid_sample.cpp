@@ -173,7 +173,8 @@ const OpDef grid_sample_op = {.name = "GridSample",
                               .cost = cost,
                               .cpu = prepare,
                               .gpu = prepare,
-                              .samples = samples};
+                              .samples = samples,
+                              .precision = Precision::full};
 const OpDef grid_sample_grad_op = {.name = "GridSampleGrad",
                                    .domain = "gradloom",
                                    .summary = "Gradients of GridSample",

@@ -241,6 +241,7 @@ const OpDef lp_pool_op = {
     .cpu = prepare_lp,
     .gpu = prepare_lp,
     .samples = samples_lp,
+    .precision = Precision::full,
 };
 
 const OpDef global_lp_pool_op = {
@@ -253,6 +254,7 @@ const OpDef global_lp_pool_op = {
     .cpu = prepare_global_lp,
     .gpu = prepare_global_lp,
     .samples = samples_global_lp,
+    .precision = Precision::full,
 };
 
 const OpDef global_max_pool_op = {

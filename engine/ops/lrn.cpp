@@ -128,6 +128,7 @@ const OpDef lrn_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::full,
 };
 
 }  // namespace gradloom

@@ -86,6 +86,7 @@ const OpDef matmul_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::low,
 };
 
 }  // namespace gradloom

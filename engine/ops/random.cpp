@@ -190,7 +190,8 @@ const OpDef bernoulli_op = {.name = "Bernoulli",
                             .infer = infer_bernoulli,
                             .cpu = prepare_bernoulli,
                             .gpu = prepare_bernoulli,
-                            .samples = bernoulli_samples};
+                            .samples = bernoulli_samples,
+                            .precision = Precision::full};
 const OpDef multinomial_op = {.name = "Multinomial",
                               .summary = "Classes drawn with given log-probabilities",
                               .traits = kRandom | kNoGradient,
@@ -198,6 +199,7 @@ const OpDef multinomial_op = {.name = "Multinomial",
                               .cost = multinomial_cost,
                               .cpu = prepare_multinomial,
                               .gpu = prepare_multinomial,
-                              .samples = multinomial_samples};
+                              .samples = multinomial_samples,
+                              .precision = Precision::full};
 
 }  // namespace gradloom

@@ -361,6 +361,7 @@ constexpr OpDef row(const char* summary) {
   r.cpu = prepare<layer>;
   r.gpu = prepare<layer>;
   r.samples = samples<layer>;
+  r.precision = Precision::low;
   return r;
 }
 

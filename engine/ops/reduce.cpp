@@ -368,7 +368,8 @@ const OpDef reduce_sum_op = {.name = "ReduceSum",
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::sum>,
                              .gpu = prepare_reduce<Reduction::sum>,
-                             .samples = number_samples};
+                             .samples = number_samples,
+                             .precision = Precision::full};
 const OpDef reduce_mean_op = {.name = "ReduceMean",
                               .summary = "Mean over axes",
                               .min_inputs = 1,
@@ -378,7 +379,8 @@ const OpDef reduce_mean_op = {.name = "ReduceMean",
                               .cost = input_cost,
                               .cpu = prepare_reduce<Reduction::mean>,
                               .gpu = prepare_reduce<Reduction::mean>,
-                              .samples = float_samples};
+                              .samples = float_samples,
+                              .precision = Precision::full};
 const OpDef reduce_max_op = {.name = "ReduceMax",
                              .summary = "Largest element over axes; ties share the gradient",
                              .min_inputs = 1,
@@ -408,7 +410,8 @@ const OpDef reduce_prod_op = {.name = "ReduceProd",
                               .cost = input_cost,
                               .cpu = prepare_reduce<Reduction::prod>,
                               .gpu = prepare_reduce<Reduction::prod>,
-                              .samples = product_samples};
+                              .samples = product_samples,
+                              .precision = Precision::full};
 const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .summary = "Sum of absolute values over axes",
                             .min_inputs = 1,
@@ -418,7 +421,8 @@ const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l1>,
                             .gpu = prepare_reduce<Reduction::l1>,
-                            .samples = kinked_samples};
+                            .samples = kinked_samples,
+                            .precision = Precision::full};
 const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .summary = "Euclidean norm over axes; gradient 0 at 0",
                             .min_inputs = 1,
@@ -428,7 +432,8 @@ const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l2>,
                             .gpu = prepare_reduce<Reduction::l2>,
-                            .samples = kinked_samples};
+                            .samples = kinked_samples,
+                            .precision = Precision::full};
 const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .summary = "Sum of squares over axes",
                                     .min_inputs = 1,
@@ -438,7 +443,8 @@ const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .cost = input_cost,
                                     .cpu = prepare_reduce<Reduction::sum_square>,
                                     .gpu = prepare_reduce<Reduction::sum_square>,
-                                    .samples = float_samples};
+                                    .samples = float_samples,
+                                    .precision = Precision::full};
 const OpDef reduce_log_sum_op = {.name = "ReduceLogSum",
                                  .summary = "log of the sum over axes",
                                  .min_inputs = 1,
@@ -448,7 +454,8 @@ const OpDef reduce_log_sum_op = {.name = "ReduceLogSum",
                                  .cost = input_cost,
                                  .cpu = prepare_log_sum,
                                  .gpu = prepare_log_sum,
-                                 .samples = log_sum_samples};
+                                 .samples = log_sum_samples,
+                                 .precision = Precision::full};
 const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .summary = "log of the sum of exponentials over axes",
                                      .min_inputs = 1,
@@ -458,6 +465,7 @@ const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .cost = input_cost,
                                      .cpu = prepare_reduce<Reduction::log_sum_exp>,
                                      .gpu = prepare_reduce<Reduction::log_sum_exp>,
-                                     .samples = float_samples};
+                                     .samples = float_samples,
+                                     .precision = Precision::full};
 
 }  // namespace gradloom

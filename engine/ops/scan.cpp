@@ -189,7 +189,8 @@ const OpDef cum_sum_op = {.name = "CumSum",
                           .grad = grad_cum_sum,
                           .cpu = prepare_cum_sum,
                           .gpu = prepare_cum_sum,
-                          .samples = cum_sum_samples};
+                          .samples = cum_sum_samples,
+                          .precision = Precision::full};
 const OpDef arg_max_op = {.name = "ArgMax",
                           .summary = "Index of the largest element along an axis",
                           .traits = kNoGradient,

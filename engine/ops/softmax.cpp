@@ -111,7 +111,7 @@ std::vector<Sample> samples_grad() {
 }
 
 constexpr OpDef softmax_row(const char* name, int since, int until, const char* summary, InferFn infer_fn,
-                            GradFn grad_fn, PrepareFn prepare_fn) {
+                            GradFn grad_fn, PrepareFn prepare_fn, Precision precision) {
   OpDef row{.name = name};
   row.since = since;
   row.until = until;
@@ -122,6 +122,7 @@ constexpr OpDef softmax_row(const char* name, int since, int until, const char* 
   row.cpu = prepare_fn;
   row.gpu = prepare_fn;
   row.samples = samples;
+  row.precision = precision;
   row.inplace_input = 0;
   return row;
 }
@@ -131,14 +132,14 @@ constexpr const char* kLogSoftmax = "Logarithm of the softmax.";
 
 }  // namespace
 
-const OpDef softmax_1_op =
-    softmax_row("Softmax", 1, 12, kSoftmax, infer<true>, grad<false, true>, prepare<false, true>);
-const OpDef softmax_13_op =
-    softmax_row("Softmax", 13, 1000, kSoftmax, infer<false>, grad<false, false>, prepare<false, false>);
-const OpDef log_softmax_1_op =
-    softmax_row("LogSoftmax", 1, 12, kLogSoftmax, infer<true>, grad<true, true>, prepare<true, true>);
-const OpDef log_softmax_13_op =
-    softmax_row("LogSoftmax", 13, 1000, kLogSoftmax, infer<false>, grad<true, false>, prepare<true, false>);
+const OpDef softmax_1_op = softmax_row("Softmax", 1, 12, kSoftmax, infer<true>, grad<false, true>,
+                                       prepare<false, true>, Precision::follow);
+const OpDef softmax_13_op = softmax_row("Softmax", 13, 1000, kSoftmax, infer<false>, grad<false, false>,
+                                        prepare<false, false>, Precision::follow);
+const OpDef log_softmax_1_op = softmax_row("LogSoftmax", 1, 12, kLogSoftmax, infer<true>, grad<true, true>,
+                                           prepare<true, true>, Precision::full);
+const OpDef log_softmax_13_op = softmax_row("LogSoftmax", 13, 1000, kLogSoftmax, infer<false>,
+                                            grad<true, false>, prepare<true, false>, Precision::full);
 
 const OpDef softmax_grad_op = {
     .name = "SoftmaxGrad",

@@ -114,6 +114,9 @@ TEST_F(Commands, UsageErrors) {
   expect_error({"train"}, 2, "no model");
   expect_error(train_mlp({"--optimizer", "adagrad"}), 2, "unknown optimizer");
   expect_error(train_mlp({"--passes", "fuse-gellu"}), 2, "fuse-gelu");
+  expect_error(train_mlp({"--precision", "f16"}), 2, "loss scaling");
+  expect_error(train_mlp({"--precision", "f8"}), 2, "unknown precision");
+  expect_error(train_mlp({"--passes", "default,mixed-precision"}), 2, "switched on by precision bf16");
   expect_error(train_mlp({"--device", "tpu"}), 2, "unknown device");
   expect_error(train_mlp({"--device", "cuda:0"}), 6, "cannot be used");
   expect_error({"plan", model("mlp") + "/model.onnx", "--loss", "ce:logits,labels"}, 2, "batch");
@@ -214,6 +217,41 @@ TEST_F(Commands, CompareReportsRatioAndLossDifference) {
   const std::string verdict = c["verdict"];
   EXPECT_TRUE(verdict == "FASTER" || verdict == "SLOWER" || verdict == "SAME" || verdict == "UNSURE")
       << verdict;
+}
+
+TEST_F(Commands, MixedPrecisionIsRecordedReplayedAndCompared) {
+  const std::string site = "/Relu";
+  ASSERT_EQ(run(train_mlp({"--steps", "8", "--precision", "bf16", "--exclude", "mixed-precision:" + site,
+                           "--session", path("s.db"), "--profile", "all"}))
+                .code,
+            0);
+  const Outcome kernels = run({"show", path("s.db"), "--group", "kernel", "--json"});
+  ASSERT_EQ(kernels.code, 0) << kernels.err;
+  EXPECT_NE(kernels.out.find("bf16"), std::string::npos) << "a cast named after what it casts";
+  const Outcome by_pass = run({"show", path("s.db"), "--group", "pass", "--json"});
+  EXPECT_NE(by_pass.out.find("mixed-precision"), std::string::npos) << by_pass.out;
+  ASSERT_EQ(run({"export", path("s.db"), "-o", path("r.json")}).code, 0);
+  const std::string recipe = read_file(path("r.json"));
+  EXPECT_NE(recipe.find("\"bf16\""), std::string::npos);
+  EXPECT_NE(recipe.find(site), std::string::npos);
+  const Outcome replay = run({"train", "--recipe", path("r.json"), "--json"});
+  json verdict;
+  for (const json& l : replay.lines())
+    if (l.contains("replay")) verdict = l["replay"];
+  ASSERT_FALSE(verdict.is_null()) << replay.err;
+  for (const json& c : verdict["checks"]) {
+    if (c["what"] == "plan hash" || c["what"] == "losses") {
+      EXPECT_EQ(c["outcome"], "agrees") << c.dump();
+    }
+  }
+  const Outcome o = run({"compare", "--recipe", path("r.json"), "--a", "precision=f32", "--b",
+                         "precision=bf16", "--max-seconds", "4", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(o.lines().back().contains("verdict"));
+  const Outcome plan = run({"plan", model("mlp") + "/model.onnx", "--dim", "batch=8", "--loss",
+                            "ce:logits,labels", "--precision", "bf16", "--json"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("mixed-precision"), std::string::npos);
 }
 
 TEST_F(Commands, NanLossStopsAndNamesTheStep) {

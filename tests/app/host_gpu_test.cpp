@@ -127,6 +127,51 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuModel,
                            return name;
                          });
 
+// Mixed precision: the losses of f32 within what bf16 rounds away, parameters in f32, and the same plan on
+// the CPU, which widens operands instead. The two round different sums, so they are as near to each other as
+// bf16 is to f32.
+class HostGpuMixed : public testing::TestWithParam<const char*> {};
+
+TEST_P(HostGpuMixed, TrainsInBf16) {
+  REQUIRE_HOST_GPU();
+  constexpr std::int64_t kSteps = 10;
+  Recipe recipe = recipe_for(GetParam(), "default", "cpu");
+  const std::vector<double> f32 = losses(recipe, kSteps);
+  set_precision(recipe, "bf16");
+  const std::vector<double> cpu = losses(recipe, kSteps);
+  recipe.device = "host-gpu";
+  const auto job = make_job(recipe);
+  ASSERT_NE(job, nullptr);
+  ASSERT_EQ(cpu.size(), f32.size());
+  double worst = 0, apart = 0;
+  for (std::int64_t step = 1; step <= kSteps; ++step) {
+    const auto result = job->step(step);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    const double want = f32[static_cast<std::size_t>(step) - 1], loss = result->loss;
+    worst = std::max(worst, std::fabs(loss - want) / std::fabs(want));
+    apart = std::max(apart, std::fabs(loss - cpu[static_cast<std::size_t>(step) - 1]) / std::fabs(want));
+  }
+  RecordProperty("worst_against_f32", std::to_string(worst));
+  RecordProperty("worst_against_cpu", std::to_string(apart));
+  EXPECT_LT(worst, 5e-2);
+  EXPECT_GT(worst, 1e-6) << "was anything computed in bf16?";
+  EXPECT_LT(apart, 2e-2);
+  const auto parameters = job->parameters();
+  ASSERT_TRUE(parameters.ok());
+  for (const auto& [name, value] : *parameters) EXPECT_EQ(value.dtype(), DType::f32) << name;
+  int casts = 0;
+  for (const KernelInfo& kernel : job->kernels()) casts += kernel.op == "Cast" && !kernel.sources.empty();
+  EXPECT_GT(casts, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HostGpuMixed, testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           for (char& ch : name)
+                             if (ch == '-') ch = '_';
+                           return name;
+                         });
+
 TEST(HostGpu, AccumulationAndOptimizersAgree) {
   REQUIRE_HOST_GPU();
   for (const char* optimizer :

@@ -1,5 +1,6 @@
 #include "sessions/recipe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -195,6 +196,51 @@ TEST_F(RecipeTest, SchemaIsUnderstood) {
   }
   for (const auto& [key, value] : schema["properties"]["expect"]["properties"].items())
     EXPECT_TRUE(written["expect"].contains(key)) << key;
+}
+
+TEST_F(RecipeTest, ThePrecisionSwitchesItsPass) {
+  const auto has = [](const CompileOptions& options) {
+    return std::any_of(options.pipeline.passes.begin(), options.pipeline.passes.end(),
+                       [](const PassConfig& config) { return config.def == find_pass("mixed-precision"); });
+  };
+  Recipe recipe;
+  recipe.model = "m.onnx";
+  for (const char* passes : {"default", "none"}) {
+    set_pipeline(recipe, *parse_pipeline(passes));
+    for (const char* precision : {"f32", "f64", "bf16"}) {
+      set_precision(recipe, precision);
+      const auto options = recipe_compile_options(recipe);
+      ASSERT_TRUE(options.ok()) << error_of(options);
+      EXPECT_EQ(has(*options), std::string(precision) == "bf16") << precision;
+    }
+  }
+  set_pipeline(recipe, *parse_pipeline("default,mixed-precision{off=here}"));
+  const auto options = recipe_compile_options(recipe);
+  ASSERT_TRUE(options.ok()) << error_of(options);
+  EXPECT_EQ(options->pipeline.passes.back().excluded_sites, std::set<std::string>{"here"});
+  Recipe wrong = recipe;
+  wrong.precision = "f32";
+  const auto refused = recipe_compile_options(wrong);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::usage);
+  EXPECT_NE(refused.error().message.find("mixed-precision is switched on by precision bf16"),
+            std::string::npos)
+      << refused.error().message;
+  set_precision(recipe, "f32");
+  EXPECT_TRUE(recipe_compile_options(recipe).ok()) << "the setting went with the precision";
+}
+
+TEST_F(RecipeTest, PrecisionsNameWhatIsLacking) {
+  EXPECT_EQ(*precision_type("f64"), DType::f64);
+  EXPECT_EQ(*precision_type("f32"), DType::f32);
+  EXPECT_EQ(*precision_type("bf16"), DType::f32) << "parameters are f32";
+  for (const auto& [precision, part] :
+       {std::pair("f16", "loss scaling"), std::pair("f8", "unknown precision")}) {
+    const auto type = precision_type(precision);
+    ASSERT_FALSE(type.ok());
+    EXPECT_EQ(type.error().code, Errc::usage);
+    EXPECT_NE(type.error().message.find(part), std::string::npos) << type.error().message;
+  }
 }
 
 TEST_F(RecipeTest, PipelinesConvertBothWays) {

@@ -126,8 +126,10 @@ void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& sta
   ImGui::Indent(px(42));
   wrapped(pass.def->doc, palette().text_dim);
   if (pass.def->locked) muted("Always on: later passes rely on it.");
-  muted(pass.def->bit_exact ? "Keeps loss and gradients bit for bit."
-                            : "Keeps loss and gradients within rounding.");
+  if (pass.def->by_precision) muted("Switched by the precision of the run.");
+  muted(pass.def->by_precision ? "Keeps loss and gradients within the rounding of bf16."
+        : pass.def->bit_exact  ? "Keeps loss and gradients bit for bit."
+                               : "Keeps loss and gradients within rounding.");
   if (pass.reported) {
     const std::string change =
         pass.node_change == 0
@@ -150,7 +152,7 @@ void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, Pas
               Actions& actions) {
   const std::string name = pass.def->name;
   bool on = pass.enabled;
-  ImGui::BeginDisabled(pass.def->locked);
+  ImGui::BeginDisabled(pass.def->locked || pass.def->by_precision);
   if (toggle("pass." + name, &on)) actions.pipeline = with_pass(pipeline, *pass.def, on);
   ImGui::EndDisabled();
   ImGui::SameLine(0, px(10));

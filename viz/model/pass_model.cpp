@@ -66,6 +66,7 @@ PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassRepor
     for (const PassReport& report : reports) {
       if (report.name == def->name) add_report(view, report);
     }
+    if (def->by_precision && view.reported) view.enabled = true;
     std::stable_sort(view.why_nots.begin(), view.why_nots.end(),
                      [](const WhyNot& a, const WhyNot& b) { return a.sites.size() > b.sites.size(); });
     model.passes.push_back(std::move(view));
@@ -106,6 +107,7 @@ Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::s
 }
 
 Pipeline with_site(Pipeline pipeline, const PassDef& def, const std::string& site, bool enabled) {
+  if (def.by_precision) pipeline = with_pass(std::move(pipeline), def, true);  // on without being named
   if (PassConfig* config = config_of(pipeline, def)) {
     if (enabled) {
       config->excluded_sites.erase(site);

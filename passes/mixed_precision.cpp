@@ -1,0 +1,287 @@
+// mixed-precision: bf16 where the time goes, f32 where digits count (Micikevicius et al. 2018; Kalamkar et
+// al. 2019). Every row of the operator table says what it wants (Precision in engine/ops/op.h):
+//   low     MatMul, Gemm, Conv, Einsum, ...: operands are cast to bf16
+//   full    losses, sums over many elements, exp, log, pow, ...: operands are cast to f32; what follows from its result stays f32
+//   wide    SoftmaxCrossEntropyLoss: reads logits in bf16, as they are, and gives an f32 loss
+//   follow  everything else: bf16 where an activation that it reads is bf16 and none comes from a full operator, else as it is
+// Parameters, inputs of the graph and outputs keep their types; a value is cast once for all its readers.
+// Autodiff makes the backward part of what stands here: the gradient of a parameter's Cast brings its
+// gradient to the optimizer in f32. An operand that an operator takes in f32 beside bf16 (scale and bias of
+// normalizations, a dropout ratio) stays f32, and so do statistics of normalizations. bf16 has the range of
+// f32, so losses need no scaling.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "engine/ops/common.h"
+#include "passes/pass.h"
+
+namespace gradloom {
+namespace {
+
+constexpr DType kLow = DType::bf16, kFull = DType::f32;
+constexpr const char *kLowRule = "bf16", *kFullRule = "f32", *kOutputRule = "output";
+
+// A constant in bf16. What is finite stays finite: masks are made of the largest number there is.
+Tensor rounded(const Tensor& full) {
+  const double largest = std::ldexp(255, 120);  // 0x7f7f
+  std::vector<double> numbers;
+  for (std::int64_t i = 0; i < full.count(); ++i) {
+    const double x = full.at(i);
+    numbers.push_back(std::isfinite(x) ? std::clamp(x, -largest, largest) : x);
+  }
+  return Tensor::from_f64(kLow, full.shape(), numbers);
+}
+
+// Types of a node's results when it reads `inputs` with other types than they have.
+class Trial {
+ public:
+  Trial(const Graph& graph, const Node& node) : node_(node) {
+    graph_.opset = graph.opset;
+    for (ValueId& in : node_.inputs) {
+      if (in == kNone) continue;
+      graph_.values.push_back(graph.values[in]);
+      if (is_constant(graph, in))
+        graph_.values.back().role = Role::constant;  // contents known without the producer
+      graph_.values.back().producer = kNone;
+      in = static_cast<ValueId>(graph_.values.size() - 1);
+    }
+  }
+  // Empty: inference accepts it.
+  std::string infer(const std::vector<DType>& dtypes) {
+    for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
+      if (node_.inputs[i] == kNone) continue;
+      Value& value = graph_.values[node_.inputs[i]];
+      if (value.data.defined() && value.data.dtype() != dtypes[i]) value.data = value.data.cast(dtypes[i]);
+      value.type.dtype = dtypes[i];
+    }
+    InferContext ctx{graph_, node_.attrs, node_.inputs, static_cast<int>(node_.outputs.size()),
+                     std::vector<Type>(node_.outputs.size())};
+    if (Status status = node_.op->infer(ctx); !status) return status.error().message;
+    results_ = std::move(ctx.outputs);
+    return "";
+  }
+  const std::vector<Type>& results() const { return results_; }
+
+ private:
+  Graph graph_;
+  Node node_;
+  std::vector<Type> results_;
+};
+
+class Converter {
+ public:
+  explicit Converter(Rewriter& rw) : rw_(rw) {
+    for (const Value& value : rw.graph().values) original_.push_back(value.type.dtype);
+  }
+
+  Status run() {
+    for (NodeId id : TRY(topological_order(rw_.graph()))) {
+      const Node& node = graph().nodes[id];
+      if (node.op->has(kShapeOnly) || std::string_view(node.op->name) == "Cast" || !reads(id, kFull, kLow))
+        continue;
+      const std::string stays = why_full(id);
+      if (!stays.empty() || !lower(id)) raise(id, stays);
+    }
+    keep_outputs();
+    return {};
+  }
+
+ private:
+  const Graph& graph() const { return rw_.graph(); }
+  DType dtype(ValueId id) const { return graph().type(id).dtype; }
+  bool reads(NodeId id, DType a, DType b) const {
+    for (ValueId in : graph().nodes[id].inputs)
+      if (in != kNone && graph().values[in].has_type && (dtype(in) == a || dtype(in) == b)) return true;
+    return false;
+  }
+
+  // Why the node is not computed in bf16; empty: it is, if it can be.
+  std::string why_full(NodeId id) const {
+    const Node& node = graph().nodes[id];
+    if (node.op->precision == Precision::wide && node.outputs.size() == 1 && dtype(node.inputs[0]) == kLow)
+      return "";
+    if (node.origin.phase == Phase::loss) return "the loss is computed in f32";
+    if (node.op->precision == Precision::wide) return std::string(node.op->name) + " is computed in f32";
+    if (node.op->precision == Precision::full) return std::string(node.op->name) + " is computed in f32";
+    if (node.op->precision == Precision::low) return "";
+    for (ValueId in : node.inputs)
+      if (in != kNone && full_.count(in))
+        return "reads " + graph().values[in].name + ", which is computed in f32";
+    return reads(id, kLow, kLow) ? "" : "reads no activation in bf16";
+  }
+
+  // The node in bf16; false, with the reason logged, when it cannot be.
+  bool lower(NodeId id) {
+    Node node = graph().nodes[id];
+    const bool wide = node.op->precision == Precision::wide, wide_already = node.attrs.has("wide");
+    if (wide) node.attrs.set("wide", std::int64_t{1});
+    Trial trial(graph(), node);
+    std::vector<DType> before;
+    for (ValueId in : node.inputs) before.push_back(in == kNone ? kFull : dtype(in));
+    std::vector<DType> types = before;
+    if (const std::string why = lower_operands(trial, node, types); !why.empty()) {
+      rw_.reject(kLowRule, id, why);
+      return false;
+    }
+    const bool done = types == before && wide == wide_already && has_types(node, trial.results());
+    if (!done && !rw_.allowed(kLowRule, id)) return false;
+    if (!done) change(id, kLowRule, types, node.attrs, full_operands(node, types));
+    if (wide) full_.insert(node.outputs[0]);
+    return true;
+  }
+
+  // `types` of the operands -> those with which the node computes in bf16; the reason when there are none.
+  // Operands are left in f32 where they must be (scales of Resize) and where they may be beside the first one
+  // in bf16: all of them, or one by one. The trial has inferred the result.
+  static std::string lower_operands(Trial& trial, const Node& node, std::vector<DType>& types) {
+    std::vector<std::size_t> castable;
+    for (std::size_t i = 0; i < types.size(); ++i)
+      if (node.inputs[i] != kNone && types[i] == kFull) castable.push_back(i);
+    for (std::size_t i : castable) types[i] = kLow;
+    std::string why = trial.infer(types);
+    std::vector<DType> wide = types;
+    for (std::size_t i : castable)
+      if (i > 0) wide[i] = kFull;
+    if (!why.empty()) why = trial.infer(types = wide);
+    if (!why.empty()) return why;
+    const Type result = trial.results()[0];
+    const auto accepts = [&](const std::vector<DType>& some) {
+      return trial.infer(some).empty() && trial.results()[0] == result;
+    };
+    if (accepts(wide)) {
+      types = wide;
+    } else {
+      for (std::size_t i : castable) {
+        if (i == 0) continue;
+        const DType low = std::exchange(types[i], kFull);
+        if (!accepts(types)) types[i] = low;
+      }
+    }
+    return trial.infer(types);
+  }
+
+  std::string full_operands(const Node& node, const std::vector<DType>& types) const {
+    std::string names;
+    for (std::size_t i = 1; i < types.size(); ++i)
+      if (node.inputs[i] != kNone && types[i] == kFull)
+        names += (names.empty() ? "in f32 stay " : ", ") + graph().values[node.inputs[i]].name;
+    return names;
+  }
+
+  bool has_types(const Node& node, const std::vector<Type>& types) const {
+    for (std::size_t i = 0; i < types.size(); ++i)
+      if (node.outputs[i] != kNone && graph().type(node.outputs[i]) != types[i]) return false;
+    return true;
+  }
+
+  // The node in f32. `why`: it belongs there, and so does what follows; empty: it could not be in bf16.
+  void raise(NodeId id, const std::string& why) {
+    if (reads(id, kLow, kLow)) {
+      std::vector<DType> dtypes;
+      for (ValueId in : graph().nodes[id].inputs)
+        dtypes.push_back(in == kNone || dtype(in) == kLow ? kFull : dtype(in));
+      if (Trial trial(graph(), graph().nodes[id]); trial.infer(dtypes).empty())
+        change(id, kFullRule, dtypes, graph().nodes[id].attrs, why);
+    } else if (!why.empty()) {
+      rw_.reject(kLowRule, id, why);
+    }
+    const Node& node = graph().nodes[id];
+    const bool sums = node.op->precision == Precision::full || node.op->precision == Precision::wide;
+    const bool belongs = !why.empty() && (sums || reads_full(node));
+    for (ValueId out : node.outputs)
+      if (belongs && out != kNone && dtype(out) == kFull) full_.insert(out);
+  }
+
+  bool reads_full(const Node& node) const {
+    return std::any_of(node.inputs.begin(), node.inputs.end(),
+                       [&](ValueId in) { return full_.count(in) > 0; });
+  }
+
+  // The node reads its operands in these types.
+  void change(NodeId id, const char* rule, const std::vector<DType>& dtypes, const Attrs& attrs,
+              const std::string& why) {
+    GraphBuilder& b = rw_.begin(rule, id, {id});
+    std::vector<ValueId> inputs = graph().nodes[id].inputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i] != kNone && dtype(inputs[i]) != dtypes[i]) inputs[i] = converted(b, inputs[i], dtypes[i]);
+    rw_.retype(id, std::move(inputs), attrs);
+    rw_.commit(why);
+  }
+
+  ValueId converted(GraphBuilder& b, ValueId id, DType to) {
+    const auto [at, fresh] = casts_.try_emplace(id, kNone);
+    if (!fresh) return at->second;
+    const std::string name = graph().values[id].name + "/" + dtype_name(to);
+    const Value& value = graph().values[id];
+    if (value.role == Role::constant && value.producer == kNone)
+      return at->second =
+                 b.constant(to == kLow ? rounded(value.data) : value.data.cast(to), b.unique_name(name));
+    const OpDef& cast = op_by_name("Cast");
+    const auto result = b.add(cast, {id}, {{"to", onnx_from_dtype(to)}}, 1, {}, b.unique_name(name));
+    CHECK(result.ok(), "a cast between floats");
+    return at->second = (*result)[0];
+  }
+
+  // Outputs, loss and updates in the types that they had.
+  void keep_outputs() {
+    std::set<ValueId> outputs(graph().outputs.begin(), graph().outputs.end());
+    if (graph().loss != kNone) outputs.insert(graph().loss);
+    for (const Update& u : graph().updates) outputs.insert(u.next);
+    for (ValueId id : outputs) {
+      const NodeId producer = graph().values[id].producer;
+      if (producer == kNone || dtype(id) == original_[id]) continue;
+      GraphBuilder& b = rw_.begin(kOutputRule, producer, {producer});
+      rw_.replace_outputs(id, converted(b, id, original_[id]));
+      rw_.commit("outputs of the graph keep their type");
+    }
+  }
+
+  Rewriter& rw_;
+  std::map<ValueId, ValueId> casts_;  // the other type of a value
+  std::set<ValueId> full_;            // computed in f32 because digits count there
+  std::vector<DType> original_;       // of the values before the pass
+};
+
+class MixedPrecision final : public Pass {
+ public:
+  Status run(Rewriter& rw) const override { return Converter(rw).run(); }
+};
+
+Result<PassExample> example() {
+  const Type x_type{DType::f32, {4, 8}}, w_type{DType::f32, {8, 8}};
+  const Attrs low{{"to", onnx_from_dtype(kLow)}}, full{{"to", onnx_from_dtype(kFull)}};
+  PassExample e;
+  GraphBuilder b(e.before);
+  const ValueId x = b.input("x", x_type), w = b.input("w", w_type, Role::parameter);
+  e.before.outputs = {b.op("ReduceMean", {b.op("Relu", {b.op("MatMul", {x, w})}), b.i64s({1})})};
+  GraphBuilder a(e.after);
+  const ValueId ax = a.input("x", x_type), aw = a.input("w", w_type, Role::parameter);
+  const ValueId product = a.op("MatMul", {a.op("Cast", {ax}, low), a.op("Cast", {aw}, low)});
+  e.after.outputs = {a.op("ReduceMean", {a.op("Cast", {a.op("Relu", {product})}, full), a.i64s({1})})};
+  return e;
+}
+
+}  // namespace
+
+extern const PassDef mixed_precision_pass;
+const PassDef mixed_precision_pass = {
+    .name = "mixed-precision",
+    .summary = "products and activations in bf16, parameters and sums in f32",
+    .doc =
+        "Switched by --precision bf16. Matrix products and convolutions compute in bf16, and so does what "
+        "follows from them; losses, sums over many elements, exponentials, logarithms and powers, and "
+        "what is computed from their results, stay in f32, as do statistics, scales and biases of "
+        "normalizations. Parameters, optimizer states and gradients that reach the optimizer are f32. "
+        "A site that is switched off is computed in f32.",
+    .phase = PassPhase::pre_gradient,
+    .by_precision = true,
+    .bit_exact = false,
+    .make = [] { return std::unique_ptr<Pass>(new MixedPrecision); },
+    .example = example,
+};
+
+}  // namespace gradloom
