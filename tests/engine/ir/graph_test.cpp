@@ -111,6 +111,33 @@ TEST(Rewriter, ReplacesAndKeepsNamesOriginsAndLog) {
   EXPECT_EQ(made.origin.pass, "test-pass");
 }
 
+TEST(Rewriter, RetypesInPlaceAndMovesOutputsAlone) {
+  Small s;
+  const std::string output = s.graph.values[s.y].name;
+  Rewriter rw(s.graph, "test-pass");
+  const auto cast = [](GraphBuilder& b, ValueId v, std::int64_t to) {
+    return b.op("Cast", {v}, {{"to", to}});
+  };
+  constexpr std::int64_t kF32 = 1, kBf16 = 16;
+  GraphBuilder& b = rw.begin("low", 0, {0});
+  const ValueId x = cast(b, s.x, kBf16), bias = cast(b, s.b, kBf16);
+  rw.retype(0, {x, bias}, {});
+  rw.commit();
+  rw.begin("low", 1, {1});
+  rw.retype(1, {s.sum}, {});
+  rw.commit();
+  EXPECT_EQ(s.graph.type(s.sum), (Type{DType::bf16, {2, 3}}));
+  EXPECT_EQ(s.graph.type(s.y), (Type{DType::bf16, {2, 3}}));
+  EXPECT_EQ(rw.use_count(s.x), 1u) << "read by the cast alone";
+  EXPECT_EQ(rw.use_count(bias), 1u);
+  rw.replace_outputs(s.y, cast(rw.begin("output", 1, {1}), s.y, kF32));
+  rw.commit();
+  EXPECT_EQ(s.graph.type(s.graph.outputs[0]), (Type{DType::f32, {2, 3}}));
+  EXPECT_EQ(s.graph.values[s.graph.outputs[0]].name, output) << "the model's name stays with the output";
+  EXPECT_FALSE(rw.is_output(s.y));
+  EXPECT_TRUE(verify(s.graph).ok());
+}
+
 TEST(Rewriter, ExcludedSitesAreRefusedAndLogged) {
   Small s;
   Rewriter rw(s.graph, "p", {s.graph.nodes[1].name});
