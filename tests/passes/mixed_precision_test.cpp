@@ -7,7 +7,7 @@
 #include "engine/onnx/import.h"
 #include "engine/ops/common.h"
 #include "engine/run/executor.h"
-#include "engine/run/sample_graph.h"
+#include "engine/onnx/sample_graph.h"
 #include "passes/compile.h"
 #include "passes/planners.h"
 #include "tests/passes/support.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/ops/common.h"
-#include "engine/run/sample_graph.h"
+#include "engine/onnx/sample_graph.h"
 
 namespace gradloom {
 namespace {
