@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from networks import (EPSILON, Attention, Bert, ConvNext, DiffusionBlock, Dlrm, Gcn, Gpt, GraphAttention, Llama,
-                      MixtureOfExperts, MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, Siamese, StateSpace,
-                      Swin, T5, UNet, Vae, VisionTransformer, WaveNet, attend, future_mask)  # fmt: skip
+from networks import (EPSILON, Bert, ConvNext, DiffusionBlock, Dlrm, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
+                      MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, Siamese, StateSpace, Swin, T5, UNet, Vae,
+                      VisionTransformer, WaveNet)  # fmt: skip
 
 
 class Case(NamedTuple):
