@@ -231,17 +231,21 @@ Status attention(Expander& e) {
     mask.allowed = TRY(both(e, mask.allowed, TRY(window_mask(e, e.in(6), h, left, right))));
   const std::int64_t head_size = e.shape(h.q)[3];
   if (head_size < 0 && !e.attrs.has("scale")) return e.unsupported("the size of a head is not known");
-  const DType type = e.dtype(h.q);
+  // Halves are computed in f32 between the inputs and the outputs.
+  const DType stored = e.dtype(h.q), type = stored == DType::f64 ? DType::f64 : DType::f32;
+  for (ValueId* x : {&h.q, &h.k, &h.v, &mask.bias})
+    if (*x != kNone) *x = TRY(e.cast(*x, type));
   const bool precise = e.attrs.has("softmax_precision") && type != DType::f64;
   const DType softmax_type = precise ? TRY(dtype_from_onnx(e.attrs.integer("softmax_precision"))) : type;
   const double scale = e.attrs.real("scale", head_size > 0 ? default_scale(head_size) : 1);
   const Scores s = TRY(attention_scores(e, h, scale, e.attrs.real("softcap"), softmax_type, mask));
-  const ValueId y = TRY(e.op("MatMul", {s.softmax, h.v}));
+  const ValueId y = TRY(e.cast(TRY(e.op("MatMul", {s.softmax, h.v})), stored));
   e.outputs[0] = e.rank(e.in(0)) == 3 ? TRY(merge_heads(e, y)) : y;
   if (e.wants(3)) {
     const std::int64_t mode = e.attrs.integer("qk_matmul_output_mode");
     if (mode < 0 || mode > 3) return infer_error("qk_matmul_output_mode is " + std::to_string(mode));
-    e.outputs[3] = mode == 0 ? s.raw : mode == 1 ? s.capped : mode == 2 ? s.masked : s.softmax;
+    const ValueId scores = mode == 0 ? s.raw : mode == 1 ? s.capped : mode == 2 ? s.masked : s.softmax;
+    e.outputs[3] = TRY(e.cast(scores, stored));
   }
   return {};
 }
