@@ -72,7 +72,8 @@ void print_error(const Error& error) {
   std::string line = error.message;
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
-  std::fprintf(stderr, "gradloom: %s\n", line.c_str());
+  // Most messages have escaped what is foreign in them; nothing that was missed may reach a terminal.
+  std::fprintf(stderr, "gradloom: %s\n", escaped(line).c_str());
 }
 
 }  // namespace

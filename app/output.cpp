@@ -19,7 +19,8 @@ std::size_t display_width(const std::string& text) {  // code points: our texts 
 
 void Output::object(const Json& value) const {
   if (!json_) return;
-  const std::string line = value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  // Names from files in plain ASCII: what would turn or hide text on a terminal is escaped as JSON does it.
+  const std::string line = value.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
 }

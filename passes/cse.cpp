@@ -1,9 +1,9 @@
 // cse: nodes with the same operator, attributes and inputs compute the same; one of them is enough.
 #include <algorithm>
 #include <string>
-#include <unordered_map>
 
 #include "engine/base/hash.h"
+#include "engine/base/names.h"
 #include "engine/ops/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
@@ -17,7 +17,7 @@ class Cse final : public Pass {
  public:
   Status run(Rewriter& rw) const override {
     const std::vector<ValueId> same_constant = merge_constants(rw.graph());
-    std::unordered_map<std::string, std::vector<NodeId>> seen;
+    NameMap<std::vector<NodeId>> seen;
     for (NodeId id : TRY(topological_order(rw.graph()))) {
       const Node& node = rw.graph().nodes[id];
       // The key of random numbers is an attribute: in `key`, or inside the code of a fused region.
@@ -35,7 +35,7 @@ class Cse final : public Pass {
   // For every constant, the first one with equal contents; other values stand for themselves.
   static std::vector<ValueId> merge_constants(const Graph& graph) {
     std::vector<ValueId> first(graph.values.size());
-    std::unordered_map<std::string, ValueId> by_contents;
+    NameMap<ValueId> by_contents;
     for (ValueId id = 0; id < graph.values.size(); ++id) {
       first[id] = id;
       const Value& value = graph.values[id];

@@ -124,7 +124,16 @@ class Npz : public BatchSource {
   static Result<std::unique_ptr<BatchSource>> open(const std::string& file,
                                                    const std::vector<InputSpec>& inputs) {
     auto source = std::make_unique<Npz>();
-    std::map<std::string, Tensor> arrays = TRY(read_npz(file));
+    // What is not wanted, or has another type, is refused by its header: a small archive may hold a large array.
+    const auto wanted = [&](const std::string& name, const Type& type) -> Result<bool> {
+      for (const InputSpec& input : inputs) {
+        if (input.name != name) continue;
+        TRY(accept_type(type, input));
+        return true;
+      }
+      return false;
+    };
+    std::map<std::string, Tensor> arrays = TRY(read_npz(file, wanted));
     for (const InputSpec& input : inputs) {
       const auto found = arrays.find(input.name);
       if (found == arrays.end())
@@ -167,22 +176,24 @@ class Npz : public BatchSource {
     }
     return text.empty() ? "none" : text;
   }
-  // The whole array, of the dtype that the input wants.
-  static Result<Tensor> accept(const Tensor& array, const InputSpec& input) {
-    const std::string has = fmt::format("array {} is {}", escaped(input.name), to_string(array.type()));
-    const bool same = array.dtype() == input.type.dtype,
-               floats = is_float(array.dtype()) && is_float(input.type.dtype);
+  static Status accept_type(const Type& type, const InputSpec& input) {
+    const std::string has = fmt::format("array {} is {}", escaped(input.name), to_string(type));
+    const bool same = type.dtype == input.type.dtype, floats = is_float(type.dtype) && is_float(input.type.dtype);
     if (!same && !floats)
       return Error{Errc::bad_input,
                    fmt::format("{}, but {} needs {}", has, input_text(input), dtype_name(input.type.dtype))};
     Shape wanted = input.type.shape;
-    wanted.insert(wanted.begin(), array.shape().empty() ? 0 : array.shape()[0]);
-    if (array.shape().empty() || array.shape() != wanted) {
+    wanted.insert(wanted.begin(), type.shape.empty() ? 0 : type.shape[0]);
+    if (type.shape.empty() || type.shape != wanted) {
       return Error{Errc::bad_input,
                    fmt::format("{}, but {} needs that shape with one more leading axis, the batch number",
                                has, input_text(input))};
     }
-    if (array.shape()[0] == 0) return Error{Errc::bad_input, has + ": no batches"};
+    if (type.shape[0] == 0) return Error{Errc::bad_input, has + ": no batches"};
+    return {};
+  }
+  // The whole array, of the dtype that the input wants.
+  static Result<Tensor> accept(const Tensor& array, const InputSpec& input) {
     if (input.limit > 0 && is_integer(array.dtype())) {
       for (std::int64_t i = 0; i < array.count(); ++i) {
         const std::int64_t value = array.int_at(i);
@@ -193,7 +204,7 @@ class Npz : public BatchSource {
                                                     escaped(input.name), value, i, input.limit)};
       }
     }
-    return same ? array : array.cast(input.type.dtype);
+    return array.cast(input.type.dtype);
   }
   std::int64_t count_ = 0;
   std::vector<std::pair<InputSpec, Tensor>> inputs_;

@@ -49,13 +49,6 @@ void count_operators(ModelSnapshot& s) {
   }
 }
 
-void find_missing_gradients(ModelSnapshot& s) {
-  std::set<std::string> seen;
-  for (ValueId output : s.model.graph.outputs)
-    for (MissingGradient& m : missing_gradients(s.model.graph, output, s.model.graph.parameters))
-      if (seen.insert(m.node).second) s.no_gradient.push_back(std::move(m));
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe, std::stop_token stop) {
@@ -72,7 +65,7 @@ Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe,
   if (stop.stop_requested()) return Error{Errc::interrupted, ""};
   if (!recipe.dims.empty()) snapshot->model = TRY(load_model(recipe, true));
   count_operators(*snapshot);
-  find_missing_gradients(*snapshot);
+  snapshot->no_gradient = missing_gradients(snapshot->model.graph, snapshot->model.graph.outputs, snapshot->model.graph.parameters);
   snapshot->losses = loss_choices(snapshot->model.graph);
   return std::shared_ptr<const ModelSnapshot>(std::move(snapshot));
 }

@@ -16,7 +16,7 @@ constexpr std::int64_t kBackwardRank = std::int64_t{1} << 40;
 // floats.)
 struct Flow {
   std::vector<bool> depends;  // on a wrt value
-  std::vector<bool> reaches;  // the loss
+  std::vector<bool> reaches;  // a loss
 };
 
 // Codes made by QuantizeLinear stand for real numbers: gradients pass straight through them, as float tensors.
@@ -30,7 +30,7 @@ bool differentiable(const Graph& graph, ValueId id) {
   return is_float(graph.values[id].type.dtype) || quantized(graph, id);
 }
 
-Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId loss,
+Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, const std::vector<ValueId>& losses,
                const std::vector<ValueId>& wrt) {
   Flow flow{std::vector<bool>(graph.values.size(), false), std::vector<bool>(graph.values.size(), false)};
   for (ValueId id : wrt) flow.depends[id] = true;
@@ -43,7 +43,7 @@ Flow find_flow(const Graph& graph, const std::vector<NodeId>& order, ValueId los
     for (ValueId out : node.outputs)
       if (differentiable(graph, out)) flow.depends[out] = true;
   }
-  flow.reaches[loss] = true;
+  for (ValueId loss : losses) flow.reaches[loss] = true;
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     const Node& node = graph.nodes[*it];
     if (node.op->has(kNoGradient)) continue;
@@ -76,11 +76,11 @@ std::vector<MissingGradient> find_missing(const Graph& graph, const std::vector<
 
 }  // namespace
 
-std::vector<MissingGradient> missing_gradients(const Graph& graph, ValueId loss,
+std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
                                                const std::vector<ValueId>& wrt) {
   const auto order = topological_order(graph);
   if (!order) return {};
-  return find_missing(graph, *order, find_flow(graph, *order, loss, wrt));
+  return find_missing(graph, *order, find_flow(graph, *order, losses, wrt));
 }
 
 Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
@@ -92,7 +92,7 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
     return Error{Errc::bad_input, "loss '" + escaped(loss_value.name) + "' is " + to_string(loss_value.type) +
                                       "; a floating-point scalar is needed"};
   const std::vector<NodeId> order = TRY(topological_order(graph));
-  const Flow flow = find_flow(graph, order, loss, wrt);
+  const Flow flow = find_flow(graph, order, {loss}, wrt);
   if (const auto missing = find_missing(graph, order, flow); !missing.empty()) {
     std::map<std::string, std::vector<std::string>> by_op;
     for (const MissingGradient& m : missing) by_op[m.op_type].push_back(escaped(m.node));

@@ -103,7 +103,8 @@ Result<std::string> read_file_limited(const std::string& path, std::int64_t max_
     ::close(fd);
     return too_long();
   }
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
+  // One byte more, so that the end is seen without growing: growing would hold the file twice.
+  std::string bytes(static_cast<std::size_t>(info.st_size) + 1, '\0');
   std::size_t done = 0;
   int code = 0;
   bool grew = false;

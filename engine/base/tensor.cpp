@@ -1,7 +1,10 @@
 #include "engine/base/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 
 namespace gradloom {
 namespace {
@@ -17,11 +20,17 @@ constexpr Name kNames[] = {
     {DType::u64, "u64"},
 };
 
+// Zeros; pages of large ones are only taken when they are written. Without memory this throws std::bad_alloc, as
+// every container does: the command ends with exit code 4.
 std::shared_ptr<std::byte[]> allocate(std::size_t bytes) {
-  const std::size_t rounded = (bytes + 63) / 64 * 64;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
-  CHECK(memory != nullptr, "out of host memory");
-  return {memory, [](std::byte* p) { std::free(p); }};
+  constexpr std::size_t kAlignment = 64;
+  const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
+  void* const base = std::calloc(rounded + kAlignment, 1);
+  if (base == nullptr) throw std::bad_alloc();
+  void* aligned = base;
+  std::size_t space = rounded + kAlignment;
+  std::align(kAlignment, rounded, aligned, space);
+  return {static_cast<std::byte*>(aligned), [base](std::byte*) { std::free(base); }};
 }
 
 float bf16_to_f32(std::uint16_t bits) {
@@ -112,22 +121,22 @@ std::string to_string(const Type& type) { return dtype_name(type.dtype) + to_str
 
 Result<std::int64_t> checked_element_count(const Shape& shape, std::size_t element_bytes) {
   std::int64_t count = 1;
+  bool empty = false;
   for (std::int64_t d : shape) {
     if (d < 0)
       return Error{Errc::bad_input, "dimension " + std::to_string(d) + " is negative in " + to_string(shape)};
-    if (__builtin_mul_overflow(count, d, &count))
+    empty = empty || d == 0;
+    if (__builtin_mul_overflow(count, std::max<std::int64_t>(d, 1), &count))
       return Error{Errc::limit, "shape " + to_string(shape) + " has more elements than fit in 63 bits"};
   }
   std::int64_t bytes;
   if (__builtin_mul_overflow(count, static_cast<std::int64_t>(element_bytes), &bytes))
     return Error{Errc::limit, "tensor of shape " + to_string(shape) + " has more bytes than fit in 63 bits"};
-  return count;
+  return empty ? 0 : count;
 }
 
 Tensor::Tensor(DType dtype, Shape shape) : type_{dtype, std::move(shape)} {
-  const std::size_t size = byte_size(type_);
-  storage_ = allocate(size);
-  std::memset(storage_.get(), 0, (size + 63) / 64 * 64);
+  storage_ = allocate(byte_size(type_));
 }
 
 Tensor Tensor::scalar(DType dtype, double value) {

@@ -1,20 +1,32 @@
 #include "engine/ir/builder.h"
 
+#include "engine/base/names.h"
 #include "engine/ops/op.h"
 
 namespace gradloom {
 
+namespace {
+
+// A name as it stands in the table of names: behind bytes that are new in every process, so that no file can choose
+// names that all fall together there (engine/base/names.h).
+std::string key_of(const std::string& name) {
+  const std::size_t hash = NameHash()(name);
+  return std::string(reinterpret_cast<const char*>(&hash), sizeof hash) + name;
+}
+
+}  // namespace
+
 std::string GraphBuilder::unique_name(const std::string& base) {
   // Index what was appended since the last call, by whomever: names never leave a graph.
   for (; indexed_values_ < graph_.values.size(); ++indexed_values_)
-    names_.insert(graph_.values[indexed_values_].name);
+    names_.insert(key_of(graph_.values[indexed_values_].name));
   for (; indexed_nodes_ < graph_.nodes.size(); ++indexed_nodes_)
-    names_.insert(graph_.nodes[indexed_nodes_].name);
-  if (names_.insert(base).second) return base;
+    names_.insert(key_of(graph_.nodes[indexed_nodes_].name));
+  if (names_.insert(key_of(base)).second) return base;
   int& counter = counters_[base];
   std::string name;
   do name = base + "_" + std::to_string(++counter);
-  while (!names_.insert(name).second);
+  while (!names_.insert(key_of(name)).second);
   return name;
 }
 

@@ -4,9 +4,9 @@
 #include <queue>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "engine/base/hash.h"
+#include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/ops/op.h"
 
@@ -237,7 +237,7 @@ Result<std::vector<NodeId>> topological_order(const Graph& graph) {
 
 Status verify(const Graph& graph, bool deep) {
   const auto fail = [](const std::string& message) { return Error{Errc::bug, "invalid graph: " + message}; };
-  std::unordered_set<std::string> value_names, node_names;
+  NameSet value_names, node_names;
   std::vector<NodeId> producer(graph.values.size(), kNone);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];

@@ -18,8 +18,6 @@ namespace gradloom {
 
 namespace {
 
-constexpr std::int64_t kMaxIterations = 100'000;  // of all loops of a model together
-
 Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
 
 Result<const onnx::GraphProto*> graph_attribute(const onnx::NodeProto& node, const std::string& name) {
@@ -70,7 +68,9 @@ Result<NodeReader::Values> NodeReader::read_control_flow(const onnx::NodeProto& 
                         : type == "Scan" ? read_scan(node, site, names)
                                          : read_sequence_map(node, site, names);
   builder_.origin = Origin{{site.source}, Phase::forward, ""};
-  const std::string reason = std::exchange(not_followed_, "");
+  std::string reason = std::exchange(not_followed_, "");
+  // A loop that is too long to unroll can still be looked at.
+  if (!read.ok() && reason.empty() && read.error().code == Errc::limit && options_.allow_unknown) reason = read.error().message;
   if (!read.ok() && reason.empty()) return read.error();
   const bool unknown_inside = out_.unknown.size() > start.unknown;
   if (!read.ok() || (unknown_inside && type != "If")) {
@@ -119,7 +119,8 @@ Result<NodeReader::Body*> NodeReader::body_of(const onnx::GraphProto& graph, con
       TRY(order_nodes(graph, labels, [&](const std::string& name) { return names.find(name) != kNone; })).order;
   for (const auto& initializer : graph.initializer()) {
     // Trained weights leave under the file's name, so they keep it where they can.
-    const ValueId id = TRY(read_initializer(initializer, fresh_name(initializer.name())));
+    onnx::TensorProto taken = initializer;
+    const ValueId id = TRY(read_initializer(taken, fresh_name(initializer.name())));
     if (id != kNone) fresh->initializers.emplace_back(initializer.name(), id);
   }
   body = std::move(fresh);
@@ -137,8 +138,8 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
     const auto own = scope_of_name_scopes(metadata_of(node, kNameScopes));
     const Site place{static_cast<std::uint32_t>(out_.graph.sources.size()),
                      fresh_name(inner.prefix + body.names[static_cast<std::size_t>(i)])};
-    if (static_cast<std::int64_t>(place.source) >= options_.limits.nodes) {
-      return Error{Errc::limit, "more than " + std::to_string(options_.limits.nodes) + " nodes after unrolling"};
+    if (++unrolled_ > options_.limits.expanded_nodes) {  // not less when an attempt is taken back: its time is spent
+      return Error{Errc::limit, "more than " + std::to_string(options_.limits.expanded_nodes) + " nodes after unrolling"};
     }
     out_.graph.sources.push_back(
         {place.name, node.op_type(), canonical_domain(node.domain()), own ? *own : scope});
@@ -155,12 +156,12 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
 }
 
 Status NodeReader::count_iterations(std::int64_t count) {
-  if (count <= kMaxIterations - iterations_) {
+  const std::int64_t most = options_.limits.expanded_nodes / 2;  // an iteration is at least its number and its condition
+  if (count <= most - iterations_) {
     iterations_ += count;
     return {};
   }
-  return Error{Errc::limit,
-               "the loops of the model have more than " + std::to_string(kMaxIterations) + " iterations"};
+  return Error{Errc::limit, "the loops of the model have more than " + std::to_string(most) + " iterations"};
 }
 
 Result<NodeReader::Values> NodeReader::read_if(const onnx::NodeProto& node, const Site& site, Names& names) {

@@ -3,6 +3,7 @@
 #include "engine/onnx/file_io.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -135,6 +136,13 @@ Status InputFile::read_at(std::int64_t offset, void* to, std::int64_t bytes) con
     bytes -= got;
   }
   return {};
+}
+
+void release_pages(char* bytes, std::size_t count) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGE_SIZE));
+  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(bytes) + page - 1) / page * page,
+                       end = (reinterpret_cast<std::uintptr_t>(bytes) + count) / page * page;
+  if (begin < end) ::madvise(bytes + (begin - reinterpret_cast<std::uintptr_t>(bytes)), end - begin, MADV_DONTNEED);
 }
 
 std::string folder_of(const std::string& path) {

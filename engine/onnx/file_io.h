@@ -37,6 +37,9 @@ class InputFile {
   std::string path_;
 };
 
+// Gives the memory of whole pages inside these bytes back to the system; they read as zero then.
+void release_pages(char* bytes, std::size_t count);
+
 std::string folder_of(const std::string& path);  // "a/b" of "a/b/c", "." of "c"
 std::int64_t memory_budget_bytes();  // 80 % of the machine's memory: what contents read from files may take
 

@@ -9,9 +9,18 @@ namespace gradloom {
 
 namespace {
 
-// Index arithmetic takes far less; a file that asks for more is left to the run, where memory and time are
-// accounted for.
-constexpr double kMaxFlops = 1e9, kMaxTotalFlops = 1e10, kTotalBytesFactor = 4;
+// Index arithmetic takes far less than the limits; a file that asks for more is left to the run, where memory and
+// time are accounted for.
+constexpr double kTotalBytesFactor = 2;
+
+// Operators whose types depend on, or are checked against, each element of an input.
+struct Examined {
+  const char* op;
+  std::size_t input;
+};
+constexpr Examined kExamined[] = {{"NonZero", 0},   {"Unique", 0},    {"Compress", 1},        {"Gather", 1},
+                                  {"GatherND", 1},  {"ScatterND", 1}, {"GatherElements", 1}, {"ScatterElements", 1},
+                                  {"Scatter", 1}};
 
 }  // namespace
 
@@ -70,16 +79,29 @@ bool Folder::affordable(const Node& node) {
       return false;
     output_bytes += static_cast<double>(byte_size(type));
   }
-  const double flops = node.op->cost(node_types(graph_, node)).flops;
+  const Cost cost = node.op->cost(node_types(graph_, node));
+  const double work = cost.flops + cost.bytes_read + cost.bytes_written;
   const auto limit_bytes = static_cast<double>(limits_.folded_bytes);
   if (output_bytes > limit_bytes || bytes_ + output_bytes > kTotalBytesFactor * limit_bytes ||
-      flops > kMaxFlops || flops_ + flops > kMaxTotalFlops) {
+      work_ + work > static_cast<double>(limits_.folded_work)) {
     ++skipped_;
     return false;
   }
   bytes_ += output_bytes;
-  flops_ += flops;
+  work_ += work;
   return true;
+}
+
+Status Folder::examine(const OpDef& op, const std::vector<ValueId>& inputs) {
+  const auto examined = [&](std::size_t slot) -> std::int64_t {
+    const ValueId input = slot < inputs.size() ? inputs[slot] : kNone;
+    return input != kNone && is_constant(graph_, input) ? graph_.value(input).data.count() : 0;
+  };
+  for (const Examined& row : kExamined)
+    if (std::string_view(op.name) == row.op) examined_ += examined(row.input);
+  if (examined_ <= limits_.examined_elements) return {};
+  return Error{Errc::limit, "inference would look at more than " + std::to_string(limits_.examined_elements) +
+                                " elements of constants"};
 }
 
 }  // namespace gradloom

@@ -13,6 +13,8 @@ class Folder {
   // Sets Value::data of the node's outputs if they can be known. Errors are those of the operator on these
   // very contents.
   Status fold(NodeId node);
+  // Counts the elements that inference of a node is about to look at.
+  Status examine(const OpDef& op, const std::vector<ValueId>& inputs);
   int skipped() const { return skipped_; }  // nodes that could be computed but are over a limit
 
  private:
@@ -20,7 +22,8 @@ class Folder {
   bool affordable(const Node& node);
   Graph& graph_;
   const Limits& limits_;
-  double flops_ = 0, bytes_ = 0;  // spent so far
+  double work_ = 0, bytes_ = 0;  // spent so far
+  std::int64_t examined_ = 0;
   int skipped_ = 0;
 };
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/onnx/expansion.h"
 #include "engine/onnx/model_file.h"
@@ -31,16 +31,26 @@ std::string canonical(const std::string& domain) { return domain == "ai.onnx" ? 
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+// What calls make, with all that they call.
+struct Size {
+  double nodes = 0, bytes = 0;  // no integer would hold 100^30
+  std::int64_t depth = 0;       // calls inside calls
+};
+
 struct Function {
   const FunctionProto* proto = nullptr;
   std::vector<AttributeProto> defaults;
+  Size size{};  // once `measured`
+  bool measured = false, measuring = false;
 };
+
+std::string label_of(const FunctionProto& function) { return "call of function '" + escaped(function.name()) + "'"; }
 
 // How the names and attributes of a body become those of one call.
 struct Call {
   std::string prefix;
-  std::unordered_map<std::string, std::string> names;  // formal -> actual
-  std::unordered_map<std::string, const AttributeProto*> given;
+  NameMap<std::string> names;  // formal -> actual
+  NameMap<const AttributeProto*> given;
 
   void rename(std::string* name) const {
     if (name->empty()) return;
@@ -60,6 +70,10 @@ class Inliner {
       return std::move(result_);
     }
     top_ = model_.mutable_graph()->mutable_node();
+    Size made;
+    TRY(add_calls(model_.graph(), made));
+    if (made.nodes > static_cast<double>(std::min(limits_.nodes, limits_.expanded_nodes))) return too_many_nodes();
+    if (made.bytes > static_cast<double>(limits_.expanded_bytes)) return too_many_bytes();
     TRY(inline_graph(model_.mutable_graph()));
     return std::move(result_);
   }
@@ -78,7 +92,7 @@ class Inliner {
         return Error{Errc::bad_input,
                      "function '" + escaped(f.name()) + "' has attribute defaults that cannot be read"};
       }
-      const std::string why = opset_conflict(f, versions);
+      const std::string why = TRY(opset_conflict(f, versions));
       if (why.empty()) {
         functions_[key] = std::move(function);
       } else {
@@ -89,29 +103,86 @@ class Inliner {
   }
 
   // A body may be written for another opset than the model when its operators mean the same in both.
-  static std::string opset_conflict(const FunctionProto& f,
-                                    const std::map<std::string, std::int64_t>& versions) {
+  static Result<std::string> opset_conflict(const FunctionProto& f,
+                                            const std::map<std::string, std::int64_t>& versions) {
+    std::map<std::string, std::int64_t> own_versions;
     for (const auto& import : f.opset_import()) {
-      const std::string domain = canonical(import.domain());
-      const auto it = versions.find(domain);
-      if (it == versions.end() || it->second == import.version()) continue;
-      const auto opset = [](std::int64_t version) {
-        return static_cast<int>(std::clamp<std::int64_t>(version, 0, 1 << 30));
-      };
-      const int own = opset(import.version()), models = opset(it->second);
-      for (const NodeProto& node : f.node()) {
-        if (canonical(node.domain()) != domain) continue;
-        const std::string& type = node.op_type();
-        const bool same = find_op(type, domain, own) == find_op(type, domain, models) &&
-                          find_expansion(type, domain, own) == find_expansion(type, domain, models);
-        if (same && subgraphs_of(node).empty()) continue;
-        return "the function is written for opset " + std::to_string(import.version()) +
-               ", the model for " + std::to_string(it->second) + ", and " + escaped(type) +
-               " differs between them";
-      }
+      if (own_versions.try_emplace(canonical(import.domain()), import.version()).second) continue;
+      return Error{Errc::bad_input, "function '" + escaped(f.name()) + "': the opset of domain '" +
+                                        escaped(import.domain()) + "' is given twice"};
     }
-    return "";
+    for (const NodeProto& node : f.node()) {
+      const std::string domain = canonical(node.domain());
+      const auto own_version = own_versions.find(domain);
+      const auto version = versions.find(domain);
+      if (own_version == own_versions.end() || version == versions.end() || own_version->second == version->second)
+        continue;
+      const auto opset = [](std::int64_t v) { return static_cast<int>(std::clamp<std::int64_t>(v, 0, 1 << 30)); };
+      const int own = opset(own_version->second), models = opset(version->second);
+      const std::string& type = node.op_type();
+      const bool same = find_op(type, domain, own) == find_op(type, domain, models) &&
+                        find_expansion(type, domain, own) == find_expansion(type, domain, models);
+      if (same && subgraphs_of(node).empty()) continue;
+      return "the function is written for opset " + std::to_string(own_version->second) + ", the model for " +
+             std::to_string(version->second) + ", and " + escaped(type) + " differs between them";
+    }
+    return std::string();
   }
+
+  // ---- how much calls make, before they are made ----
+
+  Error too_many_nodes() const {
+    return Error{Errc::limit, "more than " + std::to_string(std::min(limits_.nodes, limits_.expanded_nodes)) +
+                                  " nodes after inlining functions"};
+  }
+  Error too_many_bytes() const {
+    return Error{Errc::limit,
+                 "more than " + std::to_string(limits_.expanded_bytes) + " bytes after inlining functions"};
+  }
+  Error too_deep(const FunctionProto& function) const {
+    return Error{Errc::limit,
+                 label_of(function) + ": nesting is over the limit of " + std::to_string(limits_.nesting)};
+  }
+
+  // Adds what the calls in `graph` make.
+  Status add_calls(const GraphProto& graph, Size& made) {
+    for (const NodeProto& node : graph.node()) {
+      const auto it = functions_.find(function_key(node));
+      if (it != functions_.end()) TRY(add_call(it->second, made));
+      for (const GraphProto* inner : subgraphs_of(node)) TRY(add_calls(*inner, made));
+    }
+    return {};
+  }
+
+  Status add_call(Function& function, Size& made) {
+    TRY(measure(function));
+    made.nodes += 1 + function.size.nodes;
+    made.bytes += function.size.bytes;
+    made.depth = std::max(made.depth, 1 + function.size.depth);
+    if (made.depth > limits_.nesting) return too_deep(*function.proto);
+    return {};
+  }
+
+  // Once for each function, so in the time that reading them takes.
+  Status measure(Function& function) {
+    if (function.measured) return {};
+    if (function.measuring) return Error{Errc::bad_input, label_of(*function.proto) + " is recursive"};
+    if (++measuring_ > limits_.nesting) return too_deep(*function.proto);
+    function.measuring = true;
+    for (const NodeProto& node : function.proto->node()) {
+      function.size.nodes += 1;
+      function.size.bytes += static_cast<double>(node.ByteSizeLong());
+      const auto it = functions_.find(function_key(node));
+      if (it != functions_.end()) TRY(add_call(it->second, function.size));
+      for (const GraphProto* inner : subgraphs_of(node)) TRY(add_calls(*inner, function.size));
+    }
+    --measuring_;
+    function.measuring = false;
+    function.measured = true;
+    return {};
+  }
+
+  // ---- inlining ----
 
   Status inline_graph(GraphProto* graph) {
     Nodes nodes;
@@ -123,10 +194,7 @@ class Inliner {
   Status emit(NodeProto&& node, Nodes* to) {
     const auto it = functions_.find(function_key(node));
     if (it != functions_.end()) return expand(it->second, node, to);
-    if (++emitted_ > limits_.nodes) {
-      return Error{Errc::limit,
-                   "more than " + std::to_string(limits_.nodes) + " nodes after inlining functions"};
-    }
+    if (++emitted_ > limits_.nodes || (!active_.empty() && ++made_ > limits_.expanded_nodes)) return too_many_nodes();
     for (AttributeProto& attribute : *node.mutable_attribute()) {
       if (attribute.has_g()) TRY(inline_graph(attribute.mutable_g()));
       for (GraphProto& graph : *attribute.mutable_graphs()) TRY(inline_graph(&graph));
@@ -138,13 +206,12 @@ class Inliner {
 
   Status expand(const Function& function, const NodeProto& node, Nodes* to) {
     const FunctionProto& proto = *function.proto;
-    const std::string label = "call of function '" + escaped(proto.name()) + "'";
+    const std::string label = label_of(proto);
     if (node.input_size() > proto.input_size() || node.output_size() > proto.output_size()) {
       return Error{Errc::bad_input, label + " has more inputs or outputs than the function"};
     }
-    if (static_cast<std::int64_t>(active_.size()) >= limits_.nesting) {
-      return Error{Errc::limit, label + ": nesting is over the limit of " + std::to_string(limits_.nesting)};
-    }
+    if (static_cast<std::int64_t>(active_.size()) >= limits_.nesting) return too_deep(proto);
+    // Graphs given as attributes are not in the measure.
     if (!active_.insert(&proto).second) return Error{Errc::bad_input, label + " is recursive"};
     // A call may be empty inside; calls count so that chains of empty functions end too.
     if (++calls_ > limits_.nodes)
@@ -168,7 +235,12 @@ class Inliner {
     for (const AttributeProto& a : node.attribute()) call.given[a.name()] = &a;
     const std::string outer = scope_;
     scope_ = scope_of_call(node, proto.name());
-    for (const NodeProto& body : proto.node()) TRY(emit(instantiate(body, call), to));
+    for (const NodeProto& body : proto.node()) {
+      NodeProto made = instantiate(body, call);
+      made_bytes_ += static_cast<std::int64_t>(made.ByteSizeLong());  // names grow with every call around them
+      if (made_bytes_ > limits_.expanded_bytes) return too_many_bytes();
+      TRY(emit(std::move(made), to));
+    }
     for (NodeProto& node_after : passed_through) TRY(emit(std::move(node_after), to));
     scope_ = outer;
     active_.erase(&proto);
@@ -244,7 +316,7 @@ class Inliner {
   Nodes* top_ = nullptr;
   std::string scope_;  // of the calls that are being inlined
   std::set<const FunctionProto*> active_;
-  std::int64_t calls_ = 0, emitted_ = 0;
+  std::int64_t calls_ = 0, emitted_ = 0, made_ = 0, made_bytes_ = 0, measuring_ = 0;
 };
 
 }  // namespace

@@ -5,10 +5,9 @@
 #include <exception>
 #include <new>
 #include <set>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "engine/base/hash.h"
+#include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/onnx/functions.h"
 #include "engine/onnx/initializers.h"
@@ -160,7 +159,7 @@ class Importer {
 
   Status read_inputs() {
     TRY(types_.check_given());
-    std::unordered_set<std::string_view> initializers;
+    NameViewSet initializers;
     for (const auto& initializer : proto_.initializer()) initializers.insert(initializer.name());
     for (const auto& input : proto_.input()) {
       if (initializers.count(input.name()) != 0) continue;  // older files list initializers as inputs too
@@ -194,7 +193,7 @@ class Importer {
   }
 
   Status read_initializers() {
-    std::unordered_map<std::string_view, const onnx::TypeProto*> declared;
+    NameViewMap<const onnx::TypeProto*> declared;
     for (const auto& input : proto_.input()) declared[input.name()] = &input.type();
     std::vector<std::string> unused;
     for (auto& initializer : *proto_.mutable_initializer()) {
@@ -203,7 +202,6 @@ class Importer {
       if (const auto it = declared.find(name); it != declared.end())
         TRY(check_declared(*it->second, initializer, owner));
       const ValueId id = TRY(reader_.read_initializer(initializer, name));
-      if (initializer.has_raw_data()) delete initializer.release_raw_data();  // halves what a large model needs
       if (id == kNone) {
         unused.push_back(name);
       } else {

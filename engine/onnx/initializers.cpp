@@ -61,7 +61,7 @@ bool names_constant(const std::string& name, const Seen& seen) {
          !is_weight_op(name.substr(kPrefix.size(), name.rfind('_') - kPrefix.size()));
 }
 
-void look_at(const onnx::GraphProto& graph, std::unordered_map<std::string_view, Seen>& seen) {
+void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
   const auto look = [&](const std::string& name, auto mark) {
     const auto it = seen.find(name);
     if (it != seen.end()) mark(it->second);
@@ -84,7 +84,7 @@ void look_at(const onnx::GraphProto& graph, std::unordered_map<std::string_view,
 }  // namespace
 
 InitializerUses classify_initializers(const onnx::GraphProto& graph) {
-  std::unordered_map<std::string_view, Seen> seen;
+  NameViewMap<Seen> seen;
   for_each_graph(graph, [&](const onnx::GraphProto& g) {
     for (const auto& initializer : g.initializer()) {
       Seen& s = seen[initializer.name()];

@@ -5,9 +5,9 @@
 #include <onnx/onnx_pb.h>
 
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/base/names.h"
 #include "engine/ir/graph.h"
 
 namespace gradloom {
@@ -15,7 +15,7 @@ namespace gradloom {
 enum class InitializerUse : std::uint8_t { unused, parameter, state, constant };
 
 struct InitializerUses {
-  std::unordered_map<std::string, InitializerUse> use;  // of every initializer
+  NameMap<InitializerUse> use;  // of every initializer
   std::vector<std::string> exporter_constants;  // float initializers taken for constants by their name
 };
 

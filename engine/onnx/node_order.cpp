@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <queue>
 #include <string_view>
-#include <unordered_map>
 
 #include "engine/base/text.h"
 #include "engine/onnx/subgraph.h"
@@ -144,7 +143,7 @@ class Orderer {
   const onnx::GraphProto& graph_;
   const std::vector<std::string>& labels_;
   const IsOuter& is_outer_;
-  std::unordered_map<std::string_view, int> producers_;
+  NameViewMap<int> producers_;
 };
 
 }  // namespace
@@ -152,7 +151,7 @@ class Orderer {
 NodeNaming unique_node_names(const onnx::GraphProto& graph) {
   NodeNaming naming;
   for (const auto& node : graph.node()) naming.taken.insert(node.name());
-  std::unordered_map<std::string, int> bearers;
+  NameMap<int> bearers;
   for (int i = 0; i < graph.node_size(); ++i) {
     const auto& node = graph.node(i);
     std::string name = node.name();

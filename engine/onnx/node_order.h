@@ -6,16 +6,16 @@
 
 #include <functional>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
+#include "engine/base/names.h"
 #include "engine/base/result.h"
 
 namespace gradloom {
 
 struct NodeNaming {
   std::vector<std::string> names;         // in file order
-  std::unordered_set<std::string> taken;  // all of them, and those of the file
+  NameSet taken;  // all of them, and those of the file
   int renamed = 0;
 };
 

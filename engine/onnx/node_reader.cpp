@@ -186,10 +186,10 @@ Tensor NodeReader::promoted(Tensor tensor) const {
   return tensor.dtype() == DType::f32 && options_.float_type == DType::f64 ? tensor.cast(DType::f64) : tensor;
 }
 
-Result<ValueId> NodeReader::read_initializer(const onnx::TensorProto& initializer, const std::string& name) {
+Result<ValueId> NodeReader::read_initializer(onnx::TensorProto& initializer, const std::string& name) {
   const std::string owner = "initializer " + quoted(initializer.name());
   const InitializerUse use = uses.use[initializer.name()];
-  Result<Tensor> data = tensors_.read(initializer);
+  Result<Tensor> data = tensors_.take(initializer);
   if (!data.ok() && (!options_.allow_unknown || dtype_of_proto(initializer.data_type()).ok()))
     return with_context(data.error(), owner);
   if (use == InitializerUse::unused) return kNone;
@@ -362,8 +362,12 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   const bool typed = std::all_of(node.inputs.begin(), node.inputs.end(),
                                  [&](ValueId id) { return id == kNone || out_.graph.values[id].has_type; });
   if (!typed) return add_untyped(std::move(node));
-  Result<Values> added = builder_.add(op, node.inputs, node.attrs, static_cast<int>(node.outputs.size()),
-                                      node.outputs, node.name);
+  Result<Values> added = Values{};
+  if (const Status affordable = folder_.examine(op, node.inputs); !affordable.ok()) {
+    added = affordable.error();
+  } else {
+    added = builder_.add(op, node.inputs, node.attrs, static_cast<int>(node.outputs.size()), node.outputs, node.name);
+  }
   if (!added.ok() && !lenient()) return added.error();
   if (!added.ok()) {
     note_failure(node_label(node.name, op.name) + ": " + added.error().message);

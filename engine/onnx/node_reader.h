@@ -10,9 +10,9 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "engine/base/names.h"
 #include "engine/ir/builder.h"
 #include "engine/onnx/expansion.h"
 #include "engine/onnx/fold.h"
@@ -36,7 +36,7 @@ struct Vocabulary {
 struct Names {
   const Names* outer = nullptr;
   std::string prefix;  // of the values' names in the Graph; empty: those of the file
-  std::unordered_map<std::string, ValueId> values{};
+  NameMap<ValueId> values{};
   ValueId find(const std::string& name) const;  // kNone when there is none
 };
 
@@ -59,14 +59,14 @@ class NodeReader {
   Vocabulary vocabulary;
   InitializerUses uses;  // of the initializers of all graphs
   // Names of the model's own graph: values and nodes made here avoid them.
-  std::unordered_set<std::string> reserved;
-  std::unordered_map<std::string, const onnx::TypeProto*> declared_types;
+  NameSet reserved;
+  NameMap<const onnx::TypeProto*> declared_types;
 
   GraphBuilder& builder() { return builder_; }
   // Adds the node's outputs to `names`. Errors name the node.
   Status read(const onnx::NodeProto& node, const Site& site, Names& names);
-  // kNone: nothing uses it.
-  Result<ValueId> read_initializer(const onnx::TensorProto& initializer, const std::string& name);
+  // kNone: nothing uses it. Takes its raw contents away.
+  Result<ValueId> read_initializer(onnx::TensorProto& initializer, const std::string& name);
   // A sequence of tensors, which is no value of the graph.
   static bool is_sequence(ValueId id) { return id >= kFirstSequence && id != kNone; }
   Tensor promoted(Tensor tensor) const;  // f32 as the float type of the import
@@ -154,7 +154,7 @@ class NodeReader {
   std::vector<Values> sequences_;
   std::size_t sequence_entries_ = 0;
   std::string not_followed_;
-  std::int64_t iterations_ = 0;  // unrolled so far
+  std::int64_t iterations_ = 0, unrolled_ = 0;  // iterations and nodes of all loops so far
   std::set<ValueId> updated_;
   int failures_ = 0;
   std::string first_failure_;

@@ -126,9 +126,10 @@ class EntryReader {
   Bytef buffer_[1 << 16];
 };
 
-// Reads the array that starts at the reader's position: `bytes` in total, header included.
+// Reads the array that starts at the reader's position: `bytes` in total, header included. Not wanted: without storage.
 template <class Read>
-Result<Tensor> read_array(std::int64_t bytes, std::int64_t& budget_bytes, const Read& read) {
+Result<Tensor> read_array(const std::string& name, const NpzWanted& wanted, std::int64_t bytes,
+                          std::int64_t& budget_bytes, const Read& read) {
   std::string head(10, '\0');
   if (bytes < 10) return bad("is not an array: too short");
   TRY(read(head.data(), 10));
@@ -154,6 +155,7 @@ Result<Tensor> read_array(std::int64_t bytes, std::int64_t& budget_bytes, const 
     return bad("is " + to_string(type) + " and needs " + std::to_string(data_bytes) + " bytes, but has " +
                std::to_string(bytes - start - header_bytes));
   }
+  if (wanted != nullptr && !TRY(wanted(name, type))) return Tensor();
   if (data_bytes > budget_bytes) return Error{Errc::limit, "does not fit in memory"};
   budget_bytes -= data_bytes;
   Tensor tensor(type.dtype, type.shape);
@@ -286,7 +288,7 @@ Status locate_entries(const InputFile& file, std::vector<Entry>& entries) {
   return {};
 }
 
-Result<std::map<std::string, Tensor>> read_archive(const InputFile& file) {
+Result<std::map<std::string, Tensor>> read_archive(const InputFile& file, const NpzWanted& wanted) {
   std::vector<Entry> entries = TRY(read_entries(file));
   TRY(locate_entries(file, entries));
   std::map<std::string, Tensor> arrays;
@@ -298,10 +300,10 @@ Result<std::map<std::string, Tensor>> read_archive(const InputFile& file) {
     if (arrays.count(name) != 0) return bad(owner + " occurs twice");
     EntryReader reader(file, entry);
     TRY(reader.start());
-    Result<Tensor> tensor =
-        read_array(entry.bytes, budget_bytes, [&](void* to, std::int64_t n) { return reader.read(to, n); });
+    Result<Tensor> tensor = read_array(name, wanted, entry.bytes, budget_bytes,
+                                       [&](void* to, std::int64_t n) { return reader.read(to, n); });
     if (!tensor.ok()) return with_context(tensor.error(), owner);
-    if (Status s = reader.finish(); !s.ok()) return with_context(s.error(), owner);
+    if (Status s = tensor->defined() ? reader.finish() : Status{}; !s.ok()) return with_context(s.error(), owner);
     arrays[name] = std::move(*tensor);
   }
   return arrays;
@@ -313,14 +315,15 @@ std::string stem_of(const std::string& path) {
   return name;
 }
 
-Result<std::map<std::string, Tensor>> read_any(const InputFile& file, const std::string& path) {
+Result<std::map<std::string, Tensor>> read_any(const InputFile& file, const std::string& path,
+                                               const NpzWanted& wanted) {
   std::string magic(kNpyMagic.size(), '\0');
   if (file.size() < static_cast<std::int64_t>(magic.size()))
     return bad("neither a zip archive nor a NumPy array");
   TRY(file.read_at(0, magic.data(), static_cast<std::int64_t>(magic.size())));
-  if (magic != kNpyMagic) return read_archive(file);
+  if (magic != kNpyMagic) return read_archive(file, wanted);
   std::int64_t position = 0, budget_bytes = memory_budget_bytes();
-  Tensor tensor = TRY(read_array(file.size(), budget_bytes, [&](void* to, std::int64_t n) {
+  Tensor tensor = TRY(read_array(stem_of(path), wanted, file.size(), budget_bytes, [&](void* to, std::int64_t n) {
     position += n;
     return file.read_at(position - n, to, n);
   }));
@@ -346,9 +349,9 @@ std::string shared_fields(const std::string& name, std::uint32_t crc, std::size_
 
 }  // namespace
 
-Result<std::map<std::string, Tensor>> read_npz(const std::string& path) {
+Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const NpzWanted& wanted) {
   const InputFile file = TRY(InputFile::open(path));
-  Result<std::map<std::string, Tensor>> arrays = read_any(file, path);
+  Result<std::map<std::string, Tensor>> arrays = read_any(file, path, wanted);
   if (!arrays.ok()) return with_context(arrays.error(), escaped(path));
   return arrays;
 }

@@ -1,13 +1,11 @@
 // Nesting is limited before a file is parsed (wire_scan.h), so recursion is.
 #include "engine/onnx/subgraph.h"
 
-#include <unordered_set>
+#include "engine/base/names.h"
 
 namespace gradloom {
 
 namespace {
-
-using NameSet = std::unordered_set<std::string>;
 
 void collect_captures(const onnx::GraphProto& graph, std::vector<const NameSet*>& defined_outside,
                       NameSet& seen, std::vector<std::string>& captures) {

@@ -5,6 +5,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <iterator>
@@ -127,6 +128,24 @@ TensorReader::TensorReader(const Limits& limits, std::string folder)
     : limits_(limits), folder_(std::move(folder)), budget_bytes_(memory_budget_bytes()) {}
 
 Result<Tensor> TensorReader::read(const TensorProto& proto) {
+  return read(proto, [&](void* to, std::size_t bytes) { std::memcpy(to, proto.raw_data().data(), bytes); });
+}
+
+Result<Tensor> TensorReader::take(TensorProto& proto) {
+  Result<Tensor> tensor = read(proto, [&](void* to, std::size_t bytes) {
+    constexpr std::size_t kBlockBytes = 4 << 20;
+    char* source = proto.mutable_raw_data()->data();
+    for (std::size_t at = 0; at < bytes; at += kBlockBytes) {
+      const std::size_t block = std::min(kBlockBytes, bytes - at);
+      std::memcpy(static_cast<char*>(to) + at, source + at, block);
+      if (block == kBlockBytes) release_pages(source + at, block);
+    }
+  });
+  if (proto.has_raw_data()) delete proto.release_raw_data();
+  return tensor;
+}
+
+Result<Tensor> TensorReader::read(const TensorProto& proto, const Copy& copy) {
   const DType dtype = TRY(dtype_of_proto(proto.data_type()));
   if (proto.dims_size() > limits_.rank) {
     return Error{Errc::limit, "rank " + std::to_string(proto.dims_size()) + " is over the limit of " +
@@ -156,7 +175,7 @@ Result<Tensor> TensorReader::read(const TensorProto& proto) {
   if (external) {
     TRY(source.file->read_at(source.offset, tensor.mutable_data(), bytes));
   } else if (!proto.raw_data().empty()) {
-    std::memcpy(tensor.mutable_data(), proto.raw_data().data(), static_cast<std::size_t>(bytes));
+    copy(tensor.mutable_data(), static_cast<std::size_t>(bytes));
   } else if (count > 0) {
     TRY(copy_list(proto, dtype, static_cast<std::size_t>(bytes), tensor.mutable_data()));
     return tensor;

@@ -1,6 +1,7 @@
 // TensorProto <-> Tensor. f16 and bf16 travel as stored bits; bool is normalized to 0 and 1.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -25,8 +26,13 @@ class TensorReader {
   // Without a folder external data is refused.
   TensorReader(const Limits& limits, std::string folder);
   Result<Tensor> read(const onnx::TensorProto& proto);
+  // The same, and the raw contents of `proto` are gone afterwards: a large tensor is never in memory twice.
+  Result<Tensor> take(onnx::TensorProto& proto);
 
  private:
+  // Brings `bytes` bytes of raw_data to their place.
+  using Copy = std::function<void(void* to, std::size_t bytes)>;
+  Result<Tensor> read(const onnx::TensorProto& proto, const Copy& copy);
   struct External {
     const InputFile* file = nullptr;
     std::int64_t offset = 0;

@@ -4,6 +4,7 @@
 #include "engine/onnx/wire_scan.h"
 
 #include <array>
+#include <bit>
 #include <string>
 
 namespace gradloom {
@@ -174,10 +175,10 @@ constexpr Field kFields[] = {
     {kTraining, 4, kChild, true, kPair},
 };
 
-// What a parsed message and a text take, roughly; an empty message is two bytes in the file. Files of real
-// models grow four to ten times.
-constexpr std::int64_t kMessageBytes = 200, kTextBytes = 32;
-constexpr std::int64_t kFreeObjectBytes = 256 << 20, kObjectGrowth = 16;
+// What parts of a file take once they are parsed and in the graph, roughly; an empty message is two bytes in the
+// file. Files of real models grow four to ten times, their raw contents left out.
+constexpr std::int64_t kNodeBytes = 1000, kMessageBytes = 250, kTextBytes = 56, kNumberBytes = 16;
+constexpr std::int64_t kFreeObjectBytes = 144 << 20, kObjectGrowth = 12;
 
 constexpr int kMaxField = 32;
 struct FieldTable {
@@ -198,8 +199,7 @@ class Scanner {
       : bytes_(bytes),
         limits_(limits),
         max_objects_(16 * limits.nodes),
-        max_numbers_(std::int64_t{64} << 20),
-        max_object_bytes_(kFreeObjectBytes + kObjectGrowth * static_cast<std::int64_t>(bytes.size())) {}
+        max_numbers_(std::int64_t{64} << 20) {}
 
   // Depth counts messages; a level of graph nesting is graph > node > attribute, types nest through two
   // messages a level.
@@ -228,12 +228,32 @@ class Scanner {
     }
     if (kind == kModel && (seen & (1u << 7)) == 0)
       return Error{Errc::bad_input, "not an ONNX model: it has no graph"};
-    return {};
+    return check_choice(kind, seen);
+  }
+
+  bool cut() const { return cut_; }
+
+  // At the end: contents that stand in the file as they will in memory do not pay for objects.
+  Status check_growth() const {
+    const auto structure = static_cast<std::int64_t>(bytes_.size()) - contents_bytes_;
+    if (object_bytes_ <= kFreeObjectBytes + kObjectGrowth * structure) return {};
+    return Error{Errc::limit, "its " + std::to_string(objects_) + " messages and names and " + std::to_string(numbers_) +
+                                  " listed numbers would take far more memory than the file"};
   }
 
  private:
+  // Of a oneof, protobuf keeps the last field and other readers the first.
+  Status check_choice(Message kind, std::uint64_t seen) const {
+    constexpr std::uint64_t kDimension = 1u << 1 | 1u << 2;
+    constexpr std::uint64_t kType = 1u << 1 | 1u << 4 | 1u << 5 | 1u << 7 | 1u << 8 | 1u << 9;
+    const std::uint64_t chosen = kind == kDim ? seen & kDimension : kind == kTypeProto ? seen & kType : 0;
+    if (std::popcount(chosen) < 2) return {};
+    return Error{Errc::bad_input, std::string(kMessageNames[kind]) + " before byte " + at() + " is given in two ways"};
+  }
+
   std::string at() const { return std::to_string(position_); }
-  Error truncated(std::size_t end) const {
+  Error truncated(std::size_t end) {
+    cut_ = end == bytes_.size();
     const char* what = end == bytes_.size() ? "truncated: the file ends inside a field at byte "
                                             : "damaged: a field runs over its message at byte ";
     return Error{Errc::bad_input, what + at()};
@@ -263,16 +283,13 @@ class Scanner {
     if (++objects_ > max_objects_) {
       return Error{Errc::limit, "more than " + std::to_string(max_objects_) + " messages and names"};
     }
-    object_bytes_ += field.payload == kChild ? kMessageBytes : kTextBytes;
-    if (object_bytes_ > max_object_bytes_) {
-      return Error{Errc::limit, "its " + std::to_string(objects_) +
-                                    " first messages and names would take far more memory than the file"};
-    }
+    object_bytes_ += field.payload != kChild ? kTextBytes : field.child == kNode ? kNodeBytes : kMessageBytes;
     return {};
   }
 
   Status count_numbers(std::uint64_t count) {
     numbers_ += static_cast<std::int64_t>(count);
+    object_bytes_ += kNumberBytes * static_cast<std::int64_t>(count);
     if (numbers_ > max_numbers_)
       return Error{Errc::limit, "more than " + std::to_string(max_numbers_) + " listed numbers"};
     return {};
@@ -308,6 +325,7 @@ class Scanner {
       return Error{Errc::limit, "a name of " + std::to_string(length) + " bytes at byte " + at() +
                                     " is over the limit of " + std::to_string(limits_.name_bytes)};
     }
+    if (field.payload == kBytes) contents_bytes_ += static_cast<std::int64_t>(length);
     if (field.payload != kChild || field.child == kForeign) return skip(length, end);
     return message(field.child, stop, depth + 1, graphs + (field.child == kGraph ? 1 : 0));
   }
@@ -319,6 +337,7 @@ class Scanner {
         return Error{Errc::bad_input,
                      "damaged: a list of numbers at byte " + at() + " has a part of a number"};
       }
+      contents_bytes_ += static_cast<std::int64_t>(length);
       position_ = stop;  // as large in memory as in the file
       return {};
     }
@@ -335,9 +354,10 @@ class Scanner {
 
   std::string_view bytes_;
   const Limits& limits_;
-  std::int64_t max_objects_, max_numbers_, max_object_bytes_;
+  std::int64_t max_objects_, max_numbers_;
   std::size_t position_ = 0;
-  std::int64_t nodes_ = 0, objects_ = 0, object_bytes_ = 0, numbers_ = 0;
+  bool cut_ = false;  // the bytes end inside a field
+  std::int64_t nodes_ = 0, objects_ = 0, object_bytes_ = 0, numbers_ = 0, contents_bytes_ = 0;
 };
 
 }  // namespace
@@ -345,7 +365,14 @@ class Scanner {
 Status scan_wire(std::string_view bytes, WireRoot root, const Limits& limits) {
   if (bytes.empty()) return Error{Errc::bad_input, "not an ONNX file: it is empty"};
   Scanner scanner(bytes, limits);
-  return scanner.message(root == WireRoot::model ? kModel : kTensor, bytes.size(), 0, 0);
+  TRY(scanner.message(root == WireRoot::model ? kModel : kTensor, bytes.size(), 0, 0));
+  return scanner.check_growth();
+}
+
+Status scan_wire_beginning(std::string_view bytes, WireRoot root, const Limits& limits) {
+  Scanner scanner(bytes, limits);
+  Status status = scanner.message(root == WireRoot::model ? kModel : kTensor, bytes.size(), 0, 0);
+  return scanner.cut() ? Status{} : status;
 }
 
 }  // namespace gradloom

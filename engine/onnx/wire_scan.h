@@ -17,5 +17,7 @@ enum class WireRoot { model, tensor };
 // Errc::bad_input: truncated, foreign, a field twice, unknown or of the wrong kind (with its byte offset).
 // Errc::limit: more nodes, objects, nesting or longer names than `limits` allow.
 Status scan_wire(std::string_view bytes, WireRoot root, const Limits& limits);
+// Of the first bytes of a file: that they end too early is no error.
+Status scan_wire_beginning(std::string_view bytes, WireRoot root, const Limits& limits);
 
 }  // namespace gradloom

@@ -110,9 +110,16 @@ std::vector<Sample> compress_samples() {
 
 // ---- NonZero ----------------------------------------------------------------------------------------------
 
+std::int64_t nonzero_count(const Tensor& x) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0, n = x.count(); i < n; ++i) count += x.at(i) != 0 ? 1 : 0;
+  return count;
+}
+
 Tensor nonzero_of(const Tensor& x) {
   const Ints strides = dense_strides(x.shape());
   Ints found;
+  found.reserve(static_cast<std::size_t>(nonzero_count(x)));
   for (std::int64_t i = 0, n = x.count(); i < n; ++i)
     if (x.at(i) != 0) found.push_back(i);
   const auto count = static_cast<std::int64_t>(found.size());
@@ -128,7 +135,7 @@ Status infer_nonzero(InferContext& ctx) {
   const Tensor* x = ctx.constant(0);
   const std::int64_t rank = static_cast<std::int64_t>(ctx.shape(0).size());
   std::int64_t count = unknown_dim(ctx, 0, 0);
-  if (x != nullptr) count = nonzero_of(*x).shape()[1];
+  if (x != nullptr) count = nonzero_count(*x);
   return nn::set_outputs(ctx, {{DType::i64, {rank, count}}});
 }
 

@@ -269,7 +269,7 @@ class Builder {
   GraphModel model_;
   std::vector<int32_t> producer_box_;
   std::vector<std::string> scope_path_;
-  std::unordered_map<std::string, int32_t> scope_ids_;
+  NameMap<int32_t> scope_ids_;
 };
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/base/names.h"
 #include "engine/ir/graph.h"
 #include "engine/plan/plan.h"
 #include "sessions/store.h"
@@ -69,7 +69,7 @@ struct GraphModel {
   std::vector<GraphLink> links;
   std::vector<ScopeInfo> scopes;          // parents first
   std::vector<std::string> value_labels;  // by ValueId: the shape shown on an edge
-  std::unordered_map<std::string, int32_t> by_name;
+  NameMap<int32_t> by_name;
   double total_time_ns = 0, max_time_ns = 0, max_bytes = 0;
   bool timed = false;
   bool planned = false;         // costs and kernels are known

@@ -66,7 +66,7 @@ TEST(Autodiff, EveryMissingGradientIsNamedAtOnce) {
   const ValueId first = b.op(no_gradient, {w});
   const ValueId second = b.op(no_gradient, {first});
   const ValueId loss = scalar_sum(b, second);
-  EXPECT_EQ(missing_gradients(graph, loss, {w}).size(), 2u);
+  EXPECT_EQ(missing_gradients(graph, {loss}, {w}).size(), 2u);
   const auto grads = add_gradients(graph, loss, {w});
   ASSERT_FALSE(grads.ok());
   EXPECT_EQ(grads.error().code, Errc::bad_input);

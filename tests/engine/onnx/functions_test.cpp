@@ -96,6 +96,23 @@ TEST(Functions, ExponentialGrowthReachesTheLimit) {
   expect_refused(import_model(model, options), Errc::limit, {"2000"});
 }
 
+TEST(Functions, BytesThatInliningMakesAreLimited) {
+  onnx::ModelProto model = calling_model();
+  add_function(model, "Twice", "t = Relu(a) r = Add(t, t)")->mutable_node(0)->set_doc_string(std::string(10000, 'd'));
+  ImportOptions options;
+  options.limits.expanded_bytes = 20000;
+  expect_refused(import_model(model, options), Errc::limit, {"20000 bytes after inlining"});
+  options.limits.expanded_bytes = 30000;
+  EXPECT_TRUE(import_model(model, options).ok());
+}
+
+TEST(Functions, AnOpsetIsGivenOnce) {
+  onnx::ModelProto model = calling_model();
+  auto* function = add_function(model, "Twice", "t = Relu(a) r = Add(t, t)");
+  *function->add_opset_import() = function->opset_import(0);
+  expect_refused(import_model(model), Errc::bad_input, {"function 'Twice'", "given twice"});
+}
+
 TEST(Functions, CallChainsAreLimited) {
   onnx::ModelProto model = calling_model();
   const auto name = [](int i) { return i == 0 ? std::string("Twice") : "F" + std::to_string(i); };

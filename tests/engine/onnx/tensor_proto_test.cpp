@@ -3,6 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstring>
+#include <thread>
+
 #include "tests/engine/onnx/support.h"
 
 namespace gradloom {
@@ -190,6 +194,50 @@ TEST(ExternalData, NothingOutsideTheFolderIsRead) {
     ASSERT_FALSE(tensor.ok()) << location;
     EXPECT_EQ(tensor.error().message.find("SECRET"), std::string::npos);
   }
+}
+
+// A link put in the place of a file while files are opened: what is read is the file's or nothing.
+TEST(ExternalData, NoSwapInBetweenLeadsOutside) {
+  const testing::TemporaryFolder outside, folder;
+  testing::write_bytes(outside / "secret", std::string(8, 's'));
+  testing::write_bytes(folder / "kept", std::string(8, 'k'));
+  std::atomic<bool> stop = false;
+  std::thread swapper([&] {
+    for (int i = 0; !stop; ++i) {
+      const std::string next = folder / "next";
+      ::unlink(next.c_str());
+      if (i % 2 == 0 ? ::symlink((outside / "secret").c_str(), next.c_str()) : ::link((folder / "kept").c_str(), next.c_str())) break;
+      ::rename(next.c_str(), (folder / "w").c_str());
+      if (i % 2 == 0) continue;
+      ::unlink((folder / "w").c_str());  // rename does nothing between two names of one file
+      testing::write_bytes(folder / "w", std::string(8, 'w'));
+    }
+  });
+  int read_count = 0;
+  for (int i = 0; i < 10000; ++i) {
+    const Result<InputFile> file = InputFile::open_inside(folder.path(), "w");
+    if (!file.ok()) continue;
+    std::string bytes(8, '\0');
+    if (!file->read_at(0, bytes.data(), 8).ok()) continue;
+    ++read_count;
+    ASSERT_NE(bytes[0], 's') << "round " << i;
+  }
+  stop = true;
+  swapper.join();
+  EXPECT_GT(read_count, 0);
+}
+
+// Contents of a large tensor are moved in blocks, and gone from where they were.
+TEST(TensorProtoReading, TakesRawContents) {
+  TensorProto proto = tensor_proto(TensorProto::UINT8, {(9 << 20) + 5});
+  std::string bytes((9 << 20) + 5, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 24);
+  proto.set_raw_data(bytes);
+  const Limits limits;
+  const Result<Tensor> tensor = TensorReader(limits, "").take(proto);
+  ASSERT_TRUE(tensor.ok()) << tensor.error().message;
+  EXPECT_EQ(std::memcmp(tensor->data(), bytes.data(), bytes.size()), 0);
+  EXPECT_FALSE(proto.has_raw_data());
 }
 
 TEST(TensorFiles, RoundTrip) {

@@ -99,10 +99,33 @@ TEST(WireScan, LimitsObjectsThatAreNotNodes) {
 TEST(WireScan, LimitsMemoryThatAFileWouldGrowTo) {
   onnx::ModelProto model;
   onnx::NodeProto* node = model.mutable_graph()->add_node();
-  for (int i = 0; i < 1200000; ++i) node->add_attribute();
-  EXPECT_TRUE(scan_wire(model.SerializeAsString(), WireRoot::model, {}).ok());
   for (int i = 0; i < 600000; ++i) node->add_attribute();
+  EXPECT_TRUE(scan_wire(model.SerializeAsString(), WireRoot::model, {}).ok());
+  for (int i = 0; i < 400000; ++i) node->add_attribute();
   EXPECT_EQ(scan_error(model.SerializeAsString()).code, Errc::limit);
+  // Contents that stay as large as they are do not pay for it.
+  model.set_doc_string(std::string(64 << 20, 'd'));
+  EXPECT_EQ(scan_error(model.SerializeAsString()).code, Errc::limit);
+}
+
+TEST(WireScan, LimitsMemoryThatListsOfNumbersWouldGrowTo) {
+  onnx::ModelProto model;
+  onnx::TensorProto* tensor = model.mutable_graph()->add_initializer();
+  for (int i = 0; i < 9000000; ++i) tensor->add_int64_data(1);
+  EXPECT_TRUE(scan_wire(model.SerializeAsString(), WireRoot::model, {}).ok());
+  for (int i = 0; i < 36000000; ++i) tensor->add_int64_data(1);
+  EXPECT_EQ(scan_error(model.SerializeAsString()).code, Errc::limit);
+}
+
+TEST(WireScan, RefusesTwoAlternativesAtOnce) {
+  // graph { input { type { tensor_type { shape { dim { dim_value: 1 dim_param: "n" } } } } } }
+  const std::string dim("\x08\x01\x12\x01n", 5);
+  const auto field = [](char number, const std::string& contents) {
+    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(contents.size())} + contents;
+  };
+  const std::string type = field(1, field(2, field(1, dim)));
+  EXPECT_NE(scan_error(field(7, field(11, field(2, type)))).message.find("in two ways"), std::string::npos);
+  EXPECT_NE(scan_error(field(7, field(11, field(2, field(1, "") + field(4, ""))))).message.find("in two ways"), std::string::npos);
 }
 
 TEST(WireScan, LimitsNesting) {
