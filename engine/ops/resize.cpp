@@ -126,7 +126,7 @@ std::optional<Arguments> read_arguments(const Context& ctx, const Attrs& attrs, 
 
 // ---- sizes ------------------------------------------------------------------------------------------------
 
-constexpr std::int64_t kMostOut = std::int64_t{1} << 31;  // tables count in 32 bits
+constexpr std::int64_t kMostOut = std::int64_t{1} << 20;  // of an axis: it has a table, made when planning
 
 Status set_scale(Axis& axis, double scale) {
   if (!(scale > 0) || !std::isfinite(scale)) return infer_error("a scale is " + std::to_string(scale));
