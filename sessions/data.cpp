@@ -124,7 +124,8 @@ class Npz : public BatchSource {
   static Result<std::unique_ptr<BatchSource>> open(const std::string& file,
                                                    const std::vector<InputSpec>& inputs) {
     auto source = std::make_unique<Npz>();
-    // What is not wanted, or has another type, is refused by its header: a small archive may hold a large array.
+    // What is not wanted, or has another type, is refused by its header: a small archive may hold a large
+    // array.
     const auto wanted = [&](const std::string& name, const Type& type) -> Result<bool> {
       for (const InputSpec& input : inputs) {
         if (input.name != name) continue;
@@ -178,7 +179,8 @@ class Npz : public BatchSource {
   }
   static Status accept_type(const Type& type, const InputSpec& input) {
     const std::string has = fmt::format("array {} is {}", escaped(input.name), to_string(type));
-    const bool same = type.dtype == input.type.dtype, floats = is_float(type.dtype) && is_float(input.type.dtype);
+    const bool same = type.dtype == input.type.dtype,
+               floats = is_float(type.dtype) && is_float(input.type.dtype);
     if (!same && !floats)
       return Error{Errc::bad_input,
                    fmt::format("{}, but {} needs {}", has, input_text(input), dtype_name(input.type.dtype))};

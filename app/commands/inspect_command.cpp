@@ -62,7 +62,8 @@ bool all_static(const Graph& graph, const Node& node) {
 // Gradients are asked for the loss if one is named, else for every float output.
 std::vector<MissingGradient> find_missing_gradients(const Graph& graph, const std::string& loss) {
   const ValueId named = loss.empty() ? kNone : find_value(graph, loss);
-  return missing_gradients(graph, named != kNone ? std::vector<ValueId>{named} : graph.outputs, graph.parameters);
+  return missing_gradients(graph, named != kNone ? std::vector<ValueId>{named} : graph.outputs,
+                           graph.parameters);
 }
 
 std::string scope_of(const Graph& graph, const Node& node) {
@@ -234,17 +235,16 @@ void print_text(const Output& out, const ImportedModel& model, const Findings& f
 
 void print_limits(const Output& out) {
   const Limits limits;
-  const std::pair<const char*, std::int64_t> rows[] = {
-      {"file_bytes", limits.file_bytes},
-      {"nodes", limits.nodes},
-      {"nesting", limits.nesting},
-      {"rank", limits.rank},
-      {"name_bytes", limits.name_bytes},
-      {"expanded_nodes", limits.expanded_nodes},
-      {"expanded_bytes", limits.expanded_bytes},
-      {"folded_bytes", limits.folded_bytes},
-      {"folded_work", limits.folded_work},
-      {"examined_elements", limits.examined_elements}};
+  const std::pair<const char*, std::int64_t> rows[] = {{"file_bytes", limits.file_bytes},
+                                                       {"nodes", limits.nodes},
+                                                       {"nesting", limits.nesting},
+                                                       {"rank", limits.rank},
+                                                       {"name_bytes", limits.name_bytes},
+                                                       {"expanded_nodes", limits.expanded_nodes},
+                                                       {"expanded_bytes", limits.expanded_bytes},
+                                                       {"folded_bytes", limits.folded_bytes},
+                                                       {"folded_work", limits.folded_work},
+                                                       {"examined_elements", limits.examined_elements}};
   Json object;
   for (const auto& [name, value] : rows) {
     object[name] = value;

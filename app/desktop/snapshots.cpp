@@ -65,7 +65,8 @@ Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe,
   if (stop.stop_requested()) return Error{Errc::interrupted, ""};
   if (!recipe.dims.empty()) snapshot->model = TRY(load_model(recipe, true));
   count_operators(*snapshot);
-  snapshot->no_gradient = missing_gradients(snapshot->model.graph, snapshot->model.graph.outputs, snapshot->model.graph.parameters);
+  snapshot->no_gradient = missing_gradients(snapshot->model.graph, snapshot->model.graph.outputs,
+                                            snapshot->model.graph.parameters);
   snapshot->losses = loss_choices(snapshot->model.graph);
   return std::shared_ptr<const ModelSnapshot>(std::move(snapshot));
 }

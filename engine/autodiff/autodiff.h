@@ -14,8 +14,10 @@ struct MissingGradient {
   std::string node, op_type, scope;
 };
 
-// Nodes on a path from `wrt` to one of `losses` whose operator has no gradient rule: all of them, in graph order.
-std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& wrt);
+// Nodes on a path from `wrt` to one of `losses` whose operator has no gradient rule: all of them, in graph
+// order.
+std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
+                                               const std::vector<ValueId>& wrt);
 
 // Appends backward nodes (Phase::backward, origin = forward node) and returns d loss / d wrt[i]; kNone where no path exists.
 // Errors: loss not a floating scalar; missing gradients (message lists all).

@@ -1,5 +1,6 @@
-// Tables keyed by names out of files. Their hash has a seed that is new in every process: no file can be written whose names all fall
-// together, which would make reading it take the square of its length. Never iterate over them: the order differs from run to run.
+// Tables keyed by names out of files. Their hash has a seed that is new in every process: no file can be
+// written whose names all fall together, which would make reading it take the square of its length. Never
+// iterate over them: the order differs from run to run.
 #pragma once
 
 #include <string>

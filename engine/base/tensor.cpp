@@ -20,8 +20,8 @@ constexpr Name kNames[] = {
     {DType::u64, "u64"},
 };
 
-// Zeros; pages of large ones are only taken when they are written. Without memory this throws std::bad_alloc, as
-// every container does: the command ends with exit code 4.
+// Zeros; pages of large ones are only taken when they are written. Without memory this throws std::bad_alloc,
+// as every container does: the command ends with exit code 4.
 std::shared_ptr<std::byte[]> allocate(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
   const std::size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);

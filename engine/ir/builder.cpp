@@ -7,8 +7,8 @@ namespace gradloom {
 
 namespace {
 
-// A name as it stands in the table of names: behind bytes that are new in every process, so that no file can choose
-// names that all fall together there (engine/base/names.h).
+// A name as it stands in the table of names: behind bytes that are new in every process, so that no file can
+// choose names that all fall together there (engine/base/names.h).
 std::string key_of(const std::string& name) {
   const std::size_t hash = NameHash()(name);
   return std::string(reinterpret_cast<const char*>(&hash), sizeof hash) + name;

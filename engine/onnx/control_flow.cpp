@@ -70,7 +70,8 @@ Result<NodeReader::Values> NodeReader::read_control_flow(const onnx::NodeProto& 
   builder_.origin = Origin{{site.source}, Phase::forward, ""};
   std::string reason = std::exchange(not_followed_, "");
   // A loop that is too long to unroll can still be looked at.
-  if (!read.ok() && reason.empty() && read.error().code == Errc::limit && options_.allow_unknown) reason = read.error().message;
+  if (!read.ok() && reason.empty() && read.error().code == Errc::limit && options_.allow_unknown)
+    reason = read.error().message;
   if (!read.ok() && reason.empty()) return read.error();
   const bool unknown_inside = out_.unknown.size() > start.unknown;
   if (!read.ok() || (unknown_inside && type != "If")) {
@@ -138,8 +139,10 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
     const auto own = scope_of_name_scopes(metadata_of(node, kNameScopes));
     const Site place{static_cast<std::uint32_t>(out_.graph.sources.size()),
                      fresh_name(inner.prefix + body.names[static_cast<std::size_t>(i)])};
-    if (++unrolled_ > options_.limits.expanded_nodes) {  // not less when an attempt is taken back: its time is spent
-      return Error{Errc::limit, "more than " + std::to_string(options_.limits.expanded_nodes) + " nodes after unrolling"};
+    if (++unrolled_ >
+        options_.limits.expanded_nodes) {  // not less when an attempt is taken back: its time is spent
+      return Error{Errc::limit,
+                   "more than " + std::to_string(options_.limits.expanded_nodes) + " nodes after unrolling"};
     }
     out_.graph.sources.push_back(
         {place.name, node.op_type(), canonical_domain(node.domain()), own ? *own : scope});
@@ -156,7 +159,8 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
 }
 
 Status NodeReader::count_iterations(std::int64_t count) {
-  const std::int64_t most = options_.limits.expanded_nodes / 2;  // an iteration is at least its number and its condition
+  const std::int64_t most =
+      options_.limits.expanded_nodes / 2;  // an iteration is at least its number and its condition
   if (count <= most - iterations_) {
     iterations_ += count;
     return {};

@@ -142,7 +142,8 @@ void release_pages(char* bytes, std::size_t count) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGE_SIZE));
   const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(bytes) + page - 1) / page * page,
                        end = (reinterpret_cast<std::uintptr_t>(bytes) + count) / page * page;
-  if (begin < end) ::madvise(bytes + (begin - reinterpret_cast<std::uintptr_t>(bytes)), end - begin, MADV_DONTNEED);
+  if (begin < end)
+    ::madvise(bytes + (begin - reinterpret_cast<std::uintptr_t>(bytes)), end - begin, MADV_DONTNEED);
 }
 
 std::string folder_of(const std::string& path) {

@@ -9,8 +9,8 @@ namespace gradloom {
 
 namespace {
 
-// Index arithmetic takes far less than the limits; a file that asks for more is left to the run, where memory and
-// time are accounted for.
+// Index arithmetic takes far less than the limits; a file that asks for more is left to the run, where memory
+// and time are accounted for.
 constexpr double kTotalBytesFactor = 2;
 
 // Operators whose types depend on, or are checked against, each element of an input.
@@ -18,9 +18,9 @@ struct Examined {
   const char* op;
   std::size_t input;
 };
-constexpr Examined kExamined[] = {{"NonZero", 0},   {"Unique", 0},    {"Compress", 1},        {"Gather", 1},
-                                  {"GatherND", 1},  {"ScatterND", 1}, {"GatherElements", 1}, {"ScatterElements", 1},
-                                  {"Scatter", 1}};
+constexpr Examined kExamined[] = {{"NonZero", 0},        {"Unique", 0},          {"Compress", 1},
+                                  {"Gather", 1},         {"GatherND", 1},        {"ScatterND", 1},
+                                  {"GatherElements", 1}, {"ScatterElements", 1}, {"Scatter", 1}};
 
 }  // namespace
 

@@ -44,7 +44,9 @@ struct Function {
   bool measured = false, measuring = false;
 };
 
-std::string label_of(const FunctionProto& function) { return "call of function '" + escaped(function.name()) + "'"; }
+std::string label_of(const FunctionProto& function) {
+  return "call of function '" + escaped(function.name()) + "'";
+}
 
 // How the names and attributes of a body become those of one call.
 struct Call {
@@ -72,7 +74,8 @@ class Inliner {
     top_ = model_.mutable_graph()->mutable_node();
     Size made;
     TRY(add_calls(model_.graph(), made));
-    if (made.nodes > static_cast<double>(std::min(limits_.nodes, limits_.expanded_nodes))) return too_many_nodes();
+    if (made.nodes > static_cast<double>(std::min(limits_.nodes, limits_.expanded_nodes)))
+      return too_many_nodes();
     if (made.bytes > static_cast<double>(limits_.expanded_bytes)) return too_many_bytes();
     TRY(inline_graph(model_.mutable_graph()));
     return std::move(result_);
@@ -115,9 +118,12 @@ class Inliner {
       const std::string domain = canonical(node.domain());
       const auto own_version = own_versions.find(domain);
       const auto version = versions.find(domain);
-      if (own_version == own_versions.end() || version == versions.end() || own_version->second == version->second)
+      if (own_version == own_versions.end() || version == versions.end() ||
+          own_version->second == version->second)
         continue;
-      const auto opset = [](std::int64_t v) { return static_cast<int>(std::clamp<std::int64_t>(v, 0, 1 << 30)); };
+      const auto opset = [](std::int64_t v) {
+        return static_cast<int>(std::clamp<std::int64_t>(v, 0, 1 << 30));
+      };
       const int own = opset(own_version->second), models = opset(version->second);
       const std::string& type = node.op_type();
       const bool same = find_op(type, domain, own) == find_op(type, domain, models) &&
@@ -194,7 +200,8 @@ class Inliner {
   Status emit(NodeProto&& node, Nodes* to) {
     const auto it = functions_.find(function_key(node));
     if (it != functions_.end()) return expand(it->second, node, to);
-    if (++emitted_ > limits_.nodes || (!active_.empty() && ++made_ > limits_.expanded_nodes)) return too_many_nodes();
+    if (++emitted_ > limits_.nodes || (!active_.empty() && ++made_ > limits_.expanded_nodes))
+      return too_many_nodes();
     for (AttributeProto& attribute : *node.mutable_attribute()) {
       if (attribute.has_g()) TRY(inline_graph(attribute.mutable_g()));
       for (GraphProto& graph : *attribute.mutable_graphs()) TRY(inline_graph(&graph));
@@ -237,7 +244,8 @@ class Inliner {
     scope_ = scope_of_call(node, proto.name());
     for (const NodeProto& body : proto.node()) {
       NodeProto made = instantiate(body, call);
-      made_bytes_ += static_cast<std::int64_t>(made.ByteSizeLong());  // names grow with every call around them
+      made_bytes_ +=
+          static_cast<std::int64_t>(made.ByteSizeLong());  // names grow with every call around them
       if (made_bytes_ > limits_.expanded_bytes) return too_many_bytes();
       TRY(emit(std::move(made), to));
     }

@@ -15,7 +15,7 @@ namespace gradloom {
 enum class InitializerUse : std::uint8_t { unused, parameter, state, constant };
 
 struct InitializerUses {
-  NameMap<InitializerUse> use;  // of every initializer
+  NameMap<InitializerUse> use;                  // of every initializer
   std::vector<std::string> exporter_constants;  // float initializers taken for constants by their name
 };
 

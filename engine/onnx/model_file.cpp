@@ -16,8 +16,8 @@ namespace gradloom {
 
 namespace {
 
-// Bytes that are given back to the system as the parser leaves them behind: the contents of a large file are never
-// in memory twice.
+// Bytes that are given back to the system as the parser leaves them behind: the contents of a large file are
+// never in memory twice.
 class ConsumedBytes : public google::protobuf::io::ZeroCopyInputStream {
  public:
   explicit ConsumedBytes(std::string& bytes) : bytes_(bytes) {}
@@ -61,7 +61,8 @@ Status parse(std::string& bytes, const Limits& limits, Proto* proto) {
   return {};
 }
 
-// A large file of another kind is refused without reading it. What cannot be read is the business of whoever reads all.
+// A large file of another kind is refused without reading it. What cannot be read is the business of whoever
+// reads all.
 Status check_beginning(const std::string& path, WireRoot root, const Limits& limits) {
   constexpr std::int64_t kBytes = 4096;
   const Result<InputFile> file = InputFile::open(path);
@@ -75,8 +76,7 @@ Status check_beginning(const std::string& path, WireRoot root, const Limits& lim
 template <class Proto>
 Result<std::string> read_proto(const std::string& path, WireRoot root, const Limits& limits, Proto* proto) {
   TRY(check_beginning(path, root, limits));
-  std::string bytes =
-      TRY(read_file_limited(path, std::min(limits.file_bytes, (std::int64_t{1} << 31) - 1)));
+  std::string bytes = TRY(read_file_limited(path, std::min(limits.file_bytes, (std::int64_t{1} << 31) - 1)));
   std::string hash;
   try {
     Status status = scan_wire(bytes, root, limits);

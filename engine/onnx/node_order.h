@@ -15,7 +15,7 @@ namespace gradloom {
 
 struct NodeNaming {
   std::vector<std::string> names;         // in file order
-  NameSet taken;  // all of them, and those of the file
+  NameSet taken;                          // all of them, and those of the file
   int renamed = 0;
 };
 

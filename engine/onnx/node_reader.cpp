@@ -366,7 +366,8 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   if (const Status affordable = folder_.examine(op, node.inputs); !affordable.ok()) {
     added = affordable.error();
   } else {
-    added = builder_.add(op, node.inputs, node.attrs, static_cast<int>(node.outputs.size()), node.outputs, node.name);
+    added = builder_.add(op, node.inputs, node.attrs, static_cast<int>(node.outputs.size()), node.outputs,
+                         node.name);
   }
   if (!added.ok() && !lenient()) return added.error();
   if (!added.ok()) {

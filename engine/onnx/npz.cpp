@@ -126,7 +126,8 @@ class EntryReader {
   Bytef buffer_[1 << 16];
 };
 
-// Reads the array that starts at the reader's position: `bytes` in total, header included. Not wanted: without storage.
+// Reads the array that starts at the reader's position: `bytes` in total, header included. Not wanted:
+// without storage.
 template <class Read>
 Result<Tensor> read_array(const std::string& name, const NpzWanted& wanted, std::int64_t bytes,
                           std::int64_t& budget_bytes, const Read& read) {
@@ -303,7 +304,8 @@ Result<std::map<std::string, Tensor>> read_archive(const InputFile& file, const 
     Result<Tensor> tensor = read_array(name, wanted, entry.bytes, budget_bytes,
                                        [&](void* to, std::int64_t n) { return reader.read(to, n); });
     if (!tensor.ok()) return with_context(tensor.error(), owner);
-    if (Status s = tensor->defined() ? reader.finish() : Status{}; !s.ok()) return with_context(s.error(), owner);
+    if (Status s = tensor->defined() ? reader.finish() : Status{}; !s.ok())
+      return with_context(s.error(), owner);
     arrays[name] = std::move(*tensor);
   }
   return arrays;
@@ -323,10 +325,11 @@ Result<std::map<std::string, Tensor>> read_any(const InputFile& file, const std:
   TRY(file.read_at(0, magic.data(), static_cast<std::int64_t>(magic.size())));
   if (magic != kNpyMagic) return read_archive(file, wanted);
   std::int64_t position = 0, budget_bytes = memory_budget_bytes();
-  Tensor tensor = TRY(read_array(stem_of(path), wanted, file.size(), budget_bytes, [&](void* to, std::int64_t n) {
-    position += n;
-    return file.read_at(position - n, to, n);
-  }));
+  Tensor tensor =
+      TRY(read_array(stem_of(path), wanted, file.size(), budget_bytes, [&](void* to, std::int64_t n) {
+        position += n;
+        return file.read_at(position - n, to, n);
+      }));
   return std::map<std::string, Tensor>{{stem_of(path), std::move(tensor)}};
 }
 

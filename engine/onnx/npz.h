@@ -12,8 +12,8 @@ namespace gradloom {
 
 // Arrays by name (without ".npy"); a plain .npy file gives one array named after the file. Little-endian f2
 // f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1 in C order; anything else, a wrong checksum and sizes that do not agree
-// are Errc::bad_input. `wanted` sees each array's header before its contents are read: false leaves it without
-// storage, an error ends the reading.
+// are Errc::bad_input. `wanted` sees each array's header before its contents are read: false leaves it
+// without storage, an error ends the reading.
 using NpzWanted = std::function<Result<bool>(const std::string& name, const Type& type)>;
 Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const NpzWanted& wanted = nullptr);
 

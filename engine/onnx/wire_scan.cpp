@@ -175,8 +175,8 @@ constexpr Field kFields[] = {
     {kTraining, 4, kChild, true, kPair},
 };
 
-// What parts of a file take once they are parsed and in the graph, roughly; an empty message is two bytes in the
-// file. Files of real models grow four to ten times, their raw contents left out.
+// What parts of a file take once they are parsed and in the graph, roughly; an empty message is two bytes in
+// the file. Files of real models grow four to ten times, their raw contents left out.
 constexpr std::int64_t kNodeBytes = 1000, kMessageBytes = 250, kTextBytes = 56, kNumberBytes = 16;
 constexpr std::int64_t kFreeObjectBytes = 144 << 20, kObjectGrowth = 12;
 
@@ -237,7 +237,8 @@ class Scanner {
   Status check_growth() const {
     const auto structure = static_cast<std::int64_t>(bytes_.size()) - contents_bytes_;
     if (object_bytes_ <= kFreeObjectBytes + kObjectGrowth * structure) return {};
-    return Error{Errc::limit, "its " + std::to_string(objects_) + " messages and names and " + std::to_string(numbers_) +
+    return Error{Errc::limit, "its " + std::to_string(objects_) + " messages and names and " +
+                                  std::to_string(numbers_) +
                                   " listed numbers would take far more memory than the file"};
   }
 
@@ -248,7 +249,8 @@ class Scanner {
     constexpr std::uint64_t kType = 1u << 1 | 1u << 4 | 1u << 5 | 1u << 7 | 1u << 8 | 1u << 9;
     const std::uint64_t chosen = kind == kDim ? seen & kDimension : kind == kTypeProto ? seen & kType : 0;
     if (std::popcount(chosen) < 2) return {};
-    return Error{Errc::bad_input, std::string(kMessageNames[kind]) + " before byte " + at() + " is given in two ways"};
+    return Error{Errc::bad_input,
+                 std::string(kMessageNames[kind]) + " before byte " + at() + " is given in two ways"};
   }
 
   std::string at() const { return std::to_string(position_); }

@@ -235,7 +235,8 @@ Result<Kernel> prepare_range(const NodeTypes& types) {
     if (types.constants[0] == nullptr || types.constants[2] == nullptr)
       return no_kernel("no GPU kernel for a Range whose start and delta are not known when planning");
     constexpr std::size_t kMaxBytes = 64 << 20;  // made here and kept until it is uploaded
-    if (byte_size(types.outputs[0]) > kMaxBytes) return no_kernel("no GPU kernel for a Range of more than 64 MiB");
+    if (byte_size(types.outputs[0]) > kMaxBytes)
+      return no_kernel("no GPU kernel for a Range of more than 64 MiB");
     NodeTypes on_host = types;
     on_host.target = kernels::Target::cpu;
     const Kernel make = TRY(prepare_range(on_host));

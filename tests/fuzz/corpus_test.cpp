@@ -1,6 +1,7 @@
-// A bounded part of the fuzzing, the same in every run: each target on what earlier fuzzing found (kept/<target>), on the corpus of
-// hostile files, on real models, and on as many mutations of them as GRADLOOM_TEST_MUTATIONS says. What a target dies of
-// is left in fuzz-find.bin, in the folder that the test runs in. `./dev fuzz` goes on from here with libFuzzer.
+// A bounded part of the fuzzing, the same in every run: each target on what earlier fuzzing found
+// (kept/<target>), on the corpus of hostile files, on real models, and on as many mutations of them as
+// GRADLOOM_TEST_MUTATIONS says. What a target dies of is left in fuzz-find.bin, in the folder that the test
+// runs in. `./dev fuzz` goes on from here with libFuzzer.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -63,7 +64,8 @@ class FuzzTargets : public testing::TestWithParam<const char*> {
 
   // Small files of the kind that the target reads.
   std::vector<std::string> seeds() const {
-    const std::string models = GRADLOOM_SOURCE_DIR "/tests/models", data = "/usr/share/libonnx-testdata/data/node";
+    const std::string models = GRADLOOM_SOURCE_DIR "/tests/models",
+                      data = "/usr/share/libonnx-testdata/data/node";
     const bool model = target().model;
     std::vector<fs::path> files = files_under(models, model ? ".onnx" : ".npz");
     if (model)
@@ -74,7 +76,8 @@ class FuzzTargets : public testing::TestWithParam<const char*> {
       fs::remove_all(place);
       fs::create_directories(place);
       fs::create_directories(outside);
-      if (c.row == "O7" || c.row == "O10" || c.row == "O15") continue;  // links, large files: hostile_test.cpp
+      if (c.row == "O7" || c.row == "O10" || c.row == "O15")
+        continue;  // links, large files: hostile_test.cpp
       c.make({place.string(), outside.string()});
       for (const fs::path& path : files_under(place)) {
         const fs::path kept = folder_ / ("seed-" + std::to_string(files.size()));
@@ -98,7 +101,8 @@ class FuzzTargets : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(FuzzTargets, KeptCases) {
-  for (const fs::path& path : files_under(fs::path(GRADLOOM_SOURCE_DIR) / "tests/fuzz/kept" / target().name)) {
+  for (const fs::path& path :
+       files_under(fs::path(GRADLOOM_SOURCE_DIR) / "tests/fuzz/kept" / target().name)) {
     SCOPED_TRACE(path);
     run(read_file(path));
   }

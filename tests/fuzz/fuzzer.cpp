@@ -13,7 +13,8 @@ const gradloom::fuzz::Target& target = *gradloom::fuzz::find_target(GRADLOOM_FUZ
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
 
-// A request that the machine cannot meet is an error that we report, not a bug. libomp's and protobuf's globals are not leaks of ours.
+// A request that the machine cannot meet is an error that we report, not a bug. libomp's and protobuf's
+// globals are not leaks of ours.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1:detect_leaks=0"; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -21,7 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
   if (!target.model || seed % 4 == 0) return LLVMFuzzerMutate(data, size, max_size);
   const std::string mutated = gradloom::fuzz::mutate_model({reinterpret_cast<const char*>(data), size}, seed);
   if (mutated.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);

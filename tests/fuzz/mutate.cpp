@@ -43,9 +43,11 @@ class Mutator {
       const int count = field->is_repeated() ? std::min(reflection.FieldSize(message, field), 200) : 1;
       for (int i = 0; i < count; ++i) {
         if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-          collect(field->is_repeated() ? *reflection.MutableRepeatedMessage(&message, field, i) : *reflection.MutableMessage(&message, field));
+          collect(field->is_repeated() ? *reflection.MutableRepeatedMessage(&message, field, i)
+                                       : *reflection.MutableMessage(&message, field));
         } else if (field->type() == FieldDescriptor::TYPE_STRING) {
-          texts_.push_back(field->is_repeated() ? reflection.GetRepeatedString(message, field, i) : reflection.GetString(message, field));
+          texts_.push_back(field->is_repeated() ? reflection.GetRepeatedString(message, field, i)
+                                                : reflection.GetString(message, field));
         }
       }
     }
@@ -57,25 +59,31 @@ class Mutator {
     reflection.ListFields(message, &fields);
     const auto* descriptor = message.GetDescriptor();
     // Mostly fields that are there.
-    const FieldDescriptor* field = !fields.empty() && below(4) != 0 ? fields[below(fields.size())]
-                                                                    : descriptor->field(static_cast<int>(below(static_cast<std::size_t>(descriptor->field_count()))));
+    const FieldDescriptor* field =
+        !fields.empty() && below(4) != 0
+            ? fields[below(fields.size())]
+            : descriptor->field(static_cast<int>(below(static_cast<std::size_t>(descriptor->field_count()))));
     if (field->is_repeated()) return change_list(message, reflection, field);
     if (below(6) == 0) return reflection.ClearField(&message, field);
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
-        return reflection.SetInt32(&message, field, static_cast<std::int32_t>(integer(reflection.GetInt32(message, field))));
+        return reflection.SetInt32(&message, field,
+                                   static_cast<std::int32_t>(integer(reflection.GetInt32(message, field))));
       case FieldDescriptor::CPPTYPE_INT64:
         return reflection.SetInt64(&message, field, integer(reflection.GetInt64(message, field)));
       case FieldDescriptor::CPPTYPE_FLOAT:
         return reflection.SetFloat(&message, field, static_cast<float>(real()));
       case FieldDescriptor::CPPTYPE_ENUM: {
         const auto* type = field->enum_type();
-        return reflection.SetEnum(&message, field, type->value(static_cast<int>(below(static_cast<std::size_t>(type->value_count())))));
+        return reflection.SetEnum(
+            &message, field,
+            type->value(static_cast<int>(below(static_cast<std::size_t>(type->value_count())))));
       }
       case FieldDescriptor::CPPTYPE_STRING:
         return reflection.SetString(&message, field, text(*field, reflection.GetString(message, field)));
       case FieldDescriptor::CPPTYPE_MESSAGE:
-        if (const auto other = another(field); other != nullptr) reflection.MutableMessage(&message, field)->CopyFrom(*other);
+        if (const auto other = another(field); other != nullptr)
+          reflection.MutableMessage(&message, field)->CopyFrom(*other);
         return;
       default:
         return;
@@ -101,11 +109,14 @@ class Mutator {
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32: {
         const int i = any();
-        return reflection.SetRepeatedInt32(&message, field, i, static_cast<std::int32_t>(integer(reflection.GetRepeatedInt32(message, field, i))));
+        return reflection.SetRepeatedInt32(
+            &message, field, i,
+            static_cast<std::int32_t>(integer(reflection.GetRepeatedInt32(message, field, i))));
       }
       case FieldDescriptor::CPPTYPE_INT64: {
         const int i = any();
-        return reflection.SetRepeatedInt64(&message, field, i, integer(reflection.GetRepeatedInt64(message, field, i)));
+        return reflection.SetRepeatedInt64(&message, field, i,
+                                           integer(reflection.GetRepeatedInt64(message, field, i)));
       }
       case FieldDescriptor::CPPTYPE_FLOAT:
         return reflection.SetRepeatedFloat(&message, field, any(), static_cast<float>(real()));
@@ -113,10 +124,12 @@ class Mutator {
         return reflection.SetRepeatedDouble(&message, field, any(), real());
       case FieldDescriptor::CPPTYPE_STRING: {
         const int i = any();
-        return reflection.SetRepeatedString(&message, field, i, text(*field, reflection.GetRepeatedString(message, field, i)));
+        return reflection.SetRepeatedString(&message, field, i,
+                                            text(*field, reflection.GetRepeatedString(message, field, i)));
       }
       case FieldDescriptor::CPPTYPE_MESSAGE: {
-        if (const auto other = another(field); other != nullptr) reflection.MutableRepeatedMessage(&message, field, any())->CopyFrom(*other);
+        if (const auto other = another(field); other != nullptr)
+          reflection.MutableRepeatedMessage(&message, field, any())->CopyFrom(*other);
         return;
       }
       default:
@@ -147,8 +160,8 @@ class Mutator {
     }
   }
 
-  // A copy of some message of the field's kind, or none: the place that it goes to may lie inside it, and choosing one
-  // member of a oneof deletes the others.
+  // A copy of some message of the field's kind, or none: the place that it goes to may lie inside it, and
+  // choosing one member of a oneof deletes the others.
   std::unique_ptr<Message> another(const FieldDescriptor* field) {
     constexpr std::size_t kMaxBytes = 20000;
     std::vector<const Message*> same;
@@ -163,8 +176,24 @@ class Mutator {
   }
 
   std::int64_t integer(std::int64_t now) {
-    constexpr std::int64_t kEdges[] = {0, 1, -1, 2, 3, -2, 7, 16, 127, 255, 65536, std::int64_t{1} << 31, (std::int64_t{1} << 31) - 1, -(std::int64_t{1} << 31),
-                                       std::int64_t{1} << 32, std::int64_t{1} << 40, std::int64_t{1} << 62, std::numeric_limits<std::int64_t>::max(),
+    constexpr std::int64_t kEdges[] = {0,
+                                       1,
+                                       -1,
+                                       2,
+                                       3,
+                                       -2,
+                                       7,
+                                       16,
+                                       127,
+                                       255,
+                                       65536,
+                                       std::int64_t{1} << 31,
+                                       (std::int64_t{1} << 31) - 1,
+                                       -(std::int64_t{1} << 31),
+                                       std::int64_t{1} << 32,
+                                       std::int64_t{1} << 40,
+                                       std::int64_t{1} << 62,
+                                       std::numeric_limits<std::int64_t>::max(),
                                        std::numeric_limits<std::int64_t>::min()};
     switch (below(4)) {
       case 0:
@@ -179,7 +208,17 @@ class Mutator {
   }
 
   double real() {
-    constexpr double kEdges[] = {0, -0.0, 1, -1, 0.5, 1e-45, 1e-30, 3e38, -3e38, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
+    constexpr double kEdges[] = {0,
+                                 -0.0,
+                                 1,
+                                 -1,
+                                 0.5,
+                                 1e-45,
+                                 1e-30,
+                                 3e38,
+                                 -3e38,
+                                 std::numeric_limits<double>::infinity(),
+                                 -std::numeric_limits<double>::infinity(),
                                  std::numeric_limits<double>::quiet_NaN()};
     return kEdges[below(std::size(kEdges))];
   }
@@ -209,7 +248,9 @@ class Mutator {
 
 std::string mutate_bytes(std::string_view bytes, std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  const auto below = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+  const auto below = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
+  };
   std::string out(bytes);
   for (std::size_t n = 1 + below(3); n > 0; --n) {
     const std::size_t at = below(out.size() + 1);
@@ -236,7 +277,8 @@ std::string mutate_bytes(std::string_view bytes, std::uint64_t seed) {
 
 std::string mutate_model(std::string_view bytes, std::uint64_t seed) {
   onnx::ModelProto model;
-  if (bytes.empty() || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return mutate_bytes(bytes, seed);
+  if (bytes.empty() || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return mutate_bytes(bytes, seed);
   Mutator(seed).mutate(model);
   return model.SerializePartialAsString();
 }

@@ -1,5 +1,6 @@
-// Mutations that keep an ONNX file parseable: fields set, cleared, repeated, exchanged between places of the file, numbers at the edges,
-// operators replaced. Plain flips of bytes mostly end in the wire scan; these reach shape inference, autodiff and the passes.
+// Mutations that keep an ONNX file parseable: fields set, cleared, repeated, exchanged between places of the
+// file, numbers at the edges, operators replaced. Plain flips of bytes mostly end in the wire scan; these
+// reach shape inference, autodiff and the passes.
 #pragma once
 
 #include <cstdint>

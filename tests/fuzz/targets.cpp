@@ -24,7 +24,8 @@ class Folder {
  public:
   Folder() {
     const bool shm = ::access("/dev/shm", W_OK) == 0;
-    std::string pattern = (shm ? std::string("/dev/shm") : std::filesystem::temp_directory_path().string()) + "/gradloom-fuzz-XXXXXX";
+    std::string pattern = (shm ? std::string("/dev/shm") : std::filesystem::temp_directory_path().string()) +
+                          "/gradloom-fuzz-XXXXXX";
     if (mkdtemp(pattern.data()) == nullptr) abort();
     path_ = pattern;
     write("weights.bin", std::string(256, '\x3f'));  // what external tensors may find
@@ -37,7 +38,8 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
   std::string write(const std::string& name, std::string_view bytes) const {
     const std::string path = path_ + "/" + name;
-    std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return path;
   }
 
@@ -85,7 +87,8 @@ void fuzz_import(std::string_view bytes) {
   const std::string path = folder().write("model.onnx", bytes);
   ImportOptions viewing = small_options();
   viewing.allow_unknown = true;
-  if (const Result<ImportedModel> model = import_onnx(path, viewing); !model.ok()) require_typed(model.error());
+  if (const Result<ImportedModel> model = import_onnx(path, viewing); !model.ok())
+    require_typed(model.error());
   const Result<ImportedModel> model = import_bound(path);
   if (!model.ok()) return require_typed(model.error());
   require(verify(model->graph), "the imported graph");
@@ -94,7 +97,8 @@ void fuzz_import(std::string_view bytes) {
 // Small numbers that are in no index's range only by chance.
 Tensor contents(const Type& type) {
   std::vector<double> values(static_cast<std::size_t>(element_count(type.shape)));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i % 7) - 3 + (is_float(type.dtype) ? 0.25 : 0);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(i % 7) - 3 + (is_float(type.dtype) ? 0.25 : 0);
   return Tensor::from_f64(type.dtype, type.shape, values);
 }
 
@@ -123,7 +127,8 @@ void run_step(const Compiled& compiled) {
 void fuzz_compile(std::string_view bytes) {
   const Result<ImportedModel> model = import_bound(folder().write("model.onnx", bytes));
   if (!model.ok()) return require_typed(model.error());
-  if (!model->unbound_dims.empty()) return;  // of values whose size depends on data: the program refuses to plan
+  if (!model->unbound_dims.empty())
+    return;  // of values whose size depends on data: the program refuses to plan
   const Graph& graph = model->graph;
   CompileOptions options;
   options.pipeline = default_pipeline();
@@ -138,7 +143,8 @@ void fuzz_compile(std::string_view bytes) {
   if (!compiled.ok()) return require_typed(compiled.error());
   require(verify(compiled->train.graph), "the graph of the step");
   constexpr std::int64_t kCheckedBytes = 64 << 20;  // check_plan follows each byte
-  if (compiled->plan.peak_bytes() <= kCheckedBytes) require(check_plan(compiled->train.graph, compiled->plan), "the plan");
+  if (compiled->plan.peak_bytes() <= kCheckedBytes)
+    require(check_plan(compiled->train.graph, compiled->plan), "the plan");
   run_step(*compiled);
 }
 

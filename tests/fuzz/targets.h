@@ -1,6 +1,7 @@
-// What the fuzzers run: bytes from a stranger go the whole way that the program would take them. Whatever they are, the engine must end
-// in a value or a typed error: a crash, a sanitizer's report, a hang, memory without bound or a broken promise of the engine itself
-// (verify, check_plan) is a find. fuzzer.cpp makes a libFuzzer program of each, corpus_test.cpp a test.
+// What the fuzzers run: bytes from a stranger go the whole way that the program would take them. Whatever
+// they are, the engine must end in a value or a typed error: a crash, a sanitizer's report, a hang, memory
+// without bound or a broken promise of the engine itself (verify, check_plan) is a find. fuzzer.cpp makes a
+// libFuzzer program of each, corpus_test.cpp a test.
 #pragma once
 
 #include <span>
@@ -9,8 +10,8 @@
 namespace gradloom::fuzz {
 
 struct Target {
-  const char* name;      // "import": also the folder of its kept cases, kept/<name>
-  bool model;            // bytes are an ONNX file: mutate.h knows their structure
+  const char* name;  // "import": also the folder of its kept cases, kept/<name>
+  bool model;        // bytes are an ONNX file: mutate.h knows their structure
   void (*run)(std::string_view bytes);
 };
 

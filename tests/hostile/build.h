@@ -21,7 +21,8 @@ using onnx::ModelProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// From ONNX's text syntax: "g (float[2] x) => (float[2] y) { y = Relu(x) }"; the input "none" is left out, which the syntax cannot say.
+// From ONNX's text syntax: "g (float[2] x) => (float[2] y) { y = Relu(x) }"; the input "none" is left out,
+// which the syntax cannot say.
 inline ModelProto parsed(const std::string& graph, int opset = 17) {
   ModelProto model;
   const std::string text = "<ir_version: 8, opset_import: [\"\" : " + std::to_string(opset) + "]> " + graph;
@@ -38,7 +39,9 @@ inline ModelProto parsed(const std::string& graph, int opset = 17) {
 
 // Trains on its own: a weight, and a scalar output.
 inline ModelProto plain() {
-  return parsed("g (float[2, 4] x) => (float y) <float[4] w = {1, 2, 3, 4}> { h = Mul(x, w) y = ReduceMean<keepdims = 0>(h) }");
+  return parsed(
+      "g (float[2, 4] x) => (float y) <float[4] w = {1, 2, 3, 4}> { h = Mul(x, w) y = ReduceMean<keepdims = "
+      "0>(h) }");
 }
 
 template <class Change>
@@ -47,8 +50,8 @@ ModelProto changed(ModelProto model, const Change& change) {
   return model;
 }
 
-inline NodeProto* add_node(GraphProto& graph, const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
-                           const std::string& name = "") {
+inline NodeProto* add_node(GraphProto& graph, const std::string& op, const std::vector<std::string>& inputs,
+                           const std::vector<std::string>& outputs, const std::string& name = "") {
   NodeProto* node = graph.add_node();
   node->set_op_type(op);
   node->set_name(name);
@@ -57,14 +60,16 @@ inline NodeProto* add_node(GraphProto& graph, const std::string& op, const std::
   return node;
 }
 
-inline AttributeProto* add_attribute(NodeProto* node, const std::string& name, AttributeProto::AttributeType type) {
+inline AttributeProto* add_attribute(NodeProto* node, const std::string& name,
+                                     AttributeProto::AttributeType type) {
   AttributeProto* attribute = node->add_attribute();
   attribute->set_name(name);
   attribute->set_type(type);
   return attribute;
 }
 
-inline TensorProto* add_tensor(GraphProto& graph, const std::string& name, int type, const std::vector<std::int64_t>& dims) {
+inline TensorProto* add_tensor(GraphProto& graph, const std::string& name, int type,
+                               const std::vector<std::int64_t>& dims) {
   TensorProto* tensor = graph.add_initializer();
   tensor->set_name(name);
   tensor->set_data_type(type);
@@ -86,7 +91,9 @@ inline Command train(int code, const std::string& says, const std::vector<std::s
   return run;
 }
 // Opened for viewing or for training, it is refused for the same reason.
-inline std::vector<Command> refused(int code, const std::string& says) { return {inspect(code, says), train(code, says)}; }
+inline std::vector<Command> refused(int code, const std::string& says) {
+  return {inspect(code, says), train(code, says)};
+}
 // Viewing shows it; training is refused.
 inline std::vector<Command> only_viewed(const std::string& shown, int code, const std::string& says) {
   return {inspect(0, shown), train(code, says)};
@@ -102,7 +109,9 @@ inline std::string varint(std::uint64_t value) {
 inline std::string field(std::uint64_t number, const std::string& contents) {  // length-delimited
   return varint(number << 3 | 2) + varint(contents.size()) + contents;
 }
-inline std::string number_field(std::uint64_t number, std::uint64_t value) { return varint(number << 3) + varint(value); }
+inline std::string number_field(std::uint64_t number, std::uint64_t value) {
+  return varint(number << 3) + varint(value);
+}
 inline std::string repeated(const std::string& bytes, std::size_t count) {
   std::string all;
   all.reserve(bytes.size() * count);
@@ -110,6 +119,8 @@ inline std::string repeated(const std::string& bytes, std::size_t count) {
   return all;
 }
 // A model with this graph: IR version 8, opset 17.
-inline std::string model_of(const std::string& graph) { return number_field(1, 8) + field(7, graph) + field(8, number_field(2, 17)); }
+inline std::string model_of(const std::string& graph) {
+  return number_field(1, 8) + field(7, graph) + field(8, number_field(2, 17));
+}
 
 }  // namespace gradloom::hostile

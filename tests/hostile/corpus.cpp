@@ -5,7 +5,8 @@
 namespace gradloom::hostile {
 
 void Place::write(const std::string& name, const std::string& bytes) const {
-  std::ofstream(model + "/" + name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(model + "/" + name, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 std::vector<Case> all_cases() {

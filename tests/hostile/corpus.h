@@ -1,6 +1,7 @@
-// Files that strangers could send, made here, and what the program must answer to each: a table of cases, one row of threats after the
-// other (O1 to O17 for ONNX files, D for data, R for recipes and sessions). hostile_test.cpp runs the program on them, write_corpus.cpp
-// writes them into a folder (seeds of the fuzzers, and for looking at them).
+// Files that strangers could send, made here, and what the program must answer to each: a table of cases, one
+// row of threats after the other (O1 to O17 for ONNX files, D for data, R for recipes and sessions).
+// hostile_test.cpp runs the program on them, write_corpus.cpp writes them into a folder (seeds of the
+// fuzzers, and for looking at them).
 #pragma once
 
 #include <functional>
@@ -9,7 +10,8 @@
 
 namespace gradloom::hostile {
 
-// Where a case puts its files. The program runs in `model`; nothing in `outside` may be read, made or changed.
+// Where a case puts its files. The program runs in `model`; nothing in `outside` may be read, made or
+// changed.
 struct Place {
   std::string model, outside;
   void write(const std::string& name, const std::string& bytes) const;  // into `model`

@@ -23,7 +23,8 @@ void entry(TensorProto& tensor, const std::string& key, const std::string& value
 }
 
 // plain() with its weight, four floats, in a file.
-ModelProto external(const std::string& location, const std::string& offset = "", const std::string& length = "") {
+ModelProto external(const std::string& location, const std::string& offset = "",
+                    const std::string& length = "") {
   return changed(plain(), [&](ModelProto&, GraphProto& g) {
     TensorProto& w = *g.mutable_initializer(0);
     w.clear_float_data();
@@ -44,11 +45,15 @@ std::function<void(const Place&)> both(const ModelProto& model, const Prepare& p
 }
 
 void paths_that_lead_away(Cases& cases) {
-  const auto add = [&](const std::string& name, const std::string& location, int code, const std::string& says, const Prepare& prepare = [](const Place&) {}, bool opens = false) {
+  const auto add = [&](
+                       const std::string& name, const std::string& location, int code,
+                       const std::string& says, const Prepare& prepare = [](const Place&) {},
+                       bool opens = false) {
     cases.push_back({"O7", name, both(external(location), prepare), refused(code, says), opens});
   };
   add("parent folder", "../outside/secret.bin", kBad, "it leaves the model's folder");
-  add("parent folder later", "a/../../outside/secret.bin", kBad, "it leaves the model's folder", [](const Place& p) { fs::create_directory(p.model + "/a"); });
+  add("parent folder later", "a/../../outside/secret.bin", kBad, "it leaves the model's folder",
+      [](const Place& p) { fs::create_directory(p.model + "/a"); });
   add("parent folder last", "a/..", kBad, "it leaves the model's folder");
   add("dots between", "./.././outside/secret.bin", kBad, "it leaves the model's folder");
   add("root", "/etc/passwd", kBad, "it is absolute");
@@ -70,8 +75,10 @@ void paths_that_lead_away(Cases& cases) {
   const auto link = [](const std::string& target, const std::string& name) {
     return [=](const Place& p) { fs::create_symlink(target, p.model + "/" + name); };
   };
-  add("symbolic link", "weights.bin", kBad, "is a symbolic link", link("../outside/secret.bin", "weights.bin"));
-  add("absolute symbolic link", "weights.bin", kBad, "is a symbolic link", [](const Place& p) { fs::create_symlink(p.outside + "/secret.bin", p.model + "/weights.bin"); });
+  add("symbolic link", "weights.bin", kBad, "is a symbolic link",
+      link("../outside/secret.bin", "weights.bin"));
+  add("absolute symbolic link", "weights.bin", kBad, "is a symbolic link",
+      [](const Place& p) { fs::create_symlink(p.outside + "/secret.bin", p.model + "/weights.bin"); });
   add("symbolic link inside", "weights.bin", kBad, "is a symbolic link", [](const Place& p) {
     p.write("real.bin", std::string(16, '\0'));
     fs::create_symlink("real.bin", p.model + "/weights.bin");
@@ -83,17 +90,28 @@ void paths_that_lead_away(Cases& cases) {
   });
   add("link to itself", "weights.bin", kBad, "is a symbolic link", link("weights.bin", "weights.bin"));
   add("link into the process", "d/root/etc/passwd", kBad, "is a symbolic link", link("/proc/self", "d"));
-  add("hard link", "weights.bin", kBad, "is a hard link to another file", [](const Place& p) { fs::create_hard_link(p.outside + "/secret.bin", p.model + "/weights.bin"); }, true);
-  add("pipe", "weights.bin", kBad, "is not a regular file", [](const Place& p) { ::mkfifo((p.model + "/weights.bin").c_str(), 0600); });
-  add("folder", "weights.bin", kBad, "is not a regular file", [](const Place& p) { fs::create_directory(p.model + "/weights.bin"); });
-  add("file used as a folder", "weights.bin/x", kBad, "not a folder", [](const Place& p) { p.write("weights.bin", std::string(16, '\0')); });
+  add(
+      "hard link", "weights.bin", kBad, "is a hard link to another file",
+      [](const Place& p) { fs::create_hard_link(p.outside + "/secret.bin", p.model + "/weights.bin"); },
+      true);
+  add("pipe", "weights.bin", kBad, "is not a regular file",
+      [](const Place& p) { ::mkfifo((p.model + "/weights.bin").c_str(), 0600); });
+  add("folder", "weights.bin", kBad, "is not a regular file",
+      [](const Place& p) { fs::create_directory(p.model + "/weights.bin"); });
+  add("file used as a folder", "weights.bin/x", kBad, "not a folder",
+      [](const Place& p) { p.write("weights.bin", std::string(16, '\0')); });
   add("device", "weights.bin", kBad, "", [](const Place& p) {
     // Only root makes devices; for others the link to one is the nearest thing.
-    if (::mknod((p.model + "/weights.bin").c_str(), S_IFCHR | 0666, 1 << 8 | 5) != 0) fs::create_symlink("/dev/zero", p.model + "/weights.bin");
+    if (::mknod((p.model + "/weights.bin").c_str(), S_IFCHR | 0666, 1 << 8 | 5) != 0)
+      fs::create_symlink("/dev/zero", p.model + "/weights.bin");
   });
 
-  const auto part = [&](const std::string& name, const std::string& offset, const std::string& length, int code, const std::string& says) {
-    cases.push_back({"O7", name, both(external("weights.bin", offset, length), [](const Place& p) { p.write("weights.bin", std::string(100, '\1')); }), refused(code, says)});
+  const auto part = [&](const std::string& name, const std::string& offset, const std::string& length,
+                        int code, const std::string& says) {
+    cases.push_back({"O7", name,
+                     both(external("weights.bin", offset, length),
+                          [](const Place& p) { p.write("weights.bin", std::string(100, '\1')); }),
+                     refused(code, says)});
   };
   part("offset behind the end", "101", "", kBad, "beyond the end");
   part("end behind the end", "85", "", kBad, "beyond the end");
@@ -105,19 +123,38 @@ void paths_that_lead_away(Cases& cases) {
   part("length of another size", "0", "17", kBad, "external length is 17 bytes, the type needs 16");
   part("length 2^63 - 1", "0", "9223372036854775807", kBad, "the type needs 16");
   part("negative length", "0", "-16", kBad, "is not a byte count");
-  cases.push_back({"O7", "as it should be", both(external("./weights.bin", "16", "16"), [](const Place& p) { p.write("weights.bin", std::string(100, '\1')); }), {inspect(0, ""), train(0, "")}});
-  cases.push_back({"O7", "location twice", both(changed(external("weights.bin"), [](ModelProto&, GraphProto& g) { entry(*g.mutable_initializer(0), "location", "../outside/secret.bin"); }),
-                                                [](const Place& p) { p.write("weights.bin", std::string(16, '\1')); }),
+  cases.push_back({"O7",
+                   "as it should be",
+                   both(external("./weights.bin", "16", "16"),
+                        [](const Place& p) { p.write("weights.bin", std::string(100, '\1')); }),
+                   {inspect(0, ""), train(0, "")}});
+  cases.push_back({"O7", "location twice",
+                   both(changed(external("weights.bin"),
+                                [](ModelProto&, GraphProto& g) {
+                                  entry(*g.mutable_initializer(0), "location", "../outside/secret.bin");
+                                }),
+                        [](const Place& p) { p.write("weights.bin", std::string(16, '\1')); }),
                    refused(kBad, "")});
-  cases.push_back({"O7", "no location", both(changed(external("weights.bin"), [](ModelProto&, GraphProto& g) { g.mutable_initializer(0)->clear_external_data(); }), [](const Place&) {}), refused(kBad, "it is empty")});
-  cases.push_back({"O7", "a constant in a file", both([] {
-                     ModelProto model = parsed("g (float[2] x) => (float y) { c = Constant<value = float[2] {1, 2}>() h = Mul(x, c) y = ReduceSum<keepdims = 0>(h) }");
-                     TensorProto& t = *model.mutable_graph()->mutable_node(0)->mutable_attribute(0)->mutable_t();
-                     t.clear_float_data();
-                     t.set_data_location(TensorProto::EXTERNAL);
-                     entry(t, "location", "../outside/secret.bin");
-                     return model;
-                   }(), [](const Place&) {}),
+  cases.push_back(
+      {"O7", "no location",
+       both(changed(external("weights.bin"),
+                    [](ModelProto&, GraphProto& g) { g.mutable_initializer(0)->clear_external_data(); }),
+            [](const Place&) {}),
+       refused(kBad, "it is empty")});
+  cases.push_back({"O7", "a constant in a file",
+                   both(
+                       [] {
+                         ModelProto model = parsed(
+                             "g (float[2] x) => (float y) { c = Constant<value = float[2] {1, 2}>() h = "
+                             "Mul(x, c) y = ReduceSum<keepdims = 0>(h) }");
+                         TensorProto& t =
+                             *model.mutable_graph()->mutable_node(0)->mutable_attribute(0)->mutable_t();
+                         t.clear_float_data();
+                         t.set_data_location(TensorProto::EXTERNAL);
+                         entry(t, "location", "../outside/secret.bin");
+                         return model;
+                       }(),
+                       [](const Place&) {}),
                    refused(kBad, "it leaves the model's folder")});
 }
 
@@ -131,15 +168,22 @@ void written_files(Cases& cases) {
       g.mutable_node(0)->set_input(1, name);
       g.mutable_node(0)->set_name(name);
     });
-    cases.push_back({"O8", std::string("trained, ") + name, file(model),
-                     {train(0, "", {"--save-params", "p.npz", "--export-onnx", "e.onnx", "--session", "s.db", "--profile", "all"}),
+    cases.push_back({"O8",
+                     std::string("trained, ") + name,
+                     file(model),
+                     {train(0, "",
+                            {"--save-params", "p.npz", "--export-onnx", "e.onnx", "--session", "s.db",
+                             "--profile", "all"}),
                       {{"export", "s.db", "-o", "r.json"}, 0, ""},
                       {{"trace", "s.db", "-o", "t.json"}, 0, ""},
                       {{"inspect", "e.onnx"}, 0, ""}}});
   }
   // Weights in a file stay inside the model that is written.
-  cases.push_back({"O8", "exported with its weights", both(external("weights.bin"), [](const Place& p) { p.write("weights.bin", std::string(16, '\1')); }),
-                   {train(0, "", {"--export-onnx", "e.onnx"}), {{"inspect", "e.onnx"}, 0, ""}}});
+  cases.push_back(
+      {"O8",
+       "exported with its weights",
+       both(external("weights.bin"), [](const Place& p) { p.write("weights.bin", std::string(16, '\1')); }),
+       {train(0, "", {"--export-onnx", "e.onnx"}), {{"inspect", "e.onnx"}, 0, ""}}});
 }
 
 // Row O15: no disk is needed for these, they are holes.
@@ -150,16 +194,32 @@ void large_files(Cases& cases) {
     ::close(fd);
   };
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-  for (const auto& [name, bytes] : {std::pair<const char*, std::int64_t>{"model of 2 GiB", 2 * kGiB}, {"model of 3 GiB", 3 * kGiB}, {"model of 1 TiB", 1024 * kGiB}})
-    cases.push_back({"O15", name, [hole, bytes = bytes](const Place& p) { hole(p.model + "/model.onnx", bytes); }, refused(kLimit, "longer than the limit of 2147483647 bytes")});
-  cases.push_back({"O15", "model of 1 GiB of nothing", [hole](const Place& p) { hole(p.model + "/model.onnx", kGiB); }, refused(kBad, "not an ONNX file")});
+  for (const auto& [name, bytes] : {std::pair<const char*, std::int64_t>{"model of 2 GiB", 2 * kGiB},
+                                    {"model of 3 GiB", 3 * kGiB},
+                                    {"model of 1 TiB", 1024 * kGiB}})
+    cases.push_back({"O15", name,
+                     [hole, bytes = bytes](const Place& p) { hole(p.model + "/model.onnx", bytes); },
+                     refused(kLimit, "longer than the limit of 2147483647 bytes")});
+  cases.push_back({"O15", "model of 1 GiB of nothing",
+                   [hole](const Place& p) { hole(p.model + "/model.onnx", kGiB); },
+                   refused(kBad, "not an ONNX file")});
   const auto sized = [](ModelProto model, std::int64_t floats) {
     model.mutable_graph()->mutable_initializer(0)->set_dims(0, floats);
     return model;
   };
-  cases.push_back({"O15", "weights of 1 TiB in a hole", both(sized(external("weights.bin"), 256 * kGiB), [hole](const Place& p) { hole(p.model + "/weights.bin", 1024 * kGiB); }), refused(kLimit, "does not fit in memory")});
-  cases.push_back({"O15", "a part of 1 TiB", both(external("weights.bin", std::to_string(1023 * kGiB)), [hole](const Place& p) { hole(p.model + "/weights.bin", 1024 * kGiB); }), {inspect(0, ""), train(0, "")}});
-  cases.push_back({"O15", "weights of 1 TiB without them", both(sized(external("weights.bin"), 256 * kGiB), [](const Place& p) { p.write("weights.bin", std::string(16, '\1')); }), refused(kBad, "beyond the end")});
+  cases.push_back({"O15", "weights of 1 TiB in a hole",
+                   both(sized(external("weights.bin"), 256 * kGiB),
+                        [hole](const Place& p) { hole(p.model + "/weights.bin", 1024 * kGiB); }),
+                   refused(kLimit, "does not fit in memory")});
+  cases.push_back({"O15",
+                   "a part of 1 TiB",
+                   both(external("weights.bin", std::to_string(1023 * kGiB)),
+                        [hole](const Place& p) { hole(p.model + "/weights.bin", 1024 * kGiB); }),
+                   {inspect(0, ""), train(0, "")}});
+  cases.push_back({"O15", "weights of 1 TiB without them",
+                   both(sized(external("weights.bin"), 256 * kGiB),
+                        [](const Place& p) { p.write("weights.bin", std::string(16, '\1')); }),
+                   refused(kBad, "beyond the end")});
 }
 
 }  // namespace

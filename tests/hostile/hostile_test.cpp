@@ -1,9 +1,11 @@
-// The program itself on every case of the corpus: the exit code and one error line that says what is expected, within 2 s of processor
-// time and the files' size + 256 MiB of memory, and nothing outside the model's folder touched.
+// The program itself on every case of the corpus: the exit code and one error line that says what is
+// expected, within 2 s of processor time and the files' size + 256 MiB of memory, and nothing outside the
+// model's folder touched.
 //
-// Time is what the kernel counts for the child, user and system of all threads; memory is its peak resident size (ru_maxrss), the whole
-// program with its libraries. A child begins as a copy of this process, whose own size counts as long as it is the larger one: what is
-// measured is never too small. Sanitizers need more of both: there only the answers are judged.
+// Time is what the kernel counts for the child, user and system of all threads; memory is its peak resident
+// size (ru_maxrss), the whole program with its libraries. A child begins as a copy of this process, whose own
+// size counts as long as it is the larger one: what is measured is never too small. Sanitizers need more of
+// both: there only the answers are judged.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -53,7 +55,8 @@ class Watch {
   explicit Watch(const std::string& folder) : fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
     EXPECT_GE(fd_, 0);
     EXPECT_GE(inotify_add_watch(fd_, folder.c_str(), IN_ALL_EVENTS), 0);
-    // A hard link elsewhere is the same file under another name: only a watch on the file itself sees its reads.
+    // A hard link elsewhere is the same file under another name: only a watch on the file itself sees its
+    // reads.
     EXPECT_GE(inotify_add_watch(fd_, (folder + "/secret.bin").c_str(), IN_ALL_EVENTS), 0);
   }
   Watch(const Watch&) = delete;
@@ -63,7 +66,8 @@ class Watch {
   std::uint32_t events() const {
     std::uint32_t all = 0;
     alignas(inotify_event) std::array<char, 8192> buffer{};
-    for (ssize_t n = read(fd_, buffer.data(), buffer.size()); n > 0; n = read(fd_, buffer.data(), buffer.size())) {
+    for (ssize_t n = read(fd_, buffer.data(), buffer.size()); n > 0;
+         n = read(fd_, buffer.data(), buffer.size())) {
       for (ssize_t at = 0; at < n;) {
         const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
         all |= event->mask;
@@ -84,7 +88,8 @@ class Hostile : public testing::Test {
     fs::remove_all(root_);
     place_ = {(root_ / "model").string(), (root_ / "outside").string()};
     fs::create_directories(place_.outside);
-    std::ofstream(place_.outside + "/secret.bin") << kCanary << std::string(2, '\0');  // as many bytes as the weights that name it need
+    std::ofstream(place_.outside + "/secret.bin")
+        << kCanary << std::string(2, '\0');  // as many bytes as the weights that name it need
     watch_ = std::make_unique<Watch>(place_.outside);
   }
   void TearDown() override {
@@ -97,8 +102,11 @@ class Hostile : public testing::Test {
     const std::string out = root_ / "stdout", err = root_ / "stderr";
     const pid_t child = fork();
     if (child == 0) {
-      if (chdir(place_.model.c_str()) != 0 || !freopen(out.c_str(), "w", stdout) || !freopen(err.c_str(), "w", stderr)) _exit(99);
-      const rlimit processor{30, 30}, stack{256 << 10, 256 << 10}, address{std::uint64_t{16} << 30, std::uint64_t{16} << 30}, core{0, 0};
+      if (chdir(place_.model.c_str()) != 0 || !freopen(out.c_str(), "w", stdout) ||
+          !freopen(err.c_str(), "w", stderr))
+        _exit(99);
+      const rlimit processor{30, 30}, stack{256 << 10, 256 << 10},
+          address{std::uint64_t{16} << 30, std::uint64_t{16} << 30}, core{0, 0};
       setrlimit(RLIMIT_CORE, &core);
       setrlimit(RLIMIT_CPU, &processor);
       if (!kSanitized) {
@@ -114,15 +122,19 @@ class Hostile : public testing::Test {
     int status = 0;
     rusage used{};
     wait4(child, &status, 0, &used);
-    const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(out), read_file(err), seconds(used.ru_utime) + seconds(used.ru_stime), used.ru_maxrss * 1024};
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    };
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(out), read_file(err),
+            seconds(used.ru_utime) + seconds(used.ru_stime), used.ru_maxrss * 1024};
   }
 
   // Bytes that the model may bring: all files of its folder, as far as they are on the disk.
   std::int64_t file_bytes() const {
     std::int64_t bytes = 0;
     for (const auto& entry : fs::recursive_directory_iterator(place_.model))
-      if (!entry.is_symlink() && entry.is_regular_file() && entry.file_size() < (std::uint64_t{4} << 30)) bytes += static_cast<std::int64_t>(entry.file_size());
+      if (!entry.is_symlink() && entry.is_regular_file() && entry.file_size() < (std::uint64_t{4} << 30))
+        bytes += static_cast<std::int64_t>(entry.file_size());
     return bytes;
   }
 
@@ -151,11 +163,13 @@ class Hostile : public testing::Test {
       require(errors.empty() || errors[0].find(r.says) != std::string::npos, "does not say: " + r.says);
     }
     // A hard link is found out by opening it; nothing of it is read.
-    require((events & ~(c.may_open_outside ? IN_OPEN | IN_CLOSE_NOWRITE : 0u)) == 0, "something outside the model's folder was touched");
+    require((events & ~(c.may_open_outside ? IN_OPEN | IN_CLOSE_NOWRITE : 0u)) == 0,
+            "something outside the model's folder was touched");
     if (kSanitized) return wrong;
     const std::int64_t files = file_bytes();
     require(o.seconds <= kSeconds, std::to_string(o.seconds) + " s of processor time");
-    require(o.peak_bytes - files <= kMemory, "peak " + std::to_string(o.peak_bytes >> 20) + " MiB, files " + std::to_string(files >> 20) + " MiB");
+    require(o.peak_bytes - files <= kMemory, "peak " + std::to_string(o.peak_bytes >> 20) + " MiB, files " +
+                                                 std::to_string(files >> 20) + " MiB");
     slowest_ = std::max(slowest_, o.seconds);
     largest_ = std::max(largest_, o.peak_bytes - files);
     return wrong;
@@ -171,7 +185,9 @@ class Hostile : public testing::Test {
   static std::set<std::string> made_by(const Command& r) {
     std::set<std::string> names;
     for (std::size_t i = 1; i < r.args.size(); ++i)
-      if (r.args[i - 1] == "-o" || r.args[i - 1] == "--session" || r.args[i - 1] == "--save-params" || r.args[i - 1] == "--export-onnx") names.insert(r.args[i]);
+      if (r.args[i - 1] == "-o" || r.args[i - 1] == "--session" || r.args[i - 1] == "--save-params" ||
+          r.args[i - 1] == "--export-onnx")
+        names.insert(r.args[i]);
     return names;
   }
 
@@ -195,7 +211,9 @@ class Hostile : public testing::Test {
       if (wrong.empty()) continue;
       std::string command;
       for (const std::string& a : r.args) command += " " + a;
-      ADD_FAILURE() << c.row << " " << escaped(c.name) << ": gradloom" << command << "\n" << wrong << escaped(o.err.substr(0, 1000)) << "\n" << escaped(o.out.substr(0, 300));
+      ADD_FAILURE() << c.row << " " << escaped(c.name) << ": gradloom" << command << "\n"
+                    << wrong << escaped(o.err.substr(0, 1000)) << "\n"
+                    << escaped(o.out.substr(0, 300));
     }
   }
 
@@ -208,7 +226,8 @@ class Hostile : public testing::Test {
     }
     EXPECT_GT(count, 0);
     RecordProperty("cases", count);
-    std::printf("%s: %d cases, %d runs; slowest %.2f s, largest %lld MiB over its files\n", row.c_str(), count, runs_, slowest_, static_cast<long long>(largest_ >> 20));
+    std::printf("%s: %d cases, %d runs; slowest %.2f s, largest %lld MiB over its files\n", row.c_str(),
+                count, runs_, slowest_, static_cast<long long>(largest_ >> 20));
   }
 
   fs::path root_;

@@ -12,7 +12,9 @@ constexpr int kUsage = 2, kBad = 3, kLimit = 4, kDevice = 6;
 // A node whose attribute is a graph with such a node, and so on.
 std::string nested_graphs(std::size_t levels) {
   std::string graph;
-  for (std::size_t i = 1; i < levels; ++i) graph = field(1, field(4, "If") + field(5, field(1, "then_branch") + field(6, graph) + number_field(20, 5)));
+  for (std::size_t i = 1; i < levels; ++i)
+    graph =
+        field(1, field(4, "If") + field(5, field(1, "then_branch") + field(6, graph) + number_field(20, 5)));
   return model_of(graph);
 }
 
@@ -42,7 +44,8 @@ onnx::FunctionProto* add_function(ModelProto& model, const std::string& name) {
   return function;
 }
 
-void call(onnx::FunctionProto* function, const std::string& callee, const std::string& input, const std::string& output) {
+void call(onnx::FunctionProto* function, const std::string& callee, const std::string& input,
+          const std::string& output) {
   auto* node = function->add_node();
   node->set_op_type(callee);
   if (callee[0] == 'f') node->set_domain("f");
@@ -57,7 +60,9 @@ ModelProto call_tree(int depth, int width, const std::string& bottom) {
   for (int i = 0; i < depth; ++i) {
     auto* function = add_function(model, "f" + std::to_string(i));
     const std::string callee = i + 1 < depth ? "f" + std::to_string(i + 1) : bottom;
-    for (int k = 0; k < width; ++k) call(function, callee, k == 0 ? "a" : "t" + std::to_string(k), k + 1 == width ? "b" : "t" + std::to_string(k + 1));
+    for (int k = 0; k < width; ++k)
+      call(function, callee, k == 0 ? "a" : "t" + std::to_string(k),
+           k + 1 == width ? "b" : "t" + std::to_string(k + 1));
   }
   first->set_op_type("f0");
   first->set_domain("f");
@@ -65,22 +70,29 @@ ModelProto call_tree(int depth, int width, const std::string& bottom) {
 }
 
 void nesting(Cases& cases) {
-  const auto add = [&](const std::string& name, const std::function<void(const Place&)>& make, std::vector<Command> runs) { cases.push_back({"O9", name, make, std::move(runs)}); };
+  const auto add = [&](const std::string& name, const std::function<void(const Place&)>& make,
+                       std::vector<Command> runs) {
+    cases.push_back({"O9", name, make, std::move(runs)});
+  };
   add("33 graphs", file(nested_graphs(33)), refused(kLimit, "nesting is over the limit of 32"));
   add("34 graphs", file(nested_graphs(34)), refused(kLimit, "nesting"));
   add("1000 graphs", file(nested_graphs(1000)), refused(kLimit, "nesting"));
   add("32 graphs", file(nested_graphs(32)), refused(kBad, ""));
   add("500 types", file(nested_types(500)), refused(kLimit, "nesting"));
   // Each level adds some bytes to every length around it: 10^5 of them by one buffer written from its end.
-  add("100000 graphs", [](const Place& place) {
-    std::string reversed;  // lengths first, back to front
-    const auto prepend = [&](const std::string& bytes) { reversed.append(bytes.rbegin(), bytes.rend()); };
-    for (int i = 0; i < 100000; ++i) {
-      for (const std::uint64_t number : {6, 5, 1}) prepend(varint(number << 3 | 2) + varint(reversed.size()));
-    }
-    std::string graph(reversed.rbegin(), reversed.rend());
-    place.write("model.onnx", model_of(graph));
-  }, refused(kLimit, "nesting"));
+  add(
+      "100000 graphs",
+      [](const Place& place) {
+        std::string reversed;  // lengths first, back to front
+        const auto prepend = [&](const std::string& bytes) { reversed.append(bytes.rbegin(), bytes.rend()); };
+        for (int i = 0; i < 100000; ++i) {
+          for (const std::uint64_t number : {6, 5, 1})
+            prepend(varint(number << 3 | 2) + varint(reversed.size()));
+        }
+        std::string graph(reversed.rbegin(), reversed.rend());
+        place.write("model.onnx", model_of(graph));
+      },
+      refused(kLimit, "nesting"));
 
   ModelProto self = call_tree(1, 1, "f0");
   add("function calls itself", file(self), refused(kBad, "recursive"));
@@ -91,95 +103,174 @@ void nesting(Cases& cases) {
   add("2^30 calls", file(call_tree(30, 2, "Neg")), refused(kLimit, "after inlining"));
   add("100^30 calls", file(call_tree(30, 100, "Neg")), refused(kLimit, "after inlining"));
   add("2^30 empty calls", file([] {
-    ModelProto model = call_tree(30, 2, "Neg");
-    auto* last = model.mutable_functions(29);
-    last->clear_node();
-    last->set_output(0, "a");
-    return model;
-  }()), refused(kLimit, ""));
+        ModelProto model = call_tree(30, 2, "Neg");
+        auto* last = model.mutable_functions(29);
+        last->clear_node();
+        last->set_output(0, "a");
+        return model;
+      }()),
+      refused(kLimit, ""));
   add("2^19 calls of a big body", file(call_tree(20, 2, "Neg")), refused(kLimit, "after inlining"));
   add("recursion through a subgraph", file([] {
-    ModelProto model = call_tree(1, 1, "Neg");
-    auto* function = model.mutable_functions(0);
-    auto* attribute = function->mutable_node(0)->add_attribute();
-    attribute->set_name("then_branch");
-    attribute->set_type(AttributeProto::GRAPH);
-    add_node(*attribute->mutable_g(), "f0", {"a"}, {"z"})->set_domain("f");
-    return model;
-  }()), refused(kBad, "recursive"));
+        ModelProto model = call_tree(1, 1, "Neg");
+        auto* function = model.mutable_functions(0);
+        auto* attribute = function->mutable_node(0)->add_attribute();
+        attribute->set_name("then_branch");
+        attribute->set_type(AttributeProto::GRAPH);
+        add_node(*attribute->mutable_g(), "f0", {"a"}, {"z"})->set_domain("f");
+        return model;
+      }()),
+      refused(kBad, "recursive"));
   // A constant of a megabyte in a body that is called a thousand times.
   add("constants of a gigabyte", file([] {
-    ModelProto model = call_tree(3, 32, "Neg");
-    auto* constant = model.mutable_functions(2)->add_node();
-    constant->set_op_type("Constant");
-    constant->add_output("c");
-    model.mutable_functions(2)->mutable_node()->SwapElements(0, 32);
-    constant = model.mutable_functions(2)->mutable_node(0);
-    auto* value = constant->add_attribute();
-    value->set_name("value");
-    value->set_type(AttributeProto::TENSOR);
-    value->mutable_t()->set_data_type(TensorProto::FLOAT);
-    value->mutable_t()->add_dims(1 << 18);
-    value->mutable_t()->set_raw_data(std::string(1 << 20, 'c'));
-    return model;
-  }()), refused(kLimit, "after inlining"));
+        ModelProto model = call_tree(3, 32, "Neg");
+        auto* constant = model.mutable_functions(2)->add_node();
+        constant->set_op_type("Constant");
+        constant->add_output("c");
+        model.mutable_functions(2)->mutable_node()->SwapElements(0, 32);
+        constant = model.mutable_functions(2)->mutable_node(0);
+        auto* value = constant->add_attribute();
+        value->set_name("value");
+        value->set_type(AttributeProto::TENSOR);
+        value->mutable_t()->set_data_type(TensorProto::FLOAT);
+        value->mutable_t()->add_dims(1 << 18);
+        value->mutable_t()->set_raw_data(std::string(1 << 20, 'c'));
+        return model;
+      }()),
+      refused(kLimit, "after inlining"));
   // Names grow with every level of calls.
   add("names that grow", file([] {
-    ModelProto model = call_tree(20, 1, "Neg");
-    model.mutable_graph()->mutable_node(0)->set_name(std::string(4000, 'n'));
-    for (auto& function : *model.mutable_functions()) function.mutable_node(0)->set_name(std::string(4000, 'm'));
-    return model;
-  }()), refused(kLimit, "names are over the limit of 4096"));
+        ModelProto model = call_tree(20, 1, "Neg");
+        model.mutable_graph()->mutable_node(0)->set_name(std::string(4000, 'n'));
+        for (auto& function : *model.mutable_functions())
+          function.mutable_node(0)->set_name(std::string(4000, 'm'));
+        return model;
+      }()),
+      refused(kLimit, "names are over the limit of 4096"));
   add("function of 100000 opsets", file([] {
-    ModelProto model = call_tree(1, 1, "Neg");
-    auto* function = model.mutable_functions(0);
-    for (int i = 0; i < 100000; ++i) {
-      function->add_opset_import()->set_domain("d" + std::to_string(i));
-      auto* own = model.add_opset_import();
-      own->set_domain("d" + std::to_string(i));
-      own->set_version(2);
-      if (i < 90000) call(function, "Neg", "a", "q" + std::to_string(i));
-    }
-    return model;
-  }()), {inspect(0, "")});
+        ModelProto model = call_tree(1, 1, "Neg");
+        auto* function = model.mutable_functions(0);
+        for (int i = 0; i < 100000; ++i) {
+          function->add_opset_import()->set_domain("d" + std::to_string(i));
+          auto* own = model.add_opset_import();
+          own->set_domain("d" + std::to_string(i));
+          own->set_version(2);
+          if (i < 90000) call(function, "Neg", "a", "q" + std::to_string(i));
+        }
+        return model;
+      }()),
+      {inspect(0, "")});
 }
 
 void objects(Cases& cases) {
-  const auto add = [&](const std::string& name, const std::function<std::string()>& bytes, std::vector<Command> runs) {
-    cases.push_back({"O10", name, [bytes](const Place& place) { place.write("model.onnx", bytes()); }, std::move(runs)});
+  const auto add = [&](const std::string& name, const std::function<std::string()>& bytes,
+                       std::vector<Command> runs) {
+    cases.push_back(
+        {"O10", name, [bytes](const Place& place) { place.write("model.onnx", bytes()); }, std::move(runs)});
   };
   constexpr std::size_t kMillion = 1000000;
   const std::string empty_node = field(1, ""), empty_attribute = field(5, ""), empty_text = field(1, "");
-  add("8 million empty nodes", [=] { return model_of(repeated(empty_node, 8 * kMillion)); }, refused(kLimit, "more than 1000000 nodes"));
-  add("a million empty nodes", [=] { return model_of(repeated(empty_node, kMillion)); }, refused(kLimit, "more memory than the file"));
-  add("400000 empty nodes", [=] { return model_of(repeated(empty_node, 400000)); }, refused(kLimit, "more memory than the file"));
-  add("10 million attributes", [=] { return model_of(field(1, repeated(empty_attribute, 10 * kMillion))); }, refused(kLimit, "more memory than the file"));
-  add("100000 empty nodes", [=] { return model_of(repeated(empty_node, 100000)); }, {inspect(0, ""), train(kBad, "")});
-  add("400000 attributes", [=] { return model_of(field(1, field(4, "Relu") + repeated(empty_attribute, 400000))); }, refused(kBad, ""));
-  add("a million inputs", [=] { return model_of(field(1, field(4, "Relu") + field(2, "y") + repeated(empty_text, kMillion))); }, refused(kBad, ""));
-  add("20 million inputs", [=] { return model_of(field(1, field(4, "Relu") + field(2, "y") + repeated(empty_text, 20 * kMillion))); }, refused(kLimit, ""));
-  add("5 million graph inputs", [=] { return model_of(repeated(field(11, ""), 5 * kMillion)); }, refused(kLimit, "more memory than the file"));
-  add("10 million value infos", [=] { return model_of(repeated(field(13, ""), 10 * kMillion)); }, refused(kLimit, "more memory than the file"));
-  add("10 million initializers", [=] { return model_of(repeated(field(5, ""), 10 * kMillion)); }, refused(kLimit, "more memory than the file"));
-  add("10 million functions", [=] { return model_of("") + repeated(varint(25 << 3 | 2) + std::string(1, '\0'), 10 * kMillion); }, refused(kLimit, "more memory than the file"));
-  add("10 million opsets", [=] { return model_of("") + repeated(field(8, ""), 10 * kMillion); }, refused(kLimit, "more memory than the file"));
-  add("10 million strings", [=] { return model_of(field(1, field(4, "Relu") + field(5, field(1, "a") + repeated(field(9, ""), 10 * kMillion)))); }, refused(kLimit, "more memory than the file"));
-  add("60 million packed integers", [=] { return model_of(field(5, field(8, "t") + number_field(2, 7) + field(7, std::string(60 * kMillion, '\1')))); }, refused(kLimit, ""));
-  add("60 million packed dims", [=] { return model_of(field(5, field(8, "t") + number_field(2, 1) + field(1, std::string(60 * kMillion, '\1')))); }, refused(kLimit, ""));
-  add("10 million integers one by one", [=] { return model_of(field(5, field(8, "t") + number_field(2, 7) + repeated(number_field(7, 1), 10 * kMillion))); }, refused(kBad, ""));
-  add("70 million integers one by one", [=] { return model_of(field(5, field(8, "t") + number_field(2, 7) + repeated(number_field(7, 1), 70 * kMillion))); }, refused(kLimit, ""));
-  add("text of 100 MB", [=] { return model_of("") + field(6, std::string(100 * kMillion, 'd')); }, {train(kUsage, "no loss")});
+  add(
+      "8 million empty nodes", [=] { return model_of(repeated(empty_node, 8 * kMillion)); },
+      refused(kLimit, "more than 1000000 nodes"));
+  add(
+      "a million empty nodes", [=] { return model_of(repeated(empty_node, kMillion)); },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "400000 empty nodes", [=] { return model_of(repeated(empty_node, 400000)); },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "10 million attributes", [=] { return model_of(field(1, repeated(empty_attribute, 10 * kMillion))); },
+      refused(kLimit, "more memory than the file"));
+  add("100000 empty nodes", [=] { return model_of(repeated(empty_node, 100000)); },
+      {inspect(0, ""), train(kBad, "")});
+  add(
+      "400000 attributes",
+      [=] { return model_of(field(1, field(4, "Relu") + repeated(empty_attribute, 400000))); },
+      refused(kBad, ""));
+  add(
+      "a million inputs",
+      [=] { return model_of(field(1, field(4, "Relu") + field(2, "y") + repeated(empty_text, kMillion))); },
+      refused(kBad, ""));
+  add(
+      "20 million inputs",
+      [=] {
+        return model_of(field(1, field(4, "Relu") + field(2, "y") + repeated(empty_text, 20 * kMillion)));
+      },
+      refused(kLimit, ""));
+  add(
+      "5 million graph inputs", [=] { return model_of(repeated(field(11, ""), 5 * kMillion)); },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "10 million value infos", [=] { return model_of(repeated(field(13, ""), 10 * kMillion)); },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "10 million initializers", [=] { return model_of(repeated(field(5, ""), 10 * kMillion)); },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "10 million functions",
+      [=] { return model_of("") + repeated(varint(25 << 3 | 2) + std::string(1, '\0'), 10 * kMillion); },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "10 million opsets", [=] { return model_of("") + repeated(field(8, ""), 10 * kMillion); },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "10 million strings",
+      [=] {
+        return model_of(
+            field(1, field(4, "Relu") + field(5, field(1, "a") + repeated(field(9, ""), 10 * kMillion))));
+      },
+      refused(kLimit, "more memory than the file"));
+  add(
+      "60 million packed integers",
+      [=] {
+        return model_of(
+            field(5, field(8, "t") + number_field(2, 7) + field(7, std::string(60 * kMillion, '\1'))));
+      },
+      refused(kLimit, ""));
+  add(
+      "60 million packed dims",
+      [=] {
+        return model_of(
+            field(5, field(8, "t") + number_field(2, 1) + field(1, std::string(60 * kMillion, '\1'))));
+      },
+      refused(kLimit, ""));
+  add(
+      "10 million integers one by one",
+      [=] {
+        return model_of(
+            field(5, field(8, "t") + number_field(2, 7) + repeated(number_field(7, 1), 10 * kMillion)));
+      },
+      refused(kBad, ""));
+  add(
+      "70 million integers one by one",
+      [=] {
+        return model_of(
+            field(5, field(8, "t") + number_field(2, 7) + repeated(number_field(7, 1), 70 * kMillion)));
+      },
+      refused(kLimit, ""));
+  add("text of 100 MB", [=] { return model_of("") + field(6, std::string(100 * kMillion, 'd')); },
+      {train(kUsage, "no loss")});
   // A large file that is refused late: its contents must not be held twice.
-  add("weights of 400 MB before a mistake", [=] {
-    const std::string weights = field(5, number_field(1, 100 * kMillion) + number_field(2, 1) + field(8, "w") + field(9, std::string(400 * kMillion, '\0')));
-    const std::string node = field(1, field(1, "w") + field(1, "ghost") + field(2, "y") + field(4, "Add"));
-    return model_of(node + weights + field(12, field(1, "y")));
-  }, {inspect(kBad, "'ghost' is produced by nothing")});
-  add("weights of 400 MB before a late mistake", [=] {
-    const std::string weights = field(5, number_field(1, 100 * kMillion) + number_field(2, 1) + field(8, "w") + field(9, std::string(400 * kMillion, '\0')));
-    const std::string node = field(1, field(1, "w") + field(2, "y") + field(4, "Relu") + field(5, field(1, "a") + field(1, "b")));
-    return model_of(field(1, field(1, "w") + field(2, "y") + field(4, "Concat")) + weights + field(12, field(1, "y")));
-  }, {inspect(kBad, "attribute 'axis' is missing")});
+  add("weights of 400 MB before a mistake",
+      [=] {
+        const std::string weights = field(5, number_field(1, 100 * kMillion) + number_field(2, 1) +
+                                                 field(8, "w") + field(9, std::string(400 * kMillion, '\0')));
+        const std::string node =
+            field(1, field(1, "w") + field(1, "ghost") + field(2, "y") + field(4, "Add"));
+        return model_of(node + weights + field(12, field(1, "y")));
+      },
+      {inspect(kBad, "'ghost' is produced by nothing")});
+  add("weights of 400 MB before a late mistake",
+      [=] {
+        const std::string weights = field(5, number_field(1, 100 * kMillion) + number_field(2, 1) +
+                                                 field(8, "w") + field(9, std::string(400 * kMillion, '\0')));
+        const std::string node = field(
+            1, field(1, "w") + field(2, "y") + field(4, "Relu") + field(5, field(1, "a") + field(1, "b")));
+        return model_of(field(1, field(1, "w") + field(2, "y") + field(4, "Concat")) + weights +
+                        field(12, field(1, "y")));
+      },
+      {inspect(kBad, "attribute 'axis' is missing")});
 
   // Names that std::hash cannot tell apart: two blocks of eight bytes, the second undoes what the first did.
   const auto colliding = [](std::uint64_t i) {
@@ -195,124 +286,257 @@ void objects(Cases& cases) {
       for (int k = 0; k < 8; ++k) name.push_back(static_cast<char>(block >> (8 * k)));
     return name;
   };
-  add("100000 names of one hash", [=] {
-    std::string nodes;
-    for (std::uint64_t i = 0; i < 100000; ++i) nodes += field(1, field(1, i == 0 ? "x" : colliding(i - 1)) + field(2, colliding(i)) + field(3, colliding(i + (1 << 20))) + field(4, "Relu"));
-    return model_of(nodes + field(11, field(1, "x") + field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) + field(12, field(1, "absent")));
-  }, refused(kBad, "graph output 'absent' is produced by nothing"));
-  add("100000 initializers of one hash", [=] {
-    std::string graph;
-    for (std::uint64_t i = 0; i < 100000; ++i) graph += field(5, number_field(2, 1) + field(8, colliding(i)) + field(4, std::string(4, '\0')));
-    return model_of(graph + field(12, field(1, "absent")));
-  }, refused(kBad, "graph output 'absent' is produced by nothing"));
+  add(
+      "100000 names of one hash",
+      [=] {
+        std::string nodes;
+        for (std::uint64_t i = 0; i < 100000; ++i)
+          nodes += field(1, field(1, i == 0 ? "x" : colliding(i - 1)) + field(2, colliding(i)) +
+                                field(3, colliding(i + (1 << 20))) + field(4, "Relu"));
+        return model_of(
+            nodes +
+            field(11, field(1, "x") +
+                          field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) +
+            field(12, field(1, "absent")));
+      },
+      refused(kBad, "graph output 'absent' is produced by nothing"));
+  add(
+      "100000 initializers of one hash",
+      [=] {
+        std::string graph;
+        for (std::uint64_t i = 0; i < 100000; ++i)
+          graph += field(5, number_field(2, 1) + field(8, colliding(i)) + field(4, std::string(4, '\0')));
+        return model_of(graph + field(12, field(1, "absent")));
+      },
+      refused(kBad, "graph output 'absent' is produced by nothing"));
   // One value that everything reads, one operator that reads everything, and names that begin alike.
-  add("100000 readers of one value", [=] {
-    std::string nodes;
-    for (int i = 0; i < 100000; ++i) nodes += field(1, field(1, "x") + field(2, "y" + std::to_string(i)) + field(4, "Relu"));
-    return model_of(nodes + field(11, field(1, "x") + field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) + field(12, field(1, "absent")));
-  }, refused(kBad, "'absent'"));
-  add("one Concat of 200000", [=] {
-    return model_of(field(1, repeated(field(1, "x"), 200000) + field(2, "y") + field(4, "Concat") + field(5, field(1, "axis") + number_field(3, 0) + number_field(20, 2))) +
-                    field(11, field(1, "x") + field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) + field(12, field(1, "absent")));
-  }, refused(kBad, "'absent'"));
-  add("one Max of 50000", [=] {
-    return model_of(field(1, repeated(field(1, "x"), 50000) + field(2, "y") + field(4, "Max")) +
-                    field(11, field(1, "x") + field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) + field(12, field(1, "absent")));
-  }, refused(kBad, "'absent'"));
-  add("20000 outputs", [=] {
-    std::string nodes, outputs;
-    for (int i = 0; i < 20000; ++i) {
-      nodes += field(1, field(1, "x") + field(2, "y" + std::to_string(i)) + field(4, "Relu"));
-      outputs += field(12, field(1, "y" + std::to_string(i)));
-    }
-    return model_of(nodes + field(11, field(1, "x") + field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) + outputs);
-  }, {inspect(0, "")});
-  add("100000 nodes of one name", [=] {
-    std::string nodes;
-    for (int i = 0; i < 100000; ++i) nodes += field(1, field(1, "x") + field(2, "y" + std::to_string(i)) + field(3, "n") + field(4, "Relu"));
-    return model_of(nodes + field(11, field(1, "x") + field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) + field(12, field(1, "absent")));
-  }, refused(kBad, "'absent'"));
+  add(
+      "100000 readers of one value",
+      [=] {
+        std::string nodes;
+        for (int i = 0; i < 100000; ++i)
+          nodes += field(1, field(1, "x") + field(2, "y" + std::to_string(i)) + field(4, "Relu"));
+        return model_of(
+            nodes +
+            field(11, field(1, "x") +
+                          field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) +
+            field(12, field(1, "absent")));
+      },
+      refused(kBad, "'absent'"));
+  add(
+      "one Concat of 200000",
+      [=] {
+        return model_of(
+            field(1, repeated(field(1, "x"), 200000) + field(2, "y") + field(4, "Concat") +
+                         field(5, field(1, "axis") + number_field(3, 0) + number_field(20, 2))) +
+            field(11, field(1, "x") +
+                          field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) +
+            field(12, field(1, "absent")));
+      },
+      refused(kBad, "'absent'"));
+  add(
+      "one Max of 50000",
+      [=] {
+        return model_of(
+            field(1, repeated(field(1, "x"), 50000) + field(2, "y") + field(4, "Max")) +
+            field(11, field(1, "x") +
+                          field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) +
+            field(12, field(1, "absent")));
+      },
+      refused(kBad, "'absent'"));
+  add("20000 outputs",
+      [=] {
+        std::string nodes, outputs;
+        for (int i = 0; i < 20000; ++i) {
+          nodes += field(1, field(1, "x") + field(2, "y" + std::to_string(i)) + field(4, "Relu"));
+          outputs += field(12, field(1, "y" + std::to_string(i)));
+        }
+        return model_of(
+            nodes +
+            field(11, field(1, "x") +
+                          field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) +
+            outputs);
+      },
+      {inspect(0, "")});
+  add(
+      "100000 nodes of one name",
+      [=] {
+        std::string nodes;
+        for (int i = 0; i < 100000; ++i)
+          nodes +=
+              field(1, field(1, "x") + field(2, "y" + std::to_string(i)) + field(3, "n") + field(4, "Relu"));
+        return model_of(
+            nodes +
+            field(11, field(1, "x") +
+                          field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2)))))) +
+            field(12, field(1, "absent")));
+      },
+      refused(kBad, "'absent'"));
 }
 
 void huge_tensors(Cases& cases) {
-  const auto add = [&](const std::string& name, const std::string& nodes, std::vector<Command> runs, int opset = 17) {
-    cases.push_back({"O11", name, file(parsed("g (float[2, 4] x) => (float y) <float v = {1}> { " + nodes + " total = ReduceSum<keepdims = 0>(h) y = Mul(total, v) }", opset)), std::move(runs)});
+  const auto add = [&](const std::string& name, const std::string& nodes, std::vector<Command> runs,
+                       int opset = 17) {
+    cases.push_back({"O11", name,
+                     file(parsed("g (float[2, 4] x) => (float y) <float v = {1}> { " + nodes +
+                                     " total = ReduceSum<keepdims = 0>(h) y = Mul(total, v) }",
+                                 opset)),
+                     std::move(runs)});
   };
-  const auto not_run = [](const std::string& says) { return std::vector<Command>{inspect(0, ""), train(kDevice, says)}; };
+  const auto not_run = [](const std::string& says) {
+    return std::vector<Command>{inspect(0, ""), train(kDevice, says)};
+  };
   const std::string many = "s = Constant<value = int64[3] {1000000, 1000, 1000}>() ";
   const std::string as_sum = " m = ReduceSum<keepdims = 0>(c) h = Mul(x, m)";
   add("ConstantOfShape", many + "c = ConstantOfShape(s)" + as_sum, not_run("the plan needs"));
-  add("Expand", "s = Constant<value = int64[4] {1000000, 1000, 2, 4}>() h = Expand(x, s)", not_run("the plan needs"));
-  add("Expand of a constant", many + "one = Constant<value = float {1}>() c = Expand(one, s)" + as_sum, not_run("the plan needs"));
-  add("Tile", "s = Constant<value = int64[2] {1000000, 1000000}>() h = Tile(x, s)", not_run("the plan needs"));
-  add("Pad", "s = Constant<value = int64[4] {1000000, 1000000, 1000000, 1000000}>() h = Pad(x, s)", not_run("the plan needs"));
-  add("Range", "a = Constant<value = float {0}>() b = Constant<value = float {1e12}>() d = Constant<value = float {1}>() c = Range(a, b, d)" + as_sum, not_run("the plan needs"));
-  add("OneHot", "i = Constant<value = int64[2] {0, 1}>() n = Constant<value = int64 {1000000000000}>() w = Constant<value = float[2] {0, 1}>() c = OneHot(i, n, w)" + as_sum, not_run("the plan needs"));
-  add("EyeLike", many + "t = Constant<value = int64[2] {1000000, 1000000}>() z = ConstantOfShape(t) c = EyeLike(z)" + as_sum, not_run("the plan needs"));
-  add("Resize", "r = Constant<value = float[0] {}>() s = Constant<value = float[2] {1000000.0, 1000000.0}>() h = Resize(x, r, s)", only_viewed("too many elements", kBad, "too many elements"));
-  add("Resize by infinity", "r = Constant<value = float[0] {}>() s = Constant<value = float[2] {3e38, 3e38}>() h = Resize(x, r, s)", only_viewed("too many elements", kBad, "too many elements"));
-  add("product of outer vectors", "s = Constant<value = int64[2] {1000000, 1}>() t = Constant<value = int64[2] {1, 1000000}>() a = ConstantOfShape(s) b = ConstantOfShape(t) c = MatMul(a, b)" + as_sum, not_run("the plan needs"));
+  add("Expand", "s = Constant<value = int64[4] {1000000, 1000, 2, 4}>() h = Expand(x, s)",
+      not_run("the plan needs"));
+  add("Expand of a constant", many + "one = Constant<value = float {1}>() c = Expand(one, s)" + as_sum,
+      not_run("the plan needs"));
+  add("Tile", "s = Constant<value = int64[2] {1000000, 1000000}>() h = Tile(x, s)",
+      not_run("the plan needs"));
+  add("Pad", "s = Constant<value = int64[4] {1000000, 1000000, 1000000, 1000000}>() h = Pad(x, s)",
+      not_run("the plan needs"));
+  add("Range",
+      "a = Constant<value = float {0}>() b = Constant<value = float {1e12}>() d = Constant<value = float "
+      "{1}>() c = Range(a, b, d)" +
+          as_sum,
+      not_run("the plan needs"));
+  add("OneHot",
+      "i = Constant<value = int64[2] {0, 1}>() n = Constant<value = int64 {1000000000000}>() w = "
+      "Constant<value = float[2] {0, 1}>() c = OneHot(i, n, w)" +
+          as_sum,
+      not_run("the plan needs"));
+  add("EyeLike",
+      many + "t = Constant<value = int64[2] {1000000, 1000000}>() z = ConstantOfShape(t) c = EyeLike(z)" +
+          as_sum,
+      not_run("the plan needs"));
+  add("Resize",
+      "r = Constant<value = float[0] {}>() s = Constant<value = float[2] {1000000.0, 1000000.0}>() h = "
+      "Resize(x, r, s)",
+      only_viewed("too many elements", kBad, "too many elements"));
+  add("Resize by infinity",
+      "r = Constant<value = float[0] {}>() s = Constant<value = float[2] {3e38, 3e38}>() h = Resize(x, r, s)",
+      only_viewed("too many elements", kBad, "too many elements"));
+  add("product of outer vectors",
+      "s = Constant<value = int64[2] {1000000, 1}>() t = Constant<value = int64[2] {1, 1000000}>() a = "
+      "ConstantOfShape(s) b = ConstantOfShape(t) c = MatMul(a, b)" +
+          as_sum,
+      not_run("the plan needs"));
   add("random numbers", "c = RandomNormal<shape = [1000000, 1000000]>()" + as_sum, not_run("the plan needs"));
-  add("doubling forty times", [] {
-    std::string nodes = "v0 = Identity(x) ";
-    for (int i = 0; i < 40; ++i) nodes += "v" + std::to_string(i + 1) + " = Concat<axis = 0>(v" + std::to_string(i) + ", v" + std::to_string(i) + ") ";
-    return nodes + "h = Identity(v40)";
-  }(), not_run("the plan needs"));
-  add("doubling seventy times", [] {
-    std::string nodes = "v0 = Identity(x) ";
-    for (int i = 0; i < 70; ++i) nodes += "v" + std::to_string(i + 1) + " = Concat<axis = 0>(v" + std::to_string(i) + ", v" + std::to_string(i) + ") ";
-    return nodes + "h = Identity(v70)";
-  }(), refused(kLimit, "63 bits"));
+  add(
+      "doubling forty times",
+      [] {
+        std::string nodes = "v0 = Identity(x) ";
+        for (int i = 0; i < 40; ++i)
+          nodes += "v" + std::to_string(i + 1) + " = Concat<axis = 0>(v" + std::to_string(i) + ", v" +
+                   std::to_string(i) + ") ";
+        return nodes + "h = Identity(v40)";
+      }(),
+      not_run("the plan needs"));
+  add(
+      "doubling seventy times",
+      [] {
+        std::string nodes = "v0 = Identity(x) ";
+        for (int i = 0; i < 70; ++i)
+          nodes += "v" + std::to_string(i + 1) + " = Concat<axis = 0>(v" + std::to_string(i) + ", v" +
+                   std::to_string(i) + ") ";
+        return nodes + "h = Identity(v70)";
+      }(),
+      refused(kLimit, "63 bits"));
   // Below the limit of one output, many times over: folded contents have a sum of their own.
-  add("a thousand constants of 60 MB", [] {
-    std::string nodes = "s = Constant<value = int64[1] {15000000}>() ";
-    for (int i = 0; i < 1000; ++i) nodes += "c" + std::to_string(i) + " = ConstantOfShape(s) ";
-    return nodes + "m = ReduceSum<keepdims = 0>(c999) h = Mul(x, m)";
-  }(), {inspect(0, "folding limits")});
-  add("work without end", [] {
-    std::string nodes = "s = Constant<value = int64[2] {1000, 1000}>() c0 = ConstantOfShape(s) ";
-    for (int i = 0; i < 300; ++i) nodes += "c" + std::to_string(i + 1) + " = MatMul(c" + std::to_string(i) + ", c0) ";
-    return nodes + "m = ReduceSum<keepdims = 0>(c300) h = Mul(x, m)";
-  }(), {inspect(0, "folding limits")});
-  add("small results of large constants", [] {
-    std::string nodes = "s = Constant<value = int64[1] {15000000}>() c = ConstantOfShape(s) k = Constant<value = int64[1] {1}>() ";
-    for (int i = 0; i < 3000; ++i) nodes += "v" + std::to_string(i) + ", i" + std::to_string(i) + " = TopK(c, k) ";
-    return nodes + "h = Mul(x, v2999)";
-  }(), {inspect(0, "")});
-  add("nonzero of a large constant", [] {
-    std::string nodes = "s = Constant<value = int64[1] {8000000}>() c = ConstantOfShape<value = float[1] {1}>(s) ";
-    for (int i = 0; i < 300; ++i) nodes += "v" + std::to_string(i) + " = NonZero(c) ";
-    return nodes + "f = Cast<to = 1>(v299) m = ReduceSum<keepdims = 0>(f) h = Mul(x, m)";
-  }(), {inspect(0, "")});
-  add("sort of a large constant", [] {
-    std::string nodes = "s = Constant<value = int64[1] {8000000}>() c0 = ConstantOfShape<value = float[1] {1}>(s) k = Constant<value = int64[1] {8000000}>() ";
-    for (int i = 0; i < 300; ++i) nodes += "c" + std::to_string(i + 1) + ", i" + std::to_string(i) + " = TopK(c" + std::to_string(i) + ", k) ";
-    return nodes + "m = ReduceSum<keepdims = 0>(c300) h = Mul(x, m)";
-  }(), {inspect(0, "")});
+  add("a thousand constants of 60 MB",
+      [] {
+        std::string nodes = "s = Constant<value = int64[1] {15000000}>() ";
+        for (int i = 0; i < 1000; ++i) nodes += "c" + std::to_string(i) + " = ConstantOfShape(s) ";
+        return nodes + "m = ReduceSum<keepdims = 0>(c999) h = Mul(x, m)";
+      }(),
+      {inspect(0, "folding limits")});
+  add("work without end",
+      [] {
+        std::string nodes = "s = Constant<value = int64[2] {1000, 1000}>() c0 = ConstantOfShape(s) ";
+        for (int i = 0; i < 300; ++i)
+          nodes += "c" + std::to_string(i + 1) + " = MatMul(c" + std::to_string(i) + ", c0) ";
+        return nodes + "m = ReduceSum<keepdims = 0>(c300) h = Mul(x, m)";
+      }(),
+      {inspect(0, "folding limits")});
+  add("small results of large constants",
+      [] {
+        std::string nodes =
+            "s = Constant<value = int64[1] {15000000}>() c = ConstantOfShape(s) k = Constant<value = "
+            "int64[1] {1}>() ";
+        for (int i = 0; i < 3000; ++i)
+          nodes += "v" + std::to_string(i) + ", i" + std::to_string(i) + " = TopK(c, k) ";
+        return nodes + "h = Mul(x, v2999)";
+      }(),
+      {inspect(0, "")});
+  add("nonzero of a large constant",
+      [] {
+        std::string nodes =
+            "s = Constant<value = int64[1] {8000000}>() c = ConstantOfShape<value = float[1] {1}>(s) ";
+        for (int i = 0; i < 300; ++i) nodes += "v" + std::to_string(i) + " = NonZero(c) ";
+        return nodes + "f = Cast<to = 1>(v299) m = ReduceSum<keepdims = 0>(f) h = Mul(x, m)";
+      }(),
+      {inspect(0, "")});
+  add("sort of a large constant",
+      [] {
+        std::string nodes =
+            "s = Constant<value = int64[1] {8000000}>() c0 = ConstantOfShape<value = float[1] {1}>(s) k = "
+            "Constant<value = int64[1] {8000000}>() ";
+        for (int i = 0; i < 300; ++i)
+          nodes += "c" + std::to_string(i + 1) + ", i" + std::to_string(i) + " = TopK(c" + std::to_string(i) +
+                   ", k) ";
+        return nodes + "m = ReduceSum<keepdims = 0>(c300) h = Mul(x, m)";
+      }(),
+      {inspect(0, "")});
 
   const auto looping = [](const std::string& trips, const std::string& body) {
-    return "m = Constant<value = int64 {" + trips + "}>() t = Constant<value = bool {1}>() h = Loop(m, t, x) <body = b (int64 i, bool c, float[2, 4] s) => (bool k, float[2, 4] r) { k = Identity(c) " + body + " }>";
+    return "m = Constant<value = int64 {" + trips +
+           "}>() t = Constant<value = bool {1}>() h = Loop(m, t, x) <body = b (int64 i, bool c, float[2, 4] "
+           "s) => (bool k, float[2, 4] r) { k = Identity(c) " +
+           body + " }>";
   };
   const auto unrolled = only_viewed("more than 50000 iterations", kLimit, "more than 50000 iterations");
   const auto too_many_nodes = only_viewed("after unrolling", kLimit, "after unrolling");
   add("Loop of 2^63 - 1", looping("9223372036854775807", "r = Neg(s)"), unrolled);
-  add("Loop without an end", "t = Constant<value = bool {1}>() h = Loop(none, t, x) <body = b (int64 i, bool c, float[2, 4] s) => (bool k, float[2, 4] r) { k = Identity(c) r = Neg(s) }>", unrolled);
-  add("Loop of ten nodes", looping("9223372036854775807", "a = Neg(s) b1 = Neg(a) d = Neg(b1) e = Neg(d) f = Neg(e) g1 = Neg(f) r = Neg(g1)"), too_many_nodes);
-  add("Loop of nothing, 2^63 - 1", "m = Constant<value = int64 {9223372036854775807}>() t = Constant<value = bool {1}>() h = Loop(m, t, x) <body = b (int64 i, bool c, float[2, 4] s) => (bool c, float[2, 4] s) { }>", unrolled);
-  add("Loop in Loop in Loop", looping("1000", "r = Loop(m, t, s) <body = b1 (int64 i1, bool c1, float[2, 4] s1) => (bool k1, float[2, 4] r1) { k1 = Identity(c1) r1 = Loop(m, t, s1)"
-      " <body = b2 (int64 i2, bool c2, float[2, 4] s2) => (bool k2, float[2, 4] r2) { k2 = Identity(c2) r2 = Neg(s2) }> }>"), unrolled);
-  add("Scan of a billion", "a = Constant<value = float {1}>() s = Constant<value = int64[2] {1000000000, 1}>() q = Expand(a, s) h, p = Scan<num_scan_inputs = 1, body = b (float[2, 4] e, float[1] v)"
-      " => (float[2, 4] r, float[1] o) { r = Add(e, v) o = Neg(v) }>(x, q)", unrolled);
+  add("Loop without an end",
+      "t = Constant<value = bool {1}>() h = Loop(none, t, x) <body = b (int64 i, bool c, float[2, 4] s) => "
+      "(bool k, float[2, 4] r) { k = Identity(c) r = Neg(s) }>",
+      unrolled);
+  add("Loop of ten nodes",
+      looping("9223372036854775807",
+              "a = Neg(s) b1 = Neg(a) d = Neg(b1) e = Neg(d) f = Neg(e) g1 = Neg(f) r = Neg(g1)"),
+      too_many_nodes);
+  add("Loop of nothing, 2^63 - 1",
+      "m = Constant<value = int64 {9223372036854775807}>() t = Constant<value = bool {1}>() h = Loop(m, t, "
+      "x) <body = b (int64 i, bool c, float[2, 4] s) => (bool c, float[2, 4] s) { }>",
+      unrolled);
+  add("Loop in Loop in Loop",
+      looping("1000",
+              "r = Loop(m, t, s) <body = b1 (int64 i1, bool c1, float[2, 4] s1) => (bool k1, float[2, 4] r1) "
+              "{ k1 = Identity(c1) r1 = Loop(m, t, s1)"
+              " <body = b2 (int64 i2, bool c2, float[2, 4] s2) => (bool k2, float[2, 4] r2) { k2 = "
+              "Identity(c2) r2 = Neg(s2) }> }>"),
+      unrolled);
+  add("Scan of a billion",
+      "a = Constant<value = float {1}>() s = Constant<value = int64[2] {1000000000, 1}>() q = Expand(a, s) "
+      "h, p = Scan<num_scan_inputs = 1, body = b (float[2, 4] e, float[1] v)"
+      " => (float[2, 4] r, float[1] o) { r = Add(e, v) o = Neg(v) }>(x, q)",
+      unrolled);
   // A hundred loops, each of which is taken back.
-  add("a hundred endless Loops", [] {
-    std::string nodes = "t = Constant<value = bool {1}>() v0 = Identity(x) ";
-    for (int i = 0; i < 100; ++i) {
-      const std::string k = std::to_string(i);
-      nodes += "v" + std::to_string(i + 1) + " = Loop(none, t, v" + k + ") <body = b" + k + " (int64 i" + k + ", bool c" + k + ", float[2, 4] s" + k + ") => (bool k" + k + ", float[2, 4] r" + k + ") { k" + k +
-               " = Identity(c" + k + ") r" + k + " = Neg(s" + k + ") }> ";
-    }
-    return nodes + "h = Identity(v100)";
-  }(), only_viewed("more than 50000 iterations", kLimit, "more than 50000 iterations"));
+  add(
+      "a hundred endless Loops",
+      [] {
+        std::string nodes = "t = Constant<value = bool {1}>() v0 = Identity(x) ";
+        for (int i = 0; i < 100; ++i) {
+          const std::string k = std::to_string(i);
+          nodes += "v" + std::to_string(i + 1) + " = Loop(none, t, v" + k + ") <body = b" + k + " (int64 i" +
+                   k + ", bool c" + k + ", float[2, 4] s" + k + ") => (bool k" + k + ", float[2, 4] r" + k +
+                   ") { k" + k + " = Identity(c" + k + ") r" + k + " = Neg(s" + k + ") }> ";
+        }
+        return nodes + "h = Identity(v100)";
+      }(),
+      only_viewed("more than 50000 iterations", kLimit, "more than 50000 iterations"));
 }
 
 }  // namespace

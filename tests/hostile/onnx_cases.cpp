@@ -29,7 +29,11 @@ void bytes_that_are_no_model(Cases& cases) {
   add("pdf", "%PDF-1.7 not a model at all", "not an ONNX file");
   add("zip", std::string("PK\3\4\24\0\0\0\10\0", 10), "not an ONNX file");
   add("json", "{\"model\": {\"graph\": []}}", "not an ONNX file");
-  add("elf", std::string("\x7f" "ELF\2\1\1\0\0\0\0\0\0\0\0\0", 16), "not an ONNX file");
+  add("elf",
+      std::string("\x7f"
+                  "ELF\2\1\1\0\0\0\0\0\0\0\0\0",
+                  16),
+      "not an ONNX file");
   add("zeros", std::string(4096, '\0'), "not an ONNX file");
   add("ones", std::string(4096, '\xff'), "not an ONNX file");
   add("no graph", number_field(1, 8), "it has no graph");
@@ -40,7 +44,8 @@ void bytes_that_are_no_model(Cases& cases) {
   add("length of 2^63", "\x3a" + varint(std::uint64_t{1} << 63), "truncated");
   add("length of 2^64 - 1", "\x3a" + varint(~std::uint64_t{0}), "truncated");
   add("field number 0", std::string("\x02\x00", 2), "field 0");
-  add("field number 2^29", varint(std::uint64_t{1} << 32 | 2) + std::string(1, '\0'), "is unknown in ModelProto");
+  add("field number 2^29", varint(std::uint64_t{1} << 32 | 2) + std::string(1, '\0'),
+      "is unknown in ModelProto");
   add("group", "\x3b\x3c", "wire type 3");
   add("end of a group", "\x3c", "wire type 4");
   add("wire type 6", "\x3e", "wire type 6");
@@ -49,45 +54,66 @@ void bytes_that_are_no_model(Cases& cases) {
   add("part of a packed float", model_of(field(5, field(4, "abc"))), "part of a number");
   add("packed list ends inside a number", model_of(field(5, field(7, "\x80"))), "inside a number");
   const std::string whole = plain().SerializeAsString();
-  Case cuts{"O1", "truncated",
+  Case cuts{"O1",
+            "truncated",
             [whole](const Place& place) {
-              for (std::size_t at = 0; at < whole.size(); at += 5) place.write("cut-" + std::to_string(at) + ".onnx", whole.substr(0, at));
+              for (std::size_t at = 0; at < whole.size(); at += 5)
+                place.write("cut-" + std::to_string(at) + ".onnx", whole.substr(0, at));
             },
             {}};
-  for (std::size_t at = 0; at < whole.size(); at += 5) cuts.runs.push_back({{"inspect", "cut-" + std::to_string(at) + ".onnx"}, kBad, "cut-"});
+  for (std::size_t at = 0; at < whole.size(); at += 5)
+    cuts.runs.push_back({{"inspect", "cut-" + std::to_string(at) + ".onnx"}, kBad, "cut-"});
   cases.push_back(std::move(cuts));
 }
 
 // Rows O2 to O4: graphs that are none.
 void graphs_that_are_none(Cases& cases) {
-  const auto add = [&](const char* row, const std::string& name, const std::string& graph, const std::string& says) {
+  const auto add = [&](const char* row, const std::string& name, const std::string& graph,
+                       const std::string& says) {
     cases.push_back({row, name, file(parsed(graph)), refused(kBad, says)});
   };
   add("O2", "self-loop", "g (float[2] x) => (float[2] y) { y = Add(x, y) }", "cycle: node 'Add_0'");
   add("O2", "cycle of two", "g (float[2] x) => (float[2] y) { y = Add(x, b) b = Relu(y) }", "cycle");
-  add("O2", "cycle of three", "g (float[2] x) => (float[2] y) { a = Add(x, c) b = Relu(a) c = Neg(b) y = Neg(c) }", "cycle");
+  add("O2", "cycle of three",
+      "g (float[2] x) => (float[2] y) { a = Add(x, c) b = Relu(a) c = Neg(b) y = Neg(c) }", "cycle");
   add("O2", "cycle through a subgraph",
-      "g (float[2] x) => (float[2] y) { t = Constant<value = bool {1}>() a = If(t) <then_branch = p () => (float[2] r) { r = Neg(b) }, else_branch = q () => (float[2] s) { s = Relu(x) }>"
+      "g (float[2] x) => (float[2] y) { t = Constant<value = bool {1}>() a = If(t) <then_branch = p () => "
+      "(float[2] r) { r = Neg(b) }, else_branch = q () => (float[2] s) { s = Relu(x) }>"
       " b = Relu(a) y = Neg(b) }",
       "cycle");
   ModelProto ring;
   ring = parsed("g (float[2] x) => (float[2] v0) { }");
-  for (int i = 0; i < 20000; ++i) add_node(*ring.mutable_graph(), "Relu", {"v" + std::to_string((i + 1) % 20000)}, {"v" + std::to_string(i)});
+  for (int i = 0; i < 20000; ++i)
+    add_node(*ring.mutable_graph(), "Relu", {"v" + std::to_string((i + 1) % 20000)},
+             {"v" + std::to_string(i)});
   cases.push_back({"O2", "ring of 20000", file(ring), refused(kBad, "cycle")});
-  cases.push_back({"O2", "unsorted but acyclic", file(parsed("g (float[2] x) => (float y) { y = ReduceSum<keepdims = 0>(h) h = Mul(x, w) w = Identity(p) p = Neg(x) }")),
+  cases.push_back({"O2",
+                   "unsorted but acyclic",
+                   file(parsed("g (float[2] x) => (float y) { y = ReduceSum<keepdims = 0>(h) h = Mul(x, w) w "
+                               "= Identity(p) p = Neg(x) }")),
                    {inspect(0, "not in topological order: sorted")}});
 
-  add("O3", "node output twice", "g (float[2] x) => (float[2] y) { y = Relu(x) y = Neg(x) }", "'y' is defined twice: by node 'Relu_0' (Relu) and by node 'Neg_1'");
-  add("O3", "input twice", "g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "'x' is defined twice");
-  add("O3", "output named as the input", "g (float[2] x) => (float[2] x) { x = Relu(x) }", "'x' is defined twice");
-  add("O3", "one node, one name twice", "g (float[2] x) => (float[2] y) { y, y = Dropout(x) }", "'y' is defined twice");
-  add("O3", "graph output twice", "g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "listed twice");
+  add("O3", "node output twice", "g (float[2] x) => (float[2] y) { y = Relu(x) y = Neg(x) }",
+      "'y' is defined twice: by node 'Relu_0' (Relu) and by node 'Neg_1'");
+  add("O3", "input twice", "g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }",
+      "'x' is defined twice");
+  add("O3", "output named as the input", "g (float[2] x) => (float[2] x) { x = Relu(x) }",
+      "'x' is defined twice");
+  add("O3", "one node, one name twice", "g (float[2] x) => (float[2] y) { y, y = Dropout(x) }",
+      "'y' is defined twice");
+  add("O3", "graph output twice", "g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }",
+      "listed twice");
   add("O3", "shadowed in a subgraph",
-      "g (float[2] x) => (float[2] y) { t = Constant<value = bool {1}>() y = If(t) <then_branch = p () => (float[2] x) { x = Neg(t) }, else_branch = q () => (float[2] s) { s = Relu(x) }> }",
+      "g (float[2] x) => (float[2] y) { t = Constant<value = bool {1}>() y = If(t) <then_branch = p () => "
+      "(float[2] x) { x = Neg(t) }, else_branch = q () => (float[2] s) { s = Relu(x) }> }",
       "defined twice: around a subgraph and in it");
   const auto with = [](const auto& change) { return changed(plain(), change); };
-  cases.push_back({"O3", "initializer twice", file(with([](ModelProto&, GraphProto& g) { *g.add_initializer() = g.initializer(0); })), refused(kBad, "'w' is defined twice")});
-  cases.push_back({"O3", "opset twice", file(with([](ModelProto& m, GraphProto&) { *m.add_opset_import() = m.opset_import(0); })), refused(kBad, "given twice")});
+  cases.push_back({"O3", "initializer twice",
+                   file(with([](ModelProto&, GraphProto& g) { *g.add_initializer() = g.initializer(0); })),
+                   refused(kBad, "'w' is defined twice")});
+  cases.push_back({"O3", "opset twice",
+                   file(with([](ModelProto& m, GraphProto&) { *m.add_opset_import() = m.opset_import(0); })),
+                   refused(kBad, "given twice")});
   cases.push_back({"O3", "function twice", file(with([](ModelProto& m, GraphProto&) {
                      for (int i = 0; i < 2; ++i) {
                        m.add_functions()->set_name("f");
@@ -102,20 +128,37 @@ void graphs_that_are_none(Cases& cases) {
                    })),
                    refused(kBad, "given twice")});
 
-  add("O4", "input by nothing", "g (float[2] x) => (float[2] y) { y = Add(x, ghost) }", "input 1 'ghost' is produced by nothing");
-  add("O4", "output by nothing", "g (float[2] x) => (float[2] z) { y = Relu(x) }", "graph output 'z' is produced by nothing");
+  add("O4", "input by nothing", "g (float[2] x) => (float[2] y) { y = Add(x, ghost) }",
+      "input 1 'ghost' is produced by nothing");
+  add("O4", "output by nothing", "g (float[2] x) => (float[2] z) { y = Relu(x) }",
+      "graph output 'z' is produced by nothing");
   add("O4", "captured by nothing",
-      "g (float[2] x) => (float[2] y) { t = Constant<value = bool {1}>() y = If(t) <then_branch = p () => (float[2] r) { r = Neg(ghost) }, else_branch = q () => (float[2] s) { s = Relu(x) }> }",
+      "g (float[2] x) => (float[2] y) { t = Constant<value = bool {1}>() y = If(t) <then_branch = p () => "
+      "(float[2] r) { r = Neg(ghost) }, else_branch = q () => (float[2] s) { s = Relu(x) }> }",
       "a captured value 'ghost' is produced by nothing");
   add("O4", "too few inputs", "g (float[2] x) => (float[2] y) { y = Add(x) }", "has 1 input, it needs 2");
-  add("O4", "too many inputs", "g (float[2] x) => (float[2] y) { y = Relu(x, x) }", "has 2 inputs, at opset 17 it takes at most 1");
-  add("O4", "too many outputs", "g (float[2] x) => (float[2] y) { y, z = Relu(x) }", "has 2 outputs, at opset 17 it gives at most 1");
-  cases.push_back({"O4", "required input left out", file(with([](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_input(0, ""); })), refused(kBad, "input 0 is required")});
-  cases.push_back({"O4", "no outputs of a node", file(with([](ModelProto&, GraphProto& g) { g.mutable_node(0)->clear_output(); })), refused(kBad, "")});
-  cases.push_back({"O4", "graph without outputs", file(with([](ModelProto&, GraphProto& g) { g.clear_output(); })), {inspect(0, ""), train(kUsage, "no loss")}});
-  cases.push_back({"O4", "graph without anything", file(model_of("")), {inspect(0, ""), train(kUsage, "no loss")}});
-  cases.push_back({"O4", "input without a name", file(with([](ModelProto&, GraphProto& g) { g.mutable_input(0)->set_name(""); })), refused(kBad, "has no name")});
-  cases.push_back({"O4", "input without a type", file(with([](ModelProto&, GraphProto& g) { g.mutable_input(0)->clear_type(); })), only_viewed("", kBad, "input 'x'")});
+  add("O4", "too many inputs", "g (float[2] x) => (float[2] y) { y = Relu(x, x) }",
+      "has 2 inputs, at opset 17 it takes at most 1");
+  add("O4", "too many outputs", "g (float[2] x) => (float[2] y) { y, z = Relu(x) }",
+      "has 2 outputs, at opset 17 it gives at most 1");
+  cases.push_back({"O4", "required input left out",
+                   file(with([](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_input(0, ""); })),
+                   refused(kBad, "input 0 is required")});
+  cases.push_back({"O4", "no outputs of a node",
+                   file(with([](ModelProto&, GraphProto& g) { g.mutable_node(0)->clear_output(); })),
+                   refused(kBad, "")});
+  cases.push_back({"O4",
+                   "graph without outputs",
+                   file(with([](ModelProto&, GraphProto& g) { g.clear_output(); })),
+                   {inspect(0, ""), train(kUsage, "no loss")}});
+  cases.push_back(
+      {"O4", "graph without anything", file(model_of("")), {inspect(0, ""), train(kUsage, "no loss")}});
+  cases.push_back({"O4", "input without a name",
+                   file(with([](ModelProto&, GraphProto& g) { g.mutable_input(0)->set_name(""); })),
+                   refused(kBad, "has no name")});
+  cases.push_back({"O4", "input without a type",
+                   file(with([](ModelProto&, GraphProto& g) { g.mutable_input(0)->clear_type(); })),
+                   only_viewed("", kBad, "input 'x'")});
 }
 
 // Row O5: shapes that no memory holds.
@@ -135,60 +178,126 @@ void impossible_shapes(Cases& cases) {
     });
   };
   constexpr std::int64_t kHuge = std::int64_t{1} << 40, kMost = INT64_MAX;
-  cases.push_back({"O5", "negative dim of an input", file(input_dims({-3, 4})), only_viewed("negative", kBad, "negative dimension -3")});
-  cases.push_back({"O5", "dims of an input overflow", file(input_dims({kHuge, kHuge})), only_viewed("63 bits", kLimit, "more elements than fit in 63 bits")});
-  cases.push_back({"O5", "bytes of an input overflow", file(input_dims({kMost / 4, 4})), only_viewed("63 bits", kLimit, "63 bits")});
-  cases.push_back({"O5", "overflow before a zero", file(input_dims({kHuge, kHuge, 0})), only_viewed("63 bits", kLimit, "63 bits")});
-  cases.push_back({"O5", "overflow after a zero", file(input_dims({0, kHuge, kHuge})), only_viewed("63 bits", kLimit, "63 bits")});
+  cases.push_back({"O5", "negative dim of an input", file(input_dims({-3, 4})),
+                   only_viewed("negative", kBad, "negative dimension -3")});
+  cases.push_back({"O5", "dims of an input overflow", file(input_dims({kHuge, kHuge})),
+                   only_viewed("63 bits", kLimit, "more elements than fit in 63 bits")});
+  cases.push_back({"O5", "bytes of an input overflow", file(input_dims({kMost / 4, 4})),
+                   only_viewed("63 bits", kLimit, "63 bits")});
+  cases.push_back({"O5", "overflow before a zero", file(input_dims({kHuge, kHuge, 0})),
+                   only_viewed("63 bits", kLimit, "63 bits")});
+  cases.push_back({"O5", "overflow after a zero", file(input_dims({0, kHuge, kHuge})),
+                   only_viewed("63 bits", kLimit, "63 bits")});
   cases.push_back({"O5", "an input of 4 EiB", file(input_dims({kMost / 8, 1})), refused(kLimit, "63 bits")});
-  cases.push_back({"O5", "rank of an input", file(input_dims(std::vector<std::int64_t>(33, 1))), only_viewed("rank 33", kLimit, "rank 33, over the limit of 32")});
+  cases.push_back({"O5", "rank of an input", file(input_dims(std::vector<std::int64_t>(33, 1))),
+                   only_viewed("rank 33", kLimit, "rank 33, over the limit of 32")});
   cases.push_back({"O5", "negative dim of a weight", file(weight_dims({-4})), refused(kBad, "negative")});
-  cases.push_back({"O5", "dims of a weight overflow", file(weight_dims({kHuge, kHuge})), refused(kLimit, "63 bits")});
-  cases.push_back({"O5", "bytes of a weight overflow", file(weight_dims({kMost / 3})), refused(kLimit, "63 bits")});
-  cases.push_back({"O5", "zero dim with data", file(weight_dims({0})), refused(kBad, "needs 0 elements, the file has 4")});
-  cases.push_back({"O5", "rank of a weight", file(weight_dims(std::vector<std::int64_t>(33, 1))), refused(kLimit, "rank 33")});
-  cases.push_back({"O5", "rank of a million", file(weight_dims(std::vector<std::int64_t>(1000000, 1))), refused(kLimit, "rank 1000000")});
+  cases.push_back(
+      {"O5", "dims of a weight overflow", file(weight_dims({kHuge, kHuge})), refused(kLimit, "63 bits")});
+  cases.push_back(
+      {"O5", "bytes of a weight overflow", file(weight_dims({kMost / 3})), refused(kLimit, "63 bits")});
+  cases.push_back({"O5", "zero dim with data", file(weight_dims({0})),
+                   refused(kBad, "needs 0 elements, the file has 4")});
+  cases.push_back({"O5", "rank of a weight", file(weight_dims(std::vector<std::int64_t>(33, 1))),
+                   refused(kLimit, "rank 33")});
+  cases.push_back({"O5", "rank of a million", file(weight_dims(std::vector<std::int64_t>(1000000, 1))),
+                   refused(kLimit, "rank 1000000")});
   const auto computed = [&](const std::string& name, const std::string& nodes, std::vector<Command> runs) {
-    cases.push_back({"O5", name, file(parsed("g (float[2, 4] x) => (float y) <float v = {1}> { " + nodes + " m = ReduceMean<keepdims = 0>(h) y = Mul(m, v) }")), std::move(runs)});
+    cases.push_back({"O5", name,
+                     file(parsed("g (float[2, 4] x) => (float y) <float v = {1}> { " + nodes +
+                                 " m = ReduceMean<keepdims = 0>(h) y = Mul(m, v) }")),
+                     std::move(runs)});
   };
-  computed("reshape to a negative dim", "s = Constant<value = int64[2] {-7, 2}>() h = Reshape(x, s)", only_viewed("could not be inferred", kBad, "Reshape"));
-  computed("reshape to dims that overflow", "s = Constant<value = int64[3] {4611686018427387904, 4611686018427387904, 2}>() h = Reshape(x, s)", only_viewed("could not be inferred", kBad, "Reshape"));
-  computed("reshape to two unknowns", "s = Constant<value = int64[2] {-1, -1}>() h = Reshape(x, s)", only_viewed("could not be inferred", kBad, "Reshape"));
-  computed("expand to dims that overflow", "s = Constant<value = int64[4] {4611686018427387904, 4, 2, 4}>() h = Expand(x, s)", refused(kLimit, "63 bits"));
-  computed("expand to a negative dim", "s = Constant<value = int64[2] {-9, 4}>() h = Expand(x, s)", only_viewed("could not be inferred", kBad, "Expand"));
-  computed("tile by a negative count", "s = Constant<value = int64[2] {-1, 4}>() h = Tile(x, s)", only_viewed("could not be inferred", kBad, "Tile"));
-  computed("tile by 2^62", "s = Constant<value = int64[2] {4611686018427387904, 4611686018427387904}>() h = Tile(x, s)", only_viewed("63 bits", kBad, "63 bits"));
-  computed("pad by the least number", "s = Constant<value = int64[4] {-9223372036854775808, 0, 0, 0}>() h = Pad(x, s)", only_viewed("could not be inferred", kBad, "Pad"));
-  computed("pad by the greatest number", "s = Constant<value = int64[4] {9223372036854775807, 0, 9223372036854775807, 0}>() h = Pad(x, s)", only_viewed("Pad", kBad, "do not fit"));
-  computed("range of too many steps", "a = Constant<value = int64 {0}>() b = Constant<value = int64 {9223372036854775807}>() c = Constant<value = int64 {1}>() r = Range(a, b, c) f = Cast<to = 1>(r) h = Sub(f, f)",
+  computed("reshape to a negative dim", "s = Constant<value = int64[2] {-7, 2}>() h = Reshape(x, s)",
+           only_viewed("could not be inferred", kBad, "Reshape"));
+  computed("reshape to dims that overflow",
+           "s = Constant<value = int64[3] {4611686018427387904, 4611686018427387904, 2}>() h = Reshape(x, s)",
+           only_viewed("could not be inferred", kBad, "Reshape"));
+  computed("reshape to two unknowns", "s = Constant<value = int64[2] {-1, -1}>() h = Reshape(x, s)",
+           only_viewed("could not be inferred", kBad, "Reshape"));
+  computed("expand to dims that overflow",
+           "s = Constant<value = int64[4] {4611686018427387904, 4, 2, 4}>() h = Expand(x, s)",
            refused(kLimit, "63 bits"));
-  computed("range by nothing", "a = Constant<value = int64 {0}>() b = Constant<value = int64 {5}>() c = Constant<value = int64 {0}>() r = Range(a, b, c) h = Cast<to = 1>(r)", only_viewed("could not be inferred", kBad, "Range"));
-  computed("axis out of range", "h = Softmax<axis = 9223372036854775807>(x)", only_viewed("could not be inferred", kBad, "axis"));
-  computed("least axis", "h = Concat<axis = -9223372036854775808>(x, x)", only_viewed("could not be inferred", kBad, "axis"));
-  computed("permutation of others", "h = Transpose<perm = [7, -9223372036854775808]>(x)", only_viewed("could not be inferred", kBad, "Transpose"));
-  computed("split of other sizes", "s = Constant<value = int64[2] {9223372036854775807, 9223372036854775807}>() h, i = Split<axis = 0>(x, s)", only_viewed("could not be inferred", kBad, "Split"));
-  computed("gather out of range", "s = Constant<value = int64[2] {5, -9223372036854775808}>() h = Gather(x, s)", only_viewed("could not be inferred", kBad, "Gather"));
-  computed("slice at the edges", "a = Constant<value = int64[1] {-9223372036854775808}>() b = Constant<value = int64[1] {9223372036854775807}>() c = Constant<value = int64[1] {9223372036854775807}>()"
-           " d = Constant<value = int64[1] {-9223372036854775808}>() h = Slice(x, a, b, d, c)", only_viewed("could not be inferred", kBad, "Slice"));
-  computed("slice by the least step", "a = Constant<value = int64[1] {9223372036854775807}>() b = Constant<value = int64[1] {-9223372036854775808}>() c = Constant<value = int64[1] {0}>()"
-           " d = Constant<value = int64[1] {-9223372036854775808}>() s = Slice(x, a, b, c, d) h = Mul(s, x)", {train(0, "")});
-  computed("slice by nothing", "a = Constant<value = int64[1] {0}>() d = Constant<value = int64[1] {0}>() h = Slice(x, a, a, a, d)", only_viewed("could not be inferred", kBad, "Slice"));
+  computed("expand to a negative dim", "s = Constant<value = int64[2] {-9, 4}>() h = Expand(x, s)",
+           only_viewed("could not be inferred", kBad, "Expand"));
+  computed("tile by a negative count", "s = Constant<value = int64[2] {-1, 4}>() h = Tile(x, s)",
+           only_viewed("could not be inferred", kBad, "Tile"));
+  computed("tile by 2^62",
+           "s = Constant<value = int64[2] {4611686018427387904, 4611686018427387904}>() h = Tile(x, s)",
+           only_viewed("63 bits", kBad, "63 bits"));
+  computed("pad by the least number",
+           "s = Constant<value = int64[4] {-9223372036854775808, 0, 0, 0}>() h = Pad(x, s)",
+           only_viewed("could not be inferred", kBad, "Pad"));
+  computed("pad by the greatest number",
+           "s = Constant<value = int64[4] {9223372036854775807, 0, 9223372036854775807, 0}>() h = Pad(x, s)",
+           only_viewed("Pad", kBad, "do not fit"));
+  computed("range of too many steps",
+           "a = Constant<value = int64 {0}>() b = Constant<value = int64 {9223372036854775807}>() c = "
+           "Constant<value = int64 {1}>() r = Range(a, b, c) f = Cast<to = 1>(r) h = Sub(f, f)",
+           refused(kLimit, "63 bits"));
+  computed("range by nothing",
+           "a = Constant<value = int64 {0}>() b = Constant<value = int64 {5}>() c = Constant<value = int64 "
+           "{0}>() r = Range(a, b, c) h = Cast<to = 1>(r)",
+           only_viewed("could not be inferred", kBad, "Range"));
+  computed("axis out of range", "h = Softmax<axis = 9223372036854775807>(x)",
+           only_viewed("could not be inferred", kBad, "axis"));
+  computed("least axis", "h = Concat<axis = -9223372036854775808>(x, x)",
+           only_viewed("could not be inferred", kBad, "axis"));
+  computed("permutation of others", "h = Transpose<perm = [7, -9223372036854775808]>(x)",
+           only_viewed("could not be inferred", kBad, "Transpose"));
+  computed("split of other sizes",
+           "s = Constant<value = int64[2] {9223372036854775807, 9223372036854775807}>() h, i = Split<axis = "
+           "0>(x, s)",
+           only_viewed("could not be inferred", kBad, "Split"));
+  computed("gather out of range",
+           "s = Constant<value = int64[2] {5, -9223372036854775808}>() h = Gather(x, s)",
+           only_viewed("could not be inferred", kBad, "Gather"));
+  computed("slice at the edges",
+           "a = Constant<value = int64[1] {-9223372036854775808}>() b = Constant<value = int64[1] "
+           "{9223372036854775807}>() c = Constant<value = int64[1] {9223372036854775807}>()"
+           " d = Constant<value = int64[1] {-9223372036854775808}>() h = Slice(x, a, b, d, c)",
+           only_viewed("could not be inferred", kBad, "Slice"));
+  computed("slice by the least step",
+           "a = Constant<value = int64[1] {9223372036854775807}>() b = Constant<value = int64[1] "
+           "{-9223372036854775808}>() c = Constant<value = int64[1] {0}>()"
+           " d = Constant<value = int64[1] {-9223372036854775808}>() s = Slice(x, a, b, c, d) h = Mul(s, x)",
+           {train(0, "")});
+  computed(
+      "slice by nothing",
+      "a = Constant<value = int64[1] {0}>() d = Constant<value = int64[1] {0}>() h = Slice(x, a, a, a, d)",
+      only_viewed("could not be inferred", kBad, "Slice"));
   const auto pooled = [&](const std::string& name, const std::string& node, std::vector<Command> runs) {
-    cases.push_back({"O5", name, file(parsed("g (float[1, 1, 8, 8] x) => (float y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> { h = " + node + " y = ReduceMean<keepdims = 0>(h) }")), std::move(runs)});
+    cases.push_back({"O5", name,
+                     file(parsed("g (float[1, 1, 8, 8] x) => (float y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, "
+                                 "5, 6, 7, 8, 9}> { h = " +
+                                 node + " y = ReduceMean<keepdims = 0>(h) }")),
+                     std::move(runs)});
   };
-  pooled("convolution by stride 0", "Conv<strides = [0, 1]>(x, w)", only_viewed("could not be inferred", kBad, "Conv"));
-  pooled("convolution padded by 2^63 - 1", "Conv<pads = [9223372036854775807, 9223372036854775807, 9223372036854775807, 9223372036854775807]>(x, w)", only_viewed("could not be inferred", kBad, "Conv"));
-  pooled("convolution dilated by 2^62", "Conv<dilations = [4611686018427387904, 4611686018427387904]>(x, w)", only_viewed("could not be inferred", kBad, "Conv"));
-  pooled("convolution in 2^63 - 1 groups", "Conv<group = 9223372036854775807>(x, w)", only_viewed("could not be inferred", kBad, "Conv"));
-  pooled("convolution in no groups", "Conv<group = 0>(x, w)", only_viewed("could not be inferred", kBad, "Conv"));
-  pooled("transposed convolution of 2^62", "ConvTranspose<strides = [4611686018427387904, 4611686018427387904]>(x, w)", only_viewed("could not be inferred", kBad, "ConvTranspose"));
-  pooled("pool of a negative window", "MaxPool<kernel_shape = [-2, 2]>(x)", only_viewed("could not be inferred", kBad, "MaxPool"));
-  pooled("pool of 2^62", "AveragePool<kernel_shape = [4611686018427387904, 4611686018427387904]>(x)", only_viewed("could not be inferred", kBad, "AveragePool"));
+  pooled("convolution by stride 0", "Conv<strides = [0, 1]>(x, w)",
+         only_viewed("could not be inferred", kBad, "Conv"));
+  pooled("convolution padded by 2^63 - 1",
+         "Conv<pads = [9223372036854775807, 9223372036854775807, 9223372036854775807, "
+         "9223372036854775807]>(x, w)",
+         only_viewed("could not be inferred", kBad, "Conv"));
+  pooled("convolution dilated by 2^62", "Conv<dilations = [4611686018427387904, 4611686018427387904]>(x, w)",
+         only_viewed("could not be inferred", kBad, "Conv"));
+  pooled("convolution in 2^63 - 1 groups", "Conv<group = 9223372036854775807>(x, w)",
+         only_viewed("could not be inferred", kBad, "Conv"));
+  pooled("convolution in no groups", "Conv<group = 0>(x, w)",
+         only_viewed("could not be inferred", kBad, "Conv"));
+  pooled("transposed convolution of 2^62",
+         "ConvTranspose<strides = [4611686018427387904, 4611686018427387904]>(x, w)",
+         only_viewed("could not be inferred", kBad, "ConvTranspose"));
+  pooled("pool of a negative window", "MaxPool<kernel_shape = [-2, 2]>(x)",
+         only_viewed("could not be inferred", kBad, "MaxPool"));
+  pooled("pool of 2^62", "AveragePool<kernel_shape = [4611686018427387904, 4611686018427387904]>(x)",
+         only_viewed("could not be inferred", kBad, "AveragePool"));
 }
 
 // Row O6: contents that do not fill their tensor, or fill it twice.
 void contents_of_another_size(Cases& cases) {
-  const auto add = [&](const std::string& name, int type, const std::vector<std::int64_t>& dims, const std::function<void(TensorProto&)>& fill, int code, const std::string& says) {
+  const auto add = [&](const std::string& name, int type, const std::vector<std::int64_t>& dims,
+                       const std::function<void(TensorProto&)>& fill, int code, const std::string& says) {
     ModelProto model = plain();
     model.mutable_graph()->clear_initializer();
     fill(*add_tensor(*model.mutable_graph(), "w", type, dims));
@@ -196,29 +305,55 @@ void contents_of_another_size(Cases& cases) {
   };
   // Types that are not supported can still be seen.
   const auto of_type = [&](const std::string& name, int type, const std::string& says) {
-    add(name, type, {1}, [](TensorProto& t) { t.set_raw_data("abc"); }, kBad, says);
+    add(
+        name, type, {1}, [](TensorProto& t) { t.set_raw_data("abc"); }, kBad, says);
     cases.back().runs = only_viewed(says, kBad, says);
   };
-  const auto raw = [](const std::string& bytes) { return [bytes](TensorProto& t) { t.set_raw_data(bytes); }; };
-  add("billion elements, three bytes", TensorProto::FLOAT, {1000000000}, raw("abc"), kBad, "needs 4000000000 bytes, the file has 3");
-  add("billion elements, nothing", TensorProto::FLOAT, {1000000000}, [](TensorProto&) {}, kBad, "needs 1000000000 elements, the file has 0");
+  const auto raw = [](const std::string& bytes) {
+    return [bytes](TensorProto& t) { t.set_raw_data(bytes); };
+  };
+  add("billion elements, three bytes", TensorProto::FLOAT, {1000000000}, raw("abc"), kBad,
+      "needs 4000000000 bytes, the file has 3");
+  add(
+      "billion elements, nothing", TensorProto::FLOAT, {1000000000}, [](TensorProto&) {}, kBad,
+      "needs 1000000000 elements, the file has 0");
   add("one byte too few", TensorProto::FLOAT, {2}, raw("1234567"), kBad, "needs 8 bytes");
   add("one byte too many", TensorProto::FLOAT, {2}, raw("123456789"), kBad, "needs 8 bytes");
-  add("list too long", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_float_data(1), t.add_float_data(2); }, kBad, "the file has 2");
-  add("list of another type", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_int64_data(1); }, kBad, "the file has 0");
-  add("contents twice", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_float_data(1), t.set_raw_data("abcd"); }, kBad, "given twice");
-  add("two lists", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_float_data(1), t.add_double_data(1); }, kBad, "given twice");
+  add(
+      "list too long", TensorProto::FLOAT, {1},
+      [](TensorProto& t) { t.add_float_data(1), t.add_float_data(2); }, kBad, "the file has 2");
+  add(
+      "list of another type", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_int64_data(1); }, kBad,
+      "the file has 0");
+  add(
+      "contents twice", TensorProto::FLOAT, {1},
+      [](TensorProto& t) { t.add_float_data(1), t.set_raw_data("abcd"); }, kBad, "given twice");
+  add(
+      "two lists", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_float_data(1), t.add_double_data(1); },
+      kBad, "given twice");
   of_type("strings in bytes", TensorProto::STRING, "string is not supported");
   of_type("packed int4 too short", 22, "int4 is not supported");
   of_type("float8", 17, "float8e4m3fn is not supported");
   of_type("element type 999", 999, "element type 999 is not supported");
   of_type("element type -1", -1, "element type -1 is not supported");
   of_type("no element type", 0, "element type 0 is not supported");
-  add("number out of range", TensorProto::UINT8, {1}, [](TensorProto& t) { t.add_int32_data(256); }, kBad, "out of the type's range");
-  add("segment", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_float_data(1), t.mutable_segment()->set_begin(0); }, kBad, "segmented");
-  cases.push_back({"O6", "sparse initializer", file(changed(plain(), [](ModelProto&, GraphProto& g) { g.add_sparse_initializer(); })), refused(kBad, "sparse initializers are not supported")});
-  cases.push_back({"O6", "constant of a billion", file(parsed("g (float[2] x) => (float y) { c = Constant<value = float {1}>() h = Mul(x, c) y = ReduceSum<keepdims = 0>(h) }")), {inspect(0, "")}});
-  ModelProto constant = parsed("g (float[2] x) => (float y) { c = Constant<value = float {1}>() h = Mul(x, c) y = ReduceSum<keepdims = 0>(h) }");
+  add(
+      "number out of range", TensorProto::UINT8, {1}, [](TensorProto& t) { t.add_int32_data(256); }, kBad,
+      "out of the type's range");
+  add(
+      "segment", TensorProto::FLOAT, {1},
+      [](TensorProto& t) { t.add_float_data(1), t.mutable_segment()->set_begin(0); }, kBad, "segmented");
+  cases.push_back({"O6", "sparse initializer",
+                   file(changed(plain(), [](ModelProto&, GraphProto& g) { g.add_sparse_initializer(); })),
+                   refused(kBad, "sparse initializers are not supported")});
+  cases.push_back({"O6",
+                   "constant of a billion",
+                   file(parsed("g (float[2] x) => (float y) { c = Constant<value = float {1}>() h = Mul(x, "
+                               "c) y = ReduceSum<keepdims = 0>(h) }")),
+                   {inspect(0, "")}});
+  ModelProto constant = parsed(
+      "g (float[2] x) => (float y) { c = Constant<value = float {1}>() h = Mul(x, c) y = ReduceSum<keepdims "
+      "= 0>(h) }");
   constant.mutable_graph()->mutable_node(0)->mutable_attribute(0)->mutable_t()->add_dims(1000000000);
   cases.back().make = file(constant);
   cases.back().runs = refused(kBad, "needs 1000000000 elements");
@@ -235,9 +370,15 @@ void names_that_bite(Cases& cases) {
       {"not UTF-8", "\xff\xfe\xc0\x80", "\\xff\\xfe\\xc0\\x80"},
       {"cut UTF-8", "a\xe2\x82", "a\\xe2\\x82"},
       {"surrogate", "\xed\xa0\x80", "\\xed\\xa0\\x80"},
-      {"right to left", "abc\xe2\x80\xae" "fdp.exe", "\\xe2\\x80\\xae"},
+      {"right to left",
+       "abc\xe2\x80\xae"
+       "fdp.exe",
+       "\\xe2\\x80\\xae"},
       {"isolate", "\xe2\x81\xa6x", "\\xe2\\x81\\xa6"},
-      {"C1 control", "\xc2\x9b" "31m", "\\xc2\\x9b"},
+      {"C1 control",
+       "\xc2\x9b"
+       "31m",
+       "\\xc2\\x9b"},
       {"line break", "a\nnote: all is well\rgradloom: fine", "a\\x0anote"},
       {"NUL", std::string("a\0b", 3), "a\\x00b"},
       {"delete and backspace", "a\b\b\x7f", "\\x08\\x08\\x7f"},
@@ -260,39 +401,83 @@ void names_that_bite(Cases& cases) {
       g.mutable_initializer(0)->set_name(n.name + "w");
       g.mutable_node(0)->set_input(1, n.name + "w");
     });
-    cases.push_back({"O12", std::string(n.what) + " everywhere", file(everywhere),
-                     {inspect(0, n.shown), {{"inspect", "model.onnx", "--json"}, 0, ""}, {{"plan", "model.onnx", "--log"}, 0, ""}, train(0, "", {"--session", "s.db", "--profile", "all"}),
-                      {{"show", "s.db"}, 0, ""}, {{"show", "s.db", "--json"}, 0, ""}, {{"trace", "s.db", "-o", "t.json"}, 0, ""}, {{"trace", "s.db", "-o", "t.csv"}, 0, ""},
-                      {{"export", "s.db", "-o", "r.json"}, 0, ""}, {{"plan", "--recipe", "r.json", "--json"}, 0, ""}}});
+    cases.push_back({"O12",
+                     std::string(n.what) + " everywhere",
+                     file(everywhere),
+                     {inspect(0, n.shown),
+                      {{"inspect", "model.onnx", "--json"}, 0, ""},
+                      {{"plan", "model.onnx", "--log"}, 0, ""},
+                      train(0, "", {"--session", "s.db", "--profile", "all"}),
+                      {{"show", "s.db"}, 0, ""},
+                      {{"show", "s.db", "--json"}, 0, ""},
+                      {{"trace", "s.db", "-o", "t.json"}, 0, ""},
+                      {{"trace", "s.db", "-o", "t.csv"}, 0, ""},
+                      {{"export", "s.db", "-o", "r.json"}, 0, ""},
+                      {{"plan", "--recipe", "r.json", "--json"}, 0, ""}}});
     const auto wrong = [&](const auto& change) { return file(changed(plain(), change)); };
-    cases.push_back({"O12", std::string(n.what) + " as operator", wrong([&](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_op_type(n.name); }), only_viewed(n.shown, kBad, "not supported")});
-    cases.push_back({"O12", std::string(n.what) + " as domain", wrong([&](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_domain(n.name); }), only_viewed(n.shown, kBad, "not supported")});
-    cases.push_back({"O12", std::string(n.what) + " as missing value", wrong([&](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_input(0, n.name); }), refused(kBad, n.shown)});
-    cases.push_back({"O12", std::string(n.what) + " as dimension",
-                     wrong([&](ModelProto&, GraphProto& g) { g.mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_param(n.name); }),
-                     {inspect(0, n.shown), train(kUsage, n.shown)}});
-    cases.push_back({"O12", std::string(n.what) + " as attribute",
-                     wrong([&](ModelProto&, GraphProto& g) { add_attribute(g.mutable_node(0), n.name, AttributeProto::INT)->set_i(1); }), only_viewed(n.shown, kBad, "is not known")});
-    cases.push_back({"O12", std::string(n.what) + " as file",
+    cases.push_back({"O12", std::string(n.what) + " as operator",
+                     wrong([&](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_op_type(n.name); }),
+                     only_viewed(n.shown, kBad, "not supported")});
+    cases.push_back({"O12", std::string(n.what) + " as domain",
+                     wrong([&](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_domain(n.name); }),
+                     only_viewed(n.shown, kBad, "not supported")});
+    cases.push_back({"O12", std::string(n.what) + " as missing value",
+                     wrong([&](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_input(0, n.name); }),
+                     refused(kBad, n.shown)});
+    cases.push_back({"O12",
+                     std::string(n.what) + " as dimension",
                      wrong([&](ModelProto&, GraphProto& g) {
+                       g.mutable_input(0)
+                           ->mutable_type()
+                           ->mutable_tensor_type()
+                           ->mutable_shape()
+                           ->mutable_dim(0)
+                           ->set_dim_param(n.name);
+                     }),
+                     {inspect(0, n.shown), train(kUsage, n.shown)}});
+    cases.push_back({"O12", std::string(n.what) + " as attribute", wrong([&](ModelProto&, GraphProto& g) {
+                       add_attribute(g.mutable_node(0), n.name, AttributeProto::INT)->set_i(1);
+                     }),
+                     only_viewed(n.shown, kBad, "is not known")});
+    cases.push_back({"O12", std::string(n.what) + " as file", wrong([&](ModelProto&, GraphProto& g) {
                        TensorProto* t = add_tensor(g, "t", TensorProto::FLOAT, {1});
                        t->set_data_location(TensorProto::EXTERNAL);
                        auto* entry = t->add_external_data();
                        entry->set_key("location");
                        entry->set_value(n.name);
                      }),
-                     refused(n.what == std::string("path") || n.what == std::string("NUL") || n.what == std::string("line break") ? kBad : kIo, "initializer 't'")});
+                     refused(n.what == std::string("path") || n.what == std::string("NUL") ||
+                                     n.what == std::string("line break")
+                                 ? kBad
+                                 : kIo,
+                             "initializer 't'")});
   }
-  cases.push_back({"O12", "name of 1 MB", file(changed(plain(), [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_name(std::string(1 << 20, 'n')); })),
-                   refused(kLimit, "a name of 1048576 bytes")});
-  cases.push_back({"O12", "name at the limit", file(changed(plain(), [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_name(std::string(4096, 'n')); })), {inspect(0, ""), train(0, "")}});
-  cases.push_back({"O12", "name over the limit", file(changed(plain(), [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_name(std::string(4097, 'n')); })), refused(kLimit, "over the limit of 4096")});
+  cases.push_back(
+      {"O12", "name of 1 MB",
+       file(changed(plain(), [](ModelProto&,
+                                GraphProto& g) { g.mutable_node(0)->set_name(std::string(1 << 20, 'n')); })),
+       refused(kLimit, "a name of 1048576 bytes")});
+  cases.push_back(
+      {"O12",
+       "name at the limit",
+       file(changed(plain(),
+                    [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_name(std::string(4096, 'n')); })),
+       {inspect(0, ""), train(0, "")}});
+  cases.push_back(
+      {"O12", "name over the limit",
+       file(changed(plain(),
+                    [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_name(std::string(4097, 'n')); })),
+       refused(kLimit, "over the limit of 4096")});
 }
 
-// Row O13: attributes and types that the operators do not have. (hostile_test.cpp goes through every operator.)
+// Row O13: attributes and types that the operators do not have. (hostile_test.cpp goes through every
+// operator.)
 void wrong_attributes(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& node, const std::string& says) {
-    cases.push_back({"O13", name, file(parsed("g (float[2, 4] x, int64[2] i, bool[2] b) => (float[2, 4] y) { " + node + " }")), refused(kBad, says)});
+    cases.push_back(
+        {"O13", name,
+         file(parsed("g (float[2, 4] x, int64[2] i, bool[2] b) => (float[2, 4] y) { " + node + " }")),
+         refused(kBad, says)});
   };
   const auto untyped = [&](const std::string& name, const std::string& node, const std::string& says) {
     add(name, node, says);
@@ -314,54 +499,112 @@ void wrong_attributes(Cases& cases) {
     change(*model.mutable_graph()->mutable_node(0));
     cases.push_back({"O13", name, file(model), refused(kBad, says)});
   };
-  with("attribute twice", [](NodeProto& n) { *n.add_attribute() = n.attribute(0); }, "given twice");
-  with("attribute without a name", [](NodeProto& n) { n.mutable_attribute(0)->set_name(""); }, "has no name");
-  with("attribute without a type", [](NodeProto& n) { n.mutable_attribute(0)->clear_type(); }, "holds another type");
-  with("type and field differ", [](NodeProto& n) { n.mutable_attribute(0)->set_f(1); }, "holds another type");
-  with("reference outside a function", [](NodeProto& n) { n.mutable_attribute(0)->set_ref_attr_name("a"); }, "outside a function");
-  cases.push_back({"O13", "attribute of an unknown enum",
-                   file(model_of(field(1, field(1, "x") + field(2, "y") + field(4, "Relu") + field(5, field(1, "a") + number_field(20, 77) + number_field(3, 1))) + field(11, field(1, "x")) + field(12, field(1, "y")))),
-                   refused(kBad, "")});
+  with(
+      "attribute twice", [](NodeProto& n) { *n.add_attribute() = n.attribute(0); }, "given twice");
+  with(
+      "attribute without a name", [](NodeProto& n) { n.mutable_attribute(0)->set_name(""); }, "has no name");
+  with(
+      "attribute without a type", [](NodeProto& n) { n.mutable_attribute(0)->clear_type(); },
+      "holds another type");
+  with(
+      "type and field differ", [](NodeProto& n) { n.mutable_attribute(0)->set_f(1); }, "holds another type");
+  with(
+      "reference outside a function", [](NodeProto& n) { n.mutable_attribute(0)->set_ref_attr_name("a"); },
+      "outside a function");
+  cases.push_back(
+      {"O13", "attribute of an unknown enum",
+       file(model_of(field(1, field(1, "x") + field(2, "y") + field(4, "Relu") +
+                                  field(5, field(1, "a") + number_field(20, 77) + number_field(3, 1))) +
+                     field(11, field(1, "x")) + field(12, field(1, "y")))),
+       refused(kBad, "")});
   const auto declared = [&](const std::string& name, const auto& change, std::vector<Command> runs) {
     ModelProto model = plain();
     change(*model.mutable_graph());
     cases.push_back({"O13", name, file(model), std::move(runs)});
   };
-  declared("output declared as integers", [](GraphProto& g) { g.mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(TensorProto::INT64); }, refused(kBad, "is declared i64"));
-  declared("input of strings", [](GraphProto& g) { g.mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(TensorProto::STRING); }, only_viewed("string", kBad, "string is not supported"));
-  declared("input of a sequence", [](GraphProto& g) { g.mutable_input(0)->mutable_type()->mutable_sequence_type(); }, only_viewed("", kBad, "is not a tensor"));
-  declared("input of an unknown element type", [](GraphProto& g) { g.mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(77); }, only_viewed("77", kBad, "77"));
+  declared(
+      "output declared as integers",
+      [](GraphProto& g) {
+        g.mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(TensorProto::INT64);
+      },
+      refused(kBad, "is declared i64"));
+  declared(
+      "input of strings",
+      [](GraphProto& g) {
+        g.mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(TensorProto::STRING);
+      },
+      only_viewed("string", kBad, "string is not supported"));
+  declared(
+      "input of a sequence",
+      [](GraphProto& g) { g.mutable_input(0)->mutable_type()->mutable_sequence_type(); },
+      only_viewed("", kBad, "is not a tensor"));
+  declared(
+      "input of an unknown element type",
+      [](GraphProto& g) { g.mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(77); },
+      only_viewed("77", kBad, "77"));
 }
 
 // Row O14: what this program does not know.
 void from_the_future(Cases& cases) {
-  const auto with = [&](const std::string& name, const auto& change, std::vector<Command> runs) { cases.push_back({"O14", name, file(changed(plain(), change)), std::move(runs)}); };
-  with("unknown operator", [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_op_type("Wobble"); }, only_viewed("Wobble", kBad, "1 operator is not supported: Wobble (1 node: Wobble_0)"));
-  with("unknown domain", [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_domain("com.evil"); }, only_viewed("com.evil.Mul", kBad, "com.evil.Mul"));
-  with("our own domain", [](ModelProto& m, GraphProto& g) {
-    g.mutable_node(0)->set_domain("gradloom");
-    m.add_opset_import()->set_domain("gradloom");
-  }, only_viewed("gradloom.Mul", kBad, "gradloom.Mul"));
-  for (const auto& [name, version] : {std::pair<const char*, std::int64_t>{"opset 0", 0}, {"opset 6", 6}, {"opset 99", 99}, {"opset -1", -1}, {"opset 2^63 - 1", INT64_MAX}, {"opset -2^63", INT64_MIN}})
-    with(name, [version = version](ModelProto& m, GraphProto&) { m.mutable_opset_import(0)->set_version(version); }, only_viewed("is not supported (7 to 24)", kBad, "is not supported (7 to 24)"));
-  with("no opset", [](ModelProto& m, GraphProto&) { m.clear_opset_import(); }, refused(kBad, "does not say its opset"));
-  with("IR version 99", [](ModelProto& m, GraphProto&) { m.set_ir_version(99); }, {inspect(0, "IR version 99 is newer"), train(0, "")});
-  with("IR version -1", [](ModelProto& m, GraphProto&) { m.set_ir_version(-1); }, refused(kBad, "IR version -1"));
-  with("no IR version", [](ModelProto& m, GraphProto&) { m.clear_ir_version(); }, refused(kBad, "IR version 0"));
+  const auto with = [&](const std::string& name, const auto& change, std::vector<Command> runs) {
+    cases.push_back({"O14", name, file(changed(plain(), change)), std::move(runs)});
+  };
+  with(
+      "unknown operator", [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_op_type("Wobble"); },
+      only_viewed("Wobble", kBad, "1 operator is not supported: Wobble (1 node: Wobble_0)"));
+  with(
+      "unknown domain", [](ModelProto&, GraphProto& g) { g.mutable_node(0)->set_domain("com.evil"); },
+      only_viewed("com.evil.Mul", kBad, "com.evil.Mul"));
+  with(
+      "our own domain",
+      [](ModelProto& m, GraphProto& g) {
+        g.mutable_node(0)->set_domain("gradloom");
+        m.add_opset_import()->set_domain("gradloom");
+      },
+      only_viewed("gradloom.Mul", kBad, "gradloom.Mul"));
+  for (const auto& [name, version] : {std::pair<const char*, std::int64_t>{"opset 0", 0},
+                                      {"opset 6", 6},
+                                      {"opset 99", 99},
+                                      {"opset -1", -1},
+                                      {"opset 2^63 - 1", INT64_MAX},
+                                      {"opset -2^63", INT64_MIN}})
+    with(
+        name,
+        [version = version](ModelProto& m, GraphProto&) { m.mutable_opset_import(0)->set_version(version); },
+        only_viewed("is not supported (7 to 24)", kBad, "is not supported (7 to 24)"));
+  with(
+      "no opset", [](ModelProto& m, GraphProto&) { m.clear_opset_import(); },
+      refused(kBad, "does not say its opset"));
+  with("IR version 99", [](ModelProto& m, GraphProto&) { m.set_ir_version(99); },
+       {inspect(0, "IR version 99 is newer"), train(0, "")});
+  with(
+      "IR version -1", [](ModelProto& m, GraphProto&) { m.set_ir_version(-1); },
+      refused(kBad, "IR version -1"));
+  with(
+      "no IR version", [](ModelProto& m, GraphProto&) { m.clear_ir_version(); },
+      refused(kBad, "IR version 0"));
 }
 
 // Row O16: files that mean one thing to one reader and another to the next.
 void polyglots(Cases& cases) {
   const std::string whole = plain().SerializeAsString();
-  const auto add = [&](const std::string& name, const std::string& bytes, const std::string& says) { cases.push_back({"O16", name, file(bytes), refused(kBad, says)}); };
+  const auto add = [&](const std::string& name, const std::string& bytes, const std::string& says) {
+    cases.push_back({"O16", name, file(bytes), refused(kBad, says)});
+  };
   add("two graphs", whole + field(7, field(2, "other")), "field 7 of ModelProto occurs a second time");
   add("two models", whole + whole, "a second time");
   add("unknown field", whole + std::string("\x9a\x01\x00", 3), "field 19 at byte");
   add("unknown field of a node", model_of(field(1, field(1, "x") + field(30, "hidden"))), "field 30");
   add("two names of a node", model_of(field(1, field(3, "a") + field(3, "b"))), "a second time");
   add("two IR versions", number_field(1, 8) + whole, "a second time");
-  add("number and name of a dimension", model_of(field(11, field(1, "x") + field(2, field(1, number_field(1, 1) + field(2, field(1, number_field(1, 2) + field(2, "n"))))))), "Dimension");
-  add("tensor and sequence type", model_of(field(11, field(1, "x") + field(2, field(1, number_field(1, 1)) + field(4, "")))), "TypeProto");
+  add("number and name of a dimension",
+      model_of(field(11, field(1, "x") +
+                             field(2, field(1, number_field(1, 1) +
+                                                   field(2, field(1, number_field(1, 2) + field(2, "n"))))))),
+      "Dimension");
+  add("tensor and sequence type",
+      model_of(field(11, field(1, "x") + field(2, field(1, number_field(1, 1)) + field(4, "")))),
+      "TypeProto");
   add("trailing zero", whole + std::string(1, '\0'), "field 0");
   add("zip behind the model", whole + std::string("PK\5\6", 4) + std::string(18, '\0'), "not an ONNX file");
 }
@@ -374,20 +617,45 @@ void unusual_numbers(Cases& cases) {
       g.mutable_initializer(0)->set_raw_data(repeated(bits, 4));
     });
   };
-  cases.push_back({"O17", "NaN weights", file(weight(std::string("\x01\x00\xc0\x7f", 4))), {inspect(0, ""), train(kNumeric, "")}});
-  cases.push_back({"O17", "infinite weights", file(weight(std::string("\x00\x00\x80\x7f", 4))), {inspect(0, ""), train(kNumeric, "")}});
-  cases.push_back({"O17", "denormal weights", file(weight(std::string("\x01\x00\x00\x00", 4))), {inspect(0, ""), train(0, "")}});
-  cases.push_back({"O17", "no elements", file(parsed("g (float[0, 4] x) => (float y) <float v = {1}> { h = Mul(x, v) y = ReduceSum<keepdims = 0>(h) }")), {inspect(0, ""), train(0, "")}});
-  cases.push_back({"O17", "mean of nothing", file(parsed("g (float[0, 4] x) => (float y) <float v = {1}> { h = Mul(x, v) y = ReduceMean<keepdims = 0>(h) }")), {inspect(0, ""), train(kNumeric, "")}});
-  cases.push_back({"O17", "scalars", file(parsed("g (float x) => (float y) <float v = {1}> { y = Mul(x, v) }")), {inspect(0, ""), train(0, "")}});
-  const auto attribute = [&](const std::string& name, const std::string& node, double value, std::vector<Command> runs) {
-    ModelProto model = parsed("g (float[2, 4] x) => (float y) <float v = {1}> { h = " + node + " m = ReduceMean<keepdims = 0>(h) y = Mul(m, v) }");
+  cases.push_back({"O17",
+                   "NaN weights",
+                   file(weight(std::string("\x01\x00\xc0\x7f", 4))),
+                   {inspect(0, ""), train(kNumeric, "")}});
+  cases.push_back({"O17",
+                   "infinite weights",
+                   file(weight(std::string("\x00\x00\x80\x7f", 4))),
+                   {inspect(0, ""), train(kNumeric, "")}});
+  cases.push_back({"O17",
+                   "denormal weights",
+                   file(weight(std::string("\x01\x00\x00\x00", 4))),
+                   {inspect(0, ""), train(0, "")}});
+  cases.push_back({"O17",
+                   "no elements",
+                   file(parsed("g (float[0, 4] x) => (float y) <float v = {1}> { h = Mul(x, v) y = "
+                               "ReduceSum<keepdims = 0>(h) }")),
+                   {inspect(0, ""), train(0, "")}});
+  cases.push_back({"O17",
+                   "mean of nothing",
+                   file(parsed("g (float[0, 4] x) => (float y) <float v = {1}> { h = Mul(x, v) y = "
+                               "ReduceMean<keepdims = 0>(h) }")),
+                   {inspect(0, ""), train(kNumeric, "")}});
+  cases.push_back({"O17",
+                   "scalars",
+                   file(parsed("g (float x) => (float y) <float v = {1}> { y = Mul(x, v) }")),
+                   {inspect(0, ""), train(0, "")}});
+  const auto attribute = [&](const std::string& name, const std::string& node, double value,
+                             std::vector<Command> runs) {
+    ModelProto model = parsed("g (float[2, 4] x) => (float y) <float v = {1}> { h = " + node +
+                              " m = ReduceMean<keepdims = 0>(h) y = Mul(m, v) }");
     model.mutable_graph()->mutable_node(0)->mutable_attribute(0)->set_f(static_cast<float>(value));
     cases.push_back({"O17", name, file(model), std::move(runs)});
   };
-  for (const auto& [name, value] : {std::pair<const char*, double>{"NaN", NAN}, {"infinity", INFINITY}, {"-infinity", -INFINITY}}) {
-    attribute(std::string("LeakyRelu by ") + name, "LeakyRelu<alpha = 1.0>(x)", value, {inspect(0, ""), train(kNumeric, "")});
-    attribute(std::string("Elu by ") + name, "Elu<alpha = 1.0>(x)", value, {inspect(0, ""), train(kNumeric, "")});
+  for (const auto& [name, value] :
+       {std::pair<const char*, double>{"NaN", NAN}, {"infinity", INFINITY}, {"-infinity", -INFINITY}}) {
+    attribute(std::string("LeakyRelu by ") + name, "LeakyRelu<alpha = 1.0>(x)", value,
+              {inspect(0, ""), train(kNumeric, "")});
+    attribute(std::string("Elu by ") + name, "Elu<alpha = 1.0>(x)", value,
+              {inspect(0, ""), train(kNumeric, "")});
   }
 }
 

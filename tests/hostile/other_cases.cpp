@@ -33,7 +33,8 @@ std::string npy(const std::string& dict, const std::string& data) {
 
 // An .npz with one array of float zeros, deflated: about a thousandth of its size.
 std::string deflated_zeros(const std::string& name, std::int64_t bytes) {
-  std::string header = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(bytes / 4) + ",), }", "");
+  std::string header =
+      npy("{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(bytes / 4) + ",), }", "");
   std::string packed;
   z_stream stream{};
   if (deflateInit2(&stream, 1, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) std::abort();
@@ -57,16 +58,23 @@ std::string deflated_zeros(const std::string& name, std::int64_t bytes) {
   }
   feed("", Z_FINISH);
   deflateEnd(&stream);
-  const std::string shared = little(20, 2) + little(0, 2) + little(Z_DEFLATED, 2) + little(0, 4) + little(crc, 4) + little(packed.size(), 4) +
-                             little(header.size() + static_cast<std::uint64_t>(bytes), 4) + little(name.size() + 4, 2) + little(0, 2);
+  const std::string shared = little(20, 2) + little(0, 2) + little(Z_DEFLATED, 2) + little(0, 4) +
+                             little(crc, 4) + little(packed.size(), 4) +
+                             little(header.size() + static_cast<std::uint64_t>(bytes), 4) +
+                             little(name.size() + 4, 2) + little(0, 2);
   const std::string local = std::string("PK\3\4", 4) + shared + name + ".npy" + packed;
-  const std::string directory = std::string("PK\1\2", 4) + little(20, 2) + shared + little(0, 10) + little(0, 4) + name + ".npy";
-  return local + directory + std::string("PK\5\6", 4) + little(0, 4) + little(1, 2) + little(1, 2) + little(directory.size(), 4) + little(local.size(), 4) + little(0, 2);
+  const std::string directory =
+      std::string("PK\1\2", 4) + little(20, 2) + shared + little(0, 10) + little(0, 4) + name + ".npy";
+  return local + directory + std::string("PK\5\6", 4) + little(0, 4) + little(1, 2) + little(1, 2) +
+         little(directory.size(), 4) + little(local.size(), 4) + little(0, 2);
 }
 
 void data_files(Cases& cases) {
-  const auto add = [&](const std::string& name, const std::string& bytes, int code, const std::string& says, const std::string& file = "d.npz") {
-    cases.push_back({"D", name, [=](const Place& place) {
+  const auto add = [&](const std::string& name, const std::string& bytes, int code, const std::string& says,
+                       const std::string& file = "d.npz") {
+    cases.push_back({"D",
+                     name,
+                     [=](const Place& place) {
                        place.write("model.onnx", plain().SerializeAsString());
                        place.write(file, bytes);
                      },
@@ -77,73 +85,127 @@ void data_files(Cases& cases) {
   add("zip without an end", std::string("PK\3\4", 4) + std::string(200, '\0'), kBad, "no end record");
   add("empty archive", std::string("PK\5\6", 4) + std::string(18, '\0'), kBad, "no array for input x");
   const std::string end = std::string("PK\5\6", 4) + little(0, 4);
-  add("directory outside", end + little(1, 2) + little(1, 2) + little(500, 4) + little(4000, 4) + little(0, 2), kBad, "outside");
-  add("directory of 4 GiB", end + little(1, 2) + little(1, 2) + little(0xfffffffe, 4) + little(0, 4) + little(0, 2), kLimit, "too long");
-  add("65535 entries", end + little(65535, 2) + little(65535, 2) + little(0, 4) + little(0, 4) + little(0, 2), kLimit, "65534");
-  add("entries that are not there", end + little(3, 2) + little(3, 2) + little(0, 4) + little(0, 4) + little(0, 2), kBad, "damaged");
-  const auto array = [&](const std::string& name, const std::string& dict, const std::string& contents, int code, const std::string& says) { add(name, npy(dict, contents), code, says, "x.npy"); };
-  array("pickled objects", "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "cos\nsystem\n", kBad, "'|O', which is not supported");
-  array("dims that overflow", "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4611686018427387904), }", "", kLimit, "63 bits");
-  array("dims of 30 digits", "{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000000000000000000000,), }", "", kBad, "damaged header");
-  array("negative dims", "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", "", kBad, "damaged header");
-  array("billion numbers of nothing", "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000,), }", "", kBad, "needs 4000000000 bytes, but has 0");
-  array("nested tuples", "{'descr': '<f4', 'fortran_order': False, 'shape': " + repeated("(", 60000) + ", }", "", kBad, "damaged header");
-  array("code in the header", "{'descr': __import__('os').system('id'), 'shape': (1,)}", "", kBad, "damaged header");
-  array("escape in the header", "{'descr': '\x1b[31m', 'fortran_order': False, 'shape': (1,), }", "", kBad, "\\x1b[31m");
-  array("rank of 10000", "{'descr': '<f4', 'fortran_order': False, 'shape': (" + repeated("1, ", 10000) + "), }", "", kBad, "damaged header");
-  array("another shape", "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 5), }", std::string(60, '\0'), kBad, "array x is f32[3, 5]");
-  array("another type", "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2, 4), }", std::string(24, '\0'), kBad, "needs f32");
+  add("directory outside",
+      end + little(1, 2) + little(1, 2) + little(500, 4) + little(4000, 4) + little(0, 2), kBad, "outside");
+  add("directory of 4 GiB",
+      end + little(1, 2) + little(1, 2) + little(0xfffffffe, 4) + little(0, 4) + little(0, 2), kLimit,
+      "too long");
+  add("65535 entries", end + little(65535, 2) + little(65535, 2) + little(0, 4) + little(0, 4) + little(0, 2),
+      kLimit, "65534");
+  add("entries that are not there",
+      end + little(3, 2) + little(3, 2) + little(0, 4) + little(0, 4) + little(0, 2), kBad, "damaged");
+  const auto array = [&](const std::string& name, const std::string& dict, const std::string& contents,
+                         int code,
+                         const std::string& says) { add(name, npy(dict, contents), code, says, "x.npy"); };
+  array("pickled objects", "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "cos\nsystem\n", kBad,
+        "'|O', which is not supported");
+  array("dims that overflow",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4611686018427387904), }", "",
+        kLimit, "63 bits");
+  array("dims of 30 digits",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000000000000000000000,), }", "", kBad,
+        "damaged header");
+  array("negative dims", "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", "", kBad,
+        "damaged header");
+  array("billion numbers of nothing", "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000,), }",
+        "", kBad, "needs 4000000000 bytes, but has 0");
+  array("nested tuples", "{'descr': '<f4', 'fortran_order': False, 'shape': " + repeated("(", 60000) + ", }",
+        "", kBad, "damaged header");
+  array("code in the header", "{'descr': __import__('os').system('id'), 'shape': (1,)}", "", kBad,
+        "damaged header");
+  array("escape in the header", "{'descr': '\x1b[31m', 'fortran_order': False, 'shape': (1,), }", "", kBad,
+        "\\x1b[31m");
+  array("rank of 10000",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + repeated("1, ", 10000) + "), }", "", kBad,
+        "damaged header");
+  array("another shape", "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 5), }", std::string(60, '\0'),
+        kBad, "array x is f32[3, 5]");
+  array("another type", "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2, 4), }",
+        std::string(24, '\0'), kBad, "needs f32");
   // A small archive that inflates to 320 MiB: refused by its header, before it is inflated.
-  cases.push_back({"D", "320 MB of zeros in a small archive", [](const Place& place) {
+  cases.push_back({"D",
+                   "320 MB of zeros in a small archive",
+                   [](const Place& place) {
                      place.write("model.onnx", plain().SerializeAsString());
                      place.write("d.npz", deflated_zeros("x", std::int64_t{320} << 20));
                    },
                    {train(kBad, "array x is f32[83886080]", {"--data", "npz:d.npz"})}});
-  cases.push_back({"D", "an array that nobody wants", [](const Place& place) {
+  cases.push_back({"D",
+                   "an array that nobody wants",
+                   [](const Place& place) {
                      place.write("model.onnx", plain().SerializeAsString());
                      place.write("d.npz", deflated_zeros("z", std::int64_t{320} << 20));
                    },
                    {train(kBad, "no array for input x (f32[2, 4]); it has z", {"--data", "npz:d.npz"})}});
-  Case cuts{"D", "cut archive", [](const Place& place) {
+  Case cuts{"D",
+            "cut archive",
+            [](const Place& place) {
               place.write("model.onnx", plain().SerializeAsString());
               const std::string whole = bytes_of(GRADLOOM_SOURCE_DIR "/tests/models/mlp/batches.npz");
-              for (std::size_t at = 0; at < whole.size(); at += 150) place.write("cut-" + std::to_string(at) + ".npz", whole.substr(0, at));
+              for (std::size_t at = 0; at < whole.size(); at += 150)
+                place.write("cut-" + std::to_string(at) + ".npz", whole.substr(0, at));
             },
             {}};
-  for (std::size_t at = 0; at < 2134; at += 150) cuts.runs.push_back(train(kBad, "cut-", {"--data", "npz:cut-" + std::to_string(at) + ".npz"}));
+  for (std::size_t at = 0; at < 2134; at += 150)
+    cuts.runs.push_back(train(kBad, "cut-", {"--data", "npz:cut-" + std::to_string(at) + ".npz"}));
   cases.push_back(std::move(cuts));
   // Labels and indices that point outside.
-  const ModelProto embedding = parsed("g (int64[2] i) => (float y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { h = Gather(w, i) y = ReduceSum<keepdims = 0>(h) }");
-  for (const auto& [name, value] : {std::pair<const char*, std::int64_t>{"index 3 of 3", 3}, {"index 2^62", std::int64_t{1} << 62}, {"least index", INT64_MIN}, {"index -4 of 3", -4}})
-    cases.push_back({"D", name, [=, value = value](const Place& place) {
+  const ModelProto embedding = parsed(
+      "g (int64[2] i) => (float y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { h = Gather(w, i) y = "
+      "ReduceSum<keepdims = 0>(h) }");
+  for (const auto& [name, value] : {std::pair<const char*, std::int64_t>{"index 3 of 3", 3},
+                                    {"index 2^62", std::int64_t{1} << 62},
+                                    {"least index", INT64_MIN},
+                                    {"index -4 of 3", -4}})
+    cases.push_back({"D",
+                     name,
+                     [=, value = value](const Place& place) {
                        place.write("model.onnx", embedding.SerializeAsString());
-                       place.write("i.npy", npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1, 2), }", little(0, 8) + little(static_cast<std::uint64_t>(value), 8)));
+                       place.write("i.npy", npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1, 2), }",
+                                                little(0, 8) + little(static_cast<std::uint64_t>(value), 8)));
                      },
                      {train(kBad, "is not below 3", {"--data", "npz:i.npy"})}});
 
-  const auto tokens = [&](const std::string& name, const std::function<void(const Place&)>& make, int code, const std::string& says) {
-    cases.push_back({"D", name, [=](const Place& place) {
+  const auto tokens = [&](const std::string& name, const std::function<void(const Place&)>& make, int code,
+                          const std::string& says) {
+    cases.push_back({"D",
+                     name,
+                     [=](const Place& place) {
                        place.write("model.onnx", embedding.SerializeAsString());
                        make(place);
                      },
                      {train(code, says, {"--data", "tokens:t"})}});
   };
-  tokens("no tokens", [](const Place& p) { p.write("t", ""); }, kBad, "0 bytes");
-  tokens("byte over the vocabulary", [](const Place& p) { p.write("t", std::string(100, '\3')); }, kBad, "byte 3 at 0 is not below 3");
-  tokens("missing tokens", [](const Place&) {}, kIo, "cannot read");
-  tokens("folder of tokens", [](const Place& p) { fs::create_directory(p.model + "/t"); }, kIo, "not a regular file");
-  tokens("endless tokens", [](const Place& p) { fs::create_symlink("/dev/zero", p.model + "/t"); }, kIo, "not a regular file");
+  tokens(
+      "no tokens", [](const Place& p) { p.write("t", ""); }, kBad, "0 bytes");
+  tokens(
+      "byte over the vocabulary", [](const Place& p) { p.write("t", std::string(100, '\3')); }, kBad,
+      "byte 3 at 0 is not below 3");
+  tokens(
+      "missing tokens", [](const Place&) {}, kIo, "cannot read");
+  tokens(
+      "folder of tokens", [](const Place& p) { fs::create_directory(p.model + "/t"); }, kIo,
+      "not a regular file");
+  tokens(
+      "endless tokens", [](const Place& p) { fs::create_symlink("/dev/zero", p.model + "/t"); }, kIo,
+      "not a regular file");
 }
 
 void recipes(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& text, int code, const std::string& says) {
-    cases.push_back({"R", name, [=](const Place& place) {
-                       place.write("model.onnx", plain().SerializeAsString());
-                       place.write("r.json", text);
-                     },
-                     {{{"train", "--recipe", "r.json"}, code, says}, {{"plan", "--recipe", "r.json"}, code, says}}});
+    cases.push_back(
+        {"R",
+         name,
+         [=](const Place& place) {
+           place.write("model.onnx", plain().SerializeAsString());
+           place.write("r.json", text);
+         },
+         {{{"train", "--recipe", "r.json"}, code, says}, {{"plan", "--recipe", "r.json"}, code, says}}});
   };
-  const auto with = [](const std::string& members) { return std::string("{\"gradloom_recipe\": 1, \"model\": {\"path\": \"model.onnx\"}, \"steps\": 1") + (members.find("passes") == std::string::npos ? ", \"passes\": []" : "") + members + "}"; };
+  const auto with = [](const std::string& members) {
+    return std::string("{\"gradloom_recipe\": 1, \"model\": {\"path\": \"model.onnx\"}, \"steps\": 1") +
+           (members.find("passes") == std::string::npos ? ", \"passes\": []" : "") + members + "}";
+  };
   add("as it should be", with(""), 0, "");
   add("empty", "", kBad, "r.json");
   add("not JSON", "model: model.onnx", kBad, "r.json");
@@ -156,26 +218,39 @@ void recipes(Cases& cases) {
   add("1e999", with(", \"clip_norm\": 1e999"), kBad, "r.json");
   add("NaN", with(", \"clip_norm\": NaN"), kBad, "r.json");
   add("2^63", with(", \"seed\": 1, \"accumulate\": 9223372036854775808"), kBad, "accumulate");
-  add("-1 steps", "{\"gradloom_recipe\": 1, \"model\": {\"path\": \"model.onnx\"}, \"passes\": [], \"steps\": -1}", kBad, "steps");
+  add("-1 steps",
+      "{\"gradloom_recipe\": 1, \"model\": {\"path\": \"model.onnx\"}, \"passes\": [], \"steps\": -1}", kBad,
+      "steps");
   add("not UTF-8", with(", \"loss\": \"\xff\xfe\""), kBad, "r.json");
   add("escape sequence", with(", \"loss\": \"\\u001b[31m\""), kUsage, "\\x1b[31m");
   add("from the future", "{\"gradloom_recipe\": 999}", kBad, "newer Gradloom");
   add("unknown pass", with(", \"passes\": [{\"name\": \"rm\"}]"), kBad, "rm");
-  add("option out of range", with(", \"passes\": [{\"name\": \"fuse-elementwise\", \"options\": {\"max_nodes\": 99999999999}}]"), kBad, "max_nodes");
+  add("option out of range",
+      with(", \"passes\": [{\"name\": \"fuse-elementwise\", \"options\": {\"max_nodes\": 99999999999}}]"),
+      kBad, "max_nodes");
   add("data of another kind", with(", \"data\": \"http://example.com/x\""), kUsage, "data must be");
   cases.back().runs.pop_back();  // a plan reads no data
-  add("wrong model hash", "{\"gradloom_recipe\": 1, \"model\": {\"path\": \"model.onnx\", \"hash\": \"00000000000000000000000000000000\"}, \"passes\": [], \"steps\": 1}", kBad, "is not the one of the recipe");
-  add("text of 20 MB", with(", \"loss\": \"" + std::string(20000000, 'x') + "\""), kLimit, "longer than the limit");
+  add("wrong model hash",
+      "{\"gradloom_recipe\": 1, \"model\": {\"path\": \"model.onnx\", \"hash\": "
+      "\"00000000000000000000000000000000\"}, \"passes\": [], \"steps\": 1}",
+      kBad, "is not the one of the recipe");
+  add("text of 20 MB", with(", \"loss\": \"" + std::string(20000000, 'x') + "\""), kLimit,
+      "longer than the limit");
   cases.back().runs.pop_back();
 }
 
 void sessions(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& bytes, int code, const std::string& says) {
-    cases.push_back({"S", name, [=](const Place& place) {
+    cases.push_back({"S",
+                     name,
+                     [=](const Place& place) {
                        place.write("model.onnx", plain().SerializeAsString());
                        place.write("s.db", bytes);
                      },
-                     {{{"runs", "s.db"}, code, says}, {{"show", "s.db"}, code, says}, {{"trace", "s.db", "-o", "t.json"}, code, says}, {{"export", "s.db", "-o", "r.json"}, code, says},
+                     {{{"runs", "s.db"}, code, says},
+                      {{"show", "s.db"}, code, says},
+                      {{"trace", "s.db", "-o", "t.json"}, code, says},
+                      {{"export", "s.db", "-o", "r.json"}, code, says},
                       train(code, says, {"--session", "s.db"})}});
   };
   add("text", "not a database at all", kBad, "s.db");
@@ -183,14 +258,21 @@ void sessions(Cases& cases) {
   add("header and rubbish", std::string("SQLite format 3\0", 16) + repeated("\xa5", 4080), kBad, "s.db");
   // Another program's database: an empty one, as `sqlite3 s.db 'create table t(a)'` makes it, is two pages.
   cases.push_back({"S", "missing", [](const Place&) {}, {{{"runs", "s.db"}, kIo, "s.db"}}});
-  cases.push_back({"S", "folder", [](const Place& p) { fs::create_directory(p.model + "/s.db"); }, {{{"runs", "s.db"}, kBad, "s.db"}}});
+  cases.push_back({"S",
+                   "folder",
+                   [](const Place& p) { fs::create_directory(p.model + "/s.db"); },
+                   {{{"runs", "s.db"}, kBad, "s.db"}}});
 }
 
 void test_folders(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& input, const std::string& says) {
-    cases.push_back({"C", name, [=](const Place& place) {
+    cases.push_back({"C",
+                     name,
+                     [=](const Place& place) {
                        fs::create_directories(place.model + "/f/test_data_set_0");
-                       place.write("f/model.onnx", parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeAsString());
+                       place.write(
+                           "f/model.onnx",
+                           parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeAsString());
                        place.write("f/test_data_set_0/input_0.pb", input);
                      },
                      {{{"check", "f"}, 1, says}}});
@@ -205,7 +287,8 @@ void test_folders(Cases& cases) {
   add("input in a file outside", outside.SerializeAsString(), "external data is not allowed here");
   add("empty input", "", "it is empty");
   add("input cut", outside.SerializeAsString().substr(0, 20), "truncated");
-  add("input of a billion", number_field(1, 1000000000) + number_field(2, 1) + field(9, "abc"), "needs 4000000000 bytes");
+  add("input of a billion", number_field(1, 1000000000) + number_field(2, 1) + field(9, "abc"),
+      "needs 4000000000 bytes");
   add("input that is a model", plain().SerializeAsString(), "input_0.pb");
 }
 

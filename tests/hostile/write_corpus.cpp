@@ -1,5 +1,5 @@
-// hostile_corpus FOLDER: writes every case of the corpus into a folder of its own, "O7-symbolic link". ./dev fuzz takes the ONNX files
-// among them as seeds. Large ones are left out (--all: not).
+// hostile_corpus FOLDER: writes every case of the corpus into a folder of its own, "O7-symbolic link". ./dev
+// fuzz takes the ONNX files among them as seeds. Large ones are left out (--all: not).
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +27,8 @@ int main(int argc, char** argv) {
     fs::create_directories(folder);
     c.make({folder.string(), outside.string()});
     for (const auto& entry : fs::recursive_directory_iterator(folder))
-      if (!all && !entry.is_symlink() && entry.is_regular_file() && entry.file_size() > kLargeBytes) fs::remove(entry.path());
+      if (!all && !entry.is_symlink() && entry.is_regular_file() && entry.file_size() > kLargeBytes)
+        fs::remove(entry.path());
   }
   return 0;
 }

@@ -51,7 +51,8 @@ TEST(Tensor, ElementCountChecksOverflowAndSign) {
   EXPECT_EQ(checked_element_count({2, -3}, 4).error().code, Errc::bad_input);
   EXPECT_EQ(*checked_element_count({0, std::int64_t{1} << 40}, 4), 0);
   // Strides are products of the dims after them, also beside a 0.
-  for (const Shape& shape : {Shape{0, std::int64_t{1} << 40, std::int64_t{1} << 40}, Shape{std::int64_t{1} << 40, std::int64_t{1} << 40, 0}})
+  for (const Shape& shape : {Shape{0, std::int64_t{1} << 40, std::int64_t{1} << 40},
+                             Shape{std::int64_t{1} << 40, std::int64_t{1} << 40, 0}})
     EXPECT_EQ(checked_element_count(shape, 1).error().code, Errc::limit);
 }
 

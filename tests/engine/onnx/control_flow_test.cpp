@@ -256,7 +256,8 @@ TEST(Loop, LimitsEndBombs) {
   expect_refused(import_model(looping("m = Constant<value = int64 {20}>() t = Constant<value = bool {1}>()"), options),
                  Errc::limit, {"40 nodes after unrolling"});
   options.allow_unknown = true;  // it can be looked at
-  const auto viewed = import_model(looping("m = Constant<value = int64 {20}>() t = Constant<value = bool {1}>()"), options);
+  const auto viewed =
+      import_model(looping("m = Constant<value = int64 {20}>() t = Constant<value = bool {1}>()"), options);
   ASSERT_TRUE(viewed.ok()) << viewed.error().message;
   ASSERT_EQ(viewed->unknown.size(), 1u);
   EXPECT_NE(viewed->unknown[0].reason.find("40 nodes after unrolling"), std::string::npos);

@@ -98,7 +98,9 @@ TEST(Functions, ExponentialGrowthReachesTheLimit) {
 
 TEST(Functions, BytesThatInliningMakesAreLimited) {
   onnx::ModelProto model = calling_model();
-  add_function(model, "Twice", "t = Relu(a) r = Add(t, t)")->mutable_node(0)->set_doc_string(std::string(10000, 'd'));
+  add_function(model, "Twice", "t = Relu(a) r = Add(t, t)")
+      ->mutable_node(0)
+      ->set_doc_string(std::string(10000, 'd'));
   ImportOptions options;
   options.limits.expanded_bytes = 20000;
   expect_refused(import_model(model, options), Errc::limit, {"20000 bytes after inlining"});

@@ -94,13 +94,15 @@ std::string replaced(std::string bytes, const std::string& from, const std::stri
 TEST(Npz, HeadersDecideWhatIsRead) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "a.npz", from_hex(kStored));
-  const Result<Arrays> some = read_npz(folder / "a.npz", [](const std::string& name, const Type&) -> Result<bool> { return name == "x"; });
+  const Result<Arrays> some = read_npz(
+      folder / "a.npz", [](const std::string& name, const Type&) -> Result<bool> { return name == "x"; });
   ASSERT_TRUE(some.ok()) << some.error().message;
   ASSERT_EQ(some->size(), 3u);
   for (const auto& [name, array] : *some) EXPECT_EQ(array.defined(), name == "x") << name;
-  const Result<Arrays> none = read_npz(folder / "a.npz", [](const std::string&, const Type& type) -> Result<bool> {
-    return Error{Errc::bad_input, "not " + to_string(type)};
-  });
+  const Result<Arrays> none =
+      read_npz(folder / "a.npz", [](const std::string&, const Type& type) -> Result<bool> {
+        return Error{Errc::bad_input, "not " + to_string(type)};
+      });
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("not "), std::string::npos) << none.error().message;
 }

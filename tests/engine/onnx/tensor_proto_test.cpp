@@ -206,7 +206,9 @@ TEST(ExternalData, NoSwapInBetweenLeadsOutside) {
     for (int i = 0; !stop; ++i) {
       const std::string next = folder / "next";
       ::unlink(next.c_str());
-      if (i % 2 == 0 ? ::symlink((outside / "secret").c_str(), next.c_str()) : ::link((folder / "kept").c_str(), next.c_str())) break;
+      if (i % 2 == 0 ? ::symlink((outside / "secret").c_str(), next.c_str())
+                     : ::link((folder / "kept").c_str(), next.c_str()))
+        break;
       ::rename(next.c_str(), (folder / "w").c_str());
       if (i % 2 == 0) continue;
       ::unlink((folder / "w").c_str());  // rename does nothing between two names of one file

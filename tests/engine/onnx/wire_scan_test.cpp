@@ -125,7 +125,9 @@ TEST(WireScan, RefusesTwoAlternativesAtOnce) {
   };
   const std::string type = field(1, field(2, field(1, dim)));
   EXPECT_NE(scan_error(field(7, field(11, field(2, type)))).message.find("in two ways"), std::string::npos);
-  EXPECT_NE(scan_error(field(7, field(11, field(2, field(1, "") + field(4, ""))))).message.find("in two ways"), std::string::npos);
+  EXPECT_NE(
+      scan_error(field(7, field(11, field(2, field(1, "") + field(4, ""))))).message.find("in two ways"),
+      std::string::npos);
 }
 
 TEST(WireScan, LimitsNesting) {

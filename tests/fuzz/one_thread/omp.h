@@ -1,6 +1,7 @@
-// What the kernels need of omp.h. Clang takes -fopenmp=libgomp for "no parallel code", which is what a fuzzer wants: it runs one process
-// per core, and a thread that only runs sometimes makes its coverage waver. GCC's own header is not for clang, clang's is in a package
-// that not everybody has. The functions are libgomp's, which oneDNN brings.
+// What the kernels need of omp.h. Clang takes -fopenmp=libgomp for "no parallel code", which is what a fuzzer
+// wants: it runs one process per core, and a thread that only runs sometimes makes its coverage waver. GCC's
+// own header is not for clang, clang's is in a package that not everybody has. The functions are libgomp's,
+// which oneDNN brings.
 #pragma once
 
 extern "C" {
