@@ -120,8 +120,8 @@ Result<DType> dtype_of_proto(int data_type) {
   if (dtype.ok()) return dtype;
   const bool named = data_type > 0 && data_type < static_cast<int>(std::size(kOtherTypes)) &&
                      kOtherTypes[data_type] != nullptr;
-  return bad("element type " + (named ? std::string(kOtherTypes[data_type]) : std::to_string(data_type)) +
-             " is not supported");
+  return bad("element type " + (named ? std::string(kOtherTypes[data_type]) + " is not supported"
+                                      : std::to_string(data_type) + " is unknown"));
 }
 
 TensorReader::TensorReader(const Limits& limits, std::string folder)
