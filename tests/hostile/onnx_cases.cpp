@@ -470,8 +470,7 @@ void names_that_bite(Cases& cases) {
        refused(kLimit, "over the limit of 4096")});
 }
 
-// Row O13: attributes and types that the operators do not have. (hostile_test.cpp goes through every
-// operator.)
+// Row O13: attributes and types that the operators do not have.
 void wrong_attributes(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& node, const std::string& says) {
     cases.push_back(
