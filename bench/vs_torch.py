@@ -15,13 +15,13 @@ seconds; the number printed is the median over blocks of the ratio of times per 
 blocks are shared out over several launches of both processes: one launch can be luckier with memory than the next.
 
 PyTorch gets 2 threads, AVX-512 kernels in OpenBLAS where the processor has them, passive OpenMP waiting without spinning,
-gradients set to None instead of zeroed, and the faster of AdamW's two implementations, measured at start. Which waiting,
+gradients set to None instead of zeroed, and the fastest of AdamW's implementations, measured at start. Which waiting,
 instruction set and allocator settings are best depends on the workload and on the OpenBLAS package (pthread or OpenMP): --tune
 tries those of TORCH_SETTINGS first and compares with the fastest. Debian's PyTorch multiplies with whatever libblas.so.3 is
 installed; with the reference BLAS it is 15 to 35 times slower and the comparison would mean nothing, so that is an error.
 
 With --device cuda both sides compute on the GPU: PyTorch with its batch there already, waiting for the device at both ends of a
-leg, in f32 without TF32 or under bfloat16 autocast, with the fastest of three AdamW implementations; eager, and torch.compile where
+leg, in f32 without TF32 or under bfloat16 autocast; eager, and torch.compile where
 it is (PyTorch 2). gpt2-124m (batch 4) joins the workloads, and models come from bench/twins.py: PyTorch needs no exporter.
 """
 
@@ -154,13 +154,13 @@ def torch_worker(name, options):
         return time.perf_counter_ns() - start
 
     def fastest_optimizer():
-        kinds = [{"foreach": False}, {"foreach": True}] + ([{"fused": True}] if cuda else [])
+        kinds = [{"foreach": False}, {"foreach": True}, {"fused": True}]
         candidates = []
         for kind in kinds:
             try:
                 candidates.append(torch.optim.AdamW(model.parameters(), lr=1e-3, **kind))
-            except TypeError:
-                pass  # an older PyTorch without fused
+            except (TypeError, RuntimeError):
+                pass  # an older PyTorch without fused, or without it on this device
         for optimizer in candidates:
             run(optimizer, 1)
         slow = run(candidates[0], 1) > 0.3e9
