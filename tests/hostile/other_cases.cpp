@@ -23,7 +23,7 @@ std::string bytes_of(const std::string& path) {
 
 std::string little(std::uint64_t value, int bytes) {
   std::string text;
-  for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i)));
+  for (int i = 0; i < bytes; ++i) text.push_back(i < 8 ? static_cast<char>(value >> (8 * i)) : '\0');
   return text;
 }
 
