@@ -225,10 +225,9 @@ Result<Plan> plan_of(const NodeTypes& types, bool backward) {
   if (a.keys == 0 || a.d == 0) return no_kernel("attention over nothing");
   const Tensor* known = a.mask == Mask::none ? nullptr : types.constants[first + 3];
   const Ints strides = a.mask == Mask::none ? Ints{} : mask_strides(a, types.inputs[first + 3].shape);
-  const bool blind =
-      a.mask == Mask::keep || a.mask == Mask::block ? known == nullptr || has_blind_rows(a, *known) : false;
+  Schedule schedule = schedule_of(a, known);
   p.mask_row = strides.empty() ? 0 : strides[strides.size() - 2];
-  std::vector<Block> blocks = blocks_of(a, known);
+  std::vector<Block>& blocks = schedule.blocks;
   if (backward) std::reverse(blocks.begin(), blocks.end());  // the block that sees most keys first
   p.fill_grads = backward && blocks.front().keys != a.keys;
   for (const Block& block : blocks) {
@@ -258,7 +257,8 @@ Result<Plan> plan_of(const NodeTypes& types, bool backward) {
                product(on, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.v.strides, 1, more)));
     }
     if (block.masked) s.mask = mask_program(a, strides, block, false);
-    if (block.masked && blind && backward) s.mask_grad = mask_program(a, strides, block, true);
+    if (backward && block.masked && schedule.masked_shares)
+      s.mask_grad = mask_program(a, strides, block, true);
     p.score_bytes = std::max(
         p.score_bytes, static_cast<std::size_t>(rounded(element_count(a.batch) * block.rows * block.keys *
                                                             static_cast<std::int64_t>(dtype_bytes(a.dtype)),
@@ -281,19 +281,12 @@ void probabilities(const Plan& p, const Step& s, const LaunchArgs& args, const v
   args.on.softmax({a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, scores, scores});
 }
 
-std::vector<std::shared_ptr<kernels::EwProgram>> programs_of(const Plan& p) {
-  std::vector<std::shared_ptr<kernels::EwProgram>> programs;
-  for (const Step& s : p.steps)
-    for (const Program& program : {s.mask, s.mask_grad})
-      if (program) programs.push_back(std::const_pointer_cast<kernels::EwProgram>(program));
-  return programs;
-}
-
 Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,
                  std::function<void(const LaunchArgs&)> run) {
-  const std::vector<std::shared_ptr<kernels::EwProgram>> programs = programs_of(p);
   Kernel kernel{name, workspace_bytes, std::move(run)};
-  kernel.programs.assign(programs.begin(), programs.end());
+  for (const Step& s : p.steps)
+    for (const Program& program : {s.mask, s.mask_grad})
+      if (program) kernel.programs.push_back(program);
   return kernel;
 }
 
@@ -362,7 +355,8 @@ Cost cost(const NodeTypes& types) {
   const auto a = attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape);
   CHECK(a.ok(), "cost of an invalid attention");
   double pairs = 0;
-  for (const Block& block : blocks_of(*a, a->mask == Mask::none ? nullptr : types.constants[first + 3]))
+  for (const Block& block :
+       schedule_of(*a, a->mask == Mask::none ? nullptr : types.constants[first + 3]).blocks)
     pairs += static_cast<double>(block.rows) * static_cast<double>(block.keys);
   pairs *= static_cast<double>(element_count(a->batch));
   const double d = static_cast<double>(a->d), e = static_cast<double>(a->e);
@@ -448,6 +442,11 @@ std::vector<Form> forms() {
        with_mask("keep", -1e30),
        {floats({2, 4}), floats({3, 4}), floats({3, 2}), flags({2, 3}, {0, 0, 0, 1, 0, 1})},
        {2, 2}},
+      {"known, not hidden",
+       with_mask("block", -2),
+       {floats({3, 4}), floats({5, 4}), floats({5, 2}),
+        known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1})},
+       {3, 2}},
       {"known holes",
        with_mask("block", -INFINITY),
        {floats({3, 4}), floats({5, 4}), floats({5, 2}),

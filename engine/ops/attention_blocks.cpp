@@ -14,69 +14,62 @@ constexpr std::int64_t kRowStep = 16;           // blocks are whole multiples of
 constexpr std::int64_t kLeastRows = 64;         // of a block that could leave keys out
 constexpr double kHidden = -1e9;  // scores at or below are hidden: their probability is 0 beside any other
 
-// What a mask that is known when planning hides.
-class KnownMask {
- public:
-  KnownMask(const Attention& a, const Tensor& mask)
-      : mask_(mask), strides_(mask_strides(a, mask.shape())), a_(a) {}
-
-  // Of row `row` of any part of the batch: keys from here on are hidden, all from 0 if that is every key;
-  // whether one before is.
-  struct Row {
-    std::int64_t end = 0;
-    bool holes = false;
-  };
-  Row row(std::int64_t row) const {
-    Row found;
-    for (const std::int64_t base : bases()) {
-      std::int64_t shown = 0, end = 0;
-      const std::int64_t first = base + row * strides_[strides_.size() - 2], step = strides_.back();
-      for (std::int64_t key = 0; key < a_.keys; ++key) {
-        if (hidden(first + key * step)) continue;
-        ++shown;
-        end = key + 1;
-      }
-      if (shown == 0) end = a_.keys;  // nothing is left out of a row that sees nothing
-      found.holes = found.holes || shown != end || end != a_.keys;
-      found.end = std::max(found.end, end);
-    }
-    return found;
-  }
-  // Rows that see nothing: their probabilities are not 0 where the mask is.
-  bool blind_rows() const {
-    for (const std::int64_t base : bases())
-      for (std::int64_t row = 0; row < (strides_[strides_.size() - 2] == 0 ? 1 : a_.rows); ++row) {
-        bool blind = true;
-        for (std::int64_t key = 0; key < a_.keys && blind; ++key)
-          blind = hidden(base + row * strides_[strides_.size() - 2] + key * strides_.back());
-        if (blind) return true;
-      }
-    return false;
-  }
-
- private:
-  // Offsets of the parts of the batch that differ.
-  Ints bases() const {
-    Ints offsets = {0};
-    for (std::size_t i = 0; i < a_.batch.size(); ++i) {
-      if (strides_[i] == 0) continue;
-      Ints more;
-      for (const std::int64_t offset : offsets)
-        for (std::int64_t n = 0; n < a_.batch[i]; ++n) more.push_back(offset + n * strides_[i]);
-      offsets = std::move(more);
-    }
-    return offsets;
-  }
-  bool hidden(std::int64_t at) const {
-    if (a_.mask == Mask::add) return mask_.at(at) <= kHidden;
-    const bool set = mask_.as<std::uint8_t>()[at] != 0;
-    return a_.fill <= kHidden && set == (a_.mask == Mask::block);
-  }
-
-  const Tensor& mask_;
-  Ints strides_;
-  const Attention& a_;
+// What a known mask does to one row of queries, in any part of the batch.
+struct Row {
+  std::int64_t end = 0;                   // keys from here on are hidden; all keys for a row that sees none
+  std::int64_t first_masked = INT64_MAX;  // the first key that it does something to
+  bool blind = false;                     // it hides every key
 };
+
+// Offsets of the parts of the batch in which the mask differs.
+Ints parts_of(const Attention& a, const Ints& strides) {
+  Ints offsets = {0};
+  for (std::size_t i = 0; i < a.batch.size(); ++i) {
+    if (strides[i] == 0) continue;
+    Ints more;
+    for (const std::int64_t offset : offsets)
+      for (std::int64_t n = 0; n < a.batch[i]; ++n) more.push_back(offset + n * strides[i]);
+    offsets = std::move(more);
+  }
+  return offsets;
+}
+
+// masked(i): whether element i of the mask does something to its score; `hides`: what it does hides the key.
+template <class Masked, class Hides>
+std::vector<Row> rows_of(const Attention& a, const Ints& strides, const Masked& masked, const Hides& hides) {
+  const Ints parts = parts_of(a, strides);
+  const std::int64_t row_step = strides[strides.size() - 2], step = strides.back();
+  std::vector<Row> rows(static_cast<std::size_t>(row_step == 0 ? 1 : a.rows));
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (const std::int64_t part : parts) {
+      std::int64_t at = part + static_cast<std::int64_t>(r) * row_step, end = 0;
+      for (std::int64_t key = 0; key < a.keys; ++key, at += step) {
+        if (!masked(at)) {
+          end = key + 1;
+          continue;
+        }
+        rows[r].first_masked = std::min(rows[r].first_masked, key);
+        if (!hides(at)) end = key + 1;
+      }
+      rows[r].blind = rows[r].blind || end == 0;
+      rows[r].end = std::max(rows[r].end, end == 0 ? a.keys : end);
+    }
+  }
+  rows.resize(static_cast<std::size_t>(a.rows), rows[0]);
+  return rows;
+}
+
+std::vector<Row> rows_of(const Attention& a, const Tensor& mask) {
+  const Ints strides = mask_strides(a, mask.shape());
+  if (a.mask == Mask::add)  // it may do something everywhere
+    return rows_of(
+        a, strides, [](std::int64_t) { return true; },
+        [&](std::int64_t at) { return mask.at(at) <= kHidden; });
+  const auto* const set = mask.as<std::uint8_t>();
+  return rows_of(
+      a, strides, [set, block = a.mask == Mask::block](std::int64_t at) { return (set[at] != 0) == block; },
+      [hidden = a.fill <= kHidden](std::int64_t) { return hidden; });
+}
 
 }  // namespace
 
@@ -90,32 +83,34 @@ std::vector<std::int64_t> mask_strides(const Attention& a, const Shape& mask) {
 
 std::int64_t rounded(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
-// Blocks of rows, and the keys that each needs. Deterministic: from shapes and the known mask alone.
-std::vector<Block> blocks_of(const Attention& a, const Tensor* known) {
+Schedule schedule_of(const Attention& a, const Tensor* known) {
   const std::int64_t row_bytes = std::max<std::int64_t>(
       1, element_count(a.batch) * a.keys * static_cast<std::int64_t>(dtype_bytes(a.dtype)));
   std::int64_t size = std::max(kRowStep, kScoreBytes / row_bytes / kRowStep * kRowStep);
-  if (known != nullptr) size = std::min(size, std::max(kLeastRows, rounded(a.rows / 8, kRowStep)));
-  std::vector<Block> blocks;
+  Schedule schedule;
+  std::vector<Row> seen;
+  if (known != nullptr && a.rows > 0) {
+    size = std::min(size, std::max(kLeastRows, rounded(a.rows / 8, kRowStep)));
+    seen = rows_of(a, *known);
+  }
+  const auto blind = [](const Row& row) { return row.blind; };
+  schedule.masked_shares =
+      (a.mask == Mask::keep || a.mask == Mask::block) &&
+      (known == nullptr || a.fill > kHidden || std::any_of(seen.begin(), seen.end(), blind));
   for (std::int64_t row = 0; row < a.rows; row += size) {
     Block block{row, std::min(size, a.rows - row), a.keys, a.mask != Mask::none};
     if (known != nullptr) {
-      const KnownMask mask(a, *known);
-      block.keys = 0;
-      block.masked = false;
+      std::int64_t end = 0, first_masked = INT64_MAX;
       for (std::int64_t r = row; r < row + block.rows; ++r) {
-        const KnownMask::Row seen = mask.row(r);
-        block.keys = std::max(block.keys, seen.end);
-        block.masked = block.masked || seen.holes;
+        end = std::max(end, seen[static_cast<std::size_t>(r)].end);
+        first_masked = std::min(first_masked, seen[static_cast<std::size_t>(r)].first_masked);
       }
-      block.keys = std::min(a.keys, rounded(block.keys, kRowStep));
-      block.masked = block.masked || a.mask == Mask::add;  // it may add more than hiding
+      block.keys = std::min(a.keys, rounded(end, kRowStep));
+      block.masked = first_masked < block.keys;
     }
-    blocks.push_back(block);
+    schedule.blocks.push_back(block);
   }
-  return blocks;
+  return schedule;
 }
-
-bool has_blind_rows(const Attention& a, const Tensor& mask) { return KnownMask(a, mask).blind_rows(); }
 
 }  // namespace gradloom::attention

@@ -34,11 +34,16 @@ struct Block {
   bool masked;                   // the mask does something to them
 };
 
+struct Schedule {
+  std::vector<Block> blocks;
+  // Where the mask replaces a score the probability may be more than 0: the replacement does not hide, or a
+  // row sees no key at all. True of a mask that is not known.
+  bool masked_shares = false;
+};
+
 // From shapes and the known mask (null: none, or not known when planning) alone. Keys that it hides from all
 // rows of a block are left out: hidden scores are -1e9 or less, their probability is 0 beside any other.
-std::vector<Block> blocks_of(const Attention& a, const Tensor* known);
-// Rows that see no key at all: their probabilities are not 0 where the mask hides.
-bool has_blind_rows(const Attention& a, const Tensor& mask);
+Schedule schedule_of(const Attention& a, const Tensor* known);
 
 std::int64_t rounded(std::int64_t n, std::int64_t step);  // up
 

@@ -22,8 +22,9 @@ enum class Masked { no, block, keep, add };
 struct Form {
   Masked mask = Masked::no;
   bool scaled_scores = true, scaled_operands = false, divided = false;
-  bool heads = true;   // [batch, rows, heads, d] and transposes, as exports have it
-  bool known = false;  // a causal mask that is known when planning
+  bool heads = true;        // [batch, rows, heads, d] and transposes, as exports have it
+  double fill = -INFINITY;  // of a known mask
+  bool known = false;       // a causal mask that is known when planning
   bool dropout = false, trained_mask = false, kept = false, wrong_axis = false;
 };
 
@@ -60,7 +61,7 @@ Graph attention(const Form& f) {
   } else if (f.mask != Masked::no) {
     const ValueId mask =
         f.known ? b.constant(future(6), "mask") : b.input("mask", {DType::boolean, {2, 1, 1, 6}});
-    const ValueId fill = number(f.known ? -INFINITY : -1e30);
+    const ValueId fill = number(f.known ? f.fill : -1e30);
     s = f.mask == Masked::block ? b.op("Where", {mask, fill, s}) : b.op("Where", {mask, s, fill});
   }
   ValueId p = b.op("Softmax", {s}, {{"axis", std::int64_t{f.wrong_axis ? 2 : -1}}});
@@ -81,7 +82,8 @@ std::vector<Form> forms() {
           {.mask = Masked::block},
           {.mask = Masked::keep, .scaled_operands = true},
           {.mask = Masked::add, .heads = false},
-          {.mask = Masked::block, .known = true}};
+          {.mask = Masked::block, .known = true},
+          {.mask = Masked::block, .fill = -2, .known = true}};  // it hides nothing
 }
 
 TEST(FuseAttention, EveryFormBecomesOneNode) {
