@@ -9,10 +9,6 @@
 namespace gradloom {
 namespace {
 
-bool is_op(const Node& node, std::string_view name) {
-  return node.alive() && name == node.op->name && node.op->domain[0] == '\0';
-}
-
 bool any_of_ops(const Node& node, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return is_op(node, name); });
 }

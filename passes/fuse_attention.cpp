@@ -12,15 +12,12 @@
 namespace gradloom {
 namespace {
 
-bool is_op(const Node& node, std::string_view name) { return node.alive() && name == node.op->name; }
-
-// The node that makes a value, or null.
 const Node* maker(const Graph& graph, ValueId id) {
-  const NodeId producer = id == kNone ? kNone : graph.values[id].producer;
+  const NodeId producer = graph.values[id].producer;
   return producer == kNone ? nullptr : &graph.nodes[producer];
 }
 
-// An operand behind the transposes and scalings in front of it.
+// An operand behind the transposes, and where `scaled` the scalings, in front of it.
 struct Operand {
   ValueId value = kNone;
   Perm perm;
@@ -28,29 +25,20 @@ struct Operand {
   std::vector<NodeId> nodes{};  // of both, the last one first
 };
 
-Operand operand_of(const Graph& graph, ValueId id) {
-  Operand o{id, identity_perm(graph.type(id).shape.size()), 1};
-  for (const Node* node = maker(graph, o.value); node != nullptr; node = maker(graph, o.value)) {
-    double factor = 0;
-    const NodeId made_by = graph.values[o.value].producer;
-    if (is_op(*node, "Transpose")) {
-      o.perm = composed(perm_of_transpose(graph, *node), o.perm);
-      o.value = node->inputs[0];
-    } else if (is_op(*node, "Mul") && scalar_constant(graph, node->inputs[1], &factor)) {
-      o.scale *= factor;
-      o.value = node->inputs[0];
-    } else if (is_op(*node, "Mul") && scalar_constant(graph, node->inputs[0], &factor)) {
-      o.scale *= factor;
-      o.value = node->inputs[1];
-    } else if (is_op(*node, "Div") && scalar_constant(graph, node->inputs[1], &factor) && factor != 0) {
-      o.scale /= factor;
-      o.value = node->inputs[0];
+Operand operand_of(const Graph& graph, ValueId id, bool scaled) {
+  Operand o{id, identity_perm(graph.type(id).shape.size())};
+  for (NodeId made = graph.values[id].producer; made != kNone; made = graph.values[o.value].producer) {
+    const Node& node = graph.nodes[made];
+    if (is_op(node, "Transpose")) {
+      o.perm = composed(perm_of_transpose(graph, node), o.perm);
+      o.value = node.inputs[0];
+    } else if (const auto scaling = scaled ? read_scaling(graph, made) : std::nullopt) {
+      o.scale *= scaling->factor;
+      o.value = scaling->value;
     } else {
       break;
     }
-    o.nodes.push_back(made_by);
-    if (graph.type(o.value).shape.size() != o.perm.size())
-      return {id, identity_perm(o.perm.size()), 1};  // a constant of higher rank
+    o.nodes.push_back(made);
   }
   return o;
 }
@@ -92,9 +80,10 @@ class FuseAttention final : public Pass {
     if (chain.product == kNone) return "";  // no product behind it: another use of softmax
     if (!why.empty()) return why;
     const ValueId p = node.outputs[0];
-    const NodeId reader = single_reader(rw, p);
-    if (reader == kNone)
-      return rw.is_output(p) ? "the probabilities are an output of the graph" : used_elsewhere(rw, p, {});
+    if (rw.uses(p).empty()) return "";
+    const NodeId reader = rw.uses(p)[0].node;
+    why = used_elsewhere(rw, p, {reader});
+    if (!why.empty()) return why;
     const Node user = graph.nodes[reader];
     if (is_op(user, "Dropout"))
       return "dropout on the probabilities: its random numbers belong to a tensor in memory";
@@ -106,8 +95,9 @@ class FuseAttention final : public Pass {
     if (keys >= 0 && keys < min_keys_)
       return std::to_string(keys) + " keys: keeping their probabilities costs little (min_keys)";
     const Node scores = graph.nodes[chain.product];
-    const Operand q = operand_of(graph, scores.inputs[0]), k = operand_of(graph, scores.inputs[1]),
-                  v = plain(graph, user.inputs[1]);
+    // Values are not scaled: a factor of theirs would be one of the result.
+    const Operand q = operand_of(graph, scores.inputs[0], true),
+                  k = operand_of(graph, scores.inputs[1], true), v = operand_of(graph, user.inputs[1], false);
     for (const ValueId operand : {scores.inputs[0], scores.inputs[1], user.inputs[1]})
       if (graph.type(operand).shape.size() != static_cast<std::size_t>(rank))
         return "the operands have different numbers of dims";
@@ -153,83 +143,54 @@ class FuseAttention final : public Pass {
     return "";
   }
 
-  // Values are not scaled: a factor of theirs would be one of the result.
-  static Operand plain(const Graph& graph, ValueId id) {
-    Operand o{id, identity_perm(graph.type(id).shape.size()), 1};
-    for (const Node* node = maker(graph, id); node != nullptr && is_op(*node, "Transpose");
-         node = maker(graph, o.value)) {
-      o.nodes.push_back(graph.values[o.value].producer);
-      o.perm = composed(perm_of_transpose(graph, *node), o.perm);
-      o.value = node->inputs[0];
-    }
-    return o;
-  }
-
-  static void set_perm(Attrs& attrs, const char* name, const Perm& perm) {
-    if (!is_identity(perm)) attrs.set(name, perm);
-  }
-
   // From the softmax's input up to the product: at most one mask, then scalings. The reason when a value on
   // the way is read elsewhere.
   static std::string follow(const Rewriter& rw, ValueId at, NodeId reader, Chain& chain) {
     const Graph& graph = rw.graph();
+    const std::size_t rank = graph.type(at).shape.size();
     std::string shared;
-    for (NodeId last = reader;;) {
-      const Node* node = maker(graph, at);
-      if (node == nullptr) return "";
-      const NodeId id = graph.values[at].producer;
-      if (shared.empty()) shared = used_elsewhere(rw, at, {last});
-      if (shared.empty() && rw.is_output(at)) shared = "the scores are an output of the graph";
+    for (NodeId id; (id = graph.values[at].producer) != kNone; reader = id) {
+      if (shared.empty()) shared = used_elsewhere(rw, at, {reader});
       chain.inside.push_back(id);
-      last = id;
-      double number = 0;
-      if (is_op(*node, "MatMul")) {
+      if (is_op(graph.nodes[id], "MatMul")) {
         chain.product = id;
         return shared;
       }
-      const bool masked = chain.mask != kNone || chain.scale != 1;  // a mask stands behind the scaling
-      if (is_op(*node, "Mul") && scalar_constant(graph, node->inputs[1], &number)) {
-        chain.scale *= number;
-        at = node->inputs[0];
-      } else if (is_op(*node, "Mul") && scalar_constant(graph, node->inputs[0], &number)) {
-        chain.scale *= number;
-        at = node->inputs[1];
-      } else if (is_op(*node, "Div") && scalar_constant(graph, node->inputs[1], &number) && number != 0) {
-        chain.scale /= number;
-        at = node->inputs[0];
-      } else if (!masked && is_op(*node, "Where") && scalar_constant(graph, node->inputs[1], &number)) {
-        chain.mask = node->inputs[0];
-        chain.mode = "block";
-        chain.fill = number;
-        at = node->inputs[2];
-      } else if (!masked && is_op(*node, "Where") && scalar_constant(graph, node->inputs[2], &number)) {
-        chain.mask = node->inputs[0];
-        chain.mode = "keep";
-        chain.fill = number;
-        at = node->inputs[1];
-      } else if (!masked && is_op(*node, "Add")) {
-        const bool left = leads_to_product(graph, node->inputs[0]);
-        chain.mask = node->inputs[left ? 1 : 0];
-        chain.mode = "add";
-        at = node->inputs[left ? 0 : 1];
+      if (const auto scaling = read_scaling(graph, id)) {
+        chain.scale *= scaling->factor;
+        at = scaling->value;
+      } else if (chain.mask == kNone && chain.scale == 1) {  // a mask stands behind the scaling
+        at = read_mask(graph, graph.nodes[id], chain);
       } else {
         return "";
       }
-      if (graph.type(at).shape.size() != graph.type(graph.nodes[reader].inputs[0]).shape.size()) return "";
+      if (at == kNone || graph.type(at).shape.size() != rank) return "";
     }
+    return "";
+  }
+
+  // What the mask is applied to; kNone when the node applies none.
+  static ValueId read_mask(const Graph& graph, const Node& node, Chain& chain) {
+    if (is_op(node, "Where")) {
+      for (const std::size_t filled : {1, 2}) {
+        if (!scalar_constant(graph, node.inputs[filled], &chain.fill)) continue;
+        chain.mask = node.inputs[0];
+        chain.mode = filled == 1 ? "block" : "keep";
+        return node.inputs[3 - filled];
+      }
+    } else if (is_op(node, "Add")) {
+      const std::size_t scores = leads_to_product(graph, node.inputs[0]) ? 0 : 1;
+      chain.mask = node.inputs[1 - scores];
+      chain.mode = "add";
+      return node.inputs[scores];
+    }
+    return kNone;
   }
 
   static bool leads_to_product(const Graph& graph, ValueId at) {
-    for (const Node* node = maker(graph, at); node != nullptr; node = maker(graph, at)) {
-      double number = 0;
-      if (is_op(*node, "MatMul")) return true;
-      const bool scaled =
-          (is_op(*node, "Mul") || is_op(*node, "Div")) && scalar_constant(graph, node->inputs[1], &number);
-      const bool scaled_left = is_op(*node, "Mul") && scalar_constant(graph, node->inputs[0], &number);
-      if (!scaled && !scaled_left) return false;
-      at = node->inputs[scaled ? 0 : 1];
-    }
-    return false;
+    const Operand behind = operand_of(graph, at, true);
+    const Node* node = maker(graph, behind.value);
+    return node != nullptr && is_op(*node, "MatMul") && is_identity(behind.perm);
   }
 
   static bool depends_on_parameter(const Graph& graph, ValueId id) {

@@ -9,8 +9,6 @@
 namespace gradloom {
 namespace {
 
-bool is_op(const Node& node, std::string_view name) { return node.alive() && name == node.op->name; }
-
 class FuseBiasActivation final : public Pass {
  public:
   Status run(Rewriter& rw) const override {

@@ -13,29 +13,6 @@
 namespace gradloom {
 namespace {
 
-struct Scaling {
-  ValueId value = kNone;  // what is scaled
-  double factor = 1;
-};
-
-std::optional<Scaling> read_scaling(const Graph& graph, NodeId id) {
-  const Node& node = graph.nodes[id];
-  if (!node.alive() || node.op->domain[0] != '\0' || node.inputs.size() != 2) return std::nullopt;
-  const std::string_view name = node.op->name;
-  if ((name != "Mul" && name != "Div") || !is_float(graph.type(node.outputs[0]).dtype)) return std::nullopt;
-  Scaling s;
-  if (scalar_constant(graph, node.inputs[1], &s.factor)) {
-    s.value = node.inputs[0];
-    if (name == "Div") s.factor = 1 / s.factor;
-  } else if (name == "Mul" && scalar_constant(graph, node.inputs[0], &s.factor)) {
-    s.value = node.inputs[1];
-  } else {
-    return std::nullopt;
-  }
-  if (graph.type(s.value) != graph.type(node.outputs[0])) return std::nullopt;
-  return s;
-}
-
 class FuseScaleMatMul final : public Pass {
  public:
   Status run(Rewriter& rw) const override {

@@ -7,6 +7,7 @@
 
 #include "engine/ops/op.h"
 #include "passes/pass.h"
+#include "passes/pattern.h"
 #include "passes/product.h"
 
 namespace gradloom {
@@ -19,8 +20,6 @@ bool has_contiguous_matrix(const Perm& perm) {
 }
 
 std::string perm_text(const Perm& perm) { return to_string(AttrValue(perm)); }
-
-bool is_transpose(const Node& node) { return node.alive() && std::string_view(node.op->name) == "Transpose"; }
 
 class FuseTransposeMatMul final : public Pass {
  public:
@@ -56,7 +55,7 @@ class FuseTransposeMatMul final : public Pass {
                            std::string& why_not) {
     for (;;) {
       const NodeId producer = graph.values[operand].producer;
-      if (producer == kNone || !is_transpose(graph.nodes[producer])) return;
+      if (producer == kNone || !is_op(graph.nodes[producer], "Transpose")) return;
       const Node& transpose = graph.nodes[producer];
       const Perm merged = composed(perm_of_transpose(graph, transpose), perm);
       if (!has_contiguous_matrix(merged)) {
@@ -75,8 +74,9 @@ class FuseTransposeMatMul final : public Pass {
     const Graph& graph = rw.graph();
     for (;;) {
       const auto& uses = rw.uses(result);
-      const auto reader = std::find_if(uses.begin(), uses.end(),
-                                       [&](const Use& use) { return is_transpose(graph.nodes[use.node]); });
+      const auto reader = std::find_if(uses.begin(), uses.end(), [&](const Use& use) {
+        return is_op(graph.nodes[use.node], "Transpose");
+      });
       if (reader == uses.end()) return;
       const Node& transpose = graph.nodes[reader->node];
       if (rw.use_count(result) != 1) {

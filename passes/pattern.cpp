@@ -49,6 +49,12 @@ void note(Mismatch& mismatch, const Match& so_far, const std::string& why) {
 
 }  // namespace
 
+bool is_op(const Node& node, std::string_view name) {
+  if (!node.alive() || name != node.op->name) return false;
+  const std::string_view domain = node.op->domain;
+  return domain.empty() || domain == "gradloom";
+}
+
 bool is_commutative(const Node& node) {
   static const char* const names[] = {"Add", "Mul", "Max", "Min", "And", "Or", "Equal"};
   if (!node.alive() || node.op->domain[0] != '\0' || present_inputs(node) != 2) return false;

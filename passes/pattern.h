@@ -8,6 +8,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/ir/rewriter.h"
@@ -58,6 +59,8 @@ class Pattern {
   std::map<std::string, std::size_t> by_name_;
 };
 
+// A live node of this operator of ONNX's own domain or ours.
+bool is_op(const Node& node, std::string_view name);
 bool is_commutative(const Node& node);
 // Contents of a scalar constant (any rank, one element); false for everything else.
 bool scalar_constant(const Graph& graph, ValueId id, double* value);

@@ -1,10 +1,12 @@
 #include "passes/product.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 
 #include "engine/ops/op.h"
+#include "passes/pattern.h"
 
 namespace gradloom {
 
@@ -60,11 +62,33 @@ std::optional<Product> read_product(const Graph& graph, NodeId id) {
   return p;
 }
 
+std::optional<Scaling> read_scaling(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  if (!node.alive() || node.op->domain[0] != '\0' || node.inputs.size() != 2) return std::nullopt;
+  const std::string_view name = node.op->name;
+  if ((name != "Mul" && name != "Div") || !is_float(graph.type(node.outputs[0]).dtype)) return std::nullopt;
+  Scaling s;
+  if (scalar_constant(graph, node.inputs[1], &s.factor)) {
+    s.value = node.inputs[0];
+    if (name == "Div") s.factor = 1 / s.factor;
+  } else if (name == "Mul" && scalar_constant(graph, node.inputs[0], &s.factor)) {
+    s.value = node.inputs[1];
+  } else {
+    return std::nullopt;
+  }
+  if (!std::isfinite(s.factor) || graph.type(s.value) != graph.type(node.outputs[0])) return std::nullopt;
+  return s;
+}
+
+void set_perm(Attrs& attrs, const char* name, const Perm& perm) {
+  if (!is_identity(perm)) attrs.set(name, perm);
+}
+
 ValueId add_product(GraphBuilder& b, const Product& product) {
   Attrs attrs;
-  if (!is_identity(product.perm_a)) attrs.set("perm_a", product.perm_a);
-  if (!is_identity(product.perm_b)) attrs.set("perm_b", product.perm_b);
-  if (!is_identity(product.perm_y)) attrs.set("perm_y", product.perm_y);
+  set_perm(attrs, "perm_a", product.perm_a);
+  set_perm(attrs, "perm_b", product.perm_b);
+  set_perm(attrs, "perm_y", product.perm_y);
   if (product.alpha != 1) attrs.set("alpha", product.alpha);
   if (product.activation != "none") attrs.set("activation", product.activation);
   std::vector<ValueId> inputs = {product.a, product.b};

@@ -31,6 +31,16 @@ Perm perm_of_transpose(const Graph& graph, const Node& node);
 // nothing or one value per column.
 std::optional<Product> read_product(const Graph& graph, NodeId id);
 ValueId add_product(GraphBuilder& b, const Product& product);
+// Sets the attribute unless it would say nothing.
+void set_perm(Attrs& attrs, const char* name, const Perm& perm);
+
+// `value` times a scalar constant, of the same type.
+struct Scaling {
+  ValueId value = kNone;
+  double factor = 1;
+};
+// Nothing unless the node is Mul or Div by a scalar constant.
+std::optional<Scaling> read_scaling(const Graph& graph, NodeId id);
 
 // The only reader of `value`, when it is a node input; kNone otherwise.
 NodeId single_reader(const Rewriter& rw, ValueId value);
