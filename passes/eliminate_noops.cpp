@@ -1,6 +1,5 @@
 // eliminate-noops: nodes that hand their input on unchanged, and pairs that cancel or merge.
 #include <algorithm>
-#include <string_view>
 
 #include "engine/ops/op.h"
 #include "passes/pass.h"

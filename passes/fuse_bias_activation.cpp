@@ -1,5 +1,4 @@
 // fuse-bias-activation: the epilogue of a product: Y = relu(A B + bias), bias one value per column.
-#include <string_view>
 
 #include "engine/ops/op.h"
 #include "passes/pass.h"

@@ -2,8 +2,6 @@
 //   Mul(MatMul(a, b), c) -> FusedMatMul(a, b){alpha = c};  MatMul(Mul(a, c), b) -> FusedMatMul(a, b){alpha =
 //   c}
 #include <algorithm>
-#include <optional>
-#include <string_view>
 
 #include "engine/ops/op.h"
 #include "passes/pass.h"
