@@ -16,7 +16,7 @@ enum class EwOp : std::uint8_t {
 #include "kernels/elementwise.def"
 #undef EW
   Cast,         // operand type -> result type
-  Dropout,      // a: x, b: ratio (0..1), c: training (boolean).  keep ? x / (1 - ratio) : 0; identity when not training
+  Dropout,      // a: x, b: ratio (0..1), c: training (boolean).  keep ? x * (1 / (1 - ratio)) : 0; identity when not training
   DropoutMask,  // a: ratio, b: training -> boolean keep mask
   Uniform,      // a: low, b: high -> low + u (high - low), u uniform in [0, 1)
 };

@@ -14,18 +14,20 @@ struct PhiloxWords {
   unsigned word[4];
 };
 
+constexpr unsigned kPhiloxFactor0 = 0xD2511F53u, kPhiloxFactor1 = 0xCD9E8D57u;
+constexpr unsigned kPhiloxStep0 = 0x9E3779B9u, kPhiloxStep1 = 0xBB67AE85u;  // of the key, each round
+constexpr int kPhiloxRounds = 10;
+
 GRADLOOM_HD PhiloxWords philox4x32_10(unsigned c0, unsigned c1, unsigned c2, unsigned c3, unsigned k0,
                                       unsigned k1) {
-  for (int round = 0; round < 10; ++round) {
-    // High and low halves as products of their own: compilers have vector instructions for each.
-    const unsigned high0 = unsigned((0xD2511F53ull * c0) >> 32), low0 = 0xD2511F53u * c0;
-    const unsigned high1 = unsigned((0xCD9E8D57ull * c2) >> 32), low1 = 0xCD9E8D57u * c2;
-    c0 = high1 ^ c1 ^ k0;
-    c1 = low1;
-    c2 = high0 ^ c3 ^ k1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const unsigned long long product0 = 1ull * kPhiloxFactor0 * c0, product1 = 1ull * kPhiloxFactor1 * c2;
+    c0 = unsigned(product1 >> 32) ^ c1 ^ k0;
+    c1 = unsigned(product1);
+    c2 = unsigned(product0 >> 32) ^ c3 ^ k1;
+    c3 = unsigned(product0);
+    k0 += kPhiloxStep0;
+    k1 += kPhiloxStep1;
   }
   return {{c0, c1, c2, c3}};
 }

@@ -1,4 +1,4 @@
-// Dropout: y = keep ? x / (1 - ratio) : 0 in training, y = x otherwise; mask (output 1) = keep.
+// Dropout: y = keep ? x * (1 / (1 - ratio)) : 0 in training, y = x otherwise; mask (output 1) = keep.
 //   opset 12 on: inputs x, ratio (scalar, default 0.5), training_mode (scalar bool, default false)
 //   opset 7..11: attribute ratio, inference only: the identity
 //   keep comes from Philox4x32-10 keyed by seed, step and attribute "key" (else the node's name), so dx =

@@ -41,7 +41,8 @@ AxisTable AxisTable::transposed() const {
 
 namespace {
 
-// Axes that change, in the order to go through them: the smallest result first.
+// Axes that change, in the order to go through them: the smallest result first, and equal ones so that the
+// last axis, whose elements are mixed one by one, has the least to do.
 std::vector<std::size_t> order_of(const Tables& tables) {
   std::vector<std::size_t> order;
   for (std::size_t d = 0; d < tables.size(); ++d)
@@ -50,8 +51,10 @@ std::vector<std::size_t> order_of(const Tables& tables) {
     return static_cast<double>(tables[d]->out()) /
            static_cast<double>(std::max<std::int64_t>(tables[d]->in, 1));
   };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return growth(a) < growth(b); });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    if (growth(a) != growth(b)) return growth(a) < growth(b);
+    return growth(a) > 1 ? a > b : a < b;
+  });
   return order;
 }
 

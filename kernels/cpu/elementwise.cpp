@@ -366,7 +366,9 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
     const char* operand[3] = {};
     for (int o = 0; o < operands; ++o) operand[o] = read(instruction.operands.data()[o]);
     char* const out = address(first_result + k);
-    const auto random = [&] { return DropoutTile{first, args.random->seed ^ instruction.key, args.random->step}; };
+    const auto random = [&] {
+      return DropoutTile{first, args.random->seed ^ instruction.key, args.random->step};
+    };
     switch (instruction.op) {
       case EwOp::Cast:
         cast_tile(instruction.operand_type, instruction.result_type)(operand[0], nullptr, nullptr, out, n);

@@ -1,6 +1,8 @@
 // Tile loops, generated from kernels/elementwise.def: out[i] = formula(a[i], b[i], c[i]).
 #include "kernels/cpu/elementwise_tiles.h"
 
+#include <immintrin.h>
+
 #include "kernels/philox.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -220,19 +222,49 @@ constexpr CastRow kCasts[kTypes] = {GRADLOOM_TYPES(GRADLOOM_CAST_ROW)};
 
 constexpr i64 kRandomChunk = 256;
 
-// uniform[i] for the elements first .. first + 256; blocks are independent, so the loop vectorizes over them.
+using Words = Vec<unsigned long long>;  // one 32-bit word of each of several blocks, in the low halves
+
+// Low half times low half of each lane. (No multiplication of C++'s on vectors becomes the instruction.)
+GRADLOOM_INLINE Words product_of_low_halves(const Words& a, const Words& b) {
+#if defined(__AVX512F__)
+  return Words(_mm512_mul_epu32(__m512i(a), __m512i(b)));
+#elif defined(__AVX2__)
+  return Words(_mm256_mul_epu32(__m256i(a), __m256i(b)));
+#else
+  return Words(_mm_mul_epu32(__m128i(a), __m128i(b)));
+#endif
+}
+
+// uniform[i] for the elements first .. first + 256: philox_block of kernels/philox.h, several blocks at once.
+// What the upper halves of the lanes hold is never read.
 void uniforms(i64 first, std::uint64_t stream, std::uint64_t step, float* uniform) {
-  const std::uint64_t block = std::uint64_t(first) / 4;
-  unsigned word[4][kRandomChunk / 4];
-#pragma GCC ivdep
-  for (int j = 0; j < int(kRandomChunk / 4); ++j) {
-    const PhiloxWords words = philox_block(block + unsigned(j), stream, step);
-    word[0][j] = words.word[0];
-    word[1][j] = words.word[1];
-    word[2][j] = words.word[2];
-    word[3][j] = words.word[3];
+  constexpr i64 lanes = kLanes<unsigned long long>, blocks = kRandomChunk / 4;
+  const Words zero = {}, factor0 = zero + kPhiloxFactor0, factor1 = zero + kPhiloxFactor1;
+  Words counter = zero + std::uint64_t(first) / 4;
+  for (i64 i = 0; i < lanes; ++i) counter[i] += std::uint64_t(i);
+  unsigned word[4][blocks];
+  for (i64 j = 0; j < blocks; j += lanes) {
+    Words c0 = counter, c1 = counter >> 32, c2 = zero + step, c3 = zero + (step >> 32);
+    unsigned k0 = unsigned(stream), k1 = unsigned(stream >> 32);
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      const Words product0 = product_of_low_halves(c0, factor0),
+                  product1 = product_of_low_halves(c2, factor1);
+      c0 = (product1 >> 32) ^ c1 ^ (zero + k0);
+      c1 = product1;
+      c2 = (product0 >> 32) ^ c3 ^ (zero + k1);
+      c3 = product0;
+      k0 += kPhiloxStep0;
+      k1 += kPhiloxStep1;
+    }
+    for (i64 i = 0; i < lanes; ++i) {
+      word[0][j + i] = unsigned(c0[i]);
+      word[1][j + i] = unsigned(c1[i]);
+      word[2][j + i] = unsigned(c2[i]);
+      word[3][j + i] = unsigned(c3[i]);
+    }
+    counter += std::uint64_t(lanes);
   }
-  for (i64 j = 0; j < kRandomChunk / 4; ++j) {
+  for (i64 j = 0; j < blocks; ++j) {
     uniform[4 * j] = philox_uniform(word[0][j]);
     uniform[4 * j + 1] = philox_uniform(word[1][j]);
     uniform[4 * j + 2] = philox_uniform(word[2][j]);
@@ -240,17 +272,40 @@ void uniforms(i64 first, std::uint64_t stream, std::uint64_t step, float* unifor
   }
 }
 
+// Bit for bit: every element is its neighbour.
+template <class T>
+bool all_equal(const T* x, i64 n) {
+  return __builtin_memcmp(x, x + 1, std::size_t(n - 1) * sizeof(T)) == 0;
+}
+
 template <class T>
 void dropout_loop(const DropoutTile& tile, const T* x, const T* ratio, const Bool* training, T* out, i64 n) {
   float uniform[kRandomChunk];
   for (i64 begin = 0; begin < n; begin += kRandomChunk) {
-    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
     const i64 count = smaller(kRandomChunk, n - begin);
+    const T *const v = x + begin, *const r = ratio + begin;
+    const Bool* const on = training + begin;
+    T* const y = out + begin;
+    // The next chunk comes while this one's numbers are made: the hardware's own prefetching pauses there.
+    for (i64 i = kRandomChunk; i < 2 * kRandomChunk; i += 64 / i64(sizeof(T))) {
+      __builtin_prefetch(v + i, 0);
+      __builtin_prefetch(y + i, 1);
+    }
+    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
+    if (on[0] && all_equal(r, count) && all_equal(on, count)) {  // nearly always: both are scalars
+      const T limit = r[0], scale = T(1) / (T(1) - limit);
+#pragma GCC ivdep
+      for (i64 i = 0; i < count; ++i) {
+        const T kept = v[i] * scale;
+        y[i] = T(uniform[i]) >= limit ? kept : T(0);
+      }
+      continue;
+    }
 #pragma GCC ivdep
     for (i64 i = 0; i < count; ++i) {
-      const T r = ratio[begin + i], v = x[begin + i];
-      const T dropped = T(uniform[i]) >= r ? v / (T(1) - r) : T(0);
-      out[begin + i] = training[begin + i] ? dropped : v;
+      const T value = v[i], kept = value * (T(1) / (T(1) - r[i])),
+              dropped = T(uniform[i]) >= r[i] ? kept : T(0);
+      y[i] = on[i] ? dropped : value;
     }
   }
 }
@@ -338,9 +393,11 @@ void dropout_mask_tile(const DropoutTile& tile, DType type, const void* ratio, c
 
 void uniform_tile(const DropoutTile& tile, DType type, const void* low, const void* high, void* out, i64 n) {
   if (type == DType::f64) {
-    uniform_loop(tile, static_cast<const double*>(low), static_cast<const double*>(high), static_cast<double*>(out), n);
+    uniform_loop(tile, static_cast<const double*>(low), static_cast<const double*>(high),
+                 static_cast<double*>(out), n);
   } else {
-    uniform_loop(tile, static_cast<const float*>(low), static_cast<const float*>(high), static_cast<float*>(out), n);
+    uniform_loop(tile, static_cast<const float*>(low), static_cast<const float*>(high),
+                 static_cast<float*>(out), n);
   }
 }
 

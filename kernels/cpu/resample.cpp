@@ -76,26 +76,111 @@ inline Middle middle_of(const ResampleArgs& args) {
   return m;
 }
 
+constexpr i64 kColumns = 128;  // outputs of a row that are made for many rows before the next ones
+
+template <class T>
+struct LaneNumber;
+template <>
+struct LaneNumber<float> {
+  using Type = int;
+};
+template <>
+struct LaneNumber<double> {
+  using Type = long long;
+};
+
+template <class T, class Numbers>
+GRADLOOM_INLINE Vec<T> picked(const Vec<T>& from, const Numbers& lanes) {
+#if defined(__clang__)
+  Vec<T> result;
+  for (i64 i = 0; i < kLanes<T>; ++i) result[i] = from[lanes[i]];
+  return result;
+#else
+  return __builtin_shuffle(from, lanes);
+#endif
+}
+
+// Outputs [begin, begin + count) of a row, `fixed` sources each, a register at a time: all sources of its
+// lanes are among as many neighbours, which one load brings and permutations sort out.
+template <int fixed, class T>
+struct Windows {
+  using Number = typename LaneNumber<T>::Type;
+  static constexpr i64 lanes = kLanes<T>, most = kColumns / lanes;
+
+  bool fits = true;  // else nothing is known
+  i64 from[most];
+  Vec<Number> lane[most][fixed];
+  Vec<T> weight[most][fixed];
+
+  Windows(const ResampleArgs& args, i64 begin, i64 registers) {
+    for (i64 b = 0; b < registers && fits; ++b) {
+      const i64 first = args.begin[begin + b * lanes];
+      i64 low = args.in, high = 0;
+      for (i64 e = first; e < first + lanes * fixed; ++e) {
+        low = smaller(low, args.index[e]);
+        high = larger(high, args.index[e]);
+      }
+      from[b] = smaller(low, args.in - lanes);
+      fits = from[b] >= 0 && high - from[b] < lanes;
+      for (i64 i = 0; i < lanes; ++i) {
+        for (int k = 0; k < fixed; ++k) {
+          lane[b][k][i] = Number(args.index[first + i * fixed + k] - from[b]);
+          weight[b][k][i] = T(args.weight[first + i * fixed + k]);
+        }
+      }
+    }
+  }
+
+  void mix(const T* x, T* y, i64 registers) const {
+    for (i64 b = 0; b < registers; ++b) {
+      const Vec<T> near = load(x + from[b]);
+      Vec<T> sum = weight[b][0] * picked<T>(near, lane[b][0]);
+      for (int k = 1; k < fixed; ++k) sum += weight[b][k] * picked<T>(near, lane[b][k]);
+      store(y + b * lanes, sum);
+    }
+  }
+};
+
+// Outputs [begin, end), `fixed` sources each, of `rows` rows.
+template <int fixed, class T>
+void mix_middle(const ResampleArgs& args, const T* x, T* y, i64 begin, i64 end, i64 rows) {
+  for (i64 at = begin; at < end; at += kColumns) {
+    const i64 columns = smaller(kColumns, end - at);
+    i64 done = 0;
+    if (rows >= 4) {  // else preparing costs more than it brings
+      const i64 registers = columns / kLanes<T>;
+      const Windows<fixed, T> windows(args, at, registers);
+      if (windows.fits) {
+        done = registers * kLanes<T>;
+        for (i64 r = 0; r < rows; ++r) windows.mix(x + r * args.in, y + r * args.out + at, registers);
+      }
+    }
+    for (i64 r = 0; r < rows; ++r)
+      mix_fixed<fixed>(args, x + r * args.in, y + r * args.out, at + done, at + columns);
+  }
+}
+
 // Rows of single elements.
 template <class T>
 void mix_elements(const ResampleArgs& args) {
   const Middle m = middle_of(args);
-  const i64 grain = larger(1, 4096 / larger(args.out, 1));
+  const i64 grain = larger(1, 16384 / larger(args.out, 1));
   parallel_pieces(args.outer, grain, args.outer * args.out * 8, [&](i64 begin, i64 end) {
-    for (i64 o = begin; o < end; ++o) {
-      const T* const x = static_cast<const T*>(args.x) + o * args.in;
-      T* const y = static_cast<T*>(args.y) + o * args.out;
-      mix_any(args, x, y, 0, m.begin);
-      if (m.count == 1) {
-        mix_fixed<1>(args, x, y, m.begin, m.end);
-      } else if (m.count == 2) {
-        mix_fixed<2>(args, x, y, m.begin, m.end);
-      } else if (m.count == 4) {
-        mix_fixed<4>(args, x, y, m.begin, m.end);
-      } else {
-        mix_any(args, x, y, m.begin, m.end);
-      }
-      mix_any(args, x, y, m.end, args.out);
+    const T* const x = static_cast<const T*>(args.x) + begin * args.in;
+    T* const y = static_cast<T*>(args.y) + begin * args.out;
+    const i64 rows = end - begin;
+    if (m.count == 1) {
+      mix_middle<1>(args, x, y, m.begin, m.end, rows);
+    } else if (m.count == 2) {
+      mix_middle<2>(args, x, y, m.begin, m.end, rows);
+    } else if (m.count == 4) {
+      mix_middle<4>(args, x, y, m.begin, m.end, rows);
+    }
+    const bool some = m.count == 1 || m.count == 2 || m.count == 4;
+    const i64 left = some ? m.begin : args.out, right = some ? m.end : args.out;
+    for (i64 r = 0; r < rows; ++r) {
+      mix_any(args, x + r * args.in, y + r * args.out, 0, left);
+      mix_any(args, x + r * args.in, y + r * args.out, right, args.out);
     }
   });
 }

@@ -178,7 +178,7 @@ GRADLOOM_DEVICE float uniform_at(unsigned long long index, unsigned long long st
 
 template <class T>
 GRADLOOM_DEVICE T dropout(float uniform, T x, T ratio, unsigned char training) {
-  const T dropped = T(uniform) >= ratio ? x / (T(1) - ratio) : T(0);
+  const T dropped = T(uniform) >= ratio ? x * (T(1) / (T(1) - ratio)) : T(0);
   return training ? dropped : x;
 }
 

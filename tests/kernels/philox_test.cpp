@@ -62,7 +62,7 @@ void check_dropout(std::int64_t n, double ratio, bool training) {
       for (std::int64_t i = 0; i < n; ++i) {
         const auto at = std::size_t(i);
         const bool keep = !training || kept(i, double(T(ratio)));
-        const T expected = !training ? input[at] : (keep ? input[at] / (T(1) - T(ratio)) : T(0));
+        const T expected = !training ? input[at] : (keep ? input[at] * (T(1) / (T(1) - T(ratio))) : T(0));
         ASSERT_EQ(mask[at], keep ? 1 : 0) << k->isa << " element " << i;
         ASSERT_EQ(out[at], expected) << k->isa << " element " << i;
       }
