@@ -23,6 +23,13 @@ struct ElementwiseArgs {
   const RandomState* random;
 };
 
+// y = u >= ratio ? x * (1 / (1 - ratio)) : 0, x, y: [batch, rows, columns] dense, a part of a larger tensor: the random number u of element
+// (b, r, c) is that of number first + b * batch_step + r * row_step + c there (kernels/philox.h). May be in place.
+struct DropoutArgs {
+  DType dtype; std::int64_t batch, rows, columns, first, batch_step, row_step; double ratio; std::uint64_t key; const void* x; void* y;
+  const RandomState* random;
+};
+
 // out[i0..] = in[permuted/strided index]: transpose, slice, expand, split, concat pieces, pad interior.
 // dims: iteration space; strides in elements; negative in_strides allowed (Slice with negative step).
 struct StridedCopyArgs {

@@ -10,7 +10,8 @@ namespace gradloom::kernels {
 
 // Every kernel, one row each: name, argument struct. dispatch.cpp builds the table per x86-64 level from this list.
 #define GRADLOOM_CPU_KERNELS(K)                                                                             \
-  K(elementwise, ElementwiseArgs) K(strided_copy, StridedCopyArgs) K(fill, FillArgs) K(reduce, ReduceArgs)    \
+  K(elementwise, ElementwiseArgs) K(dropout, DropoutArgs)                                                   \
+  K(strided_copy, StridedCopyArgs) K(fill, FillArgs) K(reduce, ReduceArgs)                                  \
   K(softmax, SoftmaxArgs) K(softmax_grad, SoftmaxGradArgs)                                                  \
   K(layer_norm, LayerNormArgs) K(layer_norm_grad, LayerNormGradArgs)                                        \
   K(group_norm, GroupNormArgs) K(group_norm_grad, GroupNormGradArgs)                                        \

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/ops/common.h"
 #include "engine/ops/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
@@ -79,14 +80,22 @@ class FuseAttention final : public Pass {
     std::string why = follow(rw, node.inputs[0], softmax, chain);
     if (chain.product == kNone) return "";  // no product behind it: another use of softmax
     if (!why.empty()) return why;
-    const ValueId p = node.outputs[0];
+    ValueId p = node.outputs[0];
     if (rw.uses(p).empty()) return "";
-    const NodeId reader = rw.uses(p)[0].node;
+    NodeId reader = rw.uses(p)[0].node;
     why = used_elsewhere(rw, p, {reader});
     if (!why.empty()) return why;
+    std::vector<NodeId> replaced = {softmax};
+    Attrs attrs;
+    if (is_op(graph.nodes[reader], "Dropout")) {
+      why = read_dropout(rw, graph.nodes[reader], attrs);
+      if (!why.empty()) return why;
+      replaced.push_back(reader);
+      p = graph.nodes[reader].outputs[0];
+      reader = rw.uses(p)[0].node;
+    }
+    replaced.push_back(reader);
     const Node user = graph.nodes[reader];
-    if (is_op(user, "Dropout"))
-      return "dropout on the probabilities: its random numbers belong to a tensor in memory";
     if (!is_op(user, "MatMul") || user.inputs[0] != p)
       return "the probabilities are read by " + std::string(user.op->name) + ", not multiplied with values";
     const std::int64_t axis = node.attrs.integer("axis", node.op->until < 13 ? 1 : -1);
@@ -107,7 +116,6 @@ class FuseAttention final : public Pass {
       if (left[i] != right[i] || left[i] != values[i]) return "batch dims of the operands differ";
     if (chain.mask != kNone && depends_on_parameter(graph, chain.mask)) return "the mask is trained";
     if (!rw.allowed("attention", softmax)) return "";
-    Attrs attrs;
     const double scale = chain.scale * q.scale * k.scale;
     if (scale != 1) attrs.set("scale", scale);
     Perm perm_k = k.perm;
@@ -122,7 +130,6 @@ class FuseAttention final : public Pass {
       attrs.set("mask", chain.mode);
       if (chain.mode != "add") attrs.set("fill", chain.fill);
     }
-    std::vector<NodeId> replaced = {softmax, reader};
     replaced.insert(replaced.end(), chain.inside.begin(), chain.inside.end());
     for (const Operand* operand : {&q, &k, &v}) {
       for (const NodeId id : operand->nodes) {
@@ -141,6 +148,26 @@ class FuseAttention final : public Pass {
     rw.replace(result, b.op("FusedAttention", inputs, std::move(attrs)));
     rw.commit("probabilities are not written to memory");
     return "";
+  }
+
+  // Sets what FusedAttention drops. The reason when it cannot, or when its result has other readers than one.
+  static std::string read_dropout(const Rewriter& rw, const Node& node, Attrs& attrs) {
+    const Graph& graph = rw.graph();
+    const auto input = [&](std::size_t i) { return i < node.inputs.size() ? node.inputs[i] : kNone; };
+    double ratio = 0.5, training = 0;
+    if (input(1) != kNone && !scalar_constant(graph, input(1), &ratio))
+      return "the ratio of the dropout is not known before running";
+    if (input(2) != kNone && !scalar_constant(graph, input(2), &training))
+      return "whether the dropout drops is not known before running";
+    if (node.outputs.size() > 1 && node.outputs[1] != kNone && rw.use_count(node.outputs[1]) != 0)
+      return "the mask of the dropout is read";
+    if (training != 0 && ratio > 0) {
+      attrs.set("dropout", ratio);
+      attrs.set("key", static_cast<std::int64_t>(random_key(node.attrs, node.name)));
+    }
+    const ValueId kept = node.outputs[0];
+    if (rw.uses(kept).empty()) return "nothing reads the probabilities";
+    return used_elsewhere(rw, kept, {rw.uses(kept)[0].node});
   }
 
   // From the softmax's input up to the product: at most one mask, then scalings. The reason when a value on
@@ -240,9 +267,9 @@ const PassDef fuse_attention_pass = {
         "blocks, the probabilities of a "
         "block stay in a small workspace, and the gradient computes them again. A step keeps no [queries, "
         "keys] tensor, and keys that a "
-        "known mask hides (a causal one) are not multiplied at all. Needs a softmax over the keys without "
-        "dropout on the probabilities, and "
-        "a mask that is not trained.",
+        "known mask hides (a causal one) are not multiplied at all. A dropout on the "
+        "probabilities drops the same ones inside. Needs a softmax over the keys and a mask that is not "
+        "trained.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseAttention); },

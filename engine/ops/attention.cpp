@@ -6,8 +6,9 @@
 //   [batch.., keys, e], y = transpose(y', perm_y), y' [batch.., rows, e]; absent: identity. Batch dims are equal.
 //   mask, broadcast to [batch.., rows, keys]: mode "add": is added to the scores; "keep" (bool): where false the score is `fill`;
 //   "block" (bool): where true.
-// FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities: dV = P^T dY, dP = dY V^T, dS
-// = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
+//   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values.
+// FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities, D what dropout does: dV =
+// D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
 #include <algorithm>
 #include <cmath>
 
@@ -52,6 +53,9 @@ Result<Shape> result_shape(const Types& shape_of, const Attrs& attrs) {
     return infer_error("k has " + std::to_string(k[rank - 2]) + " rows, v " + std::to_string(v[rank - 2]));
   Shape y = q;
   y[rank - 1] = v[rank - 1];
+  const double dropout = attrs.real("dropout", 0);
+  if (!(dropout >= 0 && dropout < 1))
+    return infer_error("dropout " + std::to_string(dropout) + " is outside [0, 1)");
   return nn::permuted(y, TRY(nn::checked_perm("perm_y", attrs.integers("perm_y"), rank)));
 }
 
@@ -96,7 +100,10 @@ Status grad(GradContext& ctx) {
   if (ctx.wants(3)) return infer_error("no gradient: of the mask of FusedAttention");
   std::vector<ValueId> inputs = {ctx.grad(), ctx.in(0), ctx.in(1), ctx.in(2)};
   if (ctx.node.inputs.size() > 3 && ctx.in(3) != kNone) inputs.push_back(ctx.in(3));
-  const auto grads = ctx.b.ops(op_by_name("FusedAttentionGrad"), inputs, ctx.node.attrs, 3);
+  Attrs attrs = ctx.node.attrs;
+  if (attrs.real("dropout", 0) > 0)
+    attrs.set("key", static_cast<std::int64_t>(random_key(attrs, ctx.node.name)));
+  const auto grads = ctx.b.ops(op_by_name("FusedAttentionGrad"), inputs, std::move(attrs), 3);
   for (std::size_t i = 0; i < 3; ++i)
     if (ctx.wants(i)) ctx.set(i, grads[i]);
   return {};
@@ -132,6 +139,8 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
   a.scale = attrs.real("scale", 1);
   a.fill = attrs.real("fill", -INFINITY);
   a.mask = TRY(mask_of(attrs, types.has(first + 3)));
+  a.dropout = attrs.real("dropout", 0);
+  a.random_key = random_key(attrs, types.node_name);
   a.dtype = types.inputs[first].dtype;
   return a;
 }
@@ -281,6 +290,12 @@ void probabilities(const Plan& p, const Step& s, const LaunchArgs& args, const v
   args.on.softmax({a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, scores, scores});
 }
 
+// What dropout makes of a block of probabilities, or of their gradient.
+void drop(const Attention& a, const Block& block, const LaunchArgs& args, const void* x, void* y) {
+  args.on.dropout({a.dtype, element_count(a.batch), block.rows, block.keys, block.row * a.keys,
+                   a.rows * a.keys, a.keys, a.dropout, a.random_key, x, y, args.random});
+}
+
 Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,
                  std::function<void(const LaunchArgs&)> run) {
   Kernel kernel{name, workspace_bytes, std::move(run)};
@@ -301,6 +316,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
     for (const Step& s : p->steps) {
       probabilities(*p, s, args, args.inputs[0], args.inputs[1],
                     a.mask == Mask::none ? nullptr : args.inputs[3], scores, workspace);
+      if (a.dropout > 0) drop(a, s.block, args, scores, scores);
       s.result.run(args, scores, args.inputs[2],
                    nn::elements_at(args.outputs[0], a.dtype, s.block.row * a.y.row()), workspace);
     }
@@ -332,8 +348,10 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
           const void* const dy_rows = nn::elements_at(dy, a.dtype, s.block.row * a.y.row());
           const std::int64_t q_at = s.block.row * a.q.row();
           probabilities(*p, s, args, q, k, mask, shares, workspace);
-          s.v_grad.run(args, shares, dy_rows, args.outputs[2], workspace);
+          if (a.dropout > 0) drop(a, s.block, args, shares, grads);
+          s.v_grad.run(args, a.dropout > 0 ? grads : shares, dy_rows, args.outputs[2], workspace);
           s.probability_grad.run(args, dy_rows, v, grads, workspace);
+          if (a.dropout > 0) drop(a, s.block, args, grads, grads);
           args.on.softmax_grad(
               {a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, grads, shares, grads});
           if (s.mask_grad) {
@@ -364,6 +382,12 @@ Cost cost(const NodeTypes& types) {
 }
 
 // ---- samples --------------------------------------------------------------------------------------------------------------------
+
+Attrs dropped(Attrs attrs, double ratio) {
+  attrs.set("dropout", ratio);
+  attrs.set("key", std::int64_t{81985529216486895});
+  return attrs;
+}
 
 Attrs with_mask(const char* mode, double fill) {
   return {{"scale", 0.5}, {"mask", std::string(mode)}, {"fill", fill}};
@@ -452,6 +476,14 @@ std::vector<Form> forms() {
        {floats({3, 4}), floats({5, 4}), floats({5, 2}),
         known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1})},
        {3, 2}},
+      {"dropped",
+       dropped({{"scale", 0.5}}, 0.25),
+       {floats({2, 3, 4}), floats({2, 7, 4}), floats({2, 7, 3})},
+       {2, 3, 3}},
+      {"causal, dropped",
+       dropped(with_mask("block", -INFINITY), 0.1),
+       {floats({2, 150, 4}), floats({2, 150, 4}), floats({2, 150, 3}), future(150)},
+       {2, 150, 3}},
       {"causal",
        with_mask("block", -INFINITY),
        {floats({2, 150, 4}), floats({2, 150, 4}), floats({2, 150, 3}), future(150)},
@@ -487,6 +519,7 @@ const OpDef fused_attention_op = {
     .name = "FusedAttention",
     .domain = "gradloom",
     .summary = "Attention that keeps no probabilities.",
+    .traits = kRandom,
     .min_inputs = 3,
     .max_inputs = 4,
     .infer = infer,
@@ -502,6 +535,7 @@ const OpDef fused_attention_grad_op = {
     .name = "FusedAttentionGrad",
     .domain = "gradloom",
     .summary = "Gradient of FusedAttention, from probabilities computed again.",
+    .traits = kRandom,
     .min_inputs = 4,
     .max_inputs = 5,
     .max_outputs = 3,

@@ -10,7 +10,7 @@ namespace gradloom::kernels::gpu {
 
 // Every kernel of kernels/launcher.h but `elementwise`, whose programs are generated (generate.h).
 #define GRADLOOM_GPU_KERNELS(K)                                                                                \
-  K(strided_copy, StridedCopyArgs) K(fill, FillArgs) K(reduce, ReduceArgs)                                     \
+  K(dropout, DropoutArgs) K(strided_copy, StridedCopyArgs) K(fill, FillArgs) K(reduce, ReduceArgs)             \
   K(softmax, SoftmaxArgs) K(softmax_grad, SoftmaxGradArgs)                                                     \
   K(layer_norm, LayerNormArgs) K(layer_norm_grad, LayerNormGradArgs)                                           \
   K(group_norm, GroupNormArgs) K(group_norm_grad, GroupNormGradArgs)                                           \

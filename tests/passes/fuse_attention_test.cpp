@@ -25,7 +25,8 @@ struct Form {
   bool heads = true;        // [batch, rows, heads, d] and transposes, as exports have it
   double fill = -INFINITY;  // of a known mask
   bool known = false;       // a causal mask that is known when planning
-  bool dropout = false, trained_mask = false, kept = false, wrong_axis = false;
+  bool dropout = false, unknown_ratio = false, read_mask = false;
+  bool trained_mask = false, kept = false, wrong_axis = false;
 };
 
 Tensor future(std::int64_t rows) {
@@ -66,8 +67,13 @@ Graph attention(const Form& f) {
   }
   ValueId p = b.op("Softmax", {s}, {{"axis", std::int64_t{f.wrong_axis ? 2 : -1}}});
   if (f.kept) graph.outputs.push_back(p);
-  if (f.dropout)
-    p = b.op("Dropout", {p, number(0.5), b.scalar(DType::boolean, 1)}, {{"key", std::int64_t{5}}});
+  if (f.dropout) {
+    const ValueId ratio = f.unknown_ratio ? b.input("ratio", {DType::f64, {}}) : number(0.25);
+    const auto dropped = b.ops(op_by_name("Dropout"), {p, ratio, b.scalar(DType::boolean, 1)},
+                               {{"key", std::int64_t{5}}}, f.read_mask ? 2 : 1);
+    p = dropped[0];
+    if (f.read_mask) graph.outputs.push_back(dropped[1]);
+  }
   ValueId y = b.op("MatMul", {p, v});
   if (f.heads) y = b.op("Transpose", {y}, {{"perm", Perm{0, 2, 1, 3}}});
   graph.outputs.push_back(y);
@@ -83,7 +89,9 @@ std::vector<Form> forms() {
           {.mask = Masked::keep, .scaled_operands = true},
           {.mask = Masked::add, .heads = false},
           {.mask = Masked::block, .known = true},
-          {.mask = Masked::block, .fill = -2, .known = true}};  // it hides nothing
+          {.mask = Masked::block, .fill = -2, .known = true},  // it hides nothing
+          {.dropout = true},
+          {.mask = Masked::block, .known = true, .dropout = true}};
 }
 
 TEST(FuseAttention, EveryFormBecomesOneNode) {
@@ -132,10 +140,12 @@ TEST(FuseAttention, SaysWhyNot) {
     Form form;
     const char* why;
   };
-  for (const Case& c : {Case{{.dropout = true}, "dropout on the probabilities"},
-                        {{.kept = true}, "output of the graph"},
-                        {{.wrong_axis = true}, "not over the keys"},
-                        {{.mask = Masked::add, .trained_mask = true}, "the mask is trained"}}) {
+  for (const Case& c :
+       {Case{{.dropout = true, .unknown_ratio = true}, "the ratio of the dropout is not known"},
+        {{.dropout = true, .read_mask = true}, "the mask of the dropout is read"},
+        {{.kept = true}, "output of the graph"},
+        {{.wrong_axis = true}, "not over the keys"},
+        {{.mask = Masked::add, .trained_mask = true}, "the mask is trained"}}) {
     Graph graph = attention(c.form);
     const PassReport report = run_pass(graph, kAlways);
     EXPECT_EQ(report.matched, 0);

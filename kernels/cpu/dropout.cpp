@@ -1,0 +1,41 @@
+// Dropout of rows that are part of a larger tensor, with the random numbers that the whole tensor would have.
+#include "kernels/cpu/uniforms.h"
+
+namespace gradloom::kernels::GRADLOOM_ISA {
+namespace {
+
+template <class T>
+void drop_row(const DropoutArgs& args, i64 first, const T* x, T* y) {
+  const T limit = T(args.ratio), scale = T(1) / (T(1) - limit);
+  float uniform[kRandomChunk];
+  i64 count;
+  for (i64 begin = 0; begin < args.columns; begin += count) {
+    const i64 number = first + begin, skipped = number % 4;  // the numbers come in blocks of four
+    count = smaller(kRandomChunk - skipped, args.columns - begin);
+    uniforms(number - skipped, args.random->seed ^ args.key, args.random->step, uniform);
+#pragma GCC ivdep
+    for (i64 i = 0; i < count; ++i) {
+      const T kept = x[begin + i] * scale;
+      y[begin + i] = T(uniform[skipped + i]) >= limit ? kept : T(0);
+    }
+  }
+}
+
+template <class T>
+void drop(const DropoutArgs& args) {
+  const i64 rows = args.batch * args.rows;
+  if (rows * args.columns == 0) return;
+  parallel_pieces(rows, larger(1, 8192 / args.columns), rows * args.columns * 8, [&](i64 begin, i64 end) {
+    for (i64 row = begin; row < end; ++row) {
+      drop_row(args, args.first + row / args.rows * args.batch_step + row % args.rows * args.row_step,
+               static_cast<const T*>(args.x) + row * args.columns,
+               static_cast<T*>(args.y) + row * args.columns);
+    }
+  });
+}
+
+}  // namespace
+
+void dropout(const DropoutArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, drop, args); }
+
+}  // namespace gradloom::kernels::GRADLOOM_ISA
