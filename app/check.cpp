@@ -263,11 +263,11 @@ class FolderCheck {
     Graph graph = model.graph;
     std::vector<PassReport> reports;
     const Pipeline pipeline = TRY(parse_pipeline(options_.passes));
-    TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, reports));
-    TRY(run_passes(graph, pipeline, PassPhase::post_gradient, reports));
+    const kernels::Target target = TRY(device_target(options_.device));
+    TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, reports, target));
+    TRY(run_passes(graph, pipeline, PassPhase::post_gradient, reports, target));
     const PlannerDef* planner = find_planner("best-fit");
-    const Plan plan =
-        TRY(make_plan(graph, {planner->plan, planner->name, true, TRY(device_target(options_.device))}));
+    const Plan plan = TRY(make_plan(graph, {planner->plan, planner->name, true, target}));
     TRY(check_plan(graph, plan));
     const auto device = TRY(open_device(options_.device));
     const auto executor = TRY(Executor::create(graph, plan, *device));

@@ -95,7 +95,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   return prepared;
 }
 
-Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared) {
+Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known) {
   std::unique_ptr<Job> job(new Job());
   job->prepared_ = std::move(prepared);
   const Compiled& compiled = job->prepared_->compiled;
@@ -108,11 +108,22 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   // The CPU's free memory is a moving number: only what can never fit is refused there.
   TRY(check_fits(graph, compiled.plan, info.id, info.queued ? info.free_bytes : info.memory_bytes));
   job->executor_ = TRY(Executor::create(graph, compiled.plan, *job->device_));
+  if (recipe.search > 1) TRY(job->choose_algorithms(known));
   const std::vector<InputSpec> specs = input_specs(graph);
   job->batches_ = TRY(make_batches(recipe.data, specs, recipe.seed));
   for (const InputSpec& s : specs) job->fed_.emplace_back(find_value(graph, s.name), s.name);
   job->kernels_ = kernel_infos(graph, compiled.plan);
   return job;
+}
+
+Status Job::choose_algorithms(Algorithms known) {
+  const Recipe& recipe = prepared_->recipe;
+  for (const auto& [problem, bytes] : recipe.algorithms)
+    if (known[problem].bytes != bytes) known[problem] = {bytes, 0};
+  TRY(device_->set_algorithms(known));
+  TRY(executor_->tune(static_cast<std::int32_t>(recipe.search)));
+  algorithms_ = TRY(device_->algorithms());
+  return {};
 }
 
 Status Job::submit(std::int64_t step, bool timed) {

@@ -38,7 +38,9 @@ struct StepResult {
 
 class Job {
  public:
-  static Result<std::unique_ptr<Job>> create(std::shared_ptr<const Prepared> prepared);
+  // known: algorithms of earlier runs on this hardware, for a recipe that searches; its own go before.
+  static Result<std::unique_ptr<Job>> create(std::shared_ptr<const Prepared> prepared,
+                                             const Algorithms& known = {});
   const Recipe& recipe() const { return prepared_->recipe; }
   const Compiled& compiled() const { return prepared_->compiled; }
   const ImportedModel& model() const { return prepared_->model; }
@@ -52,17 +54,21 @@ class Job {
   Result<std::map<std::string, Tensor>> parameters()
       const;  // current contents of trained and frozen ones, by name
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
+  // What the device's libraries compute with: found by the recipe's search or confirmed by it. Empty without search.
+  const Algorithms& algorithms() const { return algorithms_; }
   Executor& executor() { return *executor_; }
   DeviceInfo device() const { return device_->info(); }
 
  private:
   Job() = default;
+  Status choose_algorithms(Algorithms known);
   std::shared_ptr<const Prepared> prepared_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BatchSource> batches_;
   std::vector<std::pair<ValueId, std::string>> fed_;  // graph inputs that something reads
   std::vector<KernelInfo> kernels_;
+  Algorithms algorithms_;
   OptimizerSpec optimizer_;
   ScheduleSpec schedule_;
 };

@@ -68,6 +68,8 @@ Status set_key(Recipe& recipe, const std::string& key, const std::string& value)
   } else if (key == "record") {
     TRY(check_choice(value, "record", {"on", "off"}));
     recipe.record = value == "on";
+  } else if (key == "search") {
+    TRY(parse_into(recipe.search, value, "--search"));
   } else if (key == "device")
     recipe.device = value;
   else if (key == "seed")
@@ -130,6 +132,9 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   flag("--in-place", "in-place", in_place_, "let results overwrite dead inputs: on | off");
   flag("--record", "record", record_,
        "GPUs: record the step's launches once and run them as one graph: on | off");
+  flag("--search", "search", search_,
+       "GPUs: algorithms of its library that each matrix product is tried with before the first step; the "
+       "session and the recipe keep the fastest; 0 or 1: the library's first suggestion");
   flag("--device", "device", device_, "cpu | cuda:N | hip:N (see gradloom devices)");
   flag("--seed", "seed", seed_, "of data and random operators");
   flag("--steps", "steps", steps_, "optimizer steps");
@@ -181,6 +186,7 @@ Result<Recipe> RecipeFlags::resolve() const {
   if (recipe.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
   if (recipe.steps < 1) return Error{Errc::usage, "--steps must be at least 1"};
   if (recipe.clip_norm < 0) return Error{Errc::usage, "--clip-norm must not be negative"};
+  if (recipe.search < 0 || recipe.search > 32) return Error{Errc::usage, "--search must be between 0 and 32"};
   if (recipe.threads < 0 || recipe.threads > 1024)
     return Error{Errc::usage, "--threads must be between 0 and 1024"};
   return recipe;
@@ -238,6 +244,7 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
   if (recipe.planner != defaults.planner) add("--planner", recipe.planner);
   if (!recipe.in_place) add("--in-place", "off");
   if (!recipe.record) add("--record", "off");
+  if (recipe.search != defaults.search) add("--search", std::to_string(recipe.search));
   if (recipe.device != defaults.device) add("--device", recipe.device);
   if (recipe.data != defaults.data) add("--data", recipe.data);
   if (recipe.seed != 0) add("--seed", std::to_string(recipe.seed));

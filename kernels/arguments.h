@@ -212,15 +212,22 @@ struct OptimizerArgs {
 // out (scalar of dtype) = sqrt(sum over tensors of sum of squares), f64 accumulation in fixed order.
 struct GlobalNormArgs { DType dtype; std::int64_t count; const std::int64_t* sizes; const void* const* tensors; void* out; void* workspace; };
 
-enum class Activation : std::uint8_t { none, relu, gelu_erf, gelu_tanh };
+// gelu_tanh_grad: times the slope of gelu_tanh at `aux`.
+enum class Activation : std::uint8_t { none, relu, gelu_erf, gelu_tanh, gelu_tanh_grad };
+enum class GemmOperand : std::uint8_t { none, a, b };
 // C[b] = activation(alpha * A[b] B[b] + bias (+ C when accumulate)). Strides in elements; a batch stride of 0 broadcasts. On the CPU
-// f64 and relu only: the other products are in prepared/.
+// f64 and relu only, without aux and sums: the other products are in prepared/.
 struct GemmArgs {
   DType dtype; int batch_rank; std::int64_t batch_dims[kEwMaxRank], a_batch[kEwMaxRank], b_batch[kEwMaxRank], c_batch[kEwMaxRank];
   std::int64_t m, n, k, a_row, a_col, b_row, b_col, c_row, c_col;
   double alpha; Activation activation; bool accumulate;
   const void *a, *b, *bias; void* c;               // bias: [n] or null
   void* workspace; std::size_t workspace_bytes;    // GPU libraries only; may be null and 0
+  // Laid out as C. gelu_tanh: what the activation is applied to is written there (null: it is not); gelu_tanh_grad: read.
+  void* aux = nullptr;
+  // sums: over k, of A ([m]) or of B ([n]), which is [k, m] or [k, n] dense in memory: the gradient of a bias beside that of its
+  // weight. Not with batch dims.
+  GemmOperand sums_of = GemmOperand::none; void* sums = nullptr;
 };
 
 // Convolution. x: [n, c, d, h, w], w: [k, c / groups, t, r, s], bias: [k] or null, y: [n, k, od, oh, ow]; 2-d: d = t = od = 1. (ONNX Conv)

@@ -80,7 +80,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   TRY(check_stop(stop));
 
   Graph graph = compiled.forward;
-  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports));
+  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target));
   TRY(check_stop(stop));
 
   const std::size_t forward_nodes = live_node_count(graph);
@@ -100,7 +100,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   if (names.grad_norm != kNone) norm_index = output_index(whole, names.grad_norm);
   TRY(check_stop(stop));
 
-  TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports));
+  TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
   names.loss = whole.outputs[loss_index];
   if (names.grad_norm != kNone) names.grad_norm = whole.outputs[norm_index];
   for (const GradientOutput& g : gradients)

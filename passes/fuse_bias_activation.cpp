@@ -17,8 +17,6 @@ class FuseBiasActivation final : public Pass {
     }
     for (NodeId id : order) {
       if (is_op(rw.graph().nodes[id], "Relu")) fuse_relu(rw, id);
-      if (is_op(rw.graph().nodes[id], "Gelu") || is_op(rw.graph().nodes[id], "GeluTanh"))
-        explain_gelu(rw, id);
     }
     return {};
   }
@@ -81,16 +79,6 @@ class FuseBiasActivation final : public Pass {
     rw.replace(result, add_product(b, *product));
     rw.commit();
   }
-
-  static void explain_gelu(Rewriter& rw, NodeId id) {
-    const Graph& graph = rw.graph();
-    const NodeId producer = graph.values[graph.nodes[id].inputs[0]].producer;
-    if (producer != kNone && read_product(graph, producer)) {
-      rw.reject("gelu", id,
-                "kept apart: the gradient of GELU reads the value before it, which a fused product would not "
-                "write");
-    }
-  }
 };
 
 Result<PassExample> example() {
@@ -114,8 +102,8 @@ const PassDef fuse_bias_activation_pass = {
     .doc =
         "Add of one value per column and Relu after MatMul, FusedMatMul or Gemm move into the product's "
         "kernel, which applies them while the "
-        "result is in registers. The product must have no other reader. GELU stays apart: its gradient needs "
-        "the value before it.",
+        "result is in registers. The product must have no other reader. GELU is left to "
+        "fuse-matmul-epilogue: its gradient needs the value before it.",
     .phase = PassPhase::post_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseBiasActivation); },

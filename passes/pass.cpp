@@ -169,7 +169,8 @@ Result<Pipeline> parse_pipeline(const std::string& text) {
   return pipeline;
 }
 
-Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports) {
+Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
+                  kernels::Target target) {
   for (const PassConfig& config : pipeline.passes) {
     if (config.def->phase != phase && config.def->phase != PassPhase::both) continue;
     const std::string owner = std::string("pass ") + config.def->name;
@@ -180,6 +181,7 @@ Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::
     const std::int64_t start_ns = monotonic_ns();
     const std::unique_ptr<Pass> pass = config.def->make();
     TRY(set_fields([&](FieldVisitor& v) { pass->fields(v); }, config.options, owner));
+    pass->set_target(target);
     Rewriter rw(graph, config.def->name, config.excluded_sites);
     if (Status status = pass->run(rw); !status) return with_context(status.error(), owner);
     report.log = rw.log();

@@ -12,6 +12,7 @@
 
 #include "engine/base/fields.h"
 #include "engine/ir/rewriter.h"
+#include "kernels/arguments.h"
 
 namespace gradloom {
 
@@ -21,7 +22,8 @@ class Pass {
  public:
   virtual ~Pass() = default;
   virtual void fields(FieldVisitor&) {}        // options with help and range
-  virtual Status run(Rewriter& rw) const = 0;  // a pure function of graph and options
+  virtual void set_target(kernels::Target) {}  // what the plan is for, told before run()
+  virtual Status run(Rewriter& rw) const = 0;  // a pure function of graph, options and target
 };
 
 struct PassExample {
@@ -70,6 +72,7 @@ struct PassReport {
 };
 
 // Runs the passes of `phase`, in order, verifying after each; reports are appended. Error names the pass.
-Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports);
+Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
+                  kernels::Target target = kernels::Target::cpu);
 
 }  // namespace gradloom

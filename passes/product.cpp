@@ -56,6 +56,7 @@ std::optional<Product> read_product(const Graph& graph, NodeId id) {
   p.perm_b = node.attrs.integers("perm_b", identity_perm(rank_b));
   p.perm_y = node.attrs.integers("perm_y", p.perm_y);
   p.activation = node.attrs.text("activation", "none");
+  if (p.activation != "none" && p.activation != "relu") return std::nullopt;  // it may have a second result
   if (p.perm_a.empty()) p.perm_a = identity_perm(rank_a);
   if (p.perm_b.empty()) p.perm_b = identity_perm(rank_b);
   if (p.perm_y.empty()) p.perm_y = identity_perm(std::max(rank_a, rank_b));
@@ -84,12 +85,17 @@ void set_perm(Attrs& attrs, const char* name, const Perm& perm) {
   if (!is_identity(perm)) attrs.set(name, perm);
 }
 
-ValueId add_product(GraphBuilder& b, const Product& product) {
+Attrs layout_attrs(const Product& product) {
   Attrs attrs;
   set_perm(attrs, "perm_a", product.perm_a);
   set_perm(attrs, "perm_b", product.perm_b);
   set_perm(attrs, "perm_y", product.perm_y);
   if (product.alpha != 1) attrs.set("alpha", product.alpha);
+  return attrs;
+}
+
+ValueId add_product(GraphBuilder& b, const Product& product) {
+  Attrs attrs = layout_attrs(product);
   if (product.activation != "none") attrs.set("activation", product.activation);
   std::vector<ValueId> inputs = {product.a, product.b};
   if (product.bias != kNone) inputs.push_back(product.bias);

@@ -133,6 +133,8 @@ Recipe read_validated(const json& from) {
   read_value(from, "planner", recipe.planner);
   read_value(from, "in_place", recipe.in_place);
   read_value(from, "record", recipe.record);
+  read_integer(from, "search", recipe.search);
+  read_value(from, "algorithms", recipe.algorithms);
   read_value(from, "device", recipe.device);
   read_value(from, "profile", recipe.profile);
   if (from.contains("expect")) recipe.expect = read_expect(from["expect"]);
@@ -195,6 +197,8 @@ std::string recipe_json(const Recipe& recipe) {
   out["planner"] = recipe.planner;
   out["in_place"] = recipe.in_place;
   out["record"] = recipe.record;
+  if (recipe.search > 0) out["search"] = recipe.search;
+  if (!recipe.algorithms.empty()) out["algorithms"] = recipe.algorithms;
   out["device"] = recipe.device;
   out["profile"] = recipe.profile;
   if (recipe.expect) out["expect"] = expect_json(*recipe.expect);

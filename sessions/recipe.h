@@ -53,6 +53,8 @@ struct Recipe {
   std::string planner = "best-fit";
   bool in_place = true;
   bool record = true;                   // GPUs: the launches of a step are recorded once and run as one graph
+  std::int64_t search = 0;              // GPUs: algorithms of a library to try per product before the first step; 0: its own suggestion
+  std::map<std::string, std::string> algorithms;   // those found, by problem (Algorithms in engine/device/device.h)
   std::string device = "cpu", profile = "sampled";
   std::optional<RecipeExpect> expect;
   bool operator==(const Recipe&) const = default;

@@ -470,4 +470,35 @@ Result<std::vector<StoredComparison>> Store::list_comparisons() {
   }
 }
 
+Status Store::add_tuning(const std::string& hardware, const std::map<std::string, TuningChoice>& choices) {
+  const auto write = [&]() -> Status {
+    TRY(impl_->file_in_place());
+    Transaction transaction = TRY(Transaction::begin(impl_->database, true));
+    Statement insert = TRY(impl_->database.prepare(
+        "INSERT INTO tuning (hardware, key, choice, time_ns) VALUES (?,?,?,?) ON CONFLICT (hardware, key) DO "
+        "UPDATE SET choice = excluded.choice, time_ns = excluded.time_ns"));
+    for (const auto& [key, found] : choices)
+      TRY(insert.run({std::string_view(hardware), std::string_view(key), std::string_view(found.choice),
+                      found.time_ns}));
+    return transaction.commit();
+  };
+  const Status status = write();
+  if (!status.ok()) return impl_->error(status.error());
+  return {};
+}
+
+Result<std::map<std::string, TuningChoice>> Store::tuning(const std::string& hardware) {
+  Result<Statement> rows = impl_->database.prepare(
+      "SELECT key, choice, time_ns FROM tuning WHERE hardware = ? ORDER BY key LIMIT 4096");
+  if (!rows.ok()) return impl_->error(rows.error());
+  rows->bind(1, std::string_view(hardware));
+  std::map<std::string, TuningChoice> choices;
+  for (;;) {
+    const Result<bool> row = rows->row();
+    if (!row.ok()) return impl_->error(row.error());
+    if (!*row) return choices;
+    choices[rows->text(0)] = {rows->text(1), rows->integer(2)};
+  }
+}
+
 }  // namespace gradloom

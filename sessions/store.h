@@ -138,6 +138,12 @@ struct StoredComparison {
   Comparison comparison;
 };
 
+struct TuningChoice {
+  std::string choice;
+  std::int64_t time_ns = 0;                           // 0: not measured here
+  bool operator==(const TuningChoice&) const = default;
+};
+
 enum class StoreMode : std::uint8_t { read, write };  // write creates the file
 
 class Store {
@@ -155,6 +161,11 @@ class Store {
   Result<std::vector<StepRow>> steps_after(std::int64_t run, std::int64_t step);   // live reading while another process writes
   Result<TraceDocument> load_trace(std::int64_t run);
   Status check(std::int64_t run);                             // recomputes the digest, tables and indices: Errc::bad_input "run 3 is damaged"
+
+  // What was found by trying on this hardware (GPU libraries' algorithms: Algorithms in engine/device/device.h), by key. A key that
+  // is there already gets the new choice.
+  Status add_tuning(const std::string& hardware, const std::map<std::string, TuningChoice>& choices);
+  Result<std::map<std::string, TuningChoice>> tuning(const std::string& hardware);
 
   Result<std::int64_t> add_comparison(const Comparison& comparison, std::int64_t run_a = 0, std::int64_t run_b = 0);
   Result<std::vector<StoredComparison>> list_comparisons();   // without rows that fail their digest

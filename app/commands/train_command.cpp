@@ -33,7 +33,7 @@ class TrainRun {
     expect_ = recipe.expect;
     prepared_ = TRY(prepare(recipe, context_.stop));
     for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
-    auto job = Job::create(prepared_);
+    auto job = Job::create(prepared_, TRY(known_algorithms()));
     if (!job) return cannot_start(job.error());
     job_ = std::move(job).value();
     if (options_.paced) return run_paced();
@@ -61,10 +61,42 @@ class TrainRun {
     return error;
   }
 
+  // What earlier runs of the session found on this device. Nothing without search, so that the run has the bits of one without session.
+  Result<Algorithms> known_algorithms() const {
+    const Recipe& r = prepared_->recipe;
+    Algorithms known;
+    if (r.search <= 1 || options_.session.empty() || ::access(options_.session.c_str(), F_OK) != 0) return known;
+    const auto store = TRY(Store::open(options_.session, StoreMode::read));
+    for (const auto& [problem, found] : TRY(store->tuning(device_name(r.device)))) known[problem] = {found.choice, found.time_ns};
+    return known;
+  }
+
+  // The key of the session's tuning: the same hardware whatever the device's number.
+  static std::string device_name(const std::string& id) {
+    for (const DeviceInfo& d : list_devices())
+      if (d.id == id) return d.name;
+    return id;
+  }
+
+  static std::map<std::string, std::string> recipe_algorithms(const Job& job) {
+    std::map<std::string, std::string> algorithms;
+    for (const auto& [problem, algorithm] : job.algorithms()) algorithms[problem] = algorithm.bytes;
+    return algorithms;
+  }
+
+  Status keep_algorithms() const {
+    if (!job_ || job_->algorithms().empty()) return {};
+    std::map<std::string, TuningChoice> found;
+    for (const auto& [problem, algorithm] : job_->algorithms()) found[problem] = {algorithm.bytes, algorithm.time_ns};
+    return store_->add_tuning(job_->device().name, found);
+  }
+
   Status begin_session() {
     if (options_.session.empty()) return {};
     store_ = TRY(Store::open(options_.session, StoreMode::write));
-    const Recipe& r = prepared_->recipe;
+    TRY(keep_algorithms());
+    Recipe r = prepared_->recipe;
+    if (job_) r.algorithms = recipe_algorithms(*job_);
     RunStart start;
     start.name = options_.name;
     start.model = r.model;

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradloom {
 
@@ -12,6 +15,8 @@ std::string bytes_text(double bytes);                    // "3.2 MiB"
 std::string duration_text(double ns);                    // "1.23 ms"
 std::string count_text(double count, const char* unit);  // "2.68 GFLOP"
 std::string escaped(std::string_view foreign);           // control characters, invalid UTF-8, bidi overrides -> \xNN
+std::string hex_from_bytes(std::span<const std::uint8_t> bytes);                  // "00ff"
+std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view text);   // lower case, whole bytes
 bool glob_match(std::string_view pattern, std::string_view text);  // * and ?
 
 std::int64_t monotonic_ns();

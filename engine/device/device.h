@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +79,14 @@ struct Activity {
   std::int32_t micro = 0;                       // kind api: micro-batch of the launch
 };
 
+// Algorithms of a device's libraries by problem (library, version, device, shape): the library's own description, in hexadecimal, and
+// the time of one run when it was found (0: not known).
+struct Algorithm {
+  std::string bytes;
+  std::int64_t time_ns = 0;
+};
+using Algorithms = std::map<std::string, Algorithm>;
+
 using Fence = std::int64_t;       // a point of the compute queue
 
 class Device {
@@ -99,6 +108,11 @@ class Device {
   virtual Status trace(bool on) = 0;
   virtual Result<std::vector<Activity>> collect_trace() = 0;
   virtual std::int64_t peak_bytes() const = 0;                  // largest sum of live device allocations so far
+
+  // Libraries: finds the fastest of `candidates` algorithms for what the kernel launches, unless one is known. Overwrites its results.
+  virtual Status tune(const PreparedKernel&, const Operands&, std::int32_t /*candidates*/) { return {}; }
+  virtual Status set_algorithms(const Algorithms&) { return {}; }        // known from other runs; those of other problems do no harm
+  virtual Result<Algorithms> algorithms() { return Algorithms{}; }      // that tune found or confirmed
 
   // Copies that have happened when they return.
   Status upload(void* target, const void* source, std::size_t bytes);

@@ -73,7 +73,8 @@ class GpuDevice final : public Device {
         api_(plugin_->table()),
         context_(context),
         info_(std::move(info)),
-        launcher_(&GpuDevice::queue, this) {}
+        launcher_(&GpuDevice::queue, this),
+        tuner_(&GpuDevice::tune_one, this) {}
 
   ~GpuDevice() override {
     for (GpuModule* module : modules_) api_.unload(context_, module);
@@ -137,6 +138,42 @@ class GpuDevice final : public Device {
     k.run({o.inputs, o.outputs, o.workspace, o.random, launcher_});
     const GpuStatus status = std::exchange(failed_, GPU_OK);
     return check(status, k.name);
+  }
+
+  Status tune(const PreparedKernel& kernel, const Operands& o, std::int32_t candidates) override {
+    const Kernel& k = static_cast<const GpuPrepared&>(kernel).kernel();
+    candidates_ = candidates;
+    k.run({o.inputs, o.outputs, o.workspace, o.random, tuner_});
+    const GpuStatus status = std::exchange(failed_, GPU_OK);
+    return check(status, "choosing algorithms for " + k.name);
+  }
+
+  Status set_algorithms(const Algorithms& algorithms) override {
+    for (const auto& [problem, algorithm] : algorithms) {
+      GpuAlgorithm a{};
+      const auto bytes = bytes_from_hex(algorithm.bytes);
+      if (problem.size() >= sizeof a.problem || !bytes || bytes->size() > sizeof a.bytes) continue;
+      problem.copy(a.problem, problem.size());
+      std::copy(bytes->begin(), bytes->end(), a.bytes);
+      a.size = static_cast<std::int32_t>(bytes->size());
+      a.time_ns = algorithm.time_ns;
+      TRY(check(api_.set_algorithm(context_, &a), "setting an algorithm"));
+    }
+    return {};
+  }
+
+  Result<Algorithms> algorithms() override {
+    std::int32_t count = 0;
+    TRY(check(api_.algorithms(context_, nullptr, 0, &count), "reading algorithms"));
+    std::vector<GpuAlgorithm> rows(static_cast<std::size_t>(std::max(count, 0)));
+    TRY(check(api_.algorithms(context_, rows.data(), count, &count), "reading algorithms"));
+    Algorithms result;
+    for (const GpuAlgorithm& a : rows) {
+      const auto size = static_cast<std::size_t>(std::clamp(a.size, 0, std::int32_t{sizeof a.bytes}));
+      result[escaped({a.problem, strnlen(a.problem, sizeof a.problem)})] = {hex_from_bytes({a.bytes, size}),
+                                                                           a.time_ns};
+    }
+    return result;
   }
 
   Status order(Queue before, Queue after) override {
@@ -253,6 +290,13 @@ class GpuDevice final : public Device {
             : device.api_.run(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes);
   }
 
+  static void tune_one(void* self, kernels::KernelId id, const void* args, std::size_t bytes) {
+    GpuDevice& device = *static_cast<GpuDevice*>(self);
+    if (device.failed_ != GPU_OK || id == kernels::KernelId::elementwise) return;
+    device.failed_ = device.api_.tune(device.context_, static_cast<std::uint32_t>(id), args, bytes,
+                                      device.candidates_);
+  }
+
   // The one parameter of a generated kernel: struct { const void* in[]; void* out[]; const RandomState*
   // random; }.
   GpuStatus run_program(const kernels::ElementwiseArgs& args) {
@@ -301,7 +345,8 @@ class GpuDevice final : public Device {
   const GpuPlugin& api_;
   GpuContext* context_;
   DeviceInfo info_;
-  kernels::Launcher launcher_;
+  kernels::Launcher launcher_, tuner_;
+  std::int32_t candidates_ = 0;  // of tuner_
   GpuStatus failed_ = GPU_OK;  // of a launch under way
   std::map<void*, Block> live_;
   std::int64_t live_bytes_ = 0, peak_bytes_ = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 
 #include "engine/ops/nn.h"
 
@@ -173,11 +174,103 @@ Result<ProductShape> product_shape(const Shape& a, const Shape& b, const Product
   return s;
 }
 
+namespace {
+
+// Where results without a GPU's product go through gelu_tanh or its slope: from `in` (and aux) to Y.
+std::shared_ptr<const kernels::EwProgram> gelu_program(DType dtype, const Shape& y,
+                                                       kernels::Activation activation) {
+  using kernels::Activation, kernels::EwOp;
+  if (activation != Activation::gelu_tanh && activation != Activation::gelu_tanh_grad) return nullptr;
+  const bool slope = activation == Activation::gelu_tanh_grad;
+  FlatProgram program(dtype, element_count(y), slope ? 2 : 1);
+  return program.finish(slope ? program.add(EwOp::GeluTanhGrad, 0, 1) : program.add(EwOp::GeluTanh, 0));
+}
+
+// The sums of A or B over k, by a kernel of their own.
+kernels::ReduceArgs operand_sums(DType dtype, const ProductShape& s, kernels::GemmOperand of) {
+  return {
+      dtype,  kernels::Reduction::sum, 1, s.k, of == kernels::GemmOperand::a ? s.m : s.n, nullptr, nullptr,
+      nullptr};
+}
+
+// A product as it is launched: one kernel on a GPU, elsewhere (and with nothing to multiply) in parts.
+struct ProductLaunch {
+  DType dtype = DType::f32;
+  std::int64_t count = 0;  // elements of Y
+  bool bias = false;
+  ProductSlots slots;
+  std::size_t workspace_bytes = 0;
+  std::shared_ptr<kernels::MatMul> matmul;         // CPU
+  std::optional<kernels::GemmArgs> gemm;           // GPU
+  std::shared_ptr<const kernels::EwProgram> tail;  // addend, in place
+  std::shared_ptr<const kernels::EwProgram> gelu;  // not with gemm
+  kernels::GemmOperand sums_of = kernels::GemmOperand::none;
+  kernels::ReduceArgs sums{};  // not with gemm
+
+  void run(const LaunchArgs& args) const {
+    if (count > 0) multiply(args);
+    if (gemm || sums_of == kernels::GemmOperand::none) return;
+    kernels::ReduceArgs r = sums;
+    r.in = args.inputs[sums_of == kernels::GemmOperand::a ? 0 : 1];
+    r.out = args.outputs[slots.sums];
+    r.workspace = args.workspace;
+    args.on.reduce(r);
+  }
+
+ private:
+  void* aux_out(const LaunchArgs& args) const {
+    return slots.aux_out < 0 ? nullptr : args.outputs[slots.aux_out];
+  }
+  const void* aux_in(const LaunchArgs& args) const {
+    return slots.aux_in < 0 ? nullptr : args.inputs[slots.aux_in];
+  }
+
+  void multiply(const LaunchArgs& args) const {
+    const void* const bias_values = bias ? args.inputs[2] : nullptr;
+    void* const linear = gelu && aux_out(args) != nullptr ? aux_out(args) : args.outputs[0];
+    if (matmul) {
+      matmul->run(args.inputs[0], args.inputs[1], bias_values, linear, args.workspace);
+    } else if (gemm) {
+      run_gemm(args, bias_values);
+    } else {
+      const double zero = 0;  // all bits zero, f32 or f64
+      args.on.fill({dtype_bytes(dtype), count, &zero, linear});
+    }
+    if (tail) {
+      const void* inputs[] = {linear, args.inputs[2]};
+      args.on.elementwise({tail.get(), inputs, &linear, nullptr});
+    }
+    if (gelu) {
+      const void* inputs[] = {linear, aux_in(args)};
+      args.on.elementwise({gelu.get(), inputs, args.outputs, nullptr});
+    }
+  }
+
+  void run_gemm(const LaunchArgs& args, const void* bias_values) const {
+    kernels::GemmArgs g = *gemm;
+    g.a = args.inputs[0];
+    g.b = args.inputs[1];
+    g.bias = bias_values;
+    g.c = args.outputs[0];
+    g.workspace = args.workspace;
+    g.workspace_bytes = workspace_bytes;
+    g.aux = slots.aux_in < 0 ? aux_out(args) : const_cast<void*>(aux_in(args));
+    g.sums = slots.sums < 0 ? nullptr : args.outputs[slots.sums];
+    args.on.gemm(g);
+  }
+};
+
+}  // namespace
+
 Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
-                               const ProductSpec& spec, bool bias, const Addend& addend) {
+                               const ProductSpec& spec, bool bias, const Addend& addend,
+                               const ProductSlots& slots) {
+  using kernels::Activation;
   TRY(require_kernel_type(target, dtype));
   const ProductShape s = TRY(product_shape(a, b, spec));
-  if (element_count(s.y) == 0) return no_work("matmul");
+  ProductLaunch launch{dtype, element_count(s.y), bias, slots};
+  launch.sums_of = spec.sums_of;
+  if (launch.count == 0 && spec.sums_of == kernels::GemmOperand::none) return no_work("matmul");
   Addend tail = addend;
   if (s.k == 0 && bias) {  // nothing to multiply: zeros plus bias
     const Perm axis_of = spec.perm_y.empty() ? Perm{} : inverse(spec.perm_y);
@@ -186,56 +279,45 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
     const std::size_t last = s.p.size() - 1;
     tail.strides[axis_of.empty() ? last : static_cast<std::size_t>(axis_of[last])] = s.n == 1 ? 0 : 1;
   }
-  std::shared_ptr<kernels::EwProgram> tail_program;
+  const bool relu = spec.activation == Activation::relu;
   if (tail.present) {
     if (s.y.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 dims");
-    tail_program = std::make_shared<kernels::EwProgram>(addend_program(dtype, s.y, tail, spec.relu));
+    launch.tail = std::make_shared<kernels::EwProgram>(addend_program(dtype, s.y, tail, relu));
   }
-  std::shared_ptr<kernels::MatMul> matmul;  // CPU
-  kernels::GemmArgs gemm{};                 // GPU
-  if (s.k > 0) {
+  const bool on_gpu = target == kernels::Target::gpu && s.k > 0 && launch.count > 0;
+  if (!on_gpu) launch.gelu = gelu_program(dtype, s.y, spec.activation);
+  if (s.k > 0 && launch.count > 0) {
     kernels::MatMulDesc desc = describe(dtype, s, a, b, spec);
     if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
     desc.bias = bias;
-    desc.activation = spec.relu && !tail.present ? kernels::Activation::relu : kernels::Activation::none;
+    if (on_gpu || relu) desc.activation = relu && tail.present ? Activation::none : spec.activation;
     try {
       if (target == kernels::Target::cpu)
-        matmul = kernels::MatMul::create(desc);
+        launch.matmul = kernels::MatMul::create(desc);
       else
-        gemm = kernels::gemm_args(desc);
+        launch.gemm = kernels::gemm_args(desc);
     } catch (const std::exception& e) {
       return Error{Errc::device, e.what()};
     }
   }
   Kernel kernel;
-  kernel.name = s.k == 0 ? "matmul empty" : matmul ? "matmul " + matmul->implementation() : "matmul";
-  kernel.workspace_bytes = s.k == 0 ? 0
-                           : matmul ? matmul->workspace_bytes()
-                                    : kernels::workspace_bytes(target, gemm);
-  if (tail_program) kernel.programs = {tail_program};
-  kernel.run = [matmul, gemm, bias, tail_program, dtype, empty = s.k == 0,
-                workspace_bytes = kernel.workspace_bytes,
-                count = element_count(s.y)](const LaunchArgs& args) {
-    const double zero = 0;  // all bits zero, f32 or f64
-    const void* const bias_values = bias ? args.inputs[2] : nullptr;
-    if (matmul) {
-      matmul->run(args.inputs[0], args.inputs[1], bias_values, args.outputs[0], args.workspace);
-    } else if (!empty) {
-      kernels::GemmArgs g = gemm;
-      g.a = args.inputs[0];
-      g.b = args.inputs[1];
-      g.bias = bias_values;
-      g.c = args.outputs[0];
-      g.workspace = args.workspace;
-      g.workspace_bytes = workspace_bytes;
-      args.on.gemm(g);
-    } else {
-      args.on.fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
-    }
-    if (!tail_program) return;
-    const void* inputs[] = {args.outputs[0], args.inputs[2]};
-    args.on.elementwise({tail_program.get(), inputs, args.outputs, nullptr});
-  };
+  kernel.name = s.k == 0 || launch.count == 0 ? "matmul empty"
+                : launch.matmul               ? "matmul " + launch.matmul->implementation()
+                                              : "matmul";
+  if (launch.gemm) {
+    launch.gemm->sums_of = spec.sums_of;
+    launch.workspace_bytes = kernels::workspace_bytes(target, *launch.gemm);
+  } else {
+    if (launch.matmul) launch.workspace_bytes = launch.matmul->workspace_bytes();
+    launch.sums = operand_sums(dtype, s, spec.sums_of);
+    if (spec.sums_of != kernels::GemmOperand::none)
+      launch.workspace_bytes =
+          std::max(launch.workspace_bytes, kernels::workspace_bytes(target, launch.sums));
+  }
+  kernel.workspace_bytes = launch.workspace_bytes;
+  for (const auto& program : {launch.tail, launch.gelu})
+    if (program) kernel.programs.push_back(program);
+  kernel.run = [launch](const LaunchArgs& args) { launch.run(args); };
   return kernel;
 }
 

@@ -18,7 +18,8 @@ using Perm = std::vector<std::int64_t>;  // empty: identity
 struct ProductSpec {
   Perm perm_a, perm_b, perm_y;
   double alpha = 1;
-  bool relu = false;
+  kernels::Activation activation = kernels::Activation::none;  // gelu_*: with the identity as perm_y
+  kernels::GemmOperand sums_of = kernels::GemmOperand::none;   // A or B have 2 dims and k is the first as stored
 };
 
 bool is_identity(const Perm& perm);
@@ -40,9 +41,16 @@ struct Addend {
   double beta = 1;
   std::vector<std::int64_t> strides;
 };
+// What else a launch reads and writes: positions among its inputs and outputs, none: not there.
+struct ProductSlots {
+  int aux_in = -1;   // gelu_tanh_grad: what the activation was applied to
+  int aux_out = -1;  // gelu_tanh: what it is applied to
+  int sums = -1;     // with sums_of
+};
 // Inputs of the launch: A, B, bias or C. `bias`: one value per column of P.
 Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
-                               const ProductSpec& spec, bool bias, const Addend& addend);
+                               const ProductSpec& spec, bool bias, const Addend& addend,
+                               const ProductSlots& slots = {});
 double product_flops(const ProductShape& shape);  // 2 m n k per batch
 
 // C = alpha A B (+ C) on parts of tensors: made when planning, run with pointers.

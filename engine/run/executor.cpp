@@ -450,6 +450,14 @@ Status Executor::write(ValueId state, const Tensor& data) {
 
 Result<double> Executor::read_scalar(ValueId value) const { return TRY(read(value)).at(0); }
 
+Status Executor::tune(std::int32_t candidates) {
+  CHECK(impl_->pending.empty(), "tune while steps are pending");
+  for (const Impl::Step& s : impl_->steps)
+    TRY(impl_->device->tune(*s.kernel, {s.inputs.data(), s.outputs.data(), s.workspace, impl_->random}, candidates));
+  TRY(impl_->device->synchronize());
+  return reset();
+}
+
 Status Executor::reset() { return impl_->load_initial(false); }
 
 void Executor::poison() {

@@ -62,6 +62,9 @@ class Executor {
   Result<Tensor> read(ValueId value) const;                             // any materialized value (outputs and states always are)
   Status write(ValueId state, const Tensor& data);
   Result<double> read_scalar(ValueId value) const;
+  // Lets the device find the fastest of `candidates` algorithms of its libraries for every kernel, after which states are back to
+  // their initial contents. REQUIRES pending() == 0.
+  Status tune(std::int32_t candidates);
   Status reset();                                                       // states back to their initial contents
   void poison();                                                        // fills the arena with NaN bytes (tests)
   std::int64_t measured_peak_bytes() const;                             // bytes really taken from the device

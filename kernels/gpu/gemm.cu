@@ -1,5 +1,5 @@
 // C[b] = activation(alpha * A[b] B[b] + bias + (accumulate ? C[b] : 0)), batched, any strides: the product for devices without a library
-// and for layouts that no library takes. A: [m, k], B: [k, n], C: [m, n], bias: [n]. Tiles in shared memory (tile_product.h), float for
+// and for layouts that no library takes; and what comes after a library's product where that has not this epilogue. A: [m, k], B: [k, n], C: [m, n], bias: [n]. Tiles in shared memory (tile_product.h), float for
 // f32 and bf16, double for f64.
 // Products with few tiles and a long k (gradients of weights) are cut along k when the workspace is there: slices of a length that the
 // shape decides leave their sums in the workspace [slices, batch, m, n], and a second kernel adds them in order.
@@ -20,7 +20,7 @@ struct Matrices {
   Activation activation;
   bool accumulate;
   const void *a, *b, *bias;
-  void *c, *partial;   // partial: null when there is one slice
+  void *c, *aux, *partial;   // partial: null when there is one slice
 };
 
 struct Offsets {
@@ -49,14 +49,27 @@ GRADLOOM_DEVICE A activated(Activation activation, A a) {
   }
 }
 
+// Bias, activation and aux of the result at `at`, elements from the first, of column `col`.
+template <class T>
+GRADLOOM_DEVICE void finish(const Matrices& p, long long at, long long col, Accum<T> value) {
+  using A = Accum<T>;
+  T* const aux = static_cast<T*>(p.aux);
+  if (p.bias != nullptr) value += to_accum(static_cast<const T*>(p.bias)[col]);
+  if (p.activation == Activation::gelu_tanh_grad) {
+    value *= gelu_tanh_slope<A>(to_accum(aux[at]));
+  } else {
+    if (aux != nullptr) aux[at] = from_accum<T>(value);
+    value = activated(p.activation, value);
+  }
+  static_cast<T*>(p.c)[at] = from_accum<T>(value);
+}
+
 template <class T>
 GRADLOOM_DEVICE void put(const Matrices& p, long long c_offset, long long row, long long col, Accum<T> sum) {
-  using A = Accum<T>;
-  T* const at = static_cast<T*>(p.c) + c_offset + row * p.c_row + col * p.c_col;
-  A value = A(p.alpha) * sum;
-  if (p.bias != nullptr) value += to_accum(static_cast<const T*>(p.bias)[col]);
-  if (p.accumulate) value += to_accum(*at);
-  *at = from_accum<T>(activated(p.activation, value));
+  const long long at = c_offset + row * p.c_row + col * p.c_col;
+  Accum<T> value = Accum<T>(p.alpha) * sum;
+  if (p.accumulate) value += to_accum(static_cast<const T*>(p.c)[at]);
+  finish<T>(p, at, col, value);
 }
 
 template <class T, class Shape, bool a_depth_first, bool b_depth_first>
@@ -87,6 +100,16 @@ __global__ void join_kernel(Matrices p, long long slices) {
   for (long long slice = 1; slice < slices; ++slice) sum += partial[slice * results + i];
   const long long line = i / p.n, batch = line / p.m;
   put<T>(p, offsets_of(p, batch).c, line - batch * p.m, i - line * p.n, sum);
+}
+
+// One result per thread, which a library left in C.
+template <class T>
+__global__ void epilogue_kernel(Matrices p) {
+  const long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= p.batches * p.m * p.n) return;
+  const long long line = i / p.n, batch = line / p.m, col = i - line * p.n;
+  const long long at = offsets_of(p, batch).c + (line - batch * p.m) * p.c_row + col * p.c_col;
+  finish<T>(p, at, col, to_accum(static_cast<const T*>(p.c)[at]));
 }
 
 long long magnitude(long long v) { return v < 0 ? -v : v; }
@@ -129,7 +152,15 @@ Matrices matrices_of(const GemmArgs& args) {
   p.b = args.b;
   p.bias = args.bias;
   p.c = args.c;
+  p.aux = args.aux;
   return p;
+}
+
+// The workspace has served the product by then.
+void sum_operand(const GemmArgs& args, Stream stream) {
+  if (args.sums_of == GemmOperand::none) return;
+  const bool of_a = args.sums_of == GemmOperand::a;
+  reduce({args.dtype, Reduction::sum, 1, args.k, of_a ? args.m : args.n, of_a ? args.a : args.b, args.sums, args.workspace}, stream);
 }
 
 template <class T>
@@ -151,8 +182,24 @@ void product(const GemmArgs& args, Stream stream) {
   if (cut.slices > 1) launch(stream, join_kernel<T>, dim3(unsigned(ceil_div(results, kThreads))), dim3(kThreads), 0, p, cut.slices);
 }
 
+template <class T>
+void epilogue(const GemmArgs& args, Stream stream) {
+  const Matrices p = matrices_of(args);
+  const long long results = p.batches * p.m * p.n;
+  if (results == 0 || (p.bias == nullptr && p.activation == Activation::none)) return;
+  launch(stream, epilogue_kernel<T>, dim3(unsigned(ceil_div(results, kThreads))), dim3(kThreads), 0, p);
+}
+
 }  // namespace
 
-void gemm(const GemmArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, product, args, stream); }
+void gemm(const GemmArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, product, args, stream);
+  sum_operand(args, stream);
+}
+
+void gemm_epilogue(const GemmArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, epilogue, args, stream);
+  sum_operand(args, stream);
+}
 
 }  // namespace gradloom::kernels::gpu

@@ -31,6 +31,8 @@ namespace gradloom::kernels::gpu {
 #define GRADLOOM_DECLARE(name, Args) void name(const Args& args, Stream stream);
 GRADLOOM_GPU_KERNELS(GRADLOOM_DECLARE)
 #undef GRADLOOM_DECLARE
+// What `gemm` does with the product itself, which is in C: bias, activation, aux and sums. Behind a library without this epilogue.
+void gemm_epilogue(const GemmArgs& args, Stream stream);
 
 // f<float>(...), f<bf16>(...) or f<double>(...) by the storage type.
 #define GRADLOOM_GPU_FLOATS(type, f, ...)                          \

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 1
+#define GRADLOOM_GPU_VERSION 2
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -80,6 +80,17 @@ typedef enum GpuTraceLevel {
   GPU_TRACE_ALL = 2
 } GpuTraceLevel;  // ALL: API calls too
 
+// The algorithm with which a library is to compute one problem. problem: library and its version, device and
+// shape, made by the plugin; bytes: the library's own description, which means something to that library
+// only.
+enum { GPU_ALGORITHM_BYTES = 64 };
+typedef struct GpuAlgorithm {
+  char problem[384];
+  uint8_t bytes[GPU_ALGORITHM_BYTES];
+  int32_t size;     // of bytes
+  int64_t time_ns;  // of one run when it was found; 0: not known
+} GpuAlgorithm;
+
 // Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers below GPU_EVENTS, made
 // by open().
 enum { GPU_COMPUTE = 0, GPU_UPLOAD = 1, GPU_DOWNLOAD = 2, GPU_STREAMS = 3, GPU_EVENTS = 64 };
@@ -106,6 +117,14 @@ typedef struct GpuPlugin {
   // Work. run: a kernel of kernels/launcher.h by its id; args is its struct. Pointers to lists inside args
   // are read before it returns.
   GpuStatus (*run)(GpuContext*, int32_t stream, uint32_t kernel_id, const void* args, size_t args_bytes);
+  // Algorithms. tune: of what `run` would hand to a library: unless its algorithm is known, times at most
+  // `candidates` on the compute stream, waits for them and keeps the fastest; results of the kernel are
+  // overwritten. Nothing happens where there is no choice. set_algorithm: one that tune found in another
+  // process; the library tests it before it is used, and what it does not take is as if it had not been set.
+  // algorithms: what tune found or confirmed, at most `capacity` of them; count: how many there are.
+  GpuStatus (*tune)(GpuContext*, uint32_t kernel_id, const void* args, size_t args_bytes, int32_t candidates);
+  GpuStatus (*set_algorithm)(GpuContext*, const GpuAlgorithm* algorithm);
+  GpuStatus (*algorithms)(GpuContext*, GpuAlgorithm* algorithms, int32_t capacity, int32_t* count);
   // Programs: source text of kernels/gpu/generate.h with `count` entry points. cache_folder: where compiled
   // code may be kept; null none.
   GpuStatus (*compile)(GpuContext*, const char* source, const char* const* entries, int32_t count,

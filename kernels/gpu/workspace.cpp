@@ -1,6 +1,8 @@
 // Workspace sizes of the GPU kernels; see the kernel files for what is kept there.
 #include "kernels/gpu/workspace.h"
 
+#include <algorithm>
+
 #include "kernels/grid.h"
 #include "kernels/index_walk.h"
 
@@ -59,7 +61,10 @@ std::size_t workspace_bytes(const ConvolutionArgs& args) {
 std::size_t workspace_bytes(const GemmArgs& args) {
   std::int64_t batches = 1;
   for (int d = 0; d < args.batch_rank; ++d) batches *= args.batch_dims[d];
-  return product_bytes(product_cut(batches, args.m, args.n, args.k, args.dtype), batches, args.m, args.n, args.dtype);
+  const std::size_t product = product_bytes(product_cut(batches, args.m, args.n, args.k, args.dtype), batches, args.m, args.n, args.dtype);
+  if (args.sums_of == GemmOperand::none) return product;
+  ReduceArgs sums{args.dtype, Reduction::sum, 1, args.k, args.sums_of == GemmOperand::a ? args.m : args.n, nullptr, nullptr, nullptr};
+  return std::max(product, workspace_bytes(sums));
 }
 
 }  // namespace gradloom::kernels::gpu

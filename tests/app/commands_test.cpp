@@ -305,6 +305,45 @@ TEST_F(GpuCommands, AFailingDeviceIsOneErrorAndAFailedRun) {
   EXPECT_EQ(run(train).code, 0) << "the session takes further runs";
 }
 
+// A run's search serves the runs after it in the session, and the recipe that leaves it.
+TEST_F(GpuCommands, WhatASearchFoundIsReplayed) {
+  std::vector<std::string> train{"train",    GRADLOOM_SOURCE_DIR "/tests/models/gpt-char/model.onnx",
+                                 "--dim",    "batch=1",
+                                 "--loss",   "ce:logits,labels",
+                                 "--device", "host-gpu",
+                                 "--steps",  "2",
+                                 "--json"};
+  const auto last_loss = [&](const std::vector<std::string>& command) {
+    const Outcome o = run(command);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? o.lines().back()["summary"]["last_loss"] : json();
+  };
+  const auto with = [](std::vector<std::string> command, const std::vector<std::string>& more) {
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const json suggested = last_loss(train);
+  const std::vector<std::string> search = with(train, {"--search", "2"}),
+                                 kept = with(search, {"--session", path("s.db")});
+  setenv("GRADLOOM_HOSTGPU_FASTEST", "1", 1);
+  const json found = last_loss(kept);
+  setenv("GRADLOOM_HOSTGPU_FASTEST", "0", 1);
+  EXPECT_NE(found, suggested);
+  EXPECT_EQ(last_loss(search), suggested) << "without the session";
+  EXPECT_EQ(last_loss(kept), found) << "with it";
+  EXPECT_EQ(last_loss(with(train, {"--session", path("s.db")})), suggested)
+      << "no search, nothing of the session";
+  const Outcome recipe = run({"export", path("s.db"), "--run", "1"});
+  ASSERT_EQ(recipe.code, 0) << recipe.err;
+  EXPECT_FALSE(json::parse(recipe.out)["algorithms"].empty());
+  EXPECT_EQ(json::parse(recipe.out)["search"], 2);
+  std::ofstream(path("r.json")) << recipe.out;
+  const Outcome replayed = run({"train", "--recipe", path("r.json"), "--json"});
+  ASSERT_EQ(replayed.code, 0) << replayed.err;
+  EXPECT_NE(replayed.out.find("\"last_loss\":" + found.dump()), std::string::npos) << replayed.out;
+  unsetenv("GRADLOOM_HOSTGPU_FASTEST");
+}
+
 TEST_F(GpuCommands, ARunIsRecordedWithItsStreamsAndItsGpu) {
   const std::vector<std::string> more{"--device", "host-gpu", "--steps", "60", "--session", path("s.db")};
   const Outcome o = run(train_mlp(more));

@@ -161,6 +161,8 @@ TEST_P(EveryModel, KeepsLossAndGradientsUnderEveryChoiceOfPasses) {
   }
   expect_same(exact, 0);
   expect_same("default", kTolerance);
+  expect_same("fuse-matmul-epilogue{devices=all}", kTolerance);
+  expect_same("default,fuse-matmul-epilogue{devices=all}", kTolerance);
 }
 
 // Parameters after three optimizer steps with clipping, two micro-batches each.

@@ -35,6 +35,8 @@ Recipe full_recipe() {
       {"fuse-elementwise", {{"keep", "true"}, {"max_nodes", "16"}, {"mode", "a b"}, {"ratio", "0.25"}}, {}}};
   recipe.planner = "reuse";
   recipe.in_place = false;
+  recipe.search = 8;
+  recipe.algorithms = {{"lib 1.2; NVIDIA H200; 1 2 3", "00ff10"}, {"lib 1.2; NVIDIA H200; 4 5 6", "0a"}};
   recipe.profile = "all";
   recipe.expect = RecipeExpect{1.5e6,
                                1.4e6,

@@ -271,6 +271,33 @@ TEST_F(StoreTest, FindsRuns) {
   EXPECT_EQ(runs->size(), 2u);
 }
 
+TEST_F(StoreTest, TuningIsKeptByHardwareAndRenewed) {
+  const std::map<std::string, TuningChoice> first{{"lib; H200; 1 2", {"0a", 500}},
+                                                  {"lib; H200; 3 4", {"0b", 0}}},
+      second{{"lib; H200; 3 4", {"0c", 70}}, {"lib; H200; 5 6", {"0d", 9}}},
+      other{{"lib; A100; 1 2", {"0e", 1}}};
+  {
+    auto store = Store::open(file("s.db"), StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    const std::int64_t run = write_tiny_run(**store, "a", 3);
+    ASSERT_TRUE((*store)->add_tuning("NVIDIA H200", first).ok());
+    ASSERT_TRUE((*store)->add_tuning("NVIDIA H200", second).ok());
+    ASSERT_TRUE((*store)->add_tuning("NVIDIA A100", other).ok());
+    ASSERT_TRUE((*store)->add_tuning("NVIDIA A100", {}).ok());
+    EXPECT_TRUE((*store)->check(run).ok()) << "it belongs to no run";
+  }
+  auto reader = Store::open(file("s.db"), StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  const auto known = (*reader)->tuning("NVIDIA H200");
+  ASSERT_TRUE(known.ok()) << error_of(known);
+  EXPECT_EQ(*known, (std::map<std::string, TuningChoice>{{"lib; H200; 1 2", {"0a", 500}},
+                                                         {"lib; H200; 3 4", {"0c", 70}},
+                                                         {"lib; H200; 5 6", {"0d", 9}}}));
+  EXPECT_EQ(*(*reader)->tuning("NVIDIA A100"), other);
+  EXPECT_TRUE((*reader)->tuning("AMD MI300")->empty());
+  EXPECT_FALSE((*reader)->add_tuning("NVIDIA A100", other).ok()) << "opened for reading";
+}
+
 TEST_F(StoreTest, LiveReadingAndTwoWriters) {
   const std::string path = file("s.db");
   auto writer = Store::open(path, StoreMode::write);

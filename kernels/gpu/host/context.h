@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "kernels/gpu/host/module.h"
 #include "kernels/gpu/host/recording.h"
 #include "kernels/gpu/plugin.h"
+#include "kernels/gpu/runtime/algorithms.h"
 
 namespace gradloom::kernels::gpu::host {
 
@@ -49,6 +51,8 @@ struct GpuContext {
   std::array<gradloom::kernels::gpu::host::Event, GPU_EVENTS> events;
   gradloom::kernels::gpu::host::InjectedFaults faults;
   gradloom::kernels::gpu::host::ThreadOrder order;
+  gradloom::kernels::gpu::AlgorithmTable algorithms;
+  std::map<std::string, std::int32_t> product_algorithms;  // in use, by problem
   bool lazy = false, lost = false;
   int plan_step = -1;
 

@@ -4,6 +4,7 @@
 //   GRADLOOM_HOSTGPU_LAZY=1        work runs only when something waits for it, as late as a GPU could: finds missing waits
 //   GRADLOOM_HOSTGPU_MEMORY_MB=N   device memory
 //   GRADLOOM_HOSTGPU_FAIL=...      failures on demand (faults.h)
+//   GRADLOOM_HOSTGPU_FASTEST=0|1   which algorithm of products tune() finds (products.h)
 //   GRADLOOM_HOST_CXX=...          compiler of generated programs (module.h)
 // Stricter than a GPU: writes around allocations are found after each kernel, copies that leave an allocation
 // and calls that would break a recording on a GPU fail.
@@ -13,6 +14,7 @@
 #include <cstring>
 
 #include "kernels/gpu/host/context.h"
+#include "kernels/gpu/host/products.h"
 
 namespace gradloom::kernels::gpu {
 bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream);  // runtime/kernel_table.cu
@@ -150,10 +152,14 @@ GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, 
 
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
-GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
-                     std::size_t args_bytes) {
-  Call call(context, "run");
-  if (call.status(stream) != GPU_OK) return call.status(stream);
+// Null: not a product.
+const GemmArgs* product_of(std::uint32_t kernel_id, const void* args, std::size_t args_bytes) {
+  const bool product = KernelId(kernel_id) == KernelId::gemm && args_bytes == sizeof(GemmArgs);
+  return product ? static_cast<const GemmArgs*>(args) : nullptr;
+}
+
+GpuStatus launch_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
+                        std::size_t args_bytes) {
   LaunchList list;
   {
     // A copy that is gone when the kernel runs: a kernel must not keep pointers into its launcher's
@@ -169,6 +175,61 @@ GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_i
   for (const KeptLaunch& launch : list.launches)
     if (status == GPU_OK) status = queue_launch(context, stream, launch.get());
   return status;
+}
+
+GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
+                     std::size_t args_bytes) {
+  Call call(context, "run");
+  if (call.status(stream) != GPU_OK) return call.status(stream);
+  const GemmArgs* const product = product_of(kernel_id, args, args_bytes);
+  const auto problem = product != nullptr ? product_problem(*product) : std::nullopt;
+  if (!problem) return launch_kernel(context, stream, kernel_id, args, args_bytes);
+  const auto chosen = context->product_algorithms.find(*problem);
+  const GemmArgs with =
+      with_algorithm(*product, chosen == context->product_algorithms.end() ? 0 : chosen->second);
+  return launch_kernel(context, stream, kernel_id, &with, sizeof with);
+}
+
+GpuStatus tune(GpuContext* context, std::uint32_t kernel_id, const void* args, std::size_t args_bytes,
+               int32_t candidates) {
+  Call call(context, "tune", Call::forbidden);
+  if (call.status() != GPU_OK) return call.status();
+  const GemmArgs* const product = product_of(kernel_id, args, args_bytes);
+  const auto problem = product != nullptr ? product_problem(*product) : std::nullopt;
+  if (!problem || context->product_algorithms.count(*problem) != 0) return GPU_OK;
+  const GpuAlgorithm* const given = context->algorithms.given(*problem);
+  auto best = given != nullptr ? algorithm_number(*given) : std::nullopt;
+  std::int64_t best_ns = best ? given->time_ns : 0;
+  if (!best) {
+    for (std::int32_t i = 0; i < std::min(candidates, kProductAlgorithms); ++i) {
+      const GemmArgs with = with_algorithm(*product, i);
+      const std::int64_t start_ns = now_ns();
+      GpuStatus status = launch_kernel(context, GPU_COMPUTE, kernel_id, &with, sizeof with);
+      if (status == GPU_OK) status = run_all(context);
+      if (status != GPU_OK) return status;
+      const std::int64_t ns = now_ns() - start_ns;
+      if (!best || (fastest_by_setting() ? i == *fastest_by_setting() : ns < best_ns)) {
+        best = i;
+        best_ns = ns;
+      }
+    }
+  }
+  const auto number = std::uint8_t(best.value_or(0));
+  context->product_algorithms[*problem] = number;
+  context->algorithms.choose(*problem, &number, 1, best_ns);
+  return GPU_OK;
+}
+
+GpuStatus set_algorithm(GpuContext* context, const GpuAlgorithm* algorithm) {
+  Call call(context, "set_algorithm");
+  if (call.status() == GPU_OK) (void)context->algorithms.give(*algorithm);
+  return call.status();
+}
+
+GpuStatus algorithms(GpuContext* context, GpuAlgorithm* rows, int32_t capacity, int32_t* count) {
+  Call call(context, "algorithms");
+  *count = call.status() == GPU_OK ? context->algorithms.list(rows, capacity) : 0;
+  return call.status();
 }
 
 GpuStatus compile(GpuContext* context, const char* source, const char* const* entries, int32_t count,
@@ -366,6 +427,9 @@ constexpr GpuPlugin kPlugin = {
     copy,
     fill,
     run_kernel,
+    tune,
+    set_algorithm,
+    algorithms,
     compile,
     unload,
     run_program,

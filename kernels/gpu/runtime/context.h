@@ -14,6 +14,7 @@ struct GpuContext {
   std::string architecture;  // "sm_90", "gfx90a:sramecc+:xnack-"
   GPU(Stream_t) streams[GPU_STREAMS] = {};
   GPU(Event_t) events[GPU_EVENTS] = {};
+  gradloom::kernels::gpu::AlgorithmTable algorithms;
   gradloom::kernels::gpu::GemmLibraryPtr gemm;  // null: none found, our own kernels serve
   bool capturing = false, lost = false, range_open = false;
   std::string message;
@@ -42,5 +43,7 @@ inline GpuStatus check(GpuContext* context, Error error, const char* what) {
 // kernel_table.cu: queues kernel `id` (KernelId) on `stream`. False when this build has no such kernel or the
 // struct's size is another.
 bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream);
+// kernel_table.cu: gemm_epilogue of kernels/gpu/kernels.h.
+void queue_gemm_epilogue(const GemmArgs& args, void* stream);
 
 }  // namespace gradloom::kernels::gpu

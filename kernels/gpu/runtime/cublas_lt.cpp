@@ -1,14 +1,16 @@
 // Products by cuBLASLt. f32 is computed in f32 (TF32 only with GRADLOOM_TF32=1), bf16 accumulates in f32.
 // Reductions that use atomics are ruled out, so the same algorithm gives the same bits.
 //
-// The algorithm of a shape is the library's first suggestion, which is the same in every run.
-// GRADLOOM_GEMM_SEARCH=N times the first N once per shape and keeps the fastest: faster at times, but which
-// one wins may differ between runs, and with it the last bits.
+// The algorithm of a shape is the library's first suggestion, which is the same in every run. tune_gemm times
+// several and keeps the fastest: faster at times, but which one wins may differ between processes, and with
+// it the last bits, so the choice is kept outside (AlgorithmTable) and given back to those that are to have
+// the same.
 #include <cublasLt.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -35,6 +37,7 @@ struct Functions {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
   bool ready = false;
 
@@ -51,7 +54,7 @@ struct Functions {
             library.bind(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
             library.bind(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
             library.bind(heuristic, "cublasLtMatmulAlgoGetHeuristic") &&
-            library.bind(matmul, "cublasLtMatmul");
+            library.bind(algo_check, "cublasLtMatmulAlgoCheck") && library.bind(matmul, "cublasLtMatmul");
   }
 };
 const Functions& lt() {
@@ -85,9 +88,22 @@ bool types_of(DType type, Types* types) {
   }
 }
 
-// gelu_erf has none: the library's GELU is the tanh form.
-bool epilogue_of(const GemmArgs& args, cublasLtEpilogue_t* epilogue) {
-  const bool bias = args.bias != nullptr;
+// The library's rules for values kept beside D: lines of a multiple of 8, 16-byte boundaries, one product.
+bool aux_fits(const GemmArgs& args, const ColumnMajor& p) {
+  return p.batch == 1 && p.d_ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(args.aux) % 16 == 0;
+}
+
+// What the library can do with the result in the product's kernel. gelu_erf has none: the library's GELU is
+// the tanh form. A bias is one value per row of D, sums are of X (BGRADA, per row of D) or of Y (BGRADB),
+// neither with an activation of the other's.
+bool epilogue_of(const GemmArgs& args, const ColumnMajor& p, cublasLtEpilogue_t* epilogue) {
+  const bool bias = args.bias != nullptr, aux = args.aux != nullptr;
+  if (args.sums_of != GemmOperand::none) {
+    if (bias || args.activation != Activation::none || args.batch_rank != 0) return false;
+    const bool of_x = (args.sums_of == GemmOperand::a) == p.by_columns;
+    *epilogue = of_x ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    return args.dtype != DType::f64;
+  }
   switch (args.activation) {
     case Activation::none:
       *epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -96,12 +112,20 @@ bool epilogue_of(const GemmArgs& args, cublasLtEpilogue_t* epilogue) {
       *epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
       break;
     case Activation::gelu_tanh:
-      *epilogue = bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+      *epilogue = aux    ? (bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX)
+                  : bias ? CUBLASLT_EPILOGUE_GELU_BIAS
+                         : CUBLASLT_EPILOGUE_GELU;
+      break;
+    case Activation::gelu_tanh_grad:
+      if (bias) return false;
+      *epilogue = CUBLASLT_EPILOGUE_DGELU;
       break;
     default:
       return false;
   }
-  return args.dtype != DType::f64 || *epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+  if (*epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
+  if (bias && p.by_columns) return false;
+  return args.dtype != DType::f64 && (!aux || aux_fits(args, p));
 }
 
 // The library picks faster algorithms for better boundaries.
@@ -111,109 +135,147 @@ std::uint32_t boundary_of(const void* p) {
 }
 
 // Everything that the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 20>;
+using Key = std::array<std::int64_t, 23>;
 
-// What cublasLtMatmul is called with, destroyed with it.
-struct Call {
+// A product as cublasLtMatmul is called for it; its descriptions are destroyed with it.
+struct Problem {
+  ColumnMajor product;
+  Key key{};
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t x = nullptr, y = nullptr, d = nullptr;
-  ~Call() {
+
+  Problem() = default;
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+  ~Problem() {
     if (desc != nullptr) lt().desc_destroy(desc);
     for (const cublasLtMatrixLayout_t layout : {x, y, d}) {
       if (layout != nullptr) lt().layout_destroy(layout);
     }
   }
+
+  // False: the library does not take it.
+  bool describe(const GemmArgs& args);
+  std::string text() const {
+    std::string text;
+    for (const std::int64_t number : key) text += " " + std::to_string(number);
+    return text;
+  }
 };
+
+Key key_of(const GemmArgs& args, const ColumnMajor& p, cublasComputeType_t compute,
+           cublasLtEpilogue_t epilogue) {
+  return {std::int64_t(args.dtype),
+          std::int64_t(compute),
+          p.by_columns,
+          p.rows,
+          p.cols,
+          p.inner,
+          p.x_transposed,
+          p.y_transposed,
+          p.x_ld,
+          p.y_ld,
+          p.d_ld,
+          p.batch,
+          p.x_batch,
+          p.y_batch,
+          p.d_batch,
+          std::int64_t(epilogue),
+          args.accumulate,
+          std::int64_t(args.workspace_bytes),
+          boundary_of(args.a),
+          boundary_of(args.b),
+          boundary_of(args.c),
+          boundary_of(args.sums_of != GemmOperand::none ? args.sums : args.bias),
+          boundary_of(args.aux)};
+}
+
+bool layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::int64_t rows, std::int64_t cols,
+            bool transposed, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
+  if (lt().layout_create(made, type, std::uint64_t(transposed ? cols : rows),
+                         std::uint64_t(transposed ? rows : cols), ld) != 0)
+    return false;
+  const std::int32_t count = std::int32_t(batch);
+  return lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == 0 &&
+         lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride) == 0;
+}
+
+bool Problem::describe(const GemmArgs& args) {
+  Types types;
+  cublasLtEpilogue_t epilogue;
+  if (!types_of(args.dtype, &types) || !column_major(args, &product) ||
+      !epilogue_of(args, product, &epilogue))
+    return false;
+  const ColumnMajor& p = product;
+  key = key_of(args, p, types.compute, epilogue);
+  if (lt().desc_create(&desc, types.compute, types.scale) != 0) return false;
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    return lt().desc_set(desc, attribute, &value, sizeof value) == 0;
+  };
+  const cublasOperation_t op_x = p.x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          op_y = p.y_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const void* const bias = args.sums_of != GemmOperand::none ? args.sums : args.bias;
+  return set(CUBLASLT_MATMUL_DESC_TRANSA, op_x) && set(CUBLASLT_MATMUL_DESC_TRANSB, op_y) &&
+         set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
+         (bias == nullptr || set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)) &&
+         (args.aux == nullptr || (set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux) &&
+                                  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.d_ld))) &&
+         layout(&x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch) &&
+         layout(&y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch) &&
+         layout(&d, types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch);
+}
 
 }  // namespace
 
 class GemmLibrary {
  public:
-  explicit GemmLibrary(cublasLtHandle_t handle) : handle_(handle) {}
+  GemmLibrary(cublasLtHandle_t handle, std::string name) : handle_(handle), name_(std::move(name)) {}
   ~GemmLibrary() { lt().destroy(handle_); }
   GemmLibrary(const GemmLibrary&) = delete;
   GemmLibrary& operator=(const GemmLibrary&) = delete;
 
-  bool run(const GemmArgs& args, void* stream, bool capturing) {
-    ColumnMajor product;
-    Types types;
-    cublasLtEpilogue_t epilogue;
-    if (!types_of(args.dtype, &types) || !epilogue_of(args, &epilogue) || !column_major(args, &product))
-      return false;
-    Call call;
-    if (!describe(args, product, types, epilogue, call)) return false;
-    const Key key = key_of(args, product, epilogue);
-    auto chosen = algorithms_.find(key);
-    if (chosen == algorithms_.end()) {
-      std::vector<cublasLtMatmulHeuristicResult_t> found = suggestions(args, call);
-      // Accumulating products cannot be tried: each trial would add to the result.
-      const bool may_time = !capturing && !args.accumulate && found.size() > 1;
-      Choice choice;
-      if (!found.empty())
-        choice = {true, found[may_time ? fastest(args, call, found, cudaStream_t(stream)) : 0].algo};
-      chosen = algorithms_.emplace(key, choice).first;
+  bool run(const GemmArgs& args, void* stream) {
+    Problem problem;
+    if (!problem.describe(args)) return false;
+    auto chosen = choices_.find(problem.key);
+    if (chosen == choices_.end()) {
+      const auto found = suggestions(args, problem, 1);
+      chosen = choices_.emplace(problem.key, found.empty() ? Choice{} : Choice{true, found[0].algo}).first;
     }
-    return chosen->second.found && multiply(args, call, chosen->second.algorithm, cudaStream_t(stream));
+    return chosen->second.found && multiply(args, problem, chosen->second.algorithm, cudaStream_t(stream));
+  }
+
+  bool tune(const GemmArgs& args, void* stream, int candidates, AlgorithmTable& algorithms) {
+    Problem problem;
+    if (!problem.describe(args)) return false;
+    Choice& choice = choices_[problem.key];
+    if (choice.tuned) return choice.found;
+    const std::string name = name_ + problem.text();
+    std::int64_t time_ns = 0;
+    choice = given(args, problem, algorithms.given(name), &time_ns);
+    if (!choice.found) {
+      const auto found = suggestions(args, problem, candidates);
+      if (!found.empty()) {
+        const std::size_t best = fastest(args, problem, found, cudaStream_t(stream), &time_ns);
+        choice = {true, found[best].algo};
+      }
+    }
+    choice.tuned = true;
+    if (choice.found) algorithms.choose(name, &choice.algorithm, sizeof choice.algorithm, time_ns);
+    return choice.found;
   }
 
  private:
   struct Choice {
     bool found = false;
     cublasLtMatmulAlgo_t algorithm = {};
+    bool tuned = false;
   };
+  static_assert(sizeof(cublasLtMatmulAlgo_t) <= GPU_ALGORITHM_BYTES);
 
-  static Key key_of(const GemmArgs& args, const ColumnMajor& p, cublasLtEpilogue_t epilogue) {
-    return {std::int64_t(args.dtype),
-            p.rows,
-            p.cols,
-            p.inner,
-            p.x_transposed,
-            p.y_transposed,
-            p.x_ld,
-            p.y_ld,
-            p.d_ld,
-            p.batch,
-            p.x_batch,
-            p.y_batch,
-            p.d_batch,
-            std::int64_t(epilogue),
-            args.accumulate,
-            std::int64_t(args.workspace_bytes),
-            boundary_of(args.a),
-            boundary_of(args.b),
-            boundary_of(args.c),
-            boundary_of(args.bias)};
-  }
-
-  static bool layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::int64_t rows, std::int64_t cols,
-                     bool transposed, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
-    if (lt().layout_create(made, type, std::uint64_t(transposed ? cols : rows),
-                           std::uint64_t(transposed ? rows : cols), ld) != 0)
-      return false;
-    const std::int32_t count = std::int32_t(batch);
-    return lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == 0 &&
-           lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride) == 0;
-  }
-
-  static bool describe(const GemmArgs& args, const ColumnMajor& p, const Types& types,
-                       cublasLtEpilogue_t epilogue, Call& call) {
-    if (lt().desc_create(&call.desc, types.compute, types.scale) != 0) return false;
-    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
-      return lt().desc_set(call.desc, attribute, &value, sizeof value) == 0;
-    };
-    const cublasOperation_t x = p.x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            y = p.y_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    return set(CUBLASLT_MATMUL_DESC_TRANSA, x) && set(CUBLASLT_MATMUL_DESC_TRANSB, y) &&
-           set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
-           (args.bias == nullptr || set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias)) &&
-           layout(&call.x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch) &&
-           layout(&call.y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch) &&
-           layout(&call.d, types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch);
-  }
-
-  std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const GemmArgs& args, const Call& call) const {
-    std::vector<cublasLtMatmulHeuristicResult_t> found(
-        std::size_t(std::clamp(setting("GRADLOOM_GEMM_SEARCH", 1), 1, 32)));
+  std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const GemmArgs& args, const Problem& problem,
+                                                           int candidates) const {
+    std::vector<cublasLtMatmulHeuristicResult_t> found(std::size_t(std::clamp(candidates, 1, 32)));
     cublasLtMatmulPreference_t preference = nullptr;
     if (lt().preference_create(&preference) != 0) return {};
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -223,14 +285,15 @@ class GemmLibrary {
     const std::uint32_t no_atomics =
         CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     int count = 0;
-    const bool asked = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
-                       set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, no_atomics) &&
-                       set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(args.b)) &&
-                       set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(args.a)) &&
-                       set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(args.c)) &&
-                       set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, boundary_of(args.c)) &&
-                       lt().heuristic(handle_, call.desc, call.x, call.y, call.d, call.d, preference,
-                                      int(found.size()), found.data(), &count) == 0;
+    const bool asked =
+        set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
+        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, no_atomics) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(problem.product.x(args))) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(problem.product.y(args))) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(args.c)) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, boundary_of(args.c)) &&
+        lt().heuristic(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, preference,
+                       int(found.size()), found.data(), &count) == 0;
     lt().preference_destroy(preference);
     found.resize(asked ? std::size_t(count) : 0);
     std::erase_if(found,
@@ -238,7 +301,7 @@ class GemmLibrary {
     return found;
   }
 
-  bool multiply(const GemmArgs& args, const Call& call, const cublasLtMatmulAlgo_t& algorithm,
+  bool multiply(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm,
                 cudaStream_t stream) const {
     const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
     const float alpha_f32 = float(alpha), beta_f32 = float(beta);
@@ -246,47 +309,81 @@ class GemmLibrary {
     const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
     const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
     const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
-    return lt().matmul(handle_, call.desc, scale, args.b, call.x, args.a, call.y, keep, args.c, call.d,
-                       args.c, call.d, &algorithm, args.workspace, workspace, stream) == 0;
+    return lt().matmul(handle_, problem.desc, scale, problem.product.x(args), problem.x,
+                       problem.product.y(args), problem.y, keep, args.c, problem.d, args.c, problem.d,
+                       &algorithm, args.workspace, workspace, stream) == 0;
   }
 
-  // Index of the fastest of one run each, after one to load its code.
-  std::size_t fastest(const GemmArgs& args, const Call& call,
-                      const std::vector<cublasLtMatmulHeuristicResult_t>& found, cudaStream_t stream) const {
+  // What was given for the problem, if the library takes it: it may come from anywhere.
+  Choice given(const GemmArgs& args, const Problem& problem, const GpuAlgorithm* algorithm,
+               std::int64_t* time_ns) const {
+    Choice choice;
+    if (algorithm == nullptr || algorithm->size != std::int32_t(sizeof choice.algorithm)) return choice;
+    std::memcpy(&choice.algorithm, algorithm->bytes, sizeof choice.algorithm);
+    cublasLtMatmulHeuristicResult_t result = {};
+    const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
+    choice.found = lt().algo_check(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d,
+                                   &choice.algorithm, &result) == 0 &&
+                   result.state == 0 && result.workspaceSize <= workspace;
+    *time_ns = algorithm->time_ns;
+    return choice;
+  }
+
+  // Index of the one with the shortest of kRuns runs, after one to load its code.
+  std::size_t fastest(const GemmArgs& args, const Problem& problem,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& found, cudaStream_t stream,
+                      std::int64_t* time_ns) const {
+    constexpr int kRuns = 4;
     cudaEvent_t from = nullptr, to = nullptr;
     std::size_t best = 0;
+    float best_ms = 1e30f;
     if (cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess) {
-      float best_ms = 1e30f, ms = 0;
       for (std::size_t i = 0; i < found.size(); ++i) {
-        const bool timed =
-            multiply(args, call, found[i].algo, stream) && cudaEventRecord(from, stream) == cudaSuccess &&
-            multiply(args, call, found[i].algo, stream) && cudaEventRecord(to, stream) == cudaSuccess &&
-            cudaEventSynchronize(to) == cudaSuccess && cudaEventElapsedTime(&ms, from, to) == cudaSuccess;
-        if (timed && ms < best_ms) {
-          best_ms = ms;
-          best = i;
+        bool works = multiply(args, problem, found[i].algo, stream);
+        for (int run = 0; works && run < kRuns; ++run) {
+          float ms = 0;
+          works = cudaEventRecord(from, stream) == cudaSuccess &&
+                  multiply(args, problem, found[i].algo, stream) &&
+                  cudaEventRecord(to, stream) == cudaSuccess && cudaEventSynchronize(to) == cudaSuccess &&
+                  cudaEventElapsedTime(&ms, from, to) == cudaSuccess;
+          if (works && ms < best_ms) {
+            best_ms = ms;
+            best = i;
+          }
         }
       }
     }
     if (from != nullptr) (void)cudaEventDestroy(from);
     if (to != nullptr) (void)cudaEventDestroy(to);
+    *time_ns = best_ms < 1e30f ? std::int64_t(double(best_ms) * 1e6) : 0;
     return best;
   }
 
   cublasLtHandle_t handle_;
-  std::map<Key, Choice> algorithms_;
+  std::string name_;  // library, version and device: what problems begin with
+  std::map<Key, Choice> choices_;
 };
 
 void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
 
-bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) {
-  return library.run(args, stream, capturing);
+bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool) {
+  return library.run(args, stream);
+}
+
+bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,
+               AlgorithmTable& algorithms) {
+  return library.tune(args, stream, candidates, algorithms);
 }
 
 GemmLibraryPtr open_gemm_library() {
   cublasLtHandle_t handle = nullptr;
   if (!lt().ready || lt().create(&handle) != 0) return nullptr;
-  return GemmLibraryPtr(new GemmLibrary(handle));
+  int device = 0;
+  cudaDeviceProp properties = {};
+  (void)cudaGetDevice(&device);
+  (void)cudaGetDeviceProperties(&properties, device);
+  return GemmLibraryPtr(
+      new GemmLibrary(handle, gemm_library_version() + "; " + std::string(properties.name) + ";"));
 }
 
 std::string gemm_library_version() {

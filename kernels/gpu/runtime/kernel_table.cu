@@ -18,4 +18,6 @@ bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream
   }
 }
 
+void queue_gemm_epilogue(const GemmArgs& args, void* stream) { gemm_epilogue(args, static_cast<Stream>(stream)); }
+
 }  // namespace gradloom::kernels::gpu

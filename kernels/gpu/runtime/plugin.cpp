@@ -115,6 +115,24 @@ GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, 
 
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
+// By the vendor's library, if it takes the product; what it does not do with the result is done after it.
+bool run_by_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) stream) {
+  if (context->gemm == nullptr) return false;
+  if (run_gemm(*context->gemm, args, stream, context->capturing)) return true;
+  if (!has_epilogue(args) || !run_gemm(*context->gemm, without_epilogue(args), stream, context->capturing))
+    return false;
+  queue_gemm_epilogue(args, stream);
+  return true;
+}
+
+// True: a library has computed kernel `id`.
+bool run_by_library(GpuContext* context, std::uint32_t id, const void* args, std::size_t bytes,
+                    GPU(Stream_t) stream) {
+  if (KernelId(id) == KernelId::gemm && bytes == sizeof(GemmArgs))
+    return run_by_library(context, *static_cast<const GemmArgs*>(args), stream);
+  return false;
+}
+
 GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
               std::size_t args_bytes) {
   const GpuStatus status = enter(context);
@@ -123,13 +141,38 @@ GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, cons
   const char* name = kernel_id < std::uint32_t(KernelId::count) ? kNames[kernel_id] : "unknown kernel";
   const auto on = context->streams[stream];
   trap_when_due(on);
-  if (KernelId(kernel_id) == KernelId::gemm && args_bytes == sizeof(GemmArgs) && context->gemm != nullptr &&
-      run_gemm(*context->gemm, *static_cast<const GemmArgs*>(args), on, context->capturing))
+  if (run_by_library(context, kernel_id, args, args_bytes, on))
     return check(context, GPU(GetLastError)(), name);
   if (!queue_kernel(kernel_id, args, args_bytes, on))
     return report(context, GPU_UNSUPPORTED,
                   std::string(name) + ": no such kernel here, or its arguments are of another version");
   return check(context, GPU(GetLastError)(), name);
+}
+
+void tune_product(GpuContext* context, const GemmArgs& args, int32_t candidates) {
+  if (context->gemm == nullptr) return;
+  const auto on = context->streams[GPU_COMPUTE];
+  if (!tune_gemm(*context->gemm, args, on, candidates, context->algorithms) && has_epilogue(args))
+    (void)tune_gemm(*context->gemm, without_epilogue(args), on, candidates, context->algorithms);
+}
+
+GpuStatus tune(GpuContext* context, std::uint32_t kernel_id, const void* args, std::size_t args_bytes,
+               int32_t candidates) {
+  const GpuStatus status = enter(context);
+  if (status != GPU_OK) return status;
+  if (KernelId(kernel_id) == KernelId::gemm && args_bytes == sizeof(GemmArgs))
+    tune_product(context, *static_cast<const GemmArgs*>(args), candidates);
+  return check(context, GPU(GetLastError)(), "choosing algorithms");
+}
+
+GpuStatus set_algorithm(GpuContext* context, const GpuAlgorithm* algorithm) {
+  (void)context->algorithms.give(*algorithm);
+  return GPU_OK;
+}
+
+GpuStatus algorithms(GpuContext* context, GpuAlgorithm* rows, int32_t capacity, int32_t* count) {
+  *count = context->algorithms.list(rows, capacity);
+  return GPU_OK;
 }
 
 GpuStatus compile(GpuContext* context, const char* source, const char* const* entries, int32_t count,
@@ -307,6 +350,9 @@ constexpr GpuPlugin kPlugin = {
     copy,
     fill,
     run,
+    tune,
+    set_algorithm,
+    algorithms,
     compile,
     unload,
     run_program,

@@ -1,5 +1,6 @@
-// Products by rocBLAS: those without bias and activation. Its headers are in no package here, so the few
-// functions are declared after its public documentation (rocblas-functions.h, rocblas-types.h).
+// Products by rocBLAS: the products themselves, without bias, activation and sums. Its headers are in no
+// package here, so the few functions are declared after its public documentation (rocblas-functions.h,
+// rocblas-types.h).
 #include "kernels/gpu/runtime/column_major.h"
 #include "kernels/gpu/runtime/gemm_library.h"
 #include "kernels/gpu/runtime/library.h"
@@ -54,8 +55,7 @@ class GemmLibrary {
   // Recorded streams go to our own kernel: the handle takes device memory of its own when it likes.
   bool run(const GemmArgs& args, void* stream, bool capturing) {
     ColumnMajor p;
-    if (capturing || args.bias != nullptr || args.activation != Activation::none || !column_major(args, &p))
-      return false;
+    if (capturing || has_epilogue(args) || !column_major(args, &p)) return false;
     int type = 0;
     if (args.dtype == DType::f32) type = kF32;
     if (args.dtype == DType::f64) type = kF64;
@@ -68,9 +68,9 @@ class GemmLibrary {
     const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
     return rocblas().gemm(handle_, p.x_transposed ? kTransposed : kPlain,
                           p.y_transposed ? kTransposed : kPlain, int(p.rows), int(p.cols), int(p.inner),
-                          scale, args.b, type, int(p.x_ld), p.x_batch, args.a, type, int(p.y_ld), p.y_batch,
-                          keep, args.c, type, int(p.d_ld), p.d_batch, args.c, type, int(p.d_ld), p.d_batch,
-                          int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0) == 0;
+                          scale, p.x(args), type, int(p.x_ld), p.x_batch, p.y(args), type, int(p.y_ld),
+                          p.y_batch, keep, args.c, type, int(p.d_ld), p.d_batch, args.c, type, int(p.d_ld),
+                          p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0) == 0;
   }
 
  private:
@@ -82,6 +82,9 @@ void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; 
 bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) {
   return library.run(args, stream, capturing);
 }
+
+// It has one algorithm to offer.
+bool tune_gemm(GemmLibrary&, const GemmArgs&, void*, int, AlgorithmTable&) { return false; }
 
 GemmLibraryPtr open_gemm_library() {
   Handle handle = nullptr;

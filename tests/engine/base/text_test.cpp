@@ -30,6 +30,14 @@ TEST(Text, ForeignNamesAreEscaped) {
   EXPECT_EQ(escaped("\xc0\xaf"), "\\xc0\\xaf");               // overlong slash
 }
 
+TEST(Text, BytesAsHexadecimal) {
+  const std::vector<std::uint8_t> bytes{0, 255, 16, 9};
+  EXPECT_EQ(hex_from_bytes(bytes), "00ff1009");
+  EXPECT_EQ(bytes_from_hex("00ff1009"), bytes);
+  EXPECT_EQ(bytes_from_hex(""), std::vector<std::uint8_t>());
+  for (const char* bad : {"0", "0g", "FF", " 1", "0x"}) EXPECT_FALSE(bytes_from_hex(bad)) << bad;
+}
+
 TEST(Text, Globs) {
   EXPECT_TRUE(glob_match("*", ""));
   EXPECT_TRUE(glob_match("layers.*.weight", "layers.0.attn.weight"));

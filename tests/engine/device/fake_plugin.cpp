@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 
 #include "kernels/gpu/abi.h"
@@ -88,6 +89,28 @@ GpuStatus fill(GpuContext*, int32_t, void* target, int32_t byte, size_t bytes) {
   return outcome("fill");
 }
 GpuStatus run(GpuContext*, int32_t, uint32_t, const void*, size_t) { return outcome("run"); }
+// Every kernel that is tuned counts as one problem, "kernel ID", whose algorithm is one byte: what was set,
+// else 7.
+std::map<std::string, GpuAlgorithm> given, chosen;
+GpuStatus tune(GpuContext*, uint32_t kernel_id, const void*, size_t, int32_t) {
+  const std::string problem = "kernel " + std::to_string(kernel_id);
+  GpuAlgorithm algorithm{{}, {7}, 1, 5};
+  std::memcpy(algorithm.problem, problem.c_str(), problem.size() + 1);
+  chosen[problem] = given.count(problem) != 0 ? given[problem] : algorithm;
+  return outcome("tune");
+}
+GpuStatus set_algorithm(GpuContext*, const GpuAlgorithm* algorithm) {
+  given[algorithm->problem] = *algorithm;
+  return outcome("set_algorithm");
+}
+GpuStatus algorithms(GpuContext*, GpuAlgorithm* to, int32_t capacity, int32_t* count) {
+  *count = 0;
+  for (const auto& [problem, algorithm] : chosen) {
+    if (*count < capacity) to[*count] = algorithm;
+    ++*count;
+  }
+  return outcome("algorithms");
+}
 GpuStatus compile(GpuContext*, const char*, const char* const*, int32_t, const char*, GpuModule** module) {
   const GpuStatus status = outcome("compile");
   if (status == GPU_OK) *module = new GpuModule{};
@@ -130,12 +153,23 @@ constexpr std::uint64_t kAbi = FAKE_ABI;
 constexpr std::uint64_t kAbi = gradloom::kernels::gpu::kernel_abi();
 #endif
 
-const GpuPlugin table = {
-    FAKE_VERSION,  sizeof(GpuPlugin), kAbi,          "fake",      message,       device_count, describe,
-    environment,   open_context,      close_context, allocate,    release,       copy,         fill,
-    run,           compile,           unload,        run_program, mark,          record_event, wait_event,
-    query_event,   synchronize_event, elapsed_ns,    synchronize, begin_capture, end_capture,  run_graph,
-    destroy_graph, set_trace,         read_trace};
+const GpuPlugin table = {FAKE_VERSION,  sizeof(GpuPlugin),
+                         kAbi,          "fake",
+                         message,       device_count,
+                         describe,      environment,
+                         open_context,  close_context,
+                         allocate,      release,
+                         copy,          fill,
+                         run,           tune,
+                         set_algorithm, algorithms,
+                         compile,       unload,
+                         run_program,   mark,
+                         record_event,  wait_event,
+                         query_event,   synchronize_event,
+                         elapsed_ns,    synchronize,
+                         begin_capture, end_capture,
+                         run_graph,     destroy_graph,
+                         set_trace,     read_trace};
 
 }  // namespace
 

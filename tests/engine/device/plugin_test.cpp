@@ -63,7 +63,7 @@ TEST(Plugin, AMissingForeignOrOldOneIsAReason) {
   EXPECT_NE(refusal(text.string()).find("cannot load the plugin"), std::string::npos);
   fs::remove_all(text);
   EXPECT_NE(refusal(fakes("no_entry")).find("is not a Gradloom plugin"), std::string::npos);
-  EXPECT_NE(refusal(fakes("version")).find("has plugin version 999, this program needs 1"),
+  EXPECT_NE(refusal(fakes("version")).find("has plugin version 999, this program needs 2"),
             std::string::npos);
   EXPECT_NE(refusal(fakes("abi")).find("was built from another version of the kernels"), std::string::npos);
 }
@@ -159,6 +159,44 @@ TEST(Plugin, AFailureOfAnyEntryIsOneErrorThatNamesTheDevice) {
     }
   }
   EXPECT_GE(failures, 14 * 4 * 2);
+}
+
+// Through the C interface and back: what a session keeps is what the plugin gets.
+TEST(Plugin, AlgorithmsGoInAndOut) {
+  const Variable plugins("GRADLOOM_PLUGINS", fakes("good"));
+  const Job job;
+  auto device = open_device("cuda:0");
+  ASSERT_TRUE(device.ok());
+  auto executor = Executor::create(job.train.graph, job.plan, **device);
+  ASSERT_TRUE(executor.ok());
+  EXPECT_TRUE((*device)->algorithms()->empty());
+  ASSERT_TRUE((*executor)->tune(4).ok());
+  const auto found = (*device)->algorithms();
+  ASSERT_TRUE(found.ok());
+  ASSERT_FALSE(found->empty());
+  for (const auto& [problem, algorithm] : *found) {
+    EXPECT_EQ(problem.rfind("kernel ", 0), 0u);
+    EXPECT_EQ(algorithm.bytes, "07");
+    EXPECT_EQ(algorithm.time_ns, 5);
+  }
+  Algorithms known;
+  for (const auto& [problem, algorithm] : *found) known[problem] = {"c0ffee", 12};
+  known["of another library"] = {"01", 0};
+  known["no hexadecimal"] = {"zz", 0};
+  known["too long"] = {std::string(2 * (GPU_ALGORITHM_BYTES + 1), '0'), 0};
+  known[std::string(4096, 'x')] = {"01", 0};
+  ASSERT_TRUE((*device)->set_algorithms(known).ok());
+  ASSERT_TRUE((*executor)->tune(4).ok());
+  const auto confirmed = (*device)->algorithms();
+  ASSERT_TRUE(confirmed.ok());
+  EXPECT_EQ(confirmed->size(), found->size());
+  for (const auto& [problem, algorithm] : *confirmed) EXPECT_EQ(algorithm.bytes, "c0ffee") << problem;
+  for (const char* entry : {"tune", "set_algorithm", "algorithms"}) {
+    const Variable fail("GRADLOOM_FAKE", std::string(entry) + "=" + std::to_string(GPU_LAUNCH_FAILED));
+    const bool ok =
+        (*executor)->tune(4).ok() && (*device)->set_algorithms(known).ok() && (*device)->algorithms().ok();
+    EXPECT_FALSE(ok) << entry;
+  }
 }
 
 TEST(Plugin, APlanThatDoesNotFitIsRefusedWithItsLargestTensors) {

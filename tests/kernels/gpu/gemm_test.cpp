@@ -175,6 +175,102 @@ TYPED_TEST(GpuGemm, Epilogues) {
   }
 }
 
+// What a step's plan has besides plain products: a value kept before the activation, the slope of one, sums
+// of an operand. `library`: the product is in C already, the rest comes after it.
+template <class T>
+void check_training(MatMulDesc d, GemmOperand sums_of, bool library) {
+  SCOPED_TRACE(std::to_string(d.m) + "x" + std::to_string(d.n) + "x" + std::to_string(d.k) + ", activation " +
+               std::to_string(int(d.activation)) + (library ? ", behind a library" : ""));
+  const bool slope = d.activation == Activation::gelu_tanh_grad;
+  const auto a = numbers<T>(d.m * d.k, 1, -1, 1), b = numbers<T>(d.k * d.n, 2, -1, 1),
+             bias = numbers<T>(d.n, 4), kept = numbers<T>(d.m * d.n, 5, -3, 3);
+  MatMulDesc linear = d;
+  linear.dtype = cpu_dtype<T>();
+  linear.activation = Activation::none;
+  std::vector<Host<T>> before(std::size_t(d.m * d.n)), product = before;
+  const auto multiply = [&](bool with_bias, std::vector<Host<T>>& out) {
+    linear.bias = with_bias;
+    const auto matmul = MatMul::create(linear);
+    std::vector<std::uint8_t> workspace(matmul->workspace_bytes() + 64);
+    matmul->run(a.data(), b.data(), with_bias ? bias.data() : nullptr, out.data(), workspace.data());
+  };
+  multiply(d.bias, before);
+  multiply(false, product);
+  if (library) {  // it has rounded the product once
+    for (std::size_t i = 0; i < product.size(); ++i) {
+      product[i] = to_host<T>(to_device<T>(product[i]));
+      before[i] = product[i] + (d.bias ? bias[i % std::size_t(d.n)] : Host<T>(0));
+    }
+  }
+  std::vector<double> expected;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double x = double(before[i]), u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+    expected.push_back(slope ? x * portable::gelu_tanh_slope(double(kept[i]))
+                       : d.activation == Activation::gelu_tanh ? 0.5 * x * (1 + std::tanh(u))
+                                                               : x);
+  }
+  const i64 width = sums_of == GemmOperand::a ? d.m : d.n;
+  const auto& summed = sums_of == GemmOperand::a ? a : b;
+  std::vector<double> sums(sums_of == GemmOperand::none ? 0 : std::size_t(width));
+  for (std::size_t i = 0; i < sums.size() * std::size_t(d.k); ++i) sums[i % sums.size()] += double(summed[i]);
+  const Results gpu = on_device([&](Device& device) {
+    GemmArgs args = gemm_args(d);
+    args.dtype = gpu_dtype<T>();
+    args.sums_of = sums_of;
+    args.workspace_bytes = kernels::workspace_bytes(Target::gpu, args);
+    args.workspace = device.workspace(args.workspace_bytes);
+    args.a = device.in<T>(a);
+    args.b = device.in<T>(b);
+    args.bias = d.bias ? device.in<T>(bias) : nullptr;
+    args.c = library ? device.inout<T>("c", product) : device.out<T>("c", product.size());
+    if (slope) args.aux = const_cast<T*>(device.in<T>(kept));
+    if (d.activation == Activation::gelu_tanh) args.aux = device.out<T>("aux", before.size());
+    if (!sums.empty()) args.sums = device.out<T>("sums", sums.size());
+    device.run(library ? gemm_epilogue : gemm, args);
+  });
+  Tolerance close = tolerance<T>({1e-5, 2e-5});
+  close.absolute *= std::sqrt(std::max(1.0, double(d.k) / 256));
+  expect_close(gpu.get<T>("c"), expected, close, "c");
+  if (d.activation == Activation::gelu_tanh) expect_close(gpu.get<T>("aux"), widen(before), close, "aux");
+  if (!sums.empty()) expect_close(gpu.get<T>("sums"), sums, close, "sums");
+}
+
+TYPED_TEST(GpuGemm, KeepsWhatTheActivationIsAppliedTo) {
+  for (const bool library : {false, true}) {
+    for (const bool bias : {false, true}) {
+      for (MatMulDesc d : {plain(37, 64, 19), plain(3, 16, 700, false, true), plain(250, 8, 33, true)}) {
+        d.activation = Activation::gelu_tanh;
+        d.bias = bias;
+        check_training<TypeParam>(d, GemmOperand::none, library);
+      }
+    }
+  }
+}
+
+TYPED_TEST(GpuGemm, SlopeOfAnActivation) {
+  for (const bool library : {false, true}) {
+    for (MatMulDesc d : {plain(37, 64, 19), plain(3, 16, 700, false, true)}) {
+      d.activation = Activation::gelu_tanh_grad;
+      check_training<TypeParam>(d, GemmOperand::none, library);
+      d.alpha = 0.5;
+      if (!library) check_training<TypeParam>(d, GemmOperand::b, library);
+    }
+  }
+}
+
+// A turned: the product sums over the first dim of what is summed.
+TYPED_TEST(GpuGemm, SumsOfAnOperand) {
+  for (const bool library : {false, true}) {
+    for (const GemmOperand of : {GemmOperand::a, GemmOperand::b}) {
+      for (const MatMulDesc& d : {plain(37, 64, 19, true), plain(5, 3, 2100, true), plain(1, 1, 70, true)})
+        check_training<TypeParam>(d, of, library);
+      MatMulDesc turned = plain(12, 20, 40, true);
+      turned.c_strides = {1, 12};
+      if (!library) check_training<TypeParam>(turned, of, library);
+    }
+  }
+}
+
 TYPED_TEST(GpuGemm, OddStrides) {
   MatMulDesc d = plain(20, 24, 28);
   d.a_strides = {56, 2};
