@@ -242,7 +242,10 @@ struct ConvolutionDesc {
 enum class ConvolutionKind : std::uint8_t { forward, backward_data, backward_weights };
 // forward: a = x, b = w, bias, out = y.  backward_data: a = dy, b = w, out = dx.  backward_weights: a = dy, b = x, out = dw.
 // GPU only: the CPU's convolutions are in prepared/.
-struct ConvolutionArgs { ConvolutionDesc shape; ConvolutionKind kind; const void *a, *b, *bias; void* out; void* workspace; };
+struct ConvolutionArgs {
+  ConvolutionDesc shape; ConvolutionKind kind; const void *a, *b, *bias; void* out; void* workspace;
+  std::size_t workspace_bytes = 0;   // 0: as much as workspace_bytes() of these arguments says
+};
 
 // One step of a recurrent network, every element (item of the batch, hidden unit) by itself; the products are made before it.
 // Gates in ONNX's order: rnn: i; gru: z r h; lstm: i o f c. gru_linear: linear_before_reset. (ONNX-22 RNN, GRU, LSTM)

@@ -55,14 +55,16 @@ Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionK
   desc.bias = shape.bias;
   if (target == kernels::Target::gpu) {
     const kernels::ConvolutionArgs layout{desc, kind};
-    return Kernel{"convolution", kernels::workspace_bytes(target, layout),
-                  [layout, bias = shape.bias](const LaunchArgs& args) {
+    const std::size_t workspace_bytes = kernels::workspace_bytes(target, layout);
+    return Kernel{"convolution", workspace_bytes,
+                  [layout, workspace_bytes, bias = shape.bias](const LaunchArgs& args) {
                     kernels::ConvolutionArgs a = layout;
                     a.a = args.inputs[0];
                     a.b = args.inputs[1];
                     a.bias = bias ? args.inputs[2] : nullptr;
                     a.out = args.outputs[0];
                     a.workspace = args.workspace;
+                    a.workspace_bytes = workspace_bytes;
                     args.on.convolution(a);
                   }};
   }

@@ -364,6 +364,29 @@ void convolve(const ConvolutionArgs& args, Stream stream) {
 
 }  // namespace
 
+namespace {
+
+// One result per thread.
+template <class T>
+__global__ void bias_kernel(const T* bias, T* y, long long channels, long long spatial, long long results) {
+  const long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= results) return;
+  y[i] = from_accum<T>(to_accum(y[i]) + to_accum(bias[i / spatial % channels]));
+}
+
+template <class T>
+void add_bias(const ConvolutionArgs& args, Stream stream) {
+  const ConvolutionDesc& s = args.shape;
+  const long long spatial = s.od * s.oh * s.ow, results = s.n * s.k * spatial;
+  if (results == 0 || args.bias == nullptr || args.kind != ConvolutionKind::forward) return;
+  launch(stream, bias_kernel<T>, dim3(unsigned(ceil_div(results, kThreads))), dim3(kThreads), 0, static_cast<const T*>(args.bias),
+         static_cast<T*>(args.out), static_cast<long long>(s.k), spatial, results);
+}
+
+}  // namespace
+
+void convolution_bias(const ConvolutionArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.shape.dtype, add_bias, args, stream); }
+
 void convolution(const ConvolutionArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.shape.dtype, convolve, args, stream); }
 
 }  // namespace gradloom::kernels::gpu

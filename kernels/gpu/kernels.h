@@ -33,6 +33,8 @@ GRADLOOM_GPU_KERNELS(GRADLOOM_DECLARE)
 #undef GRADLOOM_DECLARE
 // What `gemm` does with the product itself, which is in C: bias, activation, aux and sums. Behind a library without this epilogue.
 void gemm_epilogue(const GemmArgs& args, Stream stream);
+// The bias of a forward convolution that a library has left in `out`; nothing without one.
+void convolution_bias(const ConvolutionArgs& args, Stream stream);
 
 // f<float>(...), f<bf16>(...) or f<double>(...) by the storage type.
 #define GRADLOOM_GPU_FLOATS(type, f, ...)                          \

@@ -52,11 +52,19 @@ std::size_t workspace_bytes(const OptimizerArgs& args) {
 std::size_t workspace_bytes(const GlobalNormArgs& args) {
   return std::size_t(tensor_pieces(args.count, args.sizes)) * sizeof(double);
 }
+// Ours need the slices; engines of a library, for f32 and bf16, images of the operands of their own, with channels last and filled up to
+// packs of 16 bytes in every group, and some tables.
 std::size_t workspace_bytes(const ConvolutionArgs& args) {
   if (is_depthwise(args)) return 0;
+  const ConvolutionDesc& s = args.shape;
   const ConvolutionProduct p = convolution_product(args);
-  const std::int64_t groups = args.shape.groups;
-  return product_bytes(product_cut(groups, p.rows, p.cols, p.depth, args.shape.dtype), groups, p.rows, p.cols, args.shape.dtype);
+  const std::size_t slices = product_bytes(product_cut(s.groups, p.rows, p.cols, p.depth, s.dtype), s.groups, p.rows, p.cols, s.dtype);
+  if (s.dtype == DType::f64) return slices;
+  const std::int64_t bytes = s.dtype == DType::bf16 ? 2 : 4, pack = 16 / bytes;
+  const auto filled = [&](std::int64_t channels) { return (channels / s.groups + pack - 1) / pack * pack; };
+  const std::int64_t c = filled(s.c), k = filled(s.k) * s.groups;
+  const std::int64_t x = s.n * c * s.groups * s.d * s.h * s.w, w = k * c * s.t * s.r * s.s, y = s.n * k * s.od * s.oh * s.ow;
+  return std::max(slices, std::size_t((x + w + y) * bytes) + kLibraryTables);
 }
 std::size_t workspace_bytes(const GemmArgs& args) {
   std::int64_t batches = 1;

@@ -108,6 +108,7 @@ constexpr std::size_t product_bytes(const ProductCut& cut, std::int64_t products
   return cut.slices > 1 ? std::size_t(cut.slices * products * rows * cols) * (dtype == DType::f64 ? 8 : 4) : 0;
 }
 // A convolution as products, one per group: rows x cols results, sums over depth.
+constexpr std::size_t kLibraryTables = 1 << 20;
 struct ConvolutionProduct {
   std::int64_t rows, cols, depth;
 };

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/gpu/plugin.h"
+#include "kernels/gpu/runtime/dnn_library.h"
 #include "kernels/gpu/runtime/error_code.h"
 #include "kernels/gpu/runtime/gemm_library.h"
 #include "kernels/gpu/runtime/names.h"
@@ -16,6 +17,7 @@ struct GpuContext {
   GPU(Event_t) events[GPU_EVENTS] = {};
   gradloom::kernels::gpu::AlgorithmTable algorithms;
   gradloom::kernels::gpu::GemmLibraryPtr gemm;  // null: none found, our own kernels serve
+  gradloom::kernels::gpu::DnnLibraryPtr dnn;    // likewise
   bool capturing = false, lost = false, range_open = false;
   std::string message;
 };
@@ -43,7 +45,8 @@ inline GpuStatus check(GpuContext* context, Error error, const char* what) {
 // kernel_table.cu: queues kernel `id` (KernelId) on `stream`. False when this build has no such kernel or the
 // struct's size is another.
 bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream);
-// kernel_table.cu: gemm_epilogue of kernels/gpu/kernels.h.
+// kernel_table.cu: gemm_epilogue and convolution_bias of kernels/gpu/kernels.h.
 void queue_gemm_epilogue(const GemmArgs& args, void* stream);
+void queue_convolution_bias(const ConvolutionArgs& args, void* stream);
 
 }  // namespace gradloom::kernels::gpu

@@ -79,7 +79,8 @@ GpuStatus properties_of(int32_t index, DeviceProperties* properties) {
 
 std::string libraries() {
   std::string text;
-  for (const std::string& version : {gemm_library_version(), compiler_version(), activity_version()}) {
+  for (const std::string& version :
+       {gemm_library_version(), dnn_library_version(), compiler_version(), activity_version()}) {
     if (!version.empty()) text += (text.empty() ? "" : ", ") + version;
   }
   return text;

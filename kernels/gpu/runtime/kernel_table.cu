@@ -18,6 +18,7 @@ bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream
   }
 }
 
+void queue_convolution_bias(const ConvolutionArgs& args, void* stream) { convolution_bias(args, static_cast<Stream>(stream)); }
 void queue_gemm_epilogue(const GemmArgs& args, void* stream) { gemm_epilogue(args, static_cast<Stream>(stream)); }
 
 }  // namespace gradloom::kernels::gpu

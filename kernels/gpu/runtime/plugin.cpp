@@ -35,6 +35,7 @@ void close(GpuContext* context) {
   (void)GPU(DeviceSynchronize)();
   if (context->range_open) pop_range();
   context->gemm.reset();
+  context->dnn.reset();
   for (const auto event : context->events) {
     if (event != nullptr) (void)GPU(EventDestroy)(event);
   }
@@ -71,6 +72,7 @@ GpuStatus open(int32_t index, GpuContext** context) {
     return status;
   }
   opened->gemm = open_gemm_library();
+  opened->dnn = open_dnn_library();
   take_ballast();
   *context = opened;
   return GPU_OK;
@@ -125,11 +127,20 @@ bool run_by_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) str
   return true;
 }
 
+bool run_by_library(GpuContext* context, const ConvolutionArgs& args, GPU(Stream_t) stream) {
+  if (context->dnn == nullptr || !run_convolution(*context->dnn, args, stream, context->capturing))
+    return false;
+  queue_convolution_bias(args, stream);
+  return true;
+}
+
 // True: a library has computed kernel `id`.
 bool run_by_library(GpuContext* context, std::uint32_t id, const void* args, std::size_t bytes,
                     GPU(Stream_t) stream) {
   if (KernelId(id) == KernelId::gemm && bytes == sizeof(GemmArgs))
     return run_by_library(context, *static_cast<const GemmArgs*>(args), stream);
+  if (KernelId(id) == KernelId::convolution && bytes == sizeof(ConvolutionArgs))
+    return run_by_library(context, *static_cast<const ConvolutionArgs*>(args), stream);
   return false;
 }
 

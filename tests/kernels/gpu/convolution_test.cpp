@@ -168,6 +168,25 @@ TYPED_TEST(GpuConvolution, LargeTiles) {
   check<TypeParam>(d, ConvolutionKind::forward);
 }
 
+// What is left to do behind a library.
+TYPED_TEST(GpuConvolution, BiasAlone) {
+  ConvolutionDesc d = square(2, 3, 7, 5, 4, 3, 3, 1, 1, 1, 1);
+  d.bias = true;
+  const auto y = numbers<TypeParam>(count_y(d), 1), bias = numbers<TypeParam>(d.k, 2);
+  for (const bool given : {true, false}) {
+    std::vector<double> expected;
+    for (std::size_t i = 0; i < y.size(); ++i)
+      expected.push_back(double(y[i]) + (given ? double(bias[i / std::size_t(d.oh * d.ow) % std::size_t(d.k)]) : 0));
+    const Results gpu = on_device([&](Device& device) {
+      ConvolutionArgs args{d, ConvolutionKind::forward, nullptr, nullptr, given ? device.in<TypeParam>(bias) : nullptr,
+                           device.inout<TypeParam>("y", y), nullptr};
+      args.shape.dtype = gpu_dtype<TypeParam>();
+      device.run(convolution_bias, args);
+    });
+    expect_close(gpu.get<TypeParam>("y"), expected, tolerance<TypeParam>({1e-6, 1e-6}), "y");
+  }
+}
+
 TYPED_TEST(GpuConvolution, NoImages) {   // the gradient of the weights is a sum over none
   const ConvolutionDesc d = square(0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1);
   const Results gpu = on_device([&](Device& device) {
