@@ -41,10 +41,15 @@ GRADLOOM_DEVICE T* dynamic_shared() {
 #ifndef __HIPCC_RTC__
 using Stream = hipStream_t;
 
+// The kernel that this thread is about to launch, null: none any more (runtime/hip_activity.cpp).
+void note_kernel(const void* kernel);
+
 template <class... Params, class... Args>
 void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
             Args... args) {
+  note_kernel(reinterpret_cast<const void*>(kernel));
   kernel<<<grid, block, shared_bytes, stream>>>(Params(args)...);
+  note_kernel(nullptr);
 }
 #endif
 

@@ -18,6 +18,10 @@ bool start_activity(GpuTraceLevel level, const GPU(Stream_t) (&streams)[GPU_STRE
 void stop_activity();
 // Work that this thread queues or records from now on belongs to `plan_step`.
 void set_activity_step(int plan_step);
+#if defined(GRADLOOM_HIP)
+// The program that this thread is about to launch; null: none any more.
+void note_program(hipFunction_t function);
+#endif
 // Moves at most `capacity` finished activities out, oldest first; flush: asks the vendor for those that it
 // still holds.
 std::size_t read_activity(bool flush, GpuActivity* activities, std::size_t capacity);

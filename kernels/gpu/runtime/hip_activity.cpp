@@ -3,9 +3,13 @@
 // calls were checked against the library's code.
 //
 // The runtime gives each command a number, tells it to one callback in the thread that queues the command,
-// and a record with that number to another when the command has finished. Records carry no kernel names, and
-// API calls are not recorded: GPU_TRACE_ALL is as GPU_TRACE_KERNELS. Commands of a graph are made when it is
-// launched, so they have the plan step of the launch.
+// and a record with that number to another when the command has finished. Records carry no kernel names:
+// those are of what the thread has said that it launches. API calls are not recorded: GPU_TRACE_ALL is as
+// GPU_TRACE_KERNELS. Commands of a graph are made when it is launched, so they have the plan step of the
+// launch and are called "kernel".
+#include <mutex>
+#include <set>
+
 #include "kernels/gpu/runtime/activity.h"
 #include "kernels/gpu/runtime/library.h"
 #include "kernels/gpu/runtime/recorder.h"
@@ -54,9 +58,20 @@ bool clock_offset(std::int64_t* offset_ns) {
 }
 
 thread_local int current_step = -1;
+thread_local const char* current_name = nullptr;
+
+// A name that stays when the module that had it is unloaded.
+const char* kept(const char* name) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& names = *new std::set<std::string>;
+  if (name == nullptr) return nullptr;
+  const std::lock_guard lock(mutex);
+  return names.insert(name).first->c_str();
+}
 
 struct Recorder {
   PlanSteps steps;
+  WorkNames names;
   ActivityQueue queue;
   std::int64_t offset_ns = 0;
   bool on = false;
@@ -67,15 +82,20 @@ Recorder& recorder() {
   return one;
 }
 
-void queued(std::uint64_t correlation) { recorder().steps.queued(correlation, current_step); }
+void queued(std::uint64_t correlation) {
+  recorder().steps.queued(correlation, current_step);
+  recorder().names.queued(correlation, current_name);
+}
 
 void finished(std::uint32_t op, Record* record, void*) {
   Recorder& self = recorder();
   GpuActivityKind kind = GPU_ACTIVITY_KERNEL;
   if (op != kDispatch) kind = record->kind == kFillCommand ? GPU_ACTIVITY_FILL : GPU_ACTIVITY_COPY;
   const char* const names[] = {"kernel", "copy", "fill"};
-  GpuActivity activity = activity_of(kind, std::int64_t(record->begin_ns) + self.offset_ns,
-                                     std::int64_t(record->end_ns) + self.offset_ns, names[kind]);
+  const char* const name = kind == GPU_ACTIVITY_KERNEL ? self.names.of(record->correlation) : nullptr;
+  GpuActivity activity =
+      activity_of(kind, std::int64_t(record->begin_ns) + self.offset_ns,
+                  std::int64_t(record->end_ns) + self.offset_ns, name != nullptr ? name : names[kind]);
   activity.bytes = kind == GPU_ACTIVITY_KERNEL ? 0 : std::int64_t(record->bytes);
   activity.correlation = record->correlation;
   activity.plan_step = self.steps.of_correlation(record->correlation);
@@ -108,6 +128,16 @@ void stop_activity() {
 }
 
 void set_activity_step(int plan_step) { current_step = plan_step; }
+
+void note_kernel(const void* kernel) {
+  const bool wanted = kernel != nullptr && recorder().on;
+  current_name = wanted ? kept(hipKernelNameRefByPtr(kernel, nullptr)) : nullptr;
+}
+
+void note_program(hipFunction_t function) {
+  const bool wanted = function != nullptr && recorder().on;
+  current_name = wanted ? kept(hipKernelNameRef(function)) : nullptr;
+}
 
 // The runtime hands records over when commands finish: after synchronizing there is nothing to flush.
 std::size_t read_activity(bool, GpuActivity* activities, std::size_t capacity) {

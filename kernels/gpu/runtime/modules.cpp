@@ -1,5 +1,6 @@
 #include "kernels/gpu/runtime/modules.h"
 
+#include "kernels/gpu/runtime/activity.h"
 #include "kernels/gpu/runtime/cache.h"
 #include "kernels/gpu/runtime/rtc.h"
 
@@ -35,8 +36,11 @@ Error find(Function* function, Module module, const char* name) {
   return hipModuleGetFunction(function, module, name);
 }
 Error start(Function function, GpuDim grid, GpuDim block, hipStream_t stream, void** params) {
-  return hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, stream, params,
-                               nullptr);
+  note_program(function);
+  const Error error = hipModuleLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, 0,
+                                            stream, params, nullptr);
+  note_program(nullptr);
+  return error;
 }
 
 #else

@@ -38,6 +38,31 @@ class PlanSteps {
   std::unordered_map<std::uint64_t, int> nodes_;
 };
 
+// Names of work by correlation id, of the latest 65536. They must stay.
+class WorkNames {
+ public:
+  void queued(std::uint64_t correlation, const char* name) {
+    Slot& slot = slots_[correlation % slots_.size()];
+    slot.correlation.store(0, std::memory_order_relaxed);
+    slot.name.store(name, std::memory_order_release);
+    slot.correlation.store(correlation, std::memory_order_release);
+  }
+  // Null: not known.
+  const char* of(std::uint64_t correlation) const {
+    const Slot& slot = slots_[correlation % slots_.size()];
+    if (slot.correlation.load(std::memory_order_acquire) != correlation) return nullptr;
+    const char* const name = slot.name.load(std::memory_order_acquire);
+    return slot.correlation.load(std::memory_order_acquire) == correlation ? name : nullptr;
+  }
+
+ private:
+  struct Slot {
+    std::atomic<std::uint64_t> correlation = 0;
+    std::atomic<const char*> name = nullptr;
+  };
+  std::array<Slot, 65536> slots_ = {};
+};
+
 class ActivityQueue {
  public:
   void add(const GpuActivity& activity);

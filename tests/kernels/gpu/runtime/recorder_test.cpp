@@ -21,6 +21,18 @@ TEST(PlanSteps, CorrelationsKeepTheLatest) {
   EXPECT_EQ(steps->of_correlation(7 + 65536), 13);
 }
 
+TEST(WorkNames, OfTheLatest) {
+  const auto names = std::make_unique<WorkNames>();
+  EXPECT_EQ(names->of(7), nullptr);
+  names->queued(7, "first");
+  names->queued(8, nullptr);
+  EXPECT_STREQ(names->of(7), "first");
+  EXPECT_EQ(names->of(8), nullptr);
+  names->queued(7 + 65536, "second");  // the same slot
+  EXPECT_EQ(names->of(7), nullptr);
+  EXPECT_STREQ(names->of(7 + 65536), "second");
+}
+
 TEST(PlanSteps, CopiedNodesKeepTheirStep) {
   const auto steps = std::make_unique<PlanSteps>();
   steps->node(100, 3);
