@@ -84,16 +84,17 @@ struct GroupNormGradArgs {
 // Training BatchNorm, x, y: [n, c, spatial]; scale, bias, running_*: [c]. Batch variance is biased for normalization; the running
 // variance takes the biased one too (ONNX-14/15): running = running * momentum + batch * (1 - momentum).
 // With training = false: y from running statistics; the *_out and saved_* pointers may be null.
+// Channels in blocks: x, y: [n, c / block, spatial, block].
 struct BatchNormArgs {
   DType dtype; bool training; std::int64_t n, c, spatial; double epsilon, momentum;
   const void *x, *scale, *bias, *running_mean, *running_var;
   void *y, *running_mean_out, *running_var_out, *saved_mean, *saved_inv_std;  // saved_*: [c]
-  void* workspace = nullptr; DType parameters = dtype;
+  void* workspace = nullptr; DType parameters = dtype; std::int64_t block = 1;
 };
 struct BatchNormGradArgs {
   DType dtype; bool training; std::int64_t n, c, spatial;
   const void *dy, *x, *scale, *saved_mean, *saved_inv_std; void *dx, *dscale, *dbias; void* workspace = nullptr;
-  DType parameters = dtype;
+  DType parameters = dtype; std::int64_t block = 1;
 };
 
 // data: [outer, axis_size, inner], indices: [count] (i32 or i64, negative counts from the end) -> out: [outer, count, inner].
@@ -180,8 +181,11 @@ struct SoftmaxCrossEntropyGradArgs {
   DType losses = dtype;
 };
 
-// Windows of a pooling over planes of n * c; spatial dims are depth, height, width, missing ones in front are 1.
-struct PoolShape { std::int64_t planes, in[3], out[3], kernel[3], stride[3], pad_begin[3], pad_end[3], dilation[3]; };
+// Windows of a pooling over planes of n * c; spatial dims are depth, height, width, missing ones in front are 1. Channels in blocks: planes of
+// n * c / block, each of `block` neighbours per position: x: [planes, in, block], y: [planes, out, block], and so for positions.
+struct PoolShape {
+  std::int64_t planes, in[3], out[3], kernel[3], stride[3], pad_begin[3], pad_end[3], dilation[3]; std::int64_t block = 1;
+};
 // x: [planes, in], y: [planes, out]. Padding never wins a max. argmax: i64 row-major index into the plane; indices: ONNX's, into the whole
 // of x, row-major or (column_major) with the first spatial dim fastest. Each may be null.
 struct MaxPoolArgs {
@@ -189,7 +193,9 @@ struct MaxPoolArgs {
   bool column_major = false; std::int64_t* indices = nullptr;
 };
 // Depth and height of a 3-d plane count as one dim here: h = depth * height.
-struct MaxPoolGradArgs { DType dtype; std::int64_t planes, h, w, oh, ow; const void* dy; const std::int64_t* argmax; void* dx; };
+struct MaxPoolGradArgs {
+  DType dtype; std::int64_t planes, h, w, oh, ow; const void* dy; const std::int64_t* argmax; void* dx; std::int64_t block = 1;
+};
 // What the sum over a window is divided by: its taps inside x, those inside x and its pads (the last window of ceil_mode may reach beyond),
 // or nothing.
 enum class PoolDivisor : std::uint8_t { inside, padded, one };
@@ -238,6 +244,7 @@ struct ConvolutionDesc {
   std::int64_t dilation_h = 1, dilation_w = 1, groups = 1;
   bool bias = false;
   std::int64_t d = 1, t = 1, od = 1, stride_d = 1, pad_front = 0, pad_back = 0, dilation_d = 1;
+  std::int64_t x_block = 1, y_block = 1;   // of channels: x: [n, c / x_block, d, h, w, x_block], y likewise
 };
 enum class ConvolutionKind : std::uint8_t { forward, backward_data, backward_weights };
 // forward: a = x, b = w, bias, out = y.  backward_data: a = dy, b = w, out = dx.  backward_weights: a = dy, b = x, out = dw.

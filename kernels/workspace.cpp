@@ -24,12 +24,15 @@ std::size_t workspace_bytes(Target target, const GroupNormGradArgs& args) {
   return std::size_t(2 * args.n * args.groups * args.channels) * sizeof(double);
 }
 
+// Channels in blocks: two sums of every channel of every image, then two numbers of every channel.
 std::size_t workspace_bytes(Target target, const BatchNormArgs& args) {
-  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
+  return args.block > 1 ? std::size_t(2 * (args.n + 1) * args.c) * sizeof(double) : 0;
 }
 
 std::size_t workspace_bytes(Target target, const BatchNormGradArgs& args) {
-  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
+  return args.block > 1 ? std::size_t(2 * (args.n + 1) * args.c) * sizeof(double) : 0;
 }
 
 // CPU: start of each destination row's list, then the sources sorted by destination.

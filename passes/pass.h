@@ -38,6 +38,7 @@ struct PassDef {
   bool locked = false;        // cannot be switched off (needed for correctness)
   bool by_precision = false;  // switched by the recipe's precision: in no default pipeline
   bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
+  bool for_cpu = false;       // layouts of the CPU's kernels: left out where the plan is for a GPU
   std::unique_ptr<Pass> (*make)();
   Result<PassExample> (*example)();  // before -> after; tested, documented, previewed
 };
@@ -58,6 +59,7 @@ struct Pipeline {
   std::string text() const;  // round-trips through parse_pipeline
 };
 Pipeline default_pipeline();
+Pipeline for_gpu(Pipeline pipeline);  // without passes that are for the CPU
 // "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one). Unknown pass or option: usage
 // error with the nearest name.
 Result<Pipeline> parse_pipeline(const std::string& text);

@@ -7,8 +7,10 @@
 //   BatchNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias; in inference mode the statistics are
 //   constants.
 // scale, bias and the running statistics may be f32 where x is bf16; the batch statistics are f32 then.
+// Attribute block (ours), of both rows: x, y and their gradients have their channels in blocks (window.h).
 // Source: ONNX BatchNormalization-9, -14, -15.
 #include "engine/ops/nn.h"
+#include "engine/ops/window.h"
 
 namespace gradloom {
 namespace {
@@ -16,11 +18,13 @@ namespace {
 constexpr double kEpsilon = 1e-5, kMomentum = 0.9;
 
 struct Layout {
-  std::int64_t n, c, spatial;
+  std::int64_t n, c, spatial, block;
 };
 
-Layout layout_of(const Shape& x) {
-  return {x[0], x.size() < 2 ? 1 : x[1], nn::product(x, std::min<std::size_t>(2, x.size()), x.size())};
+Layout layout_of(const Attrs& attrs, const Shape& shape) {
+  const std::int64_t block = attrs.integer("block", 1);
+  const Shape x = nn::plain_shape(shape, block);
+  return {x[0], x.size() < 2 ? 1 : x[1], nn::product(x, std::min<std::size_t>(2, x.size()), x.size()), block};
 }
 
 template <bool by_outputs>
@@ -31,8 +35,10 @@ bool training(const Attrs& attrs, int output_count) {
 template <bool by_outputs>
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 5));
-  const Shape& x = ctx.shape(0);
-  if (x.size() < 2) return infer_error("input " + to_string(x) + " must have 2 or more dims");
+  if (ctx.shape(0).size() < 2)
+    return infer_error("input " + to_string(ctx.shape(0)) + " must have 2 or more dims");
+  const Shape x =
+      nn::plain_shape(ctx.shape(0), TRY(nn::block_of(ctx.attrs, "block", ctx.shape(0), "input")));
   if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
   if (ctx.attrs.integer("spatial", 1) == 0) return infer_error("spatial=0 (opset 7) is not supported");
   const char* what[] = {"", "scale", "bias", "mean", "variance"};
@@ -63,8 +69,10 @@ Status grad(GradContext& ctx) {
     const ValueId epsilon = ctx.b.scalar(ctx.dtype(variance), ctx.node.attrs.real("epsilon", kEpsilon));
     inv_std = ctx.b.op("Reciprocal", {ctx.b.op("Sqrt", {ctx.b.op("Add", {variance, epsilon})})});
   }
+  Attrs attrs{{"training", std::int64_t{trains}}};
+  if (ctx.node.attrs.has("block")) attrs.set("block", ctx.node.attrs.integer("block"));
   const auto grads = ctx.b.ops(op_by_name("BatchNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), mean, inv_std},
-                               {{"training", std::int64_t{trains}}}, 3);
+                               std::move(attrs), 3);
   for (std::size_t i = 0; i < 3; ++i)
     if (ctx.wants(i)) ctx.set(i, grads[i]);
   if (trains) return {};  // y does not depend on the running statistics
@@ -92,8 +100,10 @@ template <bool by_outputs>
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, x.dtype));
-  const Layout l = layout_of(x.shape);
+  const Layout l = layout_of(types.attrs, x.shape);
+  TRY(nn::require_layout(types.target, l.block));
   kernels::BatchNormArgs layout{};
+  layout.block = l.block;
   layout.dtype = x.dtype;
   layout.training = training<by_outputs>(types.attrs, static_cast<int>(types.outputs.size()));
   layout.n = l.n;
@@ -138,14 +148,17 @@ Status infer_grad(InferContext& ctx) {
   for (std::size_t i : {3u, 4u}) TRY(nn::require_statistic(ctx, i, "mean and inv_std"));
   if (ctx.shape(0).size() < 2)
     return infer_error("dy " + to_string(ctx.shape(0)) + " must have 2 or more dims");
+  TRY(nn::block_of(ctx.attrs, "block", ctx.shape(0), "dy"));
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
 }
 
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
   TRY(nn::require_kernel_type(types.target, x.dtype));
-  const Layout l = layout_of(x.shape);
+  const Layout l = layout_of(types.attrs, x.shape);
+  TRY(nn::require_layout(types.target, l.block));
   kernels::BatchNormGradArgs layout{};
+  layout.block = l.block;
   layout.dtype = x.dtype;
   layout.training = types.attrs.integer("training", 1) != 0;
   layout.parameters = types.inputs[2].dtype;
@@ -184,6 +197,11 @@ std::vector<SampleInput> inputs(Shape x) {
   const Shape c{x[1]};
   return {floats(std::move(x), -2, 3), floats(c, 0.5, 1.5), floats(c), floats(c), floats(c, 0.5, 2)};
 }
+std::vector<SampleInput> blocked_inputs(const Shape& x, std::int64_t block) {
+  std::vector<SampleInput> all = inputs(nn::plain_shape(x, block));
+  all[0].type.shape = x;
+  return all;
+}
 
 template <bool by_outputs>
 std::vector<Sample> samples() {
@@ -192,6 +210,9 @@ std::vector<Sample> samples() {
   Attrs train_momentum = train;
   train_momentum.set("momentum", 0.7);
   train_momentum.set("epsilon", 0.01);
+  Attrs train_blocks = train_momentum, blocks{{"block", std::int64_t{4}}}, wide_blocks = train;
+  train_blocks.set("block", std::int64_t{3});
+  wide_blocks.set("block", std::int64_t{16});
   return {
       {.name = "inference", .inputs = inputs({2, 3, 4, 5})},
       {.name = "inference-2d", .attrs = {{"epsilon", 0.01}}, .inputs = inputs({4, 3})},
@@ -203,13 +224,23 @@ std::vector<Sample> samples() {
        .inputs = {floats({3, 2, 8}, -2, 3), statistic({2}, 0.5, 1.5), statistic({2}, -1, 1),
                   statistic({2}, -1, 1), statistic({2}, 0.5, 2)},
        .output_count = 5},
+      {.name = "blocks", .attrs = blocks, .inputs = blocked_inputs({2, 2, 5, 4}, 4)},
+      {.name = "training-blocks",
+       .attrs = train_blocks,
+       .inputs = blocked_inputs({3, 2, 2, 5, 3}, 3),
+       .output_count = 5},
       {.name = "resnet", .attrs = train, .inputs = inputs({8, 64, 56, 56}), .output_count = 3, .bench = true},
+      {.name = "resnet-blocks",
+       .attrs = wide_blocks,
+       .inputs = blocked_inputs({8, 4, 56, 56, 16}, 16),
+       .output_count = 3,
+       .bench = true},
   };
 }
 
 std::vector<Sample> samples_grad() {
-  const auto grad_inputs = [](const Shape& x) {
-    const Shape c{x[1]};
+  const auto grad_inputs = [](const Shape& x, std::int64_t block = 1) {
+    const Shape c{x[1] * block};
     return std::vector<SampleInput>{floats(x), floats(x), floats(c, 0.5, 1.5), statistic(c, -0.1, 0.1),
                                     statistic(c, 0.8, 1.3)};
   };
@@ -220,7 +251,20 @@ std::vector<Sample> samples_grad() {
        .inputs = grad_inputs({2, 3, 4}),
        .output_count = 3},
       {.name = "input-only", .inputs = grad_inputs({4, 3})},
+      {.name = "blocks",
+       .attrs = {{"block", std::int64_t{8}}},
+       .inputs = grad_inputs({3, 2, 5, 8}, 8),
+       .output_count = 3},
+      {.name = "inference-blocks",
+       .attrs = {{"training", std::int64_t{0}}, {"block", std::int64_t{3}}},
+       .inputs = grad_inputs({2, 2, 4, 3}, 3),
+       .output_count = 3},
       {.name = "resnet", .inputs = grad_inputs({8, 64, 56, 56}), .output_count = 3, .bench = true},
+      {.name = "resnet-blocks",
+       .attrs = {{"block", std::int64_t{16}}},
+       .inputs = grad_inputs({8, 4, 56, 56, 16}, 16),
+       .output_count = 3,
+       .bench = true},
   };
 }
 

@@ -3,6 +3,7 @@
 //   y[n, o, i, j] = bias[o] + sum over c', u, v of x[n, c', i*stride - pad + u*dilation, ...] * w[o, c', u,
 //   v] dx: ConvGradData(dy, w), dw: ConvGradWeights(dy, x), dbias: dy summed over n, oh, ow
 // One to three spatial dims: [n, c, w] runs as an image of height 1. Source: ONNX Conv-11.
+// Attributes x_block, y_block (ours), of the gradient rows too: x or y have their channels in blocks (window.h).
 #include "engine/ops/convolution.h"
 
 #include "engine/ops/nn.h"
@@ -32,7 +33,8 @@ Status check_channels(const Shape& x, const Shape& w, std::int64_t groups) {
 
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  const Shape &x = ctx.shape(0), &w = ctx.shape(1);
+  const Shape& w = ctx.shape(1);
+  const Shape x = nn::plain_shape(ctx.shape(0), TRY(nn::block_of(ctx.attrs, "x_block", ctx.shape(0), "input")));
   if (x.size() < 3 || w.size() != x.size())
     return infer_error("input " + to_string(x) + " and weight " + to_string(w) +
                        " must have the same 3 or more dims");
@@ -49,17 +51,21 @@ Status infer(InferContext& ctx) {
   const nn::Window window = TRY(window_of(ctx.attrs, x, w));
   Shape y{x[0], w[0]};
   y.insert(y.end(), window.out.begin(), window.out.end());
-  return nn::set_outputs(ctx, {{ctx.dtype(0), y}});
+  const std::int64_t y_block = ctx.attrs.integer("y_block", 1);
+  if (y_block < 1) return infer_error("y_block is " + std::to_string(y_block));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), TRY(nn::blocked_shape(std::move(y), y_block))}});
 }
 
 Status grad(GradContext& ctx) {
   const ValueId x = ctx.in(0), w = ctx.in(1), dy = ctx.grad();
   TRY(nn::require_static(ctx, x));
-  Attrs attrs = nn::window_attrs(TRY(window_of(ctx.node.attrs, ctx.shape(x), ctx.shape(w))));
+  const Shape plain_x = nn::plain_shape(ctx.shape(x), ctx.node.attrs.integer("x_block", 1));
+  Attrs attrs = nn::window_attrs(TRY(window_of(ctx.node.attrs, plain_x, ctx.shape(w))));
   attrs.set("group", ctx.node.attrs.integer("group", 1));
+  nn::copy_blocks(ctx.node.attrs, attrs);
   if (ctx.wants(0)) {
     Attrs data = attrs;
-    data.set("input_shape", ctx.shape(x));
+    data.set("input_shape", plain_x);
     ctx.set(0, ctx.b.op("ConvGradData", {dy, w}, std::move(data)));
   }
   if (ctx.wants(1)) {
@@ -67,9 +73,12 @@ Status grad(GradContext& ctx) {
     ctx.set(1, ctx.b.op("ConvGradWeights", {dy, x}, std::move(attrs)));
   }
   if (!ctx.wants(2)) return {};
+  const bool blocks = ctx.node.attrs.integer("y_block", 1) > 1;
   std::vector<std::int64_t> axes{0};
-  for (std::size_t i = 2; i < ctx.shape(dy).size(); ++i) axes.push_back(nn::size(i));
-  ctx.set(2, ctx.b.op("ReduceSum", {dy, ctx.b.i64s(axes)}, {{"keepdims", std::int64_t{0}}}));
+  for (std::size_t i = 2; i < ctx.shape(dy).size() - (blocks ? 1 : 0); ++i) axes.push_back(nn::size(i));
+  ValueId sum = ctx.b.op("ReduceSum", {dy, ctx.b.i64s(axes)}, {{"keepdims", std::int64_t{0}}});
+  if (blocks) sum = ctx.b.op("Reshape", {sum, ctx.b.i64s(ctx.shape(ctx.in(2)))});
+  ctx.set(2, sum);
   return {};
 }
 
@@ -79,11 +88,13 @@ Cost cost(const NodeTypes& types) {
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
-  const Shape &x = types.inputs[0].shape, &w = types.inputs[1].shape, &y = types.outputs[0].shape;
+  const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
+  const Shape x = nn::plain_shape(types.inputs[0].shape, x_block), &w = types.inputs[1].shape,
+              y = nn::plain_shape(types.outputs[0].shape, y_block);
   const nn::Window window = TRY(window_of(types.attrs, x, w));
   return nn::prepare_convolution(
       types.target, kernels::ConvolutionKind::forward, types.inputs[0].dtype,
-                                 {x, w, y, window, types.attrs.integer("group", 1), types.has(2)});
+      {x, w, y, window, types.attrs.integer("group", 1), types.has(2), x_block, y_block});
 }
 
 std::vector<Sample> samples() {
@@ -128,9 +139,34 @@ std::vector<Sample> samples() {
       {.name = "three-dims-same",
        .attrs = {{"auto_pad", std::string("SAME_UPPER")}, {"strides", Ints{1, 2, 2}}},
        .inputs = {floats({1, 2, 3, 4, 3}), floats({2, 2, 2, 3, 3})}},
+      {.name = "blocks",
+       .attrs = {{"pads", Ints{1, 1, 1, 1}}, {"x_block", std::int64_t{16}}, {"y_block", std::int64_t{16}}},
+       .inputs = {floats({2, 2, 4, 5, 16}), floats({16, 32, 3, 3}), floats({16})}},
+      {.name = "blocks-of-results",
+       .attrs = {{"strides", Ints{2, 2}}, {"y_block", std::int64_t{16}}},
+       .inputs = {floats({2, 3, 7, 6}), floats({32, 3, 3, 2}), floats({32})}},
+      {.name = "blocks-of-images",
+       .attrs = {{"x_block", std::int64_t{8}}},
+       .inputs = {floats({1, 2, 4, 3, 8}), floats({5, 16, 2, 3})}},
+      {.name = "blocks-depthwise",
+       .attrs = {{"group", std::int64_t{32}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"x_block", std::int64_t{16}},
+                 {"y_block", std::int64_t{16}}},
+       .inputs = {floats({2, 2, 4, 5, 16}), floats({32, 1, 3, 3})}},
+      {.name = "blocks-three-dims",
+       .attrs = {{"x_block", std::int64_t{16}}, {"y_block", std::int64_t{4}}},
+       .inputs = {floats({1, 1, 3, 3, 4, 16}), floats({8, 16, 2, 2, 3})}},
+      {.name = "channels-last",
+       .attrs = {{"pads", Ints{1, 1, 1, 1}}, {"x_block", std::int64_t{6}}, {"y_block", std::int64_t{10}}},
+       .inputs = {floats({2, 1, 4, 3, 6}), floats({10, 6, 3, 3}), floats({10})}},
       {.name = "resnet-block",
        .attrs = {{"pads", Ints{1, 1, 1, 1}}},
        .inputs = {floats({8, 64, 56, 56}), floats({64, 64, 3, 3})},
+       .bench = true},
+      {.name = "resnet-block-blocks",
+       .attrs = {{"pads", Ints{1, 1, 1, 1}}, {"x_block", std::int64_t{16}}, {"y_block", std::int64_t{16}}},
+       .inputs = {floats({8, 4, 56, 56, 16}), floats({64, 64, 3, 3})},
        .bench = true},
   };
 }

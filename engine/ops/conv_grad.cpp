@@ -2,24 +2,34 @@
 //   ConvGradData(dy: [n, k, oh, ow], w: [k, c / group, r, s]) -> dx of shape input_shape [n, c, h, w]
 //   ConvGradWeights(dy, x: [n, c, h, w]) -> dw of shape weight_shape [k, c / group, r, s], summed over n, oh,
 //   ow
-// Attributes: kernel_shape, strides, dilations, pads (explicit), group, input_shape | weight_shape.
+// Attributes: kernel_shape, strides, dilations, pads (explicit), group, input_shape | weight_shape (plain), x_block, y_block: x and dx, or
+// dy have their channels in blocks (window.h).
 #include "engine/ops/convolution.h"
 #include "engine/ops/nn.h"
 
 namespace gradloom {
 namespace {
 
+// Dims of dy without those of a block.
+Result<std::size_t> rank_of(const InferContext& ctx) {
+  const bool blocks = TRY(nn::block_of(ctx.attrs, "y_block", ctx.shape(0), "dy")) > 1;
+  return ctx.shape(0).size() - (blocks ? 1 : 0);
+}
+
 Status infer_data(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  Shape x = TRY(nn::shape_attribute(ctx.attrs, "input_shape", ctx.shape(0).size()));
+  Shape x = TRY(nn::shape_attribute(ctx.attrs, "input_shape", TRY(rank_of(ctx))));
   TRY(nn::require_float(ctx, 1, "weight"));
-  return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(x)}});
+  const std::int64_t block = ctx.attrs.integer("x_block", 1);
+  if (block < 1) return infer_error("x_block is " + std::to_string(block));
+  return nn::set_outputs(ctx, {{ctx.dtype(0), TRY(nn::blocked_shape(std::move(x), block))}});
 }
 
 Status infer_weights(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  Shape w = TRY(nn::shape_attribute(ctx.attrs, "weight_shape", ctx.shape(0).size()));
+  Shape w = TRY(nn::shape_attribute(ctx.attrs, "weight_shape", TRY(rank_of(ctx))));
   TRY(nn::require_float(ctx, 1, "input"));
+  TRY(nn::block_of(ctx.attrs, "x_block", ctx.shape(1), "input"));
   return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(w)}});
 }
 
@@ -32,19 +42,22 @@ Cost cost_weights(const NodeTypes& types) {
 }
 
 Result<Kernel> prepare_data(const NodeTypes& types) {
-  const Shape& dy = types.inputs[0].shape;
+  const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
+  const Shape dy = nn::plain_shape(types.inputs[0].shape, y_block);
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy)));
-  return nn::prepare_convolution(
-      types.target, kernels::ConvolutionKind::backward_data, types.inputs[0].dtype,
-      {types.outputs[0].shape, types.inputs[1].shape, dy, window, types.attrs.integer("group", 1), false});
+  return nn::prepare_convolution(types.target, kernels::ConvolutionKind::backward_data, types.inputs[0].dtype,
+                                 {nn::plain_shape(types.outputs[0].shape, x_block), types.inputs[1].shape, dy,
+                                  window, types.attrs.integer("group", 1), false, x_block, y_block});
 }
 
 Result<Kernel> prepare_weights(const NodeTypes& types) {
-  const Shape& dy = types.inputs[0].shape;
+  const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
+  const Shape dy = nn::plain_shape(types.inputs[0].shape, y_block);
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy)));
-  return nn::prepare_convolution(
-      types.target, kernels::ConvolutionKind::backward_weights, types.inputs[0].dtype,
-      {types.inputs[1].shape, types.outputs[0].shape, dy, window, types.attrs.integer("group", 1), false});
+  return nn::prepare_convolution(types.target, kernels::ConvolutionKind::backward_weights,
+                                 types.inputs[0].dtype,
+                                 {nn::plain_shape(types.inputs[1].shape, x_block), types.outputs[0].shape, dy,
+                                  window, types.attrs.integer("group", 1), false, x_block, y_block});
 }
 
 using Ints = std::vector<std::int64_t>;
@@ -70,11 +83,26 @@ std::vector<Sample> samples_data() {
                  {"pads", Ints{0, 1, 0, 1, 1, 1}},
                  {"input_shape", Ints{2, 2, 4, 3, 5}}},
        .inputs = {floats({2, 3, 2, 3, 3}), floats({3, 2, 2, 3, 2})}},
+      {.name = "blocks",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"input_shape", Ints{2, 32, 4, 5}},
+                 {"x_block", std::int64_t{16}},
+                 {"y_block", std::int64_t{16}}},
+       .inputs = {floats({2, 1, 4, 5, 16}), floats({16, 32, 3, 3})}},
       {.name = "resnet-block",
        .attrs = {{"kernel_shape", Ints{3, 3}},
                  {"pads", Ints{1, 1, 1, 1}},
                  {"input_shape", Ints{8, 64, 56, 56}}},
        .inputs = {floats({8, 64, 56, 56}), floats({64, 64, 3, 3})},
+       .bench = true},
+      {.name = "resnet-block-blocks",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"input_shape", Ints{8, 64, 56, 56}},
+                 {"x_block", std::int64_t{16}},
+                 {"y_block", std::int64_t{16}}},
+       .inputs = {floats({8, 4, 56, 56, 16}), floats({64, 64, 3, 3})},
        .bench = true},
   };
 }
@@ -100,11 +128,26 @@ std::vector<Sample> samples_weights() {
                  {"pads", Ints{0, 1, 0, 1, 1, 1}},
                  {"weight_shape", Ints{3, 2, 2, 3, 2}}},
        .inputs = {floats({2, 3, 2, 3, 3}), floats({2, 2, 4, 3, 5})}},
+      {.name = "blocks",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"weight_shape", Ints{16, 32, 3, 3}},
+                 {"x_block", std::int64_t{16}},
+                 {"y_block", std::int64_t{16}}},
+       .inputs = {floats({2, 1, 4, 5, 16}), floats({2, 2, 4, 5, 16})}},
       {.name = "resnet-block",
        .attrs = {{"kernel_shape", Ints{3, 3}},
                  {"pads", Ints{1, 1, 1, 1}},
                  {"weight_shape", Ints{64, 64, 3, 3}}},
        .inputs = {floats({8, 64, 56, 56}), floats({8, 64, 56, 56})},
+       .bench = true},
+      {.name = "resnet-block-blocks",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"weight_shape", Ints{64, 64, 3, 3}},
+                 {"x_block", std::int64_t{16}},
+                 {"y_block", std::int64_t{16}}},
+       .inputs = {floats({8, 4, 56, 56, 16}), floats({8, 4, 56, 56, 16})},
        .bench = true},
   };
 }

@@ -1,6 +1,7 @@
 // What Conv and its two gradient rows share; see convolution.h.
 #include "engine/ops/convolution.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 
@@ -11,8 +12,9 @@ namespace gradloom::nn {
 Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
                                    const ConvolutionShape& shape) {
   TRY(require_kernel_type(target, dtype));
+  TRY(require_layout(target, std::max(shape.x_block, shape.y_block)));
   const Window w = TRY(as_3d(shape.window));
-  const Shape input = spatial_3d(shape.x);
+  const Shape input = spatial_3d(spatial_of(shape.x));
   const Shape& out = kind == kernels::ConvolutionKind::forward         ? shape.y
                      : kind == kernels::ConvolutionKind::backward_data ? shape.x
                                                                        : shape.w;
@@ -53,6 +55,8 @@ Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionK
   desc.dilation_w = w.dilation[2];
   desc.groups = shape.groups;
   desc.bias = shape.bias;
+  desc.x_block = shape.x_block;
+  desc.y_block = shape.y_block;
   if (target == kernels::Target::gpu) {
     const kernels::ConvolutionArgs layout{desc, kind};
     const std::size_t workspace_bytes = kernels::workspace_bytes(target, layout);
@@ -82,6 +86,11 @@ Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionK
                      args.workspace);
   };
   return kernel;
+}
+
+void copy_blocks(const Attrs& from, Attrs& to) {
+  for (const char* name : {"x_block", "y_block"})
+    if (from.has(name)) to.set(name, from.integer(name));
 }
 
 double convolution_flops(const Shape& y, const Shape& w) {

@@ -12,7 +12,10 @@ struct ConvolutionShape {
   Window window;
   std::int64_t groups = 1;
   bool bias = false;
+  std::int64_t x_block = 1, y_block = 1;  // how x and y lie in memory; their shapes above are plain
 };
+// Attributes x_block and y_block of a row, for another.
+void copy_blocks(const Attrs& from, Attrs& to);
 // Inputs of the launch: x, w, bias | dy, w | dy, x.
 Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
                                       const ConvolutionShape& shape);

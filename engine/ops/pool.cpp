@@ -5,6 +5,7 @@
 //   row-major, which the gradient scatters along. AveragePool: sum over the window / its elements (those
 //   inside x, or with count_include_pad those inside x and its pads; ours, sum: / 1). GlobalAveragePool: mean
 //   over the spatial dims.
+//   Attribute block (ours): x, y and positions have their channels in blocks (window.h); Indices stay those of the plain x.
 // Source: ONNX MaxPool-12, AveragePool-19, GlobalAveragePool-1.
 #include "engine/ops/nn.h"
 #include "engine/ops/window.h"
@@ -15,9 +16,11 @@ namespace {
 Result<Shape> pooled_shape(const InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
-  const nn::Window window = TRY(nn::resolve_window(ctx.attrs, nn::spatial_of(x)));
+  const std::int64_t block = TRY(nn::block_of(ctx.attrs, "block", x, "input"));
+  const nn::Window window = TRY(nn::resolve_window(ctx.attrs, nn::spatial_of(x, block)));
   Shape y{x[0], x[1]};
   y.insert(y.end(), window.out.begin(), window.out.end());
+  if (block > 1) y.push_back(block);
   return y;
 }
 
@@ -25,8 +28,10 @@ Result<Shape> pooled_shape(const InferContext& ctx) {
 Result<Attrs> grad_attrs(const GradContext& ctx) {
   TRY(nn::require_static(ctx, ctx.in(0)));
   const Shape& x = ctx.shape(ctx.in(0));
-  Attrs attrs = nn::window_attrs(TRY(nn::resolve_window(ctx.node.attrs, nn::spatial_of(x))));
+  const std::int64_t block = ctx.node.attrs.integer("block", 1);
+  Attrs attrs = nn::window_attrs(TRY(nn::resolve_window(ctx.node.attrs, nn::spatial_of(x, block))));
   attrs.set("input_shape", x);
+  if (block > 1) attrs.set("block", block);
   return attrs;
 }
 
@@ -35,6 +40,8 @@ Status infer_from_input_shape(InferContext& ctx) {
   Shape x = ctx.attrs.integers("input_shape");
   if (x.size() < 3 || x.size() != dy.size() || !is_static(x))
     return infer_error("input_shape " + to_string(x) + " does not fit dy " + to_string(dy));
+  TRY(nn::block_of(ctx.attrs, "block", dy, "dy"));
+  TRY(nn::block_of(ctx.attrs, "block", x, "input_shape"));
   return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(x)}});
 }
 
@@ -66,10 +73,20 @@ Status infer_max(InferContext& ctx) {
 
 Status grad_max(GradContext& ctx) {
   TRY(nn::require_first_output_only(ctx));
-  Attrs attrs{{"input_shape", TRY(grad_attrs(ctx)).integers("input_shape")}};
+  const Attrs all = TRY(grad_attrs(ctx));
+  Attrs attrs{{"input_shape", all.integers("input_shape")}};
+  if (all.has("block")) attrs.set("block", all.integer("block"));
   const ValueId argmax = ctx.require_out(2);
   ctx.set(0, ctx.b.op("MaxPoolGrad", {ctx.grad(), argmax}, std::move(attrs)));
   return {};
+}
+
+// The windows of a forward row.
+Result<kernels::PoolShape> windows_of(const NodeTypes& types) {
+  const Shape& x = types.inputs[0].shape;
+  const std::int64_t block = types.attrs.integer("block", 1);
+  TRY(nn::require_layout(types.target, block));
+  return nn::pool_shape(x, TRY(nn::resolve_window(types.attrs, nn::spatial_of(x, block))), block);
 }
 
 Result<Kernel> prepare_max(const NodeTypes& types) {
@@ -77,7 +94,7 @@ Result<Kernel> prepare_max(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, x.dtype));
   kernels::MaxPoolArgs layout{};
   layout.dtype = x.dtype;
-  layout.shape = TRY(nn::pool_shape(x.shape, TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)))));
+  layout.shape = TRY(windows_of(types));
   layout.column_major = types.attrs.integer("storage_order") != 0;
   if (element_count(types.outputs[0].shape) == 0) return nn::no_work("max_pool");
   const bool indices = types.wants(1), argmax = types.wants(2);
@@ -100,13 +117,16 @@ Status infer_max_grad(InferContext& ctx) {
 Result<Kernel> prepare_max_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, dy.dtype));
-  const Shape in = nn::spatial_3d(types.outputs[0].shape), out = nn::spatial_3d(dy.shape);
+  const std::int64_t block = types.attrs.integer("block", 1);
+  TRY(nn::require_layout(types.target, block));
+  const Shape in = nn::spatial_3d(nn::spatial_of(types.outputs[0].shape, block)),
+              out = nn::spatial_3d(nn::spatial_of(dy.shape, block));
   if (in.size() != 3) return no_kernel("no kernel for " + std::to_string(in.size()) + "-d windows");
   return Kernel{
       "max_pool_grad", 0,
-      [dtype = dy.dtype, in, out, planes = dy.shape[0] * dy.shape[1]](const LaunchArgs& args) {
+      [dtype = dy.dtype, in, out, block, planes = dy.shape[0] * dy.shape[1]](const LaunchArgs& args) {
         args.on.max_pool_grad({dtype, planes, in[0] * in[1], in[2], out[0] * out[1], out[2], args.inputs[0],
-                                      static_cast<const std::int64_t*>(args.inputs[1]), args.outputs[0]});
+                               static_cast<const std::int64_t*>(args.inputs[1]), args.outputs[0], block});
       }};
 }
 
@@ -137,7 +157,7 @@ Result<Kernel> prepare_average(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, x.dtype));
   kernels::AveragePoolArgs layout{};
   layout.dtype = x.dtype;
-  layout.shape = TRY(nn::pool_shape(x.shape, TRY(nn::resolve_window(types.attrs, nn::spatial_of(x.shape)))));
+  layout.shape = TRY(windows_of(types));
   layout.divisor = divisor_of(types.attrs);
   return Kernel{"average_pool", 0, [layout](const LaunchArgs& args) {
                   kernels::AveragePoolArgs a = layout;
@@ -155,10 +175,12 @@ Status infer_average_grad(InferContext& ctx) {
 Result<Kernel> prepare_average_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, dy.dtype));
-  const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy.shape)));
+  const std::int64_t block = types.attrs.integer("block", 1);
+  TRY(nn::require_layout(types.target, block));
+  const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy.shape, block)));
   kernels::AveragePoolGradArgs layout{};
   layout.dtype = dy.dtype;
-  layout.shape = TRY(nn::pool_shape(types.outputs[0].shape, window));
+  layout.shape = TRY(nn::pool_shape(types.outputs[0].shape, window, block));
   layout.divisor = divisor_of(types.attrs);
   return Kernel{"average_pool_grad", 0, [layout](const LaunchArgs& args) {
                   kernels::AveragePoolGradArgs a = layout;
@@ -249,9 +271,23 @@ std::vector<Sample> samples_max() {
        .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"storage_order", kOn}},
        .inputs = {nn::distinct({1, 2, 4, 5})},
        .output_count = 3},
+      {.name = "blocks",
+       .attrs = {{"kernel_shape", Ints{3, 2}},
+                 {"strides", Ints{2, 1}},
+                 {"pads", Ints{1, 0, 0, 1}},
+                 {"block", std::int64_t{8}}},
+       .inputs = {nn::distinct({2, 1, 5, 4, 8})},
+       .output_count = 3},
+      {.name = "blocks-three-dims",
+       .attrs = {{"kernel_shape", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}, {"block", std::int64_t{3}}},
+       .inputs = {nn::distinct({1, 2, 3, 4, 2, 3})}},
       {.name = "halve",
        .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},
        .inputs = {floats({8, 64, 112, 112})},
+       .bench = true},
+      {.name = "halve-blocks",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"block", std::int64_t{16}}},
+       .inputs = {floats({8, 4, 112, 112, 16})},
        .bench = true},
   };
 }
@@ -261,6 +297,9 @@ std::vector<Sample> samples_max_grad() {
       {.name = "plain",
        .attrs = {{"input_shape", Ints{1, 2, 3, 3}}},
        .inputs = {floats({1, 2, 2, 2}), exact(DType::i64, {1, 2, 2, 2}, {1, 1, 4, 8, 0, 2, 6, 8})}},
+      {.name = "blocks",
+       .attrs = {{"input_shape", Ints{1, 1, 3, 3, 2}}, {"block", std::int64_t{2}}},
+       .inputs = {floats({1, 1, 2, 2, 2}), exact(DType::i64, {1, 1, 2, 2, 2}, {1, 0, 1, 2, 4, 6, 8, 8})}},
   };
 }
 
@@ -301,9 +340,26 @@ std::vector<Sample> samples_average() {
        .inputs = {floats({1, 2, 4, 4, 5})}},
       {.name = "sum", .attrs = {{"kernel_shape", Ints{2}}, {"sum", kOn}}, .inputs = {floats({1, 2, 5})}},
       {.name = "one-dim", .attrs = {{"kernel_shape", Ints{2}}}, .inputs = {floats({2, 3, 6})}},
+      {.name = "blocks",
+       .attrs = {{"kernel_shape", Ints{3, 2}},
+                 {"strides", Ints{2, 1}},
+                 {"pads", Ints{1, 0, 1, 1}},
+                 {"count_include_pad", kOn},
+                 {"block", std::int64_t{4}}},
+       .inputs = {floats({2, 2, 5, 4, 4})}},
+      {.name = "blocks-ceil",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"strides", Ints{2, 2}},
+                 {"ceil_mode", kOn},
+                 {"block", std::int64_t{3}}},
+       .inputs = {floats({1, 1, 6, 4, 3})}},
       {.name = "halve",
        .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},
        .inputs = {floats({8, 64, 112, 112})},
+       .bench = true},
+      {.name = "halve-blocks",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"block", std::int64_t{16}}},
+       .inputs = {floats({8, 4, 112, 112, 16})},
        .bench = true},
   };
 }
@@ -319,6 +375,12 @@ std::vector<Sample> samples_average_grad() {
                  {"pads", Ints{1, 1, 1, 1}},
                  {"input_shape", Ints{1, 3, 5, 6}}},
        .inputs = {floats({1, 3, 3, 3})}},
+      {.name = "blocks",
+       .attrs = {{"kernel_shape", Ints{2, 2}},
+                 {"strides", Ints{2, 1}},
+                 {"input_shape", Ints{2, 1, 4, 3, 16}},
+                 {"block", std::int64_t{16}}},
+       .inputs = {floats({2, 1, 2, 2, 16})}},
   };
 }
 

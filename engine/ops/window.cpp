@@ -116,17 +116,17 @@ Result<Window> as_3d(Window window) {
   return window;
 }
 
-Shape spatial_3d(const Shape& shape) {
-  Shape spatial = spatial_of(shape);
+Shape spatial_3d(Shape spatial) {
   while (spatial.size() < 3) spatial.insert(spatial.begin(), 1);
   return spatial;
 }
 
-Result<kernels::PoolShape> pool_shape(const Shape& x, Window window) {
+Result<kernels::PoolShape> pool_shape(const Shape& x, Window window, std::int64_t block) {
   window = TRY(as_3d(std::move(window)));
-  const Shape in = spatial_3d(x);
+  const Shape in = spatial_3d(spatial_of(x, block));
   kernels::PoolShape s{};
   s.planes = x[0] * x[1];
+  s.block = block;
   for (std::size_t d = 0; d < 3; ++d) {
     s.in[d] = in[d];
     s.out[d] = window.out[d];
@@ -139,6 +139,40 @@ Result<kernels::PoolShape> pool_shape(const Shape& x, Window window) {
   return s;
 }
 
-Shape spatial_of(const Shape& shape) { return {shape.begin() + 2, shape.end()}; }
+Shape spatial_of(const Shape& shape, std::int64_t block) {
+  return {shape.begin() + 2, shape.end() - (block > 1 ? 1 : 0)};
+}
+
+Result<std::int64_t> block_of(const Attrs& attrs, const char* name, const Shape& shape, const char* what) {
+  const std::int64_t block = attrs.integer(name, 1);
+  if (block < 1) return infer_error(std::string(name) + " is " + std::to_string(block));
+  if (block == 1) return block;
+  if (shape.size() < 4 || shape.back() != block)
+    return infer_error(std::string(what) + " " + to_string(shape) + " is not in blocks of " +
+                       std::to_string(block) + " channels");
+  if (shape[1] >= 0) TRY(multiply_dims({shape[1], block}));
+  return block;
+}
+
+Status require_layout(kernels::Target target, std::int64_t block) {
+  if (target == kernels::Target::gpu && block > 1) return no_kernel("no kernel for channels in blocks");
+  return {};
+}
+
+Shape plain_shape(Shape shape, std::int64_t block) {
+  if (block == 1) return shape;
+  shape.pop_back();
+  if (shape[1] >= 0) shape[1] *= block;
+  return shape;
+}
+
+Result<Shape> blocked_shape(Shape shape, std::int64_t block) {
+  if (block == 1) return shape;
+  if (shape[1] < 0 || shape[1] % block != 0)
+    return infer_error(to_string(shape) + " cannot be in blocks of " + std::to_string(block) + " channels");
+  shape[1] /= block;
+  shape.push_back(block);
+  return shape;
+}
 
 }  // namespace gradloom::nn

@@ -29,11 +29,18 @@ Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out);
 
 // A window of one or two dims as a 3-d one of depth and height 1; error for ranks without a kernel. `spatial` gets the same treatment.
 Result<Window> as_3d(Window window);
-Shape spatial_3d(const Shape& shape);  // [n, c, w], [n, c, h, w] or [n, c, d, h, w] -> {d, h, w}
+Shape spatial_3d(Shape spatial);  // {w}, {h, w} or {d, h, w} -> {d, h, w}
 
 // What pooling kernels take; `x` is the shape that the windows go over.
-Result<kernels::PoolShape> pool_shape(const Shape& x, Window window);
+Result<kernels::PoolShape> pool_shape(const Shape& x, Window window, std::int64_t block = 1);
 
-Shape spatial_of(const Shape& shape);  // dims after batch and channels
+Shape spatial_of(const Shape& shape, std::int64_t block = 1);  // dims after batch and channels, without those of a block
+
+// Channels in blocks (ours, made by passes/block_channels.cpp): [n, c / block, spatial.., block], so that neighbours in memory are
+// channels of one position. Attribute `name` of a row says the block of one of its tensors, of shape `shape`; 1 and absent: plain.
+Result<std::int64_t> block_of(const Attrs& attrs, const char* name, const Shape& shape, const char* what);
+Status require_layout(kernels::Target target, std::int64_t block);  // blocks are for the CPU
+Shape plain_shape(Shape shape, std::int64_t block);             // [n, c, spatial..]
+Result<Shape> blocked_shape(Shape shape, std::int64_t block);  // and back; error when channels do not divide
 
 }  // namespace gradloom::nn

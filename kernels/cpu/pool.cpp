@@ -1,7 +1,9 @@
 // Max and average pooling of planes of one to three spatial dims and their gradients. One plane is one part.
 //   window of output o: positions o * stride - pad_begin + tap * dilation in every dim, those inside the plane
 //   max: first largest element, NaN wins; average: sum / divisor (PoolDivisor)
+// Channels in blocks: a position holds neighbours, which are taken together. One row of outputs is one part, or one plane of inputs.
 #include "kernels/cpu/kernel.h"
+#include "kernels/cpu/lanes.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -276,15 +278,143 @@ void average_planes_grad(const AveragePoolGradArgs& args) {
   });
 }
 
+// ---- channels in blocks: [planes, spatial, block] -------------------------------------------------------------
+
+// tap(position) for every tap inside the window, in order.
+template <class Tap>
+GRADLOOM_INLINE void for_positions(const PoolShape& s, const Reach& deep, const Reach& rows, const Reach& cols,
+                                   const Tap& tap) {
+  for (i64 kz = deep.taps.begin; kz < deep.taps.end; ++kz) {
+    const i64 plane = (deep.start + kz * s.dilation[0]) * s.in[1];
+    for (i64 ky = rows.taps.begin; ky < rows.taps.end; ++ky) {
+      const i64 row = (plane + rows.start + ky * s.dilation[1]) * s.in[2] + cols.start;
+      for (i64 kx = cols.taps.begin; kx < cols.taps.end; ++kx) tap(row + kx * s.dilation[2]);
+    }
+  }
+}
+
+// output(offset of L neighbours of x's plane, offset in y, the window's reaches) for every output of a part, one line of one plane.
+template <int L, class Output>
+GRADLOOM_INLINE void for_line(const PoolShape& s, i64 part, const Output& output) {
+  const i64 lines = s.out[0] * s.out[1], plane = part / lines, line = part % lines;
+  const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
+  const i64 from = plane * product(s.in) * s.block, to = (plane * lines + line) * s.out[2] * s.block;
+  for (i64 ox = 0; ox < s.out[2]; ++ox) {
+    const Reach cols = reach_of(s, 2, ox);
+    for (i64 j = 0; j < s.block; j += L) output(from + j, to + ox * s.block + j, deep, rows, cols);
+  }
+}
+
+template <class T, int L>
+void max_blocks(const MaxPoolArgs& args) {
+  using Positions = Pack<Position<T>, L>;
+  const PoolShape& s = args.shape;
+  parallel_for(s.planes * s.out[0] * s.out[1], s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
+    for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
+      const T* const x = static_cast<const T*>(args.x) + from;
+      Pack<T, L> best = Pack<T, L>{} - T(__builtin_inf());
+      Positions where = Positions{} - Position<T>(1);
+      for_positions(s, deep, rows, cols, [&](i64 at) {
+        const auto v = load_pack<T, L>(x + at * s.block);
+        const Positions here = Positions{} + Position<T>(at);
+        const Positions wins = (Positions(~(v <= best)) & Positions(best == best)) | (where < 0);
+        best = wins ? v : best;
+        where = wins ? here : where;
+      });
+      store_pack<T, L>(static_cast<T*>(args.y) + to, best);
+      for (int j = 0; j < L && args.argmax != nullptr; ++j) args.argmax[to + j] = where[j];
+      const i64 plane = part / (s.out[0] * s.out[1]) * s.block + to % s.block;
+      for (int j = 0; j < L && args.indices != nullptr; ++j) args.indices[to + j] = index_of(args, plane + j, where[j]);
+    });
+  });
+}
+
+template <class T>
+void max_blocks_grad(const MaxPoolGradArgs& args) {
+  const i64 in = args.h * args.w, out = args.oh * args.ow, b = args.block;
+  parallel_for(args.planes, args.planes * b * (in + out * 2), [&](i64 p) {
+    const T* const dy = static_cast<const T*>(args.dy) + p * out * b;
+    const i64* const argmax = args.argmax + p * out * b;
+    T* const dx = static_cast<T*>(args.dx) + p * in * b;
+    for (i64 i = 0; i < in * b; ++i) dx[i] = T(0);
+    for (i64 i = 0; i < out; ++i) {
+      for (i64 j = 0; j < b; ++j) {
+        const i64 at = argmax[i * b + j];
+        if (at >= 0 && at < in) dx[at * b + j] += dy[i * b + j];
+      }
+    }
+  });
+}
+
+template <class T, int L>
+void average_blocks(const AveragePoolArgs& args) {
+  const PoolShape& s = args.shape;
+  parallel_for(s.planes * s.out[0] * s.out[1], s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
+    for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
+      const T* const x = static_cast<const T*>(args.x) + from;
+      Pack<double, L> total = {};
+      for_positions(s, deep, rows, cols, [&](i64 at) {
+        total += __builtin_convertvector((load_pack<T, L>(x + at * s.block)), Pack<double, L>);
+      });
+      const double count = double(divisor_of(deep, rows, cols, args.divisor));
+      if (count > 0) total /= count;  // else the window has nothing inside
+      store_pack<T, L>(static_cast<T*>(args.y) + to, __builtin_convertvector(total, Pack<T, L>));
+    });
+  });
+}
+
+template <class T, int L>
+void average_blocks_grad(const AveragePoolGradArgs& args) {
+  const PoolShape& s = args.shape;
+  const i64 in = product(s.in) * s.block, lines = s.out[0] * s.out[1];
+  parallel_for(s.planes, s.planes * s.block * (product(s.in) + product(s.out) * product(s.kernel)), [&](i64 plane) {
+    T* const all = static_cast<T*>(args.dx);
+    for (i64 i = 0; i < in; ++i) all[plane * in + i] = T(0);
+    for (i64 line = 0; line < lines; ++line) {
+      for_line<L>(s, plane * lines + line,
+                  [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
+                    const i64 count = divisor_of(deep, rows, cols, args.divisor);
+                    if (count == 0) return;
+                    const auto share = load_pack<T, L>(static_cast<const T*>(args.dy) + to) / T(count);
+                    for_positions(s, deep, rows, cols, [&](i64 at) {
+                      T* const dx = all + from + at * s.block;
+                      store_pack<T, L>(dx, load_pack<T, L>(dx) + share);
+                    });
+                  });
+    }
+  });
+}
+
+// ---- one or the other -----------------------------------------------------------------------------------------
+
+template <class T>
+void max(const MaxPoolArgs& args) {
+  if (args.shape.block == 1) return max_planes<T>(args);
+  with_lanes(args.shape.block, [&](auto lanes) { max_blocks<T, decltype(lanes)::value>(args); });
+}
+template <class T>
+void max_grad(const MaxPoolGradArgs& args) {
+  if (args.block == 1) return max_planes_grad<T>(args);
+  max_blocks_grad<T>(args);
+}
+template <class T>
+void average(const AveragePoolArgs& args) {
+  if (args.shape.block == 1) return average_planes<T>(args);
+  with_lanes(args.shape.block, [&](auto lanes) { average_blocks<T, decltype(lanes)::value>(args); });
+}
+template <class T>
+void average_grad(const AveragePoolGradArgs& args) {
+  if (args.shape.block == 1) return average_planes_grad<T>(args);
+  with_lanes(args.shape.block, [&](auto lanes) { average_blocks_grad<T, decltype(lanes)::value>(args); });
+}
+
 }  // namespace
 
-void max_pool(const MaxPoolArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, max_planes, args); }
-void max_pool_grad(const MaxPoolGradArgs& args) {
-  GRADLOOM_FLOAT_DISPATCH(args.dtype, max_planes_grad, args);
-}
-void average_pool(const AveragePoolArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, average_planes, args); }
+void max_pool(const MaxPoolArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, max, args); }
+void max_pool_grad(const MaxPoolGradArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, max_grad, args); }
+void average_pool(const AveragePoolArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, average, args); }
 void average_pool_grad(const AveragePoolGradArgs& args) {
-  GRADLOOM_FLOAT_DISPATCH(args.dtype, average_planes_grad, args);
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, average_grad, args);
 }
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

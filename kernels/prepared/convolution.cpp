@@ -1,7 +1,8 @@
-// Convolution of two or three spatial dims. f32: oneDNN in the layouts it likes best, with reorders through the workspace. The
+// Convolution of two or three spatial dims. f32: oneDNN in the layouts it likes best, with reorders through the workspace where operands
+// come in others; channels in blocks are a layout it likes. The
 // gradient of the weights is summed over the batch: the batch is cut into chunks that depend on its size
 // only, every chunk is one single-threaded primitive, and the chunks are added in order, so the bits do not
-// depend on the number of threads. f64: im2col and the gemm kernel.
+// depend on the number of threads. f64: im2col and the gemm kernel, blocks of channels through the workspace.
 #include "kernels/prepared/convolution.h"
 
 #include <algorithm>
@@ -29,10 +30,13 @@ std::int64_t padding_after(std::int64_t size, std::int64_t out, std::int64_t tap
 
 struct Shapes {
   memory::dims x, w, y, strides, dilates, pad_before, pad_after;
+  std::int64_t x_block, y_block;
 };
 
 Shapes shapes_of(const ConvolutionDesc& d, std::int64_t images) {
   Shapes s;
+  s.x_block = d.x_block;
+  s.y_block = d.y_block;
   s.x = {images, d.c, d.h, d.w};
   s.y = {images, d.k, d.oh, d.ow};
   s.w = d.groups == 1 ? memory::dims{d.k, d.c, d.r, d.s}
@@ -63,21 +67,50 @@ memory::desc plain(const memory::dims& dims) {
 }
 memory::desc any(const memory::dims& dims) { return {dims, kF32, memory::format_tag::any}; }
 
+// [n, c, ..] with its channels in blocks: plain for 1, channels last for all of them.
+memory::desc blocked(const memory::dims& dims, std::int64_t block) {
+  using Tag = memory::format_tag;
+  if (block == 1) return plain(dims);
+  const bool deep = dims.size() == 5;
+  if (block == 16) return {dims, kF32, deep ? Tag::nCdhw16c : Tag::nChw16c};
+  if (block == 8) return {dims, kF32, deep ? Tag::nCdhw8c : Tag::nChw8c};
+  if (block == 4) return {dims, kF32, deep ? Tag::nCdhw4c : Tag::nChw4c};
+  if (block == dims[1]) return {dims, kF32, deep ? Tag::ndhwc : Tag::nhwc};
+  throw std::runtime_error("convolution: no kernel for blocks of " + std::to_string(block) + " of " +
+                           std::to_string(dims[1]) + " channels");
+}
+
 dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attr;
 }
 
+// make(layout of x, layout of y): blocks as they come where oneDNN has a fast implementation, else what it likes best.
+template <class Make>
+auto best(const Shapes& s, const Make& make) {
+  const bool x_blocks = s.x_block > 1, y_blocks = s.y_block > 1;
+  if (x_blocks || y_blocks) {
+    try {
+      auto pd = make(x_blocks ? blocked(s.x, s.x_block) : any(s.x), y_blocks ? blocked(s.y, s.y_block) : any(s.y));
+      if (!prepared::is_reference(pd.impl_info_str())) return pd;
+    } catch (const dnnl::error&) {  // none at all
+    }
+  }
+  return make(any(s.x), any(s.y));
+}
+
 dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias) {
   const auto kind = dnnl::prop_kind::forward_training;
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const memory::desc b({s.y[1]}, kF32, memory::format_tag::a);
-  const auto desc = bias ? dnnl::convolution_forward::desc(kind, algorithm, any(s.x), any(s.w), b, any(s.y),
-                                                           s.strides, s.dilates, s.pad_before, s.pad_after)
-                         : dnnl::convolution_forward::desc(kind, algorithm, any(s.x), any(s.w), any(s.y),
-                                                           s.strides, s.dilates, s.pad_before, s.pad_after);
-  return {desc, user_scratchpad(), prepared::engine()};
+  return best(s, [&](const memory::desc& x, const memory::desc& y) {
+    const auto desc = bias ? dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w), b, y, s.strides,
+                                                             s.dilates, s.pad_before, s.pad_after)
+                           : dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w), y, s.strides,
+                                                             s.dilates, s.pad_before, s.pad_after);
+    return dnnl::convolution_forward::primitive_desc(desc, user_scratchpad(), prepared::engine());
+  });
 }
 
 Call reorder(const memory::desc& from, const memory::desc& to) {
@@ -88,15 +121,14 @@ Call reorder(const memory::desc& from, const memory::desc& to) {
   return call;
 }
 
-// An operand that the primitive may want in another layout than the plain one: then its place is in the
-// workspace.
+// An operand that the primitive may want in another layout than it has: then its place is in the workspace.
 class Operand {
  public:
   Operand() = default;
-  Operand(const memory::dims& dims, const memory::desc& wanted, Layout& layout)
-      : reordered_(plain(dims) != wanted) {
+  Operand(const memory::desc& given, const memory::desc& wanted, Layout& layout)
+      : reordered_(given != wanted) {
     if (!reordered_) return;
-    reorder_ = reorder(plain(dims), wanted);
+    reorder_ = reorder(given, wanted);
     offset_ = layout.take(wanted.get_size());
   }
   const void* load(const void* data, void* workspace) {
@@ -116,10 +148,10 @@ class Operand {
 class Output {
  public:
   Output() = default;
-  Output(const memory::dims& dims, const memory::desc& made, Layout& layout)
-      : reordered_(plain(dims) != made) {
+  Output(const memory::desc& wanted, const memory::desc& made, Layout& layout)
+      : reordered_(wanted != made) {
     if (!reordered_) return;
-    reorder_ = reorder(made, plain(dims));
+    reorder_ = reorder(made, wanted);
     offset_ = layout.take(made.get_size());
   }
   void* target(void* data, void* workspace) const {
@@ -142,9 +174,9 @@ class Forward final : public Convolution {
     const Shapes s = shapes_of(desc, desc.n);
     const auto pd = forward_pd(s, desc.bias);
     implementation_ = pd.impl_info_str();
-    x_ = Operand(s.x, pd.src_desc(), layout_);
-    w_ = Operand(s.w, pd.weights_desc(), layout_);
-    y_ = Output(s.y, pd.dst_desc(), layout_);
+    x_ = Operand(blocked(s.x, s.x_block), pd.src_desc(), layout_);
+    w_ = Operand(plain(s.w), pd.weights_desc(), layout_);
+    y_ = Output(blocked(s.y, s.y_block), pd.dst_desc(), layout_);
     scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
     call_ = Call(dnnl::convolution_forward(pd));
     call_.add(DNNL_ARG_SRC, pd.src_desc());
@@ -176,14 +208,16 @@ class BackwardData final : public Convolution {
   explicit BackwardData(const ConvolutionDesc& desc) {
     const ThreadScope scope(threads());
     const Shapes s = shapes_of(desc, desc.n);
-    const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, any(s.x), any(s.w),
-                                                   any(s.y), s.strides, s.dilates, s.pad_before, s.pad_after);
-    const dnnl::convolution_backward_data::primitive_desc pd(op, user_scratchpad(), prepared::engine(),
+    const auto pd = best(s, [&](const memory::desc& x, const memory::desc& y) {
+      const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, x, any(s.w), y,
+                                                     s.strides, s.dilates, s.pad_before, s.pad_after);
+      return dnnl::convolution_backward_data::primitive_desc(op, user_scratchpad(), prepared::engine(),
                                                              forward_pd(s, false));
+    });
     implementation_ = pd.impl_info_str();
-    dx_ = Output(s.x, pd.diff_src_desc(), layout_);
-    w_ = Operand(s.w, pd.weights_desc(), layout_);
-    dy_ = Operand(s.y, pd.diff_dst_desc(), layout_);
+    dx_ = Output(blocked(s.x, s.x_block), pd.diff_src_desc(), layout_);
+    w_ = Operand(plain(s.w), pd.weights_desc(), layout_);
+    dy_ = Operand(blocked(s.y, s.y_block), pd.diff_dst_desc(), layout_);
     scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
     call_ = Call(dnnl::convolution_backward_data(pd));
     call_.add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
@@ -214,15 +248,17 @@ struct WeightsChunk {
   WeightsChunk() = default;
   WeightsChunk(const ConvolutionDesc& desc, std::int64_t images, const memory::desc* weights) {
     const Shapes s = shapes_of(desc, images);
-    const dnnl::convolution_backward_weights::desc op(dnnl::algorithm::convolution_direct, any(s.x),
-                                                      weights != nullptr ? *weights : any(s.w), any(s.y),
-                                                      s.strides, s.dilates, s.pad_before, s.pad_after);
-    const dnnl::convolution_backward_weights::primitive_desc pd(op, user_scratchpad(), prepared::engine(),
+    const auto pd = best(s, [&](const memory::desc& for_x, const memory::desc& for_y) {
+      const dnnl::convolution_backward_weights::desc op(dnnl::algorithm::convolution_direct, for_x,
+                                                        weights != nullptr ? *weights : any(s.w), for_y,
+                                                        s.strides, s.dilates, s.pad_before, s.pad_after);
+      return dnnl::convolution_backward_weights::primitive_desc(op, user_scratchpad(), prepared::engine(),
                                                                 forward_pd(s, false));
+    });
     implementation = pd.impl_info_str();
     dw_desc = pd.diff_weights_desc();
-    x = Operand(s.x, pd.src_desc(), layout);
-    dy = Operand(s.y, pd.diff_dst_desc(), layout);
+    x = Operand(blocked(s.x, s.x_block), pd.src_desc(), layout);
+    dy = Operand(blocked(s.y, s.y_block), pd.diff_dst_desc(), layout);
     scratchpad = layout.take(pd.scratchpad_desc().get_size());
     dw = layout.take(dw_desc.get_size());
     call = Call(dnnl::convolution_backward_weights(pd));
@@ -258,7 +294,7 @@ class BackwardWeights final : public Convolution {
     const std::int64_t images = desc.n / count, larger = desc.n % count;  // so many have one image more
     const WeightsChunk small(desc, images, nullptr);
     const WeightsChunk large = larger > 0 ? WeightsChunk(desc, images + 1, &small.dw_desc) : small;
-    dw_ = Output(shapes_of(desc, 1).w, small.dw_desc, layout_);
+    dw_ = Output(plain(shapes_of(desc, 1).w), small.dw_desc, layout_);
     elements_ = std::int64_t(small.dw_desc.get_size() / sizeof(float));
     for (std::int64_t chunk = 0, image = 0; chunk < count; ++chunk) {
       chunks_.push_back({image, 0, chunk < larger ? large : small});
@@ -422,9 +458,71 @@ class Float64Convolution final : public Convolution {
   std::int64_t taps_ = 0, pixels_ = 0;
 };
 
+// Channels in blocks: x and y are copied to and from the plain layout around the convolution above.
+class BlockedFloat64Convolution final : public Convolution {
+ public:
+  BlockedFloat64Convolution(const ConvolutionDesc& desc, ConvolutionKind kind)
+      : plain_(desc, kind),
+        kind_(kind),
+        x_{desc.n, desc.c, desc.d * desc.h * desc.w, desc.x_block},
+        y_{desc.n, desc.k, desc.od * desc.oh * desc.ow, desc.y_block} {
+    x_at_ = layout_.take(x_.bytes());
+    y_at_ = layout_.take(y_.bytes());
+    inner_ = layout_.take(plain_.workspace_bytes());
+  }
+  std::size_t workspace_bytes() const override { return layout_.size(); }
+
+  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) override {
+    void *const x = prepared::at(workspace, x_at_), *const y = prepared::at(workspace, y_at_),
+                *const inner = prepared::at(workspace, inner_);
+    switch (kind_) {
+      case ConvolutionKind::forward:
+        x_.copy<false>(a, x);
+        plain_.run(x, b, bias, y, inner);
+        return y_.copy<true>(y, out);
+      case ConvolutionKind::backward_data:
+        y_.copy<false>(a, y);
+        plain_.run(y, b, bias, x, inner);
+        return x_.copy<true>(x, out);
+      case ConvolutionKind::backward_weights:
+        y_.copy<false>(a, y);
+        x_.copy<false>(b, x);
+        return plain_.run(y, x, bias, out, inner);
+    }
+  }
+  std::string implementation() const override { return plain_.implementation() + " of blocks"; }
+
+ private:
+  struct Blocks {
+    std::int64_t images, channels, pixels, block;
+    std::size_t bytes() const { return std::size_t(images * channels * pixels) * sizeof(double); }
+    // Plain to blocks, or back.
+    template <bool to_blocks>
+    void copy(const void* from, void* to) const {
+      const auto* const in = static_cast<const double*>(from);
+      auto* const result = static_cast<double*>(to);
+      for (std::int64_t plane = 0; plane < images * channels; ++plane) {
+        const std::int64_t first = plane / block * block * pixels + plane % block;
+        for (std::int64_t i = 0; i < pixels; ++i) {
+          const std::int64_t in_plane = plane * pixels + i, in_block = first + i * block;
+          result[to_blocks ? in_block : in_plane] = in[to_blocks ? in_plane : in_block];
+        }
+      }
+    }
+  };
+
+  Float64Convolution plain_;
+  ConvolutionKind kind_;
+  Blocks x_, y_;
+  Layout layout_;
+  std::size_t x_at_ = 0, y_at_ = 0, inner_ = 0;
+};
+
 }  // namespace
 
 std::unique_ptr<Convolution> Convolution::create(const ConvolutionDesc& desc, ConvolutionKind kind) {
+  if (desc.dtype == DType::f64 && desc.x_block * desc.y_block > 1)
+    return std::make_unique<BlockedFloat64Convolution>(desc, kind);
   if (desc.dtype == DType::f64) return std::make_unique<Float64Convolution>(desc, kind);
   if (desc.dtype != DType::f32) throw std::runtime_error("convolution: only f32 and f64 are supported");
   try {

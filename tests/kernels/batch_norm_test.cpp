@@ -1,11 +1,12 @@
 // Batch normalization (training and inference) and its gradient against loops in double.
+#include "tests/kernels/blocks.h"
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {
 namespace {
 
 template <class T>
-void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t spatial) {
+void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t spatial, std::int64_t block = 1) {
   const std::int64_t size = n * channels * spatial;
   const double epsilon = 1e-5, momentum = 0.9, count = double(n * spatial);
   const auto x = values<T>(size, 1, -1, 3), dy = values<T>(size, 2), scale = values<T>(channels, 3),
@@ -50,25 +51,35 @@ void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t sp
     backward[end + channel] = sum_dy_xhat;
     backward[end + std::size_t(channels) + channel] = sum_dy;
   }
+  const auto blocks = [&](const auto& plain) { return in_blocks(plain, n * channels, spatial, block); };
+  const auto own_x = blocks(x), own_dy = blocks(dy);
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> out(forward.size());
         T* const tail = out.data() + size;
-        k.batch_norm({dtype_of<T>(), training, n, channels, spatial, epsilon, momentum, x.data(),
-                      scale.data(), bias.data(), old_mean.data(), old_var.data(), out.data(), tail,
-                      tail + channels, tail + 2 * channels, tail + 3 * channels});
+        BatchNormArgs args{dtype_of<T>(), training, n, channels, spatial, epsilon, momentum, own_x.data(),
+                           scale.data(), bias.data(), old_mean.data(), old_var.data(), out.data(), tail,
+                           tail + channels, tail + 2 * channels, tail + 3 * channels};
+        args.block = block;
+        std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
+        args.workspace = workspace.data();
+        k.batch_norm(args);
         return out;
       },
-      forward, reduction_tolerance<T>(), "forward");
+      blocks(forward), reduction_tolerance<T>(), "forward");
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> out(backward.size());
-        k.batch_norm_grad({dtype_of<T>(), training, n, channels, spatial, dy.data(), x.data(), scale.data(),
-                           saved_mean.data(), saved_inv_std.data(), out.data(), out.data() + size,
-                           out.data() + size + channels});
+        BatchNormGradArgs args{dtype_of<T>(), training, n, channels, spatial, own_dy.data(), own_x.data(),
+                               scale.data(), saved_mean.data(), saved_inv_std.data(), out.data(),
+                               out.data() + size, out.data() + size + channels};
+        args.block = block;
+        std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
+        args.workspace = workspace.data();
+        k.batch_norm_grad(args);
         return out;
       },
-      backward, gradient_tolerance<T>(), "gradient");
+      blocks(backward), gradient_tolerance<T>(), "gradient");
 }
 
 TEST(BatchNorm, MatchesTheReference) {
@@ -79,6 +90,38 @@ TEST(BatchNorm, MatchesTheReference) {
     check<float>(training, 64, 70, 100);
     check<double>(training, 5, 7, 31);
     check<double>(training, 2, 1, 3);
+  }
+}
+
+TEST(BatchNorm, ChannelsInBlocks) {
+  for (const bool training : {true, false}) {
+    check<float>(training, 8, 64, 49, 16);
+    check<float>(training, 3, 32, 1009, 32);
+    check<float>(training, 32, 24, 1, 8);
+    check<float>(training, 2, 12, 70, 4);
+    check<float>(training, 5, 9, 11, 3);
+    check<double>(training, 5, 32, 31, 16);
+    check<double>(training, 2, 6, 600, 2);
+  }
+}
+
+// The mean is large against the deviation: no digits are lost in blocks either.
+TEST(BatchNorm, BlocksOfLargeMeans) {
+  const std::int64_t n = 4, spatial = 777;
+  std::vector<float> x = values<float>(n * 16 * spatial, 1, -1, 1), y(x.size()), c(16, 1), zero(16, 0), out(64);
+  for (float& v : x) v += 1000;
+  BatchNormArgs args{DType::f32, true, n, 16, spatial, 0, 0.9, x.data(), c.data(), zero.data(), zero.data(), c.data(), y.data(),
+                     &out[0], &out[16], &out[32], &out[48]};
+  args.block = 16;
+  std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
+  args.workspace = workspace.data();
+  cpu().batch_norm(args);
+  for (std::size_t channel = 0; channel < 16; ++channel) {
+    double mean = 0, var = 0;
+    for (std::size_t i = channel; i < x.size(); i += 16) mean += double(x[i]) / double(n * spatial);
+    for (std::size_t i = channel; i < x.size(); i += 16) var += (double(x[i]) - mean) * (double(x[i]) - mean) / double(n * spatial);
+    EXPECT_NEAR(out[32 + channel], mean, 1e-4);
+    EXPECT_NEAR(out[48 + channel], 1 / std::sqrt(var), 1e-4 / std::sqrt(var));
   }
 }
 

@@ -1,6 +1,7 @@
 // Convolution of two and three spatial dims forward and both gradients against loops in double; equal bits for any thread count.
 #include "kernels/prepared/convolution.h"
 
+#include "tests/kernels/blocks.h"
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {
@@ -86,10 +87,13 @@ void check(ConvolutionDesc d) {
     dx[xi] += double(dy[yi]) * double(w[wi]);
     dw[wi] += double(dy[yi]) * double(x[xi]);
   });
-  expect_run<T>(d, ConvolutionKind::forward, x, w, bias, y, reduction_tolerance<T>());
+  const auto x_blocks = [&](const auto& plain) { return in_blocks(plain, d.n * d.c, d.d * d.h * d.w, d.x_block); };
+  const auto y_blocks = [&](const auto& plain) { return in_blocks(plain, d.n * d.k, d.od * d.oh * d.ow, d.y_block); };
+  const auto own_x = x_blocks(x), own_dy = y_blocks(dy);
+  expect_run<T>(d, ConvolutionKind::forward, own_x, w, bias, y_blocks(y), reduction_tolerance<T>());
   d.bias = false;
-  expect_run<T>(d, ConvolutionKind::backward_data, dy, w, bias, dx, gradient_tolerance<T>());
-  expect_run<T>(d, ConvolutionKind::backward_weights, dy, x, bias, dw, gradient_tolerance<T>());
+  expect_run<T>(d, ConvolutionKind::backward_data, own_dy, w, bias, x_blocks(dx), gradient_tolerance<T>());
+  expect_run<T>(d, ConvolutionKind::backward_weights, own_dy, own_x, bias, dw, gradient_tolerance<T>());
 }
 
 TEST(Convolution, MatchesTheReference) {
@@ -135,7 +139,48 @@ TEST(Convolution, UnevenPaddingAndCeilingSizes) {
   check<double>(d);
 }
 
+TEST(Convolution, ChannelsInBlocks) {
+  struct Case {
+    ConvolutionDesc desc;
+    std::int64_t x_block, y_block;
+  };
+  ConvolutionDesc deep = convolution(2, 16, 6, 7, 32, 3, 3, 1, 1, 1, 1);
+  deep.d = deep.od = 5;
+  deep.t = 3;
+  deep.pad_front = deep.pad_back = 1;
+  for (Case c : {Case{convolution(4, 16, 14, 14, 32, 3, 3, 1, 1, 1, 1), 16, 16},
+                 Case{convolution(3, 3, 33, 31, 16, 7, 7, 2, 3, 1, 1), 1, 16},
+                 Case{convolution(5, 32, 10, 9, 10, 1, 1, 1, 0, 1, 1), 16, 1},
+                 Case{convolution(2, 24, 9, 9, 48, 3, 3, 2, 1, 1, 1), 8, 16},
+                 Case{convolution(2, 32, 11, 11, 32, 3, 3, 1, 1, 1, 32), 16, 16},
+                 Case{convolution(2, 12, 8, 8, 20, 3, 3, 1, 1, 1, 1), 12, 20}, Case{deep, 16, 16}}) {
+    c.desc.x_block = c.x_block;
+    c.desc.y_block = c.y_block;
+    c.desc.bias = c.desc.k % 3 != 0;
+    check<float>(c.desc);
+    check<double>(c.desc);
+  }
+}
+
+// Blocks of 16 are what oneDNN computes in with AVX-512: no operand but the weights goes through the workspace.
+TEST(Convolution, BlocksAreNotReordered) {
+  if (std::string(cpu().isa) != "v4") GTEST_SKIP() << "another layout there";
+  ConvolutionDesc d = convolution(4, 64, 28, 28, 64, 3, 3, 1, 1, 1, 1);
+  const std::size_t weights = 64 * 64 * 9 * sizeof(float) + 4096;
+  for (const ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::backward_data}) {
+    d.x_block = d.y_block = 1;
+    const std::size_t plain = Convolution::create(d, kind)->workspace_bytes();
+    d.x_block = d.y_block = 16;
+    const std::size_t blocks = Convolution::create(d, kind)->workspace_bytes();
+    EXPECT_GT(plain, weights + 2 * 4 * 64 * 28 * 28 * sizeof(float) - 8192);
+    EXPECT_LT(blocks, weights + 65536);
+  }
+}
+
 TEST(Convolution, RefusesWhatItCannotDo) {
+  ConvolutionDesc odd = convolution(1, 6, 4, 4, 6, 3, 3, 1, 0, 1, 1);
+  odd.x_block = 3;
+  EXPECT_THROW(Convolution::create(odd, ConvolutionKind::forward), std::runtime_error);
   ConvolutionDesc d = convolution(1, 1, 4, 4, 1, 3, 3, 1, 0, 1, 1);
   d.dtype = DType::i32;
   EXPECT_THROW(Convolution::create(d, ConvolutionKind::forward), std::runtime_error);
