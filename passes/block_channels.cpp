@@ -1,11 +1,13 @@
-// block-channels: convolutional networks with their channels in blocks, [n, c / 16, h, w, 16], the layout that oneDNN's AVX-512
-// convolutions compute in (nChw16c). On plain tensors every convolution reorders what it reads and writes, forward and backward; here
-// the tensors between convolutions lie in blocks, and normalization, pooling and elementwise operators between them work on blocks
-// too: 16 channels of a position are one register.
+// block-channels: convolutional networks with their channels in blocks, [n, c / 16, h, w, 16], the layout
+// that oneDNN's AVX-512 convolutions compute in (nChw16c). On plain tensors every convolution reorders what
+// it reads and writes, forward and backward; here the tensors between convolutions lie in blocks, and
+// normalization, pooling and elementwise operators between them work on blocks too: 16 channels of a position
+// are one register.
 //
-// Values that must agree because an operator lies between them form an island; convolutions divide islands, because each of their
-// sides has a layout of its own. What an island saves is known before: elements that convolutions need not reorder, less
-// those that are transposed where another operator reads or makes one of its values.
+// Values that must agree because an operator lies between them form an island; convolutions divide islands,
+// because each of their sides has a layout of its own. What an island saves is known before: elements that
+// convolutions need not reorder, less those that are transposed where another operator reads or makes one of
+// its values.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -33,7 +35,8 @@ bool one_position(const Shape& shape) {
   return std::all_of(shape.begin() + 2, shape.end(), [](std::int64_t d) { return d == 1; });
 }
 
-// A node as far as layouts go: inputs and outputs that can lie in blocks, for a convolution each by itself, else all together.
+// A node as far as layouts go: inputs and outputs that can lie in blocks, for a convolution each by itself,
+// else all together.
 struct Part {
   bool convolution = false;
   std::vector<std::size_t> inputs{}, outputs{};
@@ -60,8 +63,8 @@ struct Island {
   bool holds(ValueId v) const { return std::binary_search(values.begin(), values.end(), v); }
 };
 
-// Elements that convolutions reorder in a step (forward, and for both gradients), and those that transposes at the
-// border would move (forward and backward).
+// Elements that convolutions reorder in a step (forward, and for both gradients), and those that transposes
+// at the border would move (forward and backward).
 struct Balance {
   std::int64_t saved = 0, moved = 0;
   NodeId border = kNone;  // an operator that makes or reads a value plain
@@ -139,7 +142,8 @@ class Blocker {
 
   // An operator that computes on blocks as it does on plain tensors.
   std::optional<Part> carrier(const Node& node) const {
-    if (node.outputs.size() == 0 || !can_block(node.outputs[0]) || node.attrs.has("block")) return std::nullopt;
+    if (node.outputs.size() == 0 || !can_block(node.outputs[0]) || node.attrs.has("block"))
+      return std::nullopt;
     if (is_op(node, "BatchNormalization") || is_op(node, "AveragePool") ||
         (is_op(node, "MaxPool") && node.outputs.size() == 1))
       return can_block(node.inputs[0]) ? std::optional(Part{false, {0}, {0}}) : std::nullopt;
@@ -161,7 +165,8 @@ class Blocker {
     return role;
   }
 
-  // Inputs of the result's shape have its layout; the others are scalars, one number per channel, or masks of positions.
+  // Inputs of the result's shape have its layout; the others are scalars, one number per channel, or masks of
+  // positions.
   std::optional<Part> pointwise(const Node& node) const {
     const Shape& result = plain_[node.outputs[0]];
     Part role{false, {}, {0}};
@@ -176,7 +181,8 @@ class Blocker {
     return role.inputs.empty() ? std::nullopt : std::optional(role);
   }
 
-  // The shape with which an operand is broadcast to blocks, the same bytes; empty: as it is; nothing when they would have to move.
+  // The shape with which an operand is broadcast to blocks, the same bytes; empty: as it is; nothing when
+  // they would have to move.
   std::optional<Shape> operand_shape(Shape s, const Shape& result) const {
     if (std::all_of(s.begin(), s.end(), [](std::int64_t d) { return d == 1; })) return Shape{};
     if (s.size() > result.size()) return std::nullopt;
@@ -188,7 +194,8 @@ class Blocker {
     return s;
   }
 
-  // Reductions over all spatial dims and no other: they read blocks and give a small plain tensor. The operator that does it, or null.
+  // Reductions over all spatial dims and no other: they read blocks and give a small plain tensor. The
+  // operator that does it, or null.
   const char* reduction_of(const Node& node) const {
     if (node.inputs.empty() || !can_block(node.inputs[0])) return nullptr;
     if (is_op(node, "GlobalAveragePool")) return "ReduceMean";
@@ -282,10 +289,11 @@ class Blocker {
     const NodeId anchor = island.nodes[0];
     const Balance b = balance(island);
     if (b.saved <= b.moved) {
-      const std::string border = b.border == kNone ? "" : " (" + graph().nodes[b.border].name + " takes plain tensors)";
+      const std::string border =
+          b.border == kNone ? "" : " (" + graph().nodes[b.border].name + " takes plain tensors)";
       rw_.reject(kRule, anchor,
-                 "transposes at its borders would move " + std::to_string(b.moved) + " elements, convolutions reorder " +
-                     std::to_string(b.saved) + border);
+                 "transposes at its borders would move " + std::to_string(b.moved) +
+                     " elements, convolutions reorder " + std::to_string(b.saved) + border);
       return;
     }
     if (!rw_.allowed(kRule, anchor)) return;
@@ -301,7 +309,8 @@ class Blocker {
   }
 
   // The node reads and writes blocks where the island has them.
-  void retype(GraphBuilder& builder, const Island& island, NodeId id, const std::map<ValueId, ValueId>& copies) {
+  void retype(GraphBuilder& builder, const Island& island, NodeId id,
+              const std::map<ValueId, ValueId>& copies) {
     const Part& role = roles_.at(id);
     std::vector<ValueId> inputs = graph().nodes[id].inputs;
     Attrs attrs = graph().nodes[id].attrs;
@@ -395,7 +404,8 @@ class Blocker {
 class BlockChannels final : public Pass {
  public:
   void fields(FieldVisitor& v) override {
-    v.field("block", block_, {.help = "channels of a block: 16 for AVX-512, 8 for AVX2", .min = 2, .max = 64});
+    v.field("block", block_,
+            {.help = "channels of a block: 16 for AVX-512, 8 for AVX2", .min = 2, .max = 64});
   }
   Status run(Rewriter& rw) const override { return Blocker(rw, block_).run(); }
 
@@ -430,10 +440,14 @@ const PassDef block_channels_pass = {
     .name = "block-channels",
     .summary = "tensors between convolutions in the layout that convolutions compute in",
     .doc =
-        "Channels lie in blocks of 16, [n, c / 16, h, w, 16], between convolutions and in the normalizations, poolings, concatenations "
-        "and elementwise operators around them, forward and backward: convolutions need not reorder what they read and write, and the "
-        "others work on whole registers. Weights stay as they are. An island of such operators changes its layout where convolutions "
-        "reorder more elements than transposes would move at its borders, where an operator that does not know blocks reads or makes "
+        "Channels lie in blocks of 16, [n, c / 16, h, w, 16], between convolutions and in the "
+        "normalizations, poolings, concatenations "
+        "and elementwise operators around them, forward and backward: convolutions need not reorder what "
+        "they read and write, and the "
+        "others work on whole registers. Weights stay as they are. An island of such operators changes its "
+        "layout where convolutions "
+        "reorder more elements than transposes would move at its borders, where an operator that does not "
+        "know blocks reads or makes "
         "one of its tensors. Channels must be a multiple of the block. Only for the CPU.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,

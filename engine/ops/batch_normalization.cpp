@@ -37,8 +37,7 @@ Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 5));
   if (ctx.shape(0).size() < 2)
     return infer_error("input " + to_string(ctx.shape(0)) + " must have 2 or more dims");
-  const Shape x =
-      nn::plain_shape(ctx.shape(0), TRY(nn::block_of(ctx.attrs, "block", ctx.shape(0), "input")));
+  const Shape x = nn::plain_shape(ctx.shape(0), TRY(nn::block_of(ctx.attrs, "block", ctx.shape(0), "input")));
   if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
   if (ctx.attrs.integer("spatial", 1) == 0) return infer_error("spatial=0 (opset 7) is not supported");
   const char* what[] = {"", "scale", "bias", "mean", "variance"};

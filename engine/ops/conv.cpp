@@ -3,7 +3,8 @@
 //   y[n, o, i, j] = bias[o] + sum over c', u, v of x[n, c', i*stride - pad + u*dilation, ...] * w[o, c', u,
 //   v] dx: ConvGradData(dy, w), dw: ConvGradWeights(dy, x), dbias: dy summed over n, oh, ow
 // One to three spatial dims: [n, c, w] runs as an image of height 1. Source: ONNX Conv-11.
-// Attributes x_block, y_block (ours), of the gradient rows too: x or y have their channels in blocks (window.h).
+// Attributes x_block, y_block (ours), of the gradient rows too: x or y have their channels in blocks
+// (window.h).
 #include "engine/ops/convolution.h"
 
 #include "engine/ops/nn.h"
@@ -34,7 +35,8 @@ Status check_channels(const Shape& x, const Shape& w, std::int64_t groups) {
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const Shape& w = ctx.shape(1);
-  const Shape x = nn::plain_shape(ctx.shape(0), TRY(nn::block_of(ctx.attrs, "x_block", ctx.shape(0), "input")));
+  const Shape x =
+      nn::plain_shape(ctx.shape(0), TRY(nn::block_of(ctx.attrs, "x_block", ctx.shape(0), "input")));
   if (x.size() < 3 || w.size() != x.size())
     return infer_error("input " + to_string(x) + " and weight " + to_string(w) +
                        " must have the same 3 or more dims");

@@ -2,8 +2,8 @@
 //   ConvGradData(dy: [n, k, oh, ow], w: [k, c / group, r, s]) -> dx of shape input_shape [n, c, h, w]
 //   ConvGradWeights(dy, x: [n, c, h, w]) -> dw of shape weight_shape [k, c / group, r, s], summed over n, oh,
 //   ow
-// Attributes: kernel_shape, strides, dilations, pads (explicit), group, input_shape | weight_shape (plain), x_block, y_block: x and dx, or
-// dy have their channels in blocks (window.h).
+// Attributes: kernel_shape, strides, dilations, pads (explicit), group, input_shape | weight_shape (plain),
+// x_block, y_block: x and dx, or dy have their channels in blocks (window.h).
 #include "engine/ops/convolution.h"
 #include "engine/ops/nn.h"
 

@@ -2,8 +2,8 @@
 //   xhat = (x - mean) * inv_std;  y = xhat * scale + bias;  N = n * spatial
 //   training: dx = scale * inv_std * (dy - sum(dy) / N - xhat * sum(dy * xhat) / N);  inference: dx = dy *
 //   scale * inv_std
-// One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image are one part, their sums
-// go through the workspace [n, c, 2] and are joined in the order of the images.
+// One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image
+// are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images.
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/lanes.h"
 
@@ -140,7 +140,8 @@ GRADLOOM_INLINE void lane_sums(const T* x, const T* y, const Neighbours& g, doub
   }
 }
 
-// What the elementwise formula needs of every channel, behind the pairs of its images: `count` numbers of T each.
+// What the elementwise formula needs of every channel, behind the pairs of its images: `count` numbers of T
+// each.
 template <class T>
 GRADLOOM_INLINE T* channel_numbers(void* workspace, i64 n, i64 c) {
   return static_cast<T*>(static_cast<void*>(static_cast<double*>(workspace) + 2 * n * c));
@@ -154,8 +155,7 @@ void image_moments(const T* x, const Neighbours& g, double* pairs) {
   T centers[L];
   for (int j = 0; j < L; ++j) centers[j] = T(sum[j] / double(g.spatial));
   const Pack<T, L> center = load_pack<T, L>(centers);
-  lane_sums<T, L>(x, x, g, squares,
-                  [&](const auto& a, const auto&) { return (a - center) * (a - center); });
+  lane_sums<T, L>(x, x, g, squares, [&](const auto& a, const auto&) { return (a - center) * (a - center); });
   for (int j = 0; j < L; ++j) {
     const double mean = sum[j] / double(g.spatial), off = mean - double(centers[j]);
     pairs[2 * j] = mean;
@@ -163,7 +163,8 @@ void image_moments(const T* x, const Neighbours& g, double* pairs) {
   }
 }
 
-// Joins the images of channel `c` (Chan, Golub, LeVeque 1979); writes its statistics and the numbers of the formula.
+// Joins the images of channel `c` (Chan, Golub, LeVeque 1979); writes its statistics and the numbers of the
+// formula.
 template <class T>
 void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* numbers) {
   const auto at = [&](const void* p) { return double(static_cast<const T*>(p)[c]); };
@@ -209,7 +210,8 @@ void normalize_blocks(const BatchNormArgs& args) {
   parallel_for(parts, elements, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto center = load_pack<T, L>(numbers + group * L),
-               factor = load_pack<T, L>(numbers + args.c + group * L), shift = load_pack<T, L>(bias + group * L);
+               factor = load_pack<T, L>(numbers + args.c + group * L),
+               shift = load_pack<T, L>(bias + group * L);
     T* const y = static_cast<T*>(args.y);
     for (i64 at = from; at < from + g.spatial * g.block; at += g.block) {
       store_pack<T, L>(y + at, (load_pack<T, L>(x + at) - center) * factor + shift);
@@ -224,8 +226,8 @@ void grad_blocks(const BatchNormGradArgs& args) {
   auto* const pairs = static_cast<double*>(args.workspace);
   T* const numbers = channel_numbers<T>(args.workspace, args.n, args.c);
   const T *const dy = static_cast<const T*>(args.dy), *const x = static_cast<const T*>(args.x);
-  const T *const means = static_cast<const T*>(args.saved_mean),
-          *const deviations = static_cast<const T*>(args.saved_inv_std);
+  const T *const means = static_cast<const T*>(args.saved_mean), *const deviations = static_cast<const T*>(
+                                                                     args.saved_inv_std);
   parallel_for(parts, elements * 2, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);

@@ -1,5 +1,5 @@
-// Neighbouring channels of a tensor whose channels lie in blocks, [.., spatial, block]: L of them at a time, in as many registers as they
-// take on this x86-64 level.
+// Neighbouring channels of a tensor whose channels lie in blocks, [.., spatial, block]: L of them at a time,
+// in as many registers as they take on this x86-64 level.
 #pragma once
 
 #include "kernels/cpu/kernel.h"
@@ -7,7 +7,7 @@
 namespace gradloom::kernels::GRADLOOM_ISA {
 
 template <class T, int L>
-using Pack = typename VecOf<T, L * int(sizeof(T))>::type;
+using Pack = typename VecOf<T, L* int(sizeof(T))>::type;
 
 template <class T, int L>
 GRADLOOM_INLINE Pack<T, L> load_pack(const T* p) {

@@ -1,7 +1,8 @@
 // Max and average pooling of planes of one to three spatial dims and their gradients. One plane is one part.
 //   window of output o: positions o * stride - pad_begin + tap * dilation in every dim, those inside the plane
 //   max: first largest element, NaN wins; average: sum / divisor (PoolDivisor)
-// Channels in blocks: a position holds neighbours, which are taken together. One row of outputs is one part, or one plane of inputs.
+// Channels in blocks: a position holds neighbours, which are taken together. One row of outputs is one part,
+// or one plane of inputs.
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/lanes.h"
 
@@ -282,8 +283,8 @@ void average_planes_grad(const AveragePoolGradArgs& args) {
 
 // tap(position) for every tap inside the window, in order.
 template <class Tap>
-GRADLOOM_INLINE void for_positions(const PoolShape& s, const Reach& deep, const Reach& rows, const Reach& cols,
-                                   const Tap& tap) {
+GRADLOOM_INLINE void for_positions(const PoolShape& s, const Reach& deep, const Reach& rows,
+                                   const Reach& cols, const Tap& tap) {
   for (i64 kz = deep.taps.begin; kz < deep.taps.end; ++kz) {
     const i64 plane = (deep.start + kz * s.dilation[0]) * s.in[1];
     for (i64 ky = rows.taps.begin; ky < rows.taps.end; ++ky) {
@@ -293,7 +294,8 @@ GRADLOOM_INLINE void for_positions(const PoolShape& s, const Reach& deep, const 
   }
 }
 
-// output(offset of L neighbours of x's plane, offset in y, the window's reaches) for every output of a part, one line of one plane.
+// output(offset of L neighbours of x's plane, offset in y, the window's reaches) for every output of a part,
+// one line of one plane.
 template <int L, class Output>
 GRADLOOM_INLINE void for_line(const PoolShape& s, i64 part, const Output& output) {
   const i64 lines = s.out[0] * s.out[1], plane = part / lines, line = part % lines;
@@ -309,24 +311,26 @@ template <class T, int L>
 void max_blocks(const MaxPoolArgs& args) {
   using Positions = Pack<Position<T>, L>;
   const PoolShape& s = args.shape;
-  parallel_for(s.planes * s.out[0] * s.out[1], s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
-    for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
-      const T* const x = static_cast<const T*>(args.x) + from;
-      Pack<T, L> best = Pack<T, L>{} - T(__builtin_inf());
-      Positions where = Positions{} - Position<T>(1);
-      for_positions(s, deep, rows, cols, [&](i64 at) {
-        const auto v = load_pack<T, L>(x + at * s.block);
-        const Positions here = Positions{} + Position<T>(at);
-        const Positions wins = (Positions(~(v <= best)) & Positions(best == best)) | (where < 0);
-        best = wins ? v : best;
-        where = wins ? here : where;
+  parallel_for(
+      s.planes * s.out[0] * s.out[1], s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
+        for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
+          const T* const x = static_cast<const T*>(args.x) + from;
+          Pack<T, L> best = Pack<T, L>{} - T(__builtin_inf());
+          Positions where = Positions{} - Position<T>(1);
+          for_positions(s, deep, rows, cols, [&](i64 at) {
+            const auto v = load_pack<T, L>(x + at * s.block);
+            const Positions here = Positions{} + Position<T>(at);
+            const Positions wins = (Positions(~(v <= best)) & Positions(best == best)) | (where < 0);
+            best = wins ? v : best;
+            where = wins ? here : where;
+          });
+          store_pack<T, L>(static_cast<T*>(args.y) + to, best);
+          for (int j = 0; j < L && args.argmax != nullptr; ++j) args.argmax[to + j] = where[j];
+          const i64 plane = part / (s.out[0] * s.out[1]) * s.block + to % s.block;
+          for (int j = 0; j < L && args.indices != nullptr; ++j)
+            args.indices[to + j] = index_of(args, plane + j, where[j]);
+        });
       });
-      store_pack<T, L>(static_cast<T*>(args.y) + to, best);
-      for (int j = 0; j < L && args.argmax != nullptr; ++j) args.argmax[to + j] = where[j];
-      const i64 plane = part / (s.out[0] * s.out[1]) * s.block + to % s.block;
-      for (int j = 0; j < L && args.indices != nullptr; ++j) args.indices[to + j] = index_of(args, plane + j, where[j]);
-    });
-  });
 }
 
 template <class T>
@@ -349,40 +353,42 @@ void max_blocks_grad(const MaxPoolGradArgs& args) {
 template <class T, int L>
 void average_blocks(const AveragePoolArgs& args) {
   const PoolShape& s = args.shape;
-  parallel_for(s.planes * s.out[0] * s.out[1], s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
-    for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
-      const T* const x = static_cast<const T*>(args.x) + from;
-      Pack<double, L> total = {};
-      for_positions(s, deep, rows, cols, [&](i64 at) {
-        total += __builtin_convertvector((load_pack<T, L>(x + at * s.block)), Pack<double, L>);
+  parallel_for(
+      s.planes * s.out[0] * s.out[1], s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
+        for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
+          const T* const x = static_cast<const T*>(args.x) + from;
+          Pack<double, L> total = {};
+          for_positions(s, deep, rows, cols, [&](i64 at) {
+            total += __builtin_convertvector((load_pack<T, L>(x + at * s.block)), Pack<double, L>);
+          });
+          const double count = double(divisor_of(deep, rows, cols, args.divisor));
+          if (count > 0) total /= count;  // else the window has nothing inside
+          store_pack<T, L>(static_cast<T*>(args.y) + to, __builtin_convertvector(total, Pack<T, L>));
+        });
       });
-      const double count = double(divisor_of(deep, rows, cols, args.divisor));
-      if (count > 0) total /= count;  // else the window has nothing inside
-      store_pack<T, L>(static_cast<T*>(args.y) + to, __builtin_convertvector(total, Pack<T, L>));
-    });
-  });
 }
 
 template <class T, int L>
 void average_blocks_grad(const AveragePoolGradArgs& args) {
   const PoolShape& s = args.shape;
   const i64 in = product(s.in) * s.block, lines = s.out[0] * s.out[1];
-  parallel_for(s.planes, s.planes * s.block * (product(s.in) + product(s.out) * product(s.kernel)), [&](i64 plane) {
-    T* const all = static_cast<T*>(args.dx);
-    for (i64 i = 0; i < in; ++i) all[plane * in + i] = T(0);
-    for (i64 line = 0; line < lines; ++line) {
-      for_line<L>(s, plane * lines + line,
-                  [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
-                    const i64 count = divisor_of(deep, rows, cols, args.divisor);
-                    if (count == 0) return;
-                    const auto share = load_pack<T, L>(static_cast<const T*>(args.dy) + to) / T(count);
-                    for_positions(s, deep, rows, cols, [&](i64 at) {
-                      T* const dx = all + from + at * s.block;
-                      store_pack<T, L>(dx, load_pack<T, L>(dx) + share);
-                    });
-                  });
-    }
-  });
+  parallel_for(
+      s.planes, s.planes * s.block * (product(s.in) + product(s.out) * product(s.kernel)), [&](i64 plane) {
+        T* const all = static_cast<T*>(args.dx);
+        for (i64 i = 0; i < in; ++i) all[plane * in + i] = T(0);
+        for (i64 line = 0; line < lines; ++line) {
+          for_line<L>(s, plane * lines + line,
+                      [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
+                        const i64 count = divisor_of(deep, rows, cols, args.divisor);
+                        if (count == 0) return;
+                        const auto share = load_pack<T, L>(static_cast<const T*>(args.dy) + to) / T(count);
+                        for_positions(s, deep, rows, cols, [&](i64 at) {
+                          T* const dx = all + from + at * s.block;
+                          store_pack<T, L>(dx, load_pack<T, L>(dx) + share);
+                        });
+                      });
+        }
+      });
 }
 
 // ---- one or the other -----------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-// Convolution of two or three spatial dims. f32: oneDNN in the layouts it likes best, with reorders through the workspace where operands
-// come in others; channels in blocks are a layout it likes. The
-// gradient of the weights is summed over the batch: the batch is cut into chunks that depend on its size
-// only, every chunk is one single-threaded primitive, and the chunks are added in order, so the bits do not
-// depend on the number of threads. f64: im2col and the gemm kernel, blocks of channels through the workspace.
+// Convolution of two or three spatial dims. f32: oneDNN in the layouts it likes best, with reorders through
+// the workspace where operands come in others; channels in blocks are a layout it likes. The gradient of the
+// weights is summed over the batch: the batch is cut into chunks that depend on its size only, every chunk is
+// one single-threaded primitive, and the chunks are added in order, so the bits do not depend on the number
+// of threads. f64: im2col and the gemm kernel, blocks of channels through the workspace.
 #include "kernels/prepared/convolution.h"
 
 #include <algorithm>
@@ -86,13 +86,15 @@ dnnl::primitive_attr user_scratchpad() {
   return attr;
 }
 
-// make(layout of x, layout of y): blocks as they come where oneDNN has a fast implementation, else what it likes best.
+// make(layout of x, layout of y): blocks as they come where oneDNN has a fast implementation, else what it
+// likes best.
 template <class Make>
 auto best(const Shapes& s, const Make& make) {
   const bool x_blocks = s.x_block > 1, y_blocks = s.y_block > 1;
   if (x_blocks || y_blocks) {
     try {
-      auto pd = make(x_blocks ? blocked(s.x, s.x_block) : any(s.x), y_blocks ? blocked(s.y, s.y_block) : any(s.y));
+      auto pd =
+          make(x_blocks ? blocked(s.x, s.x_block) : any(s.x), y_blocks ? blocked(s.y, s.y_block) : any(s.y));
       if (!prepared::is_reference(pd.impl_info_str())) return pd;
     } catch (const dnnl::error&) {  // none at all
     }
@@ -148,8 +150,7 @@ class Operand {
 class Output {
  public:
   Output() = default;
-  Output(const memory::desc& wanted, const memory::desc& made, Layout& layout)
-      : reordered_(wanted != made) {
+  Output(const memory::desc& wanted, const memory::desc& made, Layout& layout) : reordered_(wanted != made) {
     if (!reordered_) return;
     reorder_ = reorder(made, wanted);
     offset_ = layout.take(made.get_size());

@@ -1,5 +1,5 @@
-// Convolution, NCHW or NCDHW, or with channels in blocks of 4, 8, 16 or all of them (f64: any), through oneDNN (f32) or own loops (f64).
-// Created once when planning.
+// Convolution, NCHW or NCDHW, or with channels in blocks of 4, 8, 16 or all of them (f64: any), through
+// oneDNN (f32) or own loops (f64). Created once when planning.
 #pragma once
 
 #include <cstdint>

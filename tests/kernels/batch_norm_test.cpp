@@ -6,7 +6,8 @@ namespace gradloom::kernels::test {
 namespace {
 
 template <class T>
-void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t spatial, std::int64_t block = 1) {
+void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t spatial,
+           std::int64_t block = 1) {
   const std::int64_t size = n * channels * spatial;
   const double epsilon = 1e-5, momentum = 0.9, count = double(n * spatial);
   const auto x = values<T>(size, 1, -1, 3), dy = values<T>(size, 2), scale = values<T>(channels, 3),
@@ -57,9 +58,23 @@ void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t sp
       [&](const CpuKernels& k) {
         std::vector<T> out(forward.size());
         T* const tail = out.data() + size;
-        BatchNormArgs args{dtype_of<T>(), training, n, channels, spatial, epsilon, momentum, own_x.data(),
-                           scale.data(), bias.data(), old_mean.data(), old_var.data(), out.data(), tail,
-                           tail + channels, tail + 2 * channels, tail + 3 * channels};
+        BatchNormArgs args{dtype_of<T>(),
+                           training,
+                           n,
+                           channels,
+                           spatial,
+                           epsilon,
+                           momentum,
+                           own_x.data(),
+                           scale.data(),
+                           bias.data(),
+                           old_mean.data(),
+                           old_var.data(),
+                           out.data(),
+                           tail,
+                           tail + channels,
+                           tail + 2 * channels,
+                           tail + 3 * channels};
         args.block = block;
         std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
         args.workspace = workspace.data();
@@ -70,9 +85,19 @@ void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t sp
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> out(backward.size());
-        BatchNormGradArgs args{dtype_of<T>(), training, n, channels, spatial, own_dy.data(), own_x.data(),
-                               scale.data(), saved_mean.data(), saved_inv_std.data(), out.data(),
-                               out.data() + size, out.data() + size + channels};
+        BatchNormGradArgs args{dtype_of<T>(),
+                               training,
+                               n,
+                               channels,
+                               spatial,
+                               own_dy.data(),
+                               own_x.data(),
+                               scale.data(),
+                               saved_mean.data(),
+                               saved_inv_std.data(),
+                               out.data(),
+                               out.data() + size,
+                               out.data() + size + channels};
         args.block = block;
         std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
         args.workspace = workspace.data();
@@ -108,10 +133,12 @@ TEST(BatchNorm, ChannelsInBlocks) {
 // The mean is large against the deviation: no digits are lost in blocks either.
 TEST(BatchNorm, BlocksOfLargeMeans) {
   const std::int64_t n = 4, spatial = 777;
-  std::vector<float> x = values<float>(n * 16 * spatial, 1, -1, 1), y(x.size()), c(16, 1), zero(16, 0), out(64);
+  std::vector<float> x = values<float>(n * 16 * spatial, 1, -1, 1), y(x.size()), c(16, 1), zero(16, 0),
+                     out(64);
   for (float& v : x) v += 1000;
-  BatchNormArgs args{DType::f32, true, n, 16, spatial, 0, 0.9, x.data(), c.data(), zero.data(), zero.data(), c.data(), y.data(),
-                     &out[0], &out[16], &out[32], &out[48]};
+  BatchNormArgs args{DType::f32, true,     n,        16,          spatial,     0,
+                     0.9,        x.data(), c.data(), zero.data(), zero.data(), c.data(),
+                     y.data(),   &out[0],  &out[16], &out[32],    &out[48]};
   args.block = 16;
   std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
   args.workspace = workspace.data();
@@ -119,7 +146,8 @@ TEST(BatchNorm, BlocksOfLargeMeans) {
   for (std::size_t channel = 0; channel < 16; ++channel) {
     double mean = 0, var = 0;
     for (std::size_t i = channel; i < x.size(); i += 16) mean += double(x[i]) / double(n * spatial);
-    for (std::size_t i = channel; i < x.size(); i += 16) var += (double(x[i]) - mean) * (double(x[i]) - mean) / double(n * spatial);
+    for (std::size_t i = channel; i < x.size(); i += 16)
+      var += (double(x[i]) - mean) * (double(x[i]) - mean) / double(n * spatial);
     EXPECT_NEAR(out[32 + channel], mean, 1e-4);
     EXPECT_NEAR(out[48 + channel], 1 / std::sqrt(var), 1e-4 / std::sqrt(var));
   }

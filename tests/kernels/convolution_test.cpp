@@ -87,8 +87,12 @@ void check(ConvolutionDesc d) {
     dx[xi] += double(dy[yi]) * double(w[wi]);
     dw[wi] += double(dy[yi]) * double(x[xi]);
   });
-  const auto x_blocks = [&](const auto& plain) { return in_blocks(plain, d.n * d.c, d.d * d.h * d.w, d.x_block); };
-  const auto y_blocks = [&](const auto& plain) { return in_blocks(plain, d.n * d.k, d.od * d.oh * d.ow, d.y_block); };
+  const auto x_blocks = [&](const auto& plain) {
+    return in_blocks(plain, d.n * d.c, d.d * d.h * d.w, d.x_block);
+  };
+  const auto y_blocks = [&](const auto& plain) {
+    return in_blocks(plain, d.n * d.k, d.od * d.oh * d.ow, d.y_block);
+  };
   const auto own_x = x_blocks(x), own_dy = y_blocks(dy);
   expect_run<T>(d, ConvolutionKind::forward, own_x, w, bias, y_blocks(y), reduction_tolerance<T>());
   d.bias = false;
@@ -162,7 +166,8 @@ TEST(Convolution, ChannelsInBlocks) {
   }
 }
 
-// Blocks of 16 are what oneDNN computes in with AVX-512: no operand but the weights goes through the workspace.
+// Blocks of 16 are what oneDNN computes in with AVX-512: no operand but the weights goes through the
+// workspace.
 TEST(Convolution, BlocksAreNotReordered) {
   if (std::string(cpu().isa) != "v4") GTEST_SKIP() << "another layout there";
   ConvolutionDesc d = convolution(4, 64, 28, 28, 64, 3, 3, 1, 1, 1, 1);

@@ -152,18 +152,22 @@ void check_blocks(const Window& w, std::int64_t block) {
   const PoolShape plain = shape_of(w, planes);
   PoolShape blocks = shape_of(w, 2);
   blocks.block = block;
-  const std::int64_t in = area(plain.in), out = area(plain.out), h = plain.in[0] * plain.in[1], oh = plain.out[0] * plain.out[1];
+  const std::int64_t in = area(plain.in), out = area(plain.out), h = plain.in[0] * plain.in[1],
+                     oh = plain.out[0] * plain.out[1];
   const auto x = values<T>(planes * in, 1), dy = values<T>(planes * out, 2);
   const auto own_x = in_blocks(x, planes, in, block), own_dy = in_blocks(dy, planes, out, block);
   std::vector<T> y(dy.size()), dx(x.size()), own_y(dy.size()), own_dx(x.size(), T(9));
   std::vector<std::int64_t> argmax(y.size()), own_argmax(y.size()), indices(y.size()), own_indices(y.size());
   cpu().max_pool({dtype_of<T>(), plain, x.data(), y.data(), argmax.data(), true, indices.data()});
-  cpu().max_pool({dtype_of<T>(), blocks, own_x.data(), own_y.data(), own_argmax.data(), true, own_indices.data()});
+  cpu().max_pool(
+      {dtype_of<T>(), blocks, own_x.data(), own_y.data(), own_argmax.data(), true, own_indices.data()});
   EXPECT_EQ(own_indices, in_blocks(indices, planes, out, block));
   EXPECT_TRUE(same_bits(own_y, in_blocks(y, planes, out, block)));
   EXPECT_EQ(own_argmax, in_blocks(argmax, planes, out, block));
-  cpu().max_pool_grad({dtype_of<T>(), planes, h, plain.in[2], oh, plain.out[2], dy.data(), argmax.data(), dx.data()});
-  cpu().max_pool_grad({dtype_of<T>(), 2, h, plain.in[2], oh, plain.out[2], own_dy.data(), own_argmax.data(), own_dx.data(), block});
+  cpu().max_pool_grad(
+      {dtype_of<T>(), planes, h, plain.in[2], oh, plain.out[2], dy.data(), argmax.data(), dx.data()});
+  cpu().max_pool_grad({dtype_of<T>(), 2, h, plain.in[2], oh, plain.out[2], own_dy.data(), own_argmax.data(),
+                       own_dx.data(), block});
   EXPECT_TRUE(same_bits(own_dx, in_blocks(dx, planes, in, block)));
   for (const PoolDivisor divisor : {PoolDivisor::inside, PoolDivisor::padded, PoolDivisor::one}) {
     cpu().average_pool({dtype_of<T>(), plain, divisor, x.data(), y.data()});

@@ -1,5 +1,5 @@
-// Channels in blocks: the same results and gradients for the shapes of ResNet, MobileNet, U-Net and squeeze-excitation, which islands
-// change their layout, and why others do not.
+// Channels in blocks: the same results and gradients for the shapes of ResNet, MobileNet, U-Net and
+// squeeze-excitation, which islands change their layout, and why others do not.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,8 +24,8 @@ class Layers {
   explicit Layers(Graph& graph) : b(graph) { graph.opset = 17; }
   GraphBuilder b;
 
-  ValueId conv(ValueId x, std::int64_t k, std::int64_t size = 3, std::int64_t stride = 1, std::int64_t group = 1,
-               bool bias = false) {
+  ValueId conv(ValueId x, std::int64_t k, std::int64_t size = 3, std::int64_t stride = 1,
+               std::int64_t group = 1, bool bias = false) {
     const std::int64_t pad = size / 2;
     std::vector<ValueId> inputs = {x, parameter({k, b.shape(x)[1] / group, size, size})};
     if (bias) inputs.push_back(parameter({k}));
@@ -41,7 +41,9 @@ class Layers {
   ValueId pool(ValueId x, const char* op = "MaxPool") {
     return b.op(op, {x}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
   }
-  ValueId input(Shape shape) { return b.input("x" + std::to_string(count_++), {DType::f64, std::move(shape)}); }
+  ValueId input(Shape shape) {
+    return b.input("x" + std::to_string(count_++), {DType::f64, std::move(shape)});
+  }
   ValueId parameter(Shape shape) {
     return b.input("w" + std::to_string(count_++), {DType::f64, std::move(shape)}, Role::parameter);
   }
@@ -71,7 +73,8 @@ ValueId mobilenet(Layers& l) {
   const ValueId x = clip(l.norm(l.conv(l.input({2, 8, 6, 6}), 16, 1)));
   const ValueId y = clip(l.norm(l.conv(x, 16, 3, 1, 16)));
   const ValueId narrow = l.norm(l.conv(y, 24, 1));  // 24: plain between two convolutions
-  return l.b.op("ReduceMean", {clip(l.norm(l.conv(narrow, 48, 1))), l.b.i64s({2, 3})}, {{"keepdims", std::int64_t{0}}});
+  return l.b.op("ReduceMean", {clip(l.norm(l.conv(narrow, 48, 1))), l.b.i64s({2, 3})},
+                {{"keepdims", std::int64_t{0}}});
 }
 
 ValueId unet(Layers& l) {
@@ -110,7 +113,9 @@ ValueId one_dim(Layers& l) {
 }
 
 ValueId three_dims(Layers& l) {
-  const auto conv = [&](ValueId x) { return l.b.op("Conv", {x, l.parameter({16, l.b.shape(x)[1], 2, 1, 2})}); };
+  const auto conv = [&](ValueId x) {
+    return l.b.op("Conv", {x, l.parameter({16, l.b.shape(x)[1], 2, 1, 2})});
+  };
   const ValueId x = l.relu(conv(l.input({1, 3, 4, 3, 5})));
   return conv(l.b.op("MaxPool", {x}, {{"kernel_shape", Ints{1, 2, 2}}}));
 }
@@ -140,7 +145,8 @@ void add_training(Graph& graph) {
     Tensor weights(DType::f64, graph.type(y).shape);
     for (std::int64_t i = 0; i < weights.count(); ++i)
       weights.mutable_as<double>()[i] = std::sin(static_cast<double>(i));
-    const ValueId part = b.op("ReduceSum", {b.op("Mul", {y, b.constant(weights)})}, {{"keepdims", std::int64_t{0}}});
+    const ValueId part =
+        b.op("ReduceSum", {b.op("Mul", {y, b.constant(weights)})}, {{"keepdims", std::int64_t{0}}});
     loss = loss == kNone ? part : b.op("Add", {loss, part});
   }
   std::vector<ValueId> wrt;
@@ -227,9 +233,15 @@ struct Refusal {
 };
 
 const Refusal kRefusals[] = {
-    {"channels", [](Layers& l) { return l.conv(l.input({1, 3, 6, 6}), 24); },
+    {"channels",
+     [](Layers& l) {
+       return l.conv(l.input({1, 3, 6, 6}), 24);
+     },
      "3 channels are no multiple of 16, 24 channels are no multiple of 16"},
-    {"groups", [](Layers& l) { return l.conv(l.input({1, 32, 6, 6}), 32, 3, 1, 4); },
+    {"groups",
+     [](Layers& l) {
+       return l.conv(l.input({1, 32, 6, 6}), 32, 3, 1, 4);
+     },
      "groups of 8 channels are no multiple of 16"},
     {"borders",
      [](Layers& l) {
@@ -238,7 +250,11 @@ const Refusal kRefusals[] = {
        return l.b.op("Softmax", {l.conv(x, 3)});
      },
      "transposes at its borders would move 2304 elements, convolutions reorder 1728 (Flatten"},
-    {"unknown dims", [](Layers& l) { return l.conv(l.input({-1, 16, 6, 6}), 16); }, "its dims are not all known"},
+    {"unknown dims",
+     [](Layers& l) {
+       return l.conv(l.input({-1, 16, 6, 6}), 16);
+     },
+     "its dims are not all known"},
 };
 
 TEST(BlockChannels, SaysWhyAConvolutionStaysPlain) {

@@ -250,7 +250,8 @@ TEST(RealModels, AreFusedAsFarAsTheyCanBe) {
     for (const char* gone : {"Shape", "Identity", "Erf", "Pow", "Sqrt"})
       EXPECT_EQ(counts.count(gone), 0u) << gone << " in " << name;
     // Where the channels' blocks end, before the product, and its gradient.
-    EXPECT_EQ(counts.count("Transpose") == 0 ? 0 : counts.at("Transpose"), name == "cnn-digits" ? 2 : 0) << name;
+    EXPECT_EQ(counts.count("Transpose") == 0 ? 0 : counts.at("Transpose"), name == "cnn-digits" ? 2 : 0)
+        << name;
     EXPECT_EQ(counts.at("Optimizer"), 1) << name;
   }
 }
