@@ -17,15 +17,12 @@
 #include "engine/ops/common.h"
 #include "engine/ops/op.h"
 #include "passes/pass.h"
+#include "passes/pattern.h"
 
 namespace gradloom {
 namespace {
 
 constexpr const char *kRule = "blocks", *kReductionRule = "reduced-blocks";
-
-bool is_op(const Node& node, std::string_view name) {
-  return node.alive() && name == node.op->name && node.op->domain[0] == '\0';
-}
 
 bool contains(const std::vector<std::size_t>& all, std::size_t i) {
   return std::find(all.begin(), all.end(), i) != all.end();
@@ -407,10 +404,19 @@ class BlockChannels final : public Pass {
     v.field("block", block_,
             {.help = "channels of a block: 16 for AVX-512, 8 for AVX2", .min = 2, .max = 64});
   }
-  Status run(Rewriter& rw) const override { return Blocker(rw, block_).run(); }
+  void set_target(kernels::Target target) override { target_ = target; }
+
+  Status run(Rewriter& rw) const override {
+    if (target_ == kernels::Target::cpu) return Blocker(rw, block_).run();
+    for (NodeId id : TRY(topological_order(rw.graph())))
+      if (is_op(rw.graph().nodes[id], "Conv"))
+        rw.reject(kRule, id, "for the CPU: its kernels have this layout");
+    return {};
+  }
 
  private:
   std::int64_t block_ = 16;
+  kernels::Target target_ = kernels::Target::cpu;
 };
 
 using Ints = std::vector<std::int64_t>;
@@ -451,7 +457,7 @@ const PassDef block_channels_pass = {
         "one of its tensors. Channels must be a multiple of the block. Only for the CPU.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,
-    .for_cpu = true,
+    .target = kernels::Target::cpu,
     .make = [] { return std::unique_ptr<Pass>(new BlockChannels); },
     .example = example,
 };

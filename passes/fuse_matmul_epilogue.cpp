@@ -36,7 +36,8 @@ std::vector<ValueId> images(const Rewriter& rw, ValueId value) {
   std::vector<ValueId> result{value};
   for (const Use& use : rw.uses(value)) {
     const Node& node = rw.graph().nodes[use.node];
-    if (use.input_index == 0 && std::string_view(node.op->name) == "Reshape") result.push_back(node.outputs[0]);
+    if (use.input_index == 0 && std::string_view(node.op->name) == "Reshape")
+      result.push_back(node.outputs[0]);
   }
   return result;
 }
@@ -270,6 +271,7 @@ const PassDef fuse_matmul_epilogue_pass = {
         "libraries have. On the CPU, where it would gain nothing, only with devices=all.",
     .phase = PassPhase::post_gradient,
     .bit_exact = false,
+    .target = kernels::Target::gpu,
     .make = [] { return std::unique_ptr<Pass>(new FuseMatMulEpilogue); },
     .example = example,
 };

@@ -140,11 +140,6 @@ Pipeline default_pipeline() {
   return pipeline;
 }
 
-Pipeline for_gpu(Pipeline pipeline) {
-  std::erase_if(pipeline.passes, [](const PassConfig& config) { return config.def->for_cpu; });
-  return pipeline;
-}
-
 Result<Pipeline> parse_pipeline(const std::string& text) {
   Pipeline pipeline;
   for (const std::string& part : split_top_level(text)) {

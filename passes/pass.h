@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -38,7 +39,7 @@ struct PassDef {
   bool locked = false;        // cannot be switched off (needed for correctness)
   bool by_precision = false;  // switched by the recipe's precision: in no default pipeline
   bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
-  bool for_cpu = false;       // layouts of the CPU's kernels: left out where the plan is for a GPU
+  std::optional<kernels::Target> target{};  // whose kernels it is for (empty: all); elsewhere it says so
   std::unique_ptr<Pass> (*make)();
   Result<PassExample> (*example)();  // before -> after; tested, documented, previewed
 };
@@ -59,7 +60,6 @@ struct Pipeline {
   std::string text() const;  // round-trips through parse_pipeline
 };
 Pipeline default_pipeline();
-Pipeline for_gpu(Pipeline pipeline);  // without passes that are for the CPU
 // "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one). Unknown pass or option: usage
 // error with the nearest name.
 Result<Pipeline> parse_pipeline(const std::string& text);

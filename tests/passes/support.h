@@ -32,9 +32,9 @@ struct TwoInputs : ::testing::Test {
   ValueId x = b.input("x", type), y = b.input("y", type);
 };
 
-// For a GPU, where every pass does what it can.
+// Without `target`: where the pass is for.
 inline PassReport run_pass(Graph& graph, const std::string& text,
-                           kernels::Target target = kernels::Target::gpu) {
+                           std::optional<kernels::Target> target = std::nullopt) {
   auto pipeline = parse_pipeline(text);
   EXPECT_TRUE(pipeline.ok()) << (pipeline.ok() ? "" : pipeline.error().message);
   if (!pipeline.ok()) return {};
@@ -42,7 +42,8 @@ inline PassReport run_pass(Graph& graph, const std::string& text,
                               ? PassPhase::pre_gradient
                               : PassPhase::post_gradient;
   std::vector<PassReport> reports;
-  const Status status = run_passes(graph, *pipeline, phase, reports, target);
+  if (!target) target = pipeline->passes[0].def->target.value_or(kernels::Target::cpu);
+  const Status status = run_passes(graph, *pipeline, phase, reports, *target);
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
   return reports.empty() ? PassReport{} : reports[0];
 }
