@@ -251,7 +251,7 @@ enum class ConvolutionKind : std::uint8_t { forward, backward_data, backward_wei
 // GPU only: the CPU's convolutions are in prepared/.
 struct ConvolutionArgs {
   ConvolutionDesc shape; ConvolutionKind kind; const void *a, *b, *bias; void* out; void* workspace;
-  std::size_t workspace_bytes = 0;   // 0: as much as workspace_bytes() of these arguments says
+  std::size_t workspace_bytes = 0;   // GPU libraries only; may be 0
 };
 
 // One step of a recurrent network, every element (item of the batch, hidden unit) by itself; the products are made before it.
