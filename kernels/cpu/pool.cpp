@@ -307,30 +307,55 @@ GRADLOOM_INLINE void for_line(const PoolShape& s, i64 part, const Output& output
   }
 }
 
+// The largest of a window's neighbours and where they are; empty windows: -inf at -1. `careful`: infinities
+// and NaN count. Otherwise what is returned is 0 in lanes that had none, NaN in others.
+template <class T, int L, bool careful>
+GRADLOOM_INLINE Pack<T, L> max_window(const PoolShape& s, const T* x, const Reach& deep, const Reach& rows,
+                                      const Reach& cols, Pack<T, L>& best, Pack<Position<T>, L>& where) {
+  using Positions = Pack<Position<T>, L>;
+  Pack<T, L> odd = {};
+  best = Pack<T, L>{} - T(__builtin_inf());
+  where = Positions{} - Position<T>(1);
+  for_positions(s, deep, rows, cols, [&](i64 at) {
+    const auto v = load_pack<T, L>(x + at * s.block);
+    const Positions here = Positions{} + Position<T>(at);
+    if constexpr (careful) {
+      const Positions wins = (Positions(~(v <= best)) & Positions(best == best)) | (where < 0);
+      best = wins ? v : best;
+      where = wins ? here : where;
+    } else {
+      where = v > best ? here : where;
+      best = v > best ? v : best;
+      odd += v - v;
+    }
+  });
+  return odd;
+}
+
 template <class T, int L>
 void max_blocks(const MaxPoolArgs& args) {
-  using Positions = Pack<Position<T>, L>;
   const PoolShape& s = args.shape;
-  parallel_for(
-      s.planes * s.out[0] * s.out[1], s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
-        for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
-          const T* const x = static_cast<const T*>(args.x) + from;
-          Pack<T, L> best = Pack<T, L>{} - T(__builtin_inf());
-          Positions where = Positions{} - Position<T>(1);
-          for_positions(s, deep, rows, cols, [&](i64 at) {
-            const auto v = load_pack<T, L>(x + at * s.block);
-            const Positions here = Positions{} + Position<T>(at);
-            const Positions wins = (Positions(~(v <= best)) & Positions(best == best)) | (where < 0);
-            best = wins ? v : best;
-            where = wins ? here : where;
-          });
-          store_pack<T, L>(static_cast<T*>(args.y) + to, best);
-          for (int j = 0; j < L && args.argmax != nullptr; ++j) args.argmax[to + j] = where[j];
-          const i64 plane = part / (s.out[0] * s.out[1]) * s.block + to % s.block;
-          for (int j = 0; j < L && args.indices != nullptr; ++j)
-            args.indices[to + j] = index_of(args, plane + j, where[j]);
-        });
-      });
+  const i64 lines = s.out[0] * s.out[1];
+  const auto run = [&](i64 part, auto careful) {
+    Pack<T, L> odd = {};
+    for_line<L>(s, part, [&](i64 from, i64 to, const Reach& deep, const Reach& rows, const Reach& cols) {
+      Pack<T, L> best;
+      Pack<Position<T>, L> where;
+      odd += max_window<T, L, decltype(careful)::value != 0>(s, static_cast<const T*>(args.x) + from, deep,
+                                                             rows, cols, best, where);
+      store_pack<T, L>(static_cast<T*>(args.y) + to, best);
+      for (int j = 0; j < L && args.argmax != nullptr; ++j) args.argmax[to + j] = where[j];
+      const i64 plane = part / lines * s.block + to % s.block;
+      for (int j = 0; j < L && args.indices != nullptr; ++j)
+        args.indices[to + j] = index_of(args, plane + j, where[j]);
+    });
+    bool finite = true;
+    for (int j = 0; j < L; ++j) finite = finite && odd[j] == T(0);
+    return finite;
+  };
+  parallel_for(s.planes * lines, s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
+    if (!run(part, Lanes<0>())) run(part, Lanes<1>());
+  });
 }
 
 template <class T>

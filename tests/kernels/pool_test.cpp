@@ -179,6 +179,28 @@ void check_blocks(const Window& w, std::int64_t block) {
   }
 }
 
+// Infinities and NaN in some lanes: as in planes.
+TEST(Pool, NotANumberInBlocks) {
+  const PoolShape plain = shape_of(kWindows[1], 16);
+  PoolShape blocks = shape_of(kWindows[1], 1);
+  blocks.block = 16;
+  const std::int64_t in = area(plain.in), out = area(plain.out);
+  std::vector<float> x = values<float>(16 * in, 1);
+  Random random(3);
+  for (int i = 0; i < 200; ++i) {
+    const float odd[] = {-INFINITY, INFINITY, NAN};
+    x[std::size_t(random.below(16 * in))] = odd[i % 3];
+  }
+  std::fill(x.begin() + 2 * in, x.begin() + 3 * in, -INFINITY);
+  std::vector<float> y(std::size_t(16 * out)), own_y(y.size());
+  std::vector<std::int64_t> argmax(y.size()), own_argmax(y.size());
+  cpu().max_pool({DType::f32, plain, x.data(), y.data(), argmax.data()});
+  const auto own_x = in_blocks(x, 16, in, 16);
+  cpu().max_pool({DType::f32, blocks, own_x.data(), own_y.data(), own_argmax.data()});
+  EXPECT_TRUE(same_bits(own_y, in_blocks(y, 16, out, 16)));
+  EXPECT_EQ(own_argmax, in_blocks(argmax, 16, out, 16));
+}
+
 TEST(Pool, PlanesInBlocks) {
   for (const Window& w : kWindows) {
     for (const std::int64_t block : {16, 8, 4, 3, 48}) {
