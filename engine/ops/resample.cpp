@@ -25,17 +25,20 @@ bool AxisTable::identity() const {
 }
 
 AxisTable AxisTable::transposed() const {
-  std::vector<std::vector<std::pair<std::int32_t, double>>> rows(static_cast<std::size_t>(in));
-  for (std::size_t j = 0; j + 1 < begin.size(); ++j)
-    for (std::int32_t e = begin[j]; e < begin[j + 1]; ++e)
-      rows[static_cast<std::size_t>(index[static_cast<std::size_t>(e)])].push_back(
-          {static_cast<std::int32_t>(j), weight[static_cast<std::size_t>(e)]});
   AxisTable table;
   table.in = out();
-  for (const auto& row : rows) {
-    for (const auto& [at, w] : row) table.add(at, w);
-    table.end_row();
-  }
+  table.begin.assign(static_cast<std::size_t>(in) + 1, 0);
+  for (const std::int32_t at : index) ++table.begin[static_cast<std::size_t>(at) + 1];
+  for (std::size_t j = 1; j < table.begin.size(); ++j) table.begin[j] += table.begin[j - 1];
+  table.index.resize(index.size());
+  table.weight.resize(index.size());
+  std::vector<std::int32_t> next(table.begin.begin(), table.begin.end() - 1);
+  for (std::size_t j = 0; j + 1 < begin.size(); ++j)
+    for (auto e = static_cast<std::size_t>(begin[j]); e < static_cast<std::size_t>(begin[j + 1]); ++e) {
+      const auto to = static_cast<std::size_t>(next[static_cast<std::size_t>(index[e])]++);
+      table.index[to] = static_cast<std::int32_t>(j);
+      table.weight[to] = weight[e];
+    }
   return table;
 }
 

@@ -126,7 +126,9 @@ std::optional<Arguments> read_arguments(const Context& ctx, const Attrs& attrs, 
 
 // ---- sizes ------------------------------------------------------------------------------------------------
 
-constexpr std::int64_t kMostOut = std::int64_t{1} << 20;  // of an axis: it has a table, made when planning
+// Of an axis that changes: it has a table of weights, made when planning.
+constexpr std::int64_t kMostOut = std::int64_t{1} << 20, kMostIn = std::int64_t{1} << 24;
+constexpr double kMostWeights = 4.0 * kMostOut;  // as many as a cubic axis of kMostOut has without antialias
 
 Status set_scale(Axis& axis, double scale) {
   if (!(scale > 0) || !std::isfinite(scale)) return infer_error("a scale is " + std::to_string(scale));
@@ -221,13 +223,35 @@ std::int64_t edge(double at, std::int64_t size) {
   return static_cast<std::int64_t>(std::clamp(at, 0.0, static_cast<double>(size - 1)));
 }
 
+// How much the kernel is widened, and the elements on either side of a coordinate that have a weight.
+double narrowing(const Plan& plan, const Axis& axis) {
+  return plan.antialias ? std::min(axis.scale, 1.0) : 1;
+}
+double support_of(const Plan& plan, const Axis& axis) {
+  return plan.mode == "nearest" ? 1 : (plan.mode == "cubic" ? 2 : 1) / narrowing(plan, axis);
+}
+
+Status check_table(const Plan& plan, const Axis& axis) {
+  if (axis.in > kMostIn)
+    return infer_error("an axis of " + std::to_string(axis.in) + " elements is over the limit of " +
+                       std::to_string(kMostIn) + " of those that change");
+  if (const double weights = 2 * support_of(plan, axis) * static_cast<double>(axis.out); weights > kMostWeights + 8)
+    return infer_error("antialias of " + std::to_string(axis.in) + " elements to " + std::to_string(axis.out) +
+                       " needs more than the limit of " + std::to_string(static_cast<std::int64_t>(kMostWeights)) +
+                       " weights");
+  return {};
+}
+
 // The row of the table for coordinate c: one entry per element of x, ascending.
 void add_weights(const Plan& plan, const Axis& axis, double c, AxisTable& table) {
   const bool cubic = plan.mode == "cubic";
-  const double narrow = plan.antialias ? std::min(axis.scale, 1.0) : 1, support = (cubic ? 2 : 1) / narrow;
+  const double narrow = narrowing(plan, axis), support = support_of(plan, axis);
   std::vector<std::pair<std::int64_t, double>> taps;
   double sum = 0;
-  for (double i = std::floor(c - support) + 1; i < c + support; ++i) {
+  // Counted: far outside, i + 1 is i.
+  const double first = std::floor(c - support) + 1;
+  for (double k = 0; k <= 2 * support && first + k < c + support; ++k) {
+    const double i = first + k;
     const double w = cubic ? cubic_weight((i - c) * narrow, plan.cubic) : linear_weight((i - c) * narrow);
     const std::int64_t at = edge(i, axis.in);
     if (w == 0 || (plan.exclude_outside && static_cast<double>(at) != i)) continue;
@@ -256,10 +280,12 @@ Result<Interpolation> interpolation_of(const Plan& plan) {
     const Axis& axis = plan.axes[d];
     if (axis.in == axis.out && axis.scale == 1 && !crops) continue;
     if (axis.in == 0 && axis.out > 0) return infer_error("an empty axis cannot be interpolated");
+    TRY(check_table(plan, axis));
     AxisTable table;
     table.in = axis.in;
     for (std::int64_t j = 0; j < axis.out; ++j) {
       const double c = coordinate(plan, axis, j);
+      if (!std::isfinite(c)) return infer_error("position " + std::to_string(j) + " has no coordinate");
       const bool outside = crops && (c < 0 || c > static_cast<double>(axis.in - 1));
       if (crops) result.outside.rows[d].push_back(outside);
       if (!outside && plan.mode == "nearest") table.add(edge(rounded(plan.nearest, c), axis.in), 1);

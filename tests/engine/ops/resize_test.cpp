@@ -58,6 +58,36 @@ TEST(Resize, CropFillsWhatIsOutside) {
   EXPECT_EQ(y, (std::vector<double>{9, 0, 1.5, 3}));
 }
 
+// Tables of weights are made when planning: an axis of terabytes, or a kernel as wide as one, is an error.
+TEST(Resize, TablesHaveALimit) {
+  const auto why = [](std::int64_t in, std::int64_t out, std::int64_t antialias, const char* mode) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const ValueId x = b.input("x", f32({in}));
+    const auto y = b.add(op_by_name("Resize"), {x, kNone, kNone, b.i64s({out})},
+                         {{"mode", std::string(mode)}, {"antialias", antialias}});
+    EXPECT_TRUE(y.ok());
+    return missing_kernel(graph, graph.nodes[0], kernels::Target::cpu);
+  };
+  EXPECT_TRUE(mentions(why(std::int64_t{1} << 40, 4, 1, "linear"), "over the limit"));
+  EXPECT_TRUE(mentions(why((std::int64_t{1} << 24) + 1, 4, 0, "nearest"), "over the limit"));
+  EXPECT_TRUE(mentions(why(std::int64_t{1} << 24, 4, 1, "linear"), "weights"));
+  EXPECT_EQ(why(std::int64_t{1} << 24, 4, 0, "linear"), "");
+  EXPECT_EQ(why(1'000'000, 1000, 1, "cubic"), "");
+}
+
+TEST(Resize, CoordinatesFarOutsideEnd) {
+  const Attrs attrs{{"mode", std::string("linear")}, {"coordinate_transformation_mode", std::string("align_corners")}};
+  // (in * scale - 1) is 4e-16: the second position lies 1e16 behind the end.
+  const std::vector<double> y = run("Resize", {tensor({2}, {1, 3}), Tensor(), f32s({0.5}), Tensor()}, attrs);
+  EXPECT_EQ(y.size(), 1u);
+  const std::vector<double> roi = run("Resize", {tensor({4}, {0, 1, 2, 3}), f32s({-1e30, 1e30}), Tensor(), ints({4})},
+                                      {{"mode", std::string("linear")},
+                                       {"extrapolation_value", 9.0},
+                                       {"coordinate_transformation_mode", std::string("tf_crop_and_resize")}});
+  EXPECT_EQ(roi, (std::vector<double>{9, 9, 9, 9}));
+}
+
 TEST(Resize, RefusesWhatItCannotMean) {
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4})}), "either scales or sizes"));
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({2}), ints({8})}), "either scales or sizes"));
