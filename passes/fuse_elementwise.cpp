@@ -10,6 +10,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "engine/base/text.h"
 #include "engine/ops/fused_elementwise.h"
 #include "engine/ops/op.h"
 #include "passes/pass.h"
@@ -267,8 +268,8 @@ class FuseElementwise final : public Pass {
     const auto results =
         TRY(b.add(op_by_name("FusedElementwise"), inputs, attrs, static_cast<int>(old_outputs.size())));
     for (std::size_t i = 0; i < results.size(); ++i) rw.replace(old_outputs[i], results[i]);
-    rw.commit(std::to_string(count) + " nodes become 1 with " + std::to_string(reads) + " inputs and " +
-              std::to_string(outputs) + (outputs == 1 ? " output" : " outputs"));
+    rw.commit(std::to_string(count) + " nodes become 1 with " + plural_text(static_cast<std::int64_t>(reads), "input") + " and " +
+              plural_text(static_cast<std::int64_t>(outputs), "output"));
     return {};
   }
 

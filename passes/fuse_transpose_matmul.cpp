@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "engine/base/text.h"
 #include "engine/ops/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
@@ -47,7 +48,7 @@ class FuseTransposeMatMul final : public Pass {
     if ((replaced.size() == 1 && !swapped) || !rw.allowed(kRule, id)) return;
     GraphBuilder& b = rw.begin(kRule, id, replaced);
     rw.replace(result, add_product(b, p));
-    rw.commit(replaced.size() > 1 ? std::to_string(replaced.size() - 1) + " transpose(s) become strides"
+    rw.commit(replaced.size() > 1 ? plural_text(static_cast<std::int64_t>(replaced.size()) - 1, "transpose") + " as strides"
                                   : "the result's rows are contiguous");
   }
 

@@ -161,11 +161,12 @@ std::string comparison_text(const Comparison& c) {
                                      c.groups, c.block_steps, 100 * c.noise, c.seconds)
                        : fmt::format("stored runs, noise {:.2f} %\n", 100 * c.noise);
   if (c.first_different_step == 0) {
-    out += fmt::format("losses equal bit for bit over {} steps\n", c.steps);
+    out += fmt::format("losses equal bit for bit over {}\n", plural_text(c.steps, "step"));
   } else {
     out +=
-        fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {} steps, first at step {}\n",
-                    c.max_loss_difference, c.max_relative_loss_difference, c.steps, c.first_different_step);
+        fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {}, first at step {}\n",
+                    c.max_loss_difference, c.max_relative_loss_difference, plural_text(c.steps, "step"),
+                    c.first_different_step);
   }
   if (!c.note.empty()) out += "note: " + escaped(c.note) + "\n";
   out += table_text("stream", c.streams, 10);

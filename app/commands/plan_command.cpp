@@ -79,7 +79,7 @@ void print_log(const Output& out, const PassReport& r) {
   for (const RewriteRecord& rec : r.log)
     if (rec.matched)
       out.text("    + " + rec.rule + " at " + escaped(rec.site) + " (" + std::to_string(rec.removed.size()) +
-               " -> " + std::to_string(rec.added.size()) + " nodes)" +
+               " -> " + plural_text(static_cast<std::int64_t>(rec.added.size()), "node") + ")" +
                (rec.why.empty() ? "" : ", " + escaped(rec.why)));
   for (const auto& [why, n] : reasons) out.text("    - " + std::to_string(n) + " x " + escaped(why));
 }

@@ -191,9 +191,9 @@ void show_text(const Output& out, const RunRecord& run, const SessionOptions& op
            s.status + (s.message.empty() ? "" : ", " + escaped(s.message)));
   out.text("  " + escaped(s.command));
   out.text("  loss " + loss_text(s.first_loss) + " -> " + loss_text(s.last_loss) + " over " +
-           std::to_string(s.steps) + " steps, median step " +
-           duration_text(static_cast<double>(s.median_step_ns)) + ", " + std::to_string(s.kernels_per_step) +
-           " kernels per step");
+           plural_text(s.steps, "step") + ", median step " +
+           duration_text(static_cast<double>(s.median_step_ns)) + ", " +
+           plural_text(s.kernels_per_step, "kernel") + " per step");
   out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " +
            bytes_text(static_cast<double>(s.measured_peak_bytes)) + ", lower bound " +
            bytes_text(static_cast<double>(lower_bound_bytes(s))));
@@ -275,8 +275,8 @@ CommandRun declare_trace(CLI::App& app) {
                         {"run_id", run},
                         {"steps", document.steps.size()},
                         {"events", document.rows.size()}});
-    context.out.text("wrote " + options->output + ": " + std::to_string(document.rows.size()) +
-                     " kernel executions of " + std::to_string(document.steps.size()) + " steps");
+    context.out.text("wrote " + options->output + ": " + plural_text(static_cast<std::int64_t>(document.rows.size()), "kernel execution") + " of " +
+                     plural_text(static_cast<std::int64_t>(document.steps.size()), "step"));
     return {};
   };
 }

@@ -131,7 +131,7 @@ class TrainRun {
     std::string passes;
     for (const RecipePass& p : r.passes) passes += (passes.empty() ? "" : ", ") + p.name;
     context_.out.text("model     " + escaped(r.model) + "   loss " + escaped(r.loss) + "   " + r.optimizer + "   " + r.device + " " + r.precision);
-    context_.out.text("plan      " + std::to_string(c.plan.steps.size()) + " kernels per step, peak " +
+    context_.out.text("plan      " + plural_text(static_cast<std::int64_t>(c.plan.steps.size()), "kernel") + " per step, peak " +
                       bytes_text(static_cast<double>(c.plan.peak_bytes())) + " (arena " + bytes_text(static_cast<double>(c.plan.arena_bytes)) +
                       ", lower bound " + bytes_text(static_cast<double>(c.plan.lower_bound_bytes)) + "), compiled in " +
                       duration_text(c.compile_ms * 1e6));

@@ -317,7 +317,7 @@ void Controller::child_ended() {
     notice(NoticeKind::good,
            std::string("Comparison: B is ") + verdict_name(state_.comparison->comparison.verdict));
   } else {
-    notice(NoticeKind::good, what + " is done: " + std::to_string(p.step) + " steps in " +
+    notice(NoticeKind::good, what + " is done: " + plural_text(p.step, "step") + " in " +
                                  duration_text(static_cast<double>(monotonic_ns() - p.started_ns)));
   }
   if (p.kind == RunKind::train && p.run_id > 0) {

@@ -112,8 +112,9 @@ void draw_model_panel(Ui& ui) {
   key_value("Opset", fmt::format("{}, IR {}", graph.opset, m.model.ir_version), 84);
   key_value("Nodes", std::to_string(live_node_count(graph)), 84);
   key_value("Params",
-            fmt::format("{} ({}), {} tensors", count_text(static_cast<double>(m.parameters), ""),
-                        bytes_text(static_cast<double>(m.parameter_bytes)), graph.parameters.size()),
+            fmt::format("{} ({}), {}", count_text(static_cast<double>(m.parameters), ""),
+                        bytes_text(static_cast<double>(m.parameter_bytes)),
+                        plural_text(static_cast<std::int64_t>(graph.parameters.size()), "tensor")),
             84);
   value_lines(graph, "Inputs", graph.inputs);
   value_lines(graph, "Outputs", graph.outputs);

@@ -75,8 +75,15 @@ std::string duration_text(double ns) {
 
 std::string count_text(double count, const char* unit) {
   static const char* const prefixes[] = {"", "k", "M", "G", "T", "P"};
-  std::string text = scaled(count, 1000, prefixes, 6);
-  return text + unit;
+  const bool whole = std::fabs(count) < 1000 && count == std::floor(count);
+  std::string text =
+      (whole ? std::to_string(static_cast<int>(count)) + " " : scaled(count, 1000, prefixes, 6)) + unit;
+  if (text.back() == ' ') text.pop_back();
+  return text;
+}
+
+std::string plural_text(std::int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
 std::string escaped(std::string_view foreign) {

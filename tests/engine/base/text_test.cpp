@@ -20,6 +20,14 @@ TEST(Text, UnitsAreReadable) {
   EXPECT_EQ(duration_text(1.234e6), "1.23 ms");
   EXPECT_EQ(duration_text(12.3e9), "12.3 s");
   EXPECT_EQ(count_text(2.68e9, "FLOP"), "2.68 GFLOP");
+  EXPECT_EQ(count_text(24, "FLOP"), "24 FLOP");
+  EXPECT_EQ(count_text(0, "FLOP"), "0 FLOP");
+  EXPECT_EQ(count_text(2.5, "FLOP/s"), "2.50 FLOP/s");
+  EXPECT_EQ(count_text(4, ""), "4");
+  EXPECT_EQ(count_text(1204, ""), "1.20 k");
+  EXPECT_EQ(plural_text(1, "tensor"), "1 tensor");
+  EXPECT_EQ(plural_text(0, "tensor"), "0 tensors");
+  EXPECT_EQ(plural_text(2, "tensor"), "2 tensors");
 }
 
 TEST(Text, ForeignNamesAreEscaped) {
