@@ -145,6 +145,7 @@ class FolderCheck {
 
   ImportOptions import_options() const {
     ImportOptions options;
+    options.limits = options_.limits;
     if (options_.precision == "f64") options.float_type = DType::f64;
     return options;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/onnx/import.h"
 #include "passes/pass.h"
 
 namespace gradloom {
@@ -17,6 +18,7 @@ struct CheckOptions {
   std::optional<double> rtol,
       atol;  // default: 1e-3 and 1e-7 for outputs (ONNX), 1e-3 and 1e-5 for gradients; f64: 1e-7, 1e-8
   std::uint64_t seed = 0;
+  Limits limits;
 };
 
 enum class CheckStatus : std::uint8_t { pass, fail, unsupported };

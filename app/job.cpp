@@ -67,6 +67,7 @@ Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
   ImportOptions options;
   options.dims = recipe.dims;
   options.allow_unknown = for_viewing;
+  for (const auto& [name, n] : recipe.import_limits) TRY(set_limit(options.limits, name, n));
   options.float_type = TRY(precision_type(recipe.precision));
   return import_onnx(recipe.model, options);
 }

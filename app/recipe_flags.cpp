@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "engine/base/text.h"
+#include "engine/onnx/import.h"
 
 namespace gradloom {
 namespace {
@@ -116,6 +117,9 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   app.add_option("--exclude", exclude_, "switch one instance of a pass off, PASS:SITE (repeatable)")
       ->take_all()
       ->allow_extra_args(false);
+  app.add_option("--import-limit", import_limits_, "raise or lower a limit of files, NAME=N (inspect --limits; repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
   const auto flag = [&](const char* name, const char* key, std::string& value, const char* help) {
     flags_.push_back({app.add_option(name, value, help), key, &value});
   };
@@ -163,6 +167,7 @@ Result<Recipe> RecipeFlags::resolve() const {
   }
   if (recipe.model.empty()) return Error{Errc::usage, "no model: give MODEL or --recipe FILE"};
   for (const std::string& d : dims_) TRY(add_dim(recipe, d));
+  for (const std::string& l : import_limits_) TRY(add_import_limit(recipe.import_limits, l));
   if (!freeze_.empty()) recipe.freeze = freeze_;
   for (const Flag& f : flags_)
     if (f.option->count() > 0) TRY(set_key(recipe, f.key, *f.value));
@@ -217,6 +222,18 @@ std::string shell_quoted(const std::string& text) {
   return out + "'";
 }
 
+Status add_import_limit(std::map<std::string, std::int64_t>& limits, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    return Error{Errc::usage, "--import-limit expects NAME=N, got '" + escaped(text) + "'"};
+  std::int64_t n = 0;
+  TRY(parse_into(n, text.substr(equals + 1), "--import-limit"));
+  Limits checked;
+  TRY(set_limit(checked, text.substr(0, equals), n));
+  limits[text.substr(0, equals)] = n;
+  return {};
+}
+
 std::string command_line(const Recipe& recipe, const std::string& session_path) {
   const Recipe defaults;
   std::string line = "gradloom train " + shell_quoted(recipe.model);
@@ -224,6 +241,7 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
     line += std::string(" ") + flag + " " + shell_quoted(value);
   };
   for (const auto& [name, n] : recipe.dims) add("--dim", name + "=" + std::to_string(n));
+  for (const auto& [name, n] : recipe.import_limits) add("--import-limit", name + "=" + std::to_string(n));
   if (!recipe.loss.empty()) add("--loss", recipe.loss);
   add("--optimizer", recipe.optimizer);
   if (recipe.schedule != defaults.schedule) add("--schedule", recipe.schedule);

@@ -2,6 +2,7 @@
 // override it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,12 +32,14 @@ class RecipeFlags {
     std::string* value;
   };
   std::string recipe_path_, model_;
-  std::vector<std::string> dims_, freeze_, exclude_;
+  std::vector<std::string> dims_, freeze_, exclude_, import_limits_;
   std::string loss_, optimizer_, schedule_, clip_norm_, accumulate_, precision_, passes_, planner_, device_,
       seed_, steps_, data_, threads_, profile_, in_place_, record_, search_;
   std::vector<Flag> flags_;
 };
 
+// "NAME=N" of --import-limit.
+Status add_import_limit(std::map<std::string, std::int64_t>& limits, const std::string& text);
 // The command line that runs a recipe: what the window shows and a user can paste.
 std::string command_line(const Recipe& recipe, const std::string& session_path);
 std::string shell_quoted(const std::string& text);

@@ -57,6 +57,9 @@ struct Recipe {
   std::map<std::string, std::string> algorithms;   // those found, by problem (Algorithms in engine/device/device.h)
   std::string device = "cpu", profile = "sampled";
   std::optional<RecipeExpect> expect;
+  // Limits of the model's file that differ from the defaults, by name. Not part of recipe files: what a file may cost is for who runs it
+  // to say, not for who wrote it.
+  std::map<std::string, std::int64_t> import_limits;
   bool operator==(const Recipe&) const = default;
 };
 

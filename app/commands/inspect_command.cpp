@@ -17,6 +17,7 @@ namespace {
 struct Options {
   std::string model, loss;
   std::vector<std::string> dims;
+  std::vector<std::string> import_limits;
   bool limits = false;
 };
 
@@ -192,7 +193,7 @@ void print_text(const Output& out, const ImportedModel& model, const Findings& f
            ", opset " + std::to_string(graph.opset) + ", IR " + std::to_string(model.ir_version));
   out.text("nodes       " + std::to_string(live_node_count(graph)));
   out.text("parameters  " + count_text(static_cast<double>(f.parameters), "") + " in " +
-           std::to_string(graph.parameters.size()) + " tensors, " +
+           plural_text(static_cast<std::int64_t>(graph.parameters.size()), "tensor") + ", " +
            bytes_text(static_cast<double>(f.parameter_bytes)));
   for (ValueId id : graph.inputs)
     out.text("input       " + escaped(graph.values[id].name) + "  " +
@@ -235,20 +236,10 @@ void print_text(const Output& out, const ImportedModel& model, const Findings& f
 
 void print_limits(const Output& out) {
   const Limits limits;
-  const std::pair<const char*, std::int64_t> rows[] = {{"file_bytes", limits.file_bytes},
-                                                       {"nodes", limits.nodes},
-                                                       {"nesting", limits.nesting},
-                                                       {"rank", limits.rank},
-                                                       {"name_bytes", limits.name_bytes},
-                                                       {"expanded_nodes", limits.expanded_nodes},
-                                                       {"expanded_bytes", limits.expanded_bytes},
-                                                       {"folded_bytes", limits.folded_bytes},
-                                                       {"folded_work", limits.folded_work},
-                                                       {"examined_elements", limits.examined_elements}};
   Json object;
-  for (const auto& [name, value] : rows) {
-    object[name] = value;
-    out.text(std::string(name) + " " + std::to_string(value));
+  for (const LimitField& field : limit_fields()) {
+    object[field.name] = limits.*field.value;
+    out.text(std::string(field.name) + " " + std::to_string(limits.*field.value));
   }
   out.object({{"limits", object}});
 }
@@ -262,6 +253,9 @@ CommandRun declare_inspect(CLI::App& app) {
       ->take_all()
       ->allow_extra_args(false);
   app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
+  app.add_option("--import-limit", options->import_limits, "raise or lower a limit of files, NAME=N (repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {
     if (options->limits) {
@@ -272,6 +266,7 @@ CommandRun declare_inspect(CLI::App& app) {
     Recipe recipe;
     recipe.model = options->model;
     for (const std::string& d : options->dims) TRY(RecipeFlags::override_with(recipe, "dim=" + d));
+    for (const std::string& l : options->import_limits) TRY(add_import_limit(recipe.import_limits, l));
     const ImportedModel model = TRY(load_model(recipe, true));
     const Findings findings = examine(model, options->loss);
     print_json(context.out, model, findings);

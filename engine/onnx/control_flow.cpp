@@ -142,7 +142,8 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
     if (++unrolled_ >
         options_.limits.expanded_nodes) {  // not less when an attempt is taken back: its time is spent
       return Error{Errc::limit,
-                   "more than " + std::to_string(options_.limits.expanded_nodes) + " nodes after unrolling"};
+                   "more than " + std::to_string(options_.limits.expanded_nodes) + " nodes after unrolling" +
+                       raised_by("expanded_nodes")};
     }
     out_.graph.sources.push_back(
         {place.name, node.op_type(), canonical_domain(node.domain()), own ? *own : scope});
@@ -165,7 +166,8 @@ Status NodeReader::count_iterations(std::int64_t count) {
     iterations_ += count;
     return {};
   }
-  return Error{Errc::limit, "the loops of the model have more than " + std::to_string(most) + " iterations"};
+  return Error{Errc::limit, "the loops of the model have more than " + std::to_string(most) + " iterations" +
+                               raised_by("expanded_nodes")};
 }
 
 Result<NodeReader::Values> NodeReader::read_if(const onnx::NodeProto& node, const Site& site, Names& names) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,17 @@ struct Limits {  // hostile files: see `gradloom inspect --limits`
   std::int64_t examined_elements =
       50'000'000;  // of constants that inference looks at one by one, over all nodes
 };
+
+// Each of them by name, for --import-limit NAME=N and `gradloom inspect --limits`.
+struct LimitField {
+  const char* name;
+  std::int64_t Limits::*value;
+};
+std::span<const LimitField> limit_fields();
+// Unknown names and numbers below 1 are errors.
+Status set_limit(Limits& limits, const std::string& name, std::int64_t value);
+// What the message of an exceeded limit ends with: " (--import-limit nodes=N raises the limit)".
+std::string raised_by(const char* name);
 
 struct ImportOptions {
   std::map<std::string, std::int64_t> dims;  // --dim NAME=N

@@ -149,7 +149,7 @@ Result<Tensor> TensorReader::read(const TensorProto& proto, const Copy& copy) {
   const DType dtype = TRY(dtype_of_proto(proto.data_type()));
   if (proto.dims_size() > limits_.rank) {
     return Error{Errc::limit, "rank " + std::to_string(proto.dims_size()) + " is over the limit of " +
-                                  std::to_string(limits_.rank)};
+                                  std::to_string(limits_.rank) + raised_by("rank")};
   }
   if (proto.has_segment()) return bad("segmented tensors are not supported");
   const Type type{dtype, Shape(proto.dims().begin(), proto.dims().end())};
