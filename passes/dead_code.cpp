@@ -1,19 +1,12 @@
 // dead-code: nodes that neither outputs, loss nor updates depend on, and optional results that nothing reads.
 #include <algorithm>
-#include <string_view>
 
+#include "engine/base/text.h"
 #include "engine/ops/op.h"
 #include "passes/pass.h"
 
 namespace gradloom {
 namespace {
-
-// Operators whose outputs after the first are optional: leaving one out does not change the others.
-bool has_optional_outputs(const Node& node) {
-  static const char* const names[] = {"Dropout", "MaxPool", "LayerNormalization", "SoftmaxCrossEntropyLoss"};
-  return std::any_of(std::begin(names), std::end(names),
-                     [&](std::string_view name) { return name == node.op->name; });
-}
 
 class DeadCode final : public Pass {
  public:
@@ -55,21 +48,29 @@ class DeadCode final : public Pass {
 
   static Status drop_unused_outputs(Rewriter& rw, NodeId id) {
     const Node node = rw.graph().nodes[id];
-    std::size_t wanted = node.outputs.size();
-    while (wanted > 1 && (node.outputs[wanted - 1] == kNone || rw.use_count(node.outputs[wanted - 1]) == 0))
-      --wanted;
-    const bool writes_unread = std::any_of(node.outputs.begin() + static_cast<std::ptrdiff_t>(wanted),
-                                           node.outputs.end(), [](ValueId v) { return v != kNone; });
     const bool named_stream =
         node.op->has(kRandom) && !node.attrs.has("key");  // its random numbers depend on its name
-    if (!writes_unread || !has_optional_outputs(node) || named_stream || !rw.allowed("unused-output", id))
-      return {};
-    GraphBuilder& b = rw.begin("unused-output", id, {id});
-    const auto outputs = TRY(b.add(*node.op, node.inputs, node.attrs, static_cast<int>(wanted)));
-    for (std::size_t i = 0; i < wanted; ++i) {
-      if (node.outputs[i] != kNone) rw.replace(node.outputs[i], outputs[i]);
+    if (!node.op->has(kOptionalOutputs) || named_stream) return {};
+    const auto read = [&](ValueId v) { return v != kNone && rw.use_count(v) > 0; };
+    std::vector<bool> kept;
+    std::int64_t dropped = 0;
+    for (const ValueId v : node.outputs) {
+      const bool optional = !kept.empty() || node.op->has(kFirstOutputOptional);
+      kept.push_back(read(v) || (v != kNone && !optional));
+      if (v != kNone && !kept.back()) ++dropped;
     }
-    rw.commit(std::to_string(node.outputs.size() - wanted) + " result(s) are not written");
+    while (!kept.empty() && !kept.back()) kept.pop_back();
+    if (dropped == 0 || kept.empty() || !rw.allowed("unused-output", id)) return {};
+    GraphBuilder& b = rw.begin("unused-output", id, {id});
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      names.push_back(kept[i] ? b.unique_name(node.name + ":" + std::to_string(i)) : "");
+    const auto outputs =
+        TRY(b.add(*node.op, node.inputs, node.attrs, static_cast<int>(kept.size()), names));
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i]) rw.replace(node.outputs[i], outputs[i]);
+    }
+    rw.commit(plural_text(dropped, "result") + (dropped == 1 ? " is" : " are") + " not written");
     return {};
   }
 };
@@ -95,7 +96,7 @@ const PassDef dead_code_pass = {
     .doc =
         "Removes nodes that no output, loss or update depends on, and leaves out optional results that "
         "nothing reads (the mask of Dropout, "
-        "the indices of MaxPool, the statistics of LayerNormalization).",
+        "the indices of MaxPool, the statistics of normalizations, the sequence of an LSTM whose last state is used).",
     .phase = PassPhase::both,
     .make = [] { return std::unique_ptr<Pass>(new DeadCode); },
     .example = example,

@@ -104,25 +104,24 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.spatial = nn::product(x.shape, 2, x.shape.size());
   layout.epsilon = types.attrs.real("epsilon", 1e-5);
   layout.parameters = types.inputs[1].dtype;
-  // The workspace takes the statistics that nobody asked for, and scale and bias of every channel.
+  // The workspace takes scale and bias of every channel.
   const bool mean = types.wants(1), inv_std = types.wants(2), grouped = form == Form::scale_per_group;
-  const std::size_t statistic = padded(layout.n * layout.groups, nn::statistics_type(x.dtype));
   const std::size_t values = padded(x.shape[1], layout.parameters);
-  return Kernel{form == Form::instance ? "instance_norm" : "group_norm", 2 * statistic + (grouped ? 2 * values : 0),
-                [layout, mean, inv_std, grouped, statistic, values](const LaunchArgs& args) {
+  return Kernel{form == Form::instance ? "instance_norm" : "group_norm", grouped ? 2 * values : 0,
+                [layout, mean, inv_std, grouped, values](const LaunchArgs& args) {
                   kernels::GroupNormArgs a = layout;
                   auto* spare = static_cast<std::byte*>(args.workspace);
                   a.x = args.inputs[0];
                   a.scale = args.inputs[1];
                   a.bias = args.inputs[2];
                   a.y = args.outputs[0];
-                  a.mean = mean ? args.outputs[1] : spare;
-                  a.inv_std = inv_std ? args.outputs[2] : spare + statistic;
+                  a.mean = mean ? args.outputs[1] : nullptr;
+                  a.inv_std = inv_std ? args.outputs[2] : nullptr;
                   if (grouped) {
                     kernels::StridedCopyArgs copy = spread_args(a.parameters, a.groups, a.channels);
                     for (const void** value : {&a.scale, &a.bias}) {
                       copy.in = *value;
-                      *value = copy.out = spare + 2 * statistic + (value == &a.bias ? values : 0);
+                      *value = copy.out = spare + (value == &a.bias ? values : 0);
                       args.on.strided_copy(copy);
                     }
                   }
@@ -213,6 +212,7 @@ constexpr OpDef row(const char* name, int since, int until, const char* summary)
   r.since = since;
   r.until = until;
   r.summary = summary;
+  r.traits = kOptionalOutputs;
   r.min_inputs = r.max_inputs = 3;
   r.max_outputs = 3;
   r.infer = infer<form>;

@@ -77,19 +77,14 @@ Result<Kernel> prepare(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape)));
   if (l.rows == 0 || l.cols == 0) return nn::no_work("layer_norm");
-  // The kernel always writes the statistics; the workspace takes those that nobody asked for.
-  const std::size_t bytes =
-      (static_cast<std::size_t>(l.rows) * dtype_bytes(nn::statistics_type(x.dtype)) + 63) / 64 * 64;
   const double epsilon = types.attrs.real("epsilon", 1e-5);
   const bool mean = types.wants(1), inv_std = types.wants(2), bias = types.has(2);
-  return Kernel{"layer_norm", (mean ? 0 : bytes) + (inv_std ? 0 : bytes),
-                [dtype = x.dtype, parameters = types.inputs[1].dtype, l, epsilon, bytes, mean, inv_std,
+  return Kernel{"layer_norm", 0,
+                [dtype = x.dtype, parameters = types.inputs[1].dtype, l, epsilon, mean, inv_std,
                  bias](const LaunchArgs& args) {
-                  auto* spare = static_cast<std::byte*>(args.workspace);
-                  void* mean_out = mean ? args.outputs[1] : spare;
-                  void* inv_std_out = inv_std ? args.outputs[2] : spare + (mean ? 0 : bytes);
                   args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1],
-                                      bias ? args.inputs[2] : nullptr, args.outputs[0], mean_out, inv_std_out,
+                                      bias ? args.inputs[2] : nullptr, args.outputs[0],
+                                      mean ? args.outputs[1] : nullptr, inv_std ? args.outputs[2] : nullptr,
                                       true, parameters});
                 }};
 }
@@ -180,6 +175,7 @@ const OpDef layer_normalization_op = {
     .name = "LayerNormalization",
     .since = 17,
     .summary = "Normalizes each row to mean 0 and variance 1, then scales and shifts.",
+    .traits = kOptionalOutputs,
     .min_inputs = 2,
     .max_inputs = 3,
     .max_outputs = 3,

@@ -127,6 +127,7 @@ const OpDef negative_log_likelihood_loss_op = {
     .name = "NegativeLogLikelihoodLoss",
     .since = 12,
     .summary = "Negative log-probability of the label, averaged or summed.",
+    .traits = kOptionalOutputs,
     .min_inputs = 2,
     .max_inputs = 3,
     .max_outputs = 2,

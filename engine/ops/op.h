@@ -119,6 +119,8 @@ enum Trait : std::uint32_t {
   kMustAlias = 1u << 4,     // output i updates input alias[i] in place (optimizers, accumulators)
   kShapeOnly = 1u << 5,     // result depends on input shapes only (Shape, Size)
   kPointwise = 1u << 6,     // like kElementwise for memory (fused regions, Dropout): any output may overwrite an equal-shaped input
+  kOptionalOutputs = 1u << 7,       // outputs after the first may be omitted: the kernel then does not write them, the others stay the same
+  kFirstOutputOptional = 1u << 8,   // with kOptionalOutputs: the first too
 };
 
 // What mixed precision (passes/mixed_precision.cpp) does with an operator. The lists follow those of torch.autocast.

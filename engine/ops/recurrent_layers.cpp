@@ -280,6 +280,7 @@ class Gradient {
 template <Layer layer>
 Status grad(GradContext& ctx) {
   TRY(nn::require_static(ctx, ctx.in(kX)));
+  if (element_count(ctx.shape(ctx.in(kX))) == 0) return Error{Errc::bad_input, "no gradient of an empty sequence"};
   const RecurrentShape s = TRY(nn::recurrent_shape(name_of(layer), ctx.node.attrs, ctx.shape(ctx.in(kX)), ctx.shape(ctx.in(kR))));
   return Gradient<layer>(ctx, s).run();
 }
@@ -352,6 +353,7 @@ constexpr OpDef row(const char* summary) {
   OpDef r{.name = name_of(layer)};
   r.since = 7;
   r.summary = summary;
+  r.traits = kOptionalOutputs | kFirstOutputOptional;
   r.min_inputs = 3;
   r.max_inputs = layer == Layer::lstm ? 8 : 6;
   r.max_outputs = layer == Layer::lstm ? 6 : 4;

@@ -55,12 +55,11 @@ Result<Kernel> prepare(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = TRY(layout_of(types.attrs, x.shape));
   if (l.rows == 0 || l.cols == 0) return nn::no_work("rms_norm");
-  const bool wanted = types.wants(1);   // the kernel always writes the statistic
-  const std::size_t bytes = wanted ? 0 : static_cast<std::size_t>(l.rows) * dtype_bytes(nn::statistics_type(x.dtype));
-  return Kernel{"rms_norm", bytes,
+  const bool wanted = types.wants(1);
+  return Kernel{"rms_norm", 0,
                 [dtype = x.dtype, parameters = types.inputs[1].dtype, l, wanted, epsilon = types.attrs.real("epsilon", 1e-5)](const LaunchArgs& args) {
                   args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1], nullptr, args.outputs[0],
-                                      nullptr, wanted ? args.outputs[1] : args.workspace, false, parameters});
+                                      nullptr, wanted ? args.outputs[1] : nullptr, false, parameters});
                 }};
 }
 
@@ -131,6 +130,7 @@ const OpDef rms_normalization_op = {
     .name = "RMSNormalization",
     .since = 23,
     .summary = "Divides each row by its root mean square, then scales.",
+    .traits = kOptionalOutputs,
     .min_inputs = 2,
     .max_inputs = 2,
     .max_outputs = 2,

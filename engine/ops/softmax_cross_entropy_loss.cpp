@@ -176,6 +176,7 @@ const OpDef softmax_cross_entropy_loss_op = {
     .name = "SoftmaxCrossEntropyLoss",
     .since = 12,
     .summary = "Cross-entropy of the label under the softmax of the logits.",
+    .traits = kOptionalOutputs,
     .min_inputs = 2,
     .max_inputs = 3,
     .max_outputs = 4,

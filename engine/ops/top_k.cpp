@@ -44,7 +44,7 @@ Status grad(GradContext& ctx) {
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
-  const Type &x = types.inputs[0], &y = types.outputs[0];
+  const Type &x = types.inputs[0], &y = types.outputs[types.wants(0) ? 0 : 1];
   if (x.dtype == DType::f16 || (x.dtype == DType::bf16 && types.target == kernels::Target::cpu))
     return no_kernel(std::string("no kernel searches ") + dtype_name(x.dtype));
   const std::int64_t axis = TRY(axis_of(types.attrs, x.shape));
@@ -92,6 +92,7 @@ std::vector<Sample> samples() {
 
 const OpDef top_k_op = {.name = "TopK",
                         .summary = "The k largest or smallest elements along an axis",
+                        .traits = kOptionalOutputs | kFirstOutputOptional,
                         .min_inputs = 1,
                         .max_inputs = 2,
                         .max_outputs = 2,

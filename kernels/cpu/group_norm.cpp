@@ -28,8 +28,8 @@ void normalize_groups(const GroupNormArgs& args) {
 #pragma GCC ivdep
       for (i64 s = 0; s < args.spatial; ++s) out[s] = (in[s] - mean) * factor + shift;
     }
-    static_cast<T*>(args.mean)[row] = mean;
-    static_cast<T*>(args.inv_std)[row] = inv_std;
+    if (args.mean != nullptr) static_cast<T*>(args.mean)[row] = mean;
+    if (args.inv_std != nullptr) static_cast<T*>(args.inv_std)[row] = inv_std;
   });
 }
 

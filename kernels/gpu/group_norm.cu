@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kThreads) group_norm_groups(GroupNormArgs args
     static_cast<T*>(args.y)[row * cols + i] = from_accum<T>((to_accum(x[i]) - mean) * inv_std * scale + bias);
   }
   if (threadIdx.x > 0) return;
-  static_cast<A*>(args.mean)[row] = mean;
-  static_cast<A*>(args.inv_std)[row] = inv_std;
+  if (args.mean != nullptr) static_cast<A*>(args.mean)[row] = mean;
+  if (args.inv_std != nullptr) static_cast<A*>(args.inv_std)[row] = inv_std;
 }
 
 // The statistics of one group of one image.

@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_rows(LayerNormArgs arg
       });
     }
     if (group.lane == 0 && row < args.rows) {
-      if (args.centered) put<A>(args.mean, row, mean);
-      put<A>(args.inv_std, row, inv_std);
+      if (args.centered && args.mean != nullptr) put<A>(args.mean, row, mean);
+      if (args.inv_std != nullptr) put<A>(args.inv_std, row, inv_std);
     }
   }
 }
