@@ -4,6 +4,7 @@
 //     past keys and values come before K and V; key head h serves the query heads h G .. h G + G - 1, G = Hq / Hk;
 //     is_causal: query i sees keys up to i + the length of the past. Rows without any key give 0.
 //   com.microsoft.MultiHeadAttention   the same for [B, S, H D] without groups
+//   com.microsoft.GroupQueryAttention   the same for [B, S, H D], causal, with rotary embedding of queries and keys inside
 //   RotaryEmbedding (opset 23, com.microsoft)   (x1, x2) -> (cos x1 - sin x2, sin x1 + cos x2), where x1 and x2 are the
 //     halves of each head, or its even and odd elements
 // Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask, order of grouped heads
@@ -52,6 +53,7 @@ struct Heads {
 
 struct Scores {
   ValueId raw, capped, masked, softmax;
+  ValueId rows = kNone;  // boolean [.., S, 1]: queries with a key; their results count. None: all, or softmax says so
 };
 
 struct MaskUse {
@@ -84,11 +86,41 @@ Result<ValueId> causal_mask(Expander& e, const Heads& h) {
   return causal_by_positions(e, h);
 }
 
+// A finite value, so that rows without any key stay finite; their result is dropped.
+double lowest(DType type) { return type == DType::f16 ? -6e4 : -1e30; }
+
+// One mask, so that fuse-attention finds the product, the mask, the softmax and the product behind each other. What
+// becomes of queries without any key is said by `rows`.
+Status merge_masks(Expander& e, const Heads& h, MaskUse* mask, ValueId* rows) {
+  if (mask->allowed == kNone) return {};
+  if (mask->causal) mask->allowed = TRY(e.op("And", {mask->allowed, TRY(causal_mask(e, h))}));
+  mask->causal = false;
+  *rows = mask->allowed;
+  if (e.rank(mask->allowed) > 0) *rows = TRY(e.op("ReduceMax", {mask->allowed, e.ints({-1})}));
+  if (const Tensor* known = e.known(*rows)) {
+    bool all = true;
+    for (std::int64_t i = 0; i < known->count(); ++i) all = all && known->at(i) != 0;
+    if (all) *rows = kNone;
+  }
+  if (mask->bias == kNone) return {};
+  mask->bias = TRY(masked_by(e, mask->bias, mask->allowed, lowest(e.dtype(mask->bias))));
+  mask->allowed = kNone;
+  return {};
+}
+
+// softmax V, 0 for queries without any key.
+Result<ValueId> weighted_values(Expander& e, const Scores& s, ValueId v) {
+  const ValueId y = TRY(e.op("MatMul", {s.softmax, v}));
+  return s.rows == kNone ? y : masked_by(e, y, s.rows, 0);
+}
+
+// `scores_read`: they or the probabilities are an output of the node.
 Result<Scores> attention_scores(Expander& e, const Heads& h, double scale, double softcap, DType softmax_type,
-                                const MaskUse& mask) {
+                                MaskUse mask, bool scores_read) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const DType type = e.dtype(h.q);
   Scores s{};
+  if (!scores_read) TRY(merge_masks(e, h, &mask, &s.rows));
   const ValueId scaled = TRY(e.op("Mul", {h.q, e.scalar(type, scale)}));
   s.raw = TRY(e.op("MatMul", {scaled, TRY(e.transpose(h.k, {0, 1, 3, 2}))}));
   s.capped = s.raw;
@@ -98,14 +130,11 @@ Result<Scores> attention_scores(Expander& e, const Heads& h, double scale, doubl
   }
   s.masked = s.capped;
   if (mask.bias != kNone) s.masked = TRY(e.op("Add", {s.masked, mask.bias}));
-  // A finite value, so that rows without any key stay finite; their result is dropped below.
-  constexpr double kLowest = -1e30, kLowestHalf = -6e4;
-  if (mask.allowed != kNone)
-    s.masked = TRY(masked_by(e, s.masked, mask.allowed, type == DType::f16 ? kLowestHalf : kLowest));
+  if (mask.allowed != kNone) s.masked = TRY(masked_by(e, s.masked, mask.allowed, lowest(type)));
   if (mask.causal) s.masked = TRY(masked_by(e, s.masked, TRY(causal_mask(e, h)), -kInfinity));
   const ValueId wide = TRY(e.cast(s.masked, softmax_type));
   s.softmax = TRY(e.cast(TRY(e.op("Softmax", {wide}, {{"axis", std::int64_t{-1}}})), type));
-  if (mask.allowed != kNone) s.softmax = TRY(masked_by(e, s.softmax, mask.allowed, 0));
+  if (mask.allowed != kNone && scores_read) s.softmax = TRY(masked_by(e, s.softmax, mask.allowed, 0));
   return s;
 }
 
@@ -122,17 +151,20 @@ Result<ValueId> full_mask(Expander& e, ValueId mask, std::int64_t keys) {
                       e.scalar(e.dtype(mask), boolean ? 0 : -std::numeric_limits<double>::infinity())});
 }
 
-std::vector<std::int64_t> line(std::int64_t first, std::int64_t end) {
+// first, first + 1, .., end - 1.
+Result<ValueId> line(Expander& e, std::int64_t first, std::int64_t end) {
+  constexpr std::int64_t kLongest = std::int64_t{1} << 24;
+  if (end - first > kLongest) return e.unsupported("more than " + std::to_string(kLongest) + " positions");
   std::vector<std::int64_t> numbers;
   for (; first < end; ++first) numbers.push_back(first);
-  return numbers;
+  return e.ints(numbers);
 }
 
 // allowed[b, 0, 0, j] = j < lengths[b]
 Result<ValueId> length_mask(Expander& e, ValueId lengths, std::int64_t keys) {
   if (keys < 0) return e.unsupported("the number of keys is not known");
   const ValueId column = TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}));
-  return e.op("Less", {e.ints(line(0, keys)), column});
+  return e.op("Less", {TRY(line(e, 0, keys)), column});
 }
 
 // allowed[b, 0, i, j] = j <= i + lengths[b] - queries: the queries are the last of the keys that count.
@@ -140,8 +172,8 @@ Result<ValueId> causal_length_mask(Expander& e, ValueId lengths, const Heads& h)
   const std::int64_t queries = e.shape(h.q)[2], keys = e.shape(h.k)[2];
   if (queries < 0 || keys < 0) return e.unsupported("the numbers of queries and keys are not known");
   const ValueId column = TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}));
-  const ValueId rows = TRY(e.reshape(e.ints(line(-queries, 0)), {queries, 1}));
-  return e.op("LessOrEqual", {e.ints(line(0, keys)), TRY(e.op("Add", {rows, column}))});
+  const ValueId rows = TRY(e.reshape(TRY(line(e, -queries, 0)), {queries, 1}));
+  return e.op("LessOrEqual", {TRY(line(e, 0, keys)), TRY(e.op("Add", {rows, column}))});
 }
 
 Result<ValueId> both(Expander& e, ValueId a, ValueId b) {
@@ -155,10 +187,10 @@ Result<ValueId> window_mask(Expander& e, ValueId lengths, const Heads& h, std::i
   const std::int64_t queries = e.shape(h.q)[2], keys = e.shape(h.k)[2];
   if (queries < 0 || keys < 0 || h.past < 0) return e.unsupported("the numbers of queries and keys are not known");
   const std::int64_t first = lengths == kNone ? h.past : -queries;
-  ValueId at = TRY(e.reshape(e.ints(line(first, first + queries)), {queries, 1}));
+  ValueId at = TRY(e.reshape(TRY(line(e, first, first + queries)), {queries, 1}));
   if (lengths != kNone)
     at = TRY(e.op("Add", {at, TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}))}));
-  const ValueId columns = e.ints(line(0, keys));
+  const ValueId columns = TRY(line(e, 0, keys));
   const auto moved = [&](const char* op, std::int64_t by) -> Result<ValueId> {
     return e.op(op, {at, e.scalar(DType::i64, static_cast<double>(by))});
   };
@@ -238,8 +270,8 @@ Status attention(Expander& e) {
   const bool precise = e.attrs.has("softmax_precision") && type != DType::f64;
   const DType softmax_type = precise ? TRY(dtype_from_onnx(e.attrs.integer("softmax_precision"))) : type;
   const double scale = e.attrs.real("scale", head_size > 0 ? default_scale(head_size) : 1);
-  const Scores s = TRY(attention_scores(e, h, scale, e.attrs.real("softcap"), softmax_type, mask));
-  const ValueId y = TRY(e.cast(TRY(e.op("MatMul", {s.softmax, h.v})), stored));
+  const Scores s = TRY(attention_scores(e, h, scale, e.attrs.real("softcap"), softmax_type, mask, e.wants(3)));
+  const ValueId y = TRY(e.cast(TRY(weighted_values(e, s, h.v)), stored));
   e.outputs[0] = e.rank(e.in(0)) == 3 ? TRY(merge_heads(e, y)) : y;
   if (e.wants(3)) {
     const std::int64_t mode = e.attrs.integer("qk_matmul_output_mode");
@@ -297,8 +329,8 @@ Status multi_head_attention(Expander& e) {
   double scale = e.attrs.real("scale");  // 0: the default
   if (scale == 0 && head_size <= 0) return e.unsupported("the size of a head is not known");
   if (scale == 0) scale = default_scale(head_size);
-  const Scores s = TRY(attention_scores(e, h, scale, 0, e.dtype(h.q), mask));
-  e.outputs[0] = TRY(merge_heads(e, TRY(e.op("MatMul", {s.softmax, h.v}))));
+  const Scores s = TRY(attention_scores(e, h, scale, 0, e.dtype(h.q), mask, e.wants(3)));
+  e.outputs[0] = TRY(merge_heads(e, TRY(weighted_values(e, s, h.v))));
   if (e.wants(3)) e.outputs[3] = s.softmax;
   return {};
 }
@@ -373,6 +405,73 @@ Status rotary(Expander& e, ValueId cos, ValueId sin, ValueId positions) {
   return {};
 }
 
+// [B, S, H D] -> rotated [B, H, S, D]; the tables begin at the first position.
+Result<ValueId> rotated_heads(Expander& e, ValueId x, std::int64_t heads, ValueId cos, ValueId sin, bool interleaved) {
+  x = TRY(split_heads(e, x, heads));
+  if (cos == kNone) return x;
+  const std::int64_t steps = e.shape(x)[2], head_size = e.shape(x)[3], half = e.rank(cos) == 2 ? e.shape(cos)[1] : -1;
+  if (steps < 0 || head_size < 0 || half < 0) return e.unsupported("sizes that are not known");
+  if (2 * half > head_size) return infer_error("the tables rotate more than the head");
+  const auto first = [&](ValueId table) -> Result<ValueId> {
+    return angles(e, TRY(e.op("Unsqueeze", {TRY(e.slice(table, 0, steps, 0)), e.ints({0})})), kNone, half);
+  };
+  const Rotation r{TRY(first(cos)), TRY(first(sin)), half, interleaved};
+  x = TRY(e.transpose(x, {0, 2, 1, 3}));
+  const ValueId turned = TRY(rotated(e, 2 * half == head_size ? x : TRY(e.slice(x, 0, 2 * half, 3)), r));
+  if (2 * half < head_size)
+    x = TRY(e.op("Concat", {turned, TRY(e.slice(x, 2 * half, head_size, 3))}, {{"axis", std::int64_t{3}}}));
+  else
+    x = turned;
+  return e.transpose(x, {0, 2, 1, 3});
+}
+
+// Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache. Whole sequences, as in
+// training: query i sees keys up to i, so the padding behind a sequence is seen by padding only. Without key and value the
+// query holds all three.
+Status group_query_attention(Expander& e) {
+  const std::int64_t q_heads = e.attrs.integer("num_heads"), kv_heads = e.attrs.integer("kv_num_heads");
+  if (e.has(3) || e.has(4)) return e.unsupported("a past, whose length is data");
+  for (std::size_t i = 9; i < e.input_count(); ++i)
+    if (e.has(i)) return e.unsupported("input " + std::to_string(i));
+  if (e.attrs.integer("smooth_softmax") != 0) return e.unsupported("smooth_softmax");
+  if (e.wants(3)) return e.unsupported("the scores as an output");
+  if (e.rank(e.in(0)) != 3 || !is_float(e.dtype(e.in(0)))) return infer_error("the query must have rank 3");
+  if (q_heads < 1 || kv_heads < 1 || q_heads % kv_heads != 0)
+    return infer_error(std::to_string(q_heads) + " query heads for " + std::to_string(kv_heads) + " key heads");
+  ValueId q = e.in(0), k = e.in(1), v = e.in(2);
+  if ((k == kNone) != (v == kNone)) return infer_error("key and value come together");
+  if (k == kNone) {
+    const std::int64_t size = e.shape(q)[2], heads = q_heads + 2 * kv_heads;
+    if (size < 0 || size % heads != 0)
+      return infer_error("size " + std::to_string(size) + " in " + std::to_string(heads) + " heads");
+    const std::int64_t head = size / heads, first = q_heads * head, second = first + kv_heads * head;
+    k = TRY(e.slice(q, first, second, 2));
+    v = TRY(e.slice(q, second, size, 2));
+    q = TRY(e.slice(q, 0, first, 2));
+  }
+  const bool turns = e.attrs.integer("do_rotary") != 0, interleaved = e.attrs.integer("rotary_interleaved") != 0;
+  if (turns && (!e.has(7) || !e.has(8))) return infer_error("do_rotary needs cos_cache and sin_cache");
+  const ValueId cos = turns ? e.in(7) : kNone, sin = turns ? e.in(8) : kNone;
+  for (const ValueId x : {k, v})
+    if (e.rank(x) != 3) return infer_error("key and value must have rank 3");
+  Heads h{TRY(rotated_heads(e, q, q_heads, cos, sin, interleaved)), TRY(rotated_heads(e, k, kv_heads, cos, sin, interleaved)),
+          TRY(split_heads(e, v, kv_heads)), 0};
+  if (e.wants(1)) e.outputs[1] = h.k;
+  if (e.wants(2)) e.outputs[2] = h.v;
+  TRY(group_heads(e, &h));
+  MaskUse mask;
+  mask.causal = true;
+  if (const std::int64_t before = e.attrs.integer("local_window_size", -1); before >= 0)
+    mask.allowed = TRY(window_mask(e, kNone, h, before, -1));
+  const std::int64_t head_size = e.shape(h.q)[3];
+  double scale = e.attrs.real("scale");  // 0: the default
+  if (scale == 0 && head_size <= 0) return e.unsupported("the size of a head is not known");
+  if (scale == 0) scale = default_scale(head_size);
+  const Scores s = TRY(attention_scores(e, h, scale, e.attrs.real("softcap"), e.dtype(h.q), mask, false));
+  e.outputs[0] = TRY(merge_heads(e, TRY(weighted_values(e, s, h.v))));
+  return {};
+}
+
 Status rotary_embedding(Expander& e) { return rotary(e, e.in(1), e.in(2), e.in(3)); }
 
 // Inputs: input, position_ids, cos_cache, sin_cache. position_ids: [B, S], or [1] with the first position.
@@ -382,7 +481,7 @@ Status microsoft_rotary_embedding(Expander& e) {
     const Shape& shape = e.shape(e.in(0));
     const std::int64_t length = shape.size() == 4 ? shape[2] : shape.size() == 3 ? shape[1] : -1;
     if (length < 0) return e.unsupported("the length of the sequence is not known");
-    positions = TRY(e.op("Unsqueeze", {TRY(e.op("Add", {e.ints(line(0, length)), positions})), e.ints({0})}));
+    positions = TRY(e.op("Unsqueeze", {TRY(e.op("Add", {TRY(line(e, 0, length)), positions})), e.ints({0})}));
   }
   const double scale = e.attrs.real("scale", 1);
   if (scale != 1) return e.unsupported("attribute 'scale' other than 1");
@@ -412,6 +511,22 @@ std::span<const Expansion> attention_expansions() {
         {"mask_filter_value", AttributeProto::FLOAT},
         {"scale", AttributeProto::FLOAT},
         {"unidirectional", AttributeProto::INT}}},
+      {"GroupQueryAttention",
+       kMicrosoft,
+       1,
+       kNewest,
+       1,
+       14,
+       4,
+       group_query_attention,
+       {{"do_rotary", AttributeProto::INT},
+        {"kv_num_heads", AttributeProto::INT},
+        {"local_window_size", AttributeProto::INT},
+        {"num_heads", AttributeProto::INT},
+        {"rotary_interleaved", AttributeProto::INT},
+        {"scale", AttributeProto::FLOAT},
+        {"smooth_softmax", AttributeProto::INT},
+        {"softcap", AttributeProto::FLOAT}}},
       {"RotaryEmbedding",
        kMicrosoft,
        1,

@@ -86,6 +86,7 @@ Status tensor_scatter(Expander& e) {
   if (axis == 0) return infer_error("the axis is that of the batch");
   const std::int64_t length = e.shape(update)[axis], most = e.shape(cache)[axis];
   if (length < 0 || most < 1) return e.unsupported("its lengths are not known");
+  if (length > std::int64_t{1} << 24) return e.unsupported("more than 2^24 positions are written");
   const std::string mode = e.attrs.text("mode", "linear");
   if (mode != "linear" && mode != "circular") return infer_error("mode '" + mode + "'");
   std::vector<std::int64_t> along, shape(rank, 1);
@@ -131,16 +132,19 @@ Status linear_attention(Expander& e) {
   const std::int64_t batch = e.shape(e.in(0))[0], steps = e.shape(e.in(0))[1];
   if (batch < 0 || steps < 1 || steps > kLongest)
     return e.unsupported("sizes that are not known, or more than " + std::to_string(kLongest) + " tokens");
-  const DType type = e.dtype(e.in(0));
-  const auto q = TRY(steps_of(e, e.in(0), q_heads, steps)), k = TRY(steps_of(e, e.in(1), heads, steps)),
-             v = TRY(steps_of(e, e.in(2), heads, steps));
+  // Halves are computed in f32 between the inputs and the outputs.
+  const DType stored = e.dtype(e.in(0)), type = stored == DType::f64 ? DType::f64 : DType::f32;
+  const auto wide = [&](std::size_t i) { return e.cast(e.in(i), type); };
+  const auto q = TRY(steps_of(e, TRY(wide(0)), q_heads, steps)), k = TRY(steps_of(e, TRY(wide(1)), heads, steps)),
+             v = TRY(steps_of(e, TRY(wide(2)), heads, steps));
   std::vector<ValueId> decay, beta;
-  if (gated) decay = TRY(steps_of(e, TRY(e.op("Exp", {e.in(4)})), heads, steps));
-  if (delta) beta = TRY(steps_of(e, e.in(5), e.shape(e.in(5)).back() == 1 ? 1 : heads, steps));
+  if (gated) decay = TRY(steps_of(e, TRY(e.op("Exp", {TRY(wide(4))})), heads, steps));
+  if (delta) beta = TRY(steps_of(e, TRY(wide(5)), e.rank(e.in(5)) > 0 && e.shape(e.in(5)).back() == 1 ? 1 : heads, steps));
   const std::int64_t key_size = e.shape(k[0])[3], value_size = e.shape(v[0])[3], group = q_heads / heads;
   double scale = e.attrs.real("scale");
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(e.shape(q[0])[3]));
-  ValueId state = e.in(3);
+  const DType kept = e.has(3) ? e.dtype(e.in(3)) : stored;
+  ValueId state = e.has(3) ? TRY(wide(3)) : kNone;
   if (state == kNone)
     state = TRY(e.op("Expand", {e.scalar(type, 0), e.ints({batch, heads, key_size, value_size})}));
   std::vector<ValueId> results;
@@ -157,8 +161,9 @@ Status linear_attention(Expander& e) {
     const ValueId y = TRY(e.op("MatMul", {TRY(e.op("Mul", {grouped, e.scalar(type, scale)})), state}));
     results.push_back(TRY(e.reshape(y, {0, 1, q_heads * value_size})));
   }
-  e.outputs[0] = results.size() == 1 ? results[0] : TRY(e.op("Concat", results, {{"axis", std::int64_t{1}}}));
-  if (e.wants(1)) e.outputs[1] = state;
+  const ValueId all = results.size() == 1 ? results[0] : TRY(e.op("Concat", results, {{"axis", std::int64_t{1}}}));
+  e.outputs[0] = TRY(e.cast(all, stored));
+  if (e.wants(1)) e.outputs[1] = TRY(e.cast(state, kept));
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/autodiff/autodiff.h"
+#include "tests/engine/onnx/support.h"
 #include "tests/passes/support.h"
 
 namespace gradloom {
@@ -155,6 +156,51 @@ TEST(FuseAttention, SaysWhyNot) {
   const PassReport report = run_pass(few, "fuse-attention");
   EXPECT_EQ(report.matched, 0);
   EXPECT_NE(why_nots(report).find("6 keys"), std::string::npos) << why_nots(report);
+}
+
+// What ONNX's Attention and its relatives become when they are imported, with every kind of mask.
+TEST(FuseAttention, TakesTheAttentionOperatorsOfOnnx) {
+  const std::string four = "float[2, 4, 6, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 5] v",
+                    three = "float[2, 6, 8] q, float[2, 6, 8] k, float[2, 6, 8] v";
+  struct Case {
+    std::string inputs, node;
+    int opset;
+  };
+  for (const Case& c :
+       {Case{four, "Attention(q, k, v)", 23}, Case{four, "Attention<is_causal = 1>(q, k, v)", 23},
+        Case{four + ", float[6, 6] m", "Attention(q, k, v, m)", 23},
+        Case{four + ", float[6, 6] m", "Attention<is_causal = 1>(q, k, v, m)", 23},
+        Case{four + ", bool[6, 6] m", "Attention(q, k, v, m)", 23},
+        Case{four + ", bool[2, 1, 6, 6] m", "Attention<is_causal = 1>(q, k, v, m)", 23},
+        Case{four + ", int64[2] n", "Attention<is_causal = 1>(q, k, v, , , , n)", 24},
+        Case{four + ", float[6, 6] m, int64[2] n", "Attention(q, k, v, m, , , n)", 24},
+        Case{four, "Attention<is_causal = 1, left_window_size = 2>(q, k, v)", 25},
+        Case{three, "Attention<q_num_heads = 2, kv_num_heads = 2>(q, k, v)", 23},
+        Case{three, "com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v)", 17},
+        Case{three, "com.microsoft.MultiHeadAttention<num_heads = 2, unidirectional = 1>(q, k, v)", 17},
+        Case{three + ", int32[2, 6] p", "com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v, , p)", 17},
+        Case{"float[2, 6, 8] q, float[2, 6, 4] k, float[2, 6, 4] v, int32[2] n, int32 t",
+             "com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, local_window_size = 3>"
+             "(q, k, v, , , n, t)",
+             17}}) {
+    SCOPED_TRACE(c.node);
+    auto model = testing::model_from_text("g (" + c.inputs + ") => (float y) { y = " + c.node + " }", c.opset);
+    auto* microsoft = model.add_opset_import();
+    microsoft->set_domain("com.microsoft");
+    microsoft->set_version(1);
+    model.mutable_graph()->mutable_output(0)->clear_type();
+    ImportOptions options;
+    options.float_type = DType::f64;
+    const auto imported = testing::import_model(model, options);
+    ASSERT_OK(imported);
+    Graph apart = imported->graph, fused = imported->graph;
+    const PassReport report = run_pass(fused, kAlways);
+    EXPECT_EQ(report.matched, 1) << why_nots(report);
+    add_training(apart);
+    add_training(fused);
+    EXPECT_EQ(op_counts(fused)["Softmax"], 0);
+    expect_same_results(apart, fused, 1e-11);
+  }
 }
 
 TEST(FuseAttention, OtherUsesOfSoftmaxAreNoNearMisses) {
