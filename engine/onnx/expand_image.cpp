@@ -2,9 +2,10 @@
 //   Col2Im         sums of overlapping blocks: a transposed convolution whose kernel sets every row of a block in its place
 //   AffineGrid     base grid (x, y, [z,] 1) times theta^T; sampling points of GridSample
 //   CenterCropPad  a Slice and a Pad around the centre
-//   RoiAlign       sampling_ratio^2 bilinear samples per bin, averaged: GridSample and AveragePool
+//   RoiAlign       sampling_ratio^2 bilinear samples per bin, averaged: GridSample and AveragePool; or the largest weighted pixel
+//   DeformConv     the pixels under the kernel's moved positions (GridSample, 0 outside) times the weights (MatMul)
 // Source: ONNX Col2Im-18, AffineGrid-20, CenterCropPad-18, RoiAlign-10 and -16 (He et al., "Mask R-CNN",
-// 2017).
+// 2017), DeformConv-19 (Zhu et al., "Deformable ConvNets v2", 2019).
 #include <algorithm>
 #include <numeric>
 
@@ -145,9 +146,10 @@ Status center_crop_pad(Expander& e) {
   return {};
 }
 
-// Sampling points of all regions along one axis, [regions, bins * ratio], and which of them lie in the image.
+// Sampling points of all regions along one axis in pixels, [regions, bins * ratio], moved to the image's edge, and which of them
+// lie in the image, as 1 or 0.
 struct Samples {
-  ValueId at, inside;
+  ValueId pixel, inside;
 };
 
 struct RoiAxis {
@@ -175,10 +177,74 @@ Result<Samples> roi_samples(Expander& e, const RoiAxis& axis, std::int64_t ratio
   const ValueId inside = TRY(e.cast(TRY(e.op("And", {after, before})), type));
   const ValueId pixel =
       TRY(e.op("Clip", {at, e.scalar(type, 0), e.scalar(type, static_cast<double>(axis.size - 1))}));
-  // As GridSample counts: 2 (pixel + 1/2) / size - 1.
-  const double scale = 2 / static_cast<double>(axis.size);
+  return Samples{pixel, inside};
+}
+
+// As GridSample counts: 2 (pixel + 1/2) / size - 1.
+Result<ValueId> grid_coordinate(Expander& e, ValueId pixel, std::int64_t size) {
+  const DType type = e.dtype(pixel);
+  const double scale = 2 / static_cast<double>(size);
   const ValueId wide = TRY(e.op("Mul", {pixel, e.scalar(type, scale)}));
-  return Samples{TRY(e.op("Add", {wide, e.scalar(type, scale / 2 - 1)})), inside};
+  return e.op("Add", {wide, e.scalar(type, scale / 2 - 1)});
+}
+
+// Means of the samples of each bin, interpolated. `images`: [r, c, h, w].
+Result<ValueId> roi_means(Expander& e, ValueId images, const Samples& rows, const Samples& columns, std::int64_t ratio) {
+  const Shape x = e.shape(images);
+  const ValueId size = e.ints({1, e.shape(rows.pixel)[1], e.shape(columns.pixel)[1], 1});
+  const auto spread = [&](ValueId at, const Ints& axes) -> Result<ValueId> {
+    return e.op("Expand", {TRY(e.op("Unsqueeze", {at, e.ints(axes)})), size});
+  };
+  const ValueId across = TRY(grid_coordinate(e, columns.pixel, x[3])), down = TRY(grid_coordinate(e, rows.pixel, x[2]));
+  const ValueId grid =
+      TRY(e.op("Concat", {TRY(spread(across, {1, 3})), TRY(spread(down, {2, 3}))}, {{"axis", std::int64_t{3}}}));
+  ValueId sampled = TRY(e.op("GridSample", {images, TRY(e.cast(grid, e.dtype(images)))},
+                             {{"mode", std::string("linear")}, {"padding_mode", std::string("border")}}));
+  const ValueId inside = TRY(e.op("Mul", {TRY(e.op("Unsqueeze", {rows.inside, e.ints({1, 3})})),
+                                          TRY(e.op("Unsqueeze", {columns.inside, e.ints({1, 2})}))}));
+  sampled = TRY(e.op("Mul", {sampled, TRY(e.cast(inside, e.dtype(images)))}));
+  if (ratio == 1) return sampled;
+  const Ints window{ratio, ratio};
+  return e.op("AveragePool", {sampled}, {{"kernel_shape", window}, {"strides", window}});
+}
+
+// The largest weighted pixel of each bin: of every sample the four pixels around it times their weights, without a sum.
+Result<ValueId> roi_maxima(Expander& e, ValueId images, const Samples& rows, const Samples& columns, std::int64_t ratio) {
+  const Shape x = e.shape(images);
+  if (x[1] < 0 || e.shape(rows.pixel)[0] < 0) return e.unsupported("the numbers of regions and channels are not known");
+  const DType type = e.dtype(rows.pixel);
+  const std::int64_t regions = e.shape(rows.pixel)[0], height = e.shape(rows.pixel)[1], width = e.shape(columns.pixel)[1];
+  struct Side {
+    ValueId place, weight;  // of the pixel below or above along the axis
+  };
+  const auto sides = [&](const Samples& s, std::int64_t size) -> Result<std::vector<Side>> {
+    const ValueId low = TRY(e.op("Floor", {s.pixel})), part = TRY(e.op("Sub", {s.pixel, low}));
+    const ValueId high = TRY(e.op("Min", {TRY(e.op("Add", {low, e.scalar(type, 1)})), e.scalar(type, static_cast<double>(size - 1))}));
+    const ValueId rest = TRY(e.op("Sub", {e.scalar(type, 1), part}));
+    return std::vector<Side>{{TRY(e.cast(low, DType::i64)), TRY(e.op("Mul", {rest, s.inside}))},
+                             {TRY(e.cast(high, DType::i64)), TRY(e.op("Mul", {part, s.inside}))}};
+  };
+  const auto down = TRY(sides(rows, x[2])), across = TRY(sides(columns, x[3]));
+  const ValueId pixels = TRY(e.reshape(images, {0, 0, x[2] * x[3]}));
+  const ValueId size = e.ints({regions, x[1], height * width});
+  const auto joined = [&](const char* op, ValueId row, ValueId column) -> Result<ValueId> {  // [r, 1, samples]
+    const ValueId both = TRY(e.op(op, {TRY(e.op("Unsqueeze", {row, e.ints({2})})), TRY(e.op("Unsqueeze", {column, e.ints({1})}))}));
+    return e.reshape(both, {regions, 1, height * width});
+  };
+  ValueId largest = kNone;
+  for (const Side& row : down)
+    for (const Side& column : across) {
+      const ValueId first = TRY(e.op("Mul", {row.place, e.scalar(DType::i64, static_cast<double>(x[3]))}));
+      const ValueId place = TRY(e.op("Expand", {TRY(joined("Add", first, column.place)), size}));
+      const ValueId picked = TRY(e.op("GatherElements", {pixels, place}, {{"axis", std::int64_t{2}}}));
+      const ValueId weight = TRY(e.cast(TRY(joined("Mul", row.weight, column.weight)), e.dtype(images)));
+      const ValueId value = TRY(e.op("Mul", {picked, weight}));
+      largest = largest == kNone ? value : TRY(e.op("Max", {largest, value}));
+    }
+  largest = TRY(e.reshape(largest, {0, 0, height, width}));
+  if (ratio == 1) return largest;
+  const Ints window{ratio, ratio};
+  return e.op("MaxPool", {largest}, {{"kernel_shape", window}, {"strides", window}});
 }
 
 // Inputs: x [n, c, h, w], rois [r, 4] (x1, y1, x2, y2), batch_indices [r].
@@ -189,7 +255,8 @@ Status roi_align(Expander& e) {
                      ratio = e.attrs.integer("sampling_ratio");
   if (x.size() != 4 || e.rank(e.in(1)) != 2 || e.rank(e.in(2)) != 1)
     return infer_error("x must be [n, c, h, w], rois [r, 4] and batch_indices [r]");
-  if (e.attrs.text("mode", "avg") != "avg") return e.unsupported("mode '" + e.attrs.text("mode") + "'");
+  const std::string mode = e.attrs.text("mode", "avg");
+  if (mode != "avg" && mode != "max") return infer_error("mode '" + mode + "' is not supported");
   if (ratio == 0) return e.unsupported("a number of samples that depends on the region (sampling_ratio 0)");
   if (x[2] < 1 || x[3] < 1) return e.unsupported("the size of the image is not known");
   if (height < 1 || width < 1 || ratio < 0 || std::max({height, width, ratio}) > (1 << 12))
@@ -201,23 +268,91 @@ Status roi_align(Expander& e) {
     return infer_error("coordinate_transformation_mode '" + transformation + "' is not supported");
   const Samples rows = TRY(roi_samples(e, {1, 3, height, x[2]}, ratio, half_pixel));
   const Samples columns = TRY(roi_samples(e, {0, 2, width, x[3]}, ratio, half_pixel));
-  const ValueId size = e.ints({1, height * ratio, width * ratio, 1});
-  const auto spread = [&](ValueId at, const Ints& axes) -> Result<ValueId> {
-    return e.op("Expand", {TRY(e.op("Unsqueeze", {at, e.ints(axes)})), size});
-  };
-  const ValueId grid = TRY(e.op("Concat", {TRY(spread(columns.at, {1, 3})), TRY(spread(rows.at, {2, 3}))},
-                                {{"axis", std::int64_t{3}}}));
   const ValueId images = TRY(e.op("Gather", {e.in(0), e.in(2)}));
-  ValueId sampled = TRY(e.op("GridSample", {images, TRY(e.cast(grid, e.dtype(images)))},
-                             {{"mode", std::string("linear")}, {"padding_mode", std::string("border")}}));
-  const ValueId inside = TRY(e.op("Mul", {TRY(e.op("Unsqueeze", {rows.inside, e.ints({1, 3})})),
-                                          TRY(e.op("Unsqueeze", {columns.inside, e.ints({1, 2})}))}));
-  sampled = TRY(e.op("Mul", {sampled, TRY(e.cast(inside, e.dtype(images)))}));
-  if (ratio > 1) {
-    const Ints window{ratio, ratio};
-    sampled = TRY(e.op("AveragePool", {sampled}, {{"kernel_shape", window}, {"strides", window}}));
+  e.outputs[0] = TRY(mode == "avg" ? roi_means(e, images, rows, columns, ratio) : roi_maxima(e, images, rows, columns, ratio));
+  return {};
+}
+
+// Attributes and sizes of a DeformConv over [n, c, h, w].
+struct DeformWindow {
+  Shape x, w, y;  // y: [n, channels, rows, columns]
+  std::int64_t groups, offset_groups;
+  Ints strides, pads, dilations;
+  std::int64_t taps() const { return w[2] * w[3]; }
+};
+
+Result<DeformWindow> deform_window(Expander& e) {
+  DeformWindow d{e.shape(e.in(0)), e.shape(e.in(1)), {}, e.attrs.integer("group", 1), e.attrs.integer("offset_group", 1), {}, {}, {}};
+  const Shape offset = e.shape(e.in(2));
+  if (d.x.size() != 4 || d.w.size() != 4) return e.unsupported("other than two spatial axes");
+  for (const Shape* shape : std::initializer_list<const Shape*>{&d.x, &d.w, &offset})
+    if (!is_static(*shape)) return e.unsupported("sizes that are not known");
+  d.strides = TRY(list(e, "strides", 2, 1));
+  d.dilations = TRY(list(e, "dilations", 2, 1));
+  d.pads = TRY(list(e, "pads", 4, 0));
+  if (const Ints kernel = TRY(list(e, "kernel_shape", 2, 0)); e.attrs.has("kernel_shape") && kernel != Ints{d.w[2], d.w[3]})
+    return infer_error("kernel_shape is not the weights'");
+  constexpr std::int64_t kMost = 1 << 24;
+  for (const std::int64_t dim : {d.x[0], d.x[1], d.x[2], d.x[3], d.w[0], d.w[1], d.w[2], d.w[3], d.groups, d.offset_groups,
+                                 d.strides[0], d.strides[1], d.dilations[0], d.dilations[1]})
+    if (dim < 1 || dim > kMost) return infer_error("sizes must be from 1 to 2^24");
+  for (const std::int64_t pad : d.pads)
+    if (pad < 0 || pad > kMost) return infer_error("pads must be from 0 to 2^24");
+  if (d.x[1] != d.w[1] * d.groups || d.w[0] % d.groups != 0 || d.x[1] % d.offset_groups != 0)
+    return infer_error("weights " + to_string(d.w) + " do not fit the channels of " + to_string(d.x));
+  d.y = {d.x[0], d.w[0]};
+  for (std::size_t a = 0; a < 2; ++a) {
+    const std::int64_t reach = d.x[2 + a] + d.pads[a] + d.pads[2 + a] - d.dilations[a] * (d.w[2 + a] - 1) - 1;
+    if (reach < 0) return infer_error("the kernel is larger than the padded image");
+    d.y.push_back(reach / d.strides[a] + 1);
   }
-  e.outputs[0] = sampled;
+  if (offset != Shape{d.x[0], 2 * d.offset_groups * d.taps(), d.y[2], d.y[3]})
+    return infer_error("offset " + to_string(offset) + " does not fit a result of " + to_string(d.y));
+  if (e.has(4) && e.shape(e.in(4)) != Shape{d.x[0], d.offset_groups * d.taps(), d.y[2], d.y[3]})
+    return infer_error("mask " + to_string(e.shape(e.in(4))) + " does not fit a result of " + to_string(d.y));
+  if (std::max(d.y[2], d.y[3]) > (kMost - 1) / d.taps() + 1 || d.taps() > kMost) return e.unsupported("more than 2^24 positions");
+  return d;
+}
+
+// Where each tap of the kernel reads along axis `a` (0: rows), as GridSample counts: [n, groups, taps, rows, columns].
+Result<ValueId> deform_places(Expander& e, const DeformWindow& d, ValueId offset, std::size_t a) {
+  const DType type = e.dtype(offset);
+  std::vector<double> first;
+  for (std::int64_t tap = 0; tap < d.taps(); ++tap)
+    for (std::int64_t i = 0; i < d.y[2 + a]; ++i) {
+      const std::int64_t at = a == 0 ? tap / d.w[3] : tap % d.w[3];
+      first.push_back(static_cast<double>(i * d.strides[a] + at * d.dilations[a] - d.pads[a]));
+    }
+  const Shape shape = a == 0 ? Shape{d.taps(), d.y[2], 1} : Shape{d.taps(), 1, d.y[3]};
+  const ValueId pixel = TRY(e.op("Add", {offset, e.constant(Tensor::from_f64(type, shape, first))}));
+  return grid_coordinate(e, pixel, d.x[2 + a]);
+}
+
+// Inputs: x [n, c, h, w], weights [o, c / group, kh, kw], offset [n, groups * taps * (y, x), rows, columns], bias [o], mask
+// [n, groups * taps, rows, columns].
+Status deform_conv(Expander& e) {
+  const DeformWindow d = TRY(deform_window(e));
+  const std::int64_t n = d.x[0], groups = d.offset_groups, taps = d.taps(), area = d.y[2] * d.y[3];
+  const ValueId moved = TRY(e.reshape(e.in(2), {n, groups, taps, 2, d.y[2], d.y[3]}));
+  const auto offsets = TRY(e.ops("Split", {moved}, {{"axis", std::int64_t{3}}}, 2));
+  ValueId at[2];
+  for (std::size_t a = 0; a < 2; ++a) {
+    const ValueId alone = TRY(e.op("Squeeze", {offsets[a], e.ints({3})}));
+    at[a] = TRY(e.op("Unsqueeze", {TRY(deform_places(e, d, alone, a)), e.ints({5})}));
+  }
+  const ValueId grid = TRY(e.reshape(TRY(e.op("Concat", {at[1], at[0]}, {{"axis", std::int64_t{5}}})),
+                                     {n * groups, taps * d.y[2], d.y[3], 2}));
+  const ValueId images = TRY(e.reshape(e.in(0), {n * groups, d.x[1] / groups, d.x[2], d.x[3]}));
+  ValueId seen = TRY(e.op("GridSample", {images, grid}, {{"mode", std::string("linear")}, {"padding_mode", std::string("zeros")}}));
+  if (e.has(4)) seen = TRY(e.op("Mul", {seen, TRY(e.reshape(e.in(4), {n * groups, 1, taps * d.y[2], d.y[3]}))}));
+  seen = TRY(e.reshape(seen, {n, d.groups, d.w[1] * taps, area}));
+  const ValueId weights = TRY(e.reshape(e.in(1), {d.groups, d.w[0] / d.groups, d.w[1] * taps}));
+  ValueId y = TRY(e.reshape(TRY(e.op("MatMul", {weights, seen})), d.y));
+  if (e.has(3)) {
+    if (e.shape(e.in(3)) != Shape{d.w[0]}) return infer_error("bias " + to_string(e.shape(e.in(3))) + " does not fit");
+    y = TRY(e.op("Add", {y, TRY(e.reshape(e.in(3), {d.w[0], 1, 1}))}));
+  }
+  e.outputs[0] = y;
   return {};
 }
 
@@ -230,6 +365,7 @@ std::span<const Expansion> image_expansions() {
       {"Col2Im", "", 18, kNewest, 3, 3, 1, col2im, {}},
       {"AffineGrid", "", 20, kNewest, 2, 2, 1, affine_grid, {}},
       {"CenterCropPad", "", 18, kNewest, 2, 2, 1, center_crop_pad, {}},
+      {"DeformConv", "", 19, kNewest, 3, 5, 1, deform_conv, {}},
       {"RoiAlign", "", 10, 15, 3, 3, 1, roi_align<false>, {}},
       {"RoiAlign", "", 16, kNewest, 3, 3, 1, roi_align<true>, {}},
   };

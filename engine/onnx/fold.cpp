@@ -18,9 +18,10 @@ struct Examined {
   const char* op;
   std::size_t input;
 };
-constexpr Examined kExamined[] = {{"NonZero", 0},        {"Unique", 0},          {"Compress", 1},
-                                  {"Gather", 1},         {"GatherND", 1},        {"ScatterND", 1},
-                                  {"GatherElements", 1}, {"ScatterElements", 1}, {"Scatter", 1}};
+constexpr Examined kExamined[] = {{"NonZero", 0},          {"Unique", 0},          {"Compress", 1},
+                                  {"Gather", 1},           {"GatherND", 1},        {"ScatterND", 1},
+                                  {"GatherElements", 1},   {"ScatterElements", 1}, {"Scatter", 1},
+                                  {"NonMaxSuppression", 1}, {"MaxUnpool", 1}};
 
 }  // namespace
 
@@ -101,7 +102,7 @@ Status Folder::examine(const OpDef& op, const std::vector<ValueId>& inputs) {
     if (std::string_view(op.name) == row.op) examined_ += examined(row.input);
   if (examined_ <= limits_.examined_elements) return {};
   return Error{Errc::limit, "inference would look at more than " + std::to_string(limits_.examined_elements) +
-                                " elements of constants"};
+                                " elements of constants" + raised_by("examined_elements")};
 }
 
 }  // namespace gradloom

@@ -7,6 +7,7 @@
 //   over the spatial dims.
 //   Attribute block (ours): x, y and positions have their channels in blocks (window.h); Indices stay those of the plain x.
 // Source: ONNX MaxPool-12, AveragePool-19, GlobalAveragePool-1.
+#include "engine/ops/kernel_sequence.h"
 #include "engine/ops/nn.h"
 #include "engine/ops/window.h"
 
@@ -89,8 +90,19 @@ Result<kernels::PoolShape> windows_of(const NodeTypes& types) {
   return nn::pool_shape(x, TRY(nn::resolve_window(types.attrs, nn::spatial_of(x, block))), block);
 }
 
+// 8-bit integers are f32 numbers.
+Result<Kernel> prepare_max_integers(const NodeTypes& types) {
+  KernelSequence s(types);
+  const DType dtype = types.inputs[0].dtype;
+  auto results = s.b().ops(op_by_name("MaxPool"), {s.cast(s.in(0), DType::f32)}, types.attrs,
+                           static_cast<int>(types.outputs.size()));
+  results[0] = s.cast(results[0], dtype);
+  return s.prepare("max_pool", results);
+}
+
 Result<Kernel> prepare_max(const NodeTypes& types) {
   const Type& x = types.inputs[0];
+  if (x.dtype == DType::u8 || x.dtype == DType::i8) return prepare_max_integers(types);
   TRY(nn::require_kernel_type(types.target, x.dtype));
   kernels::MaxPoolArgs layout{};
   layout.dtype = x.dtype;
@@ -270,6 +282,10 @@ std::vector<Sample> samples_max() {
        .inputs = {nn::distinct({2, 1, 3, 4, 5})},
        .output_count = 2},
       {.name = "indices", .attrs = plain, .inputs = {nn::distinct({2, 2, 4, 5})}, .output_count = 2},
+      {.name = "bytes", .attrs = plain, .inputs = {ints({1, 2, 5, 4}, 0, 255, DType::u8)}, .output_count = 2},
+      {.name = "signed-bytes",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {ints({1, 2, 5, 4}, -128, -3, DType::i8)}},
       {.name = "indices-columns",
        .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"storage_order", kOn}},
        .inputs = {nn::distinct({1, 2, 4, 5})},
@@ -402,6 +418,7 @@ std::vector<Sample> samples_global() {
 const OpDef max_pool_op = {
     .name = "MaxPool",
     .summary = "Largest value of each window.",
+    .traits = kOptionalOutputs,
     .max_outputs = 3,
     .infer = infer_max,
     .grad = grad_max,

@@ -1,12 +1,13 @@
-// QuantizeLinear, DequantizeLinear (ONNX-10 .. -24, per tensor and per axis) and DynamicQuantizeLinear.
+// QuantizeLinear, DequantizeLinear (ONNX-10 .. -24) and DynamicQuantizeLinear.
 //   q = saturate(round_even(x / scale) + zero_point)        x~ = (q - zero_point) scale
-// scale, zero_point: one element, or one per index of `axis` (default 1). Blocks (attribute block_size) and element types of less than
-// 8 bits are not supported. Gradients: straight-through (Bengio et al. 2013), zero where q saturates; the gradient of a quantized tensor
+// scale, zero_point: one element, one per index of `axis` (default 1), or one per block of block_size indices along it (whole blocks).
+// Element types of less than 8 bits are not supported. Gradients: straight-through (Bengio et al. 2013), zero where q saturates; the gradient of a quantized tensor
 // is a float tensor of its shape (autodiff.cpp).
 #include <limits>
 
 #include "engine/ops/elementwise_code.h"
 #include "engine/ops/kernel_sequence.h"
+#include "engine/ops/nn.h"
 
 namespace gradloom {
 namespace {
@@ -33,9 +34,48 @@ DType work_type(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
 bool one_element(const Shape& shape) { return is_static(shape) && element_count(shape) == 1; }
 
+std::size_t axis_of(const Attrs& attrs, std::size_t rank) {
+  const std::int64_t axis = attrs.integer("axis", 1);
+  return static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis);
+}
+
+// Scale and zero point have the input's shape, but one element per block along the axis.
+Status check_blocks(const InferContext& ctx) {
+  const std::int64_t block = ctx.attrs.integer("block_size");
+  const Shape& x = ctx.shape(0);
+  if (block < 0) return infer_error("block_size is " + std::to_string(block));
+  const auto axis = static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis", 1), x.size())));
+  if (x[axis] >= 0 && x[axis] % block != 0)
+    return infer_error("blocks of " + std::to_string(block) + " do not divide " + std::to_string(x[axis]) + " elements");
+  for (std::size_t i = 1; i < 3; ++i) {
+    if (!ctx.has(i)) continue;
+    const Shape& given = ctx.shape(i);
+    bool fits = given.size() == x.size();
+    for (std::size_t d = 0; fits && d < x.size(); ++d) {
+      const std::int64_t wanted = d == axis && x[d] >= 0 ? x[d] / block : x[d];
+      fits = wanted < 0 || given[d] < 0 || wanted == given[d];
+    }
+    if (!fits) return infer_error("scale or zero point " + to_string(given) + " is no blocks of " + to_string(x));
+  }
+  return {};
+}
+
+// [.., axis, ..] seen as [.., blocks, block, ..].
+Shape in_blocks(const Attrs& attrs, const Shape& shape, bool of_parameter) {
+  const std::size_t axis = axis_of(attrs, shape.size());
+  const std::int64_t block = attrs.integer("block_size");
+  Shape split = shape;
+  if (!of_parameter) split[axis] /= block;
+  split.insert(split.begin() + static_cast<std::ptrdiff_t>(axis) + 1, of_parameter ? 1 : block);
+  return split;
+}
+
 // Scale and zero point of inputs 1 and 2 fit the input.
 Status check_parameters(const InferContext& ctx) {
-  if (ctx.attrs.integer("block_size") != 0) return infer_error("blocked quantization is not supported");
+  if (ctx.attrs.integer("block_size") != 0) {
+    if (!is_float(ctx.dtype(1))) return infer_error(std::string("the scale is ") + dtype_name(ctx.dtype(1)));
+    return check_blocks(ctx);
+  }
   if (!is_float(ctx.dtype(1))) return infer_error(std::string("the scale is ") + dtype_name(ctx.dtype(1)));
   for (std::size_t i = 1; i < 3; ++i) {
     if (!ctx.has(i) || ctx.shape(i).empty() || one_element(ctx.shape(i))) continue;
@@ -52,13 +92,18 @@ Status check_parameters(const InferContext& ctx) {
 // How many dims of 1 follow a vector along the axis of a tensor of this rank, for broadcasting; 0 for one element.
 std::size_t trailing(const Attrs& attrs, const Shape& parameter, std::size_t rank) {
   if (parameter.empty() || one_element(parameter)) return 0;
-  const std::int64_t axis = attrs.integer("axis", 1);
-  return rank - 1 - static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis);
+  return rank - 1 - axis_of(attrs, rank);
 }
 
 // Types whose scale and zero point broadcast against the input.
 NodeTypes broadcastable(const NodeTypes& types) {
   NodeTypes result = types;
+  if (types.attrs.integer("block_size") != 0) {
+    for (std::size_t i = 0; i < types.inputs.size(); ++i)
+      if (types.has(i)) result.inputs[i].shape = in_blocks(types.attrs, types.inputs[i].shape, i > 0);
+    result.outputs[0].shape = result.inputs[0].shape;
+    return result;
+  }
   const std::size_t rank = types.inputs[0].shape.size();
   for (std::size_t i = 1; i < std::min<std::size_t>(3, types.inputs.size()); ++i) {
     Shape& shape = result.inputs[i].shape;
@@ -69,10 +114,23 @@ NodeTypes broadcastable(const NodeTypes& types) {
   return result;
 }
 ValueId broadcastable(GradContext& ctx, ValueId parameter) {
+  if (ctx.node.attrs.integer("block_size") != 0)
+    return ctx.b.op("Reshape", {parameter, ctx.b.i64s(in_blocks(ctx.node.attrs, ctx.shape(parameter), true))});
   const std::size_t after = trailing(ctx.node.attrs, ctx.shape(parameter), ctx.shape(ctx.in(0)).size());
   std::vector<std::int64_t> axes;
   for (std::size_t i = 0; i < after; ++i) axes.push_back(static_cast<std::int64_t>(i) + 1);
   return axes.empty() ? parameter : ctx.b.op("Unsqueeze", {parameter, ctx.b.i64s(axes)});
+}
+
+// The input or its gradient, as scale and zero point broadcast against it.
+ValueId blocked(GradContext& ctx, ValueId x) {
+  if (ctx.node.attrs.integer("block_size") == 0) return x;
+  return ctx.b.op("Reshape", {x, ctx.b.i64s(in_blocks(ctx.node.attrs, ctx.shape(x), false))});
+}
+Status require_blocks(GradContext& ctx) {
+  if (ctx.node.attrs.integer("block_size") == 0) return {};
+  TRY(nn::require_static(ctx, ctx.in(0)));
+  return nn::require_static(ctx, ctx.in(1));
 }
 
 FusedOperand as(Code& code, FusedOperand x, DType from, DType to) { return from == to ? x : code.cast(x, to); }
@@ -106,8 +164,9 @@ Result<Kernel> prepare_quantize(const NodeTypes& given) {
 
 // As if q = x / scale + zero_point inside the range: dx = g / scale, dscale = -g x / scale^2.
 Status grad_quantize(GradContext& ctx) {
+  TRY(require_blocks(ctx));
   GraphBuilder& b = ctx.b;
-  const ValueId x = ctx.in(0), g = ctx.grad();
+  const ValueId x = blocked(ctx, ctx.in(0)), g = blocked(ctx, ctx.grad());
   const DType work = ctx.dtype(g);
   const ValueId raw = broadcastable(ctx, ctx.in(1)), scale = cast_to(b, raw, work);
   const ValueId ratio = b.op("Div", {cast_to(b, x, work), scale});
@@ -116,7 +175,10 @@ Status grad_quantize(GradContext& ctx) {
   const Range range = range_of(ctx.dtype(ctx.out(0)));
   const ValueId inside = b.op("And", {b.op("GreaterOrEqual", {q, b.scalar(work, range.low)}), b.op("LessOrEqual", {q, b.scalar(work, range.high)})});
   const ValueId slope = b.op("Where", {inside, b.op("Div", {g, scale}), b.scalar(work, 0)});
-  if (ctx.wants(0)) ctx.set(0, cast_to(b, slope, ctx.dtype(x)));
+  if (ctx.wants(0)) {
+    const ValueId dx = cast_to(b, slope, ctx.dtype(x));
+    ctx.set(0, x == ctx.in(0) ? dx : reshaped_like(ctx, dx, ctx.in(0)));
+  }
   if (ctx.wants(1)) {
     const ValueId ds = ctx.reduce_to(b.op("Neg", {b.op("Mul", {slope, ratio})}), raw);
     ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
@@ -132,6 +194,8 @@ std::vector<Sample> quantize_samples() {
           with("i16, last axis", {{"axis", std::int64_t{-1}}},
                {floats({3, 2}, -2, 2), vector(DType::f32, {0.0007, 0.1}), vector(DType::i16, {-3, 1000})}),
           with("u16, named", {{"output_dtype", onnx_from_dtype(DType::u16)}}, {floats({9}, -1, 5), known_scalar(DType::f32, 0.00003)}),
+          with("blocks", {{"axis", std::int64_t{1}}, {"block_size", std::int64_t{2}}},
+               {floats({2, 4, 3}, -2, 2), floats({2, 2, 3}, 0.01, 0.1), exact(DType::u8, {2, 2, 3}, {0, 9, 99, 100, 1, 2, 3, 4, 5, 6, 7, 8})}),
           with("integers", {}, {ints({9}, -500, 500, DType::i32), known_scalar(DType::f32, 3.1), known_scalar(DType::i8, 2)})};
 }
 
@@ -161,12 +225,16 @@ Result<Kernel> prepare_dequantize(const NodeTypes& given) {
 
 // dq = g scale, dscale = g (q - zero_point).
 Status grad_dequantize(GradContext& ctx) {
+  TRY(require_blocks(ctx));
   GraphBuilder& b = ctx.b;
-  const ValueId g = ctx.grad(), raw = broadcastable(ctx, ctx.in(1));
+  const ValueId g = blocked(ctx, ctx.grad()), raw = broadcastable(ctx, ctx.in(1));
   const DType work = ctx.dtype(g);
-  if (ctx.wants(0)) ctx.set(0, b.op("Mul", {g, cast_to(b, raw, work)}));
+  if (ctx.wants(0)) {
+    const ValueId dq = b.op("Mul", {g, cast_to(b, raw, work)});
+    ctx.set(0, g == ctx.grad() ? dq : reshaped_like(ctx, dq, ctx.in(0)));
+  }
   if (ctx.wants(1)) {
-    ValueId difference = cast_to(b, ctx.in(0), DType::i32);
+    ValueId difference = cast_to(b, blocked(ctx, ctx.in(0)), DType::i32);
     if (ctx.in(2) != kNone) difference = b.op("Sub", {difference, cast_to(b, broadcastable(ctx, ctx.in(2)), DType::i32)});
     const ValueId ds = ctx.reduce_to(b.op("Mul", {g, cast_to(b, difference, work)}), raw);
     ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
@@ -179,6 +247,8 @@ std::vector<Sample> dequantize_samples() {
           with("per axis", {}, {ints({2, 3, 4}, -128, 127, DType::i8), floats({3}, 0.01, 0.1), exact(DType::i8, {3}, {-3, 0, 100})}),
           with("last axis", {{"axis", std::int64_t{-1}}}, {ints({3, 2}, -900, 900, DType::i16), floats({2}, 0.01, 0.1)}),
           with("u16", {}, {ints({7}, 0, 60000, DType::u16), floats({1}, 0.001, 0.01), exact(DType::u16, {1}, {30000})}),
+          with("blocks", {{"axis", std::int64_t{-1}}, {"block_size", std::int64_t{3}}},
+               {ints({2, 6}, 0, 255, DType::u8), floats({2, 2}, 0.01, 0.1), exact(DType::u8, {2, 2}, {0, 9, 99, 100})}),
           with("32-bit integers", {}, {ints({7}, -900, 900, DType::i32), floats({}, 0.01, 0.1)})};
 }
 

@@ -2,6 +2,7 @@
 // against central differences in f64.
 #include "engine/onnx/expansion.h"
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <random>
@@ -373,6 +374,24 @@ TEST(ExpandAttention, MultiHeadWithBiasPaddingAndScores) {
   expect_gradients(e);
 }
 
+// Rows without a key, by a mask that is known only when running; half of the queries see nothing.
+TEST(ExpandAttention, QueriesWithoutKeysGiveZero) {
+  Expanded e = expanded(
+      "g (float[1, 1, 2, 3] q, float[1, 1, 2, 3] k, float[1, 1, 2, 3] v, bool[2, 2] m) =>"
+      "(float[1, 1, 2, 3] y) { y = Attention(q, k, v, m) }",
+      23);
+  Graph& graph = e.model.graph;
+  const ValueId mask = find_value(graph, "m");
+  Tensor bits(DType::boolean, {2, 2});
+  bits.mutable_as<std::uint8_t>()[3] = 1;  // the second query sees the second key
+  graph.values[mask].data = bits;
+  graph.values[mask].role = Role::constant;
+  std::erase(graph.inputs, mask);
+  const Array y = outputs_of(e)[0], v = e.inputs.at("v");
+  expect_near(y, {0, 0, 0, v[3], v[4], v[5]});
+  expect_gradients(e);
+}
+
 // ---- rotary embedding ----
 
 // x [B, S, H, D] rotated by tables [B, S, half] over its first 2 half elements.
@@ -419,6 +438,57 @@ TEST(ExpandRotaryEmbedding, PairsOfPartOfTheHead) {
   expect_near(outputs_of(e)[0],
               rotated(e.inputs.at("x"), e.inputs.at("c"), e.inputs.at("s"), 6, 2, 6, 2, true));
   expect_gradients(e);
+}
+
+// q, k and v apart or packed in one input, keys and queries rotated inside; each query sees its own key and the one before.
+TEST(ExpandAttention, GroupQuery) {
+  for (const bool packed : {false, true}) {
+    SCOPED_TRACE(packed);
+    const Expanded e = expanded(
+        "g (" + std::string(packed ? "float[2, 3, 32] x" : "float[2, 3, 16] q, float[2, 3, 8] k, float[2, 3, 8] v") +
+            ", int32[2] n, int32 t, float[5, 1] c, float[5, 1] s) => (float[2, 3, 16] y, float[2, 2, 3, 4] pk, "
+            "float[2, 2, 3, 4] pv)"
+            "{ y, pk, pv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1, "
+            "rotary_interleaved = 1, local_window_size = 1, softcap = 0.7>" +
+            (packed ? "(x, , , , , n, t, c, s) }" : "(q, k, v, , , n, t, c, s) }"),
+        17, {{"n", Tensor::from_i64({2, 2}).cast(DType::i32)}, {"t", Tensor::scalar(DType::i32, 3)}});
+    const auto part = [&](const char* name, int begin, int size) {
+      if (!packed) return e.inputs.at(name);
+      Array some;
+      for (int row = 0; row < 6; ++row)
+        for (int i = begin; i < begin + size; ++i) some.push_back(e.inputs.at("x")[static_cast<std::size_t>(row * 32 + i)]);
+      return some;
+    };
+    const std::vector<std::int64_t> positions = {0, 1, 2, 0, 1, 2};
+    const Array cos = rows_of(e.inputs.at("c"), positions, 1), sin = rows_of(e.inputs.at("s"), positions, 1);
+    const Array k = swapped(rotated(part("k", 16, 8), cos, sin, 6, 2, 4, 1, true), 2, 3, 2, 4),
+                v = swapped(part("v", 24, 8), 2, 3, 2, 4);
+    AttentionOptions o;
+    o.causal = true;
+    o.softcap = 0.7f;
+    o.allowed = [](int, int, int i, int j) { return j > i - 2; };
+    const Array y = attention({2, 4, 2, 3, 3, 4, 4}, swapped(rotated(part("q", 0, 16), cos, sin, 6, 4, 4, 1, true), 2, 3, 4, 4),
+                              k, v, o);
+    const auto outputs = outputs_of(e);
+    expect_near(outputs[0], swapped(y, 2, 4, 3, 4));
+    expect_near(outputs[1], k);
+    expect_near(outputs[2], v);
+    expect_gradients(e);
+  }
+}
+
+TEST(ExpandAttention, GroupQueryRefusesWhatItCannotMean) {
+  const auto refused = [](const std::string& attributes, const std::string& rest, const std::string& text) {
+    expect_refused(import_model(microsoft_model(
+                       "g (float[2, 3, 8] q, float[2, 3, 4] k, float[2, 2, 3, 2] p, int32[2] n, int32 t) => (float y) { y = "
+                       "com.microsoft.GroupQueryAttention<" +
+                       attributes + ">(q, k, k" + rest + ") }")),
+                   Errc::bad_input, {"GroupQueryAttention", text});
+  };
+  refused("num_heads = 4, kv_num_heads = 2", ", p, p, n, t", "a past");
+  refused("num_heads = 4, kv_num_heads = 3", ", , , n, t", "4 query heads for 3 key heads");
+  refused("num_heads = 4, kv_num_heads = 2, do_rotary = 1", ", , , n, t", "cos_cache");
+  refused("num_heads = 4, kv_num_heads = 2, smooth_softmax = 1", ", , , n, t", "smooth_softmax");
 }
 
 TEST(ExpandRotaryEmbedding, MicrosoftCountsFromAFirstPosition) {
@@ -913,6 +983,85 @@ TEST(ExpandImage, RegionsAreSampled) {
   }
 }
 
+// The largest of the four weighted pixels around every sample of a bin; samples outside of the image count as 0.
+TEST(ExpandImage, RoiAlignOfMaxima) {
+  const Tensor rois = Tensor::from_f64(DType::f64, {2, 4}, {0.3, 0.4, 5.1, 6.3, -4, 1, 9.7, 3.2});
+  const Expanded e = expanded(
+      "g (float[2, 1, 4, 5] x, float[2, 4] rois, int64[2] which) => (float[2, 1, 2, 3] y)"
+      "{ y = RoiAlign<output_height = 2, output_width = 3, sampling_ratio = 2, mode = \"max\""
+      ", coordinate_transformation_mode = \"half_pixel\">(x, rois, which) }",
+      16, {{"which", Tensor::from_i64({1, 0})}, {"rois", rois}});
+  const Array& x = e.inputs.at("x");
+  Array want;
+  for (std::int64_t r = 0; r < 2; ++r) {
+    const Array image(x.begin() + (1 - r) * 20, x.begin() + (2 - r) * 20);
+    const double x0 = rois.at(4 * r) - 0.5, y0 = rois.at(4 * r + 1) - 0.5;
+    const double width = rois.at(4 * r + 2) - 0.5 - x0, height = rois.at(4 * r + 3) - 0.5 - y0;
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 3; ++j) {
+        double largest = -1e300;
+        for (const double a : {0.25, 0.75})
+          for (const double b : {0.25, 0.75}) {
+            double row = y0 + (i + a) * height / 2, column = x0 + (j + b) * width / 3;
+            const bool inside = row >= -1 && row <= 4 && column >= -1 && column <= 5;
+            row = std::clamp(row, 0.0, 3.0);
+            column = std::clamp(column, 0.0, 4.0);
+            for (const int down : {0, 1})
+              for (const int across : {0, 1}) {
+                const double part_y = row - std::floor(row), part_x = column - std::floor(column);
+                const double weight = (down == 1 ? part_y : 1 - part_y) * (across == 1 ? part_x : 1 - part_x);
+                const int at = std::min(static_cast<int>(row) + down, 3) * 5 + std::min(static_cast<int>(column) + across, 4);
+                largest = std::max(largest, inside ? weight * image[static_cast<std::size_t>(at)] : 0);
+              }
+          }
+        want.push_back(largest);
+      }
+  }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
+// Two groups of channels and of offsets, strides, dilations and padding on one side; positions up to outside of the image.
+TEST(ExpandImage, DeformConv) {
+  const Expanded e = expanded(
+      "g (float[2, 4, 5, 4] x, float[6, 2, 2, 3] w, float[2, 24, 3, 2] o, float[6] b, float[2, 12, 3, 2] m) => (float[2, 6, 3, 2] y)"
+      "{ y = DeformConv<group = 2, offset_group = 2, strides = [2, 1], dilations = [1, 2], pads = [0, 1, 1, 1]>(x, w, o, b, m) }",
+      19);
+  const auto in = [&](const char* name, std::initializer_list<std::array<std::int64_t, 2>> at) {  // {index, size} by axis
+    std::int64_t place = 0;
+    for (const auto& [index, size] : at) place = place * size + index;
+    return e.inputs.at(name)[static_cast<std::size_t>(place)];
+  };
+  Array want;
+  for (std::int64_t n = 0; n < 2; ++n)
+    for (std::int64_t o = 0; o < 6; ++o)
+      for (std::int64_t i = 0; i < 3; ++i)
+        for (std::int64_t j = 0; j < 2; ++j) {
+          double sum = e.inputs.at("b")[static_cast<std::size_t>(o)];
+          for (std::int64_t c = 0; c < 2; ++c)
+            for (std::int64_t tap = 0; tap < 6; ++tap) {
+              const std::int64_t channel = o / 3 * 2 + c, group = channel / 2;
+              const auto moved = [&](std::int64_t axis) {
+                return in("o", {{n, 2}, {group, 2}, {tap, 6}, {axis, 2}, {i, 3}, {j, 2}});
+              };
+              const double row = static_cast<double>(2 * i + tap / 3) + moved(0),
+                           column = static_cast<double>(j + 2 * (tap % 3) - 1) + moved(1);
+              double value = 0;
+              for (const int down : {0, 1})
+                for (const int across : {0, 1}) {
+                  const double y = std::floor(row) + down, x = std::floor(column) + across;
+                  if (y < 0 || y > 4 || x < 0 || x > 3) continue;
+                  value += (1 - std::fabs(row - y)) * (1 - std::fabs(column - x)) *
+                           in("x", {{n, 2}, {channel, 4}, {static_cast<std::int64_t>(y), 5}, {static_cast<std::int64_t>(x), 4}});
+                }
+              sum += value * in("m", {{n, 2}, {group, 2}, {tap, 6}, {i, 3}, {j, 2}}) * in("w", {{o, 6}, {c, 2}, {tap, 6}});
+            }
+          want.push_back(sum);
+        }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
 TEST(ExpandImage, WhatIsNotKnownIsTheReason) {
   const auto refused = [](const std::string& text, const std::string& reason) {
     expect_refused(import_model(model_from_text(text, 20)), Errc::bad_input, {reason});
@@ -924,7 +1073,7 @@ TEST(ExpandImage, WhatIsNotKnownIsTheReason) {
   const std::string roi =
       "g (float[1, 1, 4, 4] x, float[2, 4] r, int64[2] b) => (float[2, 1, 1, 1] y) { y = RoiAlign";
   refused(roi + "(x, r, b) }", "sampling_ratio 0");
-  refused(roi + "<mode = \"max\", sampling_ratio = 1>(x, r, b) }", "mode 'max'");
+  refused(roi + "<mode = \"min\", sampling_ratio = 1>(x, r, b) }", "mode 'min'");
 }
 
 // ---- integers ---------------------------------------------------------------------------------------------

@@ -20,10 +20,24 @@ TEST(QuantizeLinear, ScalesPerAxis) {
   EXPECT_EQ(run("DequantizeLinear", {q, scale, zero}, {{"axis", std::int64_t{0}}}), (std::vector<double>{10, 0, -40, -10}));
 }
 
+TEST(QuantizeLinear, ScalesPerBlock) {
+  const Attrs blocks{{"block_size", std::int64_t{2}}};
+  EXPECT_EQ(run("QuantizeLinear",
+                {tensor({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), tensor({2, 2}, {1, 2, 0.5, 4}), tensor({2, 2}, {0, 10, 20, 30}, DType::u8)},
+                blocks),
+            (std::vector<double>{1, 2, 12, 12, 30, 32, 32, 32}));
+  EXPECT_EQ(run("DequantizeLinear", {tensor({4, 1}, {3, 4, 5, 6}, DType::i8), tensor({2, 1}, {0.5, 2})},
+                {{"block_size", std::int64_t{2}}, {"axis", std::int64_t{0}}}),
+            (std::vector<double>{1.5, 2, 10, 12}));
+}
+
 TEST(QuantizeLinear, RefusesWhatItLacks) {
   const Type scale = f32({});
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), f32({3})}, {{"axis", std::int64_t{0}}}), "3 elements for a dimension of 4"));
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({2, 4})}, {{"block_size", std::int64_t{2}}}), "not supported"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({2, 4})}, {{"block_size", std::int64_t{2}}}), "no blocks"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{3}}}), "do not divide"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{-2}}}), "block_size is -2"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{2}}, {"axis", std::int64_t{7}}}), "axis"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"output_dtype", std::int64_t{17}}}), "type 17 is not supported"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale, i64({})}), "not supported"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {i64({4}), scale}), "cannot quantize i64"));

@@ -1,0 +1,26 @@
+// BitCast: bits of numbers, and what has no such bits.
+#include "engine/ops/common.h"
+#include "tests/engine/ops/support.h"
+
+namespace gradloom {
+namespace {
+
+Attrs to(DType type) { return {{"to", onnx_from_dtype(type)}}; }
+
+TEST(BitCast, KeepsTheBits) {
+  EXPECT_EQ(run("BitCast", {tensor({2}, {1, -2}, DType::f32)}, to(DType::i32)),
+            (std::vector<double>{0x3f800000, -0x40000000}));
+  EXPECT_EQ(run("BitCast", {tensor({1}, {0x40490fdb}, DType::i32)}, to(DType::f32)),
+            (std::vector<double>{3.14159274101257324}));
+  EXPECT_EQ(run("BitCast", {tensor({2}, {-1, 5}, DType::i8)}, to(DType::u8)), (std::vector<double>{255, 5}));
+  EXPECT_EQ(run("BitCast", {tensor({}, {1})}, to(DType::i64)), (std::vector<double>{4607182418800017408.0}));
+}
+
+TEST(BitCast, RefusesOtherSizesAndBooleans) {
+  EXPECT_TRUE(mentions(error_of("BitCast", {f32({2})}, to(DType::i64)), "differ in size"));
+  EXPECT_TRUE(mentions(error_of("BitCast", {Type{DType::u8, {2}}}, to(DType::boolean)), "booleans"));
+  EXPECT_TRUE(mentions(error_of("BitCast", {f32({2})}), "'to' is missing"));
+}
+
+}  // namespace
+}  // namespace gradloom
