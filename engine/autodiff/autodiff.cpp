@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/base/text.h"
+#include "engine/ops/common.h"
 #include "engine/ops/op.h"
 
 namespace gradloom {
@@ -83,6 +84,23 @@ std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::ve
   return find_missing(graph, *order, find_flow(graph, *order, losses, wrt));
 }
 
+namespace {
+
+// Every gradient that arrives is of a tensor without elements: those that leave are 0, whatever the operator.
+bool nothing_flows(const GradContext& ctx) {
+  const auto typed = [&](ValueId id) { return is_static(ctx.shape(id)) && is_float(ctx.dtype(id)); };
+  for (std::size_t i = 0; i < ctx.out_grads.size(); ++i) {
+    if (ctx.out_grads[i] == kNone) continue;
+    const ValueId out = ctx.node.outputs[i];
+    if (!typed(out) || element_count(ctx.shape(out)) > 0) return false;
+  }
+  for (std::size_t k = 0; k < ctx.wanted.size(); ++k)
+    if (ctx.wanted[k] && !typed(ctx.node.inputs[k])) return false;
+  return true;
+}
+
+}  // namespace
+
 Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
                                                  const std::vector<ValueId>& wrt) {
   if (loss == kNone || loss >= graph.values.size()) return Error{Errc::bad_input, "no loss to differentiate"};
@@ -135,7 +153,10 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
     b.origin.sources = ctx.node.origin.sources;
     b.name_prefix = ctx.node.name + "/grad/";
     b.rank = kBackwardRank + static_cast<std::int64_t>(order.size() - i);
-    if (Status s = ctx.node.op->grad(ctx); !s)
+    if (nothing_flows(ctx)) {
+      for (std::size_t k = 0; k < ctx.node.inputs.size(); ++k)
+        if (ctx.wanted[k]) ctx.in_grads[k] = full_like(ctx, ctx.node.inputs[k], 0);
+    } else if (Status s = ctx.node.op->grad(ctx); !s)
       return with_context(s.error(),
                           "gradient of '" + escaped(ctx.node.name) + "' (" + ctx.node.op->name + ")");
     for (std::size_t k = 0; k < ctx.node.inputs.size(); ++k) {

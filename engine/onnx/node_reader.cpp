@@ -351,12 +351,24 @@ Result<ValueId> NodeReader::add_part(const Site& site, const char* op, std::vect
   return TRY(add_node(std::move(part)))[0];
 }
 
+namespace {
+
+// Outputs that kernels do not need memory for. Those of BatchNormalization say by their absence what it updates.
+bool may_be_left_out(const OpDef& op, std::size_t output) {
+  if (output == 0) return op.has(kFirstOutputOptional);
+  return op.has(kOptionalOutputs) || std::string_view(op.name) == "BatchNormalization";
+}
+
+}  // namespace
+
 Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   const OpDef& op = *node.op;
   TRY(check_arity(node.inputs, node.outputs.size(), {op.min_inputs, op.max_inputs, op.max_outputs}));
   if (static_cast<std::int64_t>(out_.graph.nodes.size()) >= options_.limits.nodes) {
-    return Error{Errc::limit, "more than " + std::to_string(options_.limits.nodes) + " nodes after unrolling"};
+    return Error{Errc::limit, "more than " + std::to_string(options_.limits.nodes) + " nodes after unrolling" + raised_by("nodes")};
   }
+  for (std::size_t i = 0; i < node.outputs.size(); ++i)
+    if (node.outputs[i].empty() && !may_be_left_out(op, i)) node.outputs[i] = fresh_name(node.name + ":" + std::to_string(i));
   if (options_.float_type == DType::f64) promote_attributes_to_f64(op.name, node.attrs);
   if (op.has(kRandom)) node.attrs.set("key", static_cast<std::int64_t>(fnv1a64(node.name)));
   const bool typed = std::all_of(node.inputs.begin(), node.inputs.end(),
@@ -385,7 +397,7 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
 Status NodeReader::check_size(const Type& type, const std::string& name) const {
   if (static_cast<std::int64_t>(type.shape.size()) > options_.limits.rank) {
     return Error{Errc::limit, "output " + quoted(name) + " has rank " + std::to_string(type.shape.size()) +
-                                  ", over the limit of " + std::to_string(options_.limits.rank)};
+                                  ", over the limit of " + std::to_string(options_.limits.rank) + raised_by("rank")};
   }
   if (!is_static(type.shape)) return {};
   const auto count = checked_element_count(type.shape, dtype_bytes(type.dtype));

@@ -118,6 +118,8 @@ Result<ValueId> grad_data(GradContext& ctx, const nn::Window& window, const Shap
 Status grad(GradContext& ctx) {
   const ValueId x = ctx.in(0), w = ctx.in(1), dy = ctx.grad();
   TRY(nn::require_static(ctx, x));
+  if (element_count(ctx.shape(x)) == 0 || element_count(ctx.shape(w)) == 0)
+    return Error{Errc::bad_input, "no gradient of empty operands"};
   const Transposed t = TRY(transposed(ctx.node.attrs, ctx.shape(x), ctx.shape(w)));
   if (ctx.wants(0)) ctx.set(0, TRY(grad_data(ctx, t.window, ctx.shape(x))));
   if (ctx.wants(1)) {

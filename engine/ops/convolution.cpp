@@ -9,6 +9,26 @@
 
 namespace gradloom::nn {
 
+namespace {
+
+// oneDNN counts positions of a tensor in 32 bits, rounded up to blocks.
+Status require_countable(const kernels::ConvolutionDesc& d) {
+  constexpr double kMost = 1 << 29;
+  const auto product = [](std::initializer_list<std::int64_t> dims) {
+    double all = 1;
+    for (const std::int64_t dim : dims) all *= static_cast<double>(dim);
+    return all;
+  };
+  const std::int64_t reach[] = {d.d + d.pad_front + d.pad_back, d.h + d.pad_top + d.pad_bottom, d.w + d.pad_left + d.pad_right};
+  for (const double count : {product({reach[0], reach[1], reach[2]}), product({d.od, d.oh, d.ow}), product({d.c, d.t, d.r, d.s}),
+                             product({d.k, d.t, d.r, d.s}), product({d.n}), product({d.stride_d, d.stride_h, d.stride_w}),
+                             product({d.dilation_d * d.t, d.dilation_h * d.r, d.dilation_w * d.s})})
+    if (count > kMost) return no_kernel("no CPU kernel for a convolution over 2^29 positions or weights of a channel");
+  return {};
+}
+
+}  // namespace
+
 Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
                                    const ConvolutionShape& shape) {
   TRY(require_kernel_type(target, dtype));
@@ -72,6 +92,7 @@ Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionK
                     args.on.convolution(a);
                   }};
   }
+  if (dtype == DType::f32) TRY(require_countable(desc));
   std::shared_ptr<kernels::Convolution> convolution;
   try {
     convolution = kernels::Convolution::create(desc, kind);

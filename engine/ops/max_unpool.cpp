@@ -50,7 +50,16 @@ Status infer(InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
   if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
-  if (ctx.dtype(1) != DType::i64 || ctx.shape(1).size() != x.size()) return infer_error("indices must be i64 and of the input's shape");
+  bool fits = ctx.dtype(1) == DType::i64 && ctx.shape(1).size() == x.size();
+  for (std::size_t d = 0; fits && d < x.size(); ++d) fits = !nn::differ(ctx.shape(1)[d], x[d]);
+  if (!fits) return infer_error("indices must be i64 and of the input's shape");
+  const Shape pooled = TRY(pooled_from(ctx.attrs, x));
+  if (const Tensor* indices = ctx.constant(1); indices != nullptr && is_static(pooled)) {
+    const std::int64_t count = TRY(multiply_dims(pooled));
+    for (std::int64_t i = 0, n = indices->count(); i < n; ++i)
+      if (const std::int64_t at = indices->int_at(i); at < 0 || at >= count)
+        return infer_error("index " + std::to_string(at) + " is outside of " + to_string(pooled));
+  }
   return nn::set_outputs(ctx, {{ctx.dtype(0), TRY(result_shape(ctx))}});
 }
 

@@ -94,6 +94,14 @@ kernels::MatMulDesc describe(DType dtype, const ProductShape& s, const Shape& a,
   return desc;
 }
 
+// oneDNN divides dims into blocks with 32 bits.
+Status require_countable(const kernels::MatMulDesc& desc) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - (1 << 16);
+  bool fits = std::max({desc.m, desc.n, desc.k}) <= kMost;
+  for (const std::int64_t size : desc.batch) fits = fits && size <= kMost;
+  return fits || desc.dtype == DType::f64 ? Status{} : Status{no_kernel("no CPU kernel for a product with a dim over 2^31")};
+}
+
 // Y = activation(Y + beta * C), in place.
 kernels::EwProgram addend_program(DType dtype, const Shape& y, const Addend& addend, bool relu) {
   using kernels::EwOp;
@@ -291,6 +299,7 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
     if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
     desc.bias = bias;
     if (on_gpu || relu) desc.activation = relu && tail.present ? Activation::none : spec.activation;
+    if (target == kernels::Target::cpu) TRY(require_countable(desc));
     try {
       if (target == kernels::Target::cpu)
         launch.matmul = kernels::MatMul::create(desc);
@@ -389,6 +398,7 @@ ProductGradients product_gradients(GradContext& ctx, const ProductSpec& spec, Va
 
 Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels::MatMulDesc& desc) {
   SliceProduct product;
+  if (target == kernels::Target::cpu) TRY(require_countable(desc));
   try {
     if (target == kernels::Target::cpu) {
       product.matmul_ = kernels::MatMul::create(desc);

@@ -142,6 +142,14 @@ Attrs optimizer_attrs(const OptimizerSpec& o) {
   return attrs;
 }
 
+// The value whose bytes these are.
+ValueId behind_views(const Graph& graph, ValueId id) {
+  for (NodeId node = graph.values[id].producer; node != kNone && graph.nodes[node].op->has(kView);
+       node = graph.values[id].producer)
+    id = graph.nodes[node].inputs[0];
+  return id;
+}
+
 // Training needs the loss and the state updates (running statistics), not the model's other outputs.
 void keep_only_needed(Graph& graph) {
   std::vector<ValueId> stack{graph.loss};
@@ -329,6 +337,9 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   }
   if (trainable.empty())
     return Error{Errc::bad_input, "nothing to train: the model has no trainable parameters"};
+  if (const ValueId root = behind_views(graph, graph.loss); graph.values[root].role == Role::parameter)
+    return Error{Errc::bad_input, "the loss is the parameter '" + escaped(graph.values[root].name) +
+                                      "' itself: nothing is computed from it"};
   const auto grads = TRY(add_gradients(graph, graph.loss, trainable));
 
   GraphBuilder b(graph);

@@ -2,9 +2,7 @@
 // (kept/<target>), on the corpus of hostile files, on real models, and on as many mutations of them as
 // GRADLOOM_TEST_MUTATIONS says. What a target dies of is left in fuzz-find.bin, in the folder that the test
 // runs in. `./dev fuzz` goes on from here with libFuzzer.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include <iterator>
 #include <random>
 
+#include "tests/fuzz/find.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/targets.h"
 #include "tests/hostile/corpus.h"
@@ -40,25 +39,12 @@ std::vector<fs::path> files_under(const fs::path& folder, const std::string& ext
   return files;
 }
 
-const std::string* current = nullptr;  // what a target works on
-
-// Leaves what a target died of.
-void keep_current(int signal_number) {
-  const int fd = open("fuzz-find.bin", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd >= 0 && current != nullptr && write(fd, current->data(), current->size()) > 0) {
-    constexpr char kText[] = "what it died of is in fuzz-find.bin, in the folder of the test\n";
-    (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
-  }
-  signal(signal_number, SIG_DFL);
-  raise(signal_number);
-}
-
 class FuzzTargets : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("gradloom-fuzz-" + std::to_string(getpid()));
     fs::create_directories(folder_);
-    for (const int number : {SIGABRT, SIGSEGV, SIGFPE, SIGBUS}) signal(number, keep_current);
+    keep_finds();
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -92,10 +78,7 @@ class FuzzTargets : public testing::TestWithParam<const char*> {
 
   static const Target& target() { return *find_target(GetParam()); }
 
-  static void run(const std::string& bytes) {
-    current = &bytes;
-    target().run(bytes);
-  }
+  static void run(const std::string& bytes) { run_kept(target(), bytes); }
 
   fs::path folder_;
 };

@@ -1,5 +1,7 @@
 // NonMaxSuppression: order, thresholds, corners and centers, sizes that are open, errors, and a bound of the
 // work. ONNX's node tests hold the rest.
+#include <cmath>
+
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {

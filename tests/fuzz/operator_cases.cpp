@@ -1,0 +1,671 @@
+#include "tests/fuzz/operator_cases.h"
+
+#include <onnx/defs/parser.h>
+#include <onnx/defs/schema.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "engine/onnx/attributes.h"
+#include "engine/onnx/expansion.h"
+#include "engine/onnx/sample_graph.h"
+#include "engine/onnx/tensor_proto.h"
+#include "engine/ops/common.h"
+
+namespace gradloom::fuzz {
+
+namespace {
+
+using onnx::AttributeProto;
+using onnx::ModelProto;
+using onnx::NodeProto;
+using onnx::TensorProto;
+
+constexpr int kNewestOpset = 28;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(),
+                       kLeast = std::numeric_limits<std::int64_t>::min();
+
+// ---- cases --------------------------------------------------------------------------------------------------
+
+// A node for each expansion. Names of types and attributes are ONNX's text syntax; "none": a left out input.
+struct Text {
+  const char* name;
+  const char* domain;
+  int opset;
+  const char* graph;
+};
+constexpr const char* kMicrosoft = "com.microsoft";
+constexpr const char* kTraining = "ai.onnx.preview.training";
+const Text kTexts[] = {
+    {"CastLike", "", 15, "(float[2, 3] x, double[1] t) => (double y) { y = CastLike(x, t) }"},
+    {"Attention", "", 24,
+     "(float[1, 2, 3, 4] q, float[1, 2, 5, 4] k, float[1, 2, 5, 4] v, float[3, 5] m) => (float y)"
+     "{ y = Attention<is_causal = 1, scale = 0.5, softcap = 2.0, qk_matmul_output_mode = 0, "
+     "softmax_precision = 1>"
+     "(q, k, v, m) }"},
+    {"Attention", "", 23,
+     "(float[1, 3, 8] q, float[1, 5, 4] k, float[1, 5, 4] v, float[1, 1, 2, 4] pk, float[1, 1, 2, 4] pv) =>"
+     "(float y, float a, float b, float c)"
+     "{ y, a, b, c = Attention<q_num_heads = 2, kv_num_heads = 1>(q, k, v, none, pk, pv) }"},
+    {"RotaryEmbedding", "", 23,
+     "(float[1, 3, 8] x, float[4, 2] c, float[4, 2] s) => (float y) <int64[1, 3] p = {0, 1, 2}>"
+     "{ y = RotaryEmbedding<num_heads = 2, interleaved = 1, rotary_embedding_dim = 4>(x, c, s, p) }"},
+    {"RotaryEmbedding", kMicrosoft, 17,
+     "(float[1, 3, 8] x, float[4, 2] c, float[4, 2] s) => (float y) <int64[1, 3] p = {0, 1, 2}>"
+     "{ y = com.microsoft.RotaryEmbedding<num_heads = 2, interleaved = 0, scale = 1.0>(x, p, c, s) }"},
+    {"MultiHeadAttention", kMicrosoft, 17,
+     "(float[1, 3, 4] q, float[1, 5, 4] k, float[1, 5, 4] v, float[12] b, float[1, 2, 3, 5] a) => (float y)"
+     "<int32[1, 5] p = {1, 1, 1, 1, 0}>"
+     "{ y = com.microsoft.MultiHeadAttention<num_heads = 2, scale = 0.3, unidirectional = 1, "
+     "mask_filter_value = -10000.0>(q, k, v, b, p, a) }"},
+    {"GroupQueryAttention", kMicrosoft, 17,
+     "(float[1, 3, 8] q, float[1, 3, 4] k, float[1, 3, 4] v, float[4, 1] c, float[4, 1] s) => (float y, "
+     "float a, float b)"
+     "<int32[1] n = {2}, int32 t = {3}>"
+     "{ y, a, b = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, scale = 0.3, softcap = "
+     "2.0, "
+     "do_rotary = 1, rotary_interleaved = 1, local_window_size = 2, smooth_softmax = 0>(q, k, v, none, "
+     "none, "
+     "n, t, c, s) }"},
+    {"Gelu", kMicrosoft, 17, "(float[2, 3] x) => (float y) { y = com.microsoft.Gelu(x) }"},
+    {"BiasGelu", kMicrosoft, 17,
+     "(float[2, 3] x, float[3] b) => (float y) { y = com.microsoft.BiasGelu(x, b) }"},
+    {"FastGelu", kMicrosoft, 17,
+     "(float[2, 3] x, float[3] b) => (float y) { y = com.microsoft.FastGelu(x, b) }"},
+    {"QuickGelu", kMicrosoft, 17,
+     "(float[2, 3] x) => (float y) { y = com.microsoft.QuickGelu<alpha = 1.5>(x) }"},
+    {"FusedMatMul", kMicrosoft, 17,
+     "(float[2, 3] a, float[2, 4] b) => (float y)"
+     "{ y = com.microsoft.FusedMatMul<alpha = 0.5, transA = 1, transB = 0>(a, b) }"},
+    {"BiasDropout", kMicrosoft, 17,
+     "(float[2, 3] x, float[3] b, float[2, 3] r) => (float y, bool m) <float t = {0.5}, bool z = {1}>"
+     "{ y, m = com.microsoft.BiasDropout<seed = 3>(x, b, r, t, z) }"},
+    {"SoftmaxCrossEntropyLossInternal", kMicrosoft, 17,
+     "(float[3, 4] x, float[4] w) => (float y, float p) <int64[3] l = {0, 3, 1}, int64 i = {-1}>"
+     "{ y, p = com.microsoft.SoftmaxCrossEntropyLossInternal<reduction = \"mean\">(x, l, w, i) }"},
+    {"SwiGLU", "", 28, "(float[2, 4] x, float[2, 4] g) => (float y) { y = SwiGLU<alpha = 1.2>(x, g) }"},
+    {"CumProd", "", 26,
+     "(float[2, 4] x) => (float y) <int64 a = {1}> { y = CumProd<exclusive = 1, reverse = 1>(x, a) }"},
+    {"CausalConvWithState", "", 27,
+     "(float[1, 2, 5] x, float[2, 1, 3] w, float[2] b, float[1, 2, 2] s) => (float y, float z)"
+     "{ y, z = CausalConvWithState<activation = \"silu\">(x, w, b, s) }"},
+    {"TensorScatter", "", 24,
+     "(float[2, 1, 4, 3] c, float[2, 1, 2, 3] u) => (float y) <int64[2] i = {0, 2}>"
+     "{ y = TensorScatter<axis = -2, mode = \"linear\">(c, u, i) }"},
+    {"LinearAttention", "", 27,
+     "(float[1, 3, 8] q, float[1, 3, 8] k, float[1, 3, 8] v) => (float y, float s)"
+     "{ y, s = LinearAttention<q_num_heads = 2, kv_num_heads = 2, scale = 0.5, update_rule = \"linear\">(q, "
+     "k, v) }"},
+    {"Col2Im", "", 18,
+     "(float[1, 8, 9] x) => (float y) <int64[2] i = {4, 4}, int64[2] b = {2, 2}>"
+     "{ y = Col2Im<dilations = [1, 1], pads = [0, 0, 0, 0], strides = [1, 1]>(x, i, b) }"},
+    {"AffineGrid", "", 20,
+     "(float[1, 2, 3] x) => (float y) <int64[4] s = {1, 1, 3, 4}> { y = AffineGrid<align_corners = 1>(x, s) "
+     "}"},
+    {"CenterCropPad", "", 18,
+     "(float[3, 6] x) => (float y) <int64[2] s = {5, 4}> { y = CenterCropPad<axes = [0, 1]>(x, s) }"},
+    {"DeformConv", "", 19,
+     "(float[1, 2, 4, 4] x, float[2, 1, 2, 2] w, float[1, 16, 4, 4] o, float[2] b, float[1, 8, 4, 4] m) => "
+     "(float y)"
+     "{ y = DeformConv<dilations = [1, 1], group = 2, kernel_shape = [2, 2], offset_group = 2, pads = [0, "
+     "0, "
+     "1, 1], "
+     "strides = [1, 1]>(x, w, o, b, m) }"},
+    {"RoiAlign", "", 16,
+     "(float[1, 2, 6, 6] x, float[2, 4] r) => (float y) <int64[2] b = {0, 0}>"
+     "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2, spatial_scale = 0.5, mode = "
+     "\"avg\", "
+     "coordinate_transformation_mode = \"half_pixel\">(x, r, b) }"},
+    {"RoiAlign", "", 10,
+     "(float[1, 2, 6, 6] x, float[2, 4] r) => (float y) <int64[2] b = {0, 0}>"
+     "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, r, b) }"},
+    {"MatMulInteger", "", 10,
+     "(uint8[2, 3] a, int8[3, 4] b) => (int32 y) <uint8 z = {3}, int8 w = {1}> { y = MatMulInteger(a, b, z, "
+     "w) }"},
+    {"ConvInteger", "", 10,
+     "(uint8[1, 1, 4, 4] x, uint8[2, 1, 2, 2] w) => (int32 y) <uint8 z = {3}>"
+     "{ y = ConvInteger<auto_pad = \"NOTSET\", dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = "
+     "[0, 0, 1, 1], "
+     "strides = [1, 1]>(x, w, z) }"},
+    {"QLinearMatMul", "", 10,
+     "(uint8[2, 3] a, uint8[3, 4] b) => (uint8 y)"
+     "<float s = {0.1}, uint8 z = {3}, float t = {0.2}, uint8 w = {1}, float o = {0.3}, uint8 p = {2}>"
+     "{ y = QLinearMatMul(a, s, z, b, t, w, o, p) }"},
+    {"QLinearConv", "", 10,
+     "(uint8[1, 1, 4, 4] x, uint8[2, 1, 2, 2] k) => (uint8 y)"
+     "<float s = {0.1}, uint8 z = {3}, float t = {0.2}, uint8 w = {1}, float o = {0.3}, uint8 p = {2}, "
+     "int32[2] b = {1, -1}>"
+     "{ y = QLinearConv<dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 1, 1], strides "
+     "= "
+     "[1, 1]>"
+     "(x, s, z, k, t, w, o, p, b) }"},
+    {"DFT", "", 17,
+     "(float[1, 4, 1] x) => (float y) <int64 l = {5}> { y = DFT<axis = 1, inverse = 0, onesided = 1>(x, l) "
+     "}"},
+    {"DFT", "", 20,
+     "(float[1, 4, 2] x) => (float y) <int64 l = {5}, int64 a = {1}> { y = DFT<inverse = 1, onesided = "
+     "0>(x, "
+     "l, a) }"},
+    {"STFT", "", 17,
+     "(float[1, 8, 1] x, float[4] w) => (float y) <int64 s = {2}, int64 l = {4}> { y = STFT<onesided = "
+     "1>(x, "
+     "s, w, l) }"},
+    {"HannWindow", "", 17,
+     "() => (float y) <int64 n = {5}> { y = HannWindow<output_datatype = 1, periodic = 1>(n) }"},
+    {"HammingWindow", "", 17,
+     "() => (float y) <int64 n = {5}> { y = HammingWindow<output_datatype = 1, periodic = 0>(n) }"},
+    {"BlackmanWindow", "", 17, "() => (float y) <int64 n = {5}> { y = BlackmanWindow<periodic = 0>(n) }"},
+    {"MelWeightMatrix", "", 17,
+     "() => (float y) <int64 b = {4}, int64 d = {8}, int64 r = {8000}>"
+     "{ y = MelWeightMatrix<output_datatype = 1>(b, d, r, l, u)"
+     "  l = Constant<value_float = 0.0>() u = Constant<value_float = 4000.0>() }"},
+    {"SimplifiedLayerNormalization", "", 17,
+     "(float[2, 3] x, float[3] s) => (float y, float d)"
+     "{ y, d = SimplifiedLayerNormalization<axis = -1, epsilon = 0.001, stash_type = 1>(x, s) }"},
+    {"SimplifiedLayerNormalization", kMicrosoft, 17,
+     "(float[2, 3] x, float[3] s) => (float y)"
+     "{ y = com.microsoft.SimplifiedLayerNormalization<axis = -1, epsilon = 0.001, stash_type = 1>(x, "
+     "s) }"},
+    {"SkipLayerNormalization", kMicrosoft, 17,
+     "(float[1, 2, 3] x, float[1, 2, 3] s, float[3] g, float[3] h, float[3] b) => (float y, float m, "
+     "float "
+     "d, float z)"
+     "{ y, m, d, z = com.microsoft.SkipLayerNormalization<epsilon = 0.01>(x, s, g, h, b) }"},
+    {"SkipSimplifiedLayerNormalization", kMicrosoft, 17,
+     "(float[1, 2, 3] x, float[1, 2, 3] s, float[3] g, float[3] b) => (float y)"
+     "{ y = com.microsoft.SkipSimplifiedLayerNormalization<epsilon = 0.01>(x, s, g, b) }"},
+    {"Add", "", 6, "(float[2, 3, 4] a, float[3] b) => (float y) { y = Add<axis = 1, broadcast = 1>(a, b) }"},
+    {"PRelu", "", 6, "(float[2, 3, 4] x, float[3] s) => (float y) { y = PRelu(x, s) }"},
+    {"Gemm", "", 6,
+     "(float[2, 3] a, float[3, 4] b, float[4] c) => (float y)"
+     "{ y = Gemm<alpha = 0.5, beta = 2.0, broadcast = 1, transA = 0, transB = 0>(a, b, c) }"},
+    {"BatchNormalization", "", 6,
+     "(float[2, 3, 4] x, float[3] s, float[3] b, float[3] m, float[3] v) => (float y)"
+     "{ y = BatchNormalization<epsilon = 0.001, is_test = 1, momentum = 0.9, spatial = 1>(x, s, b, m, "
+     "v) }"},
+    {"Dropout", "", 6, "(float[2, 3] x) => (float y) { y = Dropout<is_test = 0, ratio = 0.3>(x) }"},
+    {"Adagrad", kTraining, 17,
+     "(float r, float[2] x, float[2] g, float[2] h) => (float y, float z) <int64 t = {1}>"
+     "{ y, z = ai.onnx.preview.training.Adagrad<decay_factor = 0.1, epsilon = 0.001, norm_coefficient "
+     "= 0.01>"
+     "(r, t, x, g, h) }"},
+    {"Adam", kTraining, 17,
+     "(float r, float[2] x, float[2] g, float[2] v, float[2] h) => (float y, float z, float w) <int64 "
+     "t = "
+     "{1}>"
+     "{ y, z, w = ai.onnx.preview.training.Adam<alpha = 0.9, beta = 0.99, epsilon = 0.001, "
+     "norm_coefficient "
+     "= 0.01, "
+     "norm_coefficient_post = 0.1>(r, t, x, g, v, h) }"},
+    {"Momentum", kTraining, 17,
+     "(float r, float[2] x, float[2] g, float[2] v) => (float y, float z) <int64 t = {1}>"
+     "{ y, z = ai.onnx.preview.training.Momentum<alpha = 0.9, beta = 0.99, mode = \"nesterov\", "
+     "norm_coefficient = 0.01>(r, t, x, g, v) }"},
+};
+
+// Floating point inputs with a size become parameters.
+void make_parameters(ModelProto& model) {
+  auto& graph = *model.mutable_graph();
+  std::mt19937_64 random(1);
+  google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> rest;
+  for (const auto& input : graph.input()) {
+    const auto& type = input.type().tensor_type();
+    Shape shape;
+    for (const auto& dim : type.shape().dim()) shape.push_back(dim.dim_value());
+    const Result<DType> dtype = dtype_of_proto(type.elem_type());
+    if (!dtype.ok() || !is_float(*dtype)) {
+      *rest.Add() = input;
+      continue;
+    }
+    TensorProto* tensor = graph.add_initializer();
+    write_tensor(make_sample_input({.type = {*dtype, shape}}, {}, random), tensor);
+    tensor->set_name(input.name());
+  }
+  graph.mutable_input()->Swap(&rest);
+}
+
+ModelProto parsed(const Text& text) {
+  ModelProto model;
+  const std::string all =
+      "<ir_version: 8, opset_import: [\"\" : " + std::to_string(text.opset) + "]> g " + text.graph;
+  const auto status = onnx::OnnxParser(all.c_str()).Parse(model);
+  if (!status.IsOK()) {
+    std::fprintf(stderr, "%s\n%s\n", text.graph, status.ErrorMessage().c_str());
+    std::abort();
+  }
+  if (*text.domain != '\0') {
+    auto* import = model.add_opset_import();
+    import->set_domain(text.domain);
+    import->set_version(1);
+  }
+  for (std::string& input : *model.mutable_graph()->mutable_node(0)->mutable_input())
+    if (input == "none") input.clear();
+  for (auto& output : *model.mutable_graph()->mutable_output()) output.clear_type();  // as inference says
+  make_parameters(model);
+  return model;
+}
+
+void write_attribute(const std::string& name, const AttrValue& value, bool list_of_names, AttributeProto* a) {
+  a->set_name(name);
+  if (const auto* number = std::get_if<std::int64_t>(&value)) {
+    a->set_type(AttributeProto::INT);
+    a->set_i(*number);
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    a->set_type(AttributeProto::FLOAT);
+    a->set_f(static_cast<float>(*real));
+  } else if (const auto* text = std::get_if<std::string>(&value)) {
+    a->set_type(list_of_names ? AttributeProto::STRINGS : AttributeProto::STRING);
+    if (!list_of_names) a->set_s(*text);
+    std::istringstream names(list_of_names ? *text : "");
+    for (std::string one; std::getline(names, one, ',');) a->add_strings(one);
+  } else if (const auto* numbers = std::get_if<std::vector<std::int64_t>>(&value)) {
+    a->set_type(AttributeProto::INTS);
+    for (const std::int64_t v : *numbers) a->add_ints(v);
+  } else if (const auto* reals = std::get_if<std::vector<double>>(&value)) {
+    a->set_type(AttributeProto::FLOATS);
+    for (const double v : *reals) a->add_floats(static_cast<float>(v));
+  } else {
+    a->set_type(AttributeProto::TENSOR);
+    write_tensor(std::get<Tensor>(value), a->mutable_t());
+  }
+}
+
+ModelProto model_of(const OpDef& op, const Sample& sample, int opset) {
+  ModelProto model;
+  model.set_ir_version(8);
+  auto* import = model.add_opset_import();
+  import->set_domain(op.domain);
+  import->set_version(opset);
+  auto& graph = *model.mutable_graph();
+  graph.set_name("g");
+  NodeProto& node = *graph.add_node();
+  node.set_op_type(op.name);
+  node.set_domain(op.domain);
+  const onnx::OpSchema* schema = schema_of(op.name, std::min(opset, 17));
+  for (const auto& [name, value] : sample.attrs.all()) {
+    if (op.has(kRandom) && name == "key") continue;  // ours: of the stream, made from the node's name
+    const bool names = schema != nullptr && schema->attributes().count(name) != 0 &&
+                       schema->attributes().at(name).type == AttributeProto::STRINGS;
+    write_attribute(name, value, names, node.add_attribute());
+  }
+  std::mt19937_64 random(1);
+  for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+    const SampleInput& input = sample.inputs[i];
+    if (input.omitted) {
+      node.add_input("");
+      continue;
+    }
+    const std::string name = "x" + std::to_string(i);
+    node.add_input(name);
+    TensorProto* tensor = graph.add_initializer();
+    write_tensor(make_sample_input(input, sample, random), tensor);
+    tensor->set_name(name);
+  }
+  for (int i = 0; i < sample.output_count; ++i) {
+    const std::string name = "y" + std::to_string(i);
+    node.add_output(name);
+    graph.add_output()->set_name(name);
+  }
+  return model;
+}
+
+// The newest opset of a row, the one that began it, and those between where an attribute may have another
+// form.
+std::vector<int> opsets_of(const OpDef& op) {
+  std::set<int> opsets;
+  for (const int opset : {op.since, 7, 11, 13, 18, op.until})
+    opsets.insert(std::clamp(std::min(opset, kNewestOpset), std::max(op.since, 7), std::max(op.until, 7)));
+  return {opsets.rbegin(), opsets.rend()};
+}
+
+}  // namespace
+
+std::vector<OperatorCases> operator_cases() {
+  std::map<std::pair<std::string, std::string>, OperatorCases> by_name;
+  const auto of = [&](const char* domain, const char* name) -> std::vector<OperatorCase>& {
+    OperatorCases& entry = by_name[{domain, name}];
+    entry.domain = domain;
+    entry.name = name;
+    return entry.cases;
+  };
+  for (const OpDef* op : all_ops()) {
+    if (std::string(op->domain) == "gradloom")
+      continue;  // made by passes and autodiff: a file cannot name them
+    for (const Sample& sample : op->samples()) {
+      if (sample.bench) continue;  // the others are as different, and small
+      for (const int opset : opsets_of(*op))
+        of(op->domain, op->name)
+            .push_back({"sample '" + sample.name + "' at opset " + std::to_string(opset),
+                        model_of(*op, sample, opset)});
+    }
+  }
+  for (const Text& text : kTexts)
+    of(text.domain, text.name).push_back({"opset " + std::to_string(text.opset), parsed(text)});
+  std::vector<OperatorCases> all;
+  for (auto& [name, cases] : by_name) all.push_back(std::move(cases));
+  return all;
+}
+
+// ---- mutations ----------------------------------------------------------------------------------------------
+
+namespace {
+
+NodeProto& node_of(ModelProto& model) { return *model.mutable_graph()->mutable_node(0); }
+
+constexpr std::int64_t kIntegers[] = {
+    0, 1, -1, 2, -2, 7, 1000, std::int64_t{1} << 31, std::int64_t{1} << 40, kMost, kLeast};
+constexpr double kReals[] = {
+    0, -1, 1e-45, 3e38, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
+
+std::string shown(std::int64_t value) { return std::to_string(value); }
+
+class Collector {
+ public:
+  explicit Collector(const ModelProto& model) : model_(model) {}
+
+  std::vector<Mutation> collect() {
+    const NodeProto& node = model_.graph().node(0);
+    for (int i = 0; i < node.attribute_size(); ++i) of_attribute(i, node.attribute(i));
+    absent_attributes();
+    for (int i = 0; i < node.input_size(); ++i) of_input(i);
+    for (int i = 0; i < model_.graph().initializer_size(); ++i) of_tensor(i, model_.graph().initializer(i));
+    for (int i = 0; i < model_.graph().input_size(); ++i) of_graph_input(i);
+    of_outputs();
+    return std::move(mutations_);
+  }
+
+ private:
+  void add(std::string what, std::function<void(ModelProto&)> apply) {
+    mutations_.push_back({std::move(what), std::move(apply)});
+  }
+  void change_attribute(int i, const std::string& what, const std::function<void(AttributeProto&)>& change) {
+    add("attribute '" + model_.graph().node(0).attribute(i).name() + "' " + what,
+        [=](ModelProto& m) { change(*node_of(m).mutable_attribute(i)); });
+  }
+
+  void of_attribute(int i, const AttributeProto& a) {
+    add("attribute '" + a.name() + "' absent",
+        [=](ModelProto& m) { node_of(m).mutable_attribute()->DeleteSubrange(i, 1); });
+    change_attribute(i, "of another type", [](AttributeProto& b) {
+      const bool integer = b.type() == AttributeProto::INT;
+      const std::string name = b.name();
+      b.Clear();
+      b.set_name(name);
+      b.set_type(integer ? AttributeProto::INTS : AttributeProto::INT);
+      if (integer)
+        b.add_ints(1);
+      else
+        b.set_i(1);
+    });
+    edges(i, a);
+  }
+
+  void edges(int i, const AttributeProto& a) {
+    switch (a.type()) {
+      case AttributeProto::INT:
+        for (const std::int64_t v : kIntegers)
+          change_attribute(i, "= " + shown(v), [=](AttributeProto& b) { b.set_i(v); });
+        for (const std::int64_t v : {a.i() + 1, a.i() - 1, -a.i() - 1})
+          change_attribute(i, "= " + shown(v), [=](AttributeProto& b) { b.set_i(v); });
+        return;
+      case AttributeProto::FLOAT:
+        for (const double v : kReals)
+          change_attribute(i, "= " + std::to_string(v),
+                           [=](AttributeProto& b) { b.set_f(static_cast<float>(v)); });
+        return;
+      case AttributeProto::STRING:
+        for (const char* v : {"", "sideways", "SAME_LOWER", "linear", "none"})
+          change_attribute(i, "= '" + std::string(v) + "'", [=](AttributeProto& b) { b.set_s(v); });
+        return;
+      case AttributeProto::INTS:
+        integer_lists(i, a);
+        return;
+      case AttributeProto::FLOATS:
+        change_attribute(i, "empty", [](AttributeProto& b) { b.clear_floats(); });
+        change_attribute(i, "one longer", [](AttributeProto& b) { b.add_floats(1); });
+        if (a.floats_size() == 0) return;
+        for (const double v : kReals)
+          change_attribute(i, "[0] = " + std::to_string(v),
+                           [=](AttributeProto& b) { b.set_floats(0, static_cast<float>(v)); });
+        return;
+      case AttributeProto::STRINGS:
+        change_attribute(i, "empty", [](AttributeProto& b) { b.clear_strings(); });
+        change_attribute(i, "one longer", [](AttributeProto& b) { b.add_strings("sideways"); });
+        if (a.strings_size() > 0)
+          change_attribute(i, "[0] = 'sideways'", [](AttributeProto& b) { b.set_strings(0, "sideways"); });
+        return;
+      case AttributeProto::TENSOR:
+        change_attribute(i, "without a shape", [](AttributeProto& b) { b.mutable_t()->clear_dims(); });
+        change_attribute(i, "of nothing", [](AttributeProto& b) {
+          b.mutable_t()->clear_dims();
+          b.mutable_t()->add_dims(0);
+          b.mutable_t()->clear_raw_data();
+        });
+        change_attribute(i, "too large", [](AttributeProto& b) { b.mutable_t()->add_dims(1 << 30); });
+        return;
+      default:
+        return;
+    }
+  }
+
+  void integer_lists(int i, const AttributeProto& a) {
+    change_attribute(i, "empty", [](AttributeProto& b) { b.clear_ints(); });
+    change_attribute(i, "one longer", [](AttributeProto& b) { b.add_ints(1); });
+    change_attribute(i, "a thousand long", [](AttributeProto& b) {
+      for (int n = 0; n < 1000; ++n) b.add_ints(1);
+    });
+    if (a.ints_size() == 0) return;
+    change_attribute(i, "one shorter", [](AttributeProto& b) { b.mutable_ints()->RemoveLast(); });
+    for (const std::int64_t v : kIntegers) {
+      change_attribute(i, "all " + shown(v), [=](AttributeProto& b) {
+        for (auto& entry : *b.mutable_ints()) entry = v;
+      });
+      change_attribute(i, "[last] = " + shown(v),
+                       [=](AttributeProto& b) { b.set_ints(b.ints_size() - 1, v); });
+    }
+  }
+
+  // Those that ONNX's schema has and the node does not: with a value of their type at the edges.
+  void absent_attributes() {
+    const NodeProto& node = model_.graph().node(0);
+    if (!node.domain().empty()) return;
+    const onnx::OpSchema* schema = schema_of(
+        node.op_type(), static_cast<int>(std::min<std::int64_t>(model_.opset_import(0).version(), 17)));
+    if (schema == nullptr) return;
+    for (const auto& [name, declared] : schema->attributes()) {
+      const bool there = std::any_of(node.attribute().begin(), node.attribute().end(),
+                                     [n = name](const AttributeProto& a) { return a.name() == n; });
+      if (there) continue;
+      ModelProto with = model_;
+      AttributeProto& a = *node_of(with).add_attribute();
+      a.set_name(name);
+      a.set_type(static_cast<AttributeProto::AttributeType>(declared.type));
+      if (a.type() == AttributeProto::INTS)
+        for (int n = 0; n < 2; ++n) a.add_ints(1);
+      if (a.type() == AttributeProto::FLOATS) a.add_floats(1);
+      Collector inner(with);
+      inner.edges(node.attribute_size(), a);
+      for (Mutation& m : inner.mutations_)
+        add(m.what, [a, change = std::move(m.apply)](ModelProto& model) {
+          *node_of(model).add_attribute() = a;
+          change(model);
+        });
+    }
+  }
+
+  void of_input(int i) {
+    const std::string label = "input " + std::to_string(i);
+    add(label + " absent", [=](ModelProto& m) { node_of(m).set_input(i, ""); });
+    add("no input from " + std::to_string(i),
+        [=](ModelProto& m) { node_of(m).mutable_input()->DeleteSubrange(i, node_of(m).input_size() - i); });
+    if (i == 0) {
+      add("an input too many", [](ModelProto& m) { node_of(m).add_input(node_of(m).input(0)); });
+      add("many inputs", [](ModelProto& m) {
+        for (int n = 0; n < 500; ++n) node_of(m).add_input(node_of(m).input(0));
+      });
+    } else {
+      add(label + " is input 0", [=](ModelProto& m) { node_of(m).set_input(i, node_of(m).input(0)); });
+    }
+  }
+
+  // A tensor of another type or shape, with contents to it; or only declared, which allows any size.
+  static void retype(ModelProto& m, int i, DType dtype, const Shape& shape) {
+    TensorProto& tensor = *m.mutable_graph()->mutable_initializer(i);
+    const std::string name = tensor.name();
+    std::mt19937_64 random(1);
+    const SampleInput input{.type = {dtype, shape}, .low = is_float(dtype) ? -1. : 0.};
+    write_tensor(make_sample_input(input, {}, random), &tensor);
+    tensor.set_name(name);
+  }
+  static void declare(ModelProto& m, int i, const Shape& shape, const char* symbol = nullptr) {
+    auto& graph = *m.mutable_graph();
+    onnx::ValueInfoProto& input = *graph.add_input();
+    input.set_name(graph.initializer(i).name());
+    auto& type = *input.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(graph.initializer(i).data_type());
+    type.mutable_shape();
+    for (const std::int64_t dim : shape) {
+      auto& entry = *type.mutable_shape()->add_dim();
+      if (symbol != nullptr && dim < 0)
+        entry.set_dim_param(symbol + std::to_string(-dim));
+      else
+        entry.set_dim_value(dim);
+    }
+    graph.mutable_initializer()->DeleteSubrange(i, 1);
+  }
+
+  void of_tensor(int i, const TensorProto& tensor) {
+    const Result<DType> dtype = dtype_of_proto(tensor.data_type());
+    if (!dtype.ok()) return;
+    const DType type = *dtype;
+    const std::string label = "tensor '" + tensor.name() + "' ";
+    const Shape shape(tensor.dims().begin(), tensor.dims().end());
+    for (const DType other : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i64, DType::i32,
+                              DType::u8, DType::i8, DType::boolean})
+      if (other != type)
+        add(label + "as " + dtype_name(other), [=](ModelProto& m) { retype(m, i, other, shape); });
+    add(label + "only declared", [=](ModelProto& m) { declare(m, i, shape); });
+    shapes(i, label, type, shape);
+    if (!is_float(type) && element_count(shape) > 0) contents(i, label, type, shape);
+    if (is_float(type) && element_count(shape) > 0 && element_count(shape) <= 16) {
+      for (const double v : kReals)
+        add(label + "all " + std::to_string(v), [=](ModelProto& m) { fill(m, i, type, shape, v, false); });
+    }
+  }
+
+  void shapes(int i, const std::string& label, DType type, const Shape& shape) {
+    const auto reshaped = [&](const std::string& what, const Shape& other) {
+      add(label + what + " " + to_string(other), [=](ModelProto& m) { retype(m, i, type, other); });
+    };
+    reshaped("as a scalar", {});
+    reshaped("empty", {0});
+    Shape longer = shape;
+    longer.insert(longer.begin(), 1);
+    reshaped("of a rank more", longer);
+    longer.resize(33, 1);
+    reshaped("of rank", longer);
+    if (shape.empty()) return;
+    reshaped("of a rank less", {shape.begin(), shape.end() - 1});
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      Shape other = shape;
+      for (const std::int64_t dim : {std::int64_t{0}, std::int64_t{1}, shape[d] + 1}) {
+        if (dim == shape[d]) continue;
+        other[d] = dim;
+        reshaped("as", other);
+      }
+      for (const std::int64_t dim : {std::int64_t{100'000}, std::int64_t{1} << 31, kMost}) {
+        other[d] = dim;
+        add(label + "declared " + to_string(other), [=](ModelProto& m) { declare(m, i, other); });
+      }
+      other[d] = -1;
+      add(label + "declared with axis " + std::to_string(d) + " unknown",
+          [=](ModelProto& m) { declare(m, i, other, "N"); });
+    }
+    Shape unknown;
+    for (std::size_t d = 0; d < shape.size(); ++d) unknown.push_back(-1 - static_cast<std::int64_t>(d));
+    add(label + "declared with all axes unknown", [=](ModelProto& m) { declare(m, i, unknown, "N"); });
+  }
+
+  static void fill(ModelProto& m, int i, DType type, const Shape& shape, double value, bool last) {
+    TensorProto& tensor = *m.mutable_graph()->mutable_initializer(i);
+    const std::string name = tensor.name();
+    std::vector<double> all(static_cast<std::size_t>(element_count(shape)), last ? 1 : value);
+    all.back() = value;
+    write_tensor(Tensor::from_f64(type, shape, all), &tensor);
+    tensor.set_name(name);
+  }
+
+  // Indices, axes, sizes.
+  void contents(int i, const std::string& label, DType type, const Shape& shape) {
+    for (const std::int64_t v : kIntegers) {
+      // 64-bit edges as the file would have them: through a double they would be rounded.
+      const auto set = [=](ModelProto& m, bool last) {
+        fill(m, i, type, shape, static_cast<double>(std::clamp<std::int64_t>(v, -(1 << 30), 1 << 30)), last);
+        TensorProto& tensor = *m.mutable_graph()->mutable_initializer(i);
+        if (type != DType::i64) return;
+        std::string raw = tensor.raw_data();
+        for (std::size_t at = last ? raw.size() - 8 : 0; at < raw.size(); at += 8)
+          std::copy_n(reinterpret_cast<const char*>(&v), 8, raw.begin() + static_cast<std::ptrdiff_t>(at));
+        tensor.set_raw_data(raw);
+      };
+      add(label + "all " + shown(v), [=](ModelProto& m) { set(m, false); });
+      if (element_count(shape) > 1) add(label + "[last] = " + shown(v), [=](ModelProto& m) { set(m, true); });
+    }
+  }
+
+  void of_graph_input(int i) {
+    const std::string label = "graph input " + std::to_string(i) + " ";
+    for (const int type : {TensorProto::FLOAT, TensorProto::INT64, TensorProto::UINT8, TensorProto::BOOL})
+      add(label + "of type " + std::to_string(type), [=](ModelProto& m) {
+        m.mutable_graph()->mutable_input(i)->mutable_type()->mutable_tensor_type()->set_elem_type(type);
+      });
+    const auto& shape = model_.graph().input(i).type().tensor_type().shape();
+    for (int d = 0; d < shape.dim_size(); ++d)
+      for (const std::int64_t dim : {std::int64_t{0}, std::int64_t{1}, std::int64_t{100'000}, kMost})
+        add(label + "axis " + std::to_string(d) + " = " + shown(dim), [=](ModelProto& m) {
+          m.mutable_graph()
+              ->mutable_input(i)
+              ->mutable_type()
+              ->mutable_tensor_type()
+              ->mutable_shape()
+              ->mutable_dim(d)
+              ->set_dim_value(dim);
+        });
+  }
+
+  void of_outputs() {
+    const int count = model_.graph().node(0).output_size();
+    if (count > 1)
+      add("first output absent", [](ModelProto& m) {
+        node_of(m).set_output(0, "");
+        m.mutable_graph()->mutable_output()->DeleteSubrange(0, 1);
+      });
+    if (count > 1)
+      add("last output absent", [](ModelProto& m) {
+        node_of(m).mutable_output()->RemoveLast();
+        m.mutable_graph()->mutable_output()->RemoveLast();
+      });
+    for (const int more : {1, 100})
+      add(std::to_string(more) + " outputs more", [=](ModelProto& m) {
+        for (int n = 0; n < more; ++n) {
+          node_of(m).add_output("more" + std::to_string(n));
+          m.mutable_graph()->add_output()->set_name("more" + std::to_string(n));
+        }
+      });
+  }
+
+  const ModelProto& model_;
+  std::vector<Mutation> mutations_;
+};
+
+}  // namespace
+
+std::vector<Mutation> mutations_of(const ModelProto& model) { return Collector(model).collect(); }
+
+}  // namespace gradloom::fuzz
