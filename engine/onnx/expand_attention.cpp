@@ -92,6 +92,11 @@ double lowest(DType type) { return type == DType::f16 ? -6e4 : -1e30; }
 // One mask, so that fuse-attention finds the product, the mask, the softmax and the product behind each other. What
 // becomes of queries without any key is said by `rows`.
 Status merge_masks(Expander& e, const Heads& h, MaskUse* mask, ValueId* rows) {
+  if (mask->allowed == kNone && mask->causal && mask->bias != kNone) {  // every query sees a key
+    const double hidden = -std::numeric_limits<double>::infinity();
+    mask->bias = TRY(masked_by(e, mask->bias, TRY(causal_mask(e, h)), hidden));
+    mask->causal = false;
+  }
   if (mask->allowed == kNone) return {};
   if (mask->causal) mask->allowed = TRY(e.op("And", {mask->allowed, TRY(causal_mask(e, h))}));
   mask->causal = false;
