@@ -34,6 +34,7 @@ import argparse
 import contextlib
 import copy
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -252,6 +253,9 @@ MODELS = {
 def export_onnx(model, inputs, labels, path, opset):
     """Exports `model(*inputs, labels)` for training with outputs `loss` and `logits`; inputs is {name: tensor}."""
     names = list(inputs) + ["labels"]
+    # The exporter that newer versions take by default folds BatchNorm into convolutions, in training too.
+    newer = inspect.signature(torch.onnx.export).parameters
+    legacy = {"dynamo": False} if "dynamo" in newer else {}
     with warnings.catch_warnings():
         # BatchNorm's batch counter is not part of the ONNX operator; the exporter says so for each one.
         warnings.filterwarnings("ignore", message=".*num_batches_tracked.*")
@@ -265,6 +269,7 @@ def export_onnx(model, inputs, labels, path, opset):
             training=torch.onnx.TrainingMode.TRAINING,
             do_constant_folding=False,
             opset_version=opset,
+            **legacy,
         )
 
 
