@@ -108,11 +108,11 @@ Result<std::map<ValueId, Tensor>> run(const Whole& whole, const std::string& dev
   return results;
 }
 
-struct Limits {
+struct Tolerance {
   double rtol, atol;
 };
 
-void compare(const std::string& what, const Tensor& got, const Tensor& want, Limits limits,
+void compare(const std::string& what, const Tensor& got, const Tensor& want, Tolerance limits,
              CheckResult& result) {
   if (got.shape() != want.shape()) {
     result.status = CheckStatus::fail;
@@ -181,9 +181,10 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
   const auto got = TRY(run(tested, options.device, repeatable));
   const auto want = TRY(run(reference, "cpu", reference_repeatable));
   const bool half = type == DType::bf16;
-  const Limits outputs{options.rtol.value_or(half ? 2e-2 : 1e-5), options.atol.value_or(half ? 2e-2 : 1e-5)};
-  const Limits gradients{options.rtol.value_or(half ? 2e-2 : 1e-4),
-                         options.atol.value_or(half ? 2e-2 : 1e-5)};
+  const Tolerance outputs{options.rtol.value_or(half ? 2e-2 : 1e-5),
+                          options.atol.value_or(half ? 2e-2 : 1e-5)};
+  const Tolerance gradients{options.rtol.value_or(half ? 2e-2 : 1e-4),
+                            options.atol.value_or(half ? 2e-2 : 1e-5)};
   for (std::size_t i = 0; i < items.size(); ++i) {
     CheckResult& result = items[i].result;
     const Whole::Part &t = tested.parts[i], &r = reference.parts[i];
