@@ -5,6 +5,7 @@
 #include "app/check_samples.h"
 #include "app/commands/commands.h"
 #include "app/job.h"
+#include "app/recipe_flags.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -14,6 +15,7 @@ struct Options {
   std::vector<std::string> paths;
   std::string samples;
   CheckOptions check;
+  std::vector<std::string> import_limits;
   double rtol = 0, atol = 0;
   std::int64_t threads = 0;
 };
