@@ -202,13 +202,13 @@ class Converter {
   }
 
   // The node reads its operands in these types.
-  void change(NodeId id, const char* rule, const std::vector<DType>& dtypes, const Attrs& attrs,
+  void change(NodeId id, const char* rule, const std::vector<DType>& dtypes, Attrs attrs,
               const std::string& why) {
     GraphBuilder& b = rw_.begin(rule, id, {id});
     std::vector<ValueId> inputs = graph().nodes[id].inputs;
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i] != kNone && dtype(inputs[i]) != dtypes[i]) inputs[i] = converted(b, inputs[i], dtypes[i]);
-    rw_.retype(id, std::move(inputs), attrs);
+    rw_.retype(id, std::move(inputs), std::move(attrs));
     rw_.commit(why);
   }
 
