@@ -21,10 +21,10 @@ namespace {
 using onnx::TensorProto;
 
 constexpr const char* kOtherTypes[] = {
-    nullptr,          nullptr,      nullptr,          nullptr,      nullptr, nullptr,
-    nullptr,          nullptr,      "string",         nullptr,      nullptr, nullptr,
-    nullptr,          nullptr,      "complex64",      "complex128", nullptr, "float8e4m3fn",
-    "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",  "float4e2m1"};
+    nullptr,     nullptr,      nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
+    nullptr,     "string",     nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
+    "complex64", "complex128", nullptr,      "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+    "uint4",     "int4",       "float4e2m1", "float8e8m0",   "uint2",          "int2"};
 
 Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
 
