@@ -145,11 +145,22 @@ BareConvolution bare_shapes(const NodeTypes& types, const Shape& x, const Shape&
   return c;
 }
 
+// The shape without blocks of channels (passes/block_channels.cpp).
+Shape plain(const NodeTypes& types, const char* block, Shape shape) {
+  if (!types.attrs.has(block)) return shape;
+  shape[1] *= shape.back();
+  shape.pop_back();
+  return shape;
+}
+
 Run bare_convolution(const NodeTypes& types, const std::string& op) {
   const Shape &a = types.inputs[0].shape, &b = types.inputs[1].shape, &out = types.outputs[0].shape;
-  const BareConvolution c = op == "Conv"           ? bare_shapes(types, a, b, out)
-                            : op == "ConvGradData" ? bare_shapes(types, out, b, a)
-                                                   : bare_shapes(types, b, out, a);
+  const auto convolution = [&](const Shape& x, const Shape& w, const Shape& y) {
+    return bare_shapes(types, plain(types, "x_block", x), w, plain(types, "y_block", y));
+  };
+  const BareConvolution c = op == "Conv"           ? convolution(a, b, out)
+                            : op == "ConvGradData" ? convolution(out, b, a)
+                                                   : convolution(b, out, a);
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const dnnl::convolution_forward::primitive_desc forward(
       {dnnl::prop_kind::forward_training, algorithm, any(c.x), any(c.w), any(c.y), c.strides, c.dilations,
