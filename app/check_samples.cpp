@@ -112,7 +112,7 @@ struct Tolerance {
   double rtol, atol;
 };
 
-void compare(const std::string& what, const Tensor& got, const Tensor& want, Tolerance limits,
+void compare(const std::string& what, const Tensor& got, const Tensor& want, Tolerance tolerance,
              CheckResult& result) {
   if (got.shape() != want.shape()) {
     result.status = CheckStatus::fail;
@@ -123,14 +123,14 @@ void compare(const std::string& what, const Tensor& got, const Tensor& want, Tol
   const std::int64_t n = want.count();
   for (std::int64_t i = 0; i < n; ++i) squares += want.at(i) * want.at(i);
   const double rms = n > 0 ? std::sqrt(squares / static_cast<double>(n)) : 0;
-  const double atol = limits.atol * (std::isfinite(rms) ? std::max(1.0, rms) : 1.0);
+  const double atol = tolerance.atol * (std::isfinite(rms) ? std::max(1.0, rms) : 1.0);
   for (std::int64_t i = 0; i < n; ++i) {
     const double a = got.at(i), b = want.at(i), error = std::fabs(a - b);
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
     result.max_abs_error = std::max(result.max_abs_error, error);
     if (b != 0) result.max_rel_error = std::max(result.max_rel_error, error / std::fabs(b));
     const bool exact = !is_float(got.dtype());
-    if (!exact && error <= atol + limits.rtol * std::fabs(b)) continue;
+    if (!exact && error <= atol + tolerance.rtol * std::fabs(b)) continue;
     if (result.status == CheckStatus::fail) continue;
     result.status = CheckStatus::fail;
     result.reason =

@@ -117,9 +117,7 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   app.add_option("--exclude", exclude_, "switch one instance of a pass off, PASS:SITE (repeatable)")
       ->take_all()
       ->allow_extra_args(false);
-  app.add_option("--import-limit", import_limits_, "raise or lower a limit of files, NAME=N (inspect --limits; repeatable)")
-      ->take_all()
-      ->allow_extra_args(false);
+  declare_import_limits(app, import_limits_);
   const auto flag = [&](const char* name, const char* key, std::string& value, const char* help) {
     flags_.push_back({app.add_option(name, value, help), key, &value});
   };
@@ -167,7 +165,7 @@ Result<Recipe> RecipeFlags::resolve() const {
   }
   if (recipe.model.empty()) return Error{Errc::usage, "no model: give MODEL or --recipe FILE"};
   for (const std::string& d : dims_) TRY(add_dim(recipe, d));
-  for (const std::string& l : import_limits_) TRY(add_import_limit(recipe.import_limits, l));
+  recipe.import_limits = TRY(read_import_limits(import_limits_));
   if (!freeze_.empty()) recipe.freeze = freeze_;
   for (const Flag& f : flags_)
     if (f.option->count() > 0) TRY(set_key(recipe, f.key, *f.value));
@@ -222,16 +220,25 @@ std::string shell_quoted(const std::string& text) {
   return out + "'";
 }
 
-Status add_import_limit(std::map<std::string, std::int64_t>& limits, const std::string& text) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string::npos)
-    return Error{Errc::usage, "--import-limit expects NAME=N, got '" + escaped(text) + "'"};
-  std::int64_t n = 0;
-  TRY(parse_into(n, text.substr(equals + 1), "--import-limit"));
-  Limits checked;
-  TRY(set_limit(checked, text.substr(0, equals), n));
-  limits[text.substr(0, equals)] = n;
-  return {};
+void declare_import_limits(CLI::App& app, std::vector<std::string>& given) {
+  app.add_option("--import-limit", given,
+                 "raise or lower a limit of files, NAME=N (inspect --limits; repeatable)")
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector<std::string>& given) {
+  std::map<std::string, std::int64_t> limits;
+  for (const std::string& text : given) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos)
+      return Error{Errc::usage, "--import-limit expects NAME=N, got '" + escaped(text) + "'"};
+    const std::string name = text.substr(0, equals);
+    TRY(parse_into(limits[name], text.substr(equals + 1), "--import-limit"));
+    Limits checked;
+    TRY(set_limit(checked, name, limits[name]));
+  }
+  return limits;
 }
 
 std::string command_line(const Recipe& recipe, const std::string& session_path) {

@@ -38,8 +38,9 @@ class RecipeFlags {
   std::vector<Flag> flags_;
 };
 
-// "NAME=N" of --import-limit.
-Status add_import_limit(std::map<std::string, std::int64_t>& limits, const std::string& text);
+// Declares --import-limit, which `given` gets; what it says, by the names of the limits.
+void declare_import_limits(CLI::App& app, std::vector<std::string>& given);
+Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector<std::string>& given);
 // The command line that runs a recipe: what the window shows and a user can paste.
 std::string command_line(const Recipe& recipe, const std::string& session_path);
 std::string shell_quoted(const std::string& text);

@@ -36,7 +36,7 @@ std::vector<ValueId> images(const Rewriter& rw, ValueId value) {
   std::vector<ValueId> result{value};
   for (const Use& use : rw.uses(value)) {
     const Node& node = rw.graph().nodes[use.node];
-    if (use.input_index == 0 && std::string_view(node.op->name) == "Reshape")
+    if (use.input_index == 0 && is_op(node, "Reshape"))
       result.push_back(node.outputs[0]);
   }
   return result;
@@ -82,7 +82,7 @@ class FuseMatMulEpilogue final : public Pass {
     }
     for (NodeId id : order) {
       const Node& node = rw.graph().nodes[id];
-      if (node.alive() && std::string_view(node.op->name) == "ReduceSum") fuse_bias_gradient(rw, id);
+      if (is_op(node, "ReduceSum")) fuse_bias_gradient(rw, id);
     }
     return {};
   }

@@ -66,9 +66,7 @@ CommandRun declare_check(CLI::App& app) {
   app.add_option("--device", options->check.device, "cpu | cuda:N | hip:N");
   app.add_option("--seed", options->check.seed, "of random operators");
   app.add_option("--threads", options->threads, "CPU threads; 0 = all");
-  app.add_option("--import-limit", options->import_limits, "raise or lower a limit of files, NAME=N (repeatable)")
-      ->take_all()
-      ->allow_extra_args(false);
+  declare_import_limits(app, options->import_limits);
   CLI::Option* rtol = app.add_option("--rtol", options->rtol, "relative tolerance (default 1e-3)");
   CLI::Option* atol =
       app.add_option("--atol", options->atol, "absolute tolerance (default 1e-7, gradients 1e-5)");
@@ -76,9 +74,8 @@ CommandRun declare_check(CLI::App& app) {
     if (rtol->count()) options->check.rtol = options->rtol;
     if (atol->count()) options->check.atol = options->atol;
     TRY(parse_pipeline(options->check.passes));
-    std::map<std::string, std::int64_t> import_limits;
-    for (const std::string& l : options->import_limits) TRY(add_import_limit(import_limits, l));
-    for (const auto& [name, n] : import_limits) TRY(set_limit(options->check.limits, name, n));
+    for (const auto& [name, n] : TRY(read_import_limits(options->import_limits)))
+      TRY(set_limit(options->check.limits, name, n));
     const std::string& precision = options->check.precision;
     if (precision != "f32" && precision != "f64" && !(precision == "bf16" && !options->samples.empty()))
       return Error{Errc::usage,

@@ -253,9 +253,7 @@ CommandRun declare_inspect(CLI::App& app) {
       ->take_all()
       ->allow_extra_args(false);
   app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
-  app.add_option("--import-limit", options->import_limits, "raise or lower a limit of files, NAME=N (repeatable)")
-      ->take_all()
-      ->allow_extra_args(false);
+  declare_import_limits(app, options->import_limits);
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {
     if (options->limits) {
@@ -266,7 +264,7 @@ CommandRun declare_inspect(CLI::App& app) {
     Recipe recipe;
     recipe.model = options->model;
     for (const std::string& d : options->dims) TRY(RecipeFlags::override_with(recipe, "dim=" + d));
-    for (const std::string& l : options->import_limits) TRY(add_import_limit(recipe.import_limits, l));
+    recipe.import_limits = TRY(read_import_limits(options->import_limits));
     const ImportedModel model = TRY(load_model(recipe, true));
     const Findings findings = examine(model, options->loss);
     print_json(context.out, model, findings);

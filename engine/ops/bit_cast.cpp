@@ -18,16 +18,8 @@ Status infer(InferContext& ctx) {
 
 Result<Kernel> prepare(const NodeTypes& types) {
   const std::int64_t count = element_count(types.inputs[0].shape);
-  return Kernel{"bit cast", 0, [bytes = dtype_bytes(types.inputs[0].dtype), count](const LaunchArgs& args) {
-                  if (count == 0) return;
-                  kernels::StridedCopyArgs copy{};
-                  copy.element_bytes = bytes;
-                  copy.rank = 1;
-                  copy.dims[0] = count;
-                  copy.in_strides[0] = copy.out_strides[0] = 1;
-                  copy.in = args.inputs[0];
-                  copy.out = args.outputs[0];
-                  args.on.strided_copy(copy);
+  return Kernel{"bit cast", 0, [dtype = types.inputs[0].dtype, count](const LaunchArgs& args) {
+                  copy_elements(args.on, dtype, count, args.inputs[0], args.outputs[0]);
                 }};
 }
 

@@ -62,6 +62,8 @@ struct CopyPlan {
   std::int64_t in_offset = 0, out_offset = 0;               // first element
 };
 Result<kernels::StridedCopyArgs> strided_copy_args(const CopyPlan& plan, std::size_t element_bytes);
+// `count` elements that lie dense; nothing where they are already.
+void copy_elements(const kernels::Launcher& on, DType dtype, std::int64_t count, const void* from, void* to);
 void run_copy(const kernels::Launcher& on, kernels::StridedCopyArgs args, const CopyPlan& plan, const void* in, void* out);
 std::vector<std::int64_t> dense_strides(const Shape& shape);
 

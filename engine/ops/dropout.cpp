@@ -55,16 +55,9 @@ Kernel copy_kernel(const NodeTypes& types) {
   const std::int64_t count = element_count(types.inputs[0].shape);
   return Kernel{
       "copy", 0,
-      [bytes = dtype_bytes(types.inputs[0].dtype), count, mask = types.wants(1)](const LaunchArgs& args) {
+      [dtype = types.inputs[0].dtype, count, mask = types.wants(1)](const LaunchArgs& args) {
         if (count == 0) return;
-        kernels::StridedCopyArgs copy{};
-        copy.element_bytes = bytes;
-        copy.rank = 1;
-        copy.dims[0] = count;
-        copy.in_strides[0] = copy.out_strides[0] = 1;
-        copy.in = args.inputs[0];
-        copy.out = args.outputs[0];
-        if (copy.in != copy.out) args.on.strided_copy(copy);
+        copy_elements(args.on, dtype, count, args.inputs[0], args.outputs[0]);
         const std::uint8_t kept = 1;
         if (mask) args.on.fill({1, count, &kept, args.outputs[1]});
       }};

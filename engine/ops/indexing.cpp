@@ -104,22 +104,14 @@ Result<Kernel> scatter_kernel(const NodeTypes& types, const kernels::IndexWalk& 
   const std::int64_t count = element_count(out.shape);
   const kernels::IndexScatterArgs args{t,       reduction, walk,    walk.block == 0 ? 0 : count / walk.block,
                                        nullptr, nullptr,   nullptr, nullptr};
-  kernels::StridedCopyArgs copy{};
-  copy.element_bytes = dtype_bytes(t);
-  copy.rank = 1;
-  copy.dims[0] = count;
-  copy.in_strides[0] = copy.out_strides[0] = 1;
   Kernel kernel;
   kernel.name = "scatter";
   kernel.workspace_bytes = kernels::workspace_bytes(types.target, args);
   kernel.run = [=, zero = Tensor::scalar(t, 0)](const LaunchArgs& launch) {
     if (data_input == kZeros) {
-      launch.on.fill({copy.element_bytes, count, zero.data(), launch.outputs[0]});
-    } else if (launch.inputs[data_input] != launch.outputs[0] && count > 0) {
-      kernels::StridedCopyArgs c = copy;
-      c.in = launch.inputs[data_input];
-      c.out = launch.outputs[0];
-      launch.on.strided_copy(c);
+      launch.on.fill({dtype_bytes(t), count, zero.data(), launch.outputs[0]});
+    } else {
+      copy_elements(launch.on, t, count, launch.inputs[data_input], launch.outputs[0]);
     }
     kernels::IndexScatterArgs a = args;
     a.indices = launch.inputs[1];

@@ -52,14 +52,7 @@ void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
   const auto start = [&](Input input, void* to) {
     const std::uint64_t zero = 0;
     if (!p.in[input]) return args.on.fill({dtype_bytes(t), state, &zero, to});
-    kernels::StridedCopyArgs copy{};
-    copy.element_bytes = dtype_bytes(t);
-    copy.rank = 1;
-    copy.dims[0] = state;
-    copy.in_strides[0] = copy.out_strides[0] = 1;
-    copy.in = elements_at(args.inputs[input], t, d * state);
-    copy.out = to;
-    args.on.strided_copy(copy);
+    copy_elements(args.on, t, state, elements_at(args.inputs[input], t, d * state), to);
   };
   kernels::RecurrentStepGradArgs a{};
   a.cell = p.cells[static_cast<std::size_t>(d)];

@@ -99,7 +99,7 @@ struct Prepared {
   std::vector<Slab> slabs;
   KnownBytes known;
   std::size_t value = 0, buffers[2] = {};  // in the known bytes; starts in the workspace
-  kernels::StridedCopyArgs copy{};         // when no axis changes
+  std::int64_t count = 0;                  // elements of x
 };
 
 void run(const Prepared& p, const LaunchArgs& launch) {
@@ -119,12 +119,7 @@ void run(const Prepared& p, const LaunchArgs& launch) {
                           reinterpret_cast<const double*>(known + a.weight), from, to});
     from = to;
   }
-  if (p.axes.empty() && p.copy.rank > 0) {
-    kernels::StridedCopyArgs copy = p.copy;
-    copy.in = from;
-    copy.out = launch.outputs[0];
-    launch.on.strided_copy(copy);
-  }
+  if (p.axes.empty()) copy_elements(launch.on, p.dtype, p.count, from, launch.outputs[0]);
   for (const Slab& slab : p.slabs) {
     kernels::StridedCopyArgs args = slab.args;
     args.in = known + p.value;
@@ -158,10 +153,7 @@ Result<Kernel> prepare(const char* name, const NodeTypes& types, Tables tables, 
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   p->buffers[0] = aligned(p->known.workspace_bytes());
   p->buffers[1] = p->buffers[0] + (pass > 1 ? aligned(between[0]) : 0);
-  if (p->axes.empty())
-    p->copy = TRY(strided_copy_args({{element_count(x.shape)}, {1}, {1}}, dtype_bytes(x.dtype)));
-  if (p->axes.empty() && p->copy.rank == 0)
-    p->copy = {dtype_bytes(x.dtype), 1, {1}, {1}, {1}, nullptr, nullptr};
+  p->count = element_count(x.shape);
   Kernel kernel;
   kernel.name = name;
   kernel.workspace_bytes = p->buffers[1] + (pass > 2 ? aligned(between[1]) : 0);

@@ -6,23 +6,18 @@ namespace {
 
 template <class T>
 void drop_row(const DropoutArgs& args, i64 first, const T* x, T* y) {
-  const T limit = T(args.ratio), scale = T(1) / (T(1) - limit);
   float uniform[kRandomChunk];
   i64 count;
   for (i64 begin = 0; begin < args.columns; begin += count) {
     const i64 number = first + begin, skipped = number % 4;  // the numbers come in blocks of four
     count = smaller(kRandomChunk - skipped, args.columns - begin);
     uniforms(number - skipped, args.random->seed ^ args.key, args.random->step, uniform);
-#pragma GCC ivdep
-    for (i64 i = 0; i < count; ++i) {
-      const T kept = x[begin + i] * scale;
-      y[begin + i] = T(uniform[skipped + i]) >= limit ? kept : T(0);
-    }
+    drop(uniform + skipped, T(args.ratio), x + begin, y + begin, count);
   }
 }
 
 template <class T>
-void drop(const DropoutArgs& args) {
+void drop_rows(const DropoutArgs& args) {
   const i64 rows = args.batch * args.rows;
   if (rows * args.columns == 0) return;
   parallel_pieces(rows, larger(1, 8192 / args.columns), rows * args.columns * 8, [&](i64 begin, i64 end) {
@@ -36,6 +31,6 @@ void drop(const DropoutArgs& args) {
 
 }  // namespace
 
-void dropout(const DropoutArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, drop, args); }
+void dropout(const DropoutArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, drop_rows, args); }
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

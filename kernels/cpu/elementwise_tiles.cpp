@@ -239,12 +239,7 @@ void dropout_loop(const DropoutTile& tile, const T* x, const T* ratio, const Boo
     }
     uniforms(tile.first + begin, tile.stream, tile.step, uniform);
     if (on[0] && all_equal(r, count) && all_equal(on, count)) {  // nearly always: both are scalars
-      const T limit = r[0], scale = T(1) / (T(1) - limit);
-#pragma GCC ivdep
-      for (i64 i = 0; i < count; ++i) {
-        const T kept = v[i] * scale;
-        y[i] = T(uniform[i]) >= limit ? kept : T(0);
-      }
+      drop(uniform, r[0], v, y, count);
       continue;
     }
 #pragma GCC ivdep

@@ -60,4 +60,15 @@ inline void uniforms(i64 first, std::uint64_t stream, std::uint64_t step, float*
   }
 }
 
+// y = uniform >= ratio ? x * (1 / (1 - ratio)) : 0.
+template <class T>
+GRADLOOM_INLINE void drop(const float* uniform, T ratio, const T* x, T* y, i64 n) {
+  const T scale = T(1) / (T(1) - ratio);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) {
+    const T kept = x[i] * scale;
+    y[i] = T(uniform[i]) >= ratio ? kept : T(0);
+  }
+}
+
 }  // namespace gradloom::kernels::GRADLOOM_ISA

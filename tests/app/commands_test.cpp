@@ -15,6 +15,8 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/environment.h"
+
 namespace gradloom {
 namespace {
 namespace fs = std::filesystem;
@@ -289,7 +291,7 @@ class GpuCommands : public Commands {
     setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1);
   }
   void TearDown() override {
-    for (const char* name : {"GRADLOOM_PLUGINS", "GRADLOOM_CACHE", "GRADLOOM_HOSTGPU_FAIL"}) unsetenv(name);
+    for (const char* name : {"GRADLOOM_PLUGINS", "GRADLOOM_CACHE"}) unsetenv(name);
     Commands::TearDown();
   }
 };
@@ -302,7 +304,7 @@ TEST_F(GpuCommands, AFailingDeviceIsOneErrorAndAFailedRun) {
   int failed = 0;
   for (const char* failure : {"allocate:2=4", "compile:1=5", "run:7=6", "end_capture:1=5", "run_graph:5=6",
                               "synchronize_event:5=6", "copy:30=5", "read_trace:2=8"}) {
-    setenv("GRADLOOM_HOSTGPU_FAIL", failure, 1);
+    const Setting fail("GRADLOOM_HOSTGPU_FAIL", failure);
     const Outcome o = run(train);
     EXPECT_EQ(o.code, 6) << failure << ": " << o.err;
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
@@ -317,7 +319,6 @@ TEST_F(GpuCommands, AFailingDeviceIsOneErrorAndAFailedRun) {
     EXPECT_EQ("gradloom: " + runs.back()["message"].get<std::string>() + "\n", o.err);
     EXPECT_EQ(run({"show", path("s.db"), "--run", std::to_string(failed), "--json"}).code, 0) << failure;
   }
-  unsetenv("GRADLOOM_HOSTGPU_FAIL");
   EXPECT_EQ(run(train).code, 0) << "the session takes further runs";
 }
 
@@ -342,9 +343,11 @@ TEST_F(GpuCommands, WhatASearchFoundIsReplayed) {
   const std::string suggested = trained(train);
   const std::vector<std::string> search = with(train, {"--search", "2"}),
                                  kept = with(search, {"--session", path("s.db")});
-  setenv("GRADLOOM_HOSTGPU_FASTEST", "1", 1);
-  const std::string found = trained(kept);
-  setenv("GRADLOOM_HOSTGPU_FASTEST", "0", 1);
+  const std::string found = [&] {
+    const Setting fastest("GRADLOOM_HOSTGPU_FASTEST", "1");
+    return trained(kept);
+  }();
+  const Setting fastest("GRADLOOM_HOSTGPU_FASTEST", "0");
   EXPECT_TRUE(found != suggested) << "the two algorithms cannot be told apart";
   EXPECT_TRUE(trained(search) == suggested) << "without the session";
   EXPECT_TRUE(trained(kept) == found) << "with it";
@@ -358,7 +361,6 @@ TEST_F(GpuCommands, WhatASearchFoundIsReplayed) {
   exported.erase("expect");  // of its speed: this is about bits
   std::ofstream(path("r.json")) << exported.dump();
   EXPECT_TRUE(trained({"train", "--recipe", path("r.json"), "--json"}) == found) << "replayed";
-  unsetenv("GRADLOOM_HOSTGPU_FASTEST");
 }
 
 TEST_F(GpuCommands, ARunIsRecordedWithItsStreamsAndItsGpu) {

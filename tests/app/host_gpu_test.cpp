@@ -19,6 +19,7 @@
 #include "kernels/gpu/host/recording.h"
 #include "passes/compile.h"
 #include "tests/engine/run/order.h"
+#include "tests/environment.h"
 
 namespace gradloom {
 namespace {
@@ -249,18 +250,6 @@ TEST(HostGpu, StepsEndWhenTheDeviceIsDone) {
 
 // ---- algorithms -----------------------------------------------------------------------------------------------------------------
 
-// A variable of the environment for one test.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Setting() { unsetenv(name_); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
- private:
-  const char* name_;
-};
-
 // The search finds one of two algorithms whose sums differ in the last bits; what it found gives the same
 // bits in a later run, whatever would be the fastest then.
 TEST(HostGpu, TheSearchedAlgorithmIsUsedAgain) {
@@ -429,9 +418,8 @@ TEST(HostGpu, NothingIsAllocatedOrCompiledWithinAStep) {
   ASSERT_NE(job, nullptr);
   ASSERT_TRUE(job->step(1).ok());
   ASSERT_TRUE(job->step(2).ok());
-  setenv("GRADLOOM_HOSTGPU_FAIL", "allocate:1=4,compile:1=5,end_capture:1=5", 1);
+  const Setting fail("GRADLOOM_HOSTGPU_FAIL", "allocate:1=4,compile:1=5,end_capture:1=5");
   const auto third = job->step(3);
-  unsetenv("GRADLOOM_HOSTGPU_FAIL");
   EXPECT_TRUE(third.ok()) << third.error().message;
 }
 

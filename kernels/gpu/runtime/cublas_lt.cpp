@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -62,11 +61,6 @@ const Functions& lt() {
   return functions;
 }
 
-int setting(const char* name, int otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != 0 ? std::atoi(value) : otherwise;
-}
-
 struct Types {
   cudaDataType_t data, scale;
   cublasComputeType_t compute;
@@ -75,7 +69,7 @@ bool types_of(DType type, Types* types) {
   switch (type) {
     case DType::f32:
       *types = {CUDA_R_32F, CUDA_R_32F,
-                setting("GRADLOOM_TF32", 0) != 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
+                switched("GRADLOOM_TF32", false) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
       return true;
     case DType::bf16:
       *types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};

@@ -2,8 +2,6 @@
 // fails once, when it is planned or when it is run, is not tried again.
 #include <cudnn.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <map>
 
 #include "kernels/gpu/runtime/cudnn_plan.h"
@@ -28,11 +26,6 @@ struct Functions {
 const Functions& cudnn() {
   static const Functions functions;
   return functions;
-}
-
-bool switched(const char* name, bool otherwise) {
-  const char* const value = std::getenv(name);
-  return value == nullptr || *value == 0 ? otherwise : std::strcmp(value, "0") != 0;
 }
 
 }  // namespace

@@ -77,6 +77,11 @@ std::vector<std::string> wheel_folders() {
   return folders;
 }
 
+bool switched(const char* name, bool otherwise) {
+  const std::string value = variable(name);
+  return value.empty() ? otherwise : value != "0";
+}
+
 Library::Library(std::initializer_list<const char*> names) {
   std::string refused, listed;
   const auto try_open = [&](const std::string& file) {

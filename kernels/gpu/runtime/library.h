@@ -34,6 +34,9 @@ class Library {
   std::string path_, error_;
 };
 
+// A switch of the environment: "0" is off, anything else on; `otherwise` when it is not set or empty.
+bool switched(const char* name, bool otherwise);
+
 // Folders of toolkits and of wheels that exist here, in the order of search.
 std::vector<std::string> toolkit_folders();
 std::vector<std::string> wheel_folders();

@@ -13,6 +13,7 @@
 #include "kernels/gpu/abi.h"
 #include "kernels/gpu/generate.h"
 #include "kernels/gpu/host/recording.h"
+#include "tests/environment.h"
 
 namespace gradloom::kernels::gpu::test {
 namespace {
@@ -30,18 +31,6 @@ const GpuPlugin* plugin() {
   }
   return reinterpret_cast<GpuPluginFn>(dlsym(library(), GRADLOOM_GPU_ENTRY))(GRADLOOM_GPU_VERSION);
 }
-
-// An environment variable for one test.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Setting() { unsetenv(name_); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
- private:
-  const char* name_;
-};
 
 class HostPlugin : public ::testing::Test {
  protected:
