@@ -127,7 +127,8 @@ class FolderCheck {
     ImportOptions options = import_options();
     options.allow_unknown = true;
     const ImportedModel viewed = TRY(import_with(options));
-    if (const std::string lacking = lacks(viewed, false); !lacking.empty()) return unsupported(lacking, result);
+    if (const std::string lacking = lacks(viewed, false); !lacking.empty())
+      return unsupported(lacking, result);
     for (const fs::path& path : TRY(find_data_sets(folder_))) {
       const Status s = run_set(viewed.graph, TRY(read_data_set(path)), result);
       if (!s) return with_context(s.error(), path.filename().string());
@@ -154,8 +155,8 @@ class FolderCheck {
     return import_onnx(folder_ + "/model.onnx", options);
   }
 
-  // What Gradloom lacks to run a model: operators, or tensors that are none (strings, sequences, optionals). What
-  // must be known before running may still come with the data.
+  // What Gradloom lacks to run a model: operators, or tensors that are none (strings, sequences, optionals).
+  // What must be known before running may still come with the data.
   static std::string lacks(const ImportedModel& model, bool with_data) {
     std::set<std::string> names;
     for (const UnknownOp& u : model.unknown) {
@@ -325,12 +326,9 @@ bool is_test_folder(const fs::path& path) {
 
 const char* check_status_name(CheckStatus status) {
   switch (status) {
-    case CheckStatus::pass:
-      return "PASS";
-    case CheckStatus::fail:
-      return "FAIL";
-    case CheckStatus::unsupported:
-      return "UNSUPPORTED";
+    case CheckStatus::pass: return "PASS";
+    case CheckStatus::fail: return "FAIL";
+    case CheckStatus::unsupported: return "UNSUPPORTED";
   }
   return "?";
 }

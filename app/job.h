@@ -54,7 +54,8 @@ class Job {
   Result<std::map<std::string, Tensor>> parameters()
       const;  // current contents of trained and frozen ones, by name
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
-  // What the device's libraries compute with: found by the recipe's search or confirmed by it. Empty without search.
+  // What the device's libraries compute with: found by the recipe's search or confirmed by it. Empty without
+  // search.
   const Algorithms& algorithms() const { return algorithms_; }
   Executor& executor() { return *executor_; }
   DeviceInfo device() const { return device_->info(); }

@@ -15,8 +15,9 @@ enum class EwOp : std::uint8_t {
 #define EW(name, arity, types, formula) name,
 #include "kernels/elementwise.def"
 #undef EW
-  Cast,         // operand type -> result type
-  Dropout,      // a: x, b: ratio (0..1), c: training (boolean).  keep ? x * (1 / (1 - ratio)) : 0; identity when not training
+  Cast,     // operand type -> result type
+  Dropout,  // a: x, b: ratio (0..1), c: training (boolean).  keep ? x * (1 / (1 - ratio)) : 0; identity when
+            // not training
   DropoutMask,  // a: ratio, b: training -> boolean keep mask
   Uniform,      // a: low, b: high -> low + u (high - low), u uniform in [0, 1)
 };
@@ -33,15 +34,15 @@ struct EwInput {
 // Register numbering: inputs first (0..inputs-1), then constants, then one register per instruction.
 struct EwInstruction {
   EwOp op;
-  DType operand_type;             // type of the operands (of b, c for Where; of a for Cast)
+  DType operand_type;  // type of the operands (of b, c for Where; of a for Cast)
   DType result_type;
   std::array<std::int16_t, 3> operands{-1, -1, -1};
-  std::uint64_t key = 0;          // Dropout, DropoutMask, Uniform: identity of the original forward node
+  std::uint64_t key = 0;  // Dropout, DropoutMask, Uniform: identity of the original forward node
 };
 
 struct EwConstant {
   DType dtype;
-  double value;                   // exact for every type used (integers up to 2^53)
+  double value;  // exact for every type used (integers up to 2^53)
 };
 
 struct EwOutput {
@@ -59,7 +60,8 @@ struct EwProgram {
   std::vector<EwOutput> outputs;
 };
 
-// Merges adjacent dims that every input steps through evenly and drops dims of size 1. Call once when planning.
+// Merges adjacent dims that every input steps through evenly and drops dims of size 1. Call once when
+// planning.
 void ew_collapse_dims(EwProgram& program);
 
 }  // namespace gradloom::kernels

@@ -1,5 +1,6 @@
-// Launcher: where a kernel goes. On the CPU it runs at once from the table of this machine's level; on a GPU it is queued on one
-// stream by the plugin of that device. Operators call kernels through it and do not know which it is.
+// Launcher: where a kernel goes. On the CPU it runs at once from the table of this machine's level; on a GPU
+// it is queued on one stream by the plugin of that device. Operators call kernels through it and do not know
+// which it is.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +9,10 @@
 
 namespace gradloom::kernels {
 
-// Kernels that only GPUs have as such: the CPU's products and convolutions are objects of prepared/.
-#define GRADLOOM_GPU_ONLY_KERNELS(K) K(convolution, ConvolutionArgs) K(store, StoreArgs)
-
 enum class KernelId : std::uint32_t {
 #define GRADLOOM_ID(name, Args) name,
-  GRADLOOM_CPU_KERNELS(GRADLOOM_ID) GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_ID)
+  GRADLOOM_CPU_KERNELS(GRADLOOM_ID) GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_ID) count
 #undef GRADLOOM_ID
-  count
 };
 const char* kernel_name(KernelId id);
 
@@ -27,12 +24,12 @@ class Launcher {
   explicit Launcher(const CpuKernels& cpu) : cpu_(&cpu) {}
   Launcher(QueueFn function, void* queue) : function_(function), queue_(queue) {}
 
-#define GRADLOOM_RUN(name, Args)                                        \
-  void name(const Args& args) const {                                   \
-    if (cpu_ != nullptr)                                                \
-      cpu_->name(args);                                                 \
-    else                                                                \
-      function_(queue_, KernelId::name, &args, sizeof args);            \
+#define GRADLOOM_RUN(name, Args)                             \
+  void name(const Args& args) const {                        \
+    if (cpu_ != nullptr)                                     \
+      cpu_->name(args);                                      \
+    else                                                     \
+      function_(queue_, KernelId::name, &args, sizeof args); \
   }
   GRADLOOM_CPU_KERNELS(GRADLOOM_RUN)
 #undef GRADLOOM_RUN

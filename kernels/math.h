@@ -68,8 +68,8 @@ GRADLOOM_HD T floor_mod(T a, T b) {
   return r != T(0) && (r < T(0)) != (b < T(0)) ? T(r + b) : r;
 }
 
-// Shifts by the width of the type or more, or by less than 0, leave what the sign fills in: -1 for negative numbers to
-// the right, else 0.
+// Shifts by the width of the type or more, or by less than 0, leave what the sign fills in: -1 for negative
+// numbers to the right, else 0.
 template <class T>
 GRADLOOM_HD T shift_left(T a, T b) {
   return b >= T(8 * sizeof(T)) || b < T(0) ? T(0) : T(a << b);
@@ -332,7 +332,8 @@ GRADLOOM_HD double erf(double x) {
   return small ? near : __builtin_copysign(1.0 - exp(-a * a) * (p / q), x);
 }
 
-// atan: below tan(pi/8) (f64: 0.66) a polynomial; pi/4 + atan((x - 1) / (x + 1)) up to tan(3 pi/8), pi/2 - atan(1 / x) above.
+// atan: below tan(pi/8) (f64: 0.66) a polynomial; pi/4 + atan((x - 1) / (x + 1)) up to tan(3 pi/8), pi/2 -
+// atan(1 / x) above.
 GRADLOOM_HD float atan(float x) {
   const float a = __builtin_fabsf(x);
   const bool far = a > 2.414213562373095f, middle = a > 0.4142135623730950f;
@@ -397,13 +398,17 @@ GRADLOOM_HD T asin(T x) {
   const T z = near ? a * a : T(0.5) * (T(1) - a);
   const T s = near ? a : sqrt(z);
   const T y = s + s * asin_tail(z);
-  const T r = near ? y : T(1.57079632679489661923) - (T(2) * y - T(sizeof(T) == 8 ? 6.12323399573676603587e-17 : -4.37113900018624283e-8));
+  const T r = near
+                  ? y
+                  : T(1.57079632679489661923) -
+                        (T(2) * y - T(sizeof(T) == 8 ? 6.12323399573676603587e-17 : -4.37113900018624283e-8));
   return x < T(0) ? -r : (x == T(0) ? x : r);
 }
 template <class T>
 GRADLOOM_HD T acos(T x) {
   const T a = abs(x);
-  const T half_pi = T(1.57079632679489661923), rest = T(sizeof(T) == 8 ? 6.12323399573676603587e-17 : -4.37113900018624283e-8);
+  const T half_pi = T(1.57079632679489661923),
+          rest = T(sizeof(T) == 8 ? 6.12323399573676603587e-17 : -4.37113900018624283e-8);
   const bool near = a < T(0.5);
   const T z = near ? a * a : T(0.5) * (T(1) - a);
   const T s = near ? x : sqrt(z);
@@ -423,7 +428,8 @@ GRADLOOM_HD T log1p(T x) {
 
 #if !defined(__CUDA_ARCH__) && !defined(__HIP_DEVICE_COMPILE__)
 
-// sinh: its series below 1, (e - 1/e) / 2, e = exp(|x|), above it. Where e overflows before sinh does: the square of exp(|x| / 2).
+// sinh: its series below 1, (e - 1/e) / 2, e = exp(|x|), above it. Where e overflows before sinh does: the
+// square of exp(|x| / 2).
 template <class T>
 GRADLOOM_HD T sinh(T x) {
   const T z = x * x;
@@ -446,7 +452,8 @@ GRADLOOM_HD T cosh(T x) {
   return a > T(88) ? T(0.5) * root * root : T(0.5) * e + T(0.5) / e;
 }
 
-// The inverse hyperbolic functions through log(1 + t), which keeps the digits of small results; above 2^28 they are log(2 x).
+// The inverse hyperbolic functions through log(1 + t), which keeps the digits of small results; above 2^28
+// they are log(2 x).
 template <class T>
 GRADLOOM_HD T asinh(T x) {
   const T a = abs(x);

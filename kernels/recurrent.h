@@ -1,11 +1,13 @@
-// One element of a step of RNN, GRU and LSTM and of its gradient, the same text for every device (ONNX-22; Elman 1990, Cho et al. 2014,
-// Hochreiter and Schmidhuber 1997, Gers et al. 2002). x, h, c: gate inputs from W x, R h and the biases; ' marks the state after the step.
+// One element of a step of RNN, GRU and LSTM and of its gradient, the same text for every device (ONNX-22;
+// Elman 1990, Cho et al. 2014, Hochreiter and Schmidhuber 1997, Gers et al. 2002). x, h, c: gate inputs from
+// W x, R h and the biases; ' marks the state after the step.
 //   rnn          h' = f(a),  a = x + h
 //   gru          z = f(xz + hz)  r = f(xr + hr)  n = g(xn + R (r h))              h' = (1 - z) n + z h
 //   gru_linear   the same with n = g(xn + r (R h))
 //   lstm         i = f(xi + hi + Pi c)  f = f(xf + hf + Pf c)  n = g(xc + hc)  c' = f c + i n  o = f(xo + ho + Po c')  h' = o h(c')
 // The inputs of the activations are kept; the gradient computes the activations again from them.
-// Number: load(pointer, index) and store(pointer, index, value) of the storage type, A the type to compute in.
+// Number: load(pointer, index) and store(pointer, index, value) of the storage type, A the type to compute
+// in.
 #pragma once
 
 #include "kernels/arguments.h"
@@ -70,20 +72,27 @@ struct RecurrentElement {
   }
   GRADLOOM_HD std::int64_t state() const { return item * cell.hidden + unit; }
   GRADLOOM_HD std::int64_t gate(std::int64_t g) const { return g * cell.hidden + unit; }
-  GRADLOOM_HD std::int64_t input(std::int64_t g) const { return time * cell.x_time + item * cell.x_batch + gate(g); }
+  GRADLOOM_HD std::int64_t input(std::int64_t g) const {
+    return time * cell.x_time + item * cell.x_batch + gate(g);
+  }
   GRADLOOM_HD std::int64_t product(std::int64_t g) const { return item * cell.gates * cell.hidden + gate(g); }
-  GRADLOOM_HD std::int64_t kept(std::int64_t slot) const { return item * cell.slots * cell.hidden + gate(slot); }
+  GRADLOOM_HD std::int64_t kept(std::int64_t slot) const {
+    return item * cell.slots * cell.hidden + gate(slot);
+  }
   GRADLOOM_HD std::int64_t output() const { return time * cell.y_time + item * cell.y_batch + unit; }
   GRADLOOM_HD A clipped(A x) const { return min(max(x, A(-cell.clip)), A(cell.clip)); }
   GRADLOOM_HD A value(int f, A x) const { return recurrent_function(cell.activations[f], clipped(x)); }
-  GRADLOOM_HD A slope(int f, A x) const { return abs(x) > A(cell.clip) ? A(0) : recurrent_slope(cell.activations[f], x); }
+  GRADLOOM_HD A slope(int f, A x) const {
+    return abs(x) > A(cell.clip) ? A(0) : recurrent_slope(cell.activations[f], x);
+  }
 };
 
 template <class Number>
 class RecurrentStep {
  public:
   using A = typename Number::A;
-  GRADLOOM_HD RecurrentStep(const RecurrentStepArgs& args, std::int64_t element) : a_(args), e_(args.cell, args.step, element) {}
+  GRADLOOM_HD RecurrentStep(const RecurrentStepArgs& args, std::int64_t element)
+      : a_(args), e_(args.cell, args.step, element) {}
 
   GRADLOOM_HD void run() const {
     if (!e_.active) return pause();
@@ -101,16 +110,20 @@ class RecurrentStep {
     if (a_.part > 0) return;
     for (std::int64_t slot = 0; slot < e_.cell.slots; ++slot) keep(slot, A(0));
     Number::store(a_.h_next, e_.state(), Number::load(a_.h, e_.state()));
-    if (e_.cell.kind == RecurrentKind::lstm) Number::store(a_.c_next, e_.state(), Number::load(a_.c, e_.state()));
+    if (e_.cell.kind == RecurrentKind::lstm)
+      Number::store(a_.c_next, e_.state(), Number::load(a_.c, e_.state()));
     if (a_.y != nullptr) Number::store(a_.y, e_.output(), A(0));
   }
   GRADLOOM_HD A bias(int which, std::int64_t g) const {
-    return a_.bias == nullptr ? A(0) : Number::load(a_.bias, which * e_.cell.gates * e_.cell.hidden + e_.gate(g));
+    return a_.bias == nullptr ? A(0)
+                              : Number::load(a_.bias, which * e_.cell.gates * e_.cell.hidden + e_.gate(g));
   }
   GRADLOOM_HD A input(std::int64_t g) const { return Number::load(a_.input, e_.input(g)) + bias(0, g); }
   GRADLOOM_HD A product(std::int64_t g) const { return Number::load(a_.product, e_.product(g)); }
   GRADLOOM_HD A sum(std::int64_t g) const { return input(g) + (product(g) + bias(1, g)); }
-  GRADLOOM_HD A peephole(std::int64_t g) const { return a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g)); }
+  GRADLOOM_HD A peephole(std::int64_t g) const {
+    return a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g));
+  }
   GRADLOOM_HD A h() const { return Number::load(a_.h, e_.state()); }
   GRADLOOM_HD A keep(std::int64_t slot, A v) const {
     Number::store(a_.kept, e_.kept(slot), v);
@@ -167,9 +180,7 @@ class RecurrentStepGrad {
     A dh = Number::load(a_.dh, e_.state());
     if (a_.dy != nullptr) dh += Number::load(a_.dy, e_.output());
     switch (e_.cell.kind) {
-      case RecurrentKind::rnn:
-        put(0, dh * e_.slope(0, kept(0)));
-        return pass(A(0));
+      case RecurrentKind::rnn: put(0, dh * e_.slope(0, kept(0))); return pass(A(0));
       case RecurrentKind::gru:
       case RecurrentKind::gru_linear: return gru(dh);
       case RecurrentKind::lstm: return lstm(dh);
@@ -179,7 +190,9 @@ class RecurrentStepGrad {
  private:
   GRADLOOM_HD A kept(std::int64_t slot) const { return Number::load(a_.kept, e_.kept(slot)); }
   GRADLOOM_HD A h() const { return Number::load(a_.h, e_.state()); }
-  GRADLOOM_HD A peephole(std::int64_t g) const { return a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g)); }
+  GRADLOOM_HD A peephole(std::int64_t g) const {
+    return a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g));
+  }
   GRADLOOM_HD void put(std::int64_t g, A dinput, A dproduct) const {
     Number::store(a_.dinput, e_.input(g), dinput);
     Number::store(a_.dproduct, e_.product(g), dproduct);

@@ -10,10 +10,19 @@ enum class DType : std::uint8_t { f32, f64, i32, i64, u8, boolean, f16, bf16, i8
 
 constexpr std::size_t dtype_bytes(DType t) {
   switch (t) {
-    case DType::f32: case DType::i32: case DType::u32: return 4;
-    case DType::f64: case DType::i64: case DType::u64: return 8;
-    case DType::f16: case DType::bf16: case DType::i16: case DType::u16: return 2;
-    case DType::u8: case DType::i8: case DType::boolean: return 1;
+    case DType::f32:
+    case DType::i32:
+    case DType::u32: return 4;
+    case DType::f64:
+    case DType::i64:
+    case DType::u64: return 8;
+    case DType::f16:
+    case DType::bf16:
+    case DType::i16:
+    case DType::u16: return 2;
+    case DType::u8:
+    case DType::i8:
+    case DType::boolean: return 1;
   }
   return 0;
 }

@@ -65,8 +65,7 @@ class DeadCode final : public Pass {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < kept.size(); ++i)
       names.push_back(kept[i] ? b.unique_name(node.name + ":" + std::to_string(i)) : "");
-    const auto outputs =
-        TRY(b.add(*node.op, node.inputs, node.attrs, static_cast<int>(kept.size()), names));
+    const auto outputs = TRY(b.add(*node.op, node.inputs, node.attrs, static_cast<int>(kept.size()), names));
     for (std::size_t i = 0; i < kept.size(); ++i) {
       if (kept[i]) rw.replace(node.outputs[i], outputs[i]);
     }
@@ -96,7 +95,8 @@ const PassDef dead_code_pass = {
     .doc =
         "Removes nodes that no output, loss or update depends on, and leaves out optional results that "
         "nothing reads (the mask of Dropout, "
-        "the indices of MaxPool, the statistics of normalizations, the sequence of an LSTM whose last state is used).",
+        "the indices of MaxPool, the statistics of normalizations, the sequence of an LSTM whose last state "
+        "is used).",
     .phase = PassPhase::both,
     .make = [] { return std::unique_ptr<Pass>(new DeadCode); },
     .example = example,

@@ -268,7 +268,8 @@ class FuseElementwise final : public Pass {
     const auto results =
         TRY(b.add(op_by_name("FusedElementwise"), inputs, attrs, static_cast<int>(old_outputs.size())));
     for (std::size_t i = 0; i < results.size(); ++i) rw.replace(old_outputs[i], results[i]);
-    rw.commit(std::to_string(count) + " nodes become 1 with " + plural_text(static_cast<std::int64_t>(reads), "input") + " and " +
+    rw.commit(std::to_string(count) + " nodes become 1 with " +
+              plural_text(static_cast<std::int64_t>(reads), "input") + " and " +
               plural_text(static_cast<std::int64_t>(outputs), "output"));
     return {};
   }

@@ -36,8 +36,7 @@ std::vector<ValueId> images(const Rewriter& rw, ValueId value) {
   std::vector<ValueId> result{value};
   for (const Use& use : rw.uses(value)) {
     const Node& node = rw.graph().nodes[use.node];
-    if (use.input_index == 0 && is_op(node, "Reshape"))
-      result.push_back(node.outputs[0]);
+    if (use.input_index == 0 && is_op(node, "Reshape")) result.push_back(node.outputs[0]);
   }
   return result;
 }

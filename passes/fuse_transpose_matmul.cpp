@@ -48,8 +48,9 @@ class FuseTransposeMatMul final : public Pass {
     if ((replaced.size() == 1 && !swapped) || !rw.allowed(kRule, id)) return;
     GraphBuilder& b = rw.begin(kRule, id, replaced);
     rw.replace(result, add_product(b, p));
-    rw.commit(replaced.size() > 1 ? plural_text(static_cast<std::int64_t>(replaced.size()) - 1, "transpose") + " as strides"
-                                  : "the result's rows are contiguous");
+    rw.commit(replaced.size() > 1
+                  ? plural_text(static_cast<std::int64_t>(replaced.size()) - 1, "transpose") + " as strides"
+                  : "the result's rows are contiguous");
   }
 
   static void take_operand(const Graph& graph, ValueId& operand, Perm& perm, std::vector<NodeId>& replaced,

@@ -160,8 +160,7 @@ bool Pattern::solve(const Graph& graph, std::vector<Goal> goals, Match& match, M
     if (goal.value == kNone) return fail("an input is omitted");
     const Value& value = graph.values[goal.value];
     switch (operand.kind) {
-      case Operand::ignored:
-        break;
+      case Operand::ignored: break;
       case Operand::wildcard: {
         auto [at, is_new] = match.values.emplace(operand.name, goal.value);
         if (!is_new && at->second != goal.value) {

@@ -35,12 +35,9 @@ void median_interval(std::vector<double> sorted, double& value, double& low, dou
 
 const char* profile_level_name(ProfileLevel level) {
   switch (level) {
-    case ProfileLevel::step:
-      return "step";
-    case ProfileLevel::sampled:
-      return "sampled";
-    case ProfileLevel::all:
-      return "all";
+    case ProfileLevel::step: return "step";
+    case ProfileLevel::sampled: return "sampled";
+    case ProfileLevel::all: return "all";
   }
   return "step";
 }

@@ -57,16 +57,11 @@ void append_samples(const std::vector<KernelSample>& samples, const std::vector<
 
 const char* activity_name(Activity::Kind kind) {
   switch (kind) {
-    case Activity::Kind::kernel:
-      return "kernel";
-    case Activity::Kind::copy:
-      return "copy";
-    case Activity::Kind::fill:
-      return "fill";
-    case Activity::Kind::api:
-      return "launch";
-    case Activity::Kind::lost:
-      return "lost";
+    case Activity::Kind::kernel: return "kernel";
+    case Activity::Kind::copy: return "copy";
+    case Activity::Kind::fill: return "fill";
+    case Activity::Kind::api: return "launch";
+    case Activity::Kind::lost: return "lost";
   }
   return "kernel";
 }

@@ -1,13 +1,14 @@
 // Comparing two configurations A and B.
 //
-// Interleaved: both are resident; blocks of steps run in the order ABBA BAAB ..., each side seeing the same steps, batches and seed.
-// A group of four blocks gives one ratio time(A) / time(B) of block medians; the result is the median of these ratios with its
-// bootstrap 95 % interval. The noise is the same statistic of A against A and B against B within the groups. Groups are added until
-// the interval decides or the time is up. Looking repeatedly would raise the rate of false alarms, so an early FASTER or SLOWER must
-// hold at 99.5 %. Two stored runs are compared with the same rules, but unpaired: their result says so.
+// Interleaved: both are resident; blocks of steps run in the order ABBA BAAB ..., each side seeing the same
+// steps, batches and seed. A group of four blocks gives one ratio time(A) / time(B) of block medians; the
+// result is the median of these ratios with its bootstrap 95 % interval. The noise is the same statistic of A
+// against A and B against B within the groups. Groups are added until the interval decides or the time is up.
+// Looking repeatedly would raise the rate of false alarms, so an early FASTER or SLOWER must hold at 99.5 %.
+// Two stored runs are compared with the same rules, but unpaired: their result says so.
 //
-// Kernels are matched by provenance: kernels of one phase that share an ONNX node form a row, so a fused kernel of B stands beside
-// all the kernels of A that it replaces.
+// Kernels are matched by provenance: kernels of one phase that share an ONNX node form a row, so a fused
+// kernel of B stands beside all the kernels of A that it replaces.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,17 @@ namespace gradloom {
 
 struct RunRecord;
 
-// What one block of steps measured. `samples` only when timed kernel by kernel: all steps of the block, one after the other.
+// What one block of steps measured. `samples` only when timed kernel by kernel: all steps of the block, one
+// after the other.
 struct Block {
   std::vector<std::int64_t> step_ns;
   std::vector<double> losses;
   std::vector<KernelSample> samples;
-  std::vector<std::vector<Activity>> activities;   // by step, when timed on a GPU
+  std::vector<std::vector<Activity>> activities;  // by step, when timed on a GPU
 };
 
-// A configuration kept ready to run. `run` continues with steps first_step .. first_step + steps - 1 (1-based).
+// A configuration kept ready to run. `run` continues with steps first_step .. first_step + steps - 1
+// (1-based).
 struct Resident {
   std::string name;
   std::vector<KernelInfo> kernels;
@@ -41,35 +44,36 @@ struct Resident {
 };
 
 struct CompareOptions {
-  std::int64_t block_steps = 0;        // 0: so many that a block lasts about 50 ms
-  std::int64_t warmup_steps = 3;       // per side, not measured (their losses are compared)
-  std::int64_t min_groups = 12;        // also at least 0.5 s of measured time per side
-  double max_seconds = 60;             // then the verdict is what the data say, often UNSURE
-  std::int64_t timed_steps = 16;       // per side, at the end, kernel by kernel, for the tables
+  std::int64_t block_steps = 0;   // 0: so many that a block lasts about 50 ms
+  std::int64_t warmup_steps = 3;  // per side, not measured (their losses are compared)
+  std::int64_t min_groups = 12;   // also at least 0.5 s of measured time per side
+  double max_seconds = 60;        // then the verdict is what the data say, often UNSURE
+  std::int64_t timed_steps = 16;  // per side, at the end, kernel by kernel, for the tables
 };
 
 struct ComparedRow {
-  std::string name, phase;             // name: ONNX nodes (kernel table), phase, or scope
-  std::int64_t a_kernels = 0, b_kernels = 0;   // launches per step
-  double a_ns = 0, b_ns = 0;           // per optimizer step, median over timed steps
-  double p = 1;                        // Holm-adjusted over the table; 1 when one side has no kernels, and for stored runs
+  std::string name, phase;                    // name: ONNX nodes (kernel table), phase, or scope
+  std::int64_t a_kernels = 0, b_kernels = 0;  // launches per step
+  double a_ns = 0, b_ns = 0;                  // per optimizer step, median over timed steps
+  double p = 1;  // Holm-adjusted over the table; 1 when one side has no kernels, and for stored runs
 };
 
 struct Comparison {
-  std::string a, b;                    // names of the sides
+  std::string a, b;  // names of the sides
   bool interleaved = true;
-  Interval ratio;                      // time A / time B: above 1, B is faster
-  double noise = 0;                    // what A against A shows, as a fraction
+  Interval ratio;    // time A / time B: above 1, B is faster
+  double noise = 0;  // what A against A shows, as a fraction
   Verdict verdict = Verdict::unsure;
-  double a_step_ns = 0, b_step_ns = 0; // medians
-  std::int64_t groups = 0, block_steps = 0, steps = 0;   // steps: compared per side
+  double a_step_ns = 0, b_step_ns = 0;                  // medians
+  std::int64_t groups = 0, block_steps = 0, steps = 0;  // steps: compared per side
   double seconds = 0;
-  double max_loss_difference = 0;      // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN
-  double max_relative_loss_difference = 0;               // ... / max(|loss A|, 1e-12)
-  std::int64_t first_different_step = 0;                 // losses not bit-equal; 0: none
-  std::vector<ComparedRow> kernels, phases, scopes;      // by |a_ns - b_ns|, largest first
-  std::vector<ComparedRow> streams;                      // GPUs: kernels, copies and fills by stream, and the CPU's launches
-  std::string note;                                      // e.g. "runs were not interleaved"
+  double max_loss_difference =
+      0;  // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN
+  double max_relative_loss_difference = 0;           // ... / max(|loss A|, 1e-12)
+  std::int64_t first_different_step = 0;             // losses not bit-equal; 0: none
+  std::vector<ComparedRow> kernels, phases, scopes;  // by |a_ns - b_ns|, largest first
+  std::vector<ComparedRow> streams;  // GPUs: kernels, copies and fills by stream, and the CPU's launches
+  std::string note;                  // e.g. "runs were not interleaved"
 };
 
 struct CompareProgress {
@@ -77,12 +81,14 @@ struct CompareProgress {
   Interval ratio;
 };
 
-Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOptions& options, std::stop_token stop = {},
+Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOptions& options,
+                                       std::stop_token stop = {},
                                        const std::function<void(const CompareProgress&)>& progress = {});
 Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b);
 
 std::string comparison_json(const Comparison& comparison);
 Result<Comparison> parse_comparison(const std::string& json);
-std::string comparison_text(const Comparison& comparison);   // for people: one line of verdict, then the tables
+std::string comparison_text(
+    const Comparison& comparison);  // for people: one line of verdict, then the tables
 
 }  // namespace gradloom

@@ -140,18 +140,10 @@ Result<Comparison> parse_comparison(const std::string& from) {
 std::string comparison_text(const Comparison& c) {
   const char* meaning = "";
   switch (c.verdict) {
-    case Verdict::faster:
-      meaning = "B is faster than A";
-      break;
-    case Verdict::slower:
-      meaning = "B is slower than A";
-      break;
-    case Verdict::same:
-      meaning = "no difference larger than 2 %";
-      break;
-    case Verdict::unsure:
-      meaning = "the data do not decide";
-      break;
+    case Verdict::faster: meaning = "B is faster than A"; break;
+    case Verdict::slower: meaning = "B is slower than A"; break;
+    case Verdict::same: meaning = "no difference larger than 2 %"; break;
+    case Verdict::unsure: meaning = "the data do not decide"; break;
   }
   std::string out = fmt::format("{}  {:.3f}x [{:.3f}, {:.3f}]  {}\n", verdict_name(c.verdict), c.ratio.value,
                                 c.ratio.low, c.ratio.high, meaning);
@@ -163,10 +155,9 @@ std::string comparison_text(const Comparison& c) {
   if (c.first_different_step == 0) {
     out += fmt::format("losses equal bit for bit over {}\n", plural_text(c.steps, "step"));
   } else {
-    out +=
-        fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {}, first at step {}\n",
-                    c.max_loss_difference, c.max_relative_loss_difference, plural_text(c.steps, "step"),
-                    c.first_different_step);
+    out += fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {}, first at step {}\n",
+                       c.max_loss_difference, c.max_relative_loss_difference, plural_text(c.steps, "step"),
+                       c.first_different_step);
   }
   if (!c.note.empty()) out += "note: " + escaped(c.note) + "\n";
   out += table_text("stream", c.streams, 10);

@@ -27,38 +27,23 @@ std::string input_text(const InputSpec& input) {
 
 void store_integer(Tensor& tensor, std::int64_t i, std::int64_t value) {
   switch (dtype_bytes(tensor.dtype())) {
-    case 1:
-      tensor.mutable_as<std::int8_t>()[i] = static_cast<std::int8_t>(value);
-      break;
-    case 2:
-      tensor.mutable_as<std::int16_t>()[i] = static_cast<std::int16_t>(value);
-      break;
-    case 4:
-      tensor.mutable_as<std::int32_t>()[i] = static_cast<std::int32_t>(value);
-      break;
-    default:
-      tensor.mutable_as<std::int64_t>()[i] = value;
-      break;
+    case 1: tensor.mutable_as<std::int8_t>()[i] = static_cast<std::int8_t>(value); break;
+    case 2: tensor.mutable_as<std::int16_t>()[i] = static_cast<std::int16_t>(value); break;
+    case 4: tensor.mutable_as<std::int32_t>()[i] = static_cast<std::int32_t>(value); break;
+    default: tensor.mutable_as<std::int64_t>()[i] = value; break;
   }
 }
 
 // Largest value + 1 that a dtype holds, as far as it fits an int64.
 std::int64_t dtype_limit(DType dtype) {
   switch (dtype) {
-    case DType::u8:
-      return 1 << 8;
-    case DType::i8:
-      return 1 << 7;
-    case DType::u16:
-      return 1 << 16;
-    case DType::i16:
-      return 1 << 15;
-    case DType::i32:
-      return std::int64_t{1} << 31;
-    case DType::u32:
-      return std::int64_t{1} << 32;
-    default:
-      return INT64_MAX;
+    case DType::u8: return 1 << 8;
+    case DType::i8: return 1 << 7;
+    case DType::u16: return 1 << 16;
+    case DType::i16: return 1 << 15;
+    case DType::i32: return std::int64_t{1} << 31;
+    case DType::u32: return std::int64_t{1} << 32;
+    default: return INT64_MAX;
   }
 }
 

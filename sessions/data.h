@@ -17,9 +17,11 @@ namespace gradloom {
 
 struct InputSpec {
   std::string name;
-  Type type;                          // static shape
-  std::int64_t limit = 0;             // integers: values are below it (classes, vocabulary); 0: unknown, synthetic then uses 0 and 1
-  bool label = false;                 // target of the loss; tokens: without a mark the integer input named like a label, or the last
+  Type type;  // static shape
+  std::int64_t limit =
+      0;  // integers: values are below it (classes, vocabulary); 0: unknown, synthetic then uses 0 and 1
+  bool label =
+      false;  // target of the loss; tokens: without a mark the integer input named like a label, or the last
 };
 
 class BatchSource {
@@ -27,11 +29,13 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // Batch i >= 0 (endless: finite data are cycled): a tensor of exactly the declared type for every input.
   virtual Result<std::map<std::string, Tensor>> batch(std::int64_t i) const = 0;
-  virtual std::int64_t count() const = 0;   // distinct batches; 0: unlimited
+  virtual std::int64_t count() const = 0;  // distinct batches; 0: unlimited
 };
 
-// Everything is checked here: missing arrays, wrong dtypes (between floats of different width data are converted), wrong shapes,
-// integers outside the limit. Errc::usage for an unknown `spec`, Errc::bad_input or Errc::io for the file.
-Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec, const std::vector<InputSpec>& inputs, std::uint64_t seed);
+// Everything is checked here: missing arrays, wrong dtypes (between floats of different width data are
+// converted), wrong shapes, integers outside the limit. Errc::usage for an unknown `spec`, Errc::bad_input or
+// Errc::io for the file.
+Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
+                                                  const std::vector<InputSpec>& inputs, std::uint64_t seed);
 
 }  // namespace gradloom

@@ -175,16 +175,13 @@ Result<json> parse_json_strict(const std::string& text, std::size_t max_bytes) {
         if (keys.size() > kMaxDepth) throw Refused{fmt::format("nested deeper than {}", kMaxDepth)};
         break;
       case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end:
-        keys.pop_back();
-        break;
+      case json::parse_event_t::array_end: keys.pop_back(); break;
       case json::parse_event_t::key:
         if (!keys.back().insert(parsed.get<std::string>()).second) {
           throw Refused{"key \"" + escaped(parsed.get<std::string>().substr(0, 200)) + "\" is there twice"};
         }
         break;
-      default:
-        break;
+      default: break;
     }
     return true;
   };

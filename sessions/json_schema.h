@@ -1,5 +1,5 @@
-// Validation against the part of JSON Schema 2020-12 that our schemas use, and strict parsing of JSON from anywhere.
-// Private to sessions/.
+// Validation against the part of JSON Schema 2020-12 that our schemas use, and strict parsing of JSON from
+// anywhere. Private to sessions/.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,13 @@
 
 namespace gradloom {
 
-// Errors name line and column. Duplicate keys, nesting deeper than 32 and texts longer than `max_bytes` are errors too.
+// Errors name line and column. Duplicate keys, nesting deeper than 32 and texts longer than `max_bytes` are
+// errors too.
 Result<nlohmann::json> parse_json_strict(const std::string& text, std::size_t max_bytes);
 
-// Keywords: type (one or several), const, enum, properties, required, additionalProperties, maxProperties, items, maxItems, minimum,
-// maximum, minLength, maxLength, pattern (^[class]{n}$ only). Errors name the JSON path: "/passes/2/name: must be a string".
+// Keywords: type (one or several), const, enum, properties, required, additionalProperties, maxProperties,
+// items, maxItems, minimum, maximum, minLength, maxLength, pattern (^[class]{n}$ only). Errors name the JSON
+// path: "/passes/2/name: must be a string".
 Status validate_json(const nlohmann::json& value, const nlohmann::json& schema, const std::string& path = "");
 
 }  // namespace gradloom

@@ -1,5 +1,6 @@
 // Random numbers with fixed definitions, so that data and intervals repeat on every machine.
-// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. PCG32: O'Neill 2014 (XSH-RR).
+// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. PCG32: O'Neill 2014
+// (XSH-RR).
 #pragma once
 
 #include <array>
@@ -8,10 +9,12 @@
 namespace gradloom {
 
 // Four 32-bit words of block `counter` of stream `stream` under `key`.
-inline std::array<std::uint32_t, 4> philox4x32(std::uint64_t key, std::uint64_t counter, std::uint64_t stream) {
+inline std::array<std::uint32_t, 4> philox4x32(std::uint64_t key, std::uint64_t counter,
+                                               std::uint64_t stream) {
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-  std::array<std::uint32_t, 4> c = {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
-                                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)};
+  std::array<std::uint32_t, 4> c = {
+      static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+      static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)};
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c[0], p1 = std::uint64_t{0xCD9E8D57u} * c[2];
     c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),

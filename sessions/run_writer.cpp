@@ -23,28 +23,20 @@ std::string json_text(const json& value) {
 
 const char* pass_phase_name(PassPhase phase) {
   switch (phase) {
-    case PassPhase::pre_gradient:
-      return "pre_gradient";
-    case PassPhase::post_gradient:
-      return "post_gradient";
-    case PassPhase::both:
-      return "both";
+    case PassPhase::pre_gradient: return "pre_gradient";
+    case PassPhase::post_gradient: return "post_gradient";
+    case PassPhase::both: return "both";
   }
   return "both";
 }
 
 const char* place_name(Place place) {
   switch (place) {
-    case Place::none:
-      return "none";
-    case Place::arena:
-      return "arena";
-    case Place::state:
-      return "state";
-    case Place::input:
-      return "input";
-    case Place::constant:
-      return "constant";
+    case Place::none: return "none";
+    case Place::arena: return "arena";
+    case Place::state: return "state";
+    case Place::input: return "input";
+    case Place::constant: return "constant";
   }
   return "none";
 }

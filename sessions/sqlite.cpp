@@ -16,34 +16,26 @@ Error sqlite_error(sqlite3* handle) {
   const int code = sqlite3_extended_errcode(handle);
   const std::string message = escaped(sqlite3_errmsg(handle));  // may quote the file's contents
   switch (code & 0xff) {
-    case SQLITE_FULL:
-      return {Errc::io, "disk full"};
+    case SQLITE_FULL: return {Errc::io, "disk full"};
     case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return {Errc::io, "another process kept the session locked for more than 5 s"};
-    case SQLITE_READONLY:
-      return {Errc::io, "the file or its folder is read-only"};
+    case SQLITE_LOCKED: return {Errc::io, "another process kept the session locked for more than 5 s"};
+    case SQLITE_READONLY: return {Errc::io, "the file or its folder is read-only"};
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
-    case SQLITE_AUTH:
-      return {Errc::io, message};
+    case SQLITE_AUTH: return {Errc::io, message};
     case SQLITE_IOERR: {
       if (code == SQLITE_IOERR_WRITE)
         return {Errc::io, "writing failed (disk full, over quota or file size limit)"};
       const int system = sqlite3_system_errno(handle);
       return {Errc::io, message + (system != 0 ? std::string(" (") + std::strerror(system) + ")" : "")};
     }
-    case SQLITE_NOMEM:
-      return {Errc::io, "out of memory"};
+    case SQLITE_NOMEM: return {Errc::io, "out of memory"};
     case SQLITE_INTERRUPT:
       return {Errc::bad_input, "reading takes too long: the session is damaged or hostile"};
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return {Errc::bad_input, "the session is damaged (" + message + ")"};
-    case SQLITE_MISUSE:
-      return {Errc::bug, message};
-    default:
-      return {Errc::bad_input, message};
+    case SQLITE_NOTADB: return {Errc::bad_input, "the session is damaged (" + message + ")"};
+    case SQLITE_MISUSE: return {Errc::bug, message};
+    default: return {Errc::bad_input, message};
   }
 }
 
@@ -132,12 +124,9 @@ std::string Statement::text(int column) const {
 
 Cell Statement::cell(int column) const {
   switch (sqlite3_column_type(statement_, column)) {
-    case SQLITE_INTEGER:
-      return integer(column);
-    case SQLITE_FLOAT:
-      return real(column);
-    case SQLITE_NULL:
-      return nullptr;
+    case SQLITE_INTEGER: return integer(column);
+    case SQLITE_FLOAT: return real(column);
+    case SQLITE_NULL: return nullptr;
     default: {
       const auto* data = static_cast<const char*>(sqlite3_column_blob(statement_, column));
       return std::string_view(data == nullptr ? "" : data,

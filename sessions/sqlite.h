@@ -1,5 +1,5 @@
-// A thin layer over SQLite: errors as Result, statements that reset themselves, hashes of rows as they are written and read.
-// Private to sessions/.
+// A thin layer over SQLite: errors as Result, statements that reset themselves, hashes of rows as they are
+// written and read. Private to sessions/.
 #pragma once
 
 #include <sqlite3.h>
@@ -30,7 +30,7 @@ class RowHash {
   RowHash& operator=(RowHash&&) noexcept = default;
   ~RowHash() = default;
   void add(const Cell& cell);
-  std::string hex() const;               // 16 digits; more may be added afterwards
+  std::string hex() const;  // 16 digits; more may be added afterwards
 
  private:
   struct Free {
@@ -49,9 +49,9 @@ class Statement {
   }
   ~Statement() { sqlite3_finalize(statement_); }
 
-  void bind(int index, const Cell& cell);          // text must stay valid until the statement ran
-  Result<bool> row();                              // true: a row is there; false: done, and reset
-  Status run(std::initializer_list<Cell> cells);   // binds all, runs to the end, resets
+  void bind(int index, const Cell& cell);         // text must stay valid until the statement ran
+  Result<bool> row();                             // true: a row is there; false: done, and reset
+  Status run(std::initializer_list<Cell> cells);  // binds all, runs to the end, resets
 
   int columns() const { return sqlite3_column_count(statement_); }
   bool is_null(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
@@ -59,7 +59,7 @@ class Statement {
   int small(int column) const { return sqlite3_column_int(statement_, column); }
   double real(int column) const { return sqlite3_column_double(statement_, column); }
   std::string text(int column) const;
-  Cell cell(int column) const;                     // text is valid until the next row
+  Cell cell(int column) const;  // text is valid until the next row
 
  private:
   sqlite3_stmt* statement_;
@@ -78,7 +78,8 @@ class Database {
   sqlite3* handle() const { return handle_; }
   Status execute(const std::string& sql);
   Result<Statement> prepare(const std::string& sql);
-  Result<std::int64_t> integer(const std::string& sql);   // first column of the first row; 0 when there is none
+  Result<std::int64_t> integer(
+      const std::string& sql);  // first column of the first row; 0 when there is none
   std::int64_t last_id() const { return sqlite3_last_insert_rowid(handle_); }
 
  private:

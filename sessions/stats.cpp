@@ -76,14 +76,10 @@ Interval bootstrap_ratio(const std::vector<double>& a, const std::vector<double>
 
 const char* verdict_name(Verdict verdict) {
   switch (verdict) {
-    case Verdict::faster:
-      return "FASTER";
-    case Verdict::slower:
-      return "SLOWER";
-    case Verdict::same:
-      return "SAME";
-    case Verdict::unsure:
-      return "UNSURE";
+    case Verdict::faster: return "FASTER";
+    case Verdict::slower: return "SLOWER";
+    case Verdict::same: return "SAME";
+    case Verdict::unsure: return "UNSURE";
   }
   return "UNSURE";
 }

@@ -1,6 +1,6 @@
 // Statistics of timings. Medians, never means: one slow step in a thousand must not move a result.
-// Interval: percentile bootstrap (Efron 1979) of the median, resampled with a fixed-seed PCG32, so results repeat bit for bit.
-// Ratios of times are always A / B: above 1 means that B is faster.
+// Interval: percentile bootstrap (Efron 1979) of the median, resampled with a fixed-seed PCG32, so results
+// repeat bit for bit. Ratios of times are always A / B: above 1 means that B is faster.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,25 @@
 
 namespace gradloom {
 
-double median(std::vector<double> values);                       // 0 when empty
-double mad(const std::vector<double>& values);                   // median absolute deviation, unscaled
+double median(std::vector<double> values);      // 0 when empty
+double mad(const std::vector<double>& values);  // median absolute deviation, unscaled
 
 struct Interval {
-  double value = 0, low = 0, high = 0;                           // median and its confidence interval
+  double value = 0, low = 0, high = 0;  // median and its confidence interval
 };
 constexpr int kResamples = 10'000;
-Interval bootstrap_median(const std::vector<double>& values, double confidence = 0.95, int resamples = kResamples);
+Interval bootstrap_median(const std::vector<double>& values, double confidence = 0.95,
+                          int resamples = kResamples);
 // Median(a) / median(b) of two unpaired samples.
 Interval bootstrap_ratio(const std::vector<double>& a, const std::vector<double>& b, double confidence = 0.95,
                          int resamples = kResamples);
 
 enum class Verdict : std::uint8_t { faster, slower, same, unsure };
-const char* verdict_name(Verdict verdict);                       // "FASTER", ...
+const char* verdict_name(Verdict verdict);  // "FASTER", ...
 constexpr double kSameMargin = 0.02;
-// `ratio` = time A / time B. FASTER (B is) or SLOWER: the interval excludes 1 and the median is further from 1 than
-// max(kSameMargin, noise), noise being what A against A shows. SAME: the whole interval lies within 1 +- kSameMargin. Else UNSURE.
+// `ratio` = time A / time B. FASTER (B is) or SLOWER: the interval excludes 1 and the median is further from
+// 1 than max(kSameMargin, noise), noise being what A against A shows. SAME: the whole interval lies within 1
+// +- kSameMargin. Else UNSURE.
 Verdict decide(const Interval& ratio, double noise);
 
 // Order of 2*pairs blocks, 0 = A, 1 = B: ABBA BAAB ABBA ...: slow drift of the machine hits both sides alike.

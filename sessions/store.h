@@ -1,13 +1,15 @@
-// Store: one SQLite file per session, WAL mode, format in schema.sql. Rows that a commit acknowledged survive kill -9; every run
-// carries a digest over all its rows, so that damage SQLite does not notice is named on reading.
+// Store: one SQLite file per session, WAL mode, format in schema.sql. Rows that a commit acknowledged survive
+// kill -9; every run carries a digest over all its rows, so that damage SQLite does not notice is named on
+// reading.
 //
 // Writing:  auto store = TRY(Store::open(path, StoreMode::write));
 //           auto run = TRY(store->begin_run(start));                        // status "running"
 //           TRY(run->write_plan(graph, plan, reports));
 //           TRY(run->add_step(row, samples, activities)); ...               // committed at least every 0.5 s or 64 steps
 //           TRY(run->finish(finish));                                       // without it readers see "interrupted"
-// Errors: Errc::bad_input for files that are not (valid) sessions, Errc::io for disk full, read-only, locked for more than 5 s.
-// A Store and its RunWriters belong to one thread. Several processes may have the file open; a second writer waits its turn.
+// Errors: Errc::bad_input for files that are not (valid) sessions, Errc::io for disk full, read-only, locked
+// for more than 5 s. A Store and its RunWriters belong to one thread. Several processes may have the file
+// open; a second writer waits its turn.
 #pragma once
 
 #include <cstdint>
@@ -25,50 +27,51 @@
 
 namespace gradloom {
 
-constexpr std::int32_t kApplicationId = 0x47724c6d;   // "GrLm"
-constexpr int kSchemaVersion = 2;                     // files of version 1 are read; writing makes them version 2
-const char* schema_sql();                             // the format document, sessions/schema.sql
+constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
+constexpr int kSchemaVersion = 2;  // files of version 1 are read; writing makes them version 2
+const char* schema_sql();          // the format document, sessions/schema.sql
 
 struct RunStart {
-  std::string name;                                   // optional label, e.g. "passes none"
+  std::string name;  // optional label, e.g. "passes none"
   std::string model, model_hash, device, precision, optimizer, loss, data, command;
-  std::string passes;                                 // Pipeline::text()
+  std::string passes;  // Pipeline::text()
   std::string planner;
-  std::string recipe_json;                            // the run as a recipe
+  std::string recipe_json;  // the run as a recipe
   std::uint64_t seed = 0;
   std::int64_t planned_steps = 0;
   std::string graph_hash, plan_hash;
-  std::map<std::string, std::string> environment;     // environment_rows()
+  std::map<std::string, std::string> environment;  // environment_rows()
 };
 
 struct StepRow {
-  std::int64_t step = 0;                              // 1-based
-  double loss = 0;                                    // NaN and Inf are kept
+  std::int64_t step = 0;  // 1-based
+  double loss = 0;        // NaN and Inf are kept
   std::int64_t step_ns = 0;
   double lr = 0;
-  double grad_norm = -1;                              // -1: not computed
-  bool timed = false;                                 // kernel by kernel
+  double grad_norm = -1;  // -1: not computed
+  bool timed = false;     // kernel by kernel
 };
 
 // Named numbers of a run's end: what the summary shows beside the losses.
 struct RunFinish {
-  std::string status = "done";                        // done | stopped (Ctrl-C, cancel) | failed
-  std::string message;                                // why, when failed
+  std::string status = "done";  // done | stopped (Ctrl-C, cancel) | failed
+  std::string message;          // why, when failed
   std::int64_t measured_peak_bytes = 0;
-  double overhead = -1, overhead_low = 0, overhead_high = 0;   // of timing; -1: unknown
-  std::map<std::string, std::string> environment;     // rows known only at the end (load_after)
+  double overhead = -1, overhead_low = 0, overhead_high = 0;  // of timing; -1: unknown
+  std::map<std::string, std::string> environment;             // rows known only at the end (load_after)
 };
 
 class Store;
 
 class RunWriter {
  public:
-  ~RunWriter();                                       // commits what is buffered; the run stays unfinished
+  ~RunWriter();  // commits what is buffered; the run stays unfinished
   std::int64_t id() const;
   // Graph after all passes, its plan and the match log, in one transaction.
   Status write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports);
-  Status add_step(const StepRow& row, const std::vector<KernelSample>& samples = {}, const std::vector<Activity>& activities = {});
-  Status flush();                                     // commits now; after an error the rows are kept and the next flush tries again
+  Status add_step(const StepRow& row, const std::vector<KernelSample>& samples = {},
+                  const std::vector<Activity>& activities = {});
+  Status flush();  // commits now; after an error the rows are kept and the next flush tries again
   Status finish(const RunFinish& finish);
 
  private:
@@ -80,13 +83,15 @@ class RunWriter {
 
 struct RunSummary {
   std::int64_t id = 0;
-  std::string name, status, message;                  // status: running | done | stopped | failed | interrupted
-  std::string model, model_hash, device, precision, optimizer, loss, data, passes, planner, command, started_utc, finished_utc;
+  std::string name, status, message;  // status: running | done | stopped | failed | interrupted
+  std::string model, model_hash, device, precision, optimizer, loss, data, passes, planner, command,
+      started_utc, finished_utc;
   std::uint64_t seed = 0;
   std::int64_t planned_steps = 0, steps = 0;
   double first_loss = 0, last_loss = 0;
-  std::int64_t median_step_ns = 0;                    // over untimed steps after the first three, else over all
-  std::int64_t plan_peak_bytes = 0, arena_bytes = 0, measured_peak_bytes = 0, lower_bound_bytes = 0, kernels_per_step = 0;
+  std::int64_t median_step_ns = 0;  // over untimed steps after the first three, else over all
+  std::int64_t plan_peak_bytes = 0, arena_bytes = 0, measured_peak_bytes = 0, lower_bound_bytes = 0,
+               kernels_per_step = 0;
   double overhead = -1, overhead_low = 0, overhead_high = 0;
   std::string graph_hash, plan_hash;
 };
@@ -95,16 +100,16 @@ struct RunSummary {
 struct KernelRow {
   KernelInfo info;
   std::int64_t samples = 0, median_ns = 0, min_ns = 0, total_ns = 0;
-  std::int64_t step_ns = 0;                           // per optimizer step: total over the timed steps / their number
-  double share = 0;                                   // of all kernels' total
+  std::int64_t step_ns = 0;  // per optimizer step: total over the timed steps / their number
+  double share = 0;          // of all kernels' total
 };
 
 // What one stream of a GPU, or the host, did of one kind: per timed step.
 struct StreamRow {
-  std::string kind;                                   // kernel, copy, fill; launch: the host's
-  std::int32_t stream = -1;                           // -1: the host
-  std::int64_t count = 0, bytes = 0;                  // in all timed steps
-  std::vector<double> ns;                             // by timed step
+  std::string kind;                   // kernel, copy, fill; launch: the host's
+  std::int32_t stream = -1;           // -1: the host
+  std::int64_t count = 0, bytes = 0;  // in all timed steps
+  std::vector<double> ns;             // by timed step
 };
 
 struct PassRow {
@@ -116,8 +121,8 @@ struct PassRow {
 };
 
 struct BufferRow {
-  std::vector<std::string> values;                    // names of the values that share it
-  std::string place;                                  // arena, state, input, constant
+  std::vector<std::string> values;  // names of the values that share it
+  std::string place;                // arena, state, input, constant
   std::int64_t offset = 0, bytes = 0, first_step = 0, last_step = 0;
 };
 
@@ -126,21 +131,21 @@ struct RunRecord {
   std::string recipe_json;
   std::map<std::string, std::string> environment;
   std::vector<StepRow> steps;
-  std::vector<KernelRow> kernels;                     // by plan step
+  std::vector<KernelRow> kernels;  // by plan step
   std::vector<PassRow> passes;
   std::vector<BufferRow> buffers;
-  std::vector<StreamRow> streams;                     // GPU runs; from timed steps
+  std::vector<StreamRow> streams;  // GPU runs; from timed steps
 };
 
 struct StoredComparison {
-  std::int64_t id = 0, run_a = 0, run_b = 0;          // runs: 0 when not stored
+  std::int64_t id = 0, run_a = 0, run_b = 0;  // runs: 0 when not stored
   std::string created_utc;
   Comparison comparison;
 };
 
 struct TuningChoice {
   std::string choice;
-  std::int64_t time_ns = 0;                           // 0: not measured here
+  std::int64_t time_ns = 0;  // 0: not measured here
   bool operator==(const TuningChoice&) const = default;
 };
 
@@ -152,23 +157,27 @@ class Store {
   ~Store();
   const std::string& path() const;
 
-  Result<std::unique_ptr<RunWriter>> begin_run(const RunStart& start);   // the Store must outlive the writer
+  Result<std::unique_ptr<RunWriter>> begin_run(const RunStart& start);  // the Store must outlive the writer
 
   Result<std::vector<RunSummary>> list_runs();
-  Result<std::int64_t> find_run(const std::string& text);     // a number, "last", or a run's name (the latest of that name)
+  Result<std::int64_t> find_run(
+      const std::string& text);  // a number, "last", or a run's name (the latest of that name)
   Result<RunSummary> summary(std::int64_t run);
-  Result<RunRecord> load_run(std::int64_t run);               // damaged runs: Errc::bad_input
-  Result<std::vector<StepRow>> steps_after(std::int64_t run, std::int64_t step);   // live reading while another process writes
+  Result<RunRecord> load_run(std::int64_t run);  // damaged runs: Errc::bad_input
+  Result<std::vector<StepRow>> steps_after(std::int64_t run,
+                                           std::int64_t step);  // live reading while another process writes
   Result<TraceDocument> load_trace(std::int64_t run);
-  Status check(std::int64_t run);                             // recomputes the digest, tables and indices: Errc::bad_input "run 3 is damaged"
+  Status check(
+      std::int64_t run);  // recomputes the digest, tables and indices: Errc::bad_input "run 3 is damaged"
 
-  // What was found by trying on this hardware (GPU libraries' algorithms: Algorithms in engine/device/device.h), by key. A key that
-  // is there already gets the new choice.
+  // What was found by trying on this hardware (GPU libraries' algorithms: Algorithms in
+  // engine/device/device.h), by key. A key that is there already gets the new choice.
   Status add_tuning(const std::string& hardware, const std::map<std::string, TuningChoice>& choices);
   Result<std::map<std::string, TuningChoice>> tuning(const std::string& hardware);
 
-  Result<std::int64_t> add_comparison(const Comparison& comparison, std::int64_t run_a = 0, std::int64_t run_b = 0);
-  Result<std::vector<StoredComparison>> list_comparisons();   // without rows that fail their digest
+  Result<std::int64_t> add_comparison(const Comparison& comparison, std::int64_t run_a = 0,
+                                      std::int64_t run_b = 0);
+  Result<std::vector<StoredComparison>> list_comparisons();  // without rows that fail their digest
 
  private:
   friend class RunWriter;

@@ -15,11 +15,11 @@
 
 namespace gradloom {
 
-// Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written (rowid).
-// A new version of the format appends.
-constexpr std::array<const char*, 12> kRunTables = {"environment", "source_node", "graph_node", "node_source",
-                                                    "plan",        "plan_step",   "buffer",     "pass",
-                                                    "pass_match",  "loss",        "kernel_sample", "activity"};
+// Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written
+// (rowid). A new version of the format appends.
+constexpr std::array<const char*, 12> kRunTables = {
+    "environment", "source_node", "graph_node", "node_source", "plan",          "plan_step",
+    "buffer",      "pass",        "pass_match", "loss",        "kernel_sample", "activity"};
 constexpr std::size_t kRunTablesOfVersion1 = 11;
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
@@ -32,12 +32,13 @@ struct Store::Impl {
   dev_t device = 0;
   ino_t inode = 0;
 
-  Status file_in_place() const;                     // the file we write is still the one at `path`
+  Status file_in_place() const;  // the file we write is still the one at `path`
   Error error(Error inner) const { return with_context(std::move(inner), path); }
 
   // Hash of the run's own row, without its digest column.
   Result<std::string> hash_run_row(std::int64_t run);
-  // Readers find rows through indices and SQLite takes indexed columns from there; Access::scan reads the table itself.
+  // Readers find rows through indices and SQLite takes indexed columns from there; Access::scan reads the
+  // table itself.
   enum class Access : std::uint8_t { index, scan };
   Result<std::string> hash_table(const std::string& table, std::int64_t run, Access access);
   // Empty when what is read matches the stored digest, else the name of the first damaged table.
@@ -50,7 +51,7 @@ struct Store::Impl {
   Status read_passes(std::int64_t run, std::vector<PassRow>& passes);
   Status read_buffers(std::int64_t run, std::vector<BufferRow>& buffers);
   Status read_environment(std::int64_t run, std::map<std::string, std::string>& environment);
-  Result<bool> has_activities();                    // not in files of version 1
+  Result<bool> has_activities();  // not in files of version 1
   Status read_activities(std::int64_t run, std::vector<TraceActivity>& activities);
   Status read_streams(std::int64_t run, std::vector<StreamRow>& streams);
 };

@@ -34,7 +34,7 @@ struct Module {
 
 struct Findings {
   std::map<std::string, OpCount> ops;
-  std::map<std::string, Module> modules;  // by scope, "layers.0/attention"
+  std::map<std::string, Module> modules;                  // by scope, "layers.0/attention"
   std::vector<std::string> no_cpu_kernel, no_gpu_kernel;  // "node (Op): why"
   std::vector<MissingGradient> no_gradient;
   double flops = 0, bytes = 0;
@@ -130,7 +130,8 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
     ops.push_back({{"op", name}, {"nodes", count.nodes}, {"flops", count.flops}, {"bytes", count.bytes}});
   Json modules = Json::array();
   for (const auto& [scope, m] : f.modules)
-    modules.push_back({{"scope", scope}, {"nodes", m.nodes}, {"parameters", m.parameters}, {"flops", m.flops}});
+    modules.push_back(
+        {{"scope", scope}, {"nodes", m.nodes}, {"parameters", m.parameters}, {"flops", m.flops}});
   Json unknown = Json::array(), no_gradient = Json::array();
   for (const UnknownOp& u : model.unknown)
     unknown.push_back({{"node", u.node},

@@ -13,12 +13,9 @@ namespace {
 
 const char* phase_text(PassPhase phase) {
   switch (phase) {
-    case PassPhase::pre_gradient:
-      return "before autodiff";
-    case PassPhase::post_gradient:
-      return "after autodiff";
-    case PassPhase::both:
-      return "before and after";
+    case PassPhase::pre_gradient: return "before autodiff";
+    case PassPhase::post_gradient: return "after autodiff";
+    case PassPhase::both: return "before and after";
   }
   return "?";
 }

@@ -275,8 +275,9 @@ CommandRun declare_trace(CLI::App& app) {
                         {"run_id", run},
                         {"steps", document.steps.size()},
                         {"events", document.rows.size()}});
-    context.out.text("wrote " + options->output + ": " + plural_text(static_cast<std::int64_t>(document.rows.size()), "kernel execution") + " of " +
-                     plural_text(static_cast<std::int64_t>(document.steps.size()), "step"));
+    context.out.text("wrote " + options->output + ": " +
+                     plural_text(static_cast<std::int64_t>(document.rows.size()), "kernel execution") +
+                     " of " + plural_text(static_cast<std::int64_t>(document.steps.size()), "step"));
     return {};
   };
 }

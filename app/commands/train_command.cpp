@@ -48,8 +48,8 @@ class TrainRun {
   }
 
  private:
-  // A device that fails or has too little memory is a result of the configuration: the session keeps it. The other reasons are mistakes
-  // in the command.
+  // A device that fails or has too little memory is a result of the configuration: the session keeps it. The
+  // other reasons are mistakes in the command.
   Status cannot_start(const Error& error) {
     if (options_.paced || (error.code != Errc::device && error.code != Errc::limit)) return error;
     environment_ = read_environment();
@@ -57,17 +57,20 @@ class TrainRun {
     RunFinish end;
     end.status = "failed";
     end.message = error.message;
-    (void)writer_->finish(end);   // the error that stopped the run is the one to tell
+    (void)writer_->finish(end);  // the error that stopped the run is the one to tell
     return error;
   }
 
-  // What earlier runs of the session found on this device. Nothing without search, so that the run has the bits of one without session.
+  // What earlier runs of the session found on this device. Nothing without search, so that the run has the
+  // bits of one without session.
   Result<Algorithms> known_algorithms() const {
     const Recipe& r = prepared_->recipe;
     Algorithms known;
-    if (r.search <= 1 || options_.session.empty() || ::access(options_.session.c_str(), F_OK) != 0) return known;
+    if (r.search <= 1 || options_.session.empty() || ::access(options_.session.c_str(), F_OK) != 0)
+      return known;
     const auto store = TRY(Store::open(options_.session, StoreMode::read));
-    for (const auto& [problem, found] : TRY(store->tuning(device_name(r.device)))) known[problem] = {found.choice, found.time_ns};
+    for (const auto& [problem, found] : TRY(store->tuning(device_name(r.device))))
+      known[problem] = {found.choice, found.time_ns};
     return known;
   }
 
@@ -87,7 +90,8 @@ class TrainRun {
   Status keep_algorithms() const {
     if (!job_ || job_->algorithms().empty()) return {};
     std::map<std::string, TuningChoice> found;
-    for (const auto& [problem, algorithm] : job_->algorithms()) found[problem] = {algorithm.bytes, algorithm.time_ns};
+    for (const auto& [problem, algorithm] : job_->algorithms())
+      found[problem] = {algorithm.bytes, algorithm.time_ns};
     return store_->add_tuning(job_->device().name, found);
   }
 
@@ -116,7 +120,8 @@ class TrainRun {
     start.plan_hash = prepared_->compiled.plan.hash;
     start.environment = environment_rows(environment_);
     writer_ = TRY(store_->begin_run(start));
-    return writer_->write_plan(prepared_->compiled.train.graph, prepared_->compiled.plan, prepared_->compiled.reports);
+    return writer_->write_plan(prepared_->compiled.train.graph, prepared_->compiled.plan,
+                               prepared_->compiled.reports);
   }
 
   void announce() const {
@@ -130,13 +135,16 @@ class TrainRun {
                          {"compile_ms", c.compile_ms}});
     std::string passes;
     for (const RecipePass& p : r.passes) passes += (passes.empty() ? "" : ", ") + p.name;
-    context_.out.text("model     " + escaped(r.model) + "   loss " + escaped(r.loss) + "   " + r.optimizer + "   " + r.device + " " + r.precision);
-    context_.out.text("plan      " + plural_text(static_cast<std::int64_t>(c.plan.steps.size()), "kernel") + " per step, peak " +
-                      bytes_text(static_cast<double>(c.plan.peak_bytes())) + " (arena " + bytes_text(static_cast<double>(c.plan.arena_bytes)) +
-                      ", lower bound " + bytes_text(static_cast<double>(c.plan.lower_bound_bytes)) + "), compiled in " +
+    context_.out.text("model     " + escaped(r.model) + "   loss " + escaped(r.loss) + "   " + r.optimizer +
+                      "   " + r.device + " " + r.precision);
+    context_.out.text("plan      " + plural_text(static_cast<std::int64_t>(c.plan.steps.size()), "kernel") +
+                      " per step, peak " + bytes_text(static_cast<double>(c.plan.peak_bytes())) + " (arena " +
+                      bytes_text(static_cast<double>(c.plan.arena_bytes)) + ", lower bound " +
+                      bytes_text(static_cast<double>(c.plan.lower_bound_bytes)) + "), compiled in " +
                       duration_text(c.compile_ms * 1e6));
     context_.out.text("passes    " + (passes.empty() ? "none" : passes));
-    if (writer_) context_.out.text("session   " + options_.session + ", run " + std::to_string(writer_->id()));
+    if (writer_)
+      context_.out.text("session   " + options_.session + ", run " + std::to_string(writer_->id()));
   }
 
   Status run_steps() {
@@ -147,12 +155,13 @@ class TrainRun {
     std::int64_t drawn_ns = 0, next = 1, last_end_ns = 0;
     for (std::int64_t step = 1; step <= r.steps; ++step) {
       if (context_.stop.stop_requested())
-        return Error{Errc::interrupted, "interrupted after step " + std::to_string(step - 1) + (writer_ ? "; its rows are in the session" : "")};
+        return Error{Errc::interrupted, "interrupted after step " + std::to_string(step - 1) +
+                                            (writer_ ? "; its rows are in the session" : "")};
       while (next <= r.steps && job_->pending() <= job_->depth()) {
         TRY(job_->submit(next, writer_ != nullptr && sampler_->timed(next)));
         ++next;
       }
-      watch_gpu(environment_, step == r.steps);   // while it works
+      watch_gpu(environment_, step == r.steps);  // while it works
       const StepResult result = TRY(job_->collect());
       const bool timed = writer_ != nullptr && sampler_->timed(step);
       sampler_->record(step, pipelined && step > 1 ? result.end_ns - last_end_ns : result.step_ns);
@@ -166,7 +175,9 @@ class TrainRun {
       }
       report(step, result, every, drawn_ns);
       if (!std::isfinite(result.loss))
-        return Error{Errc::numeric, "the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "infinite") + " at step " + std::to_string(step)};
+        return Error{Errc::numeric, "the loss is " +
+                                        std::string(std::isnan(result.loss) ? "NaN" : "infinite") +
+                                        " at step " + std::to_string(step)};
     }
     return {};
   }
@@ -180,22 +191,24 @@ class TrainRun {
     if (!context_.out.json() && now_ns - drawn_ns > 100'000'000) {
       char loss[32];
       std::snprintf(loss, sizeof loss, "%.5g", result.loss);
-      context_.out.progress("step " + std::to_string(step) + "/" + std::to_string(steps), static_cast<double>(step) / static_cast<double>(steps),
-                            "loss " + std::string(loss) + "  " + duration_text(static_cast<double>(result.step_ns)));
+      context_.out.progress(
+          "step " + std::to_string(step) + "/" + std::to_string(steps),
+          static_cast<double>(step) / static_cast<double>(steps),
+          "loss " + std::string(loss) + "  " + duration_text(static_cast<double>(result.step_ns)));
       drawn_ns = now_ns;
     }
     if (!context_.out.json() && (step == 1 || step % every == 0 || step == steps)) {
       context_.out.progress_done();
       char text[96];
-      std::snprintf(text, sizeof text, "step %6lld   loss %-10.6g %s", static_cast<long long>(step), result.loss,
-                    duration_text(static_cast<double>(result.step_ns)).c_str());
+      std::snprintf(text, sizeof text, "step %6lld   loss %-10.6g %s", static_cast<long long>(step),
+                    result.loss, duration_text(static_cast<double>(result.step_ns)).c_str());
       context_.out.text(text);
     }
   }
 
   double median_step_ns() const {
     const std::vector<double>& ns = untimed_ns_.size() >= 3 ? untimed_ns_ : all_ns_;
-    const std::size_t skip = ns.size() > 6 ? 3 : 0;   // first touches and thread start
+    const std::size_t skip = ns.size() > 6 ? 3 : 0;  // first touches and thread start
     return median({ns.begin() + static_cast<std::ptrdiff_t>(skip), ns.end()});
   }
 
@@ -218,7 +231,8 @@ class TrainRun {
     if (!losses_.empty()) summarize(overhead);
     if (!steps.ok() && steps.error().code != Errc::interrupted) return {};
     if (!options_.save_params.empty()) TRY(write_npz(options_.save_params, TRY(job_->parameters())));
-    if (!options_.export_onnx_path.empty()) TRY(export_onnx(job_->recipe().model, TRY(job_->parameters()), options_.export_onnx_path));
+    if (!options_.export_onnx_path.empty())
+      TRY(export_onnx(job_->recipe().model, TRY(job_->parameters()), options_.export_onnx_path));
     return steps.ok() ? replay() : Status();
   }
 
@@ -233,14 +247,18 @@ class TrainRun {
               {"measured_peak_bytes", job_->measured_peak_bytes()},
               {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
               {"kernels_per_step", plan.steps.size()}};
-    if (overhead.known) s["profiler_overhead"] = {{"value", overhead.fraction}, {"low", overhead.low}, {"high", overhead.high}};
+    if (overhead.known)
+      s["profiler_overhead"] = {{"value", overhead.fraction}, {"low", overhead.low}, {"high", overhead.high}};
     context_.out.object({{"summary", s}});
     char text[256];
-    std::snprintf(text, sizeof text, "done      %zu steps, loss %.6g -> %.6g, median step %s, measured peak %s", losses_.size(), losses_.front(),
-                  losses_.back(), duration_text(median_step_ns()).c_str(), bytes_text(static_cast<double>(job_->measured_peak_bytes())).c_str());
+    std::snprintf(text, sizeof text,
+                  "done      %zu steps, loss %.6g -> %.6g, median step %s, measured peak %s", losses_.size(),
+                  losses_.front(), losses_.back(), duration_text(median_step_ns()).c_str(),
+                  bytes_text(static_cast<double>(job_->measured_peak_bytes())).c_str());
     context_.out.text(text);
     if (overhead.known) {
-      std::snprintf(text, sizeof text, "profiler  %+.2f %% of a timed step [%+.2f, %+.2f]", overhead.fraction * 100, overhead.low * 100, overhead.high * 100);
+      std::snprintf(text, sizeof text, "profiler  %+.2f %% of a timed step [%+.2f, %+.2f]",
+                    overhead.fraction * 100, overhead.low * 100, overhead.high * 100);
       context_.out.text(text);
     }
   }
@@ -262,7 +280,8 @@ class TrainRun {
     Json list = Json::array();
     for (const ReplayLine& line : lines) {
       list.push_back({{"what", line.what}, {"outcome", line.outcome}, {"detail", line.detail}});
-      context_.out.text("replay    " + line.what + ": " + line.outcome + (line.detail.empty() ? "" : " (" + line.detail + ")"));
+      context_.out.text("replay    " + line.what + ": " + line.outcome +
+                        (line.detail.empty() ? "" : " (" + line.detail + ")"));
     }
     const bool agrees = replay_agrees(lines);
     context_.out.object({{"replay", {{"agrees", agrees}, {"checks", list}}}});
@@ -270,14 +289,15 @@ class TrainRun {
     return {};
   }
 
-  // A resident process that a benchmark drives: a line "N" on stdin runs N steps and answers with their time: batches are
-  // copied in within it, but made outside, as its peers have theirs ready.
+  // A resident process that a benchmark drives: a line "N" on stdin runs N steps and answers with their time:
+  // batches are copied in within it, but made outside, as its peers have theirs ready.
   Status run_paced() {
     std::int64_t step = 0, count = 0;
     while (std::cin >> count) {
       std::int64_t elapsed_ns = 0;
       double loss = 0;
-      for (std::int64_t next = step + 1, last = step + count; step < last;) {   // on a GPU the next step is queued behind the current one
+      for (std::int64_t next = step + 1, last = step + count;
+           step < last;) {  // on a GPU the next step is queued behind the current one
         for (; next <= last && job_->pending() <= job_->depth(); ++next) TRY(job_->submit(next));
         const StepResult result = TRY(job_->collect());
         step = result.step;
@@ -311,8 +331,10 @@ CommandRun declare_train(CLI::App& app) {
   app.add_option("--session", options->session, "session file to record into (created when missing)");
   app.add_option("--name", options->name, "label of the run");
   app.add_option("--save-params", options->save_params, "write the trained parameters to FILE.npz");
-  app.add_option("--export-onnx", options->export_onnx_path, "write the model with the trained parameters to FILE.onnx");
-  app.add_flag("--paced", options->paced, "run the number of steps read from each line of stdin and report their time (for benchmarks)");
+  app.add_option("--export-onnx", options->export_onnx_path,
+                 "write the model with the trained parameters to FILE.onnx");
+  app.add_flag("--paced", options->paced,
+               "run the number of steps read from each line of stdin and report their time (for benchmarks)");
   return [options](CommandContext& context) { return TrainRun(*options, context).run(); };
 }
 

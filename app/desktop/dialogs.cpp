@@ -29,8 +29,7 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
   FileDialog::Options options;
   const std::string label = ui.state().has_model() ? model_label(ui.state().recipe.model) : "model";
   switch (purpose) {
-    case DialogPurpose::none:
-      return;
+    case DialogPurpose::none: return;
     case DialogPurpose::open:
       options = {"Open a model, session or recipe", "Open", {".onnx", ".db", ".json"}, false, ""};
       break;
@@ -67,20 +66,11 @@ void draw_dialogs(Ui& ui) {
   const std::string path = chosen->string();
   ui.app.edit_state().settings.last_folder = chosen->parent_path().string();
   switch (std::exchange(ui.purpose, DialogPurpose::none)) {
-    case DialogPurpose::none:
-      break;
-    case DialogPurpose::open:
-      ui.app.open(path);
-      break;
-    case DialogPurpose::export_run:
-      ui.app.export_run(path);
-      break;
-    case DialogPurpose::save_recipe:
-      ui.app.save_recipe(path);
-      break;
-    case DialogPurpose::session:
-      ui.app.set_session(path);
-      break;
+    case DialogPurpose::none: break;
+    case DialogPurpose::open: ui.app.open(path); break;
+    case DialogPurpose::export_run: ui.app.export_run(path); break;
+    case DialogPurpose::save_recipe: ui.app.save_recipe(path); break;
+    case DialogPurpose::session: ui.app.set_session(path); break;
     case DialogPurpose::data: {
       const std::string data = ui.state().recipe.data;
       const std::string kind = data.substr(0, data.find(':'));

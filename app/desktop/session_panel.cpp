@@ -65,18 +65,10 @@ void status_cell(const RunSummary& r) {
 void run_cell(Ui& ui, const RunSummary& r, int column) {
   const Palette& p = palette();
   switch (column) {
-    case 0:
-      text(std::to_string(r.id));
-      break;
-    case 1:
-      side_cell(ui, r, true);
-      break;
-    case 2:
-      side_cell(ui, r, false);
-      break;
-    case 3:
-      status_cell(r);
-      break;
+    case 0: text(std::to_string(r.id)); break;
+    case 1: side_cell(ui, r, true); break;
+    case 2: side_cell(ui, r, false); break;
+    case 3: status_cell(r); break;
     case 4:
       text(passes_label(r));
       tip(r.passes.empty() ? "no passes" : r.passes);
@@ -93,17 +85,10 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
       number_cell(r.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(r.measured_peak_bytes))
                                             : "\u2013");
       break;
-    case 8:
-      number_cell(std::to_string(r.steps));
-      break;
-    case 9:
-      text(escaped(r.optimizer), p.text_dim);
-      break;
-    case 10:
-      text(escaped(r.started_utc), p.text_dim);
-      break;
-    default:
-      break;
+    case 8: number_cell(std::to_string(r.steps)); break;
+    case 9: text(escaped(r.optimizer), p.text_dim); break;
+    case 10: text(escaped(r.started_utc), p.text_dim); break;
+    default: break;
   }
 }
 

@@ -20,7 +20,8 @@ struct Flow {
   std::vector<bool> reaches;  // a loss
 };
 
-// Codes made by QuantizeLinear stand for real numbers: gradients pass straight through them, as float tensors.
+// Codes made by QuantizeLinear stand for real numbers: gradients pass straight through them, as float
+// tensors.
 bool quantized(const Graph& graph, ValueId id) {
   const NodeId producer = graph.values[id].producer;
   return producer != kNone && std::string_view(graph.nodes[producer].op->name) == "QuantizeLinear";

@@ -1,5 +1,6 @@
-// Reverse-mode differentiation on the graph: backward nodes are ordinary nodes, built by each operator's gradient rule
-// (Griewank and Walther, Evaluating Derivatives, 2008, ch. 3; reverse mode over a DAG with accumulation at fan-out).
+// Reverse-mode differentiation on the graph: backward nodes are ordinary nodes, built by each operator's
+// gradient rule (Griewank and Walther, Evaluating Derivatives, 2008, ch. 3; reverse mode over a DAG with
+// accumulation at fan-out).
 #pragma once
 
 #include <map>
@@ -19,8 +20,8 @@ struct MissingGradient {
 std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
                                                const std::vector<ValueId>& wrt);
 
-// Appends backward nodes (Phase::backward, origin = forward node) and returns d loss / d wrt[i]; kNone where no path exists.
-// Errors: loss not a floating scalar; missing gradients (message lists all).
+// Appends backward nodes (Phase::backward, origin = forward node) and returns d loss / d wrt[i]; kNone where
+// no path exists. Errors: loss not a floating scalar; missing gradients (message lists all).
 Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt);
 
 }  // namespace gradloom

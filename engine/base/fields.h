@@ -1,5 +1,5 @@
-// One declaration of options for every reader of them: command line text, JSON, hash, help, and the window's editor
-// are all FieldVisitors. A struct of options declares `void fields(FieldVisitor& v)`.
+// One declaration of options for every reader of them: command line text, JSON, hash, help, and the window's
+// editor are all FieldVisitors. A struct of options declares `void fields(FieldVisitor& v)`.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,11 @@ struct FieldRow {
 };
 std::vector<FieldRow> list_fields(const Fields& fields);
 
-// "max_nodes=16,keep=true" onto the fields: unknown names, wrong types and values out of range are usage errors.
-Status set_fields(const Fields& fields, const std::vector<std::pair<std::string, std::string>>& values, const std::string& owner);
-std::string print_fields(const Fields& fields);                   // "max_nodes=16,keep=true"; doubles round-trip
+// "max_nodes=16,keep=true" onto the fields: unknown names, wrong types and values out of range are usage
+// errors.
+Status set_fields(const Fields& fields, const std::vector<std::pair<std::string, std::string>>& values,
+                  const std::string& owner);
+std::string print_fields(const Fields& fields);  // "max_nodes=16,keep=true"; doubles round-trip
 
 // "name{a=1,b=2}" -> name and pairs; "name" alone is fine. Used for passes, optimizers, losses, schedules.
 struct NamedOptions {

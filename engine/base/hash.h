@@ -10,8 +10,8 @@
 namespace gradloom {
 
 std::uint64_t hash64(std::string_view bytes, std::uint64_t seed = 0);
-std::string hash_hex(std::string_view bytes);                    // 32 hex digits (XXH3-128)
+std::string hash_hex(std::string_view bytes);  // 32 hex digits (XXH3-128)
 Result<std::string> hash_file_hex(const std::string& path);
-std::uint64_t fnv1a64(std::string_view bytes);                    // keys of random streams: stable and easy to re-implement
+std::uint64_t fnv1a64(std::string_view bytes);  // keys of random streams: stable and easy to re-implement
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// Result<T>: a value or an Error. Every operating error (bad file, full disk, missing kernel) is one of these;
-// CHECK is for our own bugs. The code of an Error is the exit code of the command that meets it.
+// Result<T>: a value or an Error. Every operating error (bad file, full disk, missing kernel) is one of
+// these; CHECK is for our own bugs. The code of an Error is the exit code of the command that meets it.
 #pragma once
 
 #include <cstdlib>
@@ -84,11 +84,11 @@ namespace detail {
 // The value of `expr`, or return its error from the enclosing function.
 #define GRADLOOM_JOIN_(a, b) a##b
 #define GRADLOOM_JOIN(a, b) GRADLOOM_JOIN_(a, b)
-#define GRADLOOM_TRY(result, expr)                              \
-  ({                                                            \
-    auto result = (expr);                                       \
-    if (!result.ok()) return std::move(result).error();         \
-    std::move(result).value();                                  \
+#define GRADLOOM_TRY(result, expr)                      \
+  ({                                                    \
+    auto result = (expr);                               \
+    if (!result.ok()) return std::move(result).error(); \
+    std::move(result).value();                          \
   })
 #define TRY(expr) GRADLOOM_TRY(GRADLOOM_JOIN(gradloom_result_, __COUNTER__), expr)
 

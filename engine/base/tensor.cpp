@@ -186,25 +186,16 @@ double Tensor::at(std::int64_t i) const {
 
 std::int64_t Tensor::int_at(std::int64_t i) const {
   switch (dtype()) {
-    case DType::i32:
-      return as<std::int32_t>()[i];
-    case DType::i64:
-      return as<std::int64_t>()[i];
+    case DType::i32: return as<std::int32_t>()[i];
+    case DType::i64: return as<std::int64_t>()[i];
     case DType::u8:
-    case DType::boolean:
-      return as<std::uint8_t>()[i];
-    case DType::i8:
-      return as<std::int8_t>()[i];
-    case DType::i16:
-      return as<std::int16_t>()[i];
-    case DType::u16:
-      return as<std::uint16_t>()[i];
-    case DType::u32:
-      return as<std::uint32_t>()[i];
-    case DType::u64:
-      return static_cast<std::int64_t>(as<std::uint64_t>()[i]);
-    default:
-      return to_integer(at(i));
+    case DType::boolean: return as<std::uint8_t>()[i];
+    case DType::i8: return as<std::int8_t>()[i];
+    case DType::i16: return as<std::int16_t>()[i];
+    case DType::u16: return as<std::uint16_t>()[i];
+    case DType::u32: return as<std::uint32_t>()[i];
+    case DType::u64: return static_cast<std::int64_t>(as<std::uint64_t>()[i]);
+    default: return to_integer(at(i));
   }
 }
 

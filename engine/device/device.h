@@ -1,8 +1,10 @@
-// Device: memory, kernels and order of one processor. The only virtual interface of the engine besides Pass. The CPU is built in;
-// CUDA, HIP and the host executor come as plugins behind the C interface of kernels/gpu/plugin.h, loaded at run time.
+// Device: memory, kernels and order of one processor. The only virtual interface of the engine besides Pass.
+// The CPU is built in; CUDA, HIP and the host executor come as plugins behind the C interface of
+// kernels/gpu/plugin.h, loaded at run time.
 //
-// Work is queued and runs in the order of its queue; on the CPU it has run when the call returns. Memory of a GPU is not readable by
-// the host: copy() moves bytes in any direction, at full speed and without stopping the host when its side is pinned memory.
+// Work is queued and runs in the order of its queue; on the CPU it has run when the call returns. Memory of a
+// GPU is not readable by the host: copy() moves bytes in any direction, at full speed and without stopping
+// the host when its side is pinned memory.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +20,10 @@
 namespace gradloom {
 
 struct DeviceInfo {
-  std::string id;                 // "cpu", "cuda:0"
-  std::string name;               // "AMD EPYC ..., avx512"
+  std::string id;    // "cpu", "cuda:0"
+  std::string name;  // "AMD EPYC ..., avx512"
   bool available = false;
-  std::string why_not;            // one line when not available
+  std::string why_not;  // one line when not available
   std::int64_t memory_bytes = 0, free_bytes = 0;
   int threads = 0;                // CPU
   bool queued = false;            // launches return before they have run (GPUs)
@@ -31,9 +33,10 @@ struct DeviceInfo {
 
 // A GPU at one moment, as its driver tells (NVML); -1 and "" where nothing measures it.
 struct DeviceState {
-  std::int32_t sm_clock_mhz = -1, memory_clock_mhz = -1, temperature_c = -1, power_mw = -1, power_limit_mw = -1, utilization_percent = -1;
-  std::int32_t other_processes = -1;   // that have work on it
-  std::string throttle;                // why the clocks are held down: "power cap, thermal"; "none"
+  std::int32_t sm_clock_mhz = -1, memory_clock_mhz = -1, temperature_c = -1, power_mw = -1,
+               power_limit_mw = -1, utilization_percent = -1;
+  std::int32_t other_processes = -1;  // that have work on it
+  std::string throttle;               // why the clocks are held down: "power cap, thermal"; "none"
 };
 
 enum class Memory : std::uint8_t { device, pinned };
@@ -50,12 +53,12 @@ class PreparedKernel {
 struct KernelRequest {
   const OpDef* op;
   NodeTypes types;
-  std::string node;               // for errors
+  std::string node;  // for errors
 };
 
 // Addresses in device memory that a launch works on; they must stay until the work is done.
 struct Operands {
-  const void* const* inputs;      // null for omitted
+  const void* const* inputs;  // null for omitted
   void* const* outputs;
   void* workspace;
   const kernels::RandomState* random;
@@ -65,54 +68,61 @@ struct Operands {
 class Recording {
  public:
   virtual ~Recording() = default;
-  virtual Status run() = 0;       // on the compute queue
+  virtual Status run() = 0;  // on the compute queue
 };
 
 // A finished kernel or copy as the device itself timed it.
 struct Activity {
-  enum class Kind : std::uint8_t { kernel, copy, fill, api, lost };   // lost: `bytes` records were dropped
+  enum class Kind : std::uint8_t { kernel, copy, fill, api, lost };  // lost: `bytes` records were dropped
   Kind kind = Kind::kernel;
-  std::int32_t plan_step = -1;                  // as given to launch(); -1: none
+  std::int32_t plan_step = -1;  // as given to launch(); -1: none
   std::int32_t stream = 0;
-  std::int64_t start_ns = 0, end_ns = 0, bytes = 0;   // monotonic clock of the host
-  std::string name;                             // symbol
-  std::int32_t micro = 0;                       // kind api: micro-batch of the launch
+  std::int64_t start_ns = 0, end_ns = 0, bytes = 0;  // monotonic clock of the host
+  std::string name;                                  // symbol
+  std::int32_t micro = 0;                            // kind api: micro-batch of the launch
 };
 
-// Algorithms of a device's libraries by problem (library, version, device, shape): the library's own description, in hexadecimal, and
-// the time of one run when it was found (0: not known).
+// Algorithms of a device's libraries by problem (library, version, device, shape): the library's own
+// description, in hexadecimal, and the time of one run when it was found (0: not known).
 struct Algorithm {
   std::string bytes;
   std::int64_t time_ns = 0;
 };
 using Algorithms = std::map<std::string, Algorithm>;
 
-using Fence = std::int64_t;       // a point of the compute queue
+using Fence = std::int64_t;  // a point of the compute queue
 
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
-  virtual Result<void*> allocate(std::size_t bytes, Memory memory = Memory::device) = 0;   // 64-byte aligned, contents undefined
+  virtual Result<void*> allocate(std::size_t bytes,
+                                 Memory memory = Memory::device) = 0;  // 64-byte aligned, contents undefined
   virtual void release(void* memory) = 0;
   virtual Status copy(Queue queue, void* target, const void* source, std::size_t bytes) = 0;
   // All kernels of a plan at once: what must be compiled is compiled together. Errors name the node.
-  virtual Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(const std::vector<KernelRequest>& requests) = 0;
+  virtual Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(
+      const std::vector<KernelRequest>& requests) = 0;
   virtual Status launch(const PreparedKernel& kernel, const Operands& operands, std::int32_t plan_step) = 0;
-  virtual Status order(Queue before, Queue after) = 0;          // later work of `after` waits for what `before` has now
-  virtual Result<Fence> fence() = 0;                            // after all work queued so far on the compute queue
-  virtual Result<std::int64_t> wait(Fence fence) = 0;           // the host waits; when it was reached, monotonic ns. Errors of earlier work
+  virtual Status order(Queue before,
+                       Queue after) = 0;  // later work of `after` waits for what `before` has now
+  virtual Result<Fence> fence() = 0;      // after all work queued so far on the compute queue
+  virtual Result<std::int64_t> wait(
+      Fence fence) = 0;  // the host waits; when it was reached, monotonic ns. Errors of earlier work
   // The launches that `work` makes on the compute queue, not run; null when the device records nothing (CPU).
   virtual Result<std::unique_ptr<Recording>> record(const std::function<Status()>& work) = 0;
   // Own timing by the device, where it has any: on, then work, wait, and collect what finished.
   virtual Status trace(bool on) = 0;
   virtual Result<std::vector<Activity>> collect_trace() = 0;
-  virtual std::int64_t peak_bytes() const = 0;                  // largest sum of live device allocations so far
+  virtual std::int64_t peak_bytes() const = 0;  // largest sum of live device allocations so far
 
-  // Libraries: finds the fastest of `candidates` algorithms for what the kernel launches, unless one is known. Overwrites its results.
+  // Libraries: finds the fastest of `candidates` algorithms for what the kernel launches, unless one is
+  // known. Overwrites its results.
   virtual Status tune(const PreparedKernel&, const Operands&, std::int32_t /*candidates*/) { return {}; }
-  virtual Status set_algorithms(const Algorithms&) { return {}; }        // known from other runs; those of other problems do no harm
-  virtual Result<Algorithms> algorithms() { return Algorithms{}; }      // that tune found or confirmed
+  virtual Status set_algorithms(const Algorithms&) {
+    return {};
+  }  // known from other runs; those of other problems do no harm
+  virtual Result<Algorithms> algorithms() { return Algorithms{}; }  // that tune found or confirmed
 
   // Copies that have happened when they return.
   Status upload(void* target, const void* source, std::size_t bytes);
@@ -123,8 +133,9 @@ class Device {
 std::unique_ptr<Device> make_cpu_device();
 // "cpu", "cuda:0", "hip:1", "host-gpu": error (exit 6) says why a device cannot be used here.
 Result<std::unique_ptr<Device>> open_device(const std::string& id);
-std::vector<DeviceInfo> list_devices();                              // every kind, with why_not where unavailable
-// What is known of the device now; it need not be open. All of it unknown for the CPU and where its plugin cannot tell.
+std::vector<DeviceInfo> list_devices();  // every kind, with why_not where unavailable
+// What is known of the device now; it need not be open. All of it unknown for the CPU and where its plugin
+// cannot tell.
 DeviceState device_state(const std::string& id);
 // Whose kernels a plan for this device has: needs no such device. Error (exit 2): unknown id.
 Result<kernels::Target> device_target(const std::string& id);

@@ -171,7 +171,7 @@ class GpuDevice final : public Device {
     for (const GpuAlgorithm& a : rows) {
       const auto size = static_cast<std::size_t>(std::clamp(a.size, 0, std::int32_t{sizeof a.bytes}));
       result[escaped({a.problem, strnlen(a.problem, sizeof a.problem)})] = {hex_from_bytes({a.bytes, size}),
-                                                                           a.time_ns};
+                                                                            a.time_ns};
     }
     return result;
   }
@@ -293,8 +293,8 @@ class GpuDevice final : public Device {
   static void tune_one(void* self, kernels::KernelId id, const void* args, std::size_t bytes) {
     GpuDevice& device = *static_cast<GpuDevice*>(self);
     if (device.failed_ != GPU_OK || id == kernels::KernelId::elementwise) return;
-    device.failed_ = device.api_.tune(device.context_, static_cast<std::uint32_t>(id), args, bytes,
-                                      device.candidates_);
+    device.failed_ =
+        device.api_.tune(device.context_, static_cast<std::uint32_t>(id), args, bytes, device.candidates_);
   }
 
   // The one parameter of a generated kernel: struct { const void* in[]; void* out[]; const RandomState*
@@ -347,7 +347,7 @@ class GpuDevice final : public Device {
   DeviceInfo info_;
   kernels::Launcher launcher_, tuner_;
   std::int32_t candidates_ = 0;  // of tuner_
-  GpuStatus failed_ = GPU_OK;  // of a launch under way
+  GpuStatus failed_ = GPU_OK;    // of a launch under way
   std::map<void*, Block> live_;
   std::int64_t live_bytes_ = 0, peak_bytes_ = 0;
   std::vector<GpuModule*> modules_;

@@ -22,24 +22,15 @@ std::string program_folder() {
 
 const char* status_text(GpuStatus status) {
   switch (status) {
-    case GPU_OK:
-      return "ok";
-    case GPU_NO_DRIVER:
-      return "no usable driver";
-    case GPU_NO_DEVICE:
-      return "no device";
-    case GPU_UNSUPPORTED:
-      return "not supported";
-    case GPU_OUT_OF_MEMORY:
-      return "out of memory";
-    case GPU_LAUNCH_FAILED:
-      return "launch failed";
-    case GPU_DEVICE_LOST:
-      return "device lost";
-    case GPU_NOT_READY:
-      return "not ready";
-    case GPU_FAILED:
-      return "failed";
+    case GPU_OK: return "ok";
+    case GPU_NO_DRIVER: return "no usable driver";
+    case GPU_NO_DEVICE: return "no device";
+    case GPU_UNSUPPORTED: return "not supported";
+    case GPU_OUT_OF_MEMORY: return "out of memory";
+    case GPU_LAUNCH_FAILED: return "launch failed";
+    case GPU_DEVICE_LOST: return "device lost";
+    case GPU_NOT_READY: return "not ready";
+    case GPU_FAILED: return "failed";
   }
   return "unknown status";
 }

@@ -1,5 +1,5 @@
-// Loading of GPU plugins (kernels/gpu/plugin.h). A plugin that is missing, foreign, of another version or without a driver gives a
-// reason, never a failure to start.
+// Loading of GPU plugins (kernels/gpu/plugin.h). A plugin that is missing, foreign, of another version or
+// without a driver gives a reason, never a failure to start.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,15 @@ namespace gradloom {
 // A loaded shared library with its table; unloaded with the last owner.
 class Plugin {
  public:
-  // `path`: the library. Errors (exit 6): cannot be opened, no entry, version, size or kernel list of another build.
+  // `path`: the library. Errors (exit 6): cannot be opened, no entry, version, size or kernel list of another
+  // build.
   static Result<std::shared_ptr<const Plugin>> load(const std::string& path);
   ~Plugin();
   const GpuPlugin& table() const { return *table_; }
   const std::string& path() const { return path_; }
-  void* symbol(const char* name) const;             // further exports (the host executor's recording), or null
-  // Turns a status of this plugin into an Error with its message: "cuda:0: allocating 3.0 GiB: out of memory".
+  void* symbol(const char* name) const;  // further exports (the host executor's recording), or null
+  // Turns a status of this plugin into an Error with its message: "cuda:0: allocating 3.0 GiB: out of
+  // memory".
   Error error(GpuStatus status, const GpuContext* context, const std::string& what) const;
 
  private:
@@ -29,7 +31,8 @@ class Plugin {
   const GpuPlugin* table_ = nullptr;
 };
 
-// Where the plugin of this kind ("cuda", "hip", "hostgpu") lies: $GRADLOOM_PLUGINS, beside the program, ../lib/gradloom. Error lists them.
+// Where the plugin of this kind ("cuda", "hip", "hostgpu") lies: $GRADLOOM_PLUGINS, beside the program,
+// ../lib/gradloom. Error lists them.
 Result<std::string> find_plugin(const std::string& kind);
 
 }  // namespace gradloom

@@ -164,14 +164,10 @@ std::string to_string(const Attrs& attrs) {
 
 const char* phase_name(Phase phase) {
   switch (phase) {
-    case Phase::forward:
-      return "forward";
-    case Phase::loss:
-      return "loss";
-    case Phase::backward:
-      return "backward";
-    case Phase::optimizer:
-      return "optimizer";
+    case Phase::forward: return "forward";
+    case Phase::loss: return "loss";
+    case Phase::backward: return "backward";
+    case Phase::optimizer: return "optimizer";
   }
   return "?";
 }

@@ -1,5 +1,5 @@
-// The only way a pass changes a graph. Keeps uses, checks type equality of replaced values, and logs every rewrite: the
-// window's pass history, match counts and provenance are this log.
+// The only way a pass changes a graph. Keeps uses, checks type equality of replaced values, and logs every
+// rewrite: the window's pass history, match counts and provenance are this log.
 #pragma once
 
 #include <set>
@@ -12,11 +12,11 @@
 namespace gradloom {
 
 struct RewriteRecord {
-  std::string rule;                    // e.g. "gelu-erf"
-  std::string site;                    // stable name of the instance: the anchor node's name
+  std::string rule;  // e.g. "gelu-erf"
+  std::string site;  // stable name of the instance: the anchor node's name
   bool matched = false;
-  std::string why;                     // rejected: the reason; matched: what was gained, may be empty
-  std::vector<std::string> removed;    // node names
+  std::string why;                   // rejected: the reason; matched: what was gained, may be empty
+  std::vector<std::string> removed;  // node names
   std::vector<std::string> added;
   std::vector<std::uint32_t> sources;  // Graph::sources concerned
 };
@@ -27,27 +27,31 @@ class Rewriter {
   Rewriter(Graph& graph, std::string pass, std::set<std::string> excluded = {});
   const Graph& graph() const { return graph_; }
   const std::vector<Use>& uses(ValueId id) const { return uses_[id]; }
-  std::size_t use_count(ValueId id) const;             // node inputs + graph outputs + updates that read the value
-  bool is_output(ValueId id) const;                    // graph output, loss or update target
+  std::size_t use_count(ValueId id) const;  // node inputs + graph outputs + updates that read the value
+  bool is_output(ValueId id) const;         // graph output, loss or update target
 
   // False (and logged as rejected "switched off") when the user excluded the site.
   bool allowed(const std::string& rule, NodeId anchor);
   void reject(const std::string& rule, NodeId anchor, const std::string& why);
 
-  // A rewrite: begin, build new nodes with builder(), replace values, then commit. New nodes inherit the union of the
-  // origins of the removed ones (phase and rank of `anchor`). Nodes whose outputs all became unused are removed. When the anchor is
-  // among them, the last new node takes its name (unless it was given one), so that sites keep the model's names from pass to pass.
+  // A rewrite: begin, build new nodes with builder(), replace values, then commit. New nodes inherit the
+  // union of the origins of the removed ones (phase and rank of `anchor`). Nodes whose outputs all became
+  // unused are removed. When the anchor is among them, the last new node takes its name (unless it was given
+  // one), so that sites keep the model's names from pass to pass.
   GraphBuilder& begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced);
-  void replace(ValueId old_value, ValueId new_value);  // types must be equal; uses, outputs and updates move; name moves too
-  // Outputs of the graph, loss and updates alone read the new value, whose type may differ; the name moves to it.
+  void replace(ValueId old_value,
+               ValueId new_value);  // types must be equal; uses, outputs and updates move; name moves too
+  // Outputs of the graph, loss and updates alone read the new value, whose type may differ; the name moves to
+  // it.
   void replace_outputs(ValueId old_value, ValueId new_value);
-  // The node stays and reads `inputs`, with these attributes; its results take the types that inference gives, known contents are converted. What reads them must
-  // be retyped too. REQUIRES inputs that the operator accepts.
+  // The node stays and reads `inputs`, with these attributes; its results take the types that inference
+  // gives, known contents are converted. What reads them must be retyped too. REQUIRES inputs that the
+  // operator accepts.
   void retype(NodeId node, std::vector<ValueId> inputs, Attrs attrs);
   void commit(const std::string& why = "");
 
-  void remove_dead(NodeId node);                       // REQUIRES no used outputs
-  void set_data(ValueId id, Tensor data);              // record contents known before running
+  void remove_dead(NodeId node);           // REQUIRES no used outputs
+  void set_data(ValueId id, Tensor data);  // record contents known before running
   const std::vector<RewriteRecord>& log() const { return log_; }
   int matched_count() const;
 

@@ -136,16 +136,10 @@ bool has_foreign_contents(const AttributeProto& a) {
 
 Result<bool> read_value(const AttributeProto& a, TensorReader& tensors, Attrs& attrs) {
   switch (a.type()) {
-    case AttributeProto::FLOAT:
-      attrs.set(a.name(), static_cast<double>(a.f()));
-      return true;
-    case AttributeProto::INT:
-      attrs.set(a.name(), static_cast<std::int64_t>(a.i()));
-      return true;
-    case AttributeProto::STRING:
-      attrs.set(a.name(), std::string(a.s()));
-      return true;
-    case AttributeProto::STRINGS: {   // names: one text, separated by commas
+    case AttributeProto::FLOAT: attrs.set(a.name(), static_cast<double>(a.f())); return true;
+    case AttributeProto::INT: attrs.set(a.name(), static_cast<std::int64_t>(a.i())); return true;
+    case AttributeProto::STRING: attrs.set(a.name(), std::string(a.s())); return true;
+    case AttributeProto::STRINGS: {  // names: one text, separated by commas
       std::string names;
       for (const std::string& name : a.strings()) names += (names.empty() ? "" : ",") + name;
       attrs.set(a.name(), std::move(names));
@@ -163,8 +157,7 @@ Result<bool> read_value(const AttributeProto& a, TensorReader& tensors, Attrs& a
       attrs.set(a.name(), TRY(tensors.read(a.t())));
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 

@@ -1,7 +1,7 @@
-// If, Loop and Scan whose course is known while the model is read become the nodes that would run: the branch taken,
-// the iterations one after another. Bodies are read into scopes of their own (Names), so captured outer values need
-// no renaming, and a body's initializers and Constant nodes are read once. Everything else is unsupported, with the
-// reason.
+// If, Loop and Scan whose course is known while the model is read become the nodes that would run: the branch
+// taken, the iterations one after another. Bodies are read into scopes of their own (Names), so captured
+// outer values need no renaming, and a body's initializers and Constant nodes are read once. Everything else
+// is unsupported, with the reason.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -105,7 +105,8 @@ void NodeReader::report_inside(const onnx::GraphProto& graph, const Site& site) 
   });
 }
 
-Result<NodeReader::Body*> NodeReader::body_of(const onnx::GraphProto& graph, const Names& names, const Site& site) {
+Result<NodeReader::Body*> NodeReader::body_of(const onnx::GraphProto& graph, const Names& names,
+                                              const Site& site) {
   std::shared_ptr<Body>& body = bodies_[&graph];
   if (body != nullptr) return body.get();
   if (graph.sparse_initializer_size() > 0) return bad("sparse initializers are not supported");
@@ -114,10 +115,12 @@ Result<NodeReader::Body*> NodeReader::body_of(const onnx::GraphProto& graph, con
   NodeNaming naming = unique_node_names(graph);
   std::vector<std::string> labels;
   for (int i = 0; i < graph.node_size(); ++i)
-    labels.push_back(node_label(site.name + "/" + naming.names[static_cast<std::size_t>(i)], graph.node(i).op_type()));
+    labels.push_back(
+        node_label(site.name + "/" + naming.names[static_cast<std::size_t>(i)], graph.node(i).op_type()));
   fresh->names = std::move(naming.names);
-  fresh->order =
-      TRY(order_nodes(graph, labels, [&](const std::string& name) { return names.find(name) != kNone; })).order;
+  fresh->order = TRY(order_nodes(graph, labels, [&](const std::string& name) {
+                   return names.find(name) != kNone;
+                 })).order;
   for (const auto& initializer : graph.initializer()) {
     // Trained weights leave under the file's name, so they keep it where they can.
     onnx::TensorProto taken = initializer;
@@ -141,9 +144,8 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
                      fresh_name(inner.prefix + body.names[static_cast<std::size_t>(i)])};
     if (++unrolled_ >
         options_.limits.expanded_nodes) {  // not less when an attempt is taken back: its time is spent
-      return Error{Errc::limit,
-                   "more than " + std::to_string(options_.limits.expanded_nodes) + " nodes after unrolling" +
-                       raised_by("expanded_nodes")};
+      return Error{Errc::limit, "more than " + std::to_string(options_.limits.expanded_nodes) +
+                                    " nodes after unrolling" + raised_by("expanded_nodes")};
     }
     out_.graph.sources.push_back(
         {place.name, node.op_type(), canonical_domain(node.domain()), own ? *own : scope});
@@ -167,7 +169,7 @@ Status NodeReader::count_iterations(std::int64_t count) {
     return {};
   }
   return Error{Errc::limit, "the loops of the model have more than " + std::to_string(most) + " iterations" +
-                               raised_by("expanded_nodes")};
+                                raised_by("expanded_nodes")};
 }
 
 Result<NodeReader::Values> NodeReader::read_if(const onnx::NodeProto& node, const Site& site, Names& names) {
@@ -187,9 +189,11 @@ Result<NodeReader::Values> NodeReader::read_if(const onnx::NodeProto& node, cons
   return read_body(*body, inner, site, "");
 }
 
-// Inputs: trip count, condition, values carried from one iteration to the next. The body takes the number of the
-// iteration, the condition and those values; it gives the next condition and values, and slices of further outputs.
-Result<NodeReader::Values> NodeReader::read_loop(const onnx::NodeProto& node, const Site& site, Names& names) {
+// Inputs: trip count, condition, values carried from one iteration to the next. The body takes the number of
+// the iteration, the condition and those values; it gives the next condition and values, and slices of
+// further outputs.
+Result<NodeReader::Values> NodeReader::read_loop(const onnx::NodeProto& node, const Site& site,
+                                                 Names& names) {
   const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));
   Values inputs = resolve(node, names);
   if (inputs.size() < 2) inputs.resize(2, kNone);
@@ -199,10 +203,12 @@ Result<NodeReader::Values> NodeReader::read_loop(const onnx::NodeProto& node, co
   const std::size_t outputs = static_cast<std::size_t>(std::max(graph.output_size(), 1)) - 1;
   if (outputs < carried.size() || static_cast<std::size_t>(node.output_size()) > outputs)
     return bad("its body has too few outputs");
-  if (std::find(carried.begin(), carried.end(), kNone) != carried.end()) return bad("a carried value is missing");
+  if (std::find(carried.begin(), carried.end(), kNone) != carried.end())
+    return bad("a carried value is missing");
   const Tensor* trips = known_scalar(out_.graph, trips_value);
   const Tensor* condition = known_scalar(out_.graph, condition_value);
-  if (trips_value != kNone && trips == nullptr) return not_followed("its trip count is not known before running");
+  if (trips_value != kNone && trips == nullptr)
+    return not_followed("its trip count is not known before running");
   if (condition_value != kNone && condition == nullptr)
     return not_followed("its condition is not known before running");
   if ((trips != nullptr && trips->dtype() != DType::i64) ||
@@ -226,13 +232,15 @@ Result<NodeReader::Values> NodeReader::read_loop(const onnx::NodeProto& node, co
     if (out_.unknown.size() > unknown) break;
     const Tensor* next = known_scalar(out_.graph, results[0]);
     if (next == nullptr)
-      return not_followed("whether iteration " + std::to_string(i + 1) + " follows is not known before running");
+      return not_followed("whether iteration " + std::to_string(i + 1) +
+                          " follows is not known before running");
     goes_on = next->at(0) != 0;
     std::copy_n(results.begin() + 1, carried.size(), carried.begin());
     for (std::size_t k = 0; k < slices.size(); ++k) slices[k].push_back(results[1 + carried.size() + k]);
   }
   Values results = carried;
-  for (std::size_t k = 0; k < slices.size() && results.size() < static_cast<std::size_t>(node.output_size()); ++k)
+  for (std::size_t k = 0; k < slices.size() && results.size() < static_cast<std::size_t>(node.output_size());
+       ++k)
     results.push_back(TRY(stacked(site, slices[k], 0, graph.output(static_cast<int>(results.size()) + 1))));
   results.resize(static_cast<std::size_t>(node.output_size()));
   return results;
@@ -244,7 +252,8 @@ Result<ValueId> NodeReader::stacked(const Site& site, const Values& slices, std:
   if (slices.empty()) {
     Result<Type> type = types_.read_declared(declared.type());
     if (!type.ok() || !is_static(type->shape))
-      return not_followed("it has no iteration, and output '" + escaped(declared.name()) + "' no declared shape");
+      return not_followed("it has no iteration, and output '" + escaped(declared.name()) +
+                          "' no declared shape");
     axis = TRY(normalized_axis(axis, type->shape.size() + 1));
     type->shape.insert(type->shape.begin() + axis, 0);
     return builder_.constant(Tensor(type->dtype, type->shape));
@@ -261,19 +270,24 @@ Result<ValueId> NodeReader::stacked(const Site& site, const Values& slices, std:
 namespace {
 
 // Axis or direction k of a list that may be absent.
-std::int64_t entry(const std::vector<std::int64_t>& list, std::size_t k) { return list.empty() ? 0 : list[k]; }
+std::int64_t entry(const std::vector<std::int64_t>& list, std::size_t k) {
+  return list.empty() ? 0 : list[k];
+}
 
 }  // namespace
 
-// Inputs: initial states, then sequences, whose slices along their axes the iterations take in turn. The body takes
-// states and slices and gives the next states and slices of outputs.
-Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, const Site& site, Names& names) {
+// Inputs: initial states, then sequences, whose slices along their axes the iterations take in turn. The body
+// takes states and slices and gives the next states and slices of outputs.
+Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, const Site& site,
+                                                 Names& names) {
   if (out_.graph.opset < 9) return not_followed("Scan of opset 8 is not supported");
   const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));
   const Attrs attrs = TRY(read_attributes(node, out_.graph.opset, tensors_)).attrs;
   const Values inputs = resolve(node, names);
-  const auto sequences = static_cast<std::size_t>(std::max<std::int64_t>(attrs.integer("num_scan_inputs"), 0));
-  if (sequences < 1 || sequences > inputs.size() || std::find(inputs.begin(), inputs.end(), kNone) != inputs.end())
+  const auto sequences =
+      static_cast<std::size_t>(std::max<std::int64_t>(attrs.integer("num_scan_inputs"), 0));
+  if (sequences < 1 || sequences > inputs.size() ||
+      std::find(inputs.begin(), inputs.end(), kNone) != inputs.end())
     return bad("num_scan_inputs does not fit its " + std::to_string(inputs.size()) + " inputs");
   const std::size_t states = inputs.size() - sequences;
   TRY(check_count("inputs", graph.input_size(), inputs.size()));
@@ -282,7 +296,8 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
   if (outputs < states) return bad("its body has too few outputs");
   const auto list = [&](const char* name, std::size_t size) -> Result<std::vector<std::int64_t>> {
     auto values = attrs.integers(name);
-    if (!values.empty() && values.size() != size) return bad(std::string("attribute '") + name + "' has a wrong size");
+    if (!values.empty() && values.size() != size)
+      return bad(std::string("attribute '") + name + "' has a wrong size");
     return values;
   };
   const auto input_axes = TRY(list("scan_input_axes", sequences)),
@@ -331,14 +346,16 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
   return results;
 }
 
-// The body for each tensor of the first sequence; further inputs are sequences of the same length, or tensors that all
-// iterations take. Outputs are sequences.
-Result<NodeReader::Values> NodeReader::read_sequence_map(const onnx::NodeProto& node, const Site& site, Names& names) {
+// The body for each tensor of the first sequence; further inputs are sequences of the same length, or tensors
+// that all iterations take. Outputs are sequences.
+Result<NodeReader::Values> NodeReader::read_sequence_map(const onnx::NodeProto& node, const Site& site,
+                                                         Names& names) {
   const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));
   const Values inputs = resolve(node, names);
   TRY(check_count("inputs", graph.input_size(), inputs.size()));
   TRY(check_count("outputs", graph.output_size(), static_cast<std::size_t>(node.output_size())));
-  if (inputs.empty() || std::find(inputs.begin(), inputs.end(), kNone) != inputs.end()) return bad("an input is missing");
+  if (inputs.empty() || std::find(inputs.begin(), inputs.end(), kNone) != inputs.end())
+    return bad("an input is missing");
   if (!is_sequence(inputs[0])) return not_followed("its sequence is not known before running");
   const std::size_t count = sequences_[inputs[0] - kFirstSequence].size();
   TRY(count_iterations(static_cast<std::int64_t>(count)));
@@ -374,7 +391,8 @@ Result<NodeReader::Values> NodeReader::slices_of(const Site& site, ValueId seque
   Values pieces{sequence};
   if (count > 1) {
     NewNode split{&op_by_name("Split"), fresh_name(site.name + "/Split"), {sequence}, {}, {{"axis", axis}}};
-    for (std::int64_t i = 0; i < count; ++i) split.outputs.push_back(fresh_name(split.name + ":" + std::to_string(i)));
+    for (std::int64_t i = 0; i < count; ++i)
+      split.outputs.push_back(fresh_name(split.name + ":" + std::to_string(i)));
     pieces = TRY(add_node(std::move(split)));
   }
   for (ValueId& piece : pieces) piece = TRY(add_part(site, "Squeeze", {piece, builder_.i64s({axis})}));

@@ -7,8 +7,9 @@
 //   com.microsoft.GroupQueryAttention   the same for [B, S, H D], causal, with rotary embedding of queries and keys inside
 //   RotaryEmbedding (opset 23, com.microsoft)   (x1, x2) -> (cos x1 - sin x2, sin x1 + cos x2), where x1 and x2 are the
 //     halves of each head, or its even and odd elements
-// Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask, order of grouped heads
-// and offset of the causal mask as corrected in ONNX 1.19 to 1.23); ONNX Runtime's contrib operators.
+// Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask, order of
+// grouped heads and offset of the causal mask as corrected in ONNX 1.19 to 1.23); ONNX Runtime's contrib
+// operators.
 #include <cmath>
 #include <limits>
 
@@ -53,7 +54,8 @@ struct Heads {
 
 struct Scores {
   ValueId raw, capped, masked, softmax;
-  ValueId rows = kNone;  // boolean [.., S, 1]: queries with a key; their results count. None: all, or softmax says so
+  ValueId rows =
+      kNone;  // boolean [.., S, 1]: queries with a key; their results count. None: all, or softmax says so
 };
 
 struct MaskUse {
@@ -89,8 +91,8 @@ Result<ValueId> causal_mask(Expander& e, const Heads& h) {
 // A finite value, so that rows without any key stay finite; their result is dropped.
 double lowest(DType type) { return type == DType::f16 ? -6e4 : -1e30; }
 
-// One mask, so that fuse-attention finds the product, the mask, the softmax and the product behind each other. What
-// becomes of queries without any key is said by `rows`.
+// One mask, so that fuse-attention finds the product, the mask, the softmax and the product behind each
+// other. What becomes of queries without any key is said by `rows`.
 Status merge_masks(Expander& e, const Heads& h, MaskUse* mask, ValueId* rows) {
   if (mask->allowed == kNone && mask->causal && mask->bias != kNone) {  // every query sees a key
     const double hidden = -std::numeric_limits<double>::infinity();
@@ -186,11 +188,13 @@ Result<ValueId> both(Expander& e, ValueId a, ValueId b) {
   return e.op("And", {a, b});
 }
 
-// allowed[.., i, j]: j lies at most `left` before and `right` after the position of query i; -1: without a bound.
-// The queries follow the past, or are the last of the keys that count.
-Result<ValueId> window_mask(Expander& e, ValueId lengths, const Heads& h, std::int64_t left, std::int64_t right) {
+// allowed[.., i, j]: j lies at most `left` before and `right` after the position of query i; -1: without a
+// bound. The queries follow the past, or are the last of the keys that count.
+Result<ValueId> window_mask(Expander& e, ValueId lengths, const Heads& h, std::int64_t left,
+                            std::int64_t right) {
   const std::int64_t queries = e.shape(h.q)[2], keys = e.shape(h.k)[2];
-  if (queries < 0 || keys < 0 || h.past < 0) return e.unsupported("the numbers of queries and keys are not known");
+  if (queries < 0 || keys < 0 || h.past < 0)
+    return e.unsupported("the numbers of queries and keys are not known");
   const std::int64_t first = lengths == kNone ? h.past : -queries;
   ValueId at = TRY(e.reshape(TRY(line(e, first, first + queries)), {queries, 1}));
   if (lengths != kNone)
@@ -209,7 +213,8 @@ Result<ValueId> window_mask(Expander& e, ValueId lengths, const Heads& h, std::i
 Status add_past(Expander& e, Heads* h, ValueId past_key, ValueId past_value) {
   if ((past_key == kNone) != (past_value == kNone)) return infer_error("past key and value come together");
   if (past_key != kNone) {
-    if (e.rank(past_key) != 4) return infer_error("the past key has rank " + std::to_string(e.rank(past_key)));
+    if (e.rank(past_key) != 4)
+      return infer_error("the past key has rank " + std::to_string(e.rank(past_key)));
     h->past = e.shape(past_key)[2];
     h->k = TRY(e.op("Concat", {past_key, h->k}, {{"axis", std::int64_t{2}}}));
     h->v = TRY(e.op("Concat", {past_value, h->v}, {{"axis", std::int64_t{2}}}));
@@ -238,7 +243,8 @@ Status group_heads(Expander& e, Heads* h) {
   const std::int64_t q_heads = e.shape(h->q)[1], kv_heads = e.shape(h->k)[1];
   if (q_heads < 0 || kv_heads < 0) return e.unsupported("the number of heads is not known");
   if (kv_heads == 0 || q_heads % kv_heads != 0) {
-    return infer_error(std::to_string(q_heads) + " query heads for " + std::to_string(kv_heads) + " key heads");
+    return infer_error(std::to_string(q_heads) + " query heads for " + std::to_string(kv_heads) +
+                       " key heads");
   }
   h->k = TRY(repeat_heads(e, h->k, q_heads / kv_heads));
   h->v = TRY(repeat_heads(e, h->v, q_heads / kv_heads));
@@ -263,7 +269,8 @@ Status attention(Expander& e) {
     if (counted != kNone) mask.allowed = TRY(both(e, mask.allowed, counted));
     mask.causal = false;
   }
-  const std::int64_t left = e.attrs.integer("left_window_size", -1), right = e.attrs.integer("right_window_size", -1);
+  const std::int64_t left = e.attrs.integer("left_window_size", -1),
+                     right = e.attrs.integer("right_window_size", -1);
   if (left >= 0 || right >= 0)
     mask.allowed = TRY(both(e, mask.allowed, TRY(window_mask(e, e.in(6), h, left, right))));
   const std::int64_t head_size = e.shape(h.q)[3];
@@ -275,7 +282,8 @@ Status attention(Expander& e) {
   const bool precise = e.attrs.has("softmax_precision") && type != DType::f64;
   const DType softmax_type = precise ? TRY(dtype_from_onnx(e.attrs.integer("softmax_precision"))) : type;
   const double scale = e.attrs.real("scale", head_size > 0 ? default_scale(head_size) : 1);
-  const Scores s = TRY(attention_scores(e, h, scale, e.attrs.real("softcap"), softmax_type, mask, e.wants(3)));
+  const Scores s =
+      TRY(attention_scores(e, h, scale, e.attrs.real("softcap"), softmax_type, mask, e.wants(3)));
   const ValueId y = TRY(e.cast(TRY(weighted_values(e, s, h.v)), stored));
   e.outputs[0] = e.rank(e.in(0)) == 3 ? TRY(merge_heads(e, y)) : y;
   if (e.wants(3)) {
@@ -360,20 +368,20 @@ Result<ValueId> rotated(Expander& e, ValueId x, const Rotation& r) {  // [B, S, 
     first = parts[0];
     second = parts[1];
   }
-  ValueId real = TRY(e.op(
-      "Sub", {TRY(e.op("Mul", {first, r.cos})), TRY(e.op("Mul", {second, r.sin}))}));
-  ValueId imaginary = TRY(e.op(
-      "Add", {TRY(e.op("Mul", {first, r.sin})), TRY(e.op("Mul", {second, r.cos}))}));
+  ValueId real = TRY(e.op("Sub", {TRY(e.op("Mul", {first, r.cos})), TRY(e.op("Mul", {second, r.sin}))}));
+  ValueId imaginary = TRY(e.op("Add", {TRY(e.op("Mul", {first, r.sin})), TRY(e.op("Mul", {second, r.cos}))}));
   if (!r.interleaved) return e.op("Concat", {real, imaginary}, {{"axis", std::int64_t{3}}});
   real = TRY(e.op("Unsqueeze", {real, e.ints({4})}));
   imaginary = TRY(e.op("Unsqueeze", {imaginary, e.ints({4})}));
-  return e.reshape(TRY(e.op("Concat", {real, imaginary}, {{"axis", std::int64_t{4}}})), {0, 0, 0, 2 * r.half});
+  return e.reshape(TRY(e.op("Concat", {real, imaginary}, {{"axis", std::int64_t{4}}})),
+                   {0, 0, 0, 2 * r.half});
 }
 
 // A table [positions, half] looked up, or one that already is [B, S, half].
 Result<ValueId> angles(Expander& e, ValueId table, ValueId positions, std::int64_t half) {
   if (positions != kNone) table = TRY(e.op("Gather", {table, positions}));
-  if (e.rank(table) != 3) return infer_error("a table of sines or cosines has rank " + std::to_string(e.rank(table)));
+  if (e.rank(table) != 3)
+    return infer_error("a table of sines or cosines has rank " + std::to_string(e.rank(table)));
   if (e.shape(table)[2] > half) table = TRY(e.slice(table, 0, half, 2));
   return e.op("Unsqueeze", {table, e.ints({2})});
 }
@@ -397,7 +405,8 @@ Status rotary(Expander& e, ValueId cos, ValueId sin, ValueId positions) {
   const std::int64_t head_size = e.shape(x)[3], size = wanted == 0 ? head_size : wanted;
   if (size < 0) return e.unsupported("the size of a head is not known");
   if (size < 2 || size % 2 != 0 || size > head_size)
-    return infer_error(std::to_string(size) + " of " + std::to_string(head_size) + " elements cannot be rotated");
+    return infer_error(std::to_string(size) + " of " + std::to_string(head_size) +
+                       " elements cannot be rotated");
   Rotation r{TRY(angles(e, cos, positions, size / 2)), TRY(angles(e, sin, positions, size / 2)), size / 2,
              e.attrs.integer("interleaved") != 0};
   if (size == head_size) {
@@ -411,10 +420,12 @@ Status rotary(Expander& e, ValueId cos, ValueId sin, ValueId positions) {
 }
 
 // [B, S, H D] -> rotated [B, H, S, D]; the tables begin at the first position.
-Result<ValueId> rotated_heads(Expander& e, ValueId x, std::int64_t heads, ValueId cos, ValueId sin, bool interleaved) {
+Result<ValueId> rotated_heads(Expander& e, ValueId x, std::int64_t heads, ValueId cos, ValueId sin,
+                              bool interleaved) {
   x = TRY(split_heads(e, x, heads));
   if (cos == kNone) return x;
-  const std::int64_t steps = e.shape(x)[2], head_size = e.shape(x)[3], half = e.rank(cos) == 2 ? e.shape(cos)[1] : -1;
+  const std::int64_t steps = e.shape(x)[2], head_size = e.shape(x)[3],
+                     half = e.rank(cos) == 2 ? e.shape(cos)[1] : -1;
   if (steps < 0 || head_size < 0 || half < 0) return e.unsupported("sizes that are not known");
   if (2 * half > head_size) return infer_error("the tables rotate more than the head");
   const auto first = [&](ValueId table) -> Result<ValueId> {
@@ -430,9 +441,9 @@ Result<ValueId> rotated_heads(Expander& e, ValueId x, std::int64_t heads, ValueI
   return e.transpose(x, {0, 2, 1, 3});
 }
 
-// Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache. Whole sequences, as in
-// training: query i sees keys up to i, so the padding behind a sequence is seen by padding only. Without key and value the
-// query holds all three.
+// Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache.
+// Whole sequences, as in training: query i sees keys up to i, so the padding behind a sequence is seen by
+// padding only. Without key and value the query holds all three.
 Status group_query_attention(Expander& e) {
   const std::int64_t q_heads = e.attrs.integer("num_heads"), kv_heads = e.attrs.integer("kv_num_heads");
   if (e.has(3) || e.has(4)) return e.unsupported("a past, whose length is data");
@@ -442,7 +453,8 @@ Status group_query_attention(Expander& e) {
   if (e.wants(3)) return e.unsupported("the scores as an output");
   if (e.rank(e.in(0)) != 3 || !is_float(e.dtype(e.in(0)))) return infer_error("the query must have rank 3");
   if (q_heads < 1 || kv_heads < 1 || q_heads % kv_heads != 0)
-    return infer_error(std::to_string(q_heads) + " query heads for " + std::to_string(kv_heads) + " key heads");
+    return infer_error(std::to_string(q_heads) + " query heads for " + std::to_string(kv_heads) +
+                       " key heads");
   ValueId q = e.in(0), k = e.in(1), v = e.in(2);
   if ((k == kNone) != (v == kNone)) return infer_error("key and value come together");
   if (k == kNone) {
@@ -454,13 +466,14 @@ Status group_query_attention(Expander& e) {
     v = TRY(e.slice(q, second, size, 2));
     q = TRY(e.slice(q, 0, first, 2));
   }
-  const bool turns = e.attrs.integer("do_rotary") != 0, interleaved = e.attrs.integer("rotary_interleaved") != 0;
+  const bool turns = e.attrs.integer("do_rotary") != 0,
+             interleaved = e.attrs.integer("rotary_interleaved") != 0;
   if (turns && (!e.has(7) || !e.has(8))) return infer_error("do_rotary needs cos_cache and sin_cache");
   const ValueId cos = turns ? e.in(7) : kNone, sin = turns ? e.in(8) : kNone;
   for (const ValueId x : {k, v})
     if (e.rank(x) != 3) return infer_error("key and value must have rank 3");
-  Heads h{TRY(rotated_heads(e, q, q_heads, cos, sin, interleaved)), TRY(rotated_heads(e, k, kv_heads, cos, sin, interleaved)),
-          TRY(split_heads(e, v, kv_heads)), 0};
+  Heads h{TRY(rotated_heads(e, q, q_heads, cos, sin, interleaved)),
+          TRY(rotated_heads(e, k, kv_heads, cos, sin, interleaved)), TRY(split_heads(e, v, kv_heads)), 0};
   if (e.wants(1)) e.outputs[1] = h.k;
   if (e.wants(2)) e.outputs[2] = h.v;
   TRY(group_heads(e, &h));

@@ -135,11 +135,14 @@ Status linear_attention(Expander& e) {
   // Halves are computed in f32 between the inputs and the outputs.
   const DType stored = e.dtype(e.in(0)), type = stored == DType::f64 ? DType::f64 : DType::f32;
   const auto wide = [&](std::size_t i) { return e.cast(e.in(i), type); };
-  const auto q = TRY(steps_of(e, TRY(wide(0)), q_heads, steps)), k = TRY(steps_of(e, TRY(wide(1)), heads, steps)),
+  const auto q = TRY(steps_of(e, TRY(wide(0)), q_heads, steps)),
+             k = TRY(steps_of(e, TRY(wide(1)), heads, steps)),
              v = TRY(steps_of(e, TRY(wide(2)), heads, steps));
   std::vector<ValueId> decay, beta;
   if (gated) decay = TRY(steps_of(e, TRY(e.op("Exp", {TRY(wide(4))})), heads, steps));
-  if (delta) beta = TRY(steps_of(e, TRY(wide(5)), e.rank(e.in(5)) > 0 && e.shape(e.in(5)).back() == 1 ? 1 : heads, steps));
+  if (delta)
+    beta = TRY(
+        steps_of(e, TRY(wide(5)), e.rank(e.in(5)) > 0 && e.shape(e.in(5)).back() == 1 ? 1 : heads, steps));
   const std::int64_t key_size = e.shape(k[0])[3], value_size = e.shape(v[0])[3], group = q_heads / heads;
   double scale = e.attrs.real("scale");
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(e.shape(q[0])[3]));
@@ -161,7 +164,8 @@ Status linear_attention(Expander& e) {
     const ValueId y = TRY(e.op("MatMul", {TRY(e.op("Mul", {grouped, e.scalar(type, scale)})), state}));
     results.push_back(TRY(e.reshape(y, {0, 1, q_heads * value_size})));
   }
-  const ValueId all = results.size() == 1 ? results[0] : TRY(e.op("Concat", results, {{"axis", std::int64_t{1}}}));
+  const ValueId all =
+      results.size() == 1 ? results[0] : TRY(e.op("Concat", results, {{"axis", std::int64_t{1}}}));
   e.outputs[0] = TRY(e.cast(all, stored));
   if (e.wants(1)) e.outputs[1] = TRY(e.cast(state, kept));
   return {};

@@ -146,8 +146,8 @@ Status center_crop_pad(Expander& e) {
   return {};
 }
 
-// Sampling points of all regions along one axis in pixels, [regions, bins * ratio], moved to the image's edge, and which of them
-// lie in the image, as 1 or 0.
+// Sampling points of all regions along one axis in pixels, [regions, bins * ratio], moved to the image's
+// edge, and which of them lie in the image, as 1 or 0.
 struct Samples {
   ValueId pixel, inside;
 };
@@ -189,15 +189,17 @@ Result<ValueId> grid_coordinate(Expander& e, ValueId pixel, std::int64_t size) {
 }
 
 // Means of the samples of each bin, interpolated. `images`: [r, c, h, w].
-Result<ValueId> roi_means(Expander& e, ValueId images, const Samples& rows, const Samples& columns, std::int64_t ratio) {
+Result<ValueId> roi_means(Expander& e, ValueId images, const Samples& rows, const Samples& columns,
+                          std::int64_t ratio) {
   const Shape x = e.shape(images);
   const ValueId size = e.ints({1, e.shape(rows.pixel)[1], e.shape(columns.pixel)[1], 1});
   const auto spread = [&](ValueId at, const Ints& axes) -> Result<ValueId> {
     return e.op("Expand", {TRY(e.op("Unsqueeze", {at, e.ints(axes)})), size});
   };
-  const ValueId across = TRY(grid_coordinate(e, columns.pixel, x[3])), down = TRY(grid_coordinate(e, rows.pixel, x[2]));
-  const ValueId grid =
-      TRY(e.op("Concat", {TRY(spread(across, {1, 3})), TRY(spread(down, {2, 3}))}, {{"axis", std::int64_t{3}}}));
+  const ValueId across = TRY(grid_coordinate(e, columns.pixel, x[3])),
+                down = TRY(grid_coordinate(e, rows.pixel, x[2]));
+  const ValueId grid = TRY(
+      e.op("Concat", {TRY(spread(across, {1, 3})), TRY(spread(down, {2, 3}))}, {{"axis", std::int64_t{3}}}));
   ValueId sampled = TRY(e.op("GridSample", {images, TRY(e.cast(grid, e.dtype(images)))},
                              {{"mode", std::string("linear")}, {"padding_mode", std::string("border")}}));
   const ValueId inside = TRY(e.op("Mul", {TRY(e.op("Unsqueeze", {rows.inside, e.ints({1, 3})})),
@@ -208,18 +210,23 @@ Result<ValueId> roi_means(Expander& e, ValueId images, const Samples& rows, cons
   return e.op("AveragePool", {sampled}, {{"kernel_shape", window}, {"strides", window}});
 }
 
-// The largest weighted pixel of each bin: of every sample the four pixels around it times their weights, without a sum.
-Result<ValueId> roi_maxima(Expander& e, ValueId images, const Samples& rows, const Samples& columns, std::int64_t ratio) {
+// The largest weighted pixel of each bin: of every sample the four pixels around it times their weights,
+// without a sum.
+Result<ValueId> roi_maxima(Expander& e, ValueId images, const Samples& rows, const Samples& columns,
+                           std::int64_t ratio) {
   const Shape x = e.shape(images);
-  if (x[1] < 0 || e.shape(rows.pixel)[0] < 0) return e.unsupported("the numbers of regions and channels are not known");
+  if (x[1] < 0 || e.shape(rows.pixel)[0] < 0)
+    return e.unsupported("the numbers of regions and channels are not known");
   const DType type = e.dtype(rows.pixel);
-  const std::int64_t regions = e.shape(rows.pixel)[0], height = e.shape(rows.pixel)[1], width = e.shape(columns.pixel)[1];
+  const std::int64_t regions = e.shape(rows.pixel)[0], height = e.shape(rows.pixel)[1],
+                     width = e.shape(columns.pixel)[1];
   struct Side {
     ValueId place, weight;  // of the pixel below or above along the axis
   };
   const auto sides = [&](const Samples& s, std::int64_t size) -> Result<std::vector<Side>> {
     const ValueId low = TRY(e.op("Floor", {s.pixel})), part = TRY(e.op("Sub", {s.pixel, low}));
-    const ValueId high = TRY(e.op("Min", {TRY(e.op("Add", {low, e.scalar(type, 1)})), e.scalar(type, static_cast<double>(size - 1))}));
+    const ValueId high = TRY(e.op(
+        "Min", {TRY(e.op("Add", {low, e.scalar(type, 1)})), e.scalar(type, static_cast<double>(size - 1))}));
     const ValueId rest = TRY(e.op("Sub", {e.scalar(type, 1), part}));
     return std::vector<Side>{{TRY(e.cast(low, DType::i64)), TRY(e.op("Mul", {rest, s.inside}))},
                              {TRY(e.cast(high, DType::i64)), TRY(e.op("Mul", {part, s.inside}))}};
@@ -227,8 +234,10 @@ Result<ValueId> roi_maxima(Expander& e, ValueId images, const Samples& rows, con
   const auto down = TRY(sides(rows, x[2])), across = TRY(sides(columns, x[3]));
   const ValueId pixels = TRY(e.reshape(images, {0, 0, x[2] * x[3]}));
   const ValueId size = e.ints({regions, x[1], height * width});
-  const auto joined = [&](const char* op, ValueId row, ValueId column) -> Result<ValueId> {  // [r, 1, samples]
-    const ValueId both = TRY(e.op(op, {TRY(e.op("Unsqueeze", {row, e.ints({2})})), TRY(e.op("Unsqueeze", {column, e.ints({1})}))}));
+  const auto joined = [&](const char* op, ValueId row,
+                          ValueId column) -> Result<ValueId> {  // [r, 1, samples]
+    const ValueId both = TRY(e.op(
+        op, {TRY(e.op("Unsqueeze", {row, e.ints({2})})), TRY(e.op("Unsqueeze", {column, e.ints({1})}))}));
     return e.reshape(both, {regions, 1, height * width});
   };
   ValueId largest = kNone;
@@ -269,7 +278,8 @@ Status roi_align(Expander& e) {
   const Samples rows = TRY(roi_samples(e, {1, 3, height, x[2]}, ratio, half_pixel));
   const Samples columns = TRY(roi_samples(e, {0, 2, width, x[3]}, ratio, half_pixel));
   const ValueId images = TRY(e.op("Gather", {e.in(0), e.in(2)}));
-  e.outputs[0] = TRY(mode == "avg" ? roi_means(e, images, rows, columns, ratio) : roi_maxima(e, images, rows, columns, ratio));
+  e.outputs[0] = TRY(mode == "avg" ? roi_means(e, images, rows, columns, ratio)
+                                   : roi_maxima(e, images, rows, columns, ratio));
   return {};
 }
 
@@ -282,7 +292,14 @@ struct DeformWindow {
 };
 
 Result<DeformWindow> deform_window(Expander& e) {
-  DeformWindow d{e.shape(e.in(0)), e.shape(e.in(1)), {}, e.attrs.integer("group", 1), e.attrs.integer("offset_group", 1), {}, {}, {}};
+  DeformWindow d{e.shape(e.in(0)),
+                 e.shape(e.in(1)),
+                 {},
+                 e.attrs.integer("group", 1),
+                 e.attrs.integer("offset_group", 1),
+                 {},
+                 {},
+                 {}};
   const Shape offset = e.shape(e.in(2));
   if (d.x.size() != 4 || d.w.size() != 4) return e.unsupported("other than two spatial axes");
   for (const Shape* shape : std::initializer_list<const Shape*>{&d.x, &d.w, &offset})
@@ -290,11 +307,12 @@ Result<DeformWindow> deform_window(Expander& e) {
   d.strides = TRY(list(e, "strides", 2, 1));
   d.dilations = TRY(list(e, "dilations", 2, 1));
   d.pads = TRY(list(e, "pads", 4, 0));
-  if (const Ints kernel = TRY(list(e, "kernel_shape", 2, 0)); e.attrs.has("kernel_shape") && kernel != Ints{d.w[2], d.w[3]})
+  if (const Ints kernel = TRY(list(e, "kernel_shape", 2, 0));
+      e.attrs.has("kernel_shape") && kernel != Ints{d.w[2], d.w[3]})
     return infer_error("kernel_shape is not the weights'");
   constexpr std::int64_t kMost = 1 << 24;
-  for (const std::int64_t dim : {d.x[0], d.x[1], d.x[2], d.x[3], d.w[0], d.w[1], d.w[2], d.w[3], d.groups, d.offset_groups,
-                                 d.strides[0], d.strides[1], d.dilations[0], d.dilations[1]})
+  for (const std::int64_t dim : {d.x[0], d.x[1], d.x[2], d.x[3], d.w[0], d.w[1], d.w[2], d.w[3], d.groups,
+                                 d.offset_groups, d.strides[0], d.strides[1], d.dilations[0], d.dilations[1]})
     if (dim < 1 || dim > kMost) return infer_error("sizes must be from 1 to 2^24");
   for (const std::int64_t pad : d.pads)
     if (pad < 0 || pad > kMost) return infer_error("pads must be from 0 to 2^24");
@@ -310,11 +328,13 @@ Result<DeformWindow> deform_window(Expander& e) {
     return infer_error("offset " + to_string(offset) + " does not fit a result of " + to_string(d.y));
   if (e.has(4) && e.shape(e.in(4)) != Shape{d.x[0], d.offset_groups * d.taps(), d.y[2], d.y[3]})
     return infer_error("mask " + to_string(e.shape(e.in(4))) + " does not fit a result of " + to_string(d.y));
-  if (std::max(d.y[2], d.y[3]) > (kMost - 1) / d.taps() + 1 || d.taps() > kMost) return e.unsupported("more than 2^24 positions");
+  if (std::max(d.y[2], d.y[3]) > (kMost - 1) / d.taps() + 1 || d.taps() > kMost)
+    return e.unsupported("more than 2^24 positions");
   return d;
 }
 
-// Where each tap of the kernel reads along axis `a` (0: rows), as GridSample counts: [n, groups, taps, rows, columns].
+// Where each tap of the kernel reads along axis `a` (0: rows), as GridSample counts: [n, groups, taps, rows,
+// columns].
 Result<ValueId> deform_places(Expander& e, const DeformWindow& d, ValueId offset, std::size_t a) {
   const DType type = e.dtype(offset);
   std::vector<double> first;
@@ -328,8 +348,8 @@ Result<ValueId> deform_places(Expander& e, const DeformWindow& d, ValueId offset
   return grid_coordinate(e, pixel, d.x[2 + a]);
 }
 
-// Inputs: x [n, c, h, w], weights [o, c / group, kh, kw], offset [n, groups * taps * (y, x), rows, columns], bias [o], mask
-// [n, groups * taps, rows, columns].
+// Inputs: x [n, c, h, w], weights [o, c / group, kh, kw], offset [n, groups * taps * (y, x), rows, columns],
+// bias [o], mask [n, groups * taps, rows, columns].
 Status deform_conv(Expander& e) {
   const DeformWindow d = TRY(deform_window(e));
   const std::int64_t n = d.x[0], groups = d.offset_groups, taps = d.taps(), area = d.y[2] * d.y[3];
@@ -343,13 +363,16 @@ Status deform_conv(Expander& e) {
   const ValueId grid = TRY(e.reshape(TRY(e.op("Concat", {at[1], at[0]}, {{"axis", std::int64_t{5}}})),
                                      {n * groups, taps * d.y[2], d.y[3], 2}));
   const ValueId images = TRY(e.reshape(e.in(0), {n * groups, d.x[1] / groups, d.x[2], d.x[3]}));
-  ValueId seen = TRY(e.op("GridSample", {images, grid}, {{"mode", std::string("linear")}, {"padding_mode", std::string("zeros")}}));
-  if (e.has(4)) seen = TRY(e.op("Mul", {seen, TRY(e.reshape(e.in(4), {n * groups, 1, taps * d.y[2], d.y[3]}))}));
+  ValueId seen = TRY(e.op("GridSample", {images, grid},
+                          {{"mode", std::string("linear")}, {"padding_mode", std::string("zeros")}}));
+  if (e.has(4))
+    seen = TRY(e.op("Mul", {seen, TRY(e.reshape(e.in(4), {n * groups, 1, taps * d.y[2], d.y[3]}))}));
   seen = TRY(e.reshape(seen, {n, d.groups, d.w[1] * taps, area}));
   const ValueId weights = TRY(e.reshape(e.in(1), {d.groups, d.w[0] / d.groups, d.w[1] * taps}));
   ValueId y = TRY(e.reshape(TRY(e.op("MatMul", {weights, seen})), d.y));
   if (e.has(3)) {
-    if (e.shape(e.in(3)) != Shape{d.w[0]}) return infer_error("bias " + to_string(e.shape(e.in(3))) + " does not fit");
+    if (e.shape(e.in(3)) != Shape{d.w[0]})
+      return infer_error("bias " + to_string(e.shape(e.in(3))) + " does not fit");
     y = TRY(e.op("Add", {y, TRY(e.reshape(e.in(3), {d.w[0], 1, 1}))}));
   }
   e.outputs[0] = y;

@@ -1,4 +1,5 @@
-// Normalizations of ONNX Runtime (com.microsoft; SimplifiedLayerNormalization is in ONNX's domain in its files too):
+// Normalizations of ONNX Runtime (com.microsoft; SimplifiedLayerNormalization is in ONNX's domain in its
+// files too):
 //   SimplifiedLayerNormalization      RMSNormalization of the input
 //   SkipLayerNormalization            LayerNormalization of input + skip + bias, over the last axis
 //   SkipSimplifiedLayerNormalization  RMSNormalization of input + skip + bias, over the last axis
@@ -64,8 +65,8 @@ std::span<const Expansion> normalization_expansions() {
       {"SimplifiedLayerNormalization", kMicrosoft, 1, kNewest, 2, 2, 2, simplified_layer_normalization,
        kSimplified},
       {"SkipLayerNormalization", kMicrosoft, 1, kNewest, 3, 5, 4, skip_layer_normalization, kEpsilon},
-      {"SkipSimplifiedLayerNormalization", kMicrosoft, 1, kNewest, 3, 4, 4, skip_simplified_layer_normalization,
-       kEpsilon},
+      {"SkipSimplifiedLayerNormalization", kMicrosoft, 1, kNewest, 3, 4, 4,
+       skip_simplified_layer_normalization, kEpsilon},
   };
   return kTable;
 }

@@ -18,10 +18,10 @@ struct Examined {
   const char* op;
   std::size_t input;
 };
-constexpr Examined kExamined[] = {{"NonZero", 0},          {"Unique", 0},          {"Compress", 1},
-                                  {"Gather", 1},           {"GatherND", 1},        {"ScatterND", 1},
-                                  {"GatherElements", 1},   {"ScatterElements", 1}, {"Scatter", 1},
-                                  {"NonMaxSuppression", 1}, {"MaxUnpool", 1}};
+constexpr Examined kExamined[] = {
+    {"NonZero", 0},   {"Unique", 0},         {"Compress", 1},        {"Gather", 1},  {"GatherND", 1},
+    {"ScatterND", 1}, {"GatherElements", 1}, {"ScatterElements", 1}, {"Scatter", 1}, {"NonMaxSuppression", 1},
+    {"MaxUnpool", 1}};
 
 }  // namespace
 

@@ -138,19 +138,18 @@ class Inliner {
   // ---- how much calls make, before they are made ----
 
   Error too_many_nodes() const {
-    return Error{Errc::limit, "more than " + std::to_string(std::min(limits_.nodes, limits_.expanded_nodes)) +
-                                  " nodes after inlining functions" +
-                                  raised_by(limits_.nodes < limits_.expanded_nodes ? "nodes" : "expanded_nodes")};
+    return Error{Errc::limit,
+                 "more than " + std::to_string(std::min(limits_.nodes, limits_.expanded_nodes)) +
+                     " nodes after inlining functions" +
+                     raised_by(limits_.nodes < limits_.expanded_nodes ? "nodes" : "expanded_nodes")};
   }
   Error too_many_bytes() const {
-    return Error{Errc::limit,
-                 "more than " + std::to_string(limits_.expanded_bytes) + " bytes after inlining functions" +
-                     raised_by("expanded_bytes")};
+    return Error{Errc::limit, "more than " + std::to_string(limits_.expanded_bytes) +
+                                  " bytes after inlining functions" + raised_by("expanded_bytes")};
   }
   Error too_deep(const FunctionProto& function) const {
-    return Error{Errc::limit,
-                 label_of(function) + ": nesting is over the limit of " + std::to_string(limits_.nesting) +
-                     raised_by("nesting")};
+    return Error{Errc::limit, label_of(function) + ": nesting is over the limit of " +
+                                  std::to_string(limits_.nesting) + raised_by("nesting")};
   }
 
   // Adds what the calls in `graph` make.
@@ -225,13 +224,13 @@ class Inliner {
     if (!active_.insert(&proto).second) return Error{Errc::bad_input, label + " is recursive"};
     // A call may be empty inside; calls count so that chains of empty functions end too.
     if (++calls_ > limits_.nodes)
-      return Error{Errc::limit, "more than " + std::to_string(limits_.nodes) + " function calls" + raised_by("nodes")};
-    Call call;
-    call.prefix =
-        (node.name().empty() ? proto.name() + "_call" + std::to_string(calls_) : node.name()) + "/";
-    if (call.prefix.size() > static_cast<std::size_t>(limits_.name_bytes)) {
       return Error{Errc::limit,
-                   label + ": names are over the limit of " + std::to_string(limits_.name_bytes) + raised_by("name_bytes")};
+                   "more than " + std::to_string(limits_.nodes) + " function calls" + raised_by("nodes")};
+    Call call;
+    call.prefix = (node.name().empty() ? proto.name() + "_call" + std::to_string(calls_) : node.name()) + "/";
+    if (call.prefix.size() > static_cast<std::size_t>(limits_.name_bytes)) {
+      return Error{Errc::limit, label + ": names are over the limit of " +
+                                    std::to_string(limits_.name_bytes) + raised_by("name_bytes")};
     }
     for (int i = 0; i < proto.input_size(); ++i)
       call.names[proto.input(i)] = i < node.input_size() ? node.input(i) : "";
@@ -290,8 +289,8 @@ class Inliner {
     return node;
   }
 
-  // Renames what a node of the body reads and makes, and gives it the call's attributes; likewise in subgraphs,
-  // whose own names get the prefix too.
+  // Renames what a node of the body reads and makes, and gives it the call's attributes; likewise in
+  // subgraphs, whose own names get the prefix too.
   static void adapt(NodeProto* node, const Call& call) {
     for (std::string& name : *node->mutable_input()) call.rename(&name);
     for (std::string& name : *node->mutable_output()) call.rename(&name);

@@ -1,4 +1,5 @@
-// ONNX graph -> Graph: header, functions, names and order, inputs and initializers, nodes (node_reader.h), outputs.
+// ONNX graph -> Graph: header, functions, names and order, inputs and initializers, nodes (node_reader.h),
+// outputs.
 #include "engine/onnx/import.h"
 
 #include <algorithm>
@@ -58,18 +59,21 @@ class Importer {
     for (std::size_t position = 0; position < order.order.size(); ++position) {
       const int i = order.order[position];
       builder_.rank = static_cast<std::int64_t>(position);
-      TRY(reader_.read(proto_.node(i), {static_cast<std::uint32_t>(i), names_[static_cast<std::size_t>(i)]}, top_));
+      TRY(reader_.read(proto_.node(i), {static_cast<std::uint32_t>(i), names_[static_cast<std::size_t>(i)]},
+                       top_));
     }
     if (!out_.unknown.empty() && !options_.allow_unknown) return unsupported_error(out_.unknown);
     TRY(read_outputs());
     out_.unbound_dims = out_.graph.symbols;
     reader_.add_notes();
-    note_names("weights of equal numbers serve several modules and train as one, as exporters merge them "
-               "(torch.onnx.export: training=TRAINING, or with dynamo optimize=False, keeps them apart)",
-               merged_parameters(out_.graph));
-    note_names("weights are copies that train apart, as the dynamo exporter folds tied weights "
-               "(optimize=False keeps them tied)",
-               copied_parameters(out_.graph));
+    note_names(
+        "weights of equal numbers serve several modules and train as one, as exporters merge them "
+        "(torch.onnx.export: training=TRAINING, or with dynamo optimize=False, keeps them apart)",
+        merged_parameters(out_.graph));
+    note_names(
+        "weights are copies that train apart, as the dynamo exporter folds tied weights "
+        "(optimize=False keeps them tied)",
+        copied_parameters(out_.graph));
     note_inference_forms();
     return std::move(out_);
   }
@@ -94,7 +98,8 @@ class Importer {
                            " is newer than the newest known, " + std::to_string(kNewestIr));
     }
     for (const auto& import : model_.opset_import()) {
-      if (!reader_.vocabulary.opsets.try_emplace(canonical_domain(import.domain()), import.version()).second) {
+      if (!reader_.vocabulary.opsets.try_emplace(canonical_domain(import.domain()), import.version())
+               .second) {
         return bad("the opset of domain " + quoted(import.domain()) + " is given twice");
       }
     }
@@ -105,8 +110,8 @@ class Importer {
     out_.graph.opset = static_cast<int>(std::clamp<std::int64_t>(opset, 0, 1 << 30));
     if (opset < kOldestOpset || opset > kNewestOpset) {
       std::string& problem = reader_.vocabulary.problem;
-      problem = "opset " + std::to_string(opset) + " is not supported (" +
-                       std::to_string(kOldestOpset) + " to " + std::to_string(kNewestOpset) + ")";
+      problem = "opset " + std::to_string(opset) + " is not supported (" + std::to_string(kOldestOpset) +
+                " to " + std::to_string(kNewestOpset) + ")";
       if (!options_.allow_unknown) return bad(problem);
       out_.notes.push_back(problem);
     }
@@ -209,7 +214,8 @@ class Importer {
       }
     }
     note_names("initializers are used by nothing", unused);
-    note_names("float initializers without a module's name are taken as constants", reader_.uses.exporter_constants);
+    note_names("float initializers without a module's name are taken as constants",
+               reader_.uses.exporter_constants);
     return {};
   }
 
@@ -224,8 +230,7 @@ class Importer {
         TRY(refuse_output(output.name()));
         continue;
       }
-      if (!seen.insert(id).second)
-        return bad("graph output " + quoted(output.name()) + " is listed twice");
+      if (!seen.insert(id).second) return bad("graph output " + quoted(output.name()) + " is listed twice");
       out_.graph.outputs.push_back(id);
       TRY(compare_output(output));
     }
@@ -261,13 +266,14 @@ class Importer {
 
   void note_inference_forms() {
     const auto count = std::count_if(out_.graph.nodes.begin(), out_.graph.nodes.end(), [](const Node& node) {
-      return node.alive() && std::string_view(node.op->name) == "BatchNormalization" && node.outputs.size() == 1 &&
-             node.attrs.integer("training_mode") == 0;
+      return node.alive() && std::string_view(node.op->name) == "BatchNormalization" &&
+             node.outputs.size() == 1 && node.attrs.integer("training_mode") == 0;
     });
     if (count > 0)
-      out_.notes.push_back(std::to_string(count) +
-                           " BatchNormalization nodes are in inference form: they use their running statistics and leave "
-                           "them as they are (torch.onnx.export: training=TRAINING; dynamo has no other form)");
+      out_.notes.push_back(
+          std::to_string(count) +
+          " BatchNormalization nodes are in inference form: they use their running statistics and leave "
+          "them as they are (torch.onnx.export: training=TRAINING; dynamo has no other form)");
   }
 
   void note_names(const std::string& what, const std::vector<std::string>& names) {

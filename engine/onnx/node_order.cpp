@@ -68,8 +68,8 @@ class Orderer {
   Error missing_input(int i, const std::string& name) const {
     const auto& inputs = graph_.node(i).input();
     const auto position = std::find(inputs.begin(), inputs.end(), name) - inputs.begin();
-    const std::string what = position == inputs.size() ? std::string("a captured value")
-                                                       : "input " + std::to_string(position);
+    const std::string what =
+        position == inputs.size() ? std::string("a captured value") : "input " + std::to_string(position);
     return Error{Errc::bad_input,
                  labels_[index(i)] + ": " + what + " '" + escaped(name) + "' is produced by nothing"};
   }
@@ -83,8 +83,9 @@ class Orderer {
   Status declare(const std::string& name, int producer) {
     if (name.empty()) return Error{Errc::bad_input, place(producer) + " has no name"};
     if (is_outer_ != nullptr && is_outer_(name)) {
-      return Error{Errc::bad_input, "'" + escaped(name) + "' is defined twice: around a subgraph and in it by " +
-                                        place(producer)};
+      return Error{
+          Errc::bad_input,
+          "'" + escaped(name) + "' is defined twice: around a subgraph and in it by " + place(producer)};
     }
     const auto [it, fresh] = producers_.try_emplace(name, producer);
     if (fresh) return {};

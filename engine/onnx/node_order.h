@@ -14,8 +14,8 @@
 namespace gradloom {
 
 struct NodeNaming {
-  std::vector<std::string> names;         // in file order
-  NameSet taken;                          // all of them, and those of the file
+  std::vector<std::string> names;  // in file order
+  NameSet taken;                   // all of them, and those of the file
   int renamed = 0;
 };
 
@@ -30,8 +30,8 @@ struct NodeOrder {
 
 // Errors: a name with two producers (both places), an input that nothing produces (consumer and name), a
 // cycle (its nodes). `labels`: one per node, for messages. Nodes that are ready at the same time keep the
-// file's order. What a node's subgraphs capture counts as its input. `is_outer`, of a subgraph: whether a name
-// exists around it; such names may be read but not defined again.
+// file's order. What a node's subgraphs capture counts as its input. `is_outer`, of a subgraph: whether a
+// name exists around it; such names may be read but not defined again.
 using IsOuter = std::function<bool(const std::string& name)>;
 Result<NodeOrder> order_nodes(const onnx::GraphProto& graph, const std::vector<std::string>& labels,
                               const IsOuter& is_outer = nullptr);

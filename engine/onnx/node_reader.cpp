@@ -1,5 +1,5 @@
-// One node at a time, producers first. A failed attempt (an expansion or unrolling that turns out impossible) is taken
-// back by removing its nodes.
+// One node at a time, producers first. A failed attempt (an expansion or unrolling that turns out impossible)
+// is taken back by removing its nodes.
 #include "engine/onnx/node_reader.h"
 
 #include <onnx/defs/schema.h>
@@ -34,7 +34,8 @@ struct Arity {
 };
 
 Status check_arity(const std::vector<ValueId>& inputs, std::size_t outputs, const Arity& arity) {
-  const auto least = static_cast<std::size_t>(arity.min_inputs), most = static_cast<std::size_t>(arity.max_inputs);
+  const auto least = static_cast<std::size_t>(arity.min_inputs),
+             most = static_cast<std::size_t>(arity.max_inputs);
   const auto most_outputs = static_cast<std::size_t>(arity.max_outputs);
   if (outputs == 0) return bad("has no outputs");
   if (inputs.size() < least)
@@ -54,15 +55,16 @@ Status check_schema_arity(const onnx::NodeProto& node, std::size_t inputs, std::
   const onnx::OpSchema* schema = schema_of(node.op_type(), opset);
   if (schema == nullptr) return {};
   if (static_cast<int>(inputs) > schema->max_input())
-    return bad("has " + counted(inputs, "input") + ", at opset " + std::to_string(opset) + " it takes at most " +
-               std::to_string(schema->max_input()));
+    return bad("has " + counted(inputs, "input") + ", at opset " + std::to_string(opset) +
+               " it takes at most " + std::to_string(schema->max_input()));
   if (static_cast<int>(outputs) > schema->max_output())
-    return bad("has " + counted(outputs, "output") + ", at opset " + std::to_string(opset) + " it gives at most " +
-               std::to_string(schema->max_output()));
+    return bad("has " + counted(outputs, "output") + ", at opset " + std::to_string(opset) +
+               " it gives at most " + std::to_string(schema->max_output()));
   return {};
 }
 
-// Opset 7 broadcasts as numpy does; of what is older, the forms of opset 6 are known (engine/onnx/expand_legacy.cpp).
+// Opset 7 broadcasts as numpy does; of what is older, the forms of opset 6 are known
+// (engine/onnx/expand_legacy.cpp).
 constexpr int kBroadcastOpset = 7;
 
 bool same_form(const std::string& op_type, int opset, int later) {
@@ -176,7 +178,8 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
   return op;
 }
 
-Result<ValueId> NodeReader::read_constant(const onnx::NodeProto& node, const Attrs& attrs, const std::string& name) {
+Result<ValueId> NodeReader::read_constant(const onnx::NodeProto& node, const Attrs& attrs,
+                                          const std::string& name) {
   if (node.input_size() != 0 || node.output_size() != 1 || node.output(0).empty())
     return bad("has no inputs and one output");
   return builder_.constant(promoted(TRY(constant_contents(attrs))), name);
@@ -236,7 +239,8 @@ void NodeReader::report_unknown(const onnx::NodeProto& node, const Site& site, c
   out_.unknown.push_back({site.name, node.op_type(), source.domain, source.scope, reason});
 }
 
-NodeReader::Values NodeReader::opaque(const onnx::NodeProto& node, const Site& site, const Names& names, Attrs attrs) {
+NodeReader::Values NodeReader::opaque(const onnx::NodeProto& node, const Site& site, const Names& names,
+                                      Attrs attrs) {
   NewNode added{opaque_op(node.op_type(), canonical_domain(node.domain())), site.name, resolve(node, names),
                 output_names(node, names), std::move(attrs)};
   for (const std::string& name : captured_names(node)) {
@@ -271,7 +275,8 @@ void NodeReader::note_failure(const std::string& message) {
 // single operator.
 Result<NodeReader::Values> NodeReader::add_chain(NewNode node) {
   if (node.inputs.empty()) return bad("has 0 inputs, it needs 1");
-  if (node.outputs.size() != 1) return bad("has " + std::to_string(node.outputs.size()) + " outputs, it gives 1");
+  if (node.outputs.size() != 1)
+    return bad("has " + std::to_string(node.outputs.size()) + " outputs, it gives 1");
   if (node.inputs.size() == 1) {
     node.op = &op_by_name("Identity");
     return add_node(std::move(node));
@@ -292,13 +297,13 @@ Result<NodeReader::Values> NodeReader::add_expansion(const Expansion& expansion,
                                                      const Site& site, NewNode added) {
   TRY(check_arity(added.inputs, added.outputs.size(),
                   {expansion.min_inputs, expansion.max_inputs, expansion.max_outputs}));
-  const bool typed = std::all_of(added.inputs.begin(), added.inputs.end(), [&](ValueId id) {
-    return id == kNone || out_.graph.values[id].has_type;
-  });
+  const bool typed = std::all_of(added.inputs.begin(), added.inputs.end(),
+                                 [&](ValueId id) { return id == kNone || out_.graph.values[id].has_type; });
   added.op = opaque_op(node.op_type(), canonical_domain(node.domain()));
   if (!typed) return add_untyped(std::move(added));
   const Mark start = mark();
-  const AddPart add = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, int count) -> Result<Values> {
+  const AddPart add = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs,
+                          int count) -> Result<Values> {
     NewNode part{&op, fresh_name(site.name + "/" + op.name), std::move(inputs), {}, std::move(attrs)};
     for (int k = 0; k < count; ++k) part.outputs.push_back(fresh_name(part.name + ":" + std::to_string(k)));
     Values outputs = TRY(add_node(std::move(part)));
@@ -313,7 +318,8 @@ Result<NodeReader::Values> NodeReader::add_expansion(const Expansion& expansion,
   const Status built = expansion.build(expander);
   std::string reason = expander.unsupported_reason();
   for (std::size_t k = 0; built.ok() && k < wanted.size(); ++k) {
-    if (wanted[k] && expander.outputs[k] == kNone) reason = "output " + std::to_string(k) + " is not supported";
+    if (wanted[k] && expander.outputs[k] == kNone)
+      reason = "output " + std::to_string(k) + " is not supported";
   }
   if (built.ok() && reason.empty()) return bind(expander.outputs, added.outputs, site, start.first_value);
   if (reason.empty() && !lenient()) return built.error();
@@ -345,7 +351,8 @@ Result<NodeReader::Values> NodeReader::bind(const Values& values, const std::vec
   return bound;
 }
 
-Result<ValueId> NodeReader::add_part(const Site& site, const char* op, std::vector<ValueId> inputs, Attrs attrs) {
+Result<ValueId> NodeReader::add_part(const Site& site, const char* op, std::vector<ValueId> inputs,
+                                     Attrs attrs) {
   NewNode part{&op_by_name(op), fresh_name(site.name + "/" + op), std::move(inputs), {}, std::move(attrs)};
   part.outputs.push_back(fresh_name(part.name + ":0"));
   return TRY(add_node(std::move(part)))[0];
@@ -353,7 +360,8 @@ Result<ValueId> NodeReader::add_part(const Site& site, const char* op, std::vect
 
 namespace {
 
-// Outputs that kernels do not need memory for. Those of BatchNormalization say by their absence what it updates.
+// Outputs that kernels do not need memory for. Those of BatchNormalization say by their absence what it
+// updates.
 bool may_be_left_out(const OpDef& op, std::size_t output) {
   if (output == 0) return op.has(kFirstOutputOptional);
   return op.has(kOptionalOutputs) || std::string_view(op.name) == "BatchNormalization";
@@ -365,10 +373,12 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   const OpDef& op = *node.op;
   TRY(check_arity(node.inputs, node.outputs.size(), {op.min_inputs, op.max_inputs, op.max_outputs}));
   if (static_cast<std::int64_t>(out_.graph.nodes.size()) >= options_.limits.nodes) {
-    return Error{Errc::limit, "more than " + std::to_string(options_.limits.nodes) + " nodes after unrolling" + raised_by("nodes")};
+    return Error{Errc::limit, "more than " + std::to_string(options_.limits.nodes) +
+                                  " nodes after unrolling" + raised_by("nodes")};
   }
   for (std::size_t i = 0; i < node.outputs.size(); ++i)
-    if (node.outputs[i].empty() && !may_be_left_out(op, i)) node.outputs[i] = fresh_name(node.name + ":" + std::to_string(i));
+    if (node.outputs[i].empty() && !may_be_left_out(op, i))
+      node.outputs[i] = fresh_name(node.name + ":" + std::to_string(i));
   if (options_.float_type == DType::f64) promote_attributes_to_f64(op.name, node.attrs);
   if (op.has(kRandom)) node.attrs.set("key", static_cast<std::int64_t>(fnv1a64(node.name)));
   const bool typed = std::all_of(node.inputs.begin(), node.inputs.end(),
@@ -397,7 +407,8 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
 Status NodeReader::check_size(const Type& type, const std::string& name) const {
   if (static_cast<std::int64_t>(type.shape.size()) > options_.limits.rank) {
     return Error{Errc::limit, "output " + quoted(name) + " has rank " + std::to_string(type.shape.size()) +
-                                  ", over the limit of " + std::to_string(options_.limits.rank) + raised_by("rank")};
+                                  ", over the limit of " + std::to_string(options_.limits.rank) +
+                                  raised_by("rank")};
   }
   if (!is_static(type.shape)) return {};
   const auto count = checked_element_count(type.shape, dtype_bytes(type.dtype));

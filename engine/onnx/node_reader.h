@@ -1,6 +1,6 @@
-// Nodes of an ONNX graph -> nodes of a Graph: rows and attributes are looked up, types inferred, what can be known
-// is folded; operators without a row are expanded (expansion.h), and control flow whose course is known is unrolled
-// (control_flow.cpp). What cannot be read for lack of an operator is collected.
+// Nodes of an ONNX graph -> nodes of a Graph: rows and attributes are looked up, types inferred, what can be
+// known is folded; operators without a row are expanded (expansion.h), and control flow whose course is known
+// is unrolled (control_flow.cpp). What cannot be read for lack of an operator is collected.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -105,8 +105,8 @@ class NodeReader {
                                NewNode added);
   Values add_untyped(NewNode node);
   Result<ValueId> add_part(const Site& site, const char* op, std::vector<ValueId> inputs, Attrs attrs = {});
-  // Gives values the names of a node's outputs: those made for it (from `first_value` on) are renamed, others get
-  // an Identity. Empty names: omitted.
+  // Gives values the names of a node's outputs: those made for it (from `first_value` on) are renamed, others
+  // get an Identity. Empty names: omitted.
   Result<Values> bind(const Values& values, const std::vector<std::string>& names, const Site& site,
                       ValueId first_value);
   Status check_size(const Type& type, const std::string& name) const;
@@ -133,7 +133,8 @@ class NodeReader {
   static constexpr ValueId kFirstSequence = 0x80000000u;  // ids from here on are indices of sequences_
   static bool is_sequence_operator(const onnx::NodeProto& node);
   Result<ValueId> add_sequence(Values values);
-  Result<Values> read_sequence_operator(const onnx::NodeProto& node, const Site& site, const Names& names, Attrs attrs);
+  Result<Values> read_sequence_operator(const onnx::NodeProto& node, const Site& site, const Names& names,
+                                        Attrs attrs);
   Result<ValueId> sequence_operator(const onnx::NodeProto& node, const Site& site, const Values& inputs,
                                     const Attrs& attrs);
   Result<ValueId> split_to_sequence(const Site& site, const Values& inputs, const Attrs& attrs);

@@ -61,14 +61,10 @@ std::string kernel_text(const OpDef& op, kernels::Target target) {
 // What mixed precision does with an operator.
 const char* precision_text(Precision precision) {
   switch (precision) {
-    case Precision::follow:
-      return "follows";
-    case Precision::low:
-      return "bf16";
-    case Precision::wide:
-      return "bf16 to f32";
-    case Precision::full:
-      return "f32";
+    case Precision::follow: return "follows";
+    case Precision::low: return "bf16";
+    case Precision::wide: return "bf16 to f32";
+    case Precision::full: return "f32";
   }
   return "?";
 }

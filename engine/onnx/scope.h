@@ -11,8 +11,8 @@ namespace gradloom {
 std::string scope_of_parameter(const std::string& name);
 
 struct NodeNames {
-  std::string node;       // as in the file, may be empty
-  std::string parameter;  // of the first parameter the node reads, may be empty
+  std::string node;                  // as in the file, may be empty
+  std::string parameter;             // of the first parameter the node reads, may be empty
   std::optional<std::string> scope;  // known from elsewhere: metadata, a call of a function
 };
 

@@ -48,37 +48,22 @@ Status narrow(const google::protobuf::RepeatedField<std::int32_t>& from, void* t
 // The list a data type uses; at most one of all lists may be filled.
 int list_size(const TensorProto& p, DType dtype) {
   switch (dtype) {
-    case DType::f32:
-      return p.float_data_size();
-    case DType::f64:
-      return p.double_data_size();
-    case DType::i64:
-      return p.int64_data_size();
+    case DType::f32: return p.float_data_size();
+    case DType::f64: return p.double_data_size();
+    case DType::i64: return p.int64_data_size();
     case DType::u32:
-    case DType::u64:
-      return p.uint64_data_size();
-    default:
-      return p.int32_data_size();
+    case DType::u64: return p.uint64_data_size();
+    default: return p.int32_data_size();
   }
 }
 
 Status copy_list(const TensorProto& p, DType dtype, std::size_t bytes, void* to) {
   switch (dtype) {
-    case DType::f32:
-      std::memcpy(to, p.float_data().data(), bytes);
-      return {};
-    case DType::f64:
-      std::memcpy(to, p.double_data().data(), bytes);
-      return {};
-    case DType::i64:
-      std::memcpy(to, p.int64_data().data(), bytes);
-      return {};
-    case DType::u64:
-      std::memcpy(to, p.uint64_data().data(), bytes);
-      return {};
-    case DType::i32:
-      std::memcpy(to, p.int32_data().data(), bytes);
-      return {};
+    case DType::f32: std::memcpy(to, p.float_data().data(), bytes); return {};
+    case DType::f64: std::memcpy(to, p.double_data().data(), bytes); return {};
+    case DType::i64: std::memcpy(to, p.int64_data().data(), bytes); return {};
+    case DType::u64: std::memcpy(to, p.uint64_data().data(), bytes); return {};
+    case DType::i32: std::memcpy(to, p.int32_data().data(), bytes); return {};
     case DType::u32:
       for (int i = 0; i < p.uint64_data_size(); ++i) {
         if (p.uint64_data(i) > std::numeric_limits<std::uint32_t>::max())
@@ -86,16 +71,12 @@ Status copy_list(const TensorProto& p, DType dtype, std::size_t bytes, void* to)
         static_cast<std::uint32_t*>(to)[i] = static_cast<std::uint32_t>(p.uint64_data(i));
       }
       return {};
-    case DType::i8:
-      return narrow<std::int8_t>(p.int32_data(), to);
-    case DType::u8:
-      return narrow<std::uint8_t>(p.int32_data(), to);
-    case DType::i16:
-      return narrow<std::int16_t>(p.int32_data(), to);
+    case DType::i8: return narrow<std::int8_t>(p.int32_data(), to);
+    case DType::u8: return narrow<std::uint8_t>(p.int32_data(), to);
+    case DType::i16: return narrow<std::int16_t>(p.int32_data(), to);
     case DType::u16:
     case DType::f16:
-    case DType::bf16:
-      return narrow<std::uint16_t>(p.int32_data(), to);
+    case DType::bf16: return narrow<std::uint16_t>(p.int32_data(), to);
     case DType::boolean:
       for (int i = 0; i < p.int32_data_size(); ++i)
         static_cast<std::uint8_t*>(to)[i] = p.int32_data(i) != 0 ? 1 : 0;

@@ -29,7 +29,8 @@ Result<Type> TypeReader::read(const onnx::TypeProto& proto, const Owner& owner) 
   if (!dtype.ok()) return with_context(dtype.error(), owner.label);
   if (tensor.shape().dim_size() > options_.limits.rank) {
     return Error{Errc::limit, owner.label + " has rank " + std::to_string(tensor.shape().dim_size()) +
-                                  ", over the limit of " + std::to_string(options_.limits.rank) + raised_by("rank")};
+                                  ", over the limit of " + std::to_string(options_.limits.rank) +
+                                  raised_by("rank")};
   }
   Type type{*dtype == DType::f32 ? options_.float_type : *dtype, {}};
   for (int i = 0; i < tensor.shape().dim_size(); ++i)

@@ -205,9 +205,8 @@ class Scanner {
   // messages a level.
   Status message(Message kind, std::size_t end, std::int64_t depth, std::int64_t graphs) {
     if (depth > 4 * limits_.nesting + 16 || graphs > limits_.nesting) {
-      return Error{Errc::limit,
-                   "nesting is over the limit of " + std::to_string(limits_.nesting) + " at byte " + at() +
-                       raised_by("nesting")};
+      return Error{Errc::limit, "nesting is over the limit of " + std::to_string(limits_.nesting) +
+                                    " at byte " + at() + raised_by("nesting")};
     }
     std::uint64_t seen = 0;
     while (position_ < end) {
@@ -284,7 +283,8 @@ class Scanner {
       return Error{Errc::limit, "more than " + std::to_string(limits_.nodes) + " nodes" + raised_by("nodes")};
     }
     if (++objects_ > max_objects_) {
-      return Error{Errc::limit, "more than " + std::to_string(max_objects_) + " messages and names" + raised_by("nodes")};
+      return Error{Errc::limit,
+                   "more than " + std::to_string(max_objects_) + " messages and names" + raised_by("nodes")};
     }
     object_bytes_ += field.payload != kChild ? kTextBytes : field.child == kNode ? kNodeBytes : kMessageBytes;
     return {};
@@ -326,7 +326,8 @@ class Scanner {
     TRY(count_object(field));
     if (field.payload == kName && length > static_cast<std::uint64_t>(limits_.name_bytes)) {
       return Error{Errc::limit, "a name of " + std::to_string(length) + " bytes at byte " + at() +
-                                    " is over the limit of " + std::to_string(limits_.name_bytes) + raised_by("name_bytes")};
+                                    " is over the limit of " + std::to_string(limits_.name_bytes) +
+                                    raised_by("name_bytes")};
     }
     if (field.payload == kBytes) contents_bytes_ += static_cast<std::int64_t>(length);
     if (field.payload != kChild || field.child == kForeign) return skip(length, end);

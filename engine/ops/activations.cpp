@@ -1,5 +1,5 @@
-// Activations that are a few elementwise statements: LeakyRelu, PRelu, Elu, Selu, Celu, HardSigmoid, HardSwish,
-// Softsign, ThresholdedRelu, Shrink, Mish, Swish and ONNX-20 Gelu. One kernel each through
+// Activations that are a few elementwise statements: LeakyRelu, PRelu, Elu, Selu, Celu, HardSigmoid,
+// HardSwish, Softsign, ThresholdedRelu, Shrink, Mish, Swish and ONNX-20 Gelu. One kernel each through
 // prepare_elementwise; gradients from ordinary nodes.
 #include "engine/ops/elementwise_code.h"
 
@@ -161,7 +161,8 @@ Result<Kernel> prepare_selu(const NodeTypes& types) {
   const double alpha = types.attrs.real("alpha", kSeluAlpha), gamma = types.attrs.real("gamma", kSeluGamma);
   const FusedOperand low = code.op(EwOp::Mul, {exp_below_zero(code), code.scalar(alpha * gamma)});
   const FusedOperand high = code.op(EwOp::Mul, {Code::in(0), code.scalar(gamma)});
-  return code.prepare(code.op(EwOp::Where, {code.op(EwOp::Greater, {Code::in(0), code.scalar(0)}), high, low}));
+  return code.prepare(
+      code.op(EwOp::Where, {code.op(EwOp::Greater, {Code::in(0), code.scalar(0)}), high, low}));
 }
 
 // g gamma, or g (y + alpha gamma).
@@ -249,7 +250,8 @@ Result<Kernel> prepare_shrink(const NodeTypes& types) {
   const FusedOperand below = code.op(EwOp::Less, {x, code.scalar(work, -lambd)});
   const FusedOperand above = code.op(EwOp::Greater, {x, code.scalar(work, lambd)});
   const FusedOperand shift = code.scalar(work, bias);
-  const FusedOperand high = code.op(EwOp::Where, {above, code.op(EwOp::Sub, {x, shift}), code.scalar(work, 0)});
+  const FusedOperand high =
+      code.op(EwOp::Where, {above, code.op(EwOp::Sub, {x, shift}), code.scalar(work, 0)});
   const FusedOperand y = code.op(EwOp::Where, {below, code.op(EwOp::Add, {x, shift}), high});
   return code.prepare(work == dtype ? y : code.cast(y, dtype));
 }
@@ -306,7 +308,8 @@ Status grad_swish(GradContext& ctx) {
 }
 
 std::vector<Sample> swish_samples() {
-  return {with("default", {}, {floats({3, 7}, -3, 3)}), with("alpha", {{"alpha", 1.702}}, {floats({9}, -3, 3)})};
+  return {with("default", {}, {floats({3, 7}, -3, 3)}),
+          with("alpha", {{"alpha", 1.702}}, {floats({9}, -3, 3)})};
 }
 
 // ---- ONNX-20 Gelu -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ struct Attention {
   View q, k, v, y;
   double scale = 1, fill = 0;
   Mask mask = Mask::none;
-  double dropout = 0;           // ratio of probabilities that are dropped
+  double dropout = 0;            // ratio of probabilities that are dropped
   std::uint64_t random_key = 0;  // whose random numbers, as Dropout's of [batch.., rows, keys]
   DType dtype = DType::f32;
 };

@@ -195,7 +195,8 @@ void copy_elements(const kernels::Launcher& on, DType dtype, std::int64_t count,
   if (count > 0 && from != to) on.strided_copy({dtype_bytes(dtype), 1, {count}, {1}, {1}, from, to});
 }
 
-void run_copy(const kernels::Launcher& on, kernels::StridedCopyArgs args, const CopyPlan& plan, const void* in, void* out) {
+void run_copy(const kernels::Launcher& on, kernels::StridedCopyArgs args, const CopyPlan& plan,
+              const void* in, void* out) {
   const auto bytes = static_cast<std::int64_t>(args.element_bytes);
   for (int d = 0; d < args.rank; ++d)
     if (args.dims[d] == 0) return;

@@ -64,7 +64,8 @@ struct CopyPlan {
 Result<kernels::StridedCopyArgs> strided_copy_args(const CopyPlan& plan, std::size_t element_bytes);
 // `count` elements that lie dense; nothing where they are already.
 void copy_elements(const kernels::Launcher& on, DType dtype, std::int64_t count, const void* from, void* to);
-void run_copy(const kernels::Launcher& on, kernels::StridedCopyArgs args, const CopyPlan& plan, const void* in, void* out);
+void run_copy(const kernels::Launcher& on, kernels::StridedCopyArgs args, const CopyPlan& plan,
+              const void* in, void* out);
 std::vector<std::int64_t> dense_strides(const Shape& shape);
 
 // [outer, size, inner] around one axis.
@@ -79,7 +80,8 @@ Cost input_cost(const NodeTypes& types);
 // Moves the output's bytes once in and once out, no arithmetic.
 Cost copy_cost(const NodeTypes& types);
 
-// The random stream of a node: attribute key, else its name. Attribute seed of ONNX is not used: runs have one seed.
+// The random stream of a node: attribute key, else its name. Attribute seed of ONNX is not used: runs have
+// one seed.
 std::uint64_t random_key(const Attrs& attrs, const std::string& node_name);
 
 // ---- gradient rules ---------------------------------------------------------------------------------------
@@ -91,7 +93,8 @@ ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype);     // the value i
 // ---- samples ----------------------------------------------------------------------------------------------
 Sample sample_of(const char* name, Attrs attrs, std::vector<SampleInput> inputs, int output_count = 1);
 SampleInput floats(Shape shape, double low = -1, double high = 1);
-SampleInput statistic(Shape shape, double low, double high);  // floats that stay f32 where the sample runs in bf16
+SampleInput statistic(Shape shape, double low,
+                      double high);  // floats that stay f32 where the sample runs in bf16
 SampleInput ints(Shape shape, double low, double high, DType dtype = DType::i64);
 SampleInput bools(Shape shape);
 SampleInput known_ints(const std::vector<std::int64_t>& values);  // 1-d i64, known when planning

@@ -14,7 +14,8 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-// The window as the convolution from y to x has it; `y`: the spatial dims of the result (symbolic where those of x are).
+// The window as the convolution from y to x has it; `y`: the spatial dims of the result (symbolic where those
+// of x are).
 struct Transposed {
   nn::Window window;
   Shape y;
@@ -46,10 +47,13 @@ Result<Transposed> transposed(const Attrs& attrs, const Shape& x, const Shape& w
   for (std::size_t i = 0; i < rank; ++i) {
     const std::int64_t stride = t.window.stride[i], dilation = t.window.dilation[i], in = t.window.out[i];
     if (extra[i] < 0 || extra[i] >= std::max(stride, dilation))
-      return infer_error("output_padding " + std::to_string(extra[i]) + " must be smaller than the stride or the dilation");
+      return infer_error("output_padding " + std::to_string(extra[i]) +
+                         " must be smaller than the stride or the dilation");
     if (auto_pad == "VALID") t.window.pad_begin[i] = t.window.pad_end[i] = 0;
     if (in < 0) {
-      t.y.push_back(!shape.empty() ? shape[i] : derived_dim("transposed " + std::to_string(in) + " " + to_string(attrs)));
+      t.y.push_back(!shape.empty()
+                        ? shape[i]
+                        : derived_dim("transposed " + std::to_string(in) + " " + to_string(attrs)));
       continue;
     }
     const std::int64_t full = stride * (in - 1) + extra[i] + (t.window.kernel[i] - 1) * dilation + 1;
@@ -58,7 +62,8 @@ Result<Transposed> transposed(const Attrs& attrs, const Shape& x, const Shape& w
       out = !shape.empty() ? shape[i] : in * stride;
       split_pads(t.window, i, full - out, upper);
     }
-    if (out < 1 || out > std::int64_t{1} << 31) return infer_error("output dim " + std::to_string(out) + " is out of range");
+    if (out < 1 || out > std::int64_t{1} << 31)
+      return infer_error("output dim " + std::to_string(out) + " is out of range");
     t.y.push_back(out);
   }
   return t;
@@ -69,7 +74,8 @@ Status check_channels(const Shape& x, const Shape& w, std::int64_t groups) {
   if (nn::differ(x[1], w[0]))
     return infer_error("weight " + to_string(w) + " does not fit the channels of " + to_string(x));
   if (x[1] >= 0 && x[1] % groups != 0)
-    return infer_error(std::to_string(x[1]) + " input channels are not divisible by " + std::to_string(groups) + " groups");
+    return infer_error(std::to_string(x[1]) + " input channels are not divisible by " +
+                       std::to_string(groups) + " groups");
   return {};
 }
 
@@ -77,8 +83,10 @@ Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const Shape &x = ctx.shape(0), &w = ctx.shape(1);
   if (x.size() < 3 || w.size() != x.size())
-    return infer_error("input " + to_string(x) + " and weight " + to_string(w) + " must have the same 3 or more dims");
-  if (!nn::all_static(w, 1, w.size())) return infer_error("the dims of weight " + to_string(w) + " must be known");
+    return infer_error("input " + to_string(x) + " and weight " + to_string(w) +
+                       " must have the same 3 or more dims");
+  if (!nn::all_static(w, 1, w.size()))
+    return infer_error("the dims of weight " + to_string(w) + " must be known");
   TRY(nn::require_float(ctx, 1, "weight"));
   const std::int64_t groups = ctx.attrs.integer("group", 1);
   TRY(check_channels(x, w, groups));
@@ -86,7 +94,8 @@ Status infer(InferContext& ctx) {
   if (ctx.has(2)) {
     TRY(nn::require_float(ctx, 2, "bias"));
     if (ctx.shape(2).size() != 1 || nn::differ(ctx.shape(2)[0], channels))
-      return infer_error("bias " + to_string(ctx.shape(2)) + " does not fit " + std::to_string(channels) + " output channels");
+      return infer_error("bias " + to_string(ctx.shape(2)) + " does not fit " + std::to_string(channels) +
+                         " output channels");
   }
   const Transposed t = TRY(transposed(ctx.attrs, x, w));
   Shape y{x[0], channels};
@@ -94,7 +103,8 @@ Status infer(InferContext& ctx) {
   return nn::set_outputs(ctx, {{ctx.dtype(0), std::move(y)}});
 }
 
-// dx: what the convolution of dy gives, which may see columns of dy that no tap of w reaches: they are cut off.
+// dx: what the convolution of dy gives, which may see columns of dy that no tap of w reaches: they are cut
+// off.
 Result<ValueId> grad_data(GradContext& ctx, const nn::Window& window, const Shape& x) {
   nn::Window w = window;
   ValueId dy = ctx.grad();
@@ -102,7 +112,8 @@ Result<ValueId> grad_data(GradContext& ctx, const nn::Window& window, const Shap
   Ints ends(y.begin() + 2, y.end()), axes;
   bool cut = false;
   for (std::size_t i = 0; i < w.rank(); ++i) {
-    const std::int64_t seen = (x[i + 2] - 1) * w.stride[i] + (w.kernel[i] - 1) * w.dilation[i] + 1 - w.pad_begin[i];
+    const std::int64_t seen =
+        (x[i + 2] - 1) * w.stride[i] + (w.kernel[i] - 1) * w.dilation[i] + 1 - w.pad_begin[i];
     w.pad_end[i] = std::max<std::int64_t>(0, seen - y[i + 2]);
     cut = cut || seen < y[i + 2];
     ends[i] = std::min(ends[i], seen);
@@ -156,7 +167,8 @@ std::shared_ptr<const kernels::EwProgram> bias_program(DType dtype, const Shape&
 Result<Kernel> prepare(const NodeTypes& types) {
   const Shape &x = types.inputs[0].shape, &w = types.inputs[1].shape, &y = types.outputs[0].shape;
   const Transposed t = TRY(transposed(types.attrs, x, w));
-  Kernel kernel = TRY(nn::prepare_convolution(types.target, kernels::ConvolutionKind::backward_data, types.inputs[0].dtype,
+  Kernel kernel = TRY(nn::prepare_convolution(types.target, kernels::ConvolutionKind::backward_data,
+                                              types.inputs[0].dtype,
                                               {y, w, x, t.window, types.attrs.integer("group", 1), false}));
   if (!types.has(2) || element_count(y) == 0) return kernel;
   const auto program = bias_program(types.inputs[0].dtype, y);
@@ -193,7 +205,9 @@ std::vector<Sample> samples() {
       {.name = "same-lower",
        .attrs = {{"auto_pad", std::string("SAME_LOWER")}, {"strides", Ints{2, 1}}},
        .inputs = {floats({1, 1, 3, 3}), floats({1, 2, 3, 3})}},
-      {.name = "one-dim", .attrs = {{"strides", Ints{2}}}, .inputs = {floats({2, 3, 5}), floats({3, 2, 3}), floats({2})}},
+      {.name = "one-dim",
+       .attrs = {{"strides", Ints{2}}},
+       .inputs = {floats({2, 3, 5}), floats({3, 2, 3}), floats({2})}},
       {.name = "three-dims",
        .attrs = {{"strides", Ints{1, 2, 2}}, {"pads", Ints{0, 1, 0, 1, 0, 1}}},
        .inputs = {floats({1, 2, 2, 3, 2}), floats({2, 2, 2, 3, 3}), floats({2})}},

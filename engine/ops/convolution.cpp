@@ -19,11 +19,14 @@ Status require_countable(const kernels::ConvolutionDesc& d) {
     for (const std::int64_t dim : dims) all *= static_cast<double>(dim);
     return all;
   };
-  const std::int64_t reach[] = {d.d + d.pad_front + d.pad_back, d.h + d.pad_top + d.pad_bottom, d.w + d.pad_left + d.pad_right};
-  for (const double count : {product({reach[0], reach[1], reach[2]}), product({d.od, d.oh, d.ow}), product({d.c, d.t, d.r, d.s}),
-                             product({d.k, d.t, d.r, d.s}), product({d.n}), product({d.stride_d, d.stride_h, d.stride_w}),
-                             product({d.dilation_d * d.t, d.dilation_h * d.r, d.dilation_w * d.s})})
-    if (count > kMost) return no_kernel("no CPU kernel for a convolution over 2^29 positions or weights of a channel");
+  const std::int64_t reach[] = {d.d + d.pad_front + d.pad_back, d.h + d.pad_top + d.pad_bottom,
+                                d.w + d.pad_left + d.pad_right};
+  for (const double count :
+       {product({reach[0], reach[1], reach[2]}), product({d.od, d.oh, d.ow}), product({d.c, d.t, d.r, d.s}),
+        product({d.k, d.t, d.r, d.s}), product({d.n}), product({d.stride_d, d.stride_h, d.stride_w}),
+        product({d.dilation_d * d.t, d.dilation_h * d.r, d.dilation_w * d.s})})
+    if (count > kMost)
+      return no_kernel("no CPU kernel for a convolution over 2^29 positions or weights of a channel");
   return {};
 }
 
@@ -43,9 +46,9 @@ Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionK
   if (element_count(shape.x) == 0 || element_count(shape.w) == 0 || element_count(shape.y) == 0) {
     if (shape.bias) return no_kernel("no kernel for empty operands with a bias");
     return Kernel{"convolution (empty)", 0, [dtype, count](const LaunchArgs& args) {
-                       const double zero = 0;  // all bits zero, f32 or f64
-                       args.on.fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
-                     }};
+                    const double zero = 0;  // all bits zero, f32 or f64
+                    args.on.fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
+                  }};
   }
   kernels::ConvolutionDesc desc{};
   desc.dtype = dtype;

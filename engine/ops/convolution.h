@@ -18,7 +18,7 @@ struct ConvolutionShape {
 void copy_blocks(const Attrs& from, Attrs& to);
 // Inputs of the launch: x, w, bias | dy, w | dy, x.
 Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
-                                      const ConvolutionShape& shape);
+                                   const ConvolutionShape& shape);
 double convolution_flops(const Shape& y, const Shape& w);  // 2 * |y| * c / groups * r * s, for all three
 
 // Checks shared by the gradient rows: ranks of dy and of the shape attribute `name`, which is returned.

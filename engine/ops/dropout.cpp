@@ -53,14 +53,13 @@ Status grad(GradContext& ctx) {
 // x unchanged, everything kept.
 Kernel copy_kernel(const NodeTypes& types) {
   const std::int64_t count = element_count(types.inputs[0].shape);
-  return Kernel{
-      "copy", 0,
-      [dtype = types.inputs[0].dtype, count, mask = types.wants(1)](const LaunchArgs& args) {
-        if (count == 0) return;
-        copy_elements(args.on, dtype, count, args.inputs[0], args.outputs[0]);
-        const std::uint8_t kept = 1;
-        if (mask) args.on.fill({1, count, &kept, args.outputs[1]});
-      }};
+  return Kernel{"copy", 0,
+                [dtype = types.inputs[0].dtype, count, mask = types.wants(1)](const LaunchArgs& args) {
+                  if (count == 0) return;
+                  copy_elements(args.on, dtype, count, args.inputs[0], args.outputs[0]);
+                  const std::uint8_t kept = 1;
+                  if (mask) args.on.fill({1, count, &kept, args.outputs[1]});
+                }};
 }
 
 Result<Kernel> prepare_identity(const NodeTypes& types) { return copy_kernel(types); }
@@ -103,11 +102,14 @@ Result<Kernel> prepare(const NodeTypes& types) {
     program.outputs.push_back({next, DType::boolean});
   }
   const auto shared = std::make_shared<const kernels::EwProgram>(std::move(program));
-  return Kernel{"dropout", 0, [shared, sources](const LaunchArgs& args) {
-                     const void* inputs[3];
-                     for (std::size_t i = 0; i < sources.size(); ++i) inputs[i] = args.inputs[sources[i]];
-                     args.on.elementwise({shared.get(), inputs, args.outputs, args.random});
-                   }, {shared}};
+  return Kernel{"dropout",
+                0,
+                [shared, sources](const LaunchArgs& args) {
+                  const void* inputs[3];
+                  for (std::size_t i = 0; i < sources.size(); ++i) inputs[i] = args.inputs[sources[i]];
+                  args.on.elementwise({shared.get(), inputs, args.outputs, args.random});
+                },
+                {shared}};
 }
 
 // Ten rounds of Philox make four numbers: about 20 integer operations per element, a comparison and a

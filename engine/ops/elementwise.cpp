@@ -95,21 +95,14 @@ Cost cost_ew(const NodeTypes& types) {
     case EwOp::Asinh:
     case EwOp::Acosh:
     case EwOp::Atanh:
-    case EwOp::TruncMod:
-      cost.flops *= 10;
-      break;
+    case EwOp::TruncMod: cost.flops *= 10; break;
     case EwOp::Gelu:
     case EwOp::GeluTanh:
     case EwOp::GeluGrad:
-    case EwOp::GeluTanhGrad:
-      cost.flops *= 16;
-      break;
+    case EwOp::GeluTanhGrad: cost.flops *= 16; break;
     case EwOp::TanhGrad:
-    case EwOp::SigmoidGrad:
-      cost.flops *= 3;
-      break;
-    default:
-      break;
+    case EwOp::SigmoidGrad: cost.flops *= 3; break;
+    default: break;
   }
   return cost;
 }
@@ -249,11 +242,12 @@ std::vector<Sample> cast_samples() {
 }
 
 std::vector<OpDef> make_rows() {
-#define ROW(op, DOMAIN_, SUMMARY, TRAITS, GRAD, SAMPLES)                                                     \
-  OpDef {                                                                                                    \
-    .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS),                   \
-    .min_inputs = ew_arity(EwOp::op), .max_inputs = ew_arity(EwOp::op), .infer = infer_ew<EwOp::op>,         \
-    .grad = GRAD, .cost = cost_ew<EwOp::op>, .cpu = prepare_ew<EwOp::op>, .gpu = prepare_ew<EwOp::op>, .samples = SAMPLES, .ew = EwOp::op \
+#define ROW(op, DOMAIN_, SUMMARY, TRAITS, GRAD, SAMPLES)                                               \
+  OpDef {                                                                                              \
+    .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS),             \
+    .min_inputs = ew_arity(EwOp::op), .max_inputs = ew_arity(EwOp::op), .infer = infer_ew<EwOp::op>,   \
+    .grad = GRAD, .cost = cost_ew<EwOp::op>, .cpu = prepare_ew<EwOp::op>, .gpu = prepare_ew<EwOp::op>, \
+    .samples = SAMPLES, .ew = EwOp::op                                                                 \
   }
   return {
       ROW(Add, "", "a + b", 0, ew_grad::add, binary_samples),
@@ -297,12 +291,14 @@ std::vector<OpDef> make_rows() {
       ROW(SigmoidGrad, "gradloom", "Gradient of Sigmoid from dy and y", 0, nullptr, gradient_samples),
       ROW(GeluGrad, "gradloom", "Gradient of Gelu from dy and x", 0, nullptr, gradient_samples),
       ROW(GeluTanhGrad, "gradloom", "Gradient of GeluTanh from dy and x", 0, nullptr, gradient_samples),
-      ROW(TruncMod, "gradloom", "Remainder with the sign of a (C); x mod 0 is 0 for integers", 0, ew_grad::trunc_mod,
-          remainder_samples),
+      ROW(TruncMod, "gradloom", "Remainder with the sign of a (C); x mod 0 is 0 for integers", 0,
+          ew_grad::trunc_mod, remainder_samples),
       ROW(FloorMod, "gradloom", "Remainder with the sign of b (Python); x mod 0 is 0", kNoGradient, nullptr,
           integer_binary_samples),
-      ROW(ShiftLeft, "gradloom", "a << b; 0 when b is outside the type's width", kNoGradient, nullptr, integer_binary_samples),
-      ROW(ShiftRight, "gradloom", "a >> b; 0 when b is outside the type's width", kNoGradient, nullptr, integer_binary_samples),
+      ROW(ShiftLeft, "gradloom", "a << b; 0 when b is outside the type's width", kNoGradient, nullptr,
+          integer_binary_samples),
+      ROW(ShiftRight, "gradloom", "a >> b; 0 when b is outside the type's width", kNoGradient, nullptr,
+          integer_binary_samples),
       ROW(BitwiseAnd, "", "a & b", kNoGradient, nullptr, integer_binary_samples),
       ROW(BitwiseOr, "", "a | b", kNoGradient, nullptr, integer_binary_samples),
       ROW(BitwiseXor, "", "a ^ b", kNoGradient, nullptr, integer_binary_samples),
@@ -334,20 +330,15 @@ int first_opset(EwOp op) {
     case EwOp::Erf:
     case EwOp::IsNaN:
     case EwOp::Sign:
-    case EwOp::Where:
-      return 9;
-    case EwOp::Round:
-      return 11;
+    case EwOp::Where: return 9;
+    case EwOp::Round: return 11;
     case EwOp::GreaterOrEqual:
-    case EwOp::LessOrEqual:
-      return 12;
+    case EwOp::LessOrEqual: return 12;
     case EwOp::BitwiseAnd:
     case EwOp::BitwiseOr:
     case EwOp::BitwiseXor:
-    case EwOp::BitwiseNot:
-      return 18;
-    default:
-      return 1;
+    case EwOp::BitwiseNot: return 18;
+    default: return 1;
   }
 }
 
@@ -366,10 +357,8 @@ Precision precision_of(EwOp op) {
     case EwOp::Acosh:
     case EwOp::Atanh:
     case EwOp::Softplus:
-    case EwOp::TruncMod:
-      return Precision::full;
-    default:
-      return Precision::follow;
+    case EwOp::TruncMod: return Precision::full;
+    default: return Precision::follow;
   }
 }
 

@@ -17,8 +17,8 @@ const std::vector<OpDef>& elementwise_rows();
 // `code` over the node's inputs i0, i1, ..; the scalars `extra` follow as further inputs. `outputs`: the
 // statement behind each output of the node. Inputs that are known scalars become constants of the program.
 Result<Kernel> prepare_elementwise(const std::vector<FusedStatement>& code,
-                                      const std::vector<std::int64_t>& outputs, const NodeTypes& types,
-                                      const std::vector<Tensor>& extra = {});
+                                   const std::vector<std::int64_t>& outputs, const NodeTypes& types,
+                                   const std::vector<Tensor>& extra = {});
 
 // Broadcast of all present inputs.
 Result<Shape> broadcast_inputs(const InferContext& ctx);

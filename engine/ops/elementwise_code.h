@@ -1,4 +1,5 @@
-// Short forms for operators that are a few elementwise statements (elementwise_composites.cpp, activations.cpp, quantize.cpp, ...).
+// Short forms for operators that are a few elementwise statements (elementwise_composites.cpp,
+// activations.cpp, quantize.cpp, ...).
 #pragma once
 
 #include "engine/ops/common.h"
@@ -9,7 +10,8 @@ namespace gradloom::elementwise_code {
 // Statements over the inputs and over scalars given by attributes, which follow the inputs.
 class Code {
  public:
-  explicit Code(const NodeTypes& types) : types_(types), dtype_(types.inputs.empty() ? DType::f32 : types.inputs[0].dtype) {}
+  explicit Code(const NodeTypes& types)
+      : types_(types), dtype_(types.inputs.empty() ? DType::f32 : types.inputs[0].dtype) {}
   static FusedOperand in(int i) { return {true, i}; }
   FusedOperand scalar(double v) { return scalar(dtype_, v); }
   FusedOperand scalar(DType dtype, double v) {
@@ -61,7 +63,7 @@ inline Status infer_float(InferContext& ctx) {
 }
 
 inline Sample with(const char* name, Attrs attrs, std::vector<SampleInput> inputs, double kink_distance = 0,
-            std::vector<double> kinks = {}) {
+                   std::vector<double> kinks = {}) {
   return {.name = name,
           .attrs = std::move(attrs),
           .inputs = std::move(inputs),

@@ -1,4 +1,5 @@
-// Values made from attributes, shapes or a few numbers: Constant, ConstantOfShape, EyeLike, Shape, Size, Range.
+// Values made from attributes, shapes or a few numbers: Constant, ConstantOfShape, EyeLike, Shape, Size,
+// Range.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,7 +18,8 @@ Result<Kernel> copy_of(const NodeTypes& types, const char* name, Tensor data) {
                     if (data.bytes() > 0) std::memcpy(launch.outputs[0], data.data(), data.bytes());
                   }};
   if (bytes > kernels::kStoreMaxBytes)
-    return no_kernel("no GPU kernel stores " + std::to_string(bytes) + " bytes; fold-constants makes them a constant");
+    return no_kernel("no GPU kernel stores " + std::to_string(bytes) +
+                     " bytes; fold-constants makes them a constant");
   return Kernel{name, 0, [data = std::move(data), bytes](const LaunchArgs& launch) {
                   launch.on.store({bytes, data.data(), launch.outputs[0]});
                 }};
@@ -102,7 +104,8 @@ std::vector<Sample> constant_of_shape_samples() {
 Status infer_eye_like(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   if (ctx.shape(0).size() != 2) return infer_error("EyeLike: the input must be a matrix");
-  const DType dtype = ctx.attrs.has("dtype") ? TRY(dtype_from_onnx(ctx.attrs.integer("dtype"))) : ctx.dtype(0);
+  const DType dtype =
+      ctx.attrs.has("dtype") ? TRY(dtype_from_onnx(ctx.attrs.integer("dtype"))) : ctx.dtype(0);
   ctx.outputs[0] = {dtype, ctx.shape(0)};
   return {};
 }
@@ -113,11 +116,13 @@ Result<Kernel> prepare_eye_like(const NodeTypes& types) {
   const std::int64_t rows = out.shape[0], cols = out.shape[1], k = types.attrs.integer("k");
   const std::int64_t first_row = k >= -rows && k < 0 ? -k : 0, first_col = k > 0 && k <= cols ? k : 0;
   const bool outside = k < -rows || k > cols;
-  const std::int64_t ones = outside ? 0 : std::max<std::int64_t>(0, std::min(rows - first_row, cols - first_col));
+  const std::int64_t ones =
+      outside ? 0 : std::max<std::int64_t>(0, std::min(rows - first_row, cols - first_col));
   Kernel kernel;
   kernel.name = "eye";
-  kernel.run = [zero = Tensor::scalar(out.dtype, 0), one = Tensor::scalar(out.dtype, 1), bytes = dtype_bytes(out.dtype), ones, cols,
-                count = rows * cols, first = first_row * cols + first_col](const LaunchArgs& launch) {
+  kernel.run = [zero = Tensor::scalar(out.dtype, 0), one = Tensor::scalar(out.dtype, 1),
+                bytes = dtype_bytes(out.dtype), ones, cols, count = rows * cols,
+                first = first_row * cols + first_col](const LaunchArgs& launch) {
     launch.on.fill({bytes, count, zero.data(), launch.outputs[0]});
     if (ones == 0) return;
     char* const corner = static_cast<char*>(launch.outputs[0]) + static_cast<std::size_t>(first) * bytes;
@@ -136,7 +141,8 @@ Result<Kernel> prepare_eye_like(const NodeTypes& types) {
 }
 
 std::vector<Sample> eye_like_samples() {
-  return {sample_of("square", {}, {floats({4, 4})}), sample_of("above", {{"k", std::int64_t{2}}}, {floats({3, 5})}),
+  return {sample_of("square", {}, {floats({4, 4})}),
+          sample_of("above", {{"k", std::int64_t{2}}}, {floats({3, 5})}),
           sample_of("below", {{"k", std::int64_t{-1}}, {"dtype", std::int64_t{7}}}, {floats({5, 3})}),
           sample_of("outside", {{"k", std::int64_t{9}}}, {ints({3, 3}, 0, 1)}),
           sample_of("booleans", {{"dtype", std::int64_t{9}}}, {floats({2, 7})})};
@@ -248,16 +254,11 @@ Result<Kernel> prepare_range(const NodeTypes& types) {
   }
   const std::int64_t count = element_count(types.outputs[0].shape);
   switch (types.outputs[0].dtype) {
-    case DType::f32:
-      return range_kernel<float>(count);
-    case DType::f64:
-      return range_kernel<double>(count);
-    case DType::i32:
-      return range_kernel<std::int32_t>(count);
-    case DType::i64:
-      return range_kernel<std::int64_t>(count);
-    case DType::i16:
-      return range_kernel<std::int16_t>(count);
+    case DType::f32: return range_kernel<float>(count);
+    case DType::f64: return range_kernel<double>(count);
+    case DType::i32: return range_kernel<std::int32_t>(count);
+    case DType::i64: return range_kernel<std::int64_t>(count);
+    case DType::i16: return range_kernel<std::int16_t>(count);
     default:
       return no_kernel(std::string("no CPU kernel makes a range of ") + dtype_name(types.outputs[0].dtype));
   }

@@ -3,8 +3,8 @@
 //   mean, inv_std = 1 / sqrt(variance + epsilon) of every group of every image, y = (x - mean) * inv_std * scale + bias
 //   scale, bias: [c], before opset 21 GroupNormalization's are [groups]. Outputs 1, 2 (ours): mean, inv_std [n, groups]
 //   GroupNormGrad(dy, x, scale [c], mean, inv_std) -> dx, dscale [c], dbias [c]
-// Source: ONNX GroupNormalization-18 and -21, InstanceNormalization-6. scale and bias may be f32 where x is bf16; the statistics are f32
-// then.
+// Source: ONNX GroupNormalization-18 and -21, InstanceNormalization-6. scale and bias may be f32 where x is
+// bf16; the statistics are f32 then.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -24,7 +24,8 @@ Status infer(InferContext& ctx) {
     return infer_error("input " + to_string(x) + " must have 3 or more dims");
   const std::int64_t groups = groups_of(form, ctx.attrs, x);
   if (form != Form::instance && (groups < 1 || (x[1] >= 0 && x[1] % groups != 0)))
-    return infer_error("num_groups " + std::to_string(groups) + " does not divide the channels of " + to_string(x));
+    return infer_error("num_groups " + std::to_string(groups) + " does not divide the channels of " +
+                       to_string(x));
   const std::int64_t values = form == Form::scale_per_group ? groups : x[1];
   for (std::size_t i : {1u, 2u}) {
     const char* what = i == 1 ? "scale" : "bias";
@@ -39,7 +40,8 @@ Status infer(InferContext& ctx) {
 // scale or bias of [groups] as one of every channel.
 ValueId per_channel(GradContext& ctx, ValueId values, std::int64_t groups, std::int64_t channels) {
   GraphBuilder& b = ctx.b;
-  const ValueId spread = b.op("Expand", {b.op("Reshape", {values, b.i64s({groups, 1})}), b.i64s({groups, channels / groups})});
+  const ValueId spread =
+      b.op("Expand", {b.op("Reshape", {values, b.i64s({groups, 1})}), b.i64s({groups, channels / groups})});
   return b.op("Reshape", {spread, b.i64s({channels})});
 }
 
@@ -135,7 +137,8 @@ Status infer_grad(InferContext& ctx) {
   TRY(nn::require_parameter(ctx, 2, "scale", 2));
   for (std::size_t i : {3u, 4u}) TRY(nn::require_statistic(ctx, i, "mean and inv_std"));
   if (ctx.shape(0).size() < 2 || ctx.shape(3).size() != 2)
-    return infer_error("dy " + to_string(ctx.shape(0)) + " and mean " + to_string(ctx.shape(3)) + " must be [n, c, ..] and [n, groups]");
+    return infer_error("dy " + to_string(ctx.shape(0)) + " and mean " + to_string(ctx.shape(3)) +
+                       " must be [n, c, ..] and [n, groups]");
   return nn::set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
 }
 
@@ -151,7 +154,8 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.spatial = nn::product(x.shape, 2, x.shape.size());
   layout.parameters = types.inputs[2].dtype;
   const bool scale = types.wants(1), bias = types.wants(2);
-  return Kernel{"group_norm_grad", kernels::workspace_bytes(types.target, layout), [layout, scale, bias](const LaunchArgs& args) {
+  return Kernel{"group_norm_grad", kernels::workspace_bytes(types.target, layout),
+                [layout, scale, bias](const LaunchArgs& args) {
                   kernels::GroupNormGradArgs a = layout;
                   a.dy = args.inputs[0];
                   a.x = args.inputs[1];
@@ -171,7 +175,8 @@ Attrs groups(std::int64_t count) { return {{"num_groups", count}}; }
 template <Form form>
 std::vector<Sample> samples() {
   const auto inputs = [](Shape x, std::int64_t values) {
-    return std::vector<SampleInput>{floats(std::move(x), -2, 3), floats({values}, 0.5, 1.5), floats({values})};
+    return std::vector<SampleInput>{floats(std::move(x), -2, 3), floats({values}, 0.5, 1.5),
+                                    floats({values})};
   };
   if (form == Form::instance)
     return {
@@ -183,21 +188,30 @@ std::vector<Sample> samples() {
   const bool grouped = form == Form::scale_per_group;
   return {
       {.name = "plain", .attrs = groups(2), .inputs = inputs({2, 6, 3, 4}, grouped ? 2 : 6)},
-      {.name = "one-group", .attrs = {{"num_groups", std::int64_t{1}}, {"epsilon", 0.1}}, .inputs = inputs({3, 4, 5}, grouped ? 1 : 4)},
+      {.name = "one-group",
+       .attrs = {{"num_groups", std::int64_t{1}}, {"epsilon", 0.1}},
+       .inputs = inputs({3, 4, 5}, grouped ? 1 : 4)},
       {.name = "group-per-channel", .attrs = groups(3), .inputs = inputs({2, 3, 2, 2, 3}, 3)},
       {.name = "no-spatial-dims", .attrs = groups(2), .inputs = inputs({3, 8}, grouped ? 2 : 8)},
-      {.name = "statistics", .attrs = groups(3), .inputs = inputs({2, 6, 5}, grouped ? 3 : 6), .output_count = 3},
+      {.name = "statistics",
+       .attrs = groups(3),
+       .inputs = inputs({2, 6, 5}, grouped ? 3 : 6),
+       .output_count = 3},
       {.name = "wide-parameters",
        .attrs = groups(2),
-       .inputs = {floats({2, 6, 4}, -2, 3), statistic({grouped ? 2 : 6}, 0.5, 1.5), statistic({grouped ? 2 : 6}, -1, 1)}},
-      {.name = "unet", .attrs = groups(32), .inputs = inputs({4, 256, 32, 32}, grouped ? 32 : 256), .bench = true},
+       .inputs = {floats({2, 6, 4}, -2, 3), statistic({grouped ? 2 : 6}, 0.5, 1.5),
+                  statistic({grouped ? 2 : 6}, -1, 1)}},
+      {.name = "unet",
+       .attrs = groups(32),
+       .inputs = inputs({4, 256, 32, 32}, grouped ? 32 : 256),
+       .bench = true},
   };
 }
 
 std::vector<Sample> samples_grad() {
   const auto inputs = [](const Shape& x, std::int64_t count) {
-    return std::vector<SampleInput>{floats(x), floats(x), floats({x[1]}, 0.5, 1.5), statistic({x[0], count}, -0.1, 0.1),
-                                    statistic({x[0], count}, 0.8, 1.3)};
+    return std::vector<SampleInput>{floats(x), floats(x), floats({x[1]}, 0.5, 1.5),
+                                    statistic({x[0], count}, -0.1, 0.1), statistic({x[0], count}, 0.8, 1.3)};
   };
   return {
       {.name = "plain", .inputs = inputs({2, 6, 3, 4}, 2), .output_count = 3},
@@ -227,12 +241,14 @@ constexpr OpDef row(const char* name, int since, int until, const char* summary)
 
 }  // namespace
 
-const OpDef instance_normalization_op =
-    row<Form::instance>("InstanceNormalization", 6, 1000, "Normalizes each channel of each image, then scales and shifts.");
+const OpDef instance_normalization_op = row<Form::instance>(
+    "InstanceNormalization", 6, 1000, "Normalizes each channel of each image, then scales and shifts.");
 const OpDef group_normalization_18_op = row<Form::scale_per_group>(
-    "GroupNormalization", 18, 20, "Normalizes groups of channels of each image, then scales and shifts each group.");
+    "GroupNormalization", 18, 20,
+    "Normalizes groups of channels of each image, then scales and shifts each group.");
 const OpDef group_normalization_21_op = row<Form::scale_per_channel>(
-    "GroupNormalization", 21, 1000, "Normalizes groups of channels of each image, then scales and shifts each channel.");
+    "GroupNormalization", 21, 1000,
+    "Normalizes groups of channels of each image, then scales and shifts each channel.");
 
 const OpDef group_norm_grad_op = {
     .name = "GroupNormGrad",

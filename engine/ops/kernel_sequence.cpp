@@ -43,15 +43,19 @@ void run_steps(const Steps& steps, const LaunchArgs& launch) {
   for (const Step& step : steps.steps) {
     const void* in[kMost] = {};
     void* out[kMost] = {};
-    for (std::size_t i = 0; i < std::min(kMost, step.inputs.size()); ++i) in[i] = address(step.inputs[i], *steps.graph, launch);
-    for (std::size_t i = 0; i < std::min(kMost, step.outputs.size()); ++i) out[i] = address(step.outputs[i], *steps.graph, launch);
-    step.kernel.run({in, out, static_cast<char*>(launch.workspace) + steps.scratch, launch.random, launch.on});
+    for (std::size_t i = 0; i < std::min(kMost, step.inputs.size()); ++i)
+      in[i] = address(step.inputs[i], *steps.graph, launch);
+    for (std::size_t i = 0; i < std::min(kMost, step.outputs.size()); ++i)
+      out[i] = address(step.outputs[i], *steps.graph, launch);
+    step.kernel.run(
+        {in, out, static_cast<char*>(launch.workspace) + steps.scratch, launch.random, launch.on});
   }
 }
 
 }  // namespace
 
-KernelSequence::KernelSequence(const NodeTypes& types) : graph_(std::make_shared<Graph>()), types_(types), builder_(*graph_) {
+KernelSequence::KernelSequence(const NodeTypes& types)
+    : graph_(std::make_shared<Graph>()), types_(types), builder_(*graph_) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i) {
     const std::string name = "x" + std::to_string(i);
     if (!types.has(i))
@@ -61,9 +65,7 @@ KernelSequence::KernelSequence(const NodeTypes& types) : graph_(std::make_shared
   }
 }
 
-ValueId KernelSequence::cast(ValueId x, DType to) {
-  return cast_to(builder_, x, to);
-}
+ValueId KernelSequence::cast(ValueId x, DType to) { return cast_to(builder_, x, to); }
 
 ValueId KernelSequence::first_largest(ValueId x, std::int64_t axis) {
   const Shape shape = builder_.shape(x);
@@ -111,7 +113,9 @@ Result<Kernel> KernelSequence::prepare(const std::string& name, const std::vecto
   }
   kernel.name = name;
   kernel.workspace_bytes = steps->scratch + workspace;
-  kernel.run = [steps = std::shared_ptr<const Steps>(steps)](const LaunchArgs& launch) { run_steps(*steps, launch); };
+  kernel.run = [steps = std::shared_ptr<const Steps>(steps)](const LaunchArgs& launch) {
+    run_steps(*steps, launch);
+  };
   return kernel;
 }
 

@@ -49,7 +49,8 @@ ValueId share(GradContext& ctx, double p) {
   if (p == 1) return dy;
   const ValueId empty = b.op("Equal", {y, number(0)});
   const ValueId safe = b.op("Where", {empty, number(1), y});
-  const ValueId power = p == 2 ? b.op("Div", {dy, safe}) : b.op("Mul", {dy, b.op("Pow", {safe, number(1 - p)})});
+  const ValueId power =
+      p == 2 ? b.op("Div", {dy, safe}) : b.op("Mul", {dy, b.op("Pow", {safe, number(1 - p)})});
   return b.op("Where", {empty, number(0), power});
 }
 
@@ -69,7 +70,8 @@ Status grad_lp(GradContext& ctx) {
   Attrs attrs = nn::window_attrs(TRY(nn::resolve_window(ctx.node.attrs, nn::spatial_of(x))));
   attrs.set("input_shape", x);
   attrs.set("sum", std::int64_t{1});
-  ctx.set(0, ctx.b.op("Mul", {slope(ctx, p), ctx.b.op("AveragePoolGrad", {share(ctx, p)}, std::move(attrs))}));
+  ctx.set(0,
+          ctx.b.op("Mul", {slope(ctx, p), ctx.b.op("AveragePoolGrad", {share(ctx, p)}, std::move(attrs))}));
   return {};
 }
 
@@ -101,14 +103,16 @@ Cost cost_lp(const NodeTypes& types) {
 }
 
 struct Powers {
-  std::shared_ptr<const kernels::EwProgram> raise, root;   // |x|^p; y^(1/p) in place, null for p = 1
+  std::shared_ptr<const kernels::EwProgram> raise, root;  // |x|^p; y^(1/p) in place, null for p = 1
 };
 Powers powers(DType dtype, std::int64_t p, std::int64_t inputs, std::int64_t outputs) {
   const auto exponent = static_cast<double>(p);
   Powers result;
   nn::FlatProgram raise(dtype, inputs, 1, {exponent}), root(dtype, outputs, 1, {1 / exponent});
   const int size = p == 2 ? 0 : raise.add(EwOp::Abs, 0);
-  result.raise = raise.finish(p == 1 ? size : p == 2 ? raise.add(EwOp::Square, 0) : raise.add(EwOp::Pow, size, 1));
+  result.raise = raise.finish(p == 1   ? size
+                              : p == 2 ? raise.add(EwOp::Square, 0)
+                                       : raise.add(EwOp::Pow, size, 1));
   if (p == 2) result.root = root.finish(root.add(EwOp::Sqrt, 0));
   if (p > 2) result.root = root.finish(root.add(EwOp::Pow, 0, 1));
   return result;
@@ -178,7 +182,8 @@ Result<Kernel> prepare_global_lp(const NodeTypes& types) {
 Result<Kernel> prepare_global_max(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
   const kernels::ReduceArgs layout = reduction(types, kernels::Reduction::max);
-  return Kernel{"reduce max", kernels::workspace_bytes(types.target, layout), [layout](const LaunchArgs& args) {
+  return Kernel{"reduce max", kernels::workspace_bytes(types.target, layout),
+                [layout](const LaunchArgs& args) {
                   kernels::ReduceArgs a = layout;
                   a.in = args.inputs[0];
                   a.out = args.outputs[0];
@@ -190,11 +195,14 @@ Result<Kernel> prepare_global_max(const NodeTypes& types) {
 // ---- samples ----------------------------------------------------------------------------------------------
 
 std::vector<Sample> samples_lp() {
-  constexpr double kAway = 0.05;   // from the kink of |x|
+  constexpr double kAway = 0.05;  // from the kink of |x|
   return {
       {.name = "plain", .attrs = {{"kernel_shape", Ints{2, 3}}}, .inputs = {floats({2, 2, 4, 5})}},
       {.name = "p1-pads-strides",
-       .attrs = {{"kernel_shape", Ints{3, 2}}, {"p", std::int64_t{1}}, {"pads", Ints{1, 0, 1, 1}}, {"strides", Ints{2, 1}}},
+       .attrs = {{"kernel_shape", Ints{3, 2}},
+                 {"p", std::int64_t{1}},
+                 {"pads", Ints{1, 0, 1, 1}},
+                 {"strides", Ints{2, 1}}},
        .inputs = {floats({1, 2, 5, 4})},
        .kink_distance = kAway,
        .kinks = {0}},
@@ -216,7 +224,11 @@ std::vector<Sample> samples_lp() {
 std::vector<Sample> samples_global_lp() {
   return {
       {.name = "plain", .inputs = {floats({2, 3, 4, 5})}},
-      {.name = "p1", .attrs = {{"p", std::int64_t{1}}}, .inputs = {floats({2, 3, 7})}, .kink_distance = 0.05, .kinks = {0}},
+      {.name = "p1",
+       .attrs = {{"p", std::int64_t{1}}},
+       .inputs = {floats({2, 3, 7})},
+       .kink_distance = 0.05,
+       .kinks = {0}},
       {.name = "p4", .attrs = {{"p", std::int64_t{4}}}, .inputs = {floats({1, 2, 2, 3, 2})}},
   };
 }

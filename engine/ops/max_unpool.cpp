@@ -1,8 +1,8 @@
 // MaxUnpool: puts values back where MaxPool took them from, zeros elsewhere.
 //   x, indices (i64, row-major into [n, c, out..]): [n, c, in..], out = (in - 1) * stride - pad_begin - pad_end + kernel
 //   y: [n, c, out..], or that with zeros after it up to the third input, output_shape (or cut to it)
-// Where windows overlapped and several values land on one place, y is their mean. dx = dy[indices] / how many landed there.
-// Indices out of range add nothing. Source: ONNX MaxUnpool-11.
+// Where windows overlapped and several values land on one place, y is their mean. dx = dy[indices] / how many
+// landed there. Indices out of range add nothing. Source: ONNX MaxUnpool-11.
 #include <algorithm>
 
 #include "engine/ops/nn.h"
@@ -20,9 +20,11 @@ Result<Shape> pooled_from(const Attrs& attrs, const Shape& x) {
   Shape y{x[0], x[1]};
   for (std::size_t i = 0; i < w.rank(); ++i) {
     const std::int64_t in = x[i + 2], added = w.kernel[i] - w.stride[i] - w.pad_begin[i] - w.pad_end[i];
-    y.push_back(in < 0 ? derived_dim("unpooled " + std::to_string(in) + "*" + std::to_string(w.stride[i]) + "+" + std::to_string(added))
+    y.push_back(in < 0 ? derived_dim("unpooled " + std::to_string(in) + "*" + std::to_string(w.stride[i]) +
+                                     "+" + std::to_string(added))
                        : in * w.stride[i] + added);
-    if (in >= 0 && y.back() < 1) return infer_error("output dim " + std::to_string(y.back()) + " is out of range");
+    if (in >= 0 && y.back() < 1)
+      return infer_error("output dim " + std::to_string(y.back()) + " is out of range");
   }
   return y;
 }
@@ -32,9 +34,11 @@ Result<Shape> result_shape(const InferContext& ctx) {
   const Shape pooled = TRY(pooled_from(ctx.attrs, x));
   if (!ctx.has(2)) return pooled;
   const Tensor* known = ctx.constant(2);
-  if (known != nullptr && known->count() != nn::size(x.size())) return infer_error("output_shape does not fit input " + to_string(x));
+  if (known != nullptr && known->count() != nn::size(x.size()))
+    return infer_error("output_shape does not fit input " + to_string(x));
   Shape y;
-  for (std::int64_t i = 0; i < nn::size(x.size()); ++i) y.push_back(known == nullptr ? unknown_dim(ctx, 2, i) : known->int_at(i));
+  for (std::int64_t i = 0; i < nn::size(x.size()); ++i)
+    y.push_back(known == nullptr ? unknown_dim(ctx, 2, i) : known->int_at(i));
   if (known != nullptr && (!is_static(y) || nn::differ(y[0], x[0]) || nn::differ(y[1], x[1])))
     return infer_error("output_shape " + to_string(y) + " does not fit input " + to_string(x));
   return y;
@@ -70,7 +74,7 @@ Status grad(GradContext& ctx) {
   TRY(nn::require_static(ctx, dy));
   TRY(nn::require_static(ctx, ctx.in(0)));
   const Shape y = ctx.shape(dy), pooled = TRY(pooled_from(ctx.node.attrs, ctx.shape(ctx.in(0))));
-  if (y != pooled) {   // what of dy the indices see
+  if (y != pooled) {  // what of dy the indices see
     const Shape inside = common(y, pooled);
     Ints pads(2 * y.size(), 0);
     for (std::size_t i = 0; i < y.size(); ++i) pads[y.size() + i] = pooled[i] - inside[i];
@@ -79,10 +83,11 @@ Status grad(GradContext& ctx) {
   const std::int64_t size = element_count(pooled);
   const ValueId flat = b.op("Reshape", {indices, b.i64s({1, 1, -1})});
   const ValueId ones = full_like(ctx, ctx.in(0), 1);
-  const ValueId landed =
-      b.op("MaxPoolGrad", {b.op("Reshape", {ones, b.i64s({1, 1, -1})}), flat}, {{"input_shape", Ints{1, 1, size}}});
-  const ValueId shares = b.op("Div", {b.op("Reshape", {dy, b.i64s({size})}),
-                                      b.op("Max", {b.op("Reshape", {landed, b.i64s({size})}), b.scalar(ctx.dtype(dy), 1)})});
+  const ValueId landed = b.op("MaxPoolGrad", {b.op("Reshape", {ones, b.i64s({1, 1, -1})}), flat},
+                              {{"input_shape", Ints{1, 1, size}}});
+  const ValueId shares =
+      b.op("Div", {b.op("Reshape", {dy, b.i64s({size})}),
+                   b.op("Max", {b.op("Reshape", {landed, b.i64s({size})}), b.scalar(ctx.dtype(dy), 1)})});
   ctx.set(0, b.op("Gather", {shares, indices}));
   return {};
 }
@@ -116,11 +121,14 @@ Result<Kernel> prepare(const NodeTypes& types) {
   nn::FlatProgram mean(x.dtype, size, 2, {1}), one(x.dtype, count, 1, {1});
   const auto program = mean.finish(mean.add(EwOp::Div, 0, mean.add(EwOp::Max, 1, 2)));
   const auto ones = one.finish(one.add(EwOp::Max, 1, 1));
-  const auto bytes = [&](std::int64_t n) { return (static_cast<std::size_t>(n) * dtype_bytes(x.dtype) + 63) / 64 * 64; };
+  const auto bytes = [&](std::int64_t n) {
+    return (static_cast<std::size_t>(n) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  };
   const bool direct = y == pooled;
   const CopyPlan part = cut(pooled, y);
   const kernels::StridedCopyArgs copy = TRY(strided_copy_args(part, dtype_bytes(x.dtype)));
-  return Kernel{"max_unpool", bytes(count) + bytes(size) + (direct ? 0 : bytes(size)),
+  return Kernel{"max_unpool",
+                bytes(count) + bytes(size) + (direct ? 0 : bytes(size)),
                 [layout, program, ones, direct, copy, part, values = bytes(count), places = bytes(size),
                  elements = element_count(y)](const LaunchArgs& args) {
                   auto* const workspace = static_cast<std::byte*>(args.workspace);
@@ -157,7 +165,8 @@ std::vector<Sample> samples() {
        .inputs = {floats({1, 1, 4}), exact(DType::i64, {1, 1, 4}, {0, 2, 2, 3})}},
       {.name = "output-shape",
        .attrs = halves,
-       .inputs = {floats({1, 1, 2, 2}), exact(DType::i64, {1, 1, 2, 2}, {5, 7, 13, 15}), known_ints({1, 1, 5, 3})}},
+       .inputs = {floats({1, 1, 2, 2}), exact(DType::i64, {1, 1, 2, 2}, {5, 7, 13, 15}),
+                  known_ints({1, 1, 5, 3})}},
       {.name = "three-dims",
        .attrs = {{"kernel_shape", Ints{2, 1, 2}}, {"strides", Ints{2, 1, 2}}},
        .inputs = {floats({1, 1, 1, 2, 2}), exact(DType::i64, {1, 1, 1, 2, 2}, {9, 2, 5, 14})}},

@@ -50,18 +50,21 @@ Status require_float(const InferContext& ctx, std::size_t i, const char* what) {
 Status require_parameter(const InferContext& ctx, std::size_t i, const char* what, std::size_t scale) {
   const DType dtype = ctx.dtype(i), input = ctx.dtype(0);
   if (i != scale && dtype != ctx.dtype(scale))
-    return infer_error(std::string(what) + " must be " + dtype_name(ctx.dtype(scale)) + " like scale, it is " +
-                       dtype_name(dtype));
+    return infer_error(std::string(what) + " must be " + dtype_name(ctx.dtype(scale)) +
+                       " like scale, it is " + dtype_name(dtype));
   const bool wider = is_float(input) && dtype == statistics_type(input);
   return wider ? Status{} : require_float(ctx, i, what);
 }
 
-DType statistics_type(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 ? DType::f32 : dtype; }
+DType statistics_type(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16 ? DType::f32 : dtype;
+}
 
 Status require_statistic(const InferContext& ctx, std::size_t i, const char* what) {
   const DType want = statistics_type(ctx.dtype(0));
   if (ctx.dtype(i) == want) return {};
-  return infer_error(std::string(what) + " must be " + dtype_name(want) + ", it is " + dtype_name(ctx.dtype(i)));
+  return infer_error(std::string(what) + " must be " + dtype_name(want) + ", it is " +
+                     dtype_name(ctx.dtype(i)));
 }
 
 Status require_static(const GradContext& ctx, ValueId value) {
@@ -79,7 +82,8 @@ Status require_first_output_only(const GradContext& ctx) {
 Status require_kernel_type(kernels::Target target, DType dtype) {
   if (dtype == DType::f32 || dtype == DType::f64) return {};
   if (target == kernels::Target::gpu && dtype == DType::bf16) return {};
-  return no_kernel(std::string("no ") + (target == kernels::Target::cpu ? "CPU" : "GPU") + " kernel for " + dtype_name(dtype));
+  return no_kernel(std::string("no ") + (target == kernels::Target::cpu ? "CPU" : "GPU") + " kernel for " +
+                   dtype_name(dtype));
 }
 
 Kernel elementwise_kernel(std::string name, kernels::EwProgram program) {
@@ -94,7 +98,9 @@ Kernel elementwise_kernel(std::string name, kernels::EwProgram program) {
   return kernel;
 }
 
-FlatProgram::FlatProgram(DType dtype, std::int64_t count, std::size_t inputs, const std::vector<double>& constants) : dtype_(dtype) {
+FlatProgram::FlatProgram(DType dtype, std::int64_t count, std::size_t inputs,
+                         const std::vector<double>& constants)
+    : dtype_(dtype) {
   program_.rank = 1;
   program_.dims[0] = count;
   program_.inputs.assign(inputs, {dtype, {1}});

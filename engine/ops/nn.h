@@ -25,8 +25,8 @@ std::int64_t known_dim(std::int64_t a, std::int64_t b);
 Status set_outputs(InferContext& ctx, std::vector<Type> types);
 // "bias must be f32 like the input, it is i64" unless input i has the floating type of input 0.
 Status require_float(const InferContext& ctx, std::size_t i, const char* what);
-// Scale or bias of a normalization, input i: the type of input 0, or f32 where that is bf16 or f16; the same for both.
-// `scale`: the input that it must agree with.
+// Scale or bias of a normalization, input i: the type of input 0, or f32 where that is bf16 or f16; the same
+// for both. `scale`: the input that it must agree with.
 Status require_parameter(const InferContext& ctx, std::size_t i, const char* what, std::size_t scale = 1);
 // Means and deviations of a tensor: its type, f32 where that is bf16 or f16.
 DType statistics_type(DType dtype);
@@ -40,8 +40,8 @@ Status require_kernel_type(kernels::Target target, DType dtype);
 
 // A kernel that runs one elementwise program over the inputs as they come.
 Kernel elementwise_kernel(std::string name, kernels::EwProgram program);
-// A program over dense tensors of `count` elements for kernels in several steps. Registers: the inputs, then the constants, then one per
-// added instruction.
+// A program over dense tensors of `count` elements for kernels in several steps. Registers: the inputs, then
+// the constants, then one per added instruction.
 class FlatProgram {
  public:
   FlatProgram(DType dtype, std::int64_t count, std::size_t inputs, const std::vector<double>& constants = {});

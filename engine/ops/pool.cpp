@@ -161,7 +161,8 @@ Status grad_average(GradContext& ctx) {
 
 kernels::PoolDivisor divisor_of(const Attrs& attrs) {
   if (attrs.integer("sum") != 0) return kernels::PoolDivisor::one;
-  return attrs.integer("count_include_pad") != 0 ? kernels::PoolDivisor::padded : kernels::PoolDivisor::inside;
+  return attrs.integer("count_include_pad") != 0 ? kernels::PoolDivisor::padded
+                                                 : kernels::PoolDivisor::inside;
 }
 
 Result<Kernel> prepare_average(const NodeTypes& types) {
@@ -232,13 +233,14 @@ Result<Kernel> prepare_global(const NodeTypes& types) {
   layout.outer = x.shape[0] * x.shape[1];
   layout.n = nn::product(x.shape, 2, x.shape.size());
   layout.inner = 1;
-  return Kernel{"reduce mean", kernels::workspace_bytes(types.target, layout), [layout](const LaunchArgs& args) {
-                     kernels::ReduceArgs a = layout;
-                     a.in = args.inputs[0];
-                     a.out = args.outputs[0];
-                     a.workspace = args.workspace;
-                     args.on.reduce(a);
-                   }};
+  return Kernel{"reduce mean", kernels::workspace_bytes(types.target, layout),
+                [layout](const LaunchArgs& args) {
+                  kernels::ReduceArgs a = layout;
+                  a.in = args.inputs[0];
+                  a.out = args.outputs[0];
+                  a.workspace = args.workspace;
+                  args.on.reduce(a);
+                }};
 }
 
 // ---- samples

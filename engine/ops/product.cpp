@@ -99,7 +99,9 @@ Status require_countable(const kernels::MatMulDesc& desc) {
   constexpr std::int64_t kMost = (std::int64_t{1} << 31) - (1 << 16);
   bool fits = std::max({desc.m, desc.n, desc.k}) <= kMost;
   for (const std::int64_t size : desc.batch) fits = fits && size <= kMost;
-  return fits || desc.dtype == DType::f64 ? Status{} : Status{no_kernel("no CPU kernel for a product with a dim over 2^31")};
+  return fits || desc.dtype == DType::f64
+             ? Status{}
+             : Status{no_kernel("no CPU kernel for a product with a dim over 2^31")};
 }
 
 // Y = activation(Y + beta * C), in place.

@@ -1,8 +1,9 @@
 // QuantizeLinear, DequantizeLinear (ONNX-10 .. -24) and DynamicQuantizeLinear.
 //   q = saturate(round_even(x / scale) + zero_point)        x~ = (q - zero_point) scale
-// scale, zero_point: one element, one per index of `axis` (default 1), or one per block of block_size indices along it (whole blocks).
-// Element types of less than 8 bits are not supported. Gradients: straight-through (Bengio et al. 2013), zero where q saturates; the gradient of a quantized tensor
-// is a float tensor of its shape (autodiff.cpp).
+// scale, zero_point: one element, one per index of `axis` (default 1), or one per block of block_size indices
+// along it (whole blocks). Element types of less than 8 bits are not supported. Gradients: straight-through
+// (Bengio et al. 2013), zero where q saturates; the gradient of a quantized tensor is a float tensor of its
+// shape (autodiff.cpp).
 #include <limits>
 
 #include "engine/ops/elementwise_code.h"
@@ -46,7 +47,8 @@ Status check_blocks(const InferContext& ctx) {
   if (block < 0) return infer_error("block_size is " + std::to_string(block));
   const auto axis = static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis", 1), x.size())));
   if (x[axis] >= 0 && x[axis] % block != 0)
-    return infer_error("blocks of " + std::to_string(block) + " do not divide " + std::to_string(x[axis]) + " elements");
+    return infer_error("blocks of " + std::to_string(block) + " do not divide " + std::to_string(x[axis]) +
+                       " elements");
   for (std::size_t i = 1; i < 3; ++i) {
     if (!ctx.has(i)) continue;
     const Shape& given = ctx.shape(i);
@@ -55,7 +57,8 @@ Status check_blocks(const InferContext& ctx) {
       const std::int64_t wanted = d == axis && x[d] >= 0 ? x[d] / block : x[d];
       fits = wanted < 0 || given[d] < 0 || wanted == given[d];
     }
-    if (!fits) return infer_error("scale or zero point " + to_string(given) + " is no blocks of " + to_string(x));
+    if (!fits)
+      return infer_error("scale or zero point " + to_string(given) + " is no blocks of " + to_string(x));
   }
   return {};
 }
@@ -80,16 +83,20 @@ Status check_parameters(const InferContext& ctx) {
   for (std::size_t i = 1; i < 3; ++i) {
     if (!ctx.has(i) || ctx.shape(i).empty() || one_element(ctx.shape(i))) continue;
     const char* what = i == 1 ? "scale" : "zero point";
-    if (ctx.shape(i).size() != 1) return infer_error(std::string("the ") + what + " must be a scalar or a vector");
-    const auto axis = static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis", 1), ctx.shape(0).size())));
+    if (ctx.shape(i).size() != 1)
+      return infer_error(std::string("the ") + what + " must be a scalar or a vector");
+    const auto axis =
+        static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis", 1), ctx.shape(0).size())));
     const std::int64_t dim = ctx.shape(0)[axis], given = ctx.shape(i)[0];
     if (dim >= 0 && given >= 0 && dim != given)
-      return infer_error(std::string("the ") + what + " has " + std::to_string(given) + " elements for a dimension of " + std::to_string(dim));
+      return infer_error(std::string("the ") + what + " has " + std::to_string(given) +
+                         " elements for a dimension of " + std::to_string(dim));
   }
   return {};
 }
 
-// How many dims of 1 follow a vector along the axis of a tensor of this rank, for broadcasting; 0 for one element.
+// How many dims of 1 follow a vector along the axis of a tensor of this rank, for broadcasting; 0 for one
+// element.
 std::size_t trailing(const Attrs& attrs, const Shape& parameter, std::size_t rank) {
   if (parameter.empty() || one_element(parameter)) return 0;
   return rank - 1 - axis_of(attrs, rank);
@@ -115,7 +122,8 @@ NodeTypes broadcastable(const NodeTypes& types) {
 }
 ValueId broadcastable(GradContext& ctx, ValueId parameter) {
   if (ctx.node.attrs.integer("block_size") != 0)
-    return ctx.b.op("Reshape", {parameter, ctx.b.i64s(in_blocks(ctx.node.attrs, ctx.shape(parameter), true))});
+    return ctx.b.op("Reshape",
+                    {parameter, ctx.b.i64s(in_blocks(ctx.node.attrs, ctx.shape(parameter), true))});
   const std::size_t after = trailing(ctx.node.attrs, ctx.shape(parameter), ctx.shape(ctx.in(0)).size());
   std::vector<std::int64_t> axes;
   for (std::size_t i = 0; i < after; ++i) axes.push_back(static_cast<std::int64_t>(i) + 1);
@@ -133,21 +141,26 @@ Status require_blocks(GradContext& ctx) {
   return nn::require_static(ctx, ctx.in(1));
 }
 
-FusedOperand as(Code& code, FusedOperand x, DType from, DType to) { return from == to ? x : code.cast(x, to); }
+FusedOperand as(Code& code, FusedOperand x, DType from, DType to) {
+  return from == to ? x : code.cast(x, to);
+}
 
 // ---- QuantizeLinear ---------------------------------------------------------------------------------------
 
 Status infer_quantize(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (!is_float(ctx.dtype(0)) && ctx.dtype(0) != DType::i32) return infer_error(std::string("cannot quantize ") + dtype_name(ctx.dtype(0)));
+  if (!is_float(ctx.dtype(0)) && ctx.dtype(0) != DType::i32)
+    return infer_error(std::string("cannot quantize ") + dtype_name(ctx.dtype(0)));
   TRY(check_parameters(ctx));
   const std::int64_t named = ctx.attrs.integer("output_dtype");
   DType out = named != 0 ? TRY(dtype_from_onnx(named)) : DType::u8;
   if (ctx.has(2)) {
-    if (named != 0 && out != ctx.dtype(2)) return infer_error("output_dtype is not the type of the zero point");
+    if (named != 0 && out != ctx.dtype(2))
+      return infer_error("output_dtype is not the type of the zero point");
     out = ctx.dtype(2);
   }
-  if (!is_code(out)) return infer_error(std::string("quantization to ") + dtype_name(out) + " is not supported");
+  if (!is_code(out))
+    return infer_error(std::string("quantization to ") + dtype_name(out) + " is not supported");
   ctx.outputs[0] = {out, ctx.shape(0)};
   return {};
 }
@@ -173,7 +186,8 @@ Status grad_quantize(GradContext& ctx) {
   ValueId q = b.op("Round", {ratio});
   if (ctx.in(2) != kNone) q = b.op("Add", {q, cast_to(b, broadcastable(ctx, ctx.in(2)), work)});
   const Range range = range_of(ctx.dtype(ctx.out(0)));
-  const ValueId inside = b.op("And", {b.op("GreaterOrEqual", {q, b.scalar(work, range.low)}), b.op("LessOrEqual", {q, b.scalar(work, range.high)})});
+  const ValueId inside = b.op("And", {b.op("GreaterOrEqual", {q, b.scalar(work, range.low)}),
+                                      b.op("LessOrEqual", {q, b.scalar(work, range.high)})});
   const ValueId slope = b.op("Where", {inside, b.op("Div", {g, scale}), b.scalar(work, 0)});
   if (ctx.wants(0)) {
     const ValueId dx = cast_to(b, slope, ctx.dtype(x));
@@ -187,25 +201,35 @@ Status grad_quantize(GradContext& ctx) {
 }
 
 std::vector<Sample> quantize_samples() {
-  const auto vector = [](DType t, std::vector<double> v) { return exact(t, {static_cast<std::int64_t>(v.size())}, v); };
-  return {with("u8", {}, {floats({3, 5}, -2, 2), known_scalar(DType::f32, 0.0173), known_scalar(DType::u8, 117)}),
-          with("no zero point", {}, {floats({7}, -1, 5), known_scalar(DType::f32, 0.013)}),
-          with("i8, per axis", {}, {floats({2, 3, 4}, -2, 2), vector(DType::f32, {0.013, 0.1, 0.7}), vector(DType::i8, {-3, 0, 100})}),
-          with("i16, last axis", {{"axis", std::int64_t{-1}}},
-               {floats({3, 2}, -2, 2), vector(DType::f32, {0.0007, 0.1}), vector(DType::i16, {-3, 1000})}),
-          with("u16, named", {{"output_dtype", onnx_from_dtype(DType::u16)}}, {floats({9}, -1, 5), known_scalar(DType::f32, 0.00003)}),
-          with("blocks", {{"axis", std::int64_t{1}}, {"block_size", std::int64_t{2}}},
-               {floats({2, 4, 3}, -2, 2), floats({2, 2, 3}, 0.01, 0.1), exact(DType::u8, {2, 2, 3}, {0, 9, 99, 100, 1, 2, 3, 4, 5, 6, 7, 8})}),
-          with("integers", {}, {ints({9}, -500, 500, DType::i32), known_scalar(DType::f32, 3.1), known_scalar(DType::i8, 2)})};
+  const auto vector = [](DType t, std::vector<double> v) {
+    return exact(t, {static_cast<std::int64_t>(v.size())}, v);
+  };
+  return {
+      with("u8", {}, {floats({3, 5}, -2, 2), known_scalar(DType::f32, 0.0173), known_scalar(DType::u8, 117)}),
+      with("no zero point", {}, {floats({7}, -1, 5), known_scalar(DType::f32, 0.013)}),
+      with(
+          "i8, per axis", {},
+          {floats({2, 3, 4}, -2, 2), vector(DType::f32, {0.013, 0.1, 0.7}), vector(DType::i8, {-3, 0, 100})}),
+      with("i16, last axis", {{"axis", std::int64_t{-1}}},
+           {floats({3, 2}, -2, 2), vector(DType::f32, {0.0007, 0.1}), vector(DType::i16, {-3, 1000})}),
+      with("u16, named", {{"output_dtype", onnx_from_dtype(DType::u16)}},
+           {floats({9}, -1, 5), known_scalar(DType::f32, 0.00003)}),
+      with("blocks", {{"axis", std::int64_t{1}}, {"block_size", std::int64_t{2}}},
+           {floats({2, 4, 3}, -2, 2), floats({2, 2, 3}, 0.01, 0.1),
+            exact(DType::u8, {2, 2, 3}, {0, 9, 99, 100, 1, 2, 3, 4, 5, 6, 7, 8})}),
+      with("integers", {},
+           {ints({9}, -500, 500, DType::i32), known_scalar(DType::f32, 3.1), known_scalar(DType::i8, 2)})};
 }
 
 // ---- DequantizeLinear -------------------------------------------------------------------------------------
 
 Status infer_dequantize(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (!is_code(ctx.dtype(0)) && ctx.dtype(0) != DType::i32) return infer_error(std::string("cannot dequantize ") + dtype_name(ctx.dtype(0)));
+  if (!is_code(ctx.dtype(0)) && ctx.dtype(0) != DType::i32)
+    return infer_error(std::string("cannot dequantize ") + dtype_name(ctx.dtype(0)));
   TRY(check_parameters(ctx));
-  if (ctx.has(2) && ctx.dtype(2) != ctx.dtype(0)) return infer_error("the zero point must have the type of the input");
+  if (ctx.has(2) && ctx.dtype(2) != ctx.dtype(0))
+    return infer_error("the zero point must have the type of the input");
   const std::int64_t named = ctx.attrs.integer("output_dtype");
   const DType out = named != 0 ? TRY(dtype_from_onnx(named)) : ctx.dtype(1);
   if (!is_float(out)) return infer_error(std::string("dequantization to ") + dtype_name(out));
@@ -235,7 +259,8 @@ Status grad_dequantize(GradContext& ctx) {
   }
   if (ctx.wants(1)) {
     ValueId difference = cast_to(b, blocked(ctx, ctx.in(0)), DType::i32);
-    if (ctx.in(2) != kNone) difference = b.op("Sub", {difference, cast_to(b, broadcastable(ctx, ctx.in(2)), DType::i32)});
+    if (ctx.in(2) != kNone)
+      difference = b.op("Sub", {difference, cast_to(b, broadcastable(ctx, ctx.in(2)), DType::i32)});
     const ValueId ds = ctx.reduce_to(b.op("Mul", {g, cast_to(b, difference, work)}), raw);
     ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
   }
@@ -243,13 +268,19 @@ Status grad_dequantize(GradContext& ctx) {
 }
 
 std::vector<Sample> dequantize_samples() {
-  return {with("u8", {}, {ints({3, 5}, 0, 255, DType::u8), floats({}, 0.01, 0.1), known_scalar(DType::u8, 117)}),
-          with("per axis", {}, {ints({2, 3, 4}, -128, 127, DType::i8), floats({3}, 0.01, 0.1), exact(DType::i8, {3}, {-3, 0, 100})}),
-          with("last axis", {{"axis", std::int64_t{-1}}}, {ints({3, 2}, -900, 900, DType::i16), floats({2}, 0.01, 0.1)}),
-          with("u16", {}, {ints({7}, 0, 60000, DType::u16), floats({1}, 0.001, 0.01), exact(DType::u16, {1}, {30000})}),
-          with("blocks", {{"axis", std::int64_t{-1}}, {"block_size", std::int64_t{3}}},
-               {ints({2, 6}, 0, 255, DType::u8), floats({2, 2}, 0.01, 0.1), exact(DType::u8, {2, 2}, {0, 9, 99, 100})}),
-          with("32-bit integers", {}, {ints({7}, -900, 900, DType::i32), floats({}, 0.01, 0.1)})};
+  return {
+      with("u8", {}, {ints({3, 5}, 0, 255, DType::u8), floats({}, 0.01, 0.1), known_scalar(DType::u8, 117)}),
+      with("per axis", {},
+           {ints({2, 3, 4}, -128, 127, DType::i8), floats({3}, 0.01, 0.1),
+            exact(DType::i8, {3}, {-3, 0, 100})}),
+      with("last axis", {{"axis", std::int64_t{-1}}},
+           {ints({3, 2}, -900, 900, DType::i16), floats({2}, 0.01, 0.1)}),
+      with("u16", {},
+           {ints({7}, 0, 60000, DType::u16), floats({1}, 0.001, 0.01), exact(DType::u16, {1}, {30000})}),
+      with("blocks", {{"axis", std::int64_t{-1}}, {"block_size", std::int64_t{3}}},
+           {ints({2, 6}, 0, 255, DType::u8), floats({2, 2}, 0.01, 0.1),
+            exact(DType::u8, {2, 2}, {0, 9, 99, 100})}),
+      with("32-bit integers", {}, {ints({7}, -900, 900, DType::i32), floats({}, 0.01, 0.1)})};
 }
 
 // ---- DynamicQuantizeLinear: the range of x, widened to hold 0, over 0..255 --------------------------------
@@ -267,7 +298,8 @@ Result<Kernel> prepare_dynamic(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype, work = work_type(dtype);
   const Attrs all{{"keepdims", std::int64_t{0}}};
   const ValueId x = s.cast(s.in(0), work), zero = b.scalar(work, 0);
-  const ValueId low = s.op("Min", {s.op("ReduceMin", {x}, all), zero}), high = s.op("Max", {s.op("ReduceMax", {x}, all), zero});
+  const ValueId low = s.op("Min", {s.op("ReduceMin", {x}, all), zero}),
+                high = s.op("Max", {s.op("ReduceMax", {x}, all), zero});
   const ValueId scale = s.op("Div", {s.op("Sub", {high, low}), b.scalar(work, 255)});
   const ValueId point = s.cast(s.op("Round", {s.op("Div", {s.op("Neg", {low}), scale})}), DType::u8);
   const ValueId q = s.op("Add", {s.op("Round", {s.op("Div", {x, scale})}), s.cast(point, work)});
@@ -275,7 +307,8 @@ Result<Kernel> prepare_dynamic(const NodeTypes& types) {
 }
 
 std::vector<Sample> dynamic_samples() {
-  return {sample_of("both signs", {}, {floats({3, 7}, -2, 3)}, 3), sample_of("positive", {}, {floats({9}, 1, 3)}, 3),
+  return {sample_of("both signs", {}, {floats({3, 7}, -2, 3)}, 3),
+          sample_of("positive", {}, {floats({9}, 1, 3)}, 3),
           sample_of("zeros", {}, {exact(DType::f32, {3}, {0, 0, 0})}, 3)};
 }
 
@@ -309,16 +342,17 @@ const OpDef dequantize_linear_op = {.name = "DequantizeLinear",
                                     .gpu = prepare_dequantize,
                                     .samples = dequantize_samples,
                                     .precision = Precision::full};
-const OpDef dynamic_quantize_linear_op = {.name = "DynamicQuantizeLinear",
-                                          .since = 11,
-                                          .summary = "8-bit codes, with scale and zero point from the range of the input",
-                                          .traits = kNoGradient,
-                                          .max_outputs = 3,
-                                          .infer = infer_dynamic,
-                                          .cost = dynamic_cost,
-                                          .cpu = prepare_dynamic,
-                                          .gpu = prepare_dynamic,
-                                          .samples = dynamic_samples,
-                                          .precision = Precision::full};
+const OpDef dynamic_quantize_linear_op = {
+    .name = "DynamicQuantizeLinear",
+    .since = 11,
+    .summary = "8-bit codes, with scale and zero point from the range of the input",
+    .traits = kNoGradient,
+    .max_outputs = 3,
+    .infer = infer_dynamic,
+    .cost = dynamic_cost,
+    .cpu = prepare_dynamic,
+    .gpu = prepare_dynamic,
+    .samples = dynamic_samples,
+    .precision = Precision::full};
 
 }  // namespace gradloom

@@ -17,7 +17,7 @@ using kernels::RecurrentFunction;
 struct NamedFunction {
   const char* name;
   RecurrentFunction function;
-  double alpha, beta;   // defaults
+  double alpha, beta;  // defaults
 };
 constexpr NamedFunction kFunctions[] = {
     {"sigmoid", RecurrentFunction::sigmoid, 0, 0},
@@ -34,11 +34,13 @@ constexpr NamedFunction kFunctions[] = {
 };
 
 bool takes_alpha(RecurrentFunction f) {
-  return f == RecurrentFunction::affine || f == RecurrentFunction::leaky_relu || f == RecurrentFunction::thresholded_relu ||
-         f == RecurrentFunction::scaled_tanh || f == RecurrentFunction::hard_sigmoid || f == RecurrentFunction::elu;
+  return f == RecurrentFunction::affine || f == RecurrentFunction::leaky_relu ||
+         f == RecurrentFunction::thresholded_relu || f == RecurrentFunction::scaled_tanh ||
+         f == RecurrentFunction::hard_sigmoid || f == RecurrentFunction::elu;
 }
 bool takes_beta(RecurrentFunction f) {
-  return f == RecurrentFunction::affine || f == RecurrentFunction::scaled_tanh || f == RecurrentFunction::hard_sigmoid;
+  return f == RecurrentFunction::affine || f == RecurrentFunction::scaled_tanh ||
+         f == RecurrentFunction::hard_sigmoid;
 }
 
 // Names are joined by commas, in any case.
@@ -57,8 +59,10 @@ std::string default_activations(const std::string& kind) {
   return kind == "RNN" ? "tanh" : kind == "GRU" ? "sigmoid,tanh" : "sigmoid,tanh,tanh";
 }
 
-// The activations of all directions; parameters are taken from the lists in order, by the functions that have some.
-Result<std::vector<RecurrentActivation>> activations_of(const std::string& kind, const Attrs& attrs, std::int64_t directions) {
+// The activations of all directions; parameters are taken from the lists in order, by the functions that have
+// some.
+Result<std::vector<RecurrentActivation>> activations_of(const std::string& kind, const Attrs& attrs,
+                                                        std::int64_t directions) {
   const std::size_t per_direction = split(default_activations(kind)).size();
   std::vector<std::string> names = split(attrs.text("activations"));
   if (attrs.text("activations").empty()) {
@@ -68,13 +72,15 @@ Result<std::vector<RecurrentActivation>> activations_of(const std::string& kind,
   }
   const std::size_t needed = per_direction * static_cast<std::size_t>(directions);
   if (names.size() < needed)
-    return infer_error("activations has " + std::to_string(names.size()) + " entries, " + std::to_string(needed) + " are needed");
-  names.resize(needed);   // RNN's default in the specification is one for each of two directions
+    return infer_error("activations has " + std::to_string(names.size()) + " entries, " +
+                       std::to_string(needed) + " are needed");
+  names.resize(needed);  // RNN's default in the specification is one for each of two directions
   const std::vector<double> alphas = attrs.reals("activation_alpha"), betas = attrs.reals("activation_beta");
   std::size_t alpha = 0, beta = 0;
   std::vector<RecurrentActivation> result;
   for (const std::string& name : names) {
-    const auto found = std::find_if(std::begin(kFunctions), std::end(kFunctions), [&](const NamedFunction& f) { return name == f.name; });
+    const auto found = std::find_if(std::begin(kFunctions), std::end(kFunctions),
+                                    [&](const NamedFunction& f) { return name == f.name; });
     if (found == std::end(kFunctions)) return infer_error("activation '" + name + "' is unknown");
     RecurrentActivation a{found->function, found->alpha, found->beta};
     if (takes_alpha(a.function) && alpha < alphas.size()) a.alpha = alphas[alpha++];
@@ -86,8 +92,10 @@ Result<std::vector<RecurrentActivation>> activations_of(const std::string& kind,
 
 }  // namespace
 
-Result<RecurrentShape> recurrent_shape(const std::string& kind, const Attrs& attrs, const Shape& x, const Shape& r) {
-  if (x.size() != 3 || r.size() != 3) return infer_error("input " + to_string(x) + " and weights " + to_string(r) + " must have 3 dims");
+Result<RecurrentShape> recurrent_shape(const std::string& kind, const Attrs& attrs, const Shape& x,
+                                       const Shape& r) {
+  if (x.size() != 3 || r.size() != 3)
+    return infer_error("input " + to_string(x) + " and weights " + to_string(r) + " must have 3 dims");
   const std::string direction = attrs.text("direction", "forward");
   if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
     return infer_error("direction '" + direction + "' is unknown");
@@ -101,22 +109,27 @@ Result<RecurrentShape> recurrent_shape(const std::string& kind, const Attrs& att
   s.gates = kind == "RNN" ? 1 : kind == "GRU" ? 3 : 4;
   s.slots = kind == "RNN" ? 1 : 4;
   if (s.hidden < 1) return infer_error("hidden_size must be known");
-  if (attrs.integer("hidden_size", s.hidden) != s.hidden || differ(r[1], s.gates * s.hidden) || differ(r[0], s.directions))
-    return infer_error("recurrent weights " + to_string(r) + " do not fit " + std::to_string(s.directions) + " directions of " +
-                       std::to_string(s.gates) + " gates of hidden_size " + std::to_string(attrs.integer("hidden_size", s.hidden)));
+  if (attrs.integer("hidden_size", s.hidden) != s.hidden || differ(r[1], s.gates * s.hidden) ||
+      differ(r[0], s.directions))
+    return infer_error("recurrent weights " + to_string(r) + " do not fit " + std::to_string(s.directions) +
+                       " directions of " + std::to_string(s.gates) + " gates of hidden_size " +
+                       std::to_string(attrs.integer("hidden_size", s.hidden)));
   TRY(activations_of(kind, attrs, s.directions));
   return s;
 }
 
-Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& kind, const Attrs& attrs, DType dtype,
-                                                            const RecurrentShape& s) {
+Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& kind, const Attrs& attrs,
+                                                            DType dtype, const RecurrentShape& s) {
   using kernels::RecurrentKind;
   const auto activations = TRY(activations_of(kind, attrs, s.directions));
   const std::size_t per_direction = activations.size() / static_cast<std::size_t>(s.directions);
   const bool linear = attrs.integer("linear_before_reset") != 0;
   kernels::RecurrentCell cell{};
   cell.dtype = dtype;
-  cell.kind = kind == "RNN" ? RecurrentKind::rnn : kind == "LSTM" ? RecurrentKind::lstm : linear ? RecurrentKind::gru_linear : RecurrentKind::gru;
+  cell.kind = kind == "RNN"    ? RecurrentKind::rnn
+              : kind == "LSTM" ? RecurrentKind::lstm
+              : linear         ? RecurrentKind::gru_linear
+                               : RecurrentKind::gru;
   cell.coupled = kind == "LSTM" && attrs.integer("input_forget") != 0;
   cell.clip = attrs.has("clip") ? attrs.real("clip") : std::numeric_limits<double>::infinity();
   cell.steps = s.steps;
@@ -130,14 +143,16 @@ Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& k
   std::vector<kernels::RecurrentCell> cells;
   for (std::int64_t d = 0; d < s.directions; ++d) {
     cell.reverse = d == 1 || attrs.text("direction") == "reverse";
-    for (std::size_t i = 0; i < per_direction; ++i) cell.activations[i] = activations[static_cast<std::size_t>(d) * per_direction + i];
+    for (std::size_t i = 0; i < per_direction; ++i)
+      cell.activations[i] = activations[static_cast<std::size_t>(d) * per_direction + i];
     cells.push_back(cell);
   }
   return cells;
 }
 
-kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t a_row, std::int64_t b_row,
-                                  std::int64_t b_col, std::int64_t c_row, bool accumulate) {
+kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
+                                  std::int64_t a_row, std::int64_t b_row, std::int64_t b_col,
+                                  std::int64_t c_row, bool accumulate) {
   kernels::MatMulDesc desc;
   desc.dtype = dtype;
   desc.m = m;

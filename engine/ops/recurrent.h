@@ -12,18 +12,21 @@ namespace gradloom::nn {
 // Dims of a layer; symbolic ones below 0. layout 0: x [steps, batch, inputs], 1: x [batch, steps, inputs].
 struct RecurrentShape {
   std::int64_t directions, steps, batch, inputs, hidden;
-  std::int64_t gates, slots;   // as in kernels::RecurrentCell
+  std::int64_t gates, slots;  // as in kernels::RecurrentCell
   bool batch_first;
 };
 // kind: "RNN", "GRU" or "LSTM"; r: the recurrent weights [directions, gates * hidden, hidden].
-Result<RecurrentShape> recurrent_shape(const std::string& kind, const Attrs& attrs, const Shape& x, const Shape& r);
+Result<RecurrentShape> recurrent_shape(const std::string& kind, const Attrs& attrs, const Shape& x,
+                                       const Shape& r);
 
-// One cell per direction, without pointers; the strides of x count gates * hidden per position. Every dim must be known.
-Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& kind, const Attrs& attrs, DType dtype,
-                                                            const RecurrentShape& shape);
+// One cell per direction, without pointers; the strides of x count gates * hidden per position. Every dim
+// must be known.
+Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& kind, const Attrs& attrs,
+                                                            DType dtype, const RecurrentShape& shape);
 
 // m x n sums over k of rows `a_row` apart, B with strides, into rows `c_row` apart.
-kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t a_row, std::int64_t b_row,
-                                  std::int64_t b_col, std::int64_t c_row, bool accumulate = false);
+kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
+                                  std::int64_t a_row, std::int64_t b_row, std::int64_t b_col,
+                                  std::int64_t c_row, bool accumulate = false);
 
 }  // namespace gradloom::nn

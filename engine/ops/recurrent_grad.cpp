@@ -1,9 +1,11 @@
-// RecurrentGrad (ours): the steps of RNN, GRU and LSTM backwards, up to the products that are the same for all of them.
+// RecurrentGrad (ours): the steps of RNN, GRU and LSTM backwards, up to the products that are the same for
+// all of them.
 //   inputs: R, what the forward layer kept (inputs of the activations, states h and LSTM's c: recurrent_layers.cpp),
 //   dY [steps, directions, batch, hidden], dY_h, dY_c [directions, batch, hidden] (none where no gradient flows), sequence_lens, P
 //   -> gradient of X W^T [directions, steps, batch, gates * hidden] (layout 1: batch before steps),
 //      gradient of h R^T [directions, steps, batch, gates * hidden] by step, of initial_h and LSTM's initial_c [directions, batch, hidden]
-// Attributes: those of the forward node and kind. The gradients of X, W, R, B and P are products and sums of these, left to the graph.
+// Attributes: those of the forward node and kind. The gradients of X, W, R, B and P are products and sums of
+// these, left to the graph.
 #include "engine/ops/nn.h"
 #include "engine/ops/recurrent.h"
 
@@ -14,7 +16,7 @@ using nn::elements_at;
 using nn::RecurrentShape;
 using nn::SliceProduct;
 
-enum Input : std::size_t { kR, kKept, kH, kC, kDy, kDyH, kDyC, kLengths, kP };   // all after kH may be omitted
+enum Input : std::size_t { kR, kKept, kH, kC, kDy, kDyH, kDyC, kLengths, kP };  // all after kH may be omitted
 
 // The dims, as x has them, of what the forward layer kept.
 Result<RecurrentShape> shape_of(const Attrs& attrs, const Shape& kept, const Shape& r) {
@@ -38,9 +40,9 @@ struct Plan {
   RecurrentShape shape;
   DType dtype;
   std::vector<kernels::RecurrentCell> cells;
-  SliceProduct states, reset;   // dh += d(h R^T) R; reset: d(r h) of a gru
+  SliceProduct states, reset;  // dh += d(h R^T) R; reset: d(r h) of a gru
   std::vector<bool> in;
-  std::size_t dreset = 0, scratch = 0;   // in the workspace
+  std::size_t dreset = 0, scratch = 0;  // in the workspace
 };
 
 void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
@@ -56,7 +58,8 @@ void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
   };
   kernels::RecurrentStepGradArgs a{};
   a.cell = p.cells[static_cast<std::size_t>(d)];
-  const bool lstm = a.cell.kind == kernels::RecurrentKind::lstm, two_parts = a.cell.kind == kernels::RecurrentKind::gru;
+  const bool lstm = a.cell.kind == kernels::RecurrentKind::lstm,
+             two_parts = a.cell.kind == kernels::RecurrentKind::gru;
   a.cell.lengths = p.in[kLengths] ? static_cast<const std::int32_t*>(args.inputs[kLengths]) : nullptr;
   a.cell.y_time = s.directions * state;
   a.cell.y_batch = s.hidden;
@@ -79,7 +82,8 @@ void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
     a.dproduct = elements_at(args.outputs[1], t, slice * s.batch * rows);
     args.on.recurrent_step_grad(a);
     if (two_parts) {
-      p.reset.run(args, elements_at(a.dproduct, t, 2 * s.hidden), elements_at(r, t, 2 * s.hidden * s.hidden), workspace + p.dreset, scratch);
+      p.reset.run(args, elements_at(a.dproduct, t, 2 * s.hidden), elements_at(r, t, 2 * s.hidden * s.hidden),
+                  workspace + p.dreset, scratch);
       a.part = 1;
       args.on.recurrent_step_grad(a);
     }
@@ -92,7 +96,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, t));
   const std::string kind = types.attrs.text("kind");
   const RecurrentShape s = TRY(shape_of(types.attrs, types.inputs[kKept].shape, types.inputs[kR].shape));
-  if (kind == "LSTM" && (!types.has(kC) || !types.wants(3))) return no_kernel("an LSTM's gradient needs its cell states");
+  if (kind == "LSTM" && (!types.has(kC) || !types.wants(3)))
+    return no_kernel("an LSTM's gradient needs its cell states");
   if (s.steps * s.batch == 0) return no_kernel("no kernel for an empty sequence");
   auto plan = std::make_shared<Plan>();
   plan->shape = s;
@@ -102,12 +107,15 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const std::int64_t rows = s.gates * s.hidden;
   const bool two_parts = plan->cells[0].kind == kernels::RecurrentKind::gru;
   plan->states = TRY(SliceProduct::create(
-      types.target, nn::slice_product(t, s.batch, s.hidden, two_parts ? 2 * s.hidden : rows, rows, s.hidden, 1, s.hidden, true)));
+      types.target, nn::slice_product(t, s.batch, s.hidden, two_parts ? 2 * s.hidden : rows, rows, s.hidden,
+                                      1, s.hidden, true)));
   if (two_parts)
-    plan->reset = TRY(SliceProduct::create(types.target, nn::slice_product(t, s.batch, s.hidden, s.hidden, rows, s.hidden, 1, s.hidden)));
+    plan->reset = TRY(SliceProduct::create(
+        types.target, nn::slice_product(t, s.batch, s.hidden, s.hidden, rows, s.hidden, 1, s.hidden)));
   plan->scratch = (static_cast<std::size_t>(s.batch * s.hidden) * dtype_bytes(t) + 63) / 64 * 64;
   const std::size_t scratch = std::max(plan->states.workspace_bytes(), plan->reset.workspace_bytes());
-  return Kernel{"recurrent_grad", plan->scratch + scratch, [plan = std::shared_ptr<const Plan>(plan)](const LaunchArgs& args) {
+  return Kernel{"recurrent_grad", plan->scratch + scratch,
+                [plan = std::shared_ptr<const Plan>(plan)](const LaunchArgs& args) {
                   for (std::int64_t d = 0; d < plan->shape.directions; ++d) run_direction(args, *plan, d);
                 }};
 }
@@ -120,13 +128,20 @@ Cost cost(const NodeTypes& types) {
 // 2 steps of 2 items, 3 hidden units.
 std::vector<Sample> samples() {
   const auto inputs = [](std::int64_t gates, std::int64_t slots, bool lstm) {
-    std::vector<SampleInput> list{floats({1, gates * 3, 3}), floats({1, 2, 2, slots * 3}), floats({1, 3, 2, 3}),
-                                  lstm ? floats({1, 3, 2, 3}) : omitted(), floats({2, 1, 2, 3}), floats({1, 2, 3}),
-                                  lstm ? floats({1, 2, 3}) : omitted(), exact(DType::i32, {2}, {2, 1})};
+    std::vector<SampleInput> list{floats({1, gates * 3, 3}),
+                                  floats({1, 2, 2, slots * 3}),
+                                  floats({1, 3, 2, 3}),
+                                  lstm ? floats({1, 3, 2, 3}) : omitted(),
+                                  floats({2, 1, 2, 3}),
+                                  floats({1, 2, 3}),
+                                  lstm ? floats({1, 2, 3}) : omitted(),
+                                  exact(DType::i32, {2}, {2, 1})};
     if (lstm) list.push_back(floats({1, 9}));
     return list;
   };
-  const auto attrs = [](const char* kind) { return Attrs{{"kind", std::string(kind)}, {"hidden_size", std::int64_t{3}}}; };
+  const auto attrs = [](const char* kind) {
+    return Attrs{{"kind", std::string(kind)}, {"hidden_size", std::int64_t{3}}};
+  };
   Attrs linear = attrs("GRU");
   linear.set("linear_before_reset", std::int64_t{1});
   return {

@@ -1,8 +1,8 @@
-// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSum, LogSumExp over any axes (attribute before opset 13 or
-// 18, input since). Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are reduced
-// one after another, innermost first, which every one of these operators allows (a sum of sums, the L2 norm
-// of L2 norms; SumSquare continues with Sum; the mean of integers is divided once, at the end). Types without a
-// kernel of their own are reduced in a wider one. Max and Min take booleans, as false < true.
+// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSum, LogSumExp over any axes (attribute before opset
+// 13 or 18, input since). Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are
+// reduced one after another, innermost first, which every one of these operators allows (a sum of sums, the
+// L2 norm of L2 norms; SumSquare continues with Sum; the mean of integers is divided once, at the end). Types
+// without a kernel of their own are reduced in a wider one. Max and Min take booleans, as false < true.
 #include <limits>
 #include <memory>
 #include <utility>
@@ -109,20 +109,15 @@ kernels::EwProgram division(DType dtype, std::int64_t elements, double count) {
 // The type that the kernel works in; the type itself when there is no wider one with a kernel.
 DType reduced_as(kernels::Target target, DType t) {
   switch (t) {
-    case DType::bf16:
-      return target == kernels::Target::gpu ? t : DType::f32;
-    case DType::f16:
-      return DType::f32;
+    case DType::bf16: return target == kernels::Target::gpu ? t : DType::f32;
+    case DType::f16: return DType::f32;
     case DType::boolean:
     case DType::u8:
     case DType::i8:
     case DType::u16:
-    case DType::i16:
-      return DType::i32;
-    case DType::u32:
-      return DType::i64;
-    default:
-      return t;
+    case DType::i16: return DType::i32;
+    case DType::u32: return DType::i64;
+    default: return t;
   }
 }
 
@@ -134,8 +129,9 @@ Result<Attrs> sequence_attrs(const NodeTypes& types) {
   return attrs;
 }
 
-constexpr const char* kReduceNames[] = {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd",
-                                        "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"};
+constexpr const char* kReduceNames[] = {"ReduceSum", "ReduceMean",      "ReduceMax",
+                                        "ReduceMin", "ReduceProd",      "ReduceL1",
+                                        "ReduceL2",  "ReduceSumSquare", "ReduceLogSumExp"};
 
 template <Reduction reduction>
 Result<Kernel> prepare_reduce(const NodeTypes& types) {
@@ -200,9 +196,11 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
 
 Result<Kernel> prepare_log_sum(const NodeTypes& types) {
   const Shape& shape = types.inputs[0].shape;
-  if (TRY(reduced_axes(types, types.attrs, shape.size())).empty() && !shape.empty()) return prepare_reduce<Reduction::sum>(types);
+  if (TRY(reduced_axes(types, types.attrs, shape.size())).empty() && !shape.empty())
+    return prepare_reduce<Reduction::sum>(types);
   KernelSequence s(types);
-  return s.prepare("reduce log sum", {s.op("Log", {s.op("ReduceSum", {s.in(0)}, TRY(sequence_attrs(types)))})});
+  return s.prepare("reduce log sum",
+                   {s.op("Log", {s.op("ReduceSum", {s.in(0)}, TRY(sequence_attrs(types)))})});
 }
 
 // ---- gradients --------------------------------------------------------------------------------------------
@@ -279,7 +277,9 @@ ValueId log_sum_exp_gradient(const Rule& r) {
   return r.op("Mul", {r.g(), r.op("Exp", {r.op("Sub", {r.x(), shift})})});
 }
 // g / sum = g exp(-y)
-ValueId log_sum_gradient(const Rule& r) { return r.expanded(r.op("Mul", {r.g(), r.op("Exp", {r.op("Neg", {r.y()})})})); }
+ValueId log_sum_gradient(const Rule& r) {
+  return r.expanded(r.op("Mul", {r.g(), r.op("Exp", {r.op("Neg", {r.y()})})}));
+}
 // g times the product of the other elements: that of all non-zero ones over the element's own, with 1 in the
 // place of a zero; 0 where another element is zero.
 ValueId prod_gradient(const Rule& r) {
@@ -289,8 +289,8 @@ ValueId prod_gradient(const Rule& r) {
   const ValueId zeros = r.ctx.b.op("ReduceSum", {own_zeros, r.ctx.b.i64s(r.axes)}, keep);
   const ValueId factors = r.op("Where", {zero, r.number(1), r.x()});
   const ValueId product = r.ctx.b.op("ReduceProd", {factors, r.ctx.b.i64s(r.axes)}, keep);
-  const ValueId others = r.op("Where", {r.op("Equal", {zeros, own_zeros}), r.op("Div", {product, factors}),
-                                        r.number(0)});
+  const ValueId others =
+      r.op("Where", {r.op("Equal", {zeros, own_zeros}), r.op("Div", {product, factors}), r.number(0)});
   return r.op("Mul", {r.g(), others});
 }
 
@@ -336,7 +336,8 @@ std::vector<Sample> extremum_samples() {
   const Attrs drop = {{"keepdims", std::int64_t{0}}};
   list.push_back(sample_of("booleans", drop, {bools({3, 5}), known_ints({1})}));
   list.push_back(sample_of("bytes", {}, {ints({3, 5}, 0, 255, DType::u8), known_ints({0})}));
-  list.push_back(sample_of("signed bytes", drop, {ints({2, 3, 5}, -128, 127, DType::i8), known_ints({0, 2})}));
+  list.push_back(
+      sample_of("signed bytes", drop, {ints({2, 3, 5}, -128, 127, DType::i8), known_ints({0, 2})}));
   list.push_back(sample_of("f16", drop, {ints({3, 5}, -9, 9, DType::f16), known_ints({1})}));
   return list;
 }
@@ -352,8 +353,8 @@ std::vector<Sample> product_samples() {
   auto list = number_samples();
   for (Sample& s : list)
     if (s.inputs[0].type.dtype == DType::f32) s.inputs[0].low = 0.8, s.inputs[0].high = 1.2;
-  list.push_back(sample_of("zeros", {},
-                           {exact(DType::f32, {4, 3}, {2, -3, 4, 0, 2, 3, 2, 0, 0, 0, 0, 0}), known_ints({1})}));
+  list.push_back(sample_of(
+      "zeros", {}, {exact(DType::f32, {4, 3}, {2, -3, 4, 0, 2, 3, 2, 0, 0, 0, 0, 0}), known_ints({1})}));
   return list;
 }
 

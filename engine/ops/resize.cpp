@@ -235,10 +235,11 @@ Status check_table(const Plan& plan, const Axis& axis) {
   if (axis.in > kMostIn)
     return infer_error("an axis of " + std::to_string(axis.in) + " elements is over the limit of " +
                        std::to_string(kMostIn) + " of those that change");
-  if (const double weights = 2 * support_of(plan, axis) * static_cast<double>(axis.out); weights > kMostWeights + 8)
-    return infer_error("antialias of " + std::to_string(axis.in) + " elements to " + std::to_string(axis.out) +
-                       " needs more than the limit of " + std::to_string(static_cast<std::int64_t>(kMostWeights)) +
-                       " weights");
+  if (const double weights = 2 * support_of(plan, axis) * static_cast<double>(axis.out);
+      weights > kMostWeights + 8)
+    return infer_error("antialias of " + std::to_string(axis.in) + " elements to " +
+                       std::to_string(axis.out) + " needs more than the limit of " +
+                       std::to_string(static_cast<std::int64_t>(kMostWeights)) + " weights");
   return {};
 }
 

@@ -2,8 +2,8 @@
 //   x seen as [rows, cols], cols = product of the dims from `axis` on:
 //   inv_rms = 1 / sqrt(sum(x^2) / cols + epsilon), y = x * inv_rms * scale; scale: [cols]; output 1 (ours): inv_rms
 //   RMSNormGrad(dy, x, scale, inv_rms) -> dx, dscale
-// The kernels are LayerNormalization's without the mean. scale may be f32 where x is bf16; the statistic is f32 then.
-// Source: ONNX RMSNormalization-23.
+// The kernels are LayerNormalization's without the mean. scale may be f32 where x is bf16; the statistic is
+// f32 then. Source: ONNX RMSNormalization-23.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -27,7 +27,8 @@ Status infer(InferContext& ctx) {
   const Shape &x = ctx.shape(0), &scale = ctx.shape(1);
   const std::size_t axis = TRY(axis_of(ctx.attrs, x));
   TRY(nn::require_parameter(ctx, 1, "scale"));
-  if (nn::all_static(x, axis, x.size()) && is_static(scale) && element_count(scale) != nn::product(x, axis, x.size()))
+  if (nn::all_static(x, axis, x.size()) && is_static(scale) &&
+      element_count(scale) != nn::product(x, axis, x.size()))
     return infer_error("scale " + to_string(scale) + " does not fit the normalized dims of " + to_string(x));
   Shape rows = x;
   for (std::size_t i = axis; i < rows.size(); ++i) rows[i] = 1;
@@ -36,8 +37,9 @@ Status infer(InferContext& ctx) {
 
 Status grad(GradContext& ctx) {
   TRY(nn::require_first_output_only(ctx));
-  const auto grads = ctx.b.ops(op_by_name("RMSNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), ctx.require_out(1)},
-                               {{"axis", ctx.node.attrs.integer("axis", -1)}}, ctx.wants(1) ? 2 : 1);
+  const auto grads =
+      ctx.b.ops(op_by_name("RMSNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), ctx.require_out(1)},
+                {{"axis", ctx.node.attrs.integer("axis", -1)}}, ctx.wants(1) ? 2 : 1);
   if (ctx.wants(0)) ctx.set(0, grads[0]);
   if (ctx.wants(1)) ctx.set(1, grads[1]);
   return {};
@@ -56,11 +58,13 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Layout l = TRY(layout_of(types.attrs, x.shape));
   if (l.rows == 0 || l.cols == 0) return nn::no_work("rms_norm");
   const bool wanted = types.wants(1);
-  return Kernel{"rms_norm", 0,
-                [dtype = x.dtype, parameters = types.inputs[1].dtype, l, wanted, epsilon = types.attrs.real("epsilon", 1e-5)](const LaunchArgs& args) {
-                  args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1], nullptr, args.outputs[0],
-                                      nullptr, wanted ? args.outputs[1] : nullptr, false, parameters});
-                }};
+  return Kernel{
+      "rms_norm", 0,
+      [dtype = x.dtype, parameters = types.inputs[1].dtype, l, wanted,
+       epsilon = types.attrs.real("epsilon", 1e-5)](const LaunchArgs& args) {
+        args.on.layer_norm({dtype, l.rows, l.cols, epsilon, args.inputs[0], args.inputs[1], nullptr,
+                            args.outputs[0], nullptr, wanted ? args.outputs[1] : nullptr, false, parameters});
+      }};
 }
 
 Status infer_grad(InferContext& ctx) {
@@ -82,7 +86,8 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.cols = l.cols;
   layout.centered = false;
   layout.parameters = types.inputs[2].dtype;
-  return Kernel{"rms_norm_grad", kernels::workspace_bytes(types.target, layout), [layout, scale = types.wants(1)](const LaunchArgs& args) {
+  return Kernel{"rms_norm_grad", kernels::workspace_bytes(types.target, layout),
+                [layout, scale = types.wants(1)](const LaunchArgs& args) {
                   kernels::LayerNormGradArgs a = layout;
                   a.dy = args.inputs[0];
                   a.x = args.inputs[1];
@@ -98,8 +103,12 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
 std::vector<Sample> samples() {
   return {
       {.name = "last-axis", .inputs = {floats({3, 7}, -2, 3), floats({7})}},
-      {.name = "two-axes", .attrs = {{"axis", std::int64_t{1}}}, .inputs = {floats({2, 3, 4}), floats({3, 4})}},
-      {.name = "all-axes", .attrs = {{"axis", std::int64_t{-2}}, {"epsilon", 0.1}}, .inputs = {floats({3, 4}), floats({3, 4})}},
+      {.name = "two-axes",
+       .attrs = {{"axis", std::int64_t{1}}},
+       .inputs = {floats({2, 3, 4}), floats({3, 4})}},
+      {.name = "all-axes",
+       .attrs = {{"axis", std::int64_t{-2}}, {"epsilon", 0.1}},
+       .inputs = {floats({3, 4}), floats({3, 4})}},
       {.name = "statistic", .inputs = {floats({4, 6}), floats({6})}, .output_count = 2},
       {.name = "wide-scale", .inputs = {floats({5, 8}, -2, 3), statistic({8}, 0.5, 1.5)}},
       {.name = "transformer", .inputs = {floats({1024, 512}), floats({512})}, .bench = true},

@@ -27,12 +27,14 @@ ValueId where_zero(GraphBuilder& b, ValueId test, double instead, ValueId otherw
 // ---- MeanVarianceNormalization ----------------------------------------------------------------------------
 
 Result<std::vector<std::int64_t>> mvn_axes(const Attrs& attrs, std::size_t rank) {
-  return normalized_axes(attrs.has("axes") ? attrs.integers("axes") : std::vector<std::int64_t>{0, 2, 3}, rank);
+  return normalized_axes(attrs.has("axes") ? attrs.integers("axes") : std::vector<std::int64_t>{0, 2, 3},
+                         rank);
 }
 
 Status infer_mvn(InferContext& ctx) {
   TRY(infer_same_float(ctx));
-  if (TRY(mvn_axes(ctx.attrs, ctx.shape(0).size())).empty()) return infer_error("MeanVarianceNormalization over no axes");
+  if (TRY(mvn_axes(ctx.attrs, ctx.shape(0).size())).empty())
+    return infer_error("MeanVarianceNormalization over no axes");
   return {};
 }
 
@@ -48,12 +50,14 @@ Moments moments(GraphBuilder& b, ValueId x, const std::vector<std::int64_t>& axe
 Result<Kernel> prepare_mvn(const NodeTypes& types) {
   const Type& in = types.inputs[0];
   KernelSequence s(types);
-  const Moments m = moments(s.b(), s.cast(s.in(0), nn::statistics_type(in.dtype)), TRY(mvn_axes(types.attrs, in.shape.size())));
+  const Moments m = moments(s.b(), s.cast(s.in(0), nn::statistics_type(in.dtype)),
+                            TRY(mvn_axes(types.attrs, in.shape.size())));
   const ValueId scale = s.op("Add", {m.deviation, number(s.b(), m.deviation, kMvnEpsilon)});
   return s.prepare("mean variance normalization", {s.cast(s.op("Div", {m.centered, scale}), in.dtype)});
 }
 
-// With s = std, d = s + epsilon: dx = (g - mean(g) - y mean(g y) d / s) / d, without the last term where s = 0.
+// With s = std, d = s + epsilon: dx = (g - mean(g) - y mean(g y) d / s) / d, without the last term where s =
+// 0.
 Status grad_mvn(GradContext& ctx) {
   GraphBuilder& b = ctx.b;
   const DType dtype = ctx.dtype(ctx.in(0)), work = nn::statistics_type(dtype);
@@ -69,7 +73,9 @@ Status grad_mvn(GradContext& ctx) {
   return {};
 }
 
-Cost row_cost(const NodeTypes& types) { return nn::cost_of(types, 6.0 * static_cast<double>(element_count(types.inputs[0].shape))); }
+Cost row_cost(const NodeTypes& types) {
+  return nn::cost_of(types, 6.0 * static_cast<double>(element_count(types.inputs[0].shape)));
+}
 
 std::vector<Sample> mvn_samples() {
   return {sample_of("images", {}, {floats({3, 2, 4, 5})}),
@@ -112,9 +118,10 @@ Status grad_lp(GradContext& ctx) {
 }
 
 std::vector<Sample> lp_samples() {
-  std::vector<Sample> list = {sample_of("default", {}, {floats({3, 7})}),
-                              sample_of("first axis", {{"axis", std::int64_t{0}}}, {floats({5, 3})}),
-                              sample_of("p 1", {{"p", std::int64_t{1}}, {"axis", std::int64_t{1}}}, {floats({2, 5, 3})})};
+  std::vector<Sample> list = {
+      sample_of("default", {}, {floats({3, 7})}),
+      sample_of("first axis", {{"axis", std::int64_t{0}}}, {floats({5, 3})}),
+      sample_of("p 1", {{"p", std::int64_t{1}}, {"axis", std::int64_t{1}}}, {floats({2, 5, 3})})};
   for (Sample& s : list) s.kinks = {0}, s.kink_distance = 0.01;
   return list;
 }
@@ -143,14 +150,17 @@ Result<Kernel> prepare_hardmax(const NodeTypes& types) {
   KernelSequence s(types);
   const ValueId x = s.op("Reshape", {s.in(0), s.b().i64s({v.outer, v.size, v.inner})});
   const ValueId first = s.first_largest(x, 1);
-  const ValueId index = s.op("Reshape", {s.op("Range", {s.b().scalar(DType::i32, 0), s.b().scalar(DType::i32, static_cast<double>(v.size)),
-                                                        s.b().scalar(DType::i32, 1)}),
-                                         s.b().i64s({v.size, 1})});
+  const ValueId index =
+      s.op("Reshape",
+           {s.op("Range", {s.b().scalar(DType::i32, 0), s.b().scalar(DType::i32, static_cast<double>(v.size)),
+                           s.b().scalar(DType::i32, 1)}),
+            s.b().i64s({v.size, 1})});
   return s.prepare("hardmax", {s.cast(s.op("Equal", {index, first}), types.outputs[0].dtype)});
 }
 
 std::vector<Sample> hardmax_samples() {
-  return {sample_of("default", {}, {floats({3, 7})}), sample_of("first axis", {{"axis", std::int64_t{0}}}, {floats({4, 2, 3})}),
+  return {sample_of("default", {}, {floats({3, 7})}),
+          sample_of("first axis", {{"axis", std::int64_t{0}}}, {floats({4, 2, 3})}),
           sample_of("middle axis", {{"axis", std::int64_t{1}}}, {floats({2, 5, 3})}),
           sample_of("equal elements", {}, {exact(DType::f32, {2, 4}, {3, 3, 3, 1, 0, 2, 2, 1})})};
 }

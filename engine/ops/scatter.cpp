@@ -132,15 +132,11 @@ template <class Places>
 Status grad_scatter(GradContext& ctx) {
   Rule<Places> rule(ctx);
   switch (TRY(reduction_of(ctx.node.attrs))) {
-    case ScatterReduction::none:
-      return rule.replaced();
-    case ScatterReduction::add:
-      return rule.added();
-    case ScatterReduction::mul:
-      return rule.multiplied();
+    case ScatterReduction::none: return rule.replaced();
+    case ScatterReduction::add: return rule.added();
+    case ScatterReduction::mul: return rule.multiplied();
     case ScatterReduction::max:
-    case ScatterReduction::min:
-      return rule.selected();
+    case ScatterReduction::min: return rule.selected();
   }
   return {};
 }

@@ -111,7 +111,8 @@ Result<Window> as_3d(Window window) {
   if (window.rank() < 1 || window.rank() > 3)
     return no_kernel("no kernel for " + std::to_string(window.rank()) + "-d windows");
   const std::size_t missing = 3 - window.rank();
-  for (auto* v : {&window.kernel, &window.stride, &window.dilation, &window.out}) v->insert(v->begin(), missing, 1);
+  for (auto* v : {&window.kernel, &window.stride, &window.dilation, &window.out})
+    v->insert(v->begin(), missing, 1);
   for (auto* v : {&window.pad_begin, &window.pad_end}) v->insert(v->begin(), missing, 0);
   return window;
 }

@@ -27,7 +27,8 @@ Attrs window_attrs(const Window& window);
 // Window of a gradient node, whose output dims are those of dy.
 Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out);
 
-// A window of one or two dims as a 3-d one of depth and height 1; error for ranks without a kernel. `spatial` gets the same treatment.
+// A window of one or two dims as a 3-d one of depth and height 1; error for ranks without a kernel. `spatial`
+// gets the same treatment.
 Result<Window> as_3d(Window window);
 Shape spatial_3d(Shape spatial);  // {w}, {h, w} or {d, h, w} -> {d, h, w}
 

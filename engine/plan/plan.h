@@ -1,4 +1,5 @@
-// Plan: the lowered graph for one device and one binding of dims. Pure data: ordered steps, arena offsets, lifetimes.
+// Plan: the lowered graph for one device and one binding of dims. Pure data: ordered steps, arena offsets,
+// lifetimes.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +14,46 @@ namespace gradloom {
 constexpr std::int64_t kAlignmentBytes = 64;
 
 enum class Place : std::uint8_t {
-  none,        // not materialized (dead or folded)
-  arena,       // offset into the arena, reused over the step
-  state,       // offset into the state block: parameters, optimizer state, statistics, accumulators
-  input,       // offset into the input block, written by the data source before the step
-  constant,    // offset into the constant block, written once
+  none,      // not materialized (dead or folded)
+  arena,     // offset into the arena, reused over the step
+  state,     // offset into the state block: parameters, optimizer state, statistics, accumulators
+  input,     // offset into the input block, written by the data source before the step
+  constant,  // offset into the constant block, written once
 };
 
 // Storage shared by values that alias (views, in-place updates, state and its next).
 struct Buffer {
   Place place = Place::none;
-  std::int64_t offset = 0, bytes = 0;              // bytes rounded up to kAlignmentBytes
-  std::int32_t first_step = 0, last_step = 0;      // lifetime in steps, inclusive; arena only
+  std::int64_t offset = 0, bytes = 0;          // bytes rounded up to kAlignmentBytes
+  std::int32_t first_step = 0, last_step = 0;  // lifetime in steps, inclusive; arena only
 };
 
 struct PlanStep {
   NodeId node = kNone;
-  std::string kernel;                              // name reported by the kernel
-  std::int64_t workspace_offset = -1, workspace_bytes = 0;   // arena; -1: none
+  std::string kernel;                                       // name reported by the kernel
+  std::int64_t workspace_offset = -1, workspace_bytes = 0;  // arena; -1: none
   std::int32_t stream = 0;
-  bool micro = true;                               // runs once per micro-batch; false: once per optimizer step
+  bool micro = true;  // runs once per micro-batch; false: once per optimizer step
   double flops = 0, bytes_read = 0, bytes_written = 0;
 };
 
 struct Plan {
   std::vector<PlanStep> steps;
   std::vector<Buffer> buffers;
-  std::vector<std::int32_t> buffer_of;             // by ValueId; -1: none
+  std::vector<std::int32_t> buffer_of;  // by ValueId; -1: none
   std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0;
-  std::int64_t lower_bound_bytes = 0;              // of the arena: the largest sum of simultaneously live buffers
-  std::int32_t peak_step = 0;                      // where live bytes are largest
+  std::int64_t lower_bound_bytes = 0;  // of the arena: the largest sum of simultaneously live buffers
+  std::int32_t peak_step = 0;          // where live bytes are largest
   kernels::Target target = kernels::Target::cpu;
   std::string planner;
   double plan_ms = 0;
-  std::string hash;                                // of everything above except plan_ms
+  std::string hash;  // of everything above except plan_ms
   std::int64_t peak_bytes() const { return arena_bytes + state_bytes + input_bytes + constant_bytes; }
   // No plan of these buffers can need less: only the arena's contents can share memory.
   std::int64_t peak_lower_bound_bytes() const { return peak_bytes() - arena_bytes + lower_bound_bytes; }
-  double fragmentation() const {                   // wasted share of the arena at its peak
-    return arena_bytes > 0 ? 1.0 - static_cast<double>(lower_bound_bytes) / static_cast<double>(arena_bytes) : 0.0;
+  double fragmentation() const {  // wasted share of the arena at its peak
+    return arena_bytes > 0 ? 1.0 - static_cast<double>(lower_bound_bytes) / static_cast<double>(arena_bytes)
+                           : 0.0;
   }
 };
 
@@ -68,22 +70,26 @@ struct PlanOptions {
   PlannerFn planner = nullptr;
   std::string planner_name;
   bool in_place = true;
-  kernels::Target target = kernels::Target::cpu;   // whose kernels; planning needs no such device
+  kernels::Target target = kernels::Target::cpu;  // whose kernels; planning needs no such device
 };
 
-// Orders the nodes, asks each operator for its kernel's name and workspace, computes lifetimes and aliases, places buffers.
-// Errors: unbound dims; operators without a kernel on the device (all listed).
+// Orders the nodes, asks each operator for its kernel's name and workspace, computes lifetimes and aliases,
+// places buffers. Errors: unbound dims; operators without a kernel on the device (all listed).
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options);
 
-// Independent of the planner: simulates the steps over bytes and checks that no step reads what another one overwrote,
-// that live buffers do not overlap, offsets are aligned and inside, in-place only at last use. Error names step and values.
+// Independent of the planner: simulates the steps over bytes and checks that no step reads what another one
+// overwrote, that live buffers do not overlap, offsets are aligned and inside, in-place only at last use.
+// Error names step and values.
 Status check_plan(const Graph& graph, const Plan& plan);
 
 // The largest values in the arena while the peak step runs, largest first: name and bytes of their storage.
-std::vector<std::pair<std::string, std::int64_t>> largest_at_peak(const Graph& graph, const Plan& plan, std::size_t limit);
+std::vector<std::pair<std::string, std::int64_t>> largest_at_peak(const Graph& graph, const Plan& plan,
+                                                                  std::size_t limit);
 
-// Whether the plan's memory is there. Error (exit 6): needed and available bytes, the five largest values at the peak, what would help.
-Status check_fits(const Graph& graph, const Plan& plan, const std::string& device, std::int64_t available_bytes);
+// Whether the plan's memory is there. Error (exit 6): needed and available bytes, the five largest values at
+// the peak, what would help.
+Status check_fits(const Graph& graph, const Plan& plan, const std::string& device,
+                  std::int64_t available_bytes);
 
 // Live arena bytes at each step (for the memory view).
 std::vector<std::int64_t> live_bytes(const Plan& plan);

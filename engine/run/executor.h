@@ -1,8 +1,9 @@
 // Runs a plan on a device. All tensor memory is taken once in `create`.
 //
-// On a device that queues its work a step is submitted while the one before still runs: batches go up from pinned memory on a queue of
-// their own, losses come back without stopping it, and the launches are recorded once and run again as one graph. The order of all
-// that is the executor's; the plan is the same on every device.
+// On a device that queues its work a step is submitted while the one before still runs: batches go up from
+// pinned memory on a queue of their own, losses come back without stopping it, and the launches are recorded
+// once and run again as one graph. The order of all that is the executor's; the plan is the same on every
+// device.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@
 
 namespace gradloom {
 
-// One timed execution of a plan step: index into Plan::steps, monotonic clock. Where it is several kernels their busy time adds up.
+// One timed execution of a plan step: index into Plan::steps, monotonic clock. Where it is several kernels
+// their busy time adds up.
 struct KernelSample {
   std::int32_t plan_step = 0;
   std::int32_t micro = 0;
@@ -25,20 +27,22 @@ struct KernelSample {
 };
 
 struct StepOptions {
-  std::int64_t step = 1;                          // 1-based; feeds Graph hyper input and random numbers
+  std::int64_t step = 1;  // 1-based; feeds Graph hyper input and random numbers
   double lr = 0;
   std::uint64_t seed = 0;
   std::int64_t micro_batches = 1;
-  bool timed = false;                             // time every kernel: on a queued device nothing else runs meanwhile
-  bool record = true;                             // one graph per step where the device can
+  bool timed = false;  // time every kernel: on a queued device nothing else runs meanwhile
+  bool record = true;  // one graph per step where the device can
 };
 
 struct StepOutcome {
   std::int64_t step = 0;
-  double loss = 0, grad_norm = -1;                // -1: not computed
-  std::int64_t start_ns = 0, end_ns = 0;          // monotonic: submitted (or the step before ended, if that was later); finished
-  std::vector<KernelSample> samples;              // when timed, in order of their start
-  std::vector<Activity> activities;               // when timed on a queued device: copies, and the host's launches (kind api)
+  double loss = 0, grad_norm = -1;  // -1: not computed
+  std::int64_t start_ns = 0,
+               end_ns = 0;  // monotonic: submitted (or the step before ended, if that was later); finished
+  std::vector<KernelSample> samples;  // when timed, in order of their start
+  std::vector<Activity>
+      activities;  // when timed on a queued device: copies, and the host's launches (kind api)
 };
 
 class Executor {
@@ -47,28 +51,32 @@ class Executor {
   static Result<std::unique_ptr<Executor>> create(const Graph& graph, const Plan& plan, Device& device);
   ~Executor();
 
-  Status feed(ValueId input, const Tensor& data);                       // type-checked
-  // Queues one optimizer step. `feed_micro(k)` is called before micro-batch k to feed its inputs (may be empty).
-  Status submit(const StepNames& names, const StepOptions& options, const std::function<Status(std::int64_t)>& feed_micro);
-  std::size_t pending() const;                                          // submitted, not collected
-  Result<StepOutcome> collect();                                        // of the oldest; waits for it. REQUIRES pending() > 0
+  Status feed(ValueId input, const Tensor& data);  // type-checked
+  // Queues one optimizer step. `feed_micro(k)` is called before micro-batch k to feed its inputs (may be
+  // empty).
+  Status submit(const StepNames& names, const StepOptions& options,
+                const std::function<Status(std::int64_t)>& feed_micro);
+  std::size_t pending() const;    // submitted, not collected
+  Result<StepOutcome> collect();  // of the oldest; waits for it. REQUIRES pending() > 0
   // Steps that should be pending so that the device never waits for the host: 0 on the CPU.
   std::size_t depth() const;
   // submit and collect; REQUIRES pending() == 0.
-  Result<StepOutcome> step(const StepNames& names, const StepOptions& options, const std::function<Status(std::int64_t)>& feed_micro);
-  Status run_forward(std::uint64_t seed = 0, std::uint64_t step = 0);   // all steps once, without hyper inputs (check, evaluation)
+  Result<StepOutcome> step(const StepNames& names, const StepOptions& options,
+                           const std::function<Status(std::int64_t)>& feed_micro);
+  Status run_forward(std::uint64_t seed = 0,
+                     std::uint64_t step = 0);  // all steps once, without hyper inputs (check, evaluation)
 
   // Contents after everything that was submitted.
-  Result<Tensor> read(ValueId value) const;                             // any materialized value (outputs and states always are)
+  Result<Tensor> read(ValueId value) const;  // any materialized value (outputs and states always are)
   Status write(ValueId state, const Tensor& data);
   Result<double> read_scalar(ValueId value) const;
-  // Lets the device find the fastest of `candidates` algorithms of its libraries for every kernel, after which states are back to
-  // their initial contents. REQUIRES pending() == 0.
+  // Lets the device find the fastest of `candidates` algorithms of its libraries for every kernel, after
+  // which states are back to their initial contents. REQUIRES pending() == 0.
   Status tune(std::int32_t candidates);
-  Status reset();                                                       // states back to their initial contents
-  void poison();                                                        // fills the arena with NaN bytes (tests)
-  std::int64_t measured_peak_bytes() const;                             // bytes really taken from the device
-  const std::byte* memory(Place place) const;                           // the block that the plan's offsets count from; null: none
+  Status reset();                              // states back to their initial contents
+  void poison();                               // fills the arena with NaN bytes (tests)
+  std::int64_t measured_peak_bytes() const;    // bytes really taken from the device
+  const std::byte* memory(Place place) const;  // the block that the plan's offsets count from; null: none
 
  private:
   struct Impl;

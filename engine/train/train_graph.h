@@ -10,16 +10,16 @@
 
 namespace gradloom {
 
-// Optimizer options with PyTorch's names and defaults (torch.optim 1.13); LAMB: You et al. 2019, algorithm 2 with bias correction,
-// eps 1e-6, no clamp.
+// Optimizer options with PyTorch's names and defaults (torch.optim 1.13); LAMB: You et al. 2019, algorithm 2
+// with bias correction, eps 1e-6, no clamp.
 struct OptimizerSpec {
   kernels::OptimizerKind kind = kernels::OptimizerKind::sgd;
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   double momentum = 0, dampening = 0;
   bool nesterov = false, maximize = false;
-  void fields(FieldVisitor& v);                     // only those of `kind`
+  void fields(FieldVisitor& v);  // only those of `kind`
 };
-Result<OptimizerSpec> parse_optimizer(const std::string& text);   // "adamw{lr=1e-3}"
+Result<OptimizerSpec> parse_optimizer(const std::string& text);  // "adamw{lr=1e-3}"
 std::string print_optimizer(const OptimizerSpec& spec);
 std::vector<std::string> optimizer_names();
 
@@ -29,36 +29,38 @@ struct ScheduleSpec {
   std::int64_t warmup = 0, total = 0;
   double end = 0;
   void fields(FieldVisitor& v);
-  double factor(std::int64_t step) const;           // step is 1-based
+  double factor(std::int64_t step) const;  // step is 1-based
 };
 Result<ScheduleSpec> parse_schedule(const std::string& text);
 std::string print_schedule(const ScheduleSpec& spec);
 
 struct TrainSpec {
-  std::string loss;                                 // "OUTPUT" | "ce:LOGITS,LABELS" | "ce{axis=1}:…" | "mse:…" | "l1:…" | "bce:…"
+  std::string loss;  // "OUTPUT" | "ce:LOGITS,LABELS" | "ce{axis=1}:…" | "mse:…" | "l1:…" | "bce:…"
   OptimizerSpec optimizer;
-  std::vector<std::string> freeze;                  // globs over parameter names
-  double clip_norm = 0;                             // 0 = off
+  std::vector<std::string> freeze;  // globs over parameter names
+  double clip_norm = 0;             // 0 = off
   std::int64_t accumulate = 1;
 };
 
-// Graph::loss set (forward part only): what the pre-gradient passes work on. New graph inputs (labels) appear in Graph::inputs.
+// Graph::loss set (forward part only): what the pre-gradient passes work on. New graph inputs (labels) appear
+// in Graph::inputs.
 Status add_loss(Graph& graph, const std::string& loss);
 
 // Names of what was added, for the trainer and the window.
 struct StepNames {
-  ValueId lr = kNone, step = kNone;                 // Role::hyper inputs: f64 scalar, i64 scalar
-  ValueId micro = kNone;                            // i64 scalar: index of the micro-batch, only with accumulation
-  ValueId loss = kNone;                             // value to report: mean over the micro-batches
-  ValueId grad_norm = kNone;                        // with clipping
+  ValueId lr = kNone, step = kNone;  // Role::hyper inputs: f64 scalar, i64 scalar
+  ValueId micro = kNone;             // i64 scalar: index of the micro-batch, only with accumulation
+  ValueId loss = kNone;              // value to report: mean over the micro-batches
+  ValueId grad_norm = kNone;         // with clipping
 };
 struct TrainGraph {
   Graph graph;
   StepNames names;
-  std::vector<std::string> trainable;               // parameter names
+  std::vector<std::string> trainable;  // parameter names
 };
-// Backward and optimizer appended; what neither the loss nor a state update needs is removed; outputs become {loss, grad_norm}.
-// Optimizer states are named "<param>/m", "<param>/v", "<param>/momentum", accumulators "<param>/acc".
+// Backward and optimizer appended; what neither the loss nor a state update needs is removed; outputs become
+// {loss, grad_norm}. Optimizer states are named "<param>/m", "<param>/v", "<param>/momentum", accumulators
+// "<param>/acc".
 Result<TrainGraph> add_training(Graph forward_with_loss, const TrainSpec& spec);
 
 }  // namespace gradloom

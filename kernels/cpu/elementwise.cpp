@@ -73,15 +73,12 @@ i64 weight_of(EwOp op) {
     case EwOp::Sin:
     case EwOp::Cos:
     case EwOp::Tan:
-    case EwOp::TruncMod:
-      return 100;
+    case EwOp::TruncMod: return 100;
     case EwOp::Exp:
-    case EwOp::Sigmoid:
-      return 4;
+    case EwOp::Sigmoid: return 4;
     case EwOp::Log:
     case EwOp::Tanh:
-    case EwOp::Softplus:
-      return 8;
+    case EwOp::Softplus: return 8;
     case EwOp::Erf:
     case EwOp::Gelu:
     case EwOp::GeluTanh:
@@ -97,10 +94,8 @@ i64 weight_of(EwOp op) {
     case EwOp::Cosh:
     case EwOp::Asinh:
     case EwOp::Acosh:
-    case EwOp::Atanh:
-      return 12;
-    default:
-      return 1;
+    case EwOp::Atanh: return 12;
+    default: return 1;
   }
 }
 
@@ -218,14 +213,10 @@ void splat(const void* value, void* out, i64 n) {
 
 void splat_bytes(int bytes, const void* value, void* out, i64 n) {
   switch (bytes) {
-    case 1:
-      return splat<std::uint8_t>(value, out, n);
-    case 2:
-      return splat<std::uint16_t>(value, out, n);
-    case 4:
-      return splat<std::uint32_t>(value, out, n);
-    default:
-      return splat<std::uint64_t>(value, out, n);
+    case 1: return splat<std::uint8_t>(value, out, n);
+    case 2: return splat<std::uint16_t>(value, out, n);
+    case 4: return splat<std::uint32_t>(value, out, n);
+    default: return splat<std::uint64_t>(value, out, n);
   }
 }
 
@@ -344,12 +335,10 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
   const auto address = [&](int r) -> char* {
     const Register& reg = plan.reg[r];
     switch (reg.place) {
-      case Place::output:
-        return static_cast<char*>(args.outputs[reg.index]) + first * reg.bytes;
+      case Place::output: return static_cast<char*>(args.outputs[reg.index]) + first * reg.bytes;
       case Place::dense_input:
         return const_cast<char*>(static_cast<const char*>(args.inputs[reg.index])) + first * reg.bytes;
-      default:
-        return slots + reg.index * plan.slot_bytes;
+      default: return slots + reg.index * plan.slot_bytes;
     }
   };
   const auto read = [&](int r) -> const char* {

@@ -281,30 +281,18 @@ void uniform_loop(const DropoutTile& tile, const T* low, const T* high, T* out, 
 TileFn operator_tile(EwOp op, DType type) {
   const Row& row = kRows[int(op)];
   switch (type) {
-    case DType::f32:
-      return row.f32;
-    case DType::f64:
-      return row.f64;
-    case DType::i32:
-      return row.i32;
-    case DType::i64:
-      return row.i64_;
-    case DType::u8:
-      return row.u8;
-    case DType::boolean:
-      return row.boolean;
-    case DType::i8:
-      return row.i8;
-    case DType::i16:
-      return row.i16;
-    case DType::u16:
-      return row.u16;
-    case DType::u32:
-      return row.u32;
-    case DType::u64:
-      return row.u64;
-    default:
-      return nullptr;
+    case DType::f32: return row.f32;
+    case DType::f64: return row.f64;
+    case DType::i32: return row.i32;
+    case DType::i64: return row.i64_;
+    case DType::u8: return row.u8;
+    case DType::boolean: return row.boolean;
+    case DType::i8: return row.i8;
+    case DType::i16: return row.i16;
+    case DType::u16: return row.u16;
+    case DType::u32: return row.u32;
+    case DType::u64: return row.u64;
+    default: return nullptr;
   }
 }
 

@@ -1,8 +1,9 @@
-// Normalization of groups of channels of [n, groups * channels, spatial] and its gradient (Wu, He 2018; ONNX-21).
+// Normalization of groups of channels of [n, groups * channels, spatial] and its gradient (Wu, He 2018;
+// ONNX-21).
 //   xhat = (x - mean) * inv_std over one group of one image, y = xhat * scale + bias with one scale and bias per channel
 //   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias = sum(dy)
-// A group of an image is a part. The gradient keeps sum(dy) and sum(dy * xhat) of every channel of every image in the workspace,
-// [n * groups * channels, 2], and adds those of a channel in the order of the images.
+// A group of an image is a part. The gradient keeps sum(dy) and sum(dy * xhat) of every channel of every
+// image in the workspace, [n * groups * channels, 2], and adds those of a channel in the order of the images.
 #include "kernels/cpu/kernel.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -18,7 +19,8 @@ void normalize_groups(const GroupNormArgs& args) {
     const T* const x = static_cast<const T*>(args.x) + row * cols;
     T* const y = static_cast<T*>(args.y) + row * cols;
     const T mean = T(sum(x, cols) / double(cols));
-    const double squares = sum_of(x, x, cols, [&](const auto& a, const auto&) { return (a - mean) * (a - mean); });
+    const double squares =
+        sum_of(x, x, cols, [&](const auto& a, const auto&) { return (a - mean) * (a - mean); });
     const T inv_std = T(1.0 / sqrt(squares / double(cols) + args.epsilon));
     for (i64 c = 0; c < args.channels; ++c) {
       const i64 channel = row % args.groups * args.channels + c;
@@ -35,7 +37,8 @@ void normalize_groups(const GroupNormArgs& args) {
 
 template <class T>
 void grad_groups(const GroupNormGradArgs& args) {
-  const i64 cols = args.channels * args.spatial, rows = args.n * args.groups, channels = args.groups * args.channels;
+  const i64 cols = args.channels * args.spatial, rows = args.n * args.groups,
+            channels = args.groups * args.channels;
   double* const sums = static_cast<double*>(args.workspace);
   const T* const scale = static_cast<const T*>(args.scale);
   parallel_for(rows, rows * cols * 6, [&](i64 row) {
@@ -48,7 +51,8 @@ void grad_groups(const GroupNormGradArgs& args) {
       const double factor = double(scale[row % args.groups * args.channels + c]);
       double* const own = sums + (row * args.channels + c) * 2;
       own[0] = sum(dy + at, args.spatial);
-      own[1] = sum_of(dy + at, x + at, args.spatial, [&](const auto& a, const auto& b) { return a * ((b - mean) * inv_std); });
+      own[1] = sum_of(dy + at, x + at, args.spatial,
+                      [&](const auto& a, const auto& b) { return a * ((b - mean) * inv_std); });
       sum_g += factor * own[0];
       sum_gx += factor * own[1];
     }
@@ -79,6 +83,8 @@ void grad_groups(const GroupNormGradArgs& args) {
 }  // namespace
 
 void group_norm(const GroupNormArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, normalize_groups, args); }
-void group_norm_grad(const GroupNormGradArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, grad_groups, args); }
+void group_norm_grad(const GroupNormGradArgs& args) {
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, grad_groups, args);
+}
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

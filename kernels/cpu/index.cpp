@@ -155,16 +155,11 @@ template <class T>
 void scatter_reduce(const IndexScatterArgs& args) {
   with_index(args.walk.index_dtype, [&]<class Index>() {
     switch (args.reduction) {
-      case ScatterReduction::add:
-        return scatter_items<T, Index>(args, Plus());
-      case ScatterReduction::mul:
-        return scatter_items<T, Index>(args, Times());
-      case ScatterReduction::max:
-        return scatter_items<T, Index>(args, Larger());
-      case ScatterReduction::min:
-        return scatter_items<T, Index>(args, Smaller());
-      case ScatterReduction::none:
-        return scatter_items<T, Index>(args, Replace());
+      case ScatterReduction::add: return scatter_items<T, Index>(args, Plus());
+      case ScatterReduction::mul: return scatter_items<T, Index>(args, Times());
+      case ScatterReduction::max: return scatter_items<T, Index>(args, Larger());
+      case ScatterReduction::min: return scatter_items<T, Index>(args, Smaller());
+      case ScatterReduction::none: return scatter_items<T, Index>(args, Replace());
     }
   });
 }
@@ -173,25 +168,16 @@ void scatter_reduce(const IndexScatterArgs& args) {
 
 i64 number_at(DType type, const void* data, i64 i) {
   switch (type) {
-    case DType::f32:
-      return i64(static_cast<const float*>(data)[i]);
-    case DType::f64:
-      return i64(static_cast<const double*>(data)[i]);
+    case DType::f32: return i64(static_cast<const float*>(data)[i]);
+    case DType::f64: return i64(static_cast<const double*>(data)[i]);
     case DType::i64:
-    case DType::u64:
-      return static_cast<const i64*>(data)[i];
-    case DType::u32:
-      return static_cast<const std::uint32_t*>(data)[i];
-    case DType::i16:
-      return static_cast<const std::int16_t*>(data)[i];
-    case DType::u16:
-      return static_cast<const std::uint16_t*>(data)[i];
-    case DType::i8:
-      return static_cast<const std::int8_t*>(data)[i];
-    case DType::u8:
-      return static_cast<const std::uint8_t*>(data)[i];
-    default:
-      return static_cast<const std::int32_t*>(data)[i];
+    case DType::u64: return static_cast<const i64*>(data)[i];
+    case DType::u32: return static_cast<const std::uint32_t*>(data)[i];
+    case DType::i16: return static_cast<const std::int16_t*>(data)[i];
+    case DType::u16: return static_cast<const std::uint16_t*>(data)[i];
+    case DType::i8: return static_cast<const std::int8_t*>(data)[i];
+    case DType::u8: return static_cast<const std::uint8_t*>(data)[i];
+    default: return static_cast<const std::int32_t*>(data)[i];
   }
 }
 
@@ -220,14 +206,10 @@ void index_gather(const IndexGatherArgs& args) {
   with_index(args.walk.index_dtype, [&]<class Index>() {
     if (args.walk.block > 1) return gather_blocks<Index>(args);
     switch (args.element_bytes) {
-      case 1:
-        return gather_elements<std::uint8_t, Index>(args);
-      case 2:
-        return gather_elements<std::uint16_t, Index>(args);
-      case 4:
-        return gather_elements<std::uint32_t, Index>(args);
-      default:
-        return gather_elements<std::uint64_t, Index>(args);
+      case 1: return gather_elements<std::uint8_t, Index>(args);
+      case 2: return gather_elements<std::uint16_t, Index>(args);
+      case 4: return gather_elements<std::uint32_t, Index>(args);
+      default: return gather_elements<std::uint64_t, Index>(args);
     }
   });
 }
@@ -236,39 +218,27 @@ void index_scatter(const IndexScatterArgs& args) {
   if (items_of(args.walk) == 0) return;
   if (args.reduction == ScatterReduction::none) {
     switch (dtype_bytes(args.dtype)) {
-      case 1:
-        return scatter_replace<std::uint8_t>(args);
-      case 2:
-        return scatter_replace<std::uint16_t>(args);
-      case 4:
-        return scatter_replace<std::uint32_t>(args);
-      default:
-        return scatter_replace<std::uint64_t>(args);
+      case 1: return scatter_replace<std::uint8_t>(args);
+      case 2: return scatter_replace<std::uint16_t>(args);
+      case 4: return scatter_replace<std::uint32_t>(args);
+      default: return scatter_replace<std::uint64_t>(args);
     }
   }
   switch (args.dtype) {
-    case DType::f64:
-      return scatter_reduce<double>(args);
-    case DType::i32:
-      return scatter_reduce<std::int32_t>(args);
-    case DType::i64:
-      return scatter_reduce<std::int64_t>(args);
-    default:
-      return scatter_reduce<float>(args);
+    case DType::f64: return scatter_reduce<double>(args);
+    case DType::i32: return scatter_reduce<std::int32_t>(args);
+    case DType::i64: return scatter_reduce<std::int64_t>(args);
+    default: return scatter_reduce<float>(args);
   }
 }
 
 void one_hot(const OneHotArgs& args) {
   if (args.depth == 0) return;
   switch (args.element_bytes) {
-    case 1:
-      return hot<std::uint8_t>(args);
-    case 2:
-      return hot<std::uint16_t>(args);
-    case 4:
-      return hot<std::uint32_t>(args);
-    default:
-      return hot<std::uint64_t>(args);
+    case 1: return hot<std::uint8_t>(args);
+    case 2: return hot<std::uint16_t>(args);
+    case 4: return hot<std::uint32_t>(args);
+    default: return hot<std::uint64_t>(args);
   }
 }
 

@@ -117,8 +117,8 @@ void grad_rows(const LayerNormGradArgs& args) {
     for (i64 row = part * block; row < smaller(rows, (part + 1) * block); ++row) {
       const i64 at = row * cols;
       grad_row<T>({static_cast<const T*>(args.dy) + at, static_cast<const T*>(args.x) + at,
-                   static_cast<const T*>(args.scale), args.centered ? mean[row] : T(0), inv_std[row], args.centered,
-                   dx != nullptr ? dx + at : nullptr, dscale, dbias},
+                   static_cast<const T*>(args.scale), args.centered ? mean[row] : T(0), inv_std[row],
+                   args.centered, dx != nullptr ? dx + at : nullptr, dscale, dbias},
                   cols);
     }
   });

@@ -197,41 +197,29 @@ void gather_elements(const GatherArgs& args) {
 
 void strided_copy(const StridedCopyArgs& args) {
   switch (args.element_bytes) {
-    case 1:
-      return copy<std::uint8_t>(args);
-    case 2:
-      return copy<std::uint16_t>(args);
-    case 4:
-      return copy<std::uint32_t>(args);
-    default:
-      return copy<std::uint64_t>(args);
+    case 1: return copy<std::uint8_t>(args);
+    case 2: return copy<std::uint16_t>(args);
+    case 4: return copy<std::uint32_t>(args);
+    default: return copy<std::uint64_t>(args);
   }
 }
 
 void fill(const FillArgs& args) {
   switch (args.element_bytes) {
-    case 1:
-      return fill_typed<std::uint8_t>(args);
-    case 2:
-      return fill_typed<std::uint16_t>(args);
-    case 4:
-      return fill_typed<std::uint32_t>(args);
-    default:
-      return fill_typed<std::uint64_t>(args);
+    case 1: return fill_typed<std::uint8_t>(args);
+    case 2: return fill_typed<std::uint16_t>(args);
+    case 4: return fill_typed<std::uint32_t>(args);
+    default: return fill_typed<std::uint64_t>(args);
   }
 }
 
 void gather(const GatherArgs& args) {
   if (args.inner == 1) {
     switch (args.element_bytes) {
-      case 1:
-        return gather_elements<std::uint8_t>(args);
-      case 2:
-        return gather_elements<std::uint16_t>(args);
-      case 4:
-        return gather_elements<std::uint32_t>(args);
-      default:
-        return gather_elements<std::uint64_t>(args);
+      case 1: return gather_elements<std::uint8_t>(args);
+      case 2: return gather_elements<std::uint16_t>(args);
+      case 4: return gather_elements<std::uint32_t>(args);
+      default: return gather_elements<std::uint64_t>(args);
     }
   }
   const i64 bytes = args.inner * i64(args.element_bytes);

@@ -203,14 +203,10 @@ void lamb(const OptimizerArgs& args) {
 template <class T>
 void optimize(const OptimizerArgs& args) {
   switch (args.kind) {
-    case OptimizerKind::sgd:
-      return sgd<T>(args);
-    case OptimizerKind::adam:
-      return adam<T, false>(args);
-    case OptimizerKind::adamw:
-      return adam<T, true>(args);
-    case OptimizerKind::lamb:
-      return lamb<T>(args);
+    case OptimizerKind::sgd: return sgd<T>(args);
+    case OptimizerKind::adam: return adam<T, false>(args);
+    case OptimizerKind::adamw: return adam<T, true>(args);
+    case OptimizerKind::lamb: return lamb<T>(args);
   }
 }
 

@@ -275,19 +275,13 @@ template <class T>
 void reduce_typed(const ReduceArgs& args) {
   switch (args.op) {
     case Reduction::sum:
-    case Reduction::mean:
-      return reduce_with<T, Sum>(args);
-    case Reduction::max:
-      return reduce_with<T, Max>(args);
-    case Reduction::min:
-      return reduce_with<T, Min>(args);
-    case Reduction::prod:
-      return reduce_with<T, Product>(args);
-    case Reduction::l1:
-      return reduce_with<T, AbsSum>(args);
+    case Reduction::mean: return reduce_with<T, Sum>(args);
+    case Reduction::max: return reduce_with<T, Max>(args);
+    case Reduction::min: return reduce_with<T, Min>(args);
+    case Reduction::prod: return reduce_with<T, Product>(args);
+    case Reduction::l1: return reduce_with<T, AbsSum>(args);
     case Reduction::l2:
-    case Reduction::sum_square:
-      return reduce_with<T, SquareSum>(args);
+    case Reduction::sum_square: return reduce_with<T, SquareSum>(args);
     case Reduction::log_sum_exp:
       if constexpr (kFloating<T>) {
         return log_sum_exp<T>(args);
@@ -302,14 +296,10 @@ void reduce_typed(const ReduceArgs& args) {
 void reduce(const ReduceArgs& args) {
   if (args.outer * args.inner == 0) return;
   switch (args.dtype) {
-    case DType::f64:
-      return reduce_typed<double>(args);
-    case DType::i32:
-      return reduce_typed<std::int32_t>(args);
-    case DType::i64:
-      return reduce_typed<i64>(args);
-    default:
-      return reduce_typed<float>(args);
+    case DType::f64: return reduce_typed<double>(args);
+    case DType::i32: return reduce_typed<std::int32_t>(args);
+    case DType::i64: return reduce_typed<i64>(args);
+    default: return reduce_typed<float>(args);
   }
 }
 

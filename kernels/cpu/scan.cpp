@@ -150,29 +150,19 @@ void select(const TopKArgs& args) {
 }
 
 // f<T>(args) for every type of numbers.
-#define GRADLOOM_NUMBER_DISPATCH(type, f, args) \
-  switch (type) {                               \
-    case DType::f64:                            \
-      return f<double>(args);                   \
-    case DType::i32:                            \
-      return f<std::int32_t>(args);             \
-    case DType::i64:                            \
-      return f<std::int64_t>(args);             \
-    case DType::u8:                             \
-    case DType::boolean:                        \
-      return f<std::uint8_t>(args);             \
-    case DType::i8:                             \
-      return f<std::int8_t>(args);              \
-    case DType::i16:                            \
-      return f<std::int16_t>(args);             \
-    case DType::u16:                            \
-      return f<std::uint16_t>(args);            \
-    case DType::u32:                            \
-      return f<std::uint32_t>(args);            \
-    case DType::u64:                            \
-      return f<std::uint64_t>(args);            \
-    default:                                    \
-      return f<float>(args);                    \
+#define GRADLOOM_NUMBER_DISPATCH(type, f, args)        \
+  switch (type) {                                      \
+    case DType::f64: return f<double>(args);           \
+    case DType::i32: return f<std::int32_t>(args);     \
+    case DType::i64: return f<std::int64_t>(args);     \
+    case DType::u8:                                    \
+    case DType::boolean: return f<std::uint8_t>(args); \
+    case DType::i8: return f<std::int8_t>(args);       \
+    case DType::i16: return f<std::int16_t>(args);     \
+    case DType::u16: return f<std::uint16_t>(args);    \
+    case DType::u32: return f<std::uint32_t>(args);    \
+    case DType::u64: return f<std::uint64_t>(args);    \
+    default: return f<float>(args);                    \
   }
 
 }  // namespace
@@ -202,14 +192,10 @@ void trilu(const TriluArgs& args) {
 
 void cum_sum(const CumSumArgs& args) {
   switch (args.dtype) {
-    case DType::f64:
-      return running_sum<double, double>(args);
-    case DType::i32:
-      return running_sum<std::int32_t, std::uint32_t>(args);
-    case DType::i64:
-      return running_sum<std::int64_t, std::uint64_t>(args);
-    default:
-      return running_sum<float, double>(args);
+    case DType::f64: return running_sum<double, double>(args);
+    case DType::i32: return running_sum<std::int32_t, std::uint32_t>(args);
+    case DType::i64: return running_sum<std::int64_t, std::uint64_t>(args);
+    default: return running_sum<float, double>(args);
   }
 }
 

@@ -20,7 +20,7 @@ constexpr std::uint64_t kernel_abi() {
   GRADLOOM_CPU_KERNELS(GRADLOOM_ADD)
   GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_ADD)
 #undef GRADLOOM_ADD
-      return hash;
+  return hash;
 }
 
 }  // namespace gradloom::kernels::gpu

@@ -1,13 +1,14 @@
 // Batch normalization of [n, c, spatial] per channel (Ioffe, Szegedy 2015; ONNX-15) and its gradient.
 //   xhat = (x - mean) * inv_std;  y = xhat * scale + bias;  N = n * spatial
 //   training: dx = scale * inv_std * (dy - sum(dy) / N - xhat * sum(dy * xhat) / N);  inference: dx = dy * scale * inv_std
-// Three kernels: sums of the slots of every channel (batch_norm_cut in workspace.h), one pair of doubles each; the sums of a channel, its
-// statistics and what the last kernel needs of them; the elementwise formula. Long planes: a block per slice of a channel, 16-byte
-// accesses. Short planes ([n, c] above all): neighbouring threads take neighbouring columns of an image.
-// Variance: a thread takes the mean and the squared differences of 16 elements at a time, and joins them with its own as Chan, Golub,
-// LeVeque 1979 do; all numbers are relative to the slot's first element, so that a large mean costs no digits.
-// y may be x, dx may be dy. T: of x, y and their gradients; P: of scale, bias, their gradients and the running statistics; the statistics
-// of the batch are in Accum<T>.
+// Three kernels: sums of the slots of every channel (batch_norm_cut in workspace.h), one pair of doubles
+// each; the sums of a channel, its statistics and what the last kernel needs of them; the elementwise
+// formula. Long planes: a block per slice of a channel, 16-byte accesses. Short planes ([n, c] above all):
+// neighbouring threads take neighbouring columns of an image. Variance: a thread takes the mean and the
+// squared differences of 16 elements at a time, and joins them with its own as Chan, Golub, LeVeque 1979 do;
+// all numbers are relative to the slot's first element, so that a large mean costs no digits. y may be x, dx
+// may be dy. T: of x, y and their gradients; P: of scale, bias, their gradients and the running statistics;
+// the statistics of the batch are in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -15,7 +16,7 @@
 namespace gradloom::kernels::gpu {
 namespace {
 
-constexpr int kThreads = 256, kValues = 16;   // elements at a time
+constexpr int kThreads = 256, kValues = 16;  // elements at a time
 
 // ---- where elements are -----------------------------------------------------------------------------------------------------------
 
@@ -34,17 +35,21 @@ struct Layout {
   GRADLOOM_DEVICE i64 count(i64 slot) const { return length(cut.long_planes ? slot : slot / spatial); }
   // The pair of a channel, and that of a slot.
   GRADLOOM_DEVICE double* totals(i64 channel) const { return workspace + 2 * channel; }
-  GRADLOOM_DEVICE double* slot(i64 channel, i64 at) const { return workspace + 2 * (c + channel * cut.slots + at); }
+  GRADLOOM_DEVICE double* slot(i64 channel, i64 at) const {
+    return workspace + 2 * (c + channel * cut.slots + at);
+  }
 };
 
-// The elements of this thread, V neighbours at a time; next() gives their offset in the tensor. Long planes: the block's slot.
+// The elements of this thread, V neighbours at a time; next() gives their offset in the tensor. Long planes:
+// the block's slot.
 template <int V_>
 struct PlaneWalk {
   static constexpr int V = V_;
   static constexpr bool kBlockPerSlot = true;
-  i64 channel, slot, origin;   // origin: offset of the slot's first element
+  i64 channel, slot, origin;  // origin: offset of the slot's first element
 
-  GRADLOOM_DEVICE explicit PlaneWalk(const Layout& l) : channel(blockIdx.x / l.cut.slices), slot(blockIdx.x % l.cut.slices) {
+  GRADLOOM_DEVICE explicit PlaneWalk(const Layout& l)
+      : channel(blockIdx.x / l.cut.slices), slot(blockIdx.x % l.cut.slices) {
     const i64 begin = slot * l.cut.length, step = i64(kThreads) * V;
     origin = offset(l, begin / l.spatial, begin % l.spatial);
     at_ = begin + i64(threadIdx.x) * V;
@@ -74,7 +79,8 @@ struct PlaneWalk {
   i64 at_, end_, image_, position_, step_images_, step_positions_;
 };
 
-// Short planes: the thread's slot, one element of every image of its slice. Threads behind the last slot have none.
+// Short planes: the thread's slot, one element of every image of its slice. Threads behind the last slot have
+// none.
 struct ColumnWalk {
   static constexpr int V = 1;
   static constexpr bool kBlockPerSlot = false;
@@ -100,7 +106,8 @@ struct ColumnWalk {
   i64 at_, left_;
 };
 
-// f(i, offset) for the next kValues elements of a walk in packs, as many as there are; returns how many. i: of the pack's first.
+// f(i, offset) for the next kValues elements of a walk in packs, as many as there are; returns how many. i:
+// of the pack's first.
 template <class Walk, class F>
 GRADLOOM_DEVICE int next_values(Walk& walk, const Layout& l, const F& f) {
   int count = 0;
@@ -225,10 +232,12 @@ __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNorm
   if (l.cut.slots > 0) {
     const double count = double(l.n * l.spatial);
     mean = sum_of_slots(l, [&](i64 slot) { return double(l.count(slot)) * l.slot(c, slot)[0]; }) / count;
-    var = sum_of_slots(l, [&](i64 slot) {
-            const double apart = l.slot(c, slot)[0] - mean;
-            return l.slot(c, slot)[1] + double(l.count(slot)) * apart * apart;
-          }) / count;
+    var = sum_of_slots(l,
+                       [&](i64 slot) {
+                         const double apart = l.slot(c, slot)[0] - mean;
+                         return l.slot(c, slot)[1] + double(l.count(slot)) * apart * apart;
+                       }) /
+          count;
     running_mean = running_mean * args.momentum + mean * (1.0 - args.momentum);
     running_var = running_var * args.momentum + var * (1.0 - args.momentum);
   }
@@ -244,7 +253,8 @@ __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNorm
 
 // dscale, dbias, and for the formula: sum(dy) / N, sum(dy * xhat) / N.
 template <class T, class P>
-__global__ void __launch_bounds__(kChannelThreads) batch_norm_grad_channels(BatchNormGradArgs args, Layout l) {
+__global__ void __launch_bounds__(kChannelThreads)
+    batch_norm_grad_channels(BatchNormGradArgs args, Layout l) {
   const i64 c = blockIdx.x;
   const double sum = sum_of_slots(l, [&](i64 slot) { return l.slot(c, slot)[0]; });
   const double sum_xhat = sum_of_slots(l, [&](i64 slot) { return l.slot(c, slot)[1]; });
@@ -265,7 +275,8 @@ __global__ void __launch_bounds__(kThreads) batch_norm_elements(BatchNormArgs ar
   Walk walk(l);
   if (!walk.more()) return;
   const double* const totals = l.totals(walk.channel);
-  const A center = A(totals[0]), factor = A(totals[1]), shift = to_accum(static_cast<const P*>(args.bias)[walk.channel]);
+  const A center = A(totals[0]), factor = A(totals[1]),
+          shift = to_accum(static_cast<const P*>(args.bias)[walk.channel]);
   while (walk.more()) {
     A v[kValues];
     i64 offsets[kValues / V];
@@ -291,7 +302,8 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGr
   if (!walk.more()) return;
   const i64 c = walk.channel;
   const A mean_dy = A(l.totals(c)[0]), mean_dy_xhat = A(l.totals(c)[1]);
-  const A mean = static_cast<const A*>(args.saved_mean)[c], inv_std = static_cast<const A*>(args.saved_inv_std)[c];
+  const A mean = static_cast<const A*>(args.saved_mean)[c],
+          inv_std = static_cast<const A*>(args.saved_inv_std)[c];
   const A factor = to_accum(static_cast<const P*>(args.scale)[c]) * inv_std;
   while (walk.more()) {
     A g[kValues], v[kValues];
@@ -305,7 +317,8 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGr
     for (int i = 0; i < kValues; i += V) {
       if (i >= count) break;
 #pragma unroll
-      for (int e = i; e < i + V; ++e) g[e] = factor * (g[e] - mean_dy - (v[e] - mean) * inv_std * mean_dy_xhat);
+      for (int e = i; e < i + V; ++e)
+        g[e] = factor * (g[e] - mean_dy - (v[e] - mean) * inv_std * mean_dy_xhat);
       store_values<V>(static_cast<T*>(args.dx) + offsets[i / V], g + i);
     }
   }
@@ -315,34 +328,41 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGr
 
 // One of three kernels: of long planes with packs, of long planes, of short planes.
 template <class Kernel, class... Args>
-void launch_walk(Stream stream, Kernel packs, Kernel planes, Kernel columns, bool packable, const Layout& l, const Args&... args) {
+void launch_walk(Stream stream, Kernel packs, Kernel planes, Kernel columns, bool packable, const Layout& l,
+                 const Args&... args) {
   const i64 blocks = l.cut.long_planes ? l.c * l.cut.slices : ceil_div(l.c * l.cut.slots, kThreads);
-  launch(stream, !l.cut.long_planes ? columns : packable ? packs : planes, unsigned(blocks), kThreads, 0, args..., l);
+  launch(stream,
+         !l.cut.long_planes ? columns
+         : packable         ? packs
+                            : planes,
+         unsigned(blocks), kThreads, 0, args..., l);
 }
 
 template <class T, class P>
 void batch_norm_typed(const BatchNormArgs& args, Stream stream) {
   if (args.c == 0) return;
   constexpr int V = Pack<T>::kCount;
-  const Layout l{args.n, args.c, args.spatial, batch_norm_cut(args.n, args.c, args.spatial), static_cast<double*>(args.workspace)};
+  const Layout l{args.n, args.c, args.spatial, batch_norm_cut(args.n, args.c, args.spatial),
+                 static_cast<double*>(args.workspace)};
   Layout statistics = l;
   if (!args.training) statistics.cut.slots = 0;
   const bool packs = packable<T>(args.spatial, args.x, args.y), empty = l.cut.slots == 0;
   if (statistics.cut.slots > 0) {
-    launch_walk(stream, batch_norm_moments<T, PlaneWalk<V>>, batch_norm_moments<T, PlaneWalk<1>>, batch_norm_moments<T, ColumnWalk>,
-                packs, l, static_cast<const T*>(args.x));
+    launch_walk(stream, batch_norm_moments<T, PlaneWalk<V>>, batch_norm_moments<T, PlaneWalk<1>>,
+                batch_norm_moments<T, ColumnWalk>, packs, l, static_cast<const T*>(args.x));
   }
   launch(stream, batch_norm_channels<T, P>, unsigned(args.c), kChannelThreads, 0, args, statistics);
   if (empty) return;
-  launch_walk(stream, batch_norm_elements<T, P, PlaneWalk<V>>, batch_norm_elements<T, P, PlaneWalk<1>>, batch_norm_elements<T, P, ColumnWalk>,
-              packs, l, args);
+  launch_walk(stream, batch_norm_elements<T, P, PlaneWalk<V>>, batch_norm_elements<T, P, PlaneWalk<1>>,
+              batch_norm_elements<T, P, ColumnWalk>, packs, l, args);
 }
 
 template <class T, class P>
 void batch_norm_grad_typed(const BatchNormGradArgs& args, Stream stream) {
   if (args.c == 0) return;
   constexpr int V = Pack<T>::kCount;
-  const Layout l{args.n, args.c, args.spatial, batch_norm_cut(args.n, args.c, args.spatial), static_cast<double*>(args.workspace)};
+  const Layout l{args.n, args.c, args.spatial, batch_norm_cut(args.n, args.c, args.spatial),
+                 static_cast<double*>(args.workspace)};
   const bool packs = packable<T>(args.spatial, args.dy, args.x, args.dx), empty = l.cut.slots == 0;
   if (!empty) {
     launch_walk(stream, batch_norm_grad_sums<T, PlaneWalk<V>>, batch_norm_grad_sums<T, PlaneWalk<1>>,
@@ -350,13 +370,16 @@ void batch_norm_grad_typed(const BatchNormGradArgs& args, Stream stream) {
   }
   launch(stream, batch_norm_grad_channels<T, P>, unsigned(args.c), kChannelThreads, 0, args, l);
   if (empty || args.dx == nullptr) return;
-  launch_walk(stream, batch_norm_grad_elements<T, P, PlaneWalk<V>>, batch_norm_grad_elements<T, P, PlaneWalk<1>>,
-              batch_norm_grad_elements<T, P, ColumnWalk>, packs, l, args);
+  launch_walk(stream, batch_norm_grad_elements<T, P, PlaneWalk<V>>,
+              batch_norm_grad_elements<T, P, PlaneWalk<1>>, batch_norm_grad_elements<T, P, ColumnWalk>, packs,
+              l, args);
 }
 
 }  // namespace
 
-void batch_norm(const BatchNormArgs& args, Stream stream) { GRADLOOM_GPU_MIXED(args.dtype, args.parameters, batch_norm_typed, args, stream); }
+void batch_norm(const BatchNormArgs& args, Stream stream) {
+  GRADLOOM_GPU_MIXED(args.dtype, args.parameters, batch_norm_typed, args, stream);
+}
 void batch_norm_grad(const BatchNormGradArgs& args, Stream stream) {
   GRADLOOM_GPU_MIXED(args.dtype, args.parameters, batch_norm_grad_typed, args, stream);
 }

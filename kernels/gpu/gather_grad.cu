@@ -35,11 +35,11 @@ struct FromIndices {
 template <class T>
 struct Sums {
   i64 count, axis_size, inner, chunks;
-  Divider by_strips, by_chunks;   // of inner; strip fastest, then chunk, then outer
+  Divider by_strips, by_chunks;  // of inner; strip fastest, then chunk, then outer
   const Entry* sorted;
   const T* dy;
   T* ddata;
-  Accum<T>* partial;              // [outer, chunks, head and tail, inner]
+  Accum<T>* partial;  // [outer, chunks, head and tail, inner]
   bool packed;
 };
 
@@ -49,7 +49,8 @@ struct Place {
 };
 template <class T>
 GRADLOOM_DEVICE Place<T> place_of(const Sums<T>& s) {
-  const i64 rest = s.by_strips(blockIdx.x), o = s.by_chunks(rest), strip = blockIdx.x - rest * s.by_strips.divisor;
+  const i64 rest = s.by_strips(blockIdx.x), o = s.by_chunks(rest),
+            strip = blockIdx.x - rest * s.by_strips.divisor;
   return {o, rest - o * s.chunks, (strip * blockDim.x + threadIdx.x) * Group<T>::kCount};
 }
 
@@ -60,11 +61,14 @@ GRADLOOM_DEVICE Accum<T>* partial_of(const Sums<T>& s, const Place<T>& at, i64 c
 
 // A sum of sources [.., end) of the list is done: `row` from `begun` on in this chunk.
 template <class T>
-GRADLOOM_DEVICE void put_sum(const Sums<T>& s, const Place<T>& at, const Group<T>& sum, i64 row, i64 begun, i64 end) {
+GRADLOOM_DEVICE void put_sum(const Sums<T>& s, const Place<T>& at, const Group<T>& sum, i64 row, i64 begun,
+                             i64 end) {
   if (row >= s.axis_size) return;
-  const bool from_before = begun > 0 && s.sorted[begun - 1].row == row, goes_on = end < s.count && s.sorted[end].row == row;
+  const bool from_before = begun > 0 && s.sorted[begun - 1].row == row,
+             goes_on = end < s.count && s.sorted[end].row == row;
   if (!from_before && !goes_on) {
-    return store_group(s.ddata + (at.o * s.axis_size + row) * s.inner + at.column, sum, s.inner - at.column, s.packed);
+    return store_group(s.ddata + (at.o * s.axis_size + row) * s.inner + at.column, sum, s.inner - at.column,
+                       s.packed);
   }
   Accum<T>* const to = partial_of(s, at, at.chunk, from_before ? 0 : 1);
   for (int j = 0; j < Group<T>::kCount; ++j) {
@@ -72,7 +76,7 @@ GRADLOOM_DEVICE void put_sum(const Sums<T>& s, const Place<T>& at, const Group<T
   }
 }
 
-constexpr int kAhead = 4;   // sources on their way at a time
+constexpr int kAhead = 4;  // sources on their way at a time
 
 template <class T>
 __global__ void sum_kernel(Sums<T> s) {
@@ -88,7 +92,8 @@ __global__ void sum_kernel(Sums<T> s) {
     for (int n = 0; n < kAhead; ++n) {
       entries[n] = i + n < end ? s.sorted[i + n] : Entry{s.axis_size, 0};
       if (entries[n].row < s.axis_size) {
-        values[n] = fetch(s.dy + (at.o * s.count + entries[n].k) * s.inner + at.column, s.inner - at.column, s.packed);
+        values[n] = fetch(s.dy + (at.o * s.count + entries[n].k) * s.inner + at.column, s.inner - at.column,
+                          s.packed);
       }
     }
 #pragma unroll
@@ -100,7 +105,7 @@ __global__ void sum_kernel(Sums<T> s) {
         row = entries[n].row;
         begun = i + n;
       }
-      if (row >= s.axis_size) return;   // no destination, and only such follow
+      if (row >= s.axis_size) return;  // no destination, and only such follow
       for (int j = 0; j < Group<T>::kCount; ++j) sum.v[j] += to_accum(values[n].v[j]);
     }
   }
@@ -122,7 +127,8 @@ __global__ void join_kernel(Sums<T> s) {
     for (int j = 0; j < Group<T>::kCount; ++j) sum.v[j] += at.column + j < s.inner ? from[j] : Accum<T>(0);
   };
   add(at.chunk, 1);
-  for (i64 chunk = at.chunk + 1; chunk < s.chunks && s.sorted[chunk * kChunk].row == row; ++chunk) add(chunk, 0);
+  for (i64 chunk = at.chunk + 1; chunk < s.chunks && s.sorted[chunk * kChunk].row == row; ++chunk)
+    add(chunk, 0);
   store_group(s.ddata + (at.o * s.axis_size + row) * s.inner + at.column, sum, s.inner - at.column, s.packed);
 }
 
@@ -130,8 +136,8 @@ __global__ void join_kernel(Sums<T> s) {
 
 template <class Index>
 const Entry* sort(const GatherGradArgs& args, Stream stream) {
-  return sort_entries(FromIndices<Index>{static_cast<const Index*>(args.indices), args.axis_size}, args.count, args.axis_size, args.workspace,
-                      stream);
+  return sort_entries(FromIndices<Index>{static_cast<const Index*>(args.indices), args.axis_size}, args.count,
+                      args.axis_size, args.workspace, stream);
 }
 
 template <class T>
@@ -140,7 +146,8 @@ void add_rows(const GatherGradArgs& args, Stream stream) {
   fill({sizeof(T), args.outer * args.axis_size * args.inner, &zero, args.ddata}, stream);
   if (args.count == 0) return;
   const GatherGradSpace space = gather_grad_space(args);
-  const Entry* const sorted = args.index_dtype == DType::i64 ? sort<std::int64_t>(args, stream) : sort<std::int32_t>(args, stream);
+  const Entry* const sorted =
+      args.index_dtype == DType::i64 ? sort<std::int64_t>(args, stream) : sort<std::int32_t>(args, stream);
   constexpr int kCount = Group<T>::kCount;
   const i64 groups = ceil_div(args.inner, kCount), chunks = ceil_div(args.count, kChunk);
   const int threads = groups > 128 ? 256 : groups > 64 ? 128 : 64;

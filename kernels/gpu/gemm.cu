@@ -1,8 +1,9 @@
-// C[b] = activation(alpha * A[b] B[b] + bias + (accumulate ? C[b] : 0)), batched, any strides: the product for devices without a library
-// and for layouts that no library takes; and what comes after a library's product where that has not this epilogue. A: [m, k], B: [k, n], C: [m, n], bias: [n]. Tiles in shared memory (tile_product.h), float for
-// f32 and bf16, double for f64.
-// Products with few tiles and a long k (gradients of weights) are cut along k when the workspace is there: slices of a length that the
-// shape decides leave their sums in the workspace [slices, batch, m, n], and a second kernel adds them in order.
+// C[b] = activation(alpha * A[b] B[b] + bias + (accumulate ? C[b] : 0)), batched, any strides: the product
+// for devices without a library and for layouts that no library takes; and what comes after a library's
+// product where that has not this epilogue. A: [m, k], B: [k, n], C: [m, n], bias: [n]. Tiles in shared
+// memory (tile_product.h), float for f32 and bf16, double for f64. Products with few tiles and a long k
+// (gradients of weights) are cut along k when the workspace is there: slices of a length that the shape
+// decides leave their sums in the workspace [slices, batch, m, n], and a second kernel adds them in order.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/tile_product.h"
 #include "kernels/gpu/workspace.h"
@@ -20,7 +21,7 @@ struct Matrices {
   Activation activation;
   bool accumulate;
   const void *a, *b, *bias;
-  void *c, *aux, *partial;   // partial: null when there is one slice
+  void *c, *aux, *partial;  // partial: null when there is one slice
 };
 
 struct Offsets {
@@ -44,7 +45,8 @@ GRADLOOM_DEVICE A activated(Activation activation, A a) {
   switch (activation) {
     case Activation::relu: return max(a, A(0));
     case Activation::gelu_erf: return A(0.5) * a * (A(1) + erf(a * A(0.70710678118654752440)));
-    case Activation::gelu_tanh: return A(0.5) * a * (A(1) + tanh(A(0.79788456080286535588) * (a + A(0.044715) * a * a * a)));
+    case Activation::gelu_tanh:
+      return A(0.5) * a * (A(1) + tanh(A(0.79788456080286535588) * (a + A(0.044715) * a * a * a)));
     default: return a;
   }
 }
@@ -93,7 +95,8 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(Matrices p, TileGr
 template <class T>
 __global__ void join_kernel(Matrices p, long long slices) {
   using A = Accum<T>;
-  const long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x, results = p.batches * p.m * p.n;
+  const long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x,
+                  results = p.batches * p.m * p.n;
   if (i >= results) return;
   const A* const partial = static_cast<const A*>(p.partial);
   A sum = partial[i];
@@ -118,8 +121,10 @@ template <class T, class Shape>
 void multiply(const Matrices& p, const ProductCut& cut, Stream stream) {
   const TileGrid grid{ceil_div(p.m, Shape::kM), ceil_div(p.n, Shape::kN), cut.slices, cut.length};
   const dim3 blocks{unsigned(grid.blocks(p.batches))}, block(kThreads);
-  const bool a_depth_first = magnitude(p.a_col) <= magnitude(p.a_row), b_depth_first = magnitude(p.b_row) < magnitude(p.b_col);
-  if (a_depth_first && b_depth_first) return launch(stream, product_kernel<T, Shape, true, true>, blocks, block, 0, p, grid);
+  const bool a_depth_first = magnitude(p.a_col) <= magnitude(p.a_row),
+             b_depth_first = magnitude(p.b_row) < magnitude(p.b_col);
+  if (a_depth_first && b_depth_first)
+    return launch(stream, product_kernel<T, Shape, true, true>, blocks, block, 0, p, grid);
   if (a_depth_first) return launch(stream, product_kernel<T, Shape, true, false>, blocks, block, 0, p, grid);
   if (b_depth_first) return launch(stream, product_kernel<T, Shape, false, true>, blocks, block, 0, p, grid);
   launch(stream, product_kernel<T, Shape, false, false>, blocks, block, 0, p, grid);
@@ -160,7 +165,9 @@ Matrices matrices_of(const GemmArgs& args) {
 void sum_operand(const GemmArgs& args, Stream stream) {
   if (args.sums_of == GemmOperand::none) return;
   const bool of_a = args.sums_of == GemmOperand::a;
-  reduce({args.dtype, Reduction::sum, 1, args.k, of_a ? args.m : args.n, of_a ? args.a : args.b, args.sums, args.workspace}, stream);
+  reduce({args.dtype, Reduction::sum, 1, args.k, of_a ? args.m : args.n, of_a ? args.a : args.b, args.sums,
+          args.workspace},
+         stream);
 }
 
 template <class T>
@@ -179,7 +186,9 @@ void product(const GemmArgs& args, Stream stream) {
   } else {
     multiply<T, TileShape<float, 64, 64, 16>>(p, cut, stream);
   }
-  if (cut.slices > 1) launch(stream, join_kernel<T>, dim3(unsigned(ceil_div(results, kThreads))), dim3(kThreads), 0, p, cut.slices);
+  if (cut.slices > 1)
+    launch(stream, join_kernel<T>, dim3(unsigned(ceil_div(results, kThreads))), dim3(kThreads), 0, p,
+           cut.slices);
 }
 
 template <class T>

@@ -24,32 +24,19 @@ struct Names {
 };
 Names names(DType type) {
   switch (type) {
-    case DType::f32:
-      return {"float", "float", "float"};
-    case DType::f64:
-      return {"double", "double", "double"};
-    case DType::i32:
-      return {"int", "int", "int"};
-    case DType::i64:
-      return {"long long", "long long", "long long"};
-    case DType::u8:
-      return {"unsigned char", "unsigned char", "unsigned char"};
-    case DType::boolean:
-      return {"unsigned char", "Truth", "unsigned char"};
-    case DType::f16:
-      return {"f16", "f16", "float"};
-    case DType::bf16:
-      return {"bf16", "bf16", "float"};
-    case DType::i8:
-      return {"signed char", "signed char", "signed char"};
-    case DType::i16:
-      return {"short", "short", "short"};
-    case DType::u16:
-      return {"unsigned short", "unsigned short", "unsigned short"};
-    case DType::u32:
-      return {"unsigned", "unsigned", "unsigned"};
-    case DType::u64:
-      return {"unsigned long long", "unsigned long long", "unsigned long long"};
+    case DType::f32: return {"float", "float", "float"};
+    case DType::f64: return {"double", "double", "double"};
+    case DType::i32: return {"int", "int", "int"};
+    case DType::i64: return {"long long", "long long", "long long"};
+    case DType::u8: return {"unsigned char", "unsigned char", "unsigned char"};
+    case DType::boolean: return {"unsigned char", "Truth", "unsigned char"};
+    case DType::f16: return {"f16", "f16", "float"};
+    case DType::bf16: return {"bf16", "bf16", "float"};
+    case DType::i8: return {"signed char", "signed char", "signed char"};
+    case DType::i16: return {"short", "short", "short"};
+    case DType::u16: return {"unsigned short", "unsigned short", "unsigned short"};
+    case DType::u32: return {"unsigned", "unsigned", "unsigned"};
+    case DType::u64: return {"unsigned long long", "unsigned long long", "unsigned long long"};
   }
   return {};
 }
@@ -300,8 +287,7 @@ class Generator {
   std::string value_of(const EwInstruction& instruction, const std::vector<std::string>& uniform) const {
     const std::string compute = names(instruction.operand_type).compute;
     switch (instruction.op) {
-      case EwOp::Cast:
-        return reg(instruction.operands[0]);
+      case EwOp::Cast: return reg(instruction.operands[0]);
       case EwOp::Dropout:
         return "dropout<" + compute + ">(" + uniform_of(instruction, uniform) + ", " +
                operand(instruction, 0) + ", " + operand(instruction, 1) + ", " + operand(instruction, 2) +
@@ -312,8 +298,7 @@ class Generator {
       case EwOp::Uniform:
         return "between<" + compute + ">(" + uniform_of(instruction, uniform) + ", " +
                operand(instruction, 0) + ", " + operand(instruction, 1) + ")";
-      default:
-        break;
+      default: break;
     }
     if (instruction.op == EwOp::Pow) {
       const std::string power = simple_power(instruction);
@@ -405,8 +390,7 @@ class Generator {
     const std::string storage = names(input.dtype).storage, name = std::to_string(i);
     const std::string lanes = "const Lanes<" + storage + ", " + n + "> a" + name + " = ";
     switch (access(i, lanes_)) {
-      case Access::unused:
-        return;
+      case Access::unused: return;
       case Access::uniform:
       case Access::row_constant:
         return line("const " + storage + " r" + name + " = " + input_pointer(i) + "[" +

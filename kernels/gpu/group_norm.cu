@@ -1,10 +1,11 @@
-// Normalization of groups of channels of [n, groups * channels, spatial] and its gradient (Wu, He 2018; ONNX-21).
+// Normalization of groups of channels of [n, groups * channels, spatial] and its gradient (Wu, He 2018;
+// ONNX-21).
 //   xhat = (x - mean) * inv_std over one group of one image, y = xhat * scale + bias with one scale and bias per channel
 //   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias = sum(dy)
-// A block per group of an image; what it reads again comes from the cache. Gradient: a block per channel of an image leaves sum(dy) and
-// sum(dy * xhat) in the workspace, [2, n * groups * channels]; then a block per group of an image writes dx, and a thread per channel adds
-// over the images in order. y may be x, dx may be dy. T: of x, y and their gradients; P: of scale, bias and theirs; statistics are in
-// Accum<T>.
+// A block per group of an image; what it reads again comes from the cache. Gradient: a block per channel of
+// an image leaves sum(dy) and sum(dy * xhat) in the workspace, [2, n * groups * channels]; then a block per
+// group of an image writes dx, and a thread per channel adds over the images in order. y may be x, dx may be
+// dy. T: of x, y and their gradients; P: of scale, bias and theirs; statistics are in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/workspace.h"
 
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(kThreads) group_norm_groups(GroupNormArgs args
   const A inv_std = A(1) / sqrt(squares / A(cols) + A(args.epsilon));
   for (i64 i = threadIdx.x; i < cols; i += kThreads) {
     const i64 channel = first + i / args.spatial;
-    const A scale = to_accum(static_cast<const P*>(args.scale)[channel]), bias = to_accum(static_cast<const P*>(args.bias)[channel]);
+    const A scale = to_accum(static_cast<const P*>(args.scale)[channel]),
+            bias = to_accum(static_cast<const P*>(args.bias)[channel]);
     static_cast<T*>(args.y)[row * cols + i] = from_accum<T>((to_accum(x[i]) - mean) * inv_std * scale + bias);
   }
   if (threadIdx.x > 0) return;
@@ -44,7 +46,8 @@ template <class T>
 struct Moments {
   Accum<T> mean, inv_std;
   GRADLOOM_DEVICE Moments(const GroupNormGradArgs& args, i64 row)
-      : mean(static_cast<const Accum<T>*>(args.mean)[row]), inv_std(static_cast<const Accum<T>*>(args.inv_std)[row]) {}
+      : mean(static_cast<const Accum<T>*>(args.mean)[row]),
+        inv_std(static_cast<const Accum<T>*>(args.inv_std)[row]) {}
 };
 
 template <class T>
@@ -80,7 +83,8 @@ __global__ void __launch_bounds__(kThreads) group_norm_grad_groups(GroupNormGrad
     sum_g += scale * sums[c];
     sum_gx += scale * sums[lines + c];
   }
-  const A mean_g = block_reduce(sum_g, Sum(), A(0)) / A(cols), mean_gx = block_reduce(sum_gx, Sum(), A(0)) / A(cols);
+  const A mean_g = block_reduce(sum_g, Sum(), A(0)) / A(cols),
+          mean_gx = block_reduce(sum_gx, Sum(), A(0)) / A(cols);
   for (i64 i = threadIdx.x; i < cols; i += kThreads) {
     const i64 at = row * cols + i;
     const A scale = to_accum(static_cast<const P*>(args.scale)[first + i / args.spatial]);
@@ -120,12 +124,15 @@ void group_norm_grad_typed(const GroupNormGradArgs& args, Stream stream) {
   if (args.dscale != nullptr || args.dbias != nullptr) {
     launch(stream, group_norm_grad_totals<T, P>, unsigned(ceil_div(channels, kThreads)), kThreads, 0, args);
   }
-  if (args.dx != nullptr && lines > 0) launch(stream, group_norm_grad_groups<T, P>, unsigned(args.n * args.groups), kThreads, 0, args);
+  if (args.dx != nullptr && lines > 0)
+    launch(stream, group_norm_grad_groups<T, P>, unsigned(args.n * args.groups), kThreads, 0, args);
 }
 
 }  // namespace
 
-void group_norm(const GroupNormArgs& args, Stream stream) { GRADLOOM_GPU_MIXED(args.dtype, args.parameters, group_norm_typed, args, stream); }
+void group_norm(const GroupNormArgs& args, Stream stream) {
+  GRADLOOM_GPU_MIXED(args.dtype, args.parameters, group_norm_typed, args, stream);
+}
 void group_norm_grad(const GroupNormGradArgs& args, Stream stream) {
   GRADLOOM_GPU_MIXED(args.dtype, args.parameters, group_norm_grad_typed, args, stream);
 }

@@ -37,16 +37,11 @@ int unit_of(i64 bytes, const void* a, const void* b) {
 template <class F>
 void with_bytes(int bytes, const F& f) {
   switch (bytes) {
-    case 1:
-      return f.template operator()<std::uint8_t>();
-    case 2:
-      return f.template operator()<std::uint16_t>();
-    case 4:
-      return f.template operator()<std::uint32_t>();
-    case 8:
-      return f.template operator()<std::uint64_t>();
-    default:
-      return f.template operator()<Bytes16>();
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::uint16_t>();
+    case 4: return f.template operator()<std::uint32_t>();
+    case 8: return f.template operator()<std::uint64_t>();
+    default: return f.template operator()<Bytes16>();
   }
 }
 template <class F>
@@ -116,16 +111,11 @@ __global__ void __launch_bounds__(kThreads) scatter_last(const Entry* sorted, i6
 template <class A>
 GRADLOOM_DEVICE A joined(ScatterReduction reduction, A a, A b) {
   switch (reduction) {
-    case ScatterReduction::add:
-      return a + b;
-    case ScatterReduction::mul:
-      return a * b;
-    case ScatterReduction::max:
-      return max(a, b);
-    case ScatterReduction::min:
-      return min(a, b);
-    case ScatterReduction::none:
-      return b;
+    case ScatterReduction::add: return a + b;
+    case ScatterReduction::mul: return a * b;
+    case ScatterReduction::max: return max(a, b);
+    case ScatterReduction::min: return min(a, b);
+    case ScatterReduction::none: return b;
   }
   return b;
 }
@@ -167,27 +157,17 @@ void replace_places(const IndexScatterArgs& args, const Entry* sorted, i64 count
 
 GRADLOOM_DEVICE i64 number_at(DType type, const void* data, i64 i) {
   switch (type) {
-    case DType::f32:
-      return i64(static_cast<const float*>(data)[i]);
-    case DType::bf16:
-      return i64(to_float(static_cast<const bf16*>(data)[i]));
-    case DType::f64:
-      return i64(static_cast<const double*>(data)[i]);
+    case DType::f32: return i64(static_cast<const float*>(data)[i]);
+    case DType::bf16: return i64(to_float(static_cast<const bf16*>(data)[i]));
+    case DType::f64: return i64(static_cast<const double*>(data)[i]);
     case DType::i64:
-    case DType::u64:
-      return static_cast<const i64*>(data)[i];
-    case DType::u32:
-      return static_cast<const std::uint32_t*>(data)[i];
-    case DType::i16:
-      return static_cast<const std::int16_t*>(data)[i];
-    case DType::u16:
-      return static_cast<const std::uint16_t*>(data)[i];
-    case DType::i8:
-      return static_cast<const std::int8_t*>(data)[i];
-    case DType::u8:
-      return static_cast<const std::uint8_t*>(data)[i];
-    default:
-      return static_cast<const std::int32_t*>(data)[i];
+    case DType::u64: return static_cast<const i64*>(data)[i];
+    case DType::u32: return static_cast<const std::uint32_t*>(data)[i];
+    case DType::i16: return static_cast<const std::int16_t*>(data)[i];
+    case DType::u16: return static_cast<const std::uint16_t*>(data)[i];
+    case DType::i8: return static_cast<const std::int8_t*>(data)[i];
+    case DType::u8: return static_cast<const std::uint8_t*>(data)[i];
+    default: return static_cast<const std::int32_t*>(data)[i];
   }
 }
 
@@ -246,16 +226,11 @@ void index_scatter(const IndexScatterArgs& args, Stream stream) {
   });
   if (args.reduction == ScatterReduction::none) return replace_places(args, sorted, count, stream);
   switch (args.dtype) {
-    case DType::f64:
-      return reduce_places<double>(args, sorted, count, stream);
-    case DType::bf16:
-      return reduce_places<bf16>(args, sorted, count, stream);
-    case DType::i32:
-      return reduce_places<std::int32_t>(args, sorted, count, stream);
-    case DType::i64:
-      return reduce_places<std::int64_t>(args, sorted, count, stream);
-    default:
-      return reduce_places<float>(args, sorted, count, stream);
+    case DType::f64: return reduce_places<double>(args, sorted, count, stream);
+    case DType::bf16: return reduce_places<bf16>(args, sorted, count, stream);
+    case DType::i32: return reduce_places<std::int32_t>(args, sorted, count, stream);
+    case DType::i64: return reduce_places<std::int64_t>(args, sorted, count, stream);
+    default: return reduce_places<float>(args, sorted, count, stream);
   }
 }
 

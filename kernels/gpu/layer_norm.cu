@@ -1,10 +1,12 @@
 // Layer normalization over the last axis of [rows, cols] and its gradient (Ba, Kiros, Hinton 2016; ONNX-17).
 //   xhat = (x - mean) * inv_std, inv_std = 1 / sqrt(var + epsilon), y = xhat * scale + bias
 //   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias = sum(dy)
-// Not centered (RMSNormalization): mean and mean(g) are 0. Rows as in rows.h. The variance is that of the differences from the mean (two passes over registers or cache). Gradient: the threads
-// of a row keep it and their columns' sums of dscale and dbias in registers while they go through a part of the rows, so that dy and x
-// are read once; a second kernel adds the parts (as llm.c and apex do, but without atomics). Longer rows than registers hold take two
-// kernels. y may be x, dx may be dy. T: of x, y and their gradients; P: of scale, bias and theirs; statistics are in Accum<T>.
+// Not centered (RMSNormalization): mean and mean(g) are 0. Rows as in rows.h. The variance is that of the
+// differences from the mean (two passes over registers or cache). Gradient: the threads of a row keep it and
+// their columns' sums of dscale and dbias in registers while they go through a part of the rows, so that dy
+// and x are read once; a second kernel adds the parts (as llm.c and apex do, but without atomics). Longer
+// rows than registers hold take two kernels. y may be x, dx may be dy. T: of x, y and their gradients; P: of
+// scale, bias and theirs; statistics are in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -29,7 +31,8 @@ GRADLOOM_DEVICE void load_parameters(const void* from, i64 c, Accum<P>* to) {
 
 // y of V elements from column c on.
 template <int V, class T, class P>
-GRADLOOM_DEVICE void scale_and_shift(const LayerNormArgs& args, Accum<T> mean, Accum<T> inv_std, i64 c, Accum<T>* v) {
+GRADLOOM_DEVICE void scale_and_shift(const LayerNormArgs& args, Accum<T> mean, Accum<T> inv_std, i64 c,
+                                     Accum<T>* v) {
   Accum<T> scale[V], bias[V] = {};
   load_parameters<V, P>(args.scale, c, scale);
   if (args.bias != nullptr) load_parameters<V, P>(args.bias, c, bias);
@@ -104,19 +107,21 @@ struct Moments {
 template <class T>
 GRADLOOM_DEVICE Moments<Accum<T>> moments(const LayerNormGradArgs& args, i64 row) {
   using A = Accum<T>;
-  return {args.centered ? static_cast<const A*>(args.mean)[row] : A(0), static_cast<const A*>(args.inv_std)[row]};
+  return {args.centered ? static_cast<const A*>(args.mean)[row] : A(0),
+          static_cast<const A*>(args.inv_std)[row]};
 }
 
 // Part p of the rows: dx of its rows, and its sums of dscale and dbias to partial[p]: [2, cols].
 template <class T, class P, int V>
-__global__ void __launch_bounds__(kRowThreads) layer_norm_grad_parts(LayerNormGradArgs args, int lanes, i64 rows_per_part) {
+__global__ void __launch_bounds__(kRowThreads)
+    layer_norm_grad_parts(LayerNormGradArgs args, int lanes, i64 rows_per_part) {
   using A = Accum<T>;
   const RowGroup group(lanes);
   const i64 part = group.first() + group.row, begin = part * rows_per_part;
   const bool exists = begin < args.rows;
   A scale[kRowValues] = {}, dscale[kRowValues] = {}, dbias[kRowValues] = {};
   group.each_held<V>(args.cols, [&](int i, int c) { load_parameters<V, P>(args.scale, c, scale + i); });
-  for (i64 r = 0; r < rows_per_part; ++r) {   // as often for every group of the block
+  for (i64 r = 0; r < rows_per_part; ++r) {  // as often for every group of the block
     const i64 row = begin + r, cols = row < args.rows ? args.cols : 0, at = row * args.cols;
     const Moments<A> m = cols > 0 ? moments<T>(args, row) : Moments<A>{0, 0};
     A g[kRowValues], xhat[kRowValues];
@@ -157,7 +162,8 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_parts(LayerNormGr
 
 // The same sums for rows that registers do not hold: a thread per column.
 template <class T>
-__global__ void __launch_bounds__(kColumnThreads) layer_norm_grad_columns(LayerNormGradArgs args, i64 rows_per_part) {
+__global__ void __launch_bounds__(kColumnThreads)
+    layer_norm_grad_columns(LayerNormGradArgs args, i64 rows_per_part) {
   using A = Accum<T>;
   const i64 strips = ceil_div(args.cols, kColumnThreads);
   const i64 part = blockIdx.x / strips, c = blockIdx.x % strips * kColumnThreads + threadIdx.x;
@@ -219,7 +225,8 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_rows(LayerNormGra
 
 // dscale and dbias: the parts' sums, [parts, 2 * cols], added in slices and then over the slices.
 template <class T, class P>
-__global__ void __launch_bounds__(kColumnThreads) layer_norm_grad_totals(LayerNormGradArgs args, i64 parts, int slices) {
+__global__ void __launch_bounds__(kColumnThreads)
+    layer_norm_grad_totals(LayerNormGradArgs args, i64 parts, int slices) {
   using A = Accum<T>;
   const ColumnGroup group(slices);
   for (i64 first = group.first(); first < 2 * args.cols; first += group.step()) {
@@ -260,26 +267,30 @@ void layer_norm_grad_typed(const LayerNormGradArgs& args, Stream stream) {
   const bool sums = args.dscale != nullptr || args.dbias != nullptr;
   if (plan.held && cut.parts > 0) {
     const unsigned blocks = unsigned(ceil_div(cut.parts, plan.threads / plan.lanes));
-    launch(stream, packs ? layer_norm_grad_parts<T, P, V> : layer_norm_grad_parts<T, P, 1>, blocks, plan.threads, 0, args, plan.lanes,
-           cut.length);
-  } else if (cut.parts > 0) {   // the sums first: dx may be dy
+    launch(stream, packs ? layer_norm_grad_parts<T, P, V> : layer_norm_grad_parts<T, P, 1>, blocks,
+           plan.threads, 0, args, plan.lanes, cut.length);
+  } else if (cut.parts > 0) {  // the sums first: dx may be dy
     if (sums) {
       const unsigned blocks = unsigned(cut.parts * ceil_div(args.cols, kColumnThreads));
       launch(stream, layer_norm_grad_columns<T>, blocks, kColumnThreads, 0, args, cut.length);
     }
     if (args.dx != nullptr) {
-      launch(stream, packs ? layer_norm_grad_rows<T, P, V> : layer_norm_grad_rows<T, P, 1>, plan.blocks, plan.threads, 0, args);
+      launch(stream, packs ? layer_norm_grad_rows<T, P, V> : layer_norm_grad_rows<T, P, 1>, plan.blocks,
+             plan.threads, 0, args);
     }
   }
   if (sums) {
     const ColumnPlan columns = plan_columns(1, cut.parts, 2 * args.cols);
-    launch(stream, layer_norm_grad_totals<T, P>, columns.blocks, kColumnThreads, 0, args, cut.parts, columns.slices);
+    launch(stream, layer_norm_grad_totals<T, P>, columns.blocks, kColumnThreads, 0, args, cut.parts,
+           columns.slices);
   }
 }
 
 }  // namespace
 
-void layer_norm(const LayerNormArgs& args, Stream stream) { GRADLOOM_GPU_MIXED(args.dtype, args.parameters, layer_norm_typed, args, stream); }
+void layer_norm(const LayerNormArgs& args, Stream stream) {
+  GRADLOOM_GPU_MIXED(args.dtype, args.parameters, layer_norm_typed, args, stream);
+}
 void layer_norm_grad(const LayerNormGradArgs& args, Stream stream) {
   GRADLOOM_GPU_MIXED(args.dtype, args.parameters, layer_norm_grad_typed, args, stream);
 }

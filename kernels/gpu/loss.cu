@@ -2,11 +2,12 @@
 // (ONNX NegativeLogLikelihoodLoss-13, SoftmaxCrossEntropyLoss-13).
 //   loss_i = -w[label_i] * log_prob[label_i];  mean: sum(loss) / sum(w[label]);  ignored rows add nothing
 //   cross-entropy: log_prob = x - lse, lse = max + log(sum(exp(x - max)));  dx = (exp(x - lse) - onehot) * w * dloss / total
-// A label outside [0, n) counts as ignored. Cross-entropy reads the logits once (rows.h; long rows in one pass) and writes no
-// probabilities; its gradient reads and writes them once and may do so in place. Loss and weight of the rows go through the workspace
-// and are added in double in a fixed order, by one block, or by one per kRowsPerSum rows and then one; negative log-likelihood leaves only
-// the sums of its blocks there. T: of scores and their gradients; P: of losses, their gradients and weights; log-sum-exp and total weight
-// are in Accum<T>.
+// A label outside [0, n) counts as ignored. Cross-entropy reads the logits once (rows.h; long rows in one
+// pass) and writes no probabilities; its gradient reads and writes them once and may do so in place. Loss and
+// weight of the rows go through the workspace and are added in double in a fixed order, by one block, or by
+// one per kRowsPerSum rows and then one; negative log-likelihood leaves only the sums of its blocks there. T:
+// of scores and their gradients; P: of losses, their gradients and weights; log-sum-exp and total weight are
+// in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -34,7 +35,8 @@ GRADLOOM_DEVICE Accum<P> weight_of(const Args& args, i64 label) {
 template <class P, class Args>
 GRADLOOM_DEVICE Accum<P> factor_of(const Args& args, i64 row, i64 label) {
   const P* const dloss = static_cast<const P*>(args.dloss);
-  const Accum<P> up = to_accum(dloss[args.reduction == LossReduction::none ? row : 0]) * weight_of<P>(args, label);
+  const Accum<P> up =
+      to_accum(dloss[args.reduction == LossReduction::none ? row : 0]) * weight_of<P>(args, label);
   return args.reduction == LossReduction::mean ? up / *static_cast<const Accum<P>*>(args.total_weight) : up;
 }
 
@@ -50,8 +52,9 @@ constexpr int kSumThreads = 512;
 
 // ---- negative log-likelihood ------------------------------------------------------------------------------------------------------
 
-// Rows [begin, begin + per_block) of every block; labels and probabilities of several of a thread's rows are under way at once. One block
-// writes the loss, several leave their sums in the workspace: losses, then weights.
+// Rows [begin, begin + per_block) of every block; labels and probabilities of several of a thread's rows are
+// under way at once. One block writes the loss, several leave their sums in the workspace: losses, then
+// weights.
 template <class T>
 __global__ void __launch_bounds__(kSumThreads) nll_rows(NllLossArgs args, i64 per_block) {
   constexpr int kAtOnce = 8;
@@ -72,7 +75,9 @@ __global__ void __launch_bounds__(kSumThreads) nll_rows(NllLossArgs args, i64 pe
       const i64 row = first + i * kSumThreads;
       const bool counts = labels[i] >= 0;
       weights[i] = counts ? double(weight_of<T>(args, labels[i])) : 0.0;
-      values[i] = counts ? -weights[i] * double(to_accum(log_prob[column_offset(row, args.n, args.inner) + labels[i] * args.inner]))
+      values[i] = counts ? -weights[i] *
+                               double(to_accum(
+                                   log_prob[column_offset(row, args.n, args.inner) + labels[i] * args.inner]))
                          : 0.0;
       if (args.reduction == LossReduction::none && row < rows) {
         static_cast<T*>(args.loss)[row] = from_accum<T>(Accum<T>(values[i]));
@@ -111,7 +116,8 @@ __global__ void __launch_bounds__(kSumThreads) nll_total(NllLossArgs args, i64 p
 template <class T>
 __global__ void __launch_bounds__(256) fill_zeros(T* out, i64 count, int head) {
   constexpr int V = Pack<T>::kCount;
-  const i64 at = i64(blockIdx.x) * 256 + threadIdx.x, threads = i64(gridDim.x) * 256, packs = (count - head) / V;
+  const i64 at = i64(blockIdx.x) * 256 + threadIdx.x, threads = i64(gridDim.x) * 256,
+            packs = (count - head) / V;
   const T zero = from_accum<T>(Accum<T>(0));
   Pack<T> zeros;
   for (int e = 0; e < V; ++e) zeros.v[e] = zero;
@@ -134,9 +140,11 @@ __global__ void __launch_bounds__(256) nll_grad_rows(NllLossGradArgs args) {
 
 // ---- softmax cross-entropy --------------------------------------------------------------------------------------------------------
 
-// By one thread of each row: what is known of it goes to log_sum_exp, workspace and loss. x: its first element.
+// By one thread of each row: what is known of it goes to log_sum_exp, workspace and loss. x: its first
+// element.
 template <class T, class P>
-GRADLOOM_DEVICE void finish_row(const SoftmaxCrossEntropyArgs& args, i64 row, const T* x, const LogSumExp<Accum<T>>& sum) {
+GRADLOOM_DEVICE void finish_row(const SoftmaxCrossEntropyArgs& args, i64 row, const T* x,
+                                const LogSumExp<Accum<T>>& sum) {
   using A = Accum<T>;
   const A log_total = log(sum.total);
   if (args.log_sum_exp != nullptr) static_cast<A*>(args.log_sum_exp)[row] = sum.peak + log_total;
@@ -168,22 +176,25 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_rows(SoftmaxCrossEn
 }
 
 template <class T, class P>
-__global__ void __launch_bounds__(kColumnThreads) cross_entropy_columns(SoftmaxCrossEntropyArgs args, int slices) {
+__global__ void __launch_bounds__(kColumnThreads)
+    cross_entropy_columns(SoftmaxCrossEntropyArgs args, int slices) {
   const ColumnGroup group(slices);
   const i64 columns = args.outer * args.inner;
   for (i64 first = group.first(); first < columns; first += group.step()) {
     const i64 column = first + group.column;
     const bool exists = column < columns;
-    const T* const x = static_cast<const T*>(args.logits) + (exists ? column_offset(column, args.n, args.inner) : 0);
+    const T* const x =
+        static_cast<const T*>(args.logits) + (exists ? column_offset(column, args.n, args.inner) : 0);
     const auto sum = column_log_sum_exp(group, x, exists, args.n, args.inner);
     if (group.slice == 0 && exists) finish_row<T, P>(args, column, x, sum);
   }
 }
 
-// Sums of `per_block` losses and weights that are `apart` from each other; each block leaves its own where its first ones were, the last
-// launch (finish) where the loss goes.
+// Sums of `per_block` losses and weights that are `apart` from each other; each block leaves its own where
+// its first ones were, the last launch (finish) where the loss goes.
 template <class P>
-__global__ void __launch_bounds__(kSumThreads) add_rows(SoftmaxCrossEntropyArgs args, i64 per_block, i64 apart, bool finish) {
+__global__ void __launch_bounds__(kSumThreads)
+    add_rows(SoftmaxCrossEntropyArgs args, i64 per_block, i64 apart, bool finish) {
   double* const losses = static_cast<double*>(args.workspace);
   const i64 rows = args.outer * args.inner, begin = i64(blockIdx.x) * per_block * apart;
   const i64 all = begin + per_block * apart, end = all < rows ? all : rows;
@@ -206,7 +217,8 @@ __global__ void __launch_bounds__(kSumThreads) add_rows(SoftmaxCrossEntropyArgs 
 
 // Four packs of a row per thread; `lanes` threads per row, `chunks` times as many for rows that are longer.
 template <class T, class P, int V>
-__global__ void __launch_bounds__(256) cross_entropy_grad_rows(SoftmaxCrossEntropyGradArgs args, int lanes, i64 chunks) {
+__global__ void __launch_bounds__(256)
+    cross_entropy_grad_rows(SoftmaxCrossEntropyGradArgs args, int lanes, i64 chunks) {
   using A = Accum<T>;
   constexpr int kPacks = 4;
   const i64 unit = (i64(blockIdx.x) * 256 + threadIdx.x) / lanes, row = unit / chunks, chunk = unit % chunks;
@@ -236,7 +248,8 @@ __global__ void __launch_bounds__(256) cross_entropy_grad_rows(SoftmaxCrossEntro
 }
 
 template <class T, class P>
-__global__ void __launch_bounds__(kColumnThreads) cross_entropy_grad_columns(SoftmaxCrossEntropyGradArgs args, int slices) {
+__global__ void __launch_bounds__(kColumnThreads)
+    cross_entropy_grad_columns(SoftmaxCrossEntropyGradArgs args, int slices) {
   using A = Accum<T>;
   const ColumnGroup group(slices);
   const i64 columns = args.outer * args.inner;
@@ -272,8 +285,10 @@ void nll_loss_grad_typed(const NllLossGradArgs& args, Stream stream) {
   const i64 count = args.outer * args.n * args.inner;
   if (count == 0) return;
   T* const out = static_cast<T*>(args.dlog_prob);
-  const i64 before = i64(-reinterpret_cast<unsigned long long>(out) % 16 / sizeof(T)), head = before < count ? before : count;
-  launch(stream, fill_zeros<T>, blocks_of(ceil_div(count, Pack<T>::kCount) + Pack<T>::kCount), 256, 0, out, count, int(head));
+  const i64 before = i64(-reinterpret_cast<unsigned long long>(out) % 16 / sizeof(T)),
+            head = before < count ? before : count;
+  launch(stream, fill_zeros<T>, blocks_of(ceil_div(count, Pack<T>::kCount) + Pack<T>::kCount), 256, 0, out,
+         count, int(head));
   launch(stream, nll_grad_rows<T>, blocks_of(args.outer * args.inner), 256, 0, args);
 }
 
@@ -284,8 +299,9 @@ void cross_entropy_typed(const SoftmaxCrossEntropyArgs& args, Stream stream) {
     constexpr int V = Pack<T>::kCount;
     const RowPlan plan = plan_rows(args.outer, args.n);
     const bool packs = packable<T>(args.n, args.logits);
-    const auto kernel = plan.held ? (packs ? cross_entropy_rows<T, P, V, true> : cross_entropy_rows<T, P, 1, true>)
-                                  : (packs ? cross_entropy_rows<T, P, V, false> : cross_entropy_rows<T, P, 1, false>);
+    const auto kernel =
+        plan.held ? (packs ? cross_entropy_rows<T, P, V, true> : cross_entropy_rows<T, P, 1, true>)
+                  : (packs ? cross_entropy_rows<T, P, V, false> : cross_entropy_rows<T, P, 1, false>);
     launch(stream, kernel, plan.blocks, plan.threads, 0, args, plan.lanes);
   } else if (rows > 0) {
     const ColumnPlan plan = plan_columns(args.outer, args.n, args.inner);
@@ -305,21 +321,27 @@ void cross_entropy_grad_typed(const SoftmaxCrossEntropyGradArgs& args, Stream st
   if (args.outer * args.n * args.inner == 0) return;
   if (args.inner > 1) {
     const ColumnPlan plan = plan_columns(args.outer, args.n, args.inner);
-    return launch(stream, cross_entropy_grad_columns<T, P>, plan.blocks, kColumnThreads, 0, args, plan.slices);
+    return launch(stream, cross_entropy_grad_columns<T, P>, plan.blocks, kColumnThreads, 0, args,
+                  plan.slices);
   }
   const bool packs = packable<T>(args.n, args.logits, args.dlogits);
   const i64 per_thread = 4 * (packs ? Pack<T>::kCount : 1);
   int lanes = 1;
   while (lanes < 256 && lanes * per_thread < args.n) lanes *= 2;
-  const i64 chunks = ceil_div(args.n, lanes * per_thread), blocks = ceil_div(args.outer * chunks, 256 / lanes);
-  launch(stream, packs ? cross_entropy_grad_rows<T, P, Pack<T>::kCount> : cross_entropy_grad_rows<T, P, 1>, unsigned(blocks), 256, 0, args,
-         lanes, chunks);
+  const i64 chunks = ceil_div(args.n, lanes * per_thread),
+            blocks = ceil_div(args.outer * chunks, 256 / lanes);
+  launch(stream, packs ? cross_entropy_grad_rows<T, P, Pack<T>::kCount> : cross_entropy_grad_rows<T, P, 1>,
+         unsigned(blocks), 256, 0, args, lanes, chunks);
 }
 
 }  // namespace
 
-void nll_loss(const NllLossArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_typed, args, stream); }
-void nll_loss_grad(const NllLossGradArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_grad_typed, args, stream); }
+void nll_loss(const NllLossArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_typed, args, stream);
+}
+void nll_loss_grad(const NllLossGradArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, nll_loss_grad_typed, args, stream);
+}
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args, Stream stream) {
   GRADLOOM_GPU_MIXED(args.dtype, args.losses, cross_entropy_typed, args, stream);
 }

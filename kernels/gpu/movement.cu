@@ -2,9 +2,10 @@
 //   strided_copy   out[sum i_d out_strides_d] = in[sum i_d in_strides_d], dims of rank <= 8 (transpose, slice, expand, concat, pad)
 //   fill           out[i] = value
 //   gather         out[o, k, :] = data[o, indices[k], :], zeros for indices out of range. [outer, axis_size, inner] -> [outer, count, inner]
-// Elements are 1, 2, 4 or 8 bytes. Copies are planned on the host: dims are ordered by the stride they write with, merged, and runs
-// that are contiguous on both sides are moved in units of up to 16 bytes. When another dim is contiguous in `in` than in `out`, the
-// two go through square tiles of shared memory, so that both sides are read and written in whole lines (NVIDIA's matrix transpose).
+// Elements are 1, 2, 4 or 8 bytes. Copies are planned on the host: dims are ordered by the stride they write
+// with, merged, and runs that are contiguous on both sides are moved in units of up to 16 bytes. When another
+// dim is contiguous in `in` than in `out`, the two go through square tiles of shared memory, so that both
+// sides are read and written in whole lines (NVIDIA's matrix transpose).
 #include "kernels/gpu/divider.h"
 #include "kernels/gpu/kernels.h"
 
@@ -36,7 +37,8 @@ void swap_dims(CopyPlan& p, int a, int b) {
   }
 }
 
-// Dims of size 1 dropped, the others by decreasing stride in `out`, neighbours that both sides step through evenly merged.
+// Dims of size 1 dropped, the others by decreasing stride in `out`, neighbours that both sides step through
+// evenly merged.
 CopyPlan planned(const StridedCopyArgs& args) {
   CopyPlan p;
   for (int d = 0; d < args.rank; ++d) {
@@ -46,7 +48,8 @@ CopyPlan planned(const StridedCopyArgs& args) {
     p.in[p.rank] = args.in_strides[d];
     p.out[p.rank] = args.out_strides[d];
     ++p.rank;
-    for (int at = p.rank - 1; at > 0 && magnitude(p.out[at - 1]) < magnitude(p.out[at]); --at) swap_dims(p, at - 1, at);
+    for (int at = p.rank - 1; at > 0 && magnitude(p.out[at - 1]) < magnitude(p.out[at]); --at)
+      swap_dims(p, at - 1, at);
   }
   int rank = 0;
   for (int d = 0; d < p.rank; ++d) {
@@ -68,13 +71,16 @@ CopyPlan planned(const StridedCopyArgs& args) {
   return p;
 }
 
-// The largest unit of bytes in which runs of `p` can be moved. Strides and the last dim become counts of units.
+// The largest unit of bytes in which runs of `p` can be moved. Strides and the last dim become counts of
+// units.
 int widen(CopyPlan& p, int element_bytes, const void* in, const void* out) {
   const int last = p.rank - 1;
   if (p.in[last] != 1 || p.out[last] != 1) return element_bytes;
-  unsigned long long bits = reinterpret_cast<unsigned long long>(in) | reinterpret_cast<unsigned long long>(out);
+  unsigned long long bits =
+      reinterpret_cast<unsigned long long>(in) | reinterpret_cast<unsigned long long>(out);
   bits |= static_cast<unsigned long long>(p.dims[last] * element_bytes);
-  for (int d = 0; d < last; ++d) bits |= static_cast<unsigned long long>((p.in[d] | p.out[d]) * element_bytes);
+  for (int d = 0; d < last; ++d)
+    bits |= static_cast<unsigned long long>((p.in[d] | p.out[d]) * element_bytes);
   int unit = 16;
   while (unit > element_bytes && bits % static_cast<unsigned>(unit) != 0) unit /= 2;
   const long long factor = unit / element_bytes;
@@ -132,20 +138,22 @@ void copy_units(const CopyPlan& p, const void* in, void* out, Stream stream) {
   Locator locator;
   for (int d = 0; d < p.rank; ++d) add_dim(locator, p, d);
   const long long blocks = ceil_div(p.count, kThreads * kCopiesPerThread);
-  launch(stream, copy_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, locator, p.count, static_cast<const T*>(in), static_cast<T*>(out));
+  launch(stream, copy_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, locator, p.count,
+         static_cast<const T*>(in), static_cast<T*>(out));
 }
 
-// A tile has kSide rows (contiguous in `in`) and columns (contiguous in `out`); its pitch spreads a column over all banks.
+// A tile has kSide rows (contiguous in `in`) and columns (contiguous in `out`); its pitch spreads a column
+// over all banks.
 template <class T>
 constexpr int kSide = sizeof(T) <= 2 ? 64 : 32;
 template <class T>
 constexpr int kPitch = kSide<T> + (sizeof(T) < 4 ? 4 / int(sizeof(T)) : 1);
 
 struct Turned {
-  Locator rest;              // the other dims
+  Locator rest;  // the other dims
   Divider row_tiles, col_tiles;
-  long long rows, cols;      // dims of the contiguous strides of in and out
-  long long in_pitch, out_pitch;   // stride of `in` along columns, of `out` along rows
+  long long rows, cols;           // dims of the contiguous strides of in and out
+  long long in_pitch, out_pitch;  // stride of `in` along columns, of `out` along rows
 };
 
 template <class T>
@@ -153,16 +161,19 @@ __global__ void transpose_kernel(Turned t, const T* in, T* out) {
   constexpr int kSteps = kThreads / kSide<T>;
   __shared__ T tile[kSide<T>][kPitch<T>];
   const long long tiles = t.col_tiles(blockIdx.x), row_part = t.row_tiles(tiles);
-  const long long col0 = (blockIdx.x - tiles * t.col_tiles.divisor) * kSide<T>, row0 = (tiles - row_part * t.row_tiles.divisor) * kSide<T>;
+  const long long col0 = (blockIdx.x - tiles * t.col_tiles.divisor) * kSide<T>,
+                  row0 = (tiles - row_part * t.row_tiles.divisor) * kSide<T>;
   long long from = 0, to = 0;
   if (t.rest.rank > 0) t.rest.locate(row_part, &from, &to);
   const int lane = int(threadIdx.x) % kSide<T>, first = int(threadIdx.x) / kSide<T>;
   for (int c = first; c < kSide<T>; c += kSteps) {
-    if (row0 + lane < t.rows && col0 + c < t.cols) tile[c][lane] = in[from + row0 + lane + (col0 + c) * t.in_pitch];
+    if (row0 + lane < t.rows && col0 + c < t.cols)
+      tile[c][lane] = in[from + row0 + lane + (col0 + c) * t.in_pitch];
   }
   __syncthreads();
   for (int r = first; r < kSide<T>; r += kSteps) {
-    if (row0 + r < t.rows && col0 + lane < t.cols) out[to + (row0 + r) * t.out_pitch + col0 + lane] = tile[lane][r];
+    if (row0 + r < t.rows && col0 + lane < t.cols)
+      out[to + (row0 + r) * t.out_pitch + col0 + lane] = tile[lane][r];
   }
 }
 
@@ -180,10 +191,12 @@ void copy_turned(const CopyPlan& p, int turned, const void* in, void* out, Strea
   t.row_tiles = Divider(ceil_div(t.rows, kSide<T>), p.count);
   t.col_tiles = Divider(ceil_div(t.cols, kSide<T>), p.count);
   const long long blocks = p.count / (t.rows * t.cols) * t.row_tiles.divisor * t.col_tiles.divisor;
-  launch(stream, transpose_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, t, static_cast<const T*>(in), static_cast<T*>(out));
+  launch(stream, transpose_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, t, static_cast<const T*>(in),
+         static_cast<T*>(out));
 }
 
-// The dim to transpose with the last one, -1 for none. Short dims would leave most of a tile empty, and their lines stay in the cache.
+// The dim to transpose with the last one, -1 for none. Short dims would leave most of a tile empty, and their
+// lines stay in the cache.
 int turned_dim(const CopyPlan& p) {
   constexpr long long kShort = 16;
   const int last = p.rank - 1;
@@ -224,13 +237,14 @@ void fill_typed(const FillArgs& args, Stream stream) {
   const long long packs = packable<T>(Pack<T>::kCount, args.out) ? args.count / Pack<T>::kCount : 0;
   const long long stores = packs + args.count - packs * Pack<T>::kCount;
   const long long blocks = ceil_div(stores, kThreads * kCopiesPerThread);
-  launch(stream, fill_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, pack, packs, args.count, static_cast<T*>(args.out));
+  launch(stream, fill_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, pack, packs, args.count,
+         static_cast<T*>(args.out));
 }
 
 // ---- gather ---------------------------------------------------------------------------------------------------------------------
 
 struct Rows {
-  Divider units, count;   // of a row; indices
+  Divider units, count;  // of a row; indices
   long long total, axis_size;
 };
 
@@ -259,9 +273,11 @@ void gather_units(const GatherArgs& args, long long units, Stream stream) {
   const T* const data = static_cast<const T*>(args.data);
   T* const out = static_cast<T*>(args.out);
   if (args.index_dtype == DType::i64) {
-    launch(stream, gather_kernel<T, std::int64_t>, grid, block, 0, rows, data, static_cast<const std::int64_t*>(args.indices), out);
+    launch(stream, gather_kernel<T, std::int64_t>, grid, block, 0, rows, data,
+           static_cast<const std::int64_t*>(args.indices), out);
   } else {
-    launch(stream, gather_kernel<T, std::int32_t>, grid, block, 0, rows, data, static_cast<const std::int32_t*>(args.indices), out);
+    launch(stream, gather_kernel<T, std::int32_t>, grid, block, 0, rows, data,
+           static_cast<const std::int32_t*>(args.indices), out);
   }
 }
 
@@ -292,7 +308,8 @@ void fill(const FillArgs& args, Stream stream) {
 void gather(const GatherArgs& args, Stream stream) {
   const long long row_bytes = args.inner * static_cast<long long>(args.element_bytes);
   if (args.outer * args.count * row_bytes == 0) return;
-  const unsigned long long bits = static_cast<unsigned long long>(row_bytes) | reinterpret_cast<unsigned long long>(args.data) |
+  const unsigned long long bits = static_cast<unsigned long long>(row_bytes) |
+                                  reinterpret_cast<unsigned long long>(args.data) |
                                   reinterpret_cast<unsigned long long>(args.out);
   long long unit = 16;
   while (bits % static_cast<unsigned long long>(unit) != 0) unit /= 2;

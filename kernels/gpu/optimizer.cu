@@ -1,13 +1,15 @@
-// Optimizer updates of many tensors, and the global norm of many tensors. Formulas as in kernels/cpu/optimizer.cpp, in float for bf16:
+// Optimizer updates of many tensors, and the global norm of many tensors. Formulas as in
+// kernels/cpu/optimizer.cpp, in float for bf16:
 //   SGD (torch.optim 1.13)   g += wd p; buf = step 1 ? g : momentum buf + (1 - dampening) g; p -= lr (nesterov ? g + momentum buf : buf)
 //   Adam                     g += wd p (AdamW: p *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 //                            p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //   LAMB (You et al. 2019, algorithm 2)   u = m^ / (sqrt(v^) + epsilon) + wd p;  p -= lr |p| / |u| u
 //   global norm              sqrt(sum over tensors of sum of squares)
-// A launch takes up to kTensors tensors, whose addresses travel with it as kernel parameters (apex's multi_tensor_apply). A block updates
-// one piece of one tensor in one pass over it. lr, step and gradient scale are read on the device, so a recorded step can be replayed.
-// Norms: every piece leaves its sum of squares in the workspace (f64); a second kernel adds the pieces in a fixed order. LAMB updates
-// with a third pass, which finds the ratio |p| / |u| of its tensor in the workspace.
+// A launch takes up to kTensors tensors, whose addresses travel with it as kernel parameters (apex's
+// multi_tensor_apply). A block updates one piece of one tensor in one pass over it. lr, step and gradient
+// scale are read on the device, so a recorded step can be replayed. Norms: every piece leaves its sum of
+// squares in the workspace (f64); a second kernel adds the pieces in a fixed order. LAMB updates with a third
+// pass, which finds the ratio |p| / |u| of its tensor in the workspace.
 #include "kernels/gpu/group.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/workspace.h"
@@ -19,8 +21,8 @@ constexpr int kThreads = 256;
 
 // ---- tensors of a launch --------------------------------------------------------------------------------------------------------
 
-// Tensors [first_tensor, first_tensor + count) of all; tensor t of them has the blocks [first[t], first[t + 1]). Kernel parameters may
-// have 4 KiB.
+// Tensors [first_tensor, first_tensor + count) of all; tensor t of them has the blocks [first[t], first[t +
+// 1]). Kernel parameters may have 4 KiB.
 template <int kMost, int kLists>
 struct Batch {
   static constexpr int kCapacity = kMost;
@@ -28,16 +30,18 @@ struct Batch {
   long long sizes[kMost];
   int first[kMost + 1];
   int count;
-  long long first_tensor, first_piece;   // of all tensors
+  long long first_tensor, first_piece;  // of all tensors
 };
 enum List : int { kGrad, kParam, kState1, kState2, kParamOut, kState1Out, kState2Out, kListCount };
 using Tensors = Batch<48, kListCount>;
 using NormTensors = Batch<128, 1>;
 static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840);
 
-// body(batch, blocks) for all tensors, as many as fit at a time. lists: kLists lists of pointers, each may be null.
+// body(batch, blocks) for all tensors, as many as fit at a time. lists: kLists lists of pointers, each may be
+// null.
 template <class AnyBatch, int kLists, class Body>
-void for_batches(long long count, const std::int64_t* sizes, const void* const* const (&lists)[kLists], const Body& body) {
+void for_batches(long long count, const std::int64_t* sizes, const void* const* const (&lists)[kLists],
+                 const Body& body) {
   long long tensor = 0, piece = 0;
   while (tensor < count) {
     AnyBatch batch{};
@@ -45,7 +49,8 @@ void for_batches(long long count, const std::int64_t* sizes, const void* const* 
     batch.first_piece = piece;
     int t = 0, blocks = 0;
     for (; t < AnyBatch::kCapacity && tensor < count; ++t, ++tensor) {
-      for (int list = 0; list < kLists; ++list) batch.lists[list][t] = lists[list] != nullptr ? lists[list][tensor] : nullptr;
+      for (int list = 0; list < kLists; ++list)
+        batch.lists[list][t] = lists[list] != nullptr ? lists[list][tensor] : nullptr;
       batch.sizes[t] = sizes[tensor];
       blocks += int(ceil_div(sizes[tensor], kTensorPiece));
       batch.first[t + 1] = blocks;
@@ -56,7 +61,8 @@ void for_batches(long long count, const std::int64_t* sizes, const void* const* 
   }
 }
 
-// The tensor of this block: the last one whose first block is not behind it, tensors without elements left out.
+// The tensor of this block: the last one whose first block is not behind it, tensors without elements left
+// out.
 template <class AnyBatch>
 GRADLOOM_DEVICE int tensor_of(const AnyBatch& batch, int block) {
   int low = 0, high = batch.count - 1;
@@ -90,8 +96,9 @@ GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t) {
     bits |= reinterpret_cast<unsigned long long>(at[list]);
   }
   const long long left = batch.sizes[t] - begin;
-  return {at[kGrad], at[kParam], at[kState1], at[kState2], at[kParamOut], at[kState1Out], at[kState2Out],
-          left < kTensorPiece ? left : kTensorPiece, bits % 16 == 0};
+  return {at[kGrad],     at[kParam],     at[kState1],    at[kState2],
+          at[kParamOut], at[kState1Out], at[kState2Out], left < kTensorPiece ? left : kTensorPiece,
+          bits % 16 == 0};
 }
 
 // ---- what a step reads on the device ----------------------------------------------------------------------------------------------
@@ -106,7 +113,8 @@ struct Settings {
 
 template <class T>
 GRADLOOM_DEVICE Accum<T> gradient_scale(const Settings& s) {
-  const Accum<T> scale = s.grad_scale != nullptr ? to_accum(*static_cast<const T*>(s.grad_scale)) : Accum<T>(1);
+  const Accum<T> scale =
+      s.grad_scale != nullptr ? to_accum(*static_cast<const T*>(s.grad_scale)) : Accum<T>(1);
   return s.maximize ? -scale : scale;
 }
 
@@ -121,8 +129,8 @@ GRADLOOM_DEVICE double power(double base, long long exponent) {
 template <class A>
 struct AdamFactors {
   A scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, decay;
-  A shrink, rate, inverse_root;           // 1 - lr wd, lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
-  A correction1, root_correction2;        // 1 - b1^t, sqrt(1 - b2^t)
+  A shrink, rate, inverse_root;     // 1 - lr wd, lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
+  A correction1, root_correction2;  // 1 - b1^t, sqrt(1 - b2^t)
 };
 
 // Every thread must call it: one computes the powers.
@@ -131,9 +139,11 @@ GRADLOOM_DEVICE AdamFactors<Accum<T>> adam_factors(const Settings& s) {
   using A = Accum<T>;
   __shared__ AdamFactors<A> shared;
   if (threadIdx.x == 0) {
-    const double lr = *s.lr, correction1 = 1.0 - power(s.beta1, *s.step), root2 = sqrt(1.0 - power(s.beta2, *s.step));
-    shared = {gradient_scale<T>(s), A(s.beta1), A(1.0 - s.beta1), A(s.beta2), A(1.0 - s.beta2), A(s.epsilon), A(s.weight_decay),
-              A(1.0 - lr * s.weight_decay), A(lr / correction1), A(1.0 / root2), A(correction1), A(root2)};
+    const double lr = *s.lr, correction1 = 1.0 - power(s.beta1, *s.step),
+                 root2 = sqrt(1.0 - power(s.beta2, *s.step));
+    shared = {gradient_scale<T>(s), A(s.beta1),     A(1.0 - s.beta1),  A(s.beta2),
+              A(1.0 - s.beta2),     A(s.epsilon),   A(s.weight_decay), A(1.0 - lr * s.weight_decay),
+              A(lr / correction1),  A(1.0 / root2), A(correction1),    A(root2)};
   }
   __syncthreads();
   return shared;
@@ -145,7 +155,8 @@ GRADLOOM_DEVICE AdamFactors<Accum<T>> adam_factors(const Settings& s) {
 template <class T, class Body>
 GRADLOOM_DEVICE void for_groups(long long count, const Body& body) {
   constexpr int kCount = Group<T>::kCount;
-  for (long long i = static_cast<long long>(threadIdx.x) * kCount; i < count; i += kThreads * kCount) body(i, count - i);
+  for (long long i = static_cast<long long>(threadIdx.x) * kCount; i < count; i += kThreads * kCount)
+    body(i, count - i);
 }
 
 // What Adam and LAMB read of an element.
@@ -164,19 +175,22 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
   using A = Accum<T>;
   const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
   const A lr = A(*s.lr), decay = A(s.weight_decay), momentum = A(s.momentum), scale = gradient_scale<T>(s);
-  const bool first = *s.step <= 1, plain = s.momentum == 0.0, copy_state = plain && piece.state1_out != piece.state1;
+  const bool first = *s.step <= 1, plain = s.momentum == 0.0,
+             copy_state = plain && piece.state1_out != piece.state1;
   const A keep = first ? A(0) : momentum, take = first ? A(1) : A(1.0 - s.dampening);
   for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Pack<T> grad_pack = fetch(piece.grad + i, left, piece.packed), param_pack = fetch(piece.param + i, left, piece.packed);
+    const Pack<T> grad_pack = fetch(piece.grad + i, left, piece.packed),
+                  param_pack = fetch(piece.param + i, left, piece.packed);
     Pack<T> state_pack{};
-    if (piece.state1 != nullptr && (!plain || copy_state)) state_pack = fetch(piece.state1 + i, left, piece.packed);
+    if (piece.state1 != nullptr && (!plain || copy_state))
+      state_pack = fetch(piece.state1 + i, left, piece.packed);
     const Group<T> grad = to_group(grad_pack);
     Group<T> param = to_group(param_pack), state = to_group(state_pack);
     for (int j = 0; j < Group<T>::kCount; ++j) {
       const A g = grad.v[j] * scale + decay * param.v[j];
       A direction = g;
       if (!plain) {
-        const A old = first ? A(0) : state.v[j];   // the first state may be anything
+        const A old = first ? A(0) : state.v[j];  // the first state may be anything
         const A buffer = keep * old + take * g;
         state.v[j] = buffer;
         direction = s.nesterov ? g + momentum * buffer : buffer;
@@ -184,7 +198,8 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
       param.v[j] = param.v[j] - lr * direction;
     }
     store_group(piece.param_out + i, param, left, piece.packed);
-    if (piece.state1_out != nullptr && (!plain || copy_state)) store_group(piece.state1_out + i, state, left, piece.packed);
+    if (piece.state1_out != nullptr && (!plain || copy_state))
+      store_group(piece.state1_out + i, state, left, piece.packed);
   });
 }
 
@@ -226,7 +241,8 @@ struct LambSpace {
   double *param_squares, *update_squares, *trust;
 };
 
-// The new moments, and the squares of parameter and update. The update is that of the moments as they are stored.
+// The new moments, and the squares of parameter and update. The update is that of the moments as they are
+// stored.
 template <class T>
 __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
   using A = Accum<T>;
@@ -249,7 +265,8 @@ __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
     store_group(piece.state1_out + i, state1, left, piece.packed);
     store_group(piece.state2_out + i, state2, left, piece.packed);
   });
-  const double p2 = block_reduce(double(param_square), Sum(), 0.0), u2 = block_reduce(double(update_square), Sum(), 0.0);
+  const double p2 = block_reduce(double(param_square), Sum(), 0.0),
+               u2 = block_reduce(double(update_square), Sum(), 0.0);
   if (threadIdx.x == 0) {
     space.param_squares[batch.first_piece + blockIdx.x] = p2;
     space.update_squares[batch.first_piece + blockIdx.x] = u2;
@@ -267,7 +284,8 @@ GRADLOOM_DEVICE double sum_pieces(const double* squares, long long n) {
 __global__ void lamb_trust_kernel(Tensors batch, LambSpace space) {
   const int t = int(blockIdx.x);
   const long long first = batch.first_piece + batch.first[t], pieces = batch.first[t + 1] - batch.first[t];
-  const double p2 = sum_pieces(space.param_squares + first, pieces), u2 = sum_pieces(space.update_squares + first, pieces);
+  const double p2 = sum_pieces(space.param_squares + first, pieces),
+               u2 = sum_pieces(space.update_squares + first, pieces);
   if (threadIdx.x == 0) space.trust[batch.first_tensor + t] = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
 }
 
@@ -279,11 +297,13 @@ __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
   const Piece<T> piece = piece_of<T>(batch, t);
   const A rate = A(*s.lr * space.trust[batch.first_tensor + t]);
   for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Pack<T> param_pack = fetch(piece.param + i, left, piece.packed), m_pack = fetch<T>(piece.state1_out + i, left, piece.packed),
+    const Pack<T> param_pack = fetch(piece.param + i, left, piece.packed),
+                  m_pack = fetch<T>(piece.state1_out + i, left, piece.packed),
                   v_pack = fetch<T>(piece.state2_out + i, left, piece.packed);
     Group<T> param = to_group(param_pack);
     const Group<T> m = to_group(m_pack), v = to_group(v_pack);
-    for (int j = 0; j < Group<T>::kCount; ++j) param.v[j] = param.v[j] - rate * lamb_update(f, m.v[j], v.v[j], param.v[j]);
+    for (int j = 0; j < Group<T>::kCount; ++j)
+      param.v[j] = param.v[j] - rate * lamb_update(f, m.v[j], v.v[j], param.v[j]);
     store_group(piece.param_out + i, param, left, piece.packed);
   });
 }
@@ -294,7 +314,8 @@ template <class T>
 __global__ void square_kernel(NormTensors batch, double* squares) {
   using A = Accum<T>;
   const int t = tensor_of(batch, int(blockIdx.x));
-  const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece, rest = batch.sizes[t] - begin;
+  const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece,
+                  rest = batch.sizes[t] - begin;
   const T* const x = static_cast<const T*>(batch.lists[0][t]) + begin;
   const bool packed = aligned16(x);
   A square = 0;
@@ -324,9 +345,11 @@ void lamb(const Tensors& batch, int blocks, const Settings& s, const LambSpace& 
 
 template <class T>
 void optimize(const OptimizerArgs& args, Stream stream) {
-  const Settings s{args.beta1, args.beta2, args.epsilon, args.weight_decay, args.momentum, args.dampening, args.nesterov, args.maximize,
-                   args.lr, args.step, args.grad_scale};
-  const void* const* const lists[kListCount] = {args.grad, args.param, args.state1, args.state2, args.param_out, args.state1_out, args.state2_out};
+  const Settings s{args.beta1,    args.beta2,     args.epsilon,   args.weight_decay,
+                   args.momentum, args.dampening, args.nesterov,  args.maximize,
+                   args.lr,       args.step,      args.grad_scale};
+  const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,    args.state2,
+                                                args.param_out, args.state1_out, args.state2_out};
   double* const space = static_cast<double*>(args.workspace);
   const long long pieces = tensor_pieces(args.count, args.sizes);
   for_batches<Tensors>(args.count, args.sizes, lists, [&](const Tensors& batch, int blocks) {
@@ -336,7 +359,8 @@ void optimize(const OptimizerArgs& args, Stream stream) {
       case OptimizerKind::sgd: return launch(stream, sgd_kernel<T>, grid, block, 0, batch, s);
       case OptimizerKind::adam: return launch(stream, adam_kernel<T, false>, grid, block, 0, batch, s);
       case OptimizerKind::adamw: return launch(stream, adam_kernel<T, true>, grid, block, 0, batch, s);
-      case OptimizerKind::lamb: return lamb<T>(batch, blocks, s, {space, space + pieces, space + 2 * pieces}, stream);
+      case OptimizerKind::lamb:
+        return lamb<T>(batch, blocks, s, {space, space + pieces, space + 2 * pieces}, stream);
     }
   });
 }
@@ -346,14 +370,20 @@ void norm(const GlobalNormArgs& args, Stream stream) {
   double* const squares = static_cast<double*>(args.workspace);
   const void* const* const lists[1] = {args.tensors};
   for_batches<NormTensors>(args.count, args.sizes, lists, [&](const NormTensors& batch, int blocks) {
-    if (blocks > 0) launch(stream, square_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, squares);
+    if (blocks > 0)
+      launch(stream, square_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, squares);
   });
-  launch(stream, norm_kernel<T>, dim3(1), dim3(1024), 0, squares, tensor_pieces(args.count, args.sizes), static_cast<T*>(args.out));
+  launch(stream, norm_kernel<T>, dim3(1), dim3(1024), 0, squares, tensor_pieces(args.count, args.sizes),
+         static_cast<T*>(args.out));
 }
 
 }  // namespace
 
-void optimizer(const OptimizerArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, optimize, args, stream); }
-void global_norm(const GlobalNormArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, norm, args, stream); }
+void optimizer(const OptimizerArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, optimize, args, stream);
+}
+void global_norm(const GlobalNormArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, norm, args, stream);
+}
 
 }  // namespace gradloom::kernels::gpu

@@ -1,8 +1,9 @@
 // Max and average pooling of planes of one to three spatial dims and their gradients.
 //   window of output o: positions o * stride - pad_begin + tap * dilation in every dim, those inside the plane
 //   max: first largest element, NaN wins; average: sum / divisor (PoolDivisor)
-// One thread per result, neighbours write neighbours; the overlap of windows comes from the cache. Gradients gather: an input element adds
-// what its windows give it in the order of the outputs, so no atomics and the same bits as the CPU.
+// One thread per result, neighbours write neighbours; the overlap of windows comes from the cache. Gradients
+// gather: an input element adds what its windows give it in the order of the outputs, so no atomics and the
+// same bits as the CPU.
 //   average   the windows over an element follow from their shape
 //   max       argmax alone is known, so a block first finds, for every output row and column, the range of input rows and columns that
 //             its maxima came from, then for every input row and column the range of outputs that reach it, and looks for itself there.
@@ -78,19 +79,22 @@ GRADLOOM_DEVICE Reach reach_of(const Shape& s, int d, int out) {
 struct Window {
   Reach deep, rows, cols;
   GRADLOOM_DEVICE Window(const Shape& s, int output)
-      : deep(reach_of(s, 0, output / s.out[2] / s.out[1])), rows(reach_of(s, 1, output / s.out[2] % s.out[1])),
+      : deep(reach_of(s, 0, output / s.out[2] / s.out[1])),
+        rows(reach_of(s, 1, output / s.out[2] % s.out[1])),
         cols(reach_of(s, 2, output % s.out[2])) {}
   GRADLOOM_DEVICE int divisor(PoolDivisor divisor) const {
     if (divisor == PoolDivisor::one) return 1;
     if (divisor == PoolDivisor::padded) return deep.padded * rows.padded * cols.padded;
-    return (deep.taps.end - deep.taps.begin) * (rows.taps.end - rows.taps.begin) * (cols.taps.end - cols.taps.begin);
+    return (deep.taps.end - deep.taps.begin) * (rows.taps.end - rows.taps.begin) *
+           (cols.taps.end - cols.taps.begin);
   }
   // row(offset in the plane of tap 0) for every row of taps inside.
   template <class Row>
   GRADLOOM_DEVICE void for_rows(const Shape& s, const Row& row) const {
     for (int kz = deep.taps.begin; kz < deep.taps.end; ++kz) {
       const int plane = (deep.start + kz * s.dilation[0]) * s.in[1];
-      for (int ky = rows.taps.begin; ky < rows.taps.end; ++ky) row((plane + rows.start + ky * s.dilation[1]) * s.in[2] + cols.start);
+      for (int ky = rows.taps.begin; ky < rows.taps.end; ++ky)
+        row((plane + rows.start + ky * s.dilation[1]) * s.in[2] + cols.start);
     }
   }
 };
@@ -139,17 +143,20 @@ __global__ void __launch_bounds__(kThreads) average_pool_outputs(AveragePoolArgs
   window.for_rows(s, [&](int from) {
     A row = 0;
 #pragma unroll 4
-    for (int kx = window.cols.taps.begin; kx < window.cols.taps.end; ++kx) row += to_accum(x[from + kx * s.dilation[2]]);
+    for (int kx = window.cols.taps.begin; kx < window.cols.taps.end; ++kx)
+      row += to_accum(x[from + kx * s.dilation[2]]);
     total += row;
   });
   const int count = window.divisor(args.divisor);
   static_cast<T*>(args.y)[at.index] = from_accum<T>(count > 0 ? total / A(count) : A(0));
 }
 
-// Windows [begin, end) along dim `d` whose extent covers position `at`; with dilation not all of them have a tap there.
+// Windows [begin, end) along dim `d` whose extent covers position `at`; with dilation not all of them have a
+// tap there.
 GRADLOOM_DEVICE Taps windows_over(const Shape& s, int d, int at) {
   const int behind = at + s.pad_begin[d] - (s.kernel[d] - 1) * s.dilation[d];
-  return {behind > 0 ? (behind + s.stride[d] - 1) / s.stride[d] : 0, smaller(s.out[d], (at + s.pad_begin[d]) / s.stride[d] + 1)};
+  return {behind > 0 ? (behind + s.stride[d] - 1) / s.stride[d] : 0,
+          smaller(s.out[d], (at + s.pad_begin[d]) / s.stride[d] + 1)};
 }
 GRADLOOM_DEVICE bool has_tap(const Shape& s, int d, int out, int at) {
   return s.dilation[d] == 1 || (at + s.pad_begin[d] - out * s.stride[d]) % s.dilation[d] == 0;
@@ -160,7 +167,8 @@ __global__ void __launch_bounds__(kThreads) average_pool_grad_inputs(AveragePool
   using A = Accum<T>;
   const Element at(s.in_area());
   if (at.plane >= s.planes) return;
-  const int x = at.position % s.in[2], y = at.position / s.in[2] % s.in[1], z = at.position / s.in[2] / s.in[1];
+  const int x = at.position % s.in[2], y = at.position / s.in[2] % s.in[1],
+            z = at.position / s.in[2] / s.in[1];
   const Taps deep = windows_over(s, 0, z), down = windows_over(s, 1, y), across = windows_over(s, 2, x);
   const T* const dy = static_cast<const T*>(args.dy) + at.plane * s.out_area();
   A total = 0;
@@ -186,7 +194,9 @@ constexpr int kMostBuckets = 1024;
 struct Axis {
   int size, each, count;
   explicit Axis(i64 size_)
-      : size(int(size_)), each(int(ceil_div(size_, kMostBuckets))), count(each > 0 ? int(ceil_div(size_, each)) : 0) {}
+      : size(int(size_)),
+        each(int(ceil_div(size_, kMostBuckets))),
+        count(each > 0 ? int(ceil_div(size_, each)) : 0) {}
 };
 
 // A range of positions or buckets, empty until something is added.
@@ -205,10 +215,11 @@ struct Most {
   GRADLOOM_DEVICE int operator()(int a, int b) const { return larger(a, b); }
 };
 
-// Which input rows and columns the maxima of each bucket of output rows (columns) came from. All threads of the block.
+// Which input rows and columns the maxima of each bucket of output rows (columns) came from. All threads of
+// the block.
 struct MaxSources {
   const std::int64_t* argmax;
-  int w, area;   // of the input
+  int w, area;  // of the input
 
   GRADLOOM_DEVICE bool inside(std::int64_t p) const { return p >= 0 && p < area; }
 
@@ -248,13 +259,16 @@ struct MaxSources {
   }
 };
 
-// The other way round: the outputs [low, high] that may have taken their maximum from each bucket of inputs [first, last).
-GRADLOOM_DEVICE void invert(const Axis& in, int first, int last, const Axis& out, const Range* sources, Range* ranges) {
+// The other way round: the outputs [low, high] that may have taken their maximum from each bucket of inputs
+// [first, last).
+GRADLOOM_DEVICE void invert(const Axis& in, int first, int last, const Axis& out, const Range* sources,
+                            Range* ranges) {
   for (int bucket = first + int(threadIdx.x); bucket < last; bucket += kThreads) {
     const int begin = bucket * in.each, end = begin + in.each;
     Range range{kFar, -1};
     for (int o = 0; o < out.count; ++o) {
-      if (sources[o].low < end && sources[o].high >= begin) range.add({o * out.each, smaller(out.size, (o + 1) * out.each) - 1});
+      if (sources[o].low < end && sources[o].high >= begin)
+        range.add({o * out.each, smaller(out.size, (o + 1) * out.each) - 1});
     }
     ranges[bucket - first] = range;
   }
@@ -262,13 +276,15 @@ GRADLOOM_DEVICE void invert(const Axis& in, int first, int last, const Axis& out
 
 // A plane in `stripes` of buckets of its rows; a block per stripe.
 template <class T>
-__global__ void __launch_bounds__(kThreads) max_pool_grad_inputs(MaxPoolGradArgs args, Axis in_rows, Axis in_cols, Axis out_rows,
-                                                                 Axis out_cols, int stripes) {
+__global__ void __launch_bounds__(kThreads)
+    max_pool_grad_inputs(MaxPoolGradArgs args, Axis in_rows, Axis in_cols, Axis out_rows, Axis out_cols,
+                         int stripes) {
   using A = Accum<T>;
   const i64 plane = blockIdx.x / stripes;
   const int stripe = int(blockIdx.x % stripes), w = in_cols.size, ow = out_cols.size;
   const int per_stripe = int(ceil_div(in_rows.count, stripes));
-  const int first = smaller(in_rows.count, stripe * per_stripe), last = smaller(in_rows.count, first + per_stripe);
+  const int first = smaller(in_rows.count, stripe * per_stripe),
+            last = smaller(in_rows.count, first + per_stripe);
   __shared__ Range parts[kThreads];
   Range* const row_sources = dynamic_shared<Range>();
   Range* const col_sources = row_sources + out_rows.count;
@@ -302,11 +318,10 @@ __global__ void __launch_bounds__(kThreads) max_pool_grad_inputs(MaxPoolGradArgs
 template <class Args>
 void launch_elements(Stream stream, void (*kernel)(Args, Shape), const Args& args, i64 area) {
   const i64 count = args.shape.planes * area;
-  if (count > 0) launch(stream, kernel, unsigned(ceil_div(count, kThreads)), kThreads, 0, args, Shape(args.shape));
+  if (count > 0)
+    launch(stream, kernel, unsigned(ceil_div(count, kThreads)), kThreads, 0, args, Shape(args.shape));
 }
-i64 area(const std::int64_t (&dims)[3]) {
-  return dims[0] * dims[1] * dims[2];
-}
+i64 area(const std::int64_t (&dims)[3]) { return dims[0] * dims[1] * dims[2]; }
 
 template <class T>
 void max_pool_typed(const MaxPoolArgs& args, Stream stream) {
@@ -330,15 +345,21 @@ void max_pool_grad_typed(const MaxPoolGradArgs& args, Stream stream) {
   if (stripes > args.h * args.w / 4096) stripes = args.h * args.w / 4096;
   stripes = stripes < 1 ? 1 : stripes < in_rows.count ? stripes : in_rows.count;
   const i64 ranges = out_rows.count + out_cols.count + ceil_div(in_rows.count, stripes) + in_cols.count;
-  launch(stream, max_pool_grad_inputs<T>, unsigned(args.planes * stripes), kThreads, std::size_t(ranges) * sizeof(Range), args,
-         in_rows, in_cols, out_rows, out_cols, int(stripes));
+  launch(stream, max_pool_grad_inputs<T>, unsigned(args.planes * stripes), kThreads,
+         std::size_t(ranges) * sizeof(Range), args, in_rows, in_cols, out_rows, out_cols, int(stripes));
 }
 
 }  // namespace
 
-void max_pool(const MaxPoolArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, max_pool_typed, args, stream); }
-void max_pool_grad(const MaxPoolGradArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, max_pool_grad_typed, args, stream); }
-void average_pool(const AveragePoolArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, average_pool_typed, args, stream); }
+void max_pool(const MaxPoolArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, max_pool_typed, args, stream);
+}
+void max_pool_grad(const MaxPoolGradArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, max_pool_grad_typed, args, stream);
+}
+void average_pool(const AveragePoolArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, average_pool_typed, args, stream);
+}
 void average_pool_grad(const AveragePoolGradArgs& args, Stream stream) {
   GRADLOOM_GPU_FLOATS(args.dtype, average_pool_grad_typed, args, stream);
 }

@@ -1,6 +1,6 @@
 // Steps of recurrent networks: kernels/recurrent.h, one thread per element.
 #include "kernels/gpu/kernels.h"
-#include "kernels/recurrent.h"   // after it: HIP's words are not the compiler's own
+#include "kernels/recurrent.h"  // after it: HIP's words are not the compiler's own
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -23,7 +23,9 @@ __global__ void __launch_bounds__(kThreads) recurrent_elements(Args args) {
 template <class Element, class Args>
 void launch_elements(const Args& args, Stream stream) {
   const long long elements = args.cell.batch * args.cell.hidden;
-  if (elements > 0) launch(stream, recurrent_elements<Element, Args>, unsigned(ceil_div(elements, kThreads)), kThreads, 0, args);
+  if (elements > 0)
+    launch(stream, recurrent_elements<Element, Args>, unsigned(ceil_div(elements, kThreads)), kThreads, 0,
+           args);
 }
 
 template <class T>
@@ -37,7 +39,9 @@ void step_grad_typed(const RecurrentStepGradArgs& args, Stream stream) {
 
 }  // namespace
 
-void recurrent_step(const RecurrentStepArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.cell.dtype, step_typed, args, stream); }
+void recurrent_step(const RecurrentStepArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.cell.dtype, step_typed, args, stream);
+}
 void recurrent_step_grad(const RecurrentStepGradArgs& args, Stream stream) {
   GRADLOOM_GPU_FLOATS(args.cell.dtype, step_grad_typed, args, stream);
 }

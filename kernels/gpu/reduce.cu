@@ -1,13 +1,14 @@
-// Reductions of [outer, n, inner] over n, every op of Reduction. Float and bf16 add in float, double in double, integers in 64 bits.
+// Reductions of [outer, n, inner] over n, every op of Reduction. Float and bf16 add in float, double in
+// double, integers in 64 bits.
 //   log_sum_exp: pairs (m, s), s = sum(exp(x - m)) so far, m the maximum so far; (m1, s1) + (m2, s2) =
 //   (m, s1 exp(m1 - m) + s2 exp(m2 - m)), m = max(m1, m2)     (Milakov and Gimelshein 2018)
 // Three ways, chosen by the shape (reduce_cut in workspace.h):
 //   serial   short n: one thread per result
 //   rows     inner = 1: 32 to 256 threads per row, neighbours read neighbours
 //   columns  inner > 1 (bias gradients): threads side by side along inner, groups of them take every so-manieth of n
-// Rows and columns end in a tree over shared memory. When there are too few results to fill a device, n is cut into parts whose
-// results go to the workspace [outer, parts, inner] and are joined in order of the parts by a second kernel. No order depends on the
-// warp size or on alignment.
+// Rows and columns end in a tree over shared memory. When there are too few results to fill a device, n is
+// cut into parts whose results go to the workspace [outer, parts, inner] and are joined in order of the parts
+// by a second kernel. No order depends on the warp size or on alignment.
 #include "kernels/gpu/divider.h"
 #include "kernels/gpu/group.h"
 #include "kernels/gpu/kernels.h"
@@ -17,7 +18,7 @@ namespace gradloom::kernels::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kAhead = 4;   // loads of a thread on their way at a time
+constexpr int kAhead = 4;  // loads of a thread on their way at a time
 
 // ---- operations: State of a part, map of one element, join of two parts, the value at the end -------------------------------------
 
@@ -130,14 +131,15 @@ GRADLOOM_DEVICE T finished(Reduction op, W value, long long n) {
 template <class T, class Op>
 struct Problem {
   Reduction op;
-  long long outer, n, inner, parts, length;   // length: of a part
+  long long outer, n, inner, parts, length;  // length: of a part
   const T* in;
   T* out;
   typename Op::State* partial;
 };
 
 template <class T, class Op>
-GRADLOOM_DEVICE void put(const Problem<T, Op>& p, long long o, long long part, long long column, const typename Op::State& s) {
+GRADLOOM_DEVICE void put(const Problem<T, Op>& p, long long o, long long part, long long column,
+                         const typename Op::State& s) {
   if (p.partial != nullptr) {
     p.partial[(o * p.parts + part) * p.inner + column] = s;
   } else {
@@ -151,11 +153,13 @@ __global__ void serial_kernel(Problem<T, Op> p, Divider by_inner) {
   if (i >= p.outer * p.inner) return;
   const long long o = by_inner(i), column = i - o * p.inner;
   typename Op::State s = Op::start();
-  for (long long k = 0; k < p.n; ++k) s = Op::join(s, Op::map(Wide<T>(to_accum(p.in[(o * p.n + k) * p.inner + column]))));
+  for (long long k = 0; k < p.n; ++k)
+    s = Op::join(s, Op::map(Wide<T>(to_accum(p.in[(o * p.n + k) * p.inner + column]))));
   put(p, o, 0, column, s);
 }
 
-// s of thread (group, lane), thread number group * lanes + lane, joined over the groups: group 0 gets the result.
+// s of thread (group, lane), thread number group * lanes + lane, joined over the groups: group 0 gets the
+// result.
 template <class Op, int kCount>
 GRADLOOM_DEVICE void join_groups(typename Op::State (&s)[kCount], int lanes) {
   __shared__ typename Op::State shared[kCount][kThreads];
@@ -171,7 +175,8 @@ GRADLOOM_DEVICE void join_groups(typename Op::State (&s)[kCount], int lanes) {
   }
 }
 
-// One block: 256 / width rows of one part; the threads of a row are `rows` apart in number, so that join_groups joins them.
+// One block: 256 / width rows of one part; the threads of a row are `rows` apart in number, so that
+// join_groups joins them.
 template <class T, class Op>
 __global__ void rows_kernel(Problem<T, Op> p, int width, Divider by_parts, bool packed) {
   constexpr int kCount = Pack<T>::kCount;
@@ -224,7 +229,8 @@ __global__ void columns_kernel(Problem<T, Op> p, int lanes, Divider by_tiles, Di
       Pack<T> packs[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        if (k + a * groups < end) packs[a] = fetch(p.in + (o * p.n + k + a * groups) * p.inner + column, p.inner - column, packed);
+        if (k + a * groups < end)
+          packs[a] = fetch(p.in + (o * p.n + k + a * groups) * p.inner + column, p.inner - column, packed);
       }
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
@@ -244,7 +250,8 @@ template <class T, class Op>
 __global__ void join_kernel(Problem<T, Op> p, Divider by_inner) {
   constexpr int kLanes = 32;
   const int lane = int(threadIdx.x) % kLanes, group = int(threadIdx.x) / kLanes;
-  const long long i = static_cast<long long>(blockIdx.x) * kLanes + lane, o = by_inner(i), column = i - o * p.inner;
+  const long long i = static_cast<long long>(blockIdx.x) * kLanes + lane, o = by_inner(i),
+                  column = i - o * p.inner;
   typename Op::State s[1] = {Op::start()};
   if (o < p.outer) {
     for (long long part = group; part < p.parts; part += kThreads / kLanes) {
@@ -270,26 +277,37 @@ void reduce_with(const ReduceArgs& args, Stream stream) {
   const ReduceCut cut = reduce_cut(args);
   const auto* const in = static_cast<const T*>(args.in);
   const bool split = cut.parts > 1;
-  const Problem<T, Op> p{args.op, args.outer, args.n, args.inner, cut.parts, cut.length, in, static_cast<T*>(args.out),
+  const Problem<T, Op> p{args.op,
+                         args.outer,
+                         args.n,
+                         args.inner,
+                         cut.parts,
+                         cut.length,
+                         in,
+                         static_cast<T*>(args.out),
                          split ? static_cast<typename Op::State*>(args.workspace) : nullptr};
   const long long results = p.outer * p.inner;
   const dim3 block(kThreads);
   if (cut.way == ReduceWay::serial) {
-    return launch(stream, serial_kernel<T, Op>, dim3(unsigned(ceil_div(results, kThreads))), block, 0, p, Divider(p.inner, results));
+    return launch(stream, serial_kernel<T, Op>, dim3(unsigned(ceil_div(results, kThreads))), block, 0, p,
+                  Divider(p.inner, results));
   }
   if (cut.way == ReduceWay::rows) {
     const int width = power_of_two(ceil_div(p.length, 4 * kCount), 32, kThreads);
     const long long blocks = ceil_div(p.outer, kThreads / width) * p.parts;
     const bool packed = aligned16(in) && p.n % kCount == 0 && p.length % kCount == 0;
-    launch(stream, rows_kernel<T, Op>, dim3(unsigned(blocks)), block, 0, p, width, Divider(p.parts, blocks), packed);
+    launch(stream, rows_kernel<T, Op>, dim3(unsigned(blocks)), block, 0, p, width, Divider(p.parts, blocks),
+           packed);
   } else {
     const int lanes = power_of_two(ceil_div(p.inner, kCount), 1, 32);
     const long long tiles = ceil_div(p.inner, lanes * kCount), blocks = p.outer * p.parts * tiles;
     const bool packed = aligned16(in) && p.inner % kCount == 0;
-    launch(stream, columns_kernel<T, Op>, dim3(unsigned(blocks)), block, 0, p, lanes, Divider(tiles, blocks), Divider(p.parts, blocks), packed);
+    launch(stream, columns_kernel<T, Op>, dim3(unsigned(blocks)), block, 0, p, lanes, Divider(tiles, blocks),
+           Divider(p.parts, blocks), packed);
   }
   if (!split) return;
-  launch(stream, join_kernel<T, Op>, dim3(unsigned(ceil_div(results, 32))), block, 0, p, Divider(p.inner, results + 32));
+  launch(stream, join_kernel<T, Op>, dim3(unsigned(ceil_div(results, 32))), block, 0, p,
+         Divider(p.inner, results + 32));
 }
 
 template <class T>

@@ -239,31 +239,20 @@ void select(const TopKArgs& args, Stream stream) {
 }
 
 // f<T>(args, stream) for every type of numbers.
-#define GRADLOOM_GPU_NUMBERS(type, f, args, stream) \
-  switch (type) {                                   \
-    case DType::f64:                                \
-      return f<double>(args, stream);               \
-    case DType::bf16:                               \
-      return f<bf16>(args, stream);                 \
-    case DType::i32:                                \
-      return f<std::int32_t>(args, stream);         \
-    case DType::i64:                                \
-      return f<std::int64_t>(args, stream);         \
-    case DType::u8:                                 \
-    case DType::boolean:                            \
-      return f<std::uint8_t>(args, stream);         \
-    case DType::i8:                                 \
-      return f<std::int8_t>(args, stream);          \
-    case DType::i16:                                \
-      return f<std::int16_t>(args, stream);         \
-    case DType::u16:                                \
-      return f<std::uint16_t>(args, stream);        \
-    case DType::u32:                                \
-      return f<std::uint32_t>(args, stream);        \
-    case DType::u64:                                \
-      return f<std::uint64_t>(args, stream);        \
-    default:                                        \
-      return f<float>(args, stream);                \
+#define GRADLOOM_GPU_NUMBERS(type, f, args, stream)            \
+  switch (type) {                                              \
+    case DType::f64: return f<double>(args, stream);           \
+    case DType::bf16: return f<bf16>(args, stream);            \
+    case DType::i32: return f<std::int32_t>(args, stream);     \
+    case DType::i64: return f<std::int64_t>(args, stream);     \
+    case DType::u8:                                            \
+    case DType::boolean: return f<std::uint8_t>(args, stream); \
+    case DType::i8: return f<std::int8_t>(args, stream);       \
+    case DType::i16: return f<std::int16_t>(args, stream);     \
+    case DType::u16: return f<std::uint16_t>(args, stream);    \
+    case DType::u32: return f<std::uint32_t>(args, stream);    \
+    case DType::u64: return f<std::uint64_t>(args, stream);    \
+    default: return f<float>(args, stream);                    \
   }
 
 }  // namespace
@@ -272,30 +261,21 @@ void trilu(const TriluArgs& args, Stream stream) {
   const i64 count = args.matrices * args.rows * args.cols;
   if (count == 0) return;
   switch (args.element_bytes) {
-    case 1:
-      return keep_triangles<std::uint8_t>(args, count, stream);
-    case 2:
-      return keep_triangles<std::uint16_t>(args, count, stream);
-    case 4:
-      return keep_triangles<std::uint32_t>(args, count, stream);
-    default:
-      return keep_triangles<std::uint64_t>(args, count, stream);
+    case 1: return keep_triangles<std::uint8_t>(args, count, stream);
+    case 2: return keep_triangles<std::uint16_t>(args, count, stream);
+    case 4: return keep_triangles<std::uint32_t>(args, count, stream);
+    default: return keep_triangles<std::uint64_t>(args, count, stream);
   }
 }
 
 void cum_sum(const CumSumArgs& args, Stream stream) {
   if (args.outer * args.n * args.inner == 0) return;
   switch (args.dtype) {
-    case DType::f64:
-      return sum_up<double>(args, stream);
-    case DType::bf16:
-      return sum_up<bf16>(args, stream);
-    case DType::i32:
-      return sum_up<std::int32_t>(args, stream);
-    case DType::i64:
-      return sum_up<std::int64_t>(args, stream);
-    default:
-      return sum_up<float>(args, stream);
+    case DType::f64: return sum_up<double>(args, stream);
+    case DType::bf16: return sum_up<bf16>(args, stream);
+    case DType::i32: return sum_up<std::int32_t>(args, stream);
+    case DType::i64: return sum_up<std::int64_t>(args, stream);
+    default: return sum_up<float>(args, stream);
   }
 }
 

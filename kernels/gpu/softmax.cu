@@ -1,8 +1,9 @@
 // Softmax and log-softmax along the middle axis of [outer, n, inner], and their gradients (ONNX-13 Softmax).
 //   y = exp(x - max) / sum(exp(x - max));  log: y = x - max - log(sum(exp(x - max)))
 //   dx = y * (dy - sum(dy * y));           log: dx = dy - exp(y) * sum(dy)
-// inner = 1: rows (rows.h), in registers up to 8192 elements; longer ones find maximum and sum in one pass (Milakov, Gimelshein 2018,
-// "Online normalizer calculation for softmax") and are read twice. inner > 1: columns, read twice. y may be x, dx may be dy.
+// inner = 1: rows (rows.h), in registers up to 8192 elements; longer ones find maximum and sum in one pass
+// (Milakov, Gimelshein 2018, "Online normalizer calculation for softmax") and are read twice. inner > 1:
+// columns, read twice. y may be x, dx may be dy.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 
@@ -179,7 +180,9 @@ void softmax_grad_typed(const SoftmaxGradArgs& args, Stream stream) {
 
 }  // namespace
 
-void softmax(const SoftmaxArgs& args, Stream stream) { GRADLOOM_GPU_FLOATS(args.dtype, softmax_typed, args, stream); }
+void softmax(const SoftmaxArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, softmax_typed, args, stream);
+}
 void softmax_grad(const SoftmaxGradArgs& args, Stream stream) {
   GRADLOOM_GPU_FLOATS(args.dtype, softmax_grad_typed, args, stream);
 }

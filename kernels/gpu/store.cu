@@ -1,5 +1,6 @@
-// store: out[i] = data[i], data known to the host when the kernel is queued (a tensor of the plan: shapes, small constants). The bytes
-// travel as a kernel parameter, so that nothing is read from the host later and a recorded step holds them.
+// store: out[i] = data[i], data known to the host when the kernel is queued (a tensor of the plan: shapes,
+// small constants). The bytes travel as a kernel parameter, so that nothing is read from the host later and a
+// recorded step holds them.
 #include "kernels/gpu/kernels.h"
 
 namespace gradloom::kernels::gpu {

@@ -16,7 +16,8 @@ std::size_t workspace_bytes(const ReduceArgs& args) {
   return cut.parts > 1 ? std::size_t(args.outer * cut.parts * args.inner) * state_bytes : 0;
 }
 std::size_t workspace_bytes(const LayerNormGradArgs& args) {
-  return std::size_t(2 * layer_norm_grad_cut(args.rows, args.cols).parts * args.cols) * (args.dtype == DType::f64 ? 8 : 4);
+  return std::size_t(2 * layer_norm_grad_cut(args.rows, args.cols).parts * args.cols) *
+         (args.dtype == DType::f64 ? 8 : 4);
 }
 // Two sums of every channel of every image.
 std::size_t workspace_bytes(const GroupNormGradArgs& args) {
@@ -31,13 +32,17 @@ std::size_t workspace_bytes(const BatchNormGradArgs& args) {
 }
 std::size_t workspace_bytes(const GatherGradArgs& args) { return gather_grad_space(args).bytes; }
 // The items sorted by place.
-std::size_t workspace_bytes(const IndexScatterArgs& args) { return sort_space(portable::items_of(args.walk)).bytes; }
+std::size_t workspace_bytes(const IndexScatterArgs& args) {
+  return sort_space(portable::items_of(args.walk)).bytes;
+}
 // Key and index of what was chosen, in the order of the indices.
 std::size_t workspace_bytes(const NllLossArgs& args) {
   const std::int64_t parts = loss_parts(args.outer * args.inner);
   return parts > 1 ? std::size_t(2 * parts) * 8 : 0;
 }
-std::size_t workspace_bytes(const TopKArgs& args) { return std::size_t(args.outer * args.inner * args.k) * 16; }
+std::size_t workspace_bytes(const TopKArgs& args) {
+  return std::size_t(args.outer * args.inner * args.k) * 16;
+}
 // What the points read, sorted by pixel, for dx.
 std::size_t workspace_bytes(const GridSampleGradArgs& args) {
   const GridSampleArgs& s = args.shape;
@@ -52,26 +57,31 @@ std::size_t workspace_bytes(const OptimizerArgs& args) {
 std::size_t workspace_bytes(const GlobalNormArgs& args) {
   return std::size_t(tensor_pieces(args.count, args.sizes)) * sizeof(double);
 }
-// Ours need the slices; engines of a library, for f32 and bf16, images of the operands of their own, with channels last and filled up to
-// packs of 16 bytes in every group, and some tables.
+// Ours need the slices; engines of a library, for f32 and bf16, images of the operands of their own, with
+// channels last and filled up to packs of 16 bytes in every group, and some tables.
 std::size_t workspace_bytes(const ConvolutionArgs& args) {
   if (is_depthwise(args)) return 0;
   const ConvolutionDesc& s = args.shape;
   const ConvolutionProduct p = convolution_product(args);
-  const std::size_t slices = product_bytes(product_cut(s.groups, p.rows, p.cols, p.depth, s.dtype), s.groups, p.rows, p.cols, s.dtype);
+  const std::size_t slices = product_bytes(product_cut(s.groups, p.rows, p.cols, p.depth, s.dtype), s.groups,
+                                           p.rows, p.cols, s.dtype);
   if (s.dtype == DType::f64) return slices;
   const std::int64_t bytes = s.dtype == DType::bf16 ? 2 : 4, pack = 16 / bytes;
   const auto filled = [&](std::int64_t channels) { return (channels / s.groups + pack - 1) / pack * pack; };
   const std::int64_t c = filled(s.c), k = filled(s.k) * s.groups;
-  const std::int64_t x = s.n * c * s.groups * s.d * s.h * s.w, w = k * c * s.t * s.r * s.s, y = s.n * k * s.od * s.oh * s.ow;
+  const std::int64_t x = s.n * c * s.groups * s.d * s.h * s.w, w = k * c * s.t * s.r * s.s,
+                     y = s.n * k * s.od * s.oh * s.ow;
   return std::max(slices, std::size_t((x + w + y) * bytes) + kLibraryTables);
 }
 std::size_t workspace_bytes(const GemmArgs& args) {
   std::int64_t batches = 1;
   for (int d = 0; d < args.batch_rank; ++d) batches *= args.batch_dims[d];
-  const std::size_t product = product_bytes(product_cut(batches, args.m, args.n, args.k, args.dtype), batches, args.m, args.n, args.dtype);
+  const std::size_t product = product_bytes(product_cut(batches, args.m, args.n, args.k, args.dtype), batches,
+                                            args.m, args.n, args.dtype);
   if (args.sums_of == GemmOperand::none) return product;
-  ReduceArgs sums{args.dtype, Reduction::sum, 1, args.k, args.sums_of == GemmOperand::a ? args.m : args.n, nullptr, nullptr, nullptr};
+  ReduceArgs sums{
+      args.dtype, Reduction::sum, 1,      args.k, args.sums_of == GemmOperand::a ? args.m : args.n,
+      nullptr,    nullptr,        nullptr};
   return std::max(product, workspace_bytes(sums));
 }
 

@@ -116,8 +116,7 @@ dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias)
 }
 
 Call reorder(const memory::desc& from, const memory::desc& to) {
-  Call call(
-      dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), from, prepared::engine(), to)));
+  Call call(dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), from, prepared::engine(), to)));
   call.add(DNNL_ARG_FROM, from);
   call.add(DNNL_ARG_TO, to);
   return call;
@@ -359,7 +358,8 @@ class Float64Convolution final : public Convolution {
     auto* const result = static_cast<double*>(out);
     const auto* const first = static_cast<const double*>(a);
     const auto* const second = static_cast<const double*>(b);
-    const std::int64_t k = d_.k / d_.groups, x_group = d_.c / d_.groups * d_.d * d_.h * d_.w, y_group = k * pixels_;
+    const std::int64_t k = d_.k / d_.groups, x_group = d_.c / d_.groups * d_.d * d_.h * d_.w,
+                       y_group = k * pixels_;
     const std::int64_t w_group = k * taps_;
     if (kind_ != ConvolutionKind::forward) {
       const std::int64_t count =
@@ -528,12 +528,9 @@ std::unique_ptr<Convolution> Convolution::create(const ConvolutionDesc& desc, Co
   if (desc.dtype != DType::f32) throw std::runtime_error("convolution: only f32 and f64 are supported");
   try {
     switch (kind) {
-      case ConvolutionKind::forward:
-        return std::make_unique<Forward>(desc);
-      case ConvolutionKind::backward_data:
-        return std::make_unique<BackwardData>(desc);
-      case ConvolutionKind::backward_weights:
-        return std::make_unique<BackwardWeights>(desc);
+      case ConvolutionKind::forward: return std::make_unique<Forward>(desc);
+      case ConvolutionKind::backward_data: return std::make_unique<BackwardData>(desc);
+      case ConvolutionKind::backward_weights: return std::make_unique<BackwardWeights>(desc);
     }
   } catch (const dnnl::error& error) {
     throw std::runtime_error(std::string("convolution: oneDNN: ") + error.what());

@@ -1,5 +1,6 @@
-// Matrix multiplication through oneDNN (f32; bf16 later), own loops for f64. Created once when planning, run many times.
-// C[batch.., m, n] = epilogue(alpha * A[batch.., m, k] * B[batch.., k, n] + bias[n] (+ C when accumulate)).
+// Matrix multiplication through oneDNN (f32; bf16 later), own loops for f64. Created once when planning, run
+// many times. C[batch.., m, n] = epilogue(alpha * A[batch.., m, k] * B[batch.., k, n] + bias[n] (+ C when
+// accumulate)).
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,18 @@ namespace gradloom::kernels {
 
 struct MatMulDesc {
   DType dtype = DType::f32;
-  std::vector<std::int64_t> batch;                       // common (broadcast) batch dims, may be empty
+  std::vector<std::int64_t> batch;  // common (broadcast) batch dims, may be empty
   std::int64_t m = 0, n = 0, k = 0;
   // Strides in elements for [batch.., row, col] of each operand; a batch stride of 0 broadcasts.
   std::vector<std::int64_t> a_strides, b_strides, c_strides;
   double alpha = 1.0;
-  bool bias = false;                                     // one value per column
-  bool accumulate = false;                               // C += ...
+  bool bias = false;        // one value per column
+  bool accumulate = false;  // C += ...
   Activation activation = Activation::none;
 };
 
-// The same product as arguments without pointers, batch dims merged where their strides allow: for f64 and for GPUs.
-// Throws std::runtime_error for more than kEwMaxRank batch dims.
+// The same product as arguments without pointers, batch dims merged where their strides allow: for f64 and
+// for GPUs. Throws std::runtime_error for more than kEwMaxRank batch dims.
 GemmArgs gemm_args(const MatMulDesc& desc);
 
 class MatMul {
@@ -35,7 +36,7 @@ class MatMul {
   virtual std::size_t workspace_bytes() const = 0;
   // One run of an object at a time: it keeps oneDNN's argument objects.
   virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
-  virtual std::string implementation() const = 0;        // e.g. "brg:avx512_core", "f64 blocked"
+  virtual std::string implementation() const = 0;  // e.g. "brg:avx512_core", "f64 blocked"
 };
 
 }  // namespace gradloom::kernels

@@ -138,19 +138,23 @@ TEST_F(Commands, BadInputs) {
   EXPECT_EQ(read_file(path("foreign.db")), "SQLite format 3");  // untouched
 }
 
-// Limits are the user's: given on the command line to each command that opens a model, never part of a recipe.
+// Limits are the user's: given on the command line to each command that opens a model, never part of a
+// recipe.
 TEST_F(Commands, LimitsAreGivenByName) {
   const std::string mlp = model("mlp/model.onnx");
   for (const std::string command : {"inspect", "train", "plan"}) {
     SCOPED_TRACE(command);
-    expect_error({command, mlp, "--dim", "batch=4", "--import-limit", "nodes=1"}, 4, "--import-limit nodes=N raises the limit");
-    expect_error({command, mlp, "--dim", "batch=4", "--import-limit", "wobbles=1"}, 2, "limit 'wobbles' is not known");
+    expect_error({command, mlp, "--dim", "batch=4", "--import-limit", "nodes=1"}, 4,
+                 "--import-limit nodes=N raises the limit");
+    expect_error({command, mlp, "--dim", "batch=4", "--import-limit", "wobbles=1"}, 2,
+                 "limit 'wobbles' is not known");
     expect_error({command, mlp, "--dim", "batch=4", "--import-limit", "nodes"}, 2, "expects NAME=N");
   }
   EXPECT_EQ(run({"plan", mlp, "--dim", "batch=4", "--import-limit", "nodes=1000"}).code, 0);
   EXPECT_EQ(run({"check", GRADLOOM_SOURCE_DIR "/tests/models/mlp", "--import-limit", "nodes=1"}).code, 1);
   const std::string recipe = path("limit.json");
-  std::ofstream(recipe) << R"({"gradloom_recipe": 1, "model": {"path": "m.onnx"}, "passes": [], "import_limits": {"nodes": 5}})";
+  std::ofstream(recipe)
+      << R"({"gradloom_recipe": 1, "model": {"path": "m.onnx"}, "passes": [], "import_limits": {"nodes": 5}})";
   expect_error({"train", "--recipe", recipe}, 3, "import_limits");
 }
 

@@ -374,18 +374,10 @@ TEST(HostGpu, WorkIsOrderedAsItsMemoryDemands) {
       w.name = std::string(record.name) + " (plan step " + std::to_string(record.plan_step) + ")";
       streams.insert(record.stream);
       switch (record.operation) {
-        case HOST_GPU_RECORD_EVENT:
-          w.kind = OrderedWork::Kind::record;
-          break;
-        case HOST_GPU_WAIT_EVENT:
-          w.kind = OrderedWork::Kind::wait;
-          break;
-        case HOST_GPU_SYNCHRONIZE_EVENT:
-          w.kind = OrderedWork::Kind::host_wait;
-          break;
-        case HOST_GPU_SYNCHRONIZE:
-          w.kind = OrderedWork::Kind::host_wait_all;
-          break;
+        case HOST_GPU_RECORD_EVENT: w.kind = OrderedWork::Kind::record; break;
+        case HOST_GPU_WAIT_EVENT: w.kind = OrderedWork::Kind::wait; break;
+        case HOST_GPU_SYNCHRONIZE_EVENT: w.kind = OrderedWork::Kind::host_wait; break;
+        case HOST_GPU_SYNCHRONIZE: w.kind = OrderedWork::Kind::host_wait_all; break;
         case HOST_GPU_KERNEL:
           ASSERT_GE(record.plan_step, 0);
           add_ranges(graph, plan, job->executor(), static_cast<std::size_t>(record.plan_step), w);

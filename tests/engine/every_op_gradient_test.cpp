@@ -237,15 +237,17 @@ TEST_P(EveryRow, WithoutGradientGivesNone) {
   if (GetParam()->has(kNoGradient)) for_each_sample(cases_of(GetParam()), check_no_gradient);
 }
 
-// Samples with a float output and a variable float input, both f64 in this check (central differences of f16 say nothing); benchmark
-// shapes are checked through the small ones.
+// Samples with a float output and a variable float input, both f64 in this check (central differences of f16
+// say nothing); benchmark shapes are checked through the small ones.
 std::vector<Case> gradient_cases(const OpDef* op) {
   std::vector<Case> cases;
   for (Case& c : cases_of(op)) {
     const auto is_variable = [](const SampleInput& i) {
       return !i.omitted && !i.constant && is_float(i.type.dtype);
     };
-    const auto is_half = [](const SampleInput& i) { return i.type.dtype == DType::f16 || i.type.dtype == DType::bf16; };
+    const auto is_half = [](const SampleInput& i) {
+      return i.type.dtype == DType::f16 || i.type.dtype == DType::bf16;
+    };
     if (std::any_of(c.sample.inputs.begin(), c.sample.inputs.end(), is_half)) continue;
     if (c.sample.bench || std::none_of(c.sample.inputs.begin(), c.sample.inputs.end(), is_variable)) continue;
     const auto built = build(*c.op, c.sample, DType::f64);

@@ -85,8 +85,7 @@ class Mutator {
         if (const auto other = another(field); other != nullptr)
           reflection.MutableMessage(&message, field)->CopyFrom(*other);
         return;
-      default:
-        return;
+      default: return;
     }
   }
 
@@ -94,17 +93,13 @@ class Mutator {
     const int count = reflection.FieldSize(message, field);
     const auto any = [&] { return static_cast<int>(below(static_cast<std::size_t>(count))); };
     switch (below(count > 0 ? 5 : 1)) {
-      case 0:
-        return add(message, reflection, field);
-      case 1:
-        return reflection.RemoveLast(&message, field);
-      case 2:
-        return reflection.SwapElements(&message, field, any(), any());
+      case 0: return add(message, reflection, field);
+      case 1: return reflection.RemoveLast(&message, field);
+      case 2: return reflection.SwapElements(&message, field, any(), any());
       case 3:  // one out of the middle
         reflection.SwapElements(&message, field, any(), count - 1);
         return reflection.RemoveLast(&message, field);
-      default:
-        break;
+      default: break;
     }
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32: {
@@ -132,8 +127,7 @@ class Mutator {
           reflection.MutableRepeatedMessage(&message, field, any())->CopyFrom(*other);
         return;
       }
-      default:
-        return;
+      default: return;
     }
   }
 
@@ -141,22 +135,18 @@ class Mutator {
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
         return reflection.AddInt32(&message, field, static_cast<std::int32_t>(integer(1)));
-      case FieldDescriptor::CPPTYPE_INT64:
-        return reflection.AddInt64(&message, field, integer(1));
+      case FieldDescriptor::CPPTYPE_INT64: return reflection.AddInt64(&message, field, integer(1));
       case FieldDescriptor::CPPTYPE_FLOAT:
         return reflection.AddFloat(&message, field, static_cast<float>(real()));
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-        return reflection.AddDouble(&message, field, real());
-      case FieldDescriptor::CPPTYPE_STRING:
-        return reflection.AddString(&message, field, text(*field, ""));
+      case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.AddDouble(&message, field, real());
+      case FieldDescriptor::CPPTYPE_STRING: return reflection.AddString(&message, field, text(*field, ""));
       case FieldDescriptor::CPPTYPE_MESSAGE: {
         const auto other = another(field);
         Message* added = reflection.AddMessage(&message, field);
         if (other != nullptr) added->CopyFrom(*other);
         return;
       }
-      default:
-        return;
+      default: return;
     }
   }
 
@@ -196,14 +186,10 @@ class Mutator {
                                        std::numeric_limits<std::int64_t>::max(),
                                        std::numeric_limits<std::int64_t>::min()};
     switch (below(4)) {
-      case 0:
-        return kEdges[below(std::size(kEdges))];
-      case 1:
-        return static_cast<std::int64_t>(static_cast<std::uint64_t>(now) + 1);
-      case 2:
-        return static_cast<std::int64_t>(static_cast<std::uint64_t>(now) - 1);
-      default:
-        return static_cast<std::int64_t>(below(24)) - 2;
+      case 0: return kEdges[below(std::size(kEdges))];
+      case 1: return static_cast<std::int64_t>(static_cast<std::uint64_t>(now) + 1);
+      case 2: return static_cast<std::int64_t>(static_cast<std::uint64_t>(now) - 1);
+      default: return static_cast<std::int64_t>(below(24)) - 2;
     }
   }
 
@@ -230,12 +216,9 @@ class Mutator {
     }
     if (field.type() == FieldDescriptor::TYPE_BYTES) return mutate_bytes(now, random_());
     switch (below(6)) {
-      case 0:
-        return "";
-      case 1:
-        return mutate_bytes(now, random_());
-      default:
-        return texts_.empty() ? now : texts_[below(texts_.size())];
+      case 0: return "";
+      case 1: return mutate_bytes(now, random_());
+      default: return texts_.empty() ? now : texts_[below(texts_.size())];
     }
   }
 
@@ -255,21 +238,15 @@ std::string mutate_bytes(std::string_view bytes, std::uint64_t seed) {
   for (std::size_t n = 1 + below(3); n > 0; --n) {
     const std::size_t at = below(out.size() + 1);
     switch (below(5)) {
-      case 0:
-        out.insert(at, 1 + below(4), static_cast<char>(below(256)));
-        break;
-      case 1:
-        out.erase(at, 1 + below(8));
-        break;
+      case 0: out.insert(at, 1 + below(4), static_cast<char>(below(256))); break;
+      case 1: out.erase(at, 1 + below(8)); break;
       case 2:
         if (at < out.size()) out[at] = static_cast<char>(out[at] ^ (1 << below(8)));
         break;
       case 3:
         if (at < out.size()) out[at] = static_cast<char>(below(2) == 0 ? 0xff : 0);
         break;
-      default:
-        out.insert(at, out.substr(below(out.size() + 1), 1 + below(16)));
-        break;
+      default: out.insert(at, out.substr(below(out.size() + 1), 1 + below(16))); break;
     }
   }
   return out;

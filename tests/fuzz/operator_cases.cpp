@@ -423,9 +423,7 @@ class Collector {
         for (const char* v : {"", "sideways", "SAME_LOWER", "linear", "none"})
           change_attribute(i, "= '" + std::string(v) + "'", [=](AttributeProto& b) { b.set_s(v); });
         return;
-      case AttributeProto::INTS:
-        integer_lists(i, a);
-        return;
+      case AttributeProto::INTS: integer_lists(i, a); return;
       case AttributeProto::FLOATS:
         change_attribute(i, "empty", [](AttributeProto& b) { b.clear_floats(); });
         change_attribute(i, "one longer", [](AttributeProto& b) { b.add_floats(1); });
@@ -449,8 +447,7 @@ class Collector {
         });
         change_attribute(i, "too large", [](AttributeProto& b) { b.mutable_t()->add_dims(1 << 30); });
         return;
-      default:
-        return;
+      default: return;
     }
   }
 

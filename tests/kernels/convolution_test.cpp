@@ -1,4 +1,5 @@
-// Convolution of two and three spatial dims forward and both gradients against loops in double; equal bits for any thread count.
+// Convolution of two and three spatial dims forward and both gradients against loops in double; equal bits
+// for any thread count.
 #include "kernels/prepared/convolution.h"
 
 #include "tests/kernels/blocks.h"
@@ -35,12 +36,14 @@ void products(const ConvolutionDesc& d, const Visit& visit) {
     for (std::int64_t k = 0; k < d.k; ++k) {
       for (std::int64_t p = 0; p < d.od * d.oh * d.ow; ++p) {
         for (std::int64_t t = 0; t < cg * d.t * d.r * d.s; ++t) {
-          const std::int64_t channel = k / kg * cg + t / (d.t * d.r * d.s), kz = t / (d.r * d.s) % d.t, ky = t / d.s % d.r, kx = t % d.s;
+          const std::int64_t channel = k / kg * cg + t / (d.t * d.r * d.s), kz = t / (d.r * d.s) % d.t,
+                             ky = t / d.s % d.r, kx = t % d.s;
           const std::int64_t z = p / d.ow / d.oh * d.stride_d - d.pad_front + kz * d.dilation_d;
           const std::int64_t y = p / d.ow % d.oh * d.stride_h - d.pad_top + ky * d.dilation_h;
           const std::int64_t x = p % d.ow * d.stride_w - d.pad_left + kx * d.dilation_w;
           if (z < 0 || z >= d.d || y < 0 || y >= d.h || x < 0 || x >= d.w) continue;
-          visit(std::size_t((((n * d.c + channel) * d.d + z) * d.h + y) * d.w + x), std::size_t(k * cg * d.t * d.r * d.s + t),
+          visit(std::size_t((((n * d.c + channel) * d.d + z) * d.h + y) * d.w + x),
+                std::size_t(k * cg * d.t * d.r * d.s + t),
                 std::size_t((n * d.k + k) * d.od * d.oh * d.ow + p));
         }
       }
@@ -114,7 +117,8 @@ TEST(Convolution, MatchesTheReference) {
 }
 
 TEST(Convolution, ThreeDims) {
-  ConvolutionDesc plain = convolution(2, 16, 6, 7, 32, 3, 3, 1, 1, 1, 1), all = convolution(3, 4, 9, 8, 6, 2, 3, 2, 1, 2, 2);
+  ConvolutionDesc plain = convolution(2, 16, 6, 7, 32, 3, 3, 1, 1, 1, 1),
+                  all = convolution(3, 4, 9, 8, 6, 2, 3, 2, 1, 2, 2);
   plain.d = plain.od = 5;
   plain.t = 3;
   plain.pad_front = plain.pad_back = 1;

@@ -162,11 +162,11 @@ void check_special_values() {
     }
   }
   const auto n = std::int64_t(a.size());
-  for (const EwOp op : {EwOp::Add, EwOp::Sub, EwOp::Mul, EwOp::Div, EwOp::Max, EwOp::Min, EwOp::Abs,
-                        EwOp::Sign, EwOp::Exp, EwOp::Log, EwOp::Sqrt, EwOp::Erf, EwOp::Tanh, EwOp::Sigmoid,
-                        EwOp::Floor, EwOp::Ceil, EwOp::Relu, EwOp::Pow, EwOp::Reciprocal, EwOp::Asin,
-                        EwOp::Acos, EwOp::Atan, EwOp::Sinh, EwOp::Cosh, EwOp::Asinh, EwOp::Acosh, EwOp::Atanh,
-                        EwOp::Round, EwOp::TruncMod}) {
+  for (const EwOp op : {EwOp::Add,        EwOp::Sub,     EwOp::Mul,   EwOp::Div,   EwOp::Max,     EwOp::Min,
+                        EwOp::Abs,        EwOp::Sign,    EwOp::Exp,   EwOp::Log,   EwOp::Sqrt,    EwOp::Erf,
+                        EwOp::Tanh,       EwOp::Sigmoid, EwOp::Floor, EwOp::Ceil,  EwOp::Relu,    EwOp::Pow,
+                        EwOp::Reciprocal, EwOp::Asin,    EwOp::Acos,  EwOp::Atan,  EwOp::Sinh,    EwOp::Cosh,
+                        EwOp::Asinh,      EwOp::Acosh,   EwOp::Atanh, EwOp::Round, EwOp::TruncMod}) {
     const Case* found = nullptr;
     for (const Case& c : cases()) found = c.op == op ? &c : found;
     ASSERT_NE(found, nullptr);
@@ -230,7 +230,9 @@ void check_integers() {
       {EwOp::FloorMod, 2,
        [](T x, T y) { return y == 0 || y == T(-1) ? T(0) : T(((std::int64_t(x) % y) + y) % y); }},
       {EwOp::ShiftLeft, 2, [](T x, T y) { return y < 0 ? T(0) : T(std::uint64_t(x) << y); }},
-      {EwOp::ShiftRight, 2, [](T x, T y) { return y >= 0 ? T(x >> y) : x < 0 ? T(-1) : T(0); }},
+      {EwOp::ShiftRight, 2, [](T x, T y) { return y >= 0  ? T(x >> y)
+                                                  : x < 0 ? T(-1)
+                                                          : T(0); }},
       {EwOp::BitwiseAnd, 2, [](T x, T y) { return T(x & y); }},
       {EwOp::BitwiseOr, 2, [](T x, T y) { return T(x | y); }},
       {EwOp::BitwiseXor, 2, [](T x, T y) { return T(x ^ y); }},
@@ -292,11 +294,14 @@ TEST(Elementwise, ShiftsOutsideOfTheTypeLeaveTheSign) {
   for (const CpuKernels* k : levels()) {
     const EwProgram left = one_operator(EwOp::ShiftLeft, DType::u8, DType::u8, 2, 4);
     const EwProgram right = one_operator(EwOp::ShiftRight, DType::u8, DType::u8, 2, 4);
-    EXPECT_EQ((run<std::uint8_t>(*k, left, {a.data(), b.data()}, 4)), (std::vector<std::uint8_t>{255, 128, 0, 0}));
-    EXPECT_EQ((run<std::uint8_t>(*k, right, {a.data(), b.data()}, 4)), (std::vector<std::uint8_t>{255, 1, 0, 0}));
+    EXPECT_EQ((run<std::uint8_t>(*k, left, {a.data(), b.data()}, 4)),
+              (std::vector<std::uint8_t>{255, 128, 0, 0}));
+    EXPECT_EQ((run<std::uint8_t>(*k, right, {a.data(), b.data()}, 4)),
+              (std::vector<std::uint8_t>{255, 1, 0, 0}));
     const std::vector<std::int8_t> c = {-128, -128, -128, 127}, d = {7, 8, -1, 8};
     const EwProgram of_signed = one_operator(EwOp::ShiftRight, DType::i8, DType::i8, 2, 4);
-    EXPECT_EQ((run<std::int8_t>(*k, of_signed, {c.data(), d.data()}, 4)), (std::vector<std::int8_t>{-1, -1, -1, 0}));
+    EXPECT_EQ((run<std::int8_t>(*k, of_signed, {c.data(), d.data()}, 4)),
+              (std::vector<std::int8_t>{-1, -1, -1, 0}));
   }
 }
 

@@ -13,13 +13,15 @@ struct Case {
 template <class T>
 struct Reference {
   std::vector<double> y, mean, inv_std, dx, dscale, dbias;
-  Reference(const Case& s, double epsilon, const std::vector<T>& x, const std::vector<T>& scale, const std::vector<T>& bias,
-            const std::vector<T>& dy)
+  Reference(const Case& s, double epsilon, const std::vector<T>& x, const std::vector<T>& scale,
+            const std::vector<T>& bias, const std::vector<T>& dy)
       : y(x.size()), dx(x.size()), dscale(scale.size()), dbias(scale.size()) {
     const std::int64_t cols = s.channels * s.spatial;
     for (std::int64_t row = 0; row < s.n * s.groups; ++row) {
       const auto at = [&](std::int64_t c) { return std::size_t(row * cols + c); };
-      const auto channel = [&](std::int64_t c) { return std::size_t(row % s.groups * s.channels + c / s.spatial); };
+      const auto channel = [&](std::int64_t c) {
+        return std::size_t(row % s.groups * s.channels + c / s.spatial);
+      };
       double total = 0, squares = 0, sum_g = 0, sum_gx = 0;
       for (std::int64_t c = 0; c < cols; ++c) total += double(x[at(c)]);
       const double m = total / double(cols);
@@ -36,7 +38,8 @@ struct Reference {
         sum_g += g(c);
         sum_gx += g(c) * xhat(c);
       }
-      for (std::int64_t c = 0; c < cols; ++c) dx[at(c)] = inverse * (g(c) - sum_g / double(cols) - xhat(c) * sum_gx / double(cols));
+      for (std::int64_t c = 0; c < cols; ++c)
+        dx[at(c)] = inverse * (g(c) - sum_g / double(cols) - xhat(c) * sum_gx / double(cols));
     }
   }
 };
@@ -56,8 +59,8 @@ void check(const Case& s, double center = 0) {
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> y(x.size()), mean(r.mean.size()), inv_std(r.mean.size());
-        k.group_norm({dtype_of<T>(), s.n, s.groups, s.channels, s.spatial, 1e-5, x.data(), scale.data(), bias.data(), y.data(),
-                      mean.data(), inv_std.data()});
+        k.group_norm({dtype_of<T>(), s.n, s.groups, s.channels, s.spatial, 1e-5, x.data(), scale.data(),
+                      bias.data(), y.data(), mean.data(), inv_std.data()});
         return joined<T>({y, mean, inv_std});
       },
       joined<double>({r.y, r.mean, r.inv_std}), reduction_tolerance<T>(), "forward");
@@ -66,9 +69,20 @@ void check(const Case& s, double center = 0) {
     expect_on_every_level(
         [&](const CpuKernels& k) {
           std::vector<T> dx(x.size()), dscale(scale.size()), dbias(scale.size());
-          GroupNormGradArgs args{dtype_of<T>(), s.n,         s.groups,       s.channels, s.spatial,
-                                 dy.data(),     x.data(),    scale.data(),   mean.data(), inv_std.data(),
-                                 dx.data(),     all ? dscale.data() : nullptr, all ? dbias.data() : nullptr, nullptr};
+          GroupNormGradArgs args{dtype_of<T>(),
+                                 s.n,
+                                 s.groups,
+                                 s.channels,
+                                 s.spatial,
+                                 dy.data(),
+                                 x.data(),
+                                 scale.data(),
+                                 mean.data(),
+                                 inv_std.data(),
+                                 dx.data(),
+                                 all ? dscale.data() : nullptr,
+                                 all ? dbias.data() : nullptr,
+                                 nullptr};
           std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
           args.workspace = workspace.data();
           k.group_norm_grad(args);

@@ -57,16 +57,11 @@ std::vector<Index> indices_below(i64 count, i64 size, bool some_outside = false)
 template <class T>
 T joined(ScatterReduction reduction, T a, T b) {
   switch (reduction) {
-    case ScatterReduction::add:
-      return T(a + b);
-    case ScatterReduction::mul:
-      return T(a * b);
-    case ScatterReduction::max:
-      return a > b ? a : b;
-    case ScatterReduction::min:
-      return a < b ? a : b;
-    case ScatterReduction::none:
-      return b;
+    case ScatterReduction::add: return T(a + b);
+    case ScatterReduction::mul: return T(a * b);
+    case ScatterReduction::max: return a > b ? a : b;
+    case ScatterReduction::min: return a < b ? a : b;
+    case ScatterReduction::none: return b;
   }
   return b;
 }

@@ -8,7 +8,8 @@ template <class T>
 struct Reference {
   std::vector<double> y, mean, inv_std, dx, dscale, dbias;
   Reference(std::int64_t rows, std::int64_t cols, double epsilon, const std::vector<T>& x,
-            const std::vector<T>& scale, const std::vector<T>& bias, const std::vector<T>& dy, bool centered = true)
+            const std::vector<T>& scale, const std::vector<T>& bias, const std::vector<T>& dy,
+            bool centered = true)
       : y(x.size()), dx(x.size()), dscale(std::size_t(cols)), dbias(std::size_t(cols)) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto at = [&](std::int64_t c) { return std::size_t(r * cols + c); };
@@ -60,9 +61,19 @@ void check(std::int64_t rows, std::int64_t cols, double center, bool centered = 
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> dx(x.size()), dscale(scale.size()), dbias(scale.size());
-        LayerNormGradArgs args{dtype_of<T>(), rows,          cols,         dy.data(),
-                               x.data(),      scale.data(),  centered ? mean.data() : nullptr, inv_std.data(),
-                               dx.data(),     dscale.data(), dbias.data(), nullptr, centered};
+        LayerNormGradArgs args{dtype_of<T>(),
+                               rows,
+                               cols,
+                               dy.data(),
+                               x.data(),
+                               scale.data(),
+                               centered ? mean.data() : nullptr,
+                               inv_std.data(),
+                               dx.data(),
+                               dscale.data(),
+                               dbias.data(),
+                               nullptr,
+                               centered};
         std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
         args.workspace = workspace.data();
         k.layer_norm_grad(args);

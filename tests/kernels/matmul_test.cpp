@@ -11,14 +11,11 @@ using Dims = std::vector<std::int64_t>;
 
 double activated(Activation activation, double v) {
   switch (activation) {
-    case Activation::relu:
-      return std::isnan(v) ? v : std::max(v, 0.0);
-    case Activation::gelu_erf:
-      return 0.5 * v * (1 + std::erf(v * 0.70710678118654752440));
+    case Activation::relu: return std::isnan(v) ? v : std::max(v, 0.0);
+    case Activation::gelu_erf: return 0.5 * v * (1 + std::erf(v * 0.70710678118654752440));
     case Activation::gelu_tanh:
       return 0.5 * v * (1 + std::tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
-    default:
-      return v;
+    default: return v;
   }
 }
 

@@ -6,8 +6,11 @@ namespace gradloom::kernels::test {
 namespace {
 
 struct Dim {
-  std::int64_t size, kernel, stride, pad_begin, pad_end, dilation, extra = 0;  // extra: windows beyond the pads (ceil_mode)
-  std::int64_t out() const { return (size + pad_begin + pad_end - (kernel - 1) * dilation - 1) / stride + 1 + extra; }
+  std::int64_t size, kernel, stride, pad_begin, pad_end, dilation,
+      extra = 0;  // extra: windows beyond the pads (ceil_mode)
+  std::int64_t out() const {
+    return (size + pad_begin + pad_end - (kernel - 1) * dilation - 1) / stride + 1 + extra;
+  }
 };
 struct Window {
   Dim dims[3];
@@ -51,7 +54,8 @@ void for_windows(const PoolShape& s, const Visit& visit) {
     std::vector<std::int64_t> inside;
     std::int64_t padded = 0;
     for (std::int64_t tap = 0; tap < area(s.kernel); ++tap) {
-      const std::int64_t taps[] = {tap / s.kernel[2] / s.kernel[1], tap / s.kernel[2] % s.kernel[1], tap % s.kernel[2]};
+      const std::int64_t taps[] = {tap / s.kernel[2] / s.kernel[1], tap / s.kernel[2] % s.kernel[1],
+                                   tap % s.kernel[2]};
       std::int64_t position = 0;
       bool in = true, in_pads = true;
       for (int d = 0; d < 3; ++d) {
@@ -88,7 +92,8 @@ void check_max(const Window& w, std::int64_t planes) {
       y.push_back(best);
       argmax.push_back(where);
       rows.push_back(p * in + where);
-      const std::int64_t column = where % s.in[2], row = where / s.in[2] % s.in[1], deep = where / s.in[2] / s.in[1];
+      const std::int64_t column = where % s.in[2], row = where / s.in[2] % s.in[1],
+                         deep = where / s.in[2] / s.in[1];
       columns.push_back(p * in + deep + s.in[0] * row + s.in[0] * s.in[1] * column);
     });
   }
@@ -107,8 +112,8 @@ void check_max(const Window& w, std::int64_t planes) {
   expect_on_every_level(
       [&](const CpuKernels& k) {
         std::vector<T> result(x.size(), T(9));
-        k.max_pool_grad({dtype_of<T>(), planes, s.in[0] * s.in[1], s.in[2], s.out[0] * s.out[1], s.out[2], dy.data(), argmax.data(),
-                         result.data()});
+        k.max_pool_grad({dtype_of<T>(), planes, s.in[0] * s.in[1], s.in[2], s.out[0] * s.out[1], s.out[2],
+                         dy.data(), argmax.data(), result.data()});
         return result;
       },
       dx, gradient_tolerance<T>(), "max gradient");
@@ -122,7 +127,9 @@ void check_average(const Window& w, std::int64_t planes, PoolDivisor divisor) {
   std::vector<double> y, dx(x.size());
   for (std::int64_t p = 0; p < planes; ++p) {
     for_windows(s, [&](std::int64_t, const std::vector<std::int64_t>& inside, std::int64_t padded) {
-      const double count = divisor == PoolDivisor::one ? 1 : divisor == PoolDivisor::padded ? double(padded) : double(inside.size());
+      const double count = divisor == PoolDivisor::one      ? 1
+                           : divisor == PoolDivisor::padded ? double(padded)
+                                                            : double(inside.size());
       double total = 0;
       for (const std::int64_t i : inside) total += double(x[std::size_t(p * in + i)]);
       for (const std::int64_t i : inside) dx[std::size_t(p * in + i)] += double(dy[y.size()]) / count;
@@ -232,7 +239,8 @@ TEST(Pool, MaxKeepsNanAndPaddingNeverWins) {
   const std::vector<float> x = {-5, NAN, -7, -8, -9, -1, -2, -3, -4};
   for (const CpuKernels* k : levels()) {
     std::vector<float> y(4);
-    k->max_pool({DType::f32, shape_of({{kFlat, {3, 2, 2, 1, 0, 1}, {3, 2, 2, 1, 0, 1}}}, 1), x.data(), y.data(), nullptr});
+    k->max_pool({DType::f32, shape_of({{kFlat, {3, 2, 2, 1, 0, 1}, {3, 2, 2, 1, 0, 1}}}, 1), x.data(),
+                 y.data(), nullptr});
     EXPECT_EQ(y[0], -5.0f);  // one element and three padded ones
     EXPECT_TRUE(std::isnan(y[1]));
     EXPECT_EQ(y[2], -2.0f);

@@ -19,37 +19,22 @@ double reference(Reduction op, const std::vector<T>& x) {
     most = std::max(most, r);
     least = std::min(least, r);
     switch (op) {
-      case Reduction::prod:
-        total *= r;
-        break;
-      case Reduction::l1:
-        total += std::abs(r);
-        break;
+      case Reduction::prod: total *= r; break;
+      case Reduction::l1: total += std::abs(r); break;
       case Reduction::l2:
-      case Reduction::sum_square:
-        total += r * r;
-        break;
-      case Reduction::log_sum_exp:
-        total += std::exp(r);
-        break;
-      default:
-        total += r;
+      case Reduction::sum_square: total += r * r; break;
+      case Reduction::log_sum_exp: total += std::exp(r); break;
+      default: total += r;
     }
   }
   if (nan) return NAN;
   switch (op) {
-    case Reduction::mean:
-      return double(total / Real(x.size()));
-    case Reduction::max:
-      return double(most);
-    case Reduction::min:
-      return double(least);
-    case Reduction::l2:
-      return double(std::sqrt(total));
-    case Reduction::log_sum_exp:
-      return double(std::log(total));
-    default:
-      return double(total);
+    case Reduction::mean: return double(total / Real(x.size()));
+    case Reduction::max: return double(most);
+    case Reduction::min: return double(least);
+    case Reduction::l2: return double(std::sqrt(total));
+    case Reduction::log_sum_exp: return double(std::log(total));
+    default: return double(total);
   }
 }
 

@@ -70,7 +70,8 @@ TEST(DeadCodeOutputs, OfEachOperatorThatHasOptionalOnes) {
   EXPECT_EQ(written("RMSNormalization", {f({3, 4}), f({4})}, {}, 2, {0}), (Written{true}));
   EXPECT_EQ(written("LayerNormalization", {f({3, 4}), f({4})}, {}, 3, {0, 2}), (Written{true, false, true}));
   EXPECT_EQ(written("InstanceNormalization", {f({2, 3, 4}), f({3}), f({3})}, {}, 3, {0}), (Written{true}));
-  EXPECT_EQ(written("GroupNormalization", {f({2, 4, 3}), f({4}), f({4})}, {{"num_groups", std::int64_t{2}}}, 3, {0}),
+  EXPECT_EQ(written("GroupNormalization", {f({2, 4, 3}), f({4}), f({4})}, {{"num_groups", std::int64_t{2}}},
+                    3, {0}),
             (Written{true}));
   EXPECT_EQ(written("MaxPool", {f({1, 1, 4, 4})}, {{"kernel_shape", Perm{2, 2}}}, 2, {0}), (Written{true}));
   const Attrs hidden{{"hidden_size", std::int64_t{2}}};

@@ -184,7 +184,8 @@ TEST(FuseAttention, TakesTheAttentionOperatorsOfOnnx) {
              "(q, k, v, , , n, t)",
              17}}) {
     SCOPED_TRACE(c.node);
-    auto model = testing::model_from_text("g (" + c.inputs + ") => (float y) { y = " + c.node + " }", c.opset);
+    auto model =
+        testing::model_from_text("g (" + c.inputs + ") => (float y) { y = " + c.node + " }", c.opset);
     auto* microsoft = model.add_opset_import();
     microsoft->set_domain("com.microsoft");
     microsoft->set_version(1);

@@ -69,32 +69,24 @@ class GraphMaker {
         const ValueId v = pick(graph, 2);
         return b.op("Transpose", {v}, {{"perm", random_perm(graph.type(v).shape.size())}});
       }
-      case 4:
-        return b.op("Mul", {pick(graph), scalar});
-      case 5:
-        return b.op("Add", {pool_[1], pick(graph, 1)});
-      case 6:
-        return b.op(below(2) == 0 ? "Relu" : "Gelu", {pick(graph)});
-      case 7:
-        return b.op("Add", {pick(graph), scalar});
-      case 8:
-        return b.op(below(2) == 0 ? "Mul" : "Sub", {bounded(b, pick(graph)), pick(graph)});
+      case 4: return b.op("Mul", {pick(graph), scalar});
+      case 5: return b.op("Add", {pool_[1], pick(graph, 1)});
+      case 6: return b.op(below(2) == 0 ? "Relu" : "Gelu", {pick(graph)});
+      case 7: return b.op("Add", {pick(graph), scalar});
+      case 8: return b.op(below(2) == 0 ? "Mul" : "Sub", {bounded(b, pick(graph)), pick(graph)});
       case 9: {
         const ValueId v = pick(graph);
         const Shape shape = graph.type(v).shape;
         const ValueId flat = b.op("Reshape", {v, b.i64s({-1})});
         return b.op("Reshape", {below(2) == 0 ? flat : bounded(b, flat), b.i64s(shape)});
       }
-      case 10:
-        return b.op("Where", {b.op("Greater", {pick(graph), scalar}), scalar, pick(graph)});
+      case 10: return b.op("Where", {b.op("Greater", {pick(graph), scalar}), scalar, pick(graph)});
       case 11:
         return b.op("Dropout",
                     {pick(graph), b.scalar(DType::f64, 0.3), b.scalar(DType::boolean, below(3) != 0)},
                     {{"key", static_cast<std::int64_t>(below(3))}});
-      case 12:
-        return b.op("Softmax", {pick(graph, 1)}, {{"axis", std::int64_t{-1}}});
-      default:
-        return b.op("Identity", {pick(graph)});
+      case 12: return b.op("Softmax", {pick(graph, 1)}, {{"axis", std::int64_t{-1}}});
+      default: return b.op("Identity", {pick(graph)});
     }
   }
 

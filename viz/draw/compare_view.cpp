@@ -21,14 +21,10 @@ struct VerdictLook {
 
 VerdictLook look_of(Verdict verdict) {
   switch (verdict) {
-    case Verdict::faster:
-      return {"\u25b2", "B is faster", palette().good};
-    case Verdict::slower:
-      return {"\u25bc", "B is slower", palette().bad};
-    case Verdict::same:
-      return {"=", "No difference", palette().text_dim};
-    case Verdict::unsure:
-      return {"?", "Not decided", palette().warn};
+    case Verdict::faster: return {"\u25b2", "B is faster", palette().good};
+    case Verdict::slower: return {"\u25bc", "B is slower", palette().bad};
+    case Verdict::same: return {"=", "No difference", palette().text_dim};
+    case Verdict::unsure: return {"?", "Not decided", palette().warn};
   }
   return {"", "", palette().text};
 }

@@ -173,14 +173,10 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
 
 ImU32 phase_color(Phase phase) {
   switch (phase) {
-    case Phase::forward:
-      return palette().forward;
-    case Phase::loss:
-      return palette().loss;
-    case Phase::backward:
-      return palette().backward;
-    case Phase::optimizer:
-      return palette().optimizer;
+    case Phase::forward: return palette().forward;
+    case Phase::loss: return palette().loss;
+    case Phase::backward: return palette().backward;
+    case Phase::optimizer: return palette().optimizer;
   }
   return palette().text_dim;
 }

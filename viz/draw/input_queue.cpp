@@ -51,16 +51,11 @@ bool InputQueue::fits(const Event& event, const Frame& frame) {
       // A modifier belongs to what comes after it, not to what came before.
       if (is_modifier(event.code)) return !frame.key && frame.buttons.none() && !frame.wheel;
       return !(frame.text && is_special(event.code));
-    case Kind::kButton:
-      return !frame.buttons[static_cast<size_t>(event.code)] && !frame.wheel;
-    case Kind::kMove:
-      return frame.buttons.none() && !frame.wheel && !frame.key;
-    case Kind::kWheel:
-      return frame.buttons.none();
-    case Kind::kText:
-      return !frame.special_key && frame.buttons.none();
-    case Kind::kFocusLost:
-      return !frame.key && frame.buttons.none();
+    case Kind::kButton: return !frame.buttons[static_cast<size_t>(event.code)] && !frame.wheel;
+    case Kind::kMove: return frame.buttons.none() && !frame.wheel && !frame.key;
+    case Kind::kWheel: return frame.buttons.none();
+    case Kind::kText: return !frame.special_key && frame.buttons.none();
+    case Kind::kFocusLost: return !frame.key && frame.buttons.none();
   }
   return true;
 }

@@ -45,46 +45,24 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
     return std::isnan(v) ? std::string("\u2013") : format_value(v, unit);
   };
   switch (static_cast<KernelColumn>(column)) {
-    case KernelColumn::kName:
-      text(escaped(line.name));
-      break;
-    case KernelColumn::kOp:
-      text(line.op, palette().text_dim);
-      break;
+    case KernelColumn::kName: text(escaped(line.name)); break;
+    case KernelColumn::kOp: text(line.op, palette().text_dim); break;
     case KernelColumn::kPhase:
       if (!line.phase.empty()) badge(line.phase, phase_color(phase_of(line.phase)));
       break;
-    case KernelColumn::kScope:
-      text(escaped(line.scope), palette().text_dim);
-      break;
-    case KernelColumn::kKernel:
-      text(line.kernel, palette().text_dim);
-      break;
-    case KernelColumn::kCount:
-      number_cell(std::to_string(line.count));
-      break;
-    case KernelColumn::kTime:
-      number_cell(value(line.time_ns, Unit::kNs));
-      break;
+    case KernelColumn::kScope: text(escaped(line.scope), palette().text_dim); break;
+    case KernelColumn::kKernel: text(line.kernel, palette().text_dim); break;
+    case KernelColumn::kCount: number_cell(std::to_string(line.count)); break;
+    case KernelColumn::kTime: number_cell(value(line.time_ns, Unit::kNs)); break;
     case KernelColumn::kShare:
       cell_bar(line.share / largest, palette().accent,
                model.timed() ? fmt::format("{:.1f} %", line.share * 100) : "\u2013");
       break;
-    case KernelColumn::kMedian:
-      number_cell(value(line.median_ns, Unit::kNs));
-      break;
-    case KernelColumn::kBandwidth:
-      number_cell(number_or_dash(line.bandwidth()));
-      break;
-    case KernelColumn::kRate:
-      number_cell(number_or_dash(line.rate()));
-      break;
-    case KernelColumn::kBytes:
-      number_cell(format_value(line.bytes, Unit::kBytes));
-      break;
-    case KernelColumn::kFlops:
-      number_cell(format_value(line.flops, Unit::kFlop));
-      break;
+    case KernelColumn::kMedian: number_cell(value(line.median_ns, Unit::kNs)); break;
+    case KernelColumn::kBandwidth: number_cell(number_or_dash(line.bandwidth())); break;
+    case KernelColumn::kRate: number_cell(number_or_dash(line.rate())); break;
+    case KernelColumn::kBytes: number_cell(format_value(line.bytes, Unit::kBytes)); break;
+    case KernelColumn::kFlops: number_cell(format_value(line.flops, Unit::kFlop)); break;
   }
 }
 

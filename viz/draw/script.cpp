@@ -236,22 +236,17 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
     case ScriptVerb::kRightClick:
     case ScriptVerb::kHover:
     case ScriptVerb::kDrag:
-    case ScriptVerb::kWheel:
-      return pointer(command, target.input());
+    case ScriptVerb::kWheel: return pointer(command, target.input());
     case ScriptVerb::kType:
       if (frame_ == 0) target.input().text(command.args[0]);
       if (frame_ >= 2 && target.input().empty()) pressed_ = -1;
       return {};
-    case ScriptVerb::kKey:
-      keys(command, target.input());
-      return {};
+    case ScriptVerb::kKey: keys(command, target.input()); return {};
     case ScriptVerb::kWaitFrames:
     case ScriptVerb::kWaitUntil:
-    case ScriptVerb::kWaitIdle:
-      return wait(command, target);
+    case ScriptVerb::kWaitIdle: return wait(command, target);
     case ScriptVerb::kExpect:
-    case ScriptVerb::kAbsent:
-      return expect(command);
+    case ScriptVerb::kAbsent: return expect(command);
     case ScriptVerb::kScreenshot: {
       if (frame_ < 2) return {};  // two frames so that popups and sizes have settled
       pressed_ = -1;
@@ -259,18 +254,10 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
       return status.ok() ? status
                          : Status(with_context(status.error(), fmt::format("script line {}", command.line)));
     }
-    case ScriptVerb::kSize:
-      target.resize(static_cast<int>(command.x), static_cast<int>(command.y));
-      break;
-    case ScriptVerb::kTheme:
-      target.set_theme(command.args[0] == "dark");
-      break;
-    case ScriptVerb::kScale:
-      target.set_scale(static_cast<float>(command.x));
-      break;
-    case ScriptVerb::kDrop:
-      target.drop(command.args[0]);
-      break;
+    case ScriptVerb::kSize: target.resize(static_cast<int>(command.x), static_cast<int>(command.y)); break;
+    case ScriptVerb::kTheme: target.set_theme(command.args[0] == "dark"); break;
+    case ScriptVerb::kScale: target.set_scale(static_cast<float>(command.x)); break;
+    case ScriptVerb::kDrop: target.drop(command.args[0]); break;
   }
   pressed_ = -1;
   return {};

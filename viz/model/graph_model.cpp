@@ -13,20 +13,13 @@ namespace {
 
 const char* role_name(Role role) {
   switch (role) {
-    case Role::activation:
-      return "activation";
-    case Role::input:
-      return "input";
-    case Role::parameter:
-      return "parameter";
-    case Role::constant:
-      return "constant";
-    case Role::gradient:
-      return "gradient";
-    case Role::state:
-      return "state";
-    case Role::hyper:
-      return "hyper";
+    case Role::activation: return "activation";
+    case Role::input: return "input";
+    case Role::parameter: return "parameter";
+    case Role::constant: return "constant";
+    case Role::gradient: return "gradient";
+    case Role::state: return "state";
+    case Role::hyper: return "hyper";
   }
   return "";
 }

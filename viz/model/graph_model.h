@@ -38,7 +38,7 @@ struct GraphBox {
                                  // share a source with
   std::vector<std::string> onnx_nodes;
   std::vector<PortInfo> inputs, outputs;
-  bool unsupported = false;      // an operator Gradloom lacks: opened for viewing only
+  bool unsupported = false;  // an operator Gradloom lacks: opened for viewing only
   int32_t plan_step = -1;
   double flops = 0, bytes_read = 0, bytes_written = 0;
   double time_ns = std::nan("");  // per optimizer step; NaN: not measured
@@ -72,7 +72,7 @@ struct GraphModel {
   NameMap<int32_t> by_name;
   double total_time_ns = 0, max_time_ns = 0, max_bytes = 0;
   bool timed = false;
-  bool planned = false;         // costs and kernels are known
+  bool planned = false;  // costs and kernels are known
 
   int32_t find(const std::string& name) const;
   SearchFields fields(int32_t box) const;

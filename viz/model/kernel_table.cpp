@@ -28,18 +28,12 @@ KernelLine line_of(const KernelRow& row, int32_t index, double total_ns) {
 
 std::string group_key(const KernelRow& row, KernelGroup group) {
   switch (group) {
-    case KernelGroup::kOp:
-      return row.info.op;
-    case KernelGroup::kScope:
-      return row.info.scope.empty() ? "(no scope)" : row.info.scope;
-    case KernelGroup::kPhase:
-      return row.info.phase;
-    case KernelGroup::kPass:
-      return row.info.pass.empty() ? "(not rewritten)" : row.info.pass;
-    case KernelGroup::kKernel:
-      return row.info.kernel;
-    case KernelGroup::kSingle:
-      break;
+    case KernelGroup::kOp: return row.info.op;
+    case KernelGroup::kScope: return row.info.scope.empty() ? "(no scope)" : row.info.scope;
+    case KernelGroup::kPhase: return row.info.phase;
+    case KernelGroup::kPass: return row.info.pass.empty() ? "(not rewritten)" : row.info.pass;
+    case KernelGroup::kKernel: return row.info.kernel;
+    case KernelGroup::kSingle: break;
   }
   return {};
 }
@@ -60,40 +54,26 @@ SearchFields fields_of(const KernelRow& row) {
 
 double number_of(const KernelLine& line, KernelColumn column) {
   switch (column) {
-    case KernelColumn::kCount:
-      return static_cast<double>(line.count);
+    case KernelColumn::kCount: return static_cast<double>(line.count);
     case KernelColumn::kTime:
-    case KernelColumn::kShare:
-      return line.time_ns;
-    case KernelColumn::kMedian:
-      return line.median_ns;
-    case KernelColumn::kBandwidth:
-      return line.bandwidth();
-    case KernelColumn::kRate:
-      return line.rate();
-    case KernelColumn::kBytes:
-      return line.bytes;
-    case KernelColumn::kFlops:
-      return line.flops;
-    default:
-      return 0;
+    case KernelColumn::kShare: return line.time_ns;
+    case KernelColumn::kMedian: return line.median_ns;
+    case KernelColumn::kBandwidth: return line.bandwidth();
+    case KernelColumn::kRate: return line.rate();
+    case KernelColumn::kBytes: return line.bytes;
+    case KernelColumn::kFlops: return line.flops;
+    default: return 0;
   }
 }
 
 const std::string* text_of(const KernelLine& line, KernelColumn column) {
   switch (column) {
-    case KernelColumn::kName:
-      return &line.name;
-    case KernelColumn::kOp:
-      return &line.op;
-    case KernelColumn::kPhase:
-      return &line.phase;
-    case KernelColumn::kScope:
-      return &line.scope;
-    case KernelColumn::kKernel:
-      return &line.kernel;
-    default:
-      return nullptr;
+    case KernelColumn::kName: return &line.name;
+    case KernelColumn::kOp: return &line.op;
+    case KernelColumn::kPhase: return &line.phase;
+    case KernelColumn::kScope: return &line.scope;
+    case KernelColumn::kKernel: return &line.kernel;
+    default: return nullptr;
   }
 }
 

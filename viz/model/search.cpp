@@ -132,16 +132,11 @@ Result<Query::Term> Query::parse_term(std::string_view word) {
 bool Query::term_matches(const Term& term, const SearchFields& f) {
   auto compare = [&](double value) {
     switch (term.compare) {
-      case Compare::kLess:
-        return value < term.number;
-      case Compare::kLessEqual:
-        return value <= term.number;
-      case Compare::kGreater:
-        return value > term.number;
-      case Compare::kGreaterEqual:
-        return value >= term.number;
-      case Compare::kText:
-        break;
+      case Compare::kLess: return value < term.number;
+      case Compare::kLessEqual: return value <= term.number;
+      case Compare::kGreater: return value > term.number;
+      case Compare::kGreaterEqual: return value >= term.number;
+      case Compare::kText: break;
     }
     return false;
   };
@@ -149,26 +144,16 @@ bool Query::term_matches(const Term& term, const SearchFields& f) {
     case Field::kText:
       return text_matches(term.text, f.name, false) || text_matches(term.text, f.op, false) ||
              text_matches(term.text, f.scope, false);
-    case Field::kName:
-      return text_matches(term.text, f.name, false);
-    case Field::kOp:
-      return text_matches(term.text, f.op, true);
-    case Field::kPhase:
-      return text_matches(term.text, f.phase, true);
-    case Field::kScope:
-      return text_matches(term.text, f.scope, false);
-    case Field::kPass:
-      return text_matches(term.text, f.pass, false);
-    case Field::kKernel:
-      return text_matches(term.text, f.kernel, false);
-    case Field::kType:
-      return text_matches(term.text, f.type, false);
-    case Field::kTime:
-      return compare(f.time_ns);
-    case Field::kBytes:
-      return compare(f.bytes);
-    case Field::kFlops:
-      return compare(f.flops);
+    case Field::kName: return text_matches(term.text, f.name, false);
+    case Field::kOp: return text_matches(term.text, f.op, true);
+    case Field::kPhase: return text_matches(term.text, f.phase, true);
+    case Field::kScope: return text_matches(term.text, f.scope, false);
+    case Field::kPass: return text_matches(term.text, f.pass, false);
+    case Field::kKernel: return text_matches(term.text, f.kernel, false);
+    case Field::kType: return text_matches(term.text, f.type, false);
+    case Field::kTime: return compare(f.time_ns);
+    case Field::kBytes: return compare(f.bytes);
+    case Field::kFlops: return compare(f.flops);
   }
   return false;
 }

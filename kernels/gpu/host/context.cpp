@@ -26,9 +26,7 @@ GpuStatus execute(GpuContext* context, const Operation& operation) {
   GpuStatus status = GPU_OK;
   GpuActivityKind kind = GPU_ACTIVITY_KERNEL;
   switch (operation.kind) {
-    case HOST_GPU_KERNEL:
-      status = execute_kernel(context, operation);
-      break;
+    case HOST_GPU_KERNEL: status = execute_kernel(context, operation); break;
     case HOST_GPU_COPY:
       kind = GPU_ACTIVITY_COPY;
       std::memmove(operation.target, operation.source, operation.bytes);
@@ -37,14 +35,12 @@ GpuStatus execute(GpuContext* context, const Operation& operation) {
       kind = GPU_ACTIVITY_FILL;
       std::memset(operation.target, operation.byte, operation.bytes);
       break;
-    case HOST_GPU_WAIT_EVENT:
-      return run_until(context, operation.event, operation.serial);
+    case HOST_GPU_WAIT_EVENT: return run_until(context, operation.event, operation.serial);
     case HOST_GPU_RECORD_EVENT:
       context->events[std::size_t(operation.event)].done = operation.serial;
       context->events[std::size_t(operation.event)].time_ns = start_ns;
       return GPU_OK;
-    default:
-      return GPU_OK;
+    default: return GPU_OK;
   }
   if (context->trace_level != GPU_TRACE_OFF) {
     const char* name = kind == GPU_ACTIVITY_COPY ? "copy" : "fill";

@@ -28,16 +28,11 @@ Machine the_machine{.barrier = barrier, .exchange = exchange};
 
 const char* wait_name(Wait wait) {
   switch (wait) {
-    case Wait::barrier:
-      return "__syncthreads()";
-    case Wait::shuffle_xor:
-      return "shuffle_xor";
-    case Wait::shuffle_down:
-      return "shuffle_down";
-    case Wait::shuffle:
-      return "shuffle";
-    case Wait::ballot:
-      return "ballot";
+    case Wait::barrier: return "__syncthreads()";
+    case Wait::shuffle_xor: return "shuffle_xor";
+    case Wait::shuffle_down: return "shuffle_down";
+    case Wait::shuffle: return "shuffle";
+    case Wait::ballot: return "ballot";
   }
   return "";
 }

@@ -71,14 +71,9 @@ bool types_of(DType type, Types* types) {
       *types = {CUDA_R_32F, CUDA_R_32F,
                 switched("GRADLOOM_TF32", false) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
       return true;
-    case DType::bf16:
-      *types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
-      return true;
-    case DType::f64:
-      *types = {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
-      return true;
-    default:
-      return false;
+    case DType::bf16: *types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}; return true;
+    case DType::f64: *types = {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}; return true;
+    default: return false;
   }
 }
 
@@ -99,12 +94,8 @@ bool epilogue_of(const GemmArgs& args, const ColumnMajor& p, cublasLtEpilogue_t*
     return args.dtype != DType::f64;
   }
   switch (args.activation) {
-    case Activation::none:
-      *epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-      break;
-    case Activation::relu:
-      *epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-      break;
+    case Activation::none: *epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT; break;
+    case Activation::relu: *epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU; break;
     case Activation::gelu_tanh:
       *epilogue = aux    ? (bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX)
                   : bias ? CUBLASLT_EPILOGUE_GELU_BIAS
@@ -114,8 +105,7 @@ bool epilogue_of(const GemmArgs& args, const ColumnMajor& p, cublasLtEpilogue_t*
       if (bias) return false;
       *epilogue = CUBLASLT_EPILOGUE_DGELU;
       break;
-    default:
-      return false;
+    default: return false;
   }
   if (*epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
   if (bias && p.by_columns) return false;

@@ -263,8 +263,7 @@ class Recorder {
         activity.plan_step = steps_.of_correlation(call->correlationId);
         return queue_.add(activity);
       }
-      default:
-        return;
+      default: return;
     }
   }
 

@@ -44,12 +44,9 @@ ConvolutionProblem convolution_problem(const ConvolutionArgs& args) {
 std::array<void*, 3> tensors_of(const ConvolutionArgs& args) {
   void *const a = const_cast<void*>(args.a), *const b = const_cast<void*>(args.b);
   switch (args.kind) {
-    case ConvolutionKind::forward:
-      return {a, b, args.out};
-    case ConvolutionKind::backward_data:
-      return {args.out, b, a};
-    case ConvolutionKind::backward_weights:
-      return {b, args.out, a};
+    case ConvolutionKind::forward: return {a, b, args.out};
+    case ConvolutionKind::backward_data: return {args.out, b, a};
+    case ConvolutionKind::backward_weights: return {b, args.out, a};
   }
   return {};
 }

@@ -7,18 +7,15 @@ namespace gradloom::kernels::gpu {
 // will return the same error".
 GpuStatus status_of(int error) {
   switch (error) {
-    case 0:
-      return GPU_OK;
-    case 2:
-      return GPU_OUT_OF_MEMORY;
+    case 0: return GPU_OK;
+    case 2: return GPU_OUT_OF_MEMORY;
     case 35:   // driver older than the runtime, or none
     case 803:  // driver and its kernel module differ
     case 804:  // forward compatibility not supported on this device
       return GPU_NO_DRIVER;
     case 46:  // devices busy or prohibited
     case 100:
-    case 101:
-      return GPU_NO_DEVICE;
+    case 101: return GPU_NO_DEVICE;
     case 1:  // invalid value, configuration, function
     case 9:
     case 98:
@@ -33,8 +30,7 @@ GpuStatus status_of(int error) {
     case 201:  // no JIT compiler, JIT disabled, not supported
     case 221:
     case 223:
-    case 801:
-      return GPU_UNSUPPORTED;
+    case 801: return GPU_UNSUPPORTED;
     case 214:  // ECC
     case 220:  // NVLink
     case 226:  // contained ECC
@@ -53,10 +49,8 @@ GpuStatus status_of(int error) {
     case 911:  // external device
     case 999:  // unknown: drivers give it for devices that fell off the bus
       return GPU_DEVICE_LOST;
-    case 600:
-      return GPU_NOT_READY;
-    default:
-      return GPU_FAILED;
+    case 600: return GPU_NOT_READY;
+    default: return GPU_FAILED;
   }
 }
 

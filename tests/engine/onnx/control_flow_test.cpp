@@ -73,7 +73,8 @@ TEST(If, TakesTheBranchThatIsKnown) {
 
 TEST(If, AnUnknownConditionIsTheReason) {
   const onnx::ModelProto model = branching("c = Not(b)");
-  expect_refused(import_model(model), Errc::bad_input, {"If (1 node: If_2; its condition is not known before running)"});
+  expect_refused(import_model(model), Errc::bad_input,
+                 {"If (1 node: If_2; its condition is not known before running)"});
   ImportOptions viewing;
   viewing.allow_unknown = true;
   const ImportedModel viewed = imported_or_fail(model, viewing);
@@ -83,11 +84,13 @@ TEST(If, AnUnknownConditionIsTheReason) {
 }
 
 TEST(If, OutputsThatAreOuterValuesKeepTheirNames) {
-  const Graph graph = imported_or_fail(model_from_text(
-                          "g (float[2] x) => (float[2] y, float[2] z) { c = Constant<value = bool {1}>() h = Relu(x)"
-                          " y, z = If (c) <then_branch = t () => (float[2] h, float[2] h) {},"
-                          " else_branch = e () => (float[2] h, float[2] h) {}> }"))
-                          .graph;
+  const Graph graph =
+      imported_or_fail(
+          model_from_text(
+              "g (float[2] x) => (float[2] y, float[2] z) { c = Constant<value = bool {1}>() h = Relu(x)"
+              " y, z = If (c) <then_branch = t () => (float[2] h, float[2] h) {},"
+              " else_branch = e () => (float[2] h, float[2] h) {}> }"))
+          .graph;
   EXPECT_EQ(graph.outputs.size(), 2u);
   EXPECT_EQ(graph.value(graph.outputs[1]).name, "z");
   EXPECT_EQ(value_of(graph, "h").name, "h");
@@ -96,14 +99,18 @@ TEST(If, OutputsThatAreOuterValuesKeepTheirNames) {
 
 TEST(If, NestsAndNamesWhatIsWrongInside) {
   const auto nested = [](const std::string& inner) {
-    return model_from_text("g (float[2] x) => (float[2] y) { c = Constant<value = bool {1}>()"
-                           " y = If (c) <then_branch = t () => (float[2] r) {"
-                           "   r = If (c) <then_branch = tt () => (float[2] s) { " + inner + " },"
-                           "               else_branch = te () => (float[2] s) { s = Neg(x) }> },"
-                           " else_branch = e () => (float[2] r) { r = Neg(x) }> }");
+    return model_from_text(
+        "g (float[2] x) => (float[2] y) { c = Constant<value = bool {1}>()"
+        " y = If (c) <then_branch = t () => (float[2] r) {"
+        "   r = If (c) <then_branch = tt () => (float[2] s) { " +
+        inner +
+        " },"
+        "               else_branch = te () => (float[2] s) { s = Neg(x) }> },"
+        " else_branch = e () => (float[2] r) { r = Neg(x) }> }");
   };
   EXPECT_EQ(output_of(imported_or_fail(nested("s = Abs(x)")).graph, {{"x", {2, -1}}}), (Numbers{2, 1}));
-  expect_refused(import_model(nested("s = Wobble(x)")), Errc::bad_input, {"Wobble (1 node: If_1/If_0/Wobble_0)"});
+  expect_refused(import_model(nested("s = Wobble(x)")), Errc::bad_input,
+                 {"Wobble (1 node: If_1/If_0/Wobble_0)"});
   expect_refused(import_model(nested("s = Softmax<axis = 3>(x)")), Errc::bad_input,
                  {"'If_1' (If)", "'If_1/If_0' (If)", "'If_1/If_0/Softmax_0' (Softmax)", "axis 3"});
   expect_refused(import_model(nested("s = Abs(nobody)")), Errc::bad_input, {"'If_1' (If)", "'nobody'"});
@@ -112,9 +119,11 @@ TEST(If, NestsAndNamesWhatIsWrongInside) {
 
 TEST(If, MalformedOnesAreRefused) {
   const auto refused = [](const std::string& node, const std::string& text) {
-    expect_refused(import_model(model_from_text("g (float[2] x) => (float[2] y) { c = Constant<value = bool {1}>()"
-                                                " y = If " + node + " }")),
-                   Errc::bad_input, {text});
+    expect_refused(
+        import_model(model_from_text("g (float[2] x) => (float[2] y) { c = Constant<value = bool {1}>()"
+                                     " y = If " +
+                                     node + " }")),
+        Errc::bad_input, {text});
   };
   const std::string t = "then_branch = t () => (float[2] r) { r = Abs(x) }";
   const std::string e = "else_branch = e () => (float[2] r) { r = Abs(x) }";
@@ -142,8 +151,8 @@ TEST(If, WeightsOfBranchesAreParameters) {
 
   const testing::TemporaryFolder folder;
   testing::write_bytes(folder / "m.onnx", model.SerializeAsString());
-  const Status exported = export_onnx(folder / "m.onnx", {{"scale", Tensor::from_f64(DType::f32, {2}, {7, 9})}},
-                                      folder / "trained.onnx");
+  const Status exported = export_onnx(
+      folder / "m.onnx", {{"scale", Tensor::from_f64(DType::f32, {2}, {7, 9})}}, folder / "trained.onnx");
   ASSERT_TRUE(exported.ok()) << exported.error().message;
   const auto trained = import_onnx(folder / "trained.onnx", {});
   ASSERT_TRUE(trained.ok()) << trained.error().message;
@@ -157,7 +166,8 @@ onnx::ModelProto looping(const std::string& trips, const std::string& next = "k 
   onnx::ModelProto model = model_from_text(
       "g (float[2] x, int64 n) => (float[2] y, float[T, 2] z) { " + trips +
       " y, z = Loop (m, t, x) <body = b (int64 i, bool c, float[2] s) => (bool k, float[2] r, float[2] q) {"
-      "   p = Mul(s, w) f = Cast<to = 1>(i) r = Add(p, f) q = Mul(r, r) " + next + " }> }");
+      "   p = Mul(s, w) f = Cast<to = 1>(i) r = Add(p, f) q = Mul(r, r) " +
+      next + " }> }");
   add_floats(model, "w", {2}, {2, 3});
   return model;
 }
@@ -236,15 +246,18 @@ TEST(Loop, GradientsGoThroughEveryIteration) {
 TEST(Loop, ACourseThatDependsOnDataIsTheReason) {
   expect_refused(import_model(looping("m = Identity(n) t = Constant<value = bool {1}>()")), Errc::bad_input,
                  {"Loop (1 node: Loop_2; its trip count is not known"});
-  expect_refused(import_model(looping(kThree, "z0 = ReduceSum<keepdims = 0>(s) l = ReduceSum<keepdims = 0>(q)"
-                                              " k = Less(z0, l)")),
+  expect_refused(import_model(looping(kThree,
+                                      "z0 = ReduceSum<keepdims = 0>(s) l = ReduceSum<keepdims = 0>(q)"
+                                      " k = Less(z0, l)")),
                  Errc::bad_input, {"Loop_2", "whether iteration 1 follows is not known"});
 }
 
 TEST(Loop, UnknownOperatorsInsideAreNamedOnce) {
   onnx::ModelProto model = looping(kThree);
-  model.mutable_graph()->mutable_node(2)->mutable_attribute(0)->mutable_g()->mutable_node(0)->set_op_type("Wobble");
-  expect_refused(import_model(model), Errc::bad_input, {"1 operator is not", "Wobble (1 node: Loop_2/0/Wobble_0)"});
+  model.mutable_graph()->mutable_node(2)->mutable_attribute(0)->mutable_g()->mutable_node(0)->set_op_type(
+      "Wobble");
+  expect_refused(import_model(model), Errc::bad_input,
+                 {"1 operator is not", "Wobble (1 node: Loop_2/0/Wobble_0)"});
 }
 
 TEST(Loop, LimitsEndBombs) {
@@ -253,8 +266,9 @@ TEST(Loop, LimitsEndBombs) {
                  Errc::limit, {"Loop_2", "after unrolling"});
   ImportOptions options;
   options.limits.expanded_nodes = 40;
-  expect_refused(import_model(looping("m = Constant<value = int64 {20}>() t = Constant<value = bool {1}>()"), options),
-                 Errc::limit, {"40 nodes after unrolling"});
+  expect_refused(
+      import_model(looping("m = Constant<value = int64 {20}>() t = Constant<value = bool {1}>()"), options),
+      Errc::limit, {"40 nodes after unrolling"});
   options.allow_unknown = true;  // it can be looked at
   const auto viewed =
       import_model(looping("m = Constant<value = int64 {20}>() t = Constant<value = bool {1}>()"), options);
@@ -277,7 +291,8 @@ TEST(Scan, RunsOverTheSequence) {
   const Graph forward = imported_or_fail(scanning("")).graph;
   EXPECT_EQ(output_of(forward, inputs, 0), (Numbers{10, 12}));
   EXPECT_EQ(output_of(forward, inputs, 1), (Numbers{2, 4, 15, 24, 50, 72}));
-  const Graph backward = imported_or_fail(scanning(", scan_input_directions = [1], scan_output_directions = [1]")).graph;
+  const Graph backward =
+      imported_or_fail(scanning(", scan_input_directions = [1], scan_output_directions = [1]")).graph;
   EXPECT_EQ(output_of(backward, inputs, 1), (Numbers{10, 24, 27, 40, 30, 36}));
   EXPECT_EQ(forward.sources[node_of(forward, "Scan_0/2/Add_0").origin.sources[0]].scope, "Scan_0.2");
 }
@@ -290,11 +305,13 @@ TEST(Scan, AxesOfInputsAndOutputs) {
                                        " (float[2] n, float[2] o) { n = Add(a, v) o = Neg(v) }> (s, x) }"))
           .graph;
   EXPECT_EQ(output_of(graph, {{"s", {0, 0}}, {"x", {1, 2, 3, 4, 5, 6}}}, 0), (Numbers{6, 15}));
-  EXPECT_EQ(output_of(graph, {{"s", {0, 0}}, {"x", {1, 2, 3, 4, 5, 6}}}, 1), (Numbers{-1, -2, -3, -4, -5, -6}));
+  EXPECT_EQ(output_of(graph, {{"s", {0, 0}}, {"x", {1, 2, 3, 4, 5, 6}}}, 1),
+            (Numbers{-1, -2, -3, -4, -5, -6}));
 }
 
 TEST(Scan, ALengthWithoutANumberIsTheReason) {
-  expect_refused(import_model(scanning("", "T")), Errc::bad_input, {"Scan (1 node: Scan_0; its trip count", "--dim"});
+  expect_refused(import_model(scanning("", "T")), Errc::bad_input,
+                 {"Scan (1 node: Scan_0; its trip count", "--dim"});
   ImportOptions options;
   options.dims = {{"T", 4}};
   EXPECT_EQ(to_string(value_of(imported_or_fail(scanning("", "T"), options).graph, "y").type), "f32[4, 2]");

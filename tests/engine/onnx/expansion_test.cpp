@@ -440,13 +440,17 @@ TEST(ExpandRotaryEmbedding, PairsOfPartOfTheHead) {
   expect_gradients(e);
 }
 
-// q, k and v apart or packed in one input, keys and queries rotated inside; each query sees its own key and the one before.
+// q, k and v apart or packed in one input, keys and queries rotated inside; each query sees its own key and
+// the one before.
 TEST(ExpandAttention, GroupQuery) {
   for (const bool packed : {false, true}) {
     SCOPED_TRACE(packed);
     const Expanded e = expanded(
-        "g (" + std::string(packed ? "float[2, 3, 32] x" : "float[2, 3, 16] q, float[2, 3, 8] k, float[2, 3, 8] v") +
-            ", int32[2] n, int32 t, float[5, 1] c, float[5, 1] s) => (float[2, 3, 16] y, float[2, 2, 3, 4] pk, "
+        "g (" +
+            std::string(packed ? "float[2, 3, 32] x"
+                               : "float[2, 3, 16] q, float[2, 3, 8] k, float[2, 3, 8] v") +
+            ", int32[2] n, int32 t, float[5, 1] c, float[5, 1] s) => (float[2, 3, 16] y, float[2, 2, 3, 4] "
+            "pk, "
             "float[2, 2, 3, 4] pv)"
             "{ y, pk, pv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1, "
             "rotary_interleaved = 1, local_window_size = 1, softcap = 0.7>" +
@@ -456,7 +460,8 @@ TEST(ExpandAttention, GroupQuery) {
       if (!packed) return e.inputs.at(name);
       Array some;
       for (int row = 0; row < 6; ++row)
-        for (int i = begin; i < begin + size; ++i) some.push_back(e.inputs.at("x")[static_cast<std::size_t>(row * 32 + i)]);
+        for (int i = begin; i < begin + size; ++i)
+          some.push_back(e.inputs.at("x")[static_cast<std::size_t>(row * 32 + i)]);
       return some;
     };
     const std::vector<std::int64_t> positions = {0, 1, 2, 0, 1, 2};
@@ -467,8 +472,9 @@ TEST(ExpandAttention, GroupQuery) {
     o.causal = true;
     o.softcap = 0.7f;
     o.allowed = [](int, int, int i, int j) { return j > i - 2; };
-    const Array y = attention({2, 4, 2, 3, 3, 4, 4}, swapped(rotated(part("q", 0, 16), cos, sin, 6, 4, 4, 1, true), 2, 3, 4, 4),
-                              k, v, o);
+    const Array y =
+        attention({2, 4, 2, 3, 3, 4, 4},
+                  swapped(rotated(part("q", 0, 16), cos, sin, 6, 4, 4, 1, true), 2, 3, 4, 4), k, v, o);
     const auto outputs = outputs_of(e);
     expect_near(outputs[0], swapped(y, 2, 4, 3, 4));
     expect_near(outputs[1], k);
@@ -479,10 +485,10 @@ TEST(ExpandAttention, GroupQuery) {
 
 TEST(ExpandAttention, GroupQueryRefusesWhatItCannotMean) {
   const auto refused = [](const std::string& attributes, const std::string& rest, const std::string& text) {
-    expect_refused(import_model(microsoft_model(
-                       "g (float[2, 3, 8] q, float[2, 3, 4] k, float[2, 2, 3, 2] p, int32[2] n, int32 t) => (float y) { y = "
-                       "com.microsoft.GroupQueryAttention<" +
-                       attributes + ">(q, k, k" + rest + ") }")),
+    expect_refused(import_model(microsoft_model("g (float[2, 3, 8] q, float[2, 3, 4] k, float[2, 2, 3, 2] p, "
+                                                "int32[2] n, int32 t) => (float y) { y = "
+                                                "com.microsoft.GroupQueryAttention<" +
+                                                attributes + ">(q, k, k" + rest + ") }")),
                    Errc::bad_input, {"GroupQueryAttention", text});
   };
   refused("num_heads = 4, kv_num_heads = 2", ", p, p, n, t", "a past");
@@ -983,7 +989,8 @@ TEST(ExpandImage, RegionsAreSampled) {
   }
 }
 
-// The largest of the four weighted pixels around every sample of a bin; samples outside of the image count as 0.
+// The largest of the four weighted pixels around every sample of a bin; samples outside of the image count as
+// 0.
 TEST(ExpandImage, RoiAlignOfMaxima) {
   const Tensor rois = Tensor::from_f64(DType::f64, {2, 4}, {0.3, 0.4, 5.1, 6.3, -4, 1, 9.7, 3.2});
   const Expanded e = expanded(
@@ -1010,7 +1017,8 @@ TEST(ExpandImage, RoiAlignOfMaxima) {
               for (const int across : {0, 1}) {
                 const double part_y = row - std::floor(row), part_x = column - std::floor(column);
                 const double weight = (down == 1 ? part_y : 1 - part_y) * (across == 1 ? part_x : 1 - part_x);
-                const int at = std::min(static_cast<int>(row) + down, 3) * 5 + std::min(static_cast<int>(column) + across, 4);
+                const int at = std::min(static_cast<int>(row) + down, 3) * 5 +
+                               std::min(static_cast<int>(column) + across, 4);
                 largest = std::max(largest, inside ? weight * image[static_cast<std::size_t>(at)] : 0);
               }
           }
@@ -1021,13 +1029,17 @@ TEST(ExpandImage, RoiAlignOfMaxima) {
   expect_gradients(e);
 }
 
-// Two groups of channels and of offsets, strides, dilations and padding on one side; positions up to outside of the image.
+// Two groups of channels and of offsets, strides, dilations and padding on one side; positions up to outside
+// of the image.
 TEST(ExpandImage, DeformConv) {
   const Expanded e = expanded(
-      "g (float[2, 4, 5, 4] x, float[6, 2, 2, 3] w, float[2, 24, 3, 2] o, float[6] b, float[2, 12, 3, 2] m) => (float[2, 6, 3, 2] y)"
-      "{ y = DeformConv<group = 2, offset_group = 2, strides = [2, 1], dilations = [1, 2], pads = [0, 1, 1, 1]>(x, w, o, b, m) }",
+      "g (float[2, 4, 5, 4] x, float[6, 2, 2, 3] w, float[2, 24, 3, 2] o, float[6] b, float[2, 12, 3, 2] m) "
+      "=> (float[2, 6, 3, 2] y)"
+      "{ y = DeformConv<group = 2, offset_group = 2, strides = [2, 1], dilations = [1, 2], pads = [0, 1, 1, "
+      "1]>(x, w, o, b, m) }",
       19);
-  const auto in = [&](const char* name, std::initializer_list<std::array<std::int64_t, 2>> at) {  // {index, size} by axis
+  const auto in = [&](const char* name,
+                      std::initializer_list<std::array<std::int64_t, 2>> at) {  // {index, size} by axis
     std::int64_t place = 0;
     for (const auto& [index, size] : at) place = place * size + index;
     return e.inputs.at(name)[static_cast<std::size_t>(place)];
@@ -1052,9 +1064,13 @@ TEST(ExpandImage, DeformConv) {
                   const double y = std::floor(row) + down, x = std::floor(column) + across;
                   if (y < 0 || y > 4 || x < 0 || x > 3) continue;
                   value += (1 - std::fabs(row - y)) * (1 - std::fabs(column - x)) *
-                           in("x", {{n, 2}, {channel, 4}, {static_cast<std::int64_t>(y), 5}, {static_cast<std::int64_t>(x), 4}});
+                           in("x", {{n, 2},
+                                    {channel, 4},
+                                    {static_cast<std::int64_t>(y), 5},
+                                    {static_cast<std::int64_t>(x), 4}});
                 }
-              sum += value * in("m", {{n, 2}, {group, 2}, {tap, 6}, {i, 3}, {j, 2}}) * in("w", {{o, 6}, {c, 2}, {tap, 6}});
+              sum += value * in("m", {{n, 2}, {group, 2}, {tap, 6}, {i, 3}, {j, 2}}) *
+                     in("w", {{o, 6}, {c, 2}, {tap, 6}});
             }
           want.push_back(sum);
         }

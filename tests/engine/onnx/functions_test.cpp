@@ -132,7 +132,8 @@ TEST(Functions, AnotherOpsetIsFineWhereItMeansTheSame) {
   ASSERT_TRUE(imported.ok()) << imported.error().message;
   model.clear_functions();
   add_function(model, "Twice", "r = Softmax(a)")->mutable_opset_import(0)->set_version(12);
-  expect_refused(import_model(model), Errc::bad_input, {"local.Twice (2 nodes", "opset 12", "Softmax differs"});
+  expect_refused(import_model(model), Errc::bad_input,
+                 {"local.Twice (2 nodes", "opset 12", "Softmax differs"});
 }
 
 TEST(Functions, ScopesShowTheFunction) {
@@ -194,9 +195,11 @@ TEST(Functions, SubgraphsOfBodiesAndCallsInSubgraphs) {
       " else_branch = e () => (float[2] q) { q = Neg(x) }> }");
   model.add_opset_import()->set_domain("local");
   model.mutable_opset_import(1)->set_version(1);
-  model.mutable_graph()->mutable_node(1)->mutable_attribute(0)->mutable_g()->mutable_node(0)->set_domain("local");
+  model.mutable_graph()->mutable_node(1)->mutable_attribute(0)->mutable_g()->mutable_node(0)->set_domain(
+      "local");
   add_function(model, "Choose",
-               "h = Abs(a) c = Constant<value = bool {0}>() r = If (c) <then_branch = t () => (float[2] s) { s = Neg(a) },"
+               "h = Abs(a) c = Constant<value = bool {0}>() r = If (c) <then_branch = t () => (float[2] s) { "
+               "s = Neg(a) },"
                " else_branch = e () => (float[2] s) { u = Neg(h) s = Mul(u, a) }>");
   const Result<ImportedModel> imported = import_model(model);
   ASSERT_TRUE(imported.ok()) << imported.error().message;

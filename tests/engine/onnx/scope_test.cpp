@@ -40,11 +40,13 @@ TEST(Scope, PathsShareWholeComponents) {
 
 TEST(Scope, OfTorchNameScopes) {
   EXPECT_EQ(scope_of_name_scopes("['', 'layers.0', 'layers.0.attn', 'linear']"), "layers.0/attn");
-  EXPECT_EQ(scope_of_name_scopes("['', 'encoder', 'encoder.blocks.3.mlp', 'gelu_1']"), "encoder/blocks.3/mlp");
+  EXPECT_EQ(scope_of_name_scopes("['', 'encoder', 'encoder.blocks.3.mlp', 'gelu_1']"),
+            "encoder/blocks.3/mlp");
   EXPECT_EQ(scope_of_name_scopes("['', 'add']"), "");
   EXPECT_EQ(scope_of_name_scopes("[\"it's\", \"x\"]"), "it's");
   EXPECT_EQ(scope_of_name_scopes("['add']"), "");
-  for (const char* text : {"", "[", "[]", "add", "['add", "['a']x"}) EXPECT_FALSE(scope_of_name_scopes(text)) << text;
+  for (const char* text : {"", "[", "[]", "add", "['add", "['a']x"})
+    EXPECT_FALSE(scope_of_name_scopes(text)) << text;
 }
 
 TEST(Scope, KnownOnesComeFirst) {

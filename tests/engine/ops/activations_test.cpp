@@ -24,14 +24,17 @@ TEST(Activations, AgreeWithTheirFormulas) {
     const Tensor t = tensor({1}, {x});
     EXPECT_NEAR(run("Mish", {t})[0], x * std::tanh(std::log1p(std::exp(x))), 1e-14);
     EXPECT_NEAR(run("Swish", {t}, {{"alpha", 1.5}})[0], x / (1 + std::exp(-1.5 * x)), 1e-14);
-    EXPECT_NEAR(run("Celu", {t}, {{"alpha", 1.5}})[0], std::max(x, 0.0) + std::min(0.0, 1.5 * std::expm1(x / 1.5)), 1e-14);
+    EXPECT_NEAR(run("Celu", {t}, {{"alpha", 1.5}})[0],
+                std::max(x, 0.0) + std::min(0.0, 1.5 * std::expm1(x / 1.5)), 1e-14);
   }
 }
 
 TEST(Activations, AtKinks) {
   EXPECT_EQ(gradient("ThresholdedRelu", {tensor({3}, {0.5, 1, 2})}, 0), (std::vector<double>{0, 0, 1}));
-  EXPECT_EQ(gradient("Shrink", {tensor({5}, {-1, -0.5, 0, 0.5, 1})}, 0), (std::vector<double>{1, 0, 0, 0, 1}));
-  EXPECT_EQ(gradient("LeakyRelu", {tensor({3}, {-1, 0, 1})}, 0, {{"alpha", 0.25}}), (std::vector<double>{0.25, 0.25, 1}));
+  EXPECT_EQ(gradient("Shrink", {tensor({5}, {-1, -0.5, 0, 0.5, 1})}, 0),
+            (std::vector<double>{1, 0, 0, 0, 1}));
+  EXPECT_EQ(gradient("LeakyRelu", {tensor({3}, {-1, 0, 1})}, 0, {{"alpha", 0.25}}),
+            (std::vector<double>{0.25, 0.25, 1}));
   EXPECT_EQ(gradient("HardSwish", {tensor({4}, {-4, -3, 3, 4})}, 0), (std::vector<double>{0, 0, 1, 1}));
 }
 
@@ -42,7 +45,8 @@ TEST(Activations, RefuseWrongInputs) {
 }
 
 TEST(Shrink, KeepsIntegers) {
-  EXPECT_EQ(run("Shrink", {ints({-3, -1, 0, 1, 3})}, {{"lambd", 1.5}, {"bias", 1.0}}), (std::vector<double>{-2, 0, 0, 0, 2}));
+  EXPECT_EQ(run("Shrink", {ints({-3, -1, 0, 1, 3})}, {{"lambd", 1.5}, {"bias", 1.0}}),
+            (std::vector<double>{-2, 0, 0, 0, 2}));
 }
 
 }  // namespace

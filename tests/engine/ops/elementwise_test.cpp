@@ -118,12 +118,16 @@ TEST(Cast, SaturatesAndTruncates) {
 }
 
 TEST(Cast, HalvesAndIntegers) {
-  const auto to = [](DType t) { return Attrs{{"to", std::int64_t{t == DType::f16 ? 10 : t == DType::bf16 ? 16 : t == DType::u8 ? 2 : 5}}}; };
+  const auto to = [](DType t) {
+    return Attrs{{"to", std::int64_t{t == DType::f16 ? 10 : t == DType::bf16 ? 16 : t == DType::u8 ? 2 : 5}}};
+  };
   const Tensor x = tensor({4}, {1.0009765625, 65520, -0.1, 300}, DType::f32);
-  EXPECT_EQ(run("Cast", {x}, to(DType::f16)), (std::vector<double>{1.0009765625, kInf, -0.0999755859375, 300}));
+  EXPECT_EQ(run("Cast", {x}, to(DType::f16)),
+            (std::vector<double>{1.0009765625, kInf, -0.0999755859375, 300}));
   EXPECT_EQ(run("Cast", {x}, to(DType::bf16)), (std::vector<double>{1, 65536, -0.10009765625, 300}));
   EXPECT_EQ(run("Cast", {x}, to(DType::u8)), (std::vector<double>{1, 255, 0, 255}));
-  EXPECT_EQ(run("Cast", {tensor({2}, {-3, 70000}, DType::i32)}, to(DType::i16)), (std::vector<double>{-3, 4464}));
+  EXPECT_EQ(run("Cast", {tensor({2}, {-3, 70000}, DType::i32)}, to(DType::i16)),
+            (std::vector<double>{-3, 4464}));
   // Element types of 8 and less bits for floating point do not exist here.
   for (const std::int64_t f8 : {17, 18, 19, 20, 21, 22, 23})
     EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", f8}}), "not supported")) << f8;
@@ -137,7 +141,8 @@ TEST(Elementwise, HalvesOnTheCpu) {
   EXPECT_EQ(run("Greater", {a, b}), (std::vector<double>{1, 1, 0}));
   EXPECT_EQ(run("Where", {tensor({3}, {1, 0, 1}, DType::boolean), a, b}), (std::vector<double>{1, 1, -3}));
   EXPECT_EQ(run("IsNaN", {a}), (std::vector<double>{0, 0, 0}));
-  EXPECT_EQ(run("Mul", {tensor({1}, {1.0078125}, DType::bf16), tensor({1}, {1.0078125}, DType::bf16)}), (std::vector<double>{1.015625}));
+  EXPECT_EQ(run("Mul", {tensor({1}, {1.0078125}, DType::bf16), tensor({1}, {1.0078125}, DType::bf16)}),
+            (std::vector<double>{1.015625}));
 }
 
 TEST(Mod, TakesTheSignOfOneOperand) {
@@ -146,7 +151,8 @@ TEST(Mod, TakesTheSignOfOneOperand) {
   EXPECT_EQ(run("Mod", {a, b}), (std::vector<double>{1, 2, -2, -1, 0}));
   EXPECT_EQ(run("Mod", {a, b}, fmod), (std::vector<double>{1, -1, 1, -1, 0}));
   EXPECT_EQ(run("Mod", {tensor({2}, {-4.5, 5}), tensor({1}, {2})}, fmod), (std::vector<double>{-0.5, 1}));
-  EXPECT_EQ(gradient("Mod", {tensor({2}, {-4.5, 5}), tensor({2}, {2, 2})}, 1, fmod), (std::vector<double>{2, -2}));
+  EXPECT_EQ(gradient("Mod", {tensor({2}, {-4.5, 5}), tensor({2}, {2, 2})}, 1, fmod),
+            (std::vector<double>{2, -2}));
   const Tensor c = tensor({4}, {-4.5, 5, 4.5, -4}), d = tensor({4}, {2, -2, 2, 2});
   EXPECT_EQ(run("Mod", {c, d}), (std::vector<double>{1.5, -1, 0.5, 0}));
   EXPECT_EQ(gradient("Mod", {c, d}, 1), (std::vector<double>{3, 3, -2, 2}));
@@ -158,10 +164,14 @@ TEST(BitShift, NeedsADirectionAndIntegers) {
   EXPECT_EQ(run("BitShift", {a, b}, {{"direction", std::string("LEFT")}}), (std::vector<double>{32, 16, 0}));
   EXPECT_EQ(run("BitShift", {a, b}, {{"direction", std::string("RIGHT")}}), (std::vector<double>{8, 1, 0}));
   EXPECT_TRUE(mentions(error_of("BitShift", {a, b}), "direction"));
-  const Tensor c = tensor({5}, {-16, 100, -3, -1, 7}, DType::i8), d = tensor({5}, {2, 1, 8, -1, -1}, DType::i8);
-  EXPECT_EQ(run("BitShift", {c, d}, {{"direction", std::string("RIGHT")}}), (std::vector<double>{-4, 50, -1, -1, 0}));
-  EXPECT_EQ(run("BitShift", {c, d}, {{"direction", std::string("LEFT")}}), (std::vector<double>{-64, -56, 0, 0, 0}));
-  EXPECT_TRUE(mentions(error_of("BitShift", {f32({1}), f32({1})}, {{"direction", std::string("LEFT")}}), "integer"));
+  const Tensor c = tensor({5}, {-16, 100, -3, -1, 7}, DType::i8),
+               d = tensor({5}, {2, 1, 8, -1, -1}, DType::i8);
+  EXPECT_EQ(run("BitShift", {c, d}, {{"direction", std::string("RIGHT")}}),
+            (std::vector<double>{-4, 50, -1, -1, 0}));
+  EXPECT_EQ(run("BitShift", {c, d}, {{"direction", std::string("LEFT")}}),
+            (std::vector<double>{-64, -56, 0, 0, 0}));
+  EXPECT_TRUE(
+      mentions(error_of("BitShift", {f32({1}), f32({1})}, {{"direction", std::string("LEFT")}}), "integer"));
   EXPECT_TRUE(mentions(error_of("BitwiseAnd", {f32({1}), f32({1})}), "does not take"));
 }
 

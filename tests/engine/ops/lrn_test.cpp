@@ -14,7 +14,8 @@ TEST(LRN, LooksAtTheChannelsAround) {
     for (std::int64_t i = 0; i < x.count(); ++i) {
       const std::int64_t c = i / 3 % 5;
       double squares = 0;
-      for (std::int64_t k = std::max<std::int64_t>(0, c - (size - 1) / 2); k <= std::min<std::int64_t>(4, c + size / 2); ++k)
+      for (std::int64_t k = std::max<std::int64_t>(0, c - (size - 1) / 2);
+           k <= std::min<std::int64_t>(4, c + size / 2); ++k)
         squares += x.at(i + (k - c) * 3) * x.at(i + (k - c) * 3);
       y.push_back(x.at(i) / std::pow(1.5 + 0.3 / static_cast<double>(size) * squares, 0.6));
     }

@@ -7,23 +7,29 @@ namespace gradloom {
 namespace {
 
 TEST(QuantizeLinear, RoundsToEvenAndSaturates) {
-  const Tensor x = tensor({7}, {0, 1, 3, 5, -1000, 1000, std::nan("")}, DType::f32), scale = tensor({}, {2}, DType::f32);
-  EXPECT_EQ(run("QuantizeLinear", {x, scale, tensor({}, {128}, DType::u8)}), (std::vector<double>{128, 128, 130, 130, 0, 255, 0}));
-  EXPECT_EQ(run("QuantizeLinear", {x, scale, tensor({}, {0}, DType::i8)}), (std::vector<double>{0, 0, 2, 2, -128, 127, 0}));
+  const Tensor x = tensor({7}, {0, 1, 3, 5, -1000, 1000, std::nan("")}, DType::f32),
+               scale = tensor({}, {2}, DType::f32);
+  EXPECT_EQ(run("QuantizeLinear", {x, scale, tensor({}, {128}, DType::u8)}),
+            (std::vector<double>{128, 128, 130, 130, 0, 255, 0}));
+  EXPECT_EQ(run("QuantizeLinear", {x, scale, tensor({}, {0}, DType::i8)}),
+            (std::vector<double>{0, 0, 2, 2, -128, 127, 0}));
 }
 
 TEST(QuantizeLinear, ScalesPerAxis) {
-  const Tensor x = tensor({2, 2, 1}, {10, 10, -10, -10}, DType::f32), scale = tensor({2}, {1, 5}, DType::f32), zero = tensor({2}, {1, -1}, DType::i8);
+  const Tensor x = tensor({2, 2, 1}, {10, 10, -10, -10}, DType::f32), scale = tensor({2}, {1, 5}, DType::f32),
+               zero = tensor({2}, {1, -1}, DType::i8);
   EXPECT_EQ(run("QuantizeLinear", {x, scale, zero}), (std::vector<double>{11, 1, -9, -3}));
   const Tensor q = tensor({2, 2, 1}, {11, 1, -9, -3}, DType::i8);
   EXPECT_EQ(run("DequantizeLinear", {q, scale, zero}), (std::vector<double>{10, 10, -10, -10}));
-  EXPECT_EQ(run("DequantizeLinear", {q, scale, zero}, {{"axis", std::int64_t{0}}}), (std::vector<double>{10, 0, -40, -10}));
+  EXPECT_EQ(run("DequantizeLinear", {q, scale, zero}, {{"axis", std::int64_t{0}}}),
+            (std::vector<double>{10, 0, -40, -10}));
 }
 
 TEST(QuantizeLinear, ScalesPerBlock) {
   const Attrs blocks{{"block_size", std::int64_t{2}}};
   EXPECT_EQ(run("QuantizeLinear",
-                {tensor({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), tensor({2, 2}, {1, 2, 0.5, 4}), tensor({2, 2}, {0, 10, 20, 30}, DType::u8)},
+                {tensor({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), tensor({2, 2}, {1, 2, 0.5, 4}),
+                 tensor({2, 2}, {0, 10, 20, 30}, DType::u8)},
                 blocks),
             (std::vector<double>{1, 2, 12, 12, 30, 32, 32, 32}));
   EXPECT_EQ(run("DequantizeLinear", {tensor({4, 1}, {3, 4, 5, 6}, DType::i8), tensor({2, 1}, {0.5, 2})},
@@ -33,20 +39,32 @@ TEST(QuantizeLinear, ScalesPerBlock) {
 
 TEST(QuantizeLinear, RefusesWhatItLacks) {
   const Type scale = f32({});
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), f32({3})}, {{"axis", std::int64_t{0}}}), "3 elements for a dimension of 4"));
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({2, 4})}, {{"block_size", std::int64_t{2}}}), "no blocks"));
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{3}}}), "do not divide"));
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{-2}}}), "block_size is -2"));
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{2}}, {"axis", std::int64_t{7}}}), "axis"));
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"output_dtype", std::int64_t{17}}}), "type 17 is not supported"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), f32({3})}, {{"axis", std::int64_t{0}}}),
+                       "3 elements for a dimension of 4"));
+  EXPECT_TRUE(
+      mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({2, 4})}, {{"block_size", std::int64_t{2}}}),
+               "no blocks"));
+  EXPECT_TRUE(
+      mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{3}}}),
+               "do not divide"));
+  EXPECT_TRUE(
+      mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})}, {{"block_size", std::int64_t{-2}}}),
+               "block_size is -2"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})},
+                                {{"block_size", std::int64_t{2}}, {"axis", std::int64_t{7}}}),
+                       "axis"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"output_dtype", std::int64_t{17}}}),
+                       "type 17 is not supported"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale, i64({})}), "not supported"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {i64({4}), scale}), "cannot quantize i64"));
   EXPECT_TRUE(mentions(error_of("DequantizeLinear", {f32({4}), scale}), "cannot dequantize f32"));
-  EXPECT_TRUE(mentions(error_of("DequantizeLinear", {Type{DType::u8, {4}}, scale, Type{DType::i8, {}}}), "type of the input"));
+  EXPECT_TRUE(mentions(error_of("DequantizeLinear", {Type{DType::u8, {4}}, scale, Type{DType::i8, {}}}),
+                       "type of the input"));
 }
 
-// d sum(w dequantize(quantize(x))) with learnt scale: dx = w inside the range, 0 outside; dscale = w (q - zero point) - w x / scale
-// inside, w (q - zero point) outside (Esser et al., Learned step size quantization, 2020).
+// d sum(w dequantize(quantize(x))) with learnt scale: dx = w inside the range, 0 outside; dscale = w (q -
+// zero point) - w x / scale inside, w (q - zero point) outside (Esser et al., Learned step size quantization,
+// 2020).
 TEST(QuantizeLinear, GradientsPassStraightThrough) {
   Graph graph;
   GraphBuilder b(graph);
@@ -57,7 +75,8 @@ TEST(QuantizeLinear, GradientsPassStraightThrough) {
   const ValueId loss = b.op("ReduceSum", {b.op("Mul", {y, w})}, {{"keepdims", std::int64_t{0}}});
   auto grads = add_gradients(graph, loss, {x, s});
   ASSERT_TRUE(grads.ok()) << grads.error().message;
-  auto values = reference::Runner::create(graph)->run({{x, tensor({4}, {0.9, -1.3, 1000, -8})}, {s, tensor({}, {0.5})}});
+  auto values = reference::Runner::create(graph)->run(
+      {{x, tensor({4}, {0.9, -1.3, 1000, -8})}, {s, tensor({}, {0.5})}});
   ASSERT_TRUE(values.ok());
   EXPECT_EQ((*values)[q].to_f64(), (std::vector<double>{12, 7, 255, 0}));
   EXPECT_EQ((*values)[grads->at(x)].to_f64(), (std::vector<double>{1, 2, 0, 0}));
@@ -69,8 +88,11 @@ TEST(QuantizeLinear, GradientsPerAxis) {
   const Tensor x = tensor({2, 2, 1}, {1.2, 1.7, -1.3, -1e6}), scale = tensor({2}, {0.5, 2});
   Graph graph;
   GraphBuilder b(graph);
-  const ValueId in = b.input("x", x.type()), s = b.input("s", scale.type()), zero = b.constant(tensor({2}, {0, 0}, DType::i8));
-  const ValueId loss = b.op("ReduceSum", {b.op("DequantizeLinear", {b.op("QuantizeLinear", {in, s, zero}), s, zero})}, {{"keepdims", std::int64_t{0}}});
+  const ValueId in = b.input("x", x.type()), s = b.input("s", scale.type()),
+                zero = b.constant(tensor({2}, {0, 0}, DType::i8));
+  const ValueId loss =
+      b.op("ReduceSum", {b.op("DequantizeLinear", {b.op("QuantizeLinear", {in, s, zero}), s, zero})},
+           {{"keepdims", std::int64_t{0}}});
   auto grads = add_gradients(graph, loss, {in, s});
   ASSERT_TRUE(grads.ok()) << grads.error().message;
   auto values = reference::Runner::create(graph)->run({{in, x}, {s, scale}});
@@ -82,7 +104,8 @@ TEST(QuantizeLinear, GradientsPerAxis) {
 }
 
 TEST(DynamicQuantizeLinear, CoversTheRange) {
-  const auto y = evaluate(op_by_name("DynamicQuantizeLinear"), {}, {tensor({4}, {-1, 0, 0.5, 1.55}, DType::f32)}, 3);
+  const auto y =
+      evaluate(op_by_name("DynamicQuantizeLinear"), {}, {tensor({4}, {-1, 0, 0.5, 1.55}, DType::f32)}, 3);
   ASSERT_TRUE(y.ok());
   EXPECT_NEAR((*y)[1].at(0), 0.01, 1e-8);
   EXPECT_EQ((*y)[2].at(0), 100);

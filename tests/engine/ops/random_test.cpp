@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::int64_t kCount = 100000;
 
-std::vector<double> draw(const char* op, Attrs attrs, const std::vector<Tensor>& inputs = {}, std::uint64_t seed = 1, std::uint64_t step = 0,
-                         const std::string& node = "n") {
+std::vector<double> draw(const char* op, Attrs attrs, const std::vector<Tensor>& inputs = {},
+                         std::uint64_t seed = 1, std::uint64_t step = 0, const std::string& node = "n") {
   auto y = evaluate(op_by_name(op), attrs, inputs, 1, node, seed, step);
   EXPECT_TRUE(y.ok()) << (y.ok() ? "" : y.error().message);
   return y.ok() ? (*y)[0].to_f64() : std::vector<double>{};
@@ -64,7 +64,8 @@ TEST(RandomNormal, HasItsMoments) {
 
 TEST(Bernoulli, FollowsTheProbability) {
   for (const double p : {0.0, 0.1, 0.75, 1.0}) {
-    const auto x = draw("Bernoulli", {}, {Tensor::from_f64(DType::f32, {kCount}, std::vector<double>(kCount, p))});
+    const auto x =
+        draw("Bernoulli", {}, {Tensor::from_f64(DType::f32, {kCount}, std::vector<double>(kCount, p))});
     EXPECT_NEAR(mean(x), p, 5 * std::sqrt(p * (1 - p) / kCount)) << p;
   }
 }
@@ -76,7 +77,8 @@ TEST(Multinomial, FollowsTheProbabilities) {
   const auto x = draw("Multinomial", {{"sample_size", kCount}}, {tensor({1, 4}, logits, DType::f32)});
   std::vector<double> counts(4, 0);
   for (const double v : x) ++counts.at(static_cast<std::size_t>(v));
-  for (std::size_t c = 0; c < 4; ++c) EXPECT_NEAR(counts[c] / kCount, p[c], 5 * std::sqrt(p[c] * (1 - p[c]) / kCount)) << c;
+  for (std::size_t c = 0; c < 4; ++c)
+    EXPECT_NEAR(counts[c] / kCount, p[c], 5 * std::sqrt(p[c] * (1 - p[c]) / kCount)) << c;
 }
 
 TEST(Random, StreamsAreIndependentAndRepeatable) {
@@ -84,8 +86,10 @@ TEST(Random, StreamsAreIndependentAndRepeatable) {
   for (const char* op : {"RandomUniform", "RandomNormal"}) {
     const auto x = draw(op, attrs);
     EXPECT_EQ(x, draw(op, attrs)) << "the same seed, step and node";
-    const double deviation = std::sqrt(covariance(x, x)), limit = 5 * deviation * deviation / std::sqrt(kCount);
-    for (const auto& other : {draw(op, attrs, {}, 2), draw(op, attrs, {}, 1, 1), draw(op, attrs, {}, 1, 0, "m")})
+    const double deviation = std::sqrt(covariance(x, x)),
+                 limit = 5 * deviation * deviation / std::sqrt(kCount);
+    for (const auto& other :
+         {draw(op, attrs, {}, 2), draw(op, attrs, {}, 1, 1), draw(op, attrs, {}, 1, 0, "m")})
       EXPECT_NEAR(covariance(x, other), 0, limit);
     std::vector<double> shifted(x.begin() + 1, x.end());
     shifted.push_back(x[0]);
@@ -97,7 +101,8 @@ TEST(Random, LikeTakesShapeAndType) {
   const Tensor like = tensor({2, 3}, {1, 2, 3, 4, 5, 6}, DType::f32);
   EXPECT_EQ(draw("RandomUniformLike", {{"key", std::int64_t{5}}}, {like}),
             draw("RandomUniform", {{"key", std::int64_t{5}}, {"shape", std::vector<std::int64_t>{2, 3}}}));
-  EXPECT_EQ((*infer("RandomNormalLike", {i64({4})}, {{"dtype", std::int64_t{11}}}))[0], (Type{DType::f64, {4}}));
+  EXPECT_EQ((*infer("RandomNormalLike", {i64({4})}, {{"dtype", std::int64_t{11}}}))[0],
+            (Type{DType::f64, {4}}));
 }
 
 TEST(Random, RefusesWrongTypes) {

@@ -92,20 +92,24 @@ TEST(Reduce, MeanOfIntegersIsRoundedOnce) {
 }
 
 TEST(Reduce, TypesWithoutAKernelOfTheirOwn) {
-  const Tensor bytes = tensor({2, 3}, {200, 255, 0, 7, 9, 8}, DType::u8), truth = tensor({2, 2}, {0, 1, 0, 0}, DType::boolean);
+  const Tensor bytes = tensor({2, 3}, {200, 255, 0, 7, 9, 8}, DType::u8),
+               truth = tensor({2, 2}, {0, 1, 0, 0}, DType::boolean);
   EXPECT_EQ(run("ReduceMax", {bytes, ints({1})}, kDrop), (std::vector<double>{255, 9}));
   EXPECT_EQ(run("ReduceMin", {bytes, ints({0})}, kDrop), (std::vector<double>{7, 9, 0}));
   EXPECT_EQ(run("ReduceMax", {truth, ints({1})}, kDrop), (std::vector<double>{1, 0}));
   EXPECT_EQ(run("ReduceMin", {truth}, kDrop), (std::vector<double>{0}));
-  EXPECT_EQ(run("ReduceSum", {tensor({2}, {4294967295.0, 2}, DType::u32)}), (std::vector<double>{1})) << "wraps";
+  EXPECT_EQ(run("ReduceSum", {tensor({2}, {4294967295.0, 2}, DType::u32)}), (std::vector<double>{1}))
+      << "wraps";
   EXPECT_EQ(run("ReduceMean", {tensor({3}, {1, 2, 6}, DType::f16)}), (std::vector<double>{3}));
-  EXPECT_EQ(run("ReduceMax", {tensor({2, 2}, {1, 2, 3, 4}, DType::bf16), ints({-1})}), (std::vector<double>{2, 4}));
+  EXPECT_EQ(run("ReduceMax", {tensor({2, 2}, {1, 2, 3, 4}, DType::bf16), ints({-1})}),
+            (std::vector<double>{2, 4}));
   EXPECT_TRUE(mentions(error_of("ReduceProd", {Type{DType::boolean, {2}}}), "bool"));
 }
 
 TEST(Reduce, LogSum) {
   EXPECT_NEAR(run("ReduceLogSum", {tensor({2}, {1, 2})})[0], std::log(3.0), 1e-15);
-  EXPECT_EQ(run("ReduceLogSum", {tensor({2}, {5, 7})}, {{"noop_with_empty_axes", std::int64_t{1}}}), (std::vector<double>{5, 7}));
+  EXPECT_EQ(run("ReduceLogSum", {tensor({2}, {5, 7})}, {{"noop_with_empty_axes", std::int64_t{1}}}),
+            (std::vector<double>{5, 7}));
   EXPECT_TRUE(mentions(error_of("ReduceLogSum", {i64({2})}), "i64"));
 }
 
@@ -114,14 +118,16 @@ TEST(Reduce, GradientOfAProductWithZeros) {
   const std::vector<double> rows{-12, 8, -6, 6, 0, 0, 0, 0, 0};
   EXPECT_EQ(gradient("ReduceProd", {x}, 0, {{"axes", List{1}}}), rows);
   EXPECT_EQ(gradient("ReduceProd", {x}, 0, {{"axes", List{-1}}, {"keepdims", std::int64_t{0}}}), rows);
-  EXPECT_EQ(gradient("ReduceProd", {tensor({2, 2}, {2, 3, 5, 7})}, 0), (std::vector<double>{105, 70, 42, 30}));
+  EXPECT_EQ(gradient("ReduceProd", {tensor({2, 2}, {2, 3, 5, 7})}, 0),
+            (std::vector<double>{105, 70, 42, 30}));
   EXPECT_EQ(gradient("ReduceProd", {tensor({}, {7})}, 0), (std::vector<double>{1}));
   EXPECT_TRUE(gradient("ReduceProd", {tensor({0}, {})}, 0).empty());
 }
 
 TEST(Reduce, GradientOfLogSumExpOfNothing) {
   const double none = -std::numeric_limits<double>::infinity();
-  const auto dx = gradient("ReduceLogSumExp", {tensor({2, 2}, {none, none, 0, none})}, 0, {{"axes", List{1}}});
+  const auto dx =
+      gradient("ReduceLogSumExp", {tensor({2, 2}, {none, none, 0, none})}, 0, {{"axes", List{1}}});
   EXPECT_EQ(dx, (std::vector<double>{0, 0, 1, 0}));
 }
 

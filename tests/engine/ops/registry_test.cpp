@@ -76,8 +76,8 @@ TEST(Evaluate, ReportsErrors) {
   const auto huge =
       evaluate(op_by_name("Expand"), {}, {scalar(1), ints({std::int64_t{1} << 40, std::int64_t{1} << 40})});
   EXPECT_EQ(huge.error().code, Errc::limit);
-  const auto no_kernel =
-      evaluate(op_by_name("MatMul"), {}, {tensor({1, 1}, {1}, DType::boolean), tensor({1, 1}, {1}, DType::boolean)});
+  const auto no_kernel = evaluate(op_by_name("MatMul"), {},
+                                  {tensor({1, 1}, {1}, DType::boolean), tensor({1, 1}, {1}, DType::boolean)});
   ASSERT_FALSE(no_kernel.ok());
   EXPECT_EQ(no_kernel.error().code, Errc::device);
 }

@@ -77,14 +77,16 @@ TEST(Resize, TablesHaveALimit) {
 }
 
 TEST(Resize, CoordinatesFarOutsideEnd) {
-  const Attrs attrs{{"mode", std::string("linear")}, {"coordinate_transformation_mode", std::string("align_corners")}};
+  const Attrs attrs{{"mode", std::string("linear")},
+                    {"coordinate_transformation_mode", std::string("align_corners")}};
   // (in * scale - 1) is 4e-16: the second position lies 1e16 behind the end.
   const std::vector<double> y = run("Resize", {tensor({2}, {1, 3}), Tensor(), f32s({0.5}), Tensor()}, attrs);
   EXPECT_EQ(y.size(), 1u);
-  const std::vector<double> roi = run("Resize", {tensor({4}, {0, 1, 2, 3}), f32s({-1e30, 1e30}), Tensor(), ints({4})},
-                                      {{"mode", std::string("linear")},
-                                       {"extrapolation_value", 9.0},
-                                       {"coordinate_transformation_mode", std::string("tf_crop_and_resize")}});
+  const std::vector<double> roi =
+      run("Resize", {tensor({4}, {0, 1, 2, 3}), f32s({-1e30, 1e30}), Tensor(), ints({4})},
+          {{"mode", std::string("linear")},
+           {"extrapolation_value", 9.0},
+           {"coordinate_transformation_mode", std::string("tf_crop_and_resize")}});
   EXPECT_EQ(roi, (std::vector<double>{9, 9, 9, 9}));
 }
 

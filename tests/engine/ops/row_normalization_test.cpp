@@ -1,4 +1,5 @@
-// MeanVarianceNormalization, LpNormalization and Hardmax beyond the generic suite: rows without variance, norm or largest element.
+// MeanVarianceNormalization, LpNormalization and Hardmax beyond the generic suite: rows without variance,
+// norm or largest element.
 #include <cmath>
 
 #include "tests/engine/ops/support.h"
@@ -33,7 +34,8 @@ TEST(Hardmax, FirstOfEqualElements) {
   EXPECT_EQ(run("Hardmax", {tensor({2}, {std::nan(""), 1})}), (std::vector<double>{0, 0}));
   const auto old = evaluate(*find_op("Hardmax", "", 11), {}, {tensor({1, 2, 2}, {0, 1, 5, 5})});
   ASSERT_TRUE(old.ok());
-  EXPECT_EQ((*old)[0].to_f64(), (std::vector<double>{0, 0, 1, 0})) << "opset 11: all dims from the axis on are one row";
+  EXPECT_EQ((*old)[0].to_f64(), (std::vector<double>{0, 0, 1, 0}))
+      << "opset 11: all dims from the axis on are one row";
 }
 
 }  // namespace

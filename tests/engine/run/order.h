@@ -55,9 +55,7 @@ inline std::string first_disorder(const std::vector<OrderedWork>& list) {
         join(clock, host);
         join(clock, event_clock[w.event]);
         break;
-      case OrderedWork::Kind::host_wait:
-        join(host, event_clock[w.event]);
-        break;
+      case OrderedWork::Kind::host_wait: join(host, event_clock[w.event]); break;
       case OrderedWork::Kind::host_wait_all:
         for (const auto& [stream, count] : queued) host[stream] = count;
         break;

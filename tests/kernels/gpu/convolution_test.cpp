@@ -6,7 +6,8 @@
 namespace gradloom::kernels::gpu::test {
 namespace {
 
-ConvolutionDesc square(i64 n, i64 c, i64 h, i64 w, i64 k, i64 r, i64 s, i64 stride, i64 pad, i64 dilation, i64 groups) {
+ConvolutionDesc square(i64 n, i64 c, i64 h, i64 w, i64 k, i64 r, i64 s, i64 stride, i64 pad, i64 dilation,
+                       i64 groups) {
   ConvolutionDesc d{};
   d.n = n;
   d.c = c;
@@ -33,7 +34,8 @@ void check(ConvolutionDesc d, ConvolutionKind kind) {
   d.bias = d.bias && kind == ConvolutionKind::forward;
   const bool forward = kind == ConvolutionKind::forward, data = kind == ConvolutionKind::backward_data;
   const auto a = numbers<T>(forward ? count_x(d) : count_y(d), 1, -1, 1);
-  const auto b = numbers<T>(kind == ConvolutionKind::backward_weights ? count_x(d) : count_w(d), 2, -1, 1), bias = numbers<T>(d.k, 3);
+  const auto b = numbers<T>(kind == ConvolutionKind::backward_weights ? count_x(d) : count_w(d), 2, -1, 1),
+             bias = numbers<T>(d.k, 3);
   std::vector<Host<T>> expected(std::size_t(forward ? count_y(d) : data ? count_x(d) : count_w(d)));
   d.dtype = cpu_dtype<T>();
   const auto convolution_cpu = Convolution::create(d, kind);
@@ -41,15 +43,22 @@ void check(ConvolutionDesc d, ConvolutionKind kind) {
   convolution_cpu->run(a.data(), b.data(), d.bias ? bias.data() : nullptr, expected.data(), workspace.data());
   d.dtype = gpu_dtype<T>();
   const Results gpu = on_device([&](Device& device) {
-    ConvolutionArgs args{d, kind, device.in<T>(a), device.in<T>(b), d.bias ? device.in<T>(bias) : nullptr, device.out<T>("out", expected.size()), nullptr};
+    ConvolutionArgs args{d,
+                         kind,
+                         device.in<T>(a),
+                         device.in<T>(b),
+                         d.bias ? device.in<T>(bias) : nullptr,
+                         device.out<T>("out", expected.size()),
+                         nullptr};
     args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
     device.run(convolution, args);
   });
   const ConvolutionProduct p = convolution_product({d, kind, nullptr, nullptr, nullptr, nullptr, nullptr});
   Tolerance close = tolerance<T>({1e-5, 1e-5});
   close.absolute *= std::sqrt(std::max(1.0, double(p.depth) / 64));
-  expect_close(gpu.get<T>("out"), widen(expected), close, "kind " + std::to_string(int(kind)) + " of " + std::to_string(d.n) + "x" +
-                                                              std::to_string(d.c) + "x" + std::to_string(d.h) + "x" + std::to_string(d.w));
+  expect_close(gpu.get<T>("out"), widen(expected), close,
+               "kind " + std::to_string(int(kind)) + " of " + std::to_string(d.n) + "x" +
+                   std::to_string(d.c) + "x" + std::to_string(d.h) + "x" + std::to_string(d.w));
 }
 
 template <class T>
@@ -73,14 +82,14 @@ TYPED_TEST(GpuConvolution, Windows) {
   check_all<TypeParam>(square(2, 4, 9, 8, 6, 3, 3, 1, 1, 1, 1));
   check_all<TypeParam>(square(3, 1, 12, 12, 6, 5, 5, 1, 2, 1, 1));
   check_all<TypeParam>(square(1, 3, 8, 9, 2, 2, 5, 1, 0, 1, 1));
-  check_all<TypeParam>(square(1, 70, 5, 5, 67, 3, 3, 1, 1, 1, 1));   // more than one tile of channels
+  check_all<TypeParam>(square(1, 70, 5, 5, 67, 3, 3, 1, 1, 1, 1));  // more than one tile of channels
 }
 
 TYPED_TEST(GpuConvolution, StridesAndDilations) {
   check_all<TypeParam>(square(2, 3, 17, 15, 8, 7, 7, 2, 3, 1, 1));
   check_all<TypeParam>(square(2, 4, 9, 9, 4, 3, 3, 1, 2, 2, 1));
   check_all<TypeParam>(square(1, 2, 11, 13, 3, 3, 3, 3, 1, 2, 1));
-  check_all<TypeParam>(square(1, 2, 10, 10, 3, 1, 1, 2, 0, 1, 1));   // most of the input is not seen
+  check_all<TypeParam>(square(1, 2, 10, 10, 3, 1, 1, 2, 0, 1, 1));  // most of the input is not seen
   ConvolutionDesc d = square(2, 3, 12, 9, 4, 3, 2, 1, 0, 1, 1);
   d.stride_h = 2;
   d.stride_w = 3;
@@ -122,7 +131,8 @@ TYPED_TEST(GpuConvolution, Groups) {
 
 TYPED_TEST(GpuConvolution, Depthwise) {
   const auto check_depthwise = [](const ConvolutionDesc& d) {
-    for (const auto kind : {ConvolutionKind::forward, ConvolutionKind::backward_data, ConvolutionKind::backward_weights}) {
+    for (const auto kind :
+         {ConvolutionKind::forward, ConvolutionKind::backward_data, ConvolutionKind::backward_weights}) {
       const ConvolutionArgs args{d, kind, nullptr, nullptr, nullptr, nullptr, nullptr};
       EXPECT_TRUE(is_depthwise(args));
       EXPECT_EQ(kernels::workspace_bytes(Target::gpu, args), 0u);
@@ -130,7 +140,7 @@ TYPED_TEST(GpuConvolution, Depthwise) {
     check_all<TypeParam>(d);
   };
   check_depthwise(square(2, 5, 19, 23, 5, 3, 3, 1, 1, 1, 5));
-  check_depthwise(square(2, 3, 16, 15, 6, 5, 4, 2, 2, 1, 3));   // two filters per channel
+  check_depthwise(square(2, 3, 16, 15, 6, 5, 4, 2, 2, 1, 3));  // two filters per channel
   check_depthwise(square(1, 4, 13, 9, 4, 3, 3, 1, 2, 2, 4));
   ConvolutionDesc d = square(2, 3, 6, 7, 3, 3, 2, 2, 1, 1, 3);
   d.d = 5;
@@ -142,15 +152,17 @@ TYPED_TEST(GpuConvolution, Depthwise) {
 
 TYPED_TEST(GpuConvolution, UnevenPadding) {
   ConvolutionDesc d = square(2, 3, 12, 12, 4, 3, 3, 2, 0, 1, 1);
-  d.pad_bottom = d.pad_right = 1;   // SAME_UPPER
+  d.pad_bottom = d.pad_right = 1;  // SAME_UPPER
   d.oh = d.ow = 6;
   check_all<TypeParam>(d);
 }
 
 TYPED_TEST(GpuConvolution, LongSumsInSlices) {
-  const ConvolutionDesc weights = square(4, 3, 20, 20, 5, 3, 3, 1, 1, 1, 1), data = square(1, 64, 4, 4, 60, 3, 3, 1, 1, 1, 1);
-  for (const auto& [d, kind] : {std::pair{weights, ConvolutionKind::backward_weights}, std::pair{data, ConvolutionKind::forward},
-                                std::pair{data, ConvolutionKind::backward_data}}) {
+  const ConvolutionDesc weights = square(4, 3, 20, 20, 5, 3, 3, 1, 1, 1, 1),
+                        data = square(1, 64, 4, 4, 60, 3, 3, 1, 1, 1, 1);
+  for (const auto& [d, kind] :
+       {std::pair{weights, ConvolutionKind::backward_weights}, std::pair{data, ConvolutionKind::forward},
+        std::pair{data, ConvolutionKind::backward_data}}) {
     const ConvolutionProduct p = convolution_product({d, kind, nullptr, nullptr, nullptr, nullptr, nullptr});
     ASSERT_GT(product_cut(1, p.rows, p.cols, p.depth, gpu_dtype<TypeParam>()).slices, 1);
   }
@@ -163,8 +175,10 @@ TYPED_TEST(GpuConvolution, LongSumsInSlices) {
 
 TYPED_TEST(GpuConvolution, LargeTiles) {
   const ConvolutionDesc d = square(3, 2, 64, 64, 128, 1, 3, 1, 1, 1, 1);
-  const ConvolutionProduct p = convolution_product({d, ConvolutionKind::forward, nullptr, nullptr, nullptr, nullptr, nullptr});
-  EXPECT_EQ(product_cut(1, p.rows, p.cols, p.depth, gpu_dtype<TypeParam>()).large_tiles, sizeof(TypeParam) < 8);
+  const ConvolutionProduct p =
+      convolution_product({d, ConvolutionKind::forward, nullptr, nullptr, nullptr, nullptr, nullptr});
+  EXPECT_EQ(product_cut(1, p.rows, p.cols, p.depth, gpu_dtype<TypeParam>()).large_tiles,
+            sizeof(TypeParam) < 8);
   check<TypeParam>(d, ConvolutionKind::forward);
 }
 
@@ -176,10 +190,16 @@ TYPED_TEST(GpuConvolution, BiasAlone) {
   for (const bool given : {true, false}) {
     std::vector<double> expected;
     for (std::size_t i = 0; i < y.size(); ++i)
-      expected.push_back(double(y[i]) + (given ? double(bias[i / std::size_t(d.oh * d.ow) % std::size_t(d.k)]) : 0));
+      expected.push_back(double(y[i]) +
+                         (given ? double(bias[i / std::size_t(d.oh * d.ow) % std::size_t(d.k)]) : 0));
     const Results gpu = on_device([&](Device& device) {
-      ConvolutionArgs args{d, ConvolutionKind::forward, nullptr, nullptr, given ? device.in<TypeParam>(bias) : nullptr,
-                           device.inout<TypeParam>("y", y), nullptr};
+      ConvolutionArgs args{d,
+                           ConvolutionKind::forward,
+                           nullptr,
+                           nullptr,
+                           given ? device.in<TypeParam>(bias) : nullptr,
+                           device.inout<TypeParam>("y", y),
+                           nullptr};
       args.shape.dtype = gpu_dtype<TypeParam>();
       device.run(convolution_bias, args);
     });
@@ -187,10 +207,13 @@ TYPED_TEST(GpuConvolution, BiasAlone) {
   }
 }
 
-TYPED_TEST(GpuConvolution, NoImages) {   // the gradient of the weights is a sum over none
+TYPED_TEST(GpuConvolution, NoImages) {  // the gradient of the weights is a sum over none
   const ConvolutionDesc d = square(0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1);
   const Results gpu = on_device([&](Device& device) {
-    ConvolutionArgs args{d, ConvolutionKind::backward_weights, nullptr, nullptr, nullptr, device.out<TypeParam>("dw", std::size_t(count_w(d))), nullptr};
+    ConvolutionArgs args{d,       ConvolutionKind::backward_weights,
+                         nullptr, nullptr,
+                         nullptr, device.out<TypeParam>("dw", std::size_t(count_w(d))),
+                         nullptr};
     args.shape.dtype = gpu_dtype<TypeParam>();
     args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
     device.run(convolution, args);

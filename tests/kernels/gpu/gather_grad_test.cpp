@@ -13,18 +13,10 @@ std::vector<Index> indices_of(Indices kind, i64 axis, i64 count) {
   std::vector<Index> indices;
   for (i64 k = 0; k < count; ++k) {
     switch (kind) {
-      case Indices::random:
-        indices.push_back(Index(random.below(2 * axis) - axis));
-        break;
-      case Indices::one_row:
-        indices.push_back(Index(axis / 2));
-        break;
-      case Indices::two_rows:
-        indices.push_back(Index(k * 3 % 5 < 2 ? 0 : axis - 1));
-        break;
-      case Indices::ascending:
-        indices.push_back(Index(k % axis));
-        break;
+      case Indices::random: indices.push_back(Index(random.below(2 * axis) - axis)); break;
+      case Indices::one_row: indices.push_back(Index(axis / 2)); break;
+      case Indices::two_rows: indices.push_back(Index(k * 3 % 5 < 2 ? 0 : axis - 1)); break;
+      case Indices::ascending: indices.push_back(Index(k % axis)); break;
       case Indices::out_of_range:
         indices.push_back(Index(k % 3 == 0 ? random.below(axis) : k % 3 == 1 ? axis + k : -axis - 1));
         break;

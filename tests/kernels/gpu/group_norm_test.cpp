@@ -12,30 +12,55 @@ struct Case {
 
 template <class T, class P = T>
 void check(const Case& s) {
-  SCOPED_TRACE(testing::Message() << s.n << " images, " << s.groups << " groups of " << s.channels << " channels of " << s.spatial);
+  SCOPED_TRACE(testing::Message() << s.n << " images, " << s.groups << " groups of " << s.channels
+                                  << " channels of " << s.spatial);
   using H = Host<T>;
   const auto x = numbers<T>(s.count(), 1, -2, 3), dy = numbers<T>(s.count(), 4);
   const auto scale = numbers<P>(s.all_channels(), 2), bias = numbers<P>(s.all_channels(), 3);
-  const auto saved_mean = numbers<Accum<T>>(s.n * s.groups, 5, -0.5, 0.5), saved_inv_std = numbers<Accum<T>>(s.n * s.groups, 6, 0.5, 1.5);
-  std::vector<H> y(x.size()), mean(std::size_t(s.n * s.groups)), inv_std(mean.size()), dx(x.size()), dscale(scale.size()), dbias(scale.size());
-  cpu().group_norm({cpu_dtype<T>(), s.n, s.groups, s.channels, s.spatial, 1e-5, x.data(), scale.data(), bias.data(), y.data(), mean.data(),
-                    inv_std.data()});
-  GroupNormGradArgs cpu_args{cpu_dtype<T>(), s.n, s.groups, s.channels, s.spatial, dy.data(), x.data(), scale.data(), saved_mean.data(),
-                             saved_inv_std.data(), dx.data(), dscale.data(), dbias.data(), nullptr};
+  const auto saved_mean = numbers<Accum<T>>(s.n * s.groups, 5, -0.5, 0.5),
+             saved_inv_std = numbers<Accum<T>>(s.n * s.groups, 6, 0.5, 1.5);
+  std::vector<H> y(x.size()), mean(std::size_t(s.n * s.groups)), inv_std(mean.size()), dx(x.size()),
+      dscale(scale.size()), dbias(scale.size());
+  cpu().group_norm({cpu_dtype<T>(), s.n, s.groups, s.channels, s.spatial, 1e-5, x.data(), scale.data(),
+                    bias.data(), y.data(), mean.data(), inv_std.data()});
+  GroupNormGradArgs cpu_args{
+      cpu_dtype<T>(), s.n,          s.groups,          s.channels,           s.spatial, dy.data(),
+      x.data(),       scale.data(), saved_mean.data(), saved_inv_std.data(), dx.data(), dscale.data(),
+      dbias.data(),   nullptr};
   std::vector<double> space(workspace_bytes(Target::cpu, cpu_args) / 8 + 1);
   cpu_args.workspace = space.data();
   cpu().group_norm_grad(cpu_args);
   const Results gpu = on_device([&](Device& device) {
-    GroupNormArgs args{gpu_dtype<T>(), s.n, s.groups, s.channels, s.spatial, 1e-5, device.in<T>(x, 1), device.in<P>(scale),
-                       device.in<P>(bias), device.out<T>("y", y.size()), device.out<Accum<T>>("mean", mean.size()),
+    GroupNormArgs args{gpu_dtype<T>(),
+                       s.n,
+                       s.groups,
+                       s.channels,
+                       s.spatial,
+                       1e-5,
+                       device.in<T>(x, 1),
+                       device.in<P>(scale),
+                       device.in<P>(bias),
+                       device.out<T>("y", y.size()),
+                       device.out<Accum<T>>("mean", mean.size()),
                        device.out<Accum<T>>("inv_std", mean.size())};
     args.parameters = gpu_dtype<P>();
     device.run(group_norm, args);
     args.x = args.y = device.inout<T>("in place", x);
     device.run(group_norm, args);
-    GroupNormGradArgs grad{gpu_dtype<T>(), s.n, s.groups, s.channels, s.spatial, device.in<T>(dy), device.in<T>(x), device.in<P>(scale),
-                           device.in<Accum<T>>(saved_mean), device.in<Accum<T>>(saved_inv_std), device.out<T>("dx", dx.size()),
-                           device.out<P>("dscale", dscale.size()), device.out<P>("dbias", dbias.size()), nullptr};
+    GroupNormGradArgs grad{gpu_dtype<T>(),
+                           s.n,
+                           s.groups,
+                           s.channels,
+                           s.spatial,
+                           device.in<T>(dy),
+                           device.in<T>(x),
+                           device.in<P>(scale),
+                           device.in<Accum<T>>(saved_mean),
+                           device.in<Accum<T>>(saved_inv_std),
+                           device.out<T>("dx", dx.size()),
+                           device.out<P>("dscale", dscale.size()),
+                           device.out<P>("dbias", dbias.size()),
+                           nullptr};
     grad.parameters = gpu_dtype<P>();
     grad.workspace = device.workspace(workspace_bytes(Target::gpu, grad));
     device.run(group_norm_grad, grad);

@@ -6,12 +6,14 @@ namespace {
 
 struct Case {
   i64 planes, h, w, kh, kw, stride_h, stride_w, pad_top, pad_left, dilation_h = 1, dilation_w = 1;
-  i64 d = 1, kd = 1, stride_d = 1, pad_front = 0, dilation_d = 1, beyond = 0;   // beyond: windows after the pads (ceil_mode)
+  i64 d = 1, kd = 1, stride_d = 1, pad_front = 0, dilation_d = 1,
+      beyond = 0;  // beyond: windows after the pads (ceil_mode)
 
   PoolShape shape() const {
     PoolShape s{};
     s.planes = planes;
-    const i64 in[] = {d, h, w}, kernel[] = {kd, kh, kw}, stride[] = {stride_d, stride_h, stride_w}, pad[] = {pad_front, pad_top, pad_left};
+    const i64 in[] = {d, h, w}, kernel[] = {kd, kh, kw}, stride[] = {stride_d, stride_h, stride_w},
+              pad[] = {pad_front, pad_top, pad_left};
     const i64 dilation[] = {dilation_d, dilation_h, dilation_w};
     for (int i = 0; i < 3; ++i) {
       s.in[i] = in[i];
@@ -19,7 +21,8 @@ struct Case {
       s.stride[i] = stride[i];
       s.pad_begin[i] = s.pad_end[i] = pad[i];
       s.dilation[i] = dilation[i];
-      s.out[i] = (in[i] + 2 * pad[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1 + (i > 0 ? beyond : 0);
+      s.out[i] =
+          (in[i] + 2 * pad[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1 + (i > 0 ? beyond : 0);
     }
     return s;
   }
@@ -31,29 +34,24 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {3, 5, 7, 2, 3, 1, 2, 0, 1},
-    {1, 1, 1, 1, 1, 1, 1, 0, 0},
-    {40, 8, 8, 2, 2, 2, 2, 0, 0},
-    {5, 13, 17, 3, 3, 2, 2, 1, 1},
-    {2, 33, 29, 5, 4, 3, 1, 2, 2},
-    {2, 7, 7, 7, 7, 1, 1, 0, 0},
-    {3, 1, 300, 1, 3, 1, 2, 0, 1},
-    {1, 70, 70, 3, 3, 1, 1, 1, 1},   // in stripes
-    {2, 5, 40, 2, 2, 4, 5, 0, 0},    // gaps between windows
-    {9, 4, 4, 4, 4, 1, 1, 3, 3},     // windows with one element
+    {3, 5, 7, 2, 3, 1, 2, 0, 1},   {1, 1, 1, 1, 1, 1, 1, 0, 0},   {40, 8, 8, 2, 2, 2, 2, 0, 0},
+    {5, 13, 17, 3, 3, 2, 2, 1, 1}, {2, 33, 29, 5, 4, 3, 1, 2, 2}, {2, 7, 7, 7, 7, 1, 1, 0, 0},
+    {3, 1, 300, 1, 3, 1, 2, 0, 1}, {1, 70, 70, 3, 3, 1, 1, 1, 1},  // in stripes
+    {2, 5, 40, 2, 2, 4, 5, 0, 0},                                  // gaps between windows
+    {9, 4, 4, 4, 4, 1, 1, 3, 3},                                   // windows with one element
 };
 const Case kDilated[] = {
     {2, 12, 11, 3, 2, 1, 1, 1, 1, 2, 3},
     {2, 20, 20, 3, 3, 2, 3, 2, 0, 4, 2},
-    {3, 6, 7, 3, 2, 1, 2, 1, 0, 2, 1, 5, 2, 2, 1, 1},     // 3-d
+    {3, 6, 7, 3, 2, 1, 2, 1, 0, 2, 1, 5, 2, 2, 1, 1},  // 3-d
     {2, 9, 12, 2, 3, 2, 1, 0, 1, 1, 2, 7, 3, 1, 2, 2},
-    {4, 6, 6, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1},   // beyond the pads
+    {4, 6, 6, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1},  // beyond the pads
 };
 
 std::string text(const Case& s) {
   std::string t;
-  for (const i64 v : {s.planes, s.d, s.h, s.w, s.kd, s.kh, s.kw, s.stride_d, s.stride_h, s.stride_w, s.pad_front, s.pad_top, s.pad_left,
-                      s.dilation_d, s.dilation_h, s.dilation_w})
+  for (const i64 v : {s.planes, s.d, s.h, s.w, s.kd, s.kh, s.kw, s.stride_d, s.stride_h, s.stride_w,
+                      s.pad_front, s.pad_top, s.pad_left, s.dilation_d, s.dilation_h, s.dilation_w})
     t += std::to_string(v) + " ";
   return t;
 }
@@ -71,9 +69,15 @@ void check_max(const Case& s, const std::vector<Host<T>>& x) {
   const auto dy = numbers<T>(i64(outs), 2);
   std::vector<Host<T>> dx(x.size());
   const i64 h = shape.in[0] * shape.in[1], oh = shape.out[0] * shape.out[1];
-  cpu().max_pool_grad({cpu_dtype<T>(), s.planes, h, shape.in[2], oh, shape.out[2], dy.data(), argmax.data(), dx.data()});
+  cpu().max_pool_grad(
+      {cpu_dtype<T>(), s.planes, h, shape.in[2], oh, shape.out[2], dy.data(), argmax.data(), dx.data()});
   const Results gpu = on_device([&](Device& device) {
-    MaxPoolArgs args{gpu_dtype<T>(), shape, device.in<T>(x, 1), device.out<T>("y", outs), device.out<i64>("argmax", outs), false,
+    MaxPoolArgs args{gpu_dtype<T>(),
+                     shape,
+                     device.in<T>(x, 1),
+                     device.out<T>("y", outs),
+                     device.out<i64>("argmax", outs),
+                     false,
                      device.out<i64>("indices", outs)};
     device.run(max_pool, args);
     args.y = device.out<T>("y alone", outs);
@@ -81,8 +85,9 @@ void check_max(const Case& s, const std::vector<Host<T>>& x) {
     args.column_major = true;
     args.indices = device.out<i64>("columns", outs);
     device.run(max_pool, args);
-    device.run(max_pool_grad, MaxPoolGradArgs{gpu_dtype<T>(), s.planes, h, shape.in[2], oh, shape.out[2], device.in<T>(dy),
-                                              device.in<i64>(argmax), device.out<T>("dx", x.size())});
+    device.run(max_pool_grad,
+               MaxPoolGradArgs{gpu_dtype<T>(), s.planes, h, shape.in[2], oh, shape.out[2], device.in<T>(dy),
+                               device.in<i64>(argmax), device.out<T>("dx", x.size())});
   });
   EXPECT_EQ(gpu.get<i64>("indices"), indices);
   EXPECT_EQ(gpu.get<i64>("columns"), columns);
@@ -90,7 +95,7 @@ void check_max(const Case& s, const std::vector<Host<T>>& x) {
   expect_close(gpu.get<T>("y alone"), widen(y), {}, "y alone");
   EXPECT_EQ(gpu.get<i64>("argmax"), argmax);
   if (std::is_same_v<T, bf16>) {
-    expect_close(gpu.get<T>("dx"), widen(dx), {0x1p-8, 0}, "dx");   // one rounding
+    expect_close(gpu.get<T>("dx"), widen(dx), {0x1p-8, 0}, "dx");  // one rounding
   } else {
     expect_close(gpu.get<T>("dx"), widen(dx), {}, "dx");
   }
@@ -105,8 +110,10 @@ void check_average(const Case& s, PoolDivisor divisor) {
   cpu().average_pool({cpu_dtype<T>(), s.shape(), divisor, x.data(), y.data()});
   cpu().average_pool_grad({cpu_dtype<T>(), s.shape(), divisor, dy.data(), dx.data()});
   const Results gpu = on_device([&](Device& device) {
-    device.run(average_pool, AveragePoolArgs{gpu_dtype<T>(), s.shape(), divisor, device.in<T>(x, 1), device.out<T>("y", outs)});
-    device.run(average_pool_grad, AveragePoolGradArgs{gpu_dtype<T>(), s.shape(), divisor, device.in<T>(dy), device.out<T>("dx", ins)});
+    device.run(average_pool, AveragePoolArgs{gpu_dtype<T>(), s.shape(), divisor, device.in<T>(x, 1),
+                                             device.out<T>("y", outs)});
+    device.run(average_pool_grad, AveragePoolGradArgs{gpu_dtype<T>(), s.shape(), divisor, device.in<T>(dy),
+                                                      device.out<T>("dx", ins)});
   });
   expect_close(gpu.get<T>("y"), widen(y), tolerance<T>({2e-6, 1e-6}), "y");
   expect_close(gpu.get<T>("dx"), widen(dx), tolerance<T>({1e-6, 1e-7}), "dx");
@@ -127,7 +134,11 @@ TYPED_TEST(PoolOnGpu, MaxOfEqualInfiniteAndNan) {
   for (const Case& s : kCases) {
     std::vector<H> x(std::size_t(s.ins()));
     Random random(5);
-    const H choices[] = {H(1), H(1), H(2), -std::numeric_limits<H>::infinity(), std::numeric_limits<H>::infinity(),
+    const H choices[] = {H(1),
+                         H(1),
+                         H(2),
+                         -std::numeric_limits<H>::infinity(),
+                         std::numeric_limits<H>::infinity(),
                          std::numeric_limits<H>::quiet_NaN()};
     for (H& v : x) v = choices[random.below(random.below(8) == 0 ? 6 : 4)];
     check_max<TypeParam>(s, x);
@@ -135,7 +146,7 @@ TYPED_TEST(PoolOnGpu, MaxOfEqualInfiniteAndNan) {
   }
 }
 
-TYPED_TEST(PoolOnGpu, LongAxes) {   // longer than there are buckets
+TYPED_TEST(PoolOnGpu, LongAxes) {  // longer than there are buckets
   const Case wide{2, 1, 3001, 1, 3, 1, 2, 0, 1}, high{1, 2500, 3, 2, 2, 1, 1, 0, 0};
   for (const Case& s : {wide, high}) check_max<TypeParam>(s, numbers<TypeParam>(s.ins(), 1));
 }
@@ -157,8 +168,8 @@ TEST(PoolOnGpuSpecial, AnyPositions) {
   std::vector<float> dx(std::size_t(planes * h * w));
   cpu().max_pool_grad({DType::f32, planes, h, w, oh, ow, dy.data(), argmax.data(), dx.data()});
   const Results gpu = on_device([&](Device& device) {
-    device.run(max_pool_grad, MaxPoolGradArgs{DType::f32, planes, h, w, oh, ow, device.in<float>(dy), device.in<i64>(argmax),
-                                              device.out<float>("dx", dx.size())});
+    device.run(max_pool_grad, MaxPoolGradArgs{DType::f32, planes, h, w, oh, ow, device.in<float>(dy),
+                                              device.in<i64>(argmax), device.out<float>("dx", dx.size())});
   });
   expect_close(gpu.get<float>("dx"), widen(dx), {}, "dx");
 }

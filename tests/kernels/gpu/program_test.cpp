@@ -30,31 +30,19 @@ double read(DType type, const unsigned char* at) {
     return value;
   };
   switch (type) {
-    case DType::f32:
-      return as(float());
-    case DType::f64:
-      return as(double());
-    case DType::i32:
-      return as(std::int32_t());
-    case DType::i64:
-      return double(as(std::int64_t()));
-    case DType::f16:
-      return double(as(_Float16()));
-    case DType::bf16:
-      return gpu::to_float(gpu::bf16{as(std::uint16_t())});
-    case DType::i8:
-      return as(std::int8_t());
-    case DType::i16:
-      return as(std::int16_t());
-    case DType::u16:
-      return as(std::uint16_t());
-    case DType::u32:
-      return as(std::uint32_t());
-    case DType::u64:
-      return double(as(std::uint64_t()));
+    case DType::f32: return as(float());
+    case DType::f64: return as(double());
+    case DType::i32: return as(std::int32_t());
+    case DType::i64: return double(as(std::int64_t()));
+    case DType::f16: return double(as(_Float16()));
+    case DType::bf16: return gpu::to_float(gpu::bf16{as(std::uint16_t())});
+    case DType::i8: return as(std::int8_t());
+    case DType::i16: return as(std::int16_t());
+    case DType::u16: return as(std::uint16_t());
+    case DType::u32: return as(std::uint32_t());
+    case DType::u64: return double(as(std::uint64_t()));
     case DType::u8:
-    case DType::boolean:
-      return *at;
+    case DType::boolean: return *at;
   }
   return 0;
 }

@@ -1,4 +1,5 @@
-// Elementwise programs for the tests of generated kernels: every operator in every type, every cast, every way that inputs are read.
+// Elementwise programs for the tests of generated kernels: every operator in every type, every cast, every
+// way that inputs are read.
 #pragma once
 
 #include <initializer_list>
@@ -9,8 +10,9 @@
 
 namespace gradloom::kernels::test {
 
-constexpr DType kAllTypes[] = {DType::f32,  DType::f64, DType::i32, DType::i64, DType::u8,  DType::boolean, DType::f16,
-                               DType::bf16, DType::i8,  DType::i16, DType::u16, DType::u32, DType::u64};
+constexpr DType kAllTypes[] = {DType::f32,     DType::f64, DType::i32,  DType::i64, DType::u8,
+                               DType::boolean, DType::f16, DType::bf16, DType::i8,  DType::i16,
+                               DType::u16,     DType::u32, DType::u64};
 
 inline EwProgram program_of(std::initializer_list<std::int64_t> dims) {
   EwProgram program;
@@ -43,28 +45,28 @@ inline const std::vector<OperatorRow>& operator_rows() {
 
 inline bool has_type(const OperatorRow& row, DType type) {
   switch (row.types) {
-    case 'F':
-      return is_float(type);
-    case 'B':
-      return type == DType::boolean;
-    case 'N':
-      return type != DType::boolean;
-    case 'I':
-      return type != DType::boolean && !is_float(type);
-    case 'P':
-      return is_float(type);
-    default:
-      return true;
+    case 'F': return is_float(type);
+    case 'B': return type == DType::boolean;
+    case 'N': return type != DType::boolean;
+    case 'I': return type != DType::boolean && !is_float(type);
+    case 'P': return is_float(type);
+    default: return true;
   }
 }
 
-// Every operator that exists for `type`, each over the inputs a, b (of the type) and a condition, each result an output.
+// Every operator that exists for `type`, each over the inputs a, b (of the type) and a condition, each result
+// an output.
 inline EwProgram every_operator(DType type, std::int64_t n) {
   EwProgram program = program_of({n});
   program.inputs = {strided_input(type, {1}), strided_input(type, {1}), strided_input(DType::boolean, {1})};
   for (const OperatorRow& row : operator_rows()) {
     if (!has_type(row, type)) continue;
-    EwInstruction instruction{row.op, type, row.types == 'C' || row.types == 'B' || row.types == 'P' ? DType::boolean : type, {0, -1, -1}, 0};
+    EwInstruction instruction{
+        row.op,
+        type,
+        row.types == 'C' || row.types == 'B' || row.types == 'P' ? DType::boolean : type,
+        {0, -1, -1},
+        0};
     if (row.types == 'S')
       instruction.operands = {2, 0, 1};
     else if (row.arity == 2)
@@ -86,8 +88,9 @@ inline EwProgram every_cast(DType type, std::int64_t n) {
   return program;
 }
 
-// keep mask and dropout of x over `dims`, twice with one key and once with another, and numbers between ratio and x. training is one element; ratio is too for one dim,
-// for two it has one per column, which keeps the dims apart.
+// keep mask and dropout of x over `dims`, twice with one key and once with another, and numbers between ratio
+// and x. training is one element; ratio is too for one dim, for two it has one per column, which keeps the
+// dims apart.
 inline EwProgram dropout_program(DType type, std::initializer_list<std::int64_t> dims) {
   EwProgram program = program_of(dims);
   EwInput x{type, {}};
@@ -104,13 +107,18 @@ inline EwProgram dropout_program(DType type, std::initializer_list<std::int64_t>
   return program;
 }
 
-// f32: (a + row) * column - transposed * 0.25, with inputs dense, constant along columns, constant along rows, and transposed.
+// f32: (a + row) * column - transposed * 0.25, with inputs dense, constant along columns, constant along
+// rows, and transposed.
 inline EwProgram broadcast_program(std::int64_t rows, std::int64_t cols) {
   EwProgram program = program_of({rows, cols});
   const DType f = DType::f32;
-  program.inputs = {strided_input(f, {cols, 1}), strided_input(f, {0, 1}), strided_input(f, {1, 0}), strided_input(f, {1, rows})};
+  program.inputs = {strided_input(f, {cols, 1}), strided_input(f, {0, 1}), strided_input(f, {1, 0}),
+                    strided_input(f, {1, rows})};
   program.constants = {{f, 0.25}};
-  program.code = {{EwOp::Add, f, f, {0, 1, -1}, 0}, {EwOp::Mul, f, f, {5, 2, -1}, 0}, {EwOp::Mul, f, f, {3, 4, -1}, 0}, {EwOp::Sub, f, f, {6, 7, -1}, 0}};
+  program.code = {{EwOp::Add, f, f, {0, 1, -1}, 0},
+                  {EwOp::Mul, f, f, {5, 2, -1}, 0},
+                  {EwOp::Mul, f, f, {3, 4, -1}, 0},
+                  {EwOp::Sub, f, f, {6, 7, -1}, 0}};
   program.outputs = {{8, f}};
   return program;
 }

@@ -1,4 +1,5 @@
-// Steps of recurrent networks and their gradients on the GPU executor against the CPU kernels, for every kind of cell.
+// Steps of recurrent networks and their gradients on the GPU executor against the CPU kernels, for every kind
+// of cell.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {
@@ -33,9 +34,11 @@ void check(RecurrentKind kind, bool reverse) {
   RecurrentCell cell = cell_of(kind, reverse);
   const i64 state = kBatch * kHidden, rows = kBatch * cell.gates * kHidden;
   const std::vector<std::int32_t> lengths{3, 1, 2, 0, 3};
-  const auto input = numbers<T>(kSteps * rows, 1), product = numbers<T>(rows, 2), bias = numbers<T>(2 * cell.gates * kHidden, 3);
+  const auto input = numbers<T>(kSteps * rows, 1), product = numbers<T>(rows, 2),
+             bias = numbers<T>(2 * cell.gates * kHidden, 3);
   const auto peepholes = numbers<T>(3 * kHidden, 4), h = numbers<T>(state, 5), c = numbers<T>(state, 6);
-  const auto dy = numbers<T>(kSteps * state, 7), kept = numbers<T>(cell.slots * state, 8), c_next = numbers<T>(state, 9);
+  const auto dy = numbers<T>(kSteps * state, 7), kept = numbers<T>(cell.slots * state, 8),
+             c_next = numbers<T>(state, 9);
   const auto dreset = numbers<T>(state, 10), dh = numbers<T>(state, 11), dc = numbers<T>(state, 12);
   const bool lstm = kind == RecurrentKind::lstm;
   for (std::int64_t step = 0; step < kSteps; ++step) {
@@ -45,10 +48,33 @@ void check(RecurrentKind kind, bool reverse) {
     RecurrentCell host = cell;
     host.dtype = cpu_dtype<T>();
     host.lengths = lengths.data();
-    RecurrentStepArgs a{host, step, 0, input.data(), product.data(), bias.data(), lstm ? peepholes.data() : nullptr, h.data(),
-                        c.data(), host_kept.data(), h_next.data(), host_c.data(), y.data()};
-    RecurrentStepGradArgs g{host, step, 0, dy.data(), lstm ? peepholes.data() : nullptr, kept.data(), h.data(), c.data(), c_next.data(),
-                            dreset.data(), host_dh.data(), host_dc.data(), dinput.data(), dproduct.data()};
+    RecurrentStepArgs a{host,
+                        step,
+                        0,
+                        input.data(),
+                        product.data(),
+                        bias.data(),
+                        lstm ? peepholes.data() : nullptr,
+                        h.data(),
+                        c.data(),
+                        host_kept.data(),
+                        h_next.data(),
+                        host_c.data(),
+                        y.data()};
+    RecurrentStepGradArgs g{host,
+                            step,
+                            0,
+                            dy.data(),
+                            lstm ? peepholes.data() : nullptr,
+                            kept.data(),
+                            h.data(),
+                            c.data(),
+                            c_next.data(),
+                            dreset.data(),
+                            host_dh.data(),
+                            host_dc.data(),
+                            dinput.data(),
+                            dproduct.data()};
     for (const int part : {0, 1}) {
       if (part == 1 && kind != RecurrentKind::gru) break;
       a.part = g.part = part;
@@ -59,14 +85,31 @@ void check(RecurrentKind kind, bool reverse) {
       RecurrentCell there = cell;
       there.dtype = gpu_dtype<T>();
       there.lengths = device.in<std::int32_t>(lengths);
-      RecurrentStepArgs b{there, step, 0, device.in<T>(input), device.in<T>(product), device.in<T>(bias),
-                          lstm ? device.in<T>(peepholes) : nullptr, device.in<T>(h), lstm ? device.in<T>(c) : nullptr,
-                          device.inout<T>("kept", std::vector<H>(kept.size(), H(0))), device.inout<T>("h", std::vector<H>(h.size(), H(0))),
+      RecurrentStepArgs b{there,
+                          step,
+                          0,
+                          device.in<T>(input),
+                          device.in<T>(product),
+                          device.in<T>(bias),
+                          lstm ? device.in<T>(peepholes) : nullptr,
+                          device.in<T>(h),
+                          lstm ? device.in<T>(c) : nullptr,
+                          device.inout<T>("kept", std::vector<H>(kept.size(), H(0))),
+                          device.inout<T>("h", std::vector<H>(h.size(), H(0))),
                           lstm ? device.inout<T>("c", std::vector<H>(c.size(), H(0))) : nullptr,
                           device.inout<T>("y", std::vector<H>(y.size(), H(0)))};
-      RecurrentStepGradArgs d{there, step, 0, device.in<T>(dy), lstm ? device.in<T>(peepholes) : nullptr, device.in<T>(kept),
-                              device.in<T>(h), lstm ? device.in<T>(c) : nullptr, lstm ? device.in<T>(c_next) : nullptr,
-                              device.in<T>(dreset), device.inout<T>("dh", dh), lstm ? device.inout<T>("dc", dc) : nullptr,
+      RecurrentStepGradArgs d{there,
+                              step,
+                              0,
+                              device.in<T>(dy),
+                              lstm ? device.in<T>(peepholes) : nullptr,
+                              device.in<T>(kept),
+                              device.in<T>(h),
+                              lstm ? device.in<T>(c) : nullptr,
+                              lstm ? device.in<T>(c_next) : nullptr,
+                              device.in<T>(dreset),
+                              device.inout<T>("dh", dh),
+                              lstm ? device.inout<T>("dc", dc) : nullptr,
                               device.inout<T>("dinput", std::vector<H>(dinput.size(), H(0))),
                               device.inout<T>("dproduct", std::vector<H>(dproduct.size(), H(0)))};
       for (const int part : {0, 1}) {
@@ -76,7 +119,9 @@ void check(RecurrentKind kind, bool reverse) {
         device.run(recurrent_step_grad, d);
       }
     });
-    const Tolerance close = std::is_same_v<T, bf16> ? Tolerance{0.04, 0.02} : tolerance<T>({2e-5, 1e-5});   // kept values are rounded too
+    const Tolerance close = std::is_same_v<T, bf16>
+                                ? Tolerance{0.04, 0.02}
+                                : tolerance<T>({2e-5, 1e-5});  // kept values are rounded too
     expect_close(gpu.get<T>("h"), widen(h_next), close, "h");
     expect_close(gpu.get<T>("kept"), widen(host_kept), close, "kept");
     expect_close(gpu.get<T>("y"), widen(y), close, "y");
@@ -95,7 +140,8 @@ using Types = testing::Types<float, bf16, double>;
 TYPED_TEST_SUITE(RecurrentOnGpu, Types);
 
 TYPED_TEST(RecurrentOnGpu, Cells) {
-  for (const RecurrentKind kind : {RecurrentKind::rnn, RecurrentKind::gru, RecurrentKind::gru_linear, RecurrentKind::lstm}) {
+  for (const RecurrentKind kind :
+       {RecurrentKind::rnn, RecurrentKind::gru, RecurrentKind::gru_linear, RecurrentKind::lstm}) {
     for (const bool reverse : {false, true}) check<TypeParam>(kind, reverse);
   }
 }
