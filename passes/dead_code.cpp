@@ -95,8 +95,7 @@ const PassDef dead_code_pass = {
     .doc =
         "Removes nodes that no output, loss or update depends on, and leaves out optional results that "
         "nothing reads (the mask of Dropout, "
-        "the indices of MaxPool, the statistics of normalizations, the sequence of an LSTM whose last state "
-        "is used).",
+        "the indices of MaxPool, the statistics of normalizations, the sequence of an LSTM whose last state is used).",
     .phase = PassPhase::both,
     .make = [] { return std::unique_ptr<Pass>(new DeadCode); },
     .example = example,

@@ -40,14 +40,12 @@ struct Text {
   int opset;
   const char* graph;
 };
-constexpr const char* kMicrosoft = "com.microsoft";
 constexpr const char* kTraining = "ai.onnx.preview.training";
 const Text kTexts[] = {
     {"CastLike", "", 15, "(float[2, 3] x, double[1] t) => (double y) { y = CastLike(x, t) }"},
     {"Attention", "", 24,
      "(float[1, 2, 3, 4] q, float[1, 2, 5, 4] k, float[1, 2, 5, 4] v, float[3, 5] m) => (float y)"
-     "{ y = Attention<is_causal = 1, scale = 0.5, softcap = 2.0, qk_matmul_output_mode = 0, "
-     "softmax_precision = 1>"
+     "{ y = Attention<is_causal = 1, scale = 0.5, softcap = 2.0, qk_matmul_output_mode = 0, softmax_precision = 1>"
      "(q, k, v, m) }"},
     {"Attention", "", 23,
      "(float[1, 3, 8] q, float[1, 5, 4] k, float[1, 5, 4] v, float[1, 1, 2, 4] pk, float[1, 1, 2, 4] pv) =>"
@@ -62,17 +60,11 @@ const Text kTexts[] = {
     {"MultiHeadAttention", kMicrosoft, 17,
      "(float[1, 3, 4] q, float[1, 5, 4] k, float[1, 5, 4] v, float[12] b, float[1, 2, 3, 5] a) => (float y)"
      "<int32[1, 5] p = {1, 1, 1, 1, 0}>"
-     "{ y = com.microsoft.MultiHeadAttention<num_heads = 2, scale = 0.3, unidirectional = 1, "
-     "mask_filter_value = -10000.0>(q, k, v, b, p, a) }"},
+     "{ y = com.microsoft.MultiHeadAttention<num_heads = 2, scale = 0.3, unidirectional = 1, mask_filter_value = -10000.0>(q, k, v, b, p, a) }"},
     {"GroupQueryAttention", kMicrosoft, 17,
-     "(float[1, 3, 8] q, float[1, 3, 4] k, float[1, 3, 4] v, float[4, 1] c, float[4, 1] s) => (float y, "
-     "float a, float b)"
+     "(float[1, 3, 8] q, float[1, 3, 4] k, float[1, 3, 4] v, float[4, 1] c, float[4, 1] s) => (float y, float a, float b)"
      "<int32[1] n = {2}, int32 t = {3}>"
-     "{ y, a, b = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, scale = 0.3, softcap = "
-     "2.0, "
-     "do_rotary = 1, rotary_interleaved = 1, local_window_size = 2, smooth_softmax = 0>(q, k, v, none, "
-     "none, "
-     "n, t, c, s) }"},
+     "{ y, a, b = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, scale = 0.3, softcap = 2.0, do_rotary = 1, rotary_interleaved = 1, local_window_size = 2, smooth_softmax = 0>(q, k, v, none, none, n, t, c, s) }"},
     {"Gelu", kMicrosoft, 17, "(float[2, 3] x) => (float y) { y = com.microsoft.Gelu(x) }"},
     {"BiasGelu", kMicrosoft, 17,
      "(float[2, 3] x, float[3] b) => (float y) { y = com.microsoft.BiasGelu(x, b) }"},
@@ -100,62 +92,48 @@ const Text kTexts[] = {
      "{ y = TensorScatter<axis = -2, mode = \"linear\">(c, u, i) }"},
     {"LinearAttention", "", 27,
      "(float[1, 3, 8] q, float[1, 3, 8] k, float[1, 3, 8] v) => (float y, float s)"
-     "{ y, s = LinearAttention<q_num_heads = 2, kv_num_heads = 2, scale = 0.5, update_rule = \"linear\">(q, "
-     "k, v) }"},
+     "{ y, s = LinearAttention<q_num_heads = 2, kv_num_heads = 2, scale = 0.5, update_rule = \"linear\">(q, k, v) }"},
     {"Col2Im", "", 18,
      "(float[1, 8, 9] x) => (float y) <int64[2] i = {4, 4}, int64[2] b = {2, 2}>"
      "{ y = Col2Im<dilations = [1, 1], pads = [0, 0, 0, 0], strides = [1, 1]>(x, i, b) }"},
     {"AffineGrid", "", 20,
-     "(float[1, 2, 3] x) => (float y) <int64[4] s = {1, 1, 3, 4}> { y = AffineGrid<align_corners = 1>(x, s) "
-     "}"},
+     "(float[1, 2, 3] x) => (float y) <int64[4] s = {1, 1, 3, 4}> { y = AffineGrid<align_corners = 1>(x, s) }"},
     {"CenterCropPad", "", 18,
      "(float[3, 6] x) => (float y) <int64[2] s = {5, 4}> { y = CenterCropPad<axes = [0, 1]>(x, s) }"},
     {"DeformConv", "", 19,
      "(float[1, 2, 4, 4] x, float[2, 1, 2, 2] w, float[1, 16, 4, 4] o, float[2] b, float[1, 8, 4, 4] m) => "
      "(float y)"
-     "{ y = DeformConv<dilations = [1, 1], group = 2, kernel_shape = [2, 2], offset_group = 2, pads = [0, "
-     "0, "
-     "1, 1], "
-     "strides = [1, 1]>(x, w, o, b, m) }"},
+     "{ y = DeformConv<dilations = [1, 1], group = 2, kernel_shape = [2, 2], offset_group = 2, pads = [0, 0, 1, 1], strides = [1, 1]>(x, w, o, b, m) }"},
     {"RoiAlign", "", 16,
      "(float[1, 2, 6, 6] x, float[2, 4] r) => (float y) <int64[2] b = {0, 0}>"
-     "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2, spatial_scale = 0.5, mode = "
-     "\"avg\", "
-     "coordinate_transformation_mode = \"half_pixel\">(x, r, b) }"},
+     "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2, spatial_scale = 0.5, mode = \"avg\", coordinate_transformation_mode = \"half_pixel\">(x, r, b) }"},
     {"RoiAlign", "", 10,
      "(float[1, 2, 6, 6] x, float[2, 4] r) => (float y) <int64[2] b = {0, 0}>"
      "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, r, b) }"},
     {"MatMulInteger", "", 10,
-     "(uint8[2, 3] a, int8[3, 4] b) => (int32 y) <uint8 z = {3}, int8 w = {1}> { y = MatMulInteger(a, b, z, "
-     "w) }"},
+     "(uint8[2, 3] a, int8[3, 4] b) => (int32 y) <uint8 z = {3}, int8 w = {1}> { y = MatMulInteger(a, b, z, w) }"},
     {"ConvInteger", "", 10,
      "(uint8[1, 1, 4, 4] x, uint8[2, 1, 2, 2] w) => (int32 y) <uint8 z = {3}>"
-     "{ y = ConvInteger<auto_pad = \"NOTSET\", dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = "
-     "[0, 0, 1, 1], "
-     "strides = [1, 1]>(x, w, z) }"},
+     "{ y = ConvInteger<auto_pad = \"NOTSET\", dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 1, 1], strides = [1, 1]>(x, w, z) }"},
     {"QLinearMatMul", "", 10,
      "(uint8[2, 3] a, uint8[3, 4] b) => (uint8 y)"
      "<float s = {0.1}, uint8 z = {3}, float t = {0.2}, uint8 w = {1}, float o = {0.3}, uint8 p = {2}>"
      "{ y = QLinearMatMul(a, s, z, b, t, w, o, p) }"},
     {"QLinearConv", "", 10,
      "(uint8[1, 1, 4, 4] x, uint8[2, 1, 2, 2] k) => (uint8 y)"
-     "<float s = {0.1}, uint8 z = {3}, float t = {0.2}, uint8 w = {1}, float o = {0.3}, uint8 p = {2}, "
-     "int32[2] b = {1, -1}>"
-     "{ y = QLinearConv<dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 1, 1], strides "
-     "= "
-     "[1, 1]>"
+     "<float s = {0.1}, uint8 z = {3}, float t = {0.2}, uint8 w = {1}, float o = {0.3}, uint8 p = {2}, int32[2] b = {1, -1}>"
+     "{ y = QLinearConv<dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 1, 1], strides = [1, 1]>"
      "(x, s, z, k, t, w, o, p, b) }"},
     {"DFT", "", 17,
-     "(float[1, 4, 1] x) => (float y) <int64 l = {5}> { y = DFT<axis = 1, inverse = 0, onesided = 1>(x, l) "
-     "}"},
+     "(float[1, 4, 1] x) => (float y) <int64 l = {5}> { y = DFT<axis = 1, inverse = 0, onesided = 1>(x, l) }"},
+    {"TfIdfVectorizer", "", 9,
+     "(int64[2, 5] x) => (float y)"
+     "{ y = TfIdfVectorizer<mode = \"TFIDF\", min_gram_length = 1, max_gram_length = 2, max_skip_count = 1, ngram_counts = [0, 2], "
+     "ngram_indexes = [1, 0, 2], pool_int64s = [3, 4, 3, 4], weights = [1.0, 2.0, 0.5]>(x) }"},
     {"DFT", "", 20,
-     "(float[1, 4, 2] x) => (float y) <int64 l = {5}, int64 a = {1}> { y = DFT<inverse = 1, onesided = "
-     "0>(x, "
-     "l, a) }"},
+     "(float[1, 4, 2] x) => (float y) <int64 l = {5}, int64 a = {1}> { y = DFT<inverse = 1, onesided = 0>(x, l, a) }"},
     {"STFT", "", 17,
-     "(float[1, 8, 1] x, float[4] w) => (float y) <int64 s = {2}, int64 l = {4}> { y = STFT<onesided = "
-     "1>(x, "
-     "s, w, l) }"},
+     "(float[1, 8, 1] x, float[4] w) => (float y) <int64 s = {2}, int64 l = {4}> { y = STFT<onesided = 1>(x, s, w, l) }"},
     {"HannWindow", "", 17,
      "() => (float y) <int64 n = {5}> { y = HannWindow<output_datatype = 1, periodic = 1>(n) }"},
     {"HammingWindow", "", 17,
@@ -163,19 +141,15 @@ const Text kTexts[] = {
     {"BlackmanWindow", "", 17, "() => (float y) <int64 n = {5}> { y = BlackmanWindow<periodic = 0>(n) }"},
     {"MelWeightMatrix", "", 17,
      "() => (float y) <int64 b = {4}, int64 d = {8}, int64 r = {8000}>"
-     "{ y = MelWeightMatrix<output_datatype = 1>(b, d, r, l, u)"
-     "  l = Constant<value_float = 0.0>() u = Constant<value_float = 4000.0>() }"},
+     "{ y = MelWeightMatrix<output_datatype = 1>(b, d, r, l, u)  l = Constant<value_float = 0.0>() u = Constant<value_float = 4000.0>() }"},
     {"SimplifiedLayerNormalization", "", 17,
      "(float[2, 3] x, float[3] s) => (float y, float d)"
      "{ y, d = SimplifiedLayerNormalization<axis = -1, epsilon = 0.001, stash_type = 1>(x, s) }"},
     {"SimplifiedLayerNormalization", kMicrosoft, 17,
      "(float[2, 3] x, float[3] s) => (float y)"
-     "{ y = com.microsoft.SimplifiedLayerNormalization<axis = -1, epsilon = 0.001, stash_type = 1>(x, "
-     "s) }"},
+     "{ y = com.microsoft.SimplifiedLayerNormalization<axis = -1, epsilon = 0.001, stash_type = 1>(x, s) }"},
     {"SkipLayerNormalization", kMicrosoft, 17,
-     "(float[1, 2, 3] x, float[1, 2, 3] s, float[3] g, float[3] h, float[3] b) => (float y, float m, "
-     "float "
-     "d, float z)"
+     "(float[1, 2, 3] x, float[1, 2, 3] s, float[3] g, float[3] h, float[3] b) => (float y, float m, float d, float z)"
      "{ y, m, d, z = com.microsoft.SkipLayerNormalization<epsilon = 0.01>(x, s, g, h, b) }"},
     {"SkipSimplifiedLayerNormalization", kMicrosoft, 17,
      "(float[1, 2, 3] x, float[1, 2, 3] s, float[3] g, float[3] b) => (float y)"
@@ -187,26 +161,19 @@ const Text kTexts[] = {
      "{ y = Gemm<alpha = 0.5, beta = 2.0, broadcast = 1, transA = 0, transB = 0>(a, b, c) }"},
     {"BatchNormalization", "", 6,
      "(float[2, 3, 4] x, float[3] s, float[3] b, float[3] m, float[3] v) => (float y)"
-     "{ y = BatchNormalization<epsilon = 0.001, is_test = 1, momentum = 0.9, spatial = 1>(x, s, b, m, "
-     "v) }"},
+     "{ y = BatchNormalization<epsilon = 0.001, is_test = 1, momentum = 0.9, spatial = 1>(x, s, b, m, v) }"},
     {"Dropout", "", 6, "(float[2, 3] x) => (float y) { y = Dropout<is_test = 0, ratio = 0.3>(x) }"},
     {"Adagrad", kTraining, 17,
      "(float r, float[2] x, float[2] g, float[2] h) => (float y, float z) <int64 t = {1}>"
-     "{ y, z = ai.onnx.preview.training.Adagrad<decay_factor = 0.1, epsilon = 0.001, norm_coefficient "
-     "= 0.01>"
+     "{ y, z = ai.onnx.preview.training.Adagrad<decay_factor = 0.1, epsilon = 0.001, norm_coefficient = 0.01>"
      "(r, t, x, g, h) }"},
     {"Adam", kTraining, 17,
-     "(float r, float[2] x, float[2] g, float[2] v, float[2] h) => (float y, float z, float w) <int64 "
-     "t = "
+     "(float r, float[2] x, float[2] g, float[2] v, float[2] h) => (float y, float z, float w) <int64 t = "
      "{1}>"
-     "{ y, z, w = ai.onnx.preview.training.Adam<alpha = 0.9, beta = 0.99, epsilon = 0.001, "
-     "norm_coefficient "
-     "= 0.01, "
-     "norm_coefficient_post = 0.1>(r, t, x, g, v, h) }"},
+     "{ y, z, w = ai.onnx.preview.training.Adam<alpha = 0.9, beta = 0.99, epsilon = 0.001, norm_coefficient = 0.01, norm_coefficient_post = 0.1>(r, t, x, g, v, h) }"},
     {"Momentum", kTraining, 17,
      "(float r, float[2] x, float[2] g, float[2] v) => (float y, float z) <int64 t = {1}>"
-     "{ y, z = ai.onnx.preview.training.Momentum<alpha = 0.9, beta = 0.99, mode = \"nesterov\", "
-     "norm_coefficient = 0.01>(r, t, x, g, v) }"},
+     "{ y, z = ai.onnx.preview.training.Momentum<alpha = 0.9, beta = 0.99, mode = \"nesterov\", norm_coefficient = 0.01>(r, t, x, g, v) }"},
 };
 
 // Floating point inputs with a size become parameters.

@@ -197,10 +197,10 @@ TEST(Functions, SubgraphsOfBodiesAndCallsInSubgraphs) {
   model.mutable_opset_import(1)->set_version(1);
   model.mutable_graph()->mutable_node(1)->mutable_attribute(0)->mutable_g()->mutable_node(0)->set_domain(
       "local");
-  add_function(model, "Choose",
-               "h = Abs(a) c = Constant<value = bool {0}>() r = If (c) <then_branch = t () => (float[2] s) { "
-               "s = Neg(a) },"
-               " else_branch = e () => (float[2] s) { u = Neg(h) s = Mul(u, a) }>");
+  add_function(
+      model, "Choose",
+      "h = Abs(a) c = Constant<value = bool {0}>() r = If (c) <then_branch = t () => (float[2] s) { s = Neg(a) },"
+      " else_branch = e () => (float[2] s) { u = Neg(h) s = Mul(u, a) }>");
   const Result<ImportedModel> imported = import_model(model);
   ASSERT_TRUE(imported.ok()) << imported.error().message;
   std::string ops;
