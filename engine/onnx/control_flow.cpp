@@ -276,14 +276,25 @@ std::int64_t entry(const std::vector<std::int64_t>& list, std::size_t k) {
 
 }  // namespace
 
+// What a Scan says beside its inputs: states, then sequences.
+struct NodeReader::Scan {
+  const onnx::GraphProto& graph;
+  std::size_t states;
+  std::vector<std::int64_t> input_axes, input_reversed, output_axes, output_reversed;  // empty: zeros
+};
+
 // Inputs: initial states, then sequences, whose slices along their axes the iterations take in turn. The body
 // takes states and slices and gives the next states and slices of outputs.
 Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, const Site& site,
                                                  Names& names) {
-  if (out_.graph.opset < 9) return not_followed("Scan of opset 8 is not supported");
   const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));
+  const bool batched = out_.graph.opset < 9;
   const Attrs attrs = TRY(read_attributes(node, out_.graph.opset, tensors_)).attrs;
-  const Values inputs = resolve(node, names);
+  Values inputs = resolve(node, names);
+  if (batched && !inputs.empty()) {
+    if (inputs[0] != kNone) return not_followed("its items have lengths of their own");
+    inputs.erase(inputs.begin());
+  }
   const auto sequences =
       static_cast<std::size_t>(std::max<std::int64_t>(attrs.integer("num_scan_inputs"), 0));
   if (sequences < 1 || sequences > inputs.size() ||
@@ -300,19 +311,60 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
       return bad(std::string("attribute '") + name + "' has a wrong size");
     return values;
   };
-  const auto input_axes = TRY(list("scan_input_axes", sequences)),
-             input_reversed = TRY(list("scan_input_directions", sequences)),
-             output_axes = TRY(list("scan_output_axes", outputs - states)),
-             output_reversed = TRY(list("scan_output_directions", outputs - states));
+  for (const ValueId id : inputs) {
+    if (is_sequence(id)) return not_followed("of a sequence");
+    if (!out_.graph.value(id).has_type) return not_followed("the type of an input is not known");
+  }
+  const char* const reversed = batched ? "directions" : "scan_input_directions";
+  const Scan scan{graph,
+                  states,
+                  TRY(list("scan_input_axes", sequences)),
+                  TRY(list(reversed, sequences)),
+                  TRY(list("scan_output_axes", outputs - states)),
+                  TRY(list("scan_output_directions", outputs - states))};
+  return batched ? scan_items(scan, site, names, inputs) : unrolled(scan, site, names, inputs, "");
+}
 
+// Opset 8: one scan for each item of the batch, the first axis of every input and output.
+Result<NodeReader::Values> NodeReader::scan_items(const Scan& scan, const Site& site, Names& names,
+                                                  const Values& inputs) {
+  const Shape& first = out_.graph.value(inputs[0]).type.shape;
+  const std::int64_t items = first.empty() ? 0 : first[0];
+  if (items < 0) return not_followed("its batch is a dimension without a number (--dim NAME=N)");
+  TRY(count_iterations(items));
+  std::vector<Values> of_input, of_output(static_cast<std::size_t>(scan.graph.output_size()));
+  for (const ValueId input : inputs) {
+    const Shape shape = out_.graph.value(input).type.shape;
+    if (shape.empty() || shape[0] != items) return bad("its inputs have different batches");
+    of_input.push_back(TRY(slices_of(site, input, 0, items)));
+  }
+  const std::size_t unknown = out_.unknown.size();
+  for (std::size_t item = 0; item < static_cast<std::size_t>(items) && out_.unknown.size() == unknown;
+       ++item) {
+    Values own;
+    for (const Values& slices : of_input) own.push_back(slices[item]);
+    const Values results = TRY(unrolled(scan, site, names, own, std::to_string(item) + "."));
+    for (std::size_t k = 0; k < results.size(); ++k) of_output[k].push_back(results[k]);
+  }
+  Values results;
+  for (std::size_t k = 0; k < of_output.size(); ++k) {
+    if (of_output[k].empty()) return not_followed("its batch has no item");
+    results.push_back(TRY(stacked(site, of_output[k], 0, scan.graph.output(static_cast<int>(k)))));
+  }
+  return results;
+}
+
+// `item` names the iterations of one scan of several.
+Result<NodeReader::Values> NodeReader::unrolled(const Scan& scan, const Site& site, Names& names,
+                                                const Values& inputs, const std::string& item) {
+  const onnx::GraphProto& graph = scan.graph;
+  const std::size_t states = scan.states, sequences = inputs.size() - states;
   std::int64_t trips = -1;
   std::vector<std::int64_t> axes;
   for (std::size_t k = 0; k < sequences; ++k) {
-    if (is_sequence(inputs[states + k])) return not_followed("of a sequence");
-    const Value& sequence = out_.graph.value(inputs[states + k]);
-    if (!sequence.has_type) return not_followed("the type of an input is not known");
-    axes.push_back(TRY(normalized_axis(entry(input_axes, k), sequence.type.shape.size())));
-    const std::int64_t length = sequence.type.shape[static_cast<std::size_t>(axes.back())];
+    const Shape& shape = out_.graph.value(inputs[states + k]).type.shape;
+    axes.push_back(TRY(normalized_axis(entry(scan.input_axes, k), shape.size())));
+    const std::int64_t length = shape[static_cast<std::size_t>(axes.back())];
     if (length < 0) return not_followed("its trip count is a dimension without a number (--dim NAME=N)");
     if (trips >= 0 && length != trips) return bad("its sequences have different lengths");
     trips = length;
@@ -321,27 +373,28 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
   std::vector<Values> parts;
   for (std::size_t k = 0; k < sequences; ++k) {
     parts.push_back(TRY(slices_of(site, inputs[states + k], axes[k], trips)));
-    if (entry(input_reversed, k) != 0) std::reverse(parts.back().begin(), parts.back().end());
+    if (entry(scan.input_reversed, k) != 0) std::reverse(parts.back().begin(), parts.back().end());
   }
 
   const Body* body = TRY(body_of(graph, names, site));
   const std::size_t unknown = out_.unknown.size();
   Values carried(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(states));
-  std::vector<Values> slices(outputs - states);
+  std::vector<Values> slices(static_cast<std::size_t>(graph.output_size()) - states);
   for (std::int64_t i = 0; i < trips && out_.unknown.size() == unknown; ++i) {
-    Names inner{&names, site.name + "/" + std::to_string(i) + "/"};
+    const std::string iteration = item + std::to_string(i);
+    Names inner{&names, site.name + "/" + iteration + "/"};
     for (std::size_t k = 0; k < inputs.size(); ++k)
       inner.values[graph.input(static_cast<int>(k)).name()] =
           k < states ? carried[k] : parts[k - states][static_cast<std::size_t>(i)];
-    const Values results = TRY(read_body(*body, inner, site, "." + std::to_string(i)));
+    const Values results = TRY(read_body(*body, inner, site, "." + iteration));
     std::copy_n(results.begin(), states, carried.begin());
     for (std::size_t k = 0; k < slices.size(); ++k) slices[k].push_back(results[states + k]);
   }
   Values results = carried;
   for (std::size_t k = 0; k < slices.size(); ++k) {
-    if (entry(output_reversed, k) != 0) std::reverse(slices[k].begin(), slices[k].end());
-    results.push_back(
-        TRY(stacked(site, slices[k], entry(output_axes, k), graph.output(static_cast<int>(states + k)))));
+    if (entry(scan.output_reversed, k) != 0) std::reverse(slices[k].begin(), slices[k].end());
+    results.push_back(TRY(
+        stacked(site, slices[k], entry(scan.output_axes, k), graph.output(static_cast<int>(states + k)))));
   }
   return results;
 }

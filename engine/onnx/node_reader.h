@@ -123,6 +123,10 @@ class NodeReader {
   Result<Values> read_loop(const onnx::NodeProto& node, const Site& site, Names& names);
   Result<Values> read_sequence_map(const onnx::NodeProto& node, const Site& site, Names& names);
   Result<Values> read_scan(const onnx::NodeProto& node, const Site& site, Names& names);
+  struct Scan;
+  Result<Values> scan_items(const Scan& scan, const Site& site, Names& names, const Values& inputs);
+  Result<Values> unrolled(const Scan& scan, const Site& site, Names& names, const Values& inputs,
+                          const std::string& item);
   Result<Body*> body_of(const onnx::GraphProto& graph, const Names& names, const Site& site);
   Result<Values> read_body(const Body& body, Names& inner, const Site& site, const std::string& part);
   Status count_iterations(std::int64_t count);

@@ -13,20 +13,10 @@ using testing::add_floats;
 using testing::add_ints;
 using testing::expect_refused;
 using testing::import_model;
+using testing::imported_or_fail;
 using testing::model_from_text;
 using testing::node_of;
 using testing::value_of;
-
-ImportedModel imported_or_fail(const onnx::ModelProto& model, const ImportOptions& options = {}) {
-  Result<ImportedModel> imported = import_model(model, options);
-  if (!imported.ok()) {
-    ADD_FAILURE() << imported.error().message;
-    return {};
-  }
-  const Status verified = verify(imported->graph);
-  EXPECT_TRUE(verified.ok()) << verified.error().message;
-  return std::move(*imported);
-}
 
 std::vector<double> output_of(const Graph& graph, const std::map<std::string, std::vector<double>>& inputs,
                               std::size_t output = 0) {
@@ -307,6 +297,28 @@ TEST(Scan, AxesOfInputsAndOutputs) {
   EXPECT_EQ(output_of(graph, {{"s", {0, 0}}, {"x", {1, 2, 3, 4, 5, 6}}}, 0), (Numbers{6, 15}));
   EXPECT_EQ(output_of(graph, {{"s", {0, 0}}, {"x", {1, 2, 3, 4, 5, 6}}}, 1),
             (Numbers{-1, -2, -3, -4, -5, -6}));
+}
+
+// Opset 8: every input and output has a batch axis before it.
+TEST(Scan, OfABatch) {
+  const auto scan = [](const std::string& lengths, const std::string& batch) {
+    onnx::ModelProto model =
+        model_from_text("g (float[" + batch + ", 1] s, float[" + batch + ", 3, 1] x, int64[" + batch +
+                            "] l) => (float[" + batch + ", 1] e, float[" + batch +
+                            ", 3, 1] y) { e, y = Scan <num_scan_inputs = 1, directions = [1],"
+                            " body = b (float[1] a, float[1] v) => (float[1] n, float[1] o)"
+                            " { n = Add(a, v) o = Mul(n, v) }> (l, s, x) }",
+                        8);
+    model.mutable_graph()->mutable_node(0)->set_input(0, lengths);
+    return model;
+  };
+  const Graph graph = imported_or_fail(scan("", "2")).graph;
+  const std::map<std::string, Numbers> inputs = {{"s", {1, 10}}, {"x", {1, 2, 3, 4, 5, 6}}, {"l", {3, 3}}};
+  EXPECT_EQ(output_of(graph, inputs, 0), (Numbers{7, 25}));
+  EXPECT_EQ(output_of(graph, inputs, 1), (Numbers{12, 12, 7, 96, 105, 100}));
+  EXPECT_EQ(graph.sources[node_of(graph, "Scan_0/1.2/Add_0").origin.sources[0]].scope, "Scan_0.1.2");
+  expect_refused(import_model(scan("l", "2")), Errc::bad_input, {"lengths of their own"});
+  expect_refused(import_model(scan("", "N")), Errc::bad_input, {"its batch is a dimension without"});
 }
 
 TEST(Scan, ALengthWithoutANumberIsTheReason) {

@@ -8,17 +8,9 @@ namespace {
 using testing::add_floats;
 using testing::add_ints;
 using testing::import_model;
+using testing::imported_or_fail;
 using testing::model_from_text;
 using testing::value_of;
-
-ImportedModel imported_or_fail(const onnx::ModelProto& model, const ImportOptions& options = {}) {
-  Result<ImportedModel> imported = import_model(model, options);
-  if (!imported.ok()) {
-    ADD_FAILURE() << imported.error().message;
-    return {};
-  }
-  return std::move(*imported);
-}
 
 // What torch writes for x.view(x.size(0), x.size(1), 2, -1).
 onnx::ModelProto view_model() {

@@ -16,6 +16,7 @@ using testing::expect_refused;
 using testing::has_note;
 using testing::import_bytes;
 using testing::import_model;
+using testing::imported_or_fail;
 using testing::model_from_text;
 using testing::node_of;
 using testing::value_of;
@@ -24,17 +25,6 @@ ImportOptions with_dims(std::map<std::string, std::int64_t> dims) {
   ImportOptions options;
   options.dims = std::move(dims);
   return options;
-}
-
-ImportedModel imported_or_fail(const onnx::ModelProto& model, const ImportOptions& options = {}) {
-  Result<ImportedModel> imported = import_model(model, options);
-  if (!imported.ok()) {
-    ADD_FAILURE() << imported.error().message;
-    return {};
-  }
-  const Status verified = verify(imported->graph);
-  EXPECT_TRUE(verified.ok()) << verified.error().message;
-  return std::move(*imported);
 }
 
 onnx::ModelProto linear_model() {

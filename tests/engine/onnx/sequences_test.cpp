@@ -8,6 +8,7 @@ namespace {
 
 using testing::expect_refused;
 using testing::import_model;
+using testing::imported_or_fail;
 using testing::model_from_text;
 using testing::node_of;
 using testing::value_of;
@@ -21,17 +22,6 @@ onnx::ModelProto model_of(const std::string& output, const std::string& nodes) {
                          nodes + " }");
 }
 
-Graph imported_or_fail(const onnx::ModelProto& model) {
-  Result<ImportedModel> imported = import_model(model);
-  if (!imported.ok()) {
-    ADD_FAILURE() << imported.error().message;
-    return {};
-  }
-  const Status verified = verify(imported->graph);
-  EXPECT_TRUE(verified.ok()) << verified.error().message;
-  return std::move(imported->graph);
-}
-
 // Output 0 for x = 0, 1, ... 9.
 Numbers output_of(const Graph& graph) {
   const auto runner = reference::Runner::create(graph);
@@ -43,51 +33,51 @@ Numbers output_of(const Graph& graph) {
   return values.ok() ? (*values)[graph.outputs[0]].to_f64() : Numbers{};
 }
 
+Graph graph_of(const onnx::ModelProto& model) { return imported_or_fail(model).graph; }
+
 TEST(Sequences, ChunksAreOneSplit) {
-  const Graph graph = imported_or_fail(
-      model_of("float[2, 2] y", "s = SplitToSequence<axis = 1>(x, two) y = SequenceAt(s, zero)"));
+  const Graph graph =
+      graph_of(model_of("float[2, 2] y", "s = SplitToSequence<axis = 1>(x, two) y = SequenceAt(s, zero)"));
   EXPECT_EQ(output_of(graph), (Numbers{0, 1, 5, 6}));
   int splits = 0;
   for (const Node& node : graph.nodes)
     splits += node.alive() && std::string(node.op->name) == "Split" ? 1 : 0;
   EXPECT_EQ(splits, 1);
   // The last chunk is what is left.
-  EXPECT_EQ(output_of(imported_or_fail(
+  EXPECT_EQ(output_of(graph_of(
                 model_of("float[2, 1] y", "s = SplitToSequence<axis = 1>(x, two) y = SequenceAt(s, last)"))),
             (Numbers{4, 9}));
 }
 
 TEST(Sequences, SplitBySizesAndIntoSlices) {
-  EXPECT_EQ(output_of(imported_or_fail(
-                model_of("float[2, 3] y",
-                         "sizes = Constant<value = int64[2] {2, 3}>() "
-                         "s = SplitToSequence<axis = -1>(x, sizes) y = SequenceAt(s, last)"))),
+  EXPECT_EQ(output_of(graph_of(model_of("float[2, 3] y",
+                                        "sizes = Constant<value = int64[2] {2, 3}>() "
+                                        "s = SplitToSequence<axis = -1>(x, sizes) y = SequenceAt(s, last)"))),
             (Numbers{2, 3, 4, 7, 8, 9}));
-  EXPECT_EQ(output_of(imported_or_fail(model_of(
+  EXPECT_EQ(output_of(graph_of(model_of(
                 "float[5] y", "s = SplitToSequence<axis = 0, keepdims = 0>(x) y = SequenceAt(s, last)"))),
             (Numbers{5, 6, 7, 8, 9}));
 }
 
 TEST(Sequences, AreBuiltTakenApartAndJoined) {
-  const Graph graph = imported_or_fail(
-      model_of("float[6, 5] y",
-               "n = Neg(x) a = SequenceConstruct(x, n) e = SequenceEmpty() b = SequenceInsert(e, x)"
-               " c = SequenceInsert(b, n, zero) d = SequenceErase(a, zero) f = SequenceAt(d, zero)"
-               " g = SequenceInsert(c, f) h = Identity(g) y = ConcatFromSequence<axis = 0>(h)"));
+  const Graph graph =
+      graph_of(model_of("float[6, 5] y",
+                        "n = Neg(x) a = SequenceConstruct(x, n) e = SequenceEmpty() b = SequenceInsert(e, x)"
+                        " c = SequenceInsert(b, n, zero) d = SequenceErase(a, zero) f = SequenceAt(d, zero)"
+                        " g = SequenceInsert(c, f) h = Identity(g) y = ConcatFromSequence<axis = 0>(h)"));
   Numbers want;
   for (const double sign : {-1.0, 1.0, -1.0})
     for (int i = 0; i < 10; ++i) want.push_back(sign * i);
   EXPECT_EQ(output_of(graph), want);
-  const Graph stacked = imported_or_fail(model_of(
+  const Graph stacked = graph_of(model_of(
       "float[2, 2, 5] y", "a = SequenceConstruct(x, x) y = ConcatFromSequence<axis = 1, new_axis = 1>(a)"));
   EXPECT_EQ(output_of(stacked), (Numbers{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9}));
-  EXPECT_EQ(
-      output_of(imported_or_fail(model_of("int64 y", "a = SequenceConstruct(x, x) y = SequenceLength(a)"))),
-      (Numbers{2}));
+  EXPECT_EQ(output_of(graph_of(model_of("int64 y", "a = SequenceConstruct(x, x) y = SequenceLength(a)"))),
+            (Numbers{2}));
 }
 
 TEST(Sequences, GoThroughLoops) {
-  const Graph graph = imported_or_fail(model_of(
+  const Graph graph = graph_of(model_of(
       "float[2, 5] y",
       "n = Constant<value = int64 {5}>() t = Constant<value = bool {1}>() s = SplitToSequence<axis = 1>(x)"
       " e = SequenceEmpty() r = Loop (n, t, e) <body = b (int64 i, bool c, float[2, 1] l) =>"
@@ -98,7 +88,7 @@ TEST(Sequences, GoThroughLoops) {
 }
 
 TEST(Sequences, AreMapped) {
-  const Graph graph = imported_or_fail(model_of(
+  const Graph graph = graph_of(model_of(
       "float[2, 5] y",
       "s = SplitToSequence<axis = 1>(x) n = Neg(x) t = SplitToSequence<axis = 1>(n)"
       " a, b = SequenceMap (s, t, two) <body = g (float[2, 1] p, float[2, 1] q, int64 k) =>"

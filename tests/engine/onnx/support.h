@@ -89,6 +89,18 @@ inline Result<ImportedModel> import_model(const onnx::ModelProto& model, const I
   return import_bytes(model.SerializeAsString(), options);
 }
 
+// The model, verified; empty after a failure.
+inline ImportedModel imported_or_fail(const onnx::ModelProto& model, const ImportOptions& options = {}) {
+  Result<ImportedModel> imported = import_model(model, options);
+  if (!imported.ok()) {
+    ADD_FAILURE() << imported.error().message;
+    return {};
+  }
+  const Status verified = verify(imported->graph);
+  EXPECT_TRUE(verified.ok()) << verified.error().message;
+  return std::move(*imported);
+}
+
 // The model must be refused with this code and a message that holds each of the texts.
 inline void expect_refused(const Result<ImportedModel>& imported, Errc code,
                            const std::vector<std::string>& texts) {
