@@ -224,7 +224,7 @@ Result<Tensor> constant_contents(const Attrs& attrs) {
   return Error{Errc::bad_input, "attribute '" + escaped(name) + "' is not supported"};
 }
 
-void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs) {
+void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs, bool narrow) {
   // Attributes that hold a TensorProto::DataType, and whether FLOAT is what they mean when absent.
   struct TypeAttribute {
     const char* op_type;
@@ -249,16 +249,18 @@ void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs) {
       {"MelWeightMatrix", "output_datatype", true},
       {"Attention", "softmax_precision", false},
   };
+  const auto promoted = [&](DType type) { return type == DType::f32 || (narrow && is_float(type)); };
   const std::int64_t f32 = onnx_from_dtype(DType::f32), f64 = onnx_from_dtype(DType::f64);
   for (const TypeAttribute& t : kTypeAttributes) {
-    if (op_type == t.op_type && attrs.integer(t.name, t.float_by_default ? f32 : 0) == f32)
-      attrs.set(t.name, f64);
+    if (op_type != t.op_type) continue;
+    const Result<DType> type = dtype_from_onnx(attrs.integer(t.name, t.float_by_default ? f32 : 0));
+    if (type.ok() && promoted(*type)) attrs.set(t.name, f64);
   }
   if (op_type == "ConstantOfShape" && !attrs.has("value")) attrs.set("value", Tensor(DType::f64, {1}));
   const Attrs before = attrs;
   for (const auto& [name, value] : before.all()) {
     const Tensor* tensor = std::get_if<Tensor>(&value);
-    if (tensor != nullptr && tensor->dtype() == DType::f32) attrs.set(name, tensor->cast(DType::f64));
+    if (tensor != nullptr && promoted(tensor->dtype())) attrs.set(name, tensor->cast(DType::f64));
   }
 }
 

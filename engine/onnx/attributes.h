@@ -34,8 +34,8 @@ const onnx::OpSchema* schema_of(const std::string& op_type, int opset);
 // Of a Constant node, from the one attribute it has.
 Result<Tensor> constant_contents(const Attrs& attrs);
 
-// For reference runs in f64: what an operator's attributes say about f32 (Cast to FLOAT, tensors of floats)
-// becomes f64.
-void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs);
+// For reference runs in f64: what an operator's attributes say about f32 (Cast to FLOAT, tensors of floats),
+// and with `narrow` about f16 and bf16, becomes f64.
+void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs, bool narrow);
 
 }  // namespace gradloom

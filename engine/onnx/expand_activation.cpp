@@ -91,9 +91,6 @@ Status softmax_cross_entropy_internal(Expander& e) {
   return {};
 }
 
-const char* const kMicrosoft = "com.microsoft";
-constexpr int kNewest = 1000;
-
 }  // namespace
 
 std::span<const Expansion> activation_expansions() {

@@ -507,9 +507,6 @@ Status microsoft_rotary_embedding(Expander& e) {
   return rotary(e, e.in(2), e.in(3), positions);
 }
 
-const char* const kMicrosoft = "com.microsoft";
-constexpr int kNewest = 1000;
-
 }  // namespace
 
 std::span<const Expansion> attention_expansions() {

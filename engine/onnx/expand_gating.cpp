@@ -171,8 +171,6 @@ Status linear_attention(Expander& e) {
   return {};
 }
 
-constexpr int kNewest = 1000;
-
 }  // namespace
 
 std::span<const Expansion> gating_expansions() {

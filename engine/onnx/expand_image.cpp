@@ -379,8 +379,6 @@ Status deform_conv(Expander& e) {
   return {};
 }
 
-constexpr int kNewest = 1000;
-
 }  // namespace
 
 std::span<const Expansion> image_expansions() {

@@ -86,8 +86,6 @@ Status qlinear_conv(Expander& e) {
   return {};
 }
 
-constexpr int kNewest = 1000;
-
 }  // namespace
 
 std::span<const Expansion> integer_expansions() {

@@ -51,9 +51,6 @@ Status skip_simplified_layer_normalization(Expander& e) {
   return rms(e, TRY(skip_sum(e, 3)), e.in(2), -1, e.attrs.real("epsilon", 1e-12), 2);
 }
 
-const char* const kMicrosoft = "com.microsoft";
-constexpr int kNewest = 1000;
-
 }  // namespace
 
 std::span<const Expansion> normalization_expansions() {

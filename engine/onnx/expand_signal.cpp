@@ -38,26 +38,45 @@ struct Complex {
   ValueId re, im;  // im: kNone for real numbers
 };
 
-// The transform of the last axis.
-Result<Complex> transformed(Expander& e, const Complex& x, const Transform& t) {
-  const DType type = e.dtype(x.re);
+// cos and sign * sin of 2 pi r c / length, times weight(r): [rows, columns].
+struct Waves {
+  ValueId cosines, sines;
+};
+
+template <class Weight>
+Waves waves(Expander& e, DType type, std::int64_t rows, std::int64_t columns, std::int64_t length,
+            double sign, const Weight& weight) {
   std::vector<double> cosines, sines;
-  for (std::int64_t n = 0; n < t.length; ++n) {
-    for (std::int64_t k = 0; k < t.bins; ++k) {
-      const double angle = 2 * kPi * static_cast<double>(n * k % t.length) / static_cast<double>(t.length);
-      const double scale = t.inverse ? 1 / static_cast<double>(t.length) : 1;
-      cosines.push_back(std::cos(angle) * scale);
-      sines.push_back(std::sin(angle) * (t.inverse ? scale : -scale));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const double angle = 2 * kPi * static_cast<double>(r * c % length) / static_cast<double>(length);
+      cosines.push_back(std::cos(angle) * weight(r));
+      sines.push_back(sign * std::sin(angle) * weight(r));
     }
   }
-  const Shape shape{t.length, t.bins};
-  const ValueId c = e.constant(Tensor::from_f64(type, shape, cosines)),
-                s = e.constant(Tensor::from_f64(type, shape, sines));
+  return {e.constant(Tensor::from_f64(type, {rows, columns}, cosines)),
+          e.constant(Tensor::from_f64(type, {rows, columns}, sines))};
+}
+
+// The transform of the last axis.
+Result<Complex> transformed(Expander& e, const Complex& x, const Transform& t) {
+  const double scale = t.inverse ? 1 / static_cast<double>(t.length) : 1;
+  const auto [c, s] = waves(e, e.dtype(x.re), t.length, t.bins, t.length, t.inverse ? 1 : -1,
+                            [&](std::int64_t) { return scale; });
   Complex y{TRY(e.op("MatMul", {x.re, c})), TRY(e.op("MatMul", {x.re, s}))};
   if (x.im == kNone) return y;
   y.re = TRY(e.op("Sub", {y.re, TRY(e.op("MatMul", {x.im, s}))}));
   y.im = TRY(e.op("Add", {y.im, TRY(e.op("MatMul", {x.im, c}))}));
   return y;
+}
+
+// The real numbers, `length` of them, of which the last axis holds the first half of the spectrum: the other
+// half is conjugate to it, so each of its bins but the first and, for an even length, the last counts twice.
+Result<ValueId> real_inverse(Expander& e, const Complex& x, std::int64_t length) {
+  const auto [c, s] = waves(e, e.dtype(x.re), length / 2 + 1, length, length, 1, [&](std::int64_t k) {
+    return (k == 0 || 2 * k == length ? 1.0 : 2.0) / static_cast<double>(length);
+  });
+  return e.op("Sub", {TRY(e.op("MatMul", {x.re, c})), TRY(e.op("MatMul", {x.im, s}))});
 }
 
 // [.., 1 or 2] apart and together.
@@ -108,16 +127,24 @@ Status dft(Expander& e) {
   const auto axis = static_cast<std::size_t>(TRY(normalized_axis(wanted, rank)));
   if (axis + 1 == rank) return infer_error("the axis is that of the real and imaginary parts");
   const auto length = TRY(known_integer(e, 1, "length"));
-  Transform t{length.value_or(e.shape(e.in(0))[axis]), 0, e.attrs.integer("inverse") != 0};
+  const bool one_sided = e.attrs.integer("onesided") != 0, inverse = e.attrs.integer("inverse") != 0,
+             to_real = one_sided && inverse;
+  const std::int64_t given_bins = e.shape(e.in(0))[axis];
+  Transform t{length.value_or(to_real && given_bins > 0 ? 2 * (given_bins - 1) : given_bins), 0, inverse};
   if (t.length < 0) return e.unsupported("the length of its axis is not known");
   if (t.length < 1) return infer_error("its length is " + std::to_string(t.length));
   if (t.length > kLargest) return e.unsupported("a length above " + std::to_string(kLargest));
-  const bool one_sided = e.attrs.integer("onesided") != 0;
-  if (one_sided && t.inverse) return e.unsupported("the inverse of a one-sided transform");
   t.bins = one_sided ? t.length / 2 + 1 : t.length;
-  Complex x = TRY(split_parts(e, TRY(resized(e, e.in(0), axis, t.length))));
+  Complex x = TRY(split_parts(e, TRY(resized(e, e.in(0), axis, to_real ? t.bins : t.length))));
+  if (to_real && x.im == kNone)
+    return infer_error("the inverse of a one-sided transform takes complex numbers");
   for (ValueId* part : {&x.re, &x.im})
     if (*part != kNone) *part = TRY(swapped(e, *part, axis, rank - 2));
+  if (to_real) {
+    const ValueId y = TRY(swapped(e, TRY(real_inverse(e, x, t.length)), axis, rank - 2));
+    e.outputs[0] = TRY(e.op("Unsqueeze", {y, e.ints({static_cast<std::int64_t>(rank) - 1})}));
+    return {};
+  }
   Complex y = TRY(transformed(e, x, t));
   for (ValueId* part : {&y.re, &y.im}) *part = TRY(swapped(e, *part, axis, rank - 2));
   e.outputs[0] = TRY(join_parts(e, y));
@@ -218,8 +245,6 @@ Status mel_weights(Expander& e) {
                           {{"to", e.attrs.integer("output_datatype", onnx_from_dtype(DType::f32))}}));
   return {};
 }
-
-constexpr int kNewest = 1000;
 
 }  // namespace
 

@@ -130,7 +130,6 @@ Status momentum(Expander& e) {
 }
 
 const char* const kTraining = "ai.onnx.preview.training";
-constexpr int kNewest = 1000;
 
 }  // namespace
 

@@ -57,10 +57,10 @@ Error Expander::unsupported(const std::string& why) {
 
 namespace {
 
-std::array<std::span<const Expansion>, 9> tables() {
-  return {normalization_expansions(), attention_expansions(), activation_expansions(),
-          training_expansions(),      legacy_expansions(),    signal_expansions(),
-          image_expansions(),         integer_expansions(),   gating_expansions()};
+std::array<std::span<const Expansion>, 10> tables() {
+  return {normalization_expansions(), attention_expansions(), activation_expansions(), training_expansions(),
+          legacy_expansions(),        signal_expansions(),    image_expansions(),      integer_expansions(),
+          gating_expansions(),        text_expansions()};
 }
 
 }  // namespace

@@ -84,6 +84,9 @@ struct ExpansionAttribute {
   onnx::AttributeProto::AttributeType type;
 };
 
+inline constexpr const char* kMicrosoft = "com.microsoft";
+inline constexpr int kNewest = 1000;  // the opset up to which a body holds that none has replaced
+
 struct Expansion {
   const char* name;
   const char* domain;
@@ -108,5 +111,6 @@ std::span<const Expansion> signal_expansions();
 std::span<const Expansion> image_expansions();
 std::span<const Expansion> integer_expansions();
 std::span<const Expansion> gating_expansions();
+std::span<const Expansion> text_expansions();
 
 }  // namespace gradloom

@@ -186,7 +186,8 @@ Result<ValueId> NodeReader::read_constant(const onnx::NodeProto& node, const Att
 }
 
 Tensor NodeReader::promoted(Tensor tensor) const {
-  return tensor.dtype() == DType::f32 && options_.float_type == DType::f64 ? tensor.cast(DType::f64) : tensor;
+  const DType type = options_.imported(tensor.dtype());
+  return type == tensor.dtype() ? tensor : tensor.cast(type);
 }
 
 Result<ValueId> NodeReader::read_initializer(onnx::TensorProto& initializer, const std::string& name) {
@@ -379,7 +380,7 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   for (std::size_t i = 0; i < node.outputs.size(); ++i)
     if (node.outputs[i].empty() && !may_be_left_out(op, i))
       node.outputs[i] = fresh_name(node.name + ":" + std::to_string(i));
-  if (options_.float_type == DType::f64) promote_attributes_to_f64(op.name, node.attrs);
+  if (options_.float_type == DType::f64) promote_attributes_to_f64(op.name, node.attrs, true);
   if (op.has(kRandom)) node.attrs.set("key", static_cast<std::int64_t>(fnv1a64(node.name)));
   const bool typed = std::all_of(node.inputs.begin(), node.inputs.end(),
                                  [&](ValueId id) { return id == kNone || out_.graph.values[id].has_type; });

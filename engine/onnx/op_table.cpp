@@ -71,8 +71,6 @@ const char* precision_text(Precision precision) {
 
 std::string domain_text(const char* domain) { return *domain == '\0' ? "ai.onnx" : domain; }
 
-constexpr int kNoEnd = 1000;
-
 }  // namespace
 
 std::string OpTableRow::opsets() const {
@@ -87,9 +85,9 @@ std::vector<OpTableRow> op_table() {
     row.domain = domain_text(op->domain);
     row.since = op->since;
     for (const Expansion* older : all_expansions())  // the reader prefers a body of older opsets
-      if (older->name == row.name && older->domain == std::string_view(op->domain) && older->until < kNoEnd)
+      if (older->name == row.name && older->domain == std::string_view(op->domain) && older->until < kNewest)
         row.since = std::max(row.since, older->until + 1);
-    row.until = op->until >= kNoEnd ? 0 : op->until;
+    row.until = op->until >= kNewest ? 0 : op->until;
     const bool own = row.domain == "gradloom";
     row.gradient = op->grad != nullptr    ? "yes"
                    : op->has(kNoGradient) ? "none by definition"
@@ -108,7 +106,7 @@ std::vector<OpTableRow> op_table() {
     row.name = e->name;
     row.domain = domain_text(e->domain);
     row.since = e->since;
-    row.until = e->until >= kNoEnd ? 0 : e->until;
+    row.until = e->until >= kNewest ? 0 : e->until;
     row.gradient = "of its parts";
     row.cpu = row.gpu = "parts";
     row.mixed_precision = "of its parts";

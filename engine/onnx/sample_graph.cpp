@@ -54,7 +54,7 @@ Result<SampleNode> add_sample(GraphBuilder& b, const OpDef& op, const Sample& sa
     }
   }
   Attrs attrs = sample.attrs;
-  if (float_type == DType::f64) promote_attributes_to_f64(op.name, attrs);
+  if (float_type == DType::f64) promote_attributes_to_f64(op.name, attrs, false);
   node.outputs = TRY(b.add(op, node.inputs, attrs, sample.output_count));
   return node;
 }

@@ -32,7 +32,7 @@ Result<Type> TypeReader::read(const onnx::TypeProto& proto, const Owner& owner) 
                                   ", over the limit of " + std::to_string(options_.limits.rank) +
                                   raised_by("rank")};
   }
-  Type type{*dtype == DType::f32 ? options_.float_type : *dtype, {}};
+  Type type{options_.imported(*dtype), {}};
   for (int i = 0; i < tensor.shape().dim_size(); ++i)
     type.shape.push_back(TRY(dim(tensor.shape().dim(i), owner, i)));
   if (!is_static(type.shape)) return type;
@@ -64,7 +64,7 @@ Result<std::int64_t> TypeReader::dim(const onnx::TensorShapeProto::Dimension& pr
 Result<bool> TypeReader::shape_agrees(const onnx::TypeProto& proto, const Type& type) const {
   const auto& tensor = proto.tensor_type();
   const DType declared = TRY(dtype_of_proto(tensor.elem_type()));
-  const DType expected = declared == DType::f32 ? options_.float_type : declared;
+  const DType expected = options_.imported(declared);
   if (expected != type.dtype) {
     return bad(std::string("is declared ") + dtype_name(expected) + ", it is " + dtype_name(type.dtype));
   }

@@ -4,8 +4,8 @@
 namespace gradloom {
 namespace {
 
-// ---- Trilu: upper (column - row >= k) or lower (column - row <= k) triangle of the last two axes, 0 -------
-// elsewhere ----------------
+// ---- Trilu ------------------------------------------------------------------------------------------------
+// The upper (column - row >= k) or lower (column - row <= k) triangle of the last two axes, 0 elsewhere.
 
 Status infer_trilu(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));

@@ -108,17 +108,22 @@ TEST(Attributes, LaterOpsets) {
 
 TEST(Attributes, PromotionToF64) {
   Attrs cast{{"to", std::int64_t{1}}};
-  promote_attributes_to_f64("Cast", cast);
+  promote_attributes_to_f64("Cast", cast, false);
   EXPECT_EQ(cast.integer("to"), 11);
   Attrs to_int{{"to", std::int64_t{7}}};
-  promote_attributes_to_f64("Cast", to_int);
+  promote_attributes_to_f64("Cast", to_int, false);
   EXPECT_EQ(to_int.integer("to"), 7);
+  for (const bool narrow : {false, true}) {
+    Attrs to_half{{"to", std::int64_t{10}}};
+    promote_attributes_to_f64("Cast", to_half, narrow);
+    EXPECT_EQ(to_half.integer("to"), narrow ? 11 : 10);
+  }
   Attrs filled;
-  promote_attributes_to_f64("ConstantOfShape", filled);
+  promote_attributes_to_f64("ConstantOfShape", filled, false);
   ASSERT_NE(filled.tensor("value"), nullptr);
   EXPECT_EQ(filled.tensor("value")->dtype(), DType::f64);
   Attrs ones{{"value", Tensor::from_f64(DType::f32, {1}, {1})}};
-  promote_attributes_to_f64("ConstantOfShape", ones);
+  promote_attributes_to_f64("ConstantOfShape", ones, false);
   EXPECT_EQ(ones.tensor("value")->dtype(), DType::f64);
   EXPECT_EQ(ones.tensor("value")->at(0), 1);
 }
