@@ -245,6 +245,21 @@ struct TriluArgs {
   const std::int64_t* k;
   void* y;
 };
+
+// Matrices one after the other (kernels/determinant.h). y: [matrices].
+struct DeterminantArgs {
+  DType dtype;
+  std::int64_t matrices, n;  // n x n each
+  const void* x;
+  void *y, *workspace;
+};
+// dx = dy times the cofactors of x. dy: [matrices].
+struct DeterminantGradArgs {
+  DType dtype;
+  std::int64_t matrices, n;
+  const void *dy, *x;
+  void *dx, *workspace;
+};
 // Running sums over n, of floats in f64. x, y: [outer, n, inner] of f32, f64 (and bf16 on a GPU), i32, i64.
 struct CumSumArgs {
   DType dtype;
@@ -557,6 +572,8 @@ std::size_t workspace_bytes(Target target, const BatchNormArgs& args);
 std::size_t workspace_bytes(Target target, const BatchNormGradArgs& args);
 std::size_t workspace_bytes(Target target, const GatherGradArgs& args);
 std::size_t workspace_bytes(Target target, const IndexScatterArgs& args);
+std::size_t workspace_bytes(Target target, const DeterminantArgs& args);
+std::size_t workspace_bytes(Target target, const DeterminantGradArgs& args);
 std::size_t workspace_bytes(Target target, const TopKArgs& args);
 std::size_t workspace_bytes(Target target, const GridSampleGradArgs& args);
 std::size_t workspace_bytes(Target target, const NllLossArgs& args);

@@ -13,6 +13,7 @@
   K(gather, GatherArgs) K(gather_grad, GatherGradArgs)                                                       \
   K(index_gather, IndexGatherArgs) K(index_scatter, IndexScatterArgs) K(one_hot, OneHotArgs)                 \
   K(reverse_sequence, ReverseSequenceArgs) K(trilu, TriluArgs) K(cum_sum, CumSumArgs)                        \
+  K(determinant, DeterminantArgs) K(determinant_grad, DeterminantGradArgs)                                   \
   K(arg_extreme, ArgExtremeArgs) K(top_k, TopKArgs) K(resample, ResampleArgs)                                \
   K(grid_sample, GridSampleArgs) K(grid_sample_grad, GridSampleGradArgs)                                     \
   K(nll_loss, NllLossArgs) K(nll_loss_grad, NllLossGradArgs)                                                 \

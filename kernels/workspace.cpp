@@ -1,5 +1,6 @@
 // Workspace sizes of the kernels. CPU: the same for every x86-64 level. GPU: the same for every device.
 #include "kernels/cpu/workspace.h"
+#include "kernels/determinant.h"
 #include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels {
@@ -44,6 +45,12 @@ std::size_t workspace_bytes(Target target, const GatherGradArgs& args) {
 // On the CPU results are made in place.
 std::size_t workspace_bytes(Target target, const IndexScatterArgs& args) {
   return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+}
+std::size_t workspace_bytes(Target, const DeterminantArgs& args) {
+  return std::size_t(determinant_slots(args.matrices) * determinant_slot(args.n)) * sizeof(double);
+}
+std::size_t workspace_bytes(Target, const DeterminantGradArgs& args) {
+  return std::size_t(determinant_slots(args.matrices) * determinant_grad_slot(args.n)) * sizeof(double);
 }
 std::size_t workspace_bytes(Target target, const TopKArgs& args) {
   return target == Target::gpu ? gpu::workspace_bytes(args) : 0;

@@ -415,6 +415,12 @@ Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels:
   return product;
 }
 
+const void* SliceProduct::packed(const void* b, void* to) const {
+  if (packed_bytes() == 0) return b;
+  matmul_->pack_b(b, to);
+  return to;
+}
+
 void SliceProduct::run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const {
   if (matmul_) return matmul_->run(a, b, nullptr, c, workspace);
   kernels::GemmArgs gemm = gemm_;

@@ -59,6 +59,9 @@ class SliceProduct {
  public:
   static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
+  // With packed_b: bytes for the packed B, and B as runs take it: packed into `to`, or as it is.
+  std::size_t packed_bytes() const { return matmul_ ? matmul_->packed_bytes() : 0; }
+  const void* packed(const void* b, void* to) const;
   void run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const;
 
  private:

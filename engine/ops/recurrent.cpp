@@ -165,4 +165,10 @@ kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, s
   return desc;
 }
 
+kernels::MatMulDesc in_every_step(kernels::MatMulDesc desc, std::int64_t steps) {
+  constexpr std::int64_t kFewSteps = 4;  // packing takes as long as one or two products
+  desc.packed_b = steps > kFewSteps;
+  return desc;
+}
+
 }  // namespace gradloom::nn

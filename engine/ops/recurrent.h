@@ -28,5 +28,7 @@ Result<std::vector<kernels::RecurrentCell>> recurrent_cells(const std::string& k
 kernels::MatMulDesc slice_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
                                   std::int64_t a_row, std::int64_t b_row, std::int64_t b_col,
                                   std::int64_t c_row, bool accumulate = false);
+// A product with the same B in every step: packed before the first, where there are enough for it to pay.
+kernels::MatMulDesc in_every_step(kernels::MatMulDesc desc, std::int64_t steps);
 
 }  // namespace gradloom::nn

@@ -42,7 +42,7 @@ struct Plan {
   std::vector<kernels::RecurrentCell> cells;
   SliceProduct states, reset;  // dh += d(h R^T) R; reset: d(r h) of a gru
   std::vector<bool> in;
-  std::size_t dreset = 0, scratch = 0;  // in the workspace
+  std::size_t dreset = 0, packed = 0, packed_reset = 0, scratch = 0;  // in the workspace
 };
 
 void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
@@ -71,7 +71,12 @@ void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
   a.dreset = workspace + p.dreset;
   start(kDyH, a.dh);
   if (lstm) start(kDyC, a.dc);
-  const void* const r = elements_at(args.inputs[kR], t, d * rows * s.hidden);
+  const void* const weights = elements_at(args.inputs[kR], t, d * rows * s.hidden);
+  const void *const r = p.states.packed(weights, workspace + p.packed), *const r_reset = p.reset.packed(
+                                                                            elements_at(
+                                                                                weights, t,
+                                                                                2 * s.hidden * s.hidden),
+                                                                            workspace + p.packed_reset);
   for (a.step = s.steps - 1; a.step >= 0; --a.step) {
     const std::int64_t slice = d * s.steps + a.step, states = d * (s.steps + 1) + a.step;
     a.part = 0;
@@ -82,8 +87,7 @@ void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
     a.dproduct = elements_at(args.outputs[1], t, slice * s.batch * rows);
     args.on.recurrent_step_grad(a);
     if (two_parts) {
-      p.reset.run(args, elements_at(a.dproduct, t, 2 * s.hidden), elements_at(r, t, 2 * s.hidden * s.hidden),
-                  workspace + p.dreset, scratch);
+      p.reset.run(args, elements_at(a.dproduct, t, 2 * s.hidden), r_reset, workspace + p.dreset, scratch);
       a.part = 1;
       args.on.recurrent_step_grad(a);
     }
@@ -107,12 +111,18 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const std::int64_t rows = s.gates * s.hidden;
   const bool two_parts = plan->cells[0].kind == kernels::RecurrentKind::gru;
   plan->states = TRY(SliceProduct::create(
-      types.target, nn::slice_product(t, s.batch, s.hidden, two_parts ? 2 * s.hidden : rows, rows, s.hidden,
-                                      1, s.hidden, true)));
+      types.target, nn::in_every_step(nn::slice_product(t, s.batch, s.hidden, two_parts ? 2 * s.hidden : rows,
+                                                        rows, s.hidden, 1, s.hidden, true),
+                                      s.steps)));
   if (two_parts)
     plan->reset = TRY(SliceProduct::create(
-        types.target, nn::slice_product(t, s.batch, s.hidden, s.hidden, rows, s.hidden, 1, s.hidden)));
-  plan->scratch = (static_cast<std::size_t>(s.batch * s.hidden) * dtype_bytes(t) + 63) / 64 * 64;
+        types.target,
+        nn::in_every_step(nn::slice_product(t, s.batch, s.hidden, s.hidden, rows, s.hidden, 1, s.hidden),
+                          s.steps)));
+  const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
+  plan->packed = aligned(static_cast<std::size_t>(s.batch * s.hidden) * dtype_bytes(t));
+  plan->packed_reset = plan->packed + aligned(plan->states.packed_bytes());
+  plan->scratch = plan->packed_reset + aligned(plan->reset.packed_bytes());
   const std::size_t scratch = std::max(plan->states.workspace_bytes(), plan->reset.workspace_bytes());
   return Kernel{"recurrent_grad", plan->scratch + scratch,
                 [plan = std::shared_ptr<const Plan>(plan)](const LaunchArgs& args) {

@@ -75,12 +75,16 @@ struct Plan {
   SliceProduct input, recurrent, reset;  // reset: of a gru that is not linear before it
   std::vector<bool> in, out;             // given, wanted
   std::size_t own;                       // first output of ours
-  std::size_t gates = 0, product = 0, kept = 0, h = 0, c = 0, scratch = 0, bytes = 0;
+  std::size_t gates = 0, product = 0, kept = 0, h = 0, c = 0, packed = 0, packed_reset = 0, scratch = 0,
+              bytes = 0;
 
-  std::size_t take(std::int64_t count) {
+  std::size_t take_bytes(std::size_t size) {
     const std::size_t at = bytes;
-    bytes += (static_cast<std::size_t>(count) * dtype_bytes(dtype) + 63) / 64 * 64;
+    bytes += (size + 63) / 64 * 64;
     return at;
+  }
+  std::size_t take(std::int64_t count) {
+    return take_bytes(static_cast<std::size_t>(count) * dtype_bytes(dtype));
   }
 };
 
@@ -134,7 +138,12 @@ void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
   void* const scratch = workspace + p.scratch;
   p.input.run(args, args.inputs[kX], elements_at(args.inputs[kW], t, d * rows * s.inputs),
               workspace + p.gates, scratch);
-  const void* const r = elements_at(args.inputs[kR], t, d * rows * s.hidden);
+  const void* const weights = elements_at(args.inputs[kR], t, d * rows * s.hidden);
+  const void *const r = p.recurrent.packed(weights, workspace + p.packed), *const r_reset = p.reset.packed(
+                                                                               elements_at(
+                                                                                   weights, t,
+                                                                                   2 * s.hidden * s.hidden),
+                                                                               workspace + p.packed_reset);
   kernels::RecurrentStepArgs a{};
   a.cell = p.cells[static_cast<std::size_t>(d)];
   a.cell.lengths = p.in[kLengths] ? static_cast<const std::int32_t*>(args.inputs[kLengths]) : nullptr;
@@ -155,7 +164,7 @@ void run_direction(const LaunchArgs& args, const Plan& p, std::int64_t d) {
     p.recurrent.run(args, a.h, r, workspace + p.product, scratch);
     args.on.recurrent_step(a);
     if (a.cell.kind != kernels::RecurrentKind::gru) continue;
-    p.reset.run(args, elements_at(a.kept, t, 3 * s.hidden), elements_at(r, t, 2 * s.hidden * s.hidden),
+    p.reset.run(args, elements_at(a.kept, t, 3 * s.hidden), r_reset,
                 elements_at(workspace + p.product, t, 2 * s.hidden), scratch);
     a.part = 1;
     args.on.recurrent_step(a);
@@ -183,18 +192,22 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const bool two_parts = plan->cells[0].kind == kernels::RecurrentKind::gru;
   plan->input = TRY(SliceProduct::create(
       types.target, nn::slice_product(t, s.steps * s.batch, rows, s.inputs, s.inputs, 1, s.inputs, rows)));
-  plan->recurrent =
-      TRY(SliceProduct::create(types.target, nn::slice_product(t, s.batch, two_parts ? 2 * s.hidden : rows,
-                                                               s.hidden, s.hidden, 1, s.hidden, rows)));
+  plan->recurrent = TRY(SliceProduct::create(
+      types.target, nn::in_every_step(nn::slice_product(t, s.batch, two_parts ? 2 * s.hidden : rows, s.hidden,
+                                                        s.hidden, 1, s.hidden, rows),
+                                      s.steps)));
   if (two_parts)
-    plan->reset =
-        TRY(SliceProduct::create(types.target, nn::slice_product(t, s.batch, s.hidden, s.hidden,
-                                                                 s.slots * s.hidden, 1, s.hidden, rows)));
+    plan->reset = TRY(SliceProduct::create(
+        types.target, nn::in_every_step(nn::slice_product(t, s.batch, s.hidden, s.hidden, s.slots * s.hidden,
+                                                          1, s.hidden, rows),
+                                        s.steps)));
   plan->gates = plan->take(s.steps * s.batch * rows);
   plan->product = plan->take(s.batch * rows);
   plan->kept = plan->take(s.slots * state);
   plan->h = plan->take(state);
   plan->c = plan->take(state);
+  plan->packed = plan->take_bytes(plan->recurrent.packed_bytes());
+  plan->packed_reset = plan->take_bytes(plan->reset.packed_bytes());
   plan->scratch = plan->bytes;
   const std::size_t scratch = std::max(
       {plan->input.workspace_bytes(), plan->recurrent.workspace_bytes(), plan->reset.workspace_bytes()});

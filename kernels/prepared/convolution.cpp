@@ -115,13 +115,6 @@ dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias)
   });
 }
 
-Call reorder(const memory::desc& from, const memory::desc& to) {
-  Call call(dnnl::reorder(dnnl::reorder::primitive_desc(prepared::engine(), from, prepared::engine(), to)));
-  call.add(DNNL_ARG_FROM, from);
-  call.add(DNNL_ARG_TO, to);
-  return call;
-}
-
 // An operand that the primitive may want in another layout than it has: then its place is in the workspace.
 class Operand {
  public:
@@ -129,7 +122,7 @@ class Operand {
   Operand(const memory::desc& given, const memory::desc& wanted, Layout& layout)
       : reordered_(given != wanted) {
     if (!reordered_) return;
-    reorder_ = reorder(given, wanted);
+    reorder_ = prepared::reorder(given, wanted);
     offset_ = layout.take(wanted.get_size());
   }
   const void* load(const void* data, void* workspace) {
@@ -151,7 +144,7 @@ class Output {
   Output() = default;
   Output(const memory::desc& wanted, const memory::desc& made, Layout& layout) : reordered_(wanted != made) {
     if (!reordered_) return;
-    reorder_ = reorder(made, wanted);
+    reorder_ = prepared::reorder(made, wanted);
     offset_ = layout.take(made.get_size());
   }
   void* target(void* data, void* workspace) const {

@@ -43,6 +43,13 @@ void Call::run(std::initializer_list<const void*> addresses) {
                           "could not execute a primitive");
 }
 
+Call reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  Call call(dnnl::reorder(dnnl::reorder::primitive_desc(engine(), from, engine(), to)));
+  call.add(DNNL_ARG_FROM, from);
+  call.add(DNNL_ARG_TO, to);
+  return call;
+}
+
 ThreadScope::ThreadScope(int count) : before_(omp_get_max_threads()) {
   if (before_ != count) omp_set_num_threads(count);
 }

@@ -64,6 +64,9 @@ class Call {
   std::vector<dnnl_exec_arg_t> arguments_;
 };
 
+// From one layout to another: run({from, to}).
+Call reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+
 bool is_reference(const char* implementation);
 
 }  // namespace gradloom::kernels::prepared

@@ -134,11 +134,13 @@ class DnnlMatMul final : public MatMul {
   DnnlMatMul(const MatMulDesc& desc, const Problem& problem) : desc_(desc), problem_(problem) {
     prepare_operand(problem_.a, &BatchDim::a, a_);
     prepare_operand(problem_.b, &BatchDim::b, b_);
+    packing_ = desc_.packed_b && problem_.batch.empty() && !b_.used;
     if (problem_.c.col_stride != 1 || problem_.c.row_stride < problem_.c.cols) {
       pack_operand(problem_.c, &BatchDim::c, c_);
     }
     if (!create_primitive()) {
       // No fast implementation for these strides: dense copies of everything always have one.
+      packing_ = false;
       if (!a_.used) pack_operand(problem_.a, &BatchDim::a, a_);
       if (!b_.used) pack_operand(problem_.b, &BatchDim::b, b_);
       if (!c_.used) pack_operand(problem_.c, &BatchDim::c, c_);
@@ -150,9 +152,17 @@ class DnnlMatMul final : public MatMul {
     call_.add(DNNL_ARG_SCRATCHPAD, pd_.scratchpad_desc());
     if (desc_.bias) call_.add(bias_slot_, bias_desc_);
     scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
+    const memory::desc given = describe(problem_.b, &BatchDim::b);
+    packing_ = packing_ && pd_.weights_desc() != given;
+    if (packing_) pack_ = prepared::reorder(given, pd_.weights_desc());
   }
 
   std::size_t workspace_bytes() const override { return layout_.size(); }
+  std::size_t packed_bytes() const override { return packing_ ? pd_.weights_desc().get_size() : 0; }
+  void pack_b(const void* b, void* packed) override {
+    const ThreadScope scope(threads());
+    pack_.run({b, packed});
+  }
 
   void run(const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     a = packed_in(a_, a, workspace);
@@ -251,8 +261,10 @@ class DnnlMatMul final : public MatMul {
       ops.append_binary(dnnl::algorithm::binary_add, bias_desc_);
     }
     attr.set_post_ops(ops);
-    const memory::desc a = describe(problem_.a, &BatchDim::a), b = describe(problem_.b, &BatchDim::b),
-                       c = describe(problem_.c, &BatchDim::c);
+    const memory::desc a = describe(problem_.a, &BatchDim::a), c = describe(problem_.c, &BatchDim::c),
+                       b = packing_ ? memory::desc({problem_.k(), problem_.n()}, memory::data_type::f32,
+                                                   memory::format_tag::any)
+                                    : describe(problem_.b, &BatchDim::b);
     const ThreadScope scope(threads());
     const bool native_bias = desc_.bias && bias_slot_ == DNNL_ARG_BIAS;
     const dnnl::matmul::desc desc =
@@ -266,6 +278,8 @@ class DnnlMatMul final : public MatMul {
   Problem problem_;
   Layout layout_;
   Packed a_, b_, c_;
+  bool packing_ = false;
+  prepared::Call pack_;
   dnnl::matmul::primitive_desc pd_;
   prepared::Call call_;
   memory::desc bias_desc_;

@@ -22,6 +22,7 @@ struct MatMulDesc {
   bool bias = false;        // one value per column
   bool accumulate = false;  // C += ...
   Activation activation = Activation::none;
+  bool packed_b = false;  // B is what pack_b made of it: of one matrix that many runs share
 };
 
 // The same product as arguments without pointers, batch dims merged where their strides allow: for f64 and
@@ -34,6 +35,9 @@ class MatMul {
   // Throws std::runtime_error with oneDNN's message when the description cannot be prepared.
   static std::unique_ptr<MatMul> create(const MatMulDesc& desc);
   virtual std::size_t workspace_bytes() const = 0;
+  // With packed_b: the bytes that pack_b writes; 0: runs take B as it is.
+  virtual std::size_t packed_bytes() const { return 0; }
+  virtual void pack_b(const void*, void*) {}
   // One run of an object at a time: it keeps oneDNN's argument objects.
   virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
   virtual std::string implementation() const = 0;  // e.g. "brg:avx512_core", "f64 blocked"
