@@ -54,9 +54,11 @@ std::int64_t plan_reuse(const std::vector<Request>& requests, std::vector<std::i
 
 enum class Gap { lowest, tightest };
 
-// Places requests in `order`, each into a gap between the placed ones whose lifetimes overlap its own.
+// Places requests in `order`, each into a gap between the placed ones whose lifetimes overlap its own. Gives
+// up, with at least `give_up_at`, once the arena is as large or `visits` of placed ones are used up.
 std::int64_t place_in_order(const std::vector<Request>& requests, const std::vector<std::size_t>& order,
-                            Gap rule, std::int64_t give_up_at, std::vector<std::int64_t>& offsets) {
+                            Gap rule, std::int64_t give_up_at, std::int64_t& visits,
+                            std::vector<std::int64_t>& offsets) {
   struct Placed {
     std::int64_t offset, end;
     std::int32_t first_step, last_step;
@@ -69,6 +71,8 @@ std::int64_t place_in_order(const std::vector<Request>& requests, const std::vec
     const std::int64_t bytes = aligned(r.bytes);
     offsets[i] = 0;
     if (bytes == 0) continue;
+    visits -= static_cast<std::int64_t>(placed.size());
+    if (visits < 0) return give_up_at;
     std::int64_t cursor = 0, best = -1, best_gap = 0;
     for (const Placed& p : placed) {
       if (p.last_step < r.first_step || r.last_step < p.first_step) continue;
@@ -101,15 +105,18 @@ std::int64_t plan_best_fit(const std::vector<Request>& requests, std::vector<std
   for (Request& r : rounded) r.bytes = aligned(r.bytes);
   const std::int64_t bound = lower_bound_bytes(rounded);
 
-  std::int64_t best = INT64_MAX;
+  // Time grows with the square of the requests: with very many (about 30,000) the first orders must do.
+  std::int64_t best = INT64_MAX, visits = 1'000'000'000;
   std::vector<std::int64_t> trial(requests.size());
   offsets.assign(requests.size(), 0);
   const auto attempt = [&](auto less) {
-    if (best <= bound) return;
+    if (best <= bound || visits < 0) return;
     std::vector<std::size_t> order = by_index;
     std::stable_sort(order.begin(), order.end(), less);
     for (Gap rule : {Gap::lowest, Gap::tightest}) {
-      const std::int64_t arena = place_in_order(requests, order, rule, best, trial);
+      std::int64_t unlimited = INT64_MAX;
+      const std::int64_t arena =
+          place_in_order(requests, order, rule, best, best == INT64_MAX ? unlimited : visits, trial);
       if (arena >= best) continue;
       best = arena;
       offsets = trial;
