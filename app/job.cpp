@@ -72,6 +72,21 @@ Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
   return import_onnx(recipe.model, options);
 }
 
+namespace {
+
+// Every tensor's size is known before running.
+Status check_sizes(const Graph& graph) {
+  std::string text;
+  for (const NodeId id : nodes_sized_by_data(graph))
+    text +=
+        (text.empty() ? "" : ", ") + escaped(graph.nodes[id].name) + " (" + graph.nodes[id].op->name + ")";
+  if (text.empty()) return {};
+  return Error{Errc::bad_input, "only the data tells how large the outputs are of " + text +
+                                    "; a plan needs to know it before running"};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop) {
   auto prepared = std::make_unique<Prepared>();
   prepared->recipe = recipe;
@@ -88,6 +103,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
       names += (names.empty() ? "" : ", ") + escaped(d);
     return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
   }
+  TRY(check_sizes(prepared->model.graph));
   prepared->options = TRY(recipe_compile_options(prepared->recipe));
   if (prepared->options.train.loss.empty() && !prepared->model.graph.outputs.empty())
     prepared->options.train.loss = prepared->model.graph.values[prepared->model.graph.outputs[0]].name;

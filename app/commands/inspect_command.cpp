@@ -2,43 +2,21 @@
 // once).
 #include <CLI/CLI.hpp>
 #include <map>
-#include <set>
 
 #include "app/commands/commands.h"
 #include "app/job.h"
+#include "app/model_summary.h"
 #include "app/recipe_flags.h"
-#include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
 
 namespace gradloom {
 namespace {
 
 struct Options {
-  std::string model, loss;
+  std::string model, loss, device;
   std::vector<std::string> dims;
   std::vector<std::string> import_limits;
   bool limits = false;
-};
-
-struct OpCount {
-  int nodes = 0;
-  double flops = 0, bytes = 0;
-};
-
-struct Module {
-  int nodes = 0;
-  double flops = 0;
-  std::int64_t parameters = 0;  // that its own nodes read first
-};
-
-struct Findings {
-  std::map<std::string, OpCount> ops;
-  std::map<std::string, Module> modules;                  // by scope, "layers.0/attention"
-  std::vector<std::string> no_cpu_kernel, no_gpu_kernel;  // "node (Op): why"
-  std::vector<MissingGradient> no_gradient;
-  double flops = 0, bytes = 0;
-  std::int64_t parameters = 0, parameter_bytes = 0;
 };
 
 std::string type_text(const Graph& graph, const Type& type) {
@@ -53,62 +31,32 @@ std::string type_text(const Graph& graph, const Type& type) {
   return text + "]";
 }
 
-bool all_static(const Graph& graph, const Node& node) {
-  for (const auto* list : {&node.inputs, &node.outputs})
-    for (ValueId v : *list)
-      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return false;
-  return true;
-}
-
-// Gradients are asked for the loss if one is named, else for every float output.
-std::vector<MissingGradient> find_missing_gradients(const Graph& graph, const std::string& loss) {
+// Gradients are asked for the loss if one is named, else for every output.
+std::vector<ValueId> losses_of(const Graph& graph, const std::string& loss) {
   const ValueId named = loss.empty() ? kNone : find_value(graph, loss);
-  return missing_gradients(graph, named != kNone ? std::vector<ValueId>{named} : graph.outputs,
-                           graph.parameters);
+  return named != kNone ? std::vector<ValueId>{named} : graph.outputs;
 }
 
-std::string scope_of(const Graph& graph, const Node& node) {
-  return node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
+// "node (Op): why"
+Json list_of(const std::vector<Obstacle>& obstacles) {
+  Json list = Json::array();
+  for (const Obstacle& o : obstacles)
+    list.push_back(escaped(o.node) + " (" + o.op + ")" + (o.reason.empty() ? "" : ": " + o.reason));
+  return list;
 }
 
-Findings examine(const ImportedModel& model, const std::string& loss) {
-  Findings f;
-  const Graph& graph = model.graph;
-  std::set<ValueId> seen;  // parameters
-  for (const Node& node : graph.nodes) {
-    if (!node.alive()) continue;
-    OpCount& count = f.ops[node.op->name];
-    ++count.nodes;
-    Module& module = f.modules[scope_of(graph, node)];
-    ++module.nodes;
-    for (const ValueId id : node.inputs)
-      if (id != kNone && graph.values[id].role == Role::parameter && seen.insert(id).second)
-        module.parameters += element_count(graph.values[id].type.shape);
-    const bool known = node.op->infer != nullptr;
-    for (const auto& [target, list] :
-         {std::pair(kernels::Target::cpu, &f.no_cpu_kernel), {kernels::Target::gpu, &f.no_gpu_kernel}}) {
-      const std::string why = known ? missing_kernel(graph, node, target) : "";
-      if (!why.empty())
-        list->push_back(escaped(node.name) + " (" + node.op->name + ")" +
-                        (why == "no kernel" ? "" : ": " + why));
-    }
-    if (!known || node.op->has(kView) || !all_static(graph, node)) continue;
-    const Cost cost = node.op->cost(node_types(graph, node));
-    count.flops += cost.flops;
-    count.bytes += cost.bytes_read + cost.bytes_written;
-    f.flops += cost.flops;
-    module.flops += cost.flops;
-    f.bytes += cost.bytes_read + cost.bytes_written;
-  }
-  for (ValueId p : graph.parameters) {
-    f.parameters += element_count(graph.values[p].type.shape);
-    f.parameter_bytes += static_cast<std::int64_t>(byte_size(graph.values[p].type));
-  }
-  f.no_gradient = find_missing_gradients(graph, loss);
-  return f;
+Json list_of(const std::vector<UnknownOp>& unknown) {
+  Json list = Json::array();
+  for (const UnknownOp& u : unknown)
+    list.push_back({{"node", u.node},
+                    {"op", u.op_type},
+                    {"domain", u.domain},
+                    {"scope", u.scope},
+                    {"reason", u.reason}});
+  return list;
 }
 
-void print_json(const Output& out, const ImportedModel& model, const Findings& f) {
+void print_json(const Output& out, const ImportedModel& model, const ModelSummary& f) {
   const Graph& graph = model.graph;
   const auto values = [&](const std::vector<ValueId>& ids) {
     Json list = Json::array();
@@ -126,21 +74,15 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
     return list;
   };
   Json ops = Json::array();
-  for (const auto& [name, count] : f.ops)
-    ops.push_back({{"op", name}, {"nodes", count.nodes}, {"flops", count.flops}, {"bytes", count.bytes}});
+  for (const OpCount& count : f.ops)
+    ops.push_back({{"op", count.op}, {"nodes", count.nodes}, {"flops", count.flops}, {"bytes", count.bytes}});
   Json modules = Json::array();
   for (const auto& [scope, m] : f.modules)
     modules.push_back(
         {{"scope", scope}, {"nodes", m.nodes}, {"parameters", m.parameters}, {"flops", m.flops}});
-  Json unknown = Json::array(), no_gradient = Json::array();
-  for (const UnknownOp& u : model.unknown)
-    unknown.push_back({{"node", u.node},
-                       {"op", u.op_type},
-                       {"domain", u.domain},
-                       {"scope", u.scope},
-                       {"reason", u.reason}});
+  Json no_gradient = Json::array();
   for (const MissingGradient& m : f.no_gradient)
-    no_gradient.push_back({{"node", m.node}, {"op", m.op_type}, {"scope", m.scope}});
+    no_gradient.push_back({{"node", m.node}, {"op", m.op_type}, {"scope", m.scope}, {"reason", m.reason}});
   out.object({{"model", model.path},
               {"hash", model.content_hash},
               {"producer", model.producer},
@@ -156,9 +98,12 @@ void print_json(const Output& out, const ImportedModel& model, const Findings& f
               {"bytes", f.bytes},
               {"ops", ops},
               {"modules", modules},
-              {"unsupported", unknown},
-              {"no_kernel", {{"cpu", f.no_cpu_kernel}, {"gpu", f.no_gpu_kernel}}},
+              {"unsupported", list_of(model.unknown)},
+              {"untyped", list_of(model.untyped)},
+              {"sized_by_data", list_of(f.sized_by_data)},
+              {"no_kernel", {{"cpu", list_of(f.no_cpu_kernel)}, {"gpu", list_of(f.no_gpu_kernel)}}},
               {"no_gradient", no_gradient},
+              {"not_finite", f.not_finite},
               {"notes", model.notes}});
 }
 
@@ -169,10 +114,10 @@ std::string leading_scope(const std::string& scope) {
 }
 
 // The two leading levels; --json has all of them.
-void print_modules(const Output& out, const std::map<std::string, Module>& modules) {
-  std::map<std::string, Module> leading;
+void print_modules(const Output& out, const std::map<std::string, ModuleCount>& modules) {
+  std::map<std::string, ModuleCount> leading;
   for (const auto& [scope, m] : modules) {
-    Module& sum = leading[leading_scope(scope)];
+    ModuleCount& sum = leading[leading_scope(scope)];
     sum.nodes += m.nodes;
     sum.flops += m.flops;
     sum.parameters += m.parameters;
@@ -187,7 +132,41 @@ void print_modules(const Output& out, const std::map<std::string, Module>& modul
   out.text("");
 }
 
-void print_text(const Output& out, const ImportedModel& model, const Findings& f) {
+// "node N in SCOPE: why"
+std::string place_text(const std::string& node, const std::string& scope, const std::string& reason) {
+  return "  node " + escaped(node) + (scope.empty() ? "" : " in " + escaped(scope)) +
+         (reason.empty() ? "" : ": " + reason);
+}
+
+// What stands in the way, all of it; true when something does on every device.
+bool print_obstacles(const Output& out, const ImportedModel& model, const ModelSummary& f) {
+  const auto name_of = [](const UnknownOp& u) {
+    return (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type);
+  };
+  for (const UnknownOp& u : model.unknown)
+    out.text("unsupported  " + name_of(u) + place_text(u.node, u.scope, u.reason));
+  for (const UnknownOp& u : model.untyped)
+    out.text("untyped      " + name_of(u) +
+             place_text(u.node, u.scope, "its types could not be inferred: " + u.reason));
+  for (const Obstacle& o : f.sized_by_data)
+    out.text("data-sized   " + o.op + place_text(o.node, o.scope, o.reason));
+  for (const MissingGradient& m : f.no_gradient)
+    out.text("no gradient  " + m.op_type + place_text(m.node, m.scope, m.reason));
+  return !model.unknown.empty() || !model.untyped.empty() || !f.sized_by_data.empty() ||
+         !f.no_gradient.empty();
+}
+
+struct DeviceKind {
+  const char* name;
+  const char* covers;
+  std::vector<Obstacle> ModelSummary::*no_kernel;
+};
+constexpr DeviceKind kDeviceKinds[] = {{"cpu", "", &ModelSummary::no_cpu_kernel},
+                                       {"gpu", " (CUDA, HIP)", &ModelSummary::no_gpu_kernel}};
+
+// `only`: of one kind; null: of both.
+void print_text(const Output& out, const ImportedModel& model, const ModelSummary& f,
+                const DeviceKind* only) {
   const Graph& graph = model.graph;
   out.text("model       " + escaped(model.path));
   out.text("made by     " + (model.producer.empty() ? std::string("unknown") : escaped(model.producer)) +
@@ -209,30 +188,25 @@ void print_text(const Output& out, const ImportedModel& model, const Findings& f
   else
     out.text("forward     " + count_text(f.flops, "FLOP") + ", " + bytes_text(f.bytes) + " moved");
   std::vector<std::vector<std::string>> rows;
-  std::vector<std::pair<std::string, OpCount>> sorted(f.ops.begin(), f.ops.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
-  for (const auto& [name, c] : sorted)
-    rows.push_back({escaped(name), std::to_string(c.nodes), c.flops > 0 ? count_text(c.flops, "FLOP") : "-",
+  for (const OpCount& c : f.ops)
+    rows.push_back({escaped(c.op), std::to_string(c.nodes), c.flops > 0 ? count_text(c.flops, "FLOP") : "-",
                     c.bytes > 0 ? bytes_text(c.bytes) : "-"});
   out.text("");
   out.text(table_text({"operator", "nodes", "forward FLOPs", "bytes moved"}, rows));
   out.text("");
   print_modules(out, f.modules);
-  for (const UnknownOp& u : model.unknown)
-    out.text("unsupported  " + (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type) +
-             "  node " + escaped(u.node) + (u.scope.empty() ? "" : " in " + escaped(u.scope)) +
-             (u.reason.empty() ? "" : ": " + u.reason));
-  for (const std::string& n : f.no_cpu_kernel) out.text("no kernel    cpu: " + n);
-  for (const std::string& n : f.no_gpu_kernel) out.text("no kernel    gpu: " + n);
-  for (const MissingGradient& m : f.no_gradient)
-    out.text("no gradient  " + m.op_type + "  node " + escaped(m.node) +
-             (m.scope.empty() ? "" : " in " + escaped(m.scope)));
+  const bool everywhere = print_obstacles(out, model, f);
+  for (const DeviceKind& kind : kDeviceKinds)
+    for (const Obstacle& o : f.*kind.no_kernel)
+      if (only == nullptr || only == &kind)
+        out.text("no kernel    " + std::string(kind.name) + ": " + o.op +
+                 place_text(o.node, o.scope, o.reason));
   for (const std::string& n : model.notes) out.note(escaped(n));
-  if (!model.unknown.empty() || !f.no_gradient.empty()) return;
-  if (f.no_cpu_kernel.empty()) out.text("cpu          every operator has a kernel and a gradient");
-  if (f.no_gpu_kernel.empty())
-    out.text("gpu          every operator has a kernel and a gradient (CUDA, HIP)");
+  for (const std::string& n : f.not_finite)
+    out.note("weight '" + escaped(n) + "' holds NaN or infinite numbers");
+  for (const DeviceKind& kind : kDeviceKinds)
+    if (!everywhere && (only == nullptr || only == &kind) && (f.*kind.no_kernel).empty())
+      out.text(std::string(kind.name) + "          every operator has a kernel and a gradient" + kind.covers);
 }
 
 void print_limits(const Output& out) {
@@ -254,6 +228,7 @@ CommandRun declare_inspect(CLI::App& app) {
       ->take_all()
       ->allow_extra_args(false);
   app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
+  app.add_option("--device", options->device, "whose kernels: cpu | cuda:N | hip:N (default: of all)");
   declare_import_limits(app, options->import_limits);
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {
@@ -267,9 +242,12 @@ CommandRun declare_inspect(CLI::App& app) {
     for (const std::string& d : options->dims) TRY(RecipeFlags::override_with(recipe, "dim=" + d));
     recipe.import_limits = TRY(read_import_limits(options->import_limits));
     const ImportedModel model = TRY(load_model(recipe, true));
-    const Findings findings = examine(model, options->loss);
-    print_json(context.out, model, findings);
-    print_text(context.out, model, findings);
+    const DeviceKind* only = nullptr;
+    if (!options->device.empty())
+      only = &kDeviceKinds[TRY(device_target(options->device)) == kernels::Target::cpu ? 0 : 1];
+    const ModelSummary summary = summarize(model, losses_of(model.graph, options->loss));
+    print_json(context.out, model, summary);
+    print_text(context.out, model, summary, only);
     return {};
   };
 }

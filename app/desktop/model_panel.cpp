@@ -32,39 +32,57 @@ void value_lines(const Graph& graph, const char* title, const std::vector<ValueI
   }
 }
 
+struct ObstacleRow {
+  std::string op, node, reason;
+};
+std::vector<ObstacleRow> rows_of(const std::vector<UnknownOp>& unknown) {
+  std::vector<ObstacleRow> rows;
+  for (const UnknownOp& u : unknown)
+    rows.push_back({(u.domain.empty() ? "" : u.domain + ".") + u.op_type, u.node, u.reason});
+  return rows;
+}
+std::vector<ObstacleRow> rows_of(const std::vector<Obstacle>& obstacles) {
+  std::vector<ObstacleRow> rows;
+  for (const Obstacle& o : obstacles) rows.push_back({o.op, o.node, o.reason});
+  return rows;
+}
+std::vector<ObstacleRow> rows_of(const std::vector<MissingGradient>& missing) {
+  std::vector<ObstacleRow> rows;
+  for (const MissingGradient& m : missing) rows.push_back({m.op_type, m.node, m.reason});
+  return rows;
+}
+
+// `id`: of the links to the nodes.
+void draw_obstacle_list(Ui& ui, const char* title, const char* id, const std::vector<ObstacleRow>& rows,
+                        ImU32 color) {
+  if (rows.empty()) return;
+  heading(title);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const ObstacleRow& row = rows[i];
+    ImGui::PushID(static_cast<int>(i));
+    badge(escaped(row.op), color);
+    ImGui::SameLine();
+    node_link(ui, std::string(id) + "." + row.node, row.node);
+    if (!row.reason.empty()) wrapped(escaped(row.reason), palette().text_faint);
+    ImGui::PopID();
+  }
+}
+
 // Everything that keeps the model from being trained, all of it at once.
 void draw_obstacles(Ui& ui, const ModelSnapshot& m) {
   const Palette& p = palette();
   const bool on_gpu = ui.state().recipe.device != "cpu";
-  const std::vector<std::string>& no_kernel = on_gpu ? m.no_gpu_kernel : m.no_kernel;
-  if (m.model.unknown.empty() && no_kernel.empty() && m.no_gradient.empty()) return;
-  if (!m.model.unknown.empty()) {
-    heading("Unsupported operators");
-    wrapped(
-        fmt::format("{} nodes cannot run: the model can be viewed but not trained.", m.model.unknown.size()),
-        p.bad);
-    for (std::size_t i = 0; i < m.model.unknown.size(); ++i) {
-      const UnknownOp& u = m.model.unknown[i];
-      ImGui::PushID(static_cast<int>(i));
-      badge((u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type), p.bad);
-      ImGui::SameLine();
-      node_link(ui, "unsupported." + u.node, u.node);
-      if (!u.reason.empty()) wrapped(escaped(u.reason), p.text_faint);
-      ImGui::PopID();
-    }
-  }
-  if (!no_kernel.empty()) {
-    heading(on_gpu ? "No GPU kernel" : "No CPU kernel");
-    for (const std::string& n : no_kernel) wrapped(escaped(n), p.bad);
-  }
-  if (!m.no_gradient.empty()) {
-    heading("No gradient");
-    for (const MissingGradient& g : m.no_gradient) {
-      badge(escaped(g.op_type), p.warn);
-      ImGui::SameLine();
-      node_link(ui, "nogradient." + g.node, g.node);
-    }
-  }
+  const std::size_t stopping = m.model.unknown.size() + m.model.untyped.size() + m.sized_by_data.size();
+  if (stopping > 0)
+    wrapped(fmt::format("{} cannot run: the model can be viewed but not trained.",
+                        plural_text(static_cast<std::int64_t>(stopping), "node")),
+            p.bad);
+  draw_obstacle_list(ui, "Unsupported operators", "unsupported", rows_of(m.model.unknown), p.bad);
+  draw_obstacle_list(ui, "Types that cannot be inferred", "untyped", rows_of(m.model.untyped), p.bad);
+  draw_obstacle_list(ui, "Sized by the data", "datasized", rows_of(m.sized_by_data), p.bad);
+  draw_obstacle_list(ui, on_gpu ? "No GPU kernel" : "No CPU kernel", "nokernel",
+                     rows_of(on_gpu ? m.no_gpu_kernel : m.no_cpu_kernel), p.bad);
+  draw_obstacle_list(ui, "No gradient", "nogradient", rows_of(m.no_gradient), p.warn);
 }
 
 void draw_operators(const ModelSnapshot& m) {

@@ -8,48 +8,6 @@
 #include "engine/ops/op.h"
 
 namespace gradloom {
-namespace {
-
-bool has_static_types(const Graph& graph, const Node& node) {
-  for (const auto* list : {&node.inputs, &node.outputs})
-    for (ValueId v : *list)
-      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return false;
-  return true;
-}
-
-void count_operators(ModelSnapshot& s) {
-  const Graph& graph = s.model.graph;
-  std::map<std::string, OpCount> counts;
-  for (const Node& node : graph.nodes) {
-    if (!node.alive()) continue;
-    OpCount& count = counts[node.op->name];
-    count.op = node.op->name;
-    ++count.nodes;
-    const bool known = node.op->infer != nullptr;
-    if (known && node.op->cpu == nullptr && !node.op->has(kView))
-      s.no_kernel.push_back(node.name + " (" + node.op->name + ")");
-    const std::string on_gpu = known ? missing_kernel(graph, node, kernels::Target::gpu) : "";
-    if (!on_gpu.empty())
-      s.no_gpu_kernel.push_back(node.name + " (" + node.op->name + ")" +
-                                (on_gpu == "no kernel" ? "" : ": " + on_gpu));
-    if (!known || node.op->has(kView) || !has_static_types(graph, node)) continue;
-    const Cost cost = node.op->cost(node_types(graph, node));
-    count.flops += cost.flops;
-    count.bytes += cost.bytes_read + cost.bytes_written;
-    s.flops += cost.flops;
-    s.bytes += cost.bytes_read + cost.bytes_written;
-  }
-  for (auto& [name, count] : counts) s.ops.push_back(count);
-  std::stable_sort(s.ops.begin(), s.ops.end(),
-                   [](const OpCount& a, const OpCount& b) { return a.flops > b.flops; });
-  for (ValueId p : graph.parameters) {
-    if (!is_static(graph.values[p].type.shape)) continue;
-    s.parameters += element_count(graph.values[p].type.shape);
-    s.parameter_bytes += static_cast<std::int64_t>(byte_size(graph.values[p].type));
-  }
-}
-
-}  // namespace
 
 Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe, std::stop_token stop) {
   auto snapshot = std::make_shared<ModelSnapshot>();
@@ -64,9 +22,7 @@ Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe,
   for (const std::string& s : snapshot->symbols) recipe.dims.try_emplace(s, suggested_dim(s));
   if (stop.stop_requested()) return Error{Errc::interrupted, ""};
   if (!recipe.dims.empty()) snapshot->model = TRY(load_model(recipe, true));
-  count_operators(*snapshot);
-  snapshot->no_gradient = missing_gradients(snapshot->model.graph, snapshot->model.graph.outputs,
-                                            snapshot->model.graph.parameters);
+  static_cast<ModelSummary&>(*snapshot) = summarize(snapshot->model, snapshot->model.graph.outputs);
   snapshot->losses = loss_choices(snapshot->model.graph);
   return std::shared_ptr<const ModelSnapshot>(std::move(snapshot));
 }

@@ -10,29 +10,19 @@
 #include <vector>
 
 #include "app/job.h"
-#include "engine/autodiff/autodiff.h"
+#include "app/model_summary.h"
 #include "sessions/store.h"
 #include "viz/model/memory_model.h"
 
 namespace gradloom {
 
-struct OpCount {
-  std::string op;
-  int nodes = 0;
-  double flops = 0, bytes = 0;  // per forward pass; 0 while dims are unbound
-};
-
-struct ModelSnapshot {
+struct ModelSnapshot : ModelSummary {
   ImportedModel model;
   std::vector<std::string> symbols;  // symbolic dims, before binding
-  std::vector<OpCount> ops;          // most FLOPs first
-  std::int64_t parameters = 0, parameter_bytes = 0;
-  double flops = 0, bytes = 0;
-  std::vector<std::string> no_kernel;      // on the CPU: "node (Op)"
-  std::vector<std::string> no_gpu_kernel;  // the same on GPUs, with a reason where there is one
-  std::vector<MissingGradient> no_gradient;
-  std::vector<std::string> losses;  // loss_choices()
-  bool trainable() const { return model.unknown.empty() && no_kernel.empty(); }
+  std::vector<std::string> losses;   // loss_choices()
+  bool trainable() const {
+    return model.unknown.empty() && model.untyped.empty() && sized_by_data.empty() && no_cpu_kernel.empty();
+  }
 };
 // Opens for viewing: operators Gradloom lacks become opaque nodes. Dims of the model that `recipe` does not
 // bind are bound as suggested, and the ones it binds but the model lacks are dropped; the dims used are

@@ -64,28 +64,11 @@ bool on_path(const Flow& flow, const Node& node) {
          std::any_of(node.outputs.begin(), node.outputs.end(), carries);
 }
 
-std::vector<MissingGradient> find_missing(const Graph& graph, const std::vector<NodeId>& order,
-                                          const Flow& flow) {
-  std::vector<MissingGradient> missing;
-  for (NodeId id : order) {
-    const Node& node = graph.nodes[id];
-    if (node.op->has(kNoGradient) || node.op->grad != nullptr || !on_path(flow, node)) continue;
-    const std::string scope = node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
-    missing.push_back({node.name, node.op->name, scope});
-  }
-  return missing;
+MissingGradient missing_at(const Graph& graph, NodeId id, std::string reason) {
+  const Node& node = graph.nodes[id];
+  const std::string scope = node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
+  return {node.name, node.op->name, scope, std::move(reason)};
 }
-
-}  // namespace
-
-std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
-                                               const std::vector<ValueId>& wrt) {
-  const auto order = topological_order(graph);
-  if (!order) return {};
-  return find_missing(graph, *order, find_flow(graph, *order, losses, wrt));
-}
-
-namespace {
 
 // Every gradient that arrives is of a tensor without elements: those that leave are 0, whatever the operator.
 bool nothing_flows(const GradContext& ctx) {
@@ -100,41 +83,25 @@ bool nothing_flows(const GradContext& ctx) {
   return true;
 }
 
-}  // namespace
+bool all_known(const Graph& graph, const Node& node) {
+  const auto known = [&](ValueId id) {
+    return id == kNone || (graph.values[id].has_type && is_static(graph.values[id].type.shape));
+  };
+  return std::all_of(node.inputs.begin(), node.inputs.end(), known) &&
+         std::all_of(node.outputs.begin(), node.outputs.end(), known);
+}
 
-Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
-                                                 const std::vector<ValueId>& wrt) {
-  if (loss == kNone || loss >= graph.values.size()) return Error{Errc::bad_input, "no loss to differentiate"};
-  const Value& loss_value = graph.values[loss];
-  if (!is_float(loss_value.type.dtype) || !is_static(loss_value.type.shape) ||
-      element_count(loss_value.type.shape) != 1)
-    return Error{Errc::bad_input, "loss '" + escaped(loss_value.name) + "' is " + to_string(loss_value.type) +
-                                      "; a floating-point scalar is needed"};
-  const std::vector<NodeId> order = TRY(topological_order(graph));
-  const Flow flow = find_flow(graph, order, {loss}, wrt);
-  if (const auto missing = find_missing(graph, order, flow); !missing.empty()) {
-    std::map<std::string, std::vector<std::string>> by_op;
-    for (const MissingGradient& m : missing) by_op[m.op_type].push_back(escaped(m.node));
-    std::string text = std::to_string(missing.size()) + " node(s) have no gradient:";
-    for (const auto& [op, nodes] : by_op) {
-      text += " " + op + " (";
-      for (std::size_t i = 0; i < nodes.size(); ++i) text += (i ? ", " : "") + nodes[i];
-      text += ")";
-    }
-    return Error{Errc::bad_input, text};
-  }
+struct Backward {
+  std::map<ValueId, ValueId> grads;  // of every value that a gradient flows to
+  std::vector<MissingGradient> missing;
+};
 
-  GraphBuilder b(graph);
-  b.origin.phase = Phase::backward;
-  std::map<ValueId, ValueId> grads;  // accumulated so far
-  {
-    const NodeId producer = graph.values[loss].producer;
-    if (producer != kNone) b.origin.sources = graph.nodes[producer].origin.sources;
-    b.rank = kBackwardRank;
-    const Shape shape = graph.values[loss].type.shape;
-    grads[loss] =
-        b.constant(Tensor::from_f64(graph.values[loss].type.dtype, shape, {1.0}), b.unique_name("loss/grad"));
-  }
+// Appends the backward nodes. `grads`: those of the losses. What is missing counts as 0, so that all of it is
+// found. `only_known`: rules are not asked about nodes whose shapes are not known yet.
+Backward differentiate(GraphBuilder& b, const std::vector<NodeId>& order, const Flow& flow,
+                       std::map<ValueId, ValueId> grads, bool only_known) {
+  Graph& graph = b.graph();
+  Backward result;
   const auto carries = [&](ValueId id) {
     return id != kNone && id < flow.depends.size() && flow.depends[id] && flow.reaches[id];
   };
@@ -148,24 +115,28 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
       ctx.out_grads.push_back(it == grads.end() ? kNone : it->second);
       any = any || it != grads.end();
     }
-    if (!any) continue;
+    const bool rule = ctx.node.op->grad != nullptr;
+    if (!rule) result.missing.push_back(missing_at(graph, id, ""));
+    if (!any || (only_known && !all_known(graph, ctx.node))) continue;
     for (ValueId in : ctx.node.inputs) ctx.wanted.push_back(carries(in));
     ctx.in_grads.assign(ctx.node.inputs.size(), kNone);
     b.origin.sources = ctx.node.origin.sources;
     b.name_prefix = ctx.node.name + "/grad/";
     b.rank = kBackwardRank + static_cast<std::int64_t>(order.size() - i);
-    if (nothing_flows(ctx)) {
-      for (std::size_t k = 0; k < ctx.node.inputs.size(); ++k)
-        if (ctx.wanted[k]) ctx.in_grads[k] = full_like(ctx, ctx.node.inputs[k], 0);
-    } else if (Status s = ctx.node.op->grad(ctx); !s)
-      return with_context(s.error(),
-                          "gradient of '" + escaped(ctx.node.name) + "' (" + ctx.node.op->name + ")");
+    bool zero = !rule || nothing_flows(ctx);
+    if (!zero) {
+      const Status built = ctx.node.op->grad(ctx);
+      zero = !built.ok();
+      if (zero) result.missing.push_back(missing_at(graph, id, built.error().message));
+    }
+    for (std::size_t k = 0; zero && k < ctx.node.inputs.size(); ++k)
+      if (ctx.wanted[k]) ctx.in_grads[k] = full_like(ctx, ctx.node.inputs[k], 0);
     for (std::size_t k = 0; k < ctx.node.inputs.size(); ++k) {
       const ValueId in = ctx.node.inputs[k];
       if (!carries(in) || ctx.in_grads[k] == kNone) continue;
       const Type& want = graph.values[in].type;
       const Type& got = graph.values[ctx.in_grads[k]].type;
-      CHECK(want == got || quantized(graph, in) || !is_static(want.shape) || !is_static(got.shape),
+      CHECK(want == got || zero || quantized(graph, in) || !is_static(want.shape) || !is_static(got.shape),
             (std::string("gradient rule of ") + ctx.node.op->name + " returned " + to_string(got) +
              " for input " + std::to_string(k) + " of type " + to_string(want))
                 .c_str());
@@ -173,10 +144,67 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
       if (!fresh) it->second = b.op("Add", {it->second, ctx.in_grads[k]});
     }
   }
+  std::reverse(result.missing.begin(), result.missing.end());
+  result.grads = std::move(grads);
+  return result;
+}
+
+std::string text_of(const std::vector<MissingGradient>& missing) {
+  std::map<std::string, std::vector<std::string>> by_op;
+  for (const MissingGradient& m : missing)
+    by_op[m.op_type].push_back(escaped(m.node) + (m.reason.empty() ? "" : ": " + m.reason));
+  std::string text = std::to_string(missing.size()) + " node(s) have no gradient:";
+  for (const auto& [op, nodes] : by_op) {
+    text += " " + op + " (";
+    for (std::size_t i = 0; i < nodes.size(); ++i) text += (i ? ", " : "") + nodes[i];
+    text += ")";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
+                                               const std::vector<ValueId>& wrt) {
+  Graph scratch = graph;
+  const auto order = topological_order(scratch);
+  if (!order) return {};
+  const Flow flow = find_flow(scratch, *order, losses, wrt);
+  GraphBuilder b(scratch);
+  b.origin.phase = Phase::backward;
+  std::map<ValueId, ValueId> grads;
+  for (const ValueId loss : losses) {
+    const Value& v = scratch.values[loss];
+    if (!v.has_type || !is_float(v.type.dtype) || !is_static(v.type.shape)) continue;
+    const Type type = v.type;
+    grads[loss] = b.op("Expand", {b.scalar(type.dtype, 1), b.i64s(type.shape)});
+  }
+  return differentiate(b, *order, flow, std::move(grads), true).missing;
+}
+
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
+                                                 const std::vector<ValueId>& wrt) {
+  if (loss == kNone || loss >= graph.values.size()) return Error{Errc::bad_input, "no loss to differentiate"};
+  const Value& loss_value = graph.values[loss];
+  if (!is_float(loss_value.type.dtype) || !is_static(loss_value.type.shape) ||
+      element_count(loss_value.type.shape) != 1)
+    return Error{Errc::bad_input, "loss '" + escaped(loss_value.name) + "' is " + to_string(loss_value.type) +
+                                      "; a floating-point scalar is needed"};
+  const std::vector<NodeId> order = TRY(topological_order(graph));
+  const Flow flow = find_flow(graph, order, {loss}, wrt);
+  GraphBuilder b(graph);
+  b.origin.phase = Phase::backward;
+  const NodeId producer = loss_value.producer;
+  if (producer != kNone) b.origin.sources = graph.nodes[producer].origin.sources;
+  b.rank = kBackwardRank;
+  const Type type = loss_value.type;
+  const ValueId one = b.constant(Tensor::from_f64(type.dtype, type.shape, {1.0}), b.unique_name("loss/grad"));
+  const Backward backward = differentiate(b, order, flow, {{loss, one}}, false);
+  if (!backward.missing.empty()) return Error{Errc::bad_input, text_of(backward.missing)};
   std::map<ValueId, ValueId> result;
   for (ValueId id : wrt) {
-    const auto it = grads.find(id);
-    result[id] = it == grads.end() ? kNone : it->second;
+    const auto it = backward.grads.find(id);
+    result[id] = it == backward.grads.end() ? kNone : it->second;
   }
   return result;
 }

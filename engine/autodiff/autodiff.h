@@ -13,10 +13,11 @@ namespace gradloom {
 
 struct MissingGradient {
   std::string node, op_type, scope;
+  std::string reason;  // why the operator's rule refuses; empty: it has none
 };
 
-// Nodes on a path from `wrt` to one of `losses` whose operator has no gradient rule: all of them, in graph
-// order.
+// Nodes on a path from `wrt` to one of `losses` whose operator has no gradient rule, or one that refuses the
+// node (asked once its shapes are known): all of them, in graph order.
 std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
                                                const std::vector<ValueId>& wrt);
 

@@ -104,19 +104,24 @@ class Importer {
       }
     }
     const auto own = reader_.vocabulary.opsets.find("");
-    if (reader_.vocabulary.opsets.empty()) return bad("the model does not say its opset");
+    if (reader_.vocabulary.opsets.empty()) TRY(no_version("the model does not say its opset"));
     // Without ONNX's own domain it can have none of its operators.
     const std::int64_t opset = own == reader_.vocabulary.opsets.end() ? kNewestOpset : own->second;
     out_.graph.opset = static_cast<int>(std::clamp<std::int64_t>(opset, 0, 1 << 30));
     if (opset < kOldestOpset || opset > kNewestOpset) {
-      std::string& problem = reader_.vocabulary.problem;
-      problem = "opset " + std::to_string(opset) + " is not supported (" + std::to_string(kOldestOpset) +
-                " to " + std::to_string(kNewestOpset) + ")";
-      if (!options_.allow_unknown) return bad(problem);
-      out_.notes.push_back(problem);
+      TRY(no_version("opset " + std::to_string(opset) + " is not supported (" + std::to_string(kOldestOpset) +
+                     " to " + std::to_string(kNewestOpset) + ")"));
     }
     if (proto_.sparse_initializer_size() > 0) return bad("sparse initializers are not supported");
     if (model_.training_info_size() > 0) out_.notes.push_back("the model's training info is not used");
+    return {};
+  }
+
+  // What ONNX's operators mean is not known: such a model can only be looked at.
+  Status no_version(const std::string& problem) {
+    if (!options_.allow_unknown) return bad(problem);
+    reader_.vocabulary.problem = problem;
+    out_.notes.push_back(problem);
     return {};
   }
 

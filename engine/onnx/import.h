@@ -56,7 +56,8 @@ struct ImportedModel {
   Graph graph;
   std::string path, content_hash, producer;
   int ir_version = 0;
-  std::vector<UnknownOp> unknown;         // with allow_unknown
+  std::vector<UnknownOp> unknown;  // with allow_unknown
+  std::vector<UnknownOp> untyped;  // types of these could not be inferred; with allow_unknown or unbound dims
   std::vector<std::string> unbound_dims;  // symbolic dims without a binding
   std::vector<std::string> notes;         // e.g. "nodes were not sorted"
 };

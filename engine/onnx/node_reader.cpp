@@ -252,7 +252,7 @@ NodeReader::Values NodeReader::opaque(const onnx::NodeProto& node, const Site& s
 }
 
 NodeReader::Mark NodeReader::mark() const {
-  return {out_.graph.nodes.size(), out_.graph.sources.size(), out_.unknown.size(),
+  return {out_.graph.nodes.size(), out_.graph.sources.size(), out_.unknown.size(), out_.untyped.size(),
           static_cast<ValueId>(out_.graph.values.size())};
 }
 
@@ -264,10 +264,13 @@ void NodeReader::take_back(const Mark& mark) {
     return u.next >= mark.first_value;
   });
   graph.sources.resize(mark.sources);
+  out_.untyped.resize(mark.untyped);
 }
 
-void NodeReader::note_failure(const std::string& message) {
-  if (failures_++ == 0) first_failure_ = message;
+void NodeReader::report_untyped(const std::string& node, const char* op, std::uint32_t source,
+                                const Error& error) {
+  const SourceNode& from = out_.graph.sources[source];
+  out_.untyped.push_back({node, op, from.domain, from.scope, error.message});
 }
 
 // ---- nodes that can ----
@@ -326,7 +329,7 @@ Result<NodeReader::Values> NodeReader::add_expansion(const Expansion& expansion,
   if (reason.empty() && !lenient()) return built.error();
   take_back(start);
   if (reason.empty()) {
-    note_failure(node_label(site.name, node.op_type()) + ": " + built.error().message);
+    report_untyped(site.name, node.op_type().c_str(), site.source, built.error());
   } else {
     report_unknown(node, site, reason);
   }
@@ -394,7 +397,7 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   }
   if (!added.ok() && !lenient()) return added.error();
   if (!added.ok()) {
-    note_failure(node_label(node.name, op.name) + ": " + added.error().message);
+    report_untyped(node.name, op.name, builder_.origin.sources.at(0), added.error());
     return add_untyped(std::move(node));
   }
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
@@ -466,10 +469,6 @@ NodeReader::Values NodeReader::add_untyped(NewNode node) {
 }
 
 void NodeReader::add_notes() {
-  if (failures_ > 0) {
-    out_.notes.push_back("types of " + std::to_string(failures_) + (failures_ == 1 ? " node" : " nodes") +
-                         " could not be inferred; the first: " + first_failure_);
-  }
   if (folder_.skipped() > 0) {
     out_.notes.push_back(std::to_string(folder_.skipped()) +
                          " computable constants were left to the run: over the folding limits");

@@ -85,7 +85,7 @@ class NodeReader {
   };
   // What an attempt that fails takes back.
   struct Mark {
-    std::size_t nodes, sources, unknown;
+    std::size_t nodes, sources, unknown, untyped;
     ValueId first_value;
   };
 
@@ -111,7 +111,7 @@ class NodeReader {
                       ValueId first_value);
   Status check_size(const Type& type, const std::string& name) const;
   Status add_updates(const std::vector<ValueId>& inputs, const Values& outputs);
-  void note_failure(const std::string& message);
+  void report_untyped(const std::string& node, const char* op, std::uint32_t source, const Error& error);
   Mark mark() const;
   void take_back(const Mark& mark);
 
@@ -161,8 +161,6 @@ class NodeReader {
   std::string not_followed_;
   std::int64_t iterations_ = 0, unrolled_ = 0;  // iterations and nodes of all loops so far
   std::set<ValueId> updated_;
-  int failures_ = 0;
-  std::string first_failure_;
 };
 
 std::string node_label(const std::string& name, const std::string& op_type);

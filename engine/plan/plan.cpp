@@ -268,6 +268,21 @@ std::int64_t lower_bound_bytes(const std::vector<Request>& requests, std::int32_
   return best;
 }
 
+std::vector<NodeId> nodes_sized_by_data(const Graph& graph) {
+  const auto known = [&](ValueId id) {
+    return id == kNone || (graph.values[id].has_type && is_static(graph.values[id].type.shape));
+  };
+  const auto sized_by_data = [&](const Node& node) {
+    return node.alive() && std::all_of(node.inputs.begin(), node.inputs.end(), known) &&
+           std::any_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return id != kNone && graph.values[id].has_type && !known(id); });
+  };
+  std::vector<NodeId> nodes;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (sized_by_data(graph.nodes[id])) nodes.push_back(id);
+  return nodes;
+}
+
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
   const std::int64_t start_ns = monotonic_ns();
   Plan plan;

@@ -73,6 +73,10 @@ struct PlanOptions {
   kernels::Target target = kernels::Target::cpu;  // whose kernels; planning needs no such device
 };
 
+// Nodes whose inputs have known shapes and whose outputs do not: how large they are only the data tells, so
+// that no plan can hold them.
+std::vector<NodeId> nodes_sized_by_data(const Graph& graph);
+
 // Orders the nodes, asks each operator for its kernel's name and workspace, computes lifetimes and aliases,
 // places buffers. Errors: unbound dims; operators without a kernel on the device (all listed).
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options);

@@ -1,0 +1,112 @@
+#include "app/model_summary.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/ops/op.h"
+#include "engine/plan/plan.h"
+
+namespace gradloom {
+namespace {
+
+bool has_static_types(const Graph& graph, const Node& node) {
+  for (const auto* list : {&node.inputs, &node.outputs})
+    for (ValueId v : *list)
+      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return false;
+  return true;
+}
+
+std::string scope_of(const Graph& graph, const Node& node) {
+  return node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
+}
+
+Obstacle obstacle(const Graph& graph, const Node& node, std::string reason) {
+  return {node.name, node.op->name, scope_of(graph, node), std::move(reason)};
+}
+
+// Is every bit of the exponent set in some element?
+template <class Bits>
+bool any_not_finite(const Tensor& tensor, Bits exponent) {
+  const auto* bits = static_cast<const Bits*>(tensor.data());
+  bool found = false;
+  for (std::int64_t i = 0, n = tensor.count(); i < n; ++i) found |= (bits[i] & exponent) == exponent;
+  return found;
+}
+
+bool any_not_finite(const Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case DType::f64: return any_not_finite<std::uint64_t>(tensor, 0x7ff0000000000000u);
+    case DType::f32: return any_not_finite<std::uint32_t>(tensor, 0x7f800000u);
+    case DType::bf16: return any_not_finite<std::uint16_t>(tensor, 0x7f80u);
+    case DType::f16: return any_not_finite<std::uint16_t>(tensor, 0x7c00u);
+    default: return false;
+  }
+}
+
+std::vector<std::string> weights_that_are_not_finite(const Graph& graph) {
+  std::size_t budget = std::size_t{512} << 20;  // larger files are not read through just to be looked at
+  std::vector<std::string> names;
+  for (const ValueId id : graph.parameters) {
+    const Value& v = graph.values[id];
+    if (!v.data.defined() || v.data.bytes() > budget) continue;
+    budget -= v.data.bytes();
+    if (any_not_finite(v.data)) names.push_back(v.name);
+  }
+  return names;
+}
+
+void add_missing_kernels(const Graph& graph, const Node& node, ModelSummary& s) {
+  for (const auto& [target, list] :
+       {std::pair(kernels::Target::cpu, &s.no_cpu_kernel), {kernels::Target::gpu, &s.no_gpu_kernel}}) {
+    const std::string why = missing_kernel(graph, node, target);
+    if (!why.empty()) list->push_back(obstacle(graph, node, why == "no kernel" ? "" : why));
+  }
+}
+
+}  // namespace
+
+ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& losses) {
+  ModelSummary s;
+  const Graph& graph = model.graph;
+  std::map<std::string, OpCount> ops;
+  std::set<ValueId> seen;  // parameters
+  for (const Node& node : graph.nodes) {
+    if (!node.alive()) continue;
+    OpCount& count = ops[node.op->name];
+    count.op = node.op->name;
+    ++count.nodes;
+    ModuleCount& module = s.modules[scope_of(graph, node)];
+    ++module.nodes;
+    for (const ValueId id : node.inputs) {
+      const Value* v = id == kNone ? nullptr : &graph.values[id];
+      if (v != nullptr && v->role == Role::parameter && seen.insert(id).second)
+        module.parameters += element_count(v->type.shape);
+    }
+    if (node.op->infer == nullptr) continue;  // an operator that Gradloom lacks
+    add_missing_kernels(graph, node, s);
+    if (node.op->has(kView) || !has_static_types(graph, node)) continue;
+    const Cost cost = node.op->cost(node_types(graph, node));
+    count.flops += cost.flops;
+    count.bytes += cost.bytes_read + cost.bytes_written;
+    module.flops += cost.flops;
+    s.flops += cost.flops;
+    s.bytes += cost.bytes_read + cost.bytes_written;
+  }
+  for (auto& [name, count] : ops) s.ops.push_back(std::move(count));
+  std::stable_sort(s.ops.begin(), s.ops.end(),
+                   [](const OpCount& a, const OpCount& b) { return a.flops > b.flops; });
+  for (ValueId p : graph.parameters) {
+    if (!is_static(graph.values[p].type.shape)) continue;
+    s.parameters += element_count(graph.values[p].type.shape);
+    s.parameter_bytes += static_cast<std::int64_t>(byte_size(graph.values[p].type));
+  }
+  s.not_finite = weights_that_are_not_finite(graph);
+  for (const NodeId id : nodes_sized_by_data(graph))
+    s.sized_by_data.push_back(
+        obstacle(graph, graph.nodes[id],
+                 "how large its output is only the data tells, a plan needs to know it before"));
+  s.no_gradient = missing_gradients(graph, losses, graph.parameters);
+  return s;
+}
+
+}  // namespace gradloom

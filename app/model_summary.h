@@ -1,0 +1,47 @@
+// What a model holds, and everything that stands in the way of training it: for `gradloom inspect` and for
+// the window's model page.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/autodiff/autodiff.h"
+#include "engine/onnx/import.h"
+
+namespace gradloom {
+
+struct OpCount {
+  std::string op;
+  int nodes = 0;
+  double flops = 0, bytes = 0;  // per forward pass; 0 while dims are unbound
+};
+
+struct ModuleCount {
+  int nodes = 0;
+  double flops = 0;
+  std::int64_t parameters = 0;  // elements of those that its own nodes read first
+};
+
+// A node that keeps the model from a device or from training.
+struct Obstacle {
+  std::string node, op, scope;
+  std::string reason;  // empty: there is just none
+};
+
+struct ModelSummary {
+  std::vector<OpCount> ops;                    // most FLOPs first
+  std::map<std::string, ModuleCount> modules;  // by scope, "layers.0/attention"
+  std::int64_t parameters = 0, parameter_bytes = 0;
+  double flops = 0, bytes = 0;
+  std::vector<std::string>
+      not_finite;  // weights that hold NaN or infinite numbers (the first 512 MiB are looked at)
+  std::vector<Obstacle> sized_by_data;  // outputs whose sizes only the data tells
+  std::vector<Obstacle> no_cpu_kernel, no_gpu_kernel;
+  std::vector<MissingGradient> no_gradient;
+};
+
+// Gradients are those of `losses` with respect to the parameters.
+ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& losses);
+
+}  // namespace gradloom
