@@ -56,15 +56,29 @@ GRADLOOM_HD A recurrent_slope(const RecurrentActivation& f, A x) {
   return A(0);
 }
 
+// A cell of which everything is known when running, and cells as they nearly always are: their activations
+// known when compiling, biases but no peepholes, no clip; a loop over their units has no branches.
+struct AnyCell {
+  static constexpr bool kUsual = false;
+};
+template <RecurrentFunction f, RecurrentFunction g>
+struct UsualCell {
+  static constexpr bool kUsual = true;
+  static constexpr RecurrentFunction function(int i) { return i == 0 ? f : g; }
+};
+
 // Where element (item, unit) is, and what its activations make of their inputs.
-template <class A>
+template <class A, class Cell>
 struct RecurrentElement {
   const RecurrentCell& cell;
   std::int64_t item, unit, time;
   bool active;
 
   GRADLOOM_HD RecurrentElement(const RecurrentCell& cell_, std::int64_t step, std::int64_t element)
-      : cell(cell_), item(element / cell_.hidden), unit(element - item * cell_.hidden), time(step) {
+      : RecurrentElement(cell_, step, element / cell_.hidden, element % cell_.hidden) {}
+  GRADLOOM_HD RecurrentElement(const RecurrentCell& cell_, std::int64_t step, std::int64_t item_,
+                               std::int64_t unit_)
+      : cell(cell_), item(item_), unit(unit_), time(step) {
     std::int64_t length = cell.steps;
     if (cell.lengths != nullptr && cell.lengths[item] < length) length = cell.lengths[item];
     active = step < length;
@@ -81,27 +95,54 @@ struct RecurrentElement {
   }
   GRADLOOM_HD std::int64_t output() const { return time * cell.y_time + item * cell.y_batch + unit; }
   GRADLOOM_HD A clipped(A x) const { return min(max(x, A(-cell.clip)), A(cell.clip)); }
-  GRADLOOM_HD A value(int f, A x) const { return recurrent_function(cell.activations[f], clipped(x)); }
+  GRADLOOM_HD A value(int f, A x) const {
+    if constexpr (Cell::kUsual) {
+      return recurrent_function(RecurrentActivation{Cell::function(f), 0, 0}, x);
+    } else {
+      return recurrent_function(cell.activations[f], clipped(x));
+    }
+  }
   GRADLOOM_HD A slope(int f, A x) const {
-    return abs(x) > A(cell.clip) ? A(0) : recurrent_slope(cell.activations[f], x);
+    if constexpr (Cell::kUsual) {
+      return recurrent_slope(RecurrentActivation{Cell::function(f), 0, 0}, x);
+    } else {
+      return abs(x) > A(cell.clip) ? A(0) : recurrent_slope(cell.activations[f], x);
+    }
   }
 };
 
-template <class Number>
+template <class Number, class Cell = AnyCell>
 class RecurrentStep {
  public:
   using A = typename Number::A;
-  GRADLOOM_HD RecurrentStep(const RecurrentStepArgs& args, std::int64_t element)
-      : a_(args), e_(args.cell, args.step, element) {}
+  // Where: the number of the element, or its item and unit.
+  template <class... Where>
+  GRADLOOM_HD explicit RecurrentStep(const RecurrentStepArgs& args, Where... where)
+      : a_(args), e_(args.cell, args.step, where...) {}
 
+  GRADLOOM_HD bool active() const { return e_.active; }
   GRADLOOM_HD void run() const {
     if (!e_.active) return pause();
     switch (e_.cell.kind) {
-      case RecurrentKind::rnn: return rnn();
-      case RecurrentKind::gru: return a_.part == 0 ? gates() : mix(input(2) + product(2) + bias(1, 2));
-      case RecurrentKind::gru_linear: return gru_linear();
-      case RecurrentKind::lstm: return lstm();
+      case RecurrentKind::rnn: return run_as<RecurrentKind::rnn>(a_.part);
+      case RecurrentKind::gru: return run_as<RecurrentKind::gru>(a_.part);
+      case RecurrentKind::gru_linear: return run_as<RecurrentKind::gru_linear>(a_.part);
+      case RecurrentKind::lstm: return run_as<RecurrentKind::lstm>(a_.part);
     }
+  }
+  // Another unit of the same item.
+  GRADLOOM_HD RecurrentStep at(std::int64_t unit) const {
+    RecurrentStep other = *this;
+    other.e_.unit = unit;
+    return other;
+  }
+  // Of an active one.
+  template <RecurrentKind kind>
+  GRADLOOM_HD void run_as(int part) const {
+    if constexpr (kind == RecurrentKind::rnn) rnn();
+    if constexpr (kind == RecurrentKind::gru) part == 0 ? gates() : mix(input(2) + product(2) + bias(1, 2));
+    if constexpr (kind == RecurrentKind::gru_linear) gru_linear();
+    if constexpr (kind == RecurrentKind::lstm) lstm();
   }
 
  private:
@@ -115,14 +156,15 @@ class RecurrentStep {
     if (a_.y != nullptr) Number::store(a_.y, e_.output(), A(0));
   }
   GRADLOOM_HD A bias(int which, std::int64_t g) const {
-    return a_.bias == nullptr ? A(0)
-                              : Number::load(a_.bias, which * e_.cell.gates * e_.cell.hidden + e_.gate(g));
+    return !Cell::kUsual && a_.bias == nullptr
+               ? A(0)
+               : Number::load(a_.bias, which * e_.cell.gates * e_.cell.hidden + e_.gate(g));
   }
   GRADLOOM_HD A input(std::int64_t g) const { return Number::load(a_.input, e_.input(g)) + bias(0, g); }
   GRADLOOM_HD A product(std::int64_t g) const { return Number::load(a_.product, e_.product(g)); }
   GRADLOOM_HD A sum(std::int64_t g) const { return input(g) + (product(g) + bias(1, g)); }
   GRADLOOM_HD A peephole(std::int64_t g) const {
-    return a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g));
+    return Cell::kUsual || a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g));
   }
   GRADLOOM_HD A h() const { return Number::load(a_.h, e_.state()); }
   GRADLOOM_HD A keep(std::int64_t slot, A v) const {
@@ -153,7 +195,7 @@ class RecurrentStep {
     const A c = Number::load(a_.c, e_.state());
     const A i = e_.value(0, keep(0, sum(0) + peephole(0) * c)), n = e_.value(1, keep(3, sum(3)));
     const A forget_input = keep(2, sum(2) + peephole(2) * c);
-    const A f = e_.cell.coupled ? A(1) - i : e_.value(0, forget_input);
+    const A f = !Cell::kUsual && e_.cell.coupled ? A(1) - i : e_.value(0, forget_input);
     const A c_next = f * c + i * n;
     const A o = e_.value(0, keep(1, sum(1) + peephole(1) * c_next));
     Number::store(a_.c_next, e_.state(), c_next);
@@ -161,37 +203,57 @@ class RecurrentStep {
   }
 
   const RecurrentStepArgs& a_;
-  RecurrentElement<A> e_;
+  RecurrentElement<A, Cell> e_;
 };
 
-template <class Number>
+template <class Number, class Cell = AnyCell>
 class RecurrentStepGrad {
  public:
   using A = typename Number::A;
-  GRADLOOM_HD RecurrentStepGrad(const RecurrentStepGradArgs& args, std::int64_t element)
-      : a_(args), e_(args.cell, args.step, element) {}
+  template <class... Where>
+  GRADLOOM_HD explicit RecurrentStepGrad(const RecurrentStepGradArgs& args, Where... where)
+      : a_(args), e_(args.cell, args.step, where...) {}
 
+  GRADLOOM_HD bool active() const { return e_.active; }
   GRADLOOM_HD void run() const {
-    if (a_.part > 0) return e_.active ? reset() : void();
-    if (!e_.active) {
-      for (std::int64_t g = 0; g < e_.cell.gates; ++g) put(g, A(0), A(0));
-      return;
+    if (!e_.active) return pause();
+    switch (e_.cell.kind) {
+      case RecurrentKind::rnn: return run_as<RecurrentKind::rnn>(a_.part);
+      case RecurrentKind::gru: return run_as<RecurrentKind::gru>(a_.part);
+      case RecurrentKind::gru_linear: return run_as<RecurrentKind::gru_linear>(a_.part);
+      case RecurrentKind::lstm: return run_as<RecurrentKind::lstm>(a_.part);
     }
+  }
+  // Another unit of the same item.
+  GRADLOOM_HD RecurrentStepGrad at(std::int64_t unit) const {
+    RecurrentStepGrad other = *this;
+    other.e_.unit = unit;
+    return other;
+  }
+  // Of an active one.
+  template <RecurrentKind kind>
+  GRADLOOM_HD void run_as(int part) const {
+    if (part > 0) return reset();
     A dh = Number::load(a_.dh, e_.state());
     if (a_.dy != nullptr) dh += Number::load(a_.dy, e_.output());
-    switch (e_.cell.kind) {
-      case RecurrentKind::rnn: put(0, dh * e_.slope(0, kept(0))); return pass(A(0));
-      case RecurrentKind::gru:
-      case RecurrentKind::gru_linear: return gru(dh);
-      case RecurrentKind::lstm: return lstm(dh);
+    if constexpr (kind == RecurrentKind::rnn) {
+      put(0, dh * e_.slope(0, kept(0)));
+      pass(A(0));
     }
+    if constexpr (kind == RecurrentKind::gru || kind == RecurrentKind::gru_linear)
+      gru(dh, kind == RecurrentKind::gru);
+    if constexpr (kind == RecurrentKind::lstm) lstm(dh);
   }
 
  private:
+  // Beyond the item's length.
+  GRADLOOM_HD void pause() const {
+    for (std::int64_t g = 0; a_.part == 0 && g < e_.cell.gates; ++g) put(g, A(0), A(0));
+  }
   GRADLOOM_HD A kept(std::int64_t slot) const { return Number::load(a_.kept, e_.kept(slot)); }
   GRADLOOM_HD A h() const { return Number::load(a_.h, e_.state()); }
   GRADLOOM_HD A peephole(std::int64_t g) const {
-    return a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g));
+    return Cell::kUsual || a_.peepholes == nullptr ? A(0) : Number::load(a_.peepholes, e_.gate(g));
   }
   GRADLOOM_HD void put(std::int64_t g, A dinput, A dproduct) const {
     Number::store(a_.dinput, e_.input(g), dinput);
@@ -200,12 +262,12 @@ class RecurrentStepGrad {
   GRADLOOM_HD void put(std::int64_t g, A d) const { put(g, d, d); }
   GRADLOOM_HD void pass(A dh) const { Number::store(a_.dh, e_.state(), dh); }
 
-  GRADLOOM_HD void gru(A dh) const {
+  GRADLOOM_HD void gru(A dh, bool two_parts) const {
     const A z = e_.value(0, kept(0)), n = e_.value(1, kept(2));
     put(0, dh * (h() - n) * e_.slope(0, kept(0)));
     const A dn = dh * (A(1) - z) * e_.slope(1, kept(2));
     pass(dh * z);
-    if (e_.cell.kind == RecurrentKind::gru) return put(2, dn);
+    if (two_parts) return put(2, dn);
     put(1, dn * kept(3) * e_.slope(0, kept(1)));
     put(2, dn, dn * e_.value(0, kept(1)));
   }
@@ -219,7 +281,7 @@ class RecurrentStepGrad {
     const A i = e_.value(0, kept(0)), o = e_.value(0, kept(1)), n = e_.value(1, kept(3));
     const A d_o = dh * e_.value(2, c_next) * e_.slope(0, kept(1));
     const A dc = Number::load(a_.dc, e_.state()) + dh * o * e_.slope(2, c_next) + d_o * peephole(1);
-    const bool coupled = e_.cell.coupled;
+    const bool coupled = !Cell::kUsual && e_.cell.coupled;
     const A d_i = dc * (coupled ? n - c : n) * e_.slope(0, kept(0));
     const A d_f = coupled ? A(0) : dc * c * e_.slope(0, kept(2));
     const A f = coupled ? A(1) - i : e_.value(0, kept(2));
@@ -232,7 +294,7 @@ class RecurrentStepGrad {
   }
 
   const RecurrentStepGradArgs& a_;
-  RecurrentElement<A> e_;
+  RecurrentElement<A, Cell> e_;
 };
 
 }  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE
