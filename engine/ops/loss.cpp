@@ -56,4 +56,25 @@ Attrs loss_attrs(const Attrs& forward) {
   return attrs;
 }
 
+ValueId class_weight_gradient(GradContext& ctx, int total) {
+  GraphBuilder& b = ctx.b;
+  Attrs attrs = ctx.node.attrs;
+  attrs.set("reduction", std::string("none"));
+  const std::vector<ValueId> inputs{ctx.in(0), ctx.in(1)};
+  ValueId rows = b.op(*ctx.node.op, inputs, attrs), labels = ctx.in(1);
+  const DType type = ctx.dtype(rows);
+  const bool mean = ctx.node.attrs.text("reduction", "mean") == "mean";
+  if (mean) rows = b.op("Sub", {rows, ctx.out(0)});
+  rows = b.op("Mul", {rows, ctx.grad(0)});
+  if (mean) rows = b.op("Div", {rows, cast_to(b, ctx.require_out(total), type)});
+  if (ctx.node.attrs.has("ignore_index")) {
+    const DType index = ctx.dtype(labels);
+    const double ignored = static_cast<double>(ctx.node.attrs.integer("ignore_index"));
+    const ValueId out = b.op("Equal", {labels, b.scalar(index, ignored)});
+    rows = b.op("Where", {out, b.scalar(type, 0), rows});
+    labels = b.op("Where", {out, b.scalar(index, 0), labels});
+  }
+  return b.op("GatherGrad", {rows, labels, shape_of(ctx, ctx.in(2))}, {{"axis", std::int64_t{0}}});
+}
+
 }  // namespace gradloom::nn

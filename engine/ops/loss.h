@@ -21,5 +21,9 @@ Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_
 Result<LossLayout> loss_layout(const Attrs& attrs, const Shape& scores);
 Shape loss_shape(kernels::LossReduction reduction, const Shape& labels);
 Attrs loss_attrs(const Attrs& forward);  // reduction and ignore_index, for a gradient node
+// d loss / d weight [classes] of a loss of inputs scores, labels, weight: the losses l of unweighted rows and
+// what their weights sum up to in output `total` make  none: sum of dy l;  sum: dy sum of l;  mean: dy sum of
+// (l - loss) / total, each over the rows of a class.
+ValueId class_weight_gradient(GradContext& ctx, int total);
 
 }  // namespace gradloom::nn

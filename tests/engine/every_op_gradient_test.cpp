@@ -18,10 +18,8 @@ class EveryRow : public RowTest {};
 const std::set<std::pair<std::string, std::size_t>> kConstantInputs = {
     {"BatchNormalization", 3},
     {"BatchNormalization", 4},  // running statistics
-    {"NegativeLogLikelihoodLoss", 2},
-    {"SoftmaxCrossEntropyLoss", 2},  // class weights
-    {"Dropout", 1},                  // ratio
-    {"FusedAttention", 3},           // added mask
+    {"Dropout", 1},             // ratio
+    {"FusedAttention", 3},      // added mask
 };
 
 // Outputs that the loss of the check is made of: the first, or all of those that are results in their own
