@@ -184,10 +184,8 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
                             state_.model->model.content_hash.substr(0, 8) + ".db";
     reload_session();
   }
-  if (!state_.model->model.unknown.empty())
-    notice(NoticeKind::warning,
-           std::to_string(state_.model->model.unknown.size()) +
-               " nodes have operators that Gradloom lacks: the model can be viewed, not trained");
+  if (const std::string why = state_.model->unplannable(); !why.empty())
+    notice(NoticeKind::warning, "the model has " + why + ": it can be viewed, not trained");
   refresh_passes();
   replan();
 }
@@ -349,10 +347,10 @@ void Controller::replan() {
                 [this, model, recipe, run = state_.run](std::stop_token stop) -> Worker::Publish {
                   const std::int64_t start_ns = monotonic_ns();
                   auto view = make_graph(model->model.graph, nullptr, nullptr);
-                  if (!model->model.unknown.empty())
-                    return [this, view] {
+                  if (const std::string why = model->unplannable(); !why.empty())
+                    return [this, view, why] {
                       state_.graphs[0] = view;
-                      state_.plan_error = "the model has operators that Gradloom lacks";
+                      state_.plan_error = "the model has " + why;
                     };
                   auto plan = make_plan_snapshot(model->model, recipe, stop);
                   if (!plan) {

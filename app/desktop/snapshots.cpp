@@ -9,6 +9,15 @@
 
 namespace gradloom {
 
+std::string ModelSnapshot::unplannable() const {
+  const auto nodes = [](std::size_t count) { return plural_text(static_cast<std::int64_t>(count), "node"); };
+  if (!model.unknown.empty()) return nodes(model.unknown.size()) + " with operators that Gradloom lacks";
+  if (!model.untyped.empty()) return nodes(model.untyped.size()) + " whose types cannot be inferred";
+  if (!sized_by_data.empty())
+    return nodes(sized_by_data.size()) + " of which only the data tells how large the output is";
+  return "";
+}
+
 Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe, std::stop_token stop) {
   auto snapshot = std::make_shared<ModelSnapshot>();
   Recipe unbound = recipe;

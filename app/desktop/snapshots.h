@@ -20,9 +20,8 @@ struct ModelSnapshot : ModelSummary {
   ImportedModel model;
   std::vector<std::string> symbols;  // symbolic dims, before binding
   std::vector<std::string> losses;   // loss_choices()
-  bool trainable() const {
-    return model.unknown.empty() && model.untyped.empty() && sized_by_data.empty() && no_cpu_kernel.empty();
-  }
+  // Why it can be viewed but not planned; empty: it can.
+  std::string unplannable() const;
 };
 // Opens for viewing: operators Gradloom lacks become opaque nodes. Dims of the model that `recipe` does not
 // bind are bound as suggested, and the ones it binds but the model lacks are dropped; the dims used are
