@@ -104,7 +104,7 @@ ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& l
   for (const NodeId id : nodes_sized_by_data(graph))
     s.sized_by_data.push_back(
         obstacle(graph, graph.nodes[id],
-                 "how large its output is only the data tells, a plan needs to know it before"));
+                 "only the data tells how large its output is, a plan needs to know it before"));
   s.no_gradient = missing_gradients(graph, losses, graph.parameters);
   return s;
 }
