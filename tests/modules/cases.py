@@ -26,6 +26,7 @@ class Case(NamedTuple):
     train: bool = True
     dynamic: tuple = ()  # names of inputs whose first axis is `batch`
     external: bool = False  # weights in a file beside the model
+    ir: int = 0  # IR version of the file; 0: the exporter's
     optimize: bool = True  # False: the dynamo exporter would fold a parameter into a constant of another shape
 
 
@@ -439,6 +440,14 @@ dynamo("losses-dynamo", lambda: Function(lambda x, y, i: (F.mse_loss(x, y) + F.s
                                                           F.kl_div(F.log_softmax(x, 1), F.softmax(y, 1), reduction="batchmean") +
                                                           F.nll_loss(F.log_softmax(x, 1), i) + F.cross_entropy(y, i))),
        {"x": normal(3, 4), "y": normal(3, 4), "i": integers(4, 3)}, 20)  # fmt: skip
+dynamo("conv-22-dynamo", lambda: nn.Sequential(nn.Conv2d(3, 4, 3, groups=1, padding=1), nn.GroupNorm(2, 4, eps=EPSILON), nn.Mish(), nn.MaxPool2d(2),
+                                              nn.ConvTranspose2d(4, 2, 2, 2), nn.InstanceNorm2d(2, eps=EPSILON)),
+       {"x": distinct(2, 3, 6, 6)}, 22, ir=11)  # fmt: skip
+dynamo("transformer-encoder-22-dynamo", lambda: nn.TransformerEncoderLayer(16, 2, 12, dropout=0.0, layer_norm_eps=EPSILON, batch_first=True,
+                                                                           norm_first=True, activation="gelu"),
+       {"x": normal(2, 5, 16)}, 22)  # fmt: skip
+dynamo("mlp-ir9-dynamo", mlp, {"x": normal(4, 6)}, 19, dynamic=("x",), ir=9)
+dynamo("rms-norm-ir11-dynamo", lambda: rms_norm(6), {"x": normal(2, 3, 6)}, 23, ir=11)
 dynamo("lstm-dynamo", lambda: nn.LSTM(3, 4), SEQUENCE, 18, optimize=False)
 dynamo("reductions-dynamo", lambda: Function(lambda x: (x.sum(1), x.mean((0, 2)), x.amax(1), x.prod(2), x.logsumexp((1, 2)), x.var(1), x.std((0, 2)),
                                                         x.cumsum(1), x.norm(dim=1), x.topk(2, 2).values)),

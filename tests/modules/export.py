@@ -5,7 +5,7 @@
     VENV/bin/python  tests/modules/export.py [--only GLOB] [--out FOLDER]    # cases of the dynamo exporter
 
 The first needs Debian's python3-torch (1.13.1) and python3-onnx; VENV holds torch 2.15.0, onnx 1.19.0 and onnxscript 0.7.2
-from PyPI. An interpreter writes the cases whose exporter it has. The repository's build and tests need none of this,
+from PyPI (onnx 1.23.2 for the cases of opset 22 and of IR 9 and 11). An interpreter writes the cases whose exporter it has. The repository's build and tests need none of this,
 because what is written is committed.
 
 NAME/model.onnx
@@ -157,9 +157,10 @@ def export_dynamo(case, module, inputs, path):
     )
 
 
-def strip(path):
-    """Leaves the scopes of what the dynamo exporter writes about nodes."""
+def strip(path, ir):
+    """Leaves the scopes of what the dynamo exporter writes about nodes, and sets the IR version (0: leaves it too)."""
     proto = onnx.load(path, load_external_data=False)
+    proto.ir_version = ir or proto.ir_version
     containers = [proto, proto.graph, *proto.graph.input, *proto.graph.output, *proto.graph.value_info, *proto.graph.initializer]
     for f in proto.functions:
         containers += [f, *f.node, *f.value_info]
@@ -236,7 +237,7 @@ def write_case(case, root):
         export = export_dynamo if case.exporter == "dynamo" else export_torchscript
         export(case, module, inputs, path)
     if case.exporter == "dynamo":
-        strip(path)
+        strip(path, case.ir)
     onnx.checker.check_model(path)
     count = write_references(case, os.path.join(folder, "test_data_set_0"), places_in_file(path, module))
     operators = sorted({node.op_type for node in onnx.load(path, load_external_data=False).graph.node})

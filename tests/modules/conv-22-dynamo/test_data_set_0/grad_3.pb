@@ -1,0 +1,1 @@
+Bbody.0.biasJ so&N|Òe?qo&N|Òeø∞∑„JÇY?∏∑„JÇYø

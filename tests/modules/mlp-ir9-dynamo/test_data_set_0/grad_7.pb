@@ -1,0 +1,1 @@
+Bbody.3.biasJUUUεÒΏUUUΜ?ΩΏ«ªªκμ	³?

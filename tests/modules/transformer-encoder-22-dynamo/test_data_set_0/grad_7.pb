@@ -1,0 +1,1 @@
+Bbody.linear1.biasJ`l ”jÃ_¿d"Q»k?šù•öQu?°Ú6¹Â?e?¤LÍ32Dj?Z×Bvêw?~ZS“]¿®pT¿gÒƒ?µò%@¨h?Ñé¼o÷’?ºà.ı *‚?2…¹d/t¿
