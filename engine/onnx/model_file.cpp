@@ -76,7 +76,11 @@ Status check_beginning(const std::string& path, WireRoot root, const Limits& lim
 template <class Proto>
 Result<std::string> read_proto(const std::string& path, WireRoot root, const Limits& limits, Proto* proto) {
   TRY(check_beginning(path, root, limits));
-  std::string bytes = TRY(read_file_limited(path, std::min(limits.file_bytes, (std::int64_t{1} << 31) - 1)));
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;  // that the library reads
+  Result<std::string> read = read_file_limited(path, std::min(limits.file_bytes, kMost));
+  if (!read.ok() && read.error().code == Errc::limit && limits.file_bytes < kMost)
+    return Error{Errc::limit, read.error().message + raised_by("file_bytes")};
+  std::string bytes = TRY(std::move(read));
   std::string hash;
   try {
     Status status = scan_wire(bytes, root, limits);
