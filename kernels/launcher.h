@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "kernels/cpu.h"
+#include "kernels/library_kernels.h"
 
 namespace gradloom::kernels {
 
@@ -16,13 +17,22 @@ enum class KernelId : std::uint32_t {
 };
 const char* kernel_name(KernelId id);
 
+enum class LibraryKernelId : std::uint32_t {
+#define GRADLOOM_ID(name, Args) name,
+  GRADLOOM_LIBRARY_KERNELS(GRADLOOM_ID) count
+#undef GRADLOOM_ID
+};
+
 class Launcher {
  public:
   // `args` is the struct of kernel `id`, `bytes` its size. Errors are kept by the queue.
   using QueueFn = void (*)(void* queue, KernelId id, const void* args, std::size_t bytes);
+  // True: a library of the device has queued it.
+  using OfferFn = bool (*)(void* queue, LibraryKernelId id, const void* args, std::size_t bytes);
 
   explicit Launcher(const CpuKernels& cpu) : cpu_(&cpu) {}
-  Launcher(QueueFn function, void* queue) : function_(function), queue_(queue) {}
+  Launcher(QueueFn function, void* queue, OfferFn offer = nullptr)
+      : function_(function), offer_(offer), queue_(queue) {}
 
 #define GRADLOOM_RUN(name, Args)                             \
   void name(const Args& args) const {                        \
@@ -37,10 +47,18 @@ class Launcher {
   void name(const Args& args) const { function_(queue_, KernelId::name, &args, sizeof args); }
   GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_RUN)
 #undef GRADLOOM_RUN
+  // False: nothing here takes it, its results must be made otherwise.
+#define GRADLOOM_OFFER(name, Args)                                                         \
+  [[nodiscard]] bool name(const Args& args) const {                                        \
+    return offer_ != nullptr && offer_(queue_, LibraryKernelId::name, &args, sizeof args); \
+  }
+  GRADLOOM_LIBRARY_KERNELS(GRADLOOM_OFFER)
+#undef GRADLOOM_OFFER
 
  private:
   const CpuKernels* cpu_ = nullptr;
   QueueFn function_ = nullptr;
+  OfferFn offer_ = nullptr;
   void* queue_ = nullptr;
 };
 

@@ -19,6 +19,7 @@ constexpr std::uint64_t kernel_abi() {
   add(sizeof(Args));
   GRADLOOM_CPU_KERNELS(GRADLOOM_ADD)
   GRADLOOM_GPU_ONLY_KERNELS(GRADLOOM_ADD)
+  GRADLOOM_LIBRARY_KERNELS(GRADLOOM_ADD)
 #undef GRADLOOM_ADD
   return hash;
 }

@@ -9,6 +9,8 @@
 // all numbers are relative to the slot's first element, so that a large mean costs no digits. y may be x, dx
 // may be dy. T: of x, y and their gradients; P: of scale, bias, their gradients and the running statistics;
 // the statistics of the batch are in Accum<T>.
+#include "kernels/gpu/batch_norm.h"
+
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -324,6 +326,18 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGr
   }
 }
 
+// A thread per channel.
+__global__ void __launch_bounds__(kThreads) batch_norm_running_statistics(BatchNormArgs args) {
+  const i64 c = i64(blockIdx.x) * kThreads + threadIdx.x;
+  if (c >= args.c) return;
+  const double inv_std = get<float>(args.saved_inv_std, c), var = 1.0 / (inv_std * inv_std) - args.epsilon;
+  const auto join = [&](const void* running, double batch) {
+    return get<float>(running, c) * args.momentum + batch * (1.0 - args.momentum);
+  };
+  put<float>(args.running_mean_out, c, join(args.running_mean, get<float>(args.saved_mean, c)));
+  put<float>(args.running_var_out, c, join(args.running_var, var > 0 ? var : 0.0));
+}
+
 // ---- launchers --------------------------------------------------------------------------------------------------------------------
 
 // One of three kernels: of long planes with packs, of long planes, of short planes.
@@ -379,6 +393,10 @@ void batch_norm_grad_typed(const BatchNormGradArgs& args, Stream stream) {
 
 void batch_norm(const BatchNormArgs& args, Stream stream) {
   GRADLOOM_GPU_MIXED(args.dtype, args.parameters, batch_norm_typed, args, stream);
+}
+void batch_norm_running(const BatchNormArgs& args, Stream stream) {
+  if (args.c > 0)
+    launch(stream, batch_norm_running_statistics, unsigned(ceil_div(args.c, kThreads)), kThreads, 0, args);
 }
 void batch_norm_grad(const BatchNormGradArgs& args, Stream stream) {
   GRADLOOM_GPU_MIXED(args.dtype, args.parameters, batch_norm_grad_typed, args, stream);

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 2
+#define GRADLOOM_GPU_VERSION 3
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -117,6 +117,13 @@ typedef struct GpuPlugin {
   // Work. run: a kernel of kernels/launcher.h by its id; args is its struct. Pointers to lists inside args
   // are read before it returns.
   GpuStatus (*run)(GpuContext*, int32_t stream, uint32_t kernel_id, const void* args, size_t args_bytes);
+  // Work that only a library of the device may do (LibraryKernelId of kernels/launcher.h). taken: 1 when it
+  // was queued, otherwise its results must be made by other kernels.
+  GpuStatus (*offer)(GpuContext*, int32_t stream, uint32_t kernel_id, const void* args, size_t args_bytes,
+                     int32_t* taken);
+  // 1: a library of convolutions, attention and the like was found and is wanted (kernels/library_kernels.h).
+  // No device is touched.
+  int32_t (*has_dnn_library)(void);
   // Algorithms. tune: of what `run` would hand to a library: unless its algorithm is known, times at most
   // `candidates` on the compute stream, waits for them and keeps the fastest; results of the kernel are
   // overwritten. Nothing happens where there is no choice. set_algorithm: one that tune found in another

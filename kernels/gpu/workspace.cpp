@@ -5,6 +5,7 @@
 
 #include "kernels/grid.h"
 #include "kernels/index_walk.h"
+#include "kernels/library_kernels.h"
 
 namespace gradloom::kernels::gpu {
 
@@ -57,21 +58,12 @@ std::size_t workspace_bytes(const OptimizerArgs& args) {
 std::size_t workspace_bytes(const GlobalNormArgs& args) {
   return std::size_t(tensor_pieces(args.count, args.sizes)) * sizeof(double);
 }
-// Ours need the slices; engines of a library, for f32 and bf16, images of the operands of their own, with
-// channels last and filled up to packs of 16 bytes in every group, and some tables.
 std::size_t workspace_bytes(const ConvolutionArgs& args) {
   if (is_depthwise(args)) return 0;
   const ConvolutionDesc& s = args.shape;
   const ConvolutionProduct p = convolution_product(args);
-  const std::size_t slices = product_bytes(product_cut(s.groups, p.rows, p.cols, p.depth, s.dtype), s.groups,
-                                           p.rows, p.cols, s.dtype);
-  if (s.dtype == DType::f64) return slices;
-  const std::int64_t bytes = s.dtype == DType::bf16 ? 2 : 4, pack = 16 / bytes;
-  const auto filled = [&](std::int64_t channels) { return (channels / s.groups + pack - 1) / pack * pack; };
-  const std::int64_t c = filled(s.c), k = filled(s.k) * s.groups;
-  const std::int64_t x = s.n * c * s.groups * s.d * s.h * s.w, w = k * c * s.t * s.r * s.s,
-                     y = s.n * k * s.od * s.oh * s.ow;
-  return std::max(slices, std::size_t((x + w + y) * bytes) + kLibraryTables);
+  return product_bytes(product_cut(s.groups, p.rows, p.cols, p.depth, s.dtype), s.groups, p.rows, p.cols,
+                       s.dtype);
 }
 std::size_t workspace_bytes(const GemmArgs& args) {
   std::int64_t batches = 1;
@@ -86,3 +78,45 @@ std::size_t workspace_bytes(const GemmArgs& args) {
 }
 
 }  // namespace gradloom::kernels::gpu
+
+// ---- libraries --------------------------------------------------------------------------------------------------------------------
+
+namespace gradloom::kernels {
+namespace {
+
+// Of the scores that the deterministic gradient keeps: beyond it ours, which keeps a few rows of them,
+// serves. NVIDIA's cudnn-frontend has the same limit.
+constexpr std::int64_t kMostScoreBytes = std::int64_t{256} << 20;
+
+std::int64_t filled(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
+
+}  // namespace
+
+// Images of the operands with channels last and filled up to packs of 16 bytes in every group, and some
+// tables.
+std::size_t library_workspace_bytes(const ConvolutionArgs& args) {
+  const ConvolutionDesc& s = args.shape;
+  if (s.dtype == DType::f64 || gpu::is_depthwise(args)) return 0;
+  const std::int64_t bytes = s.dtype == DType::bf16 ? 2 : 4, pack = 16 / bytes;
+  const std::int64_t c = filled(s.c / s.groups, pack), k = filled(s.k / s.groups, pack) * s.groups;
+  const std::int64_t x = s.n * c * s.groups * s.d * s.h * s.w, w = k * c * s.t * s.r * s.s,
+                     y = s.n * k * s.od * s.oh * s.ow;
+  return std::size_t((x + w + y) * bytes) + gpu::kLibraryTables;
+}
+
+// Of bf16 alone: f32 would be rounded to TF32.
+std::size_t library_workspace_bytes(const AttentionArgs& args) {
+  if (args.dtype != DType::bf16) return 0;
+  return attention_space(args, false).library + gpu::kLibraryTables;
+}
+
+// The scores in tiles of 128 x 128.
+std::size_t library_workspace_bytes(const AttentionGradArgs& args) {
+  const AttentionArgs& a = args.forward;
+  const std::int64_t scores =
+      a.batch * a.heads * filled(a.rows, 128) * filled(a.keys, 128) * std::int64_t(dtype_bytes(a.dtype));
+  if (a.dtype != DType::bf16 || scores > kMostScoreBytes) return 0;
+  return attention_space(a, true).library + std::size_t(scores) + gpu::kLibraryTables;
+}
+
+}  // namespace gradloom::kernels

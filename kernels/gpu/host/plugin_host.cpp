@@ -190,6 +190,15 @@ GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_i
   return launch_kernel(context, stream, kernel_id, &with, sizeof with);
 }
 
+// There is no such library here.
+GpuStatus offer(GpuContext* context, int32_t stream, std::uint32_t, const void*, std::size_t,
+                int32_t* taken) {
+  Call call(context, "offer");
+  *taken = 0;
+  return call.status(stream);
+}
+int32_t has_dnn_library() { return 0; }
+
 GpuStatus tune(GpuContext* context, std::uint32_t kernel_id, const void* args, std::size_t args_bytes,
                int32_t candidates) {
   Call call(context, "tune", Call::forbidden);
@@ -427,6 +436,8 @@ constexpr GpuPlugin kPlugin = {
     copy,
     fill,
     run_kernel,
+    offer,
+    has_dnn_library,
     tune,
     set_algorithm,
     algorithms,

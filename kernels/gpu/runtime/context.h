@@ -48,5 +48,7 @@ bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream
 // kernel_table.cu: gemm_epilogue and convolution_bias of kernels/gpu/kernels.h.
 void queue_gemm_epilogue(const GemmArgs& args, void* stream);
 void queue_convolution_bias(const ConvolutionArgs& args, void* stream);
+// Likewise batch_norm_running of kernels/gpu/batch_norm.h.
+void queue_batch_norm_running(const BatchNormArgs& args, void* stream);
 
 }  // namespace gradloom::kernels::gpu

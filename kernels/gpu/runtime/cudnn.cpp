@@ -1,84 +1,72 @@
-// Convolutions by cuDNN: one plan per problem, made when it is first run. A problem that
-// fails once, when it is planned or when it is run, is not tried again.
-#include <cudnn.h>
-
+// Work by cuDNN: one plan per problem, made when it is first run. A problem that fails once, when it is
+// planned or when it is run, is not tried again.
+#include <algorithm>
 #include <map>
 
+#include "kernels/gpu/runtime/cudnn_library.h"
 #include "kernels/gpu/runtime/cudnn_plan.h"
 #include "kernels/gpu/runtime/dnn_library.h"
-#include "kernels/gpu/runtime/library.h"
 
 namespace gradloom::kernels::gpu {
-namespace {
-
-struct Functions {
-  Library library{"libcudnn.so.9", "libcudnn.so"};
-  decltype(&cudnnCreate) create = nullptr;
-  decltype(&cudnnDestroy) destroy = nullptr;
-  decltype(&cudnnSetStream) set_stream = nullptr;
-  bool ready = false;
-
-  Functions() {
-    ready = library && library.bind(create, "cudnnCreate") && library.bind(destroy, "cudnnDestroy") &&
-            library.bind(set_stream, "cudnnSetStream");
-  }
-};
-const Functions& cudnn() {
-  static const Functions functions;
-  return functions;
-}
-
-}  // namespace
 
 class DnnLibrary {
  public:
-  explicit DnnLibrary(cudnnHandle_t handle) : handle_(handle) {}
+  DnnLibrary(cudnnHandle_t handle, int capability)
+      : handle_(handle), device_{handle, "", capability, switched("GRADLOOM_TF32", false)} {}
   ~DnnLibrary() {
     plans_.clear();
-    (void)cudnn().destroy(handle_);
+    (void)cudnn().destroy_handle(handle_);
   }
   DnnLibrary(const DnnLibrary&) = delete;
   DnnLibrary& operator=(const DnnLibrary&) = delete;
 
-  bool run(const ConvolutionArgs& args, cudaStream_t stream, bool capturing) {
-    if (!capturing) prepare(args);
-    const auto found = plans_.find(key_of(args));
-    const auto tensors = tensors_of(args);
-    if (found == plans_.end() || found->second == nullptr || !aligned(tensors, 16)) return false;
-    if (cudnn().set_stream(handle_, stream) == 0 && found->second->run(handle_, tensors, args.workspace))
-      return true;
-    found->second.reset();
-    return false;
+  bool run(const DnnCalls& calls, cudaStream_t stream, bool capturing) {
+    std::vector<Plan*> plans;
+    for (const DnnCall& call : calls) plans.push_back(plan_of(call, capturing));
+    // All of them or none.
+    if (plans.empty() || std::count(plans.begin(), plans.end(), nullptr) != 0 ||
+        !std::all_of(calls.begin(), calls.end(), aligned))
+      return false;
+    if (cudnn().set_stream(handle_, stream) != 0) return false;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if ((*plans[i])->run(handle_, calls[i].places, calls[i].workspace)) continue;
+      plans[i]->reset();
+      return false;
+    }
+    return true;
   }
 
  private:
-  void prepare(const ConvolutionArgs& args) {
-    const auto [at, fresh] = plans_.try_emplace(key_of(args));
-    if (fresh)
-      at->second = CudnnPlan::create(handle_, convolution_problem(args), workspace_of(args),
-                                     switched("GRADLOOM_TF32", false));
-  }
+  using Plan = std::unique_ptr<CudnnPlan>;
 
-  static std::size_t workspace_of(const ConvolutionArgs& args) {
-    return args.workspace != nullptr ? args.workspace_bytes : 0;
+  // Null: the library refuses the problem, or it must not be planned now.
+  Plan* plan_of(const DnnCall& call, bool capturing) {
+    std::vector<std::int64_t> key = key_of(call);
+    auto found = plans_.find(key);
+    if (found == plans_.end()) {
+      if (capturing) return nullptr;
+      found = plans_.emplace(std::move(key), CudnnPlan::create(device_, call.problem, call.workspace_bytes))
+                  .first;
+    }
+    return found->second != nullptr ? &found->second : nullptr;
   }
 
   cudnnHandle_t handle_;
-  std::map<std::vector<std::int64_t>, std::unique_ptr<CudnnPlan>> plans_;  // null: refused
+  CudnnDevice device_;
+  std::map<std::vector<std::int64_t>, Plan> plans_;  // null: refused
 };
 
 void CloseDnnLibrary::operator()(DnnLibrary* library) const { delete library; }
 
-DnnLibraryPtr open_dnn_library() {
+DnnLibraryPtr open_dnn_library(int capability) {
   cudnnHandle_t handle = nullptr;
-  if (!switched("GRADLOOM_CUDNN", true) || !cudnn().ready || cudnn_version() == 0 ||
-      cudnn().create(&handle) != 0)
+  if (!switched("GRADLOOM_CUDNN", true) || !cudnn().ready || cudnn().create_handle(&handle) != 0)
     return nullptr;
-  return DnnLibraryPtr(new DnnLibrary(handle));
+  return DnnLibraryPtr(new DnnLibrary(handle, capability));
 }
 
-bool run_convolution(DnnLibrary& library, const ConvolutionArgs& args, void* stream, bool capturing) {
-  return library.run(args, cudaStream_t(stream), capturing);
+bool run_dnn(DnnLibrary& library, const DnnCalls& calls, void* stream, bool capturing) {
+  return library.run(calls, cudaStream_t(stream), capturing);
 }
 
 std::string dnn_library_version() {

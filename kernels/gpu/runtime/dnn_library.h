@@ -1,11 +1,11 @@
-// The vendor's convolutions: cuDNN, opened at run time. One object per context. GRADLOOM_CUDNN=0 leaves it
-// out.
+// The vendor's library of convolutions, pooling, normalization and attention: cuDNN, opened at run time. One
+// object per context. GRADLOOM_CUDNN=0 leaves it out.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "kernels/arguments.h"
+#include "kernels/gpu/runtime/dnn_problem.h"
 
 namespace gradloom::kernels::gpu {
 
@@ -15,13 +15,14 @@ struct CloseDnnLibrary {
 };
 using DnnLibraryPtr = std::unique_ptr<DnnLibrary, CloseDnnLibrary>;
 
-// Null when the library is not found here, or is not wanted.
-DnnLibraryPtr open_dnn_library();
-// Queues the convolution, without its bias, on `stream` (cudaStream_t). False, and nothing was queued: the
-// library does not take the problem, or failed at it once, or sees it for the first time while the stream is
-// being recorded (capturing). Deterministic, f32 computed in f32 (TF32 only with GRADLOOM_TF32=1).
-bool run_convolution(DnnLibrary& library, const ConvolutionArgs& args, void* stream, bool capturing);
-// "cudnn 9.19.0"; "" when there is none.
+// Null when the library is not found here, or is not wanted. capability: the device's, 90 for sm_90.
+DnnLibraryPtr open_dnn_library(int capability);
+// Queues the calls on `stream` (cudaStream_t). False, and whatever was queued must be done again otherwise:
+// there are none, the library does not take one of them, or failed at it once, or sees it for the first time
+// while the stream is being recorded (capturing). Deterministic, f32 computed in f32 (TF32 only with
+// GRADLOOM_TF32=1).
+bool run_dnn(DnnLibrary& library, const DnnCalls& calls, void* stream, bool capturing);
+// "cudnn 9.19.0"; "" when there is none, or it is not wanted.
 std::string dnn_library_version();
 
 }  // namespace gradloom::kernels::gpu

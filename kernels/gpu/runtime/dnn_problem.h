@@ -1,37 +1,90 @@
-// Convolutions as the vendors' graph libraries want them: tensors with dims and strides. Plain C++.
+// Convolutions, poolings, batch normalizations and attention as the vendors' graph libraries want them:
+// tensors with dims and strides. What such a library would do differently from our kernels is not handed to
+// it. Plain C++.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <variant>
 #include <vector>
 
-#include "kernels/arguments.h"
+#include "kernels/library_kernels.h"
 
 namespace gradloom::kernels::gpu {
 
 using DnnSizes = std::vector<std::int64_t>;
+inline constexpr std::uintptr_t kDnnAlignment = 16;  // bytes, of every address
 
 struct DnnTensor {
   std::int64_t id;  // within the problem
+  DType dtype;
   DnnSizes dims, strides;
 };
+DnnTensor dense_tensor(std::int64_t id, DType dtype, DnnSizes dims);
 
 // y = x * w for every kind of convolution: backward_data computes x from y and w, backward_weights w from y
 // and x. 2 spatial dims where depth is 1 throughout, else 3.
 struct ConvolutionProblem {
-  DType dtype = DType::f32;
-  ConvolutionKind kind = ConvolutionKind::forward;
+  ConvolutionKind kind;
   DnnTensor x, w, y;
   DnnSizes stride, pad_begin, pad_end, dilation;
 };
-ConvolutionProblem convolution_problem(const ConvolutionArgs& args);
+// y from x, or backward the gradient of x from that of y. 2 or 3 spatial dims.
+enum class PoolMode : std::uint8_t { max, average_inside, average_padded };
+struct PoolProblem {
+  PoolMode mode;
+  bool backward;
+  DnnTensor x, y;
+  DnnSizes kernel, stride, pad_begin, pad_end;
+};
+// Training. forward: y, mean, inv_std from x, scale, bias. backward: dx, dscale, dbias (in the places of y,
+// scale's and bias's gradients) from x, dy, scale, mean, inv_std.
+struct BatchNormProblem {
+  bool backward;
+  double epsilon;
+  DnnTensor x, y, dx, scale, bias, dscale, mean, inv_std;
+};
+// [batch, heads, rows or keys, columns]. forward: y and log_sum_exp; backward: dq, dk, dv from dy, y and
+// log_sum_exp, with row_sums (of dy * y) on the way.
+struct AttentionProblem {
+  bool backward, causal;
+  double scale;
+  DnnTensor q, k, v, y, log_sum_exp, row_sums, dy, dq, dk, dv;
+  std::optional<DnnTensor> mask;
+};
+using DnnProblem = std::variant<ConvolutionProblem, PoolProblem, BatchNormProblem, AttentionProblem>;
 
-// Addresses of x, w and y. const or not is the kind's matter.
-std::array<void*, 3> tensors_of(const ConvolutionArgs& args);
-// True when every address is at a boundary of `bytes`.
-bool aligned(const std::array<void*, 3>& tensors, std::uintptr_t bytes);
+// A problem, and where its tensors are.
+struct DnnCall {
+  struct Place {
+    std::int64_t id;
+    void* address;
+  };
+  DnnProblem problem;
+  std::vector<Place> places;
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+};
+// The calls that do a kernel's work, in their order; none: it is not for a library.
+using DnnCalls = std::vector<DnnCall>;
+DnnCalls dnn_calls(const ConvolutionArgs& args);  // without the bias
+// Not with positions of the maxima, nor dilated. The gradient of max pooling reads positions, which no
+// library knows: it is ours alone.
+DnnCalls dnn_calls(const MaxPoolArgs& args);
+DnnCalls dnn_calls(const AveragePoolArgs& args);
+DnnCalls dnn_calls(const AveragePoolGradArgs& args);
+// Training of [n, c]; without the running statistics. In NCHW cuDNN has one engine, which copies images to
+// channels last and back: a workspace of two to three tensors, and twice the traffic of our kernel.
+DnnCalls dnn_calls(const BatchNormArgs& args);
+DnnCalls dnn_calls(const BatchNormGradArgs& args);
+// bf16 alone: f32 would be rounded to TF32. The gradient computes y and log_sum_exp again.
+DnnCalls dnn_calls(const AttentionArgs& args);
+DnnCalls dnn_calls(const AttentionGradArgs& args);
 
+// True when every address is there and at a boundary of kDnnAlignment.
+bool aligned(const DnnCall& call);
 // Everything that the choice of an algorithm depends on.
-std::vector<std::int64_t> key_of(const ConvolutionArgs& args);
+std::vector<std::int64_t> key_of(const DnnCall& call);
 
 }  // namespace gradloom::kernels::gpu

@@ -1,4 +1,5 @@
 // From kernel ids to the launchers of kernels/gpu/*.cu.
+#include "kernels/gpu/batch_norm.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/launcher.h"
 
@@ -19,6 +20,9 @@ bool queue_kernel(unsigned id, const void* args, std::size_t bytes, void* stream
 
 void queue_convolution_bias(const ConvolutionArgs& args, void* stream) {
   convolution_bias(args, static_cast<Stream>(stream));
+}
+void queue_batch_norm_running(const BatchNormArgs& args, void* stream) {
+  batch_norm_running(args, static_cast<Stream>(stream));
 }
 void queue_gemm_epilogue(const GemmArgs& args, void* stream) {
   gemm_epilogue(args, static_cast<Stream>(stream));

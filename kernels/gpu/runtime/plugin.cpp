@@ -3,6 +3,7 @@
 #include "kernels/gpu/plugin.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <new>
 
 #include "kernels/gpu/abi.h"
@@ -57,6 +58,11 @@ GpuStatus prepare(GpuContext* context) {
   return status;
 }
 
+// 90 of "sm_90"; 0 of what has another name.
+int capability_of(const std::string& architecture) {
+  return architecture.rfind("sm_", 0) == 0 ? std::atoi(architecture.c_str() + 3) : 0;
+}
+
 GpuStatus open(int32_t index, GpuContext** context) {
   std::string architecture;
   GpuStatus status = supported_architecture(index, &architecture);
@@ -72,7 +78,7 @@ GpuStatus open(int32_t index, GpuContext** context) {
     return status;
   }
   opened->gemm = open_gemm_library();
-  opened->dnn = open_dnn_library();
+  opened->dnn = open_dnn_library(capability_of(architecture));
   take_ballast();
   *context = opened;
   return GPU_OK;
@@ -127,21 +133,49 @@ bool run_by_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) str
   return true;
 }
 
-bool run_by_library(GpuContext* context, const ConvolutionArgs& args, GPU(Stream_t) stream) {
-  if (context->dnn == nullptr || !run_convolution(*context->dnn, args, stream, context->capturing))
+template <class Args>
+bool run_by_library(GpuContext* context, const Args& args, GPU(Stream_t) stream) {
+  return context->dnn != nullptr && run_dnn(*context->dnn, dnn_calls(args), stream, context->capturing);
+}
+
+// What a library leaves to us.
+template <class Args>
+void complete(const Args&, GPU(Stream_t)) {}
+void complete(const ConvolutionArgs& args, GPU(Stream_t) stream) { queue_convolution_bias(args, stream); }
+void complete(const BatchNormArgs& args, GPU(Stream_t) stream) { queue_batch_norm_running(args, stream); }
+
+template <class Args>
+bool run_by_library(GpuContext* context, const void* args, std::size_t bytes, GPU(Stream_t) stream) {
+  if (bytes != sizeof(Args) || !run_by_library(context, *static_cast<const Args*>(args), stream))
     return false;
-  queue_convolution_bias(args, stream);
+  complete(*static_cast<const Args*>(args), stream);
   return true;
 }
 
 // True: a library has computed kernel `id`.
 bool run_by_library(GpuContext* context, std::uint32_t id, const void* args, std::size_t bytes,
                     GPU(Stream_t) stream) {
-  if (KernelId(id) == KernelId::gemm && bytes == sizeof(GemmArgs))
-    return run_by_library(context, *static_cast<const GemmArgs*>(args), stream);
-  if (KernelId(id) == KernelId::convolution && bytes == sizeof(ConvolutionArgs))
-    return run_by_library(context, *static_cast<const ConvolutionArgs*>(args), stream);
-  return false;
+  switch (KernelId(id)) {
+    case KernelId::gemm: return run_by_library<GemmArgs>(context, args, bytes, stream);
+    case KernelId::convolution: return run_by_library<ConvolutionArgs>(context, args, bytes, stream);
+    case KernelId::max_pool: return run_by_library<MaxPoolArgs>(context, args, bytes, stream);
+    case KernelId::average_pool: return run_by_library<AveragePoolArgs>(context, args, bytes, stream);
+    case KernelId::average_pool_grad:
+      return run_by_library<AveragePoolGradArgs>(context, args, bytes, stream);
+    case KernelId::batch_norm: return run_by_library<BatchNormArgs>(context, args, bytes, stream);
+    case KernelId::batch_norm_grad: return run_by_library<BatchNormGradArgs>(context, args, bytes, stream);
+    default: return false;
+  }
+}
+
+bool offer_to_library(GpuContext* context, std::uint32_t id, const void* args, std::size_t bytes,
+                      GPU(Stream_t) stream) {
+  switch (LibraryKernelId(id)) {
+    case LibraryKernelId::attention: return run_by_library<AttentionArgs>(context, args, bytes, stream);
+    case LibraryKernelId::attention_grad:
+      return run_by_library<AttentionGradArgs>(context, args, bytes, stream);
+    default: return false;
+  }
 }
 
 GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
@@ -159,6 +193,18 @@ GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, cons
                   std::string(name) + ": no such kernel here, or its arguments are of another version");
   return check(context, GPU(GetLastError)(), name);
 }
+
+GpuStatus offer(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
+                std::size_t args_bytes, int32_t* taken) {
+  *taken = 0;
+  const GpuStatus status = enter(context);
+  if (status != GPU_OK) return status;
+  if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
+  *taken = offer_to_library(context, kernel_id, args, args_bytes, context->streams[stream]) ? 1 : 0;
+  return check(context, GPU(GetLastError)(), "library");
+}
+
+int32_t has_dnn_library() { return dnn_library_version().empty() ? 0 : 1; }
 
 void tune_product(GpuContext* context, const GemmArgs& args, int32_t candidates) {
   if (context->gemm == nullptr) return;
@@ -361,6 +407,8 @@ constexpr GpuPlugin kPlugin = {
     copy,
     fill,
     run,
+    offer,
+    has_dnn_library,
     tune,
     set_algorithm,
     algorithms,

@@ -1,7 +1,7 @@
 // A plugin for tests of the loader and of failing devices. It computes nothing: memory is host memory,
 // kernels do nothing, order is at once. Variants by definition: FAKE_NO_ENTRY, FAKE_VERSION, FAKE_ABI. At run
 // time GRADLOOM_FAKE="entry=status" or "entry@n=status" makes (the n-th call of) an entry fail with that
-// status; GRADLOOM_FAKE_MB limits its memory.
+// status; GRADLOOM_FAKE_MB limits its memory; has_dnn_library "fails" with 1 where there is one.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -89,6 +89,11 @@ GpuStatus fill(GpuContext*, int32_t, void* target, int32_t byte, size_t bytes) {
   return outcome("fill");
 }
 GpuStatus run(GpuContext*, int32_t, uint32_t, const void*, size_t) { return outcome("run"); }
+GpuStatus offer(GpuContext*, int32_t, uint32_t, const void*, size_t, int32_t* taken) {
+  *taken = 0;
+  return outcome("offer");
+}
+int32_t has_library() { return outcome("has_dnn_library"); }
 // Every kernel that is tuned counts as one problem, "kernel ID", whose algorithm is one byte: what was set,
 // else 7.
 std::map<std::string, GpuAlgorithm> given, chosen;
@@ -160,7 +165,8 @@ const GpuPlugin table = {FAKE_VERSION,  sizeof(GpuPlugin),
                          open_context,  close_context,
                          allocate,      release,
                          copy,          fill,
-                         run,           tune,
+                         run,           offer,
+                         has_library,   tune,
                          set_algorithm, algorithms,
                          compile,       unload,
                          run_program,   mark,

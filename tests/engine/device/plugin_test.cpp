@@ -63,7 +63,7 @@ TEST(Plugin, AMissingForeignOrOldOneIsAReason) {
   EXPECT_NE(refusal(text.string()).find("cannot load the plugin"), std::string::npos);
   fs::remove_all(text);
   EXPECT_NE(refusal(fakes("no_entry")).find("is not a Gradloom plugin"), std::string::npos);
-  EXPECT_NE(refusal(fakes("version")).find("has plugin version 999, this program needs 2"),
+  EXPECT_NE(refusal(fakes("version")).find("has plugin version 999, this program needs 3"),
             std::string::npos);
   EXPECT_NE(refusal(fakes("abi")).find("was built from another version of the kernels"), std::string::npos);
 }
@@ -87,6 +87,18 @@ TEST(Plugin, DevicesAreListedAndCounted) {
   EXPECT_TRUE(open_device("cuda:1").ok());
   EXPECT_NE(open_device("cuda:2").error().message.find("there are 2 devices"), std::string::npos);
   EXPECT_EQ(open_device("cuda:x").error().code, Errc::usage);
+}
+
+TEST(Plugin, PlansLeaveRoomForALibraryThatIsThere) {
+  const Variable nowhere("GRADLOOM_PLUGINS", "/nowhere");
+  for (const char* id : {"cpu", "hip:0", "host-gpu", "tpu"}) EXPECT_FALSE(device_has_dnn_library(id)) << id;
+  EXPECT_TRUE(device_has_dnn_library("cuda:0")) << "of another machine";
+  const Variable plugins("GRADLOOM_PLUGINS", fakes("good"));
+  EXPECT_FALSE(device_has_dnn_library("cuda:0"));
+  const Variable found("GRADLOOM_FAKE", "has_dnn_library=1");
+  EXPECT_TRUE(device_has_dnn_library("cuda:1"));
+  const Variable unwanted("GRADLOOM_CUDNN", "0");
+  EXPECT_FALSE(device_has_dnn_library("cuda:1"));
 }
 
 // y = exp(x), loss = sum(y * w): a generated kernel, a reduction, an optimizer update.

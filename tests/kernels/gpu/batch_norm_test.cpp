@@ -1,4 +1,6 @@
 // Batch normalization and its gradient on the GPU executor against the CPU kernels.
+#include "kernels/gpu/batch_norm.h"
+
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {
@@ -211,6 +213,42 @@ TEST(BatchNormOnGpuSpecial, NanStaysInItsChannel) {
   });
   const auto y = gpu.get<float>("y");
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 40 % 3 == 1) << i;
+}
+
+// Behind a library that gives mean and inv_std: the running statistics as the whole kernel makes them.
+TEST(GpuBatchNormRunning, FromTheStatisticsOfTheBatch) {
+  constexpr i64 kN = 37, kC = 300;
+  const auto x = numbers<float>(kN * kC, 1, -1.0, 3.0), ones = numbers<float>(kC, 2);
+  const auto old_mean = numbers<float>(kC, 4), old_var = numbers<float>(kC, 5, 0.5, 2.0);
+  const Results gpu = on_device([&](Device& device) {
+    BatchNormArgs args{};
+    args.dtype = DType::f32;
+    args.parameters = DType::f32;
+    args.training = true;
+    args.n = kN;
+    args.c = kC;
+    args.spatial = 1;
+    args.epsilon = 1e-5;
+    args.momentum = 0.7;
+    args.x = device.in<float>(x);
+    args.scale = args.bias = device.in<float>(ones);
+    args.running_mean = device.in<float>(old_mean);
+    args.running_var = device.in<float>(old_var);
+    args.y = device.out<float>("y", x.size());
+    args.running_mean_out = device.out<float>("mean", std::size_t(kC));
+    args.running_var_out = device.out<float>("var", std::size_t(kC));
+    args.saved_mean = device.out<float>("saved_mean", std::size_t(kC));
+    args.saved_inv_std = device.out<float>("saved_inv_std", std::size_t(kC));
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(batch_norm, args);
+    args.running_mean_out = device.inout<float>("mean after", old_mean);  // in place
+    args.running_var_out = device.inout<float>("var after", old_var);
+    args.running_mean = args.running_mean_out;
+    args.running_var = args.running_var_out;
+    device.run(batch_norm_running, args);
+  });
+  expect_close(gpu.get<float>("mean after"), widen(gpu.get<float>("mean")), {1e-6, 1e-6}, "running mean");
+  expect_close(gpu.get<float>("var after"), widen(gpu.get<float>("var")), {1e-6, 1e-6}, "running variance");
 }
 
 }  // namespace

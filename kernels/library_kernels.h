@@ -1,0 +1,52 @@
+// What a library of the device may compute in one piece (cuDNN) and no kernel of ours does: an operator
+// offers it (Launcher) and launches its own sequence of kernels where nothing takes it. And how much memory
+// such a library wants for this and for kernels that both have.
+#pragma once
+
+#include "kernels/arguments.h"
+
+namespace gradloom::kernels {
+
+// y = softmax(scale q k^T + mask) v. q: [batch, heads, rows, d], k: [.., keys, d], v: [.., keys, e], y: [..,
+// rows, e], each with strides in elements. mask: dense, `mask_dims`, each the size of the scores' or 1; null:
+// none. causal: row r sees keys 0 to r.
+struct AttentionArgs {
+  DType dtype;
+  std::int64_t batch, heads, rows, keys, d, e;
+  std::int64_t q_strides[4], k_strides[4], v_strides[4], y_strides[4], mask_dims[4];
+  double scale;
+  bool causal;
+  const void *q, *k, *v, *mask;
+  void* y;
+  void* workspace;
+  std::size_t workspace_bytes;
+};
+// dy as forward.y; dq, dk, dv as q, k, v. forward.y is not read.
+struct AttentionGradArgs {
+  AttentionArgs forward;
+  const void* dy;
+  void *dq, *dk, *dv;
+};
+
+#define GRADLOOM_LIBRARY_KERNELS(K) K(attention, AttentionArgs) K(attention_grad, AttentionGradArgs)
+
+// Where the library's engines find room beside ours: from the arguments without their pointers. 0: they are
+// not worth their memory, or the library has none for it.
+std::size_t library_workspace_bytes(const ConvolutionArgs& args);
+std::size_t library_workspace_bytes(const AttentionArgs& args);
+std::size_t library_workspace_bytes(const AttentionGradArgs& args);
+
+// Attention's workspace: results that one call of the library leaves there for the next, then its own.
+// Offsets in bytes.
+struct AttentionSpace {
+  std::size_t y, log_sum_exp, row_sums, library;
+};
+constexpr AttentionSpace attention_space(const AttentionArgs& a, bool backward) {
+  const auto whole = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+  const auto rows = std::size_t(a.batch * a.heads * a.rows);
+  const std::size_t sums = whole(rows * 4),
+                    y = backward ? whole(rows * std::size_t(a.e) * dtype_bytes(a.dtype)) : 0;
+  return {0, y, y + sums, y + (backward ? 2 : 1) * sums};
+}
+
+}  // namespace gradloom::kernels
