@@ -321,7 +321,8 @@ class FolderCheck {
     TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, reports, target));
     TRY(run_passes(graph, pipeline, PassPhase::post_gradient, reports, target));
     const PlannerDef* planner = find_planner("best-fit");
-    const Plan plan = TRY(make_plan(graph, {planner->plan, planner->name, true, target}));
+    const Plan plan = TRY(make_plan(
+        graph, {planner->plan, planner->name, true, target, device_has_dnn_library(options_.device)}));
     TRY(check_plan(graph, plan));
     const auto device = TRY(open_device(options_.device));
     const auto executor = TRY(Executor::create(graph, plan, *device));
@@ -339,6 +340,7 @@ class FolderCheck {
     options.pipeline = TRY(parse_pipeline(options_.passes));
     options.gradients_only = true;
     options.target = TRY(device_target(options_.device));
+    options.dnn_library = device_has_dnn_library(options_.device);
     const Compiled compiled = TRY(compile(model.graph, options));
     const Graph& graph = compiled.train.graph;
     TRY(check_plan(graph, compiled.plan));

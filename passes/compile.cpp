@@ -107,7 +107,8 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
     compiled.gradients.emplace_back(g.name, g.exists ? whole.outputs[g.index] : kNone);
   TRY(check_stop(stop));
 
-  compiled.plan = TRY(make_plan(whole, {planner->plan, planner->name, options.in_place, options.target}));
+  compiled.plan = TRY(make_plan(
+      whole, {planner->plan, planner->name, options.in_place, options.target, options.dnn_library}));
   compiled.compile_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
   return compiled;
 }

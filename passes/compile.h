@@ -18,6 +18,7 @@ struct CompileOptions {
   std::string planner = "best-fit";
   bool in_place = true;
   kernels::Target target = kernels::Target::cpu;
+  bool dnn_library = false;  // PlanOptions
   // Instead of training: gradients of the loss with respect to every parameter and float input become outputs
   // (check).
   bool gradients_only = false;

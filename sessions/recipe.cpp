@@ -317,6 +317,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.planner = recipe.planner;
   options.in_place = recipe.in_place;
   options.target = TRY(device_target(recipe.device));
+  options.dnn_library = device_has_dnn_library(recipe.device);
   return options;
 }
 

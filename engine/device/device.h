@@ -139,5 +139,9 @@ std::vector<DeviceInfo> list_devices();  // every kind, with why_not where unava
 DeviceState device_state(const std::string& id);
 // Whose kernels a plan for this device has: needs no such device. Error (exit 2): unknown id.
 Result<kernels::Target> device_target(const std::string& id);
+// Whether a plan for it leaves workspace to a library (PlanOptions::dnn_library): "cuda" and cuDNN is wanted
+// (GRADLOOM_CUDNN), and found by the plugin where that is; without a plugin the plan is for another machine,
+// which has one. Touches no device.
+bool device_has_dnn_library(const std::string& id);
 
 }  // namespace gradloom

@@ -1,5 +1,6 @@
 // Which devices there are: the CPU and those of the plugins, each with the reason why it cannot be used.
 #include <charconv>
+#include <cstdlib>
 
 #include "engine/base/text.h"
 #include "engine/device/gpu_device.h"
@@ -40,6 +41,16 @@ Result<kernels::Target> device_target(const std::string& id) {
   if (id == "cpu") return kernels::Target::cpu;
   TRY(parse(id));
   return kernels::Target::gpu;
+}
+
+bool device_has_dnn_library(const std::string& id) {
+  const auto wanted = parse(id);
+  if (!wanted || std::string(wanted->kind->prefix) != "cuda") return false;
+  const char* const set = std::getenv("GRADLOOM_CUDNN");
+  if (set != nullptr && std::string(set) == "0") return false;
+  const auto path = find_plugin(wanted->kind->plugin);
+  const auto plugin = path ? Plugin::load(*path) : Result<std::shared_ptr<const Plugin>>(path.error());
+  return !plugin || (*plugin)->table().has_dnn_library() != 0;
 }
 
 Result<std::unique_ptr<Device>> open_device(const std::string& id) {

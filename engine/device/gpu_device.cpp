@@ -73,8 +73,8 @@ class GpuDevice final : public Device {
         api_(plugin_->table()),
         context_(context),
         info_(std::move(info)),
-        launcher_(&GpuDevice::queue, this),
-        tuner_(&GpuDevice::tune_one, this) {}
+        launcher_(&GpuDevice::queue, this, &GpuDevice::offer),
+        tuner_(&GpuDevice::tune_one, this, &GpuDevice::offer) {}
 
   ~GpuDevice() override {
     for (GpuModule* module : modules_) api_.unload(context_, module);
@@ -288,6 +288,15 @@ class GpuDevice final : public Device {
         id == kernels::KernelId::elementwise
             ? device.run_program(*static_cast<const kernels::ElementwiseArgs*>(args))
             : device.api_.run(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes);
+  }
+
+  static bool offer(void* self, kernels::LibraryKernelId id, const void* args, std::size_t bytes) {
+    GpuDevice& device = *static_cast<GpuDevice*>(self);
+    if (device.failed_ != GPU_OK) return false;
+    std::int32_t taken = 0;
+    device.failed_ =
+        device.api_.offer(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes, &taken);
+    return taken != 0;
   }
 
   static void tune_one(void* self, kernels::KernelId id, const void* args, std::size_t bytes) {

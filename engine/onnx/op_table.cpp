@@ -123,7 +123,9 @@ std::string op_page(const std::vector<OpTableRow>& table) {
       "one source for CUDA and\n"
       "HIP; *view*: the same bytes with another shape; *parts*: other operators of this table do it. Types "
       "are those of the deciding\n"
-      "input. f16 and bf16 are computed in f32.\n";
+      "input. f16 and bf16 are computed in f32. On CUDA libraries serve products, convolutions, pooling, "
+      "normalization and attention\n"
+      "where they can (ARCHITECTURE.md).\n";
   std::vector<std::string> domains;
   for (const OpTableRow& row : table)
     if (std::find(domains.begin(), domains.end(), row.domain) == domains.end()) domains.push_back(row.domain);

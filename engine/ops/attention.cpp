@@ -11,6 +11,7 @@
 // D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "engine/ops/attention_blocks.h"
 #include "engine/ops/nn.h"
@@ -305,12 +306,73 @@ Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,
   return kernel;
 }
 
+// ---- by a library of the device ---------------------------------------------------------------------------------------------------
+
+// The whole attention in its terms, without addresses. Nothing where it means something else: other random
+// numbers, masks that replace scores (but those of the future alone), more batch dims than two. `first`:
+// which input q is.
+std::optional<kernels::AttentionArgs> library_form(const NodeTypes& types, std::size_t first,
+                                                   const Attention& a) {
+  const std::size_t rank = a.batch.size();
+  if (!types.dnn_library || a.dropout > 0 || rank > 2) return std::nullopt;
+  kernels::AttentionArgs l{};
+  l.dtype = a.dtype;
+  l.batch = rank > 0 ? a.batch[0] : 1;
+  l.heads = rank > 1 ? a.batch[1] : 1;
+  l.rows = a.rows;
+  l.keys = a.keys;
+  l.d = a.d;
+  l.e = a.e;
+  l.scale = a.scale;
+  // Of [batch, heads, rows, columns]; how far apart the elements of a missing dim would be says nothing.
+  const auto strides = [&](const View& view, std::int64_t(&to)[4]) {
+    const Ints& of = view.strides;
+    to[2] = of[rank];
+    to[3] = of[rank + 1];
+    to[0] = rank > 0 ? of[0] : std::max(a.rows, a.keys) * to[2];
+    to[1] = rank > 1 ? of[1] : to[0];
+  };
+  strides(a.q, l.q_strides);
+  strides(a.k, l.k_strides);
+  strides(a.v, l.v_strides);
+  strides(a.y, l.y_strides);
+  if (a.mask == Mask::none) return l;
+  const Tensor* const known = types.constants[first + 3];
+  l.causal = known != nullptr && hides_the_future_only(a, *known);
+  if (l.causal) return l;
+  Shape mask = types.inputs[first + 3].shape;
+  if (a.mask != Mask::add || mask.empty() || mask.back() != a.keys) return std::nullopt;
+  mask.insert(mask.begin(), rank + 2 - mask.size(), 1);
+  mask.insert(mask.begin() + static_cast<std::ptrdiff_t>(rank), 2 - rank, 1);
+  std::copy(mask.begin(), mask.end(), l.mask_dims);
+  return l;
+}
+
+// The form with its addresses, for one launch. The mask is left out of a causal one.
+kernels::AttentionArgs placed(const kernels::AttentionArgs& form, const void* const* inputs, void* y,
+                              void* workspace) {
+  kernels::AttentionArgs l = form;
+  l.q = inputs[0];
+  l.k = inputs[1];
+  l.v = inputs[2];
+  l.mask = form.mask_dims[3] > 0 ? inputs[3] : nullptr;
+  l.y = y;
+  l.workspace = workspace;
+  return l;
+}
+
 Result<Kernel> prepare(const NodeTypes& types) {
   TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
   if (element_count(types.outputs[0].shape) == 0) return nn::no_work("attention");
   const auto p = std::make_shared<const Plan>(TRY(plan_of(types, false)));
-  return kernel_of("attention", p->score_bytes + p->workspace_bytes, *p, [p](const LaunchArgs& args) {
+  auto form = library_form(types, 0, p->a);
+  if (form) form->workspace_bytes = kernels::library_workspace_bytes(*form);
+  const std::size_t bytes = std::max(p->score_bytes + p->workspace_bytes, form ? form->workspace_bytes : 0);
+  return kernel_of("attention", bytes, *p, [p, form](const LaunchArgs& args) {
     const Attention& a = p->a;
+    if (form && form->workspace_bytes > 0 &&
+        args.on.attention(placed(*form, args.inputs, args.outputs[0], args.workspace)))
+      return;
     void* const scores = args.workspace;
     void* const workspace = static_cast<std::byte*>(args.workspace) + p->score_bytes;
     for (const Step& s : p->steps) {
@@ -329,39 +391,45 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const auto p = std::make_shared<const Plan>(TRY(plan_of(types, true)));
   const std::int64_t k_count = element_count(types.inputs[2].shape),
                      v_count = element_count(types.inputs[3].shape);
-  return kernel_of(
-      "attention gradient", 2 * p->score_bytes + p->workspace_bytes, *p,
-      [p, k_count, v_count](const LaunchArgs& args) {
-        const Attention& a = p->a;
-        const void *const dy = args.inputs[0], *const q = args.inputs[1], *const k = args.inputs[2],
-                          *const v = args.inputs[3];
-        const void* const mask = a.mask == Mask::none ? nullptr : args.inputs[4];
-        void* const shares = args.workspace;
-        void* const grads = static_cast<std::byte*>(args.workspace) + p->score_bytes;
-        void* const workspace = static_cast<std::byte*>(args.workspace) + 2 * p->score_bytes;
-        if (p->fill_grads) {
-          const double zero = 0;  // all bits zero in every type
-          args.on.fill({dtype_bytes(a.dtype), k_count, &zero, args.outputs[1]});
-          args.on.fill({dtype_bytes(a.dtype), v_count, &zero, args.outputs[2]});
-        }
-        for (const Step& s : p->steps) {
-          const void* const dy_rows = nn::elements_at(dy, a.dtype, s.block.row * a.y.row());
-          const std::int64_t q_at = s.block.row * a.q.row();
-          probabilities(*p, s, args, q, k, mask, shares, workspace);
-          if (a.dropout > 0) drop(a, s.block, args, shares, grads);
-          s.v_grad.run(args, a.dropout > 0 ? grads : shares, dy_rows, args.outputs[2], workspace);
-          s.probability_grad.run(args, dy_rows, v, grads, workspace);
-          if (a.dropout > 0) drop(a, s.block, args, grads, grads);
-          args.on.softmax_grad(
-              {a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, grads, shares, grads});
-          if (s.mask_grad) {
-            const void* inputs[] = {grads, nn::elements_at(mask, DType::boolean, s.block.row * p->mask_row)};
-            args.on.elementwise({s.mask_grad.get(), inputs, const_cast<void* const*>(&grads), nullptr});
-          }
-          s.q_grad.run(args, grads, k, nn::elements_at(args.outputs[0], a.dtype, q_at), workspace);
-          s.k_grad.run(args, grads, nn::elements_at(q, a.dtype, q_at), args.outputs[1], workspace);
-        }
-      });
+  auto form = library_form(types, 1, p->a);
+  if (form) form->workspace_bytes = kernels::library_workspace_bytes(kernels::AttentionGradArgs{*form});
+  const std::size_t bytes =
+      std::max(2 * p->score_bytes + p->workspace_bytes, form ? form->workspace_bytes : 0);
+  return kernel_of("attention gradient", bytes, *p, [p, form, k_count, v_count](const LaunchArgs& args) {
+    const Attention& a = p->a;
+    if (form && form->workspace_bytes > 0 &&
+        args.on.attention_grad({placed(*form, args.inputs + 1, nullptr, args.workspace), args.inputs[0],
+                                args.outputs[0], args.outputs[1], args.outputs[2]}))
+      return;
+    const void *const dy = args.inputs[0], *const q = args.inputs[1], *const k = args.inputs[2],
+                      *const v = args.inputs[3];
+    const void* const mask = a.mask == Mask::none ? nullptr : args.inputs[4];
+    void* const shares = args.workspace;
+    void* const grads = static_cast<std::byte*>(args.workspace) + p->score_bytes;
+    void* const workspace = static_cast<std::byte*>(args.workspace) + 2 * p->score_bytes;
+    if (p->fill_grads) {
+      const double zero = 0;  // all bits zero in every type
+      args.on.fill({dtype_bytes(a.dtype), k_count, &zero, args.outputs[1]});
+      args.on.fill({dtype_bytes(a.dtype), v_count, &zero, args.outputs[2]});
+    }
+    for (const Step& s : p->steps) {
+      const void* const dy_rows = nn::elements_at(dy, a.dtype, s.block.row * a.y.row());
+      const std::int64_t q_at = s.block.row * a.q.row();
+      probabilities(*p, s, args, q, k, mask, shares, workspace);
+      if (a.dropout > 0) drop(a, s.block, args, shares, grads);
+      s.v_grad.run(args, a.dropout > 0 ? grads : shares, dy_rows, args.outputs[2], workspace);
+      s.probability_grad.run(args, dy_rows, v, grads, workspace);
+      if (a.dropout > 0) drop(a, s.block, args, grads, grads);
+      args.on.softmax_grad(
+          {a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, grads, shares, grads});
+      if (s.mask_grad) {
+        const void* inputs[] = {grads, nn::elements_at(mask, DType::boolean, s.block.row * p->mask_row)};
+        args.on.elementwise({s.mask_grad.get(), inputs, const_cast<void* const*>(&grads), nullptr});
+      }
+      s.q_grad.run(args, grads, k, nn::elements_at(args.outputs[0], a.dtype, q_at), workspace);
+      s.k_grad.run(args, grads, nn::elements_at(q, a.dtype, q_at), args.outputs[1], workspace);
+    }
+  });
 }
 
 // ---- cost -----------------------------------------------------------------------------------------------------------------------

@@ -59,11 +59,12 @@ std::vector<Row> rows_of(const Attention& a, const Ints& strides, const Masked& 
   return rows;
 }
 
-std::vector<Row> rows_of(const Attention& a, const Tensor& mask) {
+// zeros: whether adding 0 counts as doing something.
+std::vector<Row> rows_of(const Attention& a, const Tensor& mask, bool zeros) {
   const Ints strides = mask_strides(a, mask.shape());
-  if (a.mask == Mask::add)  // it may do something everywhere
+  if (a.mask == Mask::add)
     return rows_of(
-        a, strides, [](std::int64_t) { return true; },
+        a, strides, [&](std::int64_t at) { return zeros || mask.at(at) != 0; },
         [&](std::int64_t at) { return mask.at(at) <= kHidden; });
   const auto* const set = mask.as<std::uint8_t>();
   return rows_of(
@@ -81,6 +82,15 @@ std::vector<std::int64_t> mask_strides(const Attention& a, const Shape& mask) {
   return strides;
 }
 
+bool hides_the_future_only(const Attention& a, const Tensor& known) {
+  const std::vector<Row> rows = rows_of(a, known, false);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::int64_t end = std::min(static_cast<std::int64_t>(r) + 1, a.keys);
+    if (rows[r].blind || rows[r].end != end || rows[r].first_masked < end) return false;
+  }
+  return true;
+}
+
 std::int64_t rounded(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
 Schedule schedule_of(const Attention& a, const Tensor* known) {
@@ -91,7 +101,7 @@ Schedule schedule_of(const Attention& a, const Tensor* known) {
   std::vector<Row> seen;
   if (known != nullptr && a.rows > 0) {
     size = std::min(size, std::max(kLeastRows, rounded(a.rows / 8, kRowStep)));
-    seen = rows_of(a, *known);
+    seen = rows_of(a, *known, true);
   }
   const auto blind = [](const Row& row) { return row.blind; };
   schedule.masked_shares =

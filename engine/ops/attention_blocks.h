@@ -47,6 +47,10 @@ struct Schedule {
 // rows of a block are left out: hidden scores are -1e9 or less, their probability is 0 beside any other.
 Schedule schedule_of(const Attention& a, const Tensor* known);
 
+// Whether the mask hides from row r the keys after the r-th, in every part of the batch, and does nothing
+// else.
+bool hides_the_future_only(const Attention& a, const Tensor& known);
+
 std::int64_t rounded(std::int64_t n, std::int64_t step);  // up
 
 }  // namespace gradloom::attention

@@ -95,7 +95,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
               y = nn::plain_shape(types.outputs[0].shape, y_block);
   const nn::Window window = TRY(window_of(types.attrs, x, w));
   return nn::prepare_convolution(
-      types.target, kernels::ConvolutionKind::forward, types.inputs[0].dtype,
+      types, kernels::ConvolutionKind::forward,
       {x, w, y, window, types.attrs.integer("group", 1), types.has(2), x_block, y_block});
 }
 

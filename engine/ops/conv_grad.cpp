@@ -45,7 +45,7 @@ Result<Kernel> prepare_data(const NodeTypes& types) {
   const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
   const Shape dy = nn::plain_shape(types.inputs[0].shape, y_block);
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy)));
-  return nn::prepare_convolution(types.target, kernels::ConvolutionKind::backward_data, types.inputs[0].dtype,
+  return nn::prepare_convolution(types, kernels::ConvolutionKind::backward_data,
                                  {nn::plain_shape(types.outputs[0].shape, x_block), types.inputs[1].shape, dy,
                                   window, types.attrs.integer("group", 1), false, x_block, y_block});
 }
@@ -54,8 +54,7 @@ Result<Kernel> prepare_weights(const NodeTypes& types) {
   const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
   const Shape dy = nn::plain_shape(types.inputs[0].shape, y_block);
   const nn::Window window = TRY(nn::explicit_window(types.attrs, nn::spatial_of(dy)));
-  return nn::prepare_convolution(types.target, kernels::ConvolutionKind::backward_weights,
-                                 types.inputs[0].dtype,
+  return nn::prepare_convolution(types, kernels::ConvolutionKind::backward_weights,
                                  {nn::plain_shape(types.inputs[1].shape, x_block), types.outputs[0].shape, dy,
                                   window, types.attrs.integer("group", 1), false, x_block, y_block});
 }

@@ -167,8 +167,7 @@ std::shared_ptr<const kernels::EwProgram> bias_program(DType dtype, const Shape&
 Result<Kernel> prepare(const NodeTypes& types) {
   const Shape &x = types.inputs[0].shape, &w = types.inputs[1].shape, &y = types.outputs[0].shape;
   const Transposed t = TRY(transposed(types.attrs, x, w));
-  Kernel kernel = TRY(nn::prepare_convolution(types.target, kernels::ConvolutionKind::backward_data,
-                                              types.inputs[0].dtype,
+  Kernel kernel = TRY(nn::prepare_convolution(types, kernels::ConvolutionKind::backward_data,
                                               {y, w, x, t.window, types.attrs.integer("group", 1), false}));
   if (!types.has(2) || element_count(y) == 0) return kernel;
   const auto program = bias_program(types.inputs[0].dtype, y);

@@ -32,8 +32,10 @@ Status require_countable(const kernels::ConvolutionDesc& d) {
 
 }  // namespace
 
-Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
+Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKind kind,
                                    const ConvolutionShape& shape) {
+  const kernels::Target target = node.target;
+  const DType dtype = node.inputs[0].dtype;
   TRY(require_kernel_type(target, dtype));
   TRY(require_layout(target, std::max(shape.x_block, shape.y_block)));
   const Window w = TRY(as_3d(shape.window));
@@ -82,7 +84,9 @@ Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionK
   desc.y_block = shape.y_block;
   if (target == kernels::Target::gpu) {
     const kernels::ConvolutionArgs layout{desc, kind};
-    const std::size_t workspace_bytes = kernels::workspace_bytes(target, layout);
+    const std::size_t workspace_bytes =
+        std::max(kernels::workspace_bytes(target, layout),
+                 node.dnn_library ? kernels::library_workspace_bytes(layout) : std::size_t{0});
     return Kernel{"convolution", workspace_bytes,
                   [layout, workspace_bytes, bias = shape.bias](const LaunchArgs& args) {
                     kernels::ConvolutionArgs a = layout;

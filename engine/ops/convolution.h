@@ -16,8 +16,8 @@ struct ConvolutionShape {
 };
 // Attributes x_block and y_block of a row, for another.
 void copy_blocks(const Attrs& from, Attrs& to);
-// Inputs of the launch: x, w, bias | dy, w | dy, x.
-Result<Kernel> prepare_convolution(kernels::Target target, kernels::ConvolutionKind kind, DType dtype,
+// Inputs of the launch: x, w, bias | dy, w | dy, x. node: whose kernel it is, or a part of it.
+Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKind kind,
                                    const ConvolutionShape& shape);
 double convolution_flops(const Shape& y, const Shape& w);  // 2 * |y| * c / groups * r * s, for all three
 

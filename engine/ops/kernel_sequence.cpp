@@ -96,9 +96,10 @@ Result<Kernel> KernelSequence::prepare(const std::string& name, const std::vecto
       continue;
     }
     Step step;
-    step.kernel = TRY(node.op->prepare(types_.target) == nullptr
-                          ? Result<Kernel>(no_kernel(std::string(node.op->name) + " has no kernel"))
-                          : prepare_kernel(*node.op, node_types(*graph_, node, types_.target)));
+    step.kernel =
+        TRY(node.op->prepare(types_.target) == nullptr
+                ? Result<Kernel>(no_kernel(std::string(node.op->name) + " has no kernel"))
+                : prepare_kernel(*node.op, node_types(*graph_, node, types_.target, types_.dnn_library)));
     for (const ValueId id : node.outputs) {
       if (places[id].place == Address::nowhere) {
         places[id] = {Address::workspace, steps->scratch};

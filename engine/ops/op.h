@@ -65,11 +65,14 @@ struct NodeTypes {
   std::vector<const Tensor*> constants;  // known contents per input, or null
   Attrs attrs;
   kernels::Target target = kernels::Target::cpu;  // what the kernel is prepared for
+  bool dnn_library =
+      false;              // a GPU's library may do the work (kernels/library_kernels.h): leave it workspace
   std::string node_name;  // key of random streams comes from attribute "key" when set, else from this name
   bool has(std::size_t i) const { return i < input_present.size() && input_present[i]; }
   bool wants(std::size_t i) const { return i < output_present.size() && output_present[i]; }
 };
-NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target target = kernels::Target::cpu);
+NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target target = kernels::Target::cpu,
+                     bool dnn_library = false);
 
 struct Cost {
   double flops = 0, bytes_read = 0, bytes_written = 0;

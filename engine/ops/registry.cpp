@@ -59,9 +59,10 @@ const Tensor* InferContext::constant(std::size_t i) const {
   return data.defined() ? &data : nullptr;
 }
 
-NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target target) {
+NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target target, bool dnn_library) {
   NodeTypes types;
   types.target = target;
+  types.dnn_library = dnn_library;
   const DType fallback =
       node.inputs.empty() || node.inputs[0] == kNone ? DType::f32 : graph.type(node.inputs[0]).dtype;
   for (ValueId id : node.inputs) {

@@ -41,7 +41,7 @@ Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, cons
       missing[node.op->name].push_back(escaped(node.name));
       continue;
     }
-    const NodeTypes types = node_types(graph, node, plan.target);
+    const NodeTypes types = node_types(graph, node, plan.target, plan.dnn_library);
     auto kernel = prepare_kernel(*node.op, types);
     if (!kernel)
       return with_context(kernel.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
@@ -288,6 +288,7 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
   Plan plan;
   plan.planner = options.planner_name;
   plan.target = options.target;
+  plan.dnn_library = options.dnn_library;
   std::vector<NodeId> order = TRY(topological_order(graph));
   std::set<std::string> unbound;
   for (NodeId id : order)

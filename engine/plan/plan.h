@@ -45,6 +45,7 @@ struct Plan {
   std::int64_t lower_bound_bytes = 0;  // of the arena: the largest sum of simultaneously live buffers
   std::int32_t peak_step = 0;          // where live bytes are largest
   kernels::Target target = kernels::Target::cpu;
+  bool dnn_library = false;  // PlanOptions
   std::string planner;
   double plan_ms = 0;
   std::string hash;  // of everything above except plan_ms
@@ -71,6 +72,8 @@ struct PlanOptions {
   std::string planner_name;
   bool in_place = true;
   kernels::Target target = kernels::Target::cpu;  // whose kernels; planning needs no such device
+  // Workspace is left for a GPU's library of convolutions and attention (device_has_dnn_library).
+  bool dnn_library = false;
 };
 
 // Nodes whose inputs have known shapes and whose outputs do not: how large they are only the data tells, so

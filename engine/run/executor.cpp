@@ -116,7 +116,7 @@ struct Executor::Impl {
     std::vector<KernelRequest> requests;
     for (const PlanStep& from : plan->steps) {
       const Node& node = graph->nodes[from.node];
-      requests.push_back({node.op, node_types(*graph, node, plan->target), node.name});
+      requests.push_back({node.op, node_types(*graph, node, plan->target, plan->dnn_library), node.name});
     }
     std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(device->prepare(requests));
     steps.reserve(plan->steps.size());

@@ -75,6 +75,23 @@ TEST(Plan, UnboundDimsAreNamed) {
   EXPECT_NE(plan.error().message.find("batch"), std::string::npos);
 }
 
+TEST(Plan, LeavesWorkspaceToALibraryWhereThereIsOne) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {2, 8, 12, 12}});
+  const ValueId w = b.parameter("w", Tensor(DType::f32, {16, 8, 3, 3}));
+  graph.outputs = {b.op("Conv", {x, w})};
+  const auto workspace = [&](kernels::Target target, bool dnn_library) {
+    const auto plan = make_plan(graph, {stack_all, "stack", true, target, dnn_library});
+    EXPECT_TRUE(plan.ok());
+    return plan.ok() ? plan->steps[0].workspace_bytes : -1;
+  };
+  const std::int64_t images = 4 * (2 * 8 * 144 + 16 * 8 * 9 + 2 * 16 * 100);
+  EXPECT_GE(workspace(kernels::Target::gpu, true), images);
+  EXPECT_LT(workspace(kernels::Target::gpu, false), images);
+  EXPECT_EQ(workspace(kernels::Target::cpu, true), workspace(kernels::Target::cpu, false));
+}
+
 TEST(PlanCheck, SeededFaultsAreAllFound) {
   Graph graph;
   GraphBuilder b(graph);
