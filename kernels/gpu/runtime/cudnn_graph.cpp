@@ -24,6 +24,7 @@ CudnnGraph::Value CudnnGraph::add_tensor(const DnnTensor& t, cudnnDataType_t typ
 }
 
 CudnnGraph::Value CudnnGraph::tensor(const DnnTensor& t) {
+  tensors_.push_back(t.id);
   return add_tensor(t, cudnn_type(t.dtype), false, false);
 }
 

@@ -109,6 +109,7 @@ class CudnnGraph {
   // Makes the operations a graph; nothing is added after it. handle: null for a described device.
   bool finish(cudnnHandle_t handle);
   const CudnnDescriptor& descriptor() const { return graph_; }
+  const std::vector<std::int64_t>& tensors() const { return tensors_; }  // ids of those in memory
   const std::vector<std::pair<std::int64_t, float>>& scalars() const { return scalars_; }  // id, value
 
   static cudnnDataType_t cudnn_type(DType type) {
@@ -120,6 +121,7 @@ class CudnnGraph {
   Value generated_index(const Value& like, std::int64_t axis);
 
   std::deque<CudnnDescriptor> parts_, operations_;
+  std::vector<std::int64_t> tensors_;
   std::vector<std::pair<std::int64_t, float>> scalars_;
   CudnnDescriptor graph_;
   std::int64_t next_id_ = 1000;

@@ -151,6 +151,7 @@ std::size_t cudnn_version() { return cudnn().ready ? cudnn().version() : 0; }
 CudnnPlan::CudnnPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 CudnnPlan::~CudnnPlan() = default;
 std::size_t CudnnPlan::workspace_bytes() const { return std::size_t(parts_->workspace_bytes); }
+const std::vector<std::int64_t>& CudnnPlan::tensors() const { return parts_->graph.tensors(); }
 std::int64_t CudnnPlan::engine() const { return parts_->engine; }
 const std::vector<int>& CudnnPlan::notes() const { return parts_->notes; }
 

@@ -32,10 +32,11 @@ class CudnnPlan {
   static std::unique_ptr<CudnnPlan> create(const CudnnDevice& device, const DnnProblem& problem,
                                            std::size_t workspace_bytes);
   ~CudnnPlan();
-  // Queues it on the stream of `handle`. places: of every tensor of the problem that is used.
+  // Queues it on the stream of `handle`. places: of the tensors().
   bool run(void* handle, const std::vector<DnnCall::Place>& places, void* workspace) const;
   std::size_t workspace_bytes() const;
-  std::int64_t engine() const;            // its number
+  const std::vector<std::int64_t>& tensors() const;  // ids of those that it reads and writes
+  std::int64_t engine() const;                       // its number
   const std::vector<int>& notes() const;  // numerical notes of the engine (cudnnBackendNumericalNote_t)
 
  private:

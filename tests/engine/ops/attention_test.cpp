@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/ops/attention_blocks.h"
 #include "tests/engine/every_op.h"
 
 namespace gradloom {
@@ -176,6 +177,41 @@ void run(const every_op::Built& built, Library& library, std::vector<Tensor>& ou
   const kernels::Launcher on(&Library::launch, &library, &Library::offer);
   kernel->run({in.data(), out.data(), workspace.data(), &random, on});
   EXPECT_LE(library.workspace_bytes, kernel->workspace_bytes);
+}
+
+TEST(AttentionMask, HidesTheFutureOnly) {
+  attention::Attention a;
+  a.rows = 3;
+  a.keys = 4;
+  a.fill = -1e30;
+  a.mask = attention::Mask::add;
+  constexpr double kHidden = -1e30;
+  const std::vector<double> causal = {0, kHidden, kHidden, kHidden, 0, 0, kHidden, kHidden, 0, 0, 0, kHidden};
+  const auto hides = [&](DType type, const std::vector<double>& values) {
+    return hides_the_future_only(a, Tensor::from_f64(type, {3, 4}, values));
+  };
+  EXPECT_TRUE(hides(DType::f32, causal));
+  for (const std::size_t at : {0u, 4u, 8u, 10u}) {  // something of the past
+    std::vector<double> other = causal;
+    other[at] = -1;
+    EXPECT_FALSE(hides(DType::f32, other)) << at;
+    other[at] = kHidden;
+    EXPECT_FALSE(hides(DType::f32, other)) << at;
+  }
+  for (const std::size_t at : {1u, 6u, 11u}) {  // a part of the future
+    std::vector<double> other = causal;
+    other[at] = -10;
+    EXPECT_FALSE(hides(DType::f32, other)) << at;
+  }
+  std::vector<double> blocked;
+  for (const double v : causal) blocked.push_back(v < 0 ? 1 : 0);
+  a.mask = attention::Mask::block;
+  EXPECT_TRUE(hides(DType::boolean, blocked));
+  a.mask = attention::Mask::keep;
+  EXPECT_FALSE(hides(DType::boolean, blocked));
+  a.mask = attention::Mask::block;
+  a.fill = -10;  // does not hide
+  EXPECT_FALSE(hides(DType::boolean, blocked));
 }
 
 class AttentionLibrary : public ::testing::TestWithParam<const char*> {

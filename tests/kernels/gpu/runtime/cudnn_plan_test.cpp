@@ -74,8 +74,19 @@ bool has(const std::vector<int>& notes, int note) {
   return std::find(notes.begin(), notes.end(), note) != notes.end();
 }
 
+// The call has a place for each of the plan's tensors, and for nothing else.
+void expect_places(const CudnnPlan& plan, const DnnCall& call) {
+  std::vector<std::int64_t> ids = plan.tensors(), placed;
+  for (const DnnCall::Place& place : call.places) placed.push_back(place.id);
+  std::sort(ids.begin(), ids.end());
+  std::sort(placed.begin(), placed.end());
+  EXPECT_EQ(ids, placed);
+}
+
 std::unique_ptr<CudnnPlan> plan_of(const DnnCall& call, bool tf32 = false, int capability = 90) {
-  return CudnnPlan::create({nullptr, kH200, capability, tf32}, call.problem, call.workspace_bytes);
+  auto plan = CudnnPlan::create({nullptr, kH200, capability, tf32}, call.problem, call.workspace_bytes);
+  if (plan != nullptr && !call.places.empty()) expect_places(*plan, call);
+  return plan;
 }
 template <class Args>
 std::unique_ptr<CudnnPlan> plan_of(const Args& args, bool tf32 = false) {
