@@ -1,10 +1,11 @@
 // The functions that elementwise formulas use (kernels/elementwise.def), for every device.
 // Host: branch-free polynomials that the compiler can vectorize, the same on every x86-64 level up to the
-// rounding of fused multiply-adds; NaN and infinities pass through as IEEE 754 asks. Errors: exp, log, tanh,
-// erf < 2 ulp in f32, about 1 ulp in f64; asin, acos, atan < 3 ulp; sinh, cosh, asinh, acosh, atanh < 4 ulp.
-// Range reductions and coefficients: Cephes (Moshier), fdlibm (Sun), erf f32: Juffa. pow, sin, cos, tan and
-// fmod are the C library's. Device: the vendor's library. No includes, so that run-time compilers can take it
-// as it is.
+// rounding of fused multiply-adds; NaN and infinities pass through as IEEE 754 asks. Errors in f32: sin, cos
+// and pow < 0.6 ulp, tan < 1.5 ulp, exp, log, tanh and erf < 1.5 ulp, hyperbolic functions and their inverses
+// < 2.2 ulp, asin, acos, atan < 3 ulp; in f64: about 1 ulp, inverse trigonometric < 3, hyperbolic < 4 ulp.
+// Range reductions and coefficients: Cephes (Moshier), fdlibm (Sun), log and erf f32: Juffa; the others are
+// minimax fits of our own. sin, cos, tan and pow in f64 and fmod are the C library's. Device: the vendor's
+// library. No includes, so that run-time compilers can take it as it is.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__) || defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
@@ -87,6 +88,7 @@ GRADLOOM_HD T shift_right(T a, T b) {
   GRADLOOM_HD double name(double x) { return ::f64_name(x); }
 GRADLOOM_UNARY(exp, expf, exp)
 GRADLOOM_UNARY(log, logf, log)
+GRADLOOM_UNARY(log1p, log1pf, log1p)
 GRADLOOM_UNARY(tanh, tanhf, tanh)
 GRADLOOM_UNARY(erf, erff, erf)
 GRADLOOM_UNARY(sqrt, sqrtf, sqrt)
@@ -117,52 +119,102 @@ GRADLOOM_HD double trunc_mod(double a, double b) { return ::fmod(a, b); }
   GRADLOOM_HD float name(float x) { return __builtin_##f32_name(x); } \
   GRADLOOM_HD double name(double x) { return __builtin_##f64_name(x); }
 GRADLOOM_UNARY(sqrt, sqrtf, sqrt)
-GRADLOOM_UNARY(sin, sinf, sin)
-GRADLOOM_UNARY(cos, cosf, cos)
-GRADLOOM_UNARY(tan, tanf, tan)
 GRADLOOM_UNARY(floor, floorf, floor)
 GRADLOOM_UNARY(ceil, ceilf, ceil)
 GRADLOOM_UNARY(round_even, rintf, rint)
 GRADLOOM_UNARY(abs, fabsf, fabs)
 #undef GRADLOOM_UNARY
-GRADLOOM_HD float pow(float a, float b) { return __builtin_powf(a, b); }
+GRADLOOM_HD double sin(double x) { return __builtin_sin(x); }
+GRADLOOM_HD double cos(double x) { return __builtin_cos(x); }
+GRADLOOM_HD double tan(double x) { return __builtin_tan(x); }
 GRADLOOM_HD double pow(double a, double b) { return __builtin_pow(a, b); }
 GRADLOOM_HD float trunc_mod(float a, float b) { return __builtin_fmodf(a, b); }
 GRADLOOM_HD double trunc_mod(double a, double b) { return __builtin_fmod(a, b); }
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer whose
-// bits are the low bits of the sum. 2^n is applied as two factors, so that results may be subnormal or
-// overflow to infinity.
-GRADLOOM_HD float exp(float x) {
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
-  const float shifted = x * 1.44269504088896341f + 12582912.0f;
-  const float n = shifted - 12582912.0f;
-  float r = x - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  const int i = int(__builtin_bit_cast(unsigned, shifted) - __builtin_bit_cast(unsigned, 12582912.0f));
-  const int half = i >> 1;
-  const float s1 = __builtin_bit_cast(float, unsigned(half + 127) << 23);
-  const float s2 = __builtin_bit_cast(float, unsigned(i - half + 127) << 23);
-  return p * s1 * s2;
+// The unsigned integer of a number's size; kernels/cpu/kernel.h adds those of its vectors.
+template <class F>
+struct WordOf;
+template <>
+struct WordOf<float> {
+  using type = unsigned;
+  using Signed = int;
+};
+template <>
+struct WordOf<double> {
+  using type = unsigned long long;
+  using Signed = long long;
+};
+template <class F>
+using Word = typename WordOf<F>::type;
+
+// (exp(r) - 1 - r) / r^2 for |r| <= ln 2 / 2, in pairs, so that chains of multiplications stay short. F is
+// float or a vector of floats, here and below.
+template <class F>
+GRADLOOM_HD F exp_tail(F r) {
+  const F r2 = r * r;
+  return (1.3814467e-3f * r2 + (8.3687808e-3f * r + 4.1668393e-2f)) * r2 + (1.66665196e-1f * r + 0.49999994f);
 }
 
-GRADLOOM_HD double exp(double x) {
-  x = x > 710.0 ? 710.0 : x;
-  x = x < -746.0 ? -746.0 : x;
-  const double shifted = x * 1.44269504088896340736 + 6755399441055744.0;
-  const double n = shifted - 6755399441055744.0;
-  double r = x - n * 6.93147180369123816490e-01;
+// x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer whose bits are the low bits of
+// the sum; `bias` is added to it, so that the sum's bits, shifted to the left by 23, are those of 2^(n + bias
+// - 127).
+template <class F>
+struct Reduced {
+  F r;
+  Word<F> bits;
+};
+template <class F>
+GRADLOOM_HD Reduced<F> reduce_exp(F x, float bias) {
+  const F shifted = x * 1.44269504088896341f + (12582912.0f + bias);
+  const F n = shifted - (12582912.0f + bias);
+  F r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  return {r, __builtin_bit_cast(Word<F>, shifted) << 23};
+}
+
+// x between -104 and 89, by integers: the smaller of two is one instruction, and what NaN becomes is no
+// matter here.
+template <class F>
+GRADLOOM_HD F clamp_exp(F x) {
+  using Signed = typename WordOf<F>::Signed;
+  constexpr int top = __builtin_bit_cast(int, 89.0f);
+  constexpr unsigned bottom = __builtin_bit_cast(unsigned, -104.0f);
+  const Signed from_above = __builtin_bit_cast(Signed, x);
+  const Word<F> from_below = __builtin_bit_cast(Word<F>, from_above < top ? from_above : Signed{} + top);
+  return __builtin_bit_cast(F, from_below < bottom ? from_below : Word<F>{} + bottom);
+}
+
+// exp(x) = 2^n exp(r). 2^n is applied as two factors, so that results may be subnormal or overflow to
+// infinity.
+template <class F>
+GRADLOOM_HD F exp_f32(F x) {
+  const F inside = clamp_exp(x);
+  const Reduced<F> reduced = reduce_exp(inside, 126.0f);  // 2^(n - 1)
+  const F p = exp_tail(reduced.r) * (reduced.r * reduced.r) + reduced.r + 1.0f;
+  const Word<F> up = inside < -80.0f ? Word<F>{} + (64u << 23) : Word<F>{};
+  const F y = p * __builtin_bit_cast(F, reduced.bits + up) * __builtin_bit_cast(F, 0x40000000u - up);
+  return x == x ? y : x;
+}
+GRADLOOM_HD float exp(float x) { return exp_f32(x); }
+
+// exp(x) for x <= 0 (right up to 88); below 2^-126 it is 0.
+template <class F>
+GRADLOOM_HD F exp_down_f32(F x) {
+  const Reduced<F> reduced = reduce_exp(x, 127.0f);
+  const F p = exp_tail(reduced.r) * (reduced.r * reduced.r) + reduced.r + 1.0f;
+  return x < -87.3365f ? F{} : p * __builtin_bit_cast(F, reduced.bits);
+}
+GRADLOOM_HD float exp_down(float x) { return exp_down_f32(x); }
+
+template <class F>
+GRADLOOM_HD F exp_f64(F x) {
+  x = x > 710.0 ? F{} + 710.0 : x;
+  x = x < -746.0 ? F{} - 746.0 : x;
+  const F shifted = x * 1.44269504088896340736 + 6755399441055744.0;
+  const F n = shifted - 6755399441055744.0;
+  F r = x - n * 6.93147180369123816490e-01;
   r = r - n * 1.90821492927058770002e-10;
-  double p = 1.0 / 6227020800.0;
-  p = p * r + 1.0 / 479001600.0;
+  F p = 1.0 / 6227020800.0 * r + 1.0 / 479001600.0;
   p = p * r + 1.0 / 39916800.0;
   p = p * r + 1.0 / 3628800.0;
   p = p * r + 1.0 / 362880.0;
@@ -174,40 +226,51 @@ GRADLOOM_HD double exp(double x) {
   p = p * r + 1.0 / 6.0;
   p = p * r + 0.5;
   p = p * (r * r) + r + 1.0;
-  using Bits = unsigned long long;
-  const Bits i = __builtin_bit_cast(Bits, shifted) - __builtin_bit_cast(Bits, 6755399441055744.0);
+  const Word<F> i =
+      __builtin_bit_cast(Word<F>, shifted) - __builtin_bit_cast(Word<double>, 6755399441055744.0);
   // Halving through an offset: 64-bit arithmetic shifts do not exist below AVX-512.
-  const Bits half = ((i + 2048) >> 1) - 1024;
-  const double s1 = __builtin_bit_cast(double, (half + 1023) << 52);
-  const double s2 = __builtin_bit_cast(double, (i - half + 1023) << 52);
+  const Word<F> half = ((i + 2048) >> 1) - 1024;
+  const F s1 = __builtin_bit_cast(F, (half + 1023) << 52);
+  const F s2 = __builtin_bit_cast(F, (i - half + 1023) << 52);
   return p * s1 * s2;
 }
+GRADLOOM_HD double exp(double x) { return exp_f64(x); }
+GRADLOOM_HD double exp_down(double x) { return exp_f64(x); }
 
-// log(x) = e ln 2 + log(m), m in [sqrt(1/2), sqrt 2).
+// log(1 + f) for |f| <= 1/3 (Juffa).
+GRADLOOM_HD float log1p_near(float f) {
+  const float s = f * f;
+  float p = -0.130310059f * s - 0.121483512f, q = 0.140869141f * s + 0.139814854f;
+  p = p * s - 0.166846126f;
+  q = q * s + 0.200120345f;
+  p = p * s - 0.249996200f;
+  p = q * f + p;
+  p = p * f + 0.333331972f;
+  p = p * f - 0.5f;
+  return p * s + f;
+}
+
+// log(x) = e ln 2 + log(m), m in [2/3, 4/3); f64: [sqrt(1/2), sqrt 2). The bits of 2^e are those of 1 and e.
 GRADLOOM_HD float log(float x) {
   const bool tiny = x < 1.17549435e-38f;
-  const float scaled = tiny ? x * 8388608.0f : x;
-  const unsigned bits = __builtin_bit_cast(unsigned, scaled) - 0x3f3504f3u;  // sqrt(1/2)
-  const int exponent = int(bits) >> 23;
-  const float m = __builtin_bit_cast(float, (bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
-  const float e = float(exponent) - (tiny ? 23.0f : 0.0f);
-  float p = 7.0376836292e-2f;
-  p = p * m - 1.1514610310e-1f;
-  p = p * m + 1.1676998740e-1f;
-  p = p * m - 1.2420140846e-1f;
-  p = p * m + 1.4249322787e-1f;
-  p = p * m - 1.6668057665e-1f;
-  p = p * m + 2.0000714765e-1f;
-  p = p * m - 2.4999993993e-1f;
-  p = p * m + 3.3333331174e-1f;
-  const float z = m * m;
-  float y = p * m * z;
-  y = y + e * -2.12194440e-4f;
-  y = y - 0.5f * z;
-  float result = (m + y) + e * 0.693359375f;
-  result = x == 0.0f ? -__builtin_inff() : result;
-  result = x < 0.0f ? __builtin_nanf("") : result;
-  return x < __builtin_inff() ? result : x;  // +inf and NaN
+  const unsigned bits = __builtin_bit_cast(unsigned, tiny ? x * 8388608.0f : x);
+  const unsigned e = (bits - 0x3f2aaaabu) & 0xff800000u;  // 2/3
+  const float exponent = float(int(e)) * 1.1920929e-7f - (tiny ? 23.0f : 0.0f);
+  const float m = log1p_near(__builtin_bit_cast(float, bits - e) - 1.0f);
+  const float y = exponent * 0.693359375f + (exponent * -2.12194440e-4f + m);
+  const float special = x == 0.0f ? -__builtin_inff() : (x < 0.0f ? __builtin_nanf("") : x);
+  return (x > 0.0f) & (x < __builtin_inff()) ? y : special;
+}
+
+// log(1 + x) for x >= 0. 2^-e (1 + x) - 1 is exact but for one rounding, also where 1 + x rounds x away.
+GRADLOOM_HD float log1p(float x) {
+  const unsigned e = (__builtin_bit_cast(unsigned, 1.0f + x) - 0x3f2aaaabu) & 0xff800000u;
+  const float scale = __builtin_bit_cast(float, 0x3f800000u - e);
+  const float f =
+      __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) - e) + ((scale > 0.0f ? scale : 0.0f) - 1.0f);
+  const float exponent = float(int(e)) * 1.1920929e-7f;
+  const float y = exponent * 0.693359375f + (exponent * -2.12194440e-4f + log1p_near(f));
+  return x < __builtin_inff() ? y : x;
 }
 
 GRADLOOM_HD double log(double x) {
@@ -243,15 +306,16 @@ GRADLOOM_HD double log(double x) {
 // tanh: a polynomial below 0.625, 1 - 2 / (exp(2|x|) + 1) above.
 GRADLOOM_HD float tanh(float x) {
   const float z = x * x;
-  float p = -5.70498872745e-3f;
-  p = p * z + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  const float near = p * z * x + x;
-  const float a = __builtin_fabsf(x);
-  const float far = __builtin_copysignf(1.0f - 2.0f / (exp(2.0f * a) + 1.0f), x);
-  return a < 0.625f ? near : far;
+  const float p =
+      ((-5.704986863e-3f * z + 2.063908800e-2f) * (z * z) + (-5.373971537e-2f * z + 1.333144158e-1f)) * z -
+      3.333328068e-1f;
+  float a = __builtin_fabsf(x);
+  const bool near = a < 0.625f;
+  a = a > 9.5f ? 9.5f : a;
+  const Reduced<float> reduced = reduce_exp(2.0f * a, 127.0f);
+  const float e = exp_tail(reduced.r) * (reduced.r * reduced.r) + reduced.r + 1.0f;
+  const float far = 1.0f - 2.0f / (e * __builtin_bit_cast(float, reduced.bits) + 1.0f);
+  return near ? p * z * x + x : __builtin_copysignf(far, x);
 }
 
 GRADLOOM_HD double tanh(double x) {
@@ -268,28 +332,25 @@ GRADLOOM_HD double tanh(double x) {
   return a < 0.625 ? near : far;
 }
 
+// Below 0.93 an odd polynomial, above it 1 - erfc(x) with a polynomial for log2(erfc(x)).
 GRADLOOM_HD float erf(float x) {
-  const float s = x * x;
+  const float z = x * x;
+  const float near =
+      ((-5.96761703e-4f * z + 4.99119423e-3f) * (z * z) + (-2.67681349e-2f * z + 1.12819925e-1f)) * (z * z) +
+      (-3.76125336e-1f * z + 1.28379166e-1f);
   float t = __builtin_fabsf(x);
   const bool small = t < 0.927734375f;
-  t = t > 4.0f ? 4.0f : t;
+  t = t > 3.93f ? 3.93f : t;
   const float t2 = t * t;
-  float r = -1.72853470e-5f * t + 3.83197126e-4f;
-  const float u = -3.88396438e-3f * t + 2.42546219e-2f;
-  r = r * t2 + u;
-  r = r * t - 1.06777877e-1f;
-  r = r * t - 6.34846687e-1f;
-  r = r * t - 1.28717512e-1f;
-  r = r * t - t;
-  const float far = __builtin_copysignf(1.0f - exp(r), x);
-  float p = -5.96761703e-4f;
-  p = p * s + 4.99119423e-3f;
-  p = p * s - 2.67681349e-2f;
-  p = p * s + 1.12819925e-1f;
-  p = p * s - 3.76125336e-1f;
-  p = p * s + 1.28379166e-1f;
-  const float near = p * x + x;
-  return small ? near : far;
+  const float u = (2.82677676e-4f * t - 4.39043483e-3f) * t2 + (3.20666693e-2f * t - 1.49941593e-1f);
+  const float l = (u * t2 + (-9.19259667e-1f * t - 1.62689209f)) * t - 2.823002e-4f;
+  const float shifted = l + (12582912.0f + 127.0f);
+  const float f = l - (shifted - (12582912.0f + 127.0f)), f2 = f * f;
+  const float p =
+      ((1.326469937e-3f * f + 9.671533480e-3f) * f2 + (5.550733954e-2f * f + 2.402224243e-1f)) * f2 +
+      (6.931470037e-1f * f + 1.0f);
+  const float far = 1.0f - p * __builtin_bit_cast(float, __builtin_bit_cast(unsigned, shifted) << 23);
+  return small ? near * x + x : __builtin_copysignf(far, x);
 }
 
 // Below 0.95 an odd polynomial (Chebyshev interpolation of erf(x) / x - 1 in x^2), above it 1 - erfc(x)
@@ -417,80 +478,245 @@ GRADLOOM_HD T acos(T x) {
   return near ? half_pi - (y - rest) : far;
 }
 
+// log(1 + x) for x >= 0, also where 1 + x rounds x away: log(w) x / (w - 1), w = 1 + x (Kahan).
+GRADLOOM_HD double log1p(double x) {
+  const double w = 1.0 + x;
+  return (w == 1.0) | (w == __builtin_inf()) ? x : log(w) * (x / (w - 1.0));
+}
+
+// With t = exp(|x|) - 1 = 2^n (exp(r) - 1) + (2^n - 1): sinh = (t + t / (t + 1)) / 2. Computed from t / 4,
+// which does not overflow before sinh does. f64: its series below 1, (e - 1/e) / 2, e = exp(|x|), above it;
+// where e overflows before sinh does: the square of exp(|x| / 2).
+GRADLOOM_HD float sinh(float x) {
+  float a = __builtin_fabsf(x);
+  a = a > 89.6f ? 89.6f : a;
+  const Reduced<float> reduced = reduce_exp(a, 125.0f);
+  const float q = exp_tail(reduced.r) * (reduced.r * reduced.r) + reduced.r;
+  const float scale = __builtin_bit_cast(float, reduced.bits);
+  const float t = q * scale + (scale - 0.25f);
+  const float y = 2.0f * (t + t / (4.0f * t + 1.0f));
+  return a < 1e-4f ? x : __builtin_copysignf(y, x);
+}
+GRADLOOM_HD double sinh(double x) {
+  const double z = x * x;
+  double p = 1.0 / 355687428096000.0;  // 1 / 17!
+  p = p * z + 1.0 / 1307674368000.0;
+  p = p * z + 1.0 / 6227020800.0;
+  p = p * z + 1.0 / 39916800.0;
+  p = p * z + 1.0 / 362880.0;
+  p = p * z + 1.0 / 5040.0;
+  p = p * z + 1.0 / 120.0;
+  p = p * z + 1.0 / 6.0;
+  const double near = p * z * x + x;
+  const double a = abs(x), e = exp(a), root = exp(0.5 * a);
+  const double far = a > 88.0 ? 0.5 * root * root : 0.5 * e - 0.5 / e;
+  return a < 1.0 ? near : (x < 0.0 ? -far : far);
+}
+GRADLOOM_HD float cosh(float x) {
+  float a = __builtin_fabsf(x);
+  a = a > 89.6f ? 89.6f : a;
+  const Reduced<float> reduced = reduce_exp(a, 125.0f);
+  const float p = exp_tail(reduced.r) * (reduced.r * reduced.r) + reduced.r + 1.0f;
+  const float e = p * __builtin_bit_cast(float, reduced.bits);  // exp(|x|) / 4
+  return 2.0f * e + 0.125f / e;
+}
+GRADLOOM_HD double cosh(double x) {
+  const double a = abs(x), e = exp(a), root = exp(0.5 * a);
+  return a > 88.0 ? 0.5 * root * root : 0.5 * e + 0.5 / e;
+}
+
+GRADLOOM_HD float with_sign(float size, float x) { return __builtin_copysignf(size, x); }
+GRADLOOM_HD double with_sign(double size, double x) { return __builtin_copysign(size, x); }
+
+// The inverse hyperbolic functions in two steps: the argument t of log(1 + t), which keeps the digits of
+// small results, and the result from l = log(1 + t). Above 2^28 asinh and acosh are log(2 x).
+template <class T>
+constexpr T kLog2Above = T(268435456.0);
+template <class T>
+GRADLOOM_HD T asinh_argument(T x) {
+  const T a = abs(x), t = a > kLog2Above<T> ? T(0) : a;
+  return a > kLog2Above<T> ? a : t + t * t / (T(1) + sqrt(T(1) + t * t));
+}
+template <class T>
+GRADLOOM_HD T asinh_of(T l, T x) {
+  return with_sign(l + (abs(x) > kLog2Above<T> ? T(0.693147180559945309417) : T(0)), x);
+}
+template <class T>
+GRADLOOM_HD T asinh(T x) {
+  return asinh_of(log1p(asinh_argument(x)), x);
+}
+template <class T>
+GRADLOOM_HD T acosh_argument(T x) {
+  const T t = (x > kLog2Above<T> ? T(1) : x) - T(1), above = t + sqrt(t * (t + T(2)));
+  return x > kLog2Above<T> ? x : (t < T(0) ? sqrt(t) : above);
+}
+template <class T>
+GRADLOOM_HD T acosh_of(T l, T x) {
+  return l + (x > kLog2Above<T> ? T(0.693147180559945309417) : T(0));
+}
+template <class T>
+GRADLOOM_HD T acosh(T x) {
+  return acosh_of(log1p(acosh_argument(x)), x);
+}
+template <class T>
+GRADLOOM_HD T atanh_argument(T x) {
+  return T(2) * abs(x) / (T(1) - abs(x));  // at 1 infinite
+}
+template <class T>
+GRADLOOM_HD T atanh_of(T l, T x) {
+  return abs(x) > T(1) ? T(__builtin_nanf("")) : with_sign(T(0.5) * l, x);
+}
+template <class T>
+GRADLOOM_HD T atanh(T x) {
+  return atanh_of(log1p(atanh_argument(x)), x);
+}
+
+// sin, cos and tan of |x| <= kNearTurns by double precision: x = n pi + r, |r| <= pi / 2 (tan: n pi / 2),
+// with multiples of pi exact in their upper part.
+constexpr float kNearTurns = 1e6f;
+constexpr double kRound = 6755399441055744.0;  // adding it rounds to an integer: 1.5 * 2^52
+
+GRADLOOM_HD double sin_within_pi_2(double r) {
+  const double z = r * r, z2 = z * z;
+  const double p = ((-2.3888626953845287e-08 * z + 2.752536877037324e-06) * z2 +
+                    (-0.00019840867912635852 * z + 0.008333331106394832)) *
+                       z +
+                   -0.16666666626099075;
+  return r * z * p + r;
+}
+GRADLOOM_HD double pi_times_less(double x, double n) {
+  return (x - n * 3.1415926534682512) - n * 1.2154201013012384e-10;
+}
+GRADLOOM_HD float with_parity_as_sign(double y, double shifted) {
+  return float(__builtin_bit_cast(
+      double, __builtin_bit_cast(Word<double>, y) ^ __builtin_bit_cast(Word<double>, shifted) << 63));
+}
+GRADLOOM_HD float sin_near(float x) {
+  const double shifted = double(x) * 0.31830988618379067 + kRound;
+  return with_parity_as_sign(sin_within_pi_2(pi_times_less(x, shifted - kRound)), shifted);
+}
+GRADLOOM_HD float cos_near(float x) {
+  const double shifted = (double(x) * 0.31830988618379067 + 0.5) + kRound;
+  return with_parity_as_sign(sin_within_pi_2(pi_times_less(x, (shifted - kRound) - 0.5)), shifted);
+}
+GRADLOOM_HD float tan_near(float x) {
+  const double shifted = double(x) * 0.63661977236758134 + kRound;
+  const double r = pi_times_less(x, 0.5 * (shifted - kRound)), z = r * r;
+  const double sine =
+      ((-0.00019515098636568282 * z + 0.00833215942867439) * z + -0.1666665458891364) * z * r + r;
+  const double cosine = ((2.4383327720428953e-05 * z + -0.0013886679104246331) * (z * z) +
+                         (0.04166662027668785 * z + -0.4999999969376443)) *
+                            z +
+                        1.0;
+  const bool odd = (__builtin_bit_cast(Word<double>, shifted) & 1) != 0;
+  return float((odd ? -cosine : sine) / (odd ? sine : cosine));
+}
+// One call of the library per element where it is further out, infinite or NaN.
+GRADLOOM_HD float sin(float x) { return abs(x) <= kNearTurns ? sin_near(x) : __builtin_sinf(x); }
+GRADLOOM_HD float cos(float x) { return abs(x) <= kNearTurns ? cos_near(x) : __builtin_cosf(x); }
+GRADLOOM_HD float tan(float x) { return abs(x) <= kNearTurns ? tan_near(x) : __builtin_tanf(x); }
+
+// pow: |x|^y = 2^(y log2 |x|) in double precision, with log2(m) from the series of atanh((m - 1) / (m + 1));
+// IEEE 754's values where x or y is 0, 1, infinite or NaN, and the sign of x if y is odd.
+GRADLOOM_HD double log2_of_size(float x) {
+  const float a = __builtin_fabsf(x);
+  const Word<double> bits = __builtin_bit_cast(Word<double>, double(a)) - 0x3fe6a09e667f3bcdull;  // sqrt(1/2)
+  const Word<double> exponent = (bits + (2048ull << 52)) >> 52;
+  const double e =
+      __builtin_bit_cast(double, __builtin_bit_cast(Word<double>, kRound) + exponent) - (kRound + 2048.0);
+  const double m = __builtin_bit_cast(double, (bits & 0xfffffffffffffull) + 0x3fe6a09e667f3bcdull);
+  const double s = (m - 1.0) / (m + 1.0), z = s * s, z2 = z * z;
+  const double p = (0.3407489932639617 * z2 + (0.4116717453247166 * z + 0.5770836003322961)) * z2 +
+                   (0.9617966732663349 * z + 2.885390081790142);
+  return p * s + e;
+}
+// 2^t, whatever where that is no finite float.
+GRADLOOM_HD float exp2_near(double t) {
+  const double shifted = t + (kRound + 1023.0);
+  const double f = t - (shifted - (kRound + 1023.0)), f2 = f * f;
+  const double q = ((0.00015345804192248 * f2 + (0.0013399931049639334 * f + 0.0096184889852802358)) * f2 +
+                    (0.055503287775097858 * f + 0.24022646890405355)) *
+                       f2 +
+                   (0.69314720573710887 * f + 1.0000000005542222);
+  return float(q * __builtin_bit_cast(double, __builtin_bit_cast(Word<double>, shifted) << 52));
+}
+// From t = y log2 |x|.
+GRADLOOM_HD float pow_of(double t, float x, float y) {
+  const float a = __builtin_fabsf(x), size = float(t), inf = __builtin_inff();
+  float r = exp2_near(t);
+  r = size > 128.5f ? inf : (size < -151.0f ? 0.0f : r);
+  r = (a == 0.0f) | (a == inf) ? ((a > 1.0f) == (y > 0.0f) ? inf : 0.0f) : r;
+  r = (a != a) | (y != y) ? __builtin_nanf("") : r;
+  r = (a == 1.0f) | (y == 0.0f) ? 1.0f : r;
+  const bool whole = __builtin_rintf(y) == y, odd = whole & (__builtin_rintf(0.5f * y) != 0.5f * y);
+  r = odd ? __builtin_copysignf(r, x) : r;
+  return (x < 0.0f) & (a < inf) & !whole ? __builtin_nanf("") : r;
+}
+GRADLOOM_HD float pow(float x, float y) { return pow_of(double(y) * log2_of_size(x), x, y); }
+
 #endif  // host
 
-// log(1 + x) for x >= 0, also where 1 + x rounds x away: log(w) x / (w - 1), w = 1 + x (Kahan).
+// log(1 + exp(x)).
 template <class T>
-GRADLOOM_HD T log1p(T x) {
-  const T w = T(1) + x;
-  return w == T(1) ? x : log(w) * (x / (w - T(1)));
+GRADLOOM_HD T softplus(T x) {
+  return max(x, T(0)) + log1p(exp(-abs(x)));
+}
+
+// x Phi(x), Phi the distribution function of the normal distribution, and its slope Phi(x) + x Phi'(x).
+template <class T>
+GRADLOOM_HD T gelu(T x) {
+  return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
+}
+template <class T>
+GRADLOOM_HD T gelu_slope(T x) {
+  return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440))) +
+         x * T(0.39894228040143267794) * exp(T(-0.5) * x * x);
 }
 
 #if !defined(__CUDA_ARCH__) && !defined(__HIP_DEVICE_COMPILE__)
 
-// sinh: its series below 1, (e - 1/e) / 2, e = exp(|x|), above it. Where e overflows before sinh does: the
-// square of exp(|x| / 2).
-template <class T>
-GRADLOOM_HD T sinh(T x) {
-  const T z = x * x;
-  T p = T(1.0 / 355687428096000.0);  // 1 / 17!
-  p = p * z + T(1.0 / 1307674368000.0);
-  p = p * z + T(1.0 / 6227020800.0);
-  p = p * z + T(1.0 / 39916800.0);
-  p = p * z + T(1.0 / 362880.0);
-  p = p * z + T(1.0 / 5040.0);
-  p = p * z + T(1.0 / 120.0);
-  p = p * z + T(1.0 / 6.0);
-  const T near = p * z * x + x;
-  const T a = abs(x), e = exp(a), root = exp(T(0.5) * a);
-  const T far = a > T(88) ? T(0.5) * root * root : T(0.5) * e - T(0.5) / e;
-  return a < T(1) ? near : (x < T(0) ? -far : far);
-}
-template <class T>
-GRADLOOM_HD T cosh(T x) {
-  const T a = abs(x), e = exp(a), root = exp(T(0.5) * a);
-  return a > T(88) ? T(0.5) * root * root : T(0.5) * e + T(0.5) / e;
+GRADLOOM_HD float softplus(float x) {
+  const float e = exp_down(-abs(x)), e2 = e * e, e4 = e2 * e2;
+  const float low = (1.91536486e-1f * e - 2.48571619e-1f) * e2 + (3.33213210e-1f * e - 4.99996483e-1f);
+  const float high = (5.36479801e-3f * e - 3.00656874e-2f) * e2 + (7.92043656e-2f * e - 1.37537882e-1f);
+  return max(x, 0.0f) + ((high * e4 + low) * e2 + e);  // log(1 + e)
 }
 
-// The inverse hyperbolic functions through log(1 + t), which keeps the digits of small results; above 2^28
-// they are log(2 x).
-template <class T>
-GRADLOOM_HD T asinh(T x) {
-  const T a = abs(x);
-  const T big = log(a) + T(0.693147180559945309417);
-  const T t = a > T(268435456.0) ? T(0) : a;
-  const T small = log1p(t + t * t / (T(1) + sqrt(T(1) + t * t)));
-  const T r = a > T(268435456.0) ? big : small;
-  return x < T(0) ? -r : (x == T(0) ? x : r);
+// Phi(-|x|) = exp(-x^2 / 2) P(k), k = 1 / (1 + 0.3 |x|): keeps its digits where x is far below 0.
+struct Normal {
+  float distribution, bell;  // Phi(x), exp(-x^2 / 2)
+};
+GRADLOOM_HD Normal normal(float x) {
+  const float bell = exp_down(-0.5f * x * x);
+  const float k = 1.0f / (1.0f + 0.3f * abs(x)), k2 = k * k;
+  const float low = (1.24125801e-1f * k + 1.01636671e-1f) * k2 + (1.20408759e-1f * k + 1.19656719e-1f);
+  const float high = (3.53828073e-2f * k - 1.55204609e-1f) * k2 + (2.01322734e-1f * k - 4.73288745e-2f);
+  const float tail = bell * ((high * (k2 * k2) + low) * k);
+  return {x < 0.0f ? tail : 1.0f - tail, bell};
 }
-template <class T>
-GRADLOOM_HD T acosh(T x) {
-  const T big = log(x) + T(0.693147180559945309417);
-  const T t = (x > T(268435456.0) ? T(1) : x) - T(1);
-  return x > T(268435456.0) ? big : log1p(t < T(0) ? sqrt(t) : t + sqrt(t * (t + T(2))));
-}
-template <class T>
-GRADLOOM_HD T atanh(T x) {
-  const T a = abs(x);
-  const T r = a < T(1) ? T(0.5) * log1p(T(2) * a / (T(1) - a)) : -log(T(1) - a);  // at 1 infinite, NaN beyond
-  return x < T(0) ? -r : (x == T(0) ? x : r);
+GRADLOOM_HD float gelu(float x) { return x * normal(x).distribution; }
+GRADLOOM_HD float gelu_slope(float x) {
+  const Normal n = normal(x);
+  return n.distribution + x * 0.39894228040143267794f * n.bell;
 }
 
 #endif  // host
 
-// d/dx of x/2 (1 + tanh(u)), u = c (x + 0.044715 x^3), c = sqrt(2 / pi). In terms of the logistic function
-// s(2u), because 1 + tanh(u) and 1 - tanh(u)^2 lose their digits where tanh(u) is near -1 or 1:
-//   slope = s + 2 x s (1 - s) u',  s (1 - s) = e / (1 + e)^2,  e = exp(-2 |u|)
+// x/2 (1 + tanh(u)) = x / (1 + exp(-2 u)), u = c (x + 0.044715 x^3), c = sqrt(2 / pi), and its slope. In
+// terms of the logistic function s(2u), because 1 + tanh(u) and 1 - tanh(u)^2 lose their digits where tanh(u)
+// is near -1 or 1:
+//   slope = s + 2 x s (1 - s) u',  s (1 - s) = e / (1 + e)^2,  e = exp(-2 u)
+template <class T>
+GRADLOOM_HD T gelu_tanh(T x) {
+  return x / (T(1) + exp(x * (T(-1.59576912160573071176) + T(-0.07135481627260025) * x * x)));
+}
 template <class T>
 GRADLOOM_HD T gelu_tanh_slope(T x) {
-  const T c = T(0.79788456080286535588), k = T(0.044715);
-  x = x > T(40) ? T(40) : x;  // the slope is 1 and 0 out there, and x^3 must not overflow
-  x = x < T(-40) ? T(-40) : x;
-  const T u = c * (x + k * x * x * x);
-  const T e = exp(T(-2) * abs(u));
-  const T d = T(1) / (T(1) + e);
-  const T s = u < T(0) ? e * d : d;
-  return s + T(2) * x * (e * d * d) * (c * (T(1) + T(3) * k * x * x));
+  const T c = T(1.59576912160573071176), k = T(0.07135481627260025);  // 2 c, 2 c 0.044715
+  x = x > T(10) ? T(10) : x;  // the slope is 1 and 0 out there, and e must not overflow
+  x = x < T(-10) ? T(-10) : x;
+  const T x2 = x * x, e = exp(-x * (c + k * x2)), s = T(1) / (T(1) + e);
+  return s + x * (e * s * s) * (c + T(3) * k * x2);
 }
 
 }  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE

@@ -29,7 +29,7 @@ GRADLOOM_HD A recurrent_function(const RecurrentActivation& f, A x) {
     case RecurrentFunction::hard_sigmoid: return min(max(alpha * x + beta, A(0)), A(1));
     case RecurrentFunction::elu: return x < A(0) ? alpha * (exp(x) - A(1)) : x;
     case RecurrentFunction::softsign: return x / (A(1) + abs(x));
-    case RecurrentFunction::softplus: return max(x, A(0)) + log1p(exp(-abs(x)));
+    case RecurrentFunction::softplus: return softplus(x);
   }
   return x;
 }

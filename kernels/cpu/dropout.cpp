@@ -6,13 +6,14 @@ namespace {
 
 template <class T>
 void drop_row(const DropoutArgs& args, i64 first, const T* x, T* y) {
-  float uniform[kRandomChunk];
+  unsigned word[kRandomChunk];
   i64 count;
   for (i64 begin = 0; begin < args.columns; begin += count) {
     const i64 number = first + begin, skipped = number % 4;  // the numbers come in blocks of four
     count = smaller(kRandomChunk - skipped, args.columns - begin);
-    uniforms(number - skipped, args.random->seed ^ args.key, args.random->step, uniform);
-    drop(uniform + skipped, T(args.ratio), x + begin, y + begin, count);
+    prefetch_chunk(x + begin, y + begin);
+    random_words(number - skipped, args.random->seed ^ args.key, args.random->step, word);
+    drop(word + skipped, T(args.ratio), x + begin, y + begin, count);
   }
 }
 

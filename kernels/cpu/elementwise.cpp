@@ -6,8 +6,8 @@
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-// All buffers of one tile together, when that leaves tiles of a useful size.
-constexpr i64 kTileBytes = i64(24) * 1024;
+// All that one tile touches, when that leaves tiles of a useful size: two thirds of the L1 cache.
+constexpr i64 kTileBytes = i64(32) * 1024;
 constexpr i64 kMinTile = 64;  // a multiple of 4 (Philox blocks)
 constexpr i64 kMaxTile = 8192;
 constexpr i64 kMostSlotBytes = i64(kEwMaxRegisters) * kMinTile * 8;
@@ -69,11 +69,8 @@ int operand_count(const EwInstruction& instruction) {
 // Cost of an operator in cheap operations, measured.
 i64 weight_of(EwOp op) {
   switch (op) {
-    case EwOp::Pow:
-    case EwOp::Sin:
-    case EwOp::Cos:
-    case EwOp::Tan:
     case EwOp::TruncMod: return 100;
+    case EwOp::Pow: return 16;
     case EwOp::Exp:
     case EwOp::Sigmoid: return 4;
     case EwOp::Log:
@@ -87,6 +84,9 @@ i64 weight_of(EwOp op) {
     case EwOp::Dropout:
     case EwOp::DropoutMask:
     case EwOp::Uniform:
+    case EwOp::Sin:
+    case EwOp::Cos:
+    case EwOp::Tan:
     case EwOp::Asin:
     case EwOp::Acos:
     case EwOp::Atan:
@@ -197,8 +197,9 @@ void assign_slots(const ElementwiseArgs& args, Plan& plan) {
   for (int r = 0; r < first_result; ++r) {
     if (plan.reg[r].place == Place::slot && plan.reg[r].last_use == plan.instructions && !loaded[r]) take(r);
   }
-  i64 tile = kMaxTile;
-  if (plan.slots > 0) tile = kTileBytes / (plan.slots * i64(widest));
+  i64 tile = kMaxTile, touched = plan.slots + plan.outputs;
+  for (int r = 0; r < plan.inputs; ++r) touched += plan.reg[r].place == Place::dense_input ? 1 : 0;
+  if (plan.slots > 0) tile = kTileBytes / (touched * i64(widest));
   tile = smaller(kMaxTile, larger(kMinTile, tile / kMinTile * kMinTile));
   plan.tile = tile;
   plan.slot_bytes = tile * widest;
@@ -356,7 +357,10 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
     for (int o = 0; o < operands; ++o) operand[o] = read(instruction.operands.data()[o]);
     char* const out = address(first_result + k);
     const auto random = [&] {
-      return DropoutTile{first, args.random->seed ^ instruction.key, args.random->step};
+      bool scalars = true;
+      for (int o = 1; o < operands; ++o)
+        scalars = scalars && plan.reg[instruction.operands.data()[o]].place == Place::uniform;
+      return DropoutTile{first, args.random->seed ^ instruction.key, args.random->step, scalars};
     };
     switch (instruction.op) {
       case EwOp::Cast:

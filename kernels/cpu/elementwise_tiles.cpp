@@ -55,9 +55,87 @@ void select(const void* a, const void* b, const void* c, void* out, i64 n) {
   for (i64 i = 0; i < n; ++i) y[i] = Formula::template apply<T>(condition[i], x[i], z[i]);
 }
 
+constexpr i64 kRun = 512;  // elements between the loops of one formula
+
+// sin, cos, tan: a run whose elements are all near enough goes without the library's calls.
+template <float (*all)(float), float (*near)(float)>
+void trigonometric(const void* a, const void*, const void*, void* out, i64 n) {
+  const float* x = static_cast<const float*>(a);
+  float* y = static_cast<float*>(out);
+  for (i64 begin = 0; begin < n; begin += kRun, x += kRun, y += kRun) {
+    const i64 count = smaller(kRun, n - begin);
+    int far = 0;
+    for (i64 i = 0; i < count; ++i) far |= int(!(abs(x[i]) <= kNearTurns));
+    if (far != 0) {
+      for (i64 i = 0; i < count; ++i) y[i] = all(x[i]);
+      continue;
+    }
+#pragma GCC ivdep
+    for (i64 i = 0; i < count; ++i) y[i] = near(x[i]);
+  }
+}
+
+// Functions by log(1 + t) in two loops, for the reason that pow has.
+template <float (*argument)(float), float (*of)(float, float)>
+void by_log1p(const void* a, const void*, const void*, void* out, i64 n) {
+  const float* x = static_cast<const float*>(a);
+  float *y = static_cast<float*>(out), t[kRun];
+  for (i64 begin = 0; begin < n; begin += kRun, x += kRun, y += kRun) {
+    const i64 count = smaller(kRun, n - begin);
+    for (i64 i = 0; i < count; ++i) t[i] = argument(x[i]);
+#pragma GCC ivdep
+    for (i64 i = 0; i < count; ++i) y[i] = of(log1p(t[i]), x[i]);
+  }
+}
+
+// pow in two loops, because many short chains of operations run side by side and few long ones do not. A run
+// of positive numbers and finite results goes without the special cases.
+void power(const void* a, const void* b, const void*, void* out, i64 n) {
+  const float *x = static_cast<const float*>(a), *exponent = static_cast<const float*>(b);
+  float* y = static_cast<float*>(out);
+  double t[kRun];
+  for (i64 begin = 0; begin < n; begin += kRun, x += kRun, exponent += kRun, y += kRun) {
+    const i64 count = smaller(kRun, n - begin);
+    for (i64 i = 0; i < count; ++i) t[i] = double(exponent[i]) * log2_of_size(x[i]);
+    int special = 0;
+    for (i64 i = 0; i < count; ++i) special |= int(!((x[i] > 0.0f) & (x[i] < __builtin_inff())));
+    for (i64 i = 0; i < count; ++i) special |= int(!(abs(t[i]) < 126.0));
+    if (special != 0) {
+#pragma GCC ivdep
+      for (i64 i = 0; i < count; ++i) y[i] = pow_of(t[i], x[i], exponent[i]);
+    } else {
+      for (i64 i = 0; i < count; ++i) y[i] = exp2_near(t[i]);
+    }
+  }
+}
+
+template <class Formula>
+constexpr TileFn kOwnLoop = nullptr;  // of a formula in f32; null: the plain one
+template <>
+constexpr TileFn kOwnLoop<FormulaSin> = trigonometric<sin, sin_near>;
+template <>
+constexpr TileFn kOwnLoop<FormulaCos> = trigonometric<cos, cos_near>;
+template <>
+constexpr TileFn kOwnLoop<FormulaTan> = trigonometric<tan, tan_near>;
+template <>
+constexpr TileFn kOwnLoop<FormulaAsinh> = by_log1p<asinh_argument, asinh_of>;
+template <>
+constexpr TileFn kOwnLoop<FormulaAcosh> = by_log1p<acosh_argument, acosh_of>;
+template <>
+constexpr TileFn kOwnLoop<FormulaAtanh> = by_log1p<atanh_argument, atanh_of>;
+template <>
+constexpr TileFn kOwnLoop<FormulaPow> = power;
+
+template <class T>
+constexpr bool kIsF32 = false;
+template <>
+constexpr bool kIsF32<float> = true;
+
 template <class Formula, int arity, class T, class Out>
 constexpr TileFn plain() {
-  if constexpr (arity == 1) {
+  if constexpr (kIsF32<T> && kOwnLoop<Formula> != nullptr) {
+    return kOwnLoop<Formula>;
+  } else if constexpr (arity == 1) {
     return unary<Formula, T, Out>;
   } else {
     return binary<Formula, T, Out>;
@@ -226,26 +304,22 @@ bool all_equal(const T* x, i64 n) {
 
 template <class T>
 void dropout_loop(const DropoutTile& tile, const T* x, const T* ratio, const Bool* training, T* out, i64 n) {
-  float uniform[kRandomChunk];
+  unsigned word[kRandomChunk];
   for (i64 begin = 0; begin < n; begin += kRandomChunk) {
     const i64 count = smaller(kRandomChunk, n - begin);
     const T *const v = x + begin, *const r = ratio + begin;
     const Bool* const on = training + begin;
     T* const y = out + begin;
-    // The next chunk comes while this one's numbers are made: the hardware's own prefetching pauses there.
-    for (i64 i = kRandomChunk; i < 2 * kRandomChunk; i += 64 / i64(sizeof(T))) {
-      __builtin_prefetch(v + i, 0);
-      __builtin_prefetch(y + i, 1);
-    }
-    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
-    if (on[0] && all_equal(r, count) && all_equal(on, count)) {  // nearly always: both are scalars
-      drop(uniform, r[0], v, y, count);
+    prefetch_chunk(v, y);
+    random_words(tile.first + begin, tile.stream, tile.step, word);
+    if (on[0] && (tile.scalars || (all_equal(r, count) && all_equal(on, count)))) {
+      drop(word, r[0], v, y, count);
       continue;
     }
 #pragma GCC ivdep
     for (i64 i = 0; i < count; ++i) {
       const T value = v[i], kept = value * (T(1) / (T(1) - r[i])),
-              dropped = T(uniform[i]) >= r[i] ? kept : T(0);
+              dropped = T(philox_uniform(word[i])) >= r[i] ? kept : T(0);
       y[i] = on[i] ? dropped : value;
     }
   }
@@ -253,13 +327,13 @@ void dropout_loop(const DropoutTile& tile, const T* x, const T* ratio, const Boo
 
 template <class T>
 void dropout_mask_loop(const DropoutTile& tile, const T* ratio, const Bool* training, Bool* keep, i64 n) {
-  float uniform[kRandomChunk];
+  unsigned word[kRandomChunk];
   for (i64 begin = 0; begin < n; begin += kRandomChunk) {
-    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
+    random_words(tile.first + begin, tile.stream, tile.step, word);
     const i64 count = smaller(kRandomChunk, n - begin);
 #pragma GCC ivdep
     for (i64 i = 0; i < count; ++i) {
-      const bool stays = T(uniform[i]) >= ratio[begin + i];
+      const bool stays = T(philox_uniform(word[i])) >= ratio[begin + i];
       keep[begin + i] = Bool(stays | (training[begin + i] == 0));
     }
   }
@@ -267,12 +341,13 @@ void dropout_mask_loop(const DropoutTile& tile, const T* ratio, const Bool* trai
 
 template <class T>
 void uniform_loop(const DropoutTile& tile, const T* low, const T* high, T* out, i64 n) {
-  float uniform[kRandomChunk];
+  unsigned word[kRandomChunk];
   for (i64 begin = 0; begin < n; begin += kRandomChunk) {
-    uniforms(tile.first + begin, tile.stream, tile.step, uniform);
+    random_words(tile.first + begin, tile.stream, tile.step, word);
     const i64 count = smaller(kRandomChunk, n - begin);
 #pragma GCC ivdep
-    for (i64 i = 0; i < count; ++i) out[begin + i] = between(T(uniform[i]), low[begin + i], high[begin + i]);
+    for (i64 i = 0; i < count; ++i)
+      out[begin + i] = between(T(philox_uniform(word[i])), low[begin + i], high[begin + i]);
   }
 }
 

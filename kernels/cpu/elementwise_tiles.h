@@ -17,6 +17,7 @@ TileFn cast_tile(DType from, DType to);
 struct DropoutTile {
   i64 first;
   std::uint64_t stream, step;  // stream = seed ^ key
+  bool scalars = false;        // each operand but x is one number, repeated
 };
 void dropout_tile(const DropoutTile& tile, DType type, const void* x, const void* ratio, const void* training,
                   void* out, i64 n);

@@ -1,4 +1,4 @@
-// Uniform random numbers of consecutive elements.
+// Random words of consecutive elements.
 #pragma once
 
 #include <immintrin.h>
@@ -12,10 +12,20 @@ constexpr i64 kRandomChunk = 256;  // numbers at a time
 
 using Words = Vec<unsigned long long>;  // one 32-bit word of each of several blocks, in the low halves
 
+// Asks for the next chunk of x and y while this one's numbers are made: the hardware's own prefetching pauses
+// there.
+template <class T>
+GRADLOOM_INLINE void prefetch_chunk(const T* x, const T* y) {
+  for (i64 i = kRandomChunk; i < 2 * kRandomChunk; i += 64 / i64(sizeof(T))) {
+    __builtin_prefetch(x + i, 0);
+    __builtin_prefetch(y + i, 1);
+  }
+}
+
 // Low half times low half of each lane. (No multiplication of C++'s on vectors becomes the instruction.)
 GRADLOOM_INLINE Words product_of_low_halves(const Words& a, const Words& b) {
 #if defined(__AVX512F__)
-  return Words(_mm512_mul_epu32(__m512i(a), __m512i(b)));
+  return Words(_mm512_maskz_mul_epu32(0xff, __m512i(a), __m512i(b)));
 #elif defined(__AVX2__)
   return Words(_mm256_mul_epu32(__m256i(a), __m256i(b)));
 #else
@@ -23,15 +33,30 @@ GRADLOOM_INLINE Words product_of_low_halves(const Words& a, const Words& b) {
 #endif
 }
 
-// uniform[i] for the elements first .. first + 256: philox_block of kernels/philox.h, several blocks at once.
-// What the upper halves of the lanes hold is never read.
-inline void uniforms(i64 first, std::uint64_t stream, std::uint64_t step, float* uniform) {
-  constexpr i64 lanes = kLanes<unsigned long long>, blocks = kRandomChunk / 4;
+// Each pair of lanes (2 i, 2 i + 1) of a and b as the pairs a, b of the even lanes, and of the odd ones.
+GRADLOOM_INLINE void interleave_pairs(const Words& a, const Words& b, Words& even, Words& odd) {
+#if defined(__AVX512F__)
+  even = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14);
+  odd = __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+#elif defined(__AVX__)
+  even = __builtin_shufflevector(a, b, 0, 4, 2, 6);
+  odd = __builtin_shufflevector(a, b, 1, 5, 3, 7);
+#else
+  even = __builtin_shufflevector(a, b, 0, 2);
+  odd = __builtin_shufflevector(a, b, 1, 3);
+#endif
+}
+
+// word[i] for the elements first .. first + 256: philox_block of kernels/philox.h, several blocks at once.
+// What the upper halves of the lanes hold is never read. Even lanes hold the first half of the blocks, odd
+// ones the second, so that the words come out in order.
+inline void random_words(i64 first, std::uint64_t stream, std::uint64_t step, unsigned* word) {
+  constexpr i64 lanes = kLanes<unsigned long long>;
   const Words zero = {}, factor0 = zero + kPhiloxFactor0, factor1 = zero + kPhiloxFactor1;
-  Words counter = zero + std::uint64_t(first) / 4;
-  for (i64 i = 0; i < lanes; ++i) counter[i] += std::uint64_t(i);
-  unsigned word[4][blocks];
-  for (i64 j = 0; j < blocks; j += lanes) {
+  constexpr unsigned long long block[8] = {0, lanes / 2,     1, lanes / 2 + 1,
+                                           2, lanes / 2 + 2, 3, lanes / 2 + 3};
+  Words counter = load(block) + std::uint64_t(first) / 4;
+  for (i64 j = 0; j < kRandomChunk; j += 4 * lanes) {
     Words c0 = counter, c1 = counter >> 32, c2 = zero + step, c3 = zero + (step >> 32);
     unsigned k0 = unsigned(stream), k1 = unsigned(stream >> 32);
     for (int round = 0; round < kPhiloxRounds; ++round) {
@@ -44,30 +69,24 @@ inline void uniforms(i64 first, std::uint64_t stream, std::uint64_t step, float*
       k0 += kPhiloxStep0;
       k1 += kPhiloxStep1;
     }
-    for (i64 i = 0; i < lanes; ++i) {
-      word[0][j + i] = unsigned(c0[i]);
-      word[1][j + i] = unsigned(c1[i]);
-      word[2][j + i] = unsigned(c2[i]);
-      word[3][j + i] = unsigned(c3[i]);
-    }
+    Words even, odd;
+    interleave_pairs((c0 & 0xffffffffull) | (c1 << 32), (c2 & 0xffffffffull) | (c3 << 32), even, odd);
+    __builtin_memcpy(word + j, &even, sizeof even);
+    __builtin_memcpy(word + j + 2 * lanes, &odd, sizeof odd);
     counter += std::uint64_t(lanes);
-  }
-  for (i64 j = 0; j < blocks; ++j) {
-    uniform[4 * j] = philox_uniform(word[0][j]);
-    uniform[4 * j + 1] = philox_uniform(word[1][j]);
-    uniform[4 * j + 2] = philox_uniform(word[2][j]);
-    uniform[4 * j + 3] = philox_uniform(word[3][j]);
   }
 }
 
-// y = uniform >= ratio ? x * (1 / (1 - ratio)) : 0.
+// y = philox_uniform(word) >= ratio ? x * (1 / (1 - ratio)) : 0. The ratio is made the smallest word, less
+// its last 8 bits, that is kept.
 template <class T>
-GRADLOOM_INLINE void drop(const float* uniform, T ratio, const T* x, T* y, i64 n) {
-  const T scale = T(1) / (T(1) - ratio);
+GRADLOOM_INLINE void drop(const unsigned* word, T ratio, const T* x, T* y, i64 n) {
+  const T scale = T(1) / (T(1) - ratio), smallest = ceil(ratio * T(1 << 24));
+  const int kept = smallest <= T(1 << 24) ? (smallest > T(0) ? int(smallest) : 0) : 1 << 24;
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) {
-    const T kept = x[i] * scale;
-    y[i] = T(uniform[i]) >= ratio ? kept : T(0);
+    const T value = x[i] * scale;
+    y[i] = int(word[i] >> 8) >= kept ? value : T(0);
   }
 }
 

@@ -44,9 +44,8 @@ template <class A>
 GRADLOOM_DEVICE A activated(Activation activation, A a) {
   switch (activation) {
     case Activation::relu: return max(a, A(0));
-    case Activation::gelu_erf: return A(0.5) * a * (A(1) + erf(a * A(0.70710678118654752440)));
-    case Activation::gelu_tanh:
-      return A(0.5) * a * (A(1) + tanh(A(0.79788456080286535588) * (a + A(0.044715) * a * a * a)));
+    case Activation::gelu_erf: return gelu(a);
+    case Activation::gelu_tanh: return gelu_tanh(a);
     default: return a;
   }
 }

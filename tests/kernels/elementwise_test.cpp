@@ -162,11 +162,12 @@ void check_special_values() {
     }
   }
   const auto n = std::int64_t(a.size());
-  for (const EwOp op : {EwOp::Add,        EwOp::Sub,     EwOp::Mul,   EwOp::Div,   EwOp::Max,     EwOp::Min,
-                        EwOp::Abs,        EwOp::Sign,    EwOp::Exp,   EwOp::Log,   EwOp::Sqrt,    EwOp::Erf,
-                        EwOp::Tanh,       EwOp::Sigmoid, EwOp::Floor, EwOp::Ceil,  EwOp::Relu,    EwOp::Pow,
-                        EwOp::Reciprocal, EwOp::Asin,    EwOp::Acos,  EwOp::Atan,  EwOp::Sinh,    EwOp::Cosh,
-                        EwOp::Asinh,      EwOp::Acosh,   EwOp::Atanh, EwOp::Round, EwOp::TruncMod}) {
+  for (const EwOp op :
+       {EwOp::Add,      EwOp::Sub,  EwOp::Mul,  EwOp::Div,   EwOp::Max,        EwOp::Min,   EwOp::Abs,
+        EwOp::Sign,     EwOp::Exp,  EwOp::Log,  EwOp::Sqrt,  EwOp::Erf,        EwOp::Tanh,  EwOp::Sigmoid,
+        EwOp::Floor,    EwOp::Ceil, EwOp::Relu, EwOp::Pow,   EwOp::Reciprocal, EwOp::Asin,  EwOp::Acos,
+        EwOp::Atan,     EwOp::Sinh, EwOp::Cosh, EwOp::Asinh, EwOp::Acosh,      EwOp::Atanh, EwOp::Round,
+        EwOp::TruncMod, EwOp::Sin,  EwOp::Cos,  EwOp::Tan,   EwOp::Softplus}) {
     const Case* found = nullptr;
     for (const Case& c : cases()) found = c.op == op ? &c : found;
     ASSERT_NE(found, nullptr);
@@ -186,6 +187,40 @@ void check_special_values() {
 TEST(Elementwise, NanAndInfinityPassThrough) {
   check_special_values<float>();
   check_special_values<double>();
+}
+
+// One element beyond the range of the polynomials, or with a special value, changes no other element's bits.
+TEST(Elementwise, NeighboursOfRareArgumentsKeepTheirBits) {
+  const std::int64_t n = 3001;
+  const std::size_t rare = 1500;
+  auto x = values<float>(n, 1, 0.1, 30);
+  const auto y = values<float>(n, 2, -3, 3);
+  for (const EwOp op : {EwOp::Sin, EwOp::Cos, EwOp::Tan, EwOp::Pow}) {
+    const EwProgram program = one_operator(op, DType::f32, DType::f32, op == EwOp::Pow ? 2 : 1, n);
+    for (const CpuKernels* k : levels()) {
+      x[rare] = 0.5f;
+      auto plain = run<float>(*k, program, {x.data(), y.data()}, n);
+      for (const float value : {1e30f, -1e30f, INFINITY, float(NAN), -2.0f, 0.0f}) {
+        x[rare] = value;
+        auto other = run<float>(*k, program, {x.data(), y.data()}, n);
+        plain[rare] = other[rare] = 0;
+        EXPECT_TRUE(same_bits(plain, other)) << int(op) << " " << value << " " << k->isa;
+      }
+    }
+  }
+}
+
+TEST(Elementwise, TrigonometryOfLargeNumbers) {
+  const auto x = values<float>(20000, 9, -3e6, 3e6);
+  const std::vector<double (*)(double)> functions = {std::sin, std::cos, std::tan};
+  const EwOp ops[] = {EwOp::Sin, EwOp::Cos, EwOp::Tan};
+  for (int f = 0; f < 3; ++f) {
+    std::vector<double> expected;
+    for (const float v : x) expected.push_back(functions[std::size_t(f)](double(v)));
+    const EwProgram program = one_operator(ops[f], DType::f32, DType::f32, 1, 20000);
+    expect_on_every_level([&](const CpuKernels& k) { return run<float>(k, program, {x.data()}, 20000); },
+                          expected, {2e-7, 1e-9});
+  }
 }
 
 TEST(Elementwise, SubnormalResultsOfExp) {
