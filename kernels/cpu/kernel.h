@@ -85,6 +85,19 @@ GRADLOOM_INLINE void store(T* p, const Vec<T>& v) {
   __builtin_memcpy(p, &v, kVecBytes);
 }
 
+template <>
+struct WordOf<Vec<float>> {
+  using type = Vec<unsigned>;
+  using Signed = Vec<int>;
+};
+template <>
+struct WordOf<Vec<double>> {
+  using type = Vec<unsigned long long>;
+  using Signed = Vec<long long>;
+};
+GRADLOOM_INLINE Vec<float> exp_down(const Vec<float>& x) { return exp_down_f32(x); }
+GRADLOOM_INLINE Vec<double> exp_down(const Vec<double>& x) { return exp_f64(x); }
+
 // Lower and upper half of a vector of `n` lanes.
 template <int n, class V>
 GRADLOOM_INLINE auto low(const V& v) {
@@ -183,17 +196,35 @@ GRADLOOM_INLINE T peak_of(const T* x, i64 n) {
   return best;
 }
 
-// Sum of exp(x[i] - peak): short runs go through a buffer, then are summed like any row.
+// Sum of exp(x[i] - peak), where no x[i] is above the peak; the exponentials go to y unless it is null (y may
+// be x). What lies `ahead` elements further is asked for meanwhile: this loop leaves the memory idle.
 template <class T>
-GRADLOOM_INLINE double exp_sum(const T* x, i64 n, T peak) {
-  constexpr i64 kRun = 256;
-  T buffer[kRun];
+GRADLOOM_INLINE double exp_sum(const T* x, i64 n, T peak, i64 ahead, T* y = nullptr) {
+  constexpr i64 lanes = kLanes<T>;
+  const auto part = [&](i64 i) {
+    __builtin_prefetch(x + i + ahead, 0, 2);
+    const Vec<T> e = exp_down(load(x + i) - peak);
+    if (y != nullptr) store(y + i, e);
+    return e;
+  };
   double total = 0;
-  for (i64 begin = 0; begin < n; begin += kRun) {
-    const i64 count = smaller(kRun, n - begin);
-#pragma GCC ivdep
-    for (i64 i = 0; i < count; ++i) buffer[i] = exp(x[begin + i] - peak);
-    total += sum(buffer, count);
+  for (i64 begin = 0; begin < n; begin += kSumBlock) {
+    const i64 end = smaller(n, begin + kSumBlock);
+    Vec<T> s0 = {}, s1 = {};
+    i64 i = begin;
+    for (; i + 2 * lanes <= end; i += 2 * lanes) {
+      s0 += part(i);
+      s1 += part(i + lanes);
+    }
+    for (; i + lanes <= end; i += lanes) s0 += part(i);
+    if (i < end) {
+      T rest[lanes];
+      for (i64 k = 0; k < lanes; ++k) rest[k] = i + k < end ? x[i + k] : T(-__builtin_inf());
+      const Vec<T> e = exp_down(load(rest) - peak);
+      for (i64 k = 0; y != nullptr && i + k < end; ++k) y[i + k] = e[k];
+      s1 += e;
+    }
+    total += lane_sum(s0 + s1);
   }
   return total;
 }

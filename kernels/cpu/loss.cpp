@@ -78,7 +78,7 @@ template <class T>
 double row_log_sum_exp(const T* x, i64 n, i64 stride) {
   if (stride == 1) {
     const T peak = peak_of(x, n);
-    return double(peak) + log(exp_sum(x, n, peak));
+    return double(peak) + log(exp_sum(x, n, peak, n));
   }
   constexpr i64 kRun = 256;
   T buffer[kRun];
@@ -88,7 +88,7 @@ double row_log_sum_exp(const T* x, i64 n, i64 stride) {
   for (i64 begin = 0; begin < n; begin += kRun) {
     const i64 count = smaller(kRun, n - begin);
     for (i64 i = 0; i < count; ++i) buffer[i] = x[(begin + i) * stride];
-    total += exp_sum(buffer, count, peak);
+    total += exp_sum(buffer, count, peak, 0);
   }
   return double(peak) + log(total);
 }
@@ -144,11 +144,11 @@ void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
       const T target = x[label * inner];
       if (inner == 1) {
 #pragma GCC ivdep
-        for (i64 k = 0; k < n; ++k) dx[k] = exp(x[k] - shift) * factor;
+        for (i64 k = 0; k < n; ++k) dx[k] = exp_down(x[k] - shift) * factor;
       } else {
-        for (i64 k = 0; k < n; ++k) dx[k * inner] = exp(x[k * inner] - shift) * factor;
+        for (i64 k = 0; k < n; ++k) dx[k * inner] = exp_down(x[k * inner] - shift) * factor;
       }
-      dx[label * inner] = (exp(target - shift) - T(1)) * factor;
+      dx[label * inner] = (exp_down(target - shift) - T(1)) * factor;
     }
   });
 }

@@ -238,8 +238,14 @@ void log_sum_exp(const ReduceArgs& args) {
     const T* const x = in + o * n * inner + column;
     T* const y = out + o * inner + column;
     if (inner == 1) {
-      const T peak = finite(peak_of(x, n));
-      y[0] = T(double(peak) + log(exp_sum(x, n, peak)));
+      const T largest = peak_of(x, n), peak = finite(largest);
+      double total = 0;
+      if (largest < T(__builtin_inf())) {
+        total = exp_sum(x, n, peak, n);
+      } else {
+        for (i64 k = 0; k < n; ++k) total += double(exp(x[k]));  // infinite, or NaN
+      }
+      y[0] = T(double(peak) + log(total));
       return;
     }
     T peak[kStrip];

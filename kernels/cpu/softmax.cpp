@@ -8,25 +8,33 @@ namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
 constexpr i64 kStrip = 128;  // columns at a time
+constexpr i64 kRows = 32;    // at most, at a time
 
+// Step by step for some rows together, so that no step waits for what another one has just summed up.
 template <class T>
-void softmax_row(bool log_form, i64 n, const T* x, T* y) {
-  const T peak = peak_of(x, n);
-  if (log_form) {
-    const T shift = T(log(exp_sum(x, n, peak)));  // exp is not kept
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) y[i] = (x[i] - peak) - shift;
-    return;
+void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
+  T peak[kRows], factor[kRows];
+  double total[kRows];
+  for (i64 r = 0; r < rows; ++r) peak[r] = peak_of(x + r * n, n);
+  for (i64 r = 0; r < rows; ++r) {
+    const T* const from = x + r * n;
+    total[r] =
+        log_form ? exp_sum(from, n, peak[r], rows * n) : exp_sum(from, n, peak[r], rows * n, y + r * n);
   }
+  for (i64 r = 0; r < rows; ++r) factor[r] = T(log_form ? log(total[r]) : 1.0 / total[r]);
+  for (i64 r = 0; r < rows; ++r, x += n, y += n) {
+    if (log_form) {
 #pragma GCC ivdep
-  for (i64 i = 0; i < n; ++i) y[i] = exp(x[i] - peak);
-  const T factor = T(1.0 / sum(y, n));
-  for (i64 i = 0; i < n; ++i) y[i] *= factor;
+      for (i64 i = 0; i < n; ++i) y[i] = (x[i] - peak[r]) - factor[r];
+    } else {
+      for (i64 i = 0; i < n; ++i) y[i] *= factor[r];
+    }
+  }
 }
 
 template <class T>
 void softmax_columns(const SoftmaxArgs& args, const T* x, T* y, i64 columns) {
-  T peak[kStrip];
+  T peak[kStrip], e[kStrip];
   double total[kStrip];
   const i64 n = args.n, inner = args.inner;
   for (i64 c = 0; c < columns; ++c) {
@@ -37,14 +45,20 @@ void softmax_columns(const SoftmaxArgs& args, const T* x, T* y, i64 columns) {
     for (i64 c = 0; c < columns; ++c) peak[c] = max(peak[c], x[k * inner + c]);
   }
   for (i64 k = 0; k < n; ++k) {
-    for (i64 c = 0; c < columns; ++c) total[c] += double(exp(x[k * inner + c] - peak[c]));
-  }
-  for (i64 c = 0; c < columns; ++c) total[c] = args.log ? log(total[c]) : 1.0 / total[c];
-  for (i64 k = 0; k < n; ++k) {
+    T* const row = args.log ? e : y + k * inner;
 #pragma GCC ivdep
-    for (i64 c = 0; c < columns; ++c) {
-      const T shifted = x[k * inner + c] - peak[c];
-      y[k * inner + c] = args.log ? shifted - T(total[c]) : exp(shifted) * T(total[c]);
+    for (i64 c = 0; c < columns; ++c) row[c] = exp_down(x[k * inner + c] - peak[c]);
+    for (i64 c = 0; c < columns; ++c) total[c] += double(row[c]);
+  }
+  for (i64 c = 0; c < columns; ++c) e[c] = T(args.log ? log(total[c]) : 1.0 / total[c]);
+  for (i64 k = 0; k < n; ++k) {
+    const T* const from = x + k * inner;
+    T* const to = y + k * inner;
+    if (args.log) {
+#pragma GCC ivdep
+      for (i64 c = 0; c < columns; ++c) to[c] = (from[c] - peak[c]) - e[c];
+    } else {
+      for (i64 c = 0; c < columns; ++c) to[c] *= e[c];
     }
   }
 }
@@ -57,8 +71,8 @@ void softmax_typed(const SoftmaxArgs& args) {
   if (work == 0) return;
   if (args.inner == 1) {
     return parallel_pieces(args.outer, larger(1, 4096 / args.n), work, [&](i64 begin, i64 end) {
-      for (i64 row = begin; row < end; ++row)
-        softmax_row(args.log, args.n, x + row * args.n, y + row * args.n);
+      for (i64 row = begin; row < end; row += kRows)
+        softmax_rows(args.log, args.n, smaller(kRows, end - row), x + row * args.n, y + row * args.n);
     });
   }
   const i64 strips = ceil_div(args.inner, kStrip);
@@ -74,7 +88,7 @@ void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
   if (log_form) {
     const T total = T(sum(dy, n));
 #pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) dx[i] = dy[i] - exp(y[i]) * total;
+    for (i64 i = 0; i < n; ++i) dx[i] = dy[i] - exp_down(y[i]) * total;
     return;
   }
   const T total = T(sum_of(dy, y, n, [](const auto& a, const auto& b) { return a * b; }));
@@ -97,7 +111,7 @@ void softmax_grad_columns(const SoftmaxGradArgs& args, const T* dy, const T* y, 
 #pragma GCC ivdep
     for (i64 c = 0; c < columns; ++c) {
       const i64 i = k * inner + c;
-      dx[i] = args.log ? dy[i] - exp(y[i]) * T(total[c]) : y[i] * (dy[i] - T(total[c]));
+      dx[i] = args.log ? dy[i] - exp_down(y[i]) * T(total[c]) : y[i] * (dy[i] - T(total[c]));
     }
   }
 }
