@@ -309,7 +309,8 @@ Status grad_swish(GradContext& ctx) {
 
 std::vector<Sample> swish_samples() {
   return {with("default", {}, {floats({3, 7}, -3, 3)}),
-          with("alpha", {{"alpha", 1.702}}, {floats({9}, -3, 3)})};
+          with("alpha", {{"alpha", 1.702}}, {floats({9}, -3, 3)}),
+          {.name = "activations", .inputs = {floats({1024, 1024}, -3, 3)}, .bench = true}};
 }
 
 // ---- ONNX-20 Gelu -----------------------------------------------------------------------------------------

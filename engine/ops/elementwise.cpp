@@ -193,7 +193,12 @@ std::vector<Sample> pow_samples() {
   list.push_back(sample("integers", {ints({3, 5}, 0, 5), ints({5}, 0, 4)}));
   return list;
 }
-std::vector<Sample> gradient_samples() { return float_binary_samples(); }
+std::vector<Sample> gradient_samples() {
+  auto list = float_binary_samples();
+  list.push_back(sample("activations", {floats({64, 1024}), floats({64, 1024})}));
+  list.back().bench = true;
+  return list;
+}
 std::vector<Sample> compare_samples() {
   return {
       sample("floats", {floats({3, 5}), floats({5})}),

@@ -107,6 +107,10 @@ std::vector<Sample> samples_grad() {
       {.name = "attention",
        .inputs = {floats({8, 8, 128, 128}), floats({8, 8, 128, 128}, 0, 0.01)},
        .bench = true},
+      {.name = "log-attention",
+       .attrs = {{"axis", std::int64_t{-1}}, {"log", kOn}},
+       .inputs = {floats({8, 8, 128, 128}), floats({8, 8, 128, 128}, -6, -4)},
+       .bench = true},
   };
 }
 
