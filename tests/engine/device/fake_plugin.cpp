@@ -89,8 +89,8 @@ GpuStatus fill(GpuContext*, int32_t, void* target, int32_t byte, size_t bytes) {
   return outcome("fill");
 }
 GpuStatus run(GpuContext*, int32_t, uint32_t, const void*, size_t) { return outcome("run"); }
-GpuStatus offer(GpuContext*, int32_t, uint32_t, const void*, size_t, int32_t* taken) {
-  *taken = 0;
+GpuStatus offer(GpuContext*, int32_t, uint32_t, const void*, size_t, int32_t* queued) {
+  *queued = 0;
   return outcome("offer");
 }
 int32_t has_library() { return outcome("has_dnn_library"); }
