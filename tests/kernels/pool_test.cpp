@@ -44,6 +44,11 @@ const Window kWindows[] = {
     {{{5, 2, 2, 1, 0, 1}, {6, 3, 1, 1, 1, 2}, {70, 3, 1, 1, 1, 1}}},
     {{{4, 2, 1, 0, 1, 3}, {3, 1, 1, 0, 0, 1}, {9, 4, 3, 2, 2, 1}}},
     {{kFlat, {6, 3, 2, 0, 0, 1, 1}, {5, 3, 2, 1, 0, 1, 1}}},
+    {{kFlat, {5, 3, 2, 1, 1, 1}, {112, 3, 2, 1, 1, 1}}},  // several registers of outputs, some whole
+    {{kFlat, {6, 3, 1, 1, 1, 1}, {83, 5, 1, 2, 2, 1}}},
+    {{kFlat, {4, 2, 2, 0, 0, 1}, {150, 4, 3, 1, 1, 2}}},
+    {{kFlat, {3, 1, 1, 0, 0, 1}, {97, 1, 2, 0, 0, 1}}},
+    {{kFlat, {9, 9, 1, 4, 4, 1}, {33, 9, 1, 4, 4, 1}}},  // more taps than are summed in f32
 };
 
 // visit(output, positions inside the plane, taps inside the plane and its pads).
