@@ -299,6 +299,20 @@ struct ResampleArgs {
   const void* x;
   void* y;
 };
+// Two neighbouring axes at once, x: [outer, rows.in, cols.in, inner], y: [outer, rows.out, cols.out, inner];
+// inner at most 64. The CPU's: for GPUs it is one resample after the other.
+struct ResampleTable {
+  std::int64_t in, out;
+  const std::int32_t *begin, *index;
+  const double* weight;
+};
+struct ResamplePlanesArgs {
+  DType dtype;
+  std::int64_t outer, inner;
+  ResampleTable rows, cols;
+  const void* x;
+  void* y;
+};
 // x: [n, c, in], grid: [n, out, rank] with the last spatial dim first, in [-1, 1]; y: [n, c, out]. Sizes
 // begin at kGridRank - rank. Source: ONNX GridSample-20 and its reference implementation.
 enum class GridMode : std::uint8_t { linear, nearest, cubic };
@@ -415,6 +429,30 @@ struct AveragePoolGradArgs {
   PoolShape shape;
   PoolDivisor divisor;
   const void* dy;
+  void* dx;
+};
+
+// Local response normalization over channels, x, y: [n, c, inner]; the window of channel i are the `size`
+// channels from i - (size - 1) / 2 on, those inside x (ONNX LRN-13):
+//   s = bias + alpha / size * sum of x^2 over the window, y = x s^-beta
+//   dx = dy s^-beta - 2 alpha beta / size x (sum of dy x s^(-beta - 1) over the windows that channel i is in)
+// The gradient takes windows of at most kLrnGradWindow channels. The CPU's: for GPUs it is a sequence of
+// kernels.
+constexpr std::int64_t kLrnGradWindow = 64;
+struct LrnShape {
+  std::int64_t n, c, inner, size;
+  double alpha, beta, bias;
+};
+struct LrnArgs {
+  DType dtype;
+  LrnShape shape;
+  const void* x;
+  void* y;
+};
+struct LrnGradArgs {
+  DType dtype;
+  LrnShape shape;
+  const void *dy, *x;
   void* dx;
 };
 

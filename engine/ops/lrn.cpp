@@ -1,9 +1,12 @@
-// LRN, local response normalization over channels (Krizhevsky et al. 2012).
+// LRN, local response normalization over channels (Krizhevsky et al. 2012), and its gradient row.
 //   x, y: [n, c, spatial..]; s = bias + alpha / size * sum of x^2 over the `size` channels around, y = x / s^beta
-// The sum is an average pooling along the channels: x^2 seen as planes [c, spatial]. Its gradient is that of
-// ordinary nodes:
+// The CPU has a kernel of each. On GPUs the sum is an average pooling along the channels, x^2 seen as planes
+// [c, spatial], and the gradient is a sequence of kernels:
 //   dx = dy s^-beta - 2 alpha beta x AveragePoolGrad(dy x s^(-beta - 1))
 // Source: ONNX LRN-13.
+#include <algorithm>
+
+#include "engine/ops/kernel_sequence.h"
 #include "engine/ops/nn.h"
 #include "engine/ops/window.h"
 
@@ -40,22 +43,7 @@ Attrs window_of(std::int64_t size) {
 }
 
 Status grad(GradContext& ctx) {
-  TRY(nn::require_static(ctx, ctx.in(0)));
-  const Response r = response_of(ctx.node.attrs);
-  const Shape shape = ctx.shape(ctx.in(0)), planes = planes_of(shape);
-  GraphBuilder& b = ctx.b;
-  const auto number = [&](double v) { return b.scalar(ctx.dtype(ctx.in(0)), v); };
-  const ValueId x = b.op("Reshape", {ctx.in(0), b.i64s(planes)}),
-                dy = b.op("Reshape", {ctx.grad(), b.i64s(planes)});
-  Attrs window = window_of(ctx.node.attrs.integer("size"));
-  const ValueId mean = b.op("AveragePool", {b.op("Mul", {x, x})}, window);
-  const ValueId s = b.op("Add", {b.op("Mul", {mean, number(r.alpha)}), number(r.bias)});
-  const ValueId scaled = b.op("Mul", {dy, b.op("Pow", {s, number(-r.beta)})});
-  window.set("input_shape", planes);
-  const ValueId spread =
-      b.op("AveragePoolGrad", {b.op("Div", {b.op("Mul", {scaled, x}), s})}, std::move(window));
-  const ValueId through = b.op("Mul", {b.op("Mul", {x, spread}), number(2 * r.alpha * r.beta)});
-  ctx.set(0, b.op("Reshape", {b.op("Sub", {scaled, through}), b.i64s(shape)}));
+  ctx.set(0, ctx.b.op("LRNGrad", {ctx.grad(), ctx.in(0)}, ctx.node.attrs));
   return {};
 }
 
@@ -64,7 +52,27 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, taps * static_cast<double>(element_count(types.inputs[0].shape)));
 }
 
+Cost cost_grad(const NodeTypes& types) {
+  Cost total = cost(types);
+  total.flops *= 2;
+  return total;
+}
+
+kernels::LrnShape lrn_shape(const NodeTypes& types) {
+  const Shape& x = types.inputs[0].shape;
+  const Response r = response_of(types.attrs);
+  return {x[0], x[1], nn::product(x, 2, x.size()), types.attrs.integer("size"), r.alpha, r.beta, r.bias};
+}
+
 Result<Kernel> prepare(const NodeTypes& types) {
+  const Type& x = types.inputs[0];
+  TRY(nn::require_kernel_type(types.target, x.dtype));
+  return Kernel{"lrn", 0, [dtype = x.dtype, shape = lrn_shape(types)](const LaunchArgs& args) {
+                  args.on.lrn({dtype, shape, args.inputs[0], args.outputs[0]});
+                }};
+}
+
+Result<Kernel> prepare_gpu(const NodeTypes& types) {
   using kernels::EwOp;
   const Type& x = types.inputs[0];
   TRY(nn::require_kernel_type(types.target, x.dtype));
@@ -99,6 +107,46 @@ Result<Kernel> prepare(const NodeTypes& types) {
                 {first, last}};
 }
 
+Result<Kernel> prepare_grad_sequence(const NodeTypes& types) {
+  const Type& type = types.inputs[1];
+  TRY(nn::require_kernel_type(types.target, type.dtype));
+  KernelSequence q(types);
+  const Response r = response_of(types.attrs);
+  const Shape planes = planes_of(type.shape);
+  const DType work = nn::statistics_type(type.dtype);
+  const ValueId dy = q.cast(q.in(0), work), x = q.cast(q.in(1), work);
+  const auto number = [&](double v) { return q.b().scalar(work, v); };
+  const auto reshaped = [&](ValueId v, const Shape& to) { return q.op("Reshape", {v, q.b().i64s(to)}); };
+  Attrs window = window_of(types.attrs.integer("size"));
+  const ValueId mean = q.op("AveragePool", {reshaped(q.op("Mul", {x, x}), planes)}, window);
+  const ValueId s = q.op("Add", {q.op("Mul", {reshaped(mean, type.shape), number(r.alpha)}), number(r.bias)});
+  const ValueId scaled = q.op("Mul", {dy, q.op("Pow", {s, number(-r.beta)})});
+  window.set("input_shape", planes);
+  const ValueId spread = q.op(
+      "AveragePoolGrad", {reshaped(q.op("Div", {q.op("Mul", {scaled, x}), s}), planes)}, std::move(window));
+  const ValueId through =
+      q.op("Mul", {q.op("Mul", {x, reshaped(spread, type.shape)}), number(2 * r.alpha * r.beta)});
+  return q.prepare("lrn_grad", {q.cast(q.op("Sub", {scaled, through}), type.dtype)});
+}
+
+Result<Kernel> prepare_grad(const NodeTypes& types) {
+  const Type& x = types.inputs[1];
+  TRY(nn::require_kernel_type(types.target, x.dtype));
+  const kernels::LrnShape shape = lrn_shape(types);
+  if (std::min(shape.size, shape.c) > kernels::kLrnGradWindow) return prepare_grad_sequence(types);
+  return Kernel{"lrn_grad", 0, [dtype = x.dtype, shape](const LaunchArgs& args) {
+                  args.on.lrn_grad({dtype, shape, args.inputs[0], args.inputs[1], args.outputs[0]});
+                }};
+}
+
+Status infer_grad(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  TRY(infer(ctx));
+  if (ctx.shape(0) != ctx.shape(1) || ctx.dtype(0) != ctx.dtype(1))
+    return infer_error("dy " + to_string(ctx.shape(0)) + " and x " + to_string(ctx.shape(1)) + " differ");
+  return {};
+}
+
 std::vector<Sample> samples() {
   return {
       {.name = "plain",
@@ -117,6 +165,25 @@ std::vector<Sample> samples() {
   };
 }
 
+std::vector<Sample> samples_grad() {
+  const auto both = [](const Shape& shape) {
+    return std::vector<SampleInput>{floats(shape, -2, 2), floats(shape, -2, 2)};
+  };
+  return {
+      {.name = "plain",
+       .attrs = {{"size", std::int64_t{3}}, {"alpha", 0.3}, {"beta", 0.6}, {"bias", 1.5}},
+       .inputs = both({2, 5, 3, 2})},
+      {.name = "even",
+       .attrs = {{"size", std::int64_t{4}}, {"alpha", 0.5}, {"beta", 0.5}},
+       .inputs = both({1, 6, 40})},
+      {.name = "wide", .attrs = {{"size", std::int64_t{80}}, {"alpha", 0.5}}, .inputs = both({1, 70, 3})},
+      {.name = "alexnet",
+       .attrs = {{"size", std::int64_t{5}}},
+       .inputs = both({8, 96, 55, 55}),
+       .bench = true},
+  };
+}
+
 }  // namespace
 
 const OpDef lrn_op = {
@@ -126,8 +193,22 @@ const OpDef lrn_op = {
     .grad = grad,
     .cost = cost,
     .cpu = prepare,
-    .gpu = prepare,
+    .gpu = prepare_gpu,
     .samples = samples,
+    .precision = Precision::full,
+};
+
+const OpDef lrn_grad_op = {
+    .name = "LRNGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of LRN.",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad_sequence,
+    .samples = samples_grad,
     .precision = Precision::full,
 };
 

@@ -1,9 +1,12 @@
 // Resample(x, begin, index, weight) (ours), attribute axis: y[.., j, ..] = sum over e in [begin[j], begin[j +
 // 1]) of weight[e] * x[.., index[e], ..]. begin: i32 [out + 1], index: i32, weight: f64, all known when
-// planning. The gradient of Resize and of Pad.
+// planning. With three inputs more, tables of `axis` and of the axis behind it, both at once. The gradient of
+// Resize and of Pad.
+// The CPU takes two neighbouring axes in one pass over memory; for GPUs they are one pass each.
 #include "engine/ops/resample.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "engine/ops/known.h"
@@ -44,6 +47,10 @@ AxisTable AxisTable::transposed() const {
 
 namespace {
 
+// Whether two axes are taken at once with so many elements behind them: none, or those of blocks of channels.
+// More are long rows, for which it is one axis after the other.
+bool is_inner(std::int64_t inner) { return inner == 1 || (inner % 16 == 0 && inner <= 64); }
+
 // Axes that change, in the order to go through them: the smallest result first, and equal ones so that the
 // last axis, whose elements are mixed one by one, has the least to do.
 std::vector<std::size_t> order_of(const Tables& tables) {
@@ -61,12 +68,56 @@ std::vector<std::size_t> order_of(const Tables& tables) {
   return order;
 }
 
-// One axis of one pass; offsets into the known bytes.
-struct Axis {
-  bool selects;
-  AxisView view;  // of the pass's input
-  std::int64_t out;
+// Whether axis `d` and the one behind it are taken at once; `inner`: elements behind both.
+bool are_planes(const Tables& tables, std::size_t d, std::int64_t inner) {
+  const auto changes = [&](std::size_t i) { return tables[i] && !tables[i]->identity(); };
+  return d + 1 < tables.size() && is_inner(inner) && changes(d) && changes(d + 1);
+}
+
+std::int64_t behind(const Shape& shape, std::size_t d) {
+  return std::accumulate(shape.begin() + static_cast<std::ptrdiff_t>(d), shape.end(), std::int64_t{1},
+                         std::multiplies<>());
+}
+
+// One pass over the axes of `tables`: the number of its axis, and whether it takes the one behind too.
+struct Pass {
+  std::size_t axis;
+  bool planes;
+};
+
+// `planes`: two axes at once are possible. The last two that change are taken so, in front of the others
+// where they shrink.
+std::vector<Pass> passes_of(const Tables& tables, const Shape& x, bool planes) {
+  std::vector<Pass> passes;
+  for (const std::size_t d : order_of(tables)) passes.push_back({d, false});
+  if (passes.size() < 2 || !planes) return passes;
+  std::size_t last = 0;
+  for (const Pass& pass : passes) last = std::max(last, pass.axis);
+  if (!are_planes(tables, last - 1, behind(x, last + 1))) return passes;
+  std::erase_if(passes, [&](const Pass& pass) { return pass.axis + 1 >= last; });
+  const bool shrink =
+      tables[last - 1]->out() * tables[last]->out() <= tables[last - 1]->in * tables[last]->in;
+  passes.insert(shrink ? passes.begin() : passes.end(), {last - 1, true});
+  return passes;
+}
+
+// A table in the known bytes.
+struct KnownTable {
+  std::int64_t in, out;
   std::size_t begin, index, weight;
+
+  kernels::ResampleTable at(const char* known) const {
+    return {in, out, reinterpret_cast<const std::int32_t*>(known + begin),
+            reinterpret_cast<const std::int32_t*>(known + index),
+            reinterpret_cast<const double*>(known + weight)};
+  }
+};
+
+// One pass: one axis, or two.
+struct Step {
+  bool selects;
+  std::int64_t outer, inner;
+  std::vector<KnownTable> tables;
 };
 
 struct Slab {
@@ -95,7 +146,7 @@ Result<std::vector<Slab>> slabs_of(const Outside& outside, const Type& y) {
 
 struct Prepared {
   DType dtype;
-  std::vector<Axis> axes;
+  std::vector<Step> steps;
   std::vector<Slab> slabs;
   KnownBytes known;
   std::size_t value = 0, buffers[2] = {};  // in the known bytes; starts in the workspace
@@ -106,20 +157,21 @@ void run(const Prepared& p, const LaunchArgs& launch) {
   char* const workspace = static_cast<char*>(launch.workspace);
   const char* const known = p.known.place(launch.on, workspace);
   const void* from = launch.inputs[0];
-  for (std::size_t i = 0; i < p.axes.size(); ++i) {
-    const Axis& a = p.axes[i];
-    void* const to = i + 1 == p.axes.size() ? launch.outputs[0] : workspace + p.buffers[i % 2];
-    const auto* const index = reinterpret_cast<const std::int32_t*>(known + a.index);
-    if (a.selects)
-      launch.on.gather({dtype_bytes(p.dtype), DType::i32, a.view.outer, a.view.size, a.view.inner, a.out,
-                        from, index, to});
+  for (std::size_t i = 0; i < p.steps.size(); ++i) {
+    const Step& step = p.steps[i];
+    void* const to = i + 1 == p.steps.size() ? launch.outputs[0] : workspace + p.buffers[i % 2];
+    const kernels::ResampleTable t = step.tables[0].at(known);
+    if (step.tables.size() == 2)
+      launch.on.resample_planes({p.dtype, step.outer, step.inner, t, step.tables[1].at(known), from, to});
+    else if (step.selects)
+      launch.on.gather(
+          {dtype_bytes(p.dtype), DType::i32, step.outer, t.in, step.inner, t.out, from, t.index, to});
     else
-      launch.on.resample({p.dtype, a.view.outer, a.view.size, a.out, a.view.inner,
-                          reinterpret_cast<const std::int32_t*>(known + a.begin), index,
-                          reinterpret_cast<const double*>(known + a.weight), from, to});
+      launch.on.resample(
+          {p.dtype, step.outer, t.in, t.out, step.inner, t.begin, t.index, t.weight, from, to});
     from = to;
   }
-  if (p.axes.empty()) copy_elements(launch.on, p.dtype, p.count, from, launch.outputs[0]);
+  if (p.steps.empty()) copy_elements(launch.on, p.dtype, p.count, from, launch.outputs[0]);
   for (const Slab& slab : p.slabs) {
     kernels::StridedCopyArgs args = slab.args;
     args.in = known + p.value;
@@ -139,14 +191,21 @@ Result<Kernel> prepare(const char* name, const NodeTypes& types, Tables tables, 
   p->value = p->known.add(value.data(), value.bytes());
   Shape shape = x.shape;
   std::size_t between[2] = {0, 0}, pass = 0;
-  for (std::size_t d : order_of(tables)) {
-    const AxisTable& table = *tables[d];
-    const bool selects = table.selects();
-    if (!selects) TRY(nn::require_kernel_type(types.target, x.dtype));
-    p->axes.push_back({selects, axis_view(shape, static_cast<std::int64_t>(d)), table.out(),
-                       selects ? 0 : p->known.add(table.begin), p->known.add(table.index),
-                       selects ? 0 : p->known.add(table.weight)});
-    shape[d] = table.out();
+  const bool planes =
+      types.target == kernels::Target::cpu && (x.dtype == DType::f32 || x.dtype == DType::f64);
+  for (const Pass& taken : passes_of(tables, x.shape, planes)) {
+    Step step{!taken.planes && tables[taken.axis]->selects(), 0, 0, {}};
+    if (!step.selects) TRY(nn::require_kernel_type(types.target, x.dtype));
+    for (std::size_t d = taken.axis; d <= taken.axis + (taken.planes ? 1 : 0); ++d) {
+      const AxisTable& table = *tables[d];
+      const AxisView view = axis_view(shape, static_cast<std::int64_t>(d));
+      if (step.tables.empty()) step.outer = view.outer;
+      step.inner = view.inner;
+      step.tables.push_back({view.size, table.out(), step.selects ? 0 : p->known.add(table.begin),
+                             p->known.add(table.index), step.selects ? 0 : p->known.add(table.weight)});
+      shape[d] = table.out();
+    }
+    p->steps.push_back(std::move(step));
     between[pass % 2] = std::max(between[pass % 2], byte_size({x.dtype, shape}));
     ++pass;
   }
@@ -169,12 +228,15 @@ ValueId gradient(GraphBuilder& b, ValueId dy, const Tables& tables) {
     std::copy(values.begin(), values.end(), t.mutable_as<std::int32_t>());
     return b.constant(std::move(t));
   };
-  for (std::size_t d : order_of(back)) {
-    const AxisTable& table = *back[d];
-    const Tensor weight =
-        Tensor::from_f64(DType::f64, {static_cast<std::int64_t>(table.weight.size())}, table.weight);
-    dy = b.op("Resample", {dy, i32s(table.begin), i32s(table.index), b.constant(weight)},
-              {{"axis", static_cast<std::int64_t>(d)}});
+  for (const Pass& taken : passes_of(back, b.shape(dy), true)) {
+    std::vector<ValueId> inputs{dy};
+    for (std::size_t d = taken.axis; d <= taken.axis + (taken.planes ? 1 : 0); ++d) {
+      const AxisTable& table = *back[d];
+      const Tensor weight =
+          Tensor::from_f64(DType::f64, {static_cast<std::int64_t>(table.weight.size())}, table.weight);
+      for (const ValueId v : {i32s(table.begin), i32s(table.index), b.constant(weight)}) inputs.push_back(v);
+    }
+    dy = b.op("Resample", std::move(inputs), {{"axis", static_cast<std::int64_t>(taken.axis)}});
   }
   return dy;
 }
@@ -222,57 +284,119 @@ Result<AxisTable> table_of(const Tensor* begin, const Tensor* index, const Tenso
   return table;
 }
 
+// The tables of `axis` and, where there are two, of the one behind it; known(i): contents of input i.
+template <class Known>
+Result<resampling::Tables> tables_of(const Attrs& attrs, std::size_t inputs, const Shape& x,
+                                     const Known& known) {
+  const auto first = static_cast<std::size_t>(TRY(normalized_axis(attrs.integer("axis"), x.size())));
+  if (inputs != 4 && inputs != 7) return infer_error("one table or two must be given");
+  resampling::Tables tables(x.size());
+  for (std::size_t i = 1, d = first; i < inputs; i += 3, ++d) {
+    if (d >= x.size()) return infer_error("there is no axis behind the last one");
+    if (x[d] < 0) return infer_error("the axis must have a known size");
+    tables[d] = TRY(table_of(known(i), known(i + 1), known(i + 2), x[d]));
+  }
+  return tables;
+}
+
 Status infer_resample(InferContext& ctx) {
-  TRY(require_inputs(ctx, 4));
+  TRY(require_inputs(ctx, ctx.has(4) ? 7 : 4));
   Shape y = ctx.shape(0);
-  const auto axis = static_cast<std::size_t>(TRY(normalized_axis(ctx.attrs.integer("axis"), y.size())));
-  if (y[axis] < 0) return infer_error("the axis must have a known size");
-  y[axis] = TRY(table_of(ctx.constant(1), ctx.constant(2), ctx.constant(3), y[axis])).out();
+  const auto tables =
+      TRY(tables_of(ctx.attrs, ctx.has(4) ? 7 : 4, y, [&](std::size_t i) { return ctx.constant(i); }));
+  for (std::size_t d = 0; d < y.size(); ++d)
+    if (tables[d]) y[d] = tables[d]->out();
   ctx.outputs[0] = {ctx.dtype(0), y};
   return {};
 }
 
-// The tables are inputs of the node, so they are in the memory of the device.
+// Sizes of one axis or two; the tables are inputs of the node, so they are in the memory of the device.
+struct ResampleNode {
+  DType dtype;
+  AxisView first, second;  // of x
+  std::int64_t out[2];
+  bool cols_first;  // where it is a pass over each axis: the smaller result first
+
+  // Input i to i + 2, of an axis of `in` elements.
+  static kernels::ResampleTable table(const LaunchArgs& launch, std::size_t i, std::int64_t in,
+                                      std::int64_t out) {
+    return {in, out, static_cast<const std::int32_t*>(launch.inputs[i]),
+            static_cast<const std::int32_t*>(launch.inputs[i + 1]),
+            static_cast<const double*>(launch.inputs[i + 2])};
+  }
+  void one(const LaunchArgs& launch, const kernels::ResampleTable& t, std::int64_t outer, std::int64_t inner,
+           const void* x, void* y) const {
+    launch.on.resample({dtype, outer, t.in, t.out, inner, t.begin, t.index, t.weight, x, y});
+  }
+  // By way of the workspace.
+  void two(const LaunchArgs& launch) const {
+    const kernels::ResampleTable rows = table(launch, 1, first.size, out[0]),
+                                 cols = table(launch, 4, second.size, out[1]);
+    const void* const x = launch.inputs[0];
+    void *const between = launch.workspace, *const y = launch.outputs[0];
+    if (cols_first) {
+      one(launch, cols, first.outer * rows.in, second.inner, x, between);
+      one(launch, rows, first.outer, cols.out * second.inner, between, y);
+    } else {
+      one(launch, rows, first.outer, cols.in * second.inner, x, between);
+      one(launch, cols, first.outer * rows.out, second.inner, between, y);
+    }
+  }
+  void planes(const LaunchArgs& launch) const {
+    launch.on.resample_planes({dtype, first.outer, second.inner, table(launch, 1, first.size, out[0]),
+                               table(launch, 4, second.size, out[1]), launch.inputs[0], launch.outputs[0]});
+  }
+};
+
 Result<Kernel> prepare_resample(const NodeTypes& types) {
   const Type &x = types.inputs[0], &y = types.outputs[0];
   TRY(nn::require_kernel_type(types.target, x.dtype));
   const auto axis = TRY(normalized_axis(types.attrs.integer("axis"), x.shape.size()));
-  const AxisView v = axis_view(x.shape, axis);
-  const kernels::ResampleArgs args{x.dtype, v.outer, v.size,  y.shape[static_cast<std::size_t>(axis)],
-                                   v.inner, nullptr, nullptr, nullptr,
-                                   nullptr, nullptr};
+  const auto at = static_cast<std::size_t>(axis);
   Kernel kernel;
   kernel.name = "resample";
-  kernel.run = [args](const LaunchArgs& launch) {
-    kernels::ResampleArgs a = args;
-    a.x = launch.inputs[0];
-    a.begin = static_cast<const std::int32_t*>(launch.inputs[1]);
-    a.index = static_cast<const std::int32_t*>(launch.inputs[2]);
-    a.weight = static_cast<const double*>(launch.inputs[3]);
-    a.y = launch.outputs[0];
-    launch.on.resample(a);
-  };
+  ResampleNode node{x.dtype, axis_view(x.shape, axis), {}, {y.shape[at], 0}, false};
+  if (!types.has(4)) {
+    kernel.run = [node](const LaunchArgs& launch) {
+      node.one(launch, ResampleNode::table(launch, 1, node.first.size, node.out[0]), node.first.outer,
+               node.first.inner, launch.inputs[0], launch.outputs[0]);
+    };
+    return kernel;
+  }
+  node.second = axis_view(x.shape, axis + 1);
+  node.out[1] = y.shape[at + 1];
+  if (types.target == kernels::Target::cpu && resampling::is_inner(node.second.inner)) {
+    kernel.run = [node](const LaunchArgs& launch) { node.planes(launch); };
+    return kernel;
+  }
+  const std::int64_t rows_first = node.out[0] * node.second.size, cols_first = node.first.size * node.out[1];
+  node.cols_first = cols_first < rows_first;
+  kernel.workspace_bytes =
+      static_cast<std::size_t>(node.first.outer * std::min(rows_first, cols_first) * node.second.inner) *
+      dtype_bytes(x.dtype);
+  kernel.run = [node](const LaunchArgs& launch) { node.two(launch); };
   return kernel;
 }
 
 Status grad_resample(GradContext& ctx) {
+  if (!ctx.wants(0)) return {};
   const auto known = [&](std::size_t i) {
     const Value& v = ctx.b.graph().values[ctx.in(i)];
     return is_constant(ctx.b.graph(), ctx.in(i)) && v.data.defined() ? &v.data : nullptr;
   };
-  const Shape x = ctx.shape(ctx.in(0));
-  const auto axis = static_cast<std::size_t>(TRY(normalized_axis(ctx.node.attrs.integer("axis"), x.size())));
-  resampling::Tables tables(x.size());
-  tables[axis] = TRY(table_of(known(1), known(2), known(3), x[axis]));
-  if (ctx.wants(0)) ctx.set(0, resampling::gradient(ctx.b, ctx.grad(), tables));
+  const auto tables = TRY(tables_of(ctx.node.attrs, ctx.node.inputs.size(), ctx.shape(ctx.in(0)), known));
+  ctx.set(0, resampling::gradient(ctx.b, ctx.grad(), tables));
   return {};
 }
 
+// One multiplication and addition per weight, for as many elements as the result has of each output.
 Cost cost_resample(const NodeTypes& types) {
   Cost cost = default_cost(types);
-  const double rows = static_cast<double>(element_count(types.outputs[0].shape)) /
-                      std::max(1.0, static_cast<double>(element_count(types.inputs[1].shape) - 1));
-  cost.flops = 2 * rows * static_cast<double>(element_count(types.inputs[2].shape));
+  const auto count = [&](std::size_t i) { return static_cast<double>(element_count(types.inputs[i].shape)); };
+  cost.flops = 0;
+  for (std::size_t i = 1; i + 2 < types.inputs.size(); i += 3)
+    cost.flops += 2 * static_cast<double>(element_count(types.outputs[0].shape)) /
+                  std::max(1.0, count(i) - 1) * count(i + 1);
   return cost;
 }
 
@@ -287,7 +411,10 @@ std::vector<Sample> resample_samples() {
   std::vector<Sample> list = {
       sample_of("rows", {{"axis", std::int64_t{0}}}, {floats({3, 5}), begin, index, weight}),
       sample_of("last axis", {{"axis", std::int64_t{-1}}}, {floats({2, 4, 3}), begin, index, weight}),
-      sample_of("middle axis", {{"axis", std::int64_t{1}}}, {floats({2, 3, 70}), begin, index, weight})};
+      sample_of("middle axis", {{"axis", std::int64_t{1}}}, {floats({2, 3, 70}), begin, index, weight}),
+      sample_of("two axes", {{"axis", std::int64_t{1}}},
+                {floats({2, 3, 3, 2}), begin, index, weight, known(DType::i32, {0, 1, 3}),
+                 known(DType::i32, {2, 0, 1}), known(DType::f64, {0.5, -1, 2})})};
   return list;
 }
 
@@ -297,7 +424,7 @@ const OpDef resample_op = {.name = "Resample",
                            .domain = "gradloom",
                            .summary = "Sparse matrix times one axis: the gradient of Resize and Pad",
                            .min_inputs = 4,
-                           .max_inputs = 4,
+                           .max_inputs = 7,
                            .infer = infer_resample,
                            .grad = grad_resample,
                            .cost = cost_resample,

@@ -1,4 +1,6 @@
 // A sparse matrix times an axis, against plain loops in double.
+#include <utility>
+
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {
@@ -77,6 +79,57 @@ TEST(Resample, IsASparseProduct) {
   check<float>(1, 5, 8, 2500);   // strips
   check<float>(40, 30, 60, 40);  // in parallel
   check<float>(300, 100, 120, 1);
+}
+
+// Two axes at once against one after the other in double.
+template <class T>
+void check_planes(const Table& rows, i64 h, const Table& cols, i64 w, i64 outer, i64 inner) {
+  const i64 oh = i64(rows.begin.size()) - 1, ow = i64(cols.begin.size()) - 1;
+  const auto x = values<T>(outer * h * w * inner, 1);
+  std::vector<double> expected;
+  for (i64 o = 0; o < outer; ++o)
+    for (i64 j = 0; j < oh; ++j)
+      for (i64 k = 0; k < ow; ++k)
+        for (i64 i = 0; i < inner; ++i) {
+          double sum = 0;
+          for (auto e = std::size_t(rows.begin[std::size_t(j)]);
+               e < std::size_t(rows.begin[std::size_t(j + 1)]); ++e)
+            for (auto f = std::size_t(cols.begin[std::size_t(k)]);
+                 f < std::size_t(cols.begin[std::size_t(k + 1)]); ++f)
+              sum += rows.weight[e] * cols.weight[f] *
+                     double(x[std::size_t(((o * h + rows.index[e]) * w + cols.index[f]) * inner + i)]);
+          expected.push_back(sum);
+        }
+  expect_on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<T> y(expected.size(), T(9));
+        k.resample_planes({dtype_of<T>(),
+                           outer,
+                           inner,
+                           {h, oh, rows.begin.data(), rows.index.data(), rows.weight.data()},
+                           {w, ow, cols.begin.data(), cols.index.data(), cols.weight.data()},
+                           x.data(),
+                           y.data()});
+        return y;
+      },
+      expected, reduction_tolerance<T>());
+}
+
+TEST(Resample, TakesTwoAxesAtOnce) {
+  for (const i64 count : {1, 2, 3, 4, 8}) {
+    for (const auto& [h, oh] : std::vector<std::pair<i64, i64>>{{9, 20}, {20, 9}, {5, 5}}) {
+      for (const auto& [w, ow] : std::vector<std::pair<i64, i64>>{{37, 150}, {300, 140}, {6, 11}}) {
+        check_planes<float>(interpolation(h, oh, count), h, interpolation(w, ow, count), w, 3, 1);
+        check_planes<double>(interpolation(h, oh, count), h, interpolation(w, ow, count), w, 2, 1);
+      }
+    }
+    check_planes<float>(interpolation(9, 20, count), 9, interpolation(7, 13, count), 7, 2, 16);
+    check_planes<float>(interpolation(20, 9, count), 20, interpolation(31, 13, count), 31, 2, 16);
+  }
+  check_planes<float>(table_of(12, 17), 12, table_of(30, 40), 30, 3, 1);  // any order, also none
+  check_planes<float>(table_of(40, 17), 40, table_of(30, 40), 30, 3, 3);
+  check_planes<float>(table_of(30, 7), 30, table_of(9000, 20), 9000, 1, 1);  // sources far apart
+  check_planes<float>(interpolation(40, 64, 2), 40, interpolation(64, 128, 2), 64, 40, 1);  // in parallel
 }
 
 TEST(Resample, InterpolatesRowsOfSingleElements) {
