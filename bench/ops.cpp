@@ -1,5 +1,6 @@
-// Times the CPU kernel of every operator row at its benchmark samples (engine/ops: `bench = true`), rows of
-// gradients included, beside what this machine can do:
+// Times the CPU kernel of every operator row at its benchmark samples (engine/ops: `bench = true`), and, as
+// ROW/SAMPLE/gradient, the kernels that its gradient rule asks for, one after the other (but for elementwise
+// rows, whose gradients passes fuse), beside what this machine can do:
 //   GB/s, of copy      bytes that must move (every input read once, every output written once) over time; a copy of as many
 //                      bytes by as many threads
 //   GFLOP/s, of peak   operations over time; a square matrix product in oneDNN by as many threads
@@ -15,11 +16,12 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/ops/op.h"
+#include "engine/ops/common.h"
 #include "engine/onnx/sample_graph.h"
 #include "kernels/launcher.h"
 #include "kernels/prepared/dnnl.h"
@@ -209,7 +211,7 @@ Run bare_run(const OpDef& op, const NodeTypes& types) {
 // A node alone: its kernel and the memory of everything it touches.
 struct Prepared {
   Graph graph;
-  Kernel kernel;
+  std::string label;
   Cost cost;
   Run run, bare;
 };
@@ -223,38 +225,113 @@ Sample enlarged(const OpDef& op, Sample sample) {
   return sample;
 }
 
-Result<std::shared_ptr<Prepared>> prepare(const OpDef& op, const Sample& sample) {
-  auto p = std::make_shared<Prepared>();
-  GraphBuilder b(p->graph);
-  const SampleNode made = TRY(add_sample(b, op, sample, DType::f32));
-  const NodeTypes types = node_types(p->graph, p->graph.nodes[0]);
-  p->kernel = TRY(op.cpu(types));
-  p->cost = op.cost(types);
-  p->bare = bare_run(op, types);
-  std::vector<Tensor> contents;
-  for (const ValueId id : made.inputs) {
-    const auto fed = made.feeds.find(id);
-    contents.push_back(id == kNone               ? Tensor()
-                       : fed != made.feeds.end() ? fed->second
-                                                 : p->graph.value(id).data);
+// Runs node `id` on the memory of its values; views get that of what they see.
+Result<Run> node_run(const Graph& graph, const Node& node, std::vector<std::shared_ptr<char>>& memory,
+                     std::string& label) {
+  if (node.op->has(kView)) {
+    memory[node.outputs[0]] = memory[node.inputs[0]];
+    return Run();
   }
-  std::vector<std::shared_ptr<char>> outputs;
-  for (const ValueId id : made.outputs)
-    outputs.push_back(id == kNone ? nullptr : aligned_bytes(byte_size(p->graph.type(id))));
-  p->run = [=, kernel = &p->kernel, workspace = aligned_bytes(p->kernel.workspace_bytes)] {
-    std::vector<const void*> in;
-    std::vector<void*> out;
-    for (const Tensor& t : contents) in.push_back(t.defined() ? t.data() : nullptr);
-    for (const auto& o : outputs) out.push_back(o.get());
+  if (node.op->cpu == nullptr) return no_kernel(std::string(node.op->name) + " has no kernel");
+  auto kernel = std::make_shared<Kernel>(TRY(node.op->cpu(node_types(graph, node))));
+  label += (label.empty() ? "" : ", ") + kernel->name;
+  std::vector<std::shared_ptr<char>> in, out;
+  for (const ValueId id : node.inputs) in.push_back(id == kNone ? nullptr : memory[id]);
+  for (const ValueId id : node.outputs) {
+    if (id != kNone && memory[id] == nullptr) memory[id] = aligned_bytes(byte_size(graph.type(id)));
+    out.push_back(id == kNone ? nullptr : memory[id]);
+  }
+  return Run([=, workspace = aligned_bytes(kernel->workspace_bytes)] {
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    for (const auto& i : in) inputs.push_back(i.get());
+    for (const auto& o : out) outputs.push_back(o.get());
     const kernels::RandomState random{1, 2};
-    kernel->run({in.data(), out.data(), workspace.get(), &random, kernels::cpu_launcher()});
+    kernel->run({inputs.data(), outputs.data(), workspace.get(), &random, kernels::cpu_launcher()});
+  });
+}
+
+std::shared_ptr<char> copy_of_tensor(const Tensor& t) {
+  auto memory = aligned_bytes(t.bytes());
+  std::memcpy(memory.get(), t.data(), t.bytes());
+  return memory;
+}
+
+// Adds the gradient of output 0 of node 0 in every floating input; returns what it gives.
+Result<std::vector<ValueId>> add_gradient(GraphBuilder& b, SampleNode& made) {
+  Graph& graph = b.graph();
+  GradContext ctx{b, graph.nodes[0], 0, {}, {}, {}};
+  ctx.out_grads.assign(ctx.node.outputs.size(), kNone);
+  ctx.out_grads[0] = b.input("dy", graph.type(ctx.node.outputs[0]));
+  for (const ValueId id : ctx.node.inputs)
+    ctx.wanted.push_back(id != kNone && is_float(graph.type(id).dtype) && made.feeds.count(id) > 0);
+  ctx.in_grads.assign(ctx.node.inputs.size(), kNone);
+  TRY(ctx.node.op->grad(ctx));
+  std::vector<ValueId> results;
+  std::copy_if(ctx.in_grads.begin(), ctx.in_grads.end(), std::back_inserter(results),
+               [](ValueId id) { return id != kNone; });
+  if (results.empty()) return no_kernel("nothing has a gradient");
+  return results;
+}
+
+// What a gradient must read and write: what comes from outside, and its results.
+Cost gradient_cost(const Graph& graph, const std::vector<ValueId>& results) {
+  Cost cost;
+  std::vector<bool> seen(graph.values.size());
+  for (std::size_t n = 1; n < graph.nodes.size(); ++n) {
+    cost.flops += graph.nodes[n].op->cost(node_types(graph, graph.nodes[n])).flops;
+    for (const ValueId id : graph.nodes[n].inputs) {
+      if (id == kNone || seen[id] || graph.value(id).data.defined()) continue;
+      seen[id] = true;
+      const NodeId producer = graph.value(id).producer;
+      if (producer == kNone || producer == 0)
+        cost.bytes_read += static_cast<double>(byte_size(graph.type(id)));
+    }
+  }
+  for (const ValueId id : results) cost.bytes_written += static_cast<double>(byte_size(graph.type(id)));
+  return cost;
+}
+
+Result<std::shared_ptr<Prepared>> prepare(const OpDef& op, const Sample& sample, bool gradient) {
+  auto p = std::make_shared<Prepared>();
+  Graph& graph = p->graph;
+  GraphBuilder b(graph);
+  SampleNode made = TRY(add_sample(b, op, sample, DType::f32));
+  std::vector<ValueId> results;
+  if (gradient) results = TRY(add_gradient(b, made));
+  std::vector<std::shared_ptr<char>> memory(graph.values.size());
+  for (ValueId id = 0; id < graph.values.size(); ++id) {
+    const auto fed = made.feeds.find(id);
+    if (graph.value(id).data.defined())
+      memory[id] = copy_of_tensor(graph.value(id).data);
+    else if (fed != made.feeds.end())
+      memory[id] = copy_of_tensor(fed->second);
+    else if (graph.value(id).producer == kNone)
+      memory[id] = aligned_bytes(byte_size(graph.type(id)));  // upstream gradients
+  }
+  std::string forward;
+  p->run = TRY(node_run(graph, graph.nodes[0], memory, forward));
+  if (!gradient) {
+    const NodeTypes types = node_types(graph, graph.nodes[0]);
+    p->label = forward;
+    p->cost = op.cost(types);
+    p->bare = bare_run(op, types);
+    return p;
+  }
+  p->run();
+  std::vector<Run> runs;
+  for (std::size_t n = 1; n < graph.nodes.size(); ++n)
+    if (Run run = TRY(node_run(graph, graph.nodes[n], memory, p->label))) runs.push_back(std::move(run));
+  p->cost = gradient_cost(graph, results);
+  p->run = [runs] {
+    for (const Run& run : runs) run();
   };
   return p;
 }
 
-void time_row(benchmark::State& state, const OpDef& op, const Sample& sample, double peak,
+void time_row(benchmark::State& state, const OpDef& op, const Sample& sample, bool gradient, double peak,
               const Caches& caches) {
-  const auto prepared = prepare(op, enlarged(op, sample));
+  const auto prepared = prepare(op, enlarged(op, sample), gradient);
   if (!prepared.ok()) return state.SkipWithError(prepared.error().message.c_str());
   const Prepared& p = **prepared;
   const double bytes = p.cost.bytes_read + p.cost.bytes_written;
@@ -280,7 +357,7 @@ void time_row(benchmark::State& state, const OpDef& op, const Sample& sample, do
   state.counters["GFLOP/s"] = p.cost.flops / typical / 1e9;
   state.counters["of peak"] = p.cost.flops / typical / peak;
   if (p.bare) state.counters["of bare"] = median(of_bare);
-  state.SetLabel(p.kernel.name);
+  state.SetLabel(p.label);
 }
 
 int run(int argc, char** argv) {
@@ -301,12 +378,15 @@ int run(int argc, char** argv) {
     if (op->samples == nullptr || op->cpu == nullptr) continue;
     for (const Sample& sample : op->samples()) {
       if (!sample.bench) continue;
-      benchmark::RegisterBenchmark(
-          (std::string(op->name) + "/" + sample.name).c_str(),
-          [=, &caches](benchmark::State& state) { time_row(state, *op, sample, peak, caches); })
-          ->UseManualTime()
-          ->Iterations(kRuns)
-          ->Unit(benchmark::kMicrosecond);
+      for (const bool gradient : {false, true}) {
+        if (gradient && (op->grad == nullptr || op->has(kElementwise) || op->has(kNoGradient))) continue;
+        benchmark::RegisterBenchmark(
+            (std::string(op->name) + "/" + sample.name + (gradient ? "/gradient" : "")).c_str(),
+            [=, &caches](benchmark::State& state) { time_row(state, *op, sample, gradient, peak, caches); })
+            ->UseManualTime()
+            ->Iterations(kRuns)
+            ->Unit(benchmark::kMicrosecond);
+      }
     }
   }
   benchmark::Initialize(&argc, argv);

@@ -415,6 +415,13 @@ std::vector<Sample> resize_samples() {
   list.push_back(sample_of("double", {{"mode", text("linear")}},
                            {floats({8, 64, 56, 56}), omitted(), known_floats({1, 1, 2, 2})}));
   list.back().bench = true;
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    add("decoder", {{"mode", text(mode)}}, {8, 64, 64, 64}, {1, 1, 2, 2});
+    list.back().name += std::string(", ") + mode;
+    list.back().bench = true;
+  }
+  add("halves", {{"mode", text("linear")}}, {8, 64, 128, 128}, {1, 1, 0.5, 0.5});
+  list.back().bench = true;
   return list;
 }
 
