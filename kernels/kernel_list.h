@@ -24,11 +24,11 @@
   K(optimizer, OptimizerArgs) K(global_norm, GlobalNormArgs) K(gemm, GemmArgs)
 // clang-format on
 
-// The CPU interprets elementwise programs; for GPUs they are generated (kernels/gpu/generate.h). The others are
-// what one pass over memory pays for on the CPU; GPUs run the kernels that they are made of.
-#define GRADLOOM_CPU_ONLY_KERNELS(K)                                                \
-  K(elementwise, ElementwiseArgs) K(resample_planes, ResamplePlanesArgs)            \
-  K(lrn, LrnArgs) K(lrn_grad, LrnGradArgs)
+// The CPU interprets elementwise programs; for GPUs they are generated (kernels/gpu/generate.h). The others
+// are what one pass over memory pays for on the CPU; GPUs run the kernels that they are made of.
+#define GRADLOOM_CPU_ONLY_KERNELS(K) \
+  K(elementwise, ElementwiseArgs)    \
+  K(resample_planes, ResamplePlanesArgs) K(lrn, LrnArgs) K(lrn_grad, LrnGradArgs)
 
 #define GRADLOOM_CPU_KERNELS(K) GRADLOOM_CPU_ONLY_KERNELS(K) GRADLOOM_SHARED_KERNELS(K)
 
