@@ -1,7 +1,7 @@
 // Activations, products with scaling, training operators, and CastLike (Cast to the element type of the
 // second input):
 //   com.microsoft: Gelu, FastGelu (tanh form, of x + bias), BiasGelu, QuickGelu (x sigmoid(alpha x)),
-//   FusedMatMul (alpha op(A) op(B)), BiasDropout (dropout(x + bias) + residual), SoftmaxCrossEntropyLossInternal
+//   FusedMatMul and its older name TransposeMatMul (alpha op(A) op(B)), BiasDropout (dropout(x + bias) + residual), SoftmaxCrossEntropyLossInternal
 //   (SoftmaxCrossEntropyLoss with ignore_index as an input)
 // Source: ONNX Runtime's contrib operators.
 #include <algorithm>
@@ -94,25 +94,19 @@ Status softmax_cross_entropy_internal(Expander& e) {
 }  // namespace
 
 std::span<const Expansion> activation_expansions() {
+  static const std::vector<ExpansionAttribute> kProduct = {{"alpha", AttributeProto::FLOAT},
+                                                           {"transA", AttributeProto::INT},
+                                                           {"transB", AttributeProto::INT},
+                                                           {"transBatchA", AttributeProto::INT},
+                                                           {"transBatchB", AttributeProto::INT}};
   static const std::vector<Expansion> kTable = {
       {"CastLike", "", 15, kNewest, 2, 2, 1, cast_like, {}},
       {"Gelu", kMicrosoft, 1, kNewest, 1, 1, 1, gelu<false>, {}},
       {"BiasGelu", kMicrosoft, 1, kNewest, 2, 2, 1, gelu<false>, {}},
       {"FastGelu", kMicrosoft, 1, kNewest, 1, 2, 1, gelu<true>, {}},
       {"QuickGelu", kMicrosoft, 1, kNewest, 1, 1, 1, quick_gelu, {{"alpha", AttributeProto::FLOAT}}},
-      {"FusedMatMul",
-       kMicrosoft,
-       1,
-       kNewest,
-       2,
-       2,
-       1,
-       fused_matmul,
-       {{"alpha", AttributeProto::FLOAT},
-        {"transA", AttributeProto::INT},
-        {"transB", AttributeProto::INT},
-        {"transBatchA", AttributeProto::INT},
-        {"transBatchB", AttributeProto::INT}}},
+      {"FusedMatMul", kMicrosoft, 1, kNewest, 2, 2, 1, fused_matmul, kProduct},
+      {"TransposeMatMul", kMicrosoft, 1, kNewest, 2, 2, 1, fused_matmul, kProduct},
       {"BiasDropout", kMicrosoft, 1, kNewest, 2, 5, 2, bias_dropout, {{"seed", AttributeProto::INT}}},
       {"SoftmaxCrossEntropyLossInternal",
        kMicrosoft,

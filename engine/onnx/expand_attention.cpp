@@ -3,26 +3,24 @@
 //     Q [B, Hq, S, D], K [B, Hk, T, D], V [B, Hk, T, Dv], or [B, S, H D] with the numbers of heads as attributes;
 //     past keys and values come before K and V; key head h serves the query heads h G .. h G + G - 1, G = Hq / Hk;
 //     is_causal: query i sees keys up to i + the length of the past. Rows without any key give 0.
-//   com.microsoft.MultiHeadAttention   the same for [B, S, H D] without groups
 //   com.microsoft.GroupQueryAttention   the same for [B, S, H D], causal, with rotary embedding of queries and keys inside
 //   RotaryEmbedding (opset 23, com.microsoft)   (x1, x2) -> (cos x1 - sin x2, sin x1 + cos x2), where x1 and x2 are the
 //     halves of each head, or its even and odd elements
 // Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask, order of
 // grouped heads and offset of the causal mask as corrected in ONNX 1.19 to 1.23); ONNX Runtime's contrib
 // operators.
+#include "engine/onnx/expand_attention.h"
+
 #include <cmath>
 #include <limits>
 
-#include "engine/onnx/expansion.h"
 #include "engine/ops/common.h"
 
 namespace gradloom {
 
-namespace {
+namespace attend {
 
-using onnx::AttributeProto;
-
-Result<ValueId> split_heads(Expander& e, ValueId x, std::int64_t heads) {  // [B, S, H D] -> [B, H, S, D]
+Result<ValueId> split_heads(Expander& e, ValueId x, std::int64_t heads) {
   const std::int64_t size = e.shape(x).back();
   if (heads < 1 || (size >= 0 && size % heads != 0)) {
     return infer_error("size " + std::to_string(size) + " in " + std::to_string(heads) + " heads");
@@ -30,9 +28,11 @@ Result<ValueId> split_heads(Expander& e, ValueId x, std::int64_t heads) {  // [B
   return e.transpose(TRY(e.reshape(x, {0, 0, heads, size < 0 ? -1 : size / heads})), {0, 2, 1, 3});
 }
 
-Result<ValueId> merge_heads(Expander& e, ValueId x) {  // [B, H, S, D] -> [B, S, H D]
+Result<ValueId> merge_heads(Expander& e, ValueId x) {
   return e.reshape(TRY(e.transpose(x, {0, 2, 1, 3})), {0, 0, -1});
 }
+
+namespace {
 
 // [B, Hk, T, D] -> [B, Hk G, T, D], every head G times in a row.
 Result<ValueId> repeat_heads(Expander& e, ValueId x, std::int64_t groups) {
@@ -46,23 +46,6 @@ Result<ValueId> repeat_heads(Expander& e, ValueId x, std::int64_t groups) {
   const ValueId leading = TRY(e.transpose(repeated, {0, 3, 1, 2, 4}));
   return e.transpose(TRY(e.reshape(leading, {0, 0, heads * groups, -1})), {0, 2, 1, 3});
 }
-
-struct Heads {
-  ValueId q = kNone, k = kNone, v = kNone;  // [B, H, S or T, D]
-  std::int64_t past = 0;                    // keys before those of the first query; -1: not known
-};
-
-struct Scores {
-  ValueId raw, capped, masked, softmax;
-  ValueId rows =
-      kNone;  // boolean [.., S, 1]: queries with a key; their results count. None: all, or softmax says so
-};
-
-struct MaskUse {
-  ValueId bias = kNone;     // added
-  ValueId allowed = kNone;  // boolean; rows may be all false
-  bool causal = false;
-};
 
 Result<ValueId> masked_by(Expander& e, ValueId scores, ValueId allowed, double otherwise) {
   return e.op("Where", {allowed, scores, e.scalar(e.dtype(scores), otherwise)});
@@ -115,13 +98,13 @@ Status merge_masks(Expander& e, const Heads& h, MaskUse* mask, ValueId* rows) {
   return {};
 }
 
-// softmax V, 0 for queries without any key.
+}  // namespace
+
 Result<ValueId> weighted_values(Expander& e, const Scores& s, ValueId v) {
   const ValueId y = TRY(e.op("MatMul", {s.softmax, v}));
   return s.rows == kNone ? y : masked_by(e, y, s.rows, 0);
 }
 
-// `scores_read`: they or the probabilities are an output of the node.
 Result<Scores> attention_scores(Expander& e, const Heads& h, double scale, double softcap, DType softmax_type,
                                 MaskUse mask, bool scores_read) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -147,6 +130,8 @@ Result<Scores> attention_scores(Expander& e, const Heads& h, double scale, doubl
 
 double default_scale(std::int64_t head_size) { return 1 / std::sqrt(static_cast<double>(head_size)); }
 
+namespace {
+
 // The mask of Attention: boolean or added, its last axis may be shorter than the keys'.
 Result<ValueId> full_mask(Expander& e, ValueId mask, std::int64_t keys) {
   const std::int64_t given = e.rank(mask) == 0 ? 1 : e.shape(mask).back();
@@ -158,7 +143,8 @@ Result<ValueId> full_mask(Expander& e, ValueId mask, std::int64_t keys) {
                       e.scalar(e.dtype(mask), boolean ? 0 : -std::numeric_limits<double>::infinity())});
 }
 
-// first, first + 1, .., end - 1.
+}  // namespace
+
 Result<ValueId> line(Expander& e, std::int64_t first, std::int64_t end) {
   constexpr std::int64_t kLongest = std::int64_t{1} << 24;
   if (end - first > kLongest) return e.unsupported("more than " + std::to_string(kLongest) + " positions");
@@ -167,12 +153,13 @@ Result<ValueId> line(Expander& e, std::int64_t first, std::int64_t end) {
   return e.ints(numbers);
 }
 
-// allowed[b, 0, 0, j] = j < lengths[b]
 Result<ValueId> length_mask(Expander& e, ValueId lengths, std::int64_t keys) {
   if (keys < 0) return e.unsupported("the number of keys is not known");
   const ValueId column = TRY(e.reshape(TRY(e.cast(lengths, DType::i64)), {-1, 1, 1, 1}));
   return e.op("Less", {TRY(line(e, 0, keys)), column});
 }
+
+namespace {
 
 // allowed[b, 0, i, j] = j <= i + lengths[b] - queries: the queries are the last of the keys that count.
 Result<ValueId> causal_length_mask(Expander& e, ValueId lengths, const Heads& h) {
@@ -209,7 +196,8 @@ Result<ValueId> window_mask(Expander& e, ValueId lengths, const Heads& h, std::i
   return both(e, allowed, TRY(e.op("LessOrEqual", {columns, TRY(moved("Add", right))})));
 }
 
-// Appends K and V to the past, if there is one; the results are the present of outputs 1 and 2.
+}  // namespace
+
 Status add_past(Expander& e, Heads* h, ValueId past_key, ValueId past_value) {
   if ((past_key == kNone) != (past_value == kNone)) return infer_error("past key and value come together");
   if (past_key != kNone) {
@@ -223,6 +211,8 @@ Status add_past(Expander& e, Heads* h, ValueId past_key, ValueId past_value) {
   if (e.wants(2)) e.outputs[2] = h->v;
   return {};
 }
+
+namespace {
 
 Result<Heads> attention_heads(Expander& e) {
   Heads h{e.in(0), e.in(1), e.in(2), 0};
@@ -292,59 +282,6 @@ Status attention(Expander& e) {
     const ValueId scores = mode == 0 ? s.raw : mode == 1 ? s.capped : mode == 2 ? s.masked : s.softmax;
     e.outputs[3] = TRY(e.cast(scores, stored));
   }
-  return {};
-}
-
-// Inputs: query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value. key and value are
-// [B, T, E], or [B, H, T, D] of another layer's attention.
-Result<Heads> multi_head_inputs(Expander& e, std::int64_t heads) {
-  if (!e.has(1) || !e.has(2)) return e.unsupported("query, key and value packed in one input");
-  if (e.rank(e.in(0)) != 3) return e.unsupported("a query of rank " + std::to_string(e.rank(e.in(0))));
-  Heads h;
-  ValueId* targets[] = {&h.q, &h.k, &h.v};
-  std::int64_t begin = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    ValueId x = e.in(i);
-    if (!is_float(e.dtype(x))) return infer_error("query, key and value must be floating point");
-    if (e.rank(x) == 4 && !e.has(3)) {
-      *targets[i] = x;
-      continue;
-    }
-    if (e.rank(x) != 3) return e.unsupported("an input of rank " + std::to_string(e.rank(x)));
-    if (e.has(3)) {  // the three biases in one vector
-      const std::int64_t size = e.shape(x).back();
-      if (size < 0) return e.unsupported("the hidden size is not known");
-      x = TRY(e.op("Add", {x, TRY(e.slice(e.in(3), begin, begin + size, 0))}));
-      begin += size;
-    }
-    *targets[i] = TRY(split_heads(e, x, heads));
-  }
-  return h;
-}
-
-// key_padding_mask: [B, T] with 1 for keys that count, or [B] with their number.
-Result<ValueId> padding_mask(Expander& e, ValueId mask, std::int64_t keys) {
-  if (is_float(e.dtype(mask))) return infer_error("key_padding_mask must be integers");
-  if (e.rank(mask) == 1) return length_mask(e, mask, keys);
-  if (e.rank(mask) != 2) return e.unsupported("key_padding_mask of rank " + std::to_string(e.rank(mask)));
-  return e.op("Unsqueeze", {TRY(e.cast(mask, DType::boolean)), e.ints({1, 2})});
-}
-
-Status multi_head_attention(Expander& e) {
-  Heads h = TRY(multi_head_inputs(e, e.attrs.integer("num_heads")));
-  TRY(add_past(e, &h, e.in(6), e.in(7)));
-  MaskUse mask;
-  mask.causal = e.attrs.integer("unidirectional") != 0;
-  if (mask.causal && h.past < 0) return e.unsupported("the length of the past is not known");
-  mask.bias = e.in(5);
-  if (e.has(4)) mask.allowed = TRY(padding_mask(e, e.in(4), e.shape(h.k)[2]));
-  const std::int64_t head_size = e.shape(h.q)[3];
-  double scale = e.attrs.real("scale");  // 0: the default
-  if (scale == 0 && head_size <= 0) return e.unsupported("the size of a head is not known");
-  if (scale == 0) scale = default_scale(head_size);
-  const Scores s = TRY(attention_scores(e, h, scale, 0, e.dtype(h.q), mask, e.wants(3)));
-  e.outputs[0] = TRY(merge_heads(e, TRY(weighted_values(e, s, h.v))));
-  if (e.wants(3)) e.outputs[3] = s.softmax;
   return {};
 }
 
@@ -509,23 +446,14 @@ Status microsoft_rotary_embedding(Expander& e) {
 
 }  // namespace
 
+}  // namespace attend
+
 std::span<const Expansion> attention_expansions() {
+  using onnx::AttributeProto;
   static const std::vector<Expansion> kTable = {
-      {"Attention", "", 23, 23, 3, 6, 4, attention, {}},
-      {"Attention", "", 24, kNewest, 3, 7, 4, attention, {}},
-      {"RotaryEmbedding", "", 23, kNewest, 3, 4, 1, rotary_embedding, {}},
-      {"MultiHeadAttention",
-       kMicrosoft,
-       1,
-       kNewest,
-       1,
-       8,
-       4,
-       multi_head_attention,
-       {{"num_heads", AttributeProto::INT},
-        {"mask_filter_value", AttributeProto::FLOAT},
-        {"scale", AttributeProto::FLOAT},
-        {"unidirectional", AttributeProto::INT}}},
+      {"Attention", "", 23, 23, 3, 6, 4, attend::attention, {}},
+      {"Attention", "", 24, kNewest, 3, 7, 4, attend::attention, {}},
+      {"RotaryEmbedding", "", 23, kNewest, 3, 4, 1, attend::rotary_embedding, {}},
       {"GroupQueryAttention",
        kMicrosoft,
        1,
@@ -533,7 +461,7 @@ std::span<const Expansion> attention_expansions() {
        1,
        14,
        4,
-       group_query_attention,
+       attend::group_query_attention,
        {{"do_rotary", AttributeProto::INT},
         {"kv_num_heads", AttributeProto::INT},
         {"local_window_size", AttributeProto::INT},
@@ -549,7 +477,7 @@ std::span<const Expansion> attention_expansions() {
        4,
        4,
        1,
-       microsoft_rotary_embedding,
+       attend::microsoft_rotary_embedding,
        {{"interleaved", AttributeProto::INT},
         {"is_packed_batching", AttributeProto::INT},
         {"num_heads", AttributeProto::INT},

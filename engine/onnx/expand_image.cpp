@@ -2,11 +2,14 @@
 //   Col2Im         sums of overlapping blocks: a transposed convolution whose kernel sets every row of a block in its place
 //   AffineGrid     base grid (x, y, [z,] 1) times theta^T; sampling points of GridSample
 //   CenterCropPad  a Slice and a Pad around the centre
-//   RoiAlign       sampling_ratio^2 bilinear samples per bin, averaged: GridSample and AveragePool; or the largest weighted pixel
+//   RoiAlign       sampling_ratio^2 bilinear samples per bin, averaged: GridSample and AveragePool; or the largest weighted pixel;
+//                  as many samples as the bin has pixels (sampling_ratio 0): sums of them by pixel, as two products
+//   MaxRoiPool     the largest pixel of each bin
 //   DeformConv     the pixels under the kernel's moved positions (GridSample, 0 outside) times the weights (MatMul)
 // Source: ONNX Col2Im-18, AffineGrid-20, CenterCropPad-18, RoiAlign-10 and -16 (He et al., "Mask R-CNN",
-// 2017), DeformConv-19 (Zhu et al., "Deformable ConvNets v2", 2019).
+// 2017), MaxRoiPool-1, DeformConv-19 (Zhu et al., "Deformable ConvNets v2", 2019).
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "engine/onnx/expansion.h"
@@ -156,7 +159,11 @@ struct RoiAxis {
   std::int64_t first, last, bins, size;  // columns of rois; bins; pixels
 };
 
-Result<Samples> roi_samples(Expander& e, const RoiAxis& axis, std::int64_t ratio, bool half_pixel) {
+struct RoiExtent {
+  ValueId start, length;  // in pixels, [regions, 1]
+};
+
+Result<RoiExtent> roi_extent(Expander& e, const RoiAxis& axis, bool half_pixel) {
   const DType type = e.dtype(e.in(1));
   const auto scaled = [&](std::int64_t column) -> Result<ValueId> {
     const ValueId edge = TRY(e.slice(e.in(1), column, column + 1, 1));
@@ -166,6 +173,12 @@ Result<Samples> roi_samples(Expander& e, const RoiAxis& axis, std::int64_t ratio
   const ValueId start = TRY(scaled(axis.first));
   ValueId length = TRY(e.op("Sub", {TRY(scaled(axis.last)), start}));
   if (!half_pixel) length = TRY(e.op("Max", {length, e.scalar(type, 1)}));
+  return RoiExtent{start, length};
+}
+
+Result<Samples> roi_samples(Expander& e, const RoiAxis& axis, std::int64_t ratio, bool half_pixel) {
+  const DType type = e.dtype(e.in(1));
+  const auto [start, length] = TRY(roi_extent(e, axis, half_pixel));
   const std::int64_t count = axis.bins * ratio;
   std::vector<double> parts;
   for (std::int64_t i = 0; i < count; ++i)
@@ -256,6 +269,71 @@ Result<ValueId> roi_maxima(Expander& e, ValueId images, const Samples& rows, con
   return e.op("MaxPool", {largest}, {{"kernel_shape", window}, {"strides", window}});
 }
 
+// What one axis adds to the mean of a bin, as weights of the pixels, [r, bins, pixels]. A bin of length b has
+// n = ceil(b) samples, b / n apart. Between two pixels they are an arithmetic sequence, so their weights are
+// known from how many there are and from the middle of them. Samples up to one pixel outside count for the
+// pixel at the edge.
+Result<ValueId> adaptive_weights(Expander& e, const RoiAxis& axis, bool half_pixel) {
+  const DType type = e.dtype(e.in(1));
+  const auto number = [&](double value) { return e.scalar(type, value); };
+  const auto numbers = [&](const Shape& shape, std::int64_t first, std::int64_t count) {
+    std::vector<double> line;
+    for (std::int64_t i = 0; i < count; ++i) line.push_back(static_cast<double>(first + i));
+    return e.constant(Tensor::from_f64(type, shape, line));
+  };
+  const RoiExtent roi = TRY(roi_extent(e, axis, half_pixel));  // [r, 1]
+  const ValueId bin = TRY(e.op(
+      "Unsqueeze", {TRY(e.op("Div", {roi.length, number(static_cast<double>(axis.bins))})), e.ints({2})}));
+  const ValueId start = TRY(e.op("Unsqueeze", {roi.start, e.ints({2})}));
+  const ValueId n = TRY(e.op("Max", {TRY(e.op("Ceil", {bin})), number(0)}));
+  const ValueId divisor = TRY(e.op("Max", {n, number(1)}));
+  const ValueId some = TRY(e.op("Greater", {n, number(0)}));
+  const ValueId step = TRY(e.op("Where", {some, TRY(e.op("Div", {bin, divisor})), number(1)}));
+  const ValueId begin = TRY(e.op(
+      "Add", {start, TRY(e.op("Mul", {bin, numbers({1, axis.bins, 1}, 0, axis.bins)}))}));  // [r, bins, 1]
+  // How many samples lie before each edge: -1, 0, .., pixels.
+  const auto samples_at = [&](ValueId edge) -> Result<ValueId> {
+    const ValueId steps = TRY(e.op("Div", {TRY(e.op("Sub", {edge, begin})), step}));
+    return e.op("Sub", {steps, number(0.5)});
+  };
+  const ValueId inner =
+      TRY(e.op("Ceil", {TRY(samples_at(numbers({1, 1, axis.size + 1}, -1, axis.size + 1)))}));
+  const ValueId last = TRY(e.op("Floor", {TRY(samples_at(number(static_cast<double>(axis.size))))}));
+  const ValueId all =
+      TRY(e.op("Concat", {inner, TRY(e.op("Add", {last, number(1)}))}, {{"axis", std::int64_t{2}}}));
+  const ValueId before = TRY(e.op("Min", {TRY(e.op("Max", {all, number(0)})), n}));
+  const std::int64_t parts = axis.size + 1;
+  const ValueId from = TRY(e.slice(before, 0, parts, 2)), to = TRY(e.slice(before, 1, parts + 1, 2));
+  const ValueId count = TRY(e.op("Sub", {to, from}));
+  const ValueId half = TRY(e.op("Mul", {TRY(e.op("Add", {from, to})), number(0.5)}));
+  const ValueId middle = TRY(e.op("Add", {begin, TRY(e.op("Mul", {step, half}))}));
+  // Of the middle between the pixels around it; before the first and behind the last pixel there is one.
+  const ValueId part = TRY(e.op("Sub", {middle, numbers({1, 1, parts}, -1, parts)}));
+  const auto at_edge = [&](std::int64_t edge) {
+    Tensor mask(DType::boolean, {1, 1, parts});
+    mask.mutable_as<std::uint8_t>()[edge] = 1;
+    return e.constant(std::move(mask));
+  };
+  const ValueId upper = TRY(e.op("Where", {at_edge(0), number(1), part}));
+  const ValueId lower =
+      TRY(e.op("Where", {at_edge(parts - 1), number(1), TRY(e.op("Sub", {number(1), part}))}));
+  const auto weights = [&](ValueId share, std::int64_t first) -> Result<ValueId> {
+    return e.slice(TRY(e.op("Mul", {count, share})), first, first + axis.size, 2);
+  };
+  const ValueId sum = TRY(e.op("Add", {TRY(weights(lower, 1)), TRY(weights(upper, 0))}));
+  return e.op("Div", {sum, divisor});
+}
+
+Result<ValueId> adaptive_means(Expander& e, ValueId images, const RoiAxis& rows, const RoiAxis& columns,
+                               bool half_pixel) {
+  const auto weights = [&](const RoiAxis& axis) -> Result<ValueId> {
+    const ValueId w = TRY(e.cast(TRY(adaptive_weights(e, axis, half_pixel)), e.dtype(images)));
+    return e.op("Unsqueeze", {w, e.ints({1})});
+  };
+  const ValueId across = TRY(e.transpose(TRY(weights(columns)), {0, 1, 3, 2}));
+  return e.op("MatMul", {TRY(e.op("MatMul", {TRY(weights(rows)), images})), across});
+}
+
 // Inputs: x [n, c, h, w], rois [r, 4] (x1, y1, x2, y2), batch_indices [r].
 template <bool half_pixel_by_default>
 Status roi_align(Expander& e) {
@@ -266,7 +344,8 @@ Status roi_align(Expander& e) {
     return infer_error("x must be [n, c, h, w], rois [r, 4] and batch_indices [r]");
   const std::string mode = e.attrs.text("mode", "avg");
   if (mode != "avg" && mode != "max") return infer_error("mode '" + mode + "' is not supported");
-  if (ratio == 0) return e.unsupported("a number of samples that depends on the region (sampling_ratio 0)");
+  if (ratio == 0 && mode == "max")
+    return e.unsupported("the maximum of as many samples as the region says (sampling_ratio 0)");
   if (x[2] < 1 || x[3] < 1) return e.unsupported("the size of the image is not known");
   if (height < 1 || width < 1 || ratio < 0 || std::max({height, width, ratio}) > (1 << 12))
     return infer_error("output sizes and sampling_ratio must be from 1 to 4096");
@@ -275,11 +354,68 @@ Status roi_align(Expander& e) {
   const bool half_pixel = transformation == "half_pixel";
   if (!half_pixel && transformation != "output_half_pixel")
     return infer_error("coordinate_transformation_mode '" + transformation + "' is not supported");
-  const Samples rows = TRY(roi_samples(e, {1, 3, height, x[2]}, ratio, half_pixel));
-  const Samples columns = TRY(roi_samples(e, {0, 2, width, x[3]}, ratio, half_pixel));
+  const RoiAxis down{1, 3, height, x[2]}, across{0, 2, width, x[3]};
   const ValueId images = TRY(e.op("Gather", {e.in(0), e.in(2)}));
+  if (ratio == 0) {
+    e.outputs[0] = TRY(adaptive_means(e, images, down, across, half_pixel));
+    return {};
+  }
+  const Samples rows = TRY(roi_samples(e, down, ratio, half_pixel));
+  const Samples columns = TRY(roi_samples(e, across, ratio, half_pixel));
   e.outputs[0] = TRY(mode == "avg" ? roi_means(e, images, rows, columns, ratio)
                                    : roi_maxima(e, images, rows, columns, ratio));
+  return {};
+}
+
+// inside[r, bin, pixel] of MaxRoiPool: bins of rounded regions, from whole pixels to whole pixels.
+Result<ValueId> pooled_pixels(Expander& e, const RoiAxis& axis) {
+  const DType type = e.dtype(e.in(1));
+  const auto number = [&](double value) { return e.scalar(type, value); };
+  const auto edge = [&](std::int64_t column) -> Result<ValueId> {  // halves are rounded away from 0
+    const ValueId x = TRY(e.op(
+        "Mul", {TRY(e.slice(e.in(1), column, column + 1, 1)), number(e.attrs.real("spatial_scale", 1))}));
+    const ValueId whole = TRY(e.op("Floor", {TRY(e.op("Add", {TRY(e.op("Abs", {x})), number(0.5)}))}));
+    return e.op("Unsqueeze", {TRY(e.op("Mul", {TRY(e.op("Sign", {x})), whole})), e.ints({2})});
+  };
+  const ValueId start = TRY(edge(axis.first));
+  const ValueId pixels = TRY(e.op("Add", {TRY(e.op("Sub", {TRY(edge(axis.last)), start})), number(1)}));
+  const ValueId bin =
+      TRY(e.op("Div", {TRY(e.op("Max", {pixels, number(1)})), number(static_cast<double>(axis.bins))}));
+  const auto line = [&](const Shape& shape, std::int64_t first) {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < element_count(shape); ++i) values.push_back(static_cast<double>(first + i));
+    return e.constant(Tensor::from_f64(type, shape, values));
+  };
+  const auto bound = [&](const char* rounding, std::int64_t first) -> Result<ValueId> {
+    const ValueId at = TRY(e.op("Mul", {bin, line({1, axis.bins, 1}, first)}));
+    return e.op("Add", {TRY(e.op(rounding, {at})), start});
+  };
+  const ValueId pixel = line({1, 1, axis.size}, 0);
+  return e.op("And", {TRY(e.op("GreaterOrEqual", {pixel, TRY(bound("Floor", 0))})),
+                      TRY(e.op("Less", {pixel, TRY(bound("Ceil", 1))}))});
+}
+
+// Inputs: x [n, c, h, w], rois [r, 5] (image, x1, y1, x2, y2). Bins without pixels give 0.
+Status max_roi_pool(Expander& e) {
+  const Shape x = e.shape(e.in(0));  // adding nodes moves what a reference would see
+  if (x.size() != 4 || e.rank(e.in(1)) != 2) return infer_error("x must be [n, c, h, w] and rois [r, 5]");
+  const Ints pooled = TRY(list(e, "pooled_shape", 2, 0));
+  if (x[2] < 1 || x[3] < 1) return e.unsupported("the size of the image is not known");
+  if (pooled[0] < 1 || pooled[1] < 1 || std::max(pooled[0], pooled[1]) > (1 << 12))
+    return infer_error("pooled_shape must be from 1 to 4096");
+  const ValueId image = TRY(e.op("Squeeze", {TRY(e.slice(e.in(1), 0, 1, 1)), e.ints({1})}));
+  ValueId y = TRY(e.op("Gather", {e.in(0), TRY(e.cast(image, DType::i64))}));
+  const DType type = e.dtype(y);
+  const double none = -std::numeric_limits<double>::infinity();
+  // [r, c, h, w] -> [r, c, bins of columns, h] -> [r, c, bins of rows, bins of columns].
+  for (const RoiAxis& axis : {RoiAxis{1, 3, pooled[1], x[3]}, RoiAxis{2, 4, pooled[0], x[2]}}) {
+    const ValueId inside = TRY(e.op("Unsqueeze", {TRY(pooled_pixels(e, axis)), e.ints({1, 3})}));
+    y = TRY(e.op("Unsqueeze", {y, e.ints({2})}));
+    y = TRY(e.op("Where", {inside, y, e.scalar(type, none)}));
+    y = TRY(e.op("ReduceMax", {y, e.ints({4})}, {{"keepdims", std::int64_t{0}}}));
+  }
+  const ValueId empty = TRY(e.op("Equal", {y, e.scalar(type, none)}));
+  e.outputs[0] = TRY(e.op("Where", {empty, e.scalar(type, 0), y}));
   return {};
 }
 
@@ -387,6 +523,7 @@ std::span<const Expansion> image_expansions() {
       {"AffineGrid", "", 20, kNewest, 2, 2, 1, affine_grid, {}},
       {"CenterCropPad", "", 18, kNewest, 2, 2, 1, center_crop_pad, {}},
       {"DeformConv", "", 19, kNewest, 3, 5, 1, deform_conv, {}},
+      {"MaxRoiPool", "", 1, kNewest, 2, 2, 1, max_roi_pool, {}},
       {"RoiAlign", "", 10, 15, 3, 3, 1, roi_align<false>, {}},
       {"RoiAlign", "", 16, kNewest, 3, 3, 1, roi_align<true>, {}},
   };

@@ -1,5 +1,5 @@
 // Spectra: a discrete Fourier transform is a product with matrices of cosines and sines, so its gradient is
-// one too.
+// one too. A long one is two of its factors (Cooley and Tukey, 1965).
 //   DFT   X_k = sum_n x_n exp(-+ 2 pi i n k / N), the inverse divided by N; the last axis holds real and imaginary part
 //   STFT  the DFT of windowed frames
 //   HannWindow, HammingWindow, BlackmanWindow   sums of cosines
@@ -17,7 +17,7 @@ namespace gradloom {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr std::int64_t kLargest = 4096;  // of a transform: its matrices are constants
+constexpr std::int64_t kLargest = 4096;  // of one product: its matrices are constants
 
 // One known integer; no value where the input is left out.
 Result<std::optional<std::int64_t>> known_integer(Expander& e, std::size_t input, const char* what) {
@@ -58,8 +58,8 @@ Waves waves(Expander& e, DType type, std::int64_t rows, std::int64_t columns, st
           e.constant(Tensor::from_f64(type, {rows, columns}, sines))};
 }
 
-// The transform of the last axis.
-Result<Complex> transformed(Expander& e, const Complex& x, const Transform& t) {
+// The transform of the last axis as one product.
+Result<Complex> multiplied(Expander& e, const Complex& x, const Transform& t) {
   const double scale = t.inverse ? 1 / static_cast<double>(t.length) : 1;
   const auto [c, s] = waves(e, e.dtype(x.re), t.length, t.bins, t.length, t.inverse ? 1 : -1,
                             [&](std::int64_t) { return scale; });
@@ -68,6 +68,66 @@ Result<Complex> transformed(Expander& e, const Complex& x, const Transform& t) {
   y.re = TRY(e.op("Sub", {y.re, TRY(e.op("MatMul", {x.im, s}))}));
   y.im = TRY(e.op("Add", {y.im, TRY(e.op("MatMul", {x.im, c}))}));
   return y;
+}
+
+// `f` of both parts.
+template <class F>
+Result<Complex> each_part(Complex x, const F& f) {
+  for (ValueId* part : {&x.re, &x.im})
+    if (*part != kNone) *part = TRY(f(*part));
+  return x;
+}
+
+Result<ValueId> swapped(Expander& e, ValueId x, std::size_t a, std::size_t b) {
+  if (a == b) return x;
+  std::vector<std::int64_t> order;
+  for (std::size_t i = 0; i < e.rank(x); ++i) order.push_back(static_cast<std::int64_t>(i));
+  std::swap(order[a], order[b]);
+  return e.transpose(x, order);
+}
+
+// The largest factor that is no larger than its counterpart; 0 when they are too large.
+std::int64_t factor_of(std::int64_t length) {
+  std::int64_t factor = 1;
+  for (std::int64_t f = 2; f <= kLargest && f * f <= length; ++f)
+    if (length % f == 0) factor = f;
+  return length / factor <= kLargest ? factor : 0;
+}
+
+// With N = a b, n = b p + q and k = r + a s:
+//   X_k = sum_q exp(-2 pi i q s / b) exp(-2 pi i q r / N) sum_p exp(-2 pi i p r / a) x_n
+Result<Complex> factored(Expander& e, Complex x, const Transform& t, std::int64_t a) {
+  const std::int64_t b = t.length / a;
+  const std::size_t last = e.rank(x.re);                        // after the split
+  std::vector<std::int64_t> split(last - 1, 0), whole = split;  // 0 copies
+  split.push_back(a);
+  split.push_back(b);
+  x = TRY(each_part(x, [&](ValueId part) -> Result<ValueId> {
+    return swapped(e, TRY(e.reshape(part, split)), last - 1, last);  // [.., q, p]
+  }));
+  Complex y = TRY(multiplied(e, x, {a, a, t.inverse}));  // [.., q, r]
+  const auto [c, s] =
+      waves(e, e.dtype(y.re), b, a, t.length, t.inverse ? 1 : -1, [](std::int64_t) { return 1.0; });
+  const ValueId re = y.re;
+  y.re = TRY(e.op("Sub", {TRY(e.op("Mul", {re, c})), TRY(e.op("Mul", {y.im, s}))}));
+  y.im = TRY(e.op("Add", {TRY(e.op("Mul", {re, s})), TRY(e.op("Mul", {y.im, c}))}));
+  const auto turned = [&](ValueId part) { return swapped(e, part, last - 1, last); };
+  y = TRY(multiplied(e, TRY(each_part(y, turned)), {b, b, t.inverse}));  // [.., r, s]
+  whole.push_back(t.length);
+  return each_part(y, [&](ValueId part) -> Result<ValueId> {
+    const ValueId all = TRY(e.reshape(TRY(turned(part)), whole));
+    return t.bins == t.length ? Result<ValueId>(all)
+                              : e.slice(all, 0, t.bins, static_cast<std::int64_t>(last) - 1);
+  });
+}
+
+Result<Complex> transformed(Expander& e, const Complex& x, const Transform& t) {
+  if (t.length <= kLargest) return multiplied(e, x, t);
+  const std::int64_t factor = factor_of(t.length);
+  if (factor == 0)
+    return e.unsupported("a length of " + std::to_string(t.length) + ", which has no factors up to " +
+                         std::to_string(kLargest));
+  return factored(e, x, t, factor);
 }
 
 // The real numbers, `length` of them, of which the last axis holds the first half of the spectrum: the other
@@ -98,14 +158,6 @@ Result<ValueId> join_parts(Expander& e, const Complex& y) {
   return e.op("Concat", {re, im}, {{"axis", axis}});
 }
 
-Result<ValueId> swapped(Expander& e, ValueId x, std::size_t a, std::size_t b) {
-  if (a == b) return x;
-  std::vector<std::int64_t> order;
-  for (std::size_t i = 0; i < e.rank(x); ++i) order.push_back(static_cast<std::int64_t>(i));
-  std::swap(order[a], order[b]);
-  return e.transpose(x, order);
-}
-
 // The axis cut to `length`, or filled with zeros.
 Result<ValueId> resized(Expander& e, ValueId x, std::size_t axis, std::int64_t length) {
   const std::int64_t size = e.shape(x)[axis];
@@ -133,7 +185,8 @@ Status dft(Expander& e) {
   Transform t{length.value_or(to_real && given_bins > 0 ? 2 * (given_bins - 1) : given_bins), 0, inverse};
   if (t.length < 0) return e.unsupported("the length of its axis is not known");
   if (t.length < 1) return infer_error("its length is " + std::to_string(t.length));
-  if (t.length > kLargest) return e.unsupported("a length above " + std::to_string(kLargest));
+  if (to_real && t.length > kLargest)
+    return e.unsupported("a one-sided inverse above " + std::to_string(kLargest));
   t.bins = one_sided ? t.length / 2 + 1 : t.length;
   Complex x = TRY(split_parts(e, TRY(resized(e, e.in(0), axis, to_real ? t.bins : t.length))));
   if (to_real && x.im == kNone)
@@ -170,7 +223,6 @@ Status stft(Expander& e) {
   if (samples < 0 || length < 0) return e.unsupported("the length of its signal or frames is not known");
   if (!step || *step < 1 || length < 1 || length > samples)
     return infer_error("its step or frame length does not fit");
-  if (length > kLargest) return e.unsupported("a length above " + std::to_string(kLargest));
   const std::int64_t frames = (samples - length) / *step + 1;
   if (frames > (std::int64_t{1} << 26) / length) return e.unsupported("this many frames");
   std::vector<std::int64_t> at;

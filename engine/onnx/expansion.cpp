@@ -1,6 +1,8 @@
 #include "engine/onnx/expansion.h"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "engine/ops/common.h"
 
@@ -27,6 +29,20 @@ Result<ValueId> Expander::reshape(ValueId x, const std::vector<std::int64_t>& to
 
 Result<ValueId> Expander::transpose(ValueId x, const std::vector<std::int64_t>& permutation) {
   return op("Transpose", {x}, {{"perm", permutation}});
+}
+
+Result<ValueId> Expander::channels_first(ValueId x) {
+  std::vector<std::int64_t> order(rank(x));
+  std::iota(order.begin(), order.end(), 0);
+  std::rotate(order.begin() + 1, order.end() - 1, order.end());
+  return transpose(x, order);
+}
+
+Result<ValueId> Expander::channels_last(ValueId x) {
+  std::vector<std::int64_t> order(rank(x));
+  std::iota(order.begin(), order.end(), 0);
+  std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+  return transpose(x, order);
 }
 
 Result<ValueId> Expander::cast(ValueId x, DType to) {
@@ -57,10 +73,19 @@ Error Expander::unsupported(const std::string& why) {
 
 namespace {
 
-std::array<std::span<const Expansion>, 10> tables() {
-  return {normalization_expansions(), attention_expansions(), activation_expansions(), training_expansions(),
-          legacy_expansions(),        signal_expansions(),    image_expansions(),      integer_expansions(),
-          gating_expansions(),        text_expansions()};
+std::array<std::span<const Expansion>, 12> tables() {
+  return {microsoft_attention_expansions(),
+          fused_expansions(),
+          normalization_expansions(),
+          attention_expansions(),
+          activation_expansions(),
+          training_expansions(),
+          legacy_expansions(),
+          signal_expansions(),
+          image_expansions(),
+          integer_expansions(),
+          gating_expansions(),
+          text_expansions()};
 }
 
 }  // namespace

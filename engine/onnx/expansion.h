@@ -63,6 +63,8 @@ class Expander {
   // Short forms.
   Result<ValueId> reshape(ValueId x, const std::vector<std::int64_t>& shape);  // 0 copies, -1 is computed
   Result<ValueId> transpose(ValueId x, const std::vector<std::int64_t>& permutation);
+  Result<ValueId> channels_first(ValueId x);  // [n, spatial.., c] -> [n, c, spatial..]
+  Result<ValueId> channels_last(ValueId x);   // back
   Result<ValueId> cast(ValueId x, DType to);  // x itself when it is of this type
   Result<ValueId> slice(ValueId x, std::int64_t begin, std::int64_t end, std::int64_t axis);
 
@@ -104,7 +106,9 @@ std::vector<const Expansion*> all_expansions();
 // The tables that it looks into.
 std::span<const Expansion> normalization_expansions();
 std::span<const Expansion> attention_expansions();
+std::span<const Expansion> microsoft_attention_expansions();
 std::span<const Expansion> activation_expansions();
+std::span<const Expansion> fused_expansions();
 std::span<const Expansion> training_expansions();
 std::span<const Expansion> legacy_expansions();
 std::span<const Expansion> signal_expansions();

@@ -32,6 +32,7 @@ constexpr Slot kArguments[] = {
     {"NegativeLogLikelihoodLoss", 2, 2},  // class weights
     {"SoftmaxCrossEntropyLossInternal", 2, 2},
     {"BiasDropout", 3, 3},
+    {"QAttention", 3, 4},       // scales
     {"Attention", 3, 3},        // mask
     {"RotaryEmbedding", 1, 3},  // tables of sines and cosines
 };

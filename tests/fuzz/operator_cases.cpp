@@ -107,6 +107,12 @@ const Text kTexts[] = {
     {"RoiAlign", "", 16,
      "(float[1, 2, 6, 6] x, float[2, 4] r) => (float y) <int64[2] b = {0, 0}>"
      "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2, spatial_scale = 0.5, mode = \"avg\", coordinate_transformation_mode = \"half_pixel\">(x, r, b) }"},
+    {"RoiAlign", "", 16,
+     "(float[1, 2, 6, 6] x, float[2, 4] r) => (float y) <int64[2] b = {0, 0}>"
+     "{ y = RoiAlign<output_height = 2, output_width = 3>(x, r, b) }"},
+    {"MaxRoiPool", "", 7,
+     "(float[1, 2, 6, 6] x, float[2, 5] r) => (float y)"
+     "{ y = MaxRoiPool<pooled_shape = [2, 3], spatial_scale = 0.5>(x, r) }"},
     {"RoiAlign", "", 10,
      "(float[1, 2, 6, 6] x, float[2, 4] r) => (float y) <int64[2] b = {0, 0}>"
      "{ y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, r, b) }"},
@@ -154,6 +160,68 @@ const Text kTexts[] = {
     {"SkipSimplifiedLayerNormalization", kMicrosoft, 17,
      "(float[1, 2, 3] x, float[1, 2, 3] s, float[3] g, float[3] b) => (float y)"
      "{ y = com.microsoft.SkipSimplifiedLayerNormalization<epsilon = 0.01>(x, s, g, b) }"},
+    {"LayerNormalization", "", 16,
+     "(float[2, 3] x, float[3] g, float[3] b) => (float y, float m, float d)"
+     "{ y, m, d = LayerNormalization<axis = -1, epsilon = 0.01, stash_type = 1>(x, g, b) }"},
+    {"EmbedLayerNormalization", kMicrosoft, 17,
+     "(float[5, 4] w, float[6, 4] p, float[2, 4] s, float[4] g, float[4] b) => (float y, int32 n, float z)"
+     "<int32[1, 3] i = {4, 0, 1}, int32[1, 3] k = {1, 0, 0}, int32[1, 3] m = {1, 1, 0}, int32[1, 3] o = {2, 3, 0}>"
+     "{ y, n, z = com.microsoft.EmbedLayerNormalization<epsilon = 0.01, mask_index_type = 1>(i, k, w, p, s, g, b, m, o) }"},
+    {"GroupNorm", kMicrosoft, 17,
+     "(float[1, 2, 3, 4] x, float[4] g, float[4] b) => (float y)"
+     "{ y = com.microsoft.GroupNorm<activation = 1, channels_last = 1, epsilon = 0.01, groups = 2>(x, g, b) }"},
+    {"SkipGroupNorm", kMicrosoft, 17,
+     "(float[1, 2, 3, 4] x, float[4] g, float[4] b, float[1, 4] s, float[4] c) => (float y, float z)"
+     "{ y, z = com.microsoft.SkipGroupNorm<activation = 0, channels_last = 1, epsilon = 0.01, groups = 2>(x, g, b, s, c) }"},
+    {"Attention", kMicrosoft, 17,
+     "(float[1, 3, 4] x, float[4, 10] w, float[10] b, float[1, 2, 3, 3] a) => (float y)"
+     "<int32[1, 3] m = {1, 1, 0}>"
+     "{ y = com.microsoft.Attention<do_rotary = 0, mask_filter_value = -100.0, num_heads = 2, past_present_share_buffer = 0, "
+     "qkv_hidden_sizes = [4, 4, 2], rotary_embedding_dim = 0, scale = 0.5, unidirectional = 1>(x, w, b, m, none, a) }"},
+    {"Attention", kMicrosoft, 17,
+     "(float[1, 3, 4] x, float[4, 12] w) => (float y, float p) <int32[2] m = {3, 1}>"
+     "{ y, p = com.microsoft.Attention<num_heads = 2>(x, w, none, m) }"},
+    {"QAttention", kMicrosoft, 17,
+     "(uint8[1, 3, 2] x, float[6] b) => (float y)"
+     "<int8[2, 6] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float s = {0.1}, float[6] t = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, "
+     "int32[1] m = {2}, uint8 z = {3}, int8[6] v = {0, 1, 0, 1, 0, 1}>"
+     "{ y = com.microsoft.QAttention<num_heads = 2, unidirectional = 1>(x, w, b, s, t, m, z, v) }"},
+    {"MultiHeadAttention", kMicrosoft, 17,
+     "(float[1, 3, 2, 3, 2] q, float[12] b) => (float y)"
+     "{ y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, none, none, b) }"},
+    {"MultiHeadAttention", kMicrosoft, 17,
+     "(float[1, 3, 4] q, float[1, 5, 2, 2, 2] k) => (float y)"
+     "{ y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k) }"},
+    {"RelativePositionBias", kMicrosoft, 17,
+     "(float[8, 2] t) => (float y) <int64 q = {5}, int64 k = {6}>"
+     "{ y = com.microsoft.RelativePositionBias<is_bidirectional = 1, max_distance = 8>(t, q, k) }"},
+    {"GatedRelativePositionBias", kMicrosoft, 17,
+     "(float[1, 3, 4] q, float[4] b, float[1, 2, 3, 3] r, float[2, 4] w, float[4] c, float[1, 2, 1, 1] a) => (float y)"
+     "{ y = com.microsoft.GatedRelativePositionBias<num_heads = 2>(q, b, r, w, c, a) }"},
+    {"BiasAdd", kMicrosoft, 17,
+     "(float[1, 2, 3] x, float[3] b, float[1, 2, 3] s) => (float y) { y = com.microsoft.BiasAdd(x, b, s) }"},
+    {"BiasSoftmax", kMicrosoft, 17,
+     "(float[1, 2, 3, 4] x, float[1, 1, 1, 4] b) => (float y)"
+     "{ y = com.microsoft.BiasSoftmax<axis = 2, is_inner_broadcast = 1>(x, b) }"},
+    {"BiasSplitGelu", kMicrosoft, 17,
+     "(float[1, 2, 6] x, float[6] b) => (float y) { y = com.microsoft.BiasSplitGelu(x, b) }"},
+    {"FusedConv", kMicrosoft, 17,
+     "(float[1, 2, 4, 4] x, float[2, 1, 2, 2] w, float[2] b, float[1, 2, 4, 4] z) => (float y)"
+     "{ y = com.microsoft.FusedConv<activation = \"HardSigmoid\", activation_params = [0.3, 0.4], auto_pad = \"NOTSET\", dilations = [1, 1], "
+     "group = 2, kernel_shape = [2, 2], pads = [0, 0, 1, 1], strides = [1, 1]>(x, w, b, z) }"},
+    {"NhwcConv", kMicrosoft, 17,
+     "(float[1, 4, 4, 2] x, float[2, 2, 2, 1] w, float[2] b) => (float y)"
+     "{ y = com.microsoft.NhwcConv<auto_pad = \"NOTSET\", dilations = [1, 1], group = 2, kernel_shape = [2, 2], pads = [0, 0, 1, 1], "
+     "strides = [1, 1]>(x, w, b) }"},
+    {"FusedGemm", kMicrosoft, 17,
+     "(float[2, 3] a, float[3, 4] b, float[4] c) => (float y)"
+     "{ y = com.microsoft.FusedGemm<activation = \"Selu\", activation_alpha = 1.5, activation_beta = 0.0, activation_gamma = 1.2, alpha = 0.5, "
+     "beta = 2.0, transA = 0, transB = 0>(a, b, c) }"},
+    {"GemmFastGelu", kMicrosoft, 17,
+     "(float[2, 3] a, float[3, 4] b, float[4] c) => (float y) { y = com.microsoft.GemmFastGelu(a, b, c) }"},
+    {"TransposeMatMul", kMicrosoft, 17,
+     "(float[2, 3] a, float[2, 4] b) => (float y)"
+     "{ y = com.microsoft.TransposeMatMul<alpha = 0.5, transA = 1, transB = 0, transBatchA = 0, transBatchB = 0>(a, b) }"},
     {"Add", "", 6, "(float[2, 3, 4] a, float[3] b) => (float y) { y = Add<axis = 1, broadcast = 1>(a, b) }"},
     {"PRelu", "", 6, "(float[2, 3, 4] x, float[3] s) => (float y) { y = PRelu(x, s) }"},
     {"Gemm", "", 6,

@@ -392,6 +392,234 @@ TEST(ExpandAttention, QueriesWithoutKeysGiveZero) {
   expect_gradients(e);
 }
 
+// ---- attention of ONNX Runtime's optimizer ----------------------------------------------------------------
+
+// rows [.., n] times [n, m]
+Array product(const Array& rows, const Array& matrix, std::size_t n) {
+  const std::size_t m = matrix.size() / n;
+  Array y;
+  for (std::size_t row = 0; row < rows.size(); row += n)
+    for (std::size_t j = 0; j < m; ++j) {
+      double sum = 0;
+      for (std::size_t i = 0; i < n; ++i) sum += rows[row + i] * matrix[i * m + j];
+      y.push_back(sum);
+    }
+  return y;
+}
+
+Array columns_of(const Array& rows, std::size_t size, std::size_t begin, std::size_t end) {
+  Array y;
+  for (std::size_t row = 0; row < rows.size(); row += size)
+    y.insert(y.end(), rows.begin() + static_cast<std::ptrdiff_t>(row + begin),
+             rows.begin() + static_cast<std::ptrdiff_t>(row + end));
+  return y;
+}
+
+// A finite filling value shows that masked keys are hidden by what is added, not left out.
+TEST(ExpandMicrosoftAttention, PackedWeightsOfThreeSizes) {
+  const std::vector<int> mask = {1, 1, 0, 0, 1, 1};
+  const Expanded e = expanded(
+      "g (float[2, 3, 4] x, float[4, 16] w, float[16] b, int32[2, 3] m, float[1, 2, 3, 3] a) =>"
+      "(float[2, 3, 4] y) { y = com.microsoft.Attention<num_heads = 2, qkv_hidden_sizes = [6, 6, 4],"
+      "unidirectional = 1, mask_filter_value = -3.0, scale = 0.5>(x, w, b, m, , a) }",
+      17, {{"m", Tensor::from_i64({1, 1, 0, 0, 1, 1}).cast(DType::i32).reshaped({2, 3})}});
+  Array p = product(e.inputs.at("x"), e.inputs.at("w"), 4);
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] += e.inputs.at("b")[i % 16];
+  AttentionOptions o;
+  o.scale = 0.5;
+  o.causal = true;
+  o.bias = [&](int b, int h, int i, int j) {
+    return e.inputs.at("a")[static_cast<std::size_t>((h * 3 + i) * 3 + j)] +
+           (mask[static_cast<std::size_t>(b * 3 + j)] != 0 ? 0 : -3);
+  };
+  const Array y = attention({2, 2, 2, 3, 3, 3, 2}, swapped(columns_of(p, 16, 0, 6), 2, 3, 2, 3),
+                            swapped(columns_of(p, 16, 6, 12), 2, 3, 2, 3),
+                            swapped(columns_of(p, 16, 12, 16), 2, 3, 2, 2), o);
+  expect_near(outputs_of(e)[0], swapped(y, 2, 2, 3, 2));
+  expect_gradients(e);
+}
+
+TEST(ExpandMicrosoftAttention, FormsOfTheMask) {
+  struct Form {
+    const char* shape;
+    std::vector<std::int64_t> values;
+    std::function<bool(int b, int i, int j)> seen;
+  };
+  const std::vector<std::int64_t> three = {1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 1};
+  const Form forms[] = {
+      {"[2]", {2, 3}, [](int b, int, int j) { return j < 2 + b; }},
+      {"[4]", {2, 3, 0, 1}, [](int b, int, int j) { return j < 2 + b && j >= b; }},
+      {"[2, 3]", {1, 0, 1, 0, 1, 1}, [](int b, int, int j) { return b == 0 ? j != 1 : j != 0; }},
+      {"[2, 3, 3]", three,
+       [&](int b, int i, int j) { return three[static_cast<std::size_t>((b * 3 + i) * 3 + j)] != 0; }}};
+  for (const Form& form : forms) {
+    const std::string shape = form.shape;
+    Shape dims = shape == "[2]" ? Shape{2} : shape == "[4]" ? Shape{4} : Shape{2, 3};
+    if (form.values.size() == 18) dims = {2, 3, 3};
+    const Expanded e = expanded("g (float[2, 3, 4] x, float[4, 12] w, int32" + shape +
+                                    " m) => (float[2, 3, 4] y, float[2, 2, 2, 3, 2] present)"
+                                    "{ y, present = com.microsoft.Attention<num_heads = 2>(x, w, , m) }",
+                                17, {{"m", Tensor::from_i64(form.values).cast(DType::i32).reshaped(dims)}});
+    const Array p = product(e.inputs.at("x"), e.inputs.at("w"), 4);
+    AttentionOptions o;
+    o.bias = [&](int b, int, int i, int j) { return form.seen(b, i, j) ? 0 : -10000; };
+    const Array k = swapped(columns_of(p, 12, 4, 8), 2, 3, 2, 2),
+                v = swapped(columns_of(p, 12, 8, 12), 2, 3, 2, 2);
+    const Array y = attention({2, 2, 2, 3, 3, 2, 2}, swapped(columns_of(p, 12, 0, 4), 2, 3, 2, 2), k, v, o);
+    const auto outputs = outputs_of(e);
+    expect_near(outputs[0], swapped(y, 2, 2, 3, 2));
+    Array both = k;
+    both.insert(both.end(), v.begin(), v.end());
+    expect_near(outputs[1], both);
+    expect_gradients(e);
+  }
+}
+
+TEST(ExpandMicrosoftAttention, QuantizedIsThatOfTheRealNumbers) {
+  const std::vector<std::int64_t> x = {3, 7, 0, 255, 12, 9}, w = {1, -2, 3, 4, -5, 6, 7, 8, -9, 10, 11, -12},
+                                  wz = {0, 1, 2, 3, 4, 5};
+  const Array scales = {0.125, 0.25, 0.5, 0.0625, 0.25, 1};
+  const Expanded e = expanded(
+      "g (uint8[1, 3, 2] x, int8[2, 6] w, float[6] b, float[1] s, float[6] t, int32[1] m, uint8 z, int8[6] u)"
+      " => (float[1, 3, 2] y) { y = com.microsoft.QAttention<num_heads = 1>(x, w, b, s, t, m, z, u) }",
+      17,
+      {{"x", Tensor::from_i64(x).cast(DType::u8).reshaped({1, 3, 2})},
+       {"w", Tensor::from_i64(w).cast(DType::i8).reshaped({2, 6})},
+       {"s", Tensor::from_f64(DType::f32, {1}, {0.03125})},
+       {"t", Tensor::from_f64(DType::f32, {6}, scales)},
+       {"m", Tensor::from_i64({2}).cast(DType::i32)},
+       {"z", Tensor::scalar(DType::u8, 5)},
+       {"u", Tensor::from_i64(wz).cast(DType::i8)}});
+  Array rows, matrix;
+  for (const std::int64_t v : x) rows.push_back(static_cast<double>(v - 5) * 0.03125);
+  for (std::size_t i = 0; i < w.size(); ++i)
+    matrix.push_back(static_cast<double>(w[i] - wz[i % 6]) * scales[i % 6]);
+  Array p = product(rows, matrix, 2);
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] += e.inputs.at("b")[i % 6];
+  AttentionOptions o;
+  o.bias = [](int, int, int, int j) { return j < 2 ? 0 : -10000; };
+  expect_near(outputs_of(e)[0], attention({1, 1, 1, 3, 3, 2, 2}, columns_of(p, 6, 0, 2),
+                                          columns_of(p, 6, 2, 4), columns_of(p, 6, 4, 6), o));
+  expect_gradients(e);
+}
+
+TEST(ExpandMicrosoftAttention, RefusesWhatItCannotMean) {
+  const auto refused = [](const std::string& attributes, const std::string& rest, const std::string& text) {
+    expect_refused(import_model(microsoft_model(
+                       "g (float[2, 3, 4] x, float[4, 12] w, float[12] b, int32[8] c, int32[5] d, "
+                       "int32[2, 1, 3, 3] m, float[2, 3] f, float[2, 2, 2, 1, 2] p) => (float y)"
+                       "{ y = com.microsoft.Attention<" +
+                       attributes + ">(x, w, b" + rest + ") }")),
+                   Errc::bad_input, {"Attention", text});
+  };
+  refused("num_heads = 2", ", , p", "a past");
+  refused("num_heads = 2", ", c", "cumulated");
+  refused("num_heads = 2", ", d", "mask_index [5]");
+  refused("num_heads = 2", ", m", "rank 4");
+  refused("num_heads = 2", ", f", "integers");
+  refused("num_heads = 3", "", "size 4 in 3 heads");
+  refused("unidirectional = 1", "", "0 heads");
+  refused("num_heads = 2, do_rotary = 1", "", "do_rotary");
+  refused("num_heads = 2, qkv_hidden_sizes = [4, 4, 5]", "", "qkv_hidden_sizes");
+  refused("num_heads = 2, qkv_hidden_sizes = [4, 8]", "", "no query, key and value");
+  expect_refused(import_model(microsoft_model("g (float[2, 3, 2, 3, 2] q) => (float y)"
+                                              "{ y = com.microsoft.MultiHeadAttention<num_heads = 3>(q) }")),
+                 Errc::bad_input, {"num_heads is 3, packed are 2"});
+}
+
+// Every head has its query, key and value behind each other.
+TEST(ExpandMicrosoftAttention, PackedInputs) {
+  const auto part = [](const Array& packed, std::size_t parts, std::size_t which) {  // [.., H, parts, 2]
+    Array y;
+    for (std::size_t i = 0; i < packed.size(); i += 2 * parts)
+      for (std::size_t d = 0; d < 2; ++d) y.push_back(packed[i + 2 * which + d]);
+    return y;
+  };
+  const auto biased = [](Array x, const Array& b, std::size_t which) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += b[which * 4 + i % 4];
+    return x;
+  };
+  const Expanded all = expanded(
+      "g (float[2, 3, 2, 3, 2] q, float[12] b) => (float[2, 3, 4] y)"
+      "{ y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, , , b) }",
+      17);
+  Array x[3];
+  for (std::size_t i = 0; i < 3; ++i)
+    x[i] = swapped(biased(part(all.inputs.at("q"), 3, i), all.inputs.at("b"), i), 2, 3, 2, 2);
+  expect_near(outputs_of(all)[0],
+              swapped(attention({2, 2, 2, 3, 3, 2, 2}, x[0], x[1], x[2], {}), 2, 2, 3, 2));
+  expect_gradients(all);
+  const Expanded two = expanded(
+      "g (float[2, 3, 4] q, float[2, 5, 2, 2, 2] k) => (float[2, 3, 4] y)"
+      "{ y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k) }",
+      17);
+  const Array k = swapped(part(two.inputs.at("k"), 2, 0), 2, 5, 2, 2),
+              v = swapped(part(two.inputs.at("k"), 2, 1), 2, 5, 2, 2);
+  expect_near(outputs_of(two)[0],
+              swapped(attention({2, 2, 2, 3, 5, 2, 2}, swapped(two.inputs.at("q"), 2, 3, 2, 2), k, v, {}), 2,
+                      2, 3, 2));
+  expect_gradients(two);
+}
+
+// The expected buckets are those of the published formula in float64.
+TEST(ExpandPositionBias, BucketsOfDistances) {
+  const Expanded both = expanded(
+      "g (float[8, 2] t, int64 q, int64 k) => (float[1, 2, 4, 40] y)"
+      "{ y = com.microsoft.RelativePositionBias<is_bidirectional = 1, max_distance = 16>(t, q, k) }",
+      17, {{"q", Tensor::from_i64({4}).reshaped({})}, {"k", Tensor::from_i64({40}).reshaped({})}});
+  std::vector<std::size_t> row = {0, 5, 6, 6, 6, 6};
+  row.resize(40, 7);
+  std::vector<std::size_t> last = {2, 2, 1, 0, 5, 6, 6, 6, 6};
+  last.resize(40, 7);
+  const Array y = outputs_of(both)[0], &table = both.inputs.at("t");
+  ASSERT_EQ(y.size(), 320u);
+  for (std::size_t head = 0; head < 2; ++head)
+    for (std::size_t j = 0; j < 40; ++j) {
+      EXPECT_EQ(y[head * 160 + j], table[row[j] * 2 + head]) << j;
+      EXPECT_EQ(y[head * 160 + 3 * 40 + j], table[last[j] * 2 + head]) << j;
+    }
+  expect_gradients(both);
+  const Expanded past = expanded(
+      "g (float[8, 1] t, int64[1] q, int64[1] k) => (float[1, 1, 40, 3] y)"
+      "{ y = com.microsoft.RelativePositionBias<max_distance = 16>(t, q, k) }",
+      17, {{"q", Tensor::from_i64({40})}, {"k", Tensor::from_i64({3})}});
+  std::vector<std::size_t> column = {0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6};
+  column.resize(40, 7);
+  const Array z = outputs_of(past)[0];
+  ASSERT_EQ(z.size(), 120u);
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(z[3 * i], past.inputs.at("t")[column[i]]) << i;
+  EXPECT_EQ(z[1], past.inputs.at("t")[0]);  // keys behind the query
+  expect_refused(
+      import_model(microsoft_model("g (float[8, 1] t, int64 q) => (float y)"
+                                   "{ y = com.microsoft.RelativePositionBias<max_distance = 16>(t, q, q) }")),
+      Errc::bad_input, {"lengths are not known"});
+}
+
+TEST(ExpandPositionBias, GatesOfTheQuery) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 4] q, float[4] qb, float[1, 2, 3, 3] r, float[2, 6] w, float[6] b, float[1, 2, 1, 1] a)"
+      " => (float[2, 2, 3, 3] y)"
+      "{ y = com.microsoft.GatedRelativePositionBias<num_heads = 2>(q, qb, r, w, b, a) }",
+      17);
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  Array want;
+  for (std::size_t n = 0; n < 2; ++n)
+    for (std::size_t h = 0; h < 2; ++h)
+      for (std::size_t i = 0; i < 3; ++i) {
+        double gates[2] = {0, 0};
+        for (std::size_t j = 0; j < 6; ++j) {
+          gates[j / 3] += e.inputs.at("b")[j];
+          for (std::size_t d = 0; d < 2; ++d)
+            gates[j / 3] += (e.inputs.at("q")[(n * 3 + i) * 4 + h * 2 + d] + e.inputs.at("qb")[h * 2 + d]) *
+                            e.inputs.at("w")[d * 6 + j];
+        }
+        const double gate = sigmoid(gates[0]) * (sigmoid(gates[1]) * e.inputs.at("a")[h] - 1) + 2;
+        for (std::size_t j = 0; j < 3; ++j) want.push_back(gate * e.inputs.at("r")[(h * 3 + i) * 3 + j]);
+      }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
 // ---- rotary embedding ----
 
 // x [B, S, H, D] rotated by tables [B, S, half] over its first 2 half elements.
@@ -568,6 +796,108 @@ TEST(ExpandNormalization, AMeanThatDoesNotExistIsNamed) {
       Errc::bad_input, {"SkipSimplifiedLayerNormalization", "output 1 is not supported"});
 }
 
+TEST(ExpandNormalization, LayerNormalizationBeforeItsOpset) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 4] x, float[4] gamma, float[4] beta) => (float[2, 3, 4] y)"
+      "{ y = LayerNormalization<axis = -1, epsilon = 0.01>(x, gamma, beta) }",
+      11);
+  expect_near(outputs_of(e)[0],
+              normalized(e.inputs.at("x"), 4, e.inputs.at("gamma"), e.inputs.at("beta"), 0.01f, true));
+  expect_gradients(e);
+}
+
+TEST(ExpandNormalization, EmbedLayerNormalization) {
+  const std::vector<std::int64_t> ids = {4, 0, 1, 2, 2, 3}, segments = {0, 0, 1, 1, 0, 1},
+                                  mask = {1, 1, 0, 1, 0, 0}, positions = {5, 4, 0, 1, 2, 3};
+  const auto known = [](const std::vector<std::int64_t>& values) {
+    return Tensor::from_i64(values).cast(DType::i32).reshaped({2, 3});
+  };
+  for (const bool full : {true, false}) {
+    const Expanded e = expanded(
+        std::string(
+            "g (int32[2, 3] i, int32[2, 3] k, float[5, 4] w, float[6, 4] p, float[2, 4] s, float[4] g, "
+            "float[4] b, int32[2, 3] m, int32[2, 3] o)"
+            " => (float[2, 3, 4] y, int32[2] n, float[2, 3, 4] z)"
+            "{ y, n, z = com.microsoft.EmbedLayerNormalization<epsilon = 0.01>(i, ") +
+            (full ? "k, w, p, s, g, b, m, o) }" : ", w, p, , g, b) }"),
+        17, {{"i", known(ids)}, {"k", known(segments)}, {"m", known(mask)}, {"o", known(positions)}});
+    Array sum;
+    for (std::size_t at = 0; at < 6; ++at)
+      for (std::size_t c = 0; c < 4; ++c) {
+        const auto row = [&](const char* table, std::int64_t index) {
+          return e.inputs.at(table)[static_cast<std::size_t>(index) * 4 + c];
+        };
+        sum.push_back(row("w", ids[at]) + row("p", full ? positions[at] : static_cast<std::int64_t>(at % 3)) +
+                      (full ? row("s", segments[at]) : 0));
+      }
+    const auto outputs = outputs_of(e);
+    expect_near(outputs[0], normalized(sum, 4, e.inputs.at("g"), e.inputs.at("b"), 0.01f, true));
+    expect_near(outputs[1], full ? Array{2, 1} : Array{0, 0});
+    expect_near(outputs[2], sum);
+    if (full) expect_gradients(e);
+  }
+  expect_refused(
+      import_model(microsoft_model("g (int32[2, 3] i, float[5, 4] w, float[2, 4] p, float[4] g) => (float y)"
+                                   "{ y = com.microsoft.EmbedLayerNormalization(i, , w, p, , g, g) }")),
+      Errc::bad_input, {"3 positions in a table of 2"});
+  expect_refused(
+      import_model(microsoft_model("g (int32[2, 3] i, float[5, 4] w, float[4] g) => (float y)"
+                                   "{ y = com.microsoft.EmbedLayerNormalization(i, , w, , , g, g) }")),
+      Errc::bad_input, {"input 3 is required"});
+}
+
+// x [n, area, c], channels last.
+Array group_normalized(const Array& x, std::size_t images, std::size_t channels, std::size_t groups,
+                       const Array& gamma, const Array& beta, double epsilon, bool swish) {
+  Array y(x.size());
+  const std::size_t area = x.size() / images / channels, size = channels / groups;
+  for (std::size_t n = 0; n < images; ++n)
+    for (std::size_t g = 0; g < groups; ++g) {
+      double mean = 0, square = 0;
+      const auto each = [&](const auto& f) {
+        for (std::size_t p = 0; p < area; ++p)
+          for (std::size_t c = g * size; c < (g + 1) * size; ++c) f((n * area + p) * channels + c, c);
+      };
+      const double count = static_cast<double>(area * size);
+      each([&](std::size_t i, std::size_t) { mean += x[i] / count; });
+      each([&](std::size_t i, std::size_t) { square += (x[i] - mean) * (x[i] - mean) / count; });
+      each([&](std::size_t i, std::size_t c) {
+        y[i] = (x[i] - mean) / std::sqrt(square + epsilon) * gamma[c] + beta[c];
+        if (swish) y[i] /= 1 + std::exp(-y[i]);
+      });
+    }
+  return y;
+}
+
+TEST(ExpandNormalization, GroupsWithTheChannelsLast) {
+  const Expanded plain = expanded(
+      "g (float[2, 3, 2, 4] x, float[4] a, float[4] b) => (float[2, 3, 2, 4] y)"
+      "{ y = com.microsoft.GroupNorm<activation = 1, epsilon = 0.01, groups = 2>(x, a, b) }");
+  expect_near(outputs_of(plain)[0], group_normalized(plain.inputs.at("x"), 2, 4, 2, plain.inputs.at("a"),
+                                                     plain.inputs.at("b"), 0.01f, true));
+  expect_gradients(plain);
+  const Expanded skip = expanded(
+      "g (float[2, 3, 2, 4] x, float[4] a, float[4] b, float[2, 4] s, float[4] c) =>"
+      "(float[2, 3, 2, 4] y, float[2, 3, 2, 4] z)"
+      "{ y, z = com.microsoft.SkipGroupNorm<activation = 0, epsilon = 0.01, groups = 2>(x, a, b, s, c) }");
+  Array sum = sum_of(skip.inputs.at("x"), skip.inputs.at("c"));
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += skip.inputs.at("s")[i / 24 * 4 + i % 4];
+  const auto outputs = outputs_of(skip);
+  expect_near(outputs[0],
+              group_normalized(sum, 2, 4, 2, skip.inputs.at("a"), skip.inputs.at("b"), 0.01f, false));
+  expect_near(outputs[1], sum);
+  expect_gradients(skip);
+  const auto refused = [](const std::string& attributes, const std::string& text) {
+    expect_refused(import_model(microsoft_model("g (float[2, 3, 2, 4] x, float[4] a) => (float y)"
+                                                "{ y = com.microsoft.GroupNorm<" +
+                                                attributes + ">(x, a, a) }")),
+                   Errc::bad_input, {text});
+  };
+  refused("activation = 2, groups = 2", "activation 2");
+  refused("activation = 0, groups = 3", "num_groups 3");
+  refused("activation = 0", "num_groups 0");
+}
+
 // ---- activations and products -----------------------------------------------------------------------------
 
 TEST(ExpandActivation, Gelus) {
@@ -672,6 +1002,176 @@ TEST(ExpandActivation, CastLikeTakesOnlyTheType) {
       model_from_text("g (float[2] x, int32[1] like) => (int32[2] y) { y = CastLike(x, like) }"));
   ASSERT_TRUE(integers.ok()) << integers.error().message;
   EXPECT_EQ(to_string(integers->graph.type(integers->graph.outputs[0])), "i32[2]");
+}
+
+// ---- fused sequences --------------------------------------------------------------------------------------
+
+double gelu_of(double x) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))); }
+
+TEST(ExpandFused, BiasesWithWhatFollows) {
+  const Expanded add = expanded(
+      "g (float[2, 3, 4] x, float[4] b, float[2, 3, 4] s) => (float[2, 3, 4] y)"
+      "{ y = com.microsoft.BiasAdd(x, b, s) }");
+  expect_near(outputs_of(add)[0], sum_of(sum_of(add.inputs.at("x"), add.inputs.at("b")), add.inputs.at("s")));
+  expect_gradients(add);
+  const Expanded split =
+      expanded("g (float[2, 6] x, float[6] b) => (float[2, 3] y) { y = com.microsoft.BiasSplitGelu(x, b) }");
+  const Array sum = sum_of(split.inputs.at("x"), split.inputs.at("b"));
+  Array want;
+  for (std::size_t row = 0; row < 12; row += 6)
+    for (std::size_t i = 0; i < 3; ++i) want.push_back(sum[row + i] * gelu_of(sum[row + 3 + i]));
+  expect_near(outputs_of(split)[0], want);
+  expect_gradients(split);
+  expect_refused(import_model(microsoft_model("g (float[2, 5] x, float[5] b) => (float y)"
+                                              "{ y = com.microsoft.BiasSplitGelu(x, b) }")),
+                 Errc::bad_input, {"no halves"});
+}
+
+TEST(ExpandFused, BiasSoftmaxOverAllAxesFromOneOn) {
+  struct Form {
+    const char* axis;
+    const char* shape;
+    std::size_t size;                              // of what one softmax is over
+    std::function<std::size_t(std::size_t)> bias;  // element of the bias for each of x [2, 3, 2, 4]
+  };
+  const Form forms[] = {{"3", "[2, 1, 1, 4]", 4, [](std::size_t i) { return i / 24 * 4 + i % 4; }},
+                        {"-1", "[2, 4]", 4, [](std::size_t i) { return i % 8; }},
+                        {"2", "[1, 3, 2, 4]", 8, [](std::size_t i) { return i % 24; }}};
+  for (const Form& form : forms) {
+    const Expanded e =
+        expanded(std::string("g (float[2, 3, 2, 4] x, float") + form.shape +
+                 " b) => (float[2, 3, 2, 4] y) { y = com.microsoft.BiasSoftmax<axis = " + form.axis +
+                 ", is_inner_broadcast = 1>(x, b) }");
+    Array want = e.inputs.at("x");
+    for (std::size_t i = 0; i < want.size(); ++i)
+      want[i] = std::exp(want[i] + e.inputs.at("b")[form.bias(i)]);
+    for (std::size_t row = 0; row < want.size(); row += form.size) {
+      double sum = 0;
+      for (std::size_t i = 0; i < form.size; ++i) sum += want[row + i];
+      for (std::size_t i = 0; i < form.size; ++i) want[row + i] /= sum;
+    }
+    expect_near(outputs_of(e)[0], want);
+    expect_gradients(e);
+  }
+}
+
+// x [n, 2, 3, 3], w [2, 2, 2, 2], b [2] -> [n, 2, 2, 2]
+Array convolved(const Array& x, const Array& w, const Array& b) {
+  Array y;
+  for (std::size_t n = 0; n < x.size() / 18; ++n)
+    for (std::size_t o = 0; o < 2; ++o)
+      for (std::size_t i = 0; i < 2; ++i)
+        for (std::size_t j = 0; j < 2; ++j) {
+          double sum = b[o];
+          for (std::size_t c = 0; c < 2; ++c)
+            for (std::size_t u = 0; u < 2; ++u)
+              for (std::size_t v = 0; v < 2; ++v)
+                sum += x[((n * 2 + c) * 3 + i + u) * 3 + j + v] * w[((o * 2 + c) * 2 + u) * 2 + v];
+          y.push_back(sum);
+        }
+  return y;
+}
+
+// [n, c, area] -> [n, area, c]
+Array channels_last(const Array& x, std::size_t channels, std::size_t area) {
+  Array y;
+  for (std::size_t n = 0; n < x.size(); n += channels * area)
+    for (std::size_t p = 0; p < area; ++p)
+      for (std::size_t c = 0; c < channels; ++c) y.push_back(x[n + c * area + p]);
+  return y;
+}
+
+TEST(ExpandFused, ConvolutionsWithAnActivation) {
+  struct Form {
+    const char* activation;
+    double (*f)(double);
+  };
+  const Form forms[] = {{"activation = \"Tanh\"", [](double x) { return std::tanh(x); }},
+                        {"activation = \"LeakyRelu\", activation_params = [0.25]",
+                         [](double x) { return x > 0 ? x : 0.25 * x; }},
+                        {"activation = \"Clip\", activation_params = [-0.5, 0.75]",
+                         [](double x) { return std::min(std::max(x, -0.5), 0.75); }},
+                        {"activation = \"HardSigmoid\", activation_params = [0.5, 0.25]",
+                         [](double x) { return std::min(std::max(0.5 * x + 0.25, 0.0), 1.0); }}};
+  for (const Form& form : forms) {
+    const Expanded e = expanded(std::string("g (float[2, 2, 3, 3] x, float[2, 2, 2, 2] w, float[2] b, "
+                                            "float[2, 2, 2, 2] z) => (float[2, 2, 2, 2] y)"
+                                            "{ y = com.microsoft.FusedConv<") +
+                                form.activation + ">(x, w, b, z) }");
+    Array want = sum_of(convolved(e.inputs.at("x"), e.inputs.at("w"), e.inputs.at("b")), e.inputs.at("z"));
+    for (double& v : want) v = form.f(v);
+    expect_near(outputs_of(e)[0], want);
+    expect_gradients(e);
+  }
+  const auto refused = [](const std::string& attributes, const std::string& text) {
+    expect_refused(import_model(microsoft_model("g (float[2, 2, 3, 3] x, float[2, 2, 2, 2] w) => (float y)"
+                                                "{ y = com.microsoft.FusedConv<" +
+                                                attributes + ">(x, w) }")),
+                   Errc::bad_input, {text});
+  };
+  refused("activation = \"Cube\"", "activation 'Cube'");
+  refused("activation = \"LeakyRelu\"", "'LeakyRelu' with 0 parameters");
+  refused("activation = \"Clip\", activation_params = [1.0]", "'Clip' with 1 parameters");
+}
+
+TEST(ExpandFused, ConvolutionWithTheChannelsLast) {
+  const Expanded e = expanded(
+      "g (float[2, 3, 3, 2] x, float[2, 2, 2, 2] w, float[2] b) => (float[2, 2, 2, 2] y)"
+      "{ y = com.microsoft.NhwcConv<kernel_shape = [2, 2]>(x, w, b) }");
+  // Back from [n, area, c]: channels and area change their places.
+  const Array x = channels_last(e.inputs.at("x"), 9, 2), w = channels_last(e.inputs.at("w"), 4, 2);
+  expect_near(outputs_of(e)[0], channels_last(convolved(x, w, e.inputs.at("b")), 2, 4));
+  expect_gradients(e);
+}
+
+TEST(ExpandFused, ProductsWithAnActivation) {
+  struct Form {
+    const char* attributes;
+    double (*f)(double);
+  };
+  const Form forms[] = {
+      {"", [](double x) { return x; }},
+      {", activation = \"Sigmoid\"", [](double x) { return 1 / (1 + std::exp(-x)); }},
+      {", activation = \"LeakyRelu\", activation_alpha = 0.25",
+       [](double x) { return x > 0 ? x : 0.25 * x; }},
+      {", activation = \"LeakyRelu\"", [](double x) { return x > 0 ? x : static_cast<double>(0.01f) * x; }},
+      {", activation = \"Selu\", activation_alpha = 1.5, activation_gamma = 1.25",
+       [](double x) { return 1.25 * (x > 0 ? x : 1.5 * (std::exp(x) - 1)); }}};
+  for (const Form& form : forms) {
+    const Expanded e =
+        expanded(std::string("g (float[3, 2] a, float[3, 4] b, float[4] c) => (float[2, 4] y)"
+                             "{ y = com.microsoft.FusedGemm<transA = 1, alpha = 0.5, beta = 2.0") +
+                 form.attributes + ">(a, b, c) }");
+    Array want;
+    for (std::size_t i = 0; i < 2; ++i)
+      for (std::size_t j = 0; j < 4; ++j) {
+        double sum = 0;
+        for (std::size_t k = 0; k < 3; ++k) sum += e.inputs.at("a")[k * 2 + i] * e.inputs.at("b")[k * 4 + j];
+        want.push_back(form.f(0.5 * sum + 2 * e.inputs.at("c")[j]));
+      }
+    expect_near(outputs_of(e)[0], want);
+    expect_gradients(e);
+  }
+  const Expanded fast = expanded(
+      "g (float[2, 3] a, float[3, 4] b, float[4] c) => (float[2, 4] y)"
+      "{ y = com.microsoft.GemmFastGelu(a, b, c) }");
+  Array want = sum_of(product(fast.inputs.at("a"), fast.inputs.at("b"), 3), fast.inputs.at("c"));
+  for (double& x : want) x *= 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  expect_near(outputs_of(fast)[0], want);
+  expect_gradients(fast);
+  const Expanded old = expanded(
+      "g (float[2, 3] a, float[4, 3] b) => (float[2, 4] y) { y = com.microsoft.TransposeMatMul<transB = 1>(a, b) }");
+  Array turned;
+  for (std::size_t i = 0; i < 3; ++i)
+    for (std::size_t j = 0; j < 4; ++j) turned.push_back(old.inputs.at("b")[j * 3 + i]);
+  expect_near(outputs_of(old)[0], product(old.inputs.at("a"), turned, 3));
+}
+
+// The exporter's file names the domain of every operator set that it uses.
+TEST(ExpandFused, NeedsTheOpsetOfItsDomain) {
+  expect_refused(
+      import_model(model_from_text("g (float[2] x) => (float[2] y) { y = com.microsoft.Gelu(x) }", 17)),
+      Errc::bad_input, {"com.microsoft.Gelu", "the model imports no opset of its domain"});
 }
 
 // ---- optimizers -------------------------------------------------------------------------------------------
@@ -894,6 +1394,37 @@ TEST(ExpandSignal, WindowsAreConstants) {
   EXPECT_NEAR(window("BlackmanWindow", "")[1], 0.42 - 0.5 * c + 0.08 * (2 * c * c - 1), 1e-12);
 }
 
+// 4100 = 50 * 82: two transforms with factors between them.
+TEST(ExpandSignal, LongTransformsAreTwo) {
+  const std::vector<std::size_t> bins = {0, 1, 77, 1234, 2050, 3333, 4099};
+  for (const bool inverse : {false, true}) {
+    const Expanded e =
+        expanded("g (float[1, 4100, 2] x) => (float[1, 4100, 2] y) { y = DFT<axis = 1, inverse = " +
+                     std::string(inverse ? "1" : "0") + ">(x) }",
+                 17);
+    const Array y = outputs_of(e)[0], &x = e.inputs.at("x");
+    ASSERT_EQ(y.size(), 8200u);
+    for (const std::size_t k : bins) {
+      double re = 0, im = 0;
+      for (std::size_t n = 0; n < 4100; ++n) {
+        const double angle = (inverse ? 2 : -2) * M_PI * static_cast<double>(n * k % 4100) / 4100;
+        re += x[2 * n] * std::cos(angle) - x[2 * n + 1] * std::sin(angle);
+        im += x[2 * n] * std::sin(angle) + x[2 * n + 1] * std::cos(angle);
+      }
+      EXPECT_NEAR(y[2 * k], inverse ? re / 4100 : re, 1e-9) << k;
+      EXPECT_NEAR(y[2 * k + 1], inverse ? im / 4100 : im, 1e-9) << k;
+    }
+  }
+  const Expanded half =
+      expanded("g (float[1, 4100, 1] x) => (float[1, 2051, 2] y) { y = DFT<axis = 1, onesided = 1>(x) }", 17);
+  const Array y = outputs_of(half)[0], &x = half.inputs.at("x");
+  ASSERT_EQ(y.size(), 4102u);
+  double alternating = 0;
+  for (std::size_t n = 0; n < 4100; ++n) alternating += n % 2 == 0 ? x[n] : -x[n];
+  EXPECT_NEAR(y[2 * 2050], alternating, 1e-9);
+  EXPECT_NEAR(y[2 * 2050 + 1], 0, 1e-9);
+}
+
 TEST(ExpandSignal, WhatIsNotKnownIsTheReason) {
   const auto refused = [](const std::string& text, int opset, const std::string& reason) {
     expect_refused(import_model(model_from_text(text, opset)), Errc::bad_input, {reason});
@@ -904,6 +1435,8 @@ TEST(ExpandSignal, WhatIsNotKnownIsTheReason) {
           17, "takes complex numbers");
   refused("g (float[2, 5, 1] x) => (float[2, 5, 2] y) { y = DFT<axis = 2>(x) }", 17,
           "real and imaginary parts");
+  refused("g (float[2, 4099, 1] x) => (float[2, 4099, 2] y) { y = DFT<axis = 1>(x) }", 17,
+          "a length of 4099, which has no factors up to 4096");
   refused("g (int64 n) => (float[5] y) { y = HannWindow(n) }", 17, "its size is not known before running");
 }
 
@@ -1072,6 +1605,79 @@ TEST(ExpandImage, RegionsAreSampled) {
   }
 }
 
+// As many samples as a bin has pixels: regions of one and of several samples, outside of the image, and of
+// negative extent; with the regions known and not.
+TEST(ExpandImage, RoiAlignWithAsManySamplesAsPixels) {
+  const Tensor rois =
+      Tensor::from_f64(DType::f64, {3, 4}, {0.3, 0.4, 5.1, 6.3, -40, 1, 9.7, 33.2, 3.1, 2.2, 1.4, 6.1});
+  for (const bool half_pixel : {true, false})
+    for (const bool known : {true, false}) {
+      std::map<std::string, Tensor> contents = {{"which", Tensor::from_i64({1, 0, 1})}};
+      if (known) contents["rois"] = rois;
+      const double scale = known ? 0.5 : 6;
+      const Expanded e = expanded(
+          "g (float[2, 1, 4, 5] x, float[3, 4] rois, int64[3] which) => (float[3, 1, 2, 3] y)"
+          "{ y = RoiAlign<output_height = 2, output_width = 3, spatial_scale = " +
+              std::string(known ? "0.5" : "6.0") + ", coordinate_transformation_mode = \"" +
+              std::string(half_pixel ? "half_pixel" : "output_half_pixel") + "\">(x, rois, which) }",
+          16, contents);
+      const Array &x = e.inputs.at("x"), r = known ? rois.to_f64() : e.inputs.at("rois");
+      Array want;
+      for (std::size_t region = 0; region < 3; ++region) {
+        const std::ptrdiff_t first = region == 1 ? 0 : 20;
+        const Array image(x.begin() + first, x.begin() + first + 20);
+        const double offset = half_pixel ? 0.5 : 0;
+        const auto edge = [&](std::size_t i) { return r[4 * region + i] * scale - offset; };
+        const auto bin = [&](std::size_t axis, int bins) {
+          const double length = edge(axis + 2) - edge(axis);
+          return (half_pixel ? length : std::max(length, 1.0)) / bins;
+        };
+        const double down = bin(1, 2), across = bin(0, 3);
+        const int rows = static_cast<int>(std::ceil(down)), columns = static_cast<int>(std::ceil(across));
+        for (int i = 0; i < 2; ++i)
+          for (int j = 0; j < 3; ++j) {
+            double sum = 0;
+            for (int a = 0; a < rows; ++a)
+              for (int b = 0; b < columns; ++b)
+                sum += roi_value(image, 4, 5, edge(1) + down * (i + (a + 0.5) / rows),
+                                 edge(0) + across * (j + (b + 0.5) / columns));
+            want.push_back(rows > 0 && columns > 0 ? sum / (rows * columns) : 0);
+          }
+      }
+      expect_near(outputs_of(e)[0], want);
+      expect_gradients(e);
+    }
+}
+
+TEST(ExpandImage, MaxRoiPool) {
+  const Array rois = {1, 0.4, 1, 7.5, 6, 0, 2, 2, 2.4, 2.1, 0, 20, 3, 30, 5};
+  const Expanded e = expanded(
+      "g (float[2, 2, 4, 5] x, float[3, 5] rois) => (float[3, 2, 2, 3] y)"
+      "{ y = MaxRoiPool<pooled_shape = [2, 3], spatial_scale = 0.5>(x, rois) }",
+      17, {{"rois", Tensor::from_f64(DType::f64, {3, 5}, rois)}});
+  Array want;
+  for (std::size_t r = 0; r < 3; ++r)
+    for (std::size_t c = 0; c < 2; ++c)
+      for (int i = 0; i < 2; ++i)
+        for (int j = 0; j < 3; ++j) {
+          const auto edge = [&](std::size_t k) { return std::round(rois[5 * r + k] * 0.5); };
+          const double rows = std::max(edge(4) - edge(2) + 1, 1.0) / 2,
+                       columns = std::max(edge(3) - edge(1) + 1, 1.0) / 3;
+          double largest = -1e9;
+          for (int p = 0; p < 4; ++p)
+            for (int q = 0; q < 5; ++q)
+              if (p >= std::floor(i * rows) + edge(2) && p < std::ceil((i + 1) * rows) + edge(2) &&
+                  q >= std::floor(j * columns) + edge(1) && q < std::ceil((j + 1) * columns) + edge(1))
+                largest = std::max(
+                    largest,
+                    e.inputs.at("x")[static_cast<std::size_t>(
+                        ((static_cast<int>(rois[5 * r]) * 2 + static_cast<int>(c)) * 4 + p) * 5 + q)]);
+          want.push_back(largest == -1e9 ? 0 : largest);
+        }
+  expect_near(outputs_of(e)[0], want);
+  expect_gradients(e);
+}
+
 // The largest of the four weighted pixels around every sample of a bin; samples outside of the image count as
 // 0.
 TEST(ExpandImage, RoiAlignOfMaxima) {
@@ -1171,7 +1777,7 @@ TEST(ExpandImage, WhatIsNotKnownIsTheReason) {
           "its size is not known before running");
   const std::string roi =
       "g (float[1, 1, 4, 4] x, float[2, 4] r, int64[2] b) => (float[2, 1, 1, 1] y) { y = RoiAlign";
-  refused(roi + "(x, r, b) }", "sampling_ratio 0");
+  refused(roi + "<mode = \"max\">(x, r, b) }", "sampling_ratio 0");
   refused(roi + "<mode = \"min\", sampling_ratio = 1>(x, r, b) }", "mode 'min'");
 }
 
