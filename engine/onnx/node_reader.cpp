@@ -140,8 +140,11 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   if (op == nullptr) return add_expansion(*expansion, node, site, std::move(added));
   TRY(check_schema_arity(node, added.inputs.size(), added.outputs.size(), out_.graph.opset));
   const std::string_view type = op->name;
-  const bool chain = op->max_inputs == 2 && added.inputs.size() != 2 && (type == "Max" || type == "Min");
-  return chain ? add_chain(std::move(added)) : add_node(std::move(added));
+  if (op->max_inputs == 2 && added.inputs.size() != 2 && (type == "Max" || type == "Min"))
+    return add_chain(std::move(added));
+  const bool is_long = added.inputs.size() > static_cast<std::size_t>(op->max_inputs);
+  return is_long && (type == "Sum" || type == "Mean") ? add_long_sum(std::move(added))
+                                                      : add_node(std::move(added));
 }
 
 // The node's row or body, or none and why not ("unknown" when there is just none).
@@ -156,8 +159,12 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
     return nullptr;
   }
   const auto opset = vocabulary.opsets.find(domain);
+  if (opset == vocabulary.opsets.end() && domain != "gradloom") {
+    *reason = "the model imports no opset of its domain";
+    return nullptr;
+  }
   // Our own operators are made by passes and autodiff; their attributes are trusted, a file's are not.
-  if (opset == vocabulary.opsets.end() || domain == "gradloom" || !std::get<2>(key).empty()) {
+  if (domain == "gradloom" || !std::get<2>(key).empty()) {
     *reason = "unknown";
     return nullptr;
   }
@@ -295,6 +302,31 @@ Result<NodeReader::Values> NodeReader::add_chain(NewNode node) {
     left = TRY(add_node(std::move(link)))[0];
   }
   return Values{left};
+}
+
+// Sum and Mean of more inputs than their rows take: every part begins with the sum of those before it.
+Result<NodeReader::Values> NodeReader::add_long_sum(NewNode node) {
+  if (node.outputs.size() != 1)
+    return bad("has " + std::to_string(node.outputs.size()) + " outputs, it gives 1");
+  const bool mean = std::string_view(node.op->name) == "Mean";
+  const OpDef& sum = op_by_name("Sum");
+  const auto most = static_cast<std::size_t>(sum.max_inputs);
+  ValueId total = kNone;
+  for (std::size_t k = 0; k < node.inputs.size();) {
+    NewNode part{&sum, node.name, {}, node.outputs, {}};
+    if (total != kNone) part.inputs.push_back(total);
+    while (k < node.inputs.size() && part.inputs.size() < most) part.inputs.push_back(node.inputs[k++]);
+    if (mean || k < node.inputs.size()) {
+      part.outputs[0] = fresh_name(node.outputs[0] + "/" + std::to_string(k));
+      part.name = fresh_name(node.name + "/" + std::to_string(k));
+    }
+    total = TRY(add_node(std::move(part)))[0];
+  }
+  if (!mean) return Values{total};
+  const Value& value = out_.graph.values[total];
+  const DType type = value.has_type ? value.type.dtype : DType::f32;
+  const ValueId count = builder_.scalar(type, static_cast<double>(node.inputs.size()));
+  return add_node({&op_by_name("Div"), node.name, {total, count}, node.outputs, {}});
 }
 
 Result<NodeReader::Values> NodeReader::add_expansion(const Expansion& expansion, const onnx::NodeProto& node,

@@ -101,6 +101,7 @@ class NodeReader {
 
   Result<Values> add_node(NewNode node);
   Result<Values> add_chain(NewNode node);
+  Result<Values> add_long_sum(NewNode node);
   Result<Values> add_expansion(const Expansion& expansion, const onnx::NodeProto& node, const Site& site,
                                NewNode added);
   Values add_untyped(NewNode node);

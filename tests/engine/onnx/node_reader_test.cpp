@@ -10,6 +10,7 @@
 #include "engine/onnx/attributes.h"
 #include "tests/engine/every_op.h"
 #include "tests/engine/onnx/support.h"
+#include "tests/engine/reference.h"
 
 namespace gradloom {
 namespace {
@@ -240,6 +241,41 @@ TEST(NodeReader, InputsOfAnotherOpsetAreRefused) {
   testing::expect_refused(testing::import_model(testing::model_from_text(
                               "g (float[2, 3] x) => (float[2] y) { y = ReduceSum<axes = [1]>(x) }", 18)),
                           Errc::bad_input, {"'axes' is not known"});
+}
+
+TEST(NodeReader, SumsOfManyInputsAreChained) {
+  for (const char* op : {"Sum", "Mean"}) {
+    for (const std::size_t count : {64, 65, 200}) {
+      onnx::ModelProto model =
+          testing::model_from_text("g (float[2] x) => (float[2] y) { y = " + std::string(op) + "(x) }");
+      std::vector<double> want = {1, 2};
+      for (std::size_t i = 1; i < count; ++i) {
+        const std::string name = "w" + std::to_string(i);
+        testing::add_floats(model, name, {2}, {static_cast<float>(i), 0.5f});
+        model.mutable_graph()->mutable_node(0)->add_input(name);
+        want[0] += static_cast<double>(i);
+        want[1] += 0.5;
+      }
+      if (std::string(op) == "Mean")
+        for (double& v : want) v /= static_cast<double>(count);
+      ImportOptions options;
+      options.float_type = DType::f64;
+      const auto imported = testing::import_model(model, options);
+      ASSERT_TRUE(imported.ok()) << imported.error().message;
+      const Status verified = verify(imported->graph);
+      EXPECT_TRUE(verified.ok()) << verified.error().message;
+      const auto runner = reference::Runner::create(imported->graph);
+      ASSERT_TRUE(runner.ok());
+      const auto values =
+          runner->run({{imported->graph.inputs[0], Tensor::from_f64(DType::f64, {2}, {1, 2})}});
+      ASSERT_TRUE(values.ok());
+      const Graph& graph = imported->graph;
+      EXPECT_EQ(graph.value(graph.outputs[0]).name, "y");
+      for (std::size_t i = 0; i < 2; ++i)
+        EXPECT_NEAR((*values)[graph.outputs[0]].at(static_cast<std::int64_t>(i)), want[i], 1e-9)
+            << op << count;
+    }
+  }
 }
 
 TEST(NodeReader, OperatorsHaveAFirstOpset) {
