@@ -1,5 +1,5 @@
 // Einsum: y[output labels] = sum over all other labels of the product of the inputs at their labels. A label
-// stands for one dimension, "..." for the dimensions that are left; dimensions of "..." broadcast. The kernel
+// stands for one dimension, "..." for the dimensions that are left; sizes of 1 broadcast. The kernel
 // is a sequence of other rows' kernels: each input has its diagonals taken and what it alone has summed away;
 // then inputs are joined from the left, each pair as one batched matrix product
 //   [batch (in both and later), m (in the left and later), k (in both, not later)] x [batch, n (in the right and later), k].
@@ -94,15 +94,19 @@ Result<Terms> parse(const Attrs& attrs, const std::vector<std::size_t>& ranks) {
   return terms;
 }
 
-// The size of every label; sizes of 1 under "..." broadcast.
+// The size of every label. Sizes of 1 broadcast between inputs, as in numpy, not within one.
 Result<std::map<char, std::int64_t>> sizes_of(const Terms& terms, const std::vector<Shape>& shapes) {
   std::map<char, std::int64_t> sizes;
   for (std::size_t i = 0; i < shapes.size(); ++i)
     for (std::size_t d = 0; d < shapes[i].size(); ++d) {
       const char label = terms.inputs[i][d];
+      const std::size_t first = terms.inputs[i].find(label);
+      if (nn::differ(shapes[i][first], shapes[i][d]))
+        return infer_error("a label stands for " + std::to_string(shapes[i][first]) + " and for " +
+                           std::to_string(shapes[i][d]) + " in one input");
       const auto [it, added] = sizes.insert({label, shapes[i][d]});
       if (added) continue;
-      if (label < ' ' && (it->second == 1 || shapes[i][d] == 1)) {
+      if (it->second == 1 || shapes[i][d] == 1) {
         it->second = it->second == 1 ? shapes[i][d] : it->second;
         continue;
       }
@@ -154,12 +158,14 @@ class Lowering {
 
   // y with the labels `output`.
   ValueId lower(std::vector<Term> terms, const Labels& output) {
-    for (std::size_t i = 0; i < terms.size(); ++i) {
-      Labels later = output;
+    const auto others = [&](std::size_t i) {
+      Labels labels = output;
       for (std::size_t j = 0; j < terms.size(); ++j)
-        if (j != i) later += terms[j].labels;
-      terms[i] = summed(without_ones(diagonal(terms[i]), later), later);
-    }
+        if (j != i) labels += terms[j].labels;
+      return labels;
+    };
+    for (std::size_t i = 0; i < terms.size(); ++i) terms[i] = without_ones(diagonal(terms[i]), others(i));
+    for (std::size_t i = 0; i < terms.size(); ++i) terms[i] = summed(terms[i], others(i));
     Term all = terms[0];
     for (std::size_t i = 1; i < terms.size(); ++i) {
       Labels later = output;
@@ -191,16 +197,18 @@ class Lowering {
       rest.erase(j, 1);
       rest.erase(i, 1);
       Ints perm;
-      for (std::size_t d = 0; d < t.labels.size(); ++d)
-        if (d != i && d != j) perm.push_back(static_cast<std::int64_t>(d));
+      Shape shape;
+      for (std::size_t d = 0; d < t.labels.size(); ++d) {
+        if (d == i || d == j) continue;
+        perm.push_back(static_cast<std::int64_t>(d));
+        shape.push_back(b_.shape(t.value)[d]);
+      }
       perm.insert(perm.end(), {static_cast<std::int64_t>(i), static_cast<std::int64_t>(j)});
-      const std::int64_t n = size(label),
+      const std::int64_t n = b_.shape(t.value)[i],
                          outer = element_count(b_.shape(t.value)) / std::max<std::int64_t>(n * n, 1);
       const ValueId flat = reshaped(b_.op("Transpose", {t.value}, {{"perm", perm}}), {outer, n * n});
       const ValueId taken =
           b_.op("Slice", {flat, b_.i64s({0}), b_.i64s({n * n}), b_.i64s({1}), b_.i64s({n + 1})});
-      Shape shape;
-      for (char c : rest) shape.push_back(size(c));
       shape.push_back(n);
       return diagonal({reshaped(taken, shape), rest + label});
     }
@@ -267,7 +275,7 @@ class Lowering {
 };
 
 Result<Kernel> prepare(const NodeTypes& types) {
-  TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
+  if (is_float(types.inputs[0].dtype)) TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
   const std::vector<Shape> shapes =
       shapes_of(types.inputs, [&](std::size_t i) { return types.inputs[i].shape; });
   const Terms terms = TRY(parse(types.attrs, ranks_of(shapes)));
@@ -387,6 +395,10 @@ std::vector<Sample> samples() {
       sample_of("batch diagonal", equation("...ii->...i"), {floats({3, 4, 4})}),
       sample_of("trace", equation("bii,bj->bj"), {floats({2, 3, 3}), floats({2, 4})}),
       sample_of("broadcast", equation("...ij,...jk->...ik"), {floats({3, 1, 2, 4}), floats({5, 4, 3})}),
+      sample_of("label of size 1", equation("ij,jk->ik"), {floats({3, 1}), floats({4, 5})}),
+      sample_of("second label of size 1", equation("ij,jk,j->ik"),
+                {floats({3, 4}), floats({1, 5}), floats({4})}),
+      sample_of("diagonal of size 1", equation("iij,i->ij"), {floats({1, 1, 3}), floats({4})}),
       sample_of("summed alone", equation("ij,k->k"), {floats({2, 3}), floats({4})})};
 }
 

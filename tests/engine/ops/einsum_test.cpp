@@ -21,6 +21,24 @@ TEST(Einsum, FormsOfEquations) {
   EXPECT_EQ(run("Einsum", {tensor({2, 1}, {1, 2}), a}, equation("...,...->...")), (Values{1, 2, 6, 8}));
 }
 
+TEST(Einsum, LabelsOfSizeOneBroadcast) {
+  const Tensor a = tensor({2, 2}, {1, 2, 3, 4}), one = tensor({2, 1}, {10, 100}), v = tensor({2}, {5, 6});
+  EXPECT_EQ(run("Einsum", {one, a}, equation("ij,jk->ik")), (Values{40, 60, 400, 600}));
+  EXPECT_EQ(run("Einsum", {a, tensor({1, 2}, {10, 100})}, equation("ij,jk->ik")), (Values{30, 300, 70, 700}));
+  EXPECT_EQ(run("Einsum", {a, tensor({1}, {10})}, equation("ij,j->i")), (Values{30, 70}));
+  EXPECT_EQ(run("Einsum", {tensor({1, 1}, {3}), v}, equation("ii,i->i")), (Values{15, 18}));
+  EXPECT_EQ(gradient("Einsum", {one, a}, 0, equation("ij,jk->ik")), (Values{10, 10}));
+  EXPECT_EQ(gradient("Einsum", {one, a}, 1, equation("ij,jk->ik")), (Values{110, 110, 110, 110}));
+  EXPECT_TRUE(mentions(error_of("Einsum", {f32({1, 2}), f32({2})}, equation("ii,i->i")), "in one input"));
+}
+
+TEST(Einsum, Integers) {
+  const Tensor a = ints({1, 2, 3, 4}).reshaped({2, 2});
+  EXPECT_EQ(run("Einsum", {a, a}, equation("ij,jk->ik")), (Values{7, 10, 15, 22}));
+  const auto u64 = run("Einsum", {a.cast(DType::u64), a.cast(DType::u64)}, equation("ij,ij->i"));
+  EXPECT_EQ(u64, (Values{5, 25}));
+}
+
 TEST(Einsum, CapitalLettersAreOthers) {
   EXPECT_EQ(shape_of(infer("Einsum", {f32({2, 3}), f32({4, 3})}, equation("aA,bA"))), (Shape{2, 4}));
   EXPECT_EQ(shape_of(infer("Einsum", {f32({2, 3})}, equation("aA"))), (Shape{3, 2}));  // A before a
