@@ -109,7 +109,6 @@ Result<NodeReader::Body*> NodeReader::body_of(const onnx::GraphProto& graph, con
                                               const Site& site) {
   std::shared_ptr<Body>& body = bodies_[&graph];
   if (body != nullptr) return body.get();
-  if (graph.sparse_initializer_size() > 0) return bad("sparse initializers are not supported");
   auto fresh = std::make_shared<Body>();
   fresh->proto = &graph;
   NodeNaming naming = unique_node_names(graph);

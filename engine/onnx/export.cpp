@@ -6,6 +6,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/import.h"
 #include "engine/onnx/model_file.h"
+#include "engine/onnx/sparse.h"
 #include "engine/onnx/tensor_proto.h"
 
 namespace gradloom {
@@ -70,6 +71,8 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
   ModelFile file = TRY(read_model_file(source_path, limits));
   try {
     TensorReader tensors(limits, folder_of(source_path));
+    const Result<std::int64_t> sparse = make_dense(file.model, tensors, limits);
+    if (!sparse.ok()) return with_context(sparse.error(), escaped(source_path));
     Initializers initializers;
     collect_initializers(*file.model.mutable_graph(), initializers);
     Status status = embed_external(initializers, tensors);

@@ -19,6 +19,7 @@
 #include "engine/onnx/node_reader.h"
 #include "engine/onnx/opaque.h"
 #include "engine/onnx/scope.h"
+#include "engine/onnx/sparse.h"
 #include "engine/onnx/tensor_proto.h"
 #include "engine/onnx/types.h"
 #include "engine/ops/op.h"
@@ -46,6 +47,9 @@ class Importer {
 
   Result<ImportedModel> run() {
     TRY(read_header());
+    if (const std::int64_t count = TRY(make_dense(model_, tensors_, options_.limits)); count > 0)
+      out_.notes.push_back(counted(count, "sparse initializer is", "sparse initializers are") +
+                           " made dense: zeros train as other numbers do");
     InlinedFunctions functions = TRY(inline_functions(model_, options_.limits));
     reader_.vocabulary.skipped_functions = std::move(functions.skipped);
     const std::vector<std::string> labels = name_nodes();
@@ -67,13 +71,14 @@ class Importer {
     out_.unbound_dims = out_.graph.symbols;
     reader_.add_notes();
     note_names(
-        "weights of equal numbers serve several modules and train as one, as exporters merge them "
-        "(torch.onnx.export: training=TRAINING, or with dynamo optimize=False, keeps them apart)",
+        "weight of equal numbers serves several modules and trains as one",
+        "weights of equal numbers serve several modules and train as one",
+        ", as exporters merge them (torch.onnx.export: training=TRAINING, or with dynamo optimize=False, keeps "
+        "them apart)",
         merged_parameters(out_.graph));
-    note_names(
-        "weights are copies that train apart, as the dynamo exporter folds tied weights "
-        "(optimize=False keeps them tied)",
-        copied_parameters(out_.graph));
+    note_names("weight is a copy that trains apart", "weights are copies that train apart",
+               ", as the dynamo exporter folds tied weights (optimize=False keeps them tied)",
+               copied_parameters(out_.graph));
     note_inference_forms();
     return std::move(out_);
   }
@@ -112,7 +117,6 @@ class Importer {
       TRY(no_version("opset " + std::to_string(opset) + " is not supported (" + std::to_string(kOldestOpset) +
                      " to " + std::to_string(kNewestOpset) + ")"));
     }
-    if (proto_.sparse_initializer_size() > 0) return bad("sparse initializers are not supported");
     if (model_.training_info_size() > 0) out_.notes.push_back("the model's training info is not used");
     return {};
   }
@@ -218,8 +222,9 @@ class Importer {
         top_.values[name] = id;
       }
     }
-    note_names("initializers are used by nothing", unused);
-    note_names("float initializers without a module's name are taken as constants",
+    note_names("initializer is used by nothing", "initializers are used by nothing", "", unused);
+    note_names("float initializer without a module's name is taken as a constant",
+               "float initializers without a module's name are taken as constants", "",
                reader_.uses.exporter_constants);
     return {};
   }
@@ -227,7 +232,6 @@ class Importer {
   // ---- outputs and notes ----
 
   Status read_outputs() {
-    std::set<ValueId> seen;
     for (const auto& output : proto_.output()) {
       const ValueId id = top_.find(output.name());
       if (id == kNone) return bad("graph output " + quoted(output.name()) + " is produced by nothing");
@@ -235,7 +239,6 @@ class Importer {
         TRY(refuse_output(output.name()));
         continue;
       }
-      if (!seen.insert(id).second) return bad("graph output " + quoted(output.name()) + " is listed twice");
       out_.graph.outputs.push_back(id);
       TRY(compare_output(output));
     }
@@ -276,14 +279,19 @@ class Importer {
     });
     if (count > 0)
       out_.notes.push_back(
-          std::to_string(count) +
-          " BatchNormalization nodes are in inference form: they use their running statistics and leave "
-          "them as they are (torch.onnx.export: training=TRAINING; dynamo has no other form)");
+          counted(count, "BatchNormalization node is", "BatchNormalization nodes are") +
+          " in inference form, which uses the running statistics and leaves them as they are "
+          "(torch.onnx.export: training=TRAINING; dynamo has no other form)");
   }
 
-  void note_names(const std::string& what, const std::vector<std::string>& names) {
+  static std::string counted(std::int64_t count, const std::string& one, const std::string& many) {
+    return std::to_string(count) + " " + (count == 1 ? one : many);
+  }
+
+  void note_names(const std::string& one, const std::string& many, const std::string& why,
+                  const std::vector<std::string>& names) {
     if (names.empty()) return;
-    std::string text = std::to_string(names.size()) + " " + what + ": ";
+    std::string text = counted(static_cast<std::int64_t>(names.size()), one, many) + why + ": ";
     for (std::size_t i = 0; i < names.size() && i < 5; ++i) text += (i ? ", " : "") + escaped(names[i]);
     out_.notes.push_back(text + (names.size() > 5 ? ", ..." : ""));
   }

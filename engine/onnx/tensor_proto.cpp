@@ -20,12 +20,6 @@ namespace {
 
 using onnx::TensorProto;
 
-constexpr const char* kOtherTypes[] = {
-    nullptr,     nullptr,      nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
-    nullptr,     "string",     nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
-    "complex64", "complex128", nullptr,      "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
-    "uint4",     "int4",       "float4e2m1", "float8e8m0",   "uint2",          "int2"};
-
 Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
 
 Error size_mismatch(const Type& type, std::int64_t expected, std::int64_t found, const char* unit) {
@@ -96,14 +90,7 @@ Result<std::int64_t> decimal(const std::string& text, const char* what) {
 
 }  // namespace
 
-Result<DType> dtype_of_proto(int data_type) {
-  Result<DType> dtype = dtype_from_onnx(std::int64_t{data_type});
-  if (dtype.ok()) return dtype;
-  const bool named = data_type > 0 && data_type < static_cast<int>(std::size(kOtherTypes)) &&
-                     kOtherTypes[data_type] != nullptr;
-  return bad("element type " + (named ? std::string(kOtherTypes[data_type]) + " is not supported"
-                                      : std::to_string(data_type) + " is unknown"));
-}
+Result<DType> dtype_of_proto(int data_type) { return dtype_from_onnx(std::int64_t{data_type}); }
 
 TensorReader::TensorReader(const Limits& limits, std::string folder)
     : limits_(limits), folder_(std::move(folder)), budget_bytes_(memory_budget_bytes()) {}

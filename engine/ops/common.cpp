@@ -140,12 +140,21 @@ constexpr OnnxType kOnnxTypes[] = {
     {6, DType::i32},  {7, DType::i64},  {9, DType::boolean}, {10, DType::f16}, {11, DType::f64},
     {12, DType::u32}, {13, DType::u64}, {16, DType::bf16},
 };
+// Those without a DType.
+constexpr const char* kOtherTypes[] = {
+    nullptr,     nullptr,      nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
+    nullptr,     "string",     nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
+    "complex64", "complex128", nullptr,      "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+    "uint4",     "int4",       "float4e2m1", "float8e8m0",   "uint2",          "int2"};
 }  // namespace
 
 Result<DType> dtype_from_onnx(std::int64_t code) {
   for (const OnnxType& t : kOnnxTypes)
     if (t.code == code) return t.dtype;
-  return infer_error("ONNX element type " + std::to_string(code) + " is not supported");
+  const bool named =
+      code > 0 && code < static_cast<std::int64_t>(std::size(kOtherTypes)) && kOtherTypes[code] != nullptr;
+  return infer_error("element type " + (named ? std::string(kOtherTypes[code]) + " is not supported"
+                                              : std::to_string(code) + " is unknown"));
 }
 
 std::int64_t onnx_from_dtype(DType dtype) {

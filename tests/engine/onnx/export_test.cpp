@@ -32,6 +32,24 @@ TEST(Export, ReplacesOnlyTheGivenParameters) {
   EXPECT_EQ(proto.doc_string(), "kept");
 }
 
+TEST(Export, SparseInitializersBecomeDense) {
+  const TemporaryFolder folder;
+  onnx::ModelProto model = small_model();
+  auto* sparse = model.mutable_graph()->add_sparse_initializer();
+  *sparse->mutable_values() = model.graph().initializer(1);
+  sparse->mutable_indices()->set_data_type(onnx::TensorProto::INT64);
+  sparse->mutable_indices()->add_dims(2);
+  for (const int i : {0, 1}) sparse->mutable_indices()->add_int64_data(i);
+  sparse->add_dims(2);
+  model.mutable_graph()->mutable_initializer()->RemoveLast();
+  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  const Status status = export_onnx(folder / "in.onnx", {{"b", Tensor::from_f64(DType::f32, {2}, {7, 8})}},
+                                    folder / "out.onnx");
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  EXPECT_EQ(value_of(import_onnx(folder / "out.onnx", {})->graph, "b").data.to_f64(),
+            (std::vector<double>{7, 8}));
+}
+
 TEST(Export, MayOverwriteItsSource) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "m.onnx", small_model().SerializeAsString());

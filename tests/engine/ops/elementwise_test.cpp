@@ -18,7 +18,10 @@ TEST(Elementwise, RefusesWrongTypes) {
   EXPECT_TRUE(mentions(error_of("Add", {f32({2}), f32({3})}), "broadcast"));
   EXPECT_TRUE(mentions(error_of("Add", {f32({2}), {}}), "missing"));
   EXPECT_TRUE(mentions(error_of("Add", {f32({2})}), "missing"));
-  EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{8}}}), "type 8"));
+  EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{8}}}), "type string"));
+  EXPECT_TRUE(
+      mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{22}}}), "type int4 is not supported"));
+  EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{99}}}), "type 99 is unknown"));
   EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}), "type 0"));
 }
 

@@ -54,7 +54,7 @@ TEST(QuantizeLinear, RefusesWhatItLacks) {
                                 {{"block_size", std::int64_t{2}}, {"axis", std::int64_t{7}}}),
                        "axis"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"output_dtype", std::int64_t{17}}}),
-                       "type 17 is not supported"));
+                       "type float8e4m3fn is not supported"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale, i64({})}), "not supported"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {i64({4}), scale}), "cannot quantize i64"));
   EXPECT_TRUE(mentions(error_of("DequantizeLinear", {f32({4}), scale}), "cannot dequantize f32"));
