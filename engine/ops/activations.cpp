@@ -33,7 +33,8 @@ std::vector<Sample> leaky_relu_samples() {
 
 Status infer_prelu(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  TRY(infer_float(ctx));
+  if (ctx.dtype(0) == DType::boolean) return infer_error("PRelu does not take booleans");
+  ctx.outputs[0] = ctx.in(0);
   if (ctx.dtype(1) != ctx.dtype(0)) return infer_error("PRelu: the slope must have the type of the input");
   if (TRY(broadcast_inputs(ctx)).size() != ctx.shape(0).size())
     return infer_error("PRelu: the slope must broadcast to the input");
@@ -57,7 +58,8 @@ Status grad_prelu(GradContext& ctx) {
 }
 
 std::vector<Sample> prelu_samples() {
-  return {with("slope per channel", {}, {floats({2, 3, 5}), floats({3, 1})}, 0.01, {0}),
+  return {with("integers", {}, {ints({2, 5}, -9, 9), ints({5}, -3, 3)}),
+          with("slope per channel", {}, {floats({2, 3, 5}), floats({3, 1})}, 0.01, {0}),
           with("one slope", {}, {floats({4, 5}), floats({1})}, 0.01, {0})};
 }
 

@@ -2,6 +2,7 @@
 #include "engine/ops/product.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -102,6 +103,11 @@ Status require_countable(const kernels::MatMulDesc& desc) {
   return fits || desc.dtype == DType::f64
              ? Status{}
              : Status{no_kernel("no CPU kernel for a product with a dim over 2^31")};
+}
+
+// Integers with products of their own, exact modulo 2^32 or 2^64.
+bool is_whole(DType dtype) {
+  return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u32 || dtype == DType::u64;
 }
 
 // Y = activation(Y + beta * C), in place.
@@ -276,7 +282,12 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
                                const ProductSpec& spec, bool bias, const Addend& addend,
                                const ProductSlots& slots) {
   using kernels::Activation;
-  TRY(require_kernel_type(target, dtype));
+  const bool whole = target == kernels::Target::cpu && is_whole(dtype);
+  if (!whole) TRY(require_kernel_type(target, dtype));
+  if (whole && (spec.alpha != std::trunc(spec.alpha) || addend.beta != std::trunc(addend.beta)))
+    return no_kernel("no kernel multiplies integers by a fraction");
+  if (whole && spec.activation != Activation::none)
+    return no_kernel("no kernel for an activation of an integer product");
   const ProductShape s = TRY(product_shape(a, b, spec));
   ProductLaunch launch{dtype, element_count(s.y), bias, slots};
   launch.sums_of = spec.sums_of;
@@ -303,7 +314,7 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
     if (on_gpu || relu) desc.activation = relu && tail.present ? Activation::none : spec.activation;
     if (target == kernels::Target::cpu) TRY(require_countable(desc));
     try {
-      if (target == kernels::Target::cpu)
+      if (target == kernels::Target::cpu && !whole)
         launch.matmul = kernels::MatMul::create(desc);
       else
         launch.gemm = kernels::gemm_args(desc);
@@ -317,7 +328,7 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
                                               : "matmul";
   if (launch.gemm) {
     launch.gemm->sums_of = spec.sums_of;
-    launch.workspace_bytes = kernels::workspace_bytes(target, *launch.gemm);
+    if (!whole) launch.workspace_bytes = kernels::workspace_bytes(target, *launch.gemm);
   } else {
     if (launch.matmul) launch.workspace_bytes = launch.matmul->workspace_bytes();
     launch.sums = operand_sums(dtype, s, spec.sums_of);

@@ -2,7 +2,8 @@
 // 13 or 18, input since). Adjacent reduced axes are one reduction [outer, n, inner]; separate groups are
 // reduced one after another, innermost first, which every one of these operators allows (a sum of sums, the
 // L2 norm of L2 norms; SumSquare continues with Sum; the mean of integers is divided once, at the end). Types
-// without a kernel of their own are reduced in a wider one. Max and Min take booleans, as false < true.
+// without a kernel of their own are reduced in a wider one, u64 as i64 with the same bits; the norms and
+// logarithms of integers are computed in f64 and cut. Max and Min take booleans, as false < true.
 #include <limits>
 #include <memory>
 #include <utility>
@@ -34,12 +35,11 @@ std::vector<bool> mask_of(const std::vector<std::int64_t>& axes, std::size_t ran
   return mask;
 }
 
-template <bool needs_float, bool booleans = false>
+template <bool booleans = false>
 Status infer_reduce(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   const DType t = ctx.dtype(0);
-  if (needs_float ? !is_float(t) : t == DType::boolean && !booleans)
-    return infer_error(std::string("does not reduce ") + dtype_name(t));
+  if (t == DType::boolean && !booleans) return infer_error(std::string("does not reduce ") + dtype_name(t));
   const Shape& in = ctx.shape(0);
   const auto reduced = mask_of(TRY(reduced_axes(ctx, ctx.attrs, in.size())), in.size());
   const bool keep = ctx.attrs.integer("keepdims", 1) != 0;
@@ -133,6 +133,63 @@ constexpr const char* kReduceNames[] = {"ReduceSum", "ReduceMean",      "ReduceM
                                         "ReduceMin", "ReduceProd",      "ReduceL1",
                                         "ReduceL2",  "ReduceSumSquare", "ReduceLogSumExp"};
 
+// Whether the reduction leaves its input as it is.
+Result<bool> reduces_nothing(const NodeTypes& types) {
+  const Shape& shape = types.inputs[0].shape;
+  return TRY(reduced_axes(types, types.attrs, shape.size())).empty() && !shape.empty();
+}
+
+// The square root of a sum of squares modulo 2^32 or 2^64, or what f64 makes of exponentials, without its
+// fraction.
+template <Reduction reduction>
+Result<Kernel> prepare_cut(const NodeTypes& types) {
+  KernelSequence s(types);
+  const DType type = types.inputs[0].dtype;
+  const Attrs attrs = TRY(sequence_attrs(types));
+  ValueId y = s.in(0);
+  if (TRY(reduces_nothing(types))) {
+    y = s.op("ReduceSum", {y}, attrs);
+  } else if (reduction == Reduction::l2) {
+    y = s.cast(s.op("Sqrt", {s.cast(s.op("ReduceSumSquare", {y}, attrs), DType::f64)}), type);
+  } else {
+    y = s.cast(s.op("ReduceLogSumExp", {s.cast(y, DType::f64)}, attrs), type);
+  }
+  return s.prepare("reduce integers", {y});
+}
+
+// Sums, products and their squares have the same bits with a sign; extrema with the highest bit flipped.
+template <Reduction reduction>
+Result<Kernel> prepare_u64(const NodeTypes& types) {
+  // The bit is a constant that no program holds (engine/ops/elementwise_program.cpp), and so not on a device.
+  if (types.target == kernels::Target::gpu && (reduction == Reduction::max || reduction == Reduction::min))
+    return no_kernel("no GPU kernel for an extremum of u64");
+  KernelSequence s(types);
+  const auto as = [&](ValueId x, DType to) { return s.op("BitCast", {x}, {{"to", onnx_from_dtype(to)}}); };
+  const auto reduced = [&](Reduction r, ValueId x) -> Result<ValueId> {
+    return s.op(kReduceNames[static_cast<std::size_t>(r)], {x}, TRY(sequence_attrs(types)));
+  };
+  const auto flipped = [&](ValueId x) {
+    return s.op("Add", {x, s.b().scalar(DType::i64, -9223372036854775808.0)});
+  };
+  const ValueId x = as(s.in(0), DType::i64);
+  ValueId y = kNone;
+  switch (reduction) {
+    case Reduction::max:
+    case Reduction::min: y = as(flipped(TRY(reduced(reduction, flipped(x)))), DType::u64); break;
+    case Reduction::mean: {
+      const auto results = std::max<std::int64_t>(element_count(types.outputs[0].shape), 1);
+      const std::int64_t count = std::max<std::int64_t>(element_count(types.inputs[0].shape) / results, 1);
+      const ValueId divisor = s.b().scalar(DType::u64, static_cast<double>(count));
+      y = s.op("Div", {as(TRY(reduced(Reduction::sum, x)), DType::u64), divisor});
+      break;
+    }
+    case Reduction::l2:
+    case Reduction::log_sum_exp: return prepare_cut<reduction>(types);
+    default: y = as(TRY(reduced(reduction == Reduction::l1 ? Reduction::sum : reduction, x)), DType::u64);
+  }
+  return s.prepare("reduce u64", {y});
+}
+
 template <Reduction reduction>
 Result<Kernel> prepare_reduce(const NodeTypes& types) {
   const Type& in = types.inputs[0];
@@ -142,7 +199,9 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
     const ValueId y = s.op(name, {s.cast(s.in(0), work)}, TRY(sequence_attrs(types)));
     return s.prepare(std::string("reduce as ") + dtype_name(work), {s.cast(y, in.dtype)});
   }
-  if (in.dtype == DType::u64) return no_kernel(std::string("no kernel reduces ") + dtype_name(in.dtype));
+  if (in.dtype == DType::u64) return prepare_u64<reduction>(types);
+  if (!is_float(in.dtype) && (reduction == Reduction::l2 || reduction == Reduction::log_sum_exp))
+    return prepare_cut<reduction>(types);
   const auto axes = TRY(reduced_axes(types, types.attrs, in.shape.size()));
   const bool noop = axes.empty() && !in.shape.empty();
   struct Prepared {
@@ -195,12 +254,12 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
 }
 
 Result<Kernel> prepare_log_sum(const NodeTypes& types) {
-  const Shape& shape = types.inputs[0].shape;
-  if (TRY(reduced_axes(types, types.attrs, shape.size())).empty() && !shape.empty())
-    return prepare_reduce<Reduction::sum>(types);
+  if (TRY(reduces_nothing(types))) return prepare_reduce<Reduction::sum>(types);
   KernelSequence s(types);
+  const DType type = types.inputs[0].dtype;
+  const ValueId sum = s.op("ReduceSum", {s.in(0)}, TRY(sequence_attrs(types)));
   return s.prepare("reduce log sum",
-                   {s.op("Log", {s.op("ReduceSum", {s.in(0)}, TRY(sequence_attrs(types)))})});
+                   {s.cast(s.op("Log", {is_float(type) ? sum : s.cast(sum, DType::f64)}), type)});
 }
 
 // ---- gradients --------------------------------------------------------------------------------------------
@@ -364,7 +423,7 @@ const OpDef reduce_sum_op = {.name = "ReduceSum",
                              .summary = "Sum over axes",
                              .min_inputs = 1,
                              .max_inputs = 2,
-                             .infer = infer_reduce<false>,
+                             .infer = infer_reduce<>,
                              .grad = grad_reduce<sum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::sum>,
@@ -375,7 +434,7 @@ const OpDef reduce_mean_op = {.name = "ReduceMean",
                               .summary = "Mean over axes",
                               .min_inputs = 1,
                               .max_inputs = 2,
-                              .infer = infer_reduce<false>,
+                              .infer = infer_reduce<>,
                               .grad = grad_reduce<mean_gradient>,
                               .cost = input_cost,
                               .cpu = prepare_reduce<Reduction::mean>,
@@ -386,7 +445,7 @@ const OpDef reduce_max_op = {.name = "ReduceMax",
                              .summary = "Largest element over axes; ties share the gradient",
                              .min_inputs = 1,
                              .max_inputs = 2,
-                             .infer = infer_reduce<false, true>,
+                             .infer = infer_reduce<true>,
                              .grad = grad_reduce<extremum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::max>,
@@ -396,7 +455,7 @@ const OpDef reduce_min_op = {.name = "ReduceMin",
                              .summary = "Smallest element over axes; ties share the gradient",
                              .min_inputs = 1,
                              .max_inputs = 2,
-                             .infer = infer_reduce<false, true>,
+                             .infer = infer_reduce<true>,
                              .grad = grad_reduce<extremum_gradient>,
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::min>,
@@ -406,7 +465,7 @@ const OpDef reduce_prod_op = {.name = "ReduceProd",
                               .summary = "Product over axes",
                               .min_inputs = 1,
                               .max_inputs = 2,
-                              .infer = infer_reduce<false>,
+                              .infer = infer_reduce<>,
                               .grad = grad_reduce<prod_gradient>,
                               .cost = input_cost,
                               .cpu = prepare_reduce<Reduction::prod>,
@@ -417,7 +476,7 @@ const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .summary = "Sum of absolute values over axes",
                             .min_inputs = 1,
                             .max_inputs = 2,
-                            .infer = infer_reduce<false>,
+                            .infer = infer_reduce<>,
                             .grad = grad_reduce<l1_gradient>,
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l1>,
@@ -428,7 +487,7 @@ const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .summary = "Euclidean norm over axes; gradient 0 at 0",
                             .min_inputs = 1,
                             .max_inputs = 2,
-                            .infer = infer_reduce<true>,
+                            .infer = infer_reduce<>,
                             .grad = grad_reduce<l2_gradient>,
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l2>,
@@ -439,7 +498,7 @@ const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .summary = "Sum of squares over axes",
                                     .min_inputs = 1,
                                     .max_inputs = 2,
-                                    .infer = infer_reduce<false>,
+                                    .infer = infer_reduce<>,
                                     .grad = grad_reduce<sum_square_gradient>,
                                     .cost = input_cost,
                                     .cpu = prepare_reduce<Reduction::sum_square>,
@@ -450,7 +509,7 @@ const OpDef reduce_log_sum_op = {.name = "ReduceLogSum",
                                  .summary = "log of the sum over axes",
                                  .min_inputs = 1,
                                  .max_inputs = 2,
-                                 .infer = infer_reduce<true>,
+                                 .infer = infer_reduce<>,
                                  .grad = grad_reduce<log_sum_gradient>,
                                  .cost = input_cost,
                                  .cpu = prepare_log_sum,
@@ -461,7 +520,7 @@ const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .summary = "log of the sum of exponentials over axes",
                                      .min_inputs = 1,
                                      .max_inputs = 2,
-                                     .infer = infer_reduce<true>,
+                                     .infer = infer_reduce<>,
                                      .grad = grad_reduce<log_sum_exp_gradient>,
                                      .cost = input_cost,
                                      .cpu = prepare_reduce<Reduction::log_sum_exp>,

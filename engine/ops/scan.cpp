@@ -73,7 +73,9 @@ std::int64_t axis_at(DType type, const void* axis) {
 // An axis that is only known when running is read then, on the CPU; out of range, where a kernel cannot fail,
 // it counts as the last one.
 Result<Kernel> prepare_cum_sum(const NodeTypes& types) {
-  const DType dtype = types.inputs[0].dtype, axis_type = types.inputs[1].dtype;
+  const DType given = types.inputs[0].dtype, axis_type = types.inputs[1].dtype;
+  // Sums modulo 2^32 or 2^64 have the same bits with a sign.
+  const DType dtype = given == DType::u32 ? DType::i32 : given == DType::u64 ? DType::i64 : given;
   const bool gpu = types.target == kernels::Target::gpu;
   if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64 &&
       !(gpu && dtype == DType::bf16))
@@ -117,6 +119,9 @@ std::vector<Sample> cum_sum_samples() {
           sample_of("reverse", {{"reverse", yes}}, {floats({2, 5, 3}), known_scalar(DType::i32, 1)}),
           sample_of("both", {{"exclusive", yes}, {"reverse", yes}},
                     {ints({9}, -9, 9), known_scalar(DType::i64, 0)}),
+          sample_of("unsigned", {}, {ints({2, 3}, 0, 9, DType::u64), known_scalar(DType::i64, 1)}),
+          sample_of("unsigned, 32 bits", {{"exclusive", yes}},
+                    {ints({5}, 0, 9, DType::u32), known_scalar(DType::i64, 0)}),
           sample_of("long axis", {{"exclusive", yes}, {"reverse", yes}},
                     {floats({2, 300}), known_scalar(DType::i64, 1)})};
 }

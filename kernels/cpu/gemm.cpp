@@ -1,4 +1,4 @@
-// C = alpha * A B + bias (+ C) for doubles, batched, any strides. Tiles of C are independent parts; each
+// C = alpha * A B + bias (+ C), batched, any strides. Doubles: Tiles of C are independent parts; each
 // packs the panels of A and B that it needs and runs a register-blocked micro kernel. The sum over k goes in
 // blocks of fixed size, in order, so the bits do not depend on the number of threads.
 #include "kernels/cpu/kernel.h"
@@ -106,9 +106,39 @@ void compute_tile(const GemmArgs& args, const double* a, const double* b, double
   }
 }
 
+// Integers, exact modulo 2^32 or 2^64: signed ones are computed as unsigned.
+template <class T>
+void integer_gemm(const GemmArgs& args) {
+  i64 batch = 1;
+  for (int d = 0; d < args.batch_rank; ++d) batch *= args.batch_dims[d];
+  const T alpha = T(i64(args.alpha));
+  parallel_for(batch * args.m, batch * args.m * args.n * larger(1, args.k), [&](i64 part) {
+    const i64 row = part % args.m;
+    i64 number = part / args.m, a = row * args.a_row, b = 0, c = row * args.c_row;
+    for (int d = args.batch_rank - 1; d >= 0; --d) {
+      const i64 index = number % args.batch_dims[d];
+      number /= args.batch_dims[d];
+      a += index * args.a_batch[d];
+      b += index * args.b_batch[d];
+      c += index * args.c_batch[d];
+    }
+    const T *const left = static_cast<const T*>(args.a) + a, *const right = static_cast<const T*>(args.b) + b;
+    for (i64 j = 0; j < args.n; ++j) {
+      T sum = 0;
+      for (i64 k = 0; k < args.k; ++k) sum += left[k * args.a_col] * right[k * args.b_row + j * args.b_col];
+      sum *= alpha;
+      if (args.bias != nullptr) sum += static_cast<const T*>(args.bias)[j];
+      T* const at = static_cast<T*>(args.c) + c + j * args.c_col;
+      *at = args.accumulate ? *at + sum : sum;
+    }
+  });
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args) {
+  if (args.dtype == DType::i32 || args.dtype == DType::u32) return integer_gemm<std::uint32_t>(args);
+  if (args.dtype == DType::i64 || args.dtype == DType::u64) return integer_gemm<std::uint64_t>(args);
   static thread_local Panels panels;
   i64 batch = 1;
   for (int d = 0; d < args.batch_rank; ++d) batch *= args.batch_dims[d];

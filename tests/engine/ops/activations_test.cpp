@@ -38,6 +38,12 @@ TEST(Activations, AtKinks) {
   EXPECT_EQ(gradient("HardSwish", {tensor({4}, {-4, -3, 3, 4})}, 0), (std::vector<double>{0, 0, 1, 1}));
 }
 
+TEST(Activations, PReluOfIntegers) {
+  EXPECT_EQ(run("PRelu", {ints({-3, 0, 4}), ints({5, 6, 7})}), (std::vector<double>{-15, 0, 4}));
+  EXPECT_EQ(run("PRelu", {tensor({2}, {0, 4}, DType::u32), tensor({1}, {5}, DType::u32)}),
+            (std::vector<double>{0, 4}));
+}
+
 TEST(Activations, RefuseWrongInputs) {
   EXPECT_TRUE(mentions(error_of("Selu", {i64({2})}), "needs floating point"));
   EXPECT_TRUE(mentions(error_of("Celu", {f32({2})}, {{"alpha", 0.0}}), "alpha is 0"));

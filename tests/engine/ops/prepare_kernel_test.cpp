@@ -56,9 +56,9 @@ TEST(PrepareKernel, SaysHowItComputes) {
 
 TEST(PrepareKernel, OtherFailuresStay) {
   NodeTypes types;
-  types.inputs = {{DType::i32, {4, 4}}, {DType::i32, {4, 4}}};
+  types.inputs = {{DType::i16, {4, 4}}, {DType::i16, {4, 4}}};
   types.input_present = {true, true};
-  types.outputs = {{DType::i32, {4, 4}}};
+  types.outputs = {{DType::i16, {4, 4}}};
   types.output_present = {true};
   types.constants = {nullptr, nullptr};
   EXPECT_FALSE(prepare_kernel(op_by_name("MatMul"), types).ok());

@@ -159,6 +159,58 @@ TEST(Gemm, AddsAnyBroadcastMatrixWithBeta) {
   }
 }
 
+// Exact where f64 is not, and modulo 2^32 or 2^64.
+template <class T>
+void expect_whole_products(DType type, T large) {
+  SCOPED_TRACE(dtype_name(type));
+  const auto of = [&](Shape shape, const std::vector<T>& values) {
+    Tensor t(type, std::move(shape));
+    std::copy(values.begin(), values.end(), t.mutable_as<T>());
+    return t;
+  };
+  const auto product = [&](const char* name, const std::vector<Tensor>& inputs, const Attrs& attrs = {}) {
+    const auto y = evaluate(op_by_name(name), attrs, inputs, 1);
+    EXPECT_TRUE(y.ok()) << (y.ok() ? "" : y.error().message);
+    if (!y.ok()) return std::vector<T>{};
+    const T* values = (*y)[0].template as<T>();
+    return std::vector<T>(values, values + (*y)[0].count());
+  };
+  const auto at = [&](auto f) {
+    std::vector<T> values;
+    for (unsigned i = 0; i < 2; ++i)
+      for (unsigned j = 0; j < 2; ++j) values.push_back(static_cast<T>(f(i, j)));
+    return values;
+  };
+  const std::vector<T> a = {large, 1, 2, large, 3, 4}, b = {5, 6, 7, large, 8, 9};
+  using U = std::make_unsigned_t<T>;
+  const auto sum = [&](unsigned i, unsigned j) {
+    U total = 0;
+    for (unsigned k = 0; k < 3; ++k) total += static_cast<U>(a[i * 3 + k]) * static_cast<U>(b[k * 2 + j]);
+    return total;
+  };
+  const Tensor left = of({2, 3}, a), right = of({3, 2}, b);
+  EXPECT_EQ(product("MatMul", {left, right}), at(sum));
+  EXPECT_EQ(product("Gemm", {left, right, of({2}, {10, 20})}, {{"alpha", 3.0}, {"beta", 2.0}}),
+            at([&](unsigned i, unsigned j) { return U{3} * sum(i, j) + U{20} * (j + 1); }));
+  EXPECT_EQ(product("Gemm", {left, right, of({2}, {10, 20})}),
+            at([&](unsigned i, unsigned j) { return sum(i, j) + U{10} * (j + 1); }));
+  // Two matrices at once, the second operand for both, and as a view from the other side.
+  const Tensor twice = of({2, 1, 3}, a);
+  EXPECT_EQ(product("MatMul", {twice, right}), at(sum));
+  EXPECT_EQ(product("FusedMatMul", {left, of({2, 3}, {5, 7, 8, 6, large, 9})}, {{"perm_b", Perm{1, 0}}}),
+            at(sum));
+}
+
+TEST(Products, IntegersAreExact) {
+  expect_whole_products<std::int64_t>(DType::i64, (std::int64_t{1} << 62) + 1);
+  expect_whole_products<std::uint64_t>(DType::u64, ~std::uint64_t{0} - 6);
+  expect_whole_products<std::int32_t>(DType::i32, (1 << 30) + 1);
+  expect_whole_products<std::uint32_t>(DType::u32, ~0u - 6);
+  const Tensor one = Tensor::from_i64({1}).reshaped({1, 1});
+  const auto half = evaluate(op_by_name("Gemm"), {{"alpha", 0.5}}, {one, one}, 1);
+  EXPECT_TRUE(!half.ok() && half.error().message.find("fraction") != std::string::npos);
+}
+
 TEST(Products, OfNothingAreZero) {
   for (DType dtype : {DType::f32, DType::f64}) {
     const Tensor a(dtype, {2, 3, 0}), b(dtype, {0, 4}), bias = numbers(dtype, {4});

@@ -39,6 +39,13 @@ TEST(CumSum, AxisInAnyForm) {
   EXPECT_TRUE(mentions(error_of("CumSum", {f32({3}), f32({})}), "integer"));
 }
 
+TEST(CumSum, UnsignedSumsWrap) {
+  const Tensor x = tensor({3}, {4294967295.0, 3, 5}, DType::u32);
+  EXPECT_EQ(run("CumSum", {x, scalar(0)}), (std::vector<double>{4294967295.0, 2, 7}));
+  EXPECT_EQ(run("CumSum", {x.cast(DType::u64), scalar(0)}),
+            (std::vector<double>{4294967295.0, 4294967298.0, 4294967303.0}));
+}
+
 TEST(CumSum, AxisKnownOnlyWhenRunning) {
   Graph graph;
   GraphBuilder b(graph);
