@@ -31,6 +31,7 @@ void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, V
                use.input_index == 1 && first->size() > 1) {
       take((*first)[1]);
       spec.label = true;
+      if (node.attrs.has("ignore_index")) spec.ignored = node.attrs.integer("ignore_index");
     } else if (node.op->has(kView) || op == "Cast") {
       if (use.input_index == 0 && node.outputs[0] != kNone)
         find_limit(graph, uses, node.outputs[0], spec, seen);

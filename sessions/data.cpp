@@ -179,16 +179,22 @@ class Npz : public BatchSource {
     if (type.shape[0] == 0) return Error{Errc::bad_input, has + ": no batches"};
     return {};
   }
+  static std::string ignored_text(const InputSpec& input) {
+    if (!input.label) return "";
+    return input.ignored ? fmt::format("; the loss ignores only {}", *input.ignored)
+                         : "; the loss ignores no label";
+  }
   // The whole array, of the dtype that the input wants.
   static Result<Tensor> accept(const Tensor& array, const InputSpec& input) {
     if (input.limit > 0 && is_integer(array.dtype())) {
       for (std::int64_t i = 0; i < array.count(); ++i) {
         const std::int64_t value = array.int_at(i);
-        // -100 is the label that losses ignore; indices may count from the end.
-        const bool fine = value < input.limit && (value >= -input.limit || (input.label && value == -100));
-        if (!fine)
-          return Error{Errc::bad_input, fmt::format("array {}: value {} at element {} is not below {}",
-                                                    escaped(input.name), value, i, input.limit)};
+        // Indices may count from the end, labels may not.
+        const std::int64_t least = input.label ? 0 : -input.limit;
+        if ((value >= least && value < input.limit) || (input.label && value == input.ignored)) continue;
+        return Error{Errc::bad_input, fmt::format("array {}: {} {} at element {} is outside of {}..{}{}",
+                                                  escaped(input.name), input.label ? "label" : "value", value,
+                                                  i, least, input.limit - 1, ignored_text(input))};
       }
     }
     return array.cast(input.type.dtype);

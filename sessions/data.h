@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct InputSpec {
       0;  // integers: values are below it (classes, vocabulary); 0: unknown, synthetic then uses 0 and 1
   bool label =
       false;  // target of the loss; tokens: without a mark the integer input named like a label, or the last
+  std::optional<std::int64_t> ignored{};  // the label that adds nothing to the loss
 };
 
 class BatchSource {

@@ -164,7 +164,7 @@ void data_files(Cases& cases) {
                        place.write("i.npy", npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1, 2), }",
                                                 little(0, 8) + little(static_cast<std::uint64_t>(value), 8)));
                      },
-                     {train(kBad, "is not below 3", {"--data", "npz:i.npy"})}});
+                     {train(kBad, "is outside of -3..2", {"--data", "npz:i.npy"})}});
 
   const auto tokens = [&](const std::string& name, const std::function<void(const Place&)>& make, int code,
                           const std::string& says) {

@@ -47,7 +47,7 @@ TEST_F(DataTest, NpzCyclesItsBatches) {
                                         {"labels", Tensor::from_i64(label_values).reshaped({3, 2})}})
                   .ok());
   const std::vector<InputSpec> inputs = {{"x", {DType::f64, {2, 4}}, 0, false},
-                                         {"labels", {DType::i64, {2}}, 4, true}};
+                                         {"labels", {DType::i64, {2}}, 4, true, -100}};
   const auto source = make_batches("npz:" + file("d.npz"), inputs, 0);
   ASSERT_TRUE(source.ok()) << error_of(source);
   EXPECT_EQ((*source)->count(), 3);
@@ -77,12 +77,32 @@ TEST_F(DataTest, NpzErrorsNameArrayAndInput) {
   const std::string missing = message({{"label", Tensor(DType::i64, {3, 2})}}, labels);
   EXPECT_NE(missing.find("no array for input labels (i64[2]); it has label"), std::string::npos) << missing;
   const std::string range = message({{"labels", Tensor::from_i64({0, 1, 4, 0}).reshaped({2, 2})}}, labels);
-  EXPECT_NE(range.find("value 4 at element 2 is not below 4"), std::string::npos) << range;
+  EXPECT_NE(range.find("label 4 at element 2 is outside of 0..3; the loss ignores no label"),
+            std::string::npos)
+      << range;
   const std::string empty = message({{"labels", Tensor(DType::i64, {0, 2})}}, labels);
   EXPECT_NE(empty.find("no batches"), std::string::npos) << empty;
   EXPECT_FALSE(make_batches("npz:" + file("none.npz"), {labels}, 0).ok());
   write_all(file("bad.npz"), "PK nothing");
   EXPECT_FALSE(make_batches("npz:" + file("bad.npz"), {labels}, 0).ok());
+}
+
+// Labels may be what the loss ignores; indices may count from the end.
+TEST_F(DataTest, NegativeNumbers) {
+  const auto status = [&](std::int64_t value, bool label, std::optional<std::int64_t> ignored) {
+    EXPECT_TRUE(write_npz(file("n.npz"), {{"i", Tensor::from_i64({0, value}).reshaped({1, 2})}}).ok());
+    const auto source =
+        make_batches("npz:" + file("n.npz"), {{"i", {DType::i64, {2}}, 4, label, ignored}}, 0);
+    return source.ok() ? std::string("fine") : error_of(source);
+  };
+  EXPECT_EQ(status(-1, false, {}), "fine");
+  EXPECT_EQ(status(-4, false, {}), "fine");
+  EXPECT_NE(status(-5, false, {}).find("value -5 at element 1 is outside of -4..3"), std::string::npos);
+  EXPECT_NE(status(-1, true, {}).find("label -1 at element 1 is outside of 0..3; the loss ignores no label"),
+            std::string::npos);
+  EXPECT_EQ(status(-1, true, -1), "fine");
+  EXPECT_NE(status(-100, true, -1).find("the loss ignores only -1"), std::string::npos);
+  EXPECT_EQ(status(255, true, 255), "fine");
 }
 
 TEST_F(DataTest, TokensAreWindowsAndTheirFollowers) {
