@@ -21,6 +21,8 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
+constexpr std::int64_t kLargestImage = 1 << 16;  // pixels of a side whose numbers are constants
+
 Result<Ints> known_ints(Expander& e, std::size_t input, const char* what) {
   const Tensor* known = e.known(e.in(input));
   if (known == nullptr) return e.unsupported(std::string("its ") + what + " is not known before running");
@@ -357,6 +359,7 @@ Status roi_align(Expander& e) {
   const RoiAxis down{1, 3, height, x[2]}, across{0, 2, width, x[3]};
   const ValueId images = TRY(e.op("Gather", {e.in(0), e.in(2)}));
   if (ratio == 0) {
+    if (std::max(x[2], x[3]) > kLargestImage) return e.unsupported("an image this large");
     e.outputs[0] = TRY(adaptive_means(e, images, down, across, half_pixel));
     return {};
   }
@@ -401,6 +404,7 @@ Status max_roi_pool(Expander& e) {
   if (x.size() != 4 || e.rank(e.in(1)) != 2) return infer_error("x must be [n, c, h, w] and rois [r, 5]");
   const Ints pooled = TRY(list(e, "pooled_shape", 2, 0));
   if (x[2] < 1 || x[3] < 1) return e.unsupported("the size of the image is not known");
+  if (std::max(x[2], x[3]) > kLargestImage) return e.unsupported("an image this large");
   if (pooled[0] < 1 || pooled[1] < 1 || std::max(pooled[0], pooled[1]) > (1 << 12))
     return infer_error("pooled_shape must be from 1 to 4096");
   const ValueId image = TRY(e.op("Squeeze", {TRY(e.slice(e.in(1), 0, 1, 1)), e.ints({1})}));
