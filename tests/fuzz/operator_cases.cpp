@@ -175,12 +175,12 @@ const Text kTexts[] = {
      "{ y, z = com.microsoft.SkipGroupNorm<activation = 0, channels_last = 1, epsilon = 0.01, groups = 2>(x, g, b, s, c) }"},
     {"Attention", kMicrosoft, 17,
      "(float[1, 3, 4] x, float[4, 10] w, float[10] b, float[1, 2, 3, 3] a) => (float y)"
-     "<int32[1, 3] m = {1, 1, 0}>"
+     "<int32[2] m = {3, 1}>"
      "{ y = com.microsoft.Attention<do_rotary = 0, mask_filter_value = -100.0, num_heads = 2, past_present_share_buffer = 0, "
      "qkv_hidden_sizes = [4, 4, 2], rotary_embedding_dim = 0, scale = 0.5, unidirectional = 1>(x, w, b, m, none, a) }"},
     {"Attention", kMicrosoft, 17,
-     "(float[1, 3, 4] x, float[4, 12] w) => (float y, float p) <int32[2] m = {3, 1}>"
-     "{ y, p = com.microsoft.Attention<num_heads = 2>(x, w, none, m) }"},
+     "(float[1, 3, 4] x, float[4, 12] w) => (float y, float p)"
+     "{ y, p = com.microsoft.Attention<num_heads = 2>(x, w) }"},
     {"QAttention", kMicrosoft, 17,
      "(uint8[1, 3, 2] x, float[6] b) => (float y)"
      "<int8[2, 6] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float s = {0.1}, float[6] t = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, "
