@@ -115,17 +115,5 @@ TEST(SoftmaxCrossEntropyLoss, LargeLogitsStayFinite) {
   expect_near(y[0], {}, {1e4}, 0);
 }
 
-TEST(SoftmaxCrossEntropyLoss, NoGradientForClassWeights) {
-  Graph graph;
-  GraphBuilder b(graph);
-  const ValueId x = b.input("x", {DType::f32, {5, 3}}), labels = b.input("labels", {DType::i64, {5}});
-  const ValueId weight = b.input("weight", {DType::f32, {3}});
-  const ValueId loss = b.op("SoftmaxCrossEntropyLoss", {x, labels, weight});
-  auto grads = add_gradients(graph, loss, {weight});
-  ASSERT_FALSE(grads.ok());
-  EXPECT_NE(grads.error().message.find("no gradient with respect to the class weights"), std::string::npos)
-      << grads.error().message;
-}
-
 }  // namespace
 }  // namespace gradloom
