@@ -87,6 +87,7 @@ GRADLOOM_HD T shift_right(T a, T b) {
   GRADLOOM_HD float name(float x) { return ::f32_name(x); } \
   GRADLOOM_HD double name(double x) { return ::f64_name(x); }
 GRADLOOM_UNARY(exp, expf, exp)
+GRADLOOM_UNARY(exp_down, expf, exp)
 GRADLOOM_UNARY(log, logf, log)
 GRADLOOM_UNARY(log1p, log1pf, log1p)
 GRADLOOM_UNARY(tanh, tanhf, tanh)
@@ -715,7 +716,7 @@ GRADLOOM_HD T gelu_tanh_slope(T x) {
   const T c = T(1.59576912160573071176), k = T(0.07135481627260025);  // 2 c, 2 c 0.044715
   x = x > T(10) ? T(10) : x;  // the slope is 1 and 0 out there, and e must not overflow
   x = x < T(-10) ? T(-10) : x;
-  const T x2 = x * x, e = exp(-x * (c + k * x2)), s = T(1) / (T(1) + e);
+  const T x2 = x * x, e = exp_down(-x * (c + k * x2)), s = T(1) / (T(1) + e);
   return s + x * (e * s * s) * (c + T(3) * k * x2);
 }
 

@@ -10,6 +10,7 @@ namespace {
 constexpr i64 kTileBytes = i64(32) * 1024;
 constexpr i64 kMinTile = 64;  // a multiple of 4 (Philox blocks)
 constexpr i64 kMaxTile = 8192;
+constexpr i64 kMaxProgramTile = 1024;  // of several operators: while one computes, the memory idles
 constexpr i64 kMostSlotBytes = i64(kEwMaxRegisters) * kMinTile * 8;
 
 // Where a register's tile is found.
@@ -197,10 +198,10 @@ void assign_slots(const ElementwiseArgs& args, Plan& plan) {
   for (int r = 0; r < first_result; ++r) {
     if (plan.reg[r].place == Place::slot && plan.reg[r].last_use == plan.instructions && !loaded[r]) take(r);
   }
-  i64 tile = kMaxTile, touched = plan.slots + plan.outputs;
+  i64 tile = plan.instructions > 1 ? kMaxProgramTile : kMaxTile, touched = plan.slots + plan.outputs;
   for (int r = 0; r < plan.inputs; ++r) touched += plan.reg[r].place == Place::dense_input ? 1 : 0;
-  if (plan.slots > 0) tile = kTileBytes / (touched * i64(widest));
-  tile = smaller(kMaxTile, larger(kMinTile, tile / kMinTile * kMinTile));
+  if (plan.slots > 0) tile = smaller(tile, kTileBytes / (touched * i64(widest)));
+  tile = larger(kMinTile, tile / kMinTile * kMinTile);
   plan.tile = tile;
   plan.slot_bytes = tile * widest;
 }

@@ -197,12 +197,15 @@ GRADLOOM_INLINE T peak_of(const T* x, i64 n) {
 }
 
 // Sum of exp(x[i] - peak), where no x[i] is above the peak; the exponentials go to y unless it is null (y may
-// be x). What lies `ahead` elements further is asked for meanwhile: this loop leaves the memory idle.
+// be x). What is read next, and what is written (null: nothing), is asked for meanwhile: this loop leaves the
+// memory idle.
 template <class T>
-GRADLOOM_INLINE double exp_sum(const T* x, i64 n, T peak, i64 ahead, T* y = nullptr) {
+GRADLOOM_INLINE double exp_sum(const T* x, i64 n, T peak, const T* next, T* y = nullptr,
+                               const T* written = nullptr) {
   constexpr i64 lanes = kLanes<T>;
   const auto part = [&](i64 i) {
-    __builtin_prefetch(x + i + ahead, 0, 2);
+    __builtin_prefetch(next + i, 0, 2);
+    if (written != nullptr) __builtin_prefetch(written + i, 1, 2);
     const Vec<T> e = exp_down(load(x + i) - peak);
     if (y != nullptr) store(y + i, e);
     return e;

@@ -78,7 +78,7 @@ template <class T>
 double row_log_sum_exp(const T* x, i64 n, i64 stride) {
   if (stride == 1) {
     const T peak = peak_of(x, n);
-    return double(peak) + log(exp_sum(x, n, peak, n));
+    return double(peak) + log(exp_sum(x, n, peak, x + n));
   }
   constexpr i64 kRun = 256;
   T buffer[kRun];
@@ -88,7 +88,7 @@ double row_log_sum_exp(const T* x, i64 n, i64 stride) {
   for (i64 begin = 0; begin < n; begin += kRun) {
     const i64 count = smaller(kRun, n - begin);
     for (i64 i = 0; i < count; ++i) buffer[i] = x[(begin + i) * stride];
-    total += exp_sum(buffer, count, peak, 0);
+    total += exp_sum(buffer, count, peak, buffer);
   }
   return double(peak) + log(total);
 }

@@ -241,7 +241,7 @@ void log_sum_exp(const ReduceArgs& args) {
       const T largest = peak_of(x, n), peak = finite(largest);
       double total = 0;
       if (largest < T(__builtin_inf())) {
-        total = exp_sum(x, n, peak, n);
+        total = exp_sum(x, n, peak, x + n);
       } else {
         for (i64 k = 0; k < n; ++k) total += double(exp(x[k]));  // infinite, or NaN
       }

@@ -17,11 +17,12 @@ void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
   double total[kRows];
   for (i64 r = 0; r < rows; ++r) peak[r] = peak_of(x + r * n, n);
   for (i64 r = 0; r < rows; ++r) {
-    const T* const from = x + r * n;
-    total[r] =
-        log_form ? exp_sum(from, n, peak[r], rows * n) : exp_sum(from, n, peak[r], rows * n, y + r * n);
+    const T *const from = x + r * n, *const next = from + rows * n;
+    T* const to = y + r * n;
+    total[r] = log_form ? exp_sum<T>(from, n, peak[r], next, nullptr, to)
+                        : exp_sum<T>(from, n, peak[r], next, to, to + rows * n);
   }
-  for (i64 r = 0; r < rows; ++r) factor[r] = T(log_form ? log(total[r]) : 1.0 / total[r]);
+  for (i64 r = 0; r < rows; ++r) factor[r] = log_form ? log(T(total[r])) : T(1.0 / total[r]);
   for (i64 r = 0; r < rows; ++r, x += n, y += n) {
     if (log_form) {
 #pragma GCC ivdep
