@@ -12,8 +12,7 @@
 
 namespace gradloom::kernels {
 
-// What random kernels read of a step, in the memory of the device (a recorded step is replayed with new
-// contents).
+// What random kernels read of a step, in the memory of the device (new contents for every replay of a step).
 struct RandomState {
   std::uint64_t seed = 0, step = 0;
 };
@@ -166,8 +165,7 @@ struct BatchNormGradArgs {
 };
 
 // data: [outer, axis_size, inner], indices: [count] (i32 or i64, negative counts from the end) -> out:
-// [outer, count, inner]. Out-of-range indices are clamped by the caller's validation; the kernel writes zeros
-// for them.
+// [outer, count, inner]. For indices out of range the kernel writes zeros.
 struct GatherArgs {
   std::size_t element_bytes;
   DType index_dtype;
@@ -235,8 +233,7 @@ struct ReverseSequenceArgs {
   const std::int64_t* lengths;
   void* y;
 };
-// Upper (column - row >= k) or lower (column - row <= k) triangles, zeros elsewhere. k: one number, null for
-// 0.
+// Upper (column - row >= k) or lower (column - row <= k) triangles, zeros elsewhere. k: one number; null: 0.
 struct TriluArgs {
   std::size_t element_bytes;
   bool upper;
@@ -436,8 +433,7 @@ struct AveragePoolGradArgs {
 // channels from i - (size - 1) / 2 on, those inside x (ONNX LRN-13):
 //   s = bias + alpha / size * sum of x^2 over the window, y = x s^-beta
 //   dx = dy s^-beta - 2 alpha beta / size x (sum of dy x s^(-beta - 1) over the windows that channel i is in)
-// The gradient takes windows of at most kLrnGradWindow channels. The CPU's: for GPUs it is a sequence of
-// kernels.
+// The gradient takes windows of at most kLrnGradWindow channels. On GPUs it is a sequence of kernels.
 constexpr std::int64_t kLrnGradWindow = 64;
 struct LrnShape {
   std::int64_t n, c, inner, size;
@@ -570,9 +566,8 @@ struct RecurrentCell {
   RecurrentActivation activations[3];  // f, g, h of the formulas
   std::int64_t steps, batch, hidden;
   std::int64_t gates, slots;  // per unit: of the products, and of what is kept for the gradient
-  std::int64_t x_time,
-      x_batch;  // from one position or item to the next, in elements: what belongs to the input
-  std::int64_t y_time, y_batch;  // what belongs to the output
+  // From one position or item to the next, in elements: of what belongs to the input, and to the output.
+  std::int64_t x_time, x_batch, y_time, y_batch;
   const std::int32_t*
       lengths;  // [batch] or null: beyond its length an item keeps its state and its output is 0
 };

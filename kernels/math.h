@@ -5,7 +5,7 @@
 // < 2.2 ulp, asin, acos, atan < 3 ulp; in f64: about 1 ulp, inverse trigonometric < 3, hyperbolic < 4 ulp.
 // Range reductions and coefficients: Cephes (Moshier), fdlibm (Sun), log and erf f32: Juffa; the others are
 // minimax fits of our own. sin, cos, tan and pow in f64 and fmod are the C library's. Device: the vendor's
-// library. No includes, so that run-time compilers can take it as it is.
+// library. No includes but its own parts, so that run-time compilers can take it as it is.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__) || defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
@@ -572,152 +572,9 @@ GRADLOOM_HD T atanh(T x) {
   return atanh_of(log1p(atanh_argument(x)), x);
 }
 
-// sin, cos and tan of |x| <= kNearTurns by double precision: x = n pi + r, |r| <= pi / 2 (tan: n pi / 2),
-// with multiples of pi exact in their upper part.
-constexpr float kNearTurns = 1e6f;
-constexpr double kRound = 6755399441055744.0;  // adding it rounds to an integer: 1.5 * 2^52
-
-GRADLOOM_HD double sin_within_pi_2(double r) {
-  const double z = r * r, z2 = z * z;
-  const double p = ((-2.3888626953845287e-08 * z + 2.752536877037324e-06) * z2 +
-                    (-0.00019840867912635852 * z + 0.008333331106394832)) *
-                       z +
-                   -0.16666666626099075;
-  return r * z * p + r;
-}
-GRADLOOM_HD double pi_times_less(double x, double n) {
-  return (x - n * 3.1415926534682512) - n * 1.2154201013012384e-10;
-}
-GRADLOOM_HD float with_parity_as_sign(double y, double shifted) {
-  return float(__builtin_bit_cast(
-      double, __builtin_bit_cast(Word<double>, y) ^ __builtin_bit_cast(Word<double>, shifted) << 63));
-}
-GRADLOOM_HD float sin_near(float x) {
-  const double shifted = double(x) * 0.31830988618379067 + kRound;
-  return with_parity_as_sign(sin_within_pi_2(pi_times_less(x, shifted - kRound)), shifted);
-}
-GRADLOOM_HD float cos_near(float x) {
-  const double shifted = (double(x) * 0.31830988618379067 + 0.5) + kRound;
-  return with_parity_as_sign(sin_within_pi_2(pi_times_less(x, (shifted - kRound) - 0.5)), shifted);
-}
-GRADLOOM_HD float tan_near(float x) {
-  const double shifted = double(x) * 0.63661977236758134 + kRound;
-  const double r = pi_times_less(x, 0.5 * (shifted - kRound)), z = r * r;
-  const double sine =
-      ((-0.00019515098636568282 * z + 0.00833215942867439) * z + -0.1666665458891364) * z * r + r;
-  const double cosine = ((2.4383327720428953e-05 * z + -0.0013886679104246331) * (z * z) +
-                         (0.04166662027668785 * z + -0.4999999969376443)) *
-                            z +
-                        1.0;
-  const bool odd = (__builtin_bit_cast(Word<double>, shifted) & 1) != 0;
-  return float((odd ? -cosine : sine) / (odd ? sine : cosine));
-}
-// One call of the library per element where it is further out, infinite or NaN.
-GRADLOOM_HD float sin(float x) { return abs(x) <= kNearTurns ? sin_near(x) : __builtin_sinf(x); }
-GRADLOOM_HD float cos(float x) { return abs(x) <= kNearTurns ? cos_near(x) : __builtin_cosf(x); }
-GRADLOOM_HD float tan(float x) { return abs(x) <= kNearTurns ? tan_near(x) : __builtin_tanf(x); }
-
-// pow: |x|^y = 2^(y log2 |x|) in double precision, with log2(m) from the series of atanh((m - 1) / (m + 1));
-// IEEE 754's values where x or y is 0, 1, infinite or NaN, and the sign of x if y is odd.
-GRADLOOM_HD double log2_of_size(float x) {
-  const float a = __builtin_fabsf(x);
-  const Word<double> bits = __builtin_bit_cast(Word<double>, double(a)) - 0x3fe6a09e667f3bcdull;  // sqrt(1/2)
-  const Word<double> exponent = (bits + (2048ull << 52)) >> 52;
-  const double e =
-      __builtin_bit_cast(double, __builtin_bit_cast(Word<double>, kRound) + exponent) - (kRound + 2048.0);
-  const double m = __builtin_bit_cast(double, (bits & 0xfffffffffffffull) + 0x3fe6a09e667f3bcdull);
-  const double s = (m - 1.0) / (m + 1.0), z = s * s, z2 = z * z;
-  const double p = (0.3407489932639617 * z2 + (0.4116717453247166 * z + 0.5770836003322961)) * z2 +
-                   (0.9617966732663349 * z + 2.885390081790142);
-  return p * s + e;
-}
-// 2^t, whatever where that is no finite float.
-GRADLOOM_HD float exp2_near(double t) {
-  const double shifted = t + (kRound + 1023.0);
-  const double f = t - (shifted - (kRound + 1023.0)), f2 = f * f;
-  const double q = ((0.00015345804192248 * f2 + (0.0013399931049639334 * f + 0.0096184889852802358)) * f2 +
-                    (0.055503287775097858 * f + 0.24022646890405355)) *
-                       f2 +
-                   (0.69314720573710887 * f + 1.0000000005542222);
-  return float(q * __builtin_bit_cast(double, __builtin_bit_cast(Word<double>, shifted) << 52));
-}
-// From t = y log2 |x|.
-GRADLOOM_HD float pow_of(double t, float x, float y) {
-  const float a = __builtin_fabsf(x), size = float(t), inf = __builtin_inff();
-  float r = exp2_near(t);
-  r = size > 128.5f ? inf : (size < -151.0f ? 0.0f : r);
-  r = (a == 0.0f) | (a == inf) ? ((a > 1.0f) == (y > 0.0f) ? inf : 0.0f) : r;
-  r = (a != a) | (y != y) ? __builtin_nanf("") : r;
-  r = (a == 1.0f) | (y == 0.0f) ? 1.0f : r;
-  const bool whole = __builtin_rintf(y) == y, odd = whole & (__builtin_rintf(0.5f * y) != 0.5f * y);
-  r = odd ? __builtin_copysignf(r, x) : r;
-  return (x < 0.0f) & (a < inf) & !whole ? __builtin_nanf("") : r;
-}
-GRADLOOM_HD float pow(float x, float y) { return pow_of(double(y) * log2_of_size(x), x, y); }
-
 #endif  // host
-
-// log(1 + exp(x)).
-template <class T>
-GRADLOOM_HD T softplus(T x) {
-  return max(x, T(0)) + log1p(exp(-abs(x)));
-}
-
-// x Phi(x), Phi the distribution function of the normal distribution, and its slope Phi(x) + x Phi'(x).
-template <class T>
-GRADLOOM_HD T gelu(T x) {
-  return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
-}
-template <class T>
-GRADLOOM_HD T gelu_slope(T x) {
-  return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440))) +
-         x * T(0.39894228040143267794) * exp(T(-0.5) * x * x);
-}
-
-#if !defined(__CUDA_ARCH__) && !defined(__HIP_DEVICE_COMPILE__)
-
-GRADLOOM_HD float softplus(float x) {
-  const float e = exp_down(-abs(x)), e2 = e * e, e4 = e2 * e2;
-  const float low = (1.91536486e-1f * e - 2.48571619e-1f) * e2 + (3.33213210e-1f * e - 4.99996483e-1f);
-  const float high = (5.36479801e-3f * e - 3.00656874e-2f) * e2 + (7.92043656e-2f * e - 1.37537882e-1f);
-  return max(x, 0.0f) + ((high * e4 + low) * e2 + e);  // log(1 + e)
-}
-
-// Phi(-|x|) = exp(-x^2 / 2) P(k), k = 1 / (1 + 0.3 |x|): keeps its digits where x is far below 0.
-struct Normal {
-  float distribution, bell;  // Phi(x), exp(-x^2 / 2)
-};
-GRADLOOM_HD Normal normal(float x) {
-  const float bell = exp_down(-0.5f * x * x);
-  const float k = 1.0f / (1.0f + 0.3f * abs(x)), k2 = k * k;
-  const float low = (1.24125801e-1f * k + 1.01636671e-1f) * k2 + (1.20408759e-1f * k + 1.19656719e-1f);
-  const float high = (3.53828073e-2f * k - 1.55204609e-1f) * k2 + (2.01322734e-1f * k - 4.73288745e-2f);
-  const float tail = bell * ((high * (k2 * k2) + low) * k);
-  return {x < 0.0f ? tail : 1.0f - tail, bell};
-}
-GRADLOOM_HD float gelu(float x) { return x * normal(x).distribution; }
-GRADLOOM_HD float gelu_slope(float x) {
-  const Normal n = normal(x);
-  return n.distribution + x * 0.39894228040143267794f * n.bell;
-}
-
-#endif  // host
-
-// x/2 (1 + tanh(u)) = x / (1 + exp(-2 u)), u = c (x + 0.044715 x^3), c = sqrt(2 / pi), and its slope. In
-// terms of the logistic function s(2u), because 1 + tanh(u) and 1 - tanh(u)^2 lose their digits where tanh(u)
-// is near -1 or 1:
-//   slope = s + 2 x s (1 - s) u',  s (1 - s) = e / (1 + e)^2,  e = exp(-2 u)
-template <class T>
-GRADLOOM_HD T gelu_tanh(T x) {
-  return x / (T(1) + exp(x * (T(-1.59576912160573071176) + T(-0.07135481627260025) * x * x)));
-}
-template <class T>
-GRADLOOM_HD T gelu_tanh_slope(T x) {
-  const T c = T(1.59576912160573071176), k = T(0.07135481627260025);  // 2 c, 2 c 0.044715
-  x = x > T(10) ? T(10) : x;  // the slope is 1 and 0 out there, and e must not overflow
-  x = x < T(-10) ? T(-10) : x;
-  const T x2 = x * x, e = exp_down(-x * (c + k * x2)), s = T(1) / (T(1) + e);
-  return s + x * (e * s * s) * (c + T(3) * k * x2);
-}
 
 }  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE
+
+#include "kernels/math_activations.h"
+#include "kernels/math_by_double.h"

@@ -443,7 +443,7 @@ dynamo("losses-dynamo", lambda: Function(lambda x, y, i: (F.mse_loss(x, y) + F.s
 dynamo("conv-22-dynamo", lambda: nn.Sequential(nn.Conv2d(3, 4, 3, groups=1, padding=1), nn.GroupNorm(2, 4, eps=EPSILON), nn.Mish(), nn.MaxPool2d(2),
                                               nn.ConvTranspose2d(4, 2, 2, 2), nn.InstanceNorm2d(2, eps=EPSILON)),
        {"x": distinct(2, 3, 6, 6)}, 22, ir=11)  # fmt: skip
-dynamo("transformer-encoder-22-dynamo", lambda: nn.TransformerEncoderLayer(16, 2, 12, dropout=0.0, layer_norm_eps=EPSILON, batch_first=True,
+dynamo("transformer-encoder-22-dynamo", lambda: nn.TransformerEncoderLayer(16, 1, 12, dropout=0.0, layer_norm_eps=EPSILON, batch_first=True,
                                                                            norm_first=True, activation="gelu"),
        {"x": normal(2, 5, 16)}, 22)  # fmt: skip
 dynamo("mlp-ir9-dynamo", mlp, {"x": normal(4, 6)}, 19, dynamic=("x",), ir=9)

@@ -1,1 +1,1 @@
-Bbody.linear1.biasJ`l ”jÃ_¿d"Q»k?šù•öQu?°Ú6¹Â?e?¤LÍ32Dj?Z×Bvêw?~ZS“]¿®pT¿gÒƒ?µò%@¨h?Ñé¼o÷’?ºà.ı *‚?2…¹d/t¿
+Bbody.linear1.biasJ`é<&öâe¿ç¶Ö4y6’?ıs£r?ŞkŠjic?TÃ'+Ïdw?˜ìíæ“?Ô±­•¬s¿ö;Z	à‚?Ã	’X•r?Å«k‹Š“?f9ò"tÚ„?,#nšp¿

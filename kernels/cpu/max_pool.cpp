@@ -1,0 +1,187 @@
+// Max pooling (first largest element, NaN wins) and its gradient, which goes where the maximum came from.
+#include "kernels/cpu/pool_windows.h"
+
+namespace gradloom::kernels::GRADLOOM_ISA {
+namespace {
+
+// ONNX's number of a position in plane `plane`.
+GRADLOOM_INLINE i64 index_of(const MaxPoolArgs& args, i64 plane, i64 position) {
+  const i64 *const in = args.shape.in, base = plane * in[0] * in[1] * in[2];
+  if (!args.column_major || position < 0) return base + position;
+  const i64 x = position % in[2], y = position / in[2] % in[1], z = position / in[2] / in[1];
+  return base + z + in[0] * (y + in[1] * x);
+}
+
+// One output of L neighbours.
+template <class T, int L>
+GRADLOOM_INLINE void store_max(const MaxPoolArgs& args, i64 part, i64 ox, i64 j, const Pack<T, L>& best,
+                               const Pack<Position<T>, L>& where) {
+  const PoolShape& s = args.shape;
+  const i64 to = (part * s.out[2] + ox) * s.block + j, plane = part / (s.out[0] * s.out[1]) * s.block + j;
+  store_pack<T, L>(static_cast<T*>(args.y) + to, best);
+  if (args.argmax != nullptr)
+    store_pack<i64, L>(args.argmax + to, __builtin_convertvector(where, Pack<i64, L>));
+  for (int i = 0; i < L && args.indices != nullptr; ++i)
+    args.indices[to + i] = index_of(args, plane + i, where[i]);
+}
+
+// A plane of finite values; false: there are others, or there may be.
+template <class T, int stride>
+GRADLOOM_INLINE bool max_plane(const MaxPoolArgs& args, i64 plane) {
+  using Where = LaneNumbers<T>;
+  constexpr i64 n = kLanes<T>;
+  const PoolShape& s = args.shape;
+  const i64 area = product(s.out);
+  const T* const x = static_cast<const T*>(args.x) + plane * product(s.in);
+  const Vec<T> lowest = Vec<T>{} - T(__builtin_inf());
+  Line<T, stride> line{s, plane, whole_windows(s)};
+  const Where numbers = lane_numbers<T>() * Position<T>(line.step());
+  Vec<T> odd = {};
+  for (i64 oz = 0, l = 0; oz < s.out[0]; ++oz) {
+    for (i64 oy = 0; oy < s.out[1]; ++oy, ++l) {
+      line.enter(oz, oy);
+      for_runs<n>(s.out[2], [&](i64 first, i64 count) {
+        Vec<T> best = lowest;
+        Where where = Where{} - Position<T>(1);
+        with_edge(line.edge(first), [&](auto edge) {
+          constexpr Edge e = decltype(edge)::value;
+          line.template for_taps<e>(x, first, [&](Vec<T> v, const Where& valid, i64 at) {
+            odd += v - v;  // lanes outside have 0
+            if constexpr (e != Edge::none) v = valid ? v : lowest;
+            where = v > best ? numbers + Position<T>(at) : where;
+            best = v > best ? v : best;
+          });
+        });
+        const i64 at = l * s.out[2] + first, to = plane * area + at;
+        store_some(static_cast<T*>(args.y) + to, best, count, area - at);
+        if (args.argmax != nullptr)
+          store_some(args.argmax + to, __builtin_convertvector(where, Pack<i64, int(n)>), count, area - at);
+        for (i64 i = 0; i < count && args.indices != nullptr; ++i)
+          args.indices[to + i] = index_of(args, plane, where[int(i)]);
+      });
+    }
+  }
+  return all_zero(odd);
+}
+
+// One line in a way that is right for infinities and NaN: L neighbours at a time.
+template <class T, int L>
+void max_line_of_any(const MaxPoolArgs& args, i64 part) {
+  using Positions = Pack<Position<T>, L>;
+  const PoolShape& s = args.shape;
+  const i64 lines = s.out[0] * s.out[1], plane = part / lines, line = part % lines;
+  const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
+  for (i64 ox = 0; ox < s.out[2]; ++ox) {
+    const Reach cols = reach_of(s, 2, ox);
+    for (i64 j = 0; j < s.block; j += L) {
+      const T* const x = static_cast<const T*>(args.x) + plane * product(s.in) * s.block + j;
+      Pack<T, L> best = Pack<T, L>{} - T(__builtin_inf());
+      Positions where = Positions{} - Position<T>(1);
+      for_positions(s, deep, rows, cols, [&](i64 at) {
+        const auto v = load_pack<T, L>(x + at * s.block);
+        const Positions wins = (Positions(~(v <= best)) & Positions(best == best)) | (where < 0);
+        best = wins ? v : best;
+        where = wins ? Positions{} + Position<T>(at) : where;
+      });
+      store_max<T, L>(args, part, ox, j, best, where);
+    }
+  }
+}
+
+template <class T>
+void max_planes(const MaxPoolArgs& args) {
+  const PoolShape& s = args.shape;
+  const i64 lines = s.out[0] * s.out[1];
+  with_stride(s.stride[2], [&](auto stride) {
+    parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel) * 2, [&](i64 p) {
+      if (max_plane<T, decltype(stride)::value>(args, p)) return;
+      for (i64 line = 0; line < lines; ++line) max_line_of_any<T, 1>(args, p * lines + line);
+    });
+  });
+}
+
+// `count` neighbouring outputs at a time, whose windows are whole along the row, from `ox` on; `odd` gets NaN
+// in lanes that have infinities or NaN.
+template <class T, int L, int count>
+GRADLOOM_INLINE void max_outputs(const MaxPoolArgs& args, i64 part, const Reach& deep, const Reach& rows,
+                                 const Taps& cols, i64 ox, i64 j, Pack<T, L>& odd) {
+  using Positions = Pack<Position<T>, L>;
+  const PoolShape& s = args.shape;
+  const i64 plane = part / (s.out[0] * s.out[1]), apart = s.stride[2] * s.block;
+  const T* const x = static_cast<const T*>(args.x) + plane * product(s.in) * s.block + j;
+  Pack<T, L> best[count];
+  Positions where[count];
+  for (int u = 0; u < count; ++u) {
+    best[u] = Pack<T, L>{} - T(__builtin_inf());
+    where[u] = Positions{} - Position<T>(1);
+  }
+  for_tap_rows(s, deep, rows, [&](i64 row) {
+    for (i64 kx = cols.begin; kx < cols.end; ++kx) {
+      const i64 at = row + ox * s.stride[2] - s.pad_begin[2] + kx * s.dilation[2];
+      for (int u = 0; u < count; ++u) {
+        const auto v = load_pack<T, L>(x + at * s.block + u * apart);
+        __builtin_prefetch(x + at * s.block + u * apart + kAhead);
+        odd += v - v;
+        where[u] = v > best[u] ? Positions{} + Position<T>(at + u * s.stride[2]) : where[u];
+        best[u] = v > best[u] ? v : best[u];
+      }
+    }
+  });
+  for (int u = 0; u < count; ++u) store_max<T, L>(args, part, ox + u, j, best[u], where[u]);
+}
+
+template <class T, int L>
+void max_blocks(const MaxPoolArgs& args) {
+  const PoolShape& s = args.shape;
+  const i64 lines = s.out[0] * s.out[1];
+  const Taps whole = whole_windows(s);
+  parallel_for(s.planes * lines, s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
+    const i64 line = part % lines;
+    const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
+    Pack<T, L> odd = {};
+    for_outputs<T, L>(s, whole, [&](auto count, i64 ox, i64 j, const Taps& cols) {
+      max_outputs<T, L, decltype(count)::value>(args, part, deep, rows, cols, ox, j, odd);
+    });
+    if (!all_zero(odd)) max_line_of_any<T, L>(args, part);
+  });
+}
+
+// ---- gradient of max ------------------------------------------------------------------------------------------
+
+// Every output adds to where its argmax is.
+template <class T>
+GRADLOOM_INLINE void scatter_plane(const MaxPoolGradArgs& args, i64 p) {
+  const i64 in = args.h * args.w, out = args.oh * args.ow, b = args.block;
+  const T* const dy = static_cast<const T*>(args.dy) + p * out * b;
+  const i64* const argmax = args.argmax + p * out * b;
+  T* const dx = static_cast<T*>(args.dx) + p * in * b;
+  for (i64 i = 0; i < in * b; ++i) dx[i] = T(0);
+  for (i64 i = 0; i < out; ++i) {
+    for (i64 j = 0; j < b; ++j) {
+      const i64 at = argmax[i * b + j];
+      if (at >= 0 && at < in) dx[at * b + j] += dy[i * b + j];
+    }
+  }
+}
+
+template <class T>
+void max_planes_grad(const MaxPoolGradArgs& args) {
+  const i64 in = args.h * args.w, out = args.oh * args.ow;
+  parallel_for(args.planes, args.planes * args.block * (in + out * 2),
+               [&](i64 p) { scatter_plane<T>(args, p); });
+}
+
+template <class T>
+void max(const MaxPoolArgs& args) {
+  if (args.shape.block == 1) return max_planes<T>(args);
+  with_registers<T>(args.shape.block, [&](auto lanes) { max_blocks<T, decltype(lanes)::value>(args); });
+}
+
+}  // namespace
+
+void max_pool(const MaxPoolArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, max, args); }
+void max_pool_grad(const MaxPoolGradArgs& args) {
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, max_planes_grad, args);
+}
+
+}  // namespace gradloom::kernels::GRADLOOM_ISA
