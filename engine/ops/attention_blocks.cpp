@@ -12,6 +12,7 @@ using Ints = std::vector<std::int64_t>;
 constexpr std::int64_t kScoreBytes = 16 << 20;  // of one block
 constexpr std::int64_t kRowStep = 16;           // blocks are whole multiples of it
 constexpr std::int64_t kLeastRows = 64;         // of a block that could leave keys out
+constexpr std::int64_t kMostBlocks = 1024;      // each has products of its own, prepared when planning
 constexpr double kHidden = -1e9;  // scores at or below are hidden: their probability is 0 beside any other
 
 // What a known mask does to one row of queries, in any part of the batch.
@@ -97,6 +98,7 @@ Schedule schedule_of(const Attention& a, const Tensor* known) {
   const std::int64_t row_bytes = std::max<std::int64_t>(
       1, element_count(a.batch) * a.keys * static_cast<std::int64_t>(dtype_bytes(a.dtype)));
   std::int64_t size = std::max(kRowStep, kScoreBytes / row_bytes / kRowStep * kRowStep);
+  size = std::max(size, rounded((a.rows + kMostBlocks - 1) / kMostBlocks, kRowStep));
   Schedule schedule;
   std::vector<Row> seen;
   if (known != nullptr && a.rows > 0) {

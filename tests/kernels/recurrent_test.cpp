@@ -68,7 +68,8 @@ TEST(RecurrentStep, ItemsThatHaveEndedKeepTheirState) {
       lengths};
   const auto input = values<double>(12, 1), product = values<double>(6, 2), h = values<double>(6, 3);
   const auto dy = values<double>(12, 4), dh = values<double>(6, 5);
-  for (const CpuKernels* k : levels()) {
+  const std::vector<const CpuKernels*> all = levels();
+  for (const CpuKernels* k : all) {
     std::vector<double> kept(6, NAN), next(6, NAN), y(12, 7), running = dh, dinput(12, 7), dproduct(6, NAN);
     k->recurrent_step({cell, 1, 0, input.data(), product.data(), nullptr, nullptr, h.data(), nullptr,
                        kept.data(), next.data(), nullptr, y.data()});

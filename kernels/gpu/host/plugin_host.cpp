@@ -207,23 +207,22 @@ GpuStatus tune(GpuContext* context, std::uint32_t kernel_id, const void* args, s
   const auto problem = product != nullptr ? product_problem(*product) : std::nullopt;
   if (!problem || context->product_algorithms.count(*problem) != 0) return GPU_OK;
   const GpuAlgorithm* const given = context->algorithms.given(*problem);
-  auto best = given != nullptr ? algorithm_number(*given) : std::nullopt;
-  std::int64_t best_ns = best ? given->time_ns : 0;
-  if (!best) {
-    for (std::int32_t i = 0; i < std::min(candidates, kProductAlgorithms); ++i) {
-      const GemmArgs with = with_algorithm(*product, i);
-      const std::int64_t start_ns = now_ns();
-      GpuStatus status = launch_kernel(context, GPU_COMPUTE, kernel_id, &with, sizeof with);
-      if (status == GPU_OK) status = run_all(context);
-      if (status != GPU_OK) return status;
-      const std::int64_t ns = now_ns() - start_ns;
-      if (!best || (fastest_by_setting() ? i == *fastest_by_setting() : ns < best_ns)) {
-        best = i;
-        best_ns = ns;
-      }
+  const auto kept = given != nullptr ? algorithm_number(*given) : std::nullopt;
+  std::int32_t best = kept ? std::int32_t(*kept) : -1;  // none yet
+  std::int64_t best_ns = kept ? given->time_ns : 0;
+  for (std::int32_t i = 0; !kept && i < std::min(candidates, kProductAlgorithms); ++i) {
+    const GemmArgs with = with_algorithm(*product, i);
+    const std::int64_t start_ns = now_ns();
+    GpuStatus status = launch_kernel(context, GPU_COMPUTE, kernel_id, &with, sizeof with);
+    if (status == GPU_OK) status = run_all(context);
+    if (status != GPU_OK) return status;
+    const std::int64_t ns = now_ns() - start_ns;
+    if (best < 0 || (fastest_by_setting() ? i == *fastest_by_setting() : ns < best_ns)) {
+      best = i;
+      best_ns = ns;
     }
   }
-  const auto number = std::uint8_t(best.value_or(0));
+  const auto number = std::uint8_t(std::max(best, 0));
   context->product_algorithms[*problem] = number;
   context->algorithms.choose(*problem, &number, 1, best_ns);
   return GPU_OK;
