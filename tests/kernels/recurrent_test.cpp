@@ -61,36 +61,37 @@ TEST(RecurrentActivations, Values) {
   }
 }
 
-TEST(RecurrentStep, ItemsThatHaveEndedKeepTheirState) {
+void expect_that_items_end(const CpuKernels& k) {
   const std::int32_t lengths[] = {1, 2};
   RecurrentCell cell{
       DType::f64, RecurrentKind::rnn, false, false, INFINITY, {kActivations[1]}, 2, 2, 3, 1, 1, 6, 3, 6, 3,
       lengths};
   const auto input = values<double>(12, 1), product = values<double>(6, 2), h = values<double>(6, 3);
   const auto dy = values<double>(12, 4), dh = values<double>(6, 5);
-  const std::vector<const CpuKernels*> all = levels();
-  for (const CpuKernels* k : all) {
-    std::vector<double> kept(6, NAN), next(6, NAN), y(12, 7), running = dh, dinput(12, 7), dproduct(6, NAN);
-    k->recurrent_step({cell, 1, 0, input.data(), product.data(), nullptr, nullptr, h.data(), nullptr,
-                       kept.data(), next.data(), nullptr, y.data()});
-    for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(next[i], h[i]);
-      EXPECT_EQ(y[6 + i], 0);
-      EXPECT_NEAR(next[3 + i], std::tanh(input[9 + i] + product[3 + i]), 1e-15);
-      EXPECT_EQ(y[9 + i], next[3 + i]);
-      EXPECT_EQ(y[i], 7);  // of the step before
-    }
-    k->recurrent_step_grad({cell, 1, 0, dy.data(), nullptr, kept.data(), h.data(), nullptr, nullptr, nullptr,
-                            running.data(), nullptr, dinput.data(), dproduct.data()});
-    for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(running[i], dh[i]);
-      EXPECT_EQ(dproduct[i], 0);
-      EXPECT_EQ(dinput[6 + i], 0);
-      EXPECT_EQ(running[3 + i], 0);
-      EXPECT_NEAR(dproduct[3 + i], (dh[3 + i] + dy[9 + i]) * (1 - next[3 + i] * next[3 + i]), 1e-14);
-      EXPECT_EQ(dinput[9 + i], dproduct[3 + i]);
-    }
+  std::vector<double> kept(6, NAN), next(6, NAN), y(12, 7), running = dh, dinput(12, 7), dproduct(6, NAN);
+  k.recurrent_step({cell, 1, 0, input.data(), product.data(), nullptr, nullptr, h.data(), nullptr,
+                    kept.data(), next.data(), nullptr, y.data()});
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(next[i], h[i]);
+    EXPECT_EQ(y[6 + i], 0);
+    EXPECT_NEAR(next[3 + i], std::tanh(input[9 + i] + product[3 + i]), 1e-15);
+    EXPECT_EQ(y[9 + i], next[3 + i]);
+    EXPECT_EQ(y[i], 7);  // of the step before
   }
+  k.recurrent_step_grad({cell, 1, 0, dy.data(), nullptr, kept.data(), h.data(), nullptr, nullptr, nullptr,
+                         running.data(), nullptr, dinput.data(), dproduct.data()});
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(running[i], dh[i]);
+    EXPECT_EQ(dproduct[i], 0);
+    EXPECT_EQ(dinput[6 + i], 0);
+    EXPECT_EQ(running[3 + i], 0);
+    EXPECT_NEAR(dproduct[3 + i], (dh[3 + i] + dy[9 + i]) * (1 - next[3 + i] * next[3 + i]), 1e-14);
+    EXPECT_EQ(dinput[9 + i], dproduct[3 + i]);
+  }
+}
+
+TEST(RecurrentStep, ItemsThatHaveEndedKeepTheirState) {
+  for (const CpuKernels* k : levels()) expect_that_items_end(*k);
 }
 
 }  // namespace
