@@ -51,8 +51,8 @@ class Job {
   std::size_t pending() const { return executor_->pending(); }
   std::size_t depth() const { return executor_->depth(); }         // steps to keep pending
   Result<StepResult> step(std::int64_t step, bool timed = false);  // submit and collect
-  Result<std::map<std::string, Tensor>> parameters()
-      const;  // current contents of trained and frozen ones, by name
+  // Current contents of trained and frozen ones, by name.
+  Result<std::map<std::string, Tensor>> parameters() const;
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
   // What the device's libraries compute with: found by the recipe's search or confirmed by it. Empty without
   // search.

@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/autodiff/autodiff.h"
 #include "engine/ops/op.h"
 #include "engine/plan/plan.h"
 
 namespace gradloom {
 namespace {
-
-bool has_static_types(const Graph& graph, const Node& node) {
-  for (const auto* list : {&node.inputs, &node.outputs})
-    for (ValueId v : *list)
-      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return false;
-  return true;
-}
 
 std::string scope_of(const Graph& graph, const Node& node) {
   return node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
@@ -65,6 +59,13 @@ void add_missing_kernels(const Graph& graph, const Node& node, ModelSummary& s) 
 
 }  // namespace
 
+std::vector<Obstacle> obstacles_of(const std::vector<UnknownOp>& nodes) {
+  std::vector<Obstacle> obstacles;
+  for (const UnknownOp& u : nodes)
+    obstacles.push_back({u.node, (u.domain.empty() ? "" : u.domain + ".") + u.op_type, u.scope, u.reason});
+  return obstacles;
+}
+
 ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& losses) {
   ModelSummary s;
   const Graph& graph = model.graph;
@@ -84,7 +85,7 @@ ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& l
     }
     if (node.op->infer == nullptr) continue;  // an operator that Gradloom lacks
     add_missing_kernels(graph, node, s);
-    if (node.op->has(kView) || !has_static_types(graph, node)) continue;
+    if (node.op->has(kView) || !shapes_known(graph, node)) continue;
     const Cost cost = node.op->cost(node_types(graph, node));
     count.flops += cost.flops;
     count.bytes += cost.bytes_read + cost.bytes_written;
@@ -96,7 +97,7 @@ ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& l
   std::stable_sort(s.ops.begin(), s.ops.end(),
                    [](const OpCount& a, const OpCount& b) { return a.flops > b.flops; });
   for (ValueId p : graph.parameters) {
-    if (!is_static(graph.values[p].type.shape)) continue;
+    if (!shape_known(graph, p)) continue;
     s.parameters += element_count(graph.values[p].type.shape);
     s.parameter_bytes += static_cast<std::int64_t>(byte_size(graph.values[p].type));
   }
@@ -105,7 +106,9 @@ ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& l
     s.sized_by_data.push_back(
         obstacle(graph, graph.nodes[id],
                  "only the data tells how large its output is, a plan needs to know it before"));
-  s.no_gradient = missing_gradients(graph, losses, graph.parameters);
+  for (MissingGradient& m : missing_gradients(graph, losses, graph.parameters))
+    s.no_gradient.push_back(
+        {std::move(m.node), std::move(m.op_type), std::move(m.scope), std::move(m.reason)});
   return s;
 }
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/autodiff/autodiff.h"
 #include "engine/onnx/import.h"
 
 namespace gradloom {
@@ -34,12 +33,14 @@ struct ModelSummary {
   std::map<std::string, ModuleCount> modules;  // by scope, "layers.0/attention"
   std::int64_t parameters = 0, parameter_bytes = 0;
   double flops = 0, bytes = 0;
-  std::vector<std::string>
-      not_finite;  // weights that hold NaN or infinite numbers (the first 512 MiB are looked at)
+  // Weights that hold NaN or infinite numbers (the first 512 MiB are looked at)
+  std::vector<std::string> not_finite;
   std::vector<Obstacle> sized_by_data;  // outputs whose sizes only the data tells
-  std::vector<Obstacle> no_cpu_kernel, no_gpu_kernel;
-  std::vector<MissingGradient> no_gradient;
+  std::vector<Obstacle> no_cpu_kernel, no_gpu_kernel, no_gradient;
 };
+
+// What import says of the model's nodes; the operators with their domains.
+std::vector<Obstacle> obstacles_of(const std::vector<UnknownOp>& nodes);
 
 // Gradients are those of `losses` with respect to the parameters.
 ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& losses);

@@ -568,8 +568,8 @@ struct RecurrentCell {
   std::int64_t gates, slots;  // per unit: of the products, and of what is kept for the gradient
   // From one position or item to the next, in elements: of what belongs to the input, and to the output.
   std::int64_t x_time, x_batch, y_time, y_batch;
-  const std::int32_t*
-      lengths;  // [batch] or null: beyond its length an item keeps its state and its output is 0
+  // [batch] or null: beyond its length an item keeps its state and its output is 0.
+  const std::int32_t* lengths;
 };
 // part 1: the second half of a gru's step, after the product of slot 3 (r * h) with the recurrent weights of
 // the hidden gate.
@@ -577,8 +577,8 @@ struct RecurrentStepArgs {
   RecurrentCell cell;
   std::int64_t step;
   int part;
-  const void *input,
-      *product;  // x W^T: rows of gates * hidden (x_time, x_batch); h R^T: [batch, gates * hidden]
+  // x W^T: rows of gates * hidden (x_time, x_batch); h R^T: [batch, gates * hidden].
+  const void *input, *product;
   const void *bias, *peepholes;  // [2, gates * hidden], [3, hidden] or null
   const void *h, *c;             // [batch, hidden], before the step
   void* kept;  // [batch, slots * hidden]: inputs of the activations; gru: slot 3 is r * h, or h R^T + bias
@@ -592,8 +592,8 @@ struct RecurrentStepGradArgs {
   int part;
   const void *dy, *peepholes, *kept, *h, *c, *c_next, *dreset;  // dy (y_time, y_batch) may be null
   void *dh, *dc;
-  void *dinput,
-      *dproduct;  // rows of gates * hidden: of `input` (x_time, x_batch), and of `product` [batch, ..]
+  // Rows of gates * hidden: of `input` (x_time, x_batch), and of `product` [batch, ..].
+  void *dinput, *dproduct;
 };
 
 // Bytes of workspace that a kernel needs on a device of this kind: from the arguments without their pointers.

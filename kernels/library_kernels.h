@@ -39,7 +39,7 @@ std::size_t library_workspace_bytes(const AttentionGradArgs& args);
 // Attention's workspace: results that one call of the library leaves there for the next, then its own.
 // Offsets in bytes.
 struct AttentionSpace {
-  std::size_t y, log_sum_exp, row_sums, library;
+  std::size_t y, log_sum_exp, row_sums, engine;
 };
 constexpr AttentionSpace attention_space(const AttentionArgs& a, bool backward) {
   const auto whole = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };

@@ -23,8 +23,7 @@
 
 namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE {
 
-// ---- numbers of any type
-// -------------------------------------------------------------------------------------------
+// ---- numbers of any type ----------------------------------------------------------------------------------
 
 // Maximum and minimum that propagate NaN (numpy.maximum).
 template <class T>

@@ -111,31 +111,50 @@ struct RecurrentElement {
   }
 };
 
-template <class Number, class Cell = AnyCell>
-class RecurrentStep {
+// What steps forwards and backwards share: where they are, and which kind of cell runs. Step: pause() beyond
+// the item's length, run_as<kind>(part) of an active one.
+template <class Step, class Args, class A, class Cell>
+class RecurrentSteps {
  public:
-  using A = typename Number::A;
   // Where: the number of the element, or its item and unit.
   template <class... Where>
-  GRADLOOM_HD explicit RecurrentStep(const RecurrentStepArgs& args, Where... where)
+  GRADLOOM_HD explicit RecurrentSteps(const Args& args, Where... where)
       : a_(args), e_(args.cell, args.step, where...) {}
 
   GRADLOOM_HD bool active() const { return e_.active; }
   GRADLOOM_HD void run() const {
-    if (!e_.active) return pause();
+    const Step& step = static_cast<const Step&>(*this);
+    if (!e_.active) return step.pause();
     switch (e_.cell.kind) {
-      case RecurrentKind::rnn: return run_as<RecurrentKind::rnn>(a_.part);
-      case RecurrentKind::gru: return run_as<RecurrentKind::gru>(a_.part);
-      case RecurrentKind::gru_linear: return run_as<RecurrentKind::gru_linear>(a_.part);
-      case RecurrentKind::lstm: return run_as<RecurrentKind::lstm>(a_.part);
+      case RecurrentKind::rnn: return step.template run_as<RecurrentKind::rnn>(a_.part);
+      case RecurrentKind::gru: return step.template run_as<RecurrentKind::gru>(a_.part);
+      case RecurrentKind::gru_linear: return step.template run_as<RecurrentKind::gru_linear>(a_.part);
+      case RecurrentKind::lstm: return step.template run_as<RecurrentKind::lstm>(a_.part);
     }
   }
   // Another unit of the same item.
-  GRADLOOM_HD RecurrentStep at(std::int64_t unit) const {
-    RecurrentStep other = *this;
+  GRADLOOM_HD Step at(std::int64_t unit) const {
+    Step other = static_cast<const Step&>(*this);
     other.e_.unit = unit;
     return other;
   }
+
+ protected:
+  const Args& a_;
+  RecurrentElement<A, Cell> e_;
+};
+
+template <class Number, class Cell = AnyCell>
+class RecurrentStep
+    : public RecurrentSteps<RecurrentStep<Number, Cell>, RecurrentStepArgs, typename Number::A, Cell> {
+  using Base = RecurrentSteps<RecurrentStep<Number, Cell>, RecurrentStepArgs, typename Number::A, Cell>;
+  friend Base;
+  using Base::a_, Base::e_;
+
+ public:
+  using A = typename Number::A;
+  using Base::Base;
+
   // Of an active one.
   template <RecurrentKind kind>
   GRADLOOM_HD void run_as(int part) const {
@@ -201,35 +220,20 @@ class RecurrentStep {
     Number::store(a_.c_next, e_.state(), c_next);
     finish(o * e_.value(2, c_next));
   }
-
-  const RecurrentStepArgs& a_;
-  RecurrentElement<A, Cell> e_;
 };
 
 template <class Number, class Cell = AnyCell>
-class RecurrentStepGrad {
+class RecurrentStepGrad : public RecurrentSteps<RecurrentStepGrad<Number, Cell>, RecurrentStepGradArgs,
+                                                typename Number::A, Cell> {
+  using Base =
+      RecurrentSteps<RecurrentStepGrad<Number, Cell>, RecurrentStepGradArgs, typename Number::A, Cell>;
+  friend Base;
+  using Base::a_, Base::e_;
+
  public:
   using A = typename Number::A;
-  template <class... Where>
-  GRADLOOM_HD explicit RecurrentStepGrad(const RecurrentStepGradArgs& args, Where... where)
-      : a_(args), e_(args.cell, args.step, where...) {}
+  using Base::Base;
 
-  GRADLOOM_HD bool active() const { return e_.active; }
-  GRADLOOM_HD void run() const {
-    if (!e_.active) return pause();
-    switch (e_.cell.kind) {
-      case RecurrentKind::rnn: return run_as<RecurrentKind::rnn>(a_.part);
-      case RecurrentKind::gru: return run_as<RecurrentKind::gru>(a_.part);
-      case RecurrentKind::gru_linear: return run_as<RecurrentKind::gru_linear>(a_.part);
-      case RecurrentKind::lstm: return run_as<RecurrentKind::lstm>(a_.part);
-    }
-  }
-  // Another unit of the same item.
-  GRADLOOM_HD RecurrentStepGrad at(std::int64_t unit) const {
-    RecurrentStepGrad other = *this;
-    other.e_.unit = unit;
-    return other;
-  }
   // Of an active one.
   template <RecurrentKind kind>
   GRADLOOM_HD void run_as(int part) const {
@@ -292,9 +296,6 @@ class RecurrentStepGrad {
     Number::store(a_.dc, e_.state(), dc * f + d_i * peephole(0) + d_f * peephole(2));
     pass(A(0));
   }
-
-  const RecurrentStepGradArgs& a_;
-  RecurrentElement<A, Cell> e_;
 };
 
 }  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE

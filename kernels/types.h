@@ -27,6 +27,16 @@ constexpr std::size_t dtype_bytes(DType t) {
   return 0;
 }
 
+// Buffers and the pieces of workspaces begin at multiples of it, and take whole ones.
+constexpr std::int64_t kAlignmentBytes = 64;
+template <class Int>
+constexpr Int aligned_bytes(Int bytes) {
+  return (bytes + Int(kAlignmentBytes) - 1) / Int(kAlignmentBytes) * Int(kAlignmentBytes);
+}
+constexpr std::size_t aligned_bytes(DType t, std::int64_t elements) {
+  return aligned_bytes(std::size_t(elements) * dtype_bytes(t));
+}
+
 constexpr bool is_float(DType t) {
   return t == DType::f32 || t == DType::f64 || t == DType::f16 || t == DType::bf16;
 }

@@ -32,8 +32,8 @@ struct Compiled {
   std::vector<PassReport> reports;
   std::size_t nodes_before_passes = 0;
   double compile_ms = 0;
-  std::vector<std::pair<std::string, ValueId>>
-      gradients;  // with gradients_only: parameter or input name -> value (kNone: none)
+  // With gradients_only: parameter or input name -> value (kNone: none)
+  std::vector<std::pair<std::string, ValueId>> gradients;
 };
 
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop = {});

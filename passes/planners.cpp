@@ -10,16 +10,12 @@
 namespace gradloom {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-}
-
 std::int64_t plan_none(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets) {
   offsets.assign(requests.size(), 0);
   std::int64_t end = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     offsets[i] = end;
-    end += aligned(requests[i].bytes);
+    end += aligned_bytes(requests[i].bytes);
   }
   return end;
 }
@@ -38,7 +34,7 @@ std::int64_t plan_reuse(const std::vector<Request>& requests, std::vector<std::i
   std::vector<Block> blocks;
   std::int64_t end = 0;
   for (std::size_t i : order) {
-    const std::int64_t bytes = aligned(requests[i].bytes);
+    const std::int64_t bytes = aligned_bytes(requests[i].bytes);
     if (bytes == 0) continue;
     auto fits = [&](const Block& b) { return b.busy_until < requests[i].first_step && b.bytes >= bytes; };
     auto block = std::find_if(blocks.begin(), blocks.end(), fits);
@@ -68,7 +64,7 @@ std::int64_t place_in_order(const std::vector<Request>& requests, const std::vec
   std::int64_t arena = 0;
   for (std::size_t i : order) {
     const Request& r = requests[i];
-    const std::int64_t bytes = aligned(r.bytes);
+    const std::int64_t bytes = aligned_bytes(r.bytes);
     offsets[i] = 0;
     if (bytes == 0) continue;
     visits -= static_cast<std::int64_t>(placed.size());
@@ -102,7 +98,7 @@ std::int64_t plan_best_fit(const std::vector<Request>& requests, std::vector<std
   std::vector<std::size_t> by_index(requests.size());
   std::iota(by_index.begin(), by_index.end(), std::size_t{0});
   std::vector<Request> rounded = requests;
-  for (Request& r : rounded) r.bytes = aligned(r.bytes);
+  for (Request& r : rounded) r.bytes = aligned_bytes(r.bytes);
   const std::int64_t bound = lower_bound_bytes(rounded);
 
   // Time grows with the square of the requests: with very many (about 30,000) the first orders must do.

@@ -33,8 +33,8 @@ class Sampler {
  public:
   explicit Sampler(ProfileLevel level, bool pipelined = false) : level_(level), pipelined_(pipelined) {}
   bool timed(std::int64_t step) const;  // step is 1-based
-  void record(std::int64_t step,
-              std::int64_t step_ns);  // every step, in order; pipelined: since the end of the one before
+  // Every step, in order; pipelined: since the end of the one before.
+  void record(std::int64_t step, std::int64_t step_ns);
   Overhead overhead() const;
 
  private:

@@ -67,8 +67,8 @@ struct Comparison {
   double a_step_ns = 0, b_step_ns = 0;                  // medians
   std::int64_t groups = 0, block_steps = 0, steps = 0;  // steps: compared per side
   double seconds = 0;
-  double max_loss_difference =
-      0;  // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN
+  // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN.
+  double max_loss_difference = 0;
   double max_relative_loss_difference = 0;           // ... / max(|loss A|, 1e-12)
   std::int64_t first_different_step = 0;             // losses not bit-equal; 0: none
   std::vector<ComparedRow> kernels, phases, scopes;  // by |a_ns - b_ns|, largest first
@@ -88,7 +88,7 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b);
 
 std::string comparison_json(const Comparison& comparison);
 Result<Comparison> parse_comparison(const std::string& json);
-std::string comparison_text(
-    const Comparison& comparison);  // for people: one line of verdict, then the tables
+// For people: one line of verdict, then the tables.
+std::string comparison_text(const Comparison& comparison);
 
 }  // namespace gradloom

@@ -19,10 +19,10 @@ namespace gradloom {
 struct InputSpec {
   std::string name;
   Type type;  // static shape
-  std::int64_t limit =
-      0;  // integers: values are below it (classes, vocabulary); 0: unknown, synthetic then uses 0 and 1
-  bool label =
-      false;  // target of the loss; tokens: without a mark the integer input named like a label, or the last
+  // integers: values are below it (classes, vocabulary); 0: unknown, synthetic then uses 0 and 1.
+  std::int64_t limit = 0;
+  // Target of the loss; tokens: without a mark the integer input named like a label, or the last.
+  bool label = false;
   std::optional<std::int64_t> ignored{};  // the label that adds nothing to the loss
 };
 

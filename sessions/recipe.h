@@ -54,10 +54,10 @@ struct Recipe {
   std::string planner = "best-fit";
   bool in_place = true;
   bool record = true;  // GPUs: the launches of a step are recorded once and run as one graph
-  std::int64_t search =
-      0;  // GPUs: algorithms of a library to try per product before the first step; 0: its own suggestion
-  std::map<std::string, std::string>
-      algorithms;  // those found, by problem (Algorithms in engine/device/device.h)
+  // GPUs: algorithms of a library to try per product before the first step; 0: its own suggestion.
+  std::int64_t search = 0;
+  // Those found, by problem (Algorithms in engine/device/device.h)
+  std::map<std::string, std::string> algorithms;
   std::string device = "cpu", profile = "sampled";
   std::optional<RecipeExpect> expect;
   // Limits of the model's file that differ from the defaults, by name. Not part of recipe files: what a file
@@ -66,8 +66,8 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-std::string recipe_json(
-    const Recipe& recipe);  // sorted as in the schema, two-space indent, newline at the end
+// Sorted as in the schema, two-space indent, newline at the end.
+std::string recipe_json(const Recipe& recipe);
 Result<Recipe> parse_recipe(const std::string& json);  // paths as they stand in the text
 
 // Files. In a file the paths of model and data are relative to the file's folder where possible; in memory,

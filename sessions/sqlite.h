@@ -78,8 +78,8 @@ class Database {
   sqlite3* handle() const { return handle_; }
   Status execute(const std::string& sql);
   Result<Statement> prepare(const std::string& sql);
-  Result<std::int64_t> integer(
-      const std::string& sql);  // first column of the first row; 0 when there is none
+  // First column of the first row; 0 when there is none.
+  Result<std::int64_t> integer(const std::string& sql);
   std::int64_t last_id() const { return sqlite3_last_insert_rowid(handle_); }
 
  private:

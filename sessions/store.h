@@ -160,15 +160,15 @@ class Store {
   Result<std::unique_ptr<RunWriter>> begin_run(const RunStart& start);  // the Store must outlive the writer
 
   Result<std::vector<RunSummary>> list_runs();
-  Result<std::int64_t> find_run(
-      const std::string& text);  // a number, "last", or a run's name (the latest of that name)
+  // A number, "last", or a run's name (the latest of that name)
+  Result<std::int64_t> find_run(const std::string& text);
   Result<RunSummary> summary(std::int64_t run);
   Result<RunRecord> load_run(std::int64_t run);  // damaged runs: Errc::bad_input
-  Result<std::vector<StepRow>> steps_after(std::int64_t run,
-                                           std::int64_t step);  // live reading while another process writes
+  // Live reading while another process writes.
+  Result<std::vector<StepRow>> steps_after(std::int64_t run, std::int64_t step);
   Result<TraceDocument> load_trace(std::int64_t run);
-  Status check(
-      std::int64_t run);  // recomputes the digest, tables and indices: Errc::bad_input "run 3 is damaged"
+  // Recomputes the digest, tables and indices: Errc::bad_input "run 3 is damaged".
+  Status check(std::int64_t run);
 
   // What was found by trying on this hardware (GPU libraries' algorithms: Algorithms in
   // engine/device/device.h), by key. A key that is there already gets the new choice.

@@ -81,8 +81,8 @@ void print_json(const Output& out, const ImportedModel& model, const ModelSummar
     modules.push_back(
         {{"scope", scope}, {"nodes", m.nodes}, {"parameters", m.parameters}, {"flops", m.flops}});
   Json no_gradient = Json::array();
-  for (const MissingGradient& m : f.no_gradient)
-    no_gradient.push_back({{"node", m.node}, {"op", m.op_type}, {"scope", m.scope}, {"reason", m.reason}});
+  for (const Obstacle& o : f.no_gradient)
+    no_gradient.push_back({{"node", o.node}, {"op", o.op}, {"scope", o.scope}, {"reason", o.reason}});
   out.object({{"model", model.path},
               {"hash", model.content_hash},
               {"producer", model.producer},
@@ -132,26 +132,19 @@ void print_modules(const Output& out, const std::map<std::string, ModuleCount>& 
   out.text("");
 }
 
-// "node N in SCOPE: why"
-std::string place_text(const std::string& node, const std::string& scope, const std::string& reason) {
-  return "  node " + escaped(node) + (scope.empty() ? "" : " in " + escaped(scope)) +
-         (reason.empty() ? "" : ": " + reason);
+// "Op  node N in SCOPE: why"
+std::string text_of(const Obstacle& o, const std::string& before_reason = "") {
+  return escaped(o.op) + "  node " + escaped(o.node) + (o.scope.empty() ? "" : " in " + escaped(o.scope)) +
+         (o.reason.empty() ? "" : ": " + before_reason + o.reason);
 }
 
 // What stands in the way, all of it; true when something does on every device.
 bool print_obstacles(const Output& out, const ImportedModel& model, const ModelSummary& f) {
-  const auto name_of = [](const UnknownOp& u) {
-    return (u.domain.empty() ? "" : escaped(u.domain) + ".") + escaped(u.op_type);
-  };
-  for (const UnknownOp& u : model.unknown)
-    out.text("unsupported  " + name_of(u) + place_text(u.node, u.scope, u.reason));
-  for (const UnknownOp& u : model.untyped)
-    out.text("untyped      " + name_of(u) +
-             place_text(u.node, u.scope, "its types could not be inferred: " + u.reason));
-  for (const Obstacle& o : f.sized_by_data)
-    out.text("data-sized   " + o.op + place_text(o.node, o.scope, o.reason));
-  for (const MissingGradient& m : f.no_gradient)
-    out.text("no gradient  " + m.op_type + place_text(m.node, m.scope, m.reason));
+  for (const Obstacle& o : obstacles_of(model.unknown)) out.text("unsupported  " + text_of(o));
+  for (const Obstacle& o : obstacles_of(model.untyped))
+    out.text("untyped      " + text_of(o, "its types could not be inferred: "));
+  for (const Obstacle& o : f.sized_by_data) out.text("data-sized   " + text_of(o));
+  for (const Obstacle& o : f.no_gradient) out.text("no gradient  " + text_of(o));
   return !model.unknown.empty() || !model.untyped.empty() || !f.sized_by_data.empty() ||
          !f.no_gradient.empty();
 }
@@ -199,8 +192,7 @@ void print_text(const Output& out, const ImportedModel& model, const ModelSummar
   for (const DeviceKind& kind : kDeviceKinds)
     for (const Obstacle& o : f.*kind.no_kernel)
       if (only == nullptr || only == &kind)
-        out.text("no kernel    " + std::string(kind.name) + ": " + o.op +
-                 place_text(o.node, o.scope, o.reason));
+        out.text("no kernel    " + std::string(kind.name) + ": " + text_of(o));
   for (const std::string& n : model.notes) out.note(escaped(n));
   for (const std::string& n : f.not_finite)
     out.note("weight '" + escaped(n) + "' holds NaN or infinite numbers");

@@ -32,33 +32,13 @@ void value_lines(const Graph& graph, const char* title, const std::vector<ValueI
   }
 }
 
-struct ObstacleRow {
-  std::string op, node, reason;
-};
-std::vector<ObstacleRow> rows_of(const std::vector<UnknownOp>& unknown) {
-  std::vector<ObstacleRow> rows;
-  for (const UnknownOp& u : unknown)
-    rows.push_back({(u.domain.empty() ? "" : u.domain + ".") + u.op_type, u.node, u.reason});
-  return rows;
-}
-std::vector<ObstacleRow> rows_of(const std::vector<Obstacle>& obstacles) {
-  std::vector<ObstacleRow> rows;
-  for (const Obstacle& o : obstacles) rows.push_back({o.op, o.node, o.reason});
-  return rows;
-}
-std::vector<ObstacleRow> rows_of(const std::vector<MissingGradient>& missing) {
-  std::vector<ObstacleRow> rows;
-  for (const MissingGradient& m : missing) rows.push_back({m.op_type, m.node, m.reason});
-  return rows;
-}
-
 // `id`: of the links to the nodes.
-void draw_obstacle_list(Ui& ui, const char* title, const char* id, const std::vector<ObstacleRow>& rows,
+void draw_obstacle_list(Ui& ui, const char* title, const char* id, const std::vector<Obstacle>& rows,
                         ImU32 color) {
   if (rows.empty()) return;
   heading(title);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const ObstacleRow& row = rows[i];
+    const Obstacle& row = rows[i];
     ImGui::PushID(static_cast<int>(i));
     badge(escaped(row.op), color);
     ImGui::SameLine();
@@ -77,12 +57,12 @@ void draw_obstacles(Ui& ui, const ModelSnapshot& m) {
     wrapped(fmt::format("{} cannot run: the model can be viewed but not trained.",
                         plural_text(static_cast<std::int64_t>(stopping), "node")),
             p.bad);
-  draw_obstacle_list(ui, "Unsupported operators", "unsupported", rows_of(m.model.unknown), p.bad);
-  draw_obstacle_list(ui, "Types that cannot be inferred", "untyped", rows_of(m.model.untyped), p.bad);
-  draw_obstacle_list(ui, "Sized by the data", "datasized", rows_of(m.sized_by_data), p.bad);
+  draw_obstacle_list(ui, "Unsupported operators", "unsupported", obstacles_of(m.model.unknown), p.bad);
+  draw_obstacle_list(ui, "Types that cannot be inferred", "untyped", obstacles_of(m.model.untyped), p.bad);
+  draw_obstacle_list(ui, "Sized by the data", "datasized", m.sized_by_data, p.bad);
   draw_obstacle_list(ui, on_gpu ? "No GPU kernel" : "No CPU kernel", "nokernel",
-                     rows_of(on_gpu ? m.no_gpu_kernel : m.no_cpu_kernel), p.bad);
-  draw_obstacle_list(ui, "No gradient", "nogradient", rows_of(m.no_gradient), p.warn);
+                     on_gpu ? m.no_gpu_kernel : m.no_cpu_kernel, p.bad);
+  draw_obstacle_list(ui, "No gradient", "nogradient", m.no_gradient, p.warn);
 }
 
 void draw_operators(const ModelSnapshot& m) {

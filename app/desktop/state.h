@@ -24,11 +24,8 @@ struct GraphSnapshot {
   std::int64_t timed_run = 0;                // whose times the boxes carry; 0: none
 };
 
-enum class GraphStage : std::uint8_t {
-  model,
-  before,
-  after
-};  // as imported; whole step before passes; after passes
+// As imported; the whole step before passes; after them.
+enum class GraphStage : std::uint8_t { model, before, after };
 
 // What the last change of the recipe did, in numbers that need no run.
 struct PlanChange {

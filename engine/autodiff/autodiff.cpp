@@ -83,14 +83,6 @@ bool nothing_flows(const GradContext& ctx) {
   return true;
 }
 
-bool all_known(const Graph& graph, const Node& node) {
-  const auto known = [&](ValueId id) {
-    return id == kNone || (graph.values[id].has_type && is_static(graph.values[id].type.shape));
-  };
-  return std::all_of(node.inputs.begin(), node.inputs.end(), known) &&
-         std::all_of(node.outputs.begin(), node.outputs.end(), known);
-}
-
 struct Backward {
   std::map<ValueId, ValueId> grads;  // of every value that a gradient flows to
   std::vector<MissingGradient> missing;
@@ -117,7 +109,7 @@ Backward differentiate(GraphBuilder& b, const std::vector<NodeId>& order, const 
     }
     const bool rule = ctx.node.op->grad != nullptr;
     if (!rule) result.missing.push_back(missing_at(graph, id, ""));
-    if (!any || (only_known && !all_known(graph, ctx.node))) continue;
+    if (!any || (only_known && !shapes_known(graph, ctx.node))) continue;
     for (ValueId in : ctx.node.inputs) ctx.wanted.push_back(carries(in));
     ctx.in_grads.assign(ctx.node.inputs.size(), kNone);
     b.origin.sources = ctx.node.origin.sources;
@@ -175,7 +167,7 @@ std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::ve
   std::map<ValueId, ValueId> grads;
   for (const ValueId loss : losses) {
     const Value& v = scratch.values[loss];
-    if (!v.has_type || !is_float(v.type.dtype) || !is_static(v.type.shape)) continue;
+    if (!shape_known(scratch, loss) || !is_float(v.type.dtype)) continue;
     const Type type = v.type;
     grads[loss] = b.op("Expand", {b.scalar(type.dtype, 1), b.i64s(type.shape)});
   }

@@ -13,8 +13,8 @@ namespace gradloom {
 std::string number_text(double value);  // shortest text that reads back to the same double
 std::string bytes_text(double bytes);   // "3.2 MiB"
 std::string duration_text(double ns);   // "1.23 ms"
-std::string count_text(double count,
-                       const char* unit);  // "2.68 GFLOP", "24 FLOP"; without a unit: "4", "1.20 k"
+// "2.68 GFLOP", "24 FLOP"; without a unit: "4", "1.20 k".
+std::string count_text(double count, const char* unit);
 std::string plural_text(std::int64_t count, std::string_view noun);  // "1 tensor", "2 tensors"
 std::string escaped(std::string_view foreign);  // control characters, invalid UTF-8, bidi overrides -> \xNN
 std::string hex_from_bytes(std::span<const std::uint8_t> bytes);                 // "00ff"

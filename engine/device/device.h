@@ -96,19 +96,19 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
-  virtual Result<void*> allocate(std::size_t bytes,
-                                 Memory memory = Memory::device) = 0;  // 64-byte aligned, contents undefined
+  // 64-byte aligned, contents undefined.
+  virtual Result<void*> allocate(std::size_t bytes, Memory memory = Memory::device) = 0;
   virtual void release(void* memory) = 0;
   virtual Status copy(Queue queue, void* target, const void* source, std::size_t bytes) = 0;
   // All kernels of a plan at once: what must be compiled is compiled together. Errors name the node.
   virtual Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(
       const std::vector<KernelRequest>& requests) = 0;
   virtual Status launch(const PreparedKernel& kernel, const Operands& operands, std::int32_t plan_step) = 0;
-  virtual Status order(Queue before,
-                       Queue after) = 0;  // later work of `after` waits for what `before` has now
-  virtual Result<Fence> fence() = 0;      // after all work queued so far on the compute queue
-  virtual Result<std::int64_t> wait(
-      Fence fence) = 0;  // the host waits; when it was reached, monotonic ns. Errors of earlier work
+  // Later work of `after` waits for what `before` has now.
+  virtual Status order(Queue before, Queue after) = 0;
+  virtual Result<Fence> fence() = 0;  // after all work queued so far on the compute queue
+  // The host waits; when it was reached, monotonic ns. Errors of earlier work.
+  virtual Result<std::int64_t> wait(Fence fence) = 0;
   // The launches that `work` makes on the compute queue, not run; null when the device records nothing (CPU).
   virtual Result<std::unique_ptr<Recording>> record(const std::function<Status()>& work) = 0;
   // Own timing by the device, where it has any: on, then work, wait, and collect what finished.
@@ -119,9 +119,8 @@ class Device {
   // Libraries: finds the fastest of `candidates` algorithms for what the kernel launches, unless one is
   // known. Overwrites its results.
   virtual Status tune(const PreparedKernel&, const Operands&, std::int32_t /*candidates*/) { return {}; }
-  virtual Status set_algorithms(const Algorithms&) {
-    return {};
-  }  // known from other runs; those of other problems do no harm
+  // Known from other runs; those of other problems do no harm.
+  virtual Status set_algorithms(const Algorithms&) { return {}; }
   virtual Result<Algorithms> algorithms() { return Algorithms{}; }  // that tune found or confirmed
 
   // Copies that have happened when they return.

@@ -201,6 +201,16 @@ bool is_constant(const Graph& graph, ValueId id) {
   return v.data.defined() && v.producer != kNone;  // folded contents; parameters and states have no producer
 }
 
+bool shape_known(const Graph& graph, ValueId id) {
+  return graph.values[id].has_type && is_static(graph.values[id].type.shape);
+}
+
+bool shapes_known(const Graph& graph, const Node& node) {
+  const auto known = [&](ValueId id) { return id == kNone || shape_known(graph, id); };
+  return std::all_of(node.inputs.begin(), node.inputs.end(), known) &&
+         std::all_of(node.outputs.begin(), node.outputs.end(), known);
+}
+
 Result<std::vector<NodeId>> topological_order(const Graph& graph) {
   std::vector<int> missing(graph.nodes.size(), 0);
   const auto uses = uses_of(graph);

@@ -125,6 +125,10 @@ std::size_t live_node_count(const Graph& graph);
 ValueId find_value(const Graph& graph, const std::string& name);  // kNone when absent
 bool is_constant(const Graph& graph, ValueId id);  // role constant, or data known (not a parameter/state)
 
+// The value's shape has no symbolic dim; the same of all that a node reads and writes.
+bool shape_known(const Graph& graph, ValueId id);
+bool shapes_known(const Graph& graph, const Node& node);
+
 // Live nodes, producers before consumers; among ready nodes smaller rank, then smaller id. Error names a
 // cycle's nodes.
 Result<std::vector<NodeId>> topological_order(const Graph& graph);

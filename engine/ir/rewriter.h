@@ -39,8 +39,8 @@ class Rewriter {
   // unused are removed. When the anchor is among them, the last new node takes its name (unless it was given
   // one), so that sites keep the model's names from pass to pass.
   GraphBuilder& begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced);
-  void replace(ValueId old_value,
-               ValueId new_value);  // types must be equal; uses, outputs and updates move; name moves too
+  // Types must be equal; uses, outputs and updates move; name moves too.
+  void replace(ValueId old_value, ValueId new_value);
   // Outputs of the graph, loss and updates alone read the new value, whose type may differ; the name moves to
   // it.
   void replace_outputs(ValueId old_value, ValueId new_value);

@@ -12,8 +12,8 @@ struct Heads {
 
 struct Scores {
   ValueId raw, capped, masked, softmax;
-  ValueId rows =
-      kNone;  // boolean [.., S, 1]: queries with a key; their results count. None: all, or softmax says so
+  // Boolean [.., S, 1]: queries with a key; their results count. None: all, or softmax says so.
+  ValueId rows = kNone;
 };
 
 struct MaskUse {

@@ -22,8 +22,8 @@ struct Limits {  // hostile files: see `gradloom inspect --limits`
   std::int64_t expanded_bytes = 64 << 20;    // of what inlining makes, as it would stand in a file
   std::int64_t folded_bytes = 64 << 20;      // largest constant-folded output; all of them: twice that
   std::int64_t folded_work = 2'000'000'000;  // operations and bytes of all folding
-  std::int64_t examined_elements =
-      50'000'000;  // of constants that inference looks at one by one, over all nodes
+  // Of constants that inference looks at one by one, over all nodes.
+  std::int64_t examined_elements = 50'000'000;
 };
 
 // Each of them by name, for --import-limit NAME=N and `gradloom inspect --limits`.

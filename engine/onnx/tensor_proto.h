@@ -44,7 +44,7 @@ class TensorReader {
   std::map<std::string, InputFile> files_;
 };
 
-void write_tensor(const Tensor& tensor,
-                  onnx::TensorProto* proto);  // dims, type and raw_data; the name is left alone
+// Dims, type and raw_data; the name is left alone.
+void write_tensor(const Tensor& tensor, onnx::TensorProto* proto);
 
 }  // namespace gradloom

@@ -113,8 +113,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.parameters = types.inputs[1].dtype;
   if (l.n * l.c * l.spatial == 0) return no_kernel("no kernel for an empty batch");
   // In training the kernel writes every statistic; the workspace takes those that nobody asked for.
-  const std::size_t bytes =
-      (static_cast<std::size_t>(l.c) * dtype_bytes(nn::statistics_type(x.dtype)) + 63) / 64 * 64;
+  const std::size_t bytes = aligned_bytes(nn::statistics_type(x.dtype), l.c);
   std::vector<bool> wanted;
   for (std::size_t i = 0; i < 5; ++i) wanted.push_back(types.wants(i));
   const std::size_t spare_bytes = layout.training ? 4 * bytes : 0;
@@ -165,7 +164,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.c = l.c;
   layout.spatial = l.spatial;
   if (l.n * l.c * l.spatial == 0) return no_kernel("no kernel for an empty batch");
-  const std::size_t bytes = (static_cast<std::size_t>(l.c) * dtype_bytes(layout.parameters) + 63) / 64 * 64;
+  const std::size_t bytes = aligned_bytes(layout.parameters, l.c);
   const bool scale = types.wants(1), bias = types.wants(2);
   const std::size_t spare_bytes = (scale ? 0 : bytes) + (bias ? 0 : bytes);
   return Kernel{"batch_norm_grad", spare_bytes + kernels::workspace_bytes(types.target, layout),

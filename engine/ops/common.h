@@ -19,10 +19,9 @@ namespace gradloom {
 #undef OP
 
 // ---- symbolic dimensions ----------------------------------------------------------------------------------
-// -------------------------------------------------------------------------------------------- A dimension
-// computed from symbolic ones is named by its formula: a negative number far below those of Graph::symbols
-// that is a hash of the text. The same formula gives the same dimension, so inference is repeatable without a
-// table.
+// A dimension computed from symbolic ones is named by its formula: a negative number far below those of
+// Graph::symbols that is a hash of the text. The same formula gives the same dimension, so inference is
+// repeatable without a table.
 constexpr std::int64_t kFirstDerivedDim = -(std::int64_t{1} << 40);
 std::int64_t derived_dim(std::string_view formula);
 // Dimension `index` of something whose size is in the contents of input `input`, unknown before running.
@@ -34,9 +33,8 @@ Result<std::int64_t> divide_dims(const std::vector<std::int64_t>& total,
                                  const std::vector<std::int64_t>& part);
 
 // ---- arguments --------------------------------------------------------------------------------------------
-// ------------------------------------------------------------------------------------------------------ The
-// integers of attribute `name`, or else the known contents of input `input`; no value: given but unknown
-// before running, or absent (`present` tells which).
+// The integers of attribute `name`, or else the known contents of input `input`; no value: given but
+// unknown before running, or absent (`present` tells which).
 struct IntArgument {
   bool present = false;
   std::optional<std::vector<std::int64_t>> values;
@@ -55,8 +53,7 @@ std::int64_t onnx_from_dtype(DType dtype);
 Error no_kernel(const std::string& message);  // Errc::device
 
 // ---- kernels ----------------------------------------------------------------------------------------------
-// -------------------------------------------------------------------------------------------------------- A
-// strided copy of any rank: drops dims of size 1, merges dims, error when more than kEwMaxRank remain.
+// A strided copy of any rank: drops dims of size 1, merges dims, error when more than kEwMaxRank remain.
 struct CopyPlan {
   std::vector<std::int64_t> dims, in_strides, out_strides;  // in elements
   std::int64_t in_offset = 0, out_offset = 0;               // first element
@@ -93,8 +90,8 @@ ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype);     // the value i
 // ---- samples ----------------------------------------------------------------------------------------------
 Sample sample_of(const char* name, Attrs attrs, std::vector<SampleInput> inputs, int output_count = 1);
 SampleInput floats(Shape shape, double low = -1, double high = 1);
-SampleInput statistic(Shape shape, double low,
-                      double high);  // floats that stay f32 where the sample runs in bf16
+// Floats that stay f32 where the sample runs in bf16.
+SampleInput statistic(Shape shape, double low, double high);
 SampleInput ints(Shape shape, double low, double high, DType dtype = DType::i64);
 SampleInput bools(Shape shape);
 SampleInput known_ints(const std::vector<std::int64_t>& values);  // 1-d i64, known when planning

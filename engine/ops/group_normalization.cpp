@@ -76,10 +76,6 @@ Cost cost_grad(const NodeTypes& types) {
   return nn::cost_of(types, 14.0 * static_cast<double>(element_count(types.inputs[0].shape)));
 }
 
-std::size_t padded(std::int64_t count, DType dtype) {
-  return (static_cast<std::size_t>(count) * dtype_bytes(dtype) + 63) / 64 * 64;
-}
-
 // values [groups] -> [channels], each as often as a group has channels.
 kernels::StridedCopyArgs spread_args(DType dtype, std::int64_t groups, std::int64_t channels) {
   kernels::StridedCopyArgs copy{};
@@ -108,7 +104,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.parameters = types.inputs[1].dtype;
   // The workspace takes scale and bias of every channel.
   const bool mean = types.wants(1), inv_std = types.wants(2), grouped = form == Form::scale_per_group;
-  const std::size_t values = padded(x.shape[1], layout.parameters);
+  const std::size_t values = aligned_bytes(layout.parameters, x.shape[1]);
   return Kernel{form == Form::instance ? "instance_norm" : "group_norm", grouped ? 2 * values : 0,
                 [layout, mean, inv_std, grouped, values](const LaunchArgs& args) {
                   kernels::GroupNormArgs a = layout;

@@ -24,9 +24,6 @@ struct Steps {
   std::size_t scratch = 0;  // bytes of the values; the workspace of the steps follows
 };
 
-constexpr std::size_t kAlignment = 64;
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 void* address(const Address& a, const Graph& graph, const LaunchArgs& launch) {
   switch (a.place) {
     case Address::input: return const_cast<void*>(launch.inputs[a.at]);
@@ -103,7 +100,7 @@ Result<Kernel> KernelSequence::prepare(const std::string& name, const std::vecto
     for (const ValueId id : node.outputs) {
       if (places[id].place == Address::nowhere) {
         places[id] = {Address::workspace, steps->scratch};
-        steps->scratch += aligned(byte_size(graph_->type(id)));
+        steps->scratch += aligned_bytes(byte_size(graph_->type(id)));
       }
       step.outputs.push_back(places[id]);
     }

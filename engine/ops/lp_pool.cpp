@@ -124,7 +124,7 @@ Result<Kernel> prepare_powers(std::string name, const NodeTypes& types, std::siz
   const Type& x = types.inputs[0];
   const std::int64_t count = element_count(x.shape);
   const Powers p = powers(x.dtype, types.attrs.integer("p", 2), count, element_count(types.outputs[0].shape));
-  const std::size_t bytes = (static_cast<std::size_t>(count) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  const std::size_t bytes = aligned_bytes(x.dtype, count);
   Kernel kernel{std::move(name), bytes + sum_bytes, [p, sum, bytes](const LaunchArgs& args) {
                   void* const raised = args.workspace;
                   args.on.elementwise({p.raise.get(), args.inputs, &raised, nullptr});

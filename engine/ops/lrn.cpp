@@ -90,7 +90,7 @@ Result<Kernel> prepare_gpu(const NodeTypes& types) {
   const auto first = square.finish(square.add(EwOp::Square, 0));
   const int power = scale.add(EwOp::Exp, scale.add(EwOp::Mul, scale.add(EwOp::Log, sum), 4));  // sum^-beta
   const auto last = scale.finish(scale.add(EwOp::Mul, 0, power));
-  const std::size_t bytes = (static_cast<std::size_t>(count) * dtype_bytes(x.dtype) + 63) / 64 * 64;
+  const std::size_t bytes = aligned_bytes(x.dtype, count);
   return Kernel{"lrn",
                 2 * bytes,
                 [pool, first, last, bytes](const LaunchArgs& args) {

@@ -121,9 +121,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   nn::FlatProgram mean(x.dtype, size, 2, {1}), one(x.dtype, count, 1, {1});
   const auto program = mean.finish(mean.add(EwOp::Div, 0, mean.add(EwOp::Max, 1, 2)));
   const auto ones = one.finish(one.add(EwOp::Max, 1, 1));
-  const auto bytes = [&](std::int64_t n) {
-    return (static_cast<std::size_t>(n) * dtype_bytes(x.dtype) + 63) / 64 * 64;
-  };
+  const auto bytes = [&](std::int64_t n) { return aligned_bytes(x.dtype, n); };
   const bool direct = y == pooled;
   const CopyPlan part = cut(pooled, y);
   const kernels::StridedCopyArgs copy = TRY(strided_copy_args(part, dtype_bytes(x.dtype)));

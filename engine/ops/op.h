@@ -78,8 +78,8 @@ struct Cost {
   double flops = 0, bytes_read = 0, bytes_written = 0;
 };
 using CostFn = Cost (*)(const NodeTypes& types);
-Cost default_cost(
-    const NodeTypes& types);  // reads every input and writes every output once; 1 FLOP per output element
+// Reads every input and writes every output once; 1 FLOP per output element.
+Cost default_cost(const NodeTypes& types);
 
 // A prepared kernel: everything that depends only on types and attributes was done when planning.
 struct LaunchArgs {
@@ -154,13 +154,13 @@ struct OpDef {
   GradFn grad = nullptr;  // null without kNoGradient: "no gradient", reported by inspect
   CostFn cost = default_cost;
   PrepareFn cpu = nullptr;  // null without kView: no CPU kernel, reported by inspect
-  PrepareFn gpu =
-      nullptr;  // likewise for CUDA and HIP; the same function when it only launches kernels of the table
+  // Likewise for CUDA and HIP; the same function when it only launches kernels of the table.
+  PrepareFn gpu = nullptr;
   SamplesFn samples = nullptr;
   kernels::EwOp ew{};  // with kElementwise
   Precision precision = Precision::follow;
-  int inplace_input =
-      -1;  // output 0 may overwrite this input at its last use; -1: none. Elementwise: any equal-sized input
+  // Output 0 may overwrite this input at its last use; -1: none. Elementwise: any equal-sized input.
+  int inplace_input = -1;
   // (output, input) pairs that may share storage when the output is the input's update; with kMustAlias they
   // always do.
   std::vector<std::pair<int, int>> (*aliases)(const Node& node) = nullptr;

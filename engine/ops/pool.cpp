@@ -63,8 +63,7 @@ Cost cost_max_grad(const NodeTypes& types) {
   return nn::cost_of(types, static_cast<double>(element_count(types.inputs[0].shape)));
 }
 
-// ---- MaxPool
-// --------------------------------------------------------------------------------------------------------
+// ---- MaxPool ----------------------------------------------------------------------------------------------
 
 Status infer_max(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
@@ -142,8 +141,7 @@ Result<Kernel> prepare_max_grad(const NodeTypes& types) {
       }};
 }
 
-// ---- AveragePool
-// ----------------------------------------------------------------------------------------------------
+// ---- AveragePool ------------------------------------------------------------------------------------------
 
 Status infer_average(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
@@ -203,8 +201,7 @@ Result<Kernel> prepare_average_grad(const NodeTypes& types) {
                 }};
 }
 
-// ---- GlobalAveragePool
-// ----------------------------------------------------------------------------------------------
+// ---- GlobalAveragePool ------------------------------------------------------------------------------------
 
 Status infer_global(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
@@ -243,15 +240,43 @@ Result<Kernel> prepare_global(const NodeTypes& types) {
                 }};
 }
 
-// ---- samples
-// --------------------------------------------------------------------------------------------------------
+// ---- samples ----------------------------------------------------------------------------------------------
 
 using Ints = std::vector<std::int64_t>;
 constexpr std::int64_t kOn = 1;
 
+// Of convolutional networks, for maxima and averages.
+std::vector<Sample> bench_samples() {
+  return {
+      {.name = "stem",
+       .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({8, 64, 112, 112})},
+       .bench = true},
+      {.name = "stem-blocks",
+       .attrs = {{"kernel_shape", Ints{3, 3}},
+                 {"strides", Ints{2, 2}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"block", std::int64_t{16}}},
+       .inputs = {floats({8, 4, 112, 112, 16})},
+       .bench = true},
+      {.name = "inception",
+       .attrs = {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({8, 288, 35, 35})},
+       .bench = true},
+      {.name = "halve",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},
+       .inputs = {floats({8, 64, 112, 112})},
+       .bench = true},
+      {.name = "halve-blocks",
+       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"block", std::int64_t{16}}},
+       .inputs = {floats({8, 4, 112, 112, 16})},
+       .bench = true},
+  };
+}
+
 std::vector<Sample> samples_max() {
   const Attrs plain{{"kernel_shape", Ints{2, 2}}};
-  return {
+  std::vector<Sample> list = {
       {.name = "plain", .attrs = plain, .inputs = {nn::distinct({2, 2, 4, 5})}},
       {.name = "strides-pads",
        .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
@@ -302,30 +327,9 @@ std::vector<Sample> samples_max() {
       {.name = "blocks-three-dims",
        .attrs = {{"kernel_shape", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}, {"block", std::int64_t{3}}},
        .inputs = {nn::distinct({1, 2, 3, 4, 2, 3})}},
-      {.name = "stem",
-       .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
-       .inputs = {floats({8, 64, 112, 112})},
-       .bench = true},
-      {.name = "stem-blocks",
-       .attrs = {{"kernel_shape", Ints{3, 3}},
-                 {"strides", Ints{2, 2}},
-                 {"pads", Ints{1, 1, 1, 1}},
-                 {"block", std::int64_t{16}}},
-       .inputs = {floats({8, 4, 112, 112, 16})},
-       .bench = true},
-      {.name = "inception",
-       .attrs = {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}},
-       .inputs = {floats({8, 288, 35, 35})},
-       .bench = true},
-      {.name = "halve",
-       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},
-       .inputs = {floats({8, 64, 112, 112})},
-       .bench = true},
-      {.name = "halve-blocks",
-       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"block", std::int64_t{16}}},
-       .inputs = {floats({8, 4, 112, 112, 16})},
-       .bench = true},
   };
+  for (Sample& sample : bench_samples()) list.push_back(std::move(sample));
+  return list;
 }
 
 std::vector<Sample> samples_max_grad() {
@@ -340,7 +344,7 @@ std::vector<Sample> samples_max_grad() {
 }
 
 std::vector<Sample> samples_average() {
-  return {
+  std::vector<Sample> list = {
       {.name = "plain", .attrs = {{"kernel_shape", Ints{2, 3}}}, .inputs = {floats({2, 2, 4, 5})}},
       {.name = "pads",
        .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
@@ -391,30 +395,9 @@ std::vector<Sample> samples_average() {
                  {"ceil_mode", kOn},
                  {"block", std::int64_t{3}}},
        .inputs = {floats({1, 1, 6, 4, 3})}},
-      {.name = "stem",
-       .attrs = {{"kernel_shape", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}},
-       .inputs = {floats({8, 64, 112, 112})},
-       .bench = true},
-      {.name = "stem-blocks",
-       .attrs = {{"kernel_shape", Ints{3, 3}},
-                 {"strides", Ints{2, 2}},
-                 {"pads", Ints{1, 1, 1, 1}},
-                 {"block", std::int64_t{16}}},
-       .inputs = {floats({8, 4, 112, 112, 16})},
-       .bench = true},
-      {.name = "inception",
-       .attrs = {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}},
-       .inputs = {floats({8, 288, 35, 35})},
-       .bench = true},
-      {.name = "halve",
-       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}},
-       .inputs = {floats({8, 64, 112, 112})},
-       .bench = true},
-      {.name = "halve-blocks",
-       .attrs = {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"block", std::int64_t{16}}},
-       .inputs = {floats({8, 4, 112, 112, 16})},
-       .bench = true},
   };
+  for (Sample& sample : bench_samples()) list.push_back(std::move(sample));
+  return list;
 }
 
 std::vector<Sample> samples_average_grad() {

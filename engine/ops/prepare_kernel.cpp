@@ -10,8 +10,6 @@ namespace {
 
 bool is_half(DType type) { return type == DType::bf16 || type == DType::f16; }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // One operand: where its f32 copy lies in the workspace, and the program that converts it. No program: used
 // as it is.
 struct Operand {
@@ -49,7 +47,7 @@ std::vector<Operand> widen(std::vector<Type>& types, const std::vector<bool>& pr
     if (!present[i]) continue;
     const std::int64_t count = element_count(types[i].shape);
     operands[i] = {back ? conversion(DType::f32, narrow, count) : conversion(narrow, DType::f32, count), end};
-    end += aligned(byte_size(types[i]));
+    end += aligned_bytes(byte_size(types[i]));
   }
   return operands;
 }
@@ -87,8 +85,9 @@ Result<Kernel> prepare_widened(const OpDef& op, NodeTypes types) {
   w->inputs = widen(types.inputs, types.input_present, false, end);
   w->outputs = widen(types.outputs, types.output_present, true, end);
   w->inner = TRY(op.cpu(types));
-  w->pointers = aligned(w->inner.workspace_bytes);
-  const std::size_t before = w->pointers + aligned((w->inputs.size() + w->outputs.size()) * sizeof(void*));
+  w->pointers = aligned_bytes(w->inner.workspace_bytes);
+  const std::size_t before =
+      w->pointers + aligned_bytes((w->inputs.size() + w->outputs.size()) * sizeof(void*));
   for (auto* operands : {&w->inputs, &w->outputs})
     for (Operand& operand : *operands) operand.at += before;
   return Kernel{

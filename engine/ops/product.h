@@ -19,8 +19,8 @@ struct ProductSpec {
   Perm perm_a, perm_b, perm_y;
   double alpha = 1;
   kernels::Activation activation = kernels::Activation::none;  // gelu_*: with the identity as perm_y
-  kernels::GemmOperand sums_of =
-      kernels::GemmOperand::none;  // A or B have 2 dims and k is the first as stored
+  // A or B have 2 dims and k is the first as stored.
+  kernels::GemmOperand sums_of = kernels::GemmOperand::none;
 };
 
 bool is_identity(const Perm& perm);

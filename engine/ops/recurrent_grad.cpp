@@ -119,10 +119,9 @@ Result<Kernel> prepare(const NodeTypes& types) {
         types.target,
         nn::in_every_step(nn::slice_product(t, s.batch, s.hidden, s.hidden, rows, s.hidden, 1, s.hidden),
                           s.steps)));
-  const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-  plan->packed = aligned(static_cast<std::size_t>(s.batch * s.hidden) * dtype_bytes(t));
-  plan->packed_reset = plan->packed + aligned(plan->states.packed_bytes());
-  plan->scratch = plan->packed_reset + aligned(plan->reset.packed_bytes());
+  plan->packed = aligned_bytes(t, s.batch * s.hidden);
+  plan->packed_reset = plan->packed + aligned_bytes(plan->states.packed_bytes());
+  plan->scratch = plan->packed_reset + aligned_bytes(plan->reset.packed_bytes());
   const std::size_t scratch = std::max(plan->states.workspace_bytes(), plan->reset.workspace_bytes());
   return Kernel{"recurrent_grad", plan->scratch + scratch,
                 [plan = std::shared_ptr<const Plan>(plan)](const LaunchArgs& args) {

@@ -80,7 +80,7 @@ struct Plan {
 
   std::size_t take_bytes(std::size_t size) {
     const std::size_t at = bytes;
-    bytes += (size + 63) / 64 * 64;
+    bytes += aligned_bytes(size);
     return at;
   }
   std::size_t take(std::int64_t count) {

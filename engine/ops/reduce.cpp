@@ -228,7 +228,7 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
     if (i + 1 == prepared->stages.size()) break;
     stage.out_offset = prepared->scratch;
     const auto bytes = static_cast<std::size_t>(stage.args.outer * stage.args.inner) * dtype_bytes(in.dtype);
-    prepared->scratch += (bytes + 63) / 64 * 64;
+    prepared->scratch += aligned_bytes(bytes);
   }
   Kernel kernel;
   const ReduceArgs& first = prepared->stages[0].args;

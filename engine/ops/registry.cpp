@@ -84,9 +84,7 @@ NodeTypes node_types(const Graph& graph, const Node& node, kernels::Target targe
 std::string missing_kernel(const Graph& graph, const Node& node, kernels::Target target) {
   if (node.op->has(kView)) return "";
   if (node.op->prepare(target) == nullptr) return "no kernel";
-  for (const auto* list : {&node.inputs, &node.outputs})
-    for (const ValueId v : *list)
-      if (v != kNone && (!graph.values[v].has_type || !is_static(graph.values[v].type.shape))) return "";
+  if (!shapes_known(graph, node)) return "";
   const auto kernel = prepare_kernel(*node.op, node_types(graph, node, target));
   return kernel ? "" : kernel.error().message;
 }

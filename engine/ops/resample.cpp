@@ -209,13 +209,12 @@ Result<Kernel> prepare(const char* name, const NodeTypes& types, Tables tables, 
     between[pass % 2] = std::max(between[pass % 2], byte_size({x.dtype, shape}));
     ++pass;
   }
-  const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-  p->buffers[0] = aligned(p->known.workspace_bytes());
-  p->buffers[1] = p->buffers[0] + (pass > 1 ? aligned(between[0]) : 0);
+  p->buffers[0] = aligned_bytes(p->known.workspace_bytes());
+  p->buffers[1] = p->buffers[0] + (pass > 1 ? aligned_bytes(between[0]) : 0);
   p->count = element_count(x.shape);
   Kernel kernel;
   kernel.name = name;
-  kernel.workspace_bytes = p->buffers[1] + (pass > 2 ? aligned(between[1]) : 0);
+  kernel.workspace_bytes = p->buffers[1] + (pass > 2 ? aligned_bytes(between[1]) : 0);
   kernel.run = [p = std::shared_ptr<const Prepared>(p)](const LaunchArgs& launch) { run(*p, launch); };
   return kernel;
 }

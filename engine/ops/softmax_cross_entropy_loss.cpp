@@ -12,8 +12,6 @@
 namespace gradloom {
 namespace {
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const DType statistic = nn::statistics_type(ctx.dtype(0));
@@ -70,9 +68,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.ignore_index = l.ignore_index;
   layout.losses = types.outputs[0].dtype;
   // Workspace: the kernel's, then the outputs that nobody asked for.
-  const std::size_t own = aligned(kernels::workspace_bytes(types.target, layout));
-  const std::size_t rows =
-      aligned(static_cast<std::size_t>(l.outer * l.inner) * dtype_bytes(nn::statistics_type(x.dtype)));
+  const std::size_t own = aligned_bytes(kernels::workspace_bytes(types.target, layout));
+  const std::size_t rows = aligned_bytes(nn::statistics_type(x.dtype), l.outer * l.inner);
   const bool weight = types.has(2), log_prob = types.wants(1), lse = types.wants(2), total = types.wants(3);
   return Kernel{log_prob ? "softmax_cross_entropy + log_softmax" : "softmax_cross_entropy", own + rows + 64,
                 [layout, own, rows, weight, log_prob, lse, total](const LaunchArgs& args) {

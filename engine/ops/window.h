@@ -35,8 +35,8 @@ Shape spatial_3d(Shape spatial);  // {w}, {h, w} or {d, h, w} -> {d, h, w}
 // What pooling kernels take; `x` is the shape that the windows go over.
 Result<kernels::PoolShape> pool_shape(const Shape& x, Window window, std::int64_t block = 1);
 
-Shape spatial_of(const Shape& shape,
-                 std::int64_t block = 1);  // dims after batch and channels, without those of a block
+// Dims after batch and channels, without those of a block.
+Shape spatial_of(const Shape& shape, std::int64_t block = 1);
 
 // Channels in blocks (ours, made by passes/block_channels.cpp): [n, c / block, spatial.., block], so that
 // neighbours in memory are channels of one position. Attribute `name` of a row says the block of one of its

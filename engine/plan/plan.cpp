@@ -12,10 +12,6 @@
 namespace gradloom {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-}
-
 // Nodes that run once per optimizer step: whatever depends on an accumulator's new contents.
 std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& order) {
   std::vector<bool> after(graph.values.size(), false), once(graph.nodes.size(), false);
@@ -101,7 +97,7 @@ class BufferAssigner {
 
  private:
   std::int32_t new_buffer(Place place, std::int64_t bytes, std::int32_t step) {
-    plan_.buffers.push_back({place, 0, aligned(bytes), step, step});
+    plan_.buffers.push_back({place, 0, aligned_bytes(bytes), step, step});
     return static_cast<std::int32_t>(plan_.buffers.size() - 1);
   }
 
@@ -223,7 +219,7 @@ void place_offsets(Plan& plan, PlannerFn planner) {
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     PlanStep& step = plan.steps[i];
     if (step.workspace_bytes == 0) continue;
-    step.workspace_bytes = aligned(step.workspace_bytes);
+    step.workspace_bytes = aligned_bytes(step.workspace_bytes);
     requests.push_back({step.workspace_bytes, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i)});
     targets.push_back(&step.workspace_offset);
   }
@@ -269,9 +265,7 @@ std::int64_t lower_bound_bytes(const std::vector<Request>& requests, std::int32_
 }
 
 std::vector<NodeId> nodes_sized_by_data(const Graph& graph) {
-  const auto known = [&](ValueId id) {
-    return id == kNone || (graph.values[id].has_type && is_static(graph.values[id].type.shape));
-  };
+  const auto known = [&](ValueId id) { return id == kNone || shape_known(graph, id); };
   const auto sized_by_data = [&](const Node& node) {
     return node.alive() && std::all_of(node.inputs.begin(), node.inputs.end(), known) &&
            std::any_of(node.outputs.begin(), node.outputs.end(),

@@ -11,8 +11,6 @@
 
 namespace gradloom {
 
-constexpr std::int64_t kAlignmentBytes = 64;
-
 enum class Place : std::uint8_t {
   none,      // not materialized (dead or folded)
   arena,     // offset into the arena, reused over the step

@@ -38,11 +38,11 @@ struct StepOptions {
 struct StepOutcome {
   std::int64_t step = 0;
   double loss = 0, grad_norm = -1;  // -1: not computed
-  std::int64_t start_ns = 0,
-               end_ns = 0;  // monotonic: submitted (or the step before ended, if that was later); finished
+  // monotonic: submitted (or the step before ended, if that was later); finished.
+  std::int64_t start_ns = 0, end_ns = 0;
   std::vector<KernelSample> samples;  // when timed, in order of their start
-  std::vector<Activity>
-      activities;  // when timed on a queued device: copies, and the host's launches (kind api)
+  // When timed on a queued device: copies, and the host's launches (kind api)
+  std::vector<Activity> activities;
 };
 
 class Executor {
@@ -63,8 +63,8 @@ class Executor {
   // submit and collect; REQUIRES pending() == 0.
   Result<StepOutcome> step(const StepNames& names, const StepOptions& options,
                            const std::function<Status(std::int64_t)>& feed_micro);
-  Status run_forward(std::uint64_t seed = 0,
-                     std::uint64_t step = 0);  // all steps once, without hyper inputs (check, evaluation)
+  // All steps once, without hyper inputs (check, evaluation)
+  Status run_forward(std::uint64_t seed = 0, std::uint64_t step = 0);
 
   // Contents after everything that was submitted.
   Result<Tensor> read(ValueId value) const;  // any materialized value (outputs and states always are)

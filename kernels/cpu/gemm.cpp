@@ -6,6 +6,23 @@
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
+i64 batches_of(const GemmArgs& args) {
+  i64 batch = 1;
+  for (int d = 0; d < args.batch_rank; ++d) batch *= args.batch_dims[d];
+  return batch;
+}
+
+// To the offsets of the operands, in elements, where the matrices of this number begin.
+GRADLOOM_INLINE void add_batch(const GemmArgs& args, i64 number, i64& a, i64& b, i64& c) {
+  for (int d = args.batch_rank - 1; d >= 0; --d) {
+    const i64 index = number % args.batch_dims[d];
+    number /= args.batch_dims[d];
+    a += index * args.a_batch[d];
+    b += index * args.b_batch[d];
+    c += index * args.c_batch[d];
+  }
+}
+
 #if defined(__AVX512F__)
 typedef double Lanes __attribute__((vector_size(64)));
 constexpr i64 kMr = 12, kNrVectors = 2;
@@ -109,19 +126,13 @@ void compute_tile(const GemmArgs& args, const double* a, const double* b, double
 // Integers, exact modulo 2^32 or 2^64: signed ones are computed as unsigned.
 template <class T>
 void integer_gemm(const GemmArgs& args) {
-  i64 batch = 1;
-  for (int d = 0; d < args.batch_rank; ++d) batch *= args.batch_dims[d];
+  const i64 batch = batches_of(args);
   const T alpha = T(i64(args.alpha));
   parallel_for(batch * args.m, batch * args.m * args.n * larger(1, args.k), [&](i64 part) {
     const i64 row = part % args.m;
-    i64 number = part / args.m, a = row * args.a_row, b = 0, c = row * args.c_row;
-    for (int d = args.batch_rank - 1; d >= 0; --d) {
-      const i64 index = number % args.batch_dims[d];
-      number /= args.batch_dims[d];
-      a += index * args.a_batch[d];
-      b += index * args.b_batch[d];
-      c += index * args.c_batch[d];
-    }
+    const i64 number = part / args.m;
+    i64 a = row * args.a_row, b = 0, c = row * args.c_row;
+    add_batch(args, number, a, b, c);
     const T *const left = static_cast<const T*>(args.a) + a, *const right = static_cast<const T*>(args.b) + b;
     for (i64 j = 0; j < args.n; ++j) {
       T sum = 0;
@@ -140,20 +151,14 @@ void gemm(const GemmArgs& args) {
   if (args.dtype == DType::i32 || args.dtype == DType::u32) return integer_gemm<std::uint32_t>(args);
   if (args.dtype == DType::i64 || args.dtype == DType::u64) return integer_gemm<std::uint64_t>(args);
   static thread_local Panels panels;
-  i64 batch = 1;
-  for (int d = 0; d < args.batch_rank; ++d) batch *= args.batch_dims[d];
+  const i64 batch = batches_of(args);
   const i64 row_tiles = ceil_div(args.m, kMc), col_tiles = ceil_div(args.n, kNc);
   const i64 parts = batch * row_tiles * col_tiles;
   parallel_for(parts, batch * args.m * args.n * larger(1, args.k) / 4, [&](i64 part) {
     const i64 tile = part % (row_tiles * col_tiles);
-    i64 number = part / (row_tiles * col_tiles), a = 0, b = 0, c = 0;
-    for (int d = args.batch_rank - 1; d >= 0; --d) {
-      const i64 index = number % args.batch_dims[d];
-      number /= args.batch_dims[d];
-      a += index * args.a_batch[d];
-      b += index * args.b_batch[d];
-      c += index * args.c_batch[d];
-    }
+    const i64 number = part / (row_tiles * col_tiles);
+    i64 a = 0, b = 0, c = 0;
+    add_batch(args, number, a, b, c);
     compute_tile(args, static_cast<const double*>(args.a) + a, static_cast<const double*>(args.b) + b,
                  static_cast<double*>(args.c) + c, tile / col_tiles * kMc, tile % col_tiles * kNc, panels);
   });

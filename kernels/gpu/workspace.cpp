@@ -107,7 +107,7 @@ std::size_t library_workspace_bytes(const ConvolutionArgs& args) {
 // Of bf16 alone: f32 would be rounded to TF32.
 std::size_t library_workspace_bytes(const AttentionArgs& args) {
   if (args.dtype != DType::bf16) return 0;
-  return attention_space(args, false).library + gpu::kLibraryTables;
+  return attention_space(args, false).engine + gpu::kLibraryTables;
 }
 
 // The scores in tiles of 128 x 128.
@@ -116,7 +116,7 @@ std::size_t library_workspace_bytes(const AttentionGradArgs& args) {
   const std::int64_t scores =
       a.batch * a.heads * filled(a.rows, 128) * filled(a.keys, 128) * std::int64_t(dtype_bytes(a.dtype));
   if (a.dtype != DType::bf16 || scores > kMostScoreBytes) return 0;
-  return attention_space(a, true).library + std::size_t(scores) + gpu::kLibraryTables;
+  return attention_space(a, true).engine + std::size_t(scores) + gpu::kLibraryTables;
 }
 
 }  // namespace gradloom::kernels

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/types.h"
+
 namespace gradloom::kernels::prepared {
 
 const dnnl::engine& engine();
@@ -31,7 +33,7 @@ class Layout {
  public:
   std::size_t take(std::size_t bytes) {
     const std::size_t at = size_;
-    size_ += (bytes + 63) / 64 * 64;
+    size_ += aligned_bytes(bytes);
     return at;
   }
   std::size_t size() const { return size_; }

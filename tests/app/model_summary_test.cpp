@@ -48,7 +48,7 @@ TEST(ModelSummary, GradientsThatRulesRefuse) {
   add_floats(text, "w", {3}, {1, 2, 3});
   const ModelSummary s = summary_of(viewed(text));
   ASSERT_EQ(s.no_gradient.size(), 1u);
-  EXPECT_EQ(s.no_gradient[0].op_type, "LayerNormalization");
+  EXPECT_EQ(s.no_gradient[0].op, "LayerNormalization");
   EXPECT_NE(s.no_gradient[0].reason.find("output 1"), std::string::npos) << s.no_gradient[0].reason;
 }
 

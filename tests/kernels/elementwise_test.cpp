@@ -54,8 +54,7 @@ std::vector<Out> run(const CpuKernels& kernels, const EwProgram& program,
   return out;
 }
 
-// ---- every operator
-// --------------------------------------------------------------------------------------------------
+// ---- every operator ---------------------------------------------------------------------------------------
 
 using Real = long double;
 struct Case {
@@ -390,8 +389,7 @@ TEST(Elementwise, Casts) {
   }
 }
 
-// ---- shapes
-// ----------------------------------------------------------------------------------------------------------
+// ---- shapes -----------------------------------------------------------------------------------------------
 
 template <class T>
 void check_broadcast(const Dims& dims, const Dims& b_dims, const Dims& c_dims, bool collapse) {
@@ -474,8 +472,7 @@ TEST(Elementwise, StridedAndTransposedInputs) {
                         expected, {0, 0});
 }
 
-// ---- programs
-// --------------------------------------------------------------------------------------------------------
+// ---- programs ---------------------------------------------------------------------------------------------
 
 TEST(Elementwise, InPlaceWithSeveralOutputs) {
   const std::int64_t n = 50021;

@@ -55,8 +55,8 @@ class FileDialog {
   std::filesystem::path confirm_;  // an existing file that would be replaced
   Listing listing_;
   int selected_ = -1;
-  std::vector<std::future<Listing>>
-      pending_;  // the last one is wanted; older ones are waited for and dropped
+  // The last one is wanted; older ones are waited for and dropped.
+  std::vector<std::future<Listing>> pending_;
 };
 
 }  // namespace gradloom

@@ -38,8 +38,7 @@ struct GraphPainter {
 
   float zoom_points() const { return state.view.zoom; }
 
-  // ---- groups
-  // ------------------------------------------------------------------------------------------------------------
+  // ---- groups ---------------------------------------------------------------------------------------------
 
   void columns();
   ImU32 column_color(LayoutColumn column) const;
@@ -51,8 +50,7 @@ struct GraphPainter {
   bool group_hit(int32_t scope, LayoutColumn column) const;
   void register_group(const LayoutGroup& group, ImVec2 min, ImVec2 max, std::string_view value);
 
-  // ---- edges
-  // -------------------------------------------------------------------------------------------------------------
+  // ---- edges ----------------------------------------------------------------------------------------------
 
   void stroke(const LayoutRoute& route, ImU32 color, float thickness, bool far);
   void arrow(const LayoutRoute& route, ImU32 color);
@@ -67,8 +65,7 @@ struct GraphPainter {
   // Saved activations and far readers appear with the shape they belong to.
   void lit_edges();
 
-  // ---- nodes
-  // -------------------------------------------------------------------------------------------------------------
+  // ---- nodes ----------------------------------------------------------------------------------------------
 
   ImU32 node_fill(int32_t b, bool* heated) const;
   void nodes();
@@ -87,8 +84,7 @@ struct GraphPainter {
   float sign_pill(ImVec2 left_middle, const std::string& label, ImU32 color) const;  // returns its width
   void outline(int32_t b, ImVec2 min, ImVec2 max, float rounding);
 
-  // ---- furniture
-  // -----------------------------------------------------------------------------------------------------------
+  // ---- furniture ------------------------------------------------------------------------------------------
 
   void minimap();
   void legend();

@@ -24,8 +24,8 @@ namespace gradloom::layout_internal {
 
 inline constexpr int32_t kMaxPerRow = 16;     // a layer with more boxes is wrapped into several rows
 inline constexpr int32_t kMaxRouteRows = 48;  // an edge spanning more rows becomes a stub
-inline constexpr int32_t kPopularRoutes =
-    30;  // a producer with more readers gets stubs for all but its close readers
+// A producer with more readers gets stubs for all but its close readers.
+inline constexpr int32_t kPopularRoutes = 30;
 
 enum class BlockKind : uint8_t { kGroup, kCollapsed, kCell, kNode };
 
@@ -74,8 +74,7 @@ class Layouter {
   std::optional<LayoutResult> run();
 
  private:
-  // ---- the tree
-  // ----------------------------------------------------------------------------------------------------
+  // ---- the tree -------------------------------------------------------------------------------------------
 
   int32_t add_block(BlockKind kind, int32_t parent, int32_t scope, int32_t node);
   bool has_partner(const LayoutNode& node) const;
@@ -84,8 +83,7 @@ class Layouter {
   void add_nodes();
   void index_children();
 
-  // ---- routes: edges between visible boxes, bundled
-  // ------------------------------------------------------------------
+  // ---- routes: edges between visible boxes, bundled -------------------------------------------------------
 
   void collect_routes();
   LayoutEnd end_of(uint32_t node) const;
@@ -97,8 +95,7 @@ class Layouter {
   // Children of the lowest common ancestor of a and b that hold them; {a, a} when one holds the other.
   std::pair<int32_t, int32_t> lift(int32_t a, int32_t b) const;
 
-  // ---- rows
-  // ------------------------------------------------------------------------------------------------------------
+  // ---- rows -----------------------------------------------------------------------------------------------
 
   struct Lift {
     int32_t block;
@@ -120,14 +117,12 @@ class Layouter {
   const std::vector<float>& row_tops(int32_t b, int column) const;
   const std::vector<float>& row_bottoms(int32_t b, int column) const;
 
-  // ---- segments: the part of a route inside one block
-  // ---------------------------------------------------------------------
+  // ---- segments: the part of a route inside one block -----------------------------------------------------
 
   void make_segments();
   void add_route_segments(std::vector<Segment>& raw, int c, int32_t u, int32_t v, int32_t a, int32_t b);
 
-  // ---- solving blocks bottom-up
-  // -----------------------------------------------------------------------------------------
+  // ---- solving blocks bottom-up ---------------------------------------------------------------------------
 
   bool solve_blocks();
   static uint64_t port_key(int32_t block, int column, const SegmentEnd& end, bool incoming);
@@ -147,8 +142,7 @@ class Layouter {
   // Row positions and the children's y, once the children's heights are known.
   void stack_rows(int32_t b);
 
-  // ---- results
-  // -----------------------------------------------------------------------------------------------------------
+  // ---- results --------------------------------------------------------------------------------------------
 
   void place_absolute();
   LayoutBox box_of(const LayoutEnd& end) const;

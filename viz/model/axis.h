@@ -10,8 +10,8 @@ namespace gradloom {
 
 enum class Unit : uint8_t { kPlain, kNs, kBytes, kFlop, kPercent, kCount };
 
-std::string format_value(double value,
-                         Unit unit);  // "1.23 ms", "3.2 MiB", "2.7 GFLOP"; "not measured" for NaN
+// "1.23 ms", "3.2 MiB", "2.7 GFLOP"; "not measured" for NaN.
+std::string format_value(double value, Unit unit);
 // Signed change: "+12.0 %", "\u22123.1 MiB"; "no change" for zero.
 std::string format_change(double value, Unit unit);
 

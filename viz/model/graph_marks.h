@@ -15,8 +15,8 @@ namespace gradloom {
 struct GraphMarks {
   std::unordered_set<std::string> noted;           // somebody wrote a note on it
   std::unordered_set<std::string> added, removed;  // by the change of the plan that is shown
-  std::optional<std::unordered_set<std::string>>
-      inside;  // kernels in the marked time range; the rest is dimmed
+  // Kernels in the marked time range; the rest is dimmed.
+  std::optional<std::unordered_set<std::string>> inside;
   bool operator==(const GraphMarks&) const = default;
 };
 

@@ -26,8 +26,8 @@ struct SearchFields {
 class Query {
  public:
   Query() = default;
-  static Result<Query> parse(
-      std::string_view text);  // an error says what is wrong, for the line under the search box
+  // An error says what is wrong, for the line under the search box.
+  static Result<Query> parse(std::string_view text);
   bool empty() const { return terms_.empty(); }
   bool matches(const SearchFields& fields) const;
 

@@ -14,8 +14,8 @@ struct SharedVariable {
 
 struct KernelSymbol {
   std::string name;  // "softmax_rows<float>"; an address when the table was stripped
-  std::vector<SharedVariable>
-      shared;  // __shared__ variables of the kernel itself, not of the functions it calls
+  // __shared__ variables of the kernel itself, not of the functions it calls.
+  std::vector<SharedVariable> shared;
   std::size_t shared_bytes = 0;
 };
 

@@ -256,30 +256,30 @@ DnnCalls dnn_calls(const BatchNormGradArgs& args) {
 DnnCalls dnn_calls(const AttentionArgs& args) {
   auto p = attention_problem(args);
   const AttentionSpace space = attention_space(args, false);
-  if (!p || args.workspace == nullptr || args.workspace_bytes < space.library) return {};
+  if (!p || args.workspace == nullptr || args.workspace_bytes < space.engine) return {};
   auto* const at = static_cast<std::byte*>(args.workspace);
-  return {{std::move(*p), forward_places(args, args.y, at + space.log_sum_exp), at + space.library,
-           args.workspace_bytes - space.library}};
+  return {{std::move(*p), forward_places(args, args.y, at + space.log_sum_exp), at + space.engine,
+           args.workspace_bytes - space.engine}};
 }
 DnnCalls dnn_calls(const AttentionGradArgs& args) {
   const AttentionArgs& a = args.forward;
   const auto p = attention_problem(a);
   const AttentionSpace space = attention_space(a, true);
-  if (!p || a.workspace == nullptr || a.workspace_bytes < space.library) return {};
+  if (!p || a.workspace == nullptr || a.workspace_bytes < space.engine) return {};
   auto* const at = static_cast<std::byte*>(a.workspace);
-  const std::size_t bytes = a.workspace_bytes - space.library;
+  const std::size_t bytes = a.workspace_bytes - space.engine;
   AttentionProblem forward = *p, backward = *p;
   backward.backward = true;
   forward.y = backward.y = dense_tensor('y', a.dtype, p->y.dims);  // in the workspace
   auto places = forward_places(a, at + space.y, at + space.log_sum_exp);
-  DnnCalls calls = {{std::move(forward), places, at + space.library, bytes}};
+  DnnCalls calls = {{std::move(forward), places, at + space.engine, bytes}};
   for (const DnnCall::Place& place : {DnnCall::Place{'r', at + space.row_sums},
                                       {'Y', writable(args.dy)},
                                       {'Q', args.dq},
                                       {'K', args.dk},
                                       {'V', args.dv}})
     places.push_back(place);
-  calls.push_back({std::move(backward), std::move(places), at + space.library, bytes});
+  calls.push_back({std::move(backward), std::move(places), at + space.engine, bytes});
   return calls;
 }
 

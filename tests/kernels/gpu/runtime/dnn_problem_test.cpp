@@ -312,7 +312,7 @@ TEST(DnnProblem, AttentionBackward) {
     EXPECT_EQ(place(call, 'y'), memory + 1024);
     EXPECT_EQ(place(call, 'l'), memory + 1024 + space.log_sum_exp);
     EXPECT_EQ(place(call, 'q'), memory);
-    EXPECT_EQ(call.workspace, memory + 1024 + space.library);
+    EXPECT_EQ(call.workspace, memory + 1024 + space.engine);
   }
   EXPECT_EQ(forward.y.strides, (DnnSizes{576, 192, 24, 1}));
   EXPECT_EQ(place(calls[1], 'Y'), memory + 80);
