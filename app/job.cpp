@@ -169,6 +169,8 @@ Result<StepResult> Job::collect() {
   result.step = outcome.step;
   result.loss = outcome.loss;
   result.grad_norm = outcome.grad_norm;
+  result.loss_scale = outcome.loss_scale;
+  result.skipped = outcome.skipped;
   result.lr = optimizer_.lr * schedule_.factor(outcome.step);
   result.step_ns = outcome.end_ns - outcome.start_ns;
   result.end_ns = outcome.end_ns;

@@ -30,6 +30,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
 struct StepResult {
   std::int64_t step = 0;
   double loss = 0, lr = 0, grad_norm = -1;
+  double loss_scale = 0, skipped = 0;  // StepOutcome
   std::int64_t step_ns = 0;  // launch of the first kernel to the end of the last; batches are made before
   std::int64_t end_ns = 0;   // monotonic
   std::vector<KernelSample> samples;  // when timed

@@ -59,6 +59,9 @@ Status set_key(Recipe& recipe, const std::string& key, const std::string& value)
   else if (key == "precision") {
     TRY(precision_type(value));
     set_precision(recipe, value);
+  } else if (key == "loss-scale") {
+    TRY(parse_loss_scale(value));
+    recipe.loss_scale = value;
   } else if (key == "passes")
     set_pipeline(recipe, TRY(parse_pipeline(value)));
   else if (key == "planner")
@@ -128,7 +131,9 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   flag("--clip-norm", "clip-norm", clip_norm_, "clip gradients by their global norm");
   flag("--accumulate", "accumulate", accumulate_, "batches per optimizer step");
   flag("--precision", "precision", precision_,
-       "f32 | bf16 (mixed: f32 parameters and sums) | f64 (reference runs)");
+       "f32 | bf16, f16 (mixed: f32 parameters and sums) | f64 (reference runs)");
+  flag("--loss-scale", "loss-scale", loss_scale_,
+       "precision f16: dynamic{initial=65536,growth=2,backoff=0.5,interval=2000}");
   flag("--passes", "passes", passes_, "default | none | name,name{option=value} | default,-name");
   flag("--planner", "planner", planner_, "memory planner: none | reuse | best-fit");
   flag("--in-place", "in-place", in_place_, "let results overwrite dead inputs: on | off");
@@ -256,6 +261,7 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
   if (recipe.clip_norm > 0) add("--clip-norm", number_text(recipe.clip_norm));
   if (recipe.accumulate != 1) add("--accumulate", std::to_string(recipe.accumulate));
   if (recipe.precision != defaults.precision) add("--precision", recipe.precision);
+  if (recipe.loss_scale != defaults.loss_scale) add("--loss-scale", recipe.loss_scale);
   if (const auto pipeline = recipe_pipeline(recipe);
       pipeline && pipeline->text() != default_pipeline().text()) {
     Pipeline plain = *pipeline;

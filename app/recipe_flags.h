@@ -33,8 +33,8 @@ class RecipeFlags {
   };
   std::string recipe_path_, model_;
   std::vector<std::string> dims_, freeze_, exclude_, import_limits_;
-  std::string loss_, optimizer_, schedule_, clip_norm_, accumulate_, precision_, passes_, planner_, device_,
-      seed_, steps_, data_, threads_, profile_, in_place_, record_, search_;
+  std::string loss_, optimizer_, schedule_, clip_norm_, accumulate_, precision_, loss_scale_, passes_,
+      planner_, device_, seed_, steps_, data_, threads_, profile_, in_place_, record_, search_;
   std::vector<Flag> flags_;
 };
 

@@ -468,6 +468,7 @@ struct OptimizerArgs {
   const double* lr;
   const std::int64_t* step;
   const void* grad_scale;
+  const bool* apply;  // false: nothing changes; null: true
   const void* const* grad;
   const void* const* param;
   const void* const* state1;

@@ -85,7 +85,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
 
   const std::size_t forward_nodes = live_node_count(graph);
   std::vector<GradientOutput> gradients;
-  std::size_t loss_index = 0, norm_index = 0;
+  std::vector<std::pair<ValueId*, std::size_t>> reported;
   StepNames& names = compiled.train.names;
   if (options.gradients_only) {
     gradients = TRY(add_gradient_outputs(graph));
@@ -96,13 +96,12 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   }
   Graph& whole = compiled.train.graph;
   compiled.nodes_before_passes = live_node_count(compiled.forward) + live_node_count(whole) - forward_nodes;
-  loss_index = output_index(whole, names.loss);
-  if (names.grad_norm != kNone) norm_index = output_index(whole, names.grad_norm);
+  for (ValueId StepNames::*value : StepNames::kReported)
+    if (names.*value != kNone) reported.emplace_back(&(names.*value), output_index(whole, names.*value));
   TRY(check_stop(stop));
 
   TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
-  names.loss = whole.outputs[loss_index];
-  if (names.grad_norm != kNone) names.grad_norm = whole.outputs[norm_index];
+  for (const auto& [value, index] : reported) *value = whole.outputs[index];
   for (const GradientOutput& g : gradients)
     compiled.gradients.emplace_back(g.name, g.exists ? whole.outputs[g.index] : kNone);
   TRY(check_stop(stop));

@@ -1,6 +1,6 @@
 // fuse-optimizer: the updates of all parameters in one kernel (multi-tensor apply).
-// Inputs of Optimizer with n parameters: lr, step, grad_scale, then n parameters, n gradients, and n of each
-// state.
+// Inputs of Optimizer with n parameters: lr, step, grad_scale, apply, then n parameters, n gradients, and n
+// of each state.
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kShared = 3;  // lr, step, grad_scale
+constexpr std::size_t kShared = 4;  // lr, step, grad_scale, apply
 
 std::size_t parameter_count(const Node& node) { return static_cast<std::size_t>(node.attrs.integer("n", 1)); }
 
@@ -83,11 +83,11 @@ Result<PassExample> example() {
     Attrs attrs{{"kind", std::string("sgd")}, {"n", std::int64_t{1}}};
     if (fused) {
       attrs.set("n", std::int64_t{2});
-      const auto next = b.ops(optimizer, {lr, step, kNone, p, q, dp, dq}, attrs, 2);
+      const auto next = b.ops(optimizer, {lr, step, kNone, kNone, p, q, dp, dq}, attrs, 2);
       graph.updates = {{p, next[0]}, {q, next[1]}};
     } else {
-      graph.updates = {{p, b.ops(optimizer, {lr, step, kNone, p, dp}, attrs, 1)[0]}};
-      graph.updates.push_back({q, b.ops(optimizer, {lr, step, kNone, q, dq}, attrs, 1)[0]});
+      graph.updates = {{p, b.ops(optimizer, {lr, step, kNone, kNone, p, dp}, attrs, 1)[0]}};
+      graph.updates.push_back({q, b.ops(optimizer, {lr, step, kNone, kNone, q, dq}, attrs, 1)[0]});
     }
   };
   PassExample e;

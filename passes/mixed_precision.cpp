@@ -1,14 +1,15 @@
-// mixed-precision: bf16 where the time goes, f32 where digits count (Micikevicius et al. 2018; Kalamkar et
-// al. 2019). Every row of the operator table says what it wants (Precision in engine/ops/op.h):
-//   low     MatMul, Gemm, Conv, Einsum, ...: operands are cast to bf16
+// mixed-precision: 16 bits (bf16 or f16) where the time goes, f32 where digits count (Micikevicius et al.
+// 2018; Kalamkar et al. 2019). Every row of the operator table says what it wants (Precision in
+// engine/ops/op.h):
+//   low     MatMul, Gemm, Conv, Einsum, ...: operands are cast to 16 bits
 //   full    losses, sums over many elements, exp, log, pow, ...: operands are cast to f32; what follows from its result stays f32
-//   wide    SoftmaxCrossEntropyLoss: reads logits in bf16, as they are, and gives an f32 loss
-//   follow  everything else: bf16 where an activation that it reads is bf16 and none comes from a full operator, else as it is
+//   wide    SoftmaxCrossEntropyLoss: reads logits in 16 bits, as they are, and gives an f32 loss
+//   follow  everything else: 16 bits where an activation that it reads has them and none comes from a full operator, else as it is
 // Parameters, inputs of the graph and outputs keep their types; a value is cast once for all its readers.
 // Autodiff makes the backward part of what stands here: the gradient of a parameter's Cast brings its
-// gradient to the optimizer in f32. An operand that an operator takes in f32 beside bf16 (scale and bias of
-// normalizations, a dropout ratio) stays f32, and so do statistics of normalizations. bf16 has the range of
-// f32, so losses need no scaling.
+// gradient to the optimizer in f32. An operand that an operator takes in f32 beside 16 bits (scale and bias
+// of normalizations, a dropout ratio) stays f32, and so do statistics of normalizations. bf16 has the range
+// of f32; gradients in f16 need the loss scaling that precision f16 brings (engine/train/train_graph.h).
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -22,18 +23,18 @@
 namespace gradloom {
 namespace {
 
-constexpr DType kLow = DType::bf16, kFull = DType::f32;
-constexpr const char *kLowRule = "bf16", *kFullRule = "f32", *kOutputRule = "output";
+constexpr DType kFull = DType::f32;
+constexpr const char *kFullRule = "f32", *kOutputRule = "output";
 
-// A constant in bf16. What is finite stays finite: masks are made of the largest number there is.
-Tensor rounded(const Tensor& full) {
-  const double largest = std::ldexp(255, 120);  // 0x7f7f
+// A constant in 16 bits. What is finite stays finite: masks are made of the largest number there is.
+Tensor rounded(const Tensor& full, DType low) {
+  const double largest = low == DType::f16 ? 65504 : std::ldexp(255, 120);  // 0x7bff, 0x7f7f
   std::vector<double> numbers;
   for (std::int64_t i = 0; i < full.count(); ++i) {
     const double x = full.at(i);
     numbers.push_back(std::isfinite(x) ? std::clamp(x, -largest, largest) : x);
   }
-  return Tensor::from_f64(kLow, full.shape(), numbers);
+  return Tensor::from_f64(low, full.shape(), numbers);
 }
 
 // Types of a node's results when it reads `inputs` with other types than they have.
@@ -74,14 +75,14 @@ class Trial {
 
 class Converter {
  public:
-  explicit Converter(Rewriter& rw) : rw_(rw) {
+  Converter(Rewriter& rw, DType low) : rw_(rw), low_(low), low_rule_(dtype_name(low)) {
     for (const Value& value : rw.graph().values) original_.push_back(value.type.dtype);
   }
 
   Status run() {
     for (NodeId id : TRY(topological_order(rw_.graph()))) {
       const Node& node = graph().nodes[id];
-      if (node.op->has(kShapeOnly) || std::string_view(node.op->name) == "Cast" || !reads(id, kFull, kLow))
+      if (node.op->has(kShapeOnly) || std::string_view(node.op->name) == "Cast" || !reads(id, kFull, low_))
         continue;
       const std::string stays = why_full(id);
       if (!stays.empty() || !lower(id)) raise(id, stays);
@@ -99,10 +100,10 @@ class Converter {
     return false;
   }
 
-  // Why the node is not computed in bf16; empty: it is, if it can be.
+  // Why the node is not computed in 16 bits; empty: it is, if it can be.
   std::string why_full(NodeId id) const {
     const Node& node = graph().nodes[id];
-    if (node.op->precision == Precision::wide && node.outputs.size() == 1 && dtype(node.inputs[0]) == kLow)
+    if (node.op->precision == Precision::wide && node.outputs.size() == 1 && dtype(node.inputs[0]) == low_)
       return "";
     if (node.origin.phase == Phase::loss) return "the loss is computed in f32";
     if (node.op->precision == Precision::wide) return std::string(node.op->name) + " is computed in f32";
@@ -111,10 +112,10 @@ class Converter {
     for (ValueId in : node.inputs)
       if (in != kNone && full_.count(in))
         return "reads " + graph().values[in].name + ", which is computed in f32";
-    return reads(id, kLow, kLow) ? "" : "reads no activation in bf16";
+    return reads(id, low_, low_) ? "" : std::string("reads no activation in ") + low_rule_;
   }
 
-  // The node in bf16; false, with the reason logged, when it cannot be.
+  // The node in 16 bits; false, with the reason logged, when it cannot be.
   bool lower(NodeId id) {
     Node node = graph().nodes[id];
     const bool wide = node.op->precision == Precision::wide, wide_already = node.attrs.has("wide");
@@ -124,24 +125,24 @@ class Converter {
     for (ValueId in : node.inputs) before.push_back(in == kNone ? kFull : dtype(in));
     std::vector<DType> types = before;
     if (const std::string why = lower_operands(trial, node, types); !why.empty()) {
-      rw_.reject(kLowRule, id, why);
+      rw_.reject(low_rule_, id, why);
       return false;
     }
     const bool done = types == before && wide == wide_already && has_types(node, trial.results());
-    if (!done && !rw_.allowed(kLowRule, id)) return false;
-    if (!done) change(id, kLowRule, types, node.attrs, full_operands(node, types));
+    if (!done && !rw_.allowed(low_rule_, id)) return false;
+    if (!done) change(id, low_rule_, types, node.attrs, full_operands(node, types));
     if (wide) full_.insert(node.outputs[0]);
     return true;
   }
 
-  // `types` of the operands -> those with which the node computes in bf16; the reason when there are none.
+  // `types` of the operands -> those with which the node computes in 16 bits; the reason when there are none.
   // Operands are left in f32 where they must be (scales of Resize) and where they may be beside the first one
-  // in bf16: all of them, or one by one. The trial has inferred the result.
-  static std::string lower_operands(Trial& trial, const Node& node, std::vector<DType>& types) {
+  // in 16 bits: all of them, or one by one. The trial has inferred the result.
+  std::string lower_operands(Trial& trial, const Node& node, std::vector<DType>& types) const {
     std::vector<std::size_t> castable;
     for (std::size_t i = 0; i < types.size(); ++i)
       if (node.inputs[i] != kNone && types[i] == kFull) castable.push_back(i);
-    for (std::size_t i : castable) types[i] = kLow;
+    for (std::size_t i : castable) types[i] = low_;
     std::string why = trial.infer(types);
     std::vector<DType> wide = types;
     for (std::size_t i : castable)
@@ -178,16 +179,16 @@ class Converter {
     return true;
   }
 
-  // The node in f32. `why`: it belongs there, and so does what follows; empty: it could not be in bf16.
+  // The node in f32. `why`: it belongs there, and so does what follows; empty: it could not be in 16 bits.
   void raise(NodeId id, const std::string& why) {
-    if (reads(id, kLow, kLow)) {
+    if (reads(id, low_, low_)) {
       std::vector<DType> dtypes;
       for (ValueId in : graph().nodes[id].inputs)
-        dtypes.push_back(in == kNone || dtype(in) == kLow ? kFull : dtype(in));
+        dtypes.push_back(in == kNone || dtype(in) == low_ ? kFull : dtype(in));
       if (Trial trial(graph(), graph().nodes[id]); trial.infer(dtypes).empty())
         change(id, kFullRule, dtypes, graph().nodes[id].attrs, why);
     } else if (!why.empty()) {
-      rw_.reject(kLowRule, id, why);
+      rw_.reject(low_rule_, id, why);
     }
     const Node& node = graph().nodes[id];
     const bool sums = node.op->precision == Precision::full || node.op->precision == Precision::wide;
@@ -218,8 +219,8 @@ class Converter {
     const std::string name = graph().values[id].name + "/" + dtype_name(to);
     const Value& value = graph().values[id];
     if (value.role == Role::constant && value.producer == kNone)
-      return at->second =
-                 b.constant(to == kLow ? rounded(value.data) : value.data.cast(to), b.unique_name(name));
+      return at->second = b.constant(to == low_ ? rounded(value.data, low_) : value.data.cast(to),
+                                     b.unique_name(name));
     const OpDef& cast = op_by_name("Cast");
     const auto result = b.add(cast, {id}, {{"to", onnx_from_dtype(to)}}, 1, {}, b.unique_name(name));
     CHECK(result.ok(), "a cast between floats");
@@ -241,6 +242,8 @@ class Converter {
   }
 
   Rewriter& rw_;
+  const DType low_;
+  const char* const low_rule_;
   std::map<ValueId, ValueId> casts_;  // the other type of a value
   std::set<ValueId> full_;            // computed in f32 because digits count there
   std::vector<DType> original_;       // of the values before the pass
@@ -248,12 +251,20 @@ class Converter {
 
 class MixedPrecision final : public Pass {
  public:
-  Status run(Rewriter& rw) const override { return Converter(rw).run(); }
+  void fields(FieldVisitor& v) override {
+    v.field("type", type_, {.help = "of products and activations", .choices = {"bf16", "f16"}});
+  }
+  Status run(Rewriter& rw) const override {
+    return Converter(rw, type_ == "f16" ? DType::f16 : DType::bf16).run();
+  }
+
+ private:
+  std::string type_ = "bf16";
 };
 
 Result<PassExample> example() {
   const Type x_type{DType::f32, {4, 8}}, w_type{DType::f32, {8, 8}};
-  const Attrs low{{"to", onnx_from_dtype(kLow)}}, full{{"to", onnx_from_dtype(kFull)}};
+  const Attrs low{{"to", onnx_from_dtype(DType::bf16)}}, full{{"to", onnx_from_dtype(kFull)}};
   PassExample e;
   GraphBuilder b(e.before);
   const ValueId x = b.input("x", x_type), w = b.input("w", w_type, Role::parameter);
@@ -270,10 +281,10 @@ Result<PassExample> example() {
 extern const PassDef mixed_precision_pass;
 const PassDef mixed_precision_pass = {
     .name = "mixed-precision",
-    .summary = "products and activations in bf16, parameters and sums in f32",
+    .summary = "products and activations in bf16 or f16, parameters and sums in f32",
     .doc =
-        "Switched by --precision bf16. Matrix products and convolutions compute in bf16, and so does what "
-        "follows from them; losses, sums over many elements, exponentials, logarithms and powers, and "
+        "Switched by --precision bf16 and f16. Matrix products and convolutions compute in 16 bits, and so does "
+        "what follows from them; losses, sums over many elements, exponentials, logarithms and powers, and "
         "what is computed from their results, stay in f32, as do statistics, scales and biases of "
         "normalizations. Parameters, optimizer states and gradients that reach the optimizer are f32. "
         "A site that is switched off is computed in f32.",

@@ -22,7 +22,9 @@ namespace {
 using json = nlohmann::json;
 using ordered = nlohmann::ordered_json;
 constexpr std::size_t kMaxRecipeBytes = 4 << 20;
-constexpr const char* kMixed = "bf16";  // the precision that switches passes
+constexpr const char* kMixedType = "type";  // option of the passes that a precision of 16 bits switches
+
+bool is_mixed(const std::string& precision) { return precision == "bf16" || precision == "f16"; }
 
 // Option texts that are JSON numbers or booleans are written as such, so that recipes read naturally.
 ordered option_value(const std::string& text) {
@@ -118,6 +120,7 @@ Recipe read_validated(const json& from) {
   read_value(from, "clip_norm", recipe.clip_norm);
   read_integer(from, "accumulate", recipe.accumulate);
   read_value(from, "precision", recipe.precision);
+  read_value(from, "loss_scale", recipe.loss_scale);
   read_value(from, "data", recipe.data);
   if (from.contains("seed")) recipe.seed = integer_of<std::uint64_t>(from["seed"]);
   read_integer(from, "steps", recipe.steps);
@@ -183,6 +186,7 @@ std::string recipe_json(const Recipe& recipe) {
   out["clip_norm"] = recipe.clip_norm;
   out["accumulate"] = recipe.accumulate;
   out["precision"] = recipe.precision;
+  out["loss_scale"] = recipe.loss_scale;
   out["data"] = recipe.data;
   out["seed"] = recipe.seed;
   out["steps"] = recipe.steps;
@@ -250,7 +254,7 @@ void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
 
 void set_precision(Recipe& recipe, const std::string& precision) {
   recipe.precision = precision;
-  if (precision == kMixed) return;
+  if (is_mixed(precision)) return;
   std::erase_if(recipe.passes, [](const RecipePass& pass) {
     const PassDef* def = find_pass(pass.name);
     return def != nullptr && def->by_precision;
@@ -259,11 +263,8 @@ void set_precision(Recipe& recipe, const std::string& precision) {
 
 Result<DType> precision_type(const std::string& precision) {
   if (precision == "f64") return DType::f64;
-  if (precision == "f32" || precision == kMixed) return DType::f32;
-  if (precision == "f16")
-    return Error{Errc::usage,
-                 "precision f16 needs loss scaling, which this version does not have (f32, f64, bf16)"};
-  return Error{Errc::usage, "unknown precision " + escaped(precision) + " (f32, f64, bf16)"};
+  if (precision == "f32" || is_mixed(precision)) return DType::f32;
+  return Error{Errc::usage, "unknown precision " + escaped(precision) + " (f32, bf16, f16, f64)"};
 }
 
 Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
@@ -287,12 +288,18 @@ namespace {
 Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
   for (const PassDef* def : all_passes()) {
     if (!def->by_precision) continue;
-    const bool named = std::any_of(pipeline.passes.begin(), pipeline.passes.end(),
-                                   [&](const PassConfig& config) { return config.def == def; });
-    if (named && precision != kMixed)
-      return Error{Errc::usage, std::string("pass ") + def->name + " is switched on by precision " + kMixed +
-                                    ", the precision is " + escaped(precision)};
-    if (!named && precision == kMixed) pipeline.passes.push_back({def, {}, {}});
+    const auto named = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
+                                    [&](const PassConfig& config) { return config.def == def; });
+    if (!is_mixed(precision)) {
+      if (named == pipeline.passes.end()) continue;
+      return Error{Errc::usage, std::string("pass ") + def->name +
+                                    " is switched on by precision bf16 or f16, the precision is " +
+                                    escaped(precision)};
+    }
+    PassConfig& config =
+        named != pipeline.passes.end() ? *named : pipeline.passes.emplace_back(PassConfig{def});
+    std::erase_if(config.options, [](const auto& option) { return option.first == kMixedType; });
+    if (precision != "bf16") config.options.emplace_back(kMixedType, precision);  // its default
   }
   return {};
 }
@@ -308,6 +315,9 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.train.freeze = recipe.freeze;
   options.train.clip_norm = recipe.clip_norm;
   options.train.accumulate = recipe.accumulate;
+  const Result<LossScaleSpec> loss_scale = parse_loss_scale(recipe.loss_scale);
+  if (!loss_scale.ok()) return Error{Errc::bad_input, "/loss_scale: " + loss_scale.error().message};
+  if (recipe.precision == "f16") options.train.loss_scale = *loss_scale;
   const Result<ScheduleSpec> schedule = parse_schedule(recipe.schedule);
   if (!schedule.ok()) return Error{Errc::bad_input, "/schedule: " + schedule.error().message};
   options.pipeline = TRY(recipe_pipeline(recipe));

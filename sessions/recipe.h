@@ -46,6 +46,7 @@ struct Recipe {
   double clip_norm = 0;
   std::int64_t accumulate = 1;
   std::string precision = "f32";
+  std::string loss_scale = "dynamic";  // of precision f16: dynamic{initial=,growth=,backoff=,interval=}
   std::string data = "synthetic";
   std::uint64_t seed = 0;
   std::int64_t steps = 10;
@@ -78,8 +79,8 @@ Status write_recipe(const Recipe& recipe, const std::string& path);  // atomic
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline);
 // Settings of passes that the precision switches go when it switches them off.
 void set_precision(Recipe& recipe, const std::string& precision);
-// What the model is imported in: f64 for f64; f32 for f32, and for bf16, where pass mixed-precision casts.
-// Usage error: f16, unknown ones.
+// What the model is imported in: f64 for f64; f32 for f32, and for bf16 and f16, where pass mixed-precision
+// casts. Usage error: unknown ones.
 Result<DType> precision_type(const std::string& precision);
 Result<Pipeline> recipe_pipeline(const Recipe& recipe);  // unknown pass or option: names the JSON path
 Result<CompileOptions> recipe_compile_options(const Recipe& recipe);

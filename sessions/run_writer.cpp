@@ -231,7 +231,8 @@ Status RunWriter::write_plan(const Graph& graph, const Plan& plan, const std::ve
 }
 
 Status RunWriter::Impl::insert_steps() {
-  Statement step_row = TRY(inserter("loss", 8)), sample_row = TRY(inserter("kernel_sample", 6));
+  Statement step_row = TRY(inserter("loss", 8)), scale_row = TRY(inserter("loss_scale", 4)),
+            sample_row = TRY(inserter("kernel_sample", 6));
   for (const StepRow& row : steps) {
     const bool finite = std::isfinite(row.loss);
     TRY(insert(
@@ -239,6 +240,8 @@ Status RunWriter::Impl::insert_steps() {
         {run, row.step, finite ? Cell(row.loss) : Cell(nullptr),
          finite ? Cell(nullptr) : Cell(std::string_view(nonfinite_text(row.loss))), row.step_ns, row.lr,
          row.grad_norm >= 0 ? Cell(row.grad_norm) : Cell(nullptr), static_cast<std::int64_t>(row.timed)}));
+    if (row.loss_scale > 0)
+      TRY(insert("loss_scale", scale_row, {run, row.step, row.loss_scale, row.skipped}));
   }
   for (const auto& [step, sample] : samples) {
     TRY(insert("kernel_sample", sample_row,

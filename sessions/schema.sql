@@ -1,4 +1,4 @@
--- Gradloom session file, version 2. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 3. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -8,11 +8,11 @@
 -- Start here: v_kernels (kernels joined to nodes and ONNX nodes, with times), v_nodes (time per ONNX node), v_phases, v_passes.
 --   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
 --
--- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. A file of version 1 gets them
--- when it is opened for writing; its runs keep their digests, which do not know these.
+-- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
+-- its index. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -166,6 +166,14 @@ CREATE TABLE loss (
   timed INTEGER NOT NULL                  -- 1: kernel by kernel
 ) STRICT;
 
+-- Loss scaling (precision f16): a row per step.
+CREATE TABLE loss_scale (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,
+  scale REAL NOT NULL,                    -- of the next step
+  skipped INTEGER NOT NULL                -- steps in a row that were skipped because gradients overflowed; 0: this one was made
+) STRICT;
+
 -- Kernel executions of timed steps.
 CREATE TABLE kernel_sample (
   run INTEGER NOT NULL REFERENCES run(id),
@@ -230,6 +238,7 @@ CREATE INDEX pass_match_of_run ON pass_match(run, pass);
 CREATE INDEX loss_of_run ON loss(run, step);
 CREATE INDEX kernel_sample_of_run ON kernel_sample(run, plan_step, duration_ns, step);
 CREATE INDEX activity_of_run ON activity(run, step);
+CREATE INDEX loss_scale_of_run ON loss_scale(run, step);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run.
 CREATE VIEW kernel_summary AS

@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -128,11 +129,15 @@ Result<Schema> expected_schema() {
   return read_schema(memory);
 }
 
-// What version 2 added to version 1, in the order of creation.
-constexpr std::pair<const char*, const char*> kAddedByVersion2[] = {{"table", "activity"},
-                                                                    {"index", "activity_of_run"},
-                                                                    {"view", "v_streams"},
-                                                                    {"view", "CUPTI_ACTIVITY_KIND_MEMCPY"}};
+// What a version added to the one before, in the order of creation.
+struct Added {
+  std::int64_t version;
+  const char *kind, *name;
+  std::pair<std::string, std::string> key() const { return {kind, name}; }
+};
+constexpr Added kAdded[] = {{2, "table", "activity"},   {2, "index", "activity_of_run"},
+                            {2, "view", "v_streams"},   {2, "view", "CUPTI_ACTIVITY_KIND_MEMCPY"},
+                            {3, "table", "loss_scale"}, {3, "index", "loss_scale_of_run"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.
@@ -144,9 +149,8 @@ Status check_schema(Database& database, const std::string& path) {
   if (version < 1) return not_a_session(path, "it has no format version");
   Schema expected = TRY(expected_schema());
   const Schema found = TRY(read_schema(database));
-  if (version < 2) {
-    for (const auto& added : kAddedByVersion2) expected.erase(added);
-  }
+  for (const Added& added : kAdded)
+    if (version < added.version) expected.erase(added.key());
   for (const auto& [key, sql] : expected) {
     const auto at = found.find(key);
     if (at == found.end()) return not_a_session(path, key.first + " " + key.second + " is missing");
@@ -181,16 +185,17 @@ Status create_schema(Database& database) {
   return {};
 }
 
-// A file of version 1, checked as such, becomes one of this version.
+// An older file, checked as such, becomes one of this version.
 Status migrate(Database& database, const std::string& path) {
   if (TRY(database.integer("PRAGMA user_version")) >= kSchemaVersion) return {};
   Transaction transaction = TRY(Transaction::begin(database, true));
-  if (TRY(database.integer("PRAGMA user_version")) >= kSchemaVersion)
-    return transaction.commit();  // another process did it
+  const std::int64_t version = TRY(database.integer("PRAGMA user_version"));
+  if (version >= kSchemaVersion) return transaction.commit();  // another process did it
   TRY(check_schema(database, path));
   const Schema expected = TRY(expected_schema());
-  for (const auto& added : kAddedByVersion2) {
-    const Status made = database.execute(expected.at(added));
+  for (const Added& added : kAdded) {
+    if (version >= added.version) continue;
+    const Status made = database.execute(expected.at(added.key()));
     if (!made.ok()) return with_context(made.error(), path);
   }
   TRY(database.execute(fmt::format("PRAGMA user_version = {}", kSchemaVersion)));
@@ -393,10 +398,14 @@ Result<std::string> Store::Impl::damaged_table(std::int64_t run, bool summary_on
     const char* table = kRunTables[i];
     digest >> stored;
     if (!digest) {
-      // A run of version 1 has no rows in tables that came later.
-      if (i != kRunTablesOfVersion1) return std::string("run");
-      const bool clean = !TRY(has_activities()) || TRY(hash_table(table, run, access)) == RowHash().hex();
-      return clean ? std::string() : std::string(table);
+      // A run of an older version has no rows in tables that came later.
+      if (std::find(kRunTablesOfVersion.begin(), kRunTablesOfVersion.end(), i) == kRunTablesOfVersion.end())
+        return std::string("run");
+      const std::size_t there = kRunTablesOfVersion.at(static_cast<std::size_t>(TRY(version())) - 1);
+      for (std::size_t later = i; later < there; ++later)
+        if (TRY(hash_table(kRunTables[later], run, access)) != RowHash().hex())
+          return std::string(kRunTables[later]);
+      return std::string();
     }
     bool needed = !summary_only;
     for (const char* name : kSummaryTables) needed = needed || std::string(name) == table;

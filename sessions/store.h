@@ -28,8 +28,8 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 2;  // files of version 1 are read; writing makes them version 2
-const char* schema_sql();          // the format document, sessions/schema.sql
+constexpr int kSchemaVersion = 3;                    // older files are read; writing makes them this version
+const char* schema_sql();                            // the format document, sessions/schema.sql
 
 struct RunStart {
   std::string name;  // optional label, e.g. "passes none"
@@ -50,6 +50,10 @@ struct StepRow {
   double lr = 0;
   double grad_norm = -1;  // -1: not computed
   bool timed = false;     // kernel by kernel
+  // With loss scaling: the next step's scale (else 0), and how many steps in a row were skipped (0: this one
+  // was made).
+  double loss_scale = 0;
+  std::int64_t skipped = 0;
 };
 
 // Named numbers of a run's end: what the summary shows beside the losses.

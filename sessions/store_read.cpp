@@ -116,6 +116,21 @@ Status Store::Impl::read_steps(std::int64_t run, std::int64_t after, std::vector
     steps.push_back({row.integer(0), loss_of(row, 1, 2), row.integer(3), row.real(4),
                      row.is_null(5) ? -1 : row.real(5), row.integer(6) != 0});
   }
+  return TRY(version()) < 3 ? Status() : read_loss_scales(run, after, steps);
+}
+
+Status Store::Impl::read_loss_scales(std::int64_t run, std::int64_t after, std::vector<StepRow>& steps) {
+  Statement row = TRY(database.prepare(
+      "SELECT step, scale, skipped FROM loss_scale WHERE run = ? AND step > ? ORDER BY step"));
+  row.bind(1, run);
+  row.bind(2, after);
+  auto step = steps.begin();
+  while (TRY(row.row())) {
+    step = std::find_if(step, steps.end(), [&](const StepRow& s) { return s.step == row.integer(0); });
+    if (step == steps.end()) break;
+    step->loss_scale = row.real(1);
+    step->skipped = row.integer(2);
+  }
   return {};
 }
 
@@ -222,10 +237,10 @@ Status Store::Impl::read_environment(std::int64_t run, std::map<std::string, std
   return {};
 }
 
-Result<bool> Store::Impl::has_activities() { return TRY(database.integer("PRAGMA user_version")) >= 2; }
+Result<std::int64_t> Store::Impl::version() { return database.integer("PRAGMA user_version"); }
 
 Status Store::Impl::read_activities(std::int64_t run, std::vector<TraceActivity>& activities) {
-  if (!TRY(has_activities())) return {};
+  if (TRY(version()) < 2) return {};
   Statement row = TRY(database.prepare(
       "SELECT step, micro, kind, stream, plan_step, start_ns, duration_ns, bytes, name FROM activity "
       "WHERE run = ? ORDER BY rowid"));
@@ -250,7 +265,7 @@ Status Store::Impl::read_activities(std::int64_t run, std::vector<TraceActivity>
 }
 
 Status Store::Impl::read_streams(std::int64_t run, std::vector<StreamRow>& streams) {
-  if (!TRY(has_activities())) return {};
+  if (TRY(version()) < 2) return {};
   Statement any = TRY(database.prepare("SELECT 1 FROM activity WHERE run = ? LIMIT 1"));
   any.bind(1, run);
   if (!TRY(any.row())) return {};

@@ -52,9 +52,10 @@ void list_passes(const Output& out, const std::string& only) {
     if (only.empty()) continue;
     out.text(std::string(def->name) + ": " + def->summary + "\n\n" + def->doc + "\n\nruns " +
              phase_text(def->phase) +
-             (def->by_precision ? "; switched on by --precision bf16; results stay equal within its rounding"
-              : def->bit_exact  ? "; results stay bit-equal"
-                                : "; results stay equal within rounding"));
+             (def->by_precision
+                  ? "; switched on by --precision bf16 or f16; results stay equal within its rounding"
+              : def->bit_exact ? "; results stay bit-equal"
+                               : "; results stay equal within rounding"));
     for (const FieldRow& f : fields)
       out.text("  " + f.name + "=" + f.value + "  " + f.help + (f.unit.empty() ? "" : " (" + f.unit + ")") +
                (f.max < 1e307 ? ", " + number_text(f.min) + " to " + number_text(f.max) : ""));

@@ -170,11 +170,19 @@ class TrainRun {
       if (!timed) untimed_ns_.push_back(static_cast<double>(result.step_ns));
       all_ns_.push_back(static_cast<double>(result.step_ns));
       if (writer_) {
-        StepRow row{step, result.loss, result.step_ns, result.lr, result.grad_norm, timed};
+        const StepRow row{step,
+                          result.loss,
+                          result.step_ns,
+                          result.lr,
+                          result.grad_norm,
+                          timed,
+                          result.loss_scale,
+                          static_cast<std::int64_t>(result.skipped)};
         TRY(writer_->add_step(row, result.samples, result.activities));
       }
       report(step, result, every, drawn_ns);
-      if (!std::isfinite(result.loss))
+      if (result.loss_scale > 0) TRY(check_loss_scale(step, result));
+      if (!std::isfinite(result.loss) && result.skipped == 0)
         return Error{Errc::numeric, "the loss is " +
                                         std::string(std::isnan(result.loss) ? "NaN" : "infinite") +
                                         " at step " + std::to_string(step)};
@@ -182,9 +190,28 @@ class TrainRun {
     return {};
   }
 
+  // Training in f16 that only skips steps has failed.
+  Status check_loss_scale(std::int64_t step, const StepResult& result) {
+    loss_scale_ = result.loss_scale;
+    if (result.skipped > 0) ++skipped_;
+    const auto failed = [&](const std::string& why) {
+      return Error{Errc::numeric, why + " at step " + std::to_string(step) +
+                                      ": gradients overflow in f16 (precision bf16 has the range of f32)"};
+    };
+    if (result.skipped >= static_cast<double>(kMostSkippedSteps))
+      return failed(std::to_string(kMostSkippedSteps) + " steps in a row were skipped");
+    if (result.loss_scale < kLeastLossScale)
+      return failed("the loss scale fell to " + number_text(result.loss_scale));
+    return {};
+  }
+
   void report(std::int64_t step, const StepResult& result, std::int64_t every, std::int64_t& drawn_ns) const {
     Json line = {{"step", step}, {"loss", json_number(result.loss)}, {"step_ns", result.step_ns}};
     if (result.grad_norm >= 0) line["grad_norm"] = json_number(result.grad_norm);
+    if (result.loss_scale > 0) {
+      line["loss_scale"] = result.loss_scale;
+      line["skipped"] = result.skipped > 0;
+    }
     context_.out.object(line);
     const std::int64_t steps = job_->recipe().steps;
     const std::int64_t now_ns = monotonic_ns();
@@ -197,12 +224,15 @@ class TrainRun {
           "loss " + std::string(loss) + "  " + duration_text(static_cast<double>(result.step_ns)));
       drawn_ns = now_ns;
     }
-    if (!context_.out.json() && (step == 1 || step % every == 0 || step == steps)) {
+    if (!context_.out.json() && (step == 1 || step % every == 0 || step == steps || result.skipped > 0)) {
       context_.out.progress_done();
       char text[96];
       std::snprintf(text, sizeof text, "step %6lld   loss %-10.6g %s", static_cast<long long>(step),
                     result.loss, duration_text(static_cast<double>(result.step_ns)).c_str());
-      context_.out.text(text);
+      const std::string skipped =
+          result.skipped > 0 ? "   skipped: overflow in f16, loss scale now " + number_text(result.loss_scale)
+                             : "";
+      context_.out.text(text + skipped);
     }
   }
 
@@ -247,6 +277,10 @@ class TrainRun {
               {"measured_peak_bytes", job_->measured_peak_bytes()},
               {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
               {"kernels_per_step", plan.steps.size()}};
+    if (loss_scale_ > 0) {
+      s["skipped_steps"] = skipped_;
+      s["loss_scale"] = loss_scale_;
+    }
     if (overhead.known)
       s["profiler_overhead"] = {{"value", overhead.fraction}, {"low", overhead.low}, {"high", overhead.high}};
     context_.out.object({{"summary", s}});
@@ -256,6 +290,9 @@ class TrainRun {
                   losses_.front(), losses_.back(), duration_text(median_step_ns()).c_str(),
                   bytes_text(static_cast<double>(job_->measured_peak_bytes())).c_str());
     context_.out.text(text);
+    if (loss_scale_ > 0)
+      context_.out.text("f16       " + plural_text(skipped_, "step") + " skipped, loss scale " +
+                        number_text(loss_scale_));
     if (overhead.known) {
       std::snprintf(text, sizeof text, "profiler  %+.2f %% of a timed step [%+.2f, %+.2f]",
                     overhead.fraction * 100, overhead.low * 100, overhead.high * 100);
@@ -321,6 +358,8 @@ class TrainRun {
   Environment environment_;
   std::optional<RecipeExpect> expect_;
   std::vector<double> losses_, untimed_ns_, all_ns_;
+  double loss_scale_ = 0;  // 0: the precision needs none
+  std::int64_t skipped_ = 0;
 };
 
 }  // namespace

@@ -183,11 +183,19 @@ void more_fields(Ui& ui, const Problems& problems) {
   number_field<std::int64_t>(ui, problems, "accumulate", "Accumulate", "Batches per optimizer step",
                              r.accumulate, [](Recipe& c, std::int64_t v) { c.accumulate = v; });
   next();
-  choice_field(ui, "precision", "Precision",
-               "bf16: products and activations in bf16, parameters and sums in f32 (pass mixed-precision)\n"
-               "f64 is for reference runs",
-               {"f32", "bf16", "f64"}, r.precision,
-               [](Recipe& c, const std::string& v) { set_precision(c, v); });
+  choice_field(
+      ui, "precision", "Precision",
+      "bf16, f16: products and activations in 16 bits, parameters and sums in f32 (pass mixed-precision); "
+      "f16 with loss scaling\n"
+      "f64 is for reference runs",
+      {"f32", "bf16", "f16", "f64"}, r.precision,
+      [](Recipe& c, const std::string& v) { set_precision(c, v); });
+  if (r.precision == "f16") {
+    next();
+    text_field(ui, problems, "loss_scale", "Loss scale",
+               "dynamic{initial=65536,growth=2,backoff=0.5,interval=2000}", r.loss_scale,
+               [](Recipe& c, const std::string& v) { c.loss_scale = v; });
+  }
   next();
   number_field<std::uint64_t>(ui, problems, "seed", "Seed", "Of data and random operators", r.seed,
                               [](Recipe& c, std::uint64_t v) { c.seed = v; });

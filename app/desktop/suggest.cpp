@@ -85,6 +85,8 @@ std::map<std::string, std::string> field_problems(const Recipe& recipe,
     problems["optimizer"] = parsed.error().message;
   if (const auto parsed = parse_schedule(recipe.schedule); !parsed)
     problems["schedule"] = parsed.error().message;
+  if (const auto parsed = parse_loss_scale(recipe.loss_scale); !parsed)
+    problems["loss_scale"] = parsed.error().message;
   if (recipe.steps < 1) problems["steps"] = "must be at least 1";
   if (recipe.accumulate < 1) problems["accumulate"] = "must be at least 1";
   if (recipe.clip_norm < 0) problems["clip"] = "must not be negative";

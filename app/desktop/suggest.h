@@ -27,7 +27,7 @@ constexpr std::int64_t kFirstSteps = 50;
 std::string default_optimizer(const std::string& name);
 
 // Errors by field: "dim.batch", "loss", "optimizer", "schedule", "steps", "data", "accumulate", "clip",
-// "threads", "session".
+// "loss_scale", "threads", "session".
 std::map<std::string, std::string> field_problems(const Recipe& recipe,
                                                   const std::vector<std::string>& symbols);
 

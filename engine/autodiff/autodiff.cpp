@@ -174,8 +174,8 @@ std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::ve
   return differentiate(b, *order, flow, std::move(grads), true).missing;
 }
 
-Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
-                                                 const std::vector<ValueId>& wrt) {
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
+                                                 ValueId seed) {
   if (loss == kNone || loss >= graph.values.size()) return Error{Errc::bad_input, "no loss to differentiate"};
   const Value& loss_value = graph.values[loss];
   if (!is_float(loss_value.type.dtype) || !is_static(loss_value.type.shape) ||
@@ -190,8 +190,15 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss,
   if (producer != kNone) b.origin.sources = graph.nodes[producer].origin.sources;
   b.rank = kBackwardRank;
   const Type type = loss_value.type;
-  const ValueId one = b.constant(Tensor::from_f64(type.dtype, type.shape, {1.0}), b.unique_name("loss/grad"));
-  const Backward backward = differentiate(b, order, flow, {{loss, one}}, false);
+  if (seed == kNone) {
+    seed = b.constant(Tensor::from_f64(type.dtype, type.shape, {1.0}), b.unique_name("loss/grad"));
+  } else {
+    b.name_prefix = "loss/";
+    if (b.type(seed).dtype != type.dtype) seed = b.op("Cast", {seed}, {{"to", onnx_from_dtype(type.dtype)}});
+    if (b.type(seed).shape != type.shape) seed = b.op("Reshape", {seed, b.i64s(type.shape)});
+    b.name_prefix.clear();
+  }
+  const Backward backward = differentiate(b, order, flow, {{loss, seed}}, false);
   if (!backward.missing.empty()) return Error{Errc::bad_input, text_of(backward.missing)};
   std::map<ValueId, ValueId> result;
   for (ValueId id : wrt) {

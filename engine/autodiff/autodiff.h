@@ -22,7 +22,9 @@ std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::ve
                                                const std::vector<ValueId>& wrt);
 
 // Appends backward nodes (Phase::backward, origin = forward node) and returns d loss / d wrt[i]; kNone where
-// no path exists. Errors: loss not a floating scalar; missing gradients (message lists all).
-Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt);
+// no path exists. All are multiplied by `seed`, a floating scalar (loss scaling); kNone: 1. Errors: loss not
+// a floating scalar; missing gradients (message lists all).
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
+                                                 ValueId seed = kNone);
 
 }  // namespace gradloom

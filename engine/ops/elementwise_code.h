@@ -34,7 +34,15 @@ class Code {
   // The result must be a statement: a node that leaves its input as it is becomes max(x, x).
   Result<Kernel> prepare(FusedOperand result) {
     if (result.is_input) result = op(kernels::EwOp::Max, {result, result});
-    return prepare_elementwise(code_, {result.index}, types_, extra_);
+    return prepare_results({result});
+  }
+  Result<Kernel> prepare_results(const std::vector<FusedOperand>& results) {
+    std::vector<std::int64_t> statements;
+    for (const FusedOperand& result : results) {
+      CHECK(!result.is_input, "a result must be a statement");
+      statements.push_back(result.index);
+    }
+    return prepare_elementwise(code_, statements, types_, extra_);
   }
 
  private:

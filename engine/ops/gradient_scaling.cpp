@@ -3,7 +3,18 @@
 //   ClipScale(norm) = min(1, max_norm / (norm + 1e-6)): the factor of torch.nn.utils.clip_grad_norm_ (1.13)
 //   Accumulate(acc, g, micro) = (micro == 0 ? 0 : acc) + g / count, written over acc; micro: i64 scalar,
 //   number of the micro-batch
+//   LossScale: what a step in f16 does with gradients of a loss that was multiplied by `scale`, by the rule of
+//   torch.cuda.amp.GradScaler (1.13; _amp_update_scale_): where their norm is not finite the step is skipped and
+//   the scale multiplied by `backoff`; after `interval` steps in a row that were made it is multiplied by
+//   `growth`, if the product is finite.
+//     inputs:  norm (of the scaled gradients), scale, good (steps made since the scale changed), skipped (in a
+//              row), steps (made)
+//     outputs: apply (was this step made?), factor for the gradients (1 / scale, with max_norm times ClipScale of
+//              the true norm), the true norm; then the next scale, good, skipped and steps, over their inputs
+#include "engine/ops/elementwise_code.h"
 #include "engine/ops/nn.h"
+
+#include <limits>
 
 namespace gradloom {
 namespace {
@@ -130,6 +141,78 @@ std::vector<Sample> samples_accumulate() {
   };
 }
 
+// ---- LossScale --------------------------------------------------------------------------------------------
+
+Status infer_loss_scale(InferContext& ctx) {
+  TRY(require_inputs(ctx, 5));
+  if (!ctx.shape(0).empty() || !is_float(ctx.dtype(0)))
+    return infer_error("the norm is " + to_string(ctx.in(0)));
+  if (ctx.in(1) != ctx.in(0)) return infer_error("the scale is " + to_string(ctx.in(1)));
+  const Type counter{DType::i64, {}};
+  for (std::size_t i = 2; i < 5; ++i)
+    if (ctx.in(i) != counter) return infer_error("a counter is " + to_string(ctx.in(i)));
+  if (ctx.attrs.integer("interval", 1) < 1) return infer_error("interval must be positive");
+  return nn::set_outputs(ctx,
+                         {{DType::boolean, {}}, ctx.in(0), ctx.in(0), ctx.in(0), counter, counter, counter});
+}
+
+Result<Kernel> prepare_loss_scale(const NodeTypes& types) {
+  using elementwise_code::Code;
+  const DType t = types.inputs[0].dtype;
+  TRY(nn::require_kernel_type(types.target, t));
+  Code c(types);
+  const FusedOperand norm = c.in(0), scale = c.in(1), good = c.in(2), skipped = c.in(3), steps = c.in(4),
+                     zero = c.scalar(DType::i64, 0), one = c.scalar(DType::i64, 1);
+  const auto finite = [&](FusedOperand x) {
+    return c.op(EwOp::Equal, {c.op(EwOp::Sub, {x, x}), c.scalar(0)});
+  };
+  const FusedOperand apply = finite(norm), longer = c.op(EwOp::Add, {good, one}),
+                     due = c.op(EwOp::Equal,
+                                {longer, c.scalar(DType::i64,
+                                                  static_cast<double>(types.attrs.integer("interval", 1)))}),
+                     grown = c.op(EwOp::Mul, {scale, c.scalar(types.attrs.real("growth", 2))}),
+                     shrunk = c.op(EwOp::Mul, {scale, c.scalar(types.attrs.real("backoff", 0.5))}),
+                     grows = c.op(EwOp::And, {due, finite(grown)}),
+                     true_norm = c.op(EwOp::Div, {norm, scale});
+  FusedOperand factor = c.op(EwOp::Reciprocal, {scale});
+  if (const double most = types.attrs.real("max_norm"); most > 0) {
+    const FusedOperand ratio =
+        c.op(EwOp::Div, {c.scalar(most), c.op(EwOp::Add, {true_norm, c.scalar(1e-6)})});
+    factor = c.op(EwOp::Mul, {factor, c.op(EwOp::Min, {ratio, c.scalar(1)})});
+  }
+  const FusedOperand made = c.op(EwOp::And, {apply, c.op(EwOp::Not, {due})});
+  return c.prepare_results({apply, factor, true_norm,
+                            c.op(EwOp::Where, {apply, c.op(EwOp::Where, {grows, grown, scale}), shrunk}),
+                            c.op(EwOp::Where, {made, longer, zero}),
+                            c.op(EwOp::Where, {apply, zero, c.op(EwOp::Add, {skipped, one})}),
+                            c.op(EwOp::Where, {apply, c.op(EwOp::Add, {steps, one}), steps})});
+}
+
+std::vector<std::pair<int, int>> aliases_loss_scale(const Node&) { return {{3, 1}, {4, 2}, {5, 3}, {6, 4}}; }
+
+std::vector<Sample> samples_loss_scale() {
+  const auto made = [](const char* name, Attrs attrs, SampleInput norm, double good, double skipped) {
+    const auto counter = [](double n) { return exact(DType::i64, {}, {n}); };
+    Sample s{.name = name, .attrs = std::move(attrs)};
+    s.inputs = {norm, exact(DType::f32, {}, {1024}), counter(good), counter(skipped), counter(41)};
+    s.output_count = 7;
+    return s;
+  };
+  constexpr double kInfinite = std::numeric_limits<double>::infinity(),
+                   kNaN = std::numeric_limits<double>::quiet_NaN();
+  const Attrs rule{{"growth", 2.0}, {"backoff", 0.5}, {"interval", std::int64_t{20}}};
+  Attrs clipped = rule;
+  clipped.set("max_norm", 0.25);
+  return {
+      made("keeps", rule, floats({}, 500, 900), 3, 2),
+      made("grows", rule, floats({}, 500, 900), 19, 0),
+      made("infinite", rule, exact(DType::f32, {}, {kInfinite}), 3, 0),
+      made("not a number", rule, exact(DType::f32, {}, {kNaN}), 19, 6),
+      made("clips", clipped, floats({}, 500, 900), 3, 0),
+      made("clips nothing", clipped, floats({}, 50, 90), 3, 0),
+  };
+}
+
 }  // namespace
 
 const OpDef global_norm_op = {
@@ -154,6 +237,21 @@ const OpDef clip_scale_op = {
     .cpu = prepare_clip,
     .gpu = prepare_clip,
     .samples = samples_clip,
+};
+
+const OpDef loss_scale_op = {
+    .name = "LossScale",
+    .domain = "gradloom",
+    .summary = "Decides whether a step with a scaled loss is made, and the next scale.",
+    .traits = kNoGradient | kMustAlias,
+    .min_inputs = 5,
+    .max_inputs = 5,
+    .max_outputs = 7,
+    .infer = infer_loss_scale,
+    .cpu = prepare_loss_scale,
+    .gpu = prepare_loss_scale,
+    .samples = samples_loss_scale,
+    .aliases = aliases_loss_scale,
 };
 
 const OpDef accumulate_op = {

@@ -1,6 +1,6 @@
 // Optimizer (ours): new parameters and states of `n` tensors in one launch.
-//   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted),
-//           p0..pn-1, g0..gn-1, then per state n tensors: SGD with momentum: buffer; Adam, AdamW, LAMB: m, v
+//   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
+//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors: SGD with momentum: buffer; Adam, AdamW, LAMB: m, v
 //   outputs: p0'..pn-1', then per state n tensors; all are written over their inputs (kMustAlias)
 // Attributes: kind sgd | adam | adamw | lamb, n, weight_decay, maximize; momentum, dampening, nesterov;
 // beta1, beta2, epsilon. Source: PyTorch 1.13 torch.optim; LAMB: You et al. 2019, algorithm 2 with bias
@@ -12,7 +12,7 @@ namespace {
 
 using kernels::OptimizerKind;
 
-constexpr std::size_t kFirst = 3;  // index of p0
+constexpr std::size_t kScale = 2, kApply = 3, kFirst = 4;  // indices of the optional ones and of p0
 
 struct Layout {
   OptimizerKind kind;
@@ -46,11 +46,14 @@ Status infer(InferContext& ctx) {
   if (ctx.inputs.size() != l.inputs())
     return infer_error(std::to_string(ctx.inputs.size()) + " inputs, expected " + std::to_string(l.inputs()));
   for (std::size_t i = 0; i < l.inputs(); ++i)
-    if (i != 2 && !ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
+    if (i != kScale && i != kApply && !ctx.has(i))
+      return infer_error("input " + std::to_string(i) + " is missing");
   if (ctx.in(0) != Type{DType::f64, {}} || ctx.in(1) != Type{DType::i64, {}})
     return infer_error("lr must be f64[] and step i64[]");
-  if (ctx.has(2) && ctx.in(2) != Type{ctx.dtype(kFirst), {}})
-    return infer_error("grad_scale is " + to_string(ctx.in(2)));
+  if (ctx.has(kScale) && ctx.in(kScale) != Type{ctx.dtype(kFirst), {}})
+    return infer_error("grad_scale is " + to_string(ctx.in(kScale)));
+  if (ctx.has(kApply) && ctx.in(kApply) != Type{DType::boolean, {}})
+    return infer_error("apply is " + to_string(ctx.in(kApply)));
   std::vector<Type> outputs;
   for (std::size_t group = 0; group < 2 + l.states; ++group) {
     for (std::size_t i = 0; i < l.n; ++i) {
@@ -112,13 +115,15 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.sizes = sizes.data();
   const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
   return Kernel{"optimizer " + attrs.text("kind", "sgd"), workspace,
-                [layout, sizes, n = l.n, states = l.states, scaled = types.has(2)](const LaunchArgs& args) {
+                [layout, sizes, n = l.n, states = l.states, scaled = types.has(kScale),
+                 conditional = types.has(kApply)](const LaunchArgs& args) {
                   const auto input = [&](std::size_t group) { return args.inputs + kFirst + group * n; };
                   kernels::OptimizerArgs a = layout;
                   a.sizes = sizes.data();
                   a.lr = static_cast<const double*>(args.inputs[0]);
                   a.step = static_cast<const std::int64_t*>(args.inputs[1]);
-                  a.grad_scale = scaled ? args.inputs[2] : nullptr;
+                  a.grad_scale = scaled ? args.inputs[kScale] : nullptr;
+                  a.apply = conditional ? static_cast<const bool*>(args.inputs[kApply]) : nullptr;
                   a.param = input(0);
                   a.grad = input(1);
                   a.state1 = states > 0 ? input(2) : nullptr;
@@ -131,16 +136,17 @@ Result<Kernel> prepare(const NodeTypes& types) {
                 }};
 }
 
-// `shapes`: of the parameters; second moments are positive.
-Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, std::int64_t step,
-              bool scaled) {
+// `shapes`: of the parameters; second moments are positive. apply: -1 omitted.
+Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, std::int64_t step, bool scaled,
+              int apply = -1) {
   attrs.set("n", nn::size(shapes.size()));
   auto l = layout_of(attrs);
   CHECK(l.ok(), "sample of an invalid Optimizer");
   Sample s;
   s.name = name;
   s.inputs = {exact(DType::f64, {}, {0.1}), exact(DType::i64, {}, {static_cast<double>(step)}),
-              scaled ? exact(DType::f32, {}, {0.5}) : omitted()};
+              scaled ? exact(DType::f32, {}, {0.5}) : omitted(),
+              apply < 0 ? omitted() : exact(DType::boolean, {}, {static_cast<double>(apply)})};
   for (std::size_t group = 0; group < 2 + l->states; ++group)
     for (const Shape& shape : shapes) s.inputs.push_back(group == 3 ? floats(shape, 0.1, 1) : floats(shape));
   s.output_count = static_cast<int>(l->outputs());
@@ -167,6 +173,10 @@ std::vector<Sample> samples() {
       sample("adam-scaled", kind("adam"), {{2, 2}}, 10, true),
       sample("adamw", kind("adamw"), {{3, 5}, {4}, {1}}, 3, false),
       sample("lamb", kind("lamb"), {{3, 5}, {4}}, 3, true),
+      sample("sgd-skipped", momentum, {{3, 5}, {7}}, 4, true, 0),
+      sample("adamw-skipped", kind("adamw"), {{3, 5}, {4}}, 3, true, 0),
+      sample("adamw-applied", kind("adamw"), {{3, 5}, {4}}, 3, true, 1),
+      sample("lamb-skipped", kind("lamb"), {{3, 5}, {4}}, 3, false, 0),
       sample("adamw-layer", kind("adamw"), {{2048, 512}, {2048}}, 3, false),
   };
   all.back().bench = true;
@@ -180,7 +190,7 @@ const OpDef optimizer_op = {
     .domain = "gradloom",
     .summary = "Updates parameters and optimizer states: SGD, Adam, AdamW or LAMB.",
     .traits = kNoGradient | kMustAlias,
-    .min_inputs = 5,
+    .min_inputs = 6,
     .max_inputs = 1 << 23,
     .max_outputs = 1 << 22,
     .infer = infer,

@@ -10,8 +10,10 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kSlots = 2;         // batches on their way: one in use, one going up
-constexpr std::size_t kScalars = 2;       // loss, gradient norm
+constexpr std::size_t kSlots = 2;  // batches on their way: one in use, one going up
+constexpr std::size_t kScalars = StepNames::kReported.size();
+constexpr double StepOutcome::*kReported[kScalars] = {&StepOutcome::loss, &StepOutcome::grad_norm,
+                                                      &StepOutcome::loss_scale, &StepOutcome::skipped};
 constexpr std::size_t kScalarBytes = 64;  // per scalar and slot
 constexpr std::size_t kOutcomes = 4;      // result slots; more than steps can be pending
 
@@ -333,18 +335,17 @@ struct Executor::Impl {
     return device_times ? time_by_device(pending.back().outcome) : Status();
   }
 
-  // Loss and gradient norm, on their way to the host behind the step.
+  // What is reported of the step, on its way to the host behind it.
   Status fetch_scalars(const StepNames& names, Pending& p) {
-    const ValueId ids[kScalars] = {names.loss, names.grad_norm};
     p.result = next_result++ % kOutcomes;
     for (std::size_t i = 0; i < kScalars; ++i) {
-      if (ids[i] == kNone || address(ids[i]) == nullptr) continue;
-      p.scalars[i] = &graph->values[ids[i]];
+      const ValueId id = names.*StepNames::kReported[i];
+      if (id == kNone || address(id) == nullptr) continue;
+      p.scalars[i] = &graph->values[id];
       if (queued)
-        TRY(device->copy(Queue::compute, result_address(p, i), address(ids[i]),
-                         byte_size(p.scalars[i]->type)));
+        TRY(device->copy(Queue::compute, result_address(p, i), address(id), byte_size(p.scalars[i]->type)));
       else
-        (i == 0 ? p.outcome.loss : p.outcome.grad_norm) = scalar(p, i, address(ids[i]));
+        p.outcome.*kReported[i] = scalar(p, i, address(id));
     }
     return {};
   }
@@ -371,8 +372,7 @@ struct Executor::Impl {
     if (p.finished) return {};
     p.outcome.end_ns = TRY(device->wait(p.done));
     for (std::size_t i = 0; queued && i < kScalars; ++i)
-      if (p.scalars[i] != nullptr)
-        (i == 0 ? p.outcome.loss : p.outcome.grad_norm) = scalar(p, i, result_address(p, i));
+      if (p.scalars[i] != nullptr) p.outcome.*kReported[i] = scalar(p, i, result_address(p, i));
     p.outcome.start_ns = std::max(p.outcome.start_ns, last_end_ns);
     p.outcome.end_ns =
         std::max(p.outcome.end_ns,

@@ -38,6 +38,9 @@ struct StepOptions {
 struct StepOutcome {
   std::int64_t step = 0;
   double loss = 0, grad_norm = -1;  // -1: not computed
+  // With loss scaling: the next step's scale (else 0), and how many steps in a row were skipped up to this
+  // one (0: it was made).
+  double loss_scale = 0, skipped = 0;
   // monotonic: submitted (or the step before ended, if that was later); finished.
   std::int64_t start_ns = 0, end_ns = 0;
   std::vector<KernelSample> samples;  // when timed, in order of their start

@@ -171,11 +171,13 @@ void keep_only_needed(Graph& graph) {
   graph.outputs = {graph.loss};
 }
 
-ValueId add_state(GraphBuilder& b, const std::string& name, const Type& like) {
-  const Type type = like;  // building may move graph storage
-  const ValueId id = b.input(name, type, Role::state);
-  b.graph().values[id].data = Tensor(type.dtype, type.shape);
+ValueId add_state(GraphBuilder& b, const std::string& name, const Tensor& initial) {
+  const ValueId id = b.input(name, initial.type(), Role::state);
+  b.graph().values[id].data = initial;
   return id;
+}
+ValueId add_state(GraphBuilder& b, const std::string& name, const Type& like) {
+  return add_state(b, name, Tensor(like.dtype, like.shape));
 }
 
 std::vector<std::string> state_names(const OptimizerSpec& o) {
@@ -277,6 +279,28 @@ std::string print_schedule(const ScheduleSpec& spec) {
   return spec.name + "{" + print_fields([&](FieldVisitor& v) { copy.fields(v); }) + "}";
 }
 
+void LossScaleSpec::fields(FieldVisitor& v) {
+  v.field("initial", initial, {.help = "scale of the first step", .min = 1, .max = 3e38});
+  v.field("growth", growth, {.help = "factor after `interval` steps that were made", .min = 1, .max = 65536});
+  v.field("backoff", backoff, {.help = "factor after a step that was skipped", .min = 1e-3, .max = 1});
+  v.field("interval", interval,
+          {.help = "steps in a row before the scale grows", .unit = "steps", .min = 1, .max = 1e9});
+}
+
+Result<LossScaleSpec> parse_loss_scale(const std::string& text) {
+  const NamedOptions named = TRY(parse_named_options(text.empty() ? "dynamic" : text));
+  if (named.name != "dynamic")
+    return Error{Errc::usage, "unknown loss scale '" + escaped(named.name) + "' (known: dynamic)"};
+  LossScaleSpec spec;
+  TRY(set_fields([&](FieldVisitor& v) { spec.fields(v); }, named.values, "loss scale"));
+  return spec;
+}
+
+std::string print_loss_scale(const LossScaleSpec& spec) {
+  LossScaleSpec copy = spec;
+  return "dynamic{" + print_fields([&](FieldVisitor& v) { copy.fields(v); }) + "}";
+}
+
 Status add_loss(Graph& graph, const std::string& loss) {
   if (loss.empty()) return Error{Errc::usage, "no loss: give --loss OUTPUT or --loss ce:LOGITS,LABELS"};
   const std::size_t colon = loss.find(':');
@@ -340,11 +364,18 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   if (const ValueId root = behind_views(graph, graph.loss); graph.values[root].role == Role::parameter)
     return Error{Errc::bad_input, "the loss is the parameter '" + escaped(graph.values[root].name) +
                                       "' itself: nothing is computed from it"};
-  const auto grads = TRY(add_gradients(graph, graph.loss, trainable));
-
   GraphBuilder b(graph);
   b.origin.phase = Phase::optimizer;
   b.rank = kOptimizerRank;
+  ValueId loss_scale = kNone;
+  if (spec.loss_scale) {
+    if (graph.type(graph.loss).dtype == DType::f16)
+      return Error{Errc::bad_input, "the loss '" + escaped(graph.values[graph.loss].name) +
+                                        "' is computed in f16, where it cannot be scaled (cast it to f32)"};
+    loss_scale = add_state(b, "gradloom/loss_scale", Tensor::scalar(DType::f32, spec.loss_scale->initial));
+  }
+  const auto grads = TRY(add_gradients(graph, graph.loss, trainable, loss_scale));
+
   out.names.lr = b.input("gradloom/lr", Type{DType::f64, {}}, Role::hyper);
   out.names.step = b.input("gradloom/step", Type{DType::i64, {}}, Role::hyper);
   out.names.loss = graph.loss;
@@ -375,20 +406,40 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
     out.names.loss = accumulate(graph.loss, "loss/acc");
     b.rank = kOptimizerRank;
   }
-  ValueId scale = kNone;
-  if (spec.clip_norm > 0) {
+  ValueId scale = kNone, apply = kNone, step = out.names.step;
+  if (spec.clip_norm > 0 || spec.loss_scale) {
     std::vector<ValueId> all;
     for (const auto& [p, g] : pairs) all.push_back(g);
-    b.name_prefix = "clip/";
+    b.name_prefix = spec.loss_scale ? "scale/" : "clip/";
     out.names.grad_norm = b.op("GlobalNorm", all);
-    scale = b.op("ClipScale", {out.names.grad_norm}, {{"max_norm", spec.clip_norm}});
+    if (!spec.loss_scale) scale = b.op("ClipScale", {out.names.grad_norm}, {{"max_norm", spec.clip_norm}});
+  }
+  if (spec.loss_scale) {
+    const Attrs attrs{{"growth", spec.loss_scale->growth},
+                      {"backoff", spec.loss_scale->backoff},
+                      {"interval", spec.loss_scale->interval},
+                      {"max_norm", spec.clip_norm}};
+    const Type counter{DType::i64, {}};
+    const std::vector<ValueId> states{loss_scale, add_state(b, "gradloom/good_steps", counter),
+                                      add_state(b, "gradloom/skipped_steps", counter),
+                                      add_state(b, "gradloom/made_steps", counter)};
+    std::vector<ValueId> inputs{out.names.grad_norm};
+    inputs.insert(inputs.end(), states.begin(), states.end());
+    const auto next = b.ops(op_by_name("LossScale"), inputs, attrs, 7);
+    apply = next[0];
+    scale = next[1];
+    out.names.grad_norm = next[2];
+    out.names.loss_scale = next[3];
+    out.names.skipped = next[5];
+    step = next[6];  // bias corrections count the steps that were made
+    for (std::size_t i = 0; i < states.size(); ++i) graph.updates.push_back({states[i], next[3 + i]});
   }
   const OpDef& optimizer = op_by_name("Optimizer");
   const std::vector<std::string> states = state_names(spec.optimizer);
   for (const auto& [p, g] : pairs) {
     const std::string name = graph.values[p].name;
     b.name_prefix = name + "/";
-    std::vector<ValueId> inputs{out.names.lr, out.names.step, scale, p, g};
+    std::vector<ValueId> inputs{out.names.lr, step, scale, apply, p, g};
     std::vector<ValueId> state_ids;
     for (const std::string& s : states) {
       state_ids.push_back(add_state(b, name + "/" + s, graph.values[p].type));
@@ -399,8 +450,9 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
     graph.updates.push_back({p, next[0]});
     for (std::size_t i = 0; i < states.size(); ++i) graph.updates.push_back({state_ids[i], next[i + 1]});
   }
-  graph.outputs = {out.names.loss};
-  if (out.names.grad_norm != kNone) graph.outputs.push_back(out.names.grad_norm);
+  graph.outputs.clear();
+  for (ValueId StepNames::*value : StepNames::kReported)
+    if (out.names.*value != kNone) graph.outputs.push_back(out.names.*value);
   return out;
 }
 

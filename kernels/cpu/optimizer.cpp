@@ -200,8 +200,24 @@ void lamb(const OptimizerArgs& args) {
   });
 }
 
+// Where results do not stand where their operands do (a kernel between conversions), they get their contents.
+template <class T>
+void keep_all(const OptimizerArgs& args) {
+  const auto keep = [&](const void* const* from, void* const* to) {
+    if (from == nullptr || to == nullptr) return;
+    for (i64 t = 0; t < args.count; ++t) {
+      if (from[t] != to[t] && args.sizes[t] > 0)
+        __builtin_memcpy(to[t], from[t], std::size_t(args.sizes[t]) * sizeof(T));
+    }
+  };
+  keep(args.param, args.param_out);
+  keep(args.state1, args.state1_out);
+  keep(args.state2, args.state2_out);
+}
+
 template <class T>
 void optimize(const OptimizerArgs& args) {
+  if (args.apply != nullptr && !*args.apply) return keep_all<T>(args);
   switch (args.kind) {
     case OptimizerKind::sgd: return sgd<T>(args);
     case OptimizerKind::adam: return adam<T, false>(args);

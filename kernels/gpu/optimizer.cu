@@ -109,7 +109,11 @@ struct Settings {
   const double* lr;
   const std::int64_t* step;
   const void* grad_scale;
+  const bool* apply;
 };
+
+// Results stand where the operands do: a kernel that ends at once has changed nothing.
+GRADLOOM_DEVICE bool skipped(const Settings& s) { return s.apply != nullptr && !*s.apply; }
 
 template <class T>
 GRADLOOM_DEVICE Accum<T> gradient_scale(const Settings& s) {
@@ -172,6 +176,7 @@ GRADLOOM_DEVICE Inputs<T> fetch_inputs(const Piece<T>& piece, long long i, long 
 
 template <class T>
 __global__ void sgd_kernel(Tensors batch, Settings s) {
+  if (skipped(s)) return;
   using A = Accum<T>;
   const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
   const A lr = A(*s.lr), decay = A(s.weight_decay), momentum = A(s.momentum), scale = gradient_scale<T>(s);
@@ -205,6 +210,7 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
 
 template <class T, bool decoupled>
 __global__ void adam_kernel(Tensors batch, Settings s) {
+  if (skipped(s)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
   const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
@@ -245,6 +251,7 @@ struct LambSpace {
 // stored.
 template <class T>
 __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
+  if (skipped(s)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
   const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
@@ -291,6 +298,7 @@ __global__ void lamb_trust_kernel(Tensors batch, LambSpace space) {
 
 template <class T>
 __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
+  if (skipped(s)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
   const int t = tensor_of(batch, int(blockIdx.x));
@@ -345,9 +353,9 @@ void lamb(const Tensors& batch, int blocks, const Settings& s, const LambSpace& 
 
 template <class T>
 void optimize(const OptimizerArgs& args, Stream stream) {
-  const Settings s{args.beta1,    args.beta2,     args.epsilon,   args.weight_decay,
-                   args.momentum, args.dampening, args.nesterov,  args.maximize,
-                   args.lr,       args.step,      args.grad_scale};
+  const Settings s{args.beta1,    args.beta2,     args.epsilon,    args.weight_decay,
+                   args.momentum, args.dampening, args.nesterov,   args.maximize,
+                   args.lr,       args.step,      args.grad_scale, args.apply};
   const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,    args.state2,
                                                 args.param_out, args.state1_out, args.state2_out};
   double* const space = static_cast<double*>(args.workspace);

@@ -116,7 +116,7 @@ TEST_F(Commands, UsageErrors) {
   expect_error({"train"}, 2, "no model");
   expect_error(train_mlp({"--optimizer", "adagrad"}), 2, "unknown optimizer");
   expect_error(train_mlp({"--passes", "fuse-gellu"}), 2, "fuse-gelu");
-  expect_error(train_mlp({"--precision", "f16"}), 2, "loss scaling");
+  expect_error(train_mlp({"--precision", "f16", "--loss-scale", "static"}), 2, "unknown loss scale");
   expect_error(train_mlp({"--precision", "f8"}), 2, "unknown precision");
   expect_error(train_mlp({"--passes", "default,mixed-precision"}), 2, "switched on by precision bf16");
   expect_error(train_mlp({"--device", "tpu"}), 2, "unknown device");
@@ -274,6 +274,51 @@ TEST_F(Commands, MixedPrecisionIsRecordedReplayedAndCompared) {
                             "ce:logits,labels", "--precision", "bf16", "--json"});
   EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_NE(plan.out.find("mixed-precision"), std::string::npos);
+}
+
+// Steps whose gradients overflow in f16 are skipped and counted, the scale halves; the session, its recipe
+// and a replay know.
+TEST_F(Commands, OverflowInF16SkipsStepsAndIsRecorded) {
+  const Outcome o = run(train_mlp({"--steps", "30", "--precision", "f16", "--loss-scale",
+                                   "dynamic{initial=16777216,interval=6}", "--session", path("s.db")}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  double scale = 16777216;
+  int skipped = 0, made = 0, grown = 0;
+  json summary;
+  for (const json& line : o.lines()) {
+    if (line.contains("summary")) summary = line["summary"];
+    if (!line.contains("step")) continue;
+    const double next = line["loss_scale"];
+    if (line["skipped"]) {
+      EXPECT_EQ(next, scale / 2) << line.dump();
+      ++skipped;
+      made = 0;
+    } else {
+      EXPECT_EQ(next, ++made % 6 == 0 ? 2 * scale : scale) << line.dump();
+      grown += next > scale;
+    }
+    scale = next;
+  }
+  EXPECT_GT(skipped, 2);
+  EXPECT_GT(grown, 0);
+  EXPECT_EQ(summary["skipped_steps"], skipped);
+  EXPECT_EQ(summary["loss_scale"], scale);
+  EXPECT_LT(summary["last_loss"], summary["first_loss"]);
+  ASSERT_EQ(run({"export", path("s.db"), "-o", path("r.json")}).code, 0);
+  EXPECT_NE(read_file(path("r.json")).find("initial=16777216"), std::string::npos);
+  const Outcome replay = run({"train", "--recipe", path("r.json"), "--json"});
+  for (const json& l : replay.lines())
+    if (l.contains("replay"))
+      for (const json& c : l["replay"]["checks"])
+        if (c["what"] == "plan hash" || c["what"] == "losses") {
+          EXPECT_EQ(c["outcome"], "agrees") << c.dump();
+        }
+  const Outcome hopeless = run(train_mlp({"--steps", "50", "--precision", "f16", "--loss-scale",
+                                          "dynamic{initial=1e30}", "--session", path("t.db")}));
+  EXPECT_EQ(hopeless.code, 7);
+  EXPECT_NE(hopeless.err.find("20 steps in a row were skipped at step 20"), std::string::npos)
+      << hopeless.err;
+  EXPECT_EQ(run({"runs", path("t.db"), "--json"}).lines()[0]["status"], "failed");
 }
 
 TEST_F(Commands, NanLossStopsAndNamesTheStep) {

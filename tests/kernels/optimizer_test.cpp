@@ -105,9 +105,9 @@ void check(const Settings& s, bool scaled, Tolerance tolerance) {
                                s.epsilon,     s.weight_decay, s.momentum,
                                s.dampening,   s.nesterov,     s.maximize,
                                &s.lr,         &step,          scaled ? &scale : nullptr,
-                               g.data(),      p0.data(),      s1.data(),
-                               s2.data(),     p_out.data(),   s1_out.data(),
-                               s2_out.data(), nullptr};
+                               nullptr,       g.data(),       p0.data(),
+                               s1.data(),     s2.data(),      p_out.data(),
+                               s1_out.data(), s2_out.data(),  nullptr};
             std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
             args.workspace = workspace.data();
             k.optimizer(args);

@@ -26,7 +26,7 @@ struct FuseOptimizer : ::testing::Test {
                       {"beta1", beta1},
                       {"beta2", 0.99},
                       {"epsilon", 1e-8}};
-    const auto next = b.ops(op_by_name("Optimizer"), {lr, step, scale, p, g, m, v}, attrs, 3);
+    const auto next = b.ops(op_by_name("Optimizer"), {lr, step, scale, kNone, p, g, m, v}, attrs, 3);
     graph.updates.push_back({p, next[0]});
     graph.updates.push_back({m, next[1]});
     graph.outputs.push_back(next[2]);

@@ -142,6 +142,20 @@ TEST_F(MixedPrecision, FiniteConstantsStayFinite) {
   EXPECT_EQ(graph.values[never].data.at(0), -INFINITY);
 }
 
+TEST_F(MixedPrecision, InF16TheSameNodesAreLow) {
+  const ValueId lowest = b.constant(Tensor::scalar(DType::f32, -1e9), "lowest");
+  const ValueId y = product(), h = b.op("Tanh", {b.op("Max", {y, lowest})}), e = b.op("Exp", {h});
+  graph.outputs = {e};
+  const PassReport report = run_pass(graph, std::string(kPass) + "{type=f16}");
+  for (const ValueId low : {y, h}) EXPECT_EQ(type_of(low), DType::f16);
+  EXPECT_EQ(type_of(e), DType::f32);
+  EXPECT_EQ(graph.values[find_value(graph, "lowest/f16")].data.at(0), -65504)
+      << "what is finite stays finite";
+  bool said = false;
+  for (const RewriteRecord& r : report.log) said = said || r.rule == "f16";
+  EXPECT_TRUE(said);
+}
+
 TEST_F(MixedPrecision, ASwitchedOffSiteStaysInF32AndLetsOthersFollow) {
   const ValueId y = product(), h = b.op("Tanh", {y}), z = b.op("MatMul", {h, weight("v", {8, 8})});
   graph.outputs = {z};
@@ -338,9 +352,9 @@ TEST_P(MixedModel, KeepsTheFunctionAndItsGradients) {
   }
 }
 
-// With them they are as far from f64 as bf16 is coarse. cnn-digits: ReLU and max pooling choose other
-// elements; autocast of PyTorch 1.13 is 0.04 to 0.22 from its f64 on this model with random images.
-TEST_P(MixedModel, LossAndGradientsAreThoseOfF64WithinTheRoundingOfBf16) {
+// With them they are as far from f64 as bf16 and f16 are coarse. cnn-digits: ReLU and max pooling choose
+// other elements; autocast of PyTorch 1.13 is 0.04 to 0.22 from its f64 on this model with random images.
+TEST_P(MixedModel, LossAndGradientsAreThoseOfF64WithinTheRoundingOf16Bits) {
   constexpr std::int64_t kBatch = 8;
   const bool chooses = std::string(GetParam()) == "cnn-digits";
   const auto reference = compiled("none", true, kBatch, DType::f64);
@@ -350,7 +364,8 @@ TEST_P(MixedModel, LossAndGradientsAreThoseOfF64WithinTheRoundingOfBf16) {
   double norm = 0;
   for (const auto& [name, g] : *want)
     for (std::int64_t i = 0; name != "the loss" && i < g.count(); ++i) norm += g.at(i) * g.at(i);
-  for (const char* passes : {"mixed-precision", "default,mixed-precision"}) {
+  for (const char* passes : {"mixed-precision", "default,mixed-precision", "mixed-precision{type=f16}",
+                             "default,mixed-precision{type=f16}"}) {
     const auto low = compiled(passes, true, kBatch);
     ASSERT_OK(low);
     const auto got = run(*low);

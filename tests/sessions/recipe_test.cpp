@@ -209,11 +209,14 @@ TEST_F(RecipeTest, ThePrecisionSwitchesItsPass) {
   recipe.model = "m.onnx";
   for (const char* passes : {"default", "none"}) {
     set_pipeline(recipe, *parse_pipeline(passes));
-    for (const char* precision : {"f32", "f64", "bf16"}) {
+    for (const char* precision : {"f32", "f64", "bf16", "f16", "bf16"}) {
       set_precision(recipe, precision);
       const auto options = recipe_compile_options(recipe);
       ASSERT_TRUE(options.ok()) << error_of(options);
-      EXPECT_EQ(has(*options), std::string(precision) == "bf16") << precision;
+      const bool f16 = std::string(precision) == "f16";
+      EXPECT_EQ(has(*options), f16 || std::string(precision) == "bf16") << precision;
+      EXPECT_EQ(options->pipeline.text().find("type=f16") != std::string::npos, f16) << precision;
+      EXPECT_EQ(options->train.loss_scale.has_value(), f16) << precision;
     }
   }
   set_pipeline(recipe, *parse_pipeline("default,mixed-precision{off=here}"));
@@ -236,8 +239,9 @@ TEST_F(RecipeTest, PrecisionsNameWhatIsLacking) {
   EXPECT_EQ(*precision_type("f64"), DType::f64);
   EXPECT_EQ(*precision_type("f32"), DType::f32);
   EXPECT_EQ(*precision_type("bf16"), DType::f32) << "parameters are f32";
+  EXPECT_EQ(*precision_type("f16"), DType::f32) << "parameters are f32";
   for (const auto& [precision, part] :
-       {std::pair("f16", "loss scaling"), std::pair("f8", "unknown precision")}) {
+       {std::pair("f8", "unknown precision"), std::pair("", "f32, bf16, f16, f64")}) {
     const auto type = precision_type(precision);
     ASSERT_FALSE(type.ok());
     EXPECT_EQ(type.error().code, Errc::usage);

@@ -171,12 +171,60 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
 void make_version_1(const std::string& path) {
   EXPECT_EQ(shell(path,
                   "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
-                  "DROP TABLE activity;"
+                  "DROP TABLE activity; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
                   "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
             "");
 }
 
-TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOnAsVersion2) {
+TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
+  const std::string path = file("s.db");
+  std::int64_t a = 0;
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    a = write_tiny_run(**store, "gpu", 9, false, {{"gpu.name", "H200"}});
+  }
+  EXPECT_EQ(shell(path,
+                  "DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
+                  "UPDATE run SET digest = substr(digest, 1, 13 * 17 - 1); PRAGMA user_version = 2;"),
+            "");
+  {
+    auto old = Store::open(path, StoreMode::read);
+    ASSERT_TRUE(old.ok()) << error_of(old);
+    EXPECT_TRUE((*old)->check(a).ok()) << error_of((*old)->check(a));
+    EXPECT_EQ((*old)->load_run(a)->steps.at(1).loss_scale, 0);
+    EXPECT_EQ((*old)->load_trace(a)->activities.size(), 12u);
+  }
+  auto store = Store::open(path, StoreMode::write);
+  ASSERT_TRUE(store.ok()) << error_of(store);
+  EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
+  store = Error{};
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "3\n0\n");
+  shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
+  auto reader = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ(error_of((*reader)->check(a)), path + ": run 1 is damaged (table loss_scale)");
+}
+
+TEST_F(StoreTest, LossScalesAreKept) {
+  auto store = Store::open(file("s.db"), StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  auto run = (*store)->begin_run(tiny_start());
+  ASSERT_TRUE(run.ok());
+  for (std::int64_t i = 1; i <= 4; ++i)
+    ASSERT_TRUE((*run)->add_step({i, 1.0, 5, 0.0, -1, false, i < 3 ? 512.0 : 1024.0, i == 2 ? 1 : 0}).ok());
+  ASSERT_TRUE((*run)->finish({"done", "", 0, -1, 0, 0, {}}).ok());
+  EXPECT_TRUE((*store)->check((*run)->id()).ok());
+  const auto record = (*store)->load_run((*run)->id());
+  ASSERT_TRUE(record.ok()) << error_of(record);
+  ASSERT_EQ(record->steps.size(), 4u);
+  for (const StepRow& step : record->steps) {
+    EXPECT_EQ(step.loss_scale, step.step < 3 ? 512 : 1024) << step.step;
+    EXPECT_EQ(step.skipped, step.step == 2 ? 1 : 0) << step.step;
+  }
+}
+
+TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
   const std::string path = file("s.db");
   std::int64_t a = 0, b = 0;
   {
@@ -205,7 +253,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOnAsVersion2) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "2\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "3\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);

@@ -127,7 +127,7 @@ void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& sta
   wrapped(pass.def->doc, palette().text_dim);
   if (pass.def->locked) muted("Always on: later passes rely on it.");
   if (pass.def->by_precision) muted("Switched by the precision of the run.");
-  muted(pass.def->by_precision ? "Keeps loss and gradients within the rounding of bf16."
+  muted(pass.def->by_precision ? "Keeps loss and gradients within the rounding of its type."
         : pass.def->bit_exact  ? "Keeps loss and gradients bit for bit."
                                : "Keeps loss and gradients within rounding.");
   if (pass.reported) {

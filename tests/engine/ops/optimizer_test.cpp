@@ -19,7 +19,7 @@ std::vector<Tensor> three_steps(DType dtype, Attrs attrs, std::size_t states, st
   std::vector<Tensor> p(n, vector3(dtype, 0.5, -1.25, 2)), s(states * n, Tensor(dtype, {3}));
   for (int step = 1; step <= 3; ++step) {
     std::vector<Tensor> inputs{Tensor::scalar(DType::f64, 0.1), Tensor::scalar(DType::i64, step),
-                               scale == 1 ? Tensor() : Tensor::scalar(dtype, scale)};
+                               scale == 1 ? Tensor() : Tensor::scalar(dtype, scale), Tensor()};
     inputs.insert(inputs.end(), p.begin(), p.end());
     Tensor g = gradient(dtype, step);
     for (int i = 0; i < 3; ++i)
@@ -112,19 +112,111 @@ TEST(Optimizer, LambFollowsThePaper) {
 TEST(Optimizer, AliasesEveryOutputWithTheTensorItUpdates) {
   Node node;
   node.attrs = {{"kind", std::string("adam")}, {"n", std::int64_t{2}}};
-  const std::vector<std::pair<int, int>> expected{{0, 3}, {1, 4}, {2, 7}, {3, 8}, {4, 9}, {5, 10}};
+  const std::vector<std::pair<int, int>> expected{{0, 4}, {1, 5}, {2, 8}, {3, 9}, {4, 10}, {5, 11}};
   EXPECT_EQ(op_by_name("Optimizer").aliases(node), expected);
 }
 
 TEST(Optimizer, InferenceNamesWhatDoesNotFit) {
-  const Type lr{DType::f64, {}}, step{DType::i64, {}}, scale{DType::f32, {}}, p{DType::f32, {3}};
+  const Type lr{DType::f64, {}}, step{DType::i64, {}}, scale{DType::f32, {}}, apply{DType::boolean, {}},
+      p{DType::f32, {3}};
   const Attrs adam{{"kind", std::string("adam")}};
-  EXPECT_EQ(inference_error("Optimizer", adam, {lr, step, scale, p, p}, 3), "5 inputs, expected 7");
-  EXPECT_EQ(inference_error("Optimizer", adam, {lr, step, scale, p, {DType::f32, {4}}, p, p}, 3),
-            "input 4 is f32[4], its parameter f32[3]");
-  EXPECT_EQ(inference_error("Optimizer", {{"kind", std::string("adagrad")}}, {lr, step, scale, p, p}),
+  EXPECT_EQ(inference_error("Optimizer", adam, {lr, step, scale, apply, p, p}, 3), "6 inputs, expected 8");
+  EXPECT_EQ(inference_error("Optimizer", adam, {lr, step, scale, apply, p, {DType::f32, {4}}, p, p}, 3),
+            "input 5 is f32[4], its parameter f32[3]");
+  EXPECT_EQ(inference_error("Optimizer", adam, {lr, step, scale, step, p, p, p, p}, 3), "apply is i64[]");
+  EXPECT_EQ(inference_error("Optimizer", {{"kind", std::string("adagrad")}}, {lr, step, scale, apply, p, p}),
             "kind 'adagrad' is unknown");
-  EXPECT_EQ(inferred("Optimizer", adam, {lr, step, scale, p, p, p, p}, 3)[2], p);
+  EXPECT_EQ(inferred("Optimizer", adam, {lr, step, scale, apply, p, p, p, p}, 3)[2], p);
+}
+
+// A step that is not applied leaves everything, whatever the gradients are; one that is applied is as ever.
+TEST(Optimizer, AStepThatIsNotAppliedChangesNothing) {
+  const Tensor p = Tensor::from_f64(DType::f32, {3}, {0.5, -1.25, 2}),
+               g = Tensor::from_f64(DType::f32, {3}, {HUGE_VAL, -HUGE_VAL, NAN}),
+               v = Tensor::from_f64(DType::f32, {3}, {0.1, 0.2, 0.3});
+  for (const char* kind : {"sgd", "adam", "adamw", "lamb"}) {
+    Attrs attrs{{"kind", std::string(kind)}, {"weight_decay", 0.1}, {"momentum", 0.9}};
+    std::vector<Tensor> inputs{Tensor::scalar(DType::f64, 0.1),
+                               Tensor::scalar(DType::i64, 3),
+                               Tensor::scalar(DType::f32, 0.5),
+                               Tensor::scalar(DType::boolean, 0),
+                               p,
+                               g,
+                               v};
+    const bool sgd = std::string(kind) == "sgd";
+    if (!sgd) inputs.push_back(v);
+    const auto kept = run("Optimizer", attrs, inputs, sgd ? 2 : 3);
+    EXPECT_TRUE(bit_equal(kept[0], p)) << kind;
+    for (std::size_t i = 1; i < kept.size(); ++i) EXPECT_TRUE(bit_equal(kept[i], v)) << kind;
+    inputs[5] = v;
+    inputs[3] = Tensor::scalar(DType::boolean, 1);
+    const auto made = run("Optimizer", attrs, inputs, sgd ? 2 : 3);
+    inputs[3] = Tensor();
+    const auto plain = run("Optimizer", attrs, inputs, sgd ? 2 : 3);
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(bit_equal(made[i], plain[i])) << kind;
+    EXPECT_FALSE(bit_equal(made[0], p)) << kind;
+  }
+}
+
+// The rule of torch.cuda.amp.GradScaler (1.13), written down from _amp_update_scale_cpu_kernel.
+struct TorchScaler {
+  float scale;
+  double growth, backoff;
+  std::int64_t interval, tracker = 0, skipped = 0, steps = 0;
+  void update(bool overflow) {
+    if (overflow) {
+      scale = static_cast<float>(scale * backoff);
+      tracker = 0;
+      ++skipped;
+      return;
+    }
+    ++steps;
+    skipped = 0;
+    if (++tracker != interval) return;
+    const auto grown = static_cast<float>(scale * growth);
+    if (std::isfinite(grown)) scale = grown;
+    tracker = 0;
+  }
+};
+
+TEST(LossScale, FollowsTheRuleOfPyTorch) {
+  for (const std::int64_t interval : {1, 3}) {
+    TorchScaler want{1e36F, 4, 0.5, interval};
+    const Attrs attrs{{"growth", want.growth}, {"backoff", want.backoff}, {"interval", interval}};
+    std::vector<Tensor> state{Tensor::scalar(DType::f32, want.scale), Tensor::scalar(DType::i64, 0),
+                              Tensor::scalar(DType::i64, 0), Tensor::scalar(DType::i64, 0)};
+    const double norms[] = {1, 2, HUGE_VAL, 3, 4, 5, NAN, NAN, 6, 7, 8, 9, 10, 11, 12, 13, -0.0, 15};
+    for (const double norm : norms) {
+      const double scale = state[0].at(0);
+      const auto got = run("LossScale", attrs,
+                           {Tensor::scalar(DType::f32, norm), state[0], state[1], state[2], state[3]}, 7);
+      const bool overflow = !std::isfinite(norm);
+      want.update(overflow);
+      EXPECT_EQ(got[0].at(0), overflow ? 0 : 1) << norm;
+      EXPECT_FLOAT_EQ(static_cast<float>(got[1].at(0)), static_cast<float>(1 / scale));
+      if (!overflow) {
+        EXPECT_FLOAT_EQ(static_cast<float>(got[2].at(0)), static_cast<float>(norm / scale));
+      }
+      EXPECT_EQ(got[3].at(0), want.scale) << norm;
+      EXPECT_EQ(got[4].at(0), static_cast<double>(want.tracker)) << norm;
+      EXPECT_EQ(got[5].at(0), static_cast<double>(want.skipped)) << norm;
+      EXPECT_EQ(got[6].at(0), static_cast<double>(want.steps)) << norm;
+      state.assign(got.begin() + 3, got.end());
+    }
+    EXPECT_GT(state[0].at(0), 1e37) << "it grew as far as f32 goes";
+  }
+}
+
+TEST(LossScale, ClipsTheTrueGradient) {
+  const auto factor = [](double norm) {
+    return run("LossScale", {{"interval", std::int64_t{9}}, {"max_norm", 2.0}},
+               {Tensor::scalar(DType::f64, norm), Tensor::scalar(DType::f64, 16),
+                Tensor::scalar(DType::i64, 0), Tensor::scalar(DType::i64, 0), Tensor::scalar(DType::i64, 0)},
+               7)[1]
+        .at(0);
+  };
+  EXPECT_DOUBLE_EQ(factor(16 * 8), 2 / (8 + 1e-6) / 16);
+  EXPECT_DOUBLE_EQ(factor(16 * 1.5), 1.0 / 16);
 }
 
 TEST(GlobalNorm, IsTheNormOfAllTensorsTogether) {

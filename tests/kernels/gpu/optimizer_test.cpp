@@ -10,6 +10,7 @@ struct Settings {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, epsilon = 1e-6, weight_decay = 0.02;
   double momentum = 0, dampening = 0;
   bool nesterov = false, maximize = false, scaled = false, in_place = true;
+  int apply = -1;  // -1: null
 };
 
 using Sizes = std::vector<i64>;
@@ -51,6 +52,7 @@ OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, cons
           nullptr,
           nullptr,
           nullptr,
+          nullptr,
           lists.grad.data(),
           lists.param.data(),
           lists.state1.data(),
@@ -79,6 +81,8 @@ void cpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Ho
   args.lr = &s.lr;
   args.step = &step;
   args.grad_scale = s.scaled ? &scale : nullptr;
+  const bool apply = s.apply == 1;
+  args.apply = s.apply < 0 ? nullptr : &apply;
   args.workspace = workspace.data();
   cpu().optimizer(args);
 }
@@ -113,6 +117,8 @@ Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const
     args.lr = device.in<double>({s.lr});
     args.step = device.in<std::int64_t>({step});
     args.grad_scale = s.scaled ? device.in<T>({scale}) : nullptr;
+    if (s.apply >= 0)
+      args.apply = reinterpret_cast<const bool*>(device.in<std::uint8_t>({std::uint8_t(s.apply)}));
     args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
     device.run(optimizer, args);
   });
@@ -186,6 +192,18 @@ TYPED_TEST(GpuOptimizer, Lamb) {
   s.in_place = false;
   s.scaled = true;
   check<TypeParam>(s, {20000, 3, 0, 9000}, 1);
+}
+
+TYPED_TEST(GpuOptimizer, AStepThatIsNotAppliedChangesNothing) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    Settings s{kind};
+    s.momentum = 0.9;
+    for (const int apply : {0, 1}) {
+      s.apply = apply;
+      check<TypeParam>(s, kFew);
+    }
+  }
 }
 
 TYPED_TEST(GpuOptimizer, MoreTensorsThanOneLaunchTakes) {
