@@ -53,14 +53,43 @@ Status infer(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(0), running, running, batch, batch});
 }
 
+// The gradient that reaches x through the statistics of the batch, and that of the running ones. Statistics
+// are [c]; against x they stand as [1, c, 1..].
+Status grad_through_statistics(GradContext& ctx, ValueId mean, ValueId inv_std) {
+  GraphBuilder& b = ctx.b;
+  const auto output = [&](std::size_t i) { return nn::output_gradient(ctx, i); };
+  const double momentum = ctx.node.attrs.real("momentum", kMomentum);
+  const DType type = ctx.dtype(mean);
+  const auto part = [&](ValueId of, double factor) {
+    return of == kNone ? kNone : b.op("Mul", {cast_to(b, of, type), b.scalar(type, factor)});
+  };
+  for (std::size_t i = 0; i < 2; ++i)
+    if (ctx.wants(3 + i) && output(1 + i) != kNone)
+      ctx.set(3 + i, cast_to(b, part(output(1 + i), momentum), ctx.dtype(ctx.in(3 + i))));
+  const ValueId dmean = nn::sum_of(b, part(output(1), 1 - momentum), output(3)),
+                dvariance = nn::sum_of(b, part(output(2), 1 - momentum),
+                                       nn::moment_gradient(ctx, inv_std, output(4)));
+  if (!ctx.wants(0) || (dmean == kNone && dvariance == kNone)) return {};
+  TRY(nn::require_static(ctx, ctx.in(0)));
+  const Layout l = layout_of(ctx.node.attrs, ctx.shape(ctx.in(0)));
+  Shape stands(ctx.shape(ctx.in(0)).size(), 1);
+  stands[1] = l.c / l.block;
+  if (l.block > 1) stands.back() = l.block;
+  const auto across = [&](ValueId of) { return of == kNone ? kNone : b.op("Reshape", {of, b.i64s(stands)}); };
+  ctx.set(0, nn::moments_gradient(ctx, ctx.in(0), across(mean), across(dmean), across(dvariance),
+                                  l.n * l.spatial));
+  return {};
+}
+
 template <bool by_outputs>
 Status grad(GradContext& ctx) {
-  TRY(nn::require_first_output_only(ctx));
   const bool trains = training<by_outputs>(ctx.node.attrs, static_cast<int>(ctx.node.outputs.size()));
   ValueId mean, inv_std;
   if (trains) {
     mean = ctx.require_out(3);
     inv_std = ctx.require_out(4);
+    TRY(grad_through_statistics(ctx, mean, inv_std));
+    if (ctx.grad() == kNone) return {};
   } else {
     const DType type = nn::statistics_type(ctx.dtype(ctx.in(0)));
     mean = cast_to(ctx.b, ctx.in(3), type);
@@ -73,7 +102,7 @@ Status grad(GradContext& ctx) {
   const auto grads = ctx.b.ops(op_by_name("BatchNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), mean, inv_std},
                                std::move(attrs), 3);
   for (std::size_t i = 0; i < 3; ++i)
-    if (ctx.wants(i)) ctx.set(i, grads[i]);
+    if (ctx.wants(i)) ctx.set(i, nn::sum_of(ctx.b, grads[i], ctx.in_grads[i]));
   if (trains) return {};  // y does not depend on the running statistics
   // y = (x - mean) * inv_std * scale + bias: dmean = -dbias * scale * inv_std, dvariance = -dscale * scale *
   // inv_std^2 / 2

@@ -50,13 +50,22 @@ Status infer(InferContext& ctx) {
 }
 
 Status grad(GradContext& ctx) {
-  TRY(nn::require_first_output_only(ctx));
-  const std::size_t axis = TRY(axis_of(ctx.node.attrs, ctx.shape(ctx.in(0))));
+  const Shape x = ctx.shape(ctx.in(0));
+  const std::size_t axis = TRY(axis_of(ctx.node.attrs, x));
   const ValueId mean = ctx.require_out(1), inv_std = ctx.require_out(2);
+  const ValueId dmean = nn::output_gradient(ctx, 1), dinv_std = nn::output_gradient(ctx, 2);
+  ValueId through_statistics = kNone;
+  if (ctx.wants(0) && (dmean != kNone || dinv_std != kNone)) {
+    TRY(nn::require_static(ctx, ctx.in(0)));
+    through_statistics = nn::moments_gradient(
+        ctx, ctx.in(0), mean, dmean, nn::moment_gradient(ctx, inv_std, dinv_std), layout_of(x, axis).cols);
+    ctx.set(0, through_statistics);
+  }
+  if (ctx.grad() == kNone) return {};
   const bool parameters = ctx.wants(1) || ctx.wants(2);
   const auto grads = ctx.b.ops(op_by_name("LayerNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), mean, inv_std},
                                {{"axis", nn::size(axis)}}, parameters ? 3 : 1);
-  if (ctx.wants(0)) ctx.set(0, grads[0]);
+  if (ctx.wants(0)) ctx.set(0, nn::sum_of(ctx.b, grads[0], through_statistics));
   if (ctx.wants(1)) ctx.set(1, grads[1]);
   if (!ctx.wants(2)) return {};
   const Shape bias = ctx.shape(ctx.in(2));

@@ -79,6 +79,42 @@ Status require_first_output_only(const GradContext& ctx) {
   return {};
 }
 
+ValueId output_gradient(const GradContext& ctx, std::size_t i) {
+  return i < ctx.out_grads.size() ? ctx.out_grads[i] : kNone;
+}
+
+ValueId sum_of(GraphBuilder& b, ValueId x, ValueId y) {
+  return x == kNone ? y : y == kNone ? x : b.op("Add", {x, y});
+}
+
+ValueId moments_gradient(GradContext& ctx, ValueId x, ValueId mean, ValueId dmean, ValueId dmoment,
+                         std::int64_t count) {
+  if (dmean == kNone && dmoment == kNone) return kNone;
+  GraphBuilder& b = ctx.b;
+  const DType type = ctx.dtype(dmean != kNone ? dmean : dmoment), x_type = ctx.dtype(x);
+  const auto share = [&](ValueId d, double factor) {
+    return b.op("Mul", {d, b.scalar(type, factor / static_cast<double>(count))});
+  };
+  ValueId dx = kNone;
+  if (dmoment != kNone) {
+    const ValueId wide = cast_to(b, x, type);
+    const ValueId apart = mean == kNone ? wide : b.op("Sub", {wide, mean});
+    dx = b.op("Mul", {apart, share(dmoment, 2)});
+  }
+  if (dmean != kNone) {
+    const ValueId each = share(dmean, 1);
+    dx = dx == kNone ? b.op("Expand", {each, b.i64s(ctx.shape(x))}) : b.op("Add", {dx, each});
+  }
+  return cast_to(b, dx, x_type);
+}
+
+ValueId moment_gradient(GradContext& ctx, ValueId inv_std, ValueId dinv_std) {
+  if (dinv_std == kNone) return kNone;
+  GraphBuilder& b = ctx.b;
+  const ValueId cube = b.op("Mul", {b.op("Mul", {inv_std, inv_std}), inv_std});
+  return b.op("Mul", {b.op("Mul", {dinv_std, cube}), b.scalar(ctx.dtype(inv_std), -0.5)});
+}
+
 Status require_kernel_type(kernels::Target target, DType dtype) {
   if (dtype == DType::f32 || dtype == DType::f64) return {};
   if (target == kernels::Target::gpu && dtype == DType::bf16) return {};

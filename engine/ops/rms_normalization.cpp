@@ -36,11 +36,19 @@ Status infer(InferContext& ctx) {
 }
 
 Status grad(GradContext& ctx) {
-  TRY(nn::require_first_output_only(ctx));
-  const auto grads =
-      ctx.b.ops(op_by_name("RMSNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), ctx.require_out(1)},
-                {{"axis", ctx.node.attrs.integer("axis", -1)}}, ctx.wants(1) ? 2 : 1);
-  if (ctx.wants(0)) ctx.set(0, grads[0]);
+  const ValueId inv_std = ctx.require_out(1);
+  ValueId through_statistic = kNone;
+  if (const ValueId dinv_std = nn::output_gradient(ctx, 1); ctx.wants(0) && dinv_std != kNone) {
+    TRY(nn::require_static(ctx, ctx.in(0)));
+    const Layout l = TRY(layout_of(ctx.node.attrs, ctx.shape(ctx.in(0))));
+    through_statistic = nn::moments_gradient(ctx, ctx.in(0), kNone, kNone,
+                                             nn::moment_gradient(ctx, inv_std, dinv_std), l.cols);
+    ctx.set(0, through_statistic);
+  }
+  if (ctx.grad() == kNone) return {};
+  const auto grads = ctx.b.ops(op_by_name("RMSNormGrad"), {ctx.grad(), ctx.in(0), ctx.in(1), inv_std},
+                               {{"axis", ctx.node.attrs.integer("axis", -1)}}, ctx.wants(1) ? 2 : 1);
+  if (ctx.wants(0)) ctx.set(0, nn::sum_of(ctx.b, grads[0], through_statistic));
   if (ctx.wants(1)) ctx.set(1, grads[1]);
   return {};
 }
