@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "tests/environment.h"
+#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
@@ -40,17 +41,7 @@ std::string read_file(const fs::path& path) {
 
 class Commands : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("gradloom-" + std::to_string(getpid()) + "-" +
-                                           testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override {
-    std::error_code code;
-    fs::permissions(folder_, fs::perms::owner_all, code);
-    fs::remove_all(folder_, code);
-  }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
   static std::string model(const std::string& name) { return GRADLOOM_SOURCE_DIR "/tests/models/" + name; }
 
   pid_t start(std::vector<std::string> args, rlim_t file_limit = RLIM_INFINITY) const {
@@ -96,7 +87,7 @@ class Commands : public testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(Commands, EveryCommandHasHelp) {
@@ -335,13 +326,11 @@ TEST_F(Commands, NanLossStopsAndNamesTheStep) {
 class GpuCommands : public Commands {
  protected:
   void SetUp() override {
-    Commands::SetUp();
     setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);
     setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1);
   }
   void TearDown() override {
     for (const char* name : {"GRADLOOM_PLUGINS", "GRADLOOM_CACHE"}) unsetenv(name);
-    Commands::TearDown();
   }
 };
 
@@ -483,7 +472,7 @@ TEST_F(Commands, ReadOnlyFolder) {
     EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("file") + "/s.db"})).code, 5);
     return;
   }
-  fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+  fs::permissions(folder_.path(), fs::perms::owner_read | fs::perms::owner_exec);
   EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("s.db")})).code, 5);
 }
 

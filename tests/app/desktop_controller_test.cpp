@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "app/desktop/controller.h"
+#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
@@ -20,17 +21,10 @@ using namespace std::chrono_literals;
 class DesktopController : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "gradloom-window-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
     controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr);
     controller_->set_session(file("sub/session.db"));
   }
-  void TearDown() override {
-    controller_.reset();
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::string file(const std::string& name) const { return folder_ / name; }
   static std::string model(const std::string& name) {
     return std::string(GRADLOOM_SOURCE_DIR "/tests/models/") + name + "/model.onnx";
   }
@@ -60,7 +54,7 @@ class DesktopController : public testing::Test {
     app().edit("steps", [&](Recipe& r) { r.steps = n; });
   }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
   std::unique_ptr<Controller> controller_;
 };
 

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "app/desktop/marks.h"
+#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
@@ -97,15 +98,13 @@ TEST(DesktopMarks, FilesAreByModel) {
   EXPECT_EQ(marks_file("/d/marks", "abc"), "/d/marks/abc.json");
   EXPECT_EQ(marks_file("", "abc"), "");
   EXPECT_EQ(marks_file("/d", ""), "");
-  std::string name = (std::filesystem::temp_directory_path() / "gradloom-marks-XXXXXX").string();
-  const std::filesystem::path folder = mkdtemp(name.data());
-  const std::string path = marks_file((folder / "sub").string(), "abc");
+  const TemporaryFolder folder;
+  const std::string path = marks_file(folder / "sub", "abc");
   EXPECT_EQ(load_marks(path), Marks());
   ASSERT_TRUE(save_marks(sample(), path).ok());
   EXPECT_EQ(load_marks(path), sample());
   std::ofstream(folder / "file") << "x";
-  EXPECT_FALSE(save_marks(sample(), (folder / "file/abc.json").string()).ok());
-  std::filesystem::remove_all(folder);
+  EXPECT_FALSE(save_marks(sample(), folder / "file/abc.json").ok());
 }
 
 }  // namespace

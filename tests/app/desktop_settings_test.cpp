@@ -5,27 +5,12 @@
 #include <fstream>
 
 #include "app/desktop/settings.h"
+#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (fs::temp_directory_path() / "gradloom-settings-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 TEST(Settings, SurviveARoundTrip) {
   Settings s;
@@ -62,19 +47,19 @@ TEST(Settings, RecentsAreNewestFirstWithoutRepeats) {
 }
 
 TEST(Settings, AreWrittenIntoAFolderThatDoesNotExistYet) {
-  const TempFolder folder;
-  const std::string path = folder.file("config/gradloom/settings.json");
+  const TemporaryFolder folder;
+  const std::string path = folder / "config/gradloom/settings.json";
   Settings s;
   s.dark = false;
   ASSERT_TRUE(save_settings(s, path).ok());
   EXPECT_EQ(load_settings(path), s);
-  EXPECT_EQ(load_settings(folder.file("missing.json")), Settings());
+  EXPECT_EQ(load_settings(folder / "missing.json"), Settings());
 }
 
 TEST(Settings, AFileInTheWayIsAnErrorThatNamesIt) {
-  const TempFolder folder;
-  std::ofstream(folder.file("config")) << "x";
-  const Status saved = save_settings(Settings(), folder.file("config/settings.json"));
+  const TemporaryFolder folder;
+  std::ofstream(folder / "config") << "x";
+  const Status saved = save_settings(Settings(), folder / "config/settings.json");
   ASSERT_FALSE(saved.ok());
   EXPECT_NE(saved.error().message.find("config"), std::string::npos);
 }

@@ -10,6 +10,7 @@
 
 #include "sessions/recipe.h"
 #include "sessions/store.h"
+#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
@@ -20,15 +21,7 @@ const std::string kModels = GRADLOOM_SOURCE_DIR "/tests/models/";
 
 class Desktop : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "gradloom-desktop-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::string file(const std::string& name) const { return folder_ / name; }
 
   // Runs `gradloom open ARGUMENTS --headless --script ...`; returns the exit code, stderr in `error_`.
   int open(const std::string& arguments, const std::string& script) {
@@ -42,7 +35,7 @@ class Desktop : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
   std::string error_;
 };
 

@@ -1,6 +1,5 @@
 #include "tests/fuzz/targets.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include "engine/run/executor.h"
 #include "passes/compile.h"
 #include "sessions/recipe.h"
+#include "tests/folder.h"
 
 namespace gradloom::fuzz {
 
@@ -23,28 +23,18 @@ namespace {
 class Folder {
  public:
   Folder() {
-    const bool shm = ::access("/dev/shm", W_OK) == 0;
-    std::string pattern = (shm ? std::string("/dev/shm") : std::filesystem::temp_directory_path().string()) +
-                          "/gradloom-fuzz-XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) abort();
-    path_ = pattern;
     write("weights.bin", std::string(256, '\x3f'));  // what external tensors may find
   }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
   std::string write(const std::string& name, std::string_view bytes) const {
-    const std::string path = path_ + "/" + name;
+    const std::string path = folder_ / name;
     std::ofstream(path, std::ios::binary | std::ios::trunc)
         .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return path;
   }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_{::access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                                                          : std::filesystem::temp_directory_path()};
 };
 
 const Folder& folder() {

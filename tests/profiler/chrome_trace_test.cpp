@@ -1,4 +1,5 @@
 #include "profiler/chrome_trace.h"
+#include "tests/folder.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -244,11 +245,6 @@ TEST(ChromeTrace, EmptyTraceIsValid) {
 
 class TraceFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "gradloom-XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string read(const std::string& path) {
     gzFile file = gzopen(path.c_str(), "rb");  // reads plain files too
     std::string out(1 << 20, '\0');
@@ -256,13 +252,13 @@ class TraceFiles : public ::testing::Test {
     gzclose(file);
     return out;
   }
-  std::string folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(TraceFiles, TheNameChoosesTheFormat) {
   const TraceDocument d = document();
   for (const char* name : {"t.json", "t.json.gz", "t.csv", "t.csv.gz", "plain"}) {
-    const std::string path = folder_ + "/" + name;
+    const std::string path = folder_ / name;
     ASSERT_TRUE(write_trace(d, path).ok()) << name;
     const bool csv = std::string(name).find("csv") != std::string::npos,
                gz = std::string(name).find(".gz") != std::string::npos;
@@ -270,9 +266,10 @@ TEST_F(TraceFiles, TheNameChoosesTheFormat) {
     std::ifstream raw(path, std::ios::binary);
     EXPECT_EQ(raw.get() == 0x1f, gz) << name;
   }
-  EXPECT_EQ(write_trace(d, folder_ + "/none/t.json").error().code, Errc::io);
-  EXPECT_EQ(
-      std::distance(std::filesystem::directory_iterator(folder_), std::filesystem::directory_iterator()), 5)
+  EXPECT_EQ(write_trace(d, folder_ / "none/t.json").error().code, Errc::io);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()),
+                          std::filesystem::directory_iterator()),
+            5)
       << "no leftovers";
 }
 

@@ -11,23 +11,14 @@
 
 #include "engine/ops/op.h"
 #include "sessions/store.h"
+#include "tests/folder.h"
 
 namespace gradloom::testing {
 
 class SessionTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "gradloom-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, ignored);
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  std::string file(const std::string& name) const { return folder_ + "/" + name; }
-  std::string folder_;
+  std::string file(const std::string& name) const { return folder_ / name; }
+  TemporaryFolder folder_;
 };
 
 struct TinyStep {

@@ -61,7 +61,7 @@ TEST_F(StoreFaults, ForeignFilesAreRefusedAndUntouched) {
   refused(file("short"), "too short");
   ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
   EXPECT_FALSE(Store::open(file("pipe"), StoreMode::read).ok()) << "and does not wait for a writer";
-  EXPECT_FALSE(Store::open(folder_, StoreMode::read).ok());
+  EXPECT_FALSE(Store::open(folder_.path(), StoreMode::read).ok());
   EXPECT_EQ(Store::open(file("missing"), StoreMode::read).error().code, Errc::io);
   EXPECT_EQ(Store::open(file("no/folder/s.db"), StoreMode::write).error().code, Errc::io);
   EXPECT_EQ(Store::open("", StoreMode::write).error().code, Errc::usage);
@@ -305,7 +305,7 @@ TEST_F(StoreFaults, ReadOnlyPlaces) {
     write_tiny_run(**store, "a", 3);
   }
   ASSERT_EQ(::chmod(path.c_str(), 0444), 0);
-  ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0555), 0);
   const int code = in_child([&] {
     // Permissions do not bind root: become nobody.
     if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0))
@@ -324,7 +324,7 @@ TEST_F(StoreFaults, ReadOnlyPlaces) {
     auto record = (*reading)->load_run(1);
     return record.ok() && record->summary.steps == 3 ? 0 : 5;
   });
-  ::chmod(folder_.c_str(), 0755);
+  ::chmod(folder_.path().c_str(), 0755);
   if (code == 50) GTEST_SKIP() << "cannot change the user here";
   EXPECT_EQ(code, 0);
 }

@@ -1,4 +1,5 @@
 #include "engine/base/file.h"
+#include "tests/folder.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,16 +16,12 @@ namespace {
 
 class FileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "gradloom-XXXXXX";
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string at(const std::string& name) const { return folder_ + "/" + name; }
+  std::string at(const std::string& name) const { return folder_ / name; }
   std::ptrdiff_t entries() const {
-    return std::distance(std::filesystem::directory_iterator(folder_), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator(folder_.path()),
+                         std::filesystem::directory_iterator());
   }
-  std::string folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(FileTest, WritesAndReplaces) {
@@ -49,7 +46,7 @@ TEST_F(FileTest, FollowsLinks) {
 
 TEST_F(FileTest, ErrorsLeaveNothingBehind) {
   EXPECT_EQ(atomic_write_file(at("no/such"), "x").error().code, Errc::io);
-  EXPECT_EQ(atomic_write_file(folder_, "x").error().code, Errc::io);
+  EXPECT_EQ(atomic_write_file(folder_.path(), "x").error().code, Errc::io);
   ASSERT_TRUE(atomic_write_file(at("a"), "old").ok());
   const pid_t child = ::fork();
   if (child == 0) {
@@ -73,7 +70,7 @@ TEST_F(FileTest, ReadsWithinTheLimit) {
   EXPECT_TRUE(read_file_limited(at("a"), 5).ok());
   EXPECT_EQ(read_file_limited(at("a"), 4).error().code, Errc::limit);
   EXPECT_EQ(read_file_limited(at("none"), 4).error().code, Errc::io);
-  EXPECT_EQ(read_file_limited(folder_, 4).error().code, Errc::io);
+  EXPECT_EQ(read_file_limited(folder_.path(), 4).error().code, Errc::io);
   ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
   EXPECT_EQ(read_file_limited(at("pipe"), 4).error().code, Errc::io) << "and does not wait";
   EXPECT_FALSE(read_file_limited("/proc/self/status", 1 << 20)->empty()) << "files whose size reads as 0";

@@ -139,7 +139,7 @@ TEST(If, WeightsOfBranchesAreParameters) {
   EXPECT_EQ(graph.value(graph.parameters[0]).name, "scale");
   EXPECT_EQ(output_of(graph, {{"x", {2, 1}}, {"b", {0}}}), (Numbers{6, 5}));
 
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   testing::write_bytes(folder / "m.onnx", model.SerializeAsString());
   const Status exported = export_onnx(
       folder / "m.onnx", {{"scale", Tensor::from_f64(DType::f32, {2}, {7, 9})}}, folder / "trained.onnx");

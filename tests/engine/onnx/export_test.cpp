@@ -5,7 +5,6 @@ namespace {
 
 using testing::add_floats;
 using testing::model_from_text;
-using testing::TemporaryFolder;
 using testing::value_of;
 
 onnx::ModelProto small_model() {

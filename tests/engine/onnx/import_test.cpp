@@ -60,7 +60,7 @@ TEST(Import, NamesRolesTypesAndSources) {
 }
 
 TEST(Import, HashIsThatOfTheFile) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   testing::write_bytes(folder / "m.onnx", linear_model().SerializeAsString());
   const Result<ImportedModel> imported = import_onnx(folder / "m.onnx", {});
   ASSERT_TRUE(imported.ok());
@@ -511,7 +511,7 @@ TEST(ImportF64, EveryFloatBecomesDouble) {
 
 TEST(ImportDamaged, EveryPrefixIsRefused) {
   const std::string bytes = linear_model().SerializeAsString();
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   for (std::size_t n = 0; n < bytes.size(); ++n) {
     testing::write_bytes(folder / "m.onnx", bytes.substr(0, n));
     const Result<ImportedModel> imported = import_onnx(folder / "m.onnx", {});
@@ -522,7 +522,7 @@ TEST(ImportDamaged, EveryPrefixIsRefused) {
 
 TEST(ImportDamaged, NoChangedByteCrashes) {
   const std::string bytes = batch_norm_model().SerializeAsString();
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   ImportOptions viewing;
   viewing.allow_unknown = true;
   for (std::size_t n = 0; n < bytes.size(); ++n) {

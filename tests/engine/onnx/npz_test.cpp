@@ -10,7 +10,6 @@
 namespace gradloom {
 namespace {
 
-using testing::TemporaryFolder;
 using Arrays = std::map<std::string, Tensor>;
 
 // np.savez(x=float32 [[1.5, -2], [0, inf]], n=int64 [1, -1], t=True) by NumPy 1.24.

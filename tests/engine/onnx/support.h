@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <onnx/defs/parser.h>
 #include <onnx/onnx_pb.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,28 +13,9 @@
 
 #include "engine/onnx/import.h"
 #include "engine/ops/op.h"
+#include "tests/folder.h"
 
 namespace gradloom::testing {
-
-// A folder that lives as long as the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "gradloom-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Removes first: file systems flush a truncated file when it is closed, which makes loops over damaged files
 // slow.

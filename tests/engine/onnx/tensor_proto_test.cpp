@@ -144,7 +144,7 @@ TensorProto external_proto(const std::string& location, const std::string& offse
 }
 
 TEST(ExternalData, IsReadInsideTheFolder) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "sub");
   const float values[] = {9, 1, 2};
   testing::write_bytes(folder / "sub/weights.bin", std::string(reinterpret_cast<const char*>(values), 12));
@@ -155,7 +155,7 @@ TEST(ExternalData, IsReadInsideTheFolder) {
 }
 
 TEST(ExternalData, OffsetsAndLengthsMustFit) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   testing::write_bytes(folder / "w", std::string(8, 'x'));
   for (const auto& [offset, length] :
        std::vector<std::pair<std::string, std::string>>{{"1", ""},
@@ -174,7 +174,7 @@ TEST(ExternalData, OffsetsAndLengthsMustFit) {
 }
 
 TEST(ExternalData, NothingOutsideTheFolderIsRead) {
-  const testing::TemporaryFolder outer;
+  const TemporaryFolder outer;
   std::filesystem::create_directory(outer / "model");
   std::filesystem::create_directory(outer / "model/dir");
   std::filesystem::create_directory(outer / "other");
@@ -198,7 +198,7 @@ TEST(ExternalData, NothingOutsideTheFolderIsRead) {
 
 // A link put in the place of a file while files are opened: what is read is the file's or nothing.
 TEST(ExternalData, NoSwapInBetweenLeadsOutside) {
-  const testing::TemporaryFolder outside, folder;
+  const TemporaryFolder outside, folder;
   testing::write_bytes(outside / "secret", std::string(8, 's'));
   testing::write_bytes(folder / "kept", std::string(8, 'k'));
   std::atomic<bool> stop = false;
@@ -243,7 +243,7 @@ TEST(TensorProtoReading, TakesRawContents) {
 }
 
 TEST(TensorFiles, RoundTrip) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const NamedTensor written{"w.grad", Tensor::from_f64(DType::f32, {2, 2}, {1, 2, 3, 4})};
   ASSERT_TRUE(write_tensor_file(folder / "grad_0.pb", written).ok());
   const Result<NamedTensor> back = read_tensor_file(folder / "grad_0.pb");
@@ -253,7 +253,7 @@ TEST(TensorFiles, RoundTrip) {
 }
 
 TEST(TensorFiles, DamagedFilesAreRefusedAtEveryLength) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   ASSERT_TRUE(
       write_tensor_file(folder / "t.pb", {"name", Tensor::from_f64(DType::f64, {3}, {1, 2, 3})}).ok());
   const std::string bytes = testing::read_bytes(folder / "t.pb");
@@ -265,7 +265,7 @@ TEST(TensorFiles, DamagedFilesAreRefusedAtEveryLength) {
 }
 
 TEST(TensorFiles, ExternalDataIsRefused) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   testing::write_bytes(folder / "w", std::string(8, 'x'));
   testing::write_bytes(folder / "t.pb", external_proto("w").SerializeAsString());
   EXPECT_FALSE(read_tensor_file(folder / "t.pb").ok());

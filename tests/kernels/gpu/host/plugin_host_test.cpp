@@ -14,6 +14,7 @@
 #include "kernels/gpu/generate.h"
 #include "kernels/gpu/host/recording.h"
 #include "tests/environment.h"
+#include "tests/folder.h"
 
 namespace gradloom::kernels::gpu::test {
 namespace {
@@ -260,8 +261,8 @@ TEST_F(HostPlugin, CompiledProgramsAreKept) {
   const GeneratedKernel kernel = generate(addition(64));
   const std::string source = generated_prelude() + kernel.source;
   const char* entries[] = {kernel.entry.c_str()};
-  std::string folder = (fs::temp_directory_path() / "gradloom-test-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const TemporaryFolder temporary;
+  const std::string& folder = temporary.path();
   GpuModule* module = nullptr;
   ASSERT_EQ(gpu->compile(context, source.c_str(), entries, 1, folder.c_str(), &module), GPU_OK) << message();
   gpu->unload(context, module);
@@ -276,7 +277,6 @@ TEST_F(HostPlugin, CompiledProgramsAreKept) {
   fs::resize_file(kept, fs::file_size(kept) / 2);
   ASSERT_EQ(gpu->compile(context, source.c_str(), entries, 1, folder.c_str(), &module), GPU_OK) << message();
   gpu->unload(context, module);
-  fs::remove_all(folder);
 }
 
 // ---- order ----------------------------------------------------------------------------------------------------------------------
