@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "engine/ops/nn.h"
+#include "kernels/prepared/bf16.h"
 
 namespace gradloom::nn {
 
@@ -36,7 +37,8 @@ Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKi
                                    const ConvolutionShape& shape) {
   const kernels::Target target = node.target;
   const DType dtype = node.inputs[0].dtype;
-  TRY(require_kernel_type(target, dtype));
+  const bool low = target == kernels::Target::cpu && dtype == DType::bf16 && kernels::has_bf16_products();
+  if (!low) TRY(require_kernel_type(target, dtype));
   TRY(require_layout(target, std::max(shape.x_block, shape.y_block)));
   const Window w = TRY(as_3d(shape.window));
   const Shape input = spatial_3d(spatial_of(shape.x));
@@ -99,7 +101,7 @@ Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKi
                     args.on.convolution(a);
                   }};
   }
-  if (dtype == DType::f32) TRY(require_countable(desc));
+  if (dtype != DType::f64) TRY(require_countable(desc));
   std::shared_ptr<kernels::Convolution> convolution;
   try {
     convolution = kernels::Convolution::create(desc, kind);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/ops/nn.h"
+#include "kernels/prepared/bf16.h"
 
 namespace gradloom::nn {
 namespace {
@@ -276,6 +277,17 @@ struct ProductLaunch {
   }
 };
 
+// bf16 as it is on the CPU: a product, its bias and relu. What else would follow it is computed in f32,
+// between conversions (engine/ops/prepare_kernel.cpp).
+bool multiplies_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
+                     const ProductSpec& spec, const Addend& addend) {
+  if (target != kernels::Target::cpu || dtype != DType::bf16 || !kernels::has_bf16_products()) return false;
+  const auto shape = product_shape(a, b, spec);
+  return shape && shape->k > 0 && element_count(shape->y) > 0 && !addend.present &&
+         spec.sums_of == kernels::GemmOperand::none &&
+         (spec.activation == kernels::Activation::none || spec.activation == kernels::Activation::relu);
+}
+
 }  // namespace
 
 Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
@@ -283,7 +295,8 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
                                const ProductSlots& slots) {
   using kernels::Activation;
   const bool whole = target == kernels::Target::cpu && is_whole(dtype);
-  if (!whole) TRY(require_kernel_type(target, dtype));
+  const bool low = multiplies_bf16(target, dtype, a, b, spec, addend);
+  if (!whole && !low) TRY(require_kernel_type(target, dtype));
   if (whole && (spec.alpha != std::trunc(spec.alpha) || addend.beta != std::trunc(addend.beta)))
     return no_kernel("no kernel multiplies integers by a fraction");
   if (whole && spec.activation != Activation::none)

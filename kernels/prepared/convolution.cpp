@@ -1,8 +1,9 @@
-// Convolution of two or three spatial dims. f32: oneDNN in the layouts it likes best, with reorders through
-// the workspace where operands come in others; channels in blocks are a layout it likes. The gradient of the
-// weights is summed over the batch: the batch is cut into chunks that depend on its size only, every chunk is
-// one single-threaded primitive, and the chunks are added in order, so the bits do not depend on the number
-// of threads. f64: im2col and the gemm kernel, blocks of channels through the workspace.
+// Convolution of two or three spatial dims. f32, bf16: oneDNN in the layouts it likes best, with reorders
+// through the workspace where operands come in others; channels in blocks are a layout it likes. The gradient
+// of the weights is summed over the batch: the batch is cut into chunks that depend on its size only, every
+// chunk is one single-threaded primitive, and the chunks are added in order, so the bits do not depend on the
+// number of threads; in f32 for bf16. f64: im2col and the gemm kernel, blocks of channels through the
+// workspace.
 #include "kernels/prepared/convolution.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu.h"
+#include "kernels/prepared/bf16.h"
 #include "kernels/prepared/dnnl.h"
 
 namespace gradloom::kernels {
@@ -21,7 +23,8 @@ using prepared::Call;
 using prepared::Layout;
 using prepared::ThreadScope;
 
-constexpr auto kF32 = memory::data_type::f32;
+using Type = memory::data_type;
+constexpr Type kF32 = Type::f32;
 
 std::int64_t padding_after(std::int64_t size, std::int64_t out, std::int64_t taps, std::int64_t stride,
                            std::int64_t dilation, std::int64_t before) {
@@ -31,12 +34,14 @@ std::int64_t padding_after(std::int64_t size, std::int64_t out, std::int64_t tap
 struct Shapes {
   memory::dims x, w, y, strides, dilates, pad_before, pad_after;
   std::int64_t x_block, y_block;
+  Type type;
 };
 
 Shapes shapes_of(const ConvolutionDesc& d, std::int64_t images) {
   Shapes s;
   s.x_block = d.x_block;
   s.y_block = d.y_block;
+  s.type = d.dtype == DType::bf16 ? Type::bf16 : Type::f32;
   s.x = {images, d.c, d.h, d.w};
   s.y = {images, d.k, d.oh, d.ow};
   s.w = d.groups == 1 ? memory::dims{d.k, d.c, d.r, d.s}
@@ -60,22 +65,22 @@ Shapes shapes_of(const ConvolutionDesc& d, std::int64_t images) {
   return s;
 }
 
-memory::desc plain(const memory::dims& dims) {
+memory::desc plain(const memory::dims& dims, Type type) {
   memory::dims strides(dims.size(), 1);
   for (std::size_t i = dims.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * dims[i + 1];
-  return {dims, kF32, strides};
+  return {dims, type, strides};
 }
-memory::desc any(const memory::dims& dims) { return {dims, kF32, memory::format_tag::any}; }
+memory::desc any(const memory::dims& dims, Type type) { return {dims, type, memory::format_tag::any}; }
 
 // [n, c, ..] with its channels in blocks: plain for 1, channels last for all of them.
-memory::desc blocked(const memory::dims& dims, std::int64_t block) {
+memory::desc blocked(const memory::dims& dims, std::int64_t block, Type type) {
   using Tag = memory::format_tag;
-  if (block == 1) return plain(dims);
+  if (block == 1) return plain(dims, type);
   const bool deep = dims.size() == 5;
-  if (block == 16) return {dims, kF32, deep ? Tag::nCdhw16c : Tag::nChw16c};
-  if (block == 8) return {dims, kF32, deep ? Tag::nCdhw8c : Tag::nChw8c};
-  if (block == 4) return {dims, kF32, deep ? Tag::nCdhw4c : Tag::nChw4c};
-  if (block == dims[1]) return {dims, kF32, deep ? Tag::ndhwc : Tag::nhwc};
+  if (block == 16) return {dims, type, deep ? Tag::nCdhw16c : Tag::nChw16c};
+  if (block == 8) return {dims, type, deep ? Tag::nCdhw8c : Tag::nChw8c};
+  if (block == 4) return {dims, type, deep ? Tag::nCdhw4c : Tag::nChw4c};
+  if (block == dims[1]) return {dims, type, deep ? Tag::ndhwc : Tag::nhwc};
   throw std::runtime_error("convolution: no kernel for blocks of " + std::to_string(block) + " of " +
                            std::to_string(dims[1]) + " channels");
 }
@@ -93,24 +98,24 @@ auto best(const Shapes& s, const Make& make) {
   const bool x_blocks = s.x_block > 1, y_blocks = s.y_block > 1;
   if (x_blocks || y_blocks) {
     try {
-      auto pd =
-          make(x_blocks ? blocked(s.x, s.x_block) : any(s.x), y_blocks ? blocked(s.y, s.y_block) : any(s.y));
+      auto pd = make(x_blocks ? blocked(s.x, s.x_block, s.type) : any(s.x, s.type),
+                     y_blocks ? blocked(s.y, s.y_block, s.type) : any(s.y, s.type));
       if (!prepared::is_reference(pd.impl_info_str())) return pd;
     } catch (const dnnl::error&) {  // none at all
     }
   }
-  return make(any(s.x), any(s.y));
+  return make(any(s.x, s.type), any(s.y, s.type));
 }
 
 dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias) {
   const auto kind = dnnl::prop_kind::forward_training;
   const auto algorithm = dnnl::algorithm::convolution_direct;
-  const memory::desc b({s.y[1]}, kF32, memory::format_tag::a);
+  const memory::desc b({s.y[1]}, s.type, memory::format_tag::a);
   return best(s, [&](const memory::desc& x, const memory::desc& y) {
-    const auto desc = bias ? dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w), b, y, s.strides,
-                                                             s.dilates, s.pad_before, s.pad_after)
-                           : dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w), y, s.strides,
-                                                             s.dilates, s.pad_before, s.pad_after);
+    const auto desc = bias ? dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w, s.type), b, y,
+                                                             s.strides, s.dilates, s.pad_before, s.pad_after)
+                           : dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w, s.type), y,
+                                                             s.strides, s.dilates, s.pad_before, s.pad_after);
     return dnnl::convolution_forward::primitive_desc(desc, user_scratchpad(), prepared::engine());
   });
 }
@@ -167,9 +172,9 @@ class Forward final : public Convolution {
     const Shapes s = shapes_of(desc, desc.n);
     const auto pd = forward_pd(s, desc.bias);
     implementation_ = pd.impl_info_str();
-    x_ = Operand(blocked(s.x, s.x_block), pd.src_desc(), layout_);
-    w_ = Operand(plain(s.w), pd.weights_desc(), layout_);
-    y_ = Output(blocked(s.y, s.y_block), pd.dst_desc(), layout_);
+    x_ = Operand(blocked(s.x, s.x_block, s.type), pd.src_desc(), layout_);
+    w_ = Operand(plain(s.w, s.type), pd.weights_desc(), layout_);
+    y_ = Output(blocked(s.y, s.y_block, s.type), pd.dst_desc(), layout_);
     scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
     call_ = Call(dnnl::convolution_forward(pd));
     call_.add(DNNL_ARG_SRC, pd.src_desc());
@@ -202,15 +207,15 @@ class BackwardData final : public Convolution {
     const ThreadScope scope(threads());
     const Shapes s = shapes_of(desc, desc.n);
     const auto pd = best(s, [&](const memory::desc& x, const memory::desc& y) {
-      const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, x, any(s.w), y,
-                                                     s.strides, s.dilates, s.pad_before, s.pad_after);
+      const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, x, any(s.w, s.type),
+                                                     y, s.strides, s.dilates, s.pad_before, s.pad_after);
       return dnnl::convolution_backward_data::primitive_desc(op, user_scratchpad(), prepared::engine(),
                                                              forward_pd(s, false));
     });
     implementation_ = pd.impl_info_str();
-    dx_ = Output(blocked(s.x, s.x_block), pd.diff_src_desc(), layout_);
-    w_ = Operand(plain(s.w), pd.weights_desc(), layout_);
-    dy_ = Operand(blocked(s.y, s.y_block), pd.diff_dst_desc(), layout_);
+    dx_ = Output(blocked(s.x, s.x_block, s.type), pd.diff_src_desc(), layout_);
+    w_ = Operand(plain(s.w, s.type), pd.weights_desc(), layout_);
+    dy_ = Operand(blocked(s.y, s.y_block, s.type), pd.diff_dst_desc(), layout_);
     scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
     call_ = Call(dnnl::convolution_backward_data(pd));
     call_.add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
@@ -243,15 +248,15 @@ struct WeightsChunk {
     const Shapes s = shapes_of(desc, images);
     const auto pd = best(s, [&](const memory::desc& for_x, const memory::desc& for_y) {
       const dnnl::convolution_backward_weights::desc op(dnnl::algorithm::convolution_direct, for_x,
-                                                        weights != nullptr ? *weights : any(s.w), for_y,
+                                                        weights != nullptr ? *weights : any(s.w, kF32), for_y,
                                                         s.strides, s.dilates, s.pad_before, s.pad_after);
       return dnnl::convolution_backward_weights::primitive_desc(op, user_scratchpad(), prepared::engine(),
                                                                 forward_pd(s, false));
     });
     implementation = pd.impl_info_str();
     dw_desc = pd.diff_weights_desc();
-    x = Operand(blocked(s.x, s.x_block), pd.src_desc(), layout);
-    dy = Operand(blocked(s.y, s.y_block), pd.diff_dst_desc(), layout);
+    x = Operand(blocked(s.x, s.x_block, s.type), pd.src_desc(), layout);
+    dy = Operand(blocked(s.y, s.y_block, s.type), pd.diff_dst_desc(), layout);
     scratchpad = layout.take(pd.scratchpad_desc().get_size());
     dw = layout.take(dw_desc.get_size());
     call = Call(dnnl::convolution_backward_weights(pd));
@@ -278,7 +283,8 @@ constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
 class BackwardWeights final : public Convolution {
  public:
   explicit BackwardWeights(const ConvolutionDesc& desc)
-      : x_image_(desc.c * desc.d * desc.h * desc.w), y_image_(desc.k * desc.od * desc.oh * desc.ow) {
+      : x_image_bytes_(desc.c * desc.d * desc.h * desc.w * std::int64_t(dtype_bytes(desc.dtype))),
+        y_image_bytes_(desc.k * desc.od * desc.oh * desc.ow * std::int64_t(dtype_bytes(desc.dtype))) {
     const ThreadScope scope(1);
     const std::size_t weight_bytes =
         std::size_t(desc.k * desc.c / desc.groups * desc.t * desc.r * desc.s) * sizeof(float);
@@ -287,7 +293,8 @@ class BackwardWeights final : public Convolution {
     const std::int64_t images = desc.n / count, larger = desc.n % count;  // so many have one image more
     const WeightsChunk small(desc, images, nullptr);
     const WeightsChunk large = larger > 0 ? WeightsChunk(desc, images + 1, &small.dw_desc) : small;
-    dw_ = Output(plain(shapes_of(desc, 1).w), small.dw_desc, layout_);
+    const Shapes s = shapes_of(desc, 1);
+    dw_ = Output(plain(s.w, s.type), small.dw_desc, layout_);
     elements_ = std::int64_t(small.dw_desc.get_size() / sizeof(float));
     for (std::int64_t chunk = 0, image = 0; chunk < count; ++chunk) {
       chunks_.push_back({image, 0, chunk < larger ? large : small});
@@ -306,8 +313,8 @@ class BackwardWeights final : public Convolution {
       const ThreadScope scope(1);
       Chunk& chunk = chunks_[std::size_t(number)];
       void* const own = prepared::at(workspace, chunk.offset);
-      chunk.part.run(static_cast<const float*>(a) + chunk.image * y_image_,
-                     static_cast<const float*>(b) + chunk.image * x_image_, own);
+      chunk.part.run(static_cast<const char*>(a) + chunk.image * y_image_bytes_,
+                     static_cast<const char*>(b) + chunk.image * x_image_bytes_, own);
       partial[number] = static_cast<const float*>(prepared::at(own, chunk.part.dw));
     }
     float* const sum = static_cast<float*>(dw_.target(out, workspace));
@@ -329,7 +336,7 @@ class BackwardWeights final : public Convolution {
     WeightsChunk part;
   };
 
-  std::int64_t x_image_, y_image_, elements_ = 0;
+  std::int64_t x_image_bytes_, y_image_bytes_, elements_ = 0;
   Layout layout_;
   std::vector<Chunk> chunks_;
   Output dw_;
@@ -518,17 +525,22 @@ std::unique_ptr<Convolution> Convolution::create(const ConvolutionDesc& desc, Co
   if (desc.dtype == DType::f64 && desc.x_block * desc.y_block > 1)
     return std::make_unique<BlockedFloat64Convolution>(desc, kind);
   if (desc.dtype == DType::f64) return std::make_unique<Float64Convolution>(desc, kind);
-  if (desc.dtype != DType::f32) throw std::runtime_error("convolution: only f32 and f64 are supported");
+  const bool bf16 = desc.dtype == DType::bf16 && has_bf16_products();
+  if (desc.dtype != DType::f32 && !bf16)
+    throw std::runtime_error("convolution: only f32 and f64 are supported, and bf16 by some processors");
   try {
+    std::unique_ptr<Convolution> made;
     switch (kind) {
-      case ConvolutionKind::forward: return std::make_unique<Forward>(desc);
-      case ConvolutionKind::backward_data: return std::make_unique<BackwardData>(desc);
-      case ConvolutionKind::backward_weights: return std::make_unique<BackwardWeights>(desc);
+      case ConvolutionKind::forward: made = std::make_unique<Forward>(desc); break;
+      case ConvolutionKind::backward_data: made = std::make_unique<BackwardData>(desc); break;
+      case ConvolutionKind::backward_weights: made = std::make_unique<BackwardWeights>(desc); break;
     }
+    if (bf16 && prepared::is_reference(made->implementation().c_str()))
+      throw std::runtime_error("convolution: oneDNN has no fast bf16 for it");
+    return made;
   } catch (const dnnl::error& error) {
     throw std::runtime_error(std::string("convolution: oneDNN: ") + error.what());
   }
-  return nullptr;
 }
 
 }  // namespace gradloom::kernels

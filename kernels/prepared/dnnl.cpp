@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "kernels/prepared/bf16.h"
+
 namespace gradloom::kernels::prepared {
 
 const dnnl::engine& engine() {
@@ -61,3 +63,8 @@ ThreadScope::~ThreadScope() {
 bool is_reference(const char* implementation) { return std::strstr(implementation, "ref") != nullptr; }
 
 }  // namespace gradloom::kernels::prepared
+
+bool gradloom::kernels::has_bf16_products() {
+  constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
+  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
+}

@@ -1,6 +1,6 @@
-// Matrix multiplication. f32: one oneDNN matmul primitive on the strides as they are; batch dims are merged,
-// and folded into the rows when B is shared. Operands whose layout oneDNN has no fast path for are copied
-// into the workspace first. Activations run as an elementwise kernel over C while it is in the cache:
+// Matrix multiplication. f32, bf16: one oneDNN matmul primitive on the strides as they are; batch dims are
+// merged, and folded into the rows when B is shared. Operands whose layout oneDNN has no fast path for are
+// copied into the workspace first. Activations run as an elementwise kernel over C while it is in the cache:
 // oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate operator. f64: the gemm
 // kernel.
 #include "kernels/prepared/matmul.h"
@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "kernels/cpu.h"
+#include "kernels/prepared/bf16.h"
 #include "kernels/prepared/dnnl.h"
 
 namespace gradloom::kernels {
@@ -194,7 +195,7 @@ class DnnlMatMul final : public MatMul {
   void pack_operand(Matrix& x, StrideOf stride, Packed& packed) {
     packed.used = true;
     StridedCopyArgs& copy = packed.copy;
-    copy.element_bytes = sizeof(float);
+    copy.element_bytes = dtype_bytes(desc_.dtype);
     copy.rank = 0;
     std::int64_t count = x.rows * x.cols;
     for (std::size_t d = problem_.batch.size(); d-- > 0;) {
@@ -218,7 +219,7 @@ class DnnlMatMul final : public MatMul {
     }
     x.row_stride = x.cols;
     x.col_stride = 1;
-    packed.offset = layout_.take(std::size_t(count) * sizeof(float));
+    packed.offset = layout_.take(std::size_t(count) * dtype_bytes(desc_.dtype));
   }
 
   const void* packed_in(const Packed& packed, const void* data, void* workspace) const {
@@ -239,7 +240,7 @@ class DnnlMatMul final : public MatMul {
     }
     dims.insert(dims.end(), {x.rows, x.cols});
     strides.insert(strides.end(), {x.row_stride, x.col_stride});
-    return {dims, memory::data_type::f32, strides};
+    return {dims, type_, strides};
   }
 
   // False if oneDNN has only its reference implementation.
@@ -253,7 +254,7 @@ class DnnlMatMul final : public MatMul {
     memory::dims bias_dims(rank, 1), bias_strides(rank, problem_.n());
     bias_dims.back() = problem_.n();
     bias_strides.back() = 1;
-    bias_desc_ = {bias_dims, memory::data_type::f32, bias_strides};
+    bias_desc_ = {bias_dims, type_, bias_strides};
     bias_slot_ = DNNL_ARG_BIAS;
     // Output scales also multiply the bias, so with alpha the bias is added afterwards.
     if (desc_.bias && desc_.alpha != 1.0) {
@@ -262,9 +263,9 @@ class DnnlMatMul final : public MatMul {
     }
     attr.set_post_ops(ops);
     const memory::desc a = describe(problem_.a, &BatchDim::a), c = describe(problem_.c, &BatchDim::c),
-                       b = packing_ ? memory::desc({problem_.k(), problem_.n()}, memory::data_type::f32,
-                                                   memory::format_tag::any)
-                                    : describe(problem_.b, &BatchDim::b);
+                       b = packing_
+                               ? memory::desc({problem_.k(), problem_.n()}, type_, memory::format_tag::any)
+                               : describe(problem_.b, &BatchDim::b);
     const ThreadScope scope(threads());
     const bool native_bias = desc_.bias && bias_slot_ == DNNL_ARG_BIAS;
     const dnnl::matmul::desc desc =
@@ -275,6 +276,8 @@ class DnnlMatMul final : public MatMul {
   }
 
   MatMulDesc desc_;
+  const memory::data_type type_ =
+      desc_.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
   Problem problem_;
   Layout layout_;
   Packed a_, b_, c_;
@@ -345,8 +348,15 @@ class ActivatedMatMul final : public MatMul {
     const EwOp op = desc.activation == Activation::relu       ? EwOp::Relu
                     : desc.activation == Activation::gelu_erf ? EwOp::Gelu
                                                               : EwOp::GeluTanh;
-    program_.code = {{op, desc.dtype, desc.dtype, {0, -1, -1}, 0}};
-    program_.outputs = {{1, desc.dtype}};
+    if (desc.dtype == DType::bf16) {  // computed in f32
+      constexpr DType low = DType::bf16, full = DType::f32;
+      program_.code = {{EwOp::Cast, low, full, {0, -1, -1}, 0},
+                       {op, full, full, {1, -1, -1}, 0},
+                       {EwOp::Cast, full, low, {2, -1, -1}, 0}};
+    } else {
+      program_.code = {{op, desc.dtype, desc.dtype, {0, -1, -1}, 0}};
+    }
+    program_.outputs = {{std::int16_t(program_.code.size()), desc.dtype}};
     ew_collapse_dims(program_);
     layout_.take(linear_->workspace_bytes());
     image_ = layout_.take(dense_ ? 0 : std::size_t(count) * copy_.element_bytes);
@@ -415,7 +425,9 @@ std::unique_ptr<MatMul> MatMul::create(const MatMulDesc& desc) {
       if (empty) return std::make_unique<EmptyMatMul<double>>(desc, problem);
       return std::make_unique<Float64MatMul>(desc);
     }
-    if (desc.dtype != DType::f32) throw std::runtime_error("matmul: only f32 and f64 are supported");
+    const bool bf16 = desc.dtype == DType::bf16 && has_bf16_products() && !empty;
+    if (desc.dtype != DType::f32 && !bf16)
+      throw std::runtime_error("matmul: only f32 and f64 are supported, and bf16 by some processors");
     if (empty) return std::make_unique<EmptyMatMul<float>>(desc, problem);
     return std::make_unique<DnnlMatMul>(desc, problem);
   } catch (const dnnl::error& error) {

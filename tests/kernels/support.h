@@ -16,8 +16,31 @@
 
 namespace gradloom::kernels::test {
 
+// The upper half of a float, rounded to the nearest, ties to even.
+struct Bf16 {
+  std::uint16_t bits = 0;
+  Bf16() = default;
+  explicit Bf16(double value) {
+    const auto narrow = static_cast<float>(value);
+    std::uint32_t all = 0;
+    std::memcpy(&all, &narrow, sizeof all);
+    if (std::isnan(narrow))
+      all |= 0x400000u;
+    else
+      all += 0x7fffu + (all >> 16 & 1u);
+    bits = std::uint16_t(all >> 16);
+  }
+  operator float() const {
+    const std::uint32_t all = std::uint32_t(bits) << 16;
+    float value = 0;
+    std::memcpy(&value, &all, sizeof value);
+    return value;
+  }
+};
+
 template <class T>
 constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, Bf16>) return DType::bf16;
   if constexpr (std::is_same_v<T, float>) return DType::f32;
   if constexpr (std::is_same_v<T, double>) return DType::f64;
   if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
@@ -58,10 +81,12 @@ constexpr Tolerance elementwise_tolerance() {
 }
 template <class T>
 constexpr Tolerance reduction_tolerance() {
+  if (std::is_same_v<T, Bf16>) return {0x1p-8, 1e-3};  // rounded once, activations once more
   return std::is_same_v<T, float> ? Tolerance{1e-5, 1e-5} : Tolerance{1e-10, 1e-12};
 }
 template <class T>
 constexpr Tolerance gradient_tolerance() {
+  if (std::is_same_v<T, Bf16>) return reduction_tolerance<T>();
   return std::is_same_v<T, float> ? Tolerance{1e-4, 1e-5} : Tolerance{1e-10, 1e-12};
 }
 
