@@ -1,6 +1,7 @@
 #include "app/model_summary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "engine/autodiff/autodiff.h"
@@ -28,6 +29,11 @@ bool any_not_finite(const Tensor& tensor, Bits exponent) {
 }
 
 bool any_not_finite(const Tensor& tensor) {
+  if (is_small_float(tensor.dtype())) {
+    bool found = false;
+    for (std::int64_t i = 0, n = tensor.count(); i < n; ++i) found |= !std::isfinite(tensor.at(i));
+    return found;
+  }
   switch (tensor.dtype()) {
     case DType::f64: return any_not_finite<std::uint64_t>(tensor, 0x7ff0000000000000u);
     case DType::f32: return any_not_finite<std::uint32_t>(tensor, 0x7f800000u);

@@ -37,7 +37,9 @@ struct EwInstruction {
   DType operand_type;  // type of the operands (of b, c for Where; of a for Cast)
   DType result_type;
   std::array<std::int16_t, 3> operands{-1, -1, -1};
-  std::uint64_t key = 0;  // Dropout, DropoutMask, Uniform: identity of the original forward node
+  // Dropout, DropoutMask, Uniform: identity of the original forward node. Cast to a small float:
+  // kCastUnsaturated, .. (small_types.h).
+  std::uint64_t key = 0;
 };
 
 struct EwConstant {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "engine/base/text.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/fused_elementwise.h"
 #include "engine/ops/op.h"
 #include "passes/pass.h"
@@ -33,7 +34,9 @@ std::optional<std::vector<FusedStatement>> statements_of(const Graph& graph, con
   const bool dropout = name == "Dropout" && node.op->domain[0] == '\0';
   if (!dropout && !node.op->has(kElementwise)) return std::nullopt;
   for (const auto& [attr, value] : node.attrs.all()) {
-    if (attr != "to" && attr != "key" && !(dropout && attr == "seed")) return std::nullopt;
+    const bool of_cast =
+        node.op->ew == EwOp::Cast && !dropout && (attr == "saturate" || attr == "round_mode");
+    if (attr != "to" && attr != "key" && !of_cast && !(dropout && attr == "seed")) return std::nullopt;
   }
   std::vector<DType> types;
   for (ValueId v : node.inputs) {
@@ -55,6 +58,11 @@ std::optional<std::vector<FusedStatement>> statements_of(const Graph& graph, con
   const auto inferred = ew_result_type(node.op->ew, types, result);
   if (!inferred || *inferred != result) return std::nullopt;
   FusedStatement statement{node.op->ew, result, 0, {}};
+  if (statement.op == EwOp::Cast) {
+    const auto mode = cast_mode(node.attrs, result);
+    if (!mode) return std::nullopt;
+    statement.key = *mode;
+  }
   for (std::size_t i = 0; i < node.inputs.size(); ++i)
     statement.operands.push_back({true, static_cast<int>(i)});
   code.push_back(std::move(statement));

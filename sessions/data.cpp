@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::int64_t kMaxTokensBytes = std::int64_t{1} << 30;
 
-bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::boolean; }
+bool is_real(DType dtype) { return is_float(dtype) || is_small_float(dtype); }
+bool is_integer(DType dtype) { return !is_real(dtype) && dtype != DType::boolean; }
 
 std::string input_text(const InputSpec& input) {
   return fmt::format("input {} ({})", escaped(input.name), to_string(input.type));
@@ -37,6 +38,10 @@ void store_integer(Tensor& tensor, std::int64_t i, std::int64_t value) {
 // Largest value + 1 that a dtype holds, as far as it fits an int64.
 std::int64_t dtype_limit(DType dtype) {
   switch (dtype) {
+    case DType::i2: return 1 << 1;
+    case DType::u2: return 1 << 2;
+    case DType::i4: return 1 << 3;
+    case DType::u4: return 1 << 4;
     case DType::u8: return 1 << 8;
     case DType::i8: return 1 << 7;
     case DType::u16: return 1 << 16;
@@ -64,7 +69,7 @@ class Synthetic : public BatchSource {
 
  private:
   Tensor make(const InputSpec& input, std::uint64_t batch) const {
-    if (is_float(input.type.dtype)) return normal(input, batch);
+    if (is_real(input.type.dtype)) return normal(input, batch);
     Tensor tensor(input.type.dtype, input.type.shape);
     const std::int64_t n = tensor.count();
     const std::uint64_t key = seed_ ^ fnv1a64(input.name);
@@ -165,8 +170,9 @@ class Npz : public BatchSource {
   static Status accept_type(const Type& type, const InputSpec& input) {
     const std::string has = fmt::format("array {} is {}", escaped(input.name), to_string(type));
     const bool same = type.dtype == input.type.dtype,
-               floats = is_float(type.dtype) && is_float(input.type.dtype);
-    if (!same && !floats)
+               floats = is_float(type.dtype) && is_real(input.type.dtype),
+               bytes = is_small_int(input.type.dtype) && (type.dtype == DType::i8 || type.dtype == DType::u8);
+    if (!same && !floats && !bytes)
       return Error{Errc::bad_input,
                    fmt::format("{}, but {} needs {}", has, input_text(input), dtype_name(input.type.dtype))};
     Shape wanted = input.type.shape;
@@ -197,7 +203,14 @@ class Npz : public BatchSource {
                                                   i, least, input.limit - 1, ignored_text(input))};
       }
     }
-    return array.cast(input.type.dtype);
+    Tensor result = array.cast(input.type.dtype);
+    for (std::int64_t i = 0; is_small_int(result.dtype()) && i < array.count(); ++i) {
+      if (result.int_at(i) != array.int_at(i))
+        return Error{Errc::bad_input,
+                     fmt::format("array {}: value {} at element {} is no {}", escaped(input.name),
+                                 array.int_at(i), i, dtype_name(input.type.dtype))};
+    }
+    return result;
   }
   std::int64_t count_ = 0;
   std::vector<std::pair<InputSpec, Tensor>> inputs_;

@@ -6,18 +6,45 @@
 #include <memory>
 #include <new>
 
+#include "kernels/small_types.h"
+
 namespace gradloom {
 namespace {
+
+// clang-format off
+using kernels::portable::I4, kernels::portable::U4, kernels::portable::I2, kernels::portable::U2,
+    kernels::portable::F8e4m3fn, kernels::portable::F8e4m3fnuz, kernels::portable::F8e5m2,
+    kernels::portable::F8e5m2fnuz, kernels::portable::F4e2m1, kernels::portable::F8e8m0;
+// clang-format on
 
 struct Name {
   DType dtype;
   const char* name;
 };
 constexpr Name kNames[] = {
-    {DType::f32, "f32"}, {DType::f64, "f64"}, {DType::i32, "i32"},   {DType::i64, "i64"},
-    {DType::u8, "u8"},   {DType::f16, "f16"}, {DType::bf16, "bf16"}, {DType::boolean, "bool"},
-    {DType::i8, "i8"},   {DType::i16, "i16"}, {DType::u16, "u16"},   {DType::u32, "u32"},
+    {DType::f32, "f32"},
+    {DType::f64, "f64"},
+    {DType::i32, "i32"},
+    {DType::i64, "i64"},
+    {DType::u8, "u8"},
+    {DType::f16, "f16"},
+    {DType::bf16, "bf16"},
+    {DType::boolean, "bool"},
+    {DType::i8, "i8"},
+    {DType::i16, "i16"},
+    {DType::u16, "u16"},
+    {DType::u32, "u32"},
     {DType::u64, "u64"},
+    {DType::i4, "i4"},
+    {DType::u4, "u4"},
+    {DType::i2, "i2"},
+    {DType::u2, "u2"},
+    {DType::f8e4m3fn, "f8e4m3fn"},
+    {DType::f8e4m3fnuz, "f8e4m3fnuz"},
+    {DType::f8e5m2, "f8e5m2"},
+    {DType::f8e5m2fnuz, "f8e5m2fnuz"},
+    {DType::f4e2m1, "f4e2m1"},
+    {DType::f8e8m0, "f8e8m0"},
 };
 
 // Zeros; pages of large ones are only taken when they are written. Without memory this throws std::bad_alloc,
@@ -47,6 +74,15 @@ std::uint16_t f32_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+template <class Small>
+void set_small(void* data, std::int64_t i, std::int64_t value) {
+  kernels::portable::narrow(value, static_cast<Small*>(data)[i]);
+}
+template <class Small>
+void set_small(void* data, std::int64_t i, double value) {
+  kernels::portable::narrow(value, static_cast<Small*>(data)[i], 0);
+}
+
 void set_element(void* data, DType dtype, std::int64_t i, double v, std::int64_t iv) {
   // clang-format off
   switch (dtype) {
@@ -63,6 +99,16 @@ void set_element(void* data, DType dtype, std::int64_t i, double v, std::int64_t
     case DType::u64: static_cast<std::uint64_t*>(data)[i] = static_cast<std::uint64_t>(iv); break;
     case DType::f16: static_cast<_Float16*>(data)[i] = static_cast<_Float16>(v); break;
     case DType::bf16: static_cast<std::uint16_t*>(data)[i] = f32_to_bf16(static_cast<float>(v)); break;
+    case DType::i4: set_small<I4>(data, i, iv); break;
+    case DType::u4: set_small<U4>(data, i, iv); break;
+    case DType::i2: set_small<I2>(data, i, iv); break;
+    case DType::u2: set_small<U2>(data, i, iv); break;
+    case DType::f8e4m3fn: set_small<F8e4m3fn>(data, i, v); break;
+    case DType::f8e4m3fnuz: set_small<F8e4m3fnuz>(data, i, v); break;
+    case DType::f8e5m2: set_small<F8e5m2>(data, i, v); break;
+    case DType::f8e5m2fnuz: set_small<F8e5m2fnuz>(data, i, v); break;
+    case DType::f4e2m1: set_small<F4e2m1>(data, i, v); break;
+    case DType::f8e8m0: set_small<F8e8m0>(data, i, v); break;
   }
   // clang-format on
 }
@@ -179,6 +225,12 @@ double Tensor::at(std::int64_t i) const {
     case DType::f16: return static_cast<double>(as<_Float16>()[i]);
     case DType::bf16: return static_cast<double>(bf16_to_f32(as<std::uint16_t>()[i]));
     case DType::u64: return static_cast<double>(as<std::uint64_t>()[i]);
+    case DType::f8e4m3fn: return static_cast<double>(widen(as<F8e4m3fn>()[i]));
+    case DType::f8e4m3fnuz: return static_cast<double>(widen(as<F8e4m3fnuz>()[i]));
+    case DType::f8e5m2: return static_cast<double>(widen(as<F8e5m2>()[i]));
+    case DType::f8e5m2fnuz: return static_cast<double>(widen(as<F8e5m2fnuz>()[i]));
+    case DType::f4e2m1: return static_cast<double>(widen(as<F4e2m1>()[i]));
+    case DType::f8e8m0: return static_cast<double>(widen(as<F8e8m0>()[i]));
     default: return static_cast<double>(int_at(i));
   }
   // clang-format on
@@ -189,7 +241,11 @@ std::int64_t Tensor::int_at(std::int64_t i) const {
     case DType::i32: return as<std::int32_t>()[i];
     case DType::i64: return as<std::int64_t>()[i];
     case DType::u8:
+    case DType::u4:
+    case DType::u2:
     case DType::boolean: return as<std::uint8_t>()[i];
+    case DType::i4:
+    case DType::i2:
     case DType::i8: return as<std::int8_t>()[i];
     case DType::i16: return as<std::int16_t>()[i];
     case DType::u16: return as<std::uint16_t>()[i];
@@ -215,7 +271,7 @@ Tensor Tensor::cast(DType target) const {
   if (target == dtype()) return *this;
   Tensor t(target, shape());
   void* data = t.mutable_data();
-  const bool from_float = is_float(dtype());
+  const bool from_float = is_float(dtype()) || is_small_float(dtype());
   for (std::int64_t i = 0, n = count(); i < n; ++i) {
     const double v = at(i);
     set_element(data, target, i, v, from_float ? to_integer(v) : int_at(i));

@@ -41,7 +41,8 @@ std::string tensor_text(const Tensor& t) {
   std::string text = to_string(t.type()) + "{";
   for (std::int64_t i = 0; i < t.count(); ++i) {
     if (i) text += ", ";
-    text += is_float(t.dtype()) ? number_text(t.at(i)) : std::to_string(t.int_at(i));
+    text +=
+        is_float(t.dtype()) || is_small_float(t.dtype()) ? number_text(t.at(i)) : std::to_string(t.int_at(i));
   }
   return text + "}";
 }

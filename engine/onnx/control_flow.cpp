@@ -54,6 +54,7 @@ struct NodeReader::Body {
 
 bool NodeReader::is_control_flow(const onnx::NodeProto& node) {
   const std::string& type = node.op_type();
+  if (type == "FlexAttention") return node.domain() == "ai.onnx.preview";
   return canonical_domain(node.domain()).empty() &&
          (type == "If" || type == "Loop" || type == "Scan" || type == "SequenceMap");
 }
@@ -63,10 +64,11 @@ Result<NodeReader::Values> NodeReader::read_control_flow(const onnx::NodeProto& 
   const Mark start = mark();
   const std::string& type = node.op_type();
   not_followed_.clear();
-  Result<Values> read = type == "If"     ? read_if(node, site, names)
-                        : type == "Loop" ? read_loop(node, site, names)
-                        : type == "Scan" ? read_scan(node, site, names)
-                                         : read_sequence_map(node, site, names);
+  Result<Values> read = type == "If"              ? read_if(node, site, names)
+                        : type == "Loop"          ? read_loop(node, site, names)
+                        : type == "Scan"          ? read_scan(node, site, names)
+                        : type == "FlexAttention" ? read_flex_attention(node, site, names)
+                                                  : read_sequence_map(node, site, names);
   builder_.origin = Origin{{site.source}, Phase::forward, ""};
   std::string reason = std::exchange(not_followed_, "");
   // A loop that is too long to unroll can still be looked at.

@@ -35,7 +35,9 @@ Status gelu(Expander& e) {
 }
 
 Status cast_like(Expander& e) {
-  e.outputs[0] = TRY(e.op("Cast", {e.in(0)}, {{"to", onnx_from_dtype(e.dtype(e.in(1)))}}));
+  Attrs attrs = e.attrs;
+  attrs.set("to", onnx_from_dtype(e.dtype(e.in(1))));
+  e.outputs[0] = TRY(e.op("Cast", {e.in(0)}, attrs));
   return {};
 }
 

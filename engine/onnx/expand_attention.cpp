@@ -3,7 +3,8 @@
 //     Q [B, Hq, S, D], K [B, Hk, T, D], V [B, Hk, T, Dv], or [B, S, H D] with the numbers of heads as attributes;
 //     past keys and values come before K and V; key head h serves the query heads h G .. h G + G - 1, G = Hq / Hk;
 //     is_causal: query i sees keys up to i + the length of the past. Rows without any key give 0.
-//   com.microsoft.GroupQueryAttention   the same for [B, S, H D], causal, with rotary embedding of queries and keys inside
+//   com.microsoft.GroupQueryAttention   the same for [B, S, H D], causal, with rotary embedding of queries and keys inside;
+//     its past is a buffer of which each row has a length of its own
 //   RotaryEmbedding (opset 23, com.microsoft)   (x1, x2) -> (cos x1 - sin x2, sin x1 + cos x2), where x1 and x2 are the
 //     halves of each head, or its even and odd elements
 // Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask, order of
@@ -356,9 +357,9 @@ Status rotary(Expander& e, ValueId cos, ValueId sin, ValueId positions) {
   return {};
 }
 
-// [B, S, H D] -> rotated [B, H, S, D]; the tables begin at the first position.
+// [B, S, H D] -> rotated [B, H, S, D]; `positions`: [B, S], none: from the first of the tables.
 Result<ValueId> rotated_heads(Expander& e, ValueId x, std::int64_t heads, ValueId cos, ValueId sin,
-                              bool interleaved) {
+                              bool interleaved, ValueId positions) {
   x = TRY(split_heads(e, x, heads));
   if (cos == kNone) return x;
   const std::int64_t steps = e.shape(x)[2], head_size = e.shape(x)[3],
@@ -366,6 +367,7 @@ Result<ValueId> rotated_heads(Expander& e, ValueId x, std::int64_t heads, ValueI
   if (steps < 0 || head_size < 0 || half < 0) return e.unsupported("sizes that are not known");
   if (2 * half > head_size) return infer_error("the tables rotate more than the head");
   const auto first = [&](ValueId table) -> Result<ValueId> {
+    if (positions != kNone) return angles(e, table, positions, half);
     return angles(e, TRY(e.op("Unsqueeze", {TRY(e.slice(table, 0, steps, 0)), e.ints({0})})), kNone, half);
   };
   const Rotation r{TRY(first(cos)), TRY(first(sin)), half, interleaved};
@@ -378,12 +380,66 @@ Result<ValueId> rotated_heads(Expander& e, ValueId x, std::int64_t heads, ValueI
   return e.transpose(x, {0, 2, 1, 3});
 }
 
+// The past of GroupQueryAttention: buffers [B, Hk, P, D], of which the first before[b] elements count; the
+// new keys and values follow those.
+struct GroupPast {
+  ValueId key = kNone, value = kNone;
+  ValueId before = kNone;     // [B, 1]
+  std::int64_t size = 0;      // P
+  std::int64_t together = 0;  // keys that attention is over, of all rows
+};
+
+// before = seqlens_k + 1 - S, but 0 where the new ones are all there are (total_sequence_length = S).
+Result<GroupPast> group_past(Expander& e) {
+  if (!e.has(3) && !e.has(4)) return GroupPast{};
+  GroupPast past{e.in(3), e.in(4)};
+  if (!e.has(3) || !e.has(4) || e.rank(past.key) != 4 || e.rank(past.value) != 4)
+    return infer_error("past_key and past_value must both be [batch, heads, length, size]");
+  if (e.shape(past.key)[2] != e.shape(past.value)[2])
+    return infer_error("past_key and past_value have different lengths");
+  if (!e.has(5)) return infer_error("a past needs seqlens_k");
+  const Tensor* known = e.known(e.in(6));
+  const std::int64_t steps = e.shape(e.in(0))[1];
+  past.size = e.shape(past.key)[2];
+  if (known == nullptr) return e.unsupported("its total_sequence_length is not known before running");
+  if (steps < 0 || past.size < 0) return e.unsupported("the lengths of the query and the past are not known");
+  const std::int64_t total = known->count() == 1 && !is_float(known->dtype()) ? known->int_at(0) : -1;
+  if (total < steps || total > past.size + steps)
+    return infer_error("total_sequence_length must be one integer from " + std::to_string(steps) + " to " +
+                       std::to_string(past.size + steps));
+  past.together = std::max(past.size, total);
+  const auto number = [&](std::int64_t n) { return e.scalar(DType::i64, static_cast<double>(n)); };
+  const ValueId lengths = TRY(e.reshape(TRY(e.cast(e.in(5), DType::i64)), {-1, 1}));
+  const ValueId before = TRY(e.op("Add", {lengths, number(1 - steps)}));
+  past.before = TRY(e.op("Mul", {before, number(total == steps ? 0 : 1)}));
+  return past;
+}
+
+// [B, H, P, D] and the new [B, H, S, D] behind what counts of it: [B, H, together, D]. Behind both what the
+// buffer holds there, or the last of the new ones.
+Result<ValueId> behind_past(Expander& e, const GroupPast& past, ValueId buffer, ValueId fresh) {
+  const std::int64_t steps = e.shape(fresh)[2];
+  if (steps < 0) return e.unsupported("the length of the keys is not known");
+  const ValueId all = TRY(e.op("Concat", {buffer, fresh}, {{"axis", std::int64_t{2}}}));
+  const ValueId at = TRY(line(e, 0, past.together));
+  const auto number = [&](std::int64_t n) { return e.scalar(DType::i64, static_cast<double>(n)); };
+  const ValueId step = TRY(e.op("Sub", {at, past.before}));  // [B, together]
+  const ValueId is_new = TRY(e.op(
+      "And", {TRY(e.op("GreaterOrEqual", {step, number(0)})), TRY(e.op("Less", {step, number(steps)}))}));
+  const ValueId in_buffer = TRY(e.op("Less", {at, number(past.size)}));
+  const ValueId old = TRY(e.op("Where", {in_buffer, at, number(past.size + steps - 1)}));
+  const ValueId place = TRY(e.op("Where", {is_new, TRY(e.op("Add", {step, number(past.size)})), old}));
+  const ValueId rows = TRY(e.transpose(all, {0, 2, 1, 3}));
+  const ValueId picked = TRY(e.op("GatherND", {rows, TRY(e.op("Unsqueeze", {place, e.ints({2})}))},
+                                  {{"batch_dims", std::int64_t{1}}}));
+  return e.transpose(picked, {0, 2, 1, 3});
+}
+
 // Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache.
-// Whole sequences, as in training: query i sees keys up to i, so the padding behind a sequence is seen by
-// padding only. Without key and value the query holds all three.
+// Without a past whole sequences, as in training: query i sees keys up to i, so the padding behind a sequence
+// is seen by padding only. Without key and value the query holds all three.
 Status group_query_attention(Expander& e) {
   const std::int64_t q_heads = e.attrs.integer("num_heads"), kv_heads = e.attrs.integer("kv_num_heads");
-  if (e.has(3) || e.has(4)) return e.unsupported("a past, whose length is data");
   for (std::size_t i = 9; i < e.input_count(); ++i)
     if (e.has(i)) return e.unsupported("input " + std::to_string(i));
   if (e.attrs.integer("smooth_softmax") != 0) return e.unsupported("smooth_softmax");
@@ -409,15 +465,29 @@ Status group_query_attention(Expander& e) {
   const ValueId cos = turns ? e.in(7) : kNone, sin = turns ? e.in(8) : kNone;
   for (const ValueId x : {k, v})
     if (e.rank(x) != 3) return infer_error("key and value must have rank 3");
-  Heads h{TRY(rotated_heads(e, q, q_heads, cos, sin, interleaved)),
-          TRY(rotated_heads(e, k, kv_heads, cos, sin, interleaved)), TRY(split_heads(e, v, kv_heads)), 0};
+  const GroupPast past = TRY(group_past(e));
+  const std::int64_t steps = e.shape(q)[1];
+  const bool behind = past.key != kNone;
+  const ValueId positions = behind && turns ? TRY(e.op("Add", {TRY(line(e, 0, steps)), past.before})) : kNone;
+  Heads h{TRY(rotated_heads(e, q, q_heads, cos, sin, interleaved, positions)),
+          TRY(rotated_heads(e, k, kv_heads, cos, sin, interleaved, positions)),
+          TRY(split_heads(e, v, kv_heads)), 0};
+  if (behind) {
+    h.k = TRY(behind_past(e, past, past.key, h.k));
+    h.v = TRY(behind_past(e, past, past.value, h.v));
+  }
   if (e.wants(1)) e.outputs[1] = h.k;
   if (e.wants(2)) e.outputs[2] = h.v;
   TRY(group_heads(e, &h));
   MaskUse mask;
-  mask.causal = true;
+  mask.causal = !behind;
+  ValueId lengths = kNone;
+  if (behind) {  // of the keys that count, the queries are the last
+    lengths = TRY(e.op("Add", {past.before, e.scalar(DType::i64, static_cast<double>(steps))}));
+    mask.allowed = TRY(causal_length_mask(e, lengths, h));
+  }
   if (const std::int64_t before = e.attrs.integer("local_window_size", -1); before >= 0)
-    mask.allowed = TRY(window_mask(e, kNone, h, before, -1));
+    mask.allowed = TRY(both(e, mask.allowed, TRY(window_mask(e, lengths, h, before, -1))));
   const std::int64_t head_size = e.shape(h.q)[3];
   double scale = e.attrs.real("scale");  // 0: the default
   if (scale == 0 && head_size <= 0) return e.unsupported("the size of a head is not known");

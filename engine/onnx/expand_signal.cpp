@@ -130,13 +130,34 @@ Result<Complex> transformed(Expander& e, const Complex& x, const Transform& t) {
   return factored(e, x, t, factor);
 }
 
+// The axis cut to `length`, or filled with zeros.
+Result<ValueId> resized(Expander& e, ValueId x, std::size_t axis, std::int64_t length) {
+  const std::int64_t size = e.shape(x)[axis];
+  if (size == length) return x;
+  if (size > length) return e.slice(x, 0, length, static_cast<std::int64_t>(axis));
+  std::vector<std::int64_t> pads(2 * e.rank(x), 0);
+  pads[e.rank(x) + axis] = length - size;
+  return e.op("Pad", {x, e.ints(pads)});
+}
+
 // The real numbers, `length` of them, of which the last axis holds the first half of the spectrum: the other
 // half is conjugate to it, so each of its bins but the first and, for an even length, the last counts twice.
-Result<ValueId> real_inverse(Expander& e, const Complex& x, std::int64_t length) {
-  const auto [c, s] = waves(e, e.dtype(x.re), length / 2 + 1, length, length, 1, [&](std::int64_t k) {
-    return (k == 0 || 2 * k == length ? 1.0 : 2.0) / static_cast<double>(length);
-  });
-  return e.op("Sub", {TRY(e.op("MatMul", {x.re, c})), TRY(e.op("MatMul", {x.im, s}))});
+Result<ValueId> real_inverse(Expander& e, Complex x, std::int64_t length) {
+  const auto weight = [&](std::int64_t k) { return k == 0 || 2 * k == length ? 1.0 : 2.0; };
+  const std::int64_t bins = length / 2 + 1;
+  if (length <= kLargest) {
+    const auto [c, s] = waves(e, e.dtype(x.re), bins, length, length, 1,
+                              [&](std::int64_t k) { return weight(k) / static_cast<double>(length); });
+    return e.op("Sub", {TRY(e.op("MatMul", {x.re, c})), TRY(e.op("MatMul", {x.im, s}))});
+  }
+  // The real part of the transform of all bins, the other half 0.
+  std::vector<double> weights;
+  for (std::int64_t k = 0; k < bins; ++k) weights.push_back(weight(k));
+  const ValueId row = e.constant(Tensor::from_f64(e.dtype(x.re), {bins}, weights));
+  x = TRY(each_part(x, [&](ValueId part) -> Result<ValueId> {
+    return resized(e, TRY(e.op("Mul", {part, row})), e.rank(part) - 1, length);
+  }));
+  return TRY(transformed(e, x, {length, length, true})).re;
 }
 
 // [.., 1 or 2] apart and together.
@@ -158,16 +179,6 @@ Result<ValueId> join_parts(Expander& e, const Complex& y) {
   return e.op("Concat", {re, im}, {{"axis", axis}});
 }
 
-// The axis cut to `length`, or filled with zeros.
-Result<ValueId> resized(Expander& e, ValueId x, std::size_t axis, std::int64_t length) {
-  const std::int64_t size = e.shape(x)[axis];
-  if (size == length) return x;
-  if (size > length) return e.slice(x, 0, length, static_cast<std::int64_t>(axis));
-  std::vector<std::int64_t> pads(2 * e.rank(x), 0);
-  pads[e.rank(x) + axis] = length - size;
-  return e.op("Pad", {x, e.ints(pads)});
-}
-
 // Inputs: x [.., n, .., 1 or 2], the length, from opset 20 on the axis.
 Status dft(Expander& e) {
   const std::size_t rank = e.rank(e.in(0));
@@ -185,8 +196,6 @@ Status dft(Expander& e) {
   Transform t{length.value_or(to_real && given_bins > 0 ? 2 * (given_bins - 1) : given_bins), 0, inverse};
   if (t.length < 0) return e.unsupported("the length of its axis is not known");
   if (t.length < 1) return infer_error("its length is " + std::to_string(t.length));
-  if (to_real && t.length > kLargest)
-    return e.unsupported("a one-sided inverse above " + std::to_string(kLargest));
   t.bins = one_sided ? t.length / 2 + 1 : t.length;
   Complex x = TRY(split_parts(e, TRY(resized(e, e.in(0), axis, to_real ? t.bins : t.length))));
   if (to_real && x.im == kNone)

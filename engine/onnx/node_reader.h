@@ -131,6 +131,11 @@ class NodeReader {
   Result<Body*> body_of(const onnx::GraphProto& graph, const Names& names, const Site& site);
   Result<Values> read_body(const Body& body, Names& inner, const Site& site, const std::string& part);
   Status count_iterations(std::int64_t count);
+  // ---- flex_attention.cpp ----
+  Result<Values> read_flex_attention(const onnx::NodeProto& node, const Site& site, Names& names);
+  // x through a subgraph of one input and one output, `part` of the node; x itself without one.
+  Result<ValueId> modified(const onnx::GraphProto* graph, const char* part, ValueId x, const Site& site,
+                           Names& names);
   Result<Values> slices_of(const Site& site, ValueId sequence, std::int64_t axis, std::int64_t count);
   Result<ValueId> stacked(const Site& site, const Values& slices, std::int64_t axis,
                           const onnx::ValueInfoProto& declared);

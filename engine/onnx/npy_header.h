@@ -12,8 +12,8 @@ namespace gradloom {
 // tuple.
 Result<Type> parse_npy_header(std::string_view text);
 
-// Magic, version 1.0, length and dict, padded so that the data begins at a multiple of 64 bytes. No bf16:
-// NumPy has none.
+// Magic, version 1.0, length and dict, padded so that the data begins at a multiple of 64 bytes. No bf16, no
+// small types: NumPy has none.
 std::string npy_header(const Type& type);
 
 }  // namespace gradloom

@@ -352,6 +352,16 @@ std::string shared_fields(const std::string& name, std::uint32_t crc, std::size_
 
 }  // namespace
 
+namespace {
+
+DType numpy_type(DType type) {
+  if (type == DType::bf16 || is_small_float(type)) return DType::f32;
+  if (type == DType::i4 || type == DType::i2) return DType::i8;
+  return is_small_int(type) ? DType::u8 : type;
+}
+
+}  // namespace
+
 Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const NpzWanted& wanted) {
   const InputFile file = TRY(InputFile::open(path));
   Result<std::map<std::string, Tensor>> arrays = read_any(file, path, wanted);
@@ -369,7 +379,7 @@ Status write_npz(const std::string& path, const std::map<std::string, Tensor>& a
     if (!array.defined()) return Error{Errc::bug, "array '" + escaped(key) + "' has no contents"};
     if (name.size() > 65535)
       return Error{Errc::limit, "array '" + escaped(key.substr(0, 80)) + "...' has too long a name"};
-    const Tensor plain = array.dtype() == DType::bf16 ? array.cast(DType::f32) : array;
+    const Tensor plain = array.cast(numpy_type(array.dtype()));
     std::string header = npy_header(plain.type());
     if (plain.bytes() > kMaxBytes ||
         bytes.size() + directory.size() + header.size() + plain.bytes() > kMaxBytes - 2 * name.size() - 256) {

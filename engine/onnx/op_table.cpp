@@ -1,6 +1,7 @@
 #include "engine/onnx/op_table.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <string_view>
 
@@ -11,9 +12,12 @@
 namespace gradloom {
 namespace {
 
-constexpr DType kTypes[] = {DType::f16, DType::bf16, DType::f32,    DType::f64, DType::i8,
-                            DType::i16, DType::i32,  DType::i64,    DType::u8,  DType::u16,
-                            DType::u32, DType::u64,  DType::boolean};
+constexpr DType kTypes[] = {
+    DType::f16,        DType::bf16,   DType::f32,        DType::f64,    DType::i8,    DType::i16,
+    DType::i32,        DType::i64,    DType::u8,         DType::u16,    DType::u32,   DType::u64,
+    DType::boolean,    DType::i4,     DType::u4,         DType::i2,     DType::u2,    DType::f8e4m3fn,
+    DType::f8e4m3fnuz, DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1, DType::f8e8m0};
+constexpr const char* kSmallTypes = "i4 u4 i2 u2 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f4e2m1 f8e8m0";
 
 bool prepares(const OpDef& op, const Sample& sample, kernels::Target target) {
   Graph graph;
@@ -28,8 +32,9 @@ Sample retyped(Sample sample, DType from, DType to) {
     input.type.dtype = to;
     if (is_float(to)) continue;
     if (to == DType::boolean || dtype_name(to)[0] == 'u') input.low = std::max(input.low, 0.0);
-    input.high = std::max(input.low, std::min(input.high, to == DType::boolean ? 1.0 : 100.0));
-    input.low = std::max(input.low, -100.0);
+    const bool narrow = to == DType::boolean || is_small(to);
+    input.high = std::max(input.low, std::min(input.high, narrow ? 1.0 : 100.0));
+    input.low = std::max(input.low, is_small(to) ? -2.0 : -100.0);
   }
   return sample;
 }
@@ -123,9 +128,10 @@ std::string op_page(const std::vector<OpTableRow>& table) {
       "one source for CUDA and\n"
       "HIP; *view*: the same bytes with another shape; *parts*: other operators of this table do it. Types "
       "are those of the deciding\n"
-      "input. f16 and bf16 are computed in f32. On CUDA libraries serve products, convolutions, pooling, "
-      "normalization and attention\n"
-      "where they can (ARCHITECTURE.md).\n";
+      "input; *small*: i4, u4, i2, u2, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f4e2m1 and f8e8m0. f16 and "
+      "bf16 are computed in f32.\n"
+      "On CUDA libraries serve products, convolutions, pooling, normalization and attention where they can "
+      "(ARCHITECTURE.md).\n";
   std::vector<std::string> domains;
   for (const OpTableRow& row : table)
     if (std::find(domains.begin(), domains.end(), row.domain) == domains.end()) domains.push_back(row.domain);
@@ -138,7 +144,9 @@ std::string op_page(const std::vector<OpTableRow>& table) {
     page += "\n## " + domain + "\n\n" + (domain == "gradloom" ? "Made by autodiff and passes.\n\n" : "") +
             "| operator | opsets | gradient | CPU | CUDA, HIP | mixed | |\n|---|---|---|---|---|---|---|\n";
     for (const OpTableRow* r : rows) {
-      const auto cell = [](const std::string& kind, const std::string& types) {
+      const auto cell = [](const std::string& kind, std::string types) {
+        const std::size_t small = types.find(kSmallTypes);
+        if (small != std::string::npos) types.replace(small, std::strlen(kSmallTypes), "small");
         return kind + (types.empty() ? "" : ": " + types);
       };
       std::string summary;

@@ -62,14 +62,13 @@ class Densifier {
     const Tensor values = TRY(tensors_.read(sparse.values())), indices = TRY(tensors_.read(sparse.indices()));
     const std::vector<std::int64_t> places = TRY(places_of(indices, values, shape));
     bytes_ += bytes;
-    std::string contents(static_cast<std::size_t>(bytes), '\0');
+    Tensor contents(type, shape);
+    char* const to = contents.mutable_as<char>();
     for (std::size_t i = 0; i < places.size(); ++i)
-      std::memcpy(contents.data() + places[i] * width,
+      std::memcpy(to + places[i] * width,
                   static_cast<const char*>(values.data()) + static_cast<std::int64_t>(i) * width,
                   static_cast<std::size_t>(width));
-    for (const std::int64_t dim : shape) made.add_dims(dim);
-    made.set_data_type(sparse.values().data_type());
-    made.set_raw_data(std::move(contents));
+    write_tensor(contents, &made);
     return {};
   }
 

@@ -1,6 +1,7 @@
 // Contents of a TensorProto are either raw_data (little-endian, row-major) or the typed list of its data
 // type, or lie in an external file {location, offset, length}; exactly as many as the dims say. Everything is
-// checked before memory is allocated.
+// checked before memory is allocated. Types of two and four bits share bytes, of raw_data as of int32_data;
+// the bits behind the last element are ignored.
 #include "engine/onnx/tensor_proto.h"
 
 #include <onnx/onnx_pb.h>
@@ -39,6 +40,35 @@ Status narrow(const google::protobuf::RepeatedField<std::int32_t>& from, void* t
   return {};
 }
 
+// Bytes that the elements take in a file.
+std::int64_t packed_bytes(DType dtype, std::int64_t count) {
+  const std::int64_t per_byte = elements_per_byte(dtype);
+  if (per_byte == 1) return count * static_cast<std::int64_t>(dtype_bytes(dtype));
+  return count / per_byte + (count % per_byte != 0 ? 1 : 0);
+}
+
+// From the first bytes of `data` to all of them: from the last element to the first, each at or behind its
+// source.
+void unpack(DType dtype, std::uint8_t* data, std::int64_t count) {
+  const int per_byte = elements_per_byte(dtype), bits = 8 / per_byte;
+  const bool is_signed = dtype == DType::i4 || dtype == DType::i2;
+  const int mask = (1 << bits) - 1, sign = is_signed ? 1 << (bits - 1) : 0;
+  for (std::int64_t i = count; i-- > 0;) {
+    const int code = (data[i / per_byte] >> (i % per_byte * bits)) & mask;
+    data[i] = static_cast<std::uint8_t>((code ^ sign) - sign);
+  }
+}
+
+std::string pack(const Tensor& tensor) {
+  const int per_byte = elements_per_byte(tensor.dtype()), bits = 8 / per_byte, mask = (1 << bits) - 1;
+  std::string packed(static_cast<std::size_t>(packed_bytes(tensor.dtype(), tensor.count())), '\0');
+  for (std::int64_t i = 0, n = tensor.count(); i < n; ++i) {
+    char& byte = packed[static_cast<std::size_t>(i / per_byte)];
+    byte = static_cast<char>(byte | ((tensor.as<std::uint8_t>()[i] & mask) << (i % per_byte * bits)));
+  }
+  return packed;
+}
+
 // The list a data type uses; at most one of all lists may be filled.
 int list_size(const TensorProto& p, DType dtype) {
   switch (dtype) {
@@ -75,6 +105,16 @@ Status copy_list(const TensorProto& p, DType dtype, std::size_t bytes, void* to)
       for (int i = 0; i < p.int32_data_size(); ++i)
         static_cast<std::uint8_t*>(to)[i] = p.int32_data(i) != 0 ? 1 : 0;
       return {};
+    case DType::i4:  // packed, as small floats and bytes are
+    case DType::u4:
+    case DType::i2:
+    case DType::u2:
+    case DType::f8e4m3fn:
+    case DType::f8e4m3fnuz:
+    case DType::f8e5m2:
+    case DType::f8e5m2fnuz:
+    case DType::f4e2m1:
+    case DType::f8e8m0: return narrow<std::uint8_t>(p.int32_data(), to);
   }
   return {};
 }
@@ -123,6 +163,8 @@ Result<Tensor> TensorReader::read(const TensorProto& proto, const Copy& copy) {
   const Type type{dtype, Shape(proto.dims().begin(), proto.dims().end())};
   const std::int64_t count = TRY(checked_element_count(type.shape, dtype_bytes(dtype)));
   const std::int64_t bytes = count * static_cast<std::int64_t>(dtype_bytes(dtype));
+  const bool packed = elements_per_byte(dtype) > 1;
+  const std::int64_t file_bytes = packed_bytes(dtype, count), items = packed ? file_bytes : count;
   const bool external = proto.data_location() == TensorProto::EXTERNAL;
   const int filled = (proto.float_data_size() > 0) + (proto.int32_data_size() > 0) +
                      (proto.int64_data_size() > 0) + (proto.double_data_size() > 0) +
@@ -130,24 +172,25 @@ Result<Tensor> TensorReader::read(const TensorProto& proto, const Copy& copy) {
                      (proto.raw_data().empty() ? 0 : 1) + (external ? 1 : 0);
   if (filled > 1) return bad("contents are given twice");
   const int listed = list_size(proto, dtype);
-  if (!external && !proto.raw_data().empty() && static_cast<std::int64_t>(proto.raw_data().size()) != bytes) {
-    return size_mismatch(type, bytes, static_cast<std::int64_t>(proto.raw_data().size()), "bytes");
+  if (!external && !proto.raw_data().empty() &&
+      static_cast<std::int64_t>(proto.raw_data().size()) != file_bytes) {
+    return size_mismatch(type, file_bytes, static_cast<std::int64_t>(proto.raw_data().size()), "bytes");
   }
-  if (!external && proto.raw_data().empty() && (listed != count || (filled == 1 && listed == 0))) {
-    return size_mismatch(type, count, listed, "elements");
+  if (!external && proto.raw_data().empty() && (listed != items || (filled == 1 && listed == 0))) {
+    return size_mismatch(type, items, listed, packed ? "packed elements" : "elements");
   }
-  const External source = external ? TRY(locate(proto, bytes)) : External{};
+  const External source = external ? TRY(locate(proto, file_bytes)) : External{};
   if (bytes > budget_bytes_) return Error{Errc::limit, to_string(type) + " does not fit in memory"};
   budget_bytes_ -= bytes;
   Tensor tensor(dtype, type.shape);
   if (external) {
-    TRY(source.file->read_at(source.offset, tensor.mutable_data(), bytes));
+    TRY(source.file->read_at(source.offset, tensor.mutable_data(), file_bytes));
   } else if (!proto.raw_data().empty()) {
-    copy(tensor.mutable_data(), static_cast<std::size_t>(bytes));
+    copy(tensor.mutable_data(), static_cast<std::size_t>(file_bytes));
   } else if (count > 0) {
     TRY(copy_list(proto, dtype, static_cast<std::size_t>(bytes), tensor.mutable_data()));
-    return tensor;
   }
+  if (packed) unpack(dtype, tensor.mutable_as<std::uint8_t>(), count);
   if (dtype == DType::boolean) {
     for (std::int64_t i = 0; i < count; ++i)
       tensor.mutable_as<std::uint8_t>()[i] = tensor.as<std::uint8_t>()[i] != 0 ? 1 : 0;
@@ -194,7 +237,11 @@ void write_tensor(const Tensor& tensor, TensorProto* proto) {
   proto->clear_string_data();
   proto->clear_external_data();
   proto->clear_data_location();
-  proto->set_raw_data(tensor.data(), tensor.bytes());
+  if (elements_per_byte(tensor.dtype()) > 1) {
+    proto->set_raw_data(pack(tensor));
+  } else {
+    proto->set_raw_data(tensor.data(), tensor.bytes());
+  }
 }
 
 }  // namespace gradloom

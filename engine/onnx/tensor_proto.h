@@ -1,4 +1,5 @@
-// TensorProto <-> Tensor. f16 and bf16 travel as stored bits; bool is normalized to 0 and 1.
+// TensorProto <-> Tensor. f16, bf16 and small floats travel as stored bits; bool is normalized to 0 and 1.
+// Elements of two and four bits are packed in files, the first in the lowest bits, and take a byte each here.
 #pragma once
 
 #include <functional>
@@ -15,8 +16,7 @@ class TensorProto;
 
 namespace gradloom {
 
-// Of a TensorProto::DataType. Errors name the types that have no counterpart here (strings, complex, float8,
-// int4).
+// Of a TensorProto::DataType. Errors name the types that have no counterpart here (strings, complex, float6).
 Result<DType> dtype_of_proto(int data_type);
 
 // Opens the files of external tensors, all inside the model's folder, and keeps them open while a model is

@@ -33,7 +33,8 @@ std::vector<Sample> leaky_relu_samples() {
 
 Status infer_prelu(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (ctx.dtype(0) == DType::boolean) return infer_error("PRelu does not take booleans");
+  if (ctx.dtype(0) == DType::boolean || is_small(ctx.dtype(0)))
+    return infer_error(std::string("PRelu does not take ") + dtype_name(ctx.dtype(0)));
   ctx.outputs[0] = ctx.in(0);
   if (ctx.dtype(1) != ctx.dtype(0)) return infer_error("PRelu: the slope must have the type of the input");
   if (TRY(broadcast_inputs(ctx)).size() != ctx.shape(0).size())
@@ -238,7 +239,8 @@ std::vector<Sample> thresholded_relu_samples() {
 
 Status infer_shrink(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
-  if (ctx.dtype(0) == DType::boolean) return infer_error("Shrink does not take booleans");
+  if (ctx.dtype(0) == DType::boolean || is_small(ctx.dtype(0)))
+    return infer_error(std::string("Shrink does not take ") + dtype_name(ctx.dtype(0)));
   ctx.outputs[0] = ctx.in(0);
   return {};
 }

@@ -136,25 +136,28 @@ struct OnnxType {
   DType dtype;
 };
 constexpr OnnxType kOnnxTypes[] = {
-    {1, DType::f32},  {2, DType::u8},   {3, DType::i8},      {4, DType::u16},  {5, DType::i16},
-    {6, DType::i32},  {7, DType::i64},  {9, DType::boolean}, {10, DType::f16}, {11, DType::f64},
-    {12, DType::u32}, {13, DType::u64}, {16, DType::bf16},
+    {1, DType::f32},         {2, DType::u8},        {3, DType::i8},          {4, DType::u16},
+    {5, DType::i16},         {6, DType::i32},       {7, DType::i64},         {9, DType::boolean},
+    {10, DType::f16},        {11, DType::f64},      {12, DType::u32},        {13, DType::u64},
+    {16, DType::bf16},       {17, DType::f8e4m3fn}, {18, DType::f8e4m3fnuz}, {19, DType::f8e5m2},
+    {20, DType::f8e5m2fnuz}, {21, DType::u4},       {22, DType::i4},         {23, DType::f4e2m1},
+    {24, DType::f8e8m0},     {25, DType::u2},       {26, DType::i2},
 };
 // Those without a DType.
-constexpr const char* kOtherTypes[] = {
-    nullptr,     nullptr,      nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
-    nullptr,     "string",     nullptr,      nullptr,        nullptr,          nullptr,      nullptr,
-    "complex64", "complex128", nullptr,      "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
-    "uint4",     "int4",       "float4e2m1", "float8e8m0",   "uint2",          "int2"};
+struct OtherType {
+  std::int64_t code;
+  const char* name;
+};
+constexpr OtherType kOtherTypes[] = {
+    {8, "string"}, {14, "complex64"}, {15, "complex128"}, {27, "float6e2m3"}, {28, "float6e3m2"}};
 }  // namespace
 
 Result<DType> dtype_from_onnx(std::int64_t code) {
   for (const OnnxType& t : kOnnxTypes)
     if (t.code == code) return t.dtype;
-  const bool named =
-      code > 0 && code < static_cast<std::int64_t>(std::size(kOtherTypes)) && kOtherTypes[code] != nullptr;
-  return infer_error("element type " + (named ? std::string(kOtherTypes[code]) + " is not supported"
-                                              : std::to_string(code) + " is unknown"));
+  for (const OtherType& t : kOtherTypes)
+    if (t.code == code) return infer_error("element type " + std::string(t.name) + " is not supported");
+  return infer_error("element type " + std::to_string(code) + " is unknown");
 }
 
 std::int64_t onnx_from_dtype(DType dtype) {

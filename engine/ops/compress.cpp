@@ -163,7 +163,7 @@ struct UniqueResult {
 
 // Elements compared as integers where they are.
 bool less_at(const Tensor& x, std::int64_t a, std::int64_t b) {
-  return is_float(x.dtype()) ? x.at(a) < x.at(b) : x.int_at(a) < x.int_at(b);
+  return is_float(x.dtype()) || is_small_float(x.dtype()) ? x.at(a) < x.at(b) : x.int_at(a) < x.int_at(b);
 }
 
 Result<UniqueResult> unique_of(const Tensor& x, const Attrs& attrs) {

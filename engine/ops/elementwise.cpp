@@ -27,11 +27,15 @@ Status infer_ew(InferContext& ctx) {
   std::vector<DType> operands;
   for (std::size_t i = 0; i < arity; ++i) operands.push_back(ctx.dtype(i));
   DType cast_to = DType::f32;
-  if constexpr (op == EwOp::Cast) cast_to = TRY(dtype_from_onnx(ctx.attrs.integer("to")));
+  if constexpr (op == EwOp::Cast) {
+    cast_to = TRY(dtype_from_onnx(ctx.attrs.integer("to")));
+    TRY(cast_mode(ctx.attrs, cast_to));
+  }
   DType result = operands[0];
   if (op == EwOp::Pow) {  // the exponent may be of another number type: the result has the base's
-    if (operands[0] == DType::boolean || operands[1] == DType::boolean)
-      return infer_error("Pow does not take booleans");
+    for (const DType t : operands)
+      if (t == DType::boolean || is_small(t))
+        return infer_error(std::string("Pow does not take ") + dtype_name(t));
   } else {
     result = TRY(ew_result_type(op, operands, cast_to));
   }
@@ -67,7 +71,10 @@ Result<Kernel> prepare_ew(const NodeTypes& types) {
   if (op == EwOp::Pow && (!is_float(types.inputs[0].dtype) || types.inputs[0].dtype != types.inputs[1].dtype))
     return prepare_mixed_pow(types);
   std::vector<FusedStatement> code = single(op);
-  if (op == EwOp::Cast) code[0].cast_to = types.outputs[0].dtype;
+  if (op == EwOp::Cast) {
+    code[0].cast_to = types.outputs[0].dtype;
+    code[0].key = TRY(cast_mode(types.attrs, code[0].cast_to));
+  }
   return prepare_elementwise(code, {0}, types);
 }
 
@@ -182,7 +189,9 @@ std::vector<Sample> remainder_samples() {
 }
 std::vector<Sample> is_nan_samples() {
   return {sample("matrix", {floats({3, 7})}),
-          sample("special values", {exact(DType::f32, {4}, {0, std::nan(""), -INFINITY, 1})})};
+          sample("special values", {exact(DType::f32, {4}, {0, std::nan(""), -INFINITY, 1})}),
+          sample("f8e4m3fn", {exact(DType::f8e4m3fn, {3}, {0, std::nan(""), 448})}),
+          sample("f8e5m2", {exact(DType::f8e5m2, {4}, {0, std::nan(""), -INFINITY, 1})})};
 }
 std::vector<Sample> pow_samples() {
   auto list = binary_in(0.3, 2, -2, 2);
@@ -230,6 +239,14 @@ std::vector<Sample> cast_samples() {
     s.attrs.set("to", onnx_from_dtype(t));
     return s;
   };
+  const auto mode = [](Sample s, const char* rounding) {
+    s.attrs.set("round_mode", std::string(rounding));
+    return s;
+  };
+  const auto unsaturated = [](Sample s) {
+    s.attrs.set("saturate", std::int64_t{0});
+    return s;
+  };
   return {to(sample("float to float", {floats({3, 5})}), DType::f32),
           to(sample("integer to float", {ints({7}, -9, 9)}), DType::f32),
           to(sample("float to integer", {floats({7}, -9, 9)}), DType::i64),
@@ -243,7 +260,31 @@ std::vector<Sample> cast_samples() {
           to(sample("saturate", {floats({3, 5}, -900, 900)}), DType::u8),
           to(sample("wrap", {ints({3, 5}, -900, 900)}), DType::i8),
           to(sample("unsigned", {ints({3, 5}, 0, 60000, DType::u16)}), DType::u64),
-          to(sample("integer to f16", {ints({3, 5}, -30000, 30000, DType::i16)}), DType::f16)};
+          to(sample("integer to f16", {ints({3, 5}, -30000, 30000, DType::i16)}), DType::f16),
+          to(sample("float to i4", {floats({3, 5}, -9, 9)}), DType::i4),
+          to(sample("integer to u4 wraps", {ints({7}, -90, 90, DType::i32)}), DType::u4),
+          to(sample("wide integer to i2", {ints({7}, -90, 90)}), DType::i2),
+          to(sample("i4 to u2", {ints({9}, -8, 7, DType::i4)}), DType::u2),
+          to(sample("i4 to float", {ints({3, 5}, -8, 7, DType::i4)}), DType::f32),
+          to(sample("u4 to f16", {ints({3, 5}, 0, 15, DType::u4)}), DType::f16),
+          to(sample("i2 to integer", {ints({7}, -2, 1, DType::i2)}), DType::i64),
+          to(sample("u2 to bool", {ints({7}, 0, 3, DType::u2)}), DType::boolean),
+          to(sample("float to f8e4m3fn", {floats({3, 700}, -500, 500)}), DType::f8e4m3fn),
+          to(sample("float to f8e4m3fnuz", {floats({3, 5}, -500, 500)}), DType::f8e4m3fnuz),
+          to(sample("f16 to f8e5m2", {ints({3, 5}, -60000, 60000, DType::f16)}), DType::f8e5m2),
+          to(sample("integer to f8e5m2fnuz", {ints({3, 5}, -90000, 90000, DType::i32)}), DType::f8e5m2fnuz),
+          to(sample("bf16 to f4e2m1", {ints({3, 5}, -9, 9, DType::bf16)}), DType::f4e2m1),
+          to(sample("float to f8e8m0", {floats({3, 5}, 0, 9)}), DType::f8e8m0),
+          to(mode(sample("towards zero", {floats({3, 5}, 0, 9)}), "down"), DType::f8e8m0),
+          to(mode(sample("nearest", {floats({3, 5}, 0, 9)}), "nearest"), DType::f8e8m0),
+          to(unsaturated(sample("to NaN", {floats({3, 5}, -900, 900)})), DType::f8e4m3fn),
+          to(unsaturated(sample("to infinity", {floats({3, 5}, -90000, 90000)})), DType::f8e5m2),
+          to(sample("f8e4m3fn to float", {ints({3, 500}, -20, 20, DType::f8e4m3fn)}), DType::f32),
+          to(sample("f8e4m3fnuz to integer", {ints({9}, -20, 20, DType::f8e4m3fnuz)}), DType::i32),
+          to(sample("f8e5m2 to f8e4m3fn", {ints({9}, -20, 20, DType::f8e5m2)}), DType::f8e4m3fn),
+          to(sample("f8e5m2fnuz to f16", {ints({9}, -20, 20, DType::f8e5m2fnuz)}), DType::f16),
+          to(sample("f4e2m1 to i4", {ints({9}, -6, 6, DType::f4e2m1)}), DType::i4),
+          to(sample("f8e8m0 to bf16", {exact(DType::f8e8m0, {4}, {0.25, 1, 16, 1024})}), DType::bf16)};
 }
 
 std::vector<OpDef> make_rows() {

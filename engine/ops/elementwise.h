@@ -20,6 +20,9 @@ Result<Kernel> prepare_elementwise(const std::vector<FusedStatement>& code,
                                    const std::vector<std::int64_t>& outputs, const NodeTypes& types,
                                    const std::vector<Tensor>& extra = {});
 
+// Attributes `saturate` and `round_mode` of Cast as EwInstruction::key: 0 unless `to` is a small float.
+Result<std::uint64_t> cast_mode(const Attrs& attrs, DType to);
+
 // Broadcast of all present inputs.
 Result<Shape> broadcast_inputs(const InferContext& ctx);
 

@@ -22,8 +22,8 @@ class Code {
     code_.push_back({op, DType::f32, 0, std::move(operands)});
     return {false, static_cast<int>(code_.size()) - 1};
   }
-  FusedOperand cast(FusedOperand x, DType to) {
-    code_.push_back({kernels::EwOp::Cast, to, 0, {x}});
+  FusedOperand cast(FusedOperand x, DType to, std::uint64_t mode = 0) {
+    code_.push_back({kernels::EwOp::Cast, to, mode, {x}});
     return {false, static_cast<int>(code_.size()) - 1};
   }
   // An operator that draws random numbers from the stream of `key`.

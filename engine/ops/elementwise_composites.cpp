@@ -18,7 +18,8 @@ using namespace elementwise_code;
 
 Status infer_clip(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
-  if (ctx.dtype(0) == DType::boolean) return infer_error("Clip does not take booleans");
+  if (ctx.dtype(0) == DType::boolean || is_small(ctx.dtype(0)))
+    return infer_error(std::string("Clip does not take ") + dtype_name(ctx.dtype(0)));
   for (std::size_t i = 1; i < 3; ++i) {
     if (!ctx.has(i)) continue;
     if (ctx.dtype(i) != ctx.dtype(0)) return infer_error("Clip: the bounds must have the type of the input");
@@ -88,7 +89,7 @@ bool is_fmod(const Attrs& attrs) { return attrs.integer("fmod") != 0; }
 
 Status infer_mod(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (ctx.dtype(0) != ctx.dtype(1) || ctx.dtype(0) == DType::boolean)
+  if (ctx.dtype(0) != ctx.dtype(1) || ctx.dtype(0) == DType::boolean || is_small(ctx.dtype(0)))
     return infer_error("Mod: the inputs must have one number type");
   ctx.outputs[0] = {ctx.dtype(0), TRY(broadcast_inputs(ctx))};
   return {};
@@ -122,7 +123,8 @@ std::vector<Sample> mod_samples() {
 
 Status infer_bit_shift(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
-  if (ctx.dtype(0) != ctx.dtype(1) || is_float(ctx.dtype(0)) || ctx.dtype(0) == DType::boolean)
+  if (ctx.dtype(0) != ctx.dtype(1) || is_float(ctx.dtype(0)) || ctx.dtype(0) == DType::boolean ||
+      is_small(ctx.dtype(0)))
     return infer_error("BitShift: the inputs must have one integer type");
   const std::string direction = ctx.attrs.text("direction");
   if (direction != "LEFT" && direction != "RIGHT")
@@ -149,30 +151,37 @@ std::vector<Sample> bit_shift_samples() {
 // ---- IsInf: attributes detect_negative, detect_positive ---------------------------------------------------
 
 Status infer_is_inf(InferContext& ctx) {
-  TRY(infer_float(ctx));
-  ctx.outputs[0].dtype = DType::boolean;
+  TRY(require_inputs(ctx, 1));
+  if (!is_small_float(ctx.dtype(0))) TRY(infer_float(ctx));
+  ctx.outputs[0] = {DType::boolean, ctx.shape(0)};
   return {};
 }
 
 Result<Kernel> prepare_is_inf(const NodeTypes& types) {
   Code code(types);
   const double infinity = std::numeric_limits<double>::infinity();
+  const DType type = types.inputs[0].dtype, work = is_small_float(type) ? DType::f32 : type;
+  const FusedOperand x = work == type ? Code::in(0) : code.cast(Code::in(0), work);
   const bool negative = types.attrs.integer("detect_negative", 1) != 0,
              positive = types.attrs.integer("detect_positive", 1) != 0;
   if (negative && positive)
-    return code.prepare(code.op(EwOp::Equal, {code.op(EwOp::Abs, {Code::in(0)}), code.scalar(infinity)}));
+    return code.prepare(code.op(EwOp::Equal, {code.op(EwOp::Abs, {x}), code.scalar(work, infinity)}));
   // Neither: nothing is smaller than -infinity.
   const double bound = positive ? infinity : -infinity;
   return code.prepare(
-      code.op(negative || positive ? EwOp::Equal : EwOp::Less, {Code::in(0), code.scalar(bound)}));
+      code.op(negative || positive ? EwOp::Equal : EwOp::Less, {x, code.scalar(work, bound)}));
 }
 
 std::vector<Sample> is_inf_samples() {
   const SampleInput x = exact(DType::f32, {5}, {-INFINITY, 1, INFINITY, 0, std::nan("")});
   const std::int64_t no = 0;
-  return {with("both", {}, {x}), with("positive", {{"detect_negative", no}}, {x}),
+  return {with("both", {}, {x}),
+          with("positive", {{"detect_negative", no}}, {x}),
           with("negative", {{"detect_positive", no}}, {x}),
-          with("neither", {{"detect_negative", no}, {"detect_positive", no}}, {x})};
+          with("neither", {{"detect_negative", no}, {"detect_positive", no}}, {x}),
+          with("f8e5m2", {}, {exact(DType::f8e5m2, {4}, {-INFINITY, 1, INFINITY, std::nan("")})}),
+          with("f8e4m3fn, positive", {{"detect_negative", no}},
+               {exact(DType::f8e4m3fn, {3}, {-448, 0, std::nan("")})})};
 }
 
 // ---- Xor --------------------------------------------------------------------------------------------------

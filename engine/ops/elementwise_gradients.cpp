@@ -282,9 +282,10 @@ Status where(GradContext& ctx) {
   return {};
 }
 
-// Between floats the gradient is cast back; integers and booleans have none.
+// Between floats the gradient is cast back; integers and booleans have none. That of a small float is a float
+// tensor (autodiff.cpp) and passes as it is.
 Status cast(GradContext& ctx) {
-  const DType from = ctx.dtype(ctx.in(0));
+  const DType given = ctx.dtype(ctx.in(0)), from = is_small_float(given) ? ctx.dtype(ctx.grad()) : given;
   if (!is_float(from) || !is_float(ctx.dtype(ctx.grad()))) return {};
   if (from == ctx.dtype(ctx.grad())) {
     ctx.set(0, ctx.grad());

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 
+#include "engine/base/text.h"
 #include "engine/ops/common.h"
 #include "engine/ops/elementwise.h"
+#include "kernels/small_types.h"
 
 namespace gradloom {
 namespace {
@@ -15,6 +17,9 @@ using kernels::EwInput;
 using kernels::EwInstruction;
 using kernels::EwOp;
 using kernels::EwProgram;
+using kernels::portable::kCastDown;
+using kernels::portable::kCastNearest;
+using kernels::portable::kCastUnsaturated;
 
 struct Source {
   DType dtype = DType::f32;
@@ -24,14 +29,18 @@ struct Source {
 };
 
 // f16 and bf16 are computed in f32 and rounded after each operator. GPU kernels do that by themselves; the
-// CPU's tiles need casts.
+// CPU's tiles need casts. Small floats, of which only IsNaN takes any, need them everywhere.
 bool needs_casts(kernels::Target target, EwOp op, DType type) {
-  return target == kernels::Target::cpu && op != EwOp::Cast && (type == DType::f16 || type == DType::bf16);
+  if (op == EwOp::Cast || op == EwOp::Where) {
+    return op == EwOp::Where && target == kernels::Target::cpu && (type == DType::f16 || type == DType::bf16);
+  }
+  return is_small_float(type) ||
+         (target == kernels::Target::cpu && (type == DType::f16 || type == DType::bf16));
 }
 
 // Whether a double holds the value exactly, so that it can be a constant of the program.
 bool exact_as_double(const Tensor& t) {
-  if (t.dtype() == DType::f16 || t.dtype() == DType::bf16) return false;
+  if (t.dtype() == DType::f16 || t.dtype() == DType::bf16 || is_small(t.dtype())) return false;
   if (t.dtype() != DType::i64 && t.dtype() != DType::u64) return true;
   const std::int64_t v = t.int_at(0), limit = std::int64_t{1} << 53;
   return v >= -limit && v <= limit;
@@ -130,7 +139,7 @@ class ProgramBuilder {
       return emit(instruction);
     }
     for (std::size_t i = 0; i < operand_types.size(); ++i)
-      if (is_float(operand_types[i]) && operand_types[i] != DType::f32)
+      if ((is_float(operand_types[i]) || is_small_float(operand_types[i])) && operand_types[i] != DType::f32)
         instruction.operands[i] =
             emit({EwOp::Cast, operand_types[i], DType::f32, {instruction.operands[i], -1, -1}, 0});
     instruction.operand_type = DType::f32;
@@ -183,6 +192,17 @@ std::string kernel_name(const std::vector<FusedStatement>& code) {
 }
 
 }  // namespace
+
+Result<std::uint64_t> cast_mode(const Attrs& attrs, DType to) {
+  const std::string rounding = attrs.text("round_mode", "up");
+  if (rounding != "up" && rounding != "down" && rounding != "nearest")
+    return infer_error("round_mode is '" + escaped(rounding) + "'");
+  if (!is_small_float(to)) return std::uint64_t{0};
+  const bool by_mode = to == DType::f8e8m0;
+  return std::uint64_t{(attrs.integer("saturate", 1) == 0 ? kCastUnsaturated : 0) |
+                       (by_mode && rounding == "down" ? kCastDown : 0) |
+                       (by_mode && rounding == "nearest" ? kCastNearest : 0)};
+}
 
 Result<Shape> broadcast_inputs(const InferContext& ctx) {
   Shape shape;

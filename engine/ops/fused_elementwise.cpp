@@ -34,7 +34,8 @@ const EwRow& row_of(EwOp op) { return kEwRows[static_cast<std::size_t>(op)]; }
 
 bool has_key(EwOp op) { return op == EwOp::Dropout || op == EwOp::DropoutMask || op == EwOp::Uniform; }
 
-bool is_number(DType t) { return t != DType::boolean; }
+// To compute with.
+bool is_number(DType t) { return t != DType::boolean && !is_small(t); }
 
 Error type_error(const EwRow& row, const std::vector<DType>& operands) {
   std::string text = std::string(row.name) + " does not take (";
@@ -112,6 +113,7 @@ class Parser {
       const auto type = dtype_from_name(word());
       if (!type) return infer_error(type.error().message);
       s.cast_to = *type;
+      if (take('#')) s.key = TRY(number<std::uint64_t>());
     }
     if (has_key(s.op)) {
       if (!take('#')) return infer_error(name + " without a key");
@@ -212,7 +214,7 @@ Result<DType> ew_result_type(EwOp op, const std::vector<DType>& operands, DType 
       if (same && is_number(first)) return first;
       break;
     case 'C':
-      if (same && (is_number(first) || op == EwOp::Equal)) return DType::boolean;
+      if (same && (is_number(first) || (op == EwOp::Equal && first == DType::boolean))) return DType::boolean;
       break;
     case 'B':
       if (same && first == DType::boolean) return DType::boolean;
@@ -221,7 +223,7 @@ Result<DType> ew_result_type(EwOp op, const std::vector<DType>& operands, DType 
       if (same && is_number(first) && !is_float(first)) return first;
       break;
     case 'P':
-      if (is_float(first)) return DType::boolean;
+      if (is_float(first) || is_small_float(first)) return DType::boolean;
       break;
     case 'S':
       if (first == DType::boolean && operands[1] == operands[2]) return operands[1];
@@ -242,7 +244,7 @@ std::string print_fused(const std::vector<FusedStatement>& code) {
     const FusedStatement& s = code[i];
     text += (i ? ";t" : "t") + std::to_string(i) + "=" + ew_name(s.op);
     if (s.op == EwOp::Cast) text += ":" + std::string(dtype_name(s.cast_to));
-    if (has_key(s.op)) text += "#" + std::to_string(s.key);
+    if (has_key(s.op) || s.key != 0) text += "#" + std::to_string(s.key);
     for (std::size_t o = 0; o < s.operands.size(); ++o)
       text += (o ? "," : "(") + std::string(s.operands[o].is_input ? "i" : "t") +
               std::to_string(s.operands[o].index);

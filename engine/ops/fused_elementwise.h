@@ -19,7 +19,7 @@ struct FusedOperand {
 struct FusedStatement {
   kernels::EwOp op{};
   DType cast_to = DType::f32;  // Cast only
-  std::uint64_t key = 0;       // Dropout, DropoutMask, Uniform only
+  std::uint64_t key = 0;       // of Dropout, DropoutMask, Uniform; the mode of a Cast (EwInstruction::key)
   std::vector<FusedOperand> operands;
 };
 

@@ -64,6 +64,8 @@ std::vector<Sample> gather_samples() {
                 {floats({3, 5}), ints({2, 2}, 0, 4, DType::i32)}),
       sample_of("of a shape", {}, {ints({4}, 1, 9), ints({}, 0, 3)}),
       sample_of("none", {}, {floats({7, 5}), ints({0}, 0, 6)}),
+      sample_of("u4", {}, {ints({7, 5}, 0, 15, DType::u4), ints({2, 3}, -7, 6)}),
+      sample_of("f8e5m2", {}, {ints({7}, -9, 9, DType::f8e5m2), ints({4}, 0, 6)}),
       sample_of("embedding", {}, {floats({4096, 256}), ints({8, 128}, 0, 4095)})};
   list.back().bench = true;
   return list;
@@ -153,7 +155,7 @@ Status infer_one_hot(InferContext& ctx) {
 Result<Kernel> prepare_one_hot(const NodeTypes& types) {
   const Type &indices = types.inputs[0], &out = types.outputs[0];
   const bool gpu_half = indices.dtype == DType::bf16 && types.target == kernels::Target::gpu;
-  if (indices.dtype == DType::boolean || indices.dtype == DType::f16 ||
+  if (indices.dtype == DType::boolean || indices.dtype == DType::f16 || is_small(indices.dtype) ||
       (indices.dtype == DType::bf16 && !gpu_half))
     return no_kernel(std::string("OneHot of ") + dtype_name(indices.dtype));
   const AxisView v =

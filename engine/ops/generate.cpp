@@ -51,7 +51,9 @@ Result<Kernel> prepare_constant(const NodeTypes& types) {
 std::vector<Sample> constant_samples() {
   return {sample_of("integers", {{"value_ints", std::vector<std::int64_t>{3, -1, 7}}}, {}),
           sample_of("tensor", {{"value", Tensor::from_i64({2, 4})}}, {}),
-          sample_of("integer", {{"value_int", std::int64_t{5}}}, {})};
+          sample_of("integer", {{"value_int", std::int64_t{5}}}, {}),
+          sample_of("i4", {{"value", Tensor::from_f64(DType::i4, {3}, {-8, 0, 7})}}, {}),
+          sample_of("f8e4m3fn", {{"value", Tensor::from_f64(DType::f8e4m3fn, {3}, {-448, 0, 7})}}, {})};
 }
 
 // ---- ConstantOfShape --------------------------------------------------------------------------------------
@@ -93,10 +95,13 @@ Result<Kernel> prepare_constant_of_shape(const NodeTypes& types) {
 }
 
 std::vector<Sample> constant_of_shape_samples() {
-  return {sample_of("zeros", {{"value", Tensor::from_i64({0})}}, {known_ints({3, 5})}),
-          sample_of("sevens", {{"value", Tensor::from_i64({7})}}, {known_ints({4})}),
-          sample_of("scalar", {{"value", Tensor::from_i64({1})}}, {known_ints({})}),
-          sample_of("floats", {}, {known_ints({2, 3})})};
+  return {
+      sample_of("zeros", {{"value", Tensor::from_i64({0})}}, {known_ints({3, 5})}),
+      sample_of("sevens", {{"value", Tensor::from_i64({7})}}, {known_ints({4})}),
+      sample_of("scalar", {{"value", Tensor::from_i64({1})}}, {known_ints({})}),
+      sample_of("floats", {}, {known_ints({2, 3})}),
+      sample_of("u2", {{"value", Tensor::scalar(DType::u2, 3).reshaped({1})}}, {known_ints({5})}),
+      sample_of("f4e2m1", {{"value", Tensor::scalar(DType::f4e2m1, 1.5).reshaped({1})}}, {known_ints({5})})};
 }
 
 // ---- EyeLike: 1 where column - row = k, else 0 ------------------------------------------------------------
@@ -174,7 +179,8 @@ std::vector<Sample> shape_samples() {
   return {sample_of("all", {}, {floats({3, 1, 5})}),
           sample_of("part", {{"start", std::int64_t{-2}}, {"end", std::int64_t{2}}}, {floats({3, 4, 5})}),
           sample_of("scalar", {}, {floats({})}),
-          sample_of("nothing", {{"start", std::int64_t{2}}}, {floats({3, 4})})};
+          sample_of("nothing", {{"start", std::int64_t{2}}}, {floats({3, 4})}),
+          sample_of("i4", {}, {ints({3, 5}, -8, 7, DType::i4)})};
 }
 
 Status infer_size(InferContext& ctx) {
@@ -188,7 +194,8 @@ Result<Kernel> prepare_size(const NodeTypes& types) {
 }
 
 std::vector<Sample> size_samples() {
-  return {sample_of("matrix", {}, {floats({3, 5})}), sample_of("scalar", {}, {floats({})})};
+  return {sample_of("matrix", {}, {floats({3, 5})}), sample_of("scalar", {}, {floats({})}),
+          sample_of("f8e8m0", {}, {exact(DType::f8e8m0, {3}, {1, 2, 4})})};
 }
 
 // ---- Range: start, start + delta, .. below limit ----------------------------------------------------------
@@ -213,7 +220,7 @@ Result<std::int64_t> range_count(DType dtype, const Tensor& start, const Tensor&
 Status infer_range(InferContext& ctx) {
   TRY(require_inputs(ctx, 3));
   for (std::size_t i = 0; i < 3; ++i)
-    if (ctx.dtype(i) != ctx.dtype(0) || ctx.dtype(i) == DType::boolean)
+    if (ctx.dtype(i) != ctx.dtype(0) || ctx.dtype(i) == DType::boolean || is_small(ctx.dtype(i)))
       return infer_error("Range: the inputs must have one number type");
   const Tensor *start = ctx.constant(0), *limit = ctx.constant(1), *delta = ctx.constant(2);
   const bool known = start != nullptr && limit != nullptr && delta != nullptr;

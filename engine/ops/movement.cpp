@@ -80,6 +80,8 @@ std::vector<Sample> transpose_samples() {
       sample_of("scalar", {}, {floats({})}),
       sample_of("bytes", {{"perm", Ints{1, 0}}}, {bools({5, 3})}),
       sample_of("integers", {}, {ints({3, 4}, -9, 9)}),
+      sample_of("i4", {}, {ints({3, 5}, -8, 7, DType::i4)}),
+      sample_of("f4e2m1", {}, {ints({3, 5}, -6, 6, DType::f4e2m1)}),
       sample_of("heads of a transformer", {{"perm", Ints{0, 2, 1, 3}}}, {floats({8, 128, 8, 64})})};
   list.back().bench = true;
   return list;
@@ -161,7 +163,9 @@ std::vector<Sample> concat_samples() {
                     {floats({3, 2, 5}), floats({3, 4, 5}), floats({3, 1, 5})}),
           sample_of("last axis", {{"axis", std::int64_t{-1}}}, {floats({3, 5}), floats({3, 7})}),
           sample_of("rows and nothing", {{"axis", std::int64_t{0}}}, {floats({2, 5}), floats({0, 5})}),
-          sample_of("shape", {{"axis", std::int64_t{0}}}, {ints({1}, 0, 9), ints({2}, 0, 9)})};
+          sample_of("shape", {{"axis", std::int64_t{0}}}, {ints({1}, 0, 9), ints({2}, 0, 9)}),
+          sample_of("f8e4m3fnuz", {{"axis", std::int64_t{0}}},
+                    {ints({3}, -9, 9, DType::f8e4m3fnuz), ints({2}, -9, 9, DType::f8e4m3fnuz)})};
 }
 
 // ---- Split ------------------------------------------------------------------------------------------------
@@ -266,7 +270,8 @@ std::vector<Sample> split_samples() {
       sample_of("sizes in an input", {{"axis", std::int64_t{-1}}}, {floats({3, 7}), known_ints({2, 5})}, 2),
       sample_of("sizes in an attribute", {{"axis", std::int64_t{0}}, {"split", Ints{1, 0, 4}}},
                 {floats({5, 3})}, 3),
-      sample_of("uneven", {{"num_outputs", std::int64_t{3}}}, {floats({8, 3})}, 3)};
+      sample_of("uneven", {{"num_outputs", std::int64_t{3}}}, {floats({8, 3})}, 3),
+      sample_of("u4", {{"num_outputs", std::int64_t{2}}}, {ints({5, 3}, 0, 15, DType::u4)}, 2)};
 }
 
 // ---- Expand: numpy broadcasting of x and the shape --------------------------------------------------------
@@ -319,7 +324,8 @@ std::vector<Sample> expand_samples() {
           sample_of("scalar", {}, {floats({}), known_ints({4, 3})}),
           sample_of("smaller shape", {}, {floats({2, 3, 5}), known_ints({3, 1})}),
           sample_of("both ways", {}, {floats({1, 5}), known_ints({4, 1})}),
-          sample_of("integers", {}, {ints({1, 3}, -9, 9), known_ints({2, 3})})};
+          sample_of("integers", {}, {ints({1, 3}, -9, 9), known_ints({2, 3})}),
+          sample_of("f8e8m0", {}, {exact(DType::f8e8m0, {1, 2}, {1, 0.5}), known_ints({3, 2})})};
 }
 
 // ---- Tile -------------------------------------------------------------------------------------------------

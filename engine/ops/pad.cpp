@@ -188,7 +188,10 @@ std::vector<Sample> pad_samples() {
           sample_of("wrap", {{"mode", std::string("wrap")}},
                     {floats({2, 3, 4}), known_ints({4, 2}), omitted(), known_ints({1})}),
           sample_of("edge of integers", {{"mode", std::string("edge")}, {"pads", Ints{1, 0, 0, 2}}},
-                    {ints({2, 3}, -9, 9)})};
+                    {ints({2, 3}, -9, 9)}),
+          sample_of("i4", {},
+                    {ints({3, 5}, -8, 7, DType::i4), known_ints({1, 0, 2, 3}), known_scalar(DType::i4, -3)}),
+          sample_of("f8e4m3fn", {}, {ints({3}, -9, 9, DType::f8e4m3fn), known_ints({1, 2})})};
 }
 
 }  // namespace

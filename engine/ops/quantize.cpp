@@ -1,9 +1,10 @@
 // QuantizeLinear, DequantizeLinear (ONNX-10 .. -24) and DynamicQuantizeLinear.
 //   q = saturate(round_even(x / scale) + zero_point)        x~ = (q - zero_point) scale
+// to floats of 8 and 4 bits: q = cast(x / scale + zero_point)
 // scale, zero_point: one element, one per index of `axis` (default 1), or one per block of block_size indices
-// along it (whole blocks). Element types of less than 8 bits are not supported. Gradients: straight-through
-// (Bengio et al. 2013), zero where q saturates; the gradient of a quantized tensor is a float tensor of its
-// shape (autodiff.cpp).
+// along it (whole blocks); the scale may be float8e8m0. `precision` of 16 bits: the quotient is rounded to
+// it. Gradients: straight-through (Bengio et al. 2013), zero where q saturates; the gradient of a quantized
+// tensor is a float tensor of its shape (autodiff.cpp).
 #include <limits>
 
 #include "engine/ops/elementwise_code.h"
@@ -16,7 +17,11 @@ namespace {
 using kernels::EwOp;
 using namespace elementwise_code;
 
-bool is_code(DType t) { return t == DType::u8 || t == DType::i8 || t == DType::u16 || t == DType::i16; }
+bool is_code(DType t) {
+  return t == DType::u8 || t == DType::i8 || t == DType::u16 || t == DType::i16 || is_small_int(t) ||
+         (is_small_float(t) && t != DType::f8e8m0);
+}
+bool is_scale(DType t) { return is_float(t) || t == DType::f8e8m0; }
 
 struct Range {
   double low, high;
@@ -26,6 +31,15 @@ Range range_of(DType t) {
     case DType::i8: return {-128, 127};
     case DType::u16: return {0, 65535};
     case DType::i16: return {-32768, 32767};
+    case DType::i4: return {-8, 7};
+    case DType::u4: return {0, 15};
+    case DType::i2: return {-2, 1};
+    case DType::u2: return {0, 3};
+    case DType::f8e4m3fn: return {-448, 448};
+    case DType::f8e4m3fnuz: return {-240, 240};
+    case DType::f8e5m2:
+    case DType::f8e5m2fnuz: return {-57344, 57344};
+    case DType::f4e2m1: return {-6, 6};
     default: return {0, 255};
   }
 }
@@ -75,11 +89,8 @@ Shape in_blocks(const Attrs& attrs, const Shape& shape, bool of_parameter) {
 
 // Scale and zero point of inputs 1 and 2 fit the input.
 Status check_parameters(const InferContext& ctx) {
-  if (ctx.attrs.integer("block_size") != 0) {
-    if (!is_float(ctx.dtype(1))) return infer_error(std::string("the scale is ") + dtype_name(ctx.dtype(1)));
-    return check_blocks(ctx);
-  }
-  if (!is_float(ctx.dtype(1))) return infer_error(std::string("the scale is ") + dtype_name(ctx.dtype(1)));
+  if (!is_scale(ctx.dtype(1))) return infer_error(std::string("the scale is ") + dtype_name(ctx.dtype(1)));
+  if (ctx.attrs.integer("block_size") != 0) return check_blocks(ctx);
   for (std::size_t i = 1; i < 3; ++i) {
     if (!ctx.has(i) || ctx.shape(i).empty() || one_element(ctx.shape(i))) continue;
     const char* what = i == 1 ? "scale" : "zero point";
@@ -141,11 +152,26 @@ Status require_blocks(GradContext& ctx) {
   return nn::require_static(ctx, ctx.in(1));
 }
 
+// A scale of float8e8m0 that a Cast made has a float gradient (autodiff.cpp).
+DType scale_gradient_type(GradContext& ctx, DType work) {
+  const DType scale = ctx.dtype(ctx.in(1));
+  return is_small_float(scale) ? work : scale;
+}
+
 FusedOperand as(Code& code, FusedOperand x, DType from, DType to) {
   return from == to ? x : code.cast(x, to);
 }
 
 // ---- QuantizeLinear ---------------------------------------------------------------------------------------
+
+// Attribute `precision`, the type that the quotient is rounded to; f64 for none.
+Result<DType> rounded_quotient(const Attrs& attrs) {
+  const std::int64_t named = attrs.integer("precision");
+  if (named == 0) return DType::f64;
+  const DType type = TRY(dtype_from_onnx(named));
+  if (!is_float(type)) return infer_error(std::string("the precision is ") + dtype_name(type));
+  return type == DType::f32 ? DType::f64 : type;
+}
 
 Status infer_quantize(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
@@ -161,6 +187,7 @@ Status infer_quantize(InferContext& ctx) {
   }
   if (!is_code(out))
     return infer_error(std::string("quantization to ") + dtype_name(out) + " is not supported");
+  TRY(rounded_quotient(ctx.attrs));
   ctx.outputs[0] = {out, ctx.shape(0)};
   return {};
 }
@@ -169,10 +196,23 @@ Result<Kernel> prepare_quantize(const NodeTypes& given) {
   const NodeTypes types = broadcastable(given);
   Code code(types);
   const DType x = types.inputs[0].dtype, work = work_type(x);
-  const FusedOperand scale = as(code, Code::in(1), types.inputs[1].dtype, work);
-  FusedOperand q = code.op(EwOp::Round, {code.op(EwOp::Div, {as(code, Code::in(0), x, work), scale})});
+  const DType out = types.outputs[0].dtype, quotient = TRY(rounded_quotient(types.attrs));
+  FusedOperand dividend = as(code, Code::in(0), x, work),
+               divisor = as(code, Code::in(1), types.inputs[1].dtype, work);
+  if (quotient != DType::f64) {
+    dividend = code.cast(code.cast(dividend, quotient), work);
+    divisor = code.cast(code.cast(divisor, quotient), work);
+  }
+  FusedOperand q = code.op(EwOp::Div, {dividend, divisor});
+  if (quotient != DType::f64) q = code.cast(code.cast(q, quotient), work);
+  if (!is_small_float(out)) q = code.op(EwOp::Round, {q});
   if (types.has(2)) q = code.op(EwOp::Add, {q, code.cast(Code::in(2), work)});
-  return code.prepare(code.cast(q, types.outputs[0].dtype));  // saturates
+  if (is_small_int(out)) {  // whose cast keeps the lowest bits
+    const Range range = range_of(out);
+    q = code.op(EwOp::Min,
+                {code.op(EwOp::Max, {q, code.scalar(work, range.low)}), code.scalar(work, range.high)});
+  }
+  return code.prepare(code.cast(q, out, TRY(cast_mode(types.attrs, out))));  // saturates
 }
 
 // As if q = x / scale + zero_point inside the range: dx = g / scale, dscale = -g x / scale^2.
@@ -183,7 +223,7 @@ Status grad_quantize(GradContext& ctx) {
   const DType work = ctx.dtype(g);
   const ValueId raw = broadcastable(ctx, ctx.in(1)), scale = cast_to(b, raw, work);
   const ValueId ratio = b.op("Div", {cast_to(b, x, work), scale});
-  ValueId q = b.op("Round", {ratio});
+  ValueId q = is_small_float(ctx.dtype(ctx.out(0))) ? ratio : b.op("Round", {ratio});
   if (ctx.in(2) != kNone) q = b.op("Add", {q, cast_to(b, broadcastable(ctx, ctx.in(2)), work)});
   const Range range = range_of(ctx.dtype(ctx.out(0)));
   const ValueId inside = b.op("And", {b.op("GreaterOrEqual", {q, b.scalar(work, range.low)}),
@@ -195,7 +235,8 @@ Status grad_quantize(GradContext& ctx) {
   }
   if (ctx.wants(1)) {
     const ValueId ds = ctx.reduce_to(b.op("Neg", {b.op("Mul", {slope, ratio})}), raw);
-    ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
+    ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)),
+                       scale_gradient_type(ctx, work)));
   }
   return {};
 }
@@ -218,7 +259,31 @@ std::vector<Sample> quantize_samples() {
            {floats({2, 4, 3}, -2, 2), floats({2, 2, 3}, 0.01, 0.1),
             exact(DType::u8, {2, 2, 3}, {0, 9, 99, 100, 1, 2, 3, 4, 5, 6, 7, 8})}),
       with("integers", {},
-           {ints({9}, -500, 500, DType::i32), known_scalar(DType::f32, 3.1), known_scalar(DType::i8, 2)})};
+           {ints({9}, -500, 500, DType::i32), known_scalar(DType::f32, 3.1), known_scalar(DType::i8, 2)}),
+      with("i4, per axis", {},
+           {floats({2, 3, 4}, -2, 2), vector(DType::f32, {0.13, 0.31, 0.7}), vector(DType::i4, {-3, 0, 7})}),
+      with("u4, blocks", {{"axis", std::int64_t{1}}, {"block_size", std::int64_t{2}}},
+           {floats({2, 4, 3}, -2, 2), floats({2, 2, 3}, 0.1, 0.3),
+            exact(DType::u4, {2, 2, 3}, {0, 9, 15, 8, 1, 2, 3, 4, 5, 6, 7, 8})}),
+      with("i2", {}, {floats({9}, -2, 2), known_scalar(DType::f32, 0.73), known_scalar(DType::i2, -1)}),
+      with("u2, named", {{"output_dtype", onnx_from_dtype(DType::u2)}},
+           {floats({9}, -1, 5), known_scalar(DType::f32, 0.73)}),
+      with("f8e4m3fn", {},
+           {floats({3, 5}, -900, 900), known_scalar(DType::f32, 1.7), known_scalar(DType::f8e4m3fn, 0)}),
+      with("f8e4m3fnuz, per axis", {},
+           {floats({2, 3, 4}, -2, 2), vector(DType::f32, {0.13, 0.001, 0.7}),
+            vector(DType::f8e4m3fnuz, {0, 0, 0})}),
+      with("f8e5m2, to infinity", {{"saturate", std::int64_t{0}}},
+           {floats({3, 5}, -90000, 90000), known_scalar(DType::f32, 1.1), known_scalar(DType::f8e5m2, 0)}),
+      with("f8e5m2fnuz, named", {{"output_dtype", onnx_from_dtype(DType::f8e5m2fnuz)}},
+           {floats({9}, -1, 5), known_scalar(DType::f32, 0.73)}),
+      with("f4e2m1, blocks of a power of two",
+           {{"axis", std::int64_t{-1}},
+            {"block_size", std::int64_t{2}},
+            {"output_dtype", onnx_from_dtype(DType::f4e2m1)}},
+           {floats({2, 4}, -2, 2), exact(DType::f8e8m0, {2, 2}, {0.25, 0.5, 1, 0.125})}),
+      with("precision", {{"precision", onnx_from_dtype(DType::f16)}},
+           {floats({7}, -1, 5), known_scalar(DType::f32, 0.013)})};
 }
 
 // ---- DequantizeLinear -------------------------------------------------------------------------------------
@@ -237,14 +302,18 @@ Status infer_dequantize(InferContext& ctx) {
   return {};
 }
 
+// In which codes are subtracted.
+DType exact_type(DType code) { return is_small_float(code) ? DType::f32 : DType::i32; }
+
 Result<Kernel> prepare_dequantize(const NodeTypes& given) {
   const NodeTypes types = broadcastable(given);
   Code code(types);
   const DType x = types.inputs[0].dtype, out = types.outputs[0].dtype, work = work_type(out);
-  FusedOperand difference = as(code, Code::in(0), x, DType::i32);
-  if (types.has(2)) difference = code.op(EwOp::Sub, {difference, as(code, Code::in(2), x, DType::i32)});
+  const DType exact = exact_type(x);
+  FusedOperand difference = as(code, Code::in(0), x, exact);
+  if (types.has(2)) difference = code.op(EwOp::Sub, {difference, as(code, Code::in(2), x, exact)});
   const FusedOperand scale = as(code, Code::in(1), types.inputs[1].dtype, work);
-  return code.prepare(as(code, code.op(EwOp::Mul, {code.cast(difference, work), scale}), work, out));
+  return code.prepare(as(code, code.op(EwOp::Mul, {as(code, difference, exact, work), scale}), work, out));
 }
 
 // dq = g scale, dscale = g (q - zero_point).
@@ -258,11 +327,13 @@ Status grad_dequantize(GradContext& ctx) {
     ctx.set(0, g == ctx.grad() ? dq : reshaped_like(ctx, dq, ctx.in(0)));
   }
   if (ctx.wants(1)) {
-    ValueId difference = cast_to(b, blocked(ctx, ctx.in(0)), DType::i32);
+    const DType exact = exact_type(ctx.dtype(ctx.in(0)));
+    ValueId difference = cast_to(b, blocked(ctx, ctx.in(0)), exact);
     if (ctx.in(2) != kNone)
-      difference = b.op("Sub", {difference, cast_to(b, broadcastable(ctx, ctx.in(2)), DType::i32)});
+      difference = b.op("Sub", {difference, cast_to(b, broadcastable(ctx, ctx.in(2)), exact)});
     const ValueId ds = ctx.reduce_to(b.op("Mul", {g, cast_to(b, difference, work)}), raw);
-    ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)), ctx.dtype(ctx.in(1))));
+    ctx.set(1, cast_to(b, raw == ctx.in(1) ? ds : reshaped_like(ctx, ds, ctx.in(1)),
+                       scale_gradient_type(ctx, work)));
   }
   return {};
 }
@@ -280,7 +351,24 @@ std::vector<Sample> dequantize_samples() {
       with("blocks", {{"axis", std::int64_t{-1}}, {"block_size", std::int64_t{3}}},
            {ints({2, 6}, 0, 255, DType::u8), floats({2, 2}, 0.01, 0.1),
             exact(DType::u8, {2, 2}, {0, 9, 99, 100})}),
-      with("32-bit integers", {}, {ints({7}, -900, 900, DType::i32), floats({}, 0.01, 0.1)})};
+      with("32-bit integers", {}, {ints({7}, -900, 900, DType::i32), floats({}, 0.01, 0.1)}),
+      with("i4, per axis", {},
+           {ints({2, 3, 4}, -8, 7, DType::i4), floats({3}, 0.1, 0.3), exact(DType::i4, {3}, {-3, 0, 7})}),
+      with("u4, blocks", {{"axis", std::int64_t{-1}}, {"block_size", std::int64_t{3}}},
+           {ints({2, 6}, 0, 15, DType::u4), floats({2, 2}, 0.1, 0.3),
+            exact(DType::u4, {2, 2}, {0, 9, 8, 15})}),
+      with("i2", {}, {ints({5}, -2, 1, DType::i2), floats({}, 0.1, 0.3), known_scalar(DType::i2, 1)}),
+      with("u2", {}, {ints({5}, 0, 3, DType::u2), floats({}, 0.1, 0.3)}),
+      with("f8e4m3fn", {},
+           {ints({3, 5}, -20, 20, DType::f8e4m3fn), floats({}, 0.1, 0.3), known_scalar(DType::f8e4m3fn, 0)}),
+      with("f8e4m3fnuz", {}, {ints({7}, -20, 20, DType::f8e4m3fnuz), floats({}, 0.1, 0.3)}),
+      with("f8e5m2, per axis", {}, {ints({2, 3}, -20, 20, DType::f8e5m2), floats({3}, 0.1, 0.3)}),
+      with("f8e5m2fnuz", {}, {ints({7}, -20, 20, DType::f8e5m2fnuz), floats({}, 0.1, 0.3)}),
+      with("f4e2m1, scales that are powers of two",
+           {{"axis", std::int64_t{-1}},
+            {"block_size", std::int64_t{2}},
+            {"output_dtype", onnx_from_dtype(DType::f32)}},
+           {ints({2, 4}, -6, 6, DType::f4e2m1), exact(DType::f8e8m0, {2, 2}, {0.25, 0.5, 1, 0.125})})};
 }
 
 // ---- DynamicQuantizeLinear: the range of x, widened to hold 0, over 0..255 --------------------------------

@@ -39,7 +39,8 @@ template <bool booleans = false>
 Status infer_reduce(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
   const DType t = ctx.dtype(0);
-  if (t == DType::boolean && !booleans) return infer_error(std::string("does not reduce ") + dtype_name(t));
+  if ((t == DType::boolean && !booleans) || is_small(t))
+    return infer_error(std::string("does not reduce ") + dtype_name(t));
   const Shape& in = ctx.shape(0);
   const auto reduced = mask_of(TRY(reduced_axes(ctx, ctx.attrs, in.size())), in.size());
   const bool keep = ctx.attrs.integer("keepdims", 1) != 0;

@@ -312,6 +312,7 @@ Result<Interpolation> interpolation(const Context& ctx, const Attrs& attrs, cons
 template <Version version>
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 1));
+  if (is_small(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
   const Shape& x = ctx.shape(0);
   Plan plan = TRY(read_attributes(ctx.attrs, version));
   Shape y = x;

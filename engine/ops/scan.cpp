@@ -145,7 +145,8 @@ Status infer_arg(InferContext& ctx) {
 template <bool largest>
 Result<Kernel> prepare_arg(const NodeTypes& types) {
   const Type& in = types.inputs[0];
-  if (in.dtype == DType::f16 || (in.dtype == DType::bf16 && types.target == kernels::Target::cpu))
+  if (in.dtype == DType::f16 || is_small(in.dtype) ||
+      (in.dtype == DType::bf16 && types.target == kernels::Target::cpu))
     return no_kernel(std::string("no kernel searches ") + dtype_name(in.dtype));
   const AxisView v = axis_view(in.shape, TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
   const bool last = types.attrs.integer("select_last_index") != 0;

@@ -210,7 +210,8 @@ std::vector<Sample> slice_samples() {
           sample_of("attributes", {{"starts", Ints{0, 1}}, {"ends", Ints{2, 1000}}, {"axes", Ints{0, 2}}},
                     {floats({3, 4, 5})}),
           sample_of("nothing", {}, {floats({3, 5}), known_ints({2}), known_ints({2}), known_ints({0})}),
-          sample_of("integers", {}, {ints({6}, -9, 9), known_ints({-2}), known_ints({INT64_MAX})})};
+          sample_of("integers", {}, {ints({6}, -9, 9), known_ints({-2}), known_ints({INT64_MAX})}),
+          sample_of("i4", {}, {ints({5, 3}, -8, 7, DType::i4), known_ints({1}), known_ints({4})})};
 }
 
 std::vector<Sample> slice_grad_samples() {

@@ -45,7 +45,8 @@ Status grad(GradContext& ctx) {
 
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type &x = types.inputs[0], &y = types.outputs[types.wants(0) ? 0 : 1];
-  if (x.dtype == DType::f16 || (x.dtype == DType::bf16 && types.target == kernels::Target::cpu))
+  if (x.dtype == DType::f16 || is_small(x.dtype) ||
+      (x.dtype == DType::bf16 && types.target == kernels::Target::cpu))
     return no_kernel(std::string("no kernel searches ") + dtype_name(x.dtype));
   const std::int64_t axis = TRY(axis_of(types.attrs, x.shape));
   const AxisView v = axis_view(x.shape, axis);

@@ -68,7 +68,9 @@ std::vector<Sample> reshape_samples() {
           sample_of("copied", {}, {floats({3, 4, 5}), known_ints({0, 2, -1})}),
           sample_of("scalar", {}, {floats({1, 1}), known_ints({})}),
           sample_of("empty", {{"allowzero", std::int64_t{1}}}, {floats({0, 3}), known_ints({3, 0})}),
-          sample_of("integers", {}, {ints({6}, -9, 9), known_ints({2, 3})})};
+          sample_of("integers", {}, {ints({6}, -9, 9), known_ints({2, 3})}),
+          sample_of("i4", {}, {ints({6}, -8, 7, DType::i4), known_ints({2, 3})}),
+          sample_of("f8e4m3fn", {}, {ints({6}, -9, 9, DType::f8e4m3fn), known_ints({2, 3})})};
 }
 
 Status infer_flatten(InferContext& ctx) {
@@ -88,7 +90,8 @@ Status infer_flatten(InferContext& ctx) {
 std::vector<Sample> flatten_samples() {
   return {sample_of("default", {}, {floats({3, 4, 5})}),
           sample_of("all", {{"axis", std::int64_t{0}}}, {floats({3, 5})}),
-          sample_of("negative", {{"axis", std::int64_t{-1}}}, {floats({3, 4, 5})})};
+          sample_of("negative", {{"axis", std::int64_t{-1}}}, {floats({3, 4, 5})}),
+          sample_of("u4", {}, {ints({3, 5}, 0, 15, DType::u4)})};
 }
 
 Status infer_squeeze(InferContext& ctx) {
@@ -117,7 +120,8 @@ Status infer_squeeze(InferContext& ctx) {
 std::vector<Sample> squeeze_samples() {
   return {sample_of("input", {}, {floats({3, 1, 5, 1}), known_ints({1})}),
           sample_of("attribute", {{"axes", as_list({-1})}}, {floats({3, 1, 5, 1})}),
-          sample_of("all", {}, {floats({1, 3, 1})})};
+          sample_of("all", {}, {floats({1, 3, 1})}),
+          sample_of("f8e5m2", {}, {ints({1, 3}, -9, 9, DType::f8e5m2)})};
 }
 
 Status infer_unsqueeze(InferContext& ctx) {
@@ -141,7 +145,8 @@ Status infer_unsqueeze(InferContext& ctx) {
 std::vector<Sample> unsqueeze_samples() {
   return {sample_of("input", {}, {floats({3, 5}), known_ints({0, -1})}),
           sample_of("attribute", {{"axes", as_list({1})}}, {floats({3, 5})}),
-          sample_of("scalar", {}, {ints({}, 0, 9), known_ints({0})})};
+          sample_of("scalar", {}, {ints({}, 0, 9), known_ints({0})}),
+          sample_of("i2", {}, {ints({5}, -2, 1, DType::i2), known_ints({0})})};
 }
 
 Status infer_identity(InferContext& ctx) {
@@ -156,7 +161,9 @@ Status grad_identity(GradContext& ctx) {
 }
 
 std::vector<Sample> identity_samples() {
-  return {sample_of("matrix", {}, {floats({3, 5})}), sample_of("booleans", {}, {bools({3})})};
+  return {sample_of("matrix", {}, {floats({3, 5})}), sample_of("booleans", {}, {bools({3})}),
+          sample_of("u2", {}, {ints({5}, 0, 3, DType::u2)}),
+          sample_of("f8e8m0", {}, {exact(DType::f8e8m0, {3}, {1, 0.5, 4})})};
 }
 
 }  // namespace

@@ -278,8 +278,7 @@ void load_strided(const Strided& in, int bytes, const void* base, i64 first, voi
 // A constant in its own type, as bytes.
 std::uint64_t constant_bits(const EwConstant& constant) {
   std::uint64_t bits = 0;
-  const TileFn cast = cast_tile(DType::f64, constant.dtype);
-  cast(&constant.value, nullptr, nullptr, &bits, 1);
+  cast_tile(DType::f64, constant.dtype, 0, &constant.value, &bits, 1);
   return bits;
 }
 
@@ -365,7 +364,8 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
     };
     switch (instruction.op) {
       case EwOp::Cast:
-        cast_tile(instruction.operand_type, instruction.result_type)(operand[0], nullptr, nullptr, out, n);
+        cast_tile(instruction.operand_type, instruction.result_type, unsigned(instruction.key), operand[0],
+                  out, n);
         break;
       case EwOp::Dropout:
         dropout_tile(random(), instruction.operand_type, operand[0], operand[1], operand[2], out, n);

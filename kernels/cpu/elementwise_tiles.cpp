@@ -2,6 +2,7 @@
 #include "kernels/cpu/elementwise_tiles.h"
 
 #include "kernels/cpu/uniforms.h"
+#include "kernels/small_types.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -292,6 +293,88 @@ constexpr CastRow kCasts[kTypes] = {GRADLOOM_TYPES(GRADLOOM_CAST_ROW)};
 #undef GRADLOOM_CAST_ROW
 #undef GRADLOOM_TYPES
 
+// ---- casts of small types: through one of the types above -------------------------------------------------
+
+template <class Small>
+void from_small_float(const void* a, const void*, const void*, void* out, i64 n) {
+  const Small* x = static_cast<const Small*>(a);
+  float* y = static_cast<float*>(out);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = widen(x[i]);
+}
+
+template <class Small, class From>
+void to_small_int(const void* a, void* out, i64 n, unsigned) {
+  const From* x = static_cast<const From*>(a);
+  Small* y = static_cast<Small*>(out);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) narrow(x[i], y[i]);
+}
+
+template <class Small, class From>
+void to_small_float(const void* a, void* out, i64 n, unsigned mode) {
+  const From* x = static_cast<const From*>(a);
+  Small* y = static_cast<Small*>(out);
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) narrow(x[i], y[i], mode);
+}
+
+using ToSmallFn = void (*)(const void* x, void* out, i64 n, unsigned mode);
+
+struct SmallRow {
+  DType carrier;  // what its elements become first
+  TileFn from;    // null: they are the carrier's already
+  ToSmallFn from_f32, from_f64, from_i8;
+};
+template <class Small>
+constexpr SmallRow small_float_row() {
+  return {DType::f32, from_small_float<Small>, to_small_float<Small, float>, to_small_float<Small, double>,
+          nullptr};
+}
+template <class Small>
+constexpr SmallRow small_int_row(DType carrier) {
+  return {carrier, nullptr, to_small_int<Small, float>, to_small_int<Small, double>,
+          to_small_int<Small, std::int8_t>};
+}
+constexpr SmallRow kSmall[] = {  // in the order of DType
+    small_int_row<I4>(DType::i8), small_int_row<U4>(DType::u8),  small_int_row<I2>(DType::i8),
+    small_int_row<U2>(DType::u8), small_float_row<F8e4m3fn>(),   small_float_row<F8e4m3fnuz>(),
+    small_float_row<F8e5m2>(),    small_float_row<F8e5m2fnuz>(), small_float_row<F4e2m1>(),
+    small_float_row<F8e8m0>()};
+const SmallRow& small_row(DType type) { return kSmall[int(type) - kTypes]; }
+
+// The type from which `from` becomes `to`: integers become small integers by their lowest bits; what f32 does
+// not hold exactly goes through f64.
+DType carrier(DType from, DType to) {
+  if (!is_small(to)) return to;
+  if (is_small_int(to) && !is_float(from)) return DType::i8;
+  return from == DType::f64 || (!is_float(from) && dtype_bytes(from) > 2) ? DType::f64 : DType::f32;
+}
+
+// At most kRun elements.
+void cast_small(DType from, DType to, unsigned mode, const void* x, void* out, i64 n) {
+  alignas(64) char first[kRun * sizeof(float)], second[kRun * sizeof(double)];
+  if (is_small(from)) {
+    const SmallRow& row = small_row(from);
+    if (row.from != nullptr) {
+      row.from(x, nullptr, nullptr, first, n);
+      x = first;
+    }
+    from = row.carrier;
+  }
+  const DType through = carrier(from, to);
+  if (from != through) {
+    void* const place = through == to ? out : second;
+    kCasts[int(from)].to[int(through)](x, nullptr, nullptr, place, n);
+    x = place;
+  } else if (through == to) {
+    __builtin_memmove(out, x, std::size_t(n) * dtype_bytes(to));
+  }
+  if (!is_small(to)) return;
+  const SmallRow& row = small_row(to);
+  (through == DType::i8 ? row.from_i8 : through == DType::f64 ? row.from_f64 : row.from_f32)(x, out, n, mode);
+}
+
 // ---- dropout ----------------------------------------------------------------------------------------------
 
 // Bit for bit: every element is its neighbour.
@@ -365,11 +448,16 @@ TileFn operator_tile(EwOp op, DType type) {
     case DType::u16: return row.u16;
     case DType::u32: return row.u32;
     case DType::u64: return row.u64;
-    default: return nullptr;
+    default: return op == EwOp::Where && is_small(type) ? row.u8 : nullptr;
   }
 }
 
-TileFn cast_tile(DType from, DType to) { return kCasts[int(from)].to[int(to)]; }
+void cast_tile(DType from, DType to, unsigned mode, const void* x, void* out, i64 n) {
+  if (!is_small(from) && !is_small(to)) return kCasts[int(from)].to[int(to)](x, nullptr, nullptr, out, n);
+  for (i64 begin = 0; begin < n; begin += kRun)
+    cast_small(from, to, mode, static_cast<const char*>(x) + begin * i64(dtype_bytes(from)),
+               static_cast<char*>(out) + begin * i64(dtype_bytes(to)), smaller(kRun, n - begin));
+}
 
 void dropout_tile(const DropoutTile& tile, DType type, const void* x, const void* ratio, const void* training,
                   void* out, i64 n) {

@@ -11,7 +11,8 @@ using TileFn = void (*)(const void* a, const void* b, const void* c, void* out, 
 
 // Null when the operator has no meaning for the type (Cast: see cast_tile; dropout: see dropout_tile).
 TileFn operator_tile(EwOp op, DType type);
-TileFn cast_tile(DType from, DType to);
+// Conversion of n elements; `mode`: of small floats (small_types.h).
+void cast_tile(DType from, DType to, unsigned mode, const void* x, void* out, i64 n);
 
 // Element `first` (a multiple of 4) is the number, in the whole tensor, of the tile's first element.
 struct DropoutTile {

@@ -37,6 +37,16 @@ Names names(DType type) {
     case DType::u16: return {"unsigned short", "unsigned short", "unsigned short"};
     case DType::u32: return {"unsigned", "unsigned", "unsigned"};
     case DType::u64: return {"unsigned long long", "unsigned long long", "unsigned long long"};
+    case DType::i4: return {"signed char", "I4", "signed char"};  // nothing is computed in small types
+    case DType::u4: return {"unsigned char", "U4", "unsigned char"};
+    case DType::i2: return {"signed char", "I2", "signed char"};
+    case DType::u2: return {"unsigned char", "U2", "unsigned char"};
+    case DType::f8e4m3fn: return {"F8e4m3fn", "F8e4m3fn", "F8e4m3fn"};
+    case DType::f8e4m3fnuz: return {"F8e4m3fnuz", "F8e4m3fnuz", "F8e4m3fnuz"};
+    case DType::f8e5m2: return {"F8e5m2", "F8e5m2", "F8e5m2"};
+    case DType::f8e5m2fnuz: return {"F8e5m2fnuz", "F8e5m2fnuz", "F8e5m2fnuz"};
+    case DType::f4e2m1: return {"F4e2m1", "F4e2m1", "F4e2m1"};
+    case DType::f8e8m0: return {"F8e8m0", "F8e8m0", "F8e8m0"};
   }
   return {};
 }
@@ -325,7 +335,10 @@ class Generator {
       std::string value = value_of(instruction, uniform);
       const bool converts =
           instruction.op == EwOp::Cast || (is_half(instruction.result_type) && instruction.op != EwOp::Where);
-      if (converts) value = std::string("cast<") + name.cast + ">(" + value + ")";
+      const bool has_mode = instruction.op == EwOp::Cast && instruction.key != 0;
+      if (converts)
+        value = std::string("cast<") + name.cast + ">(" + value +
+                (has_mode ? ", " + number(std::int64_t(instruction.key), false) : "") + ")";
       line(std::string("const ") + name.storage + " " + reg(r++) + " = " + value + ";");
     }
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/gpu/gpu.h"
+#include "kernels/small_types.h"
 
 namespace gradloom::kernels::gpu {
 
@@ -51,6 +52,7 @@ GRADLOOM_DEVICE T widen(T v) {
 }
 GRADLOOM_DEVICE float widen(bf16 v) { return to_float(v); }
 GRADLOOM_DEVICE float widen(f16 v) { return to_float(v); }
+using portable::widen;  // small floats
 
 template <class T>
 struct CastTo {
@@ -95,10 +97,43 @@ struct CastTo<f16> {
   static GRADLOOM_DEVICE f16 from(double x) { return to_f16(x); }
 };
 
-// x as a T: x in any type of registers, T a storage type or Truth.
+// Small integers are their values in registers.
+template <int bits, bool is_signed>
+struct CastTo<SmallInt<bits, is_signed>> {
+  template <class From>
+  static GRADLOOM_DEVICE auto from(From x) {
+    SmallInt<bits, is_signed> y;
+    portable::narrow(x, y);
+    return y.value;
+  }
+};
+template <int exponent_bits, int fraction_bits, int bias, SmallSpecials specials>
+struct CastTo<SmallFloat<exponent_bits, fraction_bits, bias, specials>> {
+  template <class From>
+  static GRADLOOM_DEVICE auto from(From x, unsigned mode = 0) {
+    SmallFloat<exponent_bits, fraction_bits, bias, specials> y;
+    portable::narrow(to_real(x), y, mode);
+    return y;
+  }
+};
+template <>
+struct CastTo<F8e8m0> {
+  template <class From>
+  static GRADLOOM_DEVICE F8e8m0 from(From x, unsigned mode = 0) {
+    F8e8m0 y;
+    portable::narrow(double(x), y, mode);
+    return y;
+  }
+};
+
+// x as a T: x in any type of registers, T a storage type, Truth or a small type, `mode`: of a small float.
 template <class T, class From>
 GRADLOOM_DEVICE auto cast(From x) {
   return CastTo<T>::from(widen(x));
+}
+template <class T, class From>
+GRADLOOM_DEVICE auto cast(From x, unsigned mode) {
+  return CastTo<T>::from(widen(x), mode);
 }
 
 // ---- consecutive elements -------------------------------------------------------------------------------------------------------

@@ -340,8 +340,23 @@ void contents_of_another_size(Cases& cases) {
       "two lists", TensorProto::FLOAT, {1}, [](TensorProto& t) { t.add_float_data(1), t.add_double_data(1); },
       kBad, "given twice");
   of_type("strings in bytes", TensorProto::STRING, "string is not supported");
-  of_type("packed int4 too short", 22, "int4 is not supported");
-  of_type("float8", 17, "float8e4m3fn is not supported");
+  of_type("float6", 27, "float6e2m3 is not supported");
+  constexpr int kFloat8 = 17, kInt4 = 22, kFloat4 = 23, kInt2 = 26;
+  add("packed int4 too short", kInt4, {5}, raw("ab"), kBad, "needs 3 bytes, the file has 2");
+  add("packed int4 too long", kInt4, {3}, raw("abc"), kBad, "needs 2 bytes, the file has 3");
+  add("int2, a byte for each", kInt2, {4}, raw("abcd"), kBad, "needs 1 bytes, the file has 4");
+  add("billion int2, three bytes", kInt2, {1000000000}, raw("abc"), kBad, "needs 250000000 bytes");
+  add("exabytes of int4", kInt4, {std::int64_t{1} << 40, std::int64_t{1} << 40}, raw("abc"), 4, "63 bits");
+  add(
+      "float4, a number for each", kFloat4, {4},
+      [](TensorProto& t) {
+        for (int i = 0; i < 4; ++i) t.add_int32_data(1);
+      },
+      kBad, "needs 2 packed elements, the file has 4");
+  add(
+      "float8 out of range", kFloat8, {1}, [](TensorProto& t) { t.add_int32_data(-1); }, kBad,
+      "out of the type's range");
+  add("float8 too short", kFloat8, {3}, raw("ab"), kBad, "needs 3 bytes, the file has 2");
   of_type("element type 999", 999, "element type 999 is unknown");
   of_type("element type -1", -1, "element type -1 is unknown");
   of_type("no element type", 0, "element type 0 is unknown");

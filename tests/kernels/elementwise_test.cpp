@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "kernels/small_types.h"
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {
@@ -386,6 +387,58 @@ TEST(Elementwise, Casts) {
     EXPECT_EQ(run<std::uint16_t>(*k, cast(DType::bf16), {x.data()}, n)[1],
               0x3ff3);  // 1.9 rounds up to 1.8984375
     EXPECT_EQ(run<std::uint16_t>(*k, cast(DType::bf16), {x.data()}, n)[6], 0x7f80);
+  }
+}
+
+// Through one program each: from every type to every small type and back, more than one run of elements.
+TEST(Elementwise, CastsOfSmallTypes) {
+  const std::int64_t n = 1500;
+  const auto x = values<float>(n, 9, -20, 20);
+  const DType small[] = {DType::i4,         DType::u4,     DType::i2,         DType::u2,     DType::f8e4m3fn,
+                         DType::f8e4m3fnuz, DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1, DType::f8e8m0};
+  const auto rounded = [](DType type, double v) -> double {
+    const auto to = [&](auto y) {
+      if constexpr (requires { y.value; }) {
+        portable::narrow(v, y);
+        return double(y.value);
+      } else {
+        portable::narrow(v, y, 0);
+        return double(portable::widen(y));
+      }
+    };
+    switch (type) {
+      case DType::i4: return to(portable::I4());
+      case DType::u4: return to(portable::U4());
+      case DType::i2: return to(portable::I2());
+      case DType::u2: return to(portable::U2());
+      case DType::f8e4m3fn: return to(portable::F8e4m3fn());
+      case DType::f8e4m3fnuz: return to(portable::F8e4m3fnuz());
+      case DType::f8e5m2: return to(portable::F8e5m2());
+      case DType::f8e5m2fnuz: return to(portable::F8e5m2fnuz());
+      case DType::f4e2m1: return to(portable::F4e2m1());
+      default: return to(portable::F8e8m0());
+    }
+  };
+  for (const DType from : {DType::f32, DType::f64, DType::i32, DType::i8, DType::bf16, DType::f8e5m2}) {
+    for (const DType to : small) {
+      EwProgram program = program_over({n});
+      program.inputs.push_back(input_of(DType::f32, {n}));
+      program.code = {{EwOp::Cast, DType::f32, from, {0, -1, -1}, 0},
+                      {EwOp::Cast, from, DType::f64, {1, -1, -1}, 0},
+                      {EwOp::Cast, from, to, {1, -1, -1}, 0},
+                      {EwOp::Cast, to, DType::f64, {3, -1, -1}, 0}};
+      program.outputs = {{2, DType::f64}, {4, DType::f64}};
+      for (const CpuKernels* k : levels()) {
+        std::vector<double> exact(x.size()), got(x.size());
+        const void* inputs[] = {x.data()};
+        void* outputs[] = {exact.data(), got.data()};
+        k->elementwise({&program, inputs, outputs, nullptr});
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          ASSERT_EQ(got[i], rounded(to, exact[i]))
+              << k->isa << " " << int(from) << " to " << int(to) << ": " << exact[i];
+        }
+      }
+    }
   }
 }
 

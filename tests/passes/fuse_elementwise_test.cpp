@@ -56,6 +56,21 @@ TEST_F(FuseElementwise, EveryKindOfOperatorAndBroadcast) {
   EXPECT_NE(fused().attrs.text("code").find("Dropout#18446744073709551611("), std::string::npos);
 }
 
+TEST_F(FuseElementwise, CastsKeepHowTheyRound) {
+  const auto cast = [&](ValueId v, std::int64_t to) {
+    return b.op("Cast", {v},
+                {{"to", to}, {"saturate", std::int64_t{0}}, {"round_mode", std::string("nearest")}});
+  };
+  graph.outputs = {cast(cast(b.op("Exp", {x}), 24), 1), cast(cast(b.op("Neg", {x}), 22), 1),
+                   cast(cast(b.op("Mul", {x, x}), 17), 1)};
+  EXPECT_EQ(run_and_compare(graph, "fuse-elementwise", 0).matched, 3);
+  std::string code;
+  for (const Node& node : graph.nodes)
+    if (node.alive()) code += node.attrs.text("code") + " ";
+  for (const char* part : {"Cast:f8e8m0#5(", "Cast:i4(", "Cast:f8e4m3fn#1(", "Cast:f32("})
+    EXPECT_NE(code.find(part), std::string::npos) << code;
+}
+
 TEST_F(FuseElementwise, TheMaskOfDropoutIsAnOutput) {
   const auto drop =
       b.ops(op_by_name("Dropout"), {b.op("Exp", {x}), b.scalar(DType::f32, 0.5), b.scalar(DType::boolean, 1)},

@@ -58,6 +58,29 @@ TEST_F(DataTest, NpzCyclesItsBatches) {
   EXPECT_EQ(batch->at("labels").to_i64(), (std::vector<std::int64_t>{2, 3}));
 }
 
+TEST_F(DataTest, SmallTypes) {
+  ASSERT_TRUE(write_npz(file("s.npz"), {{"i", Tensor::from_f64(DType::i8, {1, 3}, {-8, 7, 9})},
+                                        {"j", Tensor::from_f64(DType::i8, {1, 3}, {-8, 7, 0})},
+                                        {"x", Tensor::from_f64(DType::f32, {1, 3}, {1.0625, 500, -1})}})
+                  .ok());
+  const auto bad = make_batches("npz:" + file("s.npz"), {{"i", {DType::i4, {3}}, 0, false}}, 0);
+  EXPECT_NE(error_of(bad).find("array i: value 9 at element 2 is no i4"), std::string::npos) << error_of(bad);
+  const std::vector<InputSpec> inputs = {{"j", {DType::i4, {3}}, 0, false},
+                                         {"x", {DType::f8e4m3fn, {3}}, 0, false}};
+  const auto source = make_batches("npz:" + file("s.npz"), inputs, 0);
+  ASSERT_TRUE(source.ok()) << error_of(source);
+  EXPECT_EQ((*source)->batch(0)->at("j").to_i64(), (std::vector<std::int64_t>{-8, 7, 0}));
+  EXPECT_EQ((*source)->batch(0)->at("x").to_f64(), (std::vector<double>{1, 448, -1}));
+  const auto synthetic = make_batches(
+      "synthetic", {{"u", {DType::u2, {100}}, 50, false}, {"x", {DType::f8e5m2, {100}}, 0, false}}, 0);
+  ASSERT_TRUE(synthetic.ok()) << error_of(synthetic);
+  const auto batch = (*synthetic)->batch(0);
+  double sum = 0;
+  for (const std::int64_t v : batch->at("u").to_i64()) EXPECT_TRUE(v >= 0 && v < 4) << v;
+  for (const double v : batch->at("x").to_f64()) sum += v * v;
+  EXPECT_NEAR(sum / 100, 1, 0.6);
+}
+
 TEST_F(DataTest, NpzErrorsNameArrayAndInput) {
   const auto message = [&](const std::map<std::string, Tensor>& arrays, const InputSpec& input) {
     EXPECT_TRUE(write_npz(file("e.npz"), arrays).ok());

@@ -43,6 +43,20 @@ TEST(Tensor, Bf16RoundsToNearestEven) {
   EXPECT_NEAR(t.at(2), 3.0e38, 2e36);
 }
 
+TEST(Tensor, SmallTypesTakeAByteAndRound) {
+  const Tensor f8 = Tensor::from_f64(DType::f8e4m3fn, {4}, {1.0625, 1.1875, -1e9, std::nan("")});
+  EXPECT_EQ(f8.bytes(), 4u);
+  EXPECT_EQ(f8.at(0), 1);  // halfway between 1 and 1.125: even
+  EXPECT_EQ(f8.at(1), 1.25);
+  EXPECT_EQ(f8.at(2), -448);
+  EXPECT_TRUE(std::isnan(f8.at(3)));
+  EXPECT_EQ(f8.cast(DType::i32).to_i64(), (std::vector<std::int64_t>{1, 1, -448, 0}));
+  const Tensor i4 = Tensor::from_f64(DType::i4, {4}, {-8, 7, -9, 2.9});
+  EXPECT_EQ(i4.to_i64(), (std::vector<std::int64_t>{-8, 7, 7, 2}));
+  EXPECT_EQ(i4.cast(DType::u4).to_i64(), (std::vector<std::int64_t>{8, 7, 7, 2}));
+  EXPECT_EQ(i4.cast(DType::f8e5m2).to_f64(), (std::vector<double>{-8, 7, 7, 2}));
+}
+
 TEST(Tensor, ElementCountChecksOverflowAndSign) {
   EXPECT_EQ(*checked_element_count({2, 3}, 4), 6);
   EXPECT_EQ(checked_element_count({std::int64_t{1} << 40, std::int64_t{1} << 40}, 1).error().code,
@@ -57,8 +71,9 @@ TEST(Tensor, ElementCountChecksOverflowAndSign) {
 }
 
 TEST(Tensor, NamesRoundTrip) {
-  for (DType t :
-       {DType::f32, DType::f64, DType::i32, DType::i64, DType::boolean, DType::bf16, DType::f16, DType::u8})
+  for (DType t : {DType::f32, DType::f64, DType::i32, DType::i64, DType::boolean, DType::bf16, DType::f16,
+                  DType::u8, DType::i4, DType::u4, DType::i2, DType::u2, DType::f8e4m3fn, DType::f8e4m3fnuz,
+                  DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1, DType::f8e8m0})
     EXPECT_EQ(*dtype_from_name(dtype_name(t)), t);
   EXPECT_EQ(dtype_from_name("float99").error().code, Errc::usage);
   EXPECT_EQ(to_string(Type{DType::f32, {8, -1, 3}}), "f32[8, ?1, 3]");

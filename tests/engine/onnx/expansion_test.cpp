@@ -16,6 +16,7 @@ namespace {
 
 using testing::expect_refused;
 using testing::import_model;
+using testing::imported_or_fail;
 using testing::model_from_text;
 
 using Array = std::vector<double>;
@@ -711,6 +712,62 @@ TEST(ExpandAttention, GroupQuery) {
   }
 }
 
+// Buffers of 4 elements of which 3 and 1 count, and 2 new ones behind them.
+TEST(ExpandAttention, GroupQueryWithAPast) {
+  const std::int64_t before[] = {3, 1};
+  const Expanded e = expanded(
+      "g (float[2, 2, 16] q, float[2, 2, 8] k, float[2, 2, 8] v, float[2, 2, 4, 4] a, float[2, 2, 4, 4] b, "
+      "int32[2] n, int32 t, float[7, 2] c, float[7, 2] s) => (float[2, 2, 16] y, float[2, 2, 5, 4] pk, "
+      "float[2, 2, 5, 4] pv)"
+      "{ y, pk, pv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1, "
+      "local_window_size = 2>(q, k, v, a, b, n, t, c, s) }",
+      17, {{"n", Tensor::from_i64({4, 2}).cast(DType::i32)}, {"t", Tensor::scalar(DType::i32, 5)}});
+  const std::vector<std::int64_t> positions = {3, 4, 1, 2};
+  const Array cos = rows_of(e.inputs.at("c"), positions, 2), sin = rows_of(e.inputs.at("s"), positions, 2);
+  const auto joined = [&](const Array& buffer, const Array& fresh) {  // [2, 2, 4 and 2, 4] to [2, 2, 5, 4]
+    Array all;
+    for (std::size_t row = 0; row < 2; ++row)
+      for (std::size_t head = 0; head < 2; ++head)
+        for (std::int64_t j = 0; j < 5; ++j)
+          for (std::size_t d = 0; d < 4; ++d) {
+            const std::size_t at = row * 2 + head;
+            const std::int64_t step = j - before[row];
+            all.push_back(step >= 0 && step < 2 ? fresh[(at * 2 + static_cast<std::size_t>(step)) * 4 + d]
+                          : j < 4               ? buffer[(at * 4 + static_cast<std::size_t>(j)) * 4 + d]
+                                                : fresh[(at * 2 + 1) * 4 + d]);
+          }
+    return all;
+  };
+  const Array k = joined(e.inputs.at("a"),
+                         swapped(rotated(e.inputs.at("k"), cos, sin, 4, 2, 4, 2, false), 2, 2, 2, 4)),
+              v = joined(e.inputs.at("b"), swapped(e.inputs.at("v"), 2, 2, 2, 4));
+  AttentionOptions o;
+  o.allowed = [&](int row, int, int i, int j) { return j <= before[row] + i && j >= before[row] + i - 2; };
+  const Array y =
+      attention({2, 4, 2, 2, 5, 4, 4},
+                swapped(rotated(e.inputs.at("q"), cos, sin, 4, 4, 4, 2, false), 2, 2, 4, 4), k, v, o);
+  const auto outputs = outputs_of(e);
+  expect_near(outputs[0], swapped(y, 2, 4, 2, 4));
+  expect_near(outputs[1], k);
+  expect_near(outputs[2], v);
+  expect_gradients(e);
+}
+
+// A prompt: all that counts is new, whatever the buffer holds.
+TEST(ExpandAttention, GroupQueryBeginsItsBuffer) {
+  const auto outputs = [](const std::string& past, const std::string& keys) {
+    return expanded(
+        "g (float[1, 3, 8] q, float[1, 3, 4] k, float[1, 3, 4] v, float[1, 2, 5, 2] a, int32[1] n, "
+        "int32 t) => (float[1, 3, 8] y, float[1, 2, " +
+            keys + ", 2] pk, float[1, 2, " + keys +
+            ", 2] pv) { y, pk, pv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2>(q, k, v, " +
+            past + ", n, t) }",
+        17, {{"n", Tensor::from_i64({1}).cast(DType::i32)}, {"t", Tensor::scalar(DType::i32, 3)}});
+  };
+  const Expanded with = outputs("a, a", "5"), without = outputs(", ", "3");
+  expect_near(outputs_of(with)[0], outputs_of(without)[0]);
+}
+
 TEST(ExpandAttention, GroupQueryRefusesWhatItCannotMean) {
   const auto refused = [](const std::string& attributes, const std::string& rest, const std::string& text) {
     expect_refused(import_model(microsoft_model("g (float[2, 3, 8] q, float[2, 3, 4] k, float[2, 2, 3, 2] p, "
@@ -719,7 +776,8 @@ TEST(ExpandAttention, GroupQueryRefusesWhatItCannotMean) {
                                                 attributes + ">(q, k, k" + rest + ") }")),
                    Errc::bad_input, {"GroupQueryAttention", text});
   };
-  refused("num_heads = 4, kv_num_heads = 2", ", p, p, n, t", "a past");
+  refused("num_heads = 4, kv_num_heads = 2", ", p, p, n, t", "total_sequence_length is not known");
+  refused("num_heads = 4, kv_num_heads = 2", ", p, , n, t", "must both be");
   refused("num_heads = 4, kv_num_heads = 3", ", , , n, t", "4 query heads for 3 key heads");
   refused("num_heads = 4, kv_num_heads = 2, do_rotary = 1", ", , , n, t", "cos_cache");
   refused("num_heads = 4, kv_num_heads = 2, smooth_softmax = 1", ", , , n, t", "smooth_softmax");
@@ -1425,6 +1483,27 @@ TEST(ExpandSignal, LongTransformsAreTwo) {
   EXPECT_NEAR(y[2 * 2050 + 1], 0, 1e-9);
 }
 
+// An even and an odd length; imaginary parts of bins that are their own conjugates do not count.
+TEST(ExpandSignal, LongHalvesOfSpectraBecomeRealNumbers) {
+  for (const std::size_t length : {4100u, 4101u}) {
+    const std::string size = std::to_string(length), bins = std::to_string(length / 2 + 1);
+    const Expanded e = expanded("g (float[1, " + bins + ", 2] x, int64 n) => (float[1, " + size +
+                                    ", 1] y) { y = DFT<axis = 1, inverse = 1, onesided = 1>(x, n) }",
+                                17, {{"n", Tensor::scalar(DType::i64, static_cast<double>(length))}});
+    const Array y = outputs_of(e)[0], &x = e.inputs.at("x");
+    ASSERT_EQ(y.size(), length);
+    for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{77}, length / 2, length - 1}) {
+      double sum = 0;
+      for (std::size_t k = 0; k <= length / 2; ++k) {
+        const double angle = 2 * M_PI * static_cast<double>(n * k % length) / static_cast<double>(length);
+        const double part = x[2 * k] * std::cos(angle) - x[2 * k + 1] * std::sin(angle);
+        sum += k == 0 || 2 * k == length ? part : 2 * part;
+      }
+      EXPECT_NEAR(y[n], sum / static_cast<double>(length), 1e-9) << length << " " << n;
+    }
+  }
+}
+
 TEST(ExpandSignal, WhatIsNotKnownIsTheReason) {
   const auto refused = [](const std::string& text, int opset, const std::string& reason) {
     expect_refused(import_model(model_from_text(text, opset)), Errc::bad_input, {reason});
@@ -1821,6 +1900,31 @@ TEST(ExpandInteger, RoundsToEvenAndSaturates) {
   EXPECT_EQ(product({7}), 14) << "3.5 + 10";
   EXPECT_EQ(product({127}), 74) << "63.5 + 10";
   EXPECT_EQ(product({-128}), -54);
+}
+
+// 3 times 2.5 as float8e4m3fn, with scales.
+TEST(ExpandInteger, ProductsOfFloatsOfEightBits) {
+  const auto product = [](double scale) {
+    ImportOptions options;
+    options.known_inputs = {{"ua", bytes_of(DType::u8, {1, 1}, {0x44})},
+                            {"sa", Tensor::scalar(DType::f32, 0.5)},
+                            {"ub", bytes_of(DType::u8, {1, 1}, {0x42})},
+                            {"sy", Tensor::scalar(DType::f32, scale)},
+                            {"uz", bytes_of(DType::u8, {}, {0})}};
+    const Graph graph =
+        imported_or_fail(
+            model_from_text(
+                "g (uint8[1, 1] ua, float sa, uint8[1, 1] ub, float sy, uint8 uz) => (float[1, 1] y) {"
+                "a = BitCast<to = 17>(ua) b = BitCast<to = 17>(ub) z = BitCast<to = 17>(uz) "
+                "q = QLinearMatMul(a, sa, z, b, sa, z, sy, z) y = Cast<to = 1>(q) }",
+                26),
+            options)
+            .graph;
+    return graph.value(graph.outputs[0]).data.to_f64()[0];
+  };
+  EXPECT_EQ(product(1), 1.875);
+  EXPECT_EQ(product(1.1), 1.75) << "1.7045 is between 1.625 and 1.75";
+  EXPECT_EQ(product(0.001), 448);
 }
 
 // ---- operators of language models -------------------------------------------------------------------------

@@ -164,6 +164,27 @@ TEST(Npz, WritesBf16AsF32) {
   EXPECT_EQ(back->at("w").to_f64(), (std::vector<double>{1.5, -3}));
 }
 
+TEST(Npz, WritesSmallTypesAsTheNextOfNumpy) {
+  const TemporaryFolder folder;
+  const auto small = [](DType type) { return Tensor::from_f64(type, {2}, {1, 0.5}); };
+  ASSERT_TRUE(write_npz(folder / "a.npz", {{"f8", small(DType::f8e4m3fn)},
+                                           {"f4", small(DType::f4e2m1)},
+                                           {"e8", small(DType::f8e8m0)},
+                                           {"i4", Tensor::from_f64(DType::i4, {2}, {-8, 7})},
+                                           {"u2", Tensor::from_f64(DType::u2, {2}, {0, 3})}})
+                  .ok());
+  const Result<Arrays> back = read_npz(folder / "a.npz");
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  for (const char* name : {"f8", "f4", "e8"}) {
+    EXPECT_EQ(to_string(back->at(name).type()), "f32[2]") << name;
+    EXPECT_EQ(back->at(name).to_f64(), (std::vector<double>{1, 0.5})) << name;
+  }
+  EXPECT_EQ(to_string(back->at("i4").type()), "i8[2]");
+  EXPECT_EQ(back->at("i4").to_i64(), (std::vector<std::int64_t>{-8, 7}));
+  EXPECT_EQ(to_string(back->at("u2").type()), "u8[2]");
+  EXPECT_EQ(back->at("u2").to_i64(), (std::vector<std::int64_t>{0, 3}));
+}
+
 TEST(Npz, AnEmptyArchiveHasNoArrays) {
   const TemporaryFolder folder;
   ASSERT_TRUE(write_npz(folder / "a.npz", {}).ok());

@@ -50,6 +50,24 @@ TEST(Sparse, PositionsAndCoordinates) {
   }
 }
 
+TEST(Sparse, PackedValues) {
+  onnx::ModelProto model = model_with({}, {2}, {1, 4}, {5});
+  model.mutable_graph()->mutable_node(0)->set_op_type("Cast");
+  model.mutable_graph()->mutable_node(0)->clear_input();
+  model.mutable_graph()->mutable_node(0)->add_input("w");
+  onnx::AttributeProto& to = *model.mutable_graph()->mutable_node(0)->add_attribute();
+  to.set_name("to");
+  to.set_type(onnx::AttributeProto::INT);
+  to.set_i(onnx::TensorProto::FLOAT);
+  onnx::TensorProto& values = *model.mutable_graph()->mutable_sparse_initializer(0)->mutable_values();
+  values.set_data_type(22);  // int4
+  values.set_dims(0, 2);
+  values.set_raw_data("\x98");
+  const auto imported = import_model(model);
+  ASSERT_TRUE(imported.ok()) << imported.error().message;
+  EXPECT_EQ(value_of(imported->graph, "w").data.to_i64(), (std::vector<std::int64_t>{0, -8, 0, 0, -7}));
+}
+
 TEST(Sparse, NothingButZeros) {
   const auto imported = import_model(model_with({}, {0}, {}, {3}));
   ASSERT_TRUE(imported.ok()) << imported.error().message;

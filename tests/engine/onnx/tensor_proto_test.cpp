@@ -35,8 +35,10 @@ void expect_refused(const TensorProto& proto, Errc code, const std::string& text
 
 TEST(TensorProtoReading, RoundTripsEveryType) {
   for (const DType dtype :
-       {DType::f32, DType::f64, DType::i32, DType::i64, DType::u8, DType::boolean, DType::f16, DType::bf16,
-        DType::i8, DType::i16, DType::u16, DType::u32, DType::u64}) {
+       {DType::f32,        DType::f64,    DType::i32,        DType::i64,    DType::u8,    DType::boolean,
+        DType::f16,        DType::bf16,   DType::i8,         DType::i16,    DType::u16,   DType::u32,
+        DType::u64,        DType::i4,     DType::u4,         DType::i2,     DType::u2,    DType::f8e4m3fn,
+        DType::f8e4m3fnuz, DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1, DType::f8e8m0}) {
     const Tensor tensor = Tensor::from_f64(dtype, {2, 3}, {0, 1, 0, 1, 1, 1});
     TensorProto proto;
     write_tensor(tensor, &proto);
@@ -73,6 +75,55 @@ TEST(TensorProtoReading, HalfTypesAreBits) {
   TensorProto bf16 = tensor_proto(TensorProto::BFLOAT16, {1});
   bf16.set_raw_data(std::string("\x40\xc0", 2));
   EXPECT_EQ(read(bf16)->at(0), -3.0);
+}
+
+constexpr int kU4 = 21, kI4 = 22, kF4e2m1 = 23, kU2 = 25, kI2 = 26, kF8e4m3fn = 17;
+
+TEST(TensorProtoReading, PackedElementsBeginInTheLowestBits) {
+  const auto numbers = [](int type, std::int64_t count, const std::string& bytes) {
+    TensorProto raw = tensor_proto(type, {count}), list = raw;
+    raw.set_raw_data(bytes);
+    for (const char c : bytes) list.add_int32_data(static_cast<unsigned char>(c));
+    EXPECT_TRUE(bit_equal(*read(raw), *read(list)));
+    return read(raw)->to_f64();
+  };
+  // Bits behind the last element say nothing.
+  EXPECT_EQ(numbers(kI4, 3, "\x98\xf7"), (std::vector<double>{-8, -7, 7}));
+  EXPECT_EQ(numbers(kU4, 3, "\x98\xf7"), (std::vector<double>{8, 9, 7}));
+  EXPECT_EQ(numbers(kF4e2m1, 3, "\x97\xf1"), (std::vector<double>{6, -0.5, 0.5}));
+  EXPECT_EQ(numbers(kI2, 5, "\xe4\xfe"), (std::vector<double>{0, 1, -2, -1, -2}));
+  EXPECT_EQ(numbers(kU2, 5, "\xe4\xfe"), (std::vector<double>{0, 1, 2, 3, 2}));
+  EXPECT_EQ(numbers(kF8e4m3fn, 2, "\x38\xfe"), (std::vector<double>{1, -448}));
+  EXPECT_EQ(read(tensor_proto(kI4, {3, 0}))->count(), 0);
+}
+
+TEST(TensorProtoReading, PacksWhatItWrites) {
+  const auto written = [](DType dtype, const std::vector<double>& values) {
+    TensorProto proto;
+    write_tensor(Tensor::from_f64(dtype, {static_cast<std::int64_t>(values.size())}, values), &proto);
+    return proto.raw_data();
+  };
+  EXPECT_EQ(written(DType::i4, {-8, -7, 7}), "\x98\x07");
+  EXPECT_EQ(written(DType::u2, {0, 1, 2, 3, 2}), "\xe4\x02");
+  EXPECT_EQ(written(DType::f4e2m1, {6, -0.5, 0.5}), "\x97\x01");
+  EXPECT_EQ(written(DType::f8e4m3fn, {1, -448}), "\x38\xfe");
+}
+
+TEST(TensorProtoReading, RefusesWrongPackedSizes) {
+  TensorProto raw = tensor_proto(kI4, {3});
+  for (const char* bytes : {"a", "abc"}) {
+    raw.set_raw_data(bytes);
+    expect_refused(raw, Errc::bad_input, "i4[3] needs 2 bytes");
+  }
+  TensorProto list = tensor_proto(kU2, {5});
+  for (int i = 0; i < 5; ++i) list.add_int32_data(1);  // one each
+  expect_refused(list, Errc::bad_input, "needs 2 packed elements, the file has 5");
+  TensorProto range = tensor_proto(kF4e2m1, {2});
+  range.add_int32_data(256);
+  expect_refused(range, Errc::bad_input, "range");
+  expect_refused(tensor_proto(kI2, {(std::int64_t{1} << 62) + 1, 4}), Errc::limit, "63 bits");
+  expect_refused(tensor_proto(kI2, {std::int64_t{1} << 62}), Errc::bad_input,
+                 "packed elements, the file has 0");
 }
 
 TEST(TensorProtoReading, NanInfAndDenormalsKeepTheirBits) {
@@ -122,8 +173,8 @@ TEST(TensorProtoReading, RefusesWrongShapes) {
 TEST(TensorProtoReading, RefusesUnsupportedTypesByName) {
   expect_refused(tensor_proto(TensorProto::STRING, {0}), Errc::bad_input, "string");
   expect_refused(tensor_proto(TensorProto::COMPLEX64, {0}), Errc::bad_input, "complex64");
-  expect_refused(tensor_proto(17, {0}), Errc::bad_input, "float8e4m3fn");
-  expect_refused(tensor_proto(22, {0}), Errc::bad_input, "int4");
+  expect_refused(tensor_proto(27, {0}), Errc::bad_input, "float6e2m3");
+  expect_refused(tensor_proto(28, {0}), Errc::bad_input, "float6e3m2");
   expect_refused(tensor_proto(999, {0}), Errc::bad_input, "999");
   expect_refused(tensor_proto(-1, {0}), Errc::bad_input, "-1");
 }
@@ -152,6 +203,21 @@ TEST(ExternalData, IsReadInsideTheFolder) {
   ASSERT_TRUE(tensor.ok()) << tensor.error().message;
   EXPECT_EQ(tensor->to_f64(), (std::vector<double>{1, 2}));
   EXPECT_TRUE(read(external_proto("./sub//weights.bin"), folder.path()).ok());
+}
+
+TEST(ExternalData, PackedElementsShareBytes) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "w", "\x01\x98\xf7");
+  TensorProto proto = external_proto("w", "1", "2");
+  proto.set_data_type(kI4);
+  proto.set_dims(0, 3);
+  const Result<Tensor> tensor = read(proto, folder.path());
+  ASSERT_TRUE(tensor.ok()) << tensor.error().message;
+  EXPECT_EQ(tensor->to_i64(), (std::vector<std::int64_t>{-8, -7, 7}));
+  proto.set_dims(0, 5);
+  const Result<Tensor> beyond = read(proto, folder.path());
+  ASSERT_FALSE(beyond.ok());
+  EXPECT_NE(beyond.error().message.find("the type needs 3"), std::string::npos) << beyond.error().message;
 }
 
 TEST(ExternalData, OffsetsAndLengthsMustFit) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/ops/common.h"
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {
@@ -20,7 +21,19 @@ TEST(Elementwise, RefusesWrongTypes) {
   EXPECT_TRUE(mentions(error_of("Add", {f32({2})}), "missing"));
   EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{8}}}), "type string"));
   EXPECT_TRUE(
-      mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{22}}}), "type int4 is not supported"));
+      mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{27}}}), "type float6e2m3 is not supported"));
+  for (const DType small : {DType::i4, DType::u2, DType::f8e4m3fn, DType::f8e8m0}) {
+    const Type x{small, {2}};
+    for (const char* op : {"Add", "Equal", "Pow", "Less"}) {
+      EXPECT_TRUE(mentions(error_of(op, {x, x}), "does not take")) << op;
+    }
+    EXPECT_TRUE(mentions(error_of("Neg", {x}), "does not take"));
+    EXPECT_TRUE(mentions(error_of("Clip", {x}), "Clip does not take"));
+    EXPECT_TRUE(mentions(error_of("ReduceSum", {x}), "does not reduce"));
+  }
+  EXPECT_TRUE(mentions(
+      error_of("Cast", {f32({2})}, {{"to", std::int64_t{24}}, {"round_mode", std::string("sideways")}}),
+      "round_mode is 'sideways'"));
   EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", std::int64_t{99}}}), "type 99 is unknown"));
   EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}), "type 0"));
 }
@@ -131,9 +144,52 @@ TEST(Cast, HalvesAndIntegers) {
   EXPECT_EQ(run("Cast", {x}, to(DType::u8)), (std::vector<double>{1, 255, 0, 255}));
   EXPECT_EQ(run("Cast", {tensor({2}, {-3, 70000}, DType::i32)}, to(DType::i16)),
             (std::vector<double>{-3, 4464}));
-  // Element types of 8 and less bits for floating point do not exist here.
-  for (const std::int64_t f8 : {17, 18, 19, 20, 21, 22, 23})
-    EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", f8}}), "not supported")) << f8;
+  for (const std::int64_t f6 : {27, 28})
+    EXPECT_TRUE(mentions(error_of("Cast", {f32({2})}, {{"to", f6}}), "not supported")) << f6;
+}
+
+Attrs cast_to_code(std::int64_t to, std::int64_t saturate = 1, const std::string& round_mode = "up") {
+  return {{"to", to}, {"saturate", saturate}, {"round_mode", round_mode}};
+}
+
+// ONNX's own numbers: backend/test/case/node/cast.py.
+TEST(Cast, SmallTypes) {
+  const Tensor x = tensor({6}, {0.47892547, 0.8191054, 1e6, -1e6, kInf, 1e-7}, DType::f32);
+  EXPECT_EQ(run("Cast", {x}, cast_to_code(17)), (std::vector<double>{0.46875, 0.8125, 448, -448, 448, 0}));
+  EXPECT_EQ(run("Cast", {x}, cast_to_code(18)), (std::vector<double>{0.46875, 0.8125, 240, -240, 240, 0}));
+  EXPECT_EQ(run("Cast", {x}, cast_to_code(19)), (std::vector<double>{0.5, 0.875, 57344, -57344, 57344, 0}));
+  EXPECT_EQ(run("Cast", {x}, cast_to_code(19, 0)), (std::vector<double>{0.5, 0.875, kInf, -kInf, kInf, 0}));
+  EXPECT_TRUE(std::isnan(run("Cast", {x}, cast_to_code(17, 0))[2]));
+  EXPECT_EQ(run("Cast", {tensor({6}, {0.48, 0.25, 1.05, -3.5, -8, 9}, DType::f32)}, cast_to_code(23)),
+            (std::vector<double>{0.5, 0, 1, -4, -6, 6}));
+  EXPECT_EQ(run("Cast", {tensor({4}, {-9, 15, 7.9, -0.5}, DType::f32)}, cast_to_code(22)),
+            (std::vector<double>{7, -1, 7, 0}));
+  EXPECT_EQ(run("Cast", {tensor({3}, {-3, 200, 5}, DType::i32)}, cast_to_code(25)),
+            (std::vector<double>{1, 0, 1}));
+}
+
+TEST(Cast, RoundModes) {
+  const Tensor x = tensor({4}, {0.124, 1.1, 1.5, 6}, DType::f32);
+  EXPECT_EQ(run("Cast", {x}, cast_to_code(24)), (std::vector<double>{0.125, 2, 2, 8}));
+  EXPECT_EQ(run("Cast", {x}, cast_to_code(24, 1, "down")), (std::vector<double>{0.0625, 1, 1, 4}));
+  EXPECT_EQ(run("Cast", {x}, cast_to_code(24, 1, "nearest")), (std::vector<double>{0.125, 1, 2, 8}));
+}
+
+// As between other floats: the rounding has the gradient 1, there and back.
+TEST(Cast, GradientsPassThroughSmallFloats) {
+  for (const DType small : {DType::f8e4m3fn, DType::f8e5m2fnuz, DType::f4e2m1}) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const ValueId x = b.input("x", {DType::f64, {3}}), w = b.constant(tensor({3}, {1, 2, 3}));
+    const ValueId q = b.op("Cast", {x}, {{"to", onnx_from_dtype(small)}});
+    const ValueId y = b.op("Cast", {q}, {{"to", onnx_from_dtype(DType::f64)}});
+    const ValueId loss = b.op("ReduceSum", {b.op("Mul", {y, w})}, {{"keepdims", std::int64_t{0}}});
+    const auto grads = add_gradients(graph, loss, {x});
+    ASSERT_TRUE(grads.ok()) << grads.error().message;
+    const auto values = reference::Runner::create(graph)->run({{x, tensor({3}, {0.3, -1.1, 5})}});
+    ASSERT_TRUE(values.ok());
+    EXPECT_EQ((*values)[grads->at(x)].to_f64(), (std::vector<double>{1, 2, 3})) << dtype_name(small);
+  }
 }
 
 // Computed in f32, rounded after each operator.

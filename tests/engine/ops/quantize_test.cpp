@@ -1,6 +1,7 @@
 // Quantization beyond the generic suite: rounding, saturation, typed errors, straight-through gradients.
 #include <cmath>
 
+#include "engine/ops/common.h"
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {
@@ -53,8 +54,17 @@ TEST(QuantizeLinear, RefusesWhatItLacks) {
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4, 4}), f32({4, 2})},
                                 {{"block_size", std::int64_t{2}}, {"axis", std::int64_t{7}}}),
                        "axis"));
-  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"output_dtype", std::int64_t{17}}}),
-                       "type float8e4m3fn is not supported"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"output_dtype", std::int64_t{27}}}),
+                       "type float6e2m3 is not supported"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"output_dtype", std::int64_t{24}}}),
+                       "quantization to f8e8m0 is not supported"));
+  EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale}, {{"precision", std::int64_t{7}}}),
+                       "the precision is i64"));
+  EXPECT_TRUE(mentions(error_of("DequantizeLinear", {Type{DType::f8e8m0, {4}}, scale}), "cannot dequantize"));
+  EXPECT_TRUE(mentions(error_of("DequantizeLinear", {Type{DType::u8, {4}}, Type{DType::f8e5m2, {}}}),
+                       "the scale is f8e5m2"));
+  EXPECT_TRUE(mentions(error_of("DequantizeLinear", {Type{DType::u8, {4}}, Type{DType::f8e8m0, {}}}),
+                       "dequantization to f8e8m0"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {f32({4}), scale, i64({})}), "not supported"));
   EXPECT_TRUE(mentions(error_of("QuantizeLinear", {i64({4}), scale}), "cannot quantize i64"));
   EXPECT_TRUE(mentions(error_of("DequantizeLinear", {f32({4}), scale}), "cannot dequantize f32"));
@@ -82,6 +92,79 @@ TEST(QuantizeLinear, GradientsPassStraightThrough) {
   EXPECT_EQ((*values)[grads->at(x)].to_f64(), (std::vector<double>{1, 2, 0, 0}));
   const double expected = 1 * (2 - 1.8) + 2 * (-3 + 2.6) + 3 * 245 + 4 * -10;
   EXPECT_NEAR((*values)[grads->at(s)].at(0), expected, 1e-12 * expected);
+}
+
+TEST(QuantizeLinear, SmallTypesSaturate) {
+  const auto quantized = [](DType type, const std::vector<double>& x, double scale, double zero) {
+    return run("QuantizeLinear", {tensor({static_cast<std::int64_t>(x.size())}, x, DType::f32),
+                                  tensor({}, {scale}, DType::f32), tensor({}, {zero}, type)});
+  };
+  EXPECT_EQ(quantized(DType::i4, {-100, -3, 5, 7, 100}, 2, 1), (std::vector<double>{-8, -1, 3, 5, 7}));
+  EXPECT_EQ(quantized(DType::u4, {-100, 3, 100}, 2, 8), (std::vector<double>{0, 10, 15}));
+  EXPECT_EQ(quantized(DType::i2, {-9, -1, 0.4, 9}, 1, 0), (std::vector<double>{-2, -1, 0, 1}));
+  EXPECT_EQ(quantized(DType::u2, {-9, 1.5, 2.5, 9}, 1, 0), (std::vector<double>{0, 2, 2, 3}));
+  EXPECT_EQ(quantized(DType::f8e4m3fn, {0, 1, 2, 1e5, 200}, 2, 0), (std::vector<double>{0, 0.5, 1, 448, 96}));
+  EXPECT_EQ(quantized(DType::f4e2m1, {2.5, 8.6, -30}, 2, 0), (std::vector<double>{1, 4, -6}));
+}
+
+TEST(QuantizeLinear, ScalesMayBePowersOfTwo) {
+  const Tensor scale = tensor({2, 1}, {0.5, 4}, DType::f8e8m0);
+  const Attrs blocks = {{"axis", std::int64_t{1}},
+                        {"block_size", std::int64_t{2}},
+                        {"output_dtype", onnx_from_dtype(DType::f4e2m1)}};
+  EXPECT_EQ(run("QuantizeLinear", {tensor({2, 2}, {0.25, -1, 4, 100}, DType::f32), scale}, blocks),
+            (std::vector<double>{0.5, -2, 1, 6}));
+  const Attrs back = {{"axis", std::int64_t{1}},
+                      {"block_size", std::int64_t{2}},
+                      {"output_dtype", onnx_from_dtype(DType::f32)}};
+  EXPECT_EQ(run("DequantizeLinear", {tensor({2, 2}, {0.5, -2, 1, 6}, DType::f4e2m1), scale}, back),
+            (std::vector<double>{0.25, -1, 4, 24}));
+}
+
+TEST(QuantizeLinear, ThePrecisionRoundsTheQuotient) {
+  const Tensor x = tensor({1}, {3077}, DType::f32), scale = tensor({}, {3}, DType::f32),
+               zero = tensor({}, {0}, DType::i16);
+  EXPECT_EQ(run("QuantizeLinear", {x, scale, zero}), (std::vector<double>{1026}));
+  EXPECT_EQ(run("QuantizeLinear", {x, scale, zero}, {{"precision", onnx_from_dtype(DType::bf16)}}),
+            (std::vector<double>{1024}));  // 3072 / 3
+}
+
+// Floats of eight bits: no rounding to whole numbers, and 0 beyond the largest.
+TEST(QuantizeLinear, GradientsOfSmallFloats) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f64, {3}}), s = b.input("s", {DType::f64, {}});
+  const ValueId zero = b.constant(tensor({}, {0}, DType::f8e4m3fn)), w = b.constant(tensor({3}, {1, 2, 3}));
+  const ValueId q = b.op("QuantizeLinear", {x, s, zero});
+  const ValueId y = b.op("DequantizeLinear", {q, s, zero});
+  const ValueId loss = b.op("ReduceSum", {b.op("Mul", {y, w})}, {{"keepdims", std::int64_t{0}}});
+  const auto grads = add_gradients(graph, loss, {x, s});
+  ASSERT_TRUE(grads.ok()) << grads.error().message;
+  const auto values =
+      reference::Runner::create(graph)->run({{x, tensor({3}, {1.0625, -2.5, 1e4})}, {s, tensor({}, {2})}});
+  ASSERT_TRUE(values.ok());
+  EXPECT_EQ((*values)[q].to_f64(), (std::vector<double>{0.53125 - 0.03125, -1.25, 448}));
+  EXPECT_EQ((*values)[grads->at(x)].to_f64(), (std::vector<double>{1, 2, 0}));
+  EXPECT_NEAR((*values)[grads->at(s)].at(0), (0.5 - 0.53125) + 3 * 448, 1e-9);
+}
+
+TEST(QuantizeLinear, GradientsPassThroughAnotherOrderAndShape) {
+  for (const DType code : {DType::i4, DType::i8, DType::f8e5m2}) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const ValueId x = b.input("x", {DType::f64, {2, 3}}), s = b.constant(tensor({}, {0.5}));
+    const ValueId zero = b.constant(tensor({}, {0}, code));
+    const ValueId w = b.constant(tensor({6}, {1, 2, 3, 4, 5, 6}));
+    const ValueId turned = b.op("Transpose", {b.op("QuantizeLinear", {x, s, zero})});
+    const ValueId flat = b.op("Reshape", {turned, b.i64s({6})});
+    const ValueId y = b.op("DequantizeLinear", {flat, s, zero});
+    const ValueId loss = b.op("ReduceSum", {b.op("Mul", {y, w})}, {{"keepdims", std::int64_t{0}}});
+    const auto grads = add_gradients(graph, loss, {x});
+    ASSERT_TRUE(grads.ok()) << grads.error().message;
+    const auto values = reference::Runner::create(graph)->run({{x, tensor({2, 3}, {1, 2, 3, -1, -2, -3})}});
+    ASSERT_TRUE(values.ok());
+    EXPECT_EQ((*values)[grads->at(x)].to_f64(), (std::vector<double>{1, 3, 5, 2, 4, 6})) << dtype_name(code);
+  }
 }
 
 TEST(QuantizeLinear, GradientsPerAxis) {

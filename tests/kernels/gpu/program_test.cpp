@@ -43,8 +43,9 @@ double read(DType type, const unsigned char* at) {
     case DType::u64: return double(as(std::uint64_t()));
     case DType::u8:
     case DType::boolean: return *at;
+    default: break;  // by their codes
   }
-  return 0;
+  return *at;
 }
 
 // `values` as `type`, by the CPU's cast.

@@ -10,9 +10,11 @@
 
 namespace gradloom::kernels::test {
 
-constexpr DType kAllTypes[] = {DType::f32,     DType::f64, DType::i32,  DType::i64, DType::u8,
-                               DType::boolean, DType::f16, DType::bf16, DType::i8,  DType::i16,
-                               DType::u16,     DType::u32, DType::u64};
+constexpr DType kAllTypes[] = {
+    DType::f32,        DType::f64,    DType::i32,        DType::i64,    DType::u8,    DType::boolean,
+    DType::f16,        DType::bf16,   DType::i8,         DType::i16,    DType::u16,   DType::u32,
+    DType::u64,        DType::i4,     DType::u4,         DType::i2,     DType::u2,    DType::f8e4m3fn,
+    DType::f8e4m3fnuz, DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1, DType::f8e8m0};
 
 inline EwProgram program_of(std::initializer_list<std::int64_t> dims) {
   EwProgram program;
@@ -47,8 +49,9 @@ inline bool has_type(const OperatorRow& row, DType type) {
   switch (row.types) {
     case 'F': return is_float(type);
     case 'B': return type == DType::boolean;
-    case 'N': return type != DType::boolean;
-    case 'I': return type != DType::boolean && !is_float(type);
+    case 'N': return type != DType::boolean && !is_small(type);
+    case 'I': return type != DType::boolean && !is_float(type) && !is_small(type);
+    case 'C': return !is_small(type);
     case 'P': return is_float(type);
     default: return true;
   }
