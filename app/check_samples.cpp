@@ -144,9 +144,10 @@ void compare(const std::string& what, const Tensor& got, const Tensor& want, Tol
 Result<std::vector<CheckResult>> check_samples(const std::string& ops, const CheckOptions& options) {
   const kernels::Target target = TRY(device_target(options.device));
   const DType type = options.precision == "f64"    ? DType::f64
+                     : options.precision == "f16"  ? DType::f16
                      : options.precision == "bf16" ? DType::bf16
                                                    : DType::f32;
-  const DType rounded = type == DType::bf16 ? type : DType::f32;
+  const DType rounded = is_half(type) ? type : DType::f32;
   std::vector<CheckResult> results;
   std::vector<Item> items;
   Whole tested, reference;
@@ -181,11 +182,11 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
   bool repeatable = true, reference_repeatable = true;
   const auto got = TRY(run(tested, options.device, repeatable));
   const auto want = TRY(run(reference, "cpu", reference_repeatable));
-  const bool half = type == DType::bf16;
-  const Tolerance outputs{options.rtol.value_or(half ? 2e-2 : 1e-5),
-                          options.atol.value_or(half ? 2e-2 : 1e-5)};
-  const Tolerance gradients{options.rtol.value_or(half ? 2e-2 : 1e-4),
-                            options.atol.value_or(half ? 2e-2 : 1e-5)};
+  const double rounding = type == DType::f16 ? 2.5e-3 : 2e-2;  // of half types
+  const Tolerance outputs{options.rtol.value_or(is_half(type) ? rounding : 1e-5),
+                          options.atol.value_or(is_half(type) ? rounding : 1e-5)};
+  const Tolerance gradients{options.rtol.value_or(is_half(type) ? rounding : 1e-4),
+                            options.atol.value_or(is_half(type) ? rounding : 1e-5)};
   for (std::size_t i = 0; i < items.size(); ++i) {
     CheckResult& result = items[i].result;
     const Whole::Part &t = tested.parts[i], &r = reference.parts[i];

@@ -164,7 +164,7 @@ checked() {
 
 part_samples() {
   local precision
-  for precision in f32 f64 bf16; do
+  for precision in f32 f64 f16 bf16; do
     run probe "$gradloom" check --samples Relu --precision "$precision" --device "$device"
     if [ "$code" = 2 ]; then echo "$precision: not in this build"; else checked "$precision" --samples '*' --precision "$precision"; fi
   done

@@ -2,9 +2,10 @@
 // host memory, on a GPU memory of that device (but lists of pointers and sizes, shapes and programs are
 // always host memory). Kernels take no memory, cannot fail on valid arguments and log nothing.
 //
-// Conventions: all tensors dense row-major. `dtype` is f32 or f64 (and bf16 on a GPU) for floating point
-// work, accumulated in at least f32 in an order that depends on the shape alone. Letters: rows x cols for
-// anything normalized or reduced over its last axes; outer x n x inner when the axis is inside.
+// Conventions: all tensors dense row-major. `dtype` is f32 or f64 (on a GPU also f16 or bf16, called half
+// types below) for floating point work, accumulated in at least f32 in an order that depends on the shape
+// alone. Letters: rows x cols for anything normalized or reduced over its last axes; outer x n x inner when
+// the axis is inside.
 #pragma once
 
 #include "kernels/elementwise.h"
@@ -94,7 +95,7 @@ struct SoftmaxGradArgs {
 };
 
 // Normalizations: `parameters` is the type of scale, bias, running statistics and of the gradients of scale
-// and bias: that of x, or f32 where x is bf16. mean and inv_std have the type of x, f32 where that is bf16.
+// and bias: that of x, or f32 where x is half. mean and inv_std have the type of x, f32 where that is half.
 // x, y: [rows, cols]; scale, bias: [cols] (bias may be null); mean, inv_std: [rows].  (ONNX-17)
 // centered = false: nothing is subtracted, inv_std is 1 / root mean square, mean is not touched.  (ONNX-23
 // RMSNormalization)
@@ -203,8 +204,8 @@ struct IndexGatherArgs {
   void* out;
 };
 // out[place(i), :] = updates[i, :] or reduced with it, in order of i; `out` holds the data before, `places`
-// blocks of it. none: any dtype; reductions: f32, f64 (and bf16 on a GPU), i32, i64. Floats are accumulated
-// in their own type, bf16 in f32.
+// blocks of it. none: any dtype; reductions: f32, f64 (on a GPU half types), i32, i64. Floats are accumulated
+// in their own type, half types in f32.
 enum class ScatterReduction : std::uint8_t { none, add, mul, max, min };
 struct IndexScatterArgs {
   DType dtype;
@@ -257,7 +258,7 @@ struct DeterminantGradArgs {
   const void *dy, *x;
   void *dx, *workspace;
 };
-// Running sums over n, of floats in f64. x, y: [outer, n, inner] of f32, f64 (and bf16 on a GPU), i32, i64.
+// Running sums over n, of floats in f64. x, y: [outer, n, inner] of f32, f64 (on a GPU half types), i32, i64.
 struct CumSumArgs {
   DType dtype;
   bool exclusive, reverse;
@@ -344,7 +345,7 @@ struct NllLossArgs {
   std::int64_t ignore_index;
   const void *log_prob, *labels, *weight;
   void* loss;
-  void* total_weight;  // total_weight: scalar, f32 where dtype is bf16, for the gradient
+  void* total_weight;  // total_weight: scalar, f32 where dtype is half, for the gradient
   void* workspace = nullptr;
 };
 struct NllLossGradArgs {
@@ -357,8 +358,8 @@ struct NllLossGradArgs {
   void* dlog_prob;
 };
 // Softmax and cross-entropy in one pass: loss as above, log_sum_exp: [outer, inner] kept for the gradient,
-// f32 where dtype is bf16. losses: the type of loss, its gradient and weight: dtype, or f32 where that is
-// bf16.
+// f32 where dtype is half. losses: the type of loss, its gradient and weight: dtype, or f32 where that is
+// half.
 struct SoftmaxCrossEntropyArgs {
   DType dtype, label_dtype;
   LossReduction reduction;

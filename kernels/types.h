@@ -73,10 +73,10 @@ constexpr std::size_t aligned_bytes(DType t, std::int64_t elements) {
   return aligned_bytes(std::size_t(elements) * dtype_bytes(t));
 }
 
+// Kept in 16 bits, computed in f32.
+constexpr bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 // A type to compute in; small floats are converted first.
-constexpr bool is_float(DType t) {
-  return t == DType::f32 || t == DType::f64 || t == DType::f16 || t == DType::bf16;
-}
+constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || is_half(t); }
 
 constexpr bool is_small_int(DType t) { return t >= DType::i4 && t <= DType::u2; }
 constexpr bool is_small_float(DType t) { return t >= DType::f8e4m3fn; }

@@ -62,7 +62,7 @@ CommandRun declare_check(CLI::App& app) {
       "--samples", options->samples,
       "check the samples of the operators that match GLOB ('*': all) on the device instead of folders");
   app.add_option("--passes", options->check.passes, "default | none | pipeline");
-  app.add_option("--precision", options->check.precision, "f32 or f64; with --samples also bf16");
+  app.add_option("--precision", options->check.precision, "f32 or f64; with --samples also f16 and bf16");
   app.add_option("--device", options->check.device, "cpu | cuda:N | hip:N");
   app.add_option("--seed", options->check.seed, "of random operators");
   app.add_option("--threads", options->threads, "CPU threads; 0 = all");
@@ -77,9 +77,10 @@ CommandRun declare_check(CLI::App& app) {
     for (const auto& [name, n] : TRY(read_import_limits(options->import_limits)))
       TRY(set_limit(options->check.limits, name, n));
     const std::string& precision = options->check.precision;
-    if (precision != "f32" && precision != "f64" && !(precision == "bf16" && !options->samples.empty()))
-      return Error{Errc::usage,
-                   "--precision " + escaped(precision) + ": expected f32 or f64 (with --samples also bf16)"};
+    const bool half = (precision == "f16" || precision == "bf16") && !options->samples.empty();
+    if (precision != "f32" && precision != "f64" && !half)
+      return Error{Errc::usage, "--precision " + escaped(precision) +
+                                    ": expected f32 or f64 (with --samples also f16 and bf16)"};
     TRY(open_device(options->check.device));
     apply_threads(options->threads);
     if (options->paths.empty() == options->samples.empty())

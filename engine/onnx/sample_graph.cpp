@@ -44,7 +44,7 @@ Result<SampleNode> add_sample(GraphBuilder& b, const OpDef& op, const Sample& sa
       continue;
     }
     Tensor data = make_sample_input(input, sample, random);
-    if (data.dtype() == DType::f32 && !(input.statistic && float_type == DType::bf16))
+    if (data.dtype() == DType::f32 && !(input.statistic && is_half(float_type)))
       data = data.cast(input.statistic ? DType::f32 : rounded).cast(float_type);
     if (input.constant) {
       node.inputs.push_back(b.constant(data, prefix + "c" + std::to_string(i)));

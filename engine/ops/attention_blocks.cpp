@@ -13,7 +13,9 @@ constexpr std::int64_t kScoreBytes = 16 << 20;  // of one block
 constexpr std::int64_t kRowStep = 16;           // blocks are whole multiples of it
 constexpr std::int64_t kLeastRows = 64;         // of a block that could leave keys out
 constexpr std::int64_t kMostBlocks = 1024;      // each has products of its own, prepared when planning
-constexpr double kHidden = -1e9;  // scores at or below are hidden: their probability is 0 beside any other
+
+// Scores at or below are hidden: their probability is 0 beside any other. f16 ends at -65504.
+double hidden(DType type) { return type == DType::f16 ? -3e4 : -1e9; }
 
 // What a known mask does to one row of queries, in any part of the batch.
 struct Row {
@@ -66,11 +68,11 @@ std::vector<Row> rows_of(const Attention& a, const Tensor& mask, bool zeros) {
   if (a.mask == Mask::add)
     return rows_of(
         a, strides, [&](std::int64_t at) { return zeros || mask.at(at) != 0; },
-        [&](std::int64_t at) { return mask.at(at) <= kHidden; });
+        [&, most = hidden(a.dtype)](std::int64_t at) { return mask.at(at) <= most; });
   const auto* const set = mask.as<std::uint8_t>();
   return rows_of(
       a, strides, [set, block = a.mask == Mask::block](std::int64_t at) { return (set[at] != 0) == block; },
-      [hidden = a.fill <= kHidden](std::int64_t) { return hidden; });
+      [hides = a.fill <= hidden(a.dtype)](std::int64_t) { return hides; });
 }
 
 }  // namespace
@@ -108,7 +110,7 @@ Schedule schedule_of(const Attention& a, const Tensor* known) {
   const auto blind = [](const Row& row) { return row.blind; };
   schedule.masked_shares =
       (a.mask == Mask::keep || a.mask == Mask::block) &&
-      (known == nullptr || a.fill > kHidden || std::any_of(seen.begin(), seen.end(), blind));
+      (known == nullptr || a.fill > hidden(a.dtype) || std::any_of(seen.begin(), seen.end(), blind));
   for (std::int64_t row = 0; row < a.rows; row += size) {
     Block block{row, std::min(size, a.rows - row), a.keys, a.mask != Mask::none};
     if (known != nullptr) {

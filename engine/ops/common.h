@@ -90,7 +90,7 @@ ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype);     // the value i
 // ---- samples ----------------------------------------------------------------------------------------------
 Sample sample_of(const char* name, Attrs attrs, std::vector<SampleInput> inputs, int output_count = 1);
 SampleInput floats(Shape shape, double low = -1, double high = 1);
-// Floats that stay f32 where the sample runs in bf16.
+// Floats that stay f32 where the sample runs in f16 or bf16.
 SampleInput statistic(Shape shape, double low, double high);
 SampleInput ints(Shape shape, double low, double high, DType dtype = DType::i64);
 SampleInput bools(Shape shape);

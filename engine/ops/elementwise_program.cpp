@@ -32,15 +32,14 @@ struct Source {
 // CPU's tiles need casts. Small floats, of which only IsNaN takes any, need them everywhere.
 bool needs_casts(kernels::Target target, EwOp op, DType type) {
   if (op == EwOp::Cast || op == EwOp::Where) {
-    return op == EwOp::Where && target == kernels::Target::cpu && (type == DType::f16 || type == DType::bf16);
+    return op == EwOp::Where && target == kernels::Target::cpu && is_half(type);
   }
-  return is_small_float(type) ||
-         (target == kernels::Target::cpu && (type == DType::f16 || type == DType::bf16));
+  return is_small_float(type) || (target == kernels::Target::cpu && is_half(type));
 }
 
 // Whether a double holds the value exactly, so that it can be a constant of the program.
 bool exact_as_double(const Tensor& t) {
-  if (t.dtype() == DType::f16 || t.dtype() == DType::bf16 || is_small(t.dtype())) return false;
+  if (is_half(t.dtype()) || is_small(t.dtype())) return false;
   if (t.dtype() != DType::i64 && t.dtype() != DType::u64) return true;
   const std::int64_t v = t.int_at(0), limit = std::int64_t{1} << 53;
   return v >= -limit && v <= limit;

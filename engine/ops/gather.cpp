@@ -93,7 +93,7 @@ Status infer_gather_grad(InferContext& ctx) {
 
 Result<Kernel> prepare_gather_grad(const NodeTypes& types) {
   const Type& out = types.outputs[0];
-  const bool half = out.dtype == DType::bf16 && types.target == kernels::Target::gpu;
+  const bool half = is_half(out.dtype) && types.target == kernels::Target::gpu;
   if (!half && out.dtype != DType::f32 && out.dtype != DType::f64)
     return no_kernel(std::string("no kernel adds gradients of ") + dtype_name(out.dtype));
   const AxisView v =
@@ -154,9 +154,8 @@ Status infer_one_hot(InferContext& ctx) {
 
 Result<Kernel> prepare_one_hot(const NodeTypes& types) {
   const Type &indices = types.inputs[0], &out = types.outputs[0];
-  const bool gpu_half = indices.dtype == DType::bf16 && types.target == kernels::Target::gpu;
-  if (indices.dtype == DType::boolean || indices.dtype == DType::f16 || is_small(indices.dtype) ||
-      (indices.dtype == DType::bf16 && !gpu_half))
+  const bool cpu_half = is_half(indices.dtype) && types.target == kernels::Target::cpu;
+  if (indices.dtype == DType::boolean || cpu_half || is_small(indices.dtype))
     return no_kernel(std::string("OneHot of ") + dtype_name(indices.dtype));
   const AxisView v =
       axis_view(out.shape, TRY(normalized_axis(types.attrs.integer("axis", -1), out.shape.size())));

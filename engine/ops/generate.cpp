@@ -250,14 +250,17 @@ Result<Kernel> prepare_range(const NodeTypes& types) {
     constexpr std::size_t kMaxBytes = 64 << 20;  // made here and kept until it is uploaded
     if (byte_size(types.outputs[0]) > kMaxBytes)
       return no_kernel("no GPU kernel for a Range of more than 64 MiB");
+    const DType own = types.outputs[0].dtype, computed = is_half(own) ? DType::f32 : own;
     NodeTypes on_host = types;
     on_host.target = kernels::Target::cpu;
+    on_host.outputs[0].dtype = computed;
     const Kernel make = TRY(prepare_range(on_host));
-    Tensor data(types.outputs[0].dtype, types.outputs[0].shape);
-    const void* inputs[] = {types.constants[0]->data(), nullptr, types.constants[2]->data()};
+    const Tensor start = types.constants[0]->cast(computed), delta = types.constants[2]->cast(computed);
+    Tensor data(computed, types.outputs[0].shape);
+    const void* inputs[] = {start.data(), nullptr, delta.data()};
     void* outputs[] = {data.mutable_data()};
     make.run({inputs, outputs, nullptr, nullptr, kernels::cpu_launcher()});
-    return copy_of(types, "range", std::move(data));
+    return copy_of(types, "range", data.cast(own));
   }
   const std::int64_t count = element_count(types.outputs[0].shape);
   switch (types.outputs[0].dtype) {

@@ -98,7 +98,7 @@ Result<Kernel> scatter_kernel(const NodeTypes& types, const kernels::IndexWalk& 
   const Type& out = types.outputs[0];
   const DType t = out.dtype;
   const bool reducible = t == DType::f32 || t == DType::f64 || is_index(t) ||
-                         (t == DType::bf16 && types.target == kernels::Target::gpu);
+                         (is_half(t) && types.target == kernels::Target::gpu);
   if (reduction != kernels::ScatterReduction::none && !reducible)
     return no_kernel(std::string("no kernel reduces ") + dtype_name(t));
   const std::int64_t count = element_count(out.shape);

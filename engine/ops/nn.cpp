@@ -56,9 +56,7 @@ Status require_parameter(const InferContext& ctx, std::size_t i, const char* wha
   return wider ? Status{} : require_float(ctx, i, what);
 }
 
-DType statistics_type(DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::f16 ? DType::f32 : dtype;
-}
+DType statistics_type(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 
 Status require_statistic(const InferContext& ctx, std::size_t i, const char* what) {
   const DType want = statistics_type(ctx.dtype(0));
@@ -117,7 +115,7 @@ ValueId moment_gradient(GradContext& ctx, ValueId inv_std, ValueId dinv_std) {
 
 Status require_kernel_type(kernels::Target target, DType dtype) {
   if (dtype == DType::f32 || dtype == DType::f64) return {};
-  if (target == kernels::Target::gpu && dtype == DType::bf16) return {};
+  if (target == kernels::Target::gpu && is_half(dtype)) return {};
   return no_kernel(std::string("no ") + (target == kernels::Target::cpu ? "CPU" : "GPU") + " kernel for " +
                    dtype_name(dtype));
 }

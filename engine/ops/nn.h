@@ -46,7 +46,7 @@ ValueId moments_gradient(GradContext& ctx, ValueId x, ValueId mean, ValueId dmea
 ValueId moment_gradient(GradContext& ctx, ValueId inv_std, ValueId dinv_std);
 // a + b, where either may be kNone.
 ValueId sum_of(GraphBuilder& b, ValueId x, ValueId y);
-// f32 and f64 have kernels, on GPUs bf16 too; anything else is a device error that inspect shows.
+// f32 and f64 have kernels, on GPUs f16 and bf16 too; anything else is a device error that inspect shows.
 Status require_kernel_type(kernels::Target target, DType dtype);
 
 // A kernel that runs one elementwise program over the inputs as they come.

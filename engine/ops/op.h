@@ -105,7 +105,7 @@ struct SampleInput {
   std::vector<double> values;  // exact contents instead of random ones
   bool constant = false;       // known when planning (shape inputs)
   bool omitted = false;
-  bool statistic = false;  // stays f32 where the sample runs in bf16
+  bool statistic = false;  // stays f32 where the sample runs in f16 or bf16
 };
 struct Sample {
   std::string name{};

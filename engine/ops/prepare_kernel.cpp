@@ -8,8 +8,6 @@
 namespace gradloom {
 namespace {
 
-bool is_half(DType type) { return type == DType::bf16 || type == DType::f16; }
-
 // One operand: where its f32 copy lies in the workspace, and the program that converts it. No program: used
 // as it is.
 struct Operand {

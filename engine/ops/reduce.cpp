@@ -110,8 +110,8 @@ kernels::EwProgram division(DType dtype, std::int64_t elements, double count) {
 // The type that the kernel works in; the type itself when there is no wider one with a kernel.
 DType reduced_as(kernels::Target target, DType t) {
   switch (t) {
+    case DType::f16:
     case DType::bf16: return target == kernels::Target::gpu ? t : DType::f32;
-    case DType::f16: return DType::f32;
     case DType::boolean:
     case DType::u8:
     case DType::i8:

@@ -78,7 +78,7 @@ Result<Kernel> prepare_cum_sum(const NodeTypes& types) {
   const DType dtype = given == DType::u32 ? DType::i32 : given == DType::u64 ? DType::i64 : given;
   const bool gpu = types.target == kernels::Target::gpu;
   if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64 &&
-      !(gpu && dtype == DType::bf16))
+      !(gpu && is_half(dtype)))
     return no_kernel(std::string("no kernel sums ") + dtype_name(dtype) + " cumulatively");
   const Tensor* known = types.constants[1];
   if (gpu && known == nullptr) return no_kernel("no GPU kernel for an axis that is not known when planning");
@@ -145,8 +145,7 @@ Status infer_arg(InferContext& ctx) {
 template <bool largest>
 Result<Kernel> prepare_arg(const NodeTypes& types) {
   const Type& in = types.inputs[0];
-  if (in.dtype == DType::f16 || is_small(in.dtype) ||
-      (in.dtype == DType::bf16 && types.target == kernels::Target::cpu))
+  if (is_small(in.dtype) || (is_half(in.dtype) && types.target == kernels::Target::cpu))
     return no_kernel(std::string("no kernel searches ") + dtype_name(in.dtype));
   const AxisView v = axis_view(in.shape, TRY(normalized_axis(types.attrs.integer("axis"), in.shape.size())));
   const bool last = types.attrs.integer("select_last_index") != 0;

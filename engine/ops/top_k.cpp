@@ -45,8 +45,7 @@ Status grad(GradContext& ctx) {
 
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type &x = types.inputs[0], &y = types.outputs[types.wants(0) ? 0 : 1];
-  if (x.dtype == DType::f16 || is_small(x.dtype) ||
-      (x.dtype == DType::bf16 && types.target == kernels::Target::cpu))
+  if (is_small(x.dtype) || (is_half(x.dtype) && types.target == kernels::Target::cpu))
     return no_kernel(std::string("no kernel searches ") + dtype_name(x.dtype));
   const std::int64_t axis = TRY(axis_of(types.attrs, x.shape));
   const AxisView v = axis_view(x.shape, axis);

@@ -1,7 +1,7 @@
 // C[b] = activation(alpha * A[b] B[b] + bias + (accumulate ? C[b] : 0)), batched, any strides: the product
 // for devices without a library and for layouts that no library takes; and what comes after a library's
 // product where that has not this epilogue. A: [m, k], B: [k, n], C: [m, n], bias: [n]. Tiles in shared
-// memory (tile_product.h), float for f32 and bf16, double for f64. Products with few tiles and a long k
+// memory (tile_product.h), float for f32, f16 and bf16, double for f64. Products with few tiles and a long k
 // (gradients of weights) are cut along k when the workspace is there: slices of a length that the shape
 // decides leave their sums in the workspace [slices, batch, m, n], and a second kernel adds them in order.
 #include "kernels/gpu/kernels.h"

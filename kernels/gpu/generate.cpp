@@ -50,7 +50,6 @@ Names names(DType type) {
   }
   return {};
 }
-bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
 
 struct Formula {
   const char *name, *text;

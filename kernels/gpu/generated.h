@@ -1,6 +1,5 @@
-// What the kernels of generate.h use besides gpu.h: float16, conversions between all element types with the
-// CPU's results, rows of consecutive elements, random numbers. Part of generated_prelude(): no includes but
-// these.
+// What the kernels of generate.h use besides gpu.h: conversions between all element types with the CPU's
+// results, rows of consecutive elements, random numbers. Part of generated_prelude(): no includes but these.
 #pragma once
 
 #include "kernels/gpu/gpu.h"
@@ -12,38 +11,11 @@ struct RandomState {  // kernels/arguments.h
   unsigned long long seed, step;
 };
 
-// ---- float16 and truth ----------------------------------------------------------------------------------------------------------
+// ---- conversions ----------------------------------------------------------------------------------------------------------------
 
-struct f16 {
-  unsigned short bits;
-};
 struct Truth {  // DType::boolean as the target of a cast; in registers it is an unsigned char of 0 or 1
   unsigned char value;
 };
-
-#if defined(__CUDACC__) && !defined(__HIP__)  // no _Float16 there, and its header is not part of the prelude
-GRADLOOM_DEVICE float to_float(f16 v) {
-  float f;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
-  return f;
-}
-GRADLOOM_DEVICE f16 to_f16(float v) {
-  f16 h;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(v));
-  return h;
-}
-GRADLOOM_DEVICE f16 to_f16(double v) {
-  f16 h;
-  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h.bits) : "d"(v));
-  return h;
-}
-#else
-GRADLOOM_DEVICE float to_float(f16 v) { return float(__builtin_bit_cast(_Float16, v.bits)); }
-GRADLOOM_DEVICE f16 to_f16(float v) { return {__builtin_bit_cast(unsigned short, _Float16(v))}; }
-GRADLOOM_DEVICE f16 to_f16(double v) { return {__builtin_bit_cast(unsigned short, _Float16(v))}; }
-#endif
-
-// ---- conversions ----------------------------------------------------------------------------------------------------------------
 
 // What a storage type is computed in: float for bf16 and f16, else itself.
 template <class T>

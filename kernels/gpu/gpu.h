@@ -10,7 +10,7 @@
 //   dynamic_shared<T>()        the shared memory whose bytes launch() was given, 16-byte aligned
 //   trap()                     CUDA and HIP alone: the kernel fails, and the device is lost to the process (kernels/gpu/runtime/trials.h)
 //   Pack<T>, load_pack, store_pack    16 bytes at a 16-byte boundary
-//   bf16, Accum<T>, to_accum(v), from_accum<T>(a)   storage types and the type to compute in: float for float and bf16, double for double
+//   f16, bf16, Accum<T>, to_accum(v), from_accum<T>(a)   storage types and the type to compute in: double for double, else float
 //   launch(stream, kernel, grid, block, shared_bytes, args...)    from host code; errors show in the plugin's next status
 // No float atomics, no cooperative groups, no cub or thrust, no device globals.
 #pragma once
@@ -44,9 +44,41 @@ GRADLOOM_HD bf16 to_bf16(float v) {
   return {static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
+// IEEE 754's binary16, rounded to nearest even: subnormals are kept, what is too large becomes infinite.
+struct f16 {
+  unsigned short bits;
+};
+
+// CUDA knows no _Float16, and its header is not part of the prelude (generate.h).
+#if defined(__CUDACC__) && !defined(__HIP__)
+GRADLOOM_DEVICE float to_float(f16 v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
+  return f;
+}
+GRADLOOM_DEVICE f16 to_f16(float v) {
+  f16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(v));
+  return h;
+}
+GRADLOOM_DEVICE f16 to_f16(double v) {
+  f16 h;
+  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h.bits) : "d"(v));
+  return h;
+}
+#else
+GRADLOOM_DEVICE float to_float(f16 v) { return float(__builtin_bit_cast(_Float16, v.bits)); }
+GRADLOOM_DEVICE f16 to_f16(float v) { return {__builtin_bit_cast(unsigned short, _Float16(v))}; }
+GRADLOOM_DEVICE f16 to_f16(double v) { return {__builtin_bit_cast(unsigned short, _Float16(v))}; }
+#endif
+
 template <class T>
 struct AccumOf {
   using type = T;
+};
+template <>
+struct AccumOf<f16> {
+  using type = float;
 };
 template <>
 struct AccumOf<bf16> {
@@ -59,11 +91,16 @@ template <class T>
 GRADLOOM_HD T to_accum(T v) {
   return v;
 }
+GRADLOOM_DEVICE float to_accum(f16 v) { return to_float(v); }
 GRADLOOM_HD float to_accum(bf16 v) { return to_float(v); }
 
 template <class T>
 struct FromAccum {
   static GRADLOOM_HD T convert(T v) { return v; }
+};
+template <>
+struct FromAccum<f16> {
+  static GRADLOOM_DEVICE f16 convert(float v) { return to_f16(v); }
 };
 template <>
 struct FromAccum<bf16> {

@@ -158,6 +158,7 @@ void replace_places(const IndexScatterArgs& args, const Entry* sorted, i64 count
 GRADLOOM_DEVICE i64 number_at(DType type, const void* data, i64 i) {
   switch (type) {
     case DType::f32: return i64(static_cast<const float*>(data)[i]);
+    case DType::f16: return i64(to_float(static_cast<const f16*>(data)[i]));
     case DType::bf16: return i64(to_float(static_cast<const bf16*>(data)[i]));
     case DType::f64: return i64(static_cast<const double*>(data)[i]);
     case DType::i64:
@@ -227,6 +228,7 @@ void index_scatter(const IndexScatterArgs& args, Stream stream) {
   if (args.reduction == ScatterReduction::none) return replace_places(args, sorted, count, stream);
   switch (args.dtype) {
     case DType::f64: return reduce_places<double>(args, sorted, count, stream);
+    case DType::f16: return reduce_places<f16>(args, sorted, count, stream);
     case DType::bf16: return reduce_places<bf16>(args, sorted, count, stream);
     case DType::i32: return reduce_places<std::int32_t>(args, sorted, count, stream);
     case DType::i64: return reduce_places<std::int64_t>(args, sorted, count, stream);

@@ -1,6 +1,6 @@
 // The launchers of kernels/gpu/*.cu: host functions that queue a kernel on a stream. Arguments as on the CPU
 // (kernels/arguments.h) with pointers into the device's memory; results as the CPU's within rounding. One
-// kernel file per CPU kernel file, same name. All take f32, bf16 and f64 (f64 for proofs); integer types
+// kernel file per CPU kernel file, same name. All take f32, f16, bf16 and f64 (f64 for proofs); integer types
 // where the CPU kernel has them.
 #pragma once
 
@@ -19,11 +19,13 @@ void gemm_epilogue(const GemmArgs& args, Stream stream);
 // The bias of a forward convolution that a library has left in `out`; nothing without one.
 void convolution_bias(const ConvolutionArgs& args, Stream stream);
 
-// f<float>(...), f<bf16>(...) or f<double>(...) by the storage type.
+// f<float>(...), f<f16>(...), f<bf16>(...) or f<double>(...) by the storage type.
 #define GRADLOOM_GPU_FLOATS(type, f, ...) \
   do {                                    \
     if ((type) == DType::f64) {           \
       f<double>(__VA_ARGS__);             \
+    } else if ((type) == DType::f16) {    \
+      f<f16>(__VA_ARGS__);                \
     } else if ((type) == DType::bf16) {   \
       f<bf16>(__VA_ARGS__);               \
     } else {                              \
@@ -37,6 +39,10 @@ void convolution_bias(const ConvolutionArgs& args, Stream stream);
   do {                                                           \
     if ((type) == DType::f64) {                                  \
       f<double, double>(__VA_ARGS__);                            \
+    } else if ((type) == DType::f16 && (wide) == DType::f16) {   \
+      f<f16, f16>(__VA_ARGS__);                                  \
+    } else if ((type) == DType::f16) {                           \
+      f<f16, float>(__VA_ARGS__);                                \
     } else if ((type) == DType::bf16 && (wide) == DType::bf16) { \
       f<bf16, bf16>(__VA_ARGS__);                                \
     } else if ((type) == DType::bf16) {                          \

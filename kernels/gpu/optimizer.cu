@@ -1,5 +1,5 @@
 // Optimizer updates of many tensors, and the global norm of many tensors. Formulas as in
-// kernels/cpu/optimizer.cpp, in float for bf16:
+// kernels/cpu/optimizer.cpp, in float for half types:
 //   SGD (torch.optim 1.13)   g += wd p; buf = step 1 ? g : momentum buf + (1 - dampening) g; p -= lr (nesterov ? g + momentum buf : buf)
 //   Adam                     g += wd p (AdamW: p *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 //                            p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)

@@ -22,6 +22,7 @@ GRADLOOM_DEVICE Key ascending_key(double v) {
   if (bits << 1 == 0) return 1ull << 63;
   return bits >> 63 != 0 ? ~bits : bits | 1ull << 63;
 }
+GRADLOOM_DEVICE Key ascending_key(f16 v) { return ascending_key(to_float(v)); }
 GRADLOOM_DEVICE Key ascending_key(bf16 v) { return ascending_key(to_float(v)); }
 template <class T>
 GRADLOOM_DEVICE Key ascending_key(T v) {

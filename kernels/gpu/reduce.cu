@@ -1,4 +1,4 @@
-// Reductions of [outer, n, inner] over n, every op of Reduction. Float and bf16 add in float, double in
+// Reductions of [outer, n, inner] over n, every op of Reduction. Float and half types add in float, double in
 // double, integers in 64 bits.
 //   log_sum_exp: pairs (m, s), s = sum(exp(x - m)) so far, m the maximum so far; (m1, s1) + (m2, s2) =
 //   (m, s1 exp(m1 - m) + s2 exp(m2 - m)), m = max(m1, m2)     (Milakov and Gimelshein 2018)

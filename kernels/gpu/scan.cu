@@ -242,6 +242,7 @@ void select(const TopKArgs& args, Stream stream) {
 #define GRADLOOM_GPU_NUMBERS(type, f, args, stream)            \
   switch (type) {                                              \
     case DType::f64: return f<double>(args, stream);           \
+    case DType::f16: return f<f16>(args, stream);              \
     case DType::bf16: return f<bf16>(args, stream);            \
     case DType::i32: return f<std::int32_t>(args, stream);     \
     case DType::i64: return f<std::int64_t>(args, stream);     \
@@ -272,6 +273,7 @@ void cum_sum(const CumSumArgs& args, Stream stream) {
   if (args.outer * args.n * args.inner == 0) return;
   switch (args.dtype) {
     case DType::f64: return sum_up<double>(args, stream);
+    case DType::f16: return sum_up<f16>(args, stream);
     case DType::bf16: return sum_up<bf16>(args, stream);
     case DType::i32: return sum_up<std::int32_t>(args, stream);
     case DType::i64: return sum_up<std::int64_t>(args, stream);

@@ -97,16 +97,16 @@ std::int64_t filled(std::int64_t n, std::int64_t step) { return (n + step - 1) /
 std::size_t library_workspace_bytes(const ConvolutionArgs& args) {
   const ConvolutionDesc& s = args.shape;
   if (s.dtype == DType::f64 || gpu::is_depthwise(args)) return 0;
-  const std::int64_t bytes = s.dtype == DType::bf16 ? 2 : 4, pack = 16 / bytes;
+  const std::int64_t bytes = std::int64_t(dtype_bytes(s.dtype)), pack = 16 / bytes;
   const std::int64_t c = filled(s.c / s.groups, pack), k = filled(s.k / s.groups, pack) * s.groups;
   const std::int64_t x = s.n * c * s.groups * s.d * s.h * s.w, w = k * c * s.t * s.r * s.s,
                      y = s.n * k * s.od * s.oh * s.ow;
   return std::size_t((x + w + y) * bytes) + gpu::kLibraryTables;
 }
 
-// Of bf16 alone: f32 would be rounded to TF32.
+// Of half types alone: f32 would be rounded to TF32.
 std::size_t library_workspace_bytes(const AttentionArgs& args) {
-  if (args.dtype != DType::bf16) return 0;
+  if (!is_half(args.dtype)) return 0;
   return attention_space(args, false).engine + gpu::kLibraryTables;
 }
 
@@ -115,7 +115,7 @@ std::size_t library_workspace_bytes(const AttentionGradArgs& args) {
   const AttentionArgs& a = args.forward;
   const std::int64_t scores =
       a.batch * a.heads * filled(a.rows, 128) * filled(a.keys, 128) * std::int64_t(dtype_bytes(a.dtype));
-  if (a.dtype != DType::bf16 || scores > kMostScoreBytes) return 0;
+  if (!is_half(a.dtype) || scores > kMostScoreBytes) return 0;
   return attention_space(a, true).engine + std::size_t(scores) + gpu::kLibraryTables;
 }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -13,11 +14,14 @@
 
 #include "app/check_samples.h"
 #include "app/job.h"
+#include "app/model_summary.h"
 #include "engine/base/text.h"
 #include "engine/device/gpu_device.h"
+#include "engine/onnx/tensor_proto.h"
 #include "engine/ops/op.h"
 #include "kernels/gpu/host/recording.h"
 #include "passes/compile.h"
+#include "tests/engine/onnx/support.h"
 #include "tests/engine/run/order.h"
 #include "tests/environment.h"
 
@@ -46,6 +50,11 @@ Recipe recipe_for(const std::string& model, const std::string& passes, const std
   const auto pipeline = parse_pipeline(passes);
   if (pipeline.ok()) set_pipeline(recipe, *pipeline);
   return recipe;
+}
+
+std::string test_name(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 std::unique_ptr<Job> make_job(const Recipe& recipe) {
@@ -85,7 +94,7 @@ TEST(HostGpu, EveryOperatorSampleAgreesWithTheCpu) {
   REQUIRE_HOST_GPU();
   CheckOptions options;
   options.device = "host-gpu";
-  for (const char* precision : {"f32", "f64", "bf16"}) {
+  for (const char* precision : {"f32", "f64", "f16", "bf16"}) {
     options.precision = precision;
     const auto results = check_samples("*", options);
     ASSERT_TRUE(results.ok()) << results.error().message;
@@ -98,7 +107,7 @@ TEST(HostGpu, EveryOperatorSampleAgreesWithTheCpu) {
   }
 }
 
-class HostGpuModel : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+class HostGpuModel : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(HostGpuModel, TrainsAsTheCpuDoes) {
   REQUIRE_HOST_GPU();
@@ -118,20 +127,80 @@ TEST_P(HostGpuModel, TrainsAsTheCpuDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HostGpuModel,
-                         testing::Combine(testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
-                                          testing::Values("default", "none")),
+                         ::testing::Combine(::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                                            ::testing::Values("default", "none")),
                          [](const auto& test) {
-                           std::string name =
-                               std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
-                           for (char& ch : name)
-                             if (ch == '-') ch = '_';
-                           return name;
+                           return test_name(std::string(std::get<0>(test.param)) + "_" +
+                                            std::get<1>(test.param));
                          });
+
+// The model with f16 in the place of f32.
+void make_f16(onnx::TensorProto& tensor) {
+  if (tensor.data_type() != onnx::TensorProto::FLOAT) return;
+  const auto full = TensorReader(Limits(), "").read(tensor);
+  ASSERT_TRUE(full.ok()) << full.error().message;
+  tensor.clear_float_data();
+  write_tensor(full->cast(DType::f16), &tensor);
+}
+void make_f16(onnx::ModelProto& model) {
+  onnx::GraphProto& graph = *model.mutable_graph();
+  for (onnx::TensorProto& tensor : *graph.mutable_initializer()) make_f16(tensor);
+  for (auto* values : {graph.mutable_input(), graph.mutable_output(), graph.mutable_value_info()})
+    for (onnx::ValueInfoProto& value : *values)
+      if (value.type().tensor_type().elem_type() == onnx::TensorProto::FLOAT)
+        value.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT16);
+  for (onnx::NodeProto& node : *graph.mutable_node())
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_t()) make_f16(*attribute.mutable_t());
+      const bool cast = node.op_type() == "Cast" && attribute.name() == "to";
+      if (cast && attribute.i() == onnx::TensorProto::FLOAT) attribute.set_i(onnx::TensorProto::FLOAT16);
+    }
+}
+
+// A model in f16 lacks nothing on a GPU, and trains there as on the CPU, within its rounding.
+class HostGpuF16 : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(HostGpuF16, TrainsAsTheCpuDoes) {
+  REQUIRE_HOST_GPU();
+  Recipe recipe = recipe_for(GetParam(), "default", "cpu");
+  onnx::ModelProto model;
+  ASSERT_TRUE(model.ParseFromString(testing::read_bytes(recipe.model)));
+  ASSERT_NO_FATAL_FAILURE(make_f16(model));
+  const testing::TemporaryFolder folder;
+  recipe.model = folder / "model.onnx";
+  testing::write_bytes(recipe.model, model.SerializeAsString());
+  recipe.optimizer = "sgd{lr=0.1}";  // Adam's squares of gradients are too small for f16
+  ImportOptions options;
+  options.dims = recipe.dims;
+  const auto imported = import_onnx(recipe.model, options);
+  ASSERT_TRUE(imported.ok()) << imported.error().message;
+  const ModelSummary summary = summarize(*imported, imported->graph.outputs);
+  EXPECT_TRUE(summary.no_gpu_kernel.empty())
+      << summary.no_gpu_kernel[0].op << ": " << summary.no_gpu_kernel[0].reason;
+  EXPECT_TRUE(summary.no_cpu_kernel.empty());
+  constexpr std::int64_t kSteps = 5;
+  const std::vector<double> cpu = losses(recipe, kSteps);
+  recipe.device = "host-gpu";
+  const std::vector<double> gpu = losses(recipe, kSteps);
+  ASSERT_EQ(cpu.size(), std::size_t(kSteps));
+  ASSERT_EQ(gpu.size(), cpu.size());
+  for (std::size_t i = 0; i < cpu.size(); ++i)
+    EXPECT_NEAR(gpu[i], cpu[i], 2.5e-3 * std::fabs(cpu[i])) << "step " << i + 1;
+  EXPECT_NE(gpu.back(), gpu.front()) << "was anything trained?";
+  const auto job = make_job(recipe);
+  ASSERT_NE(job, nullptr);
+  const auto parameters = job->parameters();
+  ASSERT_TRUE(parameters.ok());
+  for (const auto& [name, value] : *parameters) EXPECT_EQ(value.dtype(), DType::f16) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HostGpuF16, ::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                         [](const auto& test) { return test_name(test.param); });
 
 // Mixed precision: the losses of f32 within what bf16 rounds away, parameters in f32, and the same plan on
 // the CPU, which widens operands instead. The two round different sums, so they are as near to each other as
 // bf16 is to f32.
-class HostGpuMixed : public testing::TestWithParam<const char*> {};
+class HostGpuMixed : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(HostGpuMixed, TrainsInBf16) {
   REQUIRE_HOST_GPU();
@@ -165,13 +234,9 @@ TEST_P(HostGpuMixed, TrainsInBf16) {
   EXPECT_GT(casts, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HostGpuMixed, testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           for (char& ch : name)
-                             if (ch == '-') ch = '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, HostGpuMixed,
+                         ::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                         [](const auto& test) { return test_name(test.param); });
 
 TEST(HostGpu, AccumulationAndOptimizersAgree) {
   REQUIRE_HOST_GPU();

@@ -1,5 +1,6 @@
-// Products by cuBLASLt. f32 is computed in f32 (TF32 only with GRADLOOM_TF32=1), bf16 accumulates in f32.
-// Reductions that use atomics are ruled out, so the same algorithm gives the same bits.
+// Products by cuBLASLt. f32 is computed in f32 (TF32 only with GRADLOOM_TF32=1), f16 and bf16 accumulate in
+// f32, and so do the slices of a product that is cut. Reductions that use atomics are ruled out, so the same
+// algorithm gives the same bits.
 //
 // The algorithm of a shape is the library's first suggestion, which is the same in every run. tune_gemm times
 // several and keeps the fastest: faster at times, but which one wins may differ between processes, and with
@@ -71,6 +72,7 @@ bool types_of(DType type, Types* types) {
       *types = {CUDA_R_32F, CUDA_R_32F,
                 switched("GRADLOOM_TF32", false) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
       return true;
+    case DType::f16: *types = {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F}; return true;
     case DType::bf16: *types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}; return true;
     case DType::f64: *types = {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}; return true;
     default: return false;
@@ -266,12 +268,13 @@ class GemmLibrary {
       return lt().preference_set(preference, attribute, &value, sizeof value) == 0;
     };
     const std::uint64_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
-    const std::uint32_t no_atomics =
-        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    // Without atomics; the slices of half types are not added up in them.
+    const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                                     (is_half(args.dtype) ? 0 : CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
     int count = 0;
     const bool asked =
         set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
-        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, no_atomics) &&
+        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions) &&
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(problem.product.x(args))) &&
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(problem.product.y(args))) &&
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(args.c)) &&

@@ -113,7 +113,9 @@ class CudnnGraph {
   const std::vector<std::pair<std::int64_t, float>>& scalars() const { return scalars_; }  // id, value
 
   static cudnnDataType_t cudnn_type(DType type) {
-    return type == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    return type == DType::f16    ? CUDNN_DATA_HALF
+           : type == DType::bf16 ? CUDNN_DATA_BFLOAT16
+                                 : CUDNN_DATA_FLOAT;
   }
 
  private:

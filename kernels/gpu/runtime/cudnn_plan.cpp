@@ -67,15 +67,16 @@ bool may_compile(const DnnProblem& problem) {
          std::holds_alternative<AttentionProblem>(problem);
 }
 
-// May an engine with these numerical notes compute values of this type? The same bits every time; bf16 summed
-// in f32; f32 as f32: not rounded to TF32, and not through transforms that lose digits.
+// May an engine with these numerical notes compute values of this type? The same bits every time; half types
+// summed in f32, and not through transforms, which the type has neither digits nor range for; f32 as f32: not
+// rounded to TF32, and not through transforms that lose digits.
 bool fits(DType type, bool tf32, const std::vector<int>& notes) {
   const auto has = [&](cudnnBackendNumericalNote_t note) {
     return std::find(notes.begin(), notes.end(), int(note)) != notes.end();
   };
   if (has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) || has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
     return false;
-  if (type != DType::f32) return true;
+  if (type != DType::f32) return !has(CUDNN_NUMERICAL_NOTE_FFT) && !has(CUDNN_NUMERICAL_NOTE_WINOGRAD);
   if (!tf32 && (has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)))
     return false;
   return !has(CUDNN_NUMERICAL_NOTE_FFT) && !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) &&

@@ -9,7 +9,7 @@ namespace {
 
 void* writable(const void* address) { return const_cast<void*>(address); }
 
-bool has_engines(DType type) { return type == DType::f32 || type == DType::bf16; }
+bool has_engines(DType type) { return type == DType::f32 || is_half(type); }
 
 // ---- pooling ----------------------------------------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ DnnTensor strided(std::int64_t id, DType type, DnnSizes dims, const std::int64_t
 
 std::optional<AttentionProblem> attention_problem(const AttentionArgs& a) {
   const auto packs = [](const std::int64_t(&strides)[4]) { return strides[3] == 1; };
-  if (a.dtype != DType::bf16 || !packs(a.q_strides) || !packs(a.k_strides) || !packs(a.v_strides) ||
+  if (!is_half(a.dtype) || !packs(a.q_strides) || !packs(a.k_strides) || !packs(a.v_strides) ||
       !packs(a.y_strides))
     return std::nullopt;
   AttentionProblem p{};

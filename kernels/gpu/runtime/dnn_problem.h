@@ -78,7 +78,7 @@ DnnCalls dnn_calls(const AveragePoolGradArgs& args);
 // channels last and back: a workspace of two to three tensors, and twice the traffic of our kernel.
 DnnCalls dnn_calls(const BatchNormArgs& args);
 DnnCalls dnn_calls(const BatchNormGradArgs& args);
-// bf16 alone: f32 would be rounded to TF32. The gradient computes y and log_sum_exp again.
+// Half types alone: f32 would be rounded to TF32. The gradient computes y and log_sum_exp again.
 DnnCalls dnn_calls(const AttentionArgs& args);
 DnnCalls dnn_calls(const AttentionGradArgs& args);
 

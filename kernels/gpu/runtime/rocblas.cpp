@@ -1,5 +1,6 @@
-// Products by rocBLAS: the products themselves, without bias, activation and sums. Its headers are in no
-// package here, so the few functions are declared after its public documentation (rocblas-functions.h,
+// Products by rocBLAS: the products themselves, without bias, activation and sums; half types accumulate in
+// f32. gfx90a's matrix instructions take subnormal numbers of half types for 0. Its headers are in no package
+// here, so the few functions are declared after its public documentation (rocblas-functions.h,
 // rocblas-types.h).
 #include "kernels/gpu/runtime/column_major.h"
 #include "kernels/gpu/runtime/gemm_library.h"
@@ -9,10 +10,10 @@ namespace gradloom::kernels::gpu {
 namespace {
 
 using Handle = void*;
-constexpr int kPlain = 111, kTransposed = 112;      // rocblas_operation
-constexpr int kF32 = 151, kF64 = 152, kBf16 = 168;  // rocblas_datatype
-constexpr int kStandard = 0;                        // rocblas_gemm_algo
-constexpr int kNoAtomics = 0;                       // rocblas_atomics_mode
+constexpr int kPlain = 111, kTransposed = 112;                  // rocblas_operation
+constexpr int kF16 = 150, kF32 = 151, kF64 = 152, kBf16 = 168;  // rocblas_datatype
+constexpr int kStandard = 0;                                    // rocblas_gemm_algo
+constexpr int kNoAtomics = 0;                                   // rocblas_atomics_mode
 
 struct Functions {
   Library library{"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0",
@@ -59,6 +60,7 @@ class GemmLibrary {
     int type = 0;
     if (args.dtype == DType::f32) type = kF32;
     if (args.dtype == DType::f64) type = kF64;
+    if (args.dtype == DType::f16) type = kF16;
     if (args.dtype == DType::bf16) type = kBf16;
     if (type == 0 || rocblas().set_stream(handle_, stream) != 0) return false;
     const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;

@@ -32,6 +32,20 @@ TEST(OpTable, TypesAreThoseThatKernelsTake) {
   EXPECT_NE(row_of(table, "MatMul", 17).gpu_types.find("bf16"), std::string::npos);
 }
 
+// What computes one half type computes the other, on the CPU and on GPUs.
+TEST(OpTable, HalfTypesGoTogether) {
+  const auto has = [](const std::string& types, const char* type) {
+    return (" " + types + " ").find(" " + std::string(type) + " ") != std::string::npos;
+  };
+  int halves = 0;
+  for (const OpTableRow& row : op_table())
+    for (const std::string& types : {row.cpu_types, row.gpu_types}) {
+      EXPECT_EQ(has(types, "f16"), has(types, "bf16")) << row.name << ": " << types;
+      halves += has(types, "f16");
+    }
+  EXPECT_GT(halves, 300);
+}
+
 TEST(OpTable, OpsetsOfAnOperatorDoNotOverlap) {
   const auto table = op_table();
   for (const OpTableRow& a : table)

@@ -212,6 +212,12 @@ TEST(AttentionMask, HidesTheFutureOnly) {
   a.mask = attention::Mask::block;
   a.fill = -10;  // does not hide
   EXPECT_FALSE(hides(DType::boolean, blocked));
+  std::vector<double> least;
+  for (const double v : causal) least.push_back(v < 0 ? -65504 : 0);
+  a.mask = attention::Mask::add;
+  EXPECT_FALSE(hides(DType::f32, least));
+  a.dtype = DType::f16;  // has nothing lower but minus infinity
+  EXPECT_TRUE(hides(DType::f16, least));
 }
 
 class AttentionLibrary : public ::testing::TestWithParam<const char*> {
@@ -230,8 +236,13 @@ class AttentionLibrary : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(AttentionLibrary, ComputesTheSame) {
-  const std::set<std::string> ours = {
-      "kept", "a row that sees nothing", "known, not hidden", "known holes", "dropped", "causal, dropped"};
+  const std::set<std::string> ours = {"kept",
+                                      "a row that sees nothing",
+                                      "a row that sees nothing, the least number",
+                                      "known, not hidden",
+                                      "known holes",
+                                      "dropped",
+                                      "causal, dropped"};
   for_each_sample([&](const Sample& sample, const every_op::Built& built) {
     Library library;
     std::vector<Tensor> got;

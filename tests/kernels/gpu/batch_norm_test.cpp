@@ -116,7 +116,7 @@ void check(Case s) {
 
 template <class T>
 class BatchNormOnGpu : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(BatchNormOnGpu, Types);
 
 TYPED_TEST(BatchNormOnGpu, LongPlanes) {
@@ -137,10 +137,14 @@ TYPED_TEST(BatchNormOnGpu, ShortPlanes) {
   check<TypeParam>({3000, 2, 1});
 }
 
-TEST(BatchNormOnGpuWide, ParametersOfMixedPrecision) {
-  check<bf16, float>({2, 4, 64});
-  check<bf16, float>({3, 5, 49});
-  check<bf16, float>({33, 30, 1});
+template <class T>
+class BatchNormOnGpuWide : public testing::Test {};
+TYPED_TEST_SUITE(BatchNormOnGpuWide, Halves);
+
+TYPED_TEST(BatchNormOnGpuWide, ParametersOfMixedPrecision) {
+  check<TypeParam, float>({2, 4, 64});
+  check<TypeParam, float>({3, 5, 49});
+  check<TypeParam, float>({33, 30, 1});
 }
 
 TYPED_TEST(BatchNormOnGpu, OffTheBoundary) { check<TypeParam>({2, 3, 64, true, 1}); }

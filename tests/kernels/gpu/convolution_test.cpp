@@ -73,7 +73,7 @@ void check_all(ConvolutionDesc d) {
 
 template <class T>
 class GpuConvolution : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuConvolution, Floats);
 
 TYPED_TEST(GpuConvolution, Windows) {

@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 class GpuDeterminant : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuDeterminant, Types);
 
 TYPED_TEST(GpuDeterminant, AsOnTheCpu) {

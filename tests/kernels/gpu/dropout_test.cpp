@@ -22,7 +22,7 @@ void check(i64 batch, i64 rows, i64 columns, i64 first, i64 row_step) {
 
 template <class T>
 class GpuDropout : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuDropout, Floats);
 
 TYPED_TEST(GpuDropout, IsTheCpus) {

@@ -61,7 +61,7 @@ void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = 
 
 template <class T>
 class GpuGatherGrad : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuGatherGrad, Floats);
 
 TYPED_TEST(GpuGatherGrad, FewIndices) {

@@ -80,7 +80,7 @@ ProductCut cut_of(const MatMulDesc& d, DType dtype) {
 
 template <class T>
 class GpuGemm : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuGemm, Floats);
 
 TYPED_TEST(GpuGemm, Layouts) {

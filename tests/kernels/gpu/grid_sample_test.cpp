@@ -50,7 +50,7 @@ void check(GridMode mode, GridPadding padding, bool align, int rank) {
 
 template <class T>
 class GpuGridSample : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuGridSample, Floats);
 
 TYPED_TEST(GpuGridSample, IsTheCpus) {

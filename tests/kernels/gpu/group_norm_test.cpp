@@ -82,7 +82,7 @@ void check(const Case& s) {
 
 template <class T>
 class GroupNormOnGpu : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GroupNormOnGpu, Types);
 
 TYPED_TEST(GroupNormOnGpu, Shapes) {
@@ -93,9 +93,13 @@ TYPED_TEST(GroupNormOnGpu, Shapes) {
   check<TypeParam>({1, 300, 1, 3});
 }
 
-TEST(GroupNormOnGpuWide, ParametersOfMixedPrecision) {
-  check<bf16, float>({2, 3, 4, 20});
-  check<bf16, float>({3, 2, 1, 300});
+template <class T>
+class GroupNormOnGpuWide : public testing::Test {};
+TYPED_TEST_SUITE(GroupNormOnGpuWide, Halves);
+
+TYPED_TEST(GroupNormOnGpuWide, ParametersOfMixedPrecision) {
+  check<TypeParam, float>({2, 3, 4, 20});
+  check<TypeParam, float>({3, 2, 1, 300});
 }
 
 }  // namespace

@@ -65,15 +65,15 @@ void check(const IndexWalk& walk, i64 places, ScatterReduction reduction, i64 in
     device.run(index_gather, IndexGatherArgs{sizeof(T), walk, device.in<T>(data, offset), call.indices,
                                              device.out<T>("gathered", gathered.size(), offset)});
   });
-  const bool rounds = std::is_same_v<T, bf16> && reduction != ScatterReduction::none;
+  const bool rounds = kHalf<T> && reduction != ScatterReduction::none;
   expect_close(gpu.get<T>("scattered"), widen(scattered),
-               rounds ? Tolerance{0x1p-7, 0x1p-7} : Tolerance{0, 0}, "scattered");
+               rounds ? Tolerance{2 * kUnit<T>, 2 * kUnit<T>} : Tolerance{0, 0}, "scattered");
   expect_close(gpu.get<T>("gathered"), widen(gathered), {0, 0}, "gathered");
 }
 
 template <class T>
 class GpuIndex : public testing::Test {};
-using Types = testing::Types<float, bf16, double, std::int32_t, std::int64_t>;
+using Types = testing::Types<float, f16, bf16, double, std::int32_t, std::int64_t>;
 TYPED_TEST_SUITE(GpuIndex, Types);
 
 TYPED_TEST(GpuIndex, Elements) {

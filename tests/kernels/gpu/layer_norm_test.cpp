@@ -102,7 +102,7 @@ void check(const Case& s) {
 
 template <class T>
 class LayerNormOnGpu : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(LayerNormOnGpu, Types);
 
 TYPED_TEST(LayerNormOnGpu, Shapes) {
@@ -121,10 +121,14 @@ TYPED_TEST(LayerNormOnGpu, NotCentered) {
   for (const i64 cols : {1, 33, 512, 1000, 8200}) check<TypeParam>({5, cols, false, 0, false});
 }
 
-TEST(LayerNormOnGpuWide, ParametersOfMixedPrecision) {
-  for (const i64 cols : {4, 33, 520, 1024, 8208}) check<bf16, float>({5, cols});
-  check<bf16, float>({9, 64, false, 0, false});
-  check<bf16, float>({5, 1024, true, 1});
+template <class T>
+class LayerNormOnGpuWide : public testing::Test {};
+TYPED_TEST_SUITE(LayerNormOnGpuWide, Halves);
+
+TYPED_TEST(LayerNormOnGpuWide, ParametersOfMixedPrecision) {
+  for (const i64 cols : {4, 33, 520, 1024, 8208}) check<TypeParam, float>({5, cols});
+  check<TypeParam, float>({9, 64, false, 0, false});
+  check<TypeParam, float>({5, 1024, true, 1});
 }
 
 TYPED_TEST(LayerNormOnGpu, OffTheBoundary) {

@@ -147,7 +147,7 @@ void check(const Case& s) {
 
 template <class T>
 class LossOnGpu : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(LossOnGpu, Types);
 
 constexpr LossReduction kReductions[] = {LossReduction::none, LossReduction::sum, LossReduction::mean};
@@ -183,13 +183,17 @@ TYPED_TEST(LossOnGpu, ManyRows) {  // added in two steps
   check<TypeParam, std::int32_t>({LossReduction::sum, false, true, 3, 2, 4099});
 }
 
-TEST(LossOnGpuWide, LossOfMixedPrecision) {
+template <class T>
+class LossOnGpuWide : public testing::Test {};
+TYPED_TEST_SUITE(LossOnGpuWide, Halves);
+
+TYPED_TEST(LossOnGpuWide, LossOfMixedPrecision) {
   for (const LossReduction reduction : kReductions) {
-    check<bf16, i64, float>({reduction, true, true, 40, 10, 1});
-    check<bf16, std::int32_t, float>({reduction, false, true, 3, 4096, 1});
-    check<bf16, i64, float>({reduction, true, true, 2, 21, 40});
+    check<TypeParam, i64, float>({reduction, true, true, 40, 10, 1});
+    check<TypeParam, std::int32_t, float>({reduction, false, true, 3, 4096, 1});
+    check<TypeParam, i64, float>({reduction, true, true, 2, 21, 40});
   }
-  check<bf16, std::int32_t, float>({LossReduction::mean, true, true, 9001, 3, 1});
+  check<TypeParam, std::int32_t, float>({LossReduction::mean, true, true, 9001, 3, 1});
 }
 
 TEST(LossOnGpuSpecial, AllIgnoredGivesNanMean) {

@@ -156,7 +156,7 @@ void check(const Settings& s, const Sizes& sizes, std::size_t offset = 0) {
 
 template <class T>
 class GpuOptimizer : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuOptimizer, Floats);
 
 const Sizes kFew = {1, 0, 8192, 8193, 3001, 17, 0};

@@ -94,8 +94,8 @@ void check_max(const Case& s, const std::vector<Host<T>>& x) {
   expect_close(gpu.get<T>("y"), widen(y), {}, "y");
   expect_close(gpu.get<T>("y alone"), widen(y), {}, "y alone");
   EXPECT_EQ(gpu.get<i64>("argmax"), argmax);
-  if (std::is_same_v<T, bf16>) {
-    expect_close(gpu.get<T>("dx"), widen(dx), {0x1p-8, 0}, "dx");  // one rounding
+  if (kHalf<T>) {
+    expect_close(gpu.get<T>("dx"), widen(dx), {kUnit<T>, 0}, "dx");  // one rounding
   } else {
     expect_close(gpu.get<T>("dx"), widen(dx), {}, "dx");
   }
@@ -121,7 +121,7 @@ void check_average(const Case& s, PoolDivisor divisor) {
 
 template <class T>
 class PoolOnGpu : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(PoolOnGpu, Types);
 
 TYPED_TEST(PoolOnGpu, Max) {

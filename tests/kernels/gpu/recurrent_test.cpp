@@ -119,9 +119,8 @@ void check(RecurrentKind kind, bool reverse) {
         device.run(recurrent_step_grad, d);
       }
     });
-    const Tolerance close = std::is_same_v<T, bf16>
-                                ? Tolerance{0.04, 0.02}
-                                : tolerance<T>({2e-5, 1e-5});  // kept values are rounded too
+    const Tolerance close = kHalf<T> ? Tolerance{10 * kUnit<T>, 5 * kUnit<T>}
+                                     : tolerance<T>({2e-5, 1e-5});  // kept values are rounded too
     expect_close(gpu.get<T>("h"), widen(h_next), close, "h");
     expect_close(gpu.get<T>("kept"), widen(host_kept), close, "kept");
     expect_close(gpu.get<T>("y"), widen(y), close, "y");
@@ -136,7 +135,7 @@ void check(RecurrentKind kind, bool reverse) {
 
 template <class T>
 class RecurrentOnGpu : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(RecurrentOnGpu, Types);
 
 TYPED_TEST(RecurrentOnGpu, Cells) {

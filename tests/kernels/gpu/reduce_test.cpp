@@ -62,7 +62,7 @@ void check(const Shape& s, bool with_nan = false) {
 
 template <class T>
 class GpuReduce : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuReduce, Floats);
 
 TYPED_TEST(GpuReduce, Serial) {

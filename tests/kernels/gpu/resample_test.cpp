@@ -30,7 +30,7 @@ void check(i64 outer, i64 in, i64 out, i64 inner) {
 
 template <class T>
 class GpuResample : public testing::Test {};
-using Floats = testing::Types<float, bf16, double>;
+using Floats = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(GpuResample, Floats);
 
 TYPED_TEST(GpuResample, IsTheCpus) {

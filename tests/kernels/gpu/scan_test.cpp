@@ -9,7 +9,7 @@ namespace {
 
 template <class T>
 class GpuScan : public testing::Test {};
-using Types = testing::Types<float, bf16, double, std::int32_t, std::int64_t>;
+using Types = testing::Types<float, f16, bf16, double, std::int32_t, std::int64_t>;
 TYPED_TEST_SUITE(GpuScan, Types);
 
 TYPED_TEST(GpuScan, KeepsTriangles) {

@@ -58,7 +58,7 @@ void check(const Case& s) {
 
 template <class T>
 class SoftmaxOnGpu : public testing::Test {};
-using Types = testing::Types<float, bf16, double>;
+using Types = testing::Types<float, f16, bf16, double>;
 TYPED_TEST_SUITE(SoftmaxOnGpu, Types);
 
 TYPED_TEST(SoftmaxOnGpu, Rows) {

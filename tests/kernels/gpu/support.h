@@ -2,7 +2,7 @@
 // compared with the CPU's. Every test is in two binaries, with 32 and with 64 lanes per warp
 // (gpu_kernels_tests, gpu_kernels_wave64_tests).
 //
-//   template <class T> void check_softmax(i64 outer, i64 n) {         // T: float, bf16, double
+//   template <class T> void check_softmax(i64 outer, i64 n) {         // T: float, f16, bf16, double
 //     const auto x = numbers<T>(outer * n, 1);                        // random, exact in T; std::vector<Host<T>>
 //     std::vector<Host<T>> y(x.size());
 //     cpu().softmax({cpu_dtype<T>(), false, outer, n, 1, x.data(), y.data()});
@@ -35,17 +35,18 @@ using i64 = std::int64_t;
 
 // ---- types ----------------------------------------------------------------------------------------------------------------------
 
+// Rounding to T changes a number by this share of it at most; 0: not a half type (kernels/types.h).
 template <class T>
-struct HostOf {
-  using type = T;
-};
-template <>
-struct HostOf<bf16> {
-  using type = float;
-};
+constexpr double kUnit = std::is_same_v<T, f16>    ? 0x1p-11
+                         : std::is_same_v<T, bf16> ? 0x1p-8
+                                                   : 0;
+template <class T>
+constexpr bool kHalf = kUnit<T> != 0;
+using Halves = testing::Types<f16, bf16>;
+
 // What the CPU computes in for storage type T of the device.
 template <class T>
-using Host = typename HostOf<T>::type;
+using Host = std::conditional_t<kHalf<T>, float, T>;
 
 template <class T>
 constexpr DType cpu_dtype() {
@@ -53,20 +54,21 @@ constexpr DType cpu_dtype() {
 }
 template <class T>
 constexpr DType gpu_dtype() {
+  if constexpr (std::is_same_v<T, f16>) return DType::f16;
   if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
   return kernels::test::dtype_of<T>();
 }
 
 template <class T>
 T to_device(Host<T> v) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return to_bf16(v);
+  if constexpr (kHalf<T>)
+    return from_accum<T>(v);
   else
     return v;
 }
 template <class T>
 Host<T> to_host(T v) {
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (kHalf<T>)
     return to_float(v);
   else
     return v;
@@ -85,10 +87,12 @@ std::vector<double> widen(const std::vector<T>& v) {
   return {v.begin(), v.end()};
 }
 
-// f32: as given. bf16: the rounding of the result more. f64: as exact as reductions in another order can be.
+// f32: as given. Half types: the rounding of the result more, that of f16's subnormals too. f64: as exact as
+// reductions in another order can be.
 template <class T>
 constexpr Tolerance tolerance(Tolerance f32) {
-  if constexpr (std::is_same_v<T, bf16>) return {0x1p-8 + f32.relative, f32.absolute};
+  if constexpr (std::is_same_v<T, f16>) return {kUnit<T> + f32.relative, std::max(f32.absolute, 0x1p-25)};
+  if constexpr (std::is_same_v<T, bf16>) return {kUnit<T> + f32.relative, f32.absolute};
   if constexpr (std::is_same_v<T, double>) return {1e-10, 1e-12};
   return f32;
 }

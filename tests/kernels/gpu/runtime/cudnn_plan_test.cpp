@@ -23,7 +23,8 @@ constexpr const char* kH200 =
     R"("driverVer":13000,"deviceName":"NVIDIA H200"})";
 
 // cudnnBackendNumericalNote_t.
-constexpr int kTensorCore = 0, kDownConvert = 1, kReducedPrecision = 2, kFft = 3, kNondeterministic = 4;
+constexpr int kTensorCore = 0, kDownConvert = 1, kReducedPrecision = 2, kFft = 3, kNondeterministic = 4,
+              kWinograd = 5;
 
 struct Case {
   const char* name;
@@ -94,15 +95,21 @@ std::unique_ptr<CudnnPlan> plan_of(const Args& args, bool tf32 = false) {
   return calls.size() == 1 ? plan_of(calls[0], tf32) : nullptr;
 }
 
-// Same bits every time, sums of bf16 in f32, f32 not rounded.
+// Same bits every time, sums of half types in f32 and not of transforms, f32 not rounded.
 void expect_allowed(const CudnnPlan& plan, DType type) {
   EXPECT_GE(plan.engine(), 0);
   EXPECT_FALSE(has(plan.notes(), kNondeterministic));
   EXPECT_FALSE(has(plan.notes(), kReducedPrecision));
-  if (type == DType::bf16) return;
-  for (const int note : {kTensorCore, kDownConvert, kFft}) EXPECT_FALSE(has(plan.notes(), note)) << note;
+  EXPECT_FALSE(has(plan.notes(), kFft));
+  if (is_half(type)) {
+    EXPECT_FALSE(has(plan.notes(), kWinograd));
+    return;
+  }
+  for (const int note : {kTensorCore, kDownConvert}) EXPECT_FALSE(has(plan.notes(), note)) << note;
 }
-const char* name_of(DType type) { return type == DType::bf16 ? ", bf16" : ", f32"; }
+const char* name_of(DType type) {
+  return type == DType::f16 ? ", f16" : type == DType::bf16 ? ", bf16" : ", f32";
+}
 
 class CudnnPlans : public ::testing::Test {
  protected:
@@ -119,7 +126,7 @@ class CudnnPlans : public ::testing::Test {
 
 TEST_F(CudnnPlans, EveryConvolutionHasAnEngineWithinItsWorkspace) {
   for (const Case& from : kConvolutions) {
-    for (const DType type : {DType::bf16, DType::f32}) {
+    for (const DType type : {DType::f16, DType::bf16, DType::f32}) {
       for (const ConvolutionKind kind :
            {ConvolutionKind::forward, ConvolutionKind::backward_data, ConvolutionKind::backward_weights}) {
         SCOPED_TRACE(std::string(from.name) + ", kind " + std::to_string(int(kind)) + name_of(type));
@@ -204,7 +211,7 @@ PoolShape pool_shape(const PoolCase& from) {
 
 TEST_F(CudnnPlans, EveryPoolingHasAnEngine) {
   for (const PoolCase& from : kPools) {
-    for (const DType type : {DType::bf16, DType::f32}) {
+    for (const DType type : {DType::f16, DType::bf16, DType::f32}) {
       SCOPED_TRACE(std::string(from.name) + name_of(type));
       const PoolShape shape = pool_shape(from);
       MaxPoolArgs max{};
@@ -229,7 +236,7 @@ TEST_F(CudnnPlans, EveryPoolingHasAnEngine) {
 // ---- batch normalization ----------------------------------------------------------------------------------------------------------
 
 TEST_F(CudnnPlans, RowsAreNormalizedWithinOurWorkspace) {
-  for (const DType type : {DType::bf16, DType::f32}) {
+  for (const DType type : {DType::f16, DType::bf16, DType::f32}) {
     SCOPED_TRACE(name_of(type));
     BatchNormArgs forward{};
     forward.dtype = type;
@@ -301,9 +308,9 @@ constexpr AttentionCase kAttentions[] = {
     {"a mask per head", 2, 8, 512, 512, 64, 64, false, true, {1, 8, 512, 512}},
 };
 
-AttentionArgs arguments(const AttentionCase& from) {
+AttentionArgs arguments(const AttentionCase& from, DType type = DType::bf16) {
   AttentionArgs a{};
-  a.dtype = DType::bf16;
+  a.dtype = type;
   a.batch = from.batch;
   a.heads = from.heads;
   a.rows = from.rows;
@@ -330,22 +337,24 @@ AttentionArgs arguments(const AttentionCase& from) {
 
 TEST_F(CudnnPlans, EveryAttentionHasAnEngineWithinItsWorkspace) {
   for (const AttentionCase& from : kAttentions) {
-    SCOPED_TRACE(from.name);
-    AttentionArgs args = arguments(from);
-    args.workspace_bytes = library_workspace_bytes(args);
-    DnnCalls calls = dnn_calls(args);
-    ASSERT_EQ(calls.size(), 1u);
-    args.workspace_bytes =
-        library_workspace_bytes(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr});
-    for (DnnCall& call : dnn_calls(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr}))
-      calls.push_back(std::move(call));
-    ASSERT_EQ(calls.size(), 3u) << "the gradient, and the forward before it";
-    for (const DnnCall& call : calls) {
-      const auto plan = plan_of(call);
-      ASSERT_NE(plan, nullptr);
-      EXPECT_LE(plan->workspace_bytes(), call.workspace_bytes);
-      EXPECT_TRUE(has(plan->notes(), kTensorCore));
-      expect_allowed(*plan, DType::bf16);
+    for (const DType type : {DType::f16, DType::bf16}) {
+      SCOPED_TRACE(std::string(from.name) + name_of(type));
+      AttentionArgs args = arguments(from, type);
+      args.workspace_bytes = library_workspace_bytes(args);
+      DnnCalls calls = dnn_calls(args);
+      ASSERT_EQ(calls.size(), 1u);
+      args.workspace_bytes =
+          library_workspace_bytes(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr});
+      for (DnnCall& call : dnn_calls(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr}))
+        calls.push_back(std::move(call));
+      ASSERT_EQ(calls.size(), 3u) << "the gradient, and the forward before it";
+      for (const DnnCall& call : calls) {
+        const auto plan = plan_of(call);
+        ASSERT_NE(plan, nullptr);
+        EXPECT_LE(plan->workspace_bytes(), call.workspace_bytes);
+        EXPECT_TRUE(has(plan->notes(), kTensorCore));
+        expect_allowed(*plan, type);
+      }
     }
   }
 }

@@ -296,6 +296,22 @@ TEST(DnnProblem, AttentionForward) {
   EXPECT_NE(key_of(only(causal)), key_of(call));
 }
 
+TEST(DnnProblem, AttentionOfHalfTypesAlone) {
+  AttentionArgs args = attention();
+  for (const DType type : {DType::f16, DType::bf16}) {
+    args.dtype = type;
+    const auto p = problem<AttentionProblem>(args);
+    EXPECT_EQ(p.q.dtype, type);
+    EXPECT_EQ(p.dv.dtype, type);
+    EXPECT_GT(library_workspace_bytes(args), 0u);
+  }
+  for (const DType type : {DType::f32, DType::f64}) {
+    args.dtype = type;
+    EXPECT_TRUE(dnn_calls(args).empty());
+    EXPECT_EQ(library_workspace_bytes(args), 0u);
+  }
+}
+
 // The forward again, for log_sum_exp and y, which lie in the workspace.
 TEST(DnnProblem, AttentionBackward) {
   const AttentionGradArgs args{attention(), memory + 80, memory + 96, memory + 112, memory + 128};
