@@ -170,6 +170,23 @@ std::vector<Sample> samples() {
        .attrs = {{"pads", Ints{1, 1, 1, 1}}, {"x_block", std::int64_t{16}}, {"y_block", std::int64_t{16}}},
        .inputs = {floats({8, 4, 56, 56, 16}), floats({64, 64, 3, 3})},
        .bench = true},
+      {.name = "resnet-stem",
+       .attrs = {{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}},
+       .inputs = {floats({8, 3, 224, 224}), floats({64, 3, 7, 7})},
+       .bench = true},
+      {.name = "resnet-narrow", .inputs = {floats({8, 256, 56, 56}), floats({64, 256, 1, 1})}, .bench = true},
+      {.name = "resnet-shortcut",
+       .attrs = {{"strides", Ints{2, 2}}},
+       .inputs = {floats({8, 256, 56, 56}), floats({512, 256, 1, 1})},
+       .bench = true},
+      {.name = "resnet-14",
+       .attrs = {{"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({8, 256, 14, 14}), floats({256, 256, 3, 3})},
+       .bench = true},
+      {.name = "resnet-7",
+       .attrs = {{"pads", Ints{1, 1, 1, 1}}},
+       .inputs = {floats({8, 512, 7, 7}), floats({512, 512, 3, 3})},
+       .bench = true},
   };
 }
 

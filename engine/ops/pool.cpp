@@ -396,6 +396,10 @@ std::vector<Sample> samples_average() {
                  {"block", std::int64_t{3}}},
        .inputs = {floats({1, 1, 6, 4, 3})}},
   };
+  list.push_back({.name = "head",
+                  .attrs = {{"kernel_shape", Ints{7, 7}}},
+                  .inputs = {floats({8, 2048, 7, 7})},
+                  .bench = true});
   for (Sample& sample : bench_samples()) list.push_back(std::move(sample));
   return list;
 }

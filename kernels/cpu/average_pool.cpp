@@ -1,5 +1,8 @@
-// Average pooling (sum / divisor, PoolDivisor) and its gradient the other way round: a register of inputs
-// gathers from the outputs whose windows it lies in, in their order.
+// Average pooling (sum / divisor, PoolDivisor) and its gradient the other way round. The gradient, and
+// averages of windows that have many taps in common with their neighbours, add rows first, then along the
+// row: what the rows of a window, or the rows of outputs that an input lies under, add up to is a line in L1
+// with zeros on either side, so that neighbours along the row need no edges. Lines are made for several rows
+// before they are read, which stores need to settle. Other averages go through their windows tap by tap.
 #include "kernels/cpu/pool_windows.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -7,6 +10,256 @@ namespace {
 
 // What a window is summed in: few elements in T.
 constexpr i64 kFewTaps = 64;
+
+constexpr i64 kMostElements = 2048;  // of a line
+constexpr i64 kBehind = 64;          // that may be read behind a line
+constexpr i64 kMostTogether = 32;    // lines
+constexpr i64 kRoom = 4096;          // elements of all lines
+constexpr i64 kWrittenAhead = 1024;  // elements of the gradient that are fetched before they are written
+
+// Columns [begin, end) of a plane's rows as lines: those of [from, to) exist, the others are 0.
+struct Strip {
+  i64 begin, end, from, to, pitch, together;
+
+  Strip(i64 first, i64 last, i64 size, i64 block) : begin(first), end(last) {
+    from = larger(0, smaller(first, size));
+    to = larger(from, smaller(last, size));
+    pitch = (last - first) * block + kBehind;
+    together = smaller(larger(1, kRoom / pitch), kMostTogether);
+  }
+  template <class T>
+  GRADLOOM_INLINE void clear(T* lines, i64 block) const {
+    for (i64 l = 0; l < together; ++l, lines += pitch) {
+      for (i64 i = 0; i < (from - begin) * block; ++i) lines[i] = T(0);
+      for (i64 i = (to - begin) * block; i < pitch; ++i) lines[i] = T(0);
+    }
+  }
+};
+
+// Row `row` of all planes' rows, and those that follow.
+struct RowNumber {
+  i64 plane, z, y;
+  RowNumber(const i64 (&dims)[3], i64 row)
+      : plane(row / (dims[0] * dims[1])), z(row / dims[1] % dims[0]), y(row % dims[1]) {}
+  GRADLOOM_INLINE void next(const i64 (&dims)[3]) {
+    if (++y < dims[1]) return;
+    y = 0;
+    if (++z < dims[0]) return;
+    z = 0;
+    ++plane;
+  }
+};
+
+// A register of elements, whole; or the first n and 0, where no more can be read than up to `end`.
+template <class T>
+struct ReadAll {
+  GRADLOOM_INLINE Vec<T> operator()(const T* p) const {
+    __builtin_prefetch(p + kAhead);
+    return load(p);
+  }
+};
+template <class T>
+struct ReadSome {
+  i64 n;
+  const T* end;
+  GRADLOOM_INLINE Vec<T> operator()(const T* p) const {
+    __builtin_prefetch(p + kAhead);
+    if (end - p >= kLanes<T>) return lane_numbers<T>() < Position<T>(n) ? load(p) : Vec<T>{};
+    T all[kLanes<T>] = {};
+    for (i64 i = 0; i < n; ++i) all[i] = p[i];
+    return load(all);
+  }
+};
+
+// line = (line +) factor * scale[i] * sum of the n elements from p + k * apart, k < count; no scale: the sum.
+// `end`: of what may be read.
+constexpr i64 kRows = 4;
+template <class T, class Sum, bool scaled>
+struct Rows {
+  const T *p, *end;
+  i64 apart, count;
+  Sum factor;
+  const Sum* scale;
+
+  template <int rows, bool add>
+  GRADLOOM_INLINE void add_to(Sum* line, i64 n) const {
+    constexpr int lanes = int(kLanes<T>);
+    using Sums = Pack<Sum, lanes>;
+    const T *const from = p, *const last = end;
+    const Sum* const times = scale;
+    const i64 step = apart;
+    const Sums by = Sums{} + factor;
+    const auto run = [&](i64 i, const auto& read) __attribute__((always_inline)) {
+      Sums total = __builtin_convertvector(read(from + i), Sums);
+      for (int k = 1; k < rows; ++k) total += __builtin_convertvector(read(from + k * step + i), Sums);
+      if constexpr (scaled) total *= load_pack<Sum, lanes>(times + i) * by;
+      if constexpr (add) total += load_pack<Sum, lanes>(line + i);
+      store_pack<Sum, lanes>(line + i, total);
+    };
+    i64 i = 0;
+    for (; i + lanes <= n; i += lanes) run(i, ReadAll<T>());
+    if (i < n) run(i, ReadSome<T>{n - i, last});
+  }
+  template <bool add>
+  GRADLOOM_INLINE void add_to(Sum* line, i64 n) const {
+    if (count == 3) return add_to<3, add>(line, n);
+    if (count == 2) return add_to<2, add>(line, n);
+    if (count == 1) return add_to<1, add>(line, n);
+    add_to<4, add>(line, n);
+  }
+  GRADLOOM_INLINE void add_to(Sum* line, i64 n, bool add) const {
+    if (add) return add_to<true>(line, n);
+    add_to<false>(line, n);
+  }
+};
+
+// body(Lanes<how many taps a window has along the row>): 2, 3, or 0 for others.
+template <class Body>
+GRADLOOM_INLINE void with_width(i64 taps, const Body& body) {
+  if (taps == 2) {
+    body(Lanes<2>());
+  } else if (taps == 3) {
+    body(Lanes<3>());
+  } else {
+    body(Lanes<0>());
+  }
+}
+
+template <class Sum>
+GRADLOOM_INLINE void clear_line(Sum* line, i64 n) {
+  for (i64 i = 0; i < n; ++i) line[i] = Sum(0);
+}
+
+// ---- average --------------------------------------------------------------------------------------------------
+
+// Whether rows are summed first: windows with many taps that have most of them in common with their
+// neighbours.
+inline bool sums_rows(const PoolShape& s) {
+  return s.stride[2] == 1 && s.stride[1] == 1 && s.kernel[1] > 1 && s.kernel[2] > 1 &&
+         ((s.kernel[2] - 1) * s.dilation[2] + 1) * s.block <= kMostElements;
+}
+
+// Outputs of a line; more are made strip by strip.
+inline i64 outputs_together(const PoolShape& s) {
+  return smaller(s.out[2], kMostElements / s.block - (s.kernel[2] - 1) * s.dilation[2]);
+}
+
+// Outputs of a row from their line; what is summed is divided by rows * divisors[i], and `room` elements of y
+// may be written.
+template <class T, class Sum, int width>
+GRADLOOM_INLINE void average_columns(const PoolShape& s, const Sum* line, i64 outs, Sum rows,
+                                     const Sum* divisors, T* y, i64 room) {
+  constexpr int n = int(kLanes<T>);
+  using Sums = Pack<Sum, n>;
+  const i64 taps = width > 0 ? width : s.kernel[2], apart = s.dilation[2];
+  for (i64 first = 0; first < outs; first += n) {
+    if (first + n > outs && outs >= n) first = outs - n;
+    Sums total = load_pack<Sum, n>(line + first);
+    for (i64 kx = 1; kx < taps; ++kx) total += load_pack<Sum, n>(line + first + kx * apart);
+    total /= load_pack<Sum, n>(divisors + first) * rows;
+    store_some(y + first, __builtin_convertvector(total, Vec<T>), smaller(n, outs - first), room - first);
+  }
+}
+template <class T, class Sum, int L>
+GRADLOOM_INLINE void average_neighbours(const PoolShape& s, const Sum* line, i64 outs, Sum rows,
+                                        const Sum* divisors, T* y) {
+  using Sums = Pack<Sum, L>;
+  for (i64 o = 0; o < outs; ++o) {
+    const Sum divisor = divisors[o] * rows;
+    for (i64 j = 0; j < s.block; j += L, y += L) {
+      const Sum* const from = line + o * s.block + j;
+      Sums total = load_pack<Sum, L>(from);
+      for (i64 kx = 1; kx < s.kernel[2]; ++kx)
+        total += load_pack<Sum, L>(from + kx * s.dilation[2] * s.block);
+      store_pack<T, L>(y, __builtin_convertvector(total / divisor, Pack<T, L>));
+    }
+  }
+}
+
+// columns(line, divisor of the row, offset in y) for outputs `outs` of rows [lines[0], lines[1]) of all
+// planes.
+template <class T, class Sum, class Columns>
+GRADLOOM_INLINE void average_strip(const AveragePoolArgs& args, Taps outs, const i64 (&lines)[2], Sum* room,
+                                   const Columns& columns) {
+  const PoolShape& s = args.shape;
+  const Strip strip(outs.begin - s.pad_begin[2],
+                    outs.end - s.pad_begin[2] + (s.kernel[2] - 1) * s.dilation[2], s.in[2], s.block);
+  strip.clear(room, s.block);
+  const T* const x = static_cast<const T*>(args.x) + strip.from * s.block;
+  const i64 n = (strip.to - strip.from) * s.block, plane = product(s.in) * s.block;
+  Rows<T, Sum, false> sum{
+      nullptr, static_cast<const T*>(args.x) + s.planes * plane, s.dilation[1] * s.in[2] * s.block, 0, Sum(1),
+      nullptr};
+  Sum divisor[kMostTogether];
+  RowNumber row(s.out, lines[0]);
+  for (i64 l = lines[0]; l < lines[1]; l += strip.together) {
+    const i64 count = smaller(strip.together, lines[1] - l);
+    for (i64 k = 0; k < count; ++k, row.next(s.out)) {
+      const Reach deep = reach_of(s, 0, row.z), high = reach_of(s, 1, row.y);
+      Sum* const line = room + k * strip.pitch + (strip.from - strip.begin) * s.block;
+      bool add = false;
+      for (i64 kz = deep.taps.begin; kz < deep.taps.end; ++kz) {
+        const i64 from = (deep.start + kz * s.dilation[0]) * s.in[1] + high.start;
+        for (i64 ky = high.taps.begin; ky < high.taps.end; ky += kRows) {
+          sum.p = x + row.plane * plane + (from + ky * s.dilation[1]) * s.in[2] * s.block;
+          sum.count = smaller(kRows, high.taps.end - ky);
+          sum.add_to(line, n, add);
+          add = true;
+        }
+      }
+      if (!add) clear_line(line, n);
+      divisor[k] = Sum(larger(1, rows_divisor(deep, high, args.divisor)));
+    }
+    for (i64 k = 0; k < count; ++k)
+      columns(room + k * strip.pitch, divisor[k], ((l + k) * s.out[2] + outs.begin) * s.block);
+  }
+}
+
+template <class T, class Sum>
+void average_lines(const AveragePoolArgs& args, i64 begin, i64 end) {
+  const PoolShape& s = args.shape;
+  T* const y = static_cast<T*>(args.y);
+  Sum room[kRoom], divisors[kMostElements + kBehind];
+  const i64 width = outputs_together(s);
+  for (i64 first = 0; first < s.out[2]; first += width) {
+    const Taps outs{first, smaller(first + width, s.out[2])};
+    for (i64 i = 0; i < taps_of(outs) + kLanes<T>; ++i)
+      divisors[i] = Sum(larger(1, cols_divisor(reach_of(s, 2, first + i), args.divisor)));
+    // What is written behind the row is written again, with one strip.
+    const i64 last = end * s.out[2];
+    if (s.block == 1) {
+      with_width(s.kernel[2], [&](auto taps) {
+        average_strip<T, Sum>(args, outs, {begin, end}, room, [&](const Sum* line, Sum rows, i64 at) {
+          average_columns<T, Sum, decltype(taps)::value>(s, line, taps_of(outs), rows, divisors, y + at,
+                                                         width < s.out[2] ? taps_of(outs) : last - at);
+        });
+      });
+      continue;
+    }
+    with_registers<T>(s.block, [&](auto lanes) {
+      average_strip<T, Sum>(args, outs, {begin, end}, room, [&](const Sum* line, Sum rows, i64 at) {
+        average_neighbours<T, Sum, decltype(lanes)::value>(s, line, taps_of(outs), rows, divisors, y + at);
+      });
+    });
+  }
+}
+
+// Rows of a part, which read and write `elements` each.
+inline i64 rows_together(i64 elements, i64 rows) {
+  return larger(ceil_div(16384, elements), smaller(rows / 64, ceil_div(65536, elements)));
+}
+
+template <class T, class Sum>
+void average_rows(const AveragePoolArgs& args) {
+  const PoolShape& s = args.shape;
+  const i64 lines = s.out[0] * s.out[1], rows = s.planes * lines, elements = s.out[2] * s.block;
+  if (rows * elements == 0) return;
+  const i64 touched = elements + product(s.in) * s.block / lines;
+  parallel_pieces(rows, rows_together(touched, rows), rows * elements * product(s.kernel),
+                  [&](i64 begin, i64 end) { average_lines<T, Sum>(args, begin, end); });
+}
+
+// ---- average, window by window --------------------------------------------------------------------------------
 
 template <class T, class Sum, int stride>
 void average_plane(const AveragePoolArgs& args, i64 plane) {
@@ -40,18 +293,12 @@ void average_plane(const AveragePoolArgs& args, i64 plane) {
   }
 }
 
-template <class T>
+template <class T, class Sum>
 void average_planes(const AveragePoolArgs& args) {
   const PoolShape& s = args.shape;
-  const bool few = product(s.kernel) <= kFewTaps;
   with_stride(s.stride[2], [&](auto stride) {
-    parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel), [&](i64 p) {
-      if (few) {
-        average_plane<T, T, decltype(stride)::value>(args, p);
-      } else {
-        average_plane<T, double, decltype(stride)::value>(args, p);
-      }
-    });
+    parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel),
+                 [&](i64 p) { average_plane<T, Sum, decltype(stride)::value>(args, p); });
   });
 }
 
@@ -95,11 +342,24 @@ void average_blocks(const AveragePoolArgs& args) {
   });
 }
 
+template <class T, class Sum>
+void average_in(const AveragePoolArgs& args) {
+  if (sums_rows(args.shape)) return average_rows<T, Sum>(args);
+  if (args.shape.block == 1) return average_planes<T, Sum>(args);
+  with_registers<T>(args.shape.block,
+                    [&](auto lanes) { average_blocks<T, Sum, decltype(lanes)::value>(args); });
+}
+template <class T>
+void average(const AveragePoolArgs& args) {
+  if (product(args.shape.kernel) <= kFewTaps) return average_in<T, T>(args);
+  average_in<T, double>(args);
+}
+
 // ---- gradient of average --------------------------------------------------------------------------------------
 
 // Every output adds its share to its window.
-template <class T, int L>
-GRADLOOM_INLINE void spread_plane(const AveragePoolGradArgs& args, i64 plane) {
+template <class T>
+void spread_plane(const AveragePoolGradArgs& args, i64 plane) {
   const PoolShape& s = args.shape;
   const i64 in = product(s.in) * s.block;
   T* const dx = static_cast<T*>(args.dx) + plane * in;
@@ -107,23 +367,12 @@ GRADLOOM_INLINE void spread_plane(const AveragePoolGradArgs& args, i64 plane) {
   for (i64 i = 0; i < in; ++i) dx[i] = T(0);
   for (i64 line = 0; line < s.out[0] * s.out[1]; ++line) {
     const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
-    for (i64 ox = 0; ox < s.out[2]; ++ox) {
+    for (i64 ox = 0; ox < s.out[2]; ++ox, dy += s.block) {
       const Reach cols = reach_of(s, 2, ox);
       const i64 count = rows_divisor(deep, rows, args.divisor) * cols_divisor(cols, args.divisor);
-      for (i64 j = 0; j < s.block; j += L, dy += L) {
-        const auto share = count > 0 ? load_pack<T, L>(dy) / T(count) : Pack<T, L>{};
-        if (L == 1 && s.block == 1 && s.dilation[2] == 1) {
-          for_tap_rows(s, deep, rows, [&](i64 row) {
-            T* const to = dx + row + cols.start;
-            for (i64 kx = cols.taps.begin; kx < cols.taps.end; ++kx) to[kx] += share[0];
-          });
-          continue;
-        }
-        for_positions(s, deep, rows, cols, [&](i64 at) {
-          T* const to = dx + at * s.block + j;
-          store_pack<T, L>(to, load_pack<T, L>(to) + share);
-        });
-      }
+      for_positions(s, deep, rows, cols, [&](i64 at) {
+        for (i64 j = 0; j < s.block; ++j) dx[at * s.block + j] += dy[j] / T(larger(1, count));
+      });
     }
   }
 }
@@ -134,169 +383,168 @@ GRADLOOM_INLINE Taps outputs_over(const PoolShape& s, int d, i64 at) {
   return {first > 0 ? ceil_div(first, s.stride[d]) : 0, smaller(s.out[d], last / s.stride[d] + 1)};
 }
 
-// Registers of inputs of a row, as many as the stride: those of each have their windows' taps in common.
-template <class T, int stride>
-struct Inputs {
-  const PoolShape& s;
-  i64 plane;
-  Taps deep, rows;
+// Whether inputs can gather from outputs: those whose windows they are in are neighbours, and fit in a line.
+inline bool can_gather(const PoolShape& s) {
+  return s.dilation[0] == 1 && s.dilation[1] == 1 && s.dilation[2] == 1 &&
+         (s.kernel[2] / s.stride[2] + 4) * s.block <= kMostElements;
+}
+inline i64 inputs_together(const PoolShape& s) {
+  return smaller(s.in[2], (kMostElements / s.block - s.kernel[2] / s.stride[2] - 3) * s.stride[2]);
+}
 
-  // The inputs from `first` on: term(edge, oz, oy, offset of the line, ox, total[q]) for the outputs whose
-  // windows they are in, in order; lane i of total[q] is input first + q + stride * i, its output ox + i.
-  template <Edge edge, class Term>
-  GRADLOOM_INLINE void gather(i64 first, Vec<T> (&total)[stride], const Term& term) const {
-    for (int q = 0; q < stride; ++q) total[q] = Vec<T>{};
-    for (i64 oz = deep.begin; oz < deep.end; ++oz) {
-      for (i64 oy = rows.begin; oy < rows.end; ++oy) {
-        const i64 line = (oz * s.out[1] + oy) * s.out[2];
-        for (int q = 0; q < stride; ++q) {
-          const i64 at = first + q + s.pad_begin[2], last = at / stride, tap = at % stride;
-          if (tap >= s.kernel[2]) continue;
-          for (i64 ox = last - (s.kernel[2] - 1 - tap) / stride; ox <= last; ++ox)
-            term(Edges<edge>(), oz, oy, line, ox, total[q]);
+// Inputs `ins` of a row from their line; `room` elements of dx may be written.
+template <class T, int stride, int width>
+GRADLOOM_INLINE void gather_columns(const PoolShape& s, const T* line, i64 line_begin, Taps ins, T* dx,
+                                    i64 room) {
+  constexpr i64 n = kLanes<T>, run = stride * n;
+  const T* const output = line - line_begin;
+  const i64 taps = width > 0 ? width : s.kernel[2], outs = s.out[2], size = taps_of(ins);
+  // Of inputs at, at + stride, .., which have their windows' taps in common.
+  const auto gathered = [&](i64 at) __attribute__((always_inline)) {
+    const i64 last = at / stride, tap = at % stride;
+    i64 before = tap < taps ? (taps - 1 - tap) / stride : -1, after = 0;
+    if constexpr (width == 0) {  // few windows of a large kernel exist
+      before = smaller(before, last + n - 1);
+      after = larger(0, last - outs + 1);
+    }
+    Vec<T> total = {};
+    for (i64 k = before; k >= after; --k) total += load(output + last - k);
+    return total;
+  };
+  for (i64 first = 0; first < size; first += run) {
+    if (first + run > size && size >= run) first = size - run;
+    const i64 at = ins.begin + first + s.pad_begin[2], count = smaller(run, size - first);
+    T* const to = dx + first;
+    for (int q = 0; q < stride; ++q) __builtin_prefetch(to + kWrittenAhead + q * n, 1);
+    if constexpr (stride == 1) {
+      store_some(to, gathered(at), count, room - first);
+    } else {
+      const Vec<T> evens = gathered(at), odds = gathered(at + 1);
+      store_some(to, mixed_low<int(n)>(evens, odds), smaller(n, count), room - first);
+      if (count > n) store_some(to + n, mixed_high<int(n)>(evens, odds), count - n, room - first - n);
+    }
+  }
+}
+template <class T, int L>
+GRADLOOM_INLINE void gather_neighbours(const PoolShape& s, const T* line, i64 line_begin, Taps ins, T* dx) {
+  // The last output over the input and the first one, and how far the input is behind their first and last
+  // taps.
+  const i64 at = ins.begin + s.pad_begin[2], stride = s.stride[2];
+  i64 last = at / stride, tap = at % stride, first = line_begin,
+      rest = line_begin * stride + s.kernel[2] - 1 - at;
+  if (rest < 0) {
+    rest += stride;
+    ++first;
+  }
+  for (i64 ix = ins.begin; ix < ins.end; ++ix) {
+    const i64 begin = larger(first, 0), end = smaller(last + 1, s.out[2]);
+    for (i64 j = 0; j < s.block; j += L, dx += L) {
+      Pack<T, L> total = {};
+      for (i64 ox = begin; ox < end; ++ox) total += load_pack<T, L>(line + (ox - line_begin) * s.block + j);
+      __builtin_prefetch(dx + kWrittenAhead, 1);
+      store_pack<T, L>(dx, total);
+    }
+    if (++tap == stride) {
+      tap = 0;
+      ++last;
+    }
+    if (--rest < 0) {
+      rest = stride - 1;
+      ++first;
+    }
+  }
+}
+
+// columns(line, offset in dx) for inputs `ins` of rows [lines[0], lines[1]) of all planes.
+template <class T, class Columns>
+GRADLOOM_INLINE void gather_strip(const AveragePoolGradArgs& args, const Strip& strip, Taps ins,
+                                  const i64 (&lines)[2], T* room, const T* shares, const Columns& columns) {
+  const PoolShape& s = args.shape;
+  strip.clear(room, s.block);
+  const T* const dy = static_cast<const T*>(args.dy) + strip.from * s.block;
+  const i64 n = (strip.to - strip.from) * s.block, plane = product(s.out) * s.block;
+  Rows<T, T, true> sum{
+      nullptr, static_cast<const T*>(args.dy) + s.planes * plane, s.out[2] * s.block, 0, T(1), shares};
+  i64 divisor = 1;
+  const auto divisor_of = [&](i64 oz, i64 oy) {
+    return larger(1, rows_divisor(reach_of(s, 0, oz), reach_of(s, 1, oy), args.divisor));
+  };
+  RowNumber row(s.in, lines[0]);
+  for (i64 l = lines[0]; l < lines[1]; l += strip.together) {
+    const i64 count = smaller(strip.together, lines[1] - l);
+    for (i64 k = 0; k < count; ++k, row.next(s.in)) {
+      T* const line = room + k * strip.pitch + (strip.from - strip.begin) * s.block;
+      const Taps deep = outputs_over(s, 0, row.z), high = outputs_over(s, 1, row.y);
+      bool add = false;
+      for (i64 oz = deep.begin; oz < deep.end; ++oz) {
+        for (i64 oy = high.begin; oy < high.end; oy += sum.count) {
+          const i64 now = divisor_of(oz, oy);
+          if (now != divisor) sum.factor = T(1) / T(now);
+          divisor = now;
+          sum.p = dy + row.plane * plane + (oz * s.out[1] + oy) * s.out[2] * s.block;
+          sum.count = 1;
+          while (sum.count < kRows && oy + sum.count < high.end && divisor_of(oz, oy + sum.count) == now)
+            ++sum.count;
+          sum.add_to(line, n, add);
+          add = true;
         }
       }
+      if (!add) clear_line(line, n);
     }
-  }
-
-  // How the outputs over the inputs from `first` on may be read; none: all exist and have whole windows.
-  GRADLOOM_INLINE Edge edge(i64 first, const Taps& whole) const {
-    i64 low = s.out[2], high = 0;
-    for (int q = 0; q < stride; ++q) {
-      const i64 at = first + q + s.pad_begin[2], last = at / stride;
-      low = smaller(low, last - larger(s.kernel[2] - 1 - at % stride, 0) / stride);
-      high = larger(high, last + kLanes<T>);
-    }
-    if (low >= whole.begin && high <= whole.end) return Edge::none;
-    const i64 area = product(s.out), from = plane * area;
-    const i64 bottom = ((deep.end - 1) * s.out[1] + rows.end - 1) * s.out[2];
-    const i64 top = (deep.begin * s.out[1] + rows.begin) * s.out[2];
-    return from + top + low < 0 || from + bottom + high > s.planes * area ? Edge::guarded : Edge::masked;
-  }
-};
-
-// dx of a plane, rows in order; term as in Inputs.
-template <class T, int stride, class Term>
-GRADLOOM_INLINE void gather_plane(const PoolShape& s, i64 plane, T* dx, const Term& term) {
-  constexpr i64 n = kLanes<T>;
-  const Taps whole = whole_windows(s);
-  const i64 area = product(s.in);
-  for (i64 iz = 0, row = 0; iz < s.in[0]; ++iz) {
-    for (i64 iy = 0; iy < s.in[1]; ++iy, row += s.in[2]) {
-      const Inputs<T, stride> inputs{s, plane, outputs_over(s, 0, iz), outputs_over(s, 1, iy)};
-      for_runs<stride * n>(s.in[2], [&](i64 first, i64 count) {
-        Vec<T> total[stride];
-        with_edge(inputs.edge(first, whole),
-                  [&](auto edge) { inputs.template gather<decltype(edge)::value>(first, total, term); });
-        const i64 at = row + first, room = area - at;
-        T* const to = dx + plane * area + at;
-        if constexpr (stride == 1) {
-          store_some(to, total[0], count, room);
-        } else {
-          store_some(to, mixed_low<int(n)>(total[0], total[1]), smaller(n, count), room);
-          if (count > n) store_some(to + n, mixed_high<int(n)>(total[0], total[1]), count - n, room - n);
-        }
-      });
-    }
+    for (i64 k = 0; k < count; ++k)
+      columns(room + k * strip.pitch, ((l + k) * s.in[2] + ins.begin) * s.block);
   }
 }
 
-// Neighbouring elements from `at` on of a line of `size`; 0 in lanes outside.
-template <class T, Edge edge>
-GRADLOOM_INLINE Vec<T> neighbours(const T* line, i64 at, i64 size, LaneNumbers<T>* valid) {
-  if constexpr (edge == Edge::none) return load(line + at);
-  return spaced<T, 1, edge>(line, at, 1, size, valid);
-}
-
-// What the windows of a line are divided by, with 1 on either side of them.
-constexpr i64 kMostColumns = 1024, kMostTaps = 64, kMargin = kMostTaps + 16;
 template <class T>
-struct Divisors {
-  const PoolShape& s;
-  PoolDivisor divisor;
-  Taps whole;
-  i64 rows = -1;
-  T all[kMargin + kMostColumns + kMargin];
-
-  Divisors(const AveragePoolGradArgs& args)
-      : s(args.shape), divisor(args.divisor), whole(whole_windows(args.shape)) {
-    for (T& d : all) d = T(1);
-  }
-  // Of output 0.
-  GRADLOOM_INLINE const T* of(i64 oz, i64 oy) {
-    const i64 now = rows_divisor(reach_of(s, 0, oz), reach_of(s, 1, oy), divisor);
-    T* const line = all + kMargin;
-    if (now == rows) return line;
-    rows = now;
-    const i64 cols = cols_divisor({0, {0, s.kernel[2]}, s.kernel[2]}, divisor);
-    for (i64 ox = 0; ox < s.out[2]; ++ox) {
-      const bool inside = ox >= whole.begin && ox < whole.end;
-      line[ox] = T(larger(1, rows * (inside ? cols : cols_divisor(reach_of(s, 2, ox), divisor))));
-    }
-    return line;
-  }
-};
-
-// Whether inputs can gather from outputs: those whose windows they are in are neighbours, and not too few for
-// registers.
-constexpr i64 kFewColumns = 8;
-inline bool can_gather(const PoolShape& s) {
-  return kVecBytes > 16 && s.out[2] >= kFewColumns && s.dilation[0] == 1 && s.dilation[1] == 1 &&
-         s.dilation[2] == 1 && s.stride[2] <= 2 && s.kernel[2] <= kMostTaps && s.out[2] <= kMostColumns;
-}
-
-template <class T, int stride>
-void gather_planes(const AveragePoolGradArgs& args) {
+void gather_lines(const AveragePoolGradArgs& args, i64 begin, i64 end) {
   const PoolShape& s = args.shape;
-  const i64 out = product(s.out);
-  const i64 grain = larger(1, 8192 / larger(1, product(s.in)));
-  parallel_pieces(
-      s.planes, grain, s.planes * (product(s.in) + out * product(s.kernel)), [&](i64 begin, i64 end) {
-        Divisors<T> divisors(args);
-        for (i64 p = begin; p < end; ++p) {
-          const T* const dy = static_cast<const T*>(args.dy) + p * out;
-          gather_plane<T, stride>(s, p, static_cast<T*>(args.dx),
-                                  [&](auto edge, i64 oz, i64 oy, i64 line, i64 ox, Vec<T>& total) {
-                                    constexpr Edge e = decltype(edge)::value;
-                                    LaneNumbers<T> valid = {};
-                                    Vec<T> d = neighbours<T, e>(dy + line, ox, s.out[2], &valid);
-                                    if constexpr (e != Edge::none) d = valid ? d : Vec<T>{};
-                                    total += d / load(divisors.of(oz, oy) + ox);
-                                  });
-        }
+  T* const dx = static_cast<T*>(args.dx);
+  T room[kRoom], shares[kMostElements + kBehind] = {};
+  const i64 width = inputs_together(s), last = end * s.in[2];
+  for (i64 first = 0; first < s.in[2]; first += width) {
+    const Taps ins{first, smaller(first + width, s.in[2])};
+    const i64 start = ins.begin + s.pad_begin[2] - s.kernel[2] + 1;
+    const Strip strip(start >= 0 ? start / s.stride[2] : -ceil_div(-start, s.stride[2]),
+                      (ins.end - 1 + s.pad_begin[2]) / s.stride[2] + 1, s.out[2], s.block);
+    for (i64 ox = strip.from; ox < strip.to; ++ox) {
+      const T share = T(1) / T(larger(1, cols_divisor(reach_of(s, 2, ox), args.divisor)));
+      for (i64 j = 0; j < s.block; ++j) shares[(ox - strip.from) * s.block + j] = share;
+    }
+    const auto columns = [&](auto stride, auto taps) {
+      gather_strip<T>(args, strip, ins, {begin, end}, room, shares, [&](const T* line, i64 at) {
+        // What is written behind the row is written again, with one strip.
+        gather_columns<T, decltype(stride)::value, decltype(taps)::value>(
+            s, line, strip.begin, ins, dx + at, width < s.in[2] ? taps_of(ins) : last - at);
       });
-}
-
-template <class T, int L>
-void spread_planes(const AveragePoolGradArgs& args) {
-  const PoolShape& s = args.shape;
-  parallel_for(s.planes, s.planes * s.block * (product(s.in) + product(s.out) * product(s.kernel)),
-               [&](i64 p) { spread_plane<T, L>(args, p); });
-}
-
-template <class T>
-void average_planes_grad(const AveragePoolGradArgs& args) {
-  if (!can_gather(args.shape)) return spread_planes<T, 1>(args);
-  if (args.shape.stride[2] == 1) return gather_planes<T, 1>(args);
-  gather_planes<T, 2>(args);
-}
-
-template <class T>
-void average(const AveragePoolArgs& args) {
-  if (args.shape.block == 1) return average_planes<T>(args);
-  const bool few = product(args.shape.kernel) <= kFewTaps;
-  with_registers<T>(args.shape.block, [&](auto lanes) {
-    if (few) {
-      average_blocks<T, T, decltype(lanes)::value>(args);
+    };
+    const auto neighbours = [&](auto lanes) {
+      gather_strip<T>(args, strip, ins, {begin, end}, room, shares, [&](const T* line, i64 at) {
+        gather_neighbours<T, decltype(lanes)::value>(s, line, strip.begin, ins, dx + at);
+      });
+    };
+    if (s.block == 1 && s.stride[2] == 1) {
+      with_width(s.kernel[2], [&](auto taps) { columns(Lanes<1>(), taps); });
+    } else if (s.block == 1 && s.stride[2] == 2) {
+      with_width(s.kernel[2], [&](auto taps) { columns(Lanes<2>(), taps); });
     } else {
-      average_blocks<T, double, decltype(lanes)::value>(args);
+      with_registers<T>(s.block, neighbours);
     }
-  });
+  }
 }
+
 template <class T>
 void average_grad(const AveragePoolGradArgs& args) {
-  if (args.shape.block == 1) return average_planes_grad<T>(args);
-  with_lanes(args.shape.block, [&](auto lanes) { spread_planes<T, decltype(lanes)::value>(args); });
+  const PoolShape& s = args.shape;
+  const i64 rows = s.planes * s.in[0] * s.in[1], elements = s.in[2] * s.block;
+  if (rows * elements == 0) return;
+  if (can_gather(s)) {
+    parallel_pieces(rows, rows_together(elements, rows), rows * elements * 4,
+                    [&](i64 begin, i64 end) { gather_lines<T>(args, begin, end); });
+  } else {
+    parallel_for(s.planes, s.planes * s.block * (product(s.in) + product(s.out) * product(s.kernel)),
+                 [&](i64 p) { spread_plane<T>(args, p); });
+  }
 }
 
 }  // namespace

@@ -148,6 +148,8 @@ void max_blocks(const MaxPoolArgs& args) {
 
 // ---- gradient of max ------------------------------------------------------------------------------------------
 
+constexpr i64 kWrittenAhead = 1024;  // elements that are fetched before they are written
+
 // Every output adds to where its argmax is.
 template <class T>
 GRADLOOM_INLINE void scatter_plane(const MaxPoolGradArgs& args, i64 p) {
@@ -155,12 +157,22 @@ GRADLOOM_INLINE void scatter_plane(const MaxPoolGradArgs& args, i64 p) {
   const T* const dy = static_cast<const T*>(args.dy) + p * out * b;
   const i64* const argmax = args.argmax + p * out * b;
   T* const dx = static_cast<T*>(args.dx) + p * in * b;
-  for (i64 i = 0; i < in * b; ++i) dx[i] = T(0);
-  for (i64 i = 0; i < out; ++i) {
-    for (i64 j = 0; j < b; ++j) {
-      const i64 at = argmax[i * b + j];
-      if (at >= 0 && at < in) dx[at * b + j] += dy[i * b + j];
+  for (i64 i = 0; i < in * b; i += kLine<T>) {
+    __builtin_prefetch(dx + i + kWrittenAhead, 1);
+    for (i64 k = i; k < smaller(in * b, i + kLine<T>); ++k) dx[k] = T(0);
+  }
+  const auto scatter = [&](const i64 n) __attribute__((always_inline)) {
+    for (i64 i = 0; i < out * n; i += n) {
+      for (i64 j = 0; j < n; ++j) {
+        const i64 at = argmax[i + j];
+        if (std::uint64_t(at) < std::uint64_t(in)) dx[at * n + j] += dy[i + j];
+      }
     }
+  };
+  if (b == 1) {
+    scatter(1);
+  } else {
+    scatter(b);
   }
 }
 

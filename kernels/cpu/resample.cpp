@@ -286,7 +286,15 @@ void mix(const ResampleArgs& args) {
 
 // ---- two axes -------------------------------------------------------------------------------------------------
 
-constexpr i64 kRowElements = 4096;  // of x, that are mixed before they are mixed along the row
+constexpr i64 kMostMixed = 2048;  // elements of a row of x that are mixed before they are mixed along the row
+constexpr i64 kRowElements = 4096;  // of all rows that are mixed before: stores settle before they are read
+constexpr i64 kAhead = 2048;        // elements between what is read and what is fetched
+
+// Begins to fetch n elements.
+template <class T>
+GRADLOOM_INLINE void fetch(const T* p, i64 n) {
+  for (i64 i = 0; i < n; i += 64 / i64(sizeof(T))) __builtin_prefetch(p + i);
+}
 
 // The rows of x that were mixed along the row last; more than one call of `combine` takes.
 template <class T>
@@ -333,11 +341,19 @@ GRADLOOM_INLINE void mix_columns_first(const ResamplePlanesArgs& args, const Mix
 template <class T, class Mixer>
 GRADLOOM_INLINE void mix_rows_first(const ResamplePlanesArgs& args, const Mixer& mixer, const T* x, T* y,
                                     i64 low, i64 high) {
-  alignas(64) T row[kRowElements + 2 * kLanes<T>];
   const i64 in = args.cols.in * args.inner, out = args.cols.out * args.inner, first = low * args.inner;
-  for (i64 j = 0; j < args.rows.out; ++j) {
-    mix_row(args.rows, j, row, (high - low) * args.inner, [&](i64 at) { return x + at * in + first; });
-    mixer.run(row - first, y + j * out);
+  const i64 n = (high - low) * args.inner, pitch = n + 2 * kLanes<T>, together = kRowElements / pitch;
+  alignas(64) T room[kRowElements];
+  for (i64 begin = 0; begin < args.rows.out; begin += together) {
+    const i64 end = smaller(args.rows.out, begin + together);
+    for (i64 j = begin; j < end; ++j) {
+      mix_row(args.rows, j, room + (j - begin) * pitch, n, [&](i64 at) {
+        const T* const from = x + at * in + first;
+        fetch(from + kAhead, n);
+        return from;
+      });
+    }
+    for (i64 j = begin; j < end; ++j) mixer.run(room + (j - begin) * pitch - first, y + j * out);
   }
 }
 
@@ -366,7 +382,7 @@ void mix_planes(const ResamplePlanesArgs& args) {
                 end = smaller(cols.out, begin + columns);
       i64 low, high;
       sources_of(cols, begin, end, &low, &high);
-      const bool few = args.rows.out < args.rows.in && (high - low) * args.inner <= kRowElements;
+      const bool few = args.rows.out < args.rows.in && (high - low) * args.inner <= kMostMixed;
       const RowMixer<decltype(fixed)::value, T> mixer(cols, m, args.inner, begin, end, few ? low : 0,
                                                       few ? high + 2 * kLanes<T> : cols.in);
       Ring<T> ring;

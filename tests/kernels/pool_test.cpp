@@ -48,7 +48,9 @@ const Window kWindows[] = {
     {{kFlat, {6, 3, 1, 1, 1, 1}, {83, 5, 1, 2, 2, 1}}},
     {{kFlat, {4, 2, 2, 0, 0, 1}, {150, 4, 3, 1, 1, 2}}},
     {{kFlat, {3, 1, 1, 0, 0, 1}, {97, 1, 2, 0, 0, 1}}},
-    {{kFlat, {9, 9, 1, 4, 4, 1}, {33, 9, 1, 4, 4, 1}}},  // more taps than are summed in f32
+    {{kFlat, {9, 9, 1, 4, 4, 1}, {33, 9, 1, 4, 4, 1}}},    // more taps than are summed in f32
+    {{kFlat, {3, 2, 1, 0, 1, 1}, {2500, 3, 1, 1, 1, 1}}},  // rows of several strips
+    {{kFlat, {3, 3, 2, 1, 1, 1}, {4300, 3, 2, 1, 1, 1}}},
 };
 
 // visit(output, positions inside the plane, taps inside the plane and its pads).
