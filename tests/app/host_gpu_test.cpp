@@ -166,7 +166,7 @@ TEST_P(HostGpuF16, TrainsAsTheCpuDoes) {
   onnx::ModelProto model;
   ASSERT_TRUE(model.ParseFromString(testing::read_bytes(recipe.model)));
   ASSERT_NO_FATAL_FAILURE(make_f16(model));
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   recipe.model = folder / "model.onnx";
   testing::write_bytes(recipe.model, model.SerializeAsString());
   recipe.optimizer = "sgd{lr=0.1}";  // Adam's squares of gradients are too small for f16
@@ -197,17 +197,19 @@ TEST_P(HostGpuF16, TrainsAsTheCpuDoes) {
 INSTANTIATE_TEST_SUITE_P(Models, HostGpuF16, ::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
                          [](const auto& test) { return test_name(test.param); });
 
-// Mixed precision: the losses of f32 within what bf16 rounds away, parameters in f32, and the same plan on
-// the CPU, which widens operands instead. The two round different sums, so they are as near to each other as
-// bf16 is to f32.
-class HostGpuMixed : public ::testing::TestWithParam<const char*> {};
+// Mixed precision: the losses of f32 within what 16 bits round away, parameters in f32, and the same plan on
+// the CPU. The two round different sums, so they are as near to each other as the type is to f32. f16 has
+// three bits more than bf16; its loss scaling skips no step here.
+class HostGpuMixed : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
-TEST_P(HostGpuMixed, TrainsInBf16) {
+TEST_P(HostGpuMixed, TrainsIn16Bits) {
   REQUIRE_HOST_GPU();
   constexpr std::int64_t kSteps = 10;
-  Recipe recipe = recipe_for(GetParam(), "default", "cpu");
+  const auto [model, precision] = GetParam();
+  const double coarse = std::string(precision) == "f16" ? 0.125 : 1;
+  Recipe recipe = recipe_for(model, "default", "cpu");
   const std::vector<double> f32 = losses(recipe, kSteps);
-  set_precision(recipe, "bf16");
+  set_precision(recipe, precision);
   const std::vector<double> cpu = losses(recipe, kSteps);
   recipe.device = "host-gpu";
   const auto job = make_job(recipe);
@@ -217,15 +219,16 @@ TEST_P(HostGpuMixed, TrainsInBf16) {
   for (std::int64_t step = 1; step <= kSteps; ++step) {
     const auto result = job->step(step);
     ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result->skipped, 0);
     const double want = f32[static_cast<std::size_t>(step) - 1], loss = result->loss;
     worst = std::max(worst, std::fabs(loss - want) / std::fabs(want));
     apart = std::max(apart, std::fabs(loss - cpu[static_cast<std::size_t>(step) - 1]) / std::fabs(want));
   }
   RecordProperty("worst_against_f32", std::to_string(worst));
   RecordProperty("worst_against_cpu", std::to_string(apart));
-  EXPECT_LT(worst, 5e-2);
-  EXPECT_GT(worst, 1e-6) << "was anything computed in bf16?";
-  EXPECT_LT(apart, 2e-2);
+  EXPECT_LT(worst, 5e-2 * coarse);
+  EXPECT_GT(worst, 1e-6 * coarse) << "was anything computed in 16 bits?";
+  EXPECT_LT(apart, 2e-2 * coarse);
   const auto parameters = job->parameters();
   ASSERT_TRUE(parameters.ok());
   for (const auto& [name, value] : *parameters) EXPECT_EQ(value.dtype(), DType::f32) << name;
@@ -235,8 +238,12 @@ TEST_P(HostGpuMixed, TrainsInBf16) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HostGpuMixed,
-                         ::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
-                         [](const auto& test) { return test_name(test.param); });
+                         ::testing::Combine(::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                                            ::testing::Values("bf16", "f16")),
+                         [](const auto& test) {
+                           return test_name(std::string(std::get<0>(test.param)) + "_" +
+                                            std::get<1>(test.param));
+                         });
 
 TEST(HostGpu, AccumulationAndOptimizersAgree) {
   REQUIRE_HOST_GPU();

@@ -206,7 +206,7 @@ TEST(ExternalData, IsReadInsideTheFolder) {
 }
 
 TEST(ExternalData, PackedElementsShareBytes) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   testing::write_bytes(folder / "w", "\x01\x98\xf7");
   TensorProto proto = external_proto("w", "1", "2");
   proto.set_data_type(kI4);
