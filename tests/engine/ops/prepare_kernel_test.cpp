@@ -1,4 +1,5 @@
-// Rows without bf16 kernel on the CPU compute in f32 between conversions.
+// Rows without bf16 kernel on the CPU compute in f32 between conversions. Products and convolutions have one
+// on some processors.
 #include <gtest/gtest.h>
 
 #include "engine/ops/common.h"
@@ -24,7 +25,7 @@ std::vector<Tensor> inputs_of(const Sample& sample, bool low) {
 
 TEST(PrepareKernel, GivesTheRoundedResultsOfTheF32Kernel) {
   for (const char* name :
-       {"MatMul", "Conv", "LayerNormalization", "Softmax", "MaxPool", "Gather", "ReduceMax", "Slice"}) {
+       {"LRN", "AveragePool", "LayerNormalization", "Softmax", "MaxPool", "Gather", "ReduceMax", "Slice"}) {
     const OpDef& op = op_by_name(name);
     for (const Sample& sample : op.samples()) {
       if (sample.bench || sample.output_count > 1) continue;
@@ -43,15 +44,15 @@ TEST(PrepareKernel, GivesTheRoundedResultsOfTheF32Kernel) {
 TEST(PrepareKernel, SaysHowItComputes) {
   NodeTypes types;
   const Type matrix{DType::bf16, {4, 4}};
-  types.inputs = {matrix, matrix};
-  types.input_present = {true, true};
+  types.inputs = {matrix};
+  types.input_present = {true};
   types.outputs = {matrix};
   types.output_present = {true};
-  types.constants = {nullptr, nullptr};
-  const auto kernel = prepare_kernel(op_by_name("MatMul"), types);
+  types.constants = {nullptr};
+  const auto kernel = prepare_kernel(op_by_name("Softmax"), types);
   ASSERT_TRUE(kernel.ok());
   EXPECT_NE(kernel->name.find("in f32"), std::string::npos) << kernel->name;
-  EXPECT_GE(kernel->workspace_bytes, 3u * 16 * 4);
+  EXPECT_GE(kernel->workspace_bytes, 2u * 16 * 4);
 }
 
 TEST(PrepareKernel, OtherFailuresStay) {
