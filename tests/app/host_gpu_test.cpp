@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuF16, ::testing::Values("mlp", "cnn-digit
 
 // Mixed precision: the losses of f32 within what 16 bits round away, parameters in f32, and the same plan on
 // the CPU. The two round different sums, so they are as near to each other as the type is to f32. f16 has
-// three bits more than bf16; its loss scaling skips no step here.
+// three bits more than bf16; with this loss scale no step is skipped.
 class HostGpuMixed : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(HostGpuMixed, TrainsIn16Bits) {
@@ -210,6 +210,7 @@ TEST_P(HostGpuMixed, TrainsIn16Bits) {
   Recipe recipe = recipe_for(model, "default", "cpu");
   const std::vector<double> f32 = losses(recipe, kSteps);
   set_precision(recipe, precision);
+  recipe.loss_scale = "dynamic{initial=4096}";
   const std::vector<double> cpu = losses(recipe, kSteps);
   recipe.device = "host-gpu";
   const auto job = make_job(recipe);
@@ -244,6 +245,26 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuMixed,
                            return test_name(std::string(std::get<0>(test.param)) + "_" +
                                             std::get<1>(test.param));
                          });
+
+// The second step's gradients overflow in f16 when they are multiplied by 2^16.
+TEST(HostGpu, SkipsTheStepsThatTheCpuSkips) {
+  REQUIRE_HOST_GPU();
+  Recipe recipe = recipe_for("cnn-digits", "default", "cpu");
+  set_precision(recipe, "f16");
+  const auto cpu = make_job(recipe);
+  recipe.device = "host-gpu";
+  const auto gpu = make_job(recipe);
+  ASSERT_TRUE(cpu != nullptr && gpu != nullptr);
+  int skipped = 0;
+  for (std::int64_t step = 1; step <= 6; ++step) {
+    const auto want = cpu->step(step), got = gpu->step(step);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ(got->skipped, want->skipped) << "step " << step;
+    EXPECT_EQ(got->loss_scale, want->loss_scale) << "step " << step;
+    skipped += want->skipped > 0;
+  }
+  EXPECT_EQ(skipped, 1);
+}
 
 TEST(HostGpu, AccumulationAndOptimizersAgree) {
   REQUIRE_HOST_GPU();
