@@ -116,6 +116,7 @@ TEST(PassModel, ChangesOfThePipeline) {
   }
   EXPECT_EQ(with_site(excluded, gelu, "/a/Gelu", true).text(), all.text());
   for (const PassView& pass : build_pass_model(all, {}).passes) {
+    EXPECT_TRUE(pass.options.empty() || !pass.def->by_precision) << "the precision's to set";
     for (const FieldRow& option : pass.options) {
       EXPECT_FALSE(with_option(all, *pass.def, option.name, "not a value at all").ok() &&
                    option.type != "text");

@@ -60,7 +60,8 @@ PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassRepor
     const auto config = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
                                      [&](const PassConfig& c) { return c.def == def; });
     view.enabled = config != pipeline.passes.end();
-    view.options = options_of(*def, view.enabled ? &*config : nullptr);
+    // What the precision switches it also sets up.
+    if (!def->by_precision) view.options = options_of(*def, view.enabled ? &*config : nullptr);
     if (view.enabled)
       view.excluded_sites.assign(config->excluded_sites.begin(), config->excluded_sites.end());
     for (const PassReport& report : reports) {
