@@ -2,10 +2,9 @@
 // host memory, on a GPU memory of that device (but lists of pointers and sizes, shapes and programs are
 // always host memory). Kernels take no memory, cannot fail on valid arguments and log nothing.
 //
-// Conventions: all tensors dense row-major. `dtype` is f32 or f64 (on a GPU also f16 or bf16, called half
-// types below) for floating point work, accumulated in at least f32 in an order that depends on the shape
-// alone. Letters: rows x cols for anything normalized or reduced over its last axes; outer x n x inner when
-// the axis is inside.
+// Conventions: all tensors dense row-major. `dtype` is f32 or f64 (on a GPU also f16 or bf16: half types) for
+// floating point work, accumulated in at least f32 in an order that depends on the shape alone. Letters: rows
+// x cols for anything normalized or reduced over its last axes; outer x n x inner when the axis is inside.
 #pragma once
 
 #include "kernels/elementwise.h"
@@ -469,7 +468,7 @@ struct OptimizerArgs {
   const double* lr;
   const std::int64_t* step;
   const void* grad_scale;
-  const bool* apply;  // false: nothing changes; null: true
+  const bool* apply;  // false: nothing changes (on a GPU in place); null: true
   const void* const* grad;
   const void* const* param;
   const void* const* state1;
