@@ -115,8 +115,9 @@ void check_average(const Case& s, PoolDivisor divisor) {
     device.run(average_pool_grad, AveragePoolGradArgs{gpu_dtype<T>(), s.shape(), divisor, device.in<T>(dy),
                                                       device.out<T>("dx", ins)});
   });
+  // The CPU adds along one axis after the other, the GPU window by window: sums of up to 35 terms below 2.
   expect_close(gpu.get<T>("y"), widen(y), tolerance<T>({2e-6, 1e-6}), "y");
-  expect_close(gpu.get<T>("dx"), widen(dx), tolerance<T>({1e-6, 1e-7}), "dx");
+  expect_close(gpu.get<T>("dx"), widen(dx), tolerance<T>({2e-6, 1e-6}), "dx");
 }
 
 template <class T>
