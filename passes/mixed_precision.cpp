@@ -11,7 +11,6 @@
 // of normalizations, a dropout ratio) stays f32, and so do statistics of normalizations. bf16 has the range
 // of f32; gradients in f16 need the loss scaling that precision f16 brings (engine/train/train_graph.h).
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -28,12 +27,8 @@ constexpr const char *kFullRule = "f32", *kOutputRule = "output";
 
 // A constant in 16 bits. What is finite stays finite: masks are made of the largest number there is.
 Tensor rounded(const Tensor& full, DType low) {
-  const double largest = low == DType::f16 ? 65504 : std::ldexp(255, 120);  // 0x7bff, 0x7f7f
   std::vector<double> numbers;
-  for (std::int64_t i = 0; i < full.count(); ++i) {
-    const double x = full.at(i);
-    numbers.push_back(std::isfinite(x) ? std::clamp(x, -largest, largest) : x);
-  }
+  for (std::int64_t i = 0; i < full.count(); ++i) numbers.push_back(kept_finite(low, full.at(i)));
   return Tensor::from_f64(low, full.shape(), numbers);
 }
 

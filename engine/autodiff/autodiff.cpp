@@ -202,7 +202,7 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, con
     seed = b.constant(Tensor::from_f64(type.dtype, type.shape, {1.0}), b.unique_name("loss/grad"));
   } else {
     b.name_prefix = "loss/";
-    if (b.type(seed).dtype != type.dtype) seed = b.op("Cast", {seed}, {{"to", onnx_from_dtype(type.dtype)}});
+    seed = cast_to(b, seed, type.dtype);
     if (b.type(seed).shape != type.shape) seed = b.op("Reshape", {seed, b.i64s(type.shape)});
     b.name_prefix.clear();
   }

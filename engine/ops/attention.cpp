@@ -142,7 +142,8 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
   a.dropout = attrs.real("dropout", 0);
   a.random_key = random_key(attrs, types.node_name);
   a.dtype = types.inputs[first].dtype;
-  a.fill = attention::fill_in(a.dtype, attrs.real("fill", -INFINITY));
+  // A row that sees nothing would have no shares of infinite scores.
+  a.fill = kept_finite(a.dtype, attrs.real("fill", -INFINITY));
   return a;
 }
 

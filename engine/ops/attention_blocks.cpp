@@ -1,8 +1,6 @@
 #include "engine/ops/attention_blocks.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "engine/ops/common.h"
 
@@ -85,13 +83,6 @@ std::vector<std::int64_t> mask_strides(const Attention& a, const Shape& mask) {
     if (mask[i] == 1) strides[i] = 0;
   strides.insert(strides.begin(), a.batch.size() + 2 - mask.size(), 0);
   return strides;
-}
-
-double fill_in(DType type, double fill) {
-  const double largest = type == DType::f16    ? 65504
-                         : type == DType::bf16 ? 0x1.fep127
-                                               : std::numeric_limits<double>::max();
-  return std::isfinite(fill) ? std::clamp(fill, -largest, largest) : fill;
 }
 
 bool hides_the_future_only(const Attention& a, const Tensor& known) {

@@ -48,10 +48,6 @@ struct Schedule {
 // any other.
 Schedule schedule_of(const Attention& a, const Tensor* known);
 
-// What scores of a type can hold of a mask's fill: what is finite stays so, or a row that sees nothing would
-// have no shares.
-double fill_in(DType type, double fill);
-
 // Whether the mask hides from row r the keys after the r-th, in every part of the batch, and does nothing
 // else.
 bool hides_the_future_only(const Attention& a, const Tensor& known);

@@ -57,18 +57,17 @@ Status infer(InferContext& ctx) {
 // are [c]; against x they stand as [1, c, 1..].
 Status grad_through_statistics(GradContext& ctx, ValueId mean, ValueId inv_std) {
   GraphBuilder& b = ctx.b;
-  const auto output = [&](std::size_t i) { return nn::output_gradient(ctx, i); };
   const double momentum = ctx.node.attrs.real("momentum", kMomentum);
   const DType type = ctx.dtype(mean);
   const auto part = [&](ValueId of, double factor) {
     return of == kNone ? kNone : b.op("Mul", {cast_to(b, of, type), b.scalar(type, factor)});
   };
   for (std::size_t i = 0; i < 2; ++i)
-    if (ctx.wants(3 + i) && output(1 + i) != kNone)
-      ctx.set(3 + i, cast_to(b, part(output(1 + i), momentum), ctx.dtype(ctx.in(3 + i))));
-  const ValueId dmean = nn::sum_of(b, part(output(1), 1 - momentum), output(3)),
-                dvariance = nn::sum_of(b, part(output(2), 1 - momentum),
-                                       nn::moment_gradient(ctx, inv_std, output(4)));
+    if (ctx.wants(3 + i) && ctx.grad(1 + i) != kNone)
+      ctx.set(3 + i, cast_to(b, part(ctx.grad(1 + i), momentum), ctx.dtype(ctx.in(3 + i))));
+  const ValueId dmean = nn::sum_of(b, part(ctx.grad(1), 1 - momentum), ctx.grad(3)),
+                dvariance = nn::sum_of(b, part(ctx.grad(2), 1 - momentum),
+                                       nn::moment_gradient(ctx, inv_std, ctx.grad(4)));
   if (!ctx.wants(0) || (dmean == kNone && dvariance == kNone)) return {};
   TRY(nn::require_static(ctx, ctx.in(0)));
   const Layout l = layout_of(ctx.node.attrs, ctx.shape(ctx.in(0)));

@@ -1,6 +1,7 @@
 #include "engine/ops/common.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/base/hash.h"
 
@@ -262,6 +263,12 @@ ValueId reshaped_like(GradContext& ctx, ValueId value, ValueId like) {
 ValueId full_like(GradContext& ctx, ValueId value, double fill) {
   const ValueId shape = shape_of(ctx, value);
   return ctx.b.op("Expand", {ctx.b.scalar(ctx.dtype(value), fill), shape});
+}
+
+double kept_finite(DType type, double x) {
+  if (!is_half(type) || !std::isfinite(x)) return x;
+  const double largest = type == DType::f16 ? 65504 : 0x1.fep127;  // 0x7bff, 0x7f7f
+  return std::clamp(x, -largest, largest);
 }
 
 ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype) {

@@ -77,6 +77,9 @@ Cost input_cost(const NodeTypes& types);
 // Moves the output's bytes once in and once out, no arithmetic.
 Cost copy_cost(const NodeTypes& types);
 
+// What a half type can hold of x: what is finite stays so (masks are made of the largest number there is).
+// Other types: x.
+double kept_finite(DType type, double x);
 // The random stream of a node: attribute key, else its name. Attribute seed of ONNX is not used: runs have
 // one seed.
 std::uint64_t random_key(const Attrs& attrs, const std::string& node_name);

@@ -94,7 +94,7 @@ Status grad(GradContext& ctx) {
   if (spec.activation == Activation::relu) dy = ctx.b.op("ReluGrad", {dy, ctx.out(0)});
   if (spec.activation == Activation::gelu_tanh) {
     if (dy != kNone) dy = ctx.b.op("GeluTanhGrad", {dy, ctx.require_out(1)});
-    const ValueId more = ctx.out_grads.size() > 1 ? ctx.grad(1) : kNone;
+    const ValueId more = ctx.grad(1);
     if (more != kNone) dy = dy == kNone ? more : ctx.b.op("Add", {dy, more});
   }
   const nn::ProductGradients grads =

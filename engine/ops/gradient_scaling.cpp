@@ -19,6 +19,7 @@
 namespace gradloom {
 namespace {
 
+using elementwise_code::Code;
 using kernels::EwOp;
 
 // ---- GlobalNorm -------------------------------------------------------------------------------------------
@@ -74,16 +75,18 @@ Status infer_clip(InferContext& ctx) {
   return nn::set_outputs(ctx, {ctx.in(0)});
 }
 
+// min(1, most / (norm + 1e-6))
+FusedOperand clip_factor(Code& c, FusedOperand norm, double most) {
+  const FusedOperand ratio = c.op(EwOp::Div, {c.scalar(most), c.op(EwOp::Add, {norm, c.scalar(1e-6)})});
+  return c.op(EwOp::Min, {ratio, c.scalar(1)});
+}
+
 Result<Kernel> prepare_clip(const NodeTypes& types) {
-  const DType t = types.inputs[0].dtype;
-  TRY(nn::require_kernel_type(types.target, t));
-  kernels::EwProgram program;  // 0: norm, 1: max_norm, 2: 1e-6, 3: 1
-  program.inputs = {{t, {}}};
-  program.constants = {{t, types.attrs.real("max_norm")}, {t, 1e-6}, {t, 1}};
-  program.code = {
-      {EwOp::Add, t, t, {0, 2, -1}, 0}, {EwOp::Div, t, t, {1, 4, -1}, 0}, {EwOp::Min, t, t, {5, 3, -1}, 0}};
-  program.outputs = {{6, t}};
-  return nn::elementwise_kernel("elementwise clip_scale", std::move(program));
+  TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
+  Code c(types);
+  Kernel kernel = TRY(c.prepare(clip_factor(c, c.in(0), types.attrs.real("max_norm"))));
+  kernel.name = "elementwise clip_scale";
+  return kernel;
 }
 
 std::vector<Sample> samples_clip() {
@@ -157,7 +160,6 @@ Status infer_loss_scale(InferContext& ctx) {
 }
 
 Result<Kernel> prepare_loss_scale(const NodeTypes& types) {
-  using elementwise_code::Code;
   const DType t = types.inputs[0].dtype;
   TRY(nn::require_kernel_type(types.target, t));
   Code c(types);
@@ -175,17 +177,16 @@ Result<Kernel> prepare_loss_scale(const NodeTypes& types) {
                      grows = c.op(EwOp::And, {due, finite(grown)}),
                      true_norm = c.op(EwOp::Div, {norm, scale});
   FusedOperand factor = c.op(EwOp::Reciprocal, {scale});
-  if (const double most = types.attrs.real("max_norm"); most > 0) {
-    const FusedOperand ratio =
-        c.op(EwOp::Div, {c.scalar(most), c.op(EwOp::Add, {true_norm, c.scalar(1e-6)})});
-    factor = c.op(EwOp::Mul, {factor, c.op(EwOp::Min, {ratio, c.scalar(1)})});
-  }
-  const FusedOperand made = c.op(EwOp::And, {apply, c.op(EwOp::Not, {due})});
-  return c.prepare_results({apply, factor, true_norm,
-                            c.op(EwOp::Where, {apply, c.op(EwOp::Where, {grows, grown, scale}), shrunk}),
-                            c.op(EwOp::Where, {made, longer, zero}),
-                            c.op(EwOp::Where, {apply, zero, c.op(EwOp::Add, {skipped, one})}),
-                            c.op(EwOp::Where, {apply, c.op(EwOp::Add, {steps, one}), steps})});
+  if (const double most = types.attrs.real("max_norm"); most > 0)
+    factor = c.op(EwOp::Mul, {factor, clip_factor(c, true_norm, most)});
+  const FusedOperand goes_on = c.op(EwOp::And, {apply, c.op(EwOp::Not, {due})});
+  Kernel kernel = TRY(c.prepare_results(
+      {apply, factor, true_norm, c.op(EwOp::Where, {apply, c.op(EwOp::Where, {grows, grown, scale}), shrunk}),
+       c.op(EwOp::Where, {goes_on, longer, zero}),
+       c.op(EwOp::Where, {apply, zero, c.op(EwOp::Add, {skipped, one})}),
+       c.op(EwOp::Where, {apply, c.op(EwOp::Add, {steps, one}), steps})}));
+  kernel.name = "elementwise loss_scale";
+  return kernel;
 }
 
 std::vector<std::pair<int, int>> aliases_loss_scale(const Node&) { return {{3, 1}, {4, 2}, {5, 3}, {6, 4}}; }

@@ -53,7 +53,7 @@ Status grad(GradContext& ctx) {
   const Shape x = ctx.shape(ctx.in(0));
   const std::size_t axis = TRY(axis_of(ctx.node.attrs, x));
   const ValueId mean = ctx.require_out(1), inv_std = ctx.require_out(2);
-  const ValueId dmean = nn::output_gradient(ctx, 1), dinv_std = nn::output_gradient(ctx, 2);
+  const ValueId dmean = ctx.grad(1), dinv_std = ctx.grad(2);
   ValueId through_statistics = kNone;
   if (ctx.wants(0) && (dmean != kNone || dinv_std != kNone)) {
     TRY(nn::require_static(ctx, ctx.in(0)));

@@ -77,10 +77,6 @@ Status require_first_output_only(const GradContext& ctx) {
   return {};
 }
 
-ValueId output_gradient(const GradContext& ctx, std::size_t i) {
-  return i < ctx.out_grads.size() ? ctx.out_grads[i] : kNone;
-}
-
 ValueId sum_of(GraphBuilder& b, ValueId x, ValueId y) {
   return x == kNone ? y : y == kNone ? x : b.op("Add", {x, y});
 }

@@ -35,8 +35,6 @@ Status require_statistic(const InferContext& ctx, std::size_t i, const char* wha
 Status require_static(const GradContext& ctx, ValueId value);
 // "no gradient through output 1" when the loss depends on another output than the first.
 Status require_first_output_only(const GradContext& ctx);
-// The gradient of output i, kNone too where the model has no such output.
-ValueId output_gradient(const GradContext& ctx, std::size_t i);
 // What the moments of x add to its gradient: mean = sum(x) / count and moment = sum((x - mean)^2) / count
 // (mean kNone: of x itself), each over `count` elements of x and of a shape that broadcasts against it.
 // dmean, dmoment: their gradients, or kNone. kNone: nothing.

@@ -43,7 +43,8 @@ struct GradContext {
 
   ValueId in(std::size_t i) const { return i < node.inputs.size() ? node.inputs[i] : kNone; }
   ValueId out(std::size_t i) const { return node.outputs[i]; }
-  ValueId grad(std::size_t i = 0) const { return out_grads[i]; }
+  // Of output i; kNone: none flows, or the model has no such output.
+  ValueId grad(std::size_t i = 0) const { return i < out_grads.size() ? out_grads[i] : kNone; }
   bool wants(std::size_t i) const { return i < wanted.size() && wanted[i]; }
   void set(std::size_t i, ValueId g) { in_grads[i] = g; }
   // Output i of the forward node, added to it when the model omitted it (mean of LayerNormalization, indices

@@ -1,6 +1,7 @@
 // Optimizer (ours): new parameters and states of `n` tensors in one launch.
 //   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
-//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors: SGD with momentum: buffer; Adam, AdamW, LAMB: m, v
+//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors:
+//           SGD with momentum: buffer; Adam, AdamW, LAMB: m, v
 //   outputs: p0'..pn-1', then per state n tensors; all are written over their inputs (kMustAlias)
 // Attributes: kind sgd | adam | adamw | lamb, n, weight_decay, maximize; momentum, dampening, nesterov;
 // beta1, beta2, epsilon. Source: PyTorch 1.13 torch.optim; LAMB: You et al. 2019, algorithm 2 with bias

@@ -38,7 +38,7 @@ Status infer(InferContext& ctx) {
 Status grad(GradContext& ctx) {
   const ValueId inv_std = ctx.require_out(1);
   ValueId through_statistic = kNone;
-  if (const ValueId dinv_std = nn::output_gradient(ctx, 1); ctx.wants(0) && dinv_std != kNone) {
+  if (const ValueId dinv_std = ctx.grad(1); ctx.wants(0) && dinv_std != kNone) {
     TRY(nn::require_static(ctx, ctx.in(0)));
     const Layout l = TRY(layout_of(ctx.node.attrs, ctx.shape(ctx.in(0))));
     through_statistic = nn::moments_gradient(ctx, ctx.in(0), kNone, kNone,

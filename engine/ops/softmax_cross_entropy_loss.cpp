@@ -34,7 +34,7 @@ Status grad(GradContext& ctx) {
                        {ctx.grad(0), ctx.in(0), ctx.in(1), ctx.in(2), log_sum_exp, total},
                        nn::loss_attrs(ctx.node.attrs));
   }
-  if (ctx.out_grads.size() > 1 && ctx.grad(1) != kNone) {  // the loss also depends on the log-probabilities
+  if (ctx.grad(1) != kNone) {  // the loss also depends on the log-probabilities
     const ValueId through = ctx.b.op("SoftmaxGrad", {ctx.grad(1), ctx.out(1)},
                                      {{"axis", std::int64_t{1}}, {"log", std::int64_t{1}}});
     dlogits = dlogits == kNone ? through : ctx.b.op("Add", {dlogits, through});

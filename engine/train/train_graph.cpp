@@ -180,6 +180,41 @@ ValueId add_state(GraphBuilder& b, const std::string& name, const Type& like) {
   return add_state(b, name, Tensor(like.dtype, like.shape));
 }
 
+// What the optimizer takes beside parameters and gradients; kNone: no factor, always applied.
+struct Scaling {
+  ValueId factor = kNone, apply = kNone, step = kNone;
+};
+
+// The norm of the gradients, clipping by it, and what loss scaling makes of it. `loss_scale`: the state that
+// the gradients are multiplied by, or kNone.
+Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<ValueId>& gradients,
+                    ValueId loss_scale, StepNames& names) {
+  Scaling scaling{.step = names.step};
+  if (spec.clip_norm <= 0 && !spec.loss_scale) return scaling;
+  b.name_prefix = spec.loss_scale ? "scale/" : "clip/";
+  names.grad_norm = b.op("GlobalNorm", gradients);
+  if (!spec.loss_scale) {
+    scaling.factor = b.op("ClipScale", {names.grad_norm}, {{"max_norm", spec.clip_norm}});
+    return scaling;
+  }
+  const Attrs attrs{{"growth", spec.loss_scale->growth},
+                    {"backoff", spec.loss_scale->backoff},
+                    {"interval", spec.loss_scale->interval},
+                    {"max_norm", spec.clip_norm}};
+  const Type counter{DType::i64, {}};
+  const std::vector<ValueId> states{loss_scale, add_state(b, "gradloom/good_steps", counter),
+                                    add_state(b, "gradloom/skipped_steps", counter),
+                                    add_state(b, "gradloom/made_steps", counter)};
+  std::vector<ValueId> inputs{names.grad_norm};
+  inputs.insert(inputs.end(), states.begin(), states.end());
+  const auto next = b.ops(op_by_name("LossScale"), inputs, attrs, 7);
+  for (std::size_t i = 0; i < states.size(); ++i) b.graph().updates.push_back({states[i], next[3 + i]});
+  names.grad_norm = next[2];
+  names.loss_scale = next[3];
+  names.skipped = next[5];
+  return {.factor = next[1], .apply = next[0], .step = next[6]};  // bias corrections count the steps made
+}
+
 std::vector<std::string> state_names(const OptimizerSpec& o) {
   if (o.kind == OptimizerKind::sgd)
     return o.momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
@@ -406,40 +441,15 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
     out.names.loss = accumulate(graph.loss, "loss/acc");
     b.rank = kOptimizerRank;
   }
-  ValueId scale = kNone, apply = kNone, step = out.names.step;
-  if (spec.clip_norm > 0 || spec.loss_scale) {
-    std::vector<ValueId> all;
-    for (const auto& [p, g] : pairs) all.push_back(g);
-    b.name_prefix = spec.loss_scale ? "scale/" : "clip/";
-    out.names.grad_norm = b.op("GlobalNorm", all);
-    if (!spec.loss_scale) scale = b.op("ClipScale", {out.names.grad_norm}, {{"max_norm", spec.clip_norm}});
-  }
-  if (spec.loss_scale) {
-    const Attrs attrs{{"growth", spec.loss_scale->growth},
-                      {"backoff", spec.loss_scale->backoff},
-                      {"interval", spec.loss_scale->interval},
-                      {"max_norm", spec.clip_norm}};
-    const Type counter{DType::i64, {}};
-    const std::vector<ValueId> states{loss_scale, add_state(b, "gradloom/good_steps", counter),
-                                      add_state(b, "gradloom/skipped_steps", counter),
-                                      add_state(b, "gradloom/made_steps", counter)};
-    std::vector<ValueId> inputs{out.names.grad_norm};
-    inputs.insert(inputs.end(), states.begin(), states.end());
-    const auto next = b.ops(op_by_name("LossScale"), inputs, attrs, 7);
-    apply = next[0];
-    scale = next[1];
-    out.names.grad_norm = next[2];
-    out.names.loss_scale = next[3];
-    out.names.skipped = next[5];
-    step = next[6];  // bias corrections count the steps that were made
-    for (std::size_t i = 0; i < states.size(); ++i) graph.updates.push_back({states[i], next[3 + i]});
-  }
+  std::vector<ValueId> gradients;
+  for (const auto& [p, g] : pairs) gradients.push_back(g);
+  const Scaling scaling = add_scaling(b, spec, gradients, loss_scale, out.names);
   const OpDef& optimizer = op_by_name("Optimizer");
   const std::vector<std::string> states = state_names(spec.optimizer);
   for (const auto& [p, g] : pairs) {
     const std::string name = graph.values[p].name;
     b.name_prefix = name + "/";
-    std::vector<ValueId> inputs{out.names.lr, step, scale, apply, p, g};
+    std::vector<ValueId> inputs{out.names.lr, scaling.step, scaling.factor, scaling.apply, p, g};
     std::vector<ValueId> state_ids;
     for (const std::string& s : states) {
       state_ids.push_back(add_state(b, name + "/" + s, graph.values[p].type));

@@ -82,8 +82,7 @@ struct TrainGraph {
 };
 // Backward and optimizer appended; what neither the loss nor a state update needs is removed; outputs become
 // those of {loss, grad_norm, loss_scale, skipped} that there are. Optimizer states are named "<param>/m",
-// "<param>/v", "<param>/momentum", accumulators
-// "<param>/acc".
+// "<param>/v", "<param>/momentum", accumulators "<param>/acc".
 Result<TrainGraph> add_training(Graph forward_with_loss, const TrainSpec& spec);
 
 }  // namespace gradloom

@@ -113,18 +113,6 @@ struct Rows {
   }
 };
 
-// body(Lanes<how many taps a window has along the row>): 2, 3, or 0 for others.
-template <class Body>
-GRADLOOM_INLINE void with_width(i64 taps, const Body& body) {
-  if (taps == 2) {
-    body(Lanes<2>());
-  } else if (taps == 3) {
-    body(Lanes<3>());
-  } else {
-    body(Lanes<0>());
-  }
-}
-
 template <class Sum>
 GRADLOOM_INLINE void clear_line(Sum* line, i64 n) {
   for (i64 i = 0; i < n; ++i) line[i] = Sum(0);
@@ -228,7 +216,7 @@ void average_lines(const AveragePoolArgs& args, i64 begin, i64 end) {
     // What is written behind the row is written again, with one strip.
     const i64 last = end * s.out[2];
     if (s.block == 1) {
-      with_width(s.kernel[2], [&](auto taps) {
+      with_known<2, 3>(s.kernel[2], [&](auto taps) {
         average_strip<T, Sum>(args, outs, {begin, end}, room, [&](const Sum* line, Sum rows, i64 at) {
           average_columns<T, Sum, decltype(taps)::value>(s, line, taps_of(outs), rows, divisors, y + at,
                                                          width < s.out[2] ? taps_of(outs) : last - at);
@@ -296,7 +284,7 @@ void average_plane(const AveragePoolArgs& args, i64 plane) {
 template <class T, class Sum>
 void average_planes(const AveragePoolArgs& args) {
   const PoolShape& s = args.shape;
-  with_stride(s.stride[2], [&](auto stride) {
+  with_known<1, 2>(s.stride[2], [&](auto stride) {
     parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel),
                  [&](i64 p) { average_plane<T, Sum, decltype(stride)::value>(args, p); });
   });
@@ -329,11 +317,7 @@ GRADLOOM_INLINE void average_outputs(const AveragePoolArgs& args, i64 part, cons
 template <class T, class Sum, int L>
 void average_blocks(const AveragePoolArgs& args) {
   const PoolShape& s = args.shape;
-  const i64 lines = s.out[0] * s.out[1];
-  const Taps whole = whole_windows(s);
-  parallel_for(s.planes * lines, s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
-    const i64 line = part % lines;
-    const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
+  for_block_lines(s, [&](i64 part, const Reach& deep, const Reach& rows, const Taps& whole) {
     const i64 by_rows = rows_divisor(deep, rows, args.divisor);
     for_outputs<T, L>(s, whole, [&](auto count, i64 ox, i64 j, const Taps& cols) {
       const i64 divisor = by_rows * cols_divisor(reach_of(s, 2, ox), args.divisor);
@@ -524,9 +508,9 @@ void gather_lines(const AveragePoolGradArgs& args, i64 begin, i64 end) {
       });
     };
     if (s.block == 1 && s.stride[2] == 1) {
-      with_width(s.kernel[2], [&](auto taps) { columns(Lanes<1>(), taps); });
+      with_known<2, 3>(s.kernel[2], [&](auto taps) { columns(Lanes<1>(), taps); });
     } else if (s.block == 1 && s.stride[2] == 2) {
-      with_width(s.kernel[2], [&](auto taps) { columns(Lanes<2>(), taps); });
+      with_known<2, 3>(s.kernel[2], [&](auto taps) { columns(Lanes<2>(), taps); });
     } else {
       with_registers<T>(s.block, neighbours);
     }

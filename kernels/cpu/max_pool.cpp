@@ -92,7 +92,7 @@ template <class T>
 void max_planes(const MaxPoolArgs& args) {
   const PoolShape& s = args.shape;
   const i64 lines = s.out[0] * s.out[1];
-  with_stride(s.stride[2], [&](auto stride) {
+  with_known<1, 2>(s.stride[2], [&](auto stride) {
     parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel) * 2, [&](i64 p) {
       if (max_plane<T, decltype(stride)::value>(args, p)) return;
       for (i64 line = 0; line < lines; ++line) max_line_of_any<T, 1>(args, p * lines + line);
@@ -133,11 +133,7 @@ GRADLOOM_INLINE void max_outputs(const MaxPoolArgs& args, i64 part, const Reach&
 template <class T, int L>
 void max_blocks(const MaxPoolArgs& args) {
   const PoolShape& s = args.shape;
-  const i64 lines = s.out[0] * s.out[1];
-  const Taps whole = whole_windows(s);
-  parallel_for(s.planes * lines, s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
-    const i64 line = part % lines;
-    const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
+  for_block_lines(s, [&](i64 part, const Reach& deep, const Reach& rows, const Taps& whole) {
     Pack<T, L> odd = {};
     for_outputs<T, L>(s, whole, [&](auto count, i64 ox, i64 j, const Taps& cols) {
       max_outputs<T, L, decltype(count)::value>(args, part, deep, rows, cols, ox, j, odd);

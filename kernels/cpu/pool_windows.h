@@ -138,13 +138,13 @@ GRADLOOM_INLINE void for_runs(i64 size, const Body& body) {
   }
 }
 
-// body(Lanes<stride>): 1, 2, or 0 for others.
-template <class Body>
-GRADLOOM_INLINE void with_stride(i64 stride, const Body& body) {
-  if (stride == 1) {
-    body(Lanes<1>());
-  } else if (stride == 2) {
-    body(Lanes<2>());
+// body(Lanes<value>) where it is one of the two, which its loops are unrolled for; else body(Lanes<0>).
+template <int one, int other, class Body>
+GRADLOOM_INLINE void with_known(i64 value, const Body& body) {
+  if (value == one) {
+    body(Lanes<one>());
+  } else if (value == other) {
+    body(Lanes<other>());
   } else {
     body(Lanes<0>());
   }
@@ -252,6 +252,18 @@ GRADLOOM_INLINE void for_positions(const PoolShape& s, const Reach& deep, const 
                                    const Reach& cols, const Tap& tap) {
   for_tap_rows(s, deep, rows, [&](i64 row) {
     for (i64 kx = cols.taps.begin; kx < cols.taps.end; ++kx) tap(row + cols.start + kx * s.dilation[2]);
+  });
+}
+
+// body(line of outputs, what lies under it of planes and rows, outputs with whole windows) for the lines of
+// all planes, channels in blocks.
+template <class Body>
+GRADLOOM_INLINE void for_block_lines(const PoolShape& s, const Body& body) {
+  const i64 lines = s.out[0] * s.out[1];
+  const Taps whole = whole_windows(s);
+  parallel_for(s.planes * lines, s.planes * s.block * product(s.out) * product(s.kernel), [&](i64 part) {
+    const i64 line = part % lines;
+    body(part, reach_of(s, 0, line / s.out[1]), reach_of(s, 1, line % s.out[1]), whole);
   });
 }
 
