@@ -298,14 +298,17 @@ std::vector<Sample> smooth_samples() {
 
 Result<Kernel> prepare_swish(const NodeTypes& types) {
   Code code(types);
-  const FusedOperand scaled = code.op(EwOp::Mul, {Code::in(0), code.scalar(types.attrs.real("alpha", 1))});
+  const double alpha = types.attrs.real("alpha", 1);
+  const FusedOperand scaled =
+      alpha == 1 ? Code::in(0) : code.op(EwOp::Mul, {Code::in(0), code.scalar(alpha)});
   return code.prepare(code.op(EwOp::Mul, {Code::in(0), code.op(EwOp::Sigmoid, {scaled})}));
 }
 
 // g (s + alpha x s (1 - s)), s = sigmoid(alpha x).
 Status grad_swish(GradContext& ctx) {
   const Nodes n{ctx};
-  const ValueId scaled = n.op("Mul", {ctx.in(0), n.number(ctx.node.attrs.real("alpha", 1))});
+  const double alpha = ctx.node.attrs.real("alpha", 1);
+  const ValueId scaled = alpha == 1 ? ctx.in(0) : n.op("Mul", {ctx.in(0), n.number(alpha)});
   const ValueId s = n.op("Sigmoid", {scaled});
   ctx.set(0, n.op("Mul", {ctx.grad(), n.op("Add", {s, n.op("SigmoidGrad", {scaled, s})})}));
   return {};

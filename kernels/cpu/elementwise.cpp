@@ -10,7 +10,8 @@ namespace {
 constexpr i64 kTileBytes = i64(32) * 1024;
 constexpr i64 kMinTile = 64;  // a multiple of 4 (Philox blocks)
 constexpr i64 kMaxTile = 8192;
-constexpr i64 kMaxProgramTile = 1024;  // of several operators: while one computes, the memory idles
+constexpr i64 kMaxProgramTile = 1024;  // of several operators
+constexpr i64 kMinRun = 256;           // neighbours of a strided input that are worth a tile of their own
 constexpr i64 kMostSlotBytes = i64(kEwMaxRegisters) * kMinTile * 8;
 
 // Where a register's tile is found.
@@ -25,7 +26,7 @@ struct Register {
 
 // An input that is neither dense nor constant, over dims merged for this input alone.
 struct Strided {
-  int rank = 0;
+  int rank;  // not initialized: a plan has room for many
   i64 dims[kEwMaxRank], strides[kEwMaxRank];
 };
 
@@ -148,6 +149,16 @@ void place_registers(const ElementwiseArgs& args, Plan& plan) {
   }
 }
 
+// The largest tile up to `tile` that never lies across two runs of neighbours of the input, a multiple of 4
+// (Philox blocks) too; `tile` where there is none of a useful size.
+i64 within_runs(const Strided& in, i64 tile) {
+  const i64 run = in.dims[in.rank - 1];
+  if (in.strides[in.rank - 1] != 1 || run % 4 != 0) return tile;
+  for (i64 parts = ceil_div(run, tile); run / parts >= kMinRun; ++parts)
+    if (run % (4 * parts) == 0) return run / parts;
+  return tile;
+}
+
 // Gives tile buffers to the registers that need one; a buffer is free again after its register's last use.
 void assign_slots(const ElementwiseArgs& args, Plan& plan) {
   const EwInstruction* const code = args.program->code.data();
@@ -202,8 +213,10 @@ void assign_slots(const ElementwiseArgs& args, Plan& plan) {
   for (int r = 0; r < plan.inputs; ++r) touched += plan.reg[r].place == Place::dense_input ? 1 : 0;
   if (plan.slots > 0) tile = smaller(tile, kTileBytes / (touched * i64(widest)));
   tile = larger(kMinTile, tile / kMinTile * kMinTile);
+  for (int r = 0; r < plan.inputs; ++r)
+    if (plan.reg[r].place == Place::slot) tile = within_runs(plan.strided[r], tile);
   plan.tile = tile;
-  plan.slot_bytes = tile * widest;
+  plan.slot_bytes = aligned_bytes(tile * widest);
 }
 
 template <class T>
@@ -222,16 +235,29 @@ void splat_bytes(int bytes, const void* value, void* out, i64 n) {
   }
 }
 
-// Elements first .. first + n of a strided input, in row-major order of its dims.
+// Where element `first` of a strided input is, in row-major order of its dims.
+struct Position {
+  i64 index[kEwMaxRank], offset = 0;
+
+  Position(const Strided& in, i64 first) {
+    for (int d = in.rank - 1; d >= 0; --d) {
+      index[d] = first % in.dims[d];
+      first /= in.dims[d];
+      offset += index[d] * in.strides[d];
+    }
+  }
+};
+
+// Whether elements first .. first + n of a strided input are neighbours in memory.
+bool neighbours(const Strided& in, i64 first, i64 n) {
+  const int last = in.rank - 1;
+  return in.strides[last] == 1 && first % in.dims[last] + n <= in.dims[last];
+}
+
+// Elements first .. first + n of a strided input.
 template <class T>
 void gather_strided(const Strided& in, const T* base, i64 first, T* out, i64 n) {
-  i64 index[kEwMaxRank];
-  i64 offset = 0, rest = first;
-  for (int d = in.rank - 1; d >= 0; --d) {
-    index[d] = rest % in.dims[d];
-    rest /= in.dims[d];
-    offset += index[d] * in.strides[d];
-  }
+  auto [index, offset] = Position(in, first);
   const int last = in.rank - 1;
   const i64 inner = in.dims[last], stride = in.strides[last];
   while (n > 0) {
@@ -326,6 +352,19 @@ bool simple_power(const ElementwiseArgs& args, const Plan& plan, const EwInstruc
   return true;
 }
 
+// Asks for a part of what the tile after this one reads: while operators compute from tiles in L1, the memory
+// would idle, and the hardware's own prefetching pauses between tiles. Part k of `parts`.
+void prefetch_next(const ElementwiseArgs& args, const Plan& plan, i64 next, i64 n, int k, int parts) {
+  for (int r = 0; r < plan.inputs; ++r) {
+    const Register& reg = plan.reg[r];
+    if (reg.place != Place::dense_input) continue;
+    const i64 bytes = n * reg.bytes;
+    const char* const from = static_cast<const char*>(args.inputs[r]) + next * reg.bytes;
+    for (i64 at = bytes * k / parts; at < bytes * (k + 1) / parts; at += 64)
+      __builtin_prefetch(from + at, 0, 2);
+  }
+}
+
 void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 first, i64 n) {
   const EwProgram& program = *args.program;
   const EwInstruction* const code = program.code.data();
@@ -344,13 +383,17 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
   };
   const auto read = [&](int r) -> const char* {
     char* const at = address(r);
-    if (r < plan.inputs && plan.reg[r].place == Place::slot && !loaded[r]) {
-      load_strided(plan.strided[r], plan.reg[r].bytes, args.inputs[r], first, at, n);
-      loaded[r] = true;
-    }
+    if (r >= plan.inputs || plan.reg[r].place != Place::slot) return at;
+    const Register& reg = plan.reg[r];
+    const Strided& in = plan.strided[r];
+    if (neighbours(in, first, n))
+      return static_cast<const char*>(args.inputs[r]) + Position(in, first).offset * reg.bytes;
+    if (!loaded[r]) load_strided(in, reg.bytes, args.inputs[r], first, at, n);
+    loaded[r] = true;
     return at;
   };
   for (int k = 0; k < plan.instructions; ++k) {
+    if (plan.instructions > 1) prefetch_next(args, plan, first + n, n, k, plan.instructions);
     const EwInstruction& instruction = code[k];
     const int operands = operand_count(instruction);
     const char* operand[3] = {};
