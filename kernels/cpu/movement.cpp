@@ -179,6 +179,9 @@ void fill_typed(const FillArgs& args) {
 
 // ---- gather -----------------------------------------------------------------------------------------------
 
+// Bytes of the rows to come that are fetched: where they are, only the indices tell.
+constexpr i64 kRowBytesAhead = 4096;
+
 template <class T>
 void gather_elements(const GatherArgs& args) {
   const T* const data = static_cast<const T*>(args.data);
@@ -226,14 +229,20 @@ void gather(const GatherArgs& args) {
   if (bytes == 0) return;
   const char* const data = static_cast<const char*>(args.data);
   char* const out = static_cast<char*>(args.out);
-  const i64 rows = args.outer * args.count;
+  const i64 rows = args.outer * args.count, ahead = larger(1, kRowBytesAhead / bytes);
+  const auto place = [&](i64 row) {  // in data; -1: there is none
+    const i64 o = row / args.count, k = read_index(args.index_dtype, args.indices, row - o * args.count),
+              at = k < 0 ? k + args.axis_size : k;
+    return at >= 0 && at < args.axis_size ? (o * args.axis_size + at) * bytes : i64(-1);
+  };
   parallel_pieces(rows, larger(1, 32768 / bytes), rows * bytes / 4, [&](i64 begin, i64 end) {
     for (i64 row = begin; row < end; ++row) {
-      const i64 o = row / args.count;
-      i64 k = read_index(args.index_dtype, args.indices, row - o * args.count);
-      k = k < 0 ? k + args.axis_size : k;
-      if (k >= 0 && k < args.axis_size) {
-        __builtin_memcpy(out + row * bytes, data + (o * args.axis_size + k) * bytes, std::size_t(bytes));
+      if (row + ahead < rows) {
+        const char* const next = data + place(row + ahead);
+        for (i64 i = 0; i < smaller(bytes, kRowBytesAhead); i += 64) __builtin_prefetch(next + i);
+      }
+      if (const i64 from = place(row); from >= 0) {
+        __builtin_memcpy(out + row * bytes, data + from, std::size_t(bytes));
       } else {
         __builtin_memset(out + row * bytes, 0, std::size_t(bytes));
       }

@@ -8,7 +8,8 @@
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-constexpr i64 kStrip = 256;      // columns at a time
+constexpr i64 kStrip = 1024;     // columns at a time
+constexpr i64 kRowsAhead = 8;    // that are fetched: the hardware does not see a strip of them as a stream
 constexpr i64 kFlushRows = 128;  // values added in T before they go to the wide sum
 
 template <class T>
@@ -157,6 +158,8 @@ void column_block(const T* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
         };
         i64 c = 0;
         for (; c + kLanes<T> <= columns; c += kLanes<T>) {
+          for (i64 ahead = kRowsAhead; ahead < kRowsAhead + 4; ++ahead)
+            __builtin_prefetch(r + ahead * stride + c);
           store(part + c, joined(load(r + c), load(r + stride + c), load(r + 2 * stride + c),
                                  load(r + 3 * stride + c), load(part + c)));
         }
