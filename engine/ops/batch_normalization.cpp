@@ -9,6 +9,8 @@
 // scale, bias and the running statistics may be f32 where x is bf16; the batch statistics are f32 then.
 // Attribute block (ours), of both rows: x, y and their gradients have their channels in blocks (window.h).
 // Source: ONNX BatchNormalization-9, -14, -15.
+#include <algorithm>
+
 #include "engine/ops/nn.h"
 #include "engine/ops/window.h"
 
@@ -123,11 +125,19 @@ Cost cost_grad(const NodeTypes& types) {
   return nn::cost_of(types, 14.0 * static_cast<double>(element_count(types.inputs[0].shape)));
 }
 
+// The CPU takes bf16 in blocks, where all that belongs to a channel (inputs from `channels` on) is f32.
+Status require_type(const NodeTypes& types, std::int64_t block, std::ptrdiff_t channels) {
+  const bool wide = std::all_of(types.inputs.begin() + channels, types.inputs.end(),
+                                [](const Type& type) { return type.dtype == DType::f32; });
+  const DType x = types.inputs[0].dtype;
+  return x == DType::bf16 && block > 1 && wide ? Status() : nn::require_kernel_type(types.target, x);
+}
+
 template <bool by_outputs>
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(types.attrs, x.shape);
+  TRY(require_type(types, l.block, 1));
   TRY(nn::require_layout(types.target, l.block));
   kernels::BatchNormArgs layout{};
   layout.block = l.block;
@@ -180,8 +190,8 @@ Status infer_grad(InferContext& ctx) {
 
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
-  TRY(nn::require_kernel_type(types.target, x.dtype));
   const Layout l = layout_of(types.attrs, x.shape);
+  TRY(require_type(types, l.block, 2));
   TRY(nn::require_layout(types.target, l.block));
   kernels::BatchNormGradArgs layout{};
   layout.block = l.block;

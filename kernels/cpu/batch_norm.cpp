@@ -3,9 +3,10 @@
 //   training: dx = scale * inv_std * (dy - sum(dy) / N - xhat * sum(dy * xhat) / N);  inference: dx = dy *
 //   scale * inv_std
 // One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image
-// are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images.
+// are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images; x, y
+// and their gradients may be bf16, all that belongs to a channel is f32 then.
+#include "kernels/cpu/halves.h"
 #include "kernels/cpu/kernel.h"
-#include "kernels/cpu/lanes.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -117,8 +118,10 @@ struct Neighbours {
 };
 
 // Sums of f(x, y) over the positions, for L neighbours.
-template <class T, int L, class F>
-GRADLOOM_INLINE void lane_sums(const T* x, const T* y, const Neighbours& g, double* total, const F& f) {
+template <class Stored, int L, class F>
+GRADLOOM_INLINE void lane_sums(const Stored* x, const Stored* y, const Neighbours& g, double* total,
+                               const F& f) {
+  using T = Computed<Stored>;
   constexpr i64 kRun = 512;  // positions that are added in T
   for (int j = 0; j < L; ++j) total[j] = 0;
   for (i64 begin = 0; begin < g.spatial; begin += kRun) {
@@ -126,7 +129,7 @@ GRADLOOM_INLINE void lane_sums(const T* x, const T* y, const Neighbours& g, doub
     Pack<T, L> s0 = {}, s1 = {}, s2 = {}, s3 = {};
     i64 i = begin;
     const auto term = [&](i64 at) {
-      return f(load_pack<T, L>(x + at * g.block), load_pack<T, L>(y + at * g.block));
+      return f(load_computed<Stored, L>(x + at * g.block), load_computed<Stored, L>(y + at * g.block));
     };
     for (; i + 4 <= end; i += 4) {
       s0 += term(i);
@@ -148,14 +151,16 @@ GRADLOOM_INLINE T* channel_numbers(void* workspace, i64 n, i64 c) {
 }
 
 // Mean and squared differences of L channels of one image.
-template <class T, int L>
-void image_moments(const T* x, const Neighbours& g, double* pairs) {
+template <class Stored, int L>
+void image_moments(const Stored* x, const Neighbours& g, double* pairs) {
+  using T = Computed<Stored>;
   double sum[L], squares[L];
-  lane_sums<T, L>(x, x, g, sum, [](const auto& a, const auto&) { return a; });
+  lane_sums<Stored, L>(x, x, g, sum, [](const auto& a, const auto&) { return a; });
   T centers[L];
   for (int j = 0; j < L; ++j) centers[j] = T(sum[j] / double(g.spatial));
   const Pack<T, L> center = load_pack<T, L>(centers);
-  lane_sums<T, L>(x, x, g, squares, [&](const auto& a, const auto&) { return (a - center) * (a - center); });
+  lane_sums<Stored, L>(x, x, g, squares,
+                       [&](const auto& a, const auto&) { return (a - center) * (a - center); });
   for (int j = 0; j < L; ++j) {
     const double mean = sum[j] / double(g.spatial), off = mean - double(centers[j]);
     pairs[2 * j] = mean;
@@ -194,16 +199,18 @@ void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* nu
   numbers[args.c + c] = T(inv_std * at(args.scale));
 }
 
-template <class T, int L>
+template <class Stored, int L>
 void normalize_blocks(const BatchNormArgs& args) {
+  using T = Computed<Stored>;
   const Neighbours g{args.c, args.spatial, args.block, L};
   const i64 parts = args.n * g.groups(), elements = args.n * args.c * args.spatial;
   auto* const pairs = static_cast<double*>(args.workspace);
   T* const numbers = channel_numbers<T>(args.workspace, args.n, args.c);
-  const T *const x = static_cast<const T*>(args.x), *const bias = static_cast<const T*>(args.bias);
+  const Stored* const x = static_cast<const Stored*>(args.x);
+  const T* const bias = static_cast<const T*>(args.bias);
   if (args.training) {
     parallel_for(parts, elements * 2, [&](i64 part) {
-      image_moments<T, L>(x + g.at(part / g.groups(), part % g.groups()), g, pairs + 2 * L * part);
+      image_moments<Stored, L>(x + g.at(part / g.groups(), part % g.groups()), g, pairs + 2 * L * part);
     });
   }
   parallel_for(args.c, args.n * args.c * 4, [&](i64 c) { finish_channel(args, c, pairs, numbers); });
@@ -212,29 +219,29 @@ void normalize_blocks(const BatchNormArgs& args) {
     const auto center = load_pack<T, L>(numbers + group * L),
                factor = load_pack<T, L>(numbers + args.c + group * L),
                shift = load_pack<T, L>(bias + group * L);
-    T* const y = static_cast<T*>(args.y);
-    for (i64 at = from; at < from + g.spatial * g.block; at += g.block) {
-      store_pack<T, L>(y + at, (load_pack<T, L>(x + at) - center) * factor + shift);
-    }
+    Stored* const y = static_cast<Stored*>(args.y);
+    for (i64 at = from; at < from + g.spatial * g.block; at += g.block)
+      store_computed<Stored, L>(y + at, (load_computed<Stored, L>(x + at) - center) * factor + shift);
   });
 }
 
-template <class T, int L>
+template <class Stored, int L>
 void grad_blocks(const BatchNormGradArgs& args) {
+  using T = Computed<Stored>;
   const Neighbours g{args.c, args.spatial, args.block, L};
   const i64 parts = args.n * g.groups(), elements = args.n * args.c * args.spatial;
   auto* const pairs = static_cast<double*>(args.workspace);
   T* const numbers = channel_numbers<T>(args.workspace, args.n, args.c);
-  const T *const dy = static_cast<const T*>(args.dy), *const x = static_cast<const T*>(args.x);
+  const Stored *const dy = static_cast<const Stored*>(args.dy), *const x = static_cast<const Stored*>(args.x);
   const T *const means = static_cast<const T*>(args.saved_mean), *const deviations = static_cast<const T*>(
                                                                      args.saved_inv_std);
   parallel_for(parts, elements * 2, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
     double sum[L], product[L];
-    lane_sums<T, L>(dy + from, dy + from, g, sum, [](const auto& a, const auto&) { return a; });
-    lane_sums<T, L>(dy + from, x + from, g, product,
-                    [&](const auto& a, const auto& b) { return a * ((b - mean) * inv_std); });
+    lane_sums<Stored, L>(dy + from, dy + from, g, sum, [](const auto& a, const auto&) { return a; });
+    lane_sums<Stored, L>(dy + from, x + from, g, product,
+                         [&](const auto& a, const auto& b) { return a * ((b - mean) * inv_std); });
     for (int j = 0; j < L; ++j) {
       pairs[2 * (L * part + j)] = sum[j];
       pairs[2 * (L * part + j) + 1] = product[j];
@@ -259,28 +266,43 @@ void grad_blocks(const BatchNormGradArgs& args) {
     const auto factor = load_pack<T, L>(static_cast<const T*>(args.scale) + group * L) * inv_std;
     const auto mean_dy = load_pack<T, L>(numbers + group * L),
                mean_dy_xhat = load_pack<T, L>(numbers + args.c + group * L);
-    T* const dx = static_cast<T*>(args.dx);
+    Stored* const dx = static_cast<Stored*>(args.dx);
     for (i64 at = from; at < from + g.spatial * g.block; at += g.block) {
-      store_pack<T, L>(dx + at, factor * (load_pack<T, L>(dy + at) - mean_dy -
-                                          (load_pack<T, L>(x + at) - mean) * inv_std * mean_dy_xhat));
+      const auto xhat = (load_computed<Stored, L>(x + at) - mean) * inv_std;
+      store_computed<Stored, L>(dx + at,
+                                factor * (load_computed<Stored, L>(dy + at) - mean_dy - xhat * mean_dy_xhat));
     }
   });
 }
 
+template <class Stored>
+void normalize_in_blocks(const BatchNormArgs& args) {
+  with_lanes(args.block, [&](auto lanes) { normalize_blocks<Stored, decltype(lanes)::value>(args); });
+}
 template <class T>
 void normalize(const BatchNormArgs& args) {
   if (args.block == 1) return normalize_channels<T>(args);
-  with_lanes(args.block, [&](auto lanes) { normalize_blocks<T, decltype(lanes)::value>(args); });
+  normalize_in_blocks<T>(args);
+}
+template <class Stored>
+void grad_in_blocks(const BatchNormGradArgs& args) {
+  with_lanes(args.block, [&](auto lanes) { grad_blocks<Stored, decltype(lanes)::value>(args); });
 }
 template <class T>
 void grad(const BatchNormGradArgs& args) {
   if (args.block == 1) return grad_channels<T>(args);
-  with_lanes(args.block, [&](auto lanes) { grad_blocks<T, decltype(lanes)::value>(args); });
+  grad_in_blocks<T>(args);
 }
 
 }  // namespace
 
-void batch_norm(const BatchNormArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, normalize, args); }
-void batch_norm_grad(const BatchNormGradArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, grad, args); }
+void batch_norm(const BatchNormArgs& args) {
+  if (args.dtype == DType::bf16) return normalize_in_blocks<Brain>(args);
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, normalize, args);
+}
+void batch_norm_grad(const BatchNormGradArgs& args) {
+  if (args.dtype == DType::bf16) return grad_in_blocks<Brain>(args);
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, grad, args);
+}
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

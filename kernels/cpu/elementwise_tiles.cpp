@@ -1,6 +1,7 @@
 // Tile loops, generated from kernels/elementwise.def: out[i] = formula(a[i], b[i], c[i]).
 #include "kernels/cpu/elementwise_tiles.h"
 
+#include "kernels/cpu/halves.h"
 #include "kernels/cpu/uniforms.h"
 #include "kernels/small_types.h"
 
@@ -211,12 +212,6 @@ constexpr Row kRows[] = {
 
 // ---- casts ------------------------------------------------------------------------------------------------
 
-struct Half {
-  _Float16 value;
-};
-struct Brain {
-  std::uint16_t bits;
-};
 struct Truth {
   Bool value;
 };
@@ -224,8 +219,6 @@ struct Truth {
 template <class T>
 constexpr bool kIsFloat = T(0.5) != T(0);
 
-GRADLOOM_INLINE float widen(Half x) { return float(x.value); }
-GRADLOOM_INLINE float widen(Brain x) { return __builtin_bit_cast(float, unsigned(x.bits) << 16); }
 GRADLOOM_INLINE Bool widen(Truth x) { return x.value; }
 template <class T>
 GRADLOOM_INLINE T widen(T x) {
@@ -256,13 +249,9 @@ template <class From>
 GRADLOOM_INLINE Half narrow(From x, Half*) {
   return {_Float16(x)};
 }
-// Round to nearest even; NaN stays a quiet NaN.
 template <class From>
 GRADLOOM_INLINE Brain narrow(From x, Brain*) {
-  const float f = float(x);
-  const unsigned bits = __builtin_bit_cast(unsigned, f);
-  const unsigned rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  return {std::uint16_t(f != f ? (bits >> 16) | 0x40u : rounded >> 16)};
+  return brain_of(float(x));
 }
 
 template <class From, class To>

@@ -1,5 +1,5 @@
-// Rows without bf16 kernel on the CPU compute in f32 between conversions. Products and convolutions have one
-// on some processors.
+// Rows without bf16 kernel on the CPU compute in f32 between conversions. Batch normalization in blocks has
+// one, products and convolutions on some processors.
 #include <gtest/gtest.h>
 
 #include "engine/ops/common.h"
@@ -37,6 +37,52 @@ TEST(PrepareKernel, GivesTheRoundedResultsOfTheF32Kernel) {
       const Tensor want = is_float((*full)[0].dtype()) ? (*full)[0].cast(a.dtype()) : (*full)[0];
       ASSERT_EQ(a.type(), want.type()) << name << "/" << sample.name;
       EXPECT_TRUE(bit_equal(a, want)) << name << "/" << sample.name;
+    }
+  }
+}
+
+// Channels in blocks have a kernel: the same arithmetic, read from bf16 and rounded once.
+TEST(PrepareKernel, BatchNormalizationInBlocksRoundsTheResultsOfF32) {
+  for (const std::int64_t block : {16, 8, 4, 3}) {
+    const Shape x{3, 2, 7, 5, block}, c{2 * block};
+    const std::vector<SampleInput> channels{statistic(c, 0.5, 1.5), statistic(c, -1, 1), statistic(c, 0.1, 1),
+                                            statistic(c, 0.5, 2)};
+    Sample forward{.attrs = {{"block", block}, {"training_mode", std::int64_t{1}}},
+                   .inputs = {floats(x, -2, 3)},
+                   .output_count = 5};
+    forward.inputs.insert(forward.inputs.end(), channels.begin(), channels.end());
+    Sample inference = forward;
+    inference.attrs.set("training_mode", std::int64_t{0});
+    inference.output_count = 1;
+    const Sample gradient{.attrs = {{"block", block}},
+                          .inputs = {floats(x), floats(x, -2, 3), channels[0], channels[1], channels[2]},
+                          .output_count = 3};
+    const std::pair<const char*, Sample> cases[] = {
+        {"BatchNormalization", forward}, {"BatchNormalization", inference}, {"BatchNormGrad", gradient}};
+    for (const auto& [name, sample] : cases) {
+      const OpDef& op = op_by_name(name);
+      const std::vector<Tensor> given = inputs_of(sample, true);
+      const auto low = evaluate(op, sample.attrs, given, sample.output_count);
+      const auto full = evaluate(op, sample.attrs, inputs_of(sample, false), sample.output_count);
+      ASSERT_TRUE(low.ok() && full.ok()) << name;
+      for (std::size_t i = 0; i < low->size(); ++i) {
+        const Tensor& got = (*low)[i];
+        ASSERT_EQ(got.dtype(), i == 0 ? DType::bf16 : DType::f32) << name << " output " << i;
+        EXPECT_TRUE(bit_equal(got, (*full)[i].cast(got.dtype())))
+            << name << " output " << i << " block " << block;
+      }
+      NodeTypes types;
+      types.attrs = sample.attrs;
+      for (const Tensor& t : given) {
+        types.inputs.push_back(t.type());
+        types.input_present.push_back(true);
+        types.constants.push_back(nullptr);
+      }
+      for (const Tensor& t : *low) {
+        types.outputs.push_back(t.type());
+        types.output_present.push_back(true);
+      }
+      EXPECT_TRUE(op.cpu(types).ok()) << name << ": its own kernel";
     }
   }
 }
