@@ -111,22 +111,31 @@ void power(const void* a, const void* b, const void*, void* out, i64 n) {
   }
 }
 
+// Formulas that have a loop of their own in f32. (Whether a function's address is null is no constant under
+// GCC's sanitizers.)
 template <class Formula>
-constexpr TileFn kOwnLoop = nullptr;  // of a formula in f32; null: the plain one
+struct OwnLoop {
+  static constexpr bool exists = false;
+};
+template <TileFn loop>
+struct Loop {
+  static constexpr bool exists = true;
+  static constexpr TileFn run = loop;
+};
 template <>
-constexpr TileFn kOwnLoop<FormulaSin> = trigonometric<sin, sin_near>;
+struct OwnLoop<FormulaSin> : Loop<trigonometric<sin, sin_near>> {};
 template <>
-constexpr TileFn kOwnLoop<FormulaCos> = trigonometric<cos, cos_near>;
+struct OwnLoop<FormulaCos> : Loop<trigonometric<cos, cos_near>> {};
 template <>
-constexpr TileFn kOwnLoop<FormulaTan> = trigonometric<tan, tan_near>;
+struct OwnLoop<FormulaTan> : Loop<trigonometric<tan, tan_near>> {};
 template <>
-constexpr TileFn kOwnLoop<FormulaAsinh> = by_log1p<asinh_argument, asinh_of>;
+struct OwnLoop<FormulaAsinh> : Loop<by_log1p<asinh_argument, asinh_of>> {};
 template <>
-constexpr TileFn kOwnLoop<FormulaAcosh> = by_log1p<acosh_argument, acosh_of>;
+struct OwnLoop<FormulaAcosh> : Loop<by_log1p<acosh_argument, acosh_of>> {};
 template <>
-constexpr TileFn kOwnLoop<FormulaAtanh> = by_log1p<atanh_argument, atanh_of>;
+struct OwnLoop<FormulaAtanh> : Loop<by_log1p<atanh_argument, atanh_of>> {};
 template <>
-constexpr TileFn kOwnLoop<FormulaPow> = power;
+struct OwnLoop<FormulaPow> : Loop<power> {};
 
 template <class T>
 constexpr bool kIsF32 = false;
@@ -135,8 +144,8 @@ constexpr bool kIsF32<float> = true;
 
 template <class Formula, int arity, class T, class Out>
 constexpr TileFn plain() {
-  if constexpr (kIsF32<T> && kOwnLoop<Formula> != nullptr) {
-    return kOwnLoop<Formula>;
+  if constexpr (kIsF32<T> && OwnLoop<Formula>::exists) {
+    return OwnLoop<Formula>::run;
   } else if constexpr (arity == 1) {
     return unary<Formula, T, Out>;
   } else {
