@@ -315,6 +315,7 @@ struct ResamplePlanesArgs {
 enum class GridMode : std::uint8_t { linear, nearest, cubic };
 enum class GridPadding : std::uint8_t { zeros, border, reflection };
 constexpr int kGridRank = 3;
+constexpr std::int64_t kMostGridPixels = std::int64_t{1} << 30;  // of an image
 struct GridSampleArgs {
   DType dtype;
   GridMode mode;
@@ -323,7 +324,7 @@ struct GridSampleArgs {
   int rank;
   std::int64_t n, c, in[kGridRank], out[kGridRank];  // unused leading sizes are 1
   const void *x, *grid;
-  void* y;
+  void *y, *workspace;  // workspace: the CPU's
 };
 // shape: of the forward, its pointers x and grid set. dx, dgrid: each may be null.
 struct GridSampleGradArgs {
@@ -609,6 +610,7 @@ std::size_t workspace_bytes(Target target, const IndexScatterArgs& args);
 std::size_t workspace_bytes(Target target, const DeterminantArgs& args);
 std::size_t workspace_bytes(Target target, const DeterminantGradArgs& args);
 std::size_t workspace_bytes(Target target, const TopKArgs& args);
+std::size_t workspace_bytes(Target target, const GridSampleArgs& args);
 std::size_t workspace_bytes(Target target, const GridSampleGradArgs& args);
 std::size_t workspace_bytes(Target target, const NllLossArgs& args);
 std::size_t workspace_bytes(Target target, const SoftmaxCrossEntropyArgs& args);

@@ -1,5 +1,5 @@
 // One axis of GridSample: which pixels a number of the grid reads, with what weights, and how these change
-// with it. For every device.
+// with it. For every device; without branches on numbers, so that the CPU takes a register of them at once.
 //   position   align_corners: (g + 1) / 2 * (size - 1), -1 and 1 are the centers of the outer pixels; else ((g + 1) * size - 1) / 2, they
 //              are their edges. Positions outside are moved in: border to the outer center, reflection at the outer centers or edges.
 //   pixels     linear: the two neighbours; nearest: rounded to even; cubic: four, Keys's kernel with a = -0.75. Pixels outside are
@@ -17,7 +17,7 @@ constexpr int kGridTaps = 4;
 template <class A>
 struct GridTaps {
   int count;
-  std::int64_t index[kGridTaps];          // -1: outside, counts as 0
+  int index[kGridTaps];                   // -1: outside, counts as 0
   A weight[kGridTaps], slope[kGridTaps];  // slope: derivative of the weight by the number of the grid
 };
 
@@ -25,32 +25,30 @@ struct GridTaps {
 template <class A>
 GRADLOOM_HD A grid_reflected(A x, A low, A high, A* sign) {
   const A range = high - low;
-  if (!(x < low) && !(x > high)) return x;
-  if (!(range > A(0))) {
-    *sign = A(0);
-    return low;
-  }
-  const A distance = x < low ? low - x : x - high, turns = floor(distance / range),
+  const bool below = x<low, outside = below | (x > high), mirrors = range> A(0);
+  const A distance = below ? low - x : x - high, turns = floor(distance / range),
           rest = distance - turns * range;
-  const bool even = turns == A(2) * floor(turns / A(2)), below = x < low;
-  if (even) *sign = -*sign;
-  return even == below ? low + rest : high - rest;
+  const bool even = turns == A(2) * floor(turns / A(2));
+  const A inside = even == below ? low + rest : high - rest, turned = even ? -*sign : *sign;
+  *sign = outside ? (mirrors ? turned : A(0)) : *sign;
+  return outside ? (mirrors ? inside : low) : x;
 }
 
 template <class A>
 GRADLOOM_HD A grid_rounded(A x) {  // half to even
   const A up = floor(x + A(0.5));
-  return up - x == A(0.5) && up != A(2) * floor(up / A(2)) ? up - A(1) : up;
+  return (up - x == A(0.5)) & (up != A(2) * floor(up / A(2))) ? up - A(1) : up;
 }
 
 // The pixel of a whole number, moved in as `padding` asks; safe for any number.
 template <class A>
-GRADLOOM_HD std::int64_t grid_pixel(A at, std::int64_t size, GridPadding padding, A low, A high) {
+GRADLOOM_HD int grid_pixel(A at, std::int64_t size, GridPadding padding, A low, A high) {
   const A last = A(size - 1);
   A unused = A(1);
   if (padding == GridPadding::reflection) at = grid_reflected(at, low, high, &unused);
-  if (padding == GridPadding::zeros && !(at >= A(0) && at <= last)) return -1;
-  return at >= A(0) ? (at <= last ? std::int64_t(at) : size - 1) : 0;
+  const bool positive = at >= A(0), inside = positive & (at <= last);
+  const int pixel = int(positive ? (inside ? at : last) : A(0)), most = int(size - 1);
+  return (padding == GridPadding::zeros) & !inside ? -1 : (pixel < most ? pixel : most);
 }
 
 // Keys's kernel for |x| <= 1 and for 1 < |x| < 2, and their derivatives.
@@ -79,9 +77,10 @@ GRADLOOM_HD GridTaps<A> grid_taps(A g, std::int64_t size, GridMode mode, GridPad
   A x = (g + A(1)) / A(2) * extent + low, slope = extent / A(2);
   if (mode == GridMode::nearest) x = grid_rounded(x);
   if (padding == GridPadding::reflection) x = grid_reflected(x, low, high, &slope);
-  if (padding == GridPadding::border && (x < low || x > high)) {
-    x = x < low ? A(0) : A(size - 1);
-    slope = A(0);
+  if (padding == GridPadding::border) {
+    const bool below = x < low, outside = below | (x > high);
+    x = outside ? (below ? A(0) : A(size - 1)) : x;
+    slope = outside ? A(0) : slope;
   }
   GridTaps<A> taps;
   const A first = floor(x), t = x - first, u = A(1) - t;

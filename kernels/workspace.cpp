@@ -55,8 +55,17 @@ std::size_t workspace_bytes(Target, const DeterminantGradArgs& args) {
 std::size_t workspace_bytes(Target target, const TopKArgs& args) {
   return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
 }
+
+std::size_t workspace_bytes(Target target, const GridSampleArgs& args) {
+  return target == Target::gpu ? 0 : std::size_t(grid_slots(args) * grid_image_bytes(args));
+}
+// CPU: also the gradients of the grid by each group of channels.
 std::size_t workspace_bytes(Target target, const GridSampleGradArgs& args) {
-  return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
+  const GridSampleArgs& s = args.shape;
+  const std::int64_t numbers = s.n * s.out[0] * s.out[1] * s.out[2] * s.rank;
+  return std::size_t(2 * grid_slots(s) * grid_image_bytes(s)) +
+         std::size_t(grid_groups(s) * numbers) * dtype_bytes(s.dtype);
 }
 
 std::size_t workspace_bytes(Target target, const NllLossArgs& args) {

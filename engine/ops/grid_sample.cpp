@@ -63,16 +63,20 @@ Result<kernels::GridSampleArgs> args_of(const NodeTypes& types, std::size_t x_in
     args.in[a] = axis < 0 ? 1 : x.shape[static_cast<std::size_t>(2 + axis)];
     args.out[a] = axis < 0 ? 1 : grid[static_cast<std::size_t>(1 + axis)];
   }
+  if (args.in[0] * args.in[1] * args.in[2] > kernels::kMostGridPixels)
+    return no_kernel("an image of " + to_string(x.shape) + " has too many pixels");
   return args;
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
   const kernels::GridSampleArgs args = TRY(args_of(types, 0));
-  return Kernel{"grid sample", 0, [args](const LaunchArgs& launch) {
+  return Kernel{"grid sample", kernels::workspace_bytes(types.target, args),
+                [args](const LaunchArgs& launch) {
                   kernels::GridSampleArgs a = args;
                   a.x = launch.inputs[0];
                   a.grid = launch.inputs[1];
                   a.y = launch.outputs[0];
+                  a.workspace = launch.workspace;
                   launch.on.grid_sample(a);
                 }};
 }
@@ -149,6 +153,9 @@ std::vector<Sample> samples() {
                            {floats({1, 2, 3, 4, 5}), grid_of({1, 2, 3, 2, 3})}));
   list.push_back(sample_of("volume, cubic", {{"mode", std::string("cubic")}},
                            {floats({1, 1, 3, 4, 3}), grid_of({1, 2, 1, 2, 3})}));
+  list.push_back(sample_of("groups of channels", {}, {floats({1, 18, 4, 5}), grid_of({1, 5, 5, 2})}));
+  list.push_back(
+      sample_of("few points of a volume", {}, {floats({1, 3, 5, 20, 20}), grid_of({1, 1, 1, 2, 3})}));
   list.push_back(sample_of("image", {}, {floats({4, 32, 64, 64}), floats({4, 64, 64, 2}, -1.1, 1.1)}));
   list.back().bench = true;
   return list;

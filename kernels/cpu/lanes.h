@@ -20,8 +20,8 @@ GRADLOOM_INLINE void store_pack(T* p, const Pack<T, L>& v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-// Of two vectors of n lanes, one after the other: every second lane; and their lanes in turn, of the lower
-// and of the upper halves.
+// Of two vectors of n lanes, one after the other: every second lane, from the first or from the second; and
+// their lanes in turn, of the lower and of the upper halves.
 template <int n, class V>
 GRADLOOM_INLINE V evens(const V& a, const V& b) {
   if constexpr (n == 16) {
@@ -32,6 +32,18 @@ GRADLOOM_INLINE V evens(const V& a, const V& b) {
     return __builtin_shufflevector(a, b, 0, 2, 4, 6);
   } else {
     return __builtin_shufflevector(a, b, 0, 2);
+  }
+}
+template <int n, class V>
+GRADLOOM_INLINE V odds(const V& a, const V& b) {
+  if constexpr (n == 16) {
+    return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  } else if constexpr (n == 8) {
+    return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+  } else if constexpr (n == 4) {
+    return __builtin_shufflevector(a, b, 1, 3, 5, 7);
+  } else {
+    return __builtin_shufflevector(a, b, 1, 3);
   }
 }
 template <int n, class V>

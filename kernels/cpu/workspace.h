@@ -33,4 +33,19 @@ GRADLOOM_HD std::int64_t pieces_of(std::int64_t count, const std::int64_t* sizes
   return pieces;
 }
 
+// GridSample: a group of channels of an image is one part; each of the slots holds the pixels of one group
+// and a pixel more, for the gradient also their gradients.
+constexpr std::int64_t kGridSlots = 32, kGridGroupBytes = 64;
+
+GRADLOOM_HD std::int64_t grid_groups(const GridSampleArgs& args) {
+  return blocks_of(args.c * std::int64_t(dtype_bytes(args.dtype)), kGridGroupBytes);
+}
+GRADLOOM_HD std::int64_t grid_slots(const GridSampleArgs& args) {
+  const std::int64_t parts = args.n * grid_groups(args);
+  return parts < kGridSlots ? parts : kGridSlots;
+}
+GRADLOOM_HD std::int64_t grid_image_bytes(const GridSampleArgs& args) {
+  return (args.in[0] * args.in[1] * args.in[2] + 1) * kGridGroupBytes;
+}
+
 }  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE

@@ -29,8 +29,11 @@ void check(GridMode mode, GridPadding padding, bool align, int rank) {
   call.x = x.data();
   call.grid = grid.data();
   call.y = y.data();
+  GridSampleGradArgs call_back{call, dy.data(), dx.data(), dgrid.data(), nullptr};
+  std::vector<double> workspace(kernels::workspace_bytes(Target::cpu, call_back) / sizeof(double) + 1);
+  call.workspace = call_back.workspace = workspace.data();
   cpu().grid_sample(call);
-  cpu().grid_sample_grad({call, dy.data(), dx.data(), dgrid.data(), nullptr});
+  cpu().grid_sample_grad(call_back);
   const Results gpu = on_device([&](Device& device) {
     GridSampleArgs forward = s;
     forward.dtype = gpu_dtype<T>();
