@@ -11,29 +11,59 @@
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-constexpr i64 kShortPlane = 16;  // below this, sums go element by element in double
+// The planes of a channel, one of every image. Offsets count from the first one.
+struct Planes {
+  i64 n, stride, spatial;
+  // To the channel to fetch meanwhile: the next one, or where planes are short one behind it.
+  i64 ahead() const { return ceil_div(1024, larger(1, spatial)) * spatial; }
+};
 
-// Sum of f(x[i], y[i]) over one channel.
-template <class T, class F>
-GRADLOOM_INLINE double channel_sum(const T* x, const T* y, i64 n, i64 stride, i64 spatial, const F& f) {
-  double total = 0;
-  for (i64 i = 0; i < n; ++i) {
-    const T* const a = x + i * stride;
-    const T* const b = y + i * stride;
-    if (spatial >= kShortPlane) {
-      total += sum_of(a, b, spatial, f);
-    } else {
-      for (i64 s = 0; s < spatial; ++s) total += double(f(a[s], b[s]));
+// `count` sums over a channel: term(offset, sums) adds to each a number or a register.
+template <int count>
+struct Sums {
+  double total[count] = {};
+};
+template <int count, class T, class Term>
+GRADLOOM_INLINE Sums<count> sums_of(const Planes& p, const Term& term) {
+  constexpr i64 lanes = kLanes<T>;
+  Sums<count> sums;
+  for (i64 image = 0; image < p.n; ++image) {
+    const i64 plane = image * p.stride;
+    i64 i = 0;
+    while (i + lanes <= p.spatial) {
+      const i64 end = smaller(p.spatial, i + kSumBlock);
+      Vec<T> s[4][count] = {};
+      for (; i + 4 * lanes <= end; i += 4 * lanes) {
+        term(plane + i, s[0]);
+        term(plane + i + lanes, s[1]);
+        term(plane + i + 2 * lanes, s[2]);
+        term(plane + i + 3 * lanes, s[3]);
+      }
+      for (; i + lanes <= end; i += lanes) term(plane + i, s[0]);
+      for (int k = 0; k < count; ++k) sums.total[k] += lane_sum((s[0][k] + s[1][k]) + (s[2][k] + s[3][k]));
+    }
+    for (; i < p.spatial; ++i) {
+      T one[count] = {};
+      term(plane + i, one);
+      for (int k = 0; k < count; ++k) sums.total[k] += double(one[k]);
     }
   }
-  return total;
+  return sums;
+}
+
+// body(offset, a number or a register) over a channel.
+template <class T, class Body>
+GRADLOOM_INLINE void for_elements(const Planes& p, const Body& body) {
+  for (i64 image = 0; image < p.n; ++image)
+    for_registers<T>(p.spatial, [&](i64 i, const auto& zero) { body(image * p.stride + i, zero); });
 }
 
 template <class T>
 void normalize_channels(const BatchNormArgs& args) {
-  const i64 stride = args.c * args.spatial, per_channel = args.n * args.spatial;
+  const Planes planes{args.n, args.c * args.spatial, args.spatial};
+  const i64 per_channel = args.n * args.spatial, ahead = planes.ahead();
   const auto at = [](const void* p, i64 c) { return double(static_cast<const T*>(p)[c]); };
-  const auto put = [](void* p, i64 c, double v) {
+  const auto write = [](void* p, i64 c, double v) {
     if (p != nullptr) static_cast<T*>(p)[c] = T(v);
   };
   parallel_for(args.c, per_channel * args.c * 3, [&](i64 c) {
@@ -41,66 +71,68 @@ void normalize_channels(const BatchNormArgs& args) {
     T* const y = static_cast<T*>(args.y) + c * args.spatial;
     double mean = at(args.running_mean, c), var = at(args.running_var, c);
     if (args.training && per_channel > 0) {
-      const double batch_mean =
-          channel_sum(x, x, args.n, stride, args.spatial, [](const auto& a, const auto&) { return a; }) /
-          double(per_channel);
+      const auto sum = sums_of<1, T>(planes, [&](i64 i, auto& s) {
+        fetch_to_write(y + i);
+        s[0] += get(x + i, s[0]);
+      });
+      const double batch_mean = sum.total[0] / double(per_channel);
       const T center = T(batch_mean);
-      const double squares = channel_sum(x, x, args.n, stride, args.spatial, [&](const auto& a, const auto&) {
-        return (a - center) * (a - center);
+      const auto squares = sums_of<1, T>(planes, [&](i64 i, auto& s) {
+        fetch_to_write(y + i);  // again: what was asked for at a busy moment did not come
+        const auto apart = get(x + i, s[0]) - center;
+        s[0] += apart * apart;
       });
       const double off = batch_mean - double(center);  // the rounding of the centre, corrected
-      const double batch_var = squares / double(per_channel) - off * off;
-      put(args.running_mean_out, c, mean * args.momentum + batch_mean * (1.0 - args.momentum));
-      put(args.running_var_out, c, var * args.momentum + batch_var * (1.0 - args.momentum));
+      const double batch_var = squares.total[0] / double(per_channel) - off * off;
+      write(args.running_mean_out, c, mean * args.momentum + batch_mean * (1.0 - args.momentum));
+      write(args.running_var_out, c, var * args.momentum + batch_var * (1.0 - args.momentum));
       mean = batch_mean;
       var = batch_var;
     } else {
-      put(args.running_mean_out, c, mean);
-      put(args.running_var_out, c, var);
+      write(args.running_mean_out, c, mean);
+      write(args.running_var_out, c, var);
     }
     const double inv_std = 1.0 / sqrt(var + args.epsilon);
-    put(args.saved_mean, c, mean);
-    put(args.saved_inv_std, c, inv_std);
+    write(args.saved_mean, c, mean);
+    write(args.saved_inv_std, c, inv_std);
     const T center = T(mean), factor = T(inv_std * at(args.scale, c)), shift = T(at(args.bias, c));
-    for (i64 i = 0; i < args.n; ++i) {
-      const T* const in = x + i * stride;
-      T* const out = y + i * stride;
-#pragma GCC ivdep
-      for (i64 s = 0; s < args.spatial; ++s) out[s] = (in[s] - center) * factor + shift;
-    }
+    for_elements<T>(planes, [&](i64 i, const auto& zero) {
+      fetch(x + ahead + i);
+      put(y + i, (get(x + i, zero) - center) * factor + shift);
+    });
   });
 }
 
 template <class T>
 void grad_channels(const BatchNormGradArgs& args) {
-  const i64 stride = args.c * args.spatial, per_channel = args.n * args.spatial;
+  const Planes planes{args.n, args.c * args.spatial, args.spatial};
+  const i64 per_channel = args.n * args.spatial, ahead = planes.ahead();
   parallel_for(args.c, per_channel * args.c * 4, [&](i64 c) {
     const T* const dy = static_cast<const T*>(args.dy) + c * args.spatial;
     const T* const x = static_cast<const T*>(args.x) + c * args.spatial;
+    T* const dx = args.dx != nullptr ? static_cast<T*>(args.dx) + c * args.spatial : nullptr;
     const T mean = static_cast<const T*>(args.saved_mean)[c],
             inv_std = static_cast<const T*>(args.saved_inv_std)[c];
-    const double sum_dy =
-        channel_sum(dy, dy, args.n, stride, args.spatial, [](const auto& a, const auto&) { return a; });
-    const double sum_dy_xhat =
-        channel_sum(dy, x, args.n, stride, args.spatial,
-                    [&](const auto& a, const auto& b) { return a * ((b - mean) * inv_std); });
+    const auto sums = sums_of<2, T>(planes, [&](i64 i, auto& s) {
+      if (dx != nullptr) fetch_to_write(dx + i);
+      const auto g = get(dy + i, s[0]);
+      s[0] += g;
+      s[1] += g * ((get(x + i, s[0]) - mean) * inv_std);
+    });
+    const double sum_dy = sums.total[0], sum_dy_xhat = sums.total[1];
     if (args.dscale != nullptr) static_cast<T*>(args.dscale)[c] = T(sum_dy_xhat);
     if (args.dbias != nullptr) static_cast<T*>(args.dbias)[c] = T(sum_dy);
-    if (args.dx == nullptr) return;
-    T* const dx = static_cast<T*>(args.dx) + c * args.spatial;
+    if (dx == nullptr) return;
     const T factor = static_cast<const T*>(args.scale)[c] * inv_std;
     const double count = double(larger(1, per_channel));
     const T mean_dy = args.training ? T(sum_dy / count) : T(0);
     const T mean_dy_xhat = args.training ? T(sum_dy_xhat / count) : T(0);
-    for (i64 i = 0; i < args.n; ++i) {
-      const T* const g = dy + i * stride;
-      const T* const in = x + i * stride;
-      T* const out = dx + i * stride;
-#pragma GCC ivdep
-      for (i64 s = 0; s < args.spatial; ++s) {
-        out[s] = factor * (g[s] - mean_dy - (in[s] - mean) * inv_std * mean_dy_xhat);
-      }
-    }
+    for_elements<T>(planes, [&](i64 i, const auto& zero) {
+      fetch(dy + ahead + i);
+      fetch(x + ahead + i);
+      put(dx + i,
+          factor * (get(dy + i, zero) - mean_dy - (get(x + i, zero) - mean) * inv_std * mean_dy_xhat));
+    });
   });
 }
 
@@ -117,29 +149,25 @@ struct Neighbours {
   }
 };
 
-// Sums of f(x, y) over the positions, for L neighbours.
-template <class Stored, int L, class F>
-GRADLOOM_INLINE void lane_sums(const Stored* x, const Stored* y, const Neighbours& g, double* total,
-                               const F& f) {
-  using T = Computed<Stored>;
+// `count` sums over the positions, for L neighbours: term(offset, sums) adds to each.
+template <int count, class T, int L, class Term>
+GRADLOOM_INLINE void lane_sums(const Neighbours& g, double (&total)[count][L], const Term& term) {
   constexpr i64 kRun = 512;  // positions that are added in T
-  for (int j = 0; j < L; ++j) total[j] = 0;
   for (i64 begin = 0; begin < g.spatial; begin += kRun) {
     const i64 end = smaller(g.spatial, begin + kRun);
-    Pack<T, L> s0 = {}, s1 = {}, s2 = {}, s3 = {};
+    Pack<T, L> s[4][count] = {};
     i64 i = begin;
-    const auto term = [&](i64 at) {
-      return f(load_computed<Stored, L>(x + at * g.block), load_computed<Stored, L>(y + at * g.block));
-    };
     for (; i + 4 <= end; i += 4) {
-      s0 += term(i);
-      s1 += term(i + 1);
-      s2 += term(i + 2);
-      s3 += term(i + 3);
+      term(i * g.block, s[0]);
+      term((i + 1) * g.block, s[1]);
+      term((i + 2) * g.block, s[2]);
+      term((i + 3) * g.block, s[3]);
     }
-    for (; i < end; ++i) s0 += term(i);
-    const Pack<T, L> all = (s0 + s1) + (s2 + s3);
-    for (int j = 0; j < L; ++j) total[j] += double(all[j]);
+    for (; i < end; ++i) term(i * g.block, s[0]);
+    for (int k = 0; k < count; ++k) {
+      const Pack<T, L> all = (s[0][k] + s[1][k]) + (s[2][k] + s[3][k]);
+      for (int j = 0; j < L; ++j) total[k][j] += double(all[j]);
+    }
   }
 }
 
@@ -154,17 +182,19 @@ GRADLOOM_INLINE T* channel_numbers(void* workspace, i64 n, i64 c) {
 template <class Stored, int L>
 void image_moments(const Stored* x, const Neighbours& g, double* pairs) {
   using T = Computed<Stored>;
-  double sum[L], squares[L];
-  lane_sums<Stored, L>(x, x, g, sum, [](const auto& a, const auto&) { return a; });
+  double sum[1][L] = {}, squares[1][L] = {};
+  lane_sums<1, T, L>(g, sum, [&](i64 at, auto& s) { s[0] += load_computed<Stored, L>(x + at); });
   T centers[L];
-  for (int j = 0; j < L; ++j) centers[j] = T(sum[j] / double(g.spatial));
+  for (int j = 0; j < L; ++j) centers[j] = T(sum[0][j] / double(g.spatial));
   const Pack<T, L> center = load_pack<T, L>(centers);
-  lane_sums<Stored, L>(x, x, g, squares,
-                       [&](const auto& a, const auto&) { return (a - center) * (a - center); });
+  lane_sums<1, T, L>(g, squares, [&](i64 at, auto& s) {
+    const auto apart = load_computed<Stored, L>(x + at) - center;
+    s[0] += apart * apart;
+  });
   for (int j = 0; j < L; ++j) {
-    const double mean = sum[j] / double(g.spatial), off = mean - double(centers[j]);
+    const double mean = sum[0][j] / double(g.spatial), off = mean - double(centers[j]);
     pairs[2 * j] = mean;
-    pairs[2 * j + 1] = squares[j] - off * off * double(g.spatial);
+    pairs[2 * j + 1] = squares[0][j] - off * off * double(g.spatial);
   }
 }
 
@@ -238,13 +268,15 @@ void grad_blocks(const BatchNormGradArgs& args) {
   parallel_for(parts, elements * 2, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
-    double sum[L], product[L];
-    lane_sums<Stored, L>(dy + from, dy + from, g, sum, [](const auto& a, const auto&) { return a; });
-    lane_sums<Stored, L>(dy + from, x + from, g, product,
-                         [&](const auto& a, const auto& b) { return a * ((b - mean) * inv_std); });
+    double total[2][L] = {};
+    lane_sums<2, T, L>(g, total, [&](i64 at, auto& s) {
+      const auto d = load_computed<Stored, L>(dy + from + at);
+      s[0] += d;
+      s[1] += d * ((load_computed<Stored, L>(x + from + at) - mean) * inv_std);
+    });
     for (int j = 0; j < L; ++j) {
-      pairs[2 * (L * part + j)] = sum[j];
-      pairs[2 * (L * part + j) + 1] = product[j];
+      pairs[2 * (L * part + j)] = total[0][j];
+      pairs[2 * (L * part + j) + 1] = total[1][j];
     }
   });
   const double count = double(larger(1, args.n * args.spatial));

@@ -85,6 +85,31 @@ GRADLOOM_INLINE void store(T* p, const Vec<T>& v) {
   __builtin_memcpy(p, &v, kVecBytes);
 }
 
+// A number or a register of them, whatever `like` is.
+template <class V, class T>
+GRADLOOM_INLINE V get(const T* p, const V&) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V, class T>
+GRADLOOM_INLINE void put(T* p, const V& v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+// body(i, zero) with a register while there is one from i on, else with a number, for i in [0, n).
+template <class T, class Body>
+GRADLOOM_INLINE void for_registers(i64 n, const Body& body) {
+  i64 i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) body(i, Vec<T>{});
+  for (; i < n; ++i) body(i, T{});
+}
+
+// Begin to bring to L2 what is read or written soon, where the hardware does not foresee it: past the end of
+// a row or a page, or in a loop that leaves the memory idle. One line at a time among other work: a processor
+// waits when some 20 are under way. Addresses past the end of a tensor do nothing.
+GRADLOOM_INLINE void fetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+GRADLOOM_INLINE void fetch_to_write(void* p) { __builtin_prefetch(p, 1, 2); }
+
 template <>
 struct WordOf<Vec<float>> {
   using type = Vec<unsigned>;
@@ -197,15 +222,15 @@ GRADLOOM_INLINE T peak_of(const T* x, i64 n) {
 }
 
 // Sum of exp(x[i] - peak), where no x[i] is above the peak; the exponentials go to y unless it is null (y may
-// be x). What is read next, and what is written (null: nothing), is asked for meanwhile: this loop leaves the
+// be x). What is read next, and what is written (null: nothing), is fetched meanwhile: this loop leaves the
 // memory idle.
 template <class T>
 GRADLOOM_INLINE double exp_sum(const T* x, i64 n, T peak, const T* next, T* y = nullptr,
-                               const T* written = nullptr) {
+                               T* written = nullptr) {
   constexpr i64 lanes = kLanes<T>;
   const auto part = [&](i64 i) {
-    __builtin_prefetch(next + i, 0, 2);
-    if (written != nullptr) __builtin_prefetch(written + i, 1, 2);
+    fetch(next + i);
+    if (written != nullptr) fetch_to_write(written + i);
     const Vec<T> e = exp_down(load(x + i) - peak);
     if (y != nullptr) store(y + i, e);
     return e;

@@ -113,6 +113,8 @@ TEST(BatchNorm, MatchesTheReference) {
     check<float>(training, 32, 13, 1);
     check<float>(training, 3, 5, 1009);
     check<float>(training, 64, 70, 100);
+    check<float>(training, 3, 2, 4115);  // sums of more than a block
+    check<double>(training, 3, 2, 4115);
     check<double>(training, 5, 7, 31);
     check<double>(training, 2, 1, 3);
   }
