@@ -10,7 +10,9 @@ namespace {
 constexpr i64 kStrip = 128;  // columns at a time
 constexpr i64 kRows = 32;    // at most, at a time
 
-// Step by step for some rows together, so that no step waits for what another one has just summed up.
+// Short rows step by step together, so that no step waits for what another one has just summed up. No more of
+// them than that takes: the more, the longer the memory idles in the other steps.
+GRADLOOM_INLINE i64 rows_together(i64 n) { return larger(1, smaller(kRows, 512 / n)); }
 template <class T>
 void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
   T peak[kRows], factor[kRows];
@@ -72,8 +74,9 @@ void softmax_typed(const SoftmaxArgs& args) {
   if (work == 0) return;
   if (args.inner == 1) {
     return parallel_pieces(args.outer, larger(1, 4096 / args.n), work, [&](i64 begin, i64 end) {
-      for (i64 row = begin; row < end; row += kRows)
-        softmax_rows(args.log, args.n, smaller(kRows, end - row), x + row * args.n, y + row * args.n);
+      const i64 rows = rows_together(args.n);
+      for (i64 row = begin; row < end; row += rows)
+        softmax_rows(args.log, args.n, smaller(rows, end - row), x + row * args.n, y + row * args.n);
     });
   }
   const i64 strips = ceil_div(args.inner, kStrip);
