@@ -144,39 +144,54 @@ void max_blocks(const MaxPoolArgs& args) {
 
 // ---- gradient of max ------------------------------------------------------------------------------------------
 
-constexpr i64 kWrittenAhead = 1024;  // elements that are fetched before they are written
+constexpr i64 kReached = 512;  // elements that a run of outputs reaches, about
 
-// Every output adds to where its argmax is.
-template <class T>
-GRADLOOM_INLINE void scatter_plane(const MaxPoolGradArgs& args, i64 p) {
-  const i64 in = args.h * args.w, out = args.oh * args.ow, b = args.block;
-  const T* const dy = static_cast<const T*>(args.dy) + p * out * b;
-  const i64* const argmax = args.argmax + p * out * b;
-  T* const dx = static_cast<T*>(args.dx) + p * in * b;
-  for (i64 i = 0; i < in * b; i += kLine<T>) {
-    __builtin_prefetch(dx + i + kWrittenAhead, 1);
-    for (i64 k = i; k < smaller(in * b, i + kLine<T>); ++k) dx[k] = T(0);
-  }
-  const auto scatter = [&](const i64 n) __attribute__((always_inline)) {
-    for (i64 i = 0; i < out * n; i += n) {
-      for (i64 j = 0; j < n; ++j) {
-        const i64 at = argmax[i + j];
-        if (std::uint64_t(at) < std::uint64_t(in)) dx[at * n + j] += dy[i + j];
-      }
+// n elements of dy are added to where their argmax is; those outside of the `size` positions of dx are not. A
+// function of its own so that its loop stays in registers.
+template <class T, int known>
+__attribute__((noinline)) void scatter(const i64* argmax, const T* dy, i64 n, i64 size, i64 block, T* dx) {
+  const i64 b = known > 0 ? known : block;
+  for (const T* const end = dy + n; dy < end; dy += b, argmax += b) {
+#pragma GCC unroll 16
+    for (i64 j = 0; j < b; ++j) {
+      const i64 at = argmax[j];
+      if (std::uint64_t(at) < std::uint64_t(size)) dx[at * b + j] += dy[j];
     }
-  };
-  if (b == 1) {
-    scatter(1);
-  } else {
-    scatter(b);
   }
+}
+
+// Every output adds to where its argmax is. What a run of outputs may add to is cleared just before, so that
+// it is in L1; nothing is fetched ahead, which slows the stores down.
+template <class T, int known>
+void scatter_plane(const MaxPoolGradArgs& args, i64 p) {
+  const i64 b = args.block, size = args.h * args.w, in = size * b, out = args.oh * args.ow * b;
+  const T* const dy = static_cast<const T*>(args.dy) + p * out;
+  const i64* const argmax = args.argmax + p * out;
+  T* const dx = static_cast<T*>(args.dx) + p * in;
+  i64 cleared = 0;
+  const auto clear = [&](i64 end) {
+    for (; cleared < end && cleared + kLanes<T> <= in; cleared += kLanes<T>) store(dx + cleared, Vec<T>{});
+    for (; cleared < end; ++cleared) dx[cleared] = T(0);
+  };
+  const i64 run = larger(1, kReached * out / larger(1, in) / b) * b;
+  for (i64 first = 0; first < out; first += run) {
+    const i64 n = smaller(run, out - first);
+    i64 highest = -1;
+    for (i64 i = 0; i < n; ++i) highest = larger(highest, argmax[first + i]);
+    clear((smaller(highest, size - 1) + 1) * b);
+    scatter<T, known>(argmax + first, dy + first, n, size, b, dx);
+  }
+  clear(in);
 }
 
 template <class T>
 void max_planes_grad(const MaxPoolGradArgs& args) {
-  const i64 in = args.h * args.w, out = args.oh * args.ow;
-  parallel_for(args.planes, args.planes * args.block * (in + out * 2),
-               [&](i64 p) { scatter_plane<T>(args, p); });
+  const auto planes = [&](auto block) {
+    parallel_for(args.planes, args.planes * args.block * (args.h * args.w + args.oh * args.ow * 2),
+                 [&](i64 p) { scatter_plane<T, decltype(block)::value>(args, p); });
+  };
+  if (args.block == 1) return planes(Lanes<1>());
+  with_known<8, 16>(args.block, planes);
 }
 
 template <class T>

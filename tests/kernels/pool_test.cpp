@@ -232,6 +232,31 @@ TEST(Pool, Max) {
   check_max<float>(kWindows[0], 200);
 }
 
+// Positions may come from a file (MaxUnpool): those outside of the plane get nothing, and the last outputs
+// may reach back to the first inputs.
+TEST(Pool, MaxGradientIgnoresPositionsOutside) {
+  constexpr std::int64_t in = 700, out = 600;
+  for (const std::int64_t block : {1, 3, 16}) {
+    std::vector<float> dy = values<float>(2 * out * block, 1);
+    std::vector<std::int64_t> argmax(dy.size());
+    std::vector<double> dx(std::size_t(2 * in * block));
+    Random random(2);
+    for (std::size_t i = 0; i < argmax.size(); ++i) {
+      const std::int64_t outside[] = {-1, in, INT64_MAX, INT64_MIN};
+      argmax[i] = i % 7 == 0 ? outside[i / 7 % 4] : random.below(in);
+      const std::int64_t plane = std::int64_t(i) / (out * block), lane = std::int64_t(i) % block;
+      if (i % 7 != 0) dx[std::size_t((plane * in + argmax[i]) * block + lane)] += double(dy[i]);
+    }
+    expect_on_every_level(
+        [&](const CpuKernels& k) {
+          std::vector<float> result(dx.size(), 9.0f);
+          k.max_pool_grad({DType::f32, 2, 7, 100, 6, 100, dy.data(), argmax.data(), result.data(), block});
+          return result;
+        },
+        dx, gradient_tolerance<float>(), "max gradient");
+  }
+}
+
 TEST(Pool, Average) {
   for (const Window& w : kWindows) {
     for (const PoolDivisor divisor : {PoolDivisor::inside, PoolDivisor::padded, PoolDivisor::one}) {
