@@ -1,7 +1,6 @@
-// Average pooling (sum / divisor, PoolDivisor) and its gradient the other way round. The gradient, and
-// averages of windows that have many taps in common with their neighbours, add rows first, then along the
-// row: what the rows of a window, or the rows of outputs that an input lies under, add up to is a line in L1
-// with zeros on either side, so that neighbours along the row need no edges. Lines are made for several rows
+// Average pooling: sum / divisor (PoolDivisor). Averages of windows that have many taps in common with their
+// neighbours add rows first, then along the row: what the rows of a window add up to is a line in L1 with
+// zeros on either side, so that neighbours along the row need no edges. Lines are made for several rows
 // before they are read, which stores need to settle. Other averages go through their windows tap by tap.
 #include "kernels/cpu/pool_windows.h"
 
@@ -15,7 +14,6 @@ constexpr i64 kMostElements = 2048;  // of a line
 constexpr i64 kBehind = 64;          // that may be read behind a line
 constexpr i64 kMostTogether = 32;    // lines
 constexpr i64 kRoom = 4096;          // elements of all lines
-constexpr i64 kWrittenAhead = 1024;  // elements of the gradient that are fetched before they are written
 
 // Columns [begin, end) of a plane's rows as lines: those of [from, to) exist, the others are 0.
 struct Strip {
@@ -71,28 +69,23 @@ struct ReadSome {
   }
 };
 
-// line = (line +) factor * scale[i] * sum of the n elements from p + k * apart, k < count; no scale: the sum.
-// `end`: of what may be read.
+// line = (line +) the n elements from p + k * apart, k < count. `end`: of what may be read.
 constexpr i64 kRows = 4;
-template <class T, class Sum, bool scaled>
+template <class T, class Sum>
 struct Rows {
   const T *p, *end;
   i64 apart, count;
-  Sum factor;
-  const Sum* scale;
 
+  // A function of its own: its loop stays in registers.
   template <int rows, bool add>
-  GRADLOOM_INLINE void add_to(Sum* line, i64 n) const {
+  __attribute__((noinline)) void add_to(Sum* line, i64 n) const {
     constexpr int lanes = int(kLanes<T>);
     using Sums = Pack<Sum, lanes>;
     const T *const from = p, *const last = end;
-    const Sum* const times = scale;
     const i64 step = apart;
-    const Sums by = Sums{} + factor;
     const auto run = [&](i64 i, const auto& read) __attribute__((always_inline)) {
       Sums total = __builtin_convertvector(read(from + i), Sums);
       for (int k = 1; k < rows; ++k) total += __builtin_convertvector(read(from + k * step + i), Sums);
-      if constexpr (scaled) total *= load_pack<Sum, lanes>(times + i) * by;
       if constexpr (add) total += load_pack<Sum, lanes>(line + i);
       store_pack<Sum, lanes>(line + i, total);
     };
@@ -175,9 +168,8 @@ GRADLOOM_INLINE void average_strip(const AveragePoolArgs& args, Taps outs, const
   strip.clear(room, s.block);
   const T* const x = static_cast<const T*>(args.x) + strip.from * s.block;
   const i64 n = (strip.to - strip.from) * s.block, plane = product(s.in) * s.block;
-  Rows<T, Sum, false> sum{
-      nullptr, static_cast<const T*>(args.x) + s.planes * plane, s.dilation[1] * s.in[2] * s.block, 0, Sum(1),
-      nullptr};
+  Rows<T, Sum> sum{nullptr, static_cast<const T*>(args.x) + s.planes * plane,
+                   s.dilation[1] * s.in[2] * s.block, 0};
   Sum divisor[kMostTogether];
   RowNumber row(s.out, lines[0]);
   for (i64 l = lines[0]; l < lines[1]; l += strip.together) {
@@ -230,11 +222,6 @@ void average_lines(const AveragePoolArgs& args, i64 begin, i64 end) {
       });
     });
   }
-}
-
-// Rows of a part, which read and write `elements` each.
-inline i64 rows_together(i64 elements, i64 rows) {
-  return larger(ceil_div(16384, elements), smaller(rows / 64, ceil_div(65536, elements)));
 }
 
 template <class T, class Sum>
@@ -339,203 +326,8 @@ void average(const AveragePoolArgs& args) {
   average_in<T, double>(args);
 }
 
-// ---- gradient of average --------------------------------------------------------------------------------------
-
-// Every output adds its share to its window.
-template <class T>
-void spread_plane(const AveragePoolGradArgs& args, i64 plane) {
-  const PoolShape& s = args.shape;
-  const i64 in = product(s.in) * s.block;
-  T* const dx = static_cast<T*>(args.dx) + plane * in;
-  const T* dy = static_cast<const T*>(args.dy) + plane * product(s.out) * s.block;
-  for (i64 i = 0; i < in; ++i) dx[i] = T(0);
-  for (i64 line = 0; line < s.out[0] * s.out[1]; ++line) {
-    const Reach deep = reach_of(s, 0, line / s.out[1]), rows = reach_of(s, 1, line % s.out[1]);
-    for (i64 ox = 0; ox < s.out[2]; ++ox, dy += s.block) {
-      const Reach cols = reach_of(s, 2, ox);
-      const i64 count = rows_divisor(deep, rows, args.divisor) * cols_divisor(cols, args.divisor);
-      for_positions(s, deep, rows, cols, [&](i64 at) {
-        for (i64 j = 0; j < s.block; ++j) dx[at * s.block + j] += dy[j] / T(larger(1, count));
-      });
-    }
-  }
-}
-
-// Outputs along dim `d` whose windows have input `at` inside; dilation 1.
-GRADLOOM_INLINE Taps outputs_over(const PoolShape& s, int d, i64 at) {
-  const i64 last = at + s.pad_begin[d], first = last - s.kernel[d] + 1;
-  return {first > 0 ? ceil_div(first, s.stride[d]) : 0, smaller(s.out[d], last / s.stride[d] + 1)};
-}
-
-// Whether inputs can gather from outputs: those whose windows they are in are neighbours, and fit in a line.
-inline bool can_gather(const PoolShape& s) {
-  return s.dilation[0] == 1 && s.dilation[1] == 1 && s.dilation[2] == 1 &&
-         (s.kernel[2] / s.stride[2] + 4) * s.block <= kMostElements;
-}
-inline i64 inputs_together(const PoolShape& s) {
-  return smaller(s.in[2], (kMostElements / s.block - s.kernel[2] / s.stride[2] - 3) * s.stride[2]);
-}
-
-// Inputs `ins` of a row from their line; `room` elements of dx may be written.
-template <class T, int stride, int width>
-GRADLOOM_INLINE void gather_columns(const PoolShape& s, const T* line, i64 line_begin, Taps ins, T* dx,
-                                    i64 room) {
-  constexpr i64 n = kLanes<T>, run = stride * n;
-  const T* const output = line - line_begin;
-  const i64 taps = width > 0 ? width : s.kernel[2], outs = s.out[2], size = taps_of(ins);
-  // Of inputs at, at + stride, .., which have their windows' taps in common.
-  const auto gathered = [&](i64 at) __attribute__((always_inline)) {
-    const i64 last = at / stride, tap = at % stride;
-    i64 before = tap < taps ? (taps - 1 - tap) / stride : -1, after = 0;
-    if constexpr (width == 0) {  // few windows of a large kernel exist
-      before = smaller(before, last + n - 1);
-      after = larger(0, last - outs + 1);
-    }
-    Vec<T> total = {};
-    for (i64 k = before; k >= after; --k) total += load(output + last - k);
-    return total;
-  };
-  for (i64 first = 0; first < size; first += run) {
-    if (first + run > size && size >= run) first = size - run;
-    const i64 at = ins.begin + first + s.pad_begin[2], count = smaller(run, size - first);
-    T* const to = dx + first;
-    for (int q = 0; q < stride; ++q) __builtin_prefetch(to + kWrittenAhead + q * n, 1);
-    if constexpr (stride == 1) {
-      store_some(to, gathered(at), count, room - first);
-    } else {
-      const Vec<T> evens = gathered(at), odds = gathered(at + 1);
-      store_some(to, mixed_low<int(n)>(evens, odds), smaller(n, count), room - first);
-      if (count > n) store_some(to + n, mixed_high<int(n)>(evens, odds), count - n, room - first - n);
-    }
-  }
-}
-template <class T, int L>
-GRADLOOM_INLINE void gather_neighbours(const PoolShape& s, const T* line, i64 line_begin, Taps ins, T* dx) {
-  // The last output over the input and the first one, and how far the input is behind their first and last
-  // taps.
-  const i64 at = ins.begin + s.pad_begin[2], stride = s.stride[2];
-  i64 last = at / stride, tap = at % stride, first = line_begin,
-      rest = line_begin * stride + s.kernel[2] - 1 - at;
-  if (rest < 0) {
-    rest += stride;
-    ++first;
-  }
-  for (i64 ix = ins.begin; ix < ins.end; ++ix) {
-    const i64 begin = larger(first, 0), end = smaller(last + 1, s.out[2]);
-    for (i64 j = 0; j < s.block; j += L, dx += L) {
-      Pack<T, L> total = {};
-      for (i64 ox = begin; ox < end; ++ox) total += load_pack<T, L>(line + (ox - line_begin) * s.block + j);
-      __builtin_prefetch(dx + kWrittenAhead, 1);
-      store_pack<T, L>(dx, total);
-    }
-    if (++tap == stride) {
-      tap = 0;
-      ++last;
-    }
-    if (--rest < 0) {
-      rest = stride - 1;
-      ++first;
-    }
-  }
-}
-
-// columns(line, offset in dx) for inputs `ins` of rows [lines[0], lines[1]) of all planes.
-template <class T, class Columns>
-GRADLOOM_INLINE void gather_strip(const AveragePoolGradArgs& args, const Strip& strip, Taps ins,
-                                  const i64 (&lines)[2], T* room, const T* shares, const Columns& columns) {
-  const PoolShape& s = args.shape;
-  strip.clear(room, s.block);
-  const T* const dy = static_cast<const T*>(args.dy) + strip.from * s.block;
-  const i64 n = (strip.to - strip.from) * s.block, plane = product(s.out) * s.block;
-  Rows<T, T, true> sum{
-      nullptr, static_cast<const T*>(args.dy) + s.planes * plane, s.out[2] * s.block, 0, T(1), shares};
-  i64 divisor = 1;
-  const auto divisor_of = [&](i64 oz, i64 oy) {
-    return larger(1, rows_divisor(reach_of(s, 0, oz), reach_of(s, 1, oy), args.divisor));
-  };
-  RowNumber row(s.in, lines[0]);
-  for (i64 l = lines[0]; l < lines[1]; l += strip.together) {
-    const i64 count = smaller(strip.together, lines[1] - l);
-    for (i64 k = 0; k < count; ++k, row.next(s.in)) {
-      T* const line = room + k * strip.pitch + (strip.from - strip.begin) * s.block;
-      const Taps deep = outputs_over(s, 0, row.z), high = outputs_over(s, 1, row.y);
-      bool add = false;
-      for (i64 oz = deep.begin; oz < deep.end; ++oz) {
-        for (i64 oy = high.begin; oy < high.end; oy += sum.count) {
-          const i64 now = divisor_of(oz, oy);
-          if (now != divisor) sum.factor = T(1) / T(now);
-          divisor = now;
-          sum.p = dy + row.plane * plane + (oz * s.out[1] + oy) * s.out[2] * s.block;
-          sum.count = 1;
-          while (sum.count < kRows && oy + sum.count < high.end && divisor_of(oz, oy + sum.count) == now)
-            ++sum.count;
-          sum.add_to(line, n, add);
-          add = true;
-        }
-      }
-      if (!add) clear_line(line, n);
-    }
-    for (i64 k = 0; k < count; ++k)
-      columns(room + k * strip.pitch, ((l + k) * s.in[2] + ins.begin) * s.block);
-  }
-}
-
-template <class T>
-void gather_lines(const AveragePoolGradArgs& args, i64 begin, i64 end) {
-  const PoolShape& s = args.shape;
-  T* const dx = static_cast<T*>(args.dx);
-  T room[kRoom], shares[kMostElements + kBehind] = {};
-  const i64 width = inputs_together(s), last = end * s.in[2];
-  for (i64 first = 0; first < s.in[2]; first += width) {
-    const Taps ins{first, smaller(first + width, s.in[2])};
-    const i64 start = ins.begin + s.pad_begin[2] - s.kernel[2] + 1;
-    const Strip strip(start >= 0 ? start / s.stride[2] : -ceil_div(-start, s.stride[2]),
-                      (ins.end - 1 + s.pad_begin[2]) / s.stride[2] + 1, s.out[2], s.block);
-    for (i64 ox = strip.from; ox < strip.to; ++ox) {
-      const T share = T(1) / T(larger(1, cols_divisor(reach_of(s, 2, ox), args.divisor)));
-      for (i64 j = 0; j < s.block; ++j) shares[(ox - strip.from) * s.block + j] = share;
-    }
-    const auto columns = [&](auto stride, auto taps) {
-      gather_strip<T>(args, strip, ins, {begin, end}, room, shares, [&](const T* line, i64 at) {
-        // What is written behind the row is written again, with one strip.
-        gather_columns<T, decltype(stride)::value, decltype(taps)::value>(
-            s, line, strip.begin, ins, dx + at, width < s.in[2] ? taps_of(ins) : last - at);
-      });
-    };
-    const auto neighbours = [&](auto lanes) {
-      gather_strip<T>(args, strip, ins, {begin, end}, room, shares, [&](const T* line, i64 at) {
-        gather_neighbours<T, decltype(lanes)::value>(s, line, strip.begin, ins, dx + at);
-      });
-    };
-    if (s.block == 1 && s.stride[2] == 1) {
-      with_known<2, 3>(s.kernel[2], [&](auto taps) { columns(Lanes<1>(), taps); });
-    } else if (s.block == 1 && s.stride[2] == 2) {
-      with_known<2, 3>(s.kernel[2], [&](auto taps) { columns(Lanes<2>(), taps); });
-    } else {
-      with_registers<T>(s.block, neighbours);
-    }
-  }
-}
-
-template <class T>
-void average_grad(const AveragePoolGradArgs& args) {
-  const PoolShape& s = args.shape;
-  const i64 rows = s.planes * s.in[0] * s.in[1], elements = s.in[2] * s.block;
-  if (rows * elements == 0) return;
-  if (can_gather(s)) {
-    parallel_pieces(rows, rows_together(elements, rows), rows * elements * 4,
-                    [&](i64 begin, i64 end) { gather_lines<T>(args, begin, end); });
-  } else {
-    parallel_for(s.planes, s.planes * s.block * (product(s.in) + product(s.out) * product(s.kernel)),
-                 [&](i64 p) { spread_plane<T>(args, p); });
-  }
-}
-
 }  // namespace
 
 void average_pool(const AveragePoolArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, average, args); }
-void average_pool_grad(const AveragePoolGradArgs& args) {
-  GRADLOOM_FLOAT_DISPATCH(args.dtype, average_grad, args);
-}
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

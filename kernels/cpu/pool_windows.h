@@ -1,5 +1,5 @@
-// Windows of pooling in planes of one to three spatial dims, for maxima (max_pool.cpp) and averages
-// (average_pool.cpp). One plane is one part.
+// Windows of pooling in planes of one to three spatial dims, for maxima (max_pool.cpp), averages
+// (average_pool.cpp) and their gradient (average_pool_grad.cpp).
 //   window of output o: positions o * stride - pad_begin + tap * dilation in every dim, those inside the plane
 // A register of neighbouring outputs of a row goes through its windows at once; a tap of all of them is one
 // load (stride 1) or the even elements of two (stride 2).
@@ -51,11 +51,11 @@ GRADLOOM_INLINE Reach reach_of(const PoolShape& s, int d, i64 out) {
 }
 GRADLOOM_INLINE i64 taps_of(const Taps& taps) { return taps.end - taps.begin; }
 
-// Outputs of a row all of whose taps along it are inside.
-GRADLOOM_INLINE Taps whole_windows(const PoolShape& s) {
-  const i64 begin = ceil_div(s.pad_begin[2], s.stride[2]);
-  const i64 room = s.in[2] - 1 - (s.kernel[2] - 1) * s.dilation[2] + s.pad_begin[2];
-  return {begin, room < 0 ? 0 : smaller(s.out[2], room / s.stride[2] + 1)};
+// Outputs along dim `d` all of whose taps along it are inside.
+GRADLOOM_INLINE Taps whole_windows(const PoolShape& s, int d = 2) {
+  const i64 begin = ceil_div(s.pad_begin[d], s.stride[d]);
+  const i64 room = s.in[d] - 1 - (s.kernel[d] - 1) * s.dilation[d] + s.pad_begin[d];
+  return {begin, room < 0 ? 0 : smaller(s.out[d], room / s.stride[d] + 1)};
 }
 
 // row(offset of tap row's column 0 in the plane) for every row of taps inside a window, in order.
@@ -76,6 +76,11 @@ GRADLOOM_INLINE i64 rows_divisor(const Reach& deep, const Reach& rows, PoolDivis
 GRADLOOM_INLINE i64 cols_divisor(const Reach& cols, PoolDivisor divisor) {
   if (divisor == PoolDivisor::inside) return taps_of(cols.taps);
   return divisor == PoolDivisor::padded ? cols.padded : 1;
+}
+
+// Rows of a part, which read and write `elements` each.
+inline i64 rows_together(i64 elements, i64 rows) {
+  return larger(ceil_div(16384, elements), smaller(rows / 64, ceil_div(65536, elements)));
 }
 
 // ---- registers of neighbours of a row -------------------------------------------------------------------------
@@ -124,7 +129,7 @@ template <class T, class V>
 GRADLOOM_INLINE void store_some(T* to, const V& v, i64 n, i64 room) {
   constexpr i64 lanes = i64(sizeof(V) / sizeof(v[0]));
   T all[lanes];
-  T* const whole = room >= lanes ? to : all;
+  T* const whole = n >= lanes || room >= lanes ? to : all;
   __builtin_memcpy(whole, &v, sizeof v);
   for (i64 i = 0; i < n && whole == all; ++i) to[i] = all[i];
 }

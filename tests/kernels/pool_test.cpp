@@ -51,6 +51,12 @@ const Window kWindows[] = {
     {{kFlat, {9, 9, 1, 4, 4, 1}, {33, 9, 1, 4, 4, 1}}},    // more taps than are summed in f32
     {{kFlat, {3, 2, 1, 0, 1, 1}, {2500, 3, 1, 1, 1, 1}}},  // rows of several strips
     {{kFlat, {3, 3, 2, 1, 1, 1}, {4300, 3, 2, 1, 1, 1}}},
+    {{kFlat, {300, 3, 1, 1, 1, 1}, {35, 3, 1, 1, 1, 1}}},  // planes of several pieces
+    {{kFlat, {61, 2, 2, 0, 0, 1}, {65, 2, 2, 1, 0, 1}}},
+    {{{3, 2, 1, 0, 0, 1}, {40, 3, 1, 1, 1, 1}, {80, 3, 2, 0, 1, 1}}},
+    {{kFlat, {24, 4, 4, 0, 0, 1}, {90, 4, 4, 1, 0, 1}}},
+    {{kFlat, {7, 2, 3, 0, 0, 1}, {71, 2, 5, 0, 1, 1}}},  // inputs that no window has
+    {{kFlat, {40, 3, 20, 0, 0, 1}, {80, 3, 20, 1, 0, 1}}},
 };
 
 // visit(output, positions inside the plane, taps inside the plane and its pads).
