@@ -141,14 +141,15 @@ GRADLOOM_INLINE Vec<T> picked(const Vec<T>& a, const Numbers& lanes) {
 
 // Outputs [begin, end) of a row, `fixed` sources each, a register at a time: all sources of its lanes are
 // among as many neighbours, or those with the same number among twice as many, which loads bring and
-// permutations sort out. The last register overlaps the one before.
+// permutations sort out. The last register overlaps the one before. Where sizes are a whole factor apart the
+// wide ones are alike: source k is one further than source k - 1, lanes and weights are the first register's.
 template <int fixed, class T>
 struct Windows {
   using Number = typename LaneNumber<T>::Type;
   static constexpr i64 lanes = kLanes<T>, most = kColumns / lanes;
 
   i64 registers = 0, columns = 0;  // 0 registers: sources lie too far apart
-  bool wide = false;
+  bool wide = false, alike = false;
   i64 from[most][fixed];
   Vec<Number> lane[most][fixed];
   Vec<T> weight[most][fixed];
@@ -160,6 +161,15 @@ struct Windows {
     const bool permutes = kVecBytes > 16;  // lanes of two registers
     if (place<false>(t, begin, count, low, high) || (permutes && place<true>(t, begin, count, low, high)))
       registers = count;
+    wide = wide && registers > 0;
+    alike = wide;
+    for (i64 b = 0; b < registers && alike; ++b) {
+      for (int k = 0; k < fixed; ++k) {
+        alike = alike && from[b][k] == from[b][0] + k;
+        for (i64 i = 0; i < lanes; ++i)
+          alike = alike && lane[b][k][i] == lane[0][0][i] && weight[b][k][i] == weight[0][k][i];
+      }
+    }
   }
   GRADLOOM_INLINE i64 at(i64 b) const { return smaller(b * lanes, columns - lanes); }
 
@@ -193,12 +203,23 @@ struct Windows {
       for (int k = 1; k < fixed; ++k) sum += weight[b][k] * picked<T>(near, lane[b][k]);
       store(y + at(b), sum);
     }
-    for (i64 b = 0; b < registers && wide; ++b) {
-      const auto source = [&](int k) {
-        return picked<T>(load(x + from[b][k]), load(x + from[b][k] + lanes), lane[b][k]);
+    if (wide) alike ? mix_wide<true>(x, y) : mix_wide<false>(x, y);
+  }
+
+ private:
+  template <bool same>
+  __attribute__((noinline)) void mix_wide(const T* x, T* y) const {
+    const Vec<Number> every = lane[0][0];
+    Vec<T> w[fixed];
+    for (int k = 0; k < fixed; ++k) w[k] = weight[0][k];
+    for (i64 b = 0; b < registers; ++b) {
+      const auto part = [&](int k) {
+        const T* const source = x + (same ? from[b][0] + k : from[b][k]);
+        return (same ? w[k] : weight[b][k]) *
+               picked<T>(load(source), load(source + lanes), same ? every : lane[b][k]);
       };
-      Vec<T> sum = weight[b][0] * source(0);
-      for (int k = 1; k < fixed; ++k) sum += weight[b][k] * source(k);
+      Vec<T> sum = part(0);
+      for (int k = 1; k < fixed; ++k) sum += part(k);
       store(y + at(b), sum);
     }
   }
@@ -287,13 +308,13 @@ void mix(const ResampleArgs& args) {
 // ---- two axes -------------------------------------------------------------------------------------------------
 
 constexpr i64 kMostMixed = 2048;  // elements of a row of x that are mixed before they are mixed along the row
-constexpr i64 kRowElements = 4096;  // of all rows that are mixed before: stores settle before they are read
+constexpr i64 kRowElements = 1024;  // of all rows that are mixed before: stores settle before they are read
 constexpr i64 kAhead = 2048;        // elements between what is read and what is fetched
 
-// Begins to fetch n elements.
+// Begins to fetch n elements, to L2: there is more room for what is under way.
 template <class T>
 GRADLOOM_INLINE void fetch(const T* p, i64 n) {
-  for (i64 i = 0; i < n; i += 64 / i64(sizeof(T))) __builtin_prefetch(p + i);
+  for (i64 i = 0; i < n; i += 64 / i64(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
 }
 
 // The rows of x that were mixed along the row last; more than one call of `combine` takes.
@@ -342,18 +363,24 @@ template <class T, class Mixer>
 GRADLOOM_INLINE void mix_rows_first(const ResamplePlanesArgs& args, const Mixer& mixer, const T* x, T* y,
                                     i64 low, i64 high) {
   const i64 in = args.cols.in * args.inner, out = args.cols.out * args.inner, first = low * args.inner;
-  const i64 n = (high - low) * args.inner, pitch = n + 2 * kLanes<T>, together = kRowElements / pitch;
-  alignas(64) T room[kRowElements];
+  const i64 n = (high - low) * args.inner, pitch = n + 2 * kLanes<T>;
+  const i64 together = larger(1, kRowElements / pitch);
+  alignas(64) T room[kMostMixed + 2 * kLanes<T>];
+  i64 step = 0, fetched = 0;
+  const auto fetch_rows = [&] {  // evenly: memory works while rows are mixed along the row too
+    for (const i64 until = ++step * args.rows.in / (2 * args.rows.out); fetched < until; ++fetched)
+      fetch(x + fetched * in + first + kAhead, n);
+  };
   for (i64 begin = 0; begin < args.rows.out; begin += together) {
     const i64 end = smaller(args.rows.out, begin + together);
     for (i64 j = begin; j < end; ++j) {
-      mix_row(args.rows, j, room + (j - begin) * pitch, n, [&](i64 at) {
-        const T* const from = x + at * in + first;
-        fetch(from + kAhead, n);
-        return from;
-      });
+      fetch_rows();
+      mix_row(args.rows, j, room + (j - begin) * pitch, n, [&](i64 at) { return x + at * in + first; });
     }
-    for (i64 j = begin; j < end; ++j) mixer.run(room + (j - begin) * pitch - first, y + j * out);
+    for (i64 j = begin; j < end; ++j) {
+      fetch_rows();
+      mixer.run(room + (j - begin) * pitch - first, y + j * out);
+    }
   }
 }
 

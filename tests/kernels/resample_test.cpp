@@ -43,6 +43,22 @@ Table interpolation(i64 in, i64 out, i64 count) {
   return t;
 }
 
+// Rows of `count` neighbours, two further for every row and all with the same weights, as the gradient of an
+// enlargement by two has them; but for those outside.
+Table halving(i64 in, i64 count) {
+  Table t;
+  for (i64 j = 0; j < in / 2; ++j) {
+    for (i64 k = 0; k < count; ++k) {
+      const i64 at = 2 * j + 1 - count / 2 + k;
+      if (at < 0 || at >= in) continue;
+      t.index.push_back(std::int32_t(at));
+      t.weight.push_back(double(k + 1) / double(count * count));
+    }
+    t.begin.push_back(std::int32_t(t.index.size()));
+  }
+  return t;
+}
+
 template <class T>
 void check(const Table& t, i64 outer, i64 in, i64 out, i64 inner) {
   const auto x = values<T>(outer * in * inner, 1);
@@ -130,6 +146,19 @@ TEST(Resample, TakesTwoAxesAtOnce) {
   check_planes<float>(table_of(40, 17), 40, table_of(30, 40), 30, 3, 3);
   check_planes<float>(table_of(30, 7), 30, table_of(9000, 20), 9000, 1, 1);  // sources far apart
   check_planes<float>(interpolation(40, 64, 2), 40, interpolation(64, 128, 2), 64, 40, 1);  // in parallel
+}
+
+TEST(Resample, HalvesRowsAndColumns) {
+  for (const i64 count : {2, 3, 4, 8}) {
+    for (const i64 w : {12, 34, 64, 128, 300}) {  // no register; one and a part; whole ones; two strips
+      check_planes<float>(halving(26, count), 26, halving(w, count), w, 3, 1);
+      check_planes<double>(halving(40, count), 40, halving(w, count), w, 2, 1);
+      check_planes<float>(interpolation(9, 20, 2), 9, halving(w, count), w, 2, 1);
+      check<float>(halving(w, count), 6, w, w / 2, 1);
+    }
+    check_planes<float>(halving(128, count), 128, halving(128, count), 128, 40, 1);  // in parallel
+    check_planes<float>(halving(64, count), 64, halving(1500, count), 1500, 1, 1);   // a row at a time
+  }
 }
 
 TEST(Resample, InterpolatesRowsOfSingleElements) {
