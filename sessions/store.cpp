@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::int64_t kQuickCheckBytes = 64 << 20;  // larger files rely on the digests
 constexpr std::int64_t kOpenDeadlineNs = 5'000'000'000;
+constexpr int kBusyMs = 5000;  // for what another process has locked
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -79,7 +80,7 @@ Status refuse_network(const std::string& folder, const std::string& path) {
 
 Status harden(Database& database) {
   sqlite3* db = database.handle();
-  sqlite3_busy_timeout(db, 5000);
+  sqlite3_busy_timeout(db, kBusyMs);
   sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
@@ -254,12 +255,25 @@ Result<Database> open_for_reading(const std::string& path) {
   return immutable;
 }
 
+// Switching to WAL begins with a read, and SQLite does not wait for others' locks then: two processes that
+// open a new file would meet here.
+Status start_log(Database& database) {
+  constexpr int kWaitMs = 10;
+  for (int waited = 0;; waited += kWaitMs) {
+    const Status status = database.execute("PRAGMA journal_mode=WAL");
+    const bool busy = !status.ok() && sqlite3_errcode(database.handle()) == SQLITE_BUSY;
+    if (!busy || waited >= kBusyMs) return status;
+    sqlite3_sleep(kWaitMs);
+  }
+}
+
 Result<Database> open_for_writing(const std::string& path, bool create) {
   Database database = TRY(Database::open(path, SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0)));
   TRY(harden(database));
   if (sqlite3_db_readonly(database.handle(), "main") == 1) return Error{Errc::io, "the file is read-only"};
   if (create) TRY(create_schema(database));
-  TRY(database.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"));
+  TRY(start_log(database));
+  TRY(database.execute("PRAGMA synchronous=NORMAL"));
   return database;
 }
 
