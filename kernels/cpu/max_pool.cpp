@@ -25,43 +25,57 @@ GRADLOOM_INLINE void store_max(const MaxPoolArgs& args, i64 part, i64 ox, i64 j,
     args.indices[to + i] = index_of(args, plane + i, where[i]);
 }
 
-// A plane of finite values; false: there are others, or there may be.
-template <class T, int stride>
-GRADLOOM_INLINE bool max_plane(const MaxPoolArgs& args, i64 plane) {
+// A plane of finite values; false: there are others, or there may be. What is read next is looked through for
+// them, one load for all windows that it is in. `known`: the taps along the row.
+template <class T, int stride, int known, bool positions>
+__attribute__((noinline)) bool max_plane(const MaxPoolArgs& args, i64 plane) {
   using Where = LaneNumbers<T>;
   constexpr i64 n = kLanes<T>;
   const PoolShape& s = args.shape;
-  const i64 area = product(s.out);
-  const T* const x = static_cast<const T*>(args.x) + plane * product(s.in);
+  const i64 area = product(s.out), in = product(s.in), taps = known > 0 ? known : s.kernel[2];
+  const i64 apart = s.dilation[2], width = s.in[2];
+  const T* const x = static_cast<const T*>(args.x) + plane * in;
   const Vec<T> lowest = Vec<T>{} - T(__builtin_inf());
   Line<T, stride> line{s, plane, whole_windows(s)};
   const Where numbers = lane_numbers<T>() * Position<T>(line.step());
   Vec<T> odd = {};
+  i64 seen = 0;
   for (i64 oz = 0, l = 0; oz < s.out[0]; ++oz) {
     for (i64 oy = 0; oy < s.out[1]; ++oy, ++l) {
       line.enter(oz, oy);
+      for (; seen < line.high + width && seen + n <= in; seen += n) {
+        __builtin_prefetch(x + seen + kAhead);
+        odd += load(x + seen) - load(x + seen);
+      }
       for_runs<n>(s.out[2], [&](i64 first, i64 count) {
+        const i64 start = first * line.step() - s.pad_begin[2];
         Vec<T> best = lowest;
         Where where = Where{} - Position<T>(1);
         with_edge(line.edge(first), [&](auto edge) {
           constexpr Edge e = decltype(edge)::value;
-          line.template for_taps<e>(x, first, [&](Vec<T> v, const Where& valid, i64 at) {
-            odd += v - v;  // lanes outside have 0
-            if constexpr (e != Edge::none) v = valid ? v : lowest;
-            where = v > best ? numbers + Position<T>(at) : where;
-            best = v > best ? v : best;
+          for_tap_rows(s, line.deep, line.rows, [&](i64 row) {
+            Where here = numbers + Position<T>(row + start);
+            for (i64 kx = 0; kx < taps; ++kx, here += Position<T>(apart)) {
+              Where valid;
+              Vec<T> v = spaced<T, stride, e>(x + row, start + kx * apart, line.step(), width, &valid);
+              if constexpr (e != Edge::none) v = valid ? v : lowest;
+              if constexpr (positions) where = v > best ? here : where;
+              best = v > best ? v : best;
+            }
           });
         });
         const i64 at = l * s.out[2] + first, to = plane * area + at;
         store_some(static_cast<T*>(args.y) + to, best, count, area - at);
-        if (args.argmax != nullptr)
+        if (positions && args.argmax != nullptr)
           store_some(args.argmax + to, __builtin_convertvector(where, Pack<i64, int(n)>), count, area - at);
-        for (i64 i = 0; i < count && args.indices != nullptr; ++i)
+        for (i64 i = 0; positions && i < count && args.indices != nullptr; ++i)
           args.indices[to + i] = index_of(args, plane, where[int(i)]);
       });
     }
   }
-  return all_zero(odd);
+  T last = 0;
+  for (; seen < in; ++seen) last += x[seen] - x[seen];
+  return all_zero(odd) && last == 0;
 }
 
 // One line in a way that is right for infinities and NaN: L neighbours at a time.
@@ -92,10 +106,15 @@ template <class T>
 void max_planes(const MaxPoolArgs& args) {
   const PoolShape& s = args.shape;
   const i64 lines = s.out[0] * s.out[1];
+  const bool positions = args.argmax != nullptr || args.indices != nullptr;
   with_known<1, 2>(s.stride[2], [&](auto stride) {
-    parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel) * 2, [&](i64 p) {
-      if (max_plane<T, decltype(stride)::value>(args, p)) return;
-      for (i64 line = 0; line < lines; ++line) max_line_of_any<T, 1>(args, p * lines + line);
+    with_known<2, 3>(s.kernel[2], [&](auto taps) {
+      constexpr int step = decltype(stride)::value, known = decltype(taps)::value;
+      const auto plane = positions ? max_plane<T, step, known, true> : max_plane<T, step, known, false>;
+      parallel_for(s.planes, s.planes * product(s.out) * product(s.kernel) * 2, [&](i64 p) {
+        if (plane(args, p)) return;
+        for (i64 line = 0; line < lines; ++line) max_line_of_any<T, 1>(args, p * lines + line);
+      });
     });
   });
 }
