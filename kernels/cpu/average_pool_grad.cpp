@@ -290,13 +290,9 @@ GRADLOOM_INLINE void gather_rows(const AveragePoolGradArgs& args, const Gathered
   for (i64 y = 0; y < taps_of(part.rows); ++y, dx += s.in[2], room -= s.in[2]) {
     const Taps over = part.over[y];
     const i64 count = taps_of(part.deep) == 1 ? taps_of(over) : 0;
-    if (count == 3) {
-      add_lines<T, 3>(part, lines, pitch, over, dx, size, room);
-    } else {
-      with_known<1, 2>(count, [&](auto known) {
-        add_lines<T, decltype(known)::value>(part, lines, pitch, over, dx, size, room);
-      });
-    }
+    with_known<1, 2, 3>(count, [&](auto known) {
+      add_lines<T, decltype(known)::value>(part, lines, pitch, over, dx, size, room);
+    });
   }
 }
 
@@ -363,12 +359,8 @@ void gather_neighbours(const AveragePoolGradArgs& args, const GatheredPart<T>& p
         run.dy = dy + over_row.begin * width + begin * b;
         run.by_column = part.by_column + begin - part.first_column;
         run.dx = dx + ix * b;
-        if (run.columns == 3) {
-          run.template gather<L, 3>();
-        } else {
-          with_known<1, 2>(run.columns,
-                           [&](auto known) { run.template gather<L, decltype(known)::value>(); });
-        }
+        with_known<1, 2, 3>(run.columns,
+                            [&](auto known) { run.template gather<L, decltype(known)::value>(); });
         first += run.count;
         last += run.count;
       }

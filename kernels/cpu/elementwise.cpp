@@ -360,8 +360,7 @@ void prefetch_next(const ElementwiseArgs& args, const Plan& plan, i64 next, i64 
     if (reg.place != Place::dense_input) continue;
     const i64 bytes = n * reg.bytes;
     const char* const from = static_cast<const char*>(args.inputs[r]) + next * reg.bytes;
-    for (i64 at = bytes * k / parts; at < bytes * (k + 1) / parts; at += 64)
-      __builtin_prefetch(from + at, 0, 2);
+    for (i64 at = bytes * k / parts; at < bytes * (k + 1) / parts; at += 64) fetch(from + at);
   }
 }
 
@@ -370,8 +369,8 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
   const EwInstruction* const code = program.code.data();
   const EwOutput* const outputs = program.outputs.data();
   const int first_result = plan.inputs + plan.constants;
-  bool loaded[kEwMaxRegisters];
-  for (int i = 0; i < plan.inputs; ++i) loaded[i] = false;
+  const char* strided[kEwMaxRegisters];  // where the tiles of such inputs are, once they were needed
+  for (int i = 0; i < plan.inputs; ++i) strided[i] = nullptr;
   const auto address = [&](int r) -> char* {
     const Register& reg = plan.reg[r];
     switch (reg.place) {
@@ -384,13 +383,13 @@ void run_tile(const ElementwiseArgs& args, const Plan& plan, char* slots, i64 fi
   const auto read = [&](int r) -> const char* {
     char* const at = address(r);
     if (r >= plan.inputs || plan.reg[r].place != Place::slot) return at;
-    const Register& reg = plan.reg[r];
+    if (strided[r] != nullptr) return strided[r];
     const Strided& in = plan.strided[r];
+    const int bytes = plan.reg[r].bytes;
     if (neighbours(in, first, n))
-      return static_cast<const char*>(args.inputs[r]) + Position(in, first).offset * reg.bytes;
-    if (!loaded[r]) load_strided(in, reg.bytes, args.inputs[r], first, at, n);
-    loaded[r] = true;
-    return at;
+      return strided[r] = static_cast<const char*>(args.inputs[r]) + Position(in, first).offset * bytes;
+    load_strided(in, bytes, args.inputs[r], first, at, n);
+    return strided[r] = at;
   };
   for (int k = 0; k < plan.instructions; ++k) {
     if (plan.instructions > 1) prefetch_next(args, plan, first + n, n, k, plan.instructions);

@@ -160,7 +160,7 @@ void to_pixels(const T* planes, i64 pitch, i64 channels, i64 n, T* pixels) {
     Vec<T> v[L];
     for (i64 c = 0; c < L; ++c) {
       const T* const from = planes + (all ? c * pitch : row[c]) + i;
-      __builtin_prefetch(from + kAhead, 0, 2);
+      fetch(from + kAhead);
       v[c] = load(from);
       if constexpr (!all) v[c] = __builtin_bit_cast(Vec<T>, __builtin_bit_cast(Words, v[c]) & keep[c]);
     }
@@ -199,13 +199,7 @@ struct PixelOf<T, 1> {
 };
 template <int L, class T>
 GRADLOOM_INLINE typename PixelOf<T, L>::type pixel_at(const T* p) {
-  typename PixelOf<T, L>::type pixel;
-  __builtin_memcpy(&pixel, p, sizeof pixel);
-  return pixel;
-}
-template <class T, class Pixel>
-GRADLOOM_INLINE void set_pixel(T* p, const Pixel& pixel) {
-  __builtin_memcpy(p, &pixel, sizeof pixel);
+  return get(p, typename PixelOf<T, L>::type());
 }
 
 // ---- groups of channels ---------------------------------------------------------------------------------------
@@ -271,7 +265,7 @@ void sample_points(const GridSampleArgs& args, const Group& group, i64 begin, i6
           if (L == 1 && pixel == from) continue;
           sum += points.weight[t][p] * pixel_at<L>(image + c * from + pixel * L);
         }
-        set_pixel(sums + p * L, sum);
+        put(sums + p * L, sum);
       }
       to_planes<L>(sums, y + c * to + o, to, smaller(L, group.channels), count);
     }
@@ -350,9 +344,9 @@ void group_gradient(const GridSampleGradArgs& args, const Group& group, T* room,
             const auto value = pixel_at<L>(image + at);
             for (int a = 0; a < rank; ++a) along[a] += points.slope[t][a][p] * value;
           }
-          if (dx != nullptr) set_pixel(dimage + at, pixel_at<L>(dimage + at) + points.weight[t][p] * g);
+          if (dx != nullptr) put(dimage + at, pixel_at<L>(dimage + at) + points.weight[t][p] * g);
         }
-        for (int a = 0; slopes && a < rank; ++a) set_pixel(products[a] + p * L, g * along[a]);
+        for (int a = 0; slopes && a < rank; ++a) put(products[a] + p * L, g * along[a]);
       }
       for (int a = 0; slopes && a < rank; ++a) {
         add_lanes<L>(products[a]);

@@ -15,12 +15,15 @@ struct Brain {  // bf16: the upper half of an f32
 GRADLOOM_INLINE float widen(Half x) { return float(x.value); }
 GRADLOOM_INLINE float widen(Brain x) { return __builtin_bit_cast(float, unsigned(x.bits) << 16); }
 
-// Rounds to the nearest, ties to even; NaN stays a quiet NaN.
-GRADLOOM_INLINE Brain brain_of(float x) {
-  const unsigned bits = __builtin_bit_cast(unsigned, x);
-  const unsigned rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  return {std::uint16_t(x != x ? (bits >> 16) | 0x40u : rounded >> 16)};
+// The upper halves of f32 numbers, rounded to the nearest, ties to even; NaN stays a quiet NaN. Words:
+// unsigned for a number, a vector of them for a vector.
+template <class Words, class V>
+GRADLOOM_INLINE Words brain_bits(const V& x) {
+  const Words bits = __builtin_bit_cast(Words, x), upper = bits >> 16,
+              rounded = (bits + 0x7fffu + (upper & 1u)) >> 16;
+  return x != x ? upper | 0x40u : rounded;
 }
+GRADLOOM_INLINE Brain brain_of(float x) { return {std::uint16_t(brain_bits<unsigned>(x))}; }
 
 // What a type of memory is computed in.
 template <class Stored>
@@ -48,11 +51,8 @@ GRADLOOM_INLINE void store_computed(Stored* p, const Pack<Computed<Stored>, L>& 
   if constexpr (sizeof(Stored) == sizeof(Computed<Stored>)) {
     store_pack<Stored, L>(p, v);
   } else {
-    using Words = Pack<unsigned, L>;
-    const Words bits = __builtin_bit_cast(Words, v), upper = bits >> 16,
-                rounded = (bits + 0x7fffu + (upper & 1u)) >> 16;
-    const Words chosen = v != v ? upper | 0x40u : rounded;
-    store_pack<std::uint16_t, L>(&p->bits, __builtin_convertvector(chosen, Pack<std::uint16_t, L>));
+    const auto bits = brain_bits<Pack<unsigned, L>>(v);
+    store_pack<std::uint16_t, L>(&p->bits, __builtin_convertvector(bits, Pack<std::uint16_t, L>));
   }
 }
 

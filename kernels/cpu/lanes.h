@@ -20,55 +20,51 @@ GRADLOOM_INLINE void store_pack(T* p, const Pack<T, L>& v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-// Of two vectors of n lanes, one after the other: every second lane, from the first or from the second; and
-// their lanes in turn, of the lower and of the upper halves.
+// Of two vectors of n lanes, one after the other: every second lane from lane `first` on; and their lanes in
+// turn, from lane `first` of each on.
+template <int n, int first, class V>
+GRADLOOM_INLINE V every_second(const V& a, const V& b) {
+  constexpr int f = first;
+  if constexpr (n == 16) {
+    return __builtin_shufflevector(a, b, f, f + 2, f + 4, f + 6, f + 8, f + 10, f + 12, f + 14, f + 16,
+                                   f + 18, f + 20, f + 22, f + 24, f + 26, f + 28, f + 30);
+  } else if constexpr (n == 8) {
+    return __builtin_shufflevector(a, b, f, f + 2, f + 4, f + 6, f + 8, f + 10, f + 12, f + 14);
+  } else if constexpr (n == 4) {
+    return __builtin_shufflevector(a, b, f, f + 2, f + 4, f + 6);
+  } else {
+    return __builtin_shufflevector(a, b, f, f + 2);
+  }
+}
+template <int n, int first, class V>
+GRADLOOM_INLINE V in_turn(const V& a, const V& b) {
+  constexpr int f = first, g = first + n;
+  if constexpr (n == 16) {
+    return __builtin_shufflevector(a, b, f, g, f + 1, g + 1, f + 2, g + 2, f + 3, g + 3, f + 4, g + 4, f + 5,
+                                   g + 5, f + 6, g + 6, f + 7, g + 7);
+  } else if constexpr (n == 8) {
+    return __builtin_shufflevector(a, b, f, g, f + 1, g + 1, f + 2, g + 2, f + 3, g + 3);
+  } else if constexpr (n == 4) {
+    return __builtin_shufflevector(a, b, f, g, f + 1, g + 1);
+  } else {
+    return __builtin_shufflevector(a, b, f, g);
+  }
+}
 template <int n, class V>
 GRADLOOM_INLINE V evens(const V& a, const V& b) {
-  if constexpr (n == 16) {
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  } else if constexpr (n == 8) {
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
-  } else if constexpr (n == 4) {
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6);
-  } else {
-    return __builtin_shufflevector(a, b, 0, 2);
-  }
+  return every_second<n, 0>(a, b);
 }
 template <int n, class V>
 GRADLOOM_INLINE V odds(const V& a, const V& b) {
-  if constexpr (n == 16) {
-    return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  } else if constexpr (n == 8) {
-    return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
-  } else if constexpr (n == 4) {
-    return __builtin_shufflevector(a, b, 1, 3, 5, 7);
-  } else {
-    return __builtin_shufflevector(a, b, 1, 3);
-  }
+  return every_second<n, 1>(a, b);
 }
 template <int n, class V>
 GRADLOOM_INLINE V mixed_low(const V& a, const V& b) {
-  if constexpr (n == 16) {
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  } else if constexpr (n == 8) {
-    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-  } else if constexpr (n == 4) {
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
-  } else {
-    return __builtin_shufflevector(a, b, 0, 2);
-  }
+  return in_turn<n, 0>(a, b);
 }
 template <int n, class V>
 GRADLOOM_INLINE V mixed_high(const V& a, const V& b) {
-  if constexpr (n == 16) {
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  } else if constexpr (n == 8) {
-    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-  } else if constexpr (n == 4) {
-    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  } else {
-    return __builtin_shufflevector(a, b, 1, 3);
-  }
+  return in_turn<n, n / 2>(a, b);
 }
 
 template <class V>

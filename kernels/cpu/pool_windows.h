@@ -143,13 +143,13 @@ GRADLOOM_INLINE void for_runs(i64 size, const Body& body) {
   }
 }
 
-// body(Lanes<value>) where it is one of the two, which its loops are unrolled for; else body(Lanes<0>).
-template <int one, int other, class Body>
+// body(Lanes<value>) where it is `one` or one of the others, which its loops are unrolled for; else
+// body(Lanes<0>).
+template <int one, int... others, class Body>
 GRADLOOM_INLINE void with_known(i64 value, const Body& body) {
-  if (value == one) {
-    body(Lanes<one>());
-  } else if (value == other) {
-    body(Lanes<other>());
+  if (value == one) return body(Lanes<one>());
+  if constexpr (sizeof...(others) > 0) {
+    with_known<others...>(value, body);
   } else {
     body(Lanes<0>());
   }

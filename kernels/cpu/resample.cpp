@@ -311,10 +311,10 @@ constexpr i64 kMostMixed = 2048;  // elements of a row of x that are mixed befor
 constexpr i64 kRowElements = 1024;  // of all rows that are mixed before: stores settle before they are read
 constexpr i64 kAhead = 2048;        // elements between what is read and what is fetched
 
-// Begins to fetch n elements, to L2: there is more room for what is under way.
+// Begins to fetch n elements.
 template <class T>
-GRADLOOM_INLINE void fetch(const T* p, i64 n) {
-  for (i64 i = 0; i < n; i += 64 / i64(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
+GRADLOOM_INLINE void fetch_row(const T* p, i64 n) {
+  for (i64 i = 0; i < n; i += 64 / i64(sizeof(T))) fetch(p + i);
 }
 
 // The rows of x that were mixed along the row last; more than one call of `combine` takes.
@@ -369,7 +369,7 @@ GRADLOOM_INLINE void mix_rows_first(const ResamplePlanesArgs& args, const Mixer&
   i64 step = 0, fetched = 0;
   const auto fetch_rows = [&] {  // evenly: memory works while rows are mixed along the row too
     for (const i64 until = ++step * args.rows.in / (2 * args.rows.out); fetched < until; ++fetched)
-      fetch(x + fetched * in + first + kAhead, n);
+      fetch_row(x + fetched * in + first + kAhead, n);
   };
   for (i64 begin = 0; begin < args.rows.out; begin += together) {
     const i64 end = smaller(args.rows.out, begin + together);
