@@ -14,6 +14,7 @@ class Input : public testing::Test {
   void SetUp() override {
     ImGui::CreateContext();
     ImGuiIO& io = ImGui::GetIO();
+    io.IniFilename = nullptr;
     io.DisplaySize = {800, 600};
     io.DeltaTime = 1.f / 60;
     unsigned char* pixels = nullptr;
