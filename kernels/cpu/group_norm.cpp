@@ -4,31 +4,48 @@
 //   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias = sum(dy)
 // A group of an image is a part. The gradient keeps sum(dy) and sum(dy * xhat) of every channel of every
 // image in the workspace, [n * groups * channels, 2], and adds those of a channel in the order of the images.
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/planes.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
+
+// What is fetched while another group is worked on: where both fit into L2.
+constexpr i64 kFetched = 65536;  // elements
 
 template <class T>
 void normalize_groups(const GroupNormArgs& args) {
   const i64 cols = args.channels * args.spatial, rows = args.n * args.groups;
   if (rows * cols == 0) return;
+  const Planes group{1, 0, cols};
+  const i64 ahead = cols <= kFetched ? group.ahead() : 1024;
   const T* const scale = static_cast<const T*>(args.scale);
   const T* const bias = static_cast<const T*>(args.bias);
   parallel_for(rows, rows * cols * 5, [&](i64 row) {
     const T* const x = static_cast<const T*>(args.x) + row * cols;
     T* const y = static_cast<T*>(args.y) + row * cols;
-    const T mean = T(sum(x, cols) / double(cols));
-    const double squares =
-        sum_of(x, x, cols, [&](const auto& a, const auto&) { return (a - mean) * (a - mean); });
-    const T inv_std = T(1.0 / sqrt(squares / double(cols) + args.epsilon));
+    const auto write_soon = [&](i64 i) {
+      if (cols <= kFetched) fetch_to_write(y + i);
+    };
+    const auto sum = sums_of<1, T>(group, [&](i64 i, auto& s) {
+      write_soon(i);
+      s[0] += get(x + i, s[0]);
+    });
+    const T mean = T(sum.total[0] / double(cols));
+    const auto squares = sums_of<1, T>(group, [&](i64 i, auto& s) {
+      write_soon(i);  // again: what was asked for at a busy moment did not come
+      const auto apart = get(x + i, s[0]) - mean;
+      s[0] += apart * apart;
+    });
+    const T inv_std = T(1.0 / sqrt(squares.total[0] / double(cols) + args.epsilon));
     for (i64 c = 0; c < args.channels; ++c) {
       const i64 channel = row % args.groups * args.channels + c;
       const T factor = inv_std * scale[channel], shift = bias[channel];
       const T* const in = x + c * args.spatial;
       T* const out = y + c * args.spatial;
-#pragma GCC ivdep
-      for (i64 s = 0; s < args.spatial; ++s) out[s] = (in[s] - mean) * factor + shift;
+      for_registers<T>(args.spatial, [&](i64 i, const auto& zero) {
+        fetch(in + ahead + i);
+        put(out + i, (get(in + i, zero) - mean) * factor + shift);
+      });
     }
     if (args.mean != nullptr) static_cast<T*>(args.mean)[row] = mean;
     if (args.inv_std != nullptr) static_cast<T*>(args.inv_std)[row] = inv_std;
@@ -39,34 +56,42 @@ template <class T>
 void grad_groups(const GroupNormGradArgs& args) {
   const i64 cols = args.channels * args.spatial, rows = args.n * args.groups,
             channels = args.groups * args.channels;
+  const Planes plane{1, 0, args.spatial};
+  const i64 ahead = cols <= kFetched ? Planes{1, 0, cols}.ahead() : 1024;
   double* const sums = static_cast<double*>(args.workspace);
   const T* const scale = static_cast<const T*>(args.scale);
   parallel_for(rows, rows * cols * 6, [&](i64 row) {
     const T* const dy = static_cast<const T*>(args.dy) + row * cols;
     const T* const x = static_cast<const T*>(args.x) + row * cols;
+    T* const dx = args.dx != nullptr ? static_cast<T*>(args.dx) + row * cols : nullptr;
+    const bool write_soon = dx != nullptr && cols <= kFetched;
     const T mean = static_cast<const T*>(args.mean)[row], inv_std = static_cast<const T*>(args.inv_std)[row];
     double sum_g = 0, sum_gx = 0;
     for (i64 c = 0; c < args.channels; ++c) {
       const i64 at = c * args.spatial;
       const double factor = double(scale[row % args.groups * args.channels + c]);
-      double* const own = sums + (row * args.channels + c) * 2;
-      own[0] = sum(dy + at, args.spatial);
-      own[1] = sum_of(dy + at, x + at, args.spatial,
-                      [&](const auto& a, const auto& b) { return a * ((b - mean) * inv_std); });
-      sum_g += factor * own[0];
-      sum_gx += factor * own[1];
+      const auto own = sums_of<2, T>(plane, [&](i64 i, auto& s) {
+        if (write_soon) fetch_to_write(dx + at + i);
+        const auto g = get(dy + at + i, s[0]);
+        s[0] += g;
+        s[1] += g * ((get(x + at + i, s[0]) - mean) * inv_std);
+      });
+      for (int k = 0; k < 2; ++k) sums[(row * args.channels + c) * 2 + k] = own.total[k];
+      sum_g += factor * own.total[0];
+      sum_gx += factor * own.total[1];
     }
-    if (args.dx == nullptr) return;
+    if (dx == nullptr) return;
     const T mean_g = T(sum_g / double(cols)), mean_gx = T(sum_gx / double(cols));
     for (i64 c = 0; c < args.channels; ++c) {
       const T factor = scale[row % args.groups * args.channels + c];
-      const T* const g = dy + c * args.spatial;
-      const T* const in = x + c * args.spatial;
-      T* const dx = static_cast<T*>(args.dx) + row * cols + c * args.spatial;
-#pragma GCC ivdep
-      for (i64 s = 0; s < args.spatial; ++s) {
-        dx[s] = inv_std * (g[s] * factor - mean_g - (in[s] - mean) * inv_std * mean_gx);
-      }
+      const T *const g = dy + c * args.spatial, *const in = x + c * args.spatial;
+      T* const out = dx + c * args.spatial;
+      for_registers<T>(args.spatial, [&](i64 i, const auto& zero) {
+        fetch(g + ahead + i);
+        fetch(in + ahead + i);
+        put(out + i, inv_std * (get(g + i, zero) * factor - mean_g -
+                                (get(in + i, zero) - mean) * inv_std * mean_gx));
+      });
     }
   });
   for (i64 c = 0; c < channels; ++c) {
