@@ -1,8 +1,10 @@
 // Average pooling: sum / divisor (PoolDivisor). Averages of windows that have many taps in common with their
 // neighbours add rows first, then along the row: what the rows of a window add up to is a line in L1 with
 // zeros on either side, so that neighbours along the row need no edges. Lines are made for several rows
-// before they are read, which stores need to settle. Other averages go through their windows tap by tap.
+// before they are read, which stores need to settle. Other averages go through their windows tap by tap; those
+// of whole planes are reductions.
 #include "kernels/cpu/pool_windows.h"
+#include "kernels/cpu/workspace.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -322,7 +324,13 @@ void average_in(const AveragePoolArgs& args) {
 }
 template <class T>
 void average(const AveragePoolArgs& args) {
-  if (product(args.shape.kernel) <= kFewTaps) return average_in<T, T>(args);
+  const PoolShape& s = args.shape;
+  const i64 taps = product(s.kernel);
+  if (is_plane(s) && taps <= reduce_block(taps, s.block)) {  // no workspace
+    const Reduction op = args.divisor == PoolDivisor::one ? Reduction::sum : Reduction::mean;
+    return reduce({args.dtype, op, s.planes, taps, s.block, args.x, args.y, nullptr});
+  }
+  if (taps <= kFewTaps) return average_in<T, T>(args);
   average_in<T, double>(args);
 }
 

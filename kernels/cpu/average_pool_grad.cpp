@@ -399,10 +399,37 @@ void gather_inputs(const AveragePoolGradArgs& args) {
   });
 }
 
+// Windows that are whole planes: one share for all of a plane.
+constexpr i64 kSpread = 16384;  // elements of a part
+template <class T>
+void spread_shares(const AveragePoolGradArgs& args) {
+  const i64 b = args.shape.block, in = product(args.shape.in), planes = args.shape.planes;
+  const T divisor = T(args.divisor == PoolDivisor::one ? 1 : in);
+  parallel_pieces(planes, larger(1, kSpread / (in * b)), planes * in * b, [&](i64 begin, i64 end) {
+    const T* dy = static_cast<const T*>(args.dy) + begin * b;
+    T* dx = static_cast<T*>(args.dx) + begin * in * b;
+    for (i64 plane = begin; plane < end; ++plane, dy += b, dx += in * b) {
+      if (b == 1) {
+        const T share = *dy / divisor;
+        for_registers<T>(in, [&](i64 i, const auto& zero) { put(dx + i, zero + share); });
+        continue;
+      }
+      with_registers<T>(b, [&](auto lanes) {
+        constexpr int L = decltype(lanes)::value;
+        for (i64 j = 0; j < b; j += L) {
+          const Pack<T, L> share = load_pack<T, L>(dy + j) / divisor;
+          for (i64 i = 0; i < in; ++i) store_pack<T, L>(dx + i * b + j, share);
+        }
+      });
+    }
+  });
+}
+
 template <class T>
 void average_grad(const AveragePoolGradArgs& args) {
   const PoolShape& s = args.shape;
   if (s.planes * s.block * product(s.in) == 0) return;
+  if (is_plane(s)) return spread_shares<T>(args);
   if (can_gather(s)) return gather_inputs<T>(args);
   parallel_for(s.planes, s.planes * s.block * (product(s.in) + product(s.out) * product(s.kernel)),
                [&](i64 p) { spread_plane<T>(args, p); });

@@ -78,6 +78,15 @@ GRADLOOM_INLINE i64 cols_divisor(const Reach& cols, PoolDivisor divisor) {
   return divisor == PoolDivisor::padded ? cols.padded : 1;
 }
 
+// Whether the only window is all of the plane.
+inline bool is_plane(const PoolShape& s) {
+  for (int d = 0; d < 3; ++d) {
+    const bool all = s.kernel[d] == s.in[d] && (s.dilation[d] == 1 || s.in[d] == 1);
+    if (!all || s.out[d] != 1 || s.pad_begin[d] != 0) return false;
+  }
+  return true;
+}
+
 // Rows of a part, which read and write `elements` each.
 inline i64 rows_together(i64 elements, i64 rows) {
   return larger(ceil_div(16384, elements), smaller(rows / 64, ceil_div(65536, elements)));

@@ -11,6 +11,7 @@ namespace {
 constexpr i64 kStrip = 1024;     // columns at a time
 constexpr i64 kRowsAhead = 8;    // that are fetched: the hardware does not see a strip of them as a stream
 constexpr i64 kFlushRows = 128;  // values added in T before they go to the wide sum
+constexpr i64 kAhead = 2048;     // elements of rows that are fetched: the hardware stops at every page
 
 template <class T>
 struct WideOf {
@@ -120,7 +121,10 @@ Wide<T> row_block(const T* x, i64 n) {
       for (int v = 0; v < 4; ++v) a[v] = Op::template start<T>() - Vec<T>{};
       i64 i = begin;
       for (; i + 4 * kLanes<T> <= end; i += 4 * kLanes<T>) {
-        for (int v = 0; v < 4; ++v) a[v] = Op::join(a[v], Op::map(load(x + i + v * kLanes<T>)));
+        for (int v = 0; v < 4; ++v) {
+          fetch(x + i + v * kLanes<T> + kAhead);
+          a[v] = Op::join(a[v], Op::map(load(x + i + v * kLanes<T>)));
+        }
       }
       for (; i + kLanes<T> <= end; i += kLanes<T>) a[0] = Op::join(a[0], Op::map(load(x + i)));
       a[0] = Op::join(Op::join(a[0], a[1]), Op::join(a[2], a[3]));
