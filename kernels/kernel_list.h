@@ -1,4 +1,4 @@
-// Every kernel, one row each: name, argument struct (kernels/arguments.h). The tables of the CPU's levels,
+// Every kernel, one row each: name, argument struct (kernels/arguments/). The tables of the CPU's levels,
 // the launcher, the plugins and their check of versions are made of these lists.
 #pragma once
 

@@ -7,7 +7,7 @@
 
 namespace gradloom::kernels::gpu {
 
-struct RandomState {  // kernels/arguments.h
+struct RandomState {  // kernels/arguments/elements.h
   unsigned long long seed, step;
 };
 

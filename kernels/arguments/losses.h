@@ -1,0 +1,59 @@
+// Arguments of losses (conventions: kernels/arguments.h).
+#pragma once
+
+#include "kernels/types.h"
+
+namespace gradloom::kernels {
+
+// log_prob: [outer, n, inner], labels: [outer, inner] (i32/i64). loss: scalar (mean or sum) or [outer, inner]
+// (none). weight: [n] or null. Rows whose label is ignore_index (when has_ignore) add nothing; mean divides
+// by the summed weight.
+enum class LossReduction : std::uint8_t { none, sum, mean };
+struct NllLossArgs {
+  DType dtype, label_dtype;
+  LossReduction reduction;
+  std::int64_t outer, n, inner;
+  bool has_ignore;
+  std::int64_t ignore_index;
+  const void *log_prob, *labels, *weight;
+  void* loss;
+  void* total_weight;  // total_weight: scalar, f32 where dtype is half, for the gradient
+  void* workspace = nullptr;
+};
+struct NllLossGradArgs {
+  DType dtype, label_dtype;
+  LossReduction reduction;
+  std::int64_t outer, n, inner;
+  bool has_ignore;
+  std::int64_t ignore_index;
+  const void *dloss, *labels, *weight, *total_weight;
+  void* dlog_prob;
+};
+// Softmax and cross-entropy in one pass: loss as above, log_sum_exp: [outer, inner] kept for the gradient,
+// f32 where dtype is half. losses: the type of loss, its gradient and weight: dtype, or f32 where that is
+// half.
+struct SoftmaxCrossEntropyArgs {
+  DType dtype, label_dtype;
+  LossReduction reduction;
+  std::int64_t outer, n, inner;
+  bool has_ignore;
+  std::int64_t ignore_index;
+  const void *logits, *labels, *weight;
+  void *loss, *log_sum_exp, *total_weight;
+  void* workspace;
+  DType losses = dtype;
+};
+// dlogits = (softmax - onehot) * weight[label] * dloss / total_weight, from logits and log_sum_exp; dlogits
+// may be logits.
+struct SoftmaxCrossEntropyGradArgs {
+  DType dtype, label_dtype;
+  LossReduction reduction;
+  std::int64_t outer, n, inner;
+  bool has_ignore;
+  std::int64_t ignore_index;
+  const void *dloss, *logits, *labels, *weight, *log_sum_exp, *total_weight;
+  void* dlogits;
+  DType losses = dtype;
+};
+
+}  // namespace gradloom::kernels

@@ -1,0 +1,44 @@
+// Arguments of optimizers (conventions: kernels/arguments.h).
+#pragma once
+
+#include "kernels/types.h"
+
+namespace gradloom::kernels {
+
+// Multi-tensor optimizers: one kernel updates `count` tensors of sizes[i] elements, in place (the *_out
+// pointer equals the input or not; both work). lr: f64 scalar, step: i64 scalar (1 at the first update),
+// grad_scale: scalar of dtype or null. PyTorch semantics (torch.optim.SGD/Adam/AdamW 1.13); LAMB: You et al.
+// 2019, algorithm 2, with bias correction.
+enum class OptimizerKind : std::uint8_t { sgd, adam, adamw, lamb };
+struct OptimizerArgs {
+  DType dtype;
+  OptimizerKind kind;
+  std::int64_t count;
+  const std::int64_t* sizes;
+  double beta1, beta2, epsilon, weight_decay;  // Adam family
+  double momentum, dampening;
+  bool nesterov, maximize;  // SGD
+  const double* lr;
+  const std::int64_t* step;
+  const void* grad_scale;
+  const bool* apply;  // false: nothing changes (on a GPU in place); null: true
+  const void* const* grad;
+  const void* const* param;
+  const void* const* state1;
+  const void* const* state2;  // m / momentum, v
+  void* const* param_out;
+  void* const* state1_out;
+  void* const* state2_out;
+  void* workspace;  // LAMB: update vectors' norms
+};
+// out (scalar of dtype) = sqrt(sum over tensors of sum of squares), f64 accumulation in fixed order.
+struct GlobalNormArgs {
+  DType dtype;
+  std::int64_t count;
+  const std::int64_t* sizes;
+  const void* const* tensors;
+  void* out;
+  void* workspace;
+};
+
+}  // namespace gradloom::kernels

@@ -1,0 +1,103 @@
+// Arguments of kernels that work along one axis, or on matrices (conventions: kernels/arguments.h).
+#pragma once
+
+#include "kernels/types.h"
+
+namespace gradloom::kernels {
+
+enum class Reduction : std::uint8_t { sum, mean, max, min, prod, l1, l2, sum_square, log_sum_exp };
+// in: [outer, n, inner] -> out: [outer, inner]. dtype f32, f64, i32, i64. Fixed summation order.
+struct ReduceArgs {
+  DType dtype;
+  Reduction op;
+  std::int64_t outer, n, inner;
+  const void* in;
+  void* out;
+  void* workspace;
+};
+
+// y = softmax or log-softmax over n. in, out: [outer, n, inner].  (ONNX-13 Softmax)
+struct SoftmaxArgs {
+  DType dtype;
+  bool log;
+  std::int64_t outer, n, inner;
+  const void* x;
+  void* y;
+};
+// softmax: dx = y * (dy - sum(dy * y));  log: dx = dy - exp(y) * sum(dy)
+struct SoftmaxGradArgs {
+  DType dtype;
+  bool log;
+  std::int64_t outer, n, inner;
+  const void *dy, *y;
+  void* dx;
+};
+
+// The first lengths[b] positions in time turned around, the rest copied. x, y: [batch, time, inner], or
+// [time, batch, inner] with time_first.
+struct ReverseSequenceArgs {
+  std::size_t element_bytes;
+  bool time_first;
+  std::int64_t batch, time, inner;
+  const void* x;
+  const std::int64_t* lengths;
+  void* y;
+};
+
+// Upper (column - row >= k) or lower (column - row <= k) triangles, zeros elsewhere. k: one number; null: 0.
+struct TriluArgs {
+  std::size_t element_bytes;
+  bool upper;
+  std::int64_t matrices, rows, cols;
+  const void* x;
+  const std::int64_t* k;
+  void* y;
+};
+
+// Matrices one after the other (kernels/determinant.h). y: [matrices].
+struct DeterminantArgs {
+  DType dtype;
+  std::int64_t matrices, n;  // n x n each
+  const void* x;
+  void *y, *workspace;
+};
+// dx = dy times the cofactors of x. dy: [matrices].
+struct DeterminantGradArgs {
+  DType dtype;
+  std::int64_t matrices, n;
+  const void *dy, *x;
+  void *dx, *workspace;
+};
+
+// Running sums over n, of floats in f64. x, y: [outer, n, inner] of f32, f64 (on a GPU half types), i32, i64.
+struct CumSumArgs {
+  DType dtype;
+  bool exclusive, reverse;
+  std::int64_t outer, n, inner;
+  const void* x;
+  void* y;
+};
+
+// Index of the largest or smallest of n elements, the first or the last of equal ones; NaN wins. Any number
+// type. y: [outer, inner].
+struct ArgExtremeArgs {
+  DType dtype;
+  bool largest, last;
+  std::int64_t outer, n, inner;
+  const void* x;
+  std::int64_t* y;
+};
+
+// The k largest or smallest of n elements in order, equal ones by index; NaN is the largest number. values,
+// indices: [outer, k, inner].
+struct TopKArgs {
+  DType dtype;
+  bool largest;
+  std::int64_t outer, n, inner, k;
+  const void* x;
+  void* values;
+  std::int64_t* indices;
+  void* workspace;
+};
+
+}  // namespace gradloom::kernels
