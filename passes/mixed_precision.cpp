@@ -4,7 +4,8 @@
 //   low     MatMul, Gemm, Conv, Einsum, ...: operands are cast to 16 bits
 //   full    losses, sums over many elements, exp, log, pow, ...: operands are cast to f32; what follows from its result stays f32
 //   wide    SoftmaxCrossEntropyLoss: reads logits in 16 bits, as they are, and gives an f32 loss
-//   follow  everything else: 16 bits where an activation that it reads has them and none comes from a full operator, else as it is
+//   follow  everything else: 16 bits where an activation that it reads has them and none comes from a full operator, else as it is;
+//           what only moves elements for products to read (the transposed weight of a Linear) moves those in 16 bits
 // Parameters, inputs of the graph and outputs keep their types; a value is cast once for all its readers.
 // Autodiff makes the backward part of what stands here: the gradient of a parameter's Cast brings its
 // gradient to the optimizer in f32. An operand that an operator takes in f32 beside 16 bits (scale and bias
@@ -18,6 +19,7 @@
 
 #include "engine/ops/common.h"
 #include "passes/pass.h"
+#include "passes/pattern.h"
 
 namespace gradloom {
 namespace {
@@ -75,7 +77,9 @@ class Converter {
   }
 
   Status run() {
-    for (NodeId id : TRY(topological_order(rw_.graph()))) {
+    const std::vector<NodeId> order = TRY(topological_order(rw_.graph()));
+    find_moves(order);
+    for (NodeId id : order) {
       const Node& node = graph().nodes[id];
       if (node.op->has(kShapeOnly) || std::string_view(node.op->name) == "Cast" || !reads(id, kFull, low_))
         continue;
@@ -95,9 +99,28 @@ class Converter {
     return false;
   }
 
+  // Nodes whose f32 result is their operand's elements elsewhere and read by products alone, which would cast
+  // it: cast before, a transpose moves half the bytes and becomes the product's strides.
+  void find_moves(const std::vector<NodeId>& order) {
+    moves_.assign(graph().nodes.size(), false);
+    for (auto id = order.rbegin(); id != order.rend(); ++id) {
+      const Node& node = graph().nodes[*id];
+      if (!node.op->has(kView) && !is_op(node, "Transpose")) continue;
+      const ValueId out = node.outputs[0];
+      const std::vector<Use>& uses = rw_.uses(out);
+      moves_[*id] = !uses.empty() && !rw_.is_output(out) && graph().values[out].has_type &&
+                    dtype(out) == kFull && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+                      const Node& reader = graph().nodes[use.node];
+                      return moves_[use.node] ||
+                             (reader.op->precision == Precision::low && reader.origin.phase != Phase::loss);
+                    });
+    }
+  }
+
   // Why the node is not computed in 16 bits; empty: it is, if it can be.
   std::string why_full(NodeId id) const {
     const Node& node = graph().nodes[id];
+    if (moves_[id]) return "";
     if (node.op->precision == Precision::wide && node.outputs.size() == 1 && dtype(node.inputs[0]) == low_)
       return "";
     if (node.origin.phase == Phase::loss) return "the loss is computed in f32";
@@ -239,6 +262,7 @@ class Converter {
   Rewriter& rw_;
   const DType low_;
   const char* const low_rule_;
+  std::vector<bool> moves_;           // by node
   std::map<ValueId, ValueId> casts_;  // the other type of a value
   std::set<ValueId> full_;            // computed in f32 because digits count there
   std::vector<DType> original_;       // of the values before the pass

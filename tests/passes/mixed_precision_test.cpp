@@ -9,6 +9,7 @@
 #include "engine/run/executor.h"
 #include "engine/onnx/sample_graph.h"
 #include "passes/compile.h"
+#include "passes/pattern.h"
 #include "passes/planners.h"
 #include "tests/passes/support.h"
 
@@ -61,6 +62,37 @@ TEST_F(MixedPrecision, AResidualOfTheInputFollowsTheProduct) {
   run_pass(graph, kPass);
   EXPECT_EQ(type_of(sum), DType::bf16);
   EXPECT_EQ(op_counts(graph)["Cast"], 3) << "x and w once each, the output once";
+}
+
+TEST_F(MixedPrecision, WhatProductsAloneReadIsMovedIn16Bits) {
+  const ValueId turned = b.op("Transpose", {weight("w", {8, 8})});
+  const ValueId flat = b.op("Reshape", {weight("v", {64}), b.i64s({8, 8})});
+  const ValueId both = b.op("Transpose", {b.op("Transpose", {flat})});
+  const ValueId shared = b.op("Transpose", {weight("u", {8, 8})});
+  const ValueId y = b.op("MatMul", {b.op("MatMul", {b.op("MatMul", {x, turned}), both}), shared});
+  graph.outputs = {b.op("Relu", {y}), b.op("Relu", {shared}), b.op("Transpose", {weight("t", {2, 2})})};
+  const PassReport report = run_pass(graph, kPass);
+  for (const ValueId low : {turned, flat, both}) {
+    EXPECT_EQ(type_of(low), DType::bf16);
+    EXPECT_FALSE(is_op(producer(low), "Cast"));
+  }
+  EXPECT_EQ(type_of(shared), DType::f32) << "read by more than a product";
+  EXPECT_EQ(type_of(graph.outputs[2]), DType::f32) << "an output";
+  EXPECT_EQ(op_counts(graph)["Cast"], 5) << "x, w, v and the shared transpose down, the first output up";
+}
+
+TEST_F(MixedPrecision, TheTransposedWeightOfALinearBecomesStrides) {
+  const ValueId turned = b.op("Transpose", {weight("w", {8, 8})});
+  graph.loss =
+      b.op("ReduceMean", {b.op("MatMul", {x, turned}), b.i64s({0, 1})}, {{"keepdims", std::int64_t{0}}});
+  graph.outputs = {graph.loss};
+  run_pass(graph, kPass);
+  const auto gradients = add_gradients(graph, graph.loss, graph.parameters);
+  ASSERT_OK(gradients);
+  graph.outputs.push_back(gradients->at(graph.parameters[0]));
+  EXPECT_EQ(type_of(graph.outputs[1]), DType::f32);
+  run_pass(graph, "fuse-transpose-matmul");
+  EXPECT_EQ(op_counts(graph)["Transpose"], 0) << "of the weight and of its gradient";
 }
 
 TEST_F(MixedPrecision, OutputsKeepTypeAndName) {
