@@ -37,6 +37,18 @@ struct ComputedOf<Brain> {
 template <class Stored>
 using Computed = typename ComputedOf<Stored>::type;
 
+// One number, out of memory and to it.
+GRADLOOM_INLINE float widen(float x) { return x; }
+GRADLOOM_INLINE double widen(double x) { return x; }
+template <class Stored>
+GRADLOOM_INLINE Stored narrow(Computed<Stored> x) {
+  if constexpr (sizeof(Stored) == sizeof(Computed<Stored>)) {
+    return x;
+  } else {
+    return brain_of(x);
+  }
+}
+
 template <class Stored, int L>
 GRADLOOM_INLINE Pack<Computed<Stored>, L> load_computed(const Stored* p) {
   if constexpr (sizeof(Stored) == sizeof(Computed<Stored>)) {

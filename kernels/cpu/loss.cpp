@@ -3,7 +3,9 @@
 //   loss_i = -w[label_i] * log_prob[label_i];  mean: sum(loss) / sum(w[label]);  ignored rows add nothing
 //   cross-entropy: log_prob = x - lse, lse = max + log(sum(exp(x - max)));  dx = (exp(x - lse) - onehot) * w
 //   * dloss / total
-// Totals are added in double in the order of the rows. A label outside [0, n) counts as ignored.
+// Totals are added in double in the order of the rows. A label outside [0, n) counts as ignored. Logits and
+// their gradient may be bf16, all else is f32 then.
+#include "kernels/cpu/halves.h"
 #include "kernels/cpu/kernel.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -73,29 +75,45 @@ void nll_grad(const NllLossGradArgs& args) {
   });
 }
 
+// n elements of a row that are `stride` apart, as they are computed in.
+template <class Stored>
+GRADLOOM_INLINE void read_row(const Stored* x, i64 n, i64 stride, Computed<Stored>* to) {
+  constexpr int lanes = int(kLanes<Computed<Stored>>);
+  i64 i = 0;
+  for (; stride == 1 && i + lanes <= n; i += lanes)
+    store_pack<Computed<Stored>, lanes>(to + i, load_computed<Stored, lanes>(x + i));
+  for (; i < n; ++i) to[i] = widen(x[i * stride]);
+}
+
 // log(sum(exp(x))) of a row whose elements are `stride` apart.
-template <class T>
-double row_log_sum_exp(const T* x, i64 n, i64 stride) {
-  if (stride == 1) {
-    const T peak = peak_of(x, n);
-    return double(peak) + log(exp_sum(x, n, peak, x + n));
+template <class Stored>
+double row_log_sum_exp(const Stored* x, i64 n, i64 stride) {
+  using T = Computed<Stored>;
+  if constexpr (sizeof(Stored) == sizeof(T)) {
+    if (stride == 1) {
+      const T peak = peak_of(x, n);
+      return double(peak) + log(exp_sum(x, n, peak, x + n));
+    }
   }
-  constexpr i64 kRun = 256;
-  T buffer[kRun];
+  T part[kSumBlock];
+  const auto for_parts = [&](const auto& body) {
+    for (i64 begin = 0; begin < n; begin += kSumBlock) {
+      const i64 count = smaller(kSumBlock, n - begin);
+      read_row(x + begin * stride, count, stride, part);
+      body(count);
+    }
+  };
   T peak = T(-__builtin_inf());
-  for (i64 k = 0; k < n; ++k) peak = max(peak, x[k * stride]);
+  for_parts([&](i64 count) { peak = max(peak, peak_of(part, count)); });
   double total = 0;
-  for (i64 begin = 0; begin < n; begin += kRun) {
-    const i64 count = smaller(kRun, n - begin);
-    for (i64 i = 0; i < count; ++i) buffer[i] = x[(begin + i) * stride];
-    total += exp_sum(buffer, count, peak, buffer);
-  }
+  for_parts([&](i64 count) { total += exp_sum(part, count, peak, part); });
   return double(peak) + log(total);
 }
 
-template <class T>
+template <class Stored>
 void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
-  const T* const logits = static_cast<const T*>(args.logits);
+  using T = Computed<Stored>;
+  const Stored* const logits = static_cast<const Stored*>(args.logits);
   T* const lse = static_cast<T*>(args.log_sum_exp);
   T* const losses = static_cast<T*>(args.loss);
   const i64 inner = args.inner, n = args.n, rows = args.outer * inner;
@@ -104,12 +122,12 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   parallel_pieces(rows, larger(1, 4096 / larger(1, n)), rows * n * 6, [&](i64 begin, i64 end) {
     for (i64 row = begin; row < end; ++row) {
       const i64 o = row / inner;
-      const T* const x = logits + o * n * inner + row - o * inner;
+      const Stored* const x = logits + o * n * inner + row - o * inner;
       const double value = row_log_sum_exp(x, n, inner);
       if (lse != nullptr) lse[row] = T(value);
       const i64 label = label_of(args, row);
       row_weight[row] = label >= 0 ? weight_of<T>(args, label) : 0.0;
-      row_loss[row] = label >= 0 ? row_weight[row] * (value - double(x[label * inner])) : 0.0;
+      row_loss[row] = label >= 0 ? row_weight[row] * (value - double(widen(x[label * inner]))) : 0.0;
     }
   });
   double loss = 0, weight = 0;
@@ -123,11 +141,22 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   finish_loss<T>(args, loss, weight);
 }
 
-template <class T>
+// dx = exp(x - shift) * factor for n elements that are `stride` apart.
+template <class Stored, class T>
+GRADLOOM_INLINE void scaled_exp(const Stored* x, i64 n, i64 stride, T shift, T factor, Stored* dx) {
+  constexpr int lanes = int(kLanes<T>);
+  i64 k = 0;
+  for (; stride == 1 && k + lanes <= n; k += lanes)
+    store_computed<Stored, lanes>(dx + k, exp_down(load_computed<Stored, lanes>(x + k) - shift) * factor);
+  for (; k < n; ++k) dx[k * stride] = narrow<Stored>(exp_down(widen(x[k * stride]) - shift) * factor);
+}
+
+template <class Stored>
 void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
-  const T* const logits = static_cast<const T*>(args.logits);
+  using T = Computed<Stored>;
+  const Stored* const logits = static_cast<const Stored*>(args.logits);
   const T* const lse = static_cast<const T*>(args.log_sum_exp);
-  T* const out = static_cast<T*>(args.dlogits);
+  Stored* const out = static_cast<Stored*>(args.dlogits);
   const i64 inner = args.inner, n = args.n, rows = args.outer * inner;
   parallel_pieces(rows, larger(1, 4096 / larger(1, n)), rows * n * 6, [&](i64 begin, i64 end) {
     for (i64 row = begin; row < end; ++row) {
@@ -135,20 +164,13 @@ void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
       const i64 at = o * n * inner + row - o * inner;
       const i64 label = label_of(args, row);
       if (label < 0) {
-        for (i64 k = 0; k < n; ++k) out[at + k * inner] = T(0);
+        for (i64 k = 0; k < n; ++k) out[at + k * inner] = narrow<Stored>(T(0));
         continue;
       }
       const T factor = T(weight_of<T>(args, label) * upstream<T>(args, row)), shift = lse[row];
-      const T* const x = logits + at;
-      T* const dx = out + at;
-      const T target = x[label * inner];
-      if (inner == 1) {
-#pragma GCC ivdep
-        for (i64 k = 0; k < n; ++k) dx[k] = exp_down(x[k] - shift) * factor;
-      } else {
-        for (i64 k = 0; k < n; ++k) dx[k * inner] = exp_down(x[k * inner] - shift) * factor;
-      }
-      dx[label * inner] = (exp_down(target - shift) - T(1)) * factor;
+      const T target = widen(logits[at + label * inner]);
+      scaled_exp(logits + at, n, inner, shift, factor, out + at);
+      out[at + label * inner] = narrow<Stored>((exp_down(target - shift) - T(1)) * factor);
     }
   });
 }
@@ -158,9 +180,11 @@ void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
 void nll_loss(const NllLossArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, nll, args); }
 void nll_loss_grad(const NllLossGradArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, nll_grad, args); }
 void softmax_cross_entropy(const SoftmaxCrossEntropyArgs& args) {
+  if (args.dtype == DType::bf16) return cross_entropy<Brain>(args);
   GRADLOOM_FLOAT_DISPATCH(args.dtype, cross_entropy, args);
 }
 void softmax_cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
+  if (args.dtype == DType::bf16) return cross_entropy_grad<Brain>(args);
   GRADLOOM_FLOAT_DISPATCH(args.dtype, cross_entropy_grad, args);
 }
 

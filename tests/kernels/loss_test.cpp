@@ -149,6 +149,51 @@ TEST(Loss, MatchesTheReference) {
   }
 }
 
+// Logits in bf16, all else in f32: what the f32 kernels make of the same numbers, the gradient rounded once.
+void check_bf16(const Setup& s) {
+  const Problem<Bf16> p(s);
+  const std::vector<float> wide(p.logits.begin(), p.logits.end()), weights(p.weight.begin(), p.weight.end()),
+      dloss(p.dloss.begin(), p.dloss.end());
+  const float* const weight = s.weighted ? weights.data() : nullptr;
+  const std::size_t rows = std::size_t(p.rows), losses = dloss.size();
+  for (const CpuKernels* k : levels()) {
+    const auto forward = [&](DType type, const void* logits) {
+      std::vector<float> out(losses + 1 + rows);
+      SoftmaxCrossEntropyArgs args{type,     DType::i64, s.reduction, s.outer,         s.n,    s.inner,
+                                   s.ignore, -100,       logits,      p.labels.data(), weight, out.data(),
+                                   nullptr,  nullptr,    nullptr,     DType::f32};
+      args.total_weight = out.data() + losses;
+      args.log_sum_exp = out.data() + losses + 1;
+      std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
+      args.workspace = workspace.data();
+      k->softmax_cross_entropy(args);
+      return out;
+    };
+    const std::vector<float> expected = forward(DType::f32, wide.data());
+    EXPECT_TRUE(same_bits(forward(DType::bf16, p.logits.data()), expected)) << k->isa;
+    const auto gradient = [&](DType type, auto logits) {  // in place
+      k->softmax_cross_entropy_grad({type, DType::i64, s.reduction, s.outer, s.n, s.inner, s.ignore, -100,
+                                     dloss.data(), logits.data(), p.labels.data(), weight,
+                                     expected.data() + losses + 1, expected.data() + losses, logits.data(),
+                                     DType::f32});
+      return logits;
+    };
+    const std::vector<float> dlogits = gradient(DType::f32, wide);
+    EXPECT_TRUE(same_bits(gradient(DType::bf16, p.logits), std::vector<Bf16>(dlogits.begin(), dlogits.end())))
+        << k->isa;
+  }
+}
+
+TEST(Loss, LogitsInBf16) {
+  for (const LossReduction reduction : {LossReduction::none, LossReduction::sum, LossReduction::mean}) {
+    for (const bool extra : {false, true}) {
+      check_bf16({reduction, extra, extra, 512, 256, 1});
+      check_bf16({reduction, extra, extra, 7, 11, 13});
+      check_bf16({reduction, extra, extra, 3, 9001, 1});
+    }
+  }
+}
+
 TEST(Loss, AllIgnoredGivesNanMean) {
   const std::vector<float> x(6, 0.5f);
   const std::vector<std::int32_t> labels = {7, 7};
