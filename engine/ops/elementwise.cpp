@@ -247,6 +247,10 @@ std::vector<Sample> cast_samples() {
     s.attrs.set("saturate", std::int64_t{0});
     return s;
   };
+  const auto bench = [](Sample s) {
+    s.bench = true;
+    return s;
+  };
   return {to(sample("float to float", {floats({3, 5})}), DType::f32),
           to(sample("integer to float", {ints({7}, -9, 9)}), DType::f32),
           to(sample("float to integer", {floats({7}, -9, 9)}), DType::i64),
@@ -256,6 +260,8 @@ std::vector<Sample> cast_samples() {
           to(sample("float to f16", {floats({3, 5}, -70000, 70000)}), DType::f16),
           to(sample("f16 to float", {ints({3, 5}, -9, 9, DType::f16)}), DType::f32),
           to(sample("float to bf16", {floats({3, 5}, -9, 9)}), DType::bf16),
+          to(bench(sample("weight to bf16", {floats({1024, 3072})})), DType::bf16),
+          to(bench(sample("gradient from bf16", {ints({1024, 3072}, -9, 9, DType::bf16)})), DType::f32),
           to(sample("bf16 to integer", {ints({3, 5}, -900, 900, DType::bf16)}), DType::i8),
           to(sample("saturate", {floats({3, 5}, -900, 900)}), DType::u8),
           to(sample("wrap", {ints({3, 5}, -900, 900)}), DType::i8),
