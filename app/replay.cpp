@@ -1,5 +1,7 @@
 #include "app/replay.h"
 
+#include "profiler/sampler.h"
+
 namespace gradloom {
 
 Result<Recipe> recipe_with_expectations(const RunRecord& run) {
@@ -10,7 +12,7 @@ Result<Recipe> recipe_with_expectations(const RunRecord& run) {
     return Error{Errc::bad_input, "run " + std::to_string(s.id) + " has no finished step"};
   RecipeExpect expect;
   std::vector<double> untimed_ns, all_ns;
-  constexpr std::size_t kWarmup = 3, kLosses = 20;
+  constexpr std::size_t kWarmup = kWarmupSteps, kLosses = 20;
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     const StepRow& step = run.steps[i];
     if (i < kLosses) expect.losses.push_back(step.loss);

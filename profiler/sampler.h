@@ -29,6 +29,10 @@ struct Overhead {
   std::int64_t timed_steps = 0;
 };
 
+// The first steps of a run touch memory for the first time and start threads: what is said about the time of
+// its steps and kernels leaves them out where there are more.
+constexpr std::int64_t kWarmupSteps = 3;
+
 class Sampler {
  public:
   explicit Sampler(ProfileLevel level, bool pipelined = false) : level_(level), pipelined_(pipelined) {}
@@ -38,8 +42,7 @@ class Sampler {
   Overhead overhead() const;
 
  private:
-  static constexpr std::int64_t kWarmupSteps = 3;  // not judged: first touches, thread start
-  double ratio(std::int64_t step_ns) const;        // of the group that this step closes; 0: a step is missing
+  double ratio(std::int64_t step_ns) const;  // of the group that this step closes; 0: a step is missing
   ProfileLevel level_;
   bool pipelined_;
   std::vector<double> ratios_;

@@ -12,6 +12,7 @@
 
 #include "engine/base/text.h"
 #include "profiler/environment.h"
+#include "profiler/sampler.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -333,14 +334,13 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
       "the runs were made one after the other: load and clock of the machine may have changed between them";
   if (a.summary.model_hash != b.summary.model_hash) result.note += "; they are of different models";
 
-  constexpr std::int64_t kWarmup = 3;
   std::vector<double> times[2], losses[2];
   std::vector<KernelTimes> kernels[2];
   const RunRecord* const runs[2] = {&a, &b};
   for (int side = 0; side < 2; ++side) {
     for (const StepRow& step : runs[side]->steps) {
       losses[side].push_back(step.loss);
-      if (step.step > kWarmup && !step.timed) times[side].push_back(static_cast<double>(step.step_ns));
+      if (step.step > kWarmupSteps && !step.timed) times[side].push_back(static_cast<double>(step.step_ns));
     }
     if (times[side].empty()) {
       for (const StepRow& step : runs[side]->steps) times[side].push_back(static_cast<double>(step.step_ns));

@@ -100,7 +100,8 @@ struct RunSummary {
   std::string graph_hash, plan_hash;
 };
 
-// A plan step with its node, provenance and measured time.
+// A plan step with its node, provenance and measured time: over the timed steps after the first three, else
+// over all.
 struct KernelRow {
   KernelInfo info;
   std::int64_t samples = 0, median_ns = 0, min_ns = 0, total_ns = 0;

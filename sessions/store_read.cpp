@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
+#include "profiler/sampler.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
 
@@ -47,11 +48,10 @@ std::int64_t integer_median(std::vector<std::int64_t>& values) {
 }
 
 std::int64_t median_step_ns(const std::vector<StepRow>& steps) {
-  constexpr std::size_t kWarmup = 3;
   std::vector<std::int64_t> untimed, all;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     all.push_back(steps[i].step_ns);
-    if (i >= kWarmup && !steps[i].timed) untimed.push_back(steps[i].step_ns);
+    if (steps[i].step > kWarmupSteps && !steps[i].timed) untimed.push_back(steps[i].step_ns);
   }
   return integer_median(untimed.empty() ? all : untimed);
 }
@@ -167,12 +167,18 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
     at[info.plan_step] = kernels.size();
     kernels.push_back({std::move(info)});
   }
-  Statement count = TRY(database.prepare("SELECT count(DISTINCT step) FROM kernel_sample WHERE run = ?"));
-  count.bind(1, run);
-  const std::int64_t timed_steps = TRY(count.row()) ? count.integer(0) : 0;
-  Statement row = TRY(
-      database.prepare("SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? ORDER BY plan_step"));
+  Statement count = TRY(database.prepare(
+      "SELECT count(DISTINCT step), count(DISTINCT CASE WHEN step > ? THEN step END) FROM kernel_sample WHERE "
+      "run = ?"));
+  count.bind(1, kWarmupSteps);
+  count.bind(2, run);
+  const bool any = TRY(count.row());
+  const bool warm = any && count.integer(1) > 0;
+  const std::int64_t timed_steps = any ? count.integer(warm ? 1 : 0) : 0;
+  Statement row = TRY(database.prepare(
+      "SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? AND step > ? ORDER BY plan_step"));
   row.bind(1, run);
+  row.bind(2, warm ? kWarmupSteps : 0);
   std::map<std::int64_t, std::vector<std::int64_t>> durations;
   while (TRY(row.row())) durations[row.integer(0)].push_back(row.integer(1));
   double all = 0;

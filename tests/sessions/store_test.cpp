@@ -63,7 +63,7 @@ TEST_F(StoreTest, RoundTrip) {
   EXPECT_EQ(record->environment.at("load_after"), "0.5");
   ASSERT_EQ(record->kernels.size(), 5u);
   EXPECT_EQ(record->kernels[0].info.onnx_nodes, std::vector<std::string>{"/fc/MatMul"});
-  EXPECT_EQ(record->kernels[0].samples, 3) << "steps 2, 5, 8";
+  EXPECT_EQ(record->kernels[0].samples, 2) << "steps 5 and 8: step 2 is one of the first";
   EXPECT_EQ(record->kernels[1].median_ns, 1001);
   EXPECT_EQ(record->kernels[1].step_ns, 1001);
   EXPECT_EQ(record->kernels[3].info.phase, "backward");
