@@ -6,6 +6,7 @@
 //   [batch.., keys, e], y = transpose(y', perm_y), y' [batch.., rows, e]; absent: identity. Batch dims are equal.
 //   mask, broadcast to [batch.., rows, keys]: mode "add": is added to the scores; "keep" (bool): where false the score is `fill`;
 //   "block" (bool): where true.
+//   On CPUs that multiply bf16 the products read bf16; scores and probabilities, and sums over blocks, are f32.
 //   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values.
 // FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities, D what dropout does: dV =
 // D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
@@ -14,8 +15,10 @@
 #include <optional>
 
 #include "engine/ops/attention_blocks.h"
+#include "engine/ops/attention_samples.h"
 #include "engine/ops/nn.h"
 #include "engine/ops/product.h"
+#include "kernels/prepared/bf16.h"
 
 namespace gradloom {
 namespace {
@@ -112,6 +115,10 @@ Status grad(GradContext& ctx) {
 
 // ---- what the kernels are made of -----------------------------------------------------------------------------------------------
 
+bool multiplies_bf16(kernels::Target target, DType dtype) {
+  return target == kernels::Target::cpu && dtype == DType::bf16 && kernels::has_bf16_products();
+}
+
 View view_of(const Shape& stored, const nn::Perm& perm) {
   return {nn::permuted(dense_strides(stored), perm)};
 }
@@ -142,8 +149,9 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
   a.dropout = attrs.real("dropout", 0);
   a.random_key = random_key(attrs, types.node_name);
   a.dtype = types.inputs[first].dtype;
+  a.scores = multiplies_bf16(types.target, a.dtype) ? DType::f32 : a.dtype;
   // A row that sees nothing would have no shares of infinite scores.
-  a.fill = kept_finite(a.dtype, attrs.real("fill", -INFINITY));
+  a.fill = kept_finite(a.scores, attrs.real("fill", -INFINITY));
   return a;
 }
 
@@ -163,11 +171,13 @@ View dense_view(const Attention& a, std::int64_t rows, std::int64_t columns) {
   return {dense_strides(shape)};
 }
 
+// type: of the result.
 Result<nn::SliceProduct> product(kernels::Target target, const Attention& a, std::int64_t m, std::int64_t n,
-                                 std::int64_t k, Ints left, Ints right, Ints result, double alpha,
+                                 std::int64_t k, Ints left, Ints right, Ints result, double alpha, DType type,
                                  bool accumulate = false) {
   kernels::MatMulDesc desc;
   desc.dtype = a.dtype;
+  desc.wide_c = type != a.dtype;
   desc.batch = a.batch;
   desc.m = m;
   desc.n = n;
@@ -191,7 +201,7 @@ Program mask_program(const Attention& a, const Ints& strides, const Block& block
   dims.push_back(block.rows);
   dims.push_back(block.keys);
   const Ints dense = dense_strides(dims);
-  kernels::EwInput x{a.dtype, {}}, mask{a.mask == Mask::add ? a.dtype : DType::boolean, {}};
+  kernels::EwInput x{a.scores, {}}, mask{a.mask == Mask::add ? a.dtype : DType::boolean, {}};
   for (std::size_t i = 0; i < dims.size(); ++i) {
     program->dims[i] = dims[i];
     x.strides[i] = dims[i] == 1 ? 0 : dense[i];
@@ -199,13 +209,18 @@ Program mask_program(const Attention& a, const Ints& strides, const Block& block
   }
   program->inputs = {x, mask};
   if (a.mask == Mask::add) {
-    program->code = {{EwOp::Add, a.dtype, a.dtype, {0, 1, -1}, 0}};
-    program->outputs = {{2, a.dtype}};
+    std::int16_t added = 1;
+    if (a.dtype != a.scores) {
+      program->code = {{EwOp::Cast, a.dtype, a.scores, {1, -1, -1}, 0}};
+      added = 2;
+    }
+    program->code.push_back({EwOp::Add, a.scores, a.scores, {0, added, -1}, 0});
+    program->outputs = {{static_cast<std::int16_t>(added + 1), a.scores}};
   } else {
-    program->constants = {{a.dtype, zero ? 0 : a.fill}};
+    program->constants = {{a.scores, zero ? 0 : a.fill}};
     const std::int16_t shown = a.mask == Mask::keep ? std::int16_t{0} : std::int16_t{2};
-    program->code = {{EwOp::Where, a.dtype, a.dtype, {1, shown, static_cast<std::int16_t>(2 - shown)}, 0}};
-    program->outputs = {{3, a.dtype}};
+    program->code = {{EwOp::Where, a.scores, a.scores, {1, shown, static_cast<std::int16_t>(2 - shown)}, 0}};
+    program->outputs = {{3, a.scores}};
   }
   kernels::ew_collapse_dims(*program);
   return program;
@@ -216,15 +231,44 @@ struct Step {
   Block block;
   nn::SliceProduct scores, result, probability_grad, q_grad, k_grad, v_grad;
   Program mask, mask_grad;
+  Program narrow;  // where the products read another type than that of the scores
+};
+
+// Where the parts of the workspace begin. Scores: two buffers for the gradient.
+struct Parts {
+  std::size_t scores = 0, grads = 0;
+  std::size_t narrow = 0;            // a block of scores in the type of the operands
+  std::size_t k_sum = 0, v_sum = 0;  // of dK and dV, which several blocks add to
+  std::size_t products = 0, bytes = 0;
 };
 
 struct Plan {
   Attention a;
   std::vector<Step> steps;  // in the order they run
   std::int64_t mask_row = 0;
-  std::size_t score_bytes = 0, workspace_bytes = 0;  // of one buffer of scores, of the products
+  std::size_t score_bytes = 0, product_bytes = 0;  // of one buffer of scores, of the products
   bool fill_grads = false;
+  DType sums = DType::f32;     // of dK and dV while blocks add to them
+  Program narrow_k, narrow_v;  // where that is not their type
+  Parts at;
 };
+
+void lay_out(Plan& p, const NodeTypes& types, bool backward) {
+  const Attention& a = p.a;
+  const auto take = [&](std::size_t bytes) { return std::exchange(p.at.bytes, p.at.bytes + bytes); };
+  p.at.scores = take(p.score_bytes);
+  if (backward) p.at.grads = take(p.score_bytes);
+  if (a.scores != a.dtype) p.at.narrow = take(aligned_bytes(p.score_bytes / 2));
+  if (backward && p.sums != a.dtype) {
+    const std::int64_t k_count = element_count(types.inputs[2].shape),
+                       v_count = element_count(types.inputs[3].shape);
+    p.at.k_sum = take(aligned_bytes(p.sums, k_count));
+    p.at.v_sum = take(aligned_bytes(p.sums, v_count));
+    p.narrow_k = nn::conversion(p.sums, a.dtype, k_count);
+    p.narrow_v = nn::conversion(p.sums, a.dtype, v_count);
+  }
+  p.at.products = take(p.product_bytes);
+}
 
 Result<Plan> plan_of(const NodeTypes& types, bool backward) {
   const std::size_t first = backward ? 1 : 0;
@@ -241,41 +285,42 @@ Result<Plan> plan_of(const NodeTypes& types, bool backward) {
   std::vector<Block>& blocks = schedule.blocks;
   if (backward) std::reverse(blocks.begin(), blocks.end());  // the block that sees most keys first
   p.fill_grads = backward && blocks.front().keys != a.keys;
+  p.sums = p.fill_grads || blocks.size() > 1 ? a.scores : a.dtype;
   for (const Block& block : blocks) {
     Step s;
     s.block = block;
     const auto make = [&](nn::SliceProduct& to, Result<nn::SliceProduct> made) -> Status {
       to = TRY(std::move(made));
-      p.workspace_bytes = std::max(p.workspace_bytes, to.workspace_bytes());
+      p.product_bytes = std::max(p.product_bytes, to.workspace_bytes());
       return {};
     };
     const View x = dense_view(a, block.rows, block.keys);
     const kernels::Target on = types.target;
-    TRY(make(s.scores,
-             product(on, a, block.rows, block.keys, a.d, a.q.strides, swapped(a.k), x.strides, a.scale)));
+    TRY(make(s.scores, product(on, a, block.rows, block.keys, a.d, a.q.strides, swapped(a.k), x.strides,
+                               a.scale, a.scores)));
     if (!backward) {
       TRY(make(s.result,
-               product(on, a, block.rows, a.e, block.keys, x.strides, a.v.strides, a.y.strides, 1)));
+               product(on, a, block.rows, a.e, block.keys, x.strides, a.v.strides, a.y.strides, 1, a.dtype)));
     } else {
       const bool more = p.fill_grads || !p.steps.empty();
-      TRY(make(s.probability_grad,
-               product(on, a, block.rows, block.keys, a.e, a.y.strides, swapped(a.v), x.strides, 1)));
-      TRY(make(s.q_grad,
-               product(on, a, block.rows, a.d, block.keys, x.strides, a.k.strides, a.q.strides, a.scale)));
+      TRY(make(s.probability_grad, product(on, a, block.rows, block.keys, a.e, a.y.strides, swapped(a.v),
+                                           x.strides, 1, a.scores)));
+      TRY(make(s.q_grad, product(on, a, block.rows, a.d, block.keys, x.strides, a.k.strides, a.q.strides,
+                                 a.scale, a.dtype)));
       TRY(make(s.k_grad, product(on, a, block.keys, a.d, block.rows, swapped(x), a.q.strides, a.k.strides,
-                                 a.scale, more)));
-      TRY(make(s.v_grad,
-               product(on, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.v.strides, 1, more)));
+                                 a.scale, p.sums, more)));
+      TRY(make(s.v_grad, product(on, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.v.strides, 1,
+                                 p.sums, more)));
     }
+    const std::int64_t scores = element_count(a.batch) * block.rows * block.keys;
+    if (a.scores != a.dtype) s.narrow = nn::conversion(a.scores, a.dtype, scores);
     if (block.masked) s.mask = mask_program(a, strides, block, false);
     if (backward && block.masked && schedule.masked_shares)
       s.mask_grad = mask_program(a, strides, block, true);
-    p.score_bytes = std::max(
-        p.score_bytes, static_cast<std::size_t>(rounded(element_count(a.batch) * block.rows * block.keys *
-                                                            static_cast<std::int64_t>(dtype_bytes(a.dtype)),
-                                                        64)));
+    p.score_bytes = std::max(p.score_bytes, aligned_bytes(a.scores, scores));
     p.steps.push_back(std::move(s));
   }
+  lay_out(p, types, backward);
   return p;
 }
 
@@ -289,12 +334,23 @@ void probabilities(const Plan& p, const Step& s, const LaunchArgs& args, const v
     const void* inputs[] = {scores, nn::elements_at(mask, type, s.block.row * p.mask_row)};
     args.on.elementwise({s.mask.get(), inputs, &scores, nullptr});
   }
-  args.on.softmax({a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, scores, scores});
+  args.on.softmax({a.scores, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, scores, scores});
+}
+
+void convert(const LaunchArgs& args, const Program& program, const void* from, void* to) {
+  args.on.elementwise({program.get(), &from, &to, nullptr});
+}
+
+// A block of scores as the products read it.
+const void* narrowed(const Step& s, const LaunchArgs& args, const void* scores, void* to) {
+  if (!s.narrow) return scores;
+  convert(args, s.narrow, scores, to);
+  return to;
 }
 
 // What dropout makes of a block of probabilities, or of their gradient.
 void drop(const Attention& a, const Block& block, const LaunchArgs& args, const void* x, void* y) {
-  args.on.dropout({a.dtype, element_count(a.batch), block.rows, block.keys, block.row * a.keys,
+  args.on.dropout({a.scores, element_count(a.batch), block.rows, block.keys, block.row * a.keys,
                    a.rows * a.keys, a.keys, a.dropout, a.random_key, x, y, args.random});
 }
 
@@ -362,40 +418,47 @@ kernels::AttentionArgs placed(const kernels::AttentionArgs& form, const void* co
   return l;
 }
 
+Status require_type(const NodeTypes& types) {
+  const DType dtype = types.inputs[0].dtype;
+  return multiplies_bf16(types.target, dtype) ? Status() : nn::require_kernel_type(types.target, dtype);
+}
+
+std::byte* part(const LaunchArgs& args, std::size_t at) {
+  return static_cast<std::byte*>(args.workspace) + at;
+}
+
 Result<Kernel> prepare(const NodeTypes& types) {
-  TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
+  TRY(require_type(types));
   if (element_count(types.outputs[0].shape) == 0) return nn::no_work("attention");
   const auto p = std::make_shared<const Plan>(TRY(plan_of(types, false)));
   auto form = library_form(types, 0, p->a);
   if (form) form->workspace_bytes = kernels::library_workspace_bytes(*form);
-  const std::size_t bytes = std::max(p->score_bytes + p->workspace_bytes, form ? form->workspace_bytes : 0);
+  const std::size_t bytes = std::max(p->at.bytes, form ? form->workspace_bytes : 0);
   return kernel_of("attention", bytes, *p, [p, form](const LaunchArgs& args) {
     const Attention& a = p->a;
     if (form && form->workspace_bytes > 0 &&
         args.on.attention(placed(*form, args.inputs, args.outputs[0], args.workspace)))
       return;
-    void* const scores = args.workspace;
-    void* const workspace = static_cast<std::byte*>(args.workspace) + p->score_bytes;
+    void *const scores = part(args, p->at.scores), *const workspace = part(args, p->at.products);
     for (const Step& s : p->steps) {
       probabilities(*p, s, args, args.inputs[0], args.inputs[1],
                     a.mask == Mask::none ? nullptr : args.inputs[3], scores, workspace);
       if (a.dropout > 0) drop(a, s.block, args, scores, scores);
-      s.result.run(args, scores, args.inputs[2],
+      s.result.run(args, narrowed(s, args, scores, part(args, p->at.narrow)), args.inputs[2],
                    nn::elements_at(args.outputs[0], a.dtype, s.block.row * a.y.row()), workspace);
     }
   });
 }
 
 Result<Kernel> prepare_grad(const NodeTypes& types) {
-  TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
+  TRY(require_type(types));
   if (element_count(types.inputs[0].shape) == 0) return nn::no_work("attention gradient");
   const auto p = std::make_shared<const Plan>(TRY(plan_of(types, true)));
   const std::int64_t k_count = element_count(types.inputs[2].shape),
                      v_count = element_count(types.inputs[3].shape);
   auto form = library_form(types, 1, p->a);
   if (form) form->workspace_bytes = kernels::library_workspace_bytes(kernels::AttentionGradArgs{*form});
-  const std::size_t bytes =
-      std::max(2 * p->score_bytes + p->workspace_bytes, form ? form->workspace_bytes : 0);
+  const std::size_t bytes = std::max(p->at.bytes, form ? form->workspace_bytes : 0);
   return kernel_of("attention gradient", bytes, *p, [p, form, k_count, v_count](const LaunchArgs& args) {
     const Attention& a = p->a;
     if (form && form->workspace_bytes > 0 &&
@@ -405,31 +468,35 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
     const void *const dy = args.inputs[0], *const q = args.inputs[1], *const k = args.inputs[2],
                       *const v = args.inputs[3];
     const void* const mask = a.mask == Mask::none ? nullptr : args.inputs[4];
-    void* const shares = args.workspace;
-    void* const grads = static_cast<std::byte*>(args.workspace) + p->score_bytes;
-    void* const workspace = static_cast<std::byte*>(args.workspace) + 2 * p->score_bytes;
+    void *const shares = part(args, p->at.scores), *const grads = part(args, p->at.grads),
+                *const narrow = part(args, p->at.narrow), *const workspace = part(args, p->at.products);
+    void* const dk = p->narrow_k ? part(args, p->at.k_sum) : args.outputs[1];
+    void* const dv = p->narrow_v ? part(args, p->at.v_sum) : args.outputs[2];
     if (p->fill_grads) {
       const double zero = 0;  // all bits zero in every type
-      args.on.fill({dtype_bytes(a.dtype), k_count, &zero, args.outputs[1]});
-      args.on.fill({dtype_bytes(a.dtype), v_count, &zero, args.outputs[2]});
+      args.on.fill({dtype_bytes(p->sums), k_count, &zero, dk});
+      args.on.fill({dtype_bytes(p->sums), v_count, &zero, dv});
     }
     for (const Step& s : p->steps) {
       const void* const dy_rows = nn::elements_at(dy, a.dtype, s.block.row * a.y.row());
       const std::int64_t q_at = s.block.row * a.q.row();
       probabilities(*p, s, args, q, k, mask, shares, workspace);
       if (a.dropout > 0) drop(a, s.block, args, shares, grads);
-      s.v_grad.run(args, a.dropout > 0 ? grads : shares, dy_rows, args.outputs[2], workspace);
+      s.v_grad.run(args, narrowed(s, args, a.dropout > 0 ? grads : shares, narrow), dy_rows, dv, workspace);
       s.probability_grad.run(args, dy_rows, v, grads, workspace);
       if (a.dropout > 0) drop(a, s.block, args, grads, grads);
       args.on.softmax_grad(
-          {a.dtype, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, grads, shares, grads});
+          {a.scores, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, grads, shares, grads});
       if (s.mask_grad) {
         const void* inputs[] = {grads, nn::elements_at(mask, DType::boolean, s.block.row * p->mask_row)};
         args.on.elementwise({s.mask_grad.get(), inputs, const_cast<void* const*>(&grads), nullptr});
       }
-      s.q_grad.run(args, grads, k, nn::elements_at(args.outputs[0], a.dtype, q_at), workspace);
-      s.k_grad.run(args, grads, nn::elements_at(q, a.dtype, q_at), args.outputs[1], workspace);
+      const void* const slopes = narrowed(s, args, grads, narrow);
+      s.q_grad.run(args, slopes, k, nn::elements_at(args.outputs[0], a.dtype, q_at), workspace);
+      s.k_grad.run(args, slopes, nn::elements_at(q, a.dtype, q_at), dk, workspace);
     }
+    if (p->narrow_k) convert(args, p->narrow_k, dk, args.outputs[1]);
+    if (p->narrow_v) convert(args, p->narrow_v, dv, args.outputs[2]);
   });
 }
 
@@ -450,138 +517,6 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, pairs * (backward ? 2 * (3 * d + 2 * e) + 9 : 2 * (d + e) + 5));
 }
 
-// ---- samples --------------------------------------------------------------------------------------------------------------------
-
-Attrs dropped(Attrs attrs, double ratio) {
-  attrs.set("dropout", ratio);
-  attrs.set("key", std::int64_t{81985529216486895});
-  return attrs;
-}
-
-Attrs with_mask(const char* mode, double fill) {
-  return {{"scale", 0.5}, {"mask", std::string(mode)}, {"fill", fill}};
-}
-
-SampleInput known_mask(Shape shape, std::vector<double> values) {
-  SampleInput input;
-  input.type = {DType::boolean, std::move(shape)};
-  input.values = std::move(values);
-  input.constant = true;
-  return input;
-}
-
-// true above the diagonal.
-SampleInput future(std::int64_t rows) {
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < rows * rows; ++i) values.push_back(i % rows > i / rows ? 1 : 0);
-  return known_mask({rows, rows}, std::move(values));
-}
-
-// A slope, and keys that are hidden.
-SampleInput known_bias() {
-  SampleInput input =
-      exact(DType::f32, {3, 5}, {0, -1, -2, -1e30, -1e30, -1, 0, -1, -2, -1e30, -2, -1, 0, -1, -1e30});
-  input.constant = true;
-  return input;
-}
-
-SampleInput flags(Shape shape, std::vector<double> values) {
-  SampleInput input = known_mask(std::move(shape), std::move(values));
-  input.constant = false;
-  return input;
-}
-
-struct Form {
-  const char* name;
-  Attrs attrs;
-  std::vector<SampleInput> operands;  // q, k, v, mask
-  Shape y;
-  bool bench = false;
-};
-
-std::vector<Form> forms() {
-  const Ints heads{0, 2, 1, 3};
-  Attrs in_heads{{"scale", 0.5}, {"perm_q", heads}, {"perm_k", heads}, {"perm_v", heads}, {"perm_y", heads}};
-  Attrs causal = in_heads;
-  causal.set("mask", std::string("block"));
-  return {
-      {"plain", {}, {floats({3, 5}), floats({4, 5}), floats({4, 2})}, {3, 2}},
-      {"batch",
-       {{"scale", 0.25}},
-       {floats({2, 3, 4, 5}), floats({2, 3, 6, 5}), floats({2, 3, 6, 3})},
-       {2, 3, 4, 3}},
-      {"heads inside",
-       in_heads,
-       {floats({2, 4, 3, 5}), floats({2, 6, 3, 5}), floats({2, 6, 3, 5})},
-       {2, 4, 3, 5}},
-      {"keys transposed",
-       {{"perm_k", Ints{0, 2, 1}}},
-       {floats({2, 3, 4}), floats({2, 4, 5}), floats({2, 5, 3})},
-       {2, 3, 3}},
-      {"added mask",
-       with_mask("add", 0),
-       {floats({2, 3, 4}), floats({2, 5, 4}), floats({2, 5, 3}), floats({1, 3, 5}, -3, 3)},
-       {2, 3, 3}},
-      {"known added mask",
-       with_mask("add", 0),
-       {floats({3, 4}), floats({5, 4}), floats({5, 3}), known_bias()},
-       {3, 3}},
-      {"kept",
-       with_mask("keep", -1e30),
-       {floats({2, 3, 4}), floats({2, 5, 4}), floats({2, 5, 3}),
-        flags({2, 1, 5}, {1, 1, 0, 1, 0, 0, 1, 1, 1, 0})},
-       {2, 3, 3}},
-      {"a row that sees nothing",
-       with_mask("keep", -0x1.fffffep127),  // the least of f32
-       {floats({2, 4}), floats({3, 4}), floats({3, 2}), flags({2, 3}, {0, 0, 0, 1, 0, 1})},
-       {2, 2}},
-      {"known, not hidden",
-       with_mask("block", -2),
-       {floats({3, 4}), floats({5, 4}), floats({5, 2}),
-        known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1})},
-       {3, 2}},
-      {"known holes",
-       with_mask("block", -INFINITY),
-       {floats({3, 4}), floats({5, 4}), floats({5, 2}),
-        known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1})},
-       {3, 2}},
-      {"dropped",
-       dropped({{"scale", 0.5}}, 0.25),
-       {floats({2, 3, 4}), floats({2, 7, 4}), floats({2, 7, 3})},
-       {2, 3, 3}},
-      {"causal, dropped",
-       dropped(with_mask("block", -INFINITY), 0.1),
-       {floats({2, 150, 4}), floats({2, 150, 4}), floats({2, 150, 3}), future(150)},
-       {2, 150, 3}},
-      {"causal",
-       with_mask("block", -INFINITY),
-       {floats({2, 150, 4}), floats({2, 150, 4}), floats({2, 150, 3}), future(150)},
-       {2, 150, 3}},
-      {"gpt",
-       causal,
-       {floats({1, 1024, 12, 64}), floats({1, 1024, 12, 64}), floats({1, 1024, 12, 64}), future(1024)},
-       {1, 1024, 12, 64},
-       true},
-  };
-}
-
-std::vector<Sample> samples() {
-  std::vector<Sample> list;
-  for (Form& f : forms())
-    list.push_back({.name = f.name, .attrs = f.attrs, .inputs = f.operands, .bench = f.bench});
-  return list;
-}
-
-std::vector<Sample> samples_grad() {
-  std::vector<Sample> list;
-  for (Form& f : forms()) {
-    f.operands.insert(f.operands.begin(), floats(f.y));
-    list.push_back(
-        {.name = f.name, .attrs = f.attrs, .inputs = f.operands, .output_count = 3, .bench = f.bench});
-  }
-  return list;
-}
-
 }  // namespace
 
 const OpDef fused_attention_op = {
@@ -596,7 +531,7 @@ const OpDef fused_attention_op = {
     .cost = cost<false>,
     .cpu = prepare,
     .gpu = prepare,
-    .samples = samples,
+    .samples = attention::samples,
     .precision = Precision::low,
 };
 
@@ -612,7 +547,7 @@ const OpDef fused_attention_grad_op = {
     .cost = cost<true>,
     .cpu = prepare_grad,
     .gpu = prepare_grad,
-    .samples = samples_grad,
+    .samples = attention::samples_grad,
 };
 
 }  // namespace gradloom

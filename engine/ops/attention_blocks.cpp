@@ -68,11 +68,11 @@ std::vector<Row> rows_of(const Attention& a, const Tensor& mask, bool zeros) {
   if (a.mask == Mask::add)
     return rows_of(
         a, strides, [&](std::int64_t at) { return zeros || mask.at(at) != 0; },
-        [&, most = hidden(a.dtype)](std::int64_t at) { return mask.at(at) <= most; });
+        [&, most = hidden(a.scores)](std::int64_t at) { return mask.at(at) <= most; });
   const auto* const set = mask.as<std::uint8_t>();
   return rows_of(
       a, strides, [set, block = a.mask == Mask::block](std::int64_t at) { return (set[at] != 0) == block; },
-      [hides = a.fill <= hidden(a.dtype)](std::int64_t) { return hides; });
+      [hides = a.fill <= hidden(a.scores)](std::int64_t) { return hides; });
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ std::int64_t rounded(std::int64_t n, std::int64_t step) { return (n + step - 1) 
 
 Schedule schedule_of(const Attention& a, const Tensor* known) {
   const std::int64_t row_bytes = std::max<std::int64_t>(
-      1, element_count(a.batch) * a.keys * static_cast<std::int64_t>(dtype_bytes(a.dtype)));
+      1, element_count(a.batch) * a.keys * static_cast<std::int64_t>(dtype_bytes(a.scores)));
   std::int64_t size = std::max(kRowStep, kScoreBytes / row_bytes / kRowStep * kRowStep);
   size = std::max(size, rounded((a.rows + kMostBlocks - 1) / kMostBlocks, kRowStep));
   Schedule schedule;
@@ -110,7 +110,7 @@ Schedule schedule_of(const Attention& a, const Tensor* known) {
   const auto blind = [](const Row& row) { return row.blind; };
   schedule.masked_shares =
       (a.mask == Mask::keep || a.mask == Mask::block) &&
-      (known == nullptr || a.fill > hidden(a.dtype) || std::any_of(seen.begin(), seen.end(), blind));
+      (known == nullptr || a.fill > hidden(a.scores) || std::any_of(seen.begin(), seen.end(), blind));
   for (std::int64_t row = 0; row < a.rows; row += size) {
     Block block{row, std::min(size, a.rows - row), a.keys, a.mask != Mask::none};
     if (known != nullptr) {

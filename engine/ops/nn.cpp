@@ -149,6 +149,17 @@ std::shared_ptr<const kernels::EwProgram> FlatProgram::finish(int result) {
   return std::make_shared<const kernels::EwProgram>(std::move(program_));
 }
 
+std::shared_ptr<const kernels::EwProgram> conversion(DType from, DType to, std::int64_t count) {
+  kernels::EwProgram program;
+  program.rank = 1;
+  program.dims[0] = count;
+  program.inputs = {{from, {1}}};
+  program.code = {{kernels::EwOp::Cast, from, to, {0, -1, -1}, 0}};
+  program.outputs = {{1, to}};
+  kernels::ew_collapse_dims(program);
+  return std::make_shared<const kernels::EwProgram>(std::move(program));
+}
+
 Kernel no_work(std::string name) {
   return Kernel{std::move(name) + " (empty)", 0, [](const LaunchArgs&) {}};
 }

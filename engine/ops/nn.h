@@ -61,6 +61,8 @@ class FlatProgram {
   DType dtype_;
   kernels::EwProgram program_;
 };
+// `count` elements of one type to another.
+std::shared_ptr<const kernels::EwProgram> conversion(DType from, DType to, std::int64_t count);
 Kernel no_work(std::string name);  // for outputs without elements
 
 // Cost with given FLOPs; every input read once, every output written once.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/ops/common.h"
+#include "engine/ops/nn.h"
 
 namespace gradloom {
 namespace {
@@ -23,17 +24,6 @@ struct Widened {
       0;  // bytes of the workspace that hold the kernel's lists of operands; its own workspace is first
 };
 
-std::shared_ptr<const kernels::EwProgram> conversion(DType from, DType to, std::int64_t count) {
-  kernels::EwProgram program;
-  program.rank = 1;
-  program.dims[0] = count;
-  program.inputs = {{from, {1}}};
-  program.code = {{kernels::EwOp::Cast, from, to, {0, -1, -1}, 0}};
-  program.outputs = {{1, to}};
-  kernels::ew_collapse_dims(program);
-  return std::make_shared<const kernels::EwProgram>(std::move(program));
-}
-
 // The types as the f32 kernel sees them; conversions of the operands and their places behind `end`.
 std::vector<Operand> widen(std::vector<Type>& types, const std::vector<bool>& present, bool back,
                            std::size_t& end) {
@@ -44,7 +34,8 @@ std::vector<Operand> widen(std::vector<Type>& types, const std::vector<bool>& pr
     types[i].dtype = DType::f32;
     if (!present[i]) continue;
     const std::int64_t count = element_count(types[i].shape);
-    operands[i] = {back ? conversion(DType::f32, narrow, count) : conversion(narrow, DType::f32, count), end};
+    operands[i] = {
+        back ? nn::conversion(DType::f32, narrow, count) : nn::conversion(narrow, DType::f32, count), end};
     end += aligned_bytes(byte_size(types[i]));
   }
   return operands;

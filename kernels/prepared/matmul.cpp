@@ -137,14 +137,14 @@ class DnnlMatMul final : public MatMul {
     prepare_operand(problem_.b, &BatchDim::b, b_);
     packing_ = desc_.packed_b && problem_.batch.empty() && !b_.used;
     if (problem_.c.col_stride != 1 || problem_.c.row_stride < problem_.c.cols) {
-      pack_operand(problem_.c, &BatchDim::c, c_);
+      pack_operand(problem_.c, &BatchDim::c, c_, c_bytes());
     }
     if (!create_primitive()) {
       // No fast implementation for these strides: dense copies of everything always have one.
       packing_ = false;
-      if (!a_.used) pack_operand(problem_.a, &BatchDim::a, a_);
-      if (!b_.used) pack_operand(problem_.b, &BatchDim::b, b_);
-      if (!c_.used) pack_operand(problem_.c, &BatchDim::c, c_);
+      if (!a_.used) pack_operand(problem_.a, &BatchDim::a, a_, dtype_bytes(desc_.dtype));
+      if (!b_.used) pack_operand(problem_.b, &BatchDim::b, b_, dtype_bytes(desc_.dtype));
+      if (!c_.used) pack_operand(problem_.c, &BatchDim::c, c_, c_bytes());
       create_primitive();
     }
     call_.add(DNNL_ARG_SRC, pd_.src_desc());
@@ -153,7 +153,7 @@ class DnnlMatMul final : public MatMul {
     call_.add(DNNL_ARG_SCRATCHPAD, pd_.scratchpad_desc());
     if (desc_.bias) call_.add(bias_slot_, bias_desc_);
     scratchpad_ = layout_.take(pd_.scratchpad_desc().get_size());
-    const memory::desc given = describe(problem_.b, &BatchDim::b);
+    const memory::desc given = describe(problem_.b, &BatchDim::b, type_);
     packing_ = packing_ && pd_.weights_desc() != given;
     if (packing_) pack_ = prepared::reorder(given, pd_.weights_desc());
   }
@@ -188,14 +188,14 @@ class DnnlMatMul final : public MatMul {
  private:
   void prepare_operand(Matrix& x, StrideOf stride, Packed& packed) {
     tidy(x);
-    if (!plain(x)) pack_operand(x, stride, packed);
+    if (!plain(x)) pack_operand(x, stride, packed, dtype_bytes(desc_.dtype));
   }
 
   // The problem's operand becomes a dense image in the workspace. Broadcast batch dims stay broadcast.
-  void pack_operand(Matrix& x, StrideOf stride, Packed& packed) {
+  void pack_operand(Matrix& x, StrideOf stride, Packed& packed, std::size_t element_bytes) {
     packed.used = true;
     StridedCopyArgs& copy = packed.copy;
-    copy.element_bytes = dtype_bytes(desc_.dtype);
+    copy.element_bytes = element_bytes;
     copy.rank = 0;
     std::int64_t count = x.rows * x.cols;
     for (std::size_t d = problem_.batch.size(); d-- > 0;) {
@@ -219,7 +219,7 @@ class DnnlMatMul final : public MatMul {
     }
     x.row_stride = x.cols;
     x.col_stride = 1;
-    packed.offset = layout_.take(std::size_t(count) * dtype_bytes(desc_.dtype));
+    packed.offset = layout_.take(std::size_t(count) * element_bytes);
   }
 
   const void* packed_in(const Packed& packed, const void* data, void* workspace) const {
@@ -231,7 +231,9 @@ class DnnlMatMul final : public MatMul {
     return copy.out;
   }
 
-  memory::desc describe(const Matrix& x, StrideOf stride) const {
+  std::size_t c_bytes() const { return dtype_bytes(desc_.wide_c ? DType::f32 : desc_.dtype); }
+
+  memory::desc describe(const Matrix& x, StrideOf stride, memory::data_type type) const {
     memory::dims dims, strides;
     for (const BatchDim& dim : problem_.batch) {
       const bool broadcast = dim.*stride == 0;
@@ -240,7 +242,7 @@ class DnnlMatMul final : public MatMul {
     }
     dims.insert(dims.end(), {x.rows, x.cols});
     strides.insert(strides.end(), {x.row_stride, x.col_stride});
-    return {dims, type_, strides};
+    return {dims, type, strides};
   }
 
   // False if oneDNN has only its reference implementation.
@@ -262,10 +264,11 @@ class DnnlMatMul final : public MatMul {
       ops.append_binary(dnnl::algorithm::binary_add, bias_desc_);
     }
     attr.set_post_ops(ops);
-    const memory::desc a = describe(problem_.a, &BatchDim::a), c = describe(problem_.c, &BatchDim::c),
+    const memory::desc a = describe(problem_.a, &BatchDim::a, type_),
+                       c = describe(problem_.c, &BatchDim::c, desc_.wide_c ? memory::data_type::f32 : type_),
                        b = packing_
                                ? memory::desc({problem_.k(), problem_.n()}, type_, memory::format_tag::any)
-                               : describe(problem_.b, &BatchDim::b);
+                               : describe(problem_.b, &BatchDim::b, type_);
     const ThreadScope scope(threads());
     const bool native_bias = desc_.bias && bias_slot_ == DNNL_ARG_BIAS;
     const dnnl::matmul::desc desc =
@@ -416,6 +419,8 @@ GemmArgs gemm_args(const MatMulDesc& desc) {
 }
 
 std::unique_ptr<MatMul> MatMul::create(const MatMulDesc& desc) {
+  if (desc.wide_c && (desc.dtype != DType::bf16 || desc.activation != Activation::none))
+    throw std::runtime_error("matmul: a wide result is that of a product in bf16 by itself");
   if (desc.activation != Activation::none) return std::make_unique<ActivatedMatMul>(desc);
   Problem problem = problem_of(desc);
   fold_batch_into_rows(problem);

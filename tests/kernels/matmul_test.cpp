@@ -41,13 +41,15 @@ Tolerance tolerance(Activation activation) {
   return close;
 }
 
-template <class T>
+// C: the type of the result.
+template <class T, class C = T>
 void check(MatMulDesc d, std::string* implementation = nullptr) {
   d.dtype = dtype_of<T>();
+  d.wide_c = !std::is_same_v<T, C>;
   const auto a = values<T>(extent(with(d.batch, d.m, d.k), d.a_strides), 1, -1, 1);
   const auto b = values<T>(extent(with(d.batch, d.k, d.n), d.b_strides), 2, -1, 1);
   const auto bias = values<T>(d.n, 3);
-  const auto c = values<T>(extent(with(d.batch, d.m, d.n), d.c_strides), 4);
+  const auto c = values<C>(extent(with(d.batch, d.m, d.n), d.c_strides), 4);
   std::vector<double> expected(c.begin(), c.end());
   std::int64_t batches = 1;
   for (const std::int64_t size : d.batch) batches *= size;
@@ -73,7 +75,7 @@ void check(MatMulDesc d, std::string* implementation = nullptr) {
       }
     }
   }
-  std::vector<T> first;
+  std::vector<C> first;
   for (const int team : {1, 2, 3}) {
     set_threads(team);
     const auto matmul = MatMul::create(d);
@@ -84,11 +86,11 @@ void check(MatMulDesc d, std::string* implementation = nullptr) {
     if (!packed.empty()) matmul->pack_b(b.data(), packed.data());
     const void* const given = packed.empty() ? static_cast<const void*>(b.data()) : packed.data();
     for (int repeat = 0; repeat < 2; ++repeat) {
-      std::vector<T> out = c;
+      std::vector<C> out = c;
       matmul->run(a.data(), given, d.bias ? bias.data() : nullptr, out.data(), workspace.data());
       if (first.empty()) {
         first = out;
-        expect_close(out, expected, tolerance<T>(d.activation), matmul->implementation());
+        expect_close(out, expected, tolerance<C>(d.activation), matmul->implementation());
       }
       EXPECT_TRUE(same_bits(out, first)) << team << " threads, " << matmul->implementation();
     }
@@ -253,6 +255,28 @@ TYPED_TEST(MatMulTest, OddStrides) {
   d = plain(20, 24, 28);
   d.a_strides = {0, 1};  // all rows the same
   check<TypeParam>(d);
+}
+
+// Scores of attention: operands in bf16, results as f32 has them.
+TEST(MatMul, WideResults) {
+  if (!has_bf16_products()) GTEST_SKIP() << "the processor has no bf16";
+  for (const bool accumulate : {false, true}) {
+    for (MatMulDesc d : {plain(127, 131, 257, true, false), plain(64, 48, 32, false, true), plain(1, 1, 1),
+                         batched({2, 3}, 32, 40, 24, true), plain(20, 24, 28)}) {
+      d.accumulate = accumulate;
+      d.alpha = 0.5;
+      check<Bf16, float>(d);
+    }
+    MatMulDesc d = plain(20, 24, 28);
+    d.accumulate = accumulate;
+    d.c_strides = {1, 20};  // through an image of it
+    check<Bf16, float>(d);
+  }
+  MatMulDesc d = plain(4, 5, 6);
+  d.dtype = DType::bf16;
+  d.wide_c = true;
+  d.activation = Activation::relu;
+  EXPECT_THROW(MatMul::create(d), std::runtime_error);
 }
 
 TYPED_TEST(MatMulTest, Empty) {

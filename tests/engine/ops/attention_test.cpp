@@ -216,7 +216,7 @@ TEST(AttentionMask, HidesTheFutureOnly) {
   for (const double v : causal) least.push_back(v < 0 ? -65504 : 0);
   a.mask = attention::Mask::add;
   EXPECT_FALSE(hides(DType::f32, least));
-  a.dtype = DType::f16;  // has nothing lower but minus infinity
+  a.dtype = a.scores = DType::f16;  // has nothing lower but minus infinity
   EXPECT_TRUE(hides(DType::f16, least));
 }
 
