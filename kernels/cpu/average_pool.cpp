@@ -1,8 +1,8 @@
 // Average pooling: sum / divisor (PoolDivisor). Averages of windows that have many taps in common with their
 // neighbours add rows first, then along the row: what the rows of a window add up to is a line in L1 with
 // zeros on either side, so that neighbours along the row need no edges. Lines are made for several rows
-// before they are read, which stores need to settle. Other averages go through their windows tap by tap; those
-// of whole planes are reductions.
+// before they are read, which stores need to settle. Other averages go through their windows tap by tap;
+// those of whole planes are reductions.
 #include "kernels/cpu/pool_windows.h"
 #include "kernels/cpu/workspace.h"
 

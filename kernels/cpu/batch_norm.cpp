@@ -105,7 +105,6 @@ struct Neighbours {
 // `count` sums over the positions, for L neighbours: term(offset, sums) adds to each.
 template <int count, class T, int L, class Term>
 GRADLOOM_INLINE void lane_sums(const Neighbours& g, double (&total)[count][L], const Term& term) {
-  constexpr i64 kRun = 512;  // positions that are added in T
   for (i64 begin = 0; begin < g.spatial; begin += kRun) {
     const i64 end = smaller(g.spatial, begin + kRun);
     Pack<T, L> s[4][count] = {};

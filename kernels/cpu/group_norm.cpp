@@ -89,8 +89,8 @@ void grad_groups(const GroupNormGradArgs& args) {
       for_registers<T>(args.spatial, [&](i64 i, const auto& zero) {
         fetch(g + ahead + i);
         fetch(in + ahead + i);
-        put(out + i, inv_std * (get(g + i, zero) * factor - mean_g -
-                                (get(in + i, zero) - mean) * inv_std * mean_gx));
+        put(out + i,
+            inv_std * (get(g + i, zero) * factor - mean_g - (get(in + i, zero) - mean) * inv_std * mean_gx));
       });
     }
   });

@@ -13,6 +13,9 @@ struct Planes {
   i64 ahead() const { return ceil_div(1024, larger(1, spatial)) * spatial; }
 };
 
+// Elements, or positions of a block, that are added in T before they go to the sums in double.
+constexpr i64 kRun = 512;
+
 // `count` sums over a channel: term(offset, sums) adds to each a number or a register.
 template <int count>
 struct Sums {
@@ -26,7 +29,7 @@ GRADLOOM_INLINE Sums<count> sums_of(const Planes& p, const Term& term) {
     const i64 plane = image * p.stride;
     i64 i = 0;
     while (i + lanes <= p.spatial) {
-      const i64 end = smaller(p.spatial, i + kSumBlock);
+      const i64 end = smaller(p.spatial, i + kRun);
       Vec<T> s[4][count] = {};
       for (; i + 4 * lanes <= end; i += 4 * lanes) {
         term(plane + i, s[0]);
