@@ -6,19 +6,19 @@
 //   [batch.., keys, e], y = transpose(y', perm_y), y' [batch.., rows, e]; absent: identity. Batch dims are equal.
 //   mask, broadcast to [batch.., rows, keys]: mode "add": is added to the scores; "keep" (bool): where false the score is `fill`;
 //   "block" (bool): where true.
-//   On CPUs that multiply bf16 the products read bf16; scores and probabilities, and sums over blocks, are f32.
 //   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values.
 // FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities, D what dropout does: dV =
 // D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
+// On CPUs that multiply bf16 the products read bf16; scores, probabilities and sums over blocks are f32.
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "engine/ops/attention_blocks.h"
 #include "engine/ops/attention_samples.h"
 #include "engine/ops/nn.h"
 #include "engine/ops/product.h"
-#include "kernels/prepared/bf16.h"
 
 namespace gradloom {
 namespace {
@@ -115,10 +115,6 @@ Status grad(GradContext& ctx) {
 
 // ---- what the kernels are made of -----------------------------------------------------------------------------------------------
 
-bool multiplies_bf16(kernels::Target target, DType dtype) {
-  return target == kernels::Target::cpu && dtype == DType::bf16 && kernels::has_bf16_products();
-}
-
 View view_of(const Shape& stored, const nn::Perm& perm) {
   return {nn::permuted(dense_strides(stored), perm)};
 }
@@ -149,7 +145,7 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
   a.dropout = attrs.real("dropout", 0);
   a.random_key = random_key(attrs, types.node_name);
   a.dtype = types.inputs[first].dtype;
-  a.scores = multiplies_bf16(types.target, a.dtype) ? DType::f32 : a.dtype;
+  a.scores = nn::multiplies_bf16(types.target, a.dtype) ? DType::f32 : a.dtype;
   // A row that sees nothing would have no shares of infinite scores.
   a.fill = kept_finite(a.scores, attrs.real("fill", -INFINITY));
   return a;
@@ -420,7 +416,7 @@ kernels::AttentionArgs placed(const kernels::AttentionArgs& form, const void* co
 
 Status require_type(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype;
-  return multiplies_bf16(types.target, dtype) ? Status() : nn::require_kernel_type(types.target, dtype);
+  return nn::multiplies_bf16(types.target, dtype) ? Status() : nn::require_kernel_type(types.target, dtype);
 }
 
 std::byte* part(const LaunchArgs& args, std::size_t at) {

@@ -134,6 +134,10 @@ kernels::EwProgram addend_program(DType dtype, const Shape& y, const Addend& add
 
 }  // namespace
 
+bool multiplies_bf16(kernels::Target target, DType dtype) {
+  return target == kernels::Target::cpu && dtype == DType::bf16 && kernels::has_bf16_products();
+}
+
 bool is_identity(const Perm& perm) {
   for (std::size_t i = 0; i < perm.size(); ++i)
     if (perm[i] != size(i)) return false;
@@ -279,9 +283,9 @@ struct ProductLaunch {
 
 // bf16 as it is on the CPU: a product, its bias and relu. What else would follow it is computed in f32,
 // between conversions (engine/ops/prepare_kernel.cpp).
-bool multiplies_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
-                     const ProductSpec& spec, const Addend& addend) {
-  if (target != kernels::Target::cpu || dtype != DType::bf16 || !kernels::has_bf16_products()) return false;
+bool stays_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
+                const Addend& addend) {
+  if (!multiplies_bf16(target, dtype)) return false;
   const auto shape = product_shape(a, b, spec);
   return shape && shape->k > 0 && element_count(shape->y) > 0 && !addend.present &&
          spec.sums_of == kernels::GemmOperand::none &&
@@ -295,7 +299,7 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
                                const ProductSlots& slots) {
   using kernels::Activation;
   const bool whole = target == kernels::Target::cpu && is_whole(dtype);
-  const bool low = multiplies_bf16(target, dtype, a, b, spec, addend);
+  const bool low = stays_bf16(target, dtype, a, b, spec, addend);
   if (!whole && !low) TRY(require_kernel_type(target, dtype));
   if (whole && (spec.alpha != std::trunc(spec.alpha) || addend.beta != std::trunc(addend.beta)))
     return no_kernel("no kernel multiplies integers by a fraction");

@@ -23,6 +23,9 @@ struct ProductSpec {
   kernels::GemmOperand sums_of = kernels::GemmOperand::none;
 };
 
+// Whether this is bf16 on a CPU that multiplies it as it is.
+bool multiplies_bf16(kernels::Target target, DType dtype);
+
 bool is_identity(const Perm& perm);
 Perm inverse(const Perm& perm);
 Shape permuted(const Shape& shape, const Perm& perm);

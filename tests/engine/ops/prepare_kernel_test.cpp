@@ -1,9 +1,12 @@
-// Rows without bf16 kernel on the CPU compute in f32 between conversions. Batch normalization in blocks has
-// one, products and convolutions on some processors.
+// Rows without bf16 kernel on the CPU compute in f32 between conversions. Batch normalization in blocks and
+// cross-entropy have one, products, convolutions and attention on some processors.
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "engine/ops/common.h"
 #include "engine/onnx/sample_graph.h"
+#include "kernels/prepared/bf16.h"
 
 namespace gradloom {
 namespace {
@@ -21,6 +24,22 @@ std::vector<Tensor> inputs_of(const Sample& sample, bool low) {
     inputs.push_back(data);
   }
   return inputs;
+}
+
+NodeTypes types_of(const Sample& sample, const std::vector<Tensor>& inputs,
+                   const std::vector<Tensor>& outputs) {
+  NodeTypes types;
+  types.attrs = sample.attrs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    types.inputs.push_back(inputs[i].type());
+    types.input_present.push_back(!sample.inputs[i].omitted);
+    types.constants.push_back(sample.inputs[i].constant ? &inputs[i] : nullptr);
+  }
+  for (const Tensor& t : outputs) {
+    types.outputs.push_back(t.type());
+    types.output_present.push_back(true);
+  }
+  return types;
 }
 
 TEST(PrepareKernel, GivesTheRoundedResultsOfTheF32Kernel) {
@@ -71,18 +90,51 @@ TEST(PrepareKernel, BatchNormalizationInBlocksRoundsTheResultsOfF32) {
         EXPECT_TRUE(bit_equal(got, (*full)[i].cast(got.dtype())))
             << name << " output " << i << " block " << block;
       }
-      NodeTypes types;
-      types.attrs = sample.attrs;
-      for (const Tensor& t : given) {
-        types.inputs.push_back(t.type());
-        types.input_present.push_back(true);
-        types.constants.push_back(nullptr);
+      EXPECT_TRUE(op.cpu(types_of(sample, given, *low)).ok()) << name << ": its own kernel";
+    }
+  }
+}
+
+// The loss of bf16 logits is that of the same numbers in f32, the gradient is rounded once.
+TEST(PrepareKernel, CrossEntropyReadsBf16) {
+  for (const char* name : {"SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyGrad"}) {
+    const OpDef& op = op_by_name(name);
+    int seen = 0;
+    for (const Sample& sample : op.samples()) {
+      if (sample.name != "wide") continue;
+      const std::vector<Tensor> given = inputs_of(sample, true);
+      const auto low = evaluate(op, sample.attrs, given),
+                 full = evaluate(op, sample.attrs, inputs_of(sample, false));
+      ASSERT_TRUE(low.ok() && full.ok()) << name;
+      EXPECT_TRUE(bit_equal((*low)[0], (*full)[0].cast((*low)[0].dtype()))) << name;
+      EXPECT_TRUE(op.cpu(types_of(sample, given, *low)).ok()) << name << ": its own kernel";
+      ++seen;
+    }
+    EXPECT_EQ(seen, 1) << name;
+  }
+}
+
+// Products read probabilities and their gradients rounded to bf16; sums over blocks are not rounded between.
+TEST(PrepareKernel, AttentionInBf16IsCloseToF32) {
+  for (const char* name : {"FusedAttention", "FusedAttentionGrad"}) {
+    const OpDef& op = op_by_name(name);
+    for (const Sample& sample : op.samples()) {
+      if (sample.bench) continue;
+      const std::vector<Tensor> given = inputs_of(sample, true);
+      const auto low = evaluate(op, sample.attrs, given, sample.output_count),
+                 full = evaluate(op, sample.attrs, inputs_of(sample, false), sample.output_count);
+      ASSERT_TRUE(low.ok() && full.ok()) << name << "/" << sample.name;
+      for (std::size_t i = 0; i < low->size(); ++i) {
+        const Tensor &got = (*low)[i], &want = (*full)[i];
+        ASSERT_EQ(got.dtype(), DType::bf16);
+        double largest = 0, apart = 0;
+        for (std::int64_t k = 0; k < want.count(); ++k) {
+          largest = std::max(largest, std::abs(want.at(k)));
+          apart = std::max(apart, std::abs(got.at(k) - want.at(k)));
+        }
+        EXPECT_LE(apart, 0x1p-7 * largest) << name << "/" << sample.name << " output " << i;
       }
-      for (const Tensor& t : *low) {
-        types.outputs.push_back(t.type());
-        types.output_present.push_back(true);
-      }
-      EXPECT_TRUE(op.cpu(types).ok()) << name << ": its own kernel";
+      EXPECT_EQ(op.cpu(types_of(sample, given, *low)).ok(), kernels::has_bf16_products()) << name;
     }
   }
 }
