@@ -68,4 +68,23 @@ GRADLOOM_INLINE void store_computed(Stored* p, const Pack<Computed<Stored>, L>& 
   }
 }
 
+// n elements of a row that are `stride` apart, as they are computed in.
+template <class Stored>
+GRADLOOM_INLINE void read_row(const Stored* x, i64 n, i64 stride, Computed<Stored>* to) {
+  constexpr int lanes = int(kLanes<Computed<Stored>>);
+  i64 i = 0;
+  for (; stride == 1 && i + lanes <= n; i += lanes)
+    store_pack<Computed<Stored>, lanes>(to + i, load_computed<Stored, lanes>(x + i));
+  for (; i < n; ++i) to[i] = widen(x[i * stride]);
+}
+
+template <class Stored>
+GRADLOOM_INLINE void write_row(const Computed<Stored>* x, i64 n, Stored* to) {
+  constexpr int lanes = int(kLanes<Computed<Stored>>);
+  i64 i = 0;
+  for (; i + lanes <= n; i += lanes)
+    store_computed<Stored, lanes>(to + i, load_pack<Computed<Stored>, lanes>(x + i));
+  for (; i < n; ++i) to[i] = narrow<Stored>(x[i]);
+}
+
 }  // namespace gradloom::kernels::GRADLOOM_ISA

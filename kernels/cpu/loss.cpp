@@ -75,16 +75,6 @@ void nll_grad(const NllLossGradArgs& args) {
   });
 }
 
-// n elements of a row that are `stride` apart, as they are computed in.
-template <class Stored>
-GRADLOOM_INLINE void read_row(const Stored* x, i64 n, i64 stride, Computed<Stored>* to) {
-  constexpr int lanes = int(kLanes<Computed<Stored>>);
-  i64 i = 0;
-  for (; stride == 1 && i + lanes <= n; i += lanes)
-    store_pack<Computed<Stored>, lanes>(to + i, load_computed<Stored, lanes>(x + i));
-  for (; i < n; ++i) to[i] = widen(x[i * stride]);
-}
-
 // log(sum(exp(x))) of a row whose elements are `stride` apart.
 template <class Stored>
 double row_log_sum_exp(const Stored* x, i64 n, i64 stride) {

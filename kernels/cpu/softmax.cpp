@@ -1,7 +1,8 @@
 // Softmax and log-softmax along the middle axis of [outer, n, inner], and their gradients (ONNX-13 Softmax).
 //   y = exp(x - max) / sum(exp(x - max));  log: y = x - max - log(sum(exp(x - max)))
 //   dx = y * (dy - sum(dy * y));           log: dx = dy - exp(y) * sum(dy)
-// inner = 1 (the usual case) goes row by row; otherwise strips of columns advance together.
+// inner = 1 (the usual case) goes row by row, of bf16 too; otherwise strips of columns advance together.
+#include "kernels/cpu/halves.h"
 #include "kernels/cpu/kernel.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -14,7 +15,8 @@ constexpr i64 kRows = 32;    // at most, at a time
 // them than that takes: the more, the longer the memory idles in the other steps.
 GRADLOOM_INLINE i64 rows_together(i64 n) { return larger(1, smaller(kRows, 512 / n)); }
 template <class T>
-void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
+requires(sizeof(T) == sizeof(Computed<T>)) void softmax_rows(bool log_form, i64 n, i64 rows, const T* x,
+                                                             T* y) {
   T peak[kRows], factor[kRows];
   double total[kRows];
   for (i64 r = 0; r < rows; ++r) peak[r] = peak_of(x + r * n, n);
@@ -33,6 +35,36 @@ void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
       for (i64 i = 0; i < n; ++i) y[i] *= factor[r];
     }
   }
+}
+
+// The same where memory holds another type: through rows in L1, or through parts of a row that is longer.
+template <class Stored>
+requires(sizeof(Stored) != sizeof(Computed<Stored>)) void softmax_rows(bool log_form, i64 n, i64 rows,
+                                                                       const Stored* x, Stored* y) {
+  using T = Computed<Stored>;
+  T part[kSumBlock];
+  if (n <= kSumBlock) {
+    read_row(x, rows * n, 1, part);
+    softmax_rows<T>(log_form, n, rows, part, part);
+    return write_row(part, rows * n, y);
+  }
+  const auto for_parts = [&](const auto& body) {
+    for (i64 begin = 0; begin < n; begin += kSumBlock) {
+      const i64 count = smaller(kSumBlock, n - begin);
+      read_row(x + begin, count, 1, part);
+      body(begin, count);
+    }
+  };
+  T peak = T(-__builtin_inf());
+  for_parts([&](i64, i64 count) { peak = max(peak, peak_of(part, count)); });
+  double total = 0;
+  for_parts([&](i64, i64 count) { total += exp_sum(part, count, peak, part); });
+  const T factor = log_form ? log(T(total)) : T(1.0 / total);
+  for_parts([&](i64 begin, i64 count) {
+    if (!log_form) exp_sum(part, count, peak, part, part);
+    for (i64 i = 0; i < count; ++i) part[i] = log_form ? (part[i] - peak) - factor : part[i] * factor;
+    write_row(part, count, y + begin);
+  });
 }
 
 template <class T>
@@ -66,19 +98,24 @@ void softmax_columns(const SoftmaxArgs& args, const T* x, T* y, i64 columns) {
   }
 }
 
+template <class Stored>
+void softmax_of_rows(const SoftmaxArgs& args) {
+  const Stored* const x = static_cast<const Stored*>(args.x);
+  Stored* const y = static_cast<Stored*>(args.y);
+  const i64 n = args.n, rows = n > 0 ? rows_together(n) : 1;
+  parallel_pieces(args.outer, larger(1, 4096 / larger(1, n)), args.outer * n * 8, [&](i64 begin, i64 end) {
+    for (i64 row = begin; row < end && n > 0; row += rows)
+      softmax_rows<Stored>(args.log, n, smaller(rows, end - row), x + row * n, y + row * n);
+  });
+}
+
 template <class T>
 void softmax_typed(const SoftmaxArgs& args) {
   const T* const x = static_cast<const T*>(args.x);
   T* const y = static_cast<T*>(args.y);
   const i64 work = args.outer * args.n * args.inner * 8;
   if (work == 0) return;
-  if (args.inner == 1) {
-    return parallel_pieces(args.outer, larger(1, 4096 / args.n), work, [&](i64 begin, i64 end) {
-      const i64 rows = rows_together(args.n);
-      for (i64 row = begin; row < end; row += rows)
-        softmax_rows(args.log, args.n, smaller(rows, end - row), x + row * args.n, y + row * args.n);
-    });
-  }
+  if (args.inner == 1) return softmax_of_rows<T>(args);
   const i64 strips = ceil_div(args.inner, kStrip);
   parallel_for(args.outer * strips, work, [&](i64 part) {
     const i64 column = part % strips * kStrip;
@@ -88,7 +125,8 @@ void softmax_typed(const SoftmaxArgs& args) {
 }
 
 template <class T>
-void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
+requires(sizeof(T) == sizeof(Computed<T>)) void softmax_grad_row(bool log_form, i64 n, const T* dy,
+                                                                 const T* y, T* dx) {
   if (log_form) {
     const T total = T(sum(dy, n));
 #pragma GCC ivdep
@@ -98,6 +136,37 @@ void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
   const T total = T(sum_of(dy, y, n, [](const auto& a, const auto& b) { return a * b; }));
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - total);
+}
+
+template <class Stored>
+requires(sizeof(Stored) != sizeof(Computed<Stored>)) void softmax_grad_row(bool log_form, i64 n,
+                                                                           const Stored* dy, const Stored* y,
+                                                                           Stored* dx) {
+  using T = Computed<Stored>;
+  T slope[kSumBlock], value[kSumBlock];
+  const auto for_parts = [&](const auto& body) {
+    for (i64 begin = 0; begin < n; begin += kSumBlock) {
+      const i64 count = smaller(kSumBlock, n - begin);
+      read_row(dy + begin, count, 1, slope);
+      read_row(y + begin, count, 1, value);
+      body(begin, count);
+    }
+  };
+  double sums = 0;
+  for_parts([&](i64, i64 count) {
+    sums += log_form ? sum(slope, count)
+                     : sum_of(slope, value, count, [](const auto& a, const auto& b) { return a * b; });
+  });
+  const T total = T(sums);
+  for_parts([&](i64 begin, i64 count) {
+    if (log_form) {
+#pragma GCC ivdep
+      for (i64 i = 0; i < count; ++i) slope[i] = slope[i] - exp_down(value[i]) * total;
+    } else {
+      for (i64 i = 0; i < count; ++i) slope[i] = value[i] * (slope[i] - total);
+    }
+    write_row(slope, count, dx + begin);
+  });
 }
 
 template <class T>
@@ -120,6 +189,18 @@ void softmax_grad_columns(const SoftmaxGradArgs& args, const T* dy, const T* y, 
   }
 }
 
+template <class Stored>
+void softmax_grad_of_rows(const SoftmaxGradArgs& args) {
+  const Stored *const dy = static_cast<const Stored*>(args.dy), *const y = static_cast<const Stored*>(args.y);
+  Stored* const dx = static_cast<Stored*>(args.dx);
+  const i64 n = args.n;
+  parallel_pieces(args.outer, larger(1, 4096 / larger(1, n)), args.outer * n * (args.log ? 8 : 3),
+                  [&](i64 begin, i64 end) {
+                    for (i64 row = begin; row < end; ++row)
+                      softmax_grad_row<Stored>(args.log, n, dy + row * n, y + row * n, dx + row * n);
+                  });
+}
+
 template <class T>
 void softmax_grad_typed(const SoftmaxGradArgs& args) {
   const T* const dy = static_cast<const T*>(args.dy);
@@ -127,13 +208,7 @@ void softmax_grad_typed(const SoftmaxGradArgs& args) {
   T* const dx = static_cast<T*>(args.dx);
   const i64 work = args.outer * args.n * args.inner * (args.log ? 8 : 3);
   if (work == 0) return;
-  if (args.inner == 1) {
-    return parallel_pieces(args.outer, larger(1, 4096 / args.n), work, [&](i64 begin, i64 end) {
-      for (i64 row = begin; row < end; ++row) {
-        softmax_grad_row(args.log, args.n, dy + row * args.n, y + row * args.n, dx + row * args.n);
-      }
-    });
-  }
+  if (args.inner == 1) return softmax_grad_of_rows<T>(args);
   const i64 strips = ceil_div(args.inner, kStrip);
   parallel_for(args.outer * strips, work, [&](i64 part) {
     const i64 column = part % strips * kStrip;
@@ -144,8 +219,12 @@ void softmax_grad_typed(const SoftmaxGradArgs& args) {
 
 }  // namespace
 
-void softmax(const SoftmaxArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, softmax_typed, args); }
+void softmax(const SoftmaxArgs& args) {
+  if (args.dtype == DType::bf16) return softmax_of_rows<Brain>(args);
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, softmax_typed, args);
+}
 void softmax_grad(const SoftmaxGradArgs& args) {
+  if (args.dtype == DType::bf16) return softmax_grad_of_rows<Brain>(args);
   GRADLOOM_FLOAT_DISPATCH(args.dtype, softmax_grad_typed, args);
 }
 

@@ -55,6 +55,33 @@ TEST(Softmax, MatchesTheReference) {
   }
 }
 
+// Rows in bf16: what the f32 kernels make of the same numbers, rounded once.
+TEST(Softmax, RowsInBf16) {
+  for (const bool log_form : {false, true}) {
+    for (const auto& [outer, n] : {std::pair<std::int64_t, std::int64_t>{512, 128},
+                                   {37, 1009},
+                                   {101, 77},
+                                   {3, 9001},
+                                   {5, 1},
+                                   {0, 3}}) {
+      const auto x = values<Bf16>(outer * n, 1, -9, 9), dy = values<Bf16>(outer * n, 2);
+      const std::vector<float> wide(x.begin(), x.end()), wide_dy(dy.begin(), dy.end());
+      const auto rounded = [](const std::vector<float>& v) { return std::vector<Bf16>(v.begin(), v.end()); };
+      for (const CpuKernels* k : levels()) {
+        std::vector<Bf16> y = x, dx = dy;  // in place
+        std::vector<float> wide_y(wide.size()), wide_dx(wide.size());
+        k->softmax({DType::bf16, log_form, outer, n, 1, y.data(), y.data()});
+        k->softmax({DType::f32, log_form, outer, n, 1, wide.data(), wide_y.data()});
+        EXPECT_TRUE(same_bits(y, rounded(wide_y))) << k->isa << " " << n;
+        wide_y.assign(y.begin(), y.end());
+        k->softmax_grad({DType::bf16, log_form, outer, n, 1, dx.data(), y.data(), dx.data()});
+        k->softmax_grad({DType::f32, log_form, outer, n, 1, wide_dy.data(), wide_y.data(), wide_dx.data()});
+        EXPECT_TRUE(same_bits(dx, rounded(wide_dx))) << k->isa << " gradient " << n;
+      }
+    }
+  }
+}
+
 TEST(Softmax, InPlaceAndMasked) {
   std::vector<float> x = {1, -INFINITY, 2, 800, 799, -INFINITY};
   for (const CpuKernels* k : levels()) {

@@ -1,5 +1,5 @@
-// Rows without bf16 kernel on the CPU compute in f32 between conversions. Batch normalization in blocks and
-// cross-entropy have one, products, convolutions and attention on some processors.
+// Rows without bf16 kernel on the CPU compute in f32 between conversions. Batch normalization in blocks,
+// softmax along rows and cross-entropy have one, products, convolutions and attention on some processors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -147,7 +147,12 @@ TEST(PrepareKernel, SaysHowItComputes) {
   types.outputs = {matrix};
   types.output_present = {true};
   types.constants = {nullptr};
-  const auto kernel = prepare_kernel(op_by_name("Softmax"), types);
+  const OpDef& softmax = op_by_name("Softmax");
+  const auto along_rows = prepare_kernel(softmax, types);
+  ASSERT_TRUE(along_rows.ok());
+  EXPECT_EQ(along_rows->name, "softmax") << "has a kernel";
+  types.attrs = {{"axis", std::int64_t{0}}};
+  const auto kernel = prepare_kernel(softmax, types);
   ASSERT_TRUE(kernel.ok());
   EXPECT_NE(kernel->name.find("in f32"), std::string::npos) << kernel->name;
   EXPECT_GE(kernel->workspace_bytes, 2u * 16 * 4);
