@@ -136,9 +136,10 @@ Status center_crop_pad(Expander& e) {
   Ints pads(2 * rank, 0);
   for (std::size_t k = 0; k < axes.size(); ++k) {
     const auto axis = static_cast<std::size_t>(TRY(normalized_axis(axes[k], rank)));
-    const std::int64_t size = e.shape(x)[axis], more = wanted[k] - size;
+    const std::int64_t size = e.shape(x)[axis];
     if (size < 0) return e.unsupported("the size of axis " + std::to_string(axis) + " is not known");
     if (wanted[k] < 0) return infer_error("a wanted size is negative");
+    const std::int64_t more = wanted[k] - size;
     if (more < 0) {
       const std::int64_t begin = -more / 2;
       x = TRY(e.slice(x, begin, begin + wanted[k], static_cast<std::int64_t>(axis)));

@@ -28,6 +28,11 @@ void split_pads(nn::Window& w, std::size_t i, std::int64_t total, bool upper) {
   w.pad_end[i] = total - w.pad_begin[i];
 }
 
+Status check_size(std::int64_t out) {
+  if (out >= 1 && out <= std::int64_t{1} << 31) return {};
+  return infer_error("output dim " + std::to_string(out) + " is out of range");
+}
+
 Result<Transposed> transposed(const Attrs& attrs, const Shape& x, const Shape& w) {
   const Ints kernel = nn::spatial_of(w), declared = attrs.integers("kernel_shape");
   if (!declared.empty() && declared != kernel)
@@ -49,6 +54,7 @@ Result<Transposed> transposed(const Attrs& attrs, const Shape& x, const Shape& w
     if (extra[i] < 0 || extra[i] >= std::max(stride, dilation))
       return infer_error("output_padding " + std::to_string(extra[i]) +
                          " must be smaller than the stride or the dilation");
+    if (!shape.empty()) TRY(check_size(shape[i]));
     if (auto_pad == "VALID") t.window.pad_begin[i] = t.window.pad_end[i] = 0;
     if (in < 0) {
       t.y.push_back(!shape.empty()
@@ -62,8 +68,7 @@ Result<Transposed> transposed(const Attrs& attrs, const Shape& x, const Shape& w
       out = !shape.empty() ? shape[i] : in * stride;
       split_pads(t.window, i, full - out, upper);
     }
-    if (out < 1 || out > std::int64_t{1} << 31)
-      return infer_error("output dim " + std::to_string(out) + " is out of range");
+    TRY(check_size(out));
     t.y.push_back(out);
   }
   return t;

@@ -8,7 +8,7 @@ namespace {
 
 Result<bool> time_first(const Attrs& attrs) {
   const std::int64_t batch = attrs.integer("batch_axis", 1), time = attrs.integer("time_axis", 0);
-  if (batch + time != 1 || batch * time != 0)
+  if (!(batch == 0 && time == 1) && !(batch == 1 && time == 0))
     return infer_error("batch_axis " + std::to_string(batch) + " and time_axis " + std::to_string(time) +
                        " must be 0 and 1");
   return time == 0;

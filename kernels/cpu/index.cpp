@@ -246,7 +246,8 @@ void reverse_sequence(const ReverseSequenceArgs& args) {
   const char* const x = static_cast<const char*>(args.x);
   char* const y = static_cast<char*>(args.y);
   const i64 bytes = args.inner * i64(args.element_bytes), rows = args.batch * args.time;
-  parallel_pieces(rows, larger(1, 32768 / larger(1, bytes)), rows * bytes / 4, [&](i64 begin, i64 end) {
+  if (bytes == 0) return;
+  parallel_pieces(rows, larger(1, 32768 / bytes), rows * bytes / 4, [&](i64 begin, i64 end) {
     for (i64 row = begin; row < end; ++row) {
       const i64 b = args.time_first ? row % args.batch : row / args.time;
       const i64 t = args.time_first ? row / args.batch : row % args.time;

@@ -28,6 +28,10 @@ void count(const void* caller) {
 }  // namespace
 
 // Not inlined: the compiler would see malloc and free where it looks for pairs of new and delete.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  if (counting) count(__builtin_return_address(0));
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (counting) count(__builtin_return_address(0));
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;

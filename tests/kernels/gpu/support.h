@@ -17,6 +17,7 @@
 // what outputs and workspaces hold before.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -204,7 +205,7 @@ class Device {
   Results finish() {
     for (auto& buffer : buffers_) buffer->expect_guards();
     for (auto& [buffer, before] : inputs_) {
-      EXPECT_EQ(0, std::memcmp(buffer->data(), before.data(), before.size()))
+      EXPECT_TRUE(std::equal(before.begin(), before.end(), buffer->data()))
           << buffer->name() << " was written";
     }
     Results results;
