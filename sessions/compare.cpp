@@ -12,7 +12,6 @@
 
 #include "engine/base/text.h"
 #include "profiler/environment.h"
-#include "profiler/sampler.h"
 #include "sessions/store.h"
 
 namespace gradloom {

@@ -19,6 +19,7 @@
 
 #include "engine/base/result.h"
 #include "engine/run/executor.h"
+#include "profiler/sampler.h"
 #include "profiler/trace.h"
 #include "sessions/stats.h"
 
@@ -44,11 +45,11 @@ struct Resident {
 };
 
 struct CompareOptions {
-  std::int64_t block_steps = 0;   // 0: so many that a block lasts about 50 ms
-  std::int64_t warmup_steps = 3;  // per side, not measured (their losses are compared)
-  std::int64_t min_groups = 12;   // also at least 0.5 s of measured time per side
-  double max_seconds = 60;        // then the verdict is what the data say, often UNSURE
-  std::int64_t timed_steps = 16;  // per side, at the end, kernel by kernel, for the tables
+  std::int64_t block_steps = 0;              // 0: so many that a block lasts about 50 ms
+  std::int64_t warmup_steps = kWarmupSteps;  // per side, not measured (their losses are compared)
+  std::int64_t min_groups = 12;              // also at least 0.5 s of measured time per side
+  double max_seconds = 60;                   // then the verdict is what the data say, often UNSURE
+  std::int64_t timed_steps = 16;             // per side, at the end, kernel by kernel, for the tables
 };
 
 struct ComparedRow {

@@ -416,7 +416,7 @@ kernels::AttentionArgs placed(const kernels::AttentionArgs& form, const void* co
 
 Status require_type(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype;
-  return nn::multiplies_bf16(types.target, dtype) ? Status() : nn::require_kernel_type(types.target, dtype);
+  return nn::require_kernel_type(types.target, dtype, nn::multiplies_bf16(types.target, dtype));
 }
 
 std::byte* part(const LaunchArgs& args, std::size_t at) {

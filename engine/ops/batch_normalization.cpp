@@ -129,8 +129,7 @@ Cost cost_grad(const NodeTypes& types) {
 Status require_type(const NodeTypes& types, std::int64_t block, std::ptrdiff_t channels) {
   const bool wide = std::all_of(types.inputs.begin() + channels, types.inputs.end(),
                                 [](const Type& type) { return type.dtype == DType::f32; });
-  const DType x = types.inputs[0].dtype;
-  return x == DType::bf16 && block > 1 && wide ? Status() : nn::require_kernel_type(types.target, x);
+  return nn::require_kernel_type(types.target, types.inputs[0].dtype, block > 1 && wide);
 }
 
 template <bool by_outputs>

@@ -109,8 +109,9 @@ ValueId moment_gradient(GradContext& ctx, ValueId inv_std, ValueId dinv_std) {
   return b.op("Mul", {b.op("Mul", {dinv_std, cube}), b.scalar(ctx.dtype(inv_std), -0.5)});
 }
 
-Status require_kernel_type(kernels::Target target, DType dtype) {
+Status require_kernel_type(kernels::Target target, DType dtype, bool takes_bf16) {
   if (dtype == DType::f32 || dtype == DType::f64) return {};
+  if (dtype == DType::bf16 && takes_bf16) return {};
   if (target == kernels::Target::gpu && is_half(dtype)) return {};
   return no_kernel(std::string("no ") + (target == kernels::Target::cpu ? "CPU" : "GPU") + " kernel for " +
                    dtype_name(dtype));

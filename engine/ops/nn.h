@@ -45,7 +45,8 @@ ValueId moment_gradient(GradContext& ctx, ValueId inv_std, ValueId dinv_std);
 // a + b, where either may be kNone.
 ValueId sum_of(GraphBuilder& b, ValueId x, ValueId y);
 // f32 and f64 have kernels, on GPUs f16 and bf16 too; anything else is a device error that inspect shows.
-Status require_kernel_type(kernels::Target target, DType dtype);
+// takes_bf16: the CPU's kernel reads and writes bf16 itself.
+Status require_kernel_type(kernels::Target target, DType dtype, bool takes_bf16 = false);
 
 // A kernel that runs one elementwise program over the inputs as they come.
 Kernel elementwise_kernel(std::string name, kernels::EwProgram program);

@@ -49,16 +49,11 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, 5.0 * static_cast<double>(element_count(types.outputs[0].shape)));
 }
 
-// The CPU takes bf16 along the innermost axis.
-Status require_type(kernels::Target target, DType dtype, const Layout& l) {
-  return dtype == DType::bf16 && l.inner == 1 ? Status() : nn::require_kernel_type(target, dtype);
-}
-
 template <bool log, bool flatten>
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape.size(), flatten)), flatten);
-  TRY(require_type(types.target, x.dtype, l));
+  TRY(nn::require_kernel_type(types.target, x.dtype, l.inner == 1));
   if (l.outer * l.n * l.inner == 0) return nn::no_work("softmax");
   return Kernel{log ? "log_softmax" : "softmax", 0, [dtype = x.dtype, l](const LaunchArgs& args) {
                   args.on.softmax({dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.outputs[0]});
@@ -76,7 +71,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& dy = types.inputs[0];
   const bool flatten = types.attrs.integer("flatten") != 0, log = types.attrs.integer("log") != 0;
   const Layout l = layout_of(dy.shape, TRY(axis_of(types.attrs, dy.shape.size(), flatten)), flatten);
-  TRY(require_type(types.target, dy.dtype, l));
+  TRY(nn::require_kernel_type(types.target, dy.dtype, l.inner == 1));
   if (l.outer * l.n * l.inner == 0) return nn::no_work("softmax_grad");
   return Kernel{log ? "log_softmax_grad" : "softmax_grad", 0,
                 [dtype = dy.dtype, log, l](const LaunchArgs& args) {

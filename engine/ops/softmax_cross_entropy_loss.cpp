@@ -54,15 +54,14 @@ Cost cost_grad(const NodeTypes& types) {
 }
 
 // The CPU takes bf16 logits where the losses and the weights are f32.
-Status require_type(const NodeTypes& types, DType logits, DType losses, std::size_t weight) {
-  const bool wide = losses == DType::f32 && (!types.has(weight) || types.inputs[weight].dtype == losses);
-  return logits == DType::bf16 && wide ? Status() : nn::require_kernel_type(types.target, logits);
+bool all_else_is_f32(const NodeTypes& types, DType losses, std::size_t weight) {
+  return losses == DType::f32 && (!types.has(weight) || types.inputs[weight].dtype == losses);
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
-  TRY(types.wants(1) ? nn::require_kernel_type(types.target, x.dtype)
-                     : require_type(types, x.dtype, types.outputs[0].dtype, 2));
+  TRY(nn::require_kernel_type(types.target, x.dtype,
+                              !types.wants(1) && all_else_is_f32(types, types.outputs[0].dtype, 2)));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
   kernels::SoftmaxCrossEntropyArgs layout{};
   layout.dtype = x.dtype;
@@ -111,7 +110,7 @@ Status infer_grad(InferContext& ctx) {
 
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
-  TRY(require_type(types, x.dtype, types.inputs[0].dtype, 3));
+  TRY(nn::require_kernel_type(types.target, x.dtype, all_else_is_f32(types, types.inputs[0].dtype, 3)));
   const nn::LossLayout l = TRY(nn::loss_layout(types.attrs, x.shape));
   return Kernel{"softmax_cross_entropy_grad", 0,
                 [dtype = x.dtype, losses = types.inputs[0].dtype, label = types.inputs[2].dtype, l,

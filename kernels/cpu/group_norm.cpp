@@ -11,13 +11,14 @@ namespace {
 
 // What is fetched while another group is worked on: where both fit into L2.
 constexpr i64 kFetched = 65536;  // elements
+i64 ahead_of(i64 cols) { return cols <= kFetched ? Planes{1, 0, cols}.ahead() : 1024; }
 
 template <class T>
 void normalize_groups(const GroupNormArgs& args) {
   const i64 cols = args.channels * args.spatial, rows = args.n * args.groups;
   if (rows * cols == 0) return;
   const Planes group{1, 0, cols};
-  const i64 ahead = cols <= kFetched ? group.ahead() : 1024;
+  const i64 ahead = ahead_of(cols);
   const T* const scale = static_cast<const T*>(args.scale);
   const T* const bias = static_cast<const T*>(args.bias);
   parallel_for(rows, rows * cols * 5, [&](i64 row) {
@@ -57,7 +58,7 @@ void grad_groups(const GroupNormGradArgs& args) {
   const i64 cols = args.channels * args.spatial, rows = args.n * args.groups,
             channels = args.groups * args.channels;
   const Planes plane{1, 0, args.spatial};
-  const i64 ahead = cols <= kFetched ? Planes{1, 0, cols}.ahead() : 1024;
+  const i64 ahead = ahead_of(cols);
   double* const sums = static_cast<double*>(args.workspace);
   const T* const scale = static_cast<const T*>(args.scale);
   parallel_for(rows, rows * cols * 6, [&](i64 row) {

@@ -36,13 +36,15 @@ struct ComputedOf<Brain> {
 };
 template <class Stored>
 using Computed = typename ComputedOf<Stored>::type;
+template <class Stored>
+constexpr bool kWidened = sizeof(Stored) != sizeof(Computed<Stored>);
 
 // One number, out of memory and to it.
 GRADLOOM_INLINE float widen(float x) { return x; }
 GRADLOOM_INLINE double widen(double x) { return x; }
 template <class Stored>
 GRADLOOM_INLINE Stored narrow(Computed<Stored> x) {
-  if constexpr (sizeof(Stored) == sizeof(Computed<Stored>)) {
+  if constexpr (!kWidened<Stored>) {
     return x;
   } else {
     return brain_of(x);
@@ -51,7 +53,7 @@ GRADLOOM_INLINE Stored narrow(Computed<Stored> x) {
 
 template <class Stored, int L>
 GRADLOOM_INLINE Pack<Computed<Stored>, L> load_computed(const Stored* p) {
-  if constexpr (sizeof(Stored) == sizeof(Computed<Stored>)) {
+  if constexpr (!kWidened<Stored>) {
     return load_pack<Stored, L>(p);
   } else {
     const auto bits = load_pack<std::uint16_t, L>(&p->bits);
@@ -60,7 +62,7 @@ GRADLOOM_INLINE Pack<Computed<Stored>, L> load_computed(const Stored* p) {
 }
 template <class Stored, int L>
 GRADLOOM_INLINE void store_computed(Stored* p, const Pack<Computed<Stored>, L>& v) {
-  if constexpr (sizeof(Stored) == sizeof(Computed<Stored>)) {
+  if constexpr (!kWidened<Stored>) {
     store_pack<Stored, L>(p, v);
   } else {
     const auto bits = brain_bits<Pack<unsigned, L>>(v);
@@ -85,6 +87,32 @@ GRADLOOM_INLINE void write_row(const Computed<Stored>* x, i64 n, Stored* to) {
   for (; i + lanes <= n; i += lanes)
     store_computed<Stored, lanes>(to + i, load_pack<Computed<Stored>, lanes>(x + i));
   for (; i < n; ++i) to[i] = narrow<Stored>(x[i]);
+}
+
+// body(begin, count) for the parts of a row of n elements that a buffer of kSumBlock holds.
+template <class Body>
+GRADLOOM_INLINE void for_parts(i64 n, const Body& body) {
+  for (i64 begin = 0; begin < n; begin += kSumBlock) body(begin, smaller(kSumBlock, n - begin));
+}
+
+// The largest element of a row and the sum of exp(x - peak), read part by part into `part`.
+template <class T>
+struct PeakAndTotal {
+  T peak;
+  double total;
+};
+template <class Stored, class T = Computed<Stored>>
+GRADLOOM_INLINE PeakAndTotal<T> peak_and_total(const Stored* x, i64 n, i64 stride, T* part) {
+  PeakAndTotal<T> row{T(-__builtin_inf()), 0};
+  for_parts(n, [&](i64 begin, i64 count) {
+    read_row(x + begin * stride, count, stride, part);
+    row.peak = max(row.peak, peak_of(part, count));
+  });
+  for_parts(n, [&](i64 begin, i64 count) {
+    read_row(x + begin * stride, count, stride, part);
+    row.total += exp_sum(part, count, row.peak, part);
+  });
+  return row;
 }
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -79,25 +79,15 @@ void nll_grad(const NllLossGradArgs& args) {
 template <class Stored>
 double row_log_sum_exp(const Stored* x, i64 n, i64 stride) {
   using T = Computed<Stored>;
-  if constexpr (sizeof(Stored) == sizeof(T)) {
+  if constexpr (!kWidened<Stored>) {
     if (stride == 1) {
       const T peak = peak_of(x, n);
       return double(peak) + log(exp_sum(x, n, peak, x + n));
     }
   }
   T part[kSumBlock];
-  const auto for_parts = [&](const auto& body) {
-    for (i64 begin = 0; begin < n; begin += kSumBlock) {
-      const i64 count = smaller(kSumBlock, n - begin);
-      read_row(x + begin * stride, count, stride, part);
-      body(count);
-    }
-  };
-  T peak = T(-__builtin_inf());
-  for_parts([&](i64 count) { peak = max(peak, peak_of(part, count)); });
-  double total = 0;
-  for_parts([&](i64 count) { total += exp_sum(part, count, peak, part); });
-  return double(peak) + log(total);
+  const auto row = peak_and_total(x, n, stride, part);
+  return double(row.peak) + log(row.total);
 }
 
 template <class Stored>

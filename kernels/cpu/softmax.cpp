@@ -15,8 +15,7 @@ constexpr i64 kRows = 32;    // at most, at a time
 // them than that takes: the more, the longer the memory idles in the other steps.
 GRADLOOM_INLINE i64 rows_together(i64 n) { return larger(1, smaller(kRows, 512 / n)); }
 template <class T>
-requires(sizeof(T) == sizeof(Computed<T>)) void softmax_rows(bool log_form, i64 n, i64 rows, const T* x,
-                                                             T* y) {
+void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
   T peak[kRows], factor[kRows];
   double total[kRows];
   for (i64 r = 0; r < rows; ++r) peak[r] = peak_of(x + r * n, n);
@@ -39,8 +38,7 @@ requires(sizeof(T) == sizeof(Computed<T>)) void softmax_rows(bool log_form, i64 
 
 // The same where memory holds another type: through rows in L1, or through parts of a row that is longer.
 template <class Stored>
-requires(sizeof(Stored) != sizeof(Computed<Stored>)) void softmax_rows(bool log_form, i64 n, i64 rows,
-                                                                       const Stored* x, Stored* y) {
+void softmax_widened_rows(bool log_form, i64 n, i64 rows, const Stored* x, Stored* y) {
   using T = Computed<Stored>;
   T part[kSumBlock];
   if (n <= kSumBlock) {
@@ -48,19 +46,10 @@ requires(sizeof(Stored) != sizeof(Computed<Stored>)) void softmax_rows(bool log_
     softmax_rows<T>(log_form, n, rows, part, part);
     return write_row(part, rows * n, y);
   }
-  const auto for_parts = [&](const auto& body) {
-    for (i64 begin = 0; begin < n; begin += kSumBlock) {
-      const i64 count = smaller(kSumBlock, n - begin);
-      read_row(x + begin, count, 1, part);
-      body(begin, count);
-    }
-  };
-  T peak = T(-__builtin_inf());
-  for_parts([&](i64, i64 count) { peak = max(peak, peak_of(part, count)); });
-  double total = 0;
-  for_parts([&](i64, i64 count) { total += exp_sum(part, count, peak, part); });
+  const auto [peak, total] = peak_and_total(x, n, 1, part);
   const T factor = log_form ? log(T(total)) : T(1.0 / total);
-  for_parts([&](i64 begin, i64 count) {
+  for_parts(n, [&, peak = peak](i64 begin, i64 count) {
+    read_row(x + begin, count, 1, part);
     if (!log_form) exp_sum(part, count, peak, part, part);
     for (i64 i = 0; i < count; ++i) part[i] = log_form ? (part[i] - peak) - factor : part[i] * factor;
     write_row(part, count, y + begin);
@@ -104,8 +93,14 @@ void softmax_of_rows(const SoftmaxArgs& args) {
   Stored* const y = static_cast<Stored*>(args.y);
   const i64 n = args.n, rows = n > 0 ? rows_together(n) : 1;
   parallel_pieces(args.outer, larger(1, 4096 / larger(1, n)), args.outer * n * 8, [&](i64 begin, i64 end) {
-    for (i64 row = begin; row < end && n > 0; row += rows)
-      softmax_rows<Stored>(args.log, n, smaller(rows, end - row), x + row * n, y + row * n);
+    for (i64 row = begin; row < end && n > 0; row += rows) {
+      const i64 count = smaller(rows, end - row);
+      if constexpr (kWidened<Stored>) {
+        softmax_widened_rows(args.log, n, count, x + row * n, y + row * n);
+      } else {
+        softmax_rows(args.log, n, count, x + row * n, y + row * n);
+      }
+    }
   });
 }
 
@@ -125,8 +120,7 @@ void softmax_typed(const SoftmaxArgs& args) {
 }
 
 template <class T>
-requires(sizeof(T) == sizeof(Computed<T>)) void softmax_grad_row(bool log_form, i64 n, const T* dy,
-                                                                 const T* y, T* dx) {
+void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
   if (log_form) {
     const T total = T(sum(dy, n));
 #pragma GCC ivdep
@@ -139,26 +133,22 @@ requires(sizeof(T) == sizeof(Computed<T>)) void softmax_grad_row(bool log_form, 
 }
 
 template <class Stored>
-requires(sizeof(Stored) != sizeof(Computed<Stored>)) void softmax_grad_row(bool log_form, i64 n,
-                                                                           const Stored* dy, const Stored* y,
-                                                                           Stored* dx) {
+void softmax_grad_widened_row(bool log_form, i64 n, const Stored* dy, const Stored* y, Stored* dx) {
   using T = Computed<Stored>;
   T slope[kSumBlock], value[kSumBlock];
-  const auto for_parts = [&](const auto& body) {
-    for (i64 begin = 0; begin < n; begin += kSumBlock) {
-      const i64 count = smaller(kSumBlock, n - begin);
-      read_row(dy + begin, count, 1, slope);
-      read_row(y + begin, count, 1, value);
-      body(begin, count);
-    }
+  const auto read = [&](i64 begin, i64 count) {
+    read_row(dy + begin, count, 1, slope);
+    read_row(y + begin, count, 1, value);
   };
   double sums = 0;
-  for_parts([&](i64, i64 count) {
+  for_parts(n, [&](i64 begin, i64 count) {
+    read(begin, count);
     sums += log_form ? sum(slope, count)
                      : sum_of(slope, value, count, [](const auto& a, const auto& b) { return a * b; });
   });
   const T total = T(sums);
-  for_parts([&](i64 begin, i64 count) {
+  for_parts(n, [&](i64 begin, i64 count) {
+    if (n > kSumBlock) read(begin, count);  // else they are there
     if (log_form) {
 #pragma GCC ivdep
       for (i64 i = 0; i < count; ++i) slope[i] = slope[i] - exp_down(value[i]) * total;
@@ -196,8 +186,13 @@ void softmax_grad_of_rows(const SoftmaxGradArgs& args) {
   const i64 n = args.n;
   parallel_pieces(args.outer, larger(1, 4096 / larger(1, n)), args.outer * n * (args.log ? 8 : 3),
                   [&](i64 begin, i64 end) {
-                    for (i64 row = begin; row < end; ++row)
-                      softmax_grad_row<Stored>(args.log, n, dy + row * n, y + row * n, dx + row * n);
+                    for (i64 row = begin; row < end; ++row) {
+                      if constexpr (kWidened<Stored>) {
+                        softmax_grad_widened_row(args.log, n, dy + row * n, y + row * n, dx + row * n);
+                      } else {
+                        softmax_grad_row(args.log, n, dy + row * n, y + row * n, dx + row * n);
+                      }
+                    }
                   });
 }
 
