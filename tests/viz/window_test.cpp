@@ -139,6 +139,26 @@ TEST_F(Window, TableIsVirtualizedAndSortable) {
   EXPECT_LT(items().all().size(), 100u) << "rows outside the view must not be drawn";
 }
 
+TEST_F(Window, NamesKeepTheirEnd) {
+  ImFont* const font = theme().ui;
+  const float size = font->FontSize;
+  auto width_of = [&](const std::string& s) { return font->CalcTextSizeA(size, FLT_MAX, 0, s.c_str()).x; };
+  auto fit = [&](const std::string& name, float width) {
+    const std::string shown = fit_name(font, size, name, width);
+    EXPECT_LE(width_of(shown), width) << name << " -> " << shown;
+    return shown;
+  };
+  const std::string name = "/blocks.2/proj/MatMul/grad";
+  EXPECT_EQ(fit(name, width_of(name)), name);
+  EXPECT_EQ(fit(name, width_of(name) - 1), "\u2026/proj/MatMul/grad");
+  EXPECT_EQ(fit(name, width_of("\u2026/proj/MatMul/grad") - 1), "\u2026/MatMul/grad");
+  EXPECT_EQ(fit(name, width_of("\u2026rad")), "\u2026rad");
+  EXPECT_EQ(fit(name, 2), "");
+  EXPECT_EQ(fit("/a/\u03b1\u03b2\u03b3", width_of("\u2026\u03b2\u03b3")), "\u2026\u03b2\u03b3");
+  EXPECT_EQ(fit("/gelu/Mul + /gelu/Mul_1 + /gelu/Tanh", width_of("/gelu/Mul +2")), "/gelu/Mul +2");
+  EXPECT_EQ(fit("/gelu/Mul + /gelu/Mul_1 + /gelu/Tanh", width_of("\u2026/Mul +2")), "\u2026/Mul +2");
+}
+
 TEST_F(Window, ScreenshotIsAPictureOfTheWindow) {
   const std::string dark = (folder_ / "dark.png").string(), light = (folder_ / "light.png").string();
   EXPECT_OK(run("screenshot " + dark + "\ntheme light\nsize 1000 700\nscale 1.5\nwait 2\nscreenshot " +

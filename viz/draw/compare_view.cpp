@@ -157,7 +157,7 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
     const ComparedRow& row = rows[r];
     const double change = row.b_ns - row.a_ns;
     const bool certain = row.p < 0.05;
-    if (column == 0) text(escaped(row.name));
+    if (column == 0) name_cell(row.name);
     if (column == 1) text(row.phase, palette().text_dim);
     if (column == 2) number_cell(row.a_kernels > 0 ? format_value(row.a_ns, Unit::kNs) : "\u2013");
     if (column == 3) number_cell(row.b_kernels > 0 ? format_value(row.b_ns, Unit::kNs) : "\u2013");

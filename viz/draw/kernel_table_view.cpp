@@ -25,7 +25,7 @@ std::vector<TableColumn> columns(bool grouped) {
           {"Median", 84, true, true, "Of one launch"},
           {"GB/s", 64, true, true},
           {"GFLOP/s", 70, true, false},
-          {"Traffic", 84, true, false, "Bytes read and written per step"},
+          {"Traffic", 84, true, !grouped, "Bytes read and written per step"},
           {"Work", 96, true, true}};
 }
 
@@ -34,6 +34,14 @@ Phase phase_of(const std::string& name) {
     if (name == phase_name(phase)) return phase;
   }
   return Phase::forward;
+}
+
+// The scope has its own column beside it: "/blocks.0/fc/MatMul/grad" in scope "blocks.0/fc" is "MatMul/grad".
+std::string_view inside_scope(std::string_view name, std::string_view scope) {
+  const std::size_t from = name.substr(0, 1) == "/" ? 1 : 0;
+  const bool inside = !scope.empty() && name.substr(from, scope.size()) == scope &&
+                      name.size() > from + scope.size() + 1 && name[from + scope.size()] == '/';
+  return inside ? name.substr(from + scope.size() + 1) : name;
 }
 
 std::string number_or_dash(double value) {
@@ -45,12 +53,12 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
     return std::isnan(v) ? std::string("\u2013") : format_value(v, unit);
   };
   switch (static_cast<KernelColumn>(column)) {
-    case KernelColumn::kName: text(escaped(line.name)); break;
+    case KernelColumn::kName: name_cell(inside_scope(line.name, line.scope)); break;
     case KernelColumn::kOp: text(line.op, palette().text_dim); break;
     case KernelColumn::kPhase:
       if (!line.phase.empty()) badge(line.phase, phase_color(phase_of(line.phase)));
       break;
-    case KernelColumn::kScope: text(escaped(line.scope), palette().text_dim); break;
+    case KernelColumn::kScope: name_cell(line.scope, palette().text_dim); break;
     case KernelColumn::kKernel: text(line.kernel, palette().text_dim); break;
     case KernelColumn::kCount: number_cell(std::to_string(line.count)); break;
     case KernelColumn::kTime: number_cell(value(line.time_ns, Unit::kNs)); break;

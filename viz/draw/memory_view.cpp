@@ -184,7 +184,7 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
   rows.cell = [&](int r, int c) {
     const MemoryBlock& block = m.blocks[live[r]];
     const auto bytes = static_cast<double>(block.bytes);
-    if (c == 0) text(escaped(block.name));
+    if (c == 0) name_cell(block.name);
     if (c == 1) badge(block.workspace ? "workspace" : phase_name(block.phase), block_color(block));
     if (c == 2) number_cell(format_value(bytes, Unit::kBytes));
     if (c == 3) cell_bar(bytes / largest, palette().accent, fmt::format("{:.1f} %", bytes / all * 100));

@@ -126,7 +126,7 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
   const float buttons = narrow ? px(112) : px(190);
   const float search = std::clamp(room - buttons - count_width - px(14), px(60), px(420));
   std::string query = state.query_text;
-  if (input_text("graph.search", "Search: text op:MatMul phase:bwd time>1ms -scope:embed", &query, search,
+  if (input_text("graph.search", "Search: op:MatMul phase:bwd time>1ms", &query, search,
                  state.focus_search)) {
     graph_set_query(state, query);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/text.h"
 #include "viz/draw/widgets.h"
 
 namespace gradloom {
@@ -111,6 +112,14 @@ void number_cell(std::string_view s) {
   const float width = ImGui::CalcTextSize(s.data(), s.data() + s.size()).x;
   ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.f, ImGui::GetContentRegionAvail().x - width));
   ImGui::TextUnformatted(s.data(), s.data() + s.size());
+}
+
+void name_cell(std::string_view name, ImU32 color) {
+  const std::string whole = escaped(name);
+  const std::string shown =
+      fit_name(theme().ui, theme().ui->FontSize, whole, ImGui::GetContentRegionAvail().x);
+  text(shown, color);
+  if (shown != whole) tip(whole);
 }
 
 }  // namespace gradloom

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "viz/draw/theme.h"
+
 namespace gradloom {
 
 struct TableColumn {
@@ -40,6 +42,8 @@ struct TableRows {
 TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
                        TableState& state, float height = 0);
 
-void number_cell(std::string_view s);  // right-aligned text, for cell()
+// For cell():
+void number_cell(std::string_view s);                                 // right-aligned text
+void name_cell(std::string_view name, ImU32 color = palette().text);  // fit_name; the whole as tooltip
 
 }  // namespace gradloom

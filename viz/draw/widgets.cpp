@@ -1,5 +1,6 @@
 #include "viz/draw/widgets.h"
 
+#include <fmt/format.h>
 #include <imgui_internal.h>
 #include <imgui_stdlib.h>
 
@@ -419,6 +420,35 @@ std::string fit_text(ImFont* font, float size, std::string_view s, float width) 
   font->CalcTextSizeA(size, width - dots, 0, s.data(), s.data() + s.size(), &rest);
   while (rest > s.data() && (static_cast<unsigned char>(*rest) & 0xc0) == 0x80) --rest;
   return std::string(s.data(), rest) + "\u2026";
+}
+
+std::string fit_name(ImFont* font, float size, std::string_view name, float width) {
+  auto width_of = [&](std::string_view s) {
+    return font->CalcTextSizeA(size, FLT_MAX, 0, s.data(), s.data() + s.size()).x;
+  };
+  if (width_of(name) <= width) return std::string(name);
+  constexpr std::string_view kAnd = " + ", kDots = "\u2026";
+  int more = 0;
+  std::size_t end = name.size();
+  for (std::size_t at = name.rfind(kAnd); at != name.npos; at = name.substr(0, at).rfind(kAnd)) {
+    end = at;
+    ++more;
+  }
+  const std::string tail = more > 0 ? fmt::format(" +{}", more) : std::string();
+  const std::string_view first = name.substr(0, end);
+  const float left = width - width_of(tail);
+  if (width_of(first) <= left) return std::string(first) + tail;
+  const float rest = left - width_of(kDots);
+  std::size_t from = first.find('/', 1);
+  while (from != first.npos && width_of(first.substr(from)) > rest) from = first.find('/', from + 1);
+  if (from == first.npos) {  // not even the last part fits
+    from = first.rfind('/') + 1;
+    auto inside = [&](std::size_t at) {  // of a code point
+      return at < first.size() && (static_cast<unsigned char>(first[at]) & 0xc0) == 0x80;
+    };
+    while (from < first.size() && (inside(from) || width_of(first.substr(from)) > rest)) ++from;
+  }
+  return from == first.size() ? std::string() : std::string(kDots).append(first.substr(from)) + tail;
 }
 
 }  // namespace gradloom

@@ -71,4 +71,8 @@ void draw_status_bar(ImVec2 min, ImVec2 max, const std::vector<StatusSegment>& s
 // Text cut with an ellipsis to `width` pixels.
 std::string fit_text(ImFont* font, float size, std::string_view s, float width);
 
+// A node's name cut from the front, at a slash where one is left, as names of one model begin alike and end
+// apart. Of "a + b + c", nodes that one kernel computes, a stays and "+2".
+std::string fit_name(ImFont* font, float size, std::string_view name, float width);
+
 }  // namespace gradloom
