@@ -1,12 +1,15 @@
 // Einsum: y[output labels] = sum over all other labels of the product of the inputs at their labels. A label
 // stands for one dimension, "..." for the dimensions that are left; sizes of 1 broadcast. The kernel
 // is a sequence of other rows' kernels: each input has its diagonals taken and what it alone has summed away;
-// then inputs are joined from the left, each pair as one batched matrix product
+// then two at a time are joined, those first that make the least of the most (Daniel Smith and Johnnie Gray,
+// "opt_einsum", 2018: greedy paths), each pair as one batched matrix product
 //   [batch (in both and later), m (in the left and later), k (in both, not later)] x [batch, n (in the right and later), k].
 // The gradient of an input is the Einsum of dy and the other inputs to the input's labels, broadcast over
 // labels that only it has and put on its diagonals. Source: ONNX Einsum-12.
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -154,7 +157,9 @@ struct Term {
 // Adds nodes to a builder; all shapes are known.
 class Lowering {
  public:
-  Lowering(GraphBuilder& b, std::map<char, std::int64_t> sizes) : b_(b), sizes_(std::move(sizes)) {}
+  Lowering(GraphBuilder& b, std::map<char, std::int64_t> sizes) : b_(b), sizes_(std::move(sizes)) {
+    for (const auto& [label, size] : sizes_) lengths_[index(label)] = static_cast<double>(size);
+  }
 
   // y with the labels `output`.
   ValueId lower(std::vector<Term> terms, const Labels& output) {
@@ -166,16 +171,59 @@ class Lowering {
     };
     for (std::size_t i = 0; i < terms.size(); ++i) terms[i] = without_ones(diagonal(terms[i]), others(i));
     for (std::size_t i = 0; i < terms.size(); ++i) terms[i] = summed(terms[i], others(i));
-    Term all = terms[0];
-    for (std::size_t i = 1; i < terms.size(); ++i) {
-      Labels later = output;
-      for (std::size_t j = i + 1; j < terms.size(); ++j) later += terms[j].labels;
-      all = product(all, terms[i], later);
+    while (terms.size() > 1) {
+      const auto [i, j] = best_pair(terms, output);
+      terms[i] = product(terms[i], terms[j], labels_beside(terms, i, j) + output);
+      terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(j));
     }
-    return arranged(all, output);
+    return arranged(terms[0], output);
   }
 
  private:
+  static constexpr std::size_t kCharacters = 128;
+  static std::size_t index(char label) { return static_cast<unsigned char>(label) % kCharacters; }
+  static constexpr std::size_t kMostCompared = 8;  // terms, so that a thousand of them take no seconds
+
+  static Labels labels_beside(const std::vector<Term>& terms, std::size_t i, std::size_t j) {
+    Labels labels;
+    for (std::size_t t = 0; t < terms.size(); ++t)
+      if (t != i && t != j) labels += terms[t].labels;
+    return labels;
+  }
+
+  // The terms whose product takes the least more elements than they themselves do; of equals the first.
+  std::pair<std::size_t, std::size_t> best_pair(const std::vector<Term>& terms, const Labels& output) const {
+    std::pair<std::size_t, std::size_t> best{0, 1};
+    double least = std::numeric_limits<double>::infinity();
+    const std::size_t count = std::min(terms.size(), kMostCompared);
+    // In how many terms a label is, the output among them: what two alone have is summed away.
+    std::array<int, kCharacters> uses{};
+    for (const Term& term : terms)
+      for (char c : term.labels) ++uses[index(c)];
+    for (char c : output) ++uses[index(c)];
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::size_t j = i + 1; j < count; ++j) {
+        const Labels &a = terms[i].labels, &b = terms[j].labels;
+        const auto kept = [&](char c) { return uses[index(c)] > 2 || !has(a, c) || !has(b, c); };
+        const auto fresh = [&](char c) { return !has(a, c); };
+        const double more = elements(a, kept) * elements(b, fresh) - elements(a) - elements(b);
+        if (more >= least) continue;
+        least = more;
+        best = {i, j};
+      }
+    return best;
+  }
+  template <class Taken>
+  double elements(const Labels& labels, const Taken& taken) const {
+    double n = 1;
+    for (char c : labels)
+      if (taken(c)) n *= lengths_[index(c)];
+    return n;
+  }
+  double elements(const Labels& labels) const {
+    return elements(labels, [](char) { return true; });
+  }
+
   std::int64_t size(char c) const { return sizes_.at(c); }
   std::int64_t size(const Labels& labels) const {
     std::int64_t n = 1;
@@ -272,6 +320,7 @@ class Lowering {
 
   GraphBuilder& b_;
   std::map<char, std::int64_t> sizes_;
+  std::array<double, kCharacters> lengths_{};  // by label, as sizes_ has them
 };
 
 Result<Kernel> prepare(const NodeTypes& types) {
@@ -390,6 +439,10 @@ std::vector<Sample> samples() {
       sample_of("outer product", equation("i,j->ji"), {floats({3}), floats({4})}),
       sample_of("elementwise", equation("ij,ij->ij"), {floats({3, 4}), floats({3, 4})}),
       sample_of("three inputs", equation("ij,jk,kl->il"), {floats({2, 3}), floats({3, 4}), floats({4, 2})}),
+      sample_of("three inputs, the last one first", equation("td,teh,te->ehd"),
+                {floats({5, 2}), floats({5, 2, 3}), floats({5, 2})}),
+      sample_of("four inputs", equation("ab,cd,bc,de->ae"),
+                {floats({2, 3}), floats({4, 2}), floats({3, 4}), floats({2, 5})}),
       sample_of("bilinear", equation("bn,anm,bm->ba"), {floats({2, 3}), floats({4, 3, 2}), floats({2, 2})}),
       sample_of("diagonal", equation("ii->i"), {floats({4, 4})}),
       sample_of("batch diagonal", equation("...ii->...i"), {floats({3, 4, 4})}),
