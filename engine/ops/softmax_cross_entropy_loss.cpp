@@ -145,6 +145,9 @@ std::vector<Sample> samples() {
       {.name = "log-prob", .inputs = {floats({5, 3}, -3, 3), labels}, .output_count = 2},
       {.name = "all-outputs", .attrs = ignore, .inputs = {floats({2, 4, 3}), labels_2d}, .output_count = 4},
       {.name = "vocabulary", .inputs = {floats({1024, 8192}, -3, 3), ints({1024}, 0, 8191)}, .bench = true},
+      {.name = "pixels",
+       .inputs = {floats({4, 21, 128, 128}, -3, 3), ints({4, 128, 128}, 0, 20)},
+       .bench = true},
   };
 }
 

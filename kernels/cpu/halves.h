@@ -70,23 +70,33 @@ GRADLOOM_INLINE void store_computed(Stored* p, const Pack<Computed<Stored>, L>& 
   }
 }
 
-// n elements of a row that are `stride` apart, as they are computed in.
-template <class Stored>
-GRADLOOM_INLINE void read_row(const Stored* x, i64 n, i64 stride, Computed<Stored>* to) {
+// body(i, v) for n elements of a row, v a register of them as they are computed in while there is one, else a
+// number; put_computed writes either back.
+template <class Stored, class Body>
+GRADLOOM_INLINE void for_computed(const Stored* x, i64 n, const Body& body) {
   constexpr int lanes = int(kLanes<Computed<Stored>>);
   i64 i = 0;
-  for (; stride == 1 && i + lanes <= n; i += lanes)
-    store_pack<Computed<Stored>, lanes>(to + i, load_computed<Stored, lanes>(x + i));
-  for (; i < n; ++i) to[i] = widen(x[i * stride]);
+  for (; i + lanes <= n; i += lanes) body(i, load_computed<Stored, lanes>(x + i));
+  for (; i < n; ++i) body(i, widen(x[i]));
+}
+template <class Stored>
+GRADLOOM_INLINE void put_computed(Stored* p, const Vec<Computed<Stored>>& v) {
+  store_computed<Stored, int(kLanes<Computed<Stored>>)>(p, v);
+}
+template <class Stored>
+GRADLOOM_INLINE void put_computed(Stored* p, Computed<Stored> v) {
+  *p = narrow<Stored>(v);
+}
+
+// n elements of a row as they are computed in.
+template <class Stored>
+GRADLOOM_INLINE void read_row(const Stored* x, i64 n, Computed<Stored>* to) {
+  for_computed(x, n, [&](i64 i, const auto& v) { put(to + i, v); });
 }
 
 template <class Stored>
 GRADLOOM_INLINE void write_row(const Computed<Stored>* x, i64 n, Stored* to) {
-  constexpr int lanes = int(kLanes<Computed<Stored>>);
-  i64 i = 0;
-  for (; i + lanes <= n; i += lanes)
-    store_computed<Stored, lanes>(to + i, load_pack<Computed<Stored>, lanes>(x + i));
-  for (; i < n; ++i) to[i] = narrow<Stored>(x[i]);
+  for_computed(x, n, [&](i64 i, const auto& v) { put_computed(to + i, v); });
 }
 
 // body(begin, count) for the parts of a row of n elements that a buffer of kSumBlock holds.
@@ -102,14 +112,14 @@ struct PeakAndTotal {
   double total;
 };
 template <class Stored, class T = Computed<Stored>>
-GRADLOOM_INLINE PeakAndTotal<T> peak_and_total(const Stored* x, i64 n, i64 stride, T* part) {
+GRADLOOM_INLINE PeakAndTotal<T> peak_and_total(const Stored* x, i64 n, T* part) {
   PeakAndTotal<T> row{T(-__builtin_inf()), 0};
   for_parts(n, [&](i64 begin, i64 count) {
-    read_row(x + begin * stride, count, stride, part);
+    read_row(x + begin, count, part);
     row.peak = max(row.peak, peak_of(part, count));
   });
   for_parts(n, [&](i64 begin, i64 count) {
-    read_row(x + begin * stride, count, stride, part);
+    read_row(x + begin, count, part);
     row.total += exp_sum(part, count, row.peak, part);
   });
   return row;

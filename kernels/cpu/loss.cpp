@@ -75,19 +75,85 @@ void nll_grad(const NllLossGradArgs& args) {
   });
 }
 
-// log(sum(exp(x))) of a row whose elements are `stride` apart.
+// log(sum(exp(x))) of a row.
 template <class Stored>
-double row_log_sum_exp(const Stored* x, i64 n, i64 stride) {
+double row_log_sum_exp(const Stored* x, i64 n) {
   using T = Computed<Stored>;
   if constexpr (!kWidened<Stored>) {
-    if (stride == 1) {
-      const T peak = peak_of(x, n);
-      return double(peak) + log(exp_sum(x, n, peak, x + n));
+    const T peak = peak_of(x, n);
+    return double(peak) + log(exp_sum(x, n, peak, x + n));
+  } else {
+    T part[kSumBlock];
+    const auto row = peak_and_total(x, n, part);
+    return double(row.peak) + log(row.total);
+  }
+}
+
+constexpr i64 kStrip = 128;  // columns at a time
+
+// Labels of a strip, as wide as T; the largest word is no label.
+template <class T>
+using Labels = Word<T>[kStrip];
+template <class T>
+constexpr Word<T> kNoLabel = ~Word<T>(0);
+
+// Row k of a strip that is read kSoon rows from now, in the next strip if need be.
+constexpr i64 kSoon = 6;
+template <class Stored>
+GRADLOOM_INLINE Stored* soon(Stored* x, i64 k, i64 n, i64 inner) {
+  const i64 later = k + kSoon;
+  return x + (later < n ? later * inner : later % n * inner + kStrip);
+}
+
+// The same of `columns` columns of [n, inner], and what each has at its label: in one pass, as columns that
+// are a power of two apart push each other out of the caches. Sums are of exp(x - peak) for the peak so far
+// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), in double every 64 rows.
+template <class Stored, class T>
+void column_log_sum_exp(const Stored* x, i64 n, i64 inner, i64 columns, const Labels<T>& labels,
+                        double* value, T* target) {
+  constexpr T lowest = sizeof(T) == 4 ? T(-__FLT_MAX__) : T(-__DBL_MAX__);
+  T peak[kStrip], sum[kStrip], before[kStrip];  // before: the peak of the total
+  double total[kStrip];
+  for (i64 c = 0; c < columns; ++c) {
+    peak[c] = before[c] = lowest;
+    total[c] = 0;
+    target[c] = T(0);
+  }
+  for (i64 begin = 0; begin < n; begin += 64) {
+    for (i64 c = 0; c < columns; ++c) sum[c] = T(0);
+    for (i64 k = begin; k < smaller(n, begin + 64); ++k) {
+      const Stored* const next = soon(x, k, n, inner);
+      for_computed(x + k * inner, columns, [&](i64 c, auto v) {
+        fetch(next + c);
+        const auto top = get(peak + c, v), so_far = get(sum + c, v), above = v - top;
+        const auto e = exp_down(above > T(0) ? -above : above);
+        put(sum + c, above > T(0) ? so_far * e + T(1) : so_far + e);
+        put(peak + c, above > T(0) ? v : top);
+        put(target + c, get(labels + c, Word<decltype(v)>{}) == Word<T>(k) ? v : get(target + c, v));
+      });
+    }
+    for (i64 c = 0; c < columns; ++c) {
+      total[c] = total[c] * exp_down(double(before[c]) - double(peak[c])) + double(sum[c]);
+      before[c] = peak[c];
     }
   }
-  T part[kSumBlock];
-  const auto row = peak_and_total(x, n, stride, part);
-  return double(row.peak) + log(row.total);
+  // An infinite peak makes NaN, as in a row.
+  for (i64 c = 0; c < columns; ++c)
+    value[c] = double(peak[c]) + log(total[c]) + (double(peak[c]) - double(peak[c]));
+}
+
+// body(row, columns, at) for neighbouring rows of [outer, n, inner], the first element of the first one at
+// `at`: as many as a strip holds, or one where a row lies in one piece.
+template <class Body>
+void for_strips(i64 outer, i64 n, i64 inner, const Body& body) {
+  const i64 width = inner == 1 ? 1 : kStrip, strips = ceil_div(inner, width);
+  parallel_pieces(outer * strips, larger(1, 4096 / larger(1, n * width)), outer * n * inner * 6,
+                  [&](i64 begin, i64 end) {
+                    for (i64 strip = begin; strip < end; ++strip) {
+                      const i64 o = strip / strips, column = strip % strips * width;
+                      body(o * inner + column, smaller(width, inner - column), o * n * inner + column);
+                    }
+                  });
 }
 
 template <class Stored>
@@ -99,15 +165,23 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   const i64 inner = args.inner, n = args.n, rows = args.outer * inner;
   double* const row_loss = static_cast<double*>(args.workspace);
   double* const row_weight = row_loss + rows;
-  parallel_pieces(rows, larger(1, 4096 / larger(1, n)), rows * n * 6, [&](i64 begin, i64 end) {
-    for (i64 row = begin; row < end; ++row) {
-      const i64 o = row / inner;
-      const Stored* const x = logits + o * n * inner + row - o * inner;
-      const double value = row_log_sum_exp(x, n, inner);
-      if (lse != nullptr) lse[row] = T(value);
-      const i64 label = label_of(args, row);
-      row_weight[row] = label >= 0 ? weight_of<T>(args, label) : 0.0;
-      row_loss[row] = label >= 0 ? row_weight[row] * (value - double(widen(x[label * inner]))) : 0.0;
+  for_strips(args.outer, n, inner, [&](i64 first, i64 columns, i64 at) {
+    double value[kStrip];
+    T target[kStrip];
+    Labels<T> labels;
+    for (i64 c = 0; c < columns; ++c) labels[c] = Word<T>(label_of(args, first + c));
+    if (inner > 1) {
+      column_log_sum_exp<Stored, T>(logits + at, n, inner, columns, labels, value, target);
+    } else {
+      value[0] = row_log_sum_exp(logits + at, n);
+      target[0] = labels[0] == kNoLabel<T> ? T(0) : widen(logits[at + i64(labels[0])]);
+    }
+    for (i64 c = 0; c < columns; ++c) {
+      const i64 row = first + c;
+      const bool taken = labels[c] != kNoLabel<T>;
+      if (lse != nullptr) lse[row] = T(value[c]);
+      row_weight[row] = taken ? weight_of<T>(args, i64(labels[c])) : 0.0;
+      row_loss[row] = taken ? row_weight[row] * (value[c] - double(target[c])) : 0.0;
     }
   });
   double loss = 0, weight = 0;
@@ -121,14 +195,30 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   finish_loss<T>(args, loss, weight);
 }
 
-// dx = exp(x - shift) * factor for n elements that are `stride` apart.
+// dx = (exp(x - lse) - onehot) * factor of a row.
 template <class Stored, class T>
-GRADLOOM_INLINE void scaled_exp(const Stored* x, i64 n, i64 stride, T shift, T factor, Stored* dx) {
-  constexpr int lanes = int(kLanes<T>);
-  i64 k = 0;
-  for (; stride == 1 && k + lanes <= n; k += lanes)
-    store_computed<Stored, lanes>(dx + k, exp_down(load_computed<Stored, lanes>(x + k) - shift) * factor);
-  for (; k < n; ++k) dx[k * stride] = narrow<Stored>(exp_down(widen(x[k * stride]) - shift) * factor);
+GRADLOOM_INLINE void row_gradient(const Stored* x, i64 n, i64 label, T lse, T factor, Stored* dx) {
+  const T target = widen(x[label]);  // dx may be x
+  for_computed(x, n, [&](i64 k, const auto& v) { put_computed(dx + k, exp_down(v - lse) * factor); });
+  dx[label] = narrow<Stored>((exp_down(target - lse) - T(1)) * factor);
+}
+
+// The same of columns; 0 where there is no label.
+template <class Stored, class T>
+GRADLOOM_INLINE void column_gradients(const Stored* x, i64 n, i64 inner, i64 columns, const Labels<T>& labels,
+                                      const T* lse, const T* factor, Stored* dx) {
+  for (i64 k = 0; k < n; ++k) {
+    const Stored* const next = soon(x, k, n, inner);
+    Stored* const written = soon(dx, k, n, inner);
+    for_computed(x + k * inner, columns, [&](i64 c, auto v) {
+      fetch(next + c);
+      fetch_to_write(written + c);
+      const auto label = get(labels + c, Word<decltype(v)>{});
+      const auto e = exp_down(v - get(lse + c, v));
+      const auto slope = (label == Word<T>(k) ? e - T(1) : e) * get(factor + c, v);
+      put_computed(dx + k * inner + c, label == kNoLabel<T> ? decltype(v){} : slope);
+    });
+  }
 }
 
 template <class Stored>
@@ -137,20 +227,24 @@ void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
   const Stored* const logits = static_cast<const Stored*>(args.logits);
   const T* const lse = static_cast<const T*>(args.log_sum_exp);
   Stored* const out = static_cast<Stored*>(args.dlogits);
-  const i64 inner = args.inner, n = args.n, rows = args.outer * inner;
-  parallel_pieces(rows, larger(1, 4096 / larger(1, n)), rows * n * 6, [&](i64 begin, i64 end) {
-    for (i64 row = begin; row < end; ++row) {
-      const i64 o = row / inner;
-      const i64 at = o * n * inner + row - o * inner;
-      const i64 label = label_of(args, row);
-      if (label < 0) {
-        for (i64 k = 0; k < n; ++k) out[at + k * inner] = narrow<Stored>(T(0));
-        continue;
-      }
-      const T factor = T(weight_of<T>(args, label) * upstream<T>(args, row)), shift = lse[row];
-      const T target = widen(logits[at + label * inner]);
-      scaled_exp(logits + at, n, inner, shift, factor, out + at);
-      out[at + label * inner] = narrow<Stored>((exp_down(target - shift) - T(1)) * factor);
+  const i64 inner = args.inner, n = args.n;
+  const bool each = args.reduction == LossReduction::none;
+  const double common = each || args.outer * inner == 0 ? 0 : upstream<T>(args, 0);
+  for_strips(args.outer, n, inner, [&](i64 first, i64 columns, i64 at) {
+    Labels<T> labels;
+    T factor[kStrip];
+    for (i64 c = 0; c < columns; ++c) {
+      const i64 label = label_of(args, first + c);
+      labels[c] = Word<T>(label);
+      factor[c] =
+          label < 0 ? T(0) : T(weight_of<T>(args, label) * (each ? upstream<T>(args, first + c) : common));
+    }
+    if (inner > 1) {
+      column_gradients<Stored, T>(logits + at, n, inner, columns, labels, lse + first, factor, out + at);
+    } else if (labels[0] != kNoLabel<T>) {
+      row_gradient(logits + at, n, i64(labels[0]), lse[first], factor[0], out + at);
+    } else {
+      for (i64 k = 0; k < n; ++k) out[at + k] = narrow<Stored>(T(0));
     }
   });
 }

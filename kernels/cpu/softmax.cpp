@@ -42,14 +42,14 @@ void softmax_widened_rows(bool log_form, i64 n, i64 rows, const Stored* x, Store
   using T = Computed<Stored>;
   T part[kSumBlock];
   if (n <= kSumBlock) {
-    read_row(x, rows * n, 1, part);
+    read_row(x, rows * n, part);
     softmax_rows<T>(log_form, n, rows, part, part);
     return write_row(part, rows * n, y);
   }
-  const auto [peak, total] = peak_and_total(x, n, 1, part);
+  const auto [peak, total] = peak_and_total(x, n, part);
   const T factor = log_form ? log(T(total)) : T(1.0 / total);
   for_parts(n, [&, peak = peak](i64 begin, i64 count) {
-    read_row(x + begin, count, 1, part);
+    read_row(x + begin, count, part);
     if (!log_form) exp_sum(part, count, peak, part, part);
     for (i64 i = 0; i < count; ++i) part[i] = log_form ? (part[i] - peak) - factor : part[i] * factor;
     write_row(part, count, y + begin);
@@ -137,8 +137,8 @@ void softmax_grad_widened_row(bool log_form, i64 n, const Stored* dy, const Stor
   using T = Computed<Stored>;
   T slope[kSumBlock], value[kSumBlock];
   const auto read = [&](i64 begin, i64 count) {
-    read_row(dy + begin, count, 1, slope);
-    read_row(y + begin, count, 1, value);
+    read_row(dy + begin, count, slope);
+    read_row(y + begin, count, value);
   };
   double sums = 0;
   for_parts(n, [&](i64 begin, i64 count) {

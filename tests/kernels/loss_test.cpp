@@ -142,6 +142,7 @@ TEST(Loss, MatchesTheReference) {
     for (const bool extra : {false, true}) {
       check<float>({reduction, extra, extra, 512, 256, 1});
       check<float>({reduction, extra, extra, 7, 11, 13});
+      check<float>({reduction, extra, extra, 2, 150, 301});  // several strips of columns
       check<float>({reduction, extra, extra, 1, 1, 1});
       check<double>({reduction, extra, extra, 61, 1009, 1});
       check<double>({reduction, extra, extra, 3, 5, 17});
@@ -189,7 +190,25 @@ TEST(Loss, LogitsInBf16) {
     for (const bool extra : {false, true}) {
       check_bf16({reduction, extra, extra, 512, 256, 1});
       check_bf16({reduction, extra, extra, 7, 11, 13});
+      check_bf16({reduction, extra, extra, 2, 150, 301});
       check_bf16({reduction, extra, extra, 3, 9001, 1});
+    }
+  }
+}
+
+TEST(Loss, IgnoredRowsHaveNoGradientWhateverTheirLogits) {
+  const std::int64_t n = 3, inner = 40;
+  const std::vector<std::int64_t> labels(std::size_t(inner), -100);
+  const std::vector<float> lse(std::size_t(inner), std::numeric_limits<float>::infinity());
+  const float one = 1, total = 1;
+  for (const auto& [outer, width] : {std::pair{inner, std::int64_t(1)}, std::pair{std::int64_t(1), inner}}) {
+    const std::vector<float> x(std::size_t(n * inner), std::numeric_limits<float>::infinity());
+    for (const CpuKernels* k : levels()) {
+      std::vector<float> dx(x.size(), 7);
+      k->softmax_cross_entropy_grad({DType::f32, DType::i64, LossReduction::mean, outer, n, width, true, -100,
+                                     &one, x.data(), labels.data(), nullptr, lse.data(), &total, dx.data(),
+                                     DType::f32});
+      EXPECT_EQ(dx, std::vector<float>(x.size(), 0)) << k->isa << " inner " << width;
     }
   }
 }
