@@ -49,25 +49,43 @@ struct Plain {
   static GRADLOOM_DEVICE W value(W s) { return s; }
 };
 template <class W>
+constexpr bool kHasInfinity = W(0.5) != W(0);
+using U64 = unsigned long long;
+// Sums and products, where integers wrap around.
+template <class W>
+GRADLOOM_DEVICE W plus(W a, W b) {
+  if constexpr (kHasInfinity<W>) {
+    return a + b;
+  } else {
+    return W(U64(a) + U64(b));
+  }
+}
+template <class W>
+GRADLOOM_DEVICE W times(W a, W b) {
+  if constexpr (kHasInfinity<W>) {
+    return a * b;
+  } else {
+    return W(U64(a) * U64(b));
+  }
+}
+template <class W>
 struct SumOf : Plain<W> {
   static GRADLOOM_DEVICE W start() { return W(0); }
-  static GRADLOOM_DEVICE W join(W a, W b) { return a + b; }
+  static GRADLOOM_DEVICE W join(W a, W b) { return plus(a, b); }
 };
 template <class W>
 struct AbsSumOf : SumOf<W> {
-  static GRADLOOM_DEVICE W map(W x) { return x < W(0) ? -x : x; }
+  static GRADLOOM_DEVICE W map(W x) { return x < W(0) ? times(W(-1), x) : x; }
 };
 template <class W>
 struct SquareSumOf : SumOf<W> {
-  static GRADLOOM_DEVICE W map(W x) { return x * x; }
+  static GRADLOOM_DEVICE W map(W x) { return times(x, x); }
 };
 template <class W>
 struct ProductOf : Plain<W> {
   static GRADLOOM_DEVICE W start() { return W(1); }
-  static GRADLOOM_DEVICE W join(W a, W b) { return a * b; }
+  static GRADLOOM_DEVICE W join(W a, W b) { return times(a, b); }
 };
-template <class W>
-constexpr bool kHasInfinity = W(0.5) != W(0);
 template <class W>
 GRADLOOM_DEVICE W lowest() {
   if constexpr (kHasInfinity<W>) {

@@ -102,6 +102,8 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+std::string path_of(int file) { return "/proc/self/fd/" + std::to_string(file); }
+
 }  // namespace
 
 Module::Module(const std::string& source, const std::vector<std::string>& entries, const char* cache_folder) {
@@ -117,8 +119,16 @@ Module::Module(const std::string& source, const std::vector<std::string>& entrie
 }
 
 Module::~Module() {
-  if (library_ != nullptr) dlclose(library_);
-  if (file_ >= 0) close(file_);
+  bool stays = false;
+  if (library_ != nullptr) {
+    dlclose(library_);
+    // A library that stays loaded (one with unique symbols, as sanitizers make them) keeps its name, so the
+    // number in it is not given to the file of another program.
+    void* const same = dlopen(path_of(file_).c_str(), RTLD_NOW | RTLD_NOLOAD);
+    stays = same != nullptr;
+    if (stays) dlclose(same);
+  }
+  if (file_ >= 0 && !stays) close(file_);
   forget_kernel_symbols();
 }
 
@@ -128,7 +138,7 @@ void Module::load(const std::string& code, const std::vector<std::string>& entri
     error_ = "no memory for the compiled program";
     return;
   }
-  library_ = dlopen(("/proc/self/fd/" + std::to_string(file_)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  library_ = dlopen(path_of(file_).c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const machine = library_ != nullptr ? dlsym(library_, "gradloom_gpu_machine") : nullptr;
   if (machine == nullptr) {
     error_ = dlerror();
