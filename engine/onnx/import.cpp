@@ -69,7 +69,7 @@ class Importer {
     if (!out_.unknown.empty() && !options_.allow_unknown) return unsupported_error(out_.unknown);
     TRY(read_outputs());
     out_.unbound_dims = out_.graph.symbols;
-    reader_.add_notes();
+    reader_.finish();
     note_names(
         "weight of equal numbers serves several modules and trains as one",
         "weights of equal numbers serve several modules and train as one",

@@ -266,10 +266,10 @@ NodeReader::Mark NodeReader::mark() const {
 void NodeReader::take_back(const Mark& mark) {
   Graph& graph = out_.graph;
   for (std::size_t i = mark.nodes; i < graph.nodes.size(); ++i) graph.nodes[i] = Node{};
-  std::erase_if(graph.updates, [&](const Update& u) {
-    updated_.erase(u.next >= mark.first_value ? u.state : kNone);
-    return u.next >= mark.first_value;
-  });
+  if (std::erase_if(updates_, [&](const Update& u) { return u.next >= mark.first_value; }) > 0) {
+    contents_.clear();
+    for (const Update& u : updates_) contents_[u.state] = u.next;
+  }
   graph.sources.resize(mark.sources);
   out_.untyped.resize(mark.untyped);
 }
@@ -420,6 +420,9 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   const bool typed = std::all_of(node.inputs.begin(), node.inputs.end(),
                                  [&](ValueId id) { return id == kNone || out_.graph.values[id].has_type; });
   if (!typed) return add_untyped(std::move(node));
+  const bool has_states = std::string_view(op.name) == "BatchNormalization";
+  const std::vector<ValueId> named = has_states ? node.inputs : std::vector<ValueId>();
+  if (has_states) follow_updates(node.inputs);
   Result<Values> added = Values{};
   if (const Status affordable = folder_.examine(op, node.inputs); !affordable.ok()) {
     added = affordable.error();
@@ -435,7 +438,7 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
     if ((*added)[k] != kNone) TRY(check_size(out_.graph.type((*added)[k]), node.outputs[k]));
   }
-  if (std::string_view(op.name) == "BatchNormalization") TRY(add_updates(node.inputs, *added));
+  if (has_states) TRY(add_updates(named, *added));
   TRY(folder_.fold(static_cast<NodeId>(out_.graph.nodes.size() - 1)));
   return added;
 }
@@ -451,19 +454,22 @@ Status NodeReader::check_size(const Type& type, const std::string& name) const {
   return count.ok() ? Status{} : Status{with_context(count.error(), "output " + quoted(name))};
 }
 
+// A module that PyTorch calls twice in a step is two nodes with the same states: the second one starts from
+// what the first one made of them.
+void NodeReader::follow_updates(std::vector<ValueId>& inputs) const {
+  for (std::size_t k = 3; k < inputs.size(); ++k)
+    if (const auto it = contents_.find(inputs[k]); it != contents_.end()) inputs[k] = it->second;
+}
+
 // Running mean and variance after the step are outputs 1 and 2 of a BatchNormalization that trains.
-Status NodeReader::add_updates(const std::vector<ValueId>& inputs, const Values& outputs) {
+Status NodeReader::add_updates(const std::vector<ValueId>& states, const Values& outputs) {
   for (std::size_t k = 1; k <= 2 && k < outputs.size(); ++k) {
-    const ValueId state = inputs[k + 2], next = outputs[k];
+    const ValueId state = states[k + 2], next = outputs[k];
     if (next == kNone || out_.graph.values[state].role != Role::state) continue;
-    if (!updated_.insert(state).second) {
-      out_.notes.push_back("state " + quoted(out_.graph.values[state].name) +
-                           " is updated by several nodes: the first counts");
-      continue;
-    }
     if (out_.graph.type(state) != out_.graph.type(next))
       return bad("the new running statistics have another type than the old ones");
-    out_.graph.updates.push_back({state, next});
+    updates_.push_back({state, next});
+    contents_[state] = next;
   }
   return {};
 }
@@ -500,7 +506,9 @@ NodeReader::Values NodeReader::add_untyped(NewNode node) {
   return outputs;
 }
 
-void NodeReader::add_notes() {
+void NodeReader::finish() {
+  std::copy_if(updates_.begin(), updates_.end(), std::back_inserter(out_.graph.updates),
+               [&](const Update& u) { return contents_.at(u.state) == u.next; });
   if (folder_.skipped() > 0) {
     out_.notes.push_back(std::to_string(folder_.skipped()) +
                          " computable constants were left to the run: over the folding limits");

@@ -70,7 +70,7 @@ class NodeReader {
   // A sequence of tensors, which is no value of the graph.
   static bool is_sequence(ValueId id) { return id >= kFirstSequence && id != kNone; }
   Tensor promoted(Tensor tensor) const;  // f32 as the float type of the import
-  void add_notes();
+  void finish();                         // updates of states, and notes
 
  private:
   using Values = std::vector<ValueId>;  // one per output of a node
@@ -111,7 +111,8 @@ class NodeReader {
   Result<Values> bind(const Values& values, const std::vector<std::string>& names, const Site& site,
                       ValueId first_value);
   Status check_size(const Type& type, const std::string& name) const;
-  Status add_updates(const std::vector<ValueId>& inputs, const Values& outputs);
+  void follow_updates(std::vector<ValueId>& inputs) const;
+  Status add_updates(const std::vector<ValueId>& states, const Values& outputs);
   void report_untyped(const std::string& node, const char* op, std::uint32_t source, const Error& error);
   Mark mark() const;
   void take_back(const Mark& mark);
@@ -166,7 +167,8 @@ class NodeReader {
   std::size_t sequence_entries_ = 0;
   std::string not_followed_;
   std::int64_t iterations_ = 0, unrolled_ = 0;  // iterations and nodes of all loops so far
-  std::set<ValueId> updated_;
+  std::vector<Update> updates_;                 // of states, in the order of the nodes
+  std::map<ValueId, ValueId> contents_;         // of a state after those updates
 };
 
 std::string node_label(const std::string& name, const std::string& op_type);

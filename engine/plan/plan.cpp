@@ -73,7 +73,7 @@ class BufferAssigner {
     needed_last_.assign(graph.values.size(), false);
     for (ValueId out : graph.outputs) needed_last_[out] = true;
     if (graph.loss != kNone) needed_last_[graph.loss] = true;
-    for (const Update& u : graph.updates) update_of_[u.next] = u.state;
+    for (const Update& u : graph.updates) follow_back(u);
   }
 
   Status run() {
@@ -96,6 +96,23 @@ class BufferAssigner {
   }
 
  private:
+  // The steps by which nodes bring a state to what it holds next: one as a rule, more where several update
+  // it.
+  void follow_back(const Update& update) {
+    for (ValueId next = update.next; next != update.state;) {
+      const NodeId producer = graph_.values[next].producer;
+      if (producer == kNone || graph_.nodes[producer].op->aliases == nullptr) return;
+      const Node& node = graph_.nodes[producer];
+      ValueId from = kNone;
+      for (const auto& [output, input] : node.op->aliases(node))
+        if (node.outputs[static_cast<std::size_t>(output)] == next)
+          from = node.inputs[static_cast<std::size_t>(input)];
+      if (from == kNone) return;
+      replaces_[next] = from;
+      next = from;
+    }
+  }
+
   std::int32_t new_buffer(Place place, std::int64_t bytes, std::int32_t step) {
     plan_.buffers.push_back({place, 0, aligned_bytes(bytes), step, step});
     return static_cast<std::int32_t>(plan_.buffers.size() - 1);
@@ -137,8 +154,8 @@ class BufferAssigner {
       for (const auto& [output, input] : node.op->aliases(node)) {
         const ValueId from = node.inputs[static_cast<std::size_t>(input)],
                       to = node.outputs[static_cast<std::size_t>(output)];
-        const auto updated = update_of_.find(to);
-        if (node.op->has(kMustAlias) || (updated != update_of_.end() && updated->second == from))
+        const auto replaced = replaces_.find(to);
+        if (node.op->has(kMustAlias) || (replaced != replaces_.end() && replaced->second == from))
           alias[static_cast<std::size_t>(output)] = from;
       }
     std::set<std::int32_t> taken;  // buffers already overwritten by an output of this node
@@ -198,7 +215,7 @@ class BufferAssigner {
   std::vector<std::int32_t> step_of_, last_read_;
   std::vector<bool> needed_last_;
   std::set<std::int32_t> kept_;           // buffers of outputs: never overwritten, not even by the last step
-  std::map<ValueId, ValueId> update_of_;  // next -> state
+  std::map<ValueId, ValueId> replaces_;   // next contents of a state -> those before, in the same place
 };
 
 void place_offsets(Plan& plan, PlannerFn planner) {

@@ -183,6 +183,25 @@ TEST(ImportInitializers, RunningStatisticsAreStatesWithUpdates) {
   EXPECT_EQ(graph.updates[1].next, find_value(graph, "v"));
 }
 
+// A module that is called twice: the second node starts from what the first one made of the statistics.
+TEST(ImportInitializers, RunningStatisticsOfTwoNodesAreUpdatedInTurn) {
+  onnx::ModelProto model = model_from_text(
+      "g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] z) {"
+      "  y, m, v = BatchNormalization<training_mode = 1>(x, s, b, mean, var)"
+      "  z, m2, v2 = BatchNormalization<training_mode = 1>(y, s, b, mean, var) }");
+  for (const char* name : {"s", "b", "mean", "var"}) add_floats(model, name, {3}, {1, 1, 1});
+  const ImportedModel imported = imported_or_fail(model);
+  const Graph& graph = imported.graph;
+  ASSERT_EQ(graph.updates.size(), 2u);
+  EXPECT_EQ(graph.updates[0].state, find_value(graph, "mean"));
+  EXPECT_EQ(graph.updates[0].next, find_value(graph, "m2"));
+  EXPECT_EQ(graph.updates[1].state, find_value(graph, "var"));
+  EXPECT_EQ(graph.updates[1].next, find_value(graph, "v2"));
+  const Node& second = graph.nodes[value_of(graph, "z").producer];
+  EXPECT_EQ(second.inputs[3], find_value(graph, "m"));
+  EXPECT_EQ(second.inputs[4], find_value(graph, "v"));
+}
+
 TEST(ImportInitializers, InferenceFormsOfBatchNormalizationAreNoted) {
   const auto notes = [](const char* node) {
     onnx::ModelProto model =

@@ -96,6 +96,49 @@ TEST(Executor, StepComputesLossAndUpdatesInPlace) {
   EXPECT_DOUBLE_EQ(line.executor->read(line.w)->at(0), 3.0 - 0.5 * 2 * 30 / 4);
 }
 
+// A batch normalization that two nodes share: x, then 2 x. Both average its statistics, in turn and in place.
+TEST(Executor, StatesOfTwoNodesAreUpdatedInTurn) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const Type one{DType::f64, {1}};
+  const ValueId x = b.input("x", {DType::f64, {2, 1}});
+  const ValueId scale = b.parameter("scale", Tensor::from_f64(DType::f64, {1}, {1.0}));
+  const ValueId bias = b.constant(Tensor::from_f64(DType::f64, {1}, {0.0}));
+  const ValueId mean = b.input("mean", one, Role::state), var = b.input("var", one, Role::state);
+  graph.values[mean].data = Tensor::from_f64(DType::f64, {1}, {8.0});
+  graph.values[var].data = Tensor::from_f64(DType::f64, {1}, {8.0});
+  const OpDef& norm = *find_op("BatchNormalization", "", 15);
+  const auto normalized = [&](ValueId of, ValueId with_mean, ValueId with_var) {
+    return b.ops(norm, {of, scale, bias, with_mean, with_var},
+                 {{"training_mode", std::int64_t{1}}, {"momentum", 0.5}}, 3);
+  };
+  const auto first = normalized(x, mean, var), second = normalized(b.op("Add", {x, x}), first[1], first[2]);
+  graph.updates = {{mean, second[1]}, {var, second[2]}};
+  const ValueId y = b.op("Add", {first[0], second[0]});
+  graph.values[y].name = "y";
+  graph.outputs = {y};
+  ASSERT_TRUE(add_loss(graph, "mse:y,t").ok());
+  TrainSpec spec;
+  spec.optimizer = *parse_optimizer("sgd{lr=0.5}");
+  auto train = add_training(std::move(graph), spec);
+  ASSERT_TRUE(train.ok()) << train.error().message;
+  const auto plan = make_plan(train->graph, {stack_all, "stack", true});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_TRUE(check_plan(train->graph, *plan).ok());
+  const auto device = make_cpu_device();
+  auto executor = Executor::create(train->graph, *plan, *device);
+  ASSERT_TRUE(executor.ok());
+  StepOptions options;
+  options.step = 1;
+  const auto feed = [&](std::int64_t) -> Status {
+    TRY((*executor)->feed(x, Tensor::from_f64(DType::f64, {2, 1}, {1, 3})));
+    return (*executor)->feed(find_value(train->graph, "t"), Tensor::from_f64(DType::f64, {2, 1}, {0, 1}));
+  };
+  ASSERT_TRUE((*executor)->step(train->names, options, feed).ok());
+  EXPECT_DOUBLE_EQ((*executor)->read(mean)->at(0), (8.0 / 2 + 2.0 / 2) / 2 + 4.0 / 2);
+  EXPECT_DOUBLE_EQ((*executor)->read(var)->at(0), (8.0 / 2 + 1.0 / 2) / 2 + 4.0 / 2);
+}
+
 TEST(Executor, AccumulationAveragesGradientsAndLosses) {
   Line line(2);
   ASSERT_TRUE(line.step(1, 2).ok());
