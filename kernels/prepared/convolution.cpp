@@ -1,9 +1,9 @@
 // Convolution of two or three spatial dims. f32, bf16: oneDNN in the layouts it likes best, with reorders
 // through the workspace where operands come in others; channels in blocks are a layout it likes. The gradient
-// of the weights is summed over the batch: the batch is cut into chunks that depend on its size only, every
-// chunk is one single-threaded primitive, and the chunks are added in order, so the bits do not depend on the
-// number of threads; in f32 for bf16. f64: im2col and the gemm kernel, blocks of channels through the
-// workspace.
+// of the weights is summed over the batch: the batch is cut into chunks, a small one's output channels into
+// slices too, all by the sizes only; every piece is one single-threaded primitive, and chunks are added in
+// order, so the bits do not depend on the number of threads; in f32 for bf16. f64: im2col and the gemm
+// kernel, blocks of channels through the workspace.
 #include "kernels/prepared/convolution.h"
 
 #include <algorithm>
@@ -277,69 +277,108 @@ struct WeightsChunk {
   Call call;
 };
 
-constexpr std::int64_t kMostChunks = 16;
+constexpr std::int64_t kMostPieces = 16;
 constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
+
+// Into how many slices of output channels (of groups where there are some) the work of one or two images is
+// cut: four pieces in all, of 64 channels or more. A slice is one part of dy and of dw, but each slice
+// prepares x for itself, so more of them cost more than other threads gain (ResNet-18, batch 8, two slices: 4
+// %).
+std::int64_t slices_of(const ConvolutionDesc& d, std::int64_t images) {
+  constexpr std::int64_t kLeast = 64, kEnough = 4;
+  const std::int64_t most = kEnough / std::max<std::int64_t>(images, 1);
+  const auto fits = [&](std::int64_t channels, std::int64_t block, std::int64_t slices) {
+    return block < channels && channels % (slices * 16) == 0 && channels / slices >= kLeast;
+  };
+  std::int64_t slices = 1;
+  while (2 * slices <= most && fits(d.k, d.y_block, 2 * slices) &&
+         (d.groups == 1 || (d.groups % (2 * slices) == 0 && fits(d.c, d.x_block, 2 * slices))))
+    slices *= 2;
+  return slices;
+}
+
+ConvolutionDesc slice_of(ConvolutionDesc d, std::int64_t slices) {
+  d.k /= slices;
+  if (d.groups == 1) return d;
+  d.c /= slices;
+  d.groups /= slices;
+  return d;
+}
 
 class BackwardWeights final : public Convolution {
  public:
-  explicit BackwardWeights(const ConvolutionDesc& desc)
-      : x_image_bytes_(desc.c * desc.d * desc.h * desc.w * std::int64_t(dtype_bytes(desc.dtype))),
-        y_image_bytes_(desc.k * desc.od * desc.oh * desc.ow * std::int64_t(dtype_bytes(desc.dtype))) {
+  explicit BackwardWeights(const ConvolutionDesc& desc) {
     const ThreadScope scope(1);
-    const std::size_t weight_bytes =
-        std::size_t(desc.k * desc.c / desc.groups * desc.t * desc.r * desc.s) * sizeof(float);
-    const auto affordable = std::int64_t(kMostPartialBytes / std::max<std::size_t>(weight_bytes, 1));
-    const std::int64_t count = std::max<std::int64_t>(1, std::min({desc.n, kMostChunks, affordable}));
-    const std::int64_t images = desc.n / count, larger = desc.n % count;  // so many have one image more
-    const WeightsChunk small(desc, images, nullptr);
-    const WeightsChunk large = larger > 0 ? WeightsChunk(desc, images + 1, &small.dw_desc) : small;
-    const Shapes s = shapes_of(desc, 1);
-    dw_ = Output(plain(s.w, s.type), small.dw_desc, layout_);
+    const std::int64_t weights = desc.k * desc.c / desc.groups * desc.t * desc.r * desc.s;
+    const auto affordable =
+        std::int64_t(kMostPartialBytes / std::max<std::size_t>(std::size_t(weights) * sizeof(float), 1));
+    chunks_ = std::max<std::int64_t>(1, std::min({desc.n, kMostPieces, affordable}));
+    slices_ = chunks_ == desc.n ? slices_of(desc, desc.n) : 1;
+    const ConvolutionDesc slice = slice_of(desc, slices_);
+    const std::int64_t images = desc.n / chunks_, larger = desc.n % chunks_;  // so many have one image more
+    const WeightsChunk small(slice, images, nullptr);
+    const WeightsChunk large = larger > 0 ? WeightsChunk(slice, images + 1, &small.dw_desc) : small;
+    const auto x_bytes = desc.c * desc.d * desc.h * desc.w * std::int64_t(dtype_bytes(desc.dtype)),
+               y_bytes = desc.k * desc.od * desc.oh * desc.ow * std::int64_t(dtype_bytes(desc.dtype));
+    const Shapes s = shapes_of(slice, 1);
     elements_ = std::int64_t(small.dw_desc.get_size() / sizeof(float));
-    for (std::int64_t chunk = 0, image = 0; chunk < count; ++chunk) {
-      chunks_.push_back({image, 0, chunk < larger ? large : small});
-      chunks_.back().offset = layout_.take(chunks_.back().part.layout.size());
-      image += images + (chunk < larger ? 1 : 0);
+    slice_bytes_ = weights / slices_ * std::int64_t(dtype_bytes(desc.dtype));
+    for (std::int64_t number = 0; number < slices_; ++number) {
+      dw_.emplace_back(plain(s.w, s.type), small.dw_desc, layout_);
+      for (std::int64_t chunk = 0, image = 0; chunk < chunks_; ++chunk) {
+        const std::int64_t x_at = image * x_bytes + (desc.groups > 1 ? number * x_bytes / slices_ : 0);
+        pieces_.push_back(
+            {x_at, image * y_bytes + number * y_bytes / slices_, 0, chunk < larger ? large : small});
+        pieces_.back().offset = layout_.take(pieces_.back().part.layout.size());
+        image += images + (chunk < larger ? 1 : 0);
+      }
     }
   }
   std::size_t workspace_bytes() const override { return layout_.size(); }
 
   void run(const void* a, const void* b, const void*, void* out, void* workspace) override {
-    const auto count = std::int64_t(chunks_.size());
+    const auto count = std::int64_t(pieces_.size());
     const int team = int(std::min<std::int64_t>(threads(), count));
-    const float* partial[kMostChunks];
+    const float* partial[kMostPieces];
 #pragma omp parallel for schedule(static, 1) num_threads(team)
     for (std::int64_t number = 0; number < count; ++number) {
       const ThreadScope scope(1);
-      Chunk& chunk = chunks_[std::size_t(number)];
-      void* const own = prepared::at(workspace, chunk.offset);
-      chunk.part.run(static_cast<const char*>(a) + chunk.image * y_image_bytes_,
-                     static_cast<const char*>(b) + chunk.image * x_image_bytes_, own);
-      partial[number] = static_cast<const float*>(prepared::at(own, chunk.part.dw));
+      Piece& piece = pieces_[std::size_t(number)];
+      void* const own = prepared::at(workspace, piece.offset);
+      piece.part.run(static_cast<const char*>(a) + piece.y_at, static_cast<const char*>(b) + piece.x_at, own);
+      partial[number] = static_cast<const float*>(prepared::at(own, piece.part.dw));
     }
-    float* const sum = static_cast<float*>(dw_.target(out, workspace));
+    const auto place = [&](std::int64_t slice) { return static_cast<char*>(out) + slice * slice_bytes_; };
+    constexpr std::int64_t kPart = 16384;  // elements that are summed at a time
+    const std::int64_t parts = (elements_ + kPart - 1) / kPart;
 #pragma omp parallel for schedule(static) num_threads(threads()) if (elements_ * count > 65536)
-    for (std::int64_t i = 0; i < elements_; ++i) {
-      float value = partial[0][i];
-      for (std::int64_t chunk = 1; chunk < count; ++chunk) value += partial[chunk][i];
-      sum[i] = value;
+    for (std::int64_t number = 0; number < slices_ * parts; ++number) {
+      const std::int64_t slice = number / parts, begin = number % parts * kPart;
+      const float* const* const summands = partial + slice * chunks_;
+      float* const sum = static_cast<float*>(dw_[std::size_t(slice)].target(place(slice), workspace));
+      for (std::int64_t i = begin; i < std::min(elements_, begin + kPart); ++i) {
+        float value = summands[0][i];
+        for (std::int64_t chunk = 1; chunk < chunks_; ++chunk) value += summands[chunk][i];
+        sum[i] = value;
+      }
     }
     const ThreadScope scope(threads());
-    dw_.finish(out, workspace);
+    for (std::int64_t slice = 0; slice < slices_; ++slice)
+      dw_[std::size_t(slice)].finish(place(slice), workspace);
   }
-  std::string implementation() const override { return chunks_[0].part.implementation; }
+  std::string implementation() const override { return pieces_[0].part.implementation; }
 
  private:
-  struct Chunk {
-    std::int64_t image;  // its first
-    std::size_t offset;  // in the workspace
+  struct Piece {
+    std::int64_t x_at, y_at;  // bytes
+    std::size_t offset;       // in the workspace
     WeightsChunk part;
   };
 
-  std::int64_t x_image_bytes_, y_image_bytes_, elements_ = 0;
+  std::int64_t chunks_ = 1, slices_ = 1, elements_ = 0, slice_bytes_ = 0;
   Layout layout_;
-  std::vector<Chunk> chunks_;
-  Output dw_;
+  std::vector<Piece> pieces_;  // slice by slice
+  std::vector<Output> dw_;     // of a slice
 };
 
 // ---- f64 ------------------------------------------------------------------------------------------------

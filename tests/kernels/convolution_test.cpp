@@ -204,6 +204,20 @@ TEST(Convolution, ChannelsInBlocks) {
   }
 }
 
+// Of one or two images the gradient of the weights is made in slices of output channels or of groups.
+TEST(Convolution, SmallBatchesInSlices) {
+  for (ConvolutionDesc d :
+       {convolution(1, 16, 9, 9, 256, 3, 3, 1, 1, 1, 1), convolution(2, 32, 8, 7, 128, 1, 1, 1, 0, 1, 1),
+        convolution(1, 128, 6, 6, 256, 3, 3, 1, 1, 1, 2),
+        convolution(1, 256, 7, 7, 256, 3, 3, 2, 1, 1, 256)}) {
+    for (const std::int64_t block : {1, 16}) {
+      d.x_block = d.y_block = block;
+      check<float>(d);
+      if (has_bf16_products()) check_bf16(d);
+    }
+  }
+}
+
 // Blocks of 16 are what oneDNN computes in with AVX-512: no operand but the weights goes through the
 // workspace.
 TEST(Convolution, BlocksAreNotReordered) {
