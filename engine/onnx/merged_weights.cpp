@@ -35,6 +35,31 @@ bool holds_the_numbers_of(const Value& copy, const Value& original) {
   return a.shape().size() == 2 && a.shape() == reversed && is_copy(a, b, true);
 }
 
+// Of a module that is called again, exporters number the scopes: "d/d.0" is then "d/d.0_1".
+bool is_later_call(std::string_view scope, std::string_view first) {
+  while (!scope.empty() && !first.empty()) {
+    const std::size_t length = std::min(scope.find('/'), scope.size()),
+                      first_length = std::min(first.find('/'), first.size());
+    if (scope.substr(0, first_length) != first.substr(0, first_length) || length < first_length) return false;
+    const std::string_view more = scope.substr(first_length, length - first_length);
+    if (!more.empty() && (more.size() < 2 || more[0] != '_' ||
+                          more.find_first_not_of("0123456789", 1) != std::string_view::npos))
+      return false;
+    scope.remove_prefix(std::min(length + 1, scope.size()));
+    first.remove_prefix(std::min(first_length + 1, first.size()));
+  }
+  return scope.empty() && first.empty();
+}
+
+bool are_several(const std::set<std::string>& modules) {
+  if (modules.size() < 2) return false;
+  const std::string& first =
+      *std::min_element(modules.begin(), modules.end(),
+                        [](const std::string& a, const std::string& b) { return a.size() < b.size(); });
+  return std::any_of(modules.begin(), modules.end(),
+                     [&](const std::string& scope) { return !is_later_call(scope, first); });
+}
+
 }  // namespace
 
 std::vector<std::string> copied_parameters(const Graph& graph) {
@@ -68,7 +93,7 @@ std::vector<std::string> merged_parameters(const Graph& graph) {
   }
   std::vector<std::string> names;
   for (const ValueId id : graph.parameters)
-    if (modules[id].size() > 1 && is_uniform(graph.value(id).data)) names.push_back(graph.value(id).name);
+    if (are_several(modules[id]) && is_uniform(graph.value(id).data)) names.push_back(graph.value(id).name);
   return names;
 }
 

@@ -45,6 +45,14 @@ TEST(MergedWeights, NotOneModuleAndNotTiedWeights) {
   EXPECT_EQ(merged_parameters(imported({1, 2, 1}, false, {"embedding", "head"}).graph), Names{});
 }
 
+TEST(MergedWeights, NotOneModuleCalledTwice) {
+  EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"d/norm", "d/norm_1"}).graph), Names{});
+  EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"d/norm", "d_12/norm_1"}).graph), Names{});
+  for (const char* other : {"d/norm_", "d/norm_x", "d/norm1", "e/norm", "d", "d/norm_1/scale"})
+    EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"d/norm", other}).graph), Names{"w"}) << other;
+  EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"norm_1", "norm_2"}).graph), Names{"w"});
+}
+
 TEST(MergedWeights, CopiesUnderMadeUpNames) {
   onnx::ModelProto model =
       model_from_text("g (float[2, 3] x) => (float[2, 3] y) { h = MatMul(x, val_7) y = MatMul(h, w) }");
