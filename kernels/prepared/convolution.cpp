@@ -281,11 +281,11 @@ constexpr std::int64_t kMostPieces = 16;
 constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
 
 // Into how many slices of output channels (of groups where there are some) the work of one or two images is
-// cut: four pieces in all, of 64 channels or more. A slice is one part of dy and of dw, but each slice
+// cut: four pieces in all, of 32 channels or more. A slice is one part of dy and of dw, but each slice
 // prepares x for itself, so more of them cost more than other threads gain (ResNet-18, batch 8, two slices: 4
 // %).
 std::int64_t slices_of(const ConvolutionDesc& d, std::int64_t images) {
-  constexpr std::int64_t kLeast = 64, kEnough = 4;
+  constexpr std::int64_t kLeast = 32, kEnough = 4;
   const std::int64_t most = kEnough / std::max<std::int64_t>(images, 1);
   const auto fits = [&](std::int64_t channels, std::int64_t block, std::int64_t slices) {
     return block < channels && channels % (slices * 16) == 0 && channels / slices >= kLeast;

@@ -208,7 +208,7 @@ TEST(Convolution, ChannelsInBlocks) {
 TEST(Convolution, SmallBatchesInSlices) {
   for (ConvolutionDesc d :
        {convolution(1, 16, 9, 9, 256, 3, 3, 1, 1, 1, 1), convolution(2, 32, 8, 7, 128, 1, 1, 1, 0, 1, 1),
-        convolution(1, 128, 6, 6, 256, 3, 3, 1, 1, 1, 2),
+        convolution(1, 16, 6, 6, 64, 3, 3, 1, 1, 1, 1), convolution(1, 128, 6, 6, 256, 3, 3, 1, 1, 1, 2),
         convolution(1, 256, 7, 7, 256, 3, 3, 2, 1, 1, 256)}) {
     for (const std::int64_t block : {1, 16}) {
       d.x_block = d.y_block = block;
