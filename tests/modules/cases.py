@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from networks import (EPSILON, Bert, ConvNext, DiffusionBlock, Dlrm, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
+from networks import (EPSILON, Bert, ConvNext, DiffusionBlock, Dlrm, Gan, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
                       MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, Siamese, StateSpace, Swin, T5, UNet, Vae,
                       VisionTransformer, WaveNet)  # fmt: skip
 
@@ -368,6 +368,8 @@ both("convnext", ConvNext, {"x": normal(1, 6, 7, 7)}, 17, 20)
 torchscript("lstm-stack", lambda: RecurrentClassifier(nn.LSTM, bidirectional=True), WORDS, 14)
 torchscript("gru-stack", lambda: RecurrentClassifier(nn.GRU), WORDS, 14)
 both("dlrm", Dlrm, {"dense": normal(3, 5), "categories": integers(5, 3, 3), "clicks": values(1.0, 0.0, 1.0)}, 13, 18)
+torchscript("gan", Gan, {"noise": normal(3, 5, 1, 1), "image": uniform(3, 1, 8, 8), "real": values(1.0, 0.5, 1.0),
+                         "made": values(0.0, 0.25, 0.0)}, 13)  # fmt: skip
 both("vae", Vae, {"x": uniform(2, 12), "noise": normal(2, 3)}, 13, 18)
 both("gcn", Gcn, GCN, 16, 18)
 torchscript("graph-attention", GraphAttention, {"x": normal(5, 5), "adjacency": lambda: (torch.rand(5, 5) > 0.5).long() | torch.eye(5).long()}, 13)

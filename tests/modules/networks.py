@@ -499,6 +499,26 @@ class DiffusionBlock(nn.Module):
         return squared_error(x, noise)
 
 
+class Gan(nn.Module):
+    """DCGAN: a generator of transposed convolutions, and a discriminator called twice, on its images and on real ones."""
+
+    def __init__(self, noise=5, width=4):
+        super().__init__()
+        self.generator = nn.Sequential(
+            nn.ConvTranspose2d(noise, 2 * width, 4, bias=False), nn.BatchNorm2d(2 * width, eps=EPSILON), nn.ReLU(),
+            nn.ConvTranspose2d(2 * width, 1, 4, 2, 1, bias=False), nn.Tanh()
+        )  # fmt: skip
+        self.discriminator = nn.Sequential(
+            nn.Conv2d(1, width, 4, 2, 1, bias=False), nn.LeakyReLU(0.25),
+            nn.Conv2d(width, 2 * width, 3, bias=False), nn.BatchNorm2d(2 * width, eps=EPSILON), nn.LeakyReLU(0.25),
+            nn.Conv2d(2 * width, 1, 2, bias=False)
+        )  # fmt: skip
+
+    def forward(self, noise, image, real, made):
+        loss = F.binary_cross_entropy_with_logits(self.discriminator(image).flatten(), real)
+        return loss + F.binary_cross_entropy_with_logits(self.discriminator(self.generator(noise)).flatten(), made)
+
+
 class ConvNext(nn.Module):
     """Depthwise 7x7, channels-last LayerNorm, pointwise expansion, a learnt scale per channel."""
 

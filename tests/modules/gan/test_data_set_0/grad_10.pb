@@ -1,0 +1,1 @@
+Bbody.discriminator.3.weightJ@¥ô›Åkyµ?ç*ÖÌ‰±?†9[‚∫›¿?Ë1Ã8Qø?d#îga¥?Ï‘çﬁ∑£?9¥ä∫)ëø€r’çQµ≤?

@@ -1,0 +1,1 @@
+Bbody.generator.1.biasJ@ºUY×°9Æ?èÐŒ/3Ÿ?bT'AA¶¿ø^èî“|¼¿à,¶NEq\?vÛáÜQ¶¿ý8gƒ!¦¿8Tkï2»°?
