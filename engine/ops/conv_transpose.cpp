@@ -156,15 +156,24 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, nn::convolution_flops(types.inputs[0].shape, types.inputs[1].shape) + bias);
 }
 
-// y + bias, in place.
-std::shared_ptr<const kernels::EwProgram> bias_program(DType dtype, const Shape& y) {
+// y + bias, in place; in f32 for the 16-bit types on the CPU.
+std::shared_ptr<const kernels::EwProgram> bias_program(kernels::Target target, DType dtype, const Shape& y) {
   const std::int64_t spatial = nn::product(y, 2, y.size());
   kernels::EwProgram program;
   program.rank = 3;
   program.dims = {y[0], y[1], spatial};
   program.inputs = {{dtype, {y[1] * spatial, spatial, 1}}, {dtype, {0, 1, 0}}};
-  program.code = {{kernels::EwOp::Add, dtype, dtype, {0, 1, -1}, 0}};
-  program.outputs = {{2, dtype}};
+  using kernels::EwOp;
+  if (is_half(dtype) && target == kernels::Target::cpu) {
+    program.code = {{EwOp::Cast, dtype, DType::f32, {0, -1, -1}, 0},
+                    {EwOp::Cast, dtype, DType::f32, {1, -1, -1}, 0},
+                    {EwOp::Add, DType::f32, DType::f32, {2, 3, -1}, 0},
+                    {EwOp::Cast, DType::f32, dtype, {4, -1, -1}, 0}};
+    program.outputs = {{5, dtype}};
+  } else {
+    program.code = {{EwOp::Add, dtype, dtype, {0, 1, -1}, 0}};
+    program.outputs = {{2, dtype}};
+  }
   kernels::ew_collapse_dims(program);
   return std::make_shared<const kernels::EwProgram>(std::move(program));
 }
@@ -175,7 +184,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   Kernel kernel = TRY(nn::prepare_convolution(types, kernels::ConvolutionKind::backward_data,
                                               {y, w, x, t.window, types.attrs.integer("group", 1), false}));
   if (!types.has(2) || element_count(y) == 0) return kernel;
-  const auto program = bias_program(types.inputs[0].dtype, y);
+  const auto program = bias_program(types.target, types.inputs[0].dtype, y);
   kernel.programs.push_back(program);
   kernel.run = [convolve = std::move(kernel.run), program](const LaunchArgs& args) {
     convolve(args);

@@ -60,6 +60,39 @@ TEST(PrepareKernel, GivesTheRoundedResultsOfTheF32Kernel) {
   }
 }
 
+// Every row, with what it does itself in bf16 on this processor: its results are those of f32, up to
+// roundings of operands, sums and results to 8 bits.
+TEST(PrepareKernel, EveryRowComputesInBf16WhatItDoesInF32) {
+  int compared = 0;
+  for (const OpDef* op : all_ops()) {
+    for (const Sample& sample : op->samples()) {
+      if (sample.bench) continue;
+      const std::string where = std::string(op->name) + "/" + sample.name;
+      const auto full = evaluate(*op, sample.attrs, inputs_of(sample, false), sample.output_count);
+      if (!full.ok()) continue;
+      const auto low = evaluate(*op, sample.attrs, inputs_of(sample, true), sample.output_count);
+      if (!low.ok()) {
+        EXPECT_NE(low.error().message.find("type"), std::string::npos)
+            << where << ": " << low.error().message;
+        continue;
+      }
+      for (std::size_t i = 0; i < full->size(); ++i) {
+        const Tensor &want = (*full)[i], &got = (*low)[i];
+        if (!want.defined() || !is_float(want.dtype())) continue;
+        double largest = 0, difference = 0;
+        for (std::int64_t k = 0; k < want.count(); ++k) {
+          if (!std::isfinite(want.at(k))) continue;
+          largest = std::max(largest, std::abs(want.at(k)));
+          difference = std::max(difference, std::abs(want.at(k) - got.at(k)));
+        }
+        EXPECT_LE(difference, largest / 32) << where << " output " << i;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 500);
+}
+
 // Channels in blocks have a kernel: the same arithmetic, read from bf16 and rounded once.
 TEST(PrepareKernel, BatchNormalizationInBlocksRoundsTheResultsOfF32) {
   for (const std::int64_t block : {16, 8, 4, 3}) {
