@@ -15,6 +15,7 @@
 
 #include "engine/ops/kernel_sequence.h"
 #include "engine/ops/nn.h"
+#include "engine/ops/product.h"
 
 namespace gradloom {
 namespace {
@@ -324,7 +325,9 @@ class Lowering {
 };
 
 Result<Kernel> prepare(const NodeTypes& types) {
-  if (is_float(types.inputs[0].dtype)) TRY(nn::require_kernel_type(types.target, types.inputs[0].dtype));
+  const DType dtype = types.inputs[0].dtype;
+  if (is_float(dtype))
+    TRY(nn::require_kernel_type(types.target, dtype, nn::multiplies_bf16(types.target, dtype)));
   const std::vector<Shape> shapes =
       shapes_of(types.inputs, [&](std::size_t i) { return types.inputs[i].shape; });
   const Terms terms = TRY(parse(types.attrs, ranks_of(shapes)));
