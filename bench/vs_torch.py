@@ -8,7 +8,7 @@
 
 Workloads: gpt-char (tests/models/gpt-char, batch 8) and mlp (784-2048-2048-10, batch 256; exported to a temporary folder), and
 when asked for bert-base (an encoder of BERT's size, batch 8 of 128 tokens) and resnet50 (torchvision's, batch 8 of 224x224; give these
---blocks 6 --launches 1); f32, AdamW with PyTorch's defaults. Both sides are resident processes with their weights and buffers warm, and both speak one
+--blocks 6 --launches 1), and the networks of bench/zoo.py by name, or all of them as `zoo`; f32, AdamW with PyTorch's defaults. Both sides are resident processes with their weights and buffers warm, and both speak one
 protocol: a line `N` on stdin runs N steps and answers {"paced": N, "elapsed_ns": ...}; the end of stdin ends the process.
 Each block runs ours, PyTorch, PyTorch, ours (ABBA, so that a drift of the machine cancels), every leg at least --leg
 seconds; the number printed is the median over blocks of the ratio of times per step with its 95 % bootstrap interval. The
@@ -114,13 +114,24 @@ def has_fast_blas():
     return torch.backends.mkl.is_available() or any(name in mapped for name in ("openblas", "blis", "mkl_rt", "mkl_core"))
 
 
+def import_zoo():
+    sys.dont_write_bytecode = True
+    import zoo
+
+    return zoo
+
+
 def report_torch():
-    """What the driver asks of PyTorch: its version, and whether it can use a GPU."""
+    """What the driver asks of PyTorch: its version, whether it can use a GPU, and what networks there are."""
     import torch
 
+    try:
+        networks = list(import_zoo().NETWORKS)
+    except ImportError:  # no torchvision
+        networks = []
     cuda = torch.cuda.is_available()
     name = torch.cuda.get_device_name() if cuda else ""
-    print(json.dumps({"version": torch.__version__, "cuda": cuda, "compile": hasattr(torch, "compile"), "gpu": name}))
+    print(json.dumps({"version": torch.__version__, "cuda": cuda, "compile": hasattr(torch, "compile"), "gpu": name, "networks": networks}))
 
 
 def torch_worker(name, options):
@@ -131,17 +142,20 @@ def torch_worker(name, options):
         sys.exit("PyTorch runs on the reference BLAS: install libopenblas0-openmp or libopenblas0-pthread")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_num_threads(options.threads)
-    model, inputs, labels = make_workload(name, WORKLOADS[name]["batch"])
-    model, inputs, labels = (part.to(options.device) for part in (model, inputs, labels))
+    if name in WORKLOADS:
+        model, *inputs = make_workload(name, WORKLOADS[name]["batch"])
+    else:
+        model, named = import_zoo().make(name)
+        inputs = named.values()
+    model, *inputs = (part.to(options.device) for part in (model, *inputs))
     model.train()
     forward = torch.compile(model) if options.variant == "compile" else model
     wait = torch.cuda.synchronize if cuda else lambda: None
 
     def loss():
-        if options.precision == "f32":
-            return forward(inputs, labels)[0]
-        with torch.autocast(options.device, dtype=torch.bfloat16):
-            return forward(inputs, labels)[0]
+        with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.precision == "bf16"):
+            result = forward(*inputs)
+        return result if torch.is_tensor(result) else result[0]
 
     def run(optimizer, steps):
         wait()
@@ -176,6 +190,8 @@ def torch_worker(name, options):
 
 def export_workload(name, path):
     """Exports a workload the way tests/models/export.py does (run in its own process: it loads PyTorch)."""
+    if name not in WORKLOADS:
+        return import_zoo().export(name, os.path.dirname(path))
     load_modules()
     import export
 
@@ -356,14 +372,16 @@ def bench(name, variant, options, folder):
         model = os.path.join(folder, name + ".onnx")
         if not os.path.exists(model):
             twins.fill(name, folder)
-    elif name in EXPORTED:
+    elif name in EXPORTED or name not in WORKLOADS:
         model = os.path.join(folder, name + ".onnx")
         done = subprocess.run(worker + ["--worker", name, "--export", model], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode:
             raise BenchError(f"{name}: export failed: {done.stderr.decode(errors='replace').strip().splitlines()[-1:]}")
+    job = ["--loss", "loss", "--data", "npz:" + os.path.join(folder, name + ".npz")]
+    if name in WORKLOADS:
+        job = ["--loss", "ce:logits,labels", "--data", "synthetic", "--dim", f"batch={WORKLOADS[name]['batch']}"]
     command = [
-        options.gradloom, "train", model, "--loss", "ce:logits,labels", "--optimizer", "adamw{lr=1e-3}",
-        "--dim", f"batch={WORKLOADS[name]['batch']}", "--data", "synthetic", "--threads", str(options.threads),
+        options.gradloom, "train", model, *job, "--optimizer", "adamw{lr=1e-3}", "--threads", str(options.threads),
         "--passes", options.passes, "--steps", "100000000", "--paced", "--json",
         "--device", "cuda:0" if options.device == "cuda" else "cpu", "--precision", options.precision,
     ]  # fmt: skip
@@ -395,7 +413,7 @@ def label(name, variant, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where both sides compute (default: %(default)s)")
-    parser.add_argument("--models", help="workloads, comma separated (default: gpt-char,mlp; on a GPU also gpt2-124m)")
+    parser.add_argument("--models", help="workloads, comma separated (default: gpt-char,mlp; on a GPU also gpt2-124m; zoo: all of zoo.py)")
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32", help="of both sides (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=24, help="ABBA blocks per workload (default: %(default)s)")
@@ -405,7 +423,7 @@ def main():
     parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"), help="our command")
     parser.add_argument("--tune", action="store_true", help="compare with the fastest of several settings of PyTorch")
     parser.add_argument("--json", action="store_true", help="one JSON object per workload, with the block ratios")
-    parser.add_argument("--worker", choices=sorted(WORKLOADS), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--export", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--report", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--variant", choices=("eager", "compile"), default="eager", help=argparse.SUPPRESS)
@@ -417,9 +435,16 @@ def main():
     if options.worker:
         return torch_worker(options.worker, options)
     names = (options.models or DEFAULT_MODELS[options.device]).split(",")
-    unknown = [name for name in names if name not in WORKLOADS]
-    if unknown:
-        parser.error(f"no workload '{unknown[0]}'")
+    if any(name not in WORKLOADS for name in names):
+        try:
+            networks = ask_torch(options)["networks"]
+        except BenchError as error:
+            print(f"vs_torch: {error}", file=sys.stderr)
+            return 1
+        names = [each for name in names for each in (networks if name == "zoo" else [name])]
+        unknown = [name for name in names if name not in WORKLOADS and name not in networks]
+        if unknown:
+            parser.error(f"no workload '{unknown[0]}'")
     if not 1 <= options.launches <= options.blocks or options.threads < 1 or options.leg <= 0:
         parser.error("--launches, --threads and --leg must be positive, --blocks at least --launches")
     failed = False
