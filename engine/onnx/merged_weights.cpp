@@ -35,20 +35,21 @@ bool holds_the_numbers_of(const Value& copy, const Value& original) {
   return a.shape().size() == 2 && a.shape() == reversed && is_copy(a, b, true);
 }
 
+// Where "_12" that begins at `at` ends, or `at`.
+std::size_t after_number(std::string_view text, std::size_t at) {
+  if (at >= text.size() || text[at] != '_') return at;
+  const std::size_t end = std::min(text.find_first_not_of("0123456789", at + 1), text.size());
+  return end > at + 1 ? end : at;
+}
+
 // Of a module that is called again, exporters number the scopes: "d/d.0" is then "d/d.0_1".
 bool is_later_call(std::string_view scope, std::string_view first) {
-  while (!scope.empty() && !first.empty()) {
-    const std::size_t length = std::min(scope.find('/'), scope.size()),
-                      first_length = std::min(first.find('/'), first.size());
-    if (scope.substr(0, first_length) != first.substr(0, first_length) || length < first_length) return false;
-    const std::string_view more = scope.substr(first_length, length - first_length);
-    if (!more.empty() && (more.size() < 2 || more[0] != '_' ||
-                          more.find_first_not_of("0123456789", 1) != std::string_view::npos))
-      return false;
-    scope.remove_prefix(std::min(length + 1, scope.size()));
-    first.remove_prefix(std::min(first_length + 1, first.size()));
+  std::size_t at = 0;
+  for (const char c : first) {
+    if (c == '/') at = after_number(scope, at);
+    if (at >= scope.size() || scope[at++] != c) return false;
   }
-  return scope.empty() && first.empty();
+  return after_number(scope, at) == scope.size();
 }
 
 bool are_several(const std::set<std::string>& modules) {

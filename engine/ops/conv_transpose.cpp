@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "engine/ops/convolution.h"
+#include "engine/ops/elementwise_code.h"
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -156,26 +157,20 @@ Cost cost(const NodeTypes& types) {
   return nn::cost_of(types, nn::convolution_flops(types.inputs[0].shape, types.inputs[1].shape) + bias);
 }
 
-// y + bias, in place; in f32 for the 16-bit types on the CPU.
-std::shared_ptr<const kernels::EwProgram> bias_program(kernels::Target target, DType dtype, const Shape& y) {
-  const std::int64_t spatial = nn::product(y, 2, y.size());
-  kernels::EwProgram program;
-  program.rank = 3;
-  program.dims = {y[0], y[1], spatial};
-  program.inputs = {{dtype, {y[1] * spatial, spatial, 1}}, {dtype, {0, 1, 0}}};
-  using kernels::EwOp;
-  if (is_half(dtype) && target == kernels::Target::cpu) {
-    program.code = {{EwOp::Cast, dtype, DType::f32, {0, -1, -1}, 0},
-                    {EwOp::Cast, dtype, DType::f32, {1, -1, -1}, 0},
-                    {EwOp::Add, DType::f32, DType::f32, {2, 3, -1}, 0},
-                    {EwOp::Cast, DType::f32, dtype, {4, -1, -1}, 0}};
-    program.outputs = {{5, dtype}};
-  } else {
-    program.code = {{EwOp::Add, dtype, dtype, {0, 1, -1}, 0}};
-    program.outputs = {{2, dtype}};
-  }
-  kernels::ew_collapse_dims(program);
-  return std::make_shared<const kernels::EwProgram>(std::move(program));
+// y + bias: a kernel whose inputs are y, in place, and the bias.
+Result<Kernel> prepare_bias(const NodeTypes& types) {
+  const Type& y = types.outputs[0];
+  Shape channels(y.shape.size() - 1, 1);
+  channels[0] = y.shape[1];
+  NodeTypes sum;
+  sum.inputs = {y, {types.inputs[2].dtype, channels}};
+  sum.input_present = {true, true};
+  sum.outputs = {y};
+  sum.output_present = {true};
+  sum.constants = {nullptr, nullptr};
+  sum.target = types.target;
+  elementwise_code::Code code(sum);
+  return code.prepare(code.op(kernels::EwOp::Add, {code.in(0), code.in(1)}));
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
@@ -184,12 +179,12 @@ Result<Kernel> prepare(const NodeTypes& types) {
   Kernel kernel = TRY(nn::prepare_convolution(types, kernels::ConvolutionKind::backward_data,
                                               {y, w, x, t.window, types.attrs.integer("group", 1), false}));
   if (!types.has(2) || element_count(y) == 0) return kernel;
-  const auto program = bias_program(types.target, types.inputs[0].dtype, y);
-  kernel.programs.push_back(program);
-  kernel.run = [convolve = std::move(kernel.run), program](const LaunchArgs& args) {
+  Kernel bias = TRY(prepare_bias(types));
+  kernel.programs.insert(kernel.programs.end(), bias.programs.begin(), bias.programs.end());
+  kernel.run = [convolve = std::move(kernel.run), add = std::move(bias.run)](const LaunchArgs& args) {
     convolve(args);
     const void* inputs[] = {args.outputs[0], args.inputs[2]};
-    args.on.elementwise({program.get(), inputs, args.outputs, nullptr});
+    add({inputs, args.outputs, args.workspace, args.random, args.on});
   };
   return kernel;
 }

@@ -158,8 +158,8 @@ struct Term {
 // Adds nodes to a builder; all shapes are known.
 class Lowering {
  public:
-  Lowering(GraphBuilder& b, std::map<char, std::int64_t> sizes) : b_(b), sizes_(std::move(sizes)) {
-    for (const auto& [label, size] : sizes_) lengths_[index(label)] = static_cast<double>(size);
+  Lowering(GraphBuilder& b, const std::map<char, std::int64_t>& sizes) : b_(b) {
+    for (const auto& [label, size] : sizes) sizes_[index(label)] = size;
   }
 
   // y with the labels `output`.
@@ -218,14 +218,14 @@ class Lowering {
   double elements(const Labels& labels, const Taken& taken) const {
     double n = 1;
     for (char c : labels)
-      if (taken(c)) n *= lengths_[index(c)];
+      if (taken(c)) n *= static_cast<double>(size(c));
     return n;
   }
   double elements(const Labels& labels) const {
     return elements(labels, [](char) { return true; });
   }
 
-  std::int64_t size(char c) const { return sizes_.at(c); }
+  std::int64_t size(char c) const { return sizes_[index(c)]; }
   std::int64_t size(const Labels& labels) const {
     std::int64_t n = 1;
     for (char c : labels) n *= size(c);
@@ -320,8 +320,7 @@ class Lowering {
   }
 
   GraphBuilder& b_;
-  std::map<char, std::int64_t> sizes_;
-  std::array<double, kCharacters> lengths_{};  // by label, as sizes_ has them
+  std::array<std::int64_t, kCharacters> sizes_{};  // by label
 };
 
 Result<Kernel> prepare(const NodeTypes& types) {
