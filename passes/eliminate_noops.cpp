@@ -12,6 +12,25 @@ bool any_of_ops(const Node& node, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return is_op(node, name); });
 }
 
+bool is_view(const Node& node) { return any_of_ops(node, {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}); }
+
+// The dims [begin, end) of `from` whose product is each dim of `joined`; empty unless there are such for all.
+using Run = std::pair<std::size_t, std::size_t>;
+std::vector<Run> joined_runs(const Shape& from, const Shape& joined) {
+  std::vector<Run> runs;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < joined.size(); ++i) {
+    const std::size_t begin = at;
+    std::int64_t product = 1;
+    while (at < from.size() && (at == begin || product < joined[i])) product *= from[at++];
+    if (product != joined[i] || product <= 0) return {};
+    // Dims of 1 belong to either neighbour.
+    while (at < from.size() && from[at] == 1 && (i + 1 == joined.size() || joined[i + 1] != 1)) ++at;
+    runs.emplace_back(begin, at);
+  }
+  return at == from.size() ? runs : std::vector<Run>{};
+}
+
 std::vector<std::int64_t> transpose_perm(const Graph& graph, const Node& node) {
   const auto rank = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size());
   std::vector<std::int64_t> reversed;
@@ -54,7 +73,7 @@ Noop arithmetic_noop(const Graph& graph, const Node& node) {
 Noop find_noop(const Graph& graph, const Node& node) {
   if (is_op(node, "Identity")) return {"identity", 0};
   if (is_op(node, "Cast")) return {"cast-same-type", 0};
-  if (any_of_ops(node, {"Reshape", "Flatten", "Squeeze", "Unsqueeze"})) return {"view-same-shape", 0};
+  if (is_view(node)) return {"view-same-shape", 0};
   if (is_op(node, "Expand")) return {"expand-same-shape", 0};
   if (any_of_ops(node, {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"}))
     return {"reduce-one-element", 0};
@@ -118,6 +137,31 @@ class EliminateNoops final : public Pass {
     rw.commit();
   }
 
+  // A view of a Transpose of a view that joins dims, where it takes them apart again: a Transpose.
+  static void merge_around_transpose(Rewriter& rw, NodeId id, NodeId before) {
+    const Graph& graph = rw.graph();
+    const NodeId joining = graph.values[graph.nodes[before].inputs[0]].producer;
+    if (joining == kNone || !is_view(graph.nodes[joining])) return;
+    const ValueId source = graph.nodes[joining].inputs[0], output = graph.nodes[id].outputs[0];
+    const Shape& from = graph.type(source).shape;
+    const auto runs = joined_runs(from, graph.type(graph.nodes[before].inputs[0]).shape);
+    std::vector<std::int64_t> perm;
+    Shape shape;
+    if (!runs.empty()) {
+      for (const std::int64_t axis : transpose_perm(graph, graph.nodes[before])) {
+        const auto [begin, end] = runs[static_cast<std::size_t>(axis)];
+        for (std::size_t i = begin; i < end; ++i) {
+          perm.push_back(static_cast<std::int64_t>(i));
+          shape.push_back(from[i]);
+        }
+      }
+    }
+    if (perm.empty() || shape != graph.type(output).shape || !rw.allowed("view-transpose-view", id)) return;
+    GraphBuilder& b = rw.begin("view-transpose-view", id, {id, before, joining});
+    rw.replace(output, b.op("Transpose", {source}, {{"perm", perm}}));
+    rw.commit();
+  }
+
   // Transpose of Transpose and view of view: one node from the first input.
   static void merge_with_producer(Rewriter& rw, NodeId id) {
     const Graph& graph = rw.graph();
@@ -139,8 +183,9 @@ class EliminateNoops final : public Pass {
       rw.commit();
       return;
     }
-    static const std::initializer_list<const char*> views = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"};
-    if (!any_of_ops(node, views) || !any_of_ops(first, views)) return;
+    if (!is_view(node)) return;
+    if (is_op(first, "Transpose")) merge_around_transpose(rw, id, before);
+    if (!is_view(first)) return;
     const Shape shape = graph.type(output).shape;
     const bool positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t d) { return d > 0; });
     const bool same = graph.type(source) == graph.type(output);
@@ -175,7 +220,8 @@ const PassDef eliminate_noops_pass = {
         "Expand to the same shape, "
         "reductions over axes of size 1, dropout that is switched off, and x + 0, x - 0, x * 1, x / 1, x ^ 1 "
         "with scalar constants. Two "
-        "transposes or two views in a row, or a cast of what was cast to a wider type, become one or none. A "
+        "transposes or two views in a row, or a cast of what was cast to a wider type, become one or none; a "
+        "transpose between a view that joins dims and one that takes them apart takes their place. A "
         "result that is an output of the graph keeps "
         "its node.",
     .phase = PassPhase::both,

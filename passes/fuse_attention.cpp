@@ -124,6 +124,7 @@ class FuseAttention final : public Pass {
     set_perm(attrs, "perm_q", q.perm);
     set_perm(attrs, "perm_k", perm_k);
     set_perm(attrs, "perm_v", v.perm);
+    if (node.attrs.integer("safe") != 0) attrs.set("safe", std::int64_t{1});
     std::vector<ValueId> inputs = {q.value, k.value, v.value};
     if (chain.mask != kNone) {
       inputs.push_back(chain.mask);

@@ -6,6 +6,7 @@
 //   [batch.., keys, e], y = transpose(y', perm_y), y' [batch.., rows, e]; absent: identity. Batch dims are equal.
 //   mask, broadcast to [batch.., rows, keys]: mode "add": is added to the scores; "keep" (bool): where false the score is `fill`;
 //   "block" (bool): where true.
+//   safe: a row whose scores are all -inf has probabilities of 0, as Softmax's of that name (engine/ops/softmax.cpp).
 //   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values.
 // FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities, D what dropout does: dV =
 // D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
@@ -146,8 +147,10 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
   a.random_key = random_key(attrs, types.node_name);
   a.dtype = types.inputs[first].dtype;
   a.scores = nn::multiplies_bf16(types.target, a.dtype) ? DType::f32 : a.dtype;
+  a.safe = attrs.integer("safe") != 0;
   // A row that sees nothing would have no shares of infinite scores.
-  a.fill = kept_finite(a.scores, attrs.real("fill", -INFINITY));
+  const double fill = attrs.real("fill", -INFINITY);
+  a.fill = a.safe ? fill : kept_finite(a.scores, fill);
   return a;
 }
 
@@ -330,7 +333,8 @@ void probabilities(const Plan& p, const Step& s, const LaunchArgs& args, const v
     const void* inputs[] = {scores, nn::elements_at(mask, type, s.block.row * p.mask_row)};
     args.on.elementwise({s.mask.get(), inputs, &scores, nullptr});
   }
-  args.on.softmax({a.scores, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, scores, scores});
+  args.on.softmax(
+      {a.scores, false, element_count(a.batch) * s.block.rows, s.block.keys, 1, scores, scores, a.safe});
 }
 
 void convert(const LaunchArgs& args, const Program& program, const void* from, void* to) {
@@ -362,8 +366,8 @@ Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,
 // ---- by a library of the device ---------------------------------------------------------------------------------------------------
 
 // The whole attention in its terms, without addresses. Nothing where it means something else: other random
-// numbers, masks that replace scores (but those of the future alone), more batch dims than two. `first`:
-// which input q is.
+// numbers, masks that replace scores (but those of the future alone), rows that may see nothing, more batch
+// dims than two. `first`: which input q is.
 std::optional<kernels::AttentionArgs> library_form(const NodeTypes& types, std::size_t first,
                                                    const Attention& a) {
   const std::size_t rank = a.batch.size();
@@ -393,6 +397,7 @@ std::optional<kernels::AttentionArgs> library_form(const NodeTypes& types, std::
   const Tensor* const known = types.constants[first + 3];
   l.causal = known != nullptr && hides_the_future_only(a, *known);
   if (l.causal) return l;
+  if (a.safe && (known == nullptr || hides_all_of_a_row(a, *known))) return std::nullopt;
   Shape mask = types.inputs[first + 3].shape;
   if (a.mask != Mask::add || mask.empty() || mask.back() != a.keys) return std::nullopt;
   mask.insert(mask.begin(), rank + 2 - mask.size(), 1);

@@ -94,6 +94,11 @@ bool hides_the_future_only(const Attention& a, const Tensor& known) {
   return true;
 }
 
+bool hides_all_of_a_row(const Attention& a, const Tensor& known) {
+  const std::vector<Row> rows = rows_of(a, known, false);
+  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.blind; });
+}
+
 std::int64_t rounded(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
 Schedule schedule_of(const Attention& a, const Tensor* known) {

@@ -22,6 +22,7 @@ struct Attention {
   std::int64_t rows = 0, keys = 0, d = 0, e = 0;
   View q, k, v, y;
   double scale = 1, fill = 0;
+  bool safe = false;  // probabilities of a row that sees nothing are 0
   Mask mask = Mask::none;
   double dropout = 0;            // ratio of probabilities that are dropped
   std::uint64_t random_key = 0;  // whose random numbers, as Dropout's of [batch.., rows, keys]
@@ -52,6 +53,9 @@ Schedule schedule_of(const Attention& a, const Tensor* known);
 // Whether the mask hides from row r the keys after the r-th, in every part of the batch, and does nothing
 // else.
 bool hides_the_future_only(const Attention& a, const Tensor& known);
+
+// Whether it hides every key from some row, in some part of the batch.
+bool hides_all_of_a_row(const Attention& a, const Tensor& known);
 
 std::int64_t rounded(std::int64_t n, std::int64_t step);  // up
 

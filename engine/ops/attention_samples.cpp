@@ -15,6 +15,11 @@ Attrs dropped(Attrs attrs, double ratio) {
   return attrs;
 }
 
+Attrs safe(Attrs attrs) {
+  attrs.set("safe", std::int64_t{1});
+  return attrs;
+}
+
 Attrs with_mask(const char* mode, double fill) {
   return {{"scale", 0.5}, {"mask", std::string(mode)}, {"fill", fill}};
 }
@@ -92,6 +97,14 @@ std::vector<Form> forms() {
        with_mask("keep", -0x1.fffffep127),  // the least of f32
        {floats({2, 4}), floats({3, 4}), floats({3, 2}), flags({2, 3}, {0, 0, 0, 1, 0, 1})},
        {2, 2}},
+      {"a row that sees nothing, safe",
+       safe(with_mask("keep", -INFINITY)),
+       {floats({3, 4}), floats({3, 4}), floats({3, 2}), flags({3, 3}, {0, 0, 0, 1, 0, 1, 0, 0, 0})},
+       {3, 2}},
+      {"known blind rows, safe",
+       safe(with_mask("block", -INFINITY)),
+       {floats({3, 4}), floats({3, 4}), floats({3, 2}), known_mask({3, 3}, {1, 1, 1, 0, 1, 0, 1, 1, 1})},
+       {3, 2}},
       {"known, not hidden",
        with_mask("block", -2),
        {floats({3, 4}), floats({5, 4}), floats({5, 2}),

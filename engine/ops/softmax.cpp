@@ -3,6 +3,7 @@
 //   opset 13: n is the dim `axis` (default -1).  opset 1..12: x is coerced to 2-d at `axis` (default 1), n is
 //   the product of the dims from `axis` on and inner is 1. SoftmaxGrad(dy, y): dx = y * (dy - sum(dy * y));
 //   with log: dx = dy - exp(y) * sum(dy)
+//   safe (ours, of Softmax; passes/fuse_safe_softmax.cpp): of n times -inf y is 0, and so dx, not NaN
 // Source: ONNX Softmax-11, Softmax-13.
 #include "engine/ops/nn.h"
 
@@ -55,8 +56,9 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Layout l = layout_of(x.shape, TRY(axis_of(types.attrs, x.shape.size(), flatten)), flatten);
   TRY(nn::require_kernel_type(types.target, x.dtype, l.inner == 1));
   if (l.outer * l.n * l.inner == 0) return nn::no_work("softmax");
-  return Kernel{log ? "log_softmax" : "softmax", 0, [dtype = x.dtype, l](const LaunchArgs& args) {
-                  args.on.softmax({dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.outputs[0]});
+  const bool safe = !log && types.attrs.integer("safe") != 0;
+  return Kernel{log ? "log_softmax" : "softmax", 0, [dtype = x.dtype, l, safe](const LaunchArgs& args) {
+                  args.on.softmax({dtype, log, l.outer, l.n, l.inner, args.inputs[0], args.outputs[0], safe});
                 }};
 }
 
@@ -90,6 +92,7 @@ std::vector<Sample> samples() {
       {.name = "default", .inputs = {floats({2, 3, 4}, -2, 2)}},
       {.name = "large", .inputs = {floats({2, 6}, 85, 95)}},
       {.name = "one-class", .inputs = {floats({4, 1})}},
+      {.name = "safe", .attrs = {{"safe", kOn}}, .inputs = {floats({3, 5})}},
       {.name = "attention", .inputs = {floats({8, 8, 128, 128})}, .bench = true},
   };
 }

@@ -17,12 +17,14 @@ struct ReduceArgs {
 };
 
 // y = softmax or log-softmax over n. in, out: [outer, n, inner].  (ONNX-13 Softmax)
+// safe (softmax only): of n times -inf it is 0, else NaN.
 struct SoftmaxArgs {
   DType dtype;
   bool log;
   std::int64_t outer, n, inner;
   const void* x;
   void* y;
+  bool safe = false;
 };
 // softmax: dx = y * (dy - sum(dy * y));  log: dx = dy - exp(y) * sum(dy)
 struct SoftmaxGradArgs {

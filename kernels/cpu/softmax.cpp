@@ -14,18 +14,32 @@ constexpr i64 kRows = 32;    // at most, at a time
 // Short rows step by step together, so that no step waits for what another one has just summed up. No more of
 // them than that takes: the more, the longer the memory idles in the other steps.
 GRADLOOM_INLINE i64 rows_together(i64 n) { return larger(1, smaller(kRows, 512 / n)); }
+
+// What exponentials are multiplied with, or, of the logarithm, what is subtracted besides the peak. With a
+// finite base in place of the peak (`based`), exponentials of -inf alone are zeros, whose sum is 0.
 template <class T>
-void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
+GRADLOOM_INLINE T share(const SoftmaxArgs& args, double total) {
+  return args.log ? log(T(total)) : args.safe && total == 0 ? T(0) : T(1.0 / total);
+}
+template <class T>
+GRADLOOM_INLINE T based(const SoftmaxArgs& args, T peak) {
+  return args.safe && peak == T(-__builtin_inf()) ? T(0) : peak;
+}
+
+template <class T>
+void softmax_rows(const SoftmaxArgs& args, i64 rows, const T* x, T* y) {
+  const bool log_form = args.log;
+  const i64 n = args.n;
   T peak[kRows], factor[kRows];
   double total[kRows];
-  for (i64 r = 0; r < rows; ++r) peak[r] = peak_of(x + r * n, n);
+  for (i64 r = 0; r < rows; ++r) peak[r] = based(args, peak_of(x + r * n, n));
   for (i64 r = 0; r < rows; ++r) {
     const T *const from = x + r * n, *const next = from + rows * n;
     T* const to = y + r * n;
     total[r] = log_form ? exp_sum<T>(from, n, peak[r], next, nullptr, to)
                         : exp_sum<T>(from, n, peak[r], next, to, to + rows * n);
   }
-  for (i64 r = 0; r < rows; ++r) factor[r] = log_form ? log(T(total[r])) : T(1.0 / total[r]);
+  for (i64 r = 0; r < rows; ++r) factor[r] = share<T>(args, total[r]);
   for (i64 r = 0; r < rows; ++r, x += n, y += n) {
     if (log_form) {
 #pragma GCC ivdep
@@ -38,20 +52,22 @@ void softmax_rows(bool log_form, i64 n, i64 rows, const T* x, T* y) {
 
 // The same where memory holds another type: through rows in L1, or through parts of a row that is longer.
 template <class Stored>
-void softmax_widened_rows(bool log_form, i64 n, i64 rows, const Stored* x, Stored* y) {
+void softmax_widened_rows(const SoftmaxArgs& args, i64 rows, const Stored* x, Stored* y) {
   using T = Computed<Stored>;
+  const i64 n = args.n;
   T part[kSumBlock];
   if (n <= kSumBlock) {
     read_row(x, rows * n, part);
-    softmax_rows<T>(log_form, n, rows, part, part);
+    softmax_rows<T>(args, rows, part, part);
     return write_row(part, rows * n, y);
   }
-  const auto [peak, total] = peak_and_total(x, n, part);
-  const T factor = log_form ? log(T(total)) : T(1.0 / total);
-  for_parts(n, [&, peak = peak](i64 begin, i64 count) {
+  const auto row = peak_and_total(x, n, part);
+  const bool empty = args.safe && row.peak == T(-__builtin_inf());
+  const T peak = based(args, row.peak), factor = share<T>(args, empty ? 0 : row.total);
+  for_parts(n, [&](i64 begin, i64 count) {
     read_row(x + begin, count, part);
-    if (!log_form) exp_sum(part, count, peak, part, part);
-    for (i64 i = 0; i < count; ++i) part[i] = log_form ? (part[i] - peak) - factor : part[i] * factor;
+    if (!args.log) exp_sum(part, count, peak, part, part);
+    for (i64 i = 0; i < count; ++i) part[i] = args.log ? (part[i] - peak) - factor : part[i] * factor;
     write_row(part, count, y + begin);
   });
 }
@@ -68,13 +84,14 @@ void softmax_columns(const SoftmaxArgs& args, const T* x, T* y, i64 columns) {
   for (i64 k = 0; k < n; ++k) {
     for (i64 c = 0; c < columns; ++c) peak[c] = max(peak[c], x[k * inner + c]);
   }
+  for (i64 c = 0; c < columns; ++c) peak[c] = based(args, peak[c]);
   for (i64 k = 0; k < n; ++k) {
     T* const row = args.log ? e : y + k * inner;
 #pragma GCC ivdep
     for (i64 c = 0; c < columns; ++c) row[c] = exp_down(x[k * inner + c] - peak[c]);
     for (i64 c = 0; c < columns; ++c) total[c] += double(row[c]);
   }
-  for (i64 c = 0; c < columns; ++c) e[c] = T(args.log ? log(total[c]) : 1.0 / total[c]);
+  for (i64 c = 0; c < columns; ++c) e[c] = args.log ? T(log(total[c])) : share<T>(args, total[c]);
   for (i64 k = 0; k < n; ++k) {
     const T* const from = x + k * inner;
     T* const to = y + k * inner;
@@ -96,9 +113,9 @@ void softmax_of_rows(const SoftmaxArgs& args) {
     for (i64 row = begin; row < end && n > 0; row += rows) {
       const i64 count = smaller(rows, end - row);
       if constexpr (kWidened<Stored>) {
-        softmax_widened_rows(args.log, n, count, x + row * n, y + row * n);
+        softmax_widened_rows(args, count, x + row * n, y + row * n);
       } else {
-        softmax_rows(args.log, n, count, x + row * n, y + row * n);
+        softmax_rows(args, count, x + row * n, y + row * n);
       }
     }
   });

@@ -10,12 +10,24 @@
 namespace gradloom::kernels::gpu {
 namespace {
 
-// y of V elements.
-template <int V, class A>
-GRADLOOM_DEVICE void normalize(bool log_form, const LogSumExp<A>& sum, A shift, A factor, A* v) {
+// What makes y of x.
+template <class A>
+struct Normalizer {
+  bool log_form;
+  A peak, shift, factor;
+
+  GRADLOOM_DEVICE Normalizer(const SoftmaxArgs& args, const LogSumExp<A>& sum) : log_form(args.log) {
+    const bool empty = args.safe && sum.peak == -infinity<A>();
+    peak = empty ? A(0) : sum.peak;
+    shift = log(sum.total);
+    factor = empty ? A(0) : A(1) / sum.total;
+  }
+  template <int V>
+  GRADLOOM_DEVICE void apply(A* v) const {
 #pragma unroll
-  for (int e = 0; e < V; ++e) v[e] = log_form ? (v[e] - sum.peak) - shift : exp(v[e] - sum.peak) * factor;
-}
+    for (int e = 0; e < V; ++e) v[e] = log_form ? (v[e] - peak) - shift : exp(v[e] - peak) * factor;
+  }
+};
 
 // dx of V elements from dy in `g`.
 template <int V, class A>
@@ -41,19 +53,17 @@ __global__ void __launch_bounds__(kRowThreads) softmax_rows(SoftmaxArgs args, in
     T* const y = static_cast<T*>(args.y) + row * args.n;
     if constexpr (held) {
       A v[kRowValues];
-      const LogSumExp<A> sum = held_log_sum_exp<V>(group, x, cols, v);
-      const A shift = log(sum.total), factor = A(1) / sum.total;
+      const Normalizer<A> normalizer(args, held_log_sum_exp<V>(group, x, cols, v));
       group.each_held<V>(cols, [&](int i, int c) {
-        normalize<V>(args.log, sum, shift, factor, v + i);
+        normalizer.template apply<V>(v + i);
         store_values<V>(y + c, v + i);
       });
     } else {
-      const LogSumExp<A> sum = streamed_log_sum_exp<V>(group, x, cols);
-      const A shift = log(sum.total), factor = A(1) / sum.total;
+      const Normalizer<A> normalizer(args, streamed_log_sum_exp<V>(group, x, cols));
       group.each<V>(cols, [&](i64 c) {
         A v[V];
         load_values<V>(x + c, v);
-        normalize<V>(args.log, sum, shift, factor, v);
+        normalizer.template apply<V>(v);
         store_values<V>(y + c, v);
       });
     }
@@ -71,11 +81,10 @@ __global__ void __launch_bounds__(kColumnThreads) softmax_columns(SoftmaxArgs ar
     const i64 at = exists ? column_offset(column, args.n, args.inner) : 0;
     const T* const x = static_cast<const T*>(args.x) + at;
     T* const y = static_cast<T*>(args.y) + at;
-    const LogSumExp<A> sum = column_log_sum_exp(group, x, exists, args.n, args.inner);
-    const A shift = log(sum.total), factor = A(1) / sum.total;
+    const Normalizer<A> normalizer(args, column_log_sum_exp(group, x, exists, args.n, args.inner));
     group.each(exists, args.n, args.inner, [&](i64 k) {
       A v = to_accum(x[k]);
-      normalize<1>(args.log, sum, shift, factor, &v);
+      normalizer.template apply<1>(&v);
       y[k] = from_accum<T>(v);
     });
   }

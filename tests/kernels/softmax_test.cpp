@@ -94,6 +94,34 @@ TEST(Softmax, InPlaceAndMasked) {
   }
 }
 
+// Rows of nothing but -inf are NaN, and zeros where the softmax is safe: short rows, rows in parts, columns.
+template <class T>
+void check_safe(DType dtype, T nothing, T number, std::int64_t n, std::int64_t inner) {
+  SCOPED_TRACE(testing::Message() << "n " << n << " inner " << inner << " bytes " << sizeof(T));
+  std::vector<T> x(std::size_t(2 * n * inner), number), y(x.size());
+  for (std::int64_t i = 0; i < n; ++i) x[std::size_t(i * inner)] = nothing;
+  for (const CpuKernels* k : levels()) {
+    for (const bool safe : {false, true}) {
+      k->softmax({dtype, false, 2, n, inner, x.data(), y.data(), safe});
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double empty = double(y[std::size_t(i * inner)]);
+        EXPECT_TRUE(safe ? empty == 0 : std::isnan(empty));
+        EXPECT_NEAR(double(y[std::size_t((n + i) * inner)]), 1.0 / double(n), 4e-3 / double(n));
+      }
+    }
+  }
+}
+
+TEST(Softmax, SafeRowsThatSeeNothing) {
+  for (const std::int64_t n : {3, 40, 5000}) {
+    for (const std::int64_t inner : {1, 3}) {
+      check_safe<float>(DType::f32, -INFINITY, 0.5f, n, inner);
+      check_safe<double>(DType::f64, -INFINITY, 0.5, n, inner);
+    }
+    check_safe<Bf16>(DType::bf16, Bf16(-INFINITY), Bf16(0.5f), n, 1);
+  }
+}
+
 TEST(Softmax, NanFillsItsRowOnly) {
   std::vector<float> x(2 * 40, 0.5f), y(2 * 40);
   x[3] = NAN;

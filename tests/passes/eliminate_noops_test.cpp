@@ -83,6 +83,39 @@ TEST_F(EliminateNoops, ReductionOfOneElement) {
               "reduce-one-element");
 }
 
+// As torch's dynamo exporter transposes keys: [batch, heads, ..] joined, transposed, taken apart.
+TEST_F(EliminateNoops, TransposesBetweenViewsTakeTheirPlace) {
+  for (const Shape& from : {Shape{2, 3, 4, 5}, Shape{1, 3, 4, 5}, Shape{2, 1, 4, 5}, Shape{1, 1, 4, 5}}) {
+    graph = Graph();
+    GraphBuilder to_graph(graph);
+    const ValueId v = to_graph.input("v", {DType::f32, from});
+    const ValueId joined = to_graph.op("Reshape", {v, to_graph.i64s({-1, 4, 5})});
+    const ValueId t = to_graph.op("Transpose", {joined}, {{"perm", Perm{0, 2, 1}}});
+    graph.outputs = {
+        to_graph.op("Exp", {to_graph.op("Reshape", {t, to_graph.i64s({from[0], from[1], 5, 4})})})};
+    EXPECT_EQ(run_and_compare(graph, "eliminate-noops", 0).matched, 1);
+    EXPECT_EQ(op_counts(graph), (Counts{{"Exp", 1}, {"Transpose", 1}}));
+  }
+}
+TEST_F(EliminateNoops, TransposesBetweenOtherViewsStay) {
+  for (const Shape& to : {Shape{6, 5, 4}, Shape{3, 2, 5, 4}, Shape{2, 3, 4, 5}, Shape{30, 4}}) {
+    graph = Graph();
+    GraphBuilder to_graph(graph);
+    const ValueId v = to_graph.input("v", {DType::f32, {2, 3, 4, 5}});
+    const ValueId joined = to_graph.op("Reshape", {v, to_graph.i64s({6, 4, 5})});
+    const ValueId t = to_graph.op("Transpose", {joined}, {{"perm", Perm{0, 2, 1}}});
+    graph.outputs = {to_graph.op("Exp", {to_graph.op("Reshape", {t, to_graph.i64s(to)})})};
+    run_and_compare(graph, "eliminate-noops", 0);
+    EXPECT_EQ(op_counts(graph)["Transpose"], 1) << to_string(to);
+    EXPECT_GE(op_counts(graph)["Reshape"], 1) << to_string(to);
+  }
+  GraphBuilder cut(graph = Graph());  // a view that does not only join
+  const ValueId v = cut.input("v", {DType::f32, {2, 6}});
+  const ValueId t = cut.op("Transpose", {cut.op("Reshape", {v, cut.i64s({3, 4})})}, {{"perm", Perm{1, 0}}});
+  graph.outputs = {cut.op("Exp", {cut.op("Reshape", {t, cut.i64s({6, 2})})})};
+  EXPECT_EQ(run_and_compare(graph, "eliminate-noops", 0).matched, 0);
+}
+
 TEST_F(EliminateNoops, TransposesMergeOrCancel) {
   const ValueId v = b.input("v", {DType::f32, {2, 3, 4}});
   const ValueId t = b.op("Transpose", {v}, {{"perm", Perm{2, 0, 1}}});

@@ -40,7 +40,9 @@ TEST(FuseLogSigmoid, TheSigmoidStaysForItsOtherReaders) {
 TEST(FuseLogSigmoid, LargeLogitsStayFinite) {
   for (const bool fused : {false, true}) {
     CrossEntropy loss(DType::f32);
-    if (fused) EXPECT_EQ(run_pass(loss.graph, "fuse-log-sigmoid").matched, 2);
+    if (fused) {
+      EXPECT_EQ(run_pass(loss.graph, "fuse-log-sigmoid").matched, 2);
+    }
     testing::Contents contents = testing::random_inputs(loss.graph, 1);  // and constants
     contents[loss.x] = Tensor::from_f64(DType::f32, {3, 5}, std::vector<double>(15, 40));
     const auto y = testing::evaluate_graph(loss.graph, contents);

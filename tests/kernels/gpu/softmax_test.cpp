@@ -11,17 +11,19 @@ struct Case {
   i64 outer, n, inner;
   bool log;
   std::size_t offset = 0;  // of the device buffers from their 16-byte boundary, in elements
+  bool safe = false;
 };
 
 template <class T>
 void check_forward(const Case& s, const std::vector<Host<T>>& x) {
   std::vector<Host<T>> y(x.size());
-  cpu().softmax({cpu_dtype<T>(), s.log, s.outer, s.n, s.inner, x.data(), y.data()});
+  cpu().softmax({cpu_dtype<T>(), s.log, s.outer, s.n, s.inner, x.data(), y.data(), s.safe});
   const Results gpu = on_device([&](Device& device) {
     device.run(softmax, SoftmaxArgs{gpu_dtype<T>(), s.log, s.outer, s.n, s.inner, device.in<T>(x, s.offset),
-                                    device.out<T>("y", y.size(), s.offset)});
+                                    device.out<T>("y", y.size(), s.offset), s.safe});
     T* const in_place = device.inout<T>("in place", x);
-    device.run(softmax, SoftmaxArgs{gpu_dtype<T>(), s.log, s.outer, s.n, s.inner, in_place, in_place});
+    device.run(softmax,
+               SoftmaxArgs{gpu_dtype<T>(), s.log, s.outer, s.n, s.inner, in_place, in_place, s.safe});
   });
   const Tolerance close = tolerance<T>({1e-5, 1e-6});
   expect_close(gpu.get<T>("y"), widen(y), close, "y");
@@ -90,12 +92,15 @@ TYPED_TEST(SoftmaxOnGpu, Columns) {
 
 TYPED_TEST(SoftmaxOnGpu, InfinitiesAndNan) {
   using H = Host<TypeParam>;
-  for (const Case s : {Case{6, 40, 1, false}, Case{6, 40, 1, true}, Case{6, 9000, 1, false},
-                       Case{6, 40, 5, false}, Case{6, 40, 5, true}, Case{6, 600, 1, true}}) {
-    SCOPED_TRACE(testing::Message() << "n " << s.n << " inner " << s.inner << " log " << s.log);
+  for (const Case s :
+       {Case{6, 40, 1, false}, Case{6, 40, 1, true}, Case{6, 9000, 1, false}, Case{6, 40, 5, false},
+        Case{6, 40, 5, true}, Case{6, 600, 1, true}, Case{6, 40, 1, false, 0, true},
+        Case{6, 9000, 1, false, 0, true}, Case{6, 40, 5, false, 0, true}}) {
+    SCOPED_TRACE(testing::Message() << "n " << s.n << " inner " << s.inner << " log " << s.log << " safe "
+                                    << s.safe);
     auto x = numbers<TypeParam>(s.outer * s.n * s.inner, 1);
     const auto at = [&](i64 row, i64 k) -> H& { return x[std::size_t((row * s.n + k) * s.inner)]; };
-    for (i64 k = 0; k < s.n; ++k) at(0, k) = H(-kInf);      // all masked: NaN
+    for (i64 k = 0; k < s.n; ++k) at(0, k) = H(-kInf);      // all masked: NaN, or 0
     for (i64 k = 0; k < s.n - 1; ++k) at(1, k) = H(-kInf);  // one left
     for (i64 k = 1; k < s.n; k += 2) at(2, k) = H(-kInf);
     at(3, s.n / 2) = H(kNan);
