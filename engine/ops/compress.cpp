@@ -117,16 +117,18 @@ std::int64_t nonzero_count(const Tensor& x) {
 }
 
 Tensor nonzero_of(const Tensor& x) {
-  const Ints strides = dense_strides(x.shape());
-  Ints found;
-  found.reserve(static_cast<std::size_t>(nonzero_count(x)));
-  for (std::int64_t i = 0, n = x.count(); i < n; ++i)
-    if (x.at(i) != 0) found.push_back(i);
-  const auto count = static_cast<std::int64_t>(found.size());
-  Tensor y(DType::i64, {static_cast<std::int64_t>(x.shape().size()), count});
+  const Shape& shape = x.shape();
+  const std::int64_t count = nonzero_count(x);
+  Tensor y(DType::i64, {static_cast<std::int64_t>(shape.size()), count});
   std::int64_t* to = y.mutable_as<std::int64_t>();
-  for (std::size_t d = 0; d < x.shape().size(); ++d)
-    for (std::int64_t at : found) *to++ = at / strides[d] % x.shape()[d];
+  Shape place(shape.size(), 0);
+  for (std::int64_t i = 0, n = x.count(); i < n; ++i) {
+    if (x.at(i) != 0) {
+      for (std::size_t d = 0; d < place.size(); ++d) to[static_cast<std::int64_t>(d) * count] = place[d];
+      ++to;
+    }
+    for (std::size_t d = place.size(); d-- > 0 && ++place[d] == shape[d];) place[d] = 0;
+  }
   return y;
 }
 
