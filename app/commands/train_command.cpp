@@ -262,7 +262,8 @@ class TrainRun {
     if (!steps.ok() && steps.error().code != Errc::interrupted) return {};
     if (!options_.save_params.empty()) TRY(write_npz(options_.save_params, TRY(job_->parameters())));
     if (!options_.export_onnx_path.empty())
-      TRY(export_onnx(job_->recipe().model, TRY(job_->parameters()), options_.export_onnx_path));
+      TRY(export_onnx(job_->recipe().model, TRY(job_->parameters()), options_.export_onnx_path,
+                      job_->model().tied_copies));
     return steps.ok() ? replay() : Status();
   }
 

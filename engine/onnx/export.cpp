@@ -1,4 +1,5 @@
 // A model with other parameters, and tensors as files. Both are written completely or not at all.
+#include <cstring>
 #include <exception>
 #include <vector>
 
@@ -6,6 +7,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/import.h"
 #include "engine/onnx/model_file.h"
+#include "engine/onnx/restored_parameters.h"
 #include "engine/onnx/sparse.h"
 #include "engine/onnx/tensor_proto.h"
 
@@ -63,20 +65,38 @@ Status replace_parameters(const Initializers& initializers, const std::map<std::
   return {};
 }
 
+Tensor transposed(const Tensor& matrix) {
+  const std::int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
+  const std::size_t size = dtype_bytes(matrix.dtype());
+  Tensor result(matrix.dtype(), {columns, rows});
+  const auto* from = static_cast<const std::byte*>(matrix.data());
+  auto* to = static_cast<std::byte*>(result.mutable_data());
+  for (std::int64_t c = 0; c < columns; ++c)
+    for (std::int64_t r = 0; r < rows; ++r, to += size)
+      std::memcpy(to, from + static_cast<std::size_t>(r * columns + c) * size, size);
+  return result;
+}
+
 }  // namespace
 
 Status export_onnx(const std::string& source_path, const std::map<std::string, Tensor>& parameters,
-                   const std::string& path) {
+                   const std::string& path, const std::vector<TiedCopy>& copies) {
   const Limits limits;
   ModelFile file = TRY(read_model_file(source_path, limits));
   try {
     TensorReader tensors(limits, folder_of(source_path));
     const Result<std::int64_t> sparse = make_dense(file.model, tensors, limits);
     if (!sparse.ok()) return with_context(sparse.error(), escaped(source_path));
+    const auto restored = restore_parameters(*file.model.mutable_graph(), tensors);
+    if (!restored.ok()) return with_context(restored.error(), escaped(source_path));
     Initializers initializers;
     collect_initializers(*file.model.mutable_graph(), initializers);
     Status status = embed_external(initializers, tensors);
-    if (status.ok()) status = replace_parameters(initializers, parameters);
+    std::map<std::string, Tensor> contents = parameters;
+    for (const TiedCopy& tied : copies)
+      if (const auto it = parameters.find(tied.original); it != parameters.end())
+        contents[tied.copy] = tied.transposed ? transposed(it->second) : it->second;
+    if (status.ok()) status = replace_parameters(initializers, contents);
     if (!status.ok()) return with_context(status.error(), escaped(source_path));
     std::string bytes;
     if (file.model.ByteSizeLong() > static_cast<std::size_t>(limits.file_bytes) ||

@@ -18,6 +18,7 @@
 #include "engine/onnx/node_order.h"
 #include "engine/onnx/node_reader.h"
 #include "engine/onnx/opaque.h"
+#include "engine/onnx/restored_parameters.h"
 #include "engine/onnx/scope.h"
 #include "engine/onnx/sparse.h"
 #include "engine/onnx/tensor_proto.h"
@@ -50,6 +51,7 @@ class Importer {
     if (const std::int64_t count = TRY(make_dense(model_, tensors_, options_.limits)); count > 0)
       out_.notes.push_back(counted(count, "sparse initializer is", "sparse initializers are") +
                            " made dense: zeros train as other numbers do");
+    TRY(restore());
     InlinedFunctions functions = TRY(inline_functions(model_, options_.limits));
     reader_.vocabulary.skipped_functions = std::move(functions.skipped);
     const std::vector<std::string> labels = name_nodes();
@@ -76,9 +78,8 @@ class Importer {
         ", as exporters merge them (torch.onnx.export: training=TRAINING, or with dynamo optimize=False, keeps "
         "them apart)",
         merged_parameters(out_.graph));
-    note_names("weight is a copy that trains apart", "weights are copies that train apart",
-               ", as the dynamo exporter folds tied weights (optimize=False keeps them tied)",
-               copied_parameters(out_.graph));
+    tie();
+    note_computed();
     note_inference_forms();
     return std::move(out_);
   }
@@ -282,6 +283,56 @@ class Importer {
           counted(count, "BatchNormalization node is", "BatchNormalization nodes are") +
           " in inference form, which uses the running statistics and leaves them as they are "
           "(torch.onnx.export: training=TRAINING; dynamo has no other form)");
+  }
+
+  Status restore() {
+    const RestoredParameters restored = TRY(restore_parameters(proto_, tensors_));
+    note_names("parameter that the exporter had merged with an equal one is apart again",
+               "parameters that the exporter had merged with equal ones are apart again", "", restored.split);
+    note_names("bias of zeros that the exporter had left out is back",
+               "biases of zeros that the exporter had left out are back", "", restored.biases);
+    note_names("parameter of the module is not in the file", "parameters of the module are not in the file",
+               ", which dynamo's optimizer folded into others or left out (optimize=False keeps them)",
+               restored.missing);
+    return {};
+  }
+
+  // Copies and what else the exporter computed from weights.
+  void tie() {
+    CopyCandidates candidates;
+    for (const ComputedParameter& p : reader_.uses.computed) candidates.emplace(p.name, p.from);
+    for (const ValueId id : out_.graph.parameters)
+      if (const std::string& name = out_.graph.value(id).name; is_made_up(name)) candidates.try_emplace(name);
+    out_.tied_copies = tie_copies(out_.graph, candidates);
+    std::vector<std::string> names;
+    for (const TiedCopy& tied : out_.tied_copies) names.push_back(tied.copy + " to " + tied.original);
+    note_names("copy of a weight, which the exporter made of a tied one, is tied to it again",
+               "copies of weights, which the exporter made of tied ones, are tied to them again", "", names);
+  }
+
+  // A weight computed from one that the file has too would have to follow it.
+  void note_computed() {
+    std::vector<std::string> replaced, apart;
+    NameSet tied;
+    for (const TiedCopy& copy : out_.tied_copies) tied.insert(copy.copy);
+    for (const ComputedParameter& p : reader_.uses.computed) {
+      if (tied.count(p.name) != 0) continue;
+      const auto remains = std::find_if(p.from.begin(), p.from.end(), [&](const std::string& name) {
+        const auto it = reader_.uses.use.find(name);
+        return it != reader_.uses.use.end() && it->second == InitializerUse::parameter;
+      });
+      if (remains != p.from.end()) {
+        apart.push_back(p.name + " from " + *remains);
+      } else if (!p.factor) {
+        replaced.push_back(p.name + " for " + p.from[0]);
+      }
+    }
+    note_names("weight that the exporter computed from another trains apart from it",
+               "weights that the exporter computed from others train apart from them",
+               " (dynamo: optimize=False keeps them together)", apart);
+    note_names("weight is trained in the form that the exporter computed",
+               "weights are trained in the form that the exporter computed",
+               " (dynamo: optimize=False keeps the weights themselves)", replaced);
   }
 
   static std::string counted(std::int64_t count, const std::string& one, const std::string& many) {

@@ -52,6 +52,13 @@ struct UnknownOp {
   std::string node, op_type, domain, scope, reason;
 };
 
+// An initializer of the file that is no parameter, but another one, as it is or transposed
+// (merged_weights.h).
+struct TiedCopy {
+  std::string copy, original;
+  bool transposed = false;
+};
+
 struct ImportedModel {
   Graph graph;
   std::string path, content_hash, producer;
@@ -59,7 +66,8 @@ struct ImportedModel {
   std::vector<UnknownOp> unknown;  // with allow_unknown
   std::vector<UnknownOp> untyped;  // types of these could not be inferred; with allow_unknown or unbound dims
   std::vector<std::string> unbound_dims;  // symbolic dims without a binding
-  std::vector<std::string> notes;         // e.g. "nodes were not sorted"
+  std::vector<TiedCopy> tied_copies;
+  std::vector<std::string> notes;  // e.g. "nodes were not sorted"
 };
 
 Result<ImportedModel> import_onnx(const std::string& path, const ImportOptions& options);
@@ -72,9 +80,9 @@ struct NamedTensor {
 Result<NamedTensor> read_tensor_file(const std::string& path, const Limits& limits = {});
 Status write_tensor_file(const std::string& path, const NamedTensor& tensor);
 
-// Rewrites the initializers of the model at `source_path` with `parameters` (by name) into `path`,
-// atomically.
+// Rewrites the initializers of the model at `source_path` with `parameters` (by name), and the copies of
+// these, into `path`, atomically.
 Status export_onnx(const std::string& source_path, const std::map<std::string, Tensor>& parameters,
-                   const std::string& path);
+                   const std::string& path, const std::vector<TiedCopy>& copies = {});
 
 }  // namespace gradloom

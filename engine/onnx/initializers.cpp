@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "engine/onnx/provenance.h"
 #include "engine/onnx/subgraph.h"
 #include "engine/onnx/tensor_proto.h"
 
@@ -51,15 +52,16 @@ bool is_weight_op(const std::string& op_type) {
   return std::find(std::begin(kWeightOps), std::end(kWeightOps), op_type) != std::end(kWeightOps);
 }
 
-// torch.onnx.export: by TorchScript "onnx::<operator>_<number>", since then "val_<number>".
+constexpr std::string_view kByTorchScript = "onnx::", kByDynamo = "val_";
+
+bool has_prefix(const std::string& name, std::string_view prefix) {
+  return name.compare(0, prefix.size(), prefix) == 0;
+}
+
 bool names_constant(const std::string& name, const Seen& seen) {
-  constexpr std::string_view kPrefix = "onnx::", kValue = "val_";
-  if (name.compare(0, kValue.size(), kValue) == 0) {
-    return !seen.factor && name.size() > kValue.size() &&
-           name.find_first_not_of("0123456789", kValue.size()) == std::string::npos;
-  }
-  return name.compare(0, kPrefix.size(), kPrefix) == 0 &&
-         !is_weight_op(name.substr(kPrefix.size(), name.rfind('_') - kPrefix.size()));
+  if (!is_made_up(name)) return false;
+  if (has_prefix(name, kByDynamo)) return !seen.factor;
+  return !is_weight_op(name.substr(kByTorchScript.size(), name.rfind('_') - kByTorchScript.size()));
 }
 
 void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
@@ -84,6 +86,12 @@ void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
 
 }  // namespace
 
+bool is_made_up(const std::string& name) {
+  if (has_prefix(name, kByTorchScript)) return true;
+  return has_prefix(name, kByDynamo) && name.size() > kByDynamo.size() &&
+         name.find_first_not_of("0123456789", kByDynamo.size()) == std::string::npos;
+}
+
 InitializerUses classify_initializers(const onnx::GraphProto& graph) {
   NameViewMap<Seen> seen;
   for_each_graph(graph, [&](const onnx::GraphProto& g) {
@@ -95,6 +103,7 @@ InitializerUses classify_initializers(const onnx::GraphProto& graph) {
   });
   for_each_graph(graph, [&](const onnx::GraphProto& g) { look_at(g, seen); });
 
+  const NameMap<Provenance> provenance = provenance_of(graph);
   InitializerUses result;
   const auto classify = [&](const std::string& name) {
     const Seen& s = seen[name];
@@ -108,9 +117,16 @@ InitializerUses classify_initializers(const onnx::GraphProto& graph) {
       use = InitializerUse::state;
     } else if (!s.weight) {
       use = InitializerUse::constant;
+    } else if (const auto said = provenance.find(name); said != provenance.end()) {
+      const Provenance& from = said->second;
+      if (!from.parameters.empty()) {
+        result.computed.push_back({name, from.parameters, s.factor});
+      } else if (from.kind != Provenance::Kind::parameter) {
+        use = InitializerUse::constant;
+      }
     } else if (names_constant(name, s)) {
       use = InitializerUse::constant;
-      result.exporter_constants.push_back(name);
+      if (provenance.empty()) result.exporter_constants.push_back(name);
     }
     result.use[name] = use;
   };

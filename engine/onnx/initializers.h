@@ -14,16 +14,28 @@ namespace gradloom {
 
 enum class InitializerUse : std::uint8_t { unused, parameter, state, constant };
 
+// A parameter that the exporter computed from others when it wrote the file.
+struct ComputedParameter {
+  std::string name;
+  std::vector<std::string> from;  // parameters of modules, which the file may have or not
+  bool factor = false;            // of a product: most likely a transposed weight
+};
+
 struct InitializerUses {
   NameMap<InitializerUse> use;                  // of every initializer
-  std::vector<std::string> exporter_constants;  // float initializers taken for constants by their name
+  std::vector<std::string> exporter_constants;  // floats taken for constants by their name alone
+  std::vector<ComputedParameter> computed;      // in file order
 };
 
 // Integers and booleans are constants. Floats are parameters, except: running statistics; arguments that are
-// not weights (ratio of Dropout, bounds of Clip, scales of Resize, exponents, ...); and torch's unnamed
-// constants ("onnx::Mul_123"), unless the name is that of an operator whose folded weights get such names
-// ("onnx::MatMul_250"), or "val_12" and no factor of a product. Initializers and uses in subgraphs count too;
-// a name that several graphs give to initializers of their own stands for constants.
+// not weights (ratio of Dropout, bounds of Clip, scales of Resize, exponents, ...); what the exporter says to
+// be no parameter of a module nor computed from one (provenance.h); and, where it says nothing, torch's
+// unnamed constants ("onnx::Mul_123"), unless the name is that of an operator whose folded weights get such
+// names ("onnx::MatMul_250"), or "val_12" and no factor of a product. Initializers and uses in subgraphs
+// count too; a name that several graphs give to initializers of their own stands for constants.
 InitializerUses classify_initializers(const onnx::GraphProto& graph);
+
+// A name that torch.onnx.export made up: "onnx::MatMul_12", by TorchScript, or "val_12".
+bool is_made_up(const std::string& name);
 
 }  // namespace gradloom

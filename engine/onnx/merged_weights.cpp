@@ -3,22 +3,17 @@
 #include "engine/onnx/merged_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "engine/ops/op.h"
 
 namespace gradloom {
 
 namespace {
-
-bool is_uniform(const Tensor& tensor) {
-  if (!tensor.defined()) return false;
-  for (std::int64_t i = 1, n = tensor.count(); i < n; ++i)
-    if (tensor.at(i) != tensor.at(0)) return false;
-  return true;
-}
 
 bool is_copy(const Tensor& a, const Tensor& b, bool transposed) {
   const std::int64_t rows = transposed ? a.shape()[0] : 1, columns = a.count() / rows;
@@ -27,12 +22,71 @@ bool is_copy(const Tensor& a, const Tensor& b, bool transposed) {
   return true;
 }
 
-bool holds_the_numbers_of(const Value& copy, const Value& original) {
-  const Tensor &a = copy.data, &b = original.data;
-  if (!a.defined() || !b.defined() || a.dtype() != b.dtype() || a.count() != b.count()) return false;
-  if (a.shape() == b.shape() && is_copy(a, b, false)) return true;
-  const Shape reversed(b.shape().rbegin(), b.shape().rend());
-  return a.shape().size() == 2 && a.shape() == reversed && is_copy(a, b, true);
+enum class Likeness : std::uint8_t { none, equal, transposed };
+
+Likeness likeness(const Tensor& copy, const Tensor& original) {
+  if (!copy.defined() || !original.defined() || copy.dtype() != original.dtype() ||
+      copy.count() != original.count())
+    return Likeness::none;
+  if (copy.shape() == original.shape() && is_copy(copy, original, false)) return Likeness::equal;
+  const Shape reversed(original.shape().rbegin(), original.shape().rend());
+  return copy.shape().size() == 2 && copy.shape() == reversed && is_copy(copy, original, true)
+             ? Likeness::transposed
+             : Likeness::none;
+}
+
+// Equal for tensors of the same elements in any order: type, count and the sum of their bits.
+using Contents = std::tuple<DType, std::int64_t, std::uint64_t>;
+Contents contents_of(const Tensor& tensor) {
+  std::uint64_t sum = 0;
+  const std::size_t size = dtype_bytes(tensor.dtype());
+  const auto* at = static_cast<const std::byte*>(tensor.data());
+  for (std::int64_t i = 0, n = tensor.defined() ? tensor.count() : 0; i < n; ++i, at += size) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, at, size);
+    sum += bits;
+  }
+  return {tensor.dtype(), tensor.count(), sum};
+}
+
+struct Match {
+  Likeness like = Likeness::none;
+  ValueId original = kNone;
+};
+// `originals`: those of the same contents.
+Match match_of(const Graph& graph, const Tensor& copy, const std::vector<std::string>& from,
+               const CopyCandidates& candidates, const std::vector<ValueId>& originals) {
+  constexpr std::size_t kMostTries = 16;  // of tensors whose elements have the same sum
+  for (std::size_t i = 0; i < std::min(originals.size(), kMostTries); ++i) {
+    const Value& original = graph.value(originals[i]);
+    const auto sibling = candidates.find(original.name);
+    const bool possible =
+        sibling != candidates.end()
+            ? sibling->second == from
+            : from.empty() || std::find(from.begin(), from.end(), original.name) != from.end();
+    if (!possible) continue;
+    if (const Likeness like = likeness(copy, original.data); like != Likeness::none)
+      return {like, originals[i]};
+  }
+  return {};
+}
+
+// The parameter `id` becomes the result of a node that makes it of `original`, for the first of its readers.
+void derive(Graph& graph, ValueId id, ValueId original, bool transposed, const std::vector<Use>& readers) {
+  Node node;
+  node.op = &op_by_name(transposed ? "Transpose" : "Identity");
+  node.inputs = {original};
+  node.outputs = {id};
+  node.name = graph.value(id).name + "/tied";
+  if (!readers.empty()) {
+    node.origin = graph.node(readers[0].node).origin;
+    node.rank = graph.node(readers[0].node).rank;
+  }
+  Value& value = graph.values[id];
+  value.role = Role::activation;
+  value.producer = static_cast<NodeId>(graph.nodes.size());
+  value.data = {};
+  graph.nodes.push_back(std::move(node));
 }
 
 // Where "_12" that begins at `at` ends, or `at`.
@@ -63,17 +117,46 @@ bool are_several(const std::set<std::string>& modules) {
 
 }  // namespace
 
-std::vector<std::string> copied_parameters(const Graph& graph) {
-  std::vector<std::string> found;
+bool is_uniform(const Tensor& tensor) {
+  if (!tensor.defined()) return false;
+  for (std::int64_t i = 1, n = tensor.count(); i < n; ++i)
+    if (tensor.at(i) != tensor.at(0)) return false;
+  return true;
+}
+
+std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates) {
+  std::vector<TiedCopy> tied;
+  std::set<std::int64_t> counts;
+  for (const ValueId id : graph.parameters)
+    if (candidates.count(graph.value(id).name) != 0) counts.insert(element_count(graph.type(id).shape));
+  std::map<Contents, std::vector<ValueId>> originals;
+  for (const ValueId id : graph.parameters) {
+    const Value& value = graph.value(id);
+    if (candidates.count(value.name) == 0 && counts.count(element_count(value.type.shape)) != 0)
+      originals[contents_of(value.data)].push_back(id);
+  }
+  if (counts.empty()) return tied;
+  const auto uses = uses_of(graph);
+  std::vector<ValueId> kept;
   for (const ValueId id : graph.parameters) {
     const Value& copy = graph.value(id);
-    if (copy.name.compare(0, 4, "val_") != 0 || is_uniform(copy.data)) continue;
-    const auto original = std::find_if(graph.parameters.begin(), graph.parameters.end(), [&](ValueId other) {
-      return other != id && holds_the_numbers_of(copy, graph.value(other));
-    });
-    if (original != graph.parameters.end()) found.push_back(copy.name + " of " + graph.value(*original).name);
+    const auto candidate = candidates.find(copy.name);
+    Match match;
+    if (candidate != candidates.end() && !is_uniform(copy.data)) {
+      std::vector<ValueId>& alike = originals[contents_of(copy.data)];
+      match = match_of(graph, copy.data, candidate->second, candidates, alike);
+      if (match.like == Likeness::none) alike.push_back(id);
+    }
+    if (match.like == Likeness::none) {
+      kept.push_back(id);
+      continue;
+    }
+    const bool transposed = match.like == Likeness::transposed;
+    tied.push_back({copy.name, graph.value(match.original).name, transposed});
+    derive(graph, id, match.original, transposed, uses[id]);
   }
-  return found;
+  graph.parameters = std::move(kept);
+  return tied;
 }
 
 std::vector<std::string> merged_parameters(const Graph& graph) {

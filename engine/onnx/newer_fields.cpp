@@ -7,7 +7,8 @@ namespace gradloom {
 
 namespace {
 
-constexpr int kNodeOverload = 8, kNodeMetadata = 9, kFunctionAttributeDefaults = 11, kFunctionOverload = 13;
+constexpr int kNodeOverload = 8, kNodeMetadata = 9, kValueMetadata = 4, kGraphMetadata = 16,
+              kFunctionAttributeDefaults = 11, kFunctionOverload = 13;
 
 using google::protobuf::UnknownField;
 using google::protobuf::UnknownFieldSet;
@@ -19,6 +20,15 @@ void for_each(const UnknownFieldSet& fields, int number, Visit visit) {
     if (field.number() == number && field.type() == UnknownField::TYPE_LENGTH_DELIMITED)
       visit(field.length_delimited());
   }
+}
+
+std::string metadata_entry(const UnknownFieldSet& fields, int number, const std::string& key) {
+  std::string value;
+  for_each(fields, number, [&](const std::string& bytes) {
+    onnx::StringStringEntryProto entry;
+    if (entry.ParseFromString(bytes) && entry.key() == key) value = entry.value();
+  });
+  return value;
 }
 
 std::string text_field(const UnknownFieldSet& fields, int number) {
@@ -46,12 +56,15 @@ bool attribute_defaults(const onnx::FunctionProto& function, std::vector<onnx::A
 }
 
 std::string metadata_of(const onnx::NodeProto& node, const std::string& key) {
-  std::string value;
-  for_each(node.unknown_fields(), kNodeMetadata, [&](const std::string& bytes) {
-    onnx::StringStringEntryProto entry;
-    if (entry.ParseFromString(bytes) && entry.key() == key) value = entry.value();
-  });
-  return value;
+  return metadata_entry(node.unknown_fields(), kNodeMetadata, key);
+}
+
+std::string metadata_of(const onnx::ValueInfoProto& value, const std::string& key) {
+  return metadata_entry(value.unknown_fields(), kValueMetadata, key);
+}
+
+std::string metadata_of(const onnx::GraphProto& graph, const std::string& key) {
+  return metadata_entry(graph.unknown_fields(), kGraphMetadata, key);
 }
 
 }  // namespace gradloom

@@ -17,7 +17,9 @@ std::string overload_of(const onnx::FunctionProto& function);
 // False: they cannot be parsed.
 bool attribute_defaults(const onnx::FunctionProto& function, std::vector<onnx::AttributeProto>* defaults);
 
-// The entry of NodeProto.metadata_props (IR version 10), or "".
+// The entry of metadata_props (IR version 10), or "".
 std::string metadata_of(const onnx::NodeProto& node, const std::string& key);
+std::string metadata_of(const onnx::ValueInfoProto& value, const std::string& key);
+std::string metadata_of(const onnx::GraphProto& graph, const std::string& key);
 
 }  // namespace gradloom

@@ -59,6 +59,16 @@ inline onnx::TensorProto* add_ints(onnx::ModelProto& model, const std::string& n
   return tensor;
 }
 
+// An entry of metadata_props, whose number is `field` in this message.
+template <class Message>
+void add_metadata(Message* message, int field, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(key);
+  entry.set_value(value);
+  message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(field,
+                                                                              entry.SerializeAsString());
+}
+
 inline Result<ImportedModel> import_bytes(const std::string& bytes, const ImportOptions& options = {}) {
   const TemporaryFolder folder;
   write_bytes(folder / "model.onnx", bytes);

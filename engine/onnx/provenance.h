@@ -1,0 +1,33 @@
+// Where torch's dynamo exporter says that its initializers come from: torch.export's graph signature ("kind"
+// of each input, torch 2.5 and newer) and what onnxscript's optimizer folded ("folded_from"), both metadata
+// of the graph.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/names.h"
+
+namespace gradloom {
+
+struct Provenance {
+  enum class Kind : std::uint8_t {
+    parameter,  // of a module
+    buffer,     // of a module, or a constant of its code: not trained
+    computed    // from what `parameters` names, when the file was written
+  };
+  Kind kind = Kind::computed;
+  std::vector<std::string> parameters;  // none: computed from constants alone
+};
+
+// Of the initializers that the file says something about; empty for a file of another exporter.
+NameMap<Provenance> provenance_of(const onnx::GraphProto& graph);
+
+// Parameters of modules that the file has no more though nothing was computed from them: the optimizer found
+// an equal one, or could do without. Tied weights are among them.
+NameSet lost_parameters(const onnx::GraphProto& graph);
+
+}  // namespace gradloom
