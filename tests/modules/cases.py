@@ -28,6 +28,8 @@ class Case(NamedTuple):
     external: bool = False  # weights in a file beside the model
     ir: int = 0  # IR version of the file; 0: the exporter's
     optimize: bool = True  # False: the dynamo exporter would fold a parameter into a constant of another shape
+    fresh: bool = False  # with the parameters of a module that was never trained
+    restored: bool = False  # the dynamo exporter merges, folds or drops parameters: the file keeps what it tells of them
 
 
 class Function(nn.Module):
@@ -403,6 +405,14 @@ def rms_norm(width):
     return nn.RMSNorm(width, eps=EPSILON)
 
 
+def without_biases(module):
+    """With biases of zeros, as many modules begin."""
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return module
+
+
 def mlp():
     return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8, eps=EPSILON), nn.Linear(8, 3))
 
@@ -419,6 +429,8 @@ dynamo("layer-norm-dynamo", lambda: nn.LayerNorm(6, eps=EPSILON), {"x": normal(2
 dynamo("rms-norm-dynamo", lambda: rms_norm(6), {"x": normal(2, 3, 6)}, 23)
 dynamo("rms-norm-parts-dynamo", lambda: rms_norm(6), {"x": normal(2, 3, 6)}, 18)
 dynamo("llama-rms-dynamo", lambda: Llama(norm=rms_norm), TEXT, 23)
+dynamo("gpt-tied-folded-dynamo", lambda: Gpt(True), TEXT, 20, restored=True)
+dynamo("gpt-fresh-dynamo", lambda: without_biases(Gpt(True)), TEXT, 20, fresh=True, restored=True)
 dynamo("attention-dynamo", lambda: ScaledAttention(False), {"x": normal(2, 5, 8)}, 18)
 dynamo("attention-causal-dynamo", lambda: ScaledAttention(True), {"x": normal(2, 5, 8)}, 23)
 dynamo("multihead-attention-dynamo", SelfAttention, {"x": normal(2, 5, 16)}, 20)

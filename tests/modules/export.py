@@ -11,7 +11,8 @@ because what is written is committed.
 NAME/model.onnx
     Exported as for training: training mode unless the case is one of inference, no constant folding by TorchScript.
     Output 0 is `loss`, a scalar: the module's own, or the mean of each of its outputs times the input `weight_N`. What the
-    dynamo exporter keeps of a node besides its scope (the Python stack, the traced node) is left out.
+    dynamo exporter keeps of a node besides its scope (the Python stack, the traced node) is left out, and what it keeps of
+    initializers where no parameter is merged or folded.
 NAME/test_data_set_0/
     Inputs (floats in float32), the loss and its gradient by every parameter and float input, computed by PyTorch in
     float64 from the float32 inputs and weights and stored in float64. The gradient by weight_N is output N over its size,
@@ -46,6 +47,8 @@ import cases  # noqa: E402
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_DYNAMO = int(torch.__version__.split(".")[0]) >= 2
 KEPT_METADATA = ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy", "namespace")
+PROVENANCE = ("pkg.torch.export.ExportedProgram.graph_signature", "pkg.torch.export.graph_signature.InputSpec.kind",
+              "pkg.onnxscript.optimizer.folded_from")  # fmt: skip
 
 
 class WithLoss(torch.nn.Module):
@@ -100,7 +103,7 @@ def make_module(case):
     torch.manual_seed(zlib.crc32(case.name.encode()))
     module = case.make()
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in () if case.fresh else module.parameters():
             parameter += 0.125 * torch.randn_like(parameter)  # no ones and zeros: each weight counts
         for name, buffer in module.named_buffers():
             if name.endswith("running_mean"):
@@ -157,27 +160,30 @@ def export_dynamo(case, module, inputs, path):
     )
 
 
-def strip(path, ir):
-    """Leaves the scopes of what the dynamo exporter writes about nodes, and sets the IR version (0: leaves it too)."""
+def strip(path, ir, kept_metadata):
+    """Leaves that of what the dynamo exporter writes about nodes and values, and sets the IR version (0: leaves it too)."""
     proto = onnx.load(path, load_external_data=False)
     proto.ir_version = ir or proto.ir_version
     containers = [proto, proto.graph, *proto.graph.input, *proto.graph.output, *proto.graph.value_info, *proto.graph.initializer]
     for f in proto.functions:
         containers += [f, *f.node, *f.value_info]
     for item in containers + list(proto.graph.node):
-        kept = [p for p in item.metadata_props if p.key in KEPT_METADATA]
+        kept = [p for p in item.metadata_props if p.key in kept_metadata]
         del item.metadata_props[:]
         item.metadata_props.extend(kept)
         item.doc_string = ""
     onnx.save(proto, path)
 
 
-def places_in_file(path, module):
+def places_in_file(path, module, restored):
     """{parameter: (its initializer's name, shape, transposed)}: by name, else by contents, which the dynamo exporter may
-    have transposed or given another shape. A second copy of a parameter is an error: its gradient is in two parts."""
+    have transposed or given another shape. A second copy of a parameter is an error: its gradient is in two parts.
+    restored: unless the file tells that it is one; and parameters of equal numbers come back under their names."""
     initializers = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
     parameters = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
     places = {name: (name, value.shape, False) for name, value in parameters.items() if name in initializers}
+    if restored:
+        places.update({name: (name, value.shape, False) for name, value in parameters.items() if np.ptp(value) == 0})
     free = {name: array for name, array in initializers.items() if name not in places}
     for name, value in parameters.items():
         for transposed in (False, True):
@@ -188,7 +194,7 @@ def places_in_file(path, module):
     for name, (place, _, _) in places.items():
         value = parameters[name]
         copies = [n for n, a in free.items() if a.size > 4 and any(np.array_equal(a, v) for v in (value, value.T))]
-        assert not copies, f"{copies[0]} is a copy of parameter {name}"
+        assert restored or not copies, f"{copies[0]} is a copy of parameter {name}"
     return places
 
 
@@ -237,9 +243,9 @@ def write_case(case, root):
         export = export_dynamo if case.exporter == "dynamo" else export_torchscript
         export(case, module, inputs, path)
     if case.exporter == "dynamo":
-        strip(path, case.ir)
+        strip(path, case.ir, KEPT_METADATA + (PROVENANCE if case.restored else ()))
     onnx.checker.check_model(path)
-    count = write_references(case, os.path.join(folder, "test_data_set_0"), places_in_file(path, module))
+    count = write_references(case, os.path.join(folder, "test_data_set_0"), places_in_file(path, module, case.restored))
     operators = sorted({node.op_type for node in onnx.load(path, load_external_data=False).graph.node})
     print(f"{case.name}: opset {case.opset}, {count} gradients, {', '.join(operators)}", flush=True)
 
