@@ -7,7 +7,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/import.h"
 #include "engine/onnx/model_file.h"
-#include "engine/onnx/restored_parameters.h"
+#include "engine/onnx/restored_module.h"
 #include "engine/onnx/sparse.h"
 #include "engine/onnx/tensor_proto.h"
 
@@ -87,7 +87,7 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
     TensorReader tensors(limits, folder_of(source_path));
     const Result<std::int64_t> sparse = make_dense(file.model, tensors, limits);
     if (!sparse.ok()) return with_context(sparse.error(), escaped(source_path));
-    const auto restored = restore_parameters(*file.model.mutable_graph(), tensors);
+    const auto restored = restore_module(*file.model.mutable_graph(), tensors);
     if (!restored.ok()) return with_context(restored.error(), escaped(source_path));
     Initializers initializers;
     collect_initializers(*file.model.mutable_graph(), initializers);

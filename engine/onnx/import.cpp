@@ -18,7 +18,7 @@
 #include "engine/onnx/node_order.h"
 #include "engine/onnx/node_reader.h"
 #include "engine/onnx/opaque.h"
-#include "engine/onnx/restored_parameters.h"
+#include "engine/onnx/restored_module.h"
 #include "engine/onnx/scope.h"
 #include "engine/onnx/sparse.h"
 #include "engine/onnx/tensor_proto.h"
@@ -282,17 +282,21 @@ class Importer {
       out_.notes.push_back(
           counted(count, "BatchNormalization node is", "BatchNormalization nodes are") +
           " in inference form, which uses the running statistics and leaves them as they are "
-          "(torch.onnx.export: training=TRAINING; dynamo has no other form)");
+          "(torch.onnx.export: training=TRAINING; dynamo: of a module in training mode, optimize=False)");
   }
 
   Status restore() {
-    const RestoredParameters restored = TRY(restore_parameters(proto_, tensors_));
+    const RestoredModule restored = TRY(restore_module(proto_, tensors_));
     note_names("parameter that the exporter had merged with an equal one is apart again",
                "parameters that the exporter had merged with equal ones are apart again", "", restored.split);
     note_names("bias of zeros that the exporter had left out is back",
                "biases of zeros that the exporter had left out are back", "", restored.biases);
+    if (const auto count = static_cast<std::int64_t>(restored.batch_norms.size()); count > 0)
+      out_.notes.push_back(
+          counted(count, "BatchNormalization node is", "BatchNormalization nodes are") +
+          " of a module in training mode, which the exporter wrote as in inference: normalized by the batch again");
     note_names("parameter of the module is not in the file", "parameters of the module are not in the file",
-               ", which dynamo's optimizer folded into others or left out (optimize=False keeps them)",
+               ": tied to others, or folded or left out by dynamo's optimizer (optimize=False keeps those)",
                restored.missing);
     return {};
   }

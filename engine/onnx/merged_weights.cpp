@@ -3,12 +3,13 @@
 #include "engine/onnx/merged_weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <tuple>
 
+#include "engine/ir/builder.h"
 #include "engine/ops/op.h"
 
 namespace gradloom {
@@ -37,14 +38,20 @@ Likeness likeness(const Tensor& copy, const Tensor& original) {
 
 // Equal for tensors of the same elements in any order: type, count and the sum of their bits.
 using Contents = std::tuple<DType, std::int64_t, std::uint64_t>;
+template <class Word>
+std::uint64_t sum_of_words(const Tensor& tensor) {
+  const auto* const words = static_cast<const Word*>(tensor.data());
+  return std::accumulate(words, words + tensor.count(), std::uint64_t{0});
+}
 Contents contents_of(const Tensor& tensor) {
   std::uint64_t sum = 0;
-  const std::size_t size = dtype_bytes(tensor.dtype());
-  const auto* at = static_cast<const std::byte*>(tensor.data());
-  for (std::int64_t i = 0, n = tensor.defined() ? tensor.count() : 0; i < n; ++i, at += size) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, at, size);
-    sum += bits;
+  if (tensor.defined()) {
+    switch (dtype_bytes(tensor.dtype())) {
+      case 2: sum = sum_of_words<std::uint16_t>(tensor); break;
+      case 4: sum = sum_of_words<std::uint32_t>(tensor); break;
+      case 8: sum = sum_of_words<std::uint64_t>(tensor); break;
+      default: sum = sum_of_words<std::uint8_t>(tensor);
+    }
   }
   return {tensor.dtype(), tensor.count(), sum};
 }
@@ -72,12 +79,14 @@ Match match_of(const Graph& graph, const Tensor& copy, const std::vector<std::st
 }
 
 // The parameter `id` becomes the result of a node that makes it of `original`, for the first of its readers.
-void derive(Graph& graph, ValueId id, ValueId original, bool transposed, const std::vector<Use>& readers) {
+void derive(GraphBuilder& builder, ValueId id, ValueId original, bool transposed,
+            const std::vector<Use>& readers) {
+  Graph& graph = builder.graph();
   Node node;
   node.op = &op_by_name(transposed ? "Transpose" : "Identity");
   node.inputs = {original};
   node.outputs = {id};
-  node.name = graph.value(id).name + "/tied";
+  node.name = builder.unique_name(graph.value(id).name + "/tied");
   if (!readers.empty()) {
     node.origin = graph.node(readers[0].node).origin;
     node.rank = graph.node(readers[0].node).rank;
@@ -137,6 +146,7 @@ std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates)
   }
   if (counts.empty()) return tied;
   const auto uses = uses_of(graph);
+  GraphBuilder builder(graph);  // of names
   std::vector<ValueId> kept;
   for (const ValueId id : graph.parameters) {
     const Value& copy = graph.value(id);
@@ -153,7 +163,7 @@ std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates)
     }
     const bool transposed = match.like == Likeness::transposed;
     tied.push_back({copy.name, graph.value(match.original).name, transposed});
-    derive(graph, id, match.original, transposed, uses[id]);
+    derive(builder, id, match.original, transposed, uses[id]);
   }
   graph.parameters = std::move(kept);
   return tied;

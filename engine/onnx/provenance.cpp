@@ -86,14 +86,14 @@ NameMap<Provenance> provenance_of(const onnx::GraphProto& graph) {
   return all;
 }
 
-NameSet lost_parameters(const onnx::GraphProto& graph) {
-  const NameMap<Kind> kinds = kinds_of(graph);
-  NameSet kept, lost;
+Lost lost_values(const onnx::GraphProto& graph) {
+  NameSet kept;
   for (const auto& initializer : graph.initializer()) kept.insert(initializer.name());
   for (const auto& value : graph.value_info())
     for_folded(value, [&](const std::string& name) { kept.insert(name); });
-  for (const auto& [name, kind] : kinds)
-    if (kind == Kind::parameter && kept.count(name) == 0) lost.insert(name);
+  Lost lost;
+  for (const auto& [name, kind] : kinds_of(graph))
+    if (kept.count(name) == 0) (kind == Kind::parameter ? lost.parameters : lost.buffers).insert(name);
   return lost;
 }
 

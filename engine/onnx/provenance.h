@@ -26,8 +26,11 @@ struct Provenance {
 // Of the initializers that the file says something about; empty for a file of another exporter.
 NameMap<Provenance> provenance_of(const onnx::GraphProto& graph);
 
-// Parameters of modules that the file has no more though nothing was computed from them: the optimizer found
-// an equal one, or could do without. Tied weights are among them.
-NameSet lost_parameters(const onnx::GraphProto& graph);
+// Parameters and buffers of modules that the file has no more though nothing was computed from them: the
+// optimizer found an equal one, or could do without. Tied weights are among them.
+struct Lost {
+  NameSet parameters, buffers;
+};
+Lost lost_values(const onnx::GraphProto& graph);
 
 }  // namespace gradloom

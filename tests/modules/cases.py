@@ -424,6 +424,8 @@ dynamo("conv-dynamo", lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Si
        {"x": normal(2, 3, 6, 6)}, 18)  # fmt: skip
 dynamo("batch-norm-dynamo", lambda: nn.Sequential(nn.BatchNorm2d(2, eps=EPSILON), nn.ReLU(), nn.Conv2d(2, 3, 3)), {"x": normal(2, 2, 5, 5)}, 18,
        train=False)  # fmt: skip
+dynamo("batch-norm-training-dynamo", lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, eps=EPSILON), nn.ReLU(), nn.Conv2d(3, 2, 1)),
+       {"x": normal(2, 2, 5, 5)}, 18, optimize=False)  # fmt: skip
 dynamo("group-norm-dynamo", lambda: nn.GroupNorm(2, 6, eps=EPSILON), {"x": normal(2, 6, 3, 3)}, 21)
 dynamo("layer-norm-dynamo", lambda: nn.LayerNorm(6, eps=EPSILON), {"x": normal(2, 3, 6)}, 18)
 dynamo("rms-norm-dynamo", lambda: rms_norm(6), {"x": normal(2, 3, 6)}, 23)

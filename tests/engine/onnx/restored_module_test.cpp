@@ -1,5 +1,5 @@
 // What dynamo's optimizer merges and leaves out of a module that is not trained yet is brought back.
-#include "engine/onnx/restored_parameters.h"
+#include "engine/onnx/restored_module.h"
 
 #include "tests/engine/onnx/support.h"
 
@@ -31,7 +31,7 @@ onnx::ModelProto merged_model() {
   return model;
 }
 
-TEST(RestoredParameters, MergedOnesAreApartAgain) {
+TEST(RestoredModule, MergedOnesAreApartAgain) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "in.onnx", merged_model().SerializeAsString());
   const Result<ImportedModel> model = import_onnx(folder / "in.onnx", {});
@@ -69,7 +69,7 @@ Graph with_lost_bias(const std::string& graph, const Shape& weight) {
   return testing::imported_or_fail(model).graph;
 }
 
-TEST(RestoredParameters, BiasesOfZeros) {
+TEST(RestoredModule, BiasesOfZeros) {
   struct Case {
     const char* graph;
     Shape weight;
@@ -92,7 +92,28 @@ TEST(RestoredParameters, BiasesOfZeros) {
   }
 }
 
-TEST(RestoredParameters, OtherNodesGetNone) {
+ImportedModel batch_norm(const char* name, const char* attribute = "") {
+  onnx::ModelProto model = model_from_text(
+      std::string("g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y) { y = BatchNormalization") + attribute +
+      " (x, s, b, mean, var) }");
+  for (const char* input : {"s", "b", "mean", "var"}) add_floats(model, input, {3}, {1, 1, 1});
+  testing::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
+                        "['', 'bn', '" + std::string(name) + "']");
+  return testing::imported_or_fail(model);
+}
+
+TEST(RestoredModule, BatchNormalizationOfTrainingMode) {
+  for (const char* name : {"_native_batch_norm_legit_functional", "_native_batch_norm_legit_functional_12"}) {
+    const ImportedModel model = batch_norm(name);
+    EXPECT_EQ(model.graph.updates.size(), 2u) << "of the running statistics";
+    EXPECT_TRUE(testing::has_note(model, "1 BatchNormalization node is of a module in training mode"));
+  }
+  EXPECT_TRUE(batch_norm("_native_batch_norm_legit_no_training").graph.updates.empty());
+  EXPECT_TRUE(batch_norm("_native_batch_norm_legit_functional", "<training_mode = 0>").graph.updates.empty())
+      << "a form that somebody chose";
+}
+
+TEST(RestoredModule, OtherNodesGetNone) {
   EXPECT_EQ(
       with_lost_bias("g (float[2, 3] x) => (float[2, 4] y) { y = MatMul(x, w) }", {3, 4}).parameters.size(),
       1u);

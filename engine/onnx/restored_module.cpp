@@ -1,8 +1,8 @@
-#include "engine/onnx/restored_parameters.h"
+#include "engine/onnx/restored_module.h"
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <string_view>
 
 #include "engine/base/names.h"
 #include "engine/base/text.h"
@@ -39,29 +39,47 @@ std::int64_t bias_size(const onnx::NodeProto& node, const onnx::TensorProto& wei
 
 class Restorer {
  public:
-  Restorer(onnx::GraphProto& graph, TensorReader& tensors, NameSet lost)
-      : graph_(graph), tensors_(tensors), lost_(std::move(lost)) {
+  Restorer(onnx::GraphProto& graph, TensorReader& tensors)
+      : graph_(graph), tensors_(tensors), lost_(lost_values(graph)) {
     for (int i = 0; i < graph.initializer_size(); ++i) initializers_.emplace(graph.initializer(i).name(), i);
   }
 
-  Result<RestoredParameters> run() {
+  Result<RestoredModule> run() {
     for (auto& node : *graph_.mutable_node()) {
-      std::optional<std::string> module = scope_of_name_scopes(metadata_of(node, kNameScopes));
-      if (!module) continue;
-      std::replace(module->begin(), module->end(), '/', '.');
-      const std::string prefix = module->empty() ? "" : *module + ".";
+      const std::vector<std::string> scopes = read_name_scopes(metadata_of(node, kNameScopes));
+      if (scopes.empty()) continue;
+      const std::string module = scopes.size() < 2 ? "" : scopes[scopes.size() - 2];
+      const std::string prefix = module.empty() ? "" : module + ".";
+      restore_batch_norm(node, scopes.back());
       restore_bias(node, prefix + "bias");
       for (std::string& input : *node.mutable_input()) TRY(split(input, prefix));
     }
-    for (const std::string& name : lost_)
+    for (const std::string& name : lost_.parameters)
       if (used_.count(name) == 0) result_.missing.push_back(name);
     std::sort(result_.missing.begin(), result_.missing.end());
     return std::move(result_);
   }
 
  private:
+  // `name`: of the node in torch.export's graph, that of ATen's function.
+  void restore_batch_norm(onnx::NodeProto& node, const std::string& name) {
+    constexpr std::string_view kTraining = "_native_batch_norm_legit_functional";
+    if (node.op_type() != "BatchNormalization" || !node.domain().empty() || node.output_size() != 1 ||
+        name.compare(0, kTraining.size(), kTraining) != 0)
+      return;
+    for (const auto& attribute : node.attribute())
+      if (attribute.name() == "training_mode") return;
+    onnx::AttributeProto* mode = node.add_attribute();
+    mode->set_name("training_mode");
+    mode->set_type(onnx::AttributeProto::INT);
+    mode->set_i(1);
+    for (const char* statistic : {"/running_mean", "/running_var"})
+      node.add_output(node.output(0) + statistic);
+    result_.batch_norms.push_back(node.name());
+  }
+
   void restore_bias(onnx::NodeProto& node, const std::string& name) {
-    if (lost_.count(name) == 0 || node.input_size() < 2 ||
+    if (lost_.parameters.count(name) == 0 || node.input_size() < 2 ||
         (node.input_size() > 2 && !node.input(2).empty()) || node.input_size() > 3)
       return;
     const auto it = initializers_.find(node.input(1));
@@ -91,7 +109,7 @@ class Restorer {
     if (it == initializers_.end()) return {};
     const std::size_t dot = input.rfind('.');
     const std::string own = prefix + (dot == std::string::npos ? input : input.substr(dot + 1));
-    if (own == input || lost_.count(own) == 0) return {};
+    if (own == input || (lost_.parameters.count(own) == 0 && lost_.buffers.count(own) == 0)) return {};
     if (used_.insert(own).second) {
       const std::size_t bytes = TRY(bytes_if_uniform(it->second));
       if (bytes == 0 || !take(bytes)) return {};
@@ -127,8 +145,8 @@ class Restorer {
 
   onnx::GraphProto& graph_;
   TensorReader& tensors_;
-  const NameSet lost_;
-  RestoredParameters result_;
+  const Lost lost_;
+  RestoredModule result_;
   NameMap<int> initializers_;                 // of the file, by name
   std::map<int, std::size_t> uniform_bytes_;  // of those looked at; 0: not one number
   NameSet used_;                              // lost parameters that a node stands for
@@ -139,10 +157,8 @@ class Restorer {
 
 }  // namespace
 
-Result<RestoredParameters> restore_parameters(onnx::GraphProto& graph, TensorReader& tensors) {
-  NameSet lost = lost_parameters(graph);
-  if (lost.empty()) return RestoredParameters{};
-  return Restorer(graph, tensors, std::move(lost)).run();
+Result<RestoredModule> restore_module(onnx::GraphProto& graph, TensorReader& tensors) {
+  return Restorer(graph, tensors).run();
 }
 
 }  // namespace gradloom

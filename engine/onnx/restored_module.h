@@ -1,0 +1,31 @@
+// What torch's dynamo exporter leaves out of a module in training. By default (optimize=True) one of several
+// parameters of equal numbers stays and biases of zeros go, so that a module that is not trained yet would
+// share every norm's scale and have no biases; always, BatchNormalization is written in the form of
+// inference.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace gradloom {
+
+class TensorReader;
+
+struct RestoredModule {
+  std::vector<std::string> split, biases;  // names of the initializers that were added
+  std::vector<std::string> batch_norms;    // names of nodes
+  std::vector<std::string> missing;  // what else the module had, sorted; weights tied to others left out
+};
+
+// Brings back in the file what it still tells of (provenance.h, name_scopes of scope.h), 64 MiB at most.
+//   split: a node of module "h.1.ln" that reads "h.0.ln.weight" reads an initializer "h.1.ln.weight" of the
+//   same contents from then on; only of contents that are one number: others are tied weights. Buffers too.
+//   biases: Gemm, Conv and ConvTranspose of module "h.1.fc" without a bias get "h.1.fc.bias", zeros.
+//   batch_norms: those that torch.export recorded in training mode get training_mode = 1.
+Result<RestoredModule> restore_module(onnx::GraphProto& graph, TensorReader& tensors);
+
+}  // namespace gradloom

@@ -1,0 +1,1 @@
+Bbody.1.weightJê˜é$k´p¿ÌúYÓjX¿%íVv‡¿
