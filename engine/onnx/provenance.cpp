@@ -87,13 +87,15 @@ NameMap<Provenance> provenance_of(const onnx::GraphProto& graph) {
 }
 
 Lost lost_values(const onnx::GraphProto& graph) {
-  NameSet kept;
-  for (const auto& initializer : graph.initializer()) kept.insert(initializer.name());
+  NameSet initializers, folded;
+  for (const auto& initializer : graph.initializer()) initializers.insert(initializer.name());
   for (const auto& value : graph.value_info())
-    for_folded(value, [&](const std::string& name) { kept.insert(name); });
+    if (initializers.count(value.name()) != 0)
+      for_folded(value, [&](const std::string& name) { folded.insert(name); });
   Lost lost;
   for (const auto& [name, kind] : kinds_of(graph))
-    if (kept.count(name) == 0) (kind == Kind::parameter ? lost.parameters : lost.buffers).insert(name);
+    if (initializers.count(name) == 0 && folded.count(name) == 0)
+      (kind == Kind::parameter ? lost.parameters : lost.buffers).insert(name);
   return lost;
 }
 

@@ -54,13 +54,30 @@ class Restorer {
       restore_bias(node, prefix + "bias");
       for (std::string& input : *node.mutable_input()) TRY(split(input, prefix));
     }
-    for (const std::string& name : lost_.parameters)
-      if (used_.count(name) == 0) result_.missing.push_back(name);
-    std::sort(result_.missing.begin(), result_.missing.end());
+    find_missing();
     return std::move(result_);
   }
 
  private:
+  static std::string module_of(const std::string& name) {
+    const std::size_t dot = name.rfind('.');
+    return dot == std::string::npos ? "" : name.substr(0, dot);
+  }
+
+  // A BatchNormalization that was folded into a convolution seems to read that one's weight.
+  void find_missing() {
+    NameSet folded;
+    for (const std::string& name : lost_.parameters)
+      if (used_.count(name) == 0) folded.insert(module_of(name));
+    for (const std::string& name : lost_.buffers)
+      if (used_.count(name) == 0 && name == module_of(name) + ".running_mean") folded.insert(module_of(name));
+    for (const std::string& name : lost_.parameters) {
+      const bool back = split_from_.count(name) != 0 || sizes_.count(name) != 0;
+      if (!back && folded.count(module_of(name)) != 0) result_.missing.push_back(name);
+    }
+    std::sort(result_.missing.begin(), result_.missing.end());
+  }
+
   // `name`: of the node in torch.export's graph, that of ATen's function.
   void restore_batch_norm(onnx::NodeProto& node, const std::string& name) {
     constexpr std::string_view kTraining = "_native_batch_norm_legit_functional";

@@ -47,6 +47,14 @@ TEST(Provenance, OfTheSignatureAndOfWhatWasFolded) {
   EXPECT_TRUE(all.at("cos").parameters.empty());
 }
 
+TEST(Provenance, LostIsWhatNoInitializerComesFrom) {
+  onnx::ModelProto model = exported_model();
+  EXPECT_TRUE(lost_values(model.graph()).parameters.empty());
+  model.mutable_graph()->mutable_initializer()->DeleteSubrange(0, 1);  // add_4, of norm.g
+  EXPECT_EQ(lost_values(model.graph()).parameters, NameSet{"norm.g"});
+  EXPECT_TRUE(lost_values(model.graph()).buffers.empty());
+}
+
 TEST(Provenance, OfInputSpecs) {
   onnx::ModelProto model = model_from_text("g (float[3] x) => (float[3] y) { a = Mul(x, w) y = Add(a, b) }");
   add_floats(model, "w", {3}, {1, 2, 3});

@@ -27,7 +27,7 @@ onnx::ModelProto merged_model() {
   testing::add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature",
                         "a: PARAMETER target='h.0.norm.weight'\nb: PARAMETER target='h.1.norm.weight'\n"
                         "c: PARAMETER target='embed.weight'\nd: PARAMETER target='head.weight'\n"
-                        "e: PARAMETER target='head.bias'\n");
+                        "e: PARAMETER target='tail.bias'\n");
   return model;
 }
 
@@ -43,7 +43,7 @@ TEST(RestoredModule, MergedOnesAreApartAgain) {
   EXPECT_EQ(model->graph.value(last.inputs[1]).name, "h.1.norm.weight");
   EXPECT_TRUE(testing::has_note(*model, "1 parameter that the exporter had merged"));
   EXPECT_TRUE(testing::has_note(*model, "1 parameter of the module is not in the file"));
-  EXPECT_TRUE(testing::has_note(*model, "head.bias")) << "which no node has, unlike the tied head.weight";
+  EXPECT_TRUE(testing::has_note(*model, "tail.bias")) << "which no node has, unlike the tied head.weight";
   // And are so in the file of the trained model.
   const std::map<std::string, Tensor> trained = {
       {"h.1.norm.weight", Tensor::from_f64(DType::f32, {3}, {7, 8, 9})}};
@@ -90,6 +90,25 @@ TEST(RestoredModule, BiasesOfZeros) {
     EXPECT_EQ(bias.name, "fc.bias");
     EXPECT_EQ(bias.data.to_f64(), std::vector<double>(static_cast<std::size_t>(c.bias), 0));
   }
+}
+
+// The node that is left has the convolution's weight and the other's place.
+TEST(RestoredModule, BatchNormalizationFoldedIntoAConvolution) {
+  onnx::ModelProto model =
+      model_from_text("g (float[2, 3, 4] x) => (float[2, 2, 4] y) { y = Conv(x, conv_weight, conv_bias) }");
+  model.mutable_graph()->mutable_node(0)->set_input(1, "conv.weight");
+  model.mutable_graph()->mutable_node(0)->set_input(2, "conv.bias");
+  add_floats(model, "conv.weight", {2, 3, 1}, {1, 2, 3, 4, 5, 6});
+  add_floats(model, "conv.bias", {2}, {1, 2});
+  testing::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
+                        "['', 'bn', '_native_batch_norm_legit_functional']");
+  testing::add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature",
+                        "a: PARAMETER target='conv.weight'\nb: PARAMETER target='conv.bias'\n"
+                        "c: PARAMETER target='bn.weight'\nd: PARAMETER target='bn.bias'\n"
+                        "e: BUFFER target='bn.running_mean' persistent=True\n");
+  const ImportedModel imported = testing::imported_or_fail(model);
+  EXPECT_TRUE(testing::has_note(imported, "2 parameters of the module"));
+  EXPECT_TRUE(testing::has_note(imported, "bn.bias, bn.weight"));
 }
 
 ImportedModel batch_norm(const char* name, const char* attribute = "") {
