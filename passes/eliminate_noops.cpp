@@ -184,7 +184,7 @@ class EliminateNoops final : public Pass {
       return;
     }
     if (!is_view(node)) return;
-    if (is_op(first, "Transpose")) merge_around_transpose(rw, id, before);
+    if (is_op(first, "Transpose")) return merge_around_transpose(rw, id, before);
     if (!is_view(first)) return;
     const Shape shape = graph.type(output).shape;
     const bool positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t d) { return d > 0; });

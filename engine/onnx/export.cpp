@@ -1,5 +1,4 @@
 // A model with other parameters, and tensors as files. Both are written completely or not at all.
-#include <cstring>
 #include <exception>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "engine/onnx/restored_module.h"
 #include "engine/onnx/sparse.h"
 #include "engine/onnx/tensor_proto.h"
+#include "engine/ops/op.h"
 
 namespace gradloom {
 
@@ -65,16 +65,17 @@ Status replace_parameters(const Initializers& initializers, const std::map<std::
   return {};
 }
 
-Tensor transposed(const Tensor& matrix) {
-  const std::int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
-  const std::size_t size = dtype_bytes(matrix.dtype());
-  Tensor result(matrix.dtype(), {columns, rows});
-  const auto* from = static_cast<const std::byte*>(matrix.data());
-  auto* to = static_cast<std::byte*>(result.mutable_data());
-  for (std::int64_t c = 0; c < columns; ++c)
-    for (std::int64_t r = 0; r < rows; ++r, to += size)
-      std::memcpy(to, from + static_cast<std::size_t>(r * columns + c) * size, size);
-  return result;
+// With the copies of the parameters in it.
+Result<std::map<std::string, Tensor>> with_copies(std::map<std::string, Tensor> parameters,
+                                                  const std::vector<TiedCopy>& copies) {
+  for (const TiedCopy& tied : copies) {
+    const auto it = parameters.find(tied.original);
+    if (it == parameters.end()) continue;
+    const Tensor original = it->second;
+    parameters[tied.copy] =
+        tied.transposed ? TRY(evaluate(op_by_name("Transpose"), {}, {original}, 1, tied.copy))[0] : original;
+  }
+  return parameters;
 }
 
 }  // namespace
@@ -92,11 +93,7 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
     Initializers initializers;
     collect_initializers(*file.model.mutable_graph(), initializers);
     Status status = embed_external(initializers, tensors);
-    std::map<std::string, Tensor> contents = parameters;
-    for (const TiedCopy& tied : copies)
-      if (const auto it = parameters.find(tied.original); it != parameters.end())
-        contents[tied.copy] = tied.transposed ? transposed(it->second) : it->second;
-    if (status.ok()) status = replace_parameters(initializers, contents);
+    if (status.ok()) status = replace_parameters(initializers, TRY(with_copies(parameters, copies)));
     if (!status.ok()) return with_context(status.error(), escaped(source_path));
     std::string bytes;
     if (file.model.ByteSizeLong() > static_cast<std::size_t>(limits.file_bytes) ||

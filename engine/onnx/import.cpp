@@ -291,9 +291,9 @@ class Importer {
                "parameters that the exporter had merged with equal ones are apart again", "", restored.split);
     note_names("bias of zeros that the exporter had left out is back",
                "biases of zeros that the exporter had left out are back", "", restored.biases);
-    if (const auto count = static_cast<std::int64_t>(restored.batch_norms.size()); count > 0)
+    if (restored.batch_norms > 0)
       out_.notes.push_back(
-          counted(count, "BatchNormalization node is", "BatchNormalization nodes are") +
+          counted(restored.batch_norms, "BatchNormalization node is", "BatchNormalization nodes are") +
           " of a module in training mode, which the exporter wrote as in inference: normalized by the batch again");
     note_names("parameter of the module is not in the file", "parameters of the module are not in the file",
                ": tied to others, or folded or left out by dynamo's optimizer (optimize=False keeps those)",

@@ -54,13 +54,9 @@ bool is_weight_op(const std::string& op_type) {
 
 constexpr std::string_view kByTorchScript = "onnx::", kByDynamo = "val_";
 
-bool has_prefix(const std::string& name, std::string_view prefix) {
-  return name.compare(0, prefix.size(), prefix) == 0;
-}
-
 bool names_constant(const std::string& name, const Seen& seen) {
   if (!is_made_up(name)) return false;
-  if (has_prefix(name, kByDynamo)) return !seen.factor;
+  if (name.starts_with(kByDynamo)) return !seen.factor;
   return !is_weight_op(name.substr(kByTorchScript.size(), name.rfind('_') - kByTorchScript.size()));
 }
 
@@ -87,8 +83,8 @@ void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
 }  // namespace
 
 bool is_made_up(const std::string& name) {
-  if (has_prefix(name, kByTorchScript)) return true;
-  return has_prefix(name, kByDynamo) && name.size() > kByDynamo.size() &&
+  if (name.starts_with(kByTorchScript)) return true;
+  return name.starts_with(kByDynamo) && name.size() > kByDynamo.size() &&
          name.find_first_not_of("0123456789", kByDynamo.size()) == std::string::npos;
 }
 

@@ -138,13 +138,13 @@ std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates)
   std::set<std::int64_t> counts;
   for (const ValueId id : graph.parameters)
     if (candidates.count(graph.value(id).name) != 0) counts.insert(element_count(graph.type(id).shape));
+  if (counts.empty()) return tied;
   std::map<Contents, std::vector<ValueId>> originals;
   for (const ValueId id : graph.parameters) {
     const Value& value = graph.value(id);
     if (candidates.count(value.name) == 0 && counts.count(element_count(value.type.shape)) != 0)
       originals[contents_of(value.data)].push_back(id);
   }
-  if (counts.empty()) return tied;
   const auto uses = uses_of(graph);
   GraphBuilder builder(graph);  // of names
   std::vector<ValueId> kept;

@@ -67,4 +67,18 @@ std::string metadata_of(const onnx::GraphProto& graph, const std::string& key) {
   return metadata_entry(graph.unknown_fields(), kGraphMetadata, key);
 }
 
+std::vector<std::string> python_list(const std::string& text) {
+  std::vector<std::string> entries;
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return entries;
+  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
+    const char quote = text[i];
+    if (quote != '\'' && quote != '"') continue;
+    const std::size_t end = text.find(quote, i + 1);
+    if (end == std::string::npos) return {};
+    entries.push_back(text.substr(i + 1, end - i - 1));
+    i = end;
+  }
+  return entries;
+}
+
 }  // namespace gradloom

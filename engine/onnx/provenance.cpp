@@ -1,6 +1,7 @@
 #include "engine/onnx/provenance.h"
 
-#include <algorithm>
+#include <map>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -11,87 +12,75 @@ namespace gradloom {
 namespace {
 
 using Kind = Provenance::Kind;
+using Kinds = std::map<std::string, Kind>;
 
 constexpr const char *kSignature = "pkg.torch.export.ExportedProgram.graph_signature",
                      *kInputKind = "pkg.torch.export.graph_signature.InputSpec.kind",
                      *kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 
-// body(line) for each line of the text.
-template <class Body>
-void for_lines(std::string_view text, const Body& body) {
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    body(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
-// body(word) for each word between quotes: "['a', 'b']".
-template <class Body>
-void for_quoted(std::string_view text, const Body& body) {
-  for (std::size_t begin; (begin = text.find_first_of("'\"")) != std::string_view::npos;) {
-    const std::size_t end = text.find(text[begin], begin + 1);
-    if (end == std::string_view::npos) return;
-    body(std::string(text.substr(begin + 1, end - begin - 1)));
-    text.remove_prefix(end + 1);
-  }
-}
-
-void add_kind(std::string_view kind, const std::string& name, NameMap<Kind>& kinds) {
+void add_kind(std::string_view kind, const std::string& name, Kinds& kinds) {
   if (kind == "PARAMETER") kinds.emplace(name, Kind::parameter);
   if (kind == "BUFFER" || kind == "CONSTANT_TENSOR") kinds.emplace(name, Kind::buffer);
 }
 
 // Also of what the optimizer has folded away: "p_fc_weight: PARAMETER target='fc.weight'".
-NameMap<Kind> kinds_of(const onnx::GraphProto& graph) {
-  NameMap<Kind> kinds;
+Kinds kinds_of(const onnx::GraphProto& graph) {
+  Kinds kinds;
   for (const auto& value : graph.value_info()) add_kind(metadata_of(value, kInputKind), value.name(), kinds);
-  for_lines(metadata_of(graph, kSignature), [&](std::string_view line) {
-    constexpr std::string_view kTarget = " target=";
+  std::istringstream signature(metadata_of(graph, kSignature));
+  for (std::string line; std::getline(signature, line);) {
+    constexpr std::string_view kTarget = " target='";
     const std::size_t kind = line.find(": "), target = line.find(kTarget);
-    if (kind == std::string_view::npos || target == std::string_view::npos || target < kind + 2) return;
-    bool first = true;
-    for_quoted(line.substr(target + kTarget.size()), [&](const std::string& name) {
-      if (std::exchange(first, false)) add_kind(line.substr(kind + 2, target - kind - 2), name, kinds);
-    });
-  });
+    if (kind == std::string::npos || target == std::string::npos || target < kind + 2) continue;
+    const std::size_t name = target + kTarget.size(), end = line.find('\'', name);
+    if (end != std::string::npos)
+      add_kind(line.substr(kind + 2, target - kind - 2), line.substr(name, end - name), kinds);
+  }
   return kinds;
 }
 
-// body(name) for what went into the value; false: it was not folded.
+NameSet initializers_of(const onnx::GraphProto& graph) {
+  NameSet names;
+  for (const auto& initializer : graph.initializer()) names.insert(initializer.name());
+  return names;
+}
+
+// body(name, of what) for the initializers that were folded.
 template <class Body>
-bool for_folded(const onnx::ValueInfoProto& value, const Body& body) {
-  const std::string folded = metadata_of(value, kFoldedFrom);
-  for_quoted(folded, body);
-  return !folded.empty();
+void for_folded(const onnx::GraphProto& graph, const NameSet& initializers, const Body& body) {
+  for (const auto& value : graph.value_info()) {
+    if (initializers.count(value.name()) == 0) continue;
+    const std::vector<std::string> sources = python_list(metadata_of(value, kFoldedFrom));
+    if (!sources.empty()) body(value.name(), sources);
+  }
 }
 
 }  // namespace
 
 NameMap<Provenance> provenance_of(const onnx::GraphProto& graph) {
-  const NameMap<Kind> kinds = kinds_of(graph);
+  const Kinds kinds = kinds_of(graph);
   NameMap<Provenance> all;
   if (kinds.empty()) return all;
-  for (const auto& initializer : graph.initializer())
-    if (const auto it = kinds.find(initializer.name()); it != kinds.end())
-      all.emplace(initializer.name(), Provenance{it->second, {}});
-  for (const auto& value : graph.value_info()) {
+  const NameSet initializers = initializers_of(graph);
+  for (const auto& [name, kind] : kinds)
+    if (initializers.count(name) != 0) all.emplace(name, Provenance{kind, {}});
+  for_folded(graph, initializers, [&](const std::string& name, const std::vector<std::string>& sources) {
     Provenance from;
-    const bool folded = for_folded(value, [&](const std::string& name) {
-      const auto it = kinds.find(name);
-      if (it != kinds.end() && it->second == Kind::parameter) from.parameters.push_back(name);
-    });
-    if (folded) all.emplace(value.name(), std::move(from));
-  }
+    for (const std::string& source : sources) {
+      const auto it = kinds.find(source);
+      if (it != kinds.end() && it->second == Kind::parameter) from.parameters.push_back(source);
+    }
+    all.emplace(name, std::move(from));
+  });
   return all;
 }
 
 Lost lost_values(const onnx::GraphProto& graph) {
-  NameSet initializers, folded;
-  for (const auto& initializer : graph.initializer()) initializers.insert(initializer.name());
-  for (const auto& value : graph.value_info())
-    if (initializers.count(value.name()) != 0)
-      for_folded(value, [&](const std::string& name) { folded.insert(name); });
+  const NameSet initializers = initializers_of(graph);
+  NameSet folded;
+  for_folded(graph, initializers, [&](const std::string&, const std::vector<std::string>& sources) {
+    folded.insert(sources.begin(), sources.end());
+  });
   Lost lost;
   for (const auto& [name, kind] : kinds_of(graph))
     if (initializers.count(name) == 0 && folded.count(name) == 0)

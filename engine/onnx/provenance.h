@@ -6,6 +6,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ NameMap<Provenance> provenance_of(const onnx::GraphProto& graph);
 // Parameters and buffers of modules that the file has no more though nothing was computed from them: the
 // optimizer found an equal one, or could do without. Tied weights are among them.
 struct Lost {
-  NameSet parameters, buffers;
+  std::set<std::string> parameters, buffers;
 };
 Lost lost_values(const onnx::GraphProto& graph);
 

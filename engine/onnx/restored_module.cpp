@@ -1,6 +1,5 @@
 #include "engine/onnx/restored_module.h"
 
-#include <algorithm>
 #include <map>
 #include <string_view>
 
@@ -37,6 +36,13 @@ std::int64_t bias_size(const onnx::NodeProto& node, const onnx::TensorProto& wei
   return op == "ConvTranspose" && fits ? weight.dims(1) * groups : 0;
 }
 
+// "h.1.ln" and "weight" of "h.1.ln.weight".
+std::string module_of(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+std::string leaf_of(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
 class Restorer {
  public:
   Restorer(onnx::GraphProto& graph, TensorReader& tensors)
@@ -46,7 +52,7 @@ class Restorer {
 
   Result<RestoredModule> run() {
     for (auto& node : *graph_.mutable_node()) {
-      const std::vector<std::string> scopes = read_name_scopes(metadata_of(node, kNameScopes));
+      const std::vector<std::string> scopes = python_list(metadata_of(node, kNameScopes));
       if (scopes.empty()) continue;
       const std::string module = scopes.size() < 2 ? "" : scopes[scopes.size() - 2];
       const std::string prefix = module.empty() ? "" : module + ".";
@@ -59,40 +65,32 @@ class Restorer {
   }
 
  private:
-  static std::string module_of(const std::string& name) {
-    const std::size_t dot = name.rfind('.');
-    return dot == std::string::npos ? "" : name.substr(0, dot);
-  }
-
   // A BatchNormalization that was folded into a convolution seems to read that one's weight.
   void find_missing() {
     NameSet folded;
     for (const std::string& name : lost_.parameters)
       if (used_.count(name) == 0) folded.insert(module_of(name));
     for (const std::string& name : lost_.buffers)
-      if (used_.count(name) == 0 && name == module_of(name) + ".running_mean") folded.insert(module_of(name));
+      if (used_.count(name) == 0 && leaf_of(name) == "running_mean") folded.insert(module_of(name));
     for (const std::string& name : lost_.parameters) {
       const bool back = split_from_.count(name) != 0 || sizes_.count(name) != 0;
       if (!back && folded.count(module_of(name)) != 0) result_.missing.push_back(name);
     }
-    std::sort(result_.missing.begin(), result_.missing.end());
   }
 
   // `name`: of the node in torch.export's graph, that of ATen's function.
   void restore_batch_norm(onnx::NodeProto& node, const std::string& name) {
     constexpr std::string_view kTraining = "_native_batch_norm_legit_functional";
     if (node.op_type() != "BatchNormalization" || !node.domain().empty() || node.output_size() != 1 ||
-        name.compare(0, kTraining.size(), kTraining) != 0)
+        !name.starts_with(kTraining) || integer_attribute(node, "training_mode", -1) != -1)
       return;
-    for (const auto& attribute : node.attribute())
-      if (attribute.name() == "training_mode") return;
     onnx::AttributeProto* mode = node.add_attribute();
     mode->set_name("training_mode");
     mode->set_type(onnx::AttributeProto::INT);
     mode->set_i(1);
     for (const char* statistic : {"/running_mean", "/running_var"})
       node.add_output(node.output(0) + statistic);
-    result_.batch_norms.push_back(node.name());
+    ++result_.batch_norms;
   }
 
   void restore_bias(onnx::NodeProto& node, const std::string& name) {
@@ -124,8 +122,7 @@ class Restorer {
   Status split(std::string& input, const std::string& prefix) {
     const auto it = initializers_.find(input);
     if (it == initializers_.end()) return {};
-    const std::size_t dot = input.rfind('.');
-    const std::string own = prefix + (dot == std::string::npos ? input : input.substr(dot + 1));
+    const std::string own = prefix + leaf_of(input);
     if (own == input || (lost_.parameters.count(own) == 0 && lost_.buffers.count(own) == 0)) return {};
     if (used_.insert(own).second) {
       const std::size_t bytes = TRY(bytes_if_uniform(it->second));

@@ -6,6 +6,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ class TensorReader;
 
 struct RestoredModule {
   std::vector<std::string> split, biases;  // names of the initializers that were added
-  std::vector<std::string> batch_norms;    // names of nodes
+  std::int64_t batch_norms = 0;            // how many nodes
   std::vector<std::string> missing;  // what else the module had, sorted; weights tied to others left out
 };
 

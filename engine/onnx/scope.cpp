@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "engine/onnx/newer_fields.h"
+
 namespace gradloom {
 
 namespace {
@@ -32,22 +34,8 @@ std::optional<std::string> scope_of_node(const std::string& name) {
   return last > first ? name.substr(first, last - first) : "";
 }
 
-std::vector<std::string> read_name_scopes(const std::string& text) {
-  std::vector<std::string> entries;
-  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return entries;
-  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
-    const char quote = text[i];
-    if (quote != '\'' && quote != '"') continue;
-    const std::size_t end = text.find(quote, i + 1);
-    if (end == std::string::npos) return {};
-    entries.push_back(text.substr(i + 1, end - i - 1));
-    i = end;
-  }
-  return entries;
-}
-
 std::optional<std::string> scope_of_name_scopes(const std::string& text) {
-  const std::vector<std::string> entries = read_name_scopes(text);
+  const std::vector<std::string> entries = python_list(text);
   if (entries.empty()) return std::nullopt;
   return entries.size() < 2 ? "" : scope_of_parameter(entries[entries.size() - 2] + ".");
 }

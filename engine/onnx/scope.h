@@ -20,9 +20,7 @@ struct NodeNames {
 inline constexpr const char* kNameScopes = "pkg.torch.onnx.name_scopes";
 
 // A Python list of the modules around a node, each with its whole path, and what torch.export called the
-// node: "['', 'layers.0', 'layers.0.attn', 'linear']". Empty: not such a list.
-std::vector<std::string> read_name_scopes(const std::string& text);
-// The module of such a list, "layers.0/attn". No value: not such a list.
+// node: "['', 'layers.0', 'layers.0.attn', 'linear']" -> "layers.0/attn". No value: not such a list.
 std::optional<std::string> scope_of_name_scopes(const std::string& text);
 
 // The path of a node's name: "/layers.0/attn/MatMul" -> "layers.0/attn"; no value: the name has none.

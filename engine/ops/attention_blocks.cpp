@@ -75,6 +75,10 @@ std::vector<Row> rows_of(const Attention& a, const Tensor& mask, bool zeros) {
       [hides = a.fill <= hidden(a.scores)](std::int64_t) { return hides; });
 }
 
+bool any_blind(const std::vector<Row>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.blind; });
+}
+
 }  // namespace
 
 std::vector<std::int64_t> mask_strides(const Attention& a, const Shape& mask) {
@@ -95,8 +99,7 @@ bool hides_the_future_only(const Attention& a, const Tensor& known) {
 }
 
 bool hides_all_of_a_row(const Attention& a, const Tensor& known) {
-  const std::vector<Row> rows = rows_of(a, known, false);
-  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.blind; });
+  return any_blind(rows_of(a, known, false));
 }
 
 std::int64_t rounded(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
@@ -112,10 +115,8 @@ Schedule schedule_of(const Attention& a, const Tensor* known) {
     size = std::min(size, std::max(kLeastRows, rounded(a.rows / 8, kRowStep)));
     seen = rows_of(a, *known, true);
   }
-  const auto blind = [](const Row& row) { return row.blind; };
-  schedule.masked_shares =
-      (a.mask == Mask::keep || a.mask == Mask::block) &&
-      (known == nullptr || a.fill > hidden(a.scores) || std::any_of(seen.begin(), seen.end(), blind));
+  schedule.masked_shares = (a.mask == Mask::keep || a.mask == Mask::block) &&
+                           (known == nullptr || a.fill > hidden(a.scores) || any_blind(seen));
   for (std::int64_t row = 0; row < a.rows; row += size) {
     Block block{row, std::min(size, a.rows - row), a.keys, a.mask != Mask::none};
     if (known != nullptr) {

@@ -51,7 +51,7 @@ TEST(Provenance, LostIsWhatNoInitializerComesFrom) {
   onnx::ModelProto model = exported_model();
   EXPECT_TRUE(lost_values(model.graph()).parameters.empty());
   model.mutable_graph()->mutable_initializer()->DeleteSubrange(0, 1);  // add_4, of norm.g
-  EXPECT_EQ(lost_values(model.graph()).parameters, NameSet{"norm.g"});
+  EXPECT_EQ(lost_values(model.graph()).parameters, std::set<std::string>{"norm.g"});
   EXPECT_TRUE(lost_values(model.graph()).buffers.empty());
 }
 
