@@ -25,58 +25,152 @@ GRADLOOM_INLINE void store_max(const MaxPoolArgs& args, i64 part, i64 ox, i64 j,
     args.indices[to + i] = index_of(args, plane + i, where[i]);
 }
 
-// A plane of finite values; false: there are others, or there may be. What is read next is looked through for
-// them, one load for all windows that it is in. `known`: the taps along the row.
-template <class T, int stride, int known, bool positions>
-__attribute__((noinline)) bool max_plane(const MaxPoolArgs& args, i64 plane) {
-  using Where = LaneNumbers<T>;
-  constexpr i64 n = kLanes<T>;
-  const PoolShape& s = args.shape;
-  const i64 area = product(s.out), in = product(s.in), taps = known > 0 ? known : s.kernel[2];
-  const i64 apart = s.dilation[2], width = s.in[2];
-  const T* const x = static_cast<const T*>(args.x) + plane * in;
-  const Vec<T> lowest = Vec<T>{} - T(__builtin_inf());
-  Line<T, stride> line{s, plane, whole_windows(s)};
-  const Where numbers = lane_numbers<T>() * Position<T>(line.step());
+// Maxima of a register of neighbouring outputs and their positions in the plane.
+template <class T, bool positions>
+struct Maxima {
+  Vec<T> best = Vec<T>{} - T(__builtin_inf());
+  LaneNumbers<T> where = LaneNumbers<T>{} - Position<T>(1);
+
+  GRADLOOM_INLINE void take(const Vec<T>& v, const LaneNumbers<T>& at) {
+    if constexpr (positions) where = v > best ? at : where;
+    best = v > best ? v : best;
+  }
+};
+
+// Reads ahead of the windows: what is not finite is found with one load for all windows that it is in.
+template <class T>
+struct Scan {
+  const T* x;
+  i64 n, seen = 0;
   Vec<T> odd = {};
-  i64 seen = 0;
-  for (i64 oz = 0, l = 0; oz < s.out[0]; ++oz) {
-    for (i64 oy = 0; oy < s.out[1]; ++oy, ++l) {
-      line.enter(oz, oy);
-      for (; seen < line.high + width && seen + n <= in; seen += n) {
-        __builtin_prefetch(x + seen + kAhead);
-        odd += load(x + seen) - load(x + seen);
-      }
-      for_runs<n>(s.out[2], [&](i64 first, i64 count) {
-        const i64 start = first * line.step() - s.pad_begin[2];
-        Vec<T> best = lowest;
-        Where where = Where{} - Position<T>(1);
-        with_edge(line.edge(first), [&](auto edge) {
-          constexpr Edge e = decltype(edge)::value;
-          for_tap_rows(s, line.deep, line.rows, [&](i64 row) {
-            Where here = numbers + Position<T>(row + start);
-            for (i64 kx = 0; kx < taps; ++kx, here += Position<T>(apart)) {
-              Where valid;
-              Vec<T> v = spaced<T, stride, e>(x + row, start + kx * apart, line.step(), width, &valid);
-              if constexpr (e != Edge::none) v = valid ? v : lowest;
-              if constexpr (positions) where = v > best ? here : where;
-              best = v > best ? v : best;
-            }
-          });
-        });
-        const i64 at = l * s.out[2] + first, to = plane * area + at;
-        store_some(static_cast<T*>(args.y) + to, best, count, area - at);
-        if (positions && args.argmax != nullptr)
-          store_some(args.argmax + to, __builtin_convertvector(where, Pack<i64, int(n)>), count, area - at);
-        for (i64 i = 0; positions && i < count && args.indices != nullptr; ++i)
-          args.indices[to + i] = index_of(args, plane, where[int(i)]);
-      });
+  T last = 0;
+
+  GRADLOOM_INLINE void until(i64 end) {
+    for (; seen < end && seen + kLanes<T> <= n; seen += kLanes<T>) {
+      __builtin_prefetch(x + seen + kAhead);
+      odd += load(x + seen) - load(x + seen);
     }
   }
-  T last = 0;
-  for (; seen < in; ++seen) last += x[seen] - x[seen];
-  return all_zero(odd) && last == 0;
-}
+  GRADLOOM_INLINE bool all_finite() {
+    until(n);
+    for (; seen < n; ++seen) last += x[seen] - x[seen];
+    return all_zero(odd) && last == 0;
+  }
+};
+
+// The windows of one plane, `known` taps along the row (0: any number).
+template <class T, int stride, int known, bool positions>
+class Plane {
+ public:
+  Plane(const MaxPoolArgs& args, i64 plane)
+      : args_(args),
+        s_(args.shape),
+        plane_(plane),
+        x_(static_cast<const T*>(args.x) + plane * product(s_.in)),
+        line_{s_, plane, whole_windows(s_)},
+        numbers_(lane_numbers<T>() * Position<T>(line_.step())) {}
+
+  bool by_windows() {
+    Scan<T> scan{x_, product(s_.in)};
+    for (i64 oz = 0, l = 0; oz < s_.out[0]; ++oz) {
+      for (i64 oy = 0; oy < s_.out[1]; ++oy, ++l) {
+        line_.enter(oz, oy);
+        scan.until(line_.high + s_.in[2]);
+        for_runs<n>(s_.out[2], [&](i64 first, i64 count) {
+          Maxima<T, positions> m;
+          with_edge(line_.edge(first), [&](auto edge) {
+            for_tap_rows(s_, line_.deep, line_.rows,
+                         [&](i64 row) { along<decltype(edge)::value>(row, first, m); });
+          });
+          put_out(l * s_.out[2] + first, count, m);
+        });
+      }
+    }
+    return scan.all_finite();
+  }
+
+  // The same of one image: the maxima along its rows first, which all windows that reach a row share. Among
+  // equal ones the first of a row and then the first row wins, as in a window.
+  bool by_rows() {
+    const i64 pitch = row_pitch(s_), held = window_rows(s_), width = s_.in[2];
+    alignas(64) T best[kHeld];
+    alignas(64) Position<T> where[positions ? kHeld : 1];
+    Scan<T> scan{x_, product(s_.in)};
+    i64 made = 0;
+    for (i64 oy = 0; oy < s_.out[1]; ++oy) {
+      const Reach rows = reach_of(s_, 1, oy);
+      for (const i64 end = smaller(rows.start + held, s_.in[1]); made < end; ++made) {
+        scan.until((made + 1) * width);
+        line_.enter_row(made);
+        const i64 to = made % held * pitch;
+        for (i64 first = 0; first < pitch; first += n) {  // apart: what overlaps cannot be read at once
+          Maxima<T, positions> m;
+          with_edge(line_.edge(first),
+                    [&](auto edge) { along<decltype(edge)::value>(made * width, first, m); });
+          store(best + to + first, m.best);
+          if constexpr (positions) store(where + to + first, m.where);
+        }
+      }
+      const i64 taps = taps_of(rows.taps);
+      i64 from[kMostTaps];
+      for (i64 k = 0; k < taps; ++k)
+        from[k] = (rows.start + (rows.taps.begin + k) * s_.dilation[1]) % held * pitch;
+      for (i64 first = 0; first < pitch; first += n) {
+        Maxima<T, positions> m;
+        for (i64 k = 0; k < taps; ++k)
+          m.take(load(best + from[k] + first),
+                 positions ? load(where + (positions ? from[k] + first : 0)) : LaneNumbers<T>{});
+        put_out(oy * s_.out[2] + first, smaller(n, s_.out[2] - first), m);
+      }
+    }
+    return scan.all_finite();
+  }
+
+  // Whether windows have rows in common, and what they hold of them is little.
+  static bool shares_rows(const PoolShape& s) {
+    return s.in[0] == 1 && s.out[0] == 1 && s.kernel[0] == 1 && s.pad_begin[0] == 0 && s.kernel[1] > 1 &&
+           s.kernel[2] > 1 && s.kernel[1] <= kMostTaps && s.stride[1] < window_rows(s) &&
+           window_rows(s) * row_pitch(s) <= kHeld;
+  }
+
+ private:
+  static constexpr i64 n = kLanes<T>, kHeld = 4096, kMostTaps = 64;
+
+  static i64 row_pitch(const PoolShape& s) { return ceil_div(s.out[2], n) * n; }
+  static i64 window_rows(const PoolShape& s) { return (s.kernel[1] - 1) * s.dilation[1] + 1; }
+
+  // The taps of outputs from `first` on in the row at offset `row`.
+  template <Edge e>
+  GRADLOOM_INLINE void along(i64 row, i64 first, Maxima<T, positions>& m) const {
+    const i64 start = first * line_.step() - s_.pad_begin[2], apart = s_.dilation[2];
+    const i64 taps = known > 0 ? known : s_.kernel[2];
+    LaneNumbers<T> here = numbers_ + Position<T>(row + start);
+    for (i64 kx = 0; kx < taps; ++kx, here += Position<T>(apart)) {
+      LaneNumbers<T> valid;
+      Vec<T> v = spaced<T, stride, e>(x_ + row, start + kx * apart, line_.step(), s_.in[2], &valid);
+      if constexpr (e != Edge::none) v = valid ? v : Vec<T>{} - T(__builtin_inf());
+      m.take(v, here);
+    }
+  }
+
+  GRADLOOM_INLINE void put_out(i64 at, i64 count, const Maxima<T, positions>& m) const {
+    const i64 area = product(s_.out), to = plane_ * area + at;
+    store_some(static_cast<T*>(args_.y) + to, m.best, count, area - at);
+    if constexpr (positions) {
+      if (args_.argmax != nullptr)
+        store_some(args_.argmax + to, __builtin_convertvector(m.where, Pack<i64, int(n)>), count, area - at);
+      for (i64 i = 0; i < count && args_.indices != nullptr; ++i)
+        args_.indices[to + i] = index_of(args_, plane_, m.where[int(i)]);
+    }
+  }
+
+  const MaxPoolArgs args_;  // copies, which stores leave alone
+  const PoolShape s_;
+  const i64 plane_;
+  const T* const x_;
+  Line<T, stride> line_;
+  const LaneNumbers<T> numbers_;
+};
 
 // One line in a way that is right for infinities and NaN: L neighbours at a time.
 template <class T, int L>
@@ -100,6 +194,14 @@ void max_line_of_any(const MaxPoolArgs& args, i64 part) {
       store_max<T, L>(args, part, ox, j, best, where);
     }
   }
+}
+
+// False: there are values that are not finite, or there may be.
+template <class T, int stride, int known, bool positions>
+__attribute__((noinline)) bool max_plane(const MaxPoolArgs& args, i64 p) {
+  using Of = Plane<T, stride, known, positions>;
+  Of plane(args, p);
+  return Of::shares_rows(args.shape) ? plane.by_rows() : plane.by_windows();
 }
 
 template <class T>

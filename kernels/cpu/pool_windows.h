@@ -192,6 +192,11 @@ struct Line {
     if (first) low = high = 0;
     all_readable = readable(0, s.out[2]);
   }
+  // Taps of one row alone, of a plane that is one image.
+  GRADLOOM_INLINE void enter_row(i64 y) {
+    low = high = y * s.in[2];
+    all_readable = readable(0, s.out[2]);
+  }
   GRADLOOM_INLINE i64 step() const { return stride > 0 ? stride : s.stride[2]; }
 
   // Whether all loads of the taps of outputs [first, last) and whole registers are within the tensor.
