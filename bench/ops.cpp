@@ -1,6 +1,6 @@
 // Times the CPU kernel of every operator row at its benchmark samples (engine/ops: `bench = true`), and, as
-// ROW/SAMPLE/gradient, the kernels that its gradient rule asks for, one after the other (but for elementwise
-// rows, whose gradients passes fuse), beside what this machine can do:
+// ROW/SAMPLE/gradient, the kernels of its gradient rule after the default passes, one after the other (but
+// for elementwise rows), beside what this machine can do:
 //   GB/s, of copy      bytes that must move (every input read once, every output written once) over time; a copy of as many
 //                      bytes by as many threads
 //   GFLOP/s, of peak   operations over time; a square matrix product in oneDNN by as many threads
@@ -25,6 +25,7 @@
 #include "engine/onnx/sample_graph.h"
 #include "kernels/launcher.h"
 #include "kernels/prepared/dnnl.h"
+#include "passes/pass.h"
 
 namespace gradloom {
 namespace {
@@ -292,6 +293,21 @@ Cost gradient_cost(const Graph& graph, const std::vector<ValueId>& results) {
   return cost;
 }
 
+// The graph of the gradient alone, what it needs of the forward node an input, after the passes that a
+// training step has by default.
+Status compile_gradient(Graph& graph, const std::vector<ValueId>& results) {
+  for (const ValueId id : graph.nodes[0].outputs) {
+    if (id == kNone) continue;
+    graph.values[id].producer = kNone;
+    graph.values[id].role = Role::input;
+    graph.inputs.push_back(id);
+  }
+  graph.nodes[0] = {};
+  graph.outputs = results;
+  std::vector<PassReport> reports;
+  return run_passes(graph, default_pipeline(), PassPhase::post_gradient, reports, kernels::Target::cpu);
+}
+
 Result<std::shared_ptr<Prepared>> prepare(const OpDef& op, const Sample& sample, bool gradient) {
   auto p = std::make_shared<Prepared>();
   Graph& graph = p->graph;
@@ -299,16 +315,21 @@ Result<std::shared_ptr<Prepared>> prepare(const OpDef& op, const Sample& sample,
   SampleNode made = TRY(add_sample(b, op, sample, DType::f32));
   std::vector<ValueId> results;
   if (gradient) results = TRY(add_gradient(b, made));
-  std::vector<std::shared_ptr<char>> memory(graph.values.size());
-  for (ValueId id = 0; id < graph.values.size(); ++id) {
-    const auto fed = made.feeds.find(id);
-    if (graph.value(id).data.defined())
-      memory[id] = copy_of_tensor(graph.value(id).data);
-    else if (fed != made.feeds.end())
-      memory[id] = copy_of_tensor(fed->second);
-    else if (graph.value(id).producer == kNone)
-      memory[id] = aligned_bytes(byte_size(graph.type(id)));  // upstream gradients
-  }
+  std::vector<std::shared_ptr<char>> memory;
+  const auto provide = [&] {
+    memory.resize(graph.values.size());
+    for (ValueId id = 0; id < graph.values.size(); ++id) {
+      const auto fed = made.feeds.find(id);
+      if (memory[id] != nullptr) continue;
+      if (graph.value(id).data.defined())
+        memory[id] = copy_of_tensor(graph.value(id).data);
+      else if (fed != made.feeds.end())
+        memory[id] = copy_of_tensor(fed->second);
+      else if (graph.value(id).producer == kNone)
+        memory[id] = aligned_bytes(byte_size(graph.type(id)));  // upstream gradients
+    }
+  };
+  provide();
   std::string forward;
   p->run = TRY(node_run(graph, graph.nodes[0], memory, forward));
   if (!gradient) {
@@ -319,10 +340,12 @@ Result<std::shared_ptr<Prepared>> prepare(const OpDef& op, const Sample& sample,
     return p;
   }
   p->run();
-  std::vector<Run> runs;
-  for (std::size_t n = 1; n < graph.nodes.size(); ++n)
-    if (Run run = TRY(node_run(graph, graph.nodes[n], memory, p->label))) runs.push_back(std::move(run));
   p->cost = gradient_cost(graph, results);
+  TRY(compile_gradient(graph, results));
+  provide();
+  std::vector<Run> runs;
+  for (const NodeId n : TRY(topological_order(graph)))
+    if (Run run = TRY(node_run(graph, graph.node(n), memory, p->label))) runs.push_back(std::move(run));
   p->run = [runs] {
     for (const Run& run : runs) run();
   };
