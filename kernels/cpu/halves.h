@@ -88,6 +88,16 @@ GRADLOOM_INLINE void put_computed(Stored* p, Computed<Stored> v) {
   *p = narrow<Stored>(v);
 }
 
+// As many as `like` holds.
+template <class Stored>
+GRADLOOM_INLINE auto get_computed(const Stored* p, const Vec<Computed<Stored>>&) {
+  return load_computed<Stored, int(kLanes<Computed<Stored>>)>(p);
+}
+template <class Stored>
+GRADLOOM_INLINE auto get_computed(const Stored* p, Computed<Stored>) {
+  return widen(*p);
+}
+
 // n elements of a row as they are computed in.
 template <class Stored>
 GRADLOOM_INLINE void read_row(const Stored* x, i64 n, Computed<Stored>* to) {

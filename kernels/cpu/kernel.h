@@ -120,7 +120,41 @@ struct WordOf<Vec<double>> {
   using type = Vec<unsigned long long>;
   using Signed = Vec<long long>;
 };
+#if defined(__AVX512F__)
+// 2^(i/16) with i << 19 taken off its bits and its exponent left away, for exp_down.
+#define GRADLOOM_ROOT(bits, i) bits##u - 0x3f800000u - (i##u << 19)
+alignas(64) constexpr unsigned kRootsOfTwo[16] = {
+    GRADLOOM_ROOT(0x3f800000, 0),  GRADLOOM_ROOT(0x3f85aac3, 1),  GRADLOOM_ROOT(0x3f8b95c2, 2),
+    GRADLOOM_ROOT(0x3f91c3d3, 3),  GRADLOOM_ROOT(0x3f9837f0, 4),  GRADLOOM_ROOT(0x3f9ef532, 5),
+    GRADLOOM_ROOT(0x3fa5fed7, 6),  GRADLOOM_ROOT(0x3fad583f, 7),  GRADLOOM_ROOT(0x3fb504f3, 8),
+    GRADLOOM_ROOT(0x3fbd08a4, 9),  GRADLOOM_ROOT(0x3fc5672a, 10), GRADLOOM_ROOT(0x3fce248c, 11),
+    GRADLOOM_ROOT(0x3fd744fd, 12), GRADLOOM_ROOT(0x3fe0ccdf, 13), GRADLOOM_ROOT(0x3feac0c7, 14),
+    GRADLOOM_ROOT(0x3ff5257d, 15)};
+#undef GRADLOOM_ROOT
+
+// exp(x) = 2^(n/16) exp(r), |r| <= ln 2 / 32: a register holds the table, and three multiplications fewer
+// than without it give exp(r). Else as exp_down_f32. The sum with 1.5 * 2^23 and 127 * 16 has n's low bits
+// and, 4 places further up, the exponent's.
+GRADLOOM_INLINE Vec<float> exp_down(const Vec<float>& x) {
+  constexpr float round = 12582912.0f + 127 * 16;
+  const Vec<float> shifted = x * 23.0831206542234142f + round, n = shifted - round;
+  Vec<float> r = x - n * (0.693359375f / 16);
+  r = r - n * (-2.12194440e-4f / 16);
+  const auto bits = __builtin_bit_cast(Vec<unsigned>, shifted);
+  const auto roots = get(kRootsOfTwo, Vec<unsigned>{});
+#if defined(__clang__)
+  Vec<unsigned> root;
+  for (int i = 0; i < 16; ++i) root[i] = roots[bits[i] % 16];
+#else
+  const auto root = __builtin_shuffle(roots, bits);
+#endif
+  const auto scale = __builtin_bit_cast(Vec<float>, root + (bits << 19));
+  const Vec<float> rest = ((1.0f / 6 * r + 0.5f) * r + 1.0f) * r;
+  return x < -87.3365f ? Vec<float>{} : scale * rest + scale;
+}
+#else
 GRADLOOM_INLINE Vec<float> exp_down(const Vec<float>& x) { return exp_down_f32(x); }
+#endif
 GRADLOOM_INLINE Vec<double> exp_down(const Vec<double>& x) { return exp_f64(x); }
 
 // Lower and upper half of a vector of `n` lanes.

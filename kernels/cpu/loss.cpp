@@ -3,10 +3,9 @@
 //   loss_i = -w[label_i] * log_prob[label_i];  mean: sum(loss) / sum(w[label]);  ignored rows add nothing
 //   cross-entropy: log_prob = x - lse, lse = max + log(sum(exp(x - max)));  dx = (exp(x - lse) - onehot) * w
 //   * dloss / total
-// Totals are added in double in the order of the rows. A label outside [0, n) counts as ignored. Logits and
-// their gradient may be bf16, all else is f32 then.
-#include "kernels/cpu/halves.h"
-#include "kernels/cpu/kernel.h"
+// Totals are added in double in the order of the rows, those of neighbouring columns first. A label outside
+// [0, n) counts as ignored. Logits and their gradient may be bf16, all else is f32 then.
+#include "kernels/cpu/column_sums.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -89,69 +88,45 @@ double row_log_sum_exp(const Stored* x, i64 n) {
   }
 }
 
-constexpr i64 kStrip = 128;  // columns at a time
-
-// Labels of a strip, as wide as T; the largest word is no label.
+// Labels of a strip of columns, as wide as T; the largest word is no label.
 template <class T>
-using Labels = Word<T>[kStrip];
+using Labels = Word<T>[kColumnStrip];
 template <class T>
 constexpr Word<T> kNoLabel = ~Word<T>(0);
 
-// Row k of a strip that is read kSoon rows from now, in the next strip if need be.
-constexpr i64 kSoon = 6;
-template <class Stored>
-GRADLOOM_INLINE Stored* soon(Stored* x, i64 k, i64 n, i64 inner) {
-  const i64 later = k + kSoon;
-  return x + (later < n ? later * inner : later % n * inner + kStrip);
-}
-
-// The same of `columns` columns of [n, inner], and what each has at its label: in one pass, as columns that
-// are a power of two apart push each other out of the caches. Sums are of exp(x - peak) for the peak so far
-// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), in double every 64 rows.
+// log(sum(exp(x))) of `columns` columns of [n, inner], and what each has at its label.
 template <class Stored, class T>
 void column_log_sum_exp(const Stored* x, i64 n, i64 inner, i64 columns, const Labels<T>& labels,
                         double* value, T* target) {
-  constexpr T lowest = sizeof(T) == 4 ? T(-__FLT_MAX__) : T(-__DBL_MAX__);
-  T peak[kStrip], sum[kStrip], before[kStrip];  // before: the peak of the total
-  double total[kStrip];
-  for (i64 c = 0; c < columns; ++c) {
-    peak[c] = before[c] = lowest;
-    total[c] = 0;
-    target[c] = T(0);
-  }
-  for (i64 begin = 0; begin < n; begin += 64) {
-    for (i64 c = 0; c < columns; ++c) sum[c] = T(0);
-    for (i64 k = begin; k < smaller(n, begin + 64); ++k) {
-      const Stored* const next = soon(x, k, n, inner);
-      for_computed(x + k * inner, columns, [&](i64 c, auto v) {
-        fetch(next + c);
-        const auto top = get(peak + c, v), so_far = get(sum + c, v), above = v - top;
-        const auto e = exp_down(above > T(0) ? -above : above);
-        put(sum + c, above > T(0) ? so_far * e + T(1) : so_far + e);
-        put(peak + c, above > T(0) ? v : top);
-        put(target + c, get(labels + c, Word<decltype(v)>{}) == Word<T>(k) ? v : get(target + c, v));
-      });
-    }
+  ColumnSums<T> sums;
+  for (i64 c = 0; c < columns; ++c) target[c] = T(0);
+  column_sums(x, n, inner, columns, sums, [&](i64 first, i64 rows, const T(*part)[kColumnStrip]) {
     for (i64 c = 0; c < columns; ++c) {
-      total[c] = total[c] * exp_down(double(before[c]) - double(peak[c])) + double(sum[c]);
-      before[c] = peak[c];
+      const Word<T> k = labels[c] - Word<T>(first);
+      if (k < Word<T>(rows)) target[c] = part[k][c];
     }
-  }
+  });
   // An infinite peak makes NaN, as in a row.
+  const T* const peak = sums.peak;
+#pragma GCC ivdep
   for (i64 c = 0; c < columns; ++c)
-    value[c] = double(peak[c]) + log(total[c]) + (double(peak[c]) - double(peak[c]));
+    value[c] = double(peak[c]) + double(log(T(sums.total[c])) + (peak[c] - peak[c]));
 }
 
-// body(row, columns, at) for neighbouring rows of [outer, n, inner], the first element of the first one at
-// `at`: as many as a strip holds, or one where a row lies in one piece.
+// Rows of [outer, n, inner] that lie next to each other go together: as many as a strip of columns holds, or
+// one where a row lies in one piece.
+GRADLOOM_INLINE i64 strip_width(i64 inner) { return inner == 1 ? 1 : kColumnStrip; }
+inline i64 strips_of(i64 outer, i64 inner) { return outer * ceil_div(inner, strip_width(inner)); }
+
+// body(strip, row, columns, at) for every strip, the first element of its first row at `at`.
 template <class Body>
 void for_strips(i64 outer, i64 n, i64 inner, const Body& body) {
-  const i64 width = inner == 1 ? 1 : kStrip, strips = ceil_div(inner, width);
+  const i64 width = strip_width(inner), strips = ceil_div(inner, width);
   parallel_pieces(outer * strips, larger(1, 4096 / larger(1, n * width)), outer * n * inner * 6,
                   [&](i64 begin, i64 end) {
                     for (i64 strip = begin; strip < end; ++strip) {
                       const i64 o = strip / strips, column = strip % strips * width;
-                      body(o * inner + column, smaller(width, inner - column), o * n * inner + column);
+                      body(strip, o * inner + column, smaller(width, inner - column), o * n * inner + column);
                     }
                   });
 }
@@ -162,12 +137,13 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   const Stored* const logits = static_cast<const Stored*>(args.logits);
   T* const lse = static_cast<T*>(args.log_sum_exp);
   T* const losses = static_cast<T*>(args.loss);
-  const i64 inner = args.inner, n = args.n, rows = args.outer * inner;
-  double* const row_loss = static_cast<double*>(args.workspace);
-  double* const row_weight = row_loss + rows;
-  for_strips(args.outer, n, inner, [&](i64 first, i64 columns, i64 at) {
-    double value[kStrip];
-    T target[kStrip];
+  const i64 inner = args.inner, n = args.n, strips = strips_of(args.outer, inner);
+  double* const strip_loss = static_cast<double*>(args.workspace);
+  double* const strip_weight = strip_loss + strips;
+  const bool each = args.reduction == LossReduction::none;
+  for_strips(args.outer, n, inner, [&](i64 strip, i64 first, i64 columns, i64 at) {
+    double value[kColumnStrip], lost[kColumnStrip], weight[kColumnStrip];
+    T target[kColumnStrip];
     Labels<T> labels;
     for (i64 c = 0; c < columns; ++c) labels[c] = Word<T>(label_of(args, first + c));
     if (inner > 1) {
@@ -176,21 +152,20 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
       value[0] = row_log_sum_exp(logits + at, n);
       target[0] = labels[0] == kNoLabel<T> ? T(0) : widen(logits[at + i64(labels[0])]);
     }
-    for (i64 c = 0; c < columns; ++c) {
-      const i64 row = first + c;
-      const bool taken = labels[c] != kNoLabel<T>;
-      if (lse != nullptr) lse[row] = T(value[c]);
-      row_weight[row] = taken ? weight_of<T>(args, i64(labels[c])) : 0.0;
-      row_loss[row] = taken ? row_weight[row] * (value[c] - double(target[c])) : 0.0;
-    }
+    for (i64 c = 0; c < columns && lse != nullptr; ++c) lse[first + c] = T(value[c]);
+    for (i64 c = 0; c < columns; ++c) weight[c] = labels[c] == kNoLabel<T> ? 0.0 : 1.0;
+    for (i64 c = 0; c < columns && args.weight != nullptr; ++c)
+      if (labels[c] != kNoLabel<T>) weight[c] = weight_of<T>(args, i64(labels[c]));
+    for (i64 c = 0; c < columns; ++c)
+      lost[c] = labels[c] == kNoLabel<T> ? 0.0 : weight[c] * (value[c] - double(target[c]));
+    for (i64 c = 0; c < columns && each; ++c) losses[first + c] = T(lost[c]);
+    strip_loss[strip] = sum(lost, columns);
+    strip_weight[strip] = sum(weight, columns);
   });
   double loss = 0, weight = 0;
-  for (i64 row = 0; row < rows; ++row) {
-    loss += row_loss[row];
-    weight += row_weight[row];
-  }
-  if (args.reduction == LossReduction::none) {
-    for (i64 row = 0; row < rows; ++row) losses[row] = T(row_loss[row]);
+  for (i64 strip = 0; strip < strips; ++strip) {
+    loss += strip_loss[strip];
+    weight += strip_weight[strip];
   }
   finish_loss<T>(args, loss, weight);
 }
@@ -203,13 +178,21 @@ GRADLOOM_INLINE void row_gradient(const Stored* x, i64 n, i64 label, T lse, T fa
   dx[label] = narrow<Stored>((exp_down(target - lse) - T(1)) * factor);
 }
 
+// Row k of a strip that is read kRowsSoon rows from now, in the next strip if need be.
+constexpr i64 kRowsSoon = 6;
+template <class Stored>
+GRADLOOM_INLINE Stored* row_soon(Stored* x, i64 k, i64 n, i64 inner) {
+  const i64 later = k + kRowsSoon;
+  return x + (later < n ? later * inner : later % n * inner + kColumnStrip);
+}
+
 // The same of columns; 0 where there is no label.
 template <class Stored, class T>
 GRADLOOM_INLINE void column_gradients(const Stored* x, i64 n, i64 inner, i64 columns, const Labels<T>& labels,
                                       const T* lse, const T* factor, Stored* dx) {
   for (i64 k = 0; k < n; ++k) {
-    const Stored* const next = soon(x, k, n, inner);
-    Stored* const written = soon(dx, k, n, inner);
+    const Stored* const next = row_soon(x, k, n, inner);
+    Stored* const written = row_soon(dx, k, n, inner);
     for_computed(x + k * inner, columns, [&](i64 c, auto v) {
       fetch(next + c);
       fetch_to_write(written + c);
@@ -230,9 +213,9 @@ void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
   const i64 inner = args.inner, n = args.n;
   const bool each = args.reduction == LossReduction::none;
   const double common = each || args.outer * inner == 0 ? 0 : upstream<T>(args, 0);
-  for_strips(args.outer, n, inner, [&](i64 first, i64 columns, i64 at) {
+  for_strips(args.outer, n, inner, [&](i64, i64 first, i64 columns, i64 at) {
     Labels<T> labels;
-    T factor[kStrip];
+    T factor[kColumnStrip];
     for (i64 c = 0; c < columns; ++c) {
       const i64 label = label_of(args, first + c);
       labels[c] = Word<T>(label);

@@ -2,7 +2,7 @@
 // block results in double (i64 for integers), blocks in order. inner = 1 runs along rows; otherwise strips of
 // columns advance together.
 //   log_sum_exp: the maximum m first, then m + log(sum(exp(x - m))).
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/workspace.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -233,43 +233,50 @@ void reduce_with(const ReduceArgs& args) {
   });
 }
 
+// Of numbers that are `apart`, infinity among them, which must not meet itself in a difference.
 template <class T>
-void log_sum_exp(const ReduceArgs& args) {
+T log_sum_exp_of_any(const T* x, i64 n, i64 apart) {
+  double total = 0;
+  for (i64 k = 0; k < n; ++k) total += double(exp(x[k * apart]));  // infinite, or NaN
+  return T(log(total));
+}
+
+template <class T>
+void log_sum_exp_rows(const ReduceArgs& args) {
   const T* const in = static_cast<const T*>(args.in);
   T* const out = static_cast<T*>(args.out);
-  const i64 n = args.n, inner = args.inner, strips = ceil_div(inner, kStrip);
-  // An infinite maximum must not meet itself in a difference.
-  const auto finite = [](T m) { return m < T(__builtin_inf()) && m > T(-__builtin_inf()) ? m : T(0); };
-  parallel_for(args.outer * strips, args.outer * n * inner * 4, [&](i64 part) {
-    const i64 column = part % strips * kStrip, columns = smaller(kStrip, inner - column), o = part / strips;
-    const T* const x = in + o * n * inner + column;
-    T* const y = out + o * inner + column;
-    if (inner == 1) {
-      const T largest = peak_of(x, n), peak = finite(largest);
-      double total = 0;
-      if (largest < T(__builtin_inf())) {
-        total = exp_sum(x, n, peak, x + n);
-      } else {
-        for (i64 k = 0; k < n; ++k) total += double(exp(x[k]));  // infinite, or NaN
-      }
-      y[0] = T(double(peak) + log(total));
-      return;
+  const i64 n = args.n;
+  parallel_pieces(args.outer, larger(1, 4096 / larger(1, n)), args.outer * n * 4, [&](i64 begin, i64 end) {
+    for (i64 o = begin; o < end; ++o) {
+      const T* const x = in + o * n;
+      const T largest = peak_of(x, n), peak = largest > T(-__builtin_inf()) ? largest : T(0);
+      out[o] = largest < T(__builtin_inf()) ? T(double(peak) + log(exp_sum(x, n, peak, x + n)))
+                                            : log_sum_exp_of_any(x, n, 1);
     }
-    T peak[kStrip];
-    double total[kStrip];
-    for (i64 c = 0; c < columns; ++c) peak[c] = T(-__builtin_inf());
-    for (i64 k = 0; k < n; ++k) {
-      for (i64 c = 0; c < columns; ++c) peak[c] = max(peak[c], x[k * inner + c]);
-    }
-    for (i64 c = 0; c < columns; ++c) {
-      peak[c] = finite(peak[c]);
-      total[c] = 0;
-    }
-    for (i64 k = 0; k < n; ++k) {
-      for (i64 c = 0; c < columns; ++c) total[c] += double(exp(x[k * inner + c] - peak[c]));
-    }
-    for (i64 c = 0; c < columns; ++c) y[c] = T(double(peak[c]) + log(total[c]));
   });
+}
+
+template <class T>
+void log_sum_exp_columns(const ReduceArgs& args) {
+  const T* const in = static_cast<const T*>(args.in);
+  T* const out = static_cast<T*>(args.out);
+  const i64 n = args.n, inner = args.inner, strips = ceil_div(inner, kColumnStrip);
+  parallel_for(args.outer * strips, args.outer * n * inner * 4, [&](i64 part) {
+    const i64 column = part % strips * kColumnStrip, columns = smaller(kColumnStrip, inner - column);
+    const T* const x = in + part / strips * n * inner + column;
+    T* const y = out + part / strips * inner + column;
+    ColumnSums<T> sums;
+    column_sums(x, n, inner, columns, sums, [](i64, i64, const T(*)[kColumnStrip]) {});
+#pragma GCC ivdep
+    for (i64 c = 0; c < columns; ++c) y[c] = T(double(sums.peak[c]) + double(log(T(sums.total[c]))));
+    for (i64 c = 0; c < columns; ++c)
+      if (sums.peak[c] == T(__builtin_inf())) y[c] = log_sum_exp_of_any(x + c, n, inner);
+  });
+}
+
+template <class T>
+void log_sum_exp(const ReduceArgs& args) {
+  args.inner == 1 ? log_sum_exp_rows<T>(args) : log_sum_exp_columns<T>(args);
 }
 
 template <class T>

@@ -2,14 +2,13 @@
 //   y = exp(x - max) / sum(exp(x - max));  log: y = x - max - log(sum(exp(x - max)))
 //   dx = y * (dy - sum(dy * y));           log: dx = dy - exp(y) * sum(dy)
 // inner = 1 (the usual case) goes row by row, of bf16 too; otherwise strips of columns advance together.
-#include "kernels/cpu/halves.h"
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/column_sums.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-constexpr i64 kStrip = 128;  // columns at a time
-constexpr i64 kRows = 32;    // at most, at a time
+constexpr i64 kStrip = kColumnStrip;
+constexpr i64 kRows = 32;  // at most, at a time
 
 // Short rows step by step together, so that no step waits for what another one has just summed up. No more of
 // them than that takes: the more, the longer the memory idles in the other steps.
@@ -74,33 +73,17 @@ void softmax_widened_rows(const SoftmaxArgs& args, i64 rows, const Stored* x, St
 
 template <class T>
 void softmax_columns(const SoftmaxArgs& args, const T* x, T* y, i64 columns) {
-  T peak[kStrip], e[kStrip];
-  double total[kStrip];
+  ColumnSums<T> sums;
+  T factor[kStrip];
   const i64 n = args.n, inner = args.inner;
-  for (i64 c = 0; c < columns; ++c) {
-    peak[c] = T(-__builtin_inf());
-    total[c] = 0;
-  }
+  column_sums(x, n, inner, columns, sums, [](i64, i64, const T(*)[kStrip]) {});
+  for (i64 c = 0; c < columns; ++c) factor[c] = share<T>(args, sums.total[c]);
   for (i64 k = 0; k < n; ++k) {
-    for (i64 c = 0; c < columns; ++c) peak[c] = max(peak[c], x[k * inner + c]);
-  }
-  for (i64 c = 0; c < columns; ++c) peak[c] = based(args, peak[c]);
-  for (i64 k = 0; k < n; ++k) {
-    T* const row = args.log ? e : y + k * inner;
-#pragma GCC ivdep
-    for (i64 c = 0; c < columns; ++c) row[c] = exp_down(x[k * inner + c] - peak[c]);
-    for (i64 c = 0; c < columns; ++c) total[c] += double(row[c]);
-  }
-  for (i64 c = 0; c < columns; ++c) e[c] = args.log ? T(log(total[c])) : share<T>(args, total[c]);
-  for (i64 k = 0; k < n; ++k) {
-    const T* const from = x + k * inner;
     T* const to = y + k * inner;
-    if (args.log) {
-#pragma GCC ivdep
-      for (i64 c = 0; c < columns; ++c) to[c] = (from[c] - peak[c]) - e[c];
-    } else {
-      for (i64 c = 0; c < columns; ++c) to[c] *= e[c];
-    }
+    for_computed(x + k * inner, columns, [&](i64 c, const auto& v) {
+      const auto down = v - get(sums.peak + c, v), by = get(factor + c, v);
+      put(to + c, args.log ? down - by : exp_down(down) * by);
+    });
   }
 }
 
@@ -140,9 +123,8 @@ template <class T>
 void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
   if (log_form) {
     const T total = T(sum(dy, n));
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) dx[i] = dy[i] - exp_down(y[i]) * total;
-    return;
+    return for_computed(y, n,
+                        [&](i64 i, const auto& v) { put(dx + i, get(dy + i, v) - exp_down(v) * total); });
   }
   const T total = T(sum_of(dy, y, n, [](const auto& a, const auto& b) { return a * b; }));
 #pragma GCC ivdep
@@ -167,8 +149,8 @@ void softmax_grad_widened_row(bool log_form, i64 n, const Stored* dy, const Stor
   for_parts(n, [&](i64 begin, i64 count) {
     if (n > kSumBlock) read(begin, count);  // else they are there
     if (log_form) {
-#pragma GCC ivdep
-      for (i64 i = 0; i < count; ++i) slope[i] = slope[i] - exp_down(value[i]) * total;
+      for_computed(value, count,
+                   [&](i64 i, const auto& v) { put(slope + i, get(slope + i, v) - exp_down(v) * total); });
     } else {
       for (i64 i = 0; i < count; ++i) slope[i] = value[i] * (slope[i] - total);
     }
@@ -187,12 +169,13 @@ void softmax_grad_columns(const SoftmaxGradArgs& args, const T* dy, const T* y, 
       total[c] += args.log ? g : g * double(y[k * inner + c]);
     }
   }
+  T sums[kStrip];
+  for (i64 c = 0; c < columns; ++c) sums[c] = T(total[c]);
   for (i64 k = 0; k < n; ++k) {
-#pragma GCC ivdep
-    for (i64 c = 0; c < columns; ++c) {
-      const i64 i = k * inner + c;
-      dx[i] = args.log ? dy[i] - exp_down(y[i]) * T(total[c]) : y[i] * (dy[i] - T(total[c]));
-    }
+    for_computed(y + k * inner, columns, [&](i64 c, const auto& v) {
+      const auto slope = get(dy + k * inner + c, v), by = get(sums + c, v);
+      put(dx + k * inner + c, args.log ? slope - exp_down(v) * by : v * (slope - by));
+    });
   }
 }
 

@@ -213,6 +213,29 @@ TEST(Loss, IgnoredRowsHaveNoGradientWhateverTheirLogits) {
   }
 }
 
+// With log_sum_exp 0 and one row, the gradient is exp(x) but at the label.
+TEST(Loss, ExponentialsOfEverySize) {
+  const std::int64_t n = 8709;
+  std::vector<float> x, first = {-88, -INFINITY, -1e30f, -0.0f};
+  for (std::int64_t i = 0; i < n; ++i) x.push_back(-87 + 87 * float(i) / float(n - 1));
+  x.insert(x.begin(), first.begin(), first.end());
+  const std::int64_t label = 1;
+  const float one = 1, zero = 0;
+  for (const CpuKernels* k : levels()) {
+    std::vector<float> dx(x.size());
+    k->softmax_cross_entropy_grad({DType::f32, DType::i64, LossReduction::sum, 1, std::int64_t(x.size()), 1,
+                                   false, 0, &one, x.data(), &label, nullptr, &zero, &one, dx.data(),
+                                   DType::f32});
+    EXPECT_EQ(dx[0], 0.0f) << k->isa;
+    EXPECT_EQ(dx[2], 0.0f) << k->isa;
+    EXPECT_EQ(dx[3], 1.0f) << k->isa;
+    for (std::size_t i = first.size(); i < x.size(); ++i) {
+      const double exact = std::exp(double(x[i]));
+      ASSERT_NEAR(double(dx[i]) / exact, 1.0, 1.3e-7) << k->isa << " exp(" << x[i] << ")";
+    }
+  }
+}
+
 TEST(Loss, AllIgnoredGivesNanMean) {
   const std::vector<float> x(6, 0.5f);
   const std::vector<std::int32_t> labels = {7, 7};

@@ -125,13 +125,31 @@ TEST(Reduce, NothingToReduce) {
   }
 }
 
+// Rows, and the same as columns, of numbers or -inf, with one other among them at first or late.
 TEST(Reduce, LogSumExpOfInfinities) {
-  const std::vector<float> in = {-INFINITY, -INFINITY, 1, INFINITY, -INFINITY, 2};
+  struct Case {
+    float all, other, expected;
+  };
+  const float inf = INFINITY;
+  const Case cases[] = {{-inf, -inf, -inf}, {1, inf, inf},   {-inf, 2, 2},     {-inf, inf, inf},
+                        {inf, -inf, inf},   {inf, NAN, NAN}, {-inf, NAN, NAN}, {-99, 20, 20}};
   for (const CpuKernels* k : levels()) {
-    const auto out = run(*k, Reduction::log_sum_exp, in, 3, 2, 1);
-    EXPECT_EQ(out[0], -INFINITY);
-    EXPECT_EQ(out[1], INFINITY);
-    EXPECT_FLOAT_EQ(out[2], 2.0f);
+    for (const Case& c : cases) {
+      for (const std::int64_t n : {2, 33, 70}) {
+        for (const std::int64_t at : {std::int64_t(0), n - 1}) {
+          std::vector<float> row(std::size_t(n), c.all), columns;
+          row[std::size_t(at)] = c.other;
+          const float by_row = run(*k, Reduction::log_sum_exp, row, 1, n, 1)[0];
+          for (const float v : row) columns.insert(columns.end(), 19, v);
+          std::vector<float> results = run(*k, Reduction::log_sum_exp, columns, 1, n, 19);
+          results.push_back(by_row);
+          for (const float y : results) {
+            EXPECT_TRUE(std::isnan(c.expected) ? std::isnan(y) : y == c.expected)
+                << k->isa << ": " << n << " of " << c.all << ", " << c.other << " at " << at << ": " << y;
+          }
+        }
+      }
+    }
   }
 }
 
