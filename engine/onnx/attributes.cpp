@@ -239,6 +239,7 @@ void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs, bool na
       {"GroupNormalization", "stash_type", true},
       {"RMSNormalization", "stash_type", true},
       {"DequantizeLinear", "output_dtype", false},
+      {"ConstantFill", "dtype", true},
       {"EyeLike", "dtype", false},
       {"Bernoulli", "dtype", false},
       {"RandomNormal", "dtype", true},

@@ -3,7 +3,12 @@
 //   PRelu                                               one slope per channel (axis 1)
 //   Gemm                                                C broadcasts when asked
 //   BatchNormalization, Dropout                         is_test
+// And of the experimental operators that ONNX dropped (1.5) the one that torch.onnx wrote, for the states of
+// recurrent networks at opsets 7 and 8:
+//   ConstantFill                                        `value` in the shape that an input holds, or has, or that
+//                                                       is given, with `extra_shape` after it
 #include "engine/onnx/expansion.h"
+#include "engine/onnx/types.h"
 #include "engine/ops/common.h"
 
 namespace gradloom {
@@ -71,9 +76,23 @@ Status dropout(Expander& e) {
   return {};
 }
 
+Status constant_fill(Expander& e) {
+  const DType type = TRY(dtype_from_onnx(e.attrs.integer("dtype", onnx_from_dtype(DType::f32))));
+  ValueId shape = e.has(0) ? e.in(0) : e.ints(e.attrs.integers("shape"));
+  if (e.has(0) && e.attrs.integer("input_as_shape") == 0) shape = TRY(e.op("Shape", {shape}));
+  shape = TRY(e.cast(shape, DType::i64));
+  if (e.has(0) && e.attrs.has("extra_shape"))
+    shape =
+        TRY(e.op("Concat", {shape, e.ints(e.attrs.integers("extra_shape"))}, {{"axis", std::int64_t{0}}}));
+  const Tensor value = Tensor::from_f64(type, {1}, {e.attrs.real("value")});
+  e.outputs[0] = TRY(e.op("ConstantOfShape", {shape}, {{"value", value}}));
+  return {};
+}
+
 }  // namespace
 
 std::span<const Expansion> legacy_expansions() {
+  using A = onnx::AttributeProto;
   static const std::vector<Expansion> kTable = {
       {"Add", "", 1, 6, 2, 2, 1, broadcast<0>, {}},
       {"Sub", "", 1, 6, 2, 2, 1, broadcast<1>, {}},
@@ -90,6 +109,19 @@ std::span<const Expansion> legacy_expansions() {
       {"Gemm", "", 1, 6, 3, 3, 1, gemm, {}},
       {"BatchNormalization", "", 1, 6, 5, 5, 5, batch_normalization, {}},
       {"Dropout", "", 1, 6, 1, 1, 2, dropout, {}},
+      {"ConstantFill",
+       "",
+       1,
+       kNewest,
+       0,
+       1,
+       1,
+       constant_fill,
+       {{"dtype", A::INT},
+        {"value", A::FLOAT},
+        {"input_as_shape", A::INT},
+        {"shape", A::INTS},
+        {"extra_shape", A::INTS}}},
   };
   return kTable;
 }

@@ -1298,6 +1298,30 @@ TEST(ExpandLegacy, TestFormsOfNormalizationAndDropout) {
           .ok());
 }
 
+TEST(ExpandLegacy, ConstantsOfAShape) {
+  const auto filled = [](const std::string& call, const std::string& type = "float") {
+    const auto model = import_model(
+        model_from_text("g (float[2, 3] x) => (" + type +
+                            "[N] y) { s = Constant<value = int64[2] {3, 2}>() y = " + call + " }",
+                        8));
+    EXPECT_TRUE(model.ok()) << call;
+    return model->graph.value(model->graph.outputs[0]).data;
+  };
+  const auto expect_filled = [&](const std::string& call, const Shape& shape, double value) {
+    const Tensor y = filled(call);
+    EXPECT_EQ(y.shape(), shape) << call;
+    expect_near(y.to_f64(), Array(static_cast<std::size_t>(element_count(shape)), value));
+  };
+  expect_filled("ConstantFill<input_as_shape = 1, value = 2.5>(s)", {3, 2}, 2.5);
+  expect_filled("ConstantFill<value = 2.5>(x)", {2, 3}, 2.5);
+  expect_filled("ConstantFill<shape = [4]>()", {4}, 0);
+  expect_filled("ConstantFill<input_as_shape = 1, extra_shape = [5], value = -1.0>(s)", {3, 2, 5}, -1);
+  EXPECT_EQ(filled("ConstantFill<shape = [2], dtype = 7>()", "int64").dtype(), DType::i64);
+  expect_refused(import_model(model_from_text(
+                     "g () => (float[2] y) { y = ConstantFill<shape = [2], dtype = 99>() }", 8)),
+                 Errc::bad_input, {"99"});
+}
+
 TEST(ExpandLegacy, FormsBeforeOpsetSixAreReported) {
   expect_refused(import_model(model_from_text("g (float[2] x) => (float[2] y) { y = Relu(x) }", 5)),
                  Errc::bad_input, {"Relu", "form of opset 5"});
