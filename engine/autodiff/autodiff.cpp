@@ -91,6 +91,14 @@ bool nothing_flows(const GradContext& ctx) {
   return true;
 }
 
+// A gradient whose dims are not those of its value: both are known only by running, under different names.
+bool dims_differ(const GradContext& ctx) {
+  for (std::size_t i = 0; i < ctx.out_grads.size(); ++i)
+    if (ctx.out_grads[i] != kNone && ctx.shape(ctx.out_grads[i]) != ctx.shape(ctx.node.outputs[i]))
+      return true;
+  return false;
+}
+
 struct Backward {
   std::map<ValueId, ValueId> grads;  // of every value that a gradient flows to
   std::vector<MissingGradient> missing;
@@ -125,7 +133,8 @@ Backward differentiate(GraphBuilder& b, const std::vector<NodeId>& order, const 
     b.rank = kBackwardRank + static_cast<std::int64_t>(order.size() - i);
     bool zero = !rule || nothing_flows(ctx);
     if (!zero) {
-      const Status built = ctx.node.op->grad(ctx);
+      const Status built = dims_differ(ctx) ? Status(infer_error("its dimensions are known only by running"))
+                                            : ctx.node.op->grad(ctx);
       zero = !built.ok();
       if (zero) result.missing.push_back(missing_at(graph, id, built.error().message));
     }

@@ -56,7 +56,8 @@ Attrs loss_attrs(const Attrs& forward) {
   return attrs;
 }
 
-ValueId class_weight_gradient(GradContext& ctx, int total) {
+Result<ValueId> class_weight_gradient(GradContext& ctx, int total) {
+  TRY(require_static(ctx, ctx.in(2)));
   GraphBuilder& b = ctx.b;
   Attrs attrs = ctx.node.attrs;
   attrs.set("reduction", std::string("none"));

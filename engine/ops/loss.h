@@ -24,6 +24,6 @@ Attrs loss_attrs(const Attrs& forward);  // reduction and ignore_index, for a gr
 // d loss / d weight [classes] of a loss of inputs scores, labels, weight: the losses l of unweighted rows and
 // what their weights sum up to in output `total` make  none: sum of dy l;  sum: dy sum of l;  mean: dy sum of
 // (l - loss) / total, each over the rows of a class.
-ValueId class_weight_gradient(GradContext& ctx, int total);
+Result<ValueId> class_weight_gradient(GradContext& ctx, int total);
 
 }  // namespace gradloom::nn

@@ -17,7 +17,7 @@ Status infer(InferContext& ctx) {
   return nn::set_outputs(ctx, {{ctx.dtype(0), s.y}});
 }
 
-// A 1-d operand and dY with the dim of 1 that the product gives it.
+// A 1-d operand and dY with the dim of 1 that the product gives it, and back. Shapes are static here.
 ValueId reshaped(GradContext& ctx, ValueId value, const Shape& shape) {
   return ctx.shape(value) == shape ? value : ctx.b.op("Reshape", {value, ctx.b.i64s(shape)});
 }
@@ -25,7 +25,8 @@ ValueId reshaped(GradContext& ctx, ValueId value, const Shape& shape) {
 Status grad(GradContext& ctx) {
   ValueId a = ctx.in(0), b = ctx.in(1), dy = ctx.grad();
   const Shape shape_a = ctx.shape(a), shape_b = ctx.shape(b);
-  if (shape_a.size() == 1 || shape_b.size() == 1) {
+  const bool vectors = shape_a.size() == 1 || shape_b.size() == 1;
+  if (vectors) {
     TRY(nn::require_static(ctx, a));
     TRY(nn::require_static(ctx, b));
     const nn::ProductShape s = TRY(nn::product_shape(shape_a, shape_b, {}));
@@ -37,8 +38,8 @@ Status grad(GradContext& ctx) {
     dy = reshaped(ctx, dy, full);
   }
   const nn::ProductGradients grads = nn::product_gradients(ctx, {}, a, b, dy, ctx.wants(0), ctx.wants(1));
-  if (ctx.wants(0)) ctx.set(0, reshaped(ctx, grads.a, shape_a));
-  if (ctx.wants(1)) ctx.set(1, reshaped(ctx, grads.b, shape_b));
+  if (ctx.wants(0)) ctx.set(0, vectors ? reshaped(ctx, grads.a, shape_a) : grads.a);
+  if (ctx.wants(1)) ctx.set(1, vectors ? reshaped(ctx, grads.b, shape_b) : grads.b);
   return {};
 }
 

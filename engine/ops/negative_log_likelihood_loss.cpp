@@ -25,7 +25,7 @@ Status grad(GradContext& ctx) {
   const ValueId total = ctx.require_out(1);
   if (ctx.wants(0))
     ctx.set(0, ctx.b.op("NllLossGrad", {ctx.grad(), ctx.in(1), ctx.in(2), total}, std::move(attrs)));
-  if (ctx.wants(2)) ctx.set(2, nn::class_weight_gradient(ctx, 1));
+  if (ctx.wants(2)) ctx.set(2, TRY(nn::class_weight_gradient(ctx, 1)));
   return {};
 }
 

@@ -37,7 +37,7 @@ struct GradContext {
   GraphBuilder& b;
   Node node;  // forward node (a copy: building may move graph storage)
   NodeId node_id;
-  std::vector<ValueId> out_grads;  // one per output
+  std::vector<ValueId> out_grads;  // one per output, of its dims
   std::vector<bool> wanted;        // one per input: is its gradient needed
   std::vector<ValueId> in_grads;   // to fill; kNone = no gradient
 

@@ -25,7 +25,7 @@ Status infer(InferContext& ctx) {
 }
 
 Status grad(GradContext& ctx) {
-  if (ctx.wants(2) && ctx.grad(0) != kNone) ctx.set(2, nn::class_weight_gradient(ctx, 3));
+  if (ctx.wants(2) && ctx.grad(0) != kNone) ctx.set(2, TRY(nn::class_weight_gradient(ctx, 3)));
   if (!ctx.wants(0)) return {};
   ValueId dlogits = kNone;
   if (ctx.grad(0) != kNone) {

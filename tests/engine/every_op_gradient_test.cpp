@@ -269,6 +269,68 @@ TEST_P(EveryOpGradient, SingleAgreesWithDouble) {
   for_each_sample(gradient_cases(GetParam()), check_gradient_precision);
 }
 
+// A gradient rule of a node whose dims are not known gives a graph that verifies or an error: it never
+// aborts.
+struct Unknown {
+  const char* name;
+  bool (*dim)(std::size_t input, std::size_t axis);
+};
+constexpr Unknown kUnknown[] = {
+    {"all", [](std::size_t, std::size_t) { return true; }},
+    {"first", [](std::size_t, std::size_t axis) { return axis == 0; }},
+    {"but first", [](std::size_t, std::size_t axis) { return axis > 0; }},
+    {"of the first input", [](std::size_t input, std::size_t) { return input == 0; }},
+    {"of other inputs", [](std::size_t input, std::size_t) { return input > 0; }},
+};
+
+Shape with_unknown(Graph& graph, Shape shape, const std::function<bool(std::size_t)>& unknown) {
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (!unknown(axis)) continue;
+    graph.symbols.push_back("d" + std::to_string(graph.symbols.size()));
+    shape[axis] = -static_cast<std::int64_t>(graph.symbols.size());
+  }
+  return shape;
+}
+
+void check_unknown_dims(const OpDef* op, const Sample& sample) {
+  for (const Unknown& unknown : kUnknown) {
+    Graph graph;
+    GraphBuilder b(graph);
+    std::mt19937_64 random(kSeed);
+    std::vector<ValueId> inputs;
+    std::vector<bool> wanted;
+    for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      const SampleInput& input = sample.inputs[i];
+      wanted.push_back(!input.omitted && !input.constant && is_float(input.type.dtype));
+      inputs.push_back(
+          input.omitted ? kNone
+          : input.constant
+              ? b.constant(make_sample_input(input, sample, random))
+              : b.input("x" + std::to_string(i),
+                        {input.type.dtype, with_unknown(graph, input.type.shape, [&](std::size_t axis) {
+                           return unknown.dim(i, axis);
+                         })}));
+    }
+    const auto outputs = b.add(*op, inputs, sample.attrs, sample.output_count);
+    if (!outputs.ok()) continue;
+    const Type y = graph.type(outputs->at(0));
+    if (!is_float(y.dtype)) continue;
+    GradContext ctx{b, graph.nodes[0], 0, {}, {}, {}};
+    ctx.out_grads.assign(ctx.node.outputs.size(), kNone);
+    ctx.out_grads[0] = b.input("dy", y);
+    ctx.wanted = wanted;
+    ctx.in_grads.assign(inputs.size(), kNone);
+    const Status built = op->grad(ctx);
+    if (!built.ok()) continue;
+    const Status valid = verify(graph);
+    EXPECT_TRUE(valid.ok()) << "dims unknown: " << unknown.name << ": " << valid.error().message;
+  }
+}
+
+TEST_P(EveryOpGradient, UnknownDimsAreHandledOrRefused) {
+  for_each_sample(gradient_cases(GetParam()), check_unknown_dims);
+}
+
 // ---- the check itself -------------------------------------------------------------------------------------
 
 // A rule with a fault; a plain function, as rows have, so the fault is told here.
