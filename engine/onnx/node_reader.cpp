@@ -10,6 +10,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/attributes.h"
 #include "engine/onnx/opaque.h"
+#include "engine/onnx/provenance.h"
 #include "engine/onnx/subgraph.h"
 #include "engine/ops/op.h"
 
@@ -134,6 +135,8 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
     report_unknown(node, site, "of a sequence");
     return opaque(node, site, names, std::move(read->attrs));
   }
+  if (op != nullptr && canonical_domain(node.domain()).empty() && is_detach(node))
+    op = &op_by_name("StopGradient");
   NewNode added{op, site.name, std::move(inputs), output_names(node, names), std::move(read->attrs)};
   while (!added.inputs.empty() && added.inputs.back() == kNone) added.inputs.pop_back();
   while (!added.outputs.empty() && added.outputs.back().empty()) added.outputs.pop_back();

@@ -16,7 +16,8 @@ using Kinds = std::map<std::string, Kind>;
 
 constexpr const char *kSignature = "pkg.torch.export.ExportedProgram.graph_signature",
                      *kInputKind = "pkg.torch.export.graph_signature.InputSpec.kind",
-                     *kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
+                     *kFoldedFrom = "pkg.onnxscript.optimizer.folded_from",
+                     *kClasses = "pkg.torch.onnx.class_hierarchy";
 
 void add_kind(std::string_view kind, const std::string& name, Kinds& kinds) {
   if (kind == "PARAMETER") kinds.emplace(name, Kind::parameter);
@@ -73,6 +74,12 @@ NameMap<Provenance> provenance_of(const onnx::GraphProto& graph) {
     all.emplace(name, std::move(from));
   });
   return all;
+}
+
+bool is_detach(const onnx::NodeProto& node) {
+  if (node.op_type() != "Identity") return false;
+  const std::vector<std::string> classes = python_list(metadata_of(node, kClasses));
+  return !classes.empty() && classes.back() == "aten.detach.default";
 }
 
 Lost lost_values(const onnx::GraphProto& graph) {

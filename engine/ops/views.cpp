@@ -209,5 +209,12 @@ const OpDef identity_op = {.name = "Identity",
                            .grad = grad_identity,
                            .cost = no_cost,
                            .samples = identity_samples};
+const OpDef stop_gradient_op = {.name = "StopGradient",
+                                .domain = "gradloom",
+                                .summary = "The input, through which no gradient flows",
+                                .traits = kView | kNoGradient,
+                                .infer = infer_identity,
+                                .cost = no_cost,
+                                .samples = identity_samples};
 
 }  // namespace gradloom

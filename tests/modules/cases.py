@@ -32,6 +32,18 @@ class Case(NamedTuple):
     restored: bool = False  # the dynamo exporter merges, folds or drops parameters: the file keeps what it tells of them
 
 
+class StraightThrough(nn.Module):
+    """Quantization whose gradient passes by the rounding, and a head that does not train what is below it."""
+
+    def __init__(self):
+        super().__init__()
+        self.below, self.head = nn.Linear(4, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        h = self.below(x)
+        return h + (torch.round(2 * h) / 2 - h).detach(), self.head(h.detach())
+
+
 class Function(nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -469,3 +481,4 @@ dynamo("lstm-dynamo", lambda: nn.LSTM(3, 4), SEQUENCE, 18, optimize=False)
 dynamo("reductions-dynamo", lambda: Function(lambda x: (x.sum(1), x.mean((0, 2)), x.amax(1), x.prod(2), x.logsumexp((1, 2)), x.var(1), x.std((0, 2)),
                                                         x.cumsum(1), x.norm(dim=1), x.topk(2, 2).values)),
        {"x": distinct(2, 3, 4)}, 18)  # fmt: skip
+dynamo("stop-gradient-dynamo", StraightThrough, {"x": distinct(3, 4)}, 18, optimize=False)

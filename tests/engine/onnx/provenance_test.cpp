@@ -102,5 +102,18 @@ TEST(Provenance, WeightsThatTrainApartAreNoted) {
   EXPECT_TRUE(testing::has_note(imported_or_fail(model), "scale from w"));
 }
 
+TEST(Provenance, DetachStopsTheGradient) {
+  onnx::ModelProto model = model_from_text(
+      "g (float[3] x) => (float[3] y) { a = Identity(x) b = Identity(x) c = Neg(x) d = Add(a, b) y = Add(c, d) }");
+  const char* key = "pkg.torch.onnx.class_hierarchy";
+  add_metadata(model.mutable_graph()->mutable_node(0), 9, key, "['Net', 'aten.detach.default']");
+  add_metadata(model.mutable_graph()->mutable_node(1), 9, key, "['Net', 'aten.alias.default']");
+  add_metadata(model.mutable_graph()->mutable_node(2), 9, key, "['Net', 'aten.detach.default']");
+  const ImportedModel imported = imported_or_fail(model);
+  std::vector<std::string> ops;
+  for (const Node& node : imported.graph.nodes) ops.push_back(node.op->name);
+  EXPECT_EQ(ops, (std::vector<std::string>{"StopGradient", "Identity", "Neg", "Add", "Add"}));
+}
+
 }  // namespace
 }  // namespace gradloom

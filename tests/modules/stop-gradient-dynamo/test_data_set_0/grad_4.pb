@@ -1,0 +1,1 @@
+Bbody.below.biasJ(c}¼¿fffæí™?™™™	T|¿VUUU&Y°?Ûë´¿
