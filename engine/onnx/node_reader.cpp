@@ -68,6 +68,16 @@ Status check_schema_arity(const onnx::NodeProto& node, std::size_t inputs, std::
 // (engine/onnx/expand_legacy.cpp).
 constexpr int kBroadcastOpset = 7;
 
+// What onnxscript (0.7) gives a convolution without bias for one, where it is 3-d or its padding is text:
+// zeros of [channels, 2].
+bool is_malformed_bias(const Graph& graph, ValueId bias) {
+  if (bias == kNone) return false;
+  const Tensor& data = graph.value(bias).data;
+  if (!data.defined() || data.shape().size() != 2 || data.shape()[1] != 2) return false;
+  const std::vector<double> values = data.to_f64();
+  return std::all_of(values.begin(), values.end(), [](double v) { return v == 0; });
+}
+
 bool same_form(const std::string& op_type, int opset, int later) {
   const onnx::OpSchema *a = schema_of(op_type, opset), *b = schema_of(op_type, later);
   return a == nullptr ? b == nullptr : b != nullptr && a->since_version() == b->since_version();
@@ -134,6 +144,11 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   if (of_sequence) {
     report_unknown(node, site, "of a sequence");
     return opaque(node, site, names, std::move(read->attrs));
+  }
+  if (op != nullptr && std::string_view(op->name) == "Conv" && inputs.size() == 3 &&
+      is_malformed_bias(out_.graph, inputs[2])) {
+    inputs[2] = kNone;
+    ++malformed_biases_;
   }
   if (op != nullptr && canonical_domain(node.domain()).empty() && is_detach(node))
     op = &op_by_name("StopGradient");
@@ -515,6 +530,10 @@ void NodeReader::finish() {
   if (folder_.skipped() > 0) {
     out_.notes.push_back(std::to_string(folder_.skipped()) +
                          " computable constants were left to the run: over the folding limits");
+  }
+  if (malformed_biases_ > 0) {
+    out_.notes.push_back("left away: the bias of " + counted(malformed_biases_, "convolution") +
+                         ", zeros that are no vector (the dynamo exporter's for none)");
   }
 }
 

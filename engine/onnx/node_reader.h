@@ -166,6 +166,7 @@ class NodeReader {
   std::vector<Values> sequences_;
   std::size_t sequence_entries_ = 0;
   std::string not_followed_;
+  std::size_t malformed_biases_ = 0;
   std::int64_t iterations_ = 0, unrolled_ = 0;  // iterations and nodes of all loops so far
   std::vector<Update> updates_;                 // of states, in the order of the nodes
   std::map<ValueId, ValueId> contents_;         // of a state after those updates

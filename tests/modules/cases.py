@@ -482,3 +482,5 @@ dynamo("reductions-dynamo", lambda: Function(lambda x: (x.sum(1), x.mean((0, 2))
                                                         x.cumsum(1), x.norm(dim=1), x.topk(2, 2).values)),
        {"x": distinct(2, 3, 4)}, 18)  # fmt: skip
 dynamo("stop-gradient-dynamo", StraightThrough, {"x": distinct(3, 4)}, 18, optimize=False)
+dynamo("conv3d-no-bias-dynamo", lambda: nn.Sequential(nn.Conv3d(2, 3, 2, bias=False), nn.ReLU(), nn.Conv3d(3, 2, 1, bias=False)),
+       {"x": distinct(1, 2, 3, 3, 4)}, 18, optimize=False)  # fmt: skip

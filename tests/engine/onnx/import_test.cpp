@@ -601,5 +601,18 @@ TEST(ImportDamaged, ForeignNamesAreEscapedInMessages) {
   EXPECT_EQ(imported.error().message.find('\x1b'), std::string::npos);
 }
 
+// onnxscript's form of a convolution that has no bias, where it is 3-d or its padding is text.
+TEST(Import, ConvolutionWithABiasThatIsNoVector) {
+  const char* text = "g (float[1, 2, 5] x, float[3, 2, 2] w) => (float[1, 3, 4] y) { y = Conv(x, w, b) }";
+  onnx::ModelProto model = model_from_text(text);
+  add_floats(model, "b", {3, 2}, {0, 0, 0, 0, 0, 0});
+  const ImportedModel imported = imported_or_fail(model);
+  EXPECT_EQ(imported.graph.nodes[0].inputs.size(), 2u);
+  EXPECT_TRUE(has_note(imported, "the bias of 1 convolution, zeros that are no vector"));
+  model = model_from_text(text);
+  add_floats(model, "b", {3, 2}, {0, 0, 0, 0, 0, 1});
+  expect_refused(import_model(model), Errc::bad_input, {"bias [3, 2] does not fit 3"});
+}
+
 }  // namespace
 }  // namespace gradloom
