@@ -72,9 +72,10 @@ std::size_t workspace_bytes(Target target, const NllLossArgs& args) {
   return target == Target::gpu ? gpu::workspace_bytes(args) : 0;
 }
 
-// Loss and weight of every row.
-std::size_t workspace_bytes(Target, const SoftmaxCrossEntropyArgs& args) {
-  return std::size_t(2 * args.outer * args.inner) * 8;
+// Loss and weight of every row; on the CPU of every strip.
+std::size_t workspace_bytes(Target target, const SoftmaxCrossEntropyArgs& args) {
+  const bool gpu = target == Target::gpu;
+  return std::size_t(2 * (gpu ? args.outer * args.inner : loss_strips(args.outer, args.inner))) * 8;
 }
 
 // CPU, LAMB: squared norms of the parameter and of the update, per piece.

@@ -74,8 +74,8 @@ bool is_malformed_bias(const Graph& graph, ValueId bias) {
   if (bias == kNone) return false;
   const Tensor& data = graph.value(bias).data;
   if (!data.defined() || data.shape().size() != 2 || data.shape()[1] != 2) return false;
-  const std::vector<double> values = data.to_f64();
-  return std::all_of(values.begin(), values.end(), [](double v) { return v == 0; });
+  const auto* bytes = static_cast<const unsigned char*>(data.data());
+  return std::all_of(bytes, bytes + data.bytes(), [](unsigned char byte) { return byte == 0; });
 }
 
 bool same_form(const std::string& op_type, int opset, int later) {

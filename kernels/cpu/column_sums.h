@@ -5,11 +5,11 @@
 #pragma once
 
 #include "kernels/cpu/halves.h"
+#include "kernels/cpu/workspace.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 
-constexpr i64 kColumnStrip = 128;  // columns at a time
-constexpr i64 kColumnRows = 32;    // rows at a time; their sums are in T, all others in double
+constexpr i64 kColumnRows = 32;  // rows at a time; their sums are in T, all others in double
 
 template <class T>
 struct ColumnSums {

@@ -113,15 +113,11 @@ void column_log_sum_exp(const Stored* x, i64 n, i64 inner, i64 columns, const La
     value[c] = double(peak[c]) + double(log(T(sums.total[c])) + (peak[c] - peak[c]));
 }
 
-// Rows of [outer, n, inner] that lie next to each other go together: as many as a strip of columns holds, or
-// one where a row lies in one piece.
-GRADLOOM_INLINE i64 strip_width(i64 inner) { return inner == 1 ? 1 : kColumnStrip; }
-inline i64 strips_of(i64 outer, i64 inner) { return outer * ceil_div(inner, strip_width(inner)); }
-
-// body(strip, row, columns, at) for every strip, the first element of its first row at `at`.
+// body(strip, row, columns, at) for every strip of neighbouring rows of [outer, n, inner], the first element
+// of its first row at `at`.
 template <class Body>
 void for_strips(i64 outer, i64 n, i64 inner, const Body& body) {
-  const i64 width = strip_width(inner), strips = ceil_div(inner, width);
+  const i64 width = loss_strip(inner), strips = ceil_div(inner, width);
   parallel_pieces(outer * strips, larger(1, 4096 / larger(1, n * width)), outer * n * inner * 6,
                   [&](i64 begin, i64 end) {
                     for (i64 strip = begin; strip < end; ++strip) {
@@ -137,7 +133,7 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   const Stored* const logits = static_cast<const Stored*>(args.logits);
   T* const lse = static_cast<T*>(args.log_sum_exp);
   T* const losses = static_cast<T*>(args.loss);
-  const i64 inner = args.inner, n = args.n, strips = strips_of(args.outer, inner);
+  const i64 inner = args.inner, n = args.n, strips = loss_strips(args.outer, inner);
   double* const strip_loss = static_cast<double*>(args.workspace);
   double* const strip_weight = strip_loss + strips;
   const bool each = args.reduction == LossReduction::none;

@@ -18,6 +18,15 @@ GRADLOOM_HD std::int64_t reduce_block(std::int64_t n, std::int64_t inner) {
   return block < at_most_64_blocks ? at_most_64_blocks : block;
 }
 
+// Softmax and losses along an axis that is not the last one: columns at a time. Cross-entropy keeps the loss
+// and the weight of every such strip of rows, or of every row where the axis is the last one.
+constexpr std::int64_t kColumnStrip = 128;
+
+GRADLOOM_HD std::int64_t loss_strip(std::int64_t inner) { return inner == 1 ? 1 : kColumnStrip; }
+GRADLOOM_HD std::int64_t loss_strips(std::int64_t outer, std::int64_t inner) {
+  return outer * blocks_of(inner, loss_strip(inner));
+}
+
 // LayerNorm gradient: rows per partial sum of dscale and dbias.
 GRADLOOM_HD std::int64_t layer_norm_grad_block(std::int64_t rows) {
   const std::int64_t at_most_64_blocks = blocks_of(rows, 64);

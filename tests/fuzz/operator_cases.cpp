@@ -223,6 +223,9 @@ const Text kTexts[] = {
      "(float[2, 3] a, float[2, 4] b) => (float y)"
      "{ y = com.microsoft.TransposeMatMul<alpha = 0.5, transA = 1, transB = 0, transBatchA = 0, transBatchB = 0>(a, b) }"},
     {"Add", "", 6, "(float[2, 3, 4] a, float[3] b) => (float y) { y = Add<axis = 1, broadcast = 1>(a, b) }"},
+    {"ConstantFill", "", 8,
+     "(float[3, 2, 5] x) => (float y) <int64[2] s = {3, 2}>"
+     "{ f = ConstantFill<input_as_shape = 1, value = 2.5, dtype = 1, extra_shape = [5]>(s) y = Mul(x, f) }"},
     {"PRelu", "", 6, "(float[2, 3, 4] x, float[3] s) => (float y) { y = PRelu(x, s) }"},
     {"Gemm", "", 6,
      "(float[2, 3] a, float[3, 4] b, float[4] c) => (float y)"
