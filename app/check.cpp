@@ -198,7 +198,8 @@ class FolderCheck {
   }
 
   // Dims as the shapes of the data bind them. A static plan needs the contents of some inputs (axes, shapes,
-  // trip counts) before running: small integers first, and where that is not enough, of all.
+  // trip counts) before running: small integers first, and where that is not enough, of all; with gradients
+  // of all integers.
   Result<ImportedModel> import_for(const Graph& viewed, const DataSet& set, ImportOptions options,
                                    std::string* lacking) const {
     std::map<std::string, Tensor> contents;
@@ -215,7 +216,7 @@ class FolderCheck {
         options.known_inputs[v.name] = given;
     }
     Result<ImportedModel> model = import_with(options);
-    if (model.ok() && (!set.grads.empty() || all_static(model->graph))) return model;
+    if (model.ok() && all_static(model->graph)) return model;
     if (!set.grads.empty())
       std::erase_if(contents, [](const auto& entry) { return is_float(entry.second.dtype()); });
     options.known_inputs = std::move(contents);

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from networks import (EPSILON, Bert, ConvNext, DiffusionBlock, Dlrm, Gan, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
-                      MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, Siamese, StateSpace, Swin, T5, UNet, Vae,
+                      MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, SelfLoops, Siamese, StateSpace, Swin, T5, UNet, Vae,
                       VisionTransformer, WaveNet)  # fmt: skip
 
 
@@ -387,6 +387,7 @@ torchscript("gan", Gan, {"noise": normal(3, 5, 1, 1), "image": uniform(3, 1, 8, 
                          "made": values(0.0, 0.25, 0.0)}, 13)  # fmt: skip
 both("vae", Vae, {"x": uniform(2, 12), "noise": normal(2, 3)}, 13, 18)
 both("gcn", Gcn, GCN, 16, 18)
+both("graph-self-loops", SelfLoops, {"x": normal(4, 4), "edges": lambda: torch.tensor([[0, 1, 2, 2, 3], [1, 1, 0, 3, 3]])}, 16, 18)
 torchscript("graph-attention", GraphAttention, {"x": normal(5, 5), "adjacency": lambda: (torch.rand(5, 5) > 0.5).long() | torch.eye(5).long()}, 13)
 torchscript("mixer", MlpMixer, {"x": normal(2, 4, 8)}, 17)
 torchscript("wavenet", WaveNet, {"x": normal(2, 1, 9), "labels": integers(8, 2, 9)}, 13)
