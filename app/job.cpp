@@ -64,8 +64,10 @@ void apply_threads(std::int64_t threads) {
   kernels::set_threads(static_cast<int>(threads));
 }
 
-Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
+Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing,
+                                 std::map<std::string, Tensor> known_inputs) {
   ImportOptions options;
+  options.known_inputs = std::move(known_inputs);
   options.dims = recipe.dims;
   options.allow_unknown = for_viewing;
   for (const auto& [name, n] : recipe.import_limits) TRY(set_limit(options.limits, name, n));
@@ -75,6 +77,36 @@ Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
 
 namespace {
 
+// The inputs that nodes are computed from.
+std::set<std::string> inputs_of(const Graph& graph, std::vector<NodeId> nodes) {
+  std::set<std::string> inputs;
+  std::vector<bool> seen(graph.nodes.size());
+  while (!nodes.empty()) {
+    const NodeId id = nodes.back();
+    nodes.pop_back();
+    if (seen[id]) continue;
+    seen[id] = true;
+    for (const ValueId in : graph.node(id).inputs) {
+      if (in == kNone) continue;
+      const Value& v = graph.value(in);
+      if (v.producer != kNone) nodes.push_back(v.producer);
+      if (v.role == Role::input) inputs.insert(v.name);
+    }
+  }
+  return inputs;
+}
+
+// Where contents of inputs decide sizes, those that the data repeat in every batch are known: the edges of a
+// graph that is trained as a whole.
+Result<ImportedModel> load_for_training(const Recipe& recipe) {
+  ImportedModel model = TRY(load_model(recipe));
+  const std::vector<NodeId> sized = nodes_sized_by_data(model.graph);
+  if (sized.empty()) return model;
+  std::map<std::string, Tensor> known = TRY(repeated_inputs(recipe.data, inputs_of(model.graph, sized)));
+  if (known.empty()) return model;
+  return load_model(recipe, false, std::move(known));
+}
+
 // Every tensor's size is known before running.
 Status check_sizes(const Graph& graph) {
   std::string text;
@@ -82,8 +114,10 @@ Status check_sizes(const Graph& graph) {
     text +=
         (text.empty() ? "" : ", ") + escaped(graph.nodes[id].name) + " (" + graph.nodes[id].op->name + ")";
   if (text.empty()) return {};
-  return Error{Errc::bad_input, "only the data tells how large the outputs are of " + text +
-                                    "; a plan needs to know it before running"};
+  return Error{Errc::bad_input,
+               "only the data tells how large the outputs are of " + text +
+                   "; a plan needs to know it before running (integer inputs that are the same in "
+                   "every batch of npz: data are known)"};
 }
 
 }  // namespace
@@ -92,7 +126,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   auto prepared = std::make_unique<Prepared>();
   prepared->recipe = recipe;
   apply_threads(recipe.threads);
-  prepared->model = TRY(load_model(recipe));
+  prepared->model = TRY(load_for_training(recipe));
   if (!recipe.model_hash.empty() && recipe.model_hash != prepared->model.content_hash)
     return Error{Errc::bad_input,
                  "model '" + escaped(recipe.model) + "' is not the one of the recipe (its contents hash to " +

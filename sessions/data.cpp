@@ -312,6 +312,22 @@ class Tokens : public BatchSource {
   std::uint64_t seed_ = 0;
 };
 
+// FILE of "KIND:FILE", or nothing.
+std::string file_of(const std::string& spec, const std::string& kind) {
+  return spec.rfind(kind, 0) == 0 ? spec.substr(kind.size()) : "";
+}
+
+// The array without its first axis, if all along it are the same.
+std::optional<Tensor> repeated(const Tensor& all) {
+  Tensor one(all.dtype(), Shape(all.shape().begin() + 1, all.shape().end()));
+  const std::size_t bytes = one.bytes();
+  const auto* data = static_cast<const std::byte*>(all.data());
+  for (std::int64_t i = 1; i < all.shape()[0]; ++i)
+    if (std::memcmp(data, data + static_cast<std::size_t>(i) * bytes, bytes) != 0) return std::nullopt;
+  if (bytes > 0) std::memcpy(one.mutable_data(), data, bytes);
+  return one;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
@@ -320,12 +336,25 @@ Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
     if (!is_static(input.type.shape)) return Error{Errc::usage, input_text(input) + " has an unbound dim"};
   }
   if (spec == "synthetic") return std::unique_ptr<BatchSource>(new Synthetic(inputs, seed));
-  const auto file_of = [&](const std::string& kind) {
-    return spec.rfind(kind, 0) == 0 ? spec.substr(kind.size()) : "";
-  };
-  if (const std::string file = file_of("npz:"); !file.empty()) return Npz::open(file, inputs);
-  if (const std::string file = file_of("tokens:"); !file.empty()) return Tokens::open(file, inputs, seed);
+  if (const std::string file = file_of(spec, "npz:"); !file.empty()) return Npz::open(file, inputs);
+  if (const std::string file = file_of(spec, "tokens:"); !file.empty())
+    return Tokens::open(file, inputs, seed);
   return Error{Errc::usage, "data must be synthetic, npz:FILE or tokens:FILE, not " + escaped(spec)};
+}
+
+Result<std::map<std::string, Tensor>> repeated_inputs(const std::string& spec,
+                                                      const std::set<std::string>& names) {
+  std::map<std::string, Tensor> contents;
+  const std::string file = file_of(spec, "npz:");
+  if (file.empty()) return contents;
+  const auto wanted = [&](const std::string& name, const Type& type) -> Result<bool> {
+    return names.count(name) > 0 && !is_real(type.dtype) && !type.shape.empty() && type.shape[0] > 0;
+  };
+  for (const auto& [name, all] : TRY(read_npz(file, wanted))) {
+    if (!all.defined()) continue;
+    if (std::optional<Tensor> one = repeated(all)) contents[name] = std::move(*one);
+  }
+  return contents;
 }
 
 }  // namespace gradloom

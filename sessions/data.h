@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,5 +40,10 @@ class BatchSource {
 // Errc::io for the file.
 Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
                                                   const std::vector<InputSpec>& inputs, std::uint64_t seed);
+
+// Of the integer and boolean inputs `names` those that npz: data hold and repeat in every batch: their
+// contents, known before running. None for other data.
+Result<std::map<std::string, Tensor>> repeated_inputs(const std::string& spec,
+                                                      const std::set<std::string>& names);
 
 }  // namespace gradloom

@@ -15,6 +15,8 @@
 #include <sstream>
 #include <thread>
 
+#include "engine/onnx/import.h"
+#include "engine/onnx/npz.h"
 #include "tests/environment.h"
 #include "tests/folder.h"
 
@@ -100,6 +102,43 @@ TEST_F(Commands, EveryCommandHasHelp) {
     EXPECT_EQ(one.code, 0) << name;
     EXPECT_NE(one.out.find("--json"), std::string::npos) << name;
   }
+}
+
+// A graph network that drops self-loops: how many edges remain depends on what they are. They are known where
+// every batch has the same.
+TEST_F(Commands, TrainsWhereTheDataRepeatWhatDecidesSizes) {
+  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/modules/graph-self-loops",
+                    set = folder + "/test_data_set_0/";
+  const std::vector<std::string> train{"train", folder + "/model.onnx", "--steps", "2", "--json"};
+  const auto with_data = [&](const std::string& data) {
+    std::vector<std::string> args = train;
+    args.insert(args.end(), {"--data", data});
+    return args;
+  };
+  const char* part = "only the data tells how large the outputs are of /body/NonZero";
+  expect_error(train, 3, part);
+  std::map<std::string, Tensor> batches;
+  for (const char* file : {"input_0.pb", "input_1.pb", "input_2.pb"}) {
+    const auto input = read_tensor_file(set + file);
+    ASSERT_TRUE(input.ok());
+    Shape shape = input->tensor.shape();
+    std::vector<double> values = input->tensor.to_f64(), twice = values;
+    twice.insert(twice.end(), values.begin(), values.end());
+    shape.insert(shape.begin(), 2);
+    batches[input->name] = Tensor::from_f64(input->tensor.dtype(), shape, twice);
+  }
+  ASSERT_TRUE(write_npz(path("same.npz"), batches).ok());
+  batches.at("edges").mutable_as<std::int64_t>()[10] = 3;
+  ASSERT_TRUE(write_npz(path("other.npz"), batches).ok());
+  const Outcome o = run(with_data("npz:" + path("same.npz")));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto loss = read_tensor_file(set + "output_0.pb");
+  ASSERT_TRUE(loss.ok());
+  double first = NAN;
+  for (const json& line : o.lines())
+    if (line.contains("step") && line["step"] == 1) first = line["loss"];
+  EXPECT_NEAR(first, loss->tensor.to_f64()[0], 1e-6) << o.out;
+  expect_error(with_data("npz:" + path("other.npz")), 3, part);
 }
 
 TEST_F(Commands, UsageErrors) {

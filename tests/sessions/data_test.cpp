@@ -186,5 +186,24 @@ TEST_F(DataTest, TokensErrors) {
   EXPECT_EQ(make_batches("synthetic", {{"x", {DType::f32, {-1, 4}}, 0, false}}, 0).error().code, Errc::usage);
 }
 
+TEST_F(DataTest, RepeatedInputsAreIntegersThatEveryBatchHas) {
+  ASSERT_TRUE(write_npz(file("r.npz"), {{"same", Tensor::from_f64(DType::i64, {3, 2}, {1, 2, 1, 2, 1, 2})},
+                                        {"other", Tensor::from_f64(DType::i64, {3, 2}, {1, 2, 1, 2, 1, 3})},
+                                        {"unasked", Tensor::from_f64(DType::i64, {3, 1}, {1, 1, 1})},
+                                        {"real", Tensor::from_f64(DType::f32, {3, 1}, {1, 1, 1})},
+                                        {"scalar", Tensor::from_f64(DType::i64, {}, {1})},
+                                        {"none", Tensor::from_f64(DType::i64, {0, 2}, {})},
+                                        {"flags", Tensor::from_f64(DType::boolean, {3}, {1, 1, 1})}})
+                  .ok());
+  const std::set<std::string> names{"same", "other", "real", "scalar", "none", "flags", "missing"};
+  const auto found = repeated_inputs("npz:" + file("r.npz"), names);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  ASSERT_EQ(found->size(), 2u);
+  EXPECT_TRUE(bit_equal(found->at("same"), Tensor::from_i64({1, 2})));
+  EXPECT_EQ(found->at("flags").type(), (Type{DType::boolean, {}}));
+  EXPECT_TRUE(repeated_inputs("synthetic", names)->empty());
+  EXPECT_EQ(repeated_inputs("npz:" + file("missing.npz"), names).error().code, Errc::io);
+}
+
 }  // namespace
 }  // namespace gradloom::testing
