@@ -96,24 +96,21 @@ std::set<std::string> inputs_of(const Graph& graph, std::vector<NodeId> nodes) {
   return inputs;
 }
 
-// Where contents of inputs decide sizes, those that the data repeat in every batch are known: the edges of a
-// graph that is trained as a whole.
-Result<ImportedModel> load_for_training(const Recipe& recipe) {
-  ImportedModel model = TRY(load_model(recipe));
-  const std::vector<NodeId> sized = nodes_sized_by_data(model.graph);
-  if (sized.empty()) return model;
+// Every tensor's size is known before running. Where contents of inputs decide sizes, those that the data
+// repeat in every batch are: the edges of a graph that is trained as a whole.
+Status settle_sizes(const Recipe& recipe, ImportedModel& model) {
+  std::vector<NodeId> sized = nodes_sized_by_data(model.graph);
+  if (sized.empty()) return {};
   std::map<std::string, Tensor> known = TRY(repeated_inputs(recipe.data, inputs_of(model.graph, sized)));
-  if (known.empty()) return model;
-  return load_model(recipe, false, std::move(known));
-}
-
-// Every tensor's size is known before running.
-Status check_sizes(const Graph& graph) {
+  if (!known.empty()) {
+    model = TRY(load_model(recipe, false, std::move(known)));
+    sized = nodes_sized_by_data(model.graph);
+    if (sized.empty()) return {};
+  }
   std::string text;
-  for (const NodeId id : nodes_sized_by_data(graph))
-    text +=
-        (text.empty() ? "" : ", ") + escaped(graph.nodes[id].name) + " (" + graph.nodes[id].op->name + ")";
-  if (text.empty()) return {};
+  for (const NodeId id : sized)
+    text += (text.empty() ? "" : ", ") + escaped(model.graph.nodes[id].name) + " (" +
+            model.graph.nodes[id].op->name + ")";
   return Error{Errc::bad_input,
                "only the data tells how large the outputs are of " + text +
                    "; a plan needs to know it before running (integer inputs that are the same in "
@@ -126,7 +123,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   auto prepared = std::make_unique<Prepared>();
   prepared->recipe = recipe;
   apply_threads(recipe.threads);
-  prepared->model = TRY(load_for_training(recipe));
+  prepared->model = TRY(load_model(recipe));
   if (!recipe.model_hash.empty() && recipe.model_hash != prepared->model.content_hash)
     return Error{Errc::bad_input,
                  "model '" + escaped(recipe.model) + "' is not the one of the recipe (its contents hash to " +
@@ -138,7 +135,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
       names += (names.empty() ? "" : ", ") + escaped(d);
     return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
   }
-  TRY(check_sizes(prepared->model.graph));
+  TRY(settle_sizes(recipe, prepared->model));
   prepared->options = TRY(recipe_compile_options(prepared->recipe));
   if (prepared->options.train.loss.empty() && !prepared->model.graph.outputs.empty())
     prepared->options.train.loss = prepared->model.graph.values[prepared->model.graph.outputs[0]].name;

@@ -109,6 +109,16 @@ class Synthetic : public BatchSource {
   std::uint64_t seed_;
 };
 
+// Entry `i` along the first axis.
+Tensor batch_of(const Tensor& all, std::int64_t i) {
+  Tensor one(all.dtype(), Shape(all.shape().begin() + 1, all.shape().end()));
+  const std::size_t bytes = one.bytes();
+  if (bytes > 0)
+    std::memcpy(one.mutable_data(),
+                static_cast<const std::byte*>(all.data()) + static_cast<std::size_t>(i) * bytes, bytes);
+  return one;
+}
+
 class Npz : public BatchSource {
  public:
   static Result<std::unique_ptr<BatchSource>> open(const std::string& file,
@@ -145,16 +155,7 @@ class Npz : public BatchSource {
   std::int64_t count() const override { return count_; }
   Result<std::map<std::string, Tensor>> batch(std::int64_t i) const override {
     std::map<std::string, Tensor> out;
-    for (const auto& [input, all] : inputs_) {
-      Tensor tensor(input.type.dtype, input.type.shape);
-      const std::size_t bytes = tensor.bytes();
-      if (bytes > 0) {
-        std::memcpy(tensor.mutable_data(),
-                    static_cast<const std::byte*>(all.data()) + static_cast<std::size_t>(i % count_) * bytes,
-                    bytes);
-      }
-      out[input.name] = std::move(tensor);
-    }
+    for (const auto& [input, all] : inputs_) out[input.name] = batch_of(all, i % count_);
     return out;
   }
 
@@ -312,47 +313,40 @@ class Tokens : public BatchSource {
   std::uint64_t seed_ = 0;
 };
 
-// FILE of "KIND:FILE", or nothing.
-std::string file_of(const std::string& spec, const std::string& kind) {
-  return spec.rfind(kind, 0) == 0 ? spec.substr(kind.size()) : "";
-}
-
-// The array without its first axis, if all along it are the same.
-std::optional<Tensor> repeated(const Tensor& all) {
-  Tensor one(all.dtype(), Shape(all.shape().begin() + 1, all.shape().end()));
-  const std::size_t bytes = one.bytes();
-  const auto* data = static_cast<const std::byte*>(all.data());
-  for (std::int64_t i = 1; i < all.shape()[0]; ++i)
-    if (std::memcmp(data, data + static_cast<std::size_t>(i) * bytes, bytes) != 0) return std::nullopt;
-  if (bytes > 0) std::memcpy(one.mutable_data(), data, bytes);
-  return one;
-}
-
 }  // namespace
+
+std::pair<std::string, std::string> split_data(const std::string& spec) {
+  for (const std::string kind : {"npz:", "tokens:"})
+    if (spec.starts_with(kind)) return {kind, spec.substr(kind.size())};
+  return {spec, ""};
+}
 
 Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
                                                   const std::vector<InputSpec>& inputs, std::uint64_t seed) {
   for (const InputSpec& input : inputs) {
     if (!is_static(input.type.shape)) return Error{Errc::usage, input_text(input) + " has an unbound dim"};
   }
-  if (spec == "synthetic") return std::unique_ptr<BatchSource>(new Synthetic(inputs, seed));
-  if (const std::string file = file_of(spec, "npz:"); !file.empty()) return Npz::open(file, inputs);
-  if (const std::string file = file_of(spec, "tokens:"); !file.empty())
-    return Tokens::open(file, inputs, seed);
+  const auto [kind, file] = split_data(spec);
+  if (kind == "synthetic") return std::unique_ptr<BatchSource>(new Synthetic(inputs, seed));
+  if (kind == "npz:" && !file.empty()) return Npz::open(file, inputs);
+  if (kind == "tokens:" && !file.empty()) return Tokens::open(file, inputs, seed);
   return Error{Errc::usage, "data must be synthetic, npz:FILE or tokens:FILE, not " + escaped(spec)};
 }
 
 Result<std::map<std::string, Tensor>> repeated_inputs(const std::string& spec,
                                                       const std::set<std::string>& names) {
   std::map<std::string, Tensor> contents;
-  const std::string file = file_of(spec, "npz:");
-  if (file.empty()) return contents;
+  const auto [kind, file] = split_data(spec);
+  if (kind != "npz:" || file.empty()) return contents;
   const auto wanted = [&](const std::string& name, const Type& type) -> Result<bool> {
     return names.count(name) > 0 && !is_real(type.dtype) && !type.shape.empty() && type.shape[0] > 0;
   };
   for (const auto& [name, all] : TRY(read_npz(file, wanted))) {
     if (!all.defined()) continue;
-    if (std::optional<Tensor> one = repeated(all)) contents[name] = std::move(*one);
+    const Tensor first = batch_of(all, 0);
+    bool same = true;
+    for (std::int64_t i = 1; i < all.shape()[0] && same; ++i) same = bit_equal(batch_of(all, i), first);
+    if (same) contents[name] = first;
   }
   return contents;
 }

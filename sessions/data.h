@@ -11,11 +11,15 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/tensor.h"
 
 namespace gradloom {
+
+// "npz:FILE" and "tokens:FILE" as {"npz:", FILE}, any other text with no file.
+std::pair<std::string, std::string> split_data(const std::string& spec);
 
 struct InputSpec {
   std::string name;

@@ -13,6 +13,7 @@
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "passes/planners.h"
+#include "sessions/data.h"
 #include "sessions/json_schema.h"
 #include "sessions_embedded.h"
 
@@ -142,14 +143,6 @@ Recipe read_validated(const json& from) {
   read_value(from, "profile", recipe.profile);
   if (from.contains("expect")) recipe.expect = read_expect(from["expect"]);
   return recipe;
-}
-
-// Splits "tokens:FILE" and "npz:FILE"; no file: second is empty.
-std::pair<std::string, std::string> split_data(const std::string& data) {
-  for (const char* kind : {"npz:", "tokens:"}) {
-    if (data.rfind(kind, 0) == 0) return {kind, data.substr(std::char_traits<char>::length(kind))};
-  }
-  return {data, ""};
 }
 
 std::string from_folder(const std::filesystem::path& folder, const std::string& path) {

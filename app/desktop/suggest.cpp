@@ -6,6 +6,7 @@
 
 #include "engine/base/text.h"
 #include "engine/train/train_graph.h"
+#include "sessions/data.h"
 
 namespace gradloom {
 namespace {
@@ -91,11 +92,11 @@ std::map<std::string, std::string> field_problems(const Recipe& recipe,
   if (recipe.accumulate < 1) problems["accumulate"] = "must be at least 1";
   if (recipe.clip_norm < 0) problems["clip"] = "must not be negative";
   if (recipe.threads < 0 || recipe.threads > 1024) problems["threads"] = "must be between 0 (all) and 1024";
-  const std::string& data = recipe.data;
-  const bool file = data.compare(0, 4, "npz:") == 0 || data.compare(0, 7, "tokens:") == 0;
-  if (data != "synthetic" && !file)
+  const auto [data, file] = split_data(recipe.data);
+  const bool of_file = data == "npz:" || data == "tokens:";
+  if (data != "synthetic" && !of_file)
     problems["data"] = "expected synthetic, npz:FILE or tokens:FILE";
-  else if (file && data.substr(data.find(':') + 1).empty())
+  else if (of_file && file.empty())
     problems["data"] = "choose a file";
   return problems;
 }

@@ -68,6 +68,11 @@ Status check_schema_arity(const onnx::NodeProto& node, std::size_t inputs, std::
 // (engine/onnx/expand_legacy.cpp).
 constexpr int kBroadcastOpset = 7;
 
+bool same_form(const std::string& op_type, int opset, int later) {
+  const onnx::OpSchema *a = schema_of(op_type, opset), *b = schema_of(op_type, later);
+  return a == nullptr ? b == nullptr : b != nullptr && a->since_version() == b->since_version();
+}
+
 // What onnxscript (0.7) gives a convolution without bias for one, where it is 3-d or its padding is text:
 // zeros of [channels, 2].
 bool is_malformed_bias(const Graph& graph, ValueId bias) {
@@ -76,11 +81,6 @@ bool is_malformed_bias(const Graph& graph, ValueId bias) {
   if (!data.defined() || data.shape().size() != 2 || data.shape()[1] != 2) return false;
   const auto* bytes = static_cast<const unsigned char*>(data.data());
   return std::all_of(bytes, bytes + data.bytes(), [](unsigned char byte) { return byte == 0; });
-}
-
-bool same_form(const std::string& op_type, int opset, int later) {
-  const onnx::OpSchema *a = schema_of(op_type, opset), *b = schema_of(op_type, later);
-  return a == nullptr ? b == nullptr : b != nullptr && a->since_version() == b->since_version();
 }
 
 }  // namespace
@@ -145,19 +145,17 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
     report_unknown(node, site, "of a sequence");
     return opaque(node, site, names, std::move(read->attrs));
   }
-  if (op != nullptr && std::string_view(op->name) == "Conv" && inputs.size() == 3 &&
-      is_malformed_bias(out_.graph, inputs[2])) {
+  const std::string_view type = op == nullptr ? "" : op->name;
+  if (type == "Identity" && is_detach(node)) op = &op_by_name("StopGradient");
+  if (type == "Conv" && inputs.size() == 3 && is_malformed_bias(out_.graph, inputs[2])) {
     inputs[2] = kNone;
     ++malformed_biases_;
   }
-  if (op != nullptr && canonical_domain(node.domain()).empty() && is_detach(node))
-    op = &op_by_name("StopGradient");
   NewNode added{op, site.name, std::move(inputs), output_names(node, names), std::move(read->attrs)};
   while (!added.inputs.empty() && added.inputs.back() == kNone) added.inputs.pop_back();
   while (!added.outputs.empty() && added.outputs.back().empty()) added.outputs.pop_back();
   if (op == nullptr) return add_expansion(*expansion, node, site, std::move(added));
   TRY(check_schema_arity(node, added.inputs.size(), added.outputs.size(), out_.graph.opset));
-  const std::string_view type = op->name;
   if (op->max_inputs == 2 && added.inputs.size() != 2 && (type == "Max" || type == "Min"))
     return add_chain(std::move(added));
   const bool is_long = added.inputs.size() > static_cast<std::size_t>(op->max_inputs);

@@ -77,7 +77,6 @@ NameMap<Provenance> provenance_of(const onnx::GraphProto& graph) {
 }
 
 bool is_detach(const onnx::NodeProto& node) {
-  if (node.op_type() != "Identity") return false;
   const std::vector<std::string> classes = python_list(metadata_of(node, kClasses));
   return !classes.empty() && classes.back() == "aten.detach.default";
 }

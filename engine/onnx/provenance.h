@@ -27,7 +27,7 @@ struct Provenance {
 // Of the initializers that the file says something about; empty for a file of another exporter.
 NameMap<Provenance> provenance_of(const onnx::GraphProto& graph);
 
-// The node is torch's detach: an Identity through which no gradient flows. Files of optimize=False tell.
+// The node, an Identity, is torch's detach, through which no gradient flows. Files of optimize=False tell.
 bool is_detach(const onnx::NodeProto& node);
 
 // Parameters and buffers of modules that the file has no more though nothing was computed from them: the

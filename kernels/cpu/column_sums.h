@@ -17,10 +17,15 @@ struct ColumnSums {
   double total[kColumnStrip];  // of exp(x - peak); NaN where a number is NaN or infinity
 };
 
+struct NotHeld {
+  template <class... Rows>
+  GRADLOOM_INLINE void operator()(const Rows&...) const {}
+};
+
 // held(first row, rows, [rows][kColumnStrip] of them as they are computed in) while rows are in L1.
-template <class Stored, class Held>
+template <class Stored, class Held = NotHeld>
 GRADLOOM_INLINE void column_sums(const Stored* x, i64 n, i64 inner, i64 columns,
-                                 ColumnSums<Computed<Stored>>& sums, const Held& held) {
+                                 ColumnSums<Computed<Stored>>& sums, const Held& held = {}) {
   using T = Computed<Stored>;
   T part[kColumnRows][kColumnStrip], before[kColumnStrip], sum[kColumnStrip];
   for (i64 c = 0; c < columns; ++c) {

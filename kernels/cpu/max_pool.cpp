@@ -118,8 +118,7 @@ class Plane {
       for (i64 first = 0; first < pitch; first += n) {
         Maxima<T, positions> m;
         for (i64 k = 0; k < taps; ++k)
-          m.take(load(best + from[k] + first),
-                 positions ? load(where + (positions ? from[k] + first : 0)) : LaneNumbers<T>{});
+          m.take(load(best + from[k] + first), positions ? load(where + from[k] + first) : LaneNumbers<T>{});
         put_out(oy * s_.out[2] + first, smaller(n, s_.out[2] - first), m);
       }
     }

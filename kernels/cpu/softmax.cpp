@@ -7,7 +7,6 @@
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-constexpr i64 kStrip = kColumnStrip;
 constexpr i64 kRows = 32;  // at most, at a time
 
 // Short rows step by step together, so that no step waits for what another one has just summed up. No more of
@@ -74,9 +73,9 @@ void softmax_widened_rows(const SoftmaxArgs& args, i64 rows, const Stored* x, St
 template <class T>
 void softmax_columns(const SoftmaxArgs& args, const T* x, T* y, i64 columns) {
   ColumnSums<T> sums;
-  T factor[kStrip];
+  T factor[kColumnStrip];
   const i64 n = args.n, inner = args.inner;
-  column_sums(x, n, inner, columns, sums, [](i64, i64, const T(*)[kStrip]) {});
+  column_sums(x, n, inner, columns, sums);
   for (i64 c = 0; c < columns; ++c) factor[c] = share<T>(args, sums.total[c]);
   for (i64 k = 0; k < n; ++k) {
     T* const to = y + k * inner;
@@ -111,20 +110,24 @@ void softmax_typed(const SoftmaxArgs& args) {
   const i64 work = args.outer * args.n * args.inner * 8;
   if (work == 0) return;
   if (args.inner == 1) return softmax_of_rows<T>(args);
-  const i64 strips = ceil_div(args.inner, kStrip);
+  const i64 strips = ceil_div(args.inner, kColumnStrip);
   parallel_for(args.outer * strips, work, [&](i64 part) {
-    const i64 column = part % strips * kStrip;
+    const i64 column = part % strips * kColumnStrip;
     const i64 offset = part / strips * args.n * args.inner + column;
-    softmax_columns(args, x + offset, y + offset, smaller(kStrip, args.inner - column));
+    softmax_columns(args, x + offset, y + offset, smaller(kColumnStrip, args.inner - column));
   });
+}
+
+// dx = dy - exp(y) * total, the log form; dx may be dy.
+template <class T>
+GRADLOOM_INLINE void log_softmax_slopes(const T* dy, const T* y, i64 n, T total, T* dx) {
+  for_computed(y, n, [&](i64 i, const auto& v) { put(dx + i, get(dy + i, v) - exp_down(v) * total); });
 }
 
 template <class T>
 void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
   if (log_form) {
-    const T total = T(sum(dy, n));
-    return for_computed(y, n,
-                        [&](i64 i, const auto& v) { put(dx + i, get(dy + i, v) - exp_down(v) * total); });
+    return log_softmax_slopes(dy, y, n, T(sum(dy, n)), dx);
   }
   const T total = T(sum_of(dy, y, n, [](const auto& a, const auto& b) { return a * b; }));
 #pragma GCC ivdep
@@ -149,8 +152,7 @@ void softmax_grad_widened_row(bool log_form, i64 n, const Stored* dy, const Stor
   for_parts(n, [&](i64 begin, i64 count) {
     if (n > kSumBlock) read(begin, count);  // else they are there
     if (log_form) {
-      for_computed(value, count,
-                   [&](i64 i, const auto& v) { put(slope + i, get(slope + i, v) - exp_down(v) * total); });
+      log_softmax_slopes(slope, value, count, total, slope);
     } else {
       for (i64 i = 0; i < count; ++i) slope[i] = value[i] * (slope[i] - total);
     }
@@ -160,7 +162,7 @@ void softmax_grad_widened_row(bool log_form, i64 n, const Stored* dy, const Stor
 
 template <class T>
 void softmax_grad_columns(const SoftmaxGradArgs& args, const T* dy, const T* y, T* dx, i64 columns) {
-  double total[kStrip];
+  double total[kColumnStrip];
   const i64 n = args.n, inner = args.inner;
   for (i64 c = 0; c < columns; ++c) total[c] = 0;
   for (i64 k = 0; k < n; ++k) {
@@ -169,7 +171,7 @@ void softmax_grad_columns(const SoftmaxGradArgs& args, const T* dy, const T* y, 
       total[c] += args.log ? g : g * double(y[k * inner + c]);
     }
   }
-  T sums[kStrip];
+  T sums[kColumnStrip];
   for (i64 c = 0; c < columns; ++c) sums[c] = T(total[c]);
   for (i64 k = 0; k < n; ++k) {
     for_computed(y + k * inner, columns, [&](i64 c, const auto& v) {
@@ -204,11 +206,12 @@ void softmax_grad_typed(const SoftmaxGradArgs& args) {
   const i64 work = args.outer * args.n * args.inner * (args.log ? 8 : 3);
   if (work == 0) return;
   if (args.inner == 1) return softmax_grad_of_rows<T>(args);
-  const i64 strips = ceil_div(args.inner, kStrip);
+  const i64 strips = ceil_div(args.inner, kColumnStrip);
   parallel_for(args.outer * strips, work, [&](i64 part) {
-    const i64 column = part % strips * kStrip;
+    const i64 column = part % strips * kColumnStrip;
     const i64 offset = part / strips * args.n * args.inner + column;
-    softmax_grad_columns(args, dy + offset, y + offset, dx + offset, smaller(kStrip, args.inner - column));
+    softmax_grad_columns(args, dy + offset, y + offset, dx + offset,
+                         smaller(kColumnStrip, args.inner - column));
   });
 }
 
