@@ -1,11 +1,12 @@
 // The functions that elementwise formulas use (kernels/elementwise.def), for every device.
 // Host: branch-free polynomials that the compiler can vectorize, the same on every x86-64 level up to the
-// rounding of fused multiply-adds; NaN and infinities pass through as IEEE 754 asks. Errors in f32: sin, cos
-// and pow < 0.6 ulp, tan < 1.5 ulp, exp, log, tanh and erf < 1.5 ulp, hyperbolic functions and their inverses
-// < 2.2 ulp, asin, acos, atan < 3 ulp; in f64: about 1 ulp, inverse trigonometric < 3, hyperbolic < 4 ulp.
-// Range reductions and coefficients: Cephes (Moshier), fdlibm (Sun), log and erf f32: Juffa; the others are
-// minimax fits of our own. sin, cos, tan and pow in f64 and fmod are the C library's. Device: the vendor's
-// library. No includes but its own parts, so that run-time compilers can take it as it is.
+// rounding of fused multiply-adds (AVX-512 has forms of its own for some, cpu/intervals.h); NaN and
+// infinities pass through as IEEE 754 asks. Errors in f32: sin, cos and pow < 0.6 ulp, tan < 1.5 ulp, exp,
+// log, tanh and erf < 1.5 ulp, hyperbolic functions and their inverses < 2.2 ulp, asin, acos, atan < 3 ulp;
+// in f64: about 1 ulp, inverse trigonometric < 3, hyperbolic < 4 ulp. Range reductions and coefficients:
+// Cephes (Moshier), fdlibm (Sun), log and erf f32: Juffa; the others are minimax fits of our own. sin, cos,
+// tan and pow in f64 and fmod are the C library's. Device: the vendor's library. No includes but its own
+// parts, so that run-time compilers can take it as it is.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__) || defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)

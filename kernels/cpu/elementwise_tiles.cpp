@@ -2,6 +2,7 @@
 #include "kernels/cpu/elementwise_tiles.h"
 
 #include "kernels/cpu/halves.h"
+#include "kernels/cpu/intervals.h"
 #include "kernels/cpu/uniforms.h"
 #include "kernels/small_types.h"
 
@@ -111,6 +112,33 @@ void power(const void* a, const void* b, const void*, void* out, i64 n) {
   }
 }
 
+#if defined(__AVX512F__)
+// Functions of one register (intervals.h), and gradients a of(b) by them.
+template <class Of>
+GRADLOOM_INLINE void over_registers(const void* a, const void* b, void* out, i64 n, const Of& of) {
+  constexpr i64 lanes = kLanes<float>;
+  const float *x = static_cast<const float*>(a), *z = static_cast<const float*>(b);
+  float* y = static_cast<float*>(out);
+  i64 i = 0;
+  for (; i + lanes <= n; i += lanes) store(y + i, of(load(x + i), load(z + i)));
+  if (i == n) return;
+  const std::size_t bytes = std::size_t(n - i) * sizeof(float);
+  float last_x[lanes] = {}, last_z[lanes] = {}, last_y[lanes];
+  __builtin_memcpy(last_x, x + i, bytes);
+  __builtin_memcpy(last_z, z + i, bytes);
+  store(last_y, of(load(last_x), load(last_z)));
+  __builtin_memcpy(y + i, last_y, bytes);
+}
+template <Vec<float> (*of)(const Vec<float>&)>
+void by_register(const void* a, const void*, const void*, void* out, i64 n) {
+  over_registers(a, a, out, n, [](const Vec<float>& x, const Vec<float>&) { return of(x); });
+}
+template <Vec<float> (*slope)(const Vec<float>&)>
+void gradient_by_register(const void* a, const void* b, const void*, void* out, i64 n) {
+  over_registers(a, b, out, n, [](const Vec<float>& dy, const Vec<float>& x) { return dy * slope(x); });
+}
+#endif
+
 // Formulas that have a loop of their own in f32. (Whether a function's address is null is no constant under
 // GCC's sanitizers.)
 template <class Formula>
@@ -136,6 +164,22 @@ template <>
 struct OwnLoop<FormulaAtanh> : Loop<by_log1p<atanh_argument, atanh_of>> {};
 template <>
 struct OwnLoop<FormulaPow> : Loop<power> {};
+#if defined(__AVX512F__)
+template <>
+struct OwnLoop<FormulaErf> : Loop<by_register<erf>> {};
+template <>
+struct OwnLoop<FormulaTanh> : Loop<by_register<tanh>> {};
+template <>
+struct OwnLoop<FormulaSigmoid> : Loop<by_register<sigmoid>> {};
+template <>
+struct OwnLoop<FormulaGelu> : Loop<by_register<gelu>> {};
+template <>
+struct OwnLoop<FormulaGeluTanh> : Loop<by_register<gelu_tanh>> {};
+template <>
+struct OwnLoop<FormulaGeluGrad> : Loop<gradient_by_register<gelu_slope>> {};
+template <>
+struct OwnLoop<FormulaGeluTanhGrad> : Loop<gradient_by_register<gelu_tanh_slope>> {};
+#endif
 
 template <class T>
 constexpr bool kIsF32 = false;

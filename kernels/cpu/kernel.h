@@ -8,6 +8,10 @@
 #include "kernels/cpu.h"
 #include "kernels/math.h"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 namespace gradloom::kernels::GRADLOOM_ISA {
 
 #define GRADLOOM_DECLARE(name, Args) void name(const Args& args);
@@ -121,7 +125,22 @@ struct WordOf<Vec<double>> {
   using Signed = Vec<long long>;
 };
 #if defined(__AVX512F__)
-// 2^(i/16) with i << 19 taken off its bits and its exponent left away, for exp_down.
+// Every lane, for the forms of intrinsics that take a mask: of the others GCC 12 says that they read what is
+// not set.
+constexpr __mmask16 kEveryLane = 0xffff;
+
+// What the lowest four bits of `number` count in a table, which a register holds.
+GRADLOOM_INLINE Vec<float> pick(const float (&entries)[16], const Vec<unsigned>& number) {
+  return _mm512_maskz_permutexvar_ps(kEveryLane, __builtin_bit_cast(__m512i, number),
+                                     _mm512_load_ps(entries));
+}
+GRADLOOM_INLINE Vec<unsigned> pick(const unsigned (&entries)[16], const Vec<unsigned>& number) {
+  const __m512i bits = __builtin_bit_cast(__m512i, number);
+  return __builtin_bit_cast(Vec<unsigned>,
+                            _mm512_maskz_permutexvar_epi32(kEveryLane, bits, _mm512_load_si512(entries)));
+}
+
+// 2^(i/16) with i << 19 taken off its bits and its exponent left away, for scale_up.
 #define GRADLOOM_ROOT(bits, i) bits##u - 0x3f800000u - (i##u << 19)
 alignas(64) constexpr unsigned kRootsOfTwo[16] = {
     GRADLOOM_ROOT(0x3f800000, 0),  GRADLOOM_ROOT(0x3f85aac3, 1),  GRADLOOM_ROOT(0x3f8b95c2, 2),
@@ -132,25 +151,23 @@ alignas(64) constexpr unsigned kRootsOfTwo[16] = {
     GRADLOOM_ROOT(0x3ff5257d, 15)};
 #undef GRADLOOM_ROOT
 
-// exp(x) = 2^(n/16) exp(r), |r| <= ln 2 / 32: a register holds the table, and three multiplications fewer
-// than without it give exp(r). Else as exp_down_f32. The sum with 1.5 * 2^23 and 127 * 16 has n's low bits
-// and, 4 places further up, the exponent's.
+// 2^(n/16) (1 + rest). Of shifted = n + kSixteenths, 1.5 * 2^23 and 127 * 16, the lowest four bits are n's
+// and, four places further up, there is the exponent.
+constexpr float kSixteenths = 12582912.0f + 127 * 16;
+GRADLOOM_INLINE Vec<float> scale_up(const Vec<float>& shifted, const Vec<float>& rest) {
+  const auto bits = __builtin_bit_cast(Vec<unsigned>, shifted);
+  const auto scale = __builtin_bit_cast(Vec<float>, pick(kRootsOfTwo, bits) + (bits << 19));
+  return scale * rest + scale;
+}
+
+// exp(x) = 2^(n/16) exp(r), |r| <= ln 2 / 32: a register holds the roots of two, and three multiplications
+// fewer than without them give exp(r). Else as exp_down_f32.
 GRADLOOM_INLINE Vec<float> exp_down(const Vec<float>& x) {
-  constexpr float round = 12582912.0f + 127 * 16;
-  const Vec<float> shifted = x * 23.0831206542234142f + round, n = shifted - round;
+  const Vec<float> shifted = x * 23.0831206542234142f + kSixteenths, n = shifted - kSixteenths;
   Vec<float> r = x - n * (0.693359375f / 16);
   r = r - n * (-2.12194440e-4f / 16);
-  const auto bits = __builtin_bit_cast(Vec<unsigned>, shifted);
-  const auto roots = get(kRootsOfTwo, Vec<unsigned>{});
-#if defined(__clang__)
-  Vec<unsigned> root;
-  for (int i = 0; i < 16; ++i) root[i] = roots[bits[i] % 16];
-#else
-  const auto root = __builtin_shuffle(roots, bits);
-#endif
-  const auto scale = __builtin_bit_cast(Vec<float>, root + (bits << 19));
   const Vec<float> rest = ((1.0f / 6 * r + 0.5f) * r + 1.0f) * r;
-  return x < -87.3365f ? Vec<float>{} : scale * rest + scale;
+  return x < -87.3365f ? Vec<float>{} : scale_up(shifted, rest);
 }
 #else
 GRADLOOM_INLINE Vec<float> exp_down(const Vec<float>& x) { return exp_down_f32(x); }

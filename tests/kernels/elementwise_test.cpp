@@ -189,6 +189,103 @@ TEST(Elementwise, NanAndInfinityPassThrough) {
   check_special_values<double>();
 }
 
+// GELU far below 0 too, where 1 + erf(x) and 1 + tanh(x) have lost their digits. Errors are relative, or
+// below `tiny`.
+TEST(Elementwise, ActivationsKeepTheirDigits) {
+  struct Function {
+    EwOp op;
+    double low, high, relative, tiny;
+    std::function<double(double)> exact;
+    std::vector<std::pair<float, float>> values;  // x, result
+  };
+  const auto normal = [](double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); };
+  const auto logistic = [](double x) {
+    return 1 / (1 + std::exp(-1.59576912160573071176 * (x + 0.044715 * x * x * x)));
+  };
+  const float inf = INFINITY;
+  const std::vector<Function> functions = {
+      {EwOp::Erf,
+       -5,
+       5,
+       1.8e-7,
+       0,
+       [](double x) { return std::erf(x); },
+       {{0.0f, 0.0f}, {10.0f, 1.0f}, {-inf, -1.0f}}},
+      {EwOp::Tanh,
+       -11,
+       11,
+       1.8e-7,
+       0,
+       [](double x) { return std::tanh(x); },
+       {{0.0f, 0.0f}, {1e-30f, 1e-30f}, {-1e-38f, -1e-38f}, {20.0f, 1.0f}, {-inf, -1.0f}}},
+      {EwOp::Sigmoid,
+       -87,
+       90,
+       2e-6,
+       0,
+       [](double x) { return 1 / (1 + std::exp(-x)); },
+       {{0.0f, 0.5f}, {100.0f, 1.0f}, {inf, 1.0f}, {-inf, 0.0f}}},
+      {EwOp::Gelu,
+       -12,
+       12,
+       1e-5,
+       0,
+       [&](double x) { return x * normal(x); },
+       {{0.0f, 0.0f}, {100.0f, 100.0f}, {-100.0f, 0.0f}, {-1e30f, 0.0f}, {inf, inf}}},
+      {EwOp::GeluTanh,
+       -12,
+       12,
+       2e-5,
+       12 * std::numeric_limits<float>::min(),
+       [&](double x) { return x * logistic(x); },
+       {{0.0f, 0.0f}, {1e30f, 1e30f}, {-1e30f, 0.0f}, {inf, inf}}},
+      {EwOp::GeluGrad,
+       -12,
+       12,
+       1e-5,
+       1e-7,
+       [&](double x) { return normal(x) + x * 0.39894228040143267794 * std::exp(-0.5 * x * x); },
+       {{0.0f, 0.5f}, {1e30f, 1.0f}, {-1e15f, 0.0f}}},
+      {EwOp::GeluTanhGrad,
+       -9,
+       9,
+       1e-5,
+       1e-7,
+       [&](double x) {
+         const double s = logistic(x);
+         return s + x * s * (1 - s) * 1.59576912160573071176 * (1 + 3 * 0.044715 * x * x);
+       },
+       {{0.0f, 0.5f}, {1e30f, 1.0f}, {inf, 1.0f}}}};
+  for (const Function& f : functions) {
+    const bool gradient = f.op == EwOp::GeluGrad || f.op == EwOp::GeluTanhGrad;
+    const std::int64_t n = 100000;
+    auto x = values<float>(n, 5, f.low, f.high);
+    for (int i = 0; i < 300; ++i) x[std::size_t(i)] = float(f.high * std::pow(0.8, i + 1));
+    const auto apply = [&](const CpuKernels& k, const std::vector<float>& at) {
+      const std::vector<float> ones(at.size(), 1.0f);
+      const EwProgram program =
+          one_operator(f.op, DType::f32, DType::f32, gradient ? 2 : 1, std::int64_t(at.size()));
+      return run<float>(k, program, {gradient ? ones.data() : at.data(), at.data()}, std::int64_t(at.size()));
+    };
+    for (const CpuKernels* k : levels()) {
+      SCOPED_TRACE(std::string("operator ") + std::to_string(int(f.op)) + " " + k->isa);
+      const auto y = apply(*k, x);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double exact = f.exact(x[i]);
+        ASSERT_NEAR(y[i], exact, f.relative * std::abs(exact) + f.tiny) << x[i];
+      }
+      for (const auto& [at, expected] : f.values) EXPECT_EQ(apply(*k, {at})[0], expected) << at;
+      EXPECT_TRUE(std::isnan(apply(*k, {float(NAN)})[0]));
+      for (std::size_t count = 1; count < 40; ++count) {  // wherever in a register an element is
+        const std::vector<float> part(x.begin() + 300, x.begin() + 300 + std::ptrdiff_t(count));
+        EXPECT_TRUE(same_bits(apply(*k, part),
+                              std::vector<float>(y.begin() + 300, y.begin() + 300 + std::ptrdiff_t(count))))
+            << count;
+      }
+    }
+  }
+}
+
 // One element beyond the range of the polynomials, or with a special value, changes no other element's bits.
 TEST(Elementwise, NeighboursOfRareArgumentsKeepTheirBits) {
   const std::int64_t n = 3001;
