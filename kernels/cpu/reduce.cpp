@@ -162,8 +162,7 @@ void column_block(const T* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
         };
         i64 c = 0;
         for (; c + kLanes<T> <= columns; c += kLanes<T>) {
-          for (i64 ahead = kRowsAhead; ahead < kRowsAhead + 4; ++ahead)
-            __builtin_prefetch(r + ahead * stride + c);
+          for (i64 ahead = kRowsAhead; ahead < kRowsAhead + 4; ++ahead) fetch(r + ahead * stride + c);
           store(part + c, joined(load(r + c), load(r + stride + c), load(r + 2 * stride + c),
                                  load(r + 3 * stride + c), load(part + c)));
         }

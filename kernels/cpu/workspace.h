@@ -12,7 +12,7 @@ GRADLOOM_HD std::int64_t blocks_of(std::int64_t n, std::int64_t block) { return 
 // Reduce: each block of `block` values along n gives one partial result (8 bytes) per output element.
 GRADLOOM_HD std::int64_t reduce_block(std::int64_t n, std::int64_t inner) {
   if (inner == 1) return 16384;
-  std::int64_t block = 32768 / (inner > 0 ? inner : 1);
+  std::int64_t block = 49152 / (inner > 0 ? inner : 1);
   block = block < 16 ? 16 : (block > 512 ? 512 : block);
   const std::int64_t at_most_64_blocks = blocks_of(n, 64);
   return block < at_most_64_blocks ? at_most_64_blocks : block;
