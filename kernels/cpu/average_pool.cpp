@@ -292,7 +292,7 @@ GRADLOOM_INLINE void average_outputs(const AveragePoolArgs& args, i64 part, cons
       const i64 at = row + ox * s.stride[2] - s.pad_begin[2] + kx * s.dilation[2];
       for (int u = 0; u < count; ++u) {
         total[u] += __builtin_convertvector((load_pack<T, L>(x + at * s.block + u * apart)), Sums);
-        __builtin_prefetch(x + at * s.block + u * apart + kAhead);
+        fetch(x + at * s.block + u * apart + kAhead);
       }
     }
   });
