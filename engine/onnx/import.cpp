@@ -18,6 +18,7 @@
 #include "engine/onnx/node_order.h"
 #include "engine/onnx/node_reader.h"
 #include "engine/onnx/opaque.h"
+#include "engine/onnx/provenance.h"
 #include "engine/onnx/restored_module.h"
 #include "engine/onnx/scope.h"
 #include "engine/onnx/sparse.h"
@@ -289,6 +290,8 @@ class Importer {
     const RestoredModule restored = TRY(restore_module(proto_, tensors_));
     note_names("parameter that the exporter had merged with an equal one is apart again",
                "parameters that the exporter had merged with equal ones are apart again", "", restored.split);
+    note_names("parameter that the exporter had expanded is one again",
+               "parameters that the exporter had expanded are one again", "", restored.contracted);
     note_names("bias of zeros that the exporter had left out is back",
                "biases of zeros that the exporter had left out are back", "", restored.biases);
     if (restored.batch_norms > 0)
@@ -314,6 +317,14 @@ class Importer {
                "copies of weights, which the exporter made of tied ones, are tied to them again", "", names);
   }
 
+  // Of a weight, whose numbers train as before.
+  static bool is_rearrangement(const std::string& name) {
+    static const NameSet functions = {"view",      "reshape", "_unsafe_view", "flatten",
+                                      "unflatten", "permute", "transpose",    "t",
+                                      "unsqueeze", "squeeze", "clone",        "alias"};
+    return functions.count(function_of(name)) != 0;
+  }
+
   // A weight computed from one that the file has too would have to follow it.
   void note_computed() {
     std::vector<std::string> replaced, apart;
@@ -327,7 +338,7 @@ class Importer {
       });
       if (remains != p.from.end()) {
         apart.push_back(p.name + " from " + *remains);
-      } else if (!p.factor) {
+      } else if (!p.factor && !is_rearrangement(p.name)) {
         replaced.push_back(p.name + " for " + p.from[0]);
       }
     }

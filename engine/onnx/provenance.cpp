@@ -76,6 +76,11 @@ NameMap<Provenance> provenance_of(const onnx::GraphProto& graph) {
   return all;
 }
 
+std::string function_of(const std::string& value) {
+  const std::size_t end = value.find_last_not_of("0123456789");
+  return end == std::string::npos || value[end] != '_' ? value : value.substr(0, end);
+}
+
 bool is_detach(const onnx::NodeProto& node) {
   const std::vector<std::string> classes = python_list(metadata_of(node, kClasses));
   return !classes.empty() && classes.back() == "aten.detach.default";

@@ -27,6 +27,9 @@ struct Provenance {
 // Of the initializers that the file says something about; empty for a file of another exporter.
 NameMap<Provenance> provenance_of(const onnx::GraphProto& graph);
 
+// "expand" of "expand_12": torch.export names values after ATen's functions.
+std::string function_of(const std::string& value);
+
 // The node, an Identity, is torch's detach, through which no gradient flows. Files of optimize=False tell.
 bool is_detach(const onnx::NodeProto& node);
 

@@ -5,6 +5,7 @@
 
 #include "engine/base/names.h"
 #include "engine/base/text.h"
+#include "engine/onnx/expanded_parameters.h"
 #include "engine/onnx/merged_weights.h"
 #include "engine/onnx/newer_fields.h"
 #include "engine/onnx/provenance.h"
@@ -172,7 +173,10 @@ class Restorer {
 }  // namespace
 
 Result<RestoredModule> restore_module(onnx::GraphProto& graph, TensorReader& tensors) {
-  return Restorer(graph, tensors).run();
+  std::vector<std::string> contracted = TRY(contract_expanded(graph, tensors));
+  RestoredModule restored = TRY(Restorer(graph, tensors).run());
+  restored.contracted = std::move(contracted);
+  return restored;
 }
 
 }  // namespace gradloom

@@ -17,7 +17,7 @@ namespace gradloom {
 class TensorReader;
 
 struct RestoredModule {
-  std::vector<std::string> split, biases;  // names of the initializers that were added
+  std::vector<std::string> split, biases, contracted;  // names of the initializers that were added
   std::int64_t batch_norms = 0;            // how many nodes
   std::vector<std::string> missing;  // what else the module had, sorted; weights tied to others left out
 };
@@ -25,6 +25,7 @@ struct RestoredModule {
 // Brings back in the file what it still tells of (provenance.h, name_scopes of scope.h), 64 MiB at most.
 //   split: a node of module "h.1.ln" that reads "h.0.ln.weight" reads an initializer "h.1.ln.weight" of the
 //   same contents from then on; only of contents that are one number: others are tied weights. Buffers too.
+//   contracted: a parameter that was written expanded is one again (expanded_parameters.h).
 //   biases: Gemm, Conv and ConvTranspose of module "h.1.fc" without a bias get "h.1.fc.bias", zeros.
 //   batch_norms: those that torch.export recorded in training mode get training_mode = 1.
 Result<RestoredModule> restore_module(onnx::GraphProto& graph, TensorReader& tensors);

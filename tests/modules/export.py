@@ -175,10 +175,16 @@ def strip(path, ir, kept_metadata):
     onnx.save(proto, path)
 
 
+def is_expansion(array, value):
+    fits = array.ndim == value.ndim and array.size > value.size and all(n in (1, m) for n, m in zip(value.shape, array.shape))
+    return fits and np.array_equal(array, np.broadcast_to(value, array.shape))
+
+
 def places_in_file(path, module, restored):
     """{parameter: (its initializer's name, shape, transposed)}: by name, else by contents, which the dynamo exporter may
     have transposed or given another shape. A second copy of a parameter is an error: its gradient is in two parts.
-    restored: unless the file tells that it is one; and parameters of equal numbers come back under their names."""
+    restored: unless the file tells that it is one; and parameters of equal numbers, and expanded ones, come back under
+    their names."""
     initializers = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
     parameters = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
     places = {name: (name, value.shape, False) for name, value in parameters.items() if name in initializers}
@@ -191,6 +197,10 @@ def places_in_file(path, module, restored):
             match = [n for n, array in free.items() if np.array_equal(array.reshape(-1), flat)]
             if match and name not in places:
                 places[name] = (match[0], free.pop(match[0]).shape, transposed)
+    if restored:
+        for name, value in parameters.items():
+            if name not in places and any(is_expansion(array, value) for array in free.values()):
+                places[name] = (name, value.shape, False)
     for name, (place, _, _) in places.items():
         value = parameters[name]
         copies = [n for n, a in free.items() if a.size > 4 and any(np.array_equal(a, v) for v in (value, value.T))]

@@ -12,15 +12,11 @@ using testing::imported_or_fail;
 using testing::model_from_text;
 using testing::value_of;
 
-void describe(onnx::ModelProto& model, const std::string& name, const std::string& key,
-              const std::string& value) {
-  auto* info = model.mutable_graph()->add_value_info();
-  info->set_name(name);
-  add_metadata(info, 4, key, value);
-}
+using testing::describe;
+using testing::kFoldedFrom;
+using testing::kSignature;
 
-constexpr const char *kKind = "pkg.torch.export.graph_signature.InputSpec.kind",
-                     *kFolded = "pkg.onnxscript.optimizer.folded_from";
+constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 
 // A module of weight w, whose norm's scale the optimizer computed as 1 + g, with a table and a buffer.
 onnx::ModelProto exported_model() {
@@ -28,11 +24,11 @@ onnx::ModelProto exported_model() {
       "g (float[2, 3] x) => (float[2, 3] y) { a = Mul(x, add_4) b = Mul(a, cos) c = Add(b, scale) y = Mul(c, w) }");
   for (const char* name : {"add_4", "cos", "w"}) add_floats(model, name, {3}, {1, 2, 3});
   add_floats(model, "scale", {3}, {4, 5, 6});
-  add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature",
+  add_metadata(model.mutable_graph(), 16, kSignature,
                "\n# inputs\np_w: PARAMETER target='w'\np_g: PARAMETER target='norm.g'\nb_scale: BUFFER "
                "target='scale' persistent=False\nx: USER_INPUT\n\n# outputs\ny: USER_OUTPUT\n");
-  describe(model, "add_4", kFolded, "['norm.g', 'val_3']");
-  describe(model, "cos", kFolded, "['arange', 'inv_freq', 'mul_1']");
+  describe(model, "add_4", kFoldedFrom, "['norm.g', 'val_3']");
+  describe(model, "cos", kFoldedFrom, "['arange', 'inv_freq', 'mul_1']");
   return model;
 }
 
@@ -69,7 +65,7 @@ TEST(Provenance, OfInputSpecs) {
 TEST(Provenance, OtherExportersSayNothing) {
   onnx::ModelProto model = model_from_text("g (float[3] x) => (float[3] y) { y = Mul(x, w) }");
   add_floats(model, "w", {3}, {1, 2, 3});
-  describe(model, "w", kFolded, "['norm.g', 'val_3']");
+  describe(model, "w", kFoldedFrom, "['norm.g', 'val_3']");
   EXPECT_TRUE(provenance_of(model.graph()).empty());
   EXPECT_EQ(imported_or_fail(model).graph.parameters.size(), 1u);
 }
@@ -78,8 +74,8 @@ TEST(Provenance, DamagedTextIsNoError) {
   for (const char* text :
        {"p_w: PARAMETER target='w", "PARAMETER target=", ": target='", "a: target='b' : ", "'"}) {
     onnx::ModelProto model = exported_model();
-    add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature", text);
-    describe(model, "w", kFolded, text);
+    add_metadata(model.mutable_graph(), 16, kSignature, text);
+    describe(model, "w", kFoldedFrom, text);
     imported_or_fail(model);
   }
 }
@@ -94,11 +90,19 @@ TEST(Provenance, DecidesWhatIsTrained) {
   EXPECT_TRUE(testing::has_note(imported, "add_4 for norm.g"));
 }
 
+TEST(Provenance, WeightsThatTrainInAnotherFormAreNoted) {
+  onnx::ModelProto model = exported_model();
+  EXPECT_TRUE(testing::has_note(imported_or_fail(model), "add_4 for norm.g"));
+  model.mutable_graph()->mutable_node(0)->set_input(1, "view_4");
+  model.mutable_graph()->mutable_initializer(0)->set_name("view_4");
+  describe(model, "view_4", kFoldedFrom, "['norm.g', 'val_3']");
+  EXPECT_FALSE(testing::has_note(imported_or_fail(model), "for norm.g")) << "the same numbers";
+}
+
 TEST(Provenance, WeightsThatTrainApartAreNoted) {
   onnx::ModelProto model = exported_model();
-  describe(model, "scale", kFolded, "['w', 'val_3']");  // of a signature in which it is no buffer
-  add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature",
-               "p_w: PARAMETER target='w'");
+  describe(model, "scale", kFoldedFrom, "['w', 'val_3']");  // of a signature in which it is no buffer
+  add_metadata(model.mutable_graph(), 16, kSignature, "p_w: PARAMETER target='w'");
   EXPECT_TRUE(testing::has_note(imported_or_fail(model), "scale from w"));
 }
 

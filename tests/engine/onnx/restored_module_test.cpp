@@ -24,7 +24,7 @@ onnx::ModelProto merged_model() {
   for (const char* module : {"h.0.norm", "embed", "head", "h.1.norm"})
     testing::add_metadata(model.mutable_graph()->mutable_node(next++), 9, "pkg.torch.onnx.name_scopes",
                           "['', '" + std::string(module) + "', 'mul']");
-  testing::add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature",
+  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature,
                         "a: PARAMETER target='h.0.norm.weight'\nb: PARAMETER target='h.1.norm.weight'\n"
                         "c: PARAMETER target='embed.weight'\nd: PARAMETER target='head.weight'\n"
                         "e: PARAMETER target='tail.bias'\n");
@@ -64,7 +64,7 @@ Graph with_lost_bias(const std::string& graph, const Shape& weight) {
   add_floats(model, "fc.weight", weight, numbers);
   testing::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
                         "['', 'fc', 'linear']");
-  testing::add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature",
+  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature,
                         "a: PARAMETER target='fc.weight'\nb: PARAMETER target='fc.bias'\n");
   return testing::imported_or_fail(model).graph;
 }
@@ -102,7 +102,7 @@ TEST(RestoredModule, BatchNormalizationFoldedIntoAConvolution) {
   add_floats(model, "conv.bias", {2}, {1, 2});
   testing::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
                         "['', 'bn', '_native_batch_norm_legit_functional']");
-  testing::add_metadata(model.mutable_graph(), 16, "pkg.torch.export.ExportedProgram.graph_signature",
+  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature,
                         "a: PARAMETER target='conv.weight'\nb: PARAMETER target='conv.bias'\n"
                         "c: PARAMETER target='bn.weight'\nd: PARAMETER target='bn.bias'\n"
                         "e: BUFFER target='bn.running_mean' persistent=True\n");

@@ -69,6 +69,17 @@ void add_metadata(Message* message, int field, const std::string& key, const std
                                                                               entry.SerializeAsString());
 }
 
+// Keys of what torch's dynamo exporter says of a graph and of its values.
+constexpr const char *kSignature = "pkg.torch.export.ExportedProgram.graph_signature",
+                     *kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
+
+inline void describe(onnx::ModelProto& model, const std::string& value, const std::string& key,
+                     const std::string& text) {
+  auto* info = model.mutable_graph()->add_value_info();
+  info->set_name(value);
+  add_metadata(info, 4, key, text);
+}
+
 inline Result<ImportedModel> import_bytes(const std::string& bytes, const ImportOptions& options = {}) {
   const TemporaryFolder folder;
   write_bytes(folder / "model.onnx", bytes);
