@@ -13,11 +13,6 @@ namespace gradloom {
 
 namespace {
 
-bool is_expansion(const std::string& name) {
-  const std::string function = function_of(name);
-  return function == "expand" || function == "repeat" || function == "tile";
-}
-
 // The first of the parts along the first axes, where these are equal, with dims of 1 for such axes. The last
 // axis is none of them, and of a tensor of one number, which says nothing, only the first is.
 Tensor first_part(const Tensor& tensor) {
@@ -48,7 +43,7 @@ class Contraction {
     const int initializers = graph_.initializer_size(), nodes = graph_.node_size();
     for (int i = 0; i < initializers; ++i) {
       const auto from = provenance.find(graph_.initializer(i).name());
-      if (from != provenance.end() && from->second.parameters.size() == 1 && is_expansion(from->first))
+      if (from != provenance.end() && from->second.expanded && from->second.parameters.size() == 1)
         TRY(contract(i, from->second.parameters[0]));
     }
     for (auto it = expanded_.rbegin(); it != expanded_.rend(); ++it)

@@ -13,9 +13,9 @@ namespace gradloom {
 
 class TensorReader;
 
-// Of an initializer "expand_1" that was folded from parameter "h.token" alone (provenance.h) the first of its
-// equal parts becomes initializer "h.token", unless the file has that one, and an Expand makes "expand_1" of
-// it. Returns the names of the parameters that were added.
+// Of an initializer "expand_1" that was folded from expansions of parameter "h.token" alone (provenance.h)
+// the first of its equal parts becomes initializer "h.token", unless the file has that one, and an Expand
+// makes "expand_1" of it. Returns the names of the parameters that were added.
 Result<std::vector<std::string>> contract_expanded(onnx::GraphProto& graph, TensorReader& tensors);
 
 }  // namespace gradloom

@@ -18,7 +18,6 @@
 #include "engine/onnx/node_order.h"
 #include "engine/onnx/node_reader.h"
 #include "engine/onnx/opaque.h"
-#include "engine/onnx/provenance.h"
 #include "engine/onnx/restored_module.h"
 #include "engine/onnx/scope.h"
 #include "engine/onnx/sparse.h"
@@ -317,14 +316,6 @@ class Importer {
                "copies of weights, which the exporter made of tied ones, are tied to them again", "", names);
   }
 
-  // Of a weight, whose numbers train as before.
-  static bool is_rearrangement(const std::string& name) {
-    static const NameSet functions = {"view",      "reshape", "_unsafe_view", "flatten",
-                                      "unflatten", "permute", "transpose",    "t",
-                                      "unsqueeze", "squeeze", "clone",        "alias"};
-    return functions.count(function_of(name)) != 0;
-  }
-
   // A weight computed from one that the file has too would have to follow it.
   void note_computed() {
     std::vector<std::string> replaced, apart;
@@ -338,7 +329,7 @@ class Importer {
       });
       if (remains != p.from.end()) {
         apart.push_back(p.name + " from " + *remains);
-      } else if (!p.factor && !is_rearrangement(p.name)) {
+      } else if (!p.factor && !p.rearranged) {
         replaced.push_back(p.name + " for " + p.from[0]);
       }
     }

@@ -116,7 +116,7 @@ InitializerUses classify_initializers(const onnx::GraphProto& graph) {
     } else if (const auto said = provenance.find(name); said != provenance.end()) {
       const Provenance& from = said->second;
       if (!from.parameters.empty()) {
-        result.computed.push_back({name, from.parameters, s.factor});
+        result.computed.push_back({name, from.parameters, from.rearranged, s.factor});
       } else if (from.kind != Provenance::Kind::parameter) {
         use = InitializerUse::constant;
       }

@@ -18,6 +18,7 @@ enum class InitializerUse : std::uint8_t { unused, parameter, state, constant };
 struct ComputedParameter {
   std::string name;
   std::vector<std::string> from;  // parameters of modules, which the file may have or not
+  bool rearranged = false;        // their numbers in another order (provenance.h)
   bool factor = false;            // of a product: most likely a transposed weight
 };
 

@@ -1,6 +1,7 @@
 #include "engine/onnx/provenance.h"
 
 #include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -40,6 +41,23 @@ Kinds kinds_of(const onnx::GraphProto& graph) {
   return kinds;
 }
 
+// What a value is the result of: torch.export names it after ATen's function, "expand_12", and the exporter
+// calls its own constants and steps "val_12".
+enum class Step : std::uint8_t { view, permutation, expansion, unnamed, other };
+Step step_of(const std::string& value) {
+  static const NameSet views = {"view",    "reshape",   "_unsafe_view", "flatten", "unflatten",
+                                "squeeze", "unsqueeze", "clone",        "alias"};
+  static const NameSet permutations = {"permute", "transpose", "t"},
+                       expansions = {"expand", "repeat", "tile"};
+  const std::size_t end = value.find_last_not_of("0123456789");
+  const bool numbered = end != std::string::npos && value[end] == '_';
+  const std::string function = numbered ? value.substr(0, end) : value;
+  if (views.count(function) != 0) return Step::view;
+  if (permutations.count(function) != 0) return Step::permutation;
+  if (expansions.count(function) != 0) return Step::expansion;
+  return numbered && function == "val" ? Step::unnamed : Step::other;
+}
+
 NameSet initializers_of(const onnx::GraphProto& graph) {
   NameSet names;
   for (const auto& initializer : graph.initializer()) names.insert(initializer.name());
@@ -67,18 +85,22 @@ NameMap<Provenance> provenance_of(const onnx::GraphProto& graph) {
     if (initializers.count(name) != 0) all.emplace(name, Provenance{kind, {}});
   for_folded(graph, initializers, [&](const std::string& name, const std::vector<std::string>& sources) {
     Provenance from;
+    std::set<Step> steps = {step_of(name)};
+    from.rearranged = from.expanded = *steps.begin() != Step::unnamed;
     for (const std::string& source : sources) {
       const auto it = kinds.find(source);
-      if (it != kinds.end() && it->second == Kind::parameter) from.parameters.push_back(source);
+      if (it != kinds.end() && it->second == Kind::parameter) {
+        from.parameters.push_back(source);
+      } else {
+        steps.insert(step_of(source));
+      }
     }
+    const bool permuted = steps.count(Step::permutation) != 0, repeated = steps.count(Step::expansion) != 0;
+    from.rearranged = from.rearranged && !repeated && steps.count(Step::other) == 0;
+    from.expanded = from.expanded && repeated && !permuted && steps.count(Step::other) == 0;
     all.emplace(name, std::move(from));
   });
   return all;
-}
-
-std::string function_of(const std::string& value) {
-  const std::size_t end = value.find_last_not_of("0123456789");
-  return end == std::string::npos || value[end] != '_' ? value : value.substr(0, end);
 }
 
 bool is_detach(const onnx::NodeProto& node) {

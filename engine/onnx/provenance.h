@@ -22,13 +22,13 @@ struct Provenance {
   };
   Kind kind = Kind::computed;
   std::vector<std::string> parameters;  // none: computed from constants alone
+  // Of a computed one, by the names of the functions on the way: it holds the numbers of the parameters in
+  // another order (views, permute); or several times, in their order (views and expand).
+  bool rearranged = false, expanded = false;
 };
 
 // Of the initializers that the file says something about; empty for a file of another exporter.
 NameMap<Provenance> provenance_of(const onnx::GraphProto& graph);
-
-// "expand" of "expand_12": torch.export names values after ATen's functions.
-std::string function_of(const std::string& value);
 
 // The node, an Identity, is torch's detach, through which no gradient flows. Files of optimize=False tell.
 bool is_detach(const onnx::NodeProto& node);

@@ -46,6 +46,10 @@ TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
       {"expand", {3}, {1, 1, 1}, "['h.token']", {}},
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'h.other']", {}},
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['arange']", {}},
+      {"view_1", {2, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'unsqueeze', 'expand_4', 'val_3']", {1, 3}},
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'mul_2']", {}},  // of another form
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'permute']", {}},
+      {"val_7", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'expand']", {}},
       {"expand_as", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {}},
       {"view_2", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {}},
   };

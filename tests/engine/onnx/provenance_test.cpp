@@ -97,6 +97,9 @@ TEST(Provenance, WeightsThatTrainInAnotherFormAreNoted) {
   model.mutable_graph()->mutable_initializer(0)->set_name("view_4");
   describe(model, "view_4", kFoldedFrom, "['norm.g', 'val_3']");
   EXPECT_FALSE(testing::has_note(imported_or_fail(model), "for norm.g")) << "the same numbers";
+  model.mutable_graph()->clear_value_info();
+  describe(model, "view_4", kFoldedFrom, "['norm.g', 'index_2', 'val_3']");
+  EXPECT_TRUE(testing::has_note(imported_or_fail(model), "view_4 for norm.g")) << "of a table";
 }
 
 TEST(Provenance, WeightsThatTrainApartAreNoted) {
