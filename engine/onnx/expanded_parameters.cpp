@@ -82,7 +82,7 @@ class Contraction {
 
   Result<Tensor> read(int i) {
     const onnx::TensorProto& proto = graph_.initializer(i);
-    const Result<Tensor> tensor = tensors_.read(proto);
+    Result<Tensor> tensor = tensors_.read(proto);
     if (!tensor.ok()) return with_context(tensor.error(), "initializer '" + escaped(proto.name()) + "'");
     return tensor;
   }

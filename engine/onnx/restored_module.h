@@ -18,7 +18,7 @@ class TensorReader;
 
 struct RestoredModule {
   std::vector<std::string> split, biases, contracted;  // names of the initializers that were added
-  std::int64_t batch_norms = 0;            // how many nodes
+  std::int64_t batch_norms = 0;                        // how many nodes
   std::vector<std::string> missing;  // what else the module had, sorted; weights tied to others left out
 };
 

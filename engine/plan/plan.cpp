@@ -214,8 +214,8 @@ class BufferAssigner {
   bool in_place_;
   std::vector<std::int32_t> step_of_, last_read_;
   std::vector<bool> needed_last_;
-  std::set<std::int32_t> kept_;           // buffers of outputs: never overwritten, not even by the last step
-  std::map<ValueId, ValueId> replaces_;   // next contents of a state -> those before, in the same place
+  std::set<std::int32_t> kept_;          // buffers of outputs: never overwritten, not even by the last step
+  std::map<ValueId, ValueId> replaces_;  // next contents of a state -> those before, in the same place
 };
 
 void place_offsets(Plan& plan, PlannerFn planner) {
