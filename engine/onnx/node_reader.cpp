@@ -129,7 +129,7 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   if (known && reason.empty()) reason = read->unsupported;
   if (is_constant_node && reason.empty()) {
     if (const auto it = constants_.find(&node); it != constants_.end()) return Values{it->second};
-    const ValueId id = TRY(read_constant(node, read->attrs, output_names(node, names)[0]));
+    const ValueId id = TRY(read_constant(node, read->attrs, names));
     if (names.outer != nullptr) constants_[&node] = id;
     return Values{id};
   }
@@ -202,10 +202,10 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
 }
 
 Result<ValueId> NodeReader::read_constant(const onnx::NodeProto& node, const Attrs& attrs,
-                                          const std::string& name) {
+                                          const Names& names) {
   if (node.input_size() != 0 || node.output_size() != 1 || node.output(0).empty())
     return bad("has no inputs and one output");
-  return builder_.constant(promoted(TRY(constant_contents(attrs))), name);
+  return builder_.constant(promoted(TRY(constant_contents(attrs))), output_names(node, names)[0]);
 }
 
 Tensor NodeReader::promoted(Tensor tensor) const {

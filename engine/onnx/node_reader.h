@@ -92,7 +92,7 @@ class NodeReader {
   bool lenient() const { return options_.allow_unknown || !out_.graph.symbols.empty(); }
   Result<Values> read_outputs_of(const onnx::NodeProto& node, const Site& site, Names& names);
   const OpDef* lookup(const onnx::NodeProto& node, const Expansion** expansion, std::string* reason) const;
-  Result<ValueId> read_constant(const onnx::NodeProto& node, const Attrs& attrs, const std::string& name);
+  Result<ValueId> read_constant(const onnx::NodeProto& node, const Attrs& attrs, const Names& names);
   Values opaque(const onnx::NodeProto& node, const Site& site, const Names& names, Attrs attrs);
   void report_unknown(const onnx::NodeProto& node, const Site& site, const std::string& reason);
   Values resolve(const onnx::NodeProto& node, const Names& names) const;
