@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "engine/base/names.h"
-#include "engine/base/text.h"
 #include "engine/onnx/merged_weights.h"
 #include "engine/onnx/provenance.h"
 #include "engine/onnx/tensor_proto.h"
@@ -19,7 +18,7 @@ Tensor first_part(const Tensor& tensor) {
   Shape shape = tensor.shape();
   const auto* const bytes = static_cast<const unsigned char*>(tensor.data());
   std::size_t size = tensor.bytes();
-  bool uniform = is_uniform(tensor);
+  const bool uniform = is_uniform(tensor);
   for (std::size_t axis = 0; axis + 1 < shape.size(); ++axis) {
     if (shape[axis] == 1) continue;
     const std::size_t part = size / static_cast<std::size_t>(shape[axis]);
@@ -58,12 +57,12 @@ class Contraction {
     const std::string name = graph_.initializer(i).name(), shape_name = name + "/shape";
     const Result<DType> dtype = dtype_of_proto(graph_.initializer(i).data_type());
     if (!dtype.ok() || !is_float(*dtype) || initializers_.count(shape_name) != 0) return {};
-    const Tensor whole = TRY(read(i));
+    const Tensor whole = TRY(tensors_.read_initializer(graph_.initializer(i)));
     if (whole.count() == 0) return {};
     const Tensor part = first_part(whole);
     if (part.count() == whole.count()) return {};
     if (const auto known = initializers_.find(parameter); known != initializers_.end()) {
-      const Tensor there = TRY(read(known->second));
+      const Tensor there = TRY(tensors_.read_initializer(graph_.initializer(known->second)));
       if (there.count() != part.count() || !bit_equal(there.reshaped(part.shape()), part)) return {};
     } else {
       add_initializer(parameter, part);
@@ -78,13 +77,6 @@ class Contraction {
     node->add_output(name);
     expanded_.push_back(i);
     return {};
-  }
-
-  Result<Tensor> read(int i) {
-    const onnx::TensorProto& proto = graph_.initializer(i);
-    Result<Tensor> tensor = tensors_.read(proto);
-    if (!tensor.ok()) return with_context(tensor.error(), "initializer '" + escaped(proto.name()) + "'");
-    return tensor;
   }
 
   void add_initializer(const std::string& name, const Tensor& tensor) {

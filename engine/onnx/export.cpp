@@ -32,10 +32,7 @@ void collect_initializers(onnx::GraphProto& graph, Initializers& all) {
 Status embed_external(const Initializers& initializers, TensorReader& tensors) {
   for (onnx::TensorProto* initializer : initializers) {
     if (initializer->data_location() != onnx::TensorProto::EXTERNAL) continue;
-    const Result<Tensor> tensor = tensors.read(*initializer);
-    if (!tensor.ok())
-      return with_context(tensor.error(), "initializer '" + escaped(initializer->name()) + "'");
-    write_tensor(*tensor, initializer);
+    write_tensor(TRY(tensors.read_initializer(*initializer)), initializer);
   }
   return {};
 }

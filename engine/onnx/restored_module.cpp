@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "engine/base/names.h"
-#include "engine/base/text.h"
 #include "engine/onnx/expanded_parameters.h"
 #include "engine/onnx/merged_weights.h"
 #include "engine/onnx/newer_fields.h"
@@ -146,9 +145,8 @@ class Restorer {
     std::int64_t count = 1;
     for (const std::int64_t dim : proto.dims())
       if (dim < 0 || dim > kMostElements || (count *= dim) > kMostElements) return bytes;
-    const Result<Tensor> contents = tensors_.read(proto);
-    if (!contents.ok()) return with_context(contents.error(), "initializer '" + escaped(proto.name()) + "'");
-    if (is_uniform(*contents)) bytes = contents->bytes();
+    const Tensor contents = TRY(tensors_.read_initializer(proto));
+    if (is_uniform(contents)) bytes = contents.bytes();
     return bytes;
   }
 

@@ -139,6 +139,12 @@ Result<Tensor> TensorReader::read(const TensorProto& proto) {
   return read(proto, [&](void* to, std::size_t bytes) { std::memcpy(to, proto.raw_data().data(), bytes); });
 }
 
+Result<Tensor> TensorReader::read_initializer(const onnx::TensorProto& proto) {
+  Result<Tensor> tensor = read(proto);
+  if (!tensor.ok()) return with_context(tensor.error(), "initializer '" + escaped(proto.name()) + "'");
+  return tensor;
+}
+
 Result<Tensor> TensorReader::take(TensorProto& proto) {
   Result<Tensor> tensor = read(proto, [&](void* to, std::size_t bytes) {
     constexpr std::size_t kBlockBytes = 4 << 20;

@@ -26,6 +26,8 @@ class TensorReader {
   // Without a folder external data is refused.
   TensorReader(const Limits& limits, std::string folder);
   Result<Tensor> read(const onnx::TensorProto& proto);
+  // The same; its errors name the initializer.
+  Result<Tensor> read_initializer(const onnx::TensorProto& proto);
   // The same, and the raw contents of `proto` are gone afterwards: a large tensor is never in memory twice.
   Result<Tensor> take(onnx::TensorProto& proto);
 

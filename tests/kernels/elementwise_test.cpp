@@ -276,6 +276,9 @@ TEST(Elementwise, ActivationsKeepTheirDigits) {
       }
       for (const auto& [at, expected] : f.values) EXPECT_EQ(apply(*k, {at})[0], expected) << at;
       EXPECT_TRUE(std::isnan(apply(*k, {float(NAN)})[0]));
+      if (gradient) {
+        EXPECT_NEAR(apply(*k, {-1e30f})[0], 0.0f, 1e-30);
+      }
       for (std::size_t count = 1; count < 40; ++count) {  // wherever in a register an element is
         const std::vector<float> part(x.begin() + 300, x.begin() + 300 + std::ptrdiff_t(count));
         EXPECT_TRUE(same_bits(apply(*k, part),

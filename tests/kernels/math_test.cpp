@@ -171,6 +171,31 @@ TEST(Math, PowerOfSpecialValues) {
   }
 }
 
+// Far below 0 too, where 1 + erf(x) and 1 + tanh(x) have lost their digits.
+TEST(Math, GeluKeepsItsDigits) {
+  const auto phi = [](double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); };
+  const auto exact = [&](double x) { return x * phi(x); };
+  const auto slope = [&](double x) { return phi(x) + x * 0.39894228040143267794 * std::exp(-0.5 * x * x); };
+  const auto tanh_form = [](double x) {
+    return x / (1 + std::exp(-1.59576912160573071176 * (x + 0.044715 * x * x * x)));
+  };
+  for (const float x : values<float>(100000, 5, -12, 12)) {
+    ASSERT_NEAR(portable::gelu(x), exact(x), 1e-5 * std::abs(exact(x))) << x;
+    ASSERT_NEAR(portable::gelu_tanh(x), tanh_form(x), 2e-5 * std::abs(tanh_form(x)) + 1e-37) << x;
+    ASSERT_NEAR(portable::gelu_slope(x), slope(x), 1e-5 * std::abs(slope(x)) + 1e-7) << x;
+  }
+  EXPECT_EQ(portable::gelu(0.0f), 0.0f);
+  EXPECT_EQ(portable::gelu(100.0f), 100.0f);
+  EXPECT_EQ(portable::gelu(-100.0f), 0.0f);
+  EXPECT_EQ(portable::gelu_slope(1e30f), 1.0f);
+  EXPECT_EQ(portable::gelu_slope(-1e15f), 0.0f);
+  EXPECT_EQ(portable::gelu_tanh(1e30f), 1e30f);
+  EXPECT_EQ(portable::gelu_tanh(-1e30f), 0.0f);
+  EXPECT_NEAR(portable::gelu_tanh_slope(-1e30f), 0.0f, 1e-30);
+  EXPECT_TRUE(std::isnan(portable::gelu(float(NAN))));
+  EXPECT_TRUE(std::isnan(portable::gelu_tanh_slope(float(NAN))));
+}
+
 TEST(Math, ExponentialOfNegativeNumbers) {
   EXPECT_EQ(portable::exp_down(0.0f), 1.0f);
   EXPECT_EQ(portable::exp_down(-INFINITY), 0.0f);
