@@ -6,6 +6,7 @@
 
 #include "engine/base/text.h"
 #include "engine/onnx/import.h"
+#include "passes/planners.h"
 
 namespace gradloom {
 namespace {
@@ -65,7 +66,7 @@ Status set_key(Recipe& recipe, const std::string& key, const std::string& value)
   } else if (key == "passes")
     set_pipeline(recipe, TRY(parse_pipeline(value)));
   else if (key == "planner")
-    recipe.planner = value;
+    recipe.planner = TRY(known_planner(value))->name;
   else if (key == "in-place") {
     TRY(check_choice(value, "in-place", {"on", "off"}));
     recipe.in_place = value == "on";

@@ -57,28 +57,12 @@ Result<std::string> decode_site(const std::string& text) {
   return site;
 }
 
-// Levenshtein distance, for "did you mean".
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
+// The words of a pipeline are the passes and its two short forms.
 Error unknown_pass(const std::string& name) {
-  const PassDef* nearest =
-      *std::min_element(kPasses.begin(), kPasses.end(), [&](const PassDef* a, const PassDef* b) {
-        return edit_distance(name, a->name) < edit_distance(name, b->name);
-      });
-  return {Errc::usage, "unknown pass '" + escaped(name) + "'; did you mean " + nearest->name + "?"};
+  std::vector<std::string> words{"default", "none"};
+  for (const PassDef* def : kPasses) words.emplace_back(def->name);
+  return {Errc::usage,
+          "unknown pass '" + escaped(name) + "'; did you mean " + nearest_name(name, words) + "?"};
 }
 
 Status check_options(const PassConfig& config) {

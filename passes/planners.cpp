@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/base/text.h"
+
 namespace gradloom {
 namespace {
 
@@ -145,6 +147,13 @@ const PlannerDef* find_planner(const std::string& name) {
     if (name == def.name) return &def;
   }
   return nullptr;
+}
+
+Result<const PlannerDef*> known_planner(const std::string& name) {
+  if (const PlannerDef* def = find_planner(name); def != nullptr) return def;
+  std::vector<std::string> names;
+  for (const PlannerDef& def : kPlanners) names.emplace_back(def.name);
+  return Error{Errc::usage, unknown_name("memory planner", name, names)};
 }
 
 }  // namespace gradloom

@@ -19,5 +19,7 @@ struct PlannerDef {
 };
 std::span<const PlannerDef> all_planners();
 const PlannerDef* find_planner(const std::string& name);
+// Usage error with all planners' names for an unknown one.
+Result<const PlannerDef*> known_planner(const std::string& name);
 
 }  // namespace gradloom

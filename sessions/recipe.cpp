@@ -315,8 +315,8 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   if (!schedule.ok()) return Error{Errc::bad_input, "/schedule: " + schedule.error().message};
   options.pipeline = TRY(recipe_pipeline(recipe));
   TRY(switch_by_precision(options.pipeline, recipe.precision));
-  if (find_planner(recipe.planner) == nullptr)
-    return Error{Errc::bad_input, "/planner: no planner " + escaped(recipe.planner)};
+  if (const auto planner = known_planner(recipe.planner); !planner)
+    return Error{Errc::bad_input, "/planner: " + planner.error().message};
   options.planner = recipe.planner;
   options.in_place = recipe.in_place;
   options.target = TRY(device_target(recipe.device));

@@ -1,5 +1,6 @@
 #include "engine/base/text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -126,6 +127,55 @@ std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view text) {
     bytes.push_back(static_cast<std::uint8_t>(digit(text[i]) * 16 + digit(text[i + 1])));
   }
   return bytes;
+}
+
+namespace {
+
+constexpr std::size_t kLongestCompared = 512;  // names from files may be long: two of them cost their product
+
+// Levenshtein's.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::size_t name_distance(std::string_view a, std::string_view b) {
+  return edit_distance(a.substr(0, kLongestCompared), b.substr(0, kLongestCompared));
+}
+
+}  // namespace
+
+std::string nearest_name(const std::string& given, std::span<const std::string> names) {
+  const std::string* nearest = nullptr;
+  std::size_t least = 0;
+  for (const std::string& name : names) {
+    const std::size_t distance = name_distance(given, name);
+    if (nearest != nullptr && distance >= least) continue;
+    nearest = &name;
+    least = distance;
+  }
+  return nearest == nullptr ? std::string() : *nearest;
+}
+
+std::string unknown_name(std::string_view what, const std::string& given,
+                         std::span<const std::string> known) {
+  std::string list;
+  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + escaped(name);
+  std::string text = "unknown " + std::string(what) + " '" + escaped(given) + "' (known: " + list + ")";
+  const std::string nearest = nearest_name(given, known);
+  const bool alike =
+      !nearest.empty() && 2 * name_distance(given, nearest) <= std::max(given.size(), nearest.size());
+  return alike ? text + "; did you mean " + escaped(nearest) + "?" : text;
 }
 
 bool glob_match(std::string_view pattern, std::string_view text) {

@@ -19,6 +19,10 @@ std::string plural_text(std::int64_t count, std::string_view noun);  // "1 tenso
 std::string escaped(std::string_view foreign);  // control characters, invalid UTF-8, bidi overrides -> \xNN
 std::string hex_from_bytes(std::span<const std::uint8_t> bytes);                 // "00ff"
 std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view text);  // lower case, whole bytes
+// The name that is fewest edits away; empty without names.
+std::string nearest_name(const std::string& given, std::span<const std::string> names);
+// "unknown loss 'cee' (known: ce, mse); did you mean ce?"; the question only where the names are alike.
+std::string unknown_name(std::string_view what, const std::string& given, std::span<const std::string> known);
 bool glob_match(std::string_view pattern, std::string_view text);                // * and ?
 
 std::int64_t monotonic_ns();

@@ -65,6 +65,8 @@ TEST(Pipeline, ErrorsAreUsageErrorsThatNameTheNearest) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, Errc::usage);
   EXPECT_EQ(unknown.error().message, "unknown pass 'fuse-gleu'; did you mean fuse-gelu?");
+  EXPECT_EQ(parse_pipeline("defaut").error().message, "unknown pass 'defaut'; did you mean default?");
+  EXPECT_EQ(parse_pipeline("nome,cse").error().message, "unknown pass 'nome'; did you mean none?");
   for (const char* text :
        {"fuse-elementwise{max_node=3}", "fuse-elementwise{max_nodes=many}", "fuse-elementwise{max_nodes=1}",
         "cse,,cse", "default,-nothing", "cse{", "fuse-gelu{off=%2}"}) {

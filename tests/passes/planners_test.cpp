@@ -159,6 +159,11 @@ TEST(Planners, NothingToPlaceTakesNothing) {
     EXPECT_TRUE(offsets.empty()) << planner.name;
   }
   EXPECT_EQ(find_planner("no-such-planner"), nullptr);
+  const auto unknown = known_planner("bestfit");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, Errc::usage);
+  EXPECT_EQ(unknown.error().message,
+            "unknown memory planner 'bestfit' (known: none, reuse, best-fit); did you mean best-fit?");
 }
 
 }  // namespace
