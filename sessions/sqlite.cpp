@@ -19,7 +19,12 @@ Error sqlite_error(sqlite3* handle) {
     case SQLITE_FULL: return {Errc::io, "disk full"};
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return {Errc::io, "another process kept the session locked for more than 5 s"};
-    case SQLITE_READONLY: return {Errc::io, "the file or its folder is read-only"};
+    case SQLITE_READONLY:
+      if (code == SQLITE_READONLY_ROLLBACK)
+        return {Errc::bad_input,
+                "writing it was interrupted, and the journal beside it was not rolled back, which reading "
+                "does not do; 'gradloom train --session' or the sqlite3 shell does"};
+      return {Errc::io, "the file or its folder is read-only"};
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
     case SQLITE_AUTH: return {Errc::io, message};
@@ -135,9 +140,9 @@ Cell Statement::cell(int column) const {
   }
 }
 
-Result<Database> Database::open(const std::string& file_or_uri, int flags) {
+Result<Database> Database::open(const std::string& file_or_uri, int flags, const char* vfs) {
   sqlite3* handle = nullptr;
-  const int code = sqlite3_open_v2(file_or_uri.c_str(), &handle, flags | SQLITE_OPEN_EXRESCODE, nullptr);
+  const int code = sqlite3_open_v2(file_or_uri.c_str(), &handle, flags | SQLITE_OPEN_EXRESCODE, vfs);
   Database database(handle);
   if (code != SQLITE_OK) return sqlite_error(handle);
   return database;

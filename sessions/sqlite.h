@@ -67,7 +67,8 @@ class Statement {
 
 class Database {
  public:
-  static Result<Database> open(const std::string& file_or_uri, int flags);
+  // `vfs`: one of sqlite_vfs.h; null: SQLite's own, for databases in memory.
+  static Result<Database> open(const std::string& file_or_uri, int flags, const char* vfs = nullptr);
   Database(Database&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Database& operator=(Database&& other) noexcept {
     std::swap(handle_, other.handle_);

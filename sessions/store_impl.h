@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "sessions/session_file.h"
 #include "sessions/sqlite.h"
 #include "sessions/store.h"
 
@@ -25,15 +26,46 @@ constexpr std::array<std::size_t, 3> kRunTablesOfVersion = {11, 12, 13};  // of 
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 
 struct Store::Impl {
-  Impl(std::string file, Database db) : path(std::move(file)), database(std::move(db)) {}
+  Impl(std::string name, StoreMode how, SessionFile file)
+      : path(std::move(name)),
+        mode(how),
+        database(std::move(file.database)),
+        unlocked(file.unlocked),
+        stamp(file.stamp) {}
   std::string path;
+  StoreMode mode;
   Database database;
-  StoreMode mode = StoreMode::read;
+  bool unlocked;  // see SessionFile
+  FileStamp stamp;
   dev_t device = 0;
   ino_t inode = 0;
 
   Status file_in_place() const;  // the file we write is still the one at `path`
   Error error(Error inner) const { return with_context(std::move(inner), path); }
+  bool outdated() const { return unlocked && stamp_of(path) != stamp; }
+  Status renew(bool again);  // a reader opens the file again when it is outdated, or in any case
+
+  // Runs `body`, which reads, on one snapshot of the file; names the file in errors.
+  template <class Body>
+  auto on_snapshot(Body body) -> decltype(body()) {
+    constexpr int kAttempts = 5;
+    for (int attempt = 1;; ++attempt) {
+      const Status ready = renew(attempt > 1);
+      if (!ready.ok()) return ready.error();
+      const auto once = [&]() -> decltype(body()) {
+        const Transaction snapshot = TRY(Transaction::begin(database, false));
+        return body();
+      };
+      auto result = once();
+      // Somebody began to write a file that was read without locks, or wrote its log for the first time.
+      const bool again = mode == StoreMode::read &&
+                         (outdated() || (!result.ok() && result.error().code == Errc::io && !unlocked));
+      if (again && attempt < kAttempts) continue;
+      if (again && result.ok()) return error({Errc::io, "it changes while it is read"});
+      if (!result.ok()) return error(result.error());
+      return result;
+    }
+  }
 
   // Hash of the run's own row, without its digest column.
   Result<std::string> hash_run_row(std::int64_t run);
@@ -56,6 +88,10 @@ struct Store::Impl {
   Status read_activities(std::int64_t run, std::vector<TraceActivity>& activities);
   Status read_streams(std::int64_t run, std::vector<StreamRow>& streams);
 };
+
+inline Error damaged(std::int64_t run, const std::string& table) {
+  return {Errc::bad_input, "run " + std::to_string(run) + " is damaged (table " + table + ")"};
+}
 
 // "boot id:process id:start time" of this process, and whether the process of such a text still runs.
 std::string this_process();

@@ -294,16 +294,6 @@ Status Store::Impl::read_streams(std::int64_t run, std::vector<StreamRow>& strea
 
 namespace {
 
-// Runs `body` on one snapshot of the file and names the file in errors.
-template <class T, class Impl, class Body>
-Result<T> on_snapshot(Impl& impl, Body body) {
-  Result<Transaction> snapshot = Transaction::begin(impl.database, false);
-  if (!snapshot.ok()) return impl.error(snapshot.error());
-  Result<T> result = body();
-  if (!result.ok()) return impl.error(result.error());
-  return result;
-}
-
 // A step begins with the first of its launches and copies, where there are any, and ends with the last.
 void widen_steps(TraceDocument& document) {
   for (const TraceActivity& a : document.activities) {
@@ -317,14 +307,10 @@ void widen_steps(TraceDocument& document) {
   }
 }
 
-Error damaged(std::int64_t run, const std::string& table) {
-  return {Errc::bad_input, fmt::format("run {} is damaged (table {})", run, table)};
-}
-
 }  // namespace
 
 Result<std::vector<RunSummary>> Store::list_runs() {
-  return on_snapshot<std::vector<RunSummary>>(*impl_, [&]() -> Result<std::vector<RunSummary>> {
+  return impl_->on_snapshot([&]() -> Result<std::vector<RunSummary>> {
     std::vector<std::int64_t> ids;
     Statement row = TRY(impl_->database.prepare("SELECT id FROM run ORDER BY id"));
     while (TRY(row.row())) ids.push_back(row.integer(0));
@@ -346,7 +332,7 @@ Result<std::vector<RunSummary>> Store::list_runs() {
 }
 
 Result<std::int64_t> Store::find_run(const std::string& text) {
-  const auto find = [&]() -> Result<std::int64_t> {
+  return impl_->on_snapshot([&]() -> Result<std::int64_t> {
     if (text == "last") {
       const std::int64_t id = TRY(impl_->database.integer("SELECT max(id) FROM run"));
       if (id <= 0) return Error{Errc::bad_input, "the session has no runs"};
@@ -359,14 +345,11 @@ Result<std::int64_t> Store::find_run(const std::string& text) {
     row.bind(1, number ? Cell(static_cast<std::int64_t>(std::stoll(text))) : Cell(std::string_view(text)));
     if (TRY(row.row()) && !row.is_null(0)) return row.integer(0);
     return Error{Errc::bad_input, "no run " + escaped(text)};
-  };
-  Result<std::int64_t> id = find();
-  if (!id.ok()) return impl_->error(id.error());
-  return id;
+  });
 }
 
 Result<RunSummary> Store::summary(std::int64_t run) {
-  return on_snapshot<RunSummary>(*impl_, [&]() -> Result<RunSummary> {
+  return impl_->on_snapshot([&]() -> Result<RunSummary> {
     const std::string table = TRY(impl_->damaged_table(run, true));
     if (!table.empty()) return damaged(run, table);
     return impl_->read_summary(run);
@@ -374,7 +357,7 @@ Result<RunSummary> Store::summary(std::int64_t run) {
 }
 
 Result<RunRecord> Store::load_run(std::int64_t run) {
-  return on_snapshot<RunRecord>(*impl_, [&]() -> Result<RunRecord> {
+  return impl_->on_snapshot([&]() -> Result<RunRecord> {
     const std::string table = TRY(impl_->damaged_table(run, false));
     if (!table.empty()) return damaged(run, table);
     RunRecord record;
@@ -393,14 +376,15 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
 }
 
 Result<std::vector<StepRow>> Store::steps_after(std::int64_t run, std::int64_t step) {
-  std::vector<StepRow> steps;
-  const Status status = impl_->read_steps(run, step, steps);
-  if (!status.ok()) return impl_->error(status.error());
-  return steps;
+  return impl_->on_snapshot([&]() -> Result<std::vector<StepRow>> {
+    std::vector<StepRow> steps;
+    TRY(impl_->read_steps(run, step, steps));
+    return steps;
+  });
 }
 
 Result<TraceDocument> Store::load_trace(std::int64_t run) {
-  return on_snapshot<TraceDocument>(*impl_, [&]() -> Result<TraceDocument> {
+  return impl_->on_snapshot([&]() -> Result<TraceDocument> {
     const std::string table = TRY(impl_->damaged_table(run, false));
     if (!table.empty()) return damaged(run, table);
     TraceDocument document;
