@@ -2,6 +2,7 @@
 // Compiled for the baseline, like everything outside cpu/.
 #include <omp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -53,6 +54,10 @@ const CpuKernels* choose(const char* limit) {
 
 std::atomic<int> thread_count{0};
 
+// OpenMP starts no more threads than OMP_THREAD_LIMIT allows. Whoever cuts work by a larger number would wait
+// for parts that nobody computes.
+int allowed(int threads) { return std::min(threads, omp_get_thread_limit()); }
+
 }  // namespace
 
 const CpuKernels& cpu() {
@@ -84,13 +89,13 @@ const char* kernel_name(KernelId id) {
 }
 
 void set_threads(int threads) {
-  thread_count.store(threads > 0 ? threads : omp_get_num_procs(), std::memory_order_relaxed);
+  thread_count.store(allowed(threads > 0 ? threads : omp_get_num_procs()), std::memory_order_relaxed);
   omp_set_num_threads(kernels::threads());
 }
 
 int threads() {
   const int count = thread_count.load(std::memory_order_relaxed);
-  return count > 0 ? count : omp_get_max_threads();
+  return count > 0 ? count : allowed(omp_get_max_threads());
 }
 
 }  // namespace gradloom::kernels

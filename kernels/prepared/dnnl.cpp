@@ -52,7 +52,11 @@ Call reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
   return call;
 }
 
+// oneDNN cuts its work by the number of threads that it may have, and a part whose thread does not come is
+// never computed. OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS=0 let OpenMP bring fewer: here they do not hold.
 ThreadScope::ThreadScope(int count) : before_(omp_get_max_threads()) {
+  omp_set_dynamic(0);
+  if (omp_get_max_active_levels() < 1) omp_set_max_active_levels(1);
   if (before_ != count) omp_set_num_threads(count);
 }
 

@@ -2,6 +2,8 @@
 // broadcast, epilogues, and equal bits for any thread count.
 #include "kernels/prepared/matmul.h"
 
+#include <omp.h>
+
 #include "kernels/prepared/bf16.h"
 #include "tests/kernels/support.h"
 
@@ -342,6 +344,28 @@ TYPED_TEST(MatMulTest, FollowsItsAddresses) {
     matmul->run(a.data(), b.data(), bias.data(), c.data(), workspace.data());
     EXPECT_EQ(c, std::vector<TypeParam>(12, TypeParam(11 * run)));
   }
+}
+
+// oneDNN computes only the parts of the threads that it may have. Where OpenMP brings fewer, all are
+// computed.
+TEST(MatMul, IsWholeWhenOpenMpBringsFewerThreads) {
+  const std::int64_t m = 192, n = 160, k = 96;
+  const auto a = values<float>(m * k, 1, -1, 1), b = values<float>(k * n, 2, -1, 1);
+  const auto product = [&](int team) {
+    set_threads(team);
+    const auto matmul = MatMul::create(plain(m, n, k));
+    std::vector<std::uint8_t> workspace(matmul->workspace_bytes() + 64, 0xff);
+    std::vector<float> c(std::size_t(m * n), NAN);
+    matmul->run(a.data(), b.data(), nullptr, c.data(), workspace.data());
+    return c;
+  };
+  const auto whole = product(1);
+  omp_set_max_active_levels(0);
+  omp_set_dynamic(1);
+  EXPECT_TRUE(same_bits(product(4), whole));
+  omp_set_dynamic(0);
+  omp_set_max_active_levels(1);
+  set_threads(2);
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 #pragma once
 
 extern "C" {
+int omp_get_max_active_levels(void);
 int omp_get_max_threads(void);
 int omp_get_num_procs(void);
+int omp_get_thread_limit(void);
 int omp_get_thread_num(void);
+void omp_set_dynamic(int dynamic);
+void omp_set_max_active_levels(int levels);
 void omp_set_num_threads(int threads);
 }

@@ -1,0 +1,73 @@
+// The built command under settings of the environment that change how threads are started: the same losses,
+// bit for bit, or one clear error.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <string>
+
+namespace gradloom {
+namespace {
+
+struct Answer {
+  int code = -1;
+  std::string text;  // of both streams
+};
+
+// Two threads, whatever the machine has: a team that is too small must show on one processor too.
+Answer train(const std::string& setting, const std::string& model) {
+  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model,
+                    command = setting + " '" GRADLOOM_COMMAND "' train '" + folder +
+                              "/model.onnx' --loss ce:logits,labels"
+                              " --optimizer 'adamw{lr=1e-3}' --data 'npz:" +
+                              folder + "/batches.npz' --steps 4 --json --threads 2 --dim batch=" +
+                              (model == "gpt-char" ? "4" : "8") + " 2>&1";
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {};
+  Answer answer;
+  std::array<char, 4096> part{};
+  for (std::size_t n; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
+    answer.text.append(part.data(), n);
+  const int status = pclose(pipe);
+  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return answer;
+}
+
+// Every "loss": as it was printed, in the order of the steps.
+std::string losses(const Answer& answer) {
+  std::string found;
+  for (std::size_t at = 0; (at = answer.text.find("\"loss\":", at)) != std::string::npos; ++at)
+    found += answer.text.substr(at, answer.text.find_first_of(",}", at) - at) + "\n";
+  return found;
+}
+
+class ThreadSettings : public testing::TestWithParam<const char*> {};
+
+TEST_P(ThreadSettings, ChangeNoBitOfTheLosses) {
+  for (const char* model : {"gpt-char", "cnn-digits", "mlp"}) {
+    const Answer plain = train("", model), other = train(GetParam(), model);
+    ASSERT_EQ(plain.code, 0) << model << ": " << plain.text;
+    EXPECT_EQ(other.code, 0) << model << ": " << other.text;
+    EXPECT_GE(std::count(plain.text.begin(), plain.text.end(), '\n'), 4) << plain.text;
+    ASSERT_NE(losses(plain), "");
+    EXPECT_EQ(losses(plain), losses(other)) << model << " with " << GetParam();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Environment, ThreadSettings,
+                         testing::Values("OMP_DYNAMIC=true", "OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0",
+                                         "OMP_NESTED=true", "OMP_NUM_THREADS=1", "OMP_NUM_THREADS=3",
+                                         "OMP_STACKSIZE=64k", "GOMP_STACKSIZE=16", "OMP_WAIT_POLICY=passive",
+                                         "OMP_SCHEDULE=dynamic,1"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           for (char& ch : name)
+                             if (std::isalnum(static_cast<unsigned char>(ch)) == 0) ch = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace gradloom
