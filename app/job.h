@@ -10,6 +10,7 @@
 
 #include "engine/onnx/import.h"
 #include "engine/run/executor.h"
+#include "engine/train/schedules.h"
 #include "passes/compile.h"
 #include "profiler/trace.h"
 #include "sessions/data.h"

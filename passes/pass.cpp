@@ -145,8 +145,6 @@ Result<Pipeline> parse_pipeline(const std::string& text) {
       else
         pipeline.passes.push_back(config);
     } else if (same != pipeline.passes.end()) {
-      if (config.def->locked)
-        return Error{Errc::usage, std::string("pass ") + config.def->name + " cannot be switched off"};
       pipeline.passes.erase(same);
     }
   }

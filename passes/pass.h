@@ -36,7 +36,6 @@ struct PassDef {
   const char* summary;  // one line
   const char* doc;      // what it matches, what it gains, what it keeps
   PassPhase phase;
-  bool locked = false;        // cannot be switched off (needed for correctness)
   bool by_precision = false;  // switched by the recipe's precision: in no default pipeline
   bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
   std::optional<kernels::Target> target{};  // whose kernels it is for (empty: all); elsewhere it says so

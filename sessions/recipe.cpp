@@ -12,6 +12,7 @@
 #include "engine/base/file.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
+#include "engine/train/schedules.h"
 #include "passes/planners.h"
 #include "sessions/data.h"
 #include "sessions/json_schema.h"

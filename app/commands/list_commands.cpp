@@ -44,7 +44,6 @@ void list_passes(const Output& out, const std::string& only) {
                 {"summary", def->summary},
                 {"doc", def->doc},
                 {"phase", phase_text(def->phase)},
-                {"locked", def->locked},
                 {"by_precision", def->by_precision},
                 {"bit_exact", def->bit_exact},
                 {"options", options}});

@@ -10,7 +10,7 @@
 #include "app/desktop/ui.h"
 #include "engine/base/fields.h"
 #include "engine/base/text.h"
-#include "engine/train/train_graph.h"
+#include "engine/train/optimizers.h"
 #include "viz/draw/keys.h"
 
 namespace gradloom {

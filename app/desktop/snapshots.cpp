@@ -62,10 +62,7 @@ Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedMod
 
 Recipe without_passes(const Recipe& recipe) {
   Recipe bare = recipe;
-  std::erase_if(bare.passes, [](const RecipePass& p) {
-    const PassDef* def = find_pass(p.name);
-    return def == nullptr || !def->locked;
-  });
+  bare.passes.clear();
   return bare;
 }
 

@@ -49,7 +49,7 @@ struct PlanSnapshot {
 Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedModel& model,
                                                                const Recipe& recipe,
                                                                std::stop_token stop = {});
-// The recipe with every pass switched off that can be.
+// The recipe with every pass switched off.
 Recipe without_passes(const Recipe& recipe);
 
 // The problem with the data of a recipe, as the run would report it; empty when the first batch can be made.

@@ -5,7 +5,10 @@
 #include <filesystem>
 
 #include "engine/base/text.h"
-#include "engine/train/train_graph.h"
+#include "engine/train/loss_scaling.h"
+#include "engine/train/losses.h"
+#include "engine/train/optimizers.h"
+#include "engine/train/schedules.h"
 #include "sessions/data.h"
 
 namespace gradloom {
@@ -41,7 +44,7 @@ std::string target_input(const Graph& graph, bool integer, const char* fallback)
 }  // namespace
 
 std::vector<std::string> loss_choices(const Graph& graph) {
-  std::vector<std::string> scalars, losses;
+  std::vector<std::string> scalars, of_classes, losses;
   for (ValueId id : graph.outputs) {
     const Value& v = graph.values[id];
     if (is_scalar(v)) scalars.push_back(v.name);
@@ -52,11 +55,14 @@ std::vector<std::string> loss_choices(const Graph& graph) {
     const Value& v = graph.values[id];
     if (!v.has_type || is_scalar(v) || !is_float(v.type.dtype)) continue;
     const bool classes = v.type.shape.size() >= 2 && v.type.shape.back() > 1;
-    if (classes) losses.push_back("ce:" + v.name + "," + target_input(graph, true, "labels"));
-    losses.push_back("mse:" + v.name + "," + target_input(graph, false, "target"));
+    for (const LossDef& def : all_losses()) {
+      const bool labels = def.compared == LossTarget::labels;
+      if (!def.suggested || (labels && !classes)) continue;
+      const std::string target = target_input(graph, labels, labels ? "labels" : "target");
+      (labels ? of_classes : losses).push_back(std::string(def.name) + ":" + v.name + "," + target);
+    }
   }
-  std::stable_partition(losses.begin(), losses.end(),
-                        [](const std::string& l) { return l.compare(0, 3, "ce:") == 0; });
+  scalars.insert(scalars.end(), of_classes.begin(), of_classes.end());
   scalars.insert(scalars.end(), losses.begin(), losses.end());
   return scalars;
 }
@@ -66,9 +72,9 @@ std::int64_t suggested_dim(const std::string& name) {
 }
 
 std::string default_optimizer(const std::string& name) {
-  if (name == "sgd") return "sgd{lr=0.01,momentum=0.9}";
-  if (name == "lamb") return "lamb{lr=0.001,weight_decay=0.01}";
-  return name + "{lr=0.001}";
+  for (const OptimizerDef& def : all_optimizers())
+    if (name == def.name) return name + "{" + def.start + "}";
+  return name;
 }
 
 std::map<std::string, std::string> field_problems(const Recipe& recipe,

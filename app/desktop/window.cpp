@@ -262,7 +262,7 @@ void Window::draw_palettes() {
     }
     std::vector<std::string> switches;
     for (const PassView& pass : app_.state().passes.passes) {
-      if (!app_.state().has_model() || pass.def->locked || pass.def->by_precision) continue;
+      if (!app_.state().has_model() || pass.def->by_precision) continue;
       entries.push_back({std::string(pass.enabled ? "Switch off " : "Switch on ") + pass.def->name, "pass"});
       switches.push_back(pass.def->name);
     }

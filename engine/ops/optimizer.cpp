@@ -1,11 +1,9 @@
 // Optimizer (ours): new parameters and states of `n` tensors in one launch.
 //   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
-//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors:
-//           SGD with momentum: buffer; Adam, AdamW, LAMB: m, v
+//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors
 //   outputs: p0'..pn-1', then per state n tensors; all are written over their inputs (kMustAlias)
-// Attributes: kind sgd | adam | adamw | lamb, n, weight_decay, maximize; momentum, dampening, nesterov;
-// beta1, beta2, epsilon. Source: PyTorch 1.13 torch.optim; LAMB: You et al. 2019, algorithm 2 with bias
-// correction. Formulas: kernels/cpu/optimizer.cpp.
+// Attributes: n, kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
+// stand there.
 #include "engine/ops/nn.h"
 
 namespace gradloom {
@@ -15,31 +13,61 @@ using kernels::OptimizerKind;
 
 constexpr std::size_t kScale = 2, kApply = 3, kFirst = 4;  // indices of the optional ones and of p0
 
-struct Layout {
+// What a row of kernels/optimizers.def says to this operator.
+struct Row {
+  const char* name;
   OptimizerKind kind;
+  std::size_t states;
+  const char* needs;  // the attribute without which there are no states
+  double bare_operations, operations;
+};
+
+constexpr std::size_t count_words(const char* text) {
+  std::size_t words = *text == 0 ? 0 : 1;
+  for (; *text != 0; ++text)
+    if (*text == ' ') ++words;
+  return words;
+}
+
+constexpr Row kRows[] = {
+#define OPTIMIZER(name, title, lr, states, needs, bare_operations, operations, ...) \
+  {#name, OptimizerKind::name, count_words(states), needs, bare_operations, operations},
+#include "kernels/optimizers.def"
+#undef OPTIMIZER
+};
+
+// The options of the kind, from the attributes.
+void set_options(kernels::OptimizerArgs& args, const Attrs& attrs) {
+  switch (args.kind) {
+#define NUMBER(field, name, fallback, least, most, help) args.field = attrs.real(#field, fallback);
+#define FLAG(field, name, help) args.field = attrs.integer(#field) != 0;
+#define OPTIMIZER(name, title, lr, states, needs, bare, operations, start, formula, source, options) \
+  case OptimizerKind::name:                                                                          \
+    options break;
+#include "kernels/optimizers.def"
+#undef OPTIMIZER
+#undef FLAG
+#undef NUMBER
+  }
+}
+
+struct Layout {
+  const Row* row;
   std::size_t n, states;
   std::size_t inputs() const { return kFirst + (2 + states) * n; }
   std::size_t outputs() const { return (1 + states) * n; }
 };
 
 Result<Layout> layout_of(const Attrs& attrs) {
-  Layout l{OptimizerKind::sgd, 1, 2};
-  const std::string kind = attrs.text("kind", "sgd");
+  const std::string kind = attrs.text("kind", kRows[0].name);
   const std::int64_t n = attrs.integer("n", 1);
   if (n < 1 || n > (1 << 20)) return infer_error("n is " + std::to_string(n));
-  l.n = static_cast<std::size_t>(n);
-  if (kind == "sgd") {
-    l.states = attrs.real("momentum") != 0 ? 1 : 0;
-  } else if (kind == "adam") {
-    l.kind = OptimizerKind::adam;
-  } else if (kind == "adamw") {
-    l.kind = OptimizerKind::adamw;
-  } else if (kind == "lamb") {
-    l.kind = OptimizerKind::lamb;
-  } else {
-    return infer_error("kind '" + kind + "' is unknown");
+  for (const Row& row : kRows) {
+    if (kind != row.name) continue;
+    const bool stateless = *row.needs != 0 && attrs.real(row.needs) == 0;
+    return Layout{&row, static_cast<std::size_t>(n), stateless ? 0 : row.states};
   }
-  return l;
+  return infer_error("kind '" + kind + "' is unknown");
 }
 
 Status infer(InferContext& ctx) {
@@ -84,9 +112,7 @@ std::vector<std::pair<int, int>> aliases(const Node& node) {
 Cost cost(const NodeTypes& types) {
   auto l = layout_of(types.attrs);
   CHECK(l.ok(), "cost of an invalid Optimizer");
-  const double per_element = l->kind == OptimizerKind::sgd    ? (l->states == 0 ? 4 : 7)
-                             : l->kind == OptimizerKind::lamb ? 20
-                                                              : 14;
+  const double per_element = l->states == 0 ? l->row->bare_operations : l->row->operations;
   double elements = 0;
   for (std::size_t i = 0; i < l->n; ++i)
     elements += static_cast<double>(element_count(types.inputs[kFirst + i].shape));
@@ -101,21 +127,14 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Attrs& attrs = types.attrs;
   kernels::OptimizerArgs layout{};
   layout.dtype = dtype;
-  layout.kind = l.kind;
+  layout.kind = l.row->kind;
   layout.count = nn::size(l.n);
-  layout.beta1 = attrs.real("beta1", 0.9);
-  layout.beta2 = attrs.real("beta2", 0.999);
-  layout.epsilon = attrs.real("epsilon", l.kind == OptimizerKind::lamb ? 1e-6 : 1e-8);
-  layout.weight_decay = attrs.real("weight_decay", 0);
-  layout.momentum = attrs.real("momentum", 0);
-  layout.dampening = attrs.real("dampening", 0);
-  layout.nesterov = attrs.integer("nesterov") != 0;
-  layout.maximize = attrs.integer("maximize") != 0;
+  set_options(layout, attrs);
   std::vector<std::int64_t> sizes;
   for (std::size_t i = 0; i < l.n; ++i) sizes.push_back(element_count(types.inputs[kFirst + i].shape));
   layout.sizes = sizes.data();
   const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
-  return Kernel{"optimizer " + attrs.text("kind", "sgd"), workspace,
+  return Kernel{std::string("optimizer ") + l.row->name, workspace,
                 [layout, sizes, n = l.n, states = l.states, scaled = types.has(kScale),
                  conditional = types.has(kApply)](const LaunchArgs& args) {
                   const auto input = [&](std::size_t group) { return args.inputs + kFirst + group * n; };

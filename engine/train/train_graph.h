@@ -1,4 +1,5 @@
-// Adds loss, backward, accumulation, clipping and optimizer to a forward graph: the whole step in one graph.
+// Adds backward, accumulation, clipping and optimizer to a forward graph with a loss (losses.h): the whole
+// step in one graph. Errors: Errc::bad_input where nothing can be trained.
 #pragma once
 
 #include <array>
@@ -6,62 +7,21 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/fields.h"
 #include "engine/ir/graph.h"
-#include "kernels/cpu.h"
+#include "engine/train/loss_scaling.h"
+#include "engine/train/losses.h"
+#include "engine/train/optimizers.h"
 
 namespace gradloom {
 
-// Optimizer options with PyTorch's names and defaults (torch.optim 1.13); LAMB: You et al. 2019, algorithm 2
-// with bias correction, eps 1e-6, no clamp.
-struct OptimizerSpec {
-  kernels::OptimizerKind kind = kernels::OptimizerKind::sgd;
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
-  double momentum = 0, dampening = 0;
-  bool nesterov = false, maximize = false;
-  void fields(FieldVisitor& v);  // only those of `kind`
-};
-Result<OptimizerSpec> parse_optimizer(const std::string& text);  // "adamw{lr=1e-3}"
-std::string print_optimizer(const OptimizerSpec& spec);
-std::vector<std::string> optimizer_names();
-
-// lr at a step = spec.lr * factor(step): constant | linear{warmup=,total=,end=} | cosine{warmup=,total=,end=}
-struct ScheduleSpec {
-  std::string name = "constant";
-  std::int64_t warmup = 0, total = 0;
-  double end = 0;
-  void fields(FieldVisitor& v);
-  double factor(std::int64_t step) const;  // step is 1-based
-};
-Result<ScheduleSpec> parse_schedule(const std::string& text);
-std::string print_schedule(const ScheduleSpec& spec);
-
-// The loss is multiplied before the backward pass, so that gradients in f16 do not vanish, and the gradients
-// divided by as much before the optimizer. A step whose gradients overflow is skipped. Rule and defaults:
-// torch.cuda.amp.GradScaler (1.13); growth = backoff = 1 is a fixed scale.
-struct LossScaleSpec {
-  double initial = 65536, growth = 2, backoff = 0.5;
-  std::int64_t interval = 2000;  // steps without overflow before it grows
-  void fields(FieldVisitor& v);
-};
-Result<LossScaleSpec> parse_loss_scale(const std::string& text);  // "dynamic{initial=1024}"
-std::string print_loss_scale(const LossScaleSpec& spec);
-// Where training in f16 has failed: this many steps skipped in a row, or a scale below 1.
-constexpr std::int64_t kMostSkippedSteps = 20;
-constexpr double kLeastLossScale = 1;
-
 struct TrainSpec {
-  std::string loss;  // "OUTPUT" | "ce:LOGITS,LABELS" | "ce{axis=1}:…" | "mse:…" | "l1:…" | "bce:…"
+  std::string loss;  // as add_loss takes it
   OptimizerSpec optimizer;
   std::vector<std::string> freeze;  // globs over parameter names
   double clip_norm = 0;             // 0 = off
   std::int64_t accumulate = 1;
   std::optional<LossScaleSpec> loss_scale;  // f16
 };
-
-// Graph::loss set (forward part only): what the pre-gradient passes work on. New graph inputs (labels) appear
-// in Graph::inputs.
-Status add_loss(Graph& graph, const std::string& loss);
 
 // Names of what was added, for the trainer and the window.
 struct StepNames {

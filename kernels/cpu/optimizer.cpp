@@ -1,10 +1,6 @@
 // Optimizer updates of many tensors in one pass, and the global norm of many tensors. Tensors are cut into
-// pieces of a fixed size; a piece is read and written once (LAMB: norms first, then the update).
-//   SGD (torch.optim 1.13): g += wd p; buf = step 1 ? g : momentum buf + (1 - dampening) g; p -= lr (nesterov
-//   ? g + momentum buf : buf) Adam: g += wd p (AdamW: p *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 -
-//   b2) g^2;
-//         p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
-//   LAMB (You et al. 2019, algorithm 2): u = m^ / (sqrt(v^) + epsilon) + wd p;  p -= lr |p| / |u| u
+// pieces of a fixed size; a piece is read and written once (LAMB: norms first, then the update). The formulas
+// and their sources stand in kernels/optimizers.def, whose rows choose the function of their name here.
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/workspace.h"
 
@@ -115,7 +111,7 @@ AdamFactors<T> adam_factors(const OptimizerArgs& args) {
 }
 
 template <class T, bool decoupled>
-void adam(const OptimizerArgs& args) {
+GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
   const AdamFactors<T> f = adam_factors<T>(args);
   const double lr = *args.lr;
   const T rate = T(lr / (1.0 - power(args.beta1, *args.step)));
@@ -144,6 +140,15 @@ void adam(const OptimizerArgs& args) {
       param_out[i] = p - rate * (m / (sqrt(v) * inv_root + f.epsilon));
     }
   });
+}
+
+template <class T>
+void adam(const OptimizerArgs& args) {
+  adam_update<T, false>(args);
+}
+template <class T>
+void adamw(const OptimizerArgs& args) {
+  adam_update<T, true>(args);
 }
 
 template <class T>
@@ -219,10 +224,11 @@ template <class T>
 void optimize(const OptimizerArgs& args) {
   if (args.apply != nullptr && !*args.apply) return keep_all<T>(args);
   switch (args.kind) {
-    case OptimizerKind::sgd: return sgd<T>(args);
-    case OptimizerKind::adam: return adam<T, false>(args);
-    case OptimizerKind::adamw: return adam<T, true>(args);
-    case OptimizerKind::lamb: return lamb<T>(args);
+#define OPTIMIZER(name, ...) \
+  case OptimizerKind::name:  \
+    return name<T>(args);
+#include "kernels/optimizers.def"
+#undef OPTIMIZER
   }
 }
 

@@ -1,10 +1,5 @@
-// Optimizer updates of many tensors, and the global norm of many tensors. Formulas as in
-// kernels/cpu/optimizer.cpp, in float for half types:
-//   SGD (torch.optim 1.13)   g += wd p; buf = step 1 ? g : momentum buf + (1 - dampening) g; p -= lr (nesterov ? g + momentum buf : buf)
-//   Adam                     g += wd p (AdamW: p *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
-//                            p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
-//   LAMB (You et al. 2019, algorithm 2)   u = m^ / (sqrt(v^) + epsilon) + wd p;  p -= lr |p| / |u| u
-//   global norm              sqrt(sum over tensors of sum of squares)
+// Optimizer updates of many tensors, and the global norm of many tensors: sqrt(sum over tensors of sum of squares).
+// The optimizers' formulas stand in kernels/optimizers.def; half types are computed in float.
 // A launch takes up to kTensors tensors, whose addresses travel with it as kernel parameters (apex's
 // multi_tensor_apply). A block updates one piece of one tensor in one pass over it. lr, step and gradient
 // scale are read on the device, so a recorded step can be replayed. Norms: every piece leaves its sum of

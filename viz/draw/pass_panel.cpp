@@ -74,7 +74,7 @@ void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
       const RewriteRecord& match = pass.matches[i];
       ImGui::PushID(static_cast<int>(i));
       bool on = true;
-      if (!pass.def->locked && checkbox(fmt::format("site.{}.{}", pass.def->name, match.site), "", &on)) {
+      if (checkbox(fmt::format("site.{}.{}", pass.def->name, match.site), "", &on)) {
         actions.pipeline = with_site(pipeline, *pass.def, match.site, false);
       }
       tip("Switch this instance off");
@@ -125,7 +125,6 @@ void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
 void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& state, Actions& actions) {
   ImGui::Indent(px(42));
   wrapped(pass.def->doc, palette().text_dim);
-  if (pass.def->locked) muted("Always on: later passes rely on it.");
   if (pass.def->by_precision) muted("Switched by the precision of the run.");
   muted(pass.def->by_precision ? "Keeps loss and gradients within the rounding of its type."
         : pass.def->bit_exact  ? "Keeps loss and gradients bit for bit."
@@ -152,7 +151,7 @@ void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, Pas
               Actions& actions) {
   const std::string name = pass.def->name;
   bool on = pass.enabled;
-  ImGui::BeginDisabled(pass.def->locked || pass.def->by_precision);
+  ImGui::BeginDisabled(pass.def->by_precision);
   if (toggle("pass." + name, &on)) actions.pipeline = with_pass(pipeline, *pass.def, on);
   ImGui::EndDisabled();
   ImGui::SameLine(0, px(10));

@@ -20,42 +20,6 @@ Graph linear_model() {
   return graph;
 }
 
-std::string loss_error(const std::string& loss) {
-  Graph graph = linear_model();
-  const Status s = add_loss(graph, loss);
-  return s.ok() ? "" : s.error().message;
-}
-
-TEST(TrainGraph, CrossEntropyAddsLabelsInput) {
-  Graph graph = linear_model();
-  ASSERT_TRUE(add_loss(graph, "ce:logits,labels").ok());
-  const ValueId labels = find_value(graph, "labels");
-  ASSERT_NE(labels, kNone);
-  EXPECT_EQ(graph.type(labels), (Type{DType::i64, {4}}));
-  EXPECT_EQ(graph.type(graph.loss).shape, Shape{});
-  EXPECT_TRUE(verify(graph).ok());
-}
-
-TEST(TrainGraph, RegressionLossesAreScalars) {
-  for (const char* loss : {"mse:logits,target", "l1:logits,target", "bce:logits,target"}) {
-    Graph graph = linear_model();
-    ASSERT_TRUE(add_loss(graph, loss).ok()) << loss;
-    EXPECT_EQ(graph.type(graph.loss).shape, Shape{}) << loss;
-    EXPECT_TRUE(add_training(graph, {.loss = loss}).ok()) << loss;
-  }
-}
-
-TEST(TrainGraph, LossErrorsSayWhatIsWrong) {
-  EXPECT_NE(loss_error("ce:nothing,labels").find("no value of the model (outputs: logits)"),
-            std::string::npos);
-  EXPECT_NE(loss_error("ce:logits,x").find("integer class labels"), std::string::npos);
-  EXPECT_NE(loss_error("ce{axis=7}:logits,labels").find("out of range"), std::string::npos);
-  EXPECT_NE(loss_error("hinge:logits,labels").find("unknown loss"), std::string::npos);
-  EXPECT_NE(loss_error("logits").find("scalar"), std::string::npos);
-  EXPECT_NE(loss_error("ce:logits").find("PREDICTION,TARGET"), std::string::npos);
-  EXPECT_NE(loss_error("").find("no loss"), std::string::npos);
-}
-
 TEST(TrainGraph, OneGraphHoldsTheWholeStep) {
   Graph graph = linear_model();
   ASSERT_TRUE(add_loss(graph, "ce:logits,labels").ok());
@@ -80,37 +44,6 @@ TEST(TrainGraph, FrozenParametersAreNotTrained) {
   ASSERT_TRUE(train.ok());
   EXPECT_EQ(train->trainable, std::vector<std::string>{"bias"});
   EXPECT_FALSE(add_training(graph, {.freeze = {"*"}}).ok());
-}
-
-TEST(OptimizerSpec, PyTorchDefaultsAndErrors) {
-  EXPECT_EQ(parse_optimizer("adamw")->weight_decay, 0.01);
-  EXPECT_EQ(parse_optimizer("adam")->weight_decay, 0.0);
-  EXPECT_EQ(parse_optimizer("lamb")->epsilon, 1e-6);
-  EXPECT_EQ(parse_optimizer("sgd{lr=0.5,momentum=0.9,nesterov=true}")->momentum, 0.9);
-  EXPECT_FALSE(parse_optimizer("sgd{nesterov=true}").ok());
-  EXPECT_FALSE(parse_optimizer("sgd{beta1=0.5}").ok());
-  EXPECT_FALSE(parse_optimizer("adagrad").ok());
-  EXPECT_FALSE(parse_optimizer("adam{lr=-1}").ok());
-  for (const std::string& name : optimizer_names()) {
-    const auto spec = parse_optimizer(name);
-    ASSERT_TRUE(spec.ok());
-    EXPECT_EQ(print_optimizer(*parse_optimizer(print_optimizer(*spec))), print_optimizer(*spec));
-  }
-}
-
-TEST(ScheduleSpec, Factors) {
-  const auto linear = parse_schedule("linear{warmup=10,total=110}");
-  ASSERT_TRUE(linear.ok());
-  EXPECT_DOUBLE_EQ(linear->factor(5), 0.5);
-  EXPECT_DOUBLE_EQ(linear->factor(10), 1.0);
-  EXPECT_DOUBLE_EQ(linear->factor(60), 0.5);
-  EXPECT_DOUBLE_EQ(linear->factor(500), 0.0);
-  const auto cosine = parse_schedule("cosine{total=100,end=0.1}");
-  ASSERT_TRUE(cosine.ok());
-  EXPECT_NEAR(cosine->factor(50), 0.55, 1e-12);
-  EXPECT_NEAR(cosine->factor(100), 0.1, 1e-12);
-  EXPECT_FALSE(parse_schedule("linear{warmup=10,total=5}").ok());
-  EXPECT_FALSE(parse_schedule("step").ok());
 }
 
 }  // namespace

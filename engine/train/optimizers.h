@@ -1,0 +1,58 @@
+// Optimizers by name: what the text `adamw{lr=1e-3}` says. The rows of kernels/optimizers.def declare them,
+// with formula, source, options and defaults (PyTorch's). Errors: Errc::usage for an unknown name or option
+// and for values out of range.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/fields.h"
+#include "engine/ir/graph.h"
+#include "kernels/arguments/optimizers.h"
+
+namespace gradloom {
+
+// An optimizer with its options; those that its row does not list mean nothing.
+struct OptimizerSpec {
+  OptimizerSpec() : OptimizerSpec(kernels::OptimizerKind::sgd) {}
+  explicit OptimizerSpec(kernels::OptimizerKind kind);  // with the defaults of its row
+  kernels::OptimizerKind kind;
+  double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  double momentum = 0, dampening = 0;
+  bool nesterov = false, maximize = false;
+  void fields(FieldVisitor& v);  // those of `kind`
+};
+
+// One option: a number or a flag of OptimizerSpec (the other pointer is null), and attribute `field` of
+// operator Optimizer.
+struct OptimizerOption {
+  const char *field, *name, *help;
+  double fallback, least, most;
+  double OptimizerSpec::*number;
+  bool OptimizerSpec::*flag;
+};
+
+struct OptimizerDef {
+  const char* name;
+  kernels::OptimizerKind kind;
+  const char* title;
+  double lr;           // when the user gives none
+  const char* states;  // names, separated by blanks
+  const char* needs;   // the option without which there are no states; "": there always are
+  const char* start;   // options to begin with, as text
+  const char *formula, *source;
+  std::span<const OptimizerOption> options;  // after lr, in the order in which they are printed
+};
+std::span<const OptimizerDef> all_optimizers();
+const OptimizerDef& optimizer_def(kernels::OptimizerKind kind);
+
+Result<OptimizerSpec> parse_optimizer(const std::string& text);  // "adamw{lr=1e-3}"
+std::string print_optimizer(const OptimizerSpec& spec);
+std::vector<std::string> optimizer_names();
+
+// For the training graph: attributes of operator Optimizer for one parameter, and the names of its states.
+Attrs optimizer_attrs(const OptimizerSpec& spec);
+std::vector<std::string> optimizer_states(const OptimizerSpec& spec);
+
+}  // namespace gradloom
