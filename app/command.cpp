@@ -31,6 +31,7 @@ constexpr CommandDef kCommands[] = {
     {"show", "one run: losses, kernels, memory, passes", declare_show},
     {"trace", "a run's timings as Chrome/Perfetto JSON or CSV", declare_trace},
     {"export", "a run as a recipe that replays anywhere", declare_export},
+    {"recipe", "the settings of a recipe with flags, types and defaults", declare_recipe},
     {"passes", "the optimization passes and memory planners with their options", declare_passes},
     {"ops", "the operators with opsets, gradients and kernels", declare_ops},
     {"devices", "the devices that can run training here, and why others cannot", declare_devices},

@@ -16,6 +16,8 @@ class Option;
 
 namespace gradloom {
 
+struct RecipeSetting;
+
 class RecipeFlags {
  public:
   void declare(CLI::App& app, bool model_positional = true);
@@ -23,19 +25,18 @@ class RecipeFlags {
   // "passes=none" or "passes=default,-fuse-gelu;precision=f64": changes of one side of a comparison.
   static Status override_with(Recipe& recipe, const std::string& text);
   void set_model(const std::string& path) { model_ = path; }
-  bool given(const std::string& key) const;  // was this flag (or "recipe") on the command line
+  bool given(const std::string& key) const;  // was this setting (or "recipe") on the command line
 
  private:
   struct Flag {
-    CLI::Option* option;
-    const char* key;
-    std::string* value;
+    const RecipeSetting* setting = nullptr;
+    CLI::Option* option = nullptr;  // null: the setting has no flag, or one that is repeated
+    std::string text;
+    std::vector<std::string> list;  // of one that is repeated
   };
   std::string recipe_path_, model_;
-  std::vector<std::string> dims_, freeze_, exclude_, import_limits_;
-  std::string loss_, optimizer_, schedule_, clip_norm_, accumulate_, precision_, loss_scale_, passes_,
-      planner_, device_, seed_, steps_, data_, threads_, profile_, in_place_, record_, search_;
-  std::vector<Flag> flags_;
+  std::vector<std::string> dims_, exclude_, import_limits_;
+  std::shared_ptr<std::vector<Flag>> flags_;  // by setting; CLI11 holds references to the texts
 };
 
 // Declares --import-limit, which `given` gets; what it says, by the names of the limits.

@@ -1,13 +1,11 @@
-// Recipes: JSON in and out, conversion to a pipeline and compile options, verdict of a replay.
+// Recipes: files, conversion to a pipeline and compile options, verdict of a replay.
 #include "sessions/recipe.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -15,136 +13,13 @@
 #include "engine/train/schedules.h"
 #include "passes/planners.h"
 #include "sessions/data.h"
-#include "sessions/json_schema.h"
-#include "sessions_embedded.h"
 
 namespace gradloom {
 namespace {
 
-using json = nlohmann::json;
-using ordered = nlohmann::ordered_json;
-constexpr std::size_t kMaxRecipeBytes = 4 << 20;
 constexpr const char* kMixedType = "type";  // option of the passes that a precision of 16 bits switches
 
 bool is_mixed(const std::string& precision) { return precision == "bf16" || precision == "f16"; }
-
-// Option texts that are JSON numbers or booleans are written as such, so that recipes read naturally.
-ordered option_value(const std::string& text) {
-  if (text == "true" || text == "false") return text == "true";
-  std::int64_t integer = 0;
-  const char* end = text.data() + text.size();
-  const auto whole = std::from_chars(text.data(), end, integer);
-  if (whole.ec == std::errc() && whole.ptr == end && std::to_string(integer) == text) return integer;
-  double real = 0;
-  const auto number = std::from_chars(text.data(), end, real);
-  if (number.ec == std::errc() && number.ptr == end && std::isfinite(real) && number_text(real) == text &&
-      text.find_first_of(".eE") != std::string::npos) {
-    return real;
-  }
-  return text;
-}
-
-std::string option_text(const json& value) {
-  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
-  if (value.is_number_unsigned()) return std::to_string(value.get<std::uint64_t>());
-  if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
-  if (value.is_number()) return number_text(value.get<double>());
-  return value.get<std::string>();
-}
-
-ordered expect_json(const RecipeExpect& expect) {
-  ordered out = ordered::object();
-  if (expect.step_ns > 0)
-    out["step_ns"] = {{"median", expect.step_ns}, {"low", expect.step_ns_low}, {"high", expect.step_ns_high}};
-  if (expect.peak_bytes > 0) out["peak_bytes"] = expect.peak_bytes;
-  if (!expect.plan_hash.empty()) out["plan_hash"] = expect.plan_hash;
-  if (!expect.graph_hash.empty()) out["graph_hash"] = expect.graph_hash;
-  // JSON has no NaN: a run that diverged promises only what came before.
-  std::vector<double> losses;
-  for (const double loss : expect.losses) {
-    if (!std::isfinite(loss)) break;
-    losses.push_back(loss);
-  }
-  if (!losses.empty()) out["losses"] = losses;
-  if (expect.last_step > 0 && std::isfinite(expect.last_loss))
-    out["last_loss"] = {{"step", expect.last_step}, {"loss", expect.last_loss}};
-  if (!expect.hardware.empty()) out["hardware"] = expect.hardware;
-  return out;
-}
-
-// 1.0 stands for 1, as in JSON Schema; ranges were validated.
-template <class Int>
-Int integer_of(const json& value) {
-  return value.is_number_float() ? static_cast<Int>(value.get<double>()) : value.get<Int>();
-}
-
-void read_integer(const json& from, const char* key, std::int64_t& to) {
-  if (from.contains(key)) to = integer_of<std::int64_t>(from[key]);
-}
-
-template <class T>
-void read_value(const json& from, const char* key, T& to) {
-  if (from.contains(key)) to = from[key].get<T>();
-}
-
-RecipeExpect read_expect(const json& from) {
-  RecipeExpect expect;
-  if (from.contains("step_ns")) {
-    read_value(from["step_ns"], "median", expect.step_ns);
-    read_value(from["step_ns"], "low", expect.step_ns_low);
-    read_value(from["step_ns"], "high", expect.step_ns_high);
-  }
-  read_integer(from, "peak_bytes", expect.peak_bytes);
-  read_value(from, "plan_hash", expect.plan_hash);
-  read_value(from, "graph_hash", expect.graph_hash);
-  read_value(from, "losses", expect.losses);
-  if (from.contains("last_loss")) {
-    read_integer(from["last_loss"], "step", expect.last_step);
-    read_value(from["last_loss"], "loss", expect.last_loss);
-  }
-  read_value(from, "hardware", expect.hardware);
-  return expect;
-}
-
-// The validated text into the struct.
-Recipe read_validated(const json& from) {
-  Recipe recipe;
-  recipe.model = from["model"]["path"].get<std::string>();
-  read_value(from["model"], "hash", recipe.model_hash);
-  if (from.contains("dims")) {
-    for (const auto& [name, value] : from["dims"].items())
-      recipe.dims[name] = integer_of<std::int64_t>(value);
-  }
-  read_value(from, "loss", recipe.loss);
-  read_value(from, "freeze", recipe.freeze);
-  read_value(from, "optimizer", recipe.optimizer);
-  read_value(from, "schedule", recipe.schedule);
-  read_value(from, "clip_norm", recipe.clip_norm);
-  read_integer(from, "accumulate", recipe.accumulate);
-  read_value(from, "precision", recipe.precision);
-  read_value(from, "loss_scale", recipe.loss_scale);
-  read_value(from, "data", recipe.data);
-  if (from.contains("seed")) recipe.seed = integer_of<std::uint64_t>(from["seed"]);
-  read_integer(from, "steps", recipe.steps);
-  read_integer(from, "threads", recipe.threads);
-  for (const json& item : from["passes"]) {
-    RecipePass pass;
-    read_value(item, "name", pass.name);
-    const json options = item.value("options", json::object());
-    for (const auto& [name, value] : options.items()) pass.options.emplace_back(name, option_text(value));
-    read_value(item, "exclude", pass.excluded_sites);
-    recipe.passes.push_back(std::move(pass));
-  }
-  read_value(from, "planner", recipe.planner);
-  read_value(from, "in_place", recipe.in_place);
-  read_value(from, "record", recipe.record);
-  read_integer(from, "search", recipe.search);
-  read_value(from, "algorithms", recipe.algorithms);
-  read_value(from, "device", recipe.device);
-  read_value(from, "profile", recipe.profile);
-  if (from.contains("expect")) recipe.expect = read_expect(from["expect"]);
-  return recipe;
-}
 
 std::string from_folder(const std::filesystem::path& folder, const std::string& path) {
   if (path.empty() || folder.empty()) return path;
@@ -163,59 +38,6 @@ std::string to_folder(const std::filesystem::path& folder, const std::string& pa
 }
 
 }  // namespace
-
-const char* recipe_schema_json() { return embedded::kRecipeSchemaJson; }
-
-std::string recipe_json(const Recipe& recipe) {
-  ordered out;
-  out["gradloom_recipe"] = 1;
-  out["model"]["path"] = recipe.model;
-  if (!recipe.model_hash.empty()) out["model"]["hash"] = recipe.model_hash;
-  out["dims"] = ordered::object();
-  for (const auto& [name, value] : recipe.dims) out["dims"][name] = value;
-  out["loss"] = recipe.loss;
-  out["freeze"] = recipe.freeze;
-  out["optimizer"] = recipe.optimizer;
-  out["schedule"] = recipe.schedule;
-  out["clip_norm"] = recipe.clip_norm;
-  out["accumulate"] = recipe.accumulate;
-  out["precision"] = recipe.precision;
-  out["loss_scale"] = recipe.loss_scale;
-  out["data"] = recipe.data;
-  out["seed"] = recipe.seed;
-  out["steps"] = recipe.steps;
-  out["threads"] = recipe.threads;
-  out["passes"] = ordered::array();
-  for (const RecipePass& pass : recipe.passes) {
-    ordered item = {{"name", pass.name}};
-    for (const auto& [name, value] : pass.options) item["options"][name] = option_value(value);
-    if (!pass.excluded_sites.empty()) item["exclude"] = pass.excluded_sites;
-    out["passes"].push_back(std::move(item));
-  }
-  out["planner"] = recipe.planner;
-  out["in_place"] = recipe.in_place;
-  out["record"] = recipe.record;
-  if (recipe.search > 0) out["search"] = recipe.search;
-  if (!recipe.algorithms.empty()) out["algorithms"] = recipe.algorithms;
-  out["device"] = recipe.device;
-  out["profile"] = recipe.profile;
-  if (recipe.expect) out["expect"] = expect_json(*recipe.expect);
-  return out.dump(2, ' ', false, ordered::error_handler_t::replace) + "\n";
-}
-
-Result<Recipe> parse_recipe(const std::string& text) {
-  const json parsed = TRY(parse_json_strict(text, kMaxRecipeBytes));
-  static const json schema = json::parse(recipe_schema_json());
-  if (parsed.is_object() && parsed.contains("gradloom_recipe")) {
-    const json& version = parsed["gradloom_recipe"];
-    if (version.is_number_integer() && version > 1) {
-      return Error{Errc::bad_input, "/gradloom_recipe: written by a newer Gradloom (recipe format " +
-                                        version.dump() + ", this one knows 1)"};
-    }
-  }
-  TRY(validate_json(parsed, schema));
-  return read_validated(parsed);
-}
 
 Result<Recipe> read_recipe(const std::string& path) {
   const std::string text = TRY(read_file_limited(path, static_cast<std::int64_t>(kMaxRecipeBytes)));

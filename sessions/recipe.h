@@ -1,6 +1,6 @@
-// Recipe: a run as a small JSON file that replays anywhere. Format: recipe.schema.json (JSON Schema 2020-12),
-// which is also what the reader validates against: unknown keys, wrong types and values out of range are
-// errors that name the JSON path.
+// Recipe: a run as a small JSON file that replays anywhere. Its settings are the rows of recipe_settings.def,
+// from which the JSON Schema (2020-12) comes that the reader validates against and that recipe.schema.json
+// publishes: unknown keys, wrong types and values out of range are errors that name the JSON path.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace gradloom {
 
-const char* recipe_schema_json();  // the published JSON Schema
+const std::string& recipe_schema_json();  // the published JSON Schema
 
 struct RecipePass {
   std::string name;
@@ -37,29 +37,24 @@ struct RecipeExpect {
   bool operator==(const RecipeExpect&) const = default;
 };
 
+// The settings of one value are declared, with their defaults, in recipe_settings.def: loss, freeze,
+// optimizer, schedule, clip_norm, accumulate, precision, loss_scale, data, seed, steps, threads, planner,
+// in_place, record, search, device, profile.
 struct Recipe {
   std::string model, model_hash;
   std::map<std::string, std::int64_t> dims;
-  std::string loss;                 // as --loss; empty: the first output
-  std::vector<std::string> freeze;  // globs over parameter names
-  std::string optimizer = "sgd{lr=0.01}", schedule = "constant";
-  double clip_norm = 0;
-  std::int64_t accumulate = 1;
-  std::string precision = "f32";
-  std::string loss_scale = "dynamic";  // of precision f16: dynamic{initial=,growth=,backoff=,interval=}
-  std::string data = "synthetic";
-  std::uint64_t seed = 0;
-  std::int64_t steps = 10;
-  std::int64_t threads = 0;  // 0: all
+#define TEXT(key, fallback, ...) std::string key = fallback;
+#define NAME(key, fallback, ...) std::string key = fallback;
+#define CHOICE(key, fallback, ...) std::string key = fallback;
+#define SWITCH(key, fallback, ...) bool key = fallback;
+#define INTEGER(key, fallback, ...) std::int64_t key = fallback;
+#define SEED(key, fallback, ...) std::uint64_t key = fallback;
+#define NUMBER(key, fallback, ...) double key = fallback;
+#define LIST(key, ...) std::vector<std::string> key;
+#include "sessions/recipe_settings.def"
   std::vector<RecipePass> passes;
-  std::string planner = "best-fit";
-  bool in_place = true;
-  bool record = true;  // GPUs: the launches of a step are recorded once and run as one graph
-  // GPUs: algorithms of a library to try per product before the first step; 0: its own suggestion.
-  std::int64_t search = 0;
-  // Those found, by problem (Algorithms in engine/device/device.h)
+  // Those that a search found, by problem (Algorithms in engine/device/device.h)
   std::map<std::string, std::string> algorithms;
-  std::string device = "cpu", profile = "sampled";
   std::optional<RecipeExpect> expect;
   // Limits of the model's file that differ from the defaults, by name. Not part of recipe files: what a file
   // may cost is for who runs it to say, not for who wrote it.
@@ -69,6 +64,7 @@ struct Recipe {
 
 // Sorted as in the schema, two-space indent, newline at the end.
 std::string recipe_json(const Recipe& recipe);
+constexpr std::size_t kMaxRecipeBytes = 4 << 20;
 Result<Recipe> parse_recipe(const std::string& json);  // paths as they stand in the text
 
 // Files. In a file the paths of model and data are relative to the file's folder where possible; in memory,

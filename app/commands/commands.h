@@ -15,6 +15,7 @@ CommandRun declare_runs(CLI::App& app);
 CommandRun declare_show(CLI::App& app);
 CommandRun declare_trace(CLI::App& app);
 CommandRun declare_export(CLI::App& app);
+CommandRun declare_recipe(CLI::App& app);
 CommandRun declare_passes(CLI::App& app);
 CommandRun declare_ops(CLI::App& app);
 CommandRun declare_devices(CLI::App& app);

@@ -41,7 +41,6 @@ Status open_with(const Options& o, CommandContext& context) {
     flags.set_model(o.path);
     Recipe recipe = TRY(flags.resolve());
     // Without a recipe the window starts where a first look is most useful; what a flag says stays.
-    if (!flags.given("recipe") && !flags.given("optimizer")) recipe.optimizer = kFirstOptimizer;
     if (!flags.given("recipe") && !flags.given("steps")) recipe.steps = kFirstSteps;
     options.recipe = std::move(recipe);
   } else {

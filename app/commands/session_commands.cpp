@@ -291,7 +291,7 @@ CommandRun declare_export(CLI::App& app) {
   app.add_flag("--schema", *schema, "print the JSON Schema of recipes");
   return [options, schema](CommandContext& context) -> Status {
     if (*schema) {
-      std::printf("%s", recipe_schema_json());
+      std::printf("%s", recipe_schema_json().c_str());
       return {};
     }
     if (options->session.empty()) return Error{Errc::usage, "export: SESSION is required"};

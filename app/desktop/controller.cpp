@@ -9,6 +9,7 @@
 #include "app/recipe_flags.h"
 #include "app/replay.h"
 #include "engine/base/text.h"
+#include "sessions/recipe_settings.h"
 
 namespace gradloom {
 namespace {
@@ -18,12 +19,9 @@ constexpr std::size_t kMostUndo = 100;
 // The recipe with everything that does not enter the plan made equal: two recipes with one key have one plan.
 std::string plan_key(const Recipe& recipe) {
   Recipe key = recipe;
-  const Recipe defaults;
-  key.data = defaults.data;
-  key.seed = defaults.seed;
-  key.steps = defaults.steps;
-  key.threads = defaults.threads;
-  key.profile = defaults.profile;
+  for (const RecipeSetting& setting : recipe_settings())
+    if (setting.effect == SettingEffect::data || setting.effect == SettingEffect::run)
+      reset_setting(key, setting);
   key.model_hash.clear();
   key.expect.reset();
   return recipe_json(key);
@@ -111,7 +109,6 @@ void Controller::open(const std::string& path) {
   }
   Recipe recipe;
   set_pipeline(recipe, default_pipeline());
-  recipe.optimizer = kFirstOptimizer;
   recipe.steps = kFirstSteps;
   recipe.model = path;
   open_recipe(std::move(recipe));

@@ -11,6 +11,7 @@
 #include "engine/base/fields.h"
 #include "engine/base/text.h"
 #include "engine/train/optimizers.h"
+#include "sessions/recipe_settings.h"
 #include "viz/draw/keys.h"
 
 namespace gradloom {
@@ -18,40 +19,33 @@ namespace {
 
 using Problems = std::map<std::string, std::string>;
 
-template <class T>
-bool parse_number(const std::string& text, T& value) {
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return code == std::errc() && end == text.data() + text.size();
-}
+// The settings that stand first in the form, each with a field of its own making or place.
+constexpr std::string_view kOwnFields[] = {"loss", "optimizer", "steps", "data", "device"};
 
-// An integer or number field of the recipe.
-template <class T>
-void number_field(Ui& ui, const Problems& problems, const std::string& key, const std::string& label,
-                  const std::string& help, T value, const std::function<void(Recipe&, T)>& set) {
-  field_label(label, help);
-  std::string shown;
-  if constexpr (std::is_same_v<T, double>)
-    shown = number_text(value);
-  else
-    shown = std::to_string(value);
-  if (committed_text(ui, "run." + key, "", &shown)) {
-    T next{};
-    if (parse_number(shown, next))
-      ui.app.edit(label + " " + shown, [&](Recipe& r) { set(r, next); });
-    else
-      ui.app.notice(NoticeKind::error, label + " expects a number, got '" + escaped(shown) + "'");
+// A setting as its row declares it: a choice, or a text that is read as its kind. What may not be is marked,
+// not refused, so that it can be mended.
+void setting_field(Ui& ui, const Problems& problems, const RecipeSetting& setting) {
+  const Recipe& recipe = ui.state().recipe;
+  const std::string id = std::string("run.") + setting.key, label = setting.label;
+  std::string shown = setting_text(recipe, setting);
+  bool changed = false;
+  field_label(label, help_of(setting));
+  if (*setting.choices != 0) {
+    const std::vector<std::string> choices = split_top_level(setting.choices, ' ');
+    int index = static_cast<int>(std::find(choices.begin(), choices.end(), shown) - choices.begin());
+    changed = combo(id, &index, choices, -1);
+    if (changed) shown = choices[static_cast<std::size_t>(index)];
+  } else {
+    changed = committed_text(ui, id, "", &shown);
   }
-  field_problem(problems, key);
-}
-
-void text_field(Ui& ui, const Problems& problems, const std::string& key, const std::string& label,
-                const std::string& help, const std::string& value,
-                const std::function<void(Recipe&, const std::string&)>& set) {
-  field_label(label, help);
-  std::string shown = value;
-  if (committed_text(ui, "run." + key, "", &shown))
-    ui.app.edit(label + " " + shown, [&](Recipe& r) { set(r, shown); });
-  field_problem(problems, key);
+  if (changed) {
+    Recipe next = recipe;
+    if (const Status read = read_setting(next, setting, shown, label); !read)
+      ui.app.notice(NoticeKind::error, read.error().message);
+    else
+      ui.app.edit(label + " " + shown, [&](Recipe& r) { r = next; });
+  }
+  field_problem(problems, setting.key);
 }
 
 void choice_field(Ui& ui, const std::string& key, const std::string& label, const std::string& help,
@@ -65,9 +59,7 @@ void choice_field(Ui& ui, const std::string& key, const std::string& label, cons
 }
 
 void loss_field(Ui& ui, const Problems& problems) {
-  field_label(
-      "Loss",
-      "A scalar output, or ce:LOGITS,LABELS \u00b7 mse:PRED,TARGET \u00b7 l1:\u2026 \u00b7 bce:\u2026");
+  field_label("Loss", help_of(*find_setting("loss")));
   std::string loss = ui.state().recipe.loss;
   const auto set = [&](const std::string& text) {
     ui.app.edit("loss " + text, [&](Recipe& r) { r.loss = text; });
@@ -162,56 +154,32 @@ void dim_fields(Ui& ui, const Problems& problems) {
   const AppState& s = ui.state();
   for (const std::string& symbol : s.model->symbols) {
     ImGui::TableNextColumn();
+    field_label(symbol, "Size of the model's symbolic dimension");
     const auto it = s.recipe.dims.find(symbol);
-    number_field<std::int64_t>(
-        ui, problems, "dim." + symbol, symbol, "Size of the model's symbolic dimension",
-        it == s.recipe.dims.end() ? 0 : it->second, [&](Recipe& r, std::int64_t n) { r.dims[symbol] = n; });
+    std::string shown = std::to_string(it == s.recipe.dims.end() ? 0 : it->second);
+    if (committed_text(ui, "run.dim." + symbol, "", &shown)) {
+      std::int64_t size = 0;
+      const auto [end, code] = std::from_chars(shown.data(), shown.data() + shown.size(), size);
+      if (code == std::errc() && end == shown.data() + shown.size())
+        ui.app.edit(symbol + " " + shown, [&](Recipe& r) { r.dims[symbol] = size; });
+      else
+        ui.app.notice(NoticeKind::error, symbol + " expects a number, got '" + escaped(shown) + "'");
+    }
+    field_problem(problems, "dim." + symbol);
   }
 }
 
+// The settings with a label that have no field of their own above.
 void more_fields(Ui& ui, const Problems& problems) {
-  const Recipe& r = ui.state().recipe;
-  const auto next = [] { ImGui::TableNextColumn(); };
-  next();
-  text_field(ui, problems, "schedule", "Schedule",
-             "constant \u00b7 linear{warmup=,total=,end=} \u00b7 cosine{\u2026}", r.schedule,
-             [](Recipe& c, const std::string& v) { c.schedule = v; });
-  next();
-  number_field<double>(ui, problems, "clip", "Clip norm", "0: gradients are not clipped", r.clip_norm,
-                       [](Recipe& c, double v) { c.clip_norm = v; });
-  next();
-  number_field<std::int64_t>(ui, problems, "accumulate", "Accumulate", "Batches per optimizer step",
-                             r.accumulate, [](Recipe& c, std::int64_t v) { c.accumulate = v; });
-  next();
-  choice_field(
-      ui, "precision", "Precision",
-      "bf16, f16: products and activations in 16 bits, parameters and sums in f32 (pass mixed-precision); "
-      "f16 with loss scaling\n"
-      "f64 is for reference runs",
-      {"f32", "bf16", "f16", "f64"}, r.precision,
-      [](Recipe& c, const std::string& v) { set_precision(c, v); });
-  if (r.precision == "f16") {
-    next();
-    text_field(ui, problems, "loss_scale", "Loss scale",
-               "dynamic{initial=65536,growth=2,backoff=0.5,interval=2000}", r.loss_scale,
-               [](Recipe& c, const std::string& v) { c.loss_scale = v; });
+  for (const RecipeSetting& setting : recipe_settings()) {
+    const std::string key = setting.key;
+    if (*setting.label == 0 ||
+        (*setting.precision != 0 && ui.state().recipe.precision != setting.precision) ||
+        std::find(std::begin(kOwnFields), std::end(kOwnFields), key) != std::end(kOwnFields))
+      continue;
+    ImGui::TableNextColumn();
+    setting_field(ui, problems, setting);
   }
-  next();
-  number_field<std::uint64_t>(ui, problems, "seed", "Seed", "Of data and random operators", r.seed,
-                              [](Recipe& c, std::uint64_t v) { c.seed = v; });
-  next();
-  number_field<std::int64_t>(ui, problems, "threads", "Threads", "0: all cores", r.threads,
-                             [](Recipe& c, std::int64_t v) { c.threads = v; });
-  next();
-  choice_field(ui, "profile", "Time kernels", "Which steps are timed kernel by kernel: none, some, all",
-               {"step", "sampled", "all"}, r.profile, [](Recipe& c, const std::string& v) { c.profile = v; });
-  next();
-  text_field(ui, problems, "freeze", "Freeze", "Parameters not to train: globs separated by blanks",
-             joined(r.freeze, " "), [](Recipe& c, const std::string& v) {
-               c.freeze.clear();
-               for (const std::string& part : split_top_level(v, ' '))
-                 if (!part.empty()) c.freeze.push_back(part);
-             });
 }
 
 void draw_fields(Ui& ui, const Problems& problems) {
@@ -224,8 +192,7 @@ void draw_fields(Ui& ui, const Problems& problems) {
     ImGui::TableNextColumn();
     optimizer_fields(ui, problems);
     ImGui::TableNextColumn();
-    number_field<std::int64_t>(ui, problems, "steps", "Steps", "Optimizer steps", ui.state().recipe.steps,
-                               [](Recipe& r, std::int64_t n) { r.steps = n; });
+    setting_field(ui, problems, *find_setting("steps"));
     ImGui::TableNextColumn();
     data_fields(ui, problems);
     ImGui::TableNextColumn();

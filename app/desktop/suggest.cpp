@@ -5,11 +5,10 @@
 #include <filesystem>
 
 #include "engine/base/text.h"
-#include "engine/train/loss_scaling.h"
 #include "engine/train/losses.h"
 #include "engine/train/optimizers.h"
-#include "engine/train/schedules.h"
 #include "sessions/data.h"
+#include "sessions/recipe_settings.h"
 
 namespace gradloom {
 namespace {
@@ -88,16 +87,9 @@ std::map<std::string, std::string> field_problems(const Recipe& recipe,
       problems["dim." + s] = "must be at least 1";
   }
   if (recipe.loss.empty()) problems["loss"] = "choose what is to be lowered";
-  if (const auto parsed = parse_optimizer(recipe.optimizer); !parsed)
-    problems["optimizer"] = parsed.error().message;
-  if (const auto parsed = parse_schedule(recipe.schedule); !parsed)
-    problems["schedule"] = parsed.error().message;
-  if (const auto parsed = parse_loss_scale(recipe.loss_scale); !parsed)
-    problems["loss_scale"] = parsed.error().message;
-  if (recipe.steps < 1) problems["steps"] = "must be at least 1";
-  if (recipe.accumulate < 1) problems["accumulate"] = "must be at least 1";
-  if (recipe.clip_norm < 0) problems["clip"] = "must not be negative";
-  if (recipe.threads < 0 || recipe.threads > 1024) problems["threads"] = "must be between 0 (all) and 1024";
+  for (const RecipeSetting& setting : recipe_settings())
+    if (const Status fits = check_setting(recipe, setting, setting.label); !fits)
+      problems[setting.key] = fits.error().message;
   const auto [data, file] = split_data(recipe.data);
   const bool of_file = data == "npz:" || data == "tokens:";
   if (data != "synthetic" && !of_file)

@@ -20,14 +20,12 @@ std::vector<std::string> loss_choices(const Graph& graph);
 std::int64_t suggested_dim(const std::string& name);
 
 // What a model opened without settings starts with.
-constexpr const char* kFirstOptimizer = "adamw{lr=0.001}";
 constexpr std::int64_t kFirstSteps = 50;
 
 // Optimizers with options that are sensible to start from.
 std::string default_optimizer(const std::string& name);
 
-// Errors by field: "dim.batch", "loss", "optimizer", "schedule", "steps", "data", "accumulate", "clip",
-// "loss_scale", "threads", "session".
+// Errors by field: the key of a setting, or "dim.batch".
 std::map<std::string, std::string> field_problems(const Recipe& recipe,
                                                   const std::vector<std::string>& symbols);
 

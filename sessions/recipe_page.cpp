@@ -1,0 +1,126 @@
+// The reference of recipes as a Markdown page: settings, losses, optimizers, schedules and loss scaling, each
+// from its declaration.
+#include "engine/base/text.h"
+#include "engine/train/loss_scaling.h"
+#include "engine/train/losses.h"
+#include "engine/train/optimizers.h"
+#include "engine/train/schedules.h"
+#include "sessions/recipe_settings.h"
+
+namespace gradloom {
+namespace {
+
+// A table's cell: its bars are not the table's.
+std::string cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+std::string code(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
+
+std::string row(const std::vector<std::string>& cells) {
+  std::string line = "|";
+  for (const std::string& text : cells) line += " " + text + " |";
+  return line + "\n";
+}
+
+std::string head(const std::vector<std::string>& names) {
+  std::string rule = "|";
+  for (std::size_t i = 0; i < names.size(); ++i) rule += "---|";
+  return row(names) + rule + "\n";
+}
+
+std::string limits(double least, double most) {
+  if (least <= -1e307 && most >= 1e307) return "";
+  if (most >= 1e307) return "at least " + number_text(least);
+  return number_text(least) + " to " + number_text(most);
+}
+
+std::string option_table(const Fields& fields) {
+  std::string page = head({"option", "default", "range", "meaning"});
+  for (const FieldRow& field : list_fields(fields)) {
+    const bool flag = field.type == "bool";
+    page += row({code(field.name), code(field.value), flag ? "true, false" : limits(field.min, field.max),
+                 cell(field.help) + (field.unit.empty() ? "" : " (" + field.unit + ")")});
+  }
+  return page + "\n";
+}
+
+std::string settings_table() {
+  std::string page = head({"key", "flag", "type", "default", "meaning"});
+  for (const RecipeSetting& setting : recipe_settings()) {
+    const std::string text = setting_text(Recipe(), setting);
+    const bool truth = setting.kind == SettingKind::switched;
+    page += row({code(setting.key), code(flag_of(setting)), cell(type_of(setting)),
+                 truth ? code(text == "on" ? "true" : "false") : code(text),
+                 cell(setting.help) + (setting.forms != nullptr ? ": " + code(setting.forms()) : "")});
+  }
+  return page + "\n";
+}
+
+std::string loss_section() {
+  std::string page = head({"loss", "form", "per row or element, x prediction, t target", "source"});
+  const std::vector<std::string> forms = loss_forms();
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const LossDef& def = all_losses()[i];
+    page += row({def.title, code(forms[i]), code(def.formula), def.source});
+  }
+  page += "\n";
+  for (const LossDef& def : all_losses())
+    for (const LossOption& option : def.options)
+      page += "Option `" + std::string(option.name) + "` of `" + def.name + "`: " + option.help +
+              ", by default " + std::to_string(option.fallback) + ".\n\n";
+  return page;
+}
+
+std::string optimizer_section() {
+  std::string page;
+  for (const OptimizerDef& def : all_optimizers()) {
+    OptimizerSpec spec(def.kind);
+    page += "### " + std::string(def.name) + "\n\n" + def.title + " (" + def.source + "). One step:\n\n```\n";
+    for (const std::string& part : split_top_level(def.formula, ';')) page += part + "\n";
+    page += "```\n\nState of every parameter: " + std::string(def.states) +
+            (*def.needs != 0 ? ", where " + std::string(def.needs) + " is not 0" : "") + ".\n\n" +
+            option_table([&](FieldVisitor& v) { spec.fields(v); });
+  }
+  return page;
+}
+
+std::string schedule_section() {
+  std::string page = head({"schedule", "factor after the warm-up", "meaning"});
+  for (const ScheduleDef& def : all_schedules()) page += row({code(def.name), code(def.formula), def.title});
+  ScheduleSpec spec;
+  for (const ScheduleDef& def : all_schedules())
+    if (def.falls) spec.name = def.name;
+  return page + "\n" + option_table([&](FieldVisitor& v) { spec.fields(v); });
+}
+
+}  // namespace
+
+std::string recipe_page() {
+  LossScaleSpec scale;
+  std::string page =
+      "# Recipes\n\n"
+      "A recipe is one training run as a JSON file: `gradloom train --recipe FILE` replays it, `gradloom "
+      "export` writes the recipe of a recorded run. This page is made by `gradloom recipe --markdown`; the "
+      "JSON Schema is [sessions/recipe.schema.json](../sessions/recipe.schema.json) (`gradloom export "
+      "--schema`). In a file, the paths of model and data are relative to the file's folder.\n\n"
+      "## Settings\n\n" +
+      settings_table() +
+      "In flags, true and false are written on and off. `gradloom compare MODEL --a 'passes=none' --b "
+      "'precision=bf16;steps=20'` names settings like their flags, without the dashes.\n\n## Losses\n\n"
+      "Every loss is a mean over what it compares. A target that is no input of the model becomes one.\n\n" +
+      loss_section() + "## Optimizers\n\n" + optimizer_section() +
+      "## Schedules\n\nThe learning rate of step s is the optimizer's `lr` times a factor: s / warmup during "
+      "the warm-up, then what the schedule says of progress = (s - warmup) / (total - warmup).\n\n" +
+      schedule_section() +
+      "## Loss scaling\n\nWith precision f16 the loss is multiplied before the backward pass, the gradients "
+      "are divided by as much before the optimizer, and a step whose gradients overflow is skipped "
+      "(`dynamic{...}`, as torch.cuda.amp.GradScaler 1.13).\n\n" +
+      option_table([&](FieldVisitor& v) { scale.fields(v); });
+  while (page.back() == '\n') page.pop_back();
+  return page;
+}
+
+}  // namespace gradloom
