@@ -317,10 +317,9 @@ class FolderCheck {
   Result<std::vector<Tensor>> forward_outputs(const ImportedModel& model, const DataSet& set) const {
     Graph graph = model.graph;
     std::vector<PassReport> reports;
-    const Pipeline pipeline = TRY(parse_pipeline(options_.passes));
     const kernels::Target target = TRY(device_target(options_.device));
-    TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, reports, target));
-    TRY(run_passes(graph, pipeline, PassPhase::post_gradient, reports, target));
+    TRY(run_passes(graph, options_.passes, PassPhase::pre_gradient, reports, target));
+    TRY(run_passes(graph, options_.passes, PassPhase::post_gradient, reports, target));
     const PlannerDef* planner = find_planner("best-fit");
     const Plan plan = TRY(make_plan(
         graph, {planner->plan, planner->name, true, target, device_has_dnn_library(options_.device)}));
@@ -338,7 +337,7 @@ class FolderCheck {
 
   Status run_gradients(const ImportedModel& model, const DataSet& set, CheckResult& result) const {
     CompileOptions options;
-    options.pipeline = TRY(parse_pipeline(options_.passes));
+    options.pipeline = options_.passes;
     options.gradients_only = true;
     options.target = TRY(device_target(options_.device));
     options.dnn_library = device_has_dnn_library(options_.device);

@@ -14,7 +14,8 @@
 namespace gradloom {
 
 struct CheckOptions {
-  std::string passes = "default", precision = "f32", device = "cpu";
+  Pipeline passes = default_pipeline();
+  std::string precision = "f32", device = "cpu";
   // default: 1e-3 and 1e-7 for outputs (ONNX), 1e-3 and 1e-5 for gradients; f64: 1e-7, 1e-8.
   std::optional<double> rtol, atol;
   std::uint64_t seed = 0;

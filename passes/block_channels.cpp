@@ -404,10 +404,10 @@ class BlockChannels final : public Pass {
     v.field("block", block_,
             {.help = "channels of a block: 16 for AVX-512, 8 for AVX2", .min = 2, .max = 64});
   }
-  void set_target(kernels::Target target) override { target_ = target; }
+  Status run(Rewriter& rw) const override { return Blocker(rw, block_).run(); }
 
-  Status run(Rewriter& rw) const override {
-    if (target_ == kernels::Target::cpu) return Blocker(rw, block_).run();
+  Status run_for(kernels::Target target, Rewriter& rw) const override {
+    if (target == kernels::Target::cpu) return run(rw);
     for (NodeId id : TRY(topological_order(rw.graph())))
       if (is_op(rw.graph().nodes[id], "Conv"))
         rw.reject(kRule, id, "for the CPU: its kernels have this layout");
@@ -416,7 +416,6 @@ class BlockChannels final : public Pass {
 
  private:
   std::int64_t block_ = 16;
-  kernels::Target target_ = kernels::Target::cpu;
 };
 
 using Ints = std::vector<std::int64_t>;

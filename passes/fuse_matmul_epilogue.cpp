@@ -67,7 +67,11 @@ class FuseMatMulEpilogue final : public Pass {
             {.help = "where: gpu, whose libraries do it in the product's kernel; all: the CPU too, after it",
              .choices = {"gpu", "all"}});
   }
-  void set_target(kernels::Target target) override { target_ = target; }
+  Status run_for(kernels::Target target, Rewriter& rw) const override {
+    FuseMatMulEpilogue of_target = *this;
+    of_target.target_ = target;
+    return of_target.run(rw);
+  }
 
   Status run(Rewriter& rw) const override {
     const std::vector<NodeId> order = TRY(topological_order(rw.graph()));

@@ -65,28 +65,22 @@ Error unknown_pass(const std::string& name) {
           "unknown pass '" + escaped(name) + "'; did you mean " + nearest_name(name, words) + "?"};
 }
 
-Status check_options(const PassConfig& config) {
-  const std::unique_ptr<Pass> pass = config.def->make();
-  return set_fields([&](FieldVisitor& v) { pass->fields(v); }, config.options,
-                    std::string("pass ") + config.def->name);
-}
-
 Result<PassConfig> parse_config(const std::string& text) {
   const NamedOptions parsed = TRY(parse_named_options(text));
-  PassConfig config;
-  config.def = find_pass(parsed.name);
-  if (config.def == nullptr) return unknown_pass(parsed.name);
+  const PassDef* const def = find_pass(parsed.name);
+  if (def == nullptr) return unknown_pass(parsed.name);
+  std::vector<std::pair<std::string, std::string>> options;
+  std::set<std::string> excluded_sites;
   for (const auto& [name, value] : parsed.values) {
     if (name != kOffOption) {
-      config.options.emplace_back(name, value);
+      options.emplace_back(name, value);
       continue;
     }
     for (const std::string& site : split_top_level(value, ';')) {
-      if (!site.empty()) config.excluded_sites.insert(TRY(decode_site(site)));
+      if (!site.empty()) excluded_sites.insert(TRY(decode_site(site)));
     }
   }
-  TRY(check_options(config));
-  return config;
+  return configure_pass(*def, std::move(options), std::move(excluded_sites));
 }
 
 }  // namespace
@@ -98,6 +92,15 @@ const PassDef* find_pass(const std::string& name) {
     if (name == def->name) return def;
   }
   return nullptr;
+}
+
+Result<PassConfig> configure_pass(const PassDef& def,
+                                  std::vector<std::pair<std::string, std::string>> options,
+                                  std::set<std::string> excluded_sites) {
+  PassConfig config{&def, std::move(options), std::move(excluded_sites), def.make()};
+  TRY(set_fields([&](FieldVisitor& v) { config.pass->fields(v); }, config.options,
+                 std::string("pass ") + def.name));
+  return config;
 }
 
 std::string Pipeline::text() const {
@@ -119,7 +122,7 @@ std::string Pipeline::text() const {
 Pipeline default_pipeline() {
   Pipeline pipeline;
   for (const PassDef* def : kPasses) {
-    if (!def->by_precision) pipeline.passes.push_back({def, {}, {}});
+    if (!def->by_precision) pipeline.passes.push_back({def, {}, {}, def->make()});
   }
   return pipeline;
 }
@@ -161,11 +164,8 @@ Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::
     report.at = phase;
     report.nodes_before = live_node_count(graph);
     const std::int64_t start_ns = monotonic_ns();
-    const std::unique_ptr<Pass> pass = config.def->make();
-    TRY(set_fields([&](FieldVisitor& v) { pass->fields(v); }, config.options, owner));
-    pass->set_target(target);
     Rewriter rw(graph, config.def->name, config.excluded_sites);
-    if (Status status = pass->run(rw); !status) return with_context(status.error(), owner);
+    if (Status status = config.pass->run_for(target, rw); !status) return with_context(status.error(), owner);
     report.log = rw.log();
     report.matched = rw.matched_count();
     report.rejected = static_cast<int>(report.log.size()) - report.matched;

@@ -23,8 +23,9 @@ class Pass {
  public:
   virtual ~Pass() = default;
   virtual void fields(FieldVisitor&) {}        // options with help and range
-  virtual void set_target(kernels::Target) {}  // what the plan is for, told before run()
-  virtual Status run(Rewriter& rw) const = 0;  // a pure function of graph, options and target
+  virtual Status run(Rewriter& rw) const = 0;  // a pure function of graph and options: a plan for the CPU
+  // The same for a plan of this target, where that matters.
+  virtual Status run_for(kernels::Target, Rewriter& rw) const { return run(rw); }
 };
 
 struct PassExample {
@@ -52,7 +53,12 @@ struct PassConfig {
   const PassDef* def = nullptr;
   std::vector<std::pair<std::string, std::string>> options;
   std::set<std::string> excluded_sites;
+  std::shared_ptr<Pass> pass;  // made with the options
 };
+// The one reader of options' texts. Unknown options, wrong types and values out of range are usage errors.
+Result<PassConfig> configure_pass(const PassDef& def,
+                                  std::vector<std::pair<std::string, std::string>> options = {},
+                                  std::set<std::string> excluded_sites = {});
 
 struct Pipeline {
   std::vector<PassConfig> passes;

@@ -90,10 +90,10 @@ Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
     const std::string path = fmt::format("/passes/{}", i);
     const PassDef* def = find_pass(pass.name);
     if (def == nullptr) return Error{Errc::bad_input, path + "/name: no pass " + escaped(pass.name)};
-    const std::unique_ptr<Pass> made = def->make();
-    const Status options = set_fields([&](FieldVisitor& v) { made->fields(v); }, pass.options, pass.name);
-    if (!options.ok()) return Error{Errc::bad_input, path + "/options: " + options.error().message};
-    pipeline.passes.push_back({def, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()}});
+    auto config =
+        configure_pass(*def, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()});
+    if (!config) return Error{Errc::bad_input, path + "/options: " + config.error().message};
+    pipeline.passes.push_back(std::move(config).value());
   }
   return pipeline;
 }
@@ -112,10 +112,11 @@ Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
                                     " is switched on by precision bf16 or f16, the precision is " +
                                     escaped(precision)};
     }
-    PassConfig& config =
-        named != pipeline.passes.end() ? *named : pipeline.passes.emplace_back(PassConfig{def});
-    std::erase_if(config.options, [](const auto& option) { return option.first == kMixedType; });
-    if (precision != "bf16") config.options.emplace_back(kMixedType, precision);  // its default
+    PassConfig& config = named != pipeline.passes.end() ? *named : pipeline.passes.emplace_back();
+    std::vector<std::pair<std::string, std::string>> options = config.options;
+    std::erase_if(options, [](const auto& option) { return option.first == kMixedType; });
+    if (precision != "bf16") options.emplace_back(kMixedType, precision);  // its default
+    config = TRY(configure_pass(*def, std::move(options), config.excluded_sites));
   }
   return {};
 }

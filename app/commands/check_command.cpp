@@ -15,6 +15,7 @@ struct Options {
   std::vector<std::string> paths;
   std::string samples;
   CheckOptions check;
+  std::string passes = "default";
   std::vector<std::string> import_limits;
   double rtol = 0, atol = 0;
   std::int64_t threads = 0;
@@ -61,7 +62,7 @@ CommandRun declare_check(CLI::App& app) {
   app.add_option(
       "--samples", options->samples,
       "check the samples of the operators that match GLOB ('*': all) on the device instead of folders");
-  app.add_option("--passes", options->check.passes, "default | none | pipeline");
+  app.add_option("--passes", options->passes, "default | none | pipeline");
   app.add_option("--precision", options->check.precision, "f32 or f64; with --samples also f16 and bf16");
   app.add_option("--device", options->check.device, "cpu | cuda:N | hip:N");
   app.add_option("--seed", options->check.seed, "of random operators");
@@ -73,7 +74,7 @@ CommandRun declare_check(CLI::App& app) {
   return [options, rtol, atol](CommandContext& context) -> Status {
     if (rtol->count()) options->check.rtol = options->rtol;
     if (atol->count()) options->check.atol = options->atol;
-    TRY(parse_pipeline(options->check.passes));
+    options->check.passes = TRY(parse_pipeline(options->passes));
     for (const auto& [name, n] : TRY(read_import_limits(options->import_limits)))
       TRY(set_limit(options->check.limits, name, n));
     const std::string& precision = options->check.precision;

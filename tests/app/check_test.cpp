@@ -39,7 +39,7 @@ TEST_F(Check, PassesWithAndWithoutPassesInBothPrecisions) {
   for (const char* passes : {"default", "none"})
     for (const char* precision : {"f32", "f64"}) {
       CheckOptions options;
-      options.passes = passes;
+      options.passes = *parse_pipeline(passes);
       options.precision = precision;
       if (options.precision == "f64")
         options.rtol = 1e-5, options.atol = 1e-8;  // references are rounded to f32

@@ -48,6 +48,24 @@ TEST(Pipeline, TextRoundTrips) {
   EXPECT_EQ(parse_pipeline("fuse-gelu{off=a%2Cb}")->passes[0].excluded_sites, std::set<std::string>{"a,b"});
 }
 
+// A pass is made once, where its text is read: what runs and what is listed are that object.
+TEST(Pipeline, OptionsAreReadOnce) {
+  const auto pipeline = parse_pipeline("fuse-elementwise{max_nodes=9}");
+  ASSERT_OK(pipeline);
+  const auto value = [](const PassConfig& config, const std::string& name) {
+    for (const FieldRow& row : list_fields([&](FieldVisitor& v) { config.pass->fields(v); }))
+      if (row.name == name) return row.value;
+    return std::string();
+  };
+  EXPECT_EQ(value(pipeline->passes[0], "max_nodes"), "9");
+  const Pipeline copy = *pipeline;
+  EXPECT_EQ(copy.passes[0].pass, pipeline->passes[0].pass);
+  for (const PassConfig& config : default_pipeline().passes) EXPECT_NE(config.pass, nullptr);
+  const auto bad = configure_pass(*find_pass("fuse-elementwise"), {{"max_node", "9"}});
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.error().message.rfind("pass fuse-elementwise has no option 'max_node'", 0), 0u);
+}
+
 TEST(Pipeline, MinusRemovesAndANameReplacesItsOptions) {
   const auto without = parse_pipeline("default,-fuse-gelu");
   ASSERT_OK(without);

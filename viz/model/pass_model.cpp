@@ -19,14 +19,8 @@ size_t default_place(const PassDef* def) {
 }
 
 std::vector<FieldRow> options_of(const PassDef& def, const PassConfig* config) {
-  const std::unique_ptr<Pass> pass = def.make();
-  const Fields fields = [&](FieldVisitor& v) { pass->fields(v); };
-  if (config) {
-    // A pipeline that was parsed has valid options; one that was not shows the defaults.
-    const Status status = set_fields(fields, config->options, def.name);
-    (void)status;
-  }
-  return list_fields(fields);
+  const std::shared_ptr<Pass> pass = config != nullptr ? config->pass : def.make();
+  return list_fields([&](FieldVisitor& v) { pass->fields(v); });
 }
 
 void add_report(PassView& view, const PassReport& report) {
@@ -81,12 +75,10 @@ Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled) {
     return pipeline;
   }
   if (config_of(pipeline, def)) return pipeline;
-  PassConfig config;
-  config.def = &def;
   const size_t place = default_place(&def);
   const auto at = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
                                [&](const PassConfig& c) { return default_place(c.def) > place; });
-  pipeline.passes.insert(at, std::move(config));
+  pipeline.passes.insert(at, {&def, {}, {}, def.make()});
   return pipeline;
 }
 
@@ -94,16 +86,14 @@ Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::s
                              const std::string& value) {
   PassConfig* config = config_of(pipeline, def);
   if (!config) return Error{Errc::usage, std::string(def.name) + " is switched off"};
-  auto known = std::find_if(config->options.begin(), config->options.end(),
-                            [&](const auto& o) { return o.first == option; });
-  if (known == config->options.end()) {
-    config->options.emplace_back(option, value);
+  auto options = config->options;
+  auto known = std::find_if(options.begin(), options.end(), [&](const auto& o) { return o.first == option; });
+  if (known == options.end()) {
+    options.emplace_back(option, value);
   } else {
     known->second = value;
   }
-  const std::unique_ptr<Pass> pass = def.make();
-  Status status = set_fields([&](FieldVisitor& v) { pass->fields(v); }, config->options, def.name);
-  if (!status.ok()) return status.error();
+  *config = TRY(configure_pass(def, std::move(options), config->excluded_sites));
   return pipeline;
 }
 
