@@ -51,9 +51,7 @@ std::string settings_table() {
   std::string page = head({"key", "flag", "type", "default", "meaning"});
   for (const RecipeSetting& setting : recipe_settings()) {
     const std::string text = setting_text(Recipe(), setting);
-    const bool truth = setting.kind == SettingKind::switched;
-    page += row({code(setting.key), code(flag_of(setting)), cell(type_of(setting)),
-                 truth ? code(text == "on" ? "true" : "false") : code(text),
+    page += row({code(setting.key), code(flag_of(setting)), cell(type_of(setting)), code(text),
                  cell(setting.help) + (setting.forms != nullptr ? ": " + code(setting.forms()) : "")});
   }
   return page + "\n";
@@ -80,7 +78,10 @@ std::string optimizer_section() {
     OptimizerSpec spec(def.kind);
     page += "### " + std::string(def.name) + "\n\n" + def.title + " (" + def.source + "). One step:\n\n```\n";
     for (const std::string& part : split_top_level(def.formula, ';')) page += part + "\n";
-    page += "```\n\nState of every parameter: " + std::string(def.states) +
+    std::string states;
+    for (const std::string& state : split_top_level(def.states, ' '))
+      states += (states.empty() ? "" : ", ") + state;
+    page += "```\n\nState of every parameter: " + states +
             (*def.needs != 0 ? ", where " + std::string(def.needs) + " is not 0" : "") + ".\n\n" +
             option_table([&](FieldVisitor& v) { spec.fields(v); });
   }
@@ -96,10 +97,35 @@ std::string schedule_section() {
   return page + "\n" + option_table([&](FieldVisitor& v) { spec.fields(v); });
 }
 
+std::string loss_scale_section() {
+  LossScaleSpec scale;
+  return option_table([&](FieldVisitor& v) { scale.fields(v); });
+}
+
+// The settings whose texts have declarations of their own.
+struct Section {
+  const char* key;
+  std::string (*text)();
+};
+constexpr Section kSections[] = {{"loss", loss_section},
+                                 {"optimizer", optimizer_section},
+                                 {"schedule", schedule_section},
+                                 {"loss_scale", loss_scale_section}};
+
 }  // namespace
 
+std::string setting_page(const RecipeSetting& setting) {
+  std::string page = std::string(setting.key) + ": " + setting.help + "\n\ntype     " + type_of(setting);
+  if (setting.kind != SettingKind::part) page += "\ndefault  " + setting_text(Recipe(), setting);
+  if (const std::string flag = flag_of(setting); !flag.empty()) page += "\nflag     " + flag;
+  if (setting.forms != nullptr) page += "\nforms    " + setting.forms();
+  for (const Section& section : kSections)
+    if (std::string(section.key) == setting.key) page += "\n\n" + section.text();
+  while (page.back() == '\n') page.pop_back();
+  return page;
+}
+
 std::string recipe_page() {
-  LossScaleSpec scale;
   std::string page =
       "# Recipes\n\n"
       "A recipe is one training run as a JSON file: `gradloom train --recipe FILE` replays it, `gradloom "
@@ -108,7 +134,7 @@ std::string recipe_page() {
       "--schema`). In a file, the paths of model and data are relative to the file's folder.\n\n"
       "## Settings\n\n" +
       settings_table() +
-      "In flags, true and false are written on and off. `gradloom compare MODEL --a 'passes=none' --b "
+      "In files on and off are written true and false. `gradloom compare MODEL --a 'passes=none' --b "
       "'precision=bf16;steps=20'` names settings like their flags, without the dashes.\n\n## Losses\n\n"
       "Every loss is a mean over what it compares. A target that is no input of the model becomes one.\n\n" +
       loss_section() + "## Optimizers\n\n" + optimizer_section() +
@@ -118,7 +144,7 @@ std::string recipe_page() {
       "## Loss scaling\n\nWith precision f16 the loss is multiplied before the backward pass, the gradients "
       "are divided by as much before the optimizer, and a step whose gradients overflow is skipped "
       "(`dynamic{...}`, as torch.cuda.amp.GradScaler 1.13).\n\n" +
-      option_table([&](FieldVisitor& v) { scale.fields(v); });
+      loss_scale_section();
   while (page.back() == '\n') page.pop_back();
   return page;
 }

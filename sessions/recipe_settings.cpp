@@ -118,7 +118,7 @@ constexpr double kMostInteger = 1.8446744073709551615e19;  // for help alone; a 
 #define LIST(key, effect, label, help, ...) \
   {ROW(key, list, effect, label, help), .member = &Recipe::key __VA_OPT__(, ) __VA_ARGS__},
 #define PART(key, effect, help, ...) {ROW(key, part, effect, "", help) __VA_OPT__(, ) __VA_ARGS__},
-const RecipeSetting kSettings[] = {
+constexpr RecipeSetting kSettings[] = {
 #include "sessions/recipe_settings.def"
 };
 #undef ROW
@@ -135,18 +135,24 @@ Status parse_number(const std::string& text, const std::string& called, T& value
   return {};
 }
 
-Status one_of(const std::string& text, const char* choices, const std::string& called) {
-  const std::vector<std::string> known = split_top_level(choices, ' ');
+Status one_of_choices(const std::string& text, const RecipeSetting& setting, const std::string& called) {
+  const std::vector<std::string> known = split_top_level(setting.choices, ' ');
   for (const std::string& choice : known)
     if (text == choice) return {};
+  if (setting.kind == SettingKind::choice) return Error{Errc::usage, unknown_name(setting.key, text, known)};
   return Error{Errc::usage, called + " " + escaped(text) + ": expected one of " + joined(known, ", ")};
 }
 
+std::string bound_text(const RecipeSetting& setting, double bound) {
+  return setting.kind == SettingKind::integer ? std::to_string(static_cast<std::int64_t>(bound))
+                                              : number_text(bound);
+}
+
 Status check_range(double value, const RecipeSetting& setting, const std::string& called) {
-  if (value < setting.least)
-    return Error{Errc::usage, called + " must be at least " + number_text(setting.least)};
   const double most = setting.most_here > 0 ? setting.most_here : setting.most;
-  if (!(value <= most)) return Error{Errc::usage, called + " must be at most " + number_text(most)};
+  if (value < setting.least)
+    return Error{Errc::usage, called + " must be at least " + bound_text(setting, setting.least)};
+  if (!(value <= most)) return Error{Errc::usage, called + " must be at most " + bound_text(setting, most)};
   return {};
 }
 
@@ -156,13 +162,13 @@ struct Reader {
   Recipe& recipe;
   Status operator()(std::monostate) const { return setting.set_text(recipe, text); }
   Status operator()(std::string Recipe::*member) const {
-    if (*setting.choices != 0) TRY(one_of(text, setting.choices, called));
+    if (*setting.choices != 0) TRY(one_of_choices(text, setting, called));
     recipe.*member = text;
     if (setting.set != nullptr) setting.set(recipe, text);
     return {};
   }
   Status operator()(bool Recipe::*member) const {
-    TRY(one_of(text, setting.choices, called));
+    TRY(one_of_choices(text, setting, called));
     recipe.*member = text == "on";
     return {};
   }
@@ -183,7 +189,7 @@ struct Checker {
   const std::string& called;
   const Recipe& recipe;
   Status operator()(std::string Recipe::*member) const {
-    if (*setting.choices != 0) TRY(one_of(recipe.*member, setting.choices, called));
+    if (*setting.choices != 0) TRY(one_of_choices(recipe.*member, setting, called));
     return setting.check != nullptr ? setting.check(recipe.*member) : Status();
   }
   Status operator()(std::int64_t Recipe::*member) const {
@@ -221,7 +227,7 @@ struct Resetter {
 };
 
 std::string range_text(const RecipeSetting& setting) {
-  return number_text(setting.least) + " to " + number_text(setting.most);
+  return bound_text(setting, setting.least) + " to " + bound_text(setting, setting.most);
 }
 
 }  // namespace
@@ -246,13 +252,13 @@ std::string type_of(const RecipeSetting& setting) {
   switch (setting.kind) {
     case SettingKind::text:
     case SettingKind::name: return "text";
-    case SettingKind::choice: return joined(split_top_level(setting.choices, ' '), kOr);
-    case SettingKind::switched: return "true | false";
+    case SettingKind::choice:
+    case SettingKind::switched: return joined(split_top_level(setting.choices, ' '), kOr);
     case SettingKind::integer: return "integer, " + range_text(setting);
     case SettingKind::seed: return "integer, 0 to 18446744073709551615";
     case SettingKind::number: return "number, " + range_text(setting);
     case SettingKind::list: return "list of texts";
-    case SettingKind::part: return "object";
+    case SettingKind::part: return "structure";
   }
   return "";
 }

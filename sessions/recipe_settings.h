@@ -53,6 +53,7 @@ Status read_setting(Recipe& recipe, const RecipeSetting& setting, const std::str
 // Whether its value may be: range, and what the text says.
 Status check_setting(const Recipe& recipe, const RecipeSetting& setting, const std::string& called);
 
+std::string setting_page(const RecipeSetting& setting);  // all that is declared about one
 std::string recipe_page();  // the reference of recipes as Markdown: docs/recipe.md
 
 }  // namespace gradloom

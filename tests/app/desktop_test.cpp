@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "sessions/recipe.h"
+#include "sessions/recipe_settings.h"
 #include "sessions/store.h"
 #include "tests/folder.h"
 
@@ -120,6 +120,32 @@ TEST_F(Desktop, OpenToggleRunCompareExport) {
   ASSERT_TRUE(store.ok());
   EXPECT_EQ((*store)->list_runs()->size(), 2u);
   EXPECT_EQ((*store)->list_comparisons()->size(), 1u);
+}
+
+// Every setting with a label stands in the form with its value, and what is typed there is in the command
+// line.
+TEST_F(Desktop, TheFormListsTheSettings) {
+  std::string script = "size 1600 1600\nwait idle\nclick run.more\nwait 3\n";
+  const Recipe defaults;
+  for (const RecipeSetting& setting : recipe_settings()) {
+    const std::string id = std::string("run.") + setting.key;
+    if (*setting.label == 0 || *setting.precision != 0) {
+      script += "absent " + id + "\n";
+    } else if (setting.forms == nullptr) {
+      const std::string value = setting_text(defaults, setting);
+      script += "expect " + id + " \"" + value + "\"\n";
+    } else {
+      script += "expect " + id + "\n";
+    }
+  }
+  script +=
+      "click run.clip_norm\nkey ctrl+a\ntype 0.5\nkey enter\nwait idle\n"
+      "click run.freeze\ntype *bias* 0*\nkey enter\nwait idle\n"
+      "expect run.command \"*--freeze '*bias*' --freeze '0*' --optimizer * --clip-norm 0.5 *\"\n"
+      "click run.accumulate\nkey ctrl+a\ntype 0\nkey enter\nwait idle\n"
+      "expect problem.accumulate \"Accumulate must be at least 1\"\n"
+      "key ctrl+z\nwait idle\nabsent problem.accumulate\n";
+  ASSERT_EQ(open(kModels + "mlp/model.onnx --dim batch=8 --loss loss --steps 10", script), 0) << error_;
 }
 
 TEST_F(Desktop, RulerRangeNotesAndBookmarks) {

@@ -98,7 +98,7 @@ TEST_F(RecipeSettings, ErrorsNameFlagAndBound) {
   EXPECT_EQ(read("clip_norm", "nan"), "--clip_norm must be at most 1e+30");
   EXPECT_EQ(read("clip_norm", "-1"), "--clip_norm must be at least 0");
   EXPECT_EQ(read("seed", "-1"), "--seed expects a number, got '-1'");
-  EXPECT_EQ(read("precision", "f8"), "--precision f8: expected one of f32, f64, bf16, f16");
+  EXPECT_EQ(read("precision", "f8"), "unknown precision 'f8' (known: f32, f64, bf16, f16)");
   EXPECT_EQ(read("in_place", "maybe"), "--in_place maybe: expected one of on, off");
   EXPECT_EQ(read("optimizer", "adamm"),
             "unknown optimizer 'adamm' (known: sgd, adam, adamw, lamb); did you mean adam?");
