@@ -1,0 +1,92 @@
+#include "app/recorded_run.h"
+
+#include <unistd.h>
+
+#include "app/recipe_flags.h"
+
+namespace gradloom {
+namespace {
+
+// The key of the session's tuning: the same hardware whatever the device's number.
+std::string device_name(const std::string& id) {
+  for (const DeviceInfo& d : list_devices())
+    if (d.id == id) return d.name;
+  return id;
+}
+
+Status keep_algorithms(Store& store, const Job& job) {
+  if (job.algorithms().empty()) return {};
+  std::map<std::string, TuningChoice> found;
+  for (const auto& [problem, algorithm] : job.algorithms())
+    found[problem] = {algorithm.bytes, algorithm.time_ns};
+  return store.add_tuning(job.device().name, found);
+}
+
+}  // namespace
+
+Result<Algorithms> RecordedRun::known_algorithms(const Recipe& recipe) const {
+  Algorithms known;
+  if (recipe.search <= 1 || session_.empty() || ::access(session_.c_str(), F_OK) != 0) return known;
+  const auto store = TRY(Store::open(session_, StoreMode::read));
+  for (const auto& [problem, found] : TRY(store->tuning(device_name(recipe.device))))
+    known[problem] = {found.choice, found.time_ns};
+  return known;
+}
+
+Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Environment& environment) {
+  if (session_.empty()) return {};
+  store_ = TRY(Store::open(session_, StoreMode::write));
+  Recipe r = prepared.recipe;
+  if (job != nullptr) {
+    TRY(keep_algorithms(*store_, *job));
+    r.algorithms.clear();
+    for (const auto& [problem, algorithm] : job->algorithms()) r.algorithms[problem] = algorithm.bytes;
+  }
+  RunStart start;
+  start.name = name_;
+  start.model = r.model;
+  start.model_hash = r.model_hash;
+  start.device = r.device;
+  start.precision = r.precision;
+  start.optimizer = r.optimizer;
+  start.loss = r.loss;
+  start.data = r.data;
+  start.command = command_line(r, session_);
+  start.passes = TRY(recipe_pipeline(r)).text();
+  start.planner = r.planner;
+  start.recipe_json = recipe_json(r);
+  start.seed = r.seed;
+  start.planned_steps = r.steps;
+  start.graph_hash = graph_hash(prepared.compiled.train.graph);
+  start.plan_hash = prepared.compiled.plan.hash;
+  start.environment = environment_rows(environment);
+  writer_ = TRY(store_->begin_run(start));
+  return writer_->write_plan(prepared.compiled.train.graph, prepared.compiled.plan,
+                             prepared.compiled.reports);
+}
+
+Status RecordedRun::add_step(const StepResult& result, bool timed) {
+  if (!writer_) return {};
+  const StepRow row{
+      result.step,      result.loss, result.step_ns,    result.lr,
+      result.grad_norm, timed,       result.loss_scale, static_cast<std::int64_t>(result.skipped)};
+  return writer_->add_step(row, result.samples, result.activities);
+}
+
+Status RecordedRun::finish(const Status& steps, const Environment& environment, const Overhead& overhead,
+                           std::int64_t measured_peak_bytes) {
+  if (!writer_) return {};
+  RunFinish end;
+  end.status = steps.ok() ? "done" : steps.error().code == Errc::interrupted ? "stopped" : "failed";
+  end.message = steps.ok() ? "" : steps.error().message;
+  end.measured_peak_bytes = measured_peak_bytes;
+  if (overhead.known) {
+    end.overhead = overhead.fraction;
+    end.overhead_low = overhead.low;
+    end.overhead_high = overhead.high;
+  }
+  end.environment = environment_rows(environment);
+  return writer_->finish(end);
+}
+
+}  // namespace gradloom

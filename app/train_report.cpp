@@ -1,0 +1,113 @@
+#include "app/train_report.h"
+
+#include <cstdio>
+
+#include "engine/base/text.h"
+
+namespace gradloom {
+
+void TrainReport::started(const Job& job, const RecordedRun& record) const {
+  const Compiled& c = job.compiled();
+  const Recipe& r = job.recipe();
+  out_.object({{"event", "start"},
+               {"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
+               {"steps", r.steps},
+               {"kernels_per_step", c.plan.steps.size()},
+               {"plan_peak_bytes", c.plan.peak_bytes()},
+               {"compile_ms", c.compile_ms}});
+  std::string passes;
+  for (const RecipePass& p : r.passes) passes += (passes.empty() ? "" : ", ") + p.name;
+  out_.text("model     " + escaped(r.model) + "   loss " + escaped(r.loss) + "   " + r.optimizer + "   " +
+            r.device + " " + r.precision);
+  out_.text("plan      " + plural_text(static_cast<std::int64_t>(c.plan.steps.size()), "kernel") +
+            " per step, peak " + bytes_text(static_cast<double>(c.plan.peak_bytes())) + " (arena " +
+            bytes_text(static_cast<double>(c.plan.arena_bytes)) + ", lower bound " +
+            bytes_text(static_cast<double>(c.plan.lower_bound_bytes)) + "), compiled in " +
+            duration_text(c.compile_ms * 1e6));
+  out_.text("passes    " + (passes.empty() ? "none" : passes));
+  if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
+}
+
+void TrainReport::step(const StepResult& result, std::int64_t steps) {
+  Json line = {{"step", result.step}, {"loss", json_number(result.loss)}, {"step_ns", result.step_ns}};
+  if (result.grad_norm >= 0) line["grad_norm"] = json_number(result.grad_norm);
+  if (result.loss_scale > 0) {
+    line["loss_scale"] = result.loss_scale;
+    line["skipped"] = result.skipped > 0;
+  }
+  out_.object(line);
+  if (!out_.json()) draw_step(result, steps);
+}
+
+void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
+  const std::int64_t step = result.step, every = std::max<std::int64_t>(1, steps / 10);
+  const std::int64_t now_ns = monotonic_ns();
+  if (now_ns - drawn_ns_ > 100'000'000) {
+    char loss[32];
+    std::snprintf(loss, sizeof loss, "%.5g", result.loss);
+    out_.progress("step " + std::to_string(step) + "/" + std::to_string(steps),
+                  static_cast<double>(step) / static_cast<double>(steps),
+                  "loss " + std::string(loss) + "  " + duration_text(static_cast<double>(result.step_ns)));
+    drawn_ns_ = now_ns;
+  }
+  if (step != 1 && step % every != 0 && step != steps && result.skipped <= 0) return;
+  out_.progress_done();
+  char text[96];
+  std::snprintf(text, sizeof text, "step %6lld   loss %-10.6g %s", static_cast<long long>(step), result.loss,
+                duration_text(static_cast<double>(result.step_ns)).c_str());
+  const std::string skipped =
+      result.skipped > 0 ? "   skipped: overflow in f16, loss scale now " + number_text(result.loss_scale)
+                         : "";
+  out_.text(text + skipped);
+}
+
+void TrainReport::summary(const Job& job, const RecordedRun& record, const StepHistory& history,
+                          const LossScaleWatch& loss_scale, const Overhead& overhead) const {
+  const Plan& plan = job.compiled().plan;
+  const std::vector<double>& losses = history.losses;
+  Json s = {{"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
+            {"steps", losses.size()},
+            {"first_loss", json_number(losses.front())},
+            {"last_loss", json_number(losses.back())},
+            {"median_step_ns", static_cast<std::int64_t>(history.median_step_ns())},
+            {"plan_peak_bytes", plan.peak_bytes()},
+            {"measured_peak_bytes", job.measured_peak_bytes()},
+            {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
+            {"kernels_per_step", plan.steps.size()}};
+  if (loss_scale.scale() > 0) {
+    s["skipped_steps"] = loss_scale.skipped();
+    s["loss_scale"] = loss_scale.scale();
+  }
+  if (overhead.known)
+    s["profiler_overhead"] = {{"value", overhead.fraction}, {"low", overhead.low}, {"high", overhead.high}};
+  out_.object({{"summary", s}});
+  char text[256];
+  std::snprintf(text, sizeof text, "done      %zu steps, loss %.6g -> %.6g, median step %s, measured peak %s",
+                losses.size(), losses.front(), losses.back(), duration_text(history.median_step_ns()).c_str(),
+                bytes_text(static_cast<double>(job.measured_peak_bytes())).c_str());
+  out_.text(text);
+  if (loss_scale.scale() > 0)
+    out_.text("f16       " + plural_text(loss_scale.skipped(), "step") + " skipped, loss scale " +
+              number_text(loss_scale.scale()));
+  if (overhead.known) {
+    std::snprintf(text, sizeof text, "profiler  %+.2f %% of a timed step [%+.2f, %+.2f]",
+                  overhead.fraction * 100, overhead.low * 100, overhead.high * 100);
+    out_.text(text);
+  }
+}
+
+Status TrainReport::replay(const RecipeExpect& expect, const ReplayResult& result) const {
+  const std::vector<ReplayLine> lines = check_replay(expect, result);
+  Json list = Json::array();
+  for (const ReplayLine& line : lines) {
+    list.push_back({{"what", line.what}, {"outcome", line.outcome}, {"detail", line.detail}});
+    out_.text("replay    " + line.what + ": " + line.outcome +
+              (line.detail.empty() ? "" : " (" + line.detail + ")"));
+  }
+  const bool agrees = replay_agrees(lines);
+  out_.object({{"replay", {{"agrees", agrees}, {"checks", list}}}});
+  if (!agrees) return Error{Errc::check_failed, "the replay differs from what the recipe promises"};
+  return {};
+}
+
+}  // namespace gradloom

@@ -1,0 +1,46 @@
+#include "app/train_steps.h"
+
+#include <cmath>
+
+#include "engine/base/text.h"
+
+namespace gradloom {
+
+void StepHistory::add(const StepResult& result, bool timed) {
+  losses.push_back(result.loss);
+  if (!timed) untimed_ns.push_back(static_cast<double>(result.step_ns));
+  all_ns.push_back(static_cast<double>(result.step_ns));
+}
+
+double StepHistory::median_step_ns() const {
+  const std::vector<double>& ns = untimed_ns.size() >= 3 ? untimed_ns : all_ns;
+  const std::size_t skip = ns.size() > 6 ? 3 : 0;  // first touches and thread start
+  return median({ns.begin() + static_cast<std::ptrdiff_t>(skip), ns.end()});
+}
+
+Interval StepHistory::step_ns() const {
+  return bootstrap_median(untimed_ns.size() >= 5 ? untimed_ns : all_ns);
+}
+
+Status LossScaleWatch::check(const StepResult& result) {
+  if (result.loss_scale <= 0) return {};
+  scale_ = result.loss_scale;
+  if (result.skipped > 0) ++skipped_;
+  const auto failed = [&](const std::string& why) {
+    return Error{Errc::numeric, why + " at step " + std::to_string(result.step) +
+                                    ": gradients overflow in f16 (precision bf16 has the range of f32)"};
+  };
+  if (result.skipped >= static_cast<double>(kMostSkippedSteps))
+    return failed(std::to_string(kMostSkippedSteps) + " steps in a row were skipped");
+  if (result.loss_scale < kLeastLossScale)
+    return failed("the loss scale fell to " + number_text(result.loss_scale));
+  return {};
+}
+
+Status check_loss(const StepResult& result) {
+  if (std::isfinite(result.loss) || result.skipped != 0) return {};
+  return Error{Errc::numeric, "the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "infinite") +
+                                  " at step " + std::to_string(result.step)};
+}
+
+}  // namespace gradloom
