@@ -43,7 +43,10 @@ class Writer {
     for (const TraceRow& row : document.rows) base_ns_ = std::min(base_ns_, row.start_ns);
     for (const TraceActivity& activity : document.activities)
       base_ns_ = std::min(base_ns_, activity.start_ns);
-    for (const TraceStep& step : document.steps) base_ns_ = std::min(base_ns_, step.start_ns);
+    for (const TraceStep& step : document.steps) {
+      base_ns_ = std::min(base_ns_, step.start_ns);
+      steps_.emplace(step.step, &step);
+    }
   }
 
   std::string write() {
@@ -110,10 +113,10 @@ class Writer {
   void write_step(std::int64_t step, const std::vector<const TraceRow*>& rows) {
     std::int64_t start = rows.front()->start_ns, end = start;
     for (const TraceRow* row : rows) end = std::max(end, row->start_ns + row->duration_ns);
-    for (const TraceStep& known : document_.steps) {
-      if (known.step != step) continue;
-      start = std::min(start, known.start_ns);
-      end = std::max(end, known.start_ns + known.duration_ns);
+    const auto [first, last] = steps_.equal_range(step);
+    for (auto known = first; known != last; ++known) {
+      start = std::min(start, known->second->start_ns);
+      end = std::max(end, known->second->start_ns + known->second->duration_ns);
     }
     annotation("ProfilerStep#" + std::to_string(step), start, end);
     write_phases(rows);
@@ -259,6 +262,7 @@ class Writer {
   }
 
   const TraceDocument& document_;
+  std::multimap<std::int64_t, const TraceStep*> steps_;
   std::map<std::int64_t, std::vector<const TraceActivity*>> activities_;  // by step, by start
   std::map<std::pair<std::int32_t, std::int32_t>, const TraceRow*>
       kernels_;  // of one step, by micro-batch and plan step

@@ -37,7 +37,6 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
 
 void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels,
                     std::int64_t step, std::vector<TraceRow>& rows) {
-  rows.reserve(rows.size() + samples.size());
   for (const KernelSample& sample : samples) {
     TraceRow row;
     row.start_ns = sample.start_ns;
@@ -49,7 +48,8 @@ void append_samples(const std::vector<KernelSample>& samples, const std::vector<
     if (sample.plan_step >= 0 && static_cast<std::size_t>(sample.plan_step) < kernels.size()) {
       const KernelInfo& info = kernels[static_cast<std::size_t>(sample.plan_step)];
       row.stream = info.stream;
-      row.bytes = static_cast<std::int64_t>(info.bytes_read + info.bytes_written);
+      const double bytes = info.bytes_read + info.bytes_written;  // of a file: any number
+      row.bytes = bytes > 0 && bytes < 1e18 ? static_cast<std::int64_t>(bytes) : 0;
     }
     rows.push_back(row);
   }

@@ -66,6 +66,7 @@ struct TraceDocument {
   std::map<std::string, std::string> environment;
   std::vector<KernelInfo> kernels;  // by plan step
   std::vector<TraceStep> steps;     // timed optimizer steps
+  std::int64_t steps_left_out = 0;  // later ones, for which the document has no room
   std::vector<TraceRow> rows;
   std::vector<TraceActivity> activities;  // GPUs only
   std::vector<std::int64_t> live_bytes;   // of the arena, by plan step; may be empty

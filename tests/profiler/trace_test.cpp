@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "engine/ops/op.h"
 
 namespace gradloom {
@@ -42,6 +44,28 @@ TEST(Trace, KernelsKnowTheirOnnxNodes) {
   EXPECT_EQ(rows[2].micro, 1);
   EXPECT_EQ(rows[3].bytes, 0) << "an unknown plan step is kept";
   for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].correlation, static_cast<std::int64_t>(i));
+}
+
+TEST(Trace, RowsAreNotCopiedForEachStep) {
+  std::vector<TraceRow> rows;
+  const TraceRow* place = nullptr;
+  int moves = 0;
+  for (std::int64_t step = 1; step <= 10'000; ++step) {
+    append_samples({{0, 0, step, 1}, {1, 0, step, 1}}, {}, step, rows);
+    moves += rows.data() != place ? 1 : 0;
+    place = rows.data();
+  }
+  EXPECT_LE(moves, 30) << "each time all rows are copied";
+}
+
+TEST(Trace, BytesOfAFileMayBeAnyNumber) {
+  std::vector<KernelInfo> infos(3);
+  infos[0].bytes_read = HUGE_VAL;
+  infos[1].bytes_read = -1;
+  infos[2].bytes_read = std::nan("");
+  std::vector<TraceRow> rows;
+  append_samples({{0, 0, 1, 1}, {1, 0, 1, 1}, {2, 0, 1, 1}}, infos, 1, rows);
+  for (const TraceRow& row : rows) EXPECT_EQ(row.bytes, 0);
 }
 
 }  // namespace
