@@ -20,6 +20,7 @@ namespace gradloom {
 struct FileStamp {
   std::array<std::int64_t, 9> of{};  // inode, size and time of the file, its log and the log's index
   bool operator==(const FileStamp&) const = default;
+  std::int64_t bytes() const { return of[1] + of[4]; }  // of file and log
 };
 
 struct SessionFile {

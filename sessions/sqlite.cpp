@@ -168,6 +168,13 @@ Result<std::int64_t> Database::integer(const std::string& sql) {
   return TRY(statement.row()) ? statement.integer(0) : std::int64_t{0};
 }
 
+StepLimit::StepLimit(Database& database, std::int64_t steps) : handle_(database.handle()) {
+  constexpr int kPerCall = 10'000;
+  rest_ = steps / kPerCall;
+  sqlite3_progress_handler(
+      handle_, kPerCall, [](void* self) { return --static_cast<StepLimit*>(self)->rest_ < 0 ? 1 : 0; }, this);
+}
+
 Result<Transaction> Transaction::begin(Database& database, bool write) {
   TRY(database.execute(write ? "BEGIN IMMEDIATE" : "BEGIN"));
   return Transaction(&database);

@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -57,6 +58,11 @@ class Statement {
   bool is_null(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
   std::int64_t integer(int column) const { return sqlite3_column_int64(statement_, column); }
   int small(int column) const { return sqlite3_column_int(statement_, column); }
+  // Of nanoseconds, bytes and places in memory: what a file holds outside of 0 .. 2^58 counts as the nearest
+  // of them, so that sums of two do not overflow.
+  std::int64_t size(int column) const {
+    return std::clamp<std::int64_t>(integer(column), 0, std::int64_t{1} << 58);
+  }
   double real(int column) const { return sqlite3_column_double(statement_, column); }
   std::string text(int column) const;
   Cell cell(int column) const;  // text is valid until the next row
@@ -89,6 +95,20 @@ class Database {
 };
 
 Error sqlite_error(sqlite3* handle);
+
+// Stops SQL of the database that takes more steps of SQLite's machine: what a hostile file can make of any
+// statement ends, at the same place on every machine.
+class StepLimit {
+ public:
+  StepLimit(Database& database, std::int64_t steps);
+  ~StepLimit() { sqlite3_progress_handler(handle_, 0, nullptr, nullptr); }
+  StepLimit(const StepLimit&) = delete;
+  StepLimit& operator=(const StepLimit&) = delete;
+
+ private:
+  sqlite3* handle_;
+  std::int64_t rest_;  // in calls of the handler
+};
 
 // Rolls back unless committed.
 class Transaction {

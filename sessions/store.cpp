@@ -84,6 +84,14 @@ Status Store::Impl::renew(bool again) {
   return {};
 }
 
+std::int64_t Store::Impl::allowed_steps() const {
+  // A whole reading takes 2 to 4 steps per byte of the file. Pages that are children of many others make a
+  // file of few bytes endless; whether any are is looked at in small files alone (session_file.cpp).
+  constexpr std::int64_t kStepsPerByte = 16, kAnyway = 20'000'000;
+  const FileStamp now = stamp_of(path);
+  return kAnyway + kStepsPerByte * now.bytes();
+}
+
 Status Store::Impl::file_in_place() const {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || info.st_dev != device || info.st_ino != inode) {

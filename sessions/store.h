@@ -154,6 +154,8 @@ struct TuningChoice {
   bool operator==(const TuningChoice&) const = default;
 };
 
+constexpr std::size_t kMaxTracedExecutions = 2'000'000;  // some 64 B each in memory, 500 B in a trace file
+
 enum class StoreMode : std::uint8_t { read, write };  // write creates the file
 
 class Store {
@@ -171,7 +173,8 @@ class Store {
   Result<RunRecord> load_run(std::int64_t run);  // damaged runs: Errc::bad_input
   // Live reading while another process writes.
   Result<std::vector<StepRow>> steps_after(std::int64_t run, std::int64_t step);
-  Result<TraceDocument> load_trace(std::int64_t run);
+  // The first timed steps with at most so many kernel executions in all.
+  Result<TraceDocument> load_trace(std::int64_t run, std::size_t max_executions = kMaxTracedExecutions);
   // Recomputes the digest, tables and indices: Errc::bad_input "run 3 is damaged".
   Status check(std::int64_t run);
 

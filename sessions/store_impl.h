@@ -25,6 +25,11 @@ constexpr std::array<std::size_t, 3> kRunTablesOfVersion = {11, 12, 13};  // of 
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 
+// More of these are a limit of their own (Errc::limit), because what is made of them grows faster than the
+// file.
+constexpr std::size_t kMaxListedRuns = 20'000;
+constexpr std::size_t kMaxNameBytes = 256 << 20;  // names of nodes and ONNX nodes, each once per kernel
+
 struct Store::Impl {
   Impl(std::string name, StoreMode how, SessionFile file)
       : path(std::move(name)),
@@ -43,7 +48,8 @@ struct Store::Impl {
   Status file_in_place() const;  // the file we write is still the one at `path`
   Error error(Error inner) const { return with_context(std::move(inner), path); }
   bool outdated() const { return unlocked && stamp_of(path) != stamp; }
-  Status renew(bool again);  // a reader opens the file again when it is outdated, or in any case
+  std::int64_t allowed_steps() const;  // of SQLite, in one reading
+  Status renew(bool again);            // a reader opens the file again when it is outdated, or in any case
 
   // Runs `body`, which reads, on one snapshot of the file; names the file in errors.
   template <class Body>
@@ -53,6 +59,7 @@ struct Store::Impl {
       const Status ready = renew(attempt > 1);
       if (!ready.ok()) return ready.error();
       const auto once = [&]() -> decltype(body()) {
+        const StepLimit limit(database, allowed_steps());
         const Transaction snapshot = TRY(Transaction::begin(database, false));
         return body();
       };
@@ -82,16 +89,27 @@ struct Store::Impl {
   Status read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels);
   Status read_kernels(std::int64_t run, std::vector<KernelRow>& kernels);
   Status read_passes(std::int64_t run, std::vector<PassRow>& passes);
-  Status read_buffers(std::int64_t run, std::vector<BufferRow>& buffers);
+  // Lifetimes must lie within the plan's steps.
+  Status read_buffers(std::int64_t run, std::int64_t plan_steps, std::vector<BufferRow>& buffers);
   Status read_environment(std::int64_t run, std::map<std::string, std::string>& environment);
   Result<std::int64_t> version();  // of the file
   Status read_activities(std::int64_t run, std::vector<TraceActivity>& activities);
-  Status read_streams(std::int64_t run, std::vector<StreamRow>& streams);
+  Status read_samples(std::int64_t run, std::size_t max_executions, TraceDocument& document);
+  Status read_streams(std::int64_t run, const std::vector<KernelRow>& kernels,
+                      std::vector<StreamRow>& streams);
 };
 
 inline Error damaged(std::int64_t run, const std::string& table) {
   return {Errc::bad_input, "run " + std::to_string(run) + " is damaged (table " + table + ")"};
 }
+
+// Ids within a run count from 0, without gaps and without repetition.
+inline Error misnumbered(std::int64_t run, const std::string& table) {
+  return {Errc::bad_input, "run " + std::to_string(run) + " is damaged (ids of table " + table +
+                               " do not count from 0 one by one)"};
+}
+
+std::int64_t integer_median(std::vector<std::int64_t>& values);  // sorts them; 0 of none
 
 // "boot id:process id:start time" of this process, and whether the process of such a text still runs.
 std::string this_process();

@@ -1,4 +1,4 @@
-// Reading runs: summaries, records, traces.
+// Reading runs: summaries, records. Their kernels and traces are read in read_kernels.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,13 +40,6 @@ double loss_of(const Statement& row, int number, int text) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-std::int64_t integer_median(std::vector<std::int64_t>& values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
-}
-
 std::int64_t median_step_ns(const std::vector<StepRow>& steps) {
   std::vector<std::int64_t> untimed, all;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -57,6 +50,14 @@ std::int64_t median_step_ns(const std::vector<StepRow>& steps) {
 }
 
 }  // namespace
+
+// Sorts `values`.
+std::int64_t integer_median(std::vector<std::int64_t>& values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
+}
 
 Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
   Statement row =
@@ -76,7 +77,7 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
   for (std::string* text : texts) *text = row.text(column++);
   s.seed = static_cast<std::uint64_t>(row.integer(column++));
   s.planned_steps = row.integer(column++);
-  s.measured_peak_bytes = row.integer(column++);
+  s.measured_peak_bytes = row.size(column++);
   s.overhead = row.is_null(column) ? -1 : row.real(column);
   s.overhead_low = row.real(column + 1);
   s.overhead_high = row.real(column + 2);
@@ -88,9 +89,9 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
       TRY(database.prepare("SELECT peak_bytes, arena_bytes, lower_bound_bytes FROM plan WHERE run = ?"));
   plan.bind(1, run);
   if (TRY(plan.row())) {
-    s.plan_peak_bytes = plan.integer(0);
-    s.arena_bytes = plan.integer(1);
-    s.lower_bound_bytes = plan.integer(2);
+    s.plan_peak_bytes = plan.size(0);
+    s.arena_bytes = plan.size(1);
+    s.lower_bound_bytes = plan.size(2);
   }
   Statement count = TRY(database.prepare("SELECT count(*) FROM plan_step WHERE run = ?"));
   count.bind(1, run);
@@ -113,7 +114,7 @@ Status Store::Impl::read_steps(std::int64_t run, std::int64_t after, std::vector
   row.bind(1, run);
   row.bind(2, after);
   while (TRY(row.row())) {
-    steps.push_back({row.integer(0), loss_of(row, 1, 2), row.integer(3), row.real(4),
+    steps.push_back({row.integer(0), loss_of(row, 1, 2), row.size(3), row.real(4),
                      row.is_null(5) ? -1 : row.real(5), row.integer(6) != 0});
   }
   return TRY(version()) < 3 ? Status() : read_loss_scales(run, after, steps);
@@ -134,93 +135,38 @@ Status Store::Impl::read_loss_scales(std::int64_t run, std::int64_t after, std::
   return {};
 }
 
-Status Store::Impl::read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels) {
-  Statement row =
-      TRY(database.prepare("SELECT p.plan_step, p.kernel, n.name, n.op, n.phase, n.scope, n.pass, p.stream, "
-                           "p.flops, p.bytes_read, p.bytes_written, p.node"
-                           " FROM plan_step p JOIN graph_node n ON n.run = p.run AND n.node = p.node WHERE "
-                           "p.run = ? ORDER BY p.plan_step"));
-  Statement sources = TRY(database.prepare(
-      "SELECT s.source, s.name FROM node_source j JOIN source_node s ON s.run = j.run AND s.source = j.source"
-      " WHERE j.run = ? AND j.node = ? ORDER BY j.rowid"));
-  row.bind(1, run);
-  while (TRY(row.row())) {
-    KernelInfo info{row.small(0), row.text(1), row.text(2), row.text(3), row.text(4),
-                    row.text(5),  row.text(6), {},          {},          row.small(7),
-                    row.real(8),  row.real(9), row.real(10)};
-    sources.bind(1, run);
-    sources.bind(2, row.integer(11));
-    while (TRY(sources.row())) {
-      info.sources.push_back(static_cast<std::uint32_t>(sources.integer(0)));
-      info.onnx_nodes.push_back(sources.text(1));
-    }
-    kernels.push_back(std::move(info));
-  }
-  return {};
-}
-
-Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kernels) {
-  std::vector<KernelInfo> infos;
-  TRY(read_kernel_infos(run, infos));
-  std::map<std::int64_t, std::size_t> at;
-  for (KernelInfo& info : infos) {
-    at[info.plan_step] = kernels.size();
-    kernels.push_back({std::move(info)});
-  }
-  Statement count = TRY(database.prepare(
-      "SELECT count(DISTINCT step), count(DISTINCT CASE WHEN step > ? THEN step END) FROM kernel_sample WHERE "
-      "run = ?"));
-  count.bind(1, kWarmupSteps);
-  count.bind(2, run);
-  const bool any = TRY(count.row());
-  const bool warm = any && count.integer(1) > 0;
-  const std::int64_t timed_steps = any ? count.integer(warm ? 1 : 0) : 0;
-  Statement row = TRY(database.prepare(
-      "SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? AND step > ? ORDER BY plan_step"));
-  row.bind(1, run);
-  row.bind(2, warm ? kWarmupSteps : 0);
-  std::map<std::int64_t, std::vector<std::int64_t>> durations;
-  while (TRY(row.row())) durations[row.integer(0)].push_back(row.integer(1));
-  double all = 0;
-  for (auto& [plan_step, values] : durations) {
-    const auto found = at.find(plan_step);
-    if (found == at.end()) continue;
-    KernelRow& kernel = kernels[found->second];
-    kernel.samples = static_cast<std::int64_t>(values.size());
-    for (const std::int64_t ns : values) kernel.total_ns += ns;
-    kernel.median_ns = integer_median(values);
-    kernel.min_ns = values.front();
-    kernel.step_ns = timed_steps > 0 ? kernel.total_ns / timed_steps : 0;
-    all += static_cast<double>(kernel.total_ns);
-  }
-  for (KernelRow& kernel : kernels) kernel.share = all > 0 ? static_cast<double>(kernel.total_ns) / all : 0;
-  return {};
-}
-
 Status Store::Impl::read_passes(std::int64_t run, std::vector<PassRow>& passes) {
   Statement row =
       TRY(database.prepare("SELECT name, phase, matched, rejected, nodes_before, nodes_after, ms, pass FROM "
                            "pass WHERE run = ? ORDER BY pass"));
-  Statement match =
-      TRY(database.prepare("SELECT rule, site, matched, why, removed, added, sources FROM pass_match WHERE "
-                           "run = ? AND pass = ? ORDER BY rowid"));
   row.bind(1, run);
   while (TRY(row.row())) {
-    PassRow pass{row.text(0),    row.text(1),    row.small(2), row.small(3),
-                 row.integer(4), row.integer(5), row.real(6),  {}};
-    match.bind(1, run);
-    match.bind(2, row.integer(7));
-    while (TRY(match.row())) {
-      pass.log.push_back({match.text(0), match.text(1), match.integer(2) != 0, match.text(3),
-                          json_array<std::string>(match.text(4)), json_array<std::string>(match.text(5)),
-                          json_array<std::uint32_t>(match.text(6))});
-    }
-    passes.push_back(std::move(pass));
+    if (row.integer(7) != static_cast<std::int64_t>(passes.size())) return misnumbered(run, "pass");
+    passes.push_back({row.text(0),
+                      row.text(1),
+                      row.small(2),
+                      row.small(3),
+                      row.integer(4),
+                      row.integer(5),
+                      row.real(6),
+                      {}});
+  }
+  Statement match =
+      TRY(database.prepare("SELECT rule, site, matched, why, removed, added, sources, pass FROM pass_match "
+                           "WHERE run = ? ORDER BY pass, rowid"));
+  match.bind(1, run);
+  while (TRY(match.row())) {
+    const std::int64_t pass = match.integer(7);
+    if (pass < 0 || pass >= static_cast<std::int64_t>(passes.size())) continue;
+    passes[static_cast<std::size_t>(pass)].log.push_back(
+        {match.text(0), match.text(1), match.integer(2) != 0, match.text(3),
+         json_array<std::string>(match.text(4)), json_array<std::string>(match.text(5)),
+         json_array<std::uint32_t>(match.text(6))});
   }
   return {};
 }
 
-Status Store::Impl::read_buffers(std::int64_t run, std::vector<BufferRow>& buffers) {
+Status Store::Impl::read_buffers(std::int64_t run, std::int64_t plan_steps, std::vector<BufferRow>& buffers) {
   Statement row =
       TRY(database.prepare("SELECT buffer, value, place, offset, bytes, first_step, last_step FROM buffer "
                            "WHERE run = ? ORDER BY buffer, rowid"));
@@ -229,7 +175,12 @@ Status Store::Impl::read_buffers(std::int64_t run, std::vector<BufferRow>& buffe
   while (TRY(row.row())) {
     if (buffers.empty() || row.integer(0) != last) {
       last = row.integer(0);
-      buffers.push_back({{}, row.text(2), row.integer(3), row.integer(4), row.integer(5), row.integer(6)});
+      buffers.push_back({{}, row.text(2), row.size(3), row.size(4), row.integer(5), row.integer(6)});
+      const BufferRow& b = buffers.back();
+      if (b.first_step < -1 || b.last_step < b.first_step || b.last_step > plan_steps)
+        return Error{
+            Errc::bad_input,
+            fmt::format("run {} is damaged (buffer {} lives outside of the plan's steps)", run, last)};
     }
     buffers.back().values.push_back(row.text(1));
   }
@@ -245,75 +196,14 @@ Status Store::Impl::read_environment(std::int64_t run, std::map<std::string, std
 
 Result<std::int64_t> Store::Impl::version() { return database.integer("PRAGMA user_version"); }
 
-Status Store::Impl::read_activities(std::int64_t run, std::vector<TraceActivity>& activities) {
-  if (TRY(version()) < 2) return {};
-  Statement row = TRY(database.prepare(
-      "SELECT step, micro, kind, stream, plan_step, start_ns, duration_ns, bytes, name FROM activity "
-      "WHERE run = ? ORDER BY rowid"));
-  row.bind(1, run);
-  while (TRY(row.row())) {
-    TraceActivity a;
-    a.step = row.integer(0);
-    a.micro = row.small(1);
-    const std::string kind = row.text(2);
-    for (const Activity::Kind k : {Activity::Kind::kernel, Activity::Kind::fill, Activity::Kind::api}) {
-      if (kind == activity_name(k)) a.kind = k;
-    }
-    a.stream = row.is_null(3) ? -1 : row.small(3);
-    a.plan_step = row.is_null(4) ? -1 : row.small(4);
-    a.start_ns = row.integer(5);
-    a.duration_ns = row.integer(6);
-    a.bytes = row.integer(7);
-    a.name = row.text(8);
-    activities.push_back(std::move(a));
-  }
-  return {};
-}
-
-Status Store::Impl::read_streams(std::int64_t run, std::vector<StreamRow>& streams) {
-  if (TRY(version()) < 2) return {};
-  Statement any = TRY(database.prepare("SELECT 1 FROM activity WHERE run = ? LIMIT 1"));
-  any.bind(1, run);
-  if (!TRY(any.row())) return {};
-  Statement row =
-      TRY(database.prepare("SELECT kind, stream, count, total_ns, bytes FROM v_streams WHERE run = ? ORDER "
-                           "BY stream, kind, step"));
-  row.bind(1, run);
-  while (TRY(row.row())) {
-    const std::string kind = row.text(0);
-    const std::int32_t stream = row.is_null(1) ? -1 : row.small(1);
-    if (streams.empty() || streams.back().kind != kind || streams.back().stream != stream)
-      streams.push_back({kind, stream, 0, 0, {}});
-    StreamRow& to = streams.back();
-    to.count += row.integer(2);
-    to.ns.push_back(row.real(3));
-    to.bytes += row.integer(4);
-  }
-  return {};
-}
-
-namespace {
-
-// A step begins with the first of its launches and copies, where there are any, and ends with the last.
-void widen_steps(TraceDocument& document) {
-  for (const TraceActivity& a : document.activities) {
-    const auto step =
-        std::lower_bound(document.steps.begin(), document.steps.end(), a.step,
-                         [](const TraceStep& s, std::int64_t number) { return s.step < number; });
-    if (step == document.steps.end() || step->step != a.step) continue;
-    const std::int64_t end_ns = std::max(step->start_ns + step->duration_ns, a.start_ns + a.duration_ns);
-    step->start_ns = std::min(step->start_ns, a.start_ns);
-    step->duration_ns = end_ns - step->start_ns;
-  }
-}
-
-}  // namespace
-
 Result<std::vector<RunSummary>> Store::list_runs() {
   return impl_->on_snapshot([&]() -> Result<std::vector<RunSummary>> {
     std::vector<std::int64_t> ids;
     Statement row = TRY(impl_->database.prepare("SELECT id FROM run ORDER BY id"));
     while (TRY(row.row())) ids.push_back(row.integer(0));
+    if (ids.size() > kMaxListedRuns)
+      return Error{Errc::limit,
+                   fmt::format("it has {} runs; at most {} are listed", ids.size(), kMaxListedRuns)};
     std::vector<RunSummary> runs;
     for (const std::int64_t id : ids) {
       const std::string table = TRY(impl_->damaged_table(id, true));
@@ -369,8 +259,8 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
     TRY(impl_->read_steps(run, 0, record.steps));
     TRY(impl_->read_kernels(run, record.kernels));
     TRY(impl_->read_passes(run, record.passes));
-    TRY(impl_->read_buffers(run, record.buffers));
-    TRY(impl_->read_streams(run, record.streams));
+    TRY(impl_->read_buffers(run, static_cast<std::int64_t>(record.kernels.size()), record.buffers));
+    TRY(impl_->read_streams(run, record.kernels, record.streams));
     return record;
   });
 }
@@ -380,51 +270,6 @@ Result<std::vector<StepRow>> Store::steps_after(std::int64_t run, std::int64_t s
     std::vector<StepRow> steps;
     TRY(impl_->read_steps(run, step, steps));
     return steps;
-  });
-}
-
-Result<TraceDocument> Store::load_trace(std::int64_t run) {
-  return impl_->on_snapshot([&]() -> Result<TraceDocument> {
-    const std::string table = TRY(impl_->damaged_table(run, false));
-    if (!table.empty()) return damaged(run, table);
-    TraceDocument document;
-    document.run_id = run;
-    Statement head = TRY(impl_->database.prepare("SELECT model, device FROM run WHERE id = ?"));
-    head.bind(1, run);
-    if (TRY(head.row())) {
-      document.model = head.text(0);
-      document.device = head.text(1);
-    }
-    TRY(impl_->read_environment(run, document.environment));
-    TRY(impl_->read_kernel_infos(run, document.kernels));
-    Statement live =
-        TRY(impl_->database.prepare("SELECT live_bytes FROM plan_step WHERE run = ? ORDER BY plan_step"));
-    live.bind(1, run);
-    while (TRY(live.row())) document.live_bytes.push_back(live.integer(0));
-    Statement row =
-        TRY(impl_->database.prepare("SELECT step, micro, plan_step, start_ns, duration_ns FROM kernel_sample "
-                                    "WHERE run = ? ORDER BY rowid"));
-    row.bind(1, run);
-    std::vector<KernelSample> samples;
-    std::int64_t current = 0;
-    const auto close_step = [&] {
-      if (samples.empty()) return;
-      const std::int64_t start = samples.front().start_ns;
-      std::int64_t end = start;
-      for (const KernelSample& sample : samples) end = std::max(end, sample.start_ns + sample.duration_ns);
-      document.steps.push_back({current, start, end - start});
-      append_samples(samples, document.kernels, current, document.rows);
-      samples.clear();
-    };
-    while (TRY(row.row())) {
-      if (row.integer(0) != current) close_step();
-      current = row.integer(0);
-      samples.push_back({row.small(2), row.small(1), row.integer(3), row.integer(4)});
-    }
-    close_step();
-    TRY(impl_->read_activities(run, document.activities));
-    widen_steps(document);
-    return document;
   });
 }
 

@@ -1,0 +1,300 @@
+// Reading what a run executed: kernels with their provenance and times, streams of a GPU, traces. Every table
+// is read once, in the order of its index, and joined here: SQLite would have to guess which table to begin
+// with, and a file with repeated ids would multiply its rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "profiler/sampler.h"
+#include "sessions/store.h"
+#include "sessions/store_impl.h"
+
+namespace gradloom {
+namespace {
+
+std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) sum = std::numeric_limits<std::int64_t>::max();
+  return sum;
+}
+
+// Clocks begin anywhere; 2^60 ns are 36 years.
+std::int64_t clock_ns(const Statement& row, int column) {
+  constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
+  return std::clamp(row.integer(column), -kFarthest, kFarthest);
+}
+
+constexpr int kMaxStreams = 1024;
+
+Error no_such_stream(std::int64_t run, std::int64_t stream) {
+  return {Errc::bad_input, fmt::format("run {} is damaged (stream {})", run, stream)};
+}
+
+// A step begins with the first of its launches and copies, where there are any, and ends with the last.
+void widen_steps(TraceDocument& document) {
+  for (const TraceActivity& a : document.activities) {
+    const auto step =
+        std::lower_bound(document.steps.begin(), document.steps.end(), a.step,
+                         [](const TraceStep& s, std::int64_t number) { return s.step < number; });
+    if (step == document.steps.end() || step->step != a.step) continue;
+    const std::int64_t end_ns = std::max(step->start_ns + step->duration_ns, a.start_ns + a.duration_ns);
+    step->start_ns = std::min(step->start_ns, a.start_ns);
+    step->duration_ns = end_ns - step->start_ns;
+  }
+}
+
+Result<std::vector<std::string>> read_source_names(Database& database, std::int64_t run) {
+  std::vector<std::string> names;
+  Statement row = TRY(database.prepare("SELECT source, name FROM source_node WHERE run = ? ORDER BY source"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    if (row.integer(0) != static_cast<std::int64_t>(names.size())) return misnumbered(run, "source_node");
+    names.push_back(row.text(1));
+  }
+  return names;
+}
+
+// A node of the training graph: what is known of its kernel without the plan, and the bytes of its names.
+struct GraphNode {
+  KernelInfo info;
+  std::size_t name_bytes = 0;
+};
+
+Result<std::map<std::int64_t, GraphNode>> read_nodes(Database& database, std::int64_t run,
+                                                     const std::vector<std::string>& source_names) {
+  std::map<std::int64_t, GraphNode> nodes;
+  Statement row = TRY(database.prepare(
+      "SELECT node, name, op, phase, scope, pass FROM graph_node WHERE run = ? ORDER BY node"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    const auto [at, fresh] = nodes.try_emplace(row.integer(0));
+    if (!fresh)
+      return Error{Errc::bad_input,
+                   fmt::format("run {} is damaged (node {} is there twice)", run, at->first)};
+    KernelInfo& info = at->second.info;
+    std::string* const texts[] = {&info.node, &info.op, &info.phase, &info.scope, &info.pass};
+    int column = 1;
+    for (std::string* text : texts) {
+      *text = row.text(column++);
+      at->second.name_bytes += text->size();
+    }
+  }
+  Statement link =
+      TRY(database.prepare("SELECT node, source FROM node_source WHERE run = ? ORDER BY node, rowid"));
+  link.bind(1, run);
+  while (TRY(link.row())) {
+    const auto at = nodes.find(link.integer(0));
+    const std::int64_t source = link.integer(1);
+    if (at == nodes.end() || source < 0 || source >= static_cast<std::int64_t>(source_names.size())) continue;
+    at->second.info.sources.push_back(static_cast<std::uint32_t>(source));
+    at->second.name_bytes += sizeof(std::string) + source_names[static_cast<std::size_t>(source)].size();
+  }
+  return nodes;
+}
+
+}  // namespace
+
+Status Store::Impl::read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels) {
+  const std::vector<std::string> source_names = TRY(read_source_names(database, run));
+  const std::map<std::int64_t, GraphNode> nodes = TRY(read_nodes(database, run, source_names));
+  static const GraphNode kUnknown;
+  Statement row = TRY(database.prepare(
+      "SELECT plan_step, node, kernel, stream, flops, bytes_read, bytes_written FROM plan_step WHERE run = ? "
+      "ORDER BY plan_step"));
+  row.bind(1, run);
+  std::size_t name_bytes = 0;
+  while (TRY(row.row())) {
+    if (row.integer(0) != static_cast<std::int64_t>(kernels.size())) return misnumbered(run, "plan_step");
+    const auto at = nodes.find(row.integer(1));
+    const GraphNode& node = at == nodes.end() ? kUnknown : at->second;
+    name_bytes += node.name_bytes;  // several plan steps may have the same node
+    if (name_bytes > kMaxNameBytes)
+      return Error{Errc::limit, fmt::format("run {}: the names of its kernels' nodes take more than {} MiB",
+                                            run, kMaxNameBytes >> 20)};
+    KernelInfo info = node.info;
+    info.plan_step = static_cast<std::int32_t>(kernels.size());
+    info.kernel = row.text(2);
+    const std::int64_t stream = row.integer(3);
+    if (stream < 0 || stream >= kMaxStreams) return no_such_stream(run, stream);
+    info.stream = static_cast<std::int32_t>(stream);
+    info.flops = row.real(4);
+    info.bytes_read = row.real(5);
+    info.bytes_written = row.real(6);
+    for (const std::uint32_t source : info.sources) info.onnx_nodes.push_back(source_names[source]);
+    kernels.push_back(std::move(info));
+  }
+  return {};
+}
+
+Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kernels) {
+  std::vector<KernelInfo> infos;
+  TRY(read_kernel_infos(run, infos));
+  for (KernelInfo& info : infos) kernels.push_back({std::move(info)});
+  Statement count = TRY(database.prepare(
+      "SELECT count(DISTINCT step), count(DISTINCT CASE WHEN step > ? THEN step END) FROM kernel_sample WHERE "
+      "run = ?"));
+  count.bind(1, kWarmupSteps);
+  count.bind(2, run);
+  const bool any = TRY(count.row());
+  const bool warm = any && count.integer(1) > 0;
+  const std::int64_t timed_steps = any ? count.integer(warm ? 1 : 0) : 0;
+  Statement row = TRY(database.prepare(
+      "SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? AND step > ? ORDER BY plan_step"));
+  row.bind(1, run);
+  row.bind(2, warm ? kWarmupSteps : 0);
+  std::vector<std::int64_t> durations;  // of one plan step: the rows come by plan step
+  std::int64_t current = -1;
+  double all = 0;
+  const auto finish = [&] {
+    if (current < 0 || current >= static_cast<std::int64_t>(kernels.size()) || durations.empty()) return;
+    KernelRow& kernel = kernels[static_cast<std::size_t>(current)];
+    kernel.samples = static_cast<std::int64_t>(durations.size());
+    for (const std::int64_t ns : durations) kernel.total_ns = saturating_sum(kernel.total_ns, ns);
+    kernel.median_ns = integer_median(durations);
+    kernel.min_ns = durations.front();
+    kernel.step_ns = timed_steps > 0 ? kernel.total_ns / timed_steps : 0;
+    all += static_cast<double>(kernel.total_ns);
+  };
+  while (TRY(row.row())) {
+    if (row.integer(0) != current) {
+      finish();
+      durations.clear();
+      current = row.integer(0);
+    }
+    durations.push_back(row.size(1));
+  }
+  finish();
+  for (KernelRow& kernel : kernels) kernel.share = all > 0 ? static_cast<double>(kernel.total_ns) / all : 0;
+  return {};
+}
+
+Status Store::Impl::read_activities(std::int64_t run, std::vector<TraceActivity>& activities) {
+  if (TRY(version()) < 2) return {};
+  Statement row = TRY(database.prepare(
+      "SELECT step, micro, kind, stream, plan_step, start_ns, duration_ns, bytes, name FROM activity "
+      "WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    TraceActivity a;
+    a.step = row.integer(0);
+    a.micro = row.small(1);
+    const std::string kind = row.text(2);
+    for (const Activity::Kind k : {Activity::Kind::kernel, Activity::Kind::fill, Activity::Kind::api}) {
+      if (kind == activity_name(k)) a.kind = k;
+    }
+    const std::int64_t stream = row.is_null(3) ? -1 : row.integer(3);
+    if (stream < -1 || stream >= kMaxStreams) return no_such_stream(run, stream);
+    a.stream = static_cast<std::int32_t>(stream);
+    a.plan_step = row.is_null(4) ? -1 : row.small(4);
+    a.start_ns = clock_ns(row, 5);
+    a.duration_ns = row.size(6);
+    a.bytes = row.size(7);
+    a.name = row.text(8);
+    activities.push_back(std::move(a));
+  }
+  return {};
+}
+
+// As v_streams does for people: by stream, kind and step.
+Status Store::Impl::read_streams(std::int64_t run, const std::vector<KernelRow>& kernels,
+                                 std::vector<StreamRow>& streams) {
+  if (TRY(version()) < 2) return {};
+  struct Sums {
+    std::int64_t count = 0, bytes = 0;
+    std::map<std::int64_t, std::int64_t> ns;  // by step
+  };
+  std::map<std::pair<std::int32_t, std::string>, Sums> sums;
+  std::vector<TraceActivity> activities;
+  TRY(read_activities(run, activities));
+  if (activities.empty()) return {};
+  const auto add = [&](std::int32_t stream, const char* kind, std::int64_t step, std::int64_t ns,
+                       std::int64_t bytes) {
+    Sums& to = sums[{stream, kind}];
+    ++to.count;
+    to.bytes = saturating_sum(to.bytes, bytes);
+    std::int64_t& sum = to.ns[step];
+    sum = saturating_sum(sum, ns);
+  };
+  for (const TraceActivity& a : activities)
+    add(a.stream, activity_name(a.kind), a.step, a.duration_ns, a.bytes);
+  Statement row =
+      TRY(database.prepare("SELECT plan_step, step, duration_ns FROM kernel_sample WHERE run = ?"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    const std::int64_t plan_step = row.integer(0);
+    if (plan_step < 0 || plan_step >= static_cast<std::int64_t>(kernels.size())) continue;
+    const std::int32_t stream = kernels[static_cast<std::size_t>(plan_step)].info.stream;
+    add(stream, activity_name(Activity::Kind::kernel), row.integer(1), row.size(2), 0);
+  }
+  for (const auto& [key, found] : sums) {
+    streams.push_back({key.second, key.first, found.count, found.bytes, {}});
+    for (const auto& [step, ns] : found.ns) streams.back().ns.push_back(static_cast<double>(ns));
+  }
+  return {};
+}
+
+Status Store::Impl::read_samples(std::int64_t run, std::size_t max_executions, TraceDocument& document) {
+  Statement row =
+      TRY(database.prepare("SELECT step, micro, plan_step, start_ns, duration_ns FROM kernel_sample "
+                           "WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  std::vector<KernelSample> samples;  // of one step
+  std::int64_t current = 0;
+  bool room = true;
+  const auto close_step = [&] {
+    if (samples.empty()) return;
+    const std::int64_t start = samples.front().start_ns;
+    std::int64_t end = start;
+    for (const KernelSample& sample : samples) end = std::max(end, sample.start_ns + sample.duration_ns);
+    document.steps.push_back({current, start, end - start});
+    append_samples(samples, document.kernels, current, document.rows);
+    samples.clear();
+  };
+  while (room && TRY(row.row())) {
+    if (row.integer(0) != current) close_step();
+    current = row.integer(0);
+    samples.push_back({row.small(2), row.small(1), clock_ns(row, 3), row.size(4)});
+    room = document.rows.size() + samples.size() <= max_executions;
+  }
+  if (room) return close_step(), Status();
+  if (document.steps.empty())
+    return Error{Errc::limit, fmt::format("run {}: step {} alone has more than {} kernel executions", run,
+                                          current, max_executions)};
+  Statement count = TRY(database.prepare("SELECT count(DISTINCT step) FROM kernel_sample WHERE run = ?"));
+  count.bind(1, run);
+  if (TRY(count.row()))
+    document.steps_left_out = count.integer(0) - static_cast<std::int64_t>(document.steps.size());
+  return {};
+}
+
+Result<TraceDocument> Store::load_trace(std::int64_t run, std::size_t max_executions) {
+  return impl_->on_snapshot([&]() -> Result<TraceDocument> {
+    const std::string table = TRY(impl_->damaged_table(run, false));
+    if (!table.empty()) return damaged(run, table);
+    TraceDocument document;
+    document.run_id = run;
+    Statement head = TRY(impl_->database.prepare("SELECT model, device FROM run WHERE id = ?"));
+    head.bind(1, run);
+    if (TRY(head.row())) {
+      document.model = head.text(0);
+      document.device = head.text(1);
+    }
+    TRY(impl_->read_environment(run, document.environment));
+    TRY(impl_->read_kernel_infos(run, document.kernels));
+    Statement live =
+        TRY(impl_->database.prepare("SELECT live_bytes FROM plan_step WHERE run = ? ORDER BY plan_step"));
+    live.bind(1, run);
+    while (TRY(live.row())) document.live_bytes.push_back(live.size(0));
+    TRY(impl_->read_samples(run, max_executions, document));
+    TRY(impl_->read_activities(run, document.activities));
+    if (document.steps_left_out > 0)
+      std::erase_if(document.activities,
+                    [last = document.steps.back().step](const TraceActivity& a) { return a.step > last; });
+    widen_steps(document);
+    return document;
+  });
+}
+
+}  // namespace gradloom

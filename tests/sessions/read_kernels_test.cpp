@@ -1,0 +1,127 @@
+// What reading a run costs, counted in steps of SQLite's machine, and what becomes of rows that do not fit
+// together.
+#include <sqlite3.h>
+
+#include <functional>
+
+#include "tests/sessions/session_fixture.h"
+
+namespace gradloom::testing {
+namespace {
+
+// Steps of SQLite's machine that the statements of all databases opened meanwhile take.
+class StepCount {
+ public:
+  StepCount() {
+    steps_ = 0;
+    sqlite3_auto_extension(reinterpret_cast<void (*)()>(watch));
+  }
+  StepCount(const StepCount&) = delete;
+  StepCount& operator=(const StepCount&) = delete;
+  ~StepCount() { sqlite3_cancel_auto_extension(reinterpret_cast<void (*)()>(watch)); }
+  static std::int64_t steps() { return steps_; }
+
+ private:
+  static int watch(sqlite3* db, char**, const void*) {
+    return sqlite3_trace_v2(
+        db, SQLITE_TRACE_PROFILE,
+        [](unsigned, void*, void* statement, void*) {
+          steps_ += sqlite3_stmt_status(static_cast<sqlite3_stmt*>(statement), SQLITE_STMTSTATUS_VM_STEP, 1);
+          return 0;
+        },
+        nullptr);
+  }
+  static inline std::int64_t steps_ = 0;
+};
+
+// A run of `count` kernels, each of a node of its own with an ONNX node of its own, and so many passes'
+// matches.
+void write_wide_run(Store& store, int count, std::int64_t timed_steps) {
+  static const OpDef relu{.name = "Relu"};
+  TinyStep t;
+  PassReport report;
+  report.name = "fuse";
+  for (int i = 0; i < count; ++i) {
+    const std::string name = "n" + std::to_string(i);
+    t.graph.sources.push_back({"/" + name, "Relu", "", "s"});
+    Value value;
+    value.name = name + ":0";
+    value.type = {DType::f32, {4}};
+    value.has_type = true;
+    value.producer = static_cast<NodeId>(i);
+    t.graph.values.push_back(value);
+    Node node;
+    node.op = &relu;
+    node.name = name;
+    node.outputs = {static_cast<ValueId>(i)};
+    node.origin = {{static_cast<std::uint32_t>(i)}, Phase::forward, ""};
+    t.graph.nodes.push_back(node);
+    PlanStep step;
+    step.node = static_cast<NodeId>(i);
+    step.kernel = "relu";
+    t.plan.steps.push_back(step);
+    t.plan.buffers.push_back({Place::arena, 0, 128, i, i});
+    t.plan.buffer_of.push_back(i);
+    report.log.push_back({"rule", name, true, "", {}, {}, {}});
+  }
+  t.reports = {report};
+  auto run = store.begin_run(tiny_start("wide"));
+  ASSERT_TRUE(run.ok()) << error_of(run);
+  ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
+  for (std::int64_t step = 1; step <= timed_steps; ++step)
+    ASSERT_TRUE((*run)->add_step({step, 1, 1000, 0.1, -1, true}, tiny_samples(t, step)).ok());
+  ASSERT_TRUE((*run)->finish({}).ok());
+}
+
+using ReadKernels = SessionTest;
+
+TEST_F(ReadKernels, WorkIsProportionalToTheRows) {
+  const std::pair<const char*, std::function<bool(Store&)>> readings[] = {
+      {"list_runs", [](Store& store) { return store.list_runs().ok(); }},
+      {"load_run", [](Store& store) { return store.load_run(1).ok(); }},
+      {"load_trace", [](Store& store) { return store.load_trace(1).ok(); }}};
+  for (const auto& [what, reading] : readings) {
+    std::int64_t steps[2] = {};
+    for (const int twice : {0, 1}) {
+      const std::string path = file(std::string(what) + std::to_string(twice));
+      const int kernels = 3000 << twice;
+      {
+        auto store = Store::open(path, StoreMode::write);
+        ASSERT_TRUE(store.ok()) << error_of(store);
+        write_wide_run(**store, kernels, 4);
+      }
+      const StepCount count;
+      auto store = Store::open(path, StoreMode::read);
+      ASSERT_TRUE(store.ok()) << error_of(store);
+      ASSERT_TRUE(reading(**store)) << what;
+      steps[twice] = count.steps();
+      EXPECT_GT(steps[twice], kernels) << "the count counts";
+    }
+    std::printf("%s: %.0f steps per kernel\n", what, static_cast<double>(steps[1]) / 6000);
+    EXPECT_LT(static_cast<double>(steps[1]), 2.2 * static_cast<double>(steps[0])) << what;
+    EXPECT_LT(steps[1] / 6000, 1000) << what;
+  }
+}
+
+TEST_F(ReadKernels, ALongTraceEndsWhereItIsFull) {
+  const std::string path = file("s.db");
+  auto store = Store::open(path, StoreMode::write);
+  ASSERT_TRUE(store.ok()) << error_of(store);
+  write_tiny_run(**store, "gpu", 20, false, {{"gpu.name", "test"}});  // timed: 2 5 8 11 14 17 20
+  const auto whole = (*store)->load_trace(1);
+  ASSERT_TRUE(whole.ok()) << error_of(whole);
+  EXPECT_EQ(whole->steps.size(), 7u);
+  EXPECT_EQ(whole->steps_left_out, 0);
+  const auto part = (*store)->load_trace(1, 12);  // 5 kernels a step
+  ASSERT_TRUE(part.ok()) << error_of(part);
+  EXPECT_EQ(part->steps.size(), 2u);
+  EXPECT_EQ(part->rows.size(), 10u);
+  EXPECT_EQ(part->steps_left_out, 5);
+  EXPECT_EQ(part->activities.size(), 8u);
+  const auto none = (*store)->load_trace(1, 3);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, Errc::limit) << none.error().message;
+}
+
+}  // namespace
+}  // namespace gradloom::testing
