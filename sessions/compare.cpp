@@ -141,16 +141,20 @@ class Provenance {
   std::size_t group(const KernelInfo& kernel) {
     return root(id(table_phase(kernel.phase), kernel.onnx_nodes.empty() ? "" : kernel.onnx_nodes[0]));
   }
-  std::string name(std::size_t group) {
-    std::string text;
-    int count = 0;
+  // What each group is called: its first three ONNX nodes.
+  std::map<std::size_t, std::string> names() {
+    std::map<std::size_t, std::string> texts;
+    std::map<std::size_t, int> counts;
     for (std::size_t i = 0; i < keys_.size(); ++i) {
-      if (root(i) != group) continue;
-      if (++count <= 3)
-        text += (text.empty() ? "" : " + ") +
-                (keys_[i].second.empty() ? "(" + keys_[i].first + ")" : keys_[i].second);
+      const std::size_t group = root(i);
+      std::string& text = texts[group];
+      if (++counts[group] > 3) continue;
+      text += (text.empty() ? "" : " + ") +
+              (keys_[i].second.empty() ? "(" + keys_[i].first + ")" : keys_[i].second);
     }
-    return count > 3 ? text + " + " + std::to_string(count - 3) + " more" : text;
+    for (const auto& [group, count] : counts)
+      if (count > 3) texts[group] += " + " + std::to_string(count - 3) + " more";
+    return texts;
   }
 
  private:
@@ -218,12 +222,13 @@ void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTime
   for (const auto* side : {&a, &b}) {
     for (const KernelTimes& kernel : *side) provenance.add(*kernel.info);
   }
+  const std::map<std::size_t, std::string> names = provenance.names();
   Table kernels, phases, scopes;
   for (const auto* side : {&a, &b}) {
     for (const KernelTimes& kernel : *side) {
       const std::string phase = table_phase(kernel.info->phase);
       const std::size_t group = provenance.group(*kernel.info);
-      kernels.add(std::to_string(group), provenance.name(group), phase, kernel, side == &b);
+      kernels.add(std::to_string(group), names.at(group), phase, kernel, side == &b);
       phases.add(phase, phase, phase, kernel, side == &b);
       const std::string scope = kernel.info->scope.empty() ? "(" + phase + ")" : kernel.info->scope;
       scopes.add(scope, scope, "", kernel, side == &b);

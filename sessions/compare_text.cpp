@@ -65,8 +65,12 @@ std::string table_text(const char* title, const std::vector<ComparedRow>& rows, 
   for (std::size_t i = 0; i < rows.size() && i < limit; ++i) {
     const ComparedRow& row = rows[i];
     std::string name = escaped(row.name);
-    if (!row.phase.empty() && row.phase != row.name) name += " (" + row.phase + ")";
-    if (name.size() > 56) name = name.substr(0, 53) + "...";
+    if (!row.phase.empty() && row.phase != row.name) name += " (" + escaped(row.phase) + ")";
+    if (name.size() > 56) {
+      std::size_t kept = 53;
+      while (kept > 0 && (name[kept] & 0xc0) == 0x80) --kept;  // a character is kept whole or not at all
+      name = name.substr(0, kept) + "...";
+    }
     const double difference = row.b_ns - row.a_ns;
     const std::string ratio =
         row.a_ns > 0 && row.b_ns > 0 ? fmt::format("{:.2f}x", row.a_ns / row.b_ns) : "-";

@@ -114,5 +114,23 @@ TEST(Stats, Holm) {
   EXPECT_TRUE(holm({}).empty());
 }
 
+TEST(Stats, IntervalsOfManyValuesAgreeWithThoseOfFew) {
+  // 4096 values are resampled one by one, 4097 by the place of the median: the intervals hardly differ.
+  Pcg32 random(3);
+  std::vector<double> values;
+  for (int i = 0; i < 4096; ++i) values.push_back(1000 + random.below(1000));
+  const Interval drawn = bootstrap_median(values);
+  values.push_back(1500);
+  const Interval placed = bootstrap_median(values);
+  EXPECT_NEAR(placed.low, drawn.low, 3);
+  EXPECT_NEAR(placed.high, drawn.high, 3);
+  EXPECT_LT(placed.low, placed.value);
+  EXPECT_LT(placed.value, placed.high);
+  const Interval ratio = bootstrap_ratio(values, values);
+  EXPECT_EQ(ratio.value, 1);
+  EXPECT_NEAR(ratio.low, drawn.low / drawn.high, 0.02);
+  EXPECT_NEAR(ratio.high, drawn.high / drawn.low, 0.02);
+}
+
 }  // namespace
 }  // namespace gradloom
