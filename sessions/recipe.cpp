@@ -59,6 +59,16 @@ Status write_recipe(const Recipe& recipe, const std::string& path) {
   return atomic_write_file(path, recipe_json(moved));
 }
 
+Recipe with_absolute_paths(const Recipe& recipe) {
+  std::error_code failed;
+  const std::filesystem::path here = std::filesystem::current_path(failed);
+  Recipe moved = recipe;
+  moved.model = from_folder(here, recipe.model);
+  const auto [kind, file] = split_data(recipe.data);
+  if (!file.empty()) moved.data = kind + from_folder(here, file);
+  return moved;
+}
+
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
   recipe.passes.clear();
   for (const PassConfig& pass : pipeline.passes) {

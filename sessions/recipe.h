@@ -72,6 +72,8 @@ Result<Recipe> parse_recipe(const std::string& json);  // paths as they stand in
 Result<Recipe> read_recipe(const std::string& path);
 Status write_recipe(const Recipe& recipe, const std::string& path);  // atomic
 
+Recipe with_absolute_paths(const Recipe& recipe);  // of model and data: usable from every folder
+
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline);
 // Settings of passes that the precision switches go when it switches them off.
 void set_precision(Recipe& recipe, const std::string& precision);

@@ -6,6 +6,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ops/op.h"
+#include "sessions/find_model.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
 
@@ -133,7 +134,10 @@ Result<std::unique_ptr<RunWriter>> Store::begin_run(const RunStart& start) {
                  static_cast<std::int64_t>(start.seed), start.planned_steps, text(start.graph_hash),
                  text(start.plan_hash), text(start.recipe_json)}));
     writer->run = impl_->database.last_id();
-    return writer->insert_environment(start.environment);
+    std::map<std::string, std::string> environment = start.environment;
+    if (const std::string there = model_from_session(start.model, impl_->path); !there.empty())
+      environment.emplace(kModelFromSession, there);
+    return writer->insert_environment(environment);
   });
   if (!status.ok()) return status.error();
   return std::unique_ptr<RunWriter>(new RunWriter(std::move(writer)));

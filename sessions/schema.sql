@@ -50,6 +50,8 @@ CREATE TABLE run (
 -- step and gpu.X while the last one ran, with X sm_clock_mhz, memory_clock_mhz, temperature_c, power_mw, power_limit_mw,
 -- utilization_percent; over the whole run gpu.throttle (every reason seen, or none), gpu.other_processes (most), gpu.min_sm_clock_mhz,
 -- gpu.max_temperature_c, gpu.max_power_mw. A name that was written again at the end of the run counts as written there.
+-- model.from_session: the model's path from the session's folder, for when both have moved together. It is looked for at run.model (an
+-- absolute path; older runs have it as it was typed), then there, then beside the session; run.model_hash tells whether it is the same.
 CREATE TABLE environment (
   run INTEGER NOT NULL REFERENCES run(id),
   name TEXT NOT NULL,
