@@ -15,6 +15,18 @@ std::size_t display_width(const std::string& text) {  // code points: our texts 
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+// Most texts have escaped what is foreign in them; nothing that was missed may reach a terminal.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = text.find('\n', begin);
+    out += escaped(std::string_view(text).substr(begin, end == std::string::npos ? end : end - begin));
+    if (end == std::string::npos) return out;
+    out += '\n';
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 void Output::object(const Json& value) const {
@@ -27,10 +39,12 @@ void Output::object(const Json& value) const {
 
 void Output::text(const std::string& line) const {
   if (json_) return;
-  std::fprintf(stdout, "%s\n", line.c_str());
+  std::fprintf(stdout, "%s\n", printable(line).c_str());
 }
 
-void Output::note(const std::string& line) const { std::fprintf(stderr, "note: %s\n", line.c_str()); }
+void Output::note(const std::string& line) const {
+  std::fprintf(stderr, "note: %s\n", escaped(line).c_str());
+}
 
 bool Output::terminal() const { return isatty(STDERR_FILENO) != 0; }
 

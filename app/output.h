@@ -19,8 +19,9 @@ class Output {
   bool json() const { return json_; }
   void set_json(bool on) { json_ = on; }
   void object(const Json& value) const;  // only with --json: one line, flushed; NaN and Inf become strings
-  void text(const std::string& line) const;  // only without --json
-  void note(const std::string& line) const;  // stderr, both modes: "note: ..."
+  // Only without --json. Control characters other than the ends of lines are escaped, here and in notes.
+  void text(const std::string& line) const;
+  void note(const std::string& line) const;  // stderr, both modes: "note: ...", one line
   bool terminal() const;                     // progress bars are drawn only there, on stderr
   // Progress 0..1 of something long; overwrites the line on a terminal, silent otherwise. `done` clears it.
   void progress(const std::string& what, double fraction, const std::string& detail) const;

@@ -42,9 +42,10 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
     r.algorithms.clear();
     for (const auto& [problem, algorithm] : job->algorithms()) r.algorithms[problem] = algorithm.bytes;
   }
+  const Recipe from_anywhere = with_absolute_paths(r);
   RunStart start;
   start.name = name_;
-  start.model = r.model;
+  start.model = from_anywhere.model;
   start.model_hash = r.model_hash;
   start.device = r.device;
   start.precision = r.precision;
@@ -54,7 +55,7 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   start.command = command_line(r, session_);
   start.passes = TRY(recipe_pipeline(r)).text();
   start.planner = r.planner;
-  start.recipe_json = recipe_json(r);
+  start.recipe_json = recipe_json(from_anywhere);
   start.seed = r.seed;
   start.planned_steps = r.steps;
   start.graph_hash = graph_hash(prepared.compiled.train.graph);

@@ -5,6 +5,7 @@
 #include "app/compare_jobs.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
+#include "sessions/find_model.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -25,7 +26,7 @@ bool is_file(const std::string& text, const char* suffix) {
 }
 
 // The two sides as recipes: recipe files, runs of the session, or one configuration with two sets of changes.
-Result<std::pair<Recipe, Recipe>> side_recipes(const Options& options, Store* store) {
+Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const Options& options, Store* store) {
   if (options.sides.size() == 2 && !is_file(options.sides[0], ".onnx")) {
     std::vector<Recipe> recipes;
     for (const std::string& side : options.sides) {
@@ -38,6 +39,9 @@ Result<std::pair<Recipe, Recipe>> side_recipes(const Options& options, Store* st
                                       "' is neither a recipe (.json) nor, without --session, a run"};
       const RunRecord run = TRY(store->load_run(TRY(store->find_run(side))));
       recipes.push_back(TRY(parse_recipe(run.recipe_json)));
+      const FoundModel model = find_model(run, options.session);
+      if (model.state != FoundModel::State::none) recipes.back().model = model.path;
+      if (const std::string note = model_note(model, run); !note.empty()) out.note(note);
     }
     return std::pair{recipes[0], recipes[1]};
   }
@@ -104,7 +108,7 @@ CommandRun declare_compare(CLI::App& app) {
       const RunRecord a = TRY(store->load_run(run_a)), b = TRY(store->load_run(run_b));
       return report(context, o, TRY(compare_runs(a, b)), store.get(), run_a, run_b);
     }
-    const auto [recipe_a, recipe_b] = TRY(side_recipes(o, store.get()));
+    const auto [recipe_a, recipe_b] = TRY(side_recipes(context.out, o, store.get()));
     CompareOptions settings;
     settings.max_seconds = o.max_seconds;
     settings.min_groups = o.min_groups;

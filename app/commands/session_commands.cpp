@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "profiler/chrome_trace.h"
 #include "profiler/environment.h"
+#include "sessions/find_model.h"
 #include "sessions/recipe.h"
 #include "sessions/store.h"
 
@@ -68,8 +69,8 @@ Status show_runs(const SessionOptions& options, CommandContext& context) {
   std::vector<std::vector<std::string>> rows;
   for (const RunSummary& s : TRY(store->list_runs())) {
     context.out.object(summary_json(s));
-    rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), s.status, s.started_utc,
-                    escaped(s.model),
+    rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), escaped(s.status),
+                    escaped(s.started_utc), escaped(s.model),
                     s.passes == default_pipeline().text() ? "default"
                     : s.passes.empty()                    ? "none"
                                        : std::to_string(split_top_level(s.passes).size()) + " passes",
@@ -133,7 +134,7 @@ StreamStep per_step(const StreamRow& row) {
   return {static_cast<double>(row.count) / steps, static_cast<double>(row.bytes) / steps, median(row.ns)};
 }
 
-void show_json(const Output& out, const RunRecord& run, const std::string& by) {
+void show_json(const Output& out, const RunRecord& run, const FoundModel& model, const std::string& by) {
   Json losses = Json::array(), kernels = Json::array(), groups = Json::array(), passes = Json::array();
   for (const StepRow& s : run.steps)
     losses.push_back({{"step", s.step}, {"loss", json_number(s.loss)}, {"step_ns", s.step_ns}, {"lr", s.lr}});
@@ -163,6 +164,8 @@ void show_json(const Output& out, const RunRecord& run, const std::string& by) {
     passes.push_back(
         {{"pass", p.name}, {"phase", p.phase}, {"matched", p.matched}, {"rejected", p.rejected}});
   Json object = summary_json(run.summary);
+  object["model_found"] = model.state == FoundModel::State::none ? Json(nullptr) : Json(model.path);
+  object["model_same"] = model.state == FoundModel::State::same;
   object["environment"] = run.environment;
   if (overhead_known(run.summary))
     object["profiler_overhead"] = {{"value", run.summary.overhead},
@@ -185,11 +188,14 @@ void show_json(const Output& out, const RunRecord& run, const std::string& by) {
   out.object(object);
 }
 
-void show_text(const Output& out, const RunRecord& run, const SessionOptions& options) {
+void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
+               const SessionOptions& options) {
   const RunSummary& s = run.summary;
   out.text("run " + std::to_string(s.id) + (s.name.empty() ? "" : " (" + escaped(s.name) + ")") + ": " +
-           s.status + (s.message.empty() ? "" : ", " + escaped(s.message)));
+           escaped(s.status) + (s.message.empty() ? "" : ", " + escaped(s.message)));
   out.text("  " + escaped(s.command));
+  const std::string missing = model_note(model, run);
+  out.text("  " + (missing.empty() ? "model " + escaped(model.path) : missing));
   out.text("  loss " + loss_text(s.first_loss) + " -> " + loss_text(s.last_loss) + " over " +
            plural_text(s.steps, "step") + ", median step " +
            duration_text(static_cast<double>(s.median_step_ns)) + ", " +
@@ -208,7 +214,7 @@ void show_text(const Output& out, const RunRecord& run, const SessionOptions& op
   std::vector<std::vector<std::string>> rows;
   for (const StreamRow& row : run.streams) {
     const StreamStep step = per_step(row);
-    rows.push_back({stream_name(row.stream), row.kind, number_text(std::round(step.count)),
+    rows.push_back({stream_name(row.stream), escaped(row.kind), number_text(std::round(step.count)),
                     duration_text(step.ns), step.bytes > 0 ? bytes_text(step.bytes) : "-"});
   }
   if (!rows.empty())
@@ -250,10 +256,11 @@ CommandRun declare_show(CLI::App& app) {
   return [options](CommandContext& context) -> Status {
     const auto store = TRY(open_session(*options));
     const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
+    const FoundModel model = find_model(run, options->session);
     if (context.out.json())
-      show_json(context.out, run, options->group);
+      show_json(context.out, run, model, options->group);
     else
-      show_text(context.out, run, *options);
+      show_text(context.out, run, model, *options);
     return {};
   };
 }
@@ -271,9 +278,14 @@ CommandRun declare_trace(CLI::App& app) {
     if (document.rows.empty())
       return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
     TRY(write_trace(document, options->output));
+    if (document.steps_left_out > 0)
+      context.out.note("a trace holds at most " + std::to_string(kMaxTracedExecutions) +
+                       " kernel executions: these are the first " + std::to_string(document.steps.size()) +
+                       " timed steps; " + plural_text(document.steps_left_out, "step") + " left out");
     context.out.object({{"trace", options->output},
                         {"run_id", run},
                         {"steps", document.steps.size()},
+                        {"steps_left_out", document.steps_left_out},
                         {"events", document.rows.size()}});
     context.out.text("wrote " + options->output + ": " +
                      plural_text(static_cast<std::int64_t>(document.rows.size()), "kernel execution") +
@@ -297,9 +309,13 @@ CommandRun declare_export(CLI::App& app) {
     if (options->session.empty()) return Error{Errc::usage, "export: SESSION is required"};
     const auto store = TRY(open_session(*options));
     const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
-    const Recipe recipe = TRY(recipe_with_expectations(run));
+    Recipe recipe = TRY(recipe_with_expectations(run));
+    const FoundModel model = find_model(run, options->session);
+    if (model.state != FoundModel::State::none) recipe.model = model.path;
+    if (const std::string note = model_note(model, run); !note.empty()) context.out.note(note);
     if (options->output.empty()) {
-      std::printf("%s", recipe_json(recipe).c_str());
+      // As Output::object does: what a terminal would obey stays as JSON's escapes.
+      std::printf("%s\n", Json::parse(recipe_json(recipe)).dump(2, ' ', true).c_str());
       return {};
     }
     TRY(write_recipe(recipe, options->output));

@@ -8,6 +8,7 @@
 #include "app/desktop/suggest.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
+#include "sessions/find_model.h"
 
 namespace gradloom {
 namespace {
@@ -56,13 +57,18 @@ void Controller::open_session(const std::string& path) {
     if (!session) return [this, error = session.error()] { notice(NoticeKind::error, error.message); };
     // The newest run says which model to open.
     Recipe recipe;
-    std::error_code ignored;
+    std::string missing;
     if (!(*session)->runs.empty()) {
-      if (auto run = load_run_snapshot(path, (*session)->runs.front().id))
-        if (auto parsed = parse_recipe((*run)->record.recipe_json)) recipe = std::move(parsed).value();
+      if (auto run = load_run_snapshot(path, (*session)->runs.front().id)) {
+        const FoundModel model = find_model((*run)->record, path);
+        if (model.state == FoundModel::State::none) missing = model_note(model, (*run)->record);
+        if (auto parsed = parse_recipe((*run)->record.recipe_json)) {
+          recipe = std::move(parsed).value();
+          recipe.model = model.path;
+        }
+      }
     }
-    const bool model_there = !recipe.model.empty() && std::filesystem::exists(recipe.model, ignored);
-    return [this, path, recipe, model_there, s = std::move(session).value()] {
+    return [this, path, recipe, missing, s = std::move(session).value()] {
       add_recent(state_.settings, path);
       state_.session_path = path;
       state_.run.reset();
@@ -70,10 +76,10 @@ void Controller::open_session(const std::string& path) {
       state_.comparison.reset();
       wanted_run_ = -1;
       session_loaded(s);
-      if (model_there)
-        open_recipe(recipe);
+      if (!missing.empty())
+        notice(NoticeKind::warning, missing);
       else if (!recipe.model.empty())
-        notice(NoticeKind::warning, "the model of the newest run is not there: " + recipe.model);
+        open_recipe(recipe);
     };
   });
 }

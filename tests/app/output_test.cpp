@@ -22,5 +22,15 @@ TEST(Output, NumbersThatJsonLacksBecomeText) {
   EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), Json("-Infinity"));
 }
 
+TEST(Output, WhatACommandMissedToEscapeReachesNoTerminal) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const Output out;
+  out.text("a\x1b[31m\tb\nc\xff");
+  out.note("x\ny\x07");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "a\\x1b[31m\\x09b\nc\\xff\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "note: x\\x0ay\\x07\n");
+}
+
 }  // namespace
 }  // namespace gradloom
