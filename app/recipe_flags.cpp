@@ -47,6 +47,13 @@ const RecipeSetting* setting_called(const std::string& name) {
   return nullptr;
 }
 
+std::vector<std::string> override_names() {
+  std::vector<std::string> names{"model"};
+  for (const RecipeSetting& setting : recipe_settings())
+    if (const std::string flag = flag_of(setting); !flag.empty()) names.push_back(flag.substr(2));
+  return names;
+}
+
 // "default,-fuse-gelu" when that says it, else the passes one by one.
 std::string short_pipeline(const Pipeline& pipeline) {
   const std::string whole = pipeline.text();
@@ -162,7 +169,7 @@ Status RecipeFlags::override_with(Recipe& recipe, const std::string& text) {
     } else if (setting != nullptr) {
       TRY(set_flag(recipe, *setting, value));
     } else {
-      return Error{Errc::usage, "unknown setting '" + escaped(name) + "'"};
+      return Error{Errc::usage, unknown_name("setting", name, override_names())};
     }
   }
   return {};

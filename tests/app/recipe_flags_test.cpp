@@ -1,0 +1,105 @@
+// The flags of a recipe: what the command line says of one, read again, is that recipe.
+#include "app/recipe_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+
+#include "sessions/recipe_settings.h"
+
+namespace gradloom {
+namespace {
+
+Result<Recipe> resolved(const std::string& arguments) {
+  CLI::App app;
+  RecipeFlags flags;
+  flags.declare(app);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& e) {
+    return Error{Errc::usage, e.what()};
+  }
+  return flags.resolve();
+}
+
+std::string arguments_of(const Recipe& recipe) {
+  return command_line(recipe, "").substr(std::string("gradloom train ").size());
+}
+
+Recipe default_recipe() {
+  Recipe recipe;
+  recipe.model = "m.onnx";
+  set_pipeline(recipe, default_pipeline());
+  return recipe;
+}
+
+TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
+  Recipe recipe = default_recipe();
+  auto back = resolved(arguments_of(recipe));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(*back, recipe);
+  recipe.dims = {{"batch", 8}, {"time", 64}};
+  recipe.loss = "ce{axis=1}:logits,labels";
+  recipe.freeze = {"wte*", "ln_?"};
+  recipe.optimizer = "adamw{lr=0.001}";
+  recipe.schedule = "cosine{warmup=10,total=100}";
+  recipe.clip_norm = 0.1;
+  recipe.accumulate = 4;
+  set_precision(recipe, "f16");
+  recipe.loss_scale = "dynamic{initial=256}";
+  recipe.data = "tokens:text";
+  recipe.seed = 18446744073709551615u;
+  recipe.steps = 200;
+  recipe.threads = 2;
+  set_pipeline(recipe, *parse_pipeline("default,-fuse-gelu"));
+  recipe.passes[0].excluded_sites = {"here"};
+  recipe.planner = "reuse";
+  recipe.in_place = false;
+  recipe.record = false;
+  recipe.search = 8;
+  recipe.device = "cuda:0";
+  recipe.profile = "all";
+  const std::string line = arguments_of(recipe);
+  for (const RecipeSetting& setting : recipe_settings()) {
+    const std::string flag = flag_of(setting);
+    EXPECT_TRUE(flag.empty() || line.find(flag + " ") != std::string::npos) << flag << " is not in: " << line;
+  }
+  back = resolved(line);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(*back, recipe) << line;
+}
+
+TEST(RecipeFlags, SidesOfAComparisonNameSettingsLikeFlags) {
+  Recipe recipe = default_recipe();
+  const Status changed =
+      RecipeFlags::override_with(recipe, "passes=none;in-place=off;clip-norm=1;dim=batch=4;steps=7");
+  ASSERT_TRUE(changed.ok()) << changed.error().message;
+  EXPECT_TRUE(recipe.passes.empty());
+  EXPECT_FALSE(recipe.in_place);
+  EXPECT_EQ(recipe.clip_norm, 1);
+  EXPECT_EQ(recipe.dims.at("batch"), 4);
+  EXPECT_EQ(recipe.steps, 7);
+  const auto error = [&](const std::string& text) {
+    Recipe copy = recipe;
+    const Status status = RecipeFlags::override_with(copy, text);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  EXPECT_NE(error("pases=none").find("; did you mean passes?"), std::string::npos) << error("pases=none");
+  EXPECT_EQ(error("steps=0"), "--steps must be at least 1");
+  EXPECT_EQ(error("algorithms=x").rfind("unknown setting 'algorithms'", 0), 0u);
+  EXPECT_EQ(error("steps"), "expected setting=value, got 'steps'");
+}
+
+TEST(RecipeFlags, WrongValuesAreUsageErrors) {
+  for (const char* wrong : {"--steps 0", "--accumulate 4294967296", "--threads 2000", "--precision f8",
+                            "--in-place maybe", "--clip-norm nan", "--seed -1", "--optimizer adamm",
+                            "--schedule cosin", "--planner bestfit", "--dim batch", "--exclude fuse-gelu"}) {
+    const auto recipe = resolved(std::string("m.onnx ") + wrong);
+    ASSERT_FALSE(recipe.ok()) << wrong;
+    EXPECT_EQ(recipe.error().code, Errc::usage) << wrong;
+    EXPECT_EQ(recipe.error().message.find('\n'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
