@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
 
+#include "engine/base/memory.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "kernels/cpu.h"
@@ -47,8 +49,9 @@ class CpuDevice final : public Device {
     info.id = "cpu";
     info.name = cpu_model() + " (kernels: x86-64-" + kernels::cpu().isa + ")";
     info.available = true;
-    info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-    info.free_bytes = static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+    info.memory_bytes = usable_memory_bytes();
+    info.free_bytes = std::min(
+        info.memory_bytes, static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE));
     info.threads = kernels::threads();
     return info;
   }

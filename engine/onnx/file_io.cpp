@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/base/memory.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -152,10 +153,6 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-std::int64_t memory_budget_bytes() {
-  const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGE_SIZE);
-  if (pages <= 0 || page_bytes <= 0) return std::int64_t{8} << 30;
-  return pages / 10 * 8 * page_bytes;
-}
+std::int64_t memory_budget_bytes() { return usable_memory_bytes() / 10 * 8; }
 
 }  // namespace gradloom

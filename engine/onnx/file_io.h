@@ -41,6 +41,6 @@ class InputFile {
 void release_pages(char* bytes, std::size_t count);
 
 std::string folder_of(const std::string& path);  // "a/b" of "a/b/c", "." of "c"
-std::int64_t memory_budget_bytes();  // 80 % of the machine's memory: what contents read from files may take
+std::int64_t memory_budget_bytes();  // 80 % of usable memory: what contents read from files may take
 
 }  // namespace gradloom
