@@ -178,6 +178,7 @@ class Provenance {
 // Sums the kernels of both sides into rows by key; medians and p-values over the timed steps.
 class Table {
  public:
+  explicit Table(bool name_nodes) : name_nodes_(name_nodes) {}
   void add(const std::string& key, const std::string& name, const std::string& phase,
            const KernelTimes& kernel, bool is_b) {
     const auto [at, fresh] = rows_.try_emplace(key);
@@ -187,6 +188,9 @@ class Table {
     std::vector<double>& total = is_b ? sums.b : sums.a;
     total.resize(std::max(total.size(), kernel.ns.size()));
     for (std::size_t i = 0; i < kernel.ns.size(); ++i) total[i] += kernel.ns[i];
+    if (!name_nodes_) return;  // a phase is its name, a stream has no nodes
+    sums.nodes.insert(kernel.info->onnx_nodes.begin(), kernel.info->onnx_nodes.end());
+    if (kernel.info->onnx_nodes.empty()) sums.nodes.insert(kernel.info->node);
   }
   std::vector<ComparedRow> finish() {
     std::vector<ComparedRow> rows;
@@ -199,6 +203,7 @@ class Table {
         tested.push_back(rows.size());
         p_values.push_back(mann_whitney_p(sums.a, sums.b));
       }
+      sums.row.nodes.assign(sums.nodes.begin(), sums.nodes.end());
       rows.push_back(sums.row);
     }
     const std::vector<double> adjusted = holm(p_values);
@@ -213,7 +218,9 @@ class Table {
   struct Sums {
     ComparedRow row;
     std::vector<double> a, b;
+    std::set<std::string> nodes;
   };
+  bool name_nodes_;
   std::map<std::string, Sums> rows_;
 };
 
@@ -223,7 +230,7 @@ void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTime
     for (const KernelTimes& kernel : *side) provenance.add(*kernel.info);
   }
   const std::map<std::size_t, std::string> names = provenance.names();
-  Table kernels, phases, scopes;
+  Table kernels(true), phases(false), scopes(true);
   for (const auto* side : {&a, &b}) {
     for (const KernelTimes& kernel : *side) {
       const std::string phase = table_phase(kernel.info->phase);
@@ -241,7 +248,7 @@ void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTime
 
 void fill_streams(const std::map<std::string, KernelTimes>& a, const std::map<std::string, KernelTimes>& b,
                   Comparison& result) {
-  Table streams;
+  Table streams(false);
   for (const auto* side : {&a, &b}) {
     for (const auto& [name, row] : *side) streams.add(name, name, "", row, side == &b);
   }

@@ -53,10 +53,13 @@ struct CompareOptions {
 };
 
 struct ComparedRow {
-  std::string name, phase;                    // name: ONNX nodes (kernel table), phase, or scope
+  std::string name, phase;  // name: a label (ONNX nodes of the kernel table, phase, or scope), cut when long
   std::int64_t a_kernels = 0, b_kernels = 0;  // launches per step
   double a_ns = 0, b_ns = 0;                  // per optimizer step, median over timed steps
   double p = 1;  // Holm-adjusted over the table; 1 when one side has no kernels, and for stored runs
+  // Whose kernels these are, all of them: ONNX nodes, and kernels' own names where there are none. Of kernel
+  // and scope rows; a phase is its name.
+  std::vector<std::string> nodes;
 };
 
 struct Comparison {

@@ -27,6 +27,7 @@ ordered rows_json(const std::vector<ComparedRow>& rows) {
                    {"a_ns", number(row.a_ns)},
                    {"b_ns", number(row.b_ns)},
                    {"p", number(row.p)}});
+    if (!row.nodes.empty()) out.back()["nodes"] = row.nodes;
   }
   return out;
 }
@@ -52,8 +53,18 @@ std::vector<ComparedRow> read_rows(const json& from, const char* key) {
   if (at == from.end() || !at->is_array()) return rows;
   for (const json& row : *at) {
     if (!row.is_object()) continue;
-    rows.push_back({text(row, "name"), text(row, "phase"), integer(row, "a_kernels"),
-                    integer(row, "b_kernels"), real(row, "a_ns"), real(row, "b_ns"), real(row, "p")});
+    rows.push_back({text(row, "name"),
+                    text(row, "phase"),
+                    integer(row, "a_kernels"),
+                    integer(row, "b_kernels"),
+                    real(row, "a_ns"),
+                    real(row, "b_ns"),
+                    real(row, "p"),
+                    {}});
+    const auto nodes = row.find("nodes");  // comparisons of before 2026-11 have none
+    if (nodes == row.end() || !nodes->is_array()) continue;
+    for (const json& node : *nodes)
+      if (node.is_string()) rows.back().nodes.push_back(node.get<std::string>());
   }
   return rows;
 }
