@@ -255,6 +255,21 @@ TEST(Layout, RandomGraphsKeepTheirPromises) {
   }
 }
 
+// The work, in boxes looked at, follows the size of the graph; columns are no wider for a longer graph.
+TEST(Layout, LongerGraphsTakeAsManyMoreStepsAndNoMoreWidth) {
+  const LayoutInput small = training_graph(40, 20), large = training_graph(160, 20);
+  const LayoutResult a = *layout_graph(small), b = *layout_graph(large);
+  EXPECT_GT(a.steps, small.nodes.size());
+  EXPECT_LT(static_cast<double>(b.steps), 4.4 * static_cast<double>(a.steps));
+  EXPECT_LT(b.width, 1.3f * a.width);
+  LayoutInput flat = large;  // the same without scopes
+  for (LayoutNode& node : flat.nodes) node.scope = -1;
+  flat.scopes.clear();
+  const LayoutResult c = *layout_graph(flat);
+  EXPECT_LT(c.width, 3.f * a.width);
+  EXPECT_LT(static_cast<double>(c.steps), 100.0 * static_cast<double>(flat.nodes.size()));
+}
+
 TEST(Layout, StopIsObeyed) {
   std::stop_source source;
   source.request_stop();

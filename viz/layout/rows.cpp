@@ -1,6 +1,7 @@
 #include "viz/layout/rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -39,11 +40,12 @@ class Rows {
         position_(slots.size()),
         x_(slots.size(), 0.f),
         above_(make_adjacency(slots.size(), links, true)),
-        below_(make_adjacency(slots.size(), links, false)) {
+        below_(make_adjacency(slots.size(), links, false)),
+        anchor_(anchors(slots.size(), links)) {
     for (int32_t i = 0; i < static_cast<int32_t>(slots.size()); ++i) rows_[slots[i].row].push_back(i);
   }
 
-  std::vector<float> place() {
+  std::vector<float> place(uint64_t* steps) {
     initial_order();
     if (above_.other.empty()) {
       for (const auto& row : rows_) pack(row);
@@ -53,6 +55,7 @@ class Rows {
       for (const auto& row : rows_) pack(row);
       centre_rows();
       for (int sweep = 0; sweep < 8; ++sweep) position_sweep(sweep);
+      keep_near_axis();
       // Boxes stay where they are now; the bends between them straighten.
       boxes_fixed_ = true;
       for (int sweep = 4; sweep < 7; ++sweep) position_sweep(sweep);
@@ -60,6 +63,7 @@ class Rows {
     float left = std::numeric_limits<float>::max();
     for (size_t i = 0; i < x_.size(); ++i) left = std::min(left, x_[i] - slots_[i].width / 2);
     for (float& x : x_) x -= left;
+    if (steps) *steps += steps_;
     return std::move(x_);
   }
 
@@ -82,6 +86,7 @@ class Rows {
     for (int32_t k = 1; k < n; ++k) {
       auto& row = rows_[down ? k : n - 1 - k];
       const auto& fixed = rows_[down ? k - 1 : n - k];
+      steps_ += row.size();
       if (row.size() < 2) continue;
       const Adjacency& adjacency = down ? above_ : below_;
       // A slot without neighbours keeps its relative place: its own position scaled to the fixed row's
@@ -129,6 +134,43 @@ class Rows {
     }
   }
 
+  // Rows follow one another, so a lopsided pattern that repeats carries each repetition a little farther to
+  // one side: thousands of rows end many screens away from the first. A row of one slot stands on the axis,
+  // and whatever follows it moves along; edges between other rows are only bent where the rows have come too
+  // far.
+  void keep_near_axis() {
+    constexpr float kFar = 240;
+    float shift = 0;
+    for (const auto& row : rows_) {
+      if (row.empty()) continue;
+      ++steps_;
+      const float left = x_[row.front()] - slots_[row.front()].width / 2,
+                  right = x_[row.back()] + slots_[row.back()].width / 2;
+      const bool single = row.size() == 1;
+      const float at = (single ? x_[row[0]] + anchor_[row[0]] : (left + right) / 2) + shift;
+      if (single || std::abs(at) > kFar + (right - left) / 2) shift -= at;
+      for (int32_t slot : row) x_[slot] += shift;
+    }
+  }
+
+  // Where the edges of a slot run, from its middle: those that come from above, else those that go below. A
+  // group's ports are seldom in its middle.
+  static std::vector<float> anchors(size_t slot_count, const std::vector<RowLink>& links) {
+    std::vector<float> sum(slot_count, 0.f), below(slot_count, 0.f);
+    std::vector<int32_t> count(slot_count, 0), count_below(slot_count, 0);
+    for (const RowLink& link : links) {
+      sum[link.lower] += link.lower_dx;
+      ++count[link.lower];
+      below[link.upper] += link.upper_dx;
+      ++count_below[link.upper];
+    }
+    for (size_t i = 0; i < slot_count; ++i) {
+      if (count[i] == 0) sum[i] = below[i], count[i] = count_below[i];
+      if (count[i] > 0) sum[i] /= static_cast<float>(count[i]);
+    }
+    return sum;
+  }
+
   void position_sweep(int sweep) {
     const int32_t n = static_cast<int32_t>(rows_.size());
     const bool down = sweep % 2 == 0;
@@ -141,6 +183,7 @@ class Rows {
   void place_row(const std::vector<int32_t>& row, bool use_above, bool use_below) {
     if (row.empty()) return;
     pools_.clear();
+    steps_ += row.size();
     float offset = 0;
     for (size_t i = 0; i < row.size(); ++i) {
       if (i > 0) offset += separation(row[i - 1], row[i]);
@@ -195,17 +238,19 @@ class Rows {
   std::vector<std::vector<int32_t>> rows_;
   std::vector<float> position_, x_;
   Adjacency above_, below_;
+  std::vector<float> anchor_;
   std::vector<Pool> pools_;
   bool boxes_fixed_ = false;
+  uint64_t steps_ = 0;
 };
 
 }  // namespace
 
 std::vector<float> place_rows(const std::vector<RowSlot>& slots, const std::vector<RowLink>& links,
-                              int32_t row_count, float gap) {
+                              int32_t row_count, float gap, uint64_t* steps) {
   if (slots.empty()) return {};
   if (slots.size() == 1) return {slots[0].width / 2};
-  return Rows(slots, links, row_count, gap).place();
+  return Rows(slots, links, row_count, gap).place(steps);
 }
 
 }  // namespace gradloom

@@ -25,7 +25,8 @@ struct RowLink {
 };
 
 // Returns the centre x of every slot; the smallest left border is 0.
+// `steps`, when asked for, is raised by the slots that were looked at: what the work grows with.
 std::vector<float> place_rows(const std::vector<RowSlot>& slots, const std::vector<RowLink>& links,
-                              int32_t row_count, float gap);
+                              int32_t row_count, float gap, uint64_t* steps = nullptr);
 
 }  // namespace gradloom

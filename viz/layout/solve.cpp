@@ -116,8 +116,8 @@ void Layouter::solve_column(int32_t b, int c, size_t begin, size_t end) {
     first_bend.emplace_back(s, link_rows(slots, links, from, to, attach(segment.from, c, false),
                                          attach(segment.to, c, true), order, bends_[s]));
   }
-  const std::vector<float> x =
-      place_rows(slots, links, rows + 2, block.kind == BlockKind::kCell ? in_.gap * 0.6f : in_.gap);
+  const std::vector<float> x = place_rows(
+      slots, links, rows + 2, block.kind == BlockKind::kCell ? in_.gap * 0.6f : in_.gap, &out_.steps);
   finish_column(b, c, slots, x, members, ports, first_bend);
 }
 
