@@ -40,6 +40,12 @@ TEST(Panes, CloseRemovesEmptyPanes) {
   EXPECT_EQ(tree.to_text(), "h0.300(Kernels*,Passes*|Run)");
 }
 
+TEST(Panes, KeepTabsAddsAndClosesAndShowsWhatWasShown) {
+  PaneTree tree = std::move(PaneTree::parse("h0.300(A|Old|B*,v0.500(C*,Gone*))").value());
+  tree.keep_tabs({{"A", ""}, {"B", ""}, {"C", ""}, {"New", "A"}, {"Other", "C"}, {"Stray", "Nowhere"}});
+  EXPECT_EQ(tree.to_text(), "h0.300(A|New|B*|Stray,C*|Other)");
+}
+
 TEST(Panes, MoveJoinsAndSplits) {
   PaneTree tree = std::move(PaneTree::parse("h0.500(A*,B*|C)").value());
   tree.move("C", *tree.find("A"), PaneEdge::kCentre);

@@ -62,6 +62,23 @@ TEST(Search, NotMeasuredMatchesNoNumber) {
   EXPECT_FALSE(matches("time<1s", f));
 }
 
+TEST(Search, TheExampleFindsSomething) {
+  SearchFields add;
+  add.name = "add", add.op = "Add", add.phase = "forward", add.bytes = 100;
+  SearchFields large = add;
+  large.name = "mul", large.op = "Mul", large.phase = "backward", large.bytes = 5 << 20;
+  std::vector<SearchFields> rows{add, large};
+  EXPECT_EQ(example_query(rows), "op:Mul phase:bwd bytes>5000KiB");
+  rows[0].time_ns = 1e6;  // measured times decide what costs most
+  rows[1].time_ns = 2e3;
+  EXPECT_EQ(example_query(rows), "op:Add phase:fwd time>500us");
+  for (const SearchFields& f : {rows[0]}) EXPECT_TRUE(matches(example_query(rows).c_str(), f));
+  rows = {add};
+  rows[0].bytes = std::nan("");
+  EXPECT_EQ(example_query(rows), "op:Add phase:fwd");
+  EXPECT_EQ(example_query({}), "");
+}
+
 TEST(Search, ErrorsSayWhatIsWrong) {
   for (const char* bad :
        {"colour:red", "time:1ms", "op>3", "time>fast", "time>1parsec", "op:", "\"open", "bytes>"}) {

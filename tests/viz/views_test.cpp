@@ -42,6 +42,7 @@ class Views : public ::testing::Test {
           draw(view, now);
           if (now.pipeline) pipeline_ = *now.pipeline;
           if (!now.go_to_node.empty()) gone_to_ = now.go_to_node;
+          if (now.select_row) selected_row_ = *now.select_row;
           if (!now.hover_node.empty()) hovered_ = now.hover_node;
           ImGui::End();
         },
@@ -83,6 +84,7 @@ class Views : public ::testing::Test {
   LossPlotState loss_state_;
   CompareViewState compare_state_;
   std::string gone_to_, hovered_;
+  ComparedRow selected_row_;
   std::unique_ptr<Host> host_;  // last: goes first
 };
 
@@ -201,11 +203,51 @@ TEST_F(Views, GraphMarksShowOnBoxes) {
   EXPECT_OK(run("graph", "wait 2\nexpect node.x \"noted added outside\"\n"));
 }
 
+// The camera stands at the first nodes, near enough to read them; Fit shows everything, however long it is.
+TEST_F(Views, LongGraphsAreInSight) {
+  Graph graph;
+  graph.opset = 17;
+  GraphBuilder b(graph);
+  ValueId x = b.input("x", {DType::f32, {8, 16}});
+  for (int i = 0; i < 2500; ++i) {
+    const ValueId tanh =
+        std::move(b.add(op_by_name("Tanh"), {x}, {}, 1, {}, "tanh_" + std::to_string(i)).value())[0];
+    const ValueId relu =
+        std::move(b.add(op_by_name("Relu"), {tanh}, {}, 1, {}, "relu_" + std::to_string(i)).value())[0];
+    x = std::move(b.add(op_by_name("Add"), {x, relu}, {}, 1, {}, "add_" + std::to_string(i)).value())[0];
+  }
+  graph.outputs = {x};
+  model_ = std::make_shared<GraphModel>(build_graph_model(graph, nullptr));
+  EXPECT_OK(run("graph", "wait idle\nwait 2\nexpect node.tanh_0\nexpect node.add_0\n"));
+  const LayoutResult& layout = canvas_.scene->layout;
+  EXPECT_LT(layout.width, 1000) << "blocks do not drift sideways";
+  EXPECT_GE(canvas_.view.zoom, 0.55f);
+  EXPECT_OK(run("graph", "click graph.fit\nwait 2\n"));
+  const float top = canvas_.view.y - 800 / canvas_.view.zoom,
+              bottom = canvas_.view.y + 800 / canvas_.view.zoom;
+  EXPECT_LT(top, 0);
+  EXPECT_GT(bottom, layout.height);
+  EXPECT_LT(canvas_.view.zoom * layout.height, 800) << "all of it is on the canvas";
+  EXPECT_OK(run("graph", "wheel graph 30\nwait 2\n"));
+  EXPECT_GT(canvas_.view.zoom, 0.1f);
+}
+
 TEST_F(Views, GraphColorsAndBadQuery) {
   EXPECT_OK(run("graph",
                 "wait idle\nclick graph.color/Time\nexpect graph.color/Time on\nclick graph.color/Bytes\n"
                 "click graph.search\ntype colour:red\nexpect graph.hits unknown*\n"));
   EXPECT_EQ(canvas_.color_by, ColorBy::kBytes);
+}
+
+TEST_F(Views, TheExamplesInTheSearchFieldsFindSomething) {
+  EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
+  ASSERT_NE(canvas_.example, "");
+  graph_set_query(canvas_, canvas_.example);
+  EXPECT_EQ(canvas_.query_error, "");
+  EXPECT_FALSE(canvas_.hits.empty()) << canvas_.example;
+  kernel_table_set_query(kernels_, kernel_state_, kernels_.example());
+  EXPECT_EQ(kernel_state_.query_error, "");
+  EXPECT_GT(kernels_.shown_kernels(), 0u) << kernels_.example();
 }
 
 TEST_F(Views, GraphKeepsItsSelectionWhenTheModelChanges) {
@@ -247,16 +289,19 @@ TEST_F(Views, PassSwitchAsksForANewPipeline) {
 TEST_F(Views, ComparisonStatesItsVerdict) {
   comparison_.ratio = {1.3, 1.2, 1.4};
   comparison_.verdict = Verdict::faster;
-  comparison_.kernels = {{"/a/MatMul", "forward", 2, 1, 2000, 1000, 0.01}};
+  comparison_.kernels = {{"/a/MatMul", "forward", 2, 1, 2000, 1000, 0.01, {"/a/MatMul"}}};
   EXPECT_OK(
       run("compare",
           "expect compare.verdict FASTER\nexpect compare.loss *bit-equal*\nclick compare.rows./a/MatMul\n"
           "absent compare.table/Streams\n"));
-  comparison_.streams = {{"CPU launches", "", 1, 0, 2000, 0, 1}};
+  comparison_.streams = {{"CPU launches", "", 1, 0, 2000, 0, 1, {}}};
   EXPECT_OK(run(
       "streams",
       "click compare.table/Streams\nexpect \"compare.rows.CPU launches\"\nabsent compare.rows./a/MatMul\n"));
-  EXPECT_EQ(gone_to_, "/a/MatMul");
+  EXPECT_EQ(selected_row_.nodes, std::vector<std::string>{"/a/MatMul"});
+  selected_row_ = {};
+  EXPECT_OK(run("streams", "click \"compare.rows.CPU launches\"\n"));
+  EXPECT_EQ(selected_row_.name, "") << "a stream stands for no nodes";
 }
 
 }  // namespace

@@ -6,17 +6,21 @@
 #include <string>
 
 #include "passes/pass.h"
+#include "sessions/compare.h"
 
 namespace gradloom {
 
 struct Actions {
-  std::string go_to_node;            // select and show this node in the graph
-  std::string go_to_kernel;          // show this node's row in the kernel table
-  std::string hover_node;            // outline this node in the other views
-  std::string filter_kernels;        // put this query into the kernel table
-  std::string note_node;             // write a note on this node
-  std::optional<Pipeline> pipeline;  // plan again with these passes
-  std::string copied;                // was put on the clipboard: worth a toast
+  std::string go_to_node;                 // select and show this node in the graph
+  std::optional<ComparedRow> select_row;  // select what this row of a comparison stands for
+  bool show_graph = false;                // and bring the graph to the front
+  std::string go_to_kernel;               // show this node's row in the kernel table
+  std::string hover_node;                 // outline this node in the other views
+  std::string filter_kernels;             // put this query into the kernel table
+  std::string note_node;                  // write a note on this node
+  std::optional<Pipeline> pipeline;       // plan again with these passes
+  std::string copied;                     // was put on the clipboard: worth a toast
+  std::string show_operator;              // open the page of this operator
   bool show_node_panel = false;
 };
 

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
+#include "viz/model/compare_table.h"
 
 namespace gradloom {
 namespace {
@@ -77,8 +79,8 @@ void verdict(const Comparison& c) {
                                            c.groups, c.block_steps, c.steps, c.seconds, c.noise * 100)
                                      : "stored runs, not interleaved: drift between them is not removed";
   muted(detail);
-  if (!c.note.empty()) muted(c.note);
-  spacer(4);
+  if (!c.note.empty()) tip(c.note);
+  spacer(2);
   const bool equal = c.first_different_step == 0;
   const std::string loss =
       std::isnan(c.max_loss_difference) ? "\u2717 NaN on one side only"
@@ -141,20 +143,24 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
   std::vector<std::string> tables{"Kernels", "Phases", "Scopes"};
   if (!c.streams.empty()) tables.emplace_back("Streams");  // of GPUs
   state.table = std::min(state.table, static_cast<int>(tables.size()) - 1);
-  segmented("compare.table", &state.table, tables);
+  if (segmented("compare.table", &state.table, tables)) state.rows.selected = -1;
   const std::vector<ComparedRow>& rows = state.table == 0   ? c.kernels
                                          : state.table == 1 ? c.phases
                                          : state.table == 2 ? c.scopes
                                                             : c.streams;
   double largest = 1;
   for (const ComparedRow& row : rows) largest = std::max(largest, std::abs(row.a_ns - row.b_ns));
+  std::vector<int32_t> order(rows.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (state.rows.sort_column >= 0)
+    order = order_of_rows(rows, static_cast<CompareColumn>(state.rows.sort_column), state.rows.descending);
   TableRows table;
-  table.sortable = false;
+  table.has_own_order = true;  // largest change first
   table.count = static_cast<int>(rows.size());
-  table.id = [&](int r) { return rows[r].name; };
-  table.value = [&](int r) { return fmt::format("{:.0f}", rows[r].b_ns - rows[r].a_ns); };
+  table.id = [&](int r) { return rows[order[r]].name; };
+  table.value = [&](int r) { return fmt::format("{:.0f}", rows[order[r]].b_ns - rows[order[r]].a_ns); };
   table.cell = [&](int r, int column) {
-    const ComparedRow& row = rows[r];
+    const ComparedRow& row = rows[order[r]];
     const double change = row.b_ns - row.a_ns;
     const bool certain = row.p < 0.05;
     if (column == 0) name_cell(row.name);
@@ -176,28 +182,18 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
   const TableEvents events =
       draw_table("compare.rows",
                  {{"Name"},
-                  {"Phase", 90},
-                  {"A", 90, true},
-                  {"B", 90, true},
-                  {"Change", 150, true},
-                  {"Kernels", 90, true},
-                  {"p", 70, true, false, "Holm-adjusted; pale rows are not significant"}},
+                  {"Phase", 90, false, false, "", 3},
+                  {"A", 90, true, false, "Time of one step in A", 1},
+                  {"B", 90, true, false, "Time of one step in B", 1},
+                  {"Change", 150, true, false, "B minus A"},
+                  {"Kernels", 90, true, false, "Launched in a step of A \u2192 of B", 4},
+                  {"p", 70, true, false, "Holm-adjusted; pale rows are not significant", 2}},
                  table, state.rows);
-  if (events.clicked >= 0 && state.table == 0) actions.go_to_node = rows[events.clicked].name;
-}
-
-std::string plan_change_text(const Plan& before, const Plan& after, size_t nodes_before, size_t nodes_after) {
-  auto change = [](double now, double old, Unit unit) {
-    return now == old ? std::string() : " (" + format_change(now - old, unit) + ")";
-  };
-  return fmt::format(
-      "{} nodes{}, {} kernels{}, peak {}{}", nodes_after,
-      change(static_cast<double>(nodes_after), static_cast<double>(nodes_before), Unit::kCount),
-      after.steps.size(),
-      change(static_cast<double>(after.steps.size()), static_cast<double>(before.steps.size()), Unit::kCount),
-      format_value(static_cast<double>(after.peak_bytes()), Unit::kBytes),
-      change(static_cast<double>(after.peak_bytes()), static_cast<double>(before.peak_bytes()),
-             Unit::kBytes));
+  if (events.sort_changed) state.rows.selected = -1;  // the selection is a place in the order
+  const int chosen = events.opened >= 0 ? events.opened : events.clicked;
+  if (chosen < 0 || state.table > 2) return;  // streams stand for no nodes
+  actions.select_row = rows[order[chosen]];
+  actions.show_graph = events.opened >= 0;
 }
 
 }  // namespace gradloom

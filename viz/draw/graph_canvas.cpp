@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_painter.h"
@@ -61,28 +62,7 @@ std::optional<GraphCanvasState::Anchor> nearest_anchor(const GraphCanvasState& s
 }
 
 void update_scene(const std::shared_ptr<const GraphModel>& model, GraphCanvasState& state) {
-  if (model != state.model) {
-    const std::shared_ptr<const GraphModel> old = state.model;
-    state.model = model;
-    if (!state.expanded_known && model) {
-      const std::vector<bool> collapsed = model->default_collapsed();
-      for (size_t s = 0; s < collapsed.size(); ++s) {
-        if (!collapsed[s]) state.expanded.insert(model->scopes[s].path);
-      }
-      state.expanded_known = true;
-    }
-    std::vector<int32_t> kept;  // the selection survives by name
-    for (int32_t box : state.selection) {
-      const int32_t now = old && model ? model->find(old->boxes[box].name) : -1;
-      if (now >= 0) kept.push_back(now);
-    }
-    state.selection = std::move(kept);
-    state.selected_scope = -1;
-    if (model) {
-      graph_set_query(state, std::string(state.query_text));
-      graph_request_scene(state);
-    }
-  }
+  graph_set_model(state, model);
   std::shared_ptr<const GraphScene> fresh = state.builder.take();
   if (!fresh || fresh->model != state.model) return;
   const bool first = !state.scene;
@@ -117,8 +97,8 @@ void tooltip(const GraphCanvasState& state) {
   text(escaped(box.name), palette().text_dim, theme().small);
   text(box.type, palette().text_dim, theme().small);
   if (box.node != kNone) {
-    text(fmt::format("{}   {}   {}", format_value(box.time_ns, Unit::kNs),
-                     format_value(box.bytes(), Unit::kBytes), format_value(box.flops, Unit::kFlop)),
+    text(fmt::format("{}   {}   {}", model.time_text(box.time_ns), format_value(box.bytes(), Unit::kBytes),
+                     format_value(box.flops, Unit::kFlop)),
          palette().text, theme().small);
   }
   ImGui::EndTooltip();
@@ -171,6 +151,28 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
 
 }  // namespace
 
+void graph_set_model(GraphCanvasState& state, const std::shared_ptr<const GraphModel>& model) {
+  if (model == state.model) return;
+  const std::shared_ptr<const GraphModel> old = std::exchange(state.model, model);
+  if (!state.expanded_known && model) {
+    const std::vector<bool> collapsed = model->default_collapsed();
+    for (size_t s = 0; s < collapsed.size(); ++s) {
+      if (!collapsed[s]) state.expanded.insert(model->scopes[s].path);
+    }
+    state.expanded_known = true;
+  }
+  std::vector<int32_t> kept;  // the selection survives by name
+  for (int32_t box : state.selection) {
+    const int32_t now = old && model ? model->find(old->boxes[box].name) : -1;
+    if (now >= 0) kept.push_back(now);
+  }
+  state.selection = std::move(kept);
+  state.selected_scope = -1;
+  if (!model) return;
+  graph_set_query(state, std::string(state.query_text));
+  graph_request_scene(state);
+}
+
 ImU32 phase_color(Phase phase) {
   switch (phase) {
     case Phase::forward: return palette().forward;
@@ -207,7 +209,7 @@ void graph_show_place(GraphCanvasState& state, const GraphPlace& place) {
   state.selected_scope = -1;
   state.pending_go.clear();
   state.fit_wanted = false;
-  state.view.zoom = std::clamp(place.zoom, kMinZoom, kMaxZoom);
+  state.view.zoom = std::clamp(place.zoom, smallest_zoom(state), kMaxZoom);
   state.anchor = GraphCanvasState::Anchor{place.node, {}, LayoutColumn::kForward, place.dx, place.dy};
   graph_request_scene(state);
 }
@@ -254,8 +256,10 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   painter.edges();
   painter.lit_edges();
   painter.nodes();
+  painter.thin_columns();
   painter.columns();
   painter.legend();
+  painter.times_note();
   painter.minimap();
   painter.drag_rectangle();
   list->PopClipRect();

@@ -39,14 +39,16 @@ struct GraphCanvasState {
 
   std::vector<int32_t> selection;  // boxes
   int32_t selected_scope = -1;
-  int32_t hovered = -1;    // shape
-  std::string outline;     // node another view points at
-  std::string pending_go;  // node to centre once its scene is there
-  std::string menu_node;   // of the open context menu
+  int32_t hovered = -1;                 // shape
+  std::string outline;                  // node another view points at
+  std::vector<std::string> pending_go;  // nodes to bring into view once their scene is there
+  std::string menu_node;                // of the open context menu
   int32_t menu_scope = -1;
 
   ColorBy color_by = ColorBy::kPhase;
   std::string query_text, query_error;
+  std::string example;  // a query for the empty field, of `example_of`
+  std::shared_ptr<const GraphModel> example_of;
   std::vector<int32_t> hits;
   int hit = -1;
   bool minimap = true, focus_search = false;
@@ -85,8 +87,13 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions& actions);
 void draw_node_panel(GraphCanvasState& state, Actions& actions,
                      const std::function<void(const GraphBox&)>& more = {});
 
+// The graph to show from now on; selection and open scopes survive by name. Drawing calls it; it can come
+// first to select nodes of a graph that is not drawn yet.
+void graph_set_model(GraphCanvasState& state, const std::shared_ptr<const GraphModel>& model);
 // Selects a node, opens the scopes that hide it and brings it into view. False when there is no such node.
 bool graph_go_to(GraphCanvasState& state, const std::string& node);
+// The same with several nodes, which fill the view. The scopes of very many stay closed; false: none exists.
+bool graph_go_to(GraphCanvasState& state, const std::vector<std::string>& nodes);
 void graph_set_all_expanded(GraphCanvasState& state, bool expanded);
 void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree);
 void graph_set_query(GraphCanvasState& state, const std::string& text);

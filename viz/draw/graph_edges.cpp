@@ -12,6 +12,24 @@
 
 namespace gradloom {
 
+// Far out a long graph is thinner than a pixel: bars of a width that can be seen show where it lies.
+void GraphPainter::thin_columns() {
+  constexpr float kSeen = 5;
+  const LayoutResult& l = scene.layout;
+  int columns = 0;
+  for (const LayoutBox& column : l.columns) columns += column.width > 0;
+  if (columns == 0 || l.width * p.k >= px(kSeen) * 3) return;
+  float x = p.screen(l.width / 2, 0).x - px(kSeen + 2) * static_cast<float>(columns) / 2;
+  for (int c = 0; c < kLayoutColumns; ++c) {
+    const LayoutBox& column = l.columns[c];
+    if (column.width <= 0) continue;
+    const float top = p.screen(0, column.y).y, bottom = p.screen(0, column.bottom()).y;
+    list->AddRectFilled({x, top}, {x + px(kSeen), std::max(bottom, top + px(kSeen))},
+                        with_alpha(column_color(static_cast<LayoutColumn>(c)), 0.75f), px(2));
+    x += px(kSeen + 2);
+  }
+}
+
 void GraphPainter::columns() {
   static constexpr const char* kNames[] = {"Forward", "Backward", "Optimizer"};
   const ImU32 colors[] = {palette().forward, palette().backward, palette().optimizer};
@@ -158,6 +176,23 @@ void GraphPainter::minimap() {
   register_rect("graph.minimap", min, max, "minimap");
 }
 
+void GraphPainter::times_note() {
+  if (!model.timed || model.other_plan.empty()) return;
+  const Palette& c = palette();
+  ImFont* font = theme().small;
+  const float x = state.canvas_min.x + px(12), y = state.canvas_max.y - px(60);
+  const float room = state.canvas_max.x - px(12) - x - px(20);
+  const std::string said =
+      fit_text(font, font->FontSize,
+               "\u26a0 ~ times are of " + model.other_plan + ", recorded with another plan: run again", room);
+  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, said.c_str()).x;
+  const ImVec2 min{x, y - px(5)}, max{x + width + px(20), y + px(20)};
+  list->AddRectFilled(min, max, mix(c.panel, c.warn, 0.16f), px(12));
+  list->AddRect(min, max, with_alpha(c.warn, 0.6f), px(12));
+  list->AddText(font, font->FontSize, {x + px(10), y}, c.warn, said.c_str());
+  register_rect("graph.times", min, max, said, model.other_plan);
+}
+
 void GraphPainter::legend() {
   const Palette& c = palette();
   ImFont* font = theme().small;
@@ -190,7 +225,9 @@ void GraphPainter::legend() {
   const std::string high =
       group_max > 0 ? most + "  (scopes: " + format_value(group_max, time ? Unit::kNs : Unit::kBytes) + ")"
                     : most;
-  const std::string title = time ? "time per step" : "bytes moved";
+  const std::string title = !time                      ? "bytes moved"
+                            : model.other_plan.empty() ? "time per step"
+                                                       : "time per step in " + model.other_plan;
   const bool known = time ? model.timed : model.max_bytes > 0;
   const float bar = px(120), title_width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, title.c_str()).x;
   list->AddRectFilled(

@@ -41,6 +41,7 @@ struct GraphPainter {
   // ---- groups ---------------------------------------------------------------------------------------------
 
   void columns();
+  void thin_columns();
   ImU32 column_color(LayoutColumn column) const;
   void groups();
   void open_group(const LayoutGroup& group, int32_t shape, ImVec2 min, ImVec2 max);
@@ -88,6 +89,7 @@ struct GraphPainter {
 
   void minimap();
   void legend();
+  void times_note();  // that the times are of another plan
   void drag_rectangle();
 };
 

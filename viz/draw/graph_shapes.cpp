@@ -134,7 +134,7 @@ void GraphPainter::open_group(const LayoutGroup& group, int32_t shape, ImVec2 mi
 std::string GraphPainter::group_cost(const LayoutGroup& group) const {
   const ScopeInfo& scope = model.scopes[group.scope];
   const int c = static_cast<int>(group.column);
-  if (scope.timed) return format_value(scope.time_ns[c], Unit::kNs);
+  if (scope.timed) return model.time_text(scope.time_ns[c]);
   return {};
 }
 
@@ -180,7 +180,7 @@ void GraphPainter::collapsed_group(const LayoutGroup& group, int32_t shape, ImVe
       std::string detail =
           fmt::format("{} {}", scope.boxes[column], scope.boxes[column] == 1 ? "node" : "nodes");
       if (scope.timed) {
-        detail += " \u00b7 " + format_value(scope.time_ns[column], Unit::kNs);
+        detail += " \u00b7 " + model.time_text(scope.time_ns[column]);
       } else if (scope.flops[column] > 0) {
         detail += " \u00b7 " + format_value(scope.flops[column], Unit::kFlop);
       }
@@ -289,7 +289,7 @@ void GraphPainter::full_node(int32_t b, ImVec2 min, ImVec2 max, ImU32 fill, ImU3
   ImFont *font = canvas_font(std::max(14 * p.k, px(12))), *small = canvas_font(std::max(11 * p.k, px(10)));
   std::string time;
   if (!std::isnan(box.time_ns)) {
-    time = format_value(box.time_ns, Unit::kNs);
+    time = model.time_text(box.time_ns);
   } else if (box.node != kNone && box.flops > 1e5) {
     time = format_value(box.flops, Unit::kFlop);
   }

@@ -14,6 +14,7 @@ namespace gradloom {
 namespace {
 
 constexpr size_t kHistory = 64;
+constexpr size_t kMostOpened = 24;  // nodes whose scopes are opened when they are selected together
 
 std::vector<bool> collapsed_flags(const GraphCanvasState& state) {
   std::vector<bool> collapsed(state.model->scopes.size());
@@ -29,7 +30,7 @@ ImVec2 canvas_points(const GraphCanvasState& state) {
 
 void zoom_at(GraphCanvasState& state, ImVec2 mouse, float factor) {
   const ImVec2 before = Projection(state).world(mouse);
-  state.view.zoom = std::clamp(state.view.zoom * factor, kMinZoom, kMaxZoom);
+  state.view.zoom = std::clamp(state.view.zoom * factor, smallest_zoom(state), kMaxZoom);
   const ImVec2 after = Projection(state).world(mouse);
   state.view.x += before.x - after.x;
   state.view.y += before.y - after.y;
@@ -138,16 +139,52 @@ bool space_tapped(GraphCanvasState& state) {
   return ImGui::IsKeyReleased(GLFW_KEY_SPACE) && std::exchange(state.space_tap, false);
 }
 
-// Centres the node that graph_go_to asked for, once the scene that shows it is there.
+// The smallest rectangle around the shapes that show the boxes.
+LayoutBox bounds_of(const GraphScene& scene, const std::vector<int32_t>& boxes) {
+  LayoutBox all = scene.bounds(scene.shape_of_box(boxes.front()));
+  for (int32_t box : boxes) {
+    const LayoutBox b = scene.bounds(scene.shape_of_box(box));
+    const float right = std::max(all.right(), b.right()), bottom = std::max(all.bottom(), b.bottom());
+    all.x = std::min(all.x, b.x), all.y = std::min(all.y, b.y);
+    all.width = right - all.x, all.height = bottom - all.y;
+  }
+  return all;
+}
+
+// What is drawn at the very top, leftmost of these.
+LayoutBox topmost_shape(const GraphScene& scene) {
+  LayoutBox top{0, 1e30f, 0, 0};
+  for (int32_t b = 0; b < static_cast<int32_t>(scene.model->boxes.size()); ++b) {
+    const LayoutBox box = scene.bounds(scene.shape_of_box(b));
+    if (box.y < top.y || (box.y == top.y && box.x < top.x)) top = box;
+  }
+  return top;
+}
+
+// Brings the nodes that graph_go_to asked for into view, once the scene that shows them is there.
 void follow_pending(GraphCanvasState& state) {
   if (state.pending_go.empty()) return;
-  const int32_t box = state.model->find(state.pending_go);
-  if (box >= 0 && state.builder.busy()) return;
-  if (box >= 0) center_on(state, state.scene->shape_of_box(box), 0.8f);
+  std::vector<int32_t> boxes;
+  for (const std::string& name : state.pending_go)
+    if (const int32_t box = state.model->find(name); box >= 0) boxes.push_back(box);
+  if (!boxes.empty() && state.builder.busy()) return;
+  if (boxes.size() == 1)
+    center_on(state, state.scene->shape_of_box(boxes.front()), 0.8f);
+  else if (!boxes.empty())
+    graph_fit(state, bounds_of(*state.scene, boxes), 1.f);
   state.pending_go.clear();
 }
 
 }  // namespace
+
+float smallest_zoom(const GraphCanvasState& state) {
+  constexpr float kUsual = 0.01f;
+  if (!state.scene) return kUsual;
+  const LayoutResult& layout = state.scene->layout;
+  const ImVec2 size = canvas_points(state);
+  const float fit = std::min(size.x / std::max(layout.width, 1.f), size.y / std::max(layout.height, 1.f));
+  return std::clamp(fit * 0.7f, 1e-6f, kUsual);
+}
 
 void graph_remember(GraphCanvasState& state) {
   state.back.push_back(state.view);
@@ -160,17 +197,22 @@ void graph_fit(GraphCanvasState& state, const LayoutBox& box, float max_zoom) {
   const float margin = 40;
   const float zoom = std::min((size.x - 2 * margin) / std::max(box.width, 1.f),
                               (size.y - 2 * margin) / std::max(box.height, 1.f));
-  state.view = {box.centre_x(), box.centre_y(), std::clamp(zoom, kMinZoom, max_zoom)};
+  state.view = {box.centre_x(), box.centre_y(), std::clamp(zoom, smallest_zoom(state), max_zoom)};
 }
 
-// The whole graph when its text stays readable, else its top at full width.
+// The whole graph when its text stays readable, else its first nodes at the widest that can be read.
 void graph_first_view(GraphCanvasState& state) {
   const LayoutResult& l = state.scene->layout;
   graph_fit(state, {0, 0, l.width, l.height}, 1.f);
   if (state.view.zoom >= 0.55f) return;
   const ImVec2 size = canvas_points(state);
   state.view.zoom = std::clamp((size.x - 80) / std::max(l.width, 1.f), 0.55f, 1.f);
+  const float half_width = size.x / state.view.zoom / 2, margin = 40 / state.view.zoom;
   state.view.y = size.y / state.view.zoom / 2 - 50 / state.view.zoom;
+  if (l.width + 2 * margin <= 2 * half_width + 1) return;  // all columns are in sight
+  const LayoutBox first = topmost_shape(*state.scene);
+  state.view.x =
+      std::clamp(first.centre_x(), half_width - margin, std::max(half_width, l.width - half_width) + margin);
 }
 
 void graph_request_scene(GraphCanvasState& state) {
@@ -217,17 +259,25 @@ void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree) {
 }
 
 bool graph_go_to(GraphCanvasState& state, const std::string& node) {
+  return graph_go_to(state, std::vector<std::string>{node});
+}
+
+bool graph_go_to(GraphCanvasState& state, const std::vector<std::string>& nodes) {
   if (!state.model) return false;
-  const int32_t box = state.model->find(node);
-  if (box < 0) return false;
+  std::vector<int32_t> boxes;
+  for (const std::string& name : nodes)
+    if (const int32_t box = state.model->find(name); box >= 0) boxes.push_back(box);
+  if (boxes.empty()) return false;
   bool opened = false;
-  for (int32_t s = state.model->boxes[box].scope; s >= 0; s = state.model->scopes[s].parent) {
-    opened |= state.expanded.insert(state.model->scopes[s].path).second;
+  for (const int32_t box : boxes) {
+    if (boxes.size() > kMostOpened) break;
+    for (int32_t s = state.model->boxes[box].scope; s >= 0; s = state.model->scopes[s].parent)
+      opened |= state.expanded.insert(state.model->scopes[s].path).second;
   }
-  state.selection = {box};
+  state.pending_go = nodes;
+  state.selection = std::move(boxes);
   state.selected_scope = -1;
   graph_remember(state);
-  state.pending_go = node;
   if (opened) graph_request_scene(state);
   return true;
 }
@@ -291,14 +341,7 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
   }
   if (key_pressed("graph.focus") && !state.selection.empty()) {
     graph_remember(state);
-    LayoutBox all = scene.bounds(scene.shape_of_box(state.selection.front()));
-    for (int32_t box : state.selection) {
-      const LayoutBox b = scene.bounds(scene.shape_of_box(box));
-      const float right = std::max(all.right(), b.right()), bottom = std::max(all.bottom(), b.bottom());
-      all.x = std::min(all.x, b.x), all.y = std::min(all.y, b.y);
-      all.width = right - all.x, all.height = bottom - all.y;
-    }
-    graph_fit(state, all);
+    graph_fit(state, bounds_of(scene, state.selection));
   }
   if (key_pressed("graph.back") && !state.back.empty()) {
     state.forward.push_back(state.view);

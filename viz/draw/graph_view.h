@@ -6,7 +6,9 @@
 
 namespace gradloom {
 
-inline constexpr float kMinZoom = 0.01f, kMaxZoom = 3.f;
+inline constexpr float kMaxZoom = 3.f;
+// So far out that the whole graph is in sight, however long it is.
+float smallest_zoom(const GraphCanvasState& state);
 
 // World <-> screen for one frame.
 struct Projection {

@@ -15,18 +15,18 @@ namespace {
 
 std::vector<TableColumn> columns(bool grouped) {
   return {{grouped ? "Group" : "Kernel", 0, false, false, grouped ? "" : "The node that the kernel computes"},
-          {"Operator", 124, false, grouped},
-          {"Phase", 88, false, grouped},
-          {"Scope", 116, false, grouped},
-          {"Kernel type", 150, false, true},
-          {"Count", 56, true, !grouped, "Kernels per step"},
+          {"Operator", 124, false, grouped, "", 4},
+          {"Phase", 88, false, grouped, "", 3},
+          {"Scope", 116, false, grouped, "", 6},
+          {"Kernel type", 150, false, true, "", 7},
+          {"Count", 56, true, !grouped, "Kernels per step", 5},
           {"Time / step", 84, true},
-          {"Share", 96, true, false, "Of all kernels' time"},
-          {"Median", 84, true, true, "Of one launch"},
-          {"GB/s", 64, true, true},
-          {"GFLOP/s", 70, true, false},
-          {"Traffic", 84, true, !grouped, "Bytes read and written per step"},
-          {"Work", 96, true, true}};
+          {"Share", 96, true, false, "Of all kernels' time", 1},
+          {"Median", 84, true, true, "Of one launch", 2},
+          {"GB/s", 64, true, true, "", 8},
+          {"GFLOP/s", 70, true, false, "", 5},
+          {"Traffic", 84, true, !grouped, "Bytes read and written per step", 8},
+          {"Work", 96, true, true, "", 8}};
 }
 
 Phase phase_of(const std::string& name) {
@@ -76,7 +76,7 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
 
 void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions) {
   std::string query = state.query_text;
-  if (input_text("kernels.search", "Filter: op:MatMul phase:bwd time>50us", &query,
+  if (input_text("kernels.search", "Filter: " + model.example(), &query,
                  std::clamp(ImGui::GetContentRegionAvail().x - px(640), px(110), px(300))))
     kernel_table_set_query(model, state, query);
   ImGui::SameLine();

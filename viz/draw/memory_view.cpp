@@ -190,10 +190,13 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
     if (c == 3) cell_bar(bytes / largest, palette().accent, fmt::format("{:.1f} %", bytes / all * 100));
     if (c == 4) number_cell(fmt::format("{} \u2013 {}", block.first_step, block.last_step));
   };
-  const TableEvents events = draw_table(
-      "memory.live",
-      {{"Value"}, {"Made in", 100}, {"Size", 100, true}, {"Share", 120, true}, {"Steps", 110, true}}, rows,
-      state.table);
+  const TableEvents events = draw_table("memory.live",
+                                        {{"Value"},
+                                         {"Made in", 100, false, false, "", 3},
+                                         {"Size", 100, true},
+                                         {"Share", 120, true, false, "", 1},
+                                         {"Steps", 110, true, false, "", 2}},
+                                        rows, state.table);
   if (events.hovered >= 0) actions.hover_node = m.blocks[live[events.hovered]].node;
   if (events.clicked >= 0) {
     state.selected = live[events.clicked];

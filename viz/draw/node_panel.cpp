@@ -66,14 +66,18 @@ void ports(GraphCanvasState& state, const char* title, std::string_view id,
   }
 }
 
+std::string of_other_plan(const GraphModel& model) {
+  return model.other_plan.empty() ? "" : ", in " + model.other_plan + " with another plan";
+}
+
 void costs(const GraphBox& box, const GraphModel& model) {
   heading("Cost per step");
   if (std::isnan(box.time_ns)) {
     key_value("Time", box.plan_step < 0 ? "no kernel (a view, or folded away)" : "not measured");
   } else {
     const double share = model.total_time_ns > 0 ? box.time_ns / model.total_time_ns * 100 : 0;
-    key_value("Time", fmt::format("{}  ({:.1f} % of kernels, n = {})", format_value(box.time_ns, Unit::kNs),
-                                  share, box.samples));
+    key_value("Time", fmt::format("{}  ({:.1f} % of kernels, n = {}){}", model.time_text(box.time_ns), share,
+                                  box.samples, of_other_plan(model)));
   }
   if (box.plan_step < 0) return;
   key_value("Work", format_value(box.flops, Unit::kFlop));
@@ -96,7 +100,8 @@ void scope_panel(GraphCanvasState& state) {
     if (scope.boxes[c] == 0) continue;
     heading(kNames[c]);
     key_value("Nodes", std::to_string(scope.boxes[c]));
-    key_value("Time", scope.timed ? format_value(scope.time_ns[c], Unit::kNs) : "not measured");
+    key_value("Time", scope.timed ? state.model->time_text(scope.time_ns[c]) + of_other_plan(*state.model)
+                                  : "not measured");
     key_value("Work", format_value(scope.flops[c], Unit::kFlop));
     key_value("Traffic", format_value(scope.bytes[c], Unit::kBytes));
   }
@@ -104,6 +109,47 @@ void scope_panel(GraphCanvasState& state) {
   const bool open = state.expanded.count(scope.path) != 0;
   if (button("scope-panel.toggle", open ? "Collapse" : "Expand"))
     graph_toggle_scope(state, state.selected_scope, false);
+}
+
+// A title that leads to a page.
+bool title_link(std::string_view id, const std::string& title) {
+  ImFont* font = theme().title;
+  const ImVec2 at = ImGui::GetCursorScreenPos(),
+               size = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, title.c_str());
+  ImGui::PushID("title");
+  const bool clicked = ImGui::InvisibleButton("link", {std::max(size.x, 1.f), size.y});
+  ImGui::PopID();
+  register_item(id, title, title);
+  const bool hovered = ImGui::IsItemHovered();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddText(font, font->FontSize, at, hovered ? palette().accent : palette().text, title.c_str());
+  const ImU32 line = with_alpha(hovered ? palette().accent : palette().text_faint, 0.8f);
+  list->AddLine({at.x, at.y + size.y}, {at.x + size.x, at.y + size.y}, line);
+  if (hovered) ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
+  return clicked;
+}
+
+// What several selected nodes are together; the panel then tells of the last one.
+void selection_summary(const GraphCanvasState& state) {
+  const GraphModel& model = *state.model;
+  double ns = 0, bytes = 0, flops = 0;
+  int64_t timed = 0;
+  for (const int32_t b : state.selection) {
+    const GraphBox& box = model.boxes[b];
+    bytes += box.bytes();
+    flops += box.flops;
+    if (std::isnan(box.time_ns)) continue;
+    ns += box.time_ns;
+    ++timed;
+  }
+  const std::string count = fmt::format("{} nodes selected", state.selection.size());
+  text(count, palette().text, theme().bold);
+  register_item("node-panel.count", count, std::to_string(state.selection.size()));
+  if (model.planned)
+    muted(fmt::format("{}, {}, {} together", timed > 0 ? model.time_text(ns) : "not measured",
+                      format_value(flops, Unit::kFlop), format_value(bytes, Unit::kBytes)));
+  spacer(6);
+  muted("The last of them:");
 }
 
 void related_nodes(GraphCanvasState& state, const GraphBox& box) {
@@ -126,8 +172,11 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
   const float buttons = narrow ? px(112) : px(190);
   const float search = std::clamp(room - buttons - count_width - px(14), px(60), px(420));
   std::string query = state.query_text;
-  if (input_text("graph.search", "Search: op:MatMul phase:bwd time>1ms", &query, search,
-                 state.focus_search)) {
+  if (state.model && state.example_of != state.model) {
+    state.example = state.model->example();
+    state.example_of = state.model;
+  }
+  if (input_text("graph.search", "Search: " + state.example, &query, search, state.focus_search)) {
     graph_set_query(state, query);
   }
   state.focus_search = false;
@@ -171,7 +220,9 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions,
     return empty_state("Nothing selected", "Click a node of the graph, or a row of the kernel table.");
   }
   const GraphBox& box = state.model->boxes[selected];
-  text(box.op, palette().text, theme().title);
+  if (state.selection.size() > 1) selection_summary(state);
+  if (title_link("node-panel.operator", box.op)) actions.show_operator = box.op;
+  tip("What this operator is: versions, gradient, cost, kernels");
   ImGui::SameLine();
   badge(phase_name(box.phase), phase_color(box.phase));
   if (box.unsupported) {

@@ -122,6 +122,24 @@ void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
   }
 }
 
+// The pass's own example, as its tests run it: what it looks for and what it leaves.
+void preview(const PassView& pass, PassPanelState& state) {
+  const std::string name = pass.def->name;
+  if (pass.def->example == nullptr) return;
+  const auto [known, fresh] = state.previews.try_emplace(name);
+  if (fresh) {
+    const auto example = pass.def->example();
+    if (example.ok())
+      known->second = PassPreview{make_small_graph(example->before), make_small_graph(example->after)};
+  }
+  if (!known->second) return;
+  heading("Example");
+  muted("before");
+  draw_small_graph("example." + name + ".before", known->second->before);
+  muted("after");
+  draw_small_graph("example." + name + ".after", known->second->after);
+}
+
 void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& state, Actions& actions) {
   ImGui::Indent(px(42));
   wrapped(pass.def->doc, palette().text_dim);
@@ -143,6 +161,7 @@ void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& sta
     if (!state.error.empty()) wrapped("\u26a0 " + state.error, palette().warn);
   }
   sites(pass, pipeline, actions);
+  preview(pass, state);
   spacer(6);
   ImGui::Unindent(px(42));
 }

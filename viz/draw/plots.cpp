@@ -213,34 +213,6 @@ void interval_bar(std::string_view id, const Interval& interval, double referenc
   list->AddCircleFilled({at(interval.value), middle}, std::min(px(4.5f), height * 0.36f), color, 16);
 }
 
-int heat_strip(std::string_view id, const std::vector<double>& values, float height,
-               const std::function<std::string(size_t)>& label) {
-  const std::string name(id);
-  const ImVec2 min = ImGui::GetCursorScreenPos();
-  const float width = std::max(px(10), ImGui::GetContentRegionAvail().x);
-  const bool clicked = ImGui::InvisibleButton(name.c_str(), {width, height});
-  register_item(id, "heat strip", std::to_string(values.size()));
-  if (values.empty()) return -1;
-  const double largest = std::max(1e-30, *std::max_element(values.begin(), values.end()));
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  const auto n = values.size();
-  const auto columns = std::min(n, static_cast<size_t>(width));
-  for (size_t c = 0; c < columns; ++c) {  // several cells to a pixel: the hottest shows
-    const size_t begin = c * n / columns, end = std::max(begin + 1, (c + 1) * n / columns);
-    const double v = *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(begin),
-                                       values.begin() + static_cast<std::ptrdiff_t>(end));
-    const float x0 = min.x + width * static_cast<float>(c) / static_cast<float>(columns);
-    const float x1 = min.x + width * static_cast<float>(c + 1) / static_cast<float>(columns);
-    list->AddRectFilled({x0, min.y}, {x1, min.y + height},
-                        heat(static_cast<float>(std::sqrt(std::max(0.0, v) / largest))));
-  }
-  if (!ImGui::IsItemHovered()) return -1;
-  const auto cell = std::min(
-      n - 1, static_cast<size_t>((ImGui::GetIO().MousePos.x - min.x) / width * static_cast<float>(n)));
-  ImGui::SetTooltip("%s", label(cell).c_str());
-  return clicked ? static_cast<int>(cell) : -1;
-}
-
 void cell_bar(double fraction, ImU32 color, std::string_view label) {
   const ImVec2 min = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x, height = ImGui::GetTextLineHeight();

@@ -54,10 +54,6 @@ int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector
 void interval_bar(std::string_view id, const Interval& interval, double reference, const Axis& axis,
                   float height, ImU32 color);
 
-// Cells coloured by magnitude; `label(i)` is asked for the hovered one. Returns the clicked cell, or -1.
-int heat_strip(std::string_view id, const std::vector<double>& values, float height,
-               const std::function<std::string(size_t)>& label);
-
 // A horizontal bar inside a table cell, behind right-aligned text.
 void cell_bar(double fraction, ImU32 color, std::string_view label);
 

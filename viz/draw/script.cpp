@@ -266,7 +266,9 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
 Status ScriptRunner::pointer(const ScriptCommand& command, InputQueue& input) {
   const ImGuiIO& io = ImGui::GetIO();
   const std::string& id = command.args[0];
-  if (pressed_ == 0) {
+  if (pressed_ == 0 && id == "mouse") {
+    if (frame_ < 2) return {};
+  } else if (pressed_ == 0) {
     items().want(id);
     const Item* item = items().find(id);
     const bool inside = item != nullptr && item->centre().x >= 0 && item->centre().y >= 0 &&

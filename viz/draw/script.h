@@ -2,7 +2,8 @@
 // comment.
 //
 //   click ID [HOW...] | doubleclick ID [HOW...] | rightclick ID | hover ID
-//                              the centre of an item (items.h); waits until it exists
+//                              the centre of an item (items.h); waits until it exists. The item `mouse` is
+//                              where the pointer is: what lies under it now is clicked
 //   drag ID DX DY [HOW...]     from the item's centre, in points
 //   wheel ID N                 N notches over the item; positive is up
 //   type TEXT                  into what has the focus

@@ -1,6 +1,6 @@
 #include "viz/draw/table.h"
 
-#include <imgui.h>
+#include <imgui_internal.h>
 
 #include <algorithm>
 
@@ -40,21 +40,57 @@ bool read_sort(TableState& state) {
   return true;
 }
 
+// The columns that the user wants to see: the usual ones, less or more what the header's menu changed.
+std::vector<bool> wanted_columns(const std::vector<TableColumn>& columns) {
+  const ImGuiTable* table = ImGui::GetCurrentTable();
+  std::vector<bool> wanted;
+  for (int c = 0; c < static_cast<int>(columns.size()); ++c)
+    wanted.push_back(table->IsInitializing ? !columns[c].hidden : table->Columns[c].IsUserEnabled);
+  return wanted;
+}
+
 }  // namespace
+
+std::vector<bool> columns_that_fit(const std::vector<TableColumn>& columns, const std::vector<bool>& wanted,
+                                   float width, float space) {
+  std::vector<bool> shown = wanted;
+  float needed = 0;
+  const auto width_of = [&](size_t c) {
+    return space + (columns[c].width > 0 ? columns[c].width : kMinNameWidth);
+  };
+  for (size_t c = 0; c < columns.size(); ++c)
+    if (shown[c]) needed += width_of(c);
+  while (needed > width) {
+    size_t least = columns.size();
+    for (size_t c = 0; c < columns.size(); ++c) {
+      const int rank = shown[c] ? columns[c].goes_first : 0;
+      if (rank > 0 && (least == columns.size() || rank >= columns[least].goes_first)) least = c;
+    }
+    if (least == columns.size()) break;  // what is left stays, however narrow the table is
+    shown[least] = false;
+    needed -= width_of(least);
+  }
+  return shown;
+}
 
 TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
                        TableState& state, float height) {
   TableEvents events;
   const std::string name(id);
+  const float room = ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ScrollbarSize;
   const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) |
+                                (rows.has_own_order ? ImGuiTableFlags_SortTristate : 0) |
                                 ImGuiTableFlags_Resizable | ImGuiTableFlags_Reorderable |
                                 ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
                                 ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_NoSavedSettings;
   if (!ImGui::BeginTable(name.c_str(), static_cast<int>(columns.size()), flags, {0, height})) return events;
+  const std::vector<bool> shown = columns_that_fit(columns, wanted_columns(columns), room / theme().scale,
+                                                   2 * ImGui::GetStyle().CellPadding.x / theme().scale);
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
     const TableColumn& column = columns[c];
     ImGuiTableColumnFlags column_flags =
         column.width > 0 ? ImGuiTableColumnFlags_WidthFixed : ImGuiTableColumnFlags_WidthStretch;
+    if (!shown[static_cast<size_t>(c)]) column_flags |= ImGuiTableColumnFlags_Disabled;
     if (column.hidden) column_flags |= ImGuiTableColumnFlags_DefaultHide;
     if (column.number) column_flags |= ImGuiTableColumnFlags_PreferSortDescending;
     if (c == state.sort_column) {
@@ -92,6 +128,7 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
           if (ImGui::IsItemHovered()) events.hovered = row;
           const std::string row_id = rows.id ? rows.id(row) : std::to_string(row);
           register_item(name + "." + row_id, row_id, rows.value ? rows.value(row) : std::string());
+          register_item(name + ".row." + std::to_string(row), row_id, row_id);
           ImGui::SameLine();
           ImGui::SetCursorPos(at);
         }

@@ -17,7 +17,11 @@ struct TableColumn {
   bool number = false;  // right-aligned; the first click sorts descending
   bool hidden = false;  // at first; the header's menu shows it
   std::string help;
+  // Where there is no room for all columns, those of the highest number go first; 0 stays. The column that
+  // takes the remaining width keeps kMinNameWidth.
+  int goes_first = 0;
 };
+inline constexpr float kMinNameWidth = 140;  // points
 
 struct TableState {
   int sort_column = -1;
@@ -34,13 +38,19 @@ struct TableEvents {
 struct TableRows {
   int count = 0;
   bool sortable = true;
+  bool has_own_order = false;  // a third click on a header goes back to the order in which the rows come
   std::function<void(int row, int column)> cell;  // draws into the cell
-  std::function<std::string(int row)> id;         // names the row in the registry: "TABLE.ID"
+  std::function<std::string(int row)> id;         // names the row in the registry: "TABLE.ID", and by place
+                                                  // "TABLE.row.N"
   std::function<std::string(int row)> value;      // its registry value; may be empty
 };
 
 TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
                        TableState& state, float height = 0);
+
+// Which of the columns that are wanted find room: their widths with the space between them, in points.
+std::vector<bool> columns_that_fit(const std::vector<TableColumn>& columns, const std::vector<bool>& wanted,
+                                   float width, float space);
 
 // For cell():
 void number_cell(std::string_view s);                                 // right-aligned text

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,9 +12,11 @@
 #include "sessions/store.h"
 #include "viz/draw/actions.h"
 #include "viz/draw/plots.h"
+#include "viz/draw/small_graph.h"
 #include "viz/draw/table.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
+#include "viz/model/operator_page.h"
 #include "viz/model/pass_model.h"
 
 namespace gradloom {
@@ -36,14 +40,22 @@ struct MemoryViewState {
 };
 void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions);
 
+struct PassPreview {  // the example of a pass, drawn
+  SmallGraph before, after;
+};
+
 struct PassPanelState {
-  std::string open;                                        // pass whose details are shown
-  std::string error;                                       // of the last option edit
-  std::vector<std::pair<std::string, std::string>> edits;  // "pass.option" -> text being typed
+  std::string open;                                            // pass whose details are shown
+  std::string error;                                           // of the last option edit
+  std::vector<std::pair<std::string, std::string>> edits;      // "pass.option" -> text being typed
+  std::map<std::string, std::optional<PassPreview>> previews;  // by pass, once its details were open
 };
 // Changes arrive in Actions::pipeline. `planning`: a new plan is being made; the counts are of the old one.
 void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state,
                      Actions& actions);
+
+// Versions, formula, cost, gradient, kernels and precision of an operator.
+void draw_operator_page(const OperatorPage& page);
 
 struct LossCurve {
   std::string name;
@@ -63,9 +75,5 @@ struct CompareViewState {
 // else empty.
 void draw_compare_view(const Comparison& comparison, const RunSummary* a, const RunSummary* b,
                        CompareViewState& state, Actions& actions);
-
-// "arena 30.1 MiB (\u22124.2 MiB), 212 kernels (\u221248)": what a new plan changed, for the status line and
-// toasts.
-std::string plan_change_text(const Plan& before, const Plan& after, size_t nodes_before, size_t nodes_after);
 
 }  // namespace gradloom

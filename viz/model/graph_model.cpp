@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "engine/base/text.h"
 #include "engine/ops/op.h"
+#include "viz/model/axis.h"
 
 namespace gradloom {
 namespace {
@@ -273,7 +275,8 @@ GraphModel build_graph_model(const Graph& graph, const Plan* plan) {
   return model;
 }
 
-void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels) {
+void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels, const std::string& other_plan) {
+  model.other_plan = other_plan;
   model.total_time_ns = model.max_time_ns = 0;
   model.timed = false;
   for (GraphBox& box : model.boxes) box.time_ns = std::nan(""), box.samples = 0;
@@ -292,6 +295,10 @@ void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels) {
       model.scopes[s].timed = true;
     }
   }
+}
+
+std::string GraphModel::time_text(double ns) const {
+  return (other_plan.empty() || std::isnan(ns) ? "" : "~") + format_value(ns, Unit::kNs);
 }
 
 int32_t GraphModel::find(const std::string& wanted) const {
@@ -322,6 +329,13 @@ std::vector<int32_t> GraphModel::search(const Query& query) const {
     if (query.matches(fields(b))) hits.push_back(b);
   }
   return hits;
+}
+
+std::string GraphModel::example() const {
+  std::vector<SearchFields> rows;
+  for (int32_t b = 0; b < static_cast<int32_t>(boxes.size()); ++b)
+    if (boxes[b].node != kNone) rows.push_back(fields(b));
+  return example_query(rows);
 }
 
 double GraphModel::heat_of(int32_t index, ColorBy by) const {
@@ -380,6 +394,23 @@ LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
     in.scopes.push_back(scope);
   }
   return in;
+}
+
+std::vector<int32_t> boxes_of_row(const GraphModel& model, const ComparedRow& row) {
+  const std::set<std::string_view> wanted(row.nodes.begin(), row.nodes.end());
+  const bool whole_phase = row.nodes.empty() && row.name == row.phase;
+  std::vector<int32_t> found;
+  for (int32_t b = 0; b < static_cast<int32_t>(model.boxes.size()); ++b) {
+    const GraphBox& box = model.boxes[b];
+    if (box.node == kNone) continue;
+    // The tables of a comparison count the loss as forward.
+    const Phase phase = box.phase == Phase::loss ? Phase::forward : box.phase;
+    if (!row.phase.empty() && row.phase != phase_name(phase)) continue;
+    const bool shares = std::any_of(box.onnx_nodes.begin(), box.onnx_nodes.end(),
+                                    [&](const std::string& name) { return wanted.count(name) != 0; });
+    if (whole_phase || shares || wanted.count(box.name) != 0) found.push_back(b);
+  }
+  return found;
 }
 
 GraphDiff diff_graphs(const GraphModel& before, const GraphModel& after) {

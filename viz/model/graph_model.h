@@ -13,6 +13,7 @@
 #include "engine/base/names.h"
 #include "engine/ir/graph.h"
 #include "engine/plan/plan.h"
+#include "sessions/compare.h"
 #include "sessions/store.h"
 #include "viz/layout/layout.h"
 #include "viz/model/search.h"
@@ -72,11 +73,15 @@ struct GraphModel {
   NameMap<int32_t> by_name;
   double total_time_ns = 0, max_time_ns = 0, max_bytes = 0;
   bool timed = false;
-  bool planned = false;  // costs and kernels are known
+  bool planned = false;    // costs and kernels are known
+  std::string other_plan;  // "run 3": the times are of a run with another plan; empty: of this very plan
 
   int32_t find(const std::string& name) const;
   SearchFields fields(int32_t box) const;
   std::vector<int32_t> search(const Query& query) const;  // boxes in schedule order
+  std::string example() const;                            // a query that finds something
+  // A time as it is shown: "~35 us" when it was measured with another plan.
+  std::string time_text(double ns) const;
   // 0..1 for the heat ramp (square root: small kernels stay distinguishable); NaN where not measured.
   double heat_of(int32_t box, ColorBy by) const;
   // Collapse flags that show at most about `most_boxes` boxes: whole levels are opened while they fit.
@@ -86,8 +91,14 @@ struct GraphModel {
 
 // `plan` may be null (a graph opened for viewing only): then there are no costs, kernels or steps.
 GraphModel build_graph_model(const Graph& graph, const Plan* plan);
-// Times of a recorded run, matched by node name; boxes without a row become "not measured".
-void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels);
+// Times of a recorded run, matched by node name; boxes without a row become "not measured". `other_plan`: the
+// run's name when its plan is not the model's.
+void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels,
+                 const std::string& other_plan = {});
+
+// The boxes that a row of a comparison stands for: those of its phase that share an ONNX node with its
+// kernels. The compared runs may have had other passes than the model.
+std::vector<int32_t> boxes_of_row(const GraphModel& model, const ComparedRow& row);
 
 // What changed between two graphs, by node name: for the diff after a pass was toggled.
 struct GraphDiff {

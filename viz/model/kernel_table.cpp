@@ -103,6 +103,9 @@ void KernelTableModel::set_rows(std::vector<KernelRow> rows) {
     total_ns_ += static_cast<double>(row.step_ns);
     timed_ = true;
   }
+  std::vector<SearchFields> fields;
+  for (const KernelRow& row : rows_) fields.push_back(fields_of(row));
+  example_ = example_query(fields);
   rebuild();
 }
 

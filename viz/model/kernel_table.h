@@ -50,7 +50,8 @@ class KernelTableModel {
   void set_rows(std::vector<KernelRow> rows);
   const std::vector<KernelRow>& rows() const { return rows_; }
   bool timed() const { return timed_; }
-  double total_ns() const { return total_ns_; }  // per step, all kernels
+  double total_ns() const { return total_ns_; }            // per step, all kernels
+  const std::string& example() const { return example_; }  // a query that finds something
 
   void set_query(const Query& query);
   // Only these nodes besides the query; null: all.
@@ -75,6 +76,7 @@ class KernelTableModel {
   KernelGroup group_ = KernelGroup::kSingle;
   KernelColumn sort_column_ = KernelColumn::kTime;
   bool descending_ = true, timed_ = false;
+  std::string example_;
   double total_ns_ = 0, shown_ns_ = 0;
   size_t shown_ = 0;
 };

@@ -134,6 +134,22 @@ void PaneTree::close(std::string_view tab) {
   prune(root_);
 }
 
+void PaneTree::keep_tabs(const std::vector<TabPlace>& tabs) {
+  for (const std::string& tab : all_tabs()) {
+    if (std::none_of(tabs.begin(), tabs.end(), [&](const TabPlace& t) { return t.tab == tab; })) close(tab);
+  }
+  for (const TabPlace& place : tabs) {
+    if (find(place.tab)) continue;
+    Pane* leaf = find(place.beside);
+    each_leaf(*root_, [&](Pane& l) { leaf = leaf ? leaf : &l; });
+    const auto beside = std::find(leaf->tabs.begin(), leaf->tabs.end(), place.beside);
+    leaf->tabs.insert(beside == leaf->tabs.end() ? beside : beside + 1, std::string(place.tab));
+    const auto at = std::find(leaf->tabs.begin(), leaf->tabs.end(), place.tab) - leaf->tabs.begin();
+    if (leaf->active >= static_cast<int>(at)) ++leaf->active;
+    leaf->active = std::min(leaf->active, static_cast<int>(leaf->tabs.size()) - 1);
+  }
+}
+
 void PaneTree::remove(std::string_view tab) {
   Pane* leaf = find(tab);
   if (!leaf) return;

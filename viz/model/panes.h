@@ -20,6 +20,11 @@ struct Pane {
   int active = 0;
 };
 
+// Where a tab goes in a layout that lacks it: behind the tab beside it.
+struct TabPlace {
+  std::string_view tab, beside;
+};
+
 enum class PaneEdge : unsigned char { kCentre, kLeft, kRight, kTop, kBottom };
 
 class PaneTree {
@@ -36,6 +41,9 @@ class PaneTree {
   // Makes the tab visible; adds it to the first leaf when it is nowhere.
   void show(std::string_view tab);
   void close(std::string_view tab);
+  // The same layout with exactly these tabs: others are closed, missing ones are added, hidden behind what is
+  // shown.
+  void keep_tabs(const std::vector<TabPlace>& tabs);
   // Moves a tab into `target` (a leaf): among its tabs, or into a new pane split off at an edge.
   void move(std::string_view tab, Pane& target, PaneEdge edge);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -49,6 +50,19 @@ std::optional<double> number_with_unit(const std::string& text, const UnitFactor
     if (unit == u.name) return value * u.factor;
   }
   return std::nullopt;
+}
+
+// A round number below `value` (1, 2 or 5 times a power of ten of the unit), with the unit.
+template <size_t N>
+std::string below(double value, const UnitFactor (&units)[N], std::string_view unit) {
+  const auto* known =
+      std::find_if(std::begin(units), std::end(units), [&](const UnitFactor& u) { return unit == u.name; });
+  const double number = value / known->factor, power = std::pow(10, std::floor(std::log10(number)));
+  double round = power;
+  for (const double step : {2.0, 5.0})
+    if (step * power < number) round = step * power;
+  if (round >= number) round /= 2;
+  return fmt::format("{:.12g}{}", round, unit == "kib" ? "KiB" : unit);
 }
 
 // "bwd" and "backward" are the same phase.
@@ -156,6 +170,36 @@ bool Query::term_matches(const Term& term, const SearchFields& f) {
     case Field::kFlops: return compare(f.flops);
   }
   return false;
+}
+
+std::string example_query(const std::vector<SearchFields>& rows) {
+  const auto cost = [timed = std::any_of(rows.begin(), rows.end(), [](const SearchFields& f) {
+                       return f.time_ns > 0;
+                     })](const SearchFields& f) {
+    const double value = timed ? f.time_ns : f.bytes;
+    return std::isnan(value) ? 0.0 : value;
+  };
+  std::map<std::pair<std::string_view, std::string_view>, double> sums;
+  for (const SearchFields& f : rows)
+    if (!f.op.empty() && !f.phase.empty()) sums[{f.op, f.phase}] += cost(f);
+  if (sums.empty()) return {};
+  const auto most = std::max_element(sums.begin(), sums.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& [op, phase] = most->first;
+  double time = 0, bytes = 0;
+  for (const SearchFields& f : rows) {
+    if (f.op != op || f.phase != phase) continue;
+    time = std::max(time, f.time_ns);  // the first argument stays when the second is not a number
+    bytes = std::max(bytes, f.bytes);
+  }
+  const std::string short_phase = phase == "forward"     ? "fwd"
+                                  : phase == "backward"  ? "bwd"
+                                  : phase == "optimizer" ? "opt"
+                                                         : std::string(phase);
+  std::string text = fmt::format("op:{} phase:{}", op, short_phase);
+  if (time > 0) return fmt::format("{} time>{}", text, below(time, kTimeUnits, "us"));
+  if (bytes > 0) return fmt::format("{} bytes>{}", text, below(bytes, kByteUnits, "kib"));
+  return text;
 }
 
 bool Query::matches(const SearchFields& fields) const {

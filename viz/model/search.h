@@ -58,4 +58,8 @@ class Query {
   std::vector<Term> terms_;
 };
 
+// A query to learn from, as an empty search field shows it: the operator and phase that cost most, and a
+// number that some of them exceed. It finds something among `rows`; empty when there is nothing to find.
+std::string example_query(const std::vector<SearchFields>& rows);
+
 }  // namespace gradloom
