@@ -1,6 +1,7 @@
 // Everything the user can do by name: menus, command palette and keys are this list.
 #include <imgui.h>
 
+#include "app/desktop/panels.h"
 #include "app/desktop/ui.h"
 #include "app/recipe_flags.h"
 
@@ -12,6 +13,9 @@ void add_file(Ui& ui, std::vector<Command>& list) {
   const auto idle = [&ui] { return ui.state().has_model() && !ui.state().progress.running; };
   list.push_back(
       {"file.open", "Open\u2026", "File", false, nullptr, [&ui] { show_dialog(ui, DialogPurpose::open); }});
+  list.push_back({"file.locate", "Locate the session's model\u2026", "File", false,
+                  [&ui] { return ui.state().without_model.has_value(); },
+                  [&ui] { show_dialog(ui, DialogPurpose::locate); }});
   list.push_back({"file.save", "Save recipe", "File", true, has_model, [&ui] {
                     const std::string path = ui.state().recipe_path;
                     if (path.empty()) return show_dialog(ui, DialogPurpose::save_recipe);
@@ -79,13 +83,11 @@ void add_view(Ui& ui, std::vector<Command>& list) {
        },
        [&ui] { return ui.show_diff; }});
   add_marks(ui, list);
-  const std::pair<const char*, const char*> tabs[] = {
-      {"view.graph", "Graph"},       {"view.kernels", "Kernels"}, {"view.memory", "Memory"},
-      {"view.timeline", "Timeline"}, {"view.compare", "Compare"}, {"view.loss", "Curve"},
-      {"view.runs", "Runs"},         {"view.notes", "Notes"}};
   bool first = true;
-  for (const auto& [id, tab] : tabs) {
-    list.push_back({id, tab, "View", first, nullptr, [&ui, tab = tab] { ui.panes.show(tab); }});
+  for (const Panel& panel : panels()) {
+    if (panel.command == nullptr) continue;
+    list.push_back({panel.command, panel.name, "View", first, nullptr,
+                    [&ui, name = panel.name] { ui.panes.show(name); }});
     first = false;
   }
   list.push_back({"view.reset", "Reset layout", "View", true, nullptr, [&ui] { ui.reset_layout(); }});

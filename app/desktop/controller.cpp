@@ -14,33 +14,8 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kMostUndo = 100;
-
-// The recipe with everything that does not enter the plan made equal: two recipes with one key have one plan.
-std::string plan_key(const Recipe& recipe) {
-  Recipe key = recipe;
-  for (const RecipeSetting& setting : recipe_settings())
-    if (setting.effect == SettingEffect::data || setting.effect == SettingEffect::run)
-      reset_setting(key, setting);
-  key.model_hash.clear();
-  key.expect.reset();
-  return recipe_json(key);
-}
-
 bool same_import(const Recipe& a, const Recipe& b) {
   return a.model == b.model && a.dims == b.dims && a.precision == b.precision;
-}
-
-std::shared_ptr<const GraphSnapshot> make_graph(const Graph& graph, std::shared_ptr<const PlanSnapshot> plan,
-                                                const std::shared_ptr<const RunSnapshot>& run) {
-  auto s = std::make_shared<GraphSnapshot>();
-  s->model = build_graph_model(graph, plan ? &plan->plan() : nullptr);
-  if (plan && run) {
-    apply_times(s->model, run->record.kernels);
-    s->timed_run = run->record.summary.id;
-  }
-  s->plan = std::move(plan);
-  return s;
 }
 
 const PassConfig* config_of(const Pipeline& pipeline, const PassDef* def) {
@@ -72,11 +47,13 @@ Controller::Controller(std::string program, Settings settings, std::function<voi
                        std::string marks_folder)
     : program_(std::move(program)), notify_(std::move(notify)), marks_folder_(std::move(marks_folder)) {
   state_.settings = std::move(settings);
-  worker_ = std::make_unique<Worker>(notify_);
+  planner_ = std::make_unique<Worker>(notify_);
+  reader_ = std::make_unique<Worker>(notify_);
 }
 
 Controller::~Controller() {
-  worker_.reset();
+  planner_.reset();
+  reader_.reset();
   write_marks();
 }
 
@@ -85,19 +62,29 @@ void Controller::notice(NoticeKind kind, const std::string& text) {
 }
 
 void Controller::tick() {
-  worker_->drain();
+  planner_->drain();
+  reader_->drain();
   read_child();
-  read_devices();
+  list_devices();
   follow_run();
 }
 
-bool Controller::busy() const { return worker_->busy() || child_ != nullptr || devices_child_ != nullptr; }
+bool Controller::busy() const {
+  return planner_->busy() || reader_->busy() || child_ != nullptr || devices_child_ != nullptr;
+}
+
+bool Controller::planning() const { return planner_->busy_with("plan") || planner_->busy_with("model"); }
+
+std::string Controller::running_job() const {
+  const std::string reading = reader_->running();
+  return reading.empty() ? planner_->running() : reading;
+}
 
 void Controller::open(const std::string& path) {
   FileKind kind = file_kind(path);
   if (kind == FileKind::session) return open_session(path);
   if (kind == FileKind::recipe) {
-    worker_->post("model", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
+    planner_->post("model", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
       auto recipe = read_recipe(path);
       if (!recipe) return [this, error = recipe.error()] { notice(NoticeKind::error, error.message); };
       return [this, path, r = std::move(recipe).value()] {
@@ -121,9 +108,9 @@ void Controller::open_recipe(Recipe recipe, const std::string& session_path) {
 
 void Controller::load_model_of(Recipe recipe, bool keep_history, const std::string& recipe_path) {
   state_.opening = true;
-  worker_->cancel("plan");
+  planner_->cancel("plan");
   const std::string doing = "reading " + recipe.model;
-  worker_->post(
+  planner_->post(
       "model", doing,
       [this, recipe = std::move(recipe), keep_history, recipe_path,
        folder = marks_folder_](std::stop_token stop) -> Worker::Publish {
@@ -147,8 +134,7 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
             state_.marks = marks;
           }
           if (!keep_history) {
-            undo_.clear();
-            redo_.clear();
+            history_.clear();
             add_recent(state_.settings, used.model);
           }
           model_loaded(used, m);
@@ -161,6 +147,7 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
 
 void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model) {
   state_.opening = false;
+  state_.without_model.reset();
   const bool other = !state_.model || state_.model->model.content_hash != model->model.content_hash;
   state_.model = std::move(model);
   if (recipe.loss.empty() && !state_.model->losses.empty()) recipe.loss = state_.model->losses.front();
@@ -172,7 +159,7 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
     state_.plan.reset();
     state_.baseline.reset();
     state_.change.reset();
-    for (auto& graph : state_.graphs) graph.reset();
+    state_.graphs = {};
     baseline_key_.clear();
     state_.comparison.reset();
     state_.progress = {};
@@ -189,15 +176,17 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
 
 void Controller::close_model() {
   if (child_) return notice(NoticeKind::warning, "a run is going on: stop it first");
-  worker_->cancel("model");
-  worker_->cancel("plan");
-  worker_->cancel("baseline");
+  planner_->cancel("model");
+  planner_->cancel("plan");
+  planner_->cancel("baseline");
   write_marks();
   Settings settings = std::move(state_.settings);
-  state_ = AppState();
-  state_.settings = std::move(settings);
-  undo_.clear();
-  redo_.clear();
+  AppState fresh;  // what is about the program and not about the model stays
+  fresh.settings = std::move(settings);
+  fresh.devices = std::move(state_.devices);
+  fresh.operators = std::move(state_.operators);
+  state_ = std::move(fresh);
+  history_.clear();
   baseline_key_.clear();
 }
 
@@ -223,34 +212,20 @@ void Controller::edit(const std::string& what, const std::function<void(Recipe&)
   change(next);
   if (next == state_.recipe) return;
   next.expect.reset();  // the promise was of another recipe
-  push_undo();
+  history_.push(snapshot());
   apply_recipe(std::move(next), what);
 }
 
 void Controller::undo() {
-  if (undo_.empty()) return;
-  redo_.push_back(snapshot());
-  const Snapshot back = std::move(undo_.back());
-  undo_.pop_back();
-  restore(back, "undo");
+  if (const auto back = history_.undo(snapshot())) restore(*back, "undo");
 }
 
 void Controller::redo() {
-  if (redo_.empty()) return;
-  undo_.push_back(snapshot());
-  const Snapshot forward = std::move(redo_.back());
-  redo_.pop_back();
-  restore(forward, "redo");
+  if (const auto forward = history_.redo(snapshot())) restore(*forward, "redo");
 }
 
 Controller::Snapshot Controller::snapshot() const {
   return {state_.recipe, state_.marks, state_.model ? state_.model->model.content_hash : std::string()};
-}
-
-void Controller::push_undo() {
-  undo_.push_back(snapshot());
-  if (undo_.size() > kMostUndo) undo_.erase(undo_.begin());
-  redo_.clear();
 }
 
 void Controller::restore(const Snapshot& to, const std::string& what) {
@@ -276,7 +251,7 @@ void Controller::put_note(const Note& note) {
     return notice(NoticeKind::error,
                   "there are " + std::to_string(kMostNotes) + " notes already: delete some");
   if (notes == state_.marks->notes) return;
-  push_undo();
+  history_.push(snapshot());
   set_notes(notes);
 }
 
@@ -291,7 +266,7 @@ void Controller::keep_marks(Marks marks) {
   const std::string path = marks_file(marks_folder_, state_.model->model.content_hash);
   if (path.empty()) return;
   unwritten_marks_ = path;
-  worker_->post("marks", "writing notes",
+  reader_->post("marks", "writing notes",
                 [this, path, kept = state_.marks](std::stop_token) -> Worker::Publish {
                   const Status saved = save_marks(*kept, path);
                   return [this, kept, saved] {
@@ -303,7 +278,7 @@ void Controller::keep_marks(Marks marks) {
 
 void Controller::write_marks() {
   if (unwritten_marks_.empty()) return;
-  if (worker_) worker_->cancel("marks");
+  if (reader_) reader_->cancel("marks");
   const Status saved = save_marks(*state_.marks, std::exchange(unwritten_marks_, {}));
   if (!saved) notice(NoticeKind::error, saved.error().message);
 }
@@ -328,118 +303,13 @@ void Controller::set_all_passes(bool on) {
   });
 }
 
-void Controller::refresh_passes() {
-  const auto pipeline = recipe_pipeline(state_.recipe);
-  state_.passes = build_pass_model(pipeline ? *pipeline : Pipeline(),
-                                   state_.plan ? state_.plan->compiled.reports : std::vector<PassReport>());
-}
-
-// ---- Background plans ----
-
-void Controller::replan() {
-  state_.data_problem.clear();
-  const auto model = state_.model;
-  const Recipe recipe = state_.recipe;
-  worker_->post("plan", "planning",
-                [this, model, recipe, run = state_.run](std::stop_token stop) -> Worker::Publish {
-                  const std::int64_t start_ns = monotonic_ns();
-                  auto view = make_graph(model->model.graph, nullptr, nullptr);
-                  if (const std::string why = model->unplannable(); !why.empty())
-                    return [this, view, why] {
-                      state_.graphs[0] = view;
-                      state_.plan_error = "the model has " + why;
-                    };
-                  auto plan = make_plan_snapshot(model->model, recipe, stop);
-                  if (!plan) {
-                    return [this, view, error = plan.error()] {
-                      state_.graphs[0] = view;
-                      state_.plan_error = error.message;
-                    };
-                  }
-                  auto after = make_graph((*plan)->graph(), *plan, run);
-                  const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;
-                  return [this, view, after, ms, plan = std::move(plan).value()] {
-                    state_.plan_error.clear();
-                    if (state_.plan && state_.graphs[2]) {
-                      const GraphDiff diff = diff_graphs(state_.graphs[2]->model, after->model);
-                      state_.change = PlanChange{change_what_,
-                                                 state_.plan->totals,
-                                                 plan->totals,
-                                                 diff.added.size(),
-                                                 diff.removed.size(),
-                                                 {},
-                                                 {},
-                                                 ms,
-                                                 ++changes_};
-                      const auto name = [](const GraphModel& m, std::int32_t box) {
-                        return m.boxes[static_cast<std::size_t>(box)].name;
-                      };
-                      for (const std::int32_t box : diff.added)
-                        state_.change->added_nodes.push_back(name(after->model, box));
-                      for (const std::int32_t box : diff.removed)
-                        state_.change->removed_nodes.push_back(name(state_.graphs[2]->model, box));
-                    }
-                    state_.plan = plan;
-                    refresh_passes();
-                    state_.graphs[0] = view;
-                    state_.graphs[2] = after;
-                    // The run to show may have been read while this plan was being made.
-                    if (state_.run && after->timed_run != state_.run->record.summary.id) retime();
-                    plan_baseline();
-                    check_data();
-                  };
-                });
-}
-
-void Controller::plan_baseline() {
-  const Recipe bare = without_passes(state_.recipe);
-  const std::string key = plan_key(bare) + state_.model->model.content_hash;
-  if (key == baseline_key_) return;
-  worker_->post("baseline", "planning without passes",
-                [this, key, bare, model = state_.model](std::stop_token stop) -> Worker::Publish {
-                  auto plan = make_plan_snapshot(model->model, bare, stop);
-                  if (!plan) return {};
-                  auto graph = make_graph((*plan)->graph(), *plan, nullptr);
-                  return [this, key, graph, p = std::move(plan).value()] {
-                    baseline_key_ = key;
-                    state_.baseline = p;
-                    state_.graphs[1] = graph;
-                  };
-                });
-}
-
-void Controller::check_data() {
-  if (!state_.plan) return;
-  auto plan = std::make_shared<PlanSnapshot>();
-  plan->recipe = state_.recipe;
-  plan->inputs = state_.plan->inputs;
-  worker_->post("data", "looking at the data", [this, plan](std::stop_token) -> Worker::Publish {
-    return [this, problem = data_problem(*plan)] { state_.data_problem = problem; };
-  });
-}
-
-// The same graph with the times of the run that is shown now.
-void Controller::retime() {
-  const auto graph = state_.graphs[2];
-  if (!graph) return;
-  worker_->post("times", "reading times",
-                [this, graph, run = state_.run](std::stop_token) -> Worker::Publish {
-                  auto timed = std::make_shared<GraphSnapshot>(*graph);
-                  timed->timed_run = run ? run->record.summary.id : 0;
-                  apply_times(timed->model, run ? run->record.kernels : std::vector<KernelRow>());
-                  return [this, graph, timed] {
-                    if (state_.graphs[2] == graph) state_.graphs[2] = timed;
-                  };
-                });
-}
-
 // ---- Saving and exporting ----
 
 void Controller::save_recipe(const std::string& path) {
   Recipe recipe = state_.recipe;
   recipe.expect.reset();
   if (state_.model) recipe.model_hash = state_.model->model.content_hash;
-  worker_->post("save", "writing " + path,
+  reader_->post("save", "writing " + path,
                 [this, path, recipe, saved = state_.recipe](std::stop_token) -> Worker::Publish {
                   const Status written = write_recipe(recipe, path);
                   return [this, path, written, saved] {
@@ -463,7 +333,7 @@ bool Controller::shown_run_is_current() const {
 
 void Controller::export_run(const std::string& path) {
   if (!can_export()) return notice(NoticeKind::warning, "there is no run to export: run some steps first");
-  worker_->post(
+  reader_->post(
       "export", "writing " + path, [this, path, run = state_.run](std::stop_token) -> Worker::Publish {
         const auto recipe = recipe_with_expectations(run->record);
         const Status written = recipe ? write_recipe(*recipe, path) : Status(recipe.error());
@@ -475,8 +345,16 @@ void Controller::export_run(const std::string& path) {
       });
 }
 
+void Controller::find_operators() {
+  if (std::exchange(operators_asked_, true)) return;
+  reader_->post("operators", "listing operators", [this](std::stop_token) -> Worker::Publish {
+    auto table = std::make_shared<const std::vector<OpTableRow>>(op_table());
+    return [this, table] { state_.operators = table; };
+  });
+}
+
 void Controller::save(const Settings& settings, const std::string& path) {
-  worker_->post("settings", "saving settings", [this, settings, path](std::stop_token) -> Worker::Publish {
+  reader_->post("settings", "saving settings", [this, settings, path](std::stop_token) -> Worker::Publish {
     const Status saved = save_settings(settings, path);
     if (saved) return {};
     return [this, error = saved.error()] { notice(NoticeKind::error, error.message); };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/desktop/child.h"
+#include "app/desktop/history.h"
 #include "app/desktop/state.h"
 #include "app/desktop/worker.h"
 
@@ -30,6 +31,7 @@ class Controller {
   void open(const std::string& path);                                     // by its kind
   void open_recipe(Recipe recipe, const std::string& session_path = {});  // and its model
   void open_session(const std::string& path);
+  void locate_model(const std::string& path);  // where state().without_model's model is now
   void close_model();
   void reload_session();
   void show_run(std::int64_t id);
@@ -38,8 +40,8 @@ class Controller {
   void edit(const std::string& what, const std::function<void(Recipe&)>& change);
   void undo();
   void redo();
-  bool can_undo() const { return !undo_.empty(); }
-  bool can_redo() const { return !redo_.empty(); }
+  bool can_undo() const { return history_.can_undo(); }
+  bool can_redo() const { return history_.can_redo(); }
   void set_passes(const Pipeline& pipeline);  // named by what differs
   void set_pass(const std::string& name, bool on);
   void set_all_passes(bool on);
@@ -50,9 +52,13 @@ class Controller {
   std::string run_command() const;  // what Start runs and the window shows
   std::string compare_command(bool stored) const;  // runs A and B of the session
   std::string compare_passes_command() const;      // passes off against the recipe's
+  void find_operators();                           // fills state().operators, once
   void find_devices();  // fills state().devices, once: in a child process, as the window calls no device
   void start_run();
   void start_compare(const std::string& command);
+  // Which runs are A and B (0: not chosen). Shows their comparison when the session has one.
+  void choose_sides(std::int64_t run_a, std::int64_t run_b);
+  void show_comparison(const StoredComparison& stored);
   void stop_run();  // finish the step and keep what is recorded; again: kill
   // The recipe as it stands, without promises; the file is then the one that Save writes.
   void save_recipe(const std::string& path);
@@ -65,8 +71,9 @@ class Controller {
   void set_bookmark(int slot, const Bookmark& bookmark);  // 1 .. kBookmarks
   void put_note(const Note& note);                        // adds, replaces by id; an empty text deletes
   void save(const Settings& settings, const std::string& path);
-  bool planning() const { return worker_->busy_with("plan") || worker_->busy_with("model"); }
-  std::string running_job() const { return worker_->running(); }
+  bool planning() const;
+  bool reading() const { return reader_->busy(); }  // a session, or writing a file
+  std::string running_job() const;
 
   void notice(NoticeKind kind, const std::string& text);
 
@@ -78,7 +85,6 @@ class Controller {
   };
   void load_model_of(Recipe recipe, bool keep_history, const std::string& recipe_path = {});
   Snapshot snapshot() const;
-  void push_undo();
   void restore(const Snapshot& to, const std::string& what);
   void set_notes(const std::vector<Note>& notes);
   void keep_marks(Marks marks);
@@ -87,6 +93,8 @@ class Controller {
   void model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model);
   void refresh_passes();
   void replan();
+  void planned(std::shared_ptr<const GraphSnapshot> view, std::shared_ptr<const GraphSnapshot> after,
+               double ms);
   void plan_baseline();
   void check_data();
   void retime();
@@ -94,23 +102,27 @@ class Controller {
   void session_loaded(std::shared_ptr<const SessionSnapshot> session);
   void spawn(RunKind kind, const std::string& command);
   void read_child();
-  void on_line(const std::string& line);
   void child_ended();
-  void read_devices();
+  void list_devices();
 
   AppState state_;
   std::string program_, change_what_;
   std::function<void()> notify_;
-  std::vector<Snapshot> undo_, redo_;
+  History<Snapshot> history_{100};
   std::string marks_folder_, unwritten_marks_;  // path of marks that are not on disk yet; empty: all are
   std::int64_t follow_next_ns_ = 0;             // when the running run is read again
   std::string baseline_key_;
   std::int64_t changes_ = 0;
   std::int64_t wanted_run_ = 0;  // to show once the session is read again; 0: keep, -1: the newest
   std::unique_ptr<Child> child_;
-  bool devices_asked_ = false;
+  bool devices_asked_ = false, operators_asked_ = false;
   std::unique_ptr<Child> devices_child_;  // lists them
-  std::unique_ptr<Worker> worker_;        // last: its jobs publish into everything above
+  // Two, so that a plan never waits for a session to be read. Last: their jobs publish into everything above.
+  std::unique_ptr<Worker> planner_;  // models and plans
+  std::unique_ptr<Worker> reader_;   // sessions, recipes and what is written
 };
+
+// The recipe with everything that does not enter the plan made equal: two recipes with one key have one plan.
+std::string plan_key(const Recipe& recipe);
 
 }  // namespace gradloom

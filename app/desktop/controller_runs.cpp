@@ -1,10 +1,10 @@
 // The controller's sessions, runs and comparisons.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "app/desktop/controller.h"
+#include "app/desktop/run_events.h"
 #include "app/desktop/suggest.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
@@ -13,21 +13,8 @@
 namespace gradloom {
 namespace {
 
-using Json = nlohmann::json;
-
 // Between two readings of the running run: at least this, and so many times what a reading took.
 constexpr std::int64_t kPauseNs = 2'000'000'000, kPauseFactor = 30;
-
-double number_of(const Json& object, const char* key, double fallback = 0) {
-  const auto it = object.find(key);
-  if (it == object.end()) return fallback;
-  if (it->is_number()) return it->get<double>();
-  return it->is_string() ? std::nan("") : fallback;  // "NaN", "Infinity"
-}
-
-std::int64_t integer_of(const Json& object, const char* key) {
-  return static_cast<std::int64_t>(number_of(object, key));
-}
 
 std::string passes_text(const Recipe& recipe) {
   const auto pipeline = recipe_pipeline(recipe);
@@ -47,24 +34,27 @@ void Controller::set_session(const std::string& path) {
   state_.session.reset();
   state_.run.reset();
   state_.run_a = state_.run_b = 0;
+  state_.comparison.reset();
   retime();
   reload_session();
 }
 
 void Controller::open_session(const std::string& path) {
-  worker_->post("session", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
+  reader_->post("session", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
     auto session = load_session_snapshot(path);
     if (!session) return [this, error = session.error()] { notice(NoticeKind::error, error.message); };
     // The newest run says which model to open.
     Recipe recipe;
     std::string missing;
     if (!(*session)->runs.empty()) {
-      if (auto run = load_run_snapshot(path, (*session)->runs.front().id)) {
+      const auto say = [this](const char* what) { reader_->say(what); };
+      if (auto run = load_run_snapshot(path, (*session)->runs.front().id, say)) {
         const FoundModel model = find_model((*run)->record, path);
         if (model.state == FoundModel::State::none) missing = model_note(model, (*run)->record);
         if (auto parsed = parse_recipe((*run)->record.recipe_json)) {
           recipe = std::move(parsed).value();
           recipe.model = model.path;
+          recipe.model_hash = (*run)->record.summary.model_hash;
         }
       }
     }
@@ -76,18 +66,26 @@ void Controller::open_session(const std::string& path) {
       state_.comparison.reset();
       wanted_run_ = -1;
       session_loaded(s);
-      if (!missing.empty())
-        notice(NoticeKind::warning, missing);
-      else if (!recipe.model.empty())
-        open_recipe(recipe);
+      state_.without_model.reset();
+      if (missing.empty() && !recipe.model.empty()) return open_recipe(recipe);
+      if (missing.empty()) return;
+      state_.without_model = recipe;
+      notice(NoticeKind::warning, missing);
     };
   });
+}
+
+void Controller::locate_model(const std::string& path) {
+  if (!state_.without_model) return;
+  Recipe recipe = *state_.without_model;
+  recipe.model = path;
+  open_recipe(std::move(recipe));
 }
 
 void Controller::reload_session() {
   const std::string path = state_.session_path;
   if (path.empty()) return;
-  worker_->post("session", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
+  reader_->post("session", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return {};
     auto session = load_session_snapshot(path);
@@ -107,11 +105,13 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
   const auto known = [&](std::int64_t id) {
     return std::any_of(runs.begin(), runs.end(), [&](const auto& r) { return r.id == id; });
   };
-  if (!known(state_.run_b) && !of_model.empty()) state_.run_b = of_model[0];
-  if (!known(state_.run_a) && of_model.size() > 1) state_.run_a = of_model[1];
-  if (!state_.comparison && !state_.session->comparisons.empty()) {
-    const StoredComparison& c = state_.session->comparisons.front();
-    state_.comparison = ComparisonView{c.comparison, c.run_a, c.run_b};
+  if (!state_.comparison && !state_.session->comparisons.empty() && !known(state_.run_a) &&
+      !known(state_.run_b)) {
+    show_comparison(state_.session->comparisons.front());
+  } else if (!state_.comparison) {
+    const auto newest = [&](std::size_t i) { return i < of_model.size() ? of_model[i] : 0; };
+    const std::int64_t b = known(state_.run_b) ? state_.run_b : newest(0);
+    choose_sides(known(state_.run_a) ? state_.run_a : newest(b == newest(1) ? 0 : 1), b);
   }
   const std::int64_t wanted =
       wanted_run_ == -1 || !state_.run ? (of_model.empty() ? 0 : of_model[0]) : wanted_run_;
@@ -119,11 +119,26 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
   if (wanted != 0) show_run(wanted);
 }
 
+void Controller::choose_sides(std::int64_t run_a, std::int64_t run_b) {
+  state_.run_a = run_a;
+  state_.run_b = run_b;
+  state_.comparison.reset();
+  if (!state_.session || run_a == 0 || run_b == 0) return;
+  for (const StoredComparison& c : state_.session->comparisons)
+    if (c.run_a == run_a && c.run_b == run_b) return show_comparison(c);
+}
+
+void Controller::show_comparison(const StoredComparison& stored) {
+  state_.run_a = stored.run_a;
+  state_.run_b = stored.run_b;
+  state_.comparison = ComparisonView{stored.comparison, stored.run_a, stored.run_b};
+}
+
 void Controller::show_run(std::int64_t id) {
   const std::string path = state_.session_path;
-  worker_->post("run", "reading run " + std::to_string(id),
+  reader_->post("run", "reading run " + std::to_string(id),
                 [this, path, id](std::stop_token) -> Worker::Publish {
-                  auto run = load_run_snapshot(path, id);
+                  auto run = load_run_snapshot(path, id, [this](const char* what) { reader_->say(what); });
                   if (!run) return [this, error = run.error()] { notice(NoticeKind::error, error.message); };
                   return [this, r = std::move(run).value()] {
                     state_.run = r;
@@ -191,9 +206,16 @@ void Controller::spawn(RunKind kind, const std::string& command) {
     p.run_a = state_.run_a;
     p.run_b = state_.run_b;
   }
+  // The verdict that was shown is of another measurement: it goes when a new one begins. Settings that are
+  // compared are no runs, so none is marked.
+  if (kind == RunKind::compare) {
+    state_.run_a = p.run_a;
+    state_.run_b = p.run_b;
+    state_.comparison.reset();
+  }
   p.running = true;
   const std::string folder = std::filesystem::path(state_.session_path).parent_path().string();
-  worker_->post("start", "starting", [this, folder, arguments](std::stop_token) -> Worker::Publish {
+  reader_->post("start", "starting", [this, folder, arguments](std::stop_token) -> Worker::Publish {
     std::error_code error;
     if (!folder.empty()) std::filesystem::create_directories(folder, error);
     return [this, arguments, folder, error] {
@@ -217,19 +239,9 @@ void Controller::find_devices() {
   if (child) devices_child_ = std::move(child).value();
 }
 
-void Controller::read_devices() {
+void Controller::list_devices() {
   if (!devices_child_ || devices_child_->running()) return;
-  for (const std::string& line : devices_child_->take_lines()) {
-    const Json root = Json::parse(line, nullptr, false);
-    if (!root.is_object() || !root.contains("device")) continue;
-    DeviceInfo d;
-    d.id = root.value("device", "");
-    d.name = root.value("name", "");
-    d.available = root.value("available", false);
-    d.why_not = root.value("why_not", "");
-    d.detail = root.value("detail", "");
-    state_.devices.push_back(std::move(d));
-  }
+  state_.devices = read_devices(devices_child_->take_lines());
   devices_child_.reset();
 }
 
@@ -245,37 +257,13 @@ void Controller::stop_run() {
 void Controller::read_child() {
   if (!child_) return;
   const bool ended = !child_->running();  // before taking: nothing can come after
-  for (const std::string& line : child_->take_lines()) on_line(line);
-  if (ended) child_ended();
-}
-
-void Controller::on_line(const std::string& line) {
-  const Json root = Json::parse(line, nullptr, false);
-  if (!root.is_object()) return;
   RunProgress& p = state_.progress;
-  const std::string event = root.value("event", "");
-  if (event == "start") {
-    p.run_id = root.contains("run_id") && root["run_id"].is_number() ? integer_of(root, "run_id") : 0;
-    p.planned_steps = integer_of(root, "steps");
-    p.kernels_per_step = integer_of(root, "kernels_per_step");
-  } else if (event == "progress") {
-    p.fraction = number_of(root, "fraction");
-    if (root.contains("ratio"))
-      p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
-  } else if (root.contains("step") && root.contains("loss")) {
-    p.step = integer_of(root, "step");
-    p.steps.push_back(static_cast<double>(p.step));
-    p.losses.push_back(number_of(root, "loss"));
-    p.step_ns.push_back(number_of(root, "step_ns"));
-    p.fraction = p.planned_steps > 0 ? static_cast<double>(p.step) / static_cast<double>(p.planned_steps) : 0;
-  } else if (root.contains("replay") && root["replay"].is_object()) {
-    const bool agrees = root["replay"].value("agrees", false);
-    notice(agrees ? NoticeKind::good : NoticeKind::warning,
-           agrees ? "The replay agrees with the recipe" : "The replay differs from what the recipe promises");
-  } else if (p.kind == RunKind::compare && !root.contains("summary")) {
-    if (auto comparison = parse_comparison(line))
-      state_.comparison = ComparisonView{std::move(comparison).value(), p.run_a, p.run_b};
+  for (const std::string& line : child_->take_lines()) {
+    RunEvent event = read_run_line(line, p);
+    if (event.notice) state_.notices.push_back(*event.notice);
+    if (event.comparison) state_.comparison = ComparisonView{std::move(*event.comparison), p.run_a, p.run_b};
   }
+  if (ended) child_ended();
 }
 
 // The run that goes on, as far as the session holds it. Reading costs time that the run may need, so the
@@ -283,9 +271,9 @@ void Controller::on_line(const std::string& line) {
 void Controller::follow_run() {
   const RunProgress& p = state_.progress;
   if (!state_.settings.follow_run || !p.running || p.kind != RunKind::train || p.run_id <= 0) return;
-  if (monotonic_ns() < follow_next_ns_ || worker_->busy_with("run")) return;
+  if (monotonic_ns() < follow_next_ns_ || reader_->busy_with("run")) return;
   follow_next_ns_ = monotonic_ns() + kPauseNs;
-  worker_->post("run", "reading run " + std::to_string(p.run_id),
+  reader_->post("run", "reading run " + std::to_string(p.run_id),
                 [this, path = state_.session_path, id = p.run_id](std::stop_token) -> Worker::Publish {
                   const std::int64_t start_ns = monotonic_ns();
                   auto run = load_run_snapshot(path, id);
@@ -304,34 +292,16 @@ void Controller::child_ended() {
   const ChildExit exit = child_->exit();
   child_.reset();
   RunProgress& p = state_.progress;
-  const std::string what = p.kind == RunKind::train
-                               ? (p.run_id > 0 ? "Run " + std::to_string(p.run_id) : "The run")
-                               : "The comparison";
-  p.running = false;
-  p.exit_code = exit.code;
-  p.outcome = exit.ok()                                                        ? "done"
-              : exit.code == static_cast<int>(Errc::interrupted) || p.stopping ? "stopped"
-                                                                               : "failed";
-  if (p.outcome == "failed") {
-    p.error = exit.error.empty() ? what + " ended with code " + std::to_string(exit.code) : exit.error;
-    notice(NoticeKind::error, p.error);
-  } else if (p.outcome == "stopped") {
-    notice(NoticeKind::info,
-           what + " was stopped" +
-               (p.kind == RunKind::train && p.step > 0 ? " after step " + std::to_string(p.step) : ""));
-  } else if (p.kind == RunKind::compare && state_.comparison) {
-    notice(NoticeKind::good,
-           std::string("Comparison: B is ") + verdict_name(state_.comparison->comparison.verdict));
-  } else {
-    notice(NoticeKind::good, what + " is done: " + plural_text(p.step, "step") + " in " +
-                                 duration_text(static_cast<double>(monotonic_ns() - p.started_ns)));
-  }
+  std::optional<Verdict> verdict;
+  if (p.kind == RunKind::compare && state_.comparison) verdict = state_.comparison->comparison.verdict;
+  const Notice said = end_run(exit, verdict, p);
+  notice(said.kind, said.text);
   if (p.kind == RunKind::train && p.run_id > 0) {
     if (state_.settings.follow_run) wanted_run_ = p.run_id;
-    if (state_.run_b != p.run_id) {  // the newest pair stands ready to be compared
-      if (state_.run_b != 0) state_.run_a = state_.run_b;
-      state_.run_b = p.run_id;
-    }
+    // The newest pair stands ready to be compared, but does not push the comparison of two settings away.
+    const bool of_settings = state_.comparison && state_.run_b == 0;
+    if (state_.run_b != p.run_id && !of_settings)
+      choose_sides(state_.run_b != 0 ? state_.run_b : state_.run_a, p.run_id);
   }
   reload_session();
 }

@@ -14,8 +14,8 @@ fs::path start_folder(const Ui& ui, DialogPurpose purpose) {
   std::error_code ignored;
   const AppState& s = ui.state();
   const auto folder_of = [](const std::string& file) { return fs::path(file).parent_path(); };
-  if (purpose == DialogPurpose::session && !s.session_path.empty() &&
-      fs::exists(folder_of(s.session_path), ignored))
+  const bool by_session = purpose == DialogPurpose::session || purpose == DialogPurpose::locate;
+  if (by_session && !s.session_path.empty() && fs::exists(folder_of(s.session_path), ignored))
     return folder_of(s.session_path);
   if (!s.settings.last_folder.empty() && fs::is_directory(s.settings.last_folder, ignored))
     return s.settings.last_folder;
@@ -49,6 +49,14 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
     case DialogPurpose::session:
       options = {"Session to record into", "Choose", {".db"}, true, label + ".db"};
       break;
+    case DialogPurpose::locate:
+      if (!ui.state().without_model) return;
+      options = {"Where is " + fs::path(ui.state().without_model->model).filename().string() + " now?",
+                 "Open",
+                 {".onnx"},
+                 false,
+                 ""};
+      break;
     case DialogPurpose::data: {
       const bool npz = ui.state().recipe.data.compare(0, 3, "npz") == 0;
       options = {npz ? "Batches" : "Text to train on", "Choose",
@@ -71,6 +79,7 @@ void draw_dialogs(Ui& ui) {
     case DialogPurpose::export_run: ui.app.export_run(path); break;
     case DialogPurpose::save_recipe: ui.app.save_recipe(path); break;
     case DialogPurpose::session: ui.app.set_session(path); break;
+    case DialogPurpose::locate: ui.app.locate_model(path); break;
     case DialogPurpose::data: {
       const std::string data = ui.state().recipe.data;
       const std::string kind = data.substr(0, data.find(':'));

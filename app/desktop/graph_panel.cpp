@@ -44,31 +44,30 @@ void draw_chips(Ui& ui) {
 
 void draw_graph_panel(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.has_model()) return empty_state("No graph", "Open an ONNX model (Ctrl+O).");
+  if (!s.has_model()) return draw_no_model(ui, "No graph", "Open an ONNX model (Ctrl+O).");
   // Without a plan (unsupported operators, no loss yet) the step is not there: the model is.
-  const bool planless = ui.stage != GraphStage::model && !s.graphs[static_cast<int>(ui.stage)];
-  int stage = planless && s.graphs[0] ? static_cast<int>(GraphStage::model) : static_cast<int>(ui.stage);
-  if (segmented("graph.stage", &stage, {"Model", "No passes", "Step"})) {
+  const bool planless = ui.stage != GraphStage::model && !s.graphs.at(ui.stage);
+  GraphStage stage = planless && s.graphs.model ? GraphStage::model : ui.stage;
+  int index = static_cast<int>(stage);
+  if (segmented("graph.stage", &index, {"Model", "No passes", "Step"})) {
+    stage = static_cast<GraphStage>(index);
     const std::int32_t box = ui.graph.model ? ui.graph.selected() : -1;
-    if (box >= 0 && s.graphs[stage])
-      ui.go_after = counterpart(ui.graph.model->boxes[static_cast<std::size_t>(box)], s.graphs[stage]->model);
-    ui.stage = static_cast<GraphStage>(stage);
+    if (box >= 0 && s.graphs.at(stage))
+      ui.go_to_stage(stage, {counterpart(ui.graph.model->boxes[static_cast<std::size_t>(box)],
+                                         s.graphs.at(stage)->model)});
+    ui.stage = stage;
   }
   tip("The graph as imported, the whole training step before passes, or what runs");
   ImGui::SameLine(0, px(10));
   draw_graph_toolbar(ui.graph, ui.asks);
 
-  const std::shared_ptr<const GraphSnapshot> graph = s.graphs[stage];
+  const std::shared_ptr<const GraphSnapshot> graph = s.graphs.at(stage);
   if (!graph) return empty_state(s.plan_error.empty() ? "Planning\u2026" : "No plan", s.plan_error);
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
   draw_chips(ui);
   const bool was_there = ui.graph.model == model;
   draw_graph_canvas(model, ui.graph, ui.asks);
   ui.drawn(Canvas::graph, ImGui::IsMouseHoveringRect(ui.graph.canvas_min, ui.graph.canvas_max));
-  if (!ui.go_after.empty() && was_there && !ui.graph.builder.busy()) {
-    graph_go_to(ui.graph, ui.go_after);
-    ui.go_after.clear();
-  }
   if (ui.place_after && was_there && !ui.graph.builder.busy())
     graph_show_place(ui.graph, *std::exchange(ui.place_after, std::nullopt));
   graph_keys(ui.graph, ui.asks, ui.takes_keys(Canvas::graph));

@@ -94,9 +94,20 @@ void draw_operators(const ModelSnapshot& m) {
 
 }  // namespace
 
+void draw_no_model(Ui& ui, const char* title, const char* hint) {
+  const AppState& s = ui.state();
+  if (s.opening) return empty_state("Reading\u2026", ui.app.running_job());
+  if (!s.without_model) return empty_state(title, hint);
+  text("The model is not found", palette().text, theme().title);
+  wrapped("The session's newest run was of " + escaped(s.without_model->model), palette().text_dim);
+  spacer(4);
+  if (button("model.locate", "Locate model\u2026", ButtonKind::kPrimary, "Where the file is now"))
+    show_dialog(ui, DialogPurpose::locate);
+}
+
 void draw_model_panel(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.has_model()) return empty_state("No model", "Open an ONNX file (Ctrl+O) or drop one here.");
+  if (!s.has_model()) return draw_no_model(ui, "No model", "Open an ONNX file (Ctrl+O) or drop one here.");
   const ModelSnapshot& m = *s.model;
   const Graph& graph = m.model.graph;
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(4)});

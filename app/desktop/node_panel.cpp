@@ -21,7 +21,7 @@ struct KernelOfNode {
 // Kernels of the plan that stand for one of `onnx`, forward first; times from the run that the graph carries.
 std::vector<KernelOfNode> kernels_of(const AppState& s, const std::vector<std::string>& onnx) {
   const std::set<std::string> wanted(onnx.begin(), onnx.end());
-  const auto& graph = s.graphs[static_cast<int>(GraphStage::after)];
+  const auto& graph = s.graphs.after;
   std::vector<KernelOfNode> found;
   for (const KernelInfo& k : s.plan->kernels) {
     if (std::none_of(k.onnx_nodes.begin(), k.onnx_nodes.end(),
@@ -43,12 +43,13 @@ void draw_kernels(Ui& ui, const GraphBox& box) {
   const std::vector<KernelOfNode> rows = kernels_of(s, onnx);
   if (rows.empty()) return;
   heading(onnx.size() == 1 ? "All kernels of this ONNX node" : "All kernels of these ONNX nodes");
+  const auto& after = s.graphs.after;  // has the times
   double total = 0;
   bool timed = false;
   for (const KernelOfNode& row : rows)
     if (!std::isnan(row.step_ns)) total += row.step_ns, timed = true;
   muted(fmt::format("{} per step, {}", rows.size(),
-                    timed ? format_value(total, Unit::kNs) + " together" : "not measured"));
+                    timed ? after->model.time_text(total) + " together" : "not measured"));
   const float time_width = px(64);
   for (std::size_t i = 0; i < rows.size() && i < 60; ++i) {
     const KernelInfo& k = *rows[i].info;
@@ -58,8 +59,7 @@ void draw_kernels(Ui& ui, const GraphBox& box) {
                                               phase_color(k.phase), px(1));
     ImGui::Indent(px(11));
     node_link(ui, "kernel-of." + k.node, k.node, ImGui::GetContentRegionAvail().x - time_width);
-    const std::string time =
-        std::isnan(rows[i].step_ns) ? "\u2013" : format_value(rows[i].step_ns, Unit::kNs);
+    const std::string time = std::isnan(rows[i].step_ns) ? "\u2013" : after->model.time_text(rows[i].step_ns);
     const float width = theme().small->CalcTextSizeA(theme().small->FontSize, FLT_MAX, 0, time.c_str()).x;
     ImGui::SameLine();
     ImGui::SetCursorPosX(ImGui::GetWindowContentRegionMax().x - width);
@@ -86,8 +86,7 @@ void draw_node_panel(Ui& ui) {
   if (kernels_first || box.onnx_nodes.empty()) return;
   spacer(4);
   if (button("node-panel.onnx", "Show in the model", ButtonKind::kGhost)) {
-    ui.stage = GraphStage::model;
-    ui.go_after = box.onnx_nodes.back();  // the last is the one that gave the result
+    ui.go_to_stage(GraphStage::model, {box.onnx_nodes.back()});  // the last is the one that gave the result
     ui.panes.show("Graph");
   }
 }

@@ -4,6 +4,9 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <tuple>
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
@@ -11,66 +14,81 @@
 namespace gradloom {
 namespace {
 
-// "-12 nodes": the sign says it, the colour repeats it.
-void delta_line(const char* what, std::int64_t before, std::int64_t after, Unit unit) {
+// How a number changed: the sign says it, the colour repeats it. Right-aligned at `right`.
+void change_cell(float right, float y, std::optional<std::int64_t> before, std::int64_t after, Unit unit) {
   const Palette& p = palette();
-  const float x = ImGui::GetCursorPosX();
-  text(what, p.text_dim, theme().small);
-  ImGui::SameLine();
-  ImGui::SetCursorPosX(x + px(66));
-  text(format_value(static_cast<double>(after), unit), p.text, theme().small);
-  ImGui::SameLine(0, px(8));
-  const std::int64_t change = after - before;
-  text(change == 0 ? "=" : format_change(static_cast<double>(change), unit),
-       change == 0  ? p.text_faint
-       : change < 0 ? p.good
-                    : p.warn,
-       theme().small);
+  ImFont* font = theme().small;
+  const std::int64_t change = before ? after - *before : 0;
+  const std::string shown = !before       ? "\u2013"
+                            : change == 0 ? "="
+                                          : format_change(static_cast<double>(change), unit);
+  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, shown.c_str()).x;
+  ImGui::GetWindowDrawList()->AddText(font, font->FontSize, {right - width, y},
+                                      change == 0  ? p.text_faint
+                                      : change < 0 ? p.good
+                                                   : p.warn,
+                                      shown.c_str());
 }
 
-// Nodes, kernels and planned peak now, against the last change or against all passes off.
+void label_cell(float right, float y, const std::string& label, ImU32 color) {
+  ImFont* font = theme().small;
+  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, label.c_str()).x;
+  ImGui::GetWindowDrawList()->AddText(font, font->FontSize, {right - width, y}, color, label.c_str());
+}
+
+// Nodes, kernels and planned peak now, against all passes off and against the plan before the last change.
+// The card has one height whatever it holds (nothing yet, a change, an error): the switches below it must not
+// move under the hand that clicks them.
 void draw_effect(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.plan || !s.plan_error.empty()) return;
-  const bool changed = s.change.has_value();
-  const PlanTotals& after = s.plan->totals;
-  const PlanTotals* base = s.baseline ? &s.baseline->totals : nullptr;
+  const Palette& p = palette();
+  ImFont* small = theme().small;
   const ImVec2 min = ImGui::GetCursorScreenPos();
-  const float width = ImGui::GetContentRegionAvail().x, pad = px(10);
+  const float width = ImGui::GetContentRegionAvail().x, pad = px(10),
+              line = std::round(small->FontSize + px(4));
+  const ImVec2 max{min.x + width, min.y + 2 * px(8) + 5 * line};
   ImDrawList* list = ImGui::GetWindowDrawList();
-  list->ChannelsSplit(2);
-  list->ChannelsSetCurrent(1);
-  ImGui::SetCursorScreenPos({min.x + pad, min.y + px(8)});
-  ImGui::BeginGroup();
-  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(3)});
-  static constexpr const char* kTitles[] = {"Against all passes off", "Last change: "};
-  if (base) {
-    text(kTitles[0], palette().text, theme().bold);
-    delta_line("nodes", base->nodes, after.nodes, Unit::kCount);
-    delta_line("kernels", base->kernels, after.kernels, Unit::kCount);
-    delta_line("peak", base->peak_bytes, after.peak_bytes, Unit::kBytes);
+  list->AddRectFilled(min, max, p.raised, px(6));
+  ImGui::Dummy({width, max.y - min.y});
+  const float left = min.x + pad, right = max.x - pad;
+  float y = min.y + px(8);
+  list->PushClipRect(min, max, true);
+  if (!s.plan_error.empty()) {
+    const std::string error = "\u26a0 " + s.plan_error;
+    list->AddText(small, small->FontSize, {left, y}, p.bad, error.c_str(), nullptr, right - left);
+    register_item("passes.error", "plan error", s.plan_error);
+    tip(s.plan_error);
+  } else if (!s.plan) {
+    list->AddText(small, small->FontSize, {left, y}, p.text_faint, "Planning\u2026");
+  } else {
+    const PlanTotals& now = s.plan->totals;
+    const std::tuple<const char*, std::int64_t PlanTotals::*, Unit, float> columns[] = {
+        {"nodes", &PlanTotals::nodes, Unit::kCount, 0.42f},
+        {"kernels", &PlanTotals::kernels, Unit::kCount, 0.66f},
+        {"peak", &PlanTotals::peak_bytes, Unit::kBytes, 1.f}};
+    const char* const rows[] = {"", "now", "vs all off", "vs before"};
+    for (int row = 1; row < 4; ++row)
+      list->AddText(small, small->FontSize, {left, y + static_cast<float>(row) * line}, p.text_dim, rows[row]);
+    for (const auto& [what, number, unit, share] : columns) {
+      const float x = left + (right - left) * share;
+      const auto of = [number = number](const PlanTotals& t) { return std::optional(t.*number); };
+      label_cell(x, y, what, p.text_faint);
+      label_cell(x, y + line, format_value(static_cast<double>(now.*number), unit), p.text);
+      change_cell(x, y + 2 * line, s.baseline ? of(s.baseline->totals) : std::nullopt, now.*number, unit);
+      change_cell(x, y + 3 * line, s.change ? of(s.change->before) : std::nullopt, now.*number, unit);
+    }
+    y += 4 * line;
+    const std::string last = s.change ? fmt::format("{}: {} new, {} gone, {:.0f} ms", s.change->what,
+                                                    s.change->added, s.change->removed, s.change->replan_ms)
+                                      : "Nothing was changed yet";
+    list->AddText(small, small->FontSize, {left, y}, s.change ? p.text_dim : p.text_faint,
+                  fit_text(small, small->FontSize, last, right - left).c_str());
+    register_rect("passes.effect", min, max, "effect",
+                  fmt::format("nodes {} kernels {} peak {}", now.nodes, now.kernels, now.peak_bytes));
+    register_rect("passes.last-change", {left, y}, {right, y + line}, last, s.change ? s.change->what : "");
+    tip(last);
   }
-  if (changed) {
-    const PlanChange& c = *s.change;
-    ImGui::Dummy({0, px(2)});
-    const std::string title =
-        fit_text(theme().bold, theme().bold->FontSize, kTitles[1] + c.what, width - 2 * pad);
-    text(title, palette().text, theme().bold);
-    delta_line("nodes", c.before.nodes, c.after.nodes, Unit::kCount);
-    delta_line("kernels", c.before.kernels, c.after.kernels, Unit::kCount);
-    delta_line("peak", c.before.peak_bytes, c.after.peak_bytes, Unit::kBytes);
-    text(fmt::format("{} new, {} gone, planned in {:.0f} ms", c.added, c.removed, c.replan_ms),
-         palette().text_faint, theme().small);
-  }
-  ImGui::PopStyleVar();
-  ImGui::EndGroup();
-  const float bottom = ImGui::GetItemRectMax().y + px(8);
-  list->ChannelsSetCurrent(0);
-  list->AddRectFilled(min, {min.x + width, bottom}, palette().raised, px(6));
-  list->ChannelsMerge();
-  register_rect("passes.effect", min, {min.x + width, bottom}, "effect",
-                fmt::format("nodes {} kernels {} peak {}", after.nodes, after.kernels, after.peak_bytes));
-  ImGui::SetCursorScreenPos({min.x, bottom});
+  list->PopClipRect();
   spacer(6);
 }
 
@@ -100,11 +118,6 @@ void draw_planner(Ui& ui) {
 void draw_pass_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model()) return empty_state("No model", "The passes of an opened model are switched here.");
-  if (!s.plan_error.empty()) {
-    wrapped("\u26a0 " + s.plan_error, palette().bad);
-    register_item("passes.error", "plan error", s.plan_error);
-    spacer(4);
-  }
   draw_effect(ui);
   const auto pipeline = recipe_pipeline(s.recipe);
   if (!pipeline) return wrapped(pipeline.error().message, palette().bad);

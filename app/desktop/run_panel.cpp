@@ -219,13 +219,14 @@ void draw_buttons(Ui& ui, const Problems& problems) {
     ui.panes.show("Compare");
   }
   ImGui::EndDisabled();
-  if (r.running) {
-    ImGui::SameLine(0, px(6));
-    if (button("run.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger,
-               r.stopping ? std::string("End the process at once")
-                          : "Finish the step and keep what is recorded (" + key_label("run.stop") + ")"))
-      ui.app.stop_run();
-  }
+  ImGui::SameLine(0, px(6));
+  ImGui::BeginDisabled(!r.running);
+  if (button("run.stop", r.stopping ? "Kill" : "Stop", r.running ? ButtonKind::kDanger : ButtonKind::kPlain,
+             r.stopping ? std::string("End the process at once")
+                        : "Finish the step and keep what is recorded (" + key_label("run.stop") + ")",
+             px(58)))
+    ui.app.stop_run();
+  ImGui::EndDisabled();
   ImGui::SameLine(0, px(6));
   if (button("run.more", ui.more_settings ? "Fewer settings" : "More settings", ButtonKind::kGhost))
     ui.more_settings = !ui.more_settings;
@@ -243,29 +244,46 @@ std::string progress_text(const RunProgress& r) {
                      duration_text(r.step_ns.back()));
 }
 
-void draw_state(Ui& ui) {
+// What runs or ran, or what keeps the recipe from running. Of one height whatever it says: the fields below
+// must not move when a run starts or ends.
+void draw_state(Ui& ui, const Problems& problems) {
   const RunProgress& r = ui.state().progress;
+  ImFont* small = theme().small;
+  const ImVec2 at = ImGui::GetCursorPos();
+  const float width = ImGui::GetContentRegionAvail().x;
+  const auto line = [&](const std::string& said, ImU32 color) {
+    text(fit_text(small, small->FontSize, said, width), color, small);
+    tip(said);
+  };
+  const auto plan = problems.find("plan");
   if (r.running) {
     progress("run.progress", static_cast<float>(r.fraction), progress_text(r));
     ui.host.animate();
+  } else if (plan != problems.end()) {
+    line("\u26a0 " + plan->second, palette().bad);
+    register_item("problem.plan", "plan", plan->second);
+  } else if (!r.error.empty()) {
+    line(fmt::format("\u2717 {} (exit code {})", r.error, r.exit_code), palette().bad);
+    register_item("run.outcome", r.error, r.outcome);
   } else if (!r.outcome.empty()) {
     const bool done = r.outcome == "done", stopped = r.outcome == "stopped";
-    std::string line = r.kind == RunKind::compare ? "Comparison " + r.outcome
+    std::string said = r.kind == RunKind::compare ? "Comparison " + r.outcome
                        : r.run_id > 0             ? fmt::format("Run {} {}", r.run_id, r.outcome)
                                                   : "Run " + r.outcome;
     if (r.kind == RunKind::train && !r.losses.empty())
-      line += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.step, r.losses.front(), r.losses.back());
-    text((done      ? "\u2713 "
+      said += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.step, r.losses.front(), r.losses.back());
+    line((done      ? "\u2713 "
           : stopped ? "\u25a0 "
                     : "\u2717 ") +
-             line,
+             said,
          done      ? palette().good
          : stopped ? palette().text_dim
-                   : palette().bad,
-         theme().small);
-    register_item("run.outcome", line, r.outcome);
-    if (!r.error.empty()) wrapped(fmt::format("{} (exit code {})", r.error, r.exit_code), palette().bad);
+                   : palette().bad);
+    register_item("run.outcome", said, r.outcome);
+  } else {
+    line("Nothing has run yet", palette().text_faint);
   }
+  ImGui::SetCursorPos({at.x, at.y + px(8) + ImGui::GetStyle().ItemSpacing.y + small->FontSize});
 }
 
 }  // namespace
@@ -275,9 +293,8 @@ void draw_run_panel(Ui& ui) {
   if (!s.has_model()) return empty_state("Nothing to run", "Open a model first.");
   const Problems problems = ui.app.problems();
   draw_buttons(ui, problems);
-  draw_state(ui);
+  draw_state(ui, problems);
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(3)});
-  field_problem(problems, "plan");
   draw_fields(ui, problems);
   ImGui::Indent(px(5));
   ImGui::AlignTextToFramePadding();

@@ -20,14 +20,19 @@ std::string passes_label(const RunSummary& r) {
 }
 
 void side_cell(Ui& ui, const RunSummary& r, bool a) {
-  std::int64_t& side = a ? ui.app.edit_state().run_a : ui.app.edit_state().run_b;
-  const bool on = side == r.id;
+  const AppState& s = ui.state();
+  const bool on = (a ? s.run_a : s.run_b) == r.id;
   const Palette& p = palette();
   const std::string id = fmt::format("runs.{}.{}", a ? "a" : "b", r.id);
   ImGui::PushID(id.c_str());
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float d = ImGui::GetTextLineHeight();
-  if (ImGui::InvisibleButton("side", {d + px(6), d})) side = on ? 0 : r.id;
+  // What is being compared stays chosen until it is.
+  const bool free = !s.progress.running || s.progress.kind != RunKind::compare;
+  if (ImGui::InvisibleButton("side", {d + px(6), d}) && free) {
+    const std::int64_t run = on ? 0 : r.id;
+    ui.app.choose_sides(a ? run : s.run_a, a ? s.run_b : run);
+  }
   const bool hovered = ImGui::IsItemHovered();
   register_item(id, a ? "A" : "B", on ? "on" : "off");
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -96,6 +101,7 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
 
 void draw_session_panel(Ui& ui) {
   const AppState& s = ui.state();
+  if (!s.session && ui.app.reading()) return empty_state("Reading\u2026", ui.app.running_job());
   if (!s.session || s.session->runs.empty()) {
     return empty_state("No runs in this session", s.session_path.empty()
                                                       ? "Open a session file or run a model."
@@ -126,14 +132,14 @@ void draw_session_panel(Ui& ui) {
   static const std::vector<TableColumn> columns{{"#", 24},
                                                 {"A", 18},
                                                 {"B", 18},
-                                                {"", 16, false, false, "Status"},
+                                                {"", 16, false, false, "Status", 4},
                                                 {"Run", 0},
-                                                {"Last loss", 70, true},
+                                                {"Last loss", 70, true, false, "", 2},
                                                 {"Step time", 70, true, false, "Median over untimed steps"},
-                                                {"Peak", 66, true, false, "Measured"},
-                                                {"Steps", 48, true, true},
-                                                {"Optimizer", 130, false, true},
-                                                {"Started", 150, false, true}};
+                                                {"Peak", 66, true, false, "Measured", 3},
+                                                {"Steps", 48, true, true, "", 5},
+                                                {"Optimizer", 130, false, true, "", 6},
+                                                {"Started", 150, false, true, "", 5}};
   TableRows rows;
   rows.count = static_cast<int>(runs.size());
   rows.cell = [&](int row, int column) { run_cell(ui, runs[static_cast<std::size_t>(row)], column); };

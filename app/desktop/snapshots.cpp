@@ -85,12 +85,19 @@ Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::
   return std::shared_ptr<const SessionSnapshot>(std::move(s));
 }
 
-Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(const std::string& path, std::int64_t run) {
+Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(const std::string& path, std::int64_t run,
+                                                             const std::function<void(const char*)>& stage) {
+  const auto say = [&](const char* what) {
+    if (stage) stage(what);
+  };
   auto store = TRY(Store::open(path, StoreMode::read));
   auto s = std::make_shared<RunSnapshot>();
   s->session_path = path;
+  say("steps and kernels");
   s->record = TRY(store->load_run(run));
+  say("timeline");
   s->trace = TRY(store->load_trace(run));
+  say("memory");
   s->memory = build_memory_model(s->record);
   for (std::size_t i = 0; i < s->record.kernels.size(); ++i)
     s->kernel_of_node.emplace(s->record.kernels[i].info.node, i);

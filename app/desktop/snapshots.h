@@ -2,6 +2,7 @@
 // changes after publication, so no frame ever sees half a result or waits for one.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +70,8 @@ struct RunSnapshot {
   MemoryModel memory;
   std::map<std::string, std::size_t> kernel_of_node;  // node name -> index in record.kernels
 };
-Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(const std::string& path, std::int64_t run);
+// `stage` is told what is being read.
+Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(
+    const std::string& path, std::int64_t run, const std::function<void(const char*)>& stage = {});
 
 }  // namespace gradloom

@@ -11,6 +11,7 @@
 #include "app/desktop/marks.h"
 #include "app/desktop/settings.h"
 #include "app/desktop/snapshots.h"
+#include "engine/onnx/op_table.h"
 #include "sessions/compare.h"
 #include "viz/model/graph_model.h"
 #include "viz/model/pass_model.h"
@@ -26,6 +27,14 @@ struct GraphSnapshot {
 
 // As imported; the whole step before passes; after them.
 enum class GraphStage : std::uint8_t { model, before, after };
+
+// The graphs of the open model, by stage; null: not made yet.
+struct StageGraphs {
+  std::shared_ptr<const GraphSnapshot> model, before, after;
+  const std::shared_ptr<const GraphSnapshot>& at(GraphStage stage) const {
+    return stage == GraphStage::model ? model : stage == GraphStage::before ? before : after;
+  }
+};
 
 // What the last change of the recipe did, in numbers that need no run.
 struct PlanChange {
@@ -75,20 +84,26 @@ struct AppState {
   Recipe saved_recipe;      // as the file holds it
   std::shared_ptr<const ModelSnapshot> model;
   std::shared_ptr<const PlanSnapshot> plan, baseline;  // baseline: the same step with all passes off
-  std::shared_ptr<const GraphSnapshot> graphs[3];      // by GraphStage
-  PassModel passes;                                    // switches as in the recipe, matches as in the plan
+  StageGraphs graphs;
+  PassModel passes;  // switches as in the recipe, matches as in the plan
   std::optional<PlanChange> change;
   std::shared_ptr<const Marks> marks = std::make_shared<Marks>();  // of the open model
+  std::shared_ptr<const std::vector<OpTableRow>> operators;        // null: not asked for yet
   std::string plan_error;  // why there is no plan for the recipe as it stands
   std::string data_problem;
   bool opening = false;             // a model is being read
   std::vector<DeviceInfo> devices;  // as the command lists them; empty: not asked yet, or it could not be
 
+  // The recipe of the shown session's newest run when its model is not where it was; no model is open then.
+  std::optional<Recipe> without_model;
+
   // What is recorded.
   std::string session_path;
   std::shared_ptr<const SessionSnapshot> session;
   std::shared_ptr<const RunSnapshot> run;  // shown in kernels, memory, timeline and on the graph
-  std::int64_t run_a = 0, run_b = 0;       // sides of the next comparison
+  // A and B mean one pair everywhere: these runs are marked in the list of runs, and `comparison` is of them.
+  // 0 and 0 with a comparison: it is of two settings of the recipe, which are no runs.
+  std::int64_t run_a = 0, run_b = 0;
   std::optional<ComparisonView> comparison;
   RunProgress progress;
 

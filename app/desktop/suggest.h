@@ -19,7 +19,8 @@ std::vector<std::string> loss_choices(const Graph& graph);
 // batch-like names: 8; sequence-like names: 64; others: 8.
 std::int64_t suggested_dim(const std::string& name);
 
-// What a model opened without settings starts with.
+// So many steps a model opened without settings starts with: a first look needs more than a first run. All
+// else is the recipe's default, as on the command line.
 constexpr std::int64_t kFirstSteps = 50;
 
 // Optimizers with options that are sensible to start from.

@@ -35,7 +35,7 @@ struct Command {
   std::function<bool()> checked = nullptr;  // a switch that is on; null: no switch
 };
 
-enum class DialogPurpose : std::uint8_t { none, open, export_run, save_recipe, session, data };
+enum class DialogPurpose : std::uint8_t { none, open, export_run, save_recipe, session, data, locate };
 
 struct NoteEditor {
   bool open = false, just_opened = false;
@@ -56,7 +56,6 @@ struct Ui {
   GraphCanvasState graph;                 // holds the selection
   Actions asks;                           // what the views asked for in this frame
   std::string outline;                    // node under the mouse in the last frame, in any view
-  std::string go_after;                   // node to go to once the graph of `stage` is shown
   std::optional<GraphPlace> place_after;  // the same with a bookmark
   std::optional<Note> note_after;         // time to show once its run is
   NoteEditor note_editor;
@@ -87,12 +86,19 @@ struct Ui {
   DialogPurpose purpose = DialogPurpose::none;
   PaletteState command_palette, node_palette;
   bool key_sheet = false, about = false;
+  std::string operator_shown;  // whose page is open, or to be opened
+  bool open_operator = false;
 
   const AppState& state() const { return app.state(); }
-  const GraphSnapshot* shown_graph() const { return state().graphs[static_cast<int>(stage)].get(); }
+  const GraphSnapshot* shown_graph() const { return state().graphs.at(stage).get(); }
   std::string selected() const;  // name of the selected node; empty: none
   // Selects a node and brings it into view; switches to the stage that has it when the shown one lacks it.
   void go_to(const std::string& node);
+  // Selects what a row of a comparison stands for, in the shown stage or the first that has any of it;
+  // `show`: and brings the graph to the front.
+  void select_row(const ComparedRow& row, bool show);
+  // Shows another stage and selects nodes of it.
+  void go_to_stage(GraphStage at, const std::vector<std::string>& nodes);
   void do_command(const std::string& id);
   // Graph and timeline have plain keys in common: they go to the canvas under the mouse, or the only one
   // there is.
@@ -125,6 +131,9 @@ void draw_curve_panel(Ui& ui);
 void draw_session_panel(Ui& ui);
 void draw_compare_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);
+// What stands where a model would be shown: that none is open, or that the session's is not found and where
+// it was.
+void draw_no_model(Ui& ui, const char* title, const char* hint);
 void draw_node_notes(Ui& ui, const std::string& node);  // for the node panel
 void draw_note_editor(Ui& ui);
 

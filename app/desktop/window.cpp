@@ -1,12 +1,13 @@
 #include "app/desktop/window.h"
 
 #include <fmt/format.h>
-#include <imgui.h>
+#include <imgui_internal.h>
 
 #include <chrono>
 #include <cstring>
 #include <thread>
 
+#include "app/desktop/panels.h"
 #include "app/desktop/suggest.h"
 #include "engine/base/text.h"
 #include "viz/draw/keys.h"
@@ -14,52 +15,7 @@
 namespace gradloom {
 namespace {
 
-constexpr const char* kDefaultLayout =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare,Node*),h0.500(Run*,"
-    "Curve*|Runs|Notes)))";
-
 constexpr int kQuietFrameMs = 40;  // headless: leave the cores to the run that is timed
-
-PaneTree default_panes() { return std::move(PaneTree::parse(kDefaultLayout).value()); }
-
-// A remembered layout is used only when it holds every tab of this version.
-PaneTree panes_from(const std::string& text) {
-  PaneTree fallback = default_panes();
-  if (text.empty()) return fallback;
-  auto parsed = PaneTree::parse(text);
-  if (!parsed) return fallback;
-  auto tabs = parsed->all_tabs(), wanted = fallback.all_tabs();
-  std::sort(tabs.begin(), tabs.end());
-  std::sort(wanted.begin(), wanted.end());
-  return tabs == wanted ? std::move(parsed).value() : std::move(fallback);
-}
-
-void draw_tab(Ui& ui, std::string_view tab) {
-  if (tab == "Model")
-    draw_model_panel(ui);
-  else if (tab == "Passes")
-    draw_pass_panel(ui);
-  else if (tab == "Graph")
-    draw_graph_panel(ui);
-  else if (tab == "Kernels")
-    draw_kernel_panel(ui);
-  else if (tab == "Memory")
-    draw_memory_panel(ui);
-  else if (tab == "Timeline")
-    draw_timeline_panel(ui);
-  else if (tab == "Compare")
-    draw_compare_panel(ui);
-  else if (tab == "Node")
-    draw_node_panel(ui);
-  else if (tab == "Run")
-    draw_run_panel(ui);
-  else if (tab == "Curve")
-    draw_curve_panel(ui);
-  else if (tab == "Runs")
-    draw_session_panel(ui);
-  else if (tab == "Notes")
-    draw_notes_panel(ui);
-}
 
 }  // namespace
 
@@ -75,21 +31,35 @@ std::string Ui::selected() const {
   return graph.model && box >= 0 ? graph.model->boxes[static_cast<std::size_t>(box)].name : std::string();
 }
 
+void Ui::go_to_stage(GraphStage at, const std::vector<std::string>& nodes) {
+  const auto& snapshot = state().graphs.at(at);
+  if (!snapshot) return;
+  stage = at;
+  graph_set_model(graph, {snapshot, &snapshot->model});
+  graph_go_to(graph, nodes);
+}
+
 void Ui::go_to(const std::string& node) {
-  const auto has = [&](GraphStage at) {
-    const auto& snapshot = state().graphs[static_cast<int>(at)];
-    return snapshot && snapshot->model.find(node) >= 0;
-  };
   if (node.empty()) return;
-  if (has(stage) && graph.model && graph_go_to(graph, node)) return;
-  for (GraphStage other : {stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
-    if (!has(other)) continue;
-    stage = other;
-    go_after = node;
-    panes.show("Graph");
-    return;
+  for (GraphStage at : {stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
+    const auto& snapshot = state().graphs.at(at);
+    if (snapshot && snapshot->model.find(node) >= 0) return go_to_stage(at, {node});
   }
   app.notice(NoticeKind::info, "'" + node + "' is in none of the graphs any more");
+}
+
+void Ui::select_row(const ComparedRow& row, bool show) {
+  for (GraphStage at : {stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
+    const auto& snapshot = state().graphs.at(at);
+    if (!snapshot) continue;
+    std::vector<std::string> names;
+    for (const std::int32_t box : boxes_of_row(snapshot->model, row))
+      names.push_back(snapshot->model.boxes[static_cast<std::size_t>(box)].name);
+    if (names.empty()) continue;
+    go_to_stage(at, names);
+    return panes.show(show ? "Graph" : "Node");
+  }
+  app.notice(NoticeKind::info, "No node of the open model is in this row");
 }
 
 Window::Window(Controller& controller, Host& host, std::string settings_file)
@@ -109,9 +79,7 @@ Window::~Window() {
   if (!saved) std::fprintf(stderr, "gradloom: %s\n", saved.error().message.c_str());
 }
 
-bool Window::busy() const {
-  return app_.busy() || ui_.graph.builder.busy() || !ui_.go_after.empty() || ui_.note_after;
-}
+bool Window::busy() const { return app_.busy() || ui_.graph.builder.busy() || ui_.note_after; }
 
 void Window::take_input() {
   app_.tick();
@@ -141,10 +109,16 @@ void Window::answer_asks() {
     ui_.panes.show("Graph");
     ui_.go_to(asks.go_to_node);
   }
+  if (asks.select_row) ui_.select_row(*asks.select_row, asks.show_graph);
   if (!asks.go_to_kernel.empty() || !asks.filter_kernels.empty()) ui_.panes.show("Kernels");
   if (!asks.go_to_kernel.empty()) ui_.kernel_table.wanted = asks.go_to_kernel;
   if (!asks.filter_kernels.empty())
     kernel_table_set_query(ui_.kernels, ui_.kernel_table, asks.filter_kernels);
+  if (!asks.show_operator.empty()) {
+    app_.find_operators();
+    ui_.operator_shown = asks.show_operator;
+    ui_.open_operator = true;
+  }
   if (!asks.note_node.empty()) ui_.note_on_node(asks.note_node);
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
@@ -160,6 +134,16 @@ void Window::handle_keys() {
     if (typing && (action == "app.copy" || action == "app.undo" || action == "app.redo")) continue;
     if (key_pressed(action) && (!command.enabled || command.enabled())) command.run();
   }
+}
+
+// Menus, lists and context menus close by Escape, the innermost first; dialogs do so themselves. At the end
+// of the frame: what a popup covers has seen it open, and does not take the key for itself.
+void Window::close_popup_by_escape() {
+  if (!ImGui::IsKeyPressed(ImGui::GetKeyIndex(ImGuiKey_Escape), false)) return;
+  const auto& open = ImGui::GetCurrentContext()->OpenPopupStack;
+  if (open.empty() || open.back().Window == nullptr) return;
+  if ((open.back().Window->Flags & ImGuiWindowFlags_Modal) != 0) return;
+  ImGui::ClosePopupToLevel(open.Size - 1, true);
 }
 
 void Window::draw_menus() {
@@ -291,6 +275,21 @@ void Window::draw_palettes() {
   }
   draw_key_sheet(&ui_.key_sheet);
   draw_about();
+  draw_operator();
+}
+
+void Window::draw_operator() {
+  if (std::exchange(ui_.open_operator, false)) ImGui::OpenPopup("operator");
+  const ImVec2 display = ImGui::GetIO().DisplaySize;
+  ImGui::SetNextWindowPos({display.x / 2, display.y * 0.4f}, ImGuiCond_Appearing, {0.5f, 0.5f});
+  ImGui::SetNextWindowSize({std::min(px(620), display.x * 0.8f), 0});
+  if (!ImGui::BeginPopup("operator")) return;
+  const AppState& s = app_.state();
+  if (s.operators)
+    draw_operator_page(operator_page(ui_.operator_shown, *s.operators));
+  else
+    text("Reading\u2026", palette().text_dim);
+  ImGui::EndPopup();
 }
 
 void Window::draw_about() {
@@ -347,13 +346,15 @@ void Window::draw() {
     draw_welcome(ui_);
     ImGui::EndChild();
   } else {
-    draw_panes(ui_.panes, {px(8), top}, {size.x - px(8), bottom},
-               [&](std::string_view tab) { draw_tab(ui_, tab); });
+    draw_panes(ui_.panes, {px(8), top}, {size.x - px(8), bottom}, [&](std::string_view tab) {
+      if (const Panel* panel = find_panel(tab)) panel->draw(ui_);
+    });
   }
   draw_status();
   draw_palettes();
   draw_dialogs(ui_);
   draw_note_editor(ui_);
+  close_popup_by_escape();
   ImGui::End();
   draw_toasts({size.x, size.y - px(26)});
   remember();

@@ -24,7 +24,9 @@ class Window {
   void draw_status();
   void draw_palettes();
   void draw_about();
+  void draw_operator();
   void answer_asks();
+  void close_popup_by_escape();
   void handle_keys();
   void remember();
 

@@ -58,7 +58,15 @@ bool Worker::busy_with(const std::string& tag) const {
 
 std::string Worker::running() const {
   const std::lock_guard lock(mutex_);
-  return running_label_;
+  return running_label_.empty() ? std::string() : running_label_ + running_stage_;
+}
+
+void Worker::say(const std::string& stage) {
+  {
+    const std::lock_guard lock(mutex_);
+    running_stage_ = ": " + stage;
+  }
+  if (notify_) notify_();
 }
 
 void Worker::loop() {
@@ -72,6 +80,7 @@ void Worker::loop() {
       queue_.pop_front();
       running_tag_ = task.tag;
       running_label_ = task.label;
+      running_stage_.clear();
       running_stop_ = task.stop;
     }
     Publish publish = task.job(task.stop.get_token());

@@ -34,7 +34,8 @@ class Worker {
   void drain();                         // publishes finished results; call on the window's thread
   bool busy() const;                    // queued, running or unpublished work
   bool busy_with(const std::string& tag) const;
-  std::string running() const;  // label of the running job, empty when idle
+  std::string running() const;         // label of the running job, empty when idle
+  void say(const std::string& stage);  // from a job: how far it is, behind its label
 
  private:
   struct Task {
@@ -49,7 +50,7 @@ class Worker {
   std::condition_variable changed_;
   std::deque<Task> queue_;
   std::vector<std::pair<std::string, Publish>> done_;  // with their tags
-  std::string running_tag_, running_label_;
+  std::string running_tag_, running_label_, running_stage_;
   std::stop_source running_stop_{std::nostopstate};
   bool closing_ = false;
   std::thread thread_;  // last: starts when the rest exists

@@ -1,6 +1,5 @@
 // The window itself, drawn without a display and driven by scripts as a user would drive it.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,7 +9,7 @@
 
 #include "sessions/recipe_settings.h"
 #include "sessions/store.h"
-#include "tests/folder.h"
+#include "tests/app/window_script.h"
 
 namespace gradloom {
 namespace {
@@ -19,25 +18,7 @@ namespace fs = std::filesystem;
 
 const std::string kModels = GRADLOOM_SOURCE_DIR "/tests/models/";
 
-class Desktop : public testing::Test {
- protected:
-  std::string file(const std::string& name) const { return folder_ / name; }
-
-  // Runs `gradloom open ARGUMENTS --headless --script ...`; returns the exit code, stderr in `error_`.
-  int open(const std::string& arguments, const std::string& script) {
-    std::ofstream(file("script")) << script;
-    const std::string command = std::string("unset DISPLAY WAYLAND_DISPLAY; ") + GRADLOOM_COMMAND + " open " +
-                                arguments + " --headless --script " + file("script") + " 2> " +
-                                file("stderr");
-    const int status = std::system(command.c_str());
-    std::ifstream in(file("stderr"));
-    error_.assign(std::istreambuf_iterator<char>(in), {});
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  TemporaryFolder folder_;
-  std::string error_;
-};
+class Desktop : public WindowScript {};
 
 // The artefact stays beside the executable.
 std::string artefact(const std::string& name) {

@@ -1,0 +1,143 @@
+// The controller's plans: made in the background whenever the recipe changes.
+#include <utility>
+
+#include "app/desktop/controller.h"
+#include "engine/base/text.h"
+#include "sessions/recipe_settings.h"
+
+namespace gradloom {
+namespace {
+
+// The times of a run, said to be another plan's where they are. Null: none.
+void give_times(GraphSnapshot& graph, const RunSnapshot* run) {
+  graph.timed_run = run ? run->record.summary.id : 0;
+  const bool same = !run || !graph.plan || run->record.summary.plan_hash == graph.plan->plan().hash;
+  apply_times(graph.model, run ? run->record.kernels : std::vector<KernelRow>(),
+              same ? "" : "run " + std::to_string(graph.timed_run));
+}
+
+std::shared_ptr<const GraphSnapshot> make_graph(const Graph& graph, std::shared_ptr<const PlanSnapshot> plan,
+                                                const std::shared_ptr<const RunSnapshot>& run) {
+  auto s = std::make_shared<GraphSnapshot>();
+  s->model = build_graph_model(graph, plan ? &plan->plan() : nullptr);
+  s->plan = std::move(plan);
+  if (s->plan && run) give_times(*s, run.get());
+  return s;
+}
+
+PlanChange change_between(const GraphSnapshot& before, const GraphSnapshot& after, const std::string& what,
+                          double ms, std::int64_t number) {
+  const GraphDiff diff = diff_graphs(before.model, after.model);
+  PlanChange change;
+  change.what = what;
+  change.before = before.plan->totals;
+  change.after = after.plan->totals;
+  change.added = diff.added.size();
+  change.removed = diff.removed.size();
+  change.replan_ms = ms;
+  change.number = number;
+  for (const std::int32_t box : diff.added)
+    change.added_nodes.push_back(after.model.boxes[static_cast<std::size_t>(box)].name);
+  for (const std::int32_t box : diff.removed)
+    change.removed_nodes.push_back(before.model.boxes[static_cast<std::size_t>(box)].name);
+  return change;
+}
+
+}  // namespace
+
+std::string plan_key(const Recipe& recipe) {
+  Recipe key = recipe;
+  for (const RecipeSetting& setting : recipe_settings())
+    if (setting.effect == SettingEffect::data || setting.effect == SettingEffect::run)
+      reset_setting(key, setting);
+  key.model_hash.clear();
+  key.expect.reset();
+  return recipe_json(key);
+}
+
+void Controller::refresh_passes() {
+  const auto pipeline = recipe_pipeline(state_.recipe);
+  state_.passes = build_pass_model(pipeline ? *pipeline : Pipeline(),
+                                   state_.plan ? state_.plan->compiled.reports : std::vector<PassReport>());
+}
+
+void Controller::replan() {
+  state_.data_problem.clear();
+  planner_->post("plan", "planning",
+                 [this, model = state_.model, recipe = state_.recipe,
+                  run = state_.run](std::stop_token stop) -> Worker::Publish {
+                   const std::int64_t start_ns = monotonic_ns();
+                   auto view = make_graph(model->model.graph, nullptr, nullptr);
+                   const auto failed = [&](const std::string& why) {
+                     return [this, view, why] {
+                       state_.graphs.model = view;
+                       state_.plan_error = why;
+                     };
+                   };
+                   if (const std::string why = model->unplannable(); !why.empty())
+                     return failed("the model has " + why);
+                   const auto plan = make_plan_snapshot(model->model, recipe, stop);
+                   if (!plan) return failed(plan.error().message);
+                   auto after = make_graph((*plan)->graph(), *plan, run);
+                   const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;
+                   return [this, view, after, ms] { planned(view, after, ms); };
+                 });
+}
+
+void Controller::planned(std::shared_ptr<const GraphSnapshot> view,
+                         std::shared_ptr<const GraphSnapshot> after, double ms) {
+  state_.plan_error.clear();
+  if (state_.graphs.after)
+    state_.change = change_between(*state_.graphs.after, *after, change_what_, ms, ++changes_);
+  state_.plan = after->plan;
+  refresh_passes();
+  state_.graphs.model = std::move(view);
+  state_.graphs.after = std::move(after);
+  // The run to show may have been read while this plan was being made.
+  if (state_.run && state_.graphs.after->timed_run != state_.run->record.summary.id) retime();
+  plan_baseline();
+  check_data();
+}
+
+void Controller::plan_baseline() {
+  const Recipe bare = without_passes(state_.recipe);
+  const std::string key = plan_key(bare) + state_.model->model.content_hash;
+  if (key == baseline_key_) return;
+  planner_->post("baseline", "planning without passes",
+                 [this, key, bare, model = state_.model](std::stop_token stop) -> Worker::Publish {
+                   auto plan = make_plan_snapshot(model->model, bare, stop);
+                   if (!plan) return {};
+                   auto graph = make_graph((*plan)->graph(), *plan, nullptr);
+                   return [this, key, graph, p = std::move(plan).value()] {
+                     baseline_key_ = key;
+                     state_.baseline = p;
+                     state_.graphs.before = graph;
+                   };
+                 });
+}
+
+void Controller::check_data() {
+  if (!state_.plan) return;
+  auto plan = std::make_shared<PlanSnapshot>();
+  plan->recipe = state_.recipe;
+  plan->inputs = state_.plan->inputs;
+  planner_->post("data", "looking at the data", [this, plan](std::stop_token) -> Worker::Publish {
+    return [this, problem = data_problem(*plan)] { state_.data_problem = problem; };
+  });
+}
+
+// The same graph with the times of the run that is shown now.
+void Controller::retime() {
+  const auto graph = state_.graphs.after;
+  if (!graph) return;
+  planner_->post("times", "reading times",
+                 [this, graph, run = state_.run](std::stop_token) -> Worker::Publish {
+                   auto timed = std::make_shared<GraphSnapshot>(*graph);
+                   give_times(*timed, run.get());
+                   return [this, graph, timed] {
+                     if (state_.graphs.after == graph) state_.graphs.after = timed;
+                   };
+                 });
+}
+
+}  // namespace gradloom

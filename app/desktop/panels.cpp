@@ -1,0 +1,64 @@
+#include "app/desktop/panels.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "app/desktop/ui.h"
+
+namespace gradloom {
+namespace {
+
+constexpr Panel kPanels[] = {
+    {"Model", nullptr, "Passes", draw_model_panel},
+    {"Passes", nullptr, "Model", draw_pass_panel},
+    {"Graph", "view.graph", "Kernels", draw_graph_panel},
+    {"Kernels", "view.kernels", "Graph", draw_kernel_panel},
+    {"Memory", "view.memory", "Kernels", draw_memory_panel},
+    {"Timeline", "view.timeline", "Memory", draw_timeline_panel},
+    {"Compare", "view.compare", "Timeline", draw_compare_panel},
+    {"Node", nullptr, "Graph", draw_node_panel},
+    {"Run", nullptr, "Curve", draw_run_panel},
+    {"Curve", "view.loss", "Runs", draw_curve_panel},
+    {"Runs", "view.runs", "Curve", draw_session_panel},
+    {"Notes", "view.notes", "Runs", draw_notes_panel},
+};
+
+constexpr const char* kDefaultLayout =
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare,Node*),h0.500(Run*,"
+    "Curve*|Runs|Notes)))";
+
+std::vector<TabPlace> places() {
+  std::vector<TabPlace> all;
+  for (const Panel& panel : kPanels) all.push_back({panel.name, panel.beside});
+  return all;
+}
+
+}  // namespace
+
+std::span<const Panel> panels() { return kPanels; }
+
+const Panel* find_panel(std::string_view name) {
+  const auto* found =
+      std::find_if(std::begin(kPanels), std::end(kPanels), [&](const Panel& p) { return name == p.name; });
+  return found == std::end(kPanels) ? nullptr : found;
+}
+
+PaneTree default_panes() {
+  PaneTree tree = std::move(PaneTree::parse(kDefaultLayout).value());
+  tree.keep_tabs(places());
+  return tree;
+}
+
+PaneTree panes_from(const std::string& text) {
+  if (text.empty()) return default_panes();
+  auto tree = PaneTree::parse(text);
+  if (!tree) return default_panes();
+  const auto tabs = tree->all_tabs();
+  if (std::none_of(tabs.begin(), tabs.end(), [](const std::string& tab) { return find_panel(tab); }))
+    return default_panes();
+  tree->keep_tabs(places());
+  return std::move(tree).value();
+}
+
+}  // namespace gradloom

@@ -1,0 +1,29 @@
+// The window's panels, one row each: tabs, layouts, the View menu and its keys derive from the table.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "viz/model/panes.h"
+
+namespace gradloom {
+
+struct Ui;
+
+struct Panel {
+  const char* name;     // of its tab, and in saved layouts: never changed
+  const char* command;  // of the View menu, as in key_map(); null: the panel is always in sight
+  const char* beside;   // the panel behind whose tab it stands in a layout that does not know it
+  void (*draw)(Ui& ui);
+};
+
+std::span<const Panel> panels();
+const Panel* find_panel(std::string_view name);  // null: there is none
+
+PaneTree default_panes();
+// The layout of the settings. Panels that it does not know are added, those that there are no more are left
+// out; a text that is no layout gives the default.
+PaneTree panes_from(const std::string& text);
+
+}  // namespace gradloom

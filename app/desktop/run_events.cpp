@@ -1,0 +1,98 @@
+#include "app/desktop/run_events.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "profiler/environment.h"
+
+namespace gradloom {
+namespace {
+
+using Json = nlohmann::json;
+
+double number_of(const Json& object, const char* key, double fallback = 0) {
+  const auto it = object.find(key);
+  if (it == object.end()) return fallback;
+  if (it->is_number()) return it->get<double>();
+  return it->is_string() ? std::nan("") : fallback;  // "NaN", "Infinity"
+}
+
+std::int64_t integer_of(const Json& object, const char* key) {
+  return static_cast<std::int64_t>(number_of(object, key));
+}
+
+void read_step(const Json& root, RunProgress& p) {
+  p.step = integer_of(root, "step");
+  p.steps.push_back(static_cast<double>(p.step));
+  p.losses.push_back(number_of(root, "loss"));
+  p.step_ns.push_back(number_of(root, "step_ns"));
+  p.fraction = p.planned_steps > 0 ? static_cast<double>(p.step) / static_cast<double>(p.planned_steps) : 0;
+}
+
+}  // namespace
+
+RunEvent read_run_line(const std::string& line, RunProgress& p) {
+  RunEvent result;
+  const Json root = Json::parse(line, nullptr, false);
+  if (!root.is_object()) return result;
+  const std::string event =
+      root.contains("event") && root["event"].is_string() ? root["event"].get<std::string>() : "";
+  if (event == "start") {
+    p.run_id = root.contains("run_id") && root["run_id"].is_number() ? integer_of(root, "run_id") : 0;
+    p.planned_steps = integer_of(root, "steps");
+    p.kernels_per_step = integer_of(root, "kernels_per_step");
+  } else if (event == "progress") {
+    p.fraction = number_of(root, "fraction");
+    if (root.contains("ratio"))
+      p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
+  } else if (root.contains("step") && root.contains("loss")) {
+    read_step(root, p);
+  } else if (root.contains("replay") && root["replay"].is_object()) {
+    const bool agrees = root["replay"].value("agrees", false);
+    result.notice = agrees ? Notice{NoticeKind::good, "The replay agrees with the recipe"}
+                           : Notice{NoticeKind::warning, "The replay differs from what the recipe promises"};
+  } else if (p.kind == RunKind::compare && !root.contains("summary")) {
+    if (auto comparison = parse_comparison(line)) result.comparison = std::move(comparison).value();
+  }
+  return result;
+}
+
+Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, RunProgress& p) {
+  const bool train = p.kind == RunKind::train;
+  const std::string what = !train         ? "The comparison"
+                           : p.run_id > 0 ? "Run " + std::to_string(p.run_id)
+                                          : "The run";
+  const bool stopped = exit.code == static_cast<int>(Errc::interrupted) || p.stopping;
+  p.running = false;
+  p.exit_code = exit.code;
+  p.outcome = exit.ok() ? "done" : stopped ? "stopped" : "failed";
+  if (p.outcome == "failed") {
+    p.error = exit.error.empty() ? what + " ended with code " + std::to_string(exit.code) : exit.error;
+    return {NoticeKind::error, p.error};
+  }
+  if (p.outcome == "stopped")
+    return {NoticeKind::info,
+            what + " was stopped" + (train && p.step > 0 ? " after step " + std::to_string(p.step) : "")};
+  if (!train && verdict) return {NoticeKind::good, std::string("Comparison: B is ") + verdict_name(*verdict)};
+  return {NoticeKind::good, what + " is done: " + plural_text(p.step, "step") + " in " +
+                                duration_text(static_cast<double>(monotonic_ns() - p.started_ns))};
+}
+
+std::vector<DeviceInfo> read_devices(const std::vector<std::string>& lines) {
+  std::vector<DeviceInfo> devices;
+  for (const std::string& line : lines) {
+    const Json root = Json::parse(line, nullptr, false);
+    if (!root.is_object() || !root.contains("device")) continue;
+    DeviceInfo d;
+    d.id = root.value("device", "");
+    d.name = root.value("name", "");
+    d.available = root.value("available", false);
+    d.why_not = root.value("why_not", "");
+    d.detail = root.value("detail", "");
+    devices.push_back(std::move(d));
+  }
+  return devices;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,27 @@
+// What a run or comparison in a child process says, line by line, and what the window makes of it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/desktop/child.h"
+#include "app/desktop/state.h"
+
+namespace gradloom {
+
+// What a line asks for besides progress.
+struct RunEvent {
+  std::optional<Notice> notice;
+  std::optional<Comparison> comparison;  // the result
+};
+// One line of `train --json` or `compare --json --progress`. Lines of other kinds change nothing.
+RunEvent read_run_line(const std::string& line, RunProgress& progress);
+
+// Ends `progress` by how the child ended. What to tell the user; `verdict`: of a comparison that was made.
+Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, RunProgress& progress);
+
+// The devices in the lines of `devices --json`.
+std::vector<DeviceInfo> read_devices(const std::vector<std::string>& lines);
+
+}  // namespace gradloom

@@ -1,0 +1,36 @@
+// Drives `gradloom open --headless` by a script, as a user would drive the window.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/folder.h"
+
+namespace gradloom {
+
+class WindowScript : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_ / name; }
+
+  // Runs `gradloom open ARGUMENTS --headless --script ...`; returns the exit code, stderr in `error_`.
+  int open(const std::string& arguments, const std::string& script) {
+    std::ofstream(file("script")) << script;
+    const std::string command = std::string("unset DISPLAY WAYLAND_DISPLAY; ") + GRADLOOM_COMMAND + " open " +
+                                arguments + " --headless --script " + file("script") + " 2> " +
+                                file("stderr");
+    const int status = std::system(command.c_str());
+    std::ifstream in(file("stderr"));
+    error_.assign(std::istreambuf_iterator<char>(in), {});
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  TemporaryFolder folder_;
+  std::string error_;
+};
+
+}  // namespace gradloom
