@@ -9,7 +9,6 @@
 #include "app/recipe_flags.h"
 #include "app/replay.h"
 #include "engine/base/text.h"
-#include "sessions/recipe_settings.h"
 
 namespace gradloom {
 namespace {

@@ -47,7 +47,7 @@ TEST_F(DesktopGestures, ASecondClickHitsTheSameSwitch) {
 TEST_F(DesktopGestures, TheFieldsStayWhereTheyAreWhenARunStartsAndEnds) {
   EXPECT_EQ(open(kMlp + kFlags + " --session " + file("s.db"),
                  "wait idle\nhover run.more\nkey f5\nwait idle\nexpect run.outcome done\nclick mouse\n"
-                 "expect run.clip\nclick mouse\nabsent run.clip\n"),
+                 "expect run.clip_norm\nclick mouse\nabsent run.clip_norm\n"),
             0)
       << error_;
 }
