@@ -141,6 +141,8 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
     prepared->options.train.loss = prepared->model.graph.values[prepared->model.graph.outputs[0]].name;
   prepared->recipe.loss = prepared->options.train.loss;
   prepared->compiled = TRY(compile(prepared->model.graph, prepared->options, stop));
+  std::vector<std::string>& notes = prepared->model.notes;
+  notes.insert(notes.end(), prepared->compiled.notes.begin(), prepared->compiled.notes.end());
   return prepared;
 }
 

@@ -2,6 +2,7 @@
 #include "passes/compile.h"
 
 #include <algorithm>
+#include <set>
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
@@ -60,23 +61,78 @@ Result<std::vector<GradientOutput>> add_gradient_outputs(Graph& graph) {
   return outputs;
 }
 
+// A glob that fits nothing was meant for something. It may name buffers and constants too, which are not
+// trained anyway.
+Status check_freeze(const Graph& graph, const std::vector<std::string>& freeze) {
+  for (const std::string& glob : freeze) {
+    const auto fits = [&](const Value& v) {
+      return v.producer == kNone && v.role != Role::input && glob_match(glob, v.name);
+    };
+    if (std::any_of(graph.values.begin(), graph.values.end(), fits)) continue;
+    std::vector<std::string> parameters;
+    for (const ValueId id : graph.parameters) parameters.push_back(graph.values[id].name);
+    std::string plain = glob;
+    std::erase_if(plain, [](char c) { return c == '*' || c == '?'; });
+    return Error{Errc::usage, "--freeze '" + escaped(glob) + "' fits no parameter; the nearest is '" +
+                                  escaped(nearest_name(plain, parameters)) + "'"};
+  }
+  return {};
+}
+
+// Names of nodes that the model or a pass ever had.
+std::set<std::string> node_names(const Graph& imported, const Compiled& compiled) {
+  std::set<std::string> names;
+  for (const Graph* graph : {&imported, &compiled.train.graph})
+    for (const Node& n : graph->nodes) names.insert(n.name);
+  for (const SourceNode& s : imported.sources) names.insert(s.name);
+  for (const PassReport& report : compiled.reports)
+    for (const RewriteRecord& record : report.log) {
+      names.insert(record.added.begin(), record.added.end());
+      names.insert(record.removed.begin(), record.removed.end());
+    }
+  return names;
+}
+
+// Every switched-off site is one that its pass met. A node that the pass has no use for under these settings
+// may have been a site under others (other passes, another device), so that is only noted.
+Status check_sites(const Graph& imported, const CompileOptions& options, Compiled& compiled) {
+  for (const PassConfig& config : options.pipeline.passes) {
+    if (config.excluded_sites.empty() || (config.def->target && *config.def->target != options.target))
+      continue;
+    std::set<std::string> met;
+    for (const PassReport& report : compiled.reports)
+      if (report.name == config.def->name)
+        for (const RewriteRecord& record : report.log) met.insert(record.site);
+    std::set<std::string> nodes;
+    for (const std::string& site : config.excluded_sites) {
+      if (met.count(site) != 0) continue;
+      const std::string owner = std::string("pass ") + config.def->name;
+      if (nodes.empty()) nodes = node_names(imported, compiled);
+      if (nodes.count(site) == 0) {
+        const std::vector<std::string> sites(met.begin(), met.end());
+        return Error{Errc::usage,
+                     owner + " has no site '" + escaped(site) + "' to switch off" +
+                         (met.empty() ? std::string(": it finds nothing in this model")
+                                      : "; did you mean " + escaped(nearest_name(site, sites)) + "?")};
+      }
+      compiled.notes.push_back(owner + " has nothing to switch off at '" + site + "'");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop) {
   const std::int64_t start_ns = monotonic_ns();
-  const PlannerDef* planner = find_planner(options.planner);
-  if (planner == nullptr) {
-    std::string known;
-    for (const PlannerDef& def : all_planners()) known += (known.empty() ? "" : ", ") + std::string(def.name);
-    return Error{Errc::usage,
-                 "unknown memory planner '" + escaped(options.planner) + "' (known: " + known + ")"};
-  }
+  const PlannerDef* planner = TRY(known_planner(options.planner));
   Compiled compiled;
   compiled.forward = imported;
   if (options.gradients_only)
     TRY(set_gradient_loss(compiled.forward, options.loss_for_gradients));
   else
     TRY(add_loss(compiled.forward, options.train.loss));
+  TRY(check_freeze(compiled.forward, options.train.freeze));
   TRY(check_stop(stop));
 
   Graph graph = compiled.forward;
@@ -101,6 +157,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   TRY(check_stop(stop));
 
   TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
+  if (!options.gradients_only) TRY(check_sites(imported, options, compiled));
   for (const auto& [value, index] : reported) *value = whole.outputs[index];
   for (const GradientOutput& g : gradients)
     compiled.gradients.emplace_back(g.name, g.exists ? whole.outputs[g.index] : kNone);

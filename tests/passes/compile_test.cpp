@@ -112,5 +112,44 @@ TEST(Compile, StopsWhenAsked) {
   EXPECT_EQ(compiled.error().code, Errc::interrupted);
 }
 
+// What is switched off or frozen by name was meant for something: names that fit nothing are errors with the
+// nearest that exists.
+TEST(Compile, SwitchedOffSitesAndFrozenParametersExist) {
+  CompileOptions options = training("fuse-elementwise");
+  const auto plain = compile(regression(), options);
+  ASSERT_OK(plain);
+  std::string site;
+  for (const PassReport& report : plain->reports)
+    for (const RewriteRecord& record : report.log)
+      if (record.matched) site = record.site;
+  ASSERT_NE(site, "");
+  std::set<std::string>& off = options.pipeline.passes[0].excluded_sites;
+  off = {site};
+  const auto without = compile(regression(), options);
+  ASSERT_OK(without);
+  EXPECT_TRUE(without->notes.empty()) << without->notes[0];
+  off = {site + "x"};
+  const auto unknown = compile(regression(), options);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, Errc::usage);
+  EXPECT_EQ(unknown.error().message,
+            "pass fuse-elementwise has no site '" + site + "x' to switch off; did you mean " + site + "?");
+  // A node of the model that this pass does not look at may be a site on another device: recipes keep working.
+  off = {plain->forward.nodes[0].name};
+  const auto elsewhere = compile(regression(), options);
+  ASSERT_OK(elsewhere);
+  ASSERT_EQ(elsewhere->notes.size(), 1u);
+  EXPECT_NE(elsewhere->notes[0].find("has nothing to switch off at"), std::string::npos);
+
+  options = training("default");
+  options.train.freeze = {"wx*"};
+  const auto frozen = compile(regression(), options);
+  ASSERT_FALSE(frozen.ok());
+  EXPECT_EQ(frozen.error().code, Errc::usage);
+  EXPECT_EQ(frozen.error().message, "--freeze 'wx*' fits no parameter; the nearest is 'w'");
+  options.train.freeze = {"w*"};
+  ASSERT_OK(compile(regression(), options));
+}
+
 }  // namespace
 }  // namespace gradloom
