@@ -42,8 +42,13 @@ void keep_only_needed(Graph& graph) {
   graph.outputs = {graph.loss};
 }
 
+// A model may have given any name to a value of its own, "w/m" too: then the step's value gets a number.
+ValueId add_input(GraphBuilder& b, const std::string& name, const Type& type, Role role) {
+  return b.input(b.unique_name(name), type, role);
+}
+
 ValueId add_state(GraphBuilder& b, const std::string& name, const Tensor& initial) {
-  const ValueId id = b.input(name, initial.type(), Role::state);
+  const ValueId id = add_input(b, name, initial.type(), Role::state);
   b.graph().values[id].data = initial;
   return id;
 }
@@ -121,7 +126,7 @@ Result<ValueId> add_loss_scale(GraphBuilder& b, const TrainSpec& spec) {
 // Gradients and the loss become their means over the micro-batches.
 void accumulate(GraphBuilder& b, std::int64_t count, std::vector<Trained>& trained, StepNames& names) {
   Graph& graph = b.graph();
-  names.micro = b.input("gradloom/micro", Type{DType::i64, {}}, Role::hyper);
+  names.micro = add_input(b, "gradloom/micro", {DType::i64, {}}, Role::hyper);
   const auto add = [&](ValueId value, const std::string& name) {
     const ValueId acc = add_state(b, name, graph.values[value].type);
     const ValueId next = b.op("Accumulate", {acc, value, names.micro}, {{"count", count}});
@@ -177,8 +182,8 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   const ValueId loss_scale = TRY(add_loss_scale(b, spec));
   const auto grads = TRY(add_gradients(graph, graph.loss, trainable, loss_scale));
 
-  out.names.lr = b.input("gradloom/lr", Type{DType::f64, {}}, Role::hyper);
-  out.names.step = b.input("gradloom/step", Type{DType::i64, {}}, Role::hyper);
+  out.names.lr = add_input(b, "gradloom/lr", {DType::f64, {}}, Role::hyper);
+  out.names.step = add_input(b, "gradloom/step", {DType::i64, {}}, Role::hyper);
   out.names.loss = graph.loss;
   std::vector<Trained> trained;
   for (ValueId p : trainable) {

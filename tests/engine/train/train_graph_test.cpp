@@ -46,5 +46,26 @@ TEST(TrainGraph, FrozenParametersAreNotTrained) {
   EXPECT_FALSE(add_training(graph, {.freeze = {"*"}}).ok());
 }
 
+// A model may name its values as the step names what it adds.
+TEST(TrainGraph, NamesOfTheModelAreNotTakenAgain) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("w/m", {DType::f32, {4, 3}}), y = b.input("gradloom/lr", {DType::f32, {4, 3}});
+  const ValueId w = b.parameter("w", Tensor(DType::f32, {3, 5}));
+  const ValueId logits = b.op("MatMul", {b.op("Add", {x, y}), w});
+  graph.values[logits].name = "w/acc";
+  graph.outputs = {logits};
+  ASSERT_TRUE(add_loss(graph, "ce:w/acc,labels").ok());
+  TrainSpec spec;
+  spec.optimizer = *parse_optimizer("adam");
+  spec.accumulate = 2;
+  const auto train = add_training(graph, spec);
+  ASSERT_TRUE(train.ok()) << train.error().message;
+  const Status verified = verify(train->graph);
+  EXPECT_TRUE(verified.ok()) << verified.error().message;
+  for (const char* name : {"w/m_1", "w/v", "w/acc_1", "gradloom/lr_1", "gradloom/step"})
+    EXPECT_NE(find_value(train->graph, name), kNone) << name;
+}
+
 }  // namespace
 }  // namespace gradloom
