@@ -95,6 +95,8 @@ Status validate_scalar(const json& value, const json& schema, const std::string&
   }
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
+    // Half of what reads texts would see the part before it only: a path would lead to another file.
+    if (text.find('\0') != std::string::npos) return at(path, "holds a NUL character");
     const std::size_t length = length_of(text);
     if (length < schema.value("minLength", std::size_t{0})) return at(path, "must not be empty");
     if (schema.contains("maxLength") && length > schema["maxLength"].get<std::size_t>()) {

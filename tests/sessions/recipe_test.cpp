@@ -104,6 +104,7 @@ TEST_F(RecipeTest, ErrorsNameTheJsonPath) {
       {"/model/hash", "xyz", "/model/hash: must match"},
       {"/model", "m.onnx", "/model: must be of type object"},
       {"/model/path", "", "/model/path: must not be empty"},
+      {"/model/path", std::string("m.onnx\0.png", 11), "/model/path: holds a NUL character"},
       {"/dims/batch", 0, "/dims/batch: must be at least 1"},
       {"/dims/a~1b", "x", "/dims/a~1b: must be of type integer"},
       {"/freeze/1", 5, "/freeze/1: must be of type string"},
