@@ -153,6 +153,11 @@ TEST_F(Commands, UsageErrors) {
   expect_error(train_mlp({"--device", "cuda:0"}), 6, "cannot be used");
   expect_error({"plan", model("mlp") + "/model.onnx", "--loss", "ce:logits,labels"}, 2, "batch");
   expect_error(train_mlp({"--dim", "height=3"}), 2, "height");
+  expect_error(train_mlp({"--passes", "defaut"}), 2, "did you mean default?");
+  expect_error(train_mlp({"--planner", "bestfit"}), 2, "(known: none, reuse, best-fit); did you mean best-fit?");
+  expect_error(train_mlp({"--freeze", "layer.0.*"}), 2, "fits no parameter; the nearest is 'layers.0.bias'");
+  expect_error(train_mlp({"--exclude", "fuse-bias-activation:/layers.0/Gemn"}), 2,
+               "no site '/layers.0/Gemn' to switch off");
 }
 
 TEST_F(Commands, BadInputs) {
@@ -224,8 +229,8 @@ TEST_F(Commands, TrainWritesStepsSummaryAndSession) {
 
 TEST_F(Commands, FlagsAndModelComeInAnyOrder) {
   const std::string file = model("mlp") + "/model.onnx";
-  const Outcome first = run({"plan", file, "--dim", "batch=8", "--json"}),
-                last = run({"plan", "--dim", "batch=8", "--freeze", "none.*", file, "--json"});
+  const Outcome first = run({"plan", file, "--dim", "batch=8", "--freeze", "layers.0.*", "--json"}),
+                last = run({"plan", "--dim", "batch=8", "--freeze", "layers.0.*", file, "--json"});
   ASSERT_EQ(first.code, 0) << first.err;
   ASSERT_EQ(last.code, 0) << last.err;
   EXPECT_EQ(first.lines()[0]["plan_hash"], last.lines()[0]["plan_hash"]);
