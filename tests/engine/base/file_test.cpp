@@ -65,6 +65,53 @@ TEST_F(FileTest, ErrorsLeaveNothingBehind) {
   EXPECT_EQ(entries(), 1);
 }
 
+TEST_F(FileTest, WritesInPiecesAndAppearsWhole) {
+  ASSERT_TRUE(atomic_write_file(at("a"), "old").ok());
+  {
+    auto file = AtomicFile::create(at("a"));
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    ASSERT_TRUE(file->write("one ").ok());
+    EXPECT_EQ(*read_file_limited(at("a"), 10), "old");
+    ASSERT_TRUE(file->write("two").ok());
+    ASSERT_TRUE(file->commit().ok());
+  }
+  EXPECT_EQ(*read_file_limited(at("a"), 10), "one two");
+  {
+    const auto given_up = AtomicFile::create(at("a"));
+    ASSERT_TRUE(given_up.ok());
+  }
+  EXPECT_EQ(*read_file_limited(at("a"), 10), "one two");
+  EXPECT_EQ(entries(), 1);
+}
+
+// A command that Ctrl-C ends at once, or that runs out of memory, leaves no part of a file.
+TEST_F(FileTest, DeathWhileWritingLeavesNothing) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto file = AtomicFile::create(at("a"));
+    ::_exit(file.ok() && file->write("half").ok() ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(entries(), 0);
+}
+
+TEST_F(FileTest, TellsWhatCannotBeWrittenWithoutLeavingFiles) {
+  EXPECT_TRUE(check_writable(at("new")).ok());
+  EXPECT_EQ(entries(), 0);
+  ASSERT_TRUE(atomic_write_file(at("a"), "old").ok());
+  EXPECT_TRUE(check_writable(at("a")).ok());
+  EXPECT_EQ(check_writable(at("a/b")).error().code, Errc::io);
+  EXPECT_EQ(check_writable(at("none/b")).error().code, Errc::io);
+  EXPECT_EQ(check_writable(folder_.path()).error().code, Errc::io);
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(check_writable(at("pipe")).ok()) << "and does not wait for a reader";
+  EXPECT_TRUE(check_writable("/dev/null").ok());
+  EXPECT_EQ(entries(), 2);
+  EXPECT_EQ(*read_file_limited(at("a"), 10), "old");
+}
+
 TEST_F(FileTest, ReadsWithinTheLimit) {
   ASSERT_TRUE(atomic_write_file(at("a"), "12345").ok());
   EXPECT_TRUE(read_file_limited(at("a"), 5).ok());
