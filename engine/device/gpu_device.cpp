@@ -3,8 +3,6 @@
 // not yet known compiled in one go.
 #include "engine/device/gpu_device.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -14,27 +12,11 @@
 #include <unordered_map>
 
 #include "engine/base/text.h"
+#include "engine/device/kernel_cache.h"
 #include "kernels/gpu/generate.h"
 
 namespace gradloom {
 namespace {
-
-// Folder for compiled kernels, created when missing; empty: none can be had.
-std::string cache_folder() {
-  std::string folder;
-  if (const char* set = std::getenv("GRADLOOM_CACHE"))
-    folder = set;
-  else if (const char* cache = std::getenv("XDG_CACHE_HOME"))
-    folder = std::string(cache) + "/gradloom";
-  else if (const char* home = std::getenv("HOME"))
-    folder = std::string(home) + "/.cache/gradloom";
-  if (folder.empty()) return "";
-  for (std::size_t at = 1; at != std::string::npos; at = folder.find('/', at + 1))
-    mkdir(folder.substr(0, folder.find('/', at)).c_str(), 0755);
-  mkdir(folder.c_str(), 0755);
-  struct stat info {};
-  return stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) ? folder : "";
-}
 
 struct Program {
   GpuModule* module = nullptr;
@@ -334,7 +316,7 @@ class GpuDevice final : public Device {
     }
     if (!entries.empty()) {
       GpuModule* module = nullptr;
-      const std::string folder = cache_folder();
+      const std::string folder = kernel_cache_folder();
       TRY(check(
           api_.compile(context_, source.c_str(), entries.data(), static_cast<std::int32_t>(entries.size()),
                        folder.empty() ? nullptr : folder.c_str(), &module),

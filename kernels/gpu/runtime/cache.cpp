@@ -70,7 +70,7 @@ std::string read_cache(const std::string& folder, const std::string& name) {
 }
 
 void write_cache(const std::string& folder, const std::string& name, const std::string& code) {
-  (void)mkdir(folder.c_str(), 0777);
+  (void)mkdir(folder.c_str(), 0700);
   std::string temporary = folder + "/" + name + ".XXXXXX";
   const int file = mkstemp(temporary.data());
   if (file < 0) return;
