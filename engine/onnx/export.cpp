@@ -1,4 +1,6 @@
 // A model with other parameters, and tensors as files. Both are written completely or not at all.
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <exception>
 #include <vector>
 
@@ -75,6 +77,34 @@ Result<std::map<std::string, Tensor>> with_copies(std::map<std::string, Tensor> 
   return parameters;
 }
 
+class FileSink final : public google::protobuf::io::CopyingOutputStream {
+ public:
+  explicit FileSink(AtomicFile& file) : file_(file) {}
+  bool Write(const void* bytes, int size) override {
+    status_ = file_.write({static_cast<const char*>(bytes), static_cast<std::size_t>(size)});
+    return status_.ok();
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  AtomicFile& file_;
+  Status status_;
+};
+
+// In pieces: as one text it would hold all weights once more.
+Status write_model(const onnx::ModelProto& model, const std::string& path) {
+  constexpr int kPieceBytes = 1 << 20;
+  AtomicFile file = TRY(AtomicFile::create(path));
+  FileSink sink(file);
+  {
+    google::protobuf::io::CopyingOutputStreamAdaptor stream(&sink, kPieceBytes);
+    const bool written = model.SerializeToZeroCopyStream(&stream) && stream.Flush();
+    TRY(Status(sink.status()));
+    if (!written) return Error{Errc::bug, escaped(path) + ": cannot be written as protobuf"};
+  }
+  return file.commit();
+}
+
 }  // namespace
 
 Status export_onnx(const std::string& source_path, const std::map<std::string, Tensor>& parameters,
@@ -92,13 +122,11 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
     Status status = embed_external(initializers, tensors);
     if (status.ok()) status = replace_parameters(initializers, TRY(with_copies(parameters, copies)));
     if (!status.ok()) return with_context(status.error(), escaped(source_path));
-    std::string bytes;
-    if (file.model.ByteSizeLong() > static_cast<std::size_t>(limits.file_bytes) ||
-        !file.model.SerializeToString(&bytes)) {
+    if (file.model.ByteSizeLong() > static_cast<std::size_t>(limits.file_bytes)) {
       return Error{Errc::limit,
                    escaped(path) + ": the model would be over 2 GiB, which ONNX files cannot be"};
     }
-    return atomic_write_file(path, bytes);
+    return write_model(file.model, path);
   } catch (const std::exception& e) {
     return Error{Errc::limit, escaped(path) + ": " + e.what()};
   }

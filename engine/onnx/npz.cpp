@@ -369,46 +369,54 @@ Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const Np
   return arrays;
 }
 
+// Piece by piece: an archive may be as large as memory.
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays) {
-  constexpr std::size_t kMaxBytes = 0xfffffffe;
+  constexpr auto kMaxBytes = static_cast<std::size_t>(kMostNpzBytes);
   const Error too_large{Errc::limit, escaped(path) + ": the arrays would be over 4 GiB or more than 65534"};
   if (arrays.size() > static_cast<std::size_t>(kMaxEntries)) return too_large;
-  std::string bytes, directory;
+  AtomicFile file = TRY(AtomicFile::create(path));
+  std::string directory;
+  std::size_t offset = 0;
   for (const auto& [key, array] : arrays) {
     const std::string name = key + ".npy";
     if (!array.defined()) return Error{Errc::bug, "array '" + escaped(key) + "' has no contents"};
     if (name.size() > 65535)
       return Error{Errc::limit, "array '" + escaped(key.substr(0, 80)) + "...' has too long a name"};
     const Tensor plain = array.cast(numpy_type(array.dtype()));
-    std::string header = npy_header(plain.type());
-    if (plain.bytes() > kMaxBytes ||
-        bytes.size() + directory.size() + header.size() + plain.bytes() > kMaxBytes - 2 * name.size() - 256) {
+    const std::string header = npy_header(plain.type());
+    const std::string_view data(static_cast<const char*>(plain.data()), plain.bytes());
+    if (data.size() > kMaxBytes ||
+        offset + directory.size() + header.size() + data.size() > kMaxBytes - 2 * name.size() - 256) {
       return too_large;
     }
     uLong crc = ::crc32(0, reinterpret_cast<const Bytef*>(header.data()), static_cast<uInt>(header.size()));
-    crc = ::crc32(crc, static_cast<const Bytef*>(plain.data()), static_cast<uInt>(plain.bytes()));
+    crc = ::crc32(crc, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size()));
     const std::string fields =
-        shared_fields(name, static_cast<std::uint32_t>(crc), header.size() + plain.bytes());
+        shared_fields(name, static_cast<std::uint32_t>(crc), header.size() + data.size());
     put(directory, kCentralSignature, 4);
     put(directory, 20, 2);
     directory += fields;
     put(directory, 0, 10);  // comment length, disk, attributes
-    put(directory, bytes.size(), 4);
+    put(directory, offset, 4);
     directory += name;
-    put(bytes, kLocalSignature, 4);
-    bytes += fields + name + header;
-    bytes.append(static_cast<const char*>(plain.data()), plain.bytes());
+    std::string local;
+    put(local, kLocalSignature, 4);
+    local += fields + name + header;
+    TRY(file.write(local));
+    TRY(file.write(data));
+    offset += local.size() + data.size();
   }
-  const std::size_t offset = bytes.size();
-  bytes += directory;
-  put(bytes, kEndSignature, 4);
-  put(bytes, 0, 4);
-  put(bytes, arrays.size(), 2);
-  put(bytes, arrays.size(), 2);
-  put(bytes, directory.size(), 4);
-  put(bytes, offset, 4);
-  put(bytes, 0, 2);
-  return atomic_write_file(path, bytes);
+  std::string end;
+  put(end, kEndSignature, 4);
+  put(end, 0, 4);
+  put(end, arrays.size(), 2);
+  put(end, arrays.size(), 2);
+  put(end, directory.size(), 4);
+  put(end, offset, 4);
+  put(end, 0, 2);
+  TRY(file.write(directory));
+  TRY(file.write(end));
+  return file.commit();
 }
 
 }  // namespace gradloom

@@ -17,6 +17,8 @@ namespace gradloom {
 using NpzWanted = std::function<Result<bool>(const std::string& name, const Type& type)>;
 Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const NpzWanted& wanted = nullptr);
 
+constexpr std::int64_t kMostNpzBytes = 0xfffffffe;  // of an archive as written
+
 // Stored, atomically, the same bytes for the same arrays. bf16 and small floats, which NumPy lacks, are
 // written as f4, small integers as i1 and u1. Errc::limit beyond 4 GiB.
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays);
