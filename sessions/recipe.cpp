@@ -185,14 +185,20 @@ ReplayLine check_losses(const RecipeExpect& expect, const ReplayResult& result) 
 ReplayLine check_speed(const RecipeExpect& expect, const ReplayResult& result) {
   constexpr double kTolerance =
       0.10;  // runs at different times of day on a shared machine differ by this much
-  const std::string times =
+  std::string times =
       fmt::format("{} expected, {} measured", duration_text(expect.step_ns), duration_text(result.step_ns));
   if (expect.hardware != result.hardware)
     return {"speed", "not judged", times + "; recorded on " + escaped(expect.hardware)};
   if (result.step_ns <= 0) return {"speed", "not judged", "no timings"};
-  const double ratio = result.step_ns / expect.step_ns;
   const bool overlap = result.step_ns_low <= expect.step_ns_high && expect.step_ns_low <= result.step_ns_high;
-  return {"speed", overlap || ratio <= 1 + kTolerance ? "agrees" : "differs", times};
+  if (overlap || result.step_ns <= (1 + kTolerance) * expect.step_ns) return {"speed", "agrees", times};
+  const double slow_ns = (1 + kTolerance) * std::max(expect.step_ns, expect.step_ns_high);
+  const double undisturbed_ns = result.step_ns_low * (1 - std::clamp(result.waited, 0.0, 1.0));
+  const bool clear =
+      undisturbed_ns > slow_ns && (result.fastest_ns <= 0 || result.fastest_ns > slow_ns);
+  if (result.waited >= 0.01)
+    times += fmt::format("; the threads waited for a processor for {:.0f} % of the time", result.waited * 100);
+  return {"speed", clear ? "differs" : "unsure", times};
 }
 
 }  // namespace

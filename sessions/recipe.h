@@ -18,6 +18,8 @@ namespace gradloom {
 
 const std::string& recipe_schema_json();  // the published JSON Schema
 
+constexpr std::int64_t kMostAccumulate = 65536;  // batches of one step, as in the schema
+
 struct RecipePass {
   std::string name;
   std::vector<std::pair<std::string, std::string>> options;
@@ -88,13 +90,20 @@ struct ReplayResult {
   std::string plan_hash, graph_hash, hardware;
   std::vector<double> losses;  // from step 1
   double step_ns = 0, step_ns_low = 0, step_ns_high = 0;
+  double fastest_ns = 0;  // a tenth of the steps took no longer; 0: unknown
+  double waited =
+      0;  // part of the run's time for which its threads waited for a processor (processor_wait.h)
   std::int64_t peak_bytes = 0;
 };
 struct ReplayLine {
   std::string what;     // "plan hash", "losses", "peak bytes", "speed"
-  std::string outcome;  // "agrees", "differs", "not judged"
+  std::string outcome;  // "agrees", "differs", "unsure" (the data do not decide), "not judged"
   std::string detail;
 };
+// Speed agrees when the two intervals of the median overlap or the replay's median is at most 10 % longer. It
+// differs only when it is clearly slower: by more than those 10 % over the promised interval even without the
+// time in which the machine gave the threads no processor, and in the fastest tenth of the steps too. Between
+// them it is unsure.
 std::vector<ReplayLine> check_replay(const RecipeExpect& expect, const ReplayResult& result);
 bool replay_agrees(const std::vector<ReplayLine>& lines);  // no line "differs"
 

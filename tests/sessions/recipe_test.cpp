@@ -313,6 +313,19 @@ TEST_F(RecipeTest, ReplayIsJudged) {
   ReplayResult slow = result;
   slow.step_ns = 2e6, slow.step_ns_low = 1.9e6, slow.step_ns_high = 2.1e6;
   EXPECT_FALSE(replay_agrees(check_replay(expect, slow)));
+  ReplayResult disturbed = slow;  // as slow, on a machine that was busy with others
+  disturbed.waited = 0.4;
+  lines = check_replay(expect, disturbed);
+  EXPECT_TRUE(replay_agrees(lines));
+  EXPECT_EQ(lines.back().outcome, "unsure");
+  EXPECT_NE(lines.back().detail.find("waited for a processor for 40 % of the time"), std::string::npos);
+  disturbed.waited = 0.02;
+  EXPECT_EQ(check_replay(expect, disturbed).back().outcome, "differs") << "it explains too little";
+  disturbed = slow;
+  disturbed.fastest_ns = expect.step_ns;  // some steps were as fast as promised
+  EXPECT_EQ(check_replay(expect, disturbed).back().outcome, "unsure");
+  disturbed.fastest_ns = 1.89e6;
+  EXPECT_EQ(check_replay(expect, disturbed).back().outcome, "differs");
   slow.hardware = "another";
   lines = check_replay(expect, slow);
   EXPECT_TRUE(replay_agrees(lines));
