@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
+#include <sstream>
 #include <thread>
 
 #include "app/commands/commands.h"
@@ -37,44 +37,77 @@ constexpr CommandDef kCommands[] = {
     {"devices", "the devices that can run training here, and why others cannot", declare_devices},
 };
 
-// SIGINT and SIGTERM ask for a stop; the second one ends the process at once (committed rows are safe).
+constexpr int kInterrupted = static_cast<int>(Errc::interrupted);
+
+// The one end of all commands: what they say went wrong, or else that nobody could hear them.
+int end_with(const Output& out, Status status) {
+  if (status.ok()) status = out.written();
+  if (status.ok()) return 0;
+  const Error& error = status.error();
+  if (!error.message.empty()) {
+    out.progress_done();
+    out.error(error.message);
+    out.object(error_json(error));
+  }
+  return static_cast<int>(error.code);
+}
+
+int exit_code(const Output& out, const Status& status) {
+  return out.claim_end() ? end_with(out, status) : kInterrupted;  // else the signal's thread ends the process
+}
+
+// Waits for the signals that ask for an end, in a thread of its own: CommandContext says what they do.
 class SignalStop {
  public:
-  SignalStop() {
+  explicit SignalStop(Output& out) : out_(out) {
     sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
+    for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
+      // What the parent wants ignored stays so (nohup); a blocked signal would come through nevertheless.
+      struct sigaction action {};
+      if (sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
+        sigaddset(&set_, signal_number);
+    }
     sigaddset(&set_, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &set_, &previous_);
-    waiter_ = std::thread([this] {
-      int signal_number = 0;
-      int seen = 0;
-      while (sigwait(&set_, &signal_number) == 0) {
-        if (signal_number == SIGUSR1) return;
-        if (++seen > 1) _exit(static_cast<int>(Errc::interrupted));
-        source_.request_stop();
-      }
-    });
+    out.set_stop(source_.get_token());
+    waiter_ = std::thread([this] { wait(); });
   }
-  ~SignalStop() {
+  ~SignalStop() {  // by then the command has claimed its end: a signal now changes nothing
     pthread_kill(waiter_.native_handle(), SIGUSR1);
     waiter_.join();
     pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
   }
   std::stop_token token() const { return source_.get_token(); }
+  std::atomic<int>& finishing() { return finishing_; }
 
  private:
+  void wait() {
+    int signal_number = 0;
+    for (bool again = false; sigwait(&set_, &signal_number) == 0; again = true) {
+      if (signal_number == SIGUSR1) return;
+      source_.request_stop();
+      if (finishing_ > 0 && !again) continue;
+      if (again) _exit(kInterrupted);
+      if (!out_.claim_end()) return;  // the command is ending by itself
+      _exit(end_with(out_, Error{Errc::interrupted, "interrupted"}));
+    }
+  }
+
+  Output& out_;
   sigset_t set_, previous_;
   std::stop_source source_;
+  std::atomic<int> finishing_{0};
   std::thread waiter_;
 };
 
-void print_error(const Error& error) {
-  std::string line = error.message;
-  for (char& c : line)
-    if (c == '\n' || c == '\r') c = ' ';
-  // Most messages have escaped what is foreign in them; nothing that was missed may reach a terminal.
-  std::fprintf(stderr, "gradloom: %s\n", escaped(line).c_str());
+Status run_guarded(const CommandRun& run, CommandContext& context) {
+  try {
+    return run(context);
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::limit, "out of memory"};
+  } catch (const std::exception& e) {
+    return Error{Errc::bug, std::string("unexpected exception: ") + e.what()};
+  }
 }
 
 }  // namespace
@@ -89,9 +122,10 @@ int run_command_line(int argc, const char* const* argv) {
   app.footer(
       "Exit codes: 0 ok, 1 check or comparison failed, 2 usage, 3 bad input, 4 limit, 5 I/O, 6 device, 7 NaN "
       "or Inf, 70 bug, "
-      "130 interrupted");
-  Output out;
-  bool json = false;
+      "130 interrupted, also by a reader of stdout that went away");
+  // Errors of parsing are JSON too, and come before flags are known.
+  bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string(word) == "--json"; });
+  Output out(json);
   CommandRun run;
   for (const CommandDef& def : kCommands) {
     CLI::App* sub = app.add_subcommand(def.name, def.summary);
@@ -104,31 +138,22 @@ int run_command_line(int argc, const char* const* argv) {
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(std::begin(kCommands), std::end(kCommands),
                    [&](const CommandDef& def) { return std::string(def.name) == argv[1]; })) {
-    print_error({Errc::usage, "unknown command '" + escaped(argv[1]) + "' (gradloom --help lists them)"});
-    return static_cast<int>(Errc::usage);
+    return exit_code(
+        out, Error{Errc::usage, "unknown command '" + escaped(argv[1]) + "' (gradloom --help lists them)"});
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);
-    print_error({Errc::usage, e.what()});
-    return static_cast<int>(Errc::usage);
+    if (e.get_exit_code() != 0) return exit_code(out, Error{Errc::usage, e.what()});
+    std::ostringstream help;
+    app.exit(e, help, help);
+    out.document(help.str());
+    return exit_code(out, Status());
   }
   out.set_json(json);
-  SignalStop signals;
-  CommandContext context{out, signals.token()};
-  Status status;
-  try {
-    status = run(context);
-  } catch (const std::bad_alloc&) {
-    status = Error{Errc::limit, "out of memory"};
-  } catch (const std::exception& e) {
-    status = Error{Errc::bug, std::string("unexpected exception: ") + e.what()};
-  }
-  if (std::fflush(stdout) != 0 && status.ok()) status = Error{Errc::io, "writing to stdout failed"};
-  if (status.ok()) return 0;
-  if (!status.error().message.empty()) print_error(status.error());
-  return static_cast<int>(status.error().code);
+  SignalStop signals(out);
+  CommandContext context{out, signals.token(), signals.finishing()};
+  return exit_code(out, run_guarded(run, context));
 }
 
 }  // namespace gradloom

@@ -2,6 +2,7 @@
 // from these rows.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <span>
 #include <stop_token>
@@ -17,9 +18,23 @@ class App;
 
 namespace gradloom {
 
+// Ctrl-C (SIGINT, SIGTERM, SIGHUP) ends a command at once with 130: files appear whole or not at all and
+// sessions undo what was not committed, so there is nothing to put in order. Who has something to bring to an
+// end holds a Finishing: then the first signal only asks for a stop, and the second ends the process.
 struct CommandContext {
   Output& out;
-  std::stop_token stop;  // Ctrl-C: finish the step, keep what is committed, exit 130
+  std::stop_token stop;
+  std::atomic<int>& finishing;  // Finishing objects alive
+};
+class Finishing {
+ public:
+  explicit Finishing(CommandContext& context) : count_(context.finishing) { ++count_; }
+  ~Finishing() { --count_; }
+  Finishing(const Finishing&) = delete;
+  Finishing& operator=(const Finishing&) = delete;
+
+ private:
+  std::atomic<int>& count_;
 };
 using CommandRun = std::function<Status(CommandContext&)>;
 
@@ -30,7 +45,9 @@ struct CommandDef {
 };
 std::span<const CommandDef> all_commands();
 
-// Parses and runs; returns the exit code (0 ok, else Errc). Errors are printed as one line on stderr.
+// Parses and runs; returns the exit code (0 ok, else Errc). Errors are printed as one line on stderr, with
+// --json also as the last line on stdout. A stdout that takes nothing (full disk) is Errc::io, one whose
+// reader went away Errc::interrupted.
 int run_command_line(int argc, const char* const* argv);
 
 }  // namespace gradloom

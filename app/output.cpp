@@ -1,14 +1,24 @@
 #include "app/output.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <climits>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 
 #include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
+
+// A pipe that poll() calls writable takes this much without waiting (pipe(7)): only poll() waits, and looks
+// up now and then whether the user wants to stop.
+constexpr std::size_t kPiece = PIPE_BUF;
+constexpr int kLookUpMs = 50;
 
 std::size_t display_width(const std::string& text) {  // code points: our texts have no wide ones
   return static_cast<std::size_t>(
@@ -32,18 +42,49 @@ std::string printable(const std::string& text) {
 void Output::object(const Json& value) const {
   if (!json_) return;
   // Names from files in plain ASCII: what would turn or hide text on a terminal is escaped as JSON does it.
-  const std::string line = value.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);
+  document(value.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
 void Output::text(const std::string& line) const {
-  if (json_) return;
-  std::fprintf(stdout, "%s\n", printable(line).c_str());
+  if (!json_) document(printable(line) + "\n");
+}
+
+void Output::document(std::string_view bytes) const {
+  const std::lock_guard lock(mutex_);
+  while (failure_ == 0 && !bytes.empty()) {
+    pollfd out{STDOUT_FILENO, POLLOUT, 0};
+    const int ready = ::poll(&out, 1, kLookUpMs);
+    if (ready == 0 && stop_.stop_requested()) failure_ = EINTR;
+    if (ready <= 0) continue;
+    const ssize_t n = ::write(STDOUT_FILENO, bytes.data(), std::min(bytes.size(), kPiece));
+    if (n > 0)
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    else if (errno != EINTR && errno != EAGAIN)
+      failure_ = errno;
+  }
 }
 
 void Output::note(const std::string& line) const {
   std::fprintf(stderr, "note: %s\n", escaped(line).c_str());
+}
+
+void Output::error(const std::string& message) const {
+  const std::lock_guard lock(mutex_);
+  if (!told_.insert(message).second) return;
+  std::string line = message;
+  for (char& c : line)
+    if (c == '\n' || c == '\r') c = ' ';
+  // Most messages have escaped what is foreign in them; nothing that was missed may reach a terminal.
+  std::fprintf(stderr, "gradloom: %s\n", escaped(line).c_str());
+}
+
+bool Output::reader_gone() const { return failure_ == EPIPE; }
+
+Status Output::written() const {
+  if (failure_ == 0) return {};
+  const int failure = failure_;
+  if (failure == EPIPE || failure == EINTR) return Error{Errc::interrupted, ""};
+  return Error{Errc::io, std::string("cannot write to standard output: ") + std::strerror(failure)};
 }
 
 bool Output::terminal() const { return isatty(STDERR_FILENO) != 0; }
@@ -90,6 +131,10 @@ Json json_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   return value;
+}
+
+Json error_json(const Error& error) {
+  return {{"error", {{"code", static_cast<int>(error.code)}, {"message", error.message}}}};
 }
 
 }  // namespace gradloom

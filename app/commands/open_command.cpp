@@ -46,6 +46,7 @@ Status open_with(const Options& o, CommandContext& context) {
   } else {
     options.path = o.path;
   }
+  const Finishing finishing(context);  // runs are child processes, which the window ends with itself
   return open_window(options, context.stop);
 }
 #endif

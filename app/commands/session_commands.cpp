@@ -303,7 +303,7 @@ CommandRun declare_export(CLI::App& app) {
   app.add_flag("--schema", *schema, "print the JSON Schema of recipes");
   return [options, schema](CommandContext& context) -> Status {
     if (*schema) {
-      std::printf("%s", recipe_schema_json().c_str());
+      context.out.document(recipe_schema_json());
       return {};
     }
     if (options->session.empty()) return Error{Errc::usage, "export: SESSION is required"};
@@ -315,7 +315,7 @@ CommandRun declare_export(CLI::App& app) {
     if (const std::string note = model_note(model, run); !note.empty()) context.out.note(note);
     if (options->output.empty()) {
       // As Output::object does: what a terminal would obey stays as JSON's escapes.
-      std::printf("%s\n", Json::parse(recipe_json(recipe)).dump(2, ' ', true).c_str());
+      context.out.document(Json::parse(recipe_json(recipe)).dump(2, ' ', true) + "\n");
       return {};
     }
     TRY(write_recipe(recipe, options->output));

@@ -60,6 +60,12 @@ void Controller::notice(NoticeKind kind, const std::string& text) {
   if (!text.empty()) state_.notices.push_back({kind, text});
 }
 
+void Controller::opening_failed(const Error& error) {
+  state_.opening = false;
+  state_.open_failed = error;
+  notice(NoticeKind::error, error.message);
+}
+
 void Controller::tick() {
   planner_->drain();
   reader_->drain();
@@ -80,12 +86,13 @@ std::string Controller::running_job() const {
 }
 
 void Controller::open(const std::string& path) {
+  state_.open_failed.reset();
   FileKind kind = file_kind(path);
   if (kind == FileKind::session) return open_session(path);
   if (kind == FileKind::recipe) {
     planner_->post("model", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
       auto recipe = read_recipe(path);
-      if (!recipe) return [this, error = recipe.error()] { notice(NoticeKind::error, error.message); };
+      if (!recipe) return [this, error = recipe.error()] { opening_failed(error); };
       return [this, path, r = std::move(recipe).value()] {
         add_recent(state_.settings, path);
         load_model_of(r, false, path);
@@ -119,10 +126,7 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
           used.model = absolute.lexically_normal().string();
         auto model = load_model_snapshot(used, stop);
         if (!model) {
-          return [this, error = model.error()] {
-            state_.opening = false;
-            notice(NoticeKind::error, error.message);
-          };
+          return [this, error = model.error()] { opening_failed(error); };
         }
         const auto marks =
             std::make_shared<const Marks>(load_marks(marks_file(folder, (*model)->model.content_hash)));

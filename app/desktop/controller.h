@@ -78,6 +78,7 @@ class Controller {
   void notice(NoticeKind kind, const std::string& text);
 
  private:
+  void opening_failed(const Error& error);
   struct Snapshot {  // what undo restores
     Recipe recipe;
     std::shared_ptr<const Marks> marks;  // its notes

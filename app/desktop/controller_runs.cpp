@@ -42,7 +42,7 @@ void Controller::set_session(const std::string& path) {
 void Controller::open_session(const std::string& path) {
   reader_->post("session", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
     auto session = load_session_snapshot(path);
-    if (!session) return [this, error = session.error()] { notice(NoticeKind::error, error.message); };
+    if (!session) return [this, error = session.error()] { opening_failed(error); };
     // The newest run says which model to open.
     Recipe recipe;
     std::string missing;

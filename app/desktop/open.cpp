@@ -94,7 +94,10 @@ Status open_window(const OpenOptions& options, std::stop_token stop) {
   ScriptRunner script(TRY(commands_of(options)));
   Status status = host->run(draw, &script);
   if (!status && !options.script.empty()) return with_context(status.error(), options.script);
-  return status;
+  if (status && stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+  // Nobody reads a toast here: what could not be opened is the command's error.
+  const auto& failed = controller.state().open_failed;
+  return status && failed ? Status(*failed) : status;
 }
 
 }  // namespace gradloom

@@ -2,8 +2,6 @@
 // at all.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -17,80 +15,11 @@
 
 #include "engine/onnx/import.h"
 #include "engine/onnx/npz.h"
+#include "tests/app/command_fixture.h"
 #include "tests/environment.h"
-#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-  std::vector<json> lines() const {
-    std::vector<json> list;
-    std::istringstream in(out);
-    for (std::string line; std::getline(in, line);) list.push_back(json::parse(line));
-    return list;
-  }
-};
-
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-class Commands : public testing::Test {
- protected:
-  std::string path(const std::string& name) const { return folder_ / name; }
-  static std::string model(const std::string& name) { return GRADLOOM_SOURCE_DIR "/tests/models/" + name; }
-
-  pid_t start(std::vector<std::string> args, rlim_t file_limit = RLIM_INFINITY) const {
-    args.insert(args.begin(), GRADLOOM_COMMAND);
-    const std::string out = path("stdout"), err = path("stderr");
-    const pid_t child = fork();
-    if (child != 0) return child;
-    if (!freopen(out.c_str(), "w", stdout) || !freopen(err.c_str(), "w", stderr)) _exit(99);
-    signal(SIGINT, SIG_DFL);  // the test may have been started in the background, which ignores it
-    if (file_limit != RLIM_INFINITY) {
-      signal(SIGXFSZ, SIG_IGN);
-      const rlimit limit{file_limit, file_limit};
-      setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    std::vector<char*> argv;
-    for (std::string& a : args) argv.push_back(a.data());
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(98);
-  }
-  Outcome wait(pid_t child) const {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(path("stdout")),
-            read_file(path("stderr"))};
-  }
-  Outcome run(const std::vector<std::string>& args) const { return wait(start(args)); }
-  // One clear line on stderr and the documented exit code.
-  void expect_error(const std::vector<std::string>& args, int code, const std::string& part) const {
-    const Outcome o = run(args);
-    EXPECT_EQ(o.code, code) << o.err;
-    EXPECT_NE(o.err.find(part), std::string::npos) << o.err;
-    EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
-    EXPECT_EQ(o.err.rfind("gradloom: ", 0), 0u) << o.err;
-  }
-  std::vector<std::string> train_mlp(std::vector<std::string> more) const {
-    std::vector<std::string> args{"train",       model("mlp") + "/model.onnx",
-                                  "--dim",       "batch=8",
-                                  "--loss",      "ce:logits,labels",
-                                  "--optimizer", "adam{lr=1e-3}",
-                                  "--data",      "npz:" + model("mlp") + "/batches.npz",
-                                  "--json"};
-    args.insert(args.end(), more.begin(), more.end());
-    return args;
-  }
-  TemporaryFolder folder_;
-};
 
 TEST_F(Commands, EveryCommandHasHelp) {
   const Outcome all = run({"--help"});
