@@ -177,11 +177,12 @@ Status Job::choose_algorithms(Algorithms known) {
   return {};
 }
 
+// One batch is in memory at a time. The first is made before the step's time begins; what making the others
+// takes on the CPU is taken off it again, a device that queues works meanwhile.
 Status Job::submit(std::int64_t step, bool timed) {
   const std::int64_t micro_batches = prepared_->options.train.accumulate;
-  std::vector<std::map<std::string, Tensor>> batches;
-  for (std::int64_t k = 0; k < micro_batches; ++k)
-    batches.push_back(TRY(batches_->batch((step - 1) * micro_batches + k)));
+  const std::int64_t first = (step - 1) * micro_batches;
+  std::map<std::string, Tensor> batch = TRY(batches_->batch(first));
   StepOptions options;
   options.step = step;
   options.lr = optimizer_.lr * schedule_.factor(step);
@@ -189,11 +190,18 @@ Status Job::submit(std::int64_t step, bool timed) {
   options.micro_batches = micro_batches;
   options.timed = timed;
   options.record = prepared_->recipe.record;
-  return executor_->submit(prepared_->compiled.train.names, options, [&](std::int64_t k) -> Status {
-    for (const auto& [id, name] : fed_)
-      TRY(executor_->feed(id, batches[static_cast<std::size_t>(k)].at(name)));
+  std::int64_t made_ns = 0;
+  TRY(executor_->submit(prepared_->compiled.train.names, options, [&](std::int64_t k) -> Status {
+    if (k > 0) {
+      const std::int64_t start_ns = monotonic_ns();
+      batch = TRY(batches_->batch(first + k));
+      made_ns += monotonic_ns() - start_ns;
+    }
+    for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batch.at(name)));
     return {};
-  });
+  }));
+  made_ns_.push_back(depth() == 0 ? made_ns : 0);
+  return {};
 }
 
 Result<StepResult> Job::collect() {
@@ -205,7 +213,8 @@ Result<StepResult> Job::collect() {
   result.loss_scale = outcome.loss_scale;
   result.skipped = outcome.skipped;
   result.lr = optimizer_.lr * schedule_.factor(outcome.step);
-  result.step_ns = outcome.end_ns - outcome.start_ns;
+  result.step_ns = outcome.end_ns - outcome.start_ns - made_ns_.front();
+  made_ns_.pop_front();
   result.end_ns = outcome.end_ns;
   result.samples = std::move(outcome.samples);
   result.activities = std::move(outcome.activities);

@@ -2,6 +2,7 @@
 // check use it.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -33,7 +34,7 @@ struct StepResult {
   std::int64_t step = 0;
   double loss = 0, lr = 0, grad_norm = -1;
   double loss_scale = 0, skipped = 0;  // StepOutcome
-  std::int64_t step_ns = 0;  // launch of the first kernel to the end of the last; batches are made before
+  std::int64_t step_ns = 0;  // launch of the first kernel to the end of the last, without making batches
   std::int64_t end_ns = 0;   // monotonic
   std::vector<KernelSample> samples;  // when timed
   std::vector<Activity> activities;   // when timed on a GPU: copies and launches
@@ -71,6 +72,7 @@ class Job {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BatchSource> batches_;
   std::vector<std::pair<ValueId, std::string>> fed_;  // graph inputs that something reads
+  std::deque<std::int64_t> made_ns_;  // of pending steps: time within them that went into making batches
   std::vector<KernelInfo> kernels_;
   Algorithms algorithms_;
   OptimizerSpec optimizer_;

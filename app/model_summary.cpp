@@ -28,6 +28,8 @@ bool any_not_finite(const Tensor& tensor, Bits exponent) {
   return found;
 }
 
+}  // namespace
+
 bool any_not_finite(const Tensor& tensor) {
   if (is_small_float(tensor.dtype())) {
     bool found = false;
@@ -42,6 +44,8 @@ bool any_not_finite(const Tensor& tensor) {
     default: return false;
   }
 }
+
+namespace {
 
 std::vector<std::string> weights_that_are_not_finite(const Graph& graph) {
   std::size_t budget = std::size_t{512} << 20;  // larger files are not read through just to be looked at

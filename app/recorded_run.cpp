@@ -35,10 +35,10 @@ Result<Algorithms> RecordedRun::known_algorithms(const Recipe& recipe) const {
 
 Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Environment& environment) {
   if (session_.empty()) return {};
-  store_ = TRY(Store::open(session_, StoreMode::write));
+  auto store = TRY(Store::open(session_, StoreMode::write));
   Recipe r = prepared.recipe;
   if (job != nullptr) {
-    TRY(keep_algorithms(*store_, *job));
+    TRY(keep_algorithms(*store, *job));
     r.algorithms.clear();
     for (const auto& [problem, algorithm] : job->algorithms()) r.algorithms[problem] = algorithm.bytes;
   }
@@ -61,22 +61,23 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   start.graph_hash = graph_hash(prepared.compiled.train.graph);
   start.plan_hash = prepared.compiled.plan.hash;
   start.environment = environment_rows(environment);
-  writer_ = TRY(store_->begin_run(start));
-  return writer_->write_plan(prepared.compiled.train.graph, prepared.compiled.plan,
-                             prepared.compiled.reports);
+  auto writer = TRY(store->begin_run(start));
+  TRY(writer->write_plan(prepared.compiled.train.graph, prepared.compiled.plan, prepared.compiled.reports));
+  recorder_ = std::make_unique<RunRecorder>(std::move(store), std::move(writer), out_);
+  return {};
 }
 
-Status RecordedRun::add_step(const StepResult& result, bool timed) {
-  if (!writer_) return {};
+void RecordedRun::add_step(const StepResult& result, bool timed) {
+  if (!recorder_) return;
   const StepRow row{
       result.step,      result.loss, result.step_ns,    result.lr,
       result.grad_norm, timed,       result.loss_scale, static_cast<std::int64_t>(result.skipped)};
-  return writer_->add_step(row, result.samples, result.activities);
+  recorder_->add_step(row, result.samples, result.activities);
 }
 
 Status RecordedRun::finish(const Status& steps, const Environment& environment, const Overhead& overhead,
                            std::int64_t measured_peak_bytes) {
-  if (!writer_) return {};
+  if (!recorder_) return {};
   RunFinish end;
   end.status = steps.ok() ? "done" : steps.error().code == Errc::interrupted ? "stopped" : "failed";
   end.message = steps.ok() ? "" : steps.error().message;
@@ -87,7 +88,7 @@ Status RecordedRun::finish(const Status& steps, const Environment& environment, 
     end.overhead_high = overhead.high;
   }
   end.environment = environment_rows(environment);
-  return writer_->finish(end);
+  return recorder_->finish(std::move(end));
 }
 
 }  // namespace gradloom

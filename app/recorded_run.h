@@ -1,11 +1,13 @@
 // A training run as its session keeps it: recipe, plan and environment at its begin, each step as it happens,
-// its end. Without a session nothing is kept. Errors: those of the store.
+// its end. Without a session nothing is kept. Errors: those of the store; a session that takes no more steps
+// is told of, and no error before the end (run_recorder.h).
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "app/job.h"
+#include "app/run_recorder.h"
 #include "profiler/environment.h"
 #include "profiler/sampler.h"
 #include "sessions/store.h"
@@ -14,10 +16,12 @@ namespace gradloom {
 
 class RecordedRun {
  public:
-  RecordedRun(std::string session, std::string name) : session_(std::move(session)), name_(std::move(name)) {}
+  RecordedRun(std::string session, std::string name, const Output& out)
+      : session_(std::move(session)), name_(std::move(name)), out_(out) {}
 
-  bool recording() const { return writer_ != nullptr; }
-  std::int64_t id() const { return writer_->id(); }  // only while recording
+  bool recording() const { return recorder_ != nullptr; }
+  bool takes_steps() const { return recorder_ && recorder_->recording(); }  // else timing them is for nothing
+  std::int64_t id() const { return recorder_->id(); }                       // only while recording
   const std::string& session() const { return session_; }
 
   // What earlier runs of the session found on the recipe's device. Nothing without search, so that the run
@@ -25,14 +29,14 @@ class RecordedRun {
   Result<Algorithms> known_algorithms(const Recipe& recipe) const;
   // `job`: null where it could not be made.
   Status begin(const Prepared& prepared, const Job* job, const Environment& environment);
-  Status add_step(const StepResult& result, bool timed);
+  void add_step(const StepResult& result, bool timed);
   Status finish(const Status& steps, const Environment& environment, const Overhead& overhead,
                 std::int64_t measured_peak_bytes);
 
  private:
   std::string session_, name_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<RunWriter> writer_;
+  const Output& out_;
+  std::unique_ptr<RunRecorder> recorder_;
 };
 
 }  // namespace gradloom

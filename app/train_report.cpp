@@ -62,7 +62,8 @@ void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
 }
 
 void TrainReport::summary(const Job& job, const RecordedRun& record, const StepHistory& history,
-                          const LossScaleWatch& loss_scale, const Overhead& overhead) const {
+                          const LossScaleWatch& loss_scale, const Overhead& overhead,
+                          const std::vector<SavedFile>& saved) const {
   const Plan& plan = job.compiled().plan;
   const std::vector<double>& losses = history.losses;
   Json s = {{"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
@@ -80,6 +81,9 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
   }
   if (overhead.known)
     s["profiler_overhead"] = {{"value", overhead.fraction}, {"low", overhead.low}, {"high", overhead.high}};
+  for (const SavedFile& file : saved)
+    s["saved"].push_back(
+        {{"asked", file.asked}, {"path", file.path.empty() ? Json(nullptr) : Json(file.path)}});
   out_.object({{"summary", s}});
   char text[256];
   std::snprintf(text, sizeof text, "done      %zu steps, loss %.6g -> %.6g, median step %s, measured peak %s",

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "app/job.h"
 #include "app/output.h"
 #include "app/recorded_run.h"
 #include "app/train_steps.h"
+#include "app/trained_files.h"
 
 namespace gradloom {
 
@@ -16,7 +18,8 @@ class TrainReport {
   void started(const Job& job, const RecordedRun& record) const;
   void step(const StepResult& result, std::int64_t steps);
   void summary(const Job& job, const RecordedRun& record, const StepHistory& history,
-               const LossScaleWatch& loss_scale, const Overhead& overhead) const;
+               const LossScaleWatch& loss_scale, const Overhead& overhead,
+               const std::vector<SavedFile>& saved) const;
   // A recipe that promises something is held to it: Errc::check_failed where the run differs.
   Status replay(const RecipeExpect& expect, const ReplayResult& result) const;
 

@@ -1,5 +1,6 @@
 #include "app/train_steps.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/text.h"
@@ -18,8 +19,16 @@ double StepHistory::median_step_ns() const {
   return median({ns.begin() + static_cast<std::ptrdiff_t>(skip), ns.end()});
 }
 
-Interval StepHistory::step_ns() const {
-  return bootstrap_median(untimed_ns.size() >= 5 ? untimed_ns : all_ns);
+const std::vector<double>& StepHistory::judged_ns() const {
+  return untimed_ns.size() >= 5 ? untimed_ns : all_ns;
+}
+
+Interval StepHistory::step_ns() const { return bootstrap_median(judged_ns()); }
+
+double StepHistory::fastest_ns() const {
+  std::vector<double> sorted = judged_ns();
+  std::sort(sorted.begin(), sorted.end());
+  return sorted.empty() ? 0 : sorted[sorted.size() / 10];
 }
 
 Status LossScaleWatch::check(const StepResult& result) {

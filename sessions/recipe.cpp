@@ -194,10 +194,10 @@ ReplayLine check_speed(const RecipeExpect& expect, const ReplayResult& result) {
   if (overlap || result.step_ns <= (1 + kTolerance) * expect.step_ns) return {"speed", "agrees", times};
   const double slow_ns = (1 + kTolerance) * std::max(expect.step_ns, expect.step_ns_high);
   const double undisturbed_ns = result.step_ns_low * (1 - std::clamp(result.waited, 0.0, 1.0));
-  const bool clear =
-      undisturbed_ns > slow_ns && (result.fastest_ns <= 0 || result.fastest_ns > slow_ns);
+  const bool clear = undisturbed_ns > slow_ns && (result.fastest_ns <= 0 || result.fastest_ns > slow_ns);
   if (result.waited >= 0.01)
-    times += fmt::format("; the threads waited for a processor for {:.0f} % of the time", result.waited * 100);
+    times +=
+        fmt::format("; the threads waited for a processor for {:.0f} % of the time", result.waited * 100);
   return {"speed", clear ? "differs" : "unsure", times};
 }
 

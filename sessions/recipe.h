@@ -18,8 +18,6 @@ namespace gradloom {
 
 const std::string& recipe_schema_json();  // the published JSON Schema
 
-constexpr std::int64_t kMostAccumulate = 65536;  // batches of one step, as in the schema
-
 struct RecipePass {
   std::string name;
   std::vector<std::pair<std::string, std::string>> options;

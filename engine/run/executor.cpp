@@ -499,6 +499,20 @@ Status Executor::tune(std::int32_t candidates) {
   return reset();
 }
 
+Result<std::vector<std::byte>> Executor::states() const {
+  std::vector<std::byte> states(static_cast<std::size_t>(impl_->plan->state_bytes));
+  if (!states.empty())
+    TRY(impl_->device->download(states.data(), memory(Place::state), states.size()));
+  return states;
+}
+
+Status Executor::restore(const std::vector<std::byte>& states) {
+  CHECK(impl_->pending.empty(), "restore while steps are pending");
+  CHECK(states.size() == static_cast<std::size_t>(impl_->plan->state_bytes), "states of another plan");
+  if (states.empty()) return {};
+  return impl_->device->upload(impl_->blocks[static_cast<int>(Place::state)], states.data(), states.size());
+}
+
 Status Executor::reset() { return impl_->load_initial(false); }
 
 void Executor::poison() {

@@ -6,6 +6,7 @@
 // device.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -76,6 +77,9 @@ class Executor {
   // Lets the device find the fastest of `candidates` algorithms of its libraries for every kernel, after
   // which states are back to their initial contents. REQUIRES pending() == 0.
   Status tune(std::int32_t candidates);
+  // Contents of all states after everything that was submitted, and back. REQUIRES pending() == 0 to restore.
+  Result<std::vector<std::byte>> states() const;
+  Status restore(const std::vector<std::byte>& states);
   Status reset();                              // states back to their initial contents
   void poison();                               // fills the arena with NaN bytes (tests)
   std::int64_t measured_peak_bytes() const;    // bytes really taken from the device

@@ -26,6 +26,8 @@ TEST(StepHistory, TimesOfUntimedStepsCountWhenThereAreEnough) {
   EXPECT_EQ(history.losses, (std::vector<double>{3, 2, 2, 1}));
   for (std::int64_t step = 5; step < 9; ++step) history.add(step_of(step, 1, 10), false);
   EXPECT_EQ(history.median_step_ns(), 10) << "the first three are left out";
+  EXPECT_EQ(history.fastest_ns(), 10);
+  EXPECT_EQ(StepHistory().fastest_ns(), 0);
 }
 
 TEST(LossScaleWatch, GivesUpWhereTrainingHasFailed) {

@@ -1,0 +1,48 @@
+// The way back to the parameters before a step that went wrong.
+//
+// Where the loss is NaN the parameters are lost too: the step's update has spread it, or the one before left
+// numbers that the next forward pass overflows on. Training is repeatable bit for bit, so the parameters
+// before are found again by running the steps once more: from the start, or from a copy of all states that is
+// taken now and then. A copy costs memory as large as the states, and at most 1 % of the time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "app/job.h"
+
+namespace gradloom {
+
+class LastGood {
+ public:
+  // `apart_ns`: between two copies at least; also the time that finding may take.
+  explicit LastGood(Job& job, std::int64_t apart_ns = 10'000'000'000);
+  bool due() const;  // a copy should be taken after this step: let nothing be pending then
+  // Takes it after `step`, unless a parameter is not finite. REQUIRES nothing pending.
+  Status keep(std::int64_t step);
+
+  struct Found {
+    std::int64_t step = 0;  // the parameters are those after this step; 0: the initial ones
+    std::map<std::string, Tensor> parameters;
+  };
+  // After the latest step before `failed` that left only finite numbers. A requested stop ends the search
+  // with what is found by then. The job's states are those of a step before afterwards.
+  Result<Found> before(std::int64_t failed, const std::stop_token& stop);
+
+ private:
+  bool finite(const std::map<std::string, Tensor>& parameters);
+
+  Job& job_;
+  std::set<std::string> never_finite_;  // -inf in a mask belongs there
+  bool looked_ = false;                 // for those
+  std::int64_t apart_ns_, last_ns_, pause_ns_;
+  std::int64_t step_ = 0;          // of the copy
+  std::vector<std::byte> states_;  // empty: the initial ones
+};
+
+}  // namespace gradloom

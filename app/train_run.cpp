@@ -1,0 +1,191 @@
+#include "app/train_run.h"
+
+#include <algorithm>
+#include <iostream>
+#include <new>
+
+#include "engine/base/text.h"
+#include "profiler/processor_wait.h"
+
+namespace gradloom {
+namespace {
+
+// More samples than this in one step are too much to hold (24 bytes each): such steps are not timed.
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 22;
+
+bool is_interrupted(const Status& status) { return !status.ok() && status.error().code == Errc::interrupted; }
+
+// A resident process that a benchmark drives: a line "N" on stdin runs N steps and answers with their time:
+// batches are copied in within it, but made outside, as its peers have theirs ready.
+Status run_paced(Job& job, const Output& out) {
+  std::int64_t step = 0, count = 0;
+  while (std::cin >> count) {
+    std::int64_t elapsed_ns = 0;
+    double loss = 0;
+    for (std::int64_t next = step + 1, last = step + count;
+         step < last;) {  // on a GPU the next step is queued behind the current one
+      for (; next <= last && job.pending() <= job.depth(); ++next) TRY(job.submit(next));
+      const StepResult result = TRY(job.collect());
+      step = result.step;
+      elapsed_ns += result.step_ns;
+      loss = result.loss;
+    }
+    const Json line = {{"paced", count}, {"elapsed_ns", elapsed_ns}, {"loss", json_number(loss)}};
+    out.document(line.dump() + "\n");
+  }
+  return {};
+}
+
+}  // namespace
+
+TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context)
+    : recipe_(std::move(recipe)),
+      options_(options),
+      context_(context),
+      record_(options.session, options.name, context.out),
+      report_(context.out) {}
+
+Status TrainRun::run() {
+  TRY(check_places(options_.files));
+  prepared_ = TRY(prepare(recipe_, context_.stop));
+  for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
+  TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
+  auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)));
+  if (!job) return cannot_start(job.error());
+  job_ = std::move(job).value();
+  if (options_.paced) return run_paced(*job_, context_.out);
+  if (options_.files.wanted()) last_good_.emplace(*job_);
+  environment_ = read_environment();
+  begin_gpu(environment_, job_->device());
+  TRY(record_.begin(*prepared_, job_.get(), environment_));
+  const Finishing finishing(context_);  // from here on there is something to keep
+  report_.started(*job_, record_);
+  const std::int64_t start_ns = monotonic_ns(), waited_before_ns = processor_wait_ns();
+  Status steps;
+  try {
+    steps = run_steps();
+  } catch (const std::bad_alloc&) {
+    steps = Error{Errc::limit, "out of memory after step " + std::to_string(history_.losses.size())};
+  }
+  waited_ = static_cast<double>(processor_wait_ns() - waited_before_ns) /
+            static_cast<double>(std::max<std::int64_t>(monotonic_ns() - start_ns, 1));
+  context_.out.progress_done();
+  return finish(steps);
+}
+
+// A device that fails or has too little memory is a result of the configuration: the session keeps it. The
+// other reasons are mistakes in the command.
+Status TrainRun::cannot_start(const Error& error) {
+  if (options_.paced || (error.code != Errc::device && error.code != Errc::limit)) return error;
+  environment_ = read_environment();
+  if (record_.begin(*prepared_, nullptr, environment_))
+    (void)record_.finish(error, environment_, {}, 0);  // the error that stopped the run is the one to tell
+  return error;
+}
+
+// Ends with the steps that were submitted, so that losses and parameters are of the same step.
+Status TrainRun::run_steps() {
+  const Recipe& r = job_->recipe();
+  sampler_ = std::make_unique<Sampler>(TRY(parse_profile_level(r.profile)), job_->depth() > 0);
+  for (std::int64_t step = 1; step <= r.steps; ++step) {
+    const bool stop = context_.stop.stop_requested() || context_.out.reader_gone();
+    const bool copy = !stop && last_good_ && last_good_->due();
+    if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
+    if (!stop && (!copy || job_->pending() == 0)) TRY(submit_ahead(step));
+    if (job_->pending() == 0) return stopped(step - 1);
+    TRY(take_step(step));
+  }
+  return {};
+}
+
+Status TrainRun::submit_ahead(std::int64_t step) {
+  const Recipe& r = job_->recipe();
+  const auto kernels = static_cast<std::int64_t>(job_->compiled().plan.steps.size());
+  for (; next_ <= r.steps && job_->pending() <= job_->depth(); ++next_) {
+    const bool timed = record_.takes_steps() && sampler_->timed(next_) &&
+                       r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels, 1);
+    timed_.push_back(timed);
+    TRY(job_->submit(next_, timed));
+  }
+  watch_gpu(environment_, step == r.steps);  // while it works
+  return {};
+}
+
+Status TrainRun::take_step(std::int64_t step) {
+  const StepResult result = TRY(job_->collect());
+  const bool timed = timed_.front(), pipelined = job_->depth() > 0;
+  timed_.pop_front();
+  sampler_->record(step, pipelined && step > 1 ? result.end_ns - last_end_ns_ : result.step_ns);
+  last_end_ns_ = result.end_ns;
+  history_.add(result, timed);
+  record_.add_step(result, timed);
+  report_.step(result, job_->recipe().steps);
+  TRY(loss_scale_.check(result));
+  const Status loss = check_loss(result);
+  if (!loss.ok()) not_finite_step_ = step;
+  return loss;
+}
+
+Status TrainRun::stopped(std::int64_t after) const {
+  std::string text = "interrupted after step " + std::to_string(after);
+  if (context_.out.reader_gone()) text += ": the reader of standard output went away";
+  return Error{Errc::interrupted, text + (record_.takes_steps() ? "; its rows are in the session" : "")};
+}
+
+// What was trained comes first. Of several errors the one that ended the steps is the run's; the others are
+// told before it.
+Status TrainRun::finish(const Status& steps) {
+  finish_environment(environment_);
+  const Overhead overhead = sampler_->overhead();
+  const std::vector<SavedFile> saved = save(steps);
+  const Status recorded = record_.finish(steps, environment_, overhead, job_->measured_peak_bytes());
+  if (!history_.losses.empty()) report_.summary(*job_, record_, history_, loss_scale_, overhead, saved);
+  const Status kept = saved_where_asked(saved);
+  const Status* first = nullptr;
+  for (const Status* status : {&steps, &kept, &recorded})
+    if (!status->ok() && first == nullptr) first = status;
+  if (first == nullptr) return recipe_.expect ? report_.replay(*recipe_.expect, replay_result()) : Status();
+  for (const Status* status : {&kept, &recorded})
+    if (!status->ok() && status != first) context_.out.error(status->error().message);
+  return *first;
+}
+
+std::vector<SavedFile> TrainRun::save(const Status& steps) {
+  const TrainedFiles& files = options_.files;
+  if (!files.wanted() || (history_.losses.empty() && !is_interrupted(steps))) return {};
+  const auto found = trained();
+  if (!found) {
+    const std::string why = "the parameters cannot be read: " + found.error().message;
+    return {{files.params.empty() ? files.onnx : files.params, "", why}};
+  }
+  std::vector<SavedFile> saved = save_trained(files, *job_, found->parameters);
+  for (const SavedFile& file : saved)
+    if (not_finite_step_ > 0 && !file.path.empty())
+      context_.out.note(file.path + " holds the parameters after step " + std::to_string(found->step) +
+                        " of " + std::to_string(not_finite_step_) +
+                        ", the last that are finite and before the loss was not");
+  return saved;
+}
+
+Result<LastGood::Found> TrainRun::trained() {
+  if (not_finite_step_ > 0) return last_good_->before(not_finite_step_, context_.stop);
+  return LastGood::Found{static_cast<std::int64_t>(history_.losses.size()), TRY(job_->parameters())};
+}
+
+ReplayResult TrainRun::replay_result() const {
+  ReplayResult result;
+  result.plan_hash = job_->compiled().plan.hash;
+  result.graph_hash = graph_hash(job_->compiled().train.graph);
+  result.hardware = hardware_text(environment_);
+  result.losses = history_.losses;
+  const Interval interval = history_.step_ns();
+  result.step_ns = interval.value;
+  result.step_ns_low = interval.low;
+  result.step_ns_high = interval.high;
+  result.fastest_ns = history_.fastest_ns();
+  result.waited = waited_;
+  result.peak_bytes = job_->measured_peak_bytes();
+  return result;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,67 @@
+// One training run from its recipe to its files: `gradloom train` once its flags are read.
+//
+// What was trained is kept whatever ends the run: the last step, Ctrl-C, a reader of stdout that goes away, a
+// loss that is not finite (then the parameters before that step, last_good.h), a device or a batch that
+// fails. A session that takes no more rows ends nothing (run_recorder.h), and a place that takes the files no
+// more sends them elsewhere (trained_files.h).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/command.h"
+#include "app/job.h"
+#include "app/last_good.h"
+#include "app/recorded_run.h"
+#include "app/train_report.h"
+#include "app/train_steps.h"
+#include "app/trained_files.h"
+#include "profiler/environment.h"
+#include "profiler/sampler.h"
+
+namespace gradloom {
+
+struct TrainOptions {
+  std::string session, name;  // of the run in it; both may be empty
+  TrainedFiles files;
+  bool paced = false;  // steps are asked for on stdin
+};
+
+class TrainRun {
+ public:
+  TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context);
+  Status run();
+
+ private:
+  Status cannot_start(const Error& error);
+  Status run_steps();
+  Status submit_ahead(std::int64_t step);
+  Status take_step(std::int64_t step);
+  Status stopped(std::int64_t after) const;
+  Status finish(const Status& steps);
+  std::vector<SavedFile> save(const Status& steps);
+  Result<LastGood::Found> trained();
+  ReplayResult replay_result() const;
+
+  const Recipe recipe_;
+  const TrainOptions& options_;
+  CommandContext& context_;
+  RecordedRun record_;
+  TrainReport report_;
+  StepHistory history_;
+  LossScaleWatch loss_scale_;
+  std::shared_ptr<const Prepared> prepared_;
+  std::unique_ptr<Job> job_;
+  std::optional<LastGood> last_good_;  // where files are wanted
+  std::unique_ptr<Sampler> sampler_ = std::make_unique<Sampler>(ProfileLevel::step);
+  Environment environment_;
+  std::int64_t next_ = 1, last_end_ns_ = 0;  // step to submit; end of the one before
+  std::deque<bool> timed_;                   // of submitted steps
+  std::int64_t not_finite_step_ = 0;         // whose loss was not; 0: none
+  double waited_ = 0;                        // ReplayResult
+};
+
+}  // namespace gradloom
