@@ -30,6 +30,7 @@ class EveryCommand : public Commands {
             {"show", {session}},
             {"trace", {session, "-o", path("t.json")}},
             {"export", {session}},
+            {"recipe", {}},
             {"passes", {}},
             {"ops", {}},
             {"devices", {}}};
