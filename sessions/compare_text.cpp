@@ -47,6 +47,22 @@ std::string text(const json& from, const char* key) {
   return at != from.end() && at->is_string() ? at->get<std::string>() : "";
 }
 
+// Of a row that was stored before rows named their nodes: those that its label has room for.
+std::vector<std::string> nodes_of_label(const ComparedRow& row) {
+  std::vector<std::string> nodes;
+  if (row.name == row.phase || row.name.rfind("(", 0) == 0) return nodes;
+  constexpr std::string_view kJoin = " + ", kMore = " more";
+  for (std::size_t from = 0; from <= row.name.size();) {
+    const std::size_t end = std::min(row.name.find(kJoin, from), row.name.size());
+    const std::string part = row.name.substr(from, end - from);
+    const bool more =
+        part.size() > kMore.size() && part.compare(part.size() - kMore.size(), kMore.size(), kMore) == 0;
+    if (!more && !part.empty()) nodes.push_back(part);
+    from = end + kJoin.size();
+  }
+  return nodes;
+}
+
 std::vector<ComparedRow> read_rows(const json& from, const char* key) {
   std::vector<ComparedRow> rows;
   const auto at = from.find(key);
@@ -61,8 +77,11 @@ std::vector<ComparedRow> read_rows(const json& from, const char* key) {
                     real(row, "b_ns"),
                     real(row, "p"),
                     {}});
-    const auto nodes = row.find("nodes");  // comparisons of before 2026-11 have none
-    if (nodes == row.end() || !nodes->is_array()) continue;
+    const auto nodes = row.find("nodes");
+    if (nodes == row.end() || !nodes->is_array()) {
+      if (std::string_view(key) == "kernels") rows.back().nodes = nodes_of_label(rows.back());
+      continue;
+    }
     for (const json& node : *nodes)
       if (node.is_string()) rows.back().nodes.push_back(node.get<std::string>());
   }

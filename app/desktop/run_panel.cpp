@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
@@ -256,8 +257,15 @@ void draw_state(Ui& ui, const Problems& problems) {
     tip(said);
   };
   const auto plan = problems.find("plan");
+  const float bar = px(3);
   if (r.running) {
-    progress("run.progress", static_cast<float>(r.fraction), progress_text(r));
+    line(progress_text(r), palette().text_dim);
+    register_item("run.progress", "progress", std::to_string(std::lround(r.fraction * 100)));
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    const float done = width * std::clamp(static_cast<float>(r.fraction), 0.f, 1.f);
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    list->AddRectFilled({min.x, min.y - bar}, {min.x + width, min.y}, palette().raised, bar / 2);
+    list->AddRectFilled({min.x, min.y - bar}, {min.x + done, min.y}, palette().accent, bar / 2);
     ui.host.animate();
   } else if (plan != problems.end()) {
     line("\u26a0 " + plan->second, palette().bad);
@@ -283,7 +291,7 @@ void draw_state(Ui& ui, const Problems& problems) {
   } else {
     line("Nothing has run yet", palette().text_faint);
   }
-  ImGui::SetCursorPos({at.x, at.y + px(8) + ImGui::GetStyle().ItemSpacing.y + small->FontSize});
+  ImGui::SetCursorPos({at.x, at.y + small->FontSize + px(5) + bar});
 }
 
 }  // namespace

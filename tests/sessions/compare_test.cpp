@@ -197,6 +197,23 @@ TEST(CompareJson, RoundTrips) {
   EXPECT_NE(comparison_text(c).find(verdict_name(c.verdict)), std::string::npos);
 }
 
+TEST(CompareJson, RowsNameAllTheirNodes) {
+  const Comparison c = run_fake(6, 12e6, 10e6);
+  ASSERT_FALSE(c.kernels.empty());
+  for (const ComparedRow& row : c.kernels) EXPECT_FALSE(row.nodes.empty()) << row.name;
+  for (const ComparedRow& row : c.scopes) EXPECT_FALSE(row.nodes.empty()) << row.name;
+  for (const ComparedRow& row : c.phases) EXPECT_TRUE(row.nodes.empty()) << row.name << " is its name";
+  const auto back = parse_comparison(comparison_json(c));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->kernels[0].nodes, c.kernels[0].nodes);
+  // Stored before rows named their nodes: what the label has room for.
+  const auto old = parse_comparison(
+      R"json({"kernels": [{"name": "a/x + b/y + c + 2 more", "phase": "forward"}, {"name": "(optimizer)"}]})json");
+  ASSERT_TRUE(old.ok()) << error_of(old);
+  EXPECT_EQ(old->kernels[0].nodes, (std::vector<std::string>{"a/x", "b/y", "c"}));
+  EXPECT_TRUE(old->kernels[1].nodes.empty());
+}
+
 using CompareRuns = SessionTest;
 
 TEST_F(CompareRuns, StoredRuns) {
