@@ -73,17 +73,10 @@ std::vector<bool> columns_that_fit(const std::vector<TableColumn>& columns, cons
   return shown;
 }
 
-TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
-                       TableState& state, float height) {
-  TableEvents events;
-  const std::string name(id);
-  const float room = ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ScrollbarSize;
-  const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) |
-                                (rows.has_own_order ? ImGuiTableFlags_SortTristate : 0) |
-                                ImGuiTableFlags_Resizable | ImGuiTableFlags_Reorderable |
-                                ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
-                                ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_NoSavedSettings;
-  if (!ImGui::BeginTable(name.c_str(), static_cast<int>(columns.size()), flags, {0, height})) return events;
+namespace {
+
+// Declares the columns to ImGui; `room`: pixels that they share.
+void set_up_columns(const std::vector<TableColumn>& columns, const TableState& state, float room) {
   const std::vector<bool> shown = columns_that_fit(columns, wanted_columns(columns), room / theme().scale,
                                                    2 * ImGui::GetStyle().CellPadding.x / theme().scale);
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
@@ -99,6 +92,22 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
     }
     ImGui::TableSetupColumn(column.name.c_str(), column_flags, column.width > 0 ? px(column.width) : 1.f);
   }
+}
+
+}  // namespace
+
+TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
+                       TableState& state, float height) {
+  TableEvents events;
+  const std::string name(id);
+  const float room = ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ScrollbarSize;
+  const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) |
+                                (rows.has_own_order ? ImGuiTableFlags_SortTristate : 0) |
+                                ImGuiTableFlags_Resizable | ImGuiTableFlags_Reorderable |
+                                ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
+                                ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_NoSavedSettings;
+  if (!ImGui::BeginTable(name.c_str(), static_cast<int>(columns.size()), flags, {0, height})) return events;
+  set_up_columns(columns, state, room);
   ImGui::TableSetupScrollFreeze(0, 1);
   events.sort_changed = read_sort(state);
   header(id, columns, state);
