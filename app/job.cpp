@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/base/text.h"
+#include "engine/onnx/known_inputs.h"
 #include "engine/ops/op.h"
 #include "kernels/cpu.h"
 
@@ -64,14 +65,21 @@ void apply_threads(std::int64_t threads) {
   kernels::set_threads(static_cast<int>(threads));
 }
 
-Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing,
-                                 std::map<std::string, Tensor> known_inputs) {
+namespace {
+
+Result<ImportOptions> import_options(const Recipe& recipe) {
   ImportOptions options;
-  options.known_inputs = std::move(known_inputs);
   options.dims = recipe.dims;
-  options.allow_unknown = for_viewing;
   for (const auto& [name, n] : recipe.import_limits) TRY(set_limit(options.limits, name, n));
   options.float_type = TRY(precision_type(recipe.precision));
+  return options;
+}
+
+}  // namespace
+
+Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
+  ImportOptions options = TRY(import_options(recipe));
+  options.allow_unknown = for_viewing;
   return import_onnx(recipe.model, options);
 }
 
@@ -101,9 +109,11 @@ std::set<std::string> inputs_of(const Graph& graph, std::vector<NodeId> nodes) {
 Status settle_sizes(const Recipe& recipe, ImportedModel& model) {
   std::vector<NodeId> sized = nodes_sized_by_data(model.graph);
   if (sized.empty()) return {};
-  std::map<std::string, Tensor> known = TRY(repeated_inputs(recipe.data, inputs_of(model.graph, sized)));
+  const std::map<std::string, Tensor> known =
+      TRY(repeated_inputs(recipe.data, inputs_of(model.graph, sized)));
   if (!known.empty()) {
-    model = TRY(load_model(recipe, false, std::move(known)));
+    if (const Status status = know_inputs(model.graph, known, TRY(import_options(recipe))); !status)
+      return with_context(status.error(), escaped(recipe.model));
     sized = nodes_sized_by_data(model.graph);
     if (sized.empty()) return {};
   }

@@ -26,8 +26,7 @@ struct Prepared {
   CompileOptions options;
   Compiled compiled;
 };
-Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing = false,
-                                 std::map<std::string, Tensor> known_inputs = {});
+Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing = false);
 Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop = {});
 
 struct StepResult {

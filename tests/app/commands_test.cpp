@@ -2,12 +2,16 @@
 // at all.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -33,19 +37,35 @@ TEST_F(Commands, EveryCommandHasHelp) {
   }
 }
 
+// How often `run` opens the file. Equal events in a row come as one, so that its closings are watched too.
+int count_opens(const std::string& path, const std::function<void()>& run) {
+  const int watch = ::inotify_init1(IN_NONBLOCK);
+  EXPECT_GE(::inotify_add_watch(watch, path.c_str(), IN_OPEN | IN_CLOSE), 0);
+  run();
+  int opens = 0;
+  std::array<inotify_event, 256> events;  // of a file, without names
+  for (ssize_t bytes = 0; (bytes = ::read(watch, events.data(), sizeof events)) > 0;)
+    opens += static_cast<int>(
+        std::count_if(events.begin(), events.begin() + bytes / static_cast<ssize_t>(sizeof(inotify_event)),
+                      [](const inotify_event& event) { return (event.mask & IN_OPEN) != 0; }));
+  ::close(watch);
+  return opens;
+}
+
 // A graph network that drops self-loops: how many edges remain depends on what they are. They are known where
 // every batch has the same.
 TEST_F(Commands, TrainsWhereTheDataRepeatWhatDecidesSizes) {
   const std::string folder = GRADLOOM_SOURCE_DIR "/tests/modules/graph-self-loops",
                     set = folder + "/test_data_set_0/";
-  const std::vector<std::string> train{"train", folder + "/model.onnx", "--steps", "2", "--json"};
+  std::filesystem::copy_file(folder + "/model.onnx", path("m.onnx"));
+  const std::vector<std::string> train{"train", path("m.onnx"), "--steps", "2", "--json"};
   const auto with_data = [&](const std::string& data) {
     std::vector<std::string> args = train;
     args.insert(args.end(), {"--data", data});
     return args;
   };
   const char* part = "only the data tells how large the outputs are of /body/NonZero";
-  expect_error(train, 3, part);
+  const int opens = count_opens(path("m.onnx"), [&] { expect_error(train, 3, part); });
   std::map<std::string, Tensor> batches;
   for (const char* file : {"input_0.pb", "input_1.pb", "input_2.pb"}) {
     const auto input = read_tensor_file(set + file);
@@ -59,7 +79,9 @@ TEST_F(Commands, TrainsWhereTheDataRepeatWhatDecidesSizes) {
   ASSERT_TRUE(write_npz(path("same.npz"), batches).ok());
   batches.at("edges").mutable_as<std::int64_t>()[10] = 3;
   ASSERT_TRUE(write_npz(path("other.npz"), batches).ok());
-  const Outcome o = run(with_data("npz:" + path("same.npz")));
+  Outcome o;
+  EXPECT_EQ(count_opens(path("m.onnx"), [&] { o = run(with_data("npz:" + path("same.npz"))); }), opens)
+      << "the model is read once";
   ASSERT_EQ(o.code, 0) << o.err;
   const auto loss = read_tensor_file(set + "output_0.pb");
   ASSERT_TRUE(loss.ok());
