@@ -24,6 +24,13 @@ constexpr OptimizerDef kOptimizers[] = {
 #undef OPTIMIZER
 };
 
+constexpr bool in_order_of_kinds() {
+  for (std::size_t i = 0; i < std::size(kOptimizers); ++i)
+    if (kOptimizers[i].kind != static_cast<kernels::OptimizerKind>(i)) return false;
+  return true;
+}
+static_assert(in_order_of_kinds(), "the rows of optimizers.def stand in the order of OptimizerKind");
+
 double value_of(const OptimizerSpec& spec, const OptimizerOption& option) {
   return option.number != nullptr ? spec.*option.number : static_cast<double>(spec.*option.flag);
 }
