@@ -13,7 +13,7 @@ Resident make_resident(Job& job, const std::string& name, Environment& environme
   resident.kernels = job.kernels();
   resident.run = [&job, &environment](std::int64_t first_step, std::int64_t steps,
                                       bool timed) -> Result<Block> {
-    apply_threads(job.recipe().threads);
+    TRY(apply_threads(job.recipe().threads));
     Block block;
     std::int64_t next = first_step;
     for (std::int64_t done = 0; done < steps; ++done) {

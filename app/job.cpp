@@ -1,9 +1,10 @@
 #include "app/job.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <set>
+#include <string_view>
 
 #include "engine/base/text.h"
 #include "engine/onnx/known_inputs.h"
@@ -57,12 +58,20 @@ std::vector<InputSpec> input_specs(const Graph& graph) {
   return specs;
 }
 
-void apply_threads(std::int64_t threads) {
-  if (threads == 0) {
-    cpu_set_t set;
-    threads = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+Status apply_threads(std::int64_t threads) {
+  const char* const variable = std::getenv("OMP_NUM_THREADS");
+  if (threads == 0 && variable != nullptr && *variable != 0) {
+    const std::string_view text(variable);
+    // A list gives the numbers of nested teams, of which we have one.
+    const std::string_view first = text.substr(0, text.find(','));
+    const auto [end, code] = std::from_chars(first.data(), first.data() + first.size(), threads);
+    if (code != std::errc() || end != first.data() + first.size() || threads < 1 || threads > 1024)
+      return Error{Errc::usage,
+                   "OMP_NUM_THREADS=" + escaped(text) +
+                       " in the environment: expected a number from 1 to 1024; --threads goes before it"};
   }
   kernels::set_threads(static_cast<int>(threads));
+  return {};
 }
 
 namespace {
@@ -132,7 +141,7 @@ Status settle_sizes(const Recipe& recipe, ImportedModel& model) {
 Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop) {
   auto prepared = std::make_unique<Prepared>();
   prepared->recipe = recipe;
-  apply_threads(recipe.threads);
+  TRY(apply_threads(recipe.threads));
   prepared->model = TRY(load_model(recipe));
   if (!recipe.model_hash.empty() && recipe.model_hash != prepared->model.content_hash)
     return Error{Errc::bad_input,

@@ -81,6 +81,7 @@ class Job {
 // Inputs that the step reads, with what is known of integer inputs: class counts from the loss, vocabulary
 // from the embedding.
 std::vector<InputSpec> input_specs(const Graph& graph);
-void apply_threads(std::int64_t threads);  // 0: all usable cores
+// 0: as OMP_NUM_THREADS says, which must be a number from 1 to 1024 then; without it, all usable processors.
+Status apply_threads(std::int64_t threads);
 
 }  // namespace gradloom

@@ -10,6 +10,7 @@
 // larger than them; --warm leaves in the caches what the run before put there.
 //   ops [--benchmark_filter=REGEX] [--benchmark_repetitions=N] [--threads=N] [--warm]
 #include <benchmark/benchmark.h>
+#include <omp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,10 +52,11 @@ class Caches {
                1) {}
 
   void empty() const {
-    std::int64_t sum = 0;
-#pragma omp parallel num_threads(kernels::threads()) reduction(+ : sum)
-    for (const std::int64_t word : other_) sum += word;  // all of it in each thread
-    benchmark::DoNotOptimize(sum);
+    kernels::for_parts(kernels::threads(), [&](std::int64_t) {  // all of it in each thread
+      std::int64_t sum = 0;
+      for (const std::int64_t word : other_) sum += word;
+      benchmark::DoNotOptimize(sum);
+    });
   }
 
  private:
@@ -83,9 +85,10 @@ Run copy_of(double bytes) {
   auto from = aligned_bytes(half), to = aligned_bytes(half);
   return [=, count = static_cast<std::int64_t>(half)] {
     const std::int64_t part = 1 << 16;
-#pragma omp parallel for schedule(static) num_threads(kernels::threads())
-    for (std::int64_t at = 0; at < count; at += part)
+    kernels::for_parts((count + part - 1) / part, [&](std::int64_t number) {
+      const std::int64_t at = number * part;
       std::memcpy(to.get() + at, from.get() + at, static_cast<std::size_t>(std::min(part, count - at)));
+    });
   };
 }
 
@@ -99,9 +102,9 @@ Run primitive_run(const dnnl::primitive& primitive,
     map.emplace(slot, m);
   }
   return [=] {
-    const kernels::prepared::ThreadScope threads(kernels::threads());
-    primitive.execute(kernels::prepared::stream(), map);
-    kernels::prepared::stream().wait();
+    static dnnl::stream stream(kernels::prepared::engine());
+    primitive.execute(stream, map);
+    stream.wait();
   };
 }
 
@@ -391,6 +394,7 @@ int run(int argc, char** argv) {
     warm = warm || std::strcmp(argv[i], "--warm") == 0;
   }
   kernels::set_threads(std::max(threads, 1));
+  omp_set_num_threads(kernels::threads());  // of the bare primitives
   const Caches caches(warm);
   const double peak = peak_flops();
   benchmark::AddCustomContext("threads", std::to_string(kernels::threads()));

@@ -1,5 +1,5 @@
 // CPU kernels: pointers and shapes in, numbers out. Every kernel takes one plain struct of arguments.
-// No allocation, no failure, no logging. Parallel with OpenMP above a size threshold; work is cut into parts
+// No allocation, no failure, no logging. Parallel (threads.h) above a size threshold; work is cut into parts
 // that do not depend on the number of threads, so that the same bits come out for any thread count. f32
 // reductions accumulate in f32 lanes over fixed blocks, partial sums in f64.
 #pragma once
@@ -23,7 +23,7 @@ const CpuKernels& cpu();
 // Every compiled level that this machine supports, lowest first; returns how many (for tests and benchmarks).
 int cpu_levels(const CpuKernels** levels, int capacity);
 
-// Threads that kernels use; set once per run.
+// Threads that kernels use, at most 1024; set once per run. 0: as many as there are processors for us.
 void set_threads(int threads);
 int threads();
 

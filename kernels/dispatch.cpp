@@ -1,9 +1,5 @@
-// Chooses the kernels of the best x86-64 level that the machine has, and holds the number of threads.
+// Chooses the kernels of the best x86-64 level that the machine has.
 // Compiled for the baseline, like everything outside cpu/.
-#include <omp.h>
-
-#include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -52,12 +48,6 @@ const CpuKernels* choose(const char* limit) {
   return best;
 }
 
-std::atomic<int> thread_count{0};
-
-// OpenMP starts no more threads than OMP_THREAD_LIMIT allows. Whoever cuts work by a larger number would wait
-// for parts that nobody computes.
-int allowed(int threads) { return std::min(threads, omp_get_thread_limit()); }
-
 }  // namespace
 
 const CpuKernels& cpu() {
@@ -86,16 +76,6 @@ const char* kernel_name(KernelId id) {
 #undef GRADLOOM_NAME
   };
   return id < KernelId::count ? kNames[static_cast<std::size_t>(id)] : "unknown";
-}
-
-void set_threads(int threads) {
-  thread_count.store(allowed(threads > 0 ? threads : omp_get_num_procs()), std::memory_order_relaxed);
-  omp_set_num_threads(kernels::threads());
-}
-
-int threads() {
-  const int count = thread_count.load(std::memory_order_relaxed);
-  return count > 0 ? count : allowed(omp_get_max_threads());
 }
 
 }  // namespace gradloom::kernels

@@ -66,7 +66,7 @@ CommandRun declare_check(CLI::App& app) {
   app.add_option("--precision", options->check.precision, "f32 or f64; with --samples also f16 and bf16");
   app.add_option("--device", options->check.device, "cpu | cuda:N | hip:N");
   app.add_option("--seed", options->check.seed, "of random operators");
-  app.add_option("--threads", options->threads, "CPU threads; 0 = all");
+  app.add_option("--threads", options->threads, "CPU threads; 0 = OMP_NUM_THREADS or all");
   declare_import_limits(app, options->import_limits);
   CLI::Option* rtol = app.add_option("--rtol", options->rtol, "relative tolerance (default 1e-3)");
   CLI::Option* atol =
@@ -83,7 +83,7 @@ CommandRun declare_check(CLI::App& app) {
       return Error{Errc::usage, "--precision " + escaped(precision) +
                                     ": expected f32 or f64 (with --samples also f16 and bf16)"};
     TRY(open_device(options->check.device));
-    apply_threads(options->threads);
+    TRY(apply_threads(options->threads));
     if (options->paths.empty() == options->samples.empty())
       return Error{Errc::usage, "give folders to check, or --samples"};
     Report report(context.out);

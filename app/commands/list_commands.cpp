@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/commands/commands.h"
+#include "app/job.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "engine/onnx/op_table.h"
@@ -141,6 +142,7 @@ CommandRun declare_ops(CLI::App& app) {
 
 CommandRun declare_devices(CLI::App&) {
   return [](CommandContext& context) -> Status {
+    TRY(apply_threads(0));
     list_all_devices(context.out);
     return {};
   };

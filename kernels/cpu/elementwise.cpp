@@ -451,13 +451,10 @@ void elementwise(const ElementwiseArgs& args) {
   assign_slots(args, plan);
   const i64 tiles = ceil_div(plan.count, plan.tile);
   const i64 work = plan.count * (plan.work + plan.inputs + plan.outputs) / 2;
-  // No sums here, so the parts may follow the number of threads: each part fills its uniform buffers once.
-  const i64 parts = work < kParallelWork ? 1 : smaller(tiles, kernels::threads());
-  parallel_for(parts, work, [&](i64 part) {
+  parallel_ranges(tiles, work, [&](i64 begin, i64 end) {  // no sums here
     alignas(64) char slots[kMostSlotBytes];
     fill_uniform(args, plan, slots);
-    const i64 end = tiles * (part + 1) / parts;
-    for (i64 tile = tiles * part / parts; tile < end; ++tile) {
+    for (i64 tile = begin; tile < end; ++tile) {
       const i64 first = tile * plan.tile;
       run_tile(args, plan, slots, first, smaller(plan.tile, plan.count - first));
     }

@@ -6,8 +6,6 @@
 // [from + 1, channels] in the workspace, so that what a point does with a pixel is one operation on all of
 // them; the pixel behind the last stands for those outside. dgrid is summed per group, then over the groups.
 // Where points read few of the pixels, and for a single channel, the planes are taken as they are.
-#include <omp.h>
-
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/workspace.h"
@@ -229,7 +227,7 @@ GRADLOOM_INLINE void for_groups(const GridSampleArgs& args, void* workspace, i64
   const i64 reads = grid_area(args.out) * grid_point_taps(args.mode, args.rank);
   const bool few = reads * kFewReads < grid_area(args.in);
   parallel_for(slots, work, [&](i64 slot) {
-    T* const room = static_cast<T*>(workspace) + omp_get_thread_num() % slots * images * grid_image<T>(args);
+    T* const room = static_cast<T*>(workspace) + worker_number() % slots * images * grid_image<T>(args);
     for (i64 part = slot * parts / slots; part < (slot + 1) * parts / slots; ++part) {
       const i64 first = part % groups * most;
       const Group group{part / groups, first, smaller(most, args.c - first)};

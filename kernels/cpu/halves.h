@@ -111,7 +111,7 @@ GRADLOOM_INLINE void write_row(const Computed<Stored>* x, i64 n, Stored* to) {
 
 // body(begin, count) for the parts of a row of n elements that a buffer of kSumBlock holds.
 template <class Body>
-GRADLOOM_INLINE void for_parts(i64 n, const Body& body) {
+GRADLOOM_INLINE void for_row_parts(i64 n, const Body& body) {
   for (i64 begin = 0; begin < n; begin += kSumBlock) body(begin, smaller(kSumBlock, n - begin));
 }
 
@@ -124,11 +124,11 @@ struct PeakAndTotal {
 template <class Stored, class T = Computed<Stored>>
 GRADLOOM_INLINE PeakAndTotal<T> peak_and_total(const Stored* x, i64 n, T* part) {
   PeakAndTotal<T> row{T(-__builtin_inf()), 0};
-  for_parts(n, [&](i64 begin, i64 count) {
+  for_row_parts(n, [&](i64 begin, i64 count) {
     read_row(x + begin, count, part);
     row.peak = max(row.peak, peak_of(part, count));
   });
-  for_parts(n, [&](i64 begin, i64 count) {
+  for_row_parts(n, [&](i64 begin, i64 count) {
     read_row(x + begin, count, part);
     row.total += exp_sum(part, count, row.peak, part);
   });

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu.h"
 #include "kernels/math.h"
+#include "kernels/threads.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -35,12 +36,20 @@ constexpr i64 larger(i64 a, i64 b) { return a > b ? a : b; }
 // body(part) for every part; which parts there are must not depend on the number of threads.
 template <class Body>
 GRADLOOM_INLINE void parallel_for(i64 parts, i64 work, const Body& body) {
-  const int team = work >= kParallelWork && parts > 1 ? kernels::threads() : 1;
-  if (team > 1) {
-#pragma omp parallel for schedule(static) num_threads(team)
-    for (i64 part = 0; part < parts; ++part) body(part);
+  if (work >= kParallelWork && parts > 1) {
+    for_parts(parts, body);
   } else {
     for (i64 part = 0; part < parts; ++part) body(part);
+  }
+}
+
+// body(begin, end) for ranges of parts that cover all. Only for parts that are computed alike wherever a range begins.
+template <class Body>
+GRADLOOM_INLINE void parallel_ranges(i64 parts, i64 work, const Body& body) {
+  if (work >= kParallelWork && parts > 1) {
+    for_ranges(parts, body);
+  } else {
+    body(i64{0}, parts);
   }
 }
 

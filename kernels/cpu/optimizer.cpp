@@ -17,11 +17,7 @@ GRADLOOM_INLINE void for_pieces(i64 count, const i64* sizes, i64 work_per_elemen
   const i64 pieces = pieces_of(count, sizes);
   i64 elements = 0;
   for (i64 t = 0; t < count; ++t) elements += sizes[t];
-  const i64 work = elements * work_per_element;
-  // Every piece is computed alike, so ranges of pieces may follow the number of threads.
-  const i64 ranges = work < kParallelWork ? 1 : smaller(pieces, i64(kernels::threads()) * 4);
-  parallel_for(ranges, work, [&](i64 range) {
-    const i64 first = pieces * range / ranges, last = pieces * (range + 1) / ranges;
+  parallel_ranges(pieces, elements * work_per_element, [&](i64 first, i64 last) {
     i64 tensor = 0, before = 0;  // pieces of the tensors before `tensor`
     for (i64 number = first; number < last; ++number) {
       while (number >= before + blocks_of(sizes[tensor], kTensorPiece)) {

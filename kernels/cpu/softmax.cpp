@@ -62,7 +62,7 @@ void softmax_widened_rows(const SoftmaxArgs& args, i64 rows, const Stored* x, St
   const auto row = peak_and_total(x, n, part);
   const bool empty = args.safe && row.peak == T(-__builtin_inf());
   const T peak = based(args, row.peak), factor = share<T>(args, empty ? 0 : row.total);
-  for_parts(n, [&](i64 begin, i64 count) {
+  for_row_parts(n, [&](i64 begin, i64 count) {
     read_row(x + begin, count, part);
     if (!args.log) exp_sum(part, count, peak, part, part);
     for (i64 i = 0; i < count; ++i) part[i] = args.log ? (part[i] - peak) - factor : part[i] * factor;
@@ -143,13 +143,13 @@ void softmax_grad_widened_row(bool log_form, i64 n, const Stored* dy, const Stor
     read_row(y + begin, count, value);
   };
   double sums = 0;
-  for_parts(n, [&](i64 begin, i64 count) {
+  for_row_parts(n, [&](i64 begin, i64 count) {
     read(begin, count);
     sums += log_form ? sum(slope, count)
                      : sum_of(slope, value, count, [](const auto& a, const auto& b) { return a * b; });
   });
   const T total = T(sums);
-  for_parts(n, [&](i64 begin, i64 count) {
+  for_row_parts(n, [&](i64 begin, i64 count) {
     if (n > kSumBlock) read(begin, count);  // else they are there
     if (log_form) {
       log_softmax_slopes(slope, value, count, total, slope);

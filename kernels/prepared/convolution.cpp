@@ -1,9 +1,9 @@
 // Convolution of two or three spatial dims. f32, bf16: oneDNN in the layouts it likes best, with reorders
-// through the workspace where operands come in others; channels in blocks are a layout it likes. The gradient
-// of the weights is summed over the batch: the batch is cut into chunks, a small one's output channels into
-// slices too, all by the sizes only; every piece is one single-threaded primitive, and chunks are added in
-// order, so the bits do not depend on the number of threads; in f32 for bf16. f64: im2col and the gemm
-// kernel, blocks of channels through the workspace.
+// through the workspace where operands come in others; channels in blocks are a layout it likes. The batch is
+// cut into chunks, a small one's channels into slices too, all by the sizes only; every piece is one call of
+// a primitive for one thread, so the bits do not depend on the number of threads. The gradient of the weights
+// is summed over the batch: chunks are added in order, in f32 for bf16. f64: im2col and the gemm kernel,
+// blocks of channels through the workspace.
 #include "kernels/prepared/convolution.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 using dnnl::memory;
 using prepared::Call;
 using prepared::Layout;
-using prepared::ThreadScope;
+using prepared::OneThread;
 
 using Type = memory::data_type;
 constexpr Type kF32 = Type::f32;
@@ -107,15 +107,15 @@ auto best(const Shapes& s, const Make& make) {
   return make(any(s.x, s.type), any(s.y, s.type));
 }
 
-dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias) {
+dnnl::convolution_forward::primitive_desc forward_pd(const Shapes& s, bool bias, const memory::desc& w) {
   const auto kind = dnnl::prop_kind::forward_training;
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const memory::desc b({s.y[1]}, s.type, memory::format_tag::a);
   return best(s, [&](const memory::desc& x, const memory::desc& y) {
-    const auto desc = bias ? dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w, s.type), b, y,
-                                                             s.strides, s.dilates, s.pad_before, s.pad_after)
-                           : dnnl::convolution_forward::desc(kind, algorithm, x, any(s.w, s.type), y,
-                                                             s.strides, s.dilates, s.pad_before, s.pad_after);
+    const auto desc = bias ? dnnl::convolution_forward::desc(kind, algorithm, x, w, b, y, s.strides,
+                                                             s.dilates, s.pad_before, s.pad_after)
+                           : dnnl::convolution_forward::desc(kind, algorithm, x, w, y, s.strides, s.dilates,
+                                                             s.pad_before, s.pad_after);
     return dnnl::convolution_forward::primitive_desc(desc, user_scratchpad(), prepared::engine());
   });
 }
@@ -127,20 +127,20 @@ class Operand {
   Operand(const memory::desc& given, const memory::desc& wanted, Layout& layout)
       : reordered_(given != wanted) {
     if (!reordered_) return;
-    reorder_ = prepared::reorder(given, wanted);
+    reorder_ = prepared::Reorder(given, wanted);
     offset_ = layout.take(wanted.get_size());
   }
   const void* load(const void* data, void* workspace) {
     if (!reordered_) return data;
     void* const to = prepared::at(workspace, offset_);
-    reorder_.run({data, to});
+    reorder_.run(data, to);
     return to;
   }
 
  private:
   bool reordered_ = false;
   std::size_t offset_ = 0;
-  Call reorder_;
+  prepared::Reorder reorder_;
 };
 
 // The same for what the primitive writes.
@@ -149,109 +149,218 @@ class Output {
   Output() = default;
   Output(const memory::desc& wanted, const memory::desc& made, Layout& layout) : reordered_(wanted != made) {
     if (!reordered_) return;
-    reorder_ = prepared::reorder(made, wanted);
+    reorder_ = prepared::Reorder(made, wanted);
     offset_ = layout.take(made.get_size());
   }
   void* target(void* data, void* workspace) const {
     return reordered_ ? prepared::at(workspace, offset_) : data;
   }
   void finish(void* data, void* workspace) {
-    if (reordered_) reorder_.run({target(data, workspace), data});
+    if (reordered_) reorder_.run(target(data, workspace), data);
   }
 
  private:
   bool reordered_ = false;
   std::size_t offset_ = 0;
-  Call reorder_;
+  prepared::Reorder reorder_;
 };
 
-class Forward final : public Convolution {
+// ---- pieces ---------------------------------------------------------------------------------------------
+
+// So many groups of so many images each; the first `larger` groups have one image more.
+struct Chunks {
+  std::int64_t count = 1, images = 1, larger = 0;
+  Chunks(std::int64_t all, std::int64_t most)
+      : count(std::max<std::int64_t>(1, std::min(all, most))), images(all / count), larger(all % count) {}
+};
+
+// Channels of an operand that are cut, and how they lie in memory.
+struct Channels {
+  std::int64_t count, block;
+};
+
+// Into how many slices of channels the work of few images is cut: `enough` pieces in all, of 32 channels or
+// more. With groups these are cut, and `others` are the channels of the other operand. Each slice prepares
+// what it reads for itself, so more of them cost more than other threads gain (ResNet-18, batch 8, gradient
+// of the weights, two slices: 4
+// %).
+std::int64_t slices_of(const Channels& cut, const Channels& others, std::int64_t groups,
+                       std::int64_t images) {
+  constexpr std::int64_t kLeast = 32, kEnough = 4;
+  const std::int64_t most = kEnough / std::max<std::int64_t>(images, 1);
+  const auto fits = [](const Channels& channels, std::int64_t slices) {
+    return channels.block < channels.count && channels.count % (slices * 16) == 0 &&
+           channels.count / slices >= kLeast;
+  };
+  std::int64_t slices = 1;
+  while (2 * slices <= most && fits(cut, 2 * slices) &&
+         (groups == 1 || (groups % (2 * slices) == 0 && fits(others, 2 * slices))))
+    slices *= 2;
+  return slices;
+}
+
+// One of so many slices of the channels of y, or of x.
+ConvolutionDesc slice_of(ConvolutionDesc d, std::int64_t slices, bool of_y) {
+  if (of_y || d.groups > 1) d.k /= slices;
+  if (!of_y || d.groups > 1) d.c /= slices;
+  if (d.groups > 1) d.groups /= slices;
+  return d;
+}
+
+std::int64_t bytes_of(const memory::dims& dims, DType type) {
+  std::int64_t bytes = std::int64_t(dtype_bytes(type));
+  for (const std::int64_t size : dims) bytes *= size;
+  return bytes;
+}
+
+// y, or dx from dy, of a number of images, by one thread, with a workspace of its own.
+struct ImageChunk {
+  // weights: their layout, or null for the one that oneDNN likes best. plain_weights: as they come.
+  ImageChunk(const ConvolutionDesc& desc, ConvolutionKind kind, std::int64_t images,
+             const memory::desc* weights) {
+    prepared::require_room();
+    const Shapes s = shapes_of(desc, images);
+    const memory::desc w = weights != nullptr ? *weights : any(s.w, s.type),
+                       x_given = blocked(s.x, s.x_block, s.type), y_given = blocked(s.y, s.y_block, s.type);
+    if (kind == ConvolutionKind::forward) {
+      const auto pd = forward_pd(s, desc.bias, w);
+      call = Call(dnnl::convolution_forward(pd));
+      call.add(DNNL_ARG_SRC, pd.src_desc());
+      call.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
+      call.add(DNNL_ARG_DST, pd.dst_desc());
+      call.add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
+      if (desc.bias) call.add(DNNL_ARG_BIAS, pd.bias_desc());
+      place(pd, x_given, pd.src_desc(), y_given, pd.dst_desc());
+    } else {
+      const auto pd = best(s, [&](const memory::desc& x, const memory::desc& y) {
+        const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, x, w, y,
+                                                       s.strides, s.dilates, s.pad_before, s.pad_after);
+        return dnnl::convolution_backward_data::primitive_desc(op, user_scratchpad(), prepared::engine(),
+                                                               forward_pd(s, false, any(s.w, s.type)));
+      });
+      call = Call(dnnl::convolution_backward_data(pd));
+      call.add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
+      call.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
+      call.add(DNNL_ARG_DIFF_SRC, pd.diff_src_desc());
+      call.add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
+      place(pd, y_given, pd.diff_dst_desc(), x_given, pd.diff_src_desc());
+    }
+  }
+  void run(const void* from, const void* weights, const void* bias, void* to, void* workspace) {
+    call.run({in.load(from, workspace), weights, out.target(to, workspace),
+              prepared::at(workspace, scratchpad), bias});
+    out.finish(to, workspace);
+  }
+
+  std::string implementation;
+  memory::desc weights_desc;
+  Layout layout;
+  Operand in;
+  Output out;
+  std::size_t scratchpad = 0;
+  Call call;
+
+ private:
+  template <class Pd>
+  void place(const Pd& pd, const memory::desc& in_given, const memory::desc& in_wanted,
+             const memory::desc& out_wanted, const memory::desc& out_made) {
+    implementation = pd.impl_info_str();
+    weights_desc = pd.weights_desc();
+    in = Operand(in_given, in_wanted, layout);
+    out = Output(out_wanted, out_made, layout);
+    scratchpad = layout.take(pd.scratchpad_desc().get_size());
+  }
+};
+
+// Forward, and the gradient of x.
+class ByImages final : public Convolution {
  public:
-  explicit Forward(const ConvolutionDesc& desc) {
-    const ThreadScope scope(threads());
-    const Shapes s = shapes_of(desc, desc.n);
-    const auto pd = forward_pd(s, desc.bias);
-    implementation_ = pd.impl_info_str();
-    x_ = Operand(blocked(s.x, s.x_block, s.type), pd.src_desc(), layout_);
-    w_ = Operand(plain(s.w, s.type), pd.weights_desc(), layout_);
-    y_ = Output(blocked(s.y, s.y_block, s.type), pd.dst_desc(), layout_);
-    scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
-    call_ = Call(dnnl::convolution_forward(pd));
-    call_.add(DNNL_ARG_SRC, pd.src_desc());
-    call_.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
-    call_.add(DNNL_ARG_DST, pd.dst_desc());
-    call_.add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
-    if (desc.bias) call_.add(DNNL_ARG_BIAS, pd.bias_desc());
+  ByImages(const ConvolutionDesc& desc, ConvolutionKind kind) {
+    const OneThread scope;
+    const bool forward = kind == ConvolutionKind::forward;
+    const double in = double(desc.n * desc.c) * double(desc.d * desc.h * desc.w),
+                 out = double(desc.n * desc.k) * double(desc.od * desc.oh * desc.ow),
+                 flops = 2 * out * double(desc.c / desc.groups * desc.t * desc.r * desc.s);
+    const Chunks chunks(desc.n, prepared::worthwhile_parts(flops, in + out));
+    const Channels x{desc.c, desc.x_block}, y{desc.k, desc.y_block};
+    const std::int64_t slices =
+        chunks.count == desc.n ? slices_of(forward ? y : x, forward ? x : y, desc.groups, desc.n) : 1;
+    const ConvolutionDesc slice = slice_of(desc, slices, forward);
+    parts_.emplace_back(slice, kind, chunks.images, nullptr);
+    if (chunks.larger > 0) parts_.emplace_back(slice, kind, chunks.images + 1, &parts_[0].weights_desc);
+    const Shapes all = shapes_of(desc, 1), s = shapes_of(slice, 1);
+    const bool cut_inputs =
+        !forward && desc.groups == 1;  // of the weights; else slices lie one behind the other
+    const memory::desc weights = cut_inputs
+                                     ? plain(all.w, s.type).submemory_desc(s.w, memory::dims(s.w.size(), 0))
+                                     : plain(s.w, s.type);
+    const std::int64_t image_in = bytes_of(forward ? all.x : all.y, desc.dtype),
+                       image_out = bytes_of(forward ? all.y : all.x, desc.dtype),
+                       element = std::int64_t(dtype_bytes(desc.dtype));
+    for (std::int64_t number = 0; number < slices; ++number) {
+      w_.push_back(
+          {number * (cut_inputs ? slice.c * desc.t * desc.r * desc.s * element : bytes_of(s.w, desc.dtype)),
+           Operand(weights, parts_[0].weights_desc, layout_)});
+      for (std::int64_t chunk = 0, image = 0; chunk < chunks.count; ++chunk) {
+        const bool large = chunk < chunks.larger;
+        pieces_.push_back({image * image_in + (desc.groups > 1 ? number * image_in / slices : 0),
+                           image * image_out + number * image_out / slices,
+                           number * (desc.k / slices) * element, std::size_t(number),
+                           std::size_t(large ? 1 : 0)});
+        image += chunks.images + (large ? 1 : 0);
+      }
+    }
+    for (const ImageChunk& part : parts_) own_bytes_ = std::max(own_bytes_, part.layout.size());
+    own_ = layout_.take(own_bytes_ * std::size_t(team()));
   }
   std::size_t workspace_bytes() const override { return layout_.size(); }
   void run(const void* a, const void* b, const void* bias, void* out, void* workspace) override {
-    const ThreadScope scope(threads());
-    call_.run({x_.load(a, workspace), w_.load(b, workspace), y_.target(out, workspace),
-               prepared::at(workspace, scratchpad_), bias});
-    y_.finish(out, workspace);
+    const void* weights[kMostSlices];
+    for (std::size_t i = 0; i < w_.size(); ++i)
+      weights[i] = w_[i].operand.load(static_cast<const char*>(b) + w_[i].at, workspace);
+    const auto run_piece = [&](std::int64_t number) {
+      const OneThread scope;
+      const Piece& piece = pieces_[std::size_t(number)];
+      void* const own = prepared::at(workspace, own_ + own_bytes_ * std::size_t(worker_number()));
+      parts_[piece.part].run(static_cast<const char*>(a) + piece.in, weights[piece.slice],
+                             static_cast<const char*>(bias) + (bias != nullptr ? piece.bias : 0),
+                             static_cast<char*>(out) + piece.out, own);
+    };
+    for_parts(std::int64_t(pieces_.size()), run_piece, team());
   }
-  std::string implementation() const override { return implementation_; }
+  std::string implementation() const override { return parts_[0].implementation; }
 
  private:
-  std::string implementation_;
+  static constexpr std::size_t kMostSlices = 4;
+  struct Piece {
+    std::int64_t in, out, bias;  // bytes
+    std::size_t slice, part;
+  };
+  struct Weights {
+    std::int64_t at;  // bytes
+    Operand operand;
+  };
+
+  int team() const { return parts_[0].call.team(); }
+
   Layout layout_;
-  Operand x_, w_;
-  Output y_;
-  std::size_t scratchpad_ = 0;
-  Call call_;
+  std::vector<ImageChunk> parts_;  // of the usual number of images, of one more
+  std::vector<Weights> w_;         // by slice
+  std::vector<Piece> pieces_;
+  std::size_t own_ = 0, own_bytes_ = 0;  // of each thread
 };
 
-class BackwardData final : public Convolution {
- public:
-  explicit BackwardData(const ConvolutionDesc& desc) {
-    const ThreadScope scope(threads());
-    const Shapes s = shapes_of(desc, desc.n);
-    const auto pd = best(s, [&](const memory::desc& x, const memory::desc& y) {
-      const dnnl::convolution_backward_data::desc op(dnnl::algorithm::convolution_direct, x, any(s.w, s.type),
-                                                     y, s.strides, s.dilates, s.pad_before, s.pad_after);
-      return dnnl::convolution_backward_data::primitive_desc(op, user_scratchpad(), prepared::engine(),
-                                                             forward_pd(s, false));
-    });
-    implementation_ = pd.impl_info_str();
-    dx_ = Output(blocked(s.x, s.x_block, s.type), pd.diff_src_desc(), layout_);
-    w_ = Operand(plain(s.w, s.type), pd.weights_desc(), layout_);
-    dy_ = Operand(blocked(s.y, s.y_block, s.type), pd.diff_dst_desc(), layout_);
-    scratchpad_ = layout_.take(pd.scratchpad_desc().get_size());
-    call_ = Call(dnnl::convolution_backward_data(pd));
-    call_.add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
-    call_.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
-    call_.add(DNNL_ARG_DIFF_SRC, pd.diff_src_desc());
-    call_.add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
-  }
-  std::size_t workspace_bytes() const override { return layout_.size(); }
-  void run(const void* a, const void* b, const void*, void* out, void* workspace) override {
-    const ThreadScope scope(threads());
-    call_.run({dy_.load(a, workspace), w_.load(b, workspace), dx_.target(out, workspace),
-               prepared::at(workspace, scratchpad_)});
-    dx_.finish(out, workspace);
-  }
-  std::string implementation() const override { return implementation_; }
-
- private:
-  std::string implementation_;
-  Layout layout_;
-  Operand w_, dy_;
-  Output dx_;
-  std::size_t scratchpad_ = 0;
-  Call call_;
-};
-
-// dw of a number of images, single-threaded, with a workspace of its own. Copies run side by side.
+// dw of a number of images, by one thread, with a workspace of its own.
 struct WeightsChunk {
-  WeightsChunk() = default;
   WeightsChunk(const ConvolutionDesc& desc, std::int64_t images, const memory::desc* weights) {
+    prepared::require_room();
     const Shapes s = shapes_of(desc, images);
     const auto pd = best(s, [&](const memory::desc& for_x, const memory::desc& for_y) {
       const dnnl::convolution_backward_weights::desc op(dnnl::algorithm::convolution_direct, for_x,
                                                         weights != nullptr ? *weights : any(s.w, kF32), for_y,
                                                         s.strides, s.dilates, s.pad_before, s.pad_after);
       return dnnl::convolution_backward_weights::primitive_desc(op, user_scratchpad(), prepared::engine(),
-                                                                forward_pd(s, false));
+                                                                forward_pd(s, false, any(s.w, s.type)));
     });
     implementation = pd.impl_info_str();
     dw_desc = pd.diff_weights_desc();
@@ -280,57 +389,32 @@ struct WeightsChunk {
 constexpr std::int64_t kMostPieces = 16;
 constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
 
-// Into how many slices of output channels (of groups where there are some) the work of one or two images is
-// cut: four pieces in all, of 32 channels or more. A slice is one part of dy and of dw, but each slice
-// prepares x for itself, so more of them cost more than other threads gain (ResNet-18, batch 8, two slices: 4
-// %).
-std::int64_t slices_of(const ConvolutionDesc& d, std::int64_t images) {
-  constexpr std::int64_t kLeast = 32, kEnough = 4;
-  const std::int64_t most = kEnough / std::max<std::int64_t>(images, 1);
-  const auto fits = [&](std::int64_t channels, std::int64_t block, std::int64_t slices) {
-    return block < channels && channels % (slices * 16) == 0 && channels / slices >= kLeast;
-  };
-  std::int64_t slices = 1;
-  while (2 * slices <= most && fits(d.k, d.y_block, 2 * slices) &&
-         (d.groups == 1 || (d.groups % (2 * slices) == 0 && fits(d.c, d.x_block, 2 * slices))))
-    slices *= 2;
-  return slices;
-}
-
-ConvolutionDesc slice_of(ConvolutionDesc d, std::int64_t slices) {
-  d.k /= slices;
-  if (d.groups == 1) return d;
-  d.c /= slices;
-  d.groups /= slices;
-  return d;
-}
-
 class BackwardWeights final : public Convolution {
  public:
   explicit BackwardWeights(const ConvolutionDesc& desc) {
-    const ThreadScope scope(1);
+    const OneThread scope;
     const std::int64_t weights = desc.k * desc.c / desc.groups * desc.t * desc.r * desc.s;
     const auto affordable =
         std::int64_t(kMostPartialBytes / std::max<std::size_t>(std::size_t(weights) * sizeof(float), 1));
-    chunks_ = std::max<std::int64_t>(1, std::min({desc.n, kMostPieces, affordable}));
-    slices_ = chunks_ == desc.n ? slices_of(desc, desc.n) : 1;
-    const ConvolutionDesc slice = slice_of(desc, slices_);
-    const std::int64_t images = desc.n / chunks_, larger = desc.n % chunks_;  // so many have one image more
-    const WeightsChunk small(slice, images, nullptr);
-    const WeightsChunk large = larger > 0 ? WeightsChunk(slice, images + 1, &small.dw_desc) : small;
-    const auto x_bytes = desc.c * desc.d * desc.h * desc.w * std::int64_t(dtype_bytes(desc.dtype)),
-               y_bytes = desc.k * desc.od * desc.oh * desc.ow * std::int64_t(dtype_bytes(desc.dtype));
-    const Shapes s = shapes_of(slice, 1);
-    elements_ = std::int64_t(small.dw_desc.get_size() / sizeof(float));
-    slice_bytes_ = weights / slices_ * std::int64_t(dtype_bytes(desc.dtype));
+    const Chunks chunks(desc.n, std::min(kMostPieces, affordable));
+    chunks_ = chunks.count;
+    if (chunks_ == desc.n)
+      slices_ = slices_of({desc.k, desc.y_block}, {desc.c, desc.x_block}, desc.groups, desc.n);
+    const ConvolutionDesc slice = slice_of(desc, slices_, true);
+    parts_.emplace_back(slice, chunks.images, nullptr);
+    if (chunks.larger > 0) parts_.emplace_back(slice, chunks.images + 1, &parts_[0].dw_desc);
+    const Shapes s = shapes_of(slice, 1), all = shapes_of(desc, 1);
+    const std::int64_t x_bytes = bytes_of(all.x, desc.dtype), y_bytes = bytes_of(all.y, desc.dtype);
+    elements_ = std::int64_t(parts_[0].dw_desc.get_size() / sizeof(float));
+    slice_bytes_ = bytes_of(s.w, desc.dtype);
     for (std::int64_t number = 0; number < slices_; ++number) {
-      dw_.emplace_back(plain(s.w, s.type), small.dw_desc, layout_);
+      dw_.emplace_back(plain(s.w, s.type), parts_[0].dw_desc, layout_);
       for (std::int64_t chunk = 0, image = 0; chunk < chunks_; ++chunk) {
+        const std::size_t part = chunk < chunks.larger ? 1 : 0;
         const std::int64_t x_at = image * x_bytes + (desc.groups > 1 ? number * x_bytes / slices_ : 0);
-        pieces_.push_back(
-            {x_at, image * y_bytes + number * y_bytes / slices_, 0, chunk < larger ? large : small});
-        pieces_.back().offset = layout_.take(pieces_.back().part.layout.size());
-        image += images + (chunk < larger ? 1 : 0);
+        pieces_.push_back({x_at, image * y_bytes + number * y_bytes / slices_,
+                           layout_.take(parts_[part].layout.size()), part});
+        image += chunks.images + std::int64_t(part);
       }
     }
   }
@@ -338,21 +422,20 @@ class BackwardWeights final : public Convolution {
 
   void run(const void* a, const void* b, const void*, void* out, void* workspace) override {
     const auto count = std::int64_t(pieces_.size());
-    const int team = int(std::min<std::int64_t>(threads(), count));
     const float* partial[kMostPieces];
-#pragma omp parallel for schedule(static, 1) num_threads(team)
-    for (std::int64_t number = 0; number < count; ++number) {
-      const ThreadScope scope(1);
-      Piece& piece = pieces_[std::size_t(number)];
+    const auto run_piece = [&](std::int64_t number) {
+      const OneThread scope;
+      const Piece& piece = pieces_[std::size_t(number)];
+      WeightsChunk& part = parts_[piece.part];
       void* const own = prepared::at(workspace, piece.offset);
-      piece.part.run(static_cast<const char*>(a) + piece.y_at, static_cast<const char*>(b) + piece.x_at, own);
-      partial[number] = static_cast<const float*>(prepared::at(own, piece.part.dw));
-    }
+      part.run(static_cast<const char*>(a) + piece.y_at, static_cast<const char*>(b) + piece.x_at, own);
+      partial[number] = static_cast<const float*>(prepared::at(own, part.dw));
+    };
+    for_parts(count, run_piece, parts_[0].call.team());
     const auto place = [&](std::int64_t slice) { return static_cast<char*>(out) + slice * slice_bytes_; };
-    constexpr std::int64_t kPart = 16384;  // elements that are summed at a time
+    constexpr std::int64_t kPart = 16384, kShared = 65536;  // elements: summed at a time; worth sharing
     const std::int64_t parts = (elements_ + kPart - 1) / kPart;
-#pragma omp parallel for schedule(static) num_threads(threads()) if (elements_ * count > 65536)
-    for (std::int64_t number = 0; number < slices_ * parts; ++number) {
+    const auto sum_part = [&](std::int64_t number) {
       const std::int64_t slice = number / parts, begin = number % parts * kPart;
       const float* const* const summands = partial + slice * chunks_;
       float* const sum = static_cast<float*>(dw_[std::size_t(slice)].target(place(slice), workspace));
@@ -361,223 +444,48 @@ class BackwardWeights final : public Convolution {
         for (std::int64_t chunk = 1; chunk < chunks_; ++chunk) value += summands[chunk][i];
         sum[i] = value;
       }
-    }
-    const ThreadScope scope(threads());
+    };
+    for_parts(slices_ * parts, sum_part, elements_ * count > kShared ? kMostThreads : 1);
     for (std::int64_t slice = 0; slice < slices_; ++slice)
       dw_[std::size_t(slice)].finish(place(slice), workspace);
   }
-  std::string implementation() const override { return pieces_[0].part.implementation; }
+  std::string implementation() const override { return parts_[0].implementation; }
 
  private:
+  static constexpr std::int64_t kMostPieces = 16;
+  static constexpr std::size_t kMostPartialBytes = std::size_t{64} << 20;
   struct Piece {
     std::int64_t x_at, y_at;  // bytes
     std::size_t offset;       // in the workspace
-    WeightsChunk part;
+    std::size_t part;
   };
 
   std::int64_t chunks_ = 1, slices_ = 1, elements_ = 0, slice_bytes_ = 0;
   Layout layout_;
-  std::vector<Piece> pieces_;  // slice by slice
-  std::vector<Output> dw_;     // of a slice
-};
-
-// ---- f64 ------------------------------------------------------------------------------------------------
-
-// One image and group at a time: columns [c / groups * t * r * s, od * oh * ow] and a matrix product.
-class Float64Convolution final : public Convolution {
- public:
-  Float64Convolution(const ConvolutionDesc& desc, ConvolutionKind kind) : d_(desc), kind_(kind) {
-    taps_ = d_.c / d_.groups * d_.t * d_.r * d_.s;
-    pixels_ = d_.od * d_.oh * d_.ow;
-  }
-  std::size_t workspace_bytes() const override { return std::size_t(taps_ * pixels_) * sizeof(double); }
-
-  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) override {
-    auto* const columns = static_cast<double*>(workspace);
-    auto* const result = static_cast<double*>(out);
-    const auto* const first = static_cast<const double*>(a);
-    const auto* const second = static_cast<const double*>(b);
-    const std::int64_t k = d_.k / d_.groups, x_group = d_.c / d_.groups * d_.d * d_.h * d_.w,
-                       y_group = k * pixels_;
-    const std::int64_t w_group = k * taps_;
-    if (kind_ != ConvolutionKind::forward) {
-      const std::int64_t count =
-          kind_ == ConvolutionKind::backward_data ? d_.n * d_.groups * x_group : d_.groups * w_group;
-      std::memset(result, 0, std::size_t(count) * sizeof(double));
-    }
-    for (std::int64_t part = 0; part < d_.n * d_.groups; ++part) {
-      const std::int64_t group = part % d_.groups;
-      switch (kind_) {
-        case ConvolutionKind::forward: {
-          gather_columns(first + part * x_group, columns);
-          double* const y = result + part * y_group;
-          multiply(k, pixels_, taps_, second + group * w_group, taps_, 1, columns, pixels_, 1, y, false);
-          if (!d_.bias) break;
-          for (std::int64_t i = 0; i < y_group; ++i) {
-            y[i] += static_cast<const double*>(bias)[group * k + i / pixels_];
-          }
-          break;
-        }
-        case ConvolutionKind::backward_data:
-          multiply(taps_, pixels_, k, second + group * w_group, 1, taps_, first + part * y_group, pixels_, 1,
-                   columns, false);
-          scatter_columns(columns, result + part * x_group);
-          break;
-        case ConvolutionKind::backward_weights:
-          gather_columns(second + part * x_group, columns);
-          multiply(k, taps_, pixels_, first + part * y_group, pixels_, 1, columns, 1, pixels_,
-                   result + group * w_group, true);
-          break;
-      }
-    }
-  }
-  std::string implementation() const override { return "f64 im2col"; }
-
- private:
-  static void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, std::int64_t a_row,
-                       std::int64_t a_col, const double* b, std::int64_t b_row, std::int64_t b_col, double* c,
-                       bool accumulate) {
-    GemmArgs args{};
-    args.m = m;
-    args.n = n;
-    args.k = k;
-    args.a_row = a_row;
-    args.a_col = a_col;
-    args.b_row = b_row;
-    args.b_col = b_col;
-    args.c_row = n;
-    args.c_col = 1;
-    args.alpha = 1.0;
-    args.a = a;
-    args.b = b;
-    args.c = c;
-    args.accumulate = accumulate;
-    cpu().gemm(args);
-  }
-
-  // Calls visit(index into columns, index into the image or -1) for one tap row.
-  template <class Visit>
-  void visit_tap(std::int64_t tap, const Visit& visit) const {
-    const std::int64_t kx = tap % d_.s, ky = tap / d_.s % d_.r, kz = tap / (d_.s * d_.r) % d_.t;
-    const std::int64_t channel = tap / (d_.t * d_.r * d_.s);
-    for (std::int64_t line = 0; line < d_.od * d_.oh; ++line) {
-      const std::int64_t z = line / d_.oh * d_.stride_d - d_.pad_front + kz * d_.dilation_d;
-      const std::int64_t y = line % d_.oh * d_.stride_h - d_.pad_top + ky * d_.dilation_h;
-      const bool row_inside = z >= 0 && z < d_.d && y >= 0 && y < d_.h;
-      for (std::int64_t ox = 0; ox < d_.ow; ++ox) {
-        const std::int64_t x = ox * d_.stride_w - d_.pad_left + kx * d_.dilation_w;
-        const bool inside = row_inside && x >= 0 && x < d_.w;
-        visit(tap * pixels_ + line * d_.ow + ox,
-              inside ? ((channel * d_.d + z) * d_.h + y) * d_.w + x : std::int64_t{-1});
-      }
-    }
-  }
-
-  void gather_columns(const double* image, double* columns) const {
-#pragma omp parallel for schedule(static) num_threads(threads()) if (taps_ * pixels_ > 32768)
-    for (std::int64_t tap = 0; tap < taps_; ++tap) {
-      visit_tap(tap, [&](std::int64_t c, std::int64_t i) { columns[c] = i >= 0 ? image[i] : 0.0; });
-    }
-  }
-
-  // Taps of one channel add to the same pixels, in order; channels are independent.
-  void scatter_columns(const double* columns, double* image) const {
-    const std::int64_t window = d_.t * d_.r * d_.s;
-#pragma omp parallel for schedule(static) num_threads(threads()) if (taps_ * pixels_ > 32768)
-    for (std::int64_t channel = 0; channel < taps_ / window; ++channel) {
-      for (std::int64_t tap = channel * window; tap < (channel + 1) * window; ++tap) {
-        visit_tap(tap, [&](std::int64_t c, std::int64_t i) {
-          if (i >= 0) image[i] += columns[c];
-        });
-      }
-    }
-  }
-
-  ConvolutionDesc d_;
-  ConvolutionKind kind_;
-  std::int64_t taps_ = 0, pixels_ = 0;
-};
-
-// Channels in blocks: x and y are copied to and from the plain layout around the convolution above.
-class BlockedFloat64Convolution final : public Convolution {
- public:
-  BlockedFloat64Convolution(const ConvolutionDesc& desc, ConvolutionKind kind)
-      : plain_(desc, kind),
-        kind_(kind),
-        x_{desc.n, desc.c, desc.d * desc.h * desc.w, desc.x_block},
-        y_{desc.n, desc.k, desc.od * desc.oh * desc.ow, desc.y_block} {
-    x_at_ = layout_.take(x_.bytes());
-    y_at_ = layout_.take(y_.bytes());
-    inner_ = layout_.take(plain_.workspace_bytes());
-  }
-  std::size_t workspace_bytes() const override { return layout_.size(); }
-
-  void run(const void* a, const void* b, const void* bias, void* out, void* workspace) override {
-    void *const x = prepared::at(workspace, x_at_), *const y = prepared::at(workspace, y_at_),
-                *const inner = prepared::at(workspace, inner_);
-    switch (kind_) {
-      case ConvolutionKind::forward:
-        x_.copy<false>(a, x);
-        plain_.run(x, b, bias, y, inner);
-        return y_.copy<true>(y, out);
-      case ConvolutionKind::backward_data:
-        y_.copy<false>(a, y);
-        plain_.run(y, b, bias, x, inner);
-        return x_.copy<true>(x, out);
-      case ConvolutionKind::backward_weights:
-        y_.copy<false>(a, y);
-        x_.copy<false>(b, x);
-        return plain_.run(y, x, bias, out, inner);
-    }
-  }
-  std::string implementation() const override { return plain_.implementation() + " of blocks"; }
-
- private:
-  struct Blocks {
-    std::int64_t images, channels, pixels, block;
-    std::size_t bytes() const { return std::size_t(images * channels * pixels) * sizeof(double); }
-    // Plain to blocks, or back.
-    template <bool to_blocks>
-    void copy(const void* from, void* to) const {
-      const auto* const in = static_cast<const double*>(from);
-      auto* const result = static_cast<double*>(to);
-      for (std::int64_t plane = 0; plane < images * channels; ++plane) {
-        const std::int64_t first = plane / block * block * pixels + plane % block;
-        for (std::int64_t i = 0; i < pixels; ++i) {
-          const std::int64_t in_plane = plane * pixels + i, in_block = first + i * block;
-          result[to_blocks ? in_block : in_plane] = in[to_blocks ? in_plane : in_block];
-        }
-      }
-    }
-  };
-
-  Float64Convolution plain_;
-  ConvolutionKind kind_;
-  Blocks x_, y_;
-  Layout layout_;
-  std::size_t x_at_ = 0, y_at_ = 0, inner_ = 0;
+  std::vector<WeightsChunk> parts_;  // of the usual number of images, of one more
+  std::vector<Piece> pieces_;        // slice by slice
+  std::vector<Output> dw_;           // of a slice
 };
 
 }  // namespace
 
 std::unique_ptr<Convolution> Convolution::create(const ConvolutionDesc& desc, ConvolutionKind kind) {
-  if (desc.dtype == DType::f64 && desc.x_block * desc.y_block > 1)
-    return std::make_unique<BlockedFloat64Convolution>(desc, kind);
-  if (desc.dtype == DType::f64) return std::make_unique<Float64Convolution>(desc, kind);
+  if (desc.dtype == DType::f64) return create_f64_convolution(desc, kind);
   const bool bf16 = desc.dtype == DType::bf16 && has_bf16_products();
   if (desc.dtype != DType::f32 && !bf16)
     throw std::runtime_error("convolution: only f32 and f64 are supported, and bf16 by some processors");
   try {
     std::unique_ptr<Convolution> made;
     switch (kind) {
-      case ConvolutionKind::forward: made = std::make_unique<Forward>(desc); break;
-      case ConvolutionKind::backward_data: made = std::make_unique<BackwardData>(desc); break;
+      case ConvolutionKind::forward:
+      case ConvolutionKind::backward_data: made = std::make_unique<ByImages>(desc, kind); break;
       case ConvolutionKind::backward_weights: made = std::make_unique<BackwardWeights>(desc); break;
     }
     if (bf16 && prepared::is_reference(made->implementation().c_str()))
       throw std::runtime_error("convolution: oneDNN has no fast bf16 for it");
     return made;
   } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw prepared::OutOfMemory();
     throw std::runtime_error(std::string("convolution: oneDNN: ") + error.what());
   }
 }

@@ -21,4 +21,7 @@ class Convolution {
   virtual std::string implementation() const = 0;
 };
 
+// What create makes for f64.
+std::unique_ptr<Convolution> create_f64_convolution(const ConvolutionDesc& desc, ConvolutionKind kind);
+
 }  // namespace gradloom::kernels

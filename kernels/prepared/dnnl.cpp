@@ -1,67 +1,129 @@
-// The oneDNN engine, prepared calls and the scope of the thread count.
+// The oneDNN engine, prepared calls, and parts of tensors.
 #include "kernels/prepared/dnnl.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/prepared/bf16.h"
 
 namespace gradloom::kernels::prepared {
+namespace {
 
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
+// So many elements at least are one part of a reorder.
+constexpr std::int64_t kReorderElements = 65536;
+
+std::int64_t elements_of(const dnnl::memory::desc& desc) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : desc.dims()) count *= size;
+  return count;
 }
 
-dnnl::stream& stream() {
-  thread_local dnnl::stream own(engine());
-  return own;
+// A dim can be cut at multiples of this.
+std::int64_t block_of(const dnnl::memory::desc& desc, int dim) {
+  const dnnl_blocking_desc_t& blocking = desc.data.format_desc.blocking;
+  std::int64_t block = 1;
+  for (int i = 0; i < blocking.inner_nblks; ++i)
+    if (blocking.inner_idxs[i] == dim) block *= blocking.inner_blks[i];
+  return block;
 }
 
-Call::Call(const Call& other) : primitive_(other.primitive_) {
-  for (std::size_t i = 0; i < other.arguments_.size(); ++i)
-    add(other.arguments_[i].arg, other.memories_[i].get_desc());
-}
-
-Call& Call::operator=(const Call& other) {
-  if (this != &other) *this = Call(other);
-  return *this;
-}
-
-void Call::add(int slot, const dnnl::memory::desc& desc) {
-  memories_.push_back(dnnl::memory(desc, engine(), DNNL_MEMORY_NONE));
-  arguments_.push_back({slot, memories_.back().get()});
-}
-
-// oneDNN's C functions: the C++ wrapper of execute builds its list of arguments anew each time.
-void Call::run(std::initializer_list<const void*> addresses) {
-  for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    void* const address = const_cast<void*>(addresses.begin()[i]);
-    if (memories_[i].get_data_handle() != address) memories_[i].set_data_handle(address);
-  }
-  dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(),
-                                                 static_cast<int>(arguments_.size()), arguments_.data()),
-                          "could not execute a primitive");
-}
-
-Call reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+Call reorder_call(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  require_room();
   Call call(dnnl::reorder(dnnl::reorder::primitive_desc(engine(), from, engine(), to)));
   call.add(DNNL_ARG_FROM, from);
   call.add(DNNL_ARG_TO, to);
   return call;
 }
 
-// oneDNN cuts its work by the number of threads that it may have, and a part whose thread does not come is
-// never computed. OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS=0 let OpenMP bring fewer: here they do not hold.
-ThreadScope::ThreadScope(int count) : before_(omp_get_max_threads()) {
-  omp_set_dynamic(0);
-  if (omp_get_max_active_levels() < 1) omp_set_max_active_levels(1);
-  if (before_ != count) omp_set_num_threads(count);
+}  // namespace
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
 }
 
-ThreadScope::~ThreadScope() {
-  if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
+std::int64_t worthwhile_parts(double flops, double elements) {
+  constexpr double kFlops = 2e6, kElements = 65536, kFew = 4, kMost = 64;
+  const double parts = std::max(flops / kFlops, elements / kElements);
+  return std::int64_t(std::clamp(std::max(parts, std::min(4 * parts, kFew)), 1.0, kMost));
+}
+
+void require_room() {
+  constexpr std::size_t kRoom = std::size_t{16} << 20;  // more than the code of one primitive takes
+  void* const room = mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) throw OutOfMemory();
+  munmap(room, kRoom);
+}
+
+OneThread::OneThread() : before_(omp_get_max_threads()) {
+  if (before_ != 1) omp_set_num_threads(1);
+}
+
+OneThread::~OneThread() {
+  if (before_ != 1) omp_set_num_threads(before_);
+}
+
+void Call::add(int slot, const dnnl::memory::desc& desc) {
+  for (Arguments& own : threads_) {
+    own.memories.push_back(dnnl::memory(desc, engine(), DNNL_MEMORY_NONE));
+    own.list.push_back({slot, own.memories.back().get()});
+  }
+}
+
+// oneDNN's C functions: the C++ wrapper of execute builds its list of arguments anew each time.
+void Call::run(std::initializer_list<const void*> addresses) {
+  Arguments& own = threads_[std::size_t(worker_number())];
+  for (std::size_t i = 0; i < own.list.size(); ++i) {
+    void* const address = const_cast<void*>(addresses.begin()[i]);
+    if (own.memories[i].get_data_handle() != address) own.memories[i].set_data_handle(address);
+  }
+  const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), own.stream.get(),
+                                                      static_cast<int>(own.list.size()), own.list.data());
+  if (status == dnnl_out_of_memory) throw OutOfMemory();
+  dnnl::error::wrap_c_api(status, "could not execute a primitive");
+}
+
+Slice slice(const dnnl::memory::desc& whole, int dim, std::int64_t begin, std::int64_t count) {
+  dnnl::memory::dims dims = whole.dims(), offsets(dims.size(), 0);
+  dims[std::size_t(dim)] = count;
+  offsets[std::size_t(dim)] = begin;
+  Slice part{whole.submemory_desc(dims, offsets), 0};
+  part.offset = (part.desc.data.offset0 - whole.data.offset0) *
+                std::int64_t(dnnl::memory::data_type_size(whole.data_type()));
+  part.desc.data.offset0 = whole.data.offset0;
+  return part;
+}
+
+Reorder::Reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  const OneThread scope;
+  const dnnl::memory::dims dims = from.dims();
+  int dim = 0;
+  while (dim + 1 < int(dims.size()) && dims[std::size_t(dim)] == 1) ++dim;
+  const std::int64_t size = dims[std::size_t(dim)], row = elements_of(from) / size,
+                     least = (kReorderElements + row - 1) / row,
+                     block = std::max(block_of(from, dim), block_of(to, dim)),
+                     step = (least + block - 1) / block * block;
+  for (std::int64_t begin = 0; begin < size; begin += step) {
+    const bool last = begin + step >= size;
+    const std::int64_t count = last ? size - begin : step;
+    const Slice from_part = slice(from, dim, begin, count), to_part = slice(to, dim, begin, count);
+    if (begin == 0 && !last) usual_ = reorder_call(from_part.desc, to_part.desc);
+    if (last) last_ = reorder_call(from_part.desc, to_part.desc);
+    parts_.push_back({from_part.offset, to_part.offset, last});
+  }
+}
+
+void Reorder::run(const void* from, void* to) {
+  const auto run_part = [&](std::int64_t number) {
+    const OneThread scope;
+    const Part& part = parts_[std::size_t(number)];
+    (part.last ? last_ : usual_)
+        .run({static_cast<const char*>(from) + part.from, static_cast<char*>(to) + part.to});
+  };
+  for_parts(std::int64_t(parts_.size()), run_part, last_.team());
 }
 
 bool is_reference(const char* implementation) { return std::strstr(implementation, "ref") != nullptr; }

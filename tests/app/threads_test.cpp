@@ -17,15 +17,8 @@ struct Answer {
   std::string text;  // of both streams
 };
 
-// Two threads, whatever the machine has: a team that is too small must show on one processor too.
-Answer train(const std::string& setting, const std::string& model) {
-  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model,
-                    command = setting + " '" GRADLOOM_COMMAND "' train '" + folder +
-                              "/model.onnx' --loss ce:logits,labels"
-                              " --optimizer 'adamw{lr=1e-3}' --data 'npz:" +
-                              folder + "/batches.npz' --steps 4 --json --threads 2 --dim batch=" +
-                              (model == "gpt-char" ? "4" : "8") + " 2>&1";
-  std::FILE* const pipe = popen(command.c_str(), "r");
+Answer answer_of(const std::string& command) {
+  std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return {};
   Answer answer;
   std::array<char, 4096> part{};
@@ -34,6 +27,15 @@ Answer train(const std::string& setting, const std::string& model) {
   const int status = pclose(pipe);
   answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   return answer;
+}
+
+// Two threads, whatever the machine has: a team that is too small must show on one processor too.
+Answer train(const std::string& setting, const std::string& model) {
+  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model;
+  return answer_of(
+      setting + " '" GRADLOOM_COMMAND "' train '" + folder +
+      "/model.onnx' --loss ce:logits,labels --optimizer 'adamw{lr=1e-3}' --data 'npz:" + folder +
+      "/batches.npz' --steps 4 --json --threads 2 --dim batch=" + (model == "gpt-char" ? "4" : "8"));
 }
 
 // Every "loss": as it was printed, in the order of the steps.
@@ -68,6 +70,27 @@ INSTANTIATE_TEST_SUITE_P(Environment, ThreadSettings,
                              if (std::isalnum(static_cast<unsigned char>(ch)) == 0) ch = '_';
                            return name;
                          });
+
+TEST(OmpNumThreads, IsHowManyThreadsThereAre) {
+  for (const char* number : {"1", "3", "2,4"}) {
+    const Answer answer =
+        answer_of(std::string("OMP_NUM_THREADS=") + number + " '" GRADLOOM_COMMAND "' devices --json");
+    EXPECT_EQ(answer.code, 0) << answer.text;
+    EXPECT_NE(answer.text.find(std::string("\"threads\":") + number[0]), std::string::npos) << answer.text;
+  }
+}
+
+TEST(OmpNumThreads, IsRefusedWhereItIsNoNumber) {
+  for (const char* number : {"two", "0", "-1", "1025", "2x"}) {
+    const std::string setting = std::string("OMP_NUM_THREADS=") + number;
+    const Answer answer = train(setting, "mlp"),
+                 other = answer_of(setting + " '" GRADLOOM_COMMAND "' devices");
+    EXPECT_EQ(answer.code, 0) << "--threads goes before it: " << answer.text;
+    EXPECT_EQ(other.code, 2) << other.text;
+    EXPECT_NE(other.text.find("gradloom: " + setting + " in the environment"), std::string::npos)
+        << other.text;
+  }
+}
 
 }  // namespace
 }  // namespace gradloom

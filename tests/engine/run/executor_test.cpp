@@ -249,7 +249,7 @@ TEST(Executor, KernelsAllocateNothing) {
     options.lr = 1e-3;
     return (*executor)->step(train->names, options, nullptr).ok();
   };
-  ASSERT_TRUE(step(1));  // the first run of each thread makes its stream
+  ASSERT_TRUE(step(1));  // the first run starts threads
   counting = true;
   const bool good = step(2) && step(3);
   counting = false;

@@ -1,0 +1,154 @@
+// Every part is computed exactly once, whatever threads come and however late.
+#include "kernels/threads.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace gradloom::kernels::test {
+namespace {
+
+// How often each of `count` parts was computed, as text where it was not once.
+std::string wrong_parts(std::int64_t count, int most = kMostThreads) {
+  const auto times = std::make_unique<std::atomic<int>[]>(std::size_t(count));
+  for_parts(
+      count, [&](std::int64_t part) { times[std::size_t(part)].fetch_add(1); }, most);
+  std::string wrong;
+  for (std::int64_t part = 0; part < count; ++part)
+    if (times[std::size_t(part)] != 1)
+      wrong += "part " + std::to_string(part) + ": " + std::to_string(times[std::size_t(part)]) + " times\n";
+  return wrong;
+}
+
+class Threads : public testing::Test {
+ protected:
+  ~Threads() override { set_threads(2); }
+};
+
+TEST_F(Threads, ComputeEachPartOnce) {
+  for (const int team : {1, 2, 3, 8, 40, 2}) {
+    set_threads(team);
+    for (const std::int64_t count : {0, 1, 2, 3, 7, 15, 16, 17, 64, 1000, 100003}) {
+      EXPECT_EQ(wrong_parts(count), "") << count << " parts, " << team << " threads";
+      EXPECT_EQ(wrong_parts(count, 2), "") << count << " parts, 2 of " << team << " threads";
+    }
+    for (int region = 0; region < 2000; ++region) ASSERT_EQ(wrong_parts(team), "") << region;
+  }
+}
+
+// Also where threads sleep between the regions.
+TEST_F(Threads, WakeForARegion) {
+  set_threads(3);
+  for (int region = 0; region < 50; ++region) {
+    usleep(500);
+    ASSERT_EQ(wrong_parts(30), "") << region;
+  }
+}
+
+TEST_F(Threads, RangesCoverAllParts) {
+  set_threads(3);
+  std::atomic<std::int64_t> sum{0};
+  for_ranges(1000, [&](std::int64_t begin, std::int64_t end) {
+    EXPECT_LT(begin, end);
+    for (std::int64_t part = begin; part < end; ++part) sum += part;
+  });
+  EXPECT_EQ(sum, 499500);
+}
+
+// A part waits until the other has begun, so two threads compute at once; then their numbers differ.
+TEST_F(Threads, HaveNumbersOfTheirOwn) {
+  set_threads(2);
+  std::atomic<int> begun{0};
+  int numbers[2] = {-1, -1};
+  for_parts(2, [&](std::int64_t part) {
+    numbers[part] = worker_number();
+    begun.fetch_add(1);
+    while (begun.load() < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(numbers[0] + numbers[1], 1);
+  EXPECT_EQ(worker_number(), 0);
+}
+
+TEST_F(Threads, PartsWithinAPartAreComputedThere) {
+  set_threads(4);
+  std::atomic<int> count{0};
+  for_parts(8, [&](std::int64_t) {
+    const int outer = worker_number();
+    for_parts(8, [&](std::int64_t) {
+      EXPECT_EQ(worker_number(), outer);
+      count.fetch_add(1);
+    });
+  });
+  EXPECT_EQ(count, 64);
+}
+
+TEST_F(Threads, ServeSeveralCallers) {
+  set_threads(3);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 0; caller < 3; ++caller)
+    callers.emplace_back([&] {
+      for (int region = 0; region < 300; ++region)
+        if (!wrong_parts(50).empty()) wrong.fetch_add(1);
+    });
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(Threads, APartMayThrow) {
+  for (const int team : {1, 3}) {
+    set_threads(team);
+    std::atomic<int> computed{0};
+    const auto fail = [&](std::int64_t part) {
+      if (part == 10) throw std::runtime_error("part 10");
+      computed.fetch_add(1);
+    };
+    EXPECT_THROW(for_parts(64, fail), std::runtime_error);
+    EXPECT_GT(computed, 0);
+    EXPECT_EQ(wrong_parts(64), "");
+  }
+}
+
+int in_child(const std::function<bool()>& good) {
+  const pid_t child = fork();
+  if (child == 0) _exit(good() ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_F(Threads, AChildStartsItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer lets no child of many threads start one";
+#endif
+  set_threads(3);
+  EXPECT_EQ(wrong_parts(100), "");
+  EXPECT_EQ(in_child([] { return wrong_parts(100).empty(); }), 0);
+  EXPECT_EQ(wrong_parts(100), "");
+}
+
+// The stacks of so many threads need more address space than there is.
+TEST_F(Threads, FewerThanAskedForComputeAllParts) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need their address space";
+#endif
+  EXPECT_EQ(in_child([] {
+              const rlimit little{512 << 20, 512 << 20};
+              setrlimit(RLIMIT_AS, &little);
+              set_threads(kMostThreads);
+              return wrong_parts(5000).empty() && wrong_parts(5000).empty();
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace gradloom::kernels::test
