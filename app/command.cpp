@@ -6,7 +6,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <optional>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "app/commands/commands.h"
@@ -151,8 +153,13 @@ int run_command_line(int argc, const char* const* argv) {
     return exit_code(out, Status());
   }
   out.set_json(json);
-  SignalStop signals(out);
-  CommandContext context{out, signals.token(), signals.finishing()};
+  std::optional<SignalStop> signals;
+  try {
+    signals.emplace(out);
+  } catch (const std::system_error&) {
+    return exit_code(out, Error{Errc::limit, "out of memory: the system starts no thread"});
+  }
+  CommandContext context{out, signals->token(), signals->finishing()};
   return exit_code(out, run_guarded(run, context));
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
+#include <sstream>
 #include <string>
 
 namespace gradloom {
@@ -91,6 +92,30 @@ TEST(OmpNumThreads, IsRefusedWhereItIsNoNumber) {
         << other.text;
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Where the address space ends, from what just loads the program to what is enough, is one error of ours.
+TEST(LittleMemory, EndsWithOneLine) {
+  int refused = 0;
+  for (int megabytes = 85; megabytes <= 200; megabytes += 5)
+    for (const char* model : {"mlp", "cnn-digits", "gpt-char"}) {
+      const Answer answer = train("ulimit -v " + std::to_string(megabytes * 1000) + ";", model);
+      if (answer.code == 0 || answer.code == 127) continue;  // 127: of the loader
+      ++refused;
+      EXPECT_TRUE(answer.code == 4 || answer.code == 6)
+          << model << ", " << megabytes << " MB: " << answer.code << "\n"
+          << answer.text;
+      int errors = 0;
+      std::istringstream lines(answer.text);
+      for (std::string line; std::getline(lines, line);) {
+        errors += line.rfind("gradloom: ", 0) == 0 ? 1 : 0;
+        EXPECT_TRUE(line.rfind("gradloom: ", 0) == 0 || line.rfind("{", 0) == 0) << line;
+      }
+      EXPECT_EQ(errors, 1) << answer.text;
+    }
+  EXPECT_GT(refused, 0);
+}
+#endif
 
 }  // namespace
 }  // namespace gradloom
