@@ -8,9 +8,10 @@
 #include <set>
 
 #include "app/job.h"
+#include "engine/onnx/file/tensor_file.h"
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/planners.h"
 
 namespace gradloom {

@@ -7,9 +7,9 @@
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "engine/run/executor.h"
-#include "engine/onnx/sample_graph.h"
+#include "engine/onnx/read/sample_graph.h"
 #include "passes/planners.h"
 
 namespace gradloom {

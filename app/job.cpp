@@ -8,7 +8,7 @@
 
 #include "engine/base/text.h"
 #include "engine/onnx/known_inputs.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "kernels/cpu.h"
 
 namespace gradloom {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "engine/autodiff/autodiff.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "engine/plan/plan.h"
 
 namespace gradloom {

@@ -5,9 +5,10 @@
 #include <functional>
 #include <system_error>
 
+#include "engine/onnx/export.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
-#include "engine/onnx/npz.h"
+#include "engine/base/npz.h"
 
 namespace gradloom {
 namespace {

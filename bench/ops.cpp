@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/ops/common.h"
-#include "engine/onnx/sample_graph.h"
+#include "engine/ops/preparation.h"
+#include "engine/onnx/read/sample_graph.h"
 #include "kernels/launcher.h"
 #include "kernels/prepared/dnnl.h"
 #include "passes/pass.h"

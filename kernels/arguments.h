@@ -16,11 +16,11 @@
 #include "kernels/arguments/products.h"
 #include "kernels/arguments/recurrent.h"
 #include "kernels/arguments/rows.h"
+#include "kernels/target.h"
 
 namespace gradloom::kernels {
 
 // Bytes of workspace that a kernel needs on a device of this kind: from the arguments without their pointers.
-enum class Target : std::uint8_t { cpu, gpu };
 std::size_t workspace_bytes(Target target, const ReduceArgs& args);
 std::size_t workspace_bytes(Target target, const LayerNormGradArgs& args);
 std::size_t workspace_bytes(Target target, const GroupNormGradArgs& args);

@@ -24,7 +24,7 @@
   K(optimizer, OptimizerArgs) K(global_norm, GlobalNormArgs) K(gemm, GemmArgs)
 // clang-format on
 
-// The CPU interprets elementwise programs; for GPUs they are generated (kernels/gpu/generate.h). The others
+// The CPU interprets elementwise programs; for GPUs they are generated (kernels/gpu/program_source.h). The others
 // are what one pass over memory pays for on the CPU; GPUs run the kernels that they are made of.
 #define GRADLOOM_CPU_ONLY_KERNELS(K) \
   K(elementwise, ElementwiseArgs)    \

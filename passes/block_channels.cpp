@@ -14,10 +14,11 @@
 #include <optional>
 #include <string_view>
 
-#include "engine/ops/common.h"
-#include "engine/ops/op.h"
+#include "engine/ops/inference.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/names.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 

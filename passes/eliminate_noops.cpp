@@ -1,7 +1,7 @@
 // eliminate-noops: nodes that hand their input on unchanged, and pairs that cancel or merge.
 #include <algorithm>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 
 namespace gradloom {

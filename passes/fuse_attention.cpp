@@ -1,11 +1,11 @@
 // fuse-attention: softmax(mask(scale q k^T)) v as one operator that keeps no probabilities
-// (engine/ops/attention.cpp).
+// (engine/ops/attention/attention.cpp).
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "engine/ops/common.h"
-#include "engine/ops/op.h"
+#include "engine/ops/preparation.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 #include "passes/product.h"

@@ -1,6 +1,6 @@
 // fuse-bias-activation: the epilogue of a product: Y = relu(A B + bias), bias one value per column.
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 #include "passes/product.h"

@@ -11,9 +11,9 @@
 #include <unordered_map>
 
 #include "engine/base/text.h"
-#include "engine/ops/elementwise.h"
-#include "engine/ops/fused_elementwise.h"
-#include "engine/ops/op.h"
+#include "engine/ops/elementwise/formulas.h"
+#include "engine/ops/elementwise/fused.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 

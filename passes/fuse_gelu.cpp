@@ -2,7 +2,7 @@
 // node.
 //   erf form   x * (1 + erf(x / sqrt 2)) / 2
 //   tanh form  x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/fusion.h"
 #include "passes/pass.h"
 

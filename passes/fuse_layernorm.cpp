@@ -4,7 +4,7 @@
 //   et al., 2016; ONNX-17)
 #include <algorithm>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/fusion.h"
 #include "passes/pass.h"
 

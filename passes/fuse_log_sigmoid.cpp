@@ -1,6 +1,6 @@
 // fuse-log-sigmoid: the logarithm of a sigmoid becomes a softplus, which no logit can overflow.
 //   log(sigmoid(x)) = -softplus(-x);  log(1 - sigmoid(x)) = -softplus(x)
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 
 namespace gradloom {

@@ -1,5 +1,5 @@
 // fuse-safe-softmax: a softmax whose NaN are replaced by zeros becomes one that gives zeros by itself.
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 

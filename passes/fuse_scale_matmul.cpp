@@ -3,7 +3,7 @@
 //   c}
 #include <algorithm>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 #include "passes/product.h"

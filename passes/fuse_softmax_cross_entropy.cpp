@@ -1,7 +1,7 @@
 // fuse-softmax-cross-entropy: NegativeLogLikelihoodLoss(LogSoftmax(x), labels) becomes
 // SoftmaxCrossEntropyLoss(x, labels). The class axis of both losses is axis 1 (ONNX-13), so LogSoftmax must
 // normalize over axis 1.
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/fusion.h"
 #include "passes/pass.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 #include "passes/product.h"

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "engine/base/fields.h"
 #include "engine/ir/rewriter.h"
-#include "kernels/arguments.h"
+#include "kernels/target.h"
 
 namespace gradloom {
 

@@ -5,12 +5,10 @@
 #include <numeric>
 #include <string_view>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pattern.h"
 
 namespace gradloom {
-
-bool is_identity(const Perm& perm) { return std::is_sorted(perm.begin(), perm.end()); }
 
 Perm identity_perm(std::size_t rank) {
   Perm perm(rank);

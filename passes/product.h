@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/ir/rewriter.h"
+#include "engine/ops/products/matrix_product.h"
 
 namespace gradloom {
 
@@ -22,7 +23,6 @@ struct Product {
   std::string activation = "none";
 };
 
-bool is_identity(const Perm& perm);
 Perm identity_perm(std::size_t rank);
 Perm composed(const Perm& first, const Perm& second);  // transpose(transpose(x, first), second)
 Perm perm_of_transpose(const Graph& graph, const Node& node);

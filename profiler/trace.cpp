@@ -1,7 +1,7 @@
 // Kernel infos from graph and plan; executor samples to trace rows.
 #include "profiler/trace.h"
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 
@@ -68,7 +68,7 @@ const char* activity_name(Activity::Kind kind) {
 
 std::string stream_name(std::int32_t stream) {
   constexpr const char* kUses[] = {" (compute)", " (upload)",
-                                   " (download)"};  // the streams of kernels/gpu/plugin.h
+                                   " (download)"};  // the streams of engine/device/gpu/plugin.h
   if (stream < 0) return "CPU launches";
   return "stream " + std::to_string(stream) +
          (static_cast<std::size_t>(stream) < std::size(kUses) ? kUses[stream] : "");

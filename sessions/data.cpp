@@ -11,7 +11,7 @@
 #include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
-#include "engine/onnx/npz.h"
+#include "engine/base/npz.h"
 #include "sessions/random.h"
 
 namespace gradloom {

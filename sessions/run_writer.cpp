@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "sessions/find_model.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"

@@ -5,7 +5,7 @@
 #include "app/job.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
-#include "engine/onnx/op_table.h"
+#include "engine/onnx/read/op_table.h"
 #include "passes/pass.h"
 #include "passes/planners.h"
 

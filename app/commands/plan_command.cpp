@@ -6,7 +6,7 @@
 #include "app/job.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

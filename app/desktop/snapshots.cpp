@@ -5,7 +5,7 @@
 
 #include "app/desktop/suggest.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 

@@ -11,7 +11,7 @@
 #include "app/desktop/marks.h"
 #include "app/desktop/settings.h"
 #include "app/desktop/snapshots.h"
-#include "engine/onnx/op_table.h"
+#include "engine/onnx/read/op_table.h"
 #include "sessions/compare.h"
 #include "viz/model/graph_model.h"
 #include "viz/model/pass_model.h"

@@ -4,8 +4,9 @@
 #include <string_view>
 
 #include "engine/base/text.h"
-#include "engine/ops/common.h"
-#include "engine/ops/op.h"
+#include "engine/ops/dims.h"
+#include "engine/ops/gradient_rules.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

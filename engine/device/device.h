@@ -1,6 +1,6 @@
 // Device: memory, kernels and order of one processor. The only virtual interface of the engine besides Pass.
 // The CPU is built in; CUDA, HIP and the host executor come as plugins behind the C interface of
-// kernels/gpu/plugin.h, loaded at run time.
+// engine/device/gpu/plugin.h, loaded at run time.
 //
 // Work is queued and runs in the order of its queue; on the CPU it has run when the call returns. Memory of a
 // GPU is not readable by the host: copy() moves bytes in any direction, at full speed and without stopping
@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 

@@ -13,7 +13,8 @@
 
 #include "engine/base/text.h"
 #include "engine/device/kernel_cache.h"
-#include "kernels/gpu/generate.h"
+#include "kernels/gpu/program_source.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "engine/base/text.h"
-#include "kernels/gpu/abi.h"
+#include "engine/device/gpu/abi.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

@@ -1,4 +1,4 @@
-// Loading of GPU plugins (kernels/gpu/plugin.h). A plugin that is missing, foreign, of another version or
+// Loading of GPU plugins (engine/device/gpu/plugin.h). A plugin that is missing, foreign, of another version or
 // without a driver gives a reason, never a failure to start.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/base/result.h"
-#include "kernels/gpu/plugin.h"
+#include "engine/device/gpu/plugin.h"
 
 namespace gradloom {
 

@@ -1,7 +1,7 @@
 #include "engine/ir/builder.h"
 
 #include "engine/base/names.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 

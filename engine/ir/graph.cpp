@@ -8,7 +8,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/names.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -13,7 +13,7 @@
 
 namespace gradloom {
 
-struct OpDef;  // engine/ops/op.h
+struct OpDef;  // engine/ir/op.h
 
 using NodeId = std::uint32_t;
 using ValueId = std::uint32_t;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 

@@ -1,4 +1,6 @@
-// A model with other parameters, and tensors as files. Both are written completely or not at all.
+// The new file is written completely or not at all.
+#include "engine/onnx/export.h"
+
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <exception>
@@ -6,12 +8,11 @@
 
 #include "engine/base/file.h"
 #include "engine/base/text.h"
-#include "engine/onnx/import.h"
-#include "engine/onnx/model_file.h"
-#include "engine/onnx/restored_module.h"
-#include "engine/onnx/sparse.h"
-#include "engine/onnx/tensor_proto.h"
-#include "engine/ops/op.h"
+#include "engine/onnx/file/model_file.h"
+#include "engine/onnx/repair/restored_module.h"
+#include "engine/onnx/file/sparse_tensor.h"
+#include "engine/onnx/file/tensor_proto.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 
@@ -130,21 +131,6 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
   } catch (const std::exception& e) {
     return Error{Errc::limit, escaped(path) + ": " + e.what()};
   }
-}
-
-Status write_tensor_file(const std::string& path, const NamedTensor& tensor) {
-  if (!tensor.tensor.defined())
-    return Error{Errc::bug, "tensor '" + escaped(tensor.name) + "' has no contents"};
-  if (tensor.tensor.bytes() >= (std::size_t{1} << 31) - 4096) {
-    return Error{Errc::limit, escaped(path) + ": the tensor would be over 2 GiB, which ONNX files cannot be"};
-  }
-  onnx::TensorProto proto;
-  proto.set_name(tensor.name);
-  write_tensor(tensor.tensor, &proto);
-  std::string bytes;
-  if (!proto.SerializeToString(&bytes))
-    return Error{Errc::limit, escaped(path) + ": cannot be written as protobuf"};
-  return atomic_write_file(path, bytes);
 }
 
 }  // namespace gradloom

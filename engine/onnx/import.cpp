@@ -10,20 +10,20 @@
 #include "engine/base/hash.h"
 #include "engine/base/names.h"
 #include "engine/base/text.h"
-#include "engine/onnx/functions.h"
-#include "engine/onnx/initializers.h"
-#include "engine/onnx/merged_weights.h"
-#include "engine/onnx/model_file.h"
-#include "engine/onnx/newer_fields.h"
-#include "engine/onnx/node_order.h"
-#include "engine/onnx/node_reader.h"
-#include "engine/onnx/opaque.h"
-#include "engine/onnx/restored_module.h"
-#include "engine/onnx/scope.h"
-#include "engine/onnx/sparse.h"
-#include "engine/onnx/tensor_proto.h"
-#include "engine/onnx/types.h"
-#include "engine/ops/op.h"
+#include "engine/onnx/read/functions.h"
+#include "engine/onnx/repair/initializers.h"
+#include "engine/onnx/repair/merged_weights.h"
+#include "engine/onnx/file/model_file.h"
+#include "engine/onnx/file/newer_fields.h"
+#include "engine/onnx/read/node_order.h"
+#include "engine/onnx/read/node_reader.h"
+#include "engine/onnx/read/opaque.h"
+#include "engine/onnx/repair/restored_module.h"
+#include "engine/onnx/file/scope.h"
+#include "engine/onnx/file/sparse_tensor.h"
+#include "engine/onnx/file/tensor_proto.h"
+#include "engine/onnx/file/types.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 
@@ -383,14 +383,6 @@ Result<ImportedModel> import_onnx(const std::string& path, const ImportOptions& 
   } catch (const std::exception& e) {  // protobuf and libonnx report some damage by throwing
     return Error{Errc::bad_input, escaped(path) + ": " + e.what()};
   }
-}
-
-Result<NamedTensor> read_tensor_file(const std::string& path, const Limits& limits) {
-  const onnx::TensorProto proto = TRY(read_tensor_proto(path, limits));
-  TensorReader reader(limits, "");
-  Result<Tensor> tensor = reader.read(proto);
-  if (!tensor.ok()) return with_context(tensor.error(), escaped(path));
-  return NamedTensor{proto.name(), std::move(*tensor)};
 }
 
 }  // namespace gradloom

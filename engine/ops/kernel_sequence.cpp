@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/ops/common.h"
+#include "engine/ops/gradient_rules.h"
+#include "engine/ops/preparation.h"
 
 namespace gradloom {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/ir/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 

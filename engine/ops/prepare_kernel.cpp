@@ -3,8 +3,8 @@
 // load, compute in f32 and store. For numerics, not for speed: every operand is written once more.
 #include <algorithm>
 
-#include "engine/ops/common.h"
-#include "engine/ops/nn.h"
+#include "engine/ops/preparation.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {
@@ -35,7 +35,7 @@ std::vector<Operand> widen(std::vector<Type>& types, const std::vector<bool>& pr
     if (!present[i]) continue;
     const std::int64_t count = element_count(types[i].shape);
     operands[i] = {
-        back ? nn::conversion(DType::f32, narrow, count) : nn::conversion(narrow, DType::f32, count), end};
+        back ? conversion(DType::f32, narrow, count) : conversion(narrow, DType::f32, count), end};
     end += aligned_bytes(byte_size(types[i]));
   }
   return operands;
@@ -88,7 +88,7 @@ Result<Kernel> prepare_widened(const OpDef& op, NodeTypes types) {
 
 Result<Kernel> prepare_kernel(const OpDef& op, const NodeTypes& types) {
   Result<Kernel> own = op.prepare(types.target)(types);
-  if (own || types.target != kernels::Target::cpu) return own;
+  if (own || kernels::computes_halves(types.target)) return own;
   const auto half = [](const Type& type) { return is_half(type.dtype); };
   const bool any = std::any_of(types.inputs.begin(), types.inputs.end(), half) ||
                    std::any_of(types.outputs.begin(), types.outputs.end(), half);

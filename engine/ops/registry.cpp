@@ -3,8 +3,12 @@
 #include <cstring>
 #include <map>
 
-#include "engine/ops/common.h"
-#include "engine/ops/elementwise.h"
+#include "engine/ops/dims.h"
+#include "engine/ops/gradient_rules.h"
+#include "engine/ops/preparation.h"
+#include "engine/ops/elementwise/formulas.h"
+#include "engine/ops/rows.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

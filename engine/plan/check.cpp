@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "engine/plan/plan.h"
 
 namespace gradloom {

@@ -7,7 +7,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
-#include "kernels/arguments.h"
+#include "kernels/target.h"
 
 namespace gradloom {
 

@@ -5,7 +5,8 @@
 #include <deque>
 
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "engine/base/fields.h"
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -5,7 +5,7 @@
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
 #include "engine/ir/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -1,4 +1,4 @@
-# cmake -DROOT=<source root> -DHEADER=kernels/gpu/generated.h -DOUTPUT=prelude.cpp -P embed.cmake
+# cmake -DROOT=<source root> -DHEADER=kernels/gpu/program_prelude.h -DOUTPUT=prelude.cpp -P embed.cmake
 # Writes HEADER, with every header of ours that it includes in place of its #include line, as the string kEmbeddedPrelude: run-time
 # compilers get one text and no include path. A header that is included twice comes twice, within a guard.
 set(text "\n#include \"${HEADER}\"\n")

@@ -1,5 +1,5 @@
 // What GPU kernel files (*.cu) and generated kernels may use. One spelling, CUDA's, for three targets: CUDA
-// (nvcc, NVRTC), HIP (clang, hipRTC) and the host (kernels/gpu/host: blocks of threads run as fibers, for
+// (nvcc, NVRTC), HIP (clang, hipRTC) and the host (engine/device/gpu/host: blocks of threads run as fibers, for
 // tests without a GPU). Kernel files hold no #if.
 //
 //   __global__ __device__ __shared__ __syncthreads() threadIdx blockIdx blockDim gridDim   as in CUDA
@@ -8,7 +8,7 @@
 //   warp_reduce(v, op)  block_reduce(v, op, identity)     in a fixed order; every thread gets the result; block_reduce: every thread
 //                              of the block must call it, blockDim.x a multiple of kWarp and at most 1024, one-dimensional blocks
 //   dynamic_shared<T>()        the shared memory whose bytes launch() was given, 16-byte aligned
-//   trap()                     CUDA and HIP alone: the kernel fails, and the device is lost to the process (kernels/gpu/runtime/trials.h)
+//   trap()                     CUDA and HIP alone: the kernel fails, and the device is lost to the process (engine/device/gpu/runtime/trials.h)
 //   Pack<T>, load_pack, store_pack    16 bytes at a 16-byte boundary
 //   f16, bf16, Accum<T>, to_accum(v), from_accum<T>(a)   storage types and the type to compute in: double for double, else float
 //   launch(stream, kernel, grid, block, shared_bytes, args...)    from host code; errors show in the plugin's next status
@@ -16,7 +16,7 @@
 #pragma once
 
 #if defined(GRADLOOM_GPU_HOST)
-#include "kernels/gpu/host/device.h"
+#include "kernels/gpu/host.h"
 #elif defined(__HIP__) || defined(__HIPCC_RTC__)
 #include "kernels/gpu/hip.h"
 #else

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/onnx/file/tensor_file.h"
 #include "engine/onnx/import.h"
 #include "tests/engine/onnx/support.h"
 

@@ -17,8 +17,9 @@
 #include <sstream>
 #include <thread>
 
+#include "engine/onnx/file/tensor_file.h"
 #include "engine/onnx/import.h"
-#include "engine/onnx/npz.h"
+#include "engine/base/npz.h"
 #include "tests/app/command_fixture.h"
 #include "tests/environment.h"
 

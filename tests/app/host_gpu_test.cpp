@@ -17,13 +17,14 @@
 #include "app/model_summary.h"
 #include "engine/base/text.h"
 #include "engine/device/gpu_device.h"
-#include "engine/onnx/tensor_proto.h"
-#include "engine/ops/op.h"
-#include "kernels/gpu/host/recording.h"
+#include "engine/onnx/file/tensor_proto.h"
+#include "engine/ir/op.h"
+#include "engine/device/gpu/host/recording.h"
 #include "passes/compile.h"
 #include "tests/engine/onnx/support.h"
 #include "tests/engine/run/order.h"
 #include "tests/environment.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "app/check.h"
 #include "engine/onnx/import.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

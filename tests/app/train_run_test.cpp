@@ -9,7 +9,7 @@
 #include <cmath>
 #include <set>
 
-#include "engine/onnx/npz.h"
+#include "engine/base/npz.h"
 #include "tests/app/command_fixture.h"
 #include "tests/environment.h"
 

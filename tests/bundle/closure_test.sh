@@ -19,6 +19,6 @@ if refusal=$("$root/dev" closure "$other" 2>&1 >/dev/null); then fail "the libra
 grep -q "needs lib.*which the archive does not hold" <<<"$refusal" || fail "no library is named: $refusal"
 
 limit=$(sed -n 's/^bundle_bytes=\([0-9]*\).*/\1/p' "$root/dev")
-bytes=$({ cat "$program"; awk '{ print $2 }' <<<"$closure" | xargs cat; tar -C "$root" -c kernels bench tests/models; } | xz -0 | wc -c)
+bytes=$({ cat "$program"; awk '{ print $2 }' <<<"$closure" | xargs cat; tar -C "$root" -c kernels engine/device/gpu bench tests/models; } | xz -0 | wc -c)
 [ "$bytes" -lt "$limit" ] || fail "$bytes bytes, at most $limit are allowed"
 echo "$(wc -l <<<"$closure") libraries, $bytes bytes compressed (at most $limit)"

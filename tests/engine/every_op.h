@@ -11,8 +11,8 @@
 
 #include "engine/base/hash.h"
 #include "engine/ir/builder.h"
-#include "engine/onnx/sample_graph.h"
-#include "kernels/cpu.h"
+#include "engine/onnx/read/sample_graph.h"
+#include "kernels/launcher.h"
 #include "tests/engine/reference.h"
 
 namespace gradloom::every_op {

@@ -3,6 +3,7 @@
 // gradient rule must be found.
 #include "engine/autodiff/autodiff.h"
 #include "tests/engine/every_op.h"
+#include "kernels/launcher.h"
 
 namespace gradloom::every_op {
 namespace {

@@ -3,7 +3,8 @@
 // every_op_gradient_test.cpp.
 #include "tests/engine/every_op.h"
 
-#include "engine/ops/fused_elementwise.h"
+#include "engine/ops/elementwise/fused.h"
+#include "kernels/launcher.h"
 
 namespace gradloom::every_op {
 namespace {

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
+#include "kernels/launcher.h"
 
 namespace gradloom::reference {
 

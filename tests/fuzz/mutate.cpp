@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom::fuzz {
 

@@ -12,11 +12,11 @@
 #include <set>
 #include <sstream>
 
-#include "engine/onnx/attributes.h"
-#include "engine/onnx/expansion.h"
-#include "engine/onnx/sample_graph.h"
-#include "engine/onnx/tensor_proto.h"
-#include "engine/ops/common.h"
+#include "engine/onnx/read/attributes.h"
+#include "engine/onnx/expand/expansion.h"
+#include "engine/onnx/read/sample_graph.h"
+#include "engine/onnx/file/tensor_proto.h"
+#include "engine/ir/op.h"
 
 namespace gradloom::fuzz {
 

@@ -22,7 +22,7 @@ struct OperatorCases {
   std::string domain, name;
   std::vector<OperatorCase> cases;
 };
-// Operators with a row come from its samples, expansions (engine/onnx/expansion.h) from a text each.
+// Operators with a row come from its samples, expansions (engine/onnx/expand/expansion.h) from a text each.
 std::vector<OperatorCases> operator_cases();
 
 // Each way in which attributes, inputs, types, shapes and contents of the node can be wrong: absent, of

@@ -13,8 +13,8 @@
 #include <set>
 
 #include "engine/base/hash.h"
-#include "engine/onnx/expansion.h"
-#include "engine/ops/op.h"
+#include "engine/onnx/expand/expansion.h"
+#include "engine/ir/op.h"
 #include "tests/engine/onnx/support.h"
 #include "tests/fuzz/find.h"
 #include "tests/fuzz/operator_cases.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "engine/onnx/import.h"
-#include "engine/onnx/npz.h"
+#include "engine/base/npz.h"
 #include "engine/run/executor.h"
 #include "passes/compile.h"
 #include "sessions/recipe.h"

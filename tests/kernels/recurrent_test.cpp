@@ -1,6 +1,6 @@
 // The activations of recurrent cells and their slopes against differences, and what a step does beyond an
 // item's length. The cells themselves are tested against the specification's equations with the layers
-// (tests/engine/ops/recurrent_layers_test.cpp).
+// (tests/engine/ops/recurrent/layers_test.cpp).
 #include "kernels/recurrent.h"
 
 #include "tests/kernels/support.h"

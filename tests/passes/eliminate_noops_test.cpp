@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "engine/ops/common.h"
+#include "engine/ops/inference.h"
 #include "tests/passes/support.h"
 
 namespace gradloom {

@@ -5,13 +5,14 @@
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/onnx/import.h"
-#include "engine/ops/common.h"
+#include "engine/ops/inference.h"
 #include "engine/run/executor.h"
-#include "engine/onnx/sample_graph.h"
+#include "engine/onnx/read/sample_graph.h"
 #include "passes/compile.h"
 #include "passes/pattern.h"
 #include "passes/planners.h"
 #include "tests/passes/support.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

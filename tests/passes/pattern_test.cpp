@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

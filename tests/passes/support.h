@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "passes/pass.h"
 
 namespace gradloom::testing {

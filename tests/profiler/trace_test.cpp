@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "engine/onnx/npz.h"
+#include "engine/base/npz.h"
 #include "tests/sessions/session_fixture.h"
 
 namespace gradloom::testing {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "engine/base/text.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "viz/model/axis.h"
 
 namespace gradloom {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/onnx/op_table.h"
+#include "engine/onnx/read/op_table.h"
 
 namespace gradloom {
 

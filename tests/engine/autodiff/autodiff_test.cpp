@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/ir/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

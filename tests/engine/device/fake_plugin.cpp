@@ -8,8 +8,9 @@
 #include <map>
 #include <string>
 
-#include "kernels/gpu/abi.h"
-#include "kernels/gpu/plugin.h"
+#include "engine/device/gpu/abi.h"
+#include "engine/device/gpu/plugin.h"
+#include "kernels/launcher.h"
 
 struct GpuContext {
   int unused;

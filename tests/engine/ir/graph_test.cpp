@@ -4,7 +4,7 @@
 
 #include "engine/ir/builder.h"
 #include "engine/ir/rewriter.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {

@@ -1,3 +1,4 @@
+#include "engine/onnx/export.h"
 #include "tests/engine/onnx/support.h"
 
 namespace gradloom {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/onnx/import.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/folder.h"
 
 namespace gradloom::testing {

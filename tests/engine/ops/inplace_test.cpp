@@ -2,8 +2,9 @@
 // elementwise and pointwise rows) gives the same bits as writing elsewhere, for every row and sample.
 #include <cstring>
 
-#include "engine/ops/common.h"
-#include "tests/engine/ops/nn_support.h"
+#include "engine/ops/samples.h"
+#include "tests/engine/ops/numeric_support.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

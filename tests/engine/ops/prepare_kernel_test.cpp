@@ -4,9 +4,10 @@
 
 #include <cmath>
 
-#include "engine/ops/common.h"
-#include "engine/onnx/sample_graph.h"
+#include "engine/ops/samples.h"
+#include "engine/onnx/read/sample_graph.h"
 #include "kernels/prepared/bf16.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

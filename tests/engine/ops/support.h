@@ -7,7 +7,7 @@
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/ir/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/engine/reference.h"
 
 namespace gradloom {

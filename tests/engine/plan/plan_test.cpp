@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/ir/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/engine/plan/support.h"
 
 namespace gradloom {

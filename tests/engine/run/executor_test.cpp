@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "engine/ir/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/engine/plan/support.h"
 
 // Every allocation of this binary through operator new, counted while `counting`: ours, and those that oneDNN

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "engine/ir/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "engine/run/executor.h"
 #include "engine/train/train_graph.h"
 #include "tests/engine/plan/support.h"

@@ -11,9 +11,9 @@
 #include <map>
 
 #include "kernels/cpu.h"
-#include "kernels/gpu/generate.h"
+#include "kernels/gpu/program_source.h"
 #include "kernels/gpu/gpu.h"
-#include "kernels/gpu/plugin.h"
+#include "engine/device/gpu/plugin.h"
 #include "tests/kernels/gpu/programs.h"
 #include "tests/kernels/support.h"
 

@@ -22,7 +22,7 @@
 #include <map>
 #include <memory>
 
-#include "kernels/gpu/host/executor.h"
+#include "engine/device/gpu/host/executor.h"
 #include "kernels/gpu/kernels.h"
 #include "tests/kernels/support.h"
 

@@ -1,0 +1,158 @@
+// POSIX file access with the checks that untrusted files and names need: components are opened one by one,
+// links never followed.
+#include "engine/base/input_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/memory.h"
+#include "engine/base/text.h"
+
+namespace gradloom {
+
+namespace {
+
+Error io_error(const std::string& path, const std::string& what) {
+  return Error{Errc::io, escaped(path) + ": " + what + ": " + std::strerror(errno)};
+}
+
+// The components of an untrusted relative path, or why it is refused.
+Result<std::vector<std::string>> safe_components(const std::string& relative) {
+  const auto refuse = [&](const char* why) {
+    return Error{Errc::bad_input, "path '" + escaped(relative) + "' is refused: " + why};
+  };
+  if (relative.empty()) return refuse("it is empty");
+  if (relative.size() > 4096) return refuse("it is too long");
+  if (relative.find('\0') != std::string::npos) return refuse("it holds a NUL byte");
+  if (relative.front() == '/') return refuse("it is absolute");
+  if (relative.find('\\') != std::string::npos) return refuse("it holds a backslash");
+  if (relative.find(':') != std::string::npos) return refuse("it holds a colon");
+  std::vector<std::string> components;
+  for (std::size_t begin = 0; begin <= relative.size();) {
+    std::size_t end = relative.find('/', begin);
+    if (end == std::string::npos) end = relative.size();
+    std::string part = relative.substr(begin, end - begin);
+    if (part == "..") return refuse("it leaves the model's folder");
+    if (part.empty() && end == relative.size()) return refuse("it names a folder");
+    if (!part.empty() && part != ".") components.push_back(std::move(part));
+    begin = end + 1;
+  }
+  if (components.empty()) return refuse("it names a folder");
+  return components;
+}
+
+}  // namespace
+
+Result<InputFile> InputFile::adopt(int fd, const std::string& path, bool single_link) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) {
+    Error error = io_error(path, "cannot read its size");
+    ::close(fd);
+    return error;
+  }
+  const char* why = nullptr;
+  if (!S_ISREG(info.st_mode)) {
+    why = "is not a regular file";
+  } else if (single_link && info.st_nlink != 1) {
+    why = "is a hard link to another file";
+  }
+  if (why != nullptr) {
+    ::close(fd);
+    return Error{Errc::bad_input, escaped(path) + ": " + why};
+  }
+  return InputFile(fd, info.st_size, path);
+}
+
+Result<InputFile> InputFile::open(const std::string& path) {
+  if (path.find('\0') != std::string::npos)
+    return Error{Errc::bad_input, escaped(path) + ": holds a NUL byte"};
+  const int fd =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // non-blocking: a FIFO must not hang us
+  if (fd < 0) return io_error(path, "cannot open");
+  return adopt(fd, path, false);
+}
+
+Result<InputFile> InputFile::open_inside(const std::string& folder, const std::string& relative) {
+  const std::vector<std::string> components = TRY(safe_components(relative));
+  int at = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0) return io_error(folder, "cannot open the folder");
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    const bool last = i + 1 == components.size();
+    // O_NOFOLLOW at every component: a link swapped in between two looks is refused too.
+    const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (last ? 0 : O_DIRECTORY);
+    const int next = ::openat(at, components[i].c_str(), flags);
+    const int saved = errno;
+    ::close(at);
+    errno = saved;
+    if (next < 0) {
+      if (errno == ELOOP || (errno == ENOTDIR && !last)) {
+        return Error{Errc::bad_input, "path '" + escaped(relative) + "' is refused: '" +
+                                          escaped(components[i]) + "' is a symbolic link or not a folder"};
+      }
+      return io_error(folder + "/" + relative, "cannot open");
+    }
+    at = next;
+  }
+  return adopt(at, relative, true);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : fd_(other.fd_), size_(other.size_), path_(std::move(other.path_)) {
+  other.fd_ = -1;
+}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status InputFile::read_at(std::int64_t offset, void* to, std::int64_t bytes) const {
+  if (offset < 0 || bytes < 0 || offset > size_ || bytes > size_ - offset) {
+    return Error{Errc::bad_input, escaped(path_) + ": bytes " + std::to_string(offset) + " + " +
+                                      std::to_string(bytes) + " are beyond its end (" +
+                                      std::to_string(size_) + " bytes)"};
+  }
+  char* cursor = static_cast<char*>(to);
+  while (bytes > 0) {
+    const auto chunk = static_cast<std::size_t>(std::min<std::int64_t>(bytes, std::int64_t{1} << 30));
+    const ssize_t got = ::pread(fd_, cursor, chunk, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return io_error(path_, "cannot read");
+    if (got == 0) return Error{Errc::io, escaped(path_) + ": ended while it was read"};
+    cursor += got;
+    offset += got;
+    bytes -= got;
+  }
+  return {};
+}
+
+void release_pages(char* bytes, std::size_t count) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGE_SIZE));
+  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(bytes) + page - 1) / page * page,
+                       end = (reinterpret_cast<std::uintptr_t>(bytes) + count) / page * page;
+  if (begin < end)
+    ::madvise(bytes + (begin - reinterpret_cast<std::uintptr_t>(bytes)), end - begin, MADV_DONTNEED);
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::int64_t memory_budget_bytes() { return usable_memory_bytes() / 10 * 8; }
+
+}  // namespace gradloom

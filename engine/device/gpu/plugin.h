@@ -1,0 +1,175 @@
+// The C interface between the program and a GPU plugin (libgradloom_cuda.so, libgradloom_hip.so,
+// libgradloom_hostgpu.so). A plugin exports one function, gradloom_gpu_plugin, and is loaded with
+// dlopen(RTLD_LOCAL). Plain structs and function pointers only: no C++ type crosses it, no exception, and
+// memory is released by the side that took it. All functions but `device_count` and `describe` are called
+// from one thread per context.
+//
+// Every function returns a GpuStatus; when it is not GPU_OK the text of the error is in
+// `gpu->message(context)` (context may be null) until the next call. After GPU_DEVICE_LOST the context takes
+// no further work and the process should end (CUDA's sticky errors).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GRADLOOM_GPU_VERSION 3
+
+typedef enum GpuStatus {
+  GPU_OK = 0,
+  GPU_NO_DRIVER = 1,  // no driver, or too old for the plugin: message says what was found and what is needed
+  GPU_NO_DEVICE = 2,
+  GPU_UNSUPPORTED = 3,    // this device or operation is not supported by the plugin
+  GPU_OUT_OF_MEMORY = 4,  // recoverable
+  GPU_LAUNCH_FAILED = 5,  // invalid configuration, failed compilation or library call: recoverable
+  GPU_DEVICE_LOST =
+      6,  // illegal address, launch timeout, ECC error, device removed: not recoverable in this process
+  GPU_NOT_READY = 7,  // from query_event: work before the event still runs
+  GPU_FAILED = 8,
+} GpuStatus;
+
+typedef struct GpuContext GpuContext;  // one open device
+typedef struct GpuModule GpuModule;    // compiled programs
+typedef struct GpuGraph GpuGraph;      // a recorded sequence of work
+
+typedef struct GpuDescription {
+  char name[128], architecture[32];  // "NVIDIA H200", "sm_90"
+  char driver[64], runtime[64];      // versions
+  char libraries[512];  // optional libraries found and their versions, "cublasLt 13.1.0, cupti 13.0"; "" none
+  char uuid[48];
+  int64_t memory_bytes, free_bytes;
+  int32_t warp_size, multiprocessors, shared_bytes_per_block, clock_khz;
+} GpuDescription;
+
+// State of the device for a run's record (NVML, rocm_smi); -1 and "" where not measured.
+typedef struct GpuEnvironment {
+  int32_t sm_clock_mhz, memory_clock_mhz, temperature_c, power_mw, power_limit_mw, utilization_percent,
+      other_processes;
+  uint64_t throttle_reasons;  // NVML clocks event reasons bits
+  char throttle_text[128];    // "power cap, thermal"; "none"
+} GpuEnvironment;
+
+typedef struct GpuDim {
+  uint32_t x, y, z;
+} GpuDim;
+
+typedef enum GpuActivityKind {
+  GPU_ACTIVITY_KERNEL = 0,
+  GPU_ACTIVITY_COPY = 1,
+  GPU_ACTIVITY_FILL = 2,
+  GPU_ACTIVITY_API = 3,
+  GPU_ACTIVITY_LOST = 4
+} GpuActivityKind;
+
+// One finished piece of work. Times are of CLOCK_MONOTONIC in ns. plan_step: what `mark` said when it was
+// queued or recorded; -1 none.
+typedef struct GpuActivity {
+  int32_t kind, plan_step, stream;  // kind: GpuActivityKind; LOST: `bytes` records were dropped
+  int64_t start_ns, end_ns, bytes;
+  uint64_t correlation;  // joins API calls with what they queued; 0 inside graphs
+  uint64_t graph_node;   // 0 outside graphs
+  char name[96];         // symbol, cut
+} GpuActivity;
+
+typedef enum GpuTraceLevel {
+  GPU_TRACE_OFF = 0,
+  GPU_TRACE_KERNELS = 1,
+  GPU_TRACE_ALL = 2
+} GpuTraceLevel;  // ALL: API calls too
+
+// The algorithm with which a library is to compute one problem. problem: library and its version, device and
+// shape, made by the plugin; bytes: the library's own description, which means something to that library
+// only.
+enum { GPU_ALGORITHM_BYTES = 64 };
+typedef struct GpuAlgorithm {
+  char problem[384];
+  uint8_t bytes[GPU_ALGORITHM_BYTES];
+  int32_t size;     // of bytes
+  int64_t time_ns;  // of one run when it was found; 0: not known
+} GpuAlgorithm;
+
+// Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers below GPU_EVENTS, made
+// by open().
+enum { GPU_COMPUTE = 0, GPU_UPLOAD = 1, GPU_DOWNLOAD = 2, GPU_STREAMS = 3, GPU_EVENTS = 64 };
+
+typedef struct GpuPlugin {
+  uint32_t version, struct_bytes;  // GRADLOOM_GPU_VERSION, sizeof(GpuPlugin)
+  uint64_t kernel_abi;             // kernel_abi() of engine/device/gpu/abi.h: kernel ids and argument structs
+  const char* kind;                // "cuda", "hip", "host-gpu"
+
+  const char* (*message)(const GpuContext*);
+  GpuStatus (*device_count)(int32_t* count);
+  GpuStatus (*describe)(int32_t index, GpuDescription* description);
+  GpuStatus (*environment)(int32_t index, GpuEnvironment* environment);
+  GpuStatus (*open)(int32_t index, GpuContext** context);
+  void (*close)(GpuContext*);
+
+  // Memory. pinned: page-locked host memory. copy goes in any direction; asynchronous when host memory is
+  // pinned.
+  GpuStatus (*allocate)(GpuContext*, size_t bytes, int32_t pinned, void** memory);
+  GpuStatus (*release)(GpuContext*, void* memory, int32_t pinned);
+  GpuStatus (*copy)(GpuContext*, int32_t stream, void* target, const void* source, size_t bytes);
+  GpuStatus (*fill)(GpuContext*, int32_t stream, void* target, int32_t byte, size_t bytes);
+
+  // Work. run: a kernel of kernels/launcher.h by its id; args is its struct. Pointers to lists inside args
+  // are read before it returns.
+  GpuStatus (*run)(GpuContext*, int32_t stream, uint32_t kernel_id, const void* args, size_t args_bytes);
+  // Work that only a library of the device may do (LibraryKernelId of kernels/launcher.h). taken: 1 when it
+  // was queued, otherwise its results must be made by other kernels.
+  GpuStatus (*offer)(GpuContext*, int32_t stream, uint32_t kernel_id, const void* args, size_t args_bytes,
+                     int32_t* taken);
+  // 1: a library of convolutions, attention and the like was found and is wanted (kernels/library_kernels.h).
+  // No device is touched.
+  int32_t (*has_dnn_library)(void);
+  // Algorithms. tune: of what `run` would hand to a library: unless its algorithm is known, times at most
+  // `candidates` on the compute stream, waits for them and keeps the fastest; results of the kernel are
+  // overwritten. Nothing happens where there is no choice. set_algorithm: one that tune found in another
+  // process; the library tests it before it is used, and what it does not take is as if it had not been set.
+  // algorithms: what tune found or confirmed, at most `capacity` of them; count: how many there are.
+  GpuStatus (*tune)(GpuContext*, uint32_t kernel_id, const void* args, size_t args_bytes, int32_t candidates);
+  GpuStatus (*set_algorithm)(GpuContext*, const GpuAlgorithm* algorithm);
+  GpuStatus (*algorithms)(GpuContext*, GpuAlgorithm* algorithms, int32_t capacity, int32_t* count);
+  // Programs: source text of kernels/gpu/program_source.h with `count` entry points. cache_folder: where compiled
+  // code may be kept; null none.
+  GpuStatus (*compile)(GpuContext*, const char* source, const char* const* entries, int32_t count,
+                       const char* cache_folder, GpuModule** module);
+  void (*unload)(GpuContext*, GpuModule*);
+  // params: the one argument, a struct of `bytes` bytes, of entry `index`.
+  GpuStatus (*run_program)(GpuContext*, int32_t stream, GpuModule*, int32_t index, GpuDim grid, GpuDim block,
+                           const void* params, size_t bytes);
+  // Work queued until the next mark belongs to plan step `plan_step` (-1: none) of this name (NVTX, roctx
+  // range; correlation).
+  GpuStatus (*mark)(GpuContext*, int32_t plan_step, const char* name);
+
+  // Order.
+  GpuStatus (*record_event)(GpuContext*, int32_t stream, int32_t event);
+  GpuStatus (*wait_event)(GpuContext*, int32_t stream, int32_t event);  // the stream waits, not the host
+  GpuStatus (*query_event)(GpuContext*, int32_t event);                 // GPU_OK or GPU_NOT_READY
+  GpuStatus (*synchronize_event)(GpuContext*, int32_t event);           // the host waits
+  GpuStatus (*elapsed_ns)(GpuContext*, int32_t from_event, int32_t to_event, int64_t* ns);
+  GpuStatus (*synchronize)(GpuContext*);  // everything; reports errors of earlier work
+
+  // Recording of the compute stream. Nothing runs between begin and end.
+  GpuStatus (*begin_capture)(GpuContext*);
+  GpuStatus (*end_capture)(GpuContext*, GpuGraph** graph);
+  GpuStatus (*run_graph)(GpuContext*, GpuGraph*);
+  void (*destroy_graph)(GpuContext*, GpuGraph*);
+
+  // Profiling. read_trace hands over finished activities, at most `capacity`; flush: waits for those still
+  // under way.
+  GpuStatus (*set_trace)(GpuContext*, int32_t level);
+  GpuStatus (*read_trace)(GpuContext*, int32_t flush, GpuActivity* activities, int32_t capacity,
+                          int32_t* count);
+} GpuPlugin;
+
+// The plugin's table, or null when it cannot serve a program of this version. The program checks version,
+// struct_bytes and kernel_abi.
+typedef const GpuPlugin* (*GpuPluginFn)(uint32_t version);
+#define GRADLOOM_GPU_ENTRY "gradloom_gpu_plugin"
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,383 @@
+// Products by cuBLASLt. f32 is computed in f32 (TF32 only with GRADLOOM_TF32=1), f16 and bf16 accumulate in
+// f32, and so do the slices of a product that is cut. Reductions that use atomics are ruled out, so the same
+// algorithm gives the same bits.
+//
+// The algorithm of a shape is the library's first suggestion, which is the same in every run. tune_gemm times
+// several and keeps the fastest: faster at times, but which one wins may differ between processes, and with
+// it the last bits, so the choice is kept outside (AlgorithmTable) and given back to those that are to have
+// the same.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "engine/device/gpu/runtime/column_major.h"
+#include "engine/device/gpu/runtime/gemm_library.h"
+#include "engine/device/gpu/runtime/library.h"
+#include "engine/device/gpu/runtime/names.h"
+
+namespace gradloom::kernels::gpu {
+namespace {
+
+struct Functions {
+  Library library{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetVersion) version = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  bool ready = false;
+
+  Functions() {
+    ready = library && library.bind(create, "cublasLtCreate") && library.bind(destroy, "cublasLtDestroy") &&
+            library.bind(version, "cublasLtGetVersion") &&
+            library.bind(desc_create, "cublasLtMatmulDescCreate") &&
+            library.bind(desc_destroy, "cublasLtMatmulDescDestroy") &&
+            library.bind(desc_set, "cublasLtMatmulDescSetAttribute") &&
+            library.bind(layout_create, "cublasLtMatrixLayoutCreate") &&
+            library.bind(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+            library.bind(layout_set, "cublasLtMatrixLayoutSetAttribute") &&
+            library.bind(preference_create, "cublasLtMatmulPreferenceCreate") &&
+            library.bind(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
+            library.bind(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
+            library.bind(heuristic, "cublasLtMatmulAlgoGetHeuristic") &&
+            library.bind(algo_check, "cublasLtMatmulAlgoCheck") && library.bind(matmul, "cublasLtMatmul");
+  }
+};
+const Functions& lt() {
+  static const Functions functions;
+  return functions;
+}
+
+struct Types {
+  cudaDataType_t data, scale;
+  cublasComputeType_t compute;
+};
+bool types_of(DType type, Types* types) {
+  switch (type) {
+    case DType::f32:
+      *types = {CUDA_R_32F, CUDA_R_32F,
+                switched("GRADLOOM_TF32", false) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
+      return true;
+    case DType::f16: *types = {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F}; return true;
+    case DType::bf16: *types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}; return true;
+    case DType::f64: *types = {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}; return true;
+    default: return false;
+  }
+}
+
+// The library's rules for values kept beside D: lines of a multiple of 8, 16-byte boundaries, one product.
+bool aux_fits(const GemmArgs& args, const ColumnMajor& p) {
+  return p.batch == 1 && p.d_ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(args.aux) % 16 == 0;
+}
+
+// What the library can do with the result in the product's kernel. gelu_erf has none: the library's GELU is
+// the tanh form. A bias is one value per row of D, sums are of X (BGRADA, per row of D) or of Y (BGRADB),
+// neither with an activation of the other's.
+bool epilogue_of(const GemmArgs& args, const ColumnMajor& p, cublasLtEpilogue_t* epilogue) {
+  const bool bias = args.bias != nullptr, aux = args.aux != nullptr;
+  if (args.sums_of != GemmOperand::none) {
+    if (bias || args.activation != Activation::none || args.batch_rank != 0) return false;
+    const bool of_x = (args.sums_of == GemmOperand::a) == p.by_columns;
+    *epilogue = of_x ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    return args.dtype != DType::f64;
+  }
+  switch (args.activation) {
+    case Activation::none: *epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT; break;
+    case Activation::relu: *epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU; break;
+    case Activation::gelu_tanh:
+      *epilogue = aux    ? (bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX)
+                  : bias ? CUBLASLT_EPILOGUE_GELU_BIAS
+                         : CUBLASLT_EPILOGUE_GELU;
+      break;
+    case Activation::gelu_tanh_grad:
+      if (bias) return false;
+      *epilogue = CUBLASLT_EPILOGUE_DGELU;
+      break;
+    default: return false;
+  }
+  if (*epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
+  if (bias && p.by_columns) return false;
+  return args.dtype != DType::f64 && (!aux || aux_fits(args, p));
+}
+
+// The library picks faster algorithms for better boundaries.
+std::uint32_t boundary_of(const void* p) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(p) | 256u;
+  return std::uint32_t(bits & (~bits + 1));
+}
+
+// Everything that the choice of an algorithm depends on.
+using Key = std::array<std::int64_t, 23>;
+
+// A product as cublasLtMatmul is called for it; its descriptions are destroyed with it.
+struct Problem {
+  ColumnMajor product;
+  Key key{};
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t x = nullptr, y = nullptr, d = nullptr;
+
+  Problem() = default;
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+  ~Problem() {
+    if (desc != nullptr) lt().desc_destroy(desc);
+    for (const cublasLtMatrixLayout_t layout : {x, y, d}) {
+      if (layout != nullptr) lt().layout_destroy(layout);
+    }
+  }
+
+  // False: the library does not take it.
+  bool describe(const GemmArgs& args);
+  std::string text() const {
+    std::string text;
+    for (const std::int64_t number : key) text += " " + std::to_string(number);
+    return text;
+  }
+};
+
+Key key_of(const GemmArgs& args, const ColumnMajor& p, cublasComputeType_t compute,
+           cublasLtEpilogue_t epilogue) {
+  return {std::int64_t(args.dtype),
+          std::int64_t(compute),
+          p.by_columns,
+          p.rows,
+          p.cols,
+          p.inner,
+          p.x_transposed,
+          p.y_transposed,
+          p.x_ld,
+          p.y_ld,
+          p.d_ld,
+          p.batch,
+          p.x_batch,
+          p.y_batch,
+          p.d_batch,
+          std::int64_t(epilogue),
+          args.accumulate,
+          std::int64_t(args.workspace_bytes),
+          boundary_of(args.a),
+          boundary_of(args.b),
+          boundary_of(args.c),
+          boundary_of(args.sums_of != GemmOperand::none ? args.sums : args.bias),
+          boundary_of(args.aux)};
+}
+
+bool layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::int64_t rows, std::int64_t cols,
+            bool transposed, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
+  if (lt().layout_create(made, type, std::uint64_t(transposed ? cols : rows),
+                         std::uint64_t(transposed ? rows : cols), ld) != 0)
+    return false;
+  const std::int32_t count = std::int32_t(batch);
+  return lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == 0 &&
+         lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride) == 0;
+}
+
+bool Problem::describe(const GemmArgs& args) {
+  Types types;
+  cublasLtEpilogue_t epilogue;
+  if (!types_of(args.dtype, &types) || !column_major(args, &product) ||
+      !epilogue_of(args, product, &epilogue))
+    return false;
+  const ColumnMajor& p = product;
+  key = key_of(args, p, types.compute, epilogue);
+  if (lt().desc_create(&desc, types.compute, types.scale) != 0) return false;
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    return lt().desc_set(desc, attribute, &value, sizeof value) == 0;
+  };
+  const cublasOperation_t op_x = p.x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          op_y = p.y_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const void* const bias = args.sums_of != GemmOperand::none ? args.sums : args.bias;
+  return set(CUBLASLT_MATMUL_DESC_TRANSA, op_x) && set(CUBLASLT_MATMUL_DESC_TRANSB, op_y) &&
+         set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
+         (bias == nullptr || set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)) &&
+         (args.aux == nullptr || (set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux) &&
+                                  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.d_ld))) &&
+         layout(&x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch) &&
+         layout(&y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch) &&
+         layout(&d, types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch);
+}
+
+}  // namespace
+
+class GemmLibrary {
+ public:
+  GemmLibrary(cublasLtHandle_t handle, std::string name) : handle_(handle), name_(std::move(name)) {}
+  ~GemmLibrary() { lt().destroy(handle_); }
+  GemmLibrary(const GemmLibrary&) = delete;
+  GemmLibrary& operator=(const GemmLibrary&) = delete;
+
+  bool run(const GemmArgs& args, void* stream) {
+    Problem problem;
+    if (!problem.describe(args)) return false;
+    auto chosen = choices_.find(problem.key);
+    if (chosen == choices_.end()) {
+      const auto found = suggestions(args, problem, 1);
+      chosen = choices_.emplace(problem.key, found.empty() ? Choice{} : Choice{true, found[0].algo}).first;
+    }
+    return chosen->second.found && multiply(args, problem, chosen->second.algorithm, cudaStream_t(stream));
+  }
+
+  bool tune(const GemmArgs& args, void* stream, int candidates, AlgorithmTable& algorithms) {
+    Problem problem;
+    if (!problem.describe(args)) return false;
+    Choice& choice = choices_[problem.key];
+    if (choice.tuned) return choice.found;
+    const std::string name = name_ + problem.text();
+    std::int64_t time_ns = 0;
+    choice = given(args, problem, algorithms.given(name), &time_ns);
+    if (!choice.found) {
+      const auto found = suggestions(args, problem, candidates);
+      if (!found.empty()) {
+        const std::size_t best = fastest(args, problem, found, cudaStream_t(stream), &time_ns);
+        choice = {true, found[best].algo};
+      }
+    }
+    choice.tuned = true;
+    if (choice.found) algorithms.choose(name, &choice.algorithm, sizeof choice.algorithm, time_ns);
+    return choice.found;
+  }
+
+ private:
+  struct Choice {
+    bool found = false;
+    cublasLtMatmulAlgo_t algorithm = {};
+    bool tuned = false;
+  };
+  static_assert(sizeof(cublasLtMatmulAlgo_t) <= GPU_ALGORITHM_BYTES);
+
+  std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const GemmArgs& args, const Problem& problem,
+                                                           int candidates) const {
+    std::vector<cublasLtMatmulHeuristicResult_t> found(std::size_t(std::clamp(candidates, 1, 32)));
+    cublasLtMatmulPreference_t preference = nullptr;
+    if (lt().preference_create(&preference) != 0) return {};
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      return lt().preference_set(preference, attribute, &value, sizeof value) == 0;
+    };
+    const std::uint64_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
+    // Without atomics; the slices of half types are not added up in them.
+    const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                                     (is_half(args.dtype) ? 0 : CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
+    int count = 0;
+    const bool asked =
+        set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
+        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(problem.product.x(args))) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(problem.product.y(args))) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(args.c)) &&
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, boundary_of(args.c)) &&
+        lt().heuristic(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, preference,
+                       int(found.size()), found.data(), &count) == 0;
+    lt().preference_destroy(preference);
+    found.resize(asked ? std::size_t(count) : 0);
+    std::erase_if(found,
+                  [&](const auto& result) { return result.state != 0 || result.workspaceSize > workspace; });
+    return found;
+  }
+
+  bool multiply(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm,
+                cudaStream_t stream) const {
+    const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
+    const float alpha_f32 = float(alpha), beta_f32 = float(beta);
+    const bool f64 = args.dtype == DType::f64;
+    const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
+    const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
+    const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
+    return lt().matmul(handle_, problem.desc, scale, problem.product.x(args), problem.x,
+                       problem.product.y(args), problem.y, keep, args.c, problem.d, args.c, problem.d,
+                       &algorithm, args.workspace, workspace, stream) == 0;
+  }
+
+  // What was given for the problem, if the library takes it: it may come from anywhere.
+  Choice given(const GemmArgs& args, const Problem& problem, const GpuAlgorithm* algorithm,
+               std::int64_t* time_ns) const {
+    Choice choice;
+    if (algorithm == nullptr || algorithm->size != std::int32_t(sizeof choice.algorithm)) return choice;
+    std::memcpy(&choice.algorithm, algorithm->bytes, sizeof choice.algorithm);
+    cublasLtMatmulHeuristicResult_t result = {};
+    const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
+    choice.found = lt().algo_check(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d,
+                                   &choice.algorithm, &result) == 0 &&
+                   result.state == 0 && result.workspaceSize <= workspace;
+    *time_ns = algorithm->time_ns;
+    return choice;
+  }
+
+  // Index of the one with the shortest of kRuns runs, after one to load its code.
+  std::size_t fastest(const GemmArgs& args, const Problem& problem,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& found, cudaStream_t stream,
+                      std::int64_t* time_ns) const {
+    constexpr int kRuns = 4;
+    cudaEvent_t from = nullptr, to = nullptr;
+    std::size_t best = 0;
+    float best_ms = 1e30f;
+    if (cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess) {
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        bool works = multiply(args, problem, found[i].algo, stream);
+        for (int run = 0; works && run < kRuns; ++run) {
+          float ms = 0;
+          works = cudaEventRecord(from, stream) == cudaSuccess &&
+                  multiply(args, problem, found[i].algo, stream) &&
+                  cudaEventRecord(to, stream) == cudaSuccess && cudaEventSynchronize(to) == cudaSuccess &&
+                  cudaEventElapsedTime(&ms, from, to) == cudaSuccess;
+          if (works && ms < best_ms) {
+            best_ms = ms;
+            best = i;
+          }
+        }
+      }
+    }
+    if (from != nullptr) (void)cudaEventDestroy(from);
+    if (to != nullptr) (void)cudaEventDestroy(to);
+    *time_ns = best_ms < 1e30f ? std::int64_t(double(best_ms) * 1e6) : 0;
+    return best;
+  }
+
+  cublasLtHandle_t handle_;
+  std::string name_;  // library, version and device: what problems begin with
+  std::map<Key, Choice> choices_;
+};
+
+void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
+
+bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool) {
+  return library.run(args, stream);
+}
+
+bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,
+               AlgorithmTable& algorithms) {
+  return library.tune(args, stream, candidates, algorithms);
+}
+
+GemmLibraryPtr open_gemm_library() {
+  cublasLtHandle_t handle = nullptr;
+  if (!lt().ready || lt().create(&handle) != 0) return nullptr;
+  int device = 0;
+  cudaDeviceProp properties = {};
+  (void)cudaGetDevice(&device);
+  (void)cudaGetDeviceProperties(&properties, device);
+  return GemmLibraryPtr(
+      new GemmLibrary(handle, gemm_library_version() + "; " + std::string(properties.name) + ";"));
+}
+
+std::string gemm_library_version() {
+  if (!lt().ready) return "";
+  const std::size_t version = lt().version();  // 130100
+  return "cublasLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace gradloom::kernels::gpu

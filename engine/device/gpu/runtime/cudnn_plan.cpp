@@ -1,0 +1,194 @@
+#include "engine/device/gpu/runtime/cudnn_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/device/gpu/runtime/cudnn_operations.h"
+
+namespace gradloom::kernels::gpu {
+namespace {
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // the newer form needs 9.8
+constexpr cudnnBackendAttributeName_t kPlanHandle = CUDNN_ATTR_EXECUTION_PLAN_HANDLE;
+#pragma GCC diagnostic pop
+
+// The device as the library's calls want it.
+struct Target {
+  cudnnHandle_t handle = nullptr;
+  CudnnDescriptor described{};
+
+  explicit Target(const CudnnDevice& device) : handle(static_cast<cudnnHandle_t>(device.handle)) {
+#if CUDNN_VERSION >= 90800
+    if (handle != nullptr || cudnn_version() < 90800) return;
+    described = CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    described
+        .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, device.description.c_str(),
+             device.description.size() + 1)
+        .finalize();
+#endif
+  }
+  bool good() const { return handle != nullptr || described.good(); }
+
+  void set_for_heuristics([[maybe_unused]] CudnnDescriptor& heuristics) const {
+#if CUDNN_VERSION >= 90800
+    if (handle == nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, described);
+#endif
+  }
+  void set_for_plan(CudnnDescriptor& plan) const {
+    if (handle != nullptr) plan.set(kPlanHandle, CUDNN_TYPE_HANDLE, &handle);
+#if CUDNN_VERSION >= 90800
+    if (handle == nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, described);
+#endif
+  }
+};
+
+// ---- what is asked of an engine ---------------------------------------------------------------------------------------------------
+
+struct TypeOf {
+  DType operator()(const ConvolutionProblem& p) const { return p.x.dtype; }
+  DType operator()(const PoolProblem& p) const { return p.x.dtype; }
+  DType operator()(const BatchNormProblem& p) const { return p.x.dtype; }
+  DType operator()(const AttentionProblem& p) const { return p.q.dtype; }
+};
+
+// Does the library compute it, with the same bits every time? Its notes say nothing of attention's gradient:
+// on Hopper and before the form of our operations decides, later devices ask for a knob that we do not turn.
+bool deterministic(const DnnProblem& problem, int capability) {
+  const auto* const attention = std::get_if<AttentionProblem>(&problem);
+  return attention == nullptr || !attention->backward || capability < 100;
+}
+
+// Engines for convolutions and poolings that are compiled when they are planned, which takes up to a second,
+// are for fusions; for normalizations and attention there are no others.
+bool may_compile(const DnnProblem& problem) {
+  return std::holds_alternative<BatchNormProblem>(problem) ||
+         std::holds_alternative<AttentionProblem>(problem);
+}
+
+// May an engine with these numerical notes compute values of this type? The same bits every time; half types
+// summed in f32, and not through transforms, which the type has neither digits nor range for; f32 as f32: not
+// rounded to TF32, and not through transforms that lose digits.
+bool fits(DType type, bool tf32, const std::vector<int>& notes) {
+  const auto has = [&](cudnnBackendNumericalNote_t note) {
+    return std::find(notes.begin(), notes.end(), int(note)) != notes.end();
+  };
+  if (has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) || has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
+    return false;
+  if (type != DType::f32) return !has(CUDNN_NUMERICAL_NOTE_FFT) && !has(CUDNN_NUMERICAL_NOTE_WINOGRAD);
+  if (!tf32 && (has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)))
+    return false;
+  return !has(CUDNN_NUMERICAL_NOTE_FFT) && !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) &&
+         !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
+}
+
+struct Demands {
+  DType type;
+  bool tf32, may_compile;
+  std::size_t workspace_bytes;
+};
+
+}  // namespace
+
+struct CudnnPlan::Parts {
+  CudnnGraph graph;
+  CudnnDescriptor heuristics, config, plan;
+  std::int64_t workspace_bytes = 0, engine = -1;
+  std::vector<int> notes;
+
+  // The first engine that the heuristics suggest and that may be used.
+  bool choose(const Target& target, cudnnBackendHeurMode_t mode, const Demands& demands) {
+    constexpr std::int64_t kMost = 64;
+    heuristics = CudnnDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor())
+        .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
+    target.set_for_heuristics(heuristics);
+    if (!heuristics.finalize().good()) return false;
+    std::vector<CudnnDescriptor> configs;
+    std::vector<cudnnBackendDescriptor_t> raw;
+    for (std::int64_t i = 0; i < kMost; ++i) {
+      configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+      raw.push_back(configs.back().get());
+    }
+    const std::int64_t count =
+        heuristics.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw.data(), kMost);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (take(target, std::move(configs[std::size_t(i)]), demands)) return true;
+    return false;
+  }
+
+ private:
+  bool take(const Target& target, CudnnDescriptor from, const Demands& demands) {
+    CudnnDescriptor of(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnnBackendDescriptor_t raw = of.get();
+    if (from.read(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1) != 1) return false;
+    std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> numerical{};
+    std::array<cudnnBackendBehaviorNote_t, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT> behavior{};
+    const auto notes_count = of.read(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                     numerical.data(), std::int64_t(numerical.size()));
+    const auto behavior_count = of.read(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                        behavior.data(), std::int64_t(behavior.size()));
+    notes.assign(numerical.begin(), numerical.begin() + notes_count);
+    const bool compiles =
+        std::find(behavior.begin(), behavior.begin() + behavior_count,
+                  CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != behavior.begin() + behavior_count;
+    if ((compiles && !demands.may_compile) || !fits(demands.type, demands.tf32, notes)) return false;
+    plan = CudnnDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, from);
+    target.set_for_plan(plan);
+    if (!plan.finalize().good()) return false;
+    if (plan.read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &workspace_bytes, 1) != 1 ||
+        workspace_bytes < 0 || std::size_t(workspace_bytes) > demands.workspace_bytes)
+      return false;
+    (void)of.read(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, &engine, 1);
+    config = std::move(from);
+    return true;
+  }
+};
+
+std::size_t cudnn_version() { return cudnn().ready ? cudnn().version() : 0; }
+
+CudnnPlan::CudnnPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+CudnnPlan::~CudnnPlan() = default;
+std::size_t CudnnPlan::workspace_bytes() const { return std::size_t(parts_->workspace_bytes); }
+const std::vector<std::int64_t>& CudnnPlan::tensors() const { return parts_->graph.tensors(); }
+std::int64_t CudnnPlan::engine() const { return parts_->engine; }
+const std::vector<int>& CudnnPlan::notes() const { return parts_->notes; }
+
+std::unique_ptr<CudnnPlan> CudnnPlan::create(const CudnnDevice& device, const DnnProblem& problem,
+                                             std::size_t workspace_bytes) {
+  if (!cudnn().ready || !deterministic(problem, device.capability)) return nullptr;
+  const Target target(device);
+  if (!target.good()) return nullptr;
+  auto parts = std::make_unique<Parts>();
+  std::visit([&](const auto& p) { add_operations(p, parts->graph); }, problem);
+  if (!parts->graph.finish(target.handle)) return nullptr;
+  const Demands demands{std::visit(TypeOf(), problem), device.tf32, may_compile(problem), workspace_bytes};
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+    if (parts->choose(target, mode, demands))
+      return std::unique_ptr<CudnnPlan>(new CudnnPlan(std::move(parts)));
+  return nullptr;
+}
+
+bool CudnnPlan::run(void* handle, const std::vector<DnnCall::Place>& places, void* workspace) const {
+  std::vector<std::int64_t> ids;
+  std::vector<void*> addresses;
+  for (const DnnCall::Place& place : places) {
+    ids.push_back(place.id);
+    addresses.push_back(place.address);
+  }
+  for (const auto& [id, value] : parts_->graph.scalars()) {
+    ids.push_back(id);
+    addresses.push_back(const_cast<float*>(&value));
+  }
+  CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, ids.data(), ids.size())
+      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses.data(), addresses.size())
+      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace)
+      .finalize();
+  return pack.good() &&
+         cudnn().execute(static_cast<cudnnHandle_t>(handle), parts_->plan.get(), pack.get()) == 0;
+}
+
+}  // namespace gradloom::kernels::gpu

@@ -1,0 +1,42 @@
+// The vendor's matrix products: cuBLASLt or rocBLAS, opened at run time. One object per context.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/arguments.h"
+#include "engine/device/gpu/runtime/algorithms.h"
+
+namespace gradloom::kernels::gpu {
+
+class GemmLibrary;  // defined by the file of the vendor's library
+struct CloseGemmLibrary {
+  void operator()(GemmLibrary* library) const;
+};
+using GemmLibraryPtr = std::unique_ptr<GemmLibrary, CloseGemmLibrary>;
+
+// Null when the library is not found here.
+GemmLibraryPtr open_gemm_library();
+// Anything but the product (and what it is added to).
+inline bool has_epilogue(const GemmArgs& args) {
+  return args.bias != nullptr || args.activation != Activation::none || args.sums_of != GemmOperand::none;
+}
+// The product alone.
+inline GemmArgs without_epilogue(GemmArgs args) {
+  args.bias = nullptr;
+  args.activation = Activation::none;
+  args.aux = args.sums = nullptr;
+  args.sums_of = GemmOperand::none;
+  return args;
+}
+// Queues the product on `stream` (cudaStream_t, hipStream_t). False: it has a form that the library does not
+// take or no deterministic algorithm was found, nothing was queued. capturing: the stream is being recorded.
+bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing);
+// Chooses the algorithm of the product: the one that `algorithms` was given, if the library accepts it, else
+// the fastest of `candidates`; what was chosen is noted there. False as run_gemm. Overwrites C, aux and sums.
+bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,
+               AlgorithmTable& algorithms);
+// "cublasLt 13.1.0"; "" when there is none.
+std::string gemm_library_version();
+
+}  // namespace gradloom::kernels::gpu

@@ -1,0 +1,106 @@
+// Products by rocBLAS: the products themselves, without bias, activation and sums; half types accumulate in
+// f32. gfx90a's matrix instructions take subnormal numbers of half types for 0. Its headers are in no package
+// here, so the few functions are declared after its public documentation (rocblas-functions.h,
+// rocblas-types.h).
+#include "engine/device/gpu/runtime/column_major.h"
+#include "engine/device/gpu/runtime/gemm_library.h"
+#include "engine/device/gpu/runtime/library.h"
+
+namespace gradloom::kernels::gpu {
+namespace {
+
+using Handle = void*;
+constexpr int kPlain = 111, kTransposed = 112;                  // rocblas_operation
+constexpr int kF16 = 150, kF32 = 151, kF64 = 152, kBf16 = 168;  // rocblas_datatype
+constexpr int kStandard = 0;                                    // rocblas_gemm_algo
+constexpr int kNoAtomics = 0;                                   // rocblas_atomics_mode
+
+struct Functions {
+  Library library{"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0",
+                  "librocblas.so"};
+  int (*create)(Handle*) = nullptr;
+  int (*destroy)(Handle) = nullptr;
+  int (*set_stream)(Handle, void*) = nullptr;
+  int (*set_atomics)(Handle, int) = nullptr;
+  int (*version)(char*, std::size_t) = nullptr;
+  int (*gemm)(Handle, int x_op, int y_op, int m, int n, int k, const void* alpha, const void* x, int x_type,
+              int x_ld, std::int64_t x_stride, const void* y, int y_type, int y_ld, std::int64_t y_stride,
+              const void* beta, const void* c, int c_type, int c_ld, std::int64_t c_stride, void* d,
+              int d_type, int d_ld, std::int64_t d_stride, int batch, int compute_type, int algorithm,
+              std::int32_t solution, std::uint32_t flags) = nullptr;
+  bool ready = false;
+
+  Functions() {
+    ready = library && library.bind(create, "rocblas_create_handle") &&
+            library.bind(destroy, "rocblas_destroy_handle") &&
+            library.bind(set_stream, "rocblas_set_stream") &&
+            library.bind(set_atomics, "rocblas_set_atomics_mode") &&
+            library.bind(version, "rocblas_get_version_string") &&
+            library.bind(gemm, "rocblas_gemm_strided_batched_ex");
+  }
+};
+const Functions& rocblas() {
+  static const Functions functions;
+  return functions;
+}
+
+}  // namespace
+
+class GemmLibrary {
+ public:
+  explicit GemmLibrary(Handle handle) : handle_(handle) {}
+  ~GemmLibrary() { rocblas().destroy(handle_); }
+  GemmLibrary(const GemmLibrary&) = delete;
+  GemmLibrary& operator=(const GemmLibrary&) = delete;
+
+  // Recorded streams go to our own kernel: the handle takes device memory of its own when it likes.
+  bool run(const GemmArgs& args, void* stream, bool capturing) {
+    ColumnMajor p;
+    if (capturing || has_epilogue(args) || !column_major(args, &p)) return false;
+    int type = 0;
+    if (args.dtype == DType::f32) type = kF32;
+    if (args.dtype == DType::f64) type = kF64;
+    if (args.dtype == DType::f16) type = kF16;
+    if (args.dtype == DType::bf16) type = kBf16;
+    if (type == 0 || rocblas().set_stream(handle_, stream) != 0) return false;
+    const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
+    const float alpha_f32 = float(alpha), beta_f32 = float(beta);
+    const bool f64 = type == kF64;
+    const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
+    const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
+    return rocblas().gemm(handle_, p.x_transposed ? kTransposed : kPlain,
+                          p.y_transposed ? kTransposed : kPlain, int(p.rows), int(p.cols), int(p.inner),
+                          scale, p.x(args), type, int(p.x_ld), p.x_batch, p.y(args), type, int(p.y_ld),
+                          p.y_batch, keep, args.c, type, int(p.d_ld), p.d_batch, args.c, type, int(p.d_ld),
+                          p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0) == 0;
+  }
+
+ private:
+  Handle handle_;
+};
+
+void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
+
+bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) {
+  return library.run(args, stream, capturing);
+}
+
+// It has one algorithm to offer.
+bool tune_gemm(GemmLibrary&, const GemmArgs&, void*, int, AlgorithmTable&) { return false; }
+
+GemmLibraryPtr open_gemm_library() {
+  Handle handle = nullptr;
+  if (!rocblas().ready || rocblas().create(&handle) != 0) return nullptr;
+  if (rocblas().set_atomics(handle, kNoAtomics) != 0) {
+    rocblas().destroy(handle);
+    return nullptr;
+  }
+  return GemmLibraryPtr(new GemmLibrary(handle));
+}
+
+std::string gemm_library_version() {
+  char text[64] = "";
+  return rocblas().ready && rocblas().version(text, sizeof text) == 0 ? "rocblas " + std::string(text) : "";
+}
+
+}  // namespace gradloom::kernels::gpu

@@ -1,0 +1,41 @@
+// AttributeProto lists -> Attrs, with the types that the operators' rows rely on.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/onnx/expand/expansion.h"
+#include "engine/onnx/file/tensor_proto.h"
+
+namespace onnx {
+class OpSchema;
+}
+
+namespace gradloom {
+
+struct ReadAttributes {
+  Attrs attrs;
+  std::string unsupported;  // why the operator cannot be used: an attribute of a kind or name Gradloom lacks;
+                            // empty: it can
+};
+
+// Checks names, types and required attributes against ONNX's operator schema (up to opset 17, plus what later
+// ones added). Malformed attributes are errors; attributes that are fine but not supported are reported in
+// `unsupported`. `own`: the attributes of an operator that has no schema.
+Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors,
+                                       const std::vector<ExpansionAttribute>* own = nullptr);
+
+// ONNX's schema of an operator at an opset, or null: none, or the opset is newer than the library.
+const onnx::OpSchema* schema_of(const std::string& op_type, int opset);
+
+// Of a Constant node, from the one attribute it has.
+Result<Tensor> constant_contents(const Attrs& attrs);
+
+// For reference runs in f64: what an operator's attributes say about f32 (Cast to FLOAT, tensors of floats),
+// and with `narrow` about f16 and bf16, becomes f64.
+void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs, bool narrow);
+
+}  // namespace gradloom

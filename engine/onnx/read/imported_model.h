@@ -1,0 +1,28 @@
+// What became of a model file: its graph, and what was noticed on the way.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/onnx/repair/tied_copy.h"
+
+namespace gradloom {
+
+// A node that has no operator here, or whose types could not be inferred.
+struct UnknownOp {
+  std::string node, op_type, domain, scope, reason;
+};
+
+struct ImportedModel {
+  Graph graph;
+  std::string path, content_hash, producer;
+  int ir_version = 0;
+  std::vector<UnknownOp> unknown;  // with allow_unknown
+  std::vector<UnknownOp> untyped;  // types of these could not be inferred; with allow_unknown or unbound dims
+  std::vector<std::string> unbound_dims;  // symbolic dims without a binding
+  std::vector<TiedCopy> tied_copies;
+  std::vector<std::string> notes;  // e.g. "nodes were not sorted"
+};
+
+}  // namespace gradloom

@@ -1,0 +1,180 @@
+#include "engine/onnx/repair/restored_module.h"
+
+#include <map>
+#include <string_view>
+
+#include "engine/base/names.h"
+#include "engine/onnx/repair/expanded_parameters.h"
+#include "engine/onnx/repair/merged_weights.h"
+#include "engine/onnx/file/newer_fields.h"
+#include "engine/onnx/repair/provenance.h"
+#include "engine/onnx/file/scope.h"
+#include "engine/onnx/file/tensor_proto.h"
+
+namespace gradloom {
+
+namespace {
+
+constexpr std::size_t kMostBytes = 64 << 20;
+constexpr std::int64_t kMostElements = 1 << 20;  // of a norm's scale or a bias
+
+std::int64_t integer_attribute(const onnx::NodeProto& node, const char* name, std::int64_t fallback) {
+  for (const auto& attribute : node.attribute())
+    if (attribute.name() == name) return attribute.i();
+  return fallback;
+}
+
+// How many channels the node's result has by its weight; 0: it takes no bias.
+std::int64_t bias_size(const onnx::NodeProto& node, const onnx::TensorProto& weight) {
+  const std::string& op = node.op_type();
+  if (!node.domain().empty() || weight.dims_size() < 2) return 0;
+  if (op == "Gemm" && weight.dims_size() == 2)
+    return weight.dims(integer_attribute(node, "transB", 0) != 0 ? 0 : 1);
+  if (op == "Conv") return weight.dims(0);
+  const std::int64_t groups = integer_attribute(node, "group", 1);
+  const bool fits = groups > 0 && groups <= kMostElements && weight.dims(1) <= kMostElements;
+  return op == "ConvTranspose" && fits ? weight.dims(1) * groups : 0;
+}
+
+// "h.1.ln" and "weight" of "h.1.ln.weight".
+std::string module_of(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+std::string leaf_of(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+class Restorer {
+ public:
+  Restorer(onnx::GraphProto& graph, TensorReader& tensors)
+      : graph_(graph), tensors_(tensors), lost_(lost_values(graph)) {
+    for (int i = 0; i < graph.initializer_size(); ++i) initializers_.emplace(graph.initializer(i).name(), i);
+  }
+
+  Result<RestoredModule> run() {
+    for (auto& node : *graph_.mutable_node()) {
+      const std::vector<std::string> scopes = python_list(metadata_of(node, kNameScopes));
+      if (scopes.empty()) continue;
+      const std::string module = scopes.size() < 2 ? "" : scopes[scopes.size() - 2];
+      const std::string prefix = module.empty() ? "" : module + ".";
+      restore_batch_norm(node, scopes.back());
+      restore_bias(node, prefix + "bias");
+      for (std::string& input : *node.mutable_input()) TRY(split(input, prefix));
+    }
+    find_missing();
+    return std::move(result_);
+  }
+
+ private:
+  // A BatchNormalization that was folded into a convolution seems to read that one's weight.
+  void find_missing() {
+    NameSet folded;
+    for (const std::string& name : lost_.parameters)
+      if (used_.count(name) == 0) folded.insert(module_of(name));
+    for (const std::string& name : lost_.buffers)
+      if (used_.count(name) == 0 && leaf_of(name) == "running_mean") folded.insert(module_of(name));
+    for (const std::string& name : lost_.parameters) {
+      const bool back = split_from_.count(name) != 0 || sizes_.count(name) != 0;
+      if (!back && folded.count(module_of(name)) != 0) result_.missing.push_back(name);
+    }
+  }
+
+  // `name`: of the node in torch.export's graph, that of ATen's function.
+  void restore_batch_norm(onnx::NodeProto& node, const std::string& name) {
+    constexpr std::string_view kTraining = "_native_batch_norm_legit_functional";
+    if (node.op_type() != "BatchNormalization" || !node.domain().empty() || node.output_size() != 1 ||
+        !name.starts_with(kTraining) || integer_attribute(node, "training_mode", -1) != -1)
+      return;
+    onnx::AttributeProto* mode = node.add_attribute();
+    mode->set_name("training_mode");
+    mode->set_type(onnx::AttributeProto::INT);
+    mode->set_i(1);
+    for (const char* statistic : {"/running_mean", "/running_var"})
+      node.add_output(node.output(0) + statistic);
+    ++result_.batch_norms;
+  }
+
+  void restore_bias(onnx::NodeProto& node, const std::string& name) {
+    if (lost_.parameters.count(name) == 0 || node.input_size() < 2 ||
+        (node.input_size() > 2 && !node.input(2).empty()) || node.input_size() > 3)
+      return;
+    const auto it = initializers_.find(node.input(1));
+    if (it == initializers_.end()) return;
+    const onnx::TensorProto& weight = graph_.initializer(it->second);
+    const Result<DType> dtype = dtype_of_proto(weight.data_type());
+    const std::int64_t size = bias_size(node, weight);
+    if (!dtype.ok() || !is_float(*dtype) || size <= 0 || size > kMostElements) return;
+    if (used_.count(name) == 0) {
+      const Tensor zeros(*dtype, {size});
+      if (!take(zeros.bytes())) return;
+      onnx::TensorProto* bias = graph_.add_initializer();
+      bias->set_name(name);
+      write_tensor(zeros, bias);
+      sizes_[name] = size;
+      used_.insert(name);
+      result_.biases.push_back(name);
+    } else if (const auto known = sizes_.find(name); known == sizes_.end() || known->second != size) {
+      return;
+    }
+    if (node.input_size() == 2) node.add_input();
+    node.set_input(2, name);
+  }
+
+  Status split(std::string& input, const std::string& prefix) {
+    const auto it = initializers_.find(input);
+    if (it == initializers_.end()) return {};
+    const std::string own = prefix + leaf_of(input);
+    if (own == input || (lost_.parameters.count(own) == 0 && lost_.buffers.count(own) == 0)) return {};
+    if (used_.insert(own).second) {
+      const std::size_t bytes = TRY(bytes_if_uniform(it->second));
+      if (bytes == 0 || !take(bytes)) return {};
+      onnx::TensorProto copy = graph_.initializer(it->second);
+      copy.set_name(own);
+      *graph_.add_initializer() = std::move(copy);
+      split_from_[own] = it->second;
+      result_.split.push_back(own);
+    }
+    if (const auto from = split_from_.find(own); from != split_from_.end() && from->second == it->second)
+      input = own;
+    return {};
+  }
+
+  Result<std::size_t> bytes_if_uniform(int initializer) {
+    if (const auto it = uniform_bytes_.find(initializer); it != uniform_bytes_.end()) return it->second;
+    std::size_t& bytes = uniform_bytes_[initializer];
+    const onnx::TensorProto& proto = graph_.initializer(initializer);
+    std::int64_t count = 1;
+    for (const std::int64_t dim : proto.dims())
+      if (dim < 0 || dim > kMostElements || (count *= dim) > kMostElements) return bytes;
+    const Tensor contents = TRY(tensors_.read_initializer(proto));
+    if (is_uniform(contents)) bytes = contents.bytes();
+    return bytes;
+  }
+
+  bool take(std::size_t bytes) {
+    if (bytes > kMostBytes - bytes_) return false;
+    bytes_ += bytes;
+    return true;
+  }
+
+  onnx::GraphProto& graph_;
+  TensorReader& tensors_;
+  const Lost lost_;
+  RestoredModule result_;
+  NameMap<int> initializers_;                 // of the file, by name
+  std::map<int, std::size_t> uniform_bytes_;  // of those looked at; 0: not one number
+  NameSet used_;                              // lost parameters that a node stands for
+  NameMap<int> split_from_;
+  NameMap<std::int64_t> sizes_;  // of biases
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+Result<RestoredModule> restore_module(onnx::GraphProto& graph, TensorReader& tensors) {
+  std::vector<std::string> contracted = TRY(contract_expanded(graph, tensors));
+  RestoredModule restored = TRY(Restorer(graph, tensors).run());
+  restored.contracted = std::move(contracted);
+  return restored;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,157 @@
+#include "engine/ops/attention/samples.h"
+
+#include <cmath>
+
+#include "engine/ops/samples.h"
+
+namespace gradloom::attention {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+Attrs dropped(Attrs attrs, double ratio) {
+  attrs.set("dropout", ratio);
+  attrs.set("key", std::int64_t{81985529216486895});
+  return attrs;
+}
+
+Attrs safe(Attrs attrs) {
+  attrs.set("safe", std::int64_t{1});
+  return attrs;
+}
+
+Attrs with_mask(const char* mode, double fill) {
+  return {{"scale", 0.5}, {"mask", std::string(mode)}, {"fill", fill}};
+}
+
+SampleInput known_mask(Shape shape, std::vector<double> values) {
+  SampleInput input;
+  input.type = {DType::boolean, std::move(shape)};
+  input.values = std::move(values);
+  input.constant = true;
+  return input;
+}
+
+// true above the diagonal.
+SampleInput future(std::int64_t rows) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < rows * rows; ++i) values.push_back(i % rows > i / rows ? 1 : 0);
+  return known_mask({rows, rows}, std::move(values));
+}
+
+// A slope, and keys that are hidden.
+SampleInput known_bias() {
+  SampleInput input =
+      exact(DType::f32, {3, 5}, {0, -1, -2, -1e30, -1e30, -1, 0, -1, -2, -1e30, -2, -1, 0, -1, -1e30});
+  input.constant = true;
+  return input;
+}
+
+SampleInput flags(Shape shape, std::vector<double> values) {
+  SampleInput input = known_mask(std::move(shape), std::move(values));
+  input.constant = false;
+  return input;
+}
+
+struct Form {
+  const char* name;
+  Attrs attrs;
+  std::vector<SampleInput> operands;  // q, k, v, mask
+  Shape y;
+  bool bench = false;
+};
+
+std::vector<Form> forms() {
+  const Ints heads{0, 2, 1, 3};
+  Attrs in_heads{{"scale", 0.5}, {"perm_q", heads}, {"perm_k", heads}, {"perm_v", heads}, {"perm_y", heads}};
+  Attrs causal = in_heads;
+  causal.set("mask", std::string("block"));
+  return {
+      {"plain", {}, {floats({3, 5}), floats({4, 5}), floats({4, 2})}, {3, 2}},
+      {"batch",
+       {{"scale", 0.25}},
+       {floats({2, 3, 4, 5}), floats({2, 3, 6, 5}), floats({2, 3, 6, 3})},
+       {2, 3, 4, 3}},
+      {"heads inside",
+       in_heads,
+       {floats({2, 4, 3, 5}), floats({2, 6, 3, 5}), floats({2, 6, 3, 5})},
+       {2, 4, 3, 5}},
+      {"keys transposed",
+       {{"perm_k", Ints{0, 2, 1}}},
+       {floats({2, 3, 4}), floats({2, 4, 5}), floats({2, 5, 3})},
+       {2, 3, 3}},
+      {"added mask",
+       with_mask("add", 0),
+       {floats({2, 3, 4}), floats({2, 5, 4}), floats({2, 5, 3}), floats({1, 3, 5}, -3, 3)},
+       {2, 3, 3}},
+      {"known added mask",
+       with_mask("add", 0),
+       {floats({3, 4}), floats({5, 4}), floats({5, 3}), known_bias()},
+       {3, 3}},
+      {"kept",
+       with_mask("keep", -1e30),
+       {floats({2, 3, 4}), floats({2, 5, 4}), floats({2, 5, 3}),
+        flags({2, 1, 5}, {1, 1, 0, 1, 0, 0, 1, 1, 1, 0})},
+       {2, 3, 3}},
+      {"a row that sees nothing",
+       with_mask("keep", -0x1.fffffep127),  // the least of f32
+       {floats({2, 4}), floats({3, 4}), floats({3, 2}), flags({2, 3}, {0, 0, 0, 1, 0, 1})},
+       {2, 2}},
+      {"a row that sees nothing, safe",
+       safe(with_mask("keep", -INFINITY)),
+       {floats({3, 4}), floats({3, 4}), floats({3, 2}), flags({3, 3}, {0, 0, 0, 1, 0, 1, 0, 0, 0})},
+       {3, 2}},
+      {"known blind rows, safe",
+       safe(with_mask("block", -INFINITY)),
+       {floats({3, 4}), floats({3, 4}), floats({3, 2}), known_mask({3, 3}, {1, 1, 1, 0, 1, 0, 1, 1, 1})},
+       {3, 2}},
+      {"known, not hidden",
+       with_mask("block", -2),
+       {floats({3, 4}), floats({5, 4}), floats({5, 2}),
+        known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1})},
+       {3, 2}},
+      {"known holes",
+       with_mask("block", -INFINITY),
+       {floats({3, 4}), floats({5, 4}), floats({5, 2}),
+        known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1})},
+       {3, 2}},
+      {"dropped",
+       dropped({{"scale", 0.5}}, 0.25),
+       {floats({2, 3, 4}), floats({2, 7, 4}), floats({2, 7, 3})},
+       {2, 3, 3}},
+      {"causal, dropped",
+       dropped(with_mask("block", -INFINITY), 0.1),
+       {floats({2, 150, 4}), floats({2, 150, 4}), floats({2, 150, 3}), future(150)},
+       {2, 150, 3}},
+      {"causal",
+       with_mask("block", -INFINITY),
+       {floats({2, 150, 4}), floats({2, 150, 4}), floats({2, 150, 3}), future(150)},
+       {2, 150, 3}},
+      {"gpt",
+       causal,
+       {floats({1, 1024, 12, 64}), floats({1, 1024, 12, 64}), floats({1, 1024, 12, 64}), future(1024)},
+       {1, 1024, 12, 64},
+       true},
+  };
+}
+
+}  // namespace
+
+std::vector<Sample> samples() {
+  std::vector<Sample> list;
+  for (Form& f : forms())
+    list.push_back({.name = f.name, .attrs = f.attrs, .inputs = f.operands, .bench = f.bench});
+  return list;
+}
+
+std::vector<Sample> samples_grad() {
+  std::vector<Sample> list;
+  for (Form& f : forms()) {
+    f.operands.insert(f.operands.begin(), floats(f.y));
+    list.push_back(
+        {.name = f.name, .attrs = f.attrs, .inputs = f.operands, .output_count = 3, .bench = f.bench});
+  }
+  return list;
+}
+
+}  // namespace gradloom::attention

@@ -1,0 +1,473 @@
+// What MatMul, Gemm and FusedMatMul share; see product.h.
+#include "engine/ops/products/matrix_product.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "engine/ops/copies.h"
+#include "engine/ops/dims.h"
+#include "engine/ops/preparation.h"
+#include "kernels/prepared/bf16.h"
+#include "kernels/launcher.h"
+
+namespace gradloom {
+namespace {
+
+// Strides of an operand in the product's dims [batch.., row, col]; broadcast dims get 0.
+std::vector<std::int64_t> operand_strides(const Shape& stored, const Perm& perm, const ProductShape& s,
+                                          bool row_vector) {
+  std::vector<std::int64_t> strides = permuted(dense_strides(stored), perm);
+  Shape dims = permuted(stored, perm);
+  if (stored.size() == 1) {
+    dims.insert(row_vector ? dims.begin() : dims.end(), 1);
+    strides.insert(row_vector ? strides.begin() : strides.end(), row_vector ? stored[0] : 1);
+  }
+  for (std::size_t i = 0; i + 2 < dims.size(); ++i)
+    if (dims[i] == 1) strides[i] = 0;
+  strides.insert(strides.begin(), s.batch.size() + 2 - dims.size(), 0);
+  return strides;
+}
+
+// Strides of Y in the product's dims [batch.., row, col].
+std::vector<std::int64_t> result_strides(const ProductShape& s, const Perm& perm_y) {
+  if (s.p.size() != s.batch.size() + 2) {  // a 1-d operand: the missing dim has size 1
+    Shape full = s.batch;
+    full.push_back(s.m);
+    full.push_back(s.n);
+    return dense_strides(full);
+  }
+  std::vector<std::int64_t> stored = dense_strides(s.y);
+  if (perm_y.empty()) return stored;
+  return permuted(stored, inverse(perm_y));
+}
+
+// One dim of the iteration space with the strides of A, B and Y.
+struct Dim {
+  std::int64_t size, a, b, c;
+};
+
+// Fewer and larger products: batch dims over which B is constant become rows, neighbours that step evenly
+// merge.
+void fold_batch(std::vector<Dim>& batch, Dim& row) {
+  batch.erase(std::remove_if(batch.begin(), batch.end(), [](const Dim& d) { return d.size == 1; }),
+              batch.end());
+  while (!batch.empty() && batch.back().b == 0) {
+    const Dim d = batch.back();
+    if (row.size != 1 && (d.a != row.size * row.a || d.c != row.size * row.c)) break;
+    row = row.size == 1 ? Dim{d.size, d.a, 0, d.c} : Dim{row.size * d.size, row.a, 0, row.c};
+    batch.pop_back();
+  }
+  for (std::size_t i = batch.size(); i-- > 1;) {
+    const Dim inner = batch[i];
+    Dim& outer = batch[i - 1];
+    if (outer.a != inner.size * inner.a || outer.b != inner.size * inner.b || outer.c != inner.size * inner.c)
+      continue;
+    outer = {outer.size * inner.size, inner.a, inner.b, inner.c};
+    batch.erase(batch.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+kernels::MatMulDesc describe(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
+                             const ProductSpec& spec) {
+  const auto a_strides = operand_strides(a, spec.perm_a, s, true),
+             b_strides = operand_strides(b, spec.perm_b, s, false);
+  const auto c_strides = result_strides(s, spec.perm_y);
+  const std::size_t rank = s.batch.size();
+  std::vector<Dim> batch;
+  for (std::size_t i = 0; i < rank; ++i)
+    batch.push_back({s.batch[i], a_strides[i], b_strides[i], c_strides[i]});
+  Dim row{s.m, a_strides[rank], 0, c_strides[rank]};
+  fold_batch(batch, row);
+  kernels::MatMulDesc desc;
+  desc.dtype = dtype;
+  desc.m = row.size;
+  desc.n = s.n;
+  desc.k = s.k;
+  desc.alpha = spec.alpha;
+  for (const Dim& d : batch) {
+    desc.batch.push_back(d.size);
+    desc.a_strides.push_back(d.a);
+    desc.b_strides.push_back(d.b);
+    desc.c_strides.push_back(d.c);
+  }
+  for (std::int64_t v : {row.a, a_strides[rank + 1]}) desc.a_strides.push_back(v);
+  for (std::int64_t v : {b_strides[rank], b_strides[rank + 1]}) desc.b_strides.push_back(v);
+  for (std::int64_t v : {row.c, c_strides[rank + 1]}) desc.c_strides.push_back(v);
+  return desc;
+}
+
+// oneDNN divides dims into blocks with 32 bits.
+Status require_countable(const kernels::MatMulDesc& desc) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - (1 << 16);
+  bool fits = std::max({desc.m, desc.n, desc.k}) <= kMost;
+  for (const std::int64_t size : desc.batch) fits = fits && size <= kMost;
+  return fits || desc.dtype == DType::f64
+             ? Status{}
+             : Status{no_kernel("no CPU kernel for a product with a dim over 2^31")};
+}
+
+// Integers with products of their own, exact modulo 2^32 or 2^64.
+bool is_whole(DType dtype) {
+  return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u32 || dtype == DType::u64;
+}
+
+// Y = activation(Y + beta * C), in place.
+kernels::EwProgram addend_program(DType dtype, const Shape& y, const Addend& addend, bool relu) {
+  using kernels::EwOp;
+  kernels::EwProgram program;
+  program.rank = static_cast<int>(y.size());
+  kernels::EwInput dense{dtype, {}}, other{dtype, {}};
+  const auto strides = dense_strides(y);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    program.dims[i] = y[i];
+    dense.strides[i] = y[i] == 1 ? 0 : strides[i];
+    other.strides[i] = addend.strides[i];
+  }
+  program.inputs = {dense, other};
+  program.constants = {{dtype, addend.beta}};
+  program.code = {{EwOp::Mul, dtype, dtype, {1, 2, -1}, 0}, {EwOp::Add, dtype, dtype, {0, 3, -1}, 0}};
+  if (relu) program.code.push_back({EwOp::Relu, dtype, dtype, {4, -1, -1}, 0});
+  program.outputs = {{static_cast<std::int16_t>(relu ? 5 : 4), dtype}};
+  kernels::ew_collapse_dims(program);
+  return program;
+}
+
+}  // namespace
+
+bool multiplies_bf16(kernels::Target target, DType dtype) {
+  return kernels::has_prepared_kernels(target) && dtype == DType::bf16 && kernels::has_bf16_products();
+}
+
+bool is_identity(const Perm& perm) {
+  for (std::size_t i = 0; i < perm.size(); ++i)
+    if (perm[i] != as_dim(i)) return false;
+  return true;
+}
+
+Perm inverse(const Perm& perm) {
+  Perm result(perm.size());
+  for (std::size_t i = 0; i < perm.size(); ++i) result[static_cast<std::size_t>(perm[i])] = as_dim(i);
+  return result;
+}
+
+Shape permuted(const Shape& shape, const Perm& perm) {
+  if (perm.empty()) return shape;
+  Shape result(shape.size());
+  for (std::size_t i = 0; i < shape.size(); ++i) result[i] = shape[static_cast<std::size_t>(perm[i])];
+  return result;
+}
+
+Result<Perm> checked_perm(const char* name, const Perm& perm, std::size_t rank) {
+  if (perm.empty()) return perm;
+  std::vector<bool> seen(rank, false);
+  bool good = perm.size() == rank;
+  for (std::int64_t p : perm) {
+    good = good && p >= 0 && p < as_dim(rank) && !seen[static_cast<std::size_t>(p)];
+    if (!good)
+      return infer_error(std::string(name) + " is not a permutation of " + std::to_string(rank) + " axes");
+    seen[static_cast<std::size_t>(p)] = true;
+  }
+  return is_identity(perm) ? Perm{} : perm;
+}
+
+Result<ProductShape> product_shape(const Shape& a, const Shape& b, const ProductSpec& spec) {
+  if (a.empty() || b.empty()) return infer_error("operands must have at least one dim");
+  ProductShape s;
+  s.a = permuted(a, spec.perm_a);
+  s.b = permuted(b, spec.perm_b);
+  if (a.size() == 1) s.a.insert(s.a.begin(), 1);
+  if (b.size() == 1) s.b.push_back(1);
+  s.m = s.a[s.a.size() - 2];
+  s.n = s.b.back();
+  if (dims_differ(s.a.back(), s.b[s.b.size() - 2]))
+    return infer_error("inner dims differ: " + std::to_string(s.a.back()) + " columns in " + to_string(s.a) +
+                       ", " + std::to_string(s.b[s.b.size() - 2]) + " rows in " + to_string(s.b));
+  s.k = known_dim(s.a.back(), s.b[s.b.size() - 2]);
+  auto batch = broadcast_shapes(Shape(s.a.begin(), s.a.end() - 2), Shape(s.b.begin(), s.b.end() - 2));
+  if (!batch.ok())
+    return infer_error("batch dims of " + to_string(s.a) + " and " + to_string(s.b) + " do not broadcast");
+  s.batch = batch.value();
+  s.p = s.batch;
+  if (a.size() > 1) s.p.push_back(s.m);
+  if (b.size() > 1) s.p.push_back(s.n);
+  TRY(checked_perm("perm_y", spec.perm_y, s.p.size()));
+  s.y = permuted(s.p, spec.perm_y);
+  return s;
+}
+
+namespace {
+
+// Where results without a GPU's product go through gelu_tanh or its slope: from `in` (and aux) to Y.
+std::shared_ptr<const kernels::EwProgram> gelu_program(DType dtype, const Shape& y,
+                                                       kernels::Activation activation) {
+  using kernels::Activation, kernels::EwOp;
+  if (activation != Activation::gelu_tanh && activation != Activation::gelu_tanh_grad) return nullptr;
+  const bool slope = activation == Activation::gelu_tanh_grad;
+  FlatProgram program(dtype, element_count(y), slope ? 2 : 1);
+  return program.finish(slope ? program.add(EwOp::GeluTanhGrad, 0, 1) : program.add(EwOp::GeluTanh, 0));
+}
+
+// The sums of A or B over k, by a kernel of their own.
+kernels::ReduceArgs operand_sums(DType dtype, const ProductShape& s, kernels::GemmOperand of) {
+  return {
+      dtype,  kernels::Reduction::sum, 1, s.k, of == kernels::GemmOperand::a ? s.m : s.n, nullptr, nullptr,
+      nullptr};
+}
+
+// A product as it is launched: one kernel on a GPU, elsewhere (and with nothing to multiply) in parts.
+struct ProductLaunch {
+  DType dtype = DType::f32;
+  std::int64_t count = 0;  // elements of Y
+  bool bias = false;
+  ProductSlots slots;
+  std::size_t workspace_bytes = 0;
+  std::shared_ptr<kernels::MatMul> matmul;         // CPU
+  std::optional<kernels::GemmArgs> gemm;           // GPU
+  std::shared_ptr<const kernels::EwProgram> tail;  // addend, in place
+  std::shared_ptr<const kernels::EwProgram> gelu;  // not with gemm
+  kernels::GemmOperand sums_of = kernels::GemmOperand::none;
+  kernels::ReduceArgs sums{};  // not with gemm
+
+  void run(const LaunchArgs& args) const {
+    if (count > 0) multiply(args);
+    if (gemm || sums_of == kernels::GemmOperand::none) return;
+    kernels::ReduceArgs r = sums;
+    r.in = args.inputs[sums_of == kernels::GemmOperand::a ? 0 : 1];
+    r.out = args.outputs[slots.sums];
+    r.workspace = args.workspace;
+    args.on.reduce(r);
+  }
+
+ private:
+  void* aux_out(const LaunchArgs& args) const {
+    return slots.aux_out < 0 ? nullptr : args.outputs[slots.aux_out];
+  }
+  const void* aux_in(const LaunchArgs& args) const {
+    return slots.aux_in < 0 ? nullptr : args.inputs[slots.aux_in];
+  }
+
+  void multiply(const LaunchArgs& args) const {
+    const void* const bias_values = bias ? args.inputs[2] : nullptr;
+    void* const linear = gelu && aux_out(args) != nullptr ? aux_out(args) : args.outputs[0];
+    if (matmul) {
+      matmul->run(args.inputs[0], args.inputs[1], bias_values, linear, args.workspace);
+    } else if (gemm) {
+      run_gemm(args, bias_values);
+    } else {
+      const double zero = 0;  // all bits zero, f32 or f64
+      args.on.fill({dtype_bytes(dtype), count, &zero, linear});
+    }
+    if (tail) {
+      const void* inputs[] = {linear, args.inputs[2]};
+      args.on.elementwise({tail.get(), inputs, &linear, nullptr});
+    }
+    if (gelu) {
+      const void* inputs[] = {linear, aux_in(args)};
+      args.on.elementwise({gelu.get(), inputs, args.outputs, nullptr});
+    }
+  }
+
+  void run_gemm(const LaunchArgs& args, const void* bias_values) const {
+    kernels::GemmArgs g = *gemm;
+    g.a = args.inputs[0];
+    g.b = args.inputs[1];
+    g.bias = bias_values;
+    g.c = args.outputs[0];
+    g.workspace = args.workspace;
+    g.workspace_bytes = workspace_bytes;
+    g.aux = slots.aux_in < 0 ? aux_out(args) : const_cast<void*>(aux_in(args));
+    g.sums = slots.sums < 0 ? nullptr : args.outputs[slots.sums];
+    args.on.gemm(g);
+  }
+};
+
+// bf16 as it is on the CPU: a product, its bias and relu. What else would follow it is computed in f32,
+// between conversions (engine/ops/prepare_kernel.cpp).
+bool stays_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
+                const Addend& addend) {
+  if (!multiplies_bf16(target, dtype)) return false;
+  const auto shape = product_shape(a, b, spec);
+  return shape && shape->k > 0 && element_count(shape->y) > 0 && !addend.present &&
+         spec.sums_of == kernels::GemmOperand::none &&
+         (spec.activation == kernels::Activation::none || spec.activation == kernels::Activation::relu);
+}
+
+}  // namespace
+
+Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
+                               const ProductSpec& spec, bool bias, const Addend& addend,
+                               const ProductSlots& slots) {
+  using kernels::Activation;
+  const bool whole = kernels::has_prepared_kernels(target) && is_whole(dtype);
+  const bool low = stays_bf16(target, dtype, a, b, spec, addend);
+  if (!whole && !low) TRY(require_kernel_type(target, dtype));
+  if (whole && (spec.alpha != std::trunc(spec.alpha) || addend.beta != std::trunc(addend.beta)))
+    return no_kernel("no kernel multiplies integers by a fraction");
+  if (whole && spec.activation != Activation::none)
+    return no_kernel("no kernel for an activation of an integer product");
+  const ProductShape s = TRY(product_shape(a, b, spec));
+  ProductLaunch launch{dtype, element_count(s.y), bias, slots};
+  launch.sums_of = spec.sums_of;
+  if (launch.count == 0 && spec.sums_of == kernels::GemmOperand::none) return no_work("matmul");
+  Addend tail = addend;
+  if (s.k == 0 && bias) {  // nothing to multiply: zeros plus bias
+    const Perm axis_of = spec.perm_y.empty() ? Perm{} : inverse(spec.perm_y);
+    tail.present = true;
+    tail.strides.assign(s.y.size(), 0);
+    const std::size_t last = s.p.size() - 1;
+    tail.strides[axis_of.empty() ? last : static_cast<std::size_t>(axis_of[last])] = s.n == 1 ? 0 : 1;
+  }
+  const bool relu = spec.activation == Activation::relu;
+  if (tail.present) {
+    if (s.y.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 dims");
+    launch.tail = std::make_shared<kernels::EwProgram>(addend_program(dtype, s.y, tail, relu));
+  }
+  const bool on_gpu = !kernels::has_prepared_kernels(target) && s.k > 0 && launch.count > 0;
+  if (!on_gpu) launch.gelu = gelu_program(dtype, s.y, spec.activation);
+  if (s.k > 0 && launch.count > 0) {
+    kernels::MatMulDesc desc = describe(dtype, s, a, b, spec);
+    if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
+    desc.bias = bias;
+    if (on_gpu || relu) desc.activation = relu && tail.present ? Activation::none : spec.activation;
+    if (kernels::has_prepared_kernels(target)) TRY(require_countable(desc));
+    try {
+      if (kernels::has_prepared_kernels(target) && !whole)
+        launch.matmul = kernels::MatMul::create(desc);
+      else
+        launch.gemm = kernels::gemm_args(desc);
+    } catch (const std::exception& e) {
+      return Error{Errc::device, e.what()};
+    }
+  }
+  Kernel kernel;
+  kernel.name = s.k == 0 || launch.count == 0 ? "matmul empty"
+                : launch.matmul               ? "matmul " + launch.matmul->implementation()
+                                              : "matmul";
+  if (launch.gemm) {
+    launch.gemm->sums_of = spec.sums_of;
+    if (!whole) launch.workspace_bytes = kernels::workspace_bytes(target, *launch.gemm);
+  } else {
+    if (launch.matmul) launch.workspace_bytes = launch.matmul->workspace_bytes();
+    launch.sums = operand_sums(dtype, s, spec.sums_of);
+    if (spec.sums_of != kernels::GemmOperand::none)
+      launch.workspace_bytes =
+          std::max(launch.workspace_bytes, kernels::workspace_bytes(target, launch.sums));
+  }
+  kernel.workspace_bytes = launch.workspace_bytes;
+  for (const auto& program : {launch.tail, launch.gelu})
+    if (program) kernel.programs.push_back(program);
+  kernel.run = [launch](const LaunchArgs& args) { launch.run(args); };
+  return kernel;
+}
+
+double product_flops(const ProductShape& s) {
+  return 2.0 * static_cast<double>(element_count(s.batch)) * static_cast<double>(s.m) *
+         static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+namespace {
+
+Perm full_perm(const Perm& perm, std::size_t rank) {
+  if (!perm.empty()) return perm;
+  Perm identity(rank);
+  for (std::size_t i = 0; i < rank; ++i) identity[i] = as_dim(i);
+  return identity;
+}
+
+Perm swapped(Perm perm) {
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return perm;
+}
+
+// From the product's layout of an operand back to how it is stored, after `lead` broadcast dims.
+Perm stored_perm(const Perm& perm, std::size_t lead) {
+  Perm result = full_perm({}, lead);
+  for (std::int64_t p : inverse(perm)) result.push_back(p + as_dim(lead));
+  return result;
+}
+
+void set_perm(Attrs& attrs, const char* name, const Perm& perm) {
+  if (!is_identity(perm)) attrs.set(name, perm);
+}
+
+ValueId fused_matmul(GraphBuilder& b, ValueId left, const Perm& perm_left, ValueId right,
+                     const Perm& perm_right, const Perm& perm_y, double alpha) {
+  Attrs attrs;
+  set_perm(attrs, "perm_a", perm_left);
+  set_perm(attrs, "perm_b", perm_right);
+  set_perm(attrs, "perm_y", perm_y);
+  if (alpha != 1) attrs.set("alpha", alpha);
+  return b.op("FusedMatMul", {left, right}, std::move(attrs));
+}
+
+}  // namespace
+
+ProductGradients product_gradients(GradContext& ctx, const ProductSpec& spec, ValueId a, ValueId b,
+                                   ValueId dy, bool want_a, bool want_b) {
+  ProductGradients grads;
+  const std::size_t rank_a = ctx.shape(a).size(), rank_b = ctx.shape(b).size(), rank = ctx.shape(dy).size();
+  const Perm perm_a = full_perm(spec.perm_a, rank_a), perm_b = full_perm(spec.perm_b, rank_b);
+  const Perm perm_p = inverse(full_perm(spec.perm_y, rank));  // dY seen in the product's layout
+  if (want_a)
+    grads.a = ctx.reduce_to(
+        fused_matmul(ctx.b, dy, perm_p, b, swapped(perm_b), stored_perm(perm_a, rank - rank_a), spec.alpha),
+        a);
+  if (!want_b) return grads;
+  const std::int64_t k = ctx.shape(a).back(), n = ctx.shape(dy).back();
+  if (rank_b == 2 && rank_a > 2 && is_identity(perm_a) && is_identity(perm_p) && k > 0 && n > 0) {
+    // One weight for all rows: batch and rows are one contracted dim, without a temporary per batch.
+    const ValueId flat_a = ctx.b.op("Reshape", {a, ctx.b.i64s({-1, k})});
+    const ValueId flat_dy = ctx.b.op("Reshape", {dy, ctx.b.i64s({-1, n})});
+    grads.b = fused_matmul(ctx.b, flat_a, {1, 0}, flat_dy, {}, inverse(perm_b), spec.alpha);
+    return grads;
+  }
+  grads.b = ctx.reduce_to(
+      fused_matmul(ctx.b, a, swapped(perm_a), dy, perm_p, stored_perm(perm_b, rank - rank_b), spec.alpha), b);
+  return grads;
+}
+
+Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels::MatMulDesc& desc) {
+  SliceProduct product;
+  if (kernels::has_prepared_kernels(target)) TRY(require_countable(desc));
+  try {
+    if (kernels::has_prepared_kernels(target)) {
+      product.matmul_ = kernels::MatMul::create(desc);
+      product.workspace_bytes_ = product.matmul_->workspace_bytes();
+    } else {
+      product.gemm_ = kernels::gemm_args(desc);
+      product.workspace_bytes_ = kernels::workspace_bytes(target, product.gemm_);
+    }
+  } catch (const std::exception& e) {
+    return no_kernel(e.what());
+  }
+  return product;
+}
+
+const void* SliceProduct::packed(const void* b, void* to) const {
+  if (packed_bytes() == 0) return b;
+  matmul_->pack_b(b, to);
+  return to;
+}
+
+void SliceProduct::run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const {
+  if (matmul_) return matmul_->run(a, b, nullptr, c, workspace);
+  kernels::GemmArgs gemm = gemm_;
+  gemm.a = a;
+  gemm.b = b;
+  gemm.c = c;
+  gemm.workspace = workspace;
+  gemm.workspace_bytes = workspace_bytes_;
+  args.on.gemm(gemm);
+}
+
+const void* elements_at(const void* base, DType dtype, std::int64_t offset) {
+  return static_cast<const std::byte*>(base) + offset * static_cast<std::int64_t>(dtype_bytes(dtype));
+}
+void* elements_at(void* base, DType dtype, std::int64_t offset) {
+  return static_cast<std::byte*>(base) + offset * static_cast<std::int64_t>(dtype_bytes(dtype));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,279 @@
+// What happens to gradients between backward pass and optimizer (ours):
+//   GlobalNorm(g0, g1, ..) = sqrt(sum over all of sum(g^2)), a scalar
+//   ClipScale(norm) = min(1, max_norm / (norm + 1e-6)): the factor of torch.nn.utils.clip_grad_norm_ (1.13)
+//   Accumulate(acc, g, micro) = (micro == 0 ? 0 : acc) + g / count, written over acc; micro: i64 scalar,
+//   number of the micro-batch
+//   LossScale: what a step in f16 does with gradients of a loss that was multiplied by `scale`, by the rule of
+//   torch.cuda.amp.GradScaler (1.13; _amp_update_scale_): where their norm is not finite the step is skipped and
+//   the scale multiplied by `backoff`; after `interval` steps in a row that were made it is multiplied by
+//   `growth`, if the product is finite.
+//     inputs:  norm (of the scaled gradients), scale, good (steps made since the scale changed), skipped (in a
+//              row), steps (made)
+//     outputs: apply (was this step made?), factor for the gradients (1 / scale, with max_norm times ClipScale of
+//              the true norm), the true norm; then the next scale, good, skipped and steps, over their inputs
+#include "engine/ops/elementwise/code.h"
+#include "engine/ops/costs.h"
+#include "engine/ops/dims.h"
+#include "engine/ops/inference.h"
+#include "engine/ops/preparation.h"
+#include "engine/ops/samples.h"
+#include "engine/ops/rows.h"
+#include "kernels/launcher.h"
+
+#include <limits>
+
+namespace gradloom {
+namespace {
+
+using elementwise_code::Code;
+using kernels::EwOp;
+
+// ---- GlobalNorm -------------------------------------------------------------------------------------------
+
+Status infer_norm(InferContext& ctx) {
+  for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
+    if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
+    TRY(require_float(ctx, i, "every input"));
+  }
+  return set_outputs(ctx, {{ctx.dtype(0), {}}});
+}
+
+Cost cost_norm(const NodeTypes& types) {
+  double elements = 0;
+  for (const Type& type : types.inputs) elements += static_cast<double>(element_count(type.shape));
+  return cost_of(types, 2 * elements);
+}
+
+Result<Kernel> prepare_norm(const NodeTypes& types) {
+  TRY(require_kernel_type(types.target, types.inputs[0].dtype));
+  std::vector<std::int64_t> sizes;
+  for (const Type& type : types.inputs) sizes.push_back(element_count(type.shape));
+  kernels::GlobalNormArgs layout{};
+  layout.dtype = types.inputs[0].dtype;
+  layout.count = as_dim(sizes.size());
+  layout.sizes = sizes.data();
+  const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
+  return Kernel{"global_norm", workspace, [layout, sizes](const LaunchArgs& args) {
+                  kernels::GlobalNormArgs a = layout;
+                  a.sizes = sizes.data();
+                  a.tensors = args.inputs;
+                  a.out = args.outputs[0];
+                  a.workspace = args.workspace;
+                  args.on.global_norm(a);
+                }};
+}
+
+std::vector<Sample> samples_norm() {
+  return {
+      {.name = "one", .inputs = {floats({3, 5})}},
+      {.name = "three", .inputs = {floats({3, 5}), floats({}), floats({70})}},
+      {.name = "layer", .inputs = {floats({2048, 512}), floats({2048})}, .bench = true},
+  };
+}
+
+// ---- ClipScale --------------------------------------------------------------------------------------------
+
+Status infer_clip(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  if (!ctx.shape(0).empty() || !is_float(ctx.dtype(0)))
+    return infer_error("the norm is " + to_string(ctx.in(0)));
+  if (!(ctx.attrs.real("max_norm") > 0)) return infer_error("max_norm must be positive");
+  return set_outputs(ctx, {ctx.in(0)});
+}
+
+// min(1, most / (norm + 1e-6))
+FusedOperand clip_factor(Code& c, FusedOperand norm, double most) {
+  const FusedOperand ratio = c.op(EwOp::Div, {c.scalar(most), c.op(EwOp::Add, {norm, c.scalar(1e-6)})});
+  return c.op(EwOp::Min, {ratio, c.scalar(1)});
+}
+
+Result<Kernel> prepare_clip(const NodeTypes& types) {
+  TRY(require_kernel_type(types.target, types.inputs[0].dtype));
+  Code c(types);
+  Kernel kernel = TRY(c.prepare(clip_factor(c, c.in(0), types.attrs.real("max_norm"))));
+  kernel.name = "elementwise clip_scale";
+  return kernel;
+}
+
+std::vector<Sample> samples_clip() {
+  return {
+      {.name = "clips", .attrs = {{"max_norm", 1.0}}, .inputs = {floats({}, 2, 5)}},
+      {.name = "keeps", .attrs = {{"max_norm", 2.5}}, .inputs = {floats({}, 0.5, 1)}},
+  };
+}
+
+// ---- Accumulate -------------------------------------------------------------------------------------------
+
+Status infer_accumulate(InferContext& ctx) {
+  TRY(require_inputs(ctx, 3));
+  if (ctx.in(0) != ctx.in(1))
+    return infer_error("accumulator " + to_string(ctx.in(0)) + ", gradient " + to_string(ctx.in(1)));
+  if (ctx.in(2) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
+  if (ctx.attrs.integer("count", 1) < 1) return infer_error("count must be positive");
+  return set_outputs(ctx, {ctx.in(0)});
+}
+
+Result<Kernel> prepare_accumulate(const NodeTypes& types) {
+  const DType t = types.inputs[0].dtype;
+  TRY(require_kernel_type(types.target, t));
+  kernels::EwProgram program;  // 0: acc, 1: g, 2: micro, 3: i64 0, 4: 0, 5: count
+  program.rank = 1;
+  program.dims[0] = element_count(types.inputs[0].shape);
+  kernels::EwInput dense{t, {}};
+  dense.strides[0] = 1;
+  program.inputs = {dense, dense, {DType::i64, {}}};
+  program.constants = {{DType::i64, 0}, {t, 0}, {t, static_cast<double>(types.attrs.integer("count", 1))}};
+  program.code = {{EwOp::Equal, DType::i64, DType::boolean, {2, 3, -1}, 0},
+                  {EwOp::Where, t, t, {6, 4, 0}, 0},
+                  {EwOp::Div, t, t, {1, 5, -1}, 0},
+                  {EwOp::Add, t, t, {7, 8, -1}, 0}};
+  program.outputs = {{9, t}};
+  return elementwise_kernel("elementwise accumulate", std::move(program));
+}
+
+Cost cost_accumulate(const NodeTypes& types) {
+  return cost_of(types, 2.0 * static_cast<double>(element_count(types.outputs[0].shape)));
+}
+
+std::vector<std::pair<int, int>> aliases_accumulate(const Node&) { return {{0, 0}}; }
+
+std::vector<Sample> samples_accumulate() {
+  const Attrs four{{"count", std::int64_t{4}}};
+  return {
+      {.name = "first",
+       .attrs = four,
+       .inputs = {floats({3, 5}), floats({3, 5}), exact(DType::i64, {}, {0})}},
+      {.name = "later",
+       .attrs = four,
+       .inputs = {floats({3, 5}), floats({3, 5}), exact(DType::i64, {}, {2})}},
+      {.name = "scalar", .attrs = four, .inputs = {floats({}), floats({}), exact(DType::i64, {}, {1})}},
+  };
+}
+
+// ---- LossScale --------------------------------------------------------------------------------------------
+
+Status infer_loss_scale(InferContext& ctx) {
+  TRY(require_inputs(ctx, 5));
+  if (!ctx.shape(0).empty() || !is_float(ctx.dtype(0)))
+    return infer_error("the norm is " + to_string(ctx.in(0)));
+  if (ctx.in(1) != ctx.in(0)) return infer_error("the scale is " + to_string(ctx.in(1)));
+  const Type counter{DType::i64, {}};
+  for (std::size_t i = 2; i < 5; ++i)
+    if (ctx.in(i) != counter) return infer_error("a counter is " + to_string(ctx.in(i)));
+  if (ctx.attrs.integer("interval", 1) < 1) return infer_error("interval must be positive");
+  return set_outputs(ctx,
+                         {{DType::boolean, {}}, ctx.in(0), ctx.in(0), ctx.in(0), counter, counter, counter});
+}
+
+Result<Kernel> prepare_loss_scale(const NodeTypes& types) {
+  const DType t = types.inputs[0].dtype;
+  TRY(require_kernel_type(types.target, t));
+  Code c(types);
+  const FusedOperand norm = c.in(0), scale = c.in(1), good = c.in(2), skipped = c.in(3), steps = c.in(4),
+                     zero = c.scalar(DType::i64, 0), one = c.scalar(DType::i64, 1);
+  const auto finite = [&](FusedOperand x) {
+    return c.op(EwOp::Equal, {c.op(EwOp::Sub, {x, x}), c.scalar(0)});
+  };
+  const FusedOperand apply = finite(norm), longer = c.op(EwOp::Add, {good, one}),
+                     due = c.op(EwOp::Equal,
+                                {longer, c.scalar(DType::i64,
+                                                  static_cast<double>(types.attrs.integer("interval", 1)))}),
+                     grown = c.op(EwOp::Mul, {scale, c.scalar(types.attrs.real("growth", 2))}),
+                     shrunk = c.op(EwOp::Mul, {scale, c.scalar(types.attrs.real("backoff", 0.5))}),
+                     grows = c.op(EwOp::And, {due, finite(grown)}),
+                     true_norm = c.op(EwOp::Div, {norm, scale});
+  FusedOperand factor = c.op(EwOp::Reciprocal, {scale});
+  if (const double most = types.attrs.real("max_norm"); most > 0)
+    factor = c.op(EwOp::Mul, {factor, clip_factor(c, true_norm, most)});
+  const FusedOperand goes_on = c.op(EwOp::And, {apply, c.op(EwOp::Not, {due})});
+  Kernel kernel = TRY(c.prepare_results(
+      {apply, factor, true_norm, c.op(EwOp::Where, {apply, c.op(EwOp::Where, {grows, grown, scale}), shrunk}),
+       c.op(EwOp::Where, {goes_on, longer, zero}),
+       c.op(EwOp::Where, {apply, zero, c.op(EwOp::Add, {skipped, one})}),
+       c.op(EwOp::Where, {apply, c.op(EwOp::Add, {steps, one}), steps})}));
+  kernel.name = "elementwise loss_scale";
+  return kernel;
+}
+
+std::vector<std::pair<int, int>> aliases_loss_scale(const Node&) { return {{3, 1}, {4, 2}, {5, 3}, {6, 4}}; }
+
+std::vector<Sample> samples_loss_scale() {
+  const auto made = [](const char* name, Attrs attrs, SampleInput norm, double good, double skipped) {
+    const auto counter = [](double n) { return exact(DType::i64, {}, {n}); };
+    Sample s{.name = name, .attrs = std::move(attrs)};
+    s.inputs = {norm, exact(DType::f32, {}, {1024}), counter(good), counter(skipped), counter(41)};
+    s.output_count = 7;
+    return s;
+  };
+  constexpr double kInfinite = std::numeric_limits<double>::infinity(),
+                   kNaN = std::numeric_limits<double>::quiet_NaN();
+  const Attrs rule{{"growth", 2.0}, {"backoff", 0.5}, {"interval", std::int64_t{20}}};
+  Attrs clipped = rule;
+  clipped.set("max_norm", 0.25);
+  return {
+      made("keeps", rule, floats({}, 500, 900), 3, 2),
+      made("grows", rule, floats({}, 500, 900), 19, 0),
+      made("infinite", rule, exact(DType::f32, {}, {kInfinite}), 3, 0),
+      made("not a number", rule, exact(DType::f32, {}, {kNaN}), 19, 6),
+      made("clips", clipped, floats({}, 500, 900), 3, 0),
+      made("clips nothing", clipped, floats({}, 50, 90), 3, 0),
+  };
+}
+
+}  // namespace
+
+const OpDef global_norm_op = {
+    .name = "GlobalNorm",
+    .domain = "gradloom",
+    .summary = "Euclidean norm of all gradients together.",
+    .traits = kNoGradient,
+    .max_inputs = 1 << 20,
+    .infer = infer_norm,
+    .cost = cost_norm,
+    .cpu = prepare_norm,
+    .gpu = prepare_norm,
+    .samples = samples_norm,
+};
+
+const OpDef clip_scale_op = {
+    .name = "ClipScale",
+    .domain = "gradloom",
+    .summary = "Factor that brings a gradient norm down to max_norm.",
+    .traits = kNoGradient,
+    .infer = infer_clip,
+    .cpu = prepare_clip,
+    .gpu = prepare_clip,
+    .samples = samples_clip,
+};
+
+const OpDef loss_scale_op = {
+    .name = "LossScale",
+    .domain = "gradloom",
+    .summary = "Decides whether a step with a scaled loss is made, and the next scale.",
+    .traits = kNoGradient | kMustAlias,
+    .min_inputs = 5,
+    .max_inputs = 5,
+    .max_outputs = 7,
+    .infer = infer_loss_scale,
+    .cpu = prepare_loss_scale,
+    .gpu = prepare_loss_scale,
+    .samples = samples_loss_scale,
+    .aliases = aliases_loss_scale,
+};
+
+const OpDef accumulate_op = {
+    .name = "Accumulate",
+    .domain = "gradloom",
+    .summary = "Adds a micro-batch's share to an accumulator.",
+    .traits = kNoGradient | kMustAlias,
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .infer = infer_accumulate,
+    .cost = cost_accumulate,
+    .cpu = prepare_accumulate,
+    .gpu = prepare_accumulate,
+    .samples = samples_accumulate,
+    .aliases = aliases_accumulate,
+};
+
+}  // namespace gradloom

@@ -1,0 +1,115 @@
+// A parameter that dynamo's optimizer wrote expanded to the batch is one parameter again.
+#include "engine/onnx/export.h"
+#include "engine/onnx/repair/expanded_parameters.h"
+
+#include "tests/engine/onnx/support.h"
+
+namespace gradloom {
+namespace {
+
+using testing::add_floats;
+using testing::describe;
+using testing::kFoldedFrom;
+using testing::kSignature;
+
+// y = x + `name`, an initializer that was folded from `sources`.
+onnx::ModelProto expanded_model(const std::string& name, const Shape& shape,
+                                const std::vector<float>& numbers, const std::string& sources) {
+  onnx::ModelProto model =
+      testing::model_from_text("g (float[2, 2, 3] x) => (float[2, 2, 3] y) { y = Add(x, t) }");
+  model.mutable_graph()->mutable_node(0)->set_input(1, name);
+  add_floats(model, name, shape, numbers);
+  describe(model, name, kFoldedFrom, sources);
+  testing::add_metadata(model.mutable_graph(), 16, kSignature,
+                        "a: PARAMETER target='h.token'\nb: PARAMETER target='h.other'\n");
+  return model;
+}
+
+TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
+  struct Case {
+    const char* name;
+    Shape shape;
+    std::vector<float> numbers;
+    const char* sources;
+    Shape trained;  // empty: as it is in the file
+  };
+  const std::vector<Case> cases = {
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'val_3']", {1, 1, 3}},
+      {"repeat_12", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}, "['h.token']", {1, 1, 3}},
+      {"expand_1", {2, 2, 3}, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}, "['h.token']", {1, 2, 3}},
+      {"tile", {2, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {1, 3}},
+      {"expand",
+       {2, 2, 3},
+       std::vector<float>(12, 0.0f),
+       "['h.token']",
+       {1, 2, 3}},  // of [1, 2, 3] or [1, 1, 3]
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 4}, "['h.token']", {}},
+      {"expand", {3}, {1, 1, 1}, "['h.token']", {}},
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'h.other']", {}},
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['arange']", {}},
+      {"view_1", {2, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'unsqueeze', 'expand_4', 'val_3']", {1, 3}},
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'mul_2']", {}},  // of another form
+      {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'permute']", {}},
+      {"val_7", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'expand']", {}},
+      {"expand_as", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {}},
+      {"view_2", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::string(c.name) + " " + to_string(c.shape) + " " + c.sources);
+    const ImportedModel model =
+        testing::imported_or_fail(expanded_model(c.name, c.shape, c.numbers, c.sources));
+    EXPECT_EQ(testing::has_note(model, "1 parameter that the exporter had expanded is one again: h.token"),
+              !c.trained.empty());
+    EXPECT_FALSE(testing::has_note(model, "topological"));
+    if (c.trained.empty()) continue;
+    ASSERT_EQ(model.graph.parameters.size(), 1u);
+    const Value& token = model.graph.value(model.graph.parameters[0]);
+    EXPECT_EQ(token.name, "h.token");
+    EXPECT_EQ(token.type.shape, c.trained);
+    const Tensor first =
+        Tensor::from_f64(DType::f32, c.trained, {c.numbers.begin(), c.numbers.begin() + token.data.count()});
+    EXPECT_TRUE(bit_equal(token.data, first));
+    EXPECT_EQ(testing::value_of(model.graph, c.name).type.shape, c.shape);
+  }
+}
+
+TEST(ExpandedParameters, ExpansionsOfOneParameterShareIt) {
+  onnx::ModelProto model = expanded_model("expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']");
+  onnx::NodeProto* node = model.mutable_graph()->add_node();
+  *node = model.graph().node(0);
+  node->set_input(1, "expand_1");
+  node->set_output(0, "z");
+  *model.mutable_graph()->add_output() = model.graph().output(0);
+  model.mutable_graph()->mutable_output(1)->set_name("z");
+  describe(model, "expand_1", kFoldedFrom, "['h.token']");
+  add_floats(model, "expand_1", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3});
+  EXPECT_EQ(testing::imported_or_fail(model).graph.parameters.size(), 1u);
+
+  model.mutable_graph()->mutable_initializer(1)->set_float_data(2, 7);  // of another one
+  EXPECT_EQ(testing::imported_or_fail(model).graph.parameters.size(), 2u);
+
+  // One that the file has, with other dims.
+  model.mutable_graph()->mutable_initializer(1)->set_float_data(2, 3);
+  add_floats(model, "h.token", {3}, {1, 2, 3});
+  const ImportedModel known = testing::imported_or_fail(model);
+  ASSERT_EQ(known.graph.parameters.size(), 1u);
+  EXPECT_EQ(known.graph.type(known.graph.parameters[0]).shape, (Shape{3}));
+}
+
+TEST(ExpandedParameters, AreWrittenOnce) {
+  const TemporaryFolder folder;
+  testing::write_bytes(
+      folder / "in.onnx",
+      expanded_model("expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']").SerializeAsString());
+  const std::map<std::string, Tensor> trained = {
+      {"h.token", Tensor::from_f64(DType::f32, {1, 1, 3}, {7, 8, 9})}};
+  const Status exported = export_onnx(folder / "in.onnx", trained, folder / "out.onnx");
+  ASSERT_TRUE(exported.ok()) << exported.error().message;
+  const Result<ImportedModel> back = import_onnx(folder / "out.onnx", {});
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  ASSERT_EQ(back->graph.parameters.size(), 1u);
+  EXPECT_EQ(back->graph.value(back->graph.parameters[0]).data.to_f64(), (std::vector<double>{7, 8, 9}));
+}
+
+}  // namespace
+}  // namespace gradloom
