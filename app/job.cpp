@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "engine/base/text.h"
-#include "engine/onnx/known_inputs.h"
+#include "engine/onnx/read/known_inputs.h"
 #include "engine/ir/op.h"
 #include "kernels/cpu.h"
 

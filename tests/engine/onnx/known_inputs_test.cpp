@@ -1,5 +1,5 @@
 // Contents that are found out after reading must leave the graph that reading with them makes.
-#include "engine/onnx/known_inputs.h"
+#include "engine/onnx/read/known_inputs.h"
 
 #include <gtest/gtest.h>
 

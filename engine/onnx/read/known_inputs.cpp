@@ -1,10 +1,10 @@
-#include "engine/onnx/known_inputs.h"
+#include "engine/onnx/read/known_inputs.h"
 
 #include <algorithm>
 
 #include "engine/base/text.h"
-#include "engine/onnx/fold.h"
-#include "engine/ops/op.h"
+#include "engine/onnx/read/fold.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {
