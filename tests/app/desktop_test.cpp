@@ -239,10 +239,12 @@ TEST_F(Desktop, AMalformedScriptIsAUsageError) {
   EXPECT_NE(error_.find("line 2"), std::string::npos) << error_;
 }
 
-TEST_F(Desktop, ABrokenModelIsAToastNotACrash) {
+// The window shows a toast and stays; without one that a person sees, the command says what was wrong.
+TEST_F(Desktop, ABrokenModelIsAToastAndTheCommandsError) {
   std::ofstream(file("broken.onnx")) << "not a model";
-  EXPECT_EQ(open(file("broken.onnx"), "wait idle\nexpect toast.0 *broken.onnx*\nexpect welcome.open\n"), 0)
+  EXPECT_EQ(open(file("broken.onnx"), "wait idle\nexpect toast.0 *broken.onnx*\nexpect welcome.open\n"), 3)
       << error_;
+  EXPECT_NE(error_.find("broken.onnx"), std::string::npos) << error_;
 }
 
 TEST_F(Desktop, WithoutADisplayTheErrorNamesTheWayOut) {
