@@ -125,10 +125,15 @@ Result<Schema> read_schema(Database& database) {
   return schema;
 }
 
-Result<Schema> expected_schema() {
+Result<Schema> read_expected_schema() {
   Database memory = TRY(Database::open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   TRY(memory.execute(schema_sql()));
   return read_schema(memory);
+}
+
+const Result<Schema>& expected_schema() {
+  static const Result<Schema> schema = read_expected_schema();
+  return schema;
 }
 
 // What a version added to the one before, in the order of creation.

@@ -63,32 +63,32 @@ class ForgedSession {
 
   Status execute(const std::string& sql) const { return open().execute(sql); }
 
-  // Renews the digests, puts the declarations back, and makes the file look too large for SQLite's own check
-  // of all its pages (a hole at its end).
+  // Renews the digests and puts the declarations back.
   void finish(bool renew_digests = true) const {
-    {
-      Database file = open();
-      ASSERT_TRUE(file.execute("BEGIN").ok());
-      Statement runs = file.prepare("SELECT rowid FROM run").value();
-      std::vector<std::int64_t> ids;
-      while (runs.row().value()) ids.push_back(runs.integer(0));
-      for (const std::int64_t id : renew_digests ? ids : std::vector<std::int64_t>()) {
-        Statement update = file.prepare("UPDATE run SET digest = ? WHERE id = ?").value();
-        const std::string digest = digest_of(file, id);
-        ASSERT_TRUE(update.run({std::string_view(digest), id}).ok());
-      }
-      if (renew_digests) renew_comparisons(file);
-      for (const auto& [name, sql] : tables_) set_schema(file, name, sql);
-      ASSERT_TRUE(file.execute("COMMIT").ok());
-      ASSERT_TRUE(file.execute("PRAGMA wal_checkpoint(TRUNCATE)").ok());
+    Database file = open();
+    ASSERT_TRUE(file.execute("BEGIN").ok());
+    Statement runs = file.prepare("SELECT rowid FROM run").value();
+    std::vector<std::int64_t> ids;
+    while (runs.row().value()) ids.push_back(runs.integer(0));
+    if (!renew_digests) ids.clear();
+    for (const std::int64_t id : ids) {
+      Statement update = file.prepare("UPDATE run SET digest = ? WHERE id = ?").value();
+      const std::string digest = digest_of(file, id);
+      ASSERT_TRUE(update.run({std::string_view(digest), id}).ok());
     }
-    std::filesystem::resize_file(path_, 70 << 20);
+    if (renew_digests) renew_comparisons(file);
+    for (const auto& [name, sql] : tables_) set_schema(file, name, sql);
+    ASSERT_TRUE(file.execute("COMMIT").ok());
+    ASSERT_TRUE(file.execute("PRAGMA wal_checkpoint(TRUNCATE)").ok());
   }
+  // Too large for SQLite's own check of all its pages: a hole at its end.
+  void look_large() const { std::filesystem::resize_file(path_, 70 << 20); }
 
  private:
   Database open() const {
     Result<Database> file = Database::open(path_, SQLITE_OPEN_READWRITE);
     EXPECT_TRUE(file.ok()) << error_of(file);
+    EXPECT_TRUE(file->execute("PRAGMA synchronous = OFF").ok());
     return std::move(file).value();
   }
   static void set_schema(Database& file, const std::string& table, const std::string& sql) {

@@ -9,31 +9,12 @@
 
 #include <map>
 
+#include "tests/sessions/hot_journal.h"
 #include "tests/sessions/session_fixture.h"
 
 namespace gradloom::testing {
 namespace {
 namespace fs = std::filesystem;
-
-std::string big(std::uint32_t value) {
-  std::string text;
-  for (int shift = 24; shift >= 0; shift -= 8) text.push_back(static_cast<char>(value >> shift));
-  return text;
-}
-
-// A rollback journal as a crash leaves it (sqlite.org/fileformat2.html, 3): no page to restore; with `victim`
-// the name of a super-journal at its end.
-std::string hot_journal(const std::string& victim, std::uint32_t pages) {
-  constexpr std::uint32_t kSector = 512, kPage = 4096, kPendingPage = 0x40000000 / kPage + 1;
-  const std::string magic("\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", 8);
-  std::string journal = magic + big(0) + big(7) + big(pages) + big(kSector) + big(kPage);
-  journal.resize(kSector);
-  if (victim.empty()) return journal;
-  std::uint32_t sum = 0;
-  for (const char c : victim) sum += static_cast<std::uint32_t>(static_cast<signed char>(c));
-  return journal + big(kPendingPage) + victim + big(static_cast<std::uint32_t>(victim.size())) + big(sum) +
-         magic;
-}
 
 class SessionFileTest : public SessionTest {
  protected:
