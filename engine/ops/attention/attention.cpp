@@ -123,9 +123,7 @@ Status grad(GradContext& ctx) {
 
 // ---- what the kernels are made of -----------------------------------------------------------------------------------------------
 
-View view_of(const Shape& stored, const Perm& perm) {
-  return {permuted(dense_strides(stored), perm)};
-}
+View view_of(const Shape& stored, const Perm& perm) { return {permuted(dense_strides(stored), perm)}; }
 
 // `first`: which input q is.
 Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const Shape& y) {
@@ -134,9 +132,8 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
               &v = types.inputs[first + 2].shape;
   const auto perm = [&](const char* name) { return checked_perm(name, attrs.integers(name), q.size()); };
   const Perm perm_q = TRY(perm("perm_q")), perm_k = TRY(perm("perm_k")), perm_v = TRY(perm("perm_v")),
-                 perm_y = TRY(perm("perm_y"));
-  const Shape rows = permuted(q, perm_q), keys = permuted(k, perm_k),
-              values = permuted(v, perm_v);
+             perm_y = TRY(perm("perm_y"));
+  const Shape rows = permuted(q, perm_q), keys = permuted(k, perm_k), values = permuted(v, perm_v);
   Attention a;
   const std::size_t rank = q.size();
   a.batch.assign(rows.begin(), rows.end() - 2);
@@ -179,8 +176,8 @@ View dense_view(const Attention& a, std::int64_t rows, std::int64_t columns) {
 
 // type: of the result.
 Result<SliceProduct> product(kernels::Target target, const Attention& a, std::int64_t m, std::int64_t n,
-                                 std::int64_t k, Ints left, Ints right, Ints result, double alpha, DType type,
-                                 bool accumulate = false) {
+                             std::int64_t k, Ints left, Ints right, Ints result, double alpha, DType type,
+                             bool accumulate = false) {
   kernels::MatMulDesc desc;
   desc.dtype = a.dtype;
   desc.wide_c = type != a.dtype;
@@ -199,7 +196,7 @@ Result<SliceProduct> product(kernels::Target target, const Attention& a, std::in
 using Program = std::shared_ptr<const kernels::EwProgram>;
 
 // Over the scores x of a block and the mask: what the mask makes of them, or (`zero`) 0 where it hides.
-Program mask_program(const Attention& a, const Ints& strides, const Block& block, bool zero) {
+Program mask_program(const Attention& a, const Ints& strides, const QueryBlock& block, bool zero) {
   using kernels::EwOp;
   auto program = std::make_shared<kernels::EwProgram>();
   program->rank = static_cast<int>(a.batch.size()) + 2;
@@ -234,7 +231,7 @@ Program mask_program(const Attention& a, const Ints& strides, const Block& block
 
 // One block, prepared; products that the row does not need stay empty.
 struct Step {
-  Block block;
+  QueryBlock block;
   SliceProduct scores, result, probability_grad, q_grad, k_grad, v_grad;
   Program mask, mask_grad;
   Program narrow;  // where the products read another type than that of the scores
@@ -288,11 +285,11 @@ Result<Plan> plan_of(const NodeTypes& types, bool backward) {
   const Ints strides = a.mask == Mask::none ? Ints{} : mask_strides(a, types.inputs[first + 3].shape);
   Schedule schedule = schedule_of(a, known);
   p.mask_row = strides.empty() ? 0 : strides[strides.size() - 2];
-  std::vector<Block>& blocks = schedule.blocks;
+  std::vector<QueryBlock>& blocks = schedule.blocks;
   if (backward) std::reverse(blocks.begin(), blocks.end());  // the block that sees most keys first
   p.fill_grads = backward && blocks.front().keys != a.keys;
   p.sums = p.fill_grads || blocks.size() > 1 ? a.scores : a.dtype;
-  for (const Block& block : blocks) {
+  for (const QueryBlock& block : blocks) {
     Step s;
     s.block = block;
     const auto make = [&](SliceProduct& to, Result<SliceProduct> made) -> Status {
@@ -356,7 +353,7 @@ const void* narrowed(const Step& s, const LaunchArgs& args, const void* scores, 
 }
 
 // What dropout makes of a block of probabilities, or of their gradient.
-void drop(const Attention& a, const Block& block, const LaunchArgs& args, const void* x, void* y) {
+void drop(const Attention& a, const QueryBlock& block, const LaunchArgs& args, const void* x, void* y) {
   args.on.dropout({a.scores, element_count(a.batch), block.rows, block.keys, block.row * a.keys,
                    a.rows * a.keys, a.keys, a.dropout, a.random_key, x, y, args.random});
 }
@@ -517,7 +514,7 @@ Cost cost(const NodeTypes& types) {
   const auto a = attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape);
   CHECK(a.ok(), "cost of an invalid attention");
   double pairs = 0;
-  for (const Block& block :
+  for (const QueryBlock& block :
        schedule_of(*a, a->mask == Mask::none ? nullptr : types.constants[first + 3]).blocks)
     pairs += static_cast<double>(block.rows) * static_cast<double>(block.keys);
   pairs *= static_cast<double>(element_count(a->batch));

@@ -118,7 +118,7 @@ Schedule schedule_of(const Attention& a, const Tensor* known) {
   schedule.masked_shares = (a.mask == Mask::keep || a.mask == Mask::block) &&
                            (known == nullptr || a.fill > hidden(a.scores) || any_blind(seen));
   for (std::int64_t row = 0; row < a.rows; row += size) {
-    Block block{row, std::min(size, a.rows - row), a.keys, a.mask != Mask::none};
+    QueryBlock block{row, std::min(size, a.rows - row), a.keys, a.mask != Mask::none};
     if (known != nullptr) {
       std::int64_t end = 0, first_masked = INT64_MAX;
       for (std::int64_t r = row; r < row + block.rows; ++r) {

@@ -33,13 +33,13 @@ struct Attention {
 // Strides of the mask in [batch.., row, key]; broadcast dims have 0.
 std::vector<std::int64_t> mask_strides(const Attention& a, const Shape& mask);
 
-struct Block {
+struct QueryBlock {
   std::int64_t row, rows, keys;  // scores [batch.., rows, keys] of the rows from `row` on and the first keys
   bool masked;                   // the mask does something to them
 };
 
 struct Schedule {
-  std::vector<Block> blocks;
+  std::vector<QueryBlock> blocks;
   // Where the mask replaces a score the probability may be more than 0: the replacement does not hide, or a
   // row sees no key at all. True of a mask that is not known.
   bool masked_shares = false;

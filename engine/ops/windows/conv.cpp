@@ -18,8 +18,8 @@
 namespace gradloom {
 namespace {
 
-// Window of the node; dims unknown before binding stay symbolic.
-Result<Window> window_of(const Attrs& attrs, const Shape& x, const Shape& w) {
+// The window of the node; dims unknown before binding stay symbolic.
+Result<SlidingWindow> window_of(const Attrs& attrs, const Shape& x, const Shape& w) {
   const std::vector<std::int64_t> kernel = spatial_of(w), declared = attrs.integers("kernel_shape");
   if (!declared.empty() && declared != kernel)
     return infer_error("kernel_shape is " + to_string(declared) + ", the weight has " + to_string(kernel));
@@ -41,8 +41,7 @@ Status check_channels(const Shape& x, const Shape& w, std::int64_t groups) {
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const Shape& w = ctx.shape(1);
-  const Shape x =
-      plain_shape(ctx.shape(0), TRY(block_of(ctx.attrs, "x_block", ctx.shape(0), "input")));
+  const Shape x = plain_shape(ctx.shape(0), TRY(block_of(ctx.attrs, "x_block", ctx.shape(0), "input")));
   if (x.size() < 3 || w.size() != x.size())
     return infer_error("input " + to_string(x) + " and weight " + to_string(w) +
                        " must have the same 3 or more dims");
@@ -56,7 +55,7 @@ Status infer(InferContext& ctx) {
       return infer_error("bias " + to_string(ctx.shape(2)) + " does not fit " + std::to_string(w[0]) +
                          " output channels");
   }
-  const Window window = TRY(window_of(ctx.attrs, x, w));
+  const SlidingWindow window = TRY(window_of(ctx.attrs, x, w));
   Shape y{x[0], w[0]};
   y.insert(y.end(), window.out.begin(), window.out.end());
   const std::int64_t y_block = ctx.attrs.integer("y_block", 1);
@@ -99,7 +98,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
   const Shape x = plain_shape(types.inputs[0].shape, x_block), &w = types.inputs[1].shape,
               y = plain_shape(types.outputs[0].shape, y_block);
-  const Window window = TRY(window_of(types.attrs, x, w));
+  const SlidingWindow window = TRY(window_of(types.attrs, x, w));
   return prepare_convolution(
       types, kernels::ConvolutionKind::forward,
       {x, w, y, window, types.attrs.integer("group", 1), types.has(2), x_block, y_block});

@@ -48,19 +48,19 @@ Cost cost_weights(const NodeTypes& types) {
 Result<Kernel> prepare_data(const NodeTypes& types) {
   const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
   const Shape dy = plain_shape(types.inputs[0].shape, y_block);
-  const Window window = TRY(explicit_window(types.attrs, spatial_of(dy)));
+  const SlidingWindow window = TRY(explicit_window(types.attrs, spatial_of(dy)));
   return prepare_convolution(types, kernels::ConvolutionKind::backward_data,
-                                 {plain_shape(types.outputs[0].shape, x_block), types.inputs[1].shape, dy,
-                                  window, types.attrs.integer("group", 1), false, x_block, y_block});
+                             {plain_shape(types.outputs[0].shape, x_block), types.inputs[1].shape, dy, window,
+                              types.attrs.integer("group", 1), false, x_block, y_block});
 }
 
 Result<Kernel> prepare_weights(const NodeTypes& types) {
   const std::int64_t x_block = types.attrs.integer("x_block", 1), y_block = types.attrs.integer("y_block", 1);
   const Shape dy = plain_shape(types.inputs[0].shape, y_block);
-  const Window window = TRY(explicit_window(types.attrs, spatial_of(dy)));
+  const SlidingWindow window = TRY(explicit_window(types.attrs, spatial_of(dy)));
   return prepare_convolution(types, kernels::ConvolutionKind::backward_weights,
-                                 {plain_shape(types.inputs[1].shape, x_block), types.outputs[0].shape, dy,
-                                  window, types.attrs.integer("group", 1), false, x_block, y_block});
+                             {plain_shape(types.inputs[1].shape, x_block), types.outputs[0].shape, dy, window,
+                              types.attrs.integer("group", 1), false, x_block, y_block});
 }
 
 using Ints = std::vector<std::int64_t>;

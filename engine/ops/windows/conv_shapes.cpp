@@ -39,10 +39,11 @@ Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKi
                                    const ConvolutionShape& shape) {
   const kernels::Target target = node.target;
   const DType dtype = node.inputs[0].dtype;
-  const bool low = kernels::has_prepared_kernels(target) && dtype == DType::bf16 && kernels::has_bf16_products();
+  const bool low =
+      kernels::has_prepared_kernels(target) && dtype == DType::bf16 && kernels::has_bf16_products();
   if (!low) TRY(require_kernel_type(target, dtype));
   TRY(require_layout(target, std::max(shape.x_block, shape.y_block)));
-  const Window w = TRY(as_3d(shape.window));
+  const SlidingWindow w = TRY(as_3d(shape.window));
   const Shape input = spatial_3d(spatial_of(shape.x));
   const Shape& out = kind == kernels::ConvolutionKind::forward         ? shape.y
                      : kind == kernels::ConvolutionKind::backward_data ? shape.x

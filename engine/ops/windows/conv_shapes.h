@@ -10,7 +10,7 @@ namespace gradloom {
 // x: [n, c, ..], w: [k, c / groups, ..], y: [n, k, ..] with one to three spatial dims.
 struct ConvolutionShape {
   Shape x, w, y;
-  Window window;
+  SlidingWindow window;
   std::int64_t groups = 1;
   bool bias = false;
   std::int64_t x_block = 1, y_block = 1;  // how x and y lie in memory; their shapes above are plain

@@ -24,12 +24,12 @@ using Ints = std::vector<std::int64_t>;
 // The window as the convolution from y to x has it; `y`: the spatial dims of the result (symbolic where those
 // of x are).
 struct Transposed {
-  Window window;
+  SlidingWindow window;
   Shape y;
 };
 
 // Pads of `total`; SAME_UPPER puts the odd one at the end, everything else at the begin.
-void split_pads(Window& w, std::size_t i, std::int64_t total, bool upper) {
+void split_pads(SlidingWindow& w, std::size_t i, std::int64_t total, bool upper) {
   total = std::max<std::int64_t>(total, 0);
   w.pad_begin[i] = upper ? total / 2 : total - total / 2;
   w.pad_end[i] = total - w.pad_begin[i];
@@ -117,8 +117,8 @@ Status infer(InferContext& ctx) {
 
 // dx: what the convolution of dy gives, which may see columns of dy that no tap of w reaches: they are cut
 // off.
-Result<ValueId> grad_data(GradContext& ctx, const Window& window, const Shape& x) {
-  Window w = window;
+Result<ValueId> grad_data(GradContext& ctx, const SlidingWindow& window, const Shape& x) {
+  SlidingWindow w = window;
   ValueId dy = ctx.grad();
   const Shape y = ctx.shape(dy);
   Ints ends(y.begin() + 2, y.end()), axes;
@@ -183,7 +183,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Shape &x = types.inputs[0].shape, &w = types.inputs[1].shape, &y = types.outputs[0].shape;
   const Transposed t = TRY(transposed(types.attrs, x, w));
   Kernel kernel = TRY(prepare_convolution(types, kernels::ConvolutionKind::backward_data,
-                                              {y, w, x, t.window, types.attrs.integer("group", 1), false}));
+                                          {y, w, x, t.window, types.attrs.integer("group", 1), false}));
   if (!types.has(2) || element_count(y) == 0) return kernel;
   Kernel bias = TRY(prepare_bias(types));
   kernel.programs.insert(kernel.programs.end(), bias.programs.begin(), bias.programs.end());

@@ -30,7 +30,7 @@ Status infer_lp(InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
   if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
-  const Window window = TRY(resolve_window(ctx.attrs, spatial_of(x)));
+  const SlidingWindow window = TRY(resolve_window(ctx.attrs, spatial_of(x)));
   Shape y{x[0], x[1]};
   y.insert(y.end(), window.out.begin(), window.out.end());
   return set_outputs(ctx, {{ctx.dtype(0), std::move(y)}});
@@ -106,7 +106,7 @@ Cost cost_lp(const NodeTypes& types) {
   double taps = 1;
   for (std::int64_t k : types.attrs.integers("kernel_shape")) taps *= static_cast<double>(k);
   return cost_of(types, 2 * static_cast<double>(element_count(types.inputs[0].shape)) +
-                                taps * static_cast<double>(element_count(types.outputs[0].shape)));
+                            taps * static_cast<double>(element_count(types.outputs[0].shape)));
 }
 
 struct Powers {

@@ -24,7 +24,7 @@ using Ints = std::vector<std::int64_t>;
 // The shape that the indices count in.
 Result<Shape> pooled_from(const Attrs& attrs, const Shape& x) {
   if (attrs.integers("kernel_shape").empty()) return infer_error("attribute kernel_shape is missing");
-  const Window w = TRY(explicit_window(attrs, spatial_of(x)));
+  const SlidingWindow w = TRY(explicit_window(attrs, spatial_of(x)));
   Shape y{x[0], x[1]};
   for (std::size_t i = 0; i < w.rank(); ++i) {
     const std::int64_t in = x[i + 2], added = w.kernel[i] - w.stride[i] - w.pad_begin[i] - w.pad_end[i];

@@ -25,7 +25,7 @@ Result<Shape> pooled_shape(const InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
   const std::int64_t block = TRY(block_of(ctx.attrs, "block", x, "input"));
-  const Window window = TRY(resolve_window(ctx.attrs, spatial_of(x, block)));
+  const SlidingWindow window = TRY(resolve_window(ctx.attrs, spatial_of(x, block)));
   Shape y{x[0], x[1]};
   y.insert(y.end(), window.out.begin(), window.out.end());
   if (block > 1) y.push_back(block);
@@ -195,7 +195,7 @@ Result<Kernel> prepare_average_grad(const NodeTypes& types) {
   TRY(require_kernel_type(types.target, dy.dtype));
   const std::int64_t block = types.attrs.integer("block", 1);
   TRY(require_layout(types.target, block));
-  const Window window = TRY(explicit_window(types.attrs, spatial_of(dy.shape, block)));
+  const SlidingWindow window = TRY(explicit_window(types.attrs, spatial_of(dy.shape, block)));
   kernels::AveragePoolGradArgs layout{};
   layout.dtype = dy.dtype;
   layout.shape = TRY(pool_shape(types.outputs[0].shape, window, block));

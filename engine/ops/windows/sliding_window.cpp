@@ -28,7 +28,7 @@ Result<std::vector<std::int64_t>> numbers(const Attrs& attrs, const char* name, 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Output dim i and, for auto_pad, its pads.
-Status resolve_dim(Window& w, std::size_t i, std::int64_t in, const std::string& auto_pad, bool ceil) {
+Status resolve_dim(SlidingWindow& w, std::size_t i, std::int64_t in, const std::string& auto_pad, bool ceil) {
   const std::int64_t extent = (w.kernel[i] - 1) * w.dilation[i] + 1, stride = w.stride[i];
   if (auto_pad == "VALID") w.pad_begin[i] = w.pad_end[i] = 0;
   if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
@@ -62,9 +62,10 @@ Status resolve_dim(Window& w, std::size_t i, std::int64_t in, const std::string&
 
 }  // namespace
 
-Result<Window> resolve_window(const Attrs& attrs, const Shape& spatial, std::vector<std::int64_t> kernel) {
+Result<SlidingWindow> resolve_window(const Attrs& attrs, const Shape& spatial,
+                                     std::vector<std::int64_t> kernel) {
   const std::size_t rank = spatial.size();
-  Window w;
+  SlidingWindow w;
   w.kernel = std::move(kernel);
   if (w.kernel.empty()) {
     if (attrs.integers("kernel_shape").empty()) return infer_error("attribute kernel_shape is missing");
@@ -87,7 +88,7 @@ Result<Window> resolve_window(const Attrs& attrs, const Shape& spatial, std::vec
   return w;
 }
 
-Attrs window_attrs(const Window& window) {
+Attrs window_attrs(const SlidingWindow& window) {
   std::vector<std::int64_t> pads = window.pad_begin;
   pads.insert(pads.end(), window.pad_end.begin(), window.pad_end.end());
   return {{"kernel_shape", window.kernel},
@@ -96,9 +97,9 @@ Attrs window_attrs(const Window& window) {
           {"pads", pads}};
 }
 
-Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out) {
+Result<SlidingWindow> explicit_window(const Attrs& attrs, const Shape& spatial_out) {
   const std::size_t rank = spatial_out.size();
-  Window w;
+  SlidingWindow w;
   w.kernel = TRY(numbers(attrs, "kernel_shape", rank, 1, 1));
   w.stride = TRY(numbers(attrs, "strides", rank, 1, 1));
   w.dilation = TRY(numbers(attrs, "dilations", rank, 1, 1));
@@ -109,7 +110,7 @@ Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out) {
   return w;
 }
 
-Result<Window> as_3d(Window window) {
+Result<SlidingWindow> as_3d(SlidingWindow window) {
   if (window.rank() < 1 || window.rank() > 3)
     return no_kernel("no kernel for " + std::to_string(window.rank()) + "-d windows");
   const std::size_t missing = 3 - window.rank();
@@ -124,7 +125,7 @@ Shape spatial_3d(Shape spatial) {
   return spatial;
 }
 
-Result<kernels::PoolShape> pool_shape(const Shape& x, Window window, std::int64_t block) {
+Result<kernels::PoolShape> pool_shape(const Shape& x, SlidingWindow window, std::int64_t block) {
   window = TRY(as_3d(std::move(window)));
   const Shape in = spatial_3d(spatial_of(x, block));
   kernels::PoolShape s{};

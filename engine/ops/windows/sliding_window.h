@@ -13,28 +13,28 @@
 
 namespace gradloom {
 
-struct Window {
+struct SlidingWindow {
   std::vector<std::int64_t> kernel, stride, dilation, pad_begin, pad_end, out;
   std::size_t rank() const { return kernel.size(); }
 };
 
 // `spatial`: input dims after batch and channels (symbolic ones give symbolic outputs). `kernel` empty:
 // attribute kernel_shape.
-Result<Window> resolve_window(const Attrs& attrs, const Shape& spatial,
-                              std::vector<std::int64_t> kernel = {});
+Result<SlidingWindow> resolve_window(const Attrs& attrs, const Shape& spatial,
+                                     std::vector<std::int64_t> kernel = {});
 
 // The attributes with pads made explicit, for a gradient node: kernel_shape, strides, dilations, pads.
-Attrs window_attrs(const Window& window);
+Attrs window_attrs(const SlidingWindow& window);
 
-// Window of a gradient node, whose output dims are those of dy.
-Result<Window> explicit_window(const Attrs& attrs, const Shape& spatial_out);
+// The window of a gradient node, whose output dims are those of dy.
+Result<SlidingWindow> explicit_window(const Attrs& attrs, const Shape& spatial_out);
 
 // A window of one or two dims as a 3-d one of depth and height 1; error for ranks without a kernel. `spatial`
 // gets the same treatment.
-Result<Window> as_3d(Window window);
+Result<SlidingWindow> as_3d(SlidingWindow window);
 Shape spatial_3d(Shape spatial);  // {w}, {h, w} or {d, h, w} -> {d, h, w}
 
 // What pooling kernels take; `x` is the shape that the windows go over.
-Result<kernels::PoolShape> pool_shape(const Shape& x, Window window, std::int64_t block = 1);
+Result<kernels::PoolShape> pool_shape(const Shape& x, SlidingWindow window, std::int64_t block = 1);
 
 }  // namespace gradloom
