@@ -26,7 +26,7 @@ std::vector<Source> sources() {
   for (const char* folder : {"kernels", "engine", "passes", "profiler", "sessions", "viz", "app"})
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string ext = entry.path().extension();
-      if (ext != ".h" && ext != ".cpp" && ext != ".def") continue;
+      if (ext != ".h" && ext != ".cpp" && ext != ".def" && ext != ".cu") continue;
       Source s{fs::relative(entry.path(), kRoot).string(), {}};
       std::ifstream in(entry.path());
       for (std::string line; std::getline(in, line);) s.lines.push_back(line);
@@ -54,8 +54,6 @@ TEST(Tidy, IncludesFollowTheArchitecture) {
     below.insert(e);
     allowed[e] = below;
   }
-  // A graph's nodes point to operator rows: ir names OpDef, whose functions build with ir.
-  allowed["engine/ir"].insert("engine/ops");
   const auto plus = [](std::set<std::string> set, std::initializer_list<const char*> more) {
     for (const char* m : more) set.insert(m);
     return set;
@@ -76,6 +74,32 @@ TEST(Tidy, IncludesFollowTheArchitecture) {
     }
 }
 
+// A family of operators includes its own files and what all rows share; a trade of the importer those before it.
+TEST(Tidy, RoomsOfTheEngineAreApart) {
+  const std::regex family("engine/ops/([a-z]+)/.*"), trade("engine/onnx/([a-z]+)/.*");
+  const std::vector<std::string> trades{"file", "repair", "expand", "read"};
+  const auto rank = [&](const std::string& name) { return std::find(trades.begin(), trades.end(), name); };
+  // Elementwise statements and products are what other families' kernels are made of.
+  const std::set<std::string> languages{"elementwise", "products"};
+  for (const Source& s : sources())
+    for (const std::string& line : s.lines) {
+      if (line.rfind("#include \"", 0) != 0) continue;
+      const std::string included = line.substr(10, line.find('"', 10) - 10);
+      std::smatch from, to;
+      if (std::regex_match(s.path, from, family) && std::regex_match(included, to, family) &&
+          !languages.count(to[1])) {
+        EXPECT_EQ(from[1], to[1]) << s.path << " includes " << included;
+      }
+      if (std::regex_match(s.path, from, trade)) {
+        ASSERT_NE(rank(from[1]), trades.end()) << s.path << " is of no trade";
+        EXPECT_NE(included, "engine/onnx/import.h") << s.path;
+        if (std::regex_match(included, to, trade)) {
+          EXPECT_LE(rank(to[1]), rank(from[1])) << s.path << " includes " << included;
+        }
+      }
+    }
+}
+
 TEST(Tidy, OnlyDrawingKnowsTheGuiLibrary) {
   for (const Source& s : sources())
     for (const std::string& line : s.lines)
@@ -92,6 +116,15 @@ TEST(Tidy, FilesHaveABannerAndReasonableLength) {
       EXPECT_EQ(s.lines[0].rfind("//", 0), 0u) << s.path << " has no banner";
     }
   }
+}
+
+TEST(Tidy, TheMapFitsOnAPage) {
+  std::ifstream map(kRoot / "ARCHITECTURE.md");
+  int lines = 0;
+  for (std::string line; std::getline(map, line); ++lines) {
+  }
+  EXPECT_GT(lines, 40);
+  EXPECT_LE(lines, 90);
 }
 
 TEST(Tidy, NoLeftovers) {

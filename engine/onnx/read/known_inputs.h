@@ -7,7 +7,8 @@
 #include <map>
 #include <string>
 
-#include "engine/onnx/import.h"
+#include "engine/ir/graph.h"
+#include "engine/onnx/file/import_options.h"
 
 namespace gradloom {
 

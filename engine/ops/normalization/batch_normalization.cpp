@@ -17,7 +17,7 @@
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/samples.h"
-#include "engine/ops/windows/sliding_window.h"
+#include "engine/ops/channel_blocks.h"
 #include "engine/ops/rows.h"
 #include "kernels/launcher.h"
 
