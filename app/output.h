@@ -27,7 +27,7 @@ class Output {
   void set_json(bool on) { json_ = on; }
   // From then on a reader that takes nothing is waited for only until a stop is requested.
   void set_stop(std::stop_token stop) { stop_ = std::move(stop); }
-  void object(const Json& value) const;         // only with --json: one line; NaN and Inf become strings
+  void object(const Json& value) const;  // only with --json: one line; NaN and Inf become strings
   // Only without --json. Control characters other than the ends of lines are escaped, here and in notes.
   void text(const std::string& line) const;
   void document(std::string_view bytes) const;  // both modes: a file's contents that go to stdout
@@ -53,7 +53,7 @@ class Output {
   std::stop_token stop_;
   mutable std::mutex mutex_;  // lines stay whole when a signal ends the command from its own thread
   mutable std::atomic<int> failure_{0};  // errno of the first write that failed
-  mutable std::set<std::string> told_;  // errors
+  mutable std::set<std::string> told_;   // errors
   mutable std::atomic<bool> ended_{false};
 };
 

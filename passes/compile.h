@@ -39,8 +39,8 @@ struct Compiled {
 };
 
 // Usage errors name the nearest that exists: an unknown planner, a glob of `freeze` that fits no parameter, a
-// switched-off site that is no node of the model. Passes for other targets keep their sites unjudged, and so do
-// gradients_only graphs, where one pipeline serves many models.
+// switched-off site that is no node of the model. Passes for other targets keep their sites unjudged, and so
+// do gradients_only graphs, where one pipeline serves many models.
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop = {});
 
 }  // namespace gradloom

@@ -89,8 +89,7 @@ struct ReplayResult {
   std::vector<double> losses;  // from step 1
   double step_ns = 0, step_ns_low = 0, step_ns_high = 0;
   double fastest_ns = 0;  // a tenth of the steps took no longer; 0: unknown
-  double waited =
-      0;  // part of the run's time for which its threads waited for a processor (processor_wait.h)
+  double waited = 0;      // part of the time in which threads had no processor (processor_wait.h)
   std::int64_t peak_bytes = 0;
 };
 struct ReplayLine {

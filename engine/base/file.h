@@ -11,10 +11,10 @@ namespace gradloom {
 
 // A file that is written in pieces and appears whole: what is written goes to a file without a name in the
 // same folder (to a temporary one where the file system has none without), which is flushed to disk and then
-// takes the name `path`. A reader sees the old contents or the new, never a part; nothing is left behind after
-// a failure or when the process dies while it writes. A symbolic link at `path` is followed; the mode of an
-// existing file is kept. Devices and pipes (/dev/stdout) are written straight into.
-// Errors: Errc::io, naming path and reason.
+// takes the name `path`. A reader sees the old contents or the new, never a part; nothing is left behind
+// after a failure or when the process dies while it writes. A symbolic link at `path` is followed; the mode
+// of an existing file is kept. Devices and pipes (/dev/stdout) are written straight into. Errors: Errc::io,
+// naming path and reason.
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const std::string& path);

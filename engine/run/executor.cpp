@@ -502,8 +502,7 @@ Status Executor::tune(std::int32_t candidates) {
 
 Result<std::vector<std::byte>> Executor::states() const {
   std::vector<std::byte> states(static_cast<std::size_t>(impl_->plan->state_bytes));
-  if (!states.empty())
-    TRY(impl_->device->download(states.data(), memory(Place::state), states.size()));
+  if (!states.empty()) TRY(impl_->device->download(states.data(), memory(Place::state), states.size()));
   return states;
 }
 

@@ -106,7 +106,8 @@ TEST_F(Commands, UsageErrors) {
   expect_error({"plan", model("mlp") + "/model.onnx", "--loss", "ce:logits,labels"}, 2, "batch");
   expect_error(train_mlp({"--dim", "height=3"}), 2, "height");
   expect_error(train_mlp({"--passes", "defaut"}), 2, "did you mean default?");
-  expect_error(train_mlp({"--planner", "bestfit"}), 2, "(known: none, reuse, best-fit); did you mean best-fit?");
+  expect_error(train_mlp({"--planner", "bestfit"}), 2,
+               "(known: none, reuse, best-fit); did you mean best-fit?");
   expect_error(train_mlp({"--freeze", "layer.0.*"}), 2, "fits no parameter; the nearest is 'layers.0.bias'");
   expect_error(train_mlp({"--exclude", "fuse-bias-activation:/layers.0/Gemn"}), 2,
                "no site '/layers.0/Gemn' to switch off");

@@ -134,7 +134,7 @@ TEST(Compile, SwitchedOffSitesAndFrozenParametersExist) {
   EXPECT_EQ(unknown.error().code, Errc::usage);
   EXPECT_EQ(unknown.error().message,
             "pass fuse-elementwise has no site '" + site + "x' to switch off; did you mean " + site + "?");
-  // A node of the model that this pass does not look at may be a site on another device: recipes keep working.
+  // A node that this pass does not look at may be a site on another device: recipes keep working.
   off = {plain->forward.nodes[0].name};
   const auto elsewhere = compile(regression(), options);
   ASSERT_OK(elsewhere);
