@@ -38,7 +38,7 @@ class Modules : public testing::TestWithParam<std::string> {};
 TEST_P(Modules, LossAndGradientsArePyTorchs) {
   for (const char* precision : {"f32", "f64"}) {
     for (const char* passes : {"default", "none"}) {
-      const CheckResult r = check_module(GetParam(), {passes, precision, "cpu", {}, {}, 0});
+      const CheckResult r = check_module(GetParam(), {*parse_pipeline(passes), precision, "cpu", {}, {}, 0});
       EXPECT_EQ(r.status, CheckStatus::pass) << precision << ", passes " << passes << ": " << r.reason;
       EXPECT_GT(r.gradients, 0) << precision << ", passes " << passes;
     }
@@ -103,7 +103,7 @@ TEST(ModuleFolders, PassOnTheHostGpu) {
                            "swin-dynamo",
                            "unet",
                            "upsample-bicubic"}) {
-    const CheckResult r = check_module(name, {"default", "f32", "host-gpu", {}, {}, 0});
+    const CheckResult r = check_module(name, {default_pipeline(), "f32", "host-gpu", {}, {}, 0});
     EXPECT_EQ(r.status, CheckStatus::pass) << name << ": " << r.reason;
   }
 #else

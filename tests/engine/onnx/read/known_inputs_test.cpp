@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "engine/onnx/file/tensor_file.h"
+#include "engine/onnx/import.h"
 #include "engine/plan/plan.h"
 
 namespace gradloom {
