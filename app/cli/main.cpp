@@ -1,10 +1,23 @@
 // gradloom: the command line.
+#include <execinfo.h>
 #include <signal.h>
+
+#include <cstdio>
+#include <new>
 
 #include "app/command.h"
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit then is an error of the write, like a full disk
-  return gradloom::run_command_line(argc, argv);
+  // The C library loads what it unwinds with when an exception first passes through it, and aborts where there is no
+  // memory left for that: so now.
+  void* frame = nullptr;
+  backtrace(&frame, 1);
+  try {
+    return gradloom::run_command_line(argc, argv);
+  } catch (const std::bad_alloc&) {  // before there is a command that says so
+    std::fputs("gradloom: out of memory\n", stderr);
+    return 4;
+  }
 }

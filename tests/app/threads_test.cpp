@@ -94,10 +94,10 @@ TEST(OmpNumThreads, IsRefusedWhereItIsNoNumber) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Where the address space ends, from what just loads the program to what is enough, is one error of ours.
+// Where the address space ends, from what loads the program to what is enough, is one error of ours.
 TEST(LittleMemory, EndsWithOneLine) {
   int refused = 0;
-  for (int megabytes = 85; megabytes <= 200; megabytes += 5)
+  for (int megabytes = 90; megabytes <= 150; megabytes += 10)
     for (const char* model : {"mlp", "cnn-digits", "gpt-char"}) {
       const Answer answer = train("ulimit -v " + std::to_string(megabytes * 1000) + ";", model);
       if (answer.code == 0 || answer.code == 127) continue;  // 127: of the loader
