@@ -122,6 +122,7 @@ Result<std::unique_ptr<RunWriter>> Store::begin_run(const RunStart& start) {
   const std::string process = this_process(), started = utc_timestamp();
   const auto text = [](const std::string& s) { return Cell(std::string_view(s)); };
   const Status status = writer->transact([&]() -> Status {
+    TRY(impl_->database.require_free_id("run"));
     Statement row = TRY(impl_->database.prepare(
         "INSERT INTO run (name, status, message, started_utc, process, command, model, model_hash, device, "
         "\"precision\", optimizer,"

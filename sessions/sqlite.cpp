@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 
 #include "engine/base/text.h"
 
@@ -166,6 +167,13 @@ Result<Statement> Database::prepare(const std::string& sql) {
 Result<std::int64_t> Database::integer(const std::string& sql) {
   Statement statement = TRY(prepare(sql));
   return TRY(statement.row()) ? statement.integer(0) : std::int64_t{0};
+}
+
+Status Database::require_free_id(const std::string& table) {
+  const std::int64_t last = TRY(integer("SELECT coalesce(max(id), 0) FROM " + table));
+  if (last == std::numeric_limits<std::int64_t>::max())
+    return Error{Errc::bad_input, "table " + table + " has no free id: the largest is taken"};
+  return {};
 }
 
 StepLimit::StepLimit(Database& database, std::int64_t steps) : handle_(database.handle()) {

@@ -87,6 +87,8 @@ class Database {
   Result<Statement> prepare(const std::string& sql);
   // First column of the first row; 0 when there is none.
   Result<std::int64_t> integer(const std::string& sql);
+  // An error where the table's ids are used up, which SQLite would report as a full disk.
+  Status require_free_id(const std::string& table);
   std::int64_t last_id() const { return sqlite3_last_insert_rowid(handle_); }
 
  private:

@@ -178,6 +178,7 @@ Result<std::int64_t> Store::add_comparison(const Comparison& comparison, std::in
   const std::string digest = comparison_digest(stored, body);
   const auto write = [&]() -> Status {
     TRY(impl_->file_in_place());
+    TRY(impl_->database.require_free_id("comparison"));
     Statement insert =
         TRY(impl_->database.prepare("INSERT INTO comparison VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?)"));
     const auto run_cell = [](std::int64_t id) { return id > 0 ? Cell(id) : Cell(nullptr); };
