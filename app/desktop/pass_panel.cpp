@@ -68,7 +68,8 @@ void draw_effect(Ui& ui) {
         {"peak", &PlanTotals::peak_bytes, Unit::kBytes, 1.f}};
     const char* const rows[] = {"", "now", "vs all off", "vs before"};
     for (int row = 1; row < 4; ++row)
-      list->AddText(small, small->FontSize, {left, y + static_cast<float>(row) * line}, p.text_dim, rows[row]);
+      list->AddText(small, small->FontSize, {left, y + static_cast<float>(row) * line}, p.text_dim,
+                    rows[row]);
     for (const auto& [what, number, unit, share] : columns) {
       const float x = left + (right - left) * share;
       const auto of = [number = number](const PlanTotals& t) { return std::optional(t.*number); };

@@ -108,7 +108,7 @@ struct AppState {
   RunProgress progress;
 
   std::optional<Error> open_failed;  // why what was opened last could not be
-  std::vector<Notice> notices;  // to be shown as toasts, oldest first
+  std::vector<Notice> notices;       // to be shown as toasts, oldest first
   bool has_model() const { return model != nullptr; }
   bool unsaved() const { return !recipe_path.empty() && recipe != saved_recipe; }
 };

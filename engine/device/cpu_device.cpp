@@ -50,8 +50,8 @@ class CpuDevice final : public Device {
     info.name = cpu_model() + " (kernels: x86-64-" + kernels::cpu().isa + ")";
     info.available = true;
     info.memory_bytes = usable_memory_bytes();
-    info.free_bytes = std::min(
-        info.memory_bytes, static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE));
+    info.free_bytes = std::min(info.memory_bytes,
+                               static_cast<std::int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE));
     info.threads = kernels::threads();
     return info;
   }

@@ -14,9 +14,9 @@
 #include "kernels/target.h"
 
 namespace gradloom::kernels {
-class Launcher;        // kernels/launcher.h
-struct EwProgram;      // kernels/elementwise.h
-struct RandomState;    // kernels/arguments/elements.h
+class Launcher;      // kernels/launcher.h
+struct EwProgram;    // kernels/elementwise.h
+struct RandomState;  // kernels/arguments/elements.h
 enum class EwOp : std::uint8_t;
 }  // namespace gradloom::kernels
 

@@ -13,8 +13,7 @@ Status require_kernel_type(kernels::Target target, DType dtype, bool takes_bf16)
   if (dtype == DType::f32 || dtype == DType::f64) return {};
   if (dtype == DType::bf16 && takes_bf16) return {};
   if (kernels::computes_halves(target) && is_half(dtype)) return {};
-  return no_kernel(std::string("no ") + kernels::target_name(target) + " kernel for " +
-                   dtype_name(dtype));
+  return no_kernel(std::string("no ") + kernels::target_name(target) + " kernel for " + dtype_name(dtype));
 }
 
 Kernel elementwise_kernel(std::string name, kernels::EwProgram program) {

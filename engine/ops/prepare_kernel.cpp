@@ -34,8 +34,7 @@ std::vector<Operand> widen(std::vector<Type>& types, const std::vector<bool>& pr
     types[i].dtype = DType::f32;
     if (!present[i]) continue;
     const std::int64_t count = element_count(types[i].shape);
-    operands[i] = {
-        back ? conversion(DType::f32, narrow, count) : conversion(narrow, DType::f32, count), end};
+    operands[i] = {back ? conversion(DType::f32, narrow, count) : conversion(narrow, DType::f32, count), end};
     end += aligned_bytes(byte_size(types[i]));
   }
   return operands;

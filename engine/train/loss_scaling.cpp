@@ -14,7 +14,8 @@ void LossScaleSpec::fields(FieldVisitor& v) {
 
 Result<LossScaleSpec> parse_loss_scale(const std::string& text) {
   const NamedOptions named = TRY(parse_named_options(text.empty() ? "dynamic" : text));
-  if (named.name != "dynamic") return Error{Errc::usage, "unknown loss scale '" + escaped(named.name) + "' (known: dynamic)"};
+  if (named.name != "dynamic")
+    return Error{Errc::usage, "unknown loss scale '" + escaped(named.name) + "' (known: dynamic)"};
   LossScaleSpec spec;
   TRY(set_fields([&](FieldVisitor& v) { spec.fields(v); }, named.values, "loss scale"));
   return spec;

@@ -54,20 +54,21 @@ TEST_F(DesktopGestures, TheFieldsStayWhereTheyAreWhenARunStartsAndEnds) {
 
 TEST_F(DesktopGestures, ARowOfAComparisonSelectsWhatItStandsFor) {
   const std::string session = compared_session();
-  EXPECT_EQ(open(session,
-                 "wait idle\nclick tab.Compare\nexpect compare.verdict\n"
-                 // Kernels without an ONNX node, and all nodes that one fused kernel computes.
-                 "click \"compare.rows.(optimizer)\"\nwait idle\nexpect tab.Compare on\n"
-                 "expect node-panel.name\nabsent toast.0\n"
-                 "click \"compare.rows./layers.0/Gemm + /Relu\"\nwait idle\nexpect tab.Compare on\nabsent toast.0\n"
-                 "expect node-panel.name\n"
-                 "click compare.table/Phases\nclick compare.rows.backward\nwait idle\n"
-                 "expect node-panel.count\nexpect tab.Compare on\nabsent toast.0\n"
-                 "click compare.table/Scopes\nclick \"compare.rows.(optimizer)\"\nwait idle\nabsent toast.0\n"
-                 // A double click brings the graph to the front.
-                 "click compare.table/Phases\ndoubleclick compare.rows.optimizer\nwait idle\n"
-                 "expect tab.Graph on\nexpect node-panel.name\n"),
-            0)
+  EXPECT_EQ(
+      open(session,
+           "wait idle\nclick tab.Compare\nexpect compare.verdict\n"
+           // Kernels without an ONNX node, and all nodes that one fused kernel computes.
+           "click \"compare.rows.(optimizer)\"\nwait idle\nexpect tab.Compare on\n"
+           "expect node-panel.name\nabsent toast.0\n"
+           "click \"compare.rows./layers.0/Gemm + /Relu\"\nwait idle\nexpect tab.Compare on\nabsent toast.0\n"
+           "expect node-panel.name\n"
+           "click compare.table/Phases\nclick compare.rows.backward\nwait idle\n"
+           "expect node-panel.count\nexpect tab.Compare on\nabsent toast.0\n"
+           "click compare.table/Scopes\nclick \"compare.rows.(optimizer)\"\nwait idle\nabsent toast.0\n"
+           // A double click brings the graph to the front.
+           "click compare.table/Phases\ndoubleclick compare.rows.optimizer\nwait idle\n"
+           "expect tab.Graph on\nexpect node-panel.name\n"),
+      0)
       << error_;
 }
 

@@ -114,8 +114,8 @@ Status infer(InferContext& ctx) {
     if (i == 2 ? ctx.dtype(i) != DType::i64 : !is_float(ctx.dtype(i)))
       return infer_error("input " + std::to_string(i) + " is " + dtype_name(ctx.dtype(i)));
   }
-  if (boxes.size() != 3 || scores.size() != 3 || dims_differ(boxes[2], 4) || dims_differ(boxes[0], scores[0]) ||
-      dims_differ(boxes[1], scores[2]))
+  if (boxes.size() != 3 || scores.size() != 3 || dims_differ(boxes[2], 4) ||
+      dims_differ(boxes[0], scores[0]) || dims_differ(boxes[1], scores[2]))
     return infer_error("boxes " + to_string(boxes) + " and scores " + to_string(scores) +
                        " must be [n, boxes, 4] and [n, classes, boxes]");
   const std::int64_t layout = ctx.attrs.integer("center_point_box");

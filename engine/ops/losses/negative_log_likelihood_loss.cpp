@@ -21,8 +21,8 @@ Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   TRY(check_loss_inputs(ctx, 0, 1, 2, ctx.dtype(0)));
   const auto reduction = TRY(loss_reduction(ctx.attrs));
-  return set_outputs(ctx, {{ctx.dtype(0), loss_shape(reduction, ctx.shape(1))},
-                               {statistics_type(ctx.dtype(0)), {}}});
+  return set_outputs(
+      ctx, {{ctx.dtype(0), loss_shape(reduction, ctx.shape(1))}, {statistics_type(ctx.dtype(0)), {}}});
 }
 
 Status grad(GradContext& ctx) {

@@ -24,10 +24,9 @@ Status infer(InferContext& ctx) {
   const DType losses = ctx.attrs.integer("wide") != 0 ? statistic : ctx.dtype(0);
   TRY(check_loss_inputs(ctx, 0, 1, 2, losses));
   const auto reduction = TRY(loss_reduction(ctx.attrs));
-  return set_outputs(ctx, {{losses, loss_shape(reduction, ctx.shape(1))},
-                               ctx.in(0),
-                               {statistic, ctx.shape(1)},
-                               {statistic, {}}});
+  return set_outputs(
+      ctx,
+      {{losses, loss_shape(reduction, ctx.shape(1))}, ctx.in(0), {statistic, ctx.shape(1)}, {statistic, {}}});
 }
 
 Status grad(GradContext& ctx) {
@@ -67,7 +66,7 @@ bool all_else_is_f32(const NodeTypes& types, DType losses, std::size_t weight) {
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
   TRY(require_kernel_type(types.target, x.dtype,
-                              !types.wants(1) && all_else_is_f32(types, types.outputs[0].dtype, 2)));
+                          !types.wants(1) && all_else_is_f32(types, types.outputs[0].dtype, 2)));
   const LossLayout l = TRY(loss_layout(types.attrs, x.shape));
   kernels::SoftmaxCrossEntropyArgs layout{};
   layout.dtype = x.dtype;

@@ -75,8 +75,8 @@ Status grad_through_statistics(GradContext& ctx, ValueId mean, ValueId inv_std) 
     if (ctx.wants(3 + i) && ctx.grad(1 + i) != kNone)
       ctx.set(3 + i, cast_to(b, part(ctx.grad(1 + i), momentum), ctx.dtype(ctx.in(3 + i))));
   const ValueId dmean = sum_of(b, part(ctx.grad(1), 1 - momentum), ctx.grad(3)),
-                dvariance = sum_of(b, part(ctx.grad(2), 1 - momentum),
-                                       moment_gradient(ctx, inv_std, ctx.grad(4)));
+                dvariance =
+                    sum_of(b, part(ctx.grad(2), 1 - momentum), moment_gradient(ctx, inv_std, ctx.grad(4)));
   if (!ctx.wants(0) || (dmean == kNone && dvariance == kNone)) return {};
   TRY(require_static(ctx, ctx.in(0)));
   const Layout l = layout_of(ctx.node.attrs, ctx.shape(ctx.in(0)));
@@ -84,8 +84,8 @@ Status grad_through_statistics(GradContext& ctx, ValueId mean, ValueId inv_std) 
   stands[1] = l.c / l.block;
   if (l.block > 1) stands.back() = l.block;
   const auto across = [&](ValueId of) { return of == kNone ? kNone : b.op("Reshape", {of, b.i64s(stands)}); };
-  ctx.set(0, moments_gradient(ctx, ctx.in(0), across(mean), across(dmean), across(dvariance),
-                                  l.n * l.spatial));
+  ctx.set(0,
+          moments_gradient(ctx, ctx.in(0), across(mean), across(dmean), across(dvariance), l.n * l.spatial));
   return {};
 }
 

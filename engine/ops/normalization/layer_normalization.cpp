@@ -64,8 +64,8 @@ Status grad(GradContext& ctx) {
   ValueId through_statistics = kNone;
   if (ctx.wants(0) && (dmean != kNone || dinv_std != kNone)) {
     TRY(require_static(ctx, ctx.in(0)));
-    through_statistics = moments_gradient(
-        ctx, ctx.in(0), mean, dmean, moment_gradient(ctx, inv_std, dinv_std), layout_of(x, axis).cols);
+    through_statistics = moments_gradient(ctx, ctx.in(0), mean, dmean,
+                                          moment_gradient(ctx, inv_std, dinv_std), layout_of(x, axis).cols);
     ctx.set(0, through_statistics);
   }
   if (ctx.grad() == kNone) return {};

@@ -48,8 +48,8 @@ Status grad(GradContext& ctx) {
   if (const ValueId dinv_std = ctx.grad(1); ctx.wants(0) && dinv_std != kNone) {
     TRY(require_static(ctx, ctx.in(0)));
     const Layout l = TRY(layout_of(ctx.node.attrs, ctx.shape(ctx.in(0))));
-    through_statistic = moments_gradient(ctx, ctx.in(0), kNone, kNone,
-                                             moment_gradient(ctx, inv_std, dinv_std), l.cols);
+    through_statistic =
+        moments_gradient(ctx, ctx.in(0), kNone, kNone, moment_gradient(ctx, inv_std, dinv_std), l.cols);
     ctx.set(0, through_statistic);
   }
   if (ctx.grad() == kNone) return {};

@@ -56,8 +56,8 @@ Moments moments(GraphBuilder& b, ValueId x, const std::vector<std::int64_t>& axe
 Result<Kernel> prepare_mvn(const NodeTypes& types) {
   const Type& in = types.inputs[0];
   KernelSequence s(types);
-  const Moments m = moments(s.b(), s.cast(s.in(0), statistics_type(in.dtype)),
-                            TRY(mvn_axes(types.attrs, in.shape.size())));
+  const Moments m =
+      moments(s.b(), s.cast(s.in(0), statistics_type(in.dtype)), TRY(mvn_axes(types.attrs, in.shape.size())));
   const ValueId scale = s.op("Add", {m.deviation, number(s.b(), m.deviation, kMvnEpsilon)});
   return s.prepare("mean variance normalization", {s.cast(s.op("Div", {m.centered, scale}), in.dtype)});
 }

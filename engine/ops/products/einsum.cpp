@@ -331,8 +331,7 @@ class Lowering {
 
 Result<Kernel> prepare(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype;
-  if (is_float(dtype))
-    TRY(require_kernel_type(types.target, dtype, multiplies_bf16(types.target, dtype)));
+  if (is_float(dtype)) TRY(require_kernel_type(types.target, dtype, multiplies_bf16(types.target, dtype)));
   const std::vector<Shape> shapes =
       shapes_of(types.inputs, [&](std::size_t i) { return types.inputs[i].shape; });
   const Terms terms = TRY(parse(types.attrs, ranks_of(shapes)));

@@ -126,8 +126,8 @@ Cost cost_with(const NodeTypes& types, const Result<ProductSpec>& spec) {
                       : spec->sums_of == GemmOperand::a
                           ? static_cast<double>(element_count(types.inputs[0].shape))
                           : static_cast<double>(element_count(types.inputs[1].shape));
-  return cost_of(
-      types, product_flops(s.value()) + epilogue * static_cast<double>(element_count(s->y)) + sums);
+  return cost_of(types,
+                 product_flops(s.value()) + epilogue * static_cast<double>(element_count(s->y)) + sums);
 }
 Cost cost(const NodeTypes& types) {
   return cost_with(types, spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
@@ -140,9 +140,8 @@ Cost grad_cost(const NodeTypes& types) {
 Result<Kernel> prepare(const NodeTypes& types) {
   const ProductSpec spec =
       TRY(spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
-  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape,
-                             types.inputs[1].shape, spec, types.has(2), {},
-                             {.aux_out = types.wants(1) ? 1 : -1});
+  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
+                         spec, types.has(2), {}, {.aux_out = types.wants(1) ? 1 : -1});
 }
 
 Status infer_grad(InferContext& ctx) {
@@ -167,9 +166,8 @@ Status infer_grad(InferContext& ctx) {
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   const ProductSpec spec =
       TRY(grad_spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
-  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape,
-                             types.inputs[1].shape, spec, false, {},
-                             {.aux_in = types.has(2) ? 2 : -1, .sums = types.wants(1) ? 1 : -1});
+  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
+                         spec, false, {}, {.aux_in = types.has(2) ? 2 : -1, .sums = types.wants(1) ? 1 : -1});
 }
 
 std::vector<Sample> samples() {

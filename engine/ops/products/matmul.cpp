@@ -54,8 +54,8 @@ Cost cost(const NodeTypes& types) {
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
-  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape,
-                             types.inputs[1].shape, {}, false, {});
+  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
+                         {}, false, {});
 }
 
 std::vector<Sample> samples() {

@@ -19,7 +19,6 @@
 namespace gradloom {
 namespace {
 
-
 enum Input : std::size_t { kR, kKept, kH, kC, kDy, kDyH, kDyC, kLengths, kP };  // all after kH may be omitted
 
 // The dims, as x has them, of what the forward layer kept.
@@ -115,14 +114,13 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const std::int64_t rows = s.gates * s.hidden;
   const bool two_parts = plan->cells[0].kind == kernels::RecurrentKind::gru;
   plan->states = TRY(SliceProduct::create(
-      types.target, in_every_step(slice_product(t, s.batch, s.hidden, two_parts ? 2 * s.hidden : rows,
-                                                        rows, s.hidden, 1, s.hidden, true),
-                                      s.steps)));
+      types.target, in_every_step(slice_product(t, s.batch, s.hidden, two_parts ? 2 * s.hidden : rows, rows,
+                                                s.hidden, 1, s.hidden, true),
+                                  s.steps)));
   if (two_parts)
     plan->reset = TRY(SliceProduct::create(
         types.target,
-        in_every_step(slice_product(t, s.batch, s.hidden, s.hidden, rows, s.hidden, 1, s.hidden),
-                          s.steps)));
+        in_every_step(slice_product(t, s.batch, s.hidden, s.hidden, rows, s.hidden, 1, s.hidden), s.steps)));
   plan->packed = aligned_bytes(t, s.batch * s.hidden);
   plan->packed_reset = plan->packed + aligned_bytes(plan->states.packed_bytes());
   plan->scratch = plan->packed_reset + aligned_bytes(plan->reset.packed_bytes());
@@ -135,7 +133,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
 
 Cost cost(const NodeTypes& types) {
   return cost_of(types, 2.0 * static_cast<double>(types.outputs[1].shape[1] * types.outputs[1].shape[2]) *
-                                static_cast<double>(element_count(types.inputs[kR].shape)));
+                            static_cast<double>(element_count(types.inputs[kR].shape)));
 }
 
 // 2 steps of 2 items, 3 hidden units.

@@ -198,13 +198,13 @@ Result<Kernel> prepare(const NodeTypes& types) {
       types.target, slice_product(t, s.steps * s.batch, rows, s.inputs, s.inputs, 1, s.inputs, rows)));
   plan->recurrent = TRY(SliceProduct::create(
       types.target, in_every_step(slice_product(t, s.batch, two_parts ? 2 * s.hidden : rows, s.hidden,
-                                                        s.hidden, 1, s.hidden, rows),
-                                      s.steps)));
+                                                s.hidden, 1, s.hidden, rows),
+                                  s.steps)));
   if (two_parts)
     plan->reset = TRY(SliceProduct::create(
-        types.target, in_every_step(slice_product(t, s.batch, s.hidden, s.hidden, s.slots * s.hidden,
-                                                          1, s.hidden, rows),
-                                        s.steps)));
+        types.target,
+        in_every_step(slice_product(t, s.batch, s.hidden, s.hidden, s.slots * s.hidden, 1, s.hidden, rows),
+                      s.steps)));
   plan->gates = plan->take(s.steps * s.batch * rows);
   plan->product = plan->take(s.batch * rows);
   plan->kept = plan->take(s.slots * state);
@@ -226,7 +226,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
 Cost cost(const NodeTypes& types) {
   const Shape &w = types.inputs[kW].shape, &r = types.inputs[kR].shape, &x = types.inputs[kX].shape;
   return cost_of(types, 2.0 * static_cast<double>(x[0] * x[1]) *
-                                static_cast<double>(element_count(w) + element_count(r)));
+                            static_cast<double>(element_count(w) + element_count(r)));
 }
 
 // ---- gradient ---------------------------------------------------------------------------------------------

@@ -129,8 +129,8 @@ double pixels(const NodeTypes& types, std::size_t x_input) {
 }
 Cost cost(const NodeTypes& types) { return cost_of(types, 2 * pixels(types, 0)); }
 Cost cost_grad(const NodeTypes& types) {
-  return cost_of(
-      types, (types.wants(0) ? 2 : 0) * pixels(types, 1) + (types.wants(1) ? 4 : 0) * pixels(types, 1));
+  return cost_of(types,
+                 (types.wants(0) ? 2 : 0) * pixels(types, 1) + (types.wants(1) ? 4 : 0) * pixels(types, 1));
 }
 
 // Numbers between pixels, some outside of x; none is on or near a pixel's center or edge of an axis of 3, 4

@@ -161,8 +161,7 @@ Status infer_loss_scale(InferContext& ctx) {
   for (std::size_t i = 2; i < 5; ++i)
     if (ctx.in(i) != counter) return infer_error("a counter is " + to_string(ctx.in(i)));
   if (ctx.attrs.integer("interval", 1) < 1) return infer_error("interval must be positive");
-  return set_outputs(ctx,
-                         {{DType::boolean, {}}, ctx.in(0), ctx.in(0), ctx.in(0), counter, counter, counter});
+  return set_outputs(ctx, {{DType::boolean, {}}, ctx.in(0), ctx.in(0), ctx.in(0), counter, counter, counter});
 }
 
 Result<Kernel> prepare_loss_scale(const NodeTypes& types) {

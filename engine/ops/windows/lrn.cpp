@@ -88,8 +88,8 @@ Result<Kernel> prepare_gpu(const NodeTypes& types) {
   kernels::AveragePoolArgs pool{};
   pool.dtype = x.dtype;
   pool.divisor = kernels::PoolDivisor::padded;
-  pool.shape = TRY(pool_shape(
-      planes, TRY(resolve_window(window_of(types.attrs.integer("size")), spatial_of(planes)))));
+  pool.shape = TRY(
+      pool_shape(planes, TRY(resolve_window(window_of(types.attrs.integer("size")), spatial_of(planes)))));
   const Response r = response_of(types.attrs);
   FlatProgram square(x.dtype, count, 1), scale(x.dtype, count, 2, {r.alpha, r.bias, -r.beta});
   const int sum = scale.add(EwOp::Add, scale.add(EwOp::Mul, 1, 2), 3);

@@ -58,7 +58,8 @@ TEST(Text, NearestNameByEdits) {
   const std::vector<std::string> names{"cse", "default", "fuse-gelu"};
   EXPECT_EQ(nearest_name("defaut", names), "default");
   EXPECT_EQ(nearest_name("fuse-glue", names), "fuse-gelu");
-  EXPECT_EQ(nearest_name("", names), "cse") << "the first of several is the one with the fewest letters to add";
+  EXPECT_EQ(nearest_name("", names), "cse")
+      << "the first of several is the one with the fewest letters to add";
   EXPECT_EQ(nearest_name("x", {}), "");
   EXPECT_EQ(unknown_name("pass", "csee", names),
             "unknown pass 'csee' (known: cse, default, fuse-gelu); did you mean cse?");
