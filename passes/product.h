@@ -14,8 +14,6 @@
 
 namespace gradloom {
 
-using Perm = std::vector<std::int64_t>;
-
 struct Product {
   ValueId a = kNone, b = kNone, bias = kNone;
   Perm perm_a, perm_b, perm_y;  // full permutations

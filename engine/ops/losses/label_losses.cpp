@@ -1,4 +1,4 @@
-// What the classification losses share; see loss.h.
+// What the classification losses share; see label_losses.h.
 #include "engine/ops/losses/label_losses.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"

@@ -7,7 +7,7 @@
 //   BatchNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias; in inference mode the statistics are
 //   constants.
 // scale, bias and the running statistics may be f32 where x is bf16; the batch statistics are f32 then.
-// Attribute block (ours), of both rows: x, y and their gradients have their channels in blocks (window.h).
+// Attribute block (ours), of both rows: x, y and their gradients have their channels in blocks (channel_blocks.h).
 // Source: ONNX BatchNormalization-9, -14, -15.
 #include <algorithm>
 

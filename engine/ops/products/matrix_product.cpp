@@ -1,4 +1,4 @@
-// What MatMul, Gemm and FusedMatMul share; see product.h.
+// What MatMul, Gemm and FusedMatMul share; see matrix_product.h.
 #include "engine/ops/products/matrix_product.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 //   v] dx: ConvGradData(dy, w), dw: ConvGradWeights(dy, x), dbias: dy summed over n, oh, ow
 // One to three spatial dims: [n, c, w] runs as an image of height 1. Source: ONNX Conv-11.
 // Attributes x_block, y_block (ours), of the gradient rows too: x or y have their channels in blocks
-// (window.h).
+// (channel_blocks.h).
 #include "engine/ops/windows/conv_shapes.h"
 
 #include "engine/ops/costs.h"

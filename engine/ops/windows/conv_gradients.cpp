@@ -3,7 +3,7 @@
 //   ConvGradWeights(dy, x: [n, c, h, w]) -> dw of shape weight_shape [k, c / group, r, s], summed over n, oh,
 //   ow
 // Attributes: kernel_shape, strides, dilations, pads (explicit), group, input_shape | weight_shape (plain),
-// x_block, y_block: x and dx, or dy have their channels in blocks (window.h).
+// x_block, y_block: x and dx, or dy have their channels in blocks (channel_blocks.h).
 #include "engine/ops/windows/conv_shapes.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"

@@ -1,4 +1,4 @@
-// What Conv and its two gradient rows share; see convolution.h.
+// What Conv and its two gradient rows share; see conv_shapes.h.
 #include "engine/ops/windows/conv_shapes.h"
 
 #include <algorithm>

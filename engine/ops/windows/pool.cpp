@@ -5,7 +5,7 @@
 //   row-major, which the gradient scatters along. AveragePool: sum over the window / its elements (those
 //   inside x, or with count_include_pad those inside x and its pads; ours, sum: / 1). GlobalAveragePool: mean
 //   over the spatial dims.
-//   Attribute block (ours): x, y and positions have their channels in blocks (window.h); Indices stay those of the plain x.
+//   Attribute block (ours): x, y and positions have their channels in blocks (channel_blocks.h); Indices stay those of the plain x.
 // Source: ONNX MaxPool-12, AveragePool-19, GlobalAveragePool-1.
 #include "engine/ops/kernel_sequence.h"
 #include "engine/ops/costs.h"

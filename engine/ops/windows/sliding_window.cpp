@@ -1,4 +1,4 @@
-// Sliding windows of convolution and pooling; see window.h.
+// Sliding windows of convolution and pooling; see sliding_window.h.
 #include "engine/ops/windows/sliding_window.h"
 
 #include <algorithm>
