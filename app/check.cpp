@@ -232,8 +232,8 @@ class FolderCheck {
                        [](const Value& v) { return !v.has_type || is_static(v.type.shape); });
   }
 
-  // Does a static plan need the contents of this input (a shape, axes, a trip count)? Indices and labels stay
-  // data.
+  // Does a static plan need the contents of this input (a shape, axes, a trip count)?
+  // Indices and labels stay data.
   static bool shape_like(const Graph& graph, ValueId input) {
     for (const Node& node : graph.nodes) {
       if (!node.alive()) continue;

@@ -1,6 +1,6 @@
-// Test folders: ONNX's layout (model.onnx, test_data_set_*/input_N.pb, output_N.pb) with grad_N.pb added:
-// TensorProtos named after a parameter or float graph input that hold the gradient of output 0 with respect
-// to it.
+// Test folders: ONNX's layout (model.onnx, test_data_set_*/input_N.pb, output_N.pb) with grad_N.pb
+// added: TensorProtos named after a parameter or float graph input that hold the gradient of
+// output 0 with respect to it.
 #pragma once
 
 #include <optional>
@@ -33,8 +33,8 @@ struct CheckResult {
   int gradients = 0;  // compared
 };
 
-// Folders under `path` (itself included) that hold a model.onnx and a test_data_set_*, sorted. Error: path
-// unreadable.
+// Folders under `path` (itself included) that hold a model.onnx and a test_data_set_*,
+// sorted. Error: path unreadable.
 Result<std::vector<std::string>> find_test_folders(const std::string& path);
 CheckResult check_folder(const std::string& folder, const CheckOptions& options);
 

@@ -50,8 +50,8 @@ ValueId weighted_loss(GraphBuilder& b, const SampleNode& node) {
   return loss;
 }
 
-// Adds one sample, and its gradients when they can be built. Errors: the sample is not valid in this
-// precision.
+// Adds one sample, and its gradients when they can be built. Errors:
+// the sample is not valid in this precision.
 Status add_item(Whole& whole, const Item& item, DType type, bool gradients, DType rounded) {
   GraphBuilder b(whole.graph);
   b.name_prefix = item.prefix;

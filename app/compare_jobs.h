@@ -1,5 +1,5 @@
-// An interleaved comparison of two recipes: both jobs resident in this process, one measured block after the
-// other.
+// An interleaved comparison of two recipes: both jobs resident in this process,
+// one measured block after the other.
 #pragma once
 
 #include <functional>

@@ -57,8 +57,8 @@ class Job {
   // Current contents of trained and frozen ones, by name.
   Result<std::map<std::string, Tensor>> parameters() const;
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
-  // What the device's libraries compute with: found by the recipe's search or confirmed by it. Empty without
-  // search.
+  // What the device's libraries compute with: found by the recipe's search or confirmed by
+  // it. Empty without search.
   const Algorithms& algorithms() const { return algorithms_; }
   Executor& executor() { return *executor_; }
   DeviceInfo device() const { return device_->info(); }

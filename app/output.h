@@ -57,8 +57,8 @@ class Output {
   mutable std::atomic<bool> ended_{false};
 };
 
-// Columns padded to their widest cell; the first column and those named in `left` are left-aligned, others
-// right-aligned.
+// Columns padded to their widest cell; the first column and those named in `left` are
+// left-aligned, others right-aligned.
 std::string table_text(const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows, const std::vector<int>& left = {});
 

@@ -1,5 +1,5 @@
-// The flags that train, plan and compare share, and the recipe they make. --recipe FILE is read first; flags
-// override it.
+// The flags that train, plan and compare share, and the recipe they make.
+// --recipe FILE is read first; flags override it.
 #pragma once
 
 #include <map>

@@ -26,14 +26,14 @@ struct SavedFile {
   std::string asked, path;  // `path` empty: it could be written nowhere
   std::string problem;      // why not where it was asked for; empty: it lies there
 };
-// Parameters as .npz, and as a model where that was asked for; each whole or not at all. Where the place that
-// was asked for does not take the file it is tried beside the session, then in $TMPDIR (else /tmp), under a
-// name that is free there. A model that cannot be made (its source is gone) leaves its parameters as
-// FILE.onnx.npz.
+// Parameters as .npz, and as a model where that was asked for; each whole or not at all. Where the place
+// that was asked for does not take the file it is tried beside the session, then in $TMPDIR (else /tmp),
+// under a name that is free there. A model that cannot be made (its source is gone) leaves its
+// parameters as FILE.onnx.npz.
 std::vector<SavedFile> save_trained(const TrainedFiles& files, const Job& job,
                                     const std::map<std::string, Tensor>& parameters);
-// Errc::io, one line for all that is not where it should be: "cannot write p.npz: ...; the parameters are in
-// /tmp/p.npz".
+// Errc::io, one line for all that is not where it should be: "cannot write p.npz: ...;
+// the parameters are in /tmp/p.npz".
 Status saved_where_asked(const std::vector<SavedFile>& saved);
 
 }  // namespace gradloom

@@ -16,8 +16,8 @@ struct CpuKernels {
 #undef GRADLOOM_MEMBER
 };
 
-// The kernels of the best x86-64 level that this machine supports (GRADLOOM_ISA=v2|v3|v4 in the environment
-// lowers it).
+// The kernels of the best x86-64 level that this machine supports (GRADLOOM_ISA=v2|v3|v4 in
+// the environment lowers it).
 const CpuKernels& cpu();
 
 // Every compiled level that this machine supports, lowest first; returns how many (for tests and benchmarks).

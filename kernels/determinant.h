@@ -16,8 +16,8 @@ constexpr std::int64_t kDeterminantSlots = 4096;
 GRADLOOM_HD std::int64_t determinant_slots(std::int64_t matrices) {
   return matrices < kDeterminantSlots ? matrices : kDeterminantSlots;
 }
-// Numbers (f64) of a slot: the matrix; for the gradient also the adjugate and where rows and columns came
-// from.
+// Numbers (f64) of a slot: the matrix; for the gradient also the adjugate and where
+// rows and columns came from.
 GRADLOOM_HD std::int64_t determinant_slot(std::int64_t n) { return n * n; }
 GRADLOOM_HD std::int64_t determinant_grad_slot(std::int64_t n) { return 2 * n * (n + 1); }
 
@@ -57,8 +57,8 @@ GRADLOOM_HD double determinant_of(double* a, std::int64_t n) {
   return product;
 }
 
-// a -> L (unit diagonal) and U of the matrix whose rows and columns came from rows[i], columns[j]. The value:
-// det(P) det(Q).
+// a -> L (unit diagonal) and U of the matrix whose rows and columns came from rows[i], columns[j].
+// The value: det(P) det(Q).
 GRADLOOM_HD double decompose(double* a, double* rows, double* columns, std::int64_t n) {
   double exchanges = 1;
   for (std::int64_t k = 0; k < n; ++k) rows[k] = columns[k] = double(k);
@@ -104,8 +104,8 @@ GRADLOOM_HD void adjugate_of_upper(const double* a, double* adjugate, std::int64
   }
 }
 
-// put(i, c) for each of the n^2 cofactors c of a, which is used up. work: what determinant_grad_slot has
-// beside a.
+// put(i, c) for each of the n^2 cofactors c of a, which is used up.
+// work: what determinant_grad_slot has beside a.
 template <class Put>
 GRADLOOM_HD void cofactors(double* a, double* work, std::int64_t n, const Put& put) {
   double *const adjugate = work, *const rows = work + n * n, *const columns = rows + n;

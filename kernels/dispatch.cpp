@@ -16,8 +16,8 @@ GRADLOOM_ISA_LIST
 
 namespace {
 
-// The features that each level adds over the one below (x86-64 psABI), as far as the compiler can ask for
-// them.
+// The features that each level adds over the one below (x86-64 psABI),
+// as far as the compiler can ask for them.
 bool machine_has(const char* isa) {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("popcnt")) return false;

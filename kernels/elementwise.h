@@ -62,8 +62,8 @@ struct EwProgram {
   std::vector<EwOutput> outputs;
 };
 
-// Merges adjacent dims that every input steps through evenly and drops dims of size 1. Call once when
-// planning.
+// Merges adjacent dims that every input steps through evenly and drops dims of size
+// 1. Call once when planning.
 void ew_collapse_dims(EwProgram& program);
 
 }  // namespace gradloom::kernels

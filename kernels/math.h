@@ -157,8 +157,8 @@ GRADLOOM_HD F exp_tail(F r) {
 }
 
 // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer whose bits are the low bits of
-// the sum; `bias` is added to it, so that the sum's bits, shifted to the left by 23, are those of 2^(n + bias
-// - 127).
+// the sum; `bias` is added to it, so that the sum's bits, shifted to the left by 23, are those of
+// 2^(n + bias - 127).
 template <class F>
 struct Reduced {
   F r;
@@ -173,8 +173,8 @@ GRADLOOM_HD Reduced<F> reduce_exp(F x, float bias) {
   return {r, __builtin_bit_cast(Word<F>, shifted) << 23};
 }
 
-// x between -104 and 89, by integers: the smaller of two is one instruction, and what NaN becomes is no
-// matter here.
+// x between -104 and 89, by integers: the smaller of two is one instruction,
+// and what NaN becomes is no matter here.
 template <class F>
 GRADLOOM_HD F clamp_exp(F x) {
   using Signed = typename WordOf<F>::Signed;
@@ -185,8 +185,8 @@ GRADLOOM_HD F clamp_exp(F x) {
   return __builtin_bit_cast(F, from_below < bottom ? from_below : Word<F>{} + bottom);
 }
 
-// exp(x) = 2^n exp(r). 2^n is applied as two factors, so that results may be subnormal or overflow to
-// infinity.
+// exp(x) = 2^n exp(r). 2^n is applied as two factors, so that results may be
+// subnormal or overflow to infinity.
 template <class F>
 GRADLOOM_HD F exp_f32(F x) {
   const F inside = clamp_exp(x);
@@ -354,8 +354,8 @@ GRADLOOM_HD float erf(float x) {
   return small ? near * x + x : __builtin_copysignf(far, x);
 }
 
-// Below 0.95 an odd polynomial (Chebyshev interpolation of erf(x) / x - 1 in x^2), above it 1 - erfc(x)
-// (Cephes).
+// Below 0.95 an odd polynomial (Chebyshev interpolation of erf(x) / x - 1 in x^2),
+// above it 1 - erfc(x) (Cephes).
 GRADLOOM_HD double erf(double x) {
   const double z = x * x;
   double t = -8.145937519985497e-10;
@@ -394,8 +394,8 @@ GRADLOOM_HD double erf(double x) {
   return small ? near : __builtin_copysign(1.0 - exp(-a * a) * (p / q), x);
 }
 
-// atan: below tan(pi/8) (f64: 0.66) a polynomial; pi/4 + atan((x - 1) / (x + 1)) up to tan(3 pi/8), pi/2 -
-// atan(1 / x) above.
+// atan: below tan(pi/8) (f64: 0.66) a polynomial; up to tan(3 pi/8) pi/4 + atan((x - 1) / (x + 1));
+// above, pi/2 - atan(1 / x).
 GRADLOOM_HD float atan(float x) {
   const float a = __builtin_fabsf(x);
   const bool far = a > 2.414213562373095f, middle = a > 0.4142135623730950f;

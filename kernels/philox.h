@@ -1,9 +1,9 @@
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011), and how
 // dropout uses it. Bit for bit the same on every device:
 //   element i of a tensor, random stream `key` (identity of the original forward node), training step `step`,
-//   run `seed`: counter words = { lo32(i / 4), hi32(i / 4), lo32(step), hi32(step) } key words     = {
-//   lo32(seed ^ key), hi32(seed ^ key) } word i % 4 of the output;  u = (word >> 8) * 2^-24 in [0, 1);  the
-//   element is kept if u >= ratio.
+//   run `seed`: counter words = { lo32(i / 4), hi32(i / 4), lo32(step), hi32(step) },
+//   key words = { lo32(seed ^ key), hi32(seed ^ key) }, of which word i % 4 of the output is taken;
+//   u = (word >> 8) * 2^-24 in [0, 1); the element is kept if u >= ratio.
 #pragma once
 
 #include "kernels/math.h"

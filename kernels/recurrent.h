@@ -5,9 +5,8 @@
 //   gru          z = f(xz + hz)  r = f(xr + hr)  n = g(xn + R (r h))              h' = (1 - z) n + z h
 //   gru_linear   the same with n = g(xn + r (R h))
 //   lstm         i = f(xi + hi + Pi c)  f = f(xf + hf + Pf c)  n = g(xc + hc)  c' = f c + i n  o = f(xo + ho + Po c')  h' = o h(c')
-// The inputs of the activations are kept; the gradient computes the activations again from them.
-// Number: load(pointer, index) and store(pointer, index, value) of the storage type, A the type to compute
-// in.
+// The inputs of the activations are kept; the gradient computes the activations again from them. Number:
+// load(pointer, index) and store(pointer, index, value) of the storage type, A the type to compute in.
 #pragma once
 
 #include "kernels/arguments.h"

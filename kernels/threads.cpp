@@ -1,8 +1,8 @@
-// A region is one call of run_parts. Its parts are cut into chunks, and each thread of the team has a range
-// of them, whose next chunk is told by a ticket: the region's epoch and, below it, a number. A thread takes
-// the chunks of its own range first, because their data lie in its caches, then those of others. It takes one
-// by raising the ticket, which fails once the region is over: a thread that comes late touches nothing of the
-// next.
+// A region is one call of run_parts. Its parts are cut into chunks, and each thread of the team
+// has a range of them, whose next chunk is told by a ticket: the region's epoch and, below it, a
+// number. A thread takes the chunks of its own range first, because their data lie in its caches,
+// then those of others. It takes one by raising the ticket, which fails once the region is over:
+// a thread that comes late touches nothing of the next.
 #include "kernels/threads.h"
 
 #include <linux/futex.h>
@@ -34,8 +34,8 @@ constexpr std::size_t kStackBytes = 4 << 20;  // enough for every kernel, whatev
 // cost 11 % of a step, 200 us nothing). And how long before looking whether the one that is waited for runs.
 constexpr std::int64_t kSpinNs = 200000, kLookNs = 50000;
 
-// A thread that computes parts, as the others see it. Each has its cache lines for itself: two, as they come
-// in pairs.
+// A thread that computes parts, as the others see it. Each has its cache lines for itself:
+// two, as they come in pairs.
 struct alignas(128) Member {
   std::atomic<std::uint64_t> ticket{0};
   std::atomic<bool> computing{false};
@@ -100,8 +100,8 @@ void register_as(Member& member) {
 
 // ---- processors -------------------------------------------------------------------------------------------------
 
-// Moves a thread for now: to one processor, or away from it. Afterwards it may again be where it might be
-// before.
+// Moves a thread for now: to one processor, or away from it.
+// Afterwards it may again be where it might be before.
 void move_thread(pid_t id, int processor, bool to_it) {
   if (processor < 0 || processor >= CPU_SETSIZE || moving.exchange(true)) return;
   cpu_set_t allowed, there;
@@ -169,8 +169,8 @@ std::uint32_t take_chunks(int number, std::uint32_t now) {
   std::uint32_t done = 0;
   const auto is_now = [&](std::uint64_t ticket) { return std::uint32_t(ticket >> kNumberBits) == now; };
   if (!is_now(members[number].ticket.load(std::memory_order_acquire))) return 0;
-  // Acquired: if one of them is already the next region's, the tickets have been closed, and none can be
-  // raised.
+  // Acquired: if one of them is already the next region's, the tickets have been
+  // closed, and none can be raised.
   const PartsBody body = region.body.load(std::memory_order_acquire);
   void* const context = region.context.load(std::memory_order_acquire);
   const std::int64_t parts = region.parts.load(std::memory_order_acquire),

@@ -20,8 +20,8 @@ namespace gradloom::kernels {
 
 constexpr int kMostThreads = 1024;
 
-// The number of this thread among those that compute the parts of one run_parts: below its team, 0 for the
-// caller.
+// The number of this thread among those that compute the parts of one run_parts:
+// below its team, 0 for the caller.
 int worker_number();
 
 // Calls body(context, first part, behind the last part) until each of [0, parts) was computed exactly once,

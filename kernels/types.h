@@ -6,8 +6,8 @@
 
 namespace gradloom {
 
-// The last ten are small types (small_types.h): an element takes a byte in memory, in files as many bits as
-// it has.
+// The last ten are small types (small_types.h): an element takes a byte in memory,
+// in files as many bits as it has.
 enum class DType : std::uint8_t {
   f32,
   f64,

@@ -4,10 +4,10 @@
 // normalization, pooling and elementwise operators between them work on blocks too: 16 channels of a position
 // are one register.
 //
-// Values that must agree because an operator lies between them form an island; convolutions divide islands,
-// because each of their sides has a layout of its own. What an island saves is known before: elements that
-// convolutions need not reorder, less those that are transposed where another operator reads or makes one of
-// its values.
+// Values that must agree because an operator lies between them form an island; convolutions divide
+// islands, because each of their sides has a layout of its own. What an island saves is known before:
+// elements that convolutions need not reorder, less those that are transposed where another operator reads
+// or makes one of its values.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -163,8 +163,8 @@ class Blocker {
     return role;
   }
 
-  // Inputs of the result's shape have its layout; the others are scalars, one number per channel, or masks of
-  // positions.
+  // Inputs of the result's shape have its layout; the others are scalars,
+  // one number per channel, or masks of positions.
   std::optional<Part> pointwise(const Node& node) const {
     const Shape& result = plain_[node.outputs[0]];
     Part role{false, {}, {0}};

@@ -61,8 +61,8 @@ Result<std::vector<GradientOutput>> add_gradient_outputs(Graph& graph) {
   return outputs;
 }
 
-// A glob that fits nothing was meant for something. It may name buffers and constants too, which are not
-// trained anyway.
+// A glob that fits nothing was meant for something. It may name buffers and constants too,
+// which are not trained anyway.
 Status check_freeze(const Graph& graph, const std::vector<std::string>& freeze) {
   for (const std::string& glob : freeze) {
     const auto fits = [&](const Value& v) {

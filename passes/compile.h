@@ -1,5 +1,5 @@
-// From imported forward graph to plan: loss, pre-gradient passes, autodiff + optimizer, post-gradient passes,
-// plan.
+// From imported forward graph to plan: loss, pre-gradient passes, autodiff + optimizer,
+// post-gradient passes, plan.
 #pragma once
 
 #include <stop_token>
@@ -19,8 +19,8 @@ struct CompileOptions {
   bool in_place = true;
   kernels::Target target = kernels::Target::cpu;
   bool dnn_library = false;  // PlanOptions
-  // Instead of training: gradients of the loss with respect to every parameter and float input become outputs
-  // (check).
+  // Instead of training: gradients of the loss with respect to every parameter and float
+  // input become outputs (check).
   bool gradients_only = false;
   std::string loss_for_gradients;  // output name; empty: first output
 };

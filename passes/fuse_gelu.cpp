@@ -1,5 +1,5 @@
-// fuse-gelu: the pieces that exporters make of GELU (Hendrycks and Gimpel, 2016) become one Gelu or GeluTanh
-// node.
+// fuse-gelu: the pieces that exporters make of GELU (Hendrycks and Gimpel,
+// 2016) become one Gelu or GeluTanh node.
 //   erf form   x * (1 + erf(x / sqrt 2)) / 2
 //   tanh form  x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
 #include "engine/ir/op.h"

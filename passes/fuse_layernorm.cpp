@@ -1,7 +1,7 @@
-// fuse-layernorm: layer normalization in pieces (exports before opset 17) becomes one LayerNormalization
-// node.
-//   y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias, means over the last axes   (Ba
-//   et al., 2016; ONNX-17)
+// fuse-layernorm: layer normalization in pieces (exports before opset 17) becomes
+// one LayerNormalization node.
+//   y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias
+// with means over the last axes (Ba et al., 2016; ONNX-17).
 #include <algorithm>
 
 #include "engine/ir/op.h"

@@ -1,6 +1,6 @@
 // fuse-scale-matmul: a scalar factor before or after a product becomes its alpha.
-//   Mul(MatMul(a, b), c) -> FusedMatMul(a, b){alpha = c};  MatMul(Mul(a, c), b) -> FusedMatMul(a, b){alpha =
-//   c}
+//   Mul(MatMul(a, b), c) -> FusedMatMul(a, b){alpha = c}
+//   MatMul(Mul(a, c), b) -> FusedMatMul(a, b){alpha = c}
 #include <algorithm>
 
 #include "engine/ir/op.h"

@@ -1,5 +1,5 @@
-// What the pattern fusions share: try every rule at every node, log matches, and say why near misses were not
-// taken.
+// What the pattern fusions share: try every rule at every node, log matches,
+// and say why near misses were not taken.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// mixed-precision: 16 bits (bf16 or f16) where the time goes, f32 where digits count (Micikevicius et al.
-// 2018; Kalamkar et al. 2019). Every row of the operator table says what it wants (Precision in
-// engine/ir/op.h):
+// mixed-precision: 16 bits (bf16 or f16) where the time goes, f32 where digits count (Micikevicius
+// et al. 2018; Kalamkar et al. 2019). Every row of the operator table says what it wants
+// (Precision in engine/ir/op.h):
 //   low     MatMul, Gemm, Conv, Einsum, ...: operands are cast to 16 bits
 //   full    losses, sums over many elements, exp, log, pow, ...: operands are cast to f32; what follows from its result stays f32
 //   wide    SoftmaxCrossEntropyLoss: reads logits in 16 bits, as they are, and gives an f32 loss

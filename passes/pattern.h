@@ -64,8 +64,8 @@ bool is_op(const Node& node, std::string_view name);
 bool is_commutative(const Node& node);
 // Contents of a scalar constant (any rank, one element); false for everything else.
 bool scalar_constant(const Graph& graph, ValueId id, double* value);
-// True if every result of the match except the root's is used only inside it; else `why` names the value used
-// elsewhere.
+// True if every result of the match except the root's is used only inside it;
+// else `why` names the value used elsewhere.
 bool only_used_inside(const Rewriter& rw, const Match& match, std::string* why);
 // "... is also read by node X" for the first use outside of `inside`; empty when there is none.
 std::string used_elsewhere(const Rewriter& rw, ValueId value, const std::vector<NodeId>& inside);

@@ -1,7 +1,7 @@
-// Memory planners: offsets for lifetimes. All sizes are rounded up to kAlignmentBytes, so every offset is
-// aligned. Greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
-// 2020, algorithm 3; here in several orders, keeping the smallest arena, because no single order wins on
-// every graph.
+// Memory planners: offsets for lifetimes. All sizes are rounded up to kAlignmentBytes, so every
+// offset is aligned. Greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep
+// Neural Net Inference, 2020, algorithm 3; here in several orders, keeping the smallest arena,
+// because no single order wins on every graph.
 #include "passes/planners.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// What the matmul fusions share: a MatMul or FusedMatMul node read into plain fields, and written back as
-// FusedMatMul.
-//   A' = transpose(A, perm_a), B' = transpose(B, perm_b), P = activation(alpha A' B' + bias), Y =
-//   transpose(P, perm_y)
+// What the matmul fusions share: a MatMul or FusedMatMul node read into plain fields,
+// and written back as FusedMatMul.
+//   A' = transpose(A, perm_a), B' = transpose(B, perm_b)
+//   P = activation(alpha A' B' + bias), Y = transpose(P, perm_y)
 #pragma once
 
 #include <cstdint>

@@ -274,8 +274,8 @@ class Writer {
   std::string out_;
 };
 
-// RFC 4180; a leading = + - @ would be a formula to a spreadsheet, names from files get an apostrophe in
-// front.
+// RFC 4180; a leading = + - @ would be a formula to a spreadsheet,
+// names from files get an apostrophe in front.
 std::string csv_field(const std::string& text) {
   std::string safe = escaped(text);
   if (!safe.empty() && std::strchr("=+-@", safe[0]) != nullptr) safe.insert(0, "'");

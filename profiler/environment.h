@@ -35,15 +35,15 @@ struct Environment {
 Environment read_environment();                     // load_before is read here
 void finish_environment(Environment& environment);  // reads load_after and the frequency again
 void begin_gpu(Environment& environment, const DeviceInfo& device);  // nothing for the CPU
-// Looks at the GPU again, at most once a second unless told so: with work queued it tells clocks and power
-// under load.
+// Looks at the GPU again, at most once a second unless told so: with work queued it tells
+// clocks and power under load.
 void watch_gpu(Environment& environment, bool now = false);
 void add_state(GpuRecord& record, const DeviceState& state);
 // As stored: name -> text, known ones only. Rows of a GPU begin with "gpu." and are always there: "not
 // measured" says so.
 std::map<std::string, std::string> environment_rows(const Environment& environment);
-// What in the rows of a run makes its times doubtful: clocks held down, other processes on the GPU. Empty:
-// nothing known.
+// What in the rows of a run makes its times doubtful: clocks held down,
+// other processes on the GPU. Empty: nothing known.
 std::string gpu_disturbances(const std::map<std::string, std::string>& rows);
 std::string hardware_text(const Environment& environment);  // "AMD EPYC 9654, 2 threads, x86-64-v4", a GPU's
                                                             // name before it: recipes compare it

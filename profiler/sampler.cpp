@@ -10,8 +10,8 @@ namespace {
 constexpr std::int64_t kPeriod = 3;    // - T -
 constexpr std::size_t kMinRatios = 6;  // fewer cannot give a 95 % interval
 
-// Interval of a median from order statistics: exact, without resampling (Conover, Practical Nonparametric
-// Statistics, 3.2).
+// Interval of a median from order statistics: exact, without resampling (Conover,
+// Practical Nonparametric Statistics, 3.2).
 void median_interval(std::vector<double> sorted, double& value, double& low, double& high) {
   std::sort(sorted.begin(), sorted.end());
   const std::size_t n = sorted.size();

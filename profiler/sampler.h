@@ -1,9 +1,9 @@
 // Which optimizer steps are timed kernel by kernel, and what the timing itself costs.
 //
-// Level `sampled` times every third step, between two untimed neighbours: "- T - - T -". A timed step divided
-// by the mean of its neighbours cancels slow drift of the machine; the median of these ratios minus 1 is the
-// profiler's own overhead, reported with its 95 % interval. Levels: step (only whole steps are timed),
-// sampled, all.
+// Level `sampled` times every third step, between two untimed neighbours: "- T - - T -". A timed
+// step divided by the mean of its neighbours cancels slow drift of the machine; the median of
+// these ratios minus 1 is the profiler's own overhead, reported with its 95 % interval. Levels:
+// step (only whole steps are timed), sampled, all.
 //
 // Where steps are pipelined a timed step waits for the one before and leaves the device without work: the
 // step after it (A) starts late, and neither is any measure of an undisturbed one. There a time is the

@@ -1,5 +1,5 @@
-// Trace: one row per kernel execution, keyed by the plan step that caused it, and the document that trace
-// writers take.
+// Trace: one row per kernel execution, keyed by the plan step that caused it,
+// and the document that trace writers take.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct TraceRow {
   std::int32_t micro = 0;        // micro-batch within the step
 };
 
-// What else the device did in a timed step: copies and fills, kernels that belong to no plan step, and the
-// host's launches.
+// What else the device did in a timed step: copies and fills, kernels that belong to no plan
+// step, and the host's launches.
 struct TraceActivity {
   Activity::Kind kind = Activity::Kind::copy;  // api: a launch by the host
   std::int32_t stream = -1;                    // of the device; -1: the host

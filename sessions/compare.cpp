@@ -1,5 +1,5 @@
-// Comparisons: the interleaved protocol, stored runs, matching of kernels by provenance. JSON and text are in
-// compare_text.cpp.
+// Comparisons: the interleaved protocol, stored runs, matching of kernels by provenance.
+// JSON and text are in compare_text.cpp.
 #include "sessions/compare.h"
 
 #include <algorithm>
@@ -129,8 +129,8 @@ void compare_losses(const std::vector<double>& a, const std::vector<double>& b, 
 // The loss belongs to the forward pass: fusions move work between the two.
 std::string table_phase(const std::string& phase) { return phase == "loss" ? "forward" : phase; }
 
-// Groups of ONNX nodes such that every kernel of either side lies in one group: union-find over (phase,
-// node).
+// Groups of ONNX nodes such that every kernel of either side lies in one group:
+// union-find over (phase, node).
 class Provenance {
  public:
   void add(const KernelInfo& kernel) {
@@ -255,8 +255,8 @@ void fill_streams(const std::map<std::string, KernelTimes>& a, const std::map<st
   result.streams = streams.finish();
 }
 
-// How far A against A (and B against B) may be from 1 by chance: the far end of the interval of their median
-// ratio.
+// How far A against A (and B against B) may be from 1 by chance: the far end of the
+// interval of their median ratio.
 double noise_of(const std::vector<double>& own_ratios) {
   const Interval own = bootstrap_median(own_ratios);
   return std::max(std::abs(own.low - 1), std::abs(own.high - 1));

@@ -36,8 +36,8 @@ struct Block {
   std::vector<std::vector<Activity>> activities;  // by step, when timed on a GPU
 };
 
-// A configuration kept ready to run. `run` continues with steps first_step .. first_step + steps - 1
-// (1-based).
+// A configuration kept ready to run. `run` continues with steps first_step ..
+// first_step + steps - 1 (1-based).
 struct Resident {
   std::string name;
   std::vector<KernelInfo> kernels;

@@ -124,8 +124,8 @@ class Npz : public BatchSource {
   static Result<std::unique_ptr<BatchSource>> open(const std::string& file,
                                                    const std::vector<InputSpec>& inputs) {
     auto source = std::make_unique<Npz>();
-    // What is not wanted, or has another type, is refused by its header: a small archive may hold a large
-    // array.
+    // What is not wanted, or has another type, is refused by its header:
+    // a small archive may hold a large array.
     const auto wanted = [&](const std::string& name, const Type& type) -> Result<bool> {
       for (const InputSpec& input : inputs) {
         if (input.name != name) continue;

@@ -1,6 +1,6 @@
-// Where the model of a recorded run is now. A run keeps the model's absolute path (run.model), its path from
-// the session's folder (environment row model.from_session) and the hash of its contents. Looked at, in this
-// order:
+// Where the model of a recorded run is now. A run keeps the model's absolute path (run.model), its
+// path from the session's folder (environment row model.from_session) and the hash of its contents.
+// Looked at, in this order:
 //   1. the path that the user gives: then nothing else;
 //   2. run.model; a relative one, as older sessions have, from the current folder;
 //   3. model.from_session, or a relative run.model, from the session's folder;

@@ -192,8 +192,8 @@ Result<json> parse_json_strict(const std::string& text, std::size_t max_bytes) {
   } catch (const Refused& refused) {
     return Error{Errc::bad_input, refused.why};
   } catch (const json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: ...": the part in brackets is the
-    // library's own.
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ...":
+    // the part in brackets is the library's own.
     std::string why = error.what();
     const std::size_t end = why.find("] ");
     if (end != std::string::npos) why = why.substr(end + 2);

@@ -10,8 +10,8 @@
 
 namespace gradloom {
 
-// Errors name line and column. Duplicate keys, nesting deeper than 32 and texts longer than `max_bytes` are
-// errors too.
+// Errors name line and column. Duplicate keys, nesting deeper than 32 and texts longer than
+// `max_bytes` are errors too.
 Result<nlohmann::json> parse_json_strict(const std::string& text, std::size_t max_bytes);
 
 // Keywords: type (one or several), const, enum, properties, required, additionalProperties, maxProperties,

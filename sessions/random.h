@@ -1,6 +1,5 @@
-// Random numbers with fixed definitions, so that data and intervals repeat on every machine.
-// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. PCG32: O'Neill 2014
-// (XSH-RR).
+// Random numbers with fixed definitions, so that data and intervals repeat on every machine. Philox4x32-10:
+// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. PCG32: O'Neill 2014 (XSH-RR).
 #pragma once
 
 #include <array>

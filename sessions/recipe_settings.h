@@ -1,6 +1,6 @@
-// The settings of a recipe as data: the rows of recipe_settings.def, from which files, flags, the window's
-// form and the reference are made. Errors: Errc::usage, one line that names the setting as its caller calls
-// it.
+// The settings of a recipe as data: the rows of recipe_settings.def, from which
+// files, flags, the window's form and the reference are made. Errors: Errc::usage,
+// one line that names the setting as its caller calls it.
 #pragma once
 
 #include <span>

@@ -25,8 +25,8 @@ struct FileStamp {
 
 struct SessionFile {
   Database database;
-  // Read without locks, as nobody wrote it. Somebody may begin to: what is read counts when `stamp` is
-  // still stamp_of(path).
+  // Read without locks, as nobody wrote it. Somebody may begin to:
+  // what is read counts when `stamp` is still stamp_of(path).
   bool unlocked = false;
   FileStamp stamp;
 };

@@ -22,10 +22,10 @@ double median_in_place(std::vector<double>& v) {
   return 0.5 * (*std::max_element(v.begin(), middle) + *middle);
 }
 
-// Medians of resamples of one sample. Up to 4096 values they are drawn as they are defined. Of more, the
-// sorted sample is read at the place where the median of n uniform numbers falls: a Beta((n + 1) / 2, (n + 1)
-// / 2) number, for such n a normal one (David and Nagaraja 2003, 2.3), here the sum of twelve uniform
-// numbers.
+// Medians of resamples of one sample. Up to 4096 values they are drawn as they are defined. Of
+// more, the sorted sample is read at the place where the median of n uniform numbers falls: a
+// Beta((n + 1) / 2, (n + 1) / 2) number, for such n a normal one (David and Nagaraja 2003, 2.3),
+// here the sum of twelve uniform numbers.
 class ResampledMedian {
  public:
   explicit ResampledMedian(const std::vector<double>& values) : values_(values) {

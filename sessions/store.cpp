@@ -20,8 +20,8 @@ std::string boot_id() {
   return text.ok() ? text->substr(0, text->find('\n')) : "?";
 }
 
-// Field 22 of /proc/<pid>/stat: clock ticks between boot and the start of the process. Empty when there is no
-// such process.
+// Field 22 of /proc/<pid>/stat: clock ticks between boot and the start of the process.
+// Empty when there is no such process.
 std::string start_time(const std::string& pid) {
   const Result<std::string> text = read_file_limited("/proc/" + pid + "/stat", 1 << 16);
   if (!text.ok()) return "";

@@ -1,6 +1,6 @@
-// Store: one SQLite file per session, WAL mode, format in schema.sql. Rows that a commit acknowledged survive
-// kill -9; every run carries a digest over all its rows, so that damage SQLite does not notice is named on
-// reading.
+// Store: one SQLite file per session, WAL mode, format in schema.sql. Rows that a
+// commit acknowledged survive kill -9; every run carries a digest over all its rows,
+// so that damage SQLite does not notice is named on reading.
 //
 // Writing:  auto store = TRY(Store::open(path, StoreMode::write));
 //           auto run = TRY(store->begin_run(start));                        // status "running"
@@ -50,8 +50,8 @@ struct StepRow {
   double lr = 0;
   double grad_norm = -1;  // -1: not computed
   bool timed = false;     // kernel by kernel
-  // With loss scaling: the next step's scale (else 0), and how many steps in a row were skipped (0: this one
-  // was made).
+  // With loss scaling: the next step's scale (else 0), and how many steps in a row were
+  // skipped (0: this one was made).
   double loss_scale = 0;
   std::int64_t skipped = 0;
 };
@@ -100,8 +100,8 @@ struct RunSummary {
   std::string graph_hash, plan_hash;
 };
 
-// A plan step with its node, provenance and measured time: over the timed steps after the first three, else
-// over all.
+// A plan step with its node, provenance and measured time: over the timed steps after the
+// first three, else over all.
 struct KernelRow {
   KernelInfo info;
   std::int64_t samples = 0, median_ns = 0, min_ns = 0, total_ns = 0;

@@ -25,8 +25,8 @@ constexpr std::array<std::size_t, 3> kRunTablesOfVersion = {11, 12, 13};  // of 
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 
-// More of these are a limit of their own (Errc::limit), because what is made of them grows faster than the
-// file.
+// More of these are a limit of their own (Errc::limit), because what is made of them
+// grows faster than the file.
 constexpr std::size_t kMaxListedRuns = 20'000;
 constexpr std::size_t kMaxNameBytes = 256 << 20;  // names of nodes and ONNX nodes, each once per kernel
 
@@ -76,8 +76,8 @@ struct Store::Impl {
 
   // Hash of the run's own row, without its digest column.
   Result<std::string> hash_run_row(std::int64_t run);
-  // Readers find rows through indices and SQLite takes indexed columns from there; Access::scan reads the
-  // table itself.
+  // Readers find rows through indices and SQLite takes indexed columns from there;
+  // Access::scan reads the table itself.
   enum class Access : std::uint8_t { index, scan };
   Result<std::string> hash_table(const std::string& table, std::int64_t run, Access access);
   // Empty when what is read matches the stored digest, else the name of the first damaged table.

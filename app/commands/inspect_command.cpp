@@ -1,5 +1,5 @@
-// gradloom inspect: what a model holds, and everything that stands in the way of training it (all of it at
-// once).
+// gradloom inspect: what a model holds, and everything that stands in the way of
+// training it (all of it at once).
 #include <CLI/CLI.hpp>
 #include <map>
 

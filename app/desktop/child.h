@@ -12,8 +12,8 @@
 
 namespace gradloom {
 
-// A POSIX shell's words of a command line as command_line() prints it: '...' and \' are understood, nothing
-// is expanded.
+// A POSIX shell's words of a command line as command_line() prints it:
+// '...' and \' are understood, nothing is expanded.
 Result<std::vector<std::string>> split_command_line(const std::string& line);
 
 struct ChildExit {

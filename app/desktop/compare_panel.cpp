@@ -1,5 +1,5 @@
-// The comparison tab: the comparisons that there are, progress while one is measured, and the result of the
-// chosen pair.
+// The comparison tab: the comparisons that there are, progress while one is measured,
+// and the result of the chosen pair.
 #include <fmt/format.h>
 #include <imgui.h>
 

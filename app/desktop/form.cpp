@@ -23,8 +23,8 @@ bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std:
 }
 
 void field_label(const std::string& label, const std::string& help) {
-  // A table hands the baseline of framed widgets from cell to cell; labels of one row stand at one height
-  // without it.
+  // A table hands the baseline of framed widgets from cell to cell;
+  // labels of one row stand at one height without it.
   ImGui::GetCurrentWindow()->DC.CurrLineTextBaseOffset = 0;
   text(label, palette().text_dim, theme().small);
   if (!help.empty()) tip(help);

@@ -1,5 +1,5 @@
-// The graph tab: which graph (as imported, the whole step before passes, after passes), the canvas and its
-// tools.
+// The graph tab: which graph (as imported, the whole step before passes, after passes),
+// the canvas and its tools.
 #include <fmt/format.h>
 #include <imgui.h>
 

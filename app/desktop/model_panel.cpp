@@ -1,5 +1,5 @@
-// The model panel: what the opened file holds and what stands in the way of training it; and the first
-// screen.
+// The model panel: what the opened file holds and what stands in the way of training
+// it; and the first screen.
 #include <fmt/format.h>
 #include <imgui.h>
 

@@ -72,8 +72,8 @@ void draw_kernels(Ui& ui, const GraphBox& box) {
 }  // namespace
 
 void draw_node_panel(Ui& ui) {
-  // In the model the kernels are the answer; in the step the node is one of them, and its siblings follow its
-  // own details.
+  // In the model the kernels are the answer; in the step the node is one of them,
+  // and its siblings follow its own details.
   const bool kernels_first = ui.stage == GraphStage::model;
   draw_node_panel(ui.graph, ui.asks, [&ui, kernels_first](const GraphBox& box) {
     draw_node_notes(ui, box.name);

@@ -21,8 +21,8 @@ struct OpenOptions {
   std::optional<bool> dark;  // else as remembered
 };
 
-// Returns when the window is closed or the script has ended; the error is the script's, or why there is no
-// window.
+// Returns when the window is closed or the script has ended; the error is the script's,
+// or why there is no window.
 Status open_window(const OpenOptions& options, std::stop_token stop);
 
 }  // namespace gradloom

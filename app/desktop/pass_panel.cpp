@@ -1,5 +1,5 @@
-// The passes tab: what the passes do to nodes, kernels and planned memory, the switches, and the memory
-// planner.
+// The passes tab: what the passes do to nodes, kernels and planned memory,
+// the switches, and the memory planner.
 #include <fmt/format.h>
 #include <imgui.h>
 

@@ -24,9 +24,9 @@ struct ModelSnapshot : ModelSummary {
   // Why it can be viewed but not planned; empty: it can.
   std::string unplannable() const;
 };
-// Opens for viewing: operators Gradloom lacks become opaque nodes. Dims of the model that `recipe` does not
-// bind are bound as suggested, and the ones it binds but the model lacks are dropped; the dims used are
-// written back.
+// Opens for viewing: operators Gradloom lacks become opaque nodes. Dims of the model that `recipe`
+// does not bind are bound as suggested, and the ones it binds but the model lacks are dropped; the
+// dims used are written back.
 Result<std::shared_ptr<const ModelSnapshot>> load_model_snapshot(Recipe& recipe, std::stop_token stop = {});
 
 // The numbers that a pass is judged by before anything ran.

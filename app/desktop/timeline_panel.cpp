@@ -249,8 +249,8 @@ const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane,
                     noted ? "noted" : "");
     if (x1 - x0 < px(36)) continue;
     ImFont* font = theme().small;
-    // In its own lane a scope's last part says enough; a kernel's operator says more than the start of its
-    // node's name.
+    // In its own lane a scope's last part says enough; a kernel's operator says more than the
+    // start of its node's name.
     const std::string name = kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].op
                                     : bar.label.substr(bar.label.rfind('/') + 1);
     const std::string label = fit_text(font, font->FontSize, name, x1 - x0 - px(10));

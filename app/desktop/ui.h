@@ -100,8 +100,8 @@ struct Ui {
   // Shows another stage and selects nodes of it.
   void go_to_stage(GraphStage at, const std::vector<std::string>& nodes);
   void do_command(const std::string& id);
-  // Graph and timeline have plain keys in common: they go to the canvas under the mouse, or the only one
-  // there is.
+  // Graph and timeline have plain keys in common: they go to the canvas under the mouse,
+  // or the only one there is.
   void drawn(Canvas canvas, bool hovered);
   bool takes_keys(Canvas canvas) const;
   void set_bookmark(int slot);  // 1 .. kBookmarks
@@ -131,8 +131,8 @@ void draw_curve_panel(Ui& ui);
 void draw_session_panel(Ui& ui);
 void draw_compare_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);
-// What stands where a model would be shown: that none is open, or that the session's is not found and where
-// it was.
+// What stands where a model would be shown: that none is open, or that the session's is
+// not found and where it was.
 void draw_no_model(Ui& ui, const char* title, const char* hint);
 void draw_node_notes(Ui& ui, const std::string& node);  // for the node panel
 void draw_note_editor(Ui& ui);

@@ -1,5 +1,5 @@
-// One background thread for everything that may take longer than a frame: loading, compiling, layout, reading
-// sessions.
+// One background thread for everything that may take longer than a frame: loading, compiling,
+// layout, reading sessions.
 //
 // A job runs in the background and returns a closure that publishes its result; `drain` runs these on the
 // window's thread, once per frame. Jobs carry a tag: posting "plan" again drops the queued one and asks the

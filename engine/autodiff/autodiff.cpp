@@ -14,8 +14,8 @@ namespace {
 // Backward nodes are scheduled after every forward node, in reverse order of the nodes they differentiate.
 constexpr std::int64_t kBackwardRank = std::int64_t{1} << 40;
 
-// For each value: does a gradient flow to it? (It depends on some wrt, and the loss depends on it, through
-// floats.)
+// For each value: does a gradient flow to it? (It depends on some wrt,
+// and the loss depends on it, through floats.)
 struct Flow {
   std::vector<bool> depends;  // on a wrt value
   std::vector<bool> reaches;  // a loss

@@ -39,8 +39,8 @@ struct FieldRow {
 };
 std::vector<FieldRow> list_fields(const Fields& fields);
 
-// "max_nodes=16,keep=true" onto the fields: unknown names, wrong types and values out of range are usage
-// errors.
+// "max_nodes=16,keep=true" onto the fields: unknown names, wrong types and values out
+// of range are usage errors.
 Status set_fields(const Fields& fields, const std::vector<std::pair<std::string, std::string>>& values,
                   const std::string& owner);
 std::string print_fields(const Fields& fields);  // "max_nodes=16,keep=true"; doubles round-trip

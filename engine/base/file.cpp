@@ -158,8 +158,8 @@ Result<std::string> read_file_limited(const std::string& path, std::int64_t max_
   bool grew = false;
   for (;;) {
     if (done == bytes.size()) {
-      // Sizes of files in /proc read as 0, and a file may grow meanwhile: go on until the end, within the
-      // limit.
+      // Sizes of files in /proc read as 0, and a file may grow meanwhile:
+      // go on until the end, within the limit.
       if (static_cast<std::int64_t>(done) >= max_bytes + 1) {
         grew = true;
         break;

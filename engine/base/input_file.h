@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// A regular file opened for reading at offsets. Pipes, devices and folders are refused without blocking on
-// them.
+// A regular file opened for reading at offsets. Pipes, devices and folders are refused
+// without blocking on them.
 class InputFile {
  public:
   static Result<InputFile> open(const std::string& path);

@@ -8,8 +8,8 @@
 
 namespace gradloom {
 
-// Of the dict's text. Only what NumPy itself writes is understood: the three keys, a plain dtype text, a flat
-// tuple.
+// Of the dict's text. Only what NumPy itself writes is understood: the three keys,
+// a plain dtype text, a flat tuple.
 Result<Type> parse_npy_header(std::string_view text);
 
 // Magic, version 1.0, length and dict, padded so that the data begins at a multiple of 64 bytes. No bf16, no

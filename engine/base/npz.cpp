@@ -126,8 +126,8 @@ class EntryReader {
   Bytef buffer_[1 << 16];
 };
 
-// Reads the array that starts at the reader's position: `bytes` in total, header included. Not wanted:
-// without storage.
+// Reads the array that starts at the reader's position: `bytes` in total, header included.
+// Not wanted: without storage.
 template <class Read>
 Result<Tensor> read_array(const std::string& name, const NpzWanted& wanted, std::int64_t bytes,
                           std::int64_t& budget_bytes, const Read& read) {

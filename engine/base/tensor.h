@@ -11,8 +11,8 @@
 
 namespace gradloom {
 
-// Row-major dims. A negative dim is symbolic: Graph::symbols[-dim - 1] is its name; equal numbers are equal
-// dims.
+// Row-major dims. A negative dim is symbolic: Graph::symbols[-dim - 1] is its name;
+// equal numbers are equal dims.
 using Shape = std::vector<std::int64_t>;
 
 struct Type {
@@ -33,8 +33,8 @@ std::string to_string(const Type& type);         // "f32[8, 64, 128]"
 // Element count with overflow and sign checks, for shapes from files: errors instead of wrapping.
 Result<std::int64_t> checked_element_count(const Shape& shape, std::size_t element_bytes);
 
-// A host tensor: contiguous, 64-byte aligned, shared and immutable once published (copy-on-write by
-// `mutable_data`).
+// A host tensor: contiguous, 64-byte aligned, shared and immutable once published
+// (copy-on-write by `mutable_data`).
 class Tensor {
  public:
   Tensor() = default;

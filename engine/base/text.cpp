@@ -44,8 +44,8 @@ int utf8_length(std::string_view s) {
   return 0;
 }
 
-// Bidirectional overrides and isolates (U+202A..E, U+2066..9) and C1 controls can make text look like
-// something else.
+// Bidirectional overrides and isolates (U+202A..E, U+2066..9) and C1 controls can make text
+// look like something else.
 bool is_deceptive(std::string_view sequence) {
   if (sequence.size() == 2 && static_cast<unsigned char>(sequence[0]) == 0xc2 &&
       static_cast<unsigned char>(sequence[1]) < 0xa0)

@@ -1,5 +1,5 @@
-// The CPU as a Device: host memory and the kernels of engine/ops. Work has run when it is queued; nothing to
-// wait for.
+// The CPU as a Device: host memory and the kernels of engine/ops.
+// Work has run when it is queued; nothing to wait for.
 #include <sys/mman.h>
 #include <unistd.h>
 

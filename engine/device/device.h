@@ -134,8 +134,8 @@ std::unique_ptr<Device> make_cpu_device();
 // "cpu", "cuda:0", "hip:1", "host-gpu": error (exit 6) says why a device cannot be used here.
 Result<std::unique_ptr<Device>> open_device(const std::string& id);
 std::vector<DeviceInfo> list_devices();  // every kind, with why_not where unavailable
-// What is known of the device now; it need not be open. All of it unknown for the CPU and where its plugin
-// cannot tell.
+// What is known of the device now; it need not be open. All of it unknown for the CPU and
+// where its plugin cannot tell.
 DeviceState device_state(const std::string& id);
 // Whose kernels a plan for this device has: needs no such device. Error (exit 2): unknown id.
 Result<kernels::Target> device_target(const std::string& id);

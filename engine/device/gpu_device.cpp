@@ -166,8 +166,8 @@ class GpuDevice final : public Device {
   }
 
   Result<Fence> fence() override {
-    // Fences take events in turn; the one that had this event before was waited for long ago or is waited for
-    // now.
+    // Fences take events in turn; the one that had this event before was waited for long
+    // ago or is waited for now.
     const Fence fence = next_fence_++;
     const auto event = static_cast<std::int32_t>(fence % kFences);
     if (fence >= kFences) TRY(wait(fence - kFences));
@@ -289,8 +289,8 @@ class GpuDevice final : public Device {
         device.api_.tune(device.context_, static_cast<std::uint32_t>(id), args, bytes, device.candidates_);
   }
 
-  // The one parameter of a generated kernel: struct { const void* in[]; void* out[]; const RandomState*
-  // random; }.
+  // The one parameter of a generated kernel: struct { const void* in[]; void* out[];
+  // const RandomState* random; }.
   GpuStatus run_program(const kernels::ElementwiseArgs& args) {
     const auto found = programs_.find(args.program);
     CHECK(found != programs_.end(), "an elementwise program that its kernel did not list");

@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// Device `index` of the plugin, shown as `id`. Errors (exit 6): no driver, no such device, unsupported
-// architecture.
+// Device `index` of the plugin, shown as `id`. Errors (exit 6): no driver, no such device,
+// unsupported architecture.
 Result<std::unique_ptr<Device>> open_gpu_device(std::shared_ptr<const Plugin> plugin, int index,
                                                 const std::string& id);
 // Every device of the plugin, or one row that says why there is none. `prefix`: "cuda".

@@ -13,15 +13,15 @@ namespace gradloom {
 // A loaded shared library with its table; unloaded with the last owner.
 class Plugin {
  public:
-  // `path`: the library. Errors (exit 6): cannot be opened, no entry, version, size or kernel list of another
-  // build.
+  // `path`: the library. Errors (exit 6): cannot be opened, no entry, version,
+  // size or kernel list of another build.
   static Result<std::shared_ptr<const Plugin>> load(const std::string& path);
   ~Plugin();
   const GpuPlugin& table() const { return *table_; }
   const std::string& path() const { return path_; }
   void* symbol(const char* name) const;  // further exports (the host executor's recording), or null
-  // Turns a status of this plugin into an Error with its message: "cuda:0: allocating 3.0 GiB: out of
-  // memory".
+  // Turns a status of this plugin into an Error with its message: "cuda:0:
+  // allocating 3.0 GiB: out of memory".
   Error error(GpuStatus status, const GpuContext* context, const std::string& what) const;
 
  private:

@@ -53,8 +53,8 @@ std::string value_ref(const Graph& graph, ValueId id) {
 }
 
 Error cycle_error(const Graph& graph, const std::vector<int>& missing) {
-  // Walk producers of unready inputs from any blocked node until one repeats: those are the nodes of one
-  // cycle.
+  // Walk producers of unready inputs from any blocked node until one repeats:
+  // those are the nodes of one cycle.
   NodeId current = kNone;
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
     if (graph.nodes[id].alive() && missing[id] > 0) {

@@ -1,6 +1,6 @@
-// Graph: the one representation from import to plan. A copyable value: flat vectors of nodes and values,
-// 32-bit ids, SSA (each value has one producer). Built with GraphBuilder (builder.h), changed only through
-// Rewriter (rewriter.h).
+// Graph: the one representation from import to plan. A copyable value: flat
+// vectors of nodes and values, 32-bit ids, SSA (each value has one producer).
+// Built with GraphBuilder (builder.h), changed only through Rewriter (rewriter.h).
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class Attrs {
   bool has(const std::string& name) const { return map_.count(name) != 0; }
   void set(const std::string& name, AttrValue value) { map_[name] = std::move(value); }
   void erase(const std::string& name) { map_.erase(name); }
-  // The attribute, or `fallback` when absent. A present attribute of another type is a CHECK failure: import
-  // validates.
+  // The attribute, or `fallback` when absent. A present attribute of another type is a CHECK
+  // failure: import validates.
   std::int64_t integer(const std::string& name, std::int64_t fallback = 0) const;
   double real(const std::string& name, double fallback = 0) const;  // integers convert
   std::string text(const std::string& name, const std::string& fallback = "") const;
@@ -58,9 +58,9 @@ enum class Role : std::uint8_t {
   hyper
 };  // hyper: lr, step
 
-// Where a node comes from. `sources` index Graph::sources: the ONNX nodes it stands for (several after
-// fusion); a backward node lists the forward node it differentiates, an optimizer node none (its parameter
-// tells).
+// Where a node comes from. `sources` index Graph::sources: the ONNX nodes it stands for (several
+// after fusion); a backward node lists the forward node it differentiates, an optimizer node
+// none (its parameter tells).
 struct Origin {
   std::vector<std::uint32_t> sources;
   Phase phase = Phase::forward;
@@ -92,8 +92,8 @@ struct SourceNode {                          // an ONNX node (or the loss that w
   std::string name, op_type, domain, scope;  // scope: "layers.0/attn", from the node's name
 };
 
-// `next` holds the new contents of `state` after a step (parameters, optimizer state, BatchNorm statistics,
-// accumulators).
+// `next` holds the new contents of `state` after a step (parameters, optimizer state,
+// BatchNorm statistics, accumulators).
 struct Update {
   ValueId state = kNone, next = kNone;
 };
@@ -129,13 +129,13 @@ bool is_constant(const Graph& graph, ValueId id);  // role constant, or data kno
 bool shape_known(const Graph& graph, ValueId id);
 bool shapes_known(const Graph& graph, const Node& node);
 
-// Live nodes, producers before consumers; among ready nodes smaller rank, then smaller id. Error names a
-// cycle's nodes.
+// Live nodes, producers before consumers; among ready nodes smaller rank, then smaller id.
+// Error names a cycle's nodes.
 Result<std::vector<NodeId>> topological_order(const Graph& graph);
 
-// SSA, ids in range, unique names, no dangling values, acyclic, attributes and types accepted by the
-// operators' inference, updates type-equal. Run after every pass. `deep` repeats shape inference for every
-// node.
+// SSA, ids in range, unique names, no dangling values, acyclic, attributes and types
+// accepted by the operators' inference, updates type-equal. Run after every pass.
+// `deep` repeats shape inference for every node.
 Status verify(const Graph& graph, bool deep = true);
 
 // Text dump, one line per node in topological order; goldens and hashes use it.

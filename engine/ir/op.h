@@ -38,8 +38,8 @@ struct InferContext {
 };
 using InferFn = Status (*)(InferContext& ctx);
 
-// What a gradient rule sees: forward node, gradient of each output (kNone: no gradient flows), a builder to
-// add to.
+// What a gradient rule sees: forward node, gradient of each output (kNone:
+// no gradient flows), a builder to add to.
 struct GradContext {
   GraphBuilder& b;
   Node node;  // forward node (a copy: building may move graph storage)
@@ -141,8 +141,8 @@ enum Trait : std::uint32_t {
   kFirstOutputOptional = 1u << 8,  // with kOptionalOutputs: the first too
 };
 
-// What mixed precision (passes/mixed_precision.cpp) does with an operator. The lists follow those of
-// torch.autocast.
+// What mixed precision (passes/mixed_precision.cpp) does with an operator.
+// The lists follow those of torch.autocast.
 enum class Precision : std::uint8_t {
   follow,  // in bf16 where an activation that it reads is bf16
   low,     // in bf16: products and convolutions, where the time goes
@@ -169,8 +169,8 @@ struct OpDef {
   Precision precision = Precision::follow;
   // Output 0 may overwrite this input at its last use; -1: none. Elementwise: any equal-sized input.
   int inplace_input = -1;
-  // (output, input) pairs that may share storage when the output is the input's update; with kMustAlias they
-  // always do.
+  // (output, input) pairs that may share storage when the output is the input's update;
+  // with kMustAlias they always do.
   std::vector<std::pair<int, int>> (*aliases)(const Node& node) = nullptr;
   bool has(Trait t) const { return (traits & t) != 0; }
   PrepareFn prepare(kernels::Target target) const { return target == kernels::Target::cpu ? cpu : gpu; }
@@ -179,8 +179,8 @@ struct OpDef {
 // The kernel of an operator that has one on `types.target`. On the CPU a row without bf16 or f16 kernel
 // computes in f32: its operands are converted in the workspace, its results rounded once.
 Result<Kernel> prepare_kernel(const OpDef& op, const NodeTypes& types);
-// Why the node has no kernel there; empty: it has one. While its shapes are not known only the operator is
-// asked.
+// Why the node has no kernel there; empty: it has one. While its shapes are not known
+// only the operator is asked.
 std::string missing_kernel(const Graph& graph, const Node& node, kernels::Target target);
 
 std::span<const OpDef* const> all_ops();
@@ -188,8 +188,8 @@ std::span<const OpDef* const> all_ops();
 const OpDef* find_op(const std::string& name, const std::string& domain, int opset);
 const OpDef& op_by_name(const char* name);  // newest row; CHECK when absent (for our own code)
 
-// Runs one operator on the CPU with host tensors (constant folding, tests, samples). Undefined tensors are
-// omitted inputs.
+// Runs one operator on the CPU with host tensors (constant folding, tests, samples).
+// Undefined tensors are omitted inputs.
 Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const std::vector<Tensor>& inputs,
                                      int output_count = 1, const std::string& node_name = "",
                                      std::uint64_t seed = 0, std::uint64_t step = 0);

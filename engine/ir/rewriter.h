@@ -41,12 +41,12 @@ class Rewriter {
   GraphBuilder& begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced);
   // Types must be equal; uses, outputs and updates move; name moves too.
   void replace(ValueId old_value, ValueId new_value);
-  // Outputs of the graph, loss and updates alone read the new value, whose type may differ; the name moves to
-  // it.
+  // Outputs of the graph, loss and updates alone read the new value,
+  // whose type may differ; the name moves to it.
   void replace_outputs(ValueId old_value, ValueId new_value);
-  // The node stays and reads `inputs`, with these attributes; its results take the types that inference
-  // gives, known contents are converted. What reads them must be retyped too. REQUIRES inputs that the
-  // operator accepts.
+  // The node stays and reads `inputs`, with these attributes; its results take the types that
+  // inference gives, known contents are converted. What reads them must be retyped too.
+  // REQUIRES inputs that the operator accepts.
   void retype(NodeId node, std::vector<ValueId> inputs, Attrs attrs);
   void commit(const std::string& why = "");
 

@@ -1,5 +1,5 @@
-// ONNX graph -> Graph: header, functions, names and order, inputs and initializers, nodes (node_reader.h),
-// outputs.
+// ONNX graph -> Graph: header, functions, names and order, inputs and initializers,
+// nodes (node_reader.h), outputs.
 #include "engine/onnx/import.h"
 
 #include <algorithm>
@@ -259,8 +259,8 @@ class Importer {
     return {};
   }
 
-  // A wrong element type makes the file wrong; shapes of outputs are often those of the exporter's sample
-  // batch.
+  // A wrong element type makes the file wrong; shapes of outputs are often those of
+  // the exporter's sample batch.
   Status compare_output(const onnx::ValueInfoProto& output) {
     const Value& value = out_.graph.values[top_.find(output.name())];
     if (!value.has_type || !output.type().has_tensor_type()) return {};

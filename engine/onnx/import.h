@@ -1,5 +1,5 @@
-// ONNX file -> forward Graph. Every malformed file ends in a typed error; operators that Gradloom lacks are
-// all collected.
+// ONNX file -> forward Graph. Every malformed file ends in a typed error;
+// operators that Gradloom lacks are all collected.
 #pragma once
 
 #include <string>

@@ -35,8 +35,8 @@ class KnownBytes {
 void store_bytes(const kernels::Launcher& on, kernels::Target target, const void* from, void* to,
                  std::int64_t count);
 
-// A kernel whose outputs are these tensors, in the order of the node's; outputs that nobody asked for are
-// left out.
+// A kernel whose outputs are these tensors, in the order of the node's;
+// outputs that nobody asked for are left out.
 Kernel known_outputs(const NodeTypes& types, const char* name, std::vector<Tensor> outputs);
 
 }  // namespace gradloom

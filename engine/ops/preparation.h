@@ -38,8 +38,8 @@ class FlatProgram {
 // What a half type can hold of x: what is finite stays so (masks are made of the largest number there is).
 // Other types: x.
 double kept_finite(DType type, double x);
-// The random stream of a node: attribute key, else its name. Attribute seed of ONNX is not used: runs have
-// one seed.
+// The random stream of a node: attribute key, else its name.
+// Attribute seed of ONNX is not used: runs have one seed.
 std::uint64_t random_key(const Attrs& attrs, const std::string& node_name);
 
 }  // namespace gradloom

@@ -1,6 +1,6 @@
-// The plan checker: shares no code with the planner. It runs the steps over a shadow of the memory, one cell
-// per 64 bytes, that records which contents each cell holds, and sees every read of contents that are no
-// longer there.
+// The plan checker: shares no code with the planner. It runs the steps over a shadow
+// of the memory, one cell per 64 bytes, that records which contents each cell holds,
+// and sees every read of contents that are no longer there.
 #include <algorithm>
 #include <vector>
 

@@ -96,8 +96,8 @@ class BufferAssigner {
   }
 
  private:
-  // The steps by which nodes bring a state to what it holds next: one as a rule, more where several update
-  // it.
+  // The steps by which nodes bring a state to what it holds next: one as a rule,
+  // more where several update it.
   void follow_back(const Update& update) {
     for (ValueId next = update.next; next != update.state;) {
       const NodeId producer = graph_.values[next].producer;

@@ -1,5 +1,5 @@
-// Plan: the lowered graph for one device and one binding of dims. Pure data: ordered steps, arena offsets,
-// lifetimes.
+// Plan: the lowered graph for one device and one binding of dims.
+// Pure data: ordered steps, arena offsets, lifetimes.
 #pragma once
 
 #include <cstdint>

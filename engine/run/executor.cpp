@@ -258,8 +258,8 @@ struct Executor::Impl {
 
   // ---- recordings -----------------------------------------------------------------------------------------------------------------
 
-  // One graph for the whole step, or with accumulation one per micro-batch and one for what comes after the
-  // last.
+  // One graph for the whole step, or with accumulation one per micro-batch and one for
+  // what comes after the last.
   struct Recordings {
     std::unique_ptr<Recording> whole, micro, once;
   };

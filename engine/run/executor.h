@@ -1,9 +1,9 @@
 // Runs a plan on a device. All tensor memory is taken once in `create`.
 //
-// On a device that queues its work a step is submitted while the one before still runs: batches go up from
-// pinned memory on a queue of their own, losses come back without stopping it, and the launches are recorded
-// once and run again as one graph. The order of all that is the executor's; the plan is the same on every
-// device.
+// On a device that queues its work a step is submitted while the one before still
+// runs: batches go up from pinned memory on a queue of their own, losses come back
+// without stopping it, and the launches are recorded once and run again as one graph.
+// The order of all that is the executor's; the plan is the same on every device.
 #pragma once
 
 #include <cstddef>
@@ -56,8 +56,8 @@ class Executor {
   ~Executor();
 
   Status feed(ValueId input, const Tensor& data);  // type-checked
-  // Queues one optimizer step. `feed_micro(k)` is called before micro-batch k to feed its inputs (may be
-  // empty).
+  // Queues one optimizer step. `feed_micro(k)` is called before micro-batch k to feed
+  // its inputs (may be empty).
   Status submit(const StepNames& names, const StepOptions& options,
                 const std::function<Status(std::int64_t)>& feed_micro);
   std::size_t pending() const;    // submitted, not collected

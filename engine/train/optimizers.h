@@ -24,8 +24,8 @@ struct OptimizerSpec {
   void fields(FieldVisitor& v);  // those of `kind`
 };
 
-// One option: a number or a flag of OptimizerSpec (the other pointer is null), and attribute `field` of
-// operator Optimizer.
+// One option: a number or a flag of OptimizerSpec (the other pointer is null),
+// and attribute `field` of operator Optimizer.
 struct OptimizerOption {
   const char *field, *name, *help;
   double fallback, least, most;

@@ -50,8 +50,8 @@ struct FillArgs {
   void* out;
 };
 
-// out = data, host memory read when the kernel is queued. GPU only, for small tensors known when planning: at
-// most kStoreMaxBytes.
+// out = data, host memory read when the kernel is queued. GPU only,
+// for small tensors known when planning: at most kStoreMaxBytes.
 constexpr std::int64_t kStoreMaxBytes = 1 << 16;
 struct StoreArgs {
   std::int64_t bytes;

@@ -15,8 +15,8 @@ struct GatherArgs {
   const void *data, *indices;
   void* out;
 };
-// ddata[o, indices[k], :] += dy[o, k, :]; ddata is overwritten. Deterministic: additions in order of k per
-// destination row.
+// ddata[o, indices[k], :] += dy[o, k, :]; ddata is overwritten.
+// Deterministic: additions in order of k per destination row.
 struct GatherGradArgs {
   DType dtype, index_dtype;
   std::int64_t outer, axis_size, inner, count;
@@ -25,12 +25,12 @@ struct GatherGradArgs {
   void* workspace;
 };
 
-// Places of a tensor that indices choose. Items are numbered row-major over dims and lie in [outer, n, inner]
-// so that items of different outer or inner never share a place. Item i begins at sum_d i_d base[d]; each of
-// its `depth` indices, neighbours in the index tensor, moves it by steps[j]. sizes[j]: positions along j;
-// negative indices count from the end, an item with one out of range has no place. At a place lie `block`
-// elements, and places are multiples of `block` apart. (ONNX GatherElements, GatherND, ScatterElements,
-// ScatterND)
+// Places of a tensor that indices choose. Items are numbered row-major over dims and lie in [outer, n,
+// inner] so that items of different outer or inner never share a place. Item i begins at sum_d i_d base[d];
+// each of its `depth` indices, neighbours in the index tensor, moves it by steps[j]. sizes[j]: positions
+// along j; negative indices count from the end, an item with one out of range has no place. At a place lie
+// `block` elements, and places are multiples of `block` apart. (ONNX GatherElements, GatherND,
+// ScatterElements, ScatterND)
 struct IndexWalk {
   DType index_dtype;
   int rank, depth;

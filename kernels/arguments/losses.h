@@ -29,9 +29,9 @@ struct NllLossGradArgs {
   const void *dloss, *labels, *weight, *total_weight;
   void* dlog_prob;
 };
-// Softmax and cross-entropy in one pass: loss as above, log_sum_exp: [outer, inner] kept for the gradient,
-// f32 where dtype is half. losses: the type of loss, its gradient and weight: dtype, or f32 where that is
-// half.
+// Softmax and cross-entropy in one pass: loss as above, log_sum_exp: [outer, inner] kept for the
+// gradient, f32 where dtype is half. losses: the type of loss, its gradient and weight: dtype,
+// or f32 where that is half.
 struct SoftmaxCrossEntropyArgs {
   DType dtype, label_dtype;
   LossReduction reduction;

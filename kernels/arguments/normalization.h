@@ -50,10 +50,10 @@ struct GroupNormGradArgs {
   DType parameters = dtype;
 };
 
-// Training BatchNorm, x, y: [n, c, spatial]; scale, bias, running_*: [c]. Batch variance is biased for
-// normalization; the running variance takes the biased one too (ONNX-14/15): running = running * momentum +
-// batch * (1 - momentum). With training = false: y from running statistics; the *_out and saved_* pointers
-// may be null. Channels in blocks: x, y: [n, c / block, spatial, block].
+// BatchNorm, x, y: [n, c, spatial]; scale, bias, running_*: [c]. The batch variance is biased, for y as for
+//   running = running * momentum + batch * (1 - momentum)     (ONNX-14/15)
+// With training = false, y comes from the running statistics; the *_out and saved_* pointers may be null.
+// Channels in blocks: x, y: [n, c / block, spatial, block].
 struct BatchNormArgs {
   DType dtype;
   bool training;

@@ -23,8 +23,8 @@ struct GemmArgs {
   void* c;  // bias: [n] or null
   void* workspace;
   std::size_t workspace_bytes;  // GPU libraries only; may be null and 0
-  // Laid out as C. gelu_tanh: what the activation is applied to is written there (null: it is not);
-  // gelu_tanh_grad: read.
+  // Laid out as C. gelu_tanh: what the activation is applied to is written there (null:
+  // it is not); gelu_tanh_grad: read.
   void* aux = nullptr;
   // sums: over k, of A ([m]) or of B ([n]), which is [k, m] or [k, n] dense in memory: the gradient of a bias
   // beside that of its weight. Not with batch dims.
@@ -44,8 +44,8 @@ struct ConvolutionDesc {
   std::int64_t x_block = 1, y_block = 1;  // of channels: x: [n, c / x_block, d, h, w, x_block], y likewise
 };
 enum class ConvolutionKind : std::uint8_t { forward, backward_data, backward_weights };
-// forward: a = x, b = w, bias, out = y.  backward_data: a = dy, b = w, out = dx.  backward_weights: a = dy, b
-// = x, out = dw. GPU only: the CPU's convolutions are in prepared/.
+// GPU only: the CPU's convolutions are in prepared/. Forward: a = x, b = w, bias, out = y;
+// backward_data: a = dy, b = w, out = dx; backward_weights: a = dy, b = x, out = dw.
 struct ConvolutionArgs {
   ConvolutionDesc shape;
   ConvolutionKind kind;

@@ -115,8 +115,8 @@ GRADLOOM_INLINE void clear_line(Sum* line, i64 n) {
 
 // ---- average --------------------------------------------------------------------------------------------------
 
-// Whether rows are summed first: windows with many taps that have most of them in common with their
-// neighbours.
+// Whether rows are summed first: windows with many taps that have most of them in
+// common with their neighbours.
 inline bool sums_rows(const PoolShape& s) {
   return s.stride[2] == 1 && s.stride[1] == 1 && s.kernel[1] > 1 && s.kernel[2] > 1 &&
          ((s.kernel[2] - 1) * s.dilation[2] + 1) * s.block <= kMostElements;
@@ -159,8 +159,8 @@ GRADLOOM_INLINE void average_neighbours(const PoolShape& s, const Sum* line, i64
   }
 }
 
-// columns(line, divisor of the row, offset in y) for outputs `outs` of rows [lines[0], lines[1]) of all
-// planes.
+// columns(line, divisor of the row, offset in y) for outputs `outs` of rows
+// [lines[0], lines[1]) of all planes.
 template <class T, class Sum, class Columns>
 GRADLOOM_INLINE void average_strip(const AveragePoolArgs& args, Taps outs, const i64 (&lines)[2], Sum* room,
                                    const Columns& columns) {

@@ -1,7 +1,7 @@
-// Gradient of average pooling: every input gathers from the outputs whose windows it is in, axis by axis.
-// What a row of outputs gives along the row is a line in L1, and a row of inputs is the sum of few lines;
-// channels in blocks are gathered at once. Nothing is fetched ahead: rows are written in order, which the
-// hardware foresees.
+// Gradient of average pooling: every input gathers from the outputs whose windows it is
+// in, axis by axis. What a row of outputs gives along the row is a line in L1, and a
+// row of inputs is the sum of few lines; channels in blocks are gathered at once.
+// Nothing is fetched ahead: rows are written in order, which the hardware foresees.
 #include "kernels/cpu/pool_windows.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {

@@ -1,7 +1,7 @@
 // Batch normalization of [n, c, spatial] per channel (Ioffe, Szegedy 2015; ONNX-15) and its gradient.
 //   xhat = (x - mean) * inv_std;  y = xhat * scale + bias;  N = n * spatial
-//   training: dx = scale * inv_std * (dy - sum(dy) / N - xhat * sum(dy * xhat) / N);  inference: dx = dy *
-//   scale * inv_std
+//   training:  dx = scale * inv_std * (dy - sum(dy) / N - xhat * sum(dy * xhat) / N)
+//   inference: dx = scale * inv_std * dy
 // One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image
 // are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images; x, y
 // and their gradients may be bf16, all that belongs to a channel is f32 then.
@@ -123,8 +123,8 @@ GRADLOOM_INLINE void lane_sums(const Neighbours& g, double (&total)[count][L], c
   }
 }
 
-// What the elementwise formula needs of every channel, behind the pairs of its images: `count` numbers of T
-// each.
+// What the elementwise formula needs of every channel, behind the pairs of its images:
+// `count` numbers of T each.
 template <class T>
 GRADLOOM_INLINE T* channel_numbers(void* workspace, i64 n, i64 c) {
   return static_cast<T*>(static_cast<void*>(static_cast<double*>(workspace) + 2 * n * c));
@@ -150,8 +150,8 @@ void image_moments(const Stored* x, const Neighbours& g, double* pairs) {
   }
 }
 
-// Joins the images of channel `c` (Chan, Golub, LeVeque 1979); writes its statistics and the numbers of the
-// formula.
+// Joins the images of channel `c` (Chan, Golub, LeVeque 1979); writes its statistics and
+// the numbers of the formula.
 template <class T>
 void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* numbers) {
   const auto at = [&](const void* p) { return double(static_cast<const T*>(p)[c]); };

@@ -1,7 +1,7 @@
 // Sums of exponentials of neighbouring columns of [n, inner], for softmax, log-sum-exp and cross-entropy
 // along an axis that is not the last one. Columns go through memory once, some rows at a time through L1, as
-// columns that are a power of two apart push each other out of the caches: peaks first, then sums of exp(x -
-// peak) for the peak so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+// columns that are a power of two apart push each other out of the caches: peaks first, then the sums of
+// exp(x - peak) for the peak so far (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
 #pragma once
 
 #include "kernels/cpu/halves.h"

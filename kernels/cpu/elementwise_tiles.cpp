@@ -139,8 +139,8 @@ void gradient_by_register(const void* a, const void* b, const void*, void* out, 
 }
 #endif
 
-// Formulas that have a loop of their own in f32. (Whether a function's address is null is no constant under
-// GCC's sanitizers.)
+// Formulas that have a loop of their own in f32. (Whether a function's address is null is no
+// constant under GCC's sanitizers.)
 template <class Formula>
 struct OwnLoop {
   static constexpr bool exists = false;

@@ -1,5 +1,5 @@
-// GridSample and its gradients: y[n, c, o] = sum over the pixels that point o of the grid reads of weight *
-// x[n, c, pixel].
+// GridSample and its gradients; the sum of y is over the pixels that point o of the grid reads:
+//   y[n, c, o] = sum over pixels of weight * x[n, c, pixel]
 //   dgrid[n, o, a] = sum over c and pixels of dy[n, c, o] * x[n, c, pixel] * d weight / d grid[n, o, a]
 //   dx[n, c, pixel] += weight * dy[n, c, o], in order of o
 // A group of channels of an image, at most 64 bytes of each pixel, is one part. Its planes become pixels

@@ -134,8 +134,8 @@ struct WordOf<Vec<double>> {
   using Signed = Vec<long long>;
 };
 #if defined(__AVX512F__)
-// Every lane, for the forms of intrinsics that take a mask: of the others GCC 12 says that they read what is
-// not set.
+// Every lane, for the forms of intrinsics that take a mask: of the others GCC 12 says that
+// they read what is not set.
 constexpr __mmask16 kEveryLane = 0xffff;
 
 // What the lowest four bits of `number` count in a table, which a register holds.
@@ -230,8 +230,8 @@ GRADLOOM_INLINE double lane_sum(const Vec<float>& v) {
   return fold<double>(both, AddLanes());
 }
 
-// Sum of f(x[i], y[i]), f working on T and on Vec<T>. T lanes over blocks of 4096 elements, block sums in
-// double.
+// Sum of f(x[i], y[i]), f working on T and on Vec<T>. T lanes over blocks of 4096
+// elements, block sums in double.
 constexpr i64 kSumBlock = 4096;
 template <class T, class F>
 GRADLOOM_INLINE double sum_of(const T* x, const T* y, i64 n, const F& f) {
@@ -260,8 +260,8 @@ GRADLOOM_INLINE double sum(const T* x, i64 n) {
   return sum_of(x, x, n, [](const auto& a, const auto&) { return a; });
 }
 
-// Largest element, NaN left out; -inf for none. What softmax and log-sum-exp subtract: a NaN reaches their
-// sums anyway.
+// Largest element, NaN left out; -inf for none. What softmax and log-sum-exp subtract:
+// a NaN reaches their sums anyway.
 template <class T>
 GRADLOOM_INLINE T peak_of(const T* x, i64 n) {
   const auto join = [](const auto& a, const auto& b) { return a > b ? a : b; };
@@ -281,9 +281,9 @@ GRADLOOM_INLINE T peak_of(const T* x, i64 n) {
   return best;
 }
 
-// Sum of exp(x[i] - peak), where no x[i] is above the peak; the exponentials go to y unless it is null (y may
-// be x). What is read next, and what is written (null: nothing), is fetched meanwhile: this loop leaves the
-// memory idle.
+// Sum of exp(x[i] - peak), where no x[i] is above the peak; the exponentials go to y unless it is
+// null (y may be x). What is read next, and what is written (null: nothing), is fetched meanwhile:
+// this loop leaves the memory idle.
 template <class T>
 GRADLOOM_INLINE double exp_sum(const T* x, i64 n, T peak, const T* next, T* y = nullptr,
                                T* written = nullptr) {

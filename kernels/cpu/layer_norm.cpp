@@ -1,7 +1,7 @@
 // Layer normalization over the last axis of [rows, cols] and its gradient (Ba, Kiros, Hinton 2016; ONNX-17).
 //   xhat = (x - mean) * inv_std, inv_std = 1 / sqrt(var + epsilon), y = xhat * scale + bias
-//   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias =
-//   sum(dy)
+//   g = dy * scale, dx = inv_std * (g - mean(g) - xhat * mean(g * xhat))
+//   dscale = sum(dy * xhat), dbias = sum(dy)
 // Not centered (RMSNormalization): mean and mean(g) are 0.
 // dscale and dbias: partial sums over fixed blocks of rows, then over the blocks in order.
 #include "kernels/cpu/kernel.h"

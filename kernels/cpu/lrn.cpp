@@ -1,9 +1,9 @@
-// Local response normalization of [n, c, inner] over channels and its gradient (Krizhevsky et al. 2012; ONNX
-// LRN-13).
+// Local response normalization of [n, c, inner] over channels and its gradient (Krizhevsky
+// et al. 2012; ONNX LRN-13).
 //   s = bias + alpha / size * sum of x^2 over the window of a channel, y = x s^-beta
 //   q = dy x s^(-beta - 1);  dx = dy s^-beta - 2 alpha beta / size x (sum of q over the windows that have the channel)
-// A strip of neighbouring positions of an image is a part; its channels slide through L1, each read from
-// memory once.
+// A strip of neighbouring positions of an image is a part; its channels slide through L1,
+// each read from memory once.
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel.h"
@@ -133,8 +133,8 @@ GRADLOOM_INLINE void for_strips(const LrnShape& s, i64 strip, i64 work, const Bo
   });
 }
 
-// From a row of n positions to the one to fetch meanwhile: the next channel's, or where rows are short one
-// behind it.
+// From a row of n positions to the one to fetch meanwhile: the next channel's,
+// or where rows are short one behind it.
 constexpr i64 to_fetch(const LrnShape& s, i64 n) { return ceil_div(kStrip, n) * s.inner; }
 
 // s of channel `c` of n positions from x on, to `sums`; meanwhile(i) at every register.

@@ -1,5 +1,5 @@
-// Kernels that move elements without arithmetic: strided copy (transpose, slice, expand, concat, pad), fill,
-// gather.
+// Kernels that move elements without arithmetic: strided copy (transpose, slice, expand,
+// concat, pad), fill, gather.
 #include "kernels/cpu/kernel.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -71,8 +71,8 @@ GRADLOOM_INLINE void copy_run(const T* in, i64 in_stride, T* out, i64 out_stride
   }
 }
 
-// in[c * in_stride + r] -> out[r * out_stride + c] for an R x C block, through a buffer that turns it around
-// in L1.
+// in[c * in_stride + r] -> out[r * out_stride + c] for an R x C block,
+// through a buffer that turns it around in L1.
 template <class T>
 void transpose_block(const T* in, i64 in_stride, T* out, i64 out_stride, i64 rows, i64 cols) {
   constexpr i64 kSide = 16;

@@ -152,8 +152,8 @@ GRADLOOM_INLINE void for_runs(i64 size, const Body& body) {
   }
 }
 
-// body(Lanes<value>) where it is `one` or one of the others, which its loops are unrolled for; else
-// body(Lanes<0>).
+// body(Lanes<value>) where it is `one` or one of the others, which its loops are unrolled
+// for; else body(Lanes<0>).
 template <int one, int... others, class Body>
 GRADLOOM_INLINE void with_known(i64 value, const Body& body) {
   if (value == one) return body(Lanes<one>());
@@ -164,8 +164,8 @@ GRADLOOM_INLINE void with_known(i64 value, const Body& body) {
   }
 }
 
-// Elements ahead that are fetched while a window is read: the hardware does not foresee the order of its
-// taps.
+// Elements ahead that are fetched while a window is read: the hardware does not
+// foresee the order of its taps.
 constexpr i64 kAhead = 4096;
 template <class T>
 constexpr i64 kLine = 64 / i64(sizeof(T));  // elements of a cache line
@@ -304,8 +304,8 @@ GRADLOOM_INLINE void for_outputs(const PoolShape& s, const Taps& whole, const Ou
   }
 }
 
-// body(Lanes<L>) with the most lanes of one register that divide the block: comparisons of more are made lane
-// by lane.
+// body(Lanes<L>) with the most lanes of one register that divide the block:
+// comparisons of more are made lane by lane.
 template <class T, class Body>
 GRADLOOM_INLINE void with_registers(i64 block, const Body& body) {
   constexpr int most = int(kLanes<T>);

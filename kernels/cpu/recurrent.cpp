@@ -1,5 +1,5 @@
-// Steps of recurrent networks: kernels/recurrent.h for every element; loops over the units of usual cells are
-// vectors.
+// Steps of recurrent networks: kernels/recurrent.h for every element;
+// loops over the units of usual cells are vectors.
 #include "kernels/recurrent.h"
 
 #include "kernels/cpu/kernel.h"

@@ -12,8 +12,8 @@ constexpr i64 kRandomChunk = 256;  // numbers at a time
 
 using Words = Vec<unsigned long long>;  // one 32-bit word of each of several blocks, in the low halves
 
-// Asks for the next chunk of x and y while this one's numbers are made: the hardware's own prefetching pauses
-// there.
+// Asks for the next chunk of x and y while this one's numbers are made:
+// the hardware's own prefetching pauses there.
 template <class T>
 GRADLOOM_INLINE void prefetch_chunk(const T* x, const T* y) {
   for (i64 i = kRandomChunk; i < 2 * kRandomChunk; i += 64 / i64(sizeof(T))) {

@@ -81,8 +81,8 @@ struct PlaneWalk {
   i64 at_, end_, image_, position_, step_images_, step_positions_;
 };
 
-// Short planes: the thread's slot, one element of every image of its slice. Threads behind the last slot have
-// none.
+// Short planes: the thread's slot, one element of every image of its slice.
+// Threads behind the last slot have none.
 struct ColumnWalk {
   static constexpr int V = 1;
   static constexpr bool kBlockPerSlot = false;

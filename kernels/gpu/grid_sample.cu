@@ -1,5 +1,5 @@
-// GridSample and its gradients: y[n, c, o] = sum over the pixels that point o of the grid reads of weight *
-// x[n, c, pixel] (grid.h).
+// GridSample and its gradients (grid.h); the sum of y is over the pixels that point o of the grid reads:
+//   y[n, c, o] = sum over pixels of weight * x[n, c, pixel]
 //   forward   one thread per point and group of channels
 //   dgrid     one thread per point; sum over the channels and the pixels of dy * x * d weight / d grid
 //   dx        what all points read is sorted by pixel, stable (sort.h); one thread per pixel and channel adds weight * dy in order of the points,

@@ -1,5 +1,5 @@
-// Normalization of groups of channels of [n, groups * channels, spatial] and its gradient (Wu, He 2018;
-// ONNX-21).
+// Normalization of groups of channels of [n, groups * channels,
+// spatial] and its gradient (Wu, He 2018; ONNX-21).
 //   xhat = (x - mean) * inv_std over one group of one image, y = xhat * scale + bias with one scale and bias per channel
 //   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias = sum(dy)
 // A block per group of an image; what it reads again comes from the cache. Gradient: a block per channel of

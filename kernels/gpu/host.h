@@ -49,8 +49,8 @@ struct Machine {
   dim3 thread, block, block_dims, grid_dims;
   void* dynamic_shared = nullptr;
   void (*barrier)(Place) = nullptr;
-  // Gives `bytes` (at most 16) of this lane to the warp; `out` gets those of lane `lane` (ballot: an 8-byte
-  // mask).
+  // Gives `bytes` (at most 16) of this lane to the warp; `out` gets those of lane `lane`
+  // (ballot: an 8-byte mask).
   void (*exchange)(Wait, const void* in, void* out, Size bytes, int lane, Place) = nullptr;
 };
 #ifdef GRADLOOM_GPU_MODULE  // a file compiled at run time: whoever loads it sets the pointer

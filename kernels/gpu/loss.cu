@@ -2,12 +2,12 @@
 // (ONNX NegativeLogLikelihoodLoss-13, SoftmaxCrossEntropyLoss-13).
 //   loss_i = -w[label_i] * log_prob[label_i];  mean: sum(loss) / sum(w[label]);  ignored rows add nothing
 //   cross-entropy: log_prob = x - lse, lse = max + log(sum(exp(x - max)));  dx = (exp(x - lse) - onehot) * w * dloss / total
-// A label outside [0, n) counts as ignored. Cross-entropy reads the logits once (rows.h; long rows in one
-// pass) and writes no probabilities; its gradient reads and writes them once and may do so in place. Loss and
-// weight of the rows go through the workspace and are added in double in a fixed order, by one block, or by
-// one per kRowsPerSum rows and then one; negative log-likelihood leaves only the sums of its blocks there. T:
-// of scores and their gradients; P: of losses, their gradients and weights; log-sum-exp and total weight are
-// in Accum<T>.
+// A label outside [0, n) counts as ignored. Cross-entropy reads the logits once (rows.h; long rows in
+// one pass) and writes no probabilities; its gradient reads and writes them once and may do so in place.
+// Loss and weight of the rows go through the workspace and are added in double in a fixed order, by one
+// block, or by one per kRowsPerSum rows and then one; negative log-likelihood leaves only the sums of
+// its blocks there. T: of scores and their gradients; P: of losses, their gradients and weights;
+// log-sum-exp and total weight are in Accum<T>.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -52,9 +52,9 @@ constexpr int kSumThreads = 512;
 
 // ---- negative log-likelihood ------------------------------------------------------------------------------------------------------
 
-// Rows [begin, begin + per_block) of every block; labels and probabilities of several of a thread's rows are
-// under way at once. One block writes the loss, several leave their sums in the workspace: losses, then
-// weights.
+// Rows [begin, begin + per_block) of every block; labels and probabilities of
+// several of a thread's rows are under way at once. One block writes the loss,
+// several leave their sums in the workspace: losses, then weights.
 template <class T>
 __global__ void __launch_bounds__(kSumThreads) nll_rows(NllLossArgs args, i64 per_block) {
   constexpr int kAtOnce = 8;
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(256) nll_grad_rows(NllLossGradArgs args) {
 
 // ---- softmax cross-entropy --------------------------------------------------------------------------------------------------------
 
-// By one thread of each row: what is known of it goes to log_sum_exp, workspace and loss. x: its first
-// element.
+// By one thread of each row: what is known of it goes to log_sum_exp,
+// workspace and loss. x: its first element.
 template <class T, class P>
 GRADLOOM_DEVICE void finish_row(const SoftmaxCrossEntropyArgs& args, i64 row, const T* x,
                                 const LogSumExp<Accum<T>>& sum) {

@@ -37,8 +37,8 @@ void swap_dims(CopyPlan& p, int a, int b) {
   }
 }
 
-// Dims of size 1 dropped, the others by decreasing stride in `out`, neighbours that both sides step through
-// evenly merged.
+// Dims of size 1 dropped, the others by decreasing stride in `out`,
+// neighbours that both sides step through evenly merged.
 CopyPlan planned(const StridedCopyArgs& args) {
   CopyPlan p;
   for (int d = 0; d < args.rank; ++d) {
@@ -71,8 +71,8 @@ CopyPlan planned(const StridedCopyArgs& args) {
   return p;
 }
 
-// The largest unit of bytes in which runs of `p` can be moved. Strides and the last dim become counts of
-// units.
+// The largest unit of bytes in which runs of `p` can be moved.
+// Strides and the last dim become counts of units.
 int widen(CopyPlan& p, int element_bytes, const void* in, const void* out) {
   const int last = p.rank - 1;
   if (p.in[last] != 1 || p.out[last] != 1) return element_bytes;

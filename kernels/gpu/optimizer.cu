@@ -16,8 +16,8 @@ constexpr int kThreads = 256;
 
 // ---- tensors of a launch --------------------------------------------------------------------------------------------------------
 
-// Tensors [first_tensor, first_tensor + count) of all; tensor t of them has the blocks [first[t], first[t +
-// 1]). Kernel parameters may have 4 KiB.
+// Tensors [first_tensor, first_tensor + count) of all; tensor t of them has the blocks
+// [first[t], first[t + 1]). Kernel parameters may have 4 KiB.
 template <int kMost, int kLists>
 struct Batch {
   static constexpr int kCapacity = kMost;
@@ -32,8 +32,8 @@ using Tensors = Batch<48, kListCount>;
 using NormTensors = Batch<128, 1>;
 static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840);
 
-// body(batch, blocks) for all tensors, as many as fit at a time. lists: kLists lists of pointers, each may be
-// null.
+// body(batch, blocks) for all tensors, as many as fit at a time.
+// lists: kLists lists of pointers, each may be null.
 template <class AnyBatch, int kLists, class Body>
 void for_batches(long long count, const std::int64_t* sizes, const void* const* const (&lists)[kLists],
                  const Body& body) {
@@ -56,8 +56,8 @@ void for_batches(long long count, const std::int64_t* sizes, const void* const* 
   }
 }
 
-// The tensor of this block: the last one whose first block is not behind it, tensors without elements left
-// out.
+// The tensor of this block: the last one whose first block is not behind it,
+// tensors without elements left out.
 template <class AnyBatch>
 GRADLOOM_DEVICE int tensor_of(const AnyBatch& batch, int block) {
   int low = 0, high = batch.count - 1;
@@ -242,8 +242,8 @@ struct LambSpace {
   double *param_squares, *update_squares, *trust;
 };
 
-// The new moments, and the squares of parameter and update. The update is that of the moments as they are
-// stored.
+// The new moments, and the squares of parameter and update. The update is that of the
+// moments as they are stored.
 template <class T>
 __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
   if (skipped(s)) return;

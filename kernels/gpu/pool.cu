@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kThreads) average_pool_outputs(AveragePoolArgs
   static_cast<T*>(args.y)[at.index] = from_accum<T>(count > 0 ? total / A(count) : A(0));
 }
 
-// Windows [begin, end) along dim `d` whose extent covers position `at`; with dilation not all of them have a
-// tap there.
+// Windows [begin, end) along dim `d` whose extent covers position `at`;
+// with dilation not all of them have a tap there.
 GRADLOOM_DEVICE Taps windows_over(const Shape& s, int d, int at) {
   const int behind = at + s.pad_begin[d] - (s.kernel[d] - 1) * s.dilation[d];
   return {behind > 0 ? (behind + s.stride[d] - 1) / s.stride[d] : 0,
@@ -215,8 +215,8 @@ struct Most {
   GRADLOOM_DEVICE int operator()(int a, int b) const { return larger(a, b); }
 };
 
-// Which input rows and columns the maxima of each bucket of output rows (columns) came from. All threads of
-// the block.
+// Which input rows and columns the maxima of each bucket of output rows (columns) came from.
+// All threads of the block.
 struct MaxSources {
   const std::int64_t* argmax;
   int w, area;  // of the input
@@ -259,8 +259,8 @@ struct MaxSources {
   }
 };
 
-// The other way round: the outputs [low, high] that may have taken their maximum from each bucket of inputs
-// [first, last).
+// The other way round: the outputs [low, high] that may have taken their maximum from each
+// bucket of inputs [first, last).
 GRADLOOM_DEVICE void invert(const Axis& in, int first, int last, const Axis& out, const Range* sources,
                             Range* ranges) {
   for (int bucket = first + int(threadIdx.x); bucket < last; bucket += kThreads) {

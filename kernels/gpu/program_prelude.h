@@ -115,8 +115,8 @@ struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Lanes {
   T v[n];
 };
 
-// n elements: at once when `whole`, which says that all exist and lie at a boundary of their vector; else the
-// first `valid`.
+// n elements: at once when `whole`, which says that all exist and lie at a boundary of their
+// vector; else the first `valid`.
 template <class T, int n>
 GRADLOOM_DEVICE Lanes<T, n> load_lanes(const T* from, bool whole, int valid) {
   if (whole) return *reinterpret_cast<const Lanes<T, n>*>(from);

@@ -1,7 +1,7 @@
 // Reductions of [outer, n, inner] over n, every op of Reduction. Float and half types add in float, double in
 // double, integers in 64 bits.
-//   log_sum_exp: pairs (m, s), s = sum(exp(x - m)) so far, m the maximum so far; (m1, s1) + (m2, s2) =
-//   (m, s1 exp(m1 - m) + s2 exp(m2 - m)), m = max(m1, m2)     (Milakov and Gimelshein 2018)
+//   log_sum_exp: pairs (m, s), s = sum(exp(x - m)) so far, m the maximum so far;
+//   (m1, s1) + (m2, s2) = (m, s1 exp(m1 - m) + s2 exp(m2 - m)), m = max(m1, m2)     (Milakov and Gimelshein 2018)
 // Three ways, chosen by the shape (reduce_cut in workspace.h):
 //   serial   short n: one thread per result
 //   rows     inner = 1: 32 to 256 threads per row, neighbours read neighbours
@@ -176,8 +176,8 @@ __global__ void serial_kernel(Problem<T, Op> p, Divider by_inner) {
   put(p, o, 0, column, s);
 }
 
-// s of thread (group, lane), thread number group * lanes + lane, joined over the groups: group 0 gets the
-// result.
+// s of thread (group, lane), thread number group * lanes + lane,
+// joined over the groups: group 0 gets the result.
 template <class Op, int kCount>
 GRADLOOM_DEVICE void join_groups(typename Op::State (&s)[kCount], int lanes) {
   __shared__ typename Op::State shared[kCount][kThreads];

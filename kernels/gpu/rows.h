@@ -53,8 +53,8 @@ struct Largest {
   }
 };
 
-// log(sum(exp(x))) of numbers that come one pack after the other: the largest so far and the sum relative to
-// it.
+// log(sum(exp(x))) of numbers that come one pack after the other: the largest so far
+// and the sum relative to it.
 template <class A>
 struct LogSumExp {
   A peak = -infinity<A>(), total = 0;
@@ -196,8 +196,8 @@ struct ColumnPlan {
   int slices;  // threads per column, a power of two
   unsigned blocks;
 };
-// As few slices as fill a device, 8 elements per thread or more; more slices where blocks would be wider than
-// `inner`.
+// As few slices as fill a device, 8 elements per thread or more; more slices where blocks
+// would be wider than `inner`.
 inline ColumnPlan plan_columns(i64 outer, i64 n, i64 inner) {
   const i64 columns = outer * inner;
   ColumnPlan plan{1, 0};
@@ -239,8 +239,8 @@ struct ColumnGroup {
     return v;
   }
 
-  // f(offset) for the elements k * inner of a column that are this thread's; none where the column does not
-  // exist.
+  // f(offset) for the elements k * inner of a column that are this thread's;
+  // none where the column does not exist.
   template <class F>
   GRADLOOM_DEVICE void each(bool exists, i64 n, i64 inner, const F& f) const {
     for (i64 k = exists ? slice : n; k < n; k += slices) f(k * inner);

@@ -92,8 +92,8 @@ std::int64_t filled(std::int64_t n, std::int64_t step) { return (n + step - 1) /
 
 }  // namespace
 
-// Images of the operands with channels last and filled up to packs of 16 bytes in every group, and some
-// tables.
+// Images of the operands with channels last and filled up to packs of 16 bytes in
+// every group, and some tables.
 std::size_t library_workspace_bytes(const ConvolutionArgs& args) {
   const ConvolutionDesc& s = args.shape;
   if (s.dtype == DType::f64 || gpu::is_depthwise(args)) return 0;

@@ -91,8 +91,8 @@ dnnl::primitive_attr user_scratchpad() {
   return attr;
 }
 
-// make(layout of x, layout of y): blocks as they come where oneDNN has a fast implementation, else what it
-// likes best.
+// make(layout of x, layout of y): blocks as they come where oneDNN has a fast
+// implementation, else what it likes best.
 template <class Make>
 auto best(const Shapes& s, const Make& make) {
   const bool x_blocks = s.x_block > 1, y_blocks = s.y_block > 1;

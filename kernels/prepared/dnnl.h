@@ -1,5 +1,5 @@
 // What the oneDNN adapters share: the engine, prepared calls, parts of tensors, and
-// workspace layout.
+// the workspace layout.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>

@@ -1,8 +1,8 @@
-// Matrix multiplication. f32, bf16: one oneDNN matmul primitive on the strides as they are; batch dims are
-// merged, and folded into the rows when B is shared. Operands whose layout oneDNN has no fast path for are
-// copied into the workspace first. Activations run as an elementwise kernel over C while it is in the cache:
-// oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate operator. f64: the gemm
-// kernel.
+// Matrix multiplication. f32, bf16: one oneDNN matmul primitive on the strides as they are; batch dims
+// are merged, and folded into the rows when B is shared. Operands whose layout oneDNN has no fast path
+// for are copied into the workspace first. Activations run as an elementwise kernel over C while it is
+// in the cache: oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate
+// operator. f64: the gemm kernel.
 #include "kernels/prepared/matmul.h"
 
 #include <algorithm>

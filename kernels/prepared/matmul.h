@@ -1,6 +1,6 @@
 // Matrix multiplication through oneDNN (f32; bf16 where the processor multiplies it, added in f32), own loops
-// for f64. Created once when planning, run many times. C[batch.., m, n] = epilogue(alpha * A[batch.., m, k] *
-// B[batch.., k, n] + bias[n] (+ C when accumulate)).
+// for f64. Created once when planning, run many times.
+//   C[batch.., m, n] = epilogue(alpha * A[batch.., m, k] * B[batch.., k, n] + bias[n] (+ C when accumulate))
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The command line as a user meets it: exit codes, one error line, JSON lines, files that appear whole or not
-// at all.
+// The command line as a user meets it: exit codes, one error line, JSON lines,
+// files that appear whole or not at all.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/inotify.h>
@@ -126,8 +126,8 @@ TEST_F(Commands, BadInputs) {
   EXPECT_EQ(read_file(path("foreign.db")), "SQLite format 3");  // untouched
 }
 
-// Limits are the user's: given on the command line to each command that opens a model, never part of a
-// recipe.
+// Limits are the user's: given on the command line to each command that opens a
+// model, never part of a recipe.
 TEST_F(Commands, LimitsAreGivenByName) {
   const std::string mlp = model("mlp/model.onnx");
   for (const std::string command : {"inspect", "train", "plan"}) {

@@ -1,5 +1,5 @@
-// What the window does, driven without a window: open, plan, switch passes, run in a child process, compare,
-// export.
+// What the window does, driven without a window: open, plan, switch passes,
+// run in a child process, compare, export.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

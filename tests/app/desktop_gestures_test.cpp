@@ -1,5 +1,5 @@
-// What a hand expects of the window: what is clicked stays where it is, a row leads to its nodes, A and B are
-// one pair.
+// What a hand expects of the window: what is clicked stays where it is,
+// a row leads to its nodes, A and B are one pair.
 #include <filesystem>
 
 #include "tests/app/window_script.h"

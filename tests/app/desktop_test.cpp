@@ -103,8 +103,8 @@ TEST_F(Desktop, OpenToggleRunCompareExport) {
   EXPECT_EQ((*store)->list_comparisons()->size(), 1u);
 }
 
-// Every setting with a label stands in the form with its value, and what is typed there is in the command
-// line.
+// Every setting with a label stands in the form with its value, and what is typed
+// there is in the command line.
 TEST_F(Desktop, TheFormListsTheSettings) {
   std::string script = "size 1600 1600\nwait idle\nclick run.more\nwait 3\n";
   const Recipe defaults;

@@ -130,8 +130,8 @@ TEST_F(EveryCommand, AReaderThatGoesAwayEndsItQuietly) {
   EXPECT_EQ(o.err, "");
 }
 
-// Without a display nobody sees the message that the window shows: what cannot be opened is the command's
-// error.
+// Without a display nobody sees the message that the window shows:
+// what cannot be opened is the command's error.
 TEST_F(EveryCommand, OpenWithoutADisplayTellsWhatCannotBeOpened) {
   const auto open_file = [&](const std::string& file) { return run({"open", file, "--headless"}); };
   const Outcome good = open_file(model("mlp/model.onnx"));

@@ -283,8 +283,8 @@ TEST(HostGpu, AccumulationAndOptimizersAgree) {
   }
 }
 
-// The launches that the host made and the kernels that they started are of the same plan step and
-// micro-batch.
+// The launches that the host made and the kernels that they started are of the same
+// plan step and micro-batch.
 TEST(HostGpu, ActivitiesOfATimedStepBelongToItsKernels) {
   REQUIRE_HOST_GPU();
   for (const bool record : {true, false}) {

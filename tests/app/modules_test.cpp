@@ -1,5 +1,5 @@
-// The modules of tests/modules (export.py wrote them): loss and every gradient against PyTorch's float64
-// ones.
+// The modules of tests/modules (export.py wrote them): loss and every gradient
+// against PyTorch's float64 ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What was trained is kept, whatever happens to the session, the places for the files, the loss, or the
-// reader.
+// What was trained is kept, whatever happens to the session, the places for the
+// files, the loss, or the reader.
 #include "app/train_run.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// What the generic suites over operator rows share: a graph of one node built from a sample, its inputs, and
-// tolerances.
+// What the generic suites over operator rows share: a graph of one node built from a sample,
+// its inputs, and tolerances.
 #pragma once
 
 #include <gtest/gtest.h>

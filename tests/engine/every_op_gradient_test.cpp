@@ -21,8 +21,8 @@ const std::set<std::pair<std::string, std::size_t>> kConstantInputs = {
     {"FusedAttention", 3},  // added mask
 };
 
-// Outputs that the loss of the check is made of: the first, or all of those that are results in their own
-// right.
+// Outputs that the loss of the check is made of: the first, or all of those that are
+// results in their own right.
 bool in_loss(const OpDef& op, std::size_t output) {
   const std::string name = op.name;
   const bool all = name == "Split" || name == "LayerNormalization" || name == "RMSNormalization" ||
@@ -70,8 +70,8 @@ Result<Check> make_check(const OpDef& op, const Sample& sample, DType type) {
   return c;
 }
 
-// sum over the outputs of w * (y(x + h d) - y(x - h d)): the difference first, so that little is lost to
-// rounding.
+// sum over the outputs of w * (y(x + h d) - y(x - h d)): the difference first,
+// so that little is lost to rounding.
 double weighted_difference(const Check& c, const std::vector<Tensor>& plus,
                            const std::vector<Tensor>& minus) {
   double sum = 0;
@@ -270,8 +270,8 @@ TEST_P(EveryOpGradient, SingleAgreesWithDouble) {
   for_each_sample(gradient_cases(GetParam()), check_gradient_precision);
 }
 
-// A gradient rule of a node whose dims are not known gives a graph that verifies or an error: it never
-// aborts.
+// A gradient rule of a node whose dims are not known gives a graph that verifies or
+// an error: it never aborts.
 struct Unknown {
   const char* name;
   bool (*dim)(std::size_t input, std::size_t axis);

@@ -353,8 +353,8 @@ ModelProto model_of(const OpDef& op, const Sample& sample, int opset) {
   return model;
 }
 
-// The newest opset of a row, the one that began it, and those between where an attribute may have another
-// form.
+// The newest opset of a row, the one that began it, and those between where an
+// attribute may have another form.
 std::vector<int> opsets_of(const OpDef& op) {
   std::set<int> opsets;
   for (const int opset : {op.since, 7, 11, 13, 18, op.until})

@@ -25,9 +25,9 @@ struct OperatorCases {
 // Operators with a row come from its samples, expansions (engine/onnx/expand/expansion.h) from a text each.
 std::vector<OperatorCases> operator_cases();
 
-// Each way in which attributes, inputs, types, shapes and contents of the node can be wrong: absent, of
-// another type, zero, negative, huge, not a number, one too many or too few. One change each, in a fixed
-// order.
+// Each way in which attributes, inputs, types, shapes and contents of the node
+// can be wrong: absent, of another type, zero, negative, huge, not a number,
+// one too many or too few. One change each, in a fixed order.
 struct Mutation {
   std::string what;  // "attribute 'axis' = -1"
   std::function<void(onnx::ModelProto&)> apply;

@@ -10,8 +10,8 @@
 
 namespace gradloom::hostile {
 
-// Where a case puts its files. The program runs in `model`; nothing in `outside` may be read, made or
-// changed.
+// Where a case puts its files. The program runs in `model`; nothing in `outside` may
+// be read, made or changed.
 struct Place {
   std::string model, outside;
   void write(const std::string& name, const std::string& bytes) const;  // into `model`

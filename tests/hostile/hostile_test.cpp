@@ -84,8 +84,8 @@ class Watch {
   explicit Watch(const std::string& folder) : fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
     EXPECT_GE(fd_, 0);
     EXPECT_GE(inotify_add_watch(fd_, folder.c_str(), IN_ALL_EVENTS), 0);
-    // A hard link elsewhere is the same file under another name: only a watch on the file itself sees its
-    // reads.
+    // A hard link elsewhere is the same file under another name: only a watch on the
+    // file itself sees its reads.
     EXPECT_GE(inotify_add_watch(fd_, (folder + "/secret.bin").c_str(), IN_ALL_EVENTS), 0);
   }
   Watch(const Watch&) = delete;

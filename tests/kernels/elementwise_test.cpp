@@ -1,5 +1,5 @@
-// Elementwise programs: every operator against the C++ library in (long) double, broadcasting, fusion,
-// in-place use.
+// Elementwise programs: every operator against the C++ library in (long) double,
+// broadcasting, fusion, in-place use.
 #include "kernels/elementwise.h"
 
 #include <functional>
@@ -189,8 +189,8 @@ TEST(Elementwise, NanAndInfinityPassThrough) {
   check_special_values<double>();
 }
 
-// GELU far below 0 too, where 1 + erf(x) and 1 + tanh(x) have lost their digits. Errors are relative, or
-// below `tiny`.
+// GELU far below 0 too, where 1 + erf(x) and 1 + tanh(x) have lost their digits.
+// Errors are relative, or below `tiny`.
 TEST(Elementwise, ActivationsKeepTheirDigits) {
   struct Function {
     EwOp op;

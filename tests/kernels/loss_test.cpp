@@ -1,5 +1,5 @@
-// NLL loss and softmax cross-entropy, all reductions, weights, ignored labels, and gradients against loops in
-// double.
+// NLL loss and softmax cross-entropy, all reductions, weights, ignored labels,
+// and gradients against loops in double.
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {

@@ -81,8 +81,8 @@ TEST(Math, TrigonometricWithinOneUlp) {
   }
 }
 
-// The floats nearest to multiples of pi / 2 within the range of the polynomials, where sin or cos is
-// smallest.
+// The floats nearest to multiples of pi / 2 within the range of the polynomials,
+// where sin or cos is smallest.
 TEST(Math, TrigonometricNearMultiplesOfPi) {
   double most = 0;
   for (int k = 1; k < 600000; k += 7) {

@@ -346,8 +346,8 @@ TYPED_TEST(MatMulTest, FollowsItsAddresses) {
   }
 }
 
-// oneDNN computes only the parts of the threads that it may have. Where OpenMP brings fewer, all are
-// computed.
+// oneDNN computes only the parts of the threads that it may have.
+// Where OpenMP brings fewer, all are computed.
 TEST(MatMul, IsWholeWhenOpenMpBringsFewerThreads) {
   const std::int64_t m = 192, n = 160, k = 96;
   const auto a = values<float>(m * k, 1, -1, 1), b = values<float>(k * n, 2, -1, 1);

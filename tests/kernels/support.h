@@ -90,8 +90,8 @@ constexpr Tolerance gradient_tolerance() {
   return std::is_same_v<T, float> ? Tolerance{1e-4, 1e-5} : Tolerance{1e-10, 1e-12};
 }
 
-// |a - b| <= absolute + relative |b|, NaN and infinities in the same places. Reports the first few
-// differences.
+// |a - b| <= absolute + relative |b|, NaN and infinities in the same places.
+// Reports the first few differences.
 template <class T>
 void expect_close(const std::vector<T>& actual, const std::vector<double>& expected, Tolerance tolerance,
                   const std::string& what) {

@@ -108,8 +108,8 @@ TEST_F(FuseMatMulEpilogue, SumsOfRowsJoinTheProductThatSumsThem) {
   expect_matched(kPass, {{"FusedMatMulGrad", 1}, {"Reshape", 1}});
 }
 
-// The gradient of a weight that is stored as its transpose: dY is the left operand, and Gemm is a product
-// too.
+// The gradient of a weight that is stored as its transpose: dY is the left operand,
+// and Gemm is a product too.
 TEST_F(FuseMatMulEpilogue, OnEitherSide) {
   const ValueId x = b.input("x", {f64, {6, 4}}), dy = b.input("dy", {f64, {6, 5}});
   graph.outputs = {b.op("Gemm", {dy, x}, {{"transA", std::int64_t{1}}}), Rows::sum(b, dy, {-2})};

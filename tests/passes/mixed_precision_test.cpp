@@ -211,8 +211,8 @@ TEST_F(MixedPrecision, OperandsThatMustBeF32StayAndIntegersAreLeftAlone) {
   EXPECT_EQ(producer(up).inputs[2], scales);
 }
 
-// Operators that read f32 operands beside a first one in bf16: their kernels must know. The samples of every
-// row.
+// Operators that read f32 operands beside a first one in bf16: their kernels must know.
+// The samples of every row.
 TEST(MixedPrecisionRows, OnlyTheseReadBothTypes) {
   std::set<std::string> mixed;
   for (const OpDef* op : all_ops()) {

@@ -46,8 +46,8 @@ std::vector<Request> random_requests(std::mt19937& random, int count, int steps,
   return requests;
 }
 
-// Smallest arena of first-fit placement over every order of the requests: the optimum for a handful of
-// requests.
+// Smallest arena of first-fit placement over every order of the requests:
+// the optimum for a handful of requests.
 std::int64_t brute_force(const std::vector<Request>& requests) {
   std::vector<std::size_t> order(requests.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -1,5 +1,5 @@
-// Helpers of the pass tests: run one pass, evaluate a graph node by node on host tensors, compare graphs up
-// to names.
+// Helpers of the pass tests: run one pass, evaluate a graph node by node on host tensors,
+// compare graphs up to names.
 #pragma once
 
 #include <gtest/gtest.h>

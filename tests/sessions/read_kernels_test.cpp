@@ -1,5 +1,5 @@
-// What reading a run costs, counted in steps of SQLite's machine, and what becomes of rows that do not fit
-// together.
+// What reading a run costs, counted in steps of SQLite's machine, and what becomes of rows
+// that do not fit together.
 #include <sqlite3.h>
 
 #include <functional>
@@ -34,8 +34,8 @@ class StepCount {
   static inline std::int64_t steps_ = 0;
 };
 
-// A run of `count` kernels, each of a node of its own with an ONNX node of its own, and so many passes'
-// matches.
+// A run of `count` kernels, each of a node of its own with an ONNX node of its own,
+// and so many passes' matches.
 void write_wide_run(Store& store, int count, std::int64_t timed_steps) {
   static const OpDef relu{.name = "Relu"};
   TinyStep t;

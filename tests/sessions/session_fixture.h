@@ -125,8 +125,8 @@ inline std::vector<KernelSample> tiny_samples(const TinyStep& t, std::int64_t st
   return samples;
 }
 
-// What a GPU does beside its kernels in one step: a batch goes up, one launch of everything, one of the last
-// plan step.
+// What a GPU does beside its kernels in one step: a batch goes up, one launch of everything,
+// one of the last plan step.
 inline std::vector<Activity> tiny_activities(const TinyStep& t, std::int64_t step) {
   const std::int64_t start = step * 1'000'000;
   const auto last = static_cast<std::int32_t>(t.plan.steps.size()) - 1;
@@ -137,8 +137,8 @@ inline std::vector<Activity> tiny_activities(const TinyStep& t, std::int64_t ste
           {Kind::copy, -1, 0, start - 1000, start - 600, 4096, "copy", 0}};
 }
 
-// Writes a finished run of `steps` steps, every third one timed; the run's id. `gpu`: its rows and what its
-// driver told.
+// Writes a finished run of `steps` steps, every third one timed; the run's id.
+// `gpu`: its rows and what its driver told.
 inline std::int64_t write_tiny_run(Store& store, const std::string& name, std::int64_t steps,
                                    bool fused = false, const std::map<std::string, std::string>& gpu = {}) {
   const TinyStep t = tiny_step(fused);

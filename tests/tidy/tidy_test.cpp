@@ -1,5 +1,5 @@
-// Style that a test can hold: include directions of ARCHITECTURE.md, one operator/pass list without orphans,
-// no leftovers.
+// Style that a test can hold: include directions of ARCHITECTURE.md,
+// one operator/pass list without orphans, no leftovers.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The layout's promises: no overlaps, flow down (forward) and up (backward), partners on one row,
-// determinism, folding.
+// The layout's promises: no overlaps, flow down (forward) and up (backward),
+// partners on one row, determinism, folding.
 #include "viz/layout/layout.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A small training step for the tests of models and views: two dense layers with GELU in scopes, squared
-// error, AdamW.
+// A small training step for the tests of models and views: two dense layers with GELU in
+// scopes, squared error, AdamW.
 #pragma once
 
 #include <gtest/gtest.h>

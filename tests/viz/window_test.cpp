@@ -1,5 +1,5 @@
-// The headless window end to end: widgets, registry, scripted input, screenshots. Skipped where EGL is
-// missing.
+// The headless window end to end: widgets, registry, scripted input, screenshots.
+// Skipped where EGL is missing.
 #include <gtest/gtest.h>
 #include <imgui.h>
 #include <png.h>

@@ -97,8 +97,8 @@ bool graph_go_to(GraphCanvasState& state, const std::vector<std::string>& nodes)
 void graph_set_all_expanded(GraphCanvasState& state, bool expanded);
 void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree);
 void graph_set_query(GraphCanvasState& state, const std::string& text);
-// The keys of the key map that concern the graph; call after drawing it. `listen`: plain keys are meant for
-// it.
+// The keys of the key map that concern the graph; call after drawing it.
+// `listen`: plain keys are meant for it.
 void graph_keys(GraphCanvasState& state, Actions& actions, bool listen = true);
 
 // Where the view is; nothing while there is no scene. Going back to a place of another graph finds what is

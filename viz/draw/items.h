@@ -1,6 +1,6 @@
-// The item registry: what is on the screen, by name. Every widget wrapper reports its id, rectangle, label
-// and value each frame; scripts find, click and check items through it, and tests assert it instead of
-// pixels.
+// The item registry: what is on the screen, by name. Every widget wrapper reports its id,
+// rectangle, label and value each frame; scripts find, click and check items through it,
+// and tests assert it instead of pixels.
 #pragma once
 
 #include <imgui.h>

@@ -1,5 +1,5 @@
-// Key chords ("ctrl+shift+p") and the key map: one table from which key handling, the key sheet and scripts
-// derive.
+// Key chords ("ctrl+shift+p") and the key map: one table from which key handling,
+// the key sheet and scripts derive.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// The command palette (Ctrl+Shift+P) and "go to node" (Ctrl+P): one searchable popup over any list of
-// entries.
+// The command palette (Ctrl+Shift+P) and "go to node" (Ctrl+P): one searchable popup
+// over any list of entries.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ struct PaletteState {
   void show() { *this = {true, {}, 0, true}; }
 };
 
-// Returns the index of the chosen entry, or -1. Reports "ID.input" and "ID.row.N" (N counts the shown rows
-// from 0).
+// Returns the index of the chosen entry, or -1. Reports "ID.input" and "ID.row.N" (N
+// counts the shown rows from 0).
 int draw_palette(std::string_view id, std::string_view hint, const std::vector<PaletteEntry>& entries,
                  PaletteState& state);
 

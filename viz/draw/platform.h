@@ -30,8 +30,8 @@ class Host {
   static Result<std::unique_ptr<Host>> create(const HostOptions& options);
   ~Host();
 
-  // Draws until close() or, headless, until the script ends (without a script: three frames). The error is
-  // the script's.
+  // Draws until close() or, headless, until the script ends (without a script: three frames).
+  // The error is the script's.
   Status run(const std::function<void()>& draw, ScriptRunner* script = nullptr);
 
   void close();

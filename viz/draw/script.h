@@ -1,5 +1,5 @@
-// Scripted driving of the window, for tests, screenshots and the demo: one command per line, '#' starts a
-// comment.
+// Scripted driving of the window, for tests, screenshots and the demo:
+// one command per line, '#' starts a comment.
 //
 //   click ID [HOW...] | doubleclick ID [HOW...] | rightclick ID | hover ID
 //                              the centre of an item (items.h); waits until it exists. The item `mouse` is

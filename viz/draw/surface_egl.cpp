@@ -1,5 +1,5 @@
-// The headless back end: EGL on Mesa's surfaceless platform (no X11, no Wayland), frames stay in the
-// off-screen buffer.
+// The headless back end: EGL on Mesa's surfaceless platform (no X11, no Wayland),
+// frames stay in the off-screen buffer.
 #include <EGL/egl.h>
 #include <EGL/eglext.h>
 #include <GL/gl.h>
@@ -69,8 +69,8 @@ class HeadlessSurface : public Surface {
     if (!woken_.exchange(false)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
   }
-  // Nothing is shown; waiting keeps a software rasterizer from queueing hundreds of frames until somebody
-  // reads one.
+  // Nothing is shown; waiting keeps a software rasterizer from queueing hundreds of frames
+  // until somebody reads one.
   void present(unsigned, int, int) override { glFinish(); }
   void framebuffer_size(int& width, int& height) override {
     width = width_;

@@ -42,8 +42,8 @@ ImU32 heat(float t);
 ImU32 ink_on(ImU32 background);
 // Categorical colours with near-equal lightness.
 ImU32 category_color(uint32_t index);
-// The canvas font nearest below `pixels` (at least the smallest). Drawn at its own size: scaled glyphs are
-// blurred.
+// The canvas font nearest below `pixels` (at least the smallest).
+// Drawn at its own size: scaled glyphs are blurred.
 ImFont* canvas_font(float pixels);
 
 }  // namespace gradloom

@@ -71,8 +71,8 @@ struct CompareViewState {
   int table = 0;  // kernels, phases, scopes
   TableState rows;
 };
-// `a`, `b`: the runs compared, or null when they were not stored. Progress: a line while a comparison runs,
-// else empty.
+// `a`, `b`: the runs compared, or null when they were not stored.
+// Progress: a line while a comparison runs, else empty.
 void draw_compare_view(const Comparison& comparison, const RunSummary* a, const RunSummary* b,
                        CompareViewState& state, Actions& actions);
 

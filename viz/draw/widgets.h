@@ -1,6 +1,6 @@
-// Widgets of the window's own look, each reporting itself to the item registry under an explicit id
-// ("run.start"). The id names the item for scripts and doubles as the ImGui id, so it must be unique in the
-// frame.
+// Widgets of the window's own look, each reporting itself to the item registry under an
+// explicit id ("run.start"). The id names the item for scripts and doubles as the ImGui id,
+// so it must be unique in the frame.
 #pragma once
 
 #include <imgui.h>
@@ -44,8 +44,8 @@ void wrapped(std::string_view s, ImU32 color);
 void heading(std::string_view s);  // a section title with air above it
 void key_value(std::string_view key, std::string_view value, float key_width = 110);
 void badge(std::string_view s, ImU32 color);  // a small pill; stays on the line
-// A pill that says a filter or mode is on, with an x to end it (the item ID.close); true when that was
-// clicked.
+// A pill that says a filter or mode is on, with an x to end it (the item ID.close);
+// true when that was clicked.
 bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_view tip = {});
 float chip_width(std::string_view label);
 void tip(std::string_view s);  // tooltip of the last item

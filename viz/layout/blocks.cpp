@@ -6,8 +6,8 @@
 namespace gradloom::layout_internal {
 namespace {
 
-// Longest-path layers of `order.size()` items; cycles are cut at the item with the lowest order. Edges are
-// local indices.
+// Longest-path layers of `order.size()` items; cycles are cut at the item with the lowest
+// order. Edges are local indices.
 std::vector<int32_t> longest_path(const std::vector<int64_t>& order,
                                   std::vector<std::pair<int32_t, int32_t>>& edges) {
   const auto n = static_cast<int32_t>(order.size());

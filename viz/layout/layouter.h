@@ -1,5 +1,5 @@
-// The layout's working state, shared by its three files. Private to viz/layout; layout.h describes the
-// method.
+// The layout's working state, shared by its three files. Private to viz/layout;
+// layout.h describes the method.
 //
 // Everything is a block in one tree whose parents precede their children: the root group, expanded scopes
 // (groups), collapsed scopes (leaves), cells (one forward node with the backward and optimizer nodes on its
@@ -111,8 +111,8 @@ class Layouter {
 
   void set_row_count(int32_t b, int column, int32_t rows);
 
-  // Children of a group without any forward node go below the others: backward flows up, so the latest comes
-  // first.
+  // Children of a group without any forward node go below the others: backward flows up,
+  // so the latest comes first.
   void layer_orphans(int32_t b, int32_t rows);
   const std::vector<float>& row_tops(int32_t b, int column) const;
   const std::vector<float>& row_bottoms(int32_t b, int column) const;

@@ -89,8 +89,8 @@ class Rows {
       steps_ += row.size();
       if (row.size() < 2) continue;
       const Adjacency& adjacency = down ? above_ : below_;
-      // A slot without neighbours keeps its relative place: its own position scaled to the fixed row's
-      // length.
+      // A slot without neighbours keeps its relative place: its own position scaled
+      // to the fixed row's length.
       const float scale =
           static_cast<float>(std::max<size_t>(fixed.size(), 1)) / static_cast<float>(row.size());
       keyed.clear();
@@ -134,10 +134,10 @@ class Rows {
     }
   }
 
-  // Rows follow one another, so a lopsided pattern that repeats carries each repetition a little farther to
-  // one side: thousands of rows end many screens away from the first. A row of one slot stands on the axis,
-  // and whatever follows it moves along; edges between other rows are only bent where the rows have come too
-  // far.
+  // Rows follow one another, so a lopsided pattern that repeats carries each repetition
+  // a little farther to one side: thousands of rows end many screens away from the
+  // first. A row of one slot stands on the axis, and whatever follows it moves along;
+  // edges between other rows are only bent where the rows have come too far.
   void keep_near_axis() {
     constexpr float kFar = 240;
     float shift = 0;

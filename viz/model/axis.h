@@ -34,8 +34,8 @@ struct Tick {
 // At most `most` ticks at 1, 2, 5 x 10^k (powers of two for bytes, decades for log).
 std::vector<Tick> ticks(const Axis& axis, int most);
 
-// Indices to draw for `n` samples on `pixels` columns: first, last, and per column the lowest and highest
-// sample.
+// Indices to draw for `n` samples on `pixels` columns: first, last,
+// and per column the lowest and highest sample.
 std::vector<uint32_t> decimate(const std::vector<double>& y, uint32_t first, uint32_t last, uint32_t pixels);
 
 }  // namespace gradloom

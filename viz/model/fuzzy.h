@@ -1,5 +1,5 @@
-// Fuzzy matching for the command palette and "go to node": letters in order, better at word starts and in
-// runs.
+// Fuzzy matching for the command palette and "go to node": letters in order,
+// better at word starts and in runs.
 #pragma once
 
 #include <optional>

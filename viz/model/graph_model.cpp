@@ -371,8 +371,8 @@ LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
   in.nodes.reserve(boxes.size());
   for (const GraphBox& box : boxes) {
     LayoutNode node;
-    // Sized for the text at zoom 1 (14 px title, 12 px subtitle) without asking a font: the same layout
-    // everywhere.
+    // Sized for the text at zoom 1 (14 px title, 12 px subtitle) without asking a font:
+    // the same layout everywhere.
     const double text = std::max(static_cast<double>(box.title.size()) * 8.4,
                                  static_cast<double>(box.subtitle.size() + 9) * 6.6);
     node.width = static_cast<float>(std::clamp(std::round((28 + text) / 8) * 8, 96.0, 240.0));

@@ -41,8 +41,8 @@ class PaneTree {
   // Makes the tab visible; adds it to the first leaf when it is nowhere.
   void show(std::string_view tab);
   void close(std::string_view tab);
-  // The same layout with exactly these tabs: others are closed, missing ones are added, hidden behind what is
-  // shown.
+  // The same layout with exactly these tabs: others are closed, missing ones are added,
+  // hidden behind what is shown.
   void keep_tabs(const std::vector<TabPlace>& tabs);
   // Moves a tab into `target` (a leaf): among its tabs, or into a new pane split off at an edge.
   void move(std::string_view tab, Pane& target, PaneEdge edge);

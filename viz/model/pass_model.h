@@ -1,5 +1,5 @@
-// The pass panel's data: one row per declared pass with its switch, options, what it did and what it refused,
-// and why.
+// The pass panel's data: one row per declared pass with its switch, options,
+// what it did and what it refused, and why.
 #pragma once
 
 #include <cstdint>

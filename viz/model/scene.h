@@ -21,8 +21,8 @@ struct GraphScene {
   std::shared_ptr<const GraphModel> model;
   std::vector<bool> collapsed;  // per scope
   LayoutResult layout;
-  // A shape is what can be pointed at: visible boxes first (id = box index), then groups (id = boxes + group
-  // index).
+  // A shape is what can be pointed at: visible boxes first (id = box index),
+  // then groups (id = boxes + group index).
   std::vector<uint32_t> route_first,
       routes_of;                     // routes that start or end at a shape: routes_of[route_first[id] ..]
   std::vector<ValueId> route_value;  // per route: the value of its largest edge

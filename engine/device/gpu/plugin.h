@@ -80,9 +80,9 @@ typedef enum GpuTraceLevel {
   GPU_TRACE_ALL = 2
 } GpuTraceLevel;  // ALL: API calls too
 
-// The algorithm with which a library is to compute one problem. problem: library and its version, device and
-// shape, made by the plugin; bytes: the library's own description, which means something to that library
-// only.
+// The algorithm with which a library is to compute one problem. problem: library and its
+// version, device and shape, made by the plugin; bytes: the library's own description,
+// which means something to that library only.
 enum { GPU_ALGORITHM_BYTES = 64 };
 typedef struct GpuAlgorithm {
   char problem[384];
@@ -91,8 +91,8 @@ typedef struct GpuAlgorithm {
   int64_t time_ns;  // of one run when it was found; 0: not known
 } GpuAlgorithm;
 
-// Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers below GPU_EVENTS, made
-// by open().
+// Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers below
+// GPU_EVENTS, made by open().
 enum { GPU_COMPUTE = 0, GPU_UPLOAD = 1, GPU_DOWNLOAD = 2, GPU_STREAMS = 3, GPU_EVENTS = 64 };
 
 typedef struct GpuPlugin {
@@ -107,8 +107,8 @@ typedef struct GpuPlugin {
   GpuStatus (*open)(int32_t index, GpuContext** context);
   void (*close)(GpuContext*);
 
-  // Memory. pinned: page-locked host memory. copy goes in any direction; asynchronous when host memory is
-  // pinned.
+  // Memory. pinned: page-locked host memory. copy goes in any direction;
+  // asynchronous when host memory is pinned.
   GpuStatus (*allocate)(GpuContext*, size_t bytes, int32_t pinned, void** memory);
   GpuStatus (*release)(GpuContext*, void* memory, int32_t pinned);
   GpuStatus (*copy)(GpuContext*, int32_t stream, void* target, const void* source, size_t bytes);
@@ -140,8 +140,8 @@ typedef struct GpuPlugin {
   // params: the one argument, a struct of `bytes` bytes, of entry `index`.
   GpuStatus (*run_program)(GpuContext*, int32_t stream, GpuModule*, int32_t index, GpuDim grid, GpuDim block,
                            const void* params, size_t bytes);
-  // Work queued until the next mark belongs to plan step `plan_step` (-1: none) of this name (NVTX, roctx
-  // range; correlation).
+  // Work queued until the next mark belongs to plan step `plan_step` (-1: none) of this name (NVTX,
+  // roctx range; correlation).
   GpuStatus (*mark)(GpuContext*, int32_t plan_step, const char* name);
 
   // Order.
@@ -158,8 +158,8 @@ typedef struct GpuPlugin {
   GpuStatus (*run_graph)(GpuContext*, GpuGraph*);
   void (*destroy_graph)(GpuContext*, GpuGraph*);
 
-  // Profiling. read_trace hands over finished activities, at most `capacity`; flush: waits for those still
-  // under way.
+  // Profiling. read_trace hands over finished activities, at most `capacity`; flush:
+  // waits for those still under way.
   GpuStatus (*set_trace)(GpuContext*, int32_t level);
   GpuStatus (*read_trace)(GpuContext*, int32_t flush, GpuActivity* activities, int32_t capacity,
                           int32_t* count);

@@ -1,5 +1,5 @@
-// Activations, products with scaling, training operators, and CastLike (Cast to the element type of the
-// second input):
+// Activations, products with scaling, training operators, and CastLike (Cast to the element
+// type of the second input):
 //   com.microsoft: Gelu, FastGelu (tanh form, of x + bias), BiasGelu, QuickGelu (x sigmoid(alpha x)),
 //   FusedMatMul and its older name TransposeMatMul (alpha op(A) op(B)), BiasDropout (dropout(x + bias) + residual), SoftmaxCrossEntropyLossInternal
 //   (SoftmaxCrossEntropyLoss with ignore_index as an input)

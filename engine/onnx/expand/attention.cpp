@@ -7,9 +7,9 @@
 //     its past is a buffer of which each row has a length of its own
 //   RotaryEmbedding (opset 23, com.microsoft)   (x1, x2) -> (cos x1 - sin x2, sin x1 + cos x2), where x1 and x2 are the
 //     halves of each head, or its even and odd elements
-// Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask, order of
-// grouped heads and offset of the causal mask as corrected in ONNX 1.19 to 1.23); ONNX Runtime's contrib
-// operators.
+// Source: ONNX operators Attention-23 and -24 and RotaryEmbedding-23 (order of softcap and mask,
+// order of grouped heads and offset of the causal mask as corrected in ONNX 1.19 to 1.23); ONNX
+// Runtime's contrib operators.
 #include "engine/onnx/expand/attention.h"
 
 #include <cmath>

@@ -117,8 +117,8 @@ Result<std::vector<ValueId>> steps_of(Expander& e, ValueId x, std::int64_t heads
   return e.ops("Split", {first}, {{"axis", std::int64_t{2}}}, static_cast<int>(steps));
 }
 
-// Inputs: query, key, value, past state [B, H, Dk, Dv], decay, beta. Outputs: y [B, T, Hq Dv], the last
-// state.
+// Inputs: query, key, value, past state [B, H, Dk, Dv], decay, beta.
+// Outputs: y [B, T, Hq Dv], the last state.
 Status linear_attention(Expander& e) {
   constexpr std::int64_t kLongest = 1024;
   const std::string rule = e.attrs.text("update_rule", "gated_delta");

@@ -474,8 +474,8 @@ Result<DeformWindow> deform_window(Expander& e) {
   return d;
 }
 
-// Where each tap of the kernel reads along axis `a` (0: rows), as GridSample counts: [n, groups, taps, rows,
-// columns].
+// Where each tap of the kernel reads along axis `a` (0: rows), as GridSample counts: [n,
+// groups, taps, rows, columns].
 Result<ValueId> deform_places(Expander& e, const DeformWindow& d, ValueId offset, std::size_t a) {
   const DType type = e.dtype(offset);
   std::vector<double> first;

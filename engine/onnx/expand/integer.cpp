@@ -82,8 +82,8 @@ Status qlinear_matmul(Expander& e) {
   return {};
 }
 
-// Inputs: x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias (i32, of scale
-// x_scale w_scale).
+// Inputs: x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias (i32,
+// of scale x_scale w_scale).
 Status qlinear_conv(Expander& e) {
   const ValueId x = TRY(centred(e, e.in(0), e.in(2), 1)), w = TRY(centred(e, e.in(3), e.in(5), 0));
   std::vector<ValueId> inputs{x, w};

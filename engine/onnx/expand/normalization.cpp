@@ -1,5 +1,5 @@
-// Normalizations of ONNX Runtime (com.microsoft; SimplifiedLayerNormalization is in ONNX's domain in its
-// files too):
+// Normalizations of ONNX Runtime (com.microsoft;
+// SimplifiedLayerNormalization is in ONNX's domain in its files too):
 //   SimplifiedLayerNormalization      RMSNormalization of the input
 //   SkipLayerNormalization            LayerNormalization of input + skip + bias, over the last axis
 //   SkipSimplifiedLayerNormalization  RMSNormalization of input + skip + bias, over the last axis
@@ -115,8 +115,8 @@ Status group_norm(Expander& e) {
   return {};
 }
 
-// Inputs: x [n, h, w, c], gamma, beta, skip [n, h, w, c], [n, 1, 1, c] or [n, c], bias [c]. Output 1: the
-// sum.
+// Inputs: x [n, h, w, c], gamma, beta, skip [n, h, w, c], [n, 1, 1, c] or [n, c],
+// bias [c]. Output 1: the sum.
 Status skip_group_norm(Expander& e) {
   if (e.attrs.integer("channels_last", 1) == 0) return e.unsupported("attribute 'channels_last' = 0");
   ValueId skip = e.in(3);

@@ -82,8 +82,8 @@ Status adagrad(Expander& e) {
 }
 
 // V' = alpha V + (1 - alpha) G, H' = beta H + (1 - beta) G G, X' = X - R' V' / (sqrt(H') + epsilon),
-// R' = R sqrt(1 - beta^T) / (1 - alpha^T), or R where T is 0; X' times 1 - norm_coefficient_post. States: V,
-// H.
+// R' = R sqrt(1 - beta^T) / (1 - alpha^T), or R where T is 0;
+// X' times (1 - norm_coefficient_post). States: V, H.
 Status adam(Expander& e) {
   const Groups g = TRY(groups_of(e, 4));
   const Math m{e};
@@ -107,8 +107,8 @@ Status adam(Expander& e) {
   return {};
 }
 
-// V' = alpha V + beta G (at T = 0: alpha V + G); X' = X - R V', or X - R (G + alpha V') in mode nesterov.
-// States: V.
+// V' = alpha V + beta G (at T = 0: alpha V + G); X' = X - R V', or X - R (G + alpha V') in
+// mode nesterov. States: V.
 Status momentum(Expander& e) {
   const Groups g = TRY(groups_of(e, 3));
   const Math m{e};

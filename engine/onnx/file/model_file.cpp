@@ -61,8 +61,8 @@ Status parse(std::string& bytes, const Limits& limits, Proto* proto) {
   return {};
 }
 
-// A large file of another kind is refused without reading it. What cannot be read is the business of whoever
-// reads all.
+// A large file of another kind is refused without reading it. What cannot be read is the
+// business of whoever reads all.
 Status check_beginning(const std::string& path, WireRoot root, const Limits& limits) {
   constexpr std::int64_t kBytes = 4096;
   const Result<InputFile> file = InputFile::open(path);

@@ -16,8 +16,8 @@ std::vector<const onnx::GraphProto*> subgraphs_of(const onnx::NodeProto& node);
 void for_each_graph(const onnx::GraphProto& graph,
                     const std::function<void(const onnx::GraphProto& graph)>& visit);
 
-// Names that the subgraphs of a node read without defining them, in order of first use: captured outer
-// values.
+// Names that the subgraphs of a node read without defining them, in order of first
+// use: captured outer values.
 std::vector<std::string> captured_names(const onnx::NodeProto& node);
 
 }  // namespace gradloom

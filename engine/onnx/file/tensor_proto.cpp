@@ -47,8 +47,8 @@ std::int64_t packed_bytes(DType dtype, std::int64_t count) {
   return count / per_byte + (count % per_byte != 0 ? 1 : 0);
 }
 
-// From the first bytes of `data` to all of them: from the last element to the first, each at or behind its
-// source.
+// From the first bytes of `data` to all of them: from the last element to the first,
+// each at or behind its source.
 void unpack(DType dtype, std::uint8_t* data, std::int64_t count) {
   const int per_byte = elements_per_byte(dtype), bits = 8 / per_byte;
   const bool is_signed = dtype == DType::i4 || dtype == DType::i2;

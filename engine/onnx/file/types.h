@@ -23,8 +23,8 @@ class TypeReader {
   // Of another value: names that no input has make it an error.
   Result<Type> read_declared(const onnx::TypeProto& proto);
 
-  // Whether a declared tensor type has the shape of `type`, as far as both are known; another element type is
-  // an error.
+  // Whether a declared tensor type has the shape of `type`, as far as both are known;
+  // another element type is an error.
   Result<bool> shape_agrees(const onnx::TypeProto& proto, const Type& type) const;
 
   Status check_given() const;     // bindings are at least 1

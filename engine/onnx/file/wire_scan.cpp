@@ -55,8 +55,8 @@ struct Field {
   Message child = kForeign;
 };
 
-// kName: limited by Limits::name_bytes. kForeign children belong to newer releases; they are counted, not
-// looked into.
+// kName: limited by Limits::name_bytes. kForeign children belong to newer releases;
+// they are counted, not looked into.
 constexpr Field kFields[] = {
     {kModel, 1, kNumber, false},
     {kModel, 2, kBytes, false},

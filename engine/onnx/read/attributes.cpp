@@ -1,5 +1,5 @@
-// Types of attributes come from the library's operator schemas, which end at opset 17, and a list of what was
-// added after.
+// Types of attributes come from the library's operator schemas, which end at opset 17,
+// and a list of what was added after.
 #include "engine/onnx/read/attributes.h"
 
 #include <onnx/defs/schema.h>

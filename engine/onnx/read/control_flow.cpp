@@ -190,9 +190,9 @@ Result<NodeReader::Values> NodeReader::read_if(const onnx::NodeProto& node, cons
   return read_body(*body, inner, site, "");
 }
 
-// Inputs: trip count, condition, values carried from one iteration to the next. The body takes the number of
-// the iteration, the condition and those values; it gives the next condition and values, and slices of
-// further outputs.
+// Inputs: trip count, condition, values carried from one iteration to the next. The body takes the
+// number of the iteration, the condition and those values; it gives the next condition and values,
+// and slices of further outputs.
 Result<NodeReader::Values> NodeReader::read_loop(const onnx::NodeProto& node, const Site& site,
                                                  Names& names) {
   const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));

@@ -10,8 +10,8 @@ namespace gradloom {
 class Folder {
  public:
   Folder(Graph& graph, const Limits& limits) : graph_(graph), limits_(limits) {}
-  // Sets Value::data of the node's outputs if they can be known. Errors are those of the operator on these
-  // very contents.
+  // Sets Value::data of the node's outputs if they can be known.
+  // Errors are those of the operator on these very contents.
   Status fold(NodeId node);
   // Counts the elements that inference of a node is about to look at.
   Status examine(const OpDef& op, const std::vector<ValueId>& inputs);

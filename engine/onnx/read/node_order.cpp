@@ -1,5 +1,5 @@
-// Kahn's algorithm over the names, without recursion: a million-node chain takes as little stack as three
-// nodes.
+// Kahn's algorithm over the names, without recursion: a million-node chain takes as
+// little stack as three nodes.
 #include "engine/onnx/read/node_order.h"
 
 #include <algorithm>
@@ -109,8 +109,8 @@ class Orderer {
     return {};
   }
 
-  // Walks producers that are not ready, from any blocked node until one repeats: those are the nodes of one
-  // cycle.
+  // Walks producers that are not ready, from any blocked node until one repeats:
+  // those are the nodes of one cycle.
   Error cycle(const std::vector<int>& missing) const {
     int current = 0;
     while (missing[index(current)] == 0) ++current;

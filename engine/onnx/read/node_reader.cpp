@@ -298,8 +298,8 @@ void NodeReader::report_untyped(const std::string& node, const char* op, std::ui
 
 // ---- nodes that can ----
 
-// Max and Min of any number of inputs: max(max(a, b), c). Equal inputs: the first one counts, as in a
-// single operator.
+// Max and Min of any number of inputs: max(max(a, b), c). Equal inputs:
+// the first one counts, as in a single operator.
 Result<NodeReader::Values> NodeReader::add_chain(NewNode node) {
   if (node.inputs.empty()) return bad("has 0 inputs, it needs 1");
   if (node.outputs.size() != 1)
@@ -412,8 +412,8 @@ Result<ValueId> NodeReader::add_part(const Site& site, const char* op, std::vect
 
 namespace {
 
-// Outputs that kernels do not need memory for. Those of BatchNormalization say by their absence what it
-// updates.
+// Outputs that kernels do not need memory for. Those of BatchNormalization say by
+// their absence what it updates.
 bool may_be_left_out(const OpDef& op, std::size_t output) {
   if (output == 0) return op.has(kFirstOutputOptional);
   return op.has(kOptionalOutputs) || std::string_view(op.name) == "BatchNormalization";

@@ -1,5 +1,5 @@
-// Nodes and inputs made from an operator's samples (engine/ir/op.h): what tests, benchmarks and `check
-// --samples` run.
+// Nodes and inputs made from an operator's samples (engine/ir/op.h): what tests,
+// benchmarks and `check --samples` run.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// What an initializer is to training: a parameter, a state (BatchNormalization's running statistics) or a
-// constant.
+// What an initializer is to training: a parameter, a state (BatchNormalization's running
+// statistics) or a constant.
 #pragma once
 
 #include <onnx/onnx_pb.h>

@@ -1,7 +1,7 @@
-// What torch's dynamo exporter leaves out of a module in training. By default (optimize=True) one of several
-// parameters of equal numbers stays and biases of zeros go, so that a module that is not trained yet would
-// share every norm's scale and have no biases; always, BatchNormalization is written in the form of
-// inference.
+// What torch's dynamo exporter leaves out of a module in training. By default (optimize=True)
+// one of several parameters of equal numbers stays and biases of zeros go, so that a module that
+// is not trained yet would share every norm's scale and have no biases; always,
+// BatchNormalization is written in the form of inference.
 #pragma once
 
 #include <onnx/onnx_pb.h>

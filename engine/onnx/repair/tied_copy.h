@@ -5,8 +5,8 @@
 
 namespace gradloom {
 
-// An initializer of the file that is no parameter, but another one, as it is or transposed
-// (merged_weights.h).
+// An initializer of the file that is no parameter, but another one,
+// as it is or transposed (merged_weights.h).
 struct TiedCopy {
   std::string copy, original;
   bool transposed = false;

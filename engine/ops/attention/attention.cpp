@@ -8,8 +8,8 @@
 //   "block" (bool): where true.
 //   safe: a row whose scores are all -inf has probabilities of 0, as Softmax's of that name (engine/ops/normalization/softmax.cpp).
 //   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values.
-// FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities, D what dropout does: dV =
-// D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
+// FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities and D what dropout does:
+//   dV = D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q
 // On CPUs that multiply bf16 the products read bf16; scores, probabilities and sums over blocks are f32.
 #include <algorithm>
 #include <cmath>

@@ -45,13 +45,13 @@ struct Schedule {
   bool masked_shares = false;
 };
 
-// From shapes and the known mask (null: none, or not known when planning) alone. Keys that it hides from all
-// rows of a block are left out: hidden scores are -1e9 or less (of f16 -3e4), their probability is 0 beside
-// any other.
+// From shapes and the known mask (null: none, or not known when planning) alone. Keys that it
+// hides from all rows of a block are left out: hidden scores are -1e9 or less (of f16 -3e4),
+// their probability is 0 beside any other.
 Schedule schedule_of(const Attention& a, const Tensor* known);
 
-// Whether the mask hides from row r the keys after the r-th, in every part of the batch, and does nothing
-// else.
+// Whether the mask hides from row r the keys after the r-th, in every part of the
+// batch, and does nothing else.
 bool hides_the_future_only(const Attention& a, const Tensor& known);
 
 // Whether it hides every key from some row, in some part of the batch.

@@ -1,6 +1,6 @@
 // ONNX operators that are a few elementwise statements: Clip, Mod, BitShift, IsInf, Xor, Sum and
-// Mean. One kernel each through prepare_elementwise; gradients from ordinary nodes. Activations:
-// activations.cpp.
+// Mean. One kernel each through prepare_elementwise; gradients from ordinary nodes.
+// Activations: activations.cpp.
 #include <cmath>
 #include <limits>
 

@@ -1,7 +1,7 @@
 // The text form of a fused elementwise region, attribute `code` of the FusedElementwise operator:
 //   "t0=Mul(i0,i1);t1=Cast:f32(t0);t2=Dropout#81985529216486895(t1,i2,i3);t3=Where(i4,t2,i0)"
-// iN is input N (broadcast to the region's shape), tN the result of statement N. Attribute `outputs`:
-// statement numbers.
+// iN is input N (broadcast to the region's shape), tN the result of statement N.
+// Attribute `outputs`: statement numbers.
 #pragma once
 
 #include <string>

@@ -234,8 +234,8 @@ Status atanh(GradContext& ctx) {
   return {};
 }
 
-// y = a - b trunc(a / b): da = g, db = -g trunc(a / b). The quotient is computed from y, whose rounding is
-// exact.
+// y = a - b trunc(a / b): da = g, db = -g trunc(a / b). The quotient is computed from
+// y, whose rounding is exact.
 Status trunc_mod(GradContext& ctx) {
   const Rule r{ctx};
   if (ctx.wants(0)) r.give(0, r.g);

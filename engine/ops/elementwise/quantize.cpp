@@ -110,8 +110,8 @@ Status check_parameters(const InferContext& ctx) {
   return {};
 }
 
-// How many dims of 1 follow a vector along the axis of a tensor of this rank, for broadcasting; 0 for one
-// element.
+// How many dims of 1 follow a vector along the axis of a tensor of this rank,
+// for broadcasting; 0 for one element.
 std::size_t trailing(const Attrs& attrs, const Shape& parameter, std::size_t rank) {
   if (parameter.empty() || one_element(parameter)) return 0;
   return rank - 1 - axis_of(attrs, rank);

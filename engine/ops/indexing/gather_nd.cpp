@@ -1,6 +1,7 @@
-// GatherND(data, indices), attribute batch_dims b: indices [batch.., items.., k], y[batch, item, :] =
-// data[batch, indices[.., 0], .., indices[.., k - 1], :]. GatherNDGrad(dy, indices, shape of data): zeros but
-// for the sums of dy at the places that were read, in the order of the items.
+// GatherND(data, indices), attribute batch_dims b: indices [batch.., items.., k],
+//   y[batch, item, :] = data[batch, indices[.., 0], .., indices[.., k - 1], :]
+// GatherNDGrad(dy, indices, shape of data): zeros but for the sums of dy at the places that were read, in the
+// order of the items.
 #include "engine/ops/indexing/index_walks.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/gradient_rules.h"

@@ -18,8 +18,8 @@ Result<kernels::IndexWalk> nd_walk(const Type& indices, const Shape& data, std::
 
 // Inputs: data, indices.
 Kernel gather_kernel(const char* name, const kernels::IndexWalk& walk, DType dtype);
-// Output 0 is input `data_input` with updates of input `updates_input` scattered into it; kZeros: zeros with
-// them.
+// Output 0 is input `data_input` with updates of input `updates_input` scattered into
+// it; kZeros: zeros with them.
 constexpr std::size_t kZeros = SIZE_MAX;
 Result<Kernel> scatter_kernel(const NodeTypes& types, const kernels::IndexWalk& walk,
                               kernels::ScatterReduction reduction, std::size_t data_input,

@@ -1,8 +1,10 @@
-// ScatterElements(data, indices, updates) and Scatter, attribute axis: y = data, then y[.., indices[i], ..] =
-// updates[i]. ScatterND(data, indices, updates): y = data, then y[indices[i, 0], .., indices[i, k - 1], :] =
-// updates[i, :]. Attribute reduction none, add, mul, max, min joins old and new instead. Duplicates meet in
-// row-major order of the indices, so with none the last one stays. Gradients, g = dy, gather = what reads the
-// same places:
+//   ScatterElements(data, indices, updates) and Scatter, attribute axis:
+//     y = data, then y[.., indices[i], ..] = updates[i]
+//   ScatterND(data, indices, updates):
+//     y = data, then y[indices[i, 0], .., indices[i, k - 1], :] = updates[i, :]
+// Attribute reduction add, mul, max or min joins the old and the new element; with none the new one replaces
+// the old. Duplicates meet in row-major order of the indices, so with none the last one stays.
+// Gradients; g is dy, gather reads the places that the scatter wrote:
 //   none      ddata = g with zeros scattered in; dupdates = gather(g) where the update stayed
 //   add       ddata = g, dupdates = gather(g)
 //   mul       g times the product of the other factors of the place, from the product of those that are not 0 and the number of zeros

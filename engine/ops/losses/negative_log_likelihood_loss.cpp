@@ -1,8 +1,10 @@
 // NegativeLogLikelihoodLoss and its gradient row.
 //   log_prob: [n, classes, d..], labels: [n, d..], weight: [classes] or omitted
-//   loss[i, j] = -weight[label] * log_prob[i, label, j]; reduction none | sum | mean (divides by the summed
-//   weights) output 1 (ours): total weight, a scalar for the gradient, f32 of bf16. NllLossGrad(dloss, labels, weight,
-//   total_weight) -> dlog_prob of shape input_shape: -weight[label] * dloss (/ total_weight) at the label
+//   loss[i, j] = -weight[label] * log_prob[i, label, j]
+//   reduction none | sum | mean (divides by the summed weights)
+//   output 1 (ours): total weight, a scalar for the gradient; f32 where log_prob is bf16
+//   NllLossGrad(dloss, labels, weight, total_weight) -> dlog_prob of shape input_shape:
+//     -weight[label] * dloss (/ total_weight) at the label, 0 elsewhere
 // Rows labelled ignore_index add nothing. Source: ONNX NegativeLogLikelihoodLoss-13.
 #include "engine/ops/losses/label_losses.h"
 #include "engine/ops/costs.h"

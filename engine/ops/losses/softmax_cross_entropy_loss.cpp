@@ -1,10 +1,11 @@
 // SoftmaxCrossEntropyLoss and its gradient row.
 //   logits: [n, classes, d..], labels: [n, d..], weight: [classes] or omitted
-//   loss[i, j] = weight[label] * (log_sum_exp(logits[i, :, j]) - logits[i, label, j]); reduction none | sum |
-//   mean (by summed weights) output 1: log-softmax of the logits; outputs 2, 3 (ours): log_sum_exp [n, d..]
-//   and total weight (scalar), for the gradient. SoftmaxCrossEntropyGrad(dloss, logits, labels, weight,
-//   log_sum_exp, total_weight) -> dlogits
-//     = (softmax - onehot) * weight[label] * dloss (/ total_weight)
+//   loss[i, j] = weight[label] * (log_sum_exp(logits[i, :, j]) - logits[i, label, j])
+//   reduction none | sum | mean (divides by the summed weights)
+//   output 1: log-softmax of the logits
+//   outputs 2, 3 (ours): log_sum_exp [n, d..] and total weight (scalar), for the gradient
+//   SoftmaxCrossEntropyGrad(dloss, logits, labels, weight, log_sum_exp, total_weight) ->
+//     dlogits = (softmax - onehot) * weight[label] * dloss (/ total_weight)
 // Attribute wide (ours): loss and weight are f32 where the logits are bf16, as outputs 2 and 3 always are.
 // Rows labelled ignore_index add nothing. Source: ONNX SoftmaxCrossEntropyLoss-13.
 #include "engine/ops/losses/label_losses.h"

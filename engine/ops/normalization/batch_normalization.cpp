@@ -1,11 +1,11 @@
 // BatchNormalization and its gradient row.
 //   x, y: [n, c, spatial..]; scale, bias, running mean, running variance: [c]
-//   training: batch statistics (biased variance): y = (x - mean) * inv_std * scale + bias, outputs 1, 2 are
-//   the new running statistics running * momentum + batch * (1 - momentum), outputs 3, 4 (ours) the batch
-//   mean and inv_std for the gradient. inference: mean and variance are the running ones. Training is
-//   attribute training_mode from opset 14 on; before that a node trains when it has more than one output.
-//   BatchNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias; in inference mode the statistics are
-//   constants.
+//   y = (x - mean) * inv_std * scale + bias
+//   training:  mean and inv_std are the batch's (biased variance); outputs 1, 2 are the new running ones,
+//              running * momentum + batch * (1 - momentum); outputs 3, 4 (ours) the batch's mean and inv_std
+//   inference: mean and variance are the running ones, which the gradient takes as constants
+//   BatchNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias
+// Attribute training_mode chooses from opset 14 on; before, a node trains when it has more than one output.
 // scale, bias and the running statistics may be f32 where x is bf16; the batch statistics are f32 then.
 // Attribute block (ours), of both rows: x, y and their gradients have their channels in blocks (channel_blocks.h).
 // Source: ONNX BatchNormalization-9, -14, -15.
@@ -112,8 +112,8 @@ Status grad(GradContext& ctx) {
   for (std::size_t i = 0; i < 3; ++i)
     if (ctx.wants(i)) ctx.set(i, sum_of(ctx.b, grads[i], ctx.in_grads[i]));
   if (trains) return {};  // y does not depend on the running statistics
-  // y = (x - mean) * inv_std * scale + bias: dmean = -dbias * scale * inv_std, dvariance = -dscale * scale *
-  // inv_std^2 / 2
+  // From y = (x - mean) * inv_std * scale + bias:
+  //   dmean = -dbias * scale * inv_std, dvariance = -dscale * scale * inv_std^2 / 2
   if (!ctx.wants(3) && !ctx.wants(4)) return {};
   GraphBuilder& b = ctx.b;
   inv_std = cast_to(b, inv_std, ctx.dtype(ctx.in(1)));
@@ -228,8 +228,8 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
                 }};
 }
 
-// The new running statistics replace the old ones where they are: the kernel reads a channel's before it
-// writes them.
+// The new running statistics replace the old ones where they are: the kernel reads a
+// channel's before it writes them.
 std::vector<std::pair<int, int>> aliases(const Node& node) {
   if (node.outputs.size() < 3) return {};
   return {{1, 3}, {2, 4}};

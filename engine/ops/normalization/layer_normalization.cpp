@@ -1,7 +1,8 @@
 // LayerNormalization and its gradient row.
 //   x seen as [rows, cols], cols = product of the dims from `axis` on:
-//   mean = sum(x) / cols, inv_std = 1 / sqrt(sum((x - mean)^2) / cols + epsilon), y = (x - mean) * inv_std *
-//   scale + bias scale, bias: [cols]; outputs 1, 2: mean, inv_std of shape [dims before axis.., 1..]
+//   mean = sum(x) / cols, inv_std = 1 / sqrt(sum((x - mean)^2) / cols + epsilon)
+//   y = (x - mean) * inv_std * scale + bias
+//   scale, bias: [cols]; outputs 1, 2: mean, inv_std of shape [dims before axis.., 1..]
 //   LayerNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias
 // scale and bias may be f32 where x is bf16; the statistics are f32 then (f64 where x is, whatever stash_type
 // says). Source: ONNX LayerNormalization-17.

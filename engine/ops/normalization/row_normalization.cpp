@@ -62,8 +62,8 @@ Result<Kernel> prepare_mvn(const NodeTypes& types) {
   return s.prepare("mean variance normalization", {s.cast(s.op("Div", {m.centered, scale}), in.dtype)});
 }
 
-// With s = std, d = s + epsilon: dx = (g - mean(g) - y mean(g y) d / s) / d, without the last term where s =
-// 0.
+// With s = std and d = s + epsilon:
+//   dx = (g - mean(g) - y mean(g y) d / s) / d, without the last term where s = 0
 Status grad_mvn(GradContext& ctx) {
   GraphBuilder& b = ctx.b;
   const DType dtype = ctx.dtype(ctx.in(0)), work = statistics_type(dtype);

@@ -386,8 +386,8 @@ ValueId gradient_of(GradContext& ctx, const Terms& terms, const std::map<char, s
     if (has(reachable, own[d]) && !has(wanted, own[d]) && (shape[d] == sizes.at(own[d]) || shape[d] != 1))
       wanted += own[d];
   ValueId g = ctx.b.op("Einsum", inputs, {{"equation", equation + "->" + letters.of(wanted)}});
-  // Dims of 1 for the labels that are missing, all in the order of the input, then broadcast; diagonals by a
-  // mask.
+  // Dims of 1 for the labels that are missing, all in the order of the input,
+  // then broadcast; diagonals by a mask.
   Shape with_ones, target;
   Labels order;
   std::vector<std::pair<std::size_t, std::size_t>> diagonals;

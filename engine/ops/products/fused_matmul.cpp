@@ -1,11 +1,11 @@
-// FusedMatMul (ours): a product that reads and writes through axis permutations, with scale, bias and
-// activation.
+// FusedMatMul (ours): a product that reads and writes through axis permutations,
+// with scale, bias and activation.
 //   A' = transpose(A, perm_a), B' = transpose(B, perm_b), P = alpha * A' B' + bias, Y = transpose(activation(P), perm_y)
 //   A: rank >= 2, B: rank >= 2 (batch dims of A', B' broadcast), bias: [n], Y: P's dims permuted
 //   second output, with gelu_tanh: P, which the gradient of the activation reads
-// Attributes: perm_a, perm_b, perm_y (absent: identity), alpha (1), activation ("none" | "relu" |
-// "gelu_tanh"). The gradients of MatMul and Gemm are FusedMatMul nodes, so no Transpose appears in a backward
-// graph.
+// Attributes: perm_a, perm_b, perm_y (absent: identity), alpha (1), activation ("none" | "relu"
+// | "gelu_tanh"). The gradients of MatMul and Gemm are FusedMatMul nodes, so no Transpose
+// appears in a backward graph.
 //
 // FusedMatMulGrad (ours): what passes make of such a gradient and its neighbours. Inputs A, B, aux.
 //   Y = transpose(P, perm_y), P = alpha * A' B', times the slope of the activation at aux, which has the shape of Y

@@ -49,8 +49,8 @@ struct Dim {
   std::int64_t size, a, b, c;
 };
 
-// Fewer and larger products: batch dims over which B is constant become rows, neighbours that step evenly
-// merge.
+// Fewer and larger products: batch dims over which B is constant become rows,
+// neighbours that step evenly merge.
 void fold_batch(std::vector<Dim>& batch, Dim& row) {
   batch.erase(std::remove_if(batch.begin(), batch.end(), [](const Dim& d) { return d.size == 1; }),
               batch.end());

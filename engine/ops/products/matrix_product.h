@@ -1,6 +1,6 @@
 // What MatMul, Gemm and FusedMatMul share: shapes, the prepared kernel, and gradients.
-//   A' = transpose(A, perm_a), B' = transpose(B, perm_b); P = activation(alpha * A' B' + bias); Y =
-//   transpose(P, perm_y)
+//   A' = transpose(A, perm_a), B' = transpose(B, perm_b)
+//   P = activation(alpha * A' B' + bias), Y = transpose(P, perm_y)
 // with NumPy's matmul rules (batch dims broadcast, a 1-d operand is a row or a column).
 #pragma once
 
@@ -78,8 +78,8 @@ class SliceProduct {
 const void* elements_at(const void* base, DType dtype, std::int64_t offset);
 void* elements_at(void* base, DType dtype, std::int64_t offset);
 
-// Gradients with respect to A and B of Y without its activation; operands have rank >= 2. kNone where not
-// wanted.
+// Gradients with respect to A and B of Y without its activation;
+// operands have rank >= 2. kNone where not wanted.
 struct ProductGradients {
   ValueId a = kNone, b = kNone;
 };

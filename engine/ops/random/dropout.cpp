@@ -1,8 +1,8 @@
 // Dropout: y = keep ? x * (1 / (1 - ratio)) : 0 in training, y = x otherwise; mask (output 1) = keep.
 //   opset 12 on: inputs x, ratio (scalar, default 0.5), training_mode (scalar bool, default false)
 //   opset 7..11: attribute ratio, inference only: the identity
-//   keep comes from Philox4x32-10 keyed by seed, step and attribute "key" (else the node's name), so dx =
-//   Dropout(dy) with the same ratio, training_mode and key recomputes the mask instead of keeping it.
+//   keep comes from Philox4x32-10 keyed by seed, step and attribute "key" (else the node's name), so that
+//   dx = Dropout(dy) with the same ratio, training_mode and key recomputes the mask instead of keeping it.
 //   Attribute seed of ONNX is not used: runs have one seed.
 // Source: Srivastava et al. 2014; ONNX Dropout-7, -13.
 #include "engine/ops/copies.h"
@@ -118,8 +118,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
                 {shared}};
 }
 
-// Ten rounds of Philox make four numbers: about 20 integer operations per element, a comparison and a
-// product.
+// Ten rounds of Philox make four numbers: about 20 integer operations per element,
+// a comparison and a product.
 Cost cost(const NodeTypes& types) {
   return cost_of(types, 2.0 * static_cast<double>(element_count(types.inputs[0].shape)));
 }

@@ -60,8 +60,8 @@ std::string default_activations(const std::string& kind) {
   return kind == "RNN" ? "tanh" : kind == "GRU" ? "sigmoid,tanh" : "sigmoid,tanh,tanh";
 }
 
-// The activations of all directions; parameters are taken from the lists in order, by the functions that have
-// some.
+// The activations of all directions; parameters are taken from the lists in order,
+// by the functions that have some.
 Result<std::vector<RecurrentActivation>> activations_of(const std::string& kind, const Attrs& attrs,
                                                         std::int64_t directions) {
   const std::size_t per_direction = split(default_activations(kind)).size();

@@ -146,8 +146,8 @@ Result<bool> reduces_nothing(const NodeTypes& types) {
   return TRY(reduced_axes(types, types.attrs, shape.size())).empty() && !shape.empty();
 }
 
-// The square root of a sum of squares modulo 2^32 or 2^64, or what f64 makes of exponentials, without its
-// fraction.
+// The square root of a sum of squares modulo 2^32 or 2^64, or what f64 makes of
+// exponentials, without its fraction.
 template <Reduction reduction>
 Result<Kernel> prepare_cut(const NodeTypes& types) {
   KernelSequence s(types);
@@ -271,8 +271,8 @@ Result<Kernel> prepare_log_sum(const NodeTypes& types) {
 
 // ---- gradients --------------------------------------------------------------------------------------------
 
-// The rule's view of one reduction: values with the reduced axes kept as 1, so that they broadcast against
-// the input.
+// The rule's view of one reduction: values with the reduced axes kept as 1,
+// so that they broadcast against the input.
 struct Rule {
   GradContext& ctx;
   std::vector<std::int64_t> axes;

@@ -133,8 +133,8 @@ Cost cost_grad(const NodeTypes& types) {
                  (types.wants(0) ? 2 : 0) * pixels(types, 1) + (types.wants(1) ? 4 : 0) * pixels(types, 1));
 }
 
-// Numbers between pixels, some outside of x; none is on or near a pixel's center or edge of an axis of 3, 4
-// or 5.
+// Numbers between pixels, some outside of x; none is on or near a pixel's center or
+// edge of an axis of 3, 4 or 5.
 SampleInput grid_of(Shape shape) {
   const double positions[] = {-0.93, -0.37, 0.11, 0.63, 0.91, -1.13, 1.21, -0.71, 0.29, 0.43};
   std::vector<double> values;

@@ -1,7 +1,7 @@
-// Resample(x, begin, index, weight) (ours), attribute axis: y[.., j, ..] = sum over e in [begin[j], begin[j +
-// 1]) of weight[e] * x[.., index[e], ..]. begin: i32 [out + 1], index: i32, weight: f64, all known when
-// planning. With three inputs more, tables of `axis` and of the axis behind it, both at once. The gradient of
-// Resize and of Pad.
+// Resample(x, begin, index, weight) (ours), attribute axis; the gradient of Resize and of Pad:
+//   y[.., j, ..] = sum over e in [begin[j], begin[j + 1]) of weight[e] * x[.., index[e], ..]
+// begin: i32 [out + 1], index: i32, weight: f64, all known when planning. Three more inputs are the tables of
+// the axis behind `axis`, and both axes are resampled at once.
 // The CPU takes two neighbouring axes in one pass over memory; for GPUs they are one pass each.
 #include "engine/ops/resampling/resample.h"
 

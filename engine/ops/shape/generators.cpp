@@ -1,5 +1,5 @@
-// Values made from attributes, shapes or a few numbers: Constant, ConstantOfShape, EyeLike, Shape, Size,
-// Range.
+// Values made from attributes, shapes or a few numbers: Constant, ConstantOfShape,
+// EyeLike, Shape, Size, Range.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

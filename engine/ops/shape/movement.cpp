@@ -298,8 +298,8 @@ Status infer_expand(InferContext& ctx) {
   } else {
     if (form[0] < 0) return infer_error("Expand: the rank of the shape is not known");
     if (form[0] > 64) return infer_error("Expand: a shape of rank " + std::to_string(form[0]));
-    // An unknown size stands for the input's own where the input is not 1: the usual reason to expand by a
-    // computed shape.
+    // An unknown size stands for the input's own where the input is not 1:
+    // the usual reason to expand by a computed shape.
     const Shape& in = ctx.shape(0);
     for (std::int64_t i = 0; i < form[0]; ++i) {
       const std::int64_t back = form[0] - i;

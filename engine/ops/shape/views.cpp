@@ -1,6 +1,6 @@
-// Views: the input's bytes with another shape. Reshape (0 copies a dimension, -1 is computed, allowzero),
-// Flatten, Squeeze, Unsqueeze (axes: attribute before opset 13, input since), Identity. Gradients reshape
-// back.
+// Views: the input's bytes with another shape. Reshape (0 copies a dimension, -1 is computed,
+// allowzero), Flatten, Squeeze, Unsqueeze (axes: attribute before opset 13, input since),
+// Identity. Gradients reshape back.
 #include <algorithm>
 
 #include "engine/ops/costs.h"

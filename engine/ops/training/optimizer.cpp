@@ -2,8 +2,8 @@
 //   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
 //           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors
 //   outputs: p0'..pn-1', then per state n tensors; all are written over their inputs (kMustAlias)
-// Attributes: n, kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
-// stand there.
+// Attributes: n, kind (a row of kernels/optimizers.def) and the options of that row,
+// whose formula and source stand there.
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"

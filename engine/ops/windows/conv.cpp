@@ -3,8 +3,8 @@
 //   y[n, o, i, j] = bias[o] + sum over c', u, v of x[n, c', i*stride - pad + u*dilation, ...] * w[o, c', u,
 //   v] dx: ConvGradData(dy, w), dw: ConvGradWeights(dy, x), dbias: dy summed over n, oh, ow
 // One to three spatial dims: [n, c, w] runs as an image of height 1. Source: ONNX Conv-11.
-// Attributes x_block, y_block (ours), of the gradient rows too: x or y have their channels in blocks
-// (channel_blocks.h).
+// Attributes x_block, y_block (ours), of the gradient rows too: x or y have their channels in
+// blocks (channel_blocks.h).
 #include "engine/ops/windows/conv_shapes.h"
 
 #include "engine/ops/costs.h"

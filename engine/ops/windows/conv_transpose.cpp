@@ -115,8 +115,8 @@ Status infer(InferContext& ctx) {
   return set_outputs(ctx, {{ctx.dtype(0), std::move(y)}});
 }
 
-// dx: what the convolution of dy gives, which may see columns of dy that no tap of w reaches: they are cut
-// off.
+// dx: what the convolution of dy gives, which may see columns of dy that no tap of w
+// reaches: they are cut off.
 Result<ValueId> grad_data(GradContext& ctx, const SlidingWindow& window, const Shape& x) {
   SlidingWindow w = window;
   ValueId dy = ctx.grad();

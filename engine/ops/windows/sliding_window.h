@@ -18,8 +18,8 @@ struct SlidingWindow {
   std::size_t rank() const { return kernel.size(); }
 };
 
-// `spatial`: input dims after batch and channels (symbolic ones give symbolic outputs). `kernel` empty:
-// attribute kernel_shape.
+// `spatial`: input dims after batch and channels (symbolic ones give symbolic outputs).
+// `kernel` empty: attribute kernel_shape.
 Result<SlidingWindow> resolve_window(const Attrs& attrs, const Shape& spatial,
                                      std::vector<std::int64_t> kernel = {});
 

@@ -95,8 +95,8 @@ GpuStatus offer(GpuContext*, int32_t, uint32_t, const void*, size_t, int32_t* qu
   return outcome("offer");
 }
 int32_t has_library() { return outcome("has_dnn_library"); }
-// Every kernel that is tuned counts as one problem, "kernel ID", whose algorithm is one byte: what was set,
-// else 7.
+// Every kernel that is tuned counts as one problem, "kernel ID",
+// whose algorithm is one byte: what was set, else 7.
 std::map<std::string, GpuAlgorithm> given, chosen;
 GpuStatus tune(GpuContext*, uint32_t kernel_id, const void*, size_t, int32_t) {
   const std::string problem = "kernel " + std::to_string(kernel_id);

@@ -1,5 +1,5 @@
-// Loading of plugins, and what a failing one does to those who use it: a reason or an Error, never an end of
-// the process.
+// Loading of plugins, and what a failing one does to those who use it: a reason or an Error,
+// never an end of the process.
 #include "engine/device/plugin.h"
 
 #include <gtest/gtest.h>

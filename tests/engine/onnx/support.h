@@ -17,8 +17,8 @@
 
 namespace gradloom::testing {
 
-// Removes first: file systems flush a truncated file when it is closed, which makes loops over damaged files
-// slow.
+// Removes first: file systems flush a truncated file when it is closed,
+// which makes loops over damaged files slow.
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

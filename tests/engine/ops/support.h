@@ -12,8 +12,8 @@
 
 namespace gradloom {
 
-// An input of a node under test: a type whose contents are unknown, a tensor that is known before running, or
-// none.
+// An input of a node under test: a type whose contents are unknown, a tensor that is
+// known before running, or none.
 using Given = std::variant<std::monostate, Type, Tensor>;
 using List = std::vector<std::int64_t>;
 

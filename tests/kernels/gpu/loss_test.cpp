@@ -1,5 +1,5 @@
-// Negative log-likelihood, softmax cross-entropy and their gradients on the GPU executor against the CPU
-// kernels.
+// Negative log-likelihood, softmax cross-entropy and their gradients on the GPU
+// executor against the CPU kernels.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {

@@ -6,8 +6,8 @@ namespace {
 
 using Dims = std::vector<i64>;
 
-// Starts are where the first element is; sizes are of the whole buffers. What the copy does not write must
-// stay.
+// Starts are where the first element is; sizes are of the whole buffers.
+// What the copy does not write must stay.
 struct Copy {
   Dims dims, in_strides, out_strides;
   i64 in_size, out_size, in_start = 0, out_start = 0;

@@ -1,5 +1,5 @@
-// Optimizer updates of many tensors over several steps, and the global norm, on the executor against the
-// CPU's.
+// Optimizer updates of many tensors over several steps, and the global norm,
+// on the executor against the CPU's.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {

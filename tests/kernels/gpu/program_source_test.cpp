@@ -168,8 +168,8 @@ TEST(Generate, PreludeNeedsNoIncludePath) {
   EXPECT_NE(prelude.find("0xD2511F53"), std::string::npos) << "Philox";
 }
 
-// Every operator in every type, every cast, dropout, all ways of reading; each operator's name is in the
-// text.
+// Every operator in every type, every cast, dropout, all ways of reading;
+// each operator's name is in the text.
 std::string everything() {
   std::string source = generated_prelude(), programs;
   std::set<std::string> entries;

@@ -57,8 +57,8 @@ inline bool has_type(const OperatorRow& row, DType type) {
   }
 }
 
-// Every operator that exists for `type`, each over the inputs a, b (of the type) and a condition, each result
-// an output.
+// Every operator that exists for `type`, each over the inputs a, b (of the type) and a
+// condition, each result an output.
 inline EwProgram every_operator(DType type, std::int64_t n) {
   EwProgram program = program_of({n});
   program.inputs = {strided_input(type, {1}), strided_input(type, {1}), strided_input(DType::boolean, {1})};
@@ -91,9 +91,9 @@ inline EwProgram every_cast(DType type, std::int64_t n) {
   return program;
 }
 
-// keep mask and dropout of x over `dims`, twice with one key and once with another, and numbers between ratio
-// and x. training is one element; ratio is too for one dim, for two it has one per column, which keeps the
-// dims apart.
+// keep mask and dropout of x over `dims`, twice with one key and once with another,
+// and numbers between ratio and x. training is one element; ratio is too for one dim,
+// for two it has one per column, which keeps the dims apart.
 inline EwProgram dropout_program(DType type, std::initializer_list<std::int64_t> dims) {
   EwProgram program = program_of(dims);
   EwInput x{type, {}};

@@ -1,5 +1,5 @@
-// Steps of recurrent networks and their gradients on the GPU executor against the CPU kernels, for every kind
-// of cell.
+// Steps of recurrent networks and their gradients on the GPU executor against the CPU
+// kernels, for every kind of cell.
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {

@@ -184,8 +184,8 @@ class Device {
   // Null for 0 bytes.
   void* workspace(std::size_t bytes) { return bytes == 0 ? nullptr : add("workspace", bytes, 0).data(); }
 
-  // Runs a launcher of kernels/gpu/kernels.h, then what it launched, whose arguments must not point into the
-  // launcher's frame.
+  // Runs a launcher of kernels/gpu/kernels.h, then what it launched,
+  // whose arguments must not point into the launcher's frame.
   template <class Args>
   void run(void (*launcher)(const Args&, Stream), const Args& args) {
     const auto copy = std::make_unique<Args>(args);

@@ -77,8 +77,8 @@ struct GpuGraph {
 
 namespace gradloom::kernels::gpu::host {
 
-// Keeps the message for the next message() of this context, or of this thread where there is none; returns
-// `status`.
+// Keeps the message for the next message() of this context, or of this thread where there
+// is none; returns `status`.
 GpuStatus report(GpuContext* context, GpuStatus status, const std::string& message);
 // What report() kept without a context.
 const std::string& thread_message();
@@ -96,8 +96,8 @@ std::int64_t now_ns();  // steady clock
 // Adds a row to the trace; a full trace counts what it loses.
 void add_activity(GpuContext* context, GpuActivity activity, const std::string& name);
 
-// One call of the table: refuses on a lost device and while recording, fails on demand, writes the API row of
-// the trace.
+// One call of the table: refuses on a lost device and while recording, fails on demand,
+// writes the API row of the trace.
 class Call {
  public:
   enum Capture { allowed, forbidden };

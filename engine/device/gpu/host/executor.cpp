@@ -57,8 +57,8 @@ std::uint64_t mix(std::uint64_t z) {  // SplitMix64 (Steele et al. 2014)
   return z ^ (z >> 31);
 }
 
-// Block `i` of `n` in this order. Shuffled: steps of a stride without common divisor with n, so that each
-// comes once.
+// Block `i` of `n` in this order. Shuffled: steps of a stride without common divisor with
+// n, so that each comes once.
 unsigned long long block_at(unsigned long long i, unsigned long long n, ThreadOrder order) {
   if (order.kind == ThreadOrder::ascending) return i;
   if (order.kind == ThreadOrder::descending) return n - 1 - i;

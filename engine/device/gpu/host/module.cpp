@@ -46,8 +46,8 @@ std::string contents(const std::string& path) {
   return text.str();
 }
 
-// The compiler and its options; baked in: GRADLOOM_HOST_CXX_DEFAULT, GRADLOOM_HOST_CXX_FLAGS (sanitizers of
-// the build).
+// The compiler and its options; baked in: GRADLOOM_HOST_CXX_DEFAULT,
+// GRADLOOM_HOST_CXX_FLAGS (sanitizers of the build).
 std::vector<std::string> compiler_command() {
   const char* chosen = std::getenv("GRADLOOM_HOST_CXX");
   std::vector<std::string> command{chosen != nullptr && *chosen != 0 ? chosen : GRADLOOM_HOST_CXX_DEFAULT};

@@ -162,8 +162,8 @@ GpuStatus launch_kernel(GpuContext* context, int32_t stream, std::uint32_t kerne
                         std::size_t args_bytes) {
   LaunchList list;
   {
-    // A copy that is gone when the kernel runs: a kernel must not keep pointers into its launcher's
-    // arguments.
+    // A copy that is gone when the kernel runs: a kernel must not keep pointers into
+    // its launcher's arguments.
     const auto copied = std::make_unique<std::byte[]>(args_bytes);
     std::memcpy(copied.get(), args, args_bytes);
     if (!queue_kernel(kernel_id, copied.get(), args_bytes, static_cast<Queue*>(&list)))

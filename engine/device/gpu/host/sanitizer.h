@@ -1,5 +1,5 @@
-// What the address and the thread sanitizer must be told about memory and stacks that we manage; nothing in
-// other builds.
+// What the address and the thread sanitizer must be told about memory and stacks that we
+// manage; nothing in other builds.
 #pragma once
 
 #include <cstddef>

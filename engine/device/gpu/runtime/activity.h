@@ -22,8 +22,8 @@ void set_activity_step(int plan_step);
 // The program that this thread is about to launch; null: none any more.
 void note_program(hipFunction_t function);
 #endif
-// Moves at most `capacity` finished activities out, oldest first; flush: asks the vendor for those that it
-// still holds.
+// Moves at most `capacity` finished activities out, oldest first; flush:
+// asks the vendor for those that it still holds.
 std::size_t read_activity(bool flush, GpuActivity* activities, std::size_t capacity);
 
 // "cupti 13.0"; "" when there is none.

@@ -10,8 +10,8 @@ std::string cache_name(const std::string& source, const std::string& architectur
                        const std::string& compiler);
 // Code that was written whole; "" when there is none or it is damaged.
 std::string read_cache(const std::string& folder, const std::string& name);
-// Makes the last folder of the path when it is missing. Failure leaves no file: the program compiles again
-// next time.
+// Makes the last folder of the path when it is missing. Failure leaves no file:
+// the program compiles again next time.
 void write_cache(const std::string& folder, const std::string& name, const std::string& code);
 
 }  // namespace gradloom::kernels::gpu

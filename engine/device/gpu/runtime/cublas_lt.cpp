@@ -2,10 +2,10 @@
 // f32, and so do the slices of a product that is cut. Reductions that use atomics are ruled out, so the same
 // algorithm gives the same bits.
 //
-// The algorithm of a shape is the library's first suggestion, which is the same in every run. tune_gemm times
-// several and keeps the fastest: faster at times, but which one wins may differ between processes, and with
-// it the last bits, so the choice is kept outside (AlgorithmTable) and given back to those that are to have
-// the same.
+// The algorithm of a shape is the library's first suggestion, which is the same in every run. tune_gemm
+// times several and keeps the fastest: faster at times, but which one wins may differ between
+// processes, and with it the last bits, so the choice is kept outside (AlgorithmTable) and given back
+// to those that are to have the same.
 #include <cublasLt.h>
 
 #include <algorithm>

@@ -15,9 +15,9 @@ namespace gradloom::kernels::gpu {
 // The library's version, 91900; 0: not found, or without what is needed of it.
 std::size_t cudnn_version();
 
-// What a plan is for: the device of a handle, or one that is described only, in the library's JSON
-// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which needs no GPU and cannot run. Libraries before 9.8 know
-// no descriptions.
+// What a plan is for: the device of a handle, or one that is described only, in the library's
+// JSON (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which needs no GPU and cannot run.
+// Libraries before 9.8 know no descriptions.
 struct CudnnDevice {
   void* handle = nullptr;   // cudnnHandle_t
   std::string description;  // without a handle
@@ -27,8 +27,8 @@ struct CudnnDevice {
 
 class CudnnPlan {
  public:
-  // Null: no engine is deterministic, of the precision asked for and content with `workspace_bytes`, or a
-  // call failed.
+  // Null: no engine is deterministic, of the precision asked for and content with
+  // `workspace_bytes`, or a call failed.
   static std::unique_ptr<CudnnPlan> create(const CudnnDevice& device, const DnnProblem& problem,
                                            std::size_t workspace_bytes);
   ~CudnnPlan();

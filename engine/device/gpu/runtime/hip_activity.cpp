@@ -36,8 +36,8 @@ extern "C" __attribute__((weak, visibility("default"))) void hipInitActivityCall
 extern "C" __attribute__((weak, visibility("default"))) bool hipEnableActivityCallback(unsigned op, bool on);
 bool has_callbacks() { return hipInitActivityCallback != nullptr && hipEnableActivityCallback != nullptr; }
 
-// Nanoseconds from the clock of records (the HSA system clock) to CLOCK_MONOTONIC, taken in the shortest of
-// some tries.
+// Nanoseconds from the clock of records (the HSA system clock) to CLOCK_MONOTONIC,
+// taken in the shortest of some tries.
 bool clock_offset(std::int64_t* offset_ns) {
   constexpr int kTimestamp = 2, kFrequency = 3;  // hsa_system_info_t
   Library hsa{"libhsa-runtime64.so.1"};

@@ -27,8 +27,8 @@ void add_matches(const std::string& pattern, bool newest_first, std::vector<std:
   globfree(&found);
 }
 
-// Installation prefixes of Python: active environments, what `python3` on PATH belongs to, the user's, the
-// system's.
+// Installation prefixes of Python: active environments, what `python3` on PATH belongs to,
+// the user's, the system's.
 std::vector<std::string> python_prefixes() {
   std::vector<std::string> prefixes;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {

@@ -1,5 +1,5 @@
-// The table of plugin.h for CUDA and HIP: contexts, memory, order, recording. One source, two libraries
-// (names.h).
+// The table of plugin.h for CUDA and HIP: contexts, memory, order, recording.
+// One source, two libraries (names.h).
 #include "engine/device/gpu/plugin.h"
 
 #include <cmath>

@@ -16,8 +16,8 @@ namespace gradloom::kernels::gpu {
 // CLOCK_MONOTONIC.
 std::int64_t monotonic_ns();
 
-// Plan step of work by what the vendor calls it: a correlation id (the latest 65536 are kept) or a node of a
-// graph.
+// Plan step of work by what the vendor calls it: a correlation id (the latest 65536 are
+// kept) or a node of a graph.
 class PlanSteps {
  public:
   void queued(std::uint64_t correlation, int step) {

@@ -1,7 +1,7 @@
-// Products by rocBLAS: the products themselves, without bias, activation and sums; half types accumulate in
-// f32. gfx90a's matrix instructions take subnormal numbers of half types for 0. Its headers are in no package
-// here, so the few functions are declared after its public documentation (rocblas-functions.h,
-// rocblas-types.h).
+// Products by rocBLAS: the products themselves, without bias, activation and sums; half types
+// accumulate in f32. gfx90a's matrix instructions take subnormal numbers of half types for 0. Its
+// headers are in no package here, so the few functions are declared after its public documentation
+// (rocblas-functions.h, rocblas-types.h).
 #include "engine/device/gpu/runtime/column_major.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
 #include "engine/device/gpu/runtime/library.h"

@@ -1781,8 +1781,8 @@ TEST(ExpandImage, MaxRoiPool) {
   expect_gradients(e);
 }
 
-// The largest of the four weighted pixels around every sample of a bin; samples outside of the image count as
-// 0.
+// The largest of the four weighted pixels around every sample of a bin;
+// samples outside of the image count as 0.
 TEST(ExpandImage, RoiAlignOfMaxima) {
   const Tensor rois = Tensor::from_f64(DType::f64, {2, 4}, {0.3, 0.4, 5.1, 6.3, -4, 1, 9.7, 3.2});
   const Expanded e = expanded(

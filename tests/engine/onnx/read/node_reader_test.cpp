@@ -1,5 +1,5 @@
-// Every row at every opset: a model of one node in the form that opset has, imported; and refused before the
-// operator existed.
+// Every row at every opset: a model of one node in the form that opset has, imported;
+// and refused before the operator existed.
 #include "engine/onnx/read/node_reader.h"
 
 #include <onnx/defs/schema.h>

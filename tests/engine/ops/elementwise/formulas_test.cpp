@@ -1,5 +1,5 @@
-// Elementwise rows beyond the generic suite: mixed types, documented subgradients at kinks, special values,
-// errors.
+// Elementwise rows beyond the generic suite: mixed types, documented subgradients at
+// kinks, special values, errors.
 #include <cmath>
 #include <limits>
 

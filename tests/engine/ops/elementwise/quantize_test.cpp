@@ -72,9 +72,9 @@ TEST(QuantizeLinear, RefusesWhatItLacks) {
                        "type of the input"));
 }
 
-// d sum(w dequantize(quantize(x))) with learnt scale: dx = w inside the range, 0 outside; dscale = w (q -
-// zero point) - w x / scale inside, w (q - zero point) outside (Esser et al., Learned step size quantization,
-// 2020).
+// d sum(w dequantize(quantize(x))) with learnt scale: dx = w inside the range, 0 outside;
+// dscale = w (q - zero point) - w x / scale inside, w (q - zero point) outside (Esser et al.,
+// Learned step size quantization, 2020).
 TEST(QuantizeLinear, GradientsPassStraightThrough) {
   Graph graph;
   GraphBuilder b(graph);

@@ -1,5 +1,5 @@
-// Compress, NonZero, Unique: sizes that depend on contents are known when the contents are, and open
-// otherwise.
+// Compress, NonZero, Unique: sizes that depend on contents are known when the
+// contents are, and open otherwise.
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {

@@ -12,8 +12,8 @@ struct Expected {
   double total_weight = 0;
 };
 
-// Logits [n, classes, d]; a label outside [0, classes) or equal to `ignore` adds nothing. dloss = seed per
-// loss element.
+// Logits [n, classes, d]; a label outside [0, classes) or equal to `ignore` adds nothing.
+// dloss = seed per loss element.
 Expected expected(const Tensor& logits, const Ints& labels, const std::vector<double>& weight,
                   std::int64_t ignore, const std::string& reduction, const std::vector<double>& seed,
                   bool nll) {

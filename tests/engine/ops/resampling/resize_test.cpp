@@ -1,5 +1,5 @@
-// Resize and Upsample: sizes, constants are kept by interpolation, borders, errors. ONNX's node tests hold
-// the references.
+// Resize and Upsample: sizes, constants are kept by interpolation, borders, errors.
+// ONNX's node tests hold the references.
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {

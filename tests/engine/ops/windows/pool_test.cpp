@@ -67,8 +67,8 @@ TEST(AveragePool, DividesByWhatItCounts) {
   expect_near(d.grad(0), {1, 1, 2, 2}, {10, 6, 7, 4}, 1e-15);
 }
 
-// [pad 1 2 3 4 5] in windows of 3, step 2: the last one is [4 5 beyond] and covers two elements of the padded
-// row.
+// [pad 1 2 3 4 5] in windows of 3, step 2: the last one is [4 5 beyond] and covers two
+// elements of the padded row.
 TEST(AveragePool, WindowsBeyondThePaddingCountWhatTheyCover) {
   const Tensor x = Tensor::from_f64(DType::f64, {1, 1, 5}, {1, 2, 3, 4, 5});
   Attrs attrs{{"kernel_shape", Ints{3}},

@@ -1,5 +1,5 @@
-// Kernels as problems of a graph library: dims, strides, which address is which, and what is not handed to
-// it.
+// Kernels as problems of a graph library: dims, strides, which address is which,
+// and what is not handed to it.
 #include "engine/device/gpu/runtime/dnn_problem.h"
 
 #include <gtest/gtest.h>
