@@ -11,6 +11,7 @@
 #include "engine/onnx/file/tensor_file.h"
 #include "engine/onnx/import.h"
 #include "tests/engine/onnx/support.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

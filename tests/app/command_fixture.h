@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/folder.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 

@@ -22,6 +22,7 @@
 #include "engine/base/npz.h"
 #include "tests/app/command_fixture.h"
 #include "tests/environment.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

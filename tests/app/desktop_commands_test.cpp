@@ -6,6 +6,7 @@
 
 #include "app/desktop/ui.h"
 #include "viz/draw/keys.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "app/desktop/controller.h"
 #include "tests/folder.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

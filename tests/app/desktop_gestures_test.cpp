@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "tests/app/window_script.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

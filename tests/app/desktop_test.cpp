@@ -10,6 +10,7 @@
 #include "sessions/recipe_settings.h"
 #include "sessions/store.h"
 #include "tests/app/window_script.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "app/job.h"
 #include "passes/compile.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

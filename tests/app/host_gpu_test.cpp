@@ -25,6 +25,7 @@
 #include "tests/engine/run/order.h"
 #include "tests/environment.h"
 #include "kernels/launcher.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

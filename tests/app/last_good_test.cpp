@@ -1,4 +1,5 @@
 #include "app/last_good.h"
+#include "tests/paths.h"
 
 #include <gtest/gtest.h>
 

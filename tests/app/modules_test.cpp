@@ -10,6 +10,7 @@
 #include "app/check.h"
 #include "engine/onnx/import.h"
 #include "engine/ir/op.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/job.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/folder.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 

@@ -16,6 +16,7 @@
 #include "tests/fuzz/mutate.h"
 #include "tests/fuzz/targets.h"
 #include "tests/hostile/corpus.h"
+#include "tests/paths.h"
 
 namespace gradloom::fuzz {
 namespace {

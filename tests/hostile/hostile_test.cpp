@@ -27,6 +27,7 @@
 
 #include "engine/base/text.h"
 #include "tests/hostile/corpus.h"
+#include "tests/paths.h"
 
 namespace gradloom::hostile {
 namespace {

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "tests/hostile/build.h"
+#include "tests/paths.h"
 
 namespace gradloom::hostile {
 

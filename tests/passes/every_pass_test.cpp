@@ -9,6 +9,7 @@
 #include "kernels/cpu.h"
 #include "passes/compile.h"
 #include "tests/passes/support.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

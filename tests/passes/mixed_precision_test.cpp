@@ -13,6 +13,7 @@
 #include "passes/planners.h"
 #include "tests/passes/support.h"
 #include "kernels/launcher.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

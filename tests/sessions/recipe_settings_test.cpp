@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/paths.h"
 #include "tests/sessions/session_fixture.h"
 
 namespace gradloom::testing {

@@ -14,6 +14,7 @@
 
 #include "app/command.h"
 #include "engine/base/text.h"
+#include "tests/paths.h"
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/hot_journal.h"
 

@@ -12,6 +12,7 @@
 #include "engine/ir/builder.h"
 #include "engine/run/executor.h"
 #include "tests/engine/plan/support.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "tests/engine/onnx/support.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

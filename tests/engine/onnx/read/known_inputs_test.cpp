@@ -8,6 +8,7 @@
 #include "engine/onnx/file/tensor_file.h"
 #include "engine/onnx/import.h"
 #include "engine/plan/plan.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "engine/ir/op.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {

@@ -3,6 +3,7 @@
 // convolution, pooling, normalization and attention that is handed to it, has an engine that may be used, and
 // is content with the workspace that plans have for it.
 #include "engine/device/gpu/runtime/cudnn_plan.h"
+#include "tests/paths.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "engine/device/gpu/abi.h"
+#include "tests/paths.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
