@@ -263,7 +263,7 @@ std::shared_ptr<char> copy_of_tensor(const Tensor& t) {
 
 // Adds the gradient of output 0 of node 0 in every floating input; returns what it gives.
 Result<std::vector<ValueId>> add_gradient(GraphBuilder& b, SampleNode& made) {
-  Graph& graph = b.graph();
+  const Graph& graph = b.graph();
   GradContext ctx{b, graph.nodes[0], 0, {}, {}, {}};
   ctx.out_grads.assign(ctx.node.outputs.size(), kNone);
   ctx.out_grads[0] = b.input("dy", graph.type(ctx.node.outputs[0]));

@@ -12,7 +12,7 @@ class DeadCode final : public Pass {
  public:
   Status run(Rewriter& rw) const override {
     const std::vector<NodeId> order = TRY(topological_order(rw.graph()));
-    remove_unreachable(rw, order);
+    TRY(remove_unneeded(rw, "unused"));
     for (NodeId id : order) {
       if (rw.graph().nodes[id].alive()) TRY(drop_unused_outputs(rw, id));
     }
@@ -20,32 +20,6 @@ class DeadCode final : public Pass {
   }
 
  private:
-  static void remove_unreachable(Rewriter& rw, const std::vector<NodeId>& order) {
-    const Graph& graph = rw.graph();
-    std::vector<bool> live(graph.nodes.size(), false);
-    std::vector<NodeId> dead;
-    for (std::size_t i = order.size(); i-- > 0;) {
-      const Node& node = graph.nodes[order[i]];
-      for (ValueId v : node.outputs) {
-        if (v == kNone) continue;
-        const auto& uses = rw.uses(v);
-        const bool read =
-            std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return live[use.node]; });
-        if (read || rw.is_output(v)) live[order[i]] = true;
-      }
-      if (!live[order[i]]) dead.push_back(order[i]);
-    }
-    for (NodeId id : dead) {  // consumers first
-      if (!rw.allowed("unused", id)) continue;
-      const auto& outputs = graph.nodes[id].outputs;
-      if (std::any_of(outputs.begin(), outputs.end(),
-                      [&](ValueId v) { return v != kNone && rw.use_count(v) > 0; }))
-        continue;
-      rw.begin("unused", id, {id});
-      rw.commit();
-    }
-  }
-
   static Status drop_unused_outputs(Rewriter& rw, NodeId id) {
     const Node node = rw.graph().nodes[id];
     const bool named_stream =

@@ -72,8 +72,7 @@ class FuseOptimizer final : public Pass {
 // SGD of two parameters, as the trainer builds it.
 Result<PassExample> example() {
   const auto build = [](Graph& graph, bool fused) {
-    GraphBuilder b(graph);
-    b.origin.phase = Phase::optimizer;
+    GraphBuilder b(graph, {.origin = {{}, Phase::optimizer}});
     const ValueId lr = b.input("lr", {DType::f64, {}}, Role::hyper),
                   step = b.input("step", {DType::i64, {}}, Role::hyper);
     const ValueId p = b.parameter("p", Tensor(DType::f32, {4})),

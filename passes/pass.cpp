@@ -83,6 +83,20 @@ Result<PassConfig> parse_config(const std::string& text) {
   return configure_pass(*def, std::move(options), std::move(excluded_sites));
 }
 
+// The log is the history of the graph: it accounts for every node that came and went.
+Status check_log(const PassReport& report) {
+  std::size_t added = 0, removed = 0;
+  for (const RewriteRecord& record : report.log) {
+    added += record.added.size();
+    removed += record.removed.size();
+  }
+  if (report.nodes_before + added == report.nodes_after + removed) return {};
+  return Error{Errc::bug, "pass " + report.name + ": its log tells of " + std::to_string(added) +
+                              " nodes added and " + std::to_string(removed) +
+                              " removed, the graph went from " + std::to_string(report.nodes_before) +
+                              " to " + std::to_string(report.nodes_after)};
+}
+
 }  // namespace
 
 std::span<const PassDef* const> all_passes() { return kPasses; }
@@ -166,14 +180,14 @@ Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::
     const std::int64_t start_ns = monotonic_ns();
     Rewriter rw(graph, config.def->name, config.excluded_sites);
     if (Status status = config.pass->run_for(target, rw); !status) return with_context(status.error(), owner);
-    report.log = rw.log();
     report.matched = rw.matched_count();
+    report.log = rw.take_log();
     report.rejected = static_cast<int>(report.log.size()) - report.matched;
-    // A pass that matched nothing may only have recorded known contents: structure is checked, inference need
-    // not be repeated.
+    // A pass that matched nothing changed nothing: inference need not be repeated.
     if (Status status = verify(graph, report.matched > 0); !status)
       return with_context(status.error(), "after " + owner);
     report.nodes_after = live_node_count(graph);
+    TRY(check_log(report));
     report.ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
     reports.push_back(std::move(report));
   }

@@ -210,8 +210,8 @@ class Writer {
     std::string args = fmt::format(
         R"("run_id":{},"kernel":{},"node":{},"onnx_node":{},"scope":{},"phase":{},"pass_chain":{},"flops":{},"bytes":{},"step":{},"micro":{},"plan_step":{})",
         document_.run_id, quoted(kernel.kernel), quoted(kernel.node), quoted(joined(kernel.onnx_nodes)),
-        quoted(kernel.scope), quoted(kernel.phase), quoted(kernel.pass), json_number(kernel.flops), row.bytes,
-        row.step, row.micro, row.plan_step);
+        quoted(kernel.scope), quoted(kernel.phase), quoted(kernel.passes), json_number(kernel.flops),
+        row.bytes, row.step, row.micro, row.plan_step);
     args += fmt::format(R"(,"External id":{},"correlation":{})", row.correlation, row.correlation);
     if (!on_cpu_) args += fmt::format(R"(,"device":0,"context":0,"stream":{})", row.stream);
     if (!kernel.sources.empty())
@@ -345,7 +345,7 @@ std::string trace_csv(const TraceDocument& document) {
     const KernelInfo& k = document.kernels[i];
     out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f},{:.1f},{},{},{},{:.1f}\n", k.plan_step,
                        csv_field(k.node), csv_field(k.kernel), csv_field(k.op), csv_field(k.phase),
-                       csv_field(k.scope), csv_field(joined(k.onnx_nodes)), csv_field(k.pass),
+                       csv_field(k.scope), csv_field(joined(k.onnx_nodes)), csv_field(last_pass(k.passes)),
                        json_number(k.flops), json_number(k.bytes_read + k.bytes_written), ns.size(), total,
                        mean, median, ns.empty() ? 0 : ns.front(), ns.empty() ? 0 : ns.back(),
                        ns.size() > 1 ? std::sqrt(squares / (n - 1)) : 0.0);

@@ -22,7 +22,7 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
       info.node = node.name;
       info.op = node.op != nullptr ? node.op->name : "";
       info.phase = phase_name(node.origin.phase);
-      info.pass = node.origin.pass;
+      info.passes = passes_text(graph, node);
       info.sources = node.origin.sources;
       for (const std::uint32_t source : node.origin.sources) {
         if (source < graph.sources.size()) info.onnx_nodes.push_back(graph.sources[source].name);

@@ -45,8 +45,9 @@ struct TraceStep {
 // What is known of one plan step without running it: its kernel, its node and where the node comes from.
 struct KernelInfo {
   std::int32_t plan_step = 0;
-  // phase: forward, loss, backward, optimizer; pass: empty when not rewritten.
-  std::string kernel, node, op, phase, scope, pass;
+  // phase: forward, loss, backward, optimizer; passes: as passes_text gives them, empty when not
+  // rewritten.
+  std::string kernel, node, op, phase, scope, passes;
   std::vector<std::string> onnx_nodes;  // names of the ONNX nodes it stands for
   std::vector<std::uint32_t> sources;   // their indices in Graph::sources
   std::int32_t stream = 0;

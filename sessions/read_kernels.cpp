@@ -74,7 +74,7 @@ Result<std::map<std::int64_t, GraphNode>> read_nodes(Database& database, std::in
       return Error{Errc::bad_input,
                    fmt::format("run {} is damaged (node {} is there twice)", run, at->first)};
     KernelInfo& info = at->second.info;
-    std::string* const texts[] = {&info.node, &info.op, &info.phase, &info.scope, &info.pass};
+    std::string* const texts[] = {&info.node, &info.op, &info.phase, &info.scope, &info.passes};
     int column = 1;
     for (std::string* text : texts) {
       *text = row.text(column++);

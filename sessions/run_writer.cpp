@@ -166,11 +166,12 @@ Status RunWriter::Impl::insert_graph(const Graph& graph) {
     if (!node.alive()) continue;
     const auto id = static_cast<std::int64_t>(i);
     const std::string scope = node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
-    const std::string attributes = to_string(node.attrs), types = output_types(graph, node);
+    const std::string attributes = to_string(node.attrs), types = output_types(graph, node),
+                      passes = passes_text(graph, node);
     TRY(insert("graph_node", node_row,
                {run, id, std::string_view(node.name), std::string_view(node.op->name),
                 std::string_view(phase_name(node.origin.phase)), std::string_view(scope),
-                std::string_view(node.origin.pass), std::string_view(attributes), std::string_view(types)}));
+                std::string_view(passes), std::string_view(attributes), std::string_view(types)}));
     for (const std::uint32_t s : node.origin.sources)
       TRY(insert("node_source", join, {run, id, static_cast<std::int64_t>(s)}));
   }

@@ -76,7 +76,8 @@ CREATE TABLE graph_node (
   op TEXT NOT NULL,
   phase TEXT NOT NULL,                    -- forward, loss, backward, optimizer
   scope TEXT NOT NULL,                    -- of its first ONNX node
-  pass TEXT NOT NULL,                     -- the pass that made it; empty: import, autodiff, trainer
+  pass TEXT NOT NULL,                     -- the passes that made or changed it or what it was made of, in order, e.g.
+                                          -- fuse-gelu,fuse-elementwise; empty: import, autodiff, trainer
   attributes TEXT NOT NULL,
   output_types TEXT NOT NULL              -- e.g. f32[8, 64, 128]
 ) STRICT;

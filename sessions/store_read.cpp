@@ -158,10 +158,14 @@ Status Store::Impl::read_passes(std::int64_t run, std::vector<PassRow>& passes) 
   while (TRY(match.row())) {
     const std::int64_t pass = match.integer(7);
     if (pass < 0 || pass >= static_cast<std::int64_t>(passes.size())) continue;
-    passes[static_cast<std::size_t>(pass)].log.push_back(
-        {match.text(0), match.text(1), match.integer(2) != 0, match.text(3),
-         json_array<std::string>(match.text(4)), json_array<std::string>(match.text(5)),
-         json_array<std::uint32_t>(match.text(6))});
+    passes[static_cast<std::size_t>(pass)].log.push_back({match.text(0),
+                                                          match.text(1),
+                                                          match.integer(2) != 0,
+                                                          match.text(3),
+                                                          json_array<std::string>(match.text(4)),
+                                                          json_array<std::string>(match.text(5)),
+                                                          {},
+                                                          json_array<std::uint32_t>(match.text(6))});
   }
   return {};
 }

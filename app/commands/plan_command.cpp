@@ -16,15 +16,20 @@ struct Options {
   bool log = false, kernels = false, dump = false;
 };
 
-Json report_json(const PassReport& r) {
+Json log_json(const std::vector<RewriteRecord>& records) {
   Json log = Json::array();
-  for (const RewriteRecord& rec : r.log)
+  for (const RewriteRecord& rec : records)
     log.push_back({{"rule", rec.rule},
                    {"site", rec.site},
                    {"matched", rec.matched},
                    {"why", rec.why},
                    {"removed", rec.removed},
-                   {"added", rec.added}});
+                   {"added", rec.added},
+                   {"changed", rec.changed}});
+  return log;
+}
+
+Json report_json(const PassReport& r) {
   return {{"pass", r.name},
           {"phase", r.at == PassPhase::pre_gradient ? "pre-gradient" : "post-gradient"},
           {"matched", r.matched},
@@ -32,7 +37,7 @@ Json report_json(const PassReport& r) {
           {"nodes_before", r.nodes_before},
           {"nodes_after", r.nodes_after},
           {"ms", r.ms},
-          {"log", log}};
+          {"log", log_json(r.log)}};
 }
 
 // The values with the most bytes among those live where the arena is fullest.
@@ -42,11 +47,13 @@ void print_json(const Output& out, const Compiled& c) {
   for (const PassReport& r : c.reports) passes.push_back(report_json(r));
   for (const PlanStep& s : p.steps) {
     const Node& n = c.train.graph.nodes[s.node];
+    const std::string chain = passes_text(c.train.graph, n);
     kernels.push_back({{"node", n.name},
                        {"op", n.op->name},
                        {"kernel", s.kernel},
                        {"phase", phase_name(n.origin.phase)},
-                       {"pass", n.origin.pass},
+                       {"pass", last_pass(chain)},
+                       {"passes", chain},
                        {"flops", s.flops},
                        {"bytes", s.bytes_read + s.bytes_written},
                        {"workspace_bytes", s.workspace_bytes}});
@@ -69,19 +76,35 @@ void print_json(const Output& out, const Compiled& c) {
               {"compile_ms", c.compile_ms},
               {"live_at_peak", peak},
               {"passes", passes},
+              {"removed_by_training", log_json(c.train.removed)},
               {"kernels", kernels}});
 }
 
-void print_log(const Output& out, const PassReport& r) {
+void print_log(const Output& out, const std::vector<RewriteRecord>& log) {
   std::map<std::string, int> reasons;
-  for (const RewriteRecord& rec : r.log)
+  for (const RewriteRecord& rec : log)
     if (!rec.matched) ++reasons[rec.rule + ": " + rec.why];
-  for (const RewriteRecord& rec : r.log)
+  for (const RewriteRecord& rec : log)
     if (rec.matched)
       out.text("    + " + rec.rule + " at " + escaped(rec.site) + " (" + std::to_string(rec.removed.size()) +
-               " -> " + plural_text(static_cast<std::int64_t>(rec.added.size()), "node") + ")" +
+               " -> " + plural_text(static_cast<std::int64_t>(rec.added.size()), "node") +
+               (rec.changed.empty() ? "" : ", " + std::to_string(rec.changed.size()) + " changed") + ")" +
                (rec.why.empty() ? "" : ", " + escaped(rec.why)));
   for (const auto& [why, n] : reasons) out.text("    - " + std::to_string(n) + " x " + escaped(why));
+}
+
+void print_logs(const Output& out, const Compiled& c) {
+  const auto print = [&](PassPhase phase, const char* suffix) {
+    for (const PassReport& r : c.reports) {
+      if (r.log.empty() || r.at != phase) continue;
+      out.text("  " + r.name + suffix);
+      print_log(out, r.log);
+    }
+  };
+  print(PassPhase::pre_gradient, "");
+  if (!c.train.removed.empty()) out.text("  training");
+  print_log(out, c.train.removed);
+  print(PassPhase::post_gradient, " (after autodiff)");
 }
 
 void print_text(const Output& out, const Compiled& c, const Options& options) {
@@ -98,12 +121,7 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
     out.text("no passes");
   else
     out.text(table_text({"pass", "autodiff", "matched", "why-not", "nodes", "time"}, rows, {1}));
-  if (options.log)
-    for (const PassReport& r : c.reports) {
-      if (r.log.empty()) continue;
-      out.text("  " + r.name + (r.at == PassPhase::pre_gradient ? "" : " (after autodiff)"));
-      print_log(out, r);
-    }
+  if (options.log) print_logs(out, c);
   std::map<std::string, int> by_phase;
   double flops = 0;
   for (const PlanStep& s : p.steps) {

@@ -103,7 +103,7 @@ std::string group_key(const KernelRow& k, const std::string& by) {
   if (by == "op") return k.info.op;
   if (by == "phase") return k.info.phase;
   if (by == "scope") return k.info.scope.empty() ? "(top)" : k.info.scope;
-  if (by == "pass") return k.info.pass.empty() ? "(none)" : k.info.pass;
+  if (by == "pass") return k.info.passes.empty() ? "(none)" : last_pass(k.info.passes);
   return k.info.node;
 }
 
@@ -145,7 +145,8 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
                        {"op", k.info.op},
                        {"phase", k.info.phase},
                        {"scope", k.info.scope},
-                       {"pass", k.info.pass},
+                       {"pass", last_pass(k.info.passes)},
+                       {"passes", k.info.passes},
                        {"onnx_nodes", k.info.onnx_nodes},
                        {"samples", k.samples},
                        {"median_ns", k.median_ns},

@@ -109,7 +109,7 @@ struct Backward {
 // found. `only_known`: rules are not asked about nodes whose shapes are not known yet.
 Backward differentiate(GraphBuilder& b, const std::vector<NodeId>& order, const Flow& flow,
                        std::map<ValueId, ValueId> grads, bool only_known) {
-  Graph& graph = b.graph();
+  const Graph& graph = b.graph();
   Backward result;
   const auto carries = [&](ValueId id) {
     return id != kNone && id < flow.depends.size() && flow.depends[id] && flow.reaches[id];
@@ -129,9 +129,9 @@ Backward differentiate(GraphBuilder& b, const std::vector<NodeId>& order, const 
     if (!any || (only_known && !shapes_known(graph, ctx.node))) continue;
     for (ValueId in : ctx.node.inputs) ctx.wanted.push_back(carries(in));
     ctx.in_grads.assign(ctx.node.inputs.size(), kNone);
-    b.origin.sources = ctx.node.origin.sources;
-    b.name_prefix = ctx.node.name + "/grad/";
-    b.rank = kBackwardRank + static_cast<std::int64_t>(order.size() - i);
+    const BuildScope here(b, {.origin = {ctx.node.origin.sources, Phase::backward},
+                              .rank = kBackwardRank + static_cast<std::int64_t>(order.size() - i),
+                              .name_prefix = ctx.node.name + "/grad/"});
     bool zero = !rule || nothing_flows(ctx);
     if (!zero) {
       const Status built = dims_differ(ctx) ? Status(infer_error("its dimensions are known only by running"))
@@ -180,8 +180,7 @@ std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::ve
   const auto order = topological_order(scratch);
   if (!order) return {};
   const Flow flow = find_flow(scratch, *order, losses, wrt);
-  GraphBuilder b(scratch);
-  b.origin.phase = Phase::backward;
+  GraphBuilder b(scratch, {.origin = {{}, Phase::backward}});
   std::map<ValueId, ValueId> grads;
   for (const ValueId loss : losses) {
     const Value& v = scratch.values[loss];
@@ -202,19 +201,17 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, con
                                       "; a floating-point scalar is needed"};
   const std::vector<NodeId> order = TRY(topological_order(graph));
   const Flow flow = find_flow(graph, order, {loss}, wrt);
-  GraphBuilder b(graph);
-  b.origin.phase = Phase::backward;
+  BuildContext context{.origin = {{}, Phase::backward}, .rank = kBackwardRank};
   const NodeId producer = loss_value.producer;
-  if (producer != kNone) b.origin.sources = graph.nodes[producer].origin.sources;
-  b.rank = kBackwardRank;
+  if (producer != kNone) context.origin.sources = graph.nodes[producer].origin.sources;
+  GraphBuilder b(graph, std::move(context));
   const Type type = loss_value.type;
   if (seed == kNone) {
     seed = b.constant(Tensor::from_f64(type.dtype, type.shape, {1.0}), b.unique_name("loss/grad"));
   } else {
-    b.name_prefix = "loss/";
+    const BuildScope names_of_loss(b, b.context().named("loss/"));
     seed = cast_to(b, seed, type.dtype);
     if (b.type(seed).shape != type.shape) seed = b.op("Reshape", {seed, b.i64s(type.shape)});
-    b.name_prefix.clear();
   }
   const Backward backward = differentiate(b, order, flow, {{loss, seed}}, false);
   if (!backward.missing.empty()) return Error{Errc::bad_input, text_of(backward.missing)};

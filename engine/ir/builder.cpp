@@ -1,5 +1,7 @@
 #include "engine/ir/builder.h"
 
+#include <algorithm>
+
 #include "engine/base/names.h"
 #include "engine/ir/op.h"
 
@@ -49,6 +51,12 @@ ValueId GraphBuilder::parameter(const std::string& name, Tensor data) {
   return id;
 }
 
+ValueId GraphBuilder::state(const std::string& name, Tensor initial) {
+  const ValueId id = input(name, initial.type(), Role::state);
+  graph_.values[id].data = std::move(initial);
+  return id;
+}
+
 ValueId GraphBuilder::constant(Tensor data, const std::string& name) {
   std::string key;
   if (name.empty() && data.bytes() <= 64) {
@@ -57,7 +65,7 @@ ValueId GraphBuilder::constant(Tensor data, const std::string& name) {
     if (it != constants_.end()) return it->second;
   }
   const ValueId id =
-      input(name.empty() ? unique_name(name_prefix + "const") : name, data.type(), Role::constant);
+      input(name.empty() ? unique_name(context_.name_prefix + "const") : name, data.type(), Role::constant);
   graph_.values[id].data = std::move(data);
   if (!key.empty()) constants_[key] = id;
   return id;
@@ -75,9 +83,10 @@ Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<Valu
   node.op = &op;
   node.attrs = std::move(attrs);
   node.inputs = std::move(inputs);
-  node.name = node_name.empty() ? unique_name(name_prefix + op.name) : node_name;
-  node.origin = origin;
-  node.rank = rank;
+  named_last_ = node_name.empty();
+  node.name = named_last_ ? unique_name(context_.name_prefix + op.name) : node_name;
+  node.origin = context_.origin;
+  node.rank = context_.rank;
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(output_count); ++i) {
     Value v;
     const bool named = i < output_names.size();
@@ -86,10 +95,10 @@ Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<Valu
       continue;
     }
     v.name = named ? output_names[i]
-                   : unique_name(name_prefix + op.name + (i ? "." + std::to_string(i) : "") + ":v");
+                   : unique_name(context_.name_prefix + op.name + (i ? "." + std::to_string(i) : "") + ":v");
     v.type = std::move(ctx.outputs[i]);
     v.has_type = true;
-    v.role = origin.phase == Phase::backward ? Role::gradient : Role::activation;
+    v.role = context_.origin.phase == Phase::backward ? Role::gradient : Role::activation;
     v.producer = node_id;
     v.output_index = i;
     node.outputs.push_back(static_cast<ValueId>(graph_.values.size()));
@@ -98,6 +107,26 @@ Result<std::vector<ValueId>> GraphBuilder::add(const OpDef& op, std::vector<Valu
   std::vector<ValueId> outputs = node.outputs;
   graph_.nodes.push_back(std::move(node));
   return outputs;
+}
+
+ValueId GraphBuilder::add_output(NodeId node_id, std::size_t index) {
+  Node& node = graph_.nodes[node_id];
+  const std::size_t count = std::max(node.outputs.size(), index + 1);
+  InferContext ctx{graph_, node.attrs, node.inputs, static_cast<int>(count), std::vector<Type>(count)};
+  const Status inferred = node.op->infer(ctx);
+  CHECK(inferred.ok(),
+        (std::string(node.op->name) + ": " + (inferred.ok() ? "" : inferred.error().message)).c_str());
+  node.outputs.resize(count, kNone);
+  Value v;
+  v.name = unique_name(node.name + ":out" + std::to_string(index));
+  v.type = ctx.outputs[index];
+  v.has_type = true;
+  v.producer = node_id;
+  v.output_index = static_cast<std::uint32_t>(index);
+  const auto id = static_cast<ValueId>(graph_.values.size());
+  node.outputs[index] = id;
+  graph_.values.push_back(std::move(v));
+  return id;
 }
 
 std::vector<ValueId> GraphBuilder::ops(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs,

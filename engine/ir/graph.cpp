@@ -189,6 +189,16 @@ std::size_t live_node_count(const Graph& graph) {
       std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.alive(); }));
 }
 
+std::string passes_text(const Graph& graph, const Node& node) {
+  std::string text;
+  for (const std::uint32_t pass : node.origin.passes) text += (text.empty() ? "" : ",") + graph.passes[pass];
+  return text;
+}
+
+std::string last_pass(const std::string& passes) {
+  return passes.substr(passes.rfind(',') + 1);  // npos + 1 is 0: a list of one
+}
+
 ValueId find_value(const Graph& graph, const std::string& name) {
   for (ValueId id = 0; id < graph.values.size(); ++id)
     if (graph.values[id].name == name) return id;
@@ -242,82 +252,116 @@ Result<std::vector<NodeId>> topological_order(const Graph& graph) {
   return order;
 }
 
-Status verify(const Graph& graph, bool deep) {
-  const auto fail = [](const std::string& message) { return Error{Errc::bug, "invalid graph: " + message}; };
-  NameSet value_names, node_names;
-  std::vector<NodeId> producer(graph.values.size(), kNone);
-  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    const Node& node = graph.nodes[id];
-    if (!node.alive()) continue;
-    if (!node_names.insert(node.name).second) return fail("two nodes are named '" + node.name + "'");
-    if (node.outputs.empty()) return fail("node '" + node.name + "' has no outputs");
-    for (std::uint32_t i = 0; i < node.outputs.size(); ++i) {
-      const ValueId out = node.outputs[i];
-      if (out == kNone) continue;
-      if (out >= graph.values.size())
-        return fail("node '" + node.name + "' writes a value that does not exist");
-      if (producer[out] != kNone) return fail("value '" + graph.values[out].name + "' has two producers");
-      producer[out] = id;
-      if (graph.values[out].producer != id || graph.values[out].output_index != i)
-        return fail("value '" + graph.values[out].name + "' does not point back to its producer '" +
-                    node.name + "'");
-    }
-    for (ValueId in : node.inputs) {
-      if (in == kNone) continue;
-      if (in >= graph.values.size())
-        return fail("node '" + node.name + "' reads a value that does not exist");
-      const NodeId p = graph.values[in].producer;
-      if (p != kNone && (p >= graph.nodes.size() || !graph.nodes[p].alive()))
-        return fail("node '" + node.name + "' reads '" + graph.values[in].name +
-                    "', whose producer was removed");
-    }
-    for (std::uint32_t s : node.origin.sources)
-      if (s >= graph.sources.size())
-        return fail("node '" + node.name + "' names a source that does not exist");
+namespace {
+
+Error invalid(const std::string& message) { return Error{Errc::bug, "invalid graph: " + message}; }
+
+// Every value written is written once, and points back to its producer. `producer` is filled, by value.
+Status verify_outputs(const Graph& graph, NodeId id, std::vector<NodeId>& producer) {
+  const Node& node = graph.nodes[id];
+  if (node.outputs.empty()) return invalid("node '" + node.name + "' has no outputs");
+  for (std::uint32_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueId out = node.outputs[i];
+    if (out == kNone) continue;
+    if (out >= graph.values.size())
+      return invalid("node '" + node.name + "' writes a value that does not exist");
+    const Value& value = graph.values[out];
+    if (producer[out] != kNone) return invalid("value '" + value.name + "' has two producers");
+    producer[out] = id;
+    if (value.producer != id || value.output_index != i)
+      return invalid("value '" + value.name + "' does not point back to its producer '" + node.name + "'");
   }
+  return {};
+}
+
+Status verify_node(const Graph& graph, const Node& node) {
+  for (ValueId in : node.inputs) {
+    if (in == kNone) continue;
+    if (in >= graph.values.size())
+      return invalid("node '" + node.name + "' reads a value that does not exist");
+    const NodeId p = graph.values[in].producer;
+    if (p != kNone && (p >= graph.nodes.size() || !graph.nodes[p].alive()))
+      return invalid("node '" + node.name + "' reads '" + graph.values[in].name +
+                     "', whose producer was removed");
+  }
+  for (std::uint32_t s : node.origin.sources)
+    if (s >= graph.sources.size())
+      return invalid("node '" + node.name + "' names a source that does not exist");
+  for (std::uint32_t p : node.origin.passes)
+    if (p >= graph.passes.size()) return invalid("node '" + node.name + "' names a pass that does not exist");
+  return {};
+}
+
+Status verify_ends(const Graph& graph, const std::vector<NodeId>& producer) {
   const auto live = [&](ValueId id) {
     return id < graph.values.size() &&
            (graph.values[id].producer == kNone || producer[id] == graph.values[id].producer);
   };
   for (ValueId out : graph.outputs)
-    if (!live(out)) return fail("a graph output has no producer");
-  if (graph.loss != kNone && !live(graph.loss)) return fail("the loss has no producer");
+    if (!live(out)) return invalid("a graph output has no producer");
+  if (graph.loss != kNone && !live(graph.loss)) return invalid("the loss has no producer");
   for (const Update& u : graph.updates) {
-    if (!live(u.state) || !live(u.next)) return fail("an update names a value without producer");
-    if (graph.values[u.state].producer != kNone)
-      return fail("update of '" + graph.values[u.state].name + "', which is not a state");
-    if (graph.values[u.state].type != graph.values[u.next].type)
-      return fail("update of '" + graph.values[u.state].name + "' changes its type");
+    if (!live(u.state) || !live(u.next)) return invalid("an update names a value without producer");
+    const Value& state = graph.values[u.state];
+    if (state.producer != kNone) return invalid("update of '" + state.name + "', which is not a state");
+    if (state.type != graph.values[u.next].type)
+      return invalid("update of '" + state.name + "' changes its type");
   }
+  return {};
+}
+
+Status verify_values(const Graph& graph, const std::vector<NodeId>& producer) {
+  NameSet names;
   for (ValueId id = 0; id < graph.values.size(); ++id) {
     const Value& v = graph.values[id];
     const bool used = v.producer == kNone || producer[id] != kNone;
-    if (used && !value_names.insert(v.name).second) return fail("two values are named '" + v.name + "'");
+    if (used && !names.insert(v.name).second) return invalid("two values are named '" + v.name + "'");
     if (v.role == Role::constant && v.producer == kNone && !v.data.defined())
-      return fail("constant '" + v.name + "' has no contents");
+      return invalid("constant '" + v.name + "' has no contents");
     if (v.data.defined() && v.has_type && used && v.data.type() != v.type)
-      return fail("contents of '" + v.name + "' have another type");
+      return invalid("contents of '" + v.name + "' have another type");
   }
+  return {};
+}
+
+// Inference accepts the node and gives the types that its results have.
+Status verify_types(const Graph& graph, const Node& node) {
+  if (!node.alive() || node.op->infer == nullptr) return {};
+  bool typed = true;
+  for (ValueId in : node.inputs) typed = typed && (in == kNone || graph.values[in].has_type);
+  for (ValueId out : node.outputs)
+    typed = typed && (out == kNone || graph.values[out].has_type);  // viewing: inference failed
+  if (!typed) return {};
+  InferContext ctx{graph, node.attrs, node.inputs, static_cast<int>(node.outputs.size()),
+                   std::vector<Type>(node.outputs.size())};
+  if (Status s = node.op->infer(ctx); !s) return invalid("node '" + node.name + "': " + s.error().message);
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] == kNone) continue;
+    const Type& stored = graph.values[node.outputs[i]].type;
+    if (is_static(stored.shape) && is_static(ctx.outputs[i].shape) && stored != ctx.outputs[i])
+      return invalid("node '" + node.name + "' output " + std::to_string(i) + " is " + to_string(stored) +
+                     ", inference says " + to_string(ctx.outputs[i]));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status verify(const Graph& graph, bool deep) {
+  NameSet names;
+  std::vector<NodeId> producer(graph.values.size(), kNone);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!node.alive()) continue;
+    if (!names.insert(node.name).second) return invalid("two nodes are named '" + node.name + "'");
+    TRY(verify_outputs(graph, id, producer));
+    TRY(verify_node(graph, node));
+  }
+  TRY(verify_ends(graph, producer));
+  TRY(verify_values(graph, producer));
   TRY(topological_order(graph));
-  if (!deep) return {};
-  for (const Node& node : graph.nodes) {
-    if (!node.alive() || node.op->infer == nullptr) continue;
-    bool typed = true;
-    for (ValueId in : node.inputs) typed = typed && (in == kNone || graph.values[in].has_type);
-    for (ValueId out : node.outputs)
-      typed = typed && (out == kNone || graph.values[out].has_type);  // viewing: inference failed
-    if (!typed) continue;
-    InferContext ctx{graph, node.attrs, node.inputs, static_cast<int>(node.outputs.size()),
-                     std::vector<Type>(node.outputs.size())};
-    if (Status s = node.op->infer(ctx); !s) return fail("node '" + node.name + "': " + s.error().message);
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      if (node.outputs[i] == kNone) continue;
-      const Type& stored = graph.values[node.outputs[i]].type;
-      if (is_static(stored.shape) && is_static(ctx.outputs[i].shape) && stored != ctx.outputs[i])
-        return fail("node '" + node.name + "' output " + std::to_string(i) + " is " + to_string(stored) +
-                    ", inference says " + to_string(ctx.outputs[i]));
-    }
-  }
+  for (const Node& node : graph.nodes)
+    if (deep) TRY(verify_types(graph, node));
   return {};
 }
 

@@ -59,12 +59,14 @@ enum class Role : std::uint8_t {
 };  // hyper: lr, step
 
 // Where a node comes from. `sources` index Graph::sources: the ONNX nodes it stands for (several
-// after fusion); a backward node lists the forward node it differentiates, an optimizer node
-// none (its parameter tells).
+// after fusion); a backward node lists the forward node it differentiates, an optimizer node none
+// (its parameter tells). `passes` index Graph::passes: those that made or changed the node or what
+// it was made of, in the order in which they ran; empty: as import, autodiff or the trainer made
+// it.
 struct Origin {
   std::vector<std::uint32_t> sources;
   Phase phase = Phase::forward;
-  std::string pass;  // the pass that made the node; empty: import, autodiff or the trainer
+  std::vector<std::uint32_t> passes{};
 };
 
 struct Node {
@@ -107,6 +109,7 @@ struct Graph {
   std::vector<ValueId> outputs;
   std::vector<Update> updates;
   std::vector<SourceNode> sources;
+  std::vector<std::string> passes;   // that changed the graph, in order; one that ran twice is named twice
   std::vector<std::string> symbols;  // names of symbolic dims
   int opset = 0;                     // of the default ONNX domain
   ValueId loss = kNone;              // scalar, set by the trainer or for check
@@ -122,6 +125,10 @@ struct Use {
 };
 std::vector<std::vector<Use>> uses_of(const Graph& graph);  // indexed by ValueId
 std::size_t live_node_count(const Graph& graph);
+// The names of Origin::passes joined by commas: "fuse-gelu,fuse-elementwise".
+std::string passes_text(const Graph& graph, const Node& node);
+// The last of such a list, which made the node or changed it last; empty when the list is.
+std::string last_pass(const std::string& passes);
 ValueId find_value(const Graph& graph, const std::string& name);  // kNone when absent
 bool is_constant(const Graph& graph, ValueId id);  // role constant, or data known (not a parameter/state)
 

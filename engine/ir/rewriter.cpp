@@ -12,7 +12,8 @@ Rewriter::Rewriter(Graph& graph, std::string pass, std::set<std::string> exclude
       pass_(std::move(pass)),
       excluded_(std::move(excluded)),
       uses_(uses_of(graph)),
-      extra_uses_(graph.values.size(), 0) {
+      extra_uses_(graph.values.size(), 0),
+      first_own_node_(static_cast<NodeId>(graph.nodes.size())) {
   for (ValueId out : graph.outputs) ++extra_uses_[out];
   if (graph.loss != kNone) ++extra_uses_[graph.loss];
   for (const Update& u : graph.updates) {
@@ -50,19 +51,28 @@ GraphBuilder& Rewriter::begin(const std::string& rule, NodeId anchor, const std:
   replaced_ = replaced;
   anchor_ = anchor;
   first_new_node_ = static_cast<NodeId>(graph_.nodes.size());
-  Origin origin;
-  origin.phase = graph_.nodes[anchor].origin.phase;
-  origin.pass = pass_;
-  std::set<std::uint32_t> sources;
+  BuildContext context{.rank = graph_.nodes[anchor].rank};
+  context.origin.phase = graph_.nodes[anchor].origin.phase;
+  std::set<std::uint32_t> sources, passes;
   for (NodeId id : replaced) {
-    const auto& from = graph_.nodes[id].origin.sources;
-    sources.insert(from.begin(), from.end());
+    const Origin& from = graph_.nodes[id].origin;
+    sources.insert(from.sources.begin(), from.sources.end());
+    passes.insert(from.passes.begin(), from.passes.end());
   }
-  origin.sources.assign(sources.begin(), sources.end());
-  current_.sources = origin.sources;
-  builder_.origin = std::move(origin);
-  builder_.rank = graph_.nodes[anchor].rank;
+  context.origin.sources.assign(sources.begin(), sources.end());
+  context.origin.passes.assign(passes.begin(), passes.end());  // ids are in the order of the passes
+  context.origin.passes.push_back(pass_id());
+  current_.sources = context.origin.sources;
+  scope_.emplace(builder_, std::move(context));
   return builder_;
+}
+
+std::uint32_t Rewriter::pass_id() {
+  if (pass_id_ == kNone) {
+    pass_id_ = static_cast<std::uint32_t>(graph_.passes.size());
+    graph_.passes.push_back(pass_);
+  }
+  return pass_id_;
 }
 
 void Rewriter::index_new_nodes() {
@@ -93,8 +103,7 @@ void Rewriter::replace(ValueId old_value, ValueId new_value) {
   move_outputs(old_value, new_value);
   // The name stays with what the model calls it, unless the new value has a name of its own (input,
   // parameter, older value).
-  const NodeId producer = after.producer;
-  if (producer != kNone && graph_.nodes[producer].origin.pass == pass_ && before.producer != kNone)
+  if (made_here(after.producer) && before.producer != kNone)
     std::swap(graph_.values[old_value].name, graph_.values[new_value].name);
 }
 
@@ -116,12 +125,18 @@ void Rewriter::move_outputs(ValueId old_value, ValueId new_value) {
 }
 
 void Rewriter::retype(NodeId id, std::vector<ValueId> inputs, Attrs attrs) {
+  CHECK(scope_.has_value(), "node changed outside of a rewrite");
   index_new_nodes();
   Node& node = graph_.nodes[id];
   for (ValueId in : node.inputs)
     if (in != kNone) std::erase_if(uses_[in], [&](const Use& use) { return use.node == id; });
   node.inputs = std::move(inputs);
   node.attrs = std::move(attrs);
+  if (!made_here(id)) {
+    current_.changed.push_back(node.name);
+    if (node.origin.passes.empty() || node.origin.passes.back() != pass_id())
+      node.origin.passes.push_back(pass_id());
+  }
   for (std::uint32_t i = 0; i < node.inputs.size(); ++i)
     if (node.inputs[i] != kNone) uses_[node.inputs[i]].push_back({id, i});
   InferContext ctx{graph_, node.attrs, node.inputs, static_cast<int>(node.outputs.size()),
@@ -156,14 +171,14 @@ void Rewriter::commit(const std::string& why) {
     }
   }
   Node &anchor = graph_.nodes[anchor_], &result = graph_.nodes.back();
-  const bool generated_name = !current_.added.empty() && result.name.rfind(result.op->name, 0) == 0;
-  if (generated_name && !anchor.alive()) {
+  if (!current_.added.empty() && builder_.named_last() && !anchor.alive()) {
     std::swap(anchor.name, result.name);
     current_.added.back() = result.name;
   }
   log_.push_back(std::move(current_));
   current_ = {};
   replaced_.clear();
+  scope_.reset();
 }
 
 void Rewriter::remove_dead(NodeId id) {
@@ -172,9 +187,11 @@ void Rewriter::remove_dead(NodeId id) {
     CHECK(out == kNone || use_count(out) == 0, "removed node has used outputs");
   for (ValueId in : node.inputs) {
     if (in == kNone) continue;
+    // From the back: nodes that go together mostly go last to first, and a value may have very many
+    // readers.
     auto& uses = uses_[in];
-    uses.erase(std::remove_if(uses.begin(), uses.end(), [&](const Use& u) { return u.node == id; }),
-               uses.end());
+    const auto use = std::find_if(uses.rbegin(), uses.rend(), [&](const Use& u) { return u.node == id; });
+    uses.erase(std::next(use).base());
   }
   for (ValueId out : node.outputs)
     if (out != kNone) graph_.values[out].data = Tensor();
@@ -182,7 +199,32 @@ void Rewriter::remove_dead(NodeId id) {
   node.inputs.clear();
 }
 
-void Rewriter::set_data(ValueId id, Tensor data) { graph_.values[id].data = std::move(data); }
+Status remove_unneeded(Rewriter& rw, const char* rule) {
+  const Graph& graph = rw.graph();
+  const std::vector<NodeId> order = TRY(topological_order(graph));
+  std::vector<bool> needed(graph.nodes.size(), false);
+  std::vector<NodeId> unneeded;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    for (ValueId v : graph.nodes[order[i]].outputs) {
+      if (v == kNone) continue;
+      const auto& uses = rw.uses(v);
+      const bool read =
+          std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return needed[use.node]; });
+      if (read || rw.is_output(v)) needed[order[i]] = true;
+    }
+    if (!needed[order[i]]) unneeded.push_back(order[i]);
+  }
+  for (NodeId id : unneeded) {  // consumers first
+    if (!rw.allowed(rule, id)) continue;
+    const auto& outputs = graph.nodes[id].outputs;
+    if (std::any_of(outputs.begin(), outputs.end(),
+                    [&](ValueId v) { return v != kNone && rw.use_count(v) > 0; }))
+      continue;
+    rw.begin(rule, id, {id});
+    rw.commit();
+  }
+  return {};
+}
 
 int Rewriter::matched_count() const {
   return static_cast<int>(

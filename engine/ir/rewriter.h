@@ -1,7 +1,10 @@
-// The only way a pass changes a graph. Keeps uses, checks type equality of replaced values, and logs every
-// rewrite: the window's pass history, match counts and provenance are this log.
+// The only way a pass changes a graph. Keeps uses, checks type equality of replaced values, and
+// logs every rewrite: the window's pass history, match counts and provenance are this log. It is
+// complete: nodes come, go and change between begin and commit alone, and each is named in the
+// record.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,6 +21,7 @@ struct RewriteRecord {
   std::string why;                   // rejected: the reason; matched: what was gained, may be empty
   std::vector<std::string> removed;  // node names
   std::vector<std::string> added;
+  std::vector<std::string> changed;    // in place: they stay, with other operands, attributes and types
   std::vector<std::uint32_t> sources;  // Graph::sources concerned
 };
 
@@ -34,10 +38,11 @@ class Rewriter {
   bool allowed(const std::string& rule, NodeId anchor);
   void reject(const std::string& rule, NodeId anchor, const std::string& why);
 
-  // A rewrite: begin, build new nodes with builder(), replace values, then commit. New nodes inherit the
-  // union of the origins of the removed ones (phase and rank of `anchor`). Nodes whose outputs all became
-  // unused are removed. When the anchor is among them, the last new node takes its name (unless it was given
-  // one), so that sites keep the model's names from pass to pass.
+  // A rewrite: begin, build new nodes with the builder, replace values, then commit. New nodes
+  // inherit the union of the origins of the replaced ones (phase and rank of `anchor`), and this
+  // pass is added to theirs. Nodes whose outputs all became unused are removed. When the anchor is
+  // among them, the last new node takes its name (unless it was given one), so that sites keep the
+  // model's names from pass to pass.
   GraphBuilder& begin(const std::string& rule, NodeId anchor, const std::vector<NodeId>& replaced);
   // Types must be equal; uses, outputs and updates move; name moves too.
   void replace(ValueId old_value, ValueId new_value);
@@ -50,12 +55,14 @@ class Rewriter {
   void retype(NodeId node, std::vector<ValueId> inputs, Attrs attrs);
   void commit(const std::string& why = "");
 
-  void remove_dead(NodeId node);           // REQUIRES no used outputs
-  void set_data(ValueId id, Tensor data);  // record contents known before running
   const std::vector<RewriteRecord>& log() const { return log_; }
+  std::vector<RewriteRecord> take_log() { return std::move(log_); }
   int matched_count() const;
 
  private:
+  std::uint32_t pass_id();  // in Graph::passes
+  bool made_here(NodeId node) const { return node != kNone && node >= first_own_node_; }
+  void remove_dead(NodeId node);  // REQUIRES no used outputs
   void index_new_nodes();
   void move_outputs(ValueId old_value, ValueId new_value);
   Graph& graph_;
@@ -65,9 +72,17 @@ class Rewriter {
   std::vector<std::vector<Use>> uses_;
   std::vector<int> extra_uses_;
   std::vector<RewriteRecord> log_;
+  const NodeId first_own_node_;  // this one and those after it were made by this rewriter
+  std::uint32_t pass_id_ = kNone;
+  // The rewrite between begin and commit.
+  std::optional<BuildScope> scope_;
   std::vector<NodeId> replaced_;
   NodeId first_new_node_ = 0, anchor_ = kNone;
   RewriteRecord current_;
 };
+
+// Removes the nodes that neither an output, the loss nor an update depends on, each a record of
+// rule `rule`; those that the user switched off stay, and what they read.
+Status remove_unneeded(Rewriter& rw, const char* rule);
 
 }  // namespace gradloom

@@ -64,7 +64,7 @@ class Importer {
     for (const auto& info : proto_.value_info()) reader_.declared_types[info.name()] = &info.type();
     for (std::size_t position = 0; position < order.order.size(); ++position) {
       const int i = order.order[position];
-      builder_.rank = static_cast<std::int64_t>(position);
+      const BuildScope place(builder_, {.rank = static_cast<std::int64_t>(position)});
       TRY(reader_.read(proto_.node(i), {static_cast<std::uint32_t>(i), names_[static_cast<std::size_t>(i)]},
                        top_));
     }

@@ -108,25 +108,9 @@ Cost default_cost(const NodeTypes& types) {
 // ---- gradient rules ---------------------------------------------------------------------------------------
 
 ValueId GradContext::require_out(std::size_t i) {
-  Graph& graph = b.graph();
   if (i < node.outputs.size() && node.outputs[i] != kNone) return node.outputs[i];
-  Node& forward = graph.nodes[node_id];
-  const std::size_t count = std::max(forward.outputs.size(), i + 1);
-  InferContext ctx{graph, forward.attrs, forward.inputs, static_cast<int>(count), std::vector<Type>(count)};
-  const Status inferred = forward.op->infer(ctx);
-  CHECK(inferred.ok(),
-        (std::string(forward.op->name) + ": " + (inferred.ok() ? "" : inferred.error().message)).c_str());
-  forward.outputs.resize(count, kNone);
-  Value v;
-  v.name = b.unique_name(forward.name + ":out" + std::to_string(i));
-  v.type = ctx.outputs[i];
-  v.has_type = true;
-  v.producer = node_id;
-  v.output_index = static_cast<std::uint32_t>(i);
-  const auto id = static_cast<ValueId>(graph.values.size());
-  forward.outputs[i] = id;
-  node.outputs = forward.outputs;
-  graph.values.push_back(std::move(v));
+  const ValueId id = b.add_output(node_id, i);
+  node.outputs = b.graph().node(node_id).outputs;
   return id;
 }
 

@@ -195,11 +195,9 @@ Status add_loss(Graph& graph, const std::string& loss) {
   if (!is_static(graph.values[prediction].type.shape))
     return Error{Errc::usage,
                  "--loss: '" + escaped(parts[0]) + "' has unbound dims; bind them with --dim NAME=N"};
-  GraphBuilder b(graph);
-  b.origin.phase = Phase::loss;
-  b.origin.sources = {add_loss_source(graph, loss)};
-  b.rank = std::int64_t{1} << 39;
-  b.name_prefix = "loss/";
+  GraphBuilder b(graph, {.origin = {{add_loss_source(graph, loss)}, Phase::loss},
+                         .rank = std::int64_t{1} << 39,
+                         .name_prefix = "loss/"});
   graph.loss = TRY(def.build(b, prediction, parts[1], options));
   return {};
 }

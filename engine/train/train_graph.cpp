@@ -22,24 +22,11 @@ ValueId behind_views(const Graph& graph, ValueId id) {
 }
 
 // Training needs the loss and the state updates (running statistics), not the model's other outputs.
-void keep_only_needed(Graph& graph) {
-  std::vector<ValueId> stack{graph.loss};
-  for (const Update& u : graph.updates) stack.push_back(u.next);
-  std::vector<bool> needed(graph.nodes.size(), false);
-  while (!stack.empty()) {
-    const ValueId id = stack.back();
-    stack.pop_back();
-    const NodeId producer = id == kNone ? kNone : graph.values[id].producer;
-    if (producer == kNone || needed[producer]) continue;
-    needed[producer] = true;
-    for (ValueId in : graph.nodes[producer].inputs) stack.push_back(in);
-  }
-  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (needed[id] || !graph.nodes[id].alive()) continue;
-    graph.nodes[id].op = nullptr;
-    graph.nodes[id].inputs.clear();
-  }
+Result<std::vector<RewriteRecord>> keep_only_needed(Graph& graph) {
   graph.outputs = {graph.loss};
+  Rewriter rw(graph, "training");
+  TRY(remove_unneeded(rw, "not trained on"));
+  return rw.take_log();
 }
 
 // A model may have given any name to a value of its own, "w/m" too: then the step's value gets a number.
@@ -47,10 +34,8 @@ ValueId add_input(GraphBuilder& b, const std::string& name, const Type& type, Ro
   return b.input(b.unique_name(name), type, role);
 }
 
-ValueId add_state(GraphBuilder& b, const std::string& name, const Tensor& initial) {
-  const ValueId id = add_input(b, name, initial.type(), Role::state);
-  b.graph().values[id].data = initial;
-  return id;
+ValueId add_state(GraphBuilder& b, const std::string& name, Tensor initial) {
+  return b.state(b.unique_name(name), std::move(initial));
 }
 ValueId add_state(GraphBuilder& b, const std::string& name, const Type& like) {
   return add_state(b, name, Tensor(like.dtype, like.shape));
@@ -67,7 +52,7 @@ Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<Va
                     ValueId loss_scale, StepNames& names) {
   Scaling scaling{.step = names.step};
   if (spec.clip_norm <= 0 && !spec.loss_scale) return scaling;
-  b.name_prefix = spec.loss_scale ? "scale/" : "clip/";
+  const BuildScope names_of_scaling(b, b.context().named(spec.loss_scale ? "scale/" : "clip/"));
   names.grad_norm = b.op("GlobalNorm", gradients);
   if (!spec.loss_scale) {
     scaling.factor = b.op("ClipScale", {names.grad_norm}, {{"max_norm", spec.clip_norm}});
@@ -84,7 +69,7 @@ Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<Va
   std::vector<ValueId> inputs{names.grad_norm};
   inputs.insert(inputs.end(), states.begin(), states.end());
   const auto next = b.ops(op_by_name("LossScale"), inputs, attrs, 7);
-  for (std::size_t i = 0; i < states.size(); ++i) b.graph().updates.push_back({states[i], next[3 + i]});
+  for (std::size_t i = 0; i < states.size(); ++i) b.update(states[i], next[3 + i]);
   names.grad_norm = next[2];
   names.loss_scale = next[3];
   names.skipped = next[5];
@@ -125,34 +110,31 @@ Result<ValueId> add_loss_scale(GraphBuilder& b, const TrainSpec& spec) {
 
 // Gradients and the loss become their means over the micro-batches.
 void accumulate(GraphBuilder& b, std::int64_t count, std::vector<Trained>& trained, StepNames& names) {
-  Graph& graph = b.graph();
+  const Graph& graph = b.graph();
   names.micro = add_input(b, "gradloom/micro", {DType::i64, {}}, Role::hyper);
-  const auto add = [&](ValueId value, const std::string& name) {
+  const auto add = [&](ValueId value, const std::string& prefix, const std::string& name) {
+    const BuildScope before_updates(b, {b.context().origin, kOptimizerRank - 1, prefix});
     const ValueId acc = add_state(b, name, graph.values[value].type);
     const ValueId next = b.op("Accumulate", {acc, value, names.micro}, {{"count", count}});
-    graph.updates.push_back({acc, next});
+    b.update(acc, next);
     return next;
   };
-  b.rank = kOptimizerRank - 1;
   for (Trained& t : trained) {
     const std::string name = graph.values[t.parameter].name;
-    b.name_prefix = name + "/";
-    t.gradient = add(t.gradient, name + "/acc");
+    t.gradient = add(t.gradient, name + "/", name + "/acc");
   }
-  b.name_prefix = "loss/";
-  names.loss = add(graph.loss, "loss/acc");
-  b.rank = kOptimizerRank;
+  names.loss = add(graph.loss, "loss/", "loss/acc");
 }
 
 // One Optimizer node per parameter; pass fuse-optimizer makes one of them all.
 void add_updates(GraphBuilder& b, const OptimizerSpec& spec, const std::vector<Trained>& trained,
                  const Scaling& scaling, ValueId lr) {
-  Graph& graph = b.graph();
+  const Graph& graph = b.graph();
   const OpDef& optimizer = op_by_name("Optimizer");
   const std::vector<std::string> states = optimizer_states(spec);
   for (const auto& [p, g] : trained) {
     const std::string name = graph.values[p].name;
-    b.name_prefix = name + "/";
+    const BuildScope names_of_parameter(b, b.context().named(name + "/"));
     std::vector<ValueId> inputs{lr, scaling.step, scaling.factor, scaling.apply, p, g};
     std::vector<ValueId> state_ids;
     for (const std::string& s : states) {
@@ -160,8 +142,8 @@ void add_updates(GraphBuilder& b, const OptimizerSpec& spec, const std::vector<T
       inputs.push_back(state_ids.back());
     }
     const auto next = b.ops(optimizer, inputs, optimizer_attrs(spec), static_cast<int>(1 + states.size()));
-    graph.updates.push_back({p, next[0]});
-    for (std::size_t i = 0; i < states.size(); ++i) graph.updates.push_back({state_ids[i], next[i + 1]});
+    b.update(p, next[0]);
+    for (std::size_t i = 0; i < states.size(); ++i) b.update(state_ids[i], next[i + 1]);
   }
 }
 
@@ -174,11 +156,9 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   CHECK(graph.loss != kNone, "add_loss comes first");
   if (spec.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
 
-  keep_only_needed(graph);
+  out.removed = TRY(keep_only_needed(graph));
   const std::vector<ValueId> trainable = TRY(trainable_parameters(graph, spec.freeze));
-  GraphBuilder b(graph);
-  b.origin.phase = Phase::optimizer;
-  b.rank = kOptimizerRank;
+  GraphBuilder b(graph, {.origin = {{}, Phase::optimizer}, .rank = kOptimizerRank});
   const ValueId loss_scale = TRY(add_loss_scale(b, spec));
   const auto grads = TRY(add_gradients(graph, graph.loss, trainable, loss_scale));
 

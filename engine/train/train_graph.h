@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/ir/rewriter.h"
 #include "engine/train/loss_scaling.h"
 #include "engine/train/losses.h"
 #include "engine/train/optimizers.h"
@@ -39,6 +40,7 @@ struct TrainGraph {
   Graph graph;
   StepNames names;
   std::vector<std::string> trainable;  // parameter names
+  std::vector<RewriteRecord> removed;  // what is not trained on, node by node
 };
 // Backward and optimizer appended; what neither the loss nor a state update needs is removed; outputs become
 // those of {loss, grad_norm, loss_scale, skipped} that there are. Optimizer states are named "<param>/m",

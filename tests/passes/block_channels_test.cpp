@@ -21,7 +21,8 @@ using Ints = std::vector<std::int64_t>;
 // Layers over one graph; every layer has parameters of its own.
 class Layers {
  public:
-  explicit Layers(Graph& graph) : b(graph) { graph.opset = 17; }
+  explicit Layers(Graph& of) : graph(of), b(of) { graph.opset = 17; }
+  Graph& graph;
   GraphBuilder b;
 
   ValueId conv(ValueId x, std::int64_t k, std::int64_t size = 3, std::int64_t stride = 1,
@@ -101,7 +102,7 @@ ValueId operands(Layers& l) {
   x = l.b.op("Mul", {x, l.input({5})});
   x = l.b.op("Sub", {x, l.parameter({1, 1, 1, 1})});
   const ValueId twice = l.b.op("Mul", {x, l.b.scalar(DType::f64, 2)});
-  l.b.graph().outputs.push_back(twice);
+  l.graph.outputs.push_back(twice);
   return l.conv(l.b.op("Where", {l.b.op("Greater", {x, twice}), x, twice}), 16);
 }
 
@@ -246,7 +247,7 @@ const Refusal kRefusals[] = {
     {"borders",
      [](Layers& l) {
        const ValueId x = l.relu(l.b.op("Softmax", {l.input({1, 16, 6, 6})}));
-       l.b.graph().outputs.push_back(l.b.op("Flatten", {x}));
+       l.graph.outputs.push_back(l.b.op("Flatten", {x}));
        return l.b.op("Softmax", {l.conv(x, 3)});
      },
      "transposes at its borders would move 2304 elements, convolutions reorder 1728 (Flatten"},

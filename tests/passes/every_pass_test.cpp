@@ -277,6 +277,61 @@ TEST(RealModels, SitesKeepTheNamesOfTheModel) {
   }
 }
 
+std::set<std::string> live_names(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes)
+    if (node.alive()) names.insert(node.name);
+  return names;
+}
+
+void replay(const std::vector<RewriteRecord>& log, std::set<std::string>& names) {
+  for (const RewriteRecord& record : log) {
+    for (const std::string& node : record.changed) EXPECT_TRUE(names.count(node)) << node;
+    for (const std::string& node : record.removed) EXPECT_EQ(names.erase(node), 1u) << node;
+    for (const std::string& node : record.added) EXPECT_TRUE(names.insert(node).second) << node;
+  }
+}
+
+// The log is the whole history: replayed over the names of the nodes it ends where the graph does.
+// Nodes that it does not name are as they were.
+TEST_P(EveryModel, LogsTellEveryChange) {
+  const auto model = load_model(GetParam());
+  ASSERT_OK(model);
+  Graph graph = *model;
+  ASSERT_OK(add_loss(graph, "loss"));
+  TrainSpec spec;
+  spec.optimizer = *parse_optimizer("adamw");
+  for (const PassPhase phase : {PassPhase::pre_gradient, PassPhase::post_gradient}) {
+    for (const PassDef* def : all_passes()) {
+      if (def->phase != phase && def->phase != PassPhase::both) continue;
+      const Graph before = graph;
+      std::set<std::string> names = live_names(graph);
+      std::vector<PassReport> reports;
+      ASSERT_OK(run_passes(graph, *parse_pipeline(def->name), phase, reports));
+      ASSERT_EQ(reports.size(), 1u);
+      replay(reports[0].log, names);
+      EXPECT_EQ(names, live_names(graph)) << def->name;
+      std::set<std::string> changed;
+      for (const RewriteRecord& record : reports[0].log)
+        changed.insert(record.changed.begin(), record.changed.end());
+      for (NodeId id = 0; id < before.nodes.size(); ++id) {
+        const Node &was = before.nodes[id], &is = graph.nodes[id];
+        if (!was.alive() || !is.alive() || changed.count(is.name)) continue;
+        EXPECT_TRUE(was.attrs == is.attrs && was.origin.passes == is.origin.passes)
+            << def->name << ": " << is.name;
+      }
+    }
+    if (phase != PassPhase::pre_gradient) break;
+    std::set<std::string> names = live_names(graph);
+    auto train = add_training(std::move(graph), spec);
+    ASSERT_OK(train);
+    replay(train->removed, names);
+    graph = std::move(train->graph);
+    const std::set<std::string> all = live_names(graph);
+    EXPECT_TRUE(std::includes(all.begin(), all.end(), names.begin(), names.end()));
+  }
+}
+
 TEST_P(EveryModel, PassesFindNothingMoreInTheirOwnResult) {
   const auto model = load_model(GetParam());
   ASSERT_OK(model);

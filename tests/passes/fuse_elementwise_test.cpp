@@ -119,7 +119,7 @@ TEST_F(FuseElementwise, AnotherShapeEndsTheRegion) {
 
 TEST_F(FuseElementwise, ForwardAndBackwardStayApart) {
   const ValueId e = b.op("Exp", {x});
-  b.origin.phase = Phase::backward;
+  const BuildScope backward(b, {.origin = {{}, Phase::backward}});
   graph.outputs = {b.op("Mul", {e, y})};
   EXPECT_EQ(run_pass(graph, "fuse-elementwise").matched, 0);
 }

@@ -141,7 +141,7 @@ TEST_F(MixedPrecision, RunningStatisticsStayStates) {
 
 TEST_F(MixedPrecision, TheLossReadsLogitsAsTheyAre) {
   const ValueId labels = b.input("labels", {DType::i64, {4}}), y = product();
-  b.origin.phase = Phase::loss;
+  const BuildScope in_the_loss(b, {.origin = {{}, Phase::loss}});
   const ValueId loss = b.op("SoftmaxCrossEntropyLoss", {y, labels});
   graph.outputs = {graph.loss = loss};
   run_pass(graph, kPass);
@@ -153,7 +153,7 @@ TEST_F(MixedPrecision, TheLossReadsLogitsAsTheyAre) {
 
 TEST_F(MixedPrecision, OtherNodesOfTheLossAreFull) {
   const ValueId y = product(), target = b.input("target", {DType::f32, {4, 8}});
-  b.origin.phase = Phase::loss;
+  const BuildScope in_the_loss(b, {.origin = {{}, Phase::loss}});
   const ValueId apart = b.op("Sub", {y, target});
   graph.outputs = {apart};
   const PassReport report = run_pass(graph, kPass);
@@ -441,7 +441,7 @@ TEST_P(MixedModel, ParametersStatesAndTheirGradientsAreF32) {
     if (op == "Cast" && node.origin.phase != Phase::backward) {
       ++casts;
       EXPECT_FALSE(node.origin.sources.empty()) << node.name << " leads to no node of the model";
-      EXPECT_EQ(node.origin.pass, kPass) << node.name;
+      EXPECT_EQ(last_pass(passes_text(graph, node)), kPass) << node.name;
     }
     if (op == "MatMul" || op == "FusedMatMul" || op == "Gemm" || op == "Conv") {
       ++products;

@@ -26,7 +26,7 @@ KernelInfo info(std::int32_t plan_step, const char* op, const char* phase,
   k.op = op;
   k.phase = phase;
   k.scope = "layers.0/attn";
-  k.pass = plan_step == 0 ? "fuse-gelu" : "";
+  k.passes = plan_step == 0 ? "fuse-gelu,fuse-elementwise" : "";
   for (const std::uint32_t source : sources) k.onnx_nodes.push_back("/n" + std::to_string(source));
   k.sources = std::move(sources);
   k.flops = 1e9;
@@ -131,7 +131,7 @@ TEST(ChromeTrace, ArgumentsAndExactTimes) {
   EXPECT_EQ(first["args"]["onnx_node"], "/n0 /n1");
   EXPECT_EQ(first["args"]["scope"], "layers.0/attn");
   EXPECT_EQ(first["args"]["phase"], "forward");
-  EXPECT_EQ(first["args"]["pass_chain"], "fuse-gelu");
+  EXPECT_EQ(first["args"]["pass_chain"], "fuse-gelu,fuse-elementwise");
   EXPECT_EQ(first["args"]["flops"], 1e9);
   EXPECT_EQ(first["args"]["bytes"], 128);
   EXPECT_EQ(first["args"]["run_id"], 5);

@@ -16,7 +16,8 @@ TEST(Trace, KernelsKnowTheirOnnxNodes) {
   Node node;
   node.op = &gelu;
   node.name = "gelu";
-  node.origin = {{0, 1}, Phase::backward, "fuse-gelu"};
+  graph.passes = {"fuse-gelu", "cse", "fuse-elementwise"};
+  node.origin = {{0, 1}, Phase::backward, {0, 2}};
   graph.nodes.push_back(node);
   Plan plan;
   plan.steps.resize(2);
@@ -30,7 +31,7 @@ TEST(Trace, KernelsKnowTheirOnnxNodes) {
   EXPECT_EQ(infos[0].op, "Gelu");
   EXPECT_EQ(infos[0].phase, "backward");
   EXPECT_EQ(infos[0].scope, "a");
-  EXPECT_EQ(infos[0].pass, "fuse-gelu");
+  EXPECT_EQ(infos[0].passes, "fuse-gelu,fuse-elementwise");
   EXPECT_EQ(infos[0].onnx_nodes, (std::vector<std::string>{"/a/Erf", "/a/Mul"}));
   EXPECT_EQ(infos[1].node, "") << "a step without a node";
 

@@ -54,7 +54,7 @@ void write_wide_run(Store& store, int count, std::int64_t timed_steps) {
     node.op = &relu;
     node.name = name;
     node.outputs = {static_cast<ValueId>(i)};
-    node.origin = {{static_cast<std::uint32_t>(i)}, Phase::forward, ""};
+    node.origin = {{static_cast<std::uint32_t>(i)}, Phase::forward};
     t.graph.nodes.push_back(node);
     PlanStep step;
     step.node = static_cast<NodeId>(i);
@@ -62,7 +62,7 @@ void write_wide_run(Store& store, int count, std::int64_t timed_steps) {
     t.plan.steps.push_back(step);
     t.plan.buffers.push_back({Place::arena, 0, 128, i, i});
     t.plan.buffer_of.push_back(i);
-    report.log.push_back({"rule", name, true, "", {}, {}, {}});
+    report.log.push_back({"rule", name, true, "", {}, {}, {}, {}});
   }
   t.reports = {report};
   auto run = store.begin_run(tiny_start("wide"));

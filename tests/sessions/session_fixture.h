@@ -45,7 +45,11 @@ inline TinyStep tiny_step(bool fused) {
     n.op = &op;
     n.name = name;
     n.outputs = {static_cast<ValueId>(t.graph.values.size())};
-    n.origin = {std::move(sources), phase, pass};
+    n.origin = {std::move(sources), phase};
+    if (*pass != '\0') {
+      n.origin.passes = {static_cast<std::uint32_t>(t.graph.passes.size())};
+      t.graph.passes.emplace_back(pass);
+    }
     t.graph.values.push_back(value);
     t.graph.nodes.push_back(n);
   };
@@ -87,6 +91,7 @@ inline TinyStep tiny_step(bool fused) {
                         fused ? "one pass over memory" : "switched off",
                         {"fc", "act"},
                         {"fc+act"},
+                        {},
                         {0, 1}});
   t.reports.push_back(report);
   return t;

@@ -17,7 +17,7 @@ SearchFields matmul() {
   f.op = "FusedMatMul";
   f.phase = "backward";
   f.scope = "layers.0/attn";
-  f.pass = "fuse-scale-matmul";
+  f.passes = "cse,fuse-scale-matmul";
   f.kernel = "matmul brg:avx512_core";
   f.type = "f32 8x64x128";
   f.time_ns = 1.5e6;

@@ -25,7 +25,7 @@ inline Graph small_forward() {
     const auto source = static_cast<std::uint32_t>(graph.sources.size());
     const std::string name = "/" + scope + "/" + op;
     graph.sources.push_back({name, op, "", scope});
-    b.origin.sources = {source};
+    const BuildScope from_model(b, {.origin = {{source}}});
     return std::move(b.add(op_by_name(op), std::move(inputs), {}, 1, {}, name).value())[0];
   };
   for (int layer = 0; layer < 2; ++layer) {
@@ -39,7 +39,6 @@ inline Graph small_forward() {
     h = add(scope + "/linear", "Add", {h, bias});
     h = add(scope, "Tanh", {h});
   }
-  b.origin.sources.clear();
   graph.values[h].name = "y";
   graph.outputs = {h};
   return graph;

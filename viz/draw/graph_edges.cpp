@@ -202,7 +202,7 @@ void GraphPainter::legend() {
                                                      {"loss", c.loss},
                                                      {"backward", c.backward},
                                                      {"optimizer", c.optimizer},
-                                                     {"made by a pass", c.accent}};
+                                                     {"rewritten by a pass", c.accent}};
     float at = x + px(10);
     float total = px(12);
     for (const auto& [name, color] : entries)

@@ -306,7 +306,7 @@ void GraphPainter::full_node(int32_t b, ImVec2 min, ImVec2 max, ImU32 fill, ImU3
 void GraphPainter::badges(int32_t b, ImVec2 min, ImVec2 max, bool dim) {
   const Palette& c = palette();
   const GraphBox& box = model.boxes[b];
-  if (!box.pass.empty()) {  // made by a pass
+  if (!box.passes.empty()) {  // rewritten by a pass
     const ImVec2 at{max.x - 9 * p.k, min.y + 9 * p.k};
     list->AddCircleFilled(at, 3.5f * p.k, dim ? c.text_faint : c.accent, 12);
   }

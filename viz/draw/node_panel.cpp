@@ -230,7 +230,7 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions,
     badge("\u26a0 not supported", palette().bad);
   }
   wrapped(escaped(box.name), palette().text_dim);
-  if (!box.pass.empty()) badge("made by " + box.pass, palette().accent);
+  if (!box.passes.empty()) badge("rewritten by " + box.passes, palette().accent);
   register_item("node-panel.name", box.op, box.name);
   if (box.scope >= 0) muted(escaped(state.model->scopes[box.scope].path));
   if (box.node != kNone && state.model->planned) costs(box, *state.model);

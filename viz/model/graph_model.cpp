@@ -142,7 +142,7 @@ class Builder {
       box.unsupported = node.op->infer == nullptr;
       box.subtitle = box.unsupported ? "not supported" : subtitle_of(node.name, box.op);
       box.attributes = to_string(node.attrs);
-      box.pass = node.origin.pass;
+      box.passes = passes_text(graph_, node);
       box.phase = node.origin.phase;
       box.column = column_of(node.origin.phase);
       box.plan_step = step_of[id];
@@ -313,7 +313,7 @@ SearchFields GraphModel::fields(int32_t index) const {
   f.op = box.op;
   f.phase = phase_name(box.phase);
   if (box.scope >= 0) f.scope = scopes[box.scope].path;
-  f.pass = box.pass;
+  f.passes = box.passes;
   f.kernel = box.kernel;
   f.type = box.type;
   f.time_ns = box.time_ns;

@@ -29,7 +29,7 @@ struct PortInfo {
 
 struct GraphBox {
   NodeId node = kNone;  // kNone: a graph input
-  std::string name, op, title, subtitle, attributes, kernel, pass;
+  std::string name, op, title, subtitle, attributes, kernel, passes;
   std::string type;  // of the first output, short: "f32 8x64x128" with a multiplication sign
   Phase phase = Phase::forward;
   LayoutColumn column = LayoutColumn::kForward;

@@ -31,7 +31,7 @@ std::string group_key(const KernelRow& row, KernelGroup group) {
     case KernelGroup::kOp: return row.info.op;
     case KernelGroup::kScope: return row.info.scope.empty() ? "(no scope)" : row.info.scope;
     case KernelGroup::kPhase: return row.info.phase;
-    case KernelGroup::kPass: return row.info.pass.empty() ? "(not rewritten)" : row.info.pass;
+    case KernelGroup::kPass: return row.info.passes.empty() ? "(not rewritten)" : last_pass(row.info.passes);
     case KernelGroup::kKernel: return row.info.kernel;
     case KernelGroup::kSingle: break;
   }
@@ -44,7 +44,7 @@ SearchFields fields_of(const KernelRow& row) {
   f.op = row.info.op;
   f.phase = row.info.phase;
   f.scope = row.info.scope;
-  f.pass = row.info.pass;
+  f.passes = row.info.passes;
   f.kernel = row.info.kernel;
   if (row.samples > 0) f.time_ns = static_cast<double>(row.step_ns);
   f.bytes = row.info.bytes_read + row.info.bytes_written;

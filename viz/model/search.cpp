@@ -162,7 +162,7 @@ bool Query::term_matches(const Term& term, const SearchFields& f) {
     case Field::kOp: return text_matches(term.text, f.op, true);
     case Field::kPhase: return text_matches(term.text, f.phase, true);
     case Field::kScope: return text_matches(term.text, f.scope, false);
-    case Field::kPass: return text_matches(term.text, f.pass, false);
+    case Field::kPass: return text_matches(term.text, f.passes, false);
     case Field::kKernel: return text_matches(term.text, f.kernel, false);
     case Field::kType: return text_matches(term.text, f.type, false);
     case Field::kTime: return compare(f.time_ns);

@@ -19,7 +19,7 @@
 namespace gradloom {
 
 struct SearchFields {
-  std::string_view name, op, phase, scope, pass, kernel, type;
+  std::string_view name, op, phase, scope, passes, kernel, type;
   double time_ns = std::nan(""), bytes = std::nan(""), flops = std::nan("");
 };
 

@@ -69,7 +69,6 @@ Result<NodeReader::Values> NodeReader::read_control_flow(const onnx::NodeProto& 
                         : type == "Scan"          ? read_scan(node, site, names)
                         : type == "FlexAttention" ? read_flex_attention(node, site, names)
                                                   : read_sequence_map(node, site, names);
-  builder_.origin = Origin{{site.source}, Phase::forward, ""};
   std::string reason = std::exchange(not_followed_, "");
   // A loop that is too long to unroll can still be looked at.
   if (!read.ok() && reason.empty() && read.error().code == Errc::limit && options_.allow_unknown)
@@ -158,7 +157,6 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
     if (outputs.back() == kNone)
       return bad("output '" + escaped(output.name()) + "' of its body is produced by nothing");
   }
-  builder_.origin = Origin{{site.source}, Phase::forward, ""};
   return outputs;
 }
 

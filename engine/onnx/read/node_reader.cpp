@@ -100,7 +100,8 @@ ValueId Names::find(const std::string& name) const {
 }
 
 Status NodeReader::read(const onnx::NodeProto& node, const Site& site, Names& names) {
-  builder_.origin = Origin{{site.source}, Phase::forward, ""};
+  const BuildScope here(builder_,
+                        {.origin = {{site.source}, Phase::forward}, .rank = builder_.context().rank});
   const Result<Values> outputs = read_outputs_of(node, site, names);
   if (!outputs.ok()) return with_context(outputs.error(), node_label(site.name, node.op_type()));
   for (std::size_t k = 0; k < outputs->size(); ++k) {
@@ -448,7 +449,7 @@ Result<NodeReader::Values> NodeReader::add_node(NewNode node) {
   }
   if (!added.ok() && !lenient()) return added.error();
   if (!added.ok()) {
-    report_untyped(node.name, op.name, builder_.origin.sources.at(0), added.error());
+    report_untyped(node.name, op.name, builder_.context().origin.sources.at(0), added.error());
     return add_untyped(std::move(node));
   }
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
@@ -497,8 +498,8 @@ NodeReader::Values NodeReader::add_untyped(NewNode node) {
   added.attrs = std::move(node.attrs);
   added.inputs = std::move(node.inputs);
   added.name = std::move(node.name);
-  added.origin = builder_.origin;
-  added.rank = builder_.rank;
+  added.origin = builder_.context().origin;
+  added.rank = builder_.context().rank;
   const auto id = static_cast<NodeId>(out_.graph.nodes.size());
   for (const std::string& output : node.outputs) {
     if (output.empty()) {

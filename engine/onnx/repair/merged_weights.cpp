@@ -78,10 +78,10 @@ Match match_of(const Graph& graph, const Tensor& copy, const std::vector<std::st
   return {};
 }
 
-// The parameter `id` becomes the result of a node that makes it of `original`, for the first of its readers.
-void derive(GraphBuilder& builder, ValueId id, ValueId original, bool transposed,
+// The parameter `id` becomes the result of a node that makes it of `original`, for the first of its
+// readers.
+void derive(Graph& graph, GraphBuilder& builder, ValueId id, ValueId original, bool transposed,
             const std::vector<Use>& readers) {
-  Graph& graph = builder.graph();
   Node node;
   node.op = &op_by_name(transposed ? "Transpose" : "Identity");
   node.inputs = {original};
@@ -163,7 +163,7 @@ std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates)
     }
     const bool transposed = match.like == Likeness::transposed;
     tied.push_back({copy.name, graph.value(match.original).name, transposed});
-    derive(builder, id, match.original, transposed, uses[id]);
+    derive(graph, builder, id, match.original, transposed, uses[id]);
   }
   graph.parameters = std::move(kept);
   return tied;

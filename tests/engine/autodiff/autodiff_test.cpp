@@ -88,9 +88,11 @@ TEST(Autodiff, BackwardNodesNameTheirForwardSource) {
   graph.sources = {{"/mlp/act/Exp", "Exp", "", "mlp/act"}};
   GraphBuilder b(graph);
   const ValueId w = b.parameter("w", Tensor(DType::f32, {3}));
-  b.origin.sources = {0};
-  const ValueId e = b.op("Exp", {w});
-  b.origin.sources = {};
+  ValueId e = kNone;
+  {
+    const BuildScope from_model(b, {.origin = {{0}}});
+    e = b.op("Exp", {w});
+  }
   ASSERT_TRUE(add_gradients(graph, scalar_sum(b, e), {w}).ok());
   int found = 0;
   for (const Node& n : graph.nodes)

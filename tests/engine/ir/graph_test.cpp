@@ -70,9 +70,11 @@ TEST(Graph, OrderFollowsRankAmongReadyNodes) {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.input("x", {DType::f32, {1}});
-  b.rank = 10;
-  b.op("Relu", {x});
-  b.rank = 5;
+  {
+    const BuildScope later(b, {.rank = 10});
+    b.op("Relu", {x});
+  }
+  const BuildScope sooner(b, {.rank = 5});
   b.op("Tanh", {x});
   const auto order = topological_order(graph);
   ASSERT_TRUE(order.ok());
@@ -108,7 +110,70 @@ TEST(Rewriter, ReplacesAndKeepsNamesOriginsAndLog) {
   EXPECT_EQ(rw.log()[0].added.size(), 2u);
   const Node& made = s.graph.nodes[s.graph.values[y].producer];
   EXPECT_EQ(made.origin.sources, (std::vector<std::uint32_t>{0, 1}));
-  EXPECT_EQ(made.origin.pass, "test-pass");
+  EXPECT_EQ(passes_text(s.graph, made), "test-pass");
+}
+
+TEST(Rewriter, OriginsKeepTheChainOfPasses) {
+  Small s;
+  const auto rewrite = [&](const char* pass, NodeId node, const char* op) {
+    Rewriter rw(s.graph, pass);
+    const ValueId in = s.graph.nodes[node].inputs[0], out = s.graph.nodes[node].outputs[0];
+    rw.replace(out, rw.begin("rule", node, {node}).op(op, {in}));
+    rw.commit();
+    return static_cast<NodeId>(s.graph.nodes.size() - 1);
+  };
+  const NodeId tanh = rewrite("first", 1, "Tanh"), exp = rewrite("second", tanh, "Exp");
+  EXPECT_EQ(passes_text(s.graph, s.graph.nodes[0]), "") << "no pass touched it";
+  EXPECT_EQ(passes_text(s.graph, s.graph.nodes[exp]), "first,second");
+  EXPECT_EQ(last_pass("first,second"), "second");
+  EXPECT_EQ(last_pass("first"), "first");
+  EXPECT_EQ(last_pass(""), "");
+  Rewriter last(s.graph, "third");  // of a node that two chains lead to
+  last.replace(s.graph.outputs[0],
+               last.begin("rule", exp, {exp, 0}).op("Tanh", {s.graph.nodes[exp].inputs[0]}));
+  last.commit();
+  EXPECT_EQ(passes_text(s.graph, s.graph.nodes.back()), "first,second,third");
+  EXPECT_EQ(s.graph.passes, (std::vector<std::string>{"first", "second", "third"}));
+  EXPECT_TRUE(verify(s.graph).ok());
+  s.graph.nodes.back().origin.passes = {7};
+  EXPECT_NE(verify(s.graph).error().message.find("a pass that does not exist"), std::string::npos);
+}
+
+// The last new node takes the anchor's name when the builder chose its own: also when that looks
+// like another operator's, and never when the pass chose it.
+TEST(Rewriter, GivenNamesStay) {
+  for (const bool given : {false, true}) {
+    Small s;
+    const std::string anchor = s.graph.nodes[1].name;
+    Rewriter rw(s.graph, "test-pass");
+    GraphBuilder& b = rw.begin("rule", 1, {1});
+    const auto made = b.add(op_by_name("Tanh"), {s.sum}, {}, 1, {}, given ? "Tanh of mine" : "");
+    ASSERT_TRUE(made.ok());
+    rw.replace(s.y, (*made)[0]);
+    rw.commit();
+    EXPECT_EQ(s.graph.nodes.back().name, given ? "Tanh of mine" : anchor);
+    EXPECT_EQ(rw.log()[0].added, std::vector<std::string>{s.graph.nodes.back().name});
+  }
+}
+
+TEST(Rewriter, RemovesWhatNothingNeeds) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {2}}), kept = b.op("Tanh", {x});
+  b.op("Exp", {b.op("Neg", {kept})});
+  graph.outputs = {kept};
+  const std::string neg = graph.nodes[1].name, exp = graph.nodes[2].name;
+  Graph excluded = graph;
+  Rewriter rw(graph, "test-pass");
+  ASSERT_TRUE(remove_unneeded(rw, "unneeded").ok());
+  EXPECT_EQ(live_node_count(graph), 1u);
+  EXPECT_EQ(rw.use_count(kept), 1u) << "an output, and read by no node that is left";
+  ASSERT_EQ(rw.log().size(), 2u);
+  EXPECT_EQ(rw.log()[0].removed, std::vector<std::string>{exp}) << "consumers first";
+  EXPECT_EQ(rw.log()[1].removed, std::vector<std::string>{neg});
+  Rewriter off(excluded, "test-pass", {exp});
+  ASSERT_TRUE(remove_unneeded(off, "unneeded").ok());
+  EXPECT_EQ(live_node_count(excluded), 3u) << "switched off: it stays, and what it reads";
 }
 
 TEST(Rewriter, RetypesInPlaceAndMovesOutputsAlone) {
@@ -127,6 +192,8 @@ TEST(Rewriter, RetypesInPlaceAndMovesOutputsAlone) {
   rw.retype(1, {s.sum}, {});
   rw.commit();
   EXPECT_EQ(s.graph.type(s.sum), (Type{DType::bf16, {2, 3}}));
+  EXPECT_EQ(rw.log()[0].changed, std::vector<std::string>{s.graph.nodes[0].name});
+  EXPECT_EQ(passes_text(s.graph, s.graph.nodes[0]), "test-pass");
   EXPECT_EQ(s.graph.type(s.y), (Type{DType::bf16, {2, 3}}));
   EXPECT_EQ(rw.use_count(s.x), 1u) << "read by the cast alone";
   EXPECT_EQ(rw.use_count(bias), 1u);
@@ -145,6 +212,37 @@ TEST(Rewriter, ExcludedSitesAreRefusedAndLogged) {
   EXPECT_FALSE(rw.allowed("rule", 1));
   ASSERT_EQ(rw.log().size(), 1u);
   EXPECT_FALSE(rw.log()[0].matched);
+}
+
+TEST(Builder, ScopesEndWhereTheyEnd) {
+  Graph graph;
+  GraphBuilder b(graph, {.rank = 3, .name_prefix = "outer/"});
+  const ValueId x = b.input("x", {DType::f32, {1}});
+  {
+    const BuildScope inner(b, b.context().named("inner/"));
+    b.op("Relu", {x});
+    const BuildScope innermost(b, {.origin = {{}, Phase::backward}, .rank = 7});
+    b.op("Relu", {x});
+  }
+  b.op("Relu", {x});
+  EXPECT_EQ(graph.nodes[0].name, "inner/Relu");
+  EXPECT_EQ(graph.nodes[0].rank, 3);
+  EXPECT_EQ(graph.nodes[1].name, "Relu");
+  EXPECT_EQ(graph.nodes[1].rank, 7);
+  EXPECT_EQ(graph.values[graph.nodes[1].outputs[0]].role, Role::gradient);
+  EXPECT_EQ(graph.nodes[2].name, "outer/Relu");
+  EXPECT_EQ(graph.nodes[2].rank, 3);
+}
+
+TEST(Builder, AddsResultsThatANodeWasMadeWithout) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {2, 3}});
+  b.op("Dropout", {x});
+  const ValueId mask = b.add_output(0, 1);
+  EXPECT_EQ(graph.nodes[0].outputs[1], mask);
+  EXPECT_EQ(graph.type(mask), (Type{DType::boolean, {2, 3}}));
+  EXPECT_TRUE(verify(graph).ok());
 }
 
 TEST(Builder, NamesNeverCollide) {
