@@ -280,7 +280,7 @@ TEST(TraceCsv, OneLinePerPlanStepAndNoFormulas) {
   const std::string csv = trace_csv(d);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 7);
   EXPECT_NE(csv.find("\n0,node0,Gelu avx512,Gelu,forward,layers.0/attn,/n0 "
-                     "/n1,fuse-gelu,1e+09,128,4,6004,1501.0,1501,1501,1501,0.0\n"),
+                     "/n1,fuse-elementwise,1e+09,128,4,6004,1501.0,1501,1501,1501,0.0\n"),
             std::string::npos)
       << csv;
   EXPECT_NE(csv.find("\n1,'=cmd"), std::string::npos) << csv;
