@@ -54,6 +54,15 @@ struct Chain {
   std::vector<NodeId> inside;  // nodes between softmax and product, and the product
 };
 
+// An attention: the softmax, the product that reads it, and what the fused node takes.
+struct Site {
+  NodeId softmax = kNone, user = kNone;
+  Chain chain{};
+  Operand q{}, k{}, v{};
+  Attrs attrs{};
+  std::vector<NodeId> replaced{};
+};
+
 class FuseAttention final : public Pass {
  public:
   void fields(FieldVisitor& v) override {
@@ -74,39 +83,52 @@ class FuseAttention final : public Pass {
   // The reason, where it is an attention but cannot be fused; empty otherwise.
   std::string fuse(Rewriter& rw, NodeId softmax) const {
     const Graph& graph = rw.graph();
-    const Node node = graph.nodes[softmax];
-    const auto rank = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size());
-    Chain chain;
-    std::string why = follow(rw, node.inputs[0], softmax, chain);
-    if (chain.product == kNone) return "";  // no product behind it: another use of softmax
-    if (!why.empty()) return why;
-    ValueId p = node.outputs[0];
-    if (rw.uses(p).empty()) return "";
+    Site site{.softmax = softmax};
+    std::string why = follow(rw, graph.nodes[softmax].inputs[0], softmax, site.chain);
+    if (site.chain.product == kNone) return "";  // no product behind it: another use of softmax
+    if (!why.empty() || rw.uses(graph.nodes[softmax].outputs[0]).empty()) return why;
+    if (why = find_user(rw, site); !why.empty()) return why;
+    // Values are not scaled: a factor of theirs would be one of the result.
+    const Node scores = graph.nodes[site.chain.product], user = graph.nodes[site.user];
+    site.q = operand_of(graph, scores.inputs[0], true);
+    site.k = operand_of(graph, scores.inputs[1], true);
+    site.v = operand_of(graph, user.inputs[1], false);
+    if (why = misfit(graph, site); !why.empty()) return why;
+    if (rw.allowed("attention", softmax)) rewrite(rw, std::move(site));
+    return "";
+  }
+
+  // From the softmax to the product with the values: sets `user`, what is dropped and what is
+  // replaced on the way.
+  static std::string find_user(const Rewriter& rw, Site& site) {
+    const Graph& graph = rw.graph();
+    ValueId p = graph.nodes[site.softmax].outputs[0];
     NodeId reader = rw.uses(p)[0].node;
-    why = used_elsewhere(rw, p, {reader});
-    if (!why.empty()) return why;
-    std::vector<NodeId> replaced = {softmax};
-    Attrs attrs;
+    if (std::string why = used_elsewhere(rw, p, {reader}); !why.empty()) return why;
+    site.replaced = {site.softmax};
     if (is_op(graph.nodes[reader], "Dropout")) {
-      why = read_dropout(rw, graph.nodes[reader], attrs);
-      if (!why.empty()) return why;
-      replaced.push_back(reader);
+      if (std::string why = read_dropout(rw, graph.nodes[reader], site.attrs); !why.empty()) return why;
+      site.replaced.push_back(reader);
       p = graph.nodes[reader].outputs[0];
       reader = rw.uses(p)[0].node;
     }
-    replaced.push_back(reader);
-    const Node user = graph.nodes[reader];
-    if (!is_op(user, "MatMul") || user.inputs[0] != p)
-      return "the probabilities are read by " + std::string(user.op->name) + ", not multiplied with values";
+    site.replaced.push_back(reader);
+    site.user = reader;
+    const Node& user = graph.nodes[reader];
+    if (is_op(user, "MatMul") && user.inputs[0] == p) return "";
+    return "the probabilities are read by " + std::string(user.op->name) + ", not multiplied with values";
+  }
+
+  // Why its axes, dims or mask do not fit; empty: they do.
+  std::string misfit(const Graph& graph, const Site& site) const {
+    const Node& node = graph.nodes[site.softmax];
+    const Node &scores = graph.nodes[site.chain.product], &user = graph.nodes[site.user];
+    const auto rank = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size());
     const std::int64_t axis = node.attrs.integer("axis", node.op->until < 13 ? 1 : -1);
     if (rank < 2 || (axis != -1 && axis != rank - 1)) return "the softmax is not over the keys";
-    const std::int64_t keys = graph.type(p).shape.back();
+    const std::int64_t keys = graph.type(user.inputs[0]).shape.back();
     if (keys >= 0 && keys < min_keys_)
       return std::to_string(keys) + " keys: keeping their probabilities costs little (min_keys)";
-    const Node scores = graph.nodes[chain.product];
-    // Values are not scaled: a factor of theirs would be one of the result.
-    const Operand q = operand_of(graph, scores.inputs[0], true),
-                  k = operand_of(graph, scores.inputs[1], true), v = operand_of(graph, user.inputs[1], false);
     for (const ValueId operand : {scores.inputs[0], scores.inputs[1], user.inputs[1]})
       if (graph.type(operand).shape.size() != static_cast<std::size_t>(rank))
         return "the operands have different numbers of dims";
@@ -114,8 +136,17 @@ class FuseAttention final : public Pass {
                 &values = graph.type(user.inputs[1]).shape;
     for (std::size_t i = 0; i + 2 < left.size(); ++i)
       if (left[i] != right[i] || left[i] != values[i]) return "batch dims of the operands differ";
-    if (chain.mask != kNone && depends_on_parameter(graph, chain.mask)) return "the mask is trained";
-    if (!rw.allowed("attention", softmax)) return "";
+    if (site.chain.mask != kNone && depends_on_parameter(graph, site.chain.mask))
+      return "the mask is trained";
+    return "";
+  }
+
+  static void rewrite(Rewriter& rw, Site site) {
+    const Graph& graph = rw.graph();
+    const NodeId softmax = site.softmax, user = site.user;
+    const Chain& chain = site.chain;
+    const Operand &q = site.q, &k = site.k, &v = site.v;
+    Attrs& attrs = site.attrs;
     const double scale = chain.scale * q.scale * k.scale;
     if (scale != 1) attrs.set("scale", scale);
     Perm perm_k = k.perm;
@@ -124,13 +155,14 @@ class FuseAttention final : public Pass {
     set_perm(attrs, "perm_q", q.perm);
     set_perm(attrs, "perm_k", perm_k);
     set_perm(attrs, "perm_v", v.perm);
-    if (node.attrs.integer("safe") != 0) attrs.set("safe", std::int64_t{1});
+    if (graph.nodes[softmax].attrs.integer("safe") != 0) attrs.set("safe", std::int64_t{1});
     std::vector<ValueId> inputs = {q.value, k.value, v.value};
     if (chain.mask != kNone) {
       inputs.push_back(chain.mask);
       attrs.set("mask", chain.mode);
       if (chain.mode != "add") attrs.set("fill", chain.fill);
     }
+    std::vector<NodeId>& replaced = site.replaced;
     replaced.insert(replaced.end(), chain.inside.begin(), chain.inside.end());
     for (const Operand* operand : {&q, &k, &v}) {
       for (const NodeId id : operand->nodes) {
@@ -138,7 +170,7 @@ class FuseAttention final : public Pass {
         replaced.push_back(id);
       }
     }
-    ValueId result = user.outputs[0];
+    ValueId result = graph.nodes[user].outputs[0];
     if (const NodeId after = single_reader(rw, result);
         after != kNone && is_op(graph.nodes[after], "Transpose")) {
       set_perm(attrs, "perm_y", perm_of_transpose(graph, graph.nodes[after]));
@@ -148,7 +180,6 @@ class FuseAttention final : public Pass {
     GraphBuilder& b = rw.begin("attention", softmax, replaced);
     rw.replace(result, b.op("FusedAttention", inputs, std::move(attrs)));
     rw.commit("probabilities are not written to memory");
-    return "";
   }
 
   // Sets what FusedAttention drops. The reason when it cannot, or when its result has other readers than one.

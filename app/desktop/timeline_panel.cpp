@@ -403,6 +403,52 @@ bool draw_notes(Ui& ui, const View& view, float top, float height, bool hovered)
   return over_any;
 }
 
+struct UnderPointer {
+  const TimelineBar* bar = nullptr;
+  bool over_note = false;
+};
+
+// Ticks, notes, lanes and the arena's bytes, with what is marked over them. `at`: where the names
+// of the lanes begin.
+UnderPointer draw_rows(Ui& ui, const View& view, ImVec2 at, const TimeRange& drag, bool hovered) {
+  const AppState& s = ui.state();
+  TimelineState& state = ui.timeline;
+  const Palette& p = palette();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->PushClipRect(view.min, view.max, true);
+  draw_ticks(view, at);
+  UnderPointer pointer;
+  std::vector<std::pair<float, std::string>> names;  // of the lanes, left of them
+  float y = at.y + theme().small->FontSize + px(6) + px(4);
+  const float height = px(24);
+  const bool notes = std::any_of(s.marks->notes.begin(), s.marks->notes.end(),
+                                 [&](const Note& n) { return is_here(n, s, state.model); });
+  if (notes) {
+    pointer.over_note = draw_notes(ui, view, y, px(19), hovered);
+    names.emplace_back(y + (px(19) - theme().small->FontSize) / 2, "Notes");
+    y += px(24);
+  }
+  const float bars_top = y;
+  for (const TimelineLane& lane : state.model.lanes) {
+    const float tall = lane.stream && !lane.bars.empty() ? px(40) : height;
+    if (const TimelineBar* bar = draw_lane(ui, view, lane, y, tall, hovered)) pointer.bar = bar;
+    names.emplace_back(y + (tall - theme().small->FontSize) / 2, lane.name);
+    y += tall + px(5);
+  }
+  const float live_top = y + px(10), live_bottom = std::min(view.max.y - px(2), live_top + px(200));
+  draw_live(state.model, view, live_top, live_bottom);
+  if (!state.model.live_ns.empty() && live_bottom - live_top >= px(40))
+    names.emplace_back((live_top + live_bottom) / 2, "Arena");
+  if (state.filter) draw_range(view, state.filter->range, bars_top);
+  const bool zooming = state.drag == TimelineState::Drag::zoom;
+  if (!drag.empty()) draw_measure(view, drag, live_top - px(2), zooming ? p.text_dim : p.accent);
+  if (!state.ruler.empty()) draw_measure(view, state.ruler, live_top - px(2), p.warn);
+  list->PopClipRect();
+  for (const auto& [top, name] : names)
+    list->AddText(theme().small, theme().small->FontSize, {at.x, top}, p.text_faint, name.c_str());
+  return pointer;
+}
+
 }  // namespace
 
 void draw_timeline_panel(Ui& ui) {
@@ -417,9 +463,8 @@ void draw_timeline_panel(Ui& ui) {
   draw_toolbar(ui, timed_steps(trace));
   if (state.view.empty())
     state.view = {-0.01 * state.model.duration_ns, std::max(1000.0, state.model.duration_ns * 1.01)};
-  const Palette& p = palette();
   const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
-  const float label = px(64), ticks_height = theme().small->FontSize + px(6);
+  const float label = px(64);
   const ImVec2 size{region.x, std::max(px(60), region.y)};
   ImGui::InvisibleButton("timeline", size,
                          ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight |
@@ -436,40 +481,8 @@ void draw_timeline_panel(Ui& ui) {
   if (state.view.empty()) return;  // shown whole in the next frame
   keep_inside(state);
   view.shown = state.view;
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  list->PushClipRect(view.min, view.max, true);
-  draw_ticks(view, at);
-  const TimelineBar* under = nullptr;
-  std::vector<std::pair<float, std::string>> names;  // of the lanes, left of them
-  float y = at.y + ticks_height + px(4);
-  const float height = px(24);
-  const bool notes = std::any_of(s.marks->notes.begin(), s.marks->notes.end(),
-                                 [&](const Note& n) { return is_here(n, s, state.model); });
-  bool over_note = false;
-  if (notes) {
-    over_note = draw_notes(ui, view, y, px(19), hovered);
-    names.emplace_back(y + (px(19) - theme().small->FontSize) / 2, "Notes");
-    y += px(24);
-  }
-  const float bars_top = y;
-  for (const TimelineLane& lane : state.model.lanes) {
-    const float tall = lane.stream && !lane.bars.empty() ? px(40) : height;
-    if (const TimelineBar* bar = draw_lane(ui, view, lane, y, tall, hovered)) under = bar;
-    names.emplace_back(y + (tall - theme().small->FontSize) / 2, lane.name);
-    y += tall + px(5);
-  }
-  const float live_top = y + px(10), live_bottom = std::min(view.max.y - px(2), live_top + px(200));
-  draw_live(state.model, view, live_top, live_bottom);
-  if (!state.model.live_ns.empty() && live_bottom - live_top >= px(40))
-    names.emplace_back((live_top + live_bottom) / 2, "Arena");
-  if (state.filter) draw_range(view, state.filter->range, bars_top);
   const TimeRange drag = dragged(state, view);
-  const bool zooming = state.drag == TimelineState::Drag::zoom;
-  if (!drag.empty()) draw_measure(view, drag, live_top - px(2), zooming ? p.text_dim : p.accent);
-  if (!state.ruler.empty()) draw_measure(view, state.ruler, live_top - px(2), p.warn);
-  list->PopClipRect();
-  for (const auto& [top, name] : names)
-    list->AddText(theme().small, theme().small->FontSize, {at.x, top}, p.text_faint, name.c_str());
+  const auto [under, over_note] = draw_rows(ui, view, at, drag, hovered);
   const bool dragging =
       !drag.empty() || (state.drag != TimelineState::Drag::none && moved_far(button_of(state.drag)));
   if (!over_note) finish_drag(ui, view, under);

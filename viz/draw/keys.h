@@ -3,9 +3,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace gradloom {
 
@@ -26,7 +26,7 @@ struct KeyBinding {
   const char* help;     // null: not on the sheet, another row of the action or its family says it
 };
 
-const std::vector<KeyBinding>& key_map();
+std::span<const KeyBinding> key_map();
 
 // True in the frame in which the action's chord goes down. Chords without Ctrl or an F key are ignored while
 // text is edited.

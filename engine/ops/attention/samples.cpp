@@ -61,11 +61,12 @@ struct Form {
   bool bench = false;
 };
 
-std::vector<Form> forms() {
+Attrs in_heads() {
   const Ints heads{0, 2, 1, 3};
-  Attrs in_heads{{"scale", 0.5}, {"perm_q", heads}, {"perm_k", heads}, {"perm_v", heads}, {"perm_y", heads}};
-  Attrs causal = in_heads;
-  causal.set("mask", std::string("block"));
+  return {{"scale", 0.5}, {"perm_q", heads}, {"perm_k", heads}, {"perm_v", heads}, {"perm_y", heads}};
+}
+
+std::vector<Form> plain_forms() {
   return {
       {"plain", {}, {floats({3, 5}), floats({4, 5}), floats({4, 2})}, {3, 2}},
       {"batch",
@@ -73,13 +74,19 @@ std::vector<Form> forms() {
        {floats({2, 3, 4, 5}), floats({2, 3, 6, 5}), floats({2, 3, 6, 3})},
        {2, 3, 4, 3}},
       {"heads inside",
-       in_heads,
+       in_heads(),
        {floats({2, 4, 3, 5}), floats({2, 6, 3, 5}), floats({2, 6, 3, 5})},
        {2, 4, 3, 5}},
       {"keys transposed",
        {{"perm_k", Ints{0, 2, 1}}},
        {floats({2, 3, 4}), floats({2, 4, 5}), floats({2, 5, 3})},
        {2, 3, 3}},
+  };
+}
+
+// Scores that a mask adds to or hides.
+std::vector<Form> masked_forms() {
+  return {
       {"added mask",
        with_mask("add", 0),
        {floats({2, 3, 4}), floats({2, 5, 4}), floats({2, 5, 3}), floats({1, 3, 5}, -3, 3)},
@@ -115,6 +122,13 @@ std::vector<Form> forms() {
        {floats({3, 4}), floats({5, 4}), floats({5, 2}),
         known_mask({3, 5}, {0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1})},
        {3, 2}},
+  };
+}
+
+std::vector<Form> dropped_and_causal_forms() {
+  Attrs causal = in_heads();
+  causal.set("mask", std::string("block"));
+  return {
       {"dropped",
        dropped({{"scale", 0.5}}, 0.25),
        {floats({2, 3, 4}), floats({2, 7, 4}), floats({2, 7, 3})},
@@ -133,6 +147,13 @@ std::vector<Form> forms() {
        {1, 1024, 12, 64},
        true},
   };
+}
+
+std::vector<Form> forms() {
+  std::vector<Form> list = plain_forms();
+  for (const auto& more : {masked_forms(), dropped_and_causal_forms()})
+    list.insert(list.end(), more.begin(), more.end());
+  return list;
 }
 
 }  // namespace

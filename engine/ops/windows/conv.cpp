@@ -104,8 +104,9 @@ Result<Kernel> prepare(const NodeTypes& types) {
       {x, w, y, window, types.attrs.integer("group", 1), types.has(2), x_block, y_block});
 }
 
-std::vector<Sample> samples() {
-  using Ints = std::vector<std::int64_t>;
+using Ints = std::vector<std::int64_t>;
+
+std::vector<Sample> plain_samples() {
   return {
       {.name = "plain", .inputs = {floats({2, 3, 5, 6}), floats({4, 3, 3, 2})}},
       {.name = "bias-pads",
@@ -146,6 +147,12 @@ std::vector<Sample> samples() {
       {.name = "three-dims-same",
        .attrs = {{"auto_pad", std::string("SAME_UPPER")}, {"strides", Ints{1, 2, 2}}},
        .inputs = {floats({1, 2, 3, 4, 3}), floats({2, 2, 2, 3, 3})}},
+  };
+}
+
+// Channels in blocks, on one side or both.
+std::vector<Sample> block_samples() {
+  return {
       {.name = "blocks",
        .attrs = {{"pads", Ints{1, 1, 1, 1}}, {"x_block", std::int64_t{16}}, {"y_block", std::int64_t{16}}},
        .inputs = {floats({2, 2, 4, 5, 16}), floats({16, 32, 3, 3}), floats({16})}},
@@ -167,6 +174,11 @@ std::vector<Sample> samples() {
       {.name = "channels-last",
        .attrs = {{"pads", Ints{1, 1, 1, 1}}, {"x_block", std::int64_t{6}}, {"y_block", std::int64_t{10}}},
        .inputs = {floats({2, 1, 4, 3, 6}), floats({10, 6, 3, 3}), floats({10})}},
+  };
+}
+
+std::vector<Sample> bench_samples() {
+  return {
       {.name = "resnet-block",
        .attrs = {{"pads", Ints{1, 1, 1, 1}}},
        .inputs = {floats({8, 64, 56, 56}), floats({64, 64, 3, 3})},
@@ -205,6 +217,13 @@ std::vector<Sample> samples() {
        .inputs = {floats({8, 512, 7, 7}), floats({512, 512, 3, 3})},
        .bench = true},
   };
+}
+
+std::vector<Sample> samples() {
+  std::vector<Sample> list = plain_samples();
+  for (const auto& more : {block_samples(), bench_samples()})
+    list.insert(list.end(), more.begin(), more.end());
+  return list;
 }
 
 }  // namespace

@@ -33,30 +33,8 @@ Status require_countable(const kernels::ConvolutionDesc& d) {
   return {};
 }
 
-}  // namespace
-
-Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKind kind,
-                                   const ConvolutionShape& shape) {
-  const kernels::Target target = node.target;
-  const DType dtype = node.inputs[0].dtype;
-  const bool low =
-      kernels::has_prepared_kernels(target) && dtype == DType::bf16 && kernels::has_bf16_products();
-  if (!low) TRY(require_kernel_type(target, dtype));
-  TRY(require_layout(target, std::max(shape.x_block, shape.y_block)));
-  const SlidingWindow w = TRY(as_3d(shape.window));
+kernels::ConvolutionDesc desc_of(DType dtype, const ConvolutionShape& shape, const SlidingWindow& w) {
   const Shape input = spatial_3d(spatial_of(shape.x));
-  const Shape& out = kind == kernels::ConvolutionKind::forward         ? shape.y
-                     : kind == kernels::ConvolutionKind::backward_data ? shape.x
-                                                                       : shape.w;
-  const std::int64_t count = element_count(out);
-  if (count == 0) return no_work("convolution");
-  if (element_count(shape.x) == 0 || element_count(shape.w) == 0 || element_count(shape.y) == 0) {
-    if (shape.bias) return no_kernel("no kernel for empty operands with a bias");
-    return Kernel{"convolution (empty)", 0, [dtype, count](const LaunchArgs& args) {
-                    const double zero = 0;  // all bits zero, f32 or f64
-                    args.on.fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
-                  }};
-  }
   kernels::ConvolutionDesc desc{};
   desc.dtype = dtype;
   desc.n = shape.x[0];
@@ -87,24 +65,30 @@ Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKi
   desc.bias = shape.bias;
   desc.x_block = shape.x_block;
   desc.y_block = shape.y_block;
-  if (!kernels::has_prepared_kernels(target)) {
-    const kernels::ConvolutionArgs layout{desc, kind};
-    const std::size_t workspace_bytes =
-        std::max(kernels::workspace_bytes(target, layout),
-                 node.dnn_library ? kernels::library_workspace_bytes(layout) : std::size_t{0});
-    return Kernel{"convolution", workspace_bytes,
-                  [layout, workspace_bytes, bias = shape.bias](const LaunchArgs& args) {
-                    kernels::ConvolutionArgs a = layout;
-                    a.a = args.inputs[0];
-                    a.b = args.inputs[1];
-                    a.bias = bias ? args.inputs[2] : nullptr;
-                    a.out = args.outputs[0];
-                    a.workspace = args.workspace;
-                    a.workspace_bytes = workspace_bytes;
-                    args.on.convolution(a);
-                  }};
-  }
-  if (dtype != DType::f64) TRY(require_countable(desc));
+  return desc;
+}
+
+// By the device's own kernel, or its library.
+Kernel launched(const NodeTypes& node, kernels::ConvolutionKind kind, const kernels::ConvolutionDesc& desc) {
+  const kernels::ConvolutionArgs layout{desc, kind};
+  const std::size_t workspace_bytes =
+      std::max(kernels::workspace_bytes(node.target, layout),
+               node.dnn_library ? kernels::library_workspace_bytes(layout) : std::size_t{0});
+  return Kernel{"convolution", workspace_bytes,
+                [layout, workspace_bytes, bias = desc.bias](const LaunchArgs& args) {
+                  kernels::ConvolutionArgs a = layout;
+                  a.a = args.inputs[0];
+                  a.b = args.inputs[1];
+                  a.bias = bias ? args.inputs[2] : nullptr;
+                  a.out = args.outputs[0];
+                  a.workspace = args.workspace;
+                  a.workspace_bytes = workspace_bytes;
+                  args.on.convolution(a);
+                }};
+}
+
+// By oneDNN.
+Result<Kernel> prepared(kernels::ConvolutionKind kind, const kernels::ConvolutionDesc& desc) {
   std::shared_ptr<kernels::Convolution> convolution;
   try {
     convolution = kernels::Convolution::create(desc, kind);
@@ -114,11 +98,40 @@ Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKi
   Kernel kernel;
   kernel.name = "convolution " + convolution->implementation();
   kernel.workspace_bytes = convolution->workspace_bytes();
-  kernel.run = [convolution, bias = shape.bias](const LaunchArgs& args) {
+  kernel.run = [convolution, bias = desc.bias](const LaunchArgs& args) {
     convolution->run(args.inputs[0], args.inputs[1], bias ? args.inputs[2] : nullptr, args.outputs[0],
                      args.workspace);
   };
   return kernel;
+}
+
+}  // namespace
+
+Result<Kernel> prepare_convolution(const NodeTypes& node, kernels::ConvolutionKind kind,
+                                   const ConvolutionShape& shape) {
+  const kernels::Target target = node.target;
+  const DType dtype = node.inputs[0].dtype;
+  const bool low =
+      kernels::has_prepared_kernels(target) && dtype == DType::bf16 && kernels::has_bf16_products();
+  if (!low) TRY(require_kernel_type(target, dtype));
+  TRY(require_layout(target, std::max(shape.x_block, shape.y_block)));
+  const SlidingWindow w = TRY(as_3d(shape.window));
+  const Shape& out = kind == kernels::ConvolutionKind::forward         ? shape.y
+                     : kind == kernels::ConvolutionKind::backward_data ? shape.x
+                                                                       : shape.w;
+  const std::int64_t count = element_count(out);
+  if (count == 0) return no_work("convolution");
+  if (element_count(shape.x) == 0 || element_count(shape.w) == 0 || element_count(shape.y) == 0) {
+    if (shape.bias) return no_kernel("no kernel for empty operands with a bias");
+    return Kernel{"convolution (empty)", 0, [dtype, count](const LaunchArgs& args) {
+                    const double zero = 0;  // all bits zero, f32 or f64
+                    args.on.fill({dtype_bytes(dtype), count, &zero, args.outputs[0]});
+                  }};
+  }
+  const kernels::ConvolutionDesc desc = desc_of(dtype, shape, w);
+  if (!kernels::has_prepared_kernels(target)) return launched(node, kind, desc);
+  if (dtype != DType::f64) TRY(require_countable(desc));
+  return prepared(kind, desc);
 }
 
 void copy_blocks(const Attrs& from, Attrs& to) {
