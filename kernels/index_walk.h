@@ -8,17 +8,6 @@ namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE {
 
 GRADLOOM_HD std::int64_t items_of(const IndexWalk& walk) { return walk.outer * walk.n * walk.inner; }
 
-// Where an item begins before its indices move it.
-GRADLOOM_HD std::int64_t base_of(const IndexWalk& walk, std::int64_t item) {
-  std::int64_t base = 0;
-  for (int d = walk.rank - 1; d >= 0; --d) {
-    const std::int64_t rest = item / walk.dims[d];
-    base += (item - rest * walk.dims[d]) * walk.base[d];
-    item = rest;
-  }
-  return base;
-}
-
 // `base` moved by the item's indices; -1: no place.
 template <class Index>
 GRADLOOM_HD std::int64_t moved(const IndexWalk& walk, const Index* indices, std::int64_t item,

@@ -64,14 +64,6 @@ Interval percentiles(double value, std::vector<double>& draws, double confidence
 
 double median(std::vector<double> values) { return median_in_place(values); }
 
-double mad(const std::vector<double>& values) {
-  const double center = median(values);
-  std::vector<double> distance;
-  distance.reserve(values.size());
-  for (double x : values) distance.push_back(std::abs(x - center));
-  return median_in_place(distance);
-}
-
 Interval bootstrap_median(const std::vector<double>& values, double confidence, int resamples) {
   if (values.empty()) return {};
   Pcg32 random(kSeed);
@@ -114,16 +106,6 @@ Verdict decide(const Interval& ratio, double noise) {
   // Symmetric in A and B: 1 / ratio is judged by the same rule.
   if (ratio.high < 1 && 1 / ratio.value - 1 > needed) return Verdict::slower;
   return Verdict::unsure;
-}
-
-std::vector<int> abba_schedule(int pairs) {
-  std::vector<int> order;
-  for (int i = 0; i < pairs; ++i) {
-    const int first = (i % 4 == 0 || i % 4 == 3) ? 0 : 1;
-    order.push_back(first);
-    order.push_back(1 - first);
-  }
-  return order;
 }
 
 double mann_whitney_p(const std::vector<double>& a, const std::vector<double>& b) {

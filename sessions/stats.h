@@ -9,8 +9,7 @@
 
 namespace gradloom {
 
-double median(std::vector<double> values);      // 0 when empty
-double mad(const std::vector<double>& values);  // median absolute deviation, unscaled
+double median(std::vector<double> values);  // 0 when empty
 
 struct Interval {
   double value = 0, low = 0, high = 0;  // median and its confidence interval
@@ -29,9 +28,6 @@ constexpr double kSameMargin = 0.02;
 // 1 than max(kSameMargin, noise), noise being what A against A shows. SAME: the whole interval lies within 1
 // +- kSameMargin. Else UNSURE.
 Verdict decide(const Interval& ratio, double noise);
-
-// Order of 2*pairs blocks, 0 = A, 1 = B: ABBA BAAB ABBA ...: slow drift of the machine hits both sides alike.
-std::vector<int> abba_schedule(int pairs);
 
 // Two-sided Mann-Whitney U test by normal approximation with tie correction (Mann and Whitney 1947).
 double mann_whitney_p(const std::vector<double>& a, const std::vector<double>& b);

@@ -64,9 +64,4 @@ Result<ScheduleSpec> parse_schedule(const std::string& text) {
   return spec;
 }
 
-std::string print_schedule(const ScheduleSpec& spec) {
-  ScheduleSpec copy = spec;
-  return spec.name + "{" + print_fields([&](FieldVisitor& v) { copy.fields(v); }) + "}";
-}
-
 }  // namespace gradloom

@@ -27,6 +27,5 @@ struct ScheduleSpec {
   double factor(std::int64_t step) const;  // step is 1-based
 };
 Result<ScheduleSpec> parse_schedule(const std::string& text);  // "cosine{warmup=10,total=100}"
-std::string print_schedule(const ScheduleSpec& spec);
 
 }  // namespace gradloom

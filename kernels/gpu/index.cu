@@ -53,7 +53,7 @@ void with_index(DType type, const F& f) {
   }
 }
 
-// base_of() without divisions.
+// Where the items begin before their indices move them, without divisions.
 struct Items {
   IndexWalk walk;
   Divider by[kEwMaxRank];

@@ -121,15 +121,6 @@ bool input_lines(std::string_view id, std::string* value, ImVec2 size, bool focu
   return entered;
 }
 
-bool input_int(std::string_view id, int* value, int min, int max, float width) {
-  const Id scope(id);
-  ImGui::SetNextItemWidth(px(width));
-  const bool changed = ImGui::InputInt("##i", value, 0, 0);
-  *value = std::clamp(*value, min, max);
-  register_item(id, {}, std::to_string(*value));
-  return changed;
-}
-
 bool combo(std::string_view id, int* index, const std::vector<std::string>& choices, float width,
            const std::vector<ChoiceNote>& notes) {
   const Id scope(id);

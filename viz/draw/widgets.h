@@ -25,7 +25,6 @@ bool input_text(std::string_view id, std::string_view hint, std::string* text, f
                 bool focus = false, ImGuiInputTextFlags flags = 0);
 // Several lines; true when Enter was pressed (Ctrl+Enter begins a new line).
 bool input_lines(std::string_view id, std::string* text, ImVec2 size, bool focus = false);
-bool input_int(std::string_view id, int* value, int min, int max, float width = 90);
 struct ChoiceNote {
   std::string tip;
   bool disabled = false;  // greyed: it cannot be chosen, and the tip says why

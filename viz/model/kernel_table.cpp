@@ -79,11 +79,6 @@ const std::string* text_of(const KernelLine& line, KernelColumn column) {
 
 }  // namespace
 
-const char* kernel_group_name(KernelGroup group) {
-  static constexpr const char* kNames[] = {"Kernels", "Operator", "Scope", "Phase", "Pass", "Kernel type"};
-  return kNames[static_cast<int>(group)];
-}
-
 std::vector<KernelRow> untimed_rows(const Graph& graph, const Plan& plan) {
   std::vector<KernelRow> rows;
   for (KernelInfo& info : kernel_infos(graph, plan)) {

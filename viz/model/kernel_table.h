@@ -30,7 +30,6 @@ enum class KernelColumn : uint8_t {
   kBytes,
   kFlops
 };
-inline constexpr int kKernelColumns = 13;
 
 // One shown line: a kernel, or a group of them.
 struct KernelLine {
@@ -81,7 +80,6 @@ class KernelTableModel {
   size_t shown_ = 0;
 };
 
-const char* kernel_group_name(KernelGroup group);
 // The rows a plan alone can give: everything but times.
 std::vector<KernelRow> untimed_rows(const Graph& graph, const Plan& plan);
 
