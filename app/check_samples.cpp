@@ -53,7 +53,9 @@ ValueId weighted_loss(GraphBuilder& b, const SampleNode& node) {
 // Adds one sample, and its gradients when they can be built. Errors:
 // the sample is not valid in this precision.
 Status add_item(Whole& whole, const Item& item, DType type, bool gradients, DType rounded) {
-  GraphBuilder b(whole.graph, {.name_prefix = item.prefix});
+  BuildContext context;
+  context.name_prefix = item.prefix;
+  GraphBuilder b(whole.graph, std::move(context));
   const SampleNode node = TRY(add_sample(b, *item.op, item.sample, type, item.prefix, rounded));
   whole.feeds.insert(node.feeds.begin(), node.feeds.end());
   Whole::Part part{node.outputs, {}};
