@@ -34,8 +34,10 @@ struct Case {
   bool may_open_outside = false;  // a hard link is opened to be told apart; its bytes are never read
 };
 
-std::vector<Case> onnx_cases();      // onnx_cases.cpp
-std::vector<Case> limit_cases();     // limit_cases.cpp: bombs
+std::vector<Case> onnx_cases();      // onnx_cases.cpp: O1 to O6
+std::vector<Case> odd_cases();       // odd_cases.cpp: O12 to O14, O16, O17
+std::vector<Case> nesting_cases();   // nesting_cases.cpp: O9
+std::vector<Case> limit_cases();     // limit_cases.cpp: O10, O11
 std::vector<Case> external_cases();  // external_cases.cpp: O7, O8, O15
 std::vector<Case> other_cases();     // other_cases.cpp: data, recipes, sessions
 std::vector<Case> all_cases();

@@ -44,6 +44,7 @@ std::function<void(const Place&)> both(const ModelProto& model, const Prepare& p
   };
 }
 
+// Row O7: paths out of the model's folder.
 void paths_that_lead_away(Cases& cases) {
   const auto add = [&](
                        const std::string& name, const std::string& location, int code,
@@ -72,6 +73,16 @@ void paths_that_lead_away(Cases& cases) {
   add("missing", "weights.bin", kIo, "No such file");
   add("tilde", "~/weights.bin", kIo, "No such file");
   add("variable", "$HOME/weights.bin", kIo, "No such file");
+}
+
+// Row O7: links, and files that are none.
+void links_that_lead_away(Cases& cases) {
+  const auto add = [&](
+                       const std::string& name, const std::string& location, int code,
+                       const std::string& says, const Prepare& prepare = [](const Place&) {},
+                       bool opens = false) {
+    cases.push_back({"O7", name, both(external(location), prepare), refused(code, says), opens});
+  };
   const auto link = [](const std::string& target, const std::string& name) {
     return [=](const Place& p) { fs::create_symlink(target, p.model + "/" + name); };
   };
@@ -105,7 +116,10 @@ void paths_that_lead_away(Cases& cases) {
     if (::mknod((p.model + "/weights.bin").c_str(), S_IFCHR | 0666, 1 << 8 | 5) != 0)
       fs::create_symlink("/dev/zero", p.model + "/weights.bin");
   });
+}
 
+// Row O7: offsets and lengths.
+void parts_of_files(Cases& cases) {
   const auto part = [&](const std::string& name, const std::string& offset, const std::string& length,
                         int code, const std::string& says) {
     cases.push_back({"O7", name,
@@ -128,6 +142,10 @@ void paths_that_lead_away(Cases& cases) {
                    both(external("./weights.bin", "16", "16"),
                         [](const Place& p) { p.write("weights.bin", std::string(100, '\1')); }),
                    {inspect(0, ""), train(0, "")}});
+}
+
+// Row O7: the entries that say where contents are.
+void external_data_itself(Cases& cases) {
   cases.push_back({"O7", "location twice",
                    both(changed(external("weights.bin"),
                                 [](ModelProto&, GraphProto& g) {
@@ -227,6 +245,9 @@ void large_files(Cases& cases) {
 std::vector<Case> external_cases() {
   Cases cases;
   paths_that_lead_away(cases);
+  links_that_lead_away(cases);
+  parts_of_files(cases);
+  external_data_itself(cases);
   written_files(cases);
   large_files(cases);
   return cases;

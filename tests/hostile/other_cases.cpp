@@ -70,7 +70,8 @@ std::string deflated_zeros(const std::string& name, std::int64_t bytes) {
          little(directory.size(), 4) + little(local.size(), 4) + little(0, 2);
 }
 
-void data_files(Cases& cases) {
+// Row D: zip archives.
+void archives(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& bytes, int code, const std::string& says,
                        const std::string& file = "d.npz") {
     cases.push_back({"D",
@@ -95,6 +96,20 @@ void data_files(Cases& cases) {
       kLimit, "65534");
   add("entries that are not there",
       end + little(3, 2) + little(3, 2) + little(0, 4) + little(0, 4) + little(0, 2), kBad, "damaged");
+}
+
+// Row D: NumPy arrays.
+void arrays(Cases& cases) {
+  const auto add = [&](const std::string& name, const std::string& bytes, int code, const std::string& says,
+                       const std::string& file = "d.npz") {
+    cases.push_back({"D",
+                     name,
+                     [=](const Place& place) {
+                       place.write("model.onnx", plain().SerializeAsString());
+                       place.write(file, bytes);
+                     },
+                     {train(code, says, {"--data", "npz:" + file})}});
+  };
   const auto array = [&](const std::string& name, const std::string& dict, const std::string& contents,
                          int code,
                          const std::string& says) { add(name, npy(dict, contents), code, says, "x.npy"); };
@@ -123,6 +138,10 @@ void data_files(Cases& cases) {
         kBad, "array x is f32[3, 5]");
   array("another type", "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 2, 4), }",
         std::string(24, '\0'), kBad, "needs f32");
+}
+
+// Row D: archives that inflate, and archives that end early.
+void large_and_cut_archives(Cases& cases) {
   // A small archive that inflates to 320 MiB: refused by its header, before it is inflated.
   cases.push_back({"D",
                    "320 MB of zeros in a small archive",
@@ -150,6 +169,10 @@ void data_files(Cases& cases) {
   for (std::size_t at = 0; at < 2134; at += 150)
     cuts.runs.push_back(train(kBad, "cut-", {"--data", "npz:cut-" + std::to_string(at) + ".npz"}));
   cases.push_back(std::move(cuts));
+}
+
+// Row D: labels, indices and tokens that point outside.
+void labels_and_tokens(Cases& cases) {
   // Labels and indices that point outside.
   const ModelProto embedding = parsed(
       "g (int64[2] i) => (float y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { h = Gather(w, i) y = "
@@ -297,7 +320,10 @@ void test_folders(Cases& cases) {
 
 std::vector<Case> other_cases() {
   Cases cases;
-  data_files(cases);
+  archives(cases);
+  arrays(cases);
+  large_and_cut_archives(cases);
+  labels_and_tokens(cases);
   recipes(cases);
   sessions(cases);
   test_folders(cases);

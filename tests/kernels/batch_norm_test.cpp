@@ -5,106 +5,149 @@
 namespace gradloom::kernels::test {
 namespace {
 
+constexpr double kEpsilon = 1e-5, kMomentum = 0.9;
+
+struct Dims {
+  std::int64_t n, channels, spatial;
+  std::int64_t size() const { return n * channels * spatial; }
+  std::int64_t per_channel() const { return n * spatial; }
+  std::size_t at(std::int64_t c, std::int64_t i) const {  // element i of channel c
+    return std::size_t((i / spatial * channels + c) * spatial + i % spatial);
+  }
+};
+
+// Operands, and what loops in double make of them: results with the new and the saved statistics
+// behind them, gradients with those of scale and bias behind them.
+template <class T>
+struct Reference {
+  Dims dims;
+  bool training;
+  std::vector<T> x = values<T>(dims.size(), 1, -1, 3), dy = values<T>(dims.size(), 2),
+                 scale = values<T>(dims.channels, 3), bias = values<T>(dims.channels, 4),
+                 old_mean = values<T>(dims.channels, 5), old_var = values<T>(dims.channels, 6, 0.5, 2);
+  std::vector<double> forward = std::vector<double>(std::size_t(dims.size() + 4 * dims.channels)),
+                      backward = std::vector<double>(std::size_t(dims.size() + 2 * dims.channels));
+  std::vector<T> saved_mean{}, saved_inv_std{};
+
+  void compute() {
+    for (std::int64_t c = 0; c < dims.channels; ++c) {
+      const auto [mean, inv_std] = statistics(c);
+      saved_mean.push_back(T(mean));
+      saved_inv_std.push_back(T(inv_std));
+      results(c, mean, inv_std);
+    }
+  }
+
+ private:
+  std::pair<double, double> statistics(std::int64_t c) {
+    const auto channel = std::size_t(c), end = std::size_t(dims.size()), all = std::size_t(dims.channels);
+    const double count = double(dims.per_channel());
+    double mean = double(old_mean[channel]), var = double(old_var[channel]);
+    forward[end + channel] = mean;
+    forward[end + all + channel] = var;
+    if (training) {
+      mean = var = 0;
+      for (std::int64_t i = 0; i < dims.per_channel(); ++i) mean += double(x[dims.at(c, i)]) / count;
+      for (std::int64_t i = 0; i < dims.per_channel(); ++i)
+        var += (double(x[dims.at(c, i)]) - mean) * (double(x[dims.at(c, i)]) - mean) / count;
+      forward[end + channel] = double(old_mean[channel]) * kMomentum + mean * (1 - kMomentum);
+      forward[end + all + channel] = double(old_var[channel]) * kMomentum + var * (1 - kMomentum);
+    }
+    const double inv_std = 1 / std::sqrt(var + kEpsilon);
+    forward[end + 2 * all + channel] = mean;
+    forward[end + 3 * all + channel] = inv_std;
+    return {mean, inv_std};
+  }
+
+  void results(std::int64_t c, double mean, double inv_std) {
+    const auto channel = std::size_t(c), end = std::size_t(dims.size());
+    const double count = double(dims.per_channel()), factor = double(scale[channel]) * inv_std;
+    double sum_dy = 0, sum_dy_xhat = 0;
+    for (std::int64_t i = 0; i < dims.per_channel(); ++i) {
+      const std::size_t at = dims.at(c, i);
+      const double xhat = (double(x[at]) - mean) * inv_std;
+      forward[at] = xhat * double(scale[channel]) + double(bias[channel]);
+      sum_dy += double(dy[at]);
+      sum_dy_xhat += double(dy[at]) * xhat;
+    }
+    for (std::int64_t i = 0; i < dims.per_channel(); ++i) {
+      const std::size_t at = dims.at(c, i);
+      const double xhat = (double(x[at]) - mean) * inv_std;
+      backward[at] =
+          factor * (training ? double(dy[at]) - sum_dy / count - xhat * sum_dy_xhat / count : double(dy[at]));
+    }
+    backward[end + channel] = sum_dy_xhat;
+    backward[end + std::size_t(dims.channels) + channel] = sum_dy;
+  }
+};
+
+template <class T>
+std::vector<T> run_forward(const CpuKernels& k, const Reference<T>& ref, const std::vector<T>& x,
+                           std::int64_t block) {
+  const auto [n, channels, spatial] = ref.dims;
+  std::vector<T> out(ref.forward.size());
+  T* const tail = out.data() + ref.dims.size();
+  BatchNormArgs args{dtype_of<T>(),
+                     ref.training,
+                     n,
+                     channels,
+                     spatial,
+                     kEpsilon,
+                     kMomentum,
+                     x.data(),
+                     ref.scale.data(),
+                     ref.bias.data(),
+                     ref.old_mean.data(),
+                     ref.old_var.data(),
+                     out.data(),
+                     tail,
+                     tail + channels,
+                     tail + 2 * channels,
+                     tail + 3 * channels};
+  args.block = block;
+  std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
+  args.workspace = workspace.data();
+  k.batch_norm(args);
+  return out;
+}
+
+template <class T>
+std::vector<T> run_gradient(const CpuKernels& k, const Reference<T>& ref, const std::vector<T>& x,
+                            const std::vector<T>& dy, std::int64_t block) {
+  const auto [n, channels, spatial] = ref.dims;
+  std::vector<T> out(ref.backward.size());
+  T* const tail = out.data() + ref.dims.size();
+  BatchNormGradArgs args{dtype_of<T>(),
+                         ref.training,
+                         n,
+                         channels,
+                         spatial,
+                         dy.data(),
+                         x.data(),
+                         ref.scale.data(),
+                         ref.saved_mean.data(),
+                         ref.saved_inv_std.data(),
+                         out.data(),
+                         tail,
+                         tail + channels};
+  args.block = block;
+  std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
+  args.workspace = workspace.data();
+  k.batch_norm_grad(args);
+  return out;
+}
+
 template <class T>
 void check(bool training, std::int64_t n, std::int64_t channels, std::int64_t spatial,
            std::int64_t block = 1) {
-  const std::int64_t size = n * channels * spatial;
-  const double epsilon = 1e-5, momentum = 0.9, count = double(n * spatial);
-  const auto x = values<T>(size, 1, -1, 3), dy = values<T>(size, 2), scale = values<T>(channels, 3),
-             bias = values<T>(channels, 4), old_mean = values<T>(channels, 5),
-             old_var = values<T>(channels, 6, 0.5, 2);
-  std::vector<double> forward(std::size_t(size + 4 * channels)), backward(std::size_t(size + 2 * channels));
-  std::vector<T> saved_mean, saved_inv_std;
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const auto at = [&](std::int64_t i) {
-      return std::size_t((i / spatial * channels + c) * spatial + i % spatial);
-    };
-    const auto channel = std::size_t(c), end = std::size_t(size);
-    double mean = double(old_mean[channel]), var = double(old_var[channel]);
-    forward[end + channel] = mean;
-    forward[end + std::size_t(channels) + channel] = var;
-    if (training) {
-      mean = var = 0;
-      for (std::int64_t i = 0; i < n * spatial; ++i) mean += double(x[at(i)]) / count;
-      for (std::int64_t i = 0; i < n * spatial; ++i)
-        var += (double(x[at(i)]) - mean) * (double(x[at(i)]) - mean) / count;
-      forward[end + channel] = double(old_mean[channel]) * momentum + mean * (1 - momentum);
-      forward[end + std::size_t(channels) + channel] =
-          double(old_var[channel]) * momentum + var * (1 - momentum);
-    }
-    const double inv_std = 1 / std::sqrt(var + epsilon);
-    forward[end + std::size_t(2 * channels) + channel] = mean;
-    forward[end + std::size_t(3 * channels) + channel] = inv_std;
-    saved_mean.push_back(T(mean));
-    saved_inv_std.push_back(T(inv_std));
-    double sum_dy = 0, sum_dy_xhat = 0;
-    for (std::int64_t i = 0; i < n * spatial; ++i) {
-      const double xhat = (double(x[at(i)]) - mean) * inv_std;
-      forward[at(i)] = xhat * double(scale[channel]) + double(bias[channel]);
-      sum_dy += double(dy[at(i)]);
-      sum_dy_xhat += double(dy[at(i)]) * xhat;
-    }
-    for (std::int64_t i = 0; i < n * spatial; ++i) {
-      const double xhat = (double(x[at(i)]) - mean) * inv_std, factor = double(scale[channel]) * inv_std;
-      backward[at(i)] = factor * (training ? double(dy[at(i)]) - sum_dy / count - xhat * sum_dy_xhat / count
-                                           : double(dy[at(i)]));
-    }
-    backward[end + channel] = sum_dy_xhat;
-    backward[end + std::size_t(channels) + channel] = sum_dy;
-  }
+  Reference<T> ref{{n, channels, spatial}, training};
+  ref.compute();
   const auto blocks = [&](const auto& plain) { return in_blocks(plain, n * channels, spatial, block); };
-  const auto own_x = blocks(x), own_dy = blocks(dy);
-  expect_on_every_level(
-      [&](const CpuKernels& k) {
-        std::vector<T> out(forward.size());
-        T* const tail = out.data() + size;
-        BatchNormArgs args{dtype_of<T>(),
-                           training,
-                           n,
-                           channels,
-                           spatial,
-                           epsilon,
-                           momentum,
-                           own_x.data(),
-                           scale.data(),
-                           bias.data(),
-                           old_mean.data(),
-                           old_var.data(),
-                           out.data(),
-                           tail,
-                           tail + channels,
-                           tail + 2 * channels,
-                           tail + 3 * channels};
-        args.block = block;
-        std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
-        args.workspace = workspace.data();
-        k.batch_norm(args);
-        return out;
-      },
-      blocks(forward), reduction_tolerance<T>(), "forward");
-  expect_on_every_level(
-      [&](const CpuKernels& k) {
-        std::vector<T> out(backward.size());
-        BatchNormGradArgs args{dtype_of<T>(),
-                               training,
-                               n,
-                               channels,
-                               spatial,
-                               own_dy.data(),
-                               own_x.data(),
-                               scale.data(),
-                               saved_mean.data(),
-                               saved_inv_std.data(),
-                               out.data(),
-                               out.data() + size,
-                               out.data() + size + channels};
-        args.block = block;
-        std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double));
-        args.workspace = workspace.data();
-        k.batch_norm_grad(args);
-        return out;
-      },
-      blocks(backward), gradient_tolerance<T>(), "gradient");
+  const auto x = blocks(ref.x), dy = blocks(ref.dy);
+  expect_on_every_level([&](const CpuKernels& k) { return run_forward(k, ref, x, block); },
+                        blocks(ref.forward), reduction_tolerance<T>(), "forward");
+  expect_on_every_level([&](const CpuKernels& k) { return run_gradient(k, ref, x, dy, block); },
+                        blocks(ref.backward), gradient_tolerance<T>(), "gradient");
 }
 
 TEST(BatchNorm, MatchesTheReference) {

@@ -36,113 +36,138 @@ Tolerance loss_tolerance(const Case& s) {
   return tolerance<T>({1e-5, 1e-6 * std::sqrt(double(s.reduction == LossReduction::sum ? s.rows() : 1))});
 }
 
+// Operands, and what the CPU's kernels make of them.
+template <class T, class L, class P>
+struct Reference {
+  using H = Host<T>;
+  explicit Reference(const Case& which) : s(which) { compute(); }
+
+  const Case& s;
+  DType label_type = kernels::test::dtype_of<L>();
+  std::size_t losses = s.reduction == LossReduction::none ? std::size_t(s.rows()) : 1;
+  decltype(numbers<T>(0, 1)) x = numbers<T>(s.count(), 1, -5.0, 5.0);
+  decltype(numbers<P>(0, 1)) weight = numbers<P>(s.n, 2, 0.5, 2.0), dloss = numbers<P>(i64(losses), 3);
+  std::vector<L> labels = labels_of<L>(s);
+  std::vector<H> nll = std::vector<H>(losses), nll_total = std::vector<H>(1), loss = nll, total = nll_total,
+                 lse = std::vector<H>(std::size_t(s.rows())), dlog_prob = std::vector<H>(x.size()),
+                 dlogits = dlog_prob;
+
+ private:
+  void compute() {
+    const DType type = cpu_dtype<T>();
+    const H* const w = s.weights ? weight.data() : nullptr;
+    cpu().nll_loss({type, label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored, x.data(),
+                    labels.data(), w, nll.data(), nll_total.data()});
+    std::vector<double> space(std::size_t(2 * s.rows()));
+    cpu().softmax_cross_entropy({type, label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored,
+                                 x.data(), labels.data(), w, loss.data(), lse.data(), total.data(),
+                                 space.data()});
+    cpu().nll_loss_grad({type, label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored,
+                         dloss.data(), labels.data(), w, total.data(), dlog_prob.data()});
+    cpu().softmax_cross_entropy_grad({type, label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
+                                      kIgnored, dloss.data(), x.data(), labels.data(), w, lse.data(),
+                                      total.data(), dlogits.data()});
+  }
+};
+
+// NLLLoss and its gradient, where loss and logits are of one type.
+template <class T, class L>
+void launch_nll(Device& device, const Reference<T, L, T>& ref, const T* logits, const L* labels,
+                const T* weight) {
+  const Case& s = ref.s;
+  using S = Accum<T>;
+  NllLossArgs args{gpu_dtype<T>(),
+                   ref.label_type,
+                   s.reduction,
+                   s.outer,
+                   s.n,
+                   s.inner,
+                   s.ignore,
+                   kIgnored,
+                   logits,
+                   labels,
+                   weight,
+                   device.out<T>("nll", ref.losses),
+                   device.out<S>("nll total", 1)};
+  args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+  device.run(nll_loss, args);
+  device.run(nll_loss_grad,
+             NllLossGradArgs{gpu_dtype<T>(), ref.label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
+                             kIgnored, device.in<T>(ref.dloss), labels, weight, device.in<S>(ref.total),
+                             device.out<T>("dlog_prob", ref.x.size(), s.offset)});
+}
+
+template <class T, class L, class P>
+void launch_cross_entropy(Device& device, const Reference<T, L, P>& ref, const T* logits, const L* labels,
+                          const P* weight) {
+  const Case& s = ref.s;
+  using S = Accum<T>;
+  SoftmaxCrossEntropyArgs args{gpu_dtype<T>(),
+                               ref.label_type,
+                               s.reduction,
+                               s.outer,
+                               s.n,
+                               s.inner,
+                               s.ignore,
+                               kIgnored,
+                               logits,
+                               labels,
+                               weight,
+                               device.out<P>("loss", ref.losses),
+                               device.out<S>("lse", ref.lse.size()),
+                               device.out<S>("total", 1),
+                               nullptr,
+                               gpu_dtype<P>()};
+  args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+  device.run(softmax_cross_entropy, args);
+  SoftmaxCrossEntropyGradArgs grad{gpu_dtype<T>(),
+                                   ref.label_type,
+                                   s.reduction,
+                                   s.outer,
+                                   s.n,
+                                   s.inner,
+                                   s.ignore,
+                                   kIgnored,
+                                   device.in<P>(ref.dloss),
+                                   logits,
+                                   labels,
+                                   weight,
+                                   device.in<S>(ref.lse),
+                                   device.in<S>(ref.total),
+                                   device.out<T>("dlogits", ref.x.size(), s.offset),
+                                   gpu_dtype<P>()};
+  device.run(softmax_cross_entropy_grad, grad);
+  T* const in_place = device.inout<T>("in place", ref.x, s.offset);
+  grad.logits = grad.dlogits = in_place;
+  device.run(softmax_cross_entropy_grad, grad);
+}
+
 template <class T, class L, class P = T>
 void check(const Case& s) {
-  using H = Host<T>;
   SCOPED_TRACE(testing::Message() << "[" << s.outer << ", " << s.n << ", " << s.inner << "] reduction "
                                   << int(s.reduction) << " weights " << s.weights << " ignore " << s.ignore
                                   << " offset " << s.offset);
-  const DType label_type = kernels::test::dtype_of<L>();
   using S = Accum<T>;
-  const auto x = numbers<T>(s.count(), 1, -5.0, 5.0), weight = numbers<P>(s.n, 2, 0.5, 2.0);
-  const auto labels = labels_of<L>(s);
-  const std::size_t losses = s.reduction == LossReduction::none ? std::size_t(s.rows()) : 1;
-  const auto dloss = numbers<P>(i64(losses), 3);
-  const H* const w = s.weights ? weight.data() : nullptr;
-
-  std::vector<H> nll(losses), nll_total(1), loss(losses), total(1), lse(std::size_t(s.rows()));
-  cpu().nll_loss({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored,
-                  x.data(), labels.data(), w, nll.data(), nll_total.data()});
-  std::vector<double> space(std::size_t(2 * s.rows()));
-  cpu().softmax_cross_entropy({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
-                               kIgnored, x.data(), labels.data(), w, loss.data(), lse.data(), total.data(),
-                               space.data()});
-  std::vector<H> dlog_prob(x.size()), dlogits(x.size());
-  cpu().nll_loss_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore, kIgnored,
-                       dloss.data(), labels.data(), w, total.data(), dlog_prob.data()});
-  cpu().softmax_cross_entropy_grad({cpu_dtype<T>(), label_type, s.reduction, s.outer, s.n, s.inner, s.ignore,
-                                    kIgnored, dloss.data(), x.data(), labels.data(), w, lse.data(),
-                                    total.data(), dlogits.data()});
-
+  const Reference<T, L, P> ref(s);
   const Results gpu = on_device([&](Device& device) {
-    const L* const l = labels_in(device, labels);
-    const P* const gpu_weight = s.weights ? device.in<P>(weight) : nullptr;
-    const T* const logits = device.in<T>(x, s.offset);
-    if constexpr (std::is_same_v<T, P>) {
-      NllLossArgs nll_args{gpu_dtype<T>(),
-                           label_type,
-                           s.reduction,
-                           s.outer,
-                           s.n,
-                           s.inner,
-                           s.ignore,
-                           kIgnored,
-                           logits,
-                           l,
-                           gpu_weight,
-                           device.out<T>("nll", losses),
-                           device.out<S>("nll total", 1)};
-      nll_args.workspace = device.workspace(workspace_bytes(Target::gpu, nll_args));
-      device.run(nll_loss, nll_args);
-    }
-    SoftmaxCrossEntropyArgs args{gpu_dtype<T>(),
-                                 label_type,
-                                 s.reduction,
-                                 s.outer,
-                                 s.n,
-                                 s.inner,
-                                 s.ignore,
-                                 kIgnored,
-                                 logits,
-                                 l,
-                                 gpu_weight,
-                                 device.out<P>("loss", losses),
-                                 device.out<S>("lse", lse.size()),
-                                 device.out<S>("total", 1),
-                                 nullptr,
-                                 gpu_dtype<P>()};
-    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
-    device.run(softmax_cross_entropy, args);
-    const P* const up = device.in<P>(dloss);
-    const S* const sum = device.in<S>(lse);
-    const S* const all = device.in<S>(total);
-    if constexpr (std::is_same_v<T, P>)
-      device.run(nll_loss_grad, NllLossGradArgs{gpu_dtype<T>(), label_type, s.reduction, s.outer, s.n,
-                                                s.inner, s.ignore, kIgnored, up, l, gpu_weight, all,
-                                                device.out<T>("dlog_prob", x.size(), s.offset)});
-    SoftmaxCrossEntropyGradArgs grad{gpu_dtype<T>(),
-                                     label_type,
-                                     s.reduction,
-                                     s.outer,
-                                     s.n,
-                                     s.inner,
-                                     s.ignore,
-                                     kIgnored,
-                                     up,
-                                     logits,
-                                     l,
-                                     gpu_weight,
-                                     sum,
-                                     all,
-                                     device.out<T>("dlogits", x.size(), s.offset),
-                                     gpu_dtype<P>()};
-    device.run(softmax_cross_entropy_grad, grad);
-    T* const in_place = device.inout<T>("in place", x, s.offset);
-    grad.logits = grad.dlogits = in_place;
-    device.run(softmax_cross_entropy_grad, grad);
+    const L* const labels = labels_in(device, ref.labels);
+    const P* const weight = s.weights ? device.in<P>(ref.weight) : nullptr;
+    const T* const logits = device.in<T>(ref.x, s.offset);
+    if constexpr (std::is_same_v<T, P>) launch_nll<T, L>(device, ref, logits, labels, weight);
+    launch_cross_entropy<T, L, P>(device, ref, logits, labels, weight);
   });
   const Tolerance sums = loss_tolerance<P>(s), totals = loss_tolerance<S>(s),
                   close = tolerance<T>({2e-5, 1e-6});
   if constexpr (std::is_same_v<T, P>) {
-    expect_close(gpu.get<T>("nll"), widen(nll), sums, "nll");
-    expect_close(gpu.get<S>("nll total"), widen(nll_total), totals, "nll total weight");
-    expect_close(gpu.get<T>("dlog_prob"), widen(dlog_prob), close, "dlog_prob");
+    expect_close(gpu.get<T>("nll"), widen(ref.nll), sums, "nll");
+    expect_close(gpu.get<S>("nll total"), widen(ref.nll_total), totals, "nll total weight");
+    expect_close(gpu.get<T>("dlog_prob"), widen(ref.dlog_prob), close, "dlog_prob");
   }
-  expect_close(gpu.get<P>("loss"), widen(loss), sums, "loss");
-  expect_close(gpu.get<S>("total"), widen(total), totals, "total weight");
-  expect_close(gpu.get<S>("lse"), widen(lse), tolerance<S>({2e-5, 1e-6}), "log-sum-exp");
-  expect_close(gpu.get<T>("dlogits"), widen(dlogits), close, "dlogits");
-  expect_close(gpu.get<T>("in place"), widen(dlogits), close, "dlogits in place");
+  expect_close(gpu.get<P>("loss"), widen(ref.loss), sums, "loss");
+  expect_close(gpu.get<S>("total"), widen(ref.total), totals, "total weight");
+  expect_close(gpu.get<S>("lse"), widen(ref.lse), tolerance<S>({2e-5, 1e-6}), "log-sum-exp");
+  expect_close(gpu.get<T>("dlogits"), widen(ref.dlogits), close, "dlogits");
+  expect_close(gpu.get<T>("in place"), widen(ref.dlogits), close, "dlogits in place");
 }
 
 template <class T>

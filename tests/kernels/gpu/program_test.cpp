@@ -139,9 +139,12 @@ std::int64_t elements(const EwProgram& program) {
   return n;
 }
 
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  const std::int64_t n = 1001;
+using Cases = std::vector<Case>;
+
+constexpr std::int64_t kElements = 1001;
+
+void operators_and_casts(Cases& cases) {
+  const std::int64_t n = kElements;
   for (const DType type : kAllTypes) {
     Case one{"operators of type " + std::to_string(int(type)), every_operator(type, n), {}};
     const bool wide = type != DType::u8 && type != DType::i8 && type != DType::boolean;
@@ -161,6 +164,9 @@ std::vector<Case> all_cases() {
                      0,
                      0,
                      true});
+}
+
+void dropouts(Cases& cases) {
   const auto random = [&](const std::string& name, DType type, std::initializer_list<std::int64_t> dims,
                           std::size_t offset) {
     Case one{name, dropout_program(type, dims), {}, -1, offset, 1e-6};
@@ -180,6 +186,9 @@ std::vector<Case> all_cases() {
   }
   cases.push_back(random("no dropout in evaluation", DType::f32, {999}, 0));
   cases.back().inputs[2] = convert({0}, DType::boolean);
+}
+
+void broadcasts(Cases& cases) {
   const auto broadcast = [&](std::int64_t rows, std::int64_t cols, std::size_t offset, int in_place) {
     Case one{"broadcast " + std::to_string(rows) + "x" + std::to_string(cols),
              broadcast_program(rows, cols),
@@ -199,6 +208,10 @@ std::vector<Case> all_cases() {
       cases.push_back(broadcast(300, 4, offset, in_place));
     }
   }
+}
+
+void powers(Cases& cases) {
+  const std::int64_t n = kElements;
   for (const double exponent : {0.5, 1.0, 2.0, 3.0, -1.5, 0.0}) {
     Case one{"power " + std::to_string(exponent),
              program_of({n}),
@@ -209,7 +222,10 @@ std::vector<Case> all_cases() {
     one.program.outputs = {{2, DType::f32}};
     cases.push_back(one);
   }
-  // Outputs that are inputs, constants (infinite, of another type) or the same twice.
+}
+
+// Outputs that are inputs, constants (infinite, of another type) or the same twice.
+void outputs_of_all_kinds(Cases& cases) {
   Case copies{"outputs of all kinds",
               program_of({7, 9}),
               {convert(values<double>(63, 11), DType::f32), convert({4.5}, DType::f32)},
@@ -227,6 +243,9 @@ std::vector<Case> all_cases() {
     copies.program.outputs.push_back({r, types[r]});
   }
   cases.push_back(copies);
+}
+
+void smallest_programs(Cases& cases) {
   Case scalar{"one element", program_of({}), {convert({2}, DType::f64)}};
   scalar.program.inputs = {EwInput{DType::f64, {}}};
   scalar.program.code = {{EwOp::Exp, DType::f64, DType::f64, {0, -1, -1}, 0}};
@@ -236,6 +255,16 @@ std::vector<Case> all_cases() {
   empty.program.inputs = {strided_input(DType::f32, {5, 1})};
   empty.program.outputs = {{0, DType::f32}};
   cases.push_back(empty);
+}
+
+Cases all_cases() {
+  Cases cases;
+  operators_and_casts(cases);
+  dropouts(cases);
+  broadcasts(cases);
+  powers(cases);
+  outputs_of_all_kinds(cases);
+  smallest_programs(cases);
   return cases;
 }
 
