@@ -296,7 +296,6 @@ std::vector<Sample> cast_samples() {
           to(sample("f8e8m0 to bf16", {exact(DType::f8e8m0, {4}, {0.25, 1, 16, 1024})}), DType::bf16)};
 }
 
-std::vector<OpDef> make_rows() {
 #define ROW(op, DOMAIN_, SUMMARY, TRAITS, GRAD, SAMPLES)                                               \
   OpDef {                                                                                              \
     .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS),             \
@@ -304,6 +303,7 @@ std::vector<OpDef> make_rows() {
     .grad = GRAD, .cost = cost_ew<EwOp::op>, .cpu = prepare_ew<EwOp::op>, .gpu = prepare_ew<EwOp::op>, \
     .samples = SAMPLES, .ew = EwOp::op                                                                 \
   }
+std::vector<OpDef> make_rows() {
   return {
       ROW(Add, "", "a + b", 0, ew_grad::add, binary_samples),
       ROW(Sub, "", "a - b", 0, ew_grad::sub, binary_samples),
@@ -371,8 +371,8 @@ std::vector<OpDef> make_rows() {
       ROW(Cast, "", "Another element type; floats to integers truncate and saturate", 0, ew_grad::cast,
           cast_samples),
   };
-#undef ROW
 }
+#undef ROW
 
 // The first opset of what came after opset 7.
 int first_opset(EwOp op) {
