@@ -1,0 +1,35 @@
+#include "engine/run/device_times.h"
+
+#include <algorithm>
+
+namespace gradloom {
+
+Status add_device_times(std::vector<Activity> activities, std::size_t steps,
+                        const std::function<bool(std::int32_t)>& in_micro, StepOutcome& outcome) {
+  std::stable_sort(activities.begin(), activities.end(),
+                   [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
+  // One plan step may launch several kernels: a new micro-batch starts when a smaller plan step comes.
+  std::int32_t micro_index = 0, last = -1;
+  for (const Activity& a : activities) {
+    if (a.kind == Activity::Kind::api) continue;
+    if (a.kind == Activity::Kind::lost)
+      return Error{Errc::device, "the device's trace lost " + std::to_string(a.bytes) + " records"};
+    if (a.kind != Activity::Kind::kernel || a.plan_step < 0 ||
+        static_cast<std::size_t>(a.plan_step) >= steps) {
+      outcome.activities.push_back(a);
+      continue;
+    }
+    const bool micro = in_micro(a.plan_step);
+    if (a.plan_step < last && micro) ++micro_index;
+    last = a.plan_step;
+    const KernelSample sample{a.plan_step, micro ? micro_index : 0, a.start_ns, a.end_ns - a.start_ns};
+    KernelSample* const same = outcome.samples.empty() ? nullptr : &outcome.samples.back();
+    if (same != nullptr && same->plan_step == sample.plan_step && same->micro == sample.micro)
+      same->duration_ns += sample.duration_ns;
+    else
+      outcome.samples.push_back(sample);
+  }
+  return {};
+}
+
+}  // namespace gradloom

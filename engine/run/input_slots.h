@@ -1,0 +1,64 @@
+// What goes to the device before each micro-batch: the inputs and, behind them, the random state.
+// On the CPU it is written where the kernels read it. For a queued device it is written to a pinned
+// slot, goes up to a staging block while the step before runs, and is copied from there to where
+// the kernels read it; a slot is written again once it was copied on.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/run/blocks.h"
+#include "kernels/arguments/elements.h"
+
+namespace gradloom {
+
+class InputSlots {
+ public:
+  InputSlots(const Graph& graph, const Plan& plan, Device& device, Blocks& blocks);
+  ~InputSlots();
+  InputSlots(const InputSlots&) = delete;
+  InputSlots& operator=(const InputSlots&) = delete;
+
+  std::size_t block_bytes() const;  // of the input block
+  Status allocate();                // after the blocks
+  // The value goes through a slot: it is fed, and the device is queued. Views of it share its
+  // buffer and do not.
+  bool holds(ValueId v) const;
+  Status write(ValueId v, const void* data, std::size_t bytes);
+  // What was written is on its way for the next launches; inputs that nobody fed keep what they had.
+  Status send(const kernels::RandomState& random);
+  // Where kernels read the random state.
+  const kernels::RandomState* random() const { return random_; }
+  // On the CPU: what kernels that run once per optimizer step read.
+  void set_random_step(std::uint64_t step);
+
+ private:
+  struct Slot {
+    std::byte* pinned = nullptr;
+    std::byte* staging = nullptr;
+    Fence used = -1;        // until then its contents are needed
+    std::vector<bool> fed;  // by ValueId: written since the slot was taken
+  };
+  static constexpr std::size_t kSlots = 2;  // batches on their way: one in use, one going up
+
+  const Buffer& buffer(ValueId v) const {
+    return plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];
+  }
+  std::size_t upload_bytes() const;
+  Status take_slot();
+  void carry_over();
+
+  const Graph& graph_;
+  const Plan& plan_;
+  Device& device_;
+  Blocks& blocks_;
+  const bool queued_;
+  Slot slots_[kSlots];
+  std::size_t slot_ = 0;
+  bool slot_ready_ = false;
+  kernels::RandomState host_random_{};
+  const kernels::RandomState* random_ = &host_random_;
+};
+
+}  // namespace gradloom

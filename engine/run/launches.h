@@ -1,0 +1,62 @@
+// The kernels of a plan, prepared with their operands, and the ways to launch them: one by one, or
+// as a recording of the device that is made once.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/run/blocks.h"
+#include "engine/run/executor.h"
+
+namespace gradloom {
+
+class Launches {
+ public:
+  explicit Launches(Device& device) : device_(device), queued_(device.info().queued) {}
+
+  // `random`: where kernels read the random state.
+  Status prepare(const Graph& graph, const Plan& plan, const Blocks& blocks,
+                 const kernels::RandomState* random);
+  std::size_t size() const { return steps_.size(); }
+  // The plan step is of those that run for every micro-batch.
+  bool in_micro(std::int32_t plan_step) const { return steps_[static_cast<std::size_t>(plan_step)].micro; }
+
+  // Launches the steps of the micro-batch or those after the last one. `timed`: where what was
+  // measured goes, or null: on the CPU the kernels, on a queued device the launches themselves.
+  Status launch_range(bool micro_range, std::int32_t micro_index, StepOutcome* timed) const;
+  Status tune(std::int32_t candidates);  // Device::tune of each
+
+  // One recording for the whole step, or with accumulation one per micro-batch and one for what
+  // comes after the last. Those that a device's trace times are others: it knows what was recorded
+  // under it.
+  struct Recordings {
+    std::unique_ptr<Recording> whole, micro, once;
+  };
+  Recordings untraced, traced;
+
+  // Makes what is missing. The first step is never recorded: it lets libraries choose their algorithms.
+  Status record_missing(Recordings& r, bool one_range);
+  // A micro-batch, and what comes after the last: as recorded, else one by one. `one_range`: both
+  // are one.
+  Status run_micro(Recordings& r, bool one_range, std::int32_t micro_index, StepOutcome* timed) const;
+  Status run_once(Recordings& r, bool one_range, StepOutcome* timed) const;
+
+ private:
+  struct Step {
+    std::unique_ptr<PreparedKernel> kernel;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    void* workspace = nullptr;
+    bool micro = true;
+  };
+  Operands operands(const Step& s) const { return {s.inputs.data(), s.outputs.data(), s.workspace, random_}; }
+  std::int32_t first_of(bool micro_range) const;
+
+  Device& device_;
+  const bool queued_;
+  const kernels::RandomState* random_ = nullptr;
+  std::vector<Step> steps_;
+};
+
+}  // namespace gradloom

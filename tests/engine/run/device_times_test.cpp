@@ -1,0 +1,62 @@
+#include "engine/run/device_times.h"
+
+#include <gtest/gtest.h>
+
+namespace gradloom {
+namespace {
+
+Activity kernel(std::int32_t plan_step, std::int64_t start_ns, std::int64_t end_ns) {
+  Activity a;
+  a.plan_step = plan_step;
+  a.start_ns = start_ns;
+  a.end_ns = end_ns;
+  return a;
+}
+Activity other(Activity::Kind kind, std::int64_t start_ns, std::int64_t bytes = 0) {
+  Activity a = kernel(-1, start_ns, start_ns + 1);
+  a.kind = kind;
+  a.bytes = bytes;
+  return a;
+}
+
+constexpr std::size_t kSteps = 3;
+bool in_micro(std::int32_t plan_step) { return plan_step < 2; }  // the last one runs once per optimizer step
+
+TEST(DeviceTimes, SortsKernelsIntoPlanStepsAndMicroBatches) {
+  StepOutcome outcome;
+  // As the device tells them: in any order. Plan step 1 launches two kernels in each micro-batch.
+  const Status status =
+      add_device_times({kernel(2, 60, 65), kernel(0, 10, 12), kernel(1, 13, 15), kernel(1, 16, 19),
+                        kernel(0, 30, 31), kernel(1, 40, 44), kernel(1, 45, 46)},
+                       kSteps, in_micro, outcome);
+  ASSERT_TRUE(status.ok());
+  ASSERT_EQ(outcome.samples.size(), 5u);
+  const auto sample = [&](std::size_t i) {
+    const KernelSample& s = outcome.samples[i];
+    return std::vector<std::int64_t>{s.plan_step, s.micro, s.start_ns, s.duration_ns};
+  };
+  using Numbers = std::vector<std::int64_t>;
+  EXPECT_EQ(sample(0), (Numbers{0, 0, 10, 2}));
+  EXPECT_EQ(sample(1), (Numbers{1, 0, 13, 5})) << "both kernels";
+  EXPECT_EQ(sample(2), (Numbers{0, 1, 30, 1}));
+  EXPECT_EQ(sample(3), (Numbers{1, 1, 40, 5}));
+  EXPECT_EQ(sample(4), (Numbers{2, 0, 60, 5})) << "of no micro-batch";
+  EXPECT_TRUE(outcome.activities.empty());
+}
+
+TEST(DeviceTimes, OtherWorkIsKeptAndLostRecordsAreAnError) {
+  StepOutcome outcome;
+  ASSERT_TRUE(add_device_times({other(Activity::Kind::copy, 5), other(Activity::Kind::api, 6),
+                                kernel(-1, 7, 8), kernel(99, 9, 10)},
+                               kSteps, in_micro, outcome)
+                  .ok());
+  EXPECT_TRUE(outcome.samples.empty());
+  EXPECT_EQ(outcome.activities.size(), 3u) << "without the launch by the host";
+  const Status lost = add_device_times({other(Activity::Kind::lost, 5, 17)}, kSteps, in_micro, outcome);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, Errc::device);
+  EXPECT_NE(lost.error().message.find("17 records"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradloom
