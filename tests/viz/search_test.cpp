@@ -36,6 +36,8 @@ TEST(Search, TermsAreJoinedAndNegated) {
                           "phase:backward",
                           "scope:layers.0",
                           "pass:fuse-*",
+                          "pass:cse",
+                          "pass:c?e",
                           "kernel:avx512",
                           "type:f32",
                           "time>1ms",
@@ -50,7 +52,7 @@ TEST(Search, TermsAreJoinedAndNegated) {
     EXPECT_TRUE(matches(yes, matmul())) << yes;
   }
   for (const char* no : {"embed", "op:MatMul", "phase:fwd", "time>2ms", "bytes<1k", "-attn", "attn embed",
-                         "pass:gelu", "time<1.5ms"}) {
+                         "pass:gelu", "pass:cse*matmul", "time<1.5ms"}) {
     EXPECT_FALSE(matches(no, matmul())) << no;
   }
 }

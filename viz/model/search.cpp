@@ -27,6 +27,16 @@ bool text_matches(const std::string& pattern, std::string_view text, bool at_sta
   return at_start ? low.compare(0, pattern.size(), pattern) == 0 : low.find(pattern) != std::string::npos;
 }
 
+// One of the passes in the list, which are joined by commas.
+bool any_pass_matches(const std::string& pattern, std::string_view passes) {
+  for (size_t begin = 0; begin <= passes.size();) {
+    const size_t end = std::min(passes.find(',', begin), passes.size());
+    if (text_matches(pattern, passes.substr(begin, end - begin), false)) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
 struct UnitFactor {
   const char* name;
   double factor;
@@ -162,7 +172,7 @@ bool Query::term_matches(const Term& term, const SearchFields& f) {
     case Field::kOp: return text_matches(term.text, f.op, true);
     case Field::kPhase: return text_matches(term.text, f.phase, true);
     case Field::kScope: return text_matches(term.text, f.scope, false);
-    case Field::kPass: return text_matches(term.text, f.passes, false);
+    case Field::kPass: return any_pass_matches(term.text, f.passes);
     case Field::kKernel: return text_matches(term.text, f.kernel, false);
     case Field::kType: return text_matches(term.text, f.type, false);
     case Field::kTime: return compare(f.time_ns);
