@@ -15,6 +15,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "engine/ops/inference.h"
@@ -35,17 +36,36 @@ Tensor rounded(const Tensor& full, DType low) {
   return Tensor::from_f64(low, full.shape(), numbers);
 }
 
-// Types of a node's results when it reads `inputs` with other types than they have.
+// Constants in the types that trials read them in; each is converted once, whoever reads it.
+class TrialConstants {
+ public:
+  const Tensor& in_type(ValueId id, const Tensor& contents, DType to) {
+    if (contents.dtype() == to) return contents;
+    const auto [at, fresh] = converted_.try_emplace({id, contents.dtype(), to});
+    if (fresh) at->second = contents.cast(to);
+    return at->second;
+  }
+
+ private:
+  std::map<std::tuple<ValueId, DType, DType>, Tensor> converted_;
+};
+
+// Types of a node's results when it reads `inputs` with other types than they have. Inference looks into
+// constants alone: contents of parameters and states, which are large, stay outside of it.
 class Trial {
  public:
-  Trial(const Graph& graph, const Node& node) : node_(node) {
+  Trial(const Graph& graph, const Node& node, TrialConstants& constants)
+      : original_(graph), inputs_(node.inputs), constants_(constants), node_(node) {
     graph_.opset = graph.opset;
     for (ValueId& in : node_.inputs) {
       if (in == kNone) continue;
-      graph_.values.push_back(graph.values[in]);
-      if (is_constant(graph, in))
-        graph_.values.back().role = Role::constant;  // contents known without the producer
-      graph_.values.back().producer = kNone;
+      const Value& original = graph.values[in];
+      Value& value = graph_.values.emplace_back();
+      value.name = original.name;
+      value.type = original.type;
+      value.has_type = original.has_type;
+      value.role = is_constant(graph, in) ? Role::constant  // contents known without the producer
+                                          : original.role;
       in = static_cast<ValueId>(graph_.values.size() - 1);
     }
   }
@@ -54,7 +74,9 @@ class Trial {
     for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
       if (node_.inputs[i] == kNone) continue;
       Value& value = graph_.values[node_.inputs[i]];
-      if (value.data.defined() && value.data.dtype() != dtypes[i]) value.data = value.data.cast(dtypes[i]);
+      const Tensor& contents = original_.values[inputs_[i]].data;
+      if (value.role == Role::constant && contents.defined())
+        value.data = constants_.in_type(inputs_[i], contents, dtypes[i]);
       value.type.dtype = dtypes[i];
     }
     InferContext ctx{graph_, node_.attrs, node_.inputs, static_cast<int>(node_.outputs.size()),
@@ -66,6 +88,9 @@ class Trial {
   const std::vector<Type>& results() const { return results_; }
 
  private:
+  const Graph& original_;
+  const std::vector<ValueId> inputs_;  // of the node in it
+  TrialConstants& constants_;
   Graph graph_;
   Node node_;
   std::vector<Type> results_;
@@ -139,7 +164,7 @@ class Converter {
     Node node = graph().nodes[id];
     const bool wide = node.op->precision == Precision::wide, wide_already = node.attrs.has("wide");
     if (wide) node.attrs.set("wide", std::int64_t{1});
-    Trial trial(graph(), node);
+    Trial trial(graph(), node, constants_);
     std::vector<DType> before;
     for (ValueId in : node.inputs) before.push_back(in == kNone ? kFull : dtype(in));
     std::vector<DType> types = before;
@@ -204,7 +229,7 @@ class Converter {
       std::vector<DType> dtypes;
       for (ValueId in : graph().nodes[id].inputs)
         dtypes.push_back(in == kNone || dtype(in) == low_ ? kFull : dtype(in));
-      if (Trial trial(graph(), graph().nodes[id]); trial.infer(dtypes).empty())
+      if (Trial trial(graph(), graph().nodes[id], constants_); trial.infer(dtypes).empty())
         change(id, kFullRule, dtypes, graph().nodes[id].attrs, why);
     } else if (!why.empty()) {
       rw_.reject(low_rule_, id, why);
@@ -265,8 +290,9 @@ class Converter {
   const char* const low_rule_;
   std::vector<bool> moves_;           // by node
   std::map<ValueId, ValueId> casts_;  // the other type of a value
-  std::set<ValueId> full_;            // computed in f32 because digits count there
-  std::vector<DType> original_;       // of the values before the pass
+  TrialConstants constants_;
+  std::set<ValueId> full_;       // computed in f32 because digits count there
+  std::vector<DType> original_;  // of the values before the pass
 };
 
 class MixedPrecision final : public Pass {
