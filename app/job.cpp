@@ -213,6 +213,7 @@ Status Job::submit(std::int64_t step, bool timed) {
   TRY(executor_->submit(prepared_->compiled.train.names, options, [&](std::int64_t k) -> Status {
     if (k > 0) {
       const std::int64_t start_ns = monotonic_ns();
+      batch.clear();
       batch = TRY(batches_->batch(first + k));
       made_ns += monotonic_ns() - start_ns;
     }
@@ -245,16 +246,20 @@ Result<StepResult> Job::step(std::int64_t step, bool timed) {
   return collect();
 }
 
-Result<std::map<std::string, Tensor>> Job::parameters() const {
+Result<std::map<std::string, Tensor>> Job::parameters_by(ReadValue read) const {
   const Graph& graph = prepared_->compiled.train.graph;
   std::map<std::string, Tensor> result;
-  for (ValueId id : graph.parameters) result[graph.values[id].name] = TRY(executor_->read(id));
+  for (ValueId id : graph.parameters) result[graph.values[id].name] = TRY((*executor_.*read)(id));
   for (const Update& u : graph.updates) {  // running statistics, not optimizer state
     const Value& v = graph.values[u.state];
     if (v.role == Role::state && v.name.find('/') == std::string::npos)
-      result[v.name] = TRY(executor_->read(u.state));
+      result[v.name] = TRY((*executor_.*read)(u.state));
   }
   return result;
 }
+
+Result<std::map<std::string, Tensor>> Job::parameters() const { return parameters_by(&Executor::read); }
+
+Result<std::map<std::string, Tensor>> Job::parameter_views() const { return parameters_by(&Executor::view); }
 
 }  // namespace gradloom

@@ -56,6 +56,8 @@ class Job {
   Result<StepResult> step(std::int64_t step, bool timed = false);  // submit and collect
   // Current contents of trained and frozen ones, by name.
   Result<std::map<std::string, Tensor>> parameters() const;
+  // The same without copies on the CPU: valid until the next step is submitted, and as long as the job is.
+  Result<std::map<std::string, Tensor>> parameter_views() const;
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
   // What the device's libraries compute with: found by the recipe's search or confirmed by
   // it. Empty without search.
@@ -66,6 +68,8 @@ class Job {
  private:
   Job() = default;
   Status choose_algorithms(Algorithms known);
+  using ReadValue = Result<Tensor> (Executor::*)(ValueId) const;
+  Result<std::map<std::string, Tensor>> parameters_by(ReadValue read) const;
   std::shared_ptr<const Prepared> prepared_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;

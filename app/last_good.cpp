@@ -16,22 +16,25 @@ LastGood::LastGood(Job& job, std::int64_t apart_ns)
 
 bool LastGood::due() const { return monotonic_ns() - last_ns_ >= pause_ns_; }
 
-bool LastGood::finite(const std::map<std::string, Tensor>& parameters) {
+Result<bool> LastGood::finite(const std::map<std::string, Tensor>& parameters) {
   const Graph& graph = job_.compiled().train.graph;
   if (!looked_)
-    for (const ValueId id : graph.parameters)
-      if (const Value& v = graph.values[id]; v.data.defined() && any_not_finite(v.data))
-        never_finite_.insert(v.name);
+    for (const ValueId id : graph.parameters) {
+      const Value& v = graph.values[id];
+      if (!v.data.defined()) continue;
+      const Result<bool> found = any_not_finite(v.data);
+      if (found.ok() && *found) never_finite_.insert(v.name);
+    }
   looked_ = true;
-  return std::none_of(parameters.begin(), parameters.end(), [&](const auto& named) {
-    return never_finite_.count(named.first) == 0 && any_not_finite(named.second);
-  });
+  for (const auto& [name, contents] : parameters)
+    if (never_finite_.count(name) == 0 && TRY(any_not_finite(contents))) return false;
+  return true;
 }
 
 Status LastGood::keep(std::int64_t step) {
   const std::int64_t start_ns = monotonic_ns();
   try {
-    if (finite(TRY(job_.parameters()))) {
+    if (TRY(finite(TRY(job_.parameter_views())))) {
       states_ = TRY(job_.executor().states());
       step_ = step;
     }
@@ -51,7 +54,7 @@ Result<LastGood::Found> LastGood::before(std::int64_t failed, const std::stop_to
   for (std::int64_t step = step_ + 1; step < failed && !stop.stop_requested(); ++step) {
     TRY(job_.step(step));
     std::map<std::string, Tensor> parameters = TRY(job_.parameters());
-    if (!finite(parameters)) break;
+    if (!TRY(finite(parameters))) break;
     found = {step, std::move(parameters)};
   }
   return found;

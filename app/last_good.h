@@ -3,7 +3,8 @@
 // Where the loss is NaN the parameters are lost too: the step's update has spread it, or the one before left
 // numbers that the next forward pass overflows on. Training is repeatable bit for bit, so the parameters
 // before are found again by running the steps once more: from the start, or from a copy of all states that is
-// taken now and then. A copy costs memory as large as the states, and at most 1 % of the time.
+// taken now and then. A copy costs memory as large as the states, and at most 1 % of the time. The start is
+// in the model's file, which must not have been written over since (a new file under its name is no harm).
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ class LastGood {
   Result<Found> before(std::int64_t failed, const std::stop_token& stop);
 
  private:
-  bool finite(const std::map<std::string, Tensor>& parameters);
+  Result<bool> finite(const std::map<std::string, Tensor>& parameters);
 
   Job& job_;
   std::set<std::string> never_finite_;  // -inf in a mask belongs there

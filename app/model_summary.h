@@ -39,7 +39,8 @@ struct ModelSummary {
   std::vector<Obstacle> no_cpu_kernel, no_gpu_kernel, no_gradient;
 };
 
-bool any_not_finite(const Tensor& tensor);  // NaN or infinite; never for integers
+// NaN or infinite; never for integers. Errc::io: contents in a file that has changed.
+Result<bool> any_not_finite(const Tensor& tensor);
 
 // What import says of the model's nodes; the operators with their domains.
 std::vector<Obstacle> obstacles_of(const std::vector<UnknownOp>& nodes);

@@ -169,7 +169,7 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
 
 Result<LastGood::Found> TrainRun::trained() {
   if (not_finite_step_ > 0) return last_good_->before(not_finite_step_, context_.stop);
-  return LastGood::Found{static_cast<std::int64_t>(history_.losses.size()), TRY(job_->parameters())};
+  return LastGood::Found{static_cast<std::int64_t>(history_.losses.size()), TRY(job_->parameter_views())};
 }
 
 ReplayResult TrainRun::replay_result() const {

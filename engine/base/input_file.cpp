@@ -3,7 +3,6 @@
 #include "engine/base/input_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,6 +47,10 @@ Result<std::vector<std::string>> safe_components(const std::string& relative) {
   return components;
 }
 
+std::int64_t last_written_ns(const struct stat& info) {
+  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
 }  // namespace
 
 Result<InputFile> InputFile::adopt(int fd, const std::string& path, bool single_link) {
@@ -67,7 +70,7 @@ Result<InputFile> InputFile::adopt(int fd, const std::string& path, bool single_
     ::close(fd);
     return Error{Errc::bad_input, escaped(path) + ": " + why};
   }
-  return InputFile(fd, info.st_size, path);
+  return InputFile(fd, info.st_size, last_written_ns(info), path);
 }
 
 Result<InputFile> InputFile::open(const std::string& path) {
@@ -104,13 +107,14 @@ Result<InputFile> InputFile::open_inside(const std::string& folder, const std::s
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
-    : fd_(other.fd_), size_(other.size_), path_(std::move(other.path_)) {
+    : fd_(other.fd_), size_(other.size_), written_ns_(other.written_ns_), path_(std::move(other.path_)) {
   other.fd_ = -1;
 }
 
 InputFile& InputFile::operator=(InputFile&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(size_, other.size_);
+  std::swap(written_ns_, other.written_ns_);
   std::swap(path_, other.path_);
   return *this;
 }
@@ -139,12 +143,14 @@ Status InputFile::read_at(std::int64_t offset, void* to, std::int64_t bytes) con
   return {};
 }
 
-void release_pages(char* bytes, std::size_t count) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGE_SIZE));
-  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(bytes) + page - 1) / page * page,
-                       end = (reinterpret_cast<std::uintptr_t>(bytes) + count) / page * page;
-  if (begin < end)
-    ::madvise(bytes + (begin - reinterpret_cast<std::uintptr_t>(bytes)), end - begin, MADV_DONTNEED);
+// The look at the file comes after the read: what was read is then from before any change.
+Status InputFile::read_unchanged(std::int64_t offset, void* to, std::int64_t bytes) const {
+  const Status read = read_at(offset, to, bytes);
+  struct stat info {};
+  if (fstat(fd_, &info) != 0) return io_error(path_, "cannot read its size");
+  if (info.st_size != size_ || last_written_ns(info) != written_ns_)
+    return Error{Errc::io, escaped(path_) + ": has changed since it was opened"};
+  return read;
 }
 
 std::string folder_of(const std::string& path) {

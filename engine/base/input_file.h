@@ -28,17 +28,18 @@ class InputFile {
   std::int64_t size() const { return size_; }
   // Exactly `bytes` bytes from `offset`; beyond the end (also when the file shrinks meanwhile) is an error.
   Status read_at(std::int64_t offset, void* to, std::int64_t bytes) const;
+  // The same, of the file as it was when it was opened: Errc::io where it has another size, or was written
+  // to, since. (A file that was deleted, or that another took the name of, is still the same.)
+  Status read_unchanged(std::int64_t offset, void* to, std::int64_t bytes) const;
 
  private:
-  InputFile(int fd, std::int64_t size, std::string path) : fd_(fd), size_(size), path_(std::move(path)) {}
+  InputFile(int fd, std::int64_t size, std::int64_t written_ns, std::string path)
+      : fd_(fd), size_(size), written_ns_(written_ns), path_(std::move(path)) {}
   static Result<InputFile> adopt(int fd, const std::string& path, bool single_link);
   int fd_ = -1;
-  std::int64_t size_ = 0;
+  std::int64_t size_ = 0, written_ns_ = 0;  // when it was opened
   std::string path_;
 };
-
-// Gives the memory of whole pages inside these bytes back to the system; they read as zero then.
-void release_pages(char* bytes, std::size_t count);
 
 std::string folder_of(const std::string& path);  // "a/b" of "a/b/c", "." of "c"
 std::int64_t memory_budget_bytes();  // 80 % of usable memory: what contents read from files may take

@@ -4,8 +4,10 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <new>
 
+#include "engine/base/input_file.h"
 #include "kernels/small_types.h"
 
 namespace gradloom {
@@ -185,6 +187,13 @@ Tensor::Tensor(DType dtype, Shape shape) : type_{dtype, std::move(shape)} {
   storage_ = allocate(byte_size(type_));
 }
 
+Tensor Tensor::over(Type type, std::shared_ptr<std::byte[]> memory) {
+  Tensor t;
+  t.type_ = std::move(type);
+  t.storage_ = std::move(memory);
+  return t;
+}
+
 Tensor Tensor::scalar(DType dtype, double value) {
   Tensor t(dtype, {});
   set_element(t.mutable_data(), dtype, 0, value, to_integer(value));
@@ -207,8 +216,77 @@ Tensor Tensor::from_f64(DType dtype, Shape shape, const std::vector<double>& val
   return t;
 }
 
+struct Tensor::FileContents {
+  std::shared_ptr<const InputFile> file;
+  std::int64_t offset = 0;
+  std::once_flag once;
+  std::shared_ptr<std::byte[]> memory;  // since somebody asked for an address
+
+  Status read(std::size_t from, void* to, std::size_t bytes) const {
+    return file->read_unchanged(offset + static_cast<std::int64_t>(from), to,
+                                static_cast<std::int64_t>(bytes));
+  }
+};
+
+Tensor Tensor::in_file(Type type, std::shared_ptr<const InputFile> file, std::int64_t offset) {
+  Tensor t;
+  t.type_ = std::move(type);
+  t.file_ = std::make_shared<FileContents>();
+  t.file_->file = std::move(file);
+  t.file_->offset = offset;
+  return t;
+}
+
+bool Tensor::in_memory() const { return storage_ != nullptr; }
+
+const void* Tensor::loaded_data() const {
+  std::call_once(file_->once, [&] {
+    auto memory = allocate(bytes());
+    const Status status = file_->read(0, memory.get(), bytes());
+    CHECK(status.ok(), status.ok() ? "" : status.error().message.c_str());
+    file_->memory = std::move(memory);
+  });
+  return file_->memory.get();
+}
+
+Status Tensor::read(std::size_t from, void* to, std::size_t count) const {
+  CHECK(defined() && from <= bytes() && count <= bytes() - from, "read beyond the contents");
+  if (file_ != nullptr) return file_->read(from, to, count);
+  if (count > 0) std::memcpy(to, storage_.get() + from, count);
+  return {};
+}
+
+Status Tensor::visit(const Visit& visit) const {
+  constexpr std::size_t kPieceBytes = 1 << 20;
+  CHECK(defined(), "visit of an undefined tensor");
+  if (file_ == nullptr) {
+    TRY(visit(storage_.get(), 0, bytes()));
+    return {};
+  }
+  const auto piece = allocate(std::min(bytes(), kPieceBytes));
+  for (std::size_t from = 0; from < bytes(); from += kPieceBytes) {
+    const std::size_t count = std::min(kPieceBytes, bytes() - from);
+    TRY(file_->read(from, piece.get(), count));
+    if (!TRY(visit(piece.get(), from, count))) return {};
+  }
+  return {};
+}
+
+Result<Tensor> Tensor::loaded() const {
+  if (file_ == nullptr) return *this;
+  Tensor t(dtype(), shape());
+  TRY(file_->read(0, t.storage_.get(), bytes()));
+  return t;
+}
+
 void* Tensor::mutable_data() {
   CHECK(defined(), "write to an undefined tensor");
+  if (file_ != nullptr) {
+    auto copy = allocate(bytes());
+    std::memcpy(copy.get(), loaded_data(), bytes());
+    storage_ = std::move(copy);
+    file_ = nullptr;
+  }
   if (storage_.use_count() > 1) {
     auto copy = allocate(bytes());
     std::memcpy(copy.get(), storage_.get(), bytes());

@@ -1,13 +1,16 @@
 // The new file is written completely or not at all.
 #include "engine/onnx/export.h"
 
+#include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <exception>
 #include <vector>
 
 #include "engine/base/file.h"
+#include "engine/base/names.h"
 #include "engine/base/text.h"
+#include "engine/onnx/file/contents_in_file.h"
 #include "engine/onnx/file/model_file.h"
 #include "engine/onnx/repair/restored_module.h"
 #include "engine/onnx/file/sparse_tensor.h"
@@ -18,10 +21,10 @@ namespace gradloom {
 
 namespace {
 
-using Initializers = std::vector<onnx::TensorProto*>;
+using Parameters = std::map<std::string, Tensor>;
 
 // Of the graph and of those inside it, which the importer takes parameters from too.
-void collect_initializers(onnx::GraphProto& graph, Initializers& all) {
+void collect_initializers(onnx::GraphProto& graph, std::vector<onnx::TensorProto*>& all) {
   for (auto& initializer : *graph.mutable_initializer()) all.push_back(&initializer);
   for (auto& node : *graph.mutable_node()) {
     for (auto& attribute : *node.mutable_attribute()) {
@@ -31,43 +34,136 @@ void collect_initializers(onnx::GraphProto& graph, Initializers& all) {
   }
 }
 
-// Every initializer's contents move into the file: external data would have to lie beside the new file.
-Status embed_external(const Initializers& initializers, TensorReader& tensors) {
-  for (onnx::TensorProto* initializer : initializers) {
-    if (initializer->data_location() != onnx::TensorProto::EXTERNAL) continue;
-    write_tensor(TRY(tensors.read_initializer(*initializer)), initializer);
+// What an initializer is to hold: the parameter of its name, or what the source has, whose external data would
+// have to lie beside the new file.
+Result<Tensor> new_contents(const onnx::TensorProto& initializer, const Parameters& parameters,
+                            TensorReader& tensors) {
+  const auto it = parameters.find(initializer.name());
+  if (it == parameters.end()) {
+    Result<Tensor> old = tensors.refer(initializer);
+    if (!old.ok()) return with_context(old.error(), "initializer '" + escaped(initializer.name()) + "'");
+    return old;
   }
+  const std::string owner = "parameter '" + escaped(it->first) + "'";
+  const Result<DType> dtype = dtype_of_proto(initializer.data_type());
+  if (!dtype.ok()) return with_context(dtype.error(), owner);
+  const Shape shape(initializer.dims().begin(), initializer.dims().end());
+  if (!it->second.defined() || it->second.shape() != shape) {
+    return Error{Errc::bad_input, owner + " has shape " + to_string(it->second.shape()) +
+                                      ", the model's has " + to_string(shape)};
+  }
+  return it->second;
+}
+
+Status check_names(const std::vector<onnx::TensorProto*>& initializers, const Parameters& parameters) {
+  NameSet names;
+  for (const auto* initializer : initializers) names.insert(initializer->name());
+  for (const auto& [name, tensor] : parameters)
+    if (names.count(name) == 0)
+      return Error{Errc::bad_input, "the model has no initializer '" + escaped(name) + "'"};
   return {};
 }
 
-Status replace_parameters(const Initializers& initializers, const std::map<std::string, Tensor>& parameters) {
-  std::size_t replaced = 0;
-  for (onnx::TensorProto* initializer : initializers) {
-    const auto it = parameters.find(initializer->name());
-    if (it == parameters.end()) continue;
-    const std::string owner = "parameter '" + escaped(it->first) + "'";
-    const Result<DType> dtype = dtype_of_proto(initializer->data_type());
-    if (!dtype.ok()) return with_context(dtype.error(), owner);
-    const Shape shape(initializer->dims().begin(), initializer->dims().end());
-    if (!it->second.defined() || it->second.shape() != shape) {
-      return Error{Errc::bad_input, owner + " has shape " + to_string(it->second.shape()) +
-                                        ", the model's has " + to_string(shape)};
+// A model on its way into a file. Large contents of initializers are not in its message: they are written from
+// where they are, a parameter after the other.
+class ModelWriter {
+ public:
+  explicit ModelWriter(onnx::ModelProto& model) : model_(model) {
+    graph_.Swap(model.mutable_graph());
+    model.clear_graph();
+  }
+
+  Status replace(const Parameters& parameters, TensorReader& tensors) {
+    std::vector<onnx::TensorProto*> all;
+    collect_initializers(graph_, all);
+    TRY(check_names(all, parameters));
+    const auto outer = static_cast<std::size_t>(graph_.initializer_size());  // they come first
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const bool known = parameters.count(all[i]->name()) != 0;
+      if (!known && !contents_in_file(*all[i]) && all[i]->data_location() != onnx::TensorProto::EXTERNAL)
+        continue;  // the message has them
+      TRY(set_contents(*all[i], TRY(new_contents(*all[i], parameters, tensors)), i < outer));
     }
-    write_tensor(it->second.cast(*dtype), initializer);
-    ++replaced;
+    initializers_.Swap(graph_.mutable_initializer());
+    return {};
   }
-  if (replaced == parameters.size()) return {};
-  for (const auto& [name, tensor] : parameters) {
-    bool found = false;
-    for (const auto* initializer : initializers) found = found || initializer->name() == name;
-    if (!found) return Error{Errc::bad_input, "the model has no initializer '" + escaped(name) + "'"};
+
+  // Of the file.
+  std::size_t bytes() const {
+    const std::size_t graph = graph_bytes();
+    return model_.ByteSizeLong() + in_field(graph);
   }
-  return {};
-}
+
+  // The model's own fields, its graph's, and its graph's initializers at the end.
+  Status write(google::protobuf::io::CodedOutputStream& to) const {
+    constexpr std::uint32_t kGraphOfModel = 7, kInitializerOfGraph = 5, kRawDataOfTensor = 9;
+    bool written = model_.SerializeToCodedStream(&to);
+    begin_field(to, kGraphOfModel, graph_bytes());
+    written = graph_.SerializeToCodedStream(&to) && written;
+    for (const auto& initializer : initializers_) {
+      begin_field(to, kInitializerOfGraph, tensor_bytes(initializer));
+      written = initializer.SerializeToCodedStream(&to) && written;
+      const auto it = contents_.find(&initializer);
+      if (it == contents_.end()) continue;
+      const Tensor contents = TRY(in_type_of(initializer, it->second));
+      begin_field(to, kRawDataOfTensor, contents.bytes());
+      TRY(contents.visit([&](const std::byte* piece, std::size_t, std::size_t bytes) -> Result<bool> {
+        to.WriteRaw(piece, static_cast<int>(bytes));  // under 2 GiB, as the file is
+        return !to.HadError();
+      }));
+    }
+    return written ? Status() : Error{Errc::bug, "it cannot be written as protobuf"};
+  }
+
+ private:
+  Status set_contents(onnx::TensorProto& initializer, const Tensor& contents, bool outer) {
+    constexpr std::size_t kLeastBytes = 4096;
+    const DType dtype = TRY(dtype_of_proto(initializer.data_type()));
+    if (outer && elements_per_byte(dtype) == 1 && contents.bytes() >= kLeastBytes) {
+      write_type({dtype, contents.shape()}, &initializer);
+      contents_.emplace(&initializer, contents);
+    } else {
+      write_tensor(TRY(in_type_of(initializer, contents)), &initializer);
+    }
+    return {};
+  }
+
+  static Result<Tensor> in_type_of(const onnx::TensorProto& initializer, const Tensor& contents) {
+    const DType dtype = TRY(dtype_of_proto(initializer.data_type()));
+    if (contents.dtype() == dtype) return contents;
+    return TRY(contents.loaded()).cast(dtype);
+  }
+
+  static std::size_t in_field(std::size_t bytes) {  // whose number is below 16
+    return 1 + google::protobuf::io::CodedOutputStream::VarintSize64(bytes) + bytes;
+  }
+  static void begin_field(google::protobuf::io::CodedOutputStream& to, std::uint32_t number,
+                          std::size_t bytes) {
+    constexpr std::uint32_t kLengthDelimited = 2;
+    to.WriteTag(number << 3 | kLengthDelimited);
+    to.WriteVarint64(bytes);
+  }
+  std::size_t tensor_bytes(const onnx::TensorProto& initializer) const {
+    const auto it = contents_.find(&initializer);
+    if (it == contents_.end()) return initializer.ByteSizeLong();
+    const Result<DType> dtype = dtype_of_proto(initializer.data_type());
+    const Type type{dtype.ok() ? *dtype : DType::f32, it->second.shape()};  // it was known before
+    return initializer.ByteSizeLong() + in_field(byte_size(type));
+  }
+  std::size_t graph_bytes() const {
+    std::size_t bytes = graph_.ByteSizeLong();
+    for (const auto& initializer : initializers_) bytes += in_field(tensor_bytes(initializer));
+    return bytes;
+  }
+
+  onnx::ModelProto& model_;  // without its graph
+  onnx::GraphProto graph_;   // without its initializers
+  google::protobuf::RepeatedPtrField<onnx::TensorProto> initializers_;
+  std::map<const onnx::TensorProto*, Tensor> contents_;  // of those that hold none themselves
+};
 
 // With the copies of the parameters in it.
-Result<std::map<std::string, Tensor>> with_copies(std::map<std::string, Tensor> parameters,
-                                                  const std::vector<TiedCopy>& copies) {
+Result<Parameters> with_copies(Parameters parameters, const std::vector<TiedCopy>& copies) {
   for (const TiedCopy& tied : copies) {
     const auto it = parameters.find(tied.original);
     if (it == parameters.end()) continue;
@@ -93,15 +189,20 @@ class FileSink final : public google::protobuf::io::CopyingOutputStream {
 };
 
 // In pieces: as one text it would hold all weights once more.
-Status write_model(const onnx::ModelProto& model, const std::string& path) {
+Status write_model(const ModelWriter& model, const std::string& path) {
   constexpr int kPieceBytes = 1 << 20;
   AtomicFile file = TRY(AtomicFile::create(path));
   FileSink sink(file);
   {
     google::protobuf::io::CopyingOutputStreamAdaptor stream(&sink, kPieceBytes);
-    const bool written = model.SerializeToZeroCopyStream(&stream) && stream.Flush();
-    TRY(Status(sink.status()));
-    if (!written) return Error{Errc::bug, escaped(path) + ": cannot be written as protobuf"};
+    Status written;
+    {
+      google::protobuf::io::CodedOutputStream coded(&stream);
+      written = model.write(coded);
+    }
+    stream.Flush();
+    TRY(Status(sink.status()));  // what could not be written is the reason for what else failed
+    if (!written.ok()) return with_context(written.error(), escaped(path));
   }
   return file.commit();
 }
@@ -113,21 +214,19 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
   const Limits limits;
   ModelFile file = TRY(read_model_file(source_path, limits));
   try {
-    TensorReader tensors(limits, folder_of(source_path));
+    TensorReader tensors(limits, folder_of(source_path), file.file);
     const Result<std::int64_t> sparse = make_dense(file.model, tensors, limits);
     if (!sparse.ok()) return with_context(sparse.error(), escaped(source_path));
     const auto restored = restore_module(*file.model.mutable_graph(), tensors);
     if (!restored.ok()) return with_context(restored.error(), escaped(source_path));
-    Initializers initializers;
-    collect_initializers(*file.model.mutable_graph(), initializers);
-    Status status = embed_external(initializers, tensors);
-    if (status.ok()) status = replace_parameters(initializers, TRY(with_copies(parameters, copies)));
-    if (!status.ok()) return with_context(status.error(), escaped(source_path));
-    if (file.model.ByteSizeLong() > static_cast<std::size_t>(limits.file_bytes)) {
+    ModelWriter writer(file.model);
+    const Status replaced = writer.replace(TRY(with_copies(parameters, copies)), tensors);
+    if (!replaced.ok()) return with_context(replaced.error(), escaped(source_path));
+    if (writer.bytes() > static_cast<std::size_t>(limits.file_bytes)) {
       return Error{Errc::limit,
                    escaped(path) + ": the model would be over 2 GiB, which ONNX files cannot be"};
     }
-    return write_model(file.model, path);
+    return write_model(writer, path);
   } catch (const std::exception& e) {
     return Error{Errc::limit, escaped(path) + ": " + e.what()};
   }

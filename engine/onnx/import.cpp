@@ -38,12 +38,12 @@ std::string quoted(const std::string& name) { return "'" + escaped(name) + "'"; 
 
 class Importer {
  public:
-  Importer(onnx::ModelProto& model, const ImportOptions& options, const std::string& path)
-      : model_(model),
-        proto_(*model.mutable_graph()),
+  Importer(ModelFile& file, const ImportOptions& options, const std::string& path)
+      : model_(file.model),
+        proto_(*file.model.mutable_graph()),
         options_(options),
         types_(options, out_.graph.symbols),
-        tensors_(options.limits, folder_of(path)),
+        tensors_(options.limits, folder_of(path), file.file),
         reader_(out_, options_, types_, tensors_) {}
 
   Result<ImportedModel> run() {
@@ -77,8 +77,8 @@ class Importer {
         "weights of equal numbers serve several modules and train as one",
         ", as exporters merge them (torch.onnx.export: training=TRAINING, or with dynamo optimize=False, keeps "
         "them apart)",
-        merged_parameters(out_.graph));
-    tie();
+        TRY(merged_parameters(out_.graph)));
+    TRY(tie());
     note_computed();
     note_inference_forms();
     return std::move(out_);
@@ -211,7 +211,7 @@ class Importer {
     NameViewMap<const onnx::TypeProto*> declared;
     for (const auto& input : proto_.input()) declared[input.name()] = &input.type();
     std::vector<std::string> unused;
-    for (auto& initializer : *proto_.mutable_initializer()) {
+    for (const auto& initializer : proto_.initializer()) {
       const std::string& name = initializer.name();
       const std::string owner = "initializer " + quoted(name);
       if (const auto it = declared.find(name); it != declared.end())
@@ -304,16 +304,17 @@ class Importer {
   }
 
   // Copies and what else the exporter computed from weights.
-  void tie() {
+  Status tie() {
     CopyCandidates candidates;
     for (const ComputedParameter& p : reader_.uses.computed) candidates.emplace(p.name, p.from);
     for (const ValueId id : out_.graph.parameters)
       if (const std::string& name = out_.graph.value(id).name; is_made_up(name)) candidates.try_emplace(name);
-    out_.tied_copies = tie_copies(out_.graph, candidates);
+    out_.tied_copies = TRY(tie_copies(out_.graph, candidates));
     std::vector<std::string> names;
     for (const TiedCopy& tied : out_.tied_copies) names.push_back(tied.copy + " to " + tied.original);
     note_names("copy of a weight, which the exporter made of a tied one, is tied to it again",
                "copies of weights, which the exporter made of tied ones, are tied to them again", "", names);
+    return {};
   }
 
   // A weight computed from one that the file has too would have to follow it.
@@ -370,7 +371,7 @@ class Importer {
 Result<ImportedModel> import_onnx(const std::string& path, const ImportOptions& options) {
   ModelFile file = TRY(read_model_file(path, options.limits));
   try {
-    Result<ImportedModel> imported = Importer(file.model, options, path).run();
+    Result<ImportedModel> imported = Importer(file, options, path).run();
     if (!imported.ok()) {
       return imported.error().code == Errc::usage ? imported.error()
                                                   : with_context(imported.error(), escaped(path));

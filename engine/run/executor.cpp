@@ -33,6 +33,8 @@ struct Executor::Impl {
   InputSlots inputs;
   StepResults results;
   Launches launches;
+  // Shared by tensors that are views of the blocks, so that none of them takes itself for the only one.
+  const std::shared_ptr<std::byte[]> viewed{new std::byte[1]};
   std::int64_t submitted = 0;  // steps submitted so far
 
   void* address(ValueId v) const { return blocks.address(v); }
@@ -46,7 +48,11 @@ struct Executor::Impl {
   }
 
   Status write(ValueId v, const Tensor& data) const {
-    return device->upload(address(v), data.data(), data.bytes());
+    auto* const to = static_cast<std::byte*>(address(v));
+    return data.visit([&](const std::byte* piece, std::size_t from, std::size_t bytes) -> Result<bool> {
+      TRY(device->upload(to + from, piece, bytes));
+      return true;
+    });
   }
 
   Status load_initial(bool constants) {
@@ -55,7 +61,9 @@ struct Executor::Impl {
       if (value.producer != kNone || plan->buffer_of[v] < 0 || !value.data.defined()) continue;
       if (value.role == Role::constant && !constants) continue;
       if (inputs.holds(v)) {
-        if (constants) TRY(inputs.write(v, value.data.data(), value.data.bytes()));
+        if (!constants) continue;
+        const Tensor data = TRY(value.data.loaded());
+        TRY(inputs.write(v, data.data(), data.bytes()));
         continue;
       }
       TRY(write(v, value.data));
@@ -163,11 +171,17 @@ Result<Tensor> Executor::read(ValueId value) const {
   const Value& v = impl_->graph->values[value];
   if (byte_size(v.type) == 0) return Tensor(v.type.dtype, v.type.shape);
   if (source == nullptr)
-    return v.data.defined() ? Result<Tensor>(v.data)
-                            : Error{Errc::bug, "'" + v.name + "' is not materialized"};
+    return v.data.defined() ? v.data.loaded() : Error{Errc::bug, "'" + v.name + "' is not materialized"};
   Tensor t(v.type.dtype, v.type.shape);
   TRY(impl_->device->download(t.mutable_data(), source, t.bytes()));
   return t;
+}
+
+Result<Tensor> Executor::view(ValueId value) const {
+  auto* const memory = static_cast<std::byte*>(impl_->address(value));
+  const Value& v = impl_->graph->values[value];
+  if (impl_->queued || memory == nullptr || byte_size(v.type) == 0) return read(value);
+  return Tensor::over(v.type, {impl_->viewed, memory});
 }
 
 Status Executor::write(ValueId state, const Tensor& data) {

@@ -51,7 +51,8 @@ struct StepOutcome {
 
 class Executor {
  public:
-  // Keeps references to graph and plan: they must outlive the executor.
+  // Keeps references to graph and plan: they must outlive the executor. Errc::io: initial contents that are in
+  // a file which has changed.
   static Result<std::unique_ptr<Executor>> create(const Graph& graph, const Plan& plan, Device& device);
   ~Executor();
 
@@ -72,6 +73,9 @@ class Executor {
 
   // Contents after everything that was submitted.
   Result<Tensor> read(ValueId value) const;  // any materialized value (outputs and states always are)
+  // The same without a copy where the host reads the device's memory (the CPU): what a later step writes there
+  // is seen, and nothing is once the executor is gone.
+  Result<Tensor> view(ValueId value) const;
   Status write(ValueId state, const Tensor& data);
   Result<double> read_scalar(ValueId value) const;
   // Lets the device find the fastest of `candidates` algorithms of its libraries for every kernel, after

@@ -3,16 +3,22 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
+
+#include "engine/base/file.h"
+#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
 
-std::unique_ptr<Job> make_job() {
-  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/mlp";
+const std::string kFolder = GRADLOOM_SOURCE_DIR "/tests/models/mlp";
+
+std::unique_ptr<Job> make_job(const std::string& model = kFolder + "/model.onnx") {
   Recipe recipe;
-  recipe.model = folder + "/model.onnx";
-  recipe.data = "npz:" + folder + "/batches.npz";
+  recipe.model = model;
+  recipe.data = "npz:" + kFolder + "/batches.npz";
   recipe.loss = "ce:logits,labels";
   recipe.optimizer = "adam{lr=0.01}";  // with states of its own
   recipe.dims = {{"batch", 8}};
@@ -62,6 +68,52 @@ TEST(LastGood, FindsTheParametersBeforeAStepFromTheStart) {
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->step, 5);
   expect_equal(found->parameters, parameters_after(5));
+}
+
+// The start is in the model's file: another one under its name is no harm, as an export over it makes.
+TEST(LastGood, FindsThemWhereTheModelWasReplaced) {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(kFolder + "/model.onnx", folder / "model.onnx");
+  const auto job = make_job(folder / "model.onnx");
+  run_steps(*job, 1, 3);
+  ASSERT_TRUE(atomic_write_file(folder / "model.onnx", "another").ok());
+  const auto found = LastGood(*job).before(3, {});
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  expect_equal(found->parameters, parameters_after(2));
+}
+
+TEST(LastGood, ToldWhereTheModelWasWrittenOver) {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(kFolder + "/model.onnx", folder / "model.onnx");
+  const auto job = make_job(folder / "model.onnx");
+  run_steps(*job, 1, 3);
+  std::ofstream(folder / "model.onnx") << "another";
+  const auto found = LastGood(*job).before(3, {});
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, Errc::io);
+  EXPECT_NE(found.error().message.find("model.onnx: has changed"), std::string::npos)
+      << found.error().message;
+}
+
+// Nothing of the way from a file to steps brings weights into memory beside the device's.
+TEST(Job, LeavesLargeWeightsInTheFile) {
+  const auto job = make_job();
+  run_steps(*job, 1, 2);
+  LastGood last_good(*job);
+  ASSERT_TRUE(last_good.keep(2).ok());
+  ASSERT_TRUE(last_good.before(2, {}).ok());
+  int in_file = 0;
+  for (const Graph* graph : {&job->model().graph, &job->compiled().train.graph})
+    for (const ValueId id : graph->parameters) {
+      const Tensor& contents = graph->value(id).data;
+      EXPECT_EQ(contents.in_memory(), contents.bytes() < 4096) << graph->value(id).name;
+      in_file += contents.in_memory() ? 0 : 1;
+    }
+  EXPECT_GT(in_file, 0);
+  const auto views = job->parameter_views();
+  ASSERT_TRUE(views.ok());
+  expect_equal(*views, *job->parameters());
+  for (const auto& [name, view] : *views) EXPECT_TRUE(view.in_memory()) << name;
 }
 
 TEST(LastGood, FindsThemFromACopy) {

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "engine/autodiff/autodiff.h"
+#include "engine/base/input_file.h"
 #include "engine/onnx/import.h"
 #include "engine/ops/inference.h"
 #include "engine/run/executor.h"
@@ -11,6 +14,7 @@
 #include "passes/compile.h"
 #include "passes/pattern.h"
 #include "passes/planners.h"
+#include "tests/folder.h"
 #include "tests/passes/support.h"
 #include "kernels/launcher.h"
 #include "tests/paths.h"
@@ -56,6 +60,27 @@ TEST_F(MixedPrecision, ProductsAreLowSumsAreFullTheRestFollows) {
     if (r.matched && r.rule == "f32") {
       EXPECT_NE(r.why.find("computed in f32"), std::string::npos) << r.why;
     }
+}
+
+// Their types alone say what they become: these weights are gone from their file, and nothing can read them.
+TEST_F(MixedPrecision, WeightsAreNotConvertedToLearnTypes) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "w") << std::string(8 * 8 * 4, 'w');
+  const auto file = std::make_shared<const InputFile>(*InputFile::open(folder / "w"));
+  std::filesystem::resize_file(folder / "w", 0);
+  const auto gone = [&](const char* name, Shape shape) {
+    return b.parameter(name, Tensor::in_file({DType::f32, std::move(shape)}, file, 0));
+  };
+  const ValueId y = b.op("MatMul", {x, gone("w", {8, 8})}), h = b.op("Add", {y, gone("bias", {8})});
+  const ValueId norm =
+      b.op("LayerNormalization", {h, gone("scale", {8}), gone("shift", {8})}, {{"axis", std::int64_t{-1}}});
+  graph.outputs = {b.op("Relu", {norm})};
+  run_pass(graph, kPass);
+  for (const ValueId low : {y, h}) EXPECT_EQ(type_of(low), DType::bf16);
+  for (const ValueId id : graph.parameters) {
+    EXPECT_EQ(type_of(id), DType::f32);
+    EXPECT_FALSE(graph.value(id).data.in_memory());
+  }
 }
 
 TEST_F(MixedPrecision, AResidualOfTheInputFollowsTheProduct) {

@@ -6,104 +6,81 @@
 #include <algorithm>
 #include <exception>
 
-#include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
-#include "engine/base/input_file.h"
+#include "engine/onnx/file/kept_bytes.h"
 #include "engine/onnx/file/wire_scan.h"
 
 namespace gradloom {
 
 namespace {
 
-// Bytes that are given back to the system as the parser leaves them behind: the contents of a large file are
-// never in memory twice.
-class ConsumedBytes : public google::protobuf::io::ZeroCopyInputStream {
- public:
-  explicit ConsumedBytes(std::string& bytes) : bytes_(bytes) {}
-  bool Next(const void** data, int* size) override {
-    release(position_);
-    const std::size_t left = bytes_.size() - position_;
-    *data = bytes_.data() + position_;
-    *size = static_cast<int>(std::min<std::size_t>(left, kBlockBytes));
-    position_ += static_cast<std::size_t>(*size);
-    return left > 0;
-  }
-  void BackUp(int count) override { position_ -= static_cast<std::size_t>(count); }
-  bool Skip(int count) override {
-    const std::size_t step = std::min(static_cast<std::size_t>(count), bytes_.size() - position_);
-    position_ += step;
-    return step == static_cast<std::size_t>(count);
-  }
-  std::int64_t ByteCount() const override { return static_cast<std::int64_t>(position_); }
+Result<InputFile> open_limited(const std::string& path, const Limits& limits) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;  // that protobuf reads
+  Result<InputFile> file = InputFile::open(path);
+  if (!file.ok()) return Error{Errc::io, file.error().message};
+  const std::int64_t most = std::min(limits.file_bytes, kMost);
+  if (file->size() > most)
+    return Error{Errc::limit, escaped(path) + ": longer than the limit of " + std::to_string(most) +
+                                  " bytes" + (limits.file_bytes < kMost ? raised_by("file_bytes") : "")};
+  return file;
+}
 
- private:
-  static constexpr std::size_t kBlockBytes = 4 << 20;
-
-  void release(std::size_t end) {
-    if (end - released_ < kBlockBytes) return;
-    release_pages(bytes_.data() + released_, end - released_);
-    released_ = end;
-  }
-
-  std::string& bytes_;
-  std::size_t position_ = 0, released_ = 0;
-};
-
-// `bytes` is of no use after it.
-template <class Proto>
-Status parse(std::string& bytes, const Limits& limits, Proto* proto) {
-  ConsumedBytes consumed(bytes);
-  google::protobuf::io::CodedInputStream stream(&consumed);
+Status parse(KeptBytes bytes, const Limits& limits, google::protobuf::Message* proto) {
+  KeptBytesStream kept(std::move(bytes));
+  google::protobuf::io::CodedInputStream stream(&kept);
   stream.SetRecursionLimit(static_cast<int>(4 * limits.nesting + 32));  // the wire scan was stricter
   if (!proto->ParseFromCodedStream(&stream))
     return Error{Errc::bad_input, "not an ONNX file: protobuf cannot parse it"};
   return {};
 }
 
-// A large file of another kind is refused without reading it. What cannot be read is the
-// business of whoever reads all.
-Status check_beginning(const std::string& path, WireRoot root, const Limits& limits) {
-  constexpr std::int64_t kBytes = 4096;
-  const Result<InputFile> file = InputFile::open(path);
-  if (!file.ok() || file->size() <= kBytes || file->size() > limits.file_bytes) return {};
-  std::string beginning(kBytes, '\0');
-  if (!file->read_at(0, beginning.data(), kBytes).ok()) return {};
-  const Status status = scan_wire_beginning(beginning, root, limits);
-  return status.ok() ? Status{} : Status{with_context(status.error(), escaped(path))};
+// Reads `file` into `proto`; its content hash.
+Result<std::string> read_proto(const InputFile& file, WireRoot root, const Limits& limits,
+                               google::protobuf::Message* proto) {
+  constexpr std::int64_t kBlockBytes = 1 << 20;
+  std::string block;
+  StreamHash hash;
+  std::int64_t done = 0;
+  const WireBlocks blocks{file.size(), [&]() -> Result<std::string_view> {
+                            block.resize(static_cast<std::size_t>(std::min(kBlockBytes, file.size() - done)));
+                            const auto bytes = static_cast<std::int64_t>(block.size());
+                            TRY(file.read_unchanged(done, block.data(), bytes));
+                            done += bytes;
+                            hash.add(block);
+                            return std::string_view(block);
+                          }};
+  KeptBytes kept;
+  TRY(scan_wire(blocks, root, limits, &kept, root == WireRoot::model));
+  TRY(parse(std::move(kept), limits, proto));
+  return hash.hex();
 }
 
-template <class Proto>
-Result<std::string> read_proto(const std::string& path, WireRoot root, const Limits& limits, Proto* proto) {
-  TRY(check_beginning(path, root, limits));
-  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;  // that the library reads
-  Result<std::string> read = read_file_limited(path, std::min(limits.file_bytes, kMost));
-  if (!read.ok() && read.error().code == Errc::limit && limits.file_bytes < kMost)
-    return Error{Errc::limit, read.error().message + raised_by("file_bytes")};
-  std::string bytes = TRY(std::move(read));
-  std::string hash;
+// The same; errors name the path.
+Result<std::string> read_named(const std::string& path, const InputFile& file, WireRoot root,
+                               const Limits& limits, google::protobuf::Message* proto) {
   try {
-    Status status = scan_wire(bytes, root, limits);
-    if (status.ok()) hash = hash_hex(bytes);
-    if (status.ok()) status = parse(bytes, limits, proto);
-    if (!status.ok()) return with_context(status.error(), escaped(path));
+    Result<std::string> hash = read_proto(file, root, limits, proto);
+    if (hash.ok() || hash.error().code == Errc::io) return hash;  // those of the file name it
+    return with_context(hash.error(), escaped(path));
   } catch (const std::exception& e) {
     return Error{Errc::limit, escaped(path) + ": " + e.what()};
   }
-  return hash;
 }
 
 }  // namespace
 
 Result<ModelFile> read_model_file(const std::string& path, const Limits& limits) {
-  ModelFile file;
-  file.content_hash = TRY(read_proto(path, WireRoot::model, limits, &file.model));
-  return file;
+  ModelFile read;
+  read.file = std::make_shared<const InputFile>(TRY(open_limited(path, limits)));
+  read.content_hash = TRY(read_named(path, *read.file, WireRoot::model, limits, &read.model));
+  return read;
 }
 
 Result<onnx::TensorProto> read_tensor_proto(const std::string& path, const Limits& limits) {
+  const InputFile file = TRY(open_limited(path, limits));
   onnx::TensorProto proto;
-  TRY(read_proto(path, WireRoot::tensor, limits, &proto));
+  TRY(read_named(path, file, WireRoot::tensor, limits, &proto));
   return proto;
 }
 

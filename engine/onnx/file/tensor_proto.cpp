@@ -11,8 +11,10 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <optional>
 
 #include "engine/base/text.h"
+#include "engine/onnx/file/contents_in_file.h"
 #include "engine/ops/inference.h"
 
 namespace gradloom {
@@ -132,12 +134,13 @@ Result<std::int64_t> decimal(const std::string& text, const char* what) {
 
 Result<DType> dtype_of_proto(int data_type) { return dtype_from_onnx(std::int64_t{data_type}); }
 
-TensorReader::TensorReader(const Limits& limits, std::string folder)
-    : limits_(limits), folder_(std::move(folder)), budget_bytes_(memory_budget_bytes()) {}
+TensorReader::TensorReader(const Limits& limits, std::string folder, std::shared_ptr<const InputFile> model)
+    : limits_(limits),
+      folder_(std::move(folder)),
+      budget_bytes_(memory_budget_bytes()),
+      model_(std::move(model)) {}
 
-Result<Tensor> TensorReader::read(const TensorProto& proto) {
-  return read(proto, [&](void* to, std::size_t bytes) { std::memcpy(to, proto.raw_data().data(), bytes); });
-}
+Result<Tensor> TensorReader::read(const TensorProto& proto) { return load(proto, TRY(find(proto))); }
 
 Result<Tensor> TensorReader::read_initializer(const onnx::TensorProto& proto) {
   Result<Tensor> tensor = read(proto);
@@ -145,21 +148,15 @@ Result<Tensor> TensorReader::read_initializer(const onnx::TensorProto& proto) {
   return tensor;
 }
 
-Result<Tensor> TensorReader::take(TensorProto& proto) {
-  Result<Tensor> tensor = read(proto, [&](void* to, std::size_t bytes) {
-    constexpr std::size_t kBlockBytes = 4 << 20;
-    char* source = proto.mutable_raw_data()->data();
-    for (std::size_t at = 0; at < bytes; at += kBlockBytes) {
-      const std::size_t block = std::min(kBlockBytes, bytes - at);
-      std::memcpy(static_cast<char*>(to) + at, source + at, block);
-      if (block == kBlockBytes) release_pages(source + at, block);
-    }
-  });
-  if (proto.has_raw_data()) delete proto.release_raw_data();
-  return tensor;
+Result<Tensor> TensorReader::refer(const onnx::TensorProto& proto) {
+  constexpr std::int64_t kLeastBytes = 4096;
+  Found found = TRY(find(proto));
+  const bool as_in_memory = elements_per_byte(found.type.dtype) == 1 && found.type.dtype != DType::boolean;
+  if (!as_in_memory || !found.stays_open || found.file_bytes < kLeastBytes) return load(proto, found);
+  return Tensor::in_file(std::move(found.type), std::move(found.file), found.offset);
 }
 
-Result<Tensor> TensorReader::read(const TensorProto& proto, const Copy& copy) {
+Result<TensorReader::Found> TensorReader::find(const TensorProto& proto) {
   const DType dtype = TRY(dtype_of_proto(proto.data_type()));
   if (proto.dims_size() > limits_.rank) {
     return Error{Errc::limit, "rank " + std::to_string(proto.dims_size()) + " is over the limit of " +
@@ -171,70 +168,93 @@ Result<Tensor> TensorReader::read(const TensorProto& proto, const Copy& copy) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(dtype_bytes(dtype));
   const bool packed = elements_per_byte(dtype) > 1;
   const std::int64_t file_bytes = packed_bytes(dtype, count), items = packed ? file_bytes : count;
+  const std::optional<FileRange> left = contents_in_file(proto);
+  const std::int64_t raw_bytes = left ? left->bytes : static_cast<std::int64_t>(proto.raw_data().size());
   const bool external = proto.data_location() == TensorProto::EXTERNAL;
   const int filled = (proto.float_data_size() > 0) + (proto.int32_data_size() > 0) +
                      (proto.int64_data_size() > 0) + (proto.double_data_size() > 0) +
                      (proto.uint64_data_size() > 0) + (proto.string_data_size() > 0) +
-                     (proto.raw_data().empty() ? 0 : 1) + (external ? 1 : 0);
+                     (raw_bytes == 0 ? 0 : 1) + (external ? 1 : 0);
   if (filled > 1) return bad("contents are given twice");
   const int listed = list_size(proto, dtype);
-  if (!external && !proto.raw_data().empty() &&
-      static_cast<std::int64_t>(proto.raw_data().size()) != file_bytes) {
-    return size_mismatch(type, file_bytes, static_cast<std::int64_t>(proto.raw_data().size()), "bytes");
-  }
-  if (!external && proto.raw_data().empty() && (listed != items || (filled == 1 && listed == 0))) {
+  if (!external && raw_bytes != 0 && raw_bytes != file_bytes)
+    return size_mismatch(type, file_bytes, raw_bytes, "bytes");
+  if (!external && raw_bytes == 0 && (listed != items || (filled == 1 && listed == 0))) {
     return size_mismatch(type, items, listed, packed ? "packed elements" : "elements");
   }
-  const External source = external ? TRY(locate(proto, file_bytes)) : External{};
+  Found found{type, file_bytes, nullptr, 0, false};
+  if (external) TRY(locate(proto, found));
+  if (left) {
+    CHECK(model_ != nullptr, "contents in a file that is not known");
+    found.file = model_;
+    found.offset = left->offset;
+    found.stays_open = true;
+  }
   if (bytes > budget_bytes_) return Error{Errc::limit, to_string(type) + " does not fit in memory"};
   budget_bytes_ -= bytes;
-  Tensor tensor(dtype, type.shape);
-  if (external) {
-    TRY(source.file->read_at(source.offset, tensor.mutable_data(), file_bytes));
+  return found;
+}
+
+Result<Tensor> TensorReader::load(const TensorProto& proto, const Found& found) {
+  const DType dtype = found.type.dtype;
+  Tensor tensor(dtype, found.type.shape);
+  if (found.file != nullptr) {
+    TRY(found.file->read_unchanged(found.offset, tensor.mutable_data(), found.file_bytes));
   } else if (!proto.raw_data().empty()) {
-    copy(tensor.mutable_data(), static_cast<std::size_t>(file_bytes));
-  } else if (count > 0) {
-    TRY(copy_list(proto, dtype, static_cast<std::size_t>(bytes), tensor.mutable_data()));
+    std::memcpy(tensor.mutable_data(), proto.raw_data().data(), proto.raw_data().size());
+  } else if (tensor.count() > 0) {
+    TRY(copy_list(proto, dtype, tensor.bytes(), tensor.mutable_data()));
   }
-  if (packed) unpack(dtype, tensor.mutable_as<std::uint8_t>(), count);
+  if (elements_per_byte(dtype) > 1) unpack(dtype, tensor.mutable_as<std::uint8_t>(), tensor.count());
   if (dtype == DType::boolean) {
-    for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t i = 0, n = tensor.count(); i < n; ++i)
       tensor.mutable_as<std::uint8_t>()[i] = tensor.as<std::uint8_t>()[i] != 0 ? 1 : 0;
   }
   return tensor;
 }
 
-Result<TensorReader::External> TensorReader::locate(const TensorProto& proto, std::int64_t bytes) {
+Status TensorReader::locate(const TensorProto& proto, Found& found) {
   if (folder_.empty()) return bad("external data is not allowed here");
   std::string location;
-  std::int64_t offset = 0, length = -1;
+  std::int64_t length = -1;
   for (const auto& entry : proto.external_data()) {
     if (entry.key() == "location") location = entry.value();
-    if (entry.key() == "offset") offset = TRY(decimal(entry.value(), "offset"));
+    if (entry.key() == "offset") found.offset = TRY(decimal(entry.value(), "offset"));
     if (entry.key() == "length") length = TRY(decimal(entry.value(), "length"));
   }
-  auto it = files_.find(location);
-  if (it == files_.end()) {
-    InputFile file = TRY(InputFile::open_inside(folder_, location));
-    it = files_.emplace(location, std::move(file)).first;
-  }
+  TRY(open_external(location, found));
+  const std::int64_t bytes = found.file_bytes, size = found.file->size();
   if (length >= 0 && length != bytes) {
     return bad("external length is " + std::to_string(length) + " bytes, the type needs " +
                std::to_string(bytes));
   }
-  const InputFile& file = it->second;
-  if (offset > file.size() || bytes > file.size() - offset) {
-    return bad("bytes " + std::to_string(offset) + " + " + std::to_string(bytes) +
-               " are beyond the end of '" + escaped(location) + "' (" + std::to_string(file.size()) +
-               " bytes)");
+  if (found.offset > size || bytes > size - found.offset) {
+    return bad("bytes " + std::to_string(found.offset) + " + " + std::to_string(bytes) +
+               " are beyond the end of '" + escaped(location) + "' (" + std::to_string(size) + " bytes)");
   }
-  return External{&file, offset};
+  return {};
 }
 
-void write_tensor(const Tensor& tensor, TensorProto* proto) {
+// Of a model with a file for each tensor only so many stay open: the contents of others come into memory.
+Status TensorReader::open_external(const std::string& location, Found& found) {
+  constexpr std::size_t kMostOpen = 256;
+  const auto known = files_.find(location);
+  if (known != files_.end()) {
+    found.file = known->second;
+  } else {
+    found.file = std::make_shared<const InputFile>(TRY(InputFile::open_inside(folder_, location)));
+    if (files_.size() >= kMostOpen) return {};
+    files_.emplace(location, found.file);
+  }
+  found.stays_open = true;
+  return {};
+}
+
+void write_type(const Type& type, TensorProto* proto) {
   proto->clear_dims();
-  for (const std::int64_t dim : tensor.shape()) proto->add_dims(dim);
-  proto->set_data_type(static_cast<int>(onnx_from_dtype(tensor.dtype())));
+  for (const std::int64_t dim : type.shape) proto->add_dims(dim);
+  proto->set_data_type(static_cast<int>(onnx_from_dtype(type.dtype)));
+  proto->clear_raw_data();
   proto->clear_float_data();
   proto->clear_int32_data();
   proto->clear_int64_data();
@@ -243,6 +263,11 @@ void write_tensor(const Tensor& tensor, TensorProto* proto) {
   proto->clear_string_data();
   proto->clear_external_data();
   proto->clear_data_location();
+  forget_contents_in_file(*proto);
+}
+
+void write_tensor(const Tensor& tensor, TensorProto* proto) {
+  write_type(tensor.type(), proto);
   if (elements_per_byte(tensor.dtype()) > 1) {
     proto->set_raw_data(pack(tensor));
   } else {

@@ -3,9 +3,13 @@
 // (groups) do not occur in ONNX.
 #include "engine/onnx/file/wire_scan.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
+#include <utility>
+
+#include "engine/onnx/file/contents_in_file.h"
 
 namespace gradloom {
 
@@ -180,6 +184,7 @@ constexpr Field kFields[] = {
 constexpr std::int64_t kNodeBytes = 1000, kMessageBytes = 250, kTextBytes = 56, kNumberBytes = 16;
 constexpr std::int64_t kFreeObjectBytes = 144 << 20, kObjectGrowth = 12;
 
+constexpr std::uint8_t kRawData = 9;  // of a TensorProto
 constexpr int kMaxField = 32;
 struct FieldTable {
   std::array<std::array<std::int16_t, kMaxField>, kMessageCount> row{};
@@ -193,11 +198,24 @@ struct FieldTable {
 };
 constexpr FieldTable kTable;
 
+constexpr std::uint64_t kLeastLeftBytes = 4096;  // of contents that stay in the file
+
+// A number in exactly as many bytes as another had, which was not smaller.
+std::string padded_varint(std::uint64_t value, std::size_t bytes) {
+  std::string text(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i, value >>= 7)
+    text[i] = static_cast<char>((value & 0x7f) | (i + 1 < bytes ? 0x80 : 0));
+  return text;
+}
+
 class Scanner {
  public:
-  Scanner(std::string_view bytes, const Limits& limits)
-      : bytes_(bytes),
+  Scanner(const WireBlocks& blocks, const Limits& limits, KeptBytes* kept, bool leave_contents)
+      : blocks_(blocks),
+        size_(static_cast<std::size_t>(blocks.bytes)),
         limits_(limits),
+        kept_(kept),
+        leave_contents_(leave_contents),
         max_objects_(16 * limits.nodes),
         max_numbers_(std::int64_t{64} << 20) {}
 
@@ -209,8 +227,8 @@ class Scanner {
                                     " at byte " + at() + raised_by("nesting")};
     }
     std::uint64_t seen = 0;
-    while (position_ < end) {
-      const std::size_t start = position_;
+    while (position() < end) {
+      const std::size_t start = position();
       const std::uint64_t key = TRY(varint(end));
       const std::uint64_t number = key >> 3;
       if (number == 0 || number >= kMaxField || kTable.row[kind][number] < 0) {
@@ -231,11 +249,11 @@ class Scanner {
     return check_choice(kind, seen);
   }
 
-  bool cut() const { return cut_; }
+  void finish() { keep_read(); }
 
   // At the end: contents that stand in the file as they will in memory do not pay for objects.
   Status check_growth() const {
-    const auto structure = static_cast<std::int64_t>(bytes_.size()) - contents_bytes_;
+    const auto structure = static_cast<std::int64_t>(size_) - contents_bytes_;
     if (object_bytes_ <= kFreeObjectBytes + kObjectGrowth * structure) return {};
     return Error{Errc::limit, "its " + std::to_string(objects_) + " messages and names and " +
                                   std::to_string(numbers_) +
@@ -253,28 +271,72 @@ class Scanner {
                  std::string(kMessageNames[kind]) + " before byte " + at() + " is given in two ways"};
   }
 
-  std::string at() const { return std::to_string(position_); }
-  Error truncated(std::size_t end) {
-    cut_ = end == bytes_.size();
-    const char* what = end == bytes_.size() ? "truncated: the file ends inside a field at byte "
-                                            : "damaged: a field runs over its message at byte ";
+  std::size_t position() const { return block_start_ + at_; }
+  std::string at() const { return std::to_string(position()); }
+  Error truncated(std::size_t end) const {
+    const char* what = end == size_ ? "truncated: the file ends inside a field at byte "
+                                    : "damaged: a field runs over its message at byte ";
     return Error{Errc::bad_input, what + at()};
   }
+
+  // REQUIRES that the position is before the end. Afterwards the next byte is block_[at_].
+  Status next_block() {
+    if (at_ < block_.size()) return {};
+    keep_read();
+    block_start_ += block_.size();
+    at_ = kept_up_to_ = 0;
+    block_ = TRY(blocks_.next());
+    return {};
+  }
+
+  // ---- what is kept of the bytes ----
+
+  // What was read of the block and is not kept yet.
+  void keep_read() {
+    if (kept_ != nullptr) kept_->append(block_.substr(kept_up_to_, at_ - kept_up_to_));
+    kept_up_to_ = at_;
+  }
+  // Where the next byte will stand among those that are kept.
+  std::size_t kept_position() const { return kept_ == nullptr ? 0 : kept_->size() + (at_ - kept_up_to_); }
+  // The length before contents or a message of `length` bytes, from which `left` bytes are left out.
+  void shorten(std::size_t kept_at, std::size_t kept_end, std::uint64_t length, std::uint64_t left) {
+    keep_read();
+    kept_->overwrite(kept_at, padded_varint(length - left, kept_end - kept_at));
+  }
+  // Contents of `length` bytes stay in the file: of their field an empty one is kept, and where they are.
+  Status leave(std::uint64_t length, std::size_t end, std::size_t kept_at) {
+    const FileRange range{static_cast<std::int64_t>(position()), static_cast<std::int64_t>(length)};
+    shorten(kept_at, kept_position(), length, length);
+    kept_->append(wire_of(range));
+    left_bytes_ += length - kFileRangeWireBytes;
+    TRY(skip(length, end, false));
+    kept_up_to_ = at_;
+    return {};
+  }
+
+  // ---- reading ----
 
   Result<std::uint64_t> varint(std::size_t end) {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 70; shift += 7) {
-      if (position_ >= end) return truncated(end);
-      const auto byte = static_cast<unsigned char>(bytes_[position_++]);
+      if (position() >= end) return truncated(end);
+      TRY(next_block());
+      const auto byte = static_cast<unsigned char>(block_[at_++]);
       value |= static_cast<std::uint64_t>(byte & 0x7f) << (shift < 64 ? shift : 63);
       if ((byte & 0x80) == 0) return value;
     }
     return Error{Errc::bad_input, "not an ONNX file: a number at byte " + at() + " is too long"};
   }
 
-  Status skip(std::uint64_t count, std::size_t end) {
-    if (count > end - position_) return truncated(end);
-    position_ += static_cast<std::size_t>(count);
+  Status skip(std::uint64_t count, std::size_t end, bool keep = true) {
+    if (count > end - position()) return truncated(end);
+    for (std::size_t left = static_cast<std::size_t>(count); left > 0;) {
+      TRY(next_block());
+      const std::size_t step = std::min(left, block_.size() - at_);
+      at_ += step;
+      if (!keep) kept_up_to_ = at_;
+      left -= step;
+    }
     return {};
   }
 
@@ -319,9 +381,10 @@ class Scanner {
       }
       return skip(wire == 5 ? 4 : 8, end);
     }
+    const std::size_t kept_at = kept_position();
     const std::uint64_t length = TRY(varint(end));
-    if (length > end - position_) return truncated(end);
-    const std::size_t stop = position_ + static_cast<std::size_t>(length);
+    if (length > end - position()) return truncated(end);
+    const std::size_t stop = position() + static_cast<std::size_t>(length);
     if (packed) return packed_numbers(field, stop);
     TRY(count_object(field));
     if (field.payload == kName && length > static_cast<std::uint64_t>(limits_.name_bytes)) {
@@ -330,53 +393,78 @@ class Scanner {
                                     raised_by("name_bytes")};
     }
     if (field.payload == kBytes) contents_bytes_ += static_cast<std::int64_t>(length);
+    if (leaving_ && field.parent == kTensor && field.number == kRawData && length >= kLeastLeftBytes)
+      return leave(length, end, kept_at);
     if (field.payload != kChild || field.child == kForeign) return skip(length, end);
-    return message(field.child, stop, depth + 1, graphs + (field.child == kGraph ? 1 : 0));
+    const std::size_t kept_end = kept_position();
+    const std::uint64_t left_before = left_bytes_;
+    // Of initializers alone; not of those that functions and training bring, which are of no use here.
+    const bool outside =
+        std::exchange(outside_, outside_ || field.child == kFunction || field.child == kTraining);
+    leaving_ = leave_contents_ && !outside_ && field.parent == kGraph && field.child == kTensor;
+    TRY(message(field.child, stop, depth + 1, graphs + (field.child == kGraph ? 1 : 0)));
+    leaving_ = false;
+    outside_ = outside;
+    if (left_bytes_ > left_before) shorten(kept_at, kept_end, length, left_bytes_ - left_before);
+    return {};
   }
 
   Status packed_numbers(const Field& field, std::size_t stop) {
-    const std::size_t length = stop - position_;
+    const std::size_t begin = position(), length = stop - begin;
     if (field.payload != kNumber) {
       if (length % (field.payload == kFixed4 ? 4 : 8) != 0) {
         return Error{Errc::bad_input,
                      "damaged: a list of numbers at byte " + at() + " has a part of a number"};
       }
       contents_bytes_ += static_cast<std::int64_t>(length);
-      position_ = stop;  // as large in memory as in the file
-      return {};
+      return skip(length, stop);  // as large in memory as in the file
     }
     std::uint64_t count = 0;
-    const std::size_t begin = position_;
-    for (; position_ < stop; ++position_)
-      count += (static_cast<unsigned char>(bytes_[position_]) & 0x80) == 0 ? 1 : 0;
-    if (length > 0 && (static_cast<unsigned char>(bytes_[stop - 1]) & 0x80) != 0) {
+    bool whole = true;
+    while (position() < stop) {
+      TRY(next_block());
+      for (const std::size_t step_end = at_ + std::min(stop - position(), block_.size() - at_);
+           at_ < step_end; ++at_) {
+        whole = (static_cast<unsigned char>(block_[at_]) & 0x80) == 0;
+        count += whole ? 1 : 0;
+      }
+    }
+    if (!whole) {
       return Error{Errc::bad_input,
                    "damaged: a list of numbers at byte " + std::to_string(begin) + " ends inside a number"};
     }
     return count_numbers(count);
   }
 
-  std::string_view bytes_;
+  const WireBlocks& blocks_;
+  const std::size_t size_;
   const Limits& limits_;
+  KeptBytes* const kept_;  // null: nothing is
+  const bool leave_contents_;
   std::int64_t max_objects_, max_numbers_;
-  std::size_t position_ = 0;
-  bool cut_ = false;  // the bytes end inside a field
+  std::string_view block_;
+  std::size_t block_start_ = 0, at_ = 0;    // of the block in the file; of the next byte in the block
+  std::size_t kept_up_to_ = 0;              // in the block: what is before it is kept, or left in the file
+  bool outside_ = false, leaving_ = false;  // of the model's graph; contents of the message that is read
+  std::uint64_t left_bytes_ = 0;            // by which what is kept is shorter than what was read
   std::int64_t nodes_ = 0, objects_ = 0, object_bytes_ = 0, numbers_ = 0, contents_bytes_ = 0;
 };
 
 }  // namespace
 
-Status scan_wire(std::string_view bytes, WireRoot root, const Limits& limits) {
-  if (bytes.empty()) return Error{Errc::bad_input, "not an ONNX file: it is empty"};
-  Scanner scanner(bytes, limits);
-  TRY(scanner.message(root == WireRoot::model ? kModel : kTensor, bytes.size(), 0, 0));
+Status scan_wire(const WireBlocks& blocks, WireRoot root, const Limits& limits, KeptBytes* kept,
+                 bool leave_contents) {
+  if (blocks.bytes == 0) return Error{Errc::bad_input, "not an ONNX file: it is empty"};
+  Scanner scanner(blocks, limits, kept, leave_contents);
+  TRY(scanner.message(root == WireRoot::model ? kModel : kTensor, static_cast<std::size_t>(blocks.bytes), 0,
+                      0));
+  scanner.finish();
   return scanner.check_growth();
 }
 
-Status scan_wire_beginning(std::string_view bytes, WireRoot root, const Limits& limits) {
-  Scanner scanner(bytes, limits);
-  Status status = scanner.message(root == WireRoot::model ? kModel : kTensor, bytes.size(), 0, 0);
-  return scanner.cut() ? Status{} : status;
+Status scan_wire(std::string_view bytes, WireRoot root, const Limits& limits) {
+  const WireBlocks whole{static_cast<std::int64_t>(bytes.size()), [&] { return bytes; }};
+  return scan_wire(whole, root, limits, nullptr, false);
 }
 
 }  // namespace gradloom

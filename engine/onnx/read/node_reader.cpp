@@ -79,8 +79,11 @@ bool is_malformed_bias(const Graph& graph, ValueId bias) {
   if (bias == kNone) return false;
   const Tensor& data = graph.value(bias).data;
   if (!data.defined() || data.shape().size() != 2 || data.shape()[1] != 2) return false;
-  const auto* bytes = static_cast<const unsigned char*>(data.data());
-  return std::all_of(bytes, bytes + data.bytes(), [](unsigned char byte) { return byte == 0; });
+  bool zeros = true;
+  const Status seen = data.visit([&](const std::byte* piece, std::size_t, std::size_t bytes) -> Result<bool> {
+    return zeros = std::all_of(piece, piece + bytes, [](std::byte byte) { return byte == std::byte{0}; });
+  });
+  return seen.ok() && zeros;
 }
 
 }  // namespace
@@ -214,10 +217,13 @@ Tensor NodeReader::promoted(Tensor tensor) const {
   return type == tensor.dtype() ? tensor : tensor.cast(type);
 }
 
-Result<ValueId> NodeReader::read_initializer(onnx::TensorProto& initializer, const std::string& name) {
+// Contents of constants are looked at, and must not change afterwards: they are in memory. Those of others stay
+// where they are, if they can.
+Result<ValueId> NodeReader::read_initializer(const onnx::TensorProto& initializer, const std::string& name) {
   const std::string owner = "initializer " + quoted(initializer.name());
   const InitializerUse use = uses.use[initializer.name()];
-  Result<Tensor> data = tensors_.take(initializer);
+  Result<Tensor> data =
+      use == InitializerUse::constant ? tensors_.read(initializer) : tensors_.refer(initializer);
   if (!data.ok() && (!options_.allow_unknown || dtype_of_proto(initializer.data_type()).ok()))
     return with_context(data.error(), owner);
   if (use == InitializerUse::unused) return kNone;
@@ -228,6 +234,8 @@ Result<ValueId> NodeReader::read_initializer(onnx::TensorProto& initializer, con
     out_.notes.push_back(owner + ": " + data.error().message);
     return id;
   }
+  if (options_.imported(data->dtype()) != data->dtype()) data = data->loaded();
+  if (!data.ok()) return with_context(data.error(), owner);
   Tensor contents = promoted(std::move(*data));
   if (use == InitializerUse::parameter) return builder_.parameter(name, std::move(contents));
   if (use == InitializerUse::constant) return builder_.constant(std::move(contents), name);

@@ -67,7 +67,7 @@ class NodeReader {
   // Adds the node's outputs to `names`. Errors name the node.
   Status read(const onnx::NodeProto& node, const Site& site, Names& names);
   // kNone: nothing uses it. Takes its raw contents away.
-  Result<ValueId> read_initializer(onnx::TensorProto& initializer, const std::string& name);
+  Result<ValueId> read_initializer(const onnx::TensorProto& initializer, const std::string& name);
   // A sequence of tensors, which is no value of the graph.
   static bool is_sequence(ValueId id) { return id >= kFirstSequence && id != kNone; }
   Tensor promoted(Tensor tensor) const;  // f32 as the float type of the import

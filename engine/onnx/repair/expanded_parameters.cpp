@@ -14,11 +14,11 @@ namespace {
 
 // The first of the parts along the first axes, where these are equal, with dims of 1 for such axes. The last
 // axis is none of them, and of a tensor of one number, which says nothing, only the first is.
-Tensor first_part(const Tensor& tensor) {
+Result<Tensor> first_part(const Tensor& tensor) {
   Shape shape = tensor.shape();
   const auto* const bytes = static_cast<const unsigned char*>(tensor.data());
   std::size_t size = tensor.bytes();
-  const bool uniform = is_uniform(tensor);
+  const bool uniform = TRY(is_uniform(tensor));
   for (std::size_t axis = 0; axis + 1 < shape.size(); ++axis) {
     if (shape[axis] == 1) continue;
     const std::size_t part = size / static_cast<std::size_t>(shape[axis]);
@@ -59,7 +59,7 @@ class Contraction {
     if (!dtype.ok() || !is_float(*dtype) || initializers_.count(shape_name) != 0) return {};
     const Tensor whole = TRY(tensors_.read_initializer(graph_.initializer(i)));
     if (whole.count() == 0) return {};
-    const Tensor part = first_part(whole);
+    const Tensor part = TRY(first_part(whole));
     if (part.count() == whole.count()) return {};
     if (const auto known = initializers_.find(parameter); known != initializers_.end()) {
       const Tensor there = TRY(tensors_.read_initializer(graph_.initializer(known->second)));

@@ -3,6 +3,7 @@
 #include "engine/onnx/repair/merged_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
@@ -16,44 +17,78 @@ namespace gradloom {
 
 namespace {
 
-bool is_copy(const Tensor& a, const Tensor& b, bool transposed) {
-  const std::int64_t rows = transposed ? a.shape()[0] : 1, columns = a.count() / rows;
-  for (std::int64_t i = 0; i < a.count(); ++i)
-    if (a.at(i) != b.at(i % columns * rows + i / columns)) return false;
+constexpr std::size_t kTileBytes = 4 << 20;  // of a tensor that are in memory while two are compared
+
+// Calls `work` with a number as wide as the elements.
+template <class Work>
+auto by_width(DType dtype, const Work& work) {
+  switch (dtype_bytes(dtype)) {
+    case 2: return work(std::uint16_t{});
+    case 4: return work(std::uint32_t{});
+    case 8: return work(std::uint64_t{});
+    default: return work(std::uint8_t{});
+  }
+}
+
+Result<bool> is_same(const Tensor& a, const Tensor& b) {
+  std::vector<std::byte> of_a(std::min(a.bytes(), kTileBytes)), of_b(of_a.size());
+  for (std::size_t from = 0; from < a.bytes(); from += kTileBytes) {
+    const std::size_t bytes = std::min(kTileBytes, a.bytes() - from);
+    TRY(a.read(from, of_a.data(), bytes));
+    TRY(b.read(from, of_b.data(), bytes));
+    if (std::memcmp(of_a.data(), of_b.data(), bytes) != 0) return false;
+  }
+  return true;
+}
+
+// `b` is `a` transposed. Of the one with more rows a tile of whole rows is in memory, of the other a part of a
+// row, which is a part of a column of the tile.
+template <class Word>
+Result<bool> is_transposed(const Tensor& a, const Tensor& b) {
+  const Tensor &tall = a.shape()[0] >= a.shape()[1] ? a : b, &wide = &tall == &a ? b : a;
+  const auto rows = static_cast<std::size_t>(tall.shape()[0]),
+             columns = static_cast<std::size_t>(tall.shape()[1]);
+  const std::size_t most = std::max<std::size_t>(1, kTileBytes / (columns * sizeof(Word)));
+  std::vector<Word> tile(std::min(most, rows) * columns), part(std::min(most, rows));
+  for (std::size_t row = 0; row < rows; row += most) {
+    const std::size_t count = std::min(most, rows - row);
+    TRY(tall.read(row * columns * sizeof(Word), tile.data(), count * columns * sizeof(Word)));
+    for (std::size_t column = 0; column < columns; ++column) {
+      TRY(wide.read((column * rows + row) * sizeof(Word), part.data(), count * sizeof(Word)));
+      for (std::size_t i = 0; i < count; ++i)
+        if (tile[i * columns + column] != part[i]) return false;
+    }
+  }
   return true;
 }
 
 enum class Likeness : std::uint8_t { none, equal, transposed };
 
-Likeness likeness(const Tensor& copy, const Tensor& original) {
+Result<Likeness> likeness(const Tensor& copy, const Tensor& original) {
   if (!copy.defined() || !original.defined() || copy.dtype() != original.dtype() ||
       copy.count() != original.count())
     return Likeness::none;
-  if (copy.shape() == original.shape() && is_copy(copy, original, false)) return Likeness::equal;
+  if (copy.shape() == original.shape() && TRY(is_same(copy, original))) return Likeness::equal;
   const Shape reversed(original.shape().rbegin(), original.shape().rend());
-  return copy.shape().size() == 2 && copy.shape() == reversed && is_copy(copy, original, true)
-             ? Likeness::transposed
-             : Likeness::none;
+  if (copy.shape().size() != 2 || copy.shape() != reversed || copy.count() == 0) return Likeness::none;
+  const bool transposed =
+      TRY(by_width(copy.dtype(), [&](auto word) { return is_transposed<decltype(word)>(copy, original); }));
+  return transposed ? Likeness::transposed : Likeness::none;
 }
 
 // Equal for tensors of the same elements in any order: type, count and the sum of their bits.
 using Contents = std::tuple<DType, std::int64_t, std::uint64_t>;
-template <class Word>
-std::uint64_t sum_of_words(const Tensor& tensor) {
-  const auto* const words = static_cast<const Word*>(tensor.data());
-  return std::accumulate(words, words + tensor.count(), std::uint64_t{0});
-}
-Contents contents_of(const Tensor& tensor) {
+Result<Contents> contents_of(const Tensor& tensor) {
   std::uint64_t sum = 0;
-  if (tensor.defined()) {
-    switch (dtype_bytes(tensor.dtype())) {
-      case 2: sum = sum_of_words<std::uint16_t>(tensor); break;
-      case 4: sum = sum_of_words<std::uint32_t>(tensor); break;
-      case 8: sum = sum_of_words<std::uint64_t>(tensor); break;
-      default: sum = sum_of_words<std::uint8_t>(tensor);
-    }
-  }
-  return {tensor.dtype(), tensor.count(), sum};
+  if (!tensor.defined()) return Contents{tensor.dtype(), 0, 0};
+  TRY(tensor.visit([&](const std::byte* piece, std::size_t, std::size_t bytes) -> Result<bool> {
+    by_width(tensor.dtype(), [&](auto word) {
+      const auto* const words = reinterpret_cast<const decltype(word)*>(piece);
+      sum = std::accumulate(words, words + bytes / sizeof word, sum);
+    });
+    return true;
+  }));
+  return Contents{tensor.dtype(), tensor.count(), sum};
 }
 
 struct Match {
@@ -61,8 +96,8 @@ struct Match {
   ValueId original = kNone;
 };
 // `originals`: those of the same contents.
-Match match_of(const Graph& graph, const Tensor& copy, const std::vector<std::string>& from,
-               const CopyCandidates& candidates, const std::vector<ValueId>& originals) {
+Result<Match> match_of(const Graph& graph, const Tensor& copy, const std::vector<std::string>& from,
+                       const CopyCandidates& candidates, const std::vector<ValueId>& originals) {
   constexpr std::size_t kMostTries = 16;  // of tensors whose elements have the same sum
   for (std::size_t i = 0; i < std::min(originals.size(), kMostTries); ++i) {
     const Value& original = graph.value(originals[i]);
@@ -72,10 +107,10 @@ Match match_of(const Graph& graph, const Tensor& copy, const std::vector<std::st
             ? sibling->second == from
             : from.empty() || std::find(from.begin(), from.end(), original.name) != from.end();
     if (!possible) continue;
-    if (const Likeness like = likeness(copy, original.data); like != Likeness::none)
-      return {like, originals[i]};
+    if (const Likeness like = TRY(likeness(copy, original.data)); like != Likeness::none)
+      return Match{like, originals[i]};
   }
-  return {};
+  return Match{};
 }
 
 // The parameter `id` becomes the result of a node that makes it of `original`, for the first of its
@@ -126,14 +161,27 @@ bool are_several(const std::set<std::string>& modules) {
 
 }  // namespace
 
-bool is_uniform(const Tensor& tensor) {
+Result<bool> is_uniform(const Tensor& tensor) {
   if (!tensor.defined()) return false;
-  for (std::int64_t i = 1, n = tensor.count(); i < n; ++i)
-    if (tensor.at(i) != tensor.at(0)) return false;
-  return true;
+  double first = 0;
+  bool uniform = true;
+  TRY(tensor.visit([&](const std::byte* piece, std::size_t from, std::size_t bytes) -> Result<bool> {
+    const auto count = static_cast<std::int64_t>(bytes / dtype_bytes(tensor.dtype()));
+    Tensor numbers;
+    if (tensor.in_memory()) {
+      numbers = tensor;
+    } else {
+      numbers = Tensor(tensor.dtype(), {count});
+      std::memcpy(numbers.mutable_data(), piece, bytes);
+    }
+    if (from == 0 && count > 0) first = numbers.at(0);
+    for (std::int64_t i = 0; uniform && i < count; ++i) uniform = numbers.at(i) == first;
+    return uniform;
+  }));
+  return uniform;
 }
 
-std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates) {
+Result<std::vector<TiedCopy>> tie_copies(Graph& graph, const CopyCandidates& candidates) {
   std::vector<TiedCopy> tied;
   std::set<std::int64_t> counts;
   for (const ValueId id : graph.parameters)
@@ -143,7 +191,7 @@ std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates)
   for (const ValueId id : graph.parameters) {
     const Value& value = graph.value(id);
     if (candidates.count(value.name) == 0 && counts.count(element_count(value.type.shape)) != 0)
-      originals[contents_of(value.data)].push_back(id);
+      originals[TRY(contents_of(value.data))].push_back(id);
   }
   const auto uses = uses_of(graph);
   GraphBuilder builder(graph);  // of names
@@ -152,9 +200,9 @@ std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates)
     const Value& copy = graph.value(id);
     const auto candidate = candidates.find(copy.name);
     Match match;
-    if (candidate != candidates.end() && !is_uniform(copy.data)) {
-      std::vector<ValueId>& alike = originals[contents_of(copy.data)];
-      match = match_of(graph, copy.data, candidate->second, candidates, alike);
+    if (candidate != candidates.end() && !TRY(is_uniform(copy.data))) {
+      std::vector<ValueId>& alike = originals[TRY(contents_of(copy.data))];
+      match = TRY(match_of(graph, copy.data, candidate->second, candidates, alike));
       if (match.like == Likeness::none) alike.push_back(id);
     }
     if (match.like == Likeness::none) {
@@ -169,7 +217,7 @@ std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates)
   return tied;
 }
 
-std::vector<std::string> merged_parameters(const Graph& graph) {
+Result<std::vector<std::string>> merged_parameters(const Graph& graph) {
   std::map<ValueId, ValueId> parameter_of;  // also of its copies by Identity
   for (const ValueId id : graph.parameters) parameter_of[id] = id;
   std::map<ValueId, std::set<std::string>> modules;
@@ -187,7 +235,8 @@ std::vector<std::string> merged_parameters(const Graph& graph) {
   }
   std::vector<std::string> names;
   for (const ValueId id : graph.parameters)
-    if (are_several(modules[id]) && is_uniform(graph.value(id).data)) names.push_back(graph.value(id).name);
+    if (are_several(modules[id]) && TRY(is_uniform(graph.value(id).data)))
+      names.push_back(graph.value(id).name);
   return names;
 }
 

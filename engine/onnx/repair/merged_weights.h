@@ -10,13 +10,15 @@
 
 namespace gradloom {
 
+// Weights may be in a file: the functions below read them piece by piece, and fail where it has changed.
+
 // Every element is the same number.
-bool is_uniform(const Tensor& tensor);
+Result<bool> is_uniform(const Tensor& tensor);
 
 // Names of the parameters that hold one number in every element (as norms and biases do before training) and
 // that nodes of several modules use, in the order of Graph::parameters. Tied weights are not among them:
 // their numbers differ.
-std::vector<std::string> merged_parameters(const Graph& graph);
+Result<std::vector<std::string>> merged_parameters(const Graph& graph);
 
 // Parameters that may be copies, by name, and the names of what they may be copies of; none: of any other.
 // Two of them may be copies of the same.
@@ -26,6 +28,6 @@ using CopyCandidates = NameMap<std::vector<std::string>>;
 // Identity or a Transpose of that one takes their place. Exporters fold the transpose of a tied weight into
 // such a copy, or that of a weight of a module that is called twice into two, which would train apart.
 // Numbers that are all equal say nothing.
-std::vector<TiedCopy> tie_copies(Graph& graph, const CopyCandidates& candidates);
+Result<std::vector<TiedCopy>> tie_copies(Graph& graph, const CopyCandidates& candidates);
 
 }  // namespace gradloom

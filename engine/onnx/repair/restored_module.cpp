@@ -146,7 +146,7 @@ class Restorer {
     for (const std::int64_t dim : proto.dims())
       if (dim < 0 || dim > kMostElements || (count *= dim) > kMostElements) return bytes;
     const Tensor contents = TRY(tensors_.read_initializer(proto));
-    if (is_uniform(contents)) bytes = contents.bytes();
+    if (TRY(is_uniform(contents))) bytes = contents.bytes();
     return bytes;
   }
 

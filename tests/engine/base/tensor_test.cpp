@@ -2,9 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <numeric>
+
+#include "engine/base/input_file.h"
+#include "tests/folder.h"
 
 namespace gradloom {
 namespace {
@@ -77,6 +86,125 @@ TEST(Tensor, NamesRoundTrip) {
     EXPECT_EQ(*dtype_from_name(dtype_name(t)), t);
   EXPECT_EQ(dtype_from_name("float99").error().code, Errc::usage);
   EXPECT_EQ(to_string(Type{DType::f32, {8, -1, 3}}), "f32[8, ?1, 3]");
+}
+
+// A file that begins with a byte that belongs to nothing, then 0, 1, 2, ... in f32.
+struct NumbersInAFile {
+  static constexpr std::int64_t kCount = 700'001, kOffset = 4;  // more than two pieces
+  TemporaryFolder folder;
+  std::string path = folder / "numbers";
+  Tensor tensor;
+
+  NumbersInAFile() {
+    write(path);
+    auto file = InputFile::open(path);
+    EXPECT_TRUE(file.ok());
+    tensor =
+        Tensor::in_file({DType::f32, {kCount}}, std::make_shared<const InputFile>(std::move(*file)), kOffset);
+  }
+  static std::vector<float> numbers() {
+    std::vector<float> numbers(kCount);
+    std::iota(numbers.begin(), numbers.end(), 0.0f);
+    return numbers;
+  }
+  static void write(const std::string& path) {
+    const std::vector<float> all = numbers();
+    std::ofstream out(path, std::ios::binary);
+    out.write("abcd", kOffset).write(reinterpret_cast<const char*>(all.data()), kCount * 4);
+  }
+  // Writes into it, at a time that a clock tells from the one before.
+  void change(std::int64_t at) const {
+    std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(at).write("!", 1);
+    timespec times[2] = {{0, UTIME_OMIT}, {1, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  }
+};
+
+TEST(TensorInAFile, IsReadPieceByPieceAndStaysThere) {
+  const NumbersInAFile in;
+  EXPECT_TRUE(in.tensor.defined());
+  float some[3] = {};
+  ASSERT_TRUE(in.tensor.read(4 * 500'000, some, sizeof some).ok());
+  EXPECT_EQ(some[0], 500'000.0f);
+  EXPECT_EQ(some[2], 500'002.0f);
+  std::vector<float> seen;
+  int pieces = 0;
+  ASSERT_TRUE(in.tensor
+                  .visit([&](const std::byte* piece, std::size_t from, std::size_t bytes) -> Result<bool> {
+                    EXPECT_EQ(from, seen.size() * 4);
+                    const auto* numbers = reinterpret_cast<const float*>(piece);
+                    seen.insert(seen.end(), numbers, numbers + bytes / 4);
+                    ++pieces;
+                    return true;
+                  })
+                  .ok());
+  EXPECT_EQ(seen, NumbersInAFile::numbers());
+  EXPECT_EQ(pieces, 3);
+  const Result<Tensor> loaded = in.tensor.loaded();
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_TRUE(loaded->in_memory());
+  EXPECT_FALSE(in.tensor.in_memory());
+  EXPECT_TRUE(in.tensor.reshaped({1, NumbersInAFile::kCount}).defined());
+  EXPECT_TRUE(bit_equal(*loaded, in.tensor)) << "an address brings them into memory";
+}
+
+TEST(TensorInAFile, AVisitEndsWhereItIsToldTo) {
+  const NumbersInAFile in;
+  int pieces = 0;
+  const auto once = [&](const std::byte*, std::size_t, std::size_t) -> Result<bool> {
+    ++pieces;
+    return false;
+  };
+  ASSERT_TRUE(in.tensor.visit(once).ok());
+  EXPECT_EQ(pieces, 1);
+  const auto fails = [](const std::byte*, std::size_t, std::size_t) -> Result<bool> {
+    return Error{Errc::device, "full"};
+  };
+  EXPECT_EQ(in.tensor.visit(fails).error().code, Errc::device);
+}
+
+TEST(TensorInAFile, TheFirstWriteMakesACopyInMemory) {
+  const NumbersInAFile in;
+  Tensor copy = in.tensor;
+  copy.mutable_as<float>()[0] = -1;
+  EXPECT_TRUE(copy.in_memory());
+  EXPECT_EQ(copy.at(0), -1);
+  EXPECT_EQ(in.tensor.at(0), 0);
+  EXPECT_EQ(in.tensor.at(NumbersInAFile::kCount - 1), NumbersInAFile::kCount - 1.0);
+}
+
+TEST(TensorInAFile, AFileThatWasWrittenToIsAnError) {
+  const NumbersInAFile in;
+  in.change(NumbersInAFile::kOffset);
+  char byte = 0;
+  const Status read = in.tensor.read(0, &byte, 1);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code, Errc::io);
+  EXPECT_NE(read.error().message.find("has changed since"), std::string::npos) << read.error().message;
+  EXPECT_FALSE(in.tensor.loaded().ok());
+}
+
+TEST(TensorInAFile, AFileThatIsCutIsAnError) {
+  const NumbersInAFile in;
+  std::filesystem::resize_file(in.path, 100);
+  EXPECT_EQ(in.tensor.loaded().error().code, Errc::io);
+}
+
+TEST(TensorInAFile, AnotherFileUnderItsNameIsNoHarm) {
+  const NumbersInAFile in;
+  std::ofstream(in.folder / "other") << "other";
+  std::filesystem::rename(in.folder / "other", in.path);
+  EXPECT_TRUE(in.tensor.loaded().ok());
+}
+
+TEST(Tensor, ViewsOfForeignMemoryAreCopiedBeforeTheyAreWritten) {
+  const std::shared_ptr<std::byte[]> memory(new std::byte[8]());
+  Tensor view = Tensor::over({DType::i64, {1}}, memory);
+  const std::int64_t number = 7;
+  std::memcpy(memory.get(), &number, sizeof number);
+  EXPECT_EQ(view.int_at(0), 7);
+  view.mutable_as<std::int64_t>()[0] = 8;
+  EXPECT_EQ(std::to_integer<int>(memory[0]), 7);
 }
 
 }  // namespace

@@ -96,6 +96,55 @@ TEST(Export, EmbedsExternalData) {
             (std::vector<double>{5, 6}));
 }
 
+// Contents of 4 KiB and more are written from where they are: a parameter, the model's file, an external one.
+TEST(Export, StreamsLargeContents) {
+  constexpr std::int64_t kCount = 500'000;
+  const TemporaryFolder folder;
+  onnx::ModelProto model = model_from_text(
+      "g (float[500000] x) => (float[500000] y) { h = Mul(x, w) i = Mul(h, b) y = Add(i, e) }");
+  const auto numbers = [](double from) {
+    std::vector<double> all(kCount);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = from + static_cast<double>(i);
+    return Tensor::from_f64(DType::f32, {kCount}, all);
+  };
+  for (const char* name : {"w", "b", "e"}) {
+    const Tensor contents = numbers(*name);
+    onnx::TensorProto* tensor = add_floats(model, name, {kCount}, {});
+    tensor->set_doc_string(name);
+    if (*name != 'e') {
+      tensor->set_raw_data(contents.data(), contents.bytes());
+      continue;
+    }
+    testing::write_bytes(folder / "e.bin",
+                         std::string(static_cast<const char*>(contents.data()), contents.bytes()));
+    tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+    tensor->add_external_data()->set_key("location");
+    tensor->mutable_external_data(0)->set_value("e.bin");
+  }
+  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  std::filesystem::create_directory(folder / "elsewhere");
+  const std::string out = folder / "elsewhere/out.onnx";
+  const Status status = export_onnx(folder / "in.onnx", {{"w", numbers(7).cast(DType::f64)}}, out);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+
+  onnx::ModelProto written;
+  ASSERT_TRUE(written.ParseFromString(testing::read_bytes(out)));
+  ASSERT_EQ(written.graph().initializer_size(), 3);
+  const double from[] = {7, 'b', 'e'};
+  for (int i = 0; i < 3; ++i) {
+    const onnx::TensorProto& tensor = written.graph().initializer(i);
+    EXPECT_EQ(tensor.data_type(), onnx::TensorProto::FLOAT) << "the model's element type is kept";
+    EXPECT_EQ(tensor.doc_string(), tensor.name());
+    EXPECT_EQ(tensor.external_data_size(), 0);
+    const Tensor expected = numbers(from[i]);
+    EXPECT_EQ(tensor.raw_data(), std::string(static_cast<const char*>(expected.data()), expected.bytes()));
+  }
+  EXPECT_EQ(written.graph().node_size(), 3);
+  const Result<ImportedModel> back = import_onnx(out, {});
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_TRUE(bit_equal(value_of(back->graph, "b").data, numbers('b')));
+}
+
 TEST(Export, FailsWhereItCannotWrite) {
   const TemporaryFolder folder;
   testing::write_bytes(folder / "in.onnx", small_model().SerializeAsString());

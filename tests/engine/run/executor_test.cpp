@@ -6,12 +6,16 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <new>
 #include <string_view>
 
+#include "engine/base/input_file.h"
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
 #include "tests/engine/plan/support.h"
+#include "tests/folder.h"
 
 // Every allocation of this binary through operator new, counted while `counting`: ours, and those that oneDNN
 // makes inside its own calls (four to eight per product or convolution, which no caller can avoid).
@@ -256,6 +260,69 @@ TEST(Executor, KernelsAllocateNothing) {
   EXPECT_TRUE(good);
   EXPECT_LE(our_allocations, 2);      // the queue of submitted steps takes a block now and then
   EXPECT_GT(library_allocations, 0);  // or the hook counts nothing
+}
+
+// A parameter of several pieces whose contents are in a file.
+struct LargeWeight {
+  static constexpr std::int64_t kCount = 400'000;
+  TemporaryFolder folder;
+  std::string path = folder / "weight";
+  Graph graph;
+  Plan plan;
+  ValueId w = kNone, y = kNone;
+  std::unique_ptr<Device> device = make_cpu_device();
+
+  LargeWeight() {
+    std::vector<float> numbers(kCount);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(numbers.data()), 4 * kCount);
+    auto file = InputFile::open(path);
+    EXPECT_TRUE(file.ok());
+    GraphBuilder b(graph);
+    w = b.parameter(
+        "w", Tensor::in_file({DType::f32, {kCount}}, std::make_shared<const InputFile>(std::move(*file)), 0));
+    y = b.op("Neg", {w});
+    graph.outputs = {y};
+    auto planned = make_plan(graph, {stack_all, "stack", true});
+    EXPECT_TRUE(planned.ok());
+    plan = std::move(planned).value();
+  }
+  Result<std::unique_ptr<Executor>> create() { return Executor::create(graph, plan, *device); }
+};
+
+TEST(Executor, InitialContentsComeFromTheirFile) {
+  LargeWeight large;
+  auto executor = large.create();
+  ASSERT_TRUE(executor.ok()) << executor.error().message;
+  ASSERT_TRUE((*executor)->run_forward().ok());
+  const Result<Tensor> y = (*executor)->read(large.y);
+  for (const std::int64_t i : {std::int64_t{0}, std::int64_t{300'000}, LargeWeight::kCount - 1})
+    EXPECT_EQ(y->at(i), -static_cast<double>(i));
+  EXPECT_FALSE(large.graph.values[large.w].data.in_memory());
+
+  ASSERT_TRUE((*executor)->write(large.w, Tensor(DType::f32, {LargeWeight::kCount})).ok());
+  ASSERT_TRUE((*executor)->reset().ok());
+  EXPECT_EQ((*executor)->read(large.w)->at(300'000), 300'000);
+  std::filesystem::resize_file(large.path, 10);
+  const Status lost = (*executor)->reset();
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, Errc::io);
+  EXPECT_EQ(large.create().error().code, Errc::io);
+}
+
+TEST(Executor, ViewsSeeWhatIsWrittenLater) {
+  LargeWeight large;
+  auto executor = large.create();
+  ASSERT_TRUE(executor.ok()) << executor.error().message;
+  Result<Tensor> view = (*executor)->view(large.w);
+  ASSERT_TRUE(view.ok());
+  const Result<Tensor> copy = (*executor)->read(large.w);
+  EXPECT_TRUE(bit_equal(*view, *copy));
+  ASSERT_TRUE((*executor)->write(large.w, Tensor(DType::f32, {LargeWeight::kCount})).ok());
+  EXPECT_EQ(view->at(5), 0);
+  EXPECT_EQ(copy->at(5), 5);
+  view->mutable_as<float>()[5] = 1;  // of its own from here on
+  EXPECT_EQ((*executor)->read(large.w)->at(5), 0);
 }
 
 }  // namespace

@@ -296,17 +296,46 @@ TEST(ExternalData, NoSwapInBetweenLeadsOutside) {
   EXPECT_GT(read_count, 0);
 }
 
-// Contents of a large tensor are moved in blocks, and gone from where they were.
-TEST(TensorProtoReading, TakesRawContents) {
-  TensorProto proto = tensor_proto(TensorProto::UINT8, {(9 << 20) + 5});
-  std::string bytes((9 << 20) + 5, '\0');
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 24);
-  proto.set_raw_data(bytes);
+TEST(TensorProtoReading, RefersToLargeContentsInAFile) {
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "w", std::string(8192, '\1'));
   const Limits limits;
-  const Result<Tensor> tensor = TensorReader(limits, "").take(proto);
-  ASSERT_TRUE(tensor.ok()) << tensor.error().message;
-  EXPECT_EQ(std::memcmp(tensor->data(), bytes.data(), bytes.size()), 0);
-  EXPECT_FALSE(proto.has_raw_data());
+  TensorReader reader(limits, folder.path());
+  const auto external = [](int data_type, std::int64_t count) {
+    TensorProto proto = external_proto("w", "0");
+    proto.set_data_type(data_type);
+    proto.set_dims(0, count);
+    return proto;
+  };
+  const Result<Tensor> large = reader.refer(external(TensorProto::FLOAT, 2048));
+  ASSERT_TRUE(large.ok()) << large.error().message;
+  EXPECT_FALSE(large->in_memory());
+  const Result<Tensor> read = reader.read(external(TensorProto::FLOAT, 2048));
+  ASSERT_TRUE(read.ok());
+  EXPECT_TRUE(read->in_memory());
+  EXPECT_TRUE(bit_equal(*large, *read));
+  EXPECT_TRUE(reader.refer(external(TensorProto::FLOAT, 16))->in_memory()) << "small";
+  EXPECT_TRUE(reader.refer(external(TensorProto::BOOL, 8192))->in_memory()) << "made 0 and 1";
+  EXPECT_TRUE(reader.refer(external(22, 16384))->in_memory()) << "INT4 is unpacked";
+}
+
+TEST(TensorProtoReading, KeepsOnlySoManyFilesOpen) {
+  const TemporaryFolder folder;
+  const Limits limits;
+  TensorReader reader(limits, folder.path());
+  int in_files = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::string name = "w" + std::to_string(i);
+    testing::write_bytes(folder / name, std::string(4096, '\1'));
+    TensorProto proto = external_proto(name, "0");
+    proto.set_dims(0, 1024);
+    proto.set_data_type(TensorProto::FLOAT);
+    const Result<Tensor> tensor = reader.refer(proto);
+    ASSERT_TRUE(tensor.ok()) << tensor.error().message;
+    in_files += tensor->in_memory() ? 0 : 1;
+    EXPECT_EQ(tensor->at(1023), reader.read(proto)->at(0));
+  }
+  EXPECT_EQ(in_files, 256);
 }
 
 TEST(TensorFiles, RoundTrip) {

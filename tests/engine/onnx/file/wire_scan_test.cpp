@@ -1,5 +1,6 @@
 #include "engine/onnx/file/wire_scan.h"
 
+#include "engine/onnx/file/contents_in_file.h"
 #include "tests/engine/onnx/support.h"
 
 namespace gradloom {
@@ -166,6 +167,99 @@ TEST(WireScan, RefusesPartsOfPackedNumbers) {
             std::string::npos);
   EXPECT_NE(scan_error(std::string("\x3a\x05\x2a\x03\x3a\x01\x80", 7)).message.find("inside a number"),
             std::string::npos);
+}
+
+// The model that the scan of `bytes`, in blocks of `block_bytes`, leaves for protobuf.
+onnx::ModelProto scan_and_parse(const std::string& bytes, std::size_t block_bytes) {
+  std::size_t done = 0;
+  const WireBlocks blocks{static_cast<std::int64_t>(bytes.size()), [&]() -> Result<std::string_view> {
+                            const auto block = std::string_view(bytes).substr(done, block_bytes);
+                            EXPECT_FALSE(block.empty());
+                            done += block.size();
+                            return block;
+                          }};
+  KeptBytes kept;
+  const Status status = scan_wire(blocks, WireRoot::model, {}, &kept, true);
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+  EXPECT_EQ(done, bytes.size());
+  KeptBytesStream stream(std::move(kept));
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromZeroCopyStream(&stream));
+  return model;
+}
+
+onnx::TensorProto raw_tensor(const char* name, std::size_t bytes) {
+  onnx::TensorProto tensor;
+  tensor.set_name(name);
+  tensor.set_data_type(onnx::TensorProto::UINT8);
+  tensor.add_dims(static_cast<std::int64_t>(bytes));
+  tensor.set_raw_data(std::string(bytes, *name));
+  tensor.set_doc_string("after the contents");
+  return tensor;
+}
+
+// Contents of initializers, in the graph and in a graph inside it, lie in `bytes` where the model says.
+void expect_contents(onnx::GraphProto& graph, const std::string& bytes, int* found) {
+  for (auto& tensor : *graph.mutable_initializer()) {
+    if (const auto range = contents_in_file(tensor)) {
+      tensor.set_raw_data(
+          bytes.substr(static_cast<std::size_t>(range->offset), static_cast<std::size_t>(range->bytes)));
+      forget_contents_in_file(tensor);
+      ++*found;
+    }
+  }
+  for (auto& node : *graph.mutable_node())
+    for (auto& attribute : *node.mutable_attribute())
+      if (attribute.has_g()) expect_contents(*attribute.mutable_g(), bytes, found);
+}
+
+TEST(WireScan, LeavesContentsOfInitializersInTheFile) {
+  onnx::ModelProto model = small_model();
+  *model.mutable_graph()->add_initializer() = raw_tensor("a", 5000);
+  *model.mutable_graph()->add_initializer() = raw_tensor("small", 4095);
+  auto* attribute = model.mutable_graph()->mutable_node(0)->add_attribute();
+  *attribute->mutable_g()->add_initializer() = raw_tensor("b", 300'000);
+  *attribute->mutable_t() = raw_tensor("constant", 6000);
+  *model.mutable_graph()->add_sparse_initializer()->mutable_values() = raw_tensor("sparse", 6000);
+  auto* called = model.add_functions()->add_node()->add_attribute();
+  *called->mutable_g()->add_initializer() = raw_tensor("of a function", 6000);
+  *model.add_training_info()->mutable_algorithm()->add_initializer() = raw_tensor("of training", 6000);
+  *model.mutable_graph()->add_initializer() = raw_tensor("c", 4096);
+  const std::string bytes = model.SerializeAsString();
+  for (const std::size_t block_bytes : {1ul, 7ul, 4096ul, bytes.size()}) {
+    onnx::ModelProto left = scan_and_parse(bytes, block_bytes);
+    int found = 0;
+    expect_contents(*left.mutable_graph(), bytes, &found);
+    EXPECT_EQ(found, 3) << "a, b and c";
+    EXPECT_EQ(left.SerializeAsString(), bytes) << block_bytes;
+  }
+}
+
+// Lengths may have more bytes than they need: whatever they have, they keep.
+TEST(WireScan, MendsLengthsOfAnyWidth) {
+  const auto wide = [](std::size_t length) {
+    std::string text;
+    for (int i = 0; i < 5; ++i, length >>= 7) text += static_cast<char>((length & 0x7f) | (i < 4 ? 0x80 : 0));
+    return text;
+  };
+  const std::string tensor =
+      "\x10\x02\x08" + std::string("\x88\x27") + "\x4a" + wide(5000) + std::string(5000, 'w');
+  const std::string graph = "\x2a" + wide(tensor.size()) + tensor;
+  const std::string bytes = "\x3a" + wide(graph.size()) + graph;
+  for (const std::size_t block_bytes : {1ul, 3ul, 100'000ul}) {
+    const onnx::ModelProto model = scan_and_parse(bytes, block_bytes);
+    ASSERT_EQ(model.graph().initializer_size(), 1);
+    const auto range = contents_in_file(model.graph().initializer(0));
+    ASSERT_TRUE(range.has_value());
+    EXPECT_EQ(range->bytes, 5000);
+    EXPECT_EQ(range->offset, static_cast<std::int64_t>(bytes.size()) - 5000);
+  }
+}
+
+TEST(WireScan, RefusesFilesThatSayWhereContentsAre) {
+  onnx::ModelProto model = small_model();
+  ASSERT_TRUE(model.mutable_graph()->mutable_initializer(0)->MergeFromString(wire_of({0, 4096})));
+  EXPECT_NE(scan_error(model.SerializeAsString()).message.find("field 30"), std::string::npos);
 }
 
 }  // namespace

@@ -284,5 +284,30 @@ TEST(NodeReader, OperatorsHaveAFirstOpset) {
                           Errc::bad_input, {"HardSwish (1 node"});
 }
 
+// Parameters stay in the file, constants and what is converted do not.
+TEST(NodeReader, LargeParametersStayInTheFile) {
+  onnx::ModelProto model = testing::model_from_text(
+      "g (float[4, 64] x) => (float[4, 64] y) { h = MatMul(x, w) y = Gather(h, rows) }");
+  model.mutable_graph()->mutable_node(0)->set_input(1, "fc.weight");
+  std::vector<float> numbers(64 * 64);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+  testing::add_floats(model, "fc.weight", {64, 64}, {})->set_raw_data(numbers.data(), 4 * numbers.size());
+  onnx::TensorProto* rows = testing::add_ints(model, "rows", {4096}, {});
+  rows->set_raw_data(std::string(4096 * 8, '\0'));
+  const TemporaryFolder folder;
+  testing::write_bytes(folder / "m.onnx", model.SerializeAsString());
+  for (const DType type : {DType::f32, DType::f64}) {
+    ImportOptions options;
+    options.float_type = type;
+    const Result<ImportedModel> imported = import_onnx(folder / "m.onnx", options);
+    ASSERT_TRUE(imported.ok()) << imported.error().message;
+    const Tensor& weight = testing::value_of(imported->graph, "fc.weight").data;
+    EXPECT_EQ(weight.in_memory(), type == DType::f64);
+    EXPECT_EQ(weight.type(), (Type{type, {64, 64}}));
+    EXPECT_EQ(weight.at(4095), 4095);
+    EXPECT_TRUE(testing::value_of(imported->graph, "rows").data.in_memory());
+  }
+}
+
 }  // namespace
 }  // namespace gradloom

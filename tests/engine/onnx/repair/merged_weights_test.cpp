@@ -1,4 +1,5 @@
 // Equal weights that an exporter keeps once are named; tied ones are not.
+#include "engine/base/input_file.h"
 #include "engine/onnx/export.h"
 #include "engine/onnx/repair/merged_weights.h"
 
@@ -34,7 +35,7 @@ using Names = std::vector<std::string>;
 TEST(MergedWeights, OneNumberInSeveralModules) {
   for (const bool identity : {false, true}) {
     const ImportedModel model = imported({1, 1, 1}, identity, {"norm1", "norm2"});
-    EXPECT_EQ(merged_parameters(model.graph), Names{"w"}) << identity;
+    EXPECT_EQ(*merged_parameters(model.graph), Names{"w"}) << identity;
     ASSERT_FALSE(model.notes.empty());
     EXPECT_NE(model.notes.back().find("1 weight of equal numbers serves several"), std::string::npos)
         << model.notes.back();
@@ -42,16 +43,16 @@ TEST(MergedWeights, OneNumberInSeveralModules) {
 }
 
 TEST(MergedWeights, NotOneModuleAndNotTiedWeights) {
-  EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"norm", "norm"}).graph), Names{});
-  EXPECT_EQ(merged_parameters(imported({1, 2, 1}, false, {"embedding", "head"}).graph), Names{});
+  EXPECT_EQ(*merged_parameters(imported({1, 1, 1}, false, {"norm", "norm"}).graph), Names{});
+  EXPECT_EQ(*merged_parameters(imported({1, 2, 1}, false, {"embedding", "head"}).graph), Names{});
 }
 
 TEST(MergedWeights, NotOneModuleCalledTwice) {
-  EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"d/norm", "d/norm_1"}).graph), Names{});
-  EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"d/norm", "d_12/norm_1"}).graph), Names{});
+  EXPECT_EQ(*merged_parameters(imported({1, 1, 1}, false, {"d/norm", "d/norm_1"}).graph), Names{});
+  EXPECT_EQ(*merged_parameters(imported({1, 1, 1}, false, {"d/norm", "d_12/norm_1"}).graph), Names{});
   for (const char* other : {"d/norm_", "d/norm_x", "d/norm1", "e/norm", "d", "d/norm_1/scale"})
-    EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"d/norm", other}).graph), Names{"w"}) << other;
-  EXPECT_EQ(merged_parameters(imported({1, 1, 1}, false, {"norm_1", "norm_2"}).graph), Names{"w"});
+    EXPECT_EQ(*merged_parameters(imported({1, 1, 1}, false, {"d/norm", other}).graph), Names{"w"}) << other;
+  EXPECT_EQ(*merged_parameters(imported({1, 1, 1}, false, {"norm_1", "norm_2"}).graph), Names{"w"});
 }
 
 onnx::ModelProto tied_model(const char* copy, const std::vector<float>& contents) {
@@ -88,6 +89,47 @@ TEST(MergedWeights, CopiesOfWhatTheFileHasNoMoreAreOne) {
   EXPECT_EQ(imported.tied_copies[0].copy, "val_2");
   EXPECT_FALSE(imported.tied_copies[0].transposed);
   EXPECT_EQ(imported.graph.parameters.size(), 1u);
+}
+
+// Weights that stay in the file, which are compared tile by tile; and the last of the numbers counts.
+TEST(MergedWeights, LargeCopiesAreTiedAgain) {
+  constexpr std::int64_t kRows = 300, kColumns = 5000;  // two tiles
+  for (const bool equal : {true, false}) {
+    onnx::ModelProto model = model_from_text(
+        "g (float[2, 5000] x) => (float[2, 5000] y) { h = MatMul(x, val_7) y = MatMul(h, w) }");
+    std::vector<float> w(kRows * kColumns), copy(w.size());
+    for (std::int64_t i = 0; i < kRows; ++i)
+      for (std::int64_t j = 0; j < kColumns; ++j)
+        copy[static_cast<std::size_t>(j * kRows + i)] = w[static_cast<std::size_t>(i * kColumns + j)] =
+            static_cast<float>(i * kColumns + j);
+    if (!equal) std::swap(copy[copy.size() - 1], copy[copy.size() - 2]);
+    const auto add = [&](const char* name, std::int64_t rows, std::int64_t columns,
+                         const std::vector<float>& numbers) {
+      onnx::TensorProto* tensor = add_floats(model, name, {rows, columns}, {});
+      tensor->set_raw_data(numbers.data(), numbers.size() * sizeof(float));
+    };
+    add("w", kRows, kColumns, w);
+    add("val_7", kColumns, kRows, copy);
+    const ImportedModel imported = testing::imported_or_fail(model);
+    ASSERT_EQ(imported.tied_copies.size(), equal ? 1u : 0u);
+    EXPECT_FALSE(testing::value_of(imported.graph, "w").data.in_memory());
+    if (equal) {
+      EXPECT_TRUE(imported.tied_copies[0].transposed);
+    }
+  }
+}
+
+TEST(MergedWeights, OneNumberInAllOfALargeWeight) {
+  Tensor ones = Tensor::from_f64(DType::f32, {600'000}, std::vector<double>(600'000, 1.0));
+  const auto in_file = [](const Tensor& tensor, const std::string& path) {
+    testing::write_bytes(path, std::string(static_cast<const char*>(tensor.data()), tensor.bytes()));
+    return Tensor::in_file(tensor.type(), std::make_shared<const InputFile>(*InputFile::open(path)), 0);
+  };
+  const TemporaryFolder folder;
+  EXPECT_TRUE(*is_uniform(in_file(ones, folder / "ones")));
+  ones.mutable_as<float>()[599'999] = 2;
+  EXPECT_FALSE(*is_uniform(in_file(ones, folder / "others")));
+  EXPECT_FALSE(*is_uniform(ones));
 }
 
 TEST(MergedWeights, OtherNumbersAndOtherNamesStayParameters) {
