@@ -28,7 +28,7 @@ Status check(const InferContext& ctx, const Shape& data) {
   for (std::size_t d = 0; d < static_cast<std::size_t>(batch); ++d)
     if (data[d] >= 0 && indices[d] >= 0 && data[d] != indices[d])
       return infer_error("batch dimensions of data and indices differ");
-  return {};
+  return indexing::check_nd_range(ctx.constant(1), data, batch);
 }
 
 Shape gathered_shape(const Shape& indices, const Shape& data, std::int64_t batch) {

@@ -45,6 +45,19 @@ Status check_range(const Tensor* indices, std::int64_t size) {
   return {};
 }
 
+Status check_nd_range(const Tensor* indices, const Shape& data, std::int64_t batch_dims) {
+  if (indices == nullptr) return {};
+  const std::int64_t depth = indices->shape().back();
+  for (std::int64_t i = 0, n = indices->count(); i < n; ++i) {
+    const std::int64_t v = indices->int_at(i), axis = batch_dims + i % depth,
+                       size = data[static_cast<std::size_t>(axis)];
+    if (size >= 0 && (v < -size || v >= size))
+      return infer_error("index " + std::to_string(v) + " is out of range for axis " + std::to_string(axis) +
+                         " of size " + std::to_string(size));
+  }
+  return {};
+}
+
 Result<kernels::IndexWalk> elements_walk(const Type& indices, const Shape& data, std::int64_t axis) {
   const auto at = static_cast<std::size_t>(axis);
   std::vector<std::int64_t> strides = dense_strides(data);

@@ -9,6 +9,8 @@ namespace gradloom::indexing {
 bool is_index(DType t);  // i32, i64
 // Known indices are checked once, when planning; unknown ones that are out of range have no place.
 Status check_range(const Tensor* indices, std::int64_t size);
+// The same of indices [batch.., items.., depth]: entry j of an item is within axis batch_dims + j of data.
+Status check_nd_range(const Tensor* indices, const Shape& data, std::int64_t batch_dims);
 
 // Place of item i: data[i_0, .., indices[i], ..] with the index at `axis`. indices: the rank of data.
 Result<kernels::IndexWalk> elements_walk(const Type& indices, const Shape& data, std::int64_t axis);

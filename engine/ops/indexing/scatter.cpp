@@ -208,6 +208,7 @@ Status infer_nd(InferContext& ctx) {
   want.insert(want.end(), data.begin() + depth, data.end());
   if (differ(want, ctx.shape(2)))
     return infer_error("updates are " + to_string(ctx.shape(2)) + ", not " + to_string(want));
+  TRY(indexing::check_nd_range(ctx.constant(1), data, 0));
   ctx.outputs[0] = ctx.in(0);
   return {};
 }

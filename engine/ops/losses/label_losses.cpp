@@ -1,5 +1,6 @@
 // What the classification losses share; see label_losses.h.
 #include "engine/ops/losses/label_losses.h"
+#include "engine/ops/contents.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"
 #include "kernels/launcher.h"
@@ -25,6 +26,10 @@ Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_
   for (std::size_t i = 1; fits && i < l.size(); ++i) fits = !dims_differ(s[i + 1], l[i]);
   if (!fits)
     return infer_error("labels " + to_string(l) + " do not fit scores " + to_string(s) + " [n, classes, ..]");
+  const std::int64_t ignored = ctx.attrs.integer("ignore_index");
+  if (s[1] >= 0)
+    TRY(require_between(ctx.constant(labels), 0, s[1] - 1, "label",
+                        ctx.attrs.has("ignore_index") ? &ignored : nullptr));
   if (!ctx.has(weight)) return {};
   if (ctx.dtype(weight) != losses)
     return infer_error(std::string("weight must be ") + dtype_name(losses) + " like the losses, it is " +

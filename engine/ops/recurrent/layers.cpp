@@ -8,6 +8,7 @@
 // layout 1: X [batch, steps, inputs], Y [batch, steps, directions, hidden], states [batch, directions,
 // hidden]. One product for the inputs of all steps of a direction; then per step a product with the recurrent
 // weights and one kernel. Source: ONNX RNN-14, GRU-14, LSTM-14 (22: more types).
+#include "engine/ops/contents.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"
@@ -58,6 +59,7 @@ Status infer(InferContext& ctx) {
   if (ctx.has(kLengths) && (ctx.dtype(kLengths) != DType::i32 || ctx.shape(kLengths).size() != 1 ||
                             dims_differ(ctx.shape(kLengths)[0], s.batch)))
     return infer_error("sequence_lens must be one i32 per item of the batch");
+  if (ctx.has(kLengths) && s.steps >= 0) TRY(require_between(ctx.constant(kLengths), 0, s.steps, "length"));
   const DType t = ctx.dtype(kX);
   const Shape y = s.batch_first ? Shape{s.batch, s.steps, d, s.hidden} : Shape{s.steps, d, s.batch, s.hidden};
   const Type kept{t, {d, s.steps, s.batch, s.slots * s.hidden}},

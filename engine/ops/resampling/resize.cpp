@@ -15,6 +15,7 @@
 // Source: ONNX Resize-19, Upsample-9 and their reference implementation.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
 
 #include "engine/ops/costs.h"
@@ -136,12 +137,21 @@ std::optional<Arguments> read_arguments(const Context& ctx, const Attrs& attrs, 
 constexpr std::int64_t kMostOut = std::int64_t{1} << 20, kMostIn = std::int64_t{1} << 24;
 constexpr double kMostWeights = 4.0 * kMostOut;  // as many as a cubic axis of kMostOut has without antialias
 
+std::string number_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", number);
+  return text;
+}
+
 Status set_scale(Axis& axis, double scale) {
-  if (!(scale > 0) || !std::isfinite(scale)) return infer_error("a scale is " + std::to_string(scale));
+  if (!(scale > 0) || !std::isfinite(scale)) return infer_error("a scale is " + number_text(scale));
   axis.scale = scale;
   const double out = std::floor(static_cast<double>(axis.in) * scale);
   if (out >= static_cast<double>(kMostOut))
-    return infer_error("a scale of " + std::to_string(scale) + " gives too many elements");
+    return infer_error("a scale of " + number_text(scale) + " gives too many elements");
+  if (axis.in > 0 && out < 1)
+    return infer_error("a scale of " + number_text(scale) + " leaves nothing of an axis of " +
+                       std::to_string(axis.in));
   if (axis.in >= 0) axis.out = static_cast<std::int64_t>(out);
   return {};
 }

@@ -1,6 +1,7 @@
 // ReverseSequence(x, lengths), attributes batch_axis and time_axis (one 0, the other 1): the first lengths[b]
 // positions in time of sequence b turned around, the rest copied. It undoes itself, so its gradient is
 // itself. Lengths beyond the axis count as all of it. Source: ONNX ReverseSequence-10.
+#include "engine/ops/contents.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
@@ -28,6 +29,8 @@ Status infer(InferContext& ctx) {
   const std::int64_t batch = x[first ? 1 : 0];
   if (lengths.size() != 1 || (lengths[0] >= 0 && batch >= 0 && lengths[0] != batch))
     return infer_error("lengths must be [" + std::to_string(batch) + "], they are " + to_string(lengths));
+  if (const std::int64_t steps = x[first ? 0 : 1]; steps >= 0)
+    TRY(require_between(ctx.constant(1), 0, steps, "length"));
   ctx.outputs[0] = ctx.in(0);
   return {};
 }

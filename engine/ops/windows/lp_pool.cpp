@@ -30,7 +30,7 @@ Status infer_lp(InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
   if (!is_float(ctx.dtype(0))) return infer_error(std::string("the input is ") + dtype_name(ctx.dtype(0)));
-  const SlidingWindow window = TRY(resolve_window(ctx.attrs, spatial_of(x)));
+  const SlidingWindow window = TRY(resolve_pooling_window(ctx.attrs, spatial_of(x)));
   Shape y{x[0], x[1]};
   y.insert(y.end(), window.out.begin(), window.out.end());
   return set_outputs(ctx, {{ctx.dtype(0), std::move(y)}});
@@ -74,7 +74,7 @@ Status grad_lp(GradContext& ctx) {
   TRY(require_static(ctx, ctx.in(0)));
   const double p = static_cast<double>(ctx.node.attrs.integer("p", 2));
   const Shape x = ctx.shape(ctx.in(0));
-  Attrs attrs = window_attrs(TRY(resolve_window(ctx.node.attrs, spatial_of(x))));
+  Attrs attrs = window_attrs(TRY(resolve_pooling_window(ctx.node.attrs, spatial_of(x))));
   attrs.set("input_shape", x);
   attrs.set("sum", std::int64_t{1});
   ctx.set(0,
@@ -152,7 +152,7 @@ Result<Kernel> prepare_lp(const NodeTypes& types) {
   kernels::AveragePoolArgs pool{};
   pool.dtype = x.dtype;
   pool.divisor = kernels::PoolDivisor::one;
-  pool.shape = TRY(pool_shape(x.shape, TRY(resolve_window(types.attrs, spatial_of(x.shape)))));
+  pool.shape = TRY(pool_shape(x.shape, TRY(resolve_pooling_window(types.attrs, spatial_of(x.shape)))));
   return prepare_powers("lp_pool", types, 0, [pool](const LaunchArgs& args, const void* raised, void*) {
     kernels::AveragePoolArgs a = pool;
     a.x = raised;

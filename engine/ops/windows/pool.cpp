@@ -25,7 +25,7 @@ Result<Shape> pooled_shape(const InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   if (x.size() < 3) return infer_error("input " + to_string(x) + " must have 3 or more dims");
   const std::int64_t block = TRY(block_of(ctx.attrs, "block", x, "input"));
-  const SlidingWindow window = TRY(resolve_window(ctx.attrs, spatial_of(x, block)));
+  const SlidingWindow window = TRY(resolve_pooling_window(ctx.attrs, spatial_of(x, block)));
   Shape y{x[0], x[1]};
   y.insert(y.end(), window.out.begin(), window.out.end());
   if (block > 1) y.push_back(block);
@@ -37,7 +37,7 @@ Result<Attrs> grad_attrs(const GradContext& ctx) {
   TRY(require_static(ctx, ctx.in(0)));
   const Shape& x = ctx.shape(ctx.in(0));
   const std::int64_t block = ctx.node.attrs.integer("block", 1);
-  Attrs attrs = window_attrs(TRY(resolve_window(ctx.node.attrs, spatial_of(x, block))));
+  Attrs attrs = window_attrs(TRY(resolve_pooling_window(ctx.node.attrs, spatial_of(x, block))));
   attrs.set("input_shape", x);
   if (block > 1) attrs.set("block", block);
   return attrs;
@@ -93,7 +93,7 @@ Result<kernels::PoolShape> windows_of(const NodeTypes& types) {
   const Shape& x = types.inputs[0].shape;
   const std::int64_t block = types.attrs.integer("block", 1);
   TRY(require_layout(types.target, block));
-  return pool_shape(x, TRY(resolve_window(types.attrs, spatial_of(x, block))), block);
+  return pool_shape(x, TRY(resolve_pooling_window(types.attrs, spatial_of(x, block))), block);
 }
 
 // 8-bit integers are f32 numbers.

@@ -88,6 +88,17 @@ Result<SlidingWindow> resolve_window(const Attrs& attrs, const Shape& spatial,
   return w;
 }
 
+Result<SlidingWindow> resolve_pooling_window(const Attrs& attrs, const Shape& spatial) {
+  SlidingWindow w = TRY(resolve_window(attrs, spatial));
+  for (std::size_t i = 0; i < w.rank(); ++i) {
+    const std::int64_t extent = (w.kernel[i] - 1) * w.dilation[i] + 1;
+    if (w.pad_begin[i] >= extent || w.pad_end[i] >= extent)
+      return infer_error("pads of " + std::to_string(std::max(w.pad_begin[i], w.pad_end[i])) +
+                         " hold a whole window of " + std::to_string(extent));
+  }
+  return w;
+}
+
 Attrs window_attrs(const SlidingWindow& window) {
   std::vector<std::int64_t> pads = window.pad_begin;
   pads.insert(pads.end(), window.pad_end.begin(), window.pad_end.end());

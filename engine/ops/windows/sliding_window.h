@@ -22,6 +22,8 @@ struct SlidingWindow {
 // `kernel` empty: attribute kernel_shape.
 Result<SlidingWindow> resolve_window(const Attrs& attrs, const Shape& spatial,
                                      std::vector<std::int64_t> kernel = {});
+// The same for pooling, where every window must see an element: pads are smaller than the window.
+Result<SlidingWindow> resolve_pooling_window(const Attrs& attrs, const Shape& spatial);
 
 // The attributes with pads made explicit, for a gradient node: kernel_shape, strides, dilations, pads.
 Attrs window_attrs(const SlidingWindow& window);

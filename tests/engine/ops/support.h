@@ -61,6 +61,25 @@ inline std::vector<double> run(const char* name, const std::vector<Tensor>& inpu
   return result.ok() ? (*result)[0].to_f64() : std::vector<double>{};
 }
 
+// The same of inputs that are not known before running.
+inline std::vector<double> run_unknown(const char* name, const std::vector<Tensor>& inputs,
+                                       const Attrs& attrs = {}) {
+  Graph graph;
+  GraphBuilder b(graph);
+  std::vector<ValueId> ids;
+  reference::Feeds feeds;
+  for (const Tensor& t : inputs) {
+    ids.push_back(b.input("x" + std::to_string(ids.size()), t.type()));
+    feeds[ids.back()] = t;
+  }
+  const ValueId y = b.op(op_by_name(name), ids, attrs);
+  auto runner = reference::Runner::create(graph);
+  EXPECT_TRUE(runner.ok());
+  auto values = runner->run(feeds);
+  EXPECT_TRUE(values.ok());
+  return values.ok() ? (*values)[y].to_f64() : std::vector<double>{};
+}
+
 inline std::string error_of(const char* name, const std::vector<Given>& given, const Attrs& attrs = {},
                             int outputs = 1) {
   const auto result = infer(name, given, attrs, outputs);

@@ -15,8 +15,17 @@ TEST(GatherND, TuplesOfAnyLength) {
 }
 
 TEST(GatherND, UnknownIndicesOutOfRangeReadZeros) {
-  EXPECT_EQ(run("GatherND", {tensor({2}, {1, 2}), ints({2, -3, 1}).reshaped({3, 1})}),
+  EXPECT_EQ(run_unknown("GatherND", {tensor({2}, {1, 2}), ints({2, -3, 1}).reshaped({3, 1})}),
             (std::vector<double>{0, 0, 2}));
+}
+
+TEST(GatherND, RefusesKnownIndicesOutOfRange) {
+  const auto refused = [](const std::vector<std::int64_t>& indices) {
+    return error_of("GatherND", {f32({3, 2}), ints(indices).reshaped({2, 2})});
+  };
+  EXPECT_TRUE(mentions(refused({2, 1, -3, 2}), "index 2 is out of range for axis 1 of size 2"));
+  EXPECT_TRUE(mentions(refused({0, 0, -4, 1}), "index -4 is out of range for axis 0 of size 3"));
+  EXPECT_TRUE(infer("GatherND", {f32({3, 2}), ints({2, 1, -3, -2}).reshaped({2, 2})}).ok());
 }
 
 TEST(GatherND, GradientAddsUp) {

@@ -49,6 +49,16 @@ TEST(ScatterElements, RefusesWhatDoesNotFit) {
                        "not supported"));
 }
 
+TEST(ScatterND, RefusesKnownIndicesOutOfRange) {
+  const auto refused = [](const List& indices) {
+    return error_of("ScatterND", {f32({3, 2}), ints(indices).reshaped({1, 2}), f32({1})});
+  };
+  EXPECT_TRUE(mentions(refused({3, 0}), "index 3 is out of range for axis 0 of size 3"));
+  EXPECT_TRUE(mentions(refused({0, -3}), "index -3 is out of range for axis 1 of size 2"));
+  EXPECT_TRUE(infer("ScatterND", {f32({3, 2}), ints({-3, 1}).reshaped({1, 2}), f32({1})}).ok());
+  EXPECT_TRUE(infer("ScatterND", {f32({3, 2}), i64({1, 2}), f32({1})}).ok());
+}
+
 TEST(ScatterND, WritesBlocksAndNothing) {
   const Tensor data = tensor({2, 2}, {1, 2, 3, 4});
   EXPECT_EQ(run("ScatterND", {data, ints({1, 1}).reshaped({2, 1}), tensor({2, 2}, {5, 6, 7, 8})}),

@@ -96,6 +96,10 @@ TEST(Resize, RefusesWhatItCannotMean) {
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({2, 2})}), "for 1 axes"));
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({0})}), "a scale is 0"));
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({1e30})}), "too many"));
+  EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({1e-45})}),
+                       "a scale of 1.4013e-45 leaves nothing of an axis of 4"));
+  EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({0.24})}), "leaves nothing"));
+  EXPECT_TRUE(infer("Resize", {f32({4}), none, f32s({0.25})}).ok());
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, none, ints({0})}), "a size is 0"));
   EXPECT_TRUE(mentions(error_of("Resize", {f32({4}), none, f32s({2})}, {{"mode", std::string("lanczos")}}),
                        "lanczos"));

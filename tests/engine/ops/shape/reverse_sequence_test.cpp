@@ -9,7 +9,7 @@ TEST(ReverseSequence, BothLayouts) {
   using Values = std::vector<double>;
   EXPECT_EQ(run("ReverseSequence", {x, ints({3, 2})}), (Values{5, 4, 3, 2, 1, 6}));
   const Attrs batch_first{{"batch_axis", std::int64_t{0}}, {"time_axis", std::int64_t{1}}};
-  EXPECT_EQ(run("ReverseSequence", {x, ints({2, 1, 99})}, batch_first), (Values{2, 1, 3, 4, 6, 5}));
+  EXPECT_EQ(run_unknown("ReverseSequence", {x, ints({2, 1, 99})}, batch_first), (Values{2, 1, 3, 4, 6, 5}));
 }
 
 TEST(ReverseSequence, RefusesWhatDoesNotFit) {

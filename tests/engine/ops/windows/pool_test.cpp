@@ -31,6 +31,24 @@ TEST(MaxPool, PaddingNeverWins) {
   EXPECT_EQ(y[1].to_i64(), (Ints{0, 0, 0, 0}));
 }
 
+// A window of padding alone has no maximum and no mean.
+TEST(Pooling, RefusesPadsOfAWholeWindow) {
+  const Tensor x(DType::f32, {1, 1, 4, 4});
+  for (const char* op : {"MaxPool", "AveragePool", "LpPool"}) {
+    const auto pooled = [&](const Ints& pads, std::int64_t dilation) {
+      return evaluate(op_by_name(op),
+                      {{"kernel_shape", Ints{2, 2}}, {"pads", pads}, {"dilations", Ints{1, dilation}}}, {x});
+    };
+    for (const Ints& pads : {Ints{2, 0, 0, 0}, Ints{0, 0, 0, 2}}) {
+      const auto refused = pooled(pads, 1);
+      ASSERT_FALSE(refused.ok()) << op;
+      EXPECT_NE(refused.error().message.find("pads of 2 hold a whole window of 2"), std::string::npos);
+    }
+    EXPECT_TRUE(pooled({1, 1, 1, 1}, 1).ok()) << op;
+    EXPECT_TRUE(pooled({0, 2, 0, 2}, 2).ok()) << op;  // its window spans 3
+  }
+}
+
 TEST(MaxPool, GradientGoesToTheMaximum) {
   const Tensor x = Tensor::from_f64(DType::f64, {1, 1, 2, 3}, {1, 5, 2, 3, 4, 0});
   const Tensor dy = Tensor::from_f64(DType::f64, {1, 1, 2, 2}, {10, 20, 30, 40});
