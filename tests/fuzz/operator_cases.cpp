@@ -52,7 +52,7 @@ const Text kTexts[] = {
      "{ y = RotaryEmbedding<num_heads = 2, interleaved = 1, rotary_embedding_dim = 4>(x, c, s, p) }"},
     {"RotaryEmbedding", kMicrosoft, 17,
      "(float[1, 3, 8] x, float[4, 2] c, float[4, 2] s) => (float y) <int64[1, 3] p = {0, 1, 2}>"
-     "{ y = com.microsoft.RotaryEmbedding<num_heads = 2, interleaved = 0, scale = 1.0>(x, p, c, s) }"},
+     "{ y = com.microsoft.RotaryEmbedding<num_heads = 2, interleaved = 0, is_packed_batching = 0, scale = 1.0>(x, p, c, s) }"},
     {"MultiHeadAttention", kMicrosoft, 17,
      "(float[1, 3, 4] q, float[1, 5, 4] k, float[1, 5, 4] v, float[12] b, float[1, 2, 3, 5] a) => (float y)"
      "<int32[1, 5] p = {1, 1, 1, 1, 0}>"

@@ -36,6 +36,7 @@ struct Case {
 
 std::vector<Case> onnx_cases();      // onnx_cases.cpp: O1 to O6
 std::vector<Case> odd_cases();       // odd_cases.cpp: O12 to O14, O16, O17
+std::vector<Case> excluded_cases();  // excluded_cases.cpp: O13, values
 std::vector<Case> nesting_cases();   // nesting_cases.cpp: O9
 std::vector<Case> limit_cases();     // limit_cases.cpp: O10, O11
 std::vector<Case> external_cases();  // external_cases.cpp: O7, O8, O15

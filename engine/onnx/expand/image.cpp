@@ -346,7 +346,6 @@ Status roi_align(Expander& e) {
   if (x.size() != 4 || e.rank(e.in(1)) != 2 || e.rank(e.in(2)) != 1)
     return infer_error("x must be [n, c, h, w], rois [r, 4] and batch_indices [r]");
   const std::string mode = e.attrs.text("mode", "avg");
-  if (mode != "avg" && mode != "max") return infer_error("mode '" + mode + "' is not supported");
   if (ratio == 0 && mode == "max")
     return e.unsupported("the maximum of as many samples as the region says (sampling_ratio 0)");
   if (x[2] < 1 || x[3] < 1) return e.unsupported("the size of the image is not known");
@@ -355,8 +354,6 @@ Status roi_align(Expander& e) {
   const std::string transformation = e.attrs.text("coordinate_transformation_mode",
                                                   half_pixel_by_default ? "half_pixel" : "output_half_pixel");
   const bool half_pixel = transformation == "half_pixel";
-  if (!half_pixel && transformation != "output_half_pixel")
-    return infer_error("coordinate_transformation_mode '" + transformation + "' is not supported");
   const RoiAxis down{1, 3, height, x[2]}, across{0, 2, width, x[3]};
   const ValueId images = TRY(e.op("Gather", {e.in(0), e.in(2)}));
   if (ratio == 0) {

@@ -97,8 +97,6 @@ Status embed_layer_normalization(Expander& e) {
 // x [n, spatial.., c], gamma and beta [c].
 Result<ValueId> group_normalized(Expander& e, ValueId x, bool channels_last) {
   const std::int64_t activation = e.attrs.integer("activation");
-  if (activation != 0 && activation != 1)
-    return infer_error("activation " + std::to_string(activation) + " is not known");
   if (e.rank(x) < 3) return infer_error("the input has rank " + std::to_string(e.rank(x)));
   if (channels_last) x = TRY(e.channels_first(x));
   const DType type = e.dtype(x);

@@ -69,8 +69,6 @@ Tensor weights_of(const Level& level, const Ints& indices, const std::vector<dou
 Status tf_idf(Expander& e) {
   if (e.attrs.has("pool_strings")) return e.unsupported("n-grams of strings");
   const std::string mode = e.attrs.text("mode");
-  if (mode != "TF" && mode != "IDF" && mode != "TFIDF")
-    return infer_error("mode '" + mode + "' is not TF, IDF or TFIDF");
   const Ints indices = e.attrs.integers("ngram_indexes");
   const auto levels = TRY(levels_of(e.attrs.integers("pool_int64s"), e.attrs.integers("ngram_counts")));
   const auto grams =
@@ -78,8 +76,8 @@ Status tf_idf(Expander& e) {
   const auto weights = mode == "TF" ? std::vector<double>() : e.attrs.reals("weights");
   if (indices.size() != grams || (!weights.empty() && weights.size() != grams))
     return infer_error("ngram_indexes or weights do not fit " + std::to_string(grams) + " n-grams");
-  const auto [least, most] = std::minmax_element(indices.begin(), indices.end());
-  if (grams == 0 || *least < 0 || *most >= kMostOutputs)
+  const auto most = std::max_element(indices.begin(), indices.end());
+  if (grams == 0 || *most >= kMostOutputs)
     return infer_error("ngram_indexes must be from 0 to " + std::to_string(kMostOutputs - 1));
   const std::int64_t outputs = *most + 1, shortest = e.attrs.integer("min_gram_length"),
                      longest = e.attrs.integer("max_gram_length"), skips = e.attrs.integer("max_skip_count");

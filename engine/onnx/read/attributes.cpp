@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "engine/base/text.h"
+#include "engine/onnx/read/attribute_ranges.h"
 #include "engine/ops/inference.h"
 
 namespace gradloom {
@@ -101,6 +102,8 @@ AttributeProto::AttributeType declared_type(const onnx::OpSchema* schema, const 
     if (name == "axes") return AttributeProto::UNDEFINED;
     if (name == "noop_with_empty_axes") return AttributeProto::INT;
   }
+  if (opset >= 20 && op_type == "DFT" && name == "axis")  // an input since
+    return AttributeProto::UNDEFINED;
   for (const LaterAttribute& later : kLater) {
     if (op_type == later.op_type && name == later.name && opset >= later.since) return later.type;
   }
@@ -196,6 +199,8 @@ Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, T
     }
     Result<bool> supported = read_value(a, tensors, read.attrs);
     if (!supported.ok()) return with_context(supported.error(), label);
+    if (declared != AttributeProto::UNDEFINED && *supported && read.excluded.empty())
+      read.excluded = attribute_out_of_range(node.op_type(), a.name(), read.attrs.all().at(a.name()));
     if (!*supported) {
       refuse(a.type() == AttributeProto::GRAPH ? std::string("it has a subgraph")
                                                : label + " is " + type_name(a.type()));

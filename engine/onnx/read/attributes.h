@@ -20,11 +20,13 @@ struct ReadAttributes {
   Attrs attrs;
   std::string unsupported;  // why the operator cannot be used: an attribute of a kind or name Gradloom lacks;
                             // empty: it can
+  std::string excluded;     // why the operator means nothing: a value out of its range (attribute_ranges.h)
 };
 
 // Checks names, types and required attributes against ONNX's operator schema (up to opset 17, plus what later
 // ones added). Malformed attributes are errors; attributes that are fine but not supported are reported in
-// `unsupported`. `own`: the attributes of an operator that has no schema.
+// `unsupported`, values that the specification excludes in `excluded`. `own`: the attributes of an operator that
+// has no schema.
 Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors,
                                        const std::vector<ExpansionAttribute>* own = nullptr);
 

@@ -288,7 +288,8 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
                                                  Names& names) {
   const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));
   const bool batched = out_.graph.opset < 9;
-  const Attrs attrs = TRY(read_attributes(node, out_.graph.opset, tensors_)).attrs;
+  const auto [attrs, unsupported, excluded] = TRY(read_attributes(node, out_.graph.opset, tensors_));
+  if (!excluded.empty()) return bad(excluded);
   Values inputs = resolve(node, names);
   if (batched && !inputs.empty()) {
     if (inputs[0] != kNone) return not_followed("its items have lengths of their own");

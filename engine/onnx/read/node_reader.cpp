@@ -141,6 +141,11 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
     report_unknown(node, site, reason == "unknown" ? "" : reason);
     return opaque(node, site, names, std::move(read->attrs));
   }
+  if (!read->excluded.empty()) {
+    if (!lenient()) return bad(read->excluded);
+    report_untyped(site.name, node.op_type().c_str(), site.source, bad(read->excluded));
+    return opaque(node, site, names, std::move(read->attrs));
+  }
   Values inputs = resolve(node, names);
   const bool of_sequence = std::any_of(inputs.begin(), inputs.end(), is_sequence);
   if (is_sequence_operator(node) || (of_sequence && node.op_type() == "Identity"))

@@ -287,7 +287,8 @@ TEST(ExpandImage, WhatIsNotKnownIsTheReason) {
   const std::string roi =
       "g (float[1, 1, 4, 4] x, float[2, 4] r, int64[2] b) => (float[2, 1, 1, 1] y) { y = RoiAlign";
   refused(roi + "<mode = \"max\">(x, r, b) }", "sampling_ratio 0");
-  refused(roi + "<mode = \"min\", sampling_ratio = 1>(x, r, b) }", "mode 'min'");
+  refused(roi + "<mode = \"min\", sampling_ratio = 1>(x, r, b) }",
+          "attribute 'mode' is 'min', it must be avg or max");
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ TEST(ExpandNormalization, GroupsWithTheChannelsLast) {
                                                 attributes + ">(x, a, a) }")),
                    Errc::bad_input, {text});
   };
-  refused("activation = 2, groups = 2", "activation 2");
+  refused("activation = 2, groups = 2", "attribute 'activation' is 2, it must be 0 or 1");
   refused("activation = 0, groups = 3", "num_groups 3");
   refused("activation = 0", "num_groups 0");
 }

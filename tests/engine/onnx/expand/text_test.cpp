@@ -50,8 +50,10 @@ TEST(ExpandText, WhatDoesNotFitIsTheReason) {
   };
   const std::string pairs = "max_gram_length = 2, ngram_counts = [0, 0], pool_int64s = [5, 6, 7, 8], ";
   refused(pairs + "mode = \"TF\", ngram_indexes = [0]", "do not fit 2 n-grams");
-  refused(pairs + "mode = \"TF\", ngram_indexes = [0, -1]", "ngram_indexes must be from 0");
-  refused(pairs + "mode = \"IF\", ngram_indexes = [0, 1]", "mode 'IF'");
+  refused(pairs + "mode = \"TF\", ngram_indexes = [0, -1]",
+          "attribute 'ngram_indexes' is -1, it must be at least 0");
+  refused(pairs + "mode = \"IF\", ngram_indexes = [0, 1]",
+          "attribute 'mode' is 'IF', it must be TF, IDF or TFIDF");
   refused(
       "max_gram_length = 3, ngram_counts = [0, 0, 4], pool_int64s = [5, 6, 7, 8, 9], mode = \"TF\","
       " ngram_indexes = [0, 1]",
