@@ -250,7 +250,9 @@ class FolderCheck {
 
   Status run_set(const Graph& viewed, const DataSet& set, CheckResult& result) {
     std::string lacking;
-    const Result<ImportedModel> imported = import_for(viewed, set, import_options(), &lacking);
+    ImportOptions options = import_options();
+    for (const NamedTensor& gradient : set.grads) options.train.push_back(gradient.name);  // no buffers
+    const Result<ImportedModel> imported = import_for(viewed, set, std::move(options), &lacking);
     if (!lacking.empty()) return unsupported(lacking, result);
     const ImportedModel& model = TRY(imported);
     TRY(set.grads.empty() ? run_forward(model, set, result) : run_gradients(model, set, result));

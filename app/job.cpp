@@ -79,6 +79,7 @@ namespace {
 Result<ImportOptions> import_options(const Recipe& recipe) {
   ImportOptions options;
   options.dims = recipe.dims;
+  options.train = recipe.train;
   for (const auto& [name, n] : recipe.import_limits) TRY(set_limit(options.limits, name, n));
   options.float_type = TRY(precision_type(recipe.precision));
   return options;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/autodiff/autodiff.h"
+#include "engine/base/names.h"
 #include "engine/ir/op.h"
 #include "engine/plan/plan.h"
 
@@ -86,6 +87,31 @@ std::vector<Obstacle> obstacles_of(const std::vector<UnknownOp>& nodes) {
   for (const UnknownOp& u : nodes)
     obstacles.push_back({u.node, (u.domain.empty() ? "" : u.domain + ".") + u.op_type, u.scope, u.reason});
   return obstacles;
+}
+
+std::vector<ParameterRow> parameter_table(const ImportedModel& model, const std::vector<ValueId>& losses,
+                                          const TrainSpec& spec) {
+  Graph graph = model.graph;
+  freeze_parameters(graph, spec);
+  const std::vector<bool> reached = gradients_reach(graph, losses, graph.parameters);
+  NameMap<std::string> untrained;  // parameters, and why
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const Value& value = graph.value(graph.parameters[i]);
+    if (value.frozen) {
+      untrained.emplace(value.name, "frozen by name");
+    } else if (!reached[i]) {
+      untrained.emplace(value.name, "no gradient reaches it");
+    }
+  }
+  std::vector<ParameterRow> rows;
+  for (const InitializerVerdict& verdict : model.initializers) {
+    rows.push_back({verdict.name, verdict.type, verdict.trained, verdict.why});
+    const auto why = untrained.find(verdict.name);
+    if (!verdict.trained || why == untrained.end()) continue;
+    rows.back().trained = false;
+    rows.back().why = why->second;
+  }
+  return rows;
 }
 
 ModelSummary summarize(const ImportedModel& model, const std::vector<ValueId>& losses) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/onnx/import.h"
+#include "engine/train/train_graph.h"
 
 namespace gradloom {
 
@@ -38,6 +39,17 @@ struct ModelSummary {
   std::vector<Obstacle> sized_by_data;  // outputs whose sizes only the data tells
   std::vector<Obstacle> no_cpu_kernel, no_gpu_kernel, no_gradient;
 };
+
+// A parameter, or what could be taken for one: is it trained, and why.
+struct ParameterRow {
+  std::string name;
+  Type type;
+  bool trained = false;
+  std::string why;
+};
+// Every initializer of the model, under these globs (TrainSpec) and for gradients of `losses`.
+std::vector<ParameterRow> parameter_table(const ImportedModel& model, const std::vector<ValueId>& losses,
+                                          const TrainSpec& spec);
 
 // NaN or infinite; never for integers. Errc::io: contents in a file that has changed.
 Result<bool> any_not_finite(const Tensor& tensor);

@@ -61,20 +61,20 @@ Result<std::vector<GradientOutput>> add_gradient_outputs(Graph& graph) {
   return outputs;
 }
 
-// A glob that fits nothing was meant for something. It may name buffers and constants too,
-// which are not trained anyway.
-Status check_freeze(const Graph& graph, const std::vector<std::string>& freeze) {
-  for (const std::string& glob : freeze) {
-    const auto fits = [&](const Value& v) {
-      return v.producer == kNone && v.role != Role::input && glob_match(glob, v.name);
-    };
-    if (std::any_of(graph.values.begin(), graph.values.end(), fits)) continue;
+// A glob that fits nothing was meant for something.
+Status check_globs(const Graph& graph, const char* flag, const std::vector<std::string>& globs,
+                   const char* of_what, bool (*may_be_meant)(const Graph&, ValueId)) {
+  for (const std::string& glob : globs) {
+    bool fits = false;
+    for (ValueId id = 0; id < graph.values.size() && !fits; ++id)
+      fits = may_be_meant(graph, id) && glob_match(glob, graph.values[id].name);
+    if (fits) continue;
     std::vector<std::string> parameters;
     for (const ValueId id : graph.parameters) parameters.push_back(graph.values[id].name);
     std::string plain = glob;
     std::erase_if(plain, [](char c) { return c == '*' || c == '?'; });
-    return Error{Errc::usage, "--freeze '" + escaped(glob) + "' fits no parameter; the nearest is '" +
-                                  escaped(nearest_name(plain, parameters)) + "'"};
+    return Error{Errc::usage, std::string(flag) + " '" + escaped(glob) + "' fits " + of_what +
+                                  "; the nearest is '" + escaped(nearest_name(plain, parameters)) + "'"};
   }
   return {};
 }
@@ -123,6 +123,15 @@ Status check_sites(const Graph& imported, const CompileOptions& options, Compile
 
 }  // namespace
 
+// `freeze` may name buffers and constants too, which are not trained anyway.
+Status check_named(const Graph& graph, const TrainSpec& spec) {
+  TRY(check_globs(graph, "--freeze", spec.freeze, "no parameter", [](const Graph& g, ValueId id) {
+    return g.value(id).producer == kNone && g.value(id).role != Role::input;
+  }));
+  return check_globs(graph, "--train", spec.train, "nothing that can be trained",
+                     [](const Graph& g, ValueId id) { return g.value(id).role == Role::parameter; });
+}
+
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop) {
   const std::int64_t start_ns = monotonic_ns();
   const PlannerDef* planner = TRY(known_planner(options.planner));
@@ -132,7 +141,8 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
     TRY(set_gradient_loss(compiled.forward, options.loss_for_gradients));
   else
     TRY(add_loss(compiled.forward, options.train.loss));
-  TRY(check_freeze(compiled.forward, options.train.freeze));
+  TRY(check_named(compiled.forward, options.train));
+  if (!options.gradients_only) freeze_parameters(compiled.forward, options.train);
   TRY(check_stop(stop));
 
   Graph graph = compiled.forward;

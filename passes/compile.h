@@ -38,7 +38,10 @@ struct Compiled {
   std::vector<std::pair<std::string, ValueId>> gradients;
 };
 
-// Usage errors name the nearest that exists: an unknown planner, a glob of `freeze` that fits no parameter, a
+// A glob of `freeze` or `train` that fits nothing that it could be meant for: Errc::usage, with the nearest.
+Status check_named(const Graph& graph, const TrainSpec& spec);
+
+// Usage errors name the nearest that exists: an unknown planner, a glob of `freeze` or `train` that fits no parameter, a
 // switched-off site that is no node of the model. Passes for other targets keep their sites unjudged, and so
 // do gradients_only graphs, where one pipeline serves many models.
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop = {});

@@ -136,8 +136,7 @@ class FuseAttention final : public Pass {
                 &values = graph.type(user.inputs[1]).shape;
     for (std::size_t i = 0; i + 2 < left.size(); ++i)
       if (left[i] != right[i] || left[i] != values[i]) return "batch dims of the operands differ";
-    if (site.chain.mask != kNone && depends_on_parameter(graph, site.chain.mask))
-      return "the mask is trained";
+    if (site.chain.mask != kNone && depends_on_trained(graph, site.chain.mask)) return "the mask is trained";
     return "";
   }
 
@@ -252,7 +251,7 @@ class FuseAttention final : public Pass {
     return node != nullptr && is_op(*node, "MatMul") && is_identity(behind.perm);
   }
 
-  static bool depends_on_parameter(const Graph& graph, ValueId id) {
+  static bool depends_on_trained(const Graph& graph, ValueId id) {
     std::vector<bool> seen(graph.values.size(), false);
     std::vector<ValueId> open = {id};
     while (!open.empty()) {
@@ -260,7 +259,7 @@ class FuseAttention final : public Pass {
       open.pop_back();
       if (at == kNone || seen[at]) continue;
       seen[at] = true;
-      if (graph.values[at].role == Role::parameter) return true;
+      if (is_trained(graph, at)) return true;
       if (const Node* node = maker(graph, at))
         open.insert(open.end(), node->inputs.begin(), node->inputs.end());
     }

@@ -140,6 +140,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   if (!optimizer.ok()) return Error{Errc::bad_input, "/optimizer: " + optimizer.error().message};
   options.train.optimizer = *optimizer;
   options.train.freeze = recipe.freeze;
+  options.train.train = recipe.train;
   options.train.clip_norm = recipe.clip_norm;
   options.train.accumulate = recipe.accumulate;
   const Result<LossScaleSpec> loss_scale = parse_loss_scale(recipe.loss_scale);

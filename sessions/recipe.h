@@ -38,7 +38,7 @@ struct RecipeExpect {
 };
 
 // The settings of one value are declared, with their defaults, in recipe_settings.def: loss, freeze,
-// optimizer, schedule, clip_norm, accumulate, precision, loss_scale, data, seed, steps, threads, planner,
+// train, optimizer, schedule, clip_norm, accumulate, precision, loss_scale, data, seed, steps, threads, planner,
 // in_place, record, search, device, profile.
 struct Recipe {
   std::string model, model_hash;

@@ -8,13 +8,14 @@
 #include "app/model_summary.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
+#include "sessions/recipe_settings.h"
 
 namespace gradloom {
 namespace {
 
 struct Options {
   std::string model, loss, device;
-  std::vector<std::string> dims;
+  std::vector<std::string> dims, freeze, train;
   std::vector<std::string> import_limits;
   bool limits = false;
 };
@@ -56,7 +57,8 @@ Json list_of(const std::vector<UnknownOp>& unknown) {
   return list;
 }
 
-void print_json(const Output& out, const ImportedModel& model, const ModelSummary& f) {
+void print_json(const Output& out, const ImportedModel& model, const ModelSummary& f,
+                const std::vector<ParameterRow>& parameters) {
   const Graph& graph = model.graph;
   const auto values = [&](const std::vector<ValueId>& ids) {
     Json list = Json::array();
@@ -80,6 +82,10 @@ void print_json(const Output& out, const ImportedModel& model, const ModelSummar
   for (const auto& [scope, m] : f.modules)
     modules.push_back(
         {{"scope", scope}, {"nodes", m.nodes}, {"parameters", m.parameters}, {"flops", m.flops}});
+  Json table = Json::array();
+  for (const ParameterRow& row : parameters)
+    table.push_back(
+        {{"name", row.name}, {"shape", row.type.shape}, {"trained", row.trained}, {"why", row.why}});
   Json no_gradient = Json::array();
   for (const Obstacle& o : f.no_gradient)
     no_gradient.push_back({{"node", o.node}, {"op", o.op}, {"scope", o.scope}, {"reason", o.reason}});
@@ -98,6 +104,7 @@ void print_json(const Output& out, const ImportedModel& model, const ModelSummar
               {"bytes", f.bytes},
               {"ops", ops},
               {"modules", modules},
+              {"parameter_table", table},
               {"unsupported", list_of(model.unknown)},
               {"untyped", list_of(model.untyped)},
               {"sized_by_data", list_of(f.sized_by_data)},
@@ -132,6 +139,18 @@ void print_modules(const Output& out, const std::map<std::string, ModuleCount>& 
   out.text("");
 }
 
+// Floats; --json has the integers too, shapes and indices.
+void print_parameters(const Output& out, const std::vector<ParameterRow>& parameters) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ParameterRow& row : parameters)
+    if (is_float(row.type.dtype))
+      rows.push_back({escaped(row.name), to_string(row.type.shape), row.trained ? "trained" : "frozen",
+                      escaped(row.why)});
+  if (rows.empty()) return;
+  out.text(table_text({"parameter", "shape", "", "why"}, rows, {2, 3}));
+  out.text("");
+}
+
 // "Op  node N in SCOPE: why"
 std::string text_of(const Obstacle& o, const std::string& before_reason = "") {
   return escaped(o.op) + "  node " + escaped(o.node) + (o.scope.empty() ? "" : " in " + escaped(o.scope)) +
@@ -159,7 +178,7 @@ constexpr DeviceKind kDeviceKinds[] = {{"cpu", "", &ModelSummary::no_cpu_kernel}
 
 // `only`: of one kind; null: of both.
 void print_text(const Output& out, const ImportedModel& model, const ModelSummary& f,
-                const DeviceKind* only) {
+                const std::vector<ParameterRow>& parameters, const DeviceKind* only) {
   const Graph& graph = model.graph;
   out.text("model       " + escaped(model.path));
   out.text("made by     " + (model.producer.empty() ? std::string("unknown") : escaped(model.producer)) +
@@ -188,6 +207,7 @@ void print_text(const Output& out, const ImportedModel& model, const ModelSummar
   out.text(table_text({"operator", "nodes", "forward FLOPs", "bytes moved"}, rows));
   out.text("");
   print_modules(out, f.modules);
+  print_parameters(out, parameters);
   const bool everywhere = print_obstacles(out, model, f);
   for (const DeviceKind& kind : kDeviceKinds)
     for (const Obstacle& o : f.*kind.no_kernel)
@@ -219,6 +239,10 @@ CommandRun declare_inspect(CLI::App& app) {
   app.add_option("--dim", options->dims, "bind a symbolic dimension, NAME=N (repeatable)")
       ->take_all()
       ->allow_extra_args(false);
+  for (const auto& [flag, globs] : {std::pair("freeze", &options->freeze), {"train", &options->train}})
+    app.add_option(std::string("--") + flag, *globs, find_setting(flag)->help + std::string(" (repeatable)"))
+        ->take_all()
+        ->allow_extra_args(false);
   app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
   app.add_option("--device", options->device, "whose kernels: cpu | cuda:N | hip:N (default: of all)");
   declare_import_limits(app, options->import_limits);
@@ -232,14 +256,21 @@ CommandRun declare_inspect(CLI::App& app) {
     Recipe recipe;
     recipe.model = options->model;
     for (const std::string& d : options->dims) TRY(RecipeFlags::override_with(recipe, "dim=" + d));
+    recipe.train = options->train;
     recipe.import_limits = TRY(read_import_limits(options->import_limits));
     const ImportedModel model = TRY(load_model(recipe, true));
     const DeviceKind* only = nullptr;
     if (!options->device.empty())
       only = &kDeviceKinds[TRY(device_target(options->device)) == kernels::Target::cpu ? 0 : 1];
-    const ModelSummary summary = summarize(model, losses_of(model.graph, options->loss));
-    print_json(context.out, model, summary);
-    print_text(context.out, model, summary, only);
+    TrainSpec named;
+    named.freeze = options->freeze;
+    named.train = options->train;
+    TRY(check_named(model.graph, named));
+    const std::vector<ValueId> losses = losses_of(model.graph, options->loss);
+    const ModelSummary summary = summarize(model, losses);
+    const std::vector<ParameterRow> parameters = parameter_table(model, losses, named);
+    print_json(context.out, model, summary, parameters);
+    print_text(context.out, model, summary, parameters, only);
     return {};
   };
 }

@@ -174,6 +174,16 @@ std::string text_of(const std::vector<MissingGradient>& missing) {
 
 }  // namespace
 
+std::vector<bool> gradients_reach(const Graph& graph, const std::vector<ValueId>& losses,
+                                  const std::vector<ValueId>& wrt) {
+  std::vector<bool> reached(wrt.size(), false);
+  const auto order = topological_order(graph);
+  if (!order) return reached;
+  const Flow flow = find_flow(graph, *order, losses, wrt);
+  for (std::size_t i = 0; i < wrt.size(); ++i) reached[i] = flow.reaches[wrt[i]];
+  return reached;
+}
+
 std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
                                                const std::vector<ValueId>& wrt) {
   Graph scratch = graph;

@@ -21,6 +21,10 @@ struct MissingGradient {
 std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
                                                const std::vector<ValueId>& wrt);
 
+// Of each of `wrt`: does a gradient of one of `losses` reach it?
+std::vector<bool> gradients_reach(const Graph& graph, const std::vector<ValueId>& losses,
+                                  const std::vector<ValueId>& wrt);
+
 // Appends backward nodes (Phase::backward, origin = forward node) and returns d loss / d wrt[i]; kNone where
 // no path exists. All are multiplied by `seed`, a floating scalar (loss scaling); kNone: 1. Errors: loss not
 // a floating scalar; missing gradients (message lists all).

@@ -205,6 +205,10 @@ ValueId find_value(const Graph& graph, const std::string& name) {
   return kNone;
 }
 
+bool is_trained(const Graph& graph, ValueId id) {
+  return graph.values[id].role == Role::parameter && !graph.values[id].frozen;
+}
+
 bool is_constant(const Graph& graph, ValueId id) {
   if (id == kNone) return false;
   const Value& v = graph.values[id];

@@ -85,6 +85,7 @@ struct Value {
   Type type;
   bool has_type = false;  // false only in graphs opened for viewing that inference could not finish
   Role role = Role::activation;
+  bool frozen = false;      // a parameter that is not trained
   NodeId producer = kNone;  // kNone: input, parameter, constant, state, hyper
   std::uint32_t output_index = 0;
   Tensor data;  // contents known before running: constants, initial parameters and states, folded shapes
@@ -130,6 +131,7 @@ std::string passes_text(const Graph& graph, const Node& node);
 // The last of such a list, which made the node or changed it last; empty when the list is.
 std::string last_pass(const std::string& passes);
 ValueId find_value(const Graph& graph, const std::string& name);  // kNone when absent
+bool is_trained(const Graph& graph, ValueId id);                  // a parameter that is not frozen
 bool is_constant(const Graph& graph, ValueId id);  // role constant, or data known (not a parameter/state)
 
 // The value's shape has no symbolic dim; the same of all that a node reads and writes.

@@ -11,6 +11,7 @@
 #include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/onnx/read/functions.h"
+#include "engine/onnx/repair/buffers.h"
 #include "engine/onnx/repair/initializers.h"
 #include "engine/onnx/repair/merged_weights.h"
 #include "engine/onnx/file/model_file.h"
@@ -57,7 +58,7 @@ class Importer {
     const std::vector<std::string> labels = name_nodes();
     NodeOrder order = TRY(order_nodes(proto_, labels));
     if (!order.was_sorted) out_.notes.push_back("nodes were not in topological order: sorted");
-    reader_.uses = classify_initializers(proto_);
+    reader_.uses = classify_initializers(proto_, options_.train);
     TRY(read_inputs());
     TRY(read_initializers());
     add_sources(functions.scopes);
@@ -80,6 +81,8 @@ class Importer {
         TRY(merged_parameters(out_.graph)));
     TRY(tie());
     note_computed();
+    freeze_buffers();
+    list_initializers();
     note_inference_forms();
     return std::move(out_);
   }
@@ -340,6 +343,59 @@ class Importer {
     note_names("weight is trained in the form that the exporter computed",
                "weights are trained in the form that the exporter computed",
                " (dynamo: optimize=False keeps the weights themselves)", replaced);
+  }
+
+  // Parameters that are buffers by what they hold and who reads them become constants.
+  void freeze_buffers() {
+    std::vector<std::string> frozen, unsure;
+    NameSet constants;
+    for (const BufferFinding& finding : find_buffers(out_.graph)) {
+      Value& value = out_.graph.values[finding.parameter];
+      const bool said = reader_.uses.said.count(value.name) != 0;
+      if (fits_any(options_.train, value.name)) {
+        reader_.uses.why[value.name] = finding.why + "; trained as --train says";
+      } else if (finding.certain && !said) {
+        value.role = Role::constant;
+        constants.insert(value.name);
+        reader_.uses.why[value.name] = finding.why;
+        frozen.push_back(value.name + " (" + finding.why + ")");
+      } else {
+        reader_.uses.why[value.name] = reader_.uses.why[value.name] + "; may be a buffer: " + finding.why;
+        unsure.push_back(value.name + " (" + finding.why + ")");
+      }
+    }
+    std::erase_if(out_.graph.parameters,
+                  [&](ValueId id) { return constants.count(out_.graph.value(id).name) != 0; });
+    note_names("initializer is taken for a buffer and not trained",
+               "initializers are taken for buffers and not trained", " (--train NAME trains it)", frozen);
+    note_names("parameter may be a buffer and is trained", "parameters may be buffers and are trained",
+               " (--freeze NAME keeps it as it is)", unsure);
+  }
+
+  // Once the graph is as it will be trained.
+  void list_initializers() {
+    NameMap<std::string> tied;
+    for (const TiedCopy& copy : out_.tied_copies) tied.emplace(copy.copy, copy.original);
+    NameSet listed;
+    for (const auto& initializer : proto_.initializer()) {
+      const std::string& name = initializer.name();
+      const auto at = top_.values.find(name);
+      const auto dtype = dtype_of_proto(initializer.data_type());
+      InitializerVerdict row{name, {dtype.ok() ? *dtype : DType::f32, {}}, false, reader_.uses.why[name]};
+      row.type.shape.assign(initializer.dims().begin(), initializer.dims().end());
+      if (at != top_.values.end()) row.trained = out_.graph.value(at->second).role == Role::parameter;
+      if (const auto copy = tied.find(name); copy != tied.end())
+        row.why = "follows " + copy->second + ", to which it is tied";
+      listed.insert(name);
+      out_.initializers.push_back(std::move(row));
+    }
+    for (const ValueId id : out_.graph.parameters)
+      if (const Value& value = out_.graph.value(id); listed.count(value.name) == 0)
+        out_.initializers.push_back({value.name, value.type, true, "of a subgraph"});
+  }
+
+  static bool fits_any(const std::vector<std::string>& globs, const std::string& name) {
+    return std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, name); });
   }
 
   static std::string counted(std::int64_t count, const std::string& one, const std::string& many) {

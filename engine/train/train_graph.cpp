@@ -81,15 +81,10 @@ struct Trained {
   ValueId parameter, gradient;
 };
 
-Result<std::vector<ValueId>> trainable_parameters(const Graph& graph,
-                                                  const std::vector<std::string>& freeze) {
+Result<std::vector<ValueId>> trainable_parameters(const Graph& graph) {
   std::vector<ValueId> trainable;
-  for (ValueId id : graph.parameters) {
-    const std::string& name = graph.values[id].name;
-    const bool frozen =
-        std::any_of(freeze.begin(), freeze.end(), [&](const std::string& g) { return glob_match(g, name); });
-    if (!frozen && is_float(graph.values[id].type.dtype)) trainable.push_back(id);
-  }
+  for (const ValueId id : graph.parameters)
+    if (is_trained(graph, id) && is_float(graph.values[id].type.dtype)) trainable.push_back(id);
   if (trainable.empty())
     return Error{Errc::bad_input, "nothing to train: the model has no trainable parameters"};
   if (const ValueId root = behind_views(graph, graph.loss); graph.values[root].role == Role::parameter)
@@ -147,7 +142,18 @@ void add_updates(GraphBuilder& b, const OptimizerSpec& spec, const std::vector<T
   }
 }
 
+bool fits_any(const std::vector<std::string>& globs, const std::string& name) {
+  return std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, name); });
+}
+
 }  // namespace
+
+void freeze_parameters(Graph& graph, const TrainSpec& spec) {
+  for (const ValueId id : graph.parameters) {
+    Value& parameter = graph.values[id];
+    parameter.frozen = fits_any(spec.freeze, parameter.name) && !fits_any(spec.train, parameter.name);
+  }
+}
 
 Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   TrainGraph out;
@@ -157,7 +163,8 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   if (spec.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
 
   out.removed = TRY(keep_only_needed(graph));
-  const std::vector<ValueId> trainable = TRY(trainable_parameters(graph, spec.freeze));
+  freeze_parameters(graph, spec);
+  const std::vector<ValueId> trainable = TRY(trainable_parameters(graph));
   GraphBuilder b(graph, {.origin = {{}, Phase::optimizer}, .rank = kOptimizerRank});
   const ValueId loss_scale = TRY(add_loss_scale(b, spec));
   const auto grads = TRY(add_gradients(graph, graph.loss, trainable, loss_scale));

@@ -19,6 +19,7 @@ struct TrainSpec {
   std::string loss;  // as add_loss takes it
   OptimizerSpec optimizer;
   std::vector<std::string> freeze;  // globs over parameter names
+  std::vector<std::string> train;   // globs over names: trained although one of `freeze` fits
   double clip_norm = 0;             // 0 = off
   std::int64_t accumulate = 1;
   std::optional<LossScaleSpec> loss_scale;  // f16
@@ -42,6 +43,9 @@ struct TrainGraph {
   std::vector<std::string> trainable;  // parameter names
   std::vector<RewriteRecord> removed;  // what is not trained on, node by node
 };
+// Value::frozen of the parameters, by name. Passes before autodiff ask for it (is_trained).
+void freeze_parameters(Graph& graph, const TrainSpec& spec);
+
 // Backward and optimizer appended; what neither the loss nor a state update needs is removed; outputs become
 // those of {loss, grad_norm, loss_scale, skipped} that there are. Optimizer states are named "<param>/m",
 // "<param>/v", "<param>/momentum", accumulators "<param>/acc".

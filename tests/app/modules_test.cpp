@@ -3,11 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "app/check.h"
+#include "app/job.h"
+#include "app/model_summary.h"
+#include "engine/onnx/file/tensor_file.h"
 #include "engine/onnx/import.h"
 #include "engine/ir/op.h"
 #include "tests/paths.h"
@@ -47,6 +53,80 @@ TEST_P(Modules, LossAndGradientsArePyTorchs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(PyTorch, Modules, testing::ValuesIn(module_names()), [](const auto& test) {
+  std::string name = test.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// What a file alone says of its initializers: those are trained that PyTorch has a gradient of. The files do not tell
+// why some are not: noise of dropout that is written out, and parameters that no gradient reaches.
+TEST(ModuleFolders, TrainedIsWhatPyTorchTrains) {
+  for (const std::string& name : module_names()) {
+    SCOPED_TRACE(name);
+    const std::string folder = GRADLOOM_SOURCE_DIR "/tests/modules/" + name;
+    const auto model = import_onnx(folder + "/model.onnx", {});
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    std::set<std::string> want, trained;
+    for (int i = 0; fs::exists(folder + "/test_data_set_0/grad_" + std::to_string(i) + ".pb"); ++i) {
+      const auto gradient = read_tensor_file(folder + "/test_data_set_0/grad_" + std::to_string(i) + ".pb");
+      ASSERT_TRUE(gradient.ok()) << gradient.error().message;
+      want.insert(gradient->name);
+    }
+    for (const ValueId id : model->graph.inputs) want.erase(model->graph.value(id).name);
+    for (const ParameterRow& row : parameter_table(*model, {model->graph.outputs[0]}, {})) {
+      EXPECT_NE(row.why, "") << row.name;
+      if (row.trained) trained.insert(row.name);
+    }
+    if (name == "loss-bce-logits-weighted")
+      want = trained;  // buffers of class weights, which look like any parameter
+    if (name == "spatial-transformer-dynamo")
+      want.insert("view_2");  // a constant, by a file stripped of what says so
+    EXPECT_EQ(trained, want);
+  }
+}
+
+std::vector<std::string> trained_names() {
+  std::vector<std::string> names = module_names();
+  std::erase_if(names, [](const std::string& name) {
+    return !fs::exists(GRADLOOM_SOURCE_DIR "/tests/modules/" + name + "/training.json");
+  });
+  return names;
+}
+
+class TrainedModules : public testing::TestWithParam<std::string> {};
+
+// Steps of training against PyTorch's float64 losses, buffers as they were.
+TEST_P(TrainedModules, LossesArePyTorchs) {
+  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/modules/" + GetParam();
+  std::ifstream file(folder + "/training.json");
+  const nlohmann::json reference = nlohmann::json::parse(file);
+  const std::vector<double> losses = reference["losses"];
+  ASSERT_GE(losses.size(), 10u);
+  for (const char* precision : {"f64", "f32"}) {
+    for (const char* passes : {"default", "none"}) {
+      SCOPED_TRACE(std::string(precision) + ", passes " + passes);
+      Recipe recipe;
+      recipe.model = folder + "/model.onnx";
+      recipe.data = "npz:" + folder + "/batches.npz";
+      recipe.optimizer = reference["optimizer"];
+      recipe.precision = precision;
+      set_pipeline(recipe, *parse_pipeline(passes));
+      auto prepared = prepare(recipe);
+      ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+      const auto job = Job::create(std::move(prepared).value());
+      ASSERT_TRUE(job.ok()) << job.error().message;
+      const double tolerance = recipe.precision == "f64" ? 1e-9 : 1e-4;
+      for (std::size_t i = 0; i < losses.size(); ++i) {
+        const auto step = (*job)->step(static_cast<std::int64_t>(i) + 1);
+        ASSERT_TRUE(step.ok()) << step.error().message;
+        ASSERT_LE(std::fabs(step->loss - losses[i]), tolerance * std::fabs(losses[i]))
+            << "step " << i + 1 << ": " << step->loss << ", PyTorch " << losses[i];
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(PyTorch, TrainedModules, testing::ValuesIn(trained_names()), [](const auto& test) {
   std::string name = test.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;

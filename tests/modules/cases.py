@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from networks import (EPSILON, Bert, ConvNext, DiffusionBlock, Dlrm, Gan, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
+from networks import (EPSILON, Bert, Buffers, ConvNext, DiffusionBlock, Dlrm, Gan, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
                       MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, SelfLoops, Siamese, StateSpace, Swin, T5, UNet, Vae,
                       VisionTransformer, WaveNet)  # fmt: skip
 
@@ -29,6 +29,7 @@ class Case(NamedTuple):
     ir: int = 0  # IR version of the file; 0: the exporter's
     optimize: bool = True  # False: the dynamo exporter would fold a parameter into a constant of another shape
     fresh: bool = False  # with the parameters of a module that was never trained
+    steps: int = 0  # of training, whose losses are written too
     restored: bool = False  # the dynamo exporter merges, folds or drops parameters: the file keeps what it tells of them
 
 
@@ -368,6 +369,9 @@ WORDS = {"tokens": integers(13, 3, 5), "labels": integers(3, 3)}
 both("gpt-tied", lambda: Gpt(True), TEXT, 14, 18, dynamic=("tokens", "labels"), optimize=False)
 both("gpt-untied", lambda: Gpt(False), TEXT, 17, 20)
 both("llama", Llama, TEXT, 17, 20)
+torchscript("llama-trained", Llama, TEXT, 17, steps=20)
+torchscript("swin-trained", Swin, IMAGE, 17, steps=20)
+torchscript("buffers", Buffers, {"x": normal(2, 6, 4), "target": normal(2, 6, 4)}, 17, steps=20)
 both("bert", Bert, BERT, 13, 18, optimize=False)
 both("t5", T5, T5_TEXT, 16, 21, optimize=False)
 both("vit", VisionTransformer, IMAGE, 17, 20, optimize=False)

@@ -18,6 +18,9 @@ NAME/test_data_set_0/
     float64 from the float32 inputs and weights and stored in float64. The gradient by weight_N is output N over its size,
     so the module's outputs are compared as well.
 
+NAME/batches.npz, NAME/training.json
+    Of cases with `steps`: the inputs as a batch that repeats, and the losses of that many steps of Adam in float64.
+
 Constants: an exported file holds epsilons, slopes and the like as float32. The cases use numbers that float32 has, and
 semantics_of_file() gives the references the rest (GELU's square roots, SELU's two constants, a sixth).
 """
@@ -25,6 +28,7 @@ semantics_of_file() gives the references the rest (GELU's square roots, SELU's t
 import argparse
 import contextlib
 import fnmatch
+import json
 import logging
 import math
 import os
@@ -45,6 +49,7 @@ sys.dont_write_bytecode = True
 import cases  # noqa: E402
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+LEARNING_RATE = 0.02
 HAS_DYNAMO = int(torch.__version__.split(".")[0]) >= 2
 KEPT_METADATA = ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy", "namespace")
 PROVENANCE = ("pkg.torch.export.ExportedProgram.graph_signature", "pkg.torch.export.graph_signature.InputSpec.kind",
@@ -242,6 +247,25 @@ def write_references(case, folder, places):
     return len(written)
 
 
+def write_training(case, folder):
+    with semantics_of_file(case):
+        module, inputs = make_pair(case)
+        module = module.double()
+        values = [value.double() if value.is_floating_point() else value for value in inputs.values()]
+        optimizer = torch.optim.Adam(module.parameters(), lr=LEARNING_RATE)
+        losses = []
+        for _ in range(case.steps):
+            optimizer.zero_grad()
+            loss = module(*values)
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss))
+    np.savez_compressed(os.path.join(folder, "batches.npz"), **{name: value.numpy()[None] for name, value in inputs.items()})
+    with open(os.path.join(folder, "training.json"), "w") as file:
+        json.dump({"optimizer": f"adam{{lr={LEARNING_RATE}}}", "losses": losses}, file, indent=1)
+        file.write("\n")
+
+
 def write_case(case, root):
     folder = os.path.join(root, case.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -256,6 +280,8 @@ def write_case(case, root):
         strip(path, case.ir, KEPT_METADATA + (PROVENANCE if case.restored else ()))
     onnx.checker.check_model(path)
     count = write_references(case, os.path.join(folder, "test_data_set_0"), places_in_file(path, module, case.restored))
+    if case.steps:
+        write_training(case, folder)
     operators = sorted({node.op_type for node in onnx.load(path, load_external_data=False).graph.node})
     print(f"{case.name}: opset {case.opset}, {count} gradients, {', '.join(operators)}", flush=True)
 

@@ -184,6 +184,50 @@ class Llama(nn.Module):
         return F.cross_entropy(self.output(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
+class Buffers(nn.Module):
+    """Two attentions whose buffers are floats, as modules register them, beside parameters that resemble them: a norm's scale
+    of ones, a temperature that divides, gates of zeros and ones."""
+
+    def __init__(self, width=16, heads=2, longest=8, features=4):
+        super().__init__()
+        self.heads, size = heads, width // heads
+        self.embed, self.head = nn.Linear(features, width), nn.Linear(width, features)
+        self.first, self.second = nn.Linear(width, 3 * width), nn.Linear(width, 3 * width)
+        self.scale, self.temperature = nn.Parameter(torch.ones(width)), nn.Parameter(torch.tensor(2.0))
+        self.gates = nn.Parameter(torch.eye(width)[0])
+        position, frequency = torch.arange(longest).float(), 10000.0 ** (-torch.arange(0, width, 2) / width)
+        angles = position[:, None] * frequency
+        self.register_buffer("pe", torch.stack((angles.sin(), angles.cos()), -1).view(1, longest, width))
+        self.register_buffer("position", position)
+        self.register_buffer("inv_freq", 10000.0 ** (-torch.arange(0, size, 2) / size))
+        self.register_buffer("bias", torch.ones(longest, longest).tril().view(1, 1, longest, longest))
+        self.register_buffer("masked_bias", torch.tensor(-1e9))
+        self.register_buffer("root", torch.tensor(float(size)).sqrt())
+        slopes = 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1))
+        self.register_buffer("alibi", -slopes[:, None, None] * (position - position[:, None]).abs())
+        self.register_buffer("hidden", torch.full((longest, longest), -math.inf).triu(1))
+        self.register_buffer("keep_mask", (torch.arange(longest) % 4 != 1).float()[:, None])
+        self.register_buffer("mean", torch.linspace(-0.5, 0.25, features))
+        self.register_buffer("std", torch.linspace(0.5, 1.25, features))
+
+    def heads_of(self, linear, x):
+        return (split_heads(part, self.heads) for part in linear(x).chunk(3, dim=-1))
+
+    def forward(self, x, target):
+        time = x.shape[1]
+        h = self.embed((x - self.mean) / self.std) + self.pe[:, :time]
+        angles = torch.outer(self.position[:time], self.inv_freq)
+        angles = torch.cat((angles, angles), -1)
+        q, k, v = self.heads_of(self.first, h)
+        q, k = (rotate(part, angles.cos(), angles.sin()) for part in (q, k))
+        scores = torch.where(self.bias[:, :, :time, :time] != 0, q @ k.transpose(-2, -1) / self.root, self.masked_bias)
+        h = h + join_heads(F.softmax(scores, dim=-1) @ v) * self.scale
+        q, k, v = self.heads_of(self.second, h)
+        scores = q @ k.transpose(-2, -1) / self.temperature + self.alibi[:, :time, :time] + self.hidden[:time, :time]
+        h = h + join_heads(F.softmax(scores, dim=-1) @ v) * self.gates
+        return squared_error(self.head(h * self.keep_mask[:time]), target)
+
+
 class BertLayer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()

@@ -149,6 +149,12 @@ TEST(Compile, SwitchedOffSitesAndFrozenParametersExist) {
   EXPECT_EQ(frozen.error().message, "--freeze 'wx*' fits no parameter; the nearest is 'w'");
   options.train.freeze = {"w*"};
   ASSERT_OK(compile(regression(), options));
+  options.train.freeze = {};
+  options.train.train = {"wx"};
+  const auto trained = compile(regression(), options);
+  ASSERT_FALSE(trained.ok());
+  EXPECT_EQ(trained.error().code, Errc::usage);
+  EXPECT_EQ(trained.error().message, "--train 'wx' fits nothing that can be trained; the nearest is 'w'");
 }
 
 }  // namespace

@@ -158,6 +158,19 @@ TEST(FuseAttention, SaysWhyNot) {
   EXPECT_NE(why_nots(report).find("6 keys"), std::string::npos) << why_nots(report);
 }
 
+// Gradients are not asked of it, so that results and the other gradients are those of the parts.
+TEST(FuseAttention, AFrozenMaskIsNotTrained) {
+  Graph fused = attention({.mask = Masked::add, .trained_mask = true});
+  fused.values[find_value(fused, "bias")].frozen = true;
+  Graph apart = fused;
+  const PassReport report = run_pass(fused, kAlways);
+  EXPECT_EQ(report.matched, 1) << why_nots(report);
+  add_training(apart);
+  add_training(fused);
+  EXPECT_EQ(op_counts(fused)["FusedAttentionGrad"], 1);
+  expect_same_results(apart, fused, 1e-12);
+}
+
 // What ONNX's Attention and its relatives become when they are imported, with every kind of mask.
 TEST(FuseAttention, TakesTheAttentionOperatorsOfOnnx) {
   const std::string four = "float[2, 4, 6, 5] q, float[2, 2, 6, 5] k, float[2, 2, 6, 5] v",

@@ -14,6 +14,14 @@ struct UnknownOp {
   std::string node, op_type, domain, scope, reason;
 };
 
+// What became of an initializer in training, before anything is frozen by name.
+struct InitializerVerdict {
+  std::string name;
+  Type type;
+  bool trained = false;
+  std::string why;
+};
+
 struct ImportedModel {
   Graph graph;
   std::string path, content_hash, producer;
@@ -22,7 +30,8 @@ struct ImportedModel {
   std::vector<UnknownOp> untyped;  // types of these could not be inferred; with allow_unknown or unbound dims
   std::vector<std::string> unbound_dims;  // symbolic dims without a binding
   std::vector<TiedCopy> tied_copies;
-  std::vector<std::string> notes;  // e.g. "nodes were not sorted"
+  std::vector<InitializerVerdict> initializers;  // all of the file, in its order; then those of subgraphs
+  std::vector<std::string> notes;                // e.g. "nodes were not sorted"
 };
 
 }  // namespace gradloom

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "engine/base/text.h"
 #include "engine/onnx/repair/provenance.h"
 #include "engine/onnx/file/subgraph.h"
 #include "engine/onnx/file/tensor_proto.h"
@@ -46,6 +47,7 @@ struct Seen {
   bool factor = false;  // of a product
   int bearers = 0;      // initializers of this name in all graphs
   std::int32_t data_type = 0;
+  std::string_view reader;  // operator of the first node that reads it as a weight; else of the first
 };
 
 bool is_weight_op(const std::string& op_type) {
@@ -54,7 +56,24 @@ bool is_weight_op(const std::string& op_type) {
 
 constexpr std::string_view kByTorchScript = "onnx::", kByDynamo = "val_";
 
+// By torch.export's names, those of ATen's functions: "zeros_like_1" is what the exporter computed from nothing.
+bool is_made_from_nothing(const std::string& name) {
+  static const NameSet kFunctions = {"scalar_tensor_default",
+                                     "zeros_like",
+                                     "ones_like",
+                                     "full_like",
+                                     "new_zeros",
+                                     "new_ones",
+                                     "new_full",
+                                     "const_cast",
+                                     "fill"};
+  const std::size_t end = name.find_last_not_of("0123456789");
+  const bool numbered = end != std::string::npos && end + 1 < name.size() && name[end] == '_';
+  return kFunctions.count(numbered ? name.substr(0, end) : name) != 0;
+}
+
 bool names_constant(const std::string& name, const Seen& seen) {
+  if (is_made_from_nothing(name)) return true;
   if (!is_made_up(name)) return false;
   if (name.starts_with(kByDynamo)) return !seen.factor;
   return !is_weight_op(name.substr(kByTorchScript.size(), name.rfind('_') - kByTorchScript.size()));
@@ -72,13 +91,97 @@ void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
         argument = argument || (node.op_type() == slot.op_type && i >= slot.first && i <= slot.last);
       const bool state = node.op_type() == "BatchNormalization" && i >= 3;
       look(node.input(i), [&](Seen& s) {
+        const bool first_weight = !argument && !state && !s.weight;
+        if (first_weight || s.reader.empty()) s.reader = node.op_type();
         (argument ? s.argument : state ? s.state : s.weight) = true;
         s.factor = s.factor || is_weight_op(node.op_type());
       });
     }
   }
-  for (const auto& output : graph.output()) look(output.name(), [](Seen& s) { s.weight = true; });
+  for (const auto& output : graph.output()) {
+    look(output.name(), [](Seen& s) {
+      s.weight = true;
+      if (s.reader.empty()) s.reader = "the graph's outputs";
+    });
+  }
 }
+
+class Classifier {
+ public:
+  Classifier(const onnx::GraphProto& graph, const std::vector<std::string>& train) : train_(train) {
+    for_each_graph(graph, [&](const onnx::GraphProto& g) {
+      for (const auto& initializer : g.initializer()) {
+        Seen& s = seen_[initializer.name()];
+        ++s.bearers;
+        s.data_type = initializer.data_type();
+      }
+    });
+    for_each_graph(graph, [&](const onnx::GraphProto& g) { look_at(g, seen_); });
+    provenance_ = provenance_of(graph);
+  }
+
+  InitializerUses run(const onnx::GraphProto& graph) {
+    for_each_graph(graph, [&](const onnx::GraphProto& g) {
+      for (const auto& initializer : g.initializer())
+        if (result_.use.count(initializer.name()) == 0) classify(initializer.name());
+    });
+    return std::move(result_);
+  }
+
+ private:
+  void classify(const std::string& name) {
+    const Seen& s = seen_[name];
+    const Result<DType> dtype = dtype_of_proto(s.data_type);
+    const auto is = [&](InitializerUse use, const std::string& why) {
+      result_.use[name] = use;
+      result_.why[name] = why;
+    };
+    if (!s.weight && !s.state && !s.argument) return is(InitializerUse::unused, "nothing reads it");
+    if (!dtype.ok()) return is(InitializerUse::constant, "its type is none of numbers");
+    if (!is_float(*dtype))
+      return is(InitializerUse::constant, std::string(dtype_name(*dtype)) + ": only floats are trained");
+    if (s.bearers > 1) return is(InitializerUse::constant, "several graphs have a constant of this name");
+    if (s.state) return is(InitializerUse::state, "a running statistic, which follows the batches");
+    const std::string read = "read by " + std::string(s.reader);
+    if (!s.weight)
+      return is(InitializerUse::constant, "an argument of " + std::string(s.reader) + ", no weight");
+    const bool asked = std::any_of(train_.begin(), train_.end(),
+                                   [&](const std::string& glob) { return glob_match(glob, name); });
+    if (const auto said = provenance_.find(name); said != provenance_.end()) {
+      result_.said.insert(name);
+      classify_said(name, said->second, s, asked);
+    } else if (!names_constant(name, s)) {
+      is(InitializerUse::parameter, read);
+    } else if (asked) {
+      is(InitializerUse::parameter, "a constant by its name, trained as --train says");
+    } else {
+      is(InitializerUse::constant, "a constant by its name");
+      if (provenance_.empty()) result_.exporter_constants.push_back(name);
+    }
+  }
+
+  void classify_said(const std::string& name, const Provenance& from, const Seen& s, bool asked) {
+    const bool computed = from.kind == Provenance::Kind::computed;
+    const bool trained = !from.parameters.empty() || from.kind == Provenance::Kind::parameter;
+    std::string why = computed ? "computed by the exporter from constants" : "a buffer, as the exporter says";
+    if (!from.parameters.empty()) {
+      result_.computed.push_back({name, from.parameters, from.rearranged, s.factor});
+      why = "computed by the exporter from " + from.parameters[0];
+      for (std::size_t i = 1; i < from.parameters.size(); ++i) why += ", " + from.parameters[i];
+    } else if (trained) {
+      why = "a parameter, as the exporter says";
+    } else if (asked) {
+      why += ", trained as --train says";
+    }
+    result_.use[name] = trained || asked ? InitializerUse::parameter : InitializerUse::constant;
+    result_.why[name] = std::move(why);
+  }
+
+  const std::vector<std::string>& train_;
+  NameViewMap<Seen> seen_;
+  NameMap<Provenance> provenance_;
+  InitializerUses result_;
+};
 
 }  // namespace
 
@@ -88,49 +191,8 @@ bool is_made_up(const std::string& name) {
          name.find_first_not_of("0123456789", kByDynamo.size()) == std::string::npos;
 }
 
-InitializerUses classify_initializers(const onnx::GraphProto& graph) {
-  NameViewMap<Seen> seen;
-  for_each_graph(graph, [&](const onnx::GraphProto& g) {
-    for (const auto& initializer : g.initializer()) {
-      Seen& s = seen[initializer.name()];
-      ++s.bearers;
-      s.data_type = initializer.data_type();
-    }
-  });
-  for_each_graph(graph, [&](const onnx::GraphProto& g) { look_at(g, seen); });
-
-  const NameMap<Provenance> provenance = provenance_of(graph);
-  InitializerUses result;
-  const auto classify = [&](const std::string& name) {
-    const Seen& s = seen[name];
-    const Result<DType> dtype = dtype_of_proto(s.data_type);
-    InitializerUse use = InitializerUse::parameter;
-    if (!s.weight && !s.state && !s.argument) {
-      use = InitializerUse::unused;
-    } else if (!dtype.ok() || !is_float(*dtype) || s.bearers > 1) {
-      use = InitializerUse::constant;
-    } else if (s.state) {
-      use = InitializerUse::state;
-    } else if (!s.weight) {
-      use = InitializerUse::constant;
-    } else if (const auto said = provenance.find(name); said != provenance.end()) {
-      const Provenance& from = said->second;
-      if (!from.parameters.empty()) {
-        result.computed.push_back({name, from.parameters, from.rearranged, s.factor});
-      } else if (from.kind != Provenance::Kind::parameter) {
-        use = InitializerUse::constant;
-      }
-    } else if (names_constant(name, s)) {
-      use = InitializerUse::constant;
-      if (provenance.empty()) result.exporter_constants.push_back(name);
-    }
-    result.use[name] = use;
-  };
-  for_each_graph(graph, [&](const onnx::GraphProto& g) {
-    for (const auto& initializer : g.initializer())
-      if (result.use.count(initializer.name()) == 0) classify(initializer.name());
-  });
-  return result;
+InitializerUses classify_initializers(const onnx::GraphProto& graph, const std::vector<std::string>& train) {
+  return Classifier(graph, train).run(graph);
 }
 
 }  // namespace gradloom

@@ -24,6 +24,8 @@ struct ComputedParameter {
 
 struct InitializerUses {
   NameMap<InitializerUse> use;                  // of every initializer
+  NameMap<std::string> why;                     // the same, in words
+  NameSet said;                                 // those of which the exporter said whether they are trained
   std::vector<std::string> exporter_constants;  // floats taken for constants by their name alone
   std::vector<ComputedParameter> computed;      // in file order
 };
@@ -33,8 +35,9 @@ struct InitializerUses {
 // be no parameter of a module nor computed from one (provenance.h); and, where it says nothing, torch's
 // unnamed constants ("onnx::Mul_123"), unless the name is that of an operator whose folded weights get such
 // names ("onnx::MatMul_250"), or "val_12" and no factor of a product. Initializers and uses in subgraphs
-// count too; a name that several graphs give to initializers of their own stands for constants.
-InitializerUses classify_initializers(const onnx::GraphProto& graph);
+// count too; a name that several graphs give to initializers of their own stands for constants. What one of
+// the globs `train` fits is a parameter whatever name or exporter say.
+InitializerUses classify_initializers(const onnx::GraphProto& graph, const std::vector<std::string>& train);
 
 // A name that torch.onnx.export made up: "onnx::MatMul_12", by TorchScript, or "val_12".
 bool is_made_up(const std::string& name);

@@ -44,6 +44,11 @@ TEST(TrainGraph, FrozenParametersAreNotTrained) {
   ASSERT_TRUE(train.ok());
   EXPECT_EQ(train->trainable, std::vector<std::string>{"bias"});
   EXPECT_FALSE(add_training(graph, {.freeze = {"*"}}).ok());
+  const auto named = add_training(graph, {.freeze = {"*"}, .train = {"w*"}});
+  ASSERT_TRUE(named.ok());
+  EXPECT_EQ(named->trainable, std::vector<std::string>{"w"});
+  EXPECT_TRUE(is_trained(named->graph, find_value(named->graph, "w")));
+  EXPECT_FALSE(is_trained(named->graph, find_value(named->graph, "bias")));
 }
 
 // A model may name its values as the step names what it adds.

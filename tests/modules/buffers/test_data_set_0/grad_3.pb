@@ -1,0 +1,1 @@
+Bbody.temperatureJËŒ¿ñ…¿

@@ -1,0 +1,1 @@
+B#body.layers.0.attention_norm.weightJ€z&ÆµâÂŒ¿ä‡èn¨;Œ¿2Ä‘Ît?ánlTÊX«?QAnBi¿s:²Oõt?pëÅ#ûùœ¿Ë}T”une?·NlÛö˜?D¿,é§ªš¿ ÎËz@b?Ô“díX„?æ«ãfà©¿\0åLk—¿Èô4}¿:½P£¯+‚?

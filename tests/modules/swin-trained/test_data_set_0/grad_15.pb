@@ -1,0 +1,1 @@
+Bbody.block.mlp.down.biasJ@Ñ÷òx&¨¹¿‡AP´xÁ¿fA©•B+«?’êû«™§²?ˆ¯ux•S?½ÅÐ˜5ž¥¿œ³GÍü=¦?ò¡ypÙ¼»?

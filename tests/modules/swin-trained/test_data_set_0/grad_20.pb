@@ -1,0 +1,1 @@
+Bbody.head.biasJ .`C;Æ©¸?’Û¥ÜQÔ¿ÏQŒDdÑ?Xrbñ‰í©¿

@@ -1,0 +1,1 @@
+Bbody.block.norm1.weightJ@L­bÝ‡¿¥ZA£ÈŠ?óT¸êŠ?È0}oh¥?õ×Èdw‚?±¯â»¶~?èKÞö³ý?ÈÑ‹^h¦?

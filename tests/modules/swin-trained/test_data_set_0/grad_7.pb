@@ -1,0 +1,1 @@
+Bbody.block.norm2.biasJ@iÒºIµ‹¬?WãUA:E£?Ö„'g éš¿2È`¾©¿;lôQˆ›?^a[&…°?“ÈJ›…Jµ?‘)EÖdˆ¢?
