@@ -64,16 +64,21 @@ Json summary_json(const RunSummary& s) {
           {"command", s.command}};
 }
 
+// How many passes a run had, in few letters; sessions write "none" where there were none.
+std::string pass_count_text(const std::string& pipeline) {
+  if (pipeline.empty() || pipeline == "none") return "none";
+  if (pipeline == default_pipeline().text()) return "default";
+  const std::size_t count = split_top_level(pipeline).size();
+  return std::to_string(count) + (count == 1 ? " pass" : " passes");
+}
+
 Status show_runs(const SessionOptions& options, CommandContext& context) {
   const auto store = TRY(open_session(options));
   std::vector<std::vector<std::string>> rows;
   for (const RunSummary& s : TRY(store->list_runs())) {
     context.out.object(summary_json(s));
     rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), escaped(s.status),
-                    escaped(s.started_utc), escaped(s.model),
-                    s.passes == default_pipeline().text() ? "default"
-                    : s.passes.empty()                    ? "none"
-                                       : std::to_string(split_top_level(s.passes).size()) + " passes",
+                    escaped(s.started_utc), escaped(s.model), pass_count_text(s.passes),
                     std::to_string(s.steps), loss_text(s.last_loss),
                     duration_text(static_cast<double>(s.median_step_ns)),
                     bytes_text(static_cast<double>(s.measured_peak_bytes))});

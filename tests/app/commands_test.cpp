@@ -27,6 +27,18 @@
 namespace gradloom {
 namespace {
 
+TEST_F(Commands, RunsCountsThePasses) {
+  for (const char* passes : {"none", "cse", "cse,dead-code", "default"}) {
+    const Outcome train =
+        run({"train", GRADLOOM_SOURCE_DIR "/tests/models/mlp/model.onnx", "--dim", "batch=8", "--loss",
+             "loss", "--steps", "1", "--passes", passes, "--session", path("counts.db")});
+    ASSERT_EQ(train.code, 0) << train.err;
+  }
+  const std::string listed = run({"runs", path("counts.db")}).out;
+  for (const char* text : {"  none ", "  1 pass ", "  2 passes ", "  default "})
+    EXPECT_NE(listed.find(text), std::string::npos) << text << "\n" << listed;
+}
+
 TEST_F(Commands, EveryCommandHasHelp) {
   const Outcome all = run({"--help"});
   EXPECT_EQ(all.code, 0);
