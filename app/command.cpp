@@ -22,21 +22,31 @@ namespace gradloom {
 namespace {
 
 constexpr CommandDef kCommands[] = {
-    {"open", "the window: graphs, passes, runs, kernels, memory, comparison", declare_open},
-    {"inspect", "what a model holds: operators, parameters, dims, FLOPs; what has no kernel or gradient",
+    {"open", "look at graphs, passes, runs, kernels, memory and comparisons in a window", declare_open},
+    {"inspect", "show operators, parameters, dims and FLOPs of a model, and all that prevents its training",
      declare_inspect},
-    {"plan", "passes with match log, kernels and planned memory, without running", declare_plan},
-    {"check", "test folders: outputs and gradients against reference files", declare_check},
-    {"train", "real training steps, recorded into a session", declare_train},
-    {"compare", "two runs of a session, or two configurations run interleaved", declare_compare},
-    {"runs", "the runs of a session", declare_runs},
-    {"show", "one run: losses, kernels, memory, passes", declare_show},
-    {"trace", "a run's timings as Chrome/Perfetto JSON or CSV", declare_trace},
-    {"export", "a run as a recipe that replays anywhere", declare_export},
-    {"recipe", "the settings of a recipe with flags, types and defaults", declare_recipe},
-    {"passes", "the optimization passes and memory planners with their options", declare_passes},
-    {"ops", "the operators with opsets, gradients and kernels", declare_ops},
-    {"devices", "the devices that can run training here, and why others cannot", declare_devices},
+    {"plan", "show what the passes do, the kernels and the planned memory, without running", declare_plan},
+    {"check", "compare outputs and gradients with the reference files of test folders", declare_check},
+    {"train", "run real training steps and record them in a session", declare_train},
+    {"compare", "measure two configurations interleaved, or compare two recorded runs", declare_compare},
+    {"runs", "list the runs and comparisons of a session", declare_runs},
+    {"show", "show one run: losses, where its time went, memory, passes", declare_show},
+    {"trace", "write the timings of a run for Chrome and Perfetto, or as CSV", declare_trace},
+    {"export", "write a run as a recipe that replays anywhere", declare_export},
+    {"recipe", "list the settings of a recipe with flags, types and defaults", declare_recipe},
+    {"passes", "list the optimization passes and memory planners with their options", declare_passes},
+    {"ops", "list the operators with opsets, gradients and kernels", declare_ops},
+    {"devices", "list the devices that can run training here, and why others cannot", declare_devices},
+    {"help", "explain a command and its flags", declare_help},
+};
+
+// In usage lines an argument is NAME, [NAME] or [NAME...].
+class Usage : public CLI::Formatter {
+ public:
+  std::string make_option_usage(const CLI::Option* option) const override {
+    const std::string name = option->get_single_name() + (option->get_items_expected_max() > 1 ? "..." : "");
+    return option->get_required() ? name : "[" + name + "]";
+  }
 };
 
 constexpr int kInterrupted = static_cast<int>(Errc::interrupted);
@@ -116,27 +126,30 @@ Status run_guarded(const CommandRun& run, CommandContext& context) {
 
 std::span<const CommandDef> all_commands() { return kCommands; }
 
+CommandLine::CommandLine(bool& json)
+    : app(std::make_unique<CLI::App>(
+          "Gradloom: profiler and optimization workbench for neural-network training graphs")) {
+  app->name("gradloom");
+  app->formatter(std::make_shared<Usage>());
+  app->set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
+  app->require_subcommand(1);
+  app->footer(std::string("Exit codes: ") + kExitCodes);
+  for (const CommandDef& def : kCommands) {
+    CLI::App* sub = app->add_subcommand(def.name, def.summary);
+    // A later flag overrides an earlier one.
+    sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    sub->add_flag("--json", json, "one JSON object (or one per line) on stdout");
+    const CommandRun declared = def.declare(*sub);
+    sub->callback([this, declared] { run = declared; });
+  }
+}
+CommandLine::~CommandLine() = default;
+
 int run_command_line(int argc, const char* const* argv) {
-  CLI::App app{"Gradloom: profiler and optimization workbench for neural-network training graphs"};
-  app.name("gradloom");
-  app.set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
-  app.require_subcommand(1);
-  app.footer(
-      "Exit codes: 0 ok, 1 check or comparison failed, 2 usage, 3 bad input, 4 limit, 5 I/O, 6 device, 7 NaN "
-      "or Inf, 70 bug, "
-      "130 interrupted, also by a reader of stdout that went away");
   // Errors of parsing are JSON too, and come before flags are known.
   bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string(word) == "--json"; });
   Output out(json);
-  CommandRun run;
-  for (const CommandDef& def : kCommands) {
-    CLI::App* sub = app.add_subcommand(def.name, def.summary);
-    sub->option_defaults()->multi_option_policy(
-        CLI::MultiOptionPolicy::TakeLast);  // a later flag overrides an earlier one
-    sub->add_flag("--json", json, "one JSON object (or one per line) on stdout");
-    const CommandRun declared = def.declare(*sub);
-    sub->callback([&run, declared] { run = declared; });
-  }
+  CommandLine line(json);
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(std::begin(kCommands), std::end(kCommands),
                    [&](const CommandDef& def) { return std::string(def.name) == argv[1]; })) {
@@ -144,11 +157,11 @@ int run_command_line(int argc, const char* const* argv) {
         out, Error{Errc::usage, "unknown command '" + escaped(argv[1]) + "' (gradloom --help lists them)"});
   }
   try {
-    app.parse(argc, argv);
+    line.app->parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) return exit_code(out, Error{Errc::usage, e.what()});
     std::ostringstream help;
-    app.exit(e, help, help);
+    line.app->exit(e, help, help);
     out.document(help.str());
     return exit_code(out, Status());
   }
@@ -160,7 +173,7 @@ int run_command_line(int argc, const char* const* argv) {
     return exit_code(out, Error{Errc::limit, "out of memory: the system starts no thread"});
   }
   CommandContext context{out, signals->token(), signals->finishing()};
-  return exit_code(out, run_guarded(run, context));
+  return exit_code(out, run_guarded(line.run, context));
 }
 
 }  // namespace gradloom

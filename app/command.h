@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -44,6 +45,19 @@ struct CommandDef {
   CommandRun (*declare)(CLI::App& app);  // adds flags; the returned function runs with what was parsed
 };
 std::span<const CommandDef> all_commands();
+
+// All commands as one parser.
+struct CommandLine {
+  explicit CommandLine(bool& json);  // set by the flag --json of every command
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+  ~CommandLine();
+  std::unique_ptr<CLI::App> app;
+  CommandRun run;  // of the command that was parsed
+};
+inline constexpr const char* kExitCodes =
+    "0 ok, 1 check or comparison failed, 2 usage, 3 bad input, 4 limit, 5 I/O, 6 device, 7 NaN or Inf, 70 bug, "
+    "130 interrupted, also by a reader of stdout that went away";
 
 // Parses and runs; returns the exit code (0 ok, else Errc). Errors are printed as one line on stderr, with
 // --json also as the last line on stdout. A stdout that takes nothing (full disk) is Errc::io, one whose

@@ -444,7 +444,7 @@ Result<PassExample> example() {
 extern const PassDef block_channels_pass;
 const PassDef block_channels_pass = {
     .name = "block-channels",
-    .summary = "CPU: tensors between convolutions in the layout that convolutions compute in",
+    .summary = "CPU: keep tensors between convolutions in the layout in which convolutions compute",
     .doc =
         "Channels lie in blocks of 16, [n, c / 16, h, w, 16], between convolutions and in the "
         "normalizations, poolings, concatenations "

@@ -103,7 +103,7 @@ Result<PassExample> example() {
 extern const PassDef cse_pass;
 const PassDef cse_pass = {
     .name = "cse",
-    .summary = "compute equal things once",
+    .summary = "compute equal expressions once",
     .doc =
         "Nodes with the same operator, attributes and inputs (constants compared by contents, operands of "
         "commutative operators in any "

@@ -65,7 +65,7 @@ Result<PassExample> example() {
 extern const PassDef dead_code_pass;
 const PassDef dead_code_pass = {
     .name = "dead-code",
-    .summary = "remove what nothing reads",
+    .summary = "remove nodes whose results nothing reads",
     .doc =
         "Removes nodes that no output, loss or update depends on, and leaves out optional results that "
         "nothing reads (the mask of Dropout, "

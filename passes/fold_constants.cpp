@@ -97,7 +97,7 @@ Result<PassExample> example() {
 extern const PassDef fold_constants_pass;
 const PassDef fold_constants_pass = {
     .name = "fold-constants",
-    .summary = "compute what does not depend on the step's inputs",
+    .summary = "compute once, while planning, what does not depend on the step's inputs",
     .doc =
         "Replaces nodes whose results are known by constants: index arithmetic that import already resolved "
         "(Shape, Gather, Concat, ...) and "

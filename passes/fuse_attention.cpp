@@ -292,7 +292,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_attention_pass;
 const PassDef fuse_attention_pass = {
     .name = "fuse-attention",
-    .summary = "attention that keeps no probabilities",
+    .summary = "compute attention without storing its probabilities",
     .doc =
         "MatMul, scaling, mask, Softmax and MatMul become one FusedAttention: rows of queries are taken in "
         "blocks, the probabilities of a "

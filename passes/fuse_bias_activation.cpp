@@ -98,7 +98,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_bias_activation_pass;
 const PassDef fuse_bias_activation_pass = {
     .name = "fuse-bias-activation",
-    .summary = "bias and ReLU in the epilogue of matrix products",
+    .summary = "apply bias and ReLU inside the kernel of a matrix product",
     .doc =
         "Add of one value per column and Relu after MatMul, FusedMatMul or Gemm move into the product's "
         "kernel, which applies them while the "

@@ -304,7 +304,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_elementwise_pass;
 const PassDef fuse_elementwise_pass = {
     .name = "fuse-elementwise",
-    .summary = "connected elementwise operations in one pass over memory",
+    .summary = "run connected elementwise operators as one kernel",
     .doc =
         "Any connected region of elementwise operations over one shape, forward or backward, becomes one "
         "kernel: arithmetic, activations and "

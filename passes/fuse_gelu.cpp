@@ -85,7 +85,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_gelu_pass;
 const PassDef fuse_gelu_pass = {
     .name = "fuse-gelu",
-    .summary = "GELU from its pieces",
+    .summary = "replace the pieces of a GELU by one operator",
     .doc =
         "Matches the erf form (5 nodes) and the tanh form (8 or 9 nodes) that exporters write, and puts one "
         "Gelu or GeluTanh node in their "

@@ -115,7 +115,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_layernorm_pass;
 const PassDef fuse_layernorm_pass = {
     .name = "fuse-layernorm",
-    .summary = "layer normalization from its pieces",
+    .summary = "replace the pieces of a layer normalization by one operator",
     .doc =
         "Matches ReduceMean, Sub, Pow (or Mul), ReduceMean, Add, Sqrt, Div, Mul and optionally Add over the "
         "last axes, and puts one "

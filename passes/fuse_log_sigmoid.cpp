@@ -49,7 +49,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_log_sigmoid_pass;
 const PassDef fuse_log_sigmoid_pass = {
     .name = "fuse-log-sigmoid",
-    .summary = "logarithms of sigmoids as softplus",
+    .summary = "compute the logarithm of a sigmoid as a softplus",
     .doc =
         "torch.onnx writes binary_cross_entropy_with_logits as log(sigmoid(x)) and log(1 - sigmoid(x)). From a "
         "logit of 17 on the sigmoid is 1 in f32, its complement 0, the logarithm -inf, and the loss NaN, where "

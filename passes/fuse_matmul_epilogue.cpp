@@ -262,7 +262,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_matmul_epilogue_pass;
 const PassDef fuse_matmul_epilogue_pass = {
     .name = "fuse-matmul-epilogue",
-    .summary = "GPUs: GELU, its gradient and bias gradients in the epilogue of matrix products",
+    .summary = "GPUs: compute GELU, its gradient and bias gradients inside the kernel of a matrix product",
     .doc =
         "GELU after a product moves into its kernel, which also writes the value before it where the "
         "gradient "

@@ -100,7 +100,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_optimizer_pass;
 const PassDef fuse_optimizer_pass = {
     .name = "fuse-optimizer",
-    .summary = "all parameters updated by one kernel",
+    .summary = "update all parameters in one kernel",
     .doc =
         "Optimizer nodes with equal options, step and gradient scale become one node over all their "
         "parameters: one launch instead of one "

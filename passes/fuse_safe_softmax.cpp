@@ -48,7 +48,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_safe_softmax_pass;
 const PassDef fuse_safe_softmax_pass = {
     .name = "fuse-safe-softmax",
-    .summary = "softmax that gives zeros where it sees nothing",
+    .summary = "give zeros, not NaN, for softmax rows in which all is hidden",
     .doc =
         "torch.onnx writes scaled_dot_product_attention as a softmax whose NaN, those of queries that see no "
         "key, become zeros by IsNaN and Where. The gradient of such a softmax is NaN all the same, 0 times "

@@ -88,7 +88,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_scale_matmul_pass;
 const PassDef fuse_scale_matmul_pass = {
     .name = "fuse-scale-matmul",
-    .summary = "scalar factors around matrix products become alpha",
+    .summary = "make scalar factors around a matrix product its alpha",
     .doc =
         "A product multiplied or divided by a scalar constant, or an operand that is (and is read by "
         "products only), costs nothing in the "

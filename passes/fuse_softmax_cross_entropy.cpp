@@ -60,7 +60,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_softmax_cross_entropy_pass;
 const PassDef fuse_softmax_cross_entropy_pass = {
     .name = "fuse-softmax-cross-entropy",
-    .summary = "LogSoftmax and negative log-likelihood in one kernel",
+    .summary = "replace LogSoftmax and negative log-likelihood by one kernel",
     .doc =
         "NegativeLogLikelihoodLoss over LogSoftmax becomes SoftmaxCrossEntropyLoss, whose kernel keeps one "
         "number per row for the gradient "

@@ -133,7 +133,7 @@ Result<PassExample> example() {
 extern const PassDef fuse_transpose_matmul_pass;
 const PassDef fuse_transpose_matmul_pass = {
     .name = "fuse-transpose-matmul",
-    .summary = "transposes around matrix products become strides",
+    .summary = "let a matrix product read and write transposed tensors without copies",
     .doc =
         "Transposes of operands and of results of MatMul, Gemm and FusedMatMul are folded into the product, "
         "forward (attention heads, "

@@ -327,7 +327,7 @@ Result<PassExample> example() {
 extern const PassDef mixed_precision_pass;
 const PassDef mixed_precision_pass = {
     .name = "mixed-precision",
-    .summary = "products and activations in bf16 or f16, parameters and sums in f32",
+    .summary = "compute products and activations in bf16 or f16, parameters and sums in f32",
     .doc =
         "Switched by --precision bf16 and f16. Matrix products and convolutions compute in 16 bits, and so does "
         "what follows from them; losses, sums over many elements, exponentials, logarithms and powers, and "

@@ -1,5 +1,6 @@
 // The reference of recipes as a Markdown page: settings, losses, optimizers, schedules and loss scaling, each
 // from its declaration.
+#include "engine/base/markdown.h"
 #include "engine/base/text.h"
 #include "engine/train/loss_scaling.h"
 #include "engine/train/losses.h"
@@ -10,26 +11,7 @@
 namespace gradloom {
 namespace {
 
-// A table's cell: its bars are not the table's.
-std::string cell(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
-  return out;
-}
-
-std::string code(const std::string& text) { return text.empty() ? "" : "`" + cell(text) + "`"; }
-
-std::string row(const std::vector<std::string>& cells) {
-  std::string line = "|";
-  for (const std::string& text : cells) line += " " + text + " |";
-  return line + "\n";
-}
-
-std::string head(const std::vector<std::string>& names) {
-  std::string rule = "|";
-  for (std::size_t i = 0; i < names.size(); ++i) rule += "---|";
-  return row(names) + rule + "\n";
-}
+using markdown::cell, markdown::code, markdown::head, markdown::row;
 
 std::string limits(double least, double most) {
   if (least <= -1e307 && most >= 1e307) return "";

@@ -58,15 +58,16 @@ class Report {
 
 CommandRun declare_check(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("PATH", options->paths, "folders to search for test folders");
-  app.add_option(
-      "--samples", options->samples,
-      "check the samples of the operators that match GLOB ('*': all) on the device instead of folders");
-  app.add_option("--passes", options->passes, "default | none | pipeline");
-  app.add_option("--precision", options->check.precision, "f32 or f64; with --samples also f16 and bf16");
-  app.add_option("--device", options->check.device, "cpu | cuda:N | hip:N");
-  app.add_option("--seed", options->check.seed, "of random operators");
-  app.add_option("--threads", options->threads, "CPU threads; 0 = OMP_NUM_THREADS or all");
+  app.add_option("PATH", options->paths, "folders that are searched for test folders");
+  app.add_option("--samples", options->samples,
+                 "instead of folders, check the samples of operators whose names match this glob ('*': all)");
+  app.add_option("--passes", options->passes,
+                 "passes to run before checking: default | none | name,name{option=value}");
+  app.add_option("--precision", options->check.precision, "f32 or f64, with --samples also f16 and bf16");
+  app.add_option("--device", options->check.device, "where to run: cpu | cuda:N | hip:N | host-gpu");
+  app.add_option("--seed", options->check.seed, "seed of random operators");
+  app.add_option("--threads", options->threads,
+                 "number of CPU threads; 0 takes OMP_NUM_THREADS, else all processors");
   declare_import_limits(app, options->import_limits);
   CLI::Option* rtol = app.add_option("--rtol", options->rtol, "relative tolerance (default 1e-3)");
   CLI::Option* atol =

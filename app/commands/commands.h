@@ -19,5 +19,6 @@ CommandRun declare_recipe(CLI::App& app);
 CommandRun declare_passes(CLI::App& app);
 CommandRun declare_ops(CLI::App& app);
 CommandRun declare_devices(CLI::App& app);
+CommandRun declare_help(CLI::App& app);
 
 }  // namespace gradloom

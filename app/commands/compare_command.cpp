@@ -83,7 +83,7 @@ CommandRun declare_compare(CLI::App& app) {
   app.add_option("--a", options->a, "settings of side A, e.g. 'passes=none' (separate several by ;)");
   app.add_option("--b", options->b, "settings of side B, e.g. 'passes=default;precision=f32'");
   app.add_option("--session", options->session,
-                 "session file: holds the runs, and the comparison is stored there");
+                 "session file that holds the runs and in which the comparison is stored");
   app.add_flag("--stored", options->stored,
                "compare the recorded timings of two runs instead of running them again");
   app.add_flag("--fail-if-slower", options->fail_if_slower, "exit 1 when B is slower");
@@ -91,7 +91,8 @@ CommandRun declare_compare(CLI::App& app) {
                "with --json: also a line {\"event\":\"progress\",...} after each measured group");
   app.add_option("--max-seconds", options->max_seconds, "stop measuring after this time")
       ->check(CLI::Range(0.1, 86400.0));
-  app.add_option("--min-groups", options->min_groups, "ABBA groups at least")->check(CLI::Range(2, 100000));
+  app.add_option("--min-groups", options->min_groups, "least number of ABBA groups (two blocks of each side)")
+      ->check(CLI::Range(2, 100000));
   return [options](CommandContext& context) -> Status {
     Options& o = *options;
     if (o.sides.size() == 1) o.recipe.set_model(o.sides[0]);

@@ -243,8 +243,9 @@ CommandRun declare_inspect(CLI::App& app) {
     app.add_option(std::string("--") + flag, *globs, find_setting(flag)->help + std::string(" (repeatable)"))
         ->take_all()
         ->allow_extra_args(false);
-  app.add_option("--loss", options->loss, "output whose gradient is asked for (default: every output)");
-  app.add_option("--device", options->device, "whose kernels: cpu | cuda:N | hip:N (default: of all)");
+  app.add_option("--loss", options->loss, "the output to differentiate (default: every output)");
+  app.add_option("--device", options->device,
+                 "report missing kernels for cpu | cuda:N | hip:N only (default: for all)");
   declare_import_limits(app, options->import_limits);
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {

@@ -57,13 +57,13 @@ CommandRun declare_open(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("FILE", options->path, "ONNX model, session (.db) or recipe (.json)");
   options->recipe.declare(app, false);
-  app.add_option("--session", options->session, "session file to record into");
-  app.add_flag("--headless", options->headless, "draw without a display (EGL)");
-  app.add_option("--script", options->script, "with --headless: drive the window with the commands of FILE");
-  app.add_option("--screenshot", options->screenshot, "with --headless: write the last frame to FILE.png");
+  app.add_option("--session", options->session, "session file in which runs are recorded");
+  app.add_flag("--headless", options->headless, "draw without a display, through EGL");
+  app.add_option("--script", options->script, "with --headless: file with commands that drive the window");
+  app.add_option("--screenshot", options->screenshot, "with --headless: PNG file for the last frame");
   app.add_option("--size", options->size, "window size, e.g. 1600x900");
   app.add_option("--theme", options->theme, "dark or light")->check(CLI::IsMember({"dark", "light"}));
-  app.add_option("--scale", options->scale, "size of text and controls; 0 = the display's")
+  app.add_option("--scale", options->scale, "size of text and controls; 0 takes the display's")
       ->check(CLI::Range(0.0, 4.0));
   return [options]([[maybe_unused]] CommandContext& context) -> Status {
 #ifdef GRADLOOM_DESKTOP

@@ -165,7 +165,7 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
 CommandRun declare_plan(CLI::App& app) {
   auto options = std::make_shared<Options>();
   options->recipe.declare(app);
-  app.add_flag("--log", options->log, "every match and every reason for not matching");
+  app.add_flag("--log", options->log, "list every match of every pass, and why a pass did not match");
   app.add_flag("--kernels", options->kernels, "list the kernels in order");
   app.add_flag("--dump", options->dump, "print the final graph as text");
   return [options](CommandContext& context) -> Status {

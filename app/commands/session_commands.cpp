@@ -242,7 +242,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
 
 void add_session(CLI::App& app, SessionOptions& options, bool with_run) {
   app.add_option("SESSION", options.session, "session file")->required();
-  if (with_run) app.add_option("--run", options.run, "run number, name, or last");
+  if (with_run) app.add_option("--run", options.run, "number or name of a run, or last");
 }
 
 }  // namespace
@@ -256,9 +256,9 @@ CommandRun declare_runs(CLI::App& app) {
 CommandRun declare_show(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session(app, *options, true);
-  app.add_option("--group", options->group, "kernel | op | phase | scope | pass")
+  app.add_option("--group", options->group, "sum times by kernel | op | phase | scope | pass")
       ->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass"}));
-  app.add_option("--limit", options->limit, "rows to print");
+  app.add_option("--limit", options->limit, "number of rows to print");
   return [options](CommandContext& context) -> Status {
     const auto store = TRY(open_session(*options));
     const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
@@ -304,7 +304,7 @@ CommandRun declare_export(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   auto schema = std::make_shared<bool>(false);
   app.add_option("SESSION", options->session, "session file");
-  app.add_option("--run", options->run, "run number, name, or last");
+  app.add_option("--run", options->run, "number or name of a run, or last");
   app.add_option("-o,--output", options->output, "recipe file (default: stdout)");
   app.add_flag("--schema", *schema, "print the JSON Schema of recipes");
   return [options, schema](CommandContext& context) -> Status {

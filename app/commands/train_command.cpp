@@ -15,13 +15,14 @@ CommandRun declare_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   TrainOptions& train = options->train;
   options->recipe.declare(app);
-  app.add_option("--session", train.session, "session file to record into (created when missing)");
-  app.add_option("--name", train.name, "label of the run");
+  app.add_option("--session", train.session,
+                 "session file in which the run is recorded (created when missing)");
+  app.add_option("--name", train.name, "name of the run in the session");
   app.add_option("--save-params", train.files.params,
-                 "write the trained parameters to FILE.npz, also of a run that was stopped or failed");
+                 ".npz file for the trained parameters, written also when the run is stopped or fails");
   app.add_option(
       "--export-onnx", train.files.onnx,
-      "write the model with the trained parameters to FILE.onnx, also of a run that was stopped or failed");
+      ".onnx file for the model with the trained parameters, written also when the run is stopped or fails");
   app.add_flag("--paced", train.paced,
                "run the number of steps read from each line of stdin and report their time (for benchmarks)");
   return [options](CommandContext& context) -> Status {

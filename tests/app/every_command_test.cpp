@@ -33,7 +33,8 @@ class EveryCommand : public Commands {
             {"recipe", {}},
             {"passes", {}},
             {"ops", {}},
-            {"devices", {}}};
+            {"devices", {}},
+            {"help", {"plan"}}};
   }
   static std::vector<std::string> with(const std::string& command, std::vector<std::string> args,
                                        bool as_json) {

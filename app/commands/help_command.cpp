@@ -1,0 +1,47 @@
+// gradloom help: the help text of the program or of one command, and the references of docs/.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "app/command_page.h"
+#include "app/commands/commands.h"
+#include "engine/base/text.h"
+#include "sessions/session_page.h"
+
+namespace gradloom {
+namespace {
+
+Status print_help(CommandContext& context, const std::string& command) {
+  std::vector<std::string> names;
+  for (const CommandDef& def : all_commands()) names.emplace_back(def.name);
+  if (!command.empty() && std::find(names.begin(), names.end(), command) == names.end())
+    return Error{Errc::usage, unknown_name("command", command, names)};
+  bool json = false;
+  const CommandLine line(json);
+  context.out.document(command.empty() ? line.app->help()
+                                       : line.app->get_subcommand(command)->help("gradloom"));
+  return {};
+}
+
+}  // namespace
+
+CommandRun declare_help(CLI::App& app) {
+  struct Options {
+    std::string command;
+    bool markdown = false, sessions = false;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("COMMAND", options->command, "a command; without it, the list of commands");
+  app.add_flag("--markdown", options->markdown, "the reference of all commands as a Markdown page");
+  app.add_flag("--sessions", options->sessions, "the reference of session files as a Markdown page");
+  return [options](CommandContext& context) -> Status {
+    if (options->markdown)
+      context.out.document(command_page() + "\n");
+    else if (options->sessions)
+      context.out.document(TRY(session_page()) + "\n");
+    else
+      return print_help(context, options->command);
+    return {};
+  };
+}
+
+}  // namespace gradloom
