@@ -2,6 +2,7 @@
 
 #include "sessions/sqlite.h"
 #include "sessions/store.h"
+#include "tests/paths.h"
 #include "tests/sessions/session_fixture.h"
 
 namespace gradloom::testing {
