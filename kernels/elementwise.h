@@ -22,7 +22,6 @@ enum class EwOp : std::uint8_t {
   Uniform,      // a: low, b: high -> low + u (high - low), u uniform in [0, 1)
 };
 
-constexpr int kEwMaxRank = 8;
 constexpr int kEwMaxRegisters = 256;  // inputs + constants + instructions of one program
 constexpr int kEwMaxOutputs = 64;
 

@@ -89,3 +89,9 @@ constexpr int elements_per_byte(DType t) {
 }
 
 }  // namespace gradloom
+
+namespace gradloom::kernels {
+
+constexpr int kEwMaxRank = 8;  // dims of elementwise programs and of loops over several dims
+
+}  // namespace gradloom::kernels

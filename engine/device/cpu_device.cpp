@@ -13,6 +13,7 @@
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "kernels/cpu.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {

@@ -16,7 +16,6 @@
 
 #include "engine/base/result.h"
 #include "engine/ir/op.h"
-#include "kernels/launcher.h"
 
 namespace gradloom {
 

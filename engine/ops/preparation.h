@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "kernels/elementwise.h"
 #include "kernels/launcher.h"
 
 namespace gradloom {

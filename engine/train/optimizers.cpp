@@ -24,13 +24,6 @@ constexpr OptimizerDef kOptimizers[] = {
 #undef OPTIMIZER
 };
 
-constexpr bool in_order_of_kinds() {
-  for (std::size_t i = 0; i < std::size(kOptimizers); ++i)
-    if (kOptimizers[i].kind != static_cast<kernels::OptimizerKind>(i)) return false;
-  return true;
-}
-static_assert(in_order_of_kinds(), "the rows of optimizers.def stand in the order of OptimizerKind");
-
 double value_of(const OptimizerSpec& spec, const OptimizerOption& option) {
   return option.number != nullptr ? spec.*option.number : static_cast<double>(spec.*option.flag);
 }
@@ -40,7 +33,7 @@ double value_of(const OptimizerSpec& spec, const OptimizerOption& option) {
 std::span<const OptimizerDef> all_optimizers() { return kOptimizers; }
 
 const OptimizerDef& optimizer_def(kernels::OptimizerKind kind) {
-  return kOptimizers[static_cast<std::size_t>(kind)];  // the kinds are the rows, in order
+  return kOptimizers[static_cast<std::size_t>(kind)];  // both are the rows of optimizers.def
 }
 
 OptimizerSpec::OptimizerSpec(kernels::OptimizerKind kind_) : kind(kind_), lr(optimizer_def(kind_).lr) {

@@ -9,7 +9,7 @@
 
 #include "engine/base/fields.h"
 #include "engine/ir/graph.h"
-#include "kernels/arguments/optimizers.h"
+#include "kernels/optimizer_kind.h"
 
 namespace gradloom {
 

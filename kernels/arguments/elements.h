@@ -1,10 +1,11 @@
 // Arguments of kernels that take every element by itself (conventions: kernels/arguments.h).
 #pragma once
 
-#include "kernels/elementwise.h"
 #include "kernels/types.h"
 
 namespace gradloom::kernels {
+
+struct EwProgram;  // kernels/elementwise.h
 
 // What random kernels read of a step, in the memory of the device (new contents for every replay of a step).
 struct RandomState {
@@ -60,3 +61,9 @@ struct StoreArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_ELEMENT_KERNELS(K) \
+  K(dropout, DropoutArgs) K(strided_copy, StridedCopyArgs) K(fill, FillArgs)
+// clang-format on

@@ -104,3 +104,11 @@ struct AveragePoolGradArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_IMAGE_KERNELS(K) \
+  K(resample, ResampleArgs) K(grid_sample, GridSampleArgs) K(grid_sample_grad, GridSampleGradArgs) \
+  K(max_pool, MaxPoolArgs) K(max_pool_grad, MaxPoolGradArgs) K(average_pool, AveragePoolArgs) \
+  K(average_pool_grad, AveragePoolGradArgs)
+// clang-format on

@@ -1,7 +1,6 @@
 // Arguments of kernels that read or write where indices say (conventions: kernels/arguments.h).
 #pragma once
 
-#include "kernels/elementwise.h"
 #include "kernels/types.h"
 
 namespace gradloom::kernels {
@@ -67,3 +66,10 @@ struct OneHotArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_INDEX_KERNELS(K) \
+  K(gather, GatherArgs) K(gather_grad, GatherGradArgs) K(index_gather, IndexGatherArgs) \
+  K(index_scatter, IndexScatterArgs) K(one_hot, OneHotArgs)
+// clang-format on

@@ -57,3 +57,11 @@ struct SoftmaxCrossEntropyGradArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_LOSS_KERNELS(K) \
+  K(nll_loss, NllLossArgs) K(nll_loss_grad, NllLossGradArgs) \
+  K(softmax_cross_entropy, SoftmaxCrossEntropyArgs) \
+  K(softmax_cross_entropy_grad, SoftmaxCrossEntropyGradArgs)
+// clang-format on

@@ -100,3 +100,11 @@ struct LrnGradArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_NORMALIZATION_KERNELS(K) \
+  K(layer_norm, LayerNormArgs) K(layer_norm_grad, LayerNormGradArgs) K(group_norm, GroupNormArgs) \
+  K(group_norm_grad, GroupNormGradArgs) K(batch_norm, BatchNormArgs) \
+  K(batch_norm_grad, BatchNormGradArgs)
+// clang-format on

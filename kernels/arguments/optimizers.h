@@ -1,6 +1,7 @@
 // Arguments of optimizers (conventions: kernels/arguments.h).
 #pragma once
 
+#include "kernels/optimizer_kind.h"
 #include "kernels/types.h"
 
 namespace gradloom::kernels {
@@ -9,7 +10,6 @@ namespace gradloom::kernels {
 // pointer equals the input or not; both work). lr: f64 scalar, step: i64 scalar (1 at the first update),
 // grad_scale: scalar of dtype or null. PyTorch semantics (torch.optim.SGD/Adam/AdamW 1.13); LAMB: You et al.
 // 2019, algorithm 2, with bias correction.
-enum class OptimizerKind : std::uint8_t { sgd, adam, adamw, lamb };
 struct OptimizerArgs {
   DType dtype;
   OptimizerKind kind;
@@ -42,3 +42,9 @@ struct GlobalNormArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_OPTIMIZER_KERNELS(K) \
+  K(optimizer, OptimizerArgs) K(global_norm, GlobalNormArgs)
+// clang-format on

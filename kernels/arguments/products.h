@@ -1,7 +1,6 @@
 // Arguments of matrix products and convolutions (conventions: kernels/arguments.h).
 #pragma once
 
-#include "kernels/elementwise.h"
 #include "kernels/types.h"
 
 namespace gradloom::kernels {
@@ -56,3 +55,9 @@ struct ConvolutionArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_PRODUCT_KERNELS(K) \
+  K(gemm, GemmArgs)
+// clang-format on

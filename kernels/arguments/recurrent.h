@@ -66,3 +66,9 @@ struct RecurrentStepGradArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_RECURRENT_KERNELS(K) \
+  K(recurrent_step, RecurrentStepArgs) K(recurrent_step_grad, RecurrentStepGradArgs)
+// clang-format on

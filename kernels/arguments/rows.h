@@ -103,3 +103,12 @@ struct TopKArgs {
 };
 
 }  // namespace gradloom::kernels
+
+// clang-format off
+// Its kernels: K(name, arguments).
+#define GRADLOOM_ROW_KERNELS(K) \
+  K(reduce, ReduceArgs) K(softmax, SoftmaxArgs) K(softmax_grad, SoftmaxGradArgs) \
+  K(reverse_sequence, ReverseSequenceArgs) K(trilu, TriluArgs) K(determinant, DeterminantArgs) \
+  K(determinant_grad, DeterminantGradArgs) K(cum_sum, CumSumArgs) K(arg_extreme, ArgExtremeArgs) \
+  K(top_k, TopKArgs)
+// clang-format on

@@ -1,6 +1,7 @@
 // The loops of the elementwise interpreter: one function per operator and type over a tile of elements.
 #pragma once
 
+#include "kernels/elementwise.h"
 #include "kernels/cpu/kernel.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {

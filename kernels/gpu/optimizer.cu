@@ -338,6 +338,22 @@ __global__ void norm_kernel(const double* squares, long long pieces, T* out) {
 
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
 
+// One function for each row of kernels/optimizers.def. `space` is LAMB's.
+template <class T>
+void sgd(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
+  launch(stream, sgd_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+}
+
+template <class T>
+void adam(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
+  launch(stream, adam_kernel<T, false>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+}
+
+template <class T>
+void adamw(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
+  launch(stream, adam_kernel<T, true>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+}
+
 template <class T>
 void lamb(const Tensors& batch, int blocks, const Settings& s, const LambSpace& space, Stream stream) {
   const dim3 grid{unsigned(blocks)}, block(kThreads);
@@ -357,13 +373,13 @@ void optimize(const OptimizerArgs& args, Stream stream) {
   const long long pieces = tensor_pieces(args.count, args.sizes);
   for_batches<Tensors>(args.count, args.sizes, lists, [&](const Tensors& batch, int blocks) {
     if (blocks == 0) return;
-    const dim3 grid{unsigned(blocks)}, block(kThreads);
+    const LambSpace lamb_space{space, space + pieces, space + 2 * pieces};
     switch (args.kind) {
-      case OptimizerKind::sgd: return launch(stream, sgd_kernel<T>, grid, block, 0, batch, s);
-      case OptimizerKind::adam: return launch(stream, adam_kernel<T, false>, grid, block, 0, batch, s);
-      case OptimizerKind::adamw: return launch(stream, adam_kernel<T, true>, grid, block, 0, batch, s);
-      case OptimizerKind::lamb:
-        return lamb<T>(batch, blocks, s, {space, space + pieces, space + 2 * pieces}, stream);
+#define OPTIMIZER(name, ...) \
+  case OptimizerKind::name:  \
+    return name<T>(batch, blocks, s, lamb_space, stream);
+#include "kernels/optimizers.def"
+#undef OPTIMIZER
     }
   });
 }

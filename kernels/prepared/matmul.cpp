@@ -3,6 +3,7 @@
 // for are copied into the workspace first. Activations run as an elementwise kernel over C while it is
 // in the cache: oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate
 // operator. f64: the gemm kernel.
+#include "kernels/elementwise.h"
 #include "kernels/prepared/matmul.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Dropout of a part against the same part of the whole, which elementwise programs drop.
+#include "kernels/elementwise.h"
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {

@@ -1,4 +1,5 @@
 // Philox4x32-10: the known answers of the authors' Random123 (kat_vectors), and how dropout uses the words.
+#include "kernels/elementwise.h"
 #include "kernels/philox.h"
 
 #include "tests/kernels/support.h"
