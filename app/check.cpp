@@ -239,10 +239,8 @@ class FolderCheck {
       if (!node.alive()) continue;
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] != input) continue;
-        const std::string op = node.op->name;
-        const bool data = op == "Gather" || op == "NegativeLogLikelihoodLoss" ||
-                          op == "SoftmaxCrossEntropyLoss" || node.op->has(kElementwise) || i == 0;
-        if (!data || op == "Range" || op == "ConstantOfShape") return true;
+        const InputRole* const role = node.op->role(i);
+        if (role != nullptr && role->use == InputUse::sizes) return true;
       }
     }
     return false;

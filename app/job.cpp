@@ -14,6 +14,13 @@
 namespace gradloom {
 namespace {
 
+// The dim at an axis that may count from the end; 0 where the shape has no such.
+std::int64_t dim_at(const Shape& shape, std::int64_t axis) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  if (axis < 0) axis += rank;
+  return axis >= 0 && axis < rank ? shape[static_cast<std::size_t>(axis)] : 0;
+}
+
 // What consumers say about the integers of `value`: following views and casts.
 void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId value, InputSpec& spec,
                 std::set<ValueId>& seen) {
@@ -23,18 +30,15 @@ void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, V
   };
   for (const Use& use : uses[value]) {
     const Node& node = graph.nodes[use.node];
-    const std::string op = node.op->name;
-    const Shape* first = node.inputs[0] == kNone ? nullptr : &graph.values[node.inputs[0]].type.shape;
-    if (op == "Gather" && use.input_index == 1 && first != nullptr && !first->empty()) {
-      const std::int64_t axis = node.attrs.integer("axis", 0);
-      take((*first)[static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(first->size())
-                                                      : axis)]);
-    } else if ((op == "NegativeLogLikelihoodLoss" || op == "SoftmaxCrossEntropyLoss") &&
-               use.input_index == 1 && first->size() > 1) {
-      take((*first)[1]);
+    const InputRole* const role = node.op->role(use.input_index);
+    if (role != nullptr && (role->use == InputUse::indices || role->use == InputUse::labels)) {
+      const std::int64_t axis = node.attrs.integer("axis", role->axis);
+      const ValueId selected = node.inputs[role->of];
+      if (selected != kNone) take(dim_at(graph.values[selected].type.shape, axis));
+      if (role->use != InputUse::labels) continue;
       spec.label = true;
       if (node.attrs.has("ignore_index")) spec.ignored = node.attrs.integer("ignore_index");
-    } else if (node.op->has(kView) || op == "Cast") {
+    } else if (node.op->has(kView) || std::string_view(node.op->name) == "Cast") {
       if (use.input_index == 0 && node.outputs[0] != kNone)
         find_limit(graph, uses, node.outputs[0], spec, seen);
     }

@@ -4,7 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/types.h"
@@ -12,15 +15,43 @@
 namespace gradloom::kernels {
 
 enum class EwOp : std::uint8_t {
-#define EW(name, arity, types, formula) name,
+#define EW(name, ...) name,
 #include "kernels/elementwise.def"
 #undef EW
-  Cast,     // operand type -> result type
+  // Those without a formula. A row more in the list changes no number of theirs.
+  Cast = 240,  // operand type -> result type
   Dropout,  // a: x, b: ratio (0..1), c: training (boolean).  keep ? x * (1 / (1 - ratio)) : 0; identity when
             // not training
   DropoutMask,  // a: ratio, b: training -> boolean keep mask
   Uniform,      // a: low, b: high -> low + u (high - low), u uniform in [0, 1)
 };
+
+// What kernels/elementwise.def says of an operator.
+struct EwRange {
+  double low = -2, high = 2;
+};
+struct EwRow {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  EwOp op;
+  const char *name, *formula;
+  int arity;
+  char types;  // 'X': those of Cast, Dropout, .., which have no formula
+  const char* summary;
+  bool ours = false;  // an operator of domain "gradloom"
+  int since = 1;      // the first opset that has it; 1: also those before the oldest that is read
+  double flops = 1;   // per element, as usually counted
+  int weight = 1;     // time of an element on the CPU, in additions (measured): how finely work is cut
+  bool full_precision = false;  // enlarges relative errors, or leaves the range of its operand soon
+  bool commutative = false;     // gives the same for a and b in either order
+  bool chained = false;         // files may give it any number of inputs
+  double neutral_a = kNone, neutral_b = kNone;  // the a that gives b, the b that gives a
+  EwRange a{}, b{};                             // of which its samples are
+  double kink = kNone;                          // where the slope jumps
+};
+std::span<const EwRow> ew_formulas();             // those of elementwise.def, in the order of EwOp
+const EwRow& ew_row(EwOp op);                     // of all
+const EwRow* find_ew_row(std::string_view name);  // null: there is none
 
 constexpr int kEwMaxRegisters = 256;  // inputs + constants + instructions of one program
 constexpr int kEwMaxOutputs = 64;

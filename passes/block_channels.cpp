@@ -98,7 +98,7 @@ class Blocker {
 
   void classify(NodeId id) {
     const Node& node = graph().nodes[id];
-    if (is_op(node, "Conv")) return classify_convolution(id);
+    if (node.op->channel_blocks == ChannelBlocks::sides) return classify_convolution(id);
     if (const char* reduction = reduction_of(node)) reductions_[id] = reduction;
     std::optional<Part> role = carrier(node);
     if (!role) return;
@@ -142,16 +142,18 @@ class Blocker {
   std::optional<Part> carrier(const Node& node) const {
     if (node.outputs.size() == 0 || !can_block(node.outputs[0]) || node.attrs.has("block"))
       return std::nullopt;
-    if (is_op(node, "BatchNormalization") || is_op(node, "AveragePool") ||
-        (is_op(node, "MaxPool") && node.outputs.size() == 1))
-      return can_block(node.inputs[0]) ? std::optional(Part{false, {0}, {0}}) : std::nullopt;
-    if (is_op(node, "Concat")) return concat(node);
+    if (node.op->channel_blocks == ChannelBlocks::attribute) {
+      const bool others =
+          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [&](ValueId v) { return is_image(v); });
+      return can_block(node.inputs[0]) && !others ? std::optional(Part{false, {0}, {0}}) : std::nullopt;
+    }
+    if (node.op->channel_blocks == ChannelBlocks::axis) return joined(node);
     const bool elementwise =
         node.op->has(kElementwise) || (node.op->has(kPointwise) && !node.op->has(kRandom));
     return elementwise && node.outputs.size() == 1 ? pointwise(node) : std::nullopt;
   }
 
-  std::optional<Part> concat(const Node& node) const {
+  std::optional<Part> joined(const Node& node) const {
     const auto rank = static_cast<std::int64_t>(plain_[node.outputs[0]].size());
     const std::int64_t axis = node.attrs.integer("axis", 1);
     if (axis != 1 && axis != 1 - rank) return std::nullopt;
@@ -196,22 +198,20 @@ class Blocker {
   // operator that does it, or null.
   const char* reduction_of(const Node& node) const {
     if (node.inputs.empty() || !can_block(node.inputs[0])) return nullptr;
-    if (is_op(node, "GlobalAveragePool")) return "ReduceMean";
-    for (const char* name : {"ReduceMean", "ReduceSum", "ReduceMax"}) {
-      if (!is_op(node, name)) continue;
-      std::vector<std::int64_t> axes = node.attrs.integers("axes");
-      if (node.inputs.size() > 1 && node.inputs[1] != kNone) {
-        const Tensor& known = graph().values[node.inputs[1]].data;
-        for (std::int64_t i = 0; known.defined() && i < known.count(); ++i)
-          axes.push_back(static_cast<std::int64_t>(known.at(i)));
-      }
-      const std::size_t rank = plain_[node.inputs[0]].size();
-      const auto all = normalized_axes(axes, rank);
-      std::vector<std::int64_t> spatial(rank - 2);
-      std::iota(spatial.begin(), spatial.end(), 2);
-      return all.ok() && *all == spatial ? name : nullptr;
+    const char* const reduction = node.op->spatial_reduction;
+    if (*reduction == '\0') return nullptr;
+    if (node.op->max_inputs == 1) return reduction;  // takes no axes: a global pooling
+    std::vector<std::int64_t> axes = node.attrs.integers("axes");
+    if (node.inputs.size() > 1 && node.inputs[1] != kNone) {
+      const Tensor& known = graph().values[node.inputs[1]].data;
+      for (std::int64_t i = 0; known.defined() && i < known.count(); ++i)
+        axes.push_back(static_cast<std::int64_t>(known.at(i)));
     }
-    return nullptr;
+    const std::size_t rank = plain_[node.inputs[0]].size();
+    const auto all = normalized_axes(axes, rank);
+    std::vector<std::int64_t> spatial(rank - 2);
+    std::iota(spatial.begin(), spatial.end(), 2);
+    return all.ok() && *all == spatial ? reduction : nullptr;
   }
 
   // ---- islands -------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Blocker {
     if (role.convolution) {
       if (!role.inputs.empty() && is_here(role.values.front())) attrs.set("x_block", block_);
       if (!role.outputs.empty() && is_here(role.values.back())) attrs.set("y_block", block_);
-    } else if (is_op(graph().nodes[id], "Concat")) {
+    } else if (graph().nodes[id].op->channel_blocks == ChannelBlocks::axis) {
       attrs.set("axis", std::int64_t{1});
     } else if (graph().nodes[id].op->has(kElementwise) || graph().nodes[id].op->has(kPointwise)) {
       const Shape& result = plain_[graph().nodes[id].outputs[0]];
@@ -410,7 +410,7 @@ class BlockChannels final : public Pass {
   Status run_for(kernels::Target target, Rewriter& rw) const override {
     if (target == kernels::Target::cpu) return run(rw);
     for (NodeId id : TRY(topological_order(rw.graph())))
-      if (is_op(rw.graph().nodes[id], "Conv"))
+      if (rw.graph().nodes[id].op->channel_blocks == ChannelBlocks::sides)
         rw.reject(kRule, id, "for the CPU: its kernels have this layout");
     return {};
   }

@@ -8,12 +8,6 @@
 namespace gradloom {
 namespace {
 
-bool any_of_ops(const Node& node, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* name) { return is_op(node, name); });
-}
-
-bool is_view(const Node& node) { return any_of_ops(node, {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}); }
-
 // The dims [begin, end) of `from` whose product is each dim of `joined`; empty unless there are such for all.
 using Run = std::pair<std::size_t, std::size_t>;
 std::vector<Run> joined_runs(const Shape& from, const Shape& joined) {
@@ -38,58 +32,10 @@ std::vector<std::int64_t> transpose_perm(const Graph& graph, const Node& node) {
   return node.attrs.integers("perm", reversed);
 }
 
-bool scalar_is(const Graph& graph, ValueId id, double wanted) {
-  double value = 0;
-  return scalar_constant(graph, id, &value) && value == wanted;
-}
-
 // Every number of `from` is one of `to`.
 bool widens(DType from, DType to) {
   if (!is_float(from) || !is_float(to) || from == to) return false;
   return to == DType::f64 || (to == DType::f32 && from != DType::f64);
-}
-
-// The rule under which output 0 of the node equals one of its inputs (of the same type and shape).
-struct Noop {
-  const char* rule = nullptr;
-  std::size_t input = 0;
-};
-
-Noop arithmetic_noop(const Graph& graph, const Node& node) {
-  if (node.inputs.size() != 2) return {};
-  const ValueId a = node.inputs[0], b = node.inputs[1];
-  if (is_op(node, "Add"))
-    return scalar_is(graph, b, 0)   ? Noop{"add-zero", 0}
-           : scalar_is(graph, a, 0) ? Noop{"add-zero", 1}
-                                    : Noop{};
-  if (is_op(node, "Mul"))
-    return scalar_is(graph, b, 1) ? Noop{"mul-one", 0} : scalar_is(graph, a, 1) ? Noop{"mul-one", 1} : Noop{};
-  if (is_op(node, "Sub") && scalar_is(graph, b, 0)) return {"sub-zero", 0};
-  if (is_op(node, "Div") && scalar_is(graph, b, 1)) return {"div-one", 0};
-  if (is_op(node, "Pow") && scalar_is(graph, b, 1)) return {"pow-one", 0};
-  return {};
-}
-
-Noop find_noop(const Graph& graph, const Node& node) {
-  if (is_op(node, "Identity")) return {"identity", 0};
-  if (is_op(node, "Cast")) return {"cast-same-type", 0};
-  if (is_view(node)) return {"view-same-shape", 0};
-  if (is_op(node, "Expand")) return {"expand-same-shape", 0};
-  if (any_of_ops(node, {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"}))
-    return {"reduce-one-element", 0};
-  if (any_of_ops(node, {"Concat", "Sum", "Max", "Min"}) && node.inputs.size() == 1) return {"one-input", 0};
-  if (is_op(node, "Transpose")) {
-    const std::vector<std::int64_t> perm = transpose_perm(graph, node);
-    return std::is_sorted(perm.begin(), perm.end()) ? Noop{"transpose-identity", 0} : Noop{};
-  }
-  if (is_op(node, "Dropout")) {
-    const bool mask_free = node.outputs.size() < 2 || node.outputs[1] == kNone;
-    const ValueId training = node.inputs.size() > 2 ? node.inputs[2] : kNone;
-    const bool off =
-        scalar_is(graph, training, 0) || (node.inputs.size() > 1 && scalar_is(graph, node.inputs[1], 0));
-    return mask_free && off ? Noop{"dropout-off", 0} : Noop{};
-  }
-  return arithmetic_noop(graph, node);
 }
 
 class EliminateNoops final : public Pass {
@@ -107,8 +53,8 @@ class EliminateNoops final : public Pass {
   static bool remove_noop(Rewriter& rw, NodeId id) {
     const Graph& graph = rw.graph();
     const Node& node = graph.nodes[id];
-    const Noop noop = find_noop(graph, node);
-    if (noop.rule == nullptr) return false;
+    const Noop noop = node.op->noop == nullptr ? Noop{} : node.op->noop(graph, node);
+    if (noop.rule.empty()) return false;
     const ValueId input = node.inputs[noop.input], output = node.outputs[0];
     if (output == kNone || graph.type(input) != graph.type(output) || !is_static(graph.type(input).shape))
       return false;
@@ -141,7 +87,7 @@ class EliminateNoops final : public Pass {
   static void merge_around_transpose(Rewriter& rw, NodeId id, NodeId before) {
     const Graph& graph = rw.graph();
     const NodeId joining = graph.values[graph.nodes[before].inputs[0]].producer;
-    if (joining == kNone || !is_view(graph.nodes[joining])) return;
+    if (joining == kNone || !graph.nodes[joining].op->has(kReshapes)) return;
     const ValueId source = graph.nodes[joining].inputs[0], output = graph.nodes[id].outputs[0];
     const Shape& from = graph.type(source).shape;
     const auto runs = joined_runs(from, graph.type(graph.nodes[before].inputs[0]).shape);
@@ -183,9 +129,9 @@ class EliminateNoops final : public Pass {
       rw.commit();
       return;
     }
-    if (!is_view(node)) return;
+    if (!node.op->has(kReshapes)) return;
     if (is_op(first, "Transpose")) return merge_around_transpose(rw, id, before);
-    if (!is_view(first)) return;
+    if (!first.op->has(kReshapes)) return;
     const Shape shape = graph.type(output).shape;
     const bool positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t d) { return d > 0; });
     const bool same = graph.type(source) == graph.type(output);

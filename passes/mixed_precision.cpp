@@ -131,7 +131,7 @@ class Converter {
     moves_.assign(graph().nodes.size(), false);
     for (auto id = order.rbegin(); id != order.rend(); ++id) {
       const Node& node = graph().nodes[*id];
-      if (!node.op->has(kView) && !is_op(node, "Transpose")) continue;
+      if (!node.op->has(kView) && !node.op->has(kPermutes)) continue;
       const ValueId out = node.outputs[0];
       const std::vector<Use>& uses = rw_.uses(out);
       moves_[*id] = !uses.empty() && !rw_.is_output(out) && graph().values[out].has_type &&

@@ -56,18 +56,7 @@ bool is_op(const Node& node, std::string_view name) {
 }
 
 bool is_commutative(const Node& node) {
-  static const char* const names[] = {"Add", "Mul", "Max", "Min", "And", "Or", "Equal"};
-  if (!node.alive() || node.op->domain[0] != '\0' || present_inputs(node) != 2) return false;
-  return std::any_of(std::begin(names), std::end(names),
-                     [&](const char* name) { return std::string(name) == node.op->name; });
-}
-
-bool scalar_constant(const Graph& graph, ValueId id, double* value) {
-  if (id == kNone || !is_constant(graph, id)) return false;
-  const Tensor& data = graph.values[id].data;
-  if (!data.defined() || data.count() != 1) return false;
-  if (value != nullptr) *value = data.at(0);
-  return true;
+  return node.alive() && node.op->has(kCommutative) && present_inputs(node) == 2;
 }
 
 Pattern::Pattern(const char* text) {

@@ -62,8 +62,6 @@ class Pattern {
 // A live node of this operator of ONNX's own domain or ours.
 bool is_op(const Node& node, std::string_view name);
 bool is_commutative(const Node& node);
-// Contents of a scalar constant (any rank, one element); false for everything else.
-bool scalar_constant(const Graph& graph, ValueId id, double* value);
 // True if every result of the match except the root's is used only inside it;
 // else `why` names the value used elsewhere.
 bool only_used_inside(const Rewriter& rw, const Match& match, std::string* why);

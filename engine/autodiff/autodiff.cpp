@@ -21,16 +21,15 @@ struct Flow {
   std::vector<bool> reaches;  // a loss
 };
 
-// Codes made by QuantizeLinear, and small floats made by Cast, stand for real numbers, also in another order
-// or shape: gradients pass straight through them, as float tensors.
+// Whether the value is a code of its operator (OpDef::codes), or one in another order or shape: gradients
+// pass straight through it, as float tensors.
 bool quantized(const Graph& graph, ValueId id) {
   constexpr int kMostSteps = 16;  // models have two or three; a file's long chain is walked from each value
   for (int step = 0; step < kMostSteps && id != kNone && graph.values[id].producer != kNone; ++step) {
     const Node& node = graph.nodes[graph.values[id].producer];
-    const std::string_view name = node.op->name;
-    if (name == "QuantizeLinear") return true;
-    if (name == "Cast") return is_small_float(graph.values[id].type.dtype);
-    if ((!node.op->has(kView) && name != "Transpose") || node.inputs.empty()) return false;
+    if (node.op->codes == Codes::all) return true;
+    if (node.op->codes == Codes::small_floats) return is_small_float(graph.values[id].type.dtype);
+    if ((!node.op->has(kView) && !node.op->has(kPermutes)) || node.inputs.empty()) return false;
     id = node.inputs[0];
   }
   return false;

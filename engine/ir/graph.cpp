@@ -216,6 +216,14 @@ bool is_constant(const Graph& graph, ValueId id) {
   return v.data.defined() && v.producer != kNone;  // folded contents; parameters and states have no producer
 }
 
+bool scalar_constant(const Graph& graph, ValueId id, double* value) {
+  if (id == kNone || !is_constant(graph, id)) return false;
+  const Tensor& data = graph.values[id].data;
+  if (!data.defined() || data.count() != 1) return false;
+  if (value != nullptr) *value = data.at(0);
+  return true;
+}
+
 bool shape_known(const Graph& graph, ValueId id) {
   return graph.values[id].has_type && is_static(graph.values[id].type.shape);
 }

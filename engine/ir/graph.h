@@ -133,6 +133,8 @@ std::string last_pass(const std::string& passes);
 ValueId find_value(const Graph& graph, const std::string& name);  // kNone when absent
 bool is_trained(const Graph& graph, ValueId id);                  // a parameter that is not frozen
 bool is_constant(const Graph& graph, ValueId id);  // role constant, or data known (not a parameter/state)
+// Contents of a scalar constant (any rank, one element); false for everything else.
+bool scalar_constant(const Graph& graph, ValueId id, double* value);
 
 // The value's shape has no symbolic dim; the same of all that a node reads and writes.
 bool shape_known(const Graph& graph, ValueId id);

@@ -139,6 +139,48 @@ enum Trait : std::uint32_t {
   kOptionalOutputs = 1u << 7,  // outputs after the first may be omitted: the kernel then does not write them,
                                // the others stay the same
   kFirstOutputOptional = 1u << 8,  // with kOptionalOutputs: the first too
+  kReshapes = 1u << 9,             // kView whose result has a shape of its own (not Identity)
+  kPermutes = 1u << 10,            // output 0 is input 0 with its dims in another order
+  kChained = 1u << 11,             // takes two inputs; files may give it any number, read as a chain of pairs
+  kCommutative = 1u << 12,         // gives the same for its two inputs in either order
+};
+
+// What an operator takes an input for, where that is not to compute with it.
+enum class InputUse : std::uint8_t {
+  data,
+  sizes,    // dims, axes, counts, ..: types of results follow from the contents, so a static plan needs them
+  indices,  // positions along an axis of another input
+  labels,   // classes, which are positions too; attribute ignore_index may name one that stands for none
+};
+// Inputs without a role are data. Who makes batches up reads the limits of integers from here, `check` which
+// inputs must be known before running, and import how many elements inference would look at.
+struct InputRole {
+  std::size_t input = 0;
+  InputUse use = InputUse::data;
+  // Indices and labels: of this input, along the axis that attribute `axis` names, if the operator has it.
+  std::size_t of = 0;
+  std::int64_t axis = 0;  // without the attribute
+  bool examined = false;  // inference looks at each element of a constant
+};
+
+// Output 0 repeats this input, where both have one type, by a rule of this name; empty: it does not.
+struct Noop {
+  std::string rule{};
+  std::size_t input = 0;
+};
+using NoopFn = Noop (*)(const Graph& graph, const Node& node);
+
+// Results that stand for real numbers without being floats to compute with: gradients pass straight through
+// them, as float tensors.
+enum class Codes : std::uint8_t { none, small_floats, all };
+
+// How an operator takes tensors whose channels lie in blocks (engine/ops/channel_blocks.h). Elementwise
+// operators take them as they are.
+enum class ChannelBlocks : std::uint8_t {
+  none,
+  sides,      // input 0 and output 0, each by itself: attributes x_block and y_block
+  attribute,  // input 0 and output 0 together: attribute block; other outputs cannot be images
+  axis,       // all inputs and the output, where attribute axis is that of channels
 };
 
 // What mixed precision (passes/mixed_precision.cpp) does with an operator.
@@ -172,7 +214,14 @@ struct OpDef {
   // (output, input) pairs that may share storage when the output is the input's update;
   // with kMustAlias they always do.
   std::vector<std::pair<int, int>> (*aliases)(const Node& node) = nullptr;
+  std::span<const InputRole> roles{};  // of inputs that are more than data
+  NoopFn noop = nullptr;               // null: every node does something
+  Codes codes = Codes::none;
+  ChannelBlocks channel_blocks = ChannelBlocks::none;
+  // The reduction (ReduceMean, ..) that the node is where it reduces all spatial dims and no other; "": none.
+  const char* spatial_reduction = "";
   bool has(Trait t) const { return (traits & t) != 0; }
+  const InputRole* role(std::size_t input) const;  // null: data
   PrepareFn prepare(kernels::Target target) const { return target == kernels::Target::cpu ? cpu : gpu; }
 };
 

@@ -57,6 +57,12 @@ const OpDef& op_by_name(const char* name) {
   return *row;
 }
 
+const InputRole* OpDef::role(std::size_t input) const {
+  const auto found =
+      std::find_if(roles.begin(), roles.end(), [&](const InputRole& r) { return r.input == input; });
+  return found == roles.end() ? nullptr : &*found;
+}
+
 const Tensor* InferContext::constant(std::size_t i) const {
   if (!has(i) || !is_constant(graph, inputs[i])) return nullptr;
   const Tensor& data = graph.values[inputs[i]].data;

@@ -68,39 +68,6 @@ int operand_count(const EwInstruction& instruction) {
   return n;
 }
 
-// Cost of an operator in cheap operations, measured.
-i64 weight_of(EwOp op) {
-  switch (op) {
-    case EwOp::TruncMod: return 100;
-    case EwOp::Pow: return 16;
-    case EwOp::Exp:
-    case EwOp::Sigmoid: return 4;
-    case EwOp::Log:
-    case EwOp::Tanh:
-    case EwOp::Softplus: return 8;
-    case EwOp::Erf:
-    case EwOp::Gelu:
-    case EwOp::GeluTanh:
-    case EwOp::GeluGrad:
-    case EwOp::GeluTanhGrad:
-    case EwOp::Dropout:
-    case EwOp::DropoutMask:
-    case EwOp::Uniform:
-    case EwOp::Sin:
-    case EwOp::Cos:
-    case EwOp::Tan:
-    case EwOp::Asin:
-    case EwOp::Acos:
-    case EwOp::Atan:
-    case EwOp::Sinh:
-    case EwOp::Cosh:
-    case EwOp::Asinh:
-    case EwOp::Acosh:
-    case EwOp::Atanh: return 12;
-    default: return 1;
-  }
-}
-
 // Last uses; which registers are uniform (one value), dense inputs or outputs written in place.
 void place_registers(const ElementwiseArgs& args, Plan& plan) {
   const EwProgram& program = *args.program;
@@ -126,7 +93,7 @@ void place_registers(const ElementwiseArgs& args, Plan& plan) {
     plan.reg[first_result + k].bytes = std::uint8_t(dtype_bytes(code[k].result_type));
     const int n = operand_count(code[k]);
     for (int o = 0; o < n; ++o) plan.reg[code[k].operands.data()[o]].last_use = std::int16_t(k);
-    plan.work += weight_of(code[k].op);
+    plan.work += ew_row(code[k].op).weight;
   }
   for (int o = 0; o < plan.outputs; ++o) {
     const int source = outputs[o].reg;

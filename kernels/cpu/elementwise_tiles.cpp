@@ -19,7 +19,7 @@ using Bool = unsigned char;  // storage of DType::boolean and DType::u8: 0 or 1
 #define EW_TYPE_S Bool
 #define EW_TYPE_I T
 #define EW_TYPE_P T
-#define EW(name, arity, types, formula)                                                         \
+#define EW(name, arity, types, formula, ...)                                                    \
   struct Formula##name {                                                                        \
     template <class T>                                                                          \
     static GRADLOOM_INLINE auto apply([[maybe_unused]] EW_TYPE_##types a, [[maybe_unused]] T b, \
@@ -258,7 +258,7 @@ constexpr Row row_S() {
 }
 
 constexpr Row kRows[] = {
-#define EW(name, arity, types, formula) row_##types<Formula##name, arity>(),
+#define EW(name, arity, types, formula, ...) row_##types<Formula##name, arity>(),
 #include "kernels/elementwise.def"
 #undef EW
 };

@@ -37,29 +37,14 @@ TypeNames type_names(DType type) {
   return {};
 }
 
-namespace {
-
-struct Formula {
-  const char *name, *text;
-  int arity;
-  char types;
-};
-constexpr Formula kFormulas[] = {
-#define EW(name, arity, types, formula) {#name, #formula, arity, #types[0]},
-#include "kernels/elementwise.def"
-#undef EW
-};
-
-}  // namespace
-
 std::string formula_functions() {
   std::string text = "namespace gradloom::kernels::gpu::op {\n";
-  for (const Formula& formula : kFormulas) {
-    text += std::string("template <class T> GRADLOOM_DEVICE auto ") + formula.name +
-            (formula.types == 'S' ? "(unsigned char a" : "(T a");
-    if (formula.arity > 1) text += ", T b";
-    if (formula.arity > 2) text += ", T c";
-    text += std::string(") { return ") + formula.text + "; }\n";
+  for (const EwRow& row : ew_formulas()) {
+    text += std::string("template <class T> GRADLOOM_DEVICE auto ") + row.name +
+            (row.types == 'S' ? "(unsigned char a" : "(T a");
+    if (row.arity > 1) text += ", T b";
+    if (row.arity > 2) text += ", T c";
+    text += std::string(") { return ") + row.formula + "; }\n";
   }
   return text + "}  // namespace gradloom::kernels::gpu::op\n";
 }
@@ -187,11 +172,11 @@ struct ElementText {
       const std::string power = simple_power(instruction);
       if (!power.empty()) return power;
     }
-    const Formula& formula = kFormulas[std::size_t(instruction.op)];
-    const bool select = formula.types == 'S';  // moves values as they are stored
-    std::string text = std::string("op::") + formula.name + "<" +
+    const EwRow& row = ew_row(instruction.op);
+    const bool select = row.types == 'S';  // moves values as they are stored
+    std::string text = std::string("op::") + row.name + "<" +
                        (select ? type_names(instruction.operand_type).storage : compute) + ">(";
-    for (int o = 0; o < formula.arity; ++o) text += (o > 0 ? ", " : "") + operand(instruction, o, select);
+    for (int o = 0; o < row.arity; ++o) text += (o > 0 ? ", " : "") + operand(instruction, o, select);
     return text + ")";
   }
 

@@ -86,13 +86,28 @@ TEST(Rows, AreComplete) {
 }
 
 TEST(Rows, EveryElementwiseOperatorHasOne) {
-  for (int i = 0; i < static_cast<int>(kernels::EwOp::Dropout); ++i) {
-    const auto ew = static_cast<kernels::EwOp>(i);
-    const OpDef& row = op_by_name(ew_name(ew));
+  std::vector<kernels::EwRow> rows(kernels::ew_formulas().begin(), kernels::ew_formulas().end());
+  rows.push_back(kernels::ew_row(kernels::EwOp::Cast));
+  for (std::size_t i = 0; i + 1 < rows.size(); ++i) EXPECT_EQ(rows[i].op, static_cast<kernels::EwOp>(i));
+  for (const kernels::EwRow& formula : rows) {
+    const OpDef& row = op_by_name(formula.name);
     EXPECT_TRUE(row.has(kElementwise)) << row.name;
-    EXPECT_EQ(row.ew, ew);
-    EXPECT_EQ(row.min_inputs, ew_arity(ew));
+    EXPECT_EQ(row.ew, formula.op);
+    EXPECT_EQ(row.min_inputs, formula.arity);
+    EXPECT_EQ(kernels::find_ew_row(formula.name)->op, formula.op);
   }
+  EXPECT_EQ(kernels::find_ew_row("Conv"), nullptr);
+}
+
+TEST(Rows, RolesAreOfInputsThatExist) {
+  for (const OpDef* op : all_ops())
+    for (const InputRole& role : op->roles) {
+      EXPECT_LT(static_cast<int>(role.input), op->max_inputs) << op->name;
+      EXPECT_LT(static_cast<int>(role.of), op->max_inputs) << op->name;
+      EXPECT_EQ(op->role(role.input), &role) << op->name << " has two roles for one input";
+      const bool positions = role.use == InputUse::indices || role.use == InputUse::labels;
+      EXPECT_TRUE(!positions || role.of != role.input) << op->name;
+    }
 }
 
 }  // namespace

@@ -6,16 +6,10 @@
 #include <string_view>
 
 #include "engine/ir/op.h"
+#include "kernels/elementwise.h"
 
 namespace gradloom {
 namespace {
-
-// By EwOp: the enumeration comes from the same lines.
-constexpr const char* kFormulas[] = {
-#define EW(name, arity, types, formula) #formula,
-#include "kernels/elementwise.def"
-#undef EW
-};
 
 std::string count_range(int least, int most, const char* what) {
   if (most > 99) return fmt::format("{} or more {}s", least, what);
@@ -62,8 +56,7 @@ OperatorPage operator_page(const std::string& name, const std::vector<OpTableRow
     if (op->name == std::string_view(name) && (newest == nullptr || op->since > newest->since)) newest = op;
   if (newest == nullptr) return page;
   page.facts = facts_of(*newest);
-  const auto formula = static_cast<size_t>(newest->ew);
-  if (newest->has(kElementwise) && formula < std::size(kFormulas)) page.formula = kFormulas[formula];
+  if (newest->has(kElementwise)) page.formula = kernels::ew_row(newest->ew).formula;
   return page;
 }
 

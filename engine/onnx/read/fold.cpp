@@ -13,16 +13,6 @@ namespace {
 // and time are accounted for.
 constexpr double kTotalBytesFactor = 2;
 
-// Operators whose types depend on, or are checked against, each element of an input.
-struct Examined {
-  const char* op;
-  std::size_t input;
-};
-constexpr Examined kExamined[] = {
-    {"NonZero", 0},   {"Unique", 0},         {"Compress", 1},        {"Gather", 1},  {"GatherND", 1},
-    {"ScatterND", 1}, {"GatherElements", 1}, {"ScatterElements", 1}, {"Scatter", 1}, {"NonMaxSuppression", 1},
-    {"MaxUnpool", 1}};
-
 }  // namespace
 
 Status Folder::fold(NodeId id) {
@@ -98,8 +88,8 @@ Status Folder::examine(const OpDef& op, const std::vector<ValueId>& inputs) {
     const ValueId input = slot < inputs.size() ? inputs[slot] : kNone;
     return input != kNone && is_constant(graph_, input) ? graph_.value(input).data.count() : 0;
   };
-  for (const Examined& row : kExamined)
-    if (std::string_view(op.name) == row.op) examined_ += examined(row.input);
+  for (const InputRole& role : op.roles)
+    if (role.examined) examined_ += examined(role.input);
   if (examined_ <= limits_.examined_elements) return {};
   return Error{Errc::limit, "inference would look at more than " + std::to_string(limits_.examined_elements) +
                                 " elements of constants" + raised_by("examined_elements")};

@@ -165,8 +165,7 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   while (!added.outputs.empty() && added.outputs.back().empty()) added.outputs.pop_back();
   if (op == nullptr) return add_expansion(*expansion, node, site, std::move(added));
   TRY(check_schema_arity(node, added.inputs.size(), added.outputs.size(), out_.graph.opset));
-  if (op->max_inputs == 2 && added.inputs.size() != 2 && (type == "Max" || type == "Min"))
-    return add_chain(std::move(added));
+  if (op->has(kChained) && added.inputs.size() != 2) return add_chain(std::move(added));
   const bool is_long = added.inputs.size() > static_cast<std::size_t>(op->max_inputs);
   return is_long && (type == "Sum" || type == "Mean") ? add_long_sum(std::move(added))
                                                       : add_node(std::move(added));

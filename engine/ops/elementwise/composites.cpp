@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/ops/noops.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/samples.h"
 #include "engine/ops/elementwise/code.h"
@@ -256,6 +257,8 @@ std::vector<Sample> sum_samples() {
 
 constexpr int kMostInputs = 64;
 
+Status grad_mod(GradContext& ctx) { return ew_gradient(EwOp::TruncMod).rule(ctx); }
+
 }  // namespace
 
 const OpDef clip_op = {.name = "Clip",
@@ -275,7 +278,7 @@ const OpDef mod_op = {.name = "Mod",
                       .min_inputs = 2,
                       .max_inputs = 2,
                       .infer = infer_mod,
-                      .grad = ew_grad::trunc_mod,
+                      .grad = grad_mod,
                       .cpu = prepare_mod,
                       .gpu = prepare_mod,
                       .samples = mod_samples};
@@ -315,7 +318,8 @@ const OpDef sum_op = {.name = "Sum",
                       .grad = grad_sum,
                       .cpu = prepare_sum,
                       .gpu = prepare_sum,
-                      .samples = sum_samples};
+                      .samples = sum_samples,
+                      .noop = one_input};
 const OpDef mean_op = {.name = "Mean",
                        .summary = "Mean of the inputs, broadcast",
                        .traits = kPointwise,

@@ -1,12 +1,13 @@
-// The rows of kernels/elementwise.def and Cast: inference (numpy broadcasting) and kernels from the formula,
-// gradient rules and samples here. Gradients of broadcast inputs are summed down to their shape
-// (GradContext::reduce_to).
+// The operators of kernels/elementwise.def, and Cast: inference (numpy broadcasting), kernels, cost and samples
+// from their rows. What of Pow, Cast and Equal no row can say (mixed types, attributes, booleans) stands here.
 #include "engine/ops/elementwise/formulas.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "engine/ops/gradient_rules.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/noops.h"
 #include "engine/ops/samples.h"
 #include "engine/ops/elementwise/gradients.h"
 #include "kernels/launcher.h"
@@ -14,7 +15,9 @@
 namespace gradloom {
 namespace {
 
+using kernels::ew_row;
 using kernels::EwOp;
+using kernels::EwRow;
 
 std::vector<FusedStatement> single(EwOp op) {
   FusedStatement s;
@@ -81,41 +84,26 @@ Result<Kernel> prepare_ew(const NodeTypes& types) {
   return prepare_elementwise(code, {0}, types);
 }
 
-// FLOPs per element as usually counted: 1 for arithmetic, more for functions evaluated by a polynomial.
 template <EwOp op>
 Cost cost_ew(const NodeTypes& types) {
   Cost cost = default_cost(types);
-  switch (op) {
-    case EwOp::Exp:
-    case EwOp::Log:
-    case EwOp::Sqrt:
-    case EwOp::Erf:
-    case EwOp::Tanh:
-    case EwOp::Sigmoid:
-    case EwOp::Sin:
-    case EwOp::Cos:
-    case EwOp::Softplus:
-    case EwOp::Pow:
-    case EwOp::Tan:
-    case EwOp::Asin:
-    case EwOp::Acos:
-    case EwOp::Atan:
-    case EwOp::Sinh:
-    case EwOp::Cosh:
-    case EwOp::Asinh:
-    case EwOp::Acosh:
-    case EwOp::Atanh:
-    case EwOp::TruncMod: cost.flops *= 10; break;
-    case EwOp::Gelu:
-    case EwOp::GeluTanh:
-    case EwOp::GeluGrad:
-    case EwOp::GeluTanhGrad: cost.flops *= 16; break;
-    case EwOp::TanhGrad:
-    case EwOp::SigmoidGrad: cost.flops *= 3; break;
-    default: break;
-  }
+  cost.flops *= ew_row(op).flops;
   return cost;
 }
+
+// An operand with which the operator gives the other.
+template <EwOp op>
+Noop neutral_operand(const Graph& graph, const Node& node) {
+  const auto rule = [](double neutral) {
+    std::string text = ew_row(op).name;
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text + "-" + (neutral == 0 ? "zero" : neutral == 1 ? "one" : std::to_string(neutral));
+  };
+  if (scalar_is(graph, node.inputs[1], ew_row(op).neutral_b)) return {rule(ew_row(op).neutral_b), 0};
+  if (scalar_is(graph, node.inputs[0], ew_row(op).neutral_a)) return {rule(ew_row(op).neutral_a), 1};
+  return {};
+}
+Noop same_type(const Graph&, const Node&) { return {"cast-same-type", 0}; }
 
 // ---- samples ----------------------------------------------------------------------------------------------
 
@@ -126,49 +114,38 @@ Sample sample(const char* name, std::vector<SampleInput> inputs) {
   return s;
 }
 
-std::vector<Sample> unary_in(double low, double high, double kink = 0) {
-  std::vector<Sample> list = {
-      sample("matrix", {floats({5, 7}, low, high)}), sample("scalar", {floats({}, low, high)}),
-      sample("odd", {floats({3, 1, 37}, low, high)}), sample("empty", {floats({0, 3}, low, high)}),
-      sample("large", {floats({64, 1024}, low, high)})};
+std::vector<Sample> unary_samples(const EwRow& row) {
+  const auto a = [&](Shape s) { return floats(std::move(s), row.a.low, row.a.high); };
+  std::vector<Sample> list = {sample("matrix", {a({5, 7})}), sample("scalar", {a({})}),
+                              sample("odd", {a({3, 1, 37})}), sample("empty", {a({0, 3})}),
+                              sample("large", {a({64, 1024})})};
   list.back().bench = true;
-  if (kink > 0)
-    for (Sample& s : list) s.kinks = {0}, s.kink_distance = kink;
+  if (!std::isnan(row.kink))
+    for (Sample& s : list) s.kinks = {row.kink}, s.kink_distance = 0.01;
+  if (row.types == 'N') list.push_back(sample("integers", {ints({3, 5}, -4, 4)}));
   return list;
 }
-std::vector<Sample> unary_samples() { return unary_in(-2, 2); }
-std::vector<Sample> kinked_samples() { return unary_in(-2, 2, 0.01); }
-std::vector<Sample> positive_samples() { return unary_in(0.2, 3); }
-std::vector<Sample> within_one_samples() { return unary_in(-0.95, 0.95); }
-std::vector<Sample> above_one_samples() { return unary_in(1.1, 9); }
-std::vector<Sample> with_integers(std::vector<Sample> list) {
-  list.push_back(sample("integers", {ints({3, 5}, -4, 4)}));
-  return list;
-}
-std::vector<Sample> number_samples() { return with_integers(unary_samples()); }
-std::vector<Sample> kinked_number_samples() { return with_integers(kinked_samples()); }
 
-std::vector<Sample> binary_in(double a_low, double a_high, double b_low, double b_high) {
-  const auto a = [&](Shape s) { return floats(std::move(s), a_low, a_high); };
-  const auto b = [&](Shape s) { return floats(std::move(s), b_low, b_high); };
+std::vector<Sample> binary_samples(const EwRow& row) {
+  const auto a = [&](Shape s) { return floats(std::move(s), row.a.low, row.a.high); };
+  const auto b = [&](Shape s) { return floats(std::move(s), row.b.low, row.b.high); };
   std::vector<Sample> list = {
       sample("same shape", {a({3, 5}), b({3, 5})}), sample("row", {a({4, 7}), b({7})}),
       sample("column", {a({4, 1}), b({4, 7})}),     sample("both ways", {a({4, 1, 3}), b({5, 1})}),
       sample("scalar", {a({2, 3}), b({})}),         sample("scalar first", {a({}), b({1, 3})}),
       sample("empty", {a({0, 3}), b({3})}),         sample("large", {a({64, 1024}), b({1024})})};
   list.back().bench = true;
-  return list;
-}
-std::vector<Sample> float_binary_samples() { return binary_in(-2, 2, -2, 2); }
-std::vector<Sample> binary_samples() {
-  auto list = float_binary_samples();
-  list.push_back(sample("integers", {ints({3, 5}, -9, 9), ints({5}, -9, 9)}));
-  list.push_back(sample("32-bit integers", {ints({3, 5}, -9, 9, DType::i32), ints({}, -9, 9, DType::i32)}));
-  return list;
-}
-std::vector<Sample> division_samples() {
-  auto list = binary_in(-2, 2, 0.5, 2);
-  list.push_back(sample("integers", {ints({3, 5}, -9, 9), ints({5}, 1, 4)}));
+  if (!std::isnan(row.kink))
+    for (Sample& s : list) s.kinks = {row.kink}, s.kink_distance = 0.01;
+  if (row.types == 'F') {
+    list.push_back(sample("activations", {a({64, 1024}), b({64, 1024})}));
+    list.back().bench = true;
+    return list;
+  }
+  const bool positive = row.b.low > 0;
+  list.push_back(sample("integers", {ints({3, 5}, -9, 9), positive ? ints({5}, 1, 4) : ints({5}, -9, 9)}));
+  if (!positive)
+    list.push_back(sample("32-bit integers", {ints({3, 5}, -9, 9, DType::i32), ints({}, -9, 9, DType::i32)}));
   return list;
 }
 std::vector<Sample> integer_binary_samples() {
@@ -185,11 +162,6 @@ std::vector<Sample> bitwise_not_samples() {
   for (Sample& s : list) s.inputs.pop_back();
   return list;
 }
-std::vector<Sample> remainder_samples() {
-  auto list = division_samples();
-  for (Sample& s : integer_binary_samples()) list.push_back(std::move(s));
-  return list;
-}
 std::vector<Sample> is_nan_samples() {
   return {sample("matrix", {floats({3, 7})}),
           sample("special values", {exact(DType::f32, {4}, {0, std::nan(""), -INFINITY, 1})}),
@@ -197,18 +169,12 @@ std::vector<Sample> is_nan_samples() {
           sample("f8e5m2", {exact(DType::f8e5m2, {4}, {0, std::nan(""), -INFINITY, 1})})};
 }
 std::vector<Sample> pow_samples() {
-  auto list = binary_in(0.3, 2, -2, 2);
+  std::vector<Sample> list = binary_samples(ew_row(EwOp::Pow));
   list.push_back(sample("square", {floats({3, 5}, -2, 2), known_scalar(DType::f32, 2)}));
   list.push_back(sample("cube", {floats({3, 5}, -2, 2), known_scalar(DType::f32, 3)}));
   list.push_back(sample("square root", {floats({3, 5}, 0.2, 2), known_scalar(DType::f32, 0.5)}));
   list.push_back(sample("integer exponent", {floats({3, 5}, 0.5, 2), ints({5}, -2, 3)}));
   list.push_back(sample("integers", {ints({3, 5}, 0, 5), ints({5}, 0, 4)}));
-  return list;
-}
-std::vector<Sample> gradient_samples() {
-  auto list = float_binary_samples();
-  list.push_back(sample("activations", {floats({64, 1024}), floats({64, 1024})}));
-  list.back().bench = true;
   return list;
 }
 std::vector<Sample> compare_samples() {
@@ -296,136 +262,65 @@ std::vector<Sample> cast_samples() {
           to(sample("f8e8m0 to bf16", {exact(DType::f8e8m0, {4}, {0.25, 1, 16, 1024})}), DType::bf16)};
 }
 
-#define ROW(op, DOMAIN_, SUMMARY, TRAITS, GRAD, SAMPLES)                                               \
-  OpDef {                                                                                              \
-    .name = #op, .domain = DOMAIN_, .summary = SUMMARY, .traits = kElementwise | (TRAITS),             \
-    .min_inputs = ew_arity(EwOp::op), .max_inputs = ew_arity(EwOp::op), .infer = infer_ew<EwOp::op>,   \
-    .grad = GRAD, .cost = cost_ew<EwOp::op>, .cpu = prepare_ew<EwOp::op>, .gpu = prepare_ew<EwOp::op>, \
-    .samples = SAMPLES, .ew = EwOp::op                                                                 \
+template <EwOp op>
+std::vector<Sample> samples_ew() {
+  const EwRow& row = ew_row(op);
+  switch (row.types) {
+    case 'I': return row.arity == 1 ? bitwise_not_samples() : integer_binary_samples();
+    case 'C': return op == EwOp::Equal ? equal_samples() : compare_samples();
+    case 'B': return row.arity == 1 ? not_samples() : logic_samples();
+    case 'P': return is_nan_samples();
+    case 'S': return where_samples();
+    case 'X': return cast_samples();
+    default: break;
   }
-std::vector<OpDef> make_rows() {
-  return {
-      ROW(Add, "", "a + b", 0, ew_grad::add, binary_samples),
-      ROW(Sub, "", "a - b", 0, ew_grad::sub, binary_samples),
-      ROW(Mul, "", "a * b", 0, ew_grad::mul, binary_samples),
-      ROW(Div, "", "a / b; integers truncate, x / 0 is 0", 0, ew_grad::div, division_samples),
-      ROW(Pow, "", "a to the power of b", 0, ew_grad::pow, pow_samples),
-      ROW(Max, "", "The larger of two; a tie shares the gradient equally", 0, ew_grad::max, binary_samples),
-      ROW(Min, "", "The smaller of two; a tie shares the gradient equally", 0, ew_grad::min, binary_samples),
-      ROW(Neg, "", "-a", 0, ew_grad::neg, number_samples),
-      ROW(Abs, "", "|a|; gradient 0 at 0", 0, ew_grad::abs, kinked_number_samples),
-      ROW(Sign, "", "-1, 0 or 1", kNoGradient, nullptr, kinked_number_samples),
-      ROW(Exp, "", "e to the power of a", 0, ew_grad::exp, unary_samples),
-      ROW(Log, "", "Natural logarithm", 0, ew_grad::log, positive_samples),
-      ROW(Sqrt, "", "Square root", 0, ew_grad::sqrt, positive_samples),
-      ROW(Reciprocal, "", "1 / a", 0, ew_grad::reciprocal, positive_samples),
-      ROW(Erf, "", "Error function", 0, ew_grad::erf, unary_samples),
-      ROW(Tanh, "", "Hyperbolic tangent", 0, ew_grad::tanh, unary_samples),
-      ROW(Sigmoid, "", "1 / (1 + exp(-a))", 0, ew_grad::sigmoid, unary_samples),
-      ROW(Sin, "", "Sine", 0, ew_grad::sin, unary_samples),
-      ROW(Cos, "", "Cosine", 0, ew_grad::cos, unary_samples),
-      ROW(Tan, "", "Tangent", 0, ew_grad::tan, within_one_samples),
-      ROW(Asin, "", "Inverse sine", 0, ew_grad::asin, within_one_samples),
-      ROW(Acos, "", "Inverse cosine", 0, ew_grad::acos, within_one_samples),
-      ROW(Atan, "", "Inverse tangent", 0, ew_grad::atan, unary_samples),
-      ROW(Sinh, "", "Hyperbolic sine", 0, ew_grad::sinh, unary_samples),
-      ROW(Cosh, "", "Hyperbolic cosine", 0, ew_grad::cosh, unary_samples),
-      ROW(Asinh, "", "Inverse hyperbolic sine", 0, ew_grad::asinh, unary_samples),
-      ROW(Acosh, "", "Inverse hyperbolic cosine", 0, ew_grad::acosh, above_one_samples),
-      ROW(Atanh, "", "Inverse hyperbolic tangent", 0, ew_grad::atanh, within_one_samples),
-      ROW(Floor, "", "Largest integer not above a", kNoGradient, nullptr, unary_samples),
-      ROW(Ceil, "", "Smallest integer not below a", kNoGradient, nullptr, unary_samples),
-      ROW(Round, "", "Nearest integer, the even one of two", kNoGradient, nullptr, unary_samples),
-      ROW(Softplus, "", "log(1 + exp(a))", 0, ew_grad::softplus, unary_samples),
-      ROW(Relu, "", "max(a, 0); gradient 0 at 0", 0, ew_grad::relu, kinked_number_samples),
-      ROW(Square, "gradloom", "a * a", 0, ew_grad::square, number_samples),
-      ROW(Gelu, "gradloom", "a * Phi(a), exact (erf)", 0, ew_grad::gelu, unary_samples),
-      ROW(GeluTanh, "gradloom", "a * Phi(a), tanh approximation", 0, ew_grad::gelu_tanh, unary_samples),
-      ROW(ReluGrad, "gradloom", "Gradient of Relu from dy and y", 0, nullptr, gradient_samples),
-      ROW(TanhGrad, "gradloom", "Gradient of Tanh from dy and y", 0, nullptr, gradient_samples),
-      ROW(SigmoidGrad, "gradloom", "Gradient of Sigmoid from dy and y", 0, nullptr, gradient_samples),
-      ROW(GeluGrad, "gradloom", "Gradient of Gelu from dy and x", 0, nullptr, gradient_samples),
-      ROW(GeluTanhGrad, "gradloom", "Gradient of GeluTanh from dy and x", 0, nullptr, gradient_samples),
-      ROW(TruncMod, "gradloom", "Remainder with the sign of a (C); x mod 0 is 0 for integers", 0,
-          ew_grad::trunc_mod, remainder_samples),
-      ROW(FloorMod, "gradloom", "Remainder with the sign of b (Python); x mod 0 is 0", kNoGradient, nullptr,
-          integer_binary_samples),
-      ROW(ShiftLeft, "gradloom", "a << b; 0 when b is outside the type's width", kNoGradient, nullptr,
-          integer_binary_samples),
-      ROW(ShiftRight, "gradloom", "a >> b; 0 when b is outside the type's width", kNoGradient, nullptr,
-          integer_binary_samples),
-      ROW(BitwiseAnd, "", "a & b", kNoGradient, nullptr, integer_binary_samples),
-      ROW(BitwiseOr, "", "a | b", kNoGradient, nullptr, integer_binary_samples),
-      ROW(BitwiseXor, "", "a ^ b", kNoGradient, nullptr, integer_binary_samples),
-      ROW(BitwiseNot, "", "~a", kNoGradient, nullptr, bitwise_not_samples),
-      ROW(Equal, "", "a == b", kNoGradient, nullptr, equal_samples),
-      ROW(Greater, "", "a > b", kNoGradient, nullptr, compare_samples),
-      ROW(Less, "", "a < b", kNoGradient, nullptr, compare_samples),
-      ROW(GreaterOrEqual, "", "a >= b", kNoGradient, nullptr, compare_samples),
-      ROW(LessOrEqual, "", "a <= b", kNoGradient, nullptr, compare_samples),
-      ROW(And, "", "a and b", kNoGradient, nullptr, logic_samples),
-      ROW(Or, "", "a or b", kNoGradient, nullptr, logic_samples),
-      ROW(Not, "", "not a", kNoGradient, nullptr, not_samples),
-      ROW(IsNaN, "", "Whether a is not a number", kNoGradient, nullptr, is_nan_samples),
-      ROW(Where, "", "a ? b : c", 0, ew_grad::where, where_samples),
-      ROW(Cast, "", "Another element type; floats to integers truncate and saturate", 0, ew_grad::cast,
-          cast_samples),
-  };
-}
-#undef ROW
-
-// The first opset of what came after opset 7.
-int first_opset(EwOp op) {
-  switch (op) {
-    case EwOp::Acosh:
-    case EwOp::Asinh:
-    case EwOp::Atanh:
-    case EwOp::Cosh:
-    case EwOp::Sinh:
-    case EwOp::Erf:
-    case EwOp::IsNaN:
-    case EwOp::Sign:
-    case EwOp::Where: return 9;
-    case EwOp::Round: return 11;
-    case EwOp::GreaterOrEqual:
-    case EwOp::LessOrEqual: return 12;
-    case EwOp::BitwiseAnd:
-    case EwOp::BitwiseOr:
-    case EwOp::BitwiseXor:
-    case EwOp::BitwiseNot: return 18;
-    default: return 1;
-  }
+  if (op == EwOp::Pow) return pow_samples();
+  std::vector<Sample> list = row.arity == 1 ? unary_samples(row) : binary_samples(row);
+  if (op == EwOp::TruncMod)  // of all integer types, and by 0
+    for (Sample& s : integer_binary_samples()) list.push_back(std::move(s));
+  return list;
 }
 
-// What enlarges relative errors or leaves the range of its operand soon.
-Precision precision_of(EwOp op) {
-  switch (op) {
-    case EwOp::Exp:
-    case EwOp::Log:
-    case EwOp::Pow:
-    case EwOp::Reciprocal:
-    case EwOp::Tan:
-    case EwOp::Asin:
-    case EwOp::Acos:
-    case EwOp::Sinh:
-    case EwOp::Cosh:
-    case EwOp::Acosh:
-    case EwOp::Atanh:
-    case EwOp::Softplus:
-    case EwOp::TruncMod: return Precision::full;
-    default: return Precision::follow;
-  }
+bool gives_floats(const EwRow& row) { return std::strchr("FNSX", row.types) != nullptr; }
+
+template <EwOp op>
+OpDef row_of() {
+  const EwRow& row = ew_row(op);
+  const EwGradient gradient = ew_gradient(op);
+  const bool neutral = !std::isnan(row.neutral_a) || !std::isnan(row.neutral_b);
+  std::uint32_t traits = kElementwise;
+  if (gradient.zero || !gives_floats(row)) traits |= kNoGradient;
+  if (row.commutative) traits |= kCommutative;
+  if (row.chained) traits |= kChained;
+  return {.name = row.name,
+          .domain = row.ours ? "gradloom" : "",
+          .since = row.since,
+          .summary = row.summary,
+          .traits = traits,
+          .min_inputs = row.arity,
+          .max_inputs = row.arity,
+          .infer = infer_ew<op>,
+          .grad = gradient.rule,
+          .cost = cost_ew<op>,
+          .cpu = prepare_ew<op>,
+          .gpu = prepare_ew<op>,
+          .samples = samples_ew<op>,
+          .ew = op,
+          .precision = row.full_precision ? Precision::full : Precision::follow,
+          .noop = neutral ? neutral_operand<op> : nullptr};
 }
 
 }  // namespace
 
 const std::vector<OpDef>& elementwise_rows() {
   static const std::vector<OpDef> rows = [] {
-    std::vector<OpDef> list = make_rows();
-    for (OpDef& row : list) {
-      row.since = first_opset(row.ew);
-      row.precision = precision_of(row.ew);
-    }
+    std::vector<OpDef> list = {
+#define EW(name, ...) row_of<EwOp::name>(),
+#include "kernels/elementwise.def"
+#undef EW
+        row_of<EwOp::Cast>()};
+    list.back().noop = same_type;
+    list.back().codes = Codes::small_floats;
     return list;
   }();
   return rows;

@@ -16,24 +16,7 @@ namespace gradloom {
 namespace {
 
 using kernels::EwOp;
-
-struct EwRow {
-  EwOp op;
-  const char* name;
-  int arity;
-  char types;
-};
-constexpr EwRow kEwRows[] = {
-#define EW(name, arity, types, formula) {EwOp::name, #name, arity, #types[0]},
-#include "kernels/elementwise.def"
-#undef EW
-    {EwOp::Cast, "Cast", 1, 'X'},
-    {EwOp::Dropout, "Dropout", 3, 'X'},
-    {EwOp::DropoutMask, "DropoutMask", 2, 'X'},
-    {EwOp::Uniform, "Uniform", 2, 'X'},
-};
-
-const EwRow& row_of(EwOp op) { return kEwRows[static_cast<std::size_t>(op)]; }
+using kernels::EwRow;
 
 bool has_key(EwOp op) { return op == EwOp::Dropout || op == EwOp::DropoutMask || op == EwOp::Uniform; }
 
@@ -106,9 +89,8 @@ class Parser {
     if (!take('t') || TRY(number<std::size_t>()) != number_expected || !take('='))
       return infer_error("expected 't" + std::to_string(number_expected) + "='");
     const std::string name = word();
-    const auto* row =
-        std::find_if(std::begin(kEwRows), std::end(kEwRows), [&](const EwRow& r) { return name == r.name; });
-    if (row == std::end(kEwRows)) return infer_error("unknown elementwise operator '" + name + "'");
+    const EwRow* const row = kernels::find_ew_row(name);
+    if (row == nullptr) return infer_error("unknown elementwise operator '" + name + "'");
     FusedStatement s;
     s.op = row->op;
     if (s.op == EwOp::Cast) {
@@ -201,11 +183,11 @@ std::vector<Sample> fused_samples() {
 
 }  // namespace
 
-const char* ew_name(EwOp op) { return row_of(op).name; }
-int ew_arity(EwOp op) { return row_of(op).arity; }
+const char* ew_name(EwOp op) { return kernels::ew_row(op).name; }
+int ew_arity(EwOp op) { return kernels::ew_row(op).arity; }
 
 Result<DType> ew_result_type(EwOp op, const std::vector<DType>& operands, DType cast_to) {
-  const EwRow& row = row_of(op);
+  const EwRow& row = kernels::ew_row(op);
   if (static_cast<int>(operands.size()) != row.arity) return type_error(row, operands);
   const DType first = operands[0];
   const bool same = std::all_of(operands.begin(), operands.end(), [&](DType t) { return t == first; });

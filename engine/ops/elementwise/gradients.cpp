@@ -1,11 +1,17 @@
-// Gradient rules of the elementwise rows. g is the gradient of the output y; a, b are the inputs.
+// The gradients of the elementwise operators, one rule each:
+//   GRADIENT(name) { .. }   sets what the inputs get of ctx.grad(), out of operators (ctx is a GradContext)
+//   ZERO_GRADIENT(name)     for what is flat wherever it is smooth
+// An operator without either has no gradient, which `inspect` reports; results that are integers or booleans
+// need none. In comments g is the gradient of the output y; a, b are the inputs.
 #include "engine/ops/elementwise/gradients.h"
 
 #include "engine/ops/gradient_rules.h"
 #include "engine/ops/inference.h"
 
-namespace gradloom::ew_grad {
+namespace gradloom {
 namespace {
+
+using kernels::EwOp;
 
 // d(op) as ordinary nodes, in the letters of the formulas below.
 struct Rule {
@@ -24,6 +30,18 @@ struct Rule {
   void give(std::size_t i, ValueId value) const { ctx.set(i, ctx.reduce_to(value, ctx.in(i))); }
 };
 
+template <EwOp op>
+constexpr EwGradient kGradient{};
+
+#define GRADIENT(name)                                             \
+  Status grad_##name(GradContext& ctx);                            \
+  template <>                                                      \
+  constexpr EwGradient kGradient<EwOp::name>{.rule = grad_##name}; \
+  Status grad_##name(GradContext& ctx)
+#define ZERO_GRADIENT(name) \
+  template <>               \
+  constexpr EwGradient kGradient<EwOp::name>{.zero = true};
+
 // Max and Min: the winner takes the gradient, equal inputs half each.
 Status extremum(GradContext& ctx, const char* first_wins, const char* second_wins) {
   const Rule r{ctx};
@@ -33,16 +51,14 @@ Status extremum(GradContext& ctx, const char* first_wins, const char* second_win
   return {};
 }
 
-}  // namespace
-
-Status add(GradContext& ctx) {
+GRADIENT(Add) {
   const Rule r{ctx};
   if (ctx.wants(0)) r.give(0, r.g);
   if (ctx.wants(1)) r.give(1, r.g);
   return {};
 }
 
-Status sub(GradContext& ctx) {
+GRADIENT(Sub) {
   const Rule r{ctx};
   if (ctx.wants(0)) r.give(0, r.g);
   // The sum first: the negation is then of the smaller tensor.
@@ -50,7 +66,7 @@ Status sub(GradContext& ctx) {
   return {};
 }
 
-Status mul(GradContext& ctx) {
+GRADIENT(Mul) {
   const Rule r{ctx};
   if (ctx.wants(0)) r.give(0, r.mul(r.g, r.b));
   if (ctx.wants(1)) r.give(1, r.mul(r.g, r.a));
@@ -58,7 +74,7 @@ Status mul(GradContext& ctx) {
 }
 
 // da = g / b, db = -y g / b.
-Status div(GradContext& ctx) {
+GRADIENT(Div) {
   const Rule r{ctx};
   const ValueId ratio = r.op("Div", {r.g, r.b});
   if (ctx.wants(0)) r.give(0, ratio);
@@ -68,7 +84,7 @@ Status div(GradContext& ctx) {
 
 // da = g b a^(b-1), 0 where b = 0; db = g y log(a), 0 where a = 0 (torch.pow). Known scalar exponents 1, 2
 // and 3 avoid the power.
-Status pow(GradContext& ctx) {
+GRADIENT(Pow) {
   const Rule r{ctx};
   const Graph& graph = ctx.b.graph();
   const bool same_type = ctx.dtype(r.a) == ctx.dtype(r.b);
@@ -104,131 +120,131 @@ Status pow(GradContext& ctx) {
   return {};
 }
 
-Status max(GradContext& ctx) { return extremum(ctx, "Greater", "Less"); }
-Status min(GradContext& ctx) { return extremum(ctx, "Less", "Greater"); }
+GRADIENT(Max) { return extremum(ctx, "Greater", "Less"); }
+GRADIENT(Min) { return extremum(ctx, "Less", "Greater"); }
 
-Status neg(GradContext& ctx) {
+GRADIENT(Neg) {
   const Rule r{ctx};
   ctx.set(0, r.op("Neg", {r.g}));
   return {};
 }
 
-Status abs(GradContext& ctx) {
+GRADIENT(Abs) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.op("Sign", {r.a})));
   return {};
 }
 
-Status exp(GradContext& ctx) {
+GRADIENT(Exp) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.y));
   return {};
 }
 
-Status log(GradContext& ctx) {
+GRADIENT(Log) {
   const Rule r{ctx};
   ctx.set(0, r.op("Div", {r.g, r.a}));
   return {};
 }
 
 // g / (2 y)
-Status sqrt(GradContext& ctx) {
+GRADIENT(Sqrt) {
   const Rule r{ctx};
   ctx.set(0, r.op("Div", {r.scaled(r.g, 0.5), r.y}));
   return {};
 }
 
 // -g y^2
-Status reciprocal(GradContext& ctx) {
+GRADIENT(Reciprocal) {
   const Rule r{ctx};
   ctx.set(0, r.op("Neg", {r.mul(r.g, r.op("Square", {r.y}))}));
   return {};
 }
 
 // g 2 / sqrt(pi) exp(-a^2)
-Status erf(GradContext& ctx) {
+GRADIENT(Erf) {
   const Rule r{ctx};
   const ValueId bell = r.op("Exp", {r.op("Neg", {r.op("Square", {r.a})})});
   ctx.set(0, r.mul(r.g, r.scaled(bell, 1.1283791670955125739)));
   return {};
 }
 
-Status tanh(GradContext& ctx) {
+GRADIENT(Tanh) {
   const Rule r{ctx};
   ctx.set(0, r.op("TanhGrad", {r.g, r.y}));
   return {};
 }
 
-Status sigmoid(GradContext& ctx) {
+GRADIENT(Sigmoid) {
   const Rule r{ctx};
   ctx.set(0, r.op("SigmoidGrad", {r.g, r.y}));
   return {};
 }
 
-Status sin(GradContext& ctx) {
+GRADIENT(Sin) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.op("Cos", {r.a})));
   return {};
 }
 
-Status cos(GradContext& ctx) {
+GRADIENT(Cos) {
   const Rule r{ctx};
   ctx.set(0, r.op("Neg", {r.mul(r.g, r.op("Sin", {r.a}))}));
   return {};
 }
 
-Status tan(GradContext& ctx) {
+GRADIENT(Tan) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.op("Add", {r.op("Square", {r.y}), r.number(1)})));
   return {};
 }
 
 // g / sqrt((1 - a) (1 + a)), which keeps its digits near -1 and 1; acos has the negative.
-Status asin(GradContext& ctx) {
+GRADIENT(Asin) {
   const Rule r{ctx};
   ctx.set(0, r.op("Div", {r.g, r.op("Sqrt", {r.one_minus_square()})}));
   return {};
 }
 
-Status acos(GradContext& ctx) {
+GRADIENT(Acos) {
   const Rule r{ctx};
   ctx.set(0, r.op("Neg", {r.op("Div", {r.g, r.op("Sqrt", {r.one_minus_square()})})}));
   return {};
 }
 
-Status atan(GradContext& ctx) {
+GRADIENT(Atan) {
   const Rule r{ctx};
   ctx.set(0, r.op("Div", {r.g, r.op("Add", {r.op("Square", {r.a}), r.number(1)})}));
   return {};
 }
 
-Status sinh(GradContext& ctx) {
+GRADIENT(Sinh) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.op("Cosh", {r.a})));
   return {};
 }
 
-Status cosh(GradContext& ctx) {
+GRADIENT(Cosh) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.op("Sinh", {r.a})));
   return {};
 }
 
-Status asinh(GradContext& ctx) {
+GRADIENT(Asinh) {
   const Rule r{ctx};
   ctx.set(0, r.op("Div", {r.g, r.op("Sqrt", {r.op("Add", {r.op("Square", {r.a}), r.number(1)})})}));
   return {};
 }
 
 // g / sqrt((a - 1) (a + 1))
-Status acosh(GradContext& ctx) {
+GRADIENT(Acosh) {
   const Rule r{ctx};
   const ValueId square = r.mul(r.op("Sub", {r.a, r.number(1)}), r.op("Add", {r.a, r.number(1)}));
   ctx.set(0, r.op("Div", {r.g, r.op("Sqrt", {square})}));
   return {};
 }
 
-Status atanh(GradContext& ctx) {
+GRADIENT(Atanh) {
   const Rule r{ctx};
   ctx.set(0, r.op("Div", {r.g, r.one_minus_square()}));
   return {};
@@ -236,7 +252,7 @@ Status atanh(GradContext& ctx) {
 
 // y = a - b trunc(a / b): da = g, db = -g trunc(a / b). The quotient is computed from
 // y, whose rounding is exact.
-Status trunc_mod(GradContext& ctx) {
+GRADIENT(TruncMod) {
   const Rule r{ctx};
   if (ctx.wants(0)) r.give(0, r.g);
   if (ctx.wants(1)) {
@@ -246,37 +262,37 @@ Status trunc_mod(GradContext& ctx) {
   return {};
 }
 
-Status softplus(GradContext& ctx) {
+GRADIENT(Softplus) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.op("Sigmoid", {r.a})));
   return {};
 }
 
-Status relu(GradContext& ctx) {
+GRADIENT(Relu) {
   const Rule r{ctx};
   ctx.set(0, r.op("ReluGrad", {r.g, r.y}));
   return {};
 }
 
-Status square(GradContext& ctx) {
+GRADIENT(Square) {
   const Rule r{ctx};
   ctx.set(0, r.mul(r.g, r.scaled(r.a, 2)));
   return {};
 }
 
-Status gelu(GradContext& ctx) {
+GRADIENT(Gelu) {
   const Rule r{ctx};
   ctx.set(0, r.op("GeluGrad", {r.g, r.a}));
   return {};
 }
 
-Status gelu_tanh(GradContext& ctx) {
+GRADIENT(GeluTanh) {
   const Rule r{ctx};
   ctx.set(0, r.op("GeluTanhGrad", {r.g, r.a}));
   return {};
 }
 
-Status where(GradContext& ctx) {
+GRADIENT(Where) {
   const Rule r{ctx};
   if (ctx.wants(1)) r.give(1, r.where(r.a, r.g, r.number(0)));
   if (ctx.wants(2)) r.give(2, r.where(r.a, r.number(0), r.g));
@@ -285,7 +301,7 @@ Status where(GradContext& ctx) {
 
 // Between floats the gradient is cast back; integers and booleans have none. That of a small float is a float
 // tensor (autodiff.cpp) and passes as it is.
-Status cast(GradContext& ctx) {
+GRADIENT(Cast) {
   const DType given = ctx.dtype(ctx.in(0)), from = is_small_float(given) ? ctx.dtype(ctx.grad()) : given;
   if (!is_float(from) || !is_float(ctx.dtype(ctx.grad()))) return {};
   if (from == ctx.dtype(ctx.grad())) {
@@ -296,4 +312,21 @@ Status cast(GradContext& ctx) {
   return {};
 }
 
-}  // namespace gradloom::ew_grad
+ZERO_GRADIENT(Sign)
+ZERO_GRADIENT(Floor)
+ZERO_GRADIENT(Ceil)
+ZERO_GRADIENT(Round)
+
+constexpr EwGradient kGradients[] = {
+#define EW(name, ...) kGradient<EwOp::name>,
+#include "kernels/elementwise.def"
+#undef EW
+};
+
+}  // namespace
+
+EwGradient ew_gradient(EwOp op) {
+  return op == EwOp::Cast ? kGradient<EwOp::Cast> : kGradients[static_cast<std::size_t>(op)];
+}
+
+}  // namespace gradloom

@@ -422,7 +422,8 @@ const OpDef quantize_linear_op = {.name = "QuantizeLinear",
                                   .cpu = prepare_quantize,
                                   .gpu = prepare_quantize,
                                   .samples = quantize_samples,
-                                  .precision = Precision::full};
+                                  .precision = Precision::full,
+                                  .codes = Codes::all};
 const OpDef dequantize_linear_op = {.name = "DequantizeLinear",
                                     .since = 10,
                                     .summary = "(code - zero point) scale",

@@ -96,6 +96,8 @@ std::vector<Sample> compress_samples() {
           sample_of("nothing", {}, {floats({3}), known_truths({0, 0, 0})})};
 }
 
+constexpr InputRole kCompressRoles[] = {{.input = 1, .use = InputUse::sizes, .examined = true}};
+
 }  // namespace
 
 const OpDef compress_op = {.name = "Compress",
@@ -108,6 +110,7 @@ const OpDef compress_op = {.name = "Compress",
                            .cost = copy_cost,
                            .cpu = prepare_compress,
                            .gpu = prepare_compress,
-                           .samples = compress_samples};
+                           .samples = compress_samples,
+                           .roles = kCompressRoles};
 
 }  // namespace gradloom

@@ -1,5 +1,6 @@
 // Gather(data, indices), attribute axis: y[o, k, i] = data[o, indices[k], i]; negative indices count from the
 // end. GatherGrad(dy, indices, shape of data): ddata[o, indices[k], i] += dy[o, k, i] in order of k. OneHot.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/indexing/index_walks.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
@@ -216,7 +217,8 @@ const OpDef gather_op = {.name = "Gather",
                          .cost = copy_cost,
                          .cpu = prepare_gather,
                          .gpu = prepare_gather,
-                         .samples = gather_samples};
+                         .samples = gather_samples,
+                         .roles = kIndicesSecond};
 const OpDef gather_grad_op = {.name = "GatherGrad",
                               .domain = "gradloom",
                               .summary = "Gradient of Gather: rows added up by index",
@@ -238,6 +240,7 @@ const OpDef one_hot_op = {.name = "OneHot",
                           .cost = copy_cost,
                           .cpu = prepare_one_hot,
                           .gpu = prepare_one_hot,
-                          .samples = one_hot_samples};
+                          .samples = one_hot_samples,
+                          .roles = kSizesSecond};
 
 }  // namespace gradloom

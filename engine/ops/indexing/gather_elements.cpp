@@ -2,6 +2,7 @@
 // in the shape of y. GatherElementsGrad(dy, indices, shape of data): ddata is zero but for the sums of dy at
 // the places that were read, added in the order of dy. Negative indices count from the end; unknown ones that
 // are out of range read zeros and add nothing.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/indexing/index_walks.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/gradient_rules.h"
@@ -98,7 +99,8 @@ const OpDef gather_elements_op = {.name = "GatherElements",
                                   .cost = copy_cost,
                                   .cpu = prepare_gather_elements,
                                   .gpu = prepare_gather_elements,
-                                  .samples = gather_elements_samples};
+                                  .samples = gather_elements_samples,
+                                  .roles = kIndicesSecond};
 const OpDef gather_elements_grad_op = {.name = "GatherElementsGrad",
                                        .domain = "gradloom",
                                        .summary = "Gradient of GatherElements: elements added up by index",

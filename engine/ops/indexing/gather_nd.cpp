@@ -2,6 +2,7 @@
 //   y[batch, item, :] = data[batch, indices[.., 0], .., indices[.., k - 1], :]
 // GatherNDGrad(dy, indices, shape of data): zeros but for the sums of dy at the places that were read, in the
 // order of the items.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/indexing/index_walks.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/gradient_rules.h"
@@ -109,7 +110,8 @@ const OpDef gather_nd_op = {.name = "GatherND",
                             .cost = copy_cost,
                             .cpu = prepare_gather_nd,
                             .gpu = prepare_gather_nd,
-                            .samples = gather_nd_samples};
+                            .samples = gather_nd_samples,
+                            .roles = kPlacesSecond};
 const OpDef gather_nd_grad_op = {.name = "GatherNDGrad",
                                  .domain = "gradloom",
                                  .summary = "Gradient of GatherND: parts added up by index",

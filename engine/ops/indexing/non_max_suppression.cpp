@@ -153,6 +153,13 @@ std::vector<Sample> samples() {
           sample_of("none by default", {}, {boxes, scores})};
 }
 
+// Everything decides how many boxes there are; the boxes are looked at where their scores say so.
+constexpr InputRole kRoles[] = {{.input = 0, .use = InputUse::sizes},
+                                {.input = 1, .use = InputUse::sizes, .examined = true},
+                                {.input = 2, .use = InputUse::sizes},
+                                {.input = 3, .use = InputUse::sizes},
+                                {.input = 4, .use = InputUse::sizes}};
+
 }  // namespace
 
 const OpDef non_max_suppression_op = {.name = "NonMaxSuppression",
@@ -164,6 +171,7 @@ const OpDef non_max_suppression_op = {.name = "NonMaxSuppression",
                                       .infer = infer,
                                       .cpu = prepare,
                                       .gpu = prepare,
-                                      .samples = samples};
+                                      .samples = samples,
+                                      .roles = kRoles};
 
 }  // namespace gradloom

@@ -1,5 +1,6 @@
 // NonZero(x): i64 [rank, count], the indices of what is not 0, row-major.
 // What comes out has a size that is in the contents of an input: these must be known when planning. Source: ONNX NonZero-13.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
@@ -61,6 +62,7 @@ const OpDef nonzero_op = {.name = "NonZero",
                           .infer = infer_nonzero,
                           .cpu = prepare_nonzero,
                           .gpu = prepare_nonzero,
-                          .samples = nonzero_samples};
+                          .samples = nonzero_samples,
+                          .roles = kExaminedFirst};
 
 }  // namespace gradloom

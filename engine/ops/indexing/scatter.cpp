@@ -10,6 +10,7 @@
 //   mul       g times the product of the other factors of the place, from the product of those that are not 0 and the number of zeros
 //   max, min  g shared evenly by all that equal the result (as in PyTorch)
 // Source: ONNX Scatter-9, ScatterElements-18, ScatterND-18.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/indexing/index_walks.h"
 #include "engine/ops/gradient_rules.h"
 #include "engine/ops/inference.h"
@@ -244,7 +245,8 @@ const OpDef scatter_elements_op = {.name = "ScatterElements",
                                    .cpu = prepare_elements,
                                    .gpu = prepare_elements,
                                    .samples = elements_samples,
-                                   .inplace_input = 0};
+                                   .inplace_input = 0,
+                                   .roles = kIndicesSecond};
 const OpDef scatter_op = {.name = "Scatter",
                           .since = 9,
                           .until = 10,
@@ -256,7 +258,8 @@ const OpDef scatter_op = {.name = "Scatter",
                           .cpu = prepare_elements,
                           .gpu = prepare_elements,
                           .samples = scatter_samples,
-                          .inplace_input = 0};
+                          .inplace_input = 0,
+                          .roles = kIndicesSecond};
 const OpDef scatter_nd_op = {.name = "ScatterND",
                              .since = 11,
                              .summary = "Parts written to places chosen by index tuples",
@@ -267,6 +270,7 @@ const OpDef scatter_nd_op = {.name = "ScatterND",
                              .cpu = prepare_nd,
                              .gpu = prepare_nd,
                              .samples = nd_samples,
-                             .inplace_input = 0};
+                             .inplace_input = 0,
+                             .roles = kPlacesSecond};
 
 }  // namespace gradloom

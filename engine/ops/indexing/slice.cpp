@@ -228,6 +228,11 @@ std::vector<Sample> slice_grad_samples() {
                     {floats({5, 2}), known_ints({5, 7})})};
 }
 
+constexpr InputRole kSliceRoles[] = {{.input = 1, .use = InputUse::sizes},
+                                     {.input = 2, .use = InputUse::sizes},
+                                     {.input = 3, .use = InputUse::sizes},
+                                     {.input = 4, .use = InputUse::sizes}};
+
 }  // namespace
 
 const OpDef slice_op = {.name = "Slice",
@@ -239,7 +244,8 @@ const OpDef slice_op = {.name = "Slice",
                         .cost = copy_cost,
                         .cpu = prepare_slice,
                         .gpu = prepare_slice,
-                        .samples = slice_samples};
+                        .samples = slice_samples,
+                        .roles = kSliceRoles};
 const OpDef slice_grad_op = {.name = "SliceGrad",
                              .domain = "gradloom",
                              .summary = "Gradient of Slice: zeros around dy",

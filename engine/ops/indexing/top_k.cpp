@@ -1,6 +1,7 @@
 // TopK(x, k) or attribute k, attributes axis, largest, sorted: the k largest or smallest elements along the
 // axis and where they were. Always in order, equal ones by index; NaN counts as the largest number. Source:
 // ONNX TopK-1, 10, 11, 24.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -109,6 +110,7 @@ const OpDef top_k_op = {.name = "TopK",
                         .cost = input_cost,
                         .cpu = prepare,
                         .gpu = prepare,
-                        .samples = samples};
+                        .samples = samples,
+                        .roles = kSizesSecond};
 
 }  // namespace gradloom

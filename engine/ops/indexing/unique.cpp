@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "engine/ops/input_roles.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -110,6 +111,7 @@ const OpDef unique_op = {.name = "Unique",
                          .infer = infer_unique,
                          .cpu = prepare_unique,
                          .gpu = prepare_unique,
-                         .samples = unique_samples};
+                         .samples = unique_samples,
+                         .roles = kExaminedFirst};
 
 }  // namespace gradloom

@@ -6,6 +6,7 @@
 //   NllLossGrad(dloss, labels, weight, total_weight) -> dlog_prob of shape input_shape:
 //     -weight[label] * dloss (/ total_weight) at the label, 0 elsewhere
 // Rows labelled ignore_index add nothing. Source: ONNX NegativeLogLikelihoodLoss-13.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/losses/label_losses.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -148,6 +149,7 @@ const OpDef negative_log_likelihood_loss_op = {
     .gpu = prepare,
     .samples = samples,
     .precision = Precision::full,
+    .roles = kLabelsSecond,
 };
 
 const OpDef nll_loss_grad_op = {

@@ -8,6 +8,7 @@
 //     dlogits = (softmax - onehot) * weight[label] * dloss (/ total_weight)
 // Attribute wide (ours): loss and weight are f32 where the logits are bf16, as outputs 2 and 3 always are.
 // Rows labelled ignore_index add nothing. Source: ONNX SoftmaxCrossEntropyLoss-13.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/losses/label_losses.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
@@ -199,6 +200,7 @@ const OpDef softmax_cross_entropy_loss_op = {
     .gpu = prepare,
     .samples = samples,
     .precision = Precision::wide,
+    .roles = kLabelsSecond,
 };
 
 const OpDef softmax_cross_entropy_grad_op = {

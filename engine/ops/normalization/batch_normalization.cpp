@@ -326,6 +326,7 @@ constexpr OpDef row(int since, int until) {
   r.samples = samples<by_outputs>;
   r.inplace_input = 0;
   r.aliases = aliases;
+  r.channel_blocks = ChannelBlocks::attribute;
   return r;
 }
 

@@ -5,6 +5,7 @@
 //   dx = Dropout(dy) with the same ratio, training_mode and key recomputes the mask instead of keeping it.
 //   Attribute seed of ONNX is not used: runs have one seed.
 // Source: Srivastava et al. 2014; ONNX Dropout-7, -13.
+#include "engine/ops/noops.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
@@ -149,6 +150,15 @@ std::vector<Sample> samples() {
   };
 }
 
+// Where nobody asks for the mask: not training, or nothing is dropped.
+Noop switched_off(const Graph& graph, const Node& node) {
+  const auto input_is = [&](std::size_t i, double wanted) {
+    return node.inputs.size() > i && scalar_is(graph, node.inputs[i], wanted);
+  };
+  const bool mask_free = node.outputs.size() < 2 || node.outputs[1] == kNone;
+  return mask_free && (input_is(2, 0) || input_is(1, 0)) ? Noop{"dropout-off", 0} : Noop{};
+}
+
 }  // namespace
 
 const OpDef dropout_7_op = {
@@ -180,6 +190,7 @@ const OpDef dropout_12_op = {
     .samples = samples,
     .ew = kernels::EwOp::Dropout,
     .inplace_input = 0,
+    .noop = switched_off,
 };
 
 }  // namespace gradloom

@@ -1,4 +1,5 @@
 // CumSum(x, axis), attributes exclusive, reverse: running sums along an axis. Source: ONNX CumSum-11.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
@@ -95,6 +96,7 @@ const OpDef cum_sum_op = {.name = "CumSum",
                           .cpu = prepare_cum_sum,
                           .gpu = prepare_cum_sum,
                           .samples = cum_sum_samples,
-                          .precision = Precision::full};
+                          .precision = Precision::full,
+                          .roles = kSizesSecond};
 
 }  // namespace gradloom

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/ops/input_roles.h"
 #include "engine/ops/kernel_sequence.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/gradient_rules.h"
@@ -424,6 +425,9 @@ std::vector<Sample> product_samples() {
   return list;
 }
 
+// Of one type with its input, a reduction is over axes of size 1; these keep what they find there.
+Noop reduces_one(const Graph&, const Node&) { return {"reduce-one-element", 0}; }
+
 }  // namespace
 
 const OpDef reduce_sum_op = {.name = "ReduceSum",
@@ -436,7 +440,10 @@ const OpDef reduce_sum_op = {.name = "ReduceSum",
                              .cpu = prepare_reduce<Reduction::sum>,
                              .gpu = prepare_reduce<Reduction::sum>,
                              .samples = number_samples,
-                             .precision = Precision::full};
+                             .precision = Precision::full,
+                             .roles = kSizesSecond,
+                             .noop = reduces_one,
+                             .spatial_reduction = "ReduceSum"};
 const OpDef reduce_mean_op = {.name = "ReduceMean",
                               .summary = "Mean over axes",
                               .min_inputs = 1,
@@ -447,7 +454,10 @@ const OpDef reduce_mean_op = {.name = "ReduceMean",
                               .cpu = prepare_reduce<Reduction::mean>,
                               .gpu = prepare_reduce<Reduction::mean>,
                               .samples = float_samples,
-                              .precision = Precision::full};
+                              .precision = Precision::full,
+                              .roles = kSizesSecond,
+                              .noop = reduces_one,
+                              .spatial_reduction = "ReduceMean"};
 const OpDef reduce_max_op = {.name = "ReduceMax",
                              .summary = "Largest element over axes; ties share the gradient",
                              .min_inputs = 1,
@@ -457,7 +467,10 @@ const OpDef reduce_max_op = {.name = "ReduceMax",
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::max>,
                              .gpu = prepare_reduce<Reduction::max>,
-                             .samples = extremum_samples};
+                             .samples = extremum_samples,
+                             .roles = kSizesSecond,
+                             .noop = reduces_one,
+                             .spatial_reduction = "ReduceMax"};
 const OpDef reduce_min_op = {.name = "ReduceMin",
                              .summary = "Smallest element over axes; ties share the gradient",
                              .min_inputs = 1,
@@ -467,7 +480,9 @@ const OpDef reduce_min_op = {.name = "ReduceMin",
                              .cost = input_cost,
                              .cpu = prepare_reduce<Reduction::min>,
                              .gpu = prepare_reduce<Reduction::min>,
-                             .samples = extremum_samples};
+                             .samples = extremum_samples,
+                             .roles = kSizesSecond,
+                             .noop = reduces_one};
 const OpDef reduce_prod_op = {.name = "ReduceProd",
                               .summary = "Product over axes",
                               .min_inputs = 1,
@@ -478,7 +493,9 @@ const OpDef reduce_prod_op = {.name = "ReduceProd",
                               .cpu = prepare_reduce<Reduction::prod>,
                               .gpu = prepare_reduce<Reduction::prod>,
                               .samples = product_samples,
-                              .precision = Precision::full};
+                              .precision = Precision::full,
+                              .roles = kSizesSecond,
+                              .noop = reduces_one};
 const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .summary = "Sum of absolute values over axes",
                             .min_inputs = 1,
@@ -489,7 +506,8 @@ const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .cpu = prepare_reduce<Reduction::l1>,
                             .gpu = prepare_reduce<Reduction::l1>,
                             .samples = kinked_samples,
-                            .precision = Precision::full};
+                            .precision = Precision::full,
+                            .roles = kSizesSecond};
 const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .summary = "Euclidean norm over axes; gradient 0 at 0",
                             .min_inputs = 1,
@@ -500,7 +518,8 @@ const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .cpu = prepare_reduce<Reduction::l2>,
                             .gpu = prepare_reduce<Reduction::l2>,
                             .samples = kinked_samples,
-                            .precision = Precision::full};
+                            .precision = Precision::full,
+                            .roles = kSizesSecond};
 const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .summary = "Sum of squares over axes",
                                     .min_inputs = 1,
@@ -511,7 +530,8 @@ const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .cpu = prepare_reduce<Reduction::sum_square>,
                                     .gpu = prepare_reduce<Reduction::sum_square>,
                                     .samples = float_samples,
-                                    .precision = Precision::full};
+                                    .precision = Precision::full,
+                                    .roles = kSizesSecond};
 const OpDef reduce_log_sum_op = {.name = "ReduceLogSum",
                                  .summary = "log of the sum over axes",
                                  .min_inputs = 1,
@@ -522,7 +542,8 @@ const OpDef reduce_log_sum_op = {.name = "ReduceLogSum",
                                  .cpu = prepare_log_sum,
                                  .gpu = prepare_log_sum,
                                  .samples = log_sum_samples,
-                                 .precision = Precision::full};
+                                 .precision = Precision::full,
+                                 .roles = kSizesSecond};
 const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .summary = "log of the sum of exponentials over axes",
                                      .min_inputs = 1,
@@ -533,6 +554,7 @@ const OpDef reduce_log_sum_exp_op = {.name = "ReduceLogSumExp",
                                      .cpu = prepare_reduce<Reduction::log_sum_exp>,
                                      .gpu = prepare_reduce<Reduction::log_sum_exp>,
                                      .samples = float_samples,
-                                     .precision = Precision::full};
+                                     .precision = Precision::full,
+                                     .roles = kSizesSecond};
 
 }  // namespace gradloom

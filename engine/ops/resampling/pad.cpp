@@ -201,6 +201,9 @@ std::vector<Sample> pad_samples() {
           sample_of("f8e4m3fn", {}, {ints({3}, -9, 9, DType::f8e4m3fn), known_ints({1, 2})})};
 }
 
+constexpr InputRole kPadRoles[] = {{.input = 1, .use = InputUse::sizes},
+                                   {.input = 3, .use = InputUse::sizes}};
+
 }  // namespace
 
 const OpDef pad_op = {.name = "Pad",
@@ -212,6 +215,7 @@ const OpDef pad_op = {.name = "Pad",
                       .cost = copy_cost,
                       .cpu = prepare_pad,
                       .gpu = prepare_pad,
-                      .samples = pad_samples};
+                      .samples = pad_samples,
+                      .roles = kPadRoles};
 
 }  // namespace gradloom

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "engine/ops/input_roles.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"
@@ -442,6 +443,10 @@ std::vector<Sample> resize_samples() {
   return list;
 }
 
+constexpr InputRole kResizeRoles[] = {{.input = 1, .use = InputUse::sizes},
+                                      {.input = 2, .use = InputUse::sizes},
+                                      {.input = 3, .use = InputUse::sizes}};
+
 }  // namespace
 
 const OpDef upsample_op = {.name = "Upsample",
@@ -455,7 +460,8 @@ const OpDef upsample_op = {.name = "Upsample",
                            .cost = cost<Version::upsample>,
                            .cpu = prepare<Version::upsample>,
                            .gpu = prepare<Version::upsample>,
-                           .samples = upsample_samples};
+                           .samples = upsample_samples,
+                           .roles = kSizesSecond};
 const OpDef resize_10_op = {.name = "Resize",
                             .since = 10,
                             .until = 10,
@@ -467,7 +473,8 @@ const OpDef resize_10_op = {.name = "Resize",
                             .cost = cost<Version::resize_10>,
                             .cpu = prepare<Version::resize_10>,
                             .gpu = prepare<Version::resize_10>,
-                            .samples = resize_10_samples};
+                            .samples = resize_10_samples,
+                            .roles = kSizesSecond};
 const OpDef resize_op = {.name = "Resize",
                          .since = 11,
                          .summary = "Another size by interpolation",
@@ -478,6 +485,7 @@ const OpDef resize_op = {.name = "Resize",
                          .cost = cost<Version::resize>,
                          .cpu = prepare<Version::resize>,
                          .gpu = prepare<Version::resize>,
-                         .samples = resize_samples};
+                         .samples = resize_samples,
+                         .roles = kResizeRoles};
 
 }  // namespace gradloom

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "engine/ops/input_roles.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
@@ -287,6 +288,10 @@ std::vector<Sample> range_samples() {
           sample_of("nothing", {}, {n(3), n(1), n(1)}), sample_of("floats", {}, {f(0.5), f(2.25), f(0.5)})};
 }
 
+constexpr InputRole kRangeRoles[] = {{.input = 0, .use = InputUse::sizes},
+                                     {.input = 1, .use = InputUse::sizes},
+                                     {.input = 2, .use = InputUse::sizes}};
+
 }  // namespace
 
 const OpDef constant_op = {.name = "Constant",
@@ -307,7 +312,8 @@ const OpDef constant_of_shape_op = {.name = "ConstantOfShape",
                                     .cost = copy_cost,
                                     .cpu = prepare_constant_of_shape,
                                     .gpu = prepare_constant_of_shape,
-                                    .samples = constant_of_shape_samples};
+                                    .samples = constant_of_shape_samples,
+                                    .roles = kSizesFirst};
 const OpDef eye_like_op = {.name = "EyeLike",
                            .since = 9,
                            .summary = "1 on a diagonal, 0 elsewhere, in the shape of the input",
@@ -344,6 +350,7 @@ const OpDef range_op = {.name = "Range",
                         .cpu = prepare_range,
                         .gpu = prepare_range,
                         .samples = range_samples,
-                        .precision = Precision::full};
+                        .precision = Precision::full,
+                        .roles = kRangeRoles};
 
 }  // namespace gradloom

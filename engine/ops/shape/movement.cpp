@@ -1,6 +1,8 @@
 // Elements moved, not computed: Transpose, Concat, Split, Expand, Tile. All are strided copies.
 #include <memory>
 
+#include "engine/ops/noops.h"
+#include "engine/ops/input_roles.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -400,16 +402,24 @@ std::vector<Sample> tile_samples() {
           sample_of("nothing", {}, {floats({2, 3}), known_ints({1, 0})})};
 }
 
+Noop transposes_nothing(const Graph& graph, const Node& node) {
+  const Result<Ints> perm = permutation(node.attrs, graph.type(node.inputs[0]).shape.size());
+  return perm.ok() && std::is_sorted(perm->begin(), perm->end()) ? Noop{"transpose-identity", 0} : Noop{};
+}
+Noop expands_nothing(const Graph&, const Node&) { return {"expand-same-shape", 0}; }
+
 }  // namespace
 
 const OpDef transpose_op = {.name = "Transpose",
                             .summary = "Permutes dimensions",
+                            .traits = kPermutes,
                             .infer = infer_transpose,
                             .grad = grad_transpose,
                             .cost = copy_cost,
                             .cpu = prepare_transpose,
                             .gpu = prepare_transpose,
-                            .samples = transpose_samples};
+                            .samples = transpose_samples,
+                            .noop = transposes_nothing};
 const OpDef concat_op = {.name = "Concat",
                          .summary = "Joins along an axis",
                          .min_inputs = 1,
@@ -419,7 +429,9 @@ const OpDef concat_op = {.name = "Concat",
                          .cost = copy_cost,
                          .cpu = prepare_concat,
                          .gpu = prepare_concat,
-                         .samples = concat_samples};
+                         .samples = concat_samples,
+                         .noop = one_input,
+                         .channel_blocks = ChannelBlocks::axis};
 const OpDef split_op = {.name = "Split",
                         .summary = "Parts along an axis",
                         .min_inputs = 1,
@@ -430,7 +442,8 @@ const OpDef split_op = {.name = "Split",
                         .cost = copy_cost,
                         .cpu = prepare_split,
                         .gpu = prepare_split,
-                        .samples = split_samples};
+                        .samples = split_samples,
+                        .roles = kSizesSecond};
 const OpDef expand_op = {.name = "Expand",
                          .since = 8,
                          .summary = "Broadcasts to a shape",
@@ -441,7 +454,9 @@ const OpDef expand_op = {.name = "Expand",
                          .cost = copy_cost,
                          .cpu = prepare_expand,
                          .gpu = prepare_expand,
-                         .samples = expand_samples};
+                         .samples = expand_samples,
+                         .roles = kSizesSecond,
+                         .noop = expands_nothing};
 const OpDef tile_op = {.name = "Tile",
                        .summary = "Repeats along every axis",
                        .min_inputs = 2,
@@ -451,6 +466,7 @@ const OpDef tile_op = {.name = "Tile",
                        .cost = copy_cost,
                        .cpu = prepare_tile,
                        .gpu = prepare_tile,
-                       .samples = tile_samples};
+                       .samples = tile_samples,
+                       .roles = kSizesSecond};
 
 }  // namespace gradloom

@@ -1,4 +1,5 @@
 // Trilu(x, k): the upper or the lower triangle of the matrices in the last two axes, zeros elsewhere. Source: ONNX Trilu-14.
+#include "engine/ops/input_roles.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
@@ -68,6 +69,7 @@ const OpDef trilu_op = {.name = "Trilu",
                         .cost = copy_cost,
                         .cpu = prepare_trilu,
                         .gpu = prepare_trilu,
-                        .samples = trilu_samples};
+                        .samples = trilu_samples,
+                        .roles = kSizesSecond};
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 // Identity. Gradients reshape back.
 #include <algorithm>
 
+#include "engine/ops/input_roles.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"
@@ -171,49 +172,60 @@ std::vector<Sample> identity_samples() {
           sample_of("f8e8m0", {}, {exact(DType::f8e8m0, {3}, {1, 0.5, 4})})};
 }
 
+Noop identity(const Graph&, const Node&) { return {"identity", 0}; }
+Noop same_shape(const Graph&, const Node&) { return {"view-same-shape", 0}; }
+
 }  // namespace
 
 const OpDef reshape_op = {.name = "Reshape",
                           .summary = "Another shape for the same elements",
-                          .traits = kView,
+                          .traits = kView | kReshapes,
                           .min_inputs = 1,
                           .max_inputs = 2,
                           .infer = infer_reshape,
                           .grad = grad_view,
                           .cost = no_cost,
-                          .samples = reshape_samples};
+                          .samples = reshape_samples,
+                          .roles = kSizesSecond,
+                          .noop = same_shape};
 const OpDef flatten_op = {.name = "Flatten",
                           .summary = "Two dimensions: before and from the axis",
-                          .traits = kView,
+                          .traits = kView | kReshapes,
                           .infer = infer_flatten,
                           .grad = grad_view,
                           .cost = no_cost,
-                          .samples = flatten_samples};
+                          .samples = flatten_samples,
+                          .noop = same_shape};
 const OpDef squeeze_op = {.name = "Squeeze",
                           .summary = "Drops dimensions of size 1",
-                          .traits = kView,
+                          .traits = kView | kReshapes,
                           .min_inputs = 1,
                           .max_inputs = 2,
                           .infer = infer_squeeze,
                           .grad = grad_view,
                           .cost = no_cost,
-                          .samples = squeeze_samples};
+                          .samples = squeeze_samples,
+                          .roles = kSizesSecond,
+                          .noop = same_shape};
 const OpDef unsqueeze_op = {.name = "Unsqueeze",
                             .summary = "Adds dimensions of size 1",
-                            .traits = kView,
+                            .traits = kView | kReshapes,
                             .min_inputs = 1,
                             .max_inputs = 2,
                             .infer = infer_unsqueeze,
                             .grad = grad_view,
                             .cost = no_cost,
-                            .samples = unsqueeze_samples};
+                            .samples = unsqueeze_samples,
+                            .roles = kSizesSecond,
+                            .noop = same_shape};
 const OpDef identity_op = {.name = "Identity",
                            .summary = "The input",
                            .traits = kView,
                            .infer = infer_identity,
                            .grad = grad_identity,
                            .cost = no_cost,
-                           .samples = identity_samples};
+                           .samples = identity_samples,
+                           .noop = identity};
 const OpDef stop_gradient_op = {.name = "StopGradient",
                                 .domain = "gradloom",
                                 .summary = "The input, through which no gradient flows",

@@ -242,6 +242,7 @@ const OpDef conv_op = {
     .gpu = prepare,
     .samples = samples,
     .precision = Precision::low,
+    .channel_blocks = ChannelBlocks::sides,
 };
 
 }  // namespace gradloom

@@ -179,6 +179,8 @@ std::vector<Sample> samples() {
   };
 }
 
+constexpr InputRole kRoles[] = {{.input = 1, .examined = true}, {.input = 2, .use = InputUse::sizes}};
+
 }  // namespace
 
 const OpDef max_unpool_op = {
@@ -193,6 +195,7 @@ const OpDef max_unpool_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .roles = kRoles,
 };
 
 }  // namespace gradloom

@@ -452,6 +452,7 @@ const OpDef max_pool_op = {
     .cpu = prepare_max,
     .gpu = prepare_max,
     .samples = samples_max,
+    .channel_blocks = ChannelBlocks::attribute,
 };
 
 const OpDef max_pool_grad_op = {
@@ -476,6 +477,7 @@ const OpDef average_pool_op = {
     .cpu = prepare_average,
     .gpu = prepare_average,
     .samples = samples_average,
+    .channel_blocks = ChannelBlocks::attribute,
 };
 
 const OpDef average_pool_grad_op = {
@@ -498,6 +500,7 @@ const OpDef global_average_pool_op = {
     .cpu = prepare_global,
     .gpu = prepare_global,
     .samples = samples_global,
+    .spatial_reduction = "ReduceMean",
 };
 
 }  // namespace gradloom

@@ -195,7 +195,7 @@ std::string everything() {
   }
   power.outputs.push_back({5, DType::i64});
   add(power);
-  for (const OperatorRow& row : operator_rows())
+  for (const EwRow& row : ew_formulas())
     EXPECT_NE(programs.find("op::" + std::string(row.name) + "<"), std::string::npos)
         << row.name << " is in no program";
   return source + programs;

@@ -30,22 +30,7 @@ inline EwInput strided_input(DType type, std::initializer_list<std::int64_t> str
   return input;
 }
 
-struct OperatorRow {
-  EwOp op;
-  const char* name;
-  int arity;
-  char types;
-};
-inline const std::vector<OperatorRow>& operator_rows() {
-  static const std::vector<OperatorRow> rows = {
-#define EW(name, arity, types, formula) {EwOp::name, #name, arity, #types[0]},
-#include "kernels/elementwise.def"
-#undef EW
-  };
-  return rows;
-}
-
-inline bool has_type(const OperatorRow& row, DType type) {
+inline bool has_type(const EwRow& row, DType type) {
   switch (row.types) {
     case 'F': return is_float(type);
     case 'B': return type == DType::boolean;
@@ -62,7 +47,7 @@ inline bool has_type(const OperatorRow& row, DType type) {
 inline EwProgram every_operator(DType type, std::int64_t n) {
   EwProgram program = program_of({n});
   program.inputs = {strided_input(type, {1}), strided_input(type, {1}), strided_input(DType::boolean, {1})};
-  for (const OperatorRow& row : operator_rows()) {
+  for (const EwRow& row : ew_formulas()) {
     if (!has_type(row, type)) continue;
     EwInstruction instruction{
         row.op,
