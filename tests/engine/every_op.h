@@ -60,7 +60,6 @@ inline Tolerance tolerance_of(const OpDef& op) {
                                                          "Elu",
                                                          "HardSigmoid",
                                                          "HardSwish",
-                                                         "Softsign",
                                                          "Selu",
                                                          "Celu",
                                                          "ThresholdedRelu",

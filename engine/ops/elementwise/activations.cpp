@@ -1,5 +1,5 @@
 // Activations that are a few elementwise statements: LeakyRelu, PRelu, Elu, Selu, Celu, HardSigmoid,
-// HardSwish, Softsign, ThresholdedRelu, Shrink, Mish, Swish and ONNX-20 Gelu. One kernel each through
+// HardSwish, ThresholdedRelu, Shrink, Mish, Swish and ONNX-20 Gelu. One kernel each through
 // prepare_elementwise; gradients from ordinary nodes.
 #include "engine/ops/elementwise/code.h"
 #include "engine/ops/inference.h"
@@ -140,23 +140,6 @@ Status grad_hard_swish(GradContext& ctx) {
 std::vector<Sample> hard_swish_samples() {
   return {with("default", {}, {floats({3, 11}, -5, 5)}, 0.01, {-3, 3})};
 }
-
-// ---- Softsign: x / (1 + |x|) ------------------------------------------------------------------------------
-
-Result<Kernel> prepare_softsign(const NodeTypes& types) {
-  Code code(types);
-  const FusedOperand bottom = code.op(EwOp::Add, {code.op(EwOp::Abs, {Code::in(0)}), code.scalar(1)});
-  return code.prepare(code.op(EwOp::Div, {Code::in(0), bottom}));
-}
-
-Status grad_softsign(GradContext& ctx) {
-  const Nodes n{ctx};
-  const ValueId bottom = n.op("Add", {n.op("Abs", {ctx.in(0)}), n.number(1)});
-  ctx.set(0, n.op("Div", {ctx.grad(), n.op("Square", {bottom})}));
-  return {};
-}
-
-std::vector<Sample> softsign_samples() { return {with("default", {}, {floats({3, 7}, -3, 3)}, 0.01, {0})}; }
 
 // ---- Selu: gamma (x where x > 0, alpha (exp(x) - 1) elsewhere) --------------------------------------------
 
@@ -393,14 +376,6 @@ const OpDef hard_swish_op = {.name = "HardSwish",
                              .cpu = prepare_hard_swish,
                              .gpu = prepare_hard_swish,
                              .samples = hard_swish_samples};
-const OpDef softsign_op = {.name = "Softsign",
-                           .summary = "x / (1 + |x|)",
-                           .traits = kPointwise,
-                           .infer = infer_float,
-                           .grad = grad_softsign,
-                           .cpu = prepare_softsign,
-                           .gpu = prepare_softsign,
-                           .samples = softsign_samples};
 const OpDef gelu_onnx_op = {.name = "Gelu",
                             .since = 20,
                             .summary = "x Phi(x), exact or by tanh",

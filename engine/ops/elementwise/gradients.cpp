@@ -268,6 +268,14 @@ GRADIENT(Softplus) {
   return {};
 }
 
+// g / (1 + |a|)^2
+GRADIENT(Softsign) {
+  const Rule r{ctx};
+  const ValueId bottom = r.op("Add", {r.op("Abs", {r.a}), r.number(1)});
+  ctx.set(0, r.op("Div", {r.g, r.op("Square", {bottom})}));
+  return {};
+}
+
 GRADIENT(Relu) {
   const Rule r{ctx};
   ctx.set(0, r.op("ReluGrad", {r.g, r.y}));
