@@ -81,7 +81,7 @@ class Importer {
         TRY(merged_parameters(out_.graph)));
     TRY(tie());
     note_computed();
-    freeze_buffers();
+    TRY(freeze_buffers());
     list_initializers();
     note_inference_forms();
     return std::move(out_);
@@ -346,9 +346,9 @@ class Importer {
   }
 
   // Parameters that are buffers by what they hold and who reads them become constants.
-  void freeze_buffers() {
+  Status freeze_buffers() {
     std::vector<std::string> frozen, unsure;
-    NameSet constants;
+    std::vector<ValueId> constants;
     for (const BufferFinding& finding : find_buffers(out_.graph)) {
       Value& value = out_.graph.values[finding.parameter];
       const bool said = reader_.uses.said.count(value.name) != 0;
@@ -356,7 +356,7 @@ class Importer {
         reader_.uses.why[value.name] = finding.why + "; trained as --train says";
       } else if (finding.certain && !said) {
         value.role = Role::constant;
-        constants.insert(value.name);
+        constants.push_back(finding.parameter);
         reader_.uses.why[value.name] = finding.why;
         frozen.push_back(value.name + " (" + finding.why + ")");
       } else {
@@ -364,12 +364,14 @@ class Importer {
         unsure.push_back(value.name + " (" + finding.why + ")");
       }
     }
+    std::sort(constants.begin(), constants.end());
     std::erase_if(out_.graph.parameters,
-                  [&](ValueId id) { return constants.count(out_.graph.value(id).name) != 0; });
+                  [&](ValueId id) { return std::binary_search(constants.begin(), constants.end(), id); });
     note_names("initializer is taken for a buffer and not trained",
                "initializers are taken for buffers and not trained", " (--train NAME trains it)", frozen);
     note_names("parameter may be a buffer and is trained", "parameters may be buffers and are trained",
                " (--freeze NAME keeps it as it is)", unsure);
+    return reader_.fold_readers(constants);
   }
 
   // Once the graph is as it will be trained.

@@ -41,6 +41,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.dims = {{"batch", 8}, {"time", 64}};
   recipe.loss = "ce{axis=1}:logits,labels";
   recipe.freeze = {"wte*", "ln_?"};
+  recipe.train = {"*.cos"};
   recipe.optimizer = "adamw{lr=0.001}";
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;

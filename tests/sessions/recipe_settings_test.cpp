@@ -66,7 +66,8 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
       {"steps", "7"},        {"threads", "3"},
       {"planner", "reuse"},  {"in_place", "off"},
       {"record", "off"},     {"search", "4"},
-      {"device", "cuda:0"},  {"profile", "all"}};
+      {"train", "c* d"},     {"device", "cuda:0"},
+      {"profile", "all"}};
   for (const RecipeSetting& s : recipe_settings()) {
     if (s.kind == SettingKind::part) continue;
     ASSERT_EQ(others.count(s.key), 1u) << "a value other than the default for " << s.key;

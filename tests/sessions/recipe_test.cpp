@@ -22,6 +22,7 @@ Recipe full_recipe() {
   recipe.dims = {{"batch", 8}, {"time", 64}};
   recipe.loss = "ce:logits,labels";
   recipe.freeze = {"wte*", "ln_?"};
+  recipe.train = {"*.cos", "ln_f"};
   recipe.optimizer = "adamw{lr=0.001}";
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;

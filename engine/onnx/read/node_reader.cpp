@@ -535,6 +535,25 @@ NodeReader::Values NodeReader::add_untyped(NewNode node) {
   return outputs;
 }
 
+Status NodeReader::fold_readers(const std::vector<ValueId>& constants) {
+  const Graph& graph = out_.graph;
+  std::vector<bool> follows(graph.values.size(), false);
+  for (const ValueId id : constants) follows[id] = true;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {  // as they were read: producers before consumers
+    const Node& node = graph.node(id);
+    const auto is_in = [&](ValueId in) { return in != kNone && follows[in]; };
+    const auto typed = [&](ValueId out) { return out == kNone || graph.value(out).has_type; };
+    if (!node.alive() || std::none_of(node.inputs.begin(), node.inputs.end(), is_in) ||
+        !std::all_of(node.outputs.begin(), node.outputs.end(), typed))
+      continue;
+    if (const Status folded = folder_.fold(id); !folded)
+      return with_context(folded.error(), "node " + quoted(node.name) + " (" + node.op->name + ")");
+    for (const ValueId out : node.outputs)
+      if (out != kNone && is_constant(graph, out)) follows[out] = true;
+  }
+  return {};
+}
+
 void NodeReader::finish() {
   std::copy_if(updates_.begin(), updates_.end(), std::back_inserter(out_.graph.updates),
                [&](const Update& u) { return contents_.at(u.state) == u.next; });

@@ -71,7 +71,9 @@ class NodeReader {
   // A sequence of tensors, which is no value of the graph.
   static bool is_sequence(ValueId id) { return id >= kFirstSequence && id != kNone; }
   Tensor promoted(Tensor tensor) const;  // f32 as the float type of the import
-  void finish();                         // updates of states, and notes
+  // Contents of what is computed from these values, which became constants after their nodes were read.
+  Status fold_readers(const std::vector<ValueId>& constants);
+  void finish();  // updates of states, and notes
 
  private:
   using Values = std::vector<ValueId>;  // one per output of a node
