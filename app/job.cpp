@@ -255,11 +255,12 @@ Result<std::map<std::string, Tensor>> Job::parameters_by(ReadValue read) const {
   const Graph& graph = prepared_->compiled.train.graph;
   std::map<std::string, Tensor> result;
   for (ValueId id : graph.parameters) result[graph.values[id].name] = TRY((*executor_.*read)(id));
-  for (const Update& u : graph.updates) {  // running statistics, not optimizer state
-    const Value& v = graph.values[u.state];
-    if (v.role == Role::state && v.name.find('/') == std::string::npos)
-      result[v.name] = TRY((*executor_.*read)(u.state));
-  }
+  std::set<std::string> statistics;  // states of the model, not of the optimizer
+  for (const Value& v : prepared_->model.graph.values)
+    if (v.role == Role::state) statistics.insert(v.name);
+  for (const Update& u : graph.updates)
+    if (const std::string& name = graph.values[u.state].name; statistics.count(name) != 0)
+      result[name] = TRY((*executor_.*read)(u.state));
   return result;
 }
 

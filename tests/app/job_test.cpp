@@ -1,0 +1,58 @@
+#include "app/job.h"
+
+#include <gtest/gtest.h>
+#include <onnx/onnx_pb.h>
+
+#include <fstream>
+
+#include "tests/folder.h"
+#include "tests/paths.h"
+
+namespace gradloom {
+namespace {
+
+const std::string kFolder = GRADLOOM_SOURCE_DIR "/tests/modules/batch-norm2d";
+
+// Writes batch-norm2d with other names of its running statistics.
+void write_model(const std::string& path, const std::map<std::string, std::string>& names) {
+  onnx::ModelProto model;
+  std::ifstream in(kFolder + "/model.onnx", std::ios::binary);
+  ASSERT_TRUE(model.ParseFromIstream(&in));
+  const auto rename = [&](std::string& name) {
+    if (const auto it = names.find(name); it != names.end()) name = it->second;
+  };
+  for (auto& initializer : *model.mutable_graph()->mutable_initializer()) rename(*initializer.mutable_name());
+  for (auto& node : *model.mutable_graph()->mutable_node())
+    for (auto& input : *node.mutable_input()) rename(input);
+  std::ofstream out(path, std::ios::binary);
+  ASSERT_TRUE(model.SerializeToOstream(&out));
+}
+
+// States of the optimizer have names like "w/m"; what the model itself calls so is told from them.
+TEST(Job, ParametersHoldStatisticsOfAnyName) {
+  const TemporaryFolder folder;
+  const std::string model = folder / "model.onnx";
+  write_model(model, {{"body.running_mean", "body/running/m"}, {"body.running_var", "body/running/v"}});
+  Recipe recipe;
+  recipe.model = model;
+  recipe.optimizer = "adam{lr=0.01}";
+  recipe.threads = 2;
+  set_pipeline(recipe, default_pipeline());
+  auto prepared = prepare(recipe);
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  auto job = Job::create(std::move(prepared).value());
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  const auto before = (*job)->parameters();
+  ASSERT_TRUE(before.ok());
+  ASSERT_TRUE((*job)->step(1).ok());
+  const auto after = (*job)->parameters();
+  ASSERT_TRUE(after.ok());
+  EXPECT_EQ(after->size(), 4u) << "weight, bias and two statistics, nothing of Adam's";
+  for (const char* name : {"body/running/m", "body/running/v"}) {
+    ASSERT_EQ(after->count(name), 1u) << name;
+    EXPECT_FALSE(bit_equal(before->at(name), after->at(name))) << name;
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
