@@ -33,6 +33,13 @@ void GraphPainter::thin_columns() {
 void GraphPainter::columns() {
   static constexpr const char* kNames[] = {"Forward", "Backward", "Optimizer"};
   const ImU32 colors[] = {palette().forward, palette().backward, palette().optimizer};
+  // What scrolls under the titles fades.
+  const ImU32 solid = palette().window, clear = with_alpha(palette().window, 0);
+  const float solid_bottom = state.canvas_min.y + px(30);
+  list->AddRectFilled(state.canvas_min, {state.canvas_max.x, solid_bottom}, with_alpha(solid, 0.92f));
+  list->AddRectFilledMultiColor({state.canvas_min.x, solid_bottom},
+                                {state.canvas_max.x, solid_bottom + px(14)}, with_alpha(solid, 0.92f),
+                                with_alpha(solid, 0.92f), clear, clear);
   float free_from = state.canvas_min.x + px(12);  // far out the columns are closer than their titles
   for (int c = 0; c < kLayoutColumns; ++c) {
     const LayoutBox& column = scene.layout.columns[c];
