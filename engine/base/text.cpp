@@ -198,6 +198,10 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
+bool fits_any(std::span<const std::string> globs, std::string_view text) {
+  return std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, text); });
+}
+
 std::int64_t monotonic_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

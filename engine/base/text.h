@@ -24,6 +24,7 @@ std::string nearest_name(const std::string& given, std::span<const std::string> 
 // "unknown loss 'cee' (known: ce, mse); did you mean ce?"; the question only where the names are alike.
 std::string unknown_name(std::string_view what, const std::string& given, std::span<const std::string> known);
 bool glob_match(std::string_view pattern, std::string_view text);  // * and ?
+bool fits_any(std::span<const std::string> globs, std::string_view text);
 
 std::int64_t monotonic_ns();
 std::string utc_timestamp();  // "2026-11-20T04:31:05Z"

@@ -396,10 +396,6 @@ class Importer {
         out_.initializers.push_back({value.name, value.type, true, "of a subgraph"});
   }
 
-  static bool fits_any(const std::vector<std::string>& globs, const std::string& name) {
-    return std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, name); });
-  }
-
   static std::string counted(std::int64_t count, const std::string& one, const std::string& many) {
     return std::to_string(count) + " " + (count == 1 ? one : many);
   }

@@ -142,10 +142,6 @@ void add_updates(GraphBuilder& b, const OptimizerSpec& spec, const std::vector<T
   }
 }
 
-bool fits_any(const std::vector<std::string>& globs, const std::string& name) {
-  return std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return glob_match(g, name); });
-}
-
 }  // namespace
 
 void freeze_parameters(Graph& graph, const TrainSpec& spec) {

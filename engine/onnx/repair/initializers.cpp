@@ -145,8 +145,7 @@ class Classifier {
     const std::string read = "read by " + std::string(s.reader);
     if (!s.weight)
       return is(InitializerUse::constant, "an argument of " + std::string(s.reader) + ", no weight");
-    const bool asked = std::any_of(train_.begin(), train_.end(),
-                                   [&](const std::string& glob) { return glob_match(glob, name); });
+    const bool asked = fits_any(train_, name);
     if (const auto said = provenance_.find(name); said != provenance_.end()) {
       result_.said.insert(name);
       classify_said(name, said->second, s, asked);

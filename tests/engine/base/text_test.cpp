@@ -52,6 +52,10 @@ TEST(Text, Globs) {
   EXPECT_TRUE(glob_match("?te.*", "wte.weight"));
   EXPECT_FALSE(glob_match("layers.*.bias", "layers.0.weight"));
   EXPECT_FALSE(glob_match("", "a"));
+  const std::vector<std::string> globs{"wte.*", "ln_?"};
+  EXPECT_TRUE(fits_any(globs, "ln_f"));
+  EXPECT_FALSE(fits_any(globs, "head.weight"));
+  EXPECT_FALSE(fits_any({}, "head.weight"));
 }
 
 TEST(Text, NearestNameByEdits) {
