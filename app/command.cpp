@@ -126,6 +126,13 @@ Status run_guarded(const CommandRun& run, CommandContext& context) {
 
 std::span<const CommandDef> all_commands() { return kCommands; }
 
+Status check_command(const std::string& name) {
+  std::vector<std::string> known;
+  for (const CommandDef& def : kCommands) known.emplace_back(def.name);
+  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
+  return Error{Errc::usage, unknown_name("command", name, known)};
+}
+
 CommandLine::CommandLine(bool& json)
     : app(std::make_unique<CLI::App>(
           "Gradloom: profiler and optimization workbench for neural-network training graphs")) {
@@ -150,11 +157,8 @@ int run_command_line(int argc, const char* const* argv) {
   bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string(word) == "--json"; });
   Output out(json);
   CommandLine line(json);
-  if (argc > 1 && argv[1][0] != '-' &&
-      std::none_of(std::begin(kCommands), std::end(kCommands),
-                   [&](const CommandDef& def) { return std::string(def.name) == argv[1]; })) {
-    return exit_code(
-        out, Error{Errc::usage, "unknown command '" + escaped(argv[1]) + "' (gradloom --help lists them)"});
+  if (argc > 1 && argv[1][0] != '-') {
+    if (const Status known = check_command(argv[1]); !known) return exit_code(out, known);
   }
   try {
     line.app->parse(argc, argv);

@@ -45,6 +45,8 @@ struct CommandDef {
   CommandRun (*declare)(CLI::App& app);  // adds flags; the returned function runs with what was parsed
 };
 std::span<const CommandDef> all_commands();
+// Errc::usage, with the commands that there are and the nearest, when the name is of none.
+Status check_command(const std::string& name);
 
 // All commands as one parser.
 struct CommandLine {

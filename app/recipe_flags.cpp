@@ -82,14 +82,15 @@ Status exclude_site(Recipe& recipe, const std::string& text) {
       p.excluded_sites.push_back(text.substr(colon + 1));
       found = true;
     }
-  const PassDef* def = found || colon == std::string::npos ? nullptr : find_pass(text.substr(0, colon));
-  if (def != nullptr && def->by_precision) {  // recipe_compile_options refuses it at other precisions
-    recipe.passes.push_back({def->name, {}, {text.substr(colon + 1)}});
-    found = true;
-  }
+  const std::string refused = "--exclude " + escaped(text) + ": ";
+  if (colon == std::string::npos) return Error{Errc::usage, refused + "expected PASS:SITE"};
   if (found) return {};
-  return Error{Errc::usage,
-               "--exclude " + escaped(text) + ": expected PASS:SITE with a pass that is switched on"};
+  const PassDef* def = find_pass(text.substr(0, colon));
+  if (def == nullptr) return Error{Errc::usage, refused + unknown_pass(text.substr(0, colon))};
+  if (!def->by_precision) return Error{Errc::usage, refused + "the pass is switched off"};
+  // recipe_compile_options refuses it at other precisions.
+  recipe.passes.push_back({def->name, {}, {text.substr(colon + 1)}});
+  return {};
 }
 
 // The text of --passes that makes the recipe's passes; empty: the default makes them.

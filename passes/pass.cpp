@@ -57,18 +57,10 @@ Result<std::string> decode_site(const std::string& text) {
   return site;
 }
 
-// The words of a pipeline are the passes and its two short forms.
-Error unknown_pass(const std::string& name) {
-  std::vector<std::string> words{"default", "none"};
-  for (const PassDef* def : kPasses) words.emplace_back(def->name);
-  return {Errc::usage,
-          "unknown pass '" + escaped(name) + "'; did you mean " + nearest_name(name, words) + "?"};
-}
-
 Result<PassConfig> parse_config(const std::string& text) {
   const NamedOptions parsed = TRY(parse_named_options(text));
   const PassDef* const def = find_pass(parsed.name);
-  if (def == nullptr) return unknown_pass(parsed.name);
+  if (def == nullptr) return Error{Errc::usage, unknown_pass(parsed.name, PassWords::pipeline)};
   std::vector<std::pair<std::string, std::string>> options;
   std::set<std::string> excluded_sites;
   for (const auto& [name, value] : parsed.values) {
@@ -106,6 +98,14 @@ const PassDef* find_pass(const std::string& name) {
     if (name == def->name) return def;
   }
   return nullptr;
+}
+
+// The words of a pipeline are the passes and its two short forms.
+std::string unknown_pass(const std::string& name, PassWords words) {
+  std::vector<std::string> known;
+  if (words == PassWords::pipeline) known = {"default", "none"};
+  for (const PassDef* def : kPasses) known.emplace_back(def->name);
+  return "unknown pass '" + escaped(name) + "'; did you mean " + nearest_name(name, known) + "?";
 }
 
 Result<PassConfig> configure_pass(const PassDef& def,

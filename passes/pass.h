@@ -3,6 +3,7 @@
 // tests all derive from PassDef.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,6 +48,10 @@ struct PassDef {
 // In the order in which they run; the default pipeline has those that are not switched by the precision.
 std::span<const PassDef* const> all_passes();
 const PassDef* find_pass(const std::string& name);
+// What is wrong with the name of a pass that does not exist, with the nearest: of the passes alone, or of all words of a
+// pipeline.
+enum class PassWords : std::uint8_t { passes, pipeline };
+std::string unknown_pass(const std::string& name, PassWords words = PassWords::passes);
 
 // One switched-on pass with its options and the sites where the user switched it off.
 struct PassConfig {

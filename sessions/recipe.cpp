@@ -99,7 +99,7 @@ Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
     const RecipePass& pass = recipe.passes[i];
     const std::string path = fmt::format("/passes/{}", i);
     const PassDef* def = find_pass(pass.name);
-    if (def == nullptr) return Error{Errc::bad_input, path + "/name: no pass " + escaped(pass.name)};
+    if (def == nullptr) return Error{Errc::bad_input, path + "/name: " + unknown_pass(pass.name)};
     auto config =
         configure_pass(*def, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()});
     if (!config) return Error{Errc::bad_input, path + "/options: " + config.error().message};

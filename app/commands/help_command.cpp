@@ -1,20 +1,15 @@
 // gradloom help: the help text of the program or of one command, and the references of docs/.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "app/command_page.h"
 #include "app/commands/commands.h"
-#include "engine/base/text.h"
 #include "sessions/session_page.h"
 
 namespace gradloom {
 namespace {
 
 Status print_help(CommandContext& context, const std::string& command) {
-  std::vector<std::string> names;
-  for (const CommandDef& def : all_commands()) names.emplace_back(def.name);
-  if (!command.empty() && std::find(names.begin(), names.end(), command) == names.end())
-    return Error{Errc::usage, unknown_name("command", command, names)};
+  if (!command.empty()) TRY(check_command(command));
   bool json = false;
   const CommandLine line(json);
   context.out.document(command.empty() ? line.app->help()

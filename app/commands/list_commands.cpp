@@ -121,8 +121,7 @@ CommandRun declare_passes(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   app.add_option("NAME", *name, "one pass in detail, with its example");
   return [name](CommandContext& context) -> Status {
-    if (!name->empty() && find_pass(*name) == nullptr)
-      return Error{Errc::usage, "unknown pass '" + escaped(*name) + "'"};
+    if (!name->empty() && find_pass(*name) == nullptr) return Error{Errc::usage, unknown_pass(*name)};
     list_passes(context.out, *name);
     return {};
   };

@@ -123,7 +123,27 @@ TEST_F(Commands, UsageErrors) {
                "(known: none, reuse, best-fit); did you mean best-fit?");
   expect_error(train_mlp({"--freeze", "layer.0.*"}), 2, "fits no parameter; the nearest is 'layers.0.bias'");
   expect_error(train_mlp({"--exclude", "fuse-bias-activation:/layers.0/Gemn"}), 2,
-               "no site '/layers.0/Gemn' to switch off");
+               "no site '/layers.0/Gemn' to switch off; did you mean /Relu?");
+  expect_error(train_mlp({"--exclude", "fuse-gelu:nosuchsite"}), 2, "no site 'nosuchsite' to switch off");
+  expect_error(train_mlp({"--exclude", "fuse-gleu:/x"}), 2,
+               "unknown pass 'fuse-gleu'; did you mean fuse-gelu?");
+  expect_error(train_mlp({"--passes", "none", "--exclude", "fuse-gelu:/x"}), 2, "the pass is switched off");
+  expect_error({"trian"}, 2, "did you mean train?");
+  expect_error({"help", "trian"}, 2, "did you mean train?");
+  expect_error({"passes", "fuse-gleu"}, 2, "unknown pass 'fuse-gleu'; did you mean fuse-gelu?");
+  expect_error({"passes", "nosuch"}, 2, "did you mean ");
+}
+
+// A site of a recipe is held to the model as one of the command line is.
+TEST_F(Commands, RecipesNameSitesAndPassesThatExist) {
+  const std::string start =
+      "{\"gradloom_recipe\": 1, \"model\": {\"path\": \"" + model("mlp") +
+      "/model.onnx\"}, \"dims\": {\"batch\": 8}, \"loss\": \"loss\", \"passes\": [{\"name\": ";
+  std::ofstream(path("site.json")) << start
+                                   << "\"fuse-bias-activation\", \"exclude\": [\"/layers.0/Gemn\"]}]}";
+  std::ofstream(path("pass.json")) << start << "\"fuse-gleu\"}]}";
+  expect_error({"plan", "--recipe", path("site.json")}, 2, "did you mean /Relu?");
+  expect_error({"plan", "--recipe", path("pass.json")}, 3, "did you mean fuse-gelu?");
 }
 
 TEST_F(Commands, BadInputs) {
