@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# guide_test.sh GRADLOOM: every command of docs/guide.md runs, in the order of the page, on a tiny model of the same operators and names
+# (model.onnx and lean.onnx here, which ./dev guide exports), its pictures are drawn, and each line that the page shows of an answer is
+# of a kind that the program answers: a line with the same first word, or the whole line where it holds no number.
+set -euo pipefail
+root=$(dirname "$(dirname "$(dirname "$(readlink -f "$0")")")")
+fail() { echo "guide_test: $*" >&2; exit 1; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+"$root/docs/guide/run.sh" "$1" "$folder" "$root/tests/docs"
+
+# What the page shows, as files "command TAB shown line"; first words of verdicts are one.
+awk '/^```/ { inside = $0 == "```console"; next }
+     !inside || $0 == "" || $0 == "..." { next }
+     /^\$ / { command = substr($0, 3); next }
+     { print command "\t" $0 }' "$root/docs/guide.md" >"$folder/shown"
+lines=0
+while IFS=$'\t' read -r command shown; do
+  case $command in python3*) continue ;; esac   # PyTorch's own words
+  at=$(grep -lxF -e "$command" "$folder"/log/*.command) || fail "did not run: $command"
+  case $shown in
+    FASTER* | SLOWER* | SAME* | UNSURE*) grep -qE '^(FASTER|SLOWER|SAME|UNSURE) ' "${at%.command}.output" && lines=$((lines + 1)) && continue ;;
+  esac
+  awk -v shown="$shown" '
+    function squeezed(text) { gsub(/ +/, " ", text); sub(/^ /, "", text); sub(/^\/blocks.*/, "/blocks", text); return text }
+    function first(text) { split(text, words, " "); return words[1] ~ /^[0-9]+$/ ? "number" : words[1] }
+    BEGIN { wanted = squeezed(shown) }
+    { line = squeezed($0); if (wanted ~ /[0-9]/ ? first(line) == first(wanted) : line == wanted) { found = 1; exit } }
+    END { exit !found }' "${at%.command}.output" || fail "not answered by '$command': $shown"
+  lines=$((lines + 1))
+done <"$folder/shown"
+[ $lines -gt 40 ] || fail "the page shows only $lines lines"
+for picture in $(sed -n 's/^!\[.*(guide\/\(.*\.png\))/\1/p' "$root/docs/guide.md"); do
+  [ -s "$folder/pictures/$picture" ] || fail "$picture was not drawn"
+  [ "$(stat -c %s "$root/docs/guide/$picture")" -lt 300000 ] || fail "docs/guide/$picture has 300 kB or more"
+done
+echo "guide_test: $(ls "$folder"/log/*.command | wc -l) commands, $lines lines"
