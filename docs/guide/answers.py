@@ -19,7 +19,7 @@ VARIES = re.compile(r"^/blocks\S+|^(FASTER|SLOWER|SAME|UNSURE) .*")  # which of 
 
 def form(line):
     line = STEP.sub(lambda step: "step" + "i" * int(step[1]), " ".join(line.split()))
-    return NUMBER.sub("#", VARIES.sub("varies", line))
+    return NUMBER.sub("#", VARIES.sub("varies", line)).removesuffix(" *")
 
 
 def answers(folder):
