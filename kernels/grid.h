@@ -1,4 +1,4 @@
-// One axis of GridSample: which pixels a number of the grid reads, with what weights, and how these change
+// One axis of GridSample: the pixels that a number of the grid reads, their weights, and how the weights change
 // with it. For every device; without branches on numbers, so that the CPU takes a register of them at once.
 //   position   align_corners: (g + 1) / 2 * (size - 1), -1 and 1 are the centers of the outer pixels; else ((g + 1) * size - 1) / 2, they
 //              are their edges. Positions outside are moved in: border to the outer center, reflection at the outer centers or edges.

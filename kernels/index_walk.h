@@ -1,4 +1,4 @@
-// Where the items of an IndexWalk (kernels/arguments/indices.h) lie: shared by the kernels of every device.
+// The positions of the items of an IndexWalk (kernels/arguments/indices.h), for the kernels of every device.
 #pragma once
 
 #include "kernels/arguments.h"

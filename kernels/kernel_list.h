@@ -1,5 +1,5 @@
-// Every kernel: name and argument struct, beside which it stands in kernels/arguments/. The tables of the CPU's
-// levels, the launcher, the plugins and their check of versions are made of these lists.
+// Every kernel with the name of its argument struct; the lists of each family stand beside the structs, in
+// kernels/arguments/. From them come the tables of the CPU's levels, the launcher, the plugins and their version check.
 #pragma once
 
 #include "kernels/arguments.h"

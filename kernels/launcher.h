@@ -1,6 +1,6 @@
-// Launcher: where a kernel goes. On the CPU it runs at once from the table of this machine's level; on a GPU
+// Launcher: decides where a kernel runs. On the CPU it runs at once from the table of this machine's level; on a GPU
 // it is queued on one stream by the plugin of that device. Operators call kernels through it and do not know
-// which it is.
+// which of the two it is.
 #pragma once
 
 #include <cstddef>

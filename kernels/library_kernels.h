@@ -1,6 +1,6 @@
-// What a library of the device may compute in one piece (cuDNN) and no kernel of ours does: an operator
-// offers it (Launcher) and launches its own sequence of kernels where nothing takes it. And how much memory
-// such a library wants for this and for kernels that both have.
+// Work that a library of the device (cuDNN) may compute in one piece and no kernel of ours does: an operator
+// offers it (Launcher), and launches its own sequence of kernels where no library takes it. Also the memory that
+// such a library needs for this, and for kernels that it and we both have.
 #pragma once
 
 #include "kernels/arguments.h"

@@ -2,8 +2,8 @@
 // four and eight. In memory an element takes one byte: the number itself of integers, the code of floats in
 // the lowest bits. Conversions are those of ONNX Cast-25: to floats rounded to the nearest code, the even one
 // of two; float8e8m0, a power of two without a sign, by its round mode. Source: Micikevicius et al. 2022
-// (E4M3FN, E5M2), Noune et al. 2022 (FNUZ), OCP Microscaling Formats 1.0 (E2M1, E8M0); what is left open
-// there as ml_dtypes has it.
+// (E4M3FN, E5M2), Noune et al. 2022 (FNUZ), OCP Microscaling Formats 1.0 (E2M1, E8M0); where
+// these leave something open, as in ml_dtypes.
 #pragma once
 
 #include "kernels/math.h"

@@ -1,4 +1,4 @@
-// Which kind of processor a kernel is for, and what follows from it. Code asks what follows, not which it is.
+// The kind of processor that a kernel is for, and its traits. Code asks for a trait, not for the kind.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ struct PassDef {
   PassPhase phase;
   bool by_precision = false;  // switched by the recipe's precision: in no default pipeline
   bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
-  std::optional<kernels::Target> target{};  // whose kernels it is for (empty: all); elsewhere it says so
+  std::optional<kernels::Target> target{};  // the only processor it is for (empty: any); elsewhere it says so
   std::unique_ptr<Pass> (*make)();
   Result<PassExample> (*example)();  // before -> after; tested, documented, previewed
 };

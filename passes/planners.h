@@ -1,8 +1,8 @@
 // Memory planners: assign arena offsets to lifetimes.
 //   none      every buffer has its own place (what a naive engine allocates)
-//   reuse     a freed block of sufficient size is taken again, first fit in step order (ONNX Runtime's
-//   scheme) best-fit  largest first, lowest gap that fits among overlapping lifetimes (greedy by size;
-//   Pisarchyk and Lee, 2020)
+//   reuse     a freed block of sufficient size is taken again, first fit in step order (ONNX Runtime's scheme)
+//   best-fit  largest first, each into the lowest gap that fits among overlapping lifetimes; of several orders
+//             the smallest arena is kept (greedy by size; Pisarchyk and Lee, 2020)
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Where compiled kernels of GPUs are kept from run to run. What lies there is loaded and executed: the folder
+// The folder that keeps compiled GPU kernels from run to run. Its files are loaded and executed, so the folder
 // must be the user's own, and nobody else may write into it.
 #pragma once
 

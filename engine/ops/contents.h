@@ -1,4 +1,4 @@
-// What inference may ask of the contents of an input.
+// Questions that inference may ask about the contents of an input.
 #pragma once
 
 #include "engine/ir/op.h"

@@ -1,4 +1,4 @@
-// Arithmetic on dimensions, which may be symbolic: what the inference of operators computes shapes with.
+// Arithmetic on dimensions, which may be symbolic. Inference computes shapes with it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Roles of inputs (InputRole in engine/ir/op.h) that several rows have.
+// Roles of inputs (InputRole in engine/ir/op.h) that several rows share.
 #pragma once
 
 #include "engine/ir/op.h"

@@ -1,5 +1,5 @@
 // Operators whose kernel is a sequence of kernels of other rows, with the results between them in the
-// workspace: Hardmax, LpNormalization, DynamicQuantizeLinear, ... On every device that has the parts.
+// workspace: Hardmax, LpNormalization, DynamicQuantizeLinear, ... They run on every device that has kernels for the parts.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Rules by which output 0 of a node repeats an input (OpDef::noop), as far as several rows have them.
+// Rules by which output 0 of a node repeats an input (OpDef::noop), where several rows share one.
 #pragma once
 
 #include "engine/ir/op.h"

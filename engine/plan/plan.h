@@ -69,7 +69,7 @@ struct PlanOptions {
   PlannerFn planner = nullptr;
   std::string planner_name;
   bool in_place = true;
-  kernels::Target target = kernels::Target::cpu;  // whose kernels; planning needs no such device
+  kernels::Target target = kernels::Target::cpu;  // the processor to plan for; none need be here
   // Workspace is left for a GPU's library of convolutions and attention (device_has_dnn_library).
   bool dnn_library = false;
 };

@@ -1,5 +1,5 @@
-// A queued device's own trace of one optimizer step, sorted into what kernels of the plan took and
-// what else it did.
+// A queued device's own trace of one optimizer step, sorted into the times of the plan's kernels and
+// the device's other work.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
-// What goes to the device before each micro-batch: the inputs and, behind them, the random state.
-// On the CPU it is written where the kernels read it. For a queued device it is written to a pinned
-// slot, goes up to a staging block while the step before runs, and is copied from there to where
-// the kernels read it; a slot is written again once it was copied on.
+// The bytes that go to the device before each micro-batch: the inputs and, behind them, the random
+// state. On the CPU they are written where the kernels read them. For a queued device they are written
+// to a pinned slot, copied to a staging block while the step before runs, and from there to where the
+// kernels read them. A slot is written again only after it was copied.
 #pragma once
 
 #include <cstddef>

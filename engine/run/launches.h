@@ -1,5 +1,5 @@
 // The kernels of a plan, prepared with their operands, and the ways to launch them: one by one, or
-// as a recording of the device that is made once.
+// as a recording that the device makes once.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Steps that were submitted, and how what is reported of them reaches the host: on a queued device
-// in pinned memory behind the step, read when it has finished.
+// Steps that were submitted, and the way in which their results reach the host: a queued device writes
+// them to pinned memory behind the step, and the host reads them when the step has finished.
 #pragma once
 
 #include <cstddef>

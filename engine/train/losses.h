@@ -1,4 +1,4 @@
-// Losses by name: what `ce{axis=1}:logits,labels` says. The rows of engine/train/losses.def declare them,
+// Losses by name: the meaning of `ce{axis=1}:logits,labels`. The rows of engine/train/losses.def declare them,
 // with formula, source and options. Errors: Errc::usage for an unknown loss, option or value of the model,
 // Errc::bad_input for tensors that the loss does not take.
 #pragma once

@@ -1,4 +1,4 @@
-// Optimizers by name: what the text `adamw{lr=1e-3}` says. The rows of kernels/optimizers.def declare them,
+// Optimizers by name: the meaning of `adamw{lr=1e-3}`. The rows of kernels/optimizers.def declare them,
 // with formula, source, options and defaults (PyTorch's). Errors: Errc::usage for an unknown name or option
 // and for values out of range.
 #pragma once

@@ -1,4 +1,4 @@
-// 16-bit floating-point numbers as they lie in memory: computed in f32.
+// 16-bit floating-point numbers as they lie in memory; arithmetic on them is in f32.
 #pragma once
 
 #include "kernels/cpu/lanes.h"

@@ -1,5 +1,5 @@
-// How the kernels that need workspace cut their work: shared by the kernels and by the functions that report
-// sizes. Block sizes depend on shapes only, never on the number of threads.
+// The way in which kernels that need workspace cut their work, shared by the kernels and by the functions that
+// report sizes. Block sizes depend on shapes only, never on the number of threads.
 #pragma once
 
 #include "kernels/cpu.h"

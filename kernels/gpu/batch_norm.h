@@ -1,4 +1,4 @@
-// The part of batch normalization that a library leaves to us.
+// The part of batch normalization that a library does not compute.
 #pragma once
 
 #include "kernels/arguments.h"

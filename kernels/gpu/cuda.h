@@ -7,7 +7,7 @@
 
 #define GRADLOOM_DEVICE __device__ __forceinline__
 #define GRADLOOM_PROGRAM(name, Params) \
-  extern "C" __global__ void __launch_bounds__(256) name(const Params params)  // generate.h
+  extern "C" __global__ void __launch_bounds__(256) name(const Params params)  // program_source.h
 
 namespace gradloom::kernels::gpu {
 

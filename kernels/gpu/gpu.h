@@ -49,7 +49,7 @@ struct f16 {
   unsigned short bits;
 };
 
-// CUDA knows no _Float16, and its header is not part of the prelude (generate.h).
+// CUDA knows no _Float16, and its header is not part of the prelude (program_source.h).
 #if defined(__CUDACC__) && !defined(__HIP__)
 GRADLOOM_DEVICE float to_float(f16 v) {
   float f;

@@ -122,7 +122,7 @@ void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, hos
                         sizeof thread});
 }
 
-// A program of generate.h: its one argument comes by address.
+// A program of program_source.h: its one argument comes by address.
 #define GRADLOOM_PROGRAM(name, Params)                                              \
   static void name##_body(const Params& params);                                    \
   extern "C" __attribute__((visibility("default"))) void name(const void* params) { \

@@ -1,5 +1,5 @@
-// What the kernels of generate.h use besides gpu.h: conversions between all element types with the CPU's
-// results, rows of consecutive elements, random numbers. Part of generated_prelude(): no includes but these.
+// What generated kernels (program_source.h) use besides gpu.h: conversions between all element types with
+// the CPU's results, rows of consecutive elements, random numbers. Part of generated_prelude(): no includes but these.
 #pragma once
 
 #include "kernels/gpu/gpu.h"

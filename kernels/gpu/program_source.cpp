@@ -193,7 +193,7 @@ class Generator {
 
 }  // namespace
 
-// The text of generated.h with everything that it includes (embed.cmake).
+// The text of program_prelude.h with everything that it includes (embed.cmake).
 extern const char* const kEmbeddedPrelude;
 
 GeneratedKernel generate(const EwProgram& program) { return Generator(program).generate(); }

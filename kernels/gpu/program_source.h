@@ -10,12 +10,12 @@ namespace gradloom::kernels::gpu {
 
 // What a generated kernel gets, as its one argument: pointers in the order of the program's inputs and
 // outputs. An output may be the memory of a dense input of its element size. 16-byte boundaries make it
-// faster, none is needed. A member of no elements is left out.
+// faster but are not required. A member without elements is left out.
 //   struct Params { const void* in[inputs]; void* out[outputs]; const RandomState* random; };
 //
 // The text is the same for CUDA, HIP and the host. Functions open with
 //   GRADLOOM_PROGRAM(ew_0123456789abcdef, ew_0123456789abcdef_Params) { ... params.in[0] ... }
-// a macro of cuda.h, hip.h and host/device.h that declares an extern "C" kernel of that name
+// a macro of cuda.h, hip.h and host.h that declares an extern "C" kernel of that name
 // with the argument `params`.
 struct GeneratedKernel {
   std::string entry;   // "ew_<hash of the body>": equal programs have equal entries

@@ -1,5 +1,5 @@
-// How the GPU kernels that need workspace cut their work: shared by the kernels (.cu) and
-// by the functions that report sizes. Parts depend on shapes only, never on the device,
+// The way in which GPU kernels that need workspace cut their work, shared by the kernels (.cu)
+// and by the functions that report sizes. Parts depend on shapes only, never on the device,
 // so that every device adds in the same order.
 #pragma once
 

@@ -256,7 +256,7 @@ std::vector<Case> gradient_cases(const OpDef* op) {
   return cases;
 }
 
-// QuantizeLinear makes integers: its straight-through gradient is tested in ops/quantize_test.cpp.
+// QuantizeLinear makes integers: its straight-through gradient is tested in ops/elementwise/quantize_test.cpp.
 TEST_P(EveryOpGradient, HasSamples) {
   EXPECT_EQ(gradient_cases(GetParam()).empty(), std::string(GetParam()->name) == "QuantizeLinear");
 }

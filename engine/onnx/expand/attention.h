@@ -1,4 +1,4 @@
-// What the bodies of the attention operators share. B batch, S queries, T keys, H heads, D size of a head.
+// Parts that the bodies of the attention operators share. B batch, S queries, T keys, H heads, D size of a head.
 #pragma once
 
 #include "engine/onnx/expand/expansion.h"

@@ -1,6 +1,6 @@
-// Where the contents of a tensor of a model file are when they were left out of what protobuf parsed. Told in
-// the TensorProto itself, in two fields that ONNX has not and the scan refuses in files: copies of the proto
-// tell it too.
+// The place in a model file of a tensor's contents that were left out when protobuf parsed it. The TensorProto
+// itself holds the place, in two fields that ONNX does not define and that the scan refuses in files, so that
+// copies of the proto hold it too.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the scan of a model file leaves for protobuf: all of it but the contents of large tensors, which stay in
-// the file. Held in blocks, so that growing copies nothing, and given back block by block as protobuf reads.
+// The bytes of a model file that the scan keeps for protobuf: all but the contents of large tensors, which stay
+// in the file. They are held in blocks, so that growing copies nothing, and given back block by block as protobuf reads.
 #pragma once
 
 #include <google/protobuf/io/zero_copy_stream.h>

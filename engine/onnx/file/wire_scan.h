@@ -1,6 +1,6 @@
 // A look over the bytes of an ONNX file before protobuf allocates anything for them: is it a whole ONNX
 // model, does every field belong where it is, how deep is it, how many objects would it become. Reads each
-// byte at most once, allocates nothing but what is to be kept. Source of the fields: onnx.proto of ONNX 1.12,
+// byte at most once, allocates only the bytes that it keeps. Source of the fields: onnx.proto of ONNX 1.12,
 // and the fields that later releases (to 1.18) added.
 #pragma once
 

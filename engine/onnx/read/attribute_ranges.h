@@ -1,6 +1,6 @@
-// What ONNX's specification lets an attribute of a file be, beyond its type: one declaration per attribute,
-// looked at before any inference. What depends on shapes (axes, lengths of lists, groups that divide channels)
-// is inference's.
+// The values that ONNX's specification allows for an attribute, beyond its type: one declaration per attribute,
+// checked before any inference. Rules that depend on shapes (axes, lengths of lists, groups that divide channels)
+// are checked by inference.
 #pragma once
 
 #include <span>

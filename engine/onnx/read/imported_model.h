@@ -1,4 +1,4 @@
-// What became of a model file: its graph, and what was noticed on the way.
+// The result of reading a model file: its graph, and the notes that the reader made on the way.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Nodes of an ONNX graph -> nodes of a Graph: rows and attributes are looked up, types inferred, what can be
-// known is folded; operators without a row are expanded (expansion.h), and control flow whose course is known
+// Nodes of an ONNX graph -> nodes of a Graph: rows and attributes are looked up, types inferred, contents that
+// can be known folded; operators without a row are expanded (expansion.h), and control flow whose course is known
 // is unrolled (control_flow.cpp). What cannot be read for lack of an operator is collected.
 #pragma once
 

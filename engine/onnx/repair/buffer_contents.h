@@ -1,5 +1,5 @@
-// What buffers of modules hold: patterns that no parameter starts from or is trained to. Each looks at a
-// sample of a float tensor's elements; false for tensors without contents.
+// Patterns that buffers of modules hold and that no parameter starts from or is trained to. Each function looks
+// at a sample of a float tensor's elements and is false for tensors without contents.
 #pragma once
 
 #include "engine/base/tensor.h"

@@ -1,4 +1,4 @@
-// What an initializer is to training: a parameter, a state (BatchNormalization's running
+// The role of an initializer in training: a parameter, a state (BatchNormalization's running
 // statistics) or a constant.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Where torch's dynamo exporter says that its initializers come from: torch.export's graph signature ("kind"
+// The origin of initializers, as torch's dynamo exporter records it: torch.export's graph signature ("kind"
 // of each input, torch 2.5 and newer) and what onnxscript's optimizer folded ("folded_from"), both metadata
 // of the graph.
 #pragma once

@@ -1,7 +1,7 @@
-// What torch's dynamo exporter leaves out of a module in training. By default (optimize=True)
-// one of several parameters of equal numbers stays and biases of zeros go, so that a module that
-// is not trained yet would share every norm's scale and have no biases; always,
-// BatchNormalization is written in the form of inference.
+// Restores what torch's dynamo exporter leaves out of a module in training. By default (optimize=True) it
+// merges parameters of equal numbers and drops biases of zeros, so that a module that is not trained yet
+// would share the scale of all its norms and have no biases. It always writes BatchNormalization in the
+// form of inference.
 #pragma once
 
 #include <onnx/onnx_pb.h>

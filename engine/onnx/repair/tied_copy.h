@@ -1,4 +1,4 @@
-// What a copy of a weight in the file was tied to.
+// The weight that a copy of it in the file was tied to.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Short forms for operators that are a few elementwise statements (elementwise_composites.cpp,
-// activations.cpp, quantize.cpp, ...).
+// Short forms for operators that are a few elementwise statements (composites.cpp, activations.cpp,
+// quantize.cpp, ...).
 #pragma once
 
 #include "engine/ops/inference.h"

@@ -1,5 +1,5 @@
 // Operators that are one formula or a few per element: the rows made from kernels/elementwise.def, and the
-// common way from statements (fused_elementwise.h) to a CPU kernel that all of them, fused regions included,
+// common way from statements (fused.h) to a CPU kernel that all of them, fused regions included,
 // are prepared with.
 #pragma once
 

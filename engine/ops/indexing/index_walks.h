@@ -1,4 +1,4 @@
-// What the rows that read and write chosen places share: how indices walk over data, and the kernels.
+// Shared by the rows that read and write chosen places: how indices walk over data, and the kernels.
 #pragma once
 
 #include "engine/ir/op.h"

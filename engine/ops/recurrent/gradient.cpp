@@ -1,6 +1,6 @@
 // RecurrentGrad (ours): the steps of RNN, GRU and LSTM backwards, up to the products that are the same for
 // all of them.
-//   inputs: R, what the forward layer kept (inputs of the activations, states h and LSTM's c: recurrent_layers.cpp),
+//   inputs: R, what the forward layer kept (inputs of the activations, states h and LSTM's c: layers.cpp),
 //   dY [steps, directions, batch, hidden], dY_h, dY_c [directions, batch, hidden] (none where no gradient flows), sequence_lens, P
 //   -> gradient of X W^T [directions, steps, batch, gates * hidden] (layout 1: batch before steps),
 //      gradient of h R^T [directions, steps, batch, gates * hidden] by step, of initial_h and LSTM's initial_c [directions, batch, hidden]

@@ -1,4 +1,4 @@
-// Memory of the host "device": guarded on both sides, 0xFF (NaN) when it is new.
+// Memory of the host "device": guarded on both sides, and filled with 0xFF (NaN) when it is new.
 #pragma once
 
 #include <cstddef>

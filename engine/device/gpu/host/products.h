@@ -1,6 +1,6 @@
-// What stands for a vendor's library of products in the host executor: the tiled kernel with the sum over k
-// in slices (its first suggestion) or whole. The two differ in the last bits, as algorithms of a library do,
-// and are chosen in the same ways: by time, from what is known of earlier runs, or, for tests, by
+// The host executor's stand-in for a vendor's library of products: the tiled kernel with the sum over k in
+// slices (its first suggestion) or whole. The two differ in the last bits, as algorithms of a library do, and
+// are chosen in the same ways: by time, from results of earlier runs, or, for tests, by
 // GRADLOOM_HOSTGPU_FASTEST=0 (slices) or 1 (whole).
 #pragma once
 

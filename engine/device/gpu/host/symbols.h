@@ -1,4 +1,4 @@
-// What the symbol table of a loaded program or library says about a kernel.
+// Facts about a kernel from the symbol table of the program or library that holds it.
 #pragma once
 
 #include <cstddef>

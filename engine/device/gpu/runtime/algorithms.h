@@ -1,5 +1,5 @@
-// Algorithms of libraries by problem, of one context: those that were given from outside, and those that are
-// in use because tune() found or confirmed them. Plain C++.
+// The algorithms that one context uses of the vendors' libraries, by problem: those that were given from
+// outside, and those that tune() found or confirmed. Plain C++.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// One open device, and how calls of the vendor's libraries become a GpuStatus with its message.
+// One open device, and the way in which a failed call of a vendor's library becomes a GpuStatus with a message.
 #pragma once
 
 #include <memory>

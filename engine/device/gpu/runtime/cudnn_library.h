@@ -1,4 +1,4 @@
-// libcudnn, opened at run time: what is called of it. Null pointers where it is not found.
+// The functions that we call of libcudnn, which is opened at run time. They are null where it is not found.
 #pragma once
 
 #include <cudnn.h>

@@ -1,4 +1,4 @@
-// Which devices there are and what they are: the part of the plugin that needs no context.
+// The list of devices with their properties: the part of the plugin that needs no context.
 #pragma once
 
 #include "engine/device/gpu/runtime/context.h"

@@ -1,6 +1,6 @@
 // Convolutions, poolings, batch normalizations and attention as the vendors' graph libraries want them:
-// tensors with dims and strides. What such a library would do differently from our kernels is not handed to
-// it. Plain C++.
+// tensors with dims and strides. A problem that such a library would solve differently from our kernels is not
+// handed to it. Plain C++.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Names of plan steps for the vendors' profilers: NVTX, roctx. Next to nothing when no profiler is attached.
+// Names of plan steps for the vendors' profilers: NVTX, roctx. They cost next to nothing when no profiler is attached.
 #pragma once
 
 namespace gradloom::kernels::gpu {

@@ -1,4 +1,4 @@
-// Compilers of generated source (generate.h) at run time: NVRTC and hipRTC, found when first used. Plain C++.
+// Compilers for generated source (program_source.h) at run time: NVRTC and hipRTC, found when first used. Plain C++.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ void take_ballast() {
   if (leave_mb < 0 || taken || GPU(MemGetInfo)(&free, &total) != GPU(Success)) return;
   taken = true;
   const std::size_t leave = std::size_t(leave_mb) << 20;
-  // Some of the free memory may be in pieces: less is tried until it is had, then the rest.
+  // The free memory may be in pieces: smaller and smaller blocks are asked for until one is given, then the rest.
   for (std::size_t bytes = free > leave ? free - leave : 0; bytes >= (std::size_t(2) << 20);) {
     void* ballast = nullptr;
     if (GPU(Malloc)(&ballast, bytes) != GPU(Success)) bytes -= bytes / 16;

@@ -1,6 +1,6 @@
-// What a real device does not do at will, for the trials of ./dev gpu. Environment, read once:
-//   GRADLOOM_GPU_LEAVE_MB=64   the process takes and keeps the free memory of its first device but this much
-//   GRADLOOM_GPU_TRAP=20       a kernel that traps goes before the process's 20th: the device is lost to it
+// Failures that a real device does not show on demand, provoked for the trials of ./dev gpu. Environment, read once:
+//   GRADLOOM_GPU_LEAVE_MB=64   the process takes all free memory of its first device but 64 MiB, and keeps it
+//   GRADLOOM_GPU_TRAP=20       before its 20th kernel the process launches one that traps, and loses the device
 #pragma once
 
 #include "engine/device/gpu/runtime/names.h"
