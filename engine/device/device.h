@@ -1,4 +1,4 @@
-// Device: memory, kernels and order of one processor. The only virtual interface of the engine besides Pass.
+// Device: memory, kernels and order of one processor. With FieldVisitor the only virtual interface of the engine.
 // The CPU is built in; CUDA, HIP and the host executor come as plugins behind the C interface of
 // engine/device/gpu/plugin.h, loaded at run time.
 //

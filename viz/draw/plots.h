@@ -1,4 +1,4 @@
-// A thin plot layer on ImDrawList: frame with axes, line, step area, interval bars, heat strip; tooltips with
+// A thin plot layer on ImDrawList: frame with axes, line, step area, interval bars, cell bars; tooltips with
 // units. A plot is immediate: begin_plot, draw into it, end_plot. Transforms and ticks are viz/model/axis.h.
 #pragma once
 
