@@ -7,14 +7,38 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iterator>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/file.h"
 #include "engine/base/text.h"
+
+namespace gradloom {
+namespace {
+
+// Nanoseconds that are written as microseconds with three decimals: exact, and short enough for a double.
+struct Microseconds {
+  std::int64_t ns = 0;
+};
+
+}  // namespace
+}  // namespace gradloom
+
+template <>
+struct fmt::formatter<gradloom::Microseconds> {
+  static constexpr auto parse(format_parse_context& context) { return context.begin(); }
+  template <typename Context>
+  auto format(const gradloom::Microseconds& time, Context& context) const {
+    return fmt::format_to(context.out(), "{}{}.{:03}", time.ns < 0 ? "-" : "", std::abs(time.ns) / 1000,
+                          std::abs(time.ns) % 1000);
+  }
+};
 
 namespace gradloom {
 namespace {
@@ -36,9 +60,13 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+// Takes the next piece of a file.
+using Sink = std::function<Status(std::string_view)>;
+
 class Writer {
  public:
-  explicit Writer(const TraceDocument& document) : document_(document), on_cpu_(document.device == "cpu") {
+  Writer(const TraceDocument& document, Sink sink)
+      : document_(document), sink_(std::move(sink)), on_cpu_(document.device == "cpu") {
     base_ns_ = document.rows.empty() ? 0 : document.rows.front().start_ns;
     for (const TraceRow& row : document.rows) base_ns_ = std::min(base_ns_, row.start_ns);
     for (const TraceActivity& activity : document.activities)
@@ -47,70 +75,107 @@ class Writer {
       base_ns_ = std::min(base_ns_, step.start_ns);
       steps_.emplace(step.step, &step);
     }
+    for (const KernelInfo& kernel : document.kernels) spelled_.push_back(spell(kernel));
+    spelled_.push_back(spell({}));  // of rows whose plan step is unknown
   }
 
-  std::string write() {
+  Status write() {
     write_head();
-    std::map<std::int64_t, std::vector<const TraceRow*>> by_step;
-    for (const TraceRow& row : document_.rows) by_step[row.step].push_back(&row);
+    std::vector<const TraceRow*> rows;
+    for (const TraceRow& row : document_.rows) rows.push_back(&row);
+    const auto earlier = [](const auto* a, const auto* b) {
+      return a->step != b->step ? a->step < b->step : a->start_ns < b->start_ns;
+    };
+    std::stable_sort(rows.begin(), rows.end(), earlier);
     for (const TraceActivity& activity : document_.activities)
       activities_[activity.step].push_back(&activity);
-    const auto earlier = [](const auto* a, const auto* b) { return a->start_ns < b->start_ns; };
     for (auto& [step, list] : activities_) std::stable_sort(list.begin(), list.end(), earlier);
-    for (auto& [step, rows] : by_step) {
-      std::stable_sort(rows.begin(), rows.end(), earlier);
-      write_step(step, rows);
+    for (std::size_t i = 0, j = 0; i < rows.size(); i = j) {
+      while (j < rows.size() && rows[j]->step == rows[i]->step) ++j;
+      write_step(std::span(rows).subspan(i, j - i));
+      TRY(flush(kFlushBytes));
     }
     for (const auto& [lane, name] : lanes_) {
-      event(fmt::format(R"("ph":"M","name":"thread_name","pid":1,"tid":{},"args":{{"name":{}}})", lane,
-                        quoted(name)));
+      event(R"("ph":"M","name":"thread_name","pid":1,"tid":{},"args":{{"name":{}}})", lane, quoted(name));
     }
-    out_ += "\n]}\n";
-    return std::move(out_);
+    put("\n]}\n");
+    return flush(0);
   }
 
  private:
-  void event(const std::string& body) {
-    out_ += first_ ? "\n{" : ",\n{";
+  using Rows = std::span<const TraceRow* const>;  // of one step, by start
+  static constexpr std::size_t kFlushBytes = 1 << 20;
+
+  // What events say of a kernel, alike in every step: quoted once.
+  struct Spelled {
+    std::string name, kernel;  // quoted
+    std::string arguments;     // from "kernel" to "flops"
+    std::string loc;           // empty, or with its comma in front
+  };
+  Spelled spell(const KernelInfo& kernel) const {
+    Spelled spelled;
+    spelled.kernel = quoted(kernel.kernel);
+    spelled.name = on_cpu_ && !kernel.op.empty() ? quoted(kernel.op) : spelled.kernel;
+    spelled.arguments = fmt::format(
+        R"("kernel":{},"node":{},"onnx_node":{},"scope":{},"phase":{},"pass_chain":{},"flops":{})",
+        spelled.kernel, quoted(kernel.node), quoted(joined(kernel.onnx_nodes)), quoted(kernel.scope),
+        quoted(kernel.phase), quoted(kernel.passes), json_number(kernel.flops));
+    if (!kernel.sources.empty())
+      spelled.loc =
+          fmt::format(R"(,"loc":{})", quoted(document_.model + ":" + std::to_string(kernel.sources[0])));
+    return spelled;
+  }
+
+  Status flush(std::size_t from_bytes) {
+    if (out_.size() < from_bytes || out_.size() == 0) return {};
+    const Status written = sink_({out_.data(), out_.size()});
+    out_.clear();
+    return written;
+  }
+  void put(std::string_view text) { out_.append(text.data(), text.data() + text.size()); }
+  template <typename... Values>
+  void event(fmt::format_string<Values...> body, Values&&... values) {
+    put(first_ ? "\n{" : ",\n{");
     first_ = false;
-    out_ += body;
-    out_ += "}";
+    fmt::format_to(fmt::appender(out_), body, std::forward<Values>(values)...);
+    out_.push_back('}');
   }
-  // Nanoseconds since the base as microseconds with three decimals: exact, and short enough for a double.
-  std::string microseconds(std::int64_t ns) const {
-    return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000);
-  }
-  std::string timestamp(std::int64_t ns) const { return microseconds(ns - base_ns_); }
+  static Microseconds microseconds(std::int64_t ns) { return {ns}; }
+  Microseconds timestamp(std::int64_t ns) const { return microseconds(ns - base_ns_); }
 
   void write_head() {
-    out_ = "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"distributedInfo\":{\"rank\":0},";
-    out_ += fmt::format("\"deviceProperties\":[{{\"id\":0,\"name\":{}}}],", quoted(document_.device));
-    out_ +=
-        fmt::format("\"baseTimeNanoseconds\":{},\"gradloom\":{{\"run_id\":{},\"model\":{},\"environment\":{{",
-                    base_ns_, document_.run_id, quoted(document_.model));
+    put("{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"distributedInfo\":{\"rank\":0},");
+    put(fmt::format("\"deviceProperties\":[{{\"id\":0,\"name\":{}}}],", quoted(document_.device)));
+    put(fmt::format("\"baseTimeNanoseconds\":{},\"gradloom\":{{\"run_id\":{},\"model\":{},\"environment\":{{",
+                    base_ns_, document_.run_id, quoted(document_.model)));
     bool first = true;
     for (const auto& [name, value] : document_.environment) {
-      out_ += fmt::format("{}{}:{}", first ? "" : ",", quoted(name), quoted(value));
+      put(fmt::format("{}{}:{}", first ? "" : ",", quoted(name), quoted(value)));
       first = false;
     }
-    out_ += "}},\"traceEvents\":[";
-    event(fmt::format(R"("ph":"M","name":"process_name","pid":1,"tid":0,"args":{{"name":{}}})",
-                      quoted("gradloom " + document_.device)));
+    put("}},\"traceEvents\":[");
+    event(R"("ph":"M","name":"process_name","pid":1,"tid":0,"args":{{"name":{}}})",
+          quoted("gradloom " + document_.device));
     lanes_[kStepLane] = "training step";
   }
 
+  std::size_t index(const TraceRow& row) const {
+    const auto at = static_cast<std::size_t>(row.plan_step);
+    return row.plan_step >= 0 && at < document_.kernels.size() ? at : document_.kernels.size();
+  }
   const KernelInfo& info(const TraceRow& row) const {
     static const KernelInfo unknown;
-    const auto at = static_cast<std::size_t>(row.plan_step);
-    return row.plan_step >= 0 && at < document_.kernels.size() ? document_.kernels[at] : unknown;
+    const std::size_t at = index(row);
+    return at < document_.kernels.size() ? document_.kernels[at] : unknown;
   }
 
   void annotation(const std::string& name, std::int64_t start_ns, std::int64_t end_ns) {
-    event(fmt::format(R"("ph":"X","cat":"user_annotation","name":{},"pid":1,"tid":{},"ts":{},"dur":{})",
-                      quoted(name), kStepLane, timestamp(start_ns), microseconds(end_ns - start_ns)));
+    event(R"("ph":"X","cat":"user_annotation","name":{},"pid":1,"tid":{},"ts":{},"dur":{})", quoted(name),
+          kStepLane, timestamp(start_ns), microseconds(end_ns - start_ns));
   }
 
-  void write_step(std::int64_t step, const std::vector<const TraceRow*>& rows) {
+  void write_step(Rows rows) {
+    const std::int64_t step = rows.front()->step;
     std::int64_t start = rows.front()->start_ns, end = start;
     for (const TraceRow* row : rows) end = std::max(end, row->start_ns + row->duration_ns);
     const auto [first, last] = steps_.equal_range(step);
@@ -120,25 +185,30 @@ class Writer {
     }
     annotation("ProfilerStep#" + std::to_string(step), start, end);
     write_phases(rows);
-    std::map<const TraceRow*, int> lane_of;
-    const std::vector<const TraceActivity*>& others = activities_[step];
+    const auto found = activities_.find(step);
+    const std::vector<const TraceActivity*> none;
+    const std::vector<const TraceActivity*>& others = found == activities_.end() ? none : found->second;
     kernels_.clear();
-    for (const TraceRow* row : rows) kernels_.try_emplace({row->micro, row->plan_step}, row);
+    if (!others.empty())
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        kernels_.try_emplace({rows[i]->micro, rows[i]->plan_step}, i);
+    rows_ = rows;
+    lane_of_.clear();
     std::size_t next = 0;  // lanes are given out in the order of the starts
     for (const TraceRow* row : rows) {
       for (; next < others.size() && others[next]->start_ns <= row->start_ns; ++next)
         write_activity(*others[next]);
-      lane_of[row] = lane(row->stream, row->start_ns, row->duration_ns);
-      write_kernel(*row, lane_of[row]);
+      lane_of_.push_back(lane(row->stream, row->start_ns, row->duration_ns));
+      write_kernel(*row, lane_of_.back());
     }
     for (; next < others.size(); ++next) write_activity(*others[next]);
-    write_arrows(rows, lane_of);
-    write_launch_arrows(others, lane_of);
+    write_arrows();
+    write_launch_arrows(others);
     if (!memory_written_) write_memory(rows);
   }
 
   // Stretches of equal phase, in time order; a phase that returns (micro-batches) gets several.
-  void write_phases(const std::vector<const TraceRow*>& rows) {
+  void write_phases(Rows rows) {
     for (std::size_t i = 0; i < rows.size();) {
       std::size_t j = i;
       std::int64_t end = rows[i]->start_ns;
@@ -149,7 +219,8 @@ class Writer {
       }
       // Streams may overlap; annotations share one lane and must not.
       if (j < rows.size()) end = std::min(end, rows[j]->start_ns);
-      annotation(info(*rows[i]).phase.empty() ? "kernels" : info(*rows[i]).phase, rows[i]->start_ns, end);
+      const std::string& phase = info(*rows[i]).phase;
+      annotation(phase.empty() ? "kernels" : phase, rows[i]->start_ns, end);
       i = j;
     }
   }
@@ -175,103 +246,113 @@ class Writer {
                                                             : "kernel";
     std::string args = fmt::format(R"("run_id":{},"step":{},"bytes":{})", document_.run_id, a.step, a.bytes);
     if (a.stream >= 0) args += fmt::format(R"(,"device":0,"context":0,"stream":{})", a.stream);
-    if (const TraceRow* row = launched(a)) {
+    if (const auto at = launched(a)) {
+      const TraceRow* row = rows_[*at];
       args +=
           fmt::format(R"(,"correlation":{},"External id":{},"kernel":{},"plan_step":{},"micro":{})",
-                      row->correlation, row->correlation, quoted(info(*row).kernel), a.plan_step, a.micro);
+                      row->correlation, row->correlation, spelled_[index(*row)].kernel, a.plan_step, a.micro);
     }
-    event(fmt::format(R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{{}}})",
-                      category, quoted(a.name), lane(a.stream, a.start_ns, a.duration_ns),
-                      timestamp(a.start_ns), microseconds(a.duration_ns), args));
+    event(R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{{}}})", category,
+          quoted(a.name), lane(a.stream, a.start_ns, a.duration_ns), timestamp(a.start_ns),
+          microseconds(a.duration_ns), args);
   }
 
-  // The kernel that a launch of this step started, or null.
-  const TraceRow* launched(const TraceActivity& a) const {
-    if (a.kind != Activity::Kind::api) return nullptr;
+  // The row of this step that a launch started.
+  std::optional<std::size_t> launched(const TraceActivity& a) const {
+    if (a.kind != Activity::Kind::api) return std::nullopt;
     const auto row = kernels_.find({a.micro, a.plan_step});
-    return row == kernels_.end() ? nullptr : row->second;
+    return row == kernels_.end() ? std::nullopt : std::optional(row->second);
   }
 
-  void write_launch_arrows(const std::vector<const TraceActivity*>& activities,
-                           const std::map<const TraceRow*, int>& lane_of) {
-    for (const TraceActivity* a : activities) {
-      const TraceRow* row = launched(*a);
-      if (row == nullptr) continue;
-      ++arrows_;
-      event(fmt::format(R"("ph":"s","id":{},"cat":"ac2g","name":"ac2g","pid":1,"tid":{},"ts":{})", arrows_,
-                        kLaunchLane, timestamp(a->start_ns)));
-      event(fmt::format(R"("ph":"f","bp":"e","id":{},"cat":"ac2g","name":"ac2g","pid":1,"tid":{},"ts":{})",
-                        arrows_, lane_of.at(row), timestamp(row->start_ns)));
-    }
+  void write_launch_arrows(const std::vector<const TraceActivity*>& activities) {
+    for (const TraceActivity* a : activities)
+      if (const auto at = launched(*a)) arrow("ac2g", kLaunchLane, a->start_ns, *at);
+  }
+
+  void arrow(std::string_view name, int lane, std::int64_t start_ns, std::size_t to) {
+    ++arrows_;
+    event(R"("ph":"s","id":{},"cat":"{}","name":"{}","pid":1,"tid":{},"ts":{})", arrows_, name, name, lane,
+          timestamp(start_ns));
+    event(R"("ph":"f","bp":"e","id":{},"cat":"{}","name":"{}","pid":1,"tid":{},"ts":{})", arrows_, name, name,
+          lane_of_[to], timestamp(rows_[to]->start_ns));
   }
 
   void write_kernel(const TraceRow& row, int tid) {
-    const KernelInfo& kernel = info(row);
-    std::string args = fmt::format(
-        R"("run_id":{},"kernel":{},"node":{},"onnx_node":{},"scope":{},"phase":{},"pass_chain":{},"flops":{},"bytes":{},"step":{},"micro":{},"plan_step":{})",
-        document_.run_id, quoted(kernel.kernel), quoted(kernel.node), quoted(joined(kernel.onnx_nodes)),
-        quoted(kernel.scope), quoted(kernel.phase), quoted(kernel.passes), json_number(kernel.flops),
-        row.bytes, row.step, row.micro, row.plan_step);
-    args += fmt::format(R"(,"External id":{},"correlation":{})", row.correlation, row.correlation);
-    if (!on_cpu_) args += fmt::format(R"(,"device":0,"context":0,"stream":{})", row.stream);
-    if (!kernel.sources.empty())
-      args += fmt::format(R"(,"loc":{})", quoted(document_.model + ":" + std::to_string(kernel.sources[0])));
-    event(fmt::format(R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{{}}})",
-                      on_cpu_ ? "cpu_op" : "kernel",
-                      quoted(on_cpu_ && !kernel.op.empty() ? kernel.op : kernel.kernel), tid,
-                      timestamp(row.start_ns), microseconds(row.duration_ns), args));
+    const Spelled& kernel = spelled_[index(row)];
+    event(
+        R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{"run_id":{},{},"bytes":{},"step":{},"micro":{},"plan_step":{},"External id":{},"correlation":{}{}{}}})",
+        on_cpu_ ? "cpu_op" : "kernel", kernel.name, tid, timestamp(row.start_ns),
+        microseconds(row.duration_ns), document_.run_id, kernel.arguments, row.bytes, row.step, row.micro,
+        row.plan_step, row.correlation, row.correlation,
+        on_cpu_ ? "" : fmt::format(R"(,"device":0,"context":0,"stream":{})", row.stream), kernel.loc);
   }
 
   // From the last forward kernel of an ONNX node to its first backward kernel, per micro-batch; one arrow per
-  // pair of kernels.
-  void write_arrows(const std::vector<const TraceRow*>& rows, const std::map<const TraceRow*, int>& lane_of) {
-    std::map<std::pair<std::int32_t, std::uint32_t>, const TraceRow*> forward,
+  // pair of kernels. Steps mostly run the same kernels in the same order: their pairs are found once.
+  void write_arrows() {
+    const auto alike = [](const Launch& a, const TraceRow* b) {
+      return a.micro == b->micro && a.plan_step == b->plan_step;
+    };
+    if (!std::equal(paired_.begin(), paired_.end(), rows_.begin(), rows_.end(), alike)) find_pairs();
+    for (const auto& [from, to] : pairs_) arrow("fwdbwd", lane_of_[from], rows_[from]->start_ns, to);
+  }
+
+  void find_pairs() {
+    paired_.clear();
+    pairs_.clear();
+    std::map<std::pair<std::int32_t, std::uint32_t>, std::size_t> forward,
         backward;  // by (micro-batch, ONNX node)
-    for (const TraceRow* row : rows) {
-      const KernelInfo& kernel = info(*row);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      paired_.push_back({rows_[i]->micro, rows_[i]->plan_step});
+      const KernelInfo& kernel = info(*rows_[i]);
       for (const std::uint32_t source : kernel.sources) {
         if (kernel.phase == "backward") {
-          backward.try_emplace({row->micro, source}, row);
+          backward.try_emplace({rows_[i]->micro, source}, i);
         } else if (kernel.phase == "forward" || kernel.phase == "loss") {
-          forward[{row->micro, source}] = row;
+          forward[{rows_[i]->micro, source}] = i;
         }
       }
     }
-    std::set<std::pair<const TraceRow*, const TraceRow*>> done;
+    std::set<std::pair<std::size_t, std::size_t>> done;
     for (const auto& [key, to] : backward) {
       const auto from = forward.find(key);
-      if (from == forward.end() || !done.insert({from->second, to}).second) continue;
-      ++arrows_;
-      event(fmt::format(R"("ph":"s","id":{},"cat":"fwdbwd","name":"fwdbwd","pid":1,"tid":{},"ts":{})",
-                        arrows_, lane_of.at(from->second), timestamp(from->second->start_ns)));
-      event(
-          fmt::format(R"("ph":"f","bp":"e","id":{},"cat":"fwdbwd","name":"fwdbwd","pid":1,"tid":{},"ts":{})",
-                      arrows_, lane_of.at(to), timestamp(to->start_ns)));
+      if (from != forward.end() && done.insert({from->second, to}).second)
+        pairs_.emplace_back(from->second, to);
     }
   }
 
   // Live arena bytes over the first recorded step; every step is alike.
-  void write_memory(const std::vector<const TraceRow*>& rows) {
+  void write_memory(Rows rows) {
     memory_written_ = true;
     for (const TraceRow* row : rows) {
       const auto at = static_cast<std::size_t>(row->plan_step);
       if (row->plan_step < 0 || at >= document_.live_bytes.size()) continue;
-      event(fmt::format(R"("ph":"C","name":"arena_bytes","pid":1,"tid":0,"ts":{},"args":{{"live":{}}})",
-                        timestamp(row->start_ns), document_.live_bytes[at]));
+      event(R"("ph":"C","name":"arena_bytes","pid":1,"tid":0,"ts":{},"args":{{"live":{}}})",
+            timestamp(row->start_ns), document_.live_bytes[at]);
     }
   }
 
+  struct Launch {
+    std::int32_t micro = 0, plan_step = 0;
+  };
+
   const TraceDocument& document_;
+  Sink sink_;
+  std::vector<Spelled> spelled_;  // by plan step; the last: unknown
   std::multimap<std::int64_t, const TraceStep*> steps_;
   std::map<std::int64_t, std::vector<const TraceActivity*>> activities_;  // by step, by start
-  std::map<std::pair<std::int32_t, std::int32_t>, const TraceRow*>
-      kernels_;  // of one step, by micro-batch and plan step
+  // Of one step, rows by index: the launched ones by micro-batch and plan step, their lanes.
+  Rows rows_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> kernels_;
+  std::vector<int> lane_of_;
+  std::vector<Launch> paired_;  // the order that `pairs_` was found for
+  std::vector<std::pair<std::size_t, std::size_t>> pairs_;
   bool on_cpu_, first_ = true, memory_written_ = false;
   std::int64_t base_ns_ = 0;
   std::int64_t arrows_ = 0;
   std::map<int, std::int64_t> busy_until_;
   std::map<int, std::string> lanes_;
-  std::string out_;
+  fmt::memory_buffer out_;
 };
 
 // RFC 4180; a leading = + - @ would be a formula to a spreadsheet,
@@ -285,32 +366,48 @@ std::string csv_field(const std::string& text) {
   return quoted_text + "\"";
 }
 
-Result<std::string> gzip(const std::string& bytes) {
-  z_stream stream{};
-  constexpr int kGzipWindow = 15 + 16;  // 16: gzip header and trailer
-  if (deflateInit2(&stream, 6, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-    return Error{Errc::io, "out of memory"};
-  std::string out;
-  std::size_t done = 0;
-  int code = Z_OK;
-  do {
-    constexpr std::size_t kChunk = 1 << 20;  // avail_in is 32 bits wide
-    if (stream.avail_in == 0) {
-      const std::size_t size = std::min(kChunk, bytes.size() - done);
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data() + done));
-      stream.avail_in = static_cast<uInt>(size);
-      done += size;
-    }
-    char buffer[65536];
-    stream.next_out = reinterpret_cast<Bytef*>(buffer);
-    stream.avail_out = sizeof buffer;
-    code = deflate(&stream, done == bytes.size() ? Z_FINISH : Z_NO_FLUSH);
-    out.append(buffer, sizeof buffer - stream.avail_out);
-  } while (code == Z_OK || code == Z_BUF_ERROR);
-  deflateEnd(&stream);
-  if (code != Z_STREAM_END) return Error{Errc::io, "compression failed"};
-  return out;
-}
+// Deflates what it is given, as a gzip file, into a sink.
+class GzipStream {
+ public:
+  explicit GzipStream(Sink sink) : sink_(std::move(sink)) {
+    constexpr int kGzipWindow = 15 + 16;  // 16: gzip header and trailer
+    ready_ = deflateInit2(&stream_, 6, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY) == Z_OK;
+  }
+  GzipStream(const GzipStream&) = delete;
+  GzipStream& operator=(const GzipStream&) = delete;
+  ~GzipStream() { deflateEnd(&stream_); }
+
+  // The last piece of a file is `last`; it may be empty.
+  Status write(std::string_view bytes, bool last) {
+    if (!ready_) return Error{Errc::io, "out of memory"};
+    constexpr std::size_t kChunkBytes = 1 << 20;  // avail_in is 32 bits wide
+    do {
+      const std::size_t size = std::min(kChunkBytes, bytes.size());
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+      stream_.avail_in = static_cast<uInt>(size);
+      bytes.remove_prefix(size);
+      TRY(drain(last && bytes.empty() ? Z_FINISH : Z_NO_FLUSH));
+    } while (!bytes.empty());
+    return {};
+  }
+
+ private:
+  Status drain(int flush) {
+    do {
+      stream_.next_out = reinterpret_cast<Bytef*>(buffer_);
+      stream_.avail_out = sizeof buffer_;
+      const int code = deflate(&stream_, flush);
+      if (code == Z_STREAM_ERROR) return Error{Errc::io, "compression failed"};
+      TRY(sink_({buffer_, sizeof buffer_ - stream_.avail_out}));
+    } while (stream_.avail_out == 0);
+    return {};
+  }
+
+  Sink sink_;
+  z_stream stream_{};
+  bool ready_ = false;
+  char buffer_[65536];
+};
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -318,7 +415,14 @@ bool ends_with(const std::string& text, const std::string& end) {
 
 }  // namespace
 
-std::string chrome_trace_json(const TraceDocument& document) { return Writer(document).write(); }
+std::string chrome_trace_json(const TraceDocument& document) {
+  std::string text;
+  const Status written = Writer(document, [&](std::string_view piece) -> Status {
+                           text += piece;
+                           return {};
+                         }).write();
+  return written.ok() ? text : "";  // memory takes everything
+}
 
 std::string trace_csv(const TraceDocument& document) {
   std::vector<std::vector<std::int64_t>> durations(document.kernels.size());
@@ -356,9 +460,17 @@ std::string trace_csv(const TraceDocument& document) {
 Status write_trace(const TraceDocument& document, const std::string& path) {
   const bool compress = ends_with(path, ".gz");
   const std::string name = compress ? path.substr(0, path.size() - 3) : path;
-  std::string bytes = ends_with(name, ".csv") ? trace_csv(document) : chrome_trace_json(document);
-  if (compress) bytes = TRY(gzip(bytes));
-  return atomic_write_file(path, bytes);
+  AtomicFile file = TRY(AtomicFile::create(path));
+  const Sink to_file = [&](std::string_view piece) { return file.write(piece); };
+  std::optional<GzipStream> gzip;
+  if (compress) gzip.emplace(to_file);
+  const Sink sink = compress ? [&](std::string_view piece) { return gzip->write(piece, false); } : to_file;
+  if (ends_with(name, ".csv"))
+    TRY(sink(trace_csv(document)));
+  else
+    TRY(Writer(document, sink).write());
+  if (gzip) TRY(gzip->write({}, true));
+  return file.commit();
 }
 
 }  // namespace gradloom
