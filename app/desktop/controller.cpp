@@ -51,8 +51,9 @@ Controller::Controller(std::string program, Settings settings, std::function<voi
 }
 
 Controller::~Controller() {
-  planner_.reset();
-  reader_.reset();
+  // Closed before they go: their jobs still speak to them.
+  planner_->close();
+  reader_->close();
   write_marks();
 }
 

@@ -6,7 +6,7 @@ namespace gradloom {
 
 Worker::Worker(std::function<void()> notify) : notify_(std::move(notify)), thread_([this] { loop(); }) {}
 
-Worker::~Worker() {
+void Worker::close() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -14,7 +14,7 @@ Worker::~Worker() {
     running_stop_.request_stop();
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Worker::post(const std::string& tag, const std::string& label, Job job) {

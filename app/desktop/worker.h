@@ -25,7 +25,8 @@ class Worker {
 
   // `notify` is called from the background after each job, to wake the window.
   explicit Worker(std::function<void()> notify);
-  ~Worker();  // asks to stop and waits
+  ~Worker() { close(); }
+  void close();  // asks the running job to stop and waits for it; nothing runs or is published afterwards
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 

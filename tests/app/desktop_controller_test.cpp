@@ -103,6 +103,20 @@ TEST_F(DesktopController, OpeningChoosesLossAndDimsAndPlans) {
   EXPECT_EQ(state().settings.recents.front(), model("mlp"));
 }
 
+// Jobs tell how far they are while the window goes.
+TEST_F(DesktopController, ClosingWhileASessionIsReadWaitsForTheReader) {
+  open(model("mlp"));
+  steps(3);
+  app().start_run();
+  settle();
+  ASSERT_EQ(state().progress.outcome, "done") << state().progress.error;
+  for (int i = 0; i < 20; ++i) {
+    Controller closing(GRADLOOM_COMMAND, Settings(), nullptr);
+    closing.open_session(file("sub/session.db"));
+    std::this_thread::sleep_for(std::chrono::microseconds(200 * i));
+  }
+}
+
 TEST_F(DesktopController, SwitchingAPassReplansAndSaysWhatChanged) {
   open(model("mlp"));
   ASSERT_TRUE(state().plan);
