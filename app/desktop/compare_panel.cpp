@@ -18,14 +18,16 @@ const RunSummary* find_run(const AppState& s, std::int64_t id) {
   return it == s.session->runs.end() ? nullptr : &*it;
 }
 
-// "passes=none against passes=default: SAME 1.00\u00d7, 2026-11-23"
+// "passes=none against passes=default: SAME 1.00\u00d7, 2026-11-23 14:05"
 std::string label_of(const StoredComparison& c) {
   const auto side = [](std::int64_t run, const std::string& name) {
     return run != 0 ? fmt::format("run {}", run) : escaped(name);
   };
+  std::string when = c.created_utc.substr(0, 16);  // "2026-11-23T14:05"
+  std::replace(when.begin(), when.end(), 'T', ' ');
   return fmt::format("{} against {}: {} {:.2f}\u00d7, {}", side(c.run_a, c.comparison.a),
                      side(c.run_b, c.comparison.b), verdict_name(c.comparison.verdict),
-                     c.comparison.ratio.value, escaped(c.created_utc.substr(0, 16)));
+                     c.comparison.ratio.value, escaped(when));
 }
 
 // Every comparison that the session holds, newest first.

@@ -200,7 +200,9 @@ void draw_ticks(const View& view, ImVec2 top) {
     const float x = view.x(tick.value);
     if (x < view.min.x || x > view.max.x) continue;
     list->AddLine({x, top.y + font->FontSize + px(3)}, {x, view.max.y}, p.grid);
-    list->AddText(font, font->FontSize, {x + px(3), top.y}, p.text_faint, tick.label.c_str());
+    const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, tick.label.c_str()).x;
+    const float left = x + px(3) + width > view.max.x ? x - px(3) - width : x + px(3);  // the last one inside
+    list->AddText(font, font->FontSize, {left, top.y}, p.text_faint, tick.label.c_str());
   }
 }
 

@@ -356,7 +356,7 @@ void Window::draw() {
   draw_note_editor(ui_);
   close_popup_by_escape();
   ImGui::End();
-  draw_toasts({size.x, size.y - px(26)});
+  draw_toasts({size.x / 2, px(2)});
   remember();
 }
 

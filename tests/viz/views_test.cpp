@@ -239,6 +239,34 @@ TEST_F(Views, GraphColorsAndBadQuery) {
   EXPECT_EQ(canvas_.color_by, ColorBy::kBytes);
 }
 
+// The legend has a strip of its own, and what is brought into view stands beside the minimap.
+TEST_F(Views, NothingLiesOverTheNodes) {
+  EXPECT_OK(run("graph", "size 700 520\nwait idle\nclick graph.expand\nwait idle\nkey home\nwait 2\n"));
+  const Item *canvas = items().find("graph"), *legend = items().find("graph.legend");
+  ASSERT_TRUE(canvas != nullptr && legend != nullptr);
+  EXPECT_GE(legend->min.y, canvas->max.y);
+  const std::vector<std::string> wanted{"x", "/layers.0/Tanh"};
+  canvas_.view.zoom = 2;
+  ASSERT_TRUE(graph_go_to(canvas_, wanted));
+  EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
+  const Item* map = items().find("graph.minimap");
+  ASSERT_TRUE(map != nullptr) << "part of the graph is out of sight";
+  for (const std::string& name : wanted) {
+    const Item* node = items().find("node." + name);
+    ASSERT_TRUE(node != nullptr) << name;
+    EXPECT_TRUE(node->max.x <= map->min.x || node->max.y <= map->min.y) << name;
+  }
+}
+
+TEST_F(Views, AnEmptySearchFieldSaysWhatHasRoom) {
+  EXPECT_OK(run("graph", "size 1200 800\nwait idle\nwait 2\nexpect graph.search\n"));
+  EXPECT_EQ(items().find("graph.search")->label, "Search: " + canvas_.example);
+  EXPECT_OK(run("graph", "size 620 520\nwait idle\nwait 2\nexpect graph.search\n"));
+  const Item* field = items().find("graph.search");
+  EXPECT_LE(ImGui::CalcTextSize(field->label.c_str()).x, field->max.x - field->min.x);
+  EXPECT_EQ(("Search: " + canvas_.example).rfind(field->label, 0), 0u) << "whole terms: " << field->label;
+}
+
 TEST_F(Views, TheExamplesInTheSearchFieldsFindSomething) {
   EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
   ASSERT_NE(canvas_.example, "");

@@ -64,6 +64,7 @@ void draw(State& s) {
   const int chosen = draw_palette("palette", "Command", {{"Open", ""}, {"Run", ""}}, s.palette);
   if (chosen >= 0) s.chosen = chosen;
   ImGui::End();
+  draw_toasts({400, 2});
 }
 
 class Window : public testing::Test {
@@ -137,6 +138,17 @@ TEST_F(Window, TableIsVirtualizedAndSortable) {
           "expect rows.column.Time descending\nclick rows.column.Time\nexpect rows.column.Time ascending\n"));
   EXPECT_EQ(state_.opened, 5);
   EXPECT_LT(items().all().size(), 100u) << "rows outside the view must not be drawn";
+}
+
+TEST_F(Window, MessagesStandInTheMenuBarAndGoOneByOne) {
+  toast(ToastKind::kError, "first");
+  toast(ToastKind::kError, "second");
+  EXPECT_OK(run("expect toast.0 second\n"));
+  const Item* shown = items().find("toast.0");
+  ASSERT_TRUE(shown != nullptr);
+  EXPECT_GE(shown->min.y, 0);
+  EXPECT_LE(shown->max.y, 25) << "the menu bar's height";
+  EXPECT_OK(run("click toast.0\nexpect toast.0 first\nclick toast.0\nabsent toast.0\n"));
 }
 
 TEST_F(Window, NamesKeepTheirEnd) {

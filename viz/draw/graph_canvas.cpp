@@ -235,8 +235,10 @@ LayoutBox minimap_rect(const GraphCanvasState& state) {
 void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanvasState& state,
                        Actions& actions) {
   state.canvas_min = ImGui::GetCursorScreenPos();
-  const ImVec2 size = ImGui::GetContentRegionAvail();
+  ImVec2 size = ImGui::GetContentRegionAvail();
   if (size.x < px(40) || size.y < px(40)) return;
+  const float strip = size.y >= px(160) ? px(24) : 0;
+  size.y -= strip;
   state.canvas_max = {state.canvas_min.x + size.x, state.canvas_min.y + size.y};
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddRectFilled(state.canvas_min, state.canvas_max, palette().window, px(6));
@@ -258,11 +260,12 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   painter.nodes();
   painter.thin_columns();
   painter.columns();
-  painter.legend();
-  painter.times_note();
   painter.minimap();
   painter.drag_rectangle();
   list->PopClipRect();
+  if (strip > 0)
+    painter.strip({state.canvas_min.x, state.canvas_max.y + px(4)},
+                  {state.canvas_max.x, state.canvas_max.y + strip});
   if (hovered) tooltip(state);
   context_menu(state, actions, hovered);
 }

@@ -1,4 +1,5 @@
-// Edges of the graph canvas, and what lies over the drawing: column titles, minimap, legend, drag rectangle.
+// Edges of the graph canvas, and what lies over the drawing: column titles, minimap, drag rectangle;
+// and the strip below it with legend and notes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -183,76 +184,92 @@ void GraphPainter::minimap() {
   register_rect("graph.minimap", min, max, "minimap");
 }
 
-void GraphPainter::times_note() {
-  if (!model.timed || model.other_plan.empty()) return;
-  const Palette& c = palette();
-  ImFont* font = theme().small;
-  const float x = state.canvas_min.x + px(12), y = state.canvas_max.y - px(60);
-  const float room = state.canvas_max.x - px(12) - x - px(20);
-  const std::string said =
-      fit_text(font, font->FontSize,
-               "\u26a0 ~ times are of " + model.other_plan + ", recorded with another plan: run again", room);
-  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, said.c_str()).x;
-  const ImVec2 min{x, y - px(5)}, max{x + width + px(20), y + px(20)};
-  list->AddRectFilled(min, max, mix(c.panel, c.warn, 0.16f), px(12));
-  list->AddRect(min, max, with_alpha(c.warn, 0.6f), px(12));
-  list->AddText(font, font->FontSize, {x + px(10), y}, c.warn, said.c_str());
-  register_rect("graph.times", min, max, said, model.other_plan);
+void GraphPainter::strip(ImVec2 min, ImVec2 max) {
+  const float left = min.x + px(2), y = std::round((min.y + max.y - theme().small->FontSize) / 2);
+  list->PushClipRect(min, max, true);
+  const float end =
+      state.color_by == ColorBy::kPhase ? phase_legend({left, y}, max.x) : heat_legend({left, y});
+  register_rect("graph.legend", min, {end, max.y}, "legend");
+  times_note({end + px(14), y}, max.x - px(2));
+  list->PopClipRect();
 }
 
-void GraphPainter::legend() {
+// That the times are of another plan: the whole sentence where there is room, and when it is pointed at.
+void GraphPainter::times_note(ImVec2 at, float right) {
+  if (!model.timed || model.other_plan.empty()) return;
   const Palette& c = palette();
-  ImFont* font = theme().small;
-  const float y = state.canvas_max.y - px(30), x = state.canvas_min.x + px(12);
-  if (state.color_by == ColorBy::kPhase) {
-    const std::pair<const char*, ImU32> entries[] = {{"forward", c.forward},
-                                                     {"loss", c.loss},
-                                                     {"backward", c.backward},
-                                                     {"optimizer", c.optimizer},
-                                                     {"rewritten by a pass", c.accent}};
-    float at = x + px(10);
-    float total = px(12);
-    for (const auto& [name, color] : entries)
-      total += font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, name).x + px(30);
-    list->AddRectFilled({x, y - px(5)}, {x + total, y + px(20)}, with_alpha(c.panel, 0.92f), px(12));
-    for (const auto& [name, color] : entries) {
-      if (color == c.accent && std::string_view(name) != "forward") {
-        list->AddCircleFilled({at + px(5), y + px(7)}, px(3.5f), color, 12);
-      } else {
-        list->AddRectFilled({at + px(2), y + px(2)}, {at + px(7), y + px(13)}, color, px(2));
-      }
-      list->AddText(font, font->FontSize, {at + px(14), y}, c.text_dim, name);
-      at += font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, name).x + px(30);
-    }
-    return;
+  const std::string whole =
+      "\u26a0 ~ times are of " + model.other_plan + ", recorded with another plan: run again";
+  std::string said;
+  for (const std::string& text :
+       {whole, "\u26a0 ~ of " + model.other_plan + ", another plan", "\u26a0 ~ of " + model.other_plan}) {
+    said = text;
+    if (at.x + small_width(said) + px(16) <= right) break;
   }
+  const ImVec2 min{std::max(at.x, right - small_width(said) - px(16)), at.y - px(4)},
+      max{min.x + small_width(said) + px(16), at.y + theme().small->FontSize + px(4)};
+  list->AddRectFilled(min, max, mix(c.panel, c.warn, 0.16f), px(9));
+  list->AddRect(min, max, with_alpha(c.warn, 0.6f), px(9));
+  small_text({min.x + px(8), at.y}, c.warn, said);
+  register_rect("graph.times", min, max, said, model.other_plan);
+  if (said != whole && ImGui::IsMouseHoveringRect(min, max)) ImGui::SetTooltip("%s", whole.c_str());
+}
+
+float GraphPainter::phase_legend(ImVec2 at, float right) {
+  const Palette& c = palette();
+  struct Entry {
+    const char* name;
+    ImU32 color;
+    bool dot;
+  };
+  for (const Entry& e : {Entry{"forward", c.forward, false}, Entry{"loss", c.loss, false},
+                         Entry{"backward", c.backward, false}, Entry{"optimizer", c.optimizer, false},
+                         Entry{"rewritten by a pass", c.accent, true}}) {
+    const float width = px(12) + small_width(e.name);
+    if (at.x + width > right) break;
+    if (e.dot) {
+      list->AddCircleFilled({at.x + px(4), at.y + px(7)}, px(3.5f), e.color, 12);
+    } else {
+      list->AddRectFilled({at.x + px(1), at.y + px(2)}, {at.x + px(6), at.y + px(13)}, e.color, px(2));
+    }
+    small_text({at.x + px(12), at.y}, c.text_dim, e.name);
+    at.x += width + px(14);
+  }
+  return at.x - px(14);
+}
+
+float GraphPainter::heat_legend(ImVec2 at) {
+  const Palette& c = palette();
   const bool time = state.color_by == ColorBy::kTime;
   const std::string low = "0", most = time ? format_value(model.max_time_ns, Unit::kNs)
                                            : format_value(model.max_bytes, Unit::kBytes);
   const std::string high =
       group_max > 0 ? most + "  (scopes: " + format_value(group_max, time ? Unit::kNs : Unit::kBytes) + ")"
                     : most;
-  const std::string title = !time                      ? "bytes moved"
-                            : model.other_plan.empty() ? "time per step"
-                                                       : "time per step in " + model.other_plan;
   const bool known = time ? model.timed : model.max_bytes > 0;
-  const float bar = px(120), title_width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, title.c_str()).x;
-  list->AddRectFilled(
-      {x, y - px(5)},
-      {x + title_width + bar + px(62) + font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, high.c_str()).x,
-       y + px(20)},
-      with_alpha(c.panel, 0.92f), px(12));
-  list->AddText(font, font->FontSize, {x + px(10), y}, c.text_dim,
-                known ? title.c_str() : (title + ": not measured yet").c_str());
-  if (!known) return;
-  const float x0 = x + px(34) + title_width;
-  list->AddText(font, font->FontSize, {x0 - px(14), y}, c.text_faint, low.c_str());
+  std::string title = time ? "time per step" : "bytes moved";
+  if (!known) title += ": not measured yet";
+  small_text(at, c.text_dim, title);
+  at.x += small_width(title);
+  if (!known) return at.x;
+  small_text({at.x + px(10), at.y}, c.text_faint, low);
+  at.x += px(16) + small_width(low);
+  const float bar = px(120);
   for (int i = 0; i < 40; ++i) {
-    list->AddRectFilled({x0 + bar * static_cast<float>(i) / 40, y + px(2)},
-                        {x0 + bar * static_cast<float>(i + 1) / 40 + 0.5f, y + px(13)},
+    list->AddRectFilled({at.x + bar * static_cast<float>(i) / 40, at.y + px(2)},
+                        {at.x + bar * static_cast<float>(i + 1) / 40 + 0.5f, at.y + px(13)},
                         heat(std::sqrt(static_cast<float>(i) / 39)));
   }
-  list->AddText(font, font->FontSize, {x0 + bar + px(8), y}, c.text_faint, high.c_str());
+  small_text({at.x + bar + px(6), at.y}, c.text_faint, high);
+  return at.x + bar + px(6) + small_width(high);
+}
+
+float GraphPainter::small_width(const std::string& s) const {
+  return theme().small->CalcTextSizeA(theme().small->FontSize, FLT_MAX, 0, s.c_str()).x;
+}
+
+void GraphPainter::small_text(ImVec2 at, ImU32 color, const std::string& s) {
+  list->AddText(theme().small, theme().small->FontSize, at, color, s.c_str());
 }
 
 void GraphPainter::drag_rectangle() {

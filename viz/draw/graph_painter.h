@@ -88,8 +88,12 @@ struct GraphPainter {
   // ---- furniture ------------------------------------------------------------------------------------------
 
   void minimap();
-  void legend();
-  void times_note();  // that the times are of another plan
+  void strip(ImVec2 min, ImVec2 max);  // below the canvas: what colours mean, and notes; hides no node
+  float phase_legend(ImVec2 at, float right);
+  float heat_legend(ImVec2 at);
+  void times_note(ImVec2 at, float right);
+  float small_width(const std::string& s) const;
+  void small_text(ImVec2 at, ImU32 color, const std::string& s);
   void drag_rectangle();
 };
 

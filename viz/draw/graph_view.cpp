@@ -195,9 +195,18 @@ void graph_remember(GraphCanvasState& state) {
 void graph_fit(GraphCanvasState& state, const LayoutBox& box, float max_zoom) {
   const ImVec2 size = canvas_points(state);
   const float margin = 40;
-  const float zoom = std::min((size.x - 2 * margin) / std::max(box.width, 1.f),
-                              (size.y - 2 * margin) / std::max(box.height, 1.f));
-  state.view = {box.centre_x(), box.centre_y(), std::clamp(zoom, smallest_zoom(state), max_zoom)};
+  const auto fit = [&](float map) {  // beside so many points of minimap
+    const float zoom = std::min((size.x - 2 * margin - map) / std::max(box.width, 1.f),
+                                (size.y - 2 * margin) / std::max(box.height, 1.f));
+    state.view = {box.centre_x(), box.centre_y(), std::clamp(zoom, smallest_zoom(state), max_zoom)};
+    state.view.x += map / 2 / state.view.zoom;
+  };
+  fit(0);
+  const LayoutBox map = minimap_rect(state);
+  const Projection p(state);
+  const ImVec2 min = p.screen(box.x, box.y), max = p.screen(box.right(), box.bottom());
+  if (map.width > 0 && map.overlaps({min.x, min.y, max.x - min.x, max.y - min.y}))
+    fit((state.canvas_max.x - map.x) / theme().scale - margin / 2);
 }
 
 // The whole graph when its text stays readable, else its first nodes at the widest that can be read.
@@ -213,6 +222,11 @@ void graph_first_view(GraphCanvasState& state) {
   const LayoutBox first = topmost_shape(*state.scene);
   state.view.x =
       std::clamp(first.centre_x(), half_width - margin, std::max(half_width, l.width - half_width) + margin);
+  // Where what is first stands right of the canvas' edge, it moves there: less of the rest is under the minimap.
+  const float map = (state.canvas_max.x - minimap_rect(state).x) / theme().scale;
+  if (minimap_rect(state).width > 0)
+    state.view.x =
+        std::max(state.view.x, std::min(state.view.x + map / state.view.zoom, first.x - margin + half_width));
 }
 
 void graph_request_scene(GraphCanvasState& state) {

@@ -36,7 +36,7 @@ Phase phase_of(const std::string& name) {
   return Phase::forward;
 }
 
-// The scope has its own column beside it: "/blocks.0/fc/MatMul/grad" in scope "blocks.0/fc" is "MatMul/grad".
+// What the scope's own column does not tell: "/blocks.0/fc/MatMul/grad" in scope "blocks.0/fc" is "MatMul/grad".
 std::string_view inside_scope(std::string_view name, std::string_view scope) {
   const std::size_t from = name.substr(0, 1) == "/" ? 1 : 0;
   const bool inside = !scope.empty() && name.substr(from, scope.size()) == scope &&
@@ -53,7 +53,12 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
     return std::isnan(v) ? std::string("\u2013") : format_value(v, unit);
   };
   switch (static_cast<KernelColumn>(column)) {
-    case KernelColumn::kName: name_cell(inside_scope(line.name, line.scope)); break;
+    case KernelColumn::kName: {
+      const int scope = static_cast<int>(KernelColumn::kScope);
+      const bool told = (ImGui::TableGetColumnFlags(scope) & ImGuiTableColumnFlags_IsEnabled) != 0;
+      name_cell(told ? inside_scope(line.name, line.scope) : line.name);
+      break;
+    }
     case KernelColumn::kOp: text(line.op, palette().text_dim); break;
     case KernelColumn::kPhase:
       if (!line.phase.empty()) badge(line.phase, phase_color(phase_of(line.phase)));
@@ -76,8 +81,8 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
 
 void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions) {
   std::string query = state.query_text;
-  if (input_text("kernels.search", "Filter: " + model.example(), &query,
-                 std::clamp(ImGui::GetContentRegionAvail().x - px(640), px(110), px(300))))
+  const float width = std::clamp(ImGui::GetContentRegionAvail().x - px(640), px(110), px(340));
+  if (input_text("kernels.search", fit_hint("Filter", model.example(), width), &query, width))
     kernel_table_set_query(model, state, query);
   ImGui::SameLine();
   int group = static_cast<int>(model.group());
@@ -89,10 +94,14 @@ void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions)
   ImGui::AlignTextToFramePadding();
   const bool bad = !state.query_error.empty();
   std::string sum = fmt::format("{} kernels", model.shown_kernels());
-  if (model.timed()) sum += fmt::format(", {} per step", format_value(model.shown_ns(), Unit::kNs));
-  text(fit_text(theme().ui, theme().ui->FontSize, bad ? "\u26a0 " + state.query_error : sum,
-                ImGui::GetContentRegionAvail().x - px(66)),
-       bad ? palette().warn : palette().text_dim);
+  if (model.timed()) sum += ", " + format_value(model.shown_ns(), Unit::kNs);
+  const float room = ImGui::GetContentRegionAvail().x - px(66);
+  std::string said = bad ? "\u26a0 " + state.query_error : sum;
+  if (!bad && model.timed()) {
+    sum += " per step";
+    if (ImGui::CalcTextSize(sum.c_str()).x <= room) said = sum;
+  }
+  text(fit_text(theme().ui, theme().ui->FontSize, said, room), bad ? palette().warn : palette().text_dim);
   register_item("kernels.sum", "sum", bad ? state.query_error : sum);
   ImGui::SameLine();
   if (button("kernels.copy", "Copy", ButtonKind::kGhost,

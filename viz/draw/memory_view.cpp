@@ -12,15 +12,22 @@
 namespace gradloom {
 namespace {
 
-// Planned, measured and lower bound side by side, on one line.
+// Planned, measured and lower bound side by side, on as few lines as have room for them.
 void summary(const MemoryModel& m) {
-  auto number = [](const char* id, const char* label, const std::string& value, ImU32 color) {
+  const float left = ImGui::GetCursorPosX(), right = left + ImGui::GetContentRegionAvail().x,
+              gap = right - left < px(800) ? px(14) : px(26);
+  auto number = [=](const char* id, const char* label, const std::string& value, ImU32 color) {
+    const auto width = [](ImFont* font, const std::string& s) {
+      return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.c_str()).x;
+    };
+    const float wide = std::max(width(theme().small, label), width(theme().bold, value));
+    if (ImGui::GetCursorPosX() > left && ImGui::GetCursorPosX() + wide > right) ImGui::NewLine();
     ImGui::BeginGroup();
     muted(label);
     text(value, color, theme().bold);
     ImGui::EndGroup();
     register_item(id, label, value);
-    ImGui::SameLine(0, px(26));
+    ImGui::SameLine(0, gap);
   };
   auto bytes = [](int64_t b) { return format_value(static_cast<double>(b), Unit::kBytes); };
   number("memory.peak", "Planned peak", bytes(m.total_bytes()), palette().text);
@@ -28,11 +35,11 @@ void summary(const MemoryModel& m) {
          m.measured_peak_bytes > 0 ? bytes(m.measured_peak_bytes) : "not measured",
          m.measured_peak_bytes > 0 ? palette().text : palette().text_faint);
   number("memory.arena", "Arena", bytes(m.arena_bytes), palette().accent);
-  number("memory.bound", "Its lower bound", bytes(m.lower_bound_bytes), palette().warn);
+  number("memory.bound", "Lower bound", bytes(m.lower_bound_bytes), palette().warn);
   number("memory.waste", "Above the bound", fmt::format("{:.1f} %", m.waste() * 100),
          m.waste() > 0.05 ? palette().warn : palette().good);
-  number("memory.state", "Parameters and state", bytes(m.state_bytes), palette().text);
-  number("memory.input", "Inputs and constants", bytes(m.input_bytes + m.constant_bytes), palette().text);
+  number("memory.state", "Parameters, state", bytes(m.state_bytes), palette().text);
+  number("memory.input", "Inputs, constants", bytes(m.input_bytes + m.constant_bytes), palette().text);
   number("memory.planner", "Planner", m.planner.empty() ? "unknown" : m.planner, palette().text);
   ImGui::NewLine();
 }
@@ -90,7 +97,10 @@ void dim_outside(const MemoryViewState& state, const Plot& plot) {
 
 void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& actions) {
   const Axis x{0, std::max(1.0, static_cast<double>(m.live.size())), false, Unit::kCount};
-  const Axis y{0, static_cast<double>(std::max<int64_t>(m.arena_bytes, 64)) * 1.06, false, Unit::kBytes};
+  // The label of the lower bound finds room above the arena, however low the plot is.
+  const double free = std::clamp(px(18) / std::max(size.y, px(60)), 0.05f, 0.25f);
+  const Axis y{0, static_cast<double>(std::max<int64_t>(m.arena_bytes, 64)) / (1 - free), false,
+               Unit::kBytes};
   Plot plot = begin_plot("memory.arena-plot", size, x, y, "schedule step", &state.view);
   const int hovered = hovered_block(m, plot);
   for (size_t b = 0; b < m.blocks.size(); ++b) {
@@ -215,10 +225,10 @@ void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions&
   summary(model);
   spacer(4);
   const ImVec2 space = ImGui::GetContentRegionAvail();
-  const float live = std::clamp(space.y * 0.2f, px(80), px(130)),
-              table = std::clamp(space.y * 0.3f, px(90), px(260));
+  const float live = std::clamp(space.y * 0.2f, px(64), px(130)),
+              table = std::clamp(space.y * 0.3f, px(110), px(260));
   arena(model, state,
-        {space.x, std::max(px(120), space.y - live - table - 2 * ImGui::GetStyle().ItemSpacing.y)}, actions);
+        {space.x, std::max(px(100), space.y - live - table - 2 * ImGui::GetStyle().ItemSpacing.y)}, actions);
   live_curve(model, state, {space.x, live});
   live_table(model, state, actions);
 }

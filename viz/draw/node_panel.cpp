@@ -70,24 +70,26 @@ std::string of_other_plan(const GraphModel& model) {
   return model.other_plan.empty() ? "" : ", in " + model.other_plan + " with another plan";
 }
 
+void cost(std::string_view key, std::string_view value) { key_value(key, value, 72); }
+
 void costs(const GraphBox& box, const GraphModel& model) {
   heading("Cost per step");
   if (std::isnan(box.time_ns)) {
-    key_value("Time", box.plan_step < 0 ? "no kernel (a view, or folded away)" : "not measured");
+    cost("Time", box.plan_step < 0 ? "no kernel (a view, or folded away)" : "not measured");
   } else {
     const double share = model.total_time_ns > 0 ? box.time_ns / model.total_time_ns * 100 : 0;
-    key_value("Time", fmt::format("{}  ({:.1f} % of kernels, n = {}){}", model.time_text(box.time_ns), share,
-                                  box.samples, of_other_plan(model)));
+    cost("Time", fmt::format("{}  ({:.1f} % of kernels, n = {}){}", model.time_text(box.time_ns), share,
+                             box.samples, of_other_plan(model)));
   }
   if (box.plan_step < 0) return;
-  key_value("Work", format_value(box.flops, Unit::kFlop));
-  key_value("Traffic", fmt::format("{} read, {} written", format_value(box.bytes_read, Unit::kBytes),
-                                   format_value(box.bytes_written, Unit::kBytes)));
+  cost("Work", format_value(box.flops, Unit::kFlop));
+  cost("Traffic", fmt::format("{} read, {} written", format_value(box.bytes_read, Unit::kBytes),
+                              format_value(box.bytes_written, Unit::kBytes)));
   if (box.time_ns > 0)
-    key_value("Rates",
-              fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.flops / box.time_ns, box.bytes() / box.time_ns));
-  key_value("Kernel", box.kernel.empty() ? "unknown" : box.kernel);
-  key_value("Plan step", std::to_string(box.plan_step));
+    cost("Rates",
+         fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.flops / box.time_ns, box.bytes() / box.time_ns));
+  cost("Kernel", box.kernel.empty() ? "unknown" : box.kernel);
+  cost("Plan step", std::to_string(box.plan_step));
 }
 
 void scope_panel(GraphCanvasState& state) {
@@ -99,11 +101,11 @@ void scope_panel(GraphCanvasState& state) {
   for (int c = 0; c < kLayoutColumns; ++c) {
     if (scope.boxes[c] == 0) continue;
     heading(kNames[c]);
-    key_value("Nodes", std::to_string(scope.boxes[c]));
-    key_value("Time", scope.timed ? state.model->time_text(scope.time_ns[c]) + of_other_plan(*state.model)
-                                  : "not measured");
-    key_value("Work", format_value(scope.flops[c], Unit::kFlop));
-    key_value("Traffic", format_value(scope.bytes[c], Unit::kBytes));
+    cost("Nodes", std::to_string(scope.boxes[c]));
+    cost("Time", scope.timed ? state.model->time_text(scope.time_ns[c]) + of_other_plan(*state.model)
+                             : "not measured");
+    cost("Work", format_value(scope.flops[c], Unit::kFlop));
+    cost("Traffic", format_value(scope.bytes[c], Unit::kBytes));
   }
   spacer(6);
   const bool open = state.expanded.count(scope.path) != 0;
@@ -176,7 +178,8 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
     state.example = state.model->example();
     state.example_of = state.model;
   }
-  if (input_text("graph.search", "Search: " + state.example, &query, search, state.focus_search)) {
+  const std::string hint = fit_hint("Search", state.example, search);
+  if (input_text("graph.search", hint, &query, search, state.focus_search)) {
     graph_set_query(state, query);
   }
   state.focus_search = false;

@@ -206,6 +206,8 @@ void interval_bar(std::string_view id, const Interval& interval, double referenc
   };
   list->AddLine({min.x, middle}, {min.x + width, middle}, p.grid);
   list->AddLine({at(reference), min.y}, {at(reference), min.y + height}, p.text_faint, px(1));
+  const std::string even = format_value(reference, axis.unit) + "\u00d7";
+  small_text(list, {at(reference) - small_size(even).x - px(4), min.y - px(1)}, p.text_faint, even);
   const float cap = height * 0.22f;
   list->AddRectFilled({at(interval.low), middle - cap},
                       {std::max(at(interval.high), at(interval.low) + px(2)), middle + cap},

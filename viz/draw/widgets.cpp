@@ -297,10 +297,19 @@ void empty_state(std::string_view title, std::string_view hint) {
   const float y = at.y + std::max(0.f, (region.y - title_size.y - hint_size.y - px(8)) * 0.42f);
   ImGui::SetCursorPos({at.x + std::max(0.f, (region.x - title_size.x) / 2), y});
   text(t, palette().text_dim, theme().bold);
-  ImGui::SetCursorPos({at.x + std::max(0.f, (region.x - hint_size.x) / 2), y + title_size.y + px(8)});
-  ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + wrap);
-  text(h, palette().text_faint);
-  ImGui::PopTextWrapPos();
+  // Each line is centred.
+  ImFont* font = ImGui::GetFont();
+  float line_y = y + title_size.y + px(8);
+  for (const char *from = h.c_str(), *end = from + h.size(); from < end;
+       line_y += ImGui::GetTextLineHeight()) {
+    const char* to = font->CalcWordWrapPositionA(ImGui::GetFontSize() / font->FontSize, from, end, wrap);
+    if (to == from) ++to;  // not even a letter fits
+    const float width = ImGui::CalcTextSize(from, to).x;
+    ImGui::SetCursorPos({at.x + std::max(0.f, (region.x - width) / 2), line_y});
+    text({from, static_cast<size_t>(to - from)}, palette().text_faint);
+    for (from = to; from < end && (*from == ' ' || *from == '\n'); ++from) {
+    }
+  }
 }
 
 void spacer(float points) { ImGui::Dummy({0, px(points) - ImGui::GetStyle().ItemSpacing.y * 0.5f}); }
@@ -340,44 +349,44 @@ void toast(ToastKind kind, std::string_view message) {
   if (list.size() > 5) list.erase(list.begin());
 }
 
-void draw_toasts(ImVec2 corner) {
+void draw_toasts(ImVec2 top) {
   const Palette& p = palette();
   auto& list = toasts();
   const auto now = std::chrono::steady_clock::now();
   std::erase_if(list, [&](const Toast& t) {
     return t.kind != ToastKind::kError && now - t.since > std::chrono::seconds(5);
   });
-  float y = corner.y - px(12);
-  for (size_t i = list.size(); i-- > 0;) {
-    const ImU32 colors[] = {p.accent, p.good, p.warn, p.bad};
-    const char* symbols[] = {"\u2139", "\u2713", "\u26a0", "\u2717"};
-    const auto kind = static_cast<int>(list[i].kind);
-    ImGui::SetNextWindowPos({corner.x - px(12), y}, ImGuiCond_Always, {1, 1});
-    ImGui::SetNextWindowSizeConstraints({px(220), 0}, {px(440), px(200)});
-    const std::string name = "##toast" + std::to_string(i);
-    ImGui::PushStyleColor(ImGuiCol_WindowBg, p.panel);
-    bool dismissed = false;
-    if (ImGui::Begin(name.c_str(), nullptr,
-                     ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_AlwaysAutoResize |
-                         ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoFocusOnAppearing |
-                         ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoSavedSettings)) {
-      ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
-      text(symbols[kind], colors[kind]);
-      ImGui::SameLine();
-      ImGui::PushTextWrapPos(px(400));
-      text(list[i].message);
-      ImGui::PopTextWrapPos();
-      dismissed = ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0);
-      const ImVec2 min = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
-      ImGui::GetWindowDrawList()->AddRectFilled(min, {min.x + px(3), min.y + size.y}, colors[kind], px(3));
-      register_rect("toast." + std::to_string(i), min, {min.x + size.x, min.y + size.y}, "toast",
-                    list[i].message);
-      y -= size.y + px(8);
-    }
-    ImGui::End();
-    ImGui::PopStyleColor();
-    if (dismissed) list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
+  if (list.empty()) return;
+  const Toast& newest = list.back();
+  const ImU32 colors[] = {p.accent, p.good, p.warn, p.bad};
+  const char* symbols[] = {"\u2022", "\u2713", "\u26a0", "\u2717"};
+  const auto kind = static_cast<int>(newest.kind);
+  ImGui::SetNextWindowPos(top, ImGuiCond_Always, {0.5f, 0});
+  ImGui::PushStyleColor(ImGuiCol_WindowBg, mix(p.raised, colors[kind], 0.14f));
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {px(12), px(3)});
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowMinSize, {px(16), px(16)});
+  bool dismissed = false;
+  if (ImGui::Begin("##toast", nullptr,
+                   ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_AlwaysAutoResize |
+                       ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoFocusOnAppearing |
+                       ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoSavedSettings)) {
+    ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
+    text(symbols[kind], colors[kind]);
+    ImGui::SameLine();
+    const std::string more = list.size() > 1 ? "   +" + std::to_string(list.size() - 1) + " more" : "";
+    const float width = std::min(px(720), ImGui::CalcTextSize((newest.message + more).c_str()).x);
+    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width + 1);
+    text(newest.message + more);
+    ImGui::PopTextWrapPos();
+    dismissed = ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0);
+    const ImVec2 min = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
+    ImGui::GetWindowDrawList()->AddRectFilled(min, {min.x + px(3), min.y + size.y}, colors[kind], px(3));
+    register_rect("toast.0", min, {min.x + size.x, min.y + size.y}, "toast", newest.message);
   }
+  ImGui::End();
+  ImGui::PopStyleVar(2);
+  ImGui::PopStyleColor();
+  if (dismissed) list.pop_back();
 }
 
 void draw_status_bar(ImVec2 min, ImVec2 max, const std::vector<StatusSegment>& segments) {
@@ -411,6 +420,17 @@ std::string fit_text(ImFont* font, float size, std::string_view s, float width) 
   font->CalcTextSizeA(size, width - dots, 0, s.data(), s.data() + s.size(), &rest);
   while (rest > s.data() && (static_cast<unsigned char>(*rest) & 0xc0) == 0x80) --rest;
   return std::string(s.data(), rest) + "\u2026";
+}
+
+std::string fit_hint(std::string_view lead, std::string_view example, float width) {
+  const float room = width - 2 * ImGui::GetStyle().FramePadding.x;
+  while (!example.empty()) {
+    std::string hint = std::string(lead) + ": " + std::string(example);
+    if (ImGui::CalcTextSize(hint.c_str()).x <= room) return hint;
+    const size_t last = example.rfind(' ');
+    example = last == std::string_view::npos ? std::string_view() : example.substr(0, last);
+  }
+  return std::string(lead);
 }
 
 std::string fit_name(ImFont* font, float size, std::string_view name, float width) {

@@ -55,10 +55,11 @@ void spacer(float points);
 // A copyable line of code with a copy button; true when copied.
 bool code_line(std::string_view id, std::string_view code);
 
-// Short messages in the corner; errors stay until dismissed.
+// Short messages over the menu bar, where one line hides nothing: the newest, and how many more there are. A click
+// dismisses it; errors stay until then.
 enum class ToastKind : uint8_t { kInfo, kGood, kWarning, kError };
 void toast(ToastKind kind, std::string_view message);
-void draw_toasts(ImVec2 corner);  // bottom right corner; call last in a frame
+void draw_toasts(ImVec2 top);  // its upper edge's middle; call last in a frame
 
 // A full-width strip at the bottom: segments from the left, the last one right-aligned.
 struct StatusSegment {
@@ -69,6 +70,10 @@ void draw_status_bar(ImVec2 min, ImVec2 max, const std::vector<StatusSegment>& s
 
 // Text cut with an ellipsis to `width` pixels.
 std::string fit_text(ImFont* font, float size, std::string_view s, float width);
+
+// What an empty field of `width` pixels says: "Search: op:MatMul phase:bwd", with as many terms of the example as there is
+// room for; each alone finds something too.
+std::string fit_hint(std::string_view lead, std::string_view example, float width);
 
 // A node's name cut from the front, at a slash where one is left, as names of one model begin alike and end
 // apart. Of "a + b + c", nodes that one kernel computes, a stays and "+2".
