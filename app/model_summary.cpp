@@ -93,6 +93,11 @@ std::vector<ParameterRow> parameter_table(const ImportedModel& model, const std:
                                           const TrainSpec& spec) {
   Graph graph = model.graph;
   freeze_parameters(graph, spec);
+  return parameter_table(model, graph, losses);
+}
+
+std::vector<ParameterRow> parameter_table(const ImportedModel& model, const Graph& graph,
+                                          const std::vector<ValueId>& losses) {
   const std::vector<bool> reached = gradients_reach(graph, losses, graph.parameters);
   NameMap<std::string> untrained;  // parameters, and why
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {

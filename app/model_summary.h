@@ -50,6 +50,9 @@ struct ParameterRow {
 // Every initializer of the model, under these globs (TrainSpec) and for gradients of `losses`.
 std::vector<ParameterRow> parameter_table(const ImportedModel& model, const std::vector<ValueId>& losses,
                                           const TrainSpec& spec);
+// The same of a graph made from the model's, in which freeze_parameters marked what is frozen.
+std::vector<ParameterRow> parameter_table(const ImportedModel& model, const Graph& forward,
+                                          const std::vector<ValueId>& losses);
 
 // NaN or infinite; never for integers. Errc::io: contents in a file that has changed.
 Result<bool> any_not_finite(const Tensor& tensor);

@@ -16,10 +16,17 @@ void give_times(GraphSnapshot& graph, const RunSnapshot* run) {
               same ? "" : "run " + std::to_string(graph.timed_run));
 }
 
-std::shared_ptr<const GraphSnapshot> make_graph(const Graph& graph, std::shared_ptr<const PlanSnapshot> plan,
-                                                const std::shared_ptr<const RunSnapshot>& run) {
+void give_training(GraphModel& model, const PlanSnapshot& plan) {
+  NameMap<TrainingOf> initializers;
+  for (const ParameterRow& row : plan.parameters) initializers[row.name] = {row.trained, row.why};
+  apply_training(model, initializers);
+}
+
+std::shared_ptr<GraphSnapshot> make_graph(const Graph& graph, std::shared_ptr<const PlanSnapshot> plan,
+                                          const std::shared_ptr<const RunSnapshot>& run) {
   auto s = std::make_shared<GraphSnapshot>();
   s->model = build_graph_model(graph, plan ? &plan->plan() : nullptr);
+  if (plan) give_training(s->model, *plan);
   s->plan = std::move(plan);
   if (s->plan && run) give_times(*s, run.get());
   return s;
@@ -78,6 +85,7 @@ void Controller::replan() {
                      return failed("the model has " + why);
                    const auto plan = make_plan_snapshot(model->model, recipe, stop);
                    if (!plan) return failed(plan.error().message);
+                   give_training(view->model, **plan);
                    auto after = make_graph((*plan)->graph(), *plan, run);
                    const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;
                    return [this, view, after, ms] { planned(view, after, ms); };

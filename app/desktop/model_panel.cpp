@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "app/desktop/suggest.h"
@@ -65,6 +66,34 @@ void draw_obstacles(Ui& ui, const ModelSnapshot& m) {
   draw_obstacle_list(ui, "No gradient", "nogradient", m.no_gradient, p.warn);
 }
 
+void trained_line(const Graph& graph, const std::vector<ParameterRow>& rows) {
+  const auto trained = static_cast<std::size_t>(
+      std::count_if(rows.begin(), rows.end(), [](const ParameterRow& row) { return row.trained; }));
+  const std::size_t all = graph.parameters.size();
+  key_value("Trained", trained == all ? "all of them" : fmt::format("{} of {} tensors", trained, all), 84);
+  register_item("model.trained", "trained", std::to_string(trained));
+}
+
+// Statistics, masks and tables too; integers, which are shapes and indices, are never meant.
+void draw_untrained(const std::vector<ParameterRow>& rows) {
+  constexpr int kMost = 40;
+  int shown = 0;
+  for (const ParameterRow& row : rows) {
+    if (row.trained || !is_float(row.type.dtype)) continue;
+    if (shown == 0) heading("Not trained");
+    if (++shown > kMost) continue;
+    text(
+        fit_name(theme().small, theme().small->FontSize, escaped(row.name), ImGui::GetContentRegionAvail().x),
+        palette().text, theme().small);
+    tip(escaped(row.name));
+    register_item("untrained." + row.name, row.name, row.why);
+    ImGui::PushFont(theme().small);
+    wrapped(escaped(row.why), palette().text_faint);
+    ImGui::PopFont();
+  }
+  if (shown > kMost) muted(fmt::format("and {} more", shown - kMost));
+}
+
 void draw_operators(const ModelSnapshot& m) {
   heading("Operators");
   const Palette& p = palette();
@@ -125,6 +154,7 @@ void draw_model_panel(Ui& ui) {
                         bytes_text(static_cast<double>(m.parameter_bytes)),
                         plural_text(static_cast<std::int64_t>(graph.parameters.size()), "tensor")),
             84);
+  if (s.plan) trained_line(graph, s.plan->parameters);
   value_lines(graph, "Inputs", graph.inputs);
   value_lines(graph, "Outputs", graph.outputs);
   if (m.flops > 0)
@@ -139,6 +169,7 @@ void draw_model_panel(Ui& ui) {
   }
   for (const std::string& n : m.model.notes) wrapped(escaped(n), palette().text_faint);
   draw_obstacles(ui, m);
+  if (s.plan) draw_untrained(s.plan->parameters);
   draw_operators(m);
   ImGui::PopStyleVar();
 }

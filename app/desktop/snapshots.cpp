@@ -47,6 +47,7 @@ Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedMod
   s->kernels = kernel_infos(s->graph(), s->plan());
   s->memory = build_memory_model(s->graph(), s->plan());
   s->inputs = input_specs(s->graph());
+  s->parameters = parameter_table(model, s->compiled.forward, {s->compiled.forward.loss});
   PlanTotals& t = s->totals;
   t.nodes = static_cast<std::int64_t>(live_node_count(s->graph()));
   t.kernels = static_cast<std::int64_t>(s->plan().steps.size());

@@ -42,6 +42,7 @@ struct PlanSnapshot {
   std::vector<KernelInfo> kernels;  // by plan step
   MemoryModel memory;
   std::vector<InputSpec> inputs;  // fed each step
+  std::vector<ParameterRow> parameters;
   PlanTotals totals;
   const Graph& graph() const { return compiled.train.graph; }
   const Plan& plan() const { return compiled.plan; }

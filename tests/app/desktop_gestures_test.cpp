@@ -156,6 +156,19 @@ TEST_F(DesktopGestures, TheModelOfASessionIsLocated) {
       << error_;
 }
 
+TEST_F(DesktopGestures, AParameterSaysWhetherItIsTrainedAndWhy) {
+  EXPECT_EQ(
+      open(kMlp + kFlags + " --freeze 'layers.0.*'",
+           "wait idle\nexpect model.trained 4\nexpect untrained.layers.0.weight \"frozen by name\"\n"
+           "click graph.stage/Model\nkey ctrl+p\nwait 3\ntype layers.0/Gemm\nwait 3\nkey enter\nwait idle\n"
+           "expect input.layers.0.weight.training frozen\n"
+           "key ctrl+p\nwait 3\ntype layers.1/Gemm\nwait 3\nkey enter\nwait idle\n"
+           "expect input.layers.1.weight.training trained\nclick graph.stage/Step\nwait idle\nwait 3\n"
+           "expect input.layers.1.weight.training trained\n"),
+      0)
+      << error_;
+}
+
 TEST_F(DesktopGestures, AModelOpensWithTheDefaultsOfTheCommandLine) {
   EXPECT_EQ(open(kMlp, "wait idle\nexpect run.optimizer sgd\nexpect run.optimizer.options lr=0.01\n"), 0)
       << error_;

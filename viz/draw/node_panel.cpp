@@ -56,11 +56,19 @@ void ports(GraphCanvasState& state, const char* title, std::string_view id,
             : port.type +
                   (port.bytes > 0 ? "  " + format_value(static_cast<double>(port.bytes), Unit::kBytes) : "");
     text(escaped(port.value), palette().text, theme().small);
-    if (!port.role.empty() && port.role != "activation") {
+    const bool known = !port.why.empty();  // is it trained
+    const std::string role = !known ? port.role : port.trained ? "trained" : "frozen";
+    if (!role.empty() && role != "activation") {
       ImGui::SameLine();
-      badge(port.role, port.role == "parameter" ? palette().optimizer : palette().text_dim);
+      badge(role, port.trained || (!known && role == "parameter") ? palette().optimizer : palette().text_dim);
     }
+    if (known) register_item(fmt::format("{}.{}.training", id, port.value), port.why, role);
     text(type, palette().text_faint, theme().small);
+    if (known) {
+      ImGui::PushFont(theme().small);
+      wrapped((port.trained ? port.role + ", " : "") + escaped(port.why), palette().text_faint);
+      ImGui::PopFont();
+    }
     if (port.box >= 0 && port.box != state.selected()) node_link(state, id, port.box);
     ImGui::PopID();
   }

@@ -396,6 +396,17 @@ LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
   return in;
 }
 
+void apply_training(GraphModel& model, const NameMap<TrainingOf>& initializers) {
+  for (GraphBox& box : model.boxes) {
+    for (PortInfo& port : box.inputs) {
+      const auto known = initializers.find(port.value);
+      if (port.box >= 0 || known == initializers.end()) continue;
+      port.trained = known->second.trained;
+      port.why = known->second.why;
+    }
+  }
+}
+
 std::vector<int32_t> boxes_of_row(const GraphModel& model, const ComparedRow& row) {
   const std::set<std::string_view> wanted(row.nodes.begin(), row.nodes.end());
   const bool whole_phase = row.nodes.empty() && row.name == row.phase;

@@ -25,6 +25,13 @@ struct PortInfo {
   std::string role;         // activation, parameter, constant, ...
   int32_t box = -1;         // the other end of an input: the producer's box, -1 when it has none
   int64_t bytes = 0;        // 0: unknown
+  bool trained = false;     // of an initializer, see apply_training
+  std::string why;          // it is trained or not; empty: not known
+};
+
+struct TrainingOf {  // what becomes of an initializer
+  bool trained = false;
+  std::string why;
 };
 
 struct GraphBox {
@@ -95,6 +102,9 @@ GraphModel build_graph_model(const Graph& graph, const Plan* plan);
 // run's name when its plan is not the model's.
 void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels,
                  const std::string& other_plan = {});
+
+// Which initializers are trained, by name, and why.
+void apply_training(GraphModel& model, const NameMap<TrainingOf>& initializers);
 
 // The boxes that a row of a comparison stands for: those of its phase that share an ONNX node with its
 // kernels. The compared runs may have had other passes than the model.
