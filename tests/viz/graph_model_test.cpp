@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/viz/small_step.h"
@@ -45,6 +46,53 @@ TEST_F(SmallModel, BackwardNodesSitOnTheirForwardNodesRow) {
     if (box.column == LayoutColumn::kBackward && box.partner >= 0) ++backward;
   }
   EXPECT_GE(backward, 6u);
+}
+
+TEST_F(SmallModel, InitializersSayWhetherTheyAreTrained) {
+  std::set<std::string> read;
+  for (const GraphBox& box : model_.boxes)
+    for (const PortInfo& port : box.inputs)
+      if (port.role == "parameter") read.insert(port.value);
+  ASSERT_GE(read.size(), 2u);
+  NameMap<TrainingOf> known;
+  known[*read.begin()] = {true, "read by MatMul"};
+  known[*read.rbegin()] = {false, "frozen by name"};
+  apply_training(model_, known);
+  std::set<std::string> trained, frozen;
+  for (const GraphBox& box : model_.boxes)
+    for (const PortInfo& port : box.inputs)
+      if (!port.why.empty()) (port.trained ? trained : frozen).insert(port.value + ": " + port.why);
+  EXPECT_EQ(trained, std::set<std::string>{*read.begin() + ": read by MatMul"});
+  EXPECT_EQ(frozen, std::set<std::string>{*read.rbegin() + ": frozen by name"});
+}
+
+// The whole of a graph with thousands of boxes is drawn from few, each where its column has shapes.
+TEST(Scene, TheOverviewOfALongGraphIsShortAndTrue) {
+  constexpr int kBoxes = 4000;
+  auto model = std::make_shared<GraphModel>();
+  for (int i = 0; i <= kBoxes; ++i) {
+    GraphBox box;
+    box.node = static_cast<NodeId>(i);
+    box.name = "node" + std::to_string(i);
+    box.op = "Tanh";
+    if (i == kBoxes) box.column = LayoutColumn::kBackward, box.partner = kBoxes - 1;
+    model->by_name.emplace(box.name, i);
+    model->boxes.push_back(box);
+    if (i > 0) model->links.push_back({static_cast<uint32_t>(i - 1), static_cast<uint32_t>(i), kNone, false});
+  }
+  const auto scene = build_scene(model, {});
+  ASSERT_TRUE(scene);
+  const auto& forward = scene->overview[static_cast<size_t>(LayoutColumn::kForward)];
+  const auto& backward = scene->overview[static_cast<size_t>(LayoutColumn::kBackward)];
+  EXPECT_LE(forward.size(), 300u);
+  for (int i = 0; i < kBoxes; ++i) {
+    const LayoutBox& box = scene->layout.node_boxes[static_cast<size_t>(i)];
+    EXPECT_TRUE(std::any_of(forward.begin(), forward.end(), [&](const LayoutBox& part) {
+      return part.overlaps(box);
+    })) << i;
+  }
+  ASSERT_EQ(backward.size(), 1u);
+  EXPECT_LT(backward[0].height, scene->layout.height / 100);
 }
 
 TEST_F(SmallModel, ScopesFormATreeWithTotals) {

@@ -24,9 +24,11 @@ void GraphPainter::thin_columns() {
   for (int c = 0; c < kLayoutColumns; ++c) {
     const LayoutBox& column = l.columns[c];
     if (column.width <= 0) continue;
-    const float top = p.screen(0, column.y).y, bottom = p.screen(0, column.bottom()).y;
-    list->AddRectFilled({x, top}, {x + px(kSeen), std::max(bottom, top + px(kSeen))},
-                        with_alpha(column_color(static_cast<LayoutColumn>(c)), 0.75f), px(2));
+    for (const LayoutBox& part : scene.overview[static_cast<size_t>(c)]) {
+      const float top = p.screen(0, part.y).y, bottom = p.screen(0, part.bottom()).y;
+      list->AddRectFilled({x, top}, {x + px(kSeen), std::max(bottom, top + px(2))},
+                          with_alpha(column_color(static_cast<LayoutColumn>(c)), 0.75f), px(2));
+    }
     x += px(kSeen + 2);
   }
 }
@@ -166,10 +168,11 @@ void GraphPainter::minimap() {
                         color);
   };
   const bool detailed = model.boxes.size() <= 3000;
-  for (const LayoutGroup& group : scene.layout.groups) {
-    if (group.collapsed || (!detailed && group.depth == 0))
-      draw(group.box, with_alpha(column_color(group.column), 0.5f));
-  }
+  for (int c = 0; !detailed && c < kLayoutColumns; ++c)
+    for (const LayoutBox& part : scene.overview[static_cast<size_t>(c)])
+      draw(part, with_alpha(column_color(static_cast<LayoutColumn>(c)), 0.5f));
+  for (const LayoutGroup& group : scene.layout.groups)
+    if (detailed && group.collapsed) draw(group.box, with_alpha(column_color(group.column), 0.5f));
   for (size_t b = 0; detailed && b < model.boxes.size(); ++b) {
     if (scene.layout.hidden_in[b] < 0)
       draw(scene.layout.node_boxes[b],

@@ -41,6 +41,40 @@ int32_t GraphScene::shape_at(float x, float y, float header_height) const {
   return -1;
 }
 
+namespace {
+
+// Shapes that are closer than a 300th of the graph's height are one box.
+std::vector<LayoutBox> merged(std::vector<LayoutBox> shapes, float height) {
+  std::sort(shapes.begin(), shapes.end(), [](const LayoutBox& a, const LayoutBox& b) { return a.y < b.y; });
+  std::vector<LayoutBox> boxes;
+  for (const LayoutBox& shape : shapes) {
+    if (boxes.empty() || shape.y > boxes.back().bottom() + height / 300) {
+      boxes.push_back(shape);
+      continue;
+    }
+    LayoutBox& last = boxes.back();
+    const float right = std::max(last.right(), shape.right()),
+                bottom = std::max(last.bottom(), shape.bottom());
+    last.x = std::min(last.x, shape.x);
+    last.width = right - last.x;
+    last.height = bottom - last.y;
+  }
+  return boxes;
+}
+
+void find_overview(GraphScene& scene) {
+  std::array<std::vector<LayoutBox>, kLayoutColumns> shapes;
+  for (size_t b = 0; b < scene.model->boxes.size(); ++b)
+    if (scene.layout.hidden_in[b] < 0)
+      shapes[static_cast<size_t>(scene.model->boxes[b].column)].push_back(scene.layout.node_boxes[b]);
+  for (const LayoutGroup& group : scene.layout.groups)
+    if (group.collapsed) shapes[static_cast<size_t>(group.column)].push_back(group.box);
+  for (size_t c = 0; c < shapes.size(); ++c)
+    scene.overview[c] = merged(std::move(shapes[c]), scene.layout.height);
+}
+
+}  // namespace
+
 std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed,
                                       std::stop_token stop) {
   GraphScene scene;
@@ -50,6 +84,7 @@ std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel> model, s
   scene.model = std::move(model);
   scene.collapsed = std::move(collapsed);
   scene.layout = std::move(*layout);
+  find_overview(scene);
   const GraphModel& m = *scene.model;
   const LayoutResult& l = scene.layout;
 

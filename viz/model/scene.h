@@ -2,6 +2,7 @@
 // frame precomputed. Built by a background worker; the view shows the old scene until the new one is there.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -31,6 +32,8 @@ struct GraphScene {
   std::vector<bool>
       route_labelled;           // the first of a producer's routes with that value carries the shape label
   std::vector<uint16_t> saved;  // per box: backward nodes that read its values
+  // Where each column has shapes, from the top: few boxes, for drawing the whole of a large graph.
+  std::array<std::vector<LayoutBox>, kLayoutColumns> overview;
 
   size_t shape_count() const { return model->boxes.size() + layout.groups.size(); }
   int32_t shape_of(const LayoutEnd& end) const;
