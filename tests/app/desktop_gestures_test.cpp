@@ -31,7 +31,16 @@ class DesktopGestures : public WindowScript {
   }
 };
 
-TEST_F(DesktopGestures, ASecondClickHitsTheSameSwitch) {
+// The same hand on a small, a usual and a large screen.
+class DesktopGesturesOfSize : public DesktopGestures, public testing::WithParamInterface<const char*> {
+ protected:
+  int open(const std::string& arguments, const std::string& script) {
+    return DesktopGestures::open(arguments + " --size " + GetParam(), script);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Sizes, DesktopGesturesOfSize, testing::Values("1280x720", "1600x900", "2560x1440"));
+
+TEST_P(DesktopGesturesOfSize, ASecondClickHitsTheSameSwitch) {
   EXPECT_EQ(open(kMlp + kFlags + " --session " + file("s.db"),
                  "wait idle\nexpect pass.fuse-optimizer on\nclick pass.fuse-optimizer\nwait idle\n"
                  "expect pass.fuse-optimizer off\nexpect passes.last-change \"fuse-optimizer off\"\n"
@@ -45,7 +54,7 @@ TEST_F(DesktopGestures, ASecondClickHitsTheSameSwitch) {
       << error_;
 }
 
-TEST_F(DesktopGestures, TheFieldsStayWhereTheyAreWhenARunStartsAndEnds) {
+TEST_P(DesktopGesturesOfSize, TheFieldsStayWhereTheyAreWhenARunStartsAndEnds) {
   EXPECT_EQ(open(kMlp + kFlags + " --session " + file("s.db"),
                  "wait idle\nhover run.more\nkey f5\nwait idle\nexpect run.outcome done\nclick mouse\n"
                  "expect run.clip_norm\nclick mouse\nabsent run.clip_norm\n"),
@@ -53,7 +62,7 @@ TEST_F(DesktopGestures, TheFieldsStayWhereTheyAreWhenARunStartsAndEnds) {
       << error_;
 }
 
-TEST_F(DesktopGestures, ARowOfAComparisonSelectsWhatItStandsFor) {
+TEST_P(DesktopGesturesOfSize, ARowOfAComparisonSelectsWhatItStandsFor) {
   const std::string session = compared_session();
   EXPECT_EQ(
       open(session,
@@ -73,7 +82,7 @@ TEST_F(DesktopGestures, ARowOfAComparisonSelectsWhatItStandsFor) {
       << error_;
 }
 
-TEST_F(DesktopGestures, TheRowsOfAComparisonAreSortedByTheirColumns) {
+TEST_P(DesktopGesturesOfSize, TheRowsOfAComparisonAreSortedByTheirColumns) {
   const std::string session = compared_session();
   EXPECT_EQ(
       open(session,
@@ -107,7 +116,7 @@ TEST_F(DesktopGestures, AAndBAreOnePairEverywhere) {
       << error_;
 }
 
-TEST_F(DesktopGestures, TimesOfAnotherPlanSayTheyAre) {
+TEST_P(DesktopGesturesOfSize, TimesOfAnotherPlanSayTheyAre) {
   EXPECT_EQ(open(kMlp + kFlags + " --session " + file("s.db"),
                  "wait idle\nclick run.start\nwait idle\nexpect run.outcome done\nabsent graph.times\n"
                  "click pass.fuse-optimizer\nwait idle\nexpect graph.times \"run 1\"\n"
@@ -129,7 +138,7 @@ TEST_F(DesktopGestures, AnOperatorHasAPageAndAPassItsExample) {
       << error_;
 }
 
-TEST_F(DesktopGestures, EscapeClosesWhatIsOpen) {
+TEST_P(DesktopGesturesOfSize, EscapeClosesWhatIsOpen) {
   EXPECT_EQ(open(kMlp + kFlags + " --session " + file("s.db"),
                  "wait idle\nclick menu.File\nexpect menu.File open\nkey escape\nexpect menu.File closed\n"
                  "click run.loss.choices\nexpect run.loss.choices/loss\nkey escape\n"

@@ -258,6 +258,59 @@ TEST_F(Views, NothingLiesOverTheNodes) {
   }
 }
 
+// How many nodes and scopes can be read on the canvas: inside it and large enough for their text.
+size_t readable_shapes() {
+  const Item* canvas = items().find("graph");
+  size_t count = 0;
+  for (const auto& [id, item] : items().all()) {
+    if (id.rfind("node.", 0) != 0 && id.rfind("scope.", 0) != 0) continue;
+    count += item.max.y - item.min.y >= 20 && item.min.x >= canvas->min.x && item.max.x <= canvas->max.x &&
+             item.min.y >= canvas->min.y && item.max.y <= canvas->max.y;
+  }
+  return count;
+}
+
+// `per_scope` 0: flat.
+std::shared_ptr<const GraphModel> long_model(int boxes, int per_scope) {
+  auto model = std::make_shared<GraphModel>();
+  for (int i = 0; i < boxes; ++i) {
+    GraphBox box;
+    box.node = static_cast<NodeId>(i);
+    box.op = box.title = i % 3 == 2 ? "Mul" : "Tanh";
+    box.scope = per_scope > 0 ? i / per_scope : -1;
+    if (per_scope > 0 && i % per_scope == 0) {
+      ScopeInfo scope;
+      scope.name = scope.path = "blocks." + std::to_string(box.scope);
+      scope.boxes[0] = static_cast<uint32_t>(per_scope);
+      model->scopes.push_back(scope);
+    }
+    box.name = "node" + std::to_string(i);
+    model->by_name.emplace(box.name, i);
+    model->boxes.push_back(box);
+    model->value_labels.emplace_back("f32 4");
+    // Each third box joins the two before it.
+    const auto b = static_cast<uint32_t>(i), value = b - 1;
+    if (i > 0) model->links.push_back({b - 1, b, value, false});
+    if (i > 2 && i % 3 == 2) model->links.push_back({b - 2, b, b - 2, false});
+  }
+  return model;
+}
+
+TEST_F(Views, LongGraphsAreReadableAtFirstExpandedAndOnASmallCanvas) {
+  for (const auto& [boxes, per_scope] : {std::pair(10000, 0), {50000, 200}, {3200, 16}}) {
+    canvas_.expanded.clear();
+    canvas_.expanded_known = false;
+    canvas_.fit_wanted = true;
+    model_ = long_model(boxes, per_scope);
+    EXPECT_OK(run("graph", "size 1280 720\nwait idle 60\nwait 3\n"));
+    EXPECT_GE(readable_shapes(), 3u) << boxes << " at first";
+    EXPECT_OK(run("graph", "click graph.expand\nwait idle 60\nwait 3\n"));
+    EXPECT_GE(readable_shapes(), 3u) << boxes << " expanded";
+    EXPECT_OK(run("graph", "size 720 400\nwait 3\nclick graph.collapse\nwait idle 60\nwait 3\n"));
+    EXPECT_GE(readable_shapes(), 2u) << boxes << " on a small canvas";
+  }
+}
+
 TEST_F(Views, AnEmptySearchFieldSaysWhatHasRoom) {
   EXPECT_OK(run("graph", "size 1200 800\nwait idle\nwait 2\nexpect graph.search\n"));
   EXPECT_EQ(items().find("graph.search")->label, "Search: " + canvas_.example);

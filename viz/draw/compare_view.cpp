@@ -70,9 +70,9 @@ void verdict(const Comparison& c) {
   ImGui::SetCursorPosY(ImGui::GetCursorPosY() + px(5));
   text(fmt::format("{}   [{:.3f}, {:.3f}] at 95 %", look.words, c.ratio.low, c.ratio.high), palette().text);
   register_item("compare.verdict", look.words, verdict_name(c.verdict));
-  const double reach = std::max({std::abs(c.ratio.high - 1), std::abs(c.ratio.low - 1), 0.05}) * 1.25;
-  interval_bar("compare.ratio", c.ratio, 1.0, {1 - reach, 1 + reach, false, Unit::kPlain}, px(26),
-               look.color);
+  // Twice as fast and twice as slow are equally far from no difference.
+  const double reach = std::pow(std::max({c.ratio.high, 1 / std::max(c.ratio.low, 1e-6), 1.05}), 1.25);
+  interval_bar("compare.ratio", c.ratio, 1.0, {1 / reach, reach, true, Unit::kPlain}, px(26), look.color);
   std::string detail = c.interleaved ? fmt::format(
                                            "{} ABBA groups of {}-step blocks, {} steps per side, {:.1f} s; A "
                                            "against A shows \u00b1{:.1f} %",

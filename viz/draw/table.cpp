@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/text.h"
+#include "viz/draw/items.h"
 #include "viz/draw/widgets.h"
 
 namespace gradloom {
@@ -75,6 +76,15 @@ std::vector<bool> columns_that_fit(const std::vector<TableColumn>& columns, cons
 
 namespace {
 
+// The row that a script looks for and that is not drawn; -1: none.
+int wanted_row(const std::string& table, const TableRows& rows) {
+  const std::string& wanted = items().wanted();
+  if (!rows.id || wanted.rfind(table + ".", 0) != 0 || items().find(wanted) != nullptr) return -1;
+  for (int row = 0; row < rows.count; ++row)
+    if (wanted.compare(table.size() + 1, std::string::npos, rows.id(row)) == 0) return row;
+  return -1;
+}
+
 // Declares the columns to ImGui; `room`: pixels that they share.
 void set_up_columns(const std::vector<TableColumn>& columns, const TableState& state, float room) {
   const std::vector<bool> shown = columns_that_fit(columns, wanted_columns(columns), room / theme().scale,
@@ -101,17 +111,19 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
   TableEvents events;
   const std::string name(id);
   const float room = ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ScrollbarSize;
-  const ImGuiTableFlags flags = ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) |
-                                (rows.has_own_order ? ImGuiTableFlags_SortTristate : 0) |
-                                ImGuiTableFlags_Resizable | ImGuiTableFlags_Reorderable |
-                                ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
-                                ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_NoSavedSettings;
+  const ImGuiTableFlags flags =
+      ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) |
+      (rows.has_own_order ? ImGuiTableFlags_SortTristate : 0) | ImGuiTableFlags_Resizable |
+      ImGuiTableFlags_Reorderable | ImGuiTableFlags_Hideable | ImGuiTableFlags_RowBg |
+      ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_NoSavedSettings |
+      ImGuiTableFlags_NoBordersInBody;  // a click beside one resized a column and chose no row
   if (!ImGui::BeginTable(name.c_str(), static_cast<int>(columns.size()), flags, {0, height})) return events;
   set_up_columns(columns, state, room);
   ImGui::TableSetupScrollFreeze(0, 1);
   events.sort_changed = read_sort(state);
   header(id, columns, state);
   const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+  if (const int row = wanted_row(name, rows); row >= 0) state.scroll_to = row;
   if (state.scroll_to >= 0) {
     const float view = ImGui::GetWindowHeight();
     ImGui::SetScrollY(std::max(0.f, static_cast<float>(state.scroll_to) * row_height - view * 0.4f));
