@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "app/desktop/panels.h"
@@ -216,6 +217,10 @@ void Window::draw_status() {
                                                         ? duration_text(static_cast<double>(r.median_step_ns))
                                                         : "not measured")});
     }
+  } else if (s.session) {
+    const std::string name = std::filesystem::path(s.session->path).filename().string();
+    segments.push_back({"status.model", "no model"});
+    segments.push_back({"status.session", "session " + escaped(name)});
   } else {
     segments.push_back({"status.model", "nothing open"});
   }

@@ -155,13 +155,15 @@ TEST_F(DesktopGestures, TheModelOfASessionIsLocated) {
   const std::string session = file("s.db");
   ASSERT_EQ(run("train " + file("old/mlp.onnx") + kFlags + " --session " + session), 0);
   fs::rename(file("old/mlp.onnx"), file("new/moved.onnx"));
-  EXPECT_EQ(open(session,
-                 "wait idle\nexpect model.locate\nclick model.locate\nwait until file.path\n"
-                 "key ctrl+a\ntype " +
-                     file("new/moved.onnx") +
-                     "\nclick file.accept\nwait idle\nexpect status.model moved\n"
-                     "absent model.locate\nexpect status.kernels\n"),
-            0)
+  EXPECT_EQ(
+      open(
+          session,
+          "wait idle\nexpect status.session \"session s.db\"\nexpect model.locate\nclick model.locate\nwait until file.path\n"
+          "key ctrl+a\ntype " +
+              file("new/moved.onnx") +
+              "\nclick file.accept\nwait idle\nexpect status.model moved\n"
+              "absent model.locate\nexpect status.kernels\n"),
+      0)
       << error_;
 }
 
