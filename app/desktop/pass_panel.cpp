@@ -70,7 +70,10 @@ void draw_effect(Ui& ui) {
     for (int row = 1; row < 4; ++row)
       list->AddText(small, small->FontSize, {left, y + static_cast<float>(row) * line}, p.text_dim,
                     rows[row]);
-    for (const auto& [what, number, unit, share] : columns) {
+    const float narrow[] = {210, 165, 0};  // points below which a column has no room
+    for (std::size_t c = 0; c < std::size(columns); ++c) {
+      if (width < px(narrow[c])) continue;
+      const auto& [what, number, unit, share] = columns[c];
       const float x = left + (right - left) * share;
       const auto of = [number = number](const PlanTotals& t) { return std::optional(t.*number); };
       label_cell(x, y, what, p.text_faint);

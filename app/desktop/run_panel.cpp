@@ -212,15 +212,16 @@ void draw_buttons(Ui& ui, const Problems& problems) {
              key_label("run.start")))
     ui.do_command("run.start");
   ImGui::EndDisabled();
-  ImGui::SameLine(0, px(6));
+  const char* const ab = "A/B: passes off vs now";
+  flow(button_width(ab), px(6));
   ImGui::BeginDisabled(r.running || !problems.empty());
-  if (button("run.ab", "A/B: passes off vs now", ButtonKind::kPlain,
+  if (button("run.ab", ab, ButtonKind::kPlain,
              "Both in one process, steps interleaved (" + key_label("run.compare") + ")")) {
     ui.app.start_compare(ui.app.compare_passes_command());
     ui.panes.show("Compare");
   }
   ImGui::EndDisabled();
-  ImGui::SameLine(0, px(6));
+  flow(px(58), px(6));
   ImGui::BeginDisabled(!r.running);
   if (button("run.stop", r.stopping ? "Kill" : "Stop", r.running ? ButtonKind::kDanger : ButtonKind::kPlain,
              r.stopping ? std::string("End the process at once")
@@ -228,9 +229,9 @@ void draw_buttons(Ui& ui, const Problems& problems) {
              px(58)))
     ui.app.stop_run();
   ImGui::EndDisabled();
-  ImGui::SameLine(0, px(6));
-  if (button("run.more", ui.more_settings ? "Fewer settings" : "More settings", ButtonKind::kGhost))
-    ui.more_settings = !ui.more_settings;
+  const char* const more = ui.more_settings ? "Fewer settings" : "More settings";
+  flow(button_width(more), px(6));
+  if (button("run.more", more, ButtonKind::kGhost)) ui.more_settings = !ui.more_settings;
 }
 
 std::string progress_text(const RunProgress& r) {

@@ -115,8 +115,9 @@ void draw_session_panel(Ui& ui) {
     ui.app.start_compare(ui.app.compare_command(false));
     ui.panes.show("Compare");
   }
-  ImGui::SameLine(0, px(6));
-  if (button("runs.stored", "Compare as recorded", ButtonKind::kPlain,
+  const char* const recorded = "Compare as recorded";
+  flow(button_width(recorded), px(6));
+  if (button("runs.stored", recorded, ButtonKind::kPlain,
              "Uses the recorded timings: fast, but drift of the machine counts")) {
     ui.app.start_compare(ui.app.compare_command(true));
     ui.panes.show("Compare");

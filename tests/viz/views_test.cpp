@@ -320,6 +320,26 @@ TEST_F(Views, AnEmptySearchFieldSaysWhatHasRoom) {
   EXPECT_EQ(("Search: " + canvas_.example).rfind(field->label, 0), 0u) << "whole terms: " << field->label;
 }
 
+TEST_F(Views, TheToolsOfTheGraphFindRoomAtAnyWidth) {
+  for (const char* size : {"1200 800", "620 520", "430 520", "330 520"}) {
+    EXPECT_OK(run("graph", std::string("size ") + size + "\nwait idle\nwait 3\nexpect graph.search\n"));
+    const Item* canvas = items().find("graph");
+    std::vector<std::pair<std::string, const Item*>> tools;
+    for (const char* id :
+         {"graph.color/Bytes", "graph.search", "graph.fit", "graph.expand", "graph.collapse"})
+      tools.emplace_back(id, items().find(id));
+    for (const auto& [id, tool] : tools) {
+      ASSERT_TRUE(tool != nullptr) << id;
+      EXPECT_LE(tool->max.x, canvas->max.x + 1) << id << " at " << size;
+      for (const auto& [other_id, other] : tools) {
+        const bool apart = tool->max.x <= other->min.x || other->max.x <= tool->min.x ||
+                           tool->max.y <= other->min.y || other->max.y <= tool->min.y;
+        EXPECT_TRUE(tool == other || apart) << id << " over " << other_id << " at " << size;
+      }
+    }
+  }
+}
+
 TEST_F(Views, TheExamplesInTheSearchFieldsFindSomething) {
   EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
   ASSERT_NE(canvas_.example, "");

@@ -177,7 +177,9 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
     state.color_by = static_cast<ColorBy>(color);
   ImGui::SameLine(0, px(12));
   // Where there is little room the scopes' buttons shrink to signs.
-  const float room = ImGui::GetContentRegionAvail().x, count_width = state.query_text.empty() ? 0 : px(64);
+  const float count_width = state.query_text.empty() ? 0 : px(64);
+  if (ImGui::GetContentRegionAvail().x < px(190) + count_width) ImGui::NewLine();
+  const float room = ImGui::GetContentRegionAvail().x;
   const bool narrow = room < px(440);
   const float buttons = narrow ? px(112) : px(190);
   const float search = std::clamp(room - buttons - count_width - px(14), px(60), px(420));

@@ -312,6 +312,16 @@ void empty_state(std::string_view title, std::string_view hint) {
   }
 }
 
+void flow(float width, float gap) {
+  ImGui::SameLine(0, gap);
+  if (ImGui::GetContentRegionAvail().x < width) ImGui::NewLine();
+}
+
+float button_width(std::string_view label) {
+  return ImGui::CalcTextSize(label.data(), label.data() + label.size()).x +
+         2 * ImGui::GetStyle().FramePadding.x;
+}
+
 void spacer(float points) { ImGui::Dummy({0, px(points) - ImGui::GetStyle().ItemSpacing.y * 0.5f}); }
 
 bool code_line(std::string_view id, std::string_view code) {

@@ -47,6 +47,9 @@ void badge(std::string_view s, ImU32 color);  // a small pill; stays on the line
 // true when that was clicked.
 bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_view tip = {});
 float chip_width(std::string_view label);
+// ImGui::SameLine before something so wide; the next line where this one has no room for it.
+void flow(float width, float gap);
+float button_width(std::string_view label);
 void tip(std::string_view s);  // tooltip of the last item
 void progress(std::string_view id, float fraction, std::string_view label);
 void empty_state(std::string_view title, std::string_view hint);  // centred, for panes without data
