@@ -170,9 +170,28 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   return prepared;
 }
 
+namespace {
+
+// What the exporter computed from parameters trains apart from them, unless the recipe says so by name.
+Status check_apart(const Prepared& prepared) {
+  const std::vector<std::string>& trained = prepared.compiled.train.trainable;
+  for (const ApartParameter& p : prepared.model.apart) {
+    if (std::find(trained.begin(), trained.end(), p.name) == trained.end()) continue;
+    const std::string name = escaped(p.name);
+    return Error{Errc::bad_input,
+                 "weight '" + name + "' " + escaped(p.why) +
+                     ": it would not train as the module does (export with optimize=False; --train " + name +
+                     " trains it as it is, --freeze " + name + " does not)"};
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known) {
   std::unique_ptr<Job> job(new Job());
   job->prepared_ = std::move(prepared);
+  TRY(check_apart(*job->prepared_));
   const Compiled& compiled = job->prepared_->compiled;
   const Graph& graph = compiled.train.graph;
   const Recipe& recipe = job->prepared_->recipe;

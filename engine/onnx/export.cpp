@@ -217,7 +217,7 @@ Status export_onnx(const std::string& source_path, const std::map<std::string, T
     TensorReader tensors(limits, folder_of(source_path), file.file);
     const Result<std::int64_t> sparse = make_dense(file.model, tensors, limits);
     if (!sparse.ok()) return with_context(sparse.error(), escaped(source_path));
-    const auto restored = restore_module(*file.model.mutable_graph(), tensors);
+    const auto restored = restore_module(file.model, tensors);
     if (!restored.ok()) return with_context(restored.error(), escaped(source_path));
     ModelWriter writer(file.model);
     const Status replaced = writer.replace(TRY(with_copies(parameters, copies)), tensors);

@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/read/functions.h"
 #include "engine/onnx/repair/buffers.h"
+#include "engine/onnx/repair/computed_weights.h"
 #include "engine/onnx/repair/initializers.h"
 #include "engine/onnx/repair/merged_weights.h"
 #include "engine/onnx/file/model_file.h"
@@ -80,7 +81,7 @@ class Importer {
         "them apart)",
         TRY(merged_parameters(out_.graph)));
     TRY(tie());
-    note_computed();
+    TRY(judge_computed());
     TRY(freeze_buffers());
     list_initializers();
     note_inference_forms();
@@ -289,13 +290,25 @@ class Importer {
   }
 
   Status restore() {
-    const RestoredModule restored = TRY(restore_module(proto_, tensors_));
+    const RestoredModule restored = TRY(restore_module(model_, tensors_));
     note_names("parameter that the exporter had merged with an equal one is apart again",
                "parameters that the exporter had merged with equal ones are apart again", "", restored.split);
     note_names("parameter that the exporter had expanded is one again",
                "parameters that the exporter had expanded are one again", "", restored.contracted);
     note_names("bias of zeros that the exporter had left out is back",
                "biases of zeros that the exporter had left out are back", "", restored.biases);
+    note_names("embedding's row of padding gets no gradient, which the exporter had left out",
+               "embeddings' rows of padding get no gradient, which the exporter had left out", "",
+               restored.arguments.padding);
+    note_names("loss has its label_smoothing again, which the exporter had left out",
+               "losses have their label_smoothing again, which the exporter had left out", "",
+               restored.arguments.smoothing);
+    note_names("value is detached again, as it was before the exporter left that out",
+               "values are detached again, as they were before the exporter left that out", "",
+               restored.arguments.detached);
+    note_names("call lacks what the exporter left out", "calls lack what the exporter left out",
+               " (dynamo: optimize=False keeps detach; write label_smoothing with class weights out)",
+               restored.arguments.unplaced);
     if (restored.batch_norms > 0)
       out_.notes.push_back(
           counted(restored.batch_norms, "BatchNormalization node is", "BatchNormalization nodes are") +
@@ -320,29 +333,36 @@ class Importer {
     return {};
   }
 
-  // A weight computed from one that the file has too would have to follow it.
-  void note_computed() {
+  // What the exporter computed from weights and no tie brings back: is it trained as they would be? Training refuses
+  // what is not (ImportedModel::apart).
+  Status judge_computed() {
+    std::vector<ComputedInGraph> computed;
+    for (const ComputedParameter& p : reader_.uses.computed)
+      if (const auto id = top_.values.find(p.name);
+          id != top_.values.end() && out_.graph.value(id->second).role == Role::parameter)
+        computed.push_back({p, out_.graph.value(id->second).data});
     std::vector<std::string> replaced, apart;
-    NameSet tied;
-    for (const TiedCopy& copy : out_.tied_copies) tied.insert(copy.copy);
-    for (const ComputedParameter& p : reader_.uses.computed) {
-      if (tied.count(p.name) != 0) continue;
-      const auto remains = std::find_if(p.from.begin(), p.from.end(), [&](const std::string& name) {
+    for (std::size_t i = 0; i < computed.size(); ++i) {
+      const ComputedParameter& p = computed[i].parameter;
+      std::string why = TRY(why_apart(computed, i, [&](const std::string& name) {
         const auto it = reader_.uses.use.find(name);
         return it != reader_.uses.use.end() && it->second == InitializerUse::parameter;
-      });
-      if (remains != p.from.end()) {
-        apart.push_back(p.name + " from " + *remains);
-      } else if (!p.factor && !p.rearranged) {
-        replaced.push_back(p.name + " for " + p.from[0]);
+      }));
+      if (why.empty()) {
+        if (!p.factor && !p.rearranged) replaced.push_back(p.name + " for " + p.from[0]);
+        continue;
       }
+      apart.push_back(p.name + " " + why);
+      reader_.uses.why[p.name] += "; " + why;
+      if (!fits_any(options_.train, p.name)) out_.apart.push_back({p.name, std::move(why)});
     }
-    note_names("weight that the exporter computed from another trains apart from it",
-               "weights that the exporter computed from others train apart from them",
-               " (dynamo: optimize=False keeps them together)", apart);
+    note_names("weight that the exporter computed would train apart from the module's",
+               "weights that the exporter computed would train apart from the module's",
+               " (dynamo: optimize=False keeps them together; --train NAME trains it as it is)", apart);
     note_names("weight is trained in the form that the exporter computed",
                "weights are trained in the form that the exporter computed",
                " (dynamo: optimize=False keeps the weights themselves)", replaced);
+    return {};
   }
 
   // Parameters that are buffers by what they hold and who reads them become constants.

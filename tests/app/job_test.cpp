@@ -4,6 +4,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "tests/folder.h"
 #include "tests/paths.h"
@@ -52,6 +53,39 @@ TEST(Job, ParametersHoldStatisticsOfAnyName) {
     ASSERT_EQ(after->count(name), 1u) << name;
     EXPECT_FALSE(bit_equal(before->at(name), after->at(name))) << name;
   }
+}
+
+// A weight that is another form of a parameter would train apart from it, unless the user says what it shall do.
+TEST(Job, RefusesWeightsThatTrainApart) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(GRADLOOM_SOURCE_DIR "/tests/modules/foldings-dynamo/model.onnx", std::ios::binary)
+               .rdbuf();
+  std::string file = bytes.str();
+  const std::string views = "['body.positions', 'val_0'", function = "['body.positions', 'cos_0'";
+  ASSERT_NE(file.find(views), std::string::npos);
+  file.replace(file.find(views), views.size(), function);
+  const TemporaryFolder folder;
+  std::ofstream(folder / "model.onnx", std::ios::binary) << file;
+  const auto created = [&](const std::vector<std::string>& train, const std::vector<std::string>& freeze) {
+    Recipe recipe;
+    recipe.model = folder / "model.onnx";
+    recipe.optimizer = "adam{lr=0.01}";
+    recipe.threads = 2;
+    recipe.train = train;
+    recipe.freeze = freeze;
+    auto prepared = prepare(recipe);
+    EXPECT_TRUE(prepared.ok()) << "which inspect and plan may do";
+    return prepared.ok() ? Job::create(std::move(prepared).value()) : prepared.error();
+  };
+  const auto refused = created({}, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::bad_input);
+  EXPECT_EQ(
+      refused.error().message,
+      "weight 'slice_1' is another form of 'body.positions': it would not train as the module does (export "
+      "with optimize=False; --train slice_1 trains it as it is, --freeze slice_1 does not)");
+  EXPECT_TRUE(created({"slice_1"}, {}).ok());
+  EXPECT_TRUE(created({}, {"slice*"}).ok());
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from networks import (EPSILON, Bert, Buffers, ConvNext, DiffusionBlock, Dlrm, Gan, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
+from networks import (EPSILON, Bert, Buffers, ConvNext, DiffusionBlock, Dlrm, Droppings, Foldings, Gan, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
                       MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, SelfLoops, Siamese, StateSpace, Swin, T5, UNet, Vae,
                       VisionTransformer, WaveNet)  # fmt: skip
 
@@ -30,6 +30,7 @@ class Case(NamedTuple):
     optimize: bool = True  # False: the dynamo exporter would fold a parameter into a constant of another shape
     fresh: bool = False  # with the parameters of a module that was never trained
     steps: int = 0  # of training, whose losses are written too
+    traced: bool = False  # the file keeps the calls that its nodes were traced from
     restored: bool = False  # the dynamo exporter merges, folds or drops parameters: the file keeps what it tells of them
 
 
@@ -452,6 +453,9 @@ dynamo("llama-rms-dynamo", lambda: Llama(norm=rms_norm), TEXT, 23)
 dynamo("gpt-tied-folded-dynamo", lambda: Gpt(True), TEXT, 20, restored=True)
 dynamo("gpt-fresh-dynamo", lambda: without_biases(Gpt(True)), TEXT, 20, fresh=True, restored=True)
 dynamo("vit-folded-dynamo", VisionTransformer, IMAGE, 20, restored=True)
+dynamo("foldings-dynamo", Foldings, {"x": normal(2, 4, 8), "target": normal(2, 8)}, 18, fresh=True, restored=True, traced=True, steps=20)
+dynamo("droppings-dynamo", Droppings, {"tokens": values([1, 2, 5], [2, 7, 3]), "labels": values([0, 4, 1], [3, 2, 4])}, 18, traced=True,
+       restored=True, steps=20)  # fmt: skip
 dynamo("attention-dynamo", lambda: ScaledAttention(False), {"x": normal(2, 5, 8)}, 18)
 dynamo("attention-causal-dynamo", lambda: ScaledAttention(True), {"x": normal(2, 5, 8)}, 23)
 dynamo("multihead-attention-dynamo", SelfAttention, {"x": normal(2, 5, 16)}, 20)

@@ -12,7 +12,7 @@ NAME/model.onnx
     Exported as for training: training mode unless the case is one of inference, no constant folding by TorchScript.
     Output 0 is `loss`, a scalar: the module's own, or the mean of each of its outputs times the input `weight_N`. What the
     dynamo exporter keeps of a node besides its scope (the Python stack, the traced node) is left out, and what it keeps of
-    initializers where no parameter is merged or folded.
+    initializers where no parameter is merged or folded; cases that are `traced` keep the traced node.
 NAME/test_data_set_0/
     Inputs (floats in float32), the loss and its gradient by every parameter and float input, computed by PyTorch in
     float64 from the float32 inputs and weights and stored in float64. The gradient by weight_N is output N over its size,
@@ -54,6 +54,9 @@ HAS_DYNAMO = int(torch.__version__.split(".")[0]) >= 2
 KEPT_METADATA = ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy", "namespace")
 PROVENANCE = ("pkg.torch.export.ExportedProgram.graph_signature", "pkg.torch.export.graph_signature.InputSpec.kind",
               "pkg.onnxscript.optimizer.folded_from")  # fmt: skip
+
+
+TRACED = ("pkg.torch.onnx.fx_node",)
 
 
 class WithLoss(torch.nn.Module):
@@ -180,9 +183,37 @@ def strip(path, ir, kept_metadata):
     onnx.save(proto, path)
 
 
-def is_expansion(array, value):
-    fits = array.ndim == value.ndim and array.size > value.size and all(n in (1, m) for n, m in zip(value.shape, array.shape))
-    return fits and np.array_equal(array, np.broadcast_to(value, array.shape))
+def equal_part(array):
+    """The first of the equal parts along each axis where they are equal."""
+    for axis in range(array.ndim):
+        first = array.take([0], axis)
+        if np.array_equal(array, np.broadcast_to(first, array.shape)):
+            array = first
+    return array
+
+
+def slice_of(array, value):
+    """Where the part of `value` along its second axis lies that `array` is; None: it is no such part."""
+    if array.ndim != value.ndim or array.ndim < 2:
+        return None
+    for start in range(value.shape[1] - array.shape[1] + 1):
+        if np.array_equal(value[:, start : start + array.shape[1]], array):
+            return slice(start, start + array.shape[1])
+    return None
+
+
+def rows_of(array, table):
+    """(axis, order): the table's rows along `axis`, in the order of their first use, that all vectors of `array` along one of
+    its axes are among; None: there are others."""
+    for axis in range(table.ndim):
+        rows = np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1)
+        for along in range(array.ndim):
+            if array.shape[along] != rows.shape[1]:
+                continue
+            equal = (np.moveaxis(array, along, -1).reshape(-1, 1, rows.shape[1]) == rows).all(-1)
+            if equal.any(1).all():
+                return axis, list(dict.fromkeys(equal.argmax(1).tolist()))
+    return None
 
 
 def places_in_file(path, module, restored):
@@ -204,8 +235,18 @@ def places_in_file(path, module, restored):
                 places[name] = (match[0], free.pop(match[0]).shape, transposed)
     if restored:
         for name, value in parameters.items():
-            if name not in places and any(is_expansion(array, value) for array in free.values()):
-                places[name] = (name, value.shape, False)
+            if name in places:
+                continue
+            gathered = [found for array in free.values() if array.size > value.size and (found := rows_of(array, value))]
+            contracted = [part for array in free.values() if np.array_equal((part := equal_part(array)).reshape(-1), value.reshape(-1))]
+            if contracted:
+                places[name] = (name, contracted[0].shape, False)
+            elif gathered:
+                places[name] = (name + "/rows", gathered[0], False)
+            else:  # a slice
+                slices = [(n, at) for n, array in free.items() if (at := slice_of(array, value)) is not None]
+                if slices:
+                    places[name] = (slices[0][0], slices[0][1], False)
     for name, (place, _, _) in places.items():
         value = parameters[name]
         copies = [n for n, a in free.items() if a.size > 4 and any(np.array_equal(a, v) for v in (value, value.T))]
@@ -236,6 +277,13 @@ def write_references(case, folder, places):
             continue
         assert name in places, f"parameter {name} is not in the file"
         initializer, shape, transposed = places[name]
+        if isinstance(shape, slice):
+            gradients[initializer] = parameter.grad[:, shape]
+            continue
+        if initializer.endswith("/rows"):
+            axis, order = shape
+            gradients[initializer] = parameter.grad.movedim(axis, 0)[order].contiguous()
+            continue
         gradients[initializer] = (parameter.grad.t() if transposed else parameter.grad).reshape(shape)
     for index, (name, value) in enumerate(inputs.items()):
         write_tensor(folder, f"input_{index}.pb", value.detach().numpy(), name)
@@ -277,7 +325,7 @@ def write_case(case, root):
         export = export_dynamo if case.exporter == "dynamo" else export_torchscript
         export(case, module, inputs, path)
     if case.exporter == "dynamo":
-        strip(path, case.ir, KEPT_METADATA + (PROVENANCE if case.restored else ()))
+        strip(path, case.ir, KEPT_METADATA + (PROVENANCE if case.restored else ()) + (TRACED if case.traced else ()))
     onnx.checker.check_model(path)
     count = write_references(case, os.path.join(folder, "test_data_set_0"), places_in_file(path, module, case.restored))
     if case.steps:

@@ -228,6 +228,50 @@ class Buffers(nn.Module):
         return squared_error(self.head(h * self.keep_mask[:time]), target)
 
 
+class Foldings(nn.Module):
+    """What dynamo's optimizer folds: a query that is repeated and transposed, two tables that indices read, a slice, and two
+    layer scales of equal numbers, which it merges."""
+
+    def __init__(self, width=8, heads=2, window=2):
+        super().__init__()
+        self.heads, area = heads, window**2
+        self.probe, self.positions = nn.Parameter(torch.randn(1, 1, width)), nn.Parameter(torch.randn(1, area + 2, width))
+        self.scale1, self.scale2 = nn.Parameter(torch.full((width,), 0.25)), nn.Parameter(torch.full((width,), 0.25))
+        self.table, self.offsets = nn.Parameter(torch.randn((2 * window - 1) ** 2, heads)), nn.Parameter(torch.randn(heads, 3))
+        self.qkv, self.mlp, self.pool = nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, width)
+        at = np.stack(np.meshgrid(np.arange(window), np.arange(window), indexing="ij")).reshape(2, -1)
+        offset = at[:, :, None] - at[:, None, :]
+        self.register_buffer("index", torch.from_numpy((offset[0] + window - 1) * (2 * window - 1) + offset[1] + window - 1))
+        self.register_buffer("distance", torch.from_numpy(np.abs(offset).sum(0)))
+
+    def forward(self, x, target):
+        area = x.shape[1]
+        x = x + self.positions[:, 1 : area + 1]
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
+        bias = self.table[self.index.view(-1)].view(area, area, self.heads).permute(2, 0, 1)
+        scores = q @ k.transpose(-2, -1) + bias + self.offsets[:, self.distance]
+        x = x + self.scale1 * join_heads(F.softmax(scores, dim=-1) @ v)
+        x = x + self.scale2 * self.mlp(x)
+        probe = self.probe.repeat(x.shape[0], 1, 1).transpose(0, 1)
+        pooled = F.softmax(self.pool(x) @ probe.permute(1, 2, 0), dim=1) * x
+        return squared_error(pooled.sum(1), target)
+
+
+class Droppings(nn.Module):
+    """What the dynamo exporter leaves out of calls: padding_idx, label_smoothing, and with its optimizer detach."""
+
+    def __init__(self, vocabulary=9, width=6, classes=5):
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width, padding_idx=2)
+        self.head, self.teacher = nn.Linear(width, classes), nn.Linear(width, classes)
+
+    def forward(self, tokens, labels):
+        h = self.words(tokens)
+        teacher = self.teacher(h).detach()
+        logits = self.head(h) + teacher * h.sum(-1, keepdim=True) + torch.tanh(h).mul(h.detach()).sum(-1, keepdim=True)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.125, ignore_index=4)
+
+
 class BertLayer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()

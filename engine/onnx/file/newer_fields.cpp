@@ -67,6 +67,14 @@ std::string metadata_of(const onnx::GraphProto& graph, const std::string& key) {
   return metadata_entry(graph.unknown_fields(), kGraphMetadata, key);
 }
 
+void add_metadata(onnx::NodeProto& node, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(key);
+  entry.set_value(value);
+  node.GetReflection()->MutableUnknownFields(&node)->AddLengthDelimited(kNodeMetadata,
+                                                                        entry.SerializeAsString());
+}
+
 std::vector<std::string> python_list(const std::string& text) {
   std::vector<std::string> entries;
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return entries;

@@ -22,6 +22,11 @@ struct InitializerVerdict {
   std::string why;
 };
 
+// A parameter that would not train as the module's own do: the exporter computed it from them.
+struct ApartParameter {
+  std::string name, why;  // "holds numbers of 'g' several times"
+};
+
 struct ImportedModel {
   Graph graph;
   std::string path, content_hash, producer;
@@ -31,6 +36,7 @@ struct ImportedModel {
   std::vector<std::string> unbound_dims;  // symbolic dims without a binding
   std::vector<TiedCopy> tied_copies;
   std::vector<InitializerVerdict> initializers;  // all of the file, in its order; then those of subgraphs
+  std::vector<ApartParameter> apart;             // without those that ImportOptions::train names
   std::vector<std::string> notes;                // e.g. "nodes were not sorted"
 };
 

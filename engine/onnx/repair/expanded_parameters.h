@@ -1,5 +1,6 @@
-// Parameters that an exporter wrote expanded: dynamo's optimizer folds what is computed from weights alone,
-// and so writes a class token once per image of the batch, which would train as many tokens.
+// Parameters that an exporter wrote more than once in place of what copies them: dynamo's optimizer folds what is
+// computed from weights alone, and so writes a class token once per image of the batch, or a table of relative positions
+// once per pair of them. These would train as many tokens and tables.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -13,9 +14,14 @@ namespace gradloom {
 
 class TensorReader;
 
-// Of an initializer "expand_1" that was folded from expansions of parameter "h.token" alone (provenance.h)
-// the first of its equal parts becomes initializer "h.token", unless the file has that one, and an Expand
-// makes "expand_1" of it. Returns the names of the parameters that were added.
+// Initializers that were folded from copies of one parameter alone (provenance.h); what copies it is known by its equal
+// parts.
+//   "expand_1", of "h.token": the first of the equal parts along an axis becomes initializer "h.token", unless the file
+//   has that one, and an Expand makes "expand_1" of it.
+//   "index_2", of "h.table" by indices: the different rows along an axis become initializer "h.table/rows", in the
+//   order of their first use, and Gather, Reshape and Transpose make "index_2" of them.
+// Numbers that are all equal say nothing: only what was expanded along its first axes alone is then contracted. Returns
+// the names of the initializers that were added.
 Result<std::vector<std::string>> contract_expanded(onnx::GraphProto& graph, TensorReader& tensors);
 
 }  // namespace gradloom

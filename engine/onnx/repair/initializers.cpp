@@ -44,8 +44,9 @@ constexpr const char* kWeightOps[] = {"MatMul", "Gemm", "Conv", "ConvTranspose",
 
 struct Seen {
   bool weight = false, state = false, argument = false;
-  bool factor = false;  // of a product
-  int bearers = 0;      // initializers of this name in all graphs
+  bool factor = false;                    // of a product
+  bool recurrent = false, other = false;  // kinds of readers
+  int bearers = 0;                        // initializers of this name in all graphs
   std::int32_t data_type = 0;
   std::string_view reader;  // operator of the first node that reads it as a weight; else of the first
 };
@@ -95,6 +96,8 @@ void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
         if (first_weight || s.reader.empty()) s.reader = node.op_type();
         (argument ? s.argument : state ? s.state : s.weight) = true;
         s.factor = s.factor || is_weight_op(node.op_type());
+        (node.op_type() == "LSTM" || node.op_type() == "GRU" || node.op_type() == "RNN" ? s.recurrent
+                                                                                        : s.other) = true;
       });
     }
   }
@@ -164,7 +167,8 @@ class Classifier {
     const bool trained = !from.parameters.empty() || from.kind == Provenance::Kind::parameter;
     std::string why = computed ? "computed by the exporter from constants" : "a buffer, as the exporter says";
     if (!from.parameters.empty()) {
-      result_.computed.push_back({name, from.parameters, from.rearranged, s.factor});
+      result_.computed.push_back({name, from.parameters, from.rearranged, from.copied, from.repeated,
+                                  from.named, s.factor, s.recurrent && !s.other});
       why = "computed by the exporter from " + from.parameters[0];
       for (std::size_t i = 1; i < from.parameters.size(); ++i) why += ", " + from.parameters[i];
     } else if (trained) {

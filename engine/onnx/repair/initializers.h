@@ -19,7 +19,9 @@ struct ComputedParameter {
   std::string name;
   std::vector<std::string> from;  // parameters of modules, which the file may have or not
   bool rearranged = false;        // their numbers in another order (provenance.h)
-  bool factor = false;            // of a product: most likely a transposed weight
+  bool copied = false, repeated = false, named = false;  // provenance.h
+  bool factor = false;                                   // of a product: most likely a transposed weight
+  bool recurrent = false;  // read by LSTM, GRU or RNN alone, for which the exporter puts weights together
 };
 
 struct InitializerUses {

@@ -23,12 +23,22 @@ struct Provenance {
   Kind kind = Kind::computed;
   std::vector<std::string> parameters;  // none: computed from constants alone
   // Of a computed one, by the names of the functions on the way: it holds the numbers of the parameters in
-  // another order (views, permute); or several times, in their order (views and expand).
-  bool rearranged = false, expanded = false;
+  // another order (views, permute); several times, in their order (views and expand); or some of them in any order,
+  // each once or not at all (slices), or any number of times (`repeated`).
+  bool rearranged = false, expanded = false, copied = false, repeated = false;
+  bool gathered = false;  // by indices, of a repeated one
+  // By a function; else it is a step of the exporter's own: a weight transposed for its product.
+  bool named = false;
 };
 
 // Of the initializers that the file says something about; empty for a file of another exporter.
 NameMap<Provenance> provenance_of(const onnx::GraphProto& graph);
+
+// Rows of a parameter "table" that the file has only gathered: initializer "table/rows" (expanded_parameters.h).
+constexpr const char* kRows = "/rows";
+
+// The parameters and buffers of the module by torch.export's names for them: "p_fc_weight" is "fc.weight".
+NameMap<std::string> traced_names(const onnx::GraphProto& graph);
 
 // The node, an Identity, is torch's detach, through which no gradient flows. Files of optimize=False tell.
 bool is_detach(const onnx::NodeProto& node);

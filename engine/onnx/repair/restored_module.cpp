@@ -1,13 +1,18 @@
 #include "engine/onnx/repair/restored_module.h"
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/names.h"
+#include "engine/onnx/repair/dropped_arguments.h"
 #include "engine/onnx/repair/expanded_parameters.h"
 #include "engine/onnx/repair/merged_weights.h"
 #include "engine/onnx/file/newer_fields.h"
 #include "engine/onnx/repair/provenance.h"
+#include "engine/onnx/repair/traced_call.h"
 #include "engine/onnx/file/scope.h"
 #include "engine/onnx/file/tensor_proto.h"
 
@@ -46,7 +51,8 @@ std::string leaf_of(const std::string& name) { return name.substr(name.rfind('.'
 class Restorer {
  public:
   Restorer(onnx::GraphProto& graph, TensorReader& tensors)
-      : graph_(graph), tensors_(tensors), lost_(lost_values(graph)) {
+      : graph_(graph), tensors_(tensors), lost_(lost_values(graph)), traced_names_(traced_names(graph)) {
+    for (const auto& [placeholder, name] : traced_names_) modules_.insert(name);
     for (int i = 0; i < graph.initializer_size(); ++i) initializers_.emplace(graph.initializer(i).name(), i);
   }
 
@@ -58,7 +64,8 @@ class Restorer {
       const std::string prefix = module.empty() ? "" : module + ".";
       restore_batch_norm(node, scopes.back());
       restore_bias(node, prefix + "bias");
-      for (std::string& input : *node.mutable_input()) TRY(split(input, prefix));
+      const auto traced = traced_parameter(node);
+      for (std::string& input : *node.mutable_input()) TRY(split(input, prefix, traced));
     }
     find_missing();
     return std::move(result_);
@@ -119,10 +126,30 @@ class Restorer {
     node.set_input(2, name);
   }
 
-  Status split(std::string& input, const std::string& prefix) {
+  // The initializer of a module that the node reads and its call does not name, and the one lost parameter that the
+  // call names instead: "g1" and "g2". Empty: none, or not only one.
+  std::pair<std::string, std::string> traced_parameter(const onnx::NodeProto& node) {
+    const std::optional<TracedCall> call = traced_call_of(node);
+    if (!call) return {};
+    std::set<std::string> lost, named, read;
+    for (const std::string& value : call->values) {
+      const auto name = traced_names_.find(value);
+      if (name != traced_names_.end())
+        (lost_.parameters.count(name->second) != 0 ? lost : named).insert(name->second);
+    }
+    for (const std::string& input : node.input())
+      if (modules_.count(input) != 0 && initializers_.count(input) != 0 && named.count(input) == 0)
+        read.insert(input);
+    for (const std::string& name : read) lost.erase(name);
+    if (lost.size() != 1 || read.size() != 1) return {};
+    return {*read.begin(), *lost.begin()};
+  }
+
+  Status split(std::string& input, const std::string& prefix,
+               const std::pair<std::string, std::string>& traced) {
     const auto it = initializers_.find(input);
     if (it == initializers_.end()) return {};
-    const std::string own = prefix + leaf_of(input);
+    const std::string own = traced.first == input ? traced.second : prefix + leaf_of(input);
     if (own == input || (lost_.parameters.count(own) == 0 && lost_.buffers.count(own) == 0)) return {};
     if (used_.insert(own).second) {
       const std::size_t bytes = TRY(bytes_if_uniform(it->second));
@@ -159,6 +186,8 @@ class Restorer {
   onnx::GraphProto& graph_;
   TensorReader& tensors_;
   const Lost lost_;
+  const NameMap<std::string> traced_names_;
+  NameSet modules_;  // names of parameters and buffers of modules
   RestoredModule result_;
   NameMap<int> initializers_;                 // of the file, by name
   std::map<int, std::size_t> uniform_bytes_;  // of those looked at; 0: not one number
@@ -170,10 +199,12 @@ class Restorer {
 
 }  // namespace
 
-Result<RestoredModule> restore_module(onnx::GraphProto& graph, TensorReader& tensors) {
+Result<RestoredModule> restore_module(onnx::ModelProto& model, TensorReader& tensors) {
+  onnx::GraphProto& graph = *model.mutable_graph();
   std::vector<std::string> contracted = TRY(contract_expanded(graph, tensors));
   RestoredModule restored = TRY(Restorer(graph, tensors).run());
   restored.contracted = std::move(contracted);
+  restored.arguments = restore_arguments(model);
   return restored;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/onnx/repair/dropped_arguments.h"
 
 namespace gradloom {
 
@@ -18,16 +19,18 @@ class TensorReader;
 
 struct RestoredModule {
   std::vector<std::string> split, biases, contracted;  // names of the initializers that were added
+  RestoredArguments arguments;                         // dropped_arguments.h
   std::int64_t batch_norms = 0;                        // how many nodes
   std::vector<std::string> missing;  // what else the module had, sorted; weights tied to others left out
 };
 
 // Brings back in the file what it still tells of (provenance.h, name_scopes of scope.h), 64 MiB at most.
 //   split: a node of module "h.1.ln" that reads "h.0.ln.weight" reads an initializer "h.1.ln.weight" of the
-//   same contents from then on; only of contents that are one number: others are tied weights. Buffers too.
+//   same contents from then on; only of contents that are one number: others are tied weights. Buffers too. Where the
+//   node's call names the parameter (traced_call.h), that one: two scales of one module.
 //   contracted: a parameter that was written expanded is one again (expanded_parameters.h).
 //   biases: Gemm, Conv and ConvTranspose of module "h.1.fc" without a bias get "h.1.fc.bias", zeros.
 //   batch_norms: those that torch.export recorded in training mode get training_mode = 1.
-Result<RestoredModule> restore_module(onnx::GraphProto& graph, TensorReader& tensors);
+Result<RestoredModule> restore_module(onnx::ModelProto& model, TensorReader& tensors);
 
 }  // namespace gradloom
