@@ -183,8 +183,8 @@ std::string comparison_text(const Comparison& c) {
                                 c.ratio.low, c.ratio.high, meaning);
   out += fmt::format("A: {}  {} per step\nB: {}  {} per step\n", escaped(c.a), duration_text(c.a_step_ns),
                      escaped(c.b), duration_text(c.b_step_ns));
-  out += c.interleaved ? fmt::format("{} groups of ABBA blocks of {} steps, noise {:.2f} %, {:.1f} s\n",
-                                     c.groups, c.block_steps, 100 * c.noise, c.seconds)
+  out += c.interleaved ? fmt::format("{} groups of ABBA blocks of {}, noise {:.2f} %, {:.1f} s\n", c.groups,
+                                     plural_text(c.block_steps, "step"), 100 * c.noise, c.seconds)
                        : fmt::format("stored runs, noise {:.2f} %\n", 100 * c.noise);
   if (c.first_different_step == 0) {
     out += fmt::format("losses equal bit for bit over {}\n", plural_text(c.steps, "step"));

@@ -170,6 +170,7 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
     if (state_.session_path.empty() && !data_folder().empty())
       state_.session_path = data_folder() + "/sessions/" + model_label(state_.recipe.model) + "-" +
                             state_.model->model.content_hash.substr(0, 8) + ".db";
+    wanted_run_ = -1;  // the session may have been read before it was known of which model runs are wanted
     reload_session();
   }
   if (const std::string why = state_.model->unplannable(); !why.empty())

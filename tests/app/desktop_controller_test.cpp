@@ -334,6 +334,24 @@ TEST_F(DesktopController, ARunThatGoesOnIsFollowedOrNot) {
   EXPECT_EQ(state().run->record.summary.id, 1) << "the chosen run stays";
 }
 
+TEST_F(DesktopController, TheRunShownIsOfTheModelHoweverLateThatIsRead) {
+  for (const char* name : {"mlp", "cnn-digits"}) {
+    open(model(name));
+    steps(2);
+    settle();
+    app().start_run();
+    settle();
+  }
+  ASSERT_EQ(state().session->runs.size(), 2u) << notices(NoticeKind::error);
+  controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr);
+  app().set_session(file("sub/session.db"));
+  settle();
+  ASSERT_TRUE(state().run);
+  EXPECT_EQ(state().run->record.summary.id, 2) << "the newest, as no model is known";
+  open(model("mlp"));
+  EXPECT_EQ(state().run->record.summary.id, 1);
+}
+
 TEST_F(DesktopController, ASessionOpenedWithItsModelBringsTheTimes) {
   open(model("mlp"));
   steps(5);
