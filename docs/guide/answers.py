@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """answers.py LOG: writes what the commands of docs/guide.md answered (run.sh, LOG/N.command and LOG/N.output) into the page.
 
-The page shows some lines of each answer. A shown line is replaced by the first line of the answer, behind those already taken, that
-differs from it in numbers and spaces alone. Lines that have none are named: the answer has changed, and so must the page. The text
-between the answers speaks of them, too: read it.
+The page shows some lines of each answer, in blocks. A shown line is replaced by the first line of the answer, behind the block before,
+that differs from it in numbers and spaces alone; within a block lines take the order of the answer. Lines that have none are named: the
+answer has changed, and so must the page. The text between the answers speaks of them, too: read it.
 """
 
 import glob
@@ -12,7 +12,7 @@ import re
 import sys
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "guide.md")
-NUMBER = re.compile(r"-?\b\d[\d.:e+-]*Z?( (ns|us|ms|s|B|KiB|MiB|GiB|[kMG]?FLOP)\b)?|\b[0-9a-f]{12,}\b")
+NUMBER = re.compile(r"[-+]?\b\d[\d.:e+-]*Z?( (ns|us|ms|s|B|KiB|MiB|GiB|[kMG]?FLOP)\b)?|\b[0-9a-f]{12,}\b")
 STEP = re.compile(r"^step +(\d+)")  # the same step again
 VARIES = re.compile(r"^/blocks\S+|^(FASTER|SLOWER|SAME|UNSURE) .*")  # which of a kind comes first, and what is found
 
@@ -31,23 +31,35 @@ def answers(folder):
     return found
 
 
+def renewed(shown, answer, start, lost):
+    """A block of shown lines in the order that the answer has now, and where the answer goes on; `lost` gets what it lacks."""
+    found = {}
+    for line in shown:
+        same = [i for i in range(start, len(answer)) if i not in found and form(answer[i]) == form(line)]
+        if same:
+            found[same[0]] = answer[same[0]].rstrip()
+        else:
+            lost.append(line)
+            found[max(found, default=start) + 0.5] = line
+    return [found[i] for i in sorted(found)], int(max(found, default=start - 1)) + 1
+
+
 def main():
     logs, page, lost = answers(sys.argv[1]), [], []
-    answer, inside = iter([]), False
+    answer, start, block, inside = [], 0, [], False
     with open(PAGE) as file:
         for line in file.read().splitlines():
+            if inside and line not in ("", "...", "```") and not line.startswith("$ "):
+                block.append(line)
+                continue
+            lines, start = renewed(block, answer, start, lost)
+            page += [*lines, line]
+            block = []
             if line.startswith("```"):
                 inside = line == "```console"
             elif inside and line.startswith("$ ") and not line.startswith("$ gradloom open"):
                 index = next(i for i, (command, _) in enumerate(logs) if command == line[2:])
-                answer = logs.pop(index)[1]
-            elif inside and line != "..." and line and not line.startswith("$ "):
-                same = [i for i, text in enumerate(answer) if form(text) == form(line)]
-                if same:
-                    line, answer = answer[same[0]].rstrip(), answer[same[0] + 1 :]
-                else:
-                    lost.append(line)
-            page.append(line)
+                answer, start = logs.pop(index)[1], 0
     with open(PAGE, "w") as file:
         file.write("\n".join(page) + "\n")
     for line in lost:
