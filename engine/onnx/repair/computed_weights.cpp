@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 
 namespace gradloom {
 
@@ -36,20 +37,16 @@ bool are_equal(const std::vector<std::uint64_t>& sorted) {
   return sorted.empty() || sorted.front() == sorted.back();
 }
 
-// More than a few numbers that are equal by chance.
-Result<bool> share_numbers(const Tensor& a, const Tensor& b) {
-  if (!a.defined() || !b.defined() || a.dtype() != b.dtype()) return false;
-  const std::vector<std::uint64_t> x = TRY(numbers_of(a)), y = TRY(numbers_of(b));
+// More than a few numbers that are equal by chance. Both sorted.
+bool share_numbers(const std::vector<std::uint64_t>& x, const std::vector<std::uint64_t>& y) {
   if (are_equal(x) || are_equal(y)) return false;
   std::vector<std::uint64_t> both;
   std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(both));
   return both.size() * 20 > std::min(x.size(), y.size());
 }
 
-// All equal, or a good part of them is there more than once.
-Result<bool> repeats(const Tensor& tensor) {
-  if (!tensor.defined()) return true;
-  const std::vector<std::uint64_t> numbers = TRY(numbers_of(tensor));
+// All 0, or a good part of the sorted numbers is there more than once.
+bool repeats(const std::vector<std::uint64_t>& numbers) {
   std::size_t again = 0;
   for (std::size_t i = 1; i < numbers.size(); ++i) again += numbers[i] == numbers[i - 1] ? 1 : 0;
   return numbers.empty() || again * 20 > numbers.size();
@@ -69,14 +66,24 @@ Result<std::string> why_apart(const std::vector<ComputedInGraph>& computed, std:
   const auto remaining = std::find_if(p.from.begin(), p.from.end(), remains);
   if (remaining != p.from.end())
     return "was computed from " + quoted(*remaining) + ", which the file has too";
-  if (p.repeated && TRY(repeats(computed[i].contents)))
+  const Tensor& own = computed[i].contents;
+  std::optional<std::vector<std::uint64_t>> numbers;  // read once, where anything asks for them
+  const auto own_numbers = [&]() -> Result<const std::vector<std::uint64_t>*> {
+    if (!numbers) numbers = TRY(numbers_of(own));
+    return &*numbers;
+  };
+  if (p.repeated && (!own.defined() || repeats(*TRY(own_numbers()))))
     return "holds numbers of " + listed(p.from) + " several times";
   if (p.from.size() > 1 && !p.rearranged) return "was computed from " + listed(p.from) + " together";
   if (p.named && !p.rearranged && !p.copied) return "is another form of " + listed(p.from);
-  for (std::size_t k = 0; k < computed.size(); ++k)
-    if (k != i && have_common(p.from, computed[k].parameter.from) &&
-        TRY(share_numbers(computed[i].contents, computed[k].contents)))
+  for (std::size_t k = 0; k < computed.size(); ++k) {
+    const Tensor& other = computed[k].contents;
+    if (k == i || !have_common(p.from, computed[k].parameter.from) || !own.defined() || !other.defined() ||
+        own.dtype() != other.dtype())
+      continue;
+    if (share_numbers(*TRY(own_numbers()), TRY(numbers_of(other))))
       return "shares numbers of " + listed(p.from) + " with " + quoted(computed[k].parameter.name);
+  }
   return std::string();
 }
 
