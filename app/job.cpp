@@ -1,11 +1,11 @@
 #include "app/job.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <set>
 #include <string_view>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/onnx/read/known_inputs.h"
 #include "engine/ir/op.h"
@@ -68,8 +68,8 @@ Status apply_threads(std::int64_t threads) {
     const std::string_view text(variable);
     // A list gives the numbers of nested teams, of which we have one.
     const std::string_view first = text.substr(0, text.find(','));
-    const auto [end, code] = std::from_chars(first.data(), first.data() + first.size(), threads);
-    if (code != std::errc() || end != first.data() + first.size() || threads < 1 || threads > 1024)
+    threads = parse_number<std::int64_t>(first).value_or(0);
+    if (threads < 1 || threads > 1024)
       return Error{Errc::usage,
                    "OMP_NUM_THREADS=" + escaped(text) +
                        " in the environment: expected a number from 1 to 1024; --threads goes before it"};

@@ -2,8 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
+#include <optional>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/onnx/import.h"
 #include "sessions/recipe_settings.h"
@@ -13,11 +14,9 @@ namespace {
 
 template <class T>
 Status parse_into(T& target, const std::string& text, const char* what) {
-  T value{};
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size())
-    return Error{Errc::usage, std::string(what) + " expects a number, got '" + escaped(text) + "'"};
-  target = value;
+  const std::optional<T> value = parse_number<T>(text);
+  if (!value) return Error{Errc::usage, std::string(what) + " expects a number, got '" + escaped(text) + "'"};
+  target = *value;
   return {};
 }
 

@@ -1,10 +1,11 @@
 // Recipes as JSON: reading, writing and the schema, each by the rows of recipe_settings.def. What is more
 // than one value (PART) has its three functions here.
-#include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "sessions/json_schema.h"
 #include "sessions/recipe_settings.h"
@@ -77,15 +78,12 @@ constexpr const char* dims_schema = R"({
 // Option texts that are JSON numbers or booleans are written as such, so that recipes read naturally.
 ordered option_value(const std::string& text) {
   if (text == "true" || text == "false") return text == "true";
-  std::int64_t integer = 0;
-  const char* end = text.data() + text.size();
-  const auto whole = std::from_chars(text.data(), end, integer);
-  if (whole.ec == std::errc() && whole.ptr == end && std::to_string(integer) == text) return integer;
-  double real = 0;
-  const auto number = std::from_chars(text.data(), end, real);
-  if (number.ec == std::errc() && number.ptr == end && std::isfinite(real) && number_text(real) == text &&
+  const std::optional<std::int64_t> integer = parse_number<std::int64_t>(text);
+  if (integer && std::to_string(*integer) == text) return *integer;
+  const std::optional<double> real = parse_number<double>(text);
+  if (real && std::isfinite(*real) && number_text(*real) == text &&
       text.find_first_of(".eE") != std::string::npos) {
-    return real;
+    return *real;
   }
   return text;
 }

@@ -1,9 +1,10 @@
 // The table of settings, and what a setting is as text.
 #include "sessions/recipe_settings.h"
 
-#include <charconv>
 #include <limits>
+#include <optional>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/train/loss_scaling.h"
 #include "engine/train/losses.h"
@@ -126,12 +127,10 @@ constexpr RecipeSetting kSettings[] = {
 // ---- Values ----
 
 template <class T>
-Status parse_number(const std::string& text, const std::string& called, T& value) {
-  T parsed{};
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), parsed);
-  if (code != std::errc() || end != text.data() + text.size())
-    return Error{Errc::usage, called + " expects a number, got '" + escaped(text) + "'"};
-  value = parsed;
+Status read_number(const std::string& text, const std::string& called, T& value) {
+  const std::optional<T> parsed = parse_number<T>(text);
+  if (!parsed) return Error{Errc::usage, called + " expects a number, got '" + escaped(text) + "'"};
+  value = *parsed;
   return {};
 }
 
@@ -180,7 +179,7 @@ struct Reader {
   }
   template <class T>
   Status operator()(T Recipe::*member) const {
-    return parse_number(text, called, recipe.*member);
+    return read_number(text, called, recipe.*member);
   }
 };
 

@@ -4,12 +4,13 @@
 #include <imgui.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
 #include "engine/base/fields.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/train/optimizers.h"
 #include "sessions/recipe_settings.h"
@@ -159,10 +160,8 @@ void dim_fields(Ui& ui, const Problems& problems) {
     const auto it = s.recipe.dims.find(symbol);
     std::string shown = std::to_string(it == s.recipe.dims.end() ? 0 : it->second);
     if (committed_text(ui, "run.dim." + symbol, "", &shown)) {
-      std::int64_t size = 0;
-      const auto [end, code] = std::from_chars(shown.data(), shown.data() + shown.size(), size);
-      if (code == std::errc() && end == shown.data() + shown.size())
-        ui.app.edit(symbol + " " + shown, [&](Recipe& r) { r.dims[symbol] = size; });
+      if (const std::optional<std::int64_t> size = parse_number<std::int64_t>(shown))
+        ui.app.edit(symbol + " " + shown, [&](Recipe& r) { r.dims[symbol] = *size; });
       else
         ui.app.notice(NoticeKind::error, symbol + " expects a number, got '" + escaped(shown) + "'");
     }

@@ -1,8 +1,9 @@
 #include "engine/base/fields.h"
 
-#include <charconv>
 #include <cmath>
+#include <optional>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -49,21 +50,19 @@ class Setter final : public FieldVisitor {
   }
   void field(const char* name, std::int64_t& value, const FieldInfo& info) override {
     if (!take(name)) return;
-    std::int64_t parsed = 0;
-    const auto [end, code] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
-    if (code != std::errc() || end != text_.data() + text_.size())
+    const std::optional<std::int64_t> parsed = parse_number<std::int64_t>(text_);
+    if (!parsed)
       problem = "expects an integer";
-    else if (check_range(static_cast<double>(parsed), info))
-      value = parsed;
+    else if (check_range(static_cast<double>(*parsed), info))
+      value = *parsed;
   }
   void field(const char* name, double& value, const FieldInfo& info) override {
     if (!take(name)) return;
-    double parsed = 0;
-    const auto [end, code] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
-    if (code != std::errc() || end != text_.data() + text_.size() || !std::isfinite(parsed))
+    const std::optional<double> parsed = parse_number<double>(text_);
+    if (!parsed || !std::isfinite(*parsed))
       problem = "expects a number";
-    else if (check_range(parsed, info))
-      value = parsed;
+    else if (check_range(*parsed, info))
+      value = *parsed;
   }
   void field(const char* name, std::string& value, const FieldInfo& info) override {
     if (!take(name)) return;

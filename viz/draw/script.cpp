@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <optional>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "viz/draw/items.h"
 #include "viz/draw/keys.h"
@@ -47,11 +47,8 @@ constexpr std::array<Grammar, 16> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, 
                                             {"drop", ScriptVerb::kDrop, 1, 1, -1}}};
 
 std::optional<double> number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > -1e6 && value < 1e6))
-    return std::nullopt;
-  return value;
+  const std::optional<double> value = parse_number<double>(text);
+  return value && *value > -1e6 && *value < 1e6 ? value : std::nullopt;
 }
 
 Error at_line(int line, const std::string& why) {

@@ -7,12 +7,12 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <iterator>
 #include <limits>
 #include <optional>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/onnx/file/contents_in_file.h"
 #include "engine/ops/inference.h"
@@ -122,12 +122,10 @@ Status copy_list(const TensorProto& p, DType dtype, std::size_t bytes, void* to)
 }
 
 Result<std::int64_t> decimal(const std::string& text, const char* what) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
+  const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
+  if (!value || *value < 0)
     return bad(std::string("external ") + what + " '" + escaped(text) + "' is not a byte count");
-  }
-  return value;
+  return *value;
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "engine/onnx/repair/traced_call.h"
 
-#include <charconv>
-
+#include "engine/base/parse_number.h"
 #include "engine/onnx/file/newer_fields.h"
 
 namespace gradloom {
@@ -40,12 +39,7 @@ std::vector<std::string> values_in(const std::string& text) {
 
 template <class T>
 std::optional<T> parsed(const std::vector<std::string>& arguments, std::size_t i) {
-  if (i >= arguments.size()) return std::nullopt;
-  const std::string& text = arguments[i];
-  T value{};
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return i < arguments.size() ? parse_number<T>(arguments[i]) : std::nullopt;
 }
 
 }  // namespace
