@@ -10,6 +10,7 @@
 #include "engine/onnx/file/newer_fields.h"
 #include "engine/onnx/file/scope.h"
 #include "engine/onnx/file/tensor_proto.h"
+#include "engine/onnx/repair/added_nodes.h"
 #include "engine/onnx/repair/provenance.h"
 #include "engine/onnx/repair/traced_call.h"
 
@@ -17,7 +18,7 @@ namespace gradloom {
 
 namespace {
 
-constexpr const char *kClasses = "pkg.torch.onnx.class_hierarchy", *kRestored = "gradloom.restored";
+constexpr const char* kRestored = "gradloom.restored";
 constexpr int kOldestOpset = 18;  // whose operators the added nodes are
 
 bool is_detached(const std::string& value) {
@@ -63,34 +64,18 @@ class Arguments {
   // ---- nodes ----
 
   // Its scope is that of node `like`. It goes before or after that one in the file.
-  onnx::NodeProto* add(const char* op, const std::vector<std::string>& inputs, const std::string& output,
+  onnx::NodeProto& add(const char* op, const std::vector<std::string>& inputs, const std::string& output,
                        int like, bool before = false) {
     const std::string scopes = metadata_of(graph_.node(like), kNameScopes);
-    onnx::NodeProto* node = graph_.add_node();
-    node->set_name(output);
-    node->set_op_type(op);
-    for (const std::string& input : inputs) node->add_input(input);
-    node->add_output(output);
-    if (!scopes.empty()) add_metadata(*node, kNameScopes, scopes);
+    onnx::NodeProto& node = add_node(graph_, op, inputs, output);
+    if (!scopes.empty()) add_metadata(node, kNameScopes, scopes);
     places_.emplace_back(2 * like + (before ? -1 : 1), graph_.node_size() - 1);
     return node;
   }
 
-  void set_integers(onnx::NodeProto* node, const char* name, const std::vector<std::int64_t>& values,
-                    bool one) {
-    onnx::AttributeProto* attribute = node->add_attribute();
-    attribute->set_name(name);
-    attribute->set_type(one ? onnx::AttributeProto::INT : onnx::AttributeProto::INTS);
-    if (one) attribute->set_i(values[0]);
-    for (std::size_t i = 0; !one && i < values.size(); ++i) attribute->add_ints(values[i]);
-  }
-
   // No initializer, which might be taken for a parameter.
   std::string constant(const Tensor& contents, const std::string& name, int like) {
-    onnx::AttributeProto* attribute = add("Constant", {}, name, like)->add_attribute();
-    attribute->set_name("value");
-    attribute->set_type(onnx::AttributeProto::TENSOR);
-    write_tensor(contents, attribute->mutable_t());
+    add_attribute(add("Constant", {}, name, like), "value", contents);
     return name;
   }
 
@@ -114,8 +99,7 @@ class Arguments {
   }
 
   std::string detached(const std::string& value, const std::string& name, int like, bool before) {
-    onnx::NodeProto* node = add("Identity", {value}, name, like, before);
-    add_metadata(*node, kClasses, "['aten.detach.default']");
+    mark_detach(add("Identity", {value}, name, like, before));
     return name;
   }
 
@@ -128,7 +112,7 @@ class Arguments {
     if (!can_add_) return result_.unplaced.push_back(call.result + " (padding_idx)");
     const std::string weight = node.input(0), ids = node.input(1), out = node.output(0);
     move_output(i, out + "/rows");
-    set_integers(add("Cast", {ids}, out + "/ids", i), "to", {onnx::TensorProto::INT64}, true);
+    add_attribute(add("Cast", {ids}, out + "/ids", i), "to", std::int64_t{onnx::TensorProto::INT64});
     const std::string padding =
                           constant(Tensor::scalar(DType::i64, static_cast<double>(row)), out + "/padding", i),
                       last = constant(Tensor::from_i64({-1}), out + "/last", i);
@@ -157,12 +141,12 @@ class Arguments {
       return constant(Tensor::scalar(*dtype, value), name(part), i);
     };
     move_output(i, name("hard"));
-    set_integers(add("LogSoftmax", {x}, name("log"), i), "axis", {1}, true);
+    add_attribute(add("LogSoftmax", {x}, name("log"), i), "axis", std::int64_t{1});
     const std::string axes = constant(Tensor::from_i64({1}), name("axes"), i);
-    set_integers(add("ReduceMean", {name("log"), axes}, name("mean_log"), i), "keepdims", {0}, true);
+    add_attribute(add("ReduceMean", {name("log"), axes}, name("mean_log"), i), "keepdims", std::int64_t{0});
     add("Neg", {name("mean_log")}, name("each"), i);
     const auto ignored = static_cast<double>(call.integer(4).value_or(-100));
-    set_integers(add("Cast", {labels}, name("labels"), i), "to", {onnx::TensorProto::INT64}, true);
+    add_attribute(add("Cast", {labels}, name("labels"), i), "to", std::int64_t{onnx::TensorProto::INT64});
     add("Equal", {name("labels"), constant(Tensor::scalar(DType::i64, ignored), name("ignored"), i)},
         name("out"), i);
     add("Where", {name("out"), number(0, "zero"), name("each")}, name("kept"), i);
@@ -180,7 +164,7 @@ class Arguments {
   }
 
   std::string summed(const std::string& value, const std::string& sum, int like) {
-    set_integers(add("ReduceSum", {value}, sum, like), "keepdims", {0}, true);
+    add_attribute(add("ReduceSum", {value}, sum, like), "keepdims", std::int64_t{0});
     return sum;
   }
 

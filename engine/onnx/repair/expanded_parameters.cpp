@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/base/names.h"
+#include "engine/onnx/repair/added_nodes.h"
 #include "engine/onnx/repair/merged_weights.h"
 #include "engine/onnx/repair/provenance.h"
 #include "engine/onnx/file/tensor_proto.h"
@@ -157,11 +158,11 @@ class Contraction {
       const Tensor there = TRY(tensors_.read_initializer(graph_.initializer(known->second)));
       if (there.count() != part.count() || !bit_equal(there.reshaped(part.shape()), part)) return {};
     } else {
-      add_initializer(parameter, part);
+      add(parameter, part);
       added_.push_back(parameter);
     }
-    add_initializer(name + "/shape", Tensor::from_i64(whole.shape()));
-    add_node("Expand", {parameter, name + "/shape"}, name);
+    add(name + "/shape", Tensor::from_i64(whole.shape()));
+    add_node(graph_, "Expand", {parameter, name + "/shape"}, name);
     replaced_.push_back(i);
     return {};
   }
@@ -187,10 +188,10 @@ class Contraction {
       Tensor table(whole.dtype(), {static_cast<std::int64_t>(rows->rows.size()), length});
       auto* to = static_cast<char*>(table.mutable_data());
       for (const std::string& row : rows->rows) to = std::copy(row.begin(), row.end(), to);
-      add_initializer(rows_name, table);
+      add(rows_name, table);
       added_.push_back(rows_name);
     }
-    add_initializer(index_name, Tensor::from_i64(rows->of));
+    add(index_name, Tensor::from_i64(rows->of));
     Shape dims;
     std::vector<std::int64_t> perm;  // of [other axes..., axis]
     for (std::size_t d = 0; d < whole.shape().size(); ++d) {
@@ -202,34 +203,17 @@ class Contraction {
       }
     }
     if (axis) dims.push_back(length);
-    add_initializer(name + "/shape", Tensor::from_i64(dims));
-    add_node("Gather", {rows_name, index_name}, name + ".gathered");
-    add_node("Reshape", {name + ".gathered", name + "/shape"}, axis ? name + ".reshaped" : name);
-    if (axis) {
-      onnx::AttributeProto* attribute = add_node("Transpose", {name + ".reshaped"}, name)->add_attribute();
-      attribute->set_name("perm");
-      attribute->set_type(onnx::AttributeProto::INTS);
-      for (const std::int64_t d : perm) attribute->add_ints(d);
-    }
+    add(name + "/shape", Tensor::from_i64(dims));
+    add_node(graph_, "Gather", {rows_name, index_name}, name + ".gathered");
+    add_node(graph_, "Reshape", {name + ".gathered", name + "/shape"}, axis ? name + ".reshaped" : name);
+    if (axis) add_attribute(add_node(graph_, "Transpose", {name + ".reshaped"}, name), "perm", perm);
     replaced_.push_back(i);
     return {};
   }
 
-  onnx::NodeProto* add_node(const char* op, const std::vector<std::string>& inputs,
-                            const std::string& output) {
-    onnx::NodeProto* node = graph_.add_node();
-    node->set_name(output);
-    node->set_op_type(op);
-    for (const std::string& input : inputs) node->add_input(input);
-    node->add_output(output);
-    return node;
-  }
-
-  void add_initializer(const std::string& name, const Tensor& tensor) {
+  void add(const std::string& name, const Tensor& tensor) {
     initializers_.emplace(name, graph_.initializer_size());
-    onnx::TensorProto* initializer = graph_.add_initializer();
-    initializer->set_name(name);
-    write_tensor(tensor, initializer);
+    add_initializer(graph_, name, tensor);
   }
 
   onnx::GraphProto& graph_;

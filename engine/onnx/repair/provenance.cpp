@@ -18,7 +18,7 @@ using Kinds = std::map<std::string, Kind>;
 constexpr const char *kSignature = "pkg.torch.export.ExportedProgram.graph_signature",
                      *kInputKind = "pkg.torch.export.graph_signature.InputSpec.kind",
                      *kFoldedFrom = "pkg.onnxscript.optimizer.folded_from",
-                     *kClasses = "pkg.torch.onnx.class_hierarchy";
+                     *kClasses = "pkg.torch.onnx.class_hierarchy", *kDetach = "aten.detach.default";
 
 void add_kind(std::string_view kind, const std::string& name, Kinds& kinds) {
   if (kind == "PARAMETER") kinds.emplace(name, Kind::parameter);
@@ -79,20 +79,20 @@ Step step_of(const std::string& value) {
       {"select", Step::selection},
       {"narrow", Step::selection},
       {"split", Step::selection},
+      {"split_with_sizes", Step::selection},
       {"chunk", Step::selection},
       {"unbind", Step::selection},
       {"getitem", Step::selection},
       {"index", Step::gathering},
       {"index_select", Step::gathering},
-      {"arange", Step::unnamed},
+      {"embedding", Step::gathering},
+      {"gather", Step::gathering},
+      {"arange", Step::unnamed},  // constants alone, as those below
       {"zeros", Step::unnamed},
-      {"ones", Step::unnamed},  // constants alone
+      {"ones", Step::unnamed},
       {"full", Step::unnamed},
       {"eye", Step::unnamed},
       {"scalar_tensor_default", Step::unnamed},
-      {"embedding", Step::gathering},
-      {"gather", Step::gathering},
-      {"split_with_sizes", Step::selection},
   };
   const std::size_t end = value.find_last_not_of("0123456789");
   const bool numbered = end != std::string::npos && value[end] == '_';
@@ -163,8 +163,10 @@ NameMap<std::string> traced_names(const onnx::GraphProto& graph) {
 
 bool is_detach(const onnx::NodeProto& node) {
   const std::vector<std::string> classes = python_list(metadata_of(node, kClasses));
-  return !classes.empty() && classes.back() == "aten.detach.default";
+  return !classes.empty() && classes.back() == kDetach;
 }
+
+void mark_detach(onnx::NodeProto& node) { add_metadata(node, kClasses, std::string("['") + kDetach + "']"); }
 
 Lost lost_values(const onnx::GraphProto& graph) {
   const NameSet initializers = initializers_of(graph);

@@ -42,6 +42,7 @@ NameMap<std::string> traced_names(const onnx::GraphProto& graph);
 
 // The node, an Identity, is torch's detach, through which no gradient flows. Files of optimize=False tell.
 bool is_detach(const onnx::NodeProto& node);
+void mark_detach(onnx::NodeProto& node);  // makes it one
 
 // Parameters and buffers of modules that the file has no more though nothing was computed from them: the
 // optimizer found an equal one, or could do without. Tied weights are among them.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/names.h"
+#include "engine/onnx/repair/added_nodes.h"
 #include "engine/onnx/repair/dropped_arguments.h"
 #include "engine/onnx/repair/expanded_parameters.h"
 #include "engine/onnx/repair/merged_weights.h"
@@ -91,10 +92,7 @@ class Restorer {
     if (node.op_type() != "BatchNormalization" || !node.domain().empty() || node.output_size() != 1 ||
         !name.starts_with(kTraining) || integer_attribute(node, "training_mode", -1) != -1)
       return;
-    onnx::AttributeProto* mode = node.add_attribute();
-    mode->set_name("training_mode");
-    mode->set_type(onnx::AttributeProto::INT);
-    mode->set_i(1);
+    add_attribute(node, "training_mode", std::int64_t{1});
     for (const char* statistic : {"/running_mean", "/running_var"})
       node.add_output(node.output(0) + statistic);
     ++result_.batch_norms;
@@ -113,9 +111,7 @@ class Restorer {
     if (used_.count(name) == 0) {
       const Tensor zeros(*dtype, {size});
       if (!take(zeros.bytes())) return;
-      onnx::TensorProto* bias = graph_.add_initializer();
-      bias->set_name(name);
-      write_tensor(zeros, bias);
+      add_initializer(graph_, name, zeros);
       sizes_[name] = size;
       used_.insert(name);
       result_.biases.push_back(name);
