@@ -198,6 +198,19 @@ TEST_F(SmallModel, SceneBuilderKeepsTheNewestRequest) {
   EXPECT_GT(ready.load(), 0);
 }
 
+// A view that follows a node waits for the scene that shows it, also once that is built and nobody has it yet.
+TEST_F(SmallModel, ABuiltSceneIsNotTakenUntilSomebodyTakesIt) {
+  SceneBuilder builder;
+  EXPECT_TRUE(builder.is_taken());
+  builder.request(std::make_shared<const GraphModel>(model_), {});
+  EXPECT_FALSE(builder.is_taken());
+  for (int i = 0; i < 2000 && builder.busy(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_FALSE(builder.busy());
+  EXPECT_FALSE(builder.is_taken());
+  EXPECT_TRUE(builder.take());
+  EXPECT_TRUE(builder.is_taken());
+}
+
 TEST(GraphDiff, NamesWhatAPassChanged) {
   const Compiled before = testing::small_step("none"), after = testing::small_step("default");
   const GraphModel a = build_graph_model(before.train.graph, &before.plan),

@@ -167,7 +167,7 @@ void follow_pending(GraphCanvasState& state) {
   std::vector<int32_t> boxes;
   for (const std::string& name : state.pending_go)
     if (const int32_t box = state.model->find(name); box >= 0) boxes.push_back(box);
-  if (!boxes.empty() && state.builder.busy()) return;
+  if (!boxes.empty() && !state.builder.is_taken()) return;
   if (boxes.size() == 1)
     center_on(state, state.scene->shape_of_box(boxes.front()), 0.8f);
   else if (!boxes.empty())

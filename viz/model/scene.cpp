@@ -167,6 +167,11 @@ bool SceneBuilder::busy() const {
   return working_ || request_.has_value();
 }
 
+bool SceneBuilder::is_taken() const {
+  const std::lock_guard lock(mutex_);
+  return !working_ && !request_ && !result_;
+}
+
 void SceneBuilder::work(std::stop_token stop) {
   while (true) {
     Request request;

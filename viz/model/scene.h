@@ -64,7 +64,8 @@ class SceneBuilder {
 
   void request(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed);
   std::shared_ptr<const GraphScene> take();  // null when there is no new one
-  bool busy() const;
+  bool busy() const;                         // builds one, or is about to
+  bool is_taken() const;                     // nothing is asked for that was not taken
 
  private:
   struct Request {
