@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
@@ -14,20 +15,19 @@ namespace {
 
 // Planned, measured and lower bound side by side, on as few lines as have room for them.
 void summary(const MemoryModel& m) {
-  const float left = ImGui::GetCursorPosX(), right = left + ImGui::GetContentRegionAvail().x,
-              gap = right - left < px(800) ? px(14) : px(26);
-  auto number = [=](const char* id, const char* label, const std::string& value, ImU32 color) {
+  const float gap = ImGui::GetContentRegionAvail().x < px(800) ? px(14) : px(26);
+  bool first = true;
+  auto number = [&](const char* id, const char* label, const std::string& value, ImU32 color) {
     const auto width = [](ImFont* font, const std::string& s) {
       return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.c_str()).x;
     };
-    const float wide = std::max(width(theme().small, label), width(theme().bold, value));
-    if (ImGui::GetCursorPosX() > left && ImGui::GetCursorPosX() + wide > right) ImGui::NewLine();
+    if (!std::exchange(first, false))
+      flow(std::max(width(theme().small, label), width(theme().bold, value)), gap);
     ImGui::BeginGroup();
     muted(label);
     text(value, color, theme().bold);
     ImGui::EndGroup();
     register_item(id, label, value);
-    ImGui::SameLine(0, gap);
   };
   auto bytes = [](int64_t b) { return format_value(static_cast<double>(b), Unit::kBytes); };
   number("memory.peak", "Planned peak", bytes(m.total_bytes()), palette().text);
@@ -41,7 +41,6 @@ void summary(const MemoryModel& m) {
   number("memory.state", "Parameters, state", bytes(m.state_bytes), palette().text);
   number("memory.input", "Inputs, constants", bytes(m.input_bytes + m.constant_bytes), palette().text);
   number("memory.planner", "Planner", m.planner.empty() ? "unknown" : m.planner, palette().text);
-  ImGui::NewLine();
 }
 
 ImU32 block_color(const MemoryBlock& block) {

@@ -175,10 +175,9 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
   int color = static_cast<int>(state.color_by);
   if (segmented("graph.color", &color, {"Phase", "Time", "Bytes"}))
     state.color_by = static_cast<ColorBy>(color);
-  ImGui::SameLine(0, px(12));
   // Where there is little room the scopes' buttons shrink to signs.
   const float count_width = state.query_text.empty() ? 0 : px(64);
-  if (ImGui::GetContentRegionAvail().x < px(190) + count_width) ImGui::NewLine();
+  flow(px(190) + count_width, px(12));
   const float room = ImGui::GetContentRegionAvail().x;
   const bool narrow = room < px(440);
   const float buttons = narrow ? px(112) : px(190);
