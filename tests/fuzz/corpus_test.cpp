@@ -108,7 +108,8 @@ TEST_P(FuzzTargets, SeedsAndMutations) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FuzzTargets, testing::Values("import", "compile", "recipe", "npz"),
+INSTANTIATE_TEST_SUITE_P(All, FuzzTargets,
+                         testing::Values("import", "compile", "recipe", "npz", "safetensors"),
                          [](const auto& row) { return std::string(row.param); });
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "engine/onnx/import.h"
 #include "engine/base/npz.h"
+#include "engine/base/safetensors.h"
 #include "engine/run/executor.h"
 #include "passes/compile.h"
 #include "sessions/recipe.h"
@@ -152,11 +153,30 @@ void fuzz_npz(std::string_view bytes) {
   if (!arrays.ok()) require_typed(arrays.error());
 }
 
+// What is read can be written, and is then read as the same.
+void fuzz_safetensors(std::string_view bytes) {
+  const auto contents = read_safetensors(folder().write("tensors.safetensors", bytes));
+  if (!contents.ok()) return require_typed(contents.error());
+  const auto again = [&]() -> Result<Safetensors> {
+    std::string written;
+    TRY(write_safetensors(
+        [&](std::string_view piece) -> Status {
+          written += piece;
+          return {};
+        },
+        *contents));
+    return read_safetensors(folder().write("again.safetensors", written));
+  }();
+  if (!again.ok()) require(again.error(), "what was written");
+  if (again->metadata != contents->metadata || again->tensors.size() != contents->tensors.size())
+    require(Error{Errc::bug, "it differs"}, "what was written");
+  for (const auto& [name, tensor] : contents->tensors)
+    if (!bit_equal(tensor, again->tensors.at(name))) require(Error{Errc::bug, "it differs"}, name.c_str());
+}
+
 constexpr Target kTargets[] = {
-    {"import", true, fuzz_import},
-    {"compile", true, fuzz_compile},
-    {"recipe", false, fuzz_recipe},
-    {"npz", false, fuzz_npz},
+    {"import", true, fuzz_import}, {"compile", true, fuzz_compile},          {"recipe", false, fuzz_recipe},
+    {"npz", false, fuzz_npz},      {"safetensors", false, fuzz_safetensors},
 };
 
 }  // namespace

@@ -15,10 +15,11 @@ struct Target {
   void (*run)(std::string_view bytes);
 };
 
-// import   an ONNX file, for viewing and for running, to a verified graph
-// compile  the same, then loss, autodiff, passes and plan, and one step if it is small
-// recipe   the JSON of a recipe, back and forth
-// npz      an .npz or .npy file
+// import        an ONNX file, for viewing and for running, to a verified graph
+// compile       the same, then loss, autodiff, passes and plan, and one step if it is small
+// recipe        the JSON of a recipe, back and forth
+// npz           an .npz or .npy file
+// safetensors   a .safetensors file, back and forth
 std::span<const Target> targets();
 const Target* find_target(std::string_view name);
 
