@@ -168,9 +168,9 @@ void GraphPainter::minimap() {
                         color);
   };
   const bool detailed = model.boxes.size() <= 3000;
-  for (int c = 0; !detailed && c < kLayoutColumns; ++c)
-    for (const LayoutBox& part : scene.overview[static_cast<size_t>(c)])
-      draw(part, with_alpha(column_color(static_cast<LayoutColumn>(c)), 0.5f));
+  for (int column = 0; !detailed && column < kLayoutColumns; ++column)
+    for (const LayoutBox& part : scene.overview[static_cast<size_t>(column)])
+      draw(part, with_alpha(column_color(static_cast<LayoutColumn>(column)), 0.5f));
   for (const LayoutGroup& group : scene.layout.groups)
     if (detailed && group.collapsed) draw(group.box, with_alpha(column_color(group.column), 0.5f));
   for (size_t b = 0; detailed && b < model.boxes.size(); ++b) {
