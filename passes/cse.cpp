@@ -80,6 +80,7 @@ class Cse final : public Pass {
     for (std::size_t i = 0; i < from.size(); ++i) {
       if (from[i] != kNone && rw.use_count(from[i]) > 0) rw.replace(from[i], to[i]);
     }
+    rw.stands_for_replaced(kept);
     rw.commit("the same as node " + rw.graph().nodes[kept].name);
     return true;
   }

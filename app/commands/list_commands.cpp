@@ -119,9 +119,21 @@ void list_all_devices(const Output& out) {
 
 CommandRun declare_passes(CLI::App& app) {
   auto name = std::make_shared<std::string>();
-  app.add_option("NAME", *name, "one pass in detail, with its example");
+  app.add_option("NAME", *name, "one pass in detail, with its example, or one memory planner");
   return [name](CommandContext& context) -> Status {
-    if (!name->empty() && find_pass(*name) == nullptr) return Error{Errc::usage, unknown_pass(*name)};
+    if (const PlannerDef* planner = find_planner(*name)) {
+      context.out.object({{"planner", planner->name}, {"summary", planner->summary}});
+      context.out.text(std::string(planner->name) + ": " + planner->summary + " (--planner " + planner->name +
+                       ")");
+      return {};
+    }
+    if (!name->empty() && find_pass(*name) == nullptr) {
+      std::vector<std::string> known;
+      for (const PassDef* def : all_passes()) known.emplace_back(def->name);
+      for (const PlannerDef& def : all_planners()) known.emplace_back(def.name);
+      return Error{Errc::usage,
+                   "unknown pass '" + escaped(*name) + "'; did you mean " + nearest_name(*name, known) + "?"};
+    }
     list_passes(context.out, *name);
     return {};
   };

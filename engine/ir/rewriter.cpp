@@ -124,6 +124,20 @@ void Rewriter::move_outputs(ValueId old_value, ValueId new_value) {
   extra_uses_[new_value] += moved;
 }
 
+void Rewriter::stands_for_replaced(NodeId id) {
+  CHECK(scope_.has_value(), "node changed outside of a rewrite");
+  Node& node = graph_.nodes[id];
+  if (node.origin.phase != builder_.context().origin.phase) return;
+  const auto merge = [](std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& more) {
+    std::set<std::uint32_t> all(into.begin(), into.end());
+    all.insert(more.begin(), more.end());
+    into.assign(all.begin(), all.end());
+  };
+  merge(node.origin.sources, builder_.context().origin.sources);
+  merge(node.origin.passes, builder_.context().origin.passes);
+  current_.changed.push_back(node.name);
+}
+
 void Rewriter::retype(NodeId id, std::vector<ValueId> inputs, Attrs attrs) {
   CHECK(scope_.has_value(), "node changed outside of a rewrite");
   index_new_nodes();

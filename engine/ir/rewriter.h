@@ -53,6 +53,9 @@ class Rewriter {
   // inference gives, known contents are converted. What reads them must be retyped too.
   // REQUIRES inputs that the operator accepts.
   void retype(NodeId node, std::vector<ValueId> inputs, Attrs attrs);
+  // The node stays and computes, from now on, for what the replaced nodes stood for too: it gains their origins,
+  // where they are of its phase.
+  void stands_for_replaced(NodeId node);
   void commit(const std::string& why = "");
 
   const std::vector<RewriteRecord>& log() const { return log_; }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "passes/pattern.h"
 #include "tests/passes/support.h"
 
 namespace gradloom {
@@ -17,6 +18,30 @@ TEST_F(Cse, EqualNodesMergeThroughChainsAndCommutedOperands) {
   graph.outputs = {b.op("Sub", {b.op("Exp", {b.op("Mul", {x, y})}), b.op("Exp", {b.op("Mul", {y, x})})})};
   EXPECT_EQ(run_and_compare(graph, "cse", 0).matched, 2);
   EXPECT_EQ(op_counts(graph), (Counts{{"Exp", 1}, {"Mul", 1}, {"Sub", 1}}));
+}
+
+TEST_F(Cse, ANodeThatIsKeptStandsForItsDuplicatesToo) {
+  graph.outputs = {b.op("Sub", {b.op("Exp", {x}), b.op("Exp", {x})})};
+  graph.sources.resize(10);
+  std::uint32_t source = 6;
+  for (Node& node : graph.nodes) node.origin.sources = {source++};
+  const PassReport report = run_and_compare(graph, "cse", 0);
+  ASSERT_EQ(report.matched, 1);
+  for (const Node& node : graph.nodes)
+    if (is_op(node, "Exp")) {
+      EXPECT_EQ(node.origin.sources, (std::vector<std::uint32_t>{6, 7}));
+      EXPECT_EQ(node.origin.passes.size(), 1u);
+      EXPECT_EQ(report.log[0].changed, std::vector<std::string>{node.name});
+    }
+}
+
+TEST_F(Cse, ANodeOfAnotherPhaseKeepsItsOrigin) {
+  graph.outputs = {b.op("Sub", {b.op("Exp", {x}), b.op("Exp", {x})})};
+  graph.sources.resize(10);
+  graph.nodes[0].origin = {{7}, Phase::forward};
+  graph.nodes[1].origin = {{8}, Phase::backward};
+  ASSERT_EQ(run_and_compare(graph, "cse", 0).matched, 1);
+  EXPECT_EQ(graph.nodes[0].origin.sources, std::vector<std::uint32_t>{7});
 }
 
 TEST_F(Cse, EqualConstantsAreEqualOperands) {
