@@ -143,7 +143,7 @@ Status settle_sizes(const Recipe& recipe, ImportedModel& model) {
 
 }  // namespace
 
-Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop) {
+Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe) {
   auto prepared = std::make_unique<Prepared>();
   prepared->recipe = recipe;
   TRY(apply_threads(recipe.threads));
@@ -164,6 +164,11 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   if (prepared->options.train.loss.empty() && !prepared->model.graph.outputs.empty())
     prepared->options.train.loss = prepared->model.graph.values[prepared->model.graph.outputs[0]].name;
   prepared->recipe.loss = prepared->options.train.loss;
+  return prepared;
+}
+
+Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop) {
+  auto prepared = TRY(prepare_model(recipe));
   prepared->compiled = TRY(compile(prepared->model.graph, prepared->options, stop));
   std::vector<std::string>& notes = prepared->model.notes;
   notes.insert(notes.end(), prepared->compiled.notes.begin(), prepared->compiled.notes.end());

@@ -28,6 +28,8 @@ struct Prepared {
 };
 Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing = false);
 Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop = {});
+// The same before it is compiled.
+Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe);
 
 struct StepResult {
   std::int64_t step = 0;

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "engine/base/parse_number.h"
@@ -53,20 +54,6 @@ std::vector<std::string> override_names() {
   return names;
 }
 
-// "default,-fuse-gelu" when that says it, else the passes one by one.
-std::string short_pipeline(const Pipeline& pipeline) {
-  const std::string whole = pipeline.text();
-  std::string shorter = "default";
-  for (const PassConfig& p : default_pipeline().passes) {
-    const bool kept = std::any_of(pipeline.passes.begin(), pipeline.passes.end(),
-                                  [&](const PassConfig& c) { return c.def == p.def; });
-    if (!kept) shorter += std::string(",-") + p.def->name;
-  }
-  const auto parsed = parse_pipeline(shorter);
-  const bool same = parsed && parsed->text() == whole;
-  return whole.empty() ? "none" : same && shorter.size() < whole.size() ? shorter : whole;
-}
-
 // Repeated flags: each adds one.
 void add_repeated(CLI::App& app, const std::string& flag, std::vector<std::string>& given,
                   const std::string& help) {
@@ -99,13 +86,31 @@ std::string passes_flag(const Recipe& recipe) {
   Pipeline plain = *pipeline;
   for (PassConfig& p : plain.passes) p.excluded_sites.clear();
   std::erase_if(plain.passes, [](const PassConfig& p) { return p.def->by_precision && p.options.empty(); });
-  return plain.text() == default_pipeline().text() ? "" : short_pipeline(plain);
+  return plain.text() == default_pipeline().text() ? "" : pipeline_flag(plain);
 }
 
 }  // namespace
 
+std::string pipeline_flag(const Pipeline& pipeline) {
+  const std::string whole = pipeline.text();
+  std::string shorter = "default";
+  for (const PassConfig& usual : default_pipeline().passes) {
+    const auto kept = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
+                                   [&](const PassConfig& c) { return c.def == usual.def; });
+    const std::string name = usual.def->name;
+    if (kept == pipeline.passes.end())
+      shorter += ",-" + name;
+    else if (const std::string text = Pipeline{{*kept}}.text(); text != name)
+      shorter += "," + text;
+  }
+  const auto parsed = parse_pipeline(shorter);
+  const bool same = parsed && parsed->text() == whole;
+  return whole.empty() ? "none" : same && shorter.size() < whole.size() ? shorter : whole;
+}
+
 void RecipeFlags::declare(CLI::App& app, bool model_positional) {
-  if (model_positional) app.add_option("MODEL", model_, "ONNX file (may come from --recipe)");
+  if (model_positional)
+    app.add_option("MODEL", model_, "ONNX file, or a folder that verify wrote (may come from --recipe)");
   app.add_option("--recipe", recipe_path_, "recipe file; other flags override it");
   flags_ = std::make_shared<std::vector<Flag>>(recipe_settings().size());
   for (std::size_t i = 0; i < flags_->size(); ++i) {
@@ -133,11 +138,17 @@ bool RecipeFlags::given(const std::string& key) const {
 
 Result<Recipe> RecipeFlags::resolve() const {
   Recipe recipe;
-  if (!recipe_path_.empty())
-    recipe = TRY(read_recipe(recipe_path_));
+  std::error_code ignored;
+  const std::string in_folder = model_ + "/recipe.json";
+  const bool is_folder = !model_.empty() && std::filesystem::is_regular_file(in_folder, ignored);
+  if (is_folder && !recipe_path_.empty())
+    return Error{Errc::usage,
+                 "two recipes: --recipe " + escaped(recipe_path_) + " and " + escaped(in_folder)};
+  if (is_folder || !recipe_path_.empty())
+    recipe = TRY(read_recipe(is_folder ? in_folder : recipe_path_));
   else
     set_pipeline(recipe, default_pipeline());
-  if (!model_.empty()) {
+  if (!model_.empty() && !is_folder) {
     recipe.model = model_;
     recipe.model_hash.clear();
   }

@@ -1,4 +1,4 @@
--- Gradloom session file, version 3. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 4. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -9,10 +9,10 @@
 --   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
 --
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
--- its index. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- its index, version 4 trial. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -227,6 +227,25 @@ CREATE TABLE tuning (
   choice TEXT NOT NULL,
   time_ns INTEGER NOT NULL,
   UNIQUE (hardware, key)
+) STRICT;
+
+-- Configurations that gradloom tune measured against the job it was given. A configuration that was measured more than once has a row each
+-- time; its last one had the most time.
+CREATE TABLE trial (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  created_utc TEXT NOT NULL,
+  job TEXT NOT NULL,                      -- XXH3-128 of what is tuned: the job's recipe, its model and the hardware
+  changes TEXT NOT NULL,                  -- from the job, as compare --b takes them; empty: the job itself
+  plan_hash TEXT NOT NULL,
+  round INTEGER NOT NULL,                 -- 1: the first measurement
+  ratio REAL NOT NULL,                    -- time of the job / time of this, with its 95 % interval
+  ratio_low REAL NOT NULL,
+  ratio_high REAL NOT NULL,
+  step_ns REAL NOT NULL,                  -- median
+  predicted_ns REAL NOT NULL,             -- by the cost model, before it was measured
+  peak_bytes INTEGER NOT NULL,            -- of the plan
+  recipe TEXT NOT NULL,                   -- the configuration as a recipe (recipe.schema.json)
+  digest TEXT NOT NULL                    -- XXH3-64 of this row
 ) STRICT;
 
 CREATE INDEX environment_of_run ON environment(run);

@@ -144,7 +144,8 @@ struct Added {
 };
 constexpr Added kAdded[] = {{2, "table", "activity"},   {2, "index", "activity_of_run"},
                             {2, "view", "v_streams"},   {2, "view", "CUPTI_ACTIVITY_KIND_MEMCPY"},
-                            {3, "table", "loss_scale"}, {3, "index", "loss_scale_of_run"}};
+                            {3, "table", "loss_scale"}, {3, "index", "loss_scale_of_run"},
+                            {4, "table", "trial"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.

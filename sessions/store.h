@@ -28,7 +28,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 3;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 4;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 struct RunStart {
@@ -154,6 +154,18 @@ struct TuningChoice {
   bool operator==(const TuningChoice&) const = default;
 };
 
+// A configuration that `tune` measured: a row of table trial.
+struct Trial {
+  std::string job;      // what is tuned, where and how: equal for trials that can be compared
+  std::string changes;  // from the job, as RecipeFlags::override_with takes them
+  std::string plan_hash;
+  std::int64_t round = 0;
+  Interval ratio;  // time of the job / time of this
+  double step_ns = 0, predicted_ns = 0;
+  std::int64_t peak_bytes = 0;
+  std::string recipe_json;
+};
+
 constexpr std::size_t kMaxTracedExecutions = 2'000'000;  // some 64 B each in memory, 500 B in a trace file
 
 enum class StoreMode : std::uint8_t { read, write };  // write creates the file
@@ -186,6 +198,10 @@ class Store {
   Result<std::int64_t> add_comparison(const Comparison& comparison, std::int64_t run_a = 0,
                                       std::int64_t run_b = 0);
   Result<std::vector<StoredComparison>> list_comparisons();  // without rows that fail their digest
+
+  Status add_trial(const Trial& trial);
+  Result<std::vector<Trial>> list_trials(
+      const std::string& job);  // in order, without rows that fail their digest
 
  private:
   friend class RunWriter;

@@ -21,7 +21,7 @@ namespace gradloom {
 constexpr std::array<const char*, 13> kRunTables = {
     "environment", "source_node", "graph_node", "node_source",   "plan",     "plan_step", "buffer",
     "pass",        "pass_match",  "loss",       "kernel_sample", "activity", "loss_scale"};
-constexpr std::array<std::size_t, 3> kRunTablesOfVersion = {11, 12, 13};  // of version i + 1
+constexpr std::array<std::size_t, 4> kRunTablesOfVersion = {11, 12, 13, 13};  // of version i + 1
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 

@@ -42,8 +42,8 @@ TEST_F(Commands, RunsCountsThePasses) {
 TEST_F(Commands, EveryCommandHasHelp) {
   const Outcome all = run({"--help"});
   EXPECT_EQ(all.code, 0);
-  for (const char* name : {"open", "inspect", "plan", "check", "train", "compare", "runs", "show", "trace",
-                           "export", "passes", "ops", "devices"}) {
+  for (const char* name : {"open", "inspect", "plan", "check", "verify", "tune", "train", "compare", "runs",
+                           "show", "trace", "export", "passes", "ops", "devices"}) {
     EXPECT_NE(all.out.find(name), std::string::npos) << name;
     const Outcome one = run({name, "--help"});
     EXPECT_EQ(one.code, 0) << name;
@@ -132,6 +132,8 @@ TEST_F(Commands, UsageErrors) {
   expect_error({"help", "trian"}, 2, "did you mean train?");
   expect_error({"passes", "fuse-gleu"}, 2, "unknown pass 'fuse-gleu'; did you mean fuse-gelu?");
   expect_error({"passes", "nosuch"}, 2, "did you mean ");
+  expect_error({"passes", "bestfit"}, 2, "unknown pass 'bestfit'; did you mean best-fit?");
+  EXPECT_NE(run({"passes", "best-fit"}).out.find("best-fit: largest first"), std::string::npos);
 }
 
 // A site of a recipe is held to the model as one of the command line is.

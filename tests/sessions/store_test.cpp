@@ -169,11 +169,12 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
 
 // A file as the first version of the program wrote it: without what came later, in schema and digests.
 void make_version_1(const std::string& path) {
-  EXPECT_EQ(shell(path,
-                  "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
-                  "DROP TABLE activity; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
-                  "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
-            "");
+  EXPECT_EQ(
+      shell(path,
+            "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
+            "DROP TABLE activity; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale; DROP TABLE trial;"
+            "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
+      "");
 }
 
 TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
@@ -185,7 +186,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
     a = write_tiny_run(**store, "gpu", 9, false, {{"gpu.name", "H200"}});
   }
   EXPECT_EQ(shell(path,
-                  "DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
+                  "DROP TABLE trial; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
                   "UPDATE run SET digest = substr(digest, 1, 13 * 17 - 1); PRAGMA user_version = 2;"),
             "");
   {
@@ -199,7 +200,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "3\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "4\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
@@ -253,7 +254,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "3\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "4\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);
@@ -344,6 +345,33 @@ TEST_F(StoreTest, TuningIsKeptByHardwareAndRenewed) {
   EXPECT_EQ(*(*reader)->tuning("NVIDIA A100"), other);
   EXPECT_TRUE((*reader)->tuning("AMD MI300")->empty());
   EXPECT_FALSE((*reader)->add_tuning("NVIDIA A100", other).ok()) << "opened for reading";
+}
+
+TEST_F(StoreTest, TrialsAreKeptByJobAndInOrder) {
+  const Trial first{"job a", "passes=none", "p1", 1, {0.5, 0.4, 0.6}, 2e6, 1.5e6, 4096, "{}"},
+      again{"job a", "passes=none", "p1", 2, {0.55, 0.5, 0.6}, 2e6, 1.5e6, 4096, "{}"},
+      other{"job b", "", "p2", 1, {1, 1, 1}, 1e6, 1e6, 4096, "{}"};
+  {
+    auto store = Store::open(file("s.db"), StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    for (const Trial* trial : {&first, &other, &again}) ASSERT_TRUE((*store)->add_trial(*trial).ok());
+  }
+  auto reader = Store::open(file("s.db"), StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  const auto trials = (*reader)->list_trials("job a");
+  ASSERT_TRUE(trials.ok()) << error_of(trials);
+  ASSERT_EQ(trials->size(), 2u);
+  EXPECT_EQ((*trials)[0].ratio.value, 0.5);
+  EXPECT_EQ((*trials)[1].round, 2);
+  EXPECT_EQ((*trials)[1].changes, "passes=none");
+  EXPECT_EQ((*trials)[1].peak_bytes, 4096);
+  EXPECT_TRUE((*reader)->list_trials("job c")->empty());
+  EXPECT_FALSE((*reader)->add_trial(first).ok()) << "opened for reading";
+  reader = Error{};
+  shell(file("s.db"), "UPDATE trial SET ratio = 3 WHERE id = 1");
+  reader = Store::open(file("s.db"), StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ((*reader)->list_trials("job a")->size(), 1u) << "a changed row is left out";
 }
 
 TEST_F(StoreTest, LiveReadingAndTwoWriters) {

@@ -1,0 +1,204 @@
+// gradloom tune: the fastest configuration of a job, found by prediction and interleaved measurement.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "app/commands/commands.h"
+#include "app/recipe_flags.h"
+#include "app/recorded_run.h"
+#include "app/replay.h"
+#include "app/tune.h"
+#include "engine/base/file.h"
+#include "engine/base/text.h"
+
+namespace gradloom {
+namespace {
+
+struct Options {
+  RecipeFlags recipe;
+  double seconds = 60;
+  std::string session, out, over = "passes,instances,threads";
+};
+
+std::string ratio_text(const Interval& ratio) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3fx [%.3f, %.3f]", ratio.value, ratio.low, ratio.high);
+  return text;
+}
+
+std::string name_of(const TuneRow& row) { return row.label.empty() ? "the job" : escaped(row.label); }
+
+Json trial_json(const Trial& trial) {
+  return {{"changes", trial.changes},
+          {"round", trial.round},
+          {"ratio", json_number(trial.ratio.value)},
+          {"low", json_number(trial.ratio.low)},
+          {"high", json_number(trial.ratio.high)},
+          {"step_ns", json_number(trial.step_ns)},
+          {"predicted_ns", json_number(trial.predicted_ns)},
+          {"peak_bytes", trial.peak_bytes},
+          {"plan_hash", trial.plan_hash}};
+}
+
+Json row_json(const TuneRow& row) {
+  Json json = trial_json(row.trial);
+  json["predicted_ratio"] = json_number(row.predicted);
+  json["on_front"] = row.on_front;
+  json["error"] = row.error < 0 ? Json(nullptr) : json_number(row.error);
+  return json;
+}
+
+void print_trials(const Output& out, const Tuned& tuned) {
+  constexpr std::size_t kShown = 12;  // the front is shown whole
+  std::vector<std::vector<std::string>> rows;
+  std::size_t left_out = 0;
+  for (std::size_t i = 0; i < tuned.rows.size(); ++i) {
+    const TuneRow& row = tuned.rows[i];
+    if (rows.size() >= kShown && !row.on_front && i != tuned.best) {
+      ++left_out;
+      continue;
+    }
+    char error[32] = "";
+    if (row.error >= 0) std::snprintf(error, sizeof error, "%.1e", row.error);
+    const bool measured = row.trial.round > 0;
+    char predicted[32] = "";
+    if (row.predicted > 0) std::snprintf(predicted, sizeof predicted, "%.3fx", row.predicted);
+    rows.push_back({i == tuned.best ? "*" : "", row.on_front ? "front" : "", name_of(row),
+                    row.trial.round < 0 ? "cannot run"
+                    : !measured         ? "not measured"
+                    : i == 0            ? "1"
+                                        : ratio_text(row.trial.ratio),
+                    predicted,
+                    // Of the job's step: the machine was as fast for both sides of a comparison.
+                    measured ? duration_text(tuned.rows[0].trial.step_ns / row.trial.ratio.value) : "",
+                    bytes_text(static_cast<double>(row.trial.peak_bytes)), error});
+  }
+  out.text(table_text({"", "", "change", "speed against the job", "predicted", "step", "peak", "error"}, rows,
+                      {0, 1, 2}));
+  if (left_out > 0) out.text("... " + std::to_string(left_out) + " more in the session's table trial");
+}
+
+// What each pass is worth: the job without it, and it alone against no passes.
+void print_worth(const Output& out, const Tuned& tuned) {
+  std::map<std::string, std::pair<const Trial*, const Trial*>> worth;
+  const Trial* none = nullptr;
+  for (const TuneRow& row : tuned.rows) {
+    if (row.trial.round < 1) continue;
+    if (row.trial.changes == "passes=none") none = &row.trial;
+    if (!row.without.empty()) worth[row.without].first = &row.trial;
+    if (!row.alone.empty()) worth[row.alone].second = &row.trial;
+  }
+  for (const std::string& pass : tuned.idle)
+    if (worth.count(pass)) worth[pass].first = nullptr;
+  if (worth.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [pass, trials] : worth) {
+    const auto& [without, alone] = trials;
+    std::string gain = "-";
+    if (alone != nullptr && none != nullptr) {
+      // Both were measured against the job: the intervals' ends at their worst.
+      const Interval &a = alone->ratio, &n = none->ratio;
+      gain = ratio_text({a.value / n.value, a.low / n.high, a.high / n.low});
+    }
+    const auto slower = [](const Interval& r) { return Interval{1 / r.value, 1 / r.high, 1 / r.low}; };
+    rows.push_back({pass,
+                    tuned.idle.count(pass) ? "the same without"
+                    : without == nullptr   ? "-"
+                                           : ratio_text(slower(without->ratio)),
+                    gain});
+  }
+  out.text("");
+  out.text(table_text({"what a pass is worth", "among the others", "alone against none"}, rows));
+}
+
+// A run of the chosen configuration in the session, and the recipe with what it promises of its replay.
+Result<Recipe> record(const CommandContext& context, const Recipe& recipe, const Options& options,
+                      const std::string& name) {
+  RecordedRun recorded(options.session, name, context.out);
+  const std::shared_ptr<const Prepared> prepared(TRY(prepare(recipe, context.stop)));
+  const auto job = TRY(Job::create(prepared, TRY(recorded.known_algorithms(recipe))));
+  Environment environment = read_environment();
+  begin_gpu(environment, job->device());
+  TRY(recorded.begin(*prepared, job.get(), environment));
+  Sampler sampler(ProfileLevel::sampled, job->depth() > 0);
+  Status status;
+  for (std::int64_t step = 1; step <= std::max<std::int64_t>(1, recipe.steps) && status.ok(); ++step) {
+    context.out.progress("record", static_cast<double>(step) / static_cast<double>(recipe.steps), name);
+    const auto result = job->step(step, sampler.timed(step));
+    if (!result || context.stop.stop_requested()) {
+      status = result ? Status(Error{Errc::interrupted, "interrupted"}) : Status(result.error());
+      break;
+    }
+    recorded.add_step(*result, sampler.timed(step));
+    sampler.record(step, result->step_ns);
+  }
+  finish_environment(environment);
+  TRY(recorded.finish(status, environment, sampler.overhead(), job->measured_peak_bytes()));
+  TRY(std::move(status));
+  const auto store = TRY(Store::open(options.session, StoreMode::read));
+  return recipe_with_expectations(TRY(store->load_run(recorded.id())));
+}
+
+Status report(CommandContext& context, const Options& options, const Tuned& tuned, const Recipe& job) {
+  const TuneRow& best = tuned.rows[tuned.best];
+  if (!context.out.json()) {
+    print_trials(context.out, tuned);
+    print_worth(context.out, tuned);
+    context.out.text("");
+  }
+  Recipe chosen = TRY(parse_recipe(best.trial.recipe_json));
+  chosen.steps = job.steps;
+  if (!options.out.empty() && !tuned.stopped) {
+    const Recipe recipe = TRY(record(context, chosen, options, "tuned: " + name_of(best)));
+    context.out.progress_done();
+    TRY(write_recipe(recipe, options.out));
+  }
+  const std::string predicted = "predictions were off by " +
+                                number_text(std::round(tuned.prediction_error * 1000) / 10) + " % (median)";
+  context.out.text(tuned.best == 0
+                       ? "NOTHING FASTER  the job stays as it is; " + predicted
+                       : "FASTER " + ratio_text(best.trial.ratio) + "  " + name_of(best) + "; " + predicted);
+  if (!options.out.empty() && !tuned.stopped) context.out.text("recipe: " + escaped(options.out));
+  if (context.out.json())
+    context.out.object({{"best", row_json(best)},
+                        {"recipe", tuned.stopped ? "" : options.out},
+                        {"trials", tuned.rows.size()},
+                        {"known", tuned.known},
+                        {"prediction_error", json_number(tuned.prediction_error)},
+                        {"stopped", tuned.stopped}});
+  if (tuned.stopped)
+    return Error{Errc::interrupted,
+                 "stopped; the same command goes on from the trials in " + escaped(options.session)};
+  return {};
+}
+
+}  // namespace
+
+CommandRun declare_tune(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->recipe.declare(app);
+  app.add_option("--seconds", options->seconds, "time for the search")->check(CLI::Range(1.0, 604800.0));
+  app.add_option("--session", options->session,
+                 "session file that keeps every trial; a search goes on from it")
+      ->required();
+  app.add_option("-o,--output", options->out, "recipe file for the fastest configuration");
+  app.add_option("--over", options->over,
+                 "what may change: passes, instances, threads, precision, accumulate");
+  return [options](CommandContext& context) -> Status {
+    const Options& o = *options;
+    const Recipe job = TRY(o.recipe.resolve());
+    TuneOptions settings;
+    settings.seconds = o.seconds;
+    settings.axes = TRY(parse_tune_axes(o.over));
+    if (!o.out.empty()) TRY(check_writable(o.out));
+    const auto store = TRY(Store::open(o.session, StoreMode::write));
+    const auto on_trial = [&](const Trial& trial) { context.out.object({{"trial", trial_json(trial)}}); };
+    const auto tuned = tune(
+        job, settings, *store, context.stop,
+        [&](const TuneProgress& p) { context.out.progress("tune", p.fraction, p.what); }, on_trial);
+    context.out.progress_done();
+    if (!tuned) return tuned.error();
+    return report(context, o, *tuned, job);
+  };
+}
+
+}  // namespace gradloom

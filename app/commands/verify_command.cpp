@@ -1,0 +1,115 @@
+// gradloom verify: that passes and planner keep loss, gradients and updates, or which instance does not.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+
+#include "app/commands/commands.h"
+#include "app/recipe_flags.h"
+#include "app/verify.h"
+#include "engine/base/file.h"
+#include "engine/base/text.h"
+
+namespace gradloom {
+namespace {
+
+struct Options {
+  RecipeFlags recipe;
+  VerifyOptions verify;
+};
+
+std::string error_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", value);
+  return text;
+}
+
+Json verified_json(const Verified& v) {
+  return {{"kind", measured_kind_name(v.kind)},
+          {"name", v.name},
+          {"size", json_number(v.size)},
+          {"own_error", json_number(v.own_error)},
+          {"error", json_number(v.error)},
+          {"bound", json_number(v.bound)},
+          {"agrees", v.agrees()}};
+}
+
+std::string row_name(const Verified& v) {
+  return std::string(v.kind == MeasuredKind::loss ? "loss, " : "") + escaped(v.name);
+}
+
+void print_json(const Output& out, const Verification& verification) {
+  for (const Verified& v : verification.tensors) out.object({{"tensor", verified_json(v)}});
+  Json culprit;
+  if (verification.culprit)
+    culprit = {{"pass", verification.culprit->pass},
+               {"site", verification.culprit->site},
+               {"worst", verified_json(verification.culprit->worst)}};
+  out.object({{"verified", verification.agrees()},
+              {"tensors", verification.tensors.size()},
+              {"passes", verification.passes},
+              {"instances", verification.instances},
+              {"culprit", culprit},
+              {"folder", verification.folder}});
+}
+
+void print_text(const Output& out, const Prepared& job, const Verification& verification,
+                const VerifyOptions& options) {
+  std::vector<std::vector<std::string>> rows;
+  for (const MeasuredKind kind : {MeasuredKind::loss, MeasuredKind::gradient, MeasuredKind::parameter}) {
+    const auto of_kind = [&](const Verified& v) { return v.kind == kind; };
+    const auto n = std::count_if(verification.tensors.begin(), verification.tensors.end(), of_kind);
+    if (n == 0) continue;
+    const Verified& worst = verification.worst(kind);
+    rows.push_back({std::string(measured_kind_name(kind)), std::to_string(n), error_text(worst.size),
+                    error_text(worst.own_error), error_text(worst.error), error_text(worst.bound),
+                    worst.agrees() ? "ok" : "STRAYS", row_name(worst)});
+  }
+  out.text(table_text({"of", "tensors", "size", "error of its own", "with passes", "allowed", "", "worst"},
+                      rows, {6, 7}));
+  const std::string what =
+      plural_text(verification.instances, "rewrite") + " of " + std::to_string(verification.passes.size()) +
+      (verification.passes.size() == 1 ? " pass" : " passes") + " and planner " + job.options.planner;
+  if (verification.agrees()) {
+    const std::string of = job.options.gradients_only
+                               ? "loss and gradients (nothing trains here)"
+                               : "loss, gradients and parameters after " + plural_text(options.steps, "step");
+    out.text("EQUAL  " + what + ": " + of + " stay within twice the own error of " + job.recipe.precision +
+             " against f64");
+    return;
+  }
+  const Culprit& culprit = *verification.culprit;
+  out.text("STRAYS  " + culprit.pass + (culprit.site.empty() ? "" : " at " + escaped(culprit.site)) + ": " +
+           measured_kind_name(culprit.worst.kind) + " " + escaped(culprit.worst.name) + " is off by " +
+           error_text(culprit.worst.error) + ", allowed are " + error_text(culprit.worst.bound));
+  if (!verification.folder.empty())
+    out.text("to see it again: gradloom verify " + shell_quoted(verification.folder));
+}
+
+}  // namespace
+
+CommandRun declare_verify(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->recipe.declare(app);
+  app.add_option(
+      "--out", options->verify.out,
+      "folder for a reproducer when something strays: recipe, model and batches, which verify takes");
+  return [options](CommandContext& context) -> Status {
+    const Recipe recipe = TRY(options->recipe.resolve());
+    const auto job = TRY(prepare_measured(recipe, context.stop));
+    for (const std::string& note : job->model.notes) context.out.note(note);
+    int told = 0;
+    const auto verification = TRY(verify(job, options->verify, context.stop, [&](const std::string& what) {
+      ++told;
+      context.out.progress("verify", 1 - std::pow(0.85, told), what);
+    }));
+    context.out.progress_done();
+    if (context.out.json())
+      print_json(context.out, verification);
+    else
+      print_text(context.out, *job, verification, options->verify);
+    if (!verification.agrees()) return Error{Errc::check_failed, ""};
+    return {};
+  };
+}
+
+}  // namespace gradloom

@@ -1,0 +1,341 @@
+#include "app/tune.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "app/compare_jobs.h"
+#include "app/verify_measure.h"
+#include "engine/base/hash.h"
+#include "engine/base/text.h"
+#include "profiler/environment.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::int64_t kTimedSteps = 6;
+constexpr double kScreening = 0.5;  // part of the time that single changes get
+constexpr double kLeastSeconds = 0.4;
+// Groups of instances are switched off where that is predicted to take at most this part of the job's time.
+constexpr double kWorthTrying = 0.998;
+
+// What makes trials comparable: the job without what it promises of its replay, its model, the hardware.
+std::string job_key(const Recipe& job) {
+  Recipe plain = with_absolute_paths(job);
+  plain.expect.reset();
+  plain.steps = 0;
+  return hash_hex(recipe_json(plain) + hardware_text(read_environment()));
+}
+
+class Tuner {
+ public:
+  Tuner(TuneSpace space, const TuneOptions& options, Store& store, std::stop_token stop,
+        const std::function<void(const TuneProgress&)>& progress,
+        const std::function<void(const Trial&)>& on_trial)
+      : space_(std::move(space)),
+        options_(options),
+        store_(store),
+        stop_(std::move(stop)),
+        progress_(progress),
+        on_trial_(on_trial),
+        key_(job_key(space_.job().recipe)),
+        start_ns_(monotonic_ns()) {}
+
+  Result<Tuned> run() {
+    TRY(read_known());
+    tell("timing the job's kernels");
+    TRY(time_kernels(space_.job()));
+    add(space_.job());
+    for (Candidate& c : TRY(space_.single_changes())) {
+      // Kernels that fusion replaces are known from a step without passes.
+      if (c.changes == "passes=none") TRY(time_kernels(c));
+      add(std::move(c));
+    }
+    if (const Status status = search(); !status.ok() && status.error().code != Errc::interrupted)
+      return status.error();
+    return result();
+  }
+
+ private:
+  struct Row {
+    Candidate candidate;
+    Trial trial;
+  };
+
+  double seconds_left() const {
+    return options_.seconds - static_cast<double>(monotonic_ns() - start_ns_) * 1e-9;
+  }
+  void tell(const std::string& what) const {
+    if (progress_) progress_({std::clamp(1 - seconds_left() / options_.seconds, 0.0, 1.0), what});
+  }
+
+  Status read_known() {
+    for (Trial& trial : TRY(store_.list_trials(key_))) known_[trial.changes] = std::move(trial);
+    return {};
+  }
+
+  Status time_kernels(const Candidate& candidate) {
+    auto job = TRY(Job::create(TRY(prepare_shared(candidate.recipe))));
+    std::vector<KernelSample> samples;
+    double kernels_ns = 0, step_ns = 0;
+    for (std::int64_t step = 1; step <= kWarmupSteps + kTimedSteps; ++step) {
+      const StepResult result = TRY(job->step(step, step > kWarmupSteps));
+      if (step <= kWarmupSteps) continue;
+      samples.insert(samples.end(), result.samples.begin(), result.samples.end());
+      for (const KernelSample& sample : result.samples) kernels_ns += static_cast<double>(sample.duration_ns);
+      step_ns += static_cast<double>(result.step_ns);
+      if (seconds_left() < options_.seconds / 2) break;  // steps of seconds
+    }
+    model_.add(job->kernels(), samples);
+    if (step_per_kernels_ == 0 && kernels_ns > 0) step_per_kernels_ = step_ns / kernels_ns;
+    return {};
+  }
+
+  Result<std::shared_ptr<const Prepared>> prepare_shared(const Recipe& recipe) const {
+    return std::shared_ptr<const Prepared>(TRY(prepare(recipe, stop_)));
+  }
+
+  // A row for the candidate, with what an earlier search measured of it.
+  std::size_t add(Candidate candidate) {
+    // The model knows kernels on as many threads as the job has.
+    if (candidate.recipe.threads == space_.job().recipe.threads)
+      candidate.predicted_ns = model_.predict(candidate.kernels).ns * step_per_kernels_;
+    Row row;
+    row.trial.job = key_;
+    row.trial.changes = candidate.changes;
+    row.trial.plan_hash = candidate.plan_hash;
+    row.trial.predicted_ns = candidate.predicted_ns;
+    row.trial.peak_bytes = candidate.peak_bytes;
+    row.trial.recipe_json = recipe_json(with_absolute_paths(candidate.recipe));
+    if (const auto at = known_.find(candidate.changes);
+        at != known_.end() && at->second.plan_hash == row.trial.plan_hash) {
+      row.trial = at->second;
+      ++taken_over_;
+    }
+    row.candidate = std::move(candidate);
+    rows_.push_back(std::move(row));
+    return rows_.size() - 1;
+  }
+
+  Status measure(std::size_t index, double seconds) {
+    Row& row = rows_[index];
+    tell(row.trial.changes);
+    CompareOptions settings;
+    settings.max_seconds = std::max(kLeastSeconds, std::min(seconds, seconds_left()));
+    settings.min_groups = 4;
+    settings.timed_steps = 0;
+    const auto compared = compare_recipes(space_.job().recipe, row.candidate.recipe, "the job",
+                                          row.trial.changes, settings, stop_);
+    if (!compared) {
+      if (compared.error().code == Errc::interrupted) return compared.error();
+      row.trial.round = -1;  // impossible: more memory than there is, a loss that is not finite
+      return {};
+    }
+    row.trial.round = std::max<std::int64_t>(0, row.trial.round) + 1;
+    row.trial.ratio = compared->ratio;
+    row.trial.step_ns = compared->b_step_ns;
+    job_step_ns_ = compared->a_step_ns;
+    TRY(store_.add_trial(row.trial));
+    if (on_trial_) on_trial_(row.trial);
+    return {};
+  }
+
+  // Rows that were not measured yet, those that promise most first.
+  std::vector<std::size_t> unmeasured(std::size_t first) const {
+    std::vector<std::size_t> rows;
+    for (std::size_t i = std::max<std::size_t>(1, first); i < rows_.size(); ++i)
+      if (rows_[i].trial.round == 0) rows.push_back(i);
+    std::stable_sort(rows.begin(), rows.end(), [&](std::size_t a, std::size_t b) {
+      return rows_[a].trial.predicted_ns < rows_[b].trial.predicted_ns;
+    });
+    return rows;
+  }
+
+  Status measure_all(std::size_t first, double share) {
+    const std::vector<std::size_t> rows = unmeasured(first);
+    if (rows.empty()) return {};
+    const double slice = seconds_left() * share / static_cast<double>(rows.size());
+    for (const std::size_t row : rows) {
+      if (seconds_left() < kLeastSeconds) return {};
+      TRY(measure(row, slice));
+    }
+    return {};
+  }
+
+  Status search() {
+    TRY(measure_all(1, kScreening));
+    const std::size_t first = rows_.size();
+    TRY(add_combinations());
+    TRY(add_instances());
+    TRY(measure_all(first, kScreening / 2));
+    return halve();
+  }
+
+  bool faster(const Row& row) const {
+    return row.trial.round > 0 && row.trial.ratio.value > 1.002 && row.trial.ratio.low > 0.99;
+  }
+
+  // Everything together that is faster alone: passes switched off, or passes added to none, and threads.
+  Status add_combinations() {
+    std::set<std::string> off, alone;
+    const Row *threads = nullptr, *none = nullptr;
+    for (const Row& row : rows_) {
+      if (row.trial.changes == "passes=none" && row.trial.round > 0) none = &row;
+      if (!faster(row)) continue;
+      if (!row.candidate.without.empty()) off.insert(row.candidate.without);
+      const bool by_threads = row.trial.changes.rfind("threads=", 0) == 0;
+      if (by_threads && (threads == nullptr || row.trial.ratio.value > threads->trial.ratio.value))
+        threads = &row;
+    }
+    if (none != nullptr)
+      for (const Row& row : rows_)
+        if (!row.candidate.alone.empty() && row.trial.round > 0 &&
+            row.trial.ratio.value > none->trial.ratio.value * 1.002)
+          alone.insert(row.candidate.alone);
+    const std::int64_t count = threads == nullptr ? 0 : threads->candidate.recipe.threads;
+    std::vector<std::optional<Candidate>> found;
+    if (off.size() > 1) found.push_back(TRY(space_.with_passes(off)));
+    if (!alone.empty()) found.push_back(TRY(space_.with_only(alone)));
+    if (count > 0) {
+      if (!off.empty()) found.push_back(TRY(space_.with_passes(off, count)));
+      if (!alone.empty()) found.push_back(TRY(space_.with_only(alone, count)));
+    }
+    for (std::optional<Candidate>& candidate : found)
+      if (candidate) add(std::move(*candidate));
+    return {};
+  }
+
+  // The best eight of the groups of instances that the cost model would rather do without.
+  Status add_instances() {
+    std::vector<Candidate> all = TRY(space_.without_instances());
+    const double own = model_.predict(space_.job().kernels).ns;
+    std::vector<std::pair<double, std::size_t>> promising;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (const double ns = model_.predict(all[i].kernels).ns; ns < own * kWorthTrying)
+        promising.emplace_back(ns, i);
+    std::sort(promising.begin(), promising.end());
+    for (std::size_t i = 0; i < std::min<std::size_t>(8, promising.size()); ++i)
+      add(std::move(all[promising[i].second]));
+    return {};
+  }
+
+  Status halve() {
+    std::vector<std::size_t> left;
+    double best_low = 1;
+    for (const Row& row : rows_)
+      if (row.trial.round > 0) best_low = std::max(best_low, row.trial.ratio.low);
+    for (std::size_t i = 1; i < rows_.size(); ++i)
+      if (rows_[i].trial.round > 0 && rows_[i].trial.ratio.high >= best_low) left.push_back(i);
+    while (!left.empty() && seconds_left() > kLeastSeconds) {
+      std::stable_sort(left.begin(), left.end(), [&](std::size_t a, std::size_t b) {
+        return rows_[a].trial.ratio.value > rows_[b].trial.ratio.value;
+      });
+      left.resize((left.size() + 1) / 2);
+      const double rounds = std::ceil(std::log2(static_cast<double>(left.size()))) + 1;
+      const double slice = seconds_left() / rounds / static_cast<double>(left.size());
+      for (const std::size_t row : left)
+        if (seconds_left() > kLeastSeconds) TRY(measure(row, slice));
+      if (left.size() == 1) break;
+    }
+    return {};
+  }
+
+  Result<Tuned> result() {
+    Tuned tuned;
+    tuned.known = taken_over_;
+    tuned.stopped = stop_.stop_requested();
+    rows_[0].trial.round = 1;
+    rows_[0].trial.ratio = {1, 1, 1};
+    rows_[0].trial.step_ns = job_step_ns_;
+    std::stable_sort(rows_.begin() + 1, rows_.end(), [](const Row& a, const Row& b) {
+      const bool measured_a = a.trial.round > 0, measured_b = b.trial.round > 0;
+      if (measured_a != measured_b) return measured_a;
+      return measured_a ? a.trial.ratio.value > b.trial.ratio.value
+                        : a.trial.predicted_ns < b.trial.predicted_ns;
+    });
+    tuned.idle = space_.idle();
+    std::vector<double> errors;
+    for (const Row& row : rows_) {
+      const Candidate& c = row.candidate;
+      TuneRow found{row.trial, c.label, c.without, c.alone};
+      if (c.predicted_ns > 0) found.predicted = rows_[0].candidate.predicted_ns / c.predicted_ns;
+      if (row.trial.round > 0 && &row != &rows_[0] && found.predicted > 0)
+        errors.push_back(std::abs(found.predicted / row.trial.ratio.value - 1));
+      tuned.rows.push_back(std::move(found));
+    }
+    tuned.prediction_error = median(errors);
+    // Of those that are faster beyond doubt the one with the most measurements, then the fastest.
+    for (std::size_t i = 1; i < rows_.size(); ++i) {
+      const Trial &trial = rows_[i].trial, &best = rows_[tuned.best].trial;
+      if (trial.round < 1 || trial.ratio.low <= 1) continue;
+      if (tuned.best == 0 || trial.round > best.round) tuned.best = i;
+    }
+    mark_front(tuned);
+    if (!tuned.stopped) TRY(measure_errors(tuned));
+    return tuned;
+  }
+
+  void mark_front(Tuned& tuned) const {
+    const auto precision = [&](std::size_t i) { return rows_[i].candidate.recipe.precision; };
+    for (std::size_t b = 0; b < rows_.size(); ++b) {
+      const Trial& row = rows_[b].trial;
+      bool on_front = row.round > 0;
+      for (std::size_t a = 0; a < rows_.size() && on_front; ++a) {
+        const Trial& other = rows_[a].trial;
+        if (a == b || other.round < 1 || precision(a) != precision(b)) continue;
+        const bool no_worse = other.ratio.value >= row.ratio.value && other.peak_bytes <= row.peak_bytes;
+        const bool equal = other.ratio.value == row.ratio.value && other.peak_bytes == row.peak_bytes;
+        on_front = !no_worse || (equal && a > b);
+      }
+      tuned.rows[b].on_front = on_front;
+    }
+  }
+
+  // Largest relative error of a gradient, for the configurations on the front.
+  Status measure_errors(Tuned& tuned) {
+    tell("errors against f64");
+    Recipe exact = space_.job().recipe;
+    set_pipeline(exact, {});
+    set_precision(exact, "f64");
+    MeasureOptions options;
+    options.steps = 0;
+    const auto reference_job = prepare_measured(exact, stop_);
+    if (!reference_job) return {};  // an operator without f64: nothing is told
+    const auto reference = gradloom::measure(*reference_job, options, stop_);
+    if (!reference) return {};
+    for (TuneRow& row : tuned.rows) {
+      if (!row.on_front && &row != &tuned.rows[0] && &row != &tuned.rows[tuned.best]) continue;
+      const auto job = prepare_measured(TRY(parse_recipe(row.trial.recipe_json)), stop_);
+      if (!job || (*job)->recipe.dims != exact.dims) continue;  // micro-batches have other gradients
+      const auto measured = gradloom::measure(*job, options, stop_);
+      if (measured) row.error = gradient_error(*measured, *reference);
+    }
+    return {};
+  }
+
+  TuneSpace space_;
+  const TuneOptions& options_;
+  Store& store_;
+  std::stop_token stop_;
+  const std::function<void(const TuneProgress&)>& progress_;
+  const std::function<void(const Trial&)>& on_trial_;
+  const std::string key_;
+  const std::int64_t start_ns_;
+  CostModel model_;
+  double step_per_kernels_ = 0;         // time of the job's step / sum of its kernels
+  double job_step_ns_ = 0;              // as last measured
+  std::map<std::string, Trial> known_;  // of earlier searches, by changes
+  std::int64_t taken_over_ = 0;
+  std::vector<Row> rows_;  // the job first
+};
+
+}  // namespace
+
+Result<Tuned> tune(const Recipe& job, const TuneOptions& options, Store& store, std::stop_token stop,
+                   const std::function<void(const TuneProgress&)>& progress,
+                   const std::function<void(const Trial&)>& on_trial) {
+  TuneSpace space = TRY(TuneSpace::of(job, options.axes, stop));
+  return Tuner(std::move(space), options, store, std::move(stop), progress, on_trial).run();
+}
+
+}  // namespace gradloom

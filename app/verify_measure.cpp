@@ -1,0 +1,166 @@
+#include "app/verify_measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "engine/base/text.h"
+#include "engine/train/losses.h"
+
+namespace gradloom {
+namespace {
+
+Status check_stop(const std::stop_token& stop) {
+  if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+  return {};
+}
+
+Status nudge(Executor& executor, const Graph& graph, const MeasureOptions& options) {
+  if (options.nudge_seed == 0) return {};
+  std::mt19937_64 random(options.nudge_seed);
+  for (const ValueId id : graph.parameters) {
+    if (!is_float(graph.type(id).dtype)) continue;
+    const Tensor old = TRY(executor.read(id));
+    std::vector<double> values = old.to_f64();
+    for (double& x : values) x *= 1 + options.unit * (static_cast<double>(random() >> 11) * 0x1p-53 - 0.5);
+    TRY(executor.write(id, Tensor::from_f64(DType::f64, old.shape(), values).cast(old.dtype())));
+  }
+  return {};
+}
+
+// The loss of the job's recipe as the graph's only output, compiled for its gradients.
+Result<Compiled> compile_gradients(const Prepared& job, std::stop_token stop) {
+  Graph graph = job.model.graph;
+  TRY(add_loss(graph, job.options.train.loss));
+  freeze_parameters(graph, job.options.train);
+  graph.outputs = {graph.loss};
+  CompileOptions options = job.options;
+  options.gradients_only = true;
+  options.loss_for_gradients = graph.value(graph.loss).name;
+  options.train.loss_scale.reset();
+  return compile(graph, options, std::move(stop));
+}
+
+Result<Compiled> compile_measured(const Prepared& job, std::stop_token stop) {
+  return job.options.gradients_only ? compile_gradients(job, std::move(stop))
+                                    : compile(job.model.graph, job.options, std::move(stop));
+}
+
+bool anything_trains(const Prepared& job) {
+  Graph graph = job.model.graph;
+  freeze_parameters(graph, job.options.train);
+  return std::any_of(graph.parameters.begin(), graph.parameters.end(),
+                     [&](ValueId id) { return is_trained(graph, id) && is_float(graph.type(id).dtype); });
+}
+
+Status measure_gradients(const Prepared& job, const MeasureOptions& options, std::vector<Measured>& out,
+                         std::stop_token stop) {
+  const Compiled compiled = TRY(compile_gradients(job, std::move(stop)));
+  const Graph& graph = compiled.train.graph;
+  const auto device = TRY(open_device(job.recipe.device));
+  const auto executor = TRY(Executor::create(graph, compiled.plan, *device));
+  executor->poison();
+  TRY(nudge(*executor, graph, options));
+  const std::vector<InputSpec> specs = input_specs(graph);
+  const auto batches = TRY(make_batches(job.recipe.data, specs, job.recipe.seed));
+  const auto batch = TRY(batches->batch(0));
+  for (const InputSpec& spec : specs) TRY(executor->feed(find_value(graph, spec.name), batch.at(spec.name)));
+  TRY(executor->run_forward(job.recipe.seed, 1));
+  out.push_back({MeasuredKind::loss, "batch 1", TRY(executor->read(graph.loss))});
+  for (const auto& [name, value] : compiled.gradients) {
+    const ValueId of = find_value(graph, name);
+    const bool trained = of == kNone || graph.value(of).role != Role::parameter || is_trained(graph, of);
+    if (value != kNone && trained) out.push_back({MeasuredKind::gradient, name, TRY(executor->read(value))});
+  }
+  return {};
+}
+
+Status measure_training(const std::shared_ptr<const Prepared>& prepared, const MeasureOptions& options,
+                        std::vector<Measured>& out, const std::stop_token& stop) {
+  const auto job = TRY(Job::create(prepared));
+  TRY(nudge(job->executor(), job->compiled().train.graph, options));
+  for (std::int64_t step = 1; step <= options.steps; ++step) {
+    TRY(check_stop(stop));
+    const StepResult result = TRY(job->step(step));
+    out.push_back(
+        {MeasuredKind::loss, "step " + std::to_string(step), Tensor::scalar(DType::f64, result.loss)});
+  }
+  const std::vector<std::string>& trained = job->compiled().train.trainable;
+  for (auto& [name, tensor] : TRY(job->parameters()))
+    if (is_float(tensor.dtype()) && std::find(trained.begin(), trained.end(), name) != trained.end())
+      out.push_back({MeasuredKind::parameter, name, std::move(tensor)});
+  return {};
+}
+
+}  // namespace
+
+const char* measured_kind_name(MeasuredKind kind) {
+  switch (kind) {
+    case MeasuredKind::loss: return "loss";
+    case MeasuredKind::gradient: return "gradient";
+    case MeasuredKind::parameter: return "parameter";
+  }
+  return "?";
+}
+
+double root_mean_square(const Tensor& tensor) {
+  double squares = 0;
+  for (std::int64_t i = 0; i < tensor.count(); ++i) squares += tensor.at(i) * tensor.at(i);
+  return std::sqrt(squares / static_cast<double>(std::max<std::int64_t>(1, tensor.count())));
+}
+
+// Root mean square of the difference; infinite where `got` is not finite but the reference is.
+double distance(const Tensor& got, const Tensor& reference) {
+  if (got.shape() != reference.shape()) return std::numeric_limits<double>::infinity();
+  double squares = 0;
+  for (std::int64_t i = 0; i < got.count(); ++i) {
+    const double difference = got.at(i) - reference.at(i);
+    if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+    squares += difference * difference;
+  }
+  return std::sqrt(squares / static_cast<double>(std::max<std::int64_t>(1, got.count())));
+}
+
+double gradient_error(const std::vector<Measured>& got, const std::vector<Measured>& reference) {
+  double largest = 0;
+  for (const Measured& r : reference)
+    for (const Measured& g : got)
+      if (r.kind == MeasuredKind::gradient && g.kind == r.kind && g.name == r.name)
+        if (const double size = root_mean_square(r.tensor); size > 0)
+          largest = std::max(largest, distance(g.tensor, r.tensor) / size);
+  return largest;
+}
+
+Result<std::shared_ptr<const Prepared>> configured(const Prepared& job, const Configuration& configuration,
+                                                   std::stop_token stop) {
+  auto changed = std::make_shared<Prepared>();
+  changed->recipe = job.recipe;
+  changed->model = job.model;
+  changed->options = job.options;
+  changed->options.pipeline = configuration.pipeline;
+  changed->options.planner = configuration.planner;
+  changed->options.in_place = configuration.in_place;
+  changed->compiled = TRY(compile_measured(*changed, std::move(stop)));
+  return std::shared_ptr<const Prepared>(std::move(changed));
+}
+
+Result<std::shared_ptr<const Prepared>> prepare_measured(const Recipe& recipe, std::stop_token stop) {
+  std::unique_ptr<Prepared> job = TRY(prepare_model(recipe));
+  job->options.gradients_only = !anything_trains(*job);
+  job->compiled = TRY(compile_measured(*job, std::move(stop)));
+  const std::vector<std::string>& notes = job->compiled.notes;
+  job->model.notes.insert(job->model.notes.end(), notes.begin(), notes.end());
+  return std::shared_ptr<const Prepared>(std::move(job));
+}
+
+Result<std::vector<Measured>> measure(const std::shared_ptr<const Prepared>& job,
+                                      const MeasureOptions& options, std::stop_token stop) {
+  std::vector<Measured> measured;
+  TRY(check_stop(stop));
+  TRY(measure_gradients(*job, options, measured, stop));
+  if (!job->options.gradients_only && options.steps > 0) TRY(measure_training(job, options, measured, stop));
+  return measured;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,108 @@
+#include "app/tune_space.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/paths.h"
+
+namespace gradloom {
+namespace {
+
+Recipe job(const std::string& model) {
+  Recipe recipe;
+  recipe.model = GRADLOOM_SOURCE_DIR "/tests/models/" + model + "/model.onnx";
+  recipe.dims = {{"batch", 4}};
+  recipe.loss = "ce:logits,labels";
+  recipe.threads = 1;
+  set_pipeline(recipe, default_pipeline());
+  return recipe;
+}
+
+TuneSpace space_of(const Recipe& recipe, std::set<TuneAxis> axes) {
+  auto space = TuneSpace::of(recipe, std::move(axes), {});
+  EXPECT_TRUE(space.ok()) << space.error().message;
+  return std::move(space).value();
+}
+
+std::vector<std::string> changes_of(const std::vector<Candidate>& candidates) {
+  std::vector<std::string> changes;
+  for (const Candidate& c : candidates) changes.push_back(c.changes);
+  return changes;
+}
+
+bool has(const std::vector<std::string>& texts, const std::string& text) {
+  return std::find(texts.begin(), texts.end(), text) != texts.end();
+}
+
+TEST(TuneSpace, ChangesThatDoTheSameWorkAreLeftOut) {
+  TuneSpace space = space_of(job("mlp"), {TuneAxis::passes});
+  const auto candidates = space.single_changes();
+  ASSERT_TRUE(candidates.ok()) << candidates.error().message;
+  std::set<std::string> works{space.job().work};
+  for (const Candidate& c : *candidates) EXPECT_TRUE(works.insert(c.work).second) << c.changes;
+  const std::vector<std::string> changes = changes_of(*candidates);
+  EXPECT_TRUE(has(changes, "passes=none"));
+  EXPECT_TRUE(has(changes, "passes=default,-fuse-optimizer"));
+  EXPECT_TRUE(has(changes, "passes=fuse-optimizer"));
+  EXPECT_FALSE(has(changes, "passes=default,-fuse-attention")) << "there is no attention";
+  EXPECT_TRUE(space.idle().count("fuse-attention"));
+  EXPECT_FALSE(space.idle().count("fuse-optimizer"));
+}
+
+TEST(TuneSpace, EveryCandidateIsItsChangesAndPredictsItsLaunches) {
+  TuneSpace space = space_of(job("gpt-char"), {TuneAxis::passes, TuneAxis::accumulate});
+  const auto candidates = space.single_changes();
+  ASSERT_TRUE(candidates.ok());
+  for (const Candidate& c : *candidates) {
+    auto alone = TuneSpace::of(c.recipe, {}, {});
+    ASSERT_TRUE(alone.ok()) << c.changes;
+    EXPECT_EQ(alone->job().work, c.work) << c.changes;
+    EXPECT_EQ(c.without.empty() || c.alone.empty(), true);
+  }
+  const auto halves = std::find_if(candidates->begin(), candidates->end(), [](const Candidate& c) {
+    return c.changes == "dim=batch=2;accumulate=2";
+  });
+  ASSERT_NE(halves, candidates->end());
+  EXPECT_GT(halves->kernels.size(), space.job().kernels.size()) << "micro-batches launch their kernels again";
+  EXPECT_LT(halves->peak_bytes, space.job().peak_bytes);
+}
+
+TEST(TuneSpace, InstancesOfLayersGoTogether) {
+  TuneSpace space = space_of(job("gpt-char"), {TuneAxis::instances});
+  const auto candidates = space.without_instances();
+  ASSERT_TRUE(candidates.ok());
+  const auto in_layers = std::find_if(candidates->begin(), candidates->end(), [](const Candidate& c) {
+    return c.label == "fuse-bias-activation off at /blocks.#/proj/Add (4 sites)";
+  });
+  ASSERT_NE(in_layers, candidates->end());
+  EXPECT_EQ(
+      in_layers->changes,
+      "passes=default,fuse-bias-activation{off=/blocks.0/proj/Add;/blocks.1/proj/Add;/blocks.2/proj/Add;"
+      "/blocks.3/proj/Add}");
+  EXPECT_TRUE(TuneSpace(space_of(job("gpt-char"), {TuneAxis::passes})).without_instances()->empty());
+}
+
+TEST(TuneSpace, CombinationsAreTriedOnce) {
+  TuneSpace space = space_of(job("mlp"), {TuneAxis::passes});
+  const auto both = space.with_passes({"fuse-optimizer", "fuse-bias-activation"});
+  ASSERT_TRUE(both.ok());
+  ASSERT_TRUE(*both);
+  EXPECT_EQ((*both)->changes, "passes=default,-fuse-bias-activation,-fuse-optimizer");
+  EXPECT_FALSE(*space.with_passes({"fuse-optimizer", "fuse-bias-activation"})) << "the same again";
+  const auto only = space.with_only({"fuse-optimizer"}, 2);
+  ASSERT_TRUE(only.ok());
+  ASSERT_TRUE(*only);
+  EXPECT_EQ((*only)->changes, "passes=fuse-optimizer;threads=2");
+  EXPECT_EQ((*only)->recipe.threads, 2);
+}
+
+TEST(TuneSpace, PartsOfTheSearchHaveNames) {
+  EXPECT_EQ(*parse_tune_axes("threads,passes"), (std::set<TuneAxis>{TuneAxis::passes, TuneAxis::threads}));
+  const auto wrong = parse_tune_axes("passes,thread");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("did you mean threads?"), std::string::npos) << wrong.error().message;
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,124 @@
+#include "app/tune.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/app/command_fixture.h"
+
+namespace gradloom {
+namespace {
+
+class Tune : public Commands {
+ protected:
+  Recipe job() const {
+    Recipe recipe;
+    recipe.model = model("mlp/model.onnx");
+    recipe.dims = {{"batch", 8}};
+    recipe.loss = "ce:logits,labels";
+    recipe.optimizer = "adam";
+    set_pipeline(recipe, default_pipeline());
+    return recipe;
+  }
+  Tuned search(const Recipe& recipe, double seconds, std::vector<Trial>* trials = nullptr) const {
+    auto store = Store::open(path("tune.db"), StoreMode::write);
+    EXPECT_TRUE(store.ok());
+    TuneOptions options;
+    options.seconds = seconds;
+    const auto tuned = tune(recipe, options, **store, {}, {}, [&](const Trial& trial) {
+      if (trials != nullptr) trials->push_back(trial);
+    });
+    EXPECT_TRUE(tuned.ok()) << tuned.error().message;
+    return tuned.ok() ? *tuned : Tuned{};
+  }
+};
+
+TEST_F(Tune, EveryTrialIsKeptAndTheBestIsBeyondDoubt) {
+  std::vector<Trial> told;
+  const Tuned tuned = search(job(), 4, &told);
+  ASSERT_GT(tuned.rows.size(), 5u);
+  EXPECT_EQ(tuned.rows[0].trial.changes, "");
+  EXPECT_EQ(tuned.known, 0);
+  EXPECT_TRUE(tuned.rows[0].error > 0 && tuned.rows[0].error < 1e-5) << tuned.rows[0].error;
+  auto store = Store::open(path("tune.db"), StoreMode::read);
+  ASSERT_TRUE(store.ok());
+  const auto kept = (*store)->list_trials(tuned.rows[0].trial.job);
+  ASSERT_TRUE(kept.ok());
+  ASSERT_EQ(kept->size(), told.size());
+  std::size_t measured = 0;
+  for (std::size_t i = 1; i < tuned.rows.size(); ++i) {
+    const Trial& trial = tuned.rows[i].trial;
+    if (trial.round < 1) continue;
+    ++measured;
+    EXPECT_LE(trial.ratio.low, trial.ratio.value);
+    EXPECT_GE(trial.ratio.high, trial.ratio.value);
+    EXPECT_GT(trial.step_ns, 0);
+    const auto recipe = parse_recipe(trial.recipe_json);
+    ASSERT_TRUE(recipe.ok()) << trial.changes;
+  }
+  EXPECT_GE(told.size(), measured);
+  EXPECT_GT(measured, 0u);
+  if (tuned.best != 0) {
+    EXPECT_GT(tuned.rows[tuned.best].trial.ratio.low, 1);
+  }
+  bool front = false;
+  for (const TuneRow& row : tuned.rows) front = front || row.on_front;
+  EXPECT_TRUE(front);
+}
+
+TEST_F(Tune, ASearchGoesOnFromTheTrialsThatAreThere) {
+  const Tuned first = search(job(), 4);
+  std::set<std::string> measured;
+  for (const TuneRow& row : first.rows)
+    if (row.trial.round > 0 && !row.trial.changes.empty()) measured.insert(row.trial.changes);
+  ASSERT_FALSE(measured.empty());
+  std::vector<Trial> told;
+  const Tuned second = search(job(), 3, &told);
+  EXPECT_GE(second.known, 1);
+  for (const Trial& trial : told)
+    EXPECT_TRUE(trial.round > 1 || !measured.count(trial.changes)) << trial.changes << " was measured before";
+  Recipe other = job();
+  other.optimizer = "sgd";
+  EXPECT_EQ(search(other, 1).known, 0) << "another job";
+}
+
+TEST_F(Tune, LastLineHasTheBestAndTheRecipeItsPromises) {
+  const Outcome o =
+      run({"tune", model("mlp/model.onnx"), "--dim", "batch=8", "--loss", "ce:logits,labels", "--steps", "12",
+           "--seconds", "2", "--session", path("t.db"), "-o", path("best.json"), "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::istringstream lines(o.out);
+  std::string line;
+  nlohmann::json last;
+  int trials = 0;
+  while (std::getline(lines, line)) {
+    last = nlohmann::json::parse(line);
+    trials += last.contains("trial") ? 1 : 0;
+  }
+  EXPECT_GT(trials, 0);
+  ASSERT_TRUE(last.contains("best"));
+  EXPECT_EQ(last["recipe"], path("best.json"));
+  const auto recipe = read_recipe(path("best.json"));
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  ASSERT_TRUE(recipe->expect);
+  EXPECT_EQ(recipe->expect->losses.size(), 12u);
+  EXPECT_EQ(recipe->steps, 12);
+  EXPECT_NE(run({"runs", path("t.db")}).out.find("tuned: "), std::string::npos);
+}
+
+TEST_F(Tune, WhatCannotBeIsFoundBeforeTheSearch) {
+  const std::vector<std::string> job{"tune",   model("mlp/model.onnx"), "--dim", "batch=8",
+                                     "--loss", "ce:logits,labels"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), job.begin(), job.end());
+    return more;
+  };
+  expect_error(with({}), 2, "--session");
+  expect_error(with({"--session", path("s.db"), "--over", "pases"}), 2, "did you mean passes?");
+  expect_error(with({"--session", path("s.db"), "-o", path("no/such/folder.json")}), 5, "folder");
+  expect_error(with({"--session", path("s.db"), "--seconds", "0"}), 2, "--seconds");
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,190 @@
+#include "app/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "engine/base/file.h"
+#include "engine/ir/op.h"
+#include "engine/ops/inference.h"
+#include "tests/app/command_fixture.h"
+
+namespace gradloom {
+namespace {
+
+// What a pass can do wrong to the result of a node.
+enum class Fault : std::uint8_t { scaled, moved, skipped, rounded, lost };
+constexpr Fault kFaults[] = {Fault::scaled, Fault::moved, Fault::skipped, Fault::rounded, Fault::lost};
+
+// A pass that computes every node's result through two exact negations, and one of them wrong.
+class WrongPass final : public Pass {
+ public:
+  WrongPass(std::string wrong, Fault fault) : wrong_(std::move(wrong)), fault_(fault) {}
+  Status run(Rewriter& rw) const override {
+    sites.clear();
+    for (const NodeId id : TRY(topological_order(rw.graph()))) {
+      const Node node = rw.graph().nodes[id];
+      if (node.outputs.size() != 1 || rw.is_output(node.outputs[0]) || node.op->has(kShapeOnly)) continue;
+      if (rw.graph().type(node.outputs[0]).dtype != DType::f32) continue;
+      sites.push_back(node.name);
+      if (!rw.allowed("negations", id)) continue;
+      GraphBuilder& b = rw.begin("negations", id, {id});
+      const ValueId same = b.op(*node.op, node.inputs, node.attrs);
+      rw.replace(node.outputs[0],
+                 node.name == wrong_ ? spoiled(b, same, node.inputs[0]) : b.op("Neg", {b.op("Neg", {same})}));
+      rw.commit();
+    }
+    return {};
+  }
+  mutable std::vector<std::string> sites;  // of the last run
+
+ private:
+  ValueId spoiled(GraphBuilder& b, ValueId right, ValueId input) const {
+    switch (fault_) {
+      case Fault::scaled: return b.op("Mul", {right, b.scalar(DType::f32, 1.001)});
+      case Fault::moved: return b.op("Add", {right, b.scalar(DType::f32, 0.01)});
+      case Fault::skipped: return b.type(input) == b.type(right) ? input : b.op("Neg", {right});
+      case Fault::rounded: {
+        const auto cast = [&](ValueId of, DType to) {
+          return b.op("Cast", {of}, {{"to", onnx_from_dtype(to)}});
+        };
+        return cast(cast(right, DType::bf16), DType::f32);
+      }
+      case Fault::lost: return b.op("Div", {right, b.scalar(DType::f32, 0)});
+    }
+    return right;
+  }
+  const std::string wrong_;
+  const Fault fault_;
+};
+
+const PassDef kWrong = {
+    .name = "wrong",
+    .summary = "computes one result wrong",
+    .doc = "",
+    .phase = PassPhase::pre_gradient,
+    .make = [] { return std::unique_ptr<Pass>(); },
+    .example = nullptr,
+};
+
+struct JobOf {
+  const char *model, *loss, *optimizer;
+};
+
+std::shared_ptr<Prepared> prepared(const JobOf& of, const std::string& precision = "f32") {
+  Recipe recipe;
+  recipe.model = std::string(GRADLOOM_SOURCE_DIR "/tests/models/") + of.model + "/model.onnx";
+  recipe.dims = {{"batch", 4}};
+  recipe.loss = of.loss;
+  recipe.optimizer = of.optimizer;
+  set_pipeline(recipe, default_pipeline());
+  set_precision(recipe, precision);
+  auto job = prepare_measured(recipe, {});
+  EXPECT_TRUE(job.ok()) << job.error().message;
+  return std::const_pointer_cast<Prepared>(job.value());
+}
+
+// The pass in the middle of the pipeline, and its object to ask.
+std::shared_ptr<WrongPass> add_wrong(Prepared& job, const std::string& wrong, Fault fault) {
+  auto pass = std::make_shared<WrongPass>(wrong, fault);
+  std::vector<PassConfig>& passes = job.options.pipeline.passes;
+  passes.insert(passes.begin() + static_cast<std::ptrdiff_t>(passes.size() / 2), {&kWrong, {}, {}, pass});
+  auto compiled = compile(job.model.graph, job.options);
+  EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+  job.compiled = std::move(compiled).value();
+  return pass;
+}
+
+constexpr JobOf kJobs[] = {{"mlp", "ce:logits,labels", "adam{lr=1e-3}"},
+                           {"cnn-digits", "ce:logits,labels", "sgd{lr=0.1,momentum=0.9}"}};
+
+TEST(Verify, ModelsOfTheRepositoryKeepWhatTheyCompute) {
+  for (const char* model : {"mlp", "cnn-digits", "gpt-char", "bert-tiny"})
+    for (const char* precision : {"f32", "bf16"}) {
+      const auto job = prepared({model, "ce:logits,labels", "adamw{lr=1e-3}"}, precision);
+      const auto verification = verify(job, {});
+      ASSERT_TRUE(verification.ok()) << model << ": " << verification.error().message;
+      EXPECT_TRUE(verification->agrees()) << model << " in " << precision;
+      EXPECT_GT(verification->instances, 0) << model;
+      EXPECT_FALSE(verification->culprit) << model;
+      EXPECT_GT(verification->tensors.size(), job->compiled.train.trainable.size() * 2) << model;
+    }
+}
+
+TEST(Verify, TwentyWrongRewritesAreFoundToTheInstance) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto job = prepared(kJobs[seed % std::size(kJobs)]);
+    const Fault fault = kFaults[seed / 2 % std::size(kFaults)];
+    const std::vector<std::string> sites = add_wrong(*job, "", fault)->sites;
+    ASSERT_GE(sites.size(), 3u);
+    job->options.pipeline = default_pipeline();
+    const std::string site = sites[random() % sites.size()];
+    add_wrong(*job, site, fault);
+    const std::string what = "seed " + std::to_string(seed) + ", " + job->recipe.model + " at " + site;
+    const auto verification = verify(job, {});
+    ASSERT_TRUE(verification.ok()) << what << ": " << verification.error().message;
+    EXPECT_FALSE(verification->agrees()) << what;
+    ASSERT_TRUE(verification->culprit) << what;
+    EXPECT_EQ(verification->culprit->pass, "wrong") << what;
+    EXPECT_EQ(verification->culprit->site, site) << what;
+    EXPECT_FALSE(verification->culprit->worst.agrees()) << what;
+  }
+}
+
+TEST(Verify, AReproducerHasAsFewPassesAsShowTheDifference) {
+  const TemporaryFolder folder;
+  const auto job = prepared(kJobs[0]);
+  add_wrong(*job, "/layers.0/Gemm", Fault::scaled);
+  const std::string out = folder / "again";
+  const auto verification = verify(job, {.out = out});
+  ASSERT_TRUE(verification.ok()) << verification.error().message;
+  EXPECT_EQ(verification->folder, out);
+  const auto recipe = read_recipe(out + "/recipe.json");
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  ASSERT_EQ(recipe->passes.size(), 1u);
+  EXPECT_EQ(recipe->passes[0].name, "wrong");
+  EXPECT_GE(recipe->passes[0].excluded_sites.size(), 1u) << "all instances but one are off";
+  EXPECT_TRUE(std::filesystem::exists(out + "/model.onnx"));
+  EXPECT_EQ(recipe->model, out + "/model.onnx");
+  EXPECT_EQ(recipe->data, "npz:" + out + "/batches.npz");
+}
+
+// The folder is a job: its model, batches and passes, wherever it is moved.
+TEST_F(Commands, VerifyTakesTheFolderOfAReproducer) {
+  const auto job = prepared(kJobs[0]);
+  add_wrong(*job, "/layers.0/Gemm", Fault::scaled);
+  ASSERT_TRUE(verify(job, {.out = path("made")}).ok());
+  expect_error({"verify", path("made")}, 3, "unknown pass 'wrong'");
+  nlohmann::json recipe = nlohmann::json::parse(read_file(path("made/recipe.json")));
+  recipe["passes"] = {{{"name", "cse"}}};
+  ASSERT_TRUE(atomic_write_file(path("made/recipe.json"), recipe.dump()).ok());
+  fs::rename(path("made"), path("moved"));
+  const Outcome again = run({"verify", path("moved")});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("of 1 pass and planner best-fit"), std::string::npos) << again.out;
+  expect_error({"verify", path("moved"), "--recipe", path("moved/recipe.json")}, 2, "two recipes");
+}
+
+TEST_F(Commands, VerifyPrintsEveryTensorAsJson) {
+  const Outcome o =
+      run({"verify", model("mlp/model.onnx"), "--dim", "batch=4", "--loss", "ce:logits,labels", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::istringstream lines(o.out);
+  std::string line, last;
+  int tensors = 0;
+  while (std::getline(lines, line)) {
+    tensors += line.rfind("{\"tensor\"", 0) == 0 ? 1 : 0;
+    last = line;
+  }
+  const nlohmann::json summary = nlohmann::json::parse(last);
+  EXPECT_TRUE(summary["verified"].get<bool>());
+  EXPECT_EQ(summary["tensors"].get<int>(), tensors);
+  EXPECT_TRUE(summary["culprit"].is_null());
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,60 @@
+#include "profiler/cost_model.h"
+
+#include <gtest/gtest.h>
+
+namespace gradloom {
+namespace {
+
+KernelInfo kernel(const std::string& name, const std::string& op, double flops, double read, double written) {
+  KernelInfo info;
+  info.kernel = name;
+  info.op = op;
+  info.flops = flops;
+  info.bytes_read = read;
+  info.bytes_written = written;
+  return info;
+}
+
+KernelSample sample(std::int32_t plan_step, std::int64_t ns) { return {plan_step, 0, 0, ns}; }
+
+// 4 FLOP/ns and 10 B/ns are the most that these reach.
+const std::vector<KernelInfo> kMeasured = {
+    kernel("product", "MatMul", 4000, 100, 100), kernel("product", "MatMul", 2000, 60, 60),
+    kernel("elementwise", "Add", 100, 2000, 1000), kernel("sums", "ReduceSum", 100, 1000, 0)};
+
+CostModel model() {
+  CostModel m;
+  m.add(kMeasured,
+        {sample(0, 1000), sample(0, 1000), sample(0, 9000), sample(1, 1000), sample(2, 300), sample(3, 200)});
+  return m;
+}
+
+TEST(CostModel, MeasuredKernelsTakeTheMedianOfWhatTheyTook) {
+  const CostModel::Prediction whole = model().predict(kMeasured);
+  EXPECT_DOUBLE_EQ(whole.ns, 1000 + 1000 + 300 + 200);
+  EXPECT_DOUBLE_EQ(whole.known, 1);
+  const CostModel::Prediction twice = model().predict({kMeasured[2], kMeasured[2]});
+  EXPECT_DOUBLE_EQ(twice.ns, 600);
+}
+
+TEST(CostModel, OtherSizesReachTheEfficiencyOfTheirKernel) {
+  // Products of the two sizes reach 1 and 0.5 of the roofline: the upper median is 1.
+  EXPECT_DOUBLE_EQ(model().predict({kernel("product", "MatMul", 8000, 100, 100)}).ns, 2000);
+  // Bound by bytes: 3000 at 10 B/ns, as efficient as the measured one.
+  EXPECT_DOUBLE_EQ(model().predict({kernel("elementwise", "Add", 10, 4000, 2000)}).ns, 600);
+  EXPECT_DOUBLE_EQ(model().predict({kernel("elementwise", "Add", 10, 4000, 2000)}).known, 0);
+}
+
+TEST(CostModel, OtherKernelsReachThatOfTheirOperatorElseOfAll) {
+  EXPECT_DOUBLE_EQ(model().predict({kernel("sums by rows", "ReduceSum", 0, 2000, 0)}).ns, 400);
+  EXPECT_DOUBLE_EQ(model().predict({kernel("copy", "Identity", 0, 1000, 1000)}).ns, 200);  // median of all: 1
+}
+
+TEST(CostModel, WithoutMeasurementsItSaysNothing) {
+  EXPECT_TRUE(CostModel().empty());
+  EXPECT_EQ(CostModel().predict(kMeasured).ns, 0);
+  EXPECT_EQ(CostModel().predict(kMeasured).known, 0);
+}
+
+}  // namespace
+}  // namespace gradloom
