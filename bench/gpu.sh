@@ -182,6 +182,9 @@ part_parity() {
   done
   compare_losses "mlp sgd nesterov" 1e-5 mlp --optimizer 'sgd{lr=0.05,momentum=0.9,nesterov=true,weight_decay=1e-2}'
   compare_losses "mlp lamb" 1e-5 mlp --optimizer 'lamb{lr=1e-2}'
+  compare_losses "mlp adagrad" 1e-5 mlp --optimizer 'adagrad{lr=1e-2}'
+  compare_losses "mlp lion" 1e-5 mlp --optimizer 'lion{lr=1e-4}'
+  compare_losses "mlp adamw_hf" 1e-5 mlp --optimizer 'adamw_hf{lr=1e-3}'
   compare_losses "mlp adam, clipped" 1e-5 mlp --optimizer 'adam{lr=1e-3}' --clip-norm 0.5
   compare_losses "mlp accumulate 4" 1e-5 mlp --accumulate 4
   for model in $model_names; do

@@ -9,7 +9,8 @@ namespace {
 
 #define NUMBER(field, name, fallback, least, most, help) \
   {#field, name, help, fallback, least, most, &OptimizerSpec::field, nullptr},
-#define FLAG(field, name, help) {#field, name, help, 0, 0, 1, nullptr, &OptimizerSpec::field},
+#define FLAG(field, name, fallback, help) \
+  {#field, name, help, fallback, 0, 1, nullptr, &OptimizerSpec::field},
 #define OPTIMIZER(name, title, lr, states, needs, bare, operations, start, formula, source, options) \
   constexpr OptimizerOption name##_options[] = {options};
 #include "kernels/optimizers.def"
@@ -37,8 +38,12 @@ const OptimizerDef& optimizer_def(kernels::OptimizerKind kind) {
 }
 
 OptimizerSpec::OptimizerSpec(kernels::OptimizerKind kind_) : kind(kind_), lr(optimizer_def(kind_).lr) {
-  for (const OptimizerOption& option : optimizer_def(kind).options)
-    if (option.number != nullptr) this->*option.number = option.fallback;
+  for (const OptimizerOption& option : optimizer_def(kind).options) {
+    if (option.number != nullptr)
+      this->*option.number = option.fallback;
+    else
+      this->*option.flag = option.fallback != 0;
+  }
 }
 
 void OptimizerSpec::fields(FieldVisitor& v) {

@@ -20,7 +20,8 @@ struct OptimizerSpec {
   kernels::OptimizerKind kind;
   double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
   double momentum = 0, dampening = 0;
-  bool nesterov = false, maximize = false;
+  double lr_decay = 0, initial_sum = 0;
+  bool nesterov = false, maximize = false, correct_bias = false;
   void fields(FieldVisitor& v);  // those of `kind`
 };
 

@@ -8,24 +8,25 @@ namespace gradloom::kernels {
 
 // Multi-tensor optimizers: one kernel updates `count` tensors of sizes[i] elements, in place (the *_out
 // pointer equals the input or not; both work). lr: f64 scalar, step: i64 scalar (1 at the first update),
-// grad_scale: scalar of dtype or null. PyTorch semantics (torch.optim.SGD/Adam/AdamW 1.13); LAMB: You et al.
-// 2019, algorithm 2, with bias correction.
+// grad_scale: scalar of dtype or null. Formulas and their sources: the rows of kernels/optimizers.def, whose
+// options are the members from beta1 to correct_bias.
 struct OptimizerArgs {
   DType dtype;
   OptimizerKind kind;
   std::int64_t count;
   const std::int64_t* sizes;
-  double beta1, beta2, epsilon, weight_decay;  // Adam family
-  double momentum, dampening;
-  bool nesterov, maximize;  // SGD
+  double beta1, beta2, epsilon, weight_decay;
+  double momentum, dampening;    // SGD
+  double lr_decay, initial_sum;  // Adagrad
+  bool nesterov, maximize, correct_bias;
   const double* lr;
   const std::int64_t* step;
   const void* grad_scale;
   const bool* apply;  // false: nothing changes (on a GPU in place); null: true
   const void* const* grad;
   const void* const* param;
-  const void* const* state1;
-  const void* const* state2;  // m / momentum, v
+  const void* const* state1;  // m, momentum or sum
+  const void* const* state2;  // v
   void* const* param_out;
   void* const* state1_out;
   void* const* state2_out;

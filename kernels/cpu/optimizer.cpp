@@ -148,6 +148,78 @@ void adamw(const OptimizerArgs& args) {
 }
 
 template <class T>
+void adamw_hf(const OptimizerArgs& args) {
+  const AdamFactors<T> f = adam_factors<T>(args);
+  const double lr = *args.lr, root2 = sqrt(1.0 - power(args.beta2, *args.step));
+  const T rate = T(args.correct_bias ? lr * root2 / (1.0 - power(args.beta1, *args.step)) : lr);
+  const T shrink = T(1.0 - lr * args.weight_decay);
+  for_pieces(args.count, args.sizes, 6, [&](i64, const Piece& piece) {
+    const T* const grad = input<T>(args.grad, piece);
+    const T* const param = input<T>(args.param, piece);
+    const T* const state1 = input<T>(args.state1, piece);
+    const T* const state2 = input<T>(args.state2, piece);
+    T* const param_out = output<T>(args.param_out, piece);
+    T* const state1_out = output<T>(args.state1_out, piece);
+    T* const state2_out = output<T>(args.state2_out, piece);
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      const T g = grad[i] * f.scale;
+      const T m = f.beta1 * state1[i] + f.one_minus_beta1 * g;
+      const T v = f.beta2 * state2[i] + f.one_minus_beta2 * (g * g);
+      state1_out[i] = m;
+      state2_out[i] = v;
+      param_out[i] = (param[i] - rate * (m / (sqrt(v) + f.epsilon))) * shrink;
+    }
+  });
+}
+
+template <class T>
+void adagrad(const OptimizerArgs& args) {
+  const T scale = gradient_scale<T>(args), decay = T(args.weight_decay), epsilon = T(args.epsilon),
+          initial = T(args.initial_sum);
+  const bool first = *args.step <= 1;
+  const T rate = T(*args.lr / (1.0 + double(*args.step - 1) * args.lr_decay));
+  for_pieces(args.count, args.sizes, 5, [&](i64, const Piece& piece) {
+    const T* const grad = input<T>(args.grad, piece);
+    const T* const param = input<T>(args.param, piece);
+    const T* const state = input<T>(args.state1, piece);
+    T* const param_out = output<T>(args.param_out, piece);
+    T* const state_out = output<T>(args.state1_out, piece);
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      const T g = grad[i] * scale + decay * param[i];
+      const T old = first ? initial : state[i];  // the first state may be anything
+      const T sum = old + g * g;
+      state_out[i] = sum;
+      param_out[i] = param[i] - rate * (g / (sqrt(sum) + epsilon));
+    }
+  });
+}
+
+template <class T>
+void lion(const OptimizerArgs& args) {
+  const T scale = gradient_scale<T>(args), beta1 = T(args.beta1), one_minus_beta1 = T(1.0 - args.beta1),
+          beta2 = T(args.beta2), one_minus_beta2 = T(1.0 - args.beta2);
+  const T rate = T(*args.lr), shrink = T(1.0 - *args.lr * args.weight_decay);
+  for_pieces(args.count, args.sizes, 4, [&](i64, const Piece& piece) {
+    const T* const grad = input<T>(args.grad, piece);
+    const T* const param = input<T>(args.param, piece);
+    const T* const state = input<T>(args.state1, piece);
+    T* const param_out = output<T>(args.param_out, piece);
+    T* const state_out = output<T>(args.state1_out, piece);
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      const T g = grad[i] * scale, m = state[i];
+      const T direction = beta1 * m + one_minus_beta1 * g;
+      // Neither a NaN nor a zero has a sign: they stay what they are.
+      const T sign = direction > T(0) ? T(1) : direction < T(0) ? T(-1) : direction;
+      state_out[i] = beta2 * m + one_minus_beta2 * g;
+      param_out[i] = param[i] * shrink - rate * sign;
+    }
+  });
+}
+
+template <class T>
 void lamb(const OptimizerArgs& args) {
   const AdamFactors<T> f = adam_factors<T>(args);
   const T decay = T(args.weight_decay);

@@ -99,8 +99,8 @@ GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t) {
 // ---- what a step reads on the device ----------------------------------------------------------------------------------------------
 
 struct Settings {
-  double beta1, beta2, epsilon, weight_decay, momentum, dampening;
-  bool nesterov, maximize;
+  double beta1, beta2, epsilon, weight_decay, momentum, dampening, lr_decay, initial_sum;
+  bool nesterov, maximize, correct_bias;
   const double* lr;
   const std::int64_t* step;
   const void* grad_scale;
@@ -232,6 +232,76 @@ __global__ void adam_kernel(Tensors batch, Settings s) {
   });
 }
 
+template <class T>
+__global__ void adamw_hf_kernel(Tensors batch, Settings s) {
+  if (skipped(s)) return;
+  using A = Accum<T>;
+  const AdamFactors<A> f = adam_factors<T>(s);
+  const A rate = s.correct_bias ? f.rate * f.root_correction2 : A(*s.lr);
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Inputs<T> in = fetch_inputs(piece, i, left);
+    const Group<T> grad = to_group(in.grad);
+    Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
+    for (int j = 0; j < Group<T>::kCount; ++j) {
+      const A g = grad.v[j] * f.scale;
+      const A m = f.beta1 * state1.v[j] + f.one_minus_beta1 * g;
+      const A v = f.beta2 * state2.v[j] + f.one_minus_beta2 * (g * g);
+      state1.v[j] = m;
+      state2.v[j] = v;
+      param.v[j] = (param.v[j] - rate * (m / (sqrt(v) + f.epsilon))) * f.shrink;
+    }
+    store_group(piece.state1_out + i, state1, left, piece.packed);
+    store_group(piece.state2_out + i, state2, left, piece.packed);
+    store_group(piece.param_out + i, param, left, piece.packed);
+  });
+}
+
+// body(parameter, gradient, state) changes parameter and state of an element, for optimizers with one state.
+template <class T, class Body>
+GRADLOOM_DEVICE void update_with_state(const Tensors& batch, Accum<T> scale, const Body& body) {
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Pack<T> grad_pack = fetch(piece.grad + i, left, piece.packed),
+                  param_pack = fetch(piece.param + i, left, piece.packed),
+                  state_pack = fetch(piece.state1 + i, left, piece.packed);
+    const Group<T> grad = to_group(grad_pack);
+    Group<T> param = to_group(param_pack), state = to_group(state_pack);
+    for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state.v[j]);
+    store_group(piece.state1_out + i, state, left, piece.packed);
+    store_group(piece.param_out + i, param, left, piece.packed);
+  });
+}
+
+template <class T>
+__global__ void adagrad_kernel(Tensors batch, Settings s) {
+  if (skipped(s)) return;
+  using A = Accum<T>;
+  const bool first = *s.step <= 1;
+  const A decay = A(s.weight_decay), epsilon = A(s.epsilon), initial = A(s.initial_sum),
+          rate = A(*s.lr / (1.0 + double(*s.step - 1) * s.lr_decay));
+  update_with_state<T>(batch, gradient_scale<T>(s), [&](A& param, A grad, A& sum) {
+    const A g = grad + decay * param;
+    sum = (first ? initial : sum) + g * g;  // the first state may be anything
+    param = param - rate * (g / (sqrt(sum) + epsilon));
+  });
+}
+
+template <class T>
+__global__ void lion_kernel(Tensors batch, Settings s) {
+  if (skipped(s)) return;
+  using A = Accum<T>;
+  const A beta1 = A(s.beta1), one_minus_beta1 = A(1.0 - s.beta1), beta2 = A(s.beta2),
+          one_minus_beta2 = A(1.0 - s.beta2), rate = A(*s.lr), shrink = A(1.0 - *s.lr * s.weight_decay);
+  update_with_state<T>(batch, gradient_scale<T>(s), [&](A& param, A g, A& m) {
+    const A direction = beta1 * m + one_minus_beta1 * g;
+    // Neither a NaN nor a zero has a sign: they stay what they are.
+    const A sign = direction > A(0) ? A(1) : direction < A(0) ? A(-1) : direction;
+    m = beta2 * m + one_minus_beta2 * g;
+    param = param * shrink - rate * sign;
+  });
+}
+
 template <class A>
 GRADLOOM_DEVICE A lamb_update(const AdamFactors<A>& f, A m, A v, A p) {
   return (m / f.correction1) / (sqrt(v) / f.root_correction2 + f.epsilon) + f.decay * p;
@@ -355,6 +425,21 @@ void adamw(const Tensors& batch, int blocks, const Settings& s, const LambSpace&
 }
 
 template <class T>
+void adamw_hf(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
+  launch(stream, adamw_hf_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+}
+
+template <class T>
+void adagrad(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
+  launch(stream, adagrad_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+}
+
+template <class T>
+void lion(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
+  launch(stream, lion_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+}
+
+template <class T>
 void lamb(const Tensors& batch, int blocks, const Settings& s, const LambSpace& space, Stream stream) {
   const dim3 grid{unsigned(blocks)}, block(kThreads);
   launch(stream, lamb_norm_kernel<T>, grid, block, 0, batch, s, space);
@@ -364,9 +449,9 @@ void lamb(const Tensors& batch, int blocks, const Settings& s, const LambSpace& 
 
 template <class T>
 void optimize(const OptimizerArgs& args, Stream stream) {
-  const Settings s{args.beta1,    args.beta2,     args.epsilon,    args.weight_decay,
-                   args.momentum, args.dampening, args.nesterov,   args.maximize,
-                   args.lr,       args.step,      args.grad_scale, args.apply};
+  const Settings s{args.beta1,        args.beta2,    args.epsilon,     args.weight_decay, args.momentum,
+                   args.dampening,    args.lr_decay, args.initial_sum, args.nesterov,     args.maximize,
+                   args.correct_bias, args.lr,       args.step,        args.grad_scale,   args.apply};
   const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,    args.state2,
                                                 args.param_out, args.state1_out, args.state2_out};
   double* const space = static_cast<double*>(args.workspace);

@@ -7,9 +7,18 @@ namespace {
 struct Settings {
   OptimizerKind kind;
   double lr = 0.01, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.02;
-  double momentum = 0, dampening = 0;
-  bool nesterov = false, maximize = false;
+  double momentum = 0, dampening = 0, lr_decay = 0, initial_sum = 0;
+  bool nesterov = false, maximize = false, correct_bias = true;
 };
+
+std::size_t states_of(const Settings& s) {
+  switch (s.kind) {
+    case OptimizerKind::sgd: return s.momentum != 0 ? 1 : 0;
+    case OptimizerKind::adagrad:
+    case OptimizerKind::lion: return 1;
+    default: return 2;
+  }
+}
 
 const std::vector<std::int64_t> kSizes = {1, 0, 8192, 8193, 70001, 17};
 
@@ -29,10 +38,30 @@ void step_reference(const Settings& s, std::int64_t t, double scale, std::vector
       p[i] -= s.lr * g;
       continue;
     }
+    if (s.kind == OptimizerKind::adagrad) {
+      g += s.weight_decay * p[i];
+      m[i] = (t == 1 ? s.initial_sum : m[i]) + g * g;
+      p[i] -= s.lr / (1 + double(t - 1) * s.lr_decay) * g / (std::sqrt(m[i]) + s.epsilon);
+      continue;
+    }
+    if (s.kind == OptimizerKind::lion) {
+      const double c = s.beta1 * m[i] + (1 - s.beta1) * g;
+      p[i] -= s.lr * ((c > 0) - (c < 0) + s.weight_decay * p[i]);
+      m[i] = s.beta2 * m[i] + (1 - s.beta2) * g;
+      continue;
+    }
     if (s.kind == OptimizerKind::adam) g += s.weight_decay * p[i];
     if (s.kind == OptimizerKind::adamw) p[i] *= 1 - s.lr * s.weight_decay;
     m[i] = s.beta1 * m[i] + (1 - s.beta1) * g;
     v[i] = s.beta2 * v[i] + (1 - s.beta2) * g * g;
+    if (s.kind == OptimizerKind::adamw_hf) {
+      const double rate = s.correct_bias ? s.lr * std::sqrt(1 - std::pow(s.beta2, double(t))) /
+                                               (1 - std::pow(s.beta1, double(t)))
+                                         : s.lr;
+      p[i] -= rate * m[i] / (std::sqrt(v[i]) + s.epsilon);
+      p[i] -= s.lr * s.weight_decay * p[i];
+      continue;
+    }
     const double m_hat = m[i] / (1 - std::pow(s.beta1, double(t))),
                  v_hat = v[i] / (1 - std::pow(s.beta2, double(t)));
     update[i] = m_hat / (std::sqrt(v_hat) + s.epsilon);
@@ -67,6 +96,27 @@ std::vector<void*> pointers(Tensors<T>& all) {
   return p;
 }
 
+// Without tensors and what a step reads but lr.
+template <class T>
+OptimizerArgs arguments(const Settings& s) {
+  return {.dtype = dtype_of<T>(),
+          .kind = s.kind,
+          .count = std::int64_t(kSizes.size()),
+          .sizes = kSizes.data(),
+          .beta1 = s.beta1,
+          .beta2 = s.beta2,
+          .epsilon = s.epsilon,
+          .weight_decay = s.weight_decay,
+          .momentum = s.momentum,
+          .dampening = s.dampening,
+          .lr_decay = s.lr_decay,
+          .initial_sum = s.initial_sum,
+          .nesterov = s.nesterov,
+          .maximize = s.maximize,
+          .correct_bias = s.correct_bias,
+          .lr = &s.lr};
+}
+
 template <class T>
 void check(const Settings& s, bool scaled, Tolerance tolerance) {
   constexpr int kSteps = 5;
@@ -91,8 +141,8 @@ void check(const Settings& s, bool scaled, Tolerance tolerance) {
     expect_on_every_level(
         [&](const CpuKernels& k) {
           Tensors<T> param = start, state1 = tensors<T>(0, true), state2 = state1;
-          if (s.kind == OptimizerKind::sgd) state1[0][0] = T(NAN);  // the first state is not read
-          if (s.kind == OptimizerKind::sgd && s.momentum == 0) state1 = tensors<T>(0, true);
+          if ((s.kind == OptimizerKind::sgd && s.momentum != 0) || s.kind == OptimizerKind::adagrad)
+            state1[0][0] = T(NAN);  // the first state is not read
           for (std::int64_t step = 1; step <= kSteps; ++step) {
             Tensors<T>& grad = grads[std::size_t(step - 1)];
             Tensors<T> param_new = param, state1_new = state1, state2_new = state2;
@@ -100,14 +150,14 @@ void check(const Settings& s, bool scaled, Tolerance tolerance) {
             const auto p_out = in_place ? p0 : pointers(param_new),
                        s1_out = in_place ? s1 : pointers(state1_new),
                        s2_out = in_place ? s2 : pointers(state2_new);
-            OptimizerArgs args{dtype_of<T>(), s.kind,         std::int64_t(kSizes.size()),
-                               kSizes.data(), s.beta1,        s.beta2,
-                               s.epsilon,     s.weight_decay, s.momentum,
-                               s.dampening,   s.nesterov,     s.maximize,
-                               &s.lr,         &step,          scaled ? &scale : nullptr,
-                               nullptr,       g.data(),       p0.data(),
-                               s1.data(),     s2.data(),      p_out.data(),
-                               s1_out.data(), s2_out.data(),  nullptr};
+            OptimizerArgs args = arguments<T>(s);
+            args.step = &step;
+            args.grad_scale = scaled ? &scale : nullptr;
+            args.grad = g.data();
+            args.param = p0.data();
+            args.param_out = p_out.data();
+            if (states_of(s) > 0) args.state1 = s1.data(), args.state1_out = s1_out.data();
+            if (states_of(s) > 1) args.state2 = s2.data(), args.state2_out = s2_out.data();
             std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
             args.workspace = workspace.data();
             k.optimizer(args);
@@ -141,6 +191,41 @@ void check_all(Tolerance tolerance) {
   check<T>({OptimizerKind::adam}, false, tolerance);
   check<T>({OptimizerKind::adamw}, true, tolerance);
   check<T>({OptimizerKind::lamb}, false, tolerance);
+  Settings adagrad{OptimizerKind::adagrad};
+  check<T>(adagrad, true, tolerance);
+  adagrad.lr_decay = 0.2;
+  adagrad.initial_sum = 0.3;
+  adagrad.maximize = true;
+  check<T>(adagrad, false, tolerance);
+  check<T>({OptimizerKind::lion}, false, tolerance);
+  check<T>({.kind = OptimizerKind::lion, .maximize = true}, true, tolerance);
+  check<T>({OptimizerKind::adamw_hf}, true, tolerance);
+  check<T>({.kind = OptimizerKind::adamw_hf, .correct_bias = false}, false, tolerance);
+}
+
+// The sign of a NaN is a NaN: what went wrong in a gradient is seen in the parameter.
+TEST(Optimizer, LionKeepsZerosAndNaNs) {
+  const std::int64_t size = 3, step = 1;
+  const double lr = 0.1;
+  std::vector<float> param{1, 1, 1}, grad{0, NAN, -2}, m(3);
+  const void *const g = grad.data(), *const p = param.data(), *const state = m.data();
+  void *const p_out = param.data(), *const state_out = m.data();
+  cpu().optimizer({.dtype = DType::f32,
+                   .kind = OptimizerKind::lion,
+                   .count = 1,
+                   .sizes = &size,
+                   .beta1 = 0.9,
+                   .beta2 = 0.99,
+                   .lr = &lr,
+                   .step = &step,
+                   .grad = &g,
+                   .param = &p,
+                   .state1 = &state,
+                   .param_out = &p_out,
+                   .state1_out = &state_out});
+  EXPECT_EQ(param[0], 1);
+  EXPECT_TRUE(std::isnan(param[1]));
+  EXPECT_FLOAT_EQ(param[2], 1.1F);
 }
 
 TEST(Optimizer, Float64FollowsTheFormulas) { check_all<double>({1e-12, 1e-13}); }

@@ -16,7 +16,7 @@ NAME/test_data_set_0/
 NAME/batches.npz
     Five batches (arrays named after the graph inputs, the leading axis is the batch number), cycled by the runs below.
 NAME/parity.json
-    Losses of training runs in float64 by PyTorch on those batches: {"runs": [{optimizer, loss, seed, accumulate, clip_norm,
+    Losses of training runs in float64 by PyTorch (optimizers it lacks: optimizers.py) on those batches: {"runs": [{optimizer, loss, seed, accumulate, clip_norm,
     losses}, ...]}, options spelled as on the command line, plus the check batch's loss and gradient norms in float64.
     Clipping is torch.nn.utils.clip_grad_norm_'s: gradients are multiplied by min(1, limit / (norm + 1e-6)). With `accumulate` K
     a step consumes the next K batches; its gradient and its loss are their means.
@@ -51,6 +51,7 @@ import torch
 
 sys.dont_write_bytecode = True
 import modules  # noqa: E402
+import optimizers  # noqa: E402
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 LOSS_OPTION = "ce:logits,labels"
@@ -187,34 +188,15 @@ def digit_batches(name, shape, batch, batches=BATCHES):
 # ---- the models and their runs -----------------------------------------------------------------------------------------
 
 
-def lamb_step(parameters, state, lr=1e-2, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.01):
-    """Algorithm 2 of You et al., "Large batch optimization for deep learning" (ICLR 2020), with bias correction, phi(x) = x."""
-    state["step"] = state.get("step", 0) + 1
-    for index, parameter in enumerate(parameters):
-        p, g = parameter.detach().numpy(), parameter.grad.numpy()
-        m, v = state.get(index, (np.zeros_like(p), np.zeros_like(p)))
-        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        state[index] = (m, v)
-        m_hat, v_hat = m / (1 - beta1 ** state["step"]), v / (1 - beta2 ** state["step"])
-        update = m_hat / (np.sqrt(v_hat) + eps) + weight_decay * p
-        p_norm, update_norm = np.sqrt((p * p).sum()), np.sqrt((update * update).sum())
-        trust = p_norm / update_norm if p_norm > 0 and update_norm > 0 else 1.0
-        parameter.data -= torch.from_numpy(lr * trust * update)
-
-
-class Lamb:
-    def __init__(self, parameters, **options):
-        self.parameters, self.options, self.state = list(parameters), options, {}
-
-    def zero_grad(self):
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def step(self):
-        lamb_step(self.parameters, self.state, **self.options)
-
-
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lamb": Lamb}
+OPTIMIZERS = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "lamb": optimizers.Lamb,
+    "adagrad": torch.optim.Adagrad,
+    "lion": optimizers.Lion,
+    "adamw_hf": optimizers.AdamWOfHuggingFace,
+}
 
 
 def run(optimizer, steps=STEPS, accumulate=1, clip_norm=0.0, **options):
@@ -245,6 +227,15 @@ MODELS = {
             run("adamw", steps=10, clip_norm=0.5, lr=1e-3),
             run("adamw", steps=10, accumulate=4, lr=1e-3),
             run("lamb", steps=10, lr=1e-2, weight_decay=0.01),
+            run("sgd", steps=100, lr=0.02, momentum=0.9, dampening=0.1, weight_decay=1e-2),
+            run("adam", steps=100, lr=1e-3, weight_decay=1e-2),
+            run("adamw", steps=100, lr=1e-3, weight_decay=0.1),
+            run("lamb", steps=100, lr=1e-2, weight_decay=0.01),
+            run("adagrad", steps=100, lr=1e-2),
+            run("adagrad", steps=100, lr=2e-2, lr_decay=1e-2, weight_decay=1e-3, initial_accumulator_value=0.1),
+            run("lion", steps=100, lr=3e-4, weight_decay=0.1),
+            run("adamw_hf", steps=100, lr=1e-3, weight_decay=0.1),
+            run("adamw_hf", steps=100, lr=1e-3, correct_bias=False),
         ],
     ),
 }

@@ -102,8 +102,9 @@ TEST_F(RecipeSettings, ErrorsNameFlagAndBound) {
   EXPECT_EQ(read("seed", "-1"), "--seed expects a number, got '-1'");
   EXPECT_EQ(read("precision", "f8"), "unknown precision 'f8' (known: f32, f64, bf16, f16)");
   EXPECT_EQ(read("in_place", "maybe"), "--in_place maybe: expected one of on, off");
-  EXPECT_EQ(read("optimizer", "adamm"),
-            "unknown optimizer 'adamm' (known: sgd, adam, adamw, lamb); did you mean adam?");
+  EXPECT_EQ(
+      read("optimizer", "adamm"),
+      "unknown optimizer 'adamm' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf); did you mean adam?");
   EXPECT_NE(read("planner", "bestfit").find("did you mean best-fit?"), std::string::npos);
 }
 

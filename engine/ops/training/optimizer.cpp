@@ -46,7 +46,7 @@ constexpr Row kRows[] = {
 void set_options(kernels::OptimizerArgs& args, const Attrs& attrs) {
   switch (args.kind) {
 #define NUMBER(field, name, fallback, least, most, help) args.field = attrs.real(#field, fallback);
-#define FLAG(field, name, help) args.field = attrs.integer(#field) != 0;
+#define FLAG(field, name, fallback, help) args.field = attrs.integer(#field, fallback) != 0;
 #define OPTIMIZER(name, title, lr, states, needs, bare, operations, start, formula, source, options) \
   case OptimizerKind::name:                                                                          \
     options break;
@@ -168,13 +168,15 @@ Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, s
   attrs.set("n", as_dim(shapes.size()));
   auto l = layout_of(attrs);
   CHECK(l.ok(), "sample of an invalid Optimizer");
+  const std::size_t squares = l->row->kind == OptimizerKind::adagrad ? 2 : 3;  // the group of second moments
   Sample s;
   s.name = name;
   s.inputs = {exact(DType::f64, {}, {0.1}), exact(DType::i64, {}, {static_cast<double>(step)}),
               scaled ? exact(DType::f32, {}, {0.5}) : omitted(),
               apply < 0 ? omitted() : exact(DType::boolean, {}, {static_cast<double>(apply)})};
   for (std::size_t group = 0; group < 2 + l->states; ++group)
-    for (const Shape& shape : shapes) s.inputs.push_back(group == 3 ? floats(shape, 0.1, 1) : floats(shape));
+    for (const Shape& shape : shapes)
+      s.inputs.push_back(group == squares ? floats(shape, 0.1, 1) : floats(shape));
   s.output_count = static_cast<int>(l->outputs());
   s.attrs = std::move(attrs);
   return s;
@@ -190,6 +192,11 @@ std::vector<Sample> samples() {
   Attrs nesterov = kind("sgd");
   nesterov.set("momentum", 0.9);
   nesterov.set("nesterov", std::int64_t{1});
+  Attrs adagrad = kind("adagrad");
+  adagrad.set("lr_decay", 0.1);
+  adagrad.set("initial_sum", 0.5);
+  Attrs uncorrected = kind("adamw_hf");
+  uncorrected.set("correct_bias", std::int64_t{0});
   std::vector<Sample> all = {
       sample("sgd", kind("sgd"), {{3, 5}}, 1, false),
       sample("sgd-momentum", momentum, {{3, 5}, {7}}, 1, false),
@@ -199,10 +206,17 @@ std::vector<Sample> samples() {
       sample("adam-scaled", kind("adam"), {{2, 2}}, 10, true),
       sample("adamw", kind("adamw"), {{3, 5}, {4}, {1}}, 3, false),
       sample("lamb", kind("lamb"), {{3, 5}, {4}}, 3, true),
+      sample("adagrad", adagrad, {{3, 5}, {4}}, 1, false),
+      sample("adagrad-later", adagrad, {{3, 5}, {4}}, 5, true),
+      sample("lion", kind("lion"), {{3, 5}, {4}}, 3, true),
+      sample("adamw-hf", kind("adamw_hf"), {{3, 5}, {4}}, 3, false),
+      sample("adamw-hf-uncorrected", uncorrected, {{9}}, 3, true),
       sample("sgd-skipped", momentum, {{3, 5}, {7}}, 4, true, 0),
       sample("adamw-skipped", kind("adamw"), {{3, 5}, {4}}, 3, true, 0),
       sample("adamw-applied", kind("adamw"), {{3, 5}, {4}}, 3, true, 1),
       sample("lamb-skipped", kind("lamb"), {{3, 5}, {4}}, 3, false, 0),
+      sample("adagrad-skipped", adagrad, {{3, 5}, {4}}, 1, true, 0),
+      sample("lion-skipped", kind("lion"), {{3, 5}, {4}}, 3, false, 0),
       sample("adamw-layer", kind("adamw"), {{2048, 512}, {2048}}, 3, false),
   };
   all.back().bench = true;
@@ -214,7 +228,7 @@ std::vector<Sample> samples() {
 const OpDef optimizer_op = {
     .name = "Optimizer",
     .domain = "gradloom",
-    .summary = "Updates parameters and optimizer states: SGD, Adam, AdamW or LAMB.",
+    .summary = "Updates parameters and optimizer states: SGD, Adam, AdamW, LAMB, Adagrad or Lion.",
     .traits = kNoGradient | kMustAlias,
     .min_inputs = 6,
     .max_inputs = 1 << 23,

@@ -15,7 +15,11 @@ TEST(Optimizers, PyTorchDefaultsAndErrors) {
   EXPECT_EQ(parse_optimizer("sgd{lr=0.5,momentum=0.9,nesterov=true}")->momentum, 0.9);
   EXPECT_FALSE(parse_optimizer("sgd{nesterov=true}").ok());
   EXPECT_FALSE(parse_optimizer("sgd{beta1=0.5}").ok());
-  EXPECT_FALSE(parse_optimizer("adagrad").ok());
+  EXPECT_EQ(parse_optimizer("adagrad")->lr, 0.01);
+  EXPECT_EQ(parse_optimizer("lion")->beta2, 0.99);
+  EXPECT_TRUE(parse_optimizer("adamw_hf")->correct_bias);
+  EXPECT_FALSE(parse_optimizer("adamw_hf{correct_bias=false}")->correct_bias);
+  EXPECT_FALSE(parse_optimizer("rprop").ok());
   EXPECT_FALSE(parse_optimizer("adam{lr=-1}").ok());
   for (const std::string& name : optimizer_names()) {
     const auto spec = parse_optimizer(name);
@@ -25,10 +29,11 @@ TEST(Optimizers, PyTorchDefaultsAndErrors) {
 }
 
 TEST(Optimizers, ErrorsNameTheNearest) {
-  EXPECT_EQ(parse_optimizer("adamv").error().message,
-            "unknown optimizer 'adamv' (known: sgd, adam, adamw, lamb); did you mean adam?");
+  EXPECT_EQ(
+      parse_optimizer("adamv").error().message,
+      "unknown optimizer 'adamv' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf); did you mean adam?");
   EXPECT_EQ(parse_optimizer("rectified").error().message,
-            "unknown optimizer 'rectified' (known: sgd, adam, adamw, lamb)");
+            "unknown optimizer 'rectified' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf)");
   EXPECT_EQ(parse_optimizer("lamb{momentum=1}").error().message,
             "optimizer lamb has no option 'momentum' (known: lr, weight_decay, beta1, beta2, eps, maximize)");
 }

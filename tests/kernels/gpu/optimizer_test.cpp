@@ -8,10 +8,22 @@ namespace {
 struct Settings {
   OptimizerKind kind;
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, epsilon = 1e-6, weight_decay = 0.02;
-  double momentum = 0, dampening = 0;
-  bool nesterov = false, maximize = false, scaled = false, in_place = true;
+  double momentum = 0, dampening = 0, lr_decay = 0, initial_sum = 0;
+  bool nesterov = false, maximize = false, correct_bias = true, scaled = false, in_place = true;
   int apply = -1;  // -1: null
 };
+
+// Optimizers with two states; SGD's one may be missing.
+bool has_two_states(OptimizerKind kind) {
+  return kind != OptimizerKind::sgd && kind != OptimizerKind::adagrad && kind != OptimizerKind::lion;
+}
+
+// With Lion's default, moment and gradient of half types cancel to zero, whose sign is that of a rounding.
+Settings settings_of(OptimizerKind kind) {
+  Settings s{kind};
+  if (kind == OptimizerKind::lion) s.beta1 = 0.8937;
+  return s;
+}
 
 using Sizes = std::vector<i64>;
 
@@ -37,30 +49,28 @@ struct Lists {
 };
 
 OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, const Lists& lists) {
-  return {dtype,
-          s.kind,
-          i64(sizes.size()),
-          sizes.data(),
-          s.beta1,
-          s.beta2,
-          s.epsilon,
-          s.weight_decay,
-          s.momentum,
-          s.dampening,
-          s.nesterov,
-          s.maximize,
-          nullptr,
-          nullptr,
-          nullptr,
-          nullptr,
-          lists.grad.data(),
-          lists.param.data(),
-          lists.state1.data(),
-          lists.state2.data(),
-          lists.param_out.data(),
-          lists.state1_out.data(),
-          lists.state2_out.data(),
-          nullptr};
+  return {.dtype = dtype,
+          .kind = s.kind,
+          .count = i64(sizes.size()),
+          .sizes = sizes.data(),
+          .beta1 = s.beta1,
+          .beta2 = s.beta2,
+          .epsilon = s.epsilon,
+          .weight_decay = s.weight_decay,
+          .momentum = s.momentum,
+          .dampening = s.dampening,
+          .lr_decay = s.lr_decay,
+          .initial_sum = s.initial_sum,
+          .nesterov = s.nesterov,
+          .maximize = s.maximize,
+          .correct_bias = s.correct_bias,
+          .grad = lists.grad.data(),
+          .param = lists.param.data(),
+          .state1 = lists.state1.empty() ? nullptr : lists.state1.data(),
+          .state2 = lists.state2.empty() ? nullptr : lists.state2.data(),
+          .param_out = lists.param_out.data(),
+          .state1_out = lists.state1_out.empty() ? nullptr : lists.state1_out.data(),
+          .state2_out = lists.state2_out.empty() ? nullptr : lists.state2_out.data()};
 }
 
 template <class T>
@@ -110,10 +120,9 @@ Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const
       } else {
         add("state1", t, state.state1[t], lists.state1, lists.state1_out);
       }
-      if (s.kind != OptimizerKind::sgd) add("state2", t, state.state2[t], lists.state2, lists.state2_out);
+      if (has_two_states(s.kind)) add("state2", t, state.state2[t], lists.state2, lists.state2_out);
     }
     OptimizerArgs args = arguments(s, gpu_dtype<T>(), sizes, lists);
-    if (s.kind == OptimizerKind::sgd) args.state2 = nullptr, args.state2_out = nullptr;
     args.lr = device.in<double>({s.lr});
     args.step = device.in<std::int64_t>({step});
     args.grad_scale = s.scaled ? device.in<T>({scale}) : nullptr;
@@ -131,7 +140,7 @@ void check(const Settings& s, const Sizes& sizes, std::size_t offset = 0) {
   State<T> state{tensors<T>(sizes, 10, -1, 1), tensors<T>(sizes, 20, -0.1, 0.1),
                  tensors<T>(sizes, 30, 0, 0.1)};
   for (std::int64_t step = 1; step <= 3; ++step) {
-    if (step == 1 && s.kind == OptimizerKind::sgd && s.momentum != 0)
+    if (step == 1 && (s.momentum != 0 || s.kind == OptimizerKind::adagrad))
       state.state1[0].assign(state.state1[0].size(), Host<T>(NAN));
     Tensors<T> grad = tensors<T>(sizes, 100 * std::uint64_t(step), -1, 1);
     const Results gpu = gpu_step<T>(s, sizes, step, scale, grad, state, offset);
@@ -186,6 +195,26 @@ TYPED_TEST(GpuOptimizer, AdamAndAdamW) {
   }
 }
 
+TYPED_TEST(GpuOptimizer, AdamWOfHuggingFace) {
+  Settings s{OptimizerKind::adamw_hf};
+  check<TypeParam>(s, kFew);
+  s.correct_bias = s.in_place = false;
+  s.scaled = s.maximize = true;
+  check<TypeParam>(s, kFew, 1);
+}
+
+TYPED_TEST(GpuOptimizer, AdagradAndLion) {
+  for (const OptimizerKind kind : {OptimizerKind::adagrad, OptimizerKind::lion}) {
+    Settings s = settings_of(kind);
+    check<TypeParam>(s, kFew);
+    s.lr_decay = 0.2;
+    s.initial_sum = 0.3;
+    s.scaled = s.maximize = true;
+    s.in_place = false;
+    check<TypeParam>(s, kFew, 1);
+  }
+}
+
 TYPED_TEST(GpuOptimizer, Lamb) {
   Settings s{OptimizerKind::lamb};
   check<TypeParam>(s, kFew);
@@ -196,9 +225,10 @@ TYPED_TEST(GpuOptimizer, Lamb) {
 
 TYPED_TEST(GpuOptimizer, AStepThatIsNotAppliedChangesNothing) {
   for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    Settings s{kind};
-    s.momentum = 0.9;
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
+        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+    Settings s = settings_of(kind);
+    if (kind == OptimizerKind::sgd) s.momentum = 0.9;
     for (const int apply : {0, 1}) {
       s.apply = apply;
       check<TypeParam>(s, kFew);

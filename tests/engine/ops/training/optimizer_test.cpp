@@ -1,6 +1,6 @@
 // Optimizer, GlobalNorm, ClipScale, Accumulate. Expected parameters after three steps come from
 // torch.optim 1.13 in doubles: p = [0.5, -1.25, 2], gradient at step t = [0.1 t, -0.4, 0.3 / t], lr 0.1.
-// LAMB: the formula of the paper, written out.
+// LAMB: the formula of the paper, written out. 100 steps of every optimizer: tests/app/parity_test.cpp.
 #include "tests/engine/ops/numeric_support.h"
 
 namespace gradloom {
@@ -65,6 +65,14 @@ std::vector<Case> torch_cases() {
        {{"kind", adamw}, {"weight_decay", 0.05}},
        2,
        {0.20169922392748632, -0.9328411012125629, 1.6910795346381466}},
+      {"adagrad",
+       {{"kind", std::string("adagrad")}, {"weight_decay", 0.01}, {"lr_decay", 0.2}, {"initial_sum", 0.5}},
+       1,
+       {0.4352790376811016, -1.1328829604508885, 1.9303651466857688}},
+      {"adagrad-maximize",
+       {{"kind", std::string("adagrad")}, {"epsilon", 1e-10}, {"maximize", on}},
+       1,
+       {0.7696210915122904, -1.478445704991784, 2.1732927880665946}},
   };
 }
 
@@ -124,8 +132,8 @@ TEST(Optimizer, InferenceNamesWhatDoesNotFit) {
   EXPECT_EQ(inference_error("Optimizer", adam, {lr, step, scale, apply, p, {DType::f32, {4}}, p, p}, 3),
             "input 5 is f32[4], its parameter f32[3]");
   EXPECT_EQ(inference_error("Optimizer", adam, {lr, step, scale, step, p, p, p, p}, 3), "apply is i64[]");
-  EXPECT_EQ(inference_error("Optimizer", {{"kind", std::string("adagrad")}}, {lr, step, scale, apply, p, p}),
-            "kind 'adagrad' is unknown");
+  EXPECT_EQ(inference_error("Optimizer", {{"kind", std::string("rprop")}}, {lr, step, scale, apply, p, p}),
+            "kind 'rprop' is unknown");
   EXPECT_EQ(inferred("Optimizer", adam, {lr, step, scale, apply, p, p, p, p}, 3)[2], p);
 }
 
@@ -134,7 +142,7 @@ TEST(Optimizer, AStepThatIsNotAppliedChangesNothing) {
   const Tensor p = Tensor::from_f64(DType::f32, {3}, {0.5, -1.25, 2}),
                g = Tensor::from_f64(DType::f32, {3}, {HUGE_VAL, -HUGE_VAL, NAN}),
                v = Tensor::from_f64(DType::f32, {3}, {0.1, 0.2, 0.3});
-  for (const char* kind : {"sgd", "adam", "adamw", "lamb"}) {
+  for (const char* kind : {"sgd", "adam", "adamw", "lamb", "adagrad", "lion", "adamw_hf"}) {
     Attrs attrs{{"kind", std::string(kind)}, {"weight_decay", 0.1}, {"momentum", 0.9}};
     std::vector<Tensor> inputs{Tensor::scalar(DType::f64, 0.1),
                                Tensor::scalar(DType::i64, 3),
@@ -143,16 +151,17 @@ TEST(Optimizer, AStepThatIsNotAppliedChangesNothing) {
                                p,
                                g,
                                v};
-    const bool sgd = std::string(kind) == "sgd";
-    if (!sgd) inputs.push_back(v);
-    const auto kept = run("Optimizer", attrs, inputs, sgd ? 2 : 3);
+    const std::string name = kind;
+    const int outputs = name == "sgd" || name == "adagrad" || name == "lion" ? 2 : 3;
+    if (outputs == 3) inputs.push_back(v);
+    const auto kept = run("Optimizer", attrs, inputs, outputs);
     EXPECT_TRUE(bit_equal(kept[0], p)) << kind;
     for (std::size_t i = 1; i < kept.size(); ++i) EXPECT_TRUE(bit_equal(kept[i], v)) << kind;
     inputs[5] = v;
     inputs[3] = Tensor::scalar(DType::boolean, 1);
-    const auto made = run("Optimizer", attrs, inputs, sgd ? 2 : 3);
+    const auto made = run("Optimizer", attrs, inputs, outputs);
     inputs[3] = Tensor();
-    const auto plain = run("Optimizer", attrs, inputs, sgd ? 2 : 3);
+    const auto plain = run("Optimizer", attrs, inputs, outputs);
     for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(bit_equal(made[i], plain[i])) << kind;
     EXPECT_FALSE(bit_equal(made[0], p)) << kind;
   }
