@@ -32,7 +32,8 @@ class Verifier {
         stop_(std::move(stop)),
         progress_(progress),
         unit_(unit_of(job->recipe.precision)),
-        all_{job->options.pipeline, job->options.planner, job->options.in_place} {
+        all_{job->options.pipeline, job->options.planner, job->options.in_place,
+             job->options.memory_budget_bytes} {
     measure_.steps = options.steps;
   }
 
@@ -60,6 +61,7 @@ class Verifier {
     set_pipeline(exact, {});
     set_precision(exact, "f64");
     exact.planner = "none";
+    exact.memory_budget.clear();
     exact.in_place = false;
     exact_ = TRY(measure(TRY(prepare_measured(exact, stop_)), measure_, stop_));
     for (const Measured& m : exact_)
@@ -150,9 +152,15 @@ class Verifier {
     return worst;
   }
 
+  Configuration without_budget() const {
+    Configuration c = all_;
+    c.memory_budget_bytes = 0;
+    return c;
+  }
+
   // The first `count` passes of the pipeline with what the precision needs, and the job's planner or none.
   Configuration first_passes(std::size_t count) const {
-    Configuration c = all_;
+    Configuration c = without_budget();
     c.pipeline.passes.clear();
     for (std::size_t i = 0; i < all_.pipeline.passes.size(); ++i)
       if (i < count || all_.pipeline.passes[i].def->by_precision)
@@ -161,13 +169,16 @@ class Verifier {
   }
 
   Result<Culprit> find_culprit() {
-    tell("with the memory planner alone");
     Culprit culprit;
+    shown_ = all_;
+    if (all_.memory_budget_bytes > 0 && !TRY(strays(without_budget())))
+      return Culprit{"recompute", "", TRY(strays(all_)).value_or(Verified{})};
+    tell("with the memory planner alone");
     shown_ = first_passes(0);
     if (const auto worst = TRY(strays(shown_))) return Culprit{"planner " + all_.planner, "", *worst};
     // Without the first `low` passes it agrees not, with them it strays: low agrees, high strays.
     std::size_t low = 0, high = all_.pipeline.passes.size();
-    shown_ = all_;
+    shown_ = without_budget();
     while (high - low > 1) {
       const std::size_t middle = (low + high) / 2;
       tell("up to pass " + std::string(all_.pipeline.passes[middle - 1].def->name));
@@ -264,6 +275,7 @@ class Verifier {
     TRY(write_npz(data, TRY(batches())));
     Recipe recipe = job_->recipe;
     set_pipeline(recipe, shown_.pipeline);
+    if (shown_.memory_budget_bytes == 0) recipe.memory_budget.clear();
     recipe.model = model;
     recipe.model_hash = TRY(load_model(recipe)).content_hash;
     recipe.data = "npz:" + data;

@@ -141,6 +141,7 @@ Result<std::shared_ptr<const Prepared>> configured(const Prepared& job, const Co
   changed->options.pipeline = configuration.pipeline;
   changed->options.planner = configuration.planner;
   changed->options.in_place = configuration.in_place;
+  changed->options.memory_budget_bytes = configuration.memory_budget_bytes;
   changed->compiled = TRY(compile_measured(*changed, std::move(stop)));
   return std::shared_ptr<const Prepared>(std::move(changed));
 }

@@ -26,6 +26,7 @@ struct Configuration {
   Pipeline pipeline;
   std::string planner = "none";
   bool in_place = false;
+  std::int64_t memory_budget_bytes = 0;
 };
 
 // As `prepare`, but a model in which nothing trains is compiled for its gradients alone

@@ -9,6 +9,7 @@
 #include "engine/plan/plan.h"
 #include "engine/train/train_graph.h"
 #include "passes/pass.h"
+#include "passes/recompute.h"
 
 namespace gradloom {
 
@@ -19,6 +20,9 @@ struct CompileOptions {
   bool in_place = true;
   kernels::Target target = kernels::Target::cpu;
   bool dnn_library = false;  // PlanOptions
+  // What the plan may take; forward values are computed again for the backward pass (recompute.h) when it would
+  // take more. 0: any.
+  std::int64_t memory_budget_bytes = 0;
   // Instead of training: gradients of the loss with respect to every parameter and float
   // input become outputs (check).
   bool gradients_only = false;
@@ -41,9 +45,13 @@ struct Compiled {
 // A glob of `freeze` or `train` that fits nothing that it could be meant for: Errc::usage, with the nearest.
 Status check_named(const Graph& graph, const TrainSpec& spec);
 
+// The choices of recompute.h for the graph of a compiled job, whatever its budget.
+Result<std::vector<RecomputeChoice>> memory_curve(const Compiled& compiled, const CompileOptions& options,
+                                                  std::stop_token stop = {});
+
 // Usage errors name the nearest that exists: an unknown planner, a glob of `freeze` or `train` that fits no parameter, a
 // switched-off site that is no node of the model. Passes for other targets keep their sites unjudged, and so
-// do gradients_only graphs, where one pipeline serves many models.
+// do gradients_only graphs, where one pipeline serves many models. Errc::device: the memory budget cannot be met.
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop = {});
 
 }  // namespace gradloom

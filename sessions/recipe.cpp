@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "engine/base/file.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "engine/train/schedules.h"
@@ -143,6 +144,13 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.train.train = recipe.train;
   options.train.clip_norm = recipe.clip_norm;
   options.train.accumulate = recipe.accumulate;
+  if (!recipe.memory_budget.empty()) {
+    const std::optional<std::int64_t> budget = parse_bytes(recipe.memory_budget);
+    if (!budget || *budget <= 0)
+      return Error{Errc::bad_input,
+                   "/memory_budget: '" + escaped(recipe.memory_budget) + "' is no size of memory"};
+    options.memory_budget_bytes = *budget;
+  }
   const Result<LossScaleSpec> loss_scale = parse_loss_scale(recipe.loss_scale);
   if (!loss_scale.ok()) return Error{Errc::bad_input, "/loss_scale: " + loss_scale.error().message};
   if (recipe.precision == "f16") options.train.loss_scale = *loss_scale;

@@ -81,6 +81,11 @@ Status check_loss_scale(const std::string& text) {
   TRY(parse_loss_scale(text));
   return {};
 }
+std::string memory_syntax() { return "2GiB | 800MB | a number of bytes"; }
+Status check_memory_budget(const std::string& text) {
+  if (text.empty() || parse_bytes(text).value_or(0) > 0) return {};
+  return Error{Errc::usage, "'" + escaped(text) + "' is no size of memory (for example 2GiB)"};
+}
 Status check_planner(const std::string& text) {
   TRY(known_planner(text));
   return {};

@@ -13,7 +13,7 @@ namespace {
 
 struct Options {
   RecipeFlags recipe;
-  bool log = false, kernels = false, dump = false;
+  bool log = false, kernels = false, dump = false, memory_curve = false;
 };
 
 Json log_json(const std::vector<RewriteRecord>& records) {
@@ -160,6 +160,23 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
   out.text(table_text({"#", "phase", "node", "operator", "kernel", "FLOPs", "bytes"}, rows, {1, 2, 3, 4}));
 }
 
+// Peak memory against time: what recompute can do for this job.
+Status print_memory_curve(const CommandContext& context, const Prepared& prepared) {
+  std::vector<std::vector<std::string>> rows;
+  for (const RecomputeChoice& choice : TRY(memory_curve(prepared.compiled, prepared.options, context.stop))) {
+    context.out.object({{"peak_bytes", choice.peak_bytes},
+                        {"extra_time", choice.cost},
+                        {"recomputed_nodes", choice.nodes.size()}});
+    char extra[32];
+    std::snprintf(extra, sizeof extra, "+%.1f %%", choice.cost * 100);
+    rows.push_back(
+        {bytes_text(static_cast<double>(choice.peak_bytes)), extra, std::to_string(choice.nodes.size())});
+  }
+  context.out.text(table_text({"peak", "predicted time", "nodes that run again"}, rows));
+  context.out.text("--memory-budget takes the cheapest that fits");
+  return {};
+}
+
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
@@ -168,6 +185,8 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_flag("--log", options->log, "list every match of every pass, and why a pass did not match");
   app.add_flag("--kernels", options->kernels, "list the kernels in order");
   app.add_flag("--dump", options->dump, "print the final graph as text");
+  app.add_flag("--memory-curve", options->memory_curve,
+               "peak memory against predicted time for what --memory-budget can choose");
   return [options](CommandContext& context) -> Status {
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
@@ -176,6 +195,7 @@ CommandRun declare_plan(CLI::App& app) {
       context.out.text(dump(prepared->compiled.train.graph));
       return {};
     }
+    if (options->memory_curve) return print_memory_curve(context, *prepared);
     print_json(context.out, prepared->compiled);
     if (!context.out.json()) print_text(context.out, prepared->compiled, *options);
     return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -16,5 +17,9 @@ std::optional<T> parse_number(std::string_view text) {
   if (code != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
+
+// "2GiB", "1.5 GiB", "800MB", "4096": binary units KiB to TiB, decimal kB to TB, or bytes. No value: none of
+// these, or more than 2^62.
+std::optional<std::int64_t> parse_bytes(std::string_view text);
 
 }  // namespace gradloom

@@ -1,0 +1,44 @@
+// Recompute: forward values that only the backward pass still needs are computed again there instead of being
+// kept (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016), so that a step fits a memory budget.
+// The nodes run twice with the same operands and random keys: loss and gradients are equal to the bit.
+//
+// Which ones: the forward graph is cut into segments where little crosses (behind the blocks of a network), and
+// what crosses is kept. Inside, for a price of memory (seconds per byte), a minimum cut finds exactly what is
+// best kept and what computed again, with whatever that needs in turn. The search goes over prices, lengths of
+// segments and how many of them, from the input on, recompute at all; each choice is judged by the peak of its
+// plan, and the cheapest that fits is taken.
+//
+// Cost: the longer of a node's FLOPs and its bytes at the speeds given. Nodes that read states (running
+// statistics) or update them are never run twice.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <vector>
+
+#include "engine/plan/plan.h"
+#include "passes/pass.h"
+
+namespace gradloom {
+
+struct RecomputeChoice {
+  std::vector<NodeId> nodes;    // that run again
+  std::int64_t peak_bytes = 0;  // of the plan; at least, when the planner needs more than its lower bound
+  double cost = 0;              // of running them, as a part of the whole step's cost
+};
+
+struct RecomputeOptions {
+  PlanOptions plan;            // its planner is not used while searching
+  double flops_per_byte = 20;  // how many FLOPs take as long as moving a byte
+  std::stop_token stop;
+};
+
+// Choices that no other beats in peak and cost, from none (cost 0) to the smallest peak found.
+// Errors: the plan's; Errc::interrupted.
+Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const RecomputeOptions& options);
+
+// Makes the nodes run again for their readers in the backward pass; appends the pass's report.
+Status apply_recompute(Graph& graph, const std::vector<NodeId>& nodes, std::vector<PassReport>& reports);
+
+}  // namespace gradloom
