@@ -5,6 +5,9 @@
 #include <set>
 #include <string_view>
 
+#include "app/checkpoint.h"
+#include "app/parameter_file.h"
+#include "app/training_state.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/onnx/read/known_inputs.h"
@@ -141,9 +144,17 @@ Status settle_sizes(const Recipe& recipe, ImportedModel& model) {
                    "every batch of npz: data are known)"};
 }
 
+// The numbers with which training begins, where they are not the model's own.
+Status set_initial(const Recipe& recipe, const Checkpoint* from, ImportedModel& model) {
+  if (from != nullptr)
+    return set_parameters(model, parameter_file(from->path + "/" + kModelFile, from->model), true);
+  if (recipe.load_params.empty()) return {};
+  return set_parameters(model, TRY(read_parameter_file(recipe.load_params)), false);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe) {
+Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe, const Checkpoint* from) {
   auto prepared = std::make_unique<Prepared>();
   prepared->recipe = recipe;
   TRY(apply_threads(recipe.threads));
@@ -160,6 +171,7 @@ Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe) {
     return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
   }
   TRY(settle_sizes(recipe, prepared->model));
+  TRY(set_initial(recipe, from, prepared->model));
   prepared->options = TRY(recipe_compile_options(prepared->recipe));
   if (prepared->options.train.loss.empty() && !prepared->model.graph.outputs.empty())
     prepared->options.train.loss = prepared->model.graph.values[prepared->model.graph.outputs[0]].name;
@@ -167,9 +179,15 @@ Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe) {
   return prepared;
 }
 
-Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop) {
-  auto prepared = TRY(prepare_model(recipe));
+Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop,
+                                          const Checkpoint* from) {
+  auto prepared = TRY(prepare_model(recipe, from));
   prepared->compiled = TRY(compile(prepared->model.graph, prepared->options, stop));
+  if (from != nullptr) {
+    TRY(set_states(*from, prepared->model, prepared->compiled));
+    prepared->steps_before = from->step;
+    prepared->next_batch = from->next_batch;
+  }
   std::vector<std::string>& notes = prepared->model.notes;
   notes.insert(notes.end(), prepared->compiled.notes.begin(), prepared->compiled.notes.end());
   return prepared;
@@ -225,11 +243,15 @@ Status Job::choose_algorithms(Algorithms known) {
   return {};
 }
 
+std::int64_t Job::first_batch(std::int64_t step) const {
+  return prepared_->next_batch + (step - 1 - prepared_->steps_before) * prepared_->options.train.accumulate;
+}
+
 // One batch is in memory at a time. The first is made before the step's time begins; what making the others
 // takes on the CPU is taken off it again, a device that queues works meanwhile.
 Status Job::submit(std::int64_t step, bool timed) {
   const std::int64_t micro_batches = prepared_->options.train.accumulate;
-  const std::int64_t first = (step - 1) * micro_batches;
+  const std::int64_t first = first_batch(step);
   std::map<std::string, Tensor> batch = TRY(batches_->batch(first));
   StepOptions options;
   options.step = step;

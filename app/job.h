@@ -19,17 +19,24 @@
 
 namespace gradloom {
 
+struct Checkpoint;  // app/checkpoint.h
+
 // Model and plan of a recipe, without memory or data: what `plan` prints and the window shows.
 struct Prepared {
   Recipe recipe;  // model_hash filled in
+  // Where training begins: steps that were made before, and the batch that follows theirs.
+  std::int64_t steps_before = 0, next_batch = 0;
   ImportedModel model;
   CompileOptions options;
   Compiled compiled;
 };
 Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing = false);
-Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop = {});
+// `from`: training goes on from there. The recipe says how: it may differ from the checkpoint's in whatever leaves
+// parameters and optimizer states what they are (device, passes, precision, learning rate, data).
+Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop = {},
+                                          const Checkpoint* from = nullptr);
 // The same before it is compiled.
-Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe);
+Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe, const Checkpoint* from = nullptr);
 
 struct StepResult {
   std::int64_t step = 0;
@@ -50,7 +57,11 @@ class Job {
   const Compiled& compiled() const { return prepared_->compiled; }
   const ImportedModel& model() const { return prepared_->model; }
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
-  // Submits optimizer step `step` (1-based); its batches are (step-1)*K .. step*K-1.
+  // Steps that were made before this job: its first is the one after them.
+  std::int64_t steps_before() const { return prepared_->steps_before; }
+  // The first of the K batches of a step: (step - 1) K in a training from its start.
+  std::int64_t first_batch(std::int64_t step) const;
+  // Submits optimizer step `step` (1-based).
   Status submit(std::int64_t step, bool timed = false);
   Result<StepResult> collect();  // of the oldest submitted step; waits for it
   std::size_t pending() const { return executor_->pending(); }
@@ -60,6 +71,7 @@ class Job {
   Result<std::map<std::string, Tensor>> parameters() const;
   // The same without copies on the CPU: valid until the next step is submitted, and as long as the job is.
   Result<std::map<std::string, Tensor>> parameter_views() const;
+  Result<Tensor> state_view(ValueId state) const { return executor_->view(state); }  // as parameter_views
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
   // What the device's libraries compute with: found by the recipe's search or confirmed by
   // it. Empty without search.

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <new>
 
-#include "app/model_summary.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -12,29 +11,19 @@ namespace gradloom {
 constexpr std::int64_t kShare = 100;  // a copy may take this part of the time between two
 
 LastGood::LastGood(Job& job, std::int64_t apart_ns)
-    : job_(job), apart_ns_(apart_ns), last_ns_(monotonic_ns()), pause_ns_(apart_ns) {}
+    : job_(job),
+      finite_(job.compiled().train.graph),
+      apart_ns_(apart_ns),
+      last_ns_(monotonic_ns()),
+      pause_ns_(apart_ns),
+      step_(job.steps_before()) {}
 
 bool LastGood::due() const { return monotonic_ns() - last_ns_ >= pause_ns_; }
-
-Result<bool> LastGood::finite(const std::map<std::string, Tensor>& parameters) {
-  const Graph& graph = job_.compiled().train.graph;
-  if (!looked_)
-    for (const ValueId id : graph.parameters) {
-      const Value& v = graph.values[id];
-      if (!v.data.defined()) continue;
-      const Result<bool> found = any_not_finite(v.data);
-      if (found.ok() && *found) never_finite_.insert(v.name);
-    }
-  looked_ = true;
-  for (const auto& [name, contents] : parameters)
-    if (never_finite_.count(name) == 0 && TRY(any_not_finite(contents))) return false;
-  return true;
-}
 
 Status LastGood::keep(std::int64_t step) {
   const std::int64_t start_ns = monotonic_ns();
   try {
-    if (TRY(finite(TRY(job_.parameter_views())))) {
+    if (TRY(finite_.finite(TRY(job_.parameter_views())))) {
       states_ = TRY(job_.executor().states());
       step_ = step;
     }
@@ -54,7 +43,7 @@ Result<LastGood::Found> LastGood::before(std::int64_t failed, const std::stop_to
   for (std::int64_t step = step_ + 1; step < failed && !stop.stop_requested(); ++step) {
     TRY(job_.step(step));
     std::map<std::string, Tensor> parameters = TRY(job_.parameters());
-    if (!TRY(finite(parameters))) break;
+    if (!TRY(finite_.finite(parameters))) break;
     found = {step, std::move(parameters)};
   }
   return found;

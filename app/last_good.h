@@ -10,11 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "app/finite_parameters.h"
 #include "app/job.h"
 
 namespace gradloom {
@@ -28,7 +28,7 @@ class LastGood {
   Status keep(std::int64_t step);
 
   struct Found {
-    std::int64_t step = 0;  // the parameters are those after this step; 0: the initial ones
+    std::int64_t step = 0;  // the parameters are those after this step; 0: the model's own
     std::map<std::string, Tensor> parameters;
   };
   // After the latest step before `failed` that left only finite numbers. A requested stop ends the search
@@ -36,13 +36,10 @@ class LastGood {
   Result<Found> before(std::int64_t failed, const std::stop_token& stop);
 
  private:
-  Result<bool> finite(const std::map<std::string, Tensor>& parameters);
-
   Job& job_;
-  std::set<std::string> never_finite_;  // -inf in a mask belongs there
-  bool looked_ = false;                 // for those
+  FiniteParameters finite_;
   std::int64_t apart_ns_, last_ns_, pause_ns_;
-  std::int64_t step_ = 0;          // of the copy
+  std::int64_t step_;              // of the copy, or with which the job began
   std::vector<std::byte> states_;  // empty: the initial ones
 };
 

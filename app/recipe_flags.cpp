@@ -136,7 +136,7 @@ bool RecipeFlags::given(const std::string& key) const {
   });
 }
 
-Result<Recipe> RecipeFlags::resolve() const {
+Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
   Recipe recipe;
   std::error_code ignored;
   const std::string in_folder = model_ + "/recipe.json";
@@ -146,6 +146,8 @@ Result<Recipe> RecipeFlags::resolve() const {
                  "two recipes: --recipe " + escaped(recipe_path_) + " and " + escaped(in_folder)};
   if (is_folder || !recipe_path_.empty())
     recipe = TRY(read_recipe(is_folder ? in_folder : recipe_path_));
+  else if (base != nullptr)
+    recipe = *base;
   else
     set_pipeline(recipe, default_pipeline());
   if (!model_.empty() && !is_folder) {

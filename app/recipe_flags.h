@@ -21,7 +21,8 @@ struct RecipeSetting;
 class RecipeFlags {
  public:
   void declare(CLI::App& app, bool model_positional = true);
-  Result<Recipe> resolve() const;  // model present, options parsed
+  // Model present, options parsed. `base`: what holds where neither --recipe nor a flag says it.
+  Result<Recipe> resolve(const Recipe* base = nullptr) const;
   // "passes=none" or "passes=default,-fuse-gelu;precision=f64": changes of one side of a comparison.
   static Status override_with(Recipe& recipe, const std::string& text);
   void set_model(const std::string& path) { model_ = path; }

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "app/recipe_flags.h"
 
 namespace gradloom {
@@ -12,6 +15,12 @@ std::string device_name(const std::string& id) {
   for (const DeviceInfo& d : list_devices())
     if (d.id == id) return d.name;
   return id;
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code failed;
+  const auto full = std::filesystem::absolute(path, failed);
+  return failed ? path : full.lexically_normal().string();
 }
 
 Status keep_algorithms(Store& store, const Job& job) {
@@ -61,6 +70,10 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   start.graph_hash = graph_hash(prepared.compiled.train.graph);
   start.plan_hash = prepared.compiled.plan.hash;
   start.environment = environment_rows(environment);
+  if (!resumed_from_.empty()) {
+    start.command += " --resume " + shell_quoted(absolute(resumed_from_));
+    start.environment["resumed_from"] = absolute(resumed_from_);
+  }
   auto writer = TRY(store->begin_run(start));
   TRY(writer->write_plan(prepared.compiled.train.graph, prepared.compiled.plan, prepared.compiled.reports));
   recorder_ = std::make_unique<RunRecorder>(std::move(store), std::move(writer), out_);
@@ -76,7 +89,7 @@ void RecordedRun::add_step(const StepResult& result, bool timed) {
 }
 
 Status RecordedRun::finish(const Status& steps, const Environment& environment, const Overhead& overhead,
-                           std::int64_t measured_peak_bytes) {
+                           std::int64_t measured_peak_bytes, const std::string& checkpoint) {
   if (!recorder_) return {};
   RunFinish end;
   end.status = steps.ok() ? "done" : steps.error().code == Errc::interrupted ? "stopped" : "failed";
@@ -88,6 +101,7 @@ Status RecordedRun::finish(const Status& steps, const Environment& environment, 
     end.overhead_high = overhead.high;
   }
   end.environment = environment_rows(environment);
+  if (!checkpoint.empty()) end.environment["checkpoint"] = absolute(checkpoint);
   return recorder_->finish(std::move(end));
 }
 

@@ -16,8 +16,12 @@ namespace gradloom {
 
 class RecordedRun {
  public:
-  RecordedRun(std::string session, std::string name, const Output& out)
-      : session_(std::move(session)), name_(std::move(name)), out_(out) {}
+  // `resumed_from`: the checkpoint with which the run begins, or nothing.
+  RecordedRun(std::string session, std::string name, const Output& out, std::string resumed_from = "")
+      : session_(std::move(session)),
+        name_(std::move(name)),
+        resumed_from_(std::move(resumed_from)),
+        out_(out) {}
 
   bool recording() const { return recorder_ != nullptr; }
   bool takes_steps() const { return recorder_ && recorder_->recording(); }  // else timing them is for nothing
@@ -30,11 +34,12 @@ class RecordedRun {
   // `job`: null where it could not be made.
   Status begin(const Prepared& prepared, const Job* job, const Environment& environment);
   void add_step(const StepResult& result, bool timed);
+  // `checkpoint`: the path of the newest that was written, or nothing.
   Status finish(const Status& steps, const Environment& environment, const Overhead& overhead,
-                std::int64_t measured_peak_bytes);
+                std::int64_t measured_peak_bytes, const std::string& checkpoint = "");
 
  private:
-  std::string session_, name_;
+  std::string session_, name_, resumed_from_;
   const Output& out_;
   std::unique_ptr<RunRecorder> recorder_;
 };

@@ -11,11 +11,12 @@ Result<Recipe> recipe_with_expectations(const RunRecord& run) {
   if (run.steps.empty())
     return Error{Errc::bad_input, "run " + std::to_string(s.id) + " has no finished step"};
   RecipeExpect expect;
+  const bool whole = run.steps.front().step == 1;  // else a replay, which begins there, has other losses
   std::vector<double> untimed_ns, all_ns;
   constexpr std::size_t kWarmup = kWarmupSteps, kLosses = 20;
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     const StepRow& step = run.steps[i];
-    if (i < kLosses) expect.losses.push_back(step.loss);
+    if (whole && i < kLosses) expect.losses.push_back(step.loss);
     if (i < kWarmup && run.steps.size() > 2 * kWarmup) continue;
     all_ns.push_back(static_cast<double>(step.step_ns));
     if (!step.timed) untimed_ns.push_back(static_cast<double>(step.step_ns));
@@ -27,8 +28,10 @@ Result<Recipe> recipe_with_expectations(const RunRecord& run) {
   expect.peak_bytes = s.measured_peak_bytes;
   expect.plan_hash = s.plan_hash;
   expect.graph_hash = s.graph_hash;
-  expect.last_loss = s.last_loss;
-  expect.last_step = run.steps.back().step;
+  if (whole) {
+    expect.last_loss = s.last_loss;
+    expect.last_step = run.steps.back().step;
+  }
   if (const auto it = run.environment.find("hardware"); it != run.environment.end())
     expect.hardware = it->second;
   recipe->expect = expect;

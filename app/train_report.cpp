@@ -12,6 +12,7 @@ void TrainReport::started(const Job& job, const RecordedRun& record) const {
   out_.object({{"event", "start"},
                {"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
                {"steps", r.steps},
+               {"steps_before", job.steps_before()},
                {"kernels_per_step", c.plan.steps.size()},
                {"plan_peak_bytes", c.plan.peak_bytes()},
                {"compile_ms", c.compile_ms}});
@@ -63,14 +64,15 @@ void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
 
 void TrainReport::summary(const Job& job, const RecordedRun& record, const StepHistory& history,
                           const LossScaleWatch& loss_scale, const Overhead& overhead,
-                          const std::vector<SavedFile>& saved) const {
+                          const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints) const {
   const Plan& plan = job.compiled().plan;
   const std::vector<double>& losses = history.losses;
+  const bool none = losses.empty();  // the checkpoint had them all
   Json s = {{"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
             {"steps", losses.size()},
-            {"first_loss", json_number(losses.front())},
-            {"last_loss", json_number(losses.back())},
-            {"median_step_ns", static_cast<std::int64_t>(history.median_step_ns())},
+            {"first_loss", none ? Json(nullptr) : json_number(losses.front())},
+            {"last_loss", none ? Json(nullptr) : json_number(losses.back())},
+            {"median_step_ns", none ? 0 : static_cast<std::int64_t>(history.median_step_ns())},
             {"plan_peak_bytes", plan.peak_bytes()},
             {"measured_peak_bytes", job.measured_peak_bytes()},
             {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
@@ -84,7 +86,13 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
   for (const SavedFile& file : saved)
     s["saved"].push_back(
         {{"asked", file.asked}, {"path", file.path.empty() ? Json(nullptr) : Json(file.path)}});
+  if (job.steps_before() > 0) s["steps_before"] = job.steps_before();
+  if (!checkpoints.latest().empty())
+    s["checkpoint"] = {{"path", checkpoints.latest()},
+                       {"step", checkpoints.latest_step()},
+                       {"written", checkpoints.written()}};
   out_.object({{"summary", s}});
+  if (none) return;
   char text[256];
   std::snprintf(text, sizeof text, "done      %zu steps, loss %.6g -> %.6g, median step %s, measured peak %s",
                 losses.size(), losses.front(), losses.back(), duration_text(history.median_step_ns()).c_str(),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "app/checkpoint_writer.h"
 #include "app/job.h"
 #include "app/output.h"
 #include "app/recorded_run.h"
@@ -19,7 +20,7 @@ class TrainReport {
   void step(const StepResult& result, std::int64_t steps);
   void summary(const Job& job, const RecordedRun& record, const StepHistory& history,
                const LossScaleWatch& loss_scale, const Overhead& overhead,
-               const std::vector<SavedFile>& saved) const;
+               const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints) const;
   // A recipe that promises something is held to it: Errc::check_failed where the run differs.
   Status replay(const RecipeExpect& expect, const ReplayResult& result) const;
 

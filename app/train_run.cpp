@@ -38,26 +38,26 @@ Status run_paced(Job& job, const Output& out) {
 
 }  // namespace
 
-TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context)
+TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context,
+                   std::optional<Checkpoint> from)
     : recipe_(std::move(recipe)),
       options_(options),
       context_(context),
-      record_(options.session, options.name, context.out),
+      from_(std::move(from)),
+      record_(options.session, options.name, context.out, from_ ? from_->path : ""),
       report_(context.out) {}
 
 Status TrainRun::run() {
   TRY(check_places(options_.files));
-  prepared_ = TRY(prepare(recipe_, context_.stop));
+  prepared_ = TRY(prepare(recipe_, context_.stop, from_ ? &*from_ : nullptr));
+  from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
   auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)));
   if (!job) return cannot_start(job.error());
   job_ = std::move(job).value();
   if (options_.paced) return run_paced(*job_, context_.out);
-  if (options_.files.wanted()) last_good_.emplace(*job_);
-  environment_ = read_environment();
-  begin_gpu(environment_, job_->device());
-  TRY(record_.begin(*prepared_, job_.get(), environment_));
+  TRY(begin());
   const Finishing finishing(context_);  // from here on there is something to keep
   report_.started(*job_, record_);
   const std::int64_t start_ns = monotonic_ns(), waited_before_ns = processor_wait_ns();
@@ -65,12 +65,29 @@ Status TrainRun::run() {
   try {
     steps = run_steps();
   } catch (const std::bad_alloc&) {
-    steps = Error{Errc::limit, "out of memory after step " + std::to_string(history_.losses.size())};
+    steps = Error{Errc::limit, "out of memory after step " + std::to_string(last_step())};
   }
   waited_ = static_cast<double>(processor_wait_ns() - waited_before_ns) /
             static_cast<double>(std::max<std::int64_t>(monotonic_ns() - start_ns, 1));
   context_.out.progress_done();
   return finish(steps);
+}
+
+Status TrainRun::begin() {
+  checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
+  if (options_.files.wanted()) last_good_.emplace(*job_);
+  next_ = job_->steps_before() + 1;
+  if (next_ > job_->recipe().steps)
+    context_.out.note("nothing is left to do: the checkpoint is after step " +
+                      std::to_string(job_->steps_before()) + " of " + std::to_string(job_->recipe().steps) +
+                      " (--steps N makes more)");
+  environment_ = read_environment();
+  begin_gpu(environment_, job_->device());
+  return record_.begin(*prepared_, job_.get(), environment_);
+}
+
+std::int64_t TrainRun::last_step() const {
+  return job_->steps_before() + static_cast<std::int64_t>(history_.losses.size());
 }
 
 // A device that fails or has too little memory is a result of the configuration: the session keeps it. The
@@ -87,10 +104,12 @@ Status TrainRun::cannot_start(const Error& error) {
 Status TrainRun::run_steps() {
   const Recipe& r = job_->recipe();
   sampler_ = std::make_unique<Sampler>(TRY(parse_profile_level(r.profile)), job_->depth() > 0);
-  for (std::int64_t step = 1; step <= r.steps; ++step) {
+  for (std::int64_t step = next_; step <= r.steps; ++step) {
     const bool stop = context_.stop.stop_requested() || context_.out.reader_gone();
     const bool copy = !stop && last_good_ && last_good_->due();
     if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
+    // Nothing is pending then: submit_ahead waits there.
+    if (!stop && checkpoints_->due(step - 1)) checkpoints_->write(*job_, step - 1);
     if (!stop && (!copy || job_->pending() == 0)) TRY(submit_ahead(step));
     if (job_->pending() == 0) return stopped(step - 1);
     TRY(take_step(step));
@@ -101,8 +120,8 @@ Status TrainRun::run_steps() {
 Status TrainRun::submit_ahead(std::int64_t step) {
   const Recipe& r = job_->recipe();
   const auto kernels = static_cast<std::int64_t>(job_->compiled().plan.steps.size());
-  for (; next_ <= r.steps && job_->pending() <= job_->depth(); ++next_) {
-    const bool timed = record_.takes_steps() && sampler_->timed(next_) &&
+  for (; next_ <= r.steps && job_->pending() <= job_->depth() && !checkpoints_->due(next_ - 1); ++next_) {
+    const bool timed = record_.takes_steps() && sampler_->timed(next_ - job_->steps_before()) &&
                        r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels, 1);
     timed_.push_back(timed);
     TRY(job_->submit(next_, timed));
@@ -115,7 +134,8 @@ Status TrainRun::take_step(std::int64_t step) {
   const StepResult result = TRY(job_->collect());
   const bool timed = timed_.front(), pipelined = job_->depth() > 0;
   timed_.pop_front();
-  sampler_->record(step, pipelined && step > 1 ? result.end_ns - last_end_ns_ : result.step_ns);
+  const std::int64_t nth = step - job_->steps_before();
+  sampler_->record(nth, pipelined && nth > 1 ? result.end_ns - last_end_ns_ : result.step_ns);
   last_end_ns_ = result.end_ns;
   history_.add(result, timed);
   record_.add_step(result, timed);
@@ -138,21 +158,27 @@ Status TrainRun::finish(const Status& steps) {
   finish_environment(environment_);
   const Overhead overhead = sampler_->overhead();
   const std::vector<SavedFile> saved = save(steps);
-  const Status recorded = record_.finish(steps, environment_, overhead, job_->measured_peak_bytes());
-  if (!history_.losses.empty()) report_.summary(*job_, record_, history_, loss_scale_, overhead, saved);
+  // After an error it is not certain which step the states are of.
+  if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step());
+  const Status recorded =
+      record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(), checkpoints_->latest());
+  if (!history_.losses.empty() || steps.ok())
+    report_.summary(*job_, record_, history_, loss_scale_, overhead, saved, *checkpoints_);
   const Status kept = saved_where_asked(saved);
   const Status* first = nullptr;
-  for (const Status* status : {&steps, &kept, &recorded})
+  for (const Status* status : {&steps, &kept, &checkpoints_->status(), &recorded})
     if (!status->ok() && first == nullptr) first = status;
-  if (first == nullptr) return recipe_.expect ? report_.replay(*recipe_.expect, replay_result()) : Status();
-  for (const Status* status : {&kept, &recorded})
+  // What a recipe promises is of a training from its start.
+  const bool replayed = recipe_.expect && job_->steps_before() == 0;
+  if (first == nullptr) return replayed ? report_.replay(*recipe_.expect, replay_result()) : Status();
+  for (const Status* status : {&kept, &checkpoints_->status(), &recorded})
     if (!status->ok() && status != first) context_.out.error(status->error().message);
   return *first;
 }
 
 std::vector<SavedFile> TrainRun::save(const Status& steps) {
   const TrainedFiles& files = options_.files;
-  if (!files.wanted() || (history_.losses.empty() && !is_interrupted(steps))) return {};
+  if (!files.wanted() || (history_.losses.empty() && !steps.ok() && !is_interrupted(steps))) return {};
   const auto found = trained();
   if (!found) {
     const std::string why = "the parameters cannot be read: " + found.error().message;
@@ -169,7 +195,7 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
 
 Result<LastGood::Found> TrainRun::trained() {
   if (not_finite_step_ > 0) return last_good_->before(not_finite_step_, context_.stop);
-  return LastGood::Found{static_cast<std::int64_t>(history_.losses.size()), TRY(job_->parameter_views())};
+  return LastGood::Found{last_step(), TRY(job_->parameter_views())};
 }
 
 ReplayResult TrainRun::replay_result() const {

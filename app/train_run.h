@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "app/checkpoint_writer.h"
 #include "app/command.h"
 #include "app/job.h"
 #include "app/last_good.h"
@@ -27,16 +28,20 @@ namespace gradloom {
 struct TrainOptions {
   std::string session, name;  // of the run in it; both may be empty
   TrainedFiles files;
+  CheckpointOptions checkpoints;
   bool paced = false;  // steps are asked for on stdin
 };
 
 class TrainRun {
  public:
-  TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context);
+  // `from`: the training goes on from there.
+  TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context,
+           std::optional<Checkpoint> from = {});
   Status run();
 
  private:
   Status cannot_start(const Error& error);
+  Status begin();
   Status run_steps();
   Status submit_ahead(std::int64_t step);
   Status take_step(std::int64_t step);
@@ -45,16 +50,19 @@ class TrainRun {
   std::vector<SavedFile> save(const Status& steps);
   Result<LastGood::Found> trained();
   ReplayResult replay_result() const;
+  std::int64_t last_step() const;  // that was made
 
   const Recipe recipe_;
   const TrainOptions& options_;
   CommandContext& context_;
+  std::optional<Checkpoint> from_;  // until its contents are the job's
   RecordedRun record_;
   TrainReport report_;
   StepHistory history_;
   LossScaleWatch loss_scale_;
   std::shared_ptr<const Prepared> prepared_;
   std::unique_ptr<Job> job_;
+  std::unique_ptr<CheckpointWriter> checkpoints_;
   std::optional<LastGood> last_good_;  // where files are wanted
   std::unique_ptr<Sampler> sampler_ = std::make_unique<Sampler>(ProfileLevel::step);
   Environment environment_;

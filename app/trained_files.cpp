@@ -5,6 +5,7 @@
 #include <functional>
 #include <system_error>
 
+#include "app/parameter_file.h"
 #include "engine/onnx/export.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -96,13 +97,16 @@ Status check_sizes(const TrainedFiles& files, const Graph& graph) {
                                   bytes_text(static_cast<double>(bytes)) + " of parameters: " + what +
                                   " end at " + bytes_text(static_cast<double>(most))};
   };
-  TRY(too_large(files.params, kMostNpzBytes, ".npz files"));
+  if (!is_safetensors_name(files.params)) TRY(too_large(files.params, kMostNpzBytes, ".npz files"));
   return too_large(files.onnx, Limits().file_bytes, "ONNX files");
 }
 
 std::vector<SavedFile> save_trained(const TrainedFiles& files, const Job& job,
                                     const std::map<std::string, Tensor>& parameters) {
-  const WriteTo write_params = [&](const std::string& path) { return write_npz(path, parameters); };
+  const WriteTo write_params = [&](const std::string& path) {
+    return is_safetensors_name(path) ? write_safetensors(path, with_buffers(parameters, job.model()))
+                                     : write_npz(path, parameters);
+  };
   std::vector<SavedFile> saved;
   if (!files.params.empty()) saved.push_back(save(files.params, files, write_params));
   if (!files.onnx.empty()) saved.push_back(save_model(files, job, parameters, write_params));

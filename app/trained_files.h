@@ -10,7 +10,7 @@
 namespace gradloom {
 
 struct TrainedFiles {
-  std::string params;   // --save-params FILE.npz; empty: not asked for
+  std::string params;   // --save-params FILE.npz or FILE.safetensors; empty: not asked for
   std::string onnx;     // --export-onnx FILE.onnx; empty: not asked for
   std::string session;  // beside which they go where the places asked for take them no more; may be empty
   bool wanted() const { return !params.empty() || !onnx.empty(); }
@@ -26,7 +26,7 @@ struct SavedFile {
   std::string asked, path;  // `path` empty: it could be written nowhere
   std::string problem;      // why not where it was asked for; empty: it lies there
 };
-// Parameters as .npz, and as a model where that was asked for; each whole or not at all. Where the place
+// Parameters in a file of their own, and as a model where that was asked for; each whole or not at all. Where the place
 // that was asked for does not take the file it is tried beside the session, then in $TMPDIR (else /tmp),
 // under a name that is free there. A model that cannot be made (its source is gone) leaves its
 // parameters as FILE.onnx.npz.

@@ -279,6 +279,12 @@ class Verifier {
     recipe.model = model;
     recipe.model_hash = TRY(load_model(recipe)).content_hash;
     recipe.data = "npz:" + data;
+    if (!recipe.load_params.empty()) {
+      const fs::path own = folder / ("parameters" + fs::path(recipe.load_params).extension().string());
+      fs::copy_file(recipe.load_params, own, fs::copy_options::overwrite_existing, code);
+      if (code) return Error{Errc::io, "cannot make '" + escaped(own.string()) + "': " + code.message()};
+      recipe.load_params = own;
+    }
     recipe.expect.reset();
     TRY(write_recipe(recipe, folder / "recipe.json"));
     return options_.out;

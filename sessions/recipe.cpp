@@ -46,6 +46,7 @@ Result<Recipe> read_recipe(const std::string& path) {
   if (!recipe.ok()) return with_context(recipe.error(), path);
   const auto folder = std::filesystem::path(path).parent_path();
   recipe->model = from_folder(folder, recipe->model);
+  recipe->load_params = from_folder(folder, recipe->load_params);
   const auto [kind, file] = split_data(recipe->data);
   if (!file.empty()) recipe->data = kind + from_folder(folder, file);
   return recipe;
@@ -55,6 +56,7 @@ Status write_recipe(const Recipe& recipe, const std::string& path) {
   Recipe moved = recipe;
   const auto folder = std::filesystem::path(path).parent_path();
   moved.model = to_folder(folder, recipe.model);
+  moved.load_params = to_folder(folder, recipe.load_params);
   const auto [kind, file] = split_data(recipe.data);
   if (!file.empty()) moved.data = kind + to_folder(folder, file);
   return atomic_write_file(path, recipe_json(moved));
@@ -65,6 +67,7 @@ Recipe with_absolute_paths(const Recipe& recipe) {
   const std::filesystem::path here = std::filesystem::current_path(failed);
   Recipe moved = recipe;
   moved.model = from_folder(here, recipe.model);
+  moved.load_params = from_folder(here, recipe.load_params);
   const auto [kind, file] = split_data(recipe.data);
   if (!file.empty()) moved.data = kind + from_folder(here, file);
   return moved;

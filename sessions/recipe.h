@@ -38,7 +38,7 @@ struct RecipeExpect {
 };
 
 // The settings of one value are declared, with their defaults, in recipe_settings.def: loss, freeze,
-// train, optimizer, schedule, clip_norm, accumulate, precision, loss_scale, data, seed, steps, threads, planner,
+// train, load_params, optimizer, schedule, clip_norm, accumulate, precision, loss_scale, data, seed, steps, threads, planner,
 // in_place, record, search, device, profile.
 struct Recipe {
   std::string model, model_hash;
@@ -67,12 +67,12 @@ std::string recipe_json(const Recipe& recipe);
 constexpr std::size_t kMaxRecipeBytes = 4 << 20;
 Result<Recipe> parse_recipe(const std::string& json);  // paths as they stand in the text
 
-// Files. In a file the paths of model and data are relative to the file's folder where possible; in memory,
-// usable as they are.
+// Files. In a file the paths of model, parameters and data are relative to the file's folder where possible; in
+// memory, usable as they are.
 Result<Recipe> read_recipe(const std::string& path);
 Status write_recipe(const Recipe& recipe, const std::string& path);  // atomic
 
-Recipe with_absolute_paths(const Recipe& recipe);  // of model and data: usable from every folder
+Recipe with_absolute_paths(const Recipe& recipe);  // usable from every folder
 
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline);
 // Settings of passes that the precision switches go when it switches them off.

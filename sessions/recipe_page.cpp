@@ -113,7 +113,7 @@ std::string recipe_page() {
       "A recipe is one training run as a JSON file: `gradloom train --recipe FILE` replays it, `gradloom "
       "export` writes the recipe of a recorded run. This page is made by `gradloom recipe --markdown`; the "
       "JSON Schema is [sessions/recipe.schema.json](../sessions/recipe.schema.json) (`gradloom export "
-      "--schema`). In a file, the paths of model and data are relative to the file's folder.\n\n"
+      "--schema`). In a file, the paths of model, parameters and data are relative to the file's folder.\n\n"
       "## Settings\n\n" +
       settings_table() +
       "In files on and off are written true and false. `gradloom compare MODEL --a 'passes=none' --b "

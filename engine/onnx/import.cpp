@@ -14,6 +14,7 @@
 #include "engine/onnx/repair/buffers.h"
 #include "engine/onnx/repair/computed_weights.h"
 #include "engine/onnx/repair/initializers.h"
+#include "engine/onnx/repair/made_up_name.h"
 #include "engine/onnx/repair/merged_weights.h"
 #include "engine/onnx/file/model_file.h"
 #include "engine/onnx/file/newer_fields.h"

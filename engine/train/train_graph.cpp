@@ -34,11 +34,15 @@ ValueId add_input(GraphBuilder& b, const std::string& name, const Type& type, Ro
   return b.input(b.unique_name(name), type, role);
 }
 
-ValueId add_state(GraphBuilder& b, const std::string& name, Tensor initial) {
-  return b.state(b.unique_name(name), std::move(initial));
+// `state`: all but its name in the graph.
+ValueId add_state(GraphBuilder& b, std::vector<TrainState>& states, TrainState state, Tensor initial) {
+  const std::string owner = state.parameter.empty() ? "gradloom" : state.parameter;
+  state.value = b.unique_name(owner + "/" + state.name);
+  states.push_back(std::move(state));
+  return b.state(states.back().value, std::move(initial));
 }
-ValueId add_state(GraphBuilder& b, const std::string& name, const Type& like) {
-  return add_state(b, name, Tensor(like.dtype, like.shape));
+ValueId add_state(GraphBuilder& b, std::vector<TrainState>& states, TrainState state, const Type& like) {
+  return add_state(b, states, std::move(state), Tensor(like.dtype, like.shape));
 }
 
 // What the optimizer takes beside parameters and gradients; kNone: no factor, always applied.
@@ -49,7 +53,8 @@ struct Scaling {
 // The norm of the gradients, clipping by it, and what loss scaling makes of it. `loss_scale`: the state that
 // the gradients are multiplied by, or kNone.
 Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<ValueId>& gradients,
-                    ValueId loss_scale, StepNames& names) {
+                    ValueId loss_scale, TrainGraph& out) {
+  StepNames& names = out.names;
   Scaling scaling{.step = names.step};
   if (spec.clip_norm <= 0 && !spec.loss_scale) return scaling;
   const BuildScope names_of_scaling(b, b.context().named(spec.loss_scale ? "scale/" : "clip/"));
@@ -63,9 +68,9 @@ Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<Va
                     {"interval", spec.loss_scale->interval},
                     {"max_norm", spec.clip_norm}};
   const Type counter{DType::i64, {}};
-  const std::vector<ValueId> states{loss_scale, add_state(b, "gradloom/good_steps", counter),
-                                    add_state(b, "gradloom/skipped_steps", counter),
-                                    add_state(b, "gradloom/made_steps", counter)};
+  const std::vector<ValueId> states{loss_scale, add_state(b, out.states, {.name = "good_steps"}, counter),
+                                    add_state(b, out.states, {.name = "skipped_steps"}, counter),
+                                    add_state(b, out.states, {.name = "made_steps"}, counter)};
   std::vector<ValueId> inputs{names.grad_norm};
   inputs.insert(inputs.end(), states.begin(), states.end());
   const auto next = b.ops(op_by_name("LossScale"), inputs, attrs, 7);
@@ -94,46 +99,46 @@ Result<std::vector<ValueId>> trainable_parameters(const Graph& graph) {
 }
 
 // The state that gradients are multiplied by, or kNone.
-Result<ValueId> add_loss_scale(GraphBuilder& b, const TrainSpec& spec) {
+Result<ValueId> add_loss_scale(GraphBuilder& b, const TrainSpec& spec, std::vector<TrainState>& states) {
   if (!spec.loss_scale) return kNone;
   const Graph& graph = b.graph();
   if (graph.type(graph.loss).dtype == DType::f16)
     return Error{Errc::bad_input, "the loss '" + escaped(graph.values[graph.loss].name) +
                                       "' is computed in f16, where it cannot be scaled (cast it to f32)"};
-  return add_state(b, "gradloom/loss_scale", Tensor::scalar(DType::f32, spec.loss_scale->initial));
+  return add_state(b, states, {.name = "loss_scale"}, Tensor::scalar(DType::f32, spec.loss_scale->initial));
 }
 
 // Gradients and the loss become their means over the micro-batches.
-void accumulate(GraphBuilder& b, std::int64_t count, std::vector<Trained>& trained, StepNames& names) {
+void accumulate(GraphBuilder& b, std::int64_t count, std::vector<Trained>& trained, TrainGraph& out) {
   const Graph& graph = b.graph();
+  StepNames& names = out.names;
   names.micro = add_input(b, "gradloom/micro", {DType::i64, {}}, Role::hyper);
-  const auto add = [&](ValueId value, const std::string& prefix, const std::string& name) {
-    const BuildScope before_updates(b, {b.context().origin, kOptimizerRank - 1, prefix});
-    const ValueId acc = add_state(b, name, graph.values[value].type);
+  const auto add = [&](ValueId value, const std::string& owner) {
+    const BuildScope before_updates(b, {b.context().origin, kOptimizerRank - 1, owner + "/"});
+    const TrainState state{.parameter = owner, .name = "acc", .remembered = false};
+    const ValueId acc = add_state(b, out.states, state, graph.values[value].type);
     const ValueId next = b.op("Accumulate", {acc, value, names.micro}, {{"count", count}});
     b.update(acc, next);
     return next;
   };
-  for (Trained& t : trained) {
-    const std::string name = graph.values[t.parameter].name;
-    t.gradient = add(t.gradient, name + "/", name + "/acc");
-  }
-  names.loss = add(graph.loss, "loss/", "loss/acc");
+  for (Trained& t : trained) t.gradient = add(t.gradient, graph.values[t.parameter].name);
+  names.loss = add(graph.loss, "loss");
 }
 
 // One Optimizer node per parameter; pass fuse-optimizer makes one of them all.
 void add_updates(GraphBuilder& b, const OptimizerSpec& spec, const std::vector<Trained>& trained,
-                 const Scaling& scaling, ValueId lr) {
+                 const Scaling& scaling, TrainGraph& out) {
   const Graph& graph = b.graph();
   const OpDef& optimizer = op_by_name("Optimizer");
   const std::vector<std::string> states = optimizer_states(spec);
   for (const auto& [p, g] : trained) {
     const std::string name = graph.values[p].name;
     const BuildScope names_of_parameter(b, b.context().named(name + "/"));
-    std::vector<ValueId> inputs{lr, scaling.step, scaling.factor, scaling.apply, p, g};
+    std::vector<ValueId> inputs{out.names.lr, scaling.step, scaling.factor, scaling.apply, p, g};
     std::vector<ValueId> state_ids;
     for (const std::string& s : states) {
-      state_ids.push_back(add_state(b, name + "/" + s, graph.values[p].type));
+      const TrainState state{.parameter = name, .name = s};
+      state_ids.push_back(add_state(b, out.states, state, graph.values[p].type));
       inputs.push_back(state_ids.back());
     }
     const auto next = b.ops(optimizer, inputs, optimizer_attrs(spec), static_cast<int>(1 + states.size()));
@@ -162,7 +167,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   freeze_parameters(graph, spec);
   const std::vector<ValueId> trainable = TRY(trainable_parameters(graph));
   GraphBuilder b(graph, {.origin = {{}, Phase::optimizer}, .rank = kOptimizerRank});
-  const ValueId loss_scale = TRY(add_loss_scale(b, spec));
+  const ValueId loss_scale = TRY(add_loss_scale(b, spec, out.states));
   const auto grads = TRY(add_gradients(graph, graph.loss, trainable, loss_scale));
 
   out.names.lr = add_input(b, "gradloom/lr", {DType::f64, {}}, Role::hyper);
@@ -177,11 +182,11 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   if (trained.empty())
     return Error{Errc::bad_input, "nothing to train: the loss depends on no trainable parameter"};
 
-  if (spec.accumulate > 1) accumulate(b, spec.accumulate, trained, out.names);
+  if (spec.accumulate > 1) accumulate(b, spec.accumulate, trained, out);
   std::vector<ValueId> gradients;
   for (const Trained& t : trained) gradients.push_back(t.gradient);
-  const Scaling scaling = add_scaling(b, spec, gradients, loss_scale, out.names);
-  add_updates(b, spec.optimizer, trained, scaling, out.names.lr);
+  const Scaling scaling = add_scaling(b, spec, gradients, loss_scale, out);
+  add_updates(b, spec.optimizer, trained, scaling, out);
   graph.outputs.clear();
   for (ValueId StepNames::*value : StepNames::kReported)
     if (out.names.*value != kNone) graph.outputs.push_back(out.names.*value);

@@ -37,9 +37,17 @@ struct StepNames {
 };
 constexpr std::array<ValueId StepNames::*, 4> StepNames::kReported = {
     &StepNames::loss, &StepNames::grad_norm, &StepNames::loss_scale, &StepNames::skipped};
+// A state that training added to those of the model: what the optimizer and loss scaling remember.
+struct TrainState {
+  std::string value{};      // its name in the graph
+  std::string parameter{};  // that it belongs to; empty: to the step as a whole
+  std::string name{};       // "m", "loss_scale"
+  bool remembered = true;   // read by later steps; an accumulator is not: each step begins it anew
+};
 struct TrainGraph {
   Graph graph;
   StepNames names;
+  std::vector<TrainState> states;
   std::vector<std::string> trainable;  // parameter names
   std::vector<RewriteRecord> removed;  // what is not trained on, node by node
 };

@@ -42,10 +42,12 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.loss = "ce{axis=1}:logits,labels";
   recipe.freeze = {"wte*", "ln_?"};
   recipe.train = {"*.cos"};
+  recipe.load_params = "p.safetensors";
   recipe.optimizer = "adamw{lr=0.001}";
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;
   recipe.accumulate = 4;
+  recipe.memory_budget = "2GiB";
   set_precision(recipe, "f16");
   recipe.loss_scale = "dynamic{initial=256}";
   recipe.data = "tokens:text";

@@ -286,6 +286,7 @@ TEST_F(Hostile, O15LargeFiles) { try_row("O15"); }
 TEST_F(Hostile, O16Polyglots) { try_row("O16"); }
 TEST_F(Hostile, O17Numbers) { try_row("O17"); }
 TEST_F(Hostile, DataFiles) { try_row("D"); }
+TEST_F(Hostile, Parameters) { try_row("P"); }
 TEST_F(Hostile, Recipes) { try_row("R"); }
 TEST_F(Hostile, Sessions) { try_row("S"); }
 TEST_F(Hostile, TestFolders) { try_row("C"); }
@@ -299,7 +300,7 @@ TEST(HostileCorpus, HasEveryRow) {
     EXPECT_TRUE(names.insert(c.row + c.name).second) << c.row << " " << c.name << " is there twice";
   }
   for (int i = 1; i <= 17; ++i) EXPECT_GE(rows["O" + std::to_string(i)], 3) << "O" << i;
-  EXPECT_EQ(rows.size(), 21u);
+  EXPECT_EQ(rows.size(), 22u);
   EXPECT_GE(names.size(), 300u);
 }
 

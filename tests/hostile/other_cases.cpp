@@ -1,4 +1,4 @@
-// What is not ONNX: data (D), recipes (R), sessions (S), test folders (C).
+// What is not ONNX: data (D), parameters (P), recipes (R), sessions (S), test folders (C).
 #include <zlib.h>
 
 #include <filesystem>
@@ -215,6 +215,65 @@ void labels_and_tokens(Cases& cases) {
       "not a regular file");
 }
 
+// Row P: parameters and checkpoints from others.
+void parameters(Cases& cases) {
+  const auto add = [&](const std::string& name, const std::string& bytes, int code, const std::string& says) {
+    cases.push_back({"P",
+                     name,
+                     [=](const Place& place) {
+                       place.write("model.onnx", plain().SerializeAsString());
+                       place.write("p.safetensors", bytes);
+                     },
+                     {train(code, says, {"--load-params", "p.safetensors"})}});
+  };
+  const auto file = [](const std::string& header, const std::string& data) {
+    return little(header.size(), 8) + header + data;
+  };
+  const auto w = [&](const std::string& shape, const std::string& places, std::size_t bytes) {
+    return file(R"({"w":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + places + "}}",
+                std::string(bytes, '\x3f'));
+  };
+  add("as it should be", w("[4]", "[0,16]", 16), 0, "");
+  add("empty", "", kBad, "shorter than 8 bytes");
+  add("a pickle", "\x80\x02}q\x01(X\x01wq\1ctorch._utils\n_rebuild_tensor_v2\n", kBad,
+      "not a safetensors file");
+  add("header of 2^64", little(~std::uint64_t{0}, 8) + "{}", kBad, "not a safetensors file");
+  add("another shape", w("[2,2]", "[0,16]", 16), kBad, "'w' is f32[2, 2]; expected f32[4]");
+  add("dims that overflow", w("[4611686018427387904,16]", "[0,16]", 16), kLimit, "63 bits");
+  add("tensor behind the end", w("[400000000000]", "[0,1600000000000]", 16), kBad, "truncated");
+  add("hole", w("[4]", "[8,24]", 24), kBad, "leaves a hole");
+  add("escape sequence",
+      file("{\"\\u001b[31m\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", "abcd"), kBad,
+      "\\x1b[31m");
+  add("100000 brackets", file("{\"w\":" + repeated("[", 100000), ""), kBad, "damaged header");
+  add("100000 nested objects", file(repeated("{\"a\":", 100000), ""), kBad, "unknown key 'a'");
+  std::string many = "{";
+  for (int i = 0; i < 600'000; ++i)
+    many += "\"" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)";
+  add("600000 tensors", file(many + "}", ""), kLimit, "more than 500000 tensors");
+  many = "{\"__metadata__\":{";
+  for (int i = 0; i < 200'000; ++i) many += "\"" + std::to_string(i) + "\":\"\",";
+  add("200000 metadata", file(many, ""), kLimit, "more than 100000 entries");
+  cases.push_back({"P",
+                   "link to something endless",
+                   [](const Place& place) {
+                     place.write("model.onnx", plain().SerializeAsString());
+                     fs::create_symlink("/dev/zero", place.model + "/p.safetensors");
+                   },
+                   {train(kBad, "is not a regular file", {"--load-params", "p.safetensors"})}});
+  cases.push_back({"P",
+                   "no checkpoint",
+                   [](const Place& place) {
+                     place.write("model.onnx", plain().SerializeAsString());
+                     fs::create_directories(place.model + "/c/step-00000001");
+                     place.write("c/step-00000001/state.json", "{\"gradloom_checkpoint\": 1}");
+                     fs::create_directories(place.model + "/d");
+                   },
+                   {train(kBad, "state.json: is damaged", {"--resume", "c"}),
+                    train(kBad, "no checkpoint, and none in it", {"--resume", "d"}),
+                    train(kIo, "cannot open the checkpoint e", {"--resume", "e"})}});
+}
+
 void recipes(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& text, int code, const std::string& says) {
     cases.push_back(
@@ -324,6 +383,7 @@ std::vector<Case> other_cases() {
   arrays(cases);
   large_and_cut_archives(cases);
   labels_and_tokens(cases);
+  parameters(cases);
   recipes(cases);
   sessions(cases);
   test_folders(cases);

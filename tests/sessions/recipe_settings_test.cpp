@@ -58,16 +58,17 @@ TEST_F(RecipeSettings, EveryRowIsWhole) {
 // Reading, writing, resetting: each row concerns its own member and no other.
 TEST_F(RecipeSettings, RowsConcernTheirMember) {
   const std::map<std::string, std::string> others = {
-      {"loss", "ce:a,b"},    {"freeze", "a* b"},
-      {"optimizer", "adam"}, {"schedule", "constant{warmup=3}"},
-      {"clip_norm", "0.5"},  {"accumulate", "2"},
-      {"precision", "bf16"}, {"loss_scale", "dynamic{initial=8}"},
-      {"data", "npz:f"},     {"seed", "18446744073709551615"},
-      {"steps", "7"},        {"threads", "3"},
-      {"planner", "reuse"},  {"in_place", "off"},
-      {"record", "off"},     {"search", "4"},
-      {"train", "c* d"},     {"device", "cuda:0"},
-      {"profile", "all"}};
+      {"loss", "ce:a,b"},       {"freeze", "a* b"},
+      {"optimizer", "adam"},    {"schedule", "constant{warmup=3}"},
+      {"clip_norm", "0.5"},     {"accumulate", "2"},
+      {"precision", "bf16"},    {"loss_scale", "dynamic{initial=8}"},
+      {"data", "npz:f"},        {"seed", "18446744073709551615"},
+      {"steps", "7"},           {"threads", "3"},
+      {"planner", "reuse"},     {"in_place", "off"},
+      {"record", "off"},        {"search", "4"},
+      {"train", "c* d"},        {"device", "cuda:0"},
+      {"profile", "all"},       {"load_params", "p.npz"},
+      {"memory_budget", "2GiB"}};
   for (const RecipeSetting& s : recipe_settings()) {
     if (s.kind == SettingKind::part) continue;
     ASSERT_EQ(others.count(s.key), 1u) << "a value other than the default for " << s.key;

@@ -23,6 +23,8 @@ Recipe full_recipe() {
   recipe.loss = "ce:logits,labels";
   recipe.freeze = {"wte*", "ln_?"};
   recipe.train = {"*.cos", "ln_f"};
+  recipe.load_params = "/p.safetensors";
+  recipe.memory_budget = "2GiB";
   recipe.optimizer = "adamw{lr=0.001}";
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/base/text.h"
+#include "engine/onnx/repair/made_up_name.h"
 #include "engine/onnx/repair/provenance.h"
 #include "engine/onnx/file/subgraph.h"
 #include "engine/onnx/file/tensor_proto.h"
@@ -54,8 +55,6 @@ struct Seen {
 bool is_weight_op(const std::string& op_type) {
   return std::find(std::begin(kWeightOps), std::end(kWeightOps), op_type) != std::end(kWeightOps);
 }
-
-constexpr std::string_view kByTorchScript = "onnx::", kByDynamo = "val_";
 
 // By torch.export's names, those of ATen's functions: "zeros_like_1" is what the exporter computed from nothing.
 bool is_made_from_nothing(const std::string& name) {
@@ -187,12 +186,6 @@ class Classifier {
 };
 
 }  // namespace
-
-bool is_made_up(const std::string& name) {
-  if (name.starts_with(kByTorchScript)) return true;
-  return name.starts_with(kByDynamo) && name.size() > kByDynamo.size() &&
-         name.find_first_not_of("0123456789", kByDynamo.size()) == std::string::npos;
-}
 
 InitializerUses classify_initializers(const onnx::GraphProto& graph, const std::vector<std::string>& train) {
   return Classifier(graph, train).run(graph);

@@ -41,7 +41,4 @@ struct InitializerUses {
 // the globs `train` fits is a parameter whatever name or exporter say.
 InitializerUses classify_initializers(const onnx::GraphProto& graph, const std::vector<std::string>& train);
 
-// A name that torch.onnx.export made up: "onnx::MatMul_12", by TorchScript, or "val_12".
-bool is_made_up(const std::string& name);
-
 }  // namespace gradloom

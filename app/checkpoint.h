@@ -1,0 +1,49 @@
+// A checkpoint: all that goes on with a training as if it had never ended. A folder of four files:
+//   model.safetensors       parameters, running statistics and buffers by their names in the module (load_state_dict)
+//   optimizer.safetensors   what the optimizer keeps, "<parameter>.exp_avg", "<parameter>.exp_avg_sq", ..
+//   recipe.json             the run as a recipe, with absolute paths
+//   state.json              step, place in the data, random numbers, loss scale; size and hash of the other files, and
+//                           of itself
+// State does not depend on device, passes or planner: names are those of the model, tensors are row-major and as
+// wide as training keeps them. Errors: Errc::bad_input, naming file and reason, for whatever is damaged, incomplete
+// or no checkpoint; Errc::io.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "engine/base/safetensors.h"
+#include "sessions/recipe.h"
+
+namespace gradloom {
+
+// Loss scaling after the last step (LossScaleSpec).
+struct LossScaleState {
+  double scale = 0;
+  std::int64_t good_steps = 0,
+               skipped_steps = 0;  // in a row: made since the scale changed; skipped up to now
+  bool operator==(const LossScaleState&) const = default;
+};
+
+struct Checkpoint {
+  std::string path;             // of the folder it was read from
+  std::int64_t step = 0;        // that were made
+  std::int64_t next_batch = 0;  // of the data
+  std::uint64_t seed = 0;       // with which random numbers go on from `step`
+  std::int64_t made_steps = 0;  // that the optimizer counts: all but the skipped ones
+  std::optional<LossScaleState> loss_scale;
+  Recipe recipe;
+  Safetensors model, optimizer;
+};
+
+constexpr const char *kStateFile = "state.json", *kModelFile = "model.safetensors",
+                     *kOptimizerFile = "optimizer.safetensors", *kRecipeFile = "recipe.json";
+
+// Into a folder that is there and empty; every file is flushed to disk.
+Status write_checkpoint(const std::string& folder, const Checkpoint& checkpoint);
+// Everything is checked before anything is returned. Tensors stay in their files, which may be deleted meanwhile.
+Result<Checkpoint> read_checkpoint(const std::string& folder);
+
+}  // namespace gradloom

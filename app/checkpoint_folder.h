@@ -1,0 +1,46 @@
+// A folder of checkpoints, one folder for each: FOLDER/step-00000020. A checkpoint is written under a name that
+// begins with a dot, flushed to disk, and renamed: whatever ends the process, a folder of that name is whole. One
+// process writes into a folder at a time. Errors: Errc::io; Errc::usage for a folder in use or of another training.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint.h"
+
+namespace gradloom {
+
+class CheckpointFolder {
+ public:
+  // Creates the folder, with those above it. `keep`: how many checkpoints stay, 0: all. Checkpoints after step
+  // `begins_after`, or of a model with another hash, are no past of this training: an error.
+  static Result<std::unique_ptr<CheckpointFolder>> open(const std::string& path, std::int64_t keep,
+                                                        std::int64_t begins_after,
+                                                        const std::string& model_hash);
+  CheckpointFolder(const CheckpointFolder&) = delete;
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+  ~CheckpointFolder();
+  // The path of what was written; then the oldest go. After an error the folder is as it was.
+  Result<std::string> write(const Checkpoint& checkpoint);
+
+ private:
+  CheckpointFolder(std::string path, std::int64_t keep, int fd)
+      : path_(std::move(path)), keep_(keep), fd_(fd) {}
+  void remove_unfinished() const;
+  void remove_oldest() const;
+  std::string path_;
+  std::int64_t keep_;
+  int fd_;  // of the folder, which it locks
+};
+
+// Steps of the checkpoints in a folder, ascending.
+std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
+std::string checkpoint_path(const std::string& folder, std::int64_t step);
+
+// `path`: a checkpoint, or a folder of checkpoints, whose newest it is then. Where that is not whole the error
+// names the newest that is: an older one is for the user to choose.
+Result<Checkpoint> open_checkpoint(const std::string& path);
+
+}  // namespace gradloom

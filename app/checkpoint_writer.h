@@ -1,0 +1,54 @@
+// The checkpoints of one training: when they are due, and that they are written. A place that takes none does not end
+// the training: it is told once, the next is tried when it is due, and the run ends with that error if the last
+// could not be written either. Parameters that are not finite any more are not written (Errc::numeric).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "app/checkpoint_folder.h"
+#include "app/finite_parameters.h"
+#include "app/job.h"
+#include "app/output.h"
+
+namespace gradloom {
+
+struct CheckpointOptions {
+  std::string folder;      // --checkpoint; empty: none are written
+  std::int64_t every = 0;  // steps; 0: only at the end
+  std::int64_t keep = 2;   // 0: all
+};
+
+class CheckpointWriter {
+ public:
+  // Opens the folder before the first step. Without a folder nothing is ever due.
+  static Result<std::unique_ptr<CheckpointWriter>> create(const CheckpointOptions& options, const Job& job,
+                                                          const Output& out);
+  // After this step one is to be written, which was not yet.
+  bool due(std::int64_t step) const;
+  // REQUIRES nothing pending, and `step` the last that was made. Tells what it did.
+  void write(const Job& job, std::int64_t step);
+  // The last one, unless the step has it.
+  void finish(const Job& job, std::int64_t step);
+
+  const std::string& latest() const { return latest_; }  // path of the newest that was written; empty: none
+  std::int64_t latest_step() const { return latest_step_; }
+  std::int64_t written() const { return written_; }
+  const Status& status() const { return status_; }  // of the last that was tried
+
+ private:
+  CheckpointWriter(const CheckpointOptions& options, const Job& job, const Output& out)
+      : options_(&options), out_(&out), finite_(job.compiled().train.graph) {}
+  Result<std::string> put(const Job& job, std::int64_t step);
+  const CheckpointOptions* options_;
+  const Output* out_;
+  FiniteParameters finite_;
+  std::unique_ptr<CheckpointFolder> folder_;  // null: none are written
+  std::string latest_;
+  std::int64_t latest_step_ = -1, tried_step_ = -1, written_ = 0, told_ns_ = 0;
+  Status status_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,145 @@
+#include "app/training_state.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/parameter_file.h"
+#include "engine/base/names.h"
+#include "engine/base/text.h"
+
+namespace gradloom {
+namespace {
+
+// As torch.optim's state_dict calls them.
+struct Renamed {
+  std::string_view ours, torch;
+};
+constexpr Renamed kRenamed[] = {{"m", "exp_avg"}, {"v", "exp_avg_sq"}, {"momentum", "momentum_buffer"}};
+constexpr std::string_view kStep = ".step";  // PyTorch's count of updates, one per parameter
+
+std::string torch_name(const std::string& state) {
+  for (const Renamed& row : kRenamed)
+    if (state == row.ours) return std::string(row.torch);
+  return state;
+}
+
+// Of loss scaling (LossScaleState and Checkpoint::made_steps): scalars in state.json.
+constexpr const char *kScale = "loss_scale", *kGood = "good_steps", *kSkipped = "skipped_steps",
+                     *kMade = "made_steps";
+bool is_of_loss_scaling(const TrainState& state) {
+  return state.parameter.empty() &&
+         (state.name == kScale || state.name == kGood || state.name == kSkipped || state.name == kMade);
+}
+
+struct Kept {
+  std::string key;  // in the checkpoint
+  ValueId id;
+  const TrainState* state = nullptr;  // null: of another kind
+};
+
+// The states of the step that are not the model's own.
+std::vector<Kept> kept_states(const ImportedModel& model, const Compiled& compiled) {
+  const Graph& graph = compiled.train.graph;
+  std::set<std::string_view> own;
+  for (const ValueId id : graph.parameters) own.insert(graph.values[id].name);
+  for (const Value& v : model.graph.values)
+    if (v.role == Role::state) own.insert(v.name);
+  std::map<std::string_view, const TrainState*> listed;
+  for (const TrainState& state : compiled.train.states) listed[state.value] = &state;
+  std::vector<Kept> kept;
+  for (const Update& u : graph.updates) {
+    const std::string& name = graph.values[u.state].name;
+    const auto found = listed.find(name);
+    const TrainState* const state = found == listed.end() ? nullptr : found->second;
+    if (own.count(name) != 0 || (state != nullptr && !state->remembered)) continue;
+    const bool named = state != nullptr && !state->parameter.empty();
+    kept.push_back({named ? state->parameter + "." + torch_name(state->name) : name, u.state, state});
+  }
+  return kept;
+}
+
+std::string file_of(const Checkpoint& from) { return escaped(from.path) + "/" + kOptimizerFile; }
+
+// The scalars of loss scaling. A checkpoint of another precision has none but the count of updates.
+Status set_loss_scaling(const Checkpoint& from, const TrainState& state, Value& value) {
+  const auto set = [&](double number) { value.data = Tensor::scalar(value.type.dtype, number); };
+  const auto count = [&](std::int64_t steps) {
+    value.data = Tensor(value.type.dtype, {});
+    value.data.mutable_as<std::int64_t>()[0] = steps;
+  };
+  if (state.name == kMade) count(from.made_steps);
+  if (!from.loss_scale) return {};
+  if (state.name == kScale) set(from.loss_scale->scale);
+  if (state.name == kGood) count(from.loss_scale->good_steps);
+  if (state.name == kSkipped) count(from.loss_scale->skipped_steps);
+  return {};
+}
+
+}  // namespace
+
+Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
+  const Compiled& compiled = job.compiled();
+  Checkpoint c;
+  c.step = c.made_steps = step;
+  c.next_batch = job.first_batch(step + 1);
+  c.seed = job.recipe().seed;
+  c.recipe = with_absolute_paths(job.recipe());
+  c.recipe.expect.reset();
+  if (!job.algorithms().empty()) c.recipe.algorithms.clear();
+  for (const auto& [problem, algorithm] : job.algorithms()) c.recipe.algorithms[problem] = algorithm.bytes;
+  c.model = with_buffers(TRY(job.parameter_views()), job.model());
+  LossScaleState scale;
+  bool scaled = false;
+  std::set<std::string> counted;  // parameters with states
+  for (const Kept& kept : kept_states(job.model(), compiled)) {
+    Tensor contents = TRY(job.state_view(kept.id));
+    if (kept.state == nullptr || !is_of_loss_scaling(*kept.state)) {
+      c.optimizer.tensors[kept.key] = std::move(contents);
+      if (kept.state != nullptr) counted.insert(kept.state->parameter);
+      continue;
+    }
+    scaled = true;
+    if (kept.state->name == kScale) scale.scale = contents.at(0);
+    if (kept.state->name == kGood) scale.good_steps = contents.int_at(0);
+    if (kept.state->name == kSkipped) scale.skipped_steps = contents.int_at(0);
+    if (kept.state->name == kMade) c.made_steps = contents.int_at(0);
+  }
+  if (scaled) c.loss_scale = scale;
+  for (const std::string& parameter : counted)
+    c.optimizer.tensors.emplace(parameter + std::string(kStep),
+                                Tensor::scalar(DType::f32, static_cast<double>(c.made_steps)));
+  c.optimizer.metadata = {
+      {"format", "pt"}, {"optimizer", c.recipe.optimizer}, {"step", std::to_string(step)}};
+  return c;
+}
+
+Status set_states(const Checkpoint& from, const ImportedModel& model, Compiled& compiled) {
+  Graph& graph = compiled.train.graph;
+  const std::string hint =
+      " (--load-params " + escaped(from.path) + "/" + kModelFile + " begins anew with the parameters alone)";
+  std::set<std::string> known, counted;
+  for (const Kept& kept : kept_states(model, compiled)) {
+    Value& value = graph.values[kept.id];
+    if (kept.state != nullptr && is_of_loss_scaling(*kept.state)) {
+      TRY(set_loss_scaling(from, *kept.state, value));
+      continue;
+    }
+    const auto it = from.optimizer.tensors.find(kept.key);
+    if (it == from.optimizer.tensors.end())
+      return Error{Errc::bad_input, file_of(from) + ": no '" + escaped(kept.key) + "', which " +
+                                        escaped(from.recipe.optimizer) + " did not keep" + hint};
+    value.data = TRY(tensor_as(it->second, value.type, file_of(from) + ": '" + escaped(kept.key) + "'"));
+    known.insert(kept.key);
+    if (kept.state != nullptr) known.insert(kept.state->parameter + std::string(kStep));
+  }
+  for (const auto& [key, tensor] : from.optimizer.tensors)
+    if (known.count(key) == 0)
+      return Error{Errc::bad_input,
+                   file_of(from) + ": '" + escaped(key) +
+                       "' is of another optimizer, or of a parameter that is not trained now" + hint};
+  return {};
+}
+
+}  // namespace gradloom

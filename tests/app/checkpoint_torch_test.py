@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Checkpoints and PyTorch read each other's numbers: usage: checkpoint_torch_test.py GRADLOOM MODELS
+
+1. A training of each model, saved, is what `load_state_dict` takes strictly, and the module's loss on the next batch is the
+   one of the next step; the optimizer's state_dict, made from optimizer.safetensors, goes on with a step of
+   torch.optim to the same parameters.
+2. A state_dict that PyTorch changed and wrote is what --load-params begins with.
+Exits with 77 (skipped) where there is no PyTorch. The safetensors package is not needed: the format is a few lines.
+"""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import torch
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+gradloom, models = sys.argv[1:]
+sys.path.insert(0, models)
+import modules  # noqa: E402
+
+DTYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "BOOL": np.bool_}
+
+
+def load_file(path):
+    """safetensors.torch.load_file for the dtypes that occur here."""
+    data = open(path, "rb").read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, row in header.items():
+        begin, end = (8 + length + at for at in row["data_offsets"])
+        array = np.frombuffer(data[begin:end], DTYPES[row["dtype"]]).reshape(row["shape"])
+        tensors[name] = torch.from_numpy(array.copy())
+    return tensors
+
+
+def save_file(tensors, path):
+    """safetensors.torch.save_file, with all names in alphabetical order."""
+    header, parts, at = {"__metadata__": {"format": "pt"}}, [], 0
+    for name in sorted(tensors):
+        array = tensors[name].detach().contiguous().numpy()
+        dtype = next(key for key, value in DTYPES.items() if value == array.dtype)
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        parts.append(array.tobytes())
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def run(*args):
+    done = subprocess.run([gradloom, "train", *args, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    steps = {}
+    for line in done.stdout.splitlines():
+        row = json.loads(line)
+        if "step" in row:
+            steps[row["step"]] = row["loss"]
+    return steps
+
+
+def close(a, b, what, tolerance=2e-5):
+    assert abs(a - b) <= tolerance * abs(b), f"{what}: {a} and {b}"
+
+
+def resumed_optimizer(module, folder):
+    """torch.optim.Adam with the state of the checkpoint."""
+    kept = load_file(folder + "/optimizer.safetensors")
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)
+    state = {}
+    for index, (name, _) in enumerate(module.named_parameters()):
+        state[index] = {key: kept[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return optimizer
+
+
+def check_model(name, make, names, work):
+    folder = os.path.join(models, name)
+    arrays = np.load(folder + "/batches.npz")
+    size = next(iter(arrays.values())).shape[1]
+    work = os.path.join(work, name)
+    job = [folder + "/model.onnx", "--dim", f"batch={size}", "--loss", "ce:logits,labels", "--optimizer", "adam{lr=1e-3}",
+           "--data", "npz:" + folder + "/batches.npz"]
+    run(*job, "--steps", "3", "--checkpoint", work)
+    saved = work + "/step-00000003"
+    module = make()
+    module.load_state_dict(load_file(saved + "/model.safetensors"), strict=True)
+    module.train()
+    optimizer = resumed_optimizer(module, saved)
+    after = run("--resume", work, "--steps", "4", "--save-params", work + "/after.safetensors")
+    inputs = [torch.from_numpy(arrays[key][3 % len(arrays[key])]) for key in names]
+    loss, _ = module(*inputs)
+    close(loss.item(), after[4], f"{name}: loss of the step after the checkpoint")
+    loss.backward()
+    optimizer.step()
+    for key, mine in load_file(work + "/after.safetensors").items():
+        theirs = module.state_dict()[key]
+        if mine.is_floating_point():  # one update of Adam moves by about the learning rate
+            assert torch.allclose(mine, theirs, rtol=1e-4, atol=2e-5), f"{name}: {key} after a step of each"
+    # The other way: numbers of PyTorch's own.
+    torch.manual_seed(1)
+    other = make()
+    other.train()
+    state = {key: value.clone() for key, value in other.state_dict().items()}
+    save_file(state, work + "/torch.safetensors")
+    first = run(*job, "--steps", "1", "--load-params", work + "/torch.safetensors")
+    loss, _ = other(*[torch.from_numpy(arrays[key][0]) for key in names])
+    close(loss.item(), first[1], f"{name}: loss with parameters of PyTorch")
+    print("ok", name)
+
+
+with tempfile.TemporaryDirectory() as work:
+    check_model("mlp", modules.Mlp, ("x", "labels"), work)
+    check_model("cnn-digits", modules.CnnDigits, ("image", "labels"), work)
+    check_model("gpt-char", modules.GptChar, ("tokens", "labels"), work)

@@ -1,0 +1,263 @@
+// k steps, a checkpoint and the other steps are the same bits as all steps at once.
+#include "app/training_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "engine/device/plugin.h"
+#include "engine/train/optimizers.h"
+#include "tests/environment.h"
+#include "tests/folder.h"
+#include "tests/paths.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::int64_t kSteps = 6, kBefore = 2;
+
+Recipe recipe_for(const std::string& model, const std::string& optimizer) {
+  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model;
+  Recipe recipe;
+  recipe.model = folder + "/model.onnx";
+  recipe.data = "npz:" + folder + "/batches.npz";
+  recipe.loss = "ce:logits,labels";
+  recipe.optimizer = optimizer;
+  recipe.schedule = "cosine{warmup=3,total=8}";
+  recipe.seed = 7;
+  recipe.dims = {{"batch", model == "gpt-char" ? 2 : 8}};
+  if (model == "gpt-char") recipe.data = "tokens:" GRADLOOM_SOURCE_DIR "/ARCHITECTURE.md";
+  set_pipeline(recipe, default_pipeline());
+  return recipe;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::map<std::string, Tensor> parameters;
+};
+
+std::unique_ptr<Job> make_job(const Recipe& recipe, const Checkpoint* from = nullptr) {
+  auto prepared = prepare(recipe, {}, from);
+  EXPECT_TRUE(prepared.ok()) << prepared.error().message;
+  if (!prepared.ok()) return nullptr;
+  auto job = Job::create(std::move(prepared).value());
+  EXPECT_TRUE(job.ok()) << job.error().message;
+  return job.ok() ? std::move(job).value() : nullptr;
+}
+
+Trained train(Job& job, std::int64_t last) {
+  Trained trained;
+  for (std::int64_t step = job.steps_before() + 1; step <= last; ++step) {
+    job.executor().poison();
+    const auto result = job.step(step);
+    EXPECT_TRUE(result.ok()) << result.error().message;
+    if (!result.ok()) return trained;
+    trained.losses.push_back(result->loss);
+  }
+  trained.parameters = *job.parameters();
+  return trained;
+}
+
+void expect_equal(const Trained& expected, const Trained& got) {
+  ASSERT_EQ(expected.losses.size(), static_cast<std::size_t>(kSteps));
+  ASSERT_EQ(got.losses.size(), static_cast<std::size_t>(kSteps - kBefore));
+  for (std::size_t i = 0; i < got.losses.size(); ++i)
+    EXPECT_EQ(std::memcmp(&expected.losses[i + kBefore], &got.losses[i], sizeof(double)), 0)
+        << "step " << i + kBefore + 1 << ": " << expected.losses[i + kBefore] << " and " << got.losses[i];
+  ASSERT_EQ(expected.parameters.size(), got.parameters.size());
+  for (const auto& [name, tensor] : expected.parameters)
+    EXPECT_TRUE(bit_equal(tensor, got.parameters.at(name))) << name;
+}
+
+class TrainingState : public testing::Test {
+ protected:
+  // After kBefore steps, by way of the disk.
+  Checkpoint checkpoint(const Recipe& recipe) {
+    const auto job = make_job(recipe);
+    if (job == nullptr) return {};
+    train(*job, kBefore);
+    const auto taken = checkpoint_of(*job, kBefore);
+    EXPECT_TRUE(taken.ok()) << taken.error().message;
+    const std::string path = folder_ / ("c" + std::to_string(++count_));
+    std::filesystem::create_directory(path);
+    const Status written = write_checkpoint(path, *taken);
+    EXPECT_TRUE(written.ok()) << written.error().message;
+    auto read = read_checkpoint(path);
+    EXPECT_TRUE(read.ok()) << read.error().message;
+    return read.ok() ? std::move(read).value() : Checkpoint();
+  }
+  void expect_bit_equal(const Recipe& recipe) {
+    const Checkpoint from = checkpoint(recipe);
+    EXPECT_EQ(from.step, kBefore);
+    EXPECT_EQ(from.next_batch, kBefore * recipe.accumulate);
+    const auto whole = make_job(recipe), rest = make_job(recipe, &from);
+    ASSERT_TRUE(whole != nullptr && rest != nullptr);
+    expect_equal(train(*whole, kSteps), train(*rest, kSteps));
+  }
+  void expect_refused(const Recipe& recipe, const Checkpoint& from, const std::string& text) {
+    const auto prepared = prepare(recipe, {}, &from);
+    ASSERT_FALSE(prepared.ok()) << text;
+    EXPECT_EQ(prepared.error().code, Errc::bad_input);
+    EXPECT_NE(prepared.error().message.find(text), std::string::npos) << prepared.error().message;
+  }
+  TemporaryFolder folder_;
+  int count_ = 0;
+};
+
+// Every optimizer that there is, in the form in which it keeps states.
+TEST_F(TrainingState, ResumedStepsAreBitEqualForEveryOptimizer) {
+  for (const OptimizerDef& def : all_optimizers())
+    for (const char* model : {"cnn-digits", "mlp"}) {
+      SCOPED_TRACE(std::string(model) + " " + def.name);
+      expect_bit_equal(recipe_for(model, std::string(def.name) + "{" + def.start + "}"));
+    }
+}
+
+TEST_F(TrainingState, ResumedStepsAreBitEqualWithTokens) {
+  expect_bit_equal(recipe_for("gpt-char", "adamw{lr=1e-3}"));
+}
+
+// The masks are those of the steps, and synthetic batches too.
+TEST_F(TrainingState, ResumedStepsAreBitEqualWithDropout) {
+  Recipe recipe = recipe_for("bert-tiny", "lamb{lr=1e-2}");
+  recipe.data = "synthetic";
+  expect_bit_equal(recipe);
+  recipe.precision = "bf16";
+  expect_bit_equal(recipe);
+}
+
+TEST_F(TrainingState, ResumedStepsAreBitEqualWhileTheLossScaleMoves) {
+  Recipe recipe = recipe_for("mlp", "adam{lr=1e-3}");
+  recipe.precision = "f16";
+  recipe.loss_scale = "dynamic{initial=1e6,interval=2}";
+  recipe.accumulate = 2;
+  recipe.clip_norm = 1;
+  const Checkpoint from = checkpoint(recipe);
+  ASSERT_TRUE(from.loss_scale);
+  EXPECT_LT(from.made_steps, from.step) << "this scale makes steps overflow";
+  expect_bit_equal(recipe);
+}
+
+TEST_F(TrainingState, ResumedStepsAreBitEqualInDouble) {
+  Recipe recipe = recipe_for("cnn-digits", "adam");
+  recipe.precision = "f64";
+  expect_bit_equal(recipe);
+}
+
+// What is written has no trace of passes: saved under one set, the training goes on under another.
+TEST_F(TrainingState, OtherPassesGoOnWithTheSameNumbers) {
+  for (const char* model : {"cnn-digits", "gpt-char"}) {
+    Recipe optimized = recipe_for(model, "adamw{lr=1e-3}"), plain = optimized;
+    plain.passes.clear();
+    plain.planner = "none";
+    const Checkpoint from = checkpoint(optimized), same = checkpoint(plain);
+    ASSERT_EQ(from.model.tensors.size(), same.model.tensors.size());
+    ASSERT_EQ(from.optimizer.tensors.size(), same.optimizer.tensors.size());
+    for (const auto& [key, tensor] : same.optimizer.tensors) {
+      ASSERT_TRUE(from.optimizer.tensors.count(key)) << key;
+      EXPECT_EQ(from.optimizer.tensors.at(key).type(), tensor.type()) << key;
+    }
+    const auto whole = make_job(optimized), rest = make_job(plain, &from);
+    ASSERT_TRUE(whole != nullptr && rest != nullptr);
+    const Trained expected = train(*whole, kSteps), got = train(*rest, kSteps);
+    ASSERT_EQ(got.losses.size(), static_cast<std::size_t>(kSteps - kBefore));
+    for (std::size_t i = 0; i < got.losses.size(); ++i)
+      EXPECT_NEAR(got.losses[i], expected.losses[i + kBefore], 1e-4 * expected.losses[i + kBefore]);
+  }
+}
+
+TEST_F(TrainingState, AnotherDeviceGoesOn) {
+#ifdef GRADLOOM_PLUGIN_FOLDER
+  const Setting plugins("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER),
+      cache("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache");
+  ASSERT_TRUE(find_plugin("hostgpu").ok());
+  Recipe cpu = recipe_for("mlp", "adam{lr=1e-2}"), gpu = cpu;
+  gpu.device = "host-gpu";
+  const auto whole = make_job(cpu);
+  ASSERT_NE(whole, nullptr);
+  const Trained expected = train(*whole, kSteps);
+  for (const Recipe& first : {cpu, gpu}) {
+    const Checkpoint from = checkpoint(first);
+    const auto rest = make_job(first.device == "cpu" ? gpu : cpu, &from);
+    ASSERT_NE(rest, nullptr);
+    const Trained got = train(*rest, kSteps);
+    ASSERT_EQ(got.losses.size(), static_cast<std::size_t>(kSteps - kBefore));
+    for (std::size_t i = 0; i < got.losses.size(); ++i)
+      EXPECT_NEAR(got.losses[i], expected.losses[i + kBefore], 1e-4 * expected.losses[i + kBefore]);
+  }
+  expect_bit_equal(gpu);
+#else
+  GTEST_SKIP() << "this build has no host executor (GRADLOOM_HOST_GPU is off)";
+#endif
+}
+
+TEST_F(TrainingState, OtherPrecisionsGoOn) {
+  const Recipe f32 = recipe_for("mlp", "adam{lr=1e-3}");
+  const Checkpoint from = checkpoint(f32);
+  for (const char* precision : {"f64", "bf16", "f16"}) {
+    Recipe other = f32;
+    set_precision(other, precision);
+    const auto rest = make_job(other, &from);
+    ASSERT_NE(rest, nullptr);
+    const Trained got = train(*rest, kSteps);
+    const auto whole = make_job(f32);
+    const Trained expected = train(*whole, kSteps);
+    for (std::size_t i = 0; i < got.losses.size(); ++i)
+      EXPECT_NEAR(got.losses[i], expected.losses[i + kBefore], 2e-2 * expected.losses[i + kBefore])
+          << precision;
+  }
+}
+
+// The data go on where they were, also where a step takes more batches from now on.
+TEST_F(TrainingState, ThePlaceInTheDataStaysWhenAccumulationChanges) {
+  Recipe recipe = recipe_for("mlp", "sgd{lr=0.1}");
+  const Checkpoint from = checkpoint(recipe);
+  recipe.accumulate = 3;
+  const auto job = make_job(recipe, &from);
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->first_batch(kBefore + 1), kBefore);
+  EXPECT_EQ(job->first_batch(kBefore + 2), kBefore + 3);
+}
+
+TEST_F(TrainingState, NamesAreThoseOfPyTorch) {
+  const Checkpoint from = checkpoint(recipe_for("cnn-digits", "adam"));
+  for (const char* name : {"stem.weight", "stem_norm.running_mean", "head.bias"})
+    EXPECT_TRUE(from.model.tensors.count(name)) << name;
+  for (const char* state : {"exp_avg", "exp_avg_sq", "step"})
+    EXPECT_TRUE(from.optimizer.tensors.count(std::string("stem.weight.") + state)) << state;
+  EXPECT_EQ(from.optimizer.tensors.at("stem.weight.step").at(0), kBefore);
+  EXPECT_FALSE(from.optimizer.tensors.count("stem_norm.running_mean.exp_avg"));
+  const Checkpoint sgd = checkpoint(recipe_for("mlp", "sgd{momentum=0.9}"));
+  EXPECT_TRUE(sgd.optimizer.tensors.count("layers.0.weight.momentum_buffer"));
+}
+
+TEST_F(TrainingState, AnotherTrainingIsRefused) {
+  const Checkpoint from = checkpoint(recipe_for("mlp", "adam"));
+  expect_refused(recipe_for("cnn-digits", "adam"), from, "no tensor for parameter 'stem.weight'");
+  expect_refused(recipe_for("mlp", "sgd{momentum=0.9}"), from, "no 'layers.0.weight.momentum_buffer'");
+  expect_refused(recipe_for("mlp", "sgd"), from, "'layers.0.bias.exp_avg' is of another optimizer");
+  Recipe frozen = recipe_for("mlp", "adam");
+  frozen.freeze = {"layers.0.*"};
+  expect_refused(frozen, from, "'layers.0.bias.exp_avg' is of another optimizer, or of a parameter");
+  const Checkpoint less = checkpoint(frozen);
+  expect_refused(recipe_for("mlp", "adam"), less, "no 'layers.0.weight.exp_avg'");
+}
+
+// Step counts, numbers and shapes that do not fit: nothing is half loaded.
+TEST_F(TrainingState, TensorsThatDoNotFitAreRefused) {
+  const Recipe recipe = recipe_for("mlp", "adam");
+  Checkpoint from = checkpoint(recipe);
+  const auto shape = from;
+  from.optimizer.tensors["layers.0.bias.exp_avg"] = Tensor(DType::f32, {3});
+  expect_refused(recipe, from, "'layers.0.bias.exp_avg' is f32[3]; expected f32[96]");
+  from = shape;
+  from.model.tensors["layers.0.bias"] = Tensor(DType::i32, {96});
+  expect_refused(recipe, from, "tensor 'layers.0.bias' is i32[96]; expected f32[96]");
+  from = shape;
+  from.model.tensors["stranger"] = Tensor(DType::f32, {96});
+  expect_refused(recipe, from, "the model has no parameter 'stranger'");
+}
+
+}  // namespace
+}  // namespace gradloom
