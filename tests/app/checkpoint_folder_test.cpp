@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,6 +134,38 @@ TEST_F(CheckpointFolders, AFailedWriteChangesNothing) {
   EXPECT_EQ(checkpoint_steps(path_), (Steps{1}));
   EXPECT_EQ(entries(), 1u);
   EXPECT_TRUE(open_checkpoint(path_).ok());
+}
+
+// A disk that is full after so many bytes of a file, from none on.
+TEST_F(CheckpointFolders, AFullDiskLeavesTheOldCheckpoint) {
+  {
+    const auto folder = open(1);
+    ASSERT_NE(folder, nullptr);
+    write(*folder, 1);
+  }
+  int failed = 0;
+  for (rlim_t bytes = 0; bytes < 2000; bytes += 50) {
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{bytes, bytes};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      auto folder = CheckpointFolder::open(path_, 1, 1, std::string(32, 'a'));
+      const auto written = folder.ok() ? (*folder)->write(small_checkpoint(2)) : folder.error();
+      _exit(written.ok() ? 0 : static_cast<int>(written.error().code));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 0) break;
+    ++failed;
+    EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(Errc::io)) << bytes;
+    EXPECT_EQ(checkpoint_steps(path_), (Steps{1})) << bytes;
+    EXPECT_EQ(entries(), 1u) << bytes;
+    ASSERT_TRUE(open_checkpoint(path_).ok()) << bytes;
+  }
+  EXPECT_GT(failed, 10) << "every file is cut somewhere";
+  EXPECT_EQ(checkpoint_steps(path_), (Steps{2}));
 }
 
 // A process that is killed at any moment leaves its newest checkpoint, or the one before, and a folder that the next

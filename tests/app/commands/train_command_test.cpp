@@ -110,6 +110,17 @@ TEST_F(TrainCommand, AStoppedTrainingLeavesACheckpoint) {
   EXPECT_EQ(step, losses(o).rbegin()->first);
 }
 
+TEST_F(TrainCommand, AFullDiskEndsNoTraining) {
+  const Outcome o = wait(start(train_mlp({"--steps", "5", "--checkpoint", kept(), "--checkpoint-every", "2",
+                                          "--save-params", path("p.npz")}),
+                               80'000));
+  EXPECT_EQ(o.code, 5) << o.err;
+  EXPECT_EQ(losses(o).size(), 5u);
+  EXPECT_NE(o.err.find("File too large"), std::string::npos) << o.err;
+  EXPECT_TRUE(fs::is_empty(kept()));
+  EXPECT_TRUE(fs::exists(path("p.npz")));
+}
+
 // As often as GRADLOOM_TEST_KILLS says: a process killed at any moment leaves a checkpoint that goes on with the bits
 // of a training that was never killed.
 TEST_F(TrainCommand, AKilledTrainingGoesOnBitEqual) {
