@@ -152,6 +152,45 @@ TEST(Planners, FiveThousandBuffersDoNotOverlap) {
   EXPECT_EQ(overlap_problem(requests, offsets, arena), "");
 }
 
+TEST(Planners, BestFitFindsTheOptimumOfSmallSets) {
+  std::mt19937 random(5);
+  int found = 0;
+  constexpr int kSets = 100;
+  for (int round = 0; round < kSets; ++round) {
+    auto requests = random_requests(random, 7, 6, 1000);
+    for (Request& r : requests) r.bytes = rounded(r.bytes + 1);
+    std::vector<std::int64_t> offsets;
+    found += find_planner("best-fit")->plan(requests, offsets) == brute_force(requests) ? 1 : 0;
+  }
+  EXPECT_EQ(found, kSets);
+}
+
+TEST(Planners, VeryManyRequestsDoNotOverlap) {
+  std::mt19937 random(6);
+  constexpr int kCount = 60'000, kSteps = 30'000;
+  std::vector<Request> requests;
+  std::vector<std::vector<std::size_t>> at(kSteps + 8);
+  for (int i = 0; i < kCount; ++i) {
+    const int first = std::uniform_int_distribution<int>(0, kSteps - 1)(random);
+    const int last = first + std::uniform_int_distribution<int>(0, 6)(random);
+    for (int step = first; step <= last; ++step)
+      at[static_cast<std::size_t>(step)].push_back(requests.size());
+    requests.push_back({std::uniform_int_distribution<int>(0, 1 << 16)(random), first, last});
+  }
+  std::vector<std::int64_t> offsets;
+  const std::int64_t arena = find_planner("best-fit")->plan(requests, offsets);
+  EXPECT_LE(static_cast<double>(arena), 1.6 * static_cast<double>(lower_bound_bytes(requests)));
+  for (const std::vector<std::size_t>& live : at) {
+    std::vector<Request> together;
+    std::vector<std::int64_t> places;
+    for (const std::size_t i : live) {
+      together.push_back({requests[i].bytes, 0, 0});
+      places.push_back(offsets[i]);
+    }
+    ASSERT_EQ(overlap_problem(together, places, arena), "");
+  }
+}
+
 TEST(Planners, NothingToPlaceTakesNothing) {
   for (const PlannerDef& planner : all_planners()) {
     std::vector<std::int64_t> offsets = {7};
