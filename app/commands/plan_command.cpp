@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "app/commands/commands.h"
+#include "app/explain.h"
 #include "app/job.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
@@ -14,6 +15,7 @@ namespace {
 struct Options {
   RecipeFlags recipe;
   bool log = false, kernels = false, dump = false, memory_curve = false;
+  std::string explain;
 };
 
 Json log_json(const std::vector<RewriteRecord>& records) {
@@ -187,12 +189,23 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_flag("--dump", options->dump, "print the final graph as text");
   app.add_flag("--memory-curve", options->memory_curve,
                "peak memory against predicted time for what --memory-budget can choose");
+  app.add_option("--explain", options->explain,
+                 "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");
   return [options](CommandContext& context) -> Status {
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
     if (options->dump) {
       context.out.object({{"graph", dump(prepared->compiled.train.graph)}});
       context.out.text(dump(prepared->compiled.train.graph));
+      return {};
+    }
+    if (!options->explain.empty()) {
+      bool first = true;
+      for (const Explained& e : TRY(explain(prepared->compiled, options->explain))) {
+        context.out.object({{"explain", explained_json(prepared->compiled, e)}});
+        context.out.text((first ? "" : "\n") + explained_text(prepared->compiled, e));
+        first = false;
+      }
       return {};
     }
     if (options->memory_curve) return print_memory_curve(context, *prepared);
