@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "engine/base/memory.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -75,6 +76,7 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
             {"median_step_ns", none ? 0 : static_cast<std::int64_t>(history.median_step_ns())},
             {"plan_peak_bytes", plan.peak_bytes()},
             {"measured_peak_bytes", job.measured_peak_bytes()},
+            {"vmhwm_bytes", process_peak_bytes()},
             {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
             {"kernels_per_step", plan.steps.size()}};
   if (loss_scale.scale() > 0) {
@@ -98,6 +100,12 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
                 losses.size(), losses.front(), losses.back(), duration_text(history.median_step_ns()).c_str(),
                 bytes_text(static_cast<double>(job.measured_peak_bytes())).c_str());
   out_.text(text);
+  // On a GPU the plan's memory is the device's.
+  const std::int64_t process = process_peak_bytes(), own = job.device().id == "cpu" ? plan.peak_bytes() : 0;
+  if (process > own)
+    out_.text("process   " + bytes_text(static_cast<double>(process)) +
+              " at its peak: " + (own > 0 ? "plan " + bytes_text(static_cast<double>(own)) + ", " : "") +
+              "program, libraries, model and " + "batches " + bytes_text(static_cast<double>(process - own)));
   if (loss_scale.scale() > 0)
     out_.text("f16       " + plural_text(loss_scale.skipped(), "step") + " skipped, loss scale " +
               number_text(loss_scale.scale()));

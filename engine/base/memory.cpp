@@ -55,6 +55,15 @@ std::int64_t cgroup_memory_limit(const std::string& membership, const std::strin
   return limit;
 }
 
+std::int64_t process_peak_bytes() {
+  std::ifstream in("/proc/self/status");
+  for (std::string word; in >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == "VmHWM:" && in >> kibibytes) return kibibytes << 10;
+  }
+  return 0;
+}
+
 std::int64_t usable_memory_bytes() {
   const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGE_SIZE);
   std::int64_t usable = pages > 0 && page_bytes > 0 ? pages * page_bytes : std::int64_t{8} << 30;
