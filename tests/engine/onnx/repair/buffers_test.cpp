@@ -31,9 +31,10 @@ InitializerVerdict verdict_of(const std::string& nodes, const Shape& shape,
   EXPECT_EQ(verdict.trained, imported.graph.parameters.size() == 1);
   EXPECT_EQ(testing::value_of(imported.graph, "p").role, verdict.trained ? Role::parameter : Role::constant);
   EXPECT_NE(verdict.why, "");
-  if (!verdict.trained)
+  if (!verdict.trained) {
     EXPECT_TRUE(has_note(imported, "1 initializer is taken for a buffer and not trained"));
-  if (!verdict.trained) EXPECT_TRUE(has_note(imported, "p (" + verdict.why + ")"));
+    EXPECT_TRUE(has_note(imported, "p (" + verdict.why + ")"));
+  }
   return verdict;
 }
 
