@@ -158,7 +158,10 @@ Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
   for (const std::string& d : dims_) TRY(add_dim(recipe, d));
   recipe.import_limits = TRY(read_import_limits(import_limits_));
   for (const Flag& f : *flags_) {
-    if (!f.list.empty()) recipe.*std::get<std::vector<std::string> Recipe::*>(f.setting->member) = f.list;
+    if (!f.list.empty()) {
+      recipe.*std::get<std::vector<std::string> Recipe::*>(f.setting->member) = f.list;
+      TRY(check_setting(recipe, *f.setting, flag_of(*f.setting)));
+    }
     if (f.option != nullptr && f.option->count() > 0) TRY(set_flag(recipe, *f.setting, f.text));
   }
   for (const std::string& e : exclude_) TRY(exclude_site(recipe, e));

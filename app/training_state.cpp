@@ -12,11 +12,15 @@
 namespace gradloom {
 namespace {
 
-// As torch.optim's state_dict calls them.
+// As torch.optim's state_dict calls them; those of Adafactor as transformers' does.
 struct Renamed {
   std::string_view ours, torch;
 };
-constexpr Renamed kRenamed[] = {{"m", "exp_avg"}, {"v", "exp_avg_sq"}, {"momentum", "momentum_buffer"}};
+constexpr Renamed kRenamed[] = {{"m", "exp_avg"},
+                                {"v", "exp_avg_sq"},
+                                {"momentum", "momentum_buffer"},
+                                {"row", "exp_avg_sq_row"},
+                                {"column", "exp_avg_sq_col"}};
 constexpr std::string_view kStep = ".step";  // PyTorch's count of updates, one per parameter
 
 std::string torch_name(const std::string& state) {

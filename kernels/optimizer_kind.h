@@ -11,4 +11,13 @@ enum class OptimizerKind : std::uint8_t {
 #undef OPTIMIZER
 };
 
+// The shape of a state. A parameter of two dims or more and at least one element is factored by optimizers that have
+// `rows` and `columns`.
+enum class StateForm : std::uint8_t {
+  whole,       // the parameter's
+  unfactored,  // the parameter's; only of those that are not factored
+  rows,        // of factored ones: without the last dim
+  columns,     // of factored ones: without the last but one
+};
+
 }  // namespace gradloom::kernels

@@ -78,10 +78,13 @@ std::size_t workspace_bytes(Target target, const SoftmaxCrossEntropyArgs& args) 
   return std::size_t(2 * (gpu ? args.outer * args.inner : loss_strips(args.outer, args.inner))) * 8;
 }
 
-// CPU, LAMB: squared norms of the parameter and of the update, per piece.
+// CPU, LAMB and Adafactor: squared norms of the parameter and of the update, per piece. Adafactor also: of factored tensors,
+// the first matrix of each, and a mean of every matrix.
 std::size_t workspace_bytes(Target target, const OptimizerArgs& args) {
   if (target == Target::gpu) return gpu::workspace_bytes(args);
-  return args.kind == OptimizerKind::lamb ? std::size_t(2 * pieces_of(args.count, args.sizes)) * 8 : 0;
+  if (args.kind != OptimizerKind::lamb && args.kind != OptimizerKind::adafactor) return 0;
+  const std::int64_t firsts = args.factored ? args.count : 0;
+  return std::size_t(2 * pieces_of(args.count, args.sizes) + firsts + factored_matrices(args)) * 8;
 }
 
 std::size_t workspace_bytes(Target target, const GlobalNormArgs& args) {

@@ -167,9 +167,15 @@ Result<std::vector<RecomputeChoice>> memory_curve(const Compiled& compiled, cons
 
 // `freeze` may name buffers and constants too, which are not trained anyway.
 Status check_named(const Graph& graph, const TrainSpec& spec) {
-  TRY(check_globs(graph, "--freeze", spec.freeze, "no parameter", [](const Graph& g, ValueId id) {
+  const auto may_be_frozen = [](const Graph& g, ValueId id) {
     return g.value(id).producer == kNone && g.value(id).role != Role::input;
-  }));
+  };
+  TRY(check_globs(graph, "--freeze", spec.freeze, "no parameter", may_be_frozen));
+  std::vector<std::string> frozen, grouped;
+  for (const ParameterGroup& group : spec.groups) (group.freeze ? frozen : grouped).push_back(group.glob);
+  TRY(check_globs(graph, "--group", frozen, "no parameter", may_be_frozen));
+  TRY(check_globs(graph, "--group", grouped, "no parameter",
+                  [](const Graph& g, ValueId id) { return g.value(id).role == Role::parameter; }));
   return check_globs(graph, "--train", spec.train, "nothing that can be trained",
                      [](const Graph& g, ValueId id) { return g.value(id).role == Role::parameter; });
 }

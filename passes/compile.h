@@ -42,14 +42,14 @@ struct Compiled {
   std::vector<std::pair<std::string, ValueId>> gradients;
 };
 
-// A glob of `freeze` or `train` that fits nothing that it could be meant for: Errc::usage, with the nearest.
+// A glob of `freeze`, `train` or `groups` that fits nothing that it could be meant for: Errc::usage, with the nearest.
 Status check_named(const Graph& graph, const TrainSpec& spec);
 
 // The choices of recompute.h for the graph of a compiled job, whatever its budget.
 Result<std::vector<RecomputeChoice>> memory_curve(const Compiled& compiled, const CompileOptions& options,
                                                   std::stop_token stop = {});
 
-// Usage errors name the nearest that exists: an unknown planner, a glob of `freeze` or `train` that fits no parameter, a
+// Usage errors name the nearest that exists: an unknown planner, a glob of `freeze`, `train` or `groups` that fits no parameter, a
 // switched-off site that is no node of the model. Passes for other targets keep their sites unjudged, and so
 // do gradients_only graphs, where one pipeline serves many models. Errc::device: the memory budget cannot be met.
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop = {});

@@ -145,7 +145,14 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.train.optimizer = *optimizer;
   options.train.freeze = recipe.freeze;
   options.train.train = recipe.train;
+  for (std::size_t i = 0; i < recipe.group.size(); ++i) {
+    Result<ParameterGroup> group = parse_group(recipe.group[i]);
+    if (!group.ok())
+      return Error{Errc::bad_input, "/group/" + std::to_string(i) + ": " + group.error().message};
+    options.train.groups.push_back(std::move(group).value());
+  }
   options.train.clip_norm = recipe.clip_norm;
+  options.train.clip_value = recipe.clip_value;
   options.train.accumulate = recipe.accumulate;
   if (!recipe.memory_budget.empty()) {
     const std::optional<std::int64_t> budget = parse_bytes(recipe.memory_budget);

@@ -38,8 +38,8 @@ struct RecipeExpect {
 };
 
 // The settings of one value are declared, with their defaults, in recipe_settings.def: loss, freeze,
-// train, load_params, optimizer, schedule, clip_norm, accumulate, precision, loss_scale, data, seed, steps, threads, planner,
-// in_place, record, search, device, profile.
+// train, load_params, group, optimizer, schedule, clip_norm, clip_value, accumulate, precision, loss_scale, data, seed, steps,
+// threads, planner, in_place, record, search, device, profile.
 struct Recipe {
   std::string model, model_hash;
   std::map<std::string, std::int64_t> dims;

@@ -16,6 +16,7 @@ using markdown::cell, markdown::code, markdown::head, markdown::row;
 std::string limits(double least, double most) {
   if (least <= -1e307 && most >= 1e307) return "";
   if (most >= 1e307) return "at least " + number_text(least);
+  if (least <= -1e307) return "at most " + number_text(most);
   return number_text(least) + " to " + number_text(most);
 }
 
@@ -54,29 +55,46 @@ std::string loss_section() {
   return page;
 }
 
+// "row, column (of two dims and more), v (of fewer dims), m, where beta1 is not 0"
+std::string states_of(const OptimizerDef& def) {
+  std::string text;
+  for (const OptimizerStateDef& state : def.states) {
+    text += (text.empty() ? "" : ", ") + std::string(state.name);
+    switch (state.form) {
+      case kernels::StateForm::whole: break;
+      case kernels::StateForm::unfactored: text += " (of fewer than two dims)"; break;
+      case kernels::StateForm::rows: text += " (of two dims or more: one number a row)"; break;
+      case kernels::StateForm::columns: text += " (one a column)"; break;
+    }
+    if (*state.needs != 0) text += ", where " + std::string(state.needs) + " is not 0";
+  }
+  return text;
+}
+
 std::string optimizer_section() {
   std::string page;
   for (const OptimizerDef& def : all_optimizers()) {
     OptimizerSpec spec(def.kind);
     page += "### " + std::string(def.name) + "\n\n" + def.title + " (" + def.source + "). One step:\n\n```\n";
     for (const std::string& part : split_top_level(def.formula, ';')) page += part + "\n";
-    std::string states;
-    for (const std::string& state : split_top_level(def.states, ' '))
-      states += (states.empty() ? "" : ", ") + state;
-    page += "```\n\nState of every parameter: " + states +
-            (*def.needs != 0 ? ", where " + std::string(def.needs) + " is not 0" : "") + ".\n\n" +
+    page += "```\n\nState of every parameter: " + states_of(def) + ".\n\n" +
             option_table([&](FieldVisitor& v) { spec.fields(v); });
   }
   return page;
 }
 
 std::string schedule_section() {
-  std::string page = head({"schedule", "factor after the warm-up", "meaning"});
-  for (const ScheduleDef& def : all_schedules()) page += row({code(def.name), code(def.formula), def.title});
-  ScheduleSpec spec;
+  std::string page =
+      head({"schedule", "factor after the warm-up", "meaning", "torch.optim.lr_scheduler 1.13"});
   for (const ScheduleDef& def : all_schedules())
-    if (def.falls) spec.name = def.name;
-  return page + "\n" + option_table([&](FieldVisitor& v) { spec.fields(v); });
+    page += row({code(def.name), code(def.formula), def.title, *def.source != 0 ? code(def.source) : ""});
+  page += "\n";
+  for (const ScheduleDef& def : all_schedules()) {
+    ScheduleSpec spec;
+    spec.name = def.name;
+    page += "### " + std::string(def.name) + "\n\n" + option_table([&](FieldVisitor& v) { spec.fields(v); });
+  }
+  return page;
 }
 
 std::string loss_scale_section() {
@@ -121,7 +139,9 @@ std::string recipe_page() {
       "Every loss is a mean over what it compares. A target that is no input of the model becomes one.\n\n" +
       loss_section() + "## Optimizers\n\n" + optimizer_section() +
       "## Schedules\n\nThe learning rate of step s is the optimizer's `lr` times a factor: s / warmup during "
-      "the warm-up, then what the schedule says of progress = (s - warmup) / (total - warmup).\n\n" +
+      "the warm-up (one-cycle: its own), then what the schedule says of n = s - warmup. Those with a name in the last "
+      "column equal PyTorch's schedule of that name; with a warm-up, its SequentialLR of LinearLR(start_factor=1 / "
+      "warmup, total_iters=warmup - 1) and that schedule, milestones=[warmup].\n\n" +
       schedule_section() +
       "## Loss scaling\n\nWith precision f16 the loss is multiplied before the backward pass, the gradients "
       "are divided by as much before the optimizer, and a step whose gradients overflow is skipped "

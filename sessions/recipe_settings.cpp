@@ -9,6 +9,7 @@
 #include "engine/train/loss_scaling.h"
 #include "engine/train/losses.h"
 #include "engine/train/optimizers.h"
+#include "engine/train/parameter_groups.h"
 #include "engine/train/schedules.h"
 #include "passes/planners.h"
 
@@ -71,6 +72,10 @@ std::string planner_syntax() {
 
 Status check_optimizer(const std::string& text) {
   TRY(parse_optimizer(text));
+  return {};
+}
+Status check_group(const std::string& text) {
+  TRY(parse_group(text));
   return {};
 }
 Status check_schedule(const std::string& text) {
@@ -200,6 +205,11 @@ struct Checker {
     return check_range(static_cast<double>(recipe.*member), setting, called);
   }
   Status operator()(double Recipe::*member) const { return check_range(recipe.*member, setting, called); }
+  Status operator()(std::vector<std::string> Recipe::*member) const {
+    if (setting.check != nullptr)
+      for (const std::string& text : recipe.*member) TRY(setting.check(text));
+    return {};
+  }
   template <class T>
   Status operator()(T) const {
     return {};

@@ -31,7 +31,7 @@ struct RecipeSetting {
   bool optional = false;             // left out of files at its default
   const char* flag = nullptr;        // null: the key with dashes; "": none
   std::string (*forms)() = nullptr;  // what a text may say: "a | b{x=1}"
-  Status (*check)(const std::string& text) = nullptr;              // of a text
+  Status (*check)(const std::string& text) = nullptr;              // of a text, or of each of a list
   void (*set)(Recipe&, const std::string& text) = nullptr;         // where other settings follow
   Status (*set_text)(Recipe&, const std::string& text) = nullptr;  // of a part that has a flag
   const char* precision = "";  // the only precision with which it means something; "": with all

@@ -11,16 +11,19 @@ namespace {
   {#field, name, help, fallback, least, most, &OptimizerSpec::field, nullptr},
 #define FLAG(field, name, fallback, help) \
   {#field, name, help, fallback, 0, 1, nullptr, &OptimizerSpec::field},
-#define OPTIMIZER(name, title, lr, states, needs, bare, operations, start, formula, source, options) \
-  constexpr OptimizerOption name##_options[] = {options};
+#define STATE(number, name, form, needs) {name, kernels::StateForm::form, needs},
+#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
+  constexpr OptimizerOption name##_options[] = {options};                                     \
+  constexpr OptimizerStateDef name##_states[] = {states};
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
+#undef STATE
 #undef FLAG
 #undef NUMBER
 
 constexpr OptimizerDef kOptimizers[] = {
-#define OPTIMIZER(name, title, lr, states, needs, bare, operations, start, formula, source, options) \
-  {#name, kernels::OptimizerKind::name, title, lr, states, needs, start, formula, source, name##_options},
+#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
+  {#name, kernels::OptimizerKind::name, title, lr, name##_states, start, formula, source, name##_options},
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
 };
@@ -73,6 +76,10 @@ Result<OptimizerSpec> parse_optimizer(const std::string& text) {
   TRY(set_fields([&](FieldVisitor& v) { spec.fields(v); }, named.values, "optimizer " + named.name));
   if (spec.nesterov && (spec.momentum <= 0 || spec.dampening != 0))
     return Error{Errc::usage, "optimizer " + named.name + ": nesterov needs momentum > 0 and dampening = 0"};
+  const bool absolute = spec.kind == kernels::OptimizerKind::adafactor && !spec.relative_step;
+  if (absolute && std::none_of(named.values.begin(), named.values.end(),
+                               [](const auto& value) { return value.first == "lr"; }))
+    return Error{Errc::usage, "optimizer " + named.name + ": relative_step=false needs lr"};
   return spec;
 }
 
@@ -82,7 +89,19 @@ std::string print_optimizer(const OptimizerSpec& spec) {
          print_fields([&](FieldVisitor& v) { copy.fields(v); }) + "}";
 }
 
-Attrs optimizer_attrs(const OptimizerSpec& spec) {
+namespace {
+
+bool is_factored(const OptimizerDef& def, const Shape& parameter) {
+  const auto keeps_rows = [](const OptimizerStateDef& state) {
+    return state.form == kernels::StateForm::rows;
+  };
+  return parameter.size() >= 2 && element_count(parameter) > 0 &&
+         std::any_of(def.states.begin(), def.states.end(), keeps_rows);
+}
+
+}  // namespace
+
+Attrs optimizer_attrs(const OptimizerSpec& spec, const Shape& parameter) {
   const OptimizerDef& def = optimizer_def(spec.kind);
   Attrs attrs{{"kind", std::string(def.name)}, {"n", std::int64_t{1}}};
   for (const OptimizerOption& option : def.options) {
@@ -91,14 +110,27 @@ Attrs optimizer_attrs(const OptimizerSpec& spec) {
     else
       attrs.set(option.field, std::int64_t{spec.*option.flag});
   }
+  if (is_factored(def, parameter)) attrs.set("factored", std::int64_t{1});
   return attrs;
 }
 
-std::vector<std::string> optimizer_states(const OptimizerSpec& spec) {
+std::vector<OptimizerState> optimizer_states(const OptimizerSpec& spec, const Shape& parameter) {
+  using kernels::StateForm;
   const OptimizerDef& def = optimizer_def(spec.kind);
-  for (const OptimizerOption& option : def.options)
-    if (std::string(def.needs) == option.name && value_of(spec, option) == 0) return {};
-  return split_top_level(def.states, ' ');
+  const bool factored = is_factored(def, parameter);
+  std::vector<OptimizerState> states;
+  for (const OptimizerStateDef& state : def.states) {
+    const auto missing = [&](const OptimizerOption& option) {
+      return std::string(state.needs) == option.name && value_of(spec, option) == 0;
+    };
+    if (state.form != StateForm::whole && factored == (state.form == StateForm::unfactored)) continue;
+    if (std::any_of(def.options.begin(), def.options.end(), missing)) continue;
+    Shape shape = parameter;
+    if (state.form == StateForm::rows) shape.pop_back();
+    if (state.form == StateForm::columns) shape.erase(shape.end() - 2);
+    states.push_back({state.name, std::move(shape)});
+  }
+  return states;
 }
 
 }  // namespace gradloom

@@ -21,7 +21,9 @@ struct OptimizerSpec {
   double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
   double momentum = 0, dampening = 0;
   double lr_decay = 0, initial_sum = 0;
+  double epsilon2 = 0, clip_threshold = 0, decay_rate = 0;
   bool nesterov = false, maximize = false, correct_bias = false;
+  bool scale_parameter = false, relative_step = false, warmup_init = false;
   void fields(FieldVisitor& v);  // those of `kind`
 };
 
@@ -34,14 +36,20 @@ struct OptimizerOption {
   bool OptimizerSpec::*flag;
 };
 
+// A tensor that is kept for a parameter, if it has this form and `needs` (an option; "": none) is not 0.
+struct OptimizerStateDef {
+  const char* name;
+  kernels::StateForm form;
+  const char* needs;
+};
+
 struct OptimizerDef {
   const char* name;
   kernels::OptimizerKind kind;
   const char* title;
-  double lr;           // when the user gives none
-  const char* states;  // names, separated by blanks
-  const char* needs;   // the option without which there are no states; "": there always are
-  const char* start;   // options to begin with, as text
+  double lr;  // when the user gives none
+  std::span<const OptimizerStateDef> states;
+  const char* start;  // options to begin with, as text
   const char *formula, *source;
   std::span<const OptimizerOption> options;  // after lr, in the order in which they are printed
 };
@@ -52,8 +60,13 @@ Result<OptimizerSpec> parse_optimizer(const std::string& text);  // "adamw{lr=1e
 std::string print_optimizer(const OptimizerSpec& spec);
 std::vector<std::string> optimizer_names();
 
-// For the training graph: attributes of operator Optimizer for one parameter, and the names of its states.
-Attrs optimizer_attrs(const OptimizerSpec& spec);
-std::vector<std::string> optimizer_states(const OptimizerSpec& spec);
+// For the training graph: attributes of operator Optimizer for one parameter of this shape, and its states in
+// the operator's order.
+struct OptimizerState {
+  std::string name;
+  Shape shape;
+};
+Attrs optimizer_attrs(const OptimizerSpec& spec, const Shape& parameter);
+std::vector<OptimizerState> optimizer_states(const OptimizerSpec& spec, const Shape& parameter);
 
 }  // namespace gradloom

@@ -125,25 +125,31 @@ void accumulate(GraphBuilder& b, std::int64_t count, std::vector<Trained>& train
   names.loss = add(graph.loss, "loss");
 }
 
-// One Optimizer node per parameter; pass fuse-optimizer makes one of them all.
-void add_updates(GraphBuilder& b, const OptimizerSpec& spec, const std::vector<Trained>& trained,
+// One Optimizer node per parameter; pass fuse-optimizer makes one of all that have the same options.
+void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Trained>& trained,
                  const Scaling& scaling, TrainGraph& out) {
   const Graph& graph = b.graph();
-  const OpDef& optimizer = op_by_name("Optimizer");
-  const std::vector<std::string> states = optimizer_states(spec);
+  const OpDef& op = op_by_name("Optimizer");
   for (const auto& [p, g] : trained) {
     const std::string name = graph.values[p].name;
     const BuildScope names_of_parameter(b, b.context().named(name + "/"));
+    const ParameterOptions own = options_of(spec.groups, name, spec.optimizer.lr);
+    OptimizerSpec optimizer = spec.optimizer;
+    optimizer.weight_decay = own.weight_decay.value_or(optimizer.weight_decay);
+    const auto [dtype, shape] = graph.values[p].type;
+    Attrs attrs = optimizer_attrs(optimizer, shape);
+    if (own.lr_factor != 1) attrs.set("lr_factor", own.lr_factor);
+    if (spec.clip_value > 0) attrs.set("clip_value", spec.clip_value);
     std::vector<ValueId> inputs{out.names.lr, scaling.step, scaling.factor, scaling.apply, p, g};
-    std::vector<ValueId> state_ids;
-    for (const std::string& s : states) {
-      const TrainState state{.parameter = name, .name = s};
-      state_ids.push_back(add_state(b, out.states, state, graph.values[p].type));
-      inputs.push_back(state_ids.back());
+    std::vector<ValueId> states;
+    for (const OptimizerState& s : optimizer_states(optimizer, shape)) {
+      const TrainState state{.parameter = name, .name = s.name};
+      states.push_back(add_state(b, out.states, state, Type{dtype, s.shape}));
+      inputs.push_back(states.back());
     }
-    const auto next = b.ops(optimizer, inputs, optimizer_attrs(spec), static_cast<int>(1 + states.size()));
+    const auto next = b.ops(op, inputs, attrs, static_cast<int>(1 + states.size()));
     b.update(p, next[0]);
-    for (std::size_t i = 0; i < states.size(); ++i) b.update(state_ids[i], next[i + 1]);
+    for (std::size_t i = 0; i < states.size(); ++i) b.update(states[i], next[i + 1]);
   }
 }
 
@@ -152,7 +158,9 @@ void add_updates(GraphBuilder& b, const OptimizerSpec& spec, const std::vector<T
 void freeze_parameters(Graph& graph, const TrainSpec& spec) {
   for (const ValueId id : graph.parameters) {
     Value& parameter = graph.values[id];
-    parameter.frozen = fits_any(spec.freeze, parameter.name) && !fits_any(spec.train, parameter.name);
+    const bool frozen = fits_any(spec.freeze, parameter.name) ||
+                        options_of(spec.groups, parameter.name, spec.optimizer.lr).frozen;
+    parameter.frozen = frozen && !fits_any(spec.train, parameter.name);
   }
 }
 
@@ -162,6 +170,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   Graph& graph = out.graph;
   CHECK(graph.loss != kNone, "add_loss comes first");
   if (spec.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
+  TRY(check_groups(spec.groups, spec.optimizer.lr));
 
   out.removed = TRY(keep_only_needed(graph));
   freeze_parameters(graph, spec);
@@ -186,7 +195,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   std::vector<ValueId> gradients;
   for (const Trained& t : trained) gradients.push_back(t.gradient);
   const Scaling scaling = add_scaling(b, spec, gradients, loss_scale, out);
-  add_updates(b, spec.optimizer, trained, scaling, out);
+  add_updates(b, spec, trained, scaling, out);
   graph.outputs.clear();
   for (ValueId StepNames::*value : StepNames::kReported)
     if (out.names.*value != kNone) graph.outputs.push_back(out.names.*value);

@@ -12,6 +12,7 @@
 #include "engine/train/loss_scaling.h"
 #include "engine/train/losses.h"
 #include "engine/train/optimizers.h"
+#include "engine/train/parameter_groups.h"
 
 namespace gradloom {
 
@@ -20,7 +21,9 @@ struct TrainSpec {
   OptimizerSpec optimizer;
   std::vector<std::string> freeze;  // globs over parameter names
   std::vector<std::string> train;   // globs over names: trained although one of `freeze` fits
-  double clip_norm = 0;             // 0 = off
+  std::vector<ParameterGroup> groups;
+  double clip_norm = 0;   // 0 = off
+  double clip_value = 0;  // 0 = off; after clip_norm
   std::int64_t accumulate = 1;
   std::optional<LossScaleSpec> loss_scale;  // f16
 };
@@ -55,8 +58,8 @@ struct TrainGraph {
 void freeze_parameters(Graph& graph, const TrainSpec& spec);
 
 // Backward and optimizer appended; what neither the loss nor a state update needs is removed; outputs become
-// those of {loss, grad_norm, loss_scale, skipped} that there are. Optimizer states are named "<param>/m",
-// "<param>/v", "<param>/momentum", accumulators "<param>/acc".
+// those of {loss, grad_norm, loss_scale, skipped} that there are. Optimizer states are named "<param>/<state>"
+// (kernels/optimizers.def), accumulators "<param>/acc".
 Result<TrainGraph> add_training(Graph forward_with_loss, const TrainSpec& spec);
 
 }  // namespace gradloom

@@ -9,29 +9,45 @@ namespace gradloom::kernels {
 // Multi-tensor optimizers: one kernel updates `count` tensors of sizes[i] elements, in place (the *_out
 // pointer equals the input or not; both work). lr: f64 scalar, step: i64 scalar (1 at the first update),
 // grad_scale: scalar of dtype or null. Formulas and their sources: the rows of kernels/optimizers.def, whose
-// options are the members from beta1 to correct_bias.
+// options are the members from beta1 to warmup_init.
 struct OptimizerArgs {
   DType dtype;
   OptimizerKind kind;
   std::int64_t count;
   const std::int64_t* sizes;
   double beta1, beta2, epsilon, weight_decay;
-  double momentum, dampening;    // SGD
-  double lr_decay, initial_sum;  // Adagrad
-  bool nesterov, maximize, correct_bias;
+  double momentum, dampening;                   // SGD
+  double lr_decay, initial_sum;                 // Adagrad
+  double epsilon2, clip_threshold, decay_rate;  // Adafactor
+  bool nesterov, maximize, correct_bias, scale_parameter, relative_step, warmup_init;
+  double lr_factor;   // of lr
+  double clip_value;  // largest size of a gradient's element after grad_scale; 0: any
+  // Adafactor: whether tensors are matrices [.., rows[i], columns[i]] with means of rows and columns for states
+  bool factored;
+  const std::int64_t* rows;
+  const std::int64_t* columns;
   const double* lr;
   const std::int64_t* step;
   const void* grad_scale;
   const bool* apply;  // false: nothing changes (on a GPU in place); null: true
   const void* const* grad;
   const void* const* param;
-  const void* const* state1;  // m, momentum or sum
-  const void* const* state2;  // v
+  const void* const* state1;  // m, momentum, sum, row; v of what Adafactor does not factor
+  const void* const* state2;  // v, column
+  const void* const* state3;  // Adafactor's m
   void* const* param_out;
   void* const* state1_out;
   void* const* state2_out;
-  void* workspace;  // LAMB: update vectors' norms
+  void* const* state3_out;
+  void* workspace;  // LAMB and Adafactor: norms, means
 };
+// Matrices of all factored tensors; none of them is empty.
+inline std::int64_t factored_matrices(const OptimizerArgs& args) {
+  std::int64_t matrices = 0;
+  for (std::int64_t t = 0; args.factored && t < args.count; ++t)
+    matrices += args.sizes[t] / (args.rows[t] * args.columns[t]);
+  return matrices;
+}
 // out (scalar of dtype) = sqrt(sum over tensors of sum of squares), f64 accumulation in fixed order.
 struct GlobalNormArgs {
   DType dtype;

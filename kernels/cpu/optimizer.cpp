@@ -1,66 +1,20 @@
 // Optimizer updates of many tensors in one pass, and the global norm of many tensors. Tensors are cut into
 // pieces of a fixed size; a piece is read and written once (LAMB: norms first, then the update). The formulas
 // and their sources stand in kernels/optimizers.def, whose rows choose the function of their name here.
-#include "kernels/cpu/kernel.h"
-#include "kernels/cpu/workspace.h"
+#include "kernels/cpu/optimizer_pieces.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
-struct Piece {
-  i64 tensor, begin, count;
-};
-
-// Calls body(number, piece) for all pieces of all tensors.
-template <class Body>
-GRADLOOM_INLINE void for_pieces(i64 count, const i64* sizes, i64 work_per_element, const Body& body) {
-  const i64 pieces = pieces_of(count, sizes);
-  i64 elements = 0;
-  for (i64 t = 0; t < count; ++t) elements += sizes[t];
-  parallel_ranges(pieces, elements * work_per_element, [&](i64 first, i64 last) {
-    i64 tensor = 0, before = 0;  // pieces of the tensors before `tensor`
-    for (i64 number = first; number < last; ++number) {
-      while (number >= before + blocks_of(sizes[tensor], kTensorPiece)) {
-        before += blocks_of(sizes[tensor], kTensorPiece);
-        ++tensor;
-      }
-      const i64 begin = (number - before) * kTensorPiece;
-      body(number, Piece{tensor, begin, smaller(kTensorPiece, sizes[tensor] - begin)});
-    }
-  });
-}
-
-template <class T>
-GRADLOOM_INLINE const T* input(const void* const* tensors, const Piece& piece) {
-  return tensors != nullptr ? static_cast<const T*>(tensors[piece.tensor]) + piece.begin : nullptr;
-}
-template <class T>
-GRADLOOM_INLINE T* output(void* const* tensors, const Piece& piece) {
-  return tensors != nullptr ? static_cast<T*>(tensors[piece.tensor]) + piece.begin : nullptr;
-}
-
-double power(double base, i64 exponent) {
-  double result = 1, square = base;
-  for (; exponent > 0; exponent >>= 1, square *= square) {
-    if (exponent & 1) result *= square;
-  }
-  return result;
-}
-
-template <class T>
-T gradient_scale(const OptimizerArgs& args) {
-  const T scale = args.grad_scale != nullptr ? *static_cast<const T*>(args.grad_scale) : T(1);
-  return args.maximize ? -scale : scale;
-}
-
 template <class T>
 void sgd(const OptimizerArgs& args) {
-  const T lr = T(*args.lr), decay = T(args.weight_decay), momentum = T(args.momentum),
+  const T lr = T(learning_rate(args)), decay = T(args.weight_decay), momentum = T(args.momentum),
           scale = gradient_scale<T>(args);
   const bool first = *args.step <= 1;
   const T keep = first ? T(0) : momentum, take = first ? T(1) : T(1.0 - args.dampening);
   for_pieces(args.count, args.sizes, 3, [&](i64, const Piece& piece) {
-    const T* const grad = input<T>(args.grad, piece);
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
     const T* const param = input<T>(args.param, piece);
     const T* const state = input<T>(args.state1, piece);
     T* const param_out = output<T>(args.param_out, piece);
@@ -109,12 +63,13 @@ AdamFactors<T> adam_factors(const OptimizerArgs& args) {
 template <class T, bool decoupled>
 GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
   const AdamFactors<T> f = adam_factors<T>(args);
-  const double lr = *args.lr;
+  const double lr = learning_rate(args);
   const T rate = T(lr / (1.0 - power(args.beta1, *args.step)));
   const T decay = T(args.weight_decay), shrink = T(1.0 - lr * args.weight_decay);
   const T inv_root = T(1.0 / sqrt(1.0 - power(args.beta2, *args.step)));
   for_pieces(args.count, args.sizes, 6, [&](i64, const Piece& piece) {
-    const T* const grad = input<T>(args.grad, piece);
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
     const T* const param = input<T>(args.param, piece);
     const T* const state1 = input<T>(args.state1, piece);
     const T* const state2 = input<T>(args.state2, piece);
@@ -150,11 +105,12 @@ void adamw(const OptimizerArgs& args) {
 template <class T>
 void adamw_hf(const OptimizerArgs& args) {
   const AdamFactors<T> f = adam_factors<T>(args);
-  const double lr = *args.lr, root2 = sqrt(1.0 - power(args.beta2, *args.step));
+  const double lr = learning_rate(args), root2 = sqrt(1.0 - power(args.beta2, *args.step));
   const T rate = T(args.correct_bias ? lr * root2 / (1.0 - power(args.beta1, *args.step)) : lr);
   const T shrink = T(1.0 - lr * args.weight_decay);
   for_pieces(args.count, args.sizes, 6, [&](i64, const Piece& piece) {
-    const T* const grad = input<T>(args.grad, piece);
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
     const T* const param = input<T>(args.param, piece);
     const T* const state1 = input<T>(args.state1, piece);
     const T* const state2 = input<T>(args.state2, piece);
@@ -178,9 +134,10 @@ void adagrad(const OptimizerArgs& args) {
   const T scale = gradient_scale<T>(args), decay = T(args.weight_decay), epsilon = T(args.epsilon),
           initial = T(args.initial_sum);
   const bool first = *args.step <= 1;
-  const T rate = T(*args.lr / (1.0 + double(*args.step - 1) * args.lr_decay));
+  const T rate = T(learning_rate(args) / (1.0 + double(*args.step - 1) * args.lr_decay));
   for_pieces(args.count, args.sizes, 5, [&](i64, const Piece& piece) {
-    const T* const grad = input<T>(args.grad, piece);
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
     const T* const param = input<T>(args.param, piece);
     const T* const state = input<T>(args.state1, piece);
     T* const param_out = output<T>(args.param_out, piece);
@@ -200,9 +157,10 @@ template <class T>
 void lion(const OptimizerArgs& args) {
   const T scale = gradient_scale<T>(args), beta1 = T(args.beta1), one_minus_beta1 = T(1.0 - args.beta1),
           beta2 = T(args.beta2), one_minus_beta2 = T(1.0 - args.beta2);
-  const T rate = T(*args.lr), shrink = T(1.0 - *args.lr * args.weight_decay);
+  const T rate = T(learning_rate(args)), shrink = T(1.0 - learning_rate(args) * args.weight_decay);
   for_pieces(args.count, args.sizes, 4, [&](i64, const Piece& piece) {
-    const T* const grad = input<T>(args.grad, piece);
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
     const T* const param = input<T>(args.param, piece);
     const T* const state = input<T>(args.state1, piece);
     T* const param_out = output<T>(args.param_out, piece);
@@ -229,7 +187,8 @@ void lamb(const OptimizerArgs& args) {
     return (m / f.correction1) / (sqrt(v) / f.root_correction2 + f.epsilon) + decay * p;
   };
   for_pieces(args.count, args.sizes, 8, [&](i64 number, const Piece& piece) {
-    const T* const grad = input<T>(args.grad, piece);
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
     const T* const param = input<T>(args.param, piece);
     const T* const state1 = input<T>(args.state1, piece);
     const T* const state2 = input<T>(args.state2, piece);
@@ -249,16 +208,9 @@ void lamb(const OptimizerArgs& args) {
     param_squares[number] = sum_of(param, param, piece.count, square);
     update_squares[number] = sum_of(updates, updates, piece.count, square);
   });
-  // The first piece of each tensor gets the tensor's sum.
-  for (i64 t = 0, first = 0; t < args.count; ++t) {
-    const i64 end = first + blocks_of(args.sizes[t], kTensorPiece);
-    for (i64 k = first + 1; k < end; ++k) {
-      param_squares[first] += param_squares[k];
-      update_squares[first] += update_squares[k];
-    }
-    first = end;
-  }
-  const double lr = *args.lr;
+  add_pieces(args.count, args.sizes, param_squares);
+  add_pieces(args.count, args.sizes, update_squares);
+  const double lr = learning_rate(args);
   for_pieces(args.count, args.sizes, 6, [&](i64 number, const Piece& piece) {
     const i64 first = number - piece.begin / kTensorPiece;
     const double p2 = param_squares[first], u2 = update_squares[first];
@@ -273,19 +225,27 @@ void lamb(const OptimizerArgs& args) {
   });
 }
 
+template <class T>
+void adafactor(const OptimizerArgs& args) {
+  GRADLOOM_ISA::adafactor(args);
+}
+
 // Where results do not stand where their operands do (a kernel between conversions), they get their contents.
 template <class T>
 void keep_all(const OptimizerArgs& args) {
-  const auto keep = [&](const void* const* from, void* const* to) {
+  // divisors: by how much less than the parameter's the elements of the tensors are; null: not.
+  const auto keep = [&](const void* const* from, void* const* to, const i64* divisors) {
     if (from == nullptr || to == nullptr) return;
     for (i64 t = 0; t < args.count; ++t) {
-      if (from[t] != to[t] && args.sizes[t] > 0)
-        __builtin_memcpy(to[t], from[t], std::size_t(args.sizes[t]) * sizeof(T));
+      const i64 elements = args.sizes[t] / (divisors != nullptr ? divisors[t] : 1);
+      if (from[t] != to[t] && elements > 0)
+        __builtin_memcpy(to[t], from[t], std::size_t(elements) * sizeof(T));
     }
   };
-  keep(args.param, args.param_out);
-  keep(args.state1, args.state1_out);
-  keep(args.state2, args.state2_out);
+  keep(args.param, args.param_out, nullptr);
+  keep(args.state1, args.state1_out, args.factored ? args.columns : nullptr);
+  keep(args.state2, args.state2_out, args.factored ? args.rows : nullptr);
+  keep(args.state3, args.state3_out, nullptr);
 }
 
 template <class T>

@@ -7,70 +7,18 @@
 // pass, which finds the ratio |p| / |u| of its tensor in the workspace.
 #include "kernels/gpu/group.h"
 #include "kernels/gpu/kernels.h"
+#include "kernels/gpu/optimizer_batch.h"
 #include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
 
-constexpr int kThreads = 256;
-
 // ---- tensors of a launch --------------------------------------------------------------------------------------------------------
 
-// Tensors [first_tensor, first_tensor + count) of all; tensor t of them has the blocks
-// [first[t], first[t + 1]). Kernel parameters may have 4 KiB.
-template <int kMost, int kLists>
-struct Batch {
-  static constexpr int kCapacity = kMost;
-  const void* lists[kLists][kMost];
-  long long sizes[kMost];
-  int first[kMost + 1];
-  int count;
-  long long first_tensor, first_piece;  // of all tensors
-};
 enum List : int { kGrad, kParam, kState1, kState2, kParamOut, kState1Out, kState2Out, kListCount };
 using Tensors = Batch<48, kListCount>;
 using NormTensors = Batch<128, 1>;
 static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840);
-
-// body(batch, blocks) for all tensors, as many as fit at a time.
-// lists: kLists lists of pointers, each may be null.
-template <class AnyBatch, int kLists, class Body>
-void for_batches(long long count, const std::int64_t* sizes, const void* const* const (&lists)[kLists],
-                 const Body& body) {
-  long long tensor = 0, piece = 0;
-  while (tensor < count) {
-    AnyBatch batch{};
-    batch.first_tensor = tensor;
-    batch.first_piece = piece;
-    int t = 0, blocks = 0;
-    for (; t < AnyBatch::kCapacity && tensor < count; ++t, ++tensor) {
-      for (int list = 0; list < kLists; ++list)
-        batch.lists[list][t] = lists[list] != nullptr ? lists[list][tensor] : nullptr;
-      batch.sizes[t] = sizes[tensor];
-      blocks += int(ceil_div(sizes[tensor], kTensorPiece));
-      batch.first[t + 1] = blocks;
-    }
-    batch.count = t;
-    piece += blocks;
-    body(batch, blocks);
-  }
-}
-
-// The tensor of this block: the last one whose first block is not behind it,
-// tensors without elements left out.
-template <class AnyBatch>
-GRADLOOM_DEVICE int tensor_of(const AnyBatch& batch, int block) {
-  int low = 0, high = batch.count - 1;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (batch.first[middle + 1] <= block) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
 
 template <class T>
 struct Piece {
@@ -100,30 +48,9 @@ GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t) {
 
 struct Settings {
   double beta1, beta2, epsilon, weight_decay, momentum, dampening, lr_decay, initial_sum;
-  bool nesterov, maximize, correct_bias;
-  const double* lr;
-  const std::int64_t* step;
-  const void* grad_scale;
-  const bool* apply;
+  bool nesterov, correct_bias;
+  StepInputs inputs;
 };
-
-// Results stand where the operands do: a kernel that ends at once has changed nothing.
-GRADLOOM_DEVICE bool skipped(const Settings& s) { return s.apply != nullptr && !*s.apply; }
-
-template <class T>
-GRADLOOM_DEVICE Accum<T> gradient_scale(const Settings& s) {
-  const Accum<T> scale =
-      s.grad_scale != nullptr ? to_accum(*static_cast<const T*>(s.grad_scale)) : Accum<T>(1);
-  return s.maximize ? -scale : scale;
-}
-
-GRADLOOM_DEVICE double power(double base, long long exponent) {
-  double result = 1, square = base;
-  for (; exponent > 0; exponent >>= 1, square *= square) {
-    if (exponent & 1) result *= square;
-  }
-  return result;
-}
 
 template <class A>
 struct AdamFactors {
@@ -138,25 +65,26 @@ GRADLOOM_DEVICE AdamFactors<Accum<T>> adam_factors(const Settings& s) {
   using A = Accum<T>;
   __shared__ AdamFactors<A> shared;
   if (threadIdx.x == 0) {
-    const double lr = *s.lr, correction1 = 1.0 - power(s.beta1, *s.step),
-                 root2 = sqrt(1.0 - power(s.beta2, *s.step));
-    shared = {gradient_scale<T>(s), A(s.beta1),     A(1.0 - s.beta1),  A(s.beta2),
-              A(1.0 - s.beta2),     A(s.epsilon),   A(s.weight_decay), A(1.0 - lr * s.weight_decay),
-              A(lr / correction1),  A(1.0 / root2), A(correction1),    A(root2)};
+    const double lr = learning_rate(s.inputs), correction1 = 1.0 - power(s.beta1, *s.inputs.step),
+                 root2 = sqrt(1.0 - power(s.beta2, *s.inputs.step));
+    shared = {gradient_scale<T>(s.inputs),
+              A(s.beta1),
+              A(1.0 - s.beta1),
+              A(s.beta2),
+              A(1.0 - s.beta2),
+              A(s.epsilon),
+              A(s.weight_decay),
+              A(1.0 - lr * s.weight_decay),
+              A(lr / correction1),
+              A(1.0 / root2),
+              A(correction1),
+              A(root2)};
   }
   __syncthreads();
   return shared;
 }
 
 // ---- updates --------------------------------------------------------------------------------------------------------------------
-
-// body(offset in the piece, elements left) for the groups of this thread.
-template <class T, class Body>
-GRADLOOM_DEVICE void for_groups(long long count, const Body& body) {
-  constexpr int kCount = Group<T>::kCount;
-  for (long long i = static_cast<long long>(threadIdx.x) * kCount; i < count; i += kThreads * kCount)
-    body(i, count - i);
-}
 
 // What Adam and LAMB read of an element.
 template <class T>
@@ -171,11 +99,12 @@ GRADLOOM_DEVICE Inputs<T> fetch_inputs(const Piece<T>& piece, long long i, long 
 
 template <class T>
 __global__ void sgd_kernel(Tensors batch, Settings s) {
-  if (skipped(s)) return;
+  if (skipped(s.inputs)) return;
   using A = Accum<T>;
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
-  const A lr = A(*s.lr), decay = A(s.weight_decay), momentum = A(s.momentum), scale = gradient_scale<T>(s);
-  const bool first = *s.step <= 1, plain = s.momentum == 0.0,
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
+  const A lr = A(learning_rate(s.inputs)), decay = A(s.weight_decay), momentum = A(s.momentum),
+          scale = gradient_scale<T>(s.inputs);
+  const bool first = *s.inputs.step <= 1, plain = s.momentum == 0.0,
              copy_state = plain && piece.state1_out != piece.state1;
   const A keep = first ? A(0) : momentum, take = first ? A(1) : A(1.0 - s.dampening);
   for_groups<T>(piece.count, [&](long long i, long long left) {
@@ -184,7 +113,7 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
     Pack<T> state_pack{};
     if (piece.state1 != nullptr && (!plain || copy_state))
       state_pack = fetch(piece.state1 + i, left, piece.packed);
-    const Group<T> grad = to_group(grad_pack);
+    const Group<T> grad = gradients_of(grad_pack, s.inputs);
     Group<T> param = to_group(param_pack), state = to_group(state_pack);
     for (int j = 0; j < Group<T>::kCount; ++j) {
       const A g = grad.v[j] * scale + decay * param.v[j];
@@ -205,13 +134,13 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
 
 template <class T, bool decoupled>
 __global__ void adam_kernel(Tensors batch, Settings s) {
-  if (skipped(s)) return;
+  if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Inputs<T> in = fetch_inputs(piece, i, left);
-    const Group<T> grad = to_group(in.grad);
+    const Group<T> grad = gradients_of(in.grad, s.inputs);
     Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
     for (int j = 0; j < Group<T>::kCount; ++j) {
       A g = grad.v[j] * f.scale, p = param.v[j];
@@ -234,14 +163,14 @@ __global__ void adam_kernel(Tensors batch, Settings s) {
 
 template <class T>
 __global__ void adamw_hf_kernel(Tensors batch, Settings s) {
-  if (skipped(s)) return;
+  if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
-  const A rate = s.correct_bias ? f.rate * f.root_correction2 : A(*s.lr);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  const A rate = s.correct_bias ? f.rate * f.root_correction2 : A(learning_rate(s.inputs));
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Inputs<T> in = fetch_inputs(piece, i, left);
-    const Group<T> grad = to_group(in.grad);
+    const Group<T> grad = gradients_of(in.grad, s.inputs);
     Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
     for (int j = 0; j < Group<T>::kCount; ++j) {
       const A g = grad.v[j] * f.scale;
@@ -259,13 +188,14 @@ __global__ void adamw_hf_kernel(Tensors batch, Settings s) {
 
 // body(parameter, gradient, state) changes parameter and state of an element, for optimizers with one state.
 template <class T, class Body>
-GRADLOOM_DEVICE void update_with_state(const Tensors& batch, Accum<T> scale, const Body& body) {
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, const Body& body) {
+  const Accum<T> scale = gradient_scale<T>(s.inputs);
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Pack<T> grad_pack = fetch(piece.grad + i, left, piece.packed),
                   param_pack = fetch(piece.param + i, left, piece.packed),
                   state_pack = fetch(piece.state1 + i, left, piece.packed);
-    const Group<T> grad = to_group(grad_pack);
+    const Group<T> grad = gradients_of(grad_pack, s.inputs);
     Group<T> param = to_group(param_pack), state = to_group(state_pack);
     for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state.v[j]);
     store_group(piece.state1_out + i, state, left, piece.packed);
@@ -275,12 +205,12 @@ GRADLOOM_DEVICE void update_with_state(const Tensors& batch, Accum<T> scale, con
 
 template <class T>
 __global__ void adagrad_kernel(Tensors batch, Settings s) {
-  if (skipped(s)) return;
+  if (skipped(s.inputs)) return;
   using A = Accum<T>;
-  const bool first = *s.step <= 1;
+  const bool first = *s.inputs.step <= 1;
   const A decay = A(s.weight_decay), epsilon = A(s.epsilon), initial = A(s.initial_sum),
-          rate = A(*s.lr / (1.0 + double(*s.step - 1) * s.lr_decay));
-  update_with_state<T>(batch, gradient_scale<T>(s), [&](A& param, A grad, A& sum) {
+          rate = A(learning_rate(s.inputs) / (1.0 + double(*s.inputs.step - 1) * s.lr_decay));
+  update_with_state<T>(batch, s, [&](A& param, A grad, A& sum) {
     const A g = grad + decay * param;
     sum = (first ? initial : sum) + g * g;  // the first state may be anything
     param = param - rate * (g / (sqrt(sum) + epsilon));
@@ -289,11 +219,12 @@ __global__ void adagrad_kernel(Tensors batch, Settings s) {
 
 template <class T>
 __global__ void lion_kernel(Tensors batch, Settings s) {
-  if (skipped(s)) return;
+  if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const A beta1 = A(s.beta1), one_minus_beta1 = A(1.0 - s.beta1), beta2 = A(s.beta2),
-          one_minus_beta2 = A(1.0 - s.beta2), rate = A(*s.lr), shrink = A(1.0 - *s.lr * s.weight_decay);
-  update_with_state<T>(batch, gradient_scale<T>(s), [&](A& param, A g, A& m) {
+          one_minus_beta2 = A(1.0 - s.beta2), rate = A(learning_rate(s.inputs)),
+          shrink = A(1.0 - learning_rate(s.inputs) * s.weight_decay);
+  update_with_state<T>(batch, s, [&](A& param, A g, A& m) {
     const A direction = beta1 * m + one_minus_beta1 * g;
     // Neither a NaN nor a zero has a sign: they stay what they are.
     const A sign = direction > A(0) ? A(1) : direction < A(0) ? A(-1) : direction;
@@ -316,14 +247,14 @@ struct LambSpace {
 // moments as they are stored.
 template <class T>
 __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
-  if (skipped(s)) return;
+  if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch, int(blockIdx.x)));
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
   A param_square = 0, update_square = 0;
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Inputs<T> in = fetch_inputs(piece, i, left);
-    const Group<T> grad = to_group(in.grad), param = to_group(in.param);
+    const Group<T> grad = gradients_of(in.grad, s.inputs), param = to_group(in.param);
     Group<T> state1 = to_group(in.state1), state2 = to_group(in.state2);
     for (int j = 0; j < Group<T>::kCount; ++j) {
       const A g = grad.v[j] * f.scale;
@@ -345,13 +276,6 @@ __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
   }
 }
 
-// This thread's share of squares[0, n), then of the block.
-GRADLOOM_DEVICE double sum_pieces(const double* squares, long long n) {
-  double sum = 0;
-  for (long long k = threadIdx.x; k < n; k += blockDim.x) sum += squares[k];
-  return block_reduce(sum, Sum(), 0.0);
-}
-
 // One block per tensor.
 __global__ void lamb_trust_kernel(Tensors batch, LambSpace space) {
   const int t = int(blockIdx.x);
@@ -363,12 +287,12 @@ __global__ void lamb_trust_kernel(Tensors batch, LambSpace space) {
 
 template <class T>
 __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
-  if (skipped(s)) return;
+  if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
-  const int t = tensor_of(batch, int(blockIdx.x));
+  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
   const Piece<T> piece = piece_of<T>(batch, t);
-  const A rate = A(*s.lr * space.trust[batch.first_tensor + t]);
+  const A rate = A(learning_rate(s.inputs) * space.trust[batch.first_tensor + t]);
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Pack<T> param_pack = fetch(piece.param + i, left, piece.packed),
                   m_pack = fetch<T>(piece.state1_out + i, left, piece.packed),
@@ -386,7 +310,7 @@ __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
 template <class T>
 __global__ void square_kernel(NormTensors batch, double* squares) {
   using A = Accum<T>;
-  const int t = tensor_of(batch, int(blockIdx.x));
+  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
   const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece,
                   rest = batch.sizes[t] - begin;
   const T* const x = static_cast<const T*>(batch.lists[0][t]) + begin;
@@ -408,65 +332,77 @@ __global__ void norm_kernel(const double* squares, long long pieces, T* out) {
 
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
 
-// One function for each row of kernels/optimizers.def. `space` is LAMB's.
-template <class T>
-void sgd(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
-  launch(stream, sgd_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+// body(batch, blocks, settings) for all tensors.
+template <class Body>
+void for_updates(const OptimizerArgs& args, const Body& body) {
+  const Settings s{args.beta1,    args.beta2,        args.epsilon,     args.weight_decay,
+                   args.momentum, args.dampening,    args.lr_decay,    args.initial_sum,
+                   args.nesterov, args.correct_bias, step_inputs(args)};
+  const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,    args.state2,
+                                                args.param_out, args.state1_out, args.state2_out};
+  for_batches<Tensors>(args.count, args.sizes, lists, [&](const Tensors& batch, int blocks) {
+    if (blocks > 0) body(batch, dim3(unsigned(blocks)), s);
+  });
 }
 
-template <class T>
-void adam(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
-  launch(stream, adam_kernel<T, false>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+using UpdateKernel = void (*)(Tensors, Settings);
+void launch_updates(const OptimizerArgs& args, UpdateKernel kernel, Stream stream) {
+  for_updates(args, [&](const Tensors& batch, dim3 blocks, const Settings& s) {
+    launch(stream, kernel, blocks, dim3(kOptimizerThreads), 0, batch, s);
+  });
 }
 
+// One function for each row of kernels/optimizers.def.
 template <class T>
-void adamw(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
-  launch(stream, adam_kernel<T, true>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+void sgd(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, sgd_kernel<T>, stream);
 }
-
 template <class T>
-void adamw_hf(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
-  launch(stream, adamw_hf_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+void adam(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, adam_kernel<T, false>, stream);
 }
-
 template <class T>
-void adagrad(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
-  launch(stream, adagrad_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+void adamw(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, adam_kernel<T, true>, stream);
 }
-
 template <class T>
-void lion(const Tensors& batch, int blocks, const Settings& s, const LambSpace&, Stream stream) {
-  launch(stream, lion_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, s);
+void adamw_hf(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, adamw_hf_kernel<T>, stream);
 }
-
 template <class T>
-void lamb(const Tensors& batch, int blocks, const Settings& s, const LambSpace& space, Stream stream) {
-  const dim3 grid{unsigned(blocks)}, block(kThreads);
-  launch(stream, lamb_norm_kernel<T>, grid, block, 0, batch, s, space);
-  launch(stream, lamb_trust_kernel, dim3(unsigned(batch.count)), block, 0, batch, space);
-  launch(stream, lamb_kernel<T>, grid, block, 0, batch, s, space);
+void adagrad(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, adagrad_kernel<T>, stream);
+}
+template <class T>
+void lion(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, lion_kernel<T>, stream);
+}
+template <class T>
+void lamb(const OptimizerArgs& args, Stream stream) {
+  double* const workspace = static_cast<double*>(args.workspace);
+  const long long pieces = tensor_pieces(args.count, args.sizes);
+  const LambSpace space{workspace, workspace + pieces, workspace + 2 * pieces};
+  for_updates(args, [&](const Tensors& batch, dim3 blocks, const Settings& s) {
+    const dim3 block(kOptimizerThreads);
+    launch(stream, lamb_norm_kernel<T>, blocks, block, 0, batch, s, space);
+    launch(stream, lamb_trust_kernel, dim3(unsigned(batch.count)), block, 0, batch, space);
+    launch(stream, lamb_kernel<T>, blocks, block, 0, batch, s, space);
+  });
+}
+template <class T>
+void adafactor(const OptimizerArgs& args, Stream stream) {
+  gpu::adafactor(args, stream);
 }
 
 template <class T>
 void optimize(const OptimizerArgs& args, Stream stream) {
-  const Settings s{args.beta1,        args.beta2,    args.epsilon,     args.weight_decay, args.momentum,
-                   args.dampening,    args.lr_decay, args.initial_sum, args.nesterov,     args.maximize,
-                   args.correct_bias, args.lr,       args.step,        args.grad_scale,   args.apply};
-  const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,    args.state2,
-                                                args.param_out, args.state1_out, args.state2_out};
-  double* const space = static_cast<double*>(args.workspace);
-  const long long pieces = tensor_pieces(args.count, args.sizes);
-  for_batches<Tensors>(args.count, args.sizes, lists, [&](const Tensors& batch, int blocks) {
-    if (blocks == 0) return;
-    const LambSpace lamb_space{space, space + pieces, space + 2 * pieces};
-    switch (args.kind) {
+  switch (args.kind) {
 #define OPTIMIZER(name, ...) \
   case OptimizerKind::name:  \
-    return name<T>(batch, blocks, s, lamb_space, stream);
+    return name<T>(args, stream);
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
-    }
-  });
+  }
 }
 
 template <class T>
@@ -475,7 +411,7 @@ void norm(const GlobalNormArgs& args, Stream stream) {
   const void* const* const lists[1] = {args.tensors};
   for_batches<NormTensors>(args.count, args.sizes, lists, [&](const NormTensors& batch, int blocks) {
     if (blocks > 0)
-      launch(stream, square_kernel<T>, dim3(unsigned(blocks)), dim3(kThreads), 0, batch, squares);
+      launch(stream, square_kernel<T>, dim3(unsigned(blocks)), dim3(kOptimizerThreads), 0, batch, squares);
   });
   launch(stream, norm_kernel<T>, dim3(1), dim3(1024), 0, squares, tensor_pieces(args.count, args.sizes),
          static_cast<T*>(args.out));

@@ -49,10 +49,13 @@ std::size_t workspace_bytes(const GridSampleGradArgs& args) {
   const GridSampleArgs& s = args.shape;
   return sort_space(s.n * portable::grid_area(s.out) * portable::grid_point_taps(s.mode, s.rank)).bytes;
 }
-// LAMB: squares of parameter and update of every piece, the ratio of every tensor.
+// LAMB and Adafactor: squares of parameter and update of every piece. LAMB: the ratio of every tensor. Adafactor: the factors of
+// update and parameter of every tensor, and a mean of every matrix.
 std::size_t workspace_bytes(const OptimizerArgs& args) {
-  if (args.kind != OptimizerKind::lamb) return 0;
-  return std::size_t(2 * tensor_pieces(args.count, args.sizes) + args.count) * sizeof(double);
+  if (args.kind != OptimizerKind::lamb && args.kind != OptimizerKind::adafactor) return 0;
+  const std::int64_t factors = (args.kind == OptimizerKind::lamb ? 1 : 2) * args.count;
+  return std::size_t(2 * tensor_pieces(args.count, args.sizes) + factors + factored_matrices(args)) *
+         sizeof(double);
 }
 // The squares of every piece.
 std::size_t workspace_bytes(const GlobalNormArgs& args) {

@@ -122,6 +122,11 @@ TEST_F(Commands, UsageErrors) {
   expect_error(train_mlp({"--planner", "bestfit"}), 2,
                "(known: none, reuse, best-fit); did you mean best-fit?");
   expect_error(train_mlp({"--freeze", "layer.0.*"}), 2, "fits no parameter; the nearest is 'layers.0.bias'");
+  expect_error(train_mlp({"--group", "layer.0.*{lr=1}"}), 2,
+               "--group 'layer.0.*' fits no parameter; the nearest is 'layers.0.bias'");
+  expect_error(train_mlp({"--group", "*bias{decay=1}"}), 2, "unknown option of group '*bias' 'decay'");
+  expect_error(train_mlp({"--group", "*bias{lr=1}", "--optimizer", "sgd{lr=0}"}), 2,
+               "lr=0 cannot be scaled to");
   expect_error(train_mlp({"--exclude", "fuse-bias-activation:/layers.0/Gemn"}), 2,
                "no site '/layers.0/Gemn' to switch off; did you mean /Relu?");
   expect_error(train_mlp({"--exclude", "fuse-gelu:nosuchsite"}), 2, "no site 'nosuchsite' to switch off");

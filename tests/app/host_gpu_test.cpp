@@ -271,7 +271,7 @@ TEST(HostGpu, SkipsTheStepsThatTheCpuSkips) {
 TEST(HostGpu, AccumulationAndOptimizersAgree) {
   REQUIRE_HOST_GPU();
   for (const char* optimizer : {"sgd{lr=0.05,momentum=0.9,nesterov=true}", "adam{lr=1e-2}", "lamb{lr=1e-2}",
-                                "adagrad{lr=1e-2}", "lion{lr=1e-3}", "adamw_hf{lr=1e-2}"}) {
+                                "adagrad{lr=1e-2}", "lion{lr=1e-3}", "adamw_hf{lr=1e-2}", "adafactor"}) {
     Recipe cpu = recipe_for("mlp", "default", "cpu");
     cpu.optimizer = optimizer;
     cpu.accumulate = 3;

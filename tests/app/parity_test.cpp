@@ -1,12 +1,15 @@
-// 50 training steps of each model against PyTorch's float64 losses (tests/models/export.py wrote them):
-// f64 within 1e-9 relative at every step, f32 within 1e-4, with the default passes and without any.
+// 50 training steps of each model, and of the smallest 100 with every optimizer, against PyTorch's float64
+// losses (tests/models/export.py wrote them): f64 within 1e-9 relative at every step, f32 within 1e-4, with the
+// default passes and without any.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "app/job.h"
+#include "engine/train/optimizers.h"
 #include "tests/paths.h"
 
 namespace gradloom {
@@ -36,6 +39,16 @@ std::vector<Case> cases() {
   return list;
 }
 
+// Nothing that trains is without a proof.
+TEST(ParityRuns, EveryOptimizerHas100Steps) {
+  std::set<std::string> proven;
+  const nlohmann::json runs = reference("mlp")["runs"];
+  for (const nlohmann::json& run : runs)
+    if (run["losses"].size() >= 100)
+      proven.insert(std::string(optimizer_def(parse_optimizer(run["optimizer"])->kind).name));
+  for (const OptimizerDef& def : all_optimizers()) EXPECT_EQ(proven.count(def.name), 1U) << def.name;
+}
+
 class Parity : public testing::TestWithParam<Case> {};
 
 TEST_P(Parity, LossesFollowPyTorch) {
@@ -49,6 +62,9 @@ TEST_P(Parity, LossesFollowPyTorch) {
   recipe.seed = run["seed"];
   recipe.accumulate = run["accumulate"];
   recipe.clip_norm = run["clip_norm"];
+  recipe.clip_value = run.value("clip_value", 0.0);
+  recipe.schedule = run.value("schedule", "constant");
+  recipe.group = run.value("group", std::vector<std::string>());
   recipe.precision = c.precision;
   recipe.threads = 2;
   recipe.dims = {{"batch", c.model == "gpt-char" ? 4 : 8}};

@@ -43,6 +43,8 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.freeze = {"wte*", "ln_?"};
   recipe.train = {"*.cos"};
   recipe.load_params = "p.safetensors";
+  recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4,freeze=off}"};
+  recipe.clip_value = 0.25;
   recipe.optimizer = "adamw{lr=0.001}";
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;

@@ -9,6 +9,7 @@ struct Settings {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.02;
   double momentum = 0, dampening = 0, lr_decay = 0, initial_sum = 0;
   bool nesterov = false, maximize = false, correct_bias = true;
+  double lr_factor = 1, clip_value = 0;
 };
 
 std::size_t states_of(const Settings& s) {
@@ -23,12 +24,15 @@ std::size_t states_of(const Settings& s) {
 const std::vector<std::int64_t> kSizes = {1, 0, 8192, 8193, 70001, 17};
 
 // One step of one tensor in double.
-void step_reference(const Settings& s, std::int64_t t, double scale, std::vector<double>& p,
-                    std::vector<double>& m, std::vector<double>& v, const std::vector<double>& grad) {
+void step_reference(Settings s, std::int64_t t, double scale, std::vector<double>& p, std::vector<double>& m,
+                    std::vector<double>& v, const std::vector<double>& grad) {
+  s.lr *= s.lr_factor;
   std::vector<double> update(p.size());
   double p2 = 0, u2 = 0;
   for (std::size_t i = 0; i < p.size(); ++i) {
-    double g = grad[i] * scale * (s.maximize ? -1 : 1);
+    double g = grad[i] * scale;
+    if (s.clip_value > 0) g = std::clamp(g, -s.clip_value, s.clip_value);
+    if (s.maximize) g = -g;
     if (s.kind == OptimizerKind::sgd) {
       g += s.weight_decay * p[i];
       if (s.momentum != 0) {
@@ -114,6 +118,8 @@ OptimizerArgs arguments(const Settings& s) {
           .nesterov = s.nesterov,
           .maximize = s.maximize,
           .correct_bias = s.correct_bias,
+          .lr_factor = s.lr_factor,
+          .clip_value = s.clip_value,
           .lr = &s.lr};
 }
 
@@ -201,6 +207,13 @@ void check_all(Tolerance tolerance) {
   check<T>({.kind = OptimizerKind::lion, .maximize = true}, true, tolerance);
   check<T>({OptimizerKind::adamw_hf}, true, tolerance);
   check<T>({.kind = OptimizerKind::adamw_hf, .correct_bias = false}, false, tolerance);
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
+        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+    Settings clipped{.kind = kind, .maximize = true, .lr_factor = 0.3, .clip_value = 0.2};
+    if (kind == OptimizerKind::sgd) clipped.momentum = 0.9;
+    check<T>(clipped, true, tolerance);
+  }
 }
 
 // The sign of a NaN is a NaN: what went wrong in a gradient is seen in the parameter.
@@ -216,6 +229,7 @@ TEST(Optimizer, LionKeepsZerosAndNaNs) {
                    .sizes = &size,
                    .beta1 = 0.9,
                    .beta2 = 0.99,
+                   .lr_factor = 1,
                    .lr = &lr,
                    .step = &step,
                    .grad = &g,

@@ -17,8 +17,8 @@ NAME/batches.npz
     Five batches (arrays named after the graph inputs, the leading axis is the batch number), cycled by the runs below.
 NAME/parity.json
     Losses of training runs in float64 by PyTorch (optimizers it lacks: optimizers.py) on those batches: {"runs": [{optimizer, loss, seed, accumulate, clip_norm,
-    losses}, ...]}, options spelled as on the command line, plus the check batch's loss and gradient norms in float64.
-    Clipping is torch.nn.utils.clip_grad_norm_'s: gradients are multiplied by min(1, limit / (norm + 1e-6)). With `accumulate` K
+    losses, and where there are any clip_value, schedule, group}, ...]}, options spelled as on the command line, plus the check batch's loss and gradient norms in float64.
+    Clipping is torch.nn.utils.clip_grad_norm_'s: gradients are multiplied by min(1, limit / (norm + 1e-6)), then clip_grad_value_'s. With `accumulate` K
     a step consumes the next K batches; its gradient and its loss are their means.
 cnn-digits/digits.npz
     The UCI digits as 56 batches of 32, for training at length.
@@ -33,6 +33,7 @@ as 1, 2, 3", SC 2011.
 import argparse
 import contextlib
 import copy
+import fnmatch
 import hashlib
 import inspect
 import json
@@ -48,6 +49,7 @@ import onnx
 import onnx.checker
 import onnx.numpy_helper
 import torch
+from torch.optim import lr_scheduler
 
 sys.dont_write_bytecode = True
 import modules  # noqa: E402
@@ -196,11 +198,24 @@ OPTIMIZERS = {
     "adagrad": torch.optim.Adagrad,
     "lion": optimizers.Lion,
     "adamw_hf": optimizers.AdamWOfHuggingFace,
+    "adafactor": optimizers.Adafactor,
 }
 
 
-def run(optimizer, steps=STEPS, accumulate=1, clip_norm=0.0, **options):
-    return {"optimizer": optimizer, "options": options, "steps": steps, "accumulate": accumulate, "clip_norm": clip_norm}
+def run(optimizer, steps=STEPS, accumulate=1, clip_norm=0.0, clip_value=0.0, schedule=None, group=(), **options):
+    """group: (glob, options) pairs, of which the first that fits a parameter is its. schedule: (text, make), make(optimizer)."""
+    spec = {"optimizer": optimizer, "options": options, "steps": steps, "accumulate": accumulate, "clip_norm": clip_norm}
+    return {**spec, "clip_value": clip_value, "schedule": schedule, "group": group}
+
+
+def warmed_up(steps, make):
+    """A linear warm-up, then what make(optimizer) returns."""
+
+    def both(optimizer):
+        first = lr_scheduler.LinearLR(optimizer, start_factor=1 / steps, total_iters=steps - 1)
+        return lr_scheduler.SequentialLR(optimizer, [first, make(optimizer)], milestones=[steps])
+
+    return both
 
 
 ADAMW = run("adamw", lr=1e-3)
@@ -236,6 +251,15 @@ MODELS = {
             run("lion", steps=100, lr=3e-4, weight_decay=0.1),
             run("adamw_hf", steps=100, lr=1e-3, weight_decay=0.1),
             run("adamw_hf", steps=100, lr=1e-3, correct_bias=False),
+            run("adafactor", steps=100, lr=1),
+            run("adafactor", steps=100, lr=3e-3, relative_step=False, scale_parameter=False, beta1=0.9, weight_decay=0.1),
+            run("adafactor", steps=100, lr=100, warmup_init=True, clip_threshold=0.5, decay_rate=-0.5),
+            run("adamw", steps=20, lr=1e-3, clip_value=0.01, clip_norm=0.4,
+                group=[("*bias", {"weight_decay": 0, "lr": 2e-3}), ("layers.0.*", {"weight_decay": 0.3})]),  # fmt: skip
+            run("sgd", steps=20, lr=0.1, schedule=("one-cycle{total=20}", lambda o: lr_scheduler.OneCycleLR(
+                o, max_lr=0.1, total_steps=20, cycle_momentum=False))),  # fmt: skip
+            run("sgd", steps=20, lr=0.1, group=[("layers.1.*", {"lr": 0.02})], schedule=(
+                "polynomial{warmup=4,total=19,power=2}", warmed_up(4, lambda o: lr_scheduler.PolynomialLR(o, total_iters=15, power=2)))),  # fmt: skip
         ],
     ),
 }
@@ -330,10 +354,25 @@ def write_test_data(folder, model, batch, masks):
     return {"loss": float(loss), "gradient_norms": norms}, error
 
 
+def parameter_groups(model, spec):
+    """What an optimizer takes: all parameters, or the groups of `spec` and the rest."""
+    if not spec["group"]:
+        return model.parameters()
+    groups = [{"params": [], **options} for _, options in spec["group"]] + [{"params": []}]
+    for name, parameter in model.named_parameters():
+        fits = [fnmatch.fnmatchcase(name, glob) for glob, _ in spec["group"]]
+        groups[fits.index(True) if any(fits) else -1]["params"].append(parameter)
+    assert all(group["params"] for group in groups), "every group has a parameter"
+    return groups
+
+
 def train(model, batches, masks, spec, dtype=torch.float64):
     """Losses of the steps of one run, starting from the given weights."""
     model = copy.deepcopy(model).to(dtype).train()
-    optimizer = OPTIMIZERS[spec["optimizer"]](model.parameters(), **spec["options"])
+    optimizer = OPTIMIZERS[spec["optimizer"]](parameter_groups(model, spec), **spec["options"])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*epoch parameter.*")  # SequentialLR's own call
+        schedule = spec["schedule"][1](optimizer) if spec["schedule"] else None
     losses, consumed, clipped = [], 0, 0
     for step in range(1, spec["steps"] + 1):
         optimizer.zero_grad()
@@ -349,17 +388,26 @@ def train(model, batches, masks, spec, dtype=torch.float64):
         if spec["clip_norm"]:
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec["clip_norm"], error_if_nonfinite=True)
             clipped += norm > spec["clip_norm"]
+        if spec["clip_value"]:
+            largest = max(float(p.grad.abs().max()) for p in model.parameters())
+            clipped += largest > spec["clip_value"]
+            torch.nn.utils.clip_grad_value_(model.parameters(), spec["clip_value"])
         optimizer.step()
+        if schedule:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*epoch parameter.*")
+                schedule.step()
         losses.append(total)
-    assert not spec["clip_norm"] or clipped > spec["steps"] / 2, "the norm is above the limit in most steps"
+    clips = spec["clip_norm"] or spec["clip_value"]
+    assert not clips or clipped > spec["steps"] / 2, "norm or largest element are above the limit in most steps"
     return losses
 
 
-def option_text(spec):
+def option_text(name, options):
     def text(value):
         return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
-    return spec["optimizer"] + "{" + ",".join(f"{k}={text(v)}" for k, v in spec["options"].items()) + "}"
+    return name + "{" + ",".join(f"{k}={text(v)}" for k, v in options.items()) + "}"
 
 
 def sha256(path):
@@ -390,10 +438,17 @@ def write_model(name, spec, root):
             losses = train(model, batches, masks, run_spec)
             single = train(model, batches, masks, run_spec, torch.float32)
             drift = max(abs(a - b) / abs(a) for a, b in zip(losses, single))
-            text = option_text(run_spec)
+            text = option_text(run_spec["optimizer"], run_spec["options"])
             print(f"  {text}: loss {losses[0]:.6f} -> {losses[-1]:.6f}; the same in float32 differs by {drift:.1e}")
-            runs.append({"optimizer": text, "loss": LOSS_OPTION, "seed": 0, "accumulate": run_spec["accumulate"],
-                         "clip_norm": run_spec["clip_norm"], "losses": losses})  # fmt: skip
+            entry = {"optimizer": text, "loss": LOSS_OPTION, "seed": 0, "accumulate": run_spec["accumulate"],
+                     "clip_norm": run_spec["clip_norm"]}  # fmt: skip
+            if run_spec["clip_value"]:
+                entry["clip_value"] = run_spec["clip_value"]
+            if run_spec["schedule"]:
+                entry["schedule"] = run_spec["schedule"][0]
+            if run_spec["group"]:  # of those that fit, gradloom takes the last
+                entry["group"] = [option_text(*group) for group in reversed(run_spec["group"])]
+            runs.append({**entry, "losses": losses})
     files = {file: sha256(os.path.join(folder, file)) for file in ("model.onnx", "batches.npz")}
     with open(os.path.join(folder, "parity.json"), "w") as file:
         json.dump({"sha256": files, "check": check, "runs": runs}, file, indent=1)

@@ -63,3 +63,38 @@ class AdamWOfHuggingFace(Optimizer):
         rate = lr * np.sqrt(1 - beta2**step) / (1 - beta1**step) if correct_bias else lr
         p = p - rate * m / (np.sqrt(v) + eps)
         return p - lr * weight_decay * p
+
+
+def rms(x):
+    return np.sqrt(np.mean(x * x))
+
+
+class Adafactor(Optimizer):
+    """Algorithms 4 and 5 of Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost" (ICML 2018), with the
+    options of transformers 4. With relative_step, lr is a factor of the step's size (transformers takes none: 1)."""
+
+    @staticmethod
+    def new_value(p, g, state, step, lr=1.0, eps=1e-30, eps2=1e-3, clip_threshold=1.0, decay_rate=-0.8, beta1=0.0, weight_decay=0.0,
+                  scale_parameter=True, relative_step=True, warmup_init=False):  # fmt: skip
+        rate = lr
+        if relative_step:
+            rate *= min(1e-6 * step if warmup_init else 1e-2, 1 / np.sqrt(step))
+        if scale_parameter:
+            rate *= max(eps2, rms(p))
+        keep = 1 - step**decay_rate
+        squares = g * g + eps
+
+        def average(name, value):
+            state[name] = keep * state.get(name, 0.0) + (1 - keep) * value
+            return state[name]
+
+        if g.ndim >= 2:
+            row, column = average("row", squares.mean(axis=-1)), average("column", squares.mean(axis=-2))
+            # Two roots: where gradients are 0, the product of both is too small for float32.
+            update = g / np.sqrt(row / row.mean(axis=-1, keepdims=True))[..., :, None] / np.sqrt(column)[..., None, :]
+        else:
+            update = g / np.sqrt(average("v", squares))
+        update = rate * update / max(1.0, rms(update) / clip_threshold)
+        if beta1 > 0:
+            state["m"] = update = beta1 * state.get("m", 0.0) + (1 - beta1) * update
+        return p - weight_decay * rate * p - update

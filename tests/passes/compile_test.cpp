@@ -155,6 +155,14 @@ TEST(Compile, SwitchedOffSitesAndFrozenParametersExist) {
   ASSERT_FALSE(trained.ok());
   EXPECT_EQ(trained.error().code, Errc::usage);
   EXPECT_EQ(trained.error().message, "--train 'wx' fits nothing that can be trained; the nearest is 'w'");
+  options.train.train = {};
+  for (const char* group : {"wx*{lr_factor=2}", "wx*{freeze=on}"}) {
+    options.train.groups = {*parse_group("w*{weight_decay=0}"), *parse_group(group)};
+    const auto grouped = compile(regression(), options);
+    ASSERT_FALSE(grouped.ok());
+    EXPECT_EQ(grouped.error().code, Errc::usage);
+    EXPECT_EQ(grouped.error().message, "--group 'wx*' fits no parameter; the nearest is 'w'");
+  }
 }
 
 }  // namespace

@@ -57,18 +57,29 @@ TEST_F(RecipeSettings, EveryRowIsWhole) {
 
 // Reading, writing, resetting: each row concerns its own member and no other.
 TEST_F(RecipeSettings, RowsConcernTheirMember) {
-  const std::map<std::string, std::string> others = {
-      {"loss", "ce:a,b"},       {"freeze", "a* b"},
-      {"optimizer", "adam"},    {"schedule", "constant{warmup=3}"},
-      {"clip_norm", "0.5"},     {"accumulate", "2"},
-      {"precision", "bf16"},    {"loss_scale", "dynamic{initial=8}"},
-      {"data", "npz:f"},        {"seed", "18446744073709551615"},
-      {"steps", "7"},           {"threads", "3"},
-      {"planner", "reuse"},     {"in_place", "off"},
-      {"record", "off"},        {"search", "4"},
-      {"train", "c* d"},        {"device", "cuda:0"},
-      {"profile", "all"},       {"load_params", "p.npz"},
-      {"memory_budget", "2GiB"}};
+  const std::map<std::string, std::string> others = {{"loss", "ce:a,b"},
+                                                     {"freeze", "a* b"},
+                                                     {"optimizer", "adam"},
+                                                     {"schedule", "constant{warmup=3}"},
+                                                     {"clip_norm", "0.5"},
+                                                     {"accumulate", "2"},
+                                                     {"precision", "bf16"},
+                                                     {"loss_scale", "dynamic{initial=8}"},
+                                                     {"data", "npz:f"},
+                                                     {"seed", "18446744073709551615"},
+                                                     {"steps", "7"},
+                                                     {"threads", "3"},
+                                                     {"planner", "reuse"},
+                                                     {"in_place", "off"},
+                                                     {"record", "off"},
+                                                     {"search", "4"},
+                                                     {"train", "c* d"},
+                                                     {"device", "cuda:0"},
+                                                     {"profile", "all"},
+                                                     {"load_params", "p.npz"},
+                                                     {"memory_budget", "2GiB"},
+                                                     {"clip_value", "2"},
+                                                     {"group", "*bias{lr=2} w{freeze=on}"}};
   for (const RecipeSetting& s : recipe_settings()) {
     if (s.kind == SettingKind::part) continue;
     ASSERT_EQ(others.count(s.key), 1u) << "a value other than the default for " << s.key;
@@ -105,7 +116,7 @@ TEST_F(RecipeSettings, ErrorsNameFlagAndBound) {
   EXPECT_EQ(read("in_place", "maybe"), "--in_place maybe: expected one of on, off");
   EXPECT_EQ(
       read("optimizer", "adamm"),
-      "unknown optimizer 'adamm' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf); did you mean adam?");
+      "unknown optimizer 'adamm' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor); did you mean adam?");
   EXPECT_NE(read("planner", "bestfit").find("did you mean best-fit?"), std::string::npos);
 }
 

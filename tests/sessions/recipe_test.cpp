@@ -25,6 +25,8 @@ Recipe full_recipe() {
   recipe.train = {"*.cos", "ln_f"};
   recipe.load_params = "/p.safetensors";
   recipe.memory_budget = "2GiB";
+  recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4}"};
+  recipe.clip_value = 0.25;
   recipe.optimizer = "adamw{lr=0.001}";
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;

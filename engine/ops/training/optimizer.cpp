@@ -2,8 +2,9 @@
 //   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
 //           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors
 //   outputs: p0'..pn-1', then per state n tensors; all are written over their inputs (kMustAlias)
-// Attributes: n, kind (a row of kernels/optimizers.def) and the options of that row,
-// whose formula and source stand there.
+// Attributes: n, kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
+// stand there; factored (optimizers with states of rows and columns): whether the states are these; lr_factor
+// and clip_value (OptimizerArgs). Every state has its parameter's shape or that of its rows or columns.
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
@@ -15,31 +16,40 @@
 namespace gradloom {
 namespace {
 
-using kernels::OptimizerKind;
+using kernels::OptimizerKind, kernels::StateForm;
 
 constexpr std::size_t kScale = 2, kApply = 3, kFirst = 4;  // indices of the optional ones and of p0
+
+// A state as a row of kernels/optimizers.def declares it.
+struct State {
+  int number;
+  StateForm form;
+  const char* needs;  // the attribute without which it is not there
+};
 
 // What a row of kernels/optimizers.def says to this operator.
 struct Row {
   const char* name;
   OptimizerKind kind;
-  std::size_t states;
-  const char* needs;  // the attribute without which there are no states
+  std::span<const State> states;
   double bare_operations, operations;
 };
 
-constexpr std::size_t count_words(const char* text) {
-  std::size_t words = *text == 0 ? 0 : 1;
-  for (; *text != 0; ++text)
-    if (*text == ' ') ++words;
-  return words;
-}
-
-constexpr Row kRows[] = {
-#define OPTIMIZER(name, title, lr, states, needs, bare_operations, operations, ...) \
-  {#name, OptimizerKind::name, count_words(states), needs, bare_operations, operations},
+#define NUMBER(...)
+#define FLAG(...)
+#define STATE(number, name, form, needs) {number, StateForm::form, needs},
+#define OPTIMIZER(name, title, lr, states, ...) constexpr State name##_states[] = {states};
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
+
+constexpr Row kRows[] = {
+#define OPTIMIZER(name, title, lr, states, bare_operations, operations, ...) \
+  {#name, OptimizerKind::name, name##_states, bare_operations, operations},
+#include "kernels/optimizers.def"
+#undef OPTIMIZER
+#undef STATE
+#undef FLAG
+#undef NUMBER
 };
 
 // The options of the kind, from the attributes.
@@ -47,8 +57,8 @@ void set_options(kernels::OptimizerArgs& args, const Attrs& attrs) {
   switch (args.kind) {
 #define NUMBER(field, name, fallback, least, most, help) args.field = attrs.real(#field, fallback);
 #define FLAG(field, name, fallback, help) args.field = attrs.integer(#field, fallback) != 0;
-#define OPTIMIZER(name, title, lr, states, needs, bare, operations, start, formula, source, options) \
-  case OptimizerKind::name:                                                                          \
+#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
+  case OptimizerKind::name:                                                                   \
     options break;
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
@@ -59,9 +69,11 @@ void set_options(kernels::OptimizerArgs& args, const Attrs& attrs) {
 
 struct Layout {
   const Row* row;
-  std::size_t n, states;
-  std::size_t inputs() const { return kFirst + (2 + states) * n; }
-  std::size_t outputs() const { return (1 + states) * n; }
+  std::size_t n;
+  bool factored;
+  std::vector<State> states;  // that there are
+  std::size_t inputs() const { return kFirst + (2 + states.size()) * n; }
+  std::size_t outputs() const { return (1 + states.size()) * n; }
 };
 
 Result<Layout> layout_of(const Attrs& attrs) {
@@ -70,10 +82,28 @@ Result<Layout> layout_of(const Attrs& attrs) {
   if (n < 1 || n > (1 << 20)) return infer_error("n is " + std::to_string(n));
   for (const Row& row : kRows) {
     if (kind != row.name) continue;
-    const bool stateless = *row.needs != 0 && attrs.real(row.needs) == 0;
-    return Layout{&row, static_cast<std::size_t>(n), stateless ? 0 : row.states};
+    Layout layout{&row, static_cast<std::size_t>(n), attrs.integer("factored", 0) != 0, {}};
+    for (const State& state : row.states) {
+      if (*state.needs != 0 && attrs.real(state.needs) == 0) continue;
+      if (state.form == StateForm::whole || layout.factored == (state.form != StateForm::unfactored))
+        layout.states.push_back(state);
+    }
+    return layout;
   }
   return infer_error("kind '" + kind + "' is unknown");
+}
+
+// The type of a state of a parameter of this type.
+Result<Type> state_type(const Type& parameter, StateForm form) {
+  Type type = parameter;
+  if (form == StateForm::whole || form == StateForm::unfactored) return type;
+  if (type.shape.size() < 2 || element_count(type.shape) == 0)
+    return infer_error("a parameter " + to_string(parameter) + " cannot be factored");
+  if (form == StateForm::rows)
+    type.shape.pop_back();
+  else
+    type.shape.erase(type.shape.end() - 2);
+  return type;
 }
 
 Status infer(InferContext& ctx) {
@@ -90,13 +120,14 @@ Status infer(InferContext& ctx) {
   if (ctx.has(kApply) && ctx.in(kApply) != Type{DType::boolean, {}})
     return infer_error("apply is " + to_string(ctx.in(kApply)));
   std::vector<Type> outputs;
-  for (std::size_t group = 0; group < 2 + l.states; ++group) {
+  for (std::size_t group = 0; group < 2 + l.states.size(); ++group) {  // parameters, gradients, states
     for (std::size_t i = 0; i < l.n; ++i) {
       const Type &parameter = ctx.in(kFirst + i), &type = ctx.in(kFirst + group * l.n + i);
-      if (type != parameter || parameter.dtype != ctx.dtype(kFirst))
+      const Type expected = group < 2 ? parameter : TRY(state_type(parameter, l.states[group - 2].form));
+      if (type != expected || parameter.dtype != ctx.dtype(kFirst))
         return infer_error("input " + std::to_string(kFirst + group * l.n + i) + " is " + to_string(type) +
                            ", its parameter " + to_string(parameter));
-      if (group != 1) outputs.push_back(parameter);
+      if (group != 1) outputs.push_back(expected);
     }
   }
   return set_outputs(ctx, std::move(outputs));
@@ -118,11 +149,41 @@ std::vector<std::pair<int, int>> aliases(const Node& node) {
 Cost cost(const NodeTypes& types) {
   auto l = layout_of(types.attrs);
   CHECK(l.ok(), "cost of an invalid Optimizer");
-  const double per_element = l->states == 0 ? l->row->bare_operations : l->row->operations;
+  const double per_element = l->states.empty() ? l->row->bare_operations : l->row->operations;
   double elements = 0;
   for (std::size_t i = 0; i < l->n; ++i)
     elements += static_cast<double>(element_count(types.inputs[kFirst + i].shape));
   return cost_of(types, per_element * elements);
+}
+
+// Elements of the parameters, and their last two dims where they are factored.
+struct Sizes {
+  std::vector<std::int64_t> elements, rows, columns;
+  void point(kernels::OptimizerArgs& args) const {
+    args.sizes = elements.data();
+    args.rows = rows.data();
+    args.columns = columns.data();
+  }
+};
+Sizes sizes_of(const NodeTypes& types, std::size_t n) {
+  Sizes sizes;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Shape& shape = types.inputs[kFirst + i].shape;
+    sizes.elements.push_back(element_count(shape));
+    sizes.rows.push_back(shape.size() < 2 ? 1 : shape[shape.size() - 2]);
+    sizes.columns.push_back(shape.empty() ? 1 : shape.back());
+  }
+  return sizes;
+}
+
+void set_state(kernels::OptimizerArgs& args, int number, const void* const* from, void* const* to) {
+  const void* const* kernels::OptimizerArgs::*const sources[] = {
+      &kernels::OptimizerArgs::state1, &kernels::OptimizerArgs::state2, &kernels::OptimizerArgs::state3};
+  void* const* kernels::OptimizerArgs::*const targets[] = {&kernels::OptimizerArgs::state1_out,
+                                                           &kernels::OptimizerArgs::state2_out,
+                                                           &kernels::OptimizerArgs::state3_out};
+  args.*sources[number - 1] = from;
+  args.*targets[number - 1] = to;
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
@@ -136,27 +197,27 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.kind = l.row->kind;
   layout.count = as_dim(l.n);
   set_options(layout, attrs);
-  std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < l.n; ++i) sizes.push_back(element_count(types.inputs[kFirst + i].shape));
-  layout.sizes = sizes.data();
+  layout.lr_factor = attrs.real("lr_factor", 1);
+  layout.clip_value = attrs.real("clip_value", 0);
+  layout.factored = l.factored;
+  const Sizes sizes = sizes_of(types, l.n);
+  sizes.point(layout);
   const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
   return Kernel{std::string("optimizer ") + l.row->name, workspace,
                 [layout, sizes, n = l.n, states = l.states, scaled = types.has(kScale),
                  conditional = types.has(kApply)](const LaunchArgs& args) {
-                  const auto input = [&](std::size_t group) { return args.inputs + kFirst + group * n; };
                   kernels::OptimizerArgs a = layout;
-                  a.sizes = sizes.data();
+                  sizes.point(a);
                   a.lr = static_cast<const double*>(args.inputs[0]);
                   a.step = static_cast<const std::int64_t*>(args.inputs[1]);
                   a.grad_scale = scaled ? args.inputs[kScale] : nullptr;
                   a.apply = conditional ? static_cast<const bool*>(args.inputs[kApply]) : nullptr;
-                  a.param = input(0);
-                  a.grad = input(1);
-                  a.state1 = states > 0 ? input(2) : nullptr;
-                  a.state2 = states > 1 ? input(3) : nullptr;
+                  a.param = args.inputs + kFirst;
+                  a.grad = args.inputs + kFirst + n;
                   a.param_out = args.outputs;
-                  a.state1_out = states > 0 ? args.outputs + n : nullptr;
-                  a.state2_out = states > 1 ? args.outputs + 2 * n : nullptr;
+                  for (std::size_t s = 0; s < states.size(); ++s)
+                    set_state(a, states[s].number, args.inputs + kFirst + (2 + s) * n,
+                              args.outputs + (1 + s) * n);
                   a.workspace = args.workspace;
                   args.on.optimizer(a);
                 }};
@@ -168,15 +229,22 @@ Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, s
   attrs.set("n", as_dim(shapes.size()));
   auto l = layout_of(attrs);
   CHECK(l.ok(), "sample of an invalid Optimizer");
-  const std::size_t squares = l->row->kind == OptimizerKind::adagrad ? 2 : 3;  // the group of second moments
   Sample s;
   s.name = name;
   s.inputs = {exact(DType::f64, {}, {0.1}), exact(DType::i64, {}, {static_cast<double>(step)}),
               scaled ? exact(DType::f32, {}, {0.5}) : omitted(),
               apply < 0 ? omitted() : exact(DType::boolean, {}, {static_cast<double>(apply)})};
-  for (std::size_t group = 0; group < 2 + l->states; ++group)
-    for (const Shape& shape : shapes)
-      s.inputs.push_back(group == squares ? floats(shape, 0.1, 1) : floats(shape));
+  for (std::size_t group = 0; group < 2; ++group)
+    for (const Shape& shape : shapes) s.inputs.push_back(floats(shape));
+  for (const State& state : l->states) {
+    const bool moment = state.number == 2 || l->row->kind == OptimizerKind::adagrad ||
+                        (l->row->kind == OptimizerKind::adafactor && state.number == 1);
+    for (const Shape& shape : shapes) {
+      const auto type = state_type({DType::f32, shape}, state.form);
+      CHECK(type.ok(), "sample of a parameter that cannot be factored");
+      s.inputs.push_back(moment ? floats(type->shape, 0.1, 1) : floats(type->shape));
+    }
+  }
   s.output_count = static_cast<int>(l->outputs());
   s.attrs = std::move(attrs);
   return s;
@@ -197,6 +265,14 @@ std::vector<Sample> samples() {
   adagrad.set("initial_sum", 0.5);
   Attrs uncorrected = kind("adamw_hf");
   uncorrected.set("correct_bias", std::int64_t{0});
+  Attrs factored = kind("adafactor");
+  factored.set("factored", std::int64_t{1});
+  Attrs averaged = factored;
+  averaged.set("beta1", 0.9);
+  averaged.set("relative_step", std::int64_t{0});
+  Attrs clipped = kind("adamw");
+  clipped.set("clip_value", 0.2);
+  clipped.set("lr_factor", 0.5);
   std::vector<Sample> all = {
       sample("sgd", kind("sgd"), {{3, 5}}, 1, false),
       sample("sgd-momentum", momentum, {{3, 5}, {7}}, 1, false),
@@ -211,12 +287,17 @@ std::vector<Sample> samples() {
       sample("lion", kind("lion"), {{3, 5}, {4}}, 3, true),
       sample("adamw-hf", kind("adamw_hf"), {{3, 5}, {4}}, 3, false),
       sample("adamw-hf-uncorrected", uncorrected, {{9}}, 3, true),
+      sample("adafactor", factored, {{3, 5}, {2, 3, 4}}, 1, false),
+      sample("adafactor-averaged", averaged, {{3, 5}, {1, 7}, {2, 1}}, 4, true),
+      sample("adafactor-unfactored", kind("adafactor"), {{5}, {}}, 3, false),
+      sample("adamw-clipped", clipped, {{3, 5}, {4}}, 3, true),
       sample("sgd-skipped", momentum, {{3, 5}, {7}}, 4, true, 0),
       sample("adamw-skipped", kind("adamw"), {{3, 5}, {4}}, 3, true, 0),
       sample("adamw-applied", kind("adamw"), {{3, 5}, {4}}, 3, true, 1),
       sample("lamb-skipped", kind("lamb"), {{3, 5}, {4}}, 3, false, 0),
       sample("adagrad-skipped", adagrad, {{3, 5}, {4}}, 1, true, 0),
       sample("lion-skipped", kind("lion"), {{3, 5}, {4}}, 3, false, 0),
+      sample("adafactor-skipped", averaged, {{3, 5}, {2, 3, 4}}, 3, true, 0),
       sample("adamw-layer", kind("adamw"), {{2048, 512}, {2048}}, 3, false),
   };
   all.back().bench = true;
@@ -228,7 +309,7 @@ std::vector<Sample> samples() {
 const OpDef optimizer_op = {
     .name = "Optimizer",
     .domain = "gradloom",
-    .summary = "Updates parameters and optimizer states: SGD, Adam, AdamW, LAMB, Adagrad or Lion.",
+    .summary = "Updates parameters and optimizer states: SGD, Adam, AdamW, LAMB, Adagrad, Lion or Adafactor.",
     .traits = kNoGradient | kMustAlias,
     .min_inputs = 6,
     .max_inputs = 1 << 23,

@@ -19,6 +19,10 @@ TEST(Optimizers, PyTorchDefaultsAndErrors) {
   EXPECT_EQ(parse_optimizer("lion")->beta2, 0.99);
   EXPECT_TRUE(parse_optimizer("adamw_hf")->correct_bias);
   EXPECT_FALSE(parse_optimizer("adamw_hf{correct_bias=false}")->correct_bias);
+  EXPECT_TRUE(parse_optimizer("adafactor")->relative_step);
+  EXPECT_EQ(parse_optimizer("adafactor{relative_step=false,lr=1e-3}")->lr, 1e-3);
+  EXPECT_EQ(parse_optimizer("adafactor{relative_step=false}").error().message,
+            "optimizer adafactor: relative_step=false needs lr");
   EXPECT_FALSE(parse_optimizer("rprop").ok());
   EXPECT_FALSE(parse_optimizer("adam{lr=-1}").ok());
   for (const std::string& name : optimizer_names()) {
@@ -31,9 +35,10 @@ TEST(Optimizers, PyTorchDefaultsAndErrors) {
 TEST(Optimizers, ErrorsNameTheNearest) {
   EXPECT_EQ(
       parse_optimizer("adamv").error().message,
-      "unknown optimizer 'adamv' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf); did you mean adam?");
-  EXPECT_EQ(parse_optimizer("rectified").error().message,
-            "unknown optimizer 'rectified' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf)");
+      "unknown optimizer 'adamv' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor); did you mean adam?");
+  EXPECT_EQ(
+      parse_optimizer("rectified").error().message,
+      "unknown optimizer 'rectified' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor)");
   EXPECT_EQ(parse_optimizer("lamb{momentum=1}").error().message,
             "optimizer lamb has no option 'momentum' (known: lr, weight_decay, beta1, beta2, eps, maximize)");
 }
@@ -43,27 +48,49 @@ TEST(Optimizers, RowsAndOperatorAgree) {
   for (const OptimizerDef& def : all_optimizers()) {
     EXPECT_EQ(&optimizer_def(def.kind), &def) << def.name;
     EXPECT_TRUE(parse_optimizer(std::string(def.name) + "{" + def.start + "}").ok()) << def.name;
-    OptimizerSpec spec(def.kind);
     for (const bool bare : {true, false}) {
+      OptimizerSpec spec(def.kind);
       for (const OptimizerOption& option : def.options)
-        if (!bare && std::string(def.needs) == option.name) spec.*option.number = 0.5;
-      const std::size_t states = optimizer_states(spec).size();
-      EXPECT_EQ(states > 0, !bare || *def.needs == 0) << def.name;
-      Graph graph;
-      GraphBuilder b(graph);
-      const Type type{DType::f32, {3}};
-      std::vector<ValueId> inputs{b.input("lr", {DType::f64, {}}), b.input("step", {DType::i64, {}}), kNone,
-                                  kNone};
-      for (std::size_t i = 0; i < 2 + states; ++i) inputs.push_back(b.input(std::to_string(i), type));
-      const auto outputs =
-          b.add(op_by_name("Optimizer"), inputs, optimizer_attrs(spec), static_cast<int>(1 + states));
-      EXPECT_TRUE(outputs.ok()) << def.name;
-      inputs.push_back(inputs.back());
-      EXPECT_FALSE(
-          b.add(op_by_name("Optimizer"), inputs, optimizer_attrs(spec), static_cast<int>(1 + states)).ok())
-          << def.name;
+        for (const OptimizerStateDef& state : def.states)
+          if (!bare && std::string(state.needs) == option.name) spec.*option.number = 0.5;
+      for (const Shape& shape : {Shape{3}, Shape{4, 3}, Shape{0, 3}}) {
+        const std::vector<OptimizerState> states = optimizer_states(spec, shape);
+        Graph graph;
+        GraphBuilder b(graph);
+        std::vector<ValueId> inputs{
+            b.input("lr", {DType::f64, {}}),   b.input("step", {DType::i64, {}}), kNone, kNone,
+            b.input("p", {DType::f32, shape}), b.input("g", {DType::f32, shape})};
+        for (const OptimizerState& s : states) inputs.push_back(b.input(s.name, {DType::f32, s.shape}));
+        const Attrs attrs = optimizer_attrs(spec, shape);
+        const auto add = [&] {
+          return b.add(op_by_name("Optimizer"), inputs, attrs, static_cast<int>(1 + states.size()));
+        };
+        const auto outputs = add();
+        ASSERT_TRUE(outputs.ok()) << def.name;
+        for (std::size_t i = 0; i < states.size(); ++i)
+          EXPECT_EQ(graph.type((*outputs)[i + 1]).shape, states[i].shape) << def.name;
+        inputs.push_back(inputs.back());
+        EXPECT_FALSE(add().ok()) << def.name;
+      }
     }
   }
+}
+
+std::string states_text(const std::string& optimizer, const Shape& shape) {
+  std::string text;
+  for (const OptimizerState& s : optimizer_states(*parse_optimizer(optimizer), shape))
+    text += s.name + to_string(Type{DType::f32, s.shape}) + " ";
+  return text;
+}
+
+TEST(Optimizers, StatesOfAParameter) {
+  EXPECT_EQ(states_text("sgd", {4, 3}), "");
+  EXPECT_EQ(states_text("sgd{momentum=0.9}", {4, 3}), "momentumf32[4, 3] ");
+  EXPECT_EQ(states_text("adam", {4, 3}), "mf32[4, 3] vf32[4, 3] ");
+  EXPECT_EQ(states_text("adafactor", {5, 4, 3}), "rowf32[5, 4] columnf32[5, 3] ");
+  EXPECT_EQ(states_text("adafactor{beta1=0.9}", {4, 3}), "rowf32[4] columnf32[3] mf32[4, 3] ");
+  EXPECT_EQ(states_text("adafactor", {3}), "vf32[3] ");
+  EXPECT_EQ(states_text("adafactor", {0, 3}), "vf32[0, 3] ");  // without elements there are no means
 }
 
 }  // namespace

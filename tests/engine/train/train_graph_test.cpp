@@ -51,6 +51,68 @@ TEST(TrainGraph, FrozenParametersAreNotTrained) {
   EXPECT_FALSE(is_trained(named->graph, find_value(named->graph, "bias")));
 }
 
+// What the updates of `w` and `bias` say, for one of each.
+std::string attributes_of(const TrainGraph& train, const std::string& parameter) {
+  for (const Node& node : train.graph.nodes)
+    if (node.op != nullptr && node.op->name == std::string("Optimizer") &&
+        train.graph.values[node.inputs[4]].name == parameter)
+      return to_string(node.attrs);
+  return "none";
+}
+
+TEST(TrainGraph, GroupsChangeTheirParametersUpdates) {
+  Graph graph = linear_model();
+  ASSERT_TRUE(add_loss(graph, "ce:logits,labels").ok());
+  TrainSpec spec;
+  spec.optimizer = *parse_optimizer("sgd{lr=0.1,weight_decay=0.5}");
+  const auto plain = add_training(graph, spec);
+  spec.groups = {*parse_group("bias{lr=0.2,weight_decay=0}")};
+  const auto grouped = add_training(graph, spec);
+  ASSERT_TRUE(plain.ok() && grouped.ok());
+  EXPECT_EQ(attributes_of(*grouped, "w"), attributes_of(*plain, "w"));
+  EXPECT_EQ(attributes_of(*plain, "w"), attributes_of(*plain, "bias"));
+  EXPECT_NE(attributes_of(*grouped, "bias").find("lr_factor=2"), std::string::npos);
+  EXPECT_NE(attributes_of(*grouped, "bias").find("weight_decay=0"), std::string::npos);
+  spec.groups = {*parse_group("w{freeze=on}")};
+  const auto frozen = add_training(graph, spec);
+  ASSERT_TRUE(frozen.ok());
+  EXPECT_EQ(frozen->trainable, std::vector<std::string>{"bias"});
+  spec.train = {"w"};
+  EXPECT_EQ(add_training(graph, spec)->trainable.size(), 2u);
+  spec.groups = {*parse_group("w{lr=1}")};
+  spec.optimizer.lr = 0;
+  EXPECT_FALSE(add_training(graph, spec).ok());
+}
+
+TEST(TrainGraph, ClippingByValueIsPartOfEveryUpdate) {
+  Graph graph = linear_model();
+  ASSERT_TRUE(add_loss(graph, "ce:logits,labels").ok());
+  TrainSpec spec;
+  spec.clip_value = 0.25;
+  const auto train = add_training(graph, spec);
+  ASSERT_TRUE(train.ok());
+  EXPECT_EQ(train->names.grad_norm, kNone) << "no norm is computed for it";
+  for (const char* parameter : {"w", "bias"})
+    EXPECT_NE(attributes_of(*train, parameter).find("clip_value=0.25"), std::string::npos);
+}
+
+TEST(TrainGraph, AdafactorKeepsRowsAndColumnsOfMatrices) {
+  Graph graph = linear_model();
+  ASSERT_TRUE(add_loss(graph, "ce:logits,labels").ok());
+  TrainSpec spec;
+  spec.optimizer = *parse_optimizer("adafactor");
+  const auto train = add_training(graph, spec);
+  ASSERT_TRUE(train.ok()) << train.error().message;
+  EXPECT_TRUE(verify(train->graph).ok());
+  const auto shape = [&](const char* state) {
+    const ValueId id = find_value(train->graph, state);
+    return id == kNone ? Shape{-1} : train->graph.type(id).shape;
+  };
+  EXPECT_EQ(shape("w/row"), (Shape{3}));
+  EXPECT_EQ(shape("w/column"), (Shape{5}));
+  EXPECT_EQ(shape("bias/v"), (Shape{5}));
+}
+
 // A model may name its values as the step names what it adds.
 TEST(TrainGraph, NamesOfTheModelAreNotTakenAgain) {
   Graph graph;

@@ -10,6 +10,7 @@ struct Settings {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, epsilon = 1e-6, weight_decay = 0.02;
   double momentum = 0, dampening = 0, lr_decay = 0, initial_sum = 0;
   bool nesterov = false, maximize = false, correct_bias = true, scaled = false, in_place = true;
+  double lr_factor = 1, clip_value = 0;
   int apply = -1;  // -1: null
 };
 
@@ -64,6 +65,8 @@ OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, cons
           .nesterov = s.nesterov,
           .maximize = s.maximize,
           .correct_bias = s.correct_bias,
+          .lr_factor = s.lr_factor,
+          .clip_value = s.clip_value,
           .grad = lists.grad.data(),
           .param = lists.param.data(),
           .state1 = lists.state1.empty() ? nullptr : lists.state1.data(),
@@ -233,6 +236,19 @@ TYPED_TEST(GpuOptimizer, AStepThatIsNotAppliedChangesNothing) {
       s.apply = apply;
       check<TypeParam>(s, kFew);
     }
+  }
+}
+
+TYPED_TEST(GpuOptimizer, ClippedByValueWithAFactorOfTheRate) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
+        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+    Settings s = settings_of(kind);
+    if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+    s.scaled = s.maximize = true;
+    s.lr_factor = 0.3;
+    s.clip_value = 0.2;
+    check<TypeParam>(s, kFew);
   }
 }
 

@@ -117,6 +117,24 @@ TEST(Optimizer, LambFollowsThePaper) {
   expect_near(three_steps(DType::f32, attrs, 2)[0], {3}, {p[0], p[1], p[2]}, 2e-6);
 }
 
+// Also for the kinds whose kernels are not those of the others: every element of the gradient is scaled, then clipped, and
+// lr_factor is the learning rate's.
+TEST(Optimizer, ClipsByValueAndScalesTheRate) {
+  for (Case& c : torch_cases()) {
+    c.attrs.set("clip_value", 1e30);
+    expect_near(three_steps(DType::f64, c.attrs, c.states, 1, 0.25)[0], {3}, c.expected, 1e-9, c.name);
+  }
+  const Attrs clipped{{"kind", std::string("sgd")}, {"clip_value", 0.25}, {"lr_factor", 10.0}};
+  const auto next =
+      run("Optimizer", clipped,
+          {Tensor::scalar(DType::f64, 0.1), Tensor::scalar(DType::i64, 1), Tensor::scalar(DType::f64, 0.5),
+           Tensor(), vector3(DType::f64, 1, 1, 1), vector3(DType::f64, 0.25, -2, NAN)},
+          1);
+  EXPECT_EQ(next[0].at(0), 1 - 0.125);
+  EXPECT_EQ(next[0].at(1), 1 + 0.25);
+  EXPECT_TRUE(std::isnan(next[0].at(2)));
+}
+
 TEST(Optimizer, AliasesEveryOutputWithTheTensorItUpdates) {
   Node node;
   node.attrs = {{"kind", std::string("adam")}, {"n", std::int64_t{2}}};
@@ -135,6 +153,14 @@ TEST(Optimizer, InferenceNamesWhatDoesNotFit) {
   EXPECT_EQ(inference_error("Optimizer", {{"kind", std::string("rprop")}}, {lr, step, scale, apply, p, p}),
             "kind 'rprop' is unknown");
   EXPECT_EQ(inferred("Optimizer", adam, {lr, step, scale, apply, p, p, p, p}, 3)[2], p);
+  const Type matrix{DType::f32, {4, 3}}, row{DType::f32, {4}}, column{DType::f32, {3}};
+  const Attrs factored{{"kind", std::string("adafactor")}, {"factored", std::int64_t{1}}};
+  EXPECT_EQ(inferred("Optimizer", factored, {lr, step, scale, apply, matrix, matrix, row, column}, 3)[2],
+            column);
+  EXPECT_EQ(inference_error("Optimizer", factored, {lr, step, scale, apply, matrix, matrix, column, row}, 3),
+            "input 6 is f32[3], its parameter f32[4, 3]");
+  EXPECT_EQ(inference_error("Optimizer", factored, {lr, step, scale, apply, p, p, p, p}, 3),
+            "a parameter f32[3] cannot be factored");
 }
 
 // A step that is not applied leaves everything, whatever the gradients are; one that is applied is as ever.
