@@ -230,6 +230,10 @@ TEST_F(TrainingState, NamesAreThoseOfPyTorch) {
   EXPECT_FALSE(from.optimizer.tensors.count("stem_norm.running_mean.exp_avg"));
   const Checkpoint sgd = checkpoint(recipe_for("mlp", "sgd{momentum=0.9}"));
   EXPECT_TRUE(sgd.optimizer.tensors.count("layers.0.weight.momentum_buffer"));
+  const Checkpoint adafactor = checkpoint(recipe_for("mlp", "adafactor"));
+  for (const char* key :
+       {"layers.0.weight.exp_avg_sq_row", "layers.0.weight.exp_avg_sq_col", "layers.0.bias.exp_avg_sq"})
+    EXPECT_TRUE(adafactor.optimizer.tensors.count(key)) << key;
 }
 
 TEST_F(TrainingState, AnotherTrainingIsRefused) {
