@@ -48,7 +48,9 @@ class Tuner {
     add(space_.job());
     for (Candidate& c : TRY(space_.single_changes())) {
       // Kernels that fusion replaces are known from a step without passes.
-      if (c.changes == "passes=none") TRY(time_kernels(c));
+      if (c.changes == "passes=none")
+        if (const Status timed = time_kernels(c); !timed.ok() && timed.error().code == Errc::interrupted)
+          return timed.error();  // more memory than there is: they stay predicted
       add(std::move(c));
     }
     if (const Status status = search(); !status.ok() && status.error().code != Errc::interrupted)
