@@ -50,27 +50,10 @@ GRADLOOM_INLINE T next_moment(const Step<T>& s, T old, double square) {
 
 i64 matrices_of(const OptimizerArgs& args, i64 t) { return args.sizes[t] / (args.rows[t] * args.columns[t]); }
 
-// body(tensor, part, number of the part among all) for every part of every tensor; parts_of(tensor): how many it has.
-template <class PartsOf, class Body>
-GRADLOOM_INLINE void for_tensor_parts(const OptimizerArgs& args, const PartsOf& parts_of, const Body& body) {
-  i64 parts = 0, elements = 0;
-  for (i64 t = 0; t < args.count; ++t) {
-    parts += parts_of(t);
-    elements += args.sizes[t];
-  }
-  parallel_ranges(parts, elements, [&](i64 first, i64 last) {
-    i64 tensor = 0, before = 0;  // parts of the tensors before `tensor`
-    for (i64 number = first; number < last; ++number) {
-      while (number >= before + parts_of(tensor)) before += parts_of(tensor++);
-      body(tensor, number - before, number);
-    }
-  });
-}
-
 template <class T>
 void row_means(const OptimizerArgs& args, const Step<T>& s) {
   const auto rows_of = [&](i64 t) { return args.sizes[t] / args.columns[t]; };
-  for_tensor_parts(args, rows_of, [&](i64 t, i64 row, i64) {
+  for_parts(args.count, args.sizes, 1, rows_of, [&](i64 t, i64 row, i64) {
     const i64 columns = args.columns[t];
     const T* const grad = static_cast<const T*>(args.grad[t]) + row * columns;
     const double squares = sum_of(grad, grad, columns, [&](const auto& a, const auto&) {
@@ -85,7 +68,7 @@ void row_means(const OptimizerArgs& args, const Step<T>& s) {
 template <class T>
 void column_means(const OptimizerArgs& args, const Step<T>& s) {
   const auto strips_of = [&](i64 t) { return matrices_of(args, t) * blocks_of(args.columns[t], kColumns); };
-  for_tensor_parts(args, strips_of, [&](i64 t, i64 strip, i64) {
+  for_parts(args.count, args.sizes, 1, strips_of, [&](i64 t, i64 strip, i64) {
     const i64 rows = args.rows[t], columns = args.columns[t], strips = blocks_of(columns, kColumns);
     const i64 matrix = strip / strips, begin = strip % strips * kColumns,
               count = smaller(kColumns, columns - begin);
@@ -111,7 +94,7 @@ void matrix_means(const OptimizerArgs& args, double* means, i64* first_matrix) {
     before += matrices_of(args, t);
   }
   const auto parts_of = [&](i64 t) { return matrices_of(args, t); };
-  for_tensor_parts(args, parts_of, [&](i64 t, i64 matrix, i64 number) {
+  for_parts(args.count, args.sizes, 1, parts_of, [&](i64 t, i64 matrix, i64 number) {
     const i64 rows = args.rows[t];
     means[number] = sum(static_cast<const T*>(args.state1_out[t]) + matrix * rows, rows) / double(rows);
   });

@@ -60,14 +60,32 @@ AdamFactors<T> adam_factors(const OptimizerArgs& args) {
           T(sqrt(1.0 - power(args.beta2, *args.step)))};
 }
 
-template <class T, bool decoupled>
-GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
-  const AdamFactors<T> f = adam_factors<T>(args);
-  const double lr = learning_rate(args);
-  const T rate = T(lr / (1.0 - power(args.beta1, *args.step)));
-  const T decay = T(args.weight_decay), shrink = T(1.0 - lr * args.weight_decay);
-  const T inv_root = T(1.0 / sqrt(1.0 - power(args.beta2, *args.step)));
-  for_pieces(args.count, args.sizes, 6, [&](i64, const Piece& piece) {
+// body(parameter, gradient, state) changes parameter and state of an element, for optimizers with one state.
+template <class T, class Body>
+GRADLOOM_INLINE void update_with_state(const OptimizerArgs& args, i64 work_per_element, const Body& body) {
+  const T scale = gradient_scale<T>(args);
+  for_pieces(args.count, args.sizes, work_per_element, [&](i64, const Piece& piece) {
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
+    const T* const param = input<T>(args.param, piece);
+    const T* const state = input<T>(args.state1, piece);
+    T* const param_out = output<T>(args.param_out, piece);
+    T* const state_out = output<T>(args.state1_out, piece);
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      T p = param[i], s = state[i];
+      body(p, grad[i] * scale, s);
+      state_out[i] = s;
+      param_out[i] = p;
+    }
+  });
+}
+
+// body(parameter, gradient, m, v): the same for optimizers with two.
+template <class T, class Body>
+GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_element, const Body& body) {
+  const T scale = gradient_scale<T>(args);
+  for_pieces(args.count, args.sizes, work_per_element, [&](i64, const Piece& piece) {
     T held[kTensorPiece];
     const T* const grad = gradients(args, piece, held);
     const T* const param = input<T>(args.param, piece);
@@ -78,18 +96,31 @@ GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
     T* const state2_out = output<T>(args.state2_out, piece);
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) {
-      T g = grad[i] * f.scale, p = param[i];
-      if constexpr (decoupled) {
-        p = p * shrink;
-      } else {
-        g = g + decay * p;
-      }
-      const T m = f.beta1 * state1[i] + f.one_minus_beta1 * g;
-      const T v = f.beta2 * state2[i] + f.one_minus_beta2 * (g * g);
+      T p = param[i], m = state1[i], v = state2[i];
+      body(p, grad[i] * scale, m, v);
       state1_out[i] = m;
       state2_out[i] = v;
-      param_out[i] = p - rate * (m / (sqrt(v) * inv_root + f.epsilon));
+      param_out[i] = p;
     }
+  });
+}
+
+template <class T, bool decoupled>
+GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
+  const AdamFactors<T> f = adam_factors<T>(args);
+  const double lr = learning_rate(args);
+  const T rate = T(lr / (1.0 - power(args.beta1, *args.step)));
+  const T decay = T(args.weight_decay), shrink = T(1.0 - lr * args.weight_decay);
+  const T inv_root = T(1.0 / sqrt(1.0 - power(args.beta2, *args.step)));
+  update_with_states<T>(args, 6, [&](T& p, T g, T& m, T& v) {
+    if constexpr (decoupled) {
+      p = p * shrink;
+    } else {
+      g = g + decay * p;
+    }
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = p - rate * (m / (sqrt(v) * inv_root + f.epsilon));
   });
 }
 
@@ -108,72 +139,36 @@ void adamw_hf(const OptimizerArgs& args) {
   const double lr = learning_rate(args), root2 = sqrt(1.0 - power(args.beta2, *args.step));
   const T rate = T(args.correct_bias ? lr * root2 / (1.0 - power(args.beta1, *args.step)) : lr);
   const T shrink = T(1.0 - lr * args.weight_decay);
-  for_pieces(args.count, args.sizes, 6, [&](i64, const Piece& piece) {
-    T held[kTensorPiece];
-    const T* const grad = gradients(args, piece, held);
-    const T* const param = input<T>(args.param, piece);
-    const T* const state1 = input<T>(args.state1, piece);
-    const T* const state2 = input<T>(args.state2, piece);
-    T* const param_out = output<T>(args.param_out, piece);
-    T* const state1_out = output<T>(args.state1_out, piece);
-    T* const state2_out = output<T>(args.state2_out, piece);
-#pragma GCC ivdep
-    for (i64 i = 0; i < piece.count; ++i) {
-      const T g = grad[i] * f.scale;
-      const T m = f.beta1 * state1[i] + f.one_minus_beta1 * g;
-      const T v = f.beta2 * state2[i] + f.one_minus_beta2 * (g * g);
-      state1_out[i] = m;
-      state2_out[i] = v;
-      param_out[i] = (param[i] - rate * (m / (sqrt(v) + f.epsilon))) * shrink;
-    }
+  update_with_states<T>(args, 6, [&](T& p, T g, T& m, T& v) {
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = (p - rate * (m / (sqrt(v) + f.epsilon))) * shrink;
   });
 }
 
 template <class T>
 void adagrad(const OptimizerArgs& args) {
-  const T scale = gradient_scale<T>(args), decay = T(args.weight_decay), epsilon = T(args.epsilon),
-          initial = T(args.initial_sum);
+  const T decay = T(args.weight_decay), epsilon = T(args.epsilon), initial = T(args.initial_sum);
   const bool first = *args.step <= 1;
   const T rate = T(learning_rate(args) / (1.0 + double(*args.step - 1) * args.lr_decay));
-  for_pieces(args.count, args.sizes, 5, [&](i64, const Piece& piece) {
-    T held[kTensorPiece];
-    const T* const grad = gradients(args, piece, held);
-    const T* const param = input<T>(args.param, piece);
-    const T* const state = input<T>(args.state1, piece);
-    T* const param_out = output<T>(args.param_out, piece);
-    T* const state_out = output<T>(args.state1_out, piece);
-#pragma GCC ivdep
-    for (i64 i = 0; i < piece.count; ++i) {
-      const T g = grad[i] * scale + decay * param[i];
-      const T old = first ? initial : state[i];  // the first state may be anything
-      const T sum = old + g * g;
-      state_out[i] = sum;
-      param_out[i] = param[i] - rate * (g / (sqrt(sum) + epsilon));
-    }
+  update_with_state<T>(args, 5, [&](T& p, T grad, T& sum) {
+    const T g = grad + decay * p;
+    sum = (first ? initial : sum) + g * g;  // the first state may be anything
+    p = p - rate * (g / (sqrt(sum) + epsilon));
   });
 }
 
 template <class T>
 void lion(const OptimizerArgs& args) {
-  const T scale = gradient_scale<T>(args), beta1 = T(args.beta1), one_minus_beta1 = T(1.0 - args.beta1),
-          beta2 = T(args.beta2), one_minus_beta2 = T(1.0 - args.beta2);
+  const T beta1 = T(args.beta1), one_minus_beta1 = T(1.0 - args.beta1), beta2 = T(args.beta2),
+          one_minus_beta2 = T(1.0 - args.beta2);
   const T rate = T(learning_rate(args)), shrink = T(1.0 - learning_rate(args) * args.weight_decay);
-  for_pieces(args.count, args.sizes, 4, [&](i64, const Piece& piece) {
-    T held[kTensorPiece];
-    const T* const grad = gradients(args, piece, held);
-    const T* const param = input<T>(args.param, piece);
-    const T* const state = input<T>(args.state1, piece);
-    T* const param_out = output<T>(args.param_out, piece);
-    T* const state_out = output<T>(args.state1_out, piece);
-#pragma GCC ivdep
-    for (i64 i = 0; i < piece.count; ++i) {
-      const T g = grad[i] * scale, m = state[i];
-      const T direction = beta1 * m + one_minus_beta1 * g;
-      // Neither a NaN nor a zero has a sign: they stay what they are.
-      const T sign = direction > T(0) ? T(1) : direction < T(0) ? T(-1) : direction;
-      state_out[i] = beta2 * m + one_minus_beta2 * g;
-      param_out[i] = param[i] * shrink - rate * sign;
-    }
+  update_with_state<T>(args, 4, [&](T& p, T g, T& m) {
+    const T direction = beta1 * m + one_minus_beta1 * g;
+    // Neither a NaN nor a zero has a sign: they stay what they are.
+    const T sign = direction > T(0) ? T(1) : direction < T(0) ? T(-1) : direction;
+    m = beta2 * m + one_minus_beta2 * g;
+    p = p * shrink - rate * sign;
   });
 }
 

@@ -13,22 +13,31 @@ struct Piece {
   i64 tensor, begin, count;
 };
 
+// body(tensor, part, number of the part among all) for every part of every tensor; parts_of(tensor): how many it has.
+template <class PartsOf, class Body>
+GRADLOOM_INLINE void for_parts(i64 count, const i64* sizes, i64 work_per_element, const PartsOf& parts_of,
+                               const Body& body) {
+  i64 parts = 0, elements = 0;
+  for (i64 t = 0; t < count; ++t) {
+    parts += parts_of(t);
+    elements += sizes[t];
+  }
+  parallel_ranges(parts, elements * work_per_element, [&](i64 first, i64 last) {
+    i64 tensor = 0, before = 0;  // parts of the tensors before `tensor`
+    for (i64 number = first; number < last; ++number) {
+      while (number >= before + parts_of(tensor)) before += parts_of(tensor++);
+      body(tensor, number - before, number);
+    }
+  });
+}
+
 // Calls body(number, piece) for all pieces of all tensors.
 template <class Body>
 GRADLOOM_INLINE void for_pieces(i64 count, const i64* sizes, i64 work_per_element, const Body& body) {
-  const i64 pieces = pieces_of(count, sizes);
-  i64 elements = 0;
-  for (i64 t = 0; t < count; ++t) elements += sizes[t];
-  parallel_ranges(pieces, elements * work_per_element, [&](i64 first, i64 last) {
-    i64 tensor = 0, before = 0;  // pieces of the tensors before `tensor`
-    for (i64 number = first; number < last; ++number) {
-      while (number >= before + blocks_of(sizes[tensor], kTensorPiece)) {
-        before += blocks_of(sizes[tensor], kTensorPiece);
-        ++tensor;
-      }
-      const i64 begin = (number - before) * kTensorPiece;
-      body(number, Piece{tensor, begin, smaller(kTensorPiece, sizes[tensor] - begin)});
-    }
+  const auto pieces_in = [&](i64 t) { return blocks_of(sizes[t], kTensorPiece); };
+  for_parts(count, sizes, work_per_element, pieces_in, [&](i64 tensor, i64 part, i64 number) {
+    const i64 begin = part * kTensorPiece;
+    body(number, Piece{tensor, begin, smaller(kTensorPiece, sizes[tensor] - begin)});
   });
 }
 

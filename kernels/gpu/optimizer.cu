@@ -132,60 +132,6 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
   });
 }
 
-template <class T, bool decoupled>
-__global__ void adam_kernel(Tensors batch, Settings s) {
-  if (skipped(s.inputs)) return;
-  using A = Accum<T>;
-  const AdamFactors<A> f = adam_factors<T>(s);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
-  for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Inputs<T> in = fetch_inputs(piece, i, left);
-    const Group<T> grad = gradients_of(in.grad, s.inputs);
-    Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
-    for (int j = 0; j < Group<T>::kCount; ++j) {
-      A g = grad.v[j] * f.scale, p = param.v[j];
-      if constexpr (decoupled) {
-        p = p * f.shrink;
-      } else {
-        g = g + f.decay * p;
-      }
-      const A m = f.beta1 * state1.v[j] + f.one_minus_beta1 * g;
-      const A v = f.beta2 * state2.v[j] + f.one_minus_beta2 * (g * g);
-      state1.v[j] = m;
-      state2.v[j] = v;
-      param.v[j] = p - f.rate * (m / (sqrt(v) * f.inverse_root + f.epsilon));
-    }
-    store_group(piece.state1_out + i, state1, left, piece.packed);
-    store_group(piece.state2_out + i, state2, left, piece.packed);
-    store_group(piece.param_out + i, param, left, piece.packed);
-  });
-}
-
-template <class T>
-__global__ void adamw_hf_kernel(Tensors batch, Settings s) {
-  if (skipped(s.inputs)) return;
-  using A = Accum<T>;
-  const AdamFactors<A> f = adam_factors<T>(s);
-  const A rate = s.correct_bias ? f.rate * f.root_correction2 : A(learning_rate(s.inputs));
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
-  for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Inputs<T> in = fetch_inputs(piece, i, left);
-    const Group<T> grad = gradients_of(in.grad, s.inputs);
-    Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
-    for (int j = 0; j < Group<T>::kCount; ++j) {
-      const A g = grad.v[j] * f.scale;
-      const A m = f.beta1 * state1.v[j] + f.one_minus_beta1 * g;
-      const A v = f.beta2 * state2.v[j] + f.one_minus_beta2 * (g * g);
-      state1.v[j] = m;
-      state2.v[j] = v;
-      param.v[j] = (param.v[j] - rate * (m / (sqrt(v) + f.epsilon))) * f.shrink;
-    }
-    store_group(piece.state1_out + i, state1, left, piece.packed);
-    store_group(piece.state2_out + i, state2, left, piece.packed);
-    store_group(piece.param_out + i, param, left, piece.packed);
-  });
-}
-
 // body(parameter, gradient, state) changes parameter and state of an element, for optimizers with one state.
 template <class T, class Body>
 GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, const Body& body) {
@@ -200,6 +146,52 @@ GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, 
     for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state.v[j]);
     store_group(piece.state1_out + i, state, left, piece.packed);
     store_group(piece.param_out + i, param, left, piece.packed);
+  });
+}
+
+// body(parameter, gradient, m, v): the same for optimizers with two.
+template <class T, class Body>
+GRADLOOM_DEVICE void update_with_states(const Tensors& batch, const Settings& s, Accum<T> scale,
+                                        const Body& body) {
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Inputs<T> in = fetch_inputs(piece, i, left);
+    const Group<T> grad = gradients_of(in.grad, s.inputs);
+    Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
+    for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state1.v[j], state2.v[j]);
+    store_group(piece.state1_out + i, state1, left, piece.packed);
+    store_group(piece.state2_out + i, state2, left, piece.packed);
+    store_group(piece.param_out + i, param, left, piece.packed);
+  });
+}
+
+template <class T, bool decoupled>
+__global__ void adam_kernel(Tensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const AdamFactors<A> f = adam_factors<T>(s);
+  update_with_states<T>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
+    if constexpr (decoupled) {
+      p = p * f.shrink;
+    } else {
+      g = g + f.decay * p;
+    }
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = p - f.rate * (m / (sqrt(v) * f.inverse_root + f.epsilon));
+  });
+}
+
+template <class T>
+__global__ void adamw_hf_kernel(Tensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const AdamFactors<A> f = adam_factors<T>(s);
+  const A rate = s.correct_bias ? f.rate * f.root_correction2 : A(learning_rate(s.inputs));
+  update_with_states<T>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = (p - rate * (m / (sqrt(v) + f.epsilon))) * f.shrink;
   });
 }
 

@@ -1,4 +1,5 @@
 // Optimizer updates against the published formulas in double over several steps; the global norm.
+#include "tests/kernels/optimizer_support.h"
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {
@@ -103,24 +104,9 @@ std::vector<void*> pointers(Tensors<T>& all) {
 // Without tensors and what a step reads but lr.
 template <class T>
 OptimizerArgs arguments(const Settings& s) {
-  return {.dtype = dtype_of<T>(),
-          .kind = s.kind,
-          .count = std::int64_t(kSizes.size()),
-          .sizes = kSizes.data(),
-          .beta1 = s.beta1,
-          .beta2 = s.beta2,
-          .epsilon = s.epsilon,
-          .weight_decay = s.weight_decay,
-          .momentum = s.momentum,
-          .dampening = s.dampening,
-          .lr_decay = s.lr_decay,
-          .initial_sum = s.initial_sum,
-          .nesterov = s.nesterov,
-          .maximize = s.maximize,
-          .correct_bias = s.correct_bias,
-          .lr_factor = s.lr_factor,
-          .clip_value = s.clip_value,
-          .lr = &s.lr};
+  OptimizerArgs args = optimizer_options(s, dtype_of<T>(), kSizes);
+  args.lr = &s.lr;
+  return args;
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // Optimizer updates of many tensors over several steps, and the global norm,
 // on the executor against the CPU's.
 #include "tests/kernels/gpu/support.h"
+#include "tests/kernels/optimizer_support.h"
 
 namespace gradloom::kernels::gpu::test {
 namespace {
@@ -50,30 +51,15 @@ struct Lists {
 };
 
 OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, const Lists& lists) {
-  return {.dtype = dtype,
-          .kind = s.kind,
-          .count = i64(sizes.size()),
-          .sizes = sizes.data(),
-          .beta1 = s.beta1,
-          .beta2 = s.beta2,
-          .epsilon = s.epsilon,
-          .weight_decay = s.weight_decay,
-          .momentum = s.momentum,
-          .dampening = s.dampening,
-          .lr_decay = s.lr_decay,
-          .initial_sum = s.initial_sum,
-          .nesterov = s.nesterov,
-          .maximize = s.maximize,
-          .correct_bias = s.correct_bias,
-          .lr_factor = s.lr_factor,
-          .clip_value = s.clip_value,
-          .grad = lists.grad.data(),
-          .param = lists.param.data(),
-          .state1 = lists.state1.empty() ? nullptr : lists.state1.data(),
-          .state2 = lists.state2.empty() ? nullptr : lists.state2.data(),
-          .param_out = lists.param_out.data(),
-          .state1_out = lists.state1_out.empty() ? nullptr : lists.state1_out.data(),
-          .state2_out = lists.state2_out.empty() ? nullptr : lists.state2_out.data()};
+  OptimizerArgs args = kernels::test::optimizer_options(s, dtype, sizes);
+  args.grad = lists.grad.data();
+  args.param = lists.param.data();
+  args.state1 = lists.state1.empty() ? nullptr : lists.state1.data();
+  args.state2 = lists.state2.empty() ? nullptr : lists.state2.data();
+  args.param_out = lists.param_out.data();
+  args.state1_out = lists.state1_out.empty() ? nullptr : lists.state1_out.data();
+  args.state2_out = lists.state2_out.empty() ? nullptr : lists.state2_out.data();
+  return args;
 }
 
 template <class T>
