@@ -5,6 +5,7 @@
 #include <array>
 
 #include "engine/base/text.h"
+#include "passes/planners.h"
 
 namespace gradloom {
 
@@ -105,6 +106,8 @@ std::string unknown_pass(const std::string& name, PassWords words) {
   std::vector<std::string> known;
   if (words == PassWords::pipeline) known = {"default", "none"};
   for (const PassDef* def : kPasses) known.emplace_back(def->name);
+  if (words == PassWords::with_planners)
+    for (const PlannerDef& def : all_planners()) known.emplace_back(def.name);
   return "unknown pass '" + escaped(name) + "'; did you mean " + nearest_name(name, known) + "?";
 }
 
@@ -168,28 +171,35 @@ Result<Pipeline> parse_pipeline(const std::string& text) {
   return pipeline;
 }
 
+Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Status(Rewriter&)>& body,
+                    std::vector<PassReport>& reports) {
+  PassReport report;
+  report.name = run.name;
+  report.at = run.at;
+  report.nodes_before = live_node_count(graph);
+  const std::int64_t start_ns = monotonic_ns();
+  Rewriter rw(graph, run.name, run.excluded_sites);
+  if (Status status = body(rw); !status) return with_context(status.error(), "pass " + run.name);
+  report.matched = rw.matched_count();
+  report.log = rw.take_log();
+  report.rejected = static_cast<int>(report.log.size()) - report.matched;
+  // A pass that matched nothing changed nothing: inference need not be repeated.
+  if (Status status = verify(graph, run.infer_again && report.matched > 0); !status)
+    return with_context(status.error(), "after pass " + run.name);
+  report.nodes_after = live_node_count(graph);
+  TRY(check_log(report));
+  report.ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
+  reports.push_back(std::move(report));
+  return {};
+}
+
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
                   kernels::Target target) {
   for (const PassConfig& config : pipeline.passes) {
     if (config.def->phase != phase && config.def->phase != PassPhase::both) continue;
-    const std::string owner = std::string("pass ") + config.def->name;
-    PassReport report;
-    report.name = config.def->name;
-    report.at = phase;
-    report.nodes_before = live_node_count(graph);
-    const std::int64_t start_ns = monotonic_ns();
-    Rewriter rw(graph, config.def->name, config.excluded_sites);
-    if (Status status = config.pass->run_for(target, rw); !status) return with_context(status.error(), owner);
-    report.matched = rw.matched_count();
-    report.log = rw.take_log();
-    report.rejected = static_cast<int>(report.log.size()) - report.matched;
-    // A pass that matched nothing changed nothing: inference need not be repeated.
-    if (Status status = verify(graph, report.matched > 0); !status)
-      return with_context(status.error(), "after " + owner);
-    report.nodes_after = live_node_count(graph);
-    TRY(check_log(report));
-    report.ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
-    reports.push_back(std::move(report));
+    TRY(run_rewrites(
+        graph, {config.def->name, phase, config.excluded_sites},
+        [&](Rewriter& rw) { return config.pass->run_for(target, rw); }, reports));
   }
   return {};
 }

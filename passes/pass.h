@@ -48,9 +48,9 @@ struct PassDef {
 // In the order in which they run; the default pipeline has those that are not switched by the precision.
 std::span<const PassDef* const> all_passes();
 const PassDef* find_pass(const std::string& name);
-// What is wrong with the name of a pass that does not exist, with the nearest: of the passes alone, or of all words of a
-// pipeline.
-enum class PassWords : std::uint8_t { passes, pipeline };
+// What is wrong with the name of a pass that does not exist, with the nearest: of the passes alone, with the memory
+// planners, or of all words of a pipeline.
+enum class PassWords : std::uint8_t { passes, with_planners, pipeline };
 std::string unknown_pass(const std::string& name, PassWords words = PassWords::passes);
 
 // One switched-on pass with its options and the sites where the user switched it off.
@@ -82,6 +82,17 @@ struct PassReport {
   double ms = 0;
   std::vector<RewriteRecord> log;
 };
+
+// What rewrites a graph under a name, as a pass does.
+struct RewriteRun {
+  std::string name;
+  PassPhase at = PassPhase::post_gradient;
+  std::set<std::string> excluded_sites{};
+  bool infer_again = true;  // when verifying a graph that was changed
+};
+// Runs `body` and verifies what it leaves; its report is appended, told from the rewriter's log.
+Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Status(Rewriter&)>& body,
+                    std::vector<PassReport>& reports);
 
 // Runs the passes of `phase`, in order, verifying after each; reports are appended. Error names the pass.
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,

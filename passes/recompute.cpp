@@ -233,7 +233,7 @@ class Search {
     return {};
   }
 
-  Result<std::vector<RecomputeChoice>> front() {
+  std::vector<RecomputeChoice> front() {
     std::stable_sort(choices_.begin(), choices_.end(),
                      [](const RecomputeChoice& a, const RecomputeChoice& b) {
                        return a.cost != b.cost ? a.cost < b.cost : a.peak_bytes < b.peak_bytes;
@@ -270,8 +270,8 @@ bool needed_again(const Graph& graph, const Node& node, std::size_t output, cons
 }
 
 // The clone of a node runs before this one: the first after the loss that reads it or a clone that needs it.
-std::map<NodeId, NodeId> first_readers(const Graph& graph, const std::vector<NodeId>& in_order,
-                                       const std::vector<std::vector<Use>>& uses) {
+std::map<NodeId, NodeId> first_readers(const Rewriter& rw, const std::vector<NodeId>& in_order) {
+  const Graph& graph = rw.graph();
   std::map<NodeId, NodeId> first;
   for (std::size_t i = in_order.size(); i-- > 0;) {
     const NodeId id = in_order[i];
@@ -281,7 +281,7 @@ std::map<NodeId, NodeId> first_readers(const Graph& graph, const std::vector<Nod
     };
     for (const ValueId out : graph.nodes[id].outputs) {
       if (out == kNone) continue;
-      for (const Use& use : uses[out]) {
+      for (const Use& use : rw.uses(out)) {
         if (runs_after_loss(graph.nodes[use.node])) consider(use.node);
         if (const auto clone = first.find(use.node); clone != first.end()) consider(clone->second);
       }
@@ -291,24 +291,11 @@ std::map<NodeId, NodeId> first_readers(const Graph& graph, const std::vector<Nod
   return first;
 }
 
-}  // namespace
-
-Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const RecomputeOptions& options) {
-  return Search(graph, options).run();
-}
-
-Status apply_recompute(Graph& graph, const std::vector<NodeId>& nodes, std::vector<PassReport>& reports) {
-  PassReport report;
-  report.name = "recompute";
-  report.at = PassPhase::post_gradient;
-  report.nodes_before = live_node_count(graph);
-  const std::set<NodeId> chosen(nodes.begin(), nodes.end());
-  std::vector<NodeId> in_order;
-  for (const NodeId id : TRY(topological_order(graph)))
-    if (chosen.count(id)) in_order.push_back(id);
-  const std::map<NodeId, NodeId> first = first_readers(graph, in_order, uses_of(graph));
+// Clones of the nodes, in order, which their readers after the loss read from now on.
+Status run_again(Graph& graph, const std::vector<NodeId>& in_order, const std::set<NodeId>& chosen,
+                 Rewriter& rw) {
+  const std::map<NodeId, NodeId> first = first_readers(rw, in_order);
   std::map<ValueId, ValueId> again;
-  Rewriter rw(graph, report.name);
   for (const NodeId id : in_order) {
     const auto reader = first.find(id);
     if (reader == first.end()) continue;
@@ -350,11 +337,24 @@ Status apply_recompute(Graph& graph, const std::vector<NodeId>& nodes, std::vect
     }
     rw.commit("runs again before " + graph.nodes[reader->second].name);
   }
-  report.log = rw.take_log();
-  report.matched = static_cast<int>(report.log.size());
-  report.nodes_after = live_node_count(graph);
-  reports.push_back(std::move(report));
-  return verify(graph, false);
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const RecomputeOptions& options) {
+  return Search(graph, options).run();
+}
+
+Status apply_recompute(Graph& graph, const std::vector<NodeId>& nodes, std::vector<PassReport>& reports) {
+  const std::set<NodeId> chosen(nodes.begin(), nodes.end());
+  std::vector<NodeId> in_order;
+  for (const NodeId id : TRY(topological_order(graph)))
+    if (chosen.count(id)) in_order.push_back(id);
+  // Types are those of the nodes that run again, which some operators infer from contents.
+  const RewriteRun run{.name = "recompute", .infer_again = false};
+  return run_rewrites(
+      graph, run, [&](Rewriter& rw) { return run_again(graph, in_order, chosen, rw); }, reports);
 }
 
 }  // namespace gradloom

@@ -127,13 +127,8 @@ CommandRun declare_passes(CLI::App& app) {
                        ")");
       return {};
     }
-    if (!name->empty() && find_pass(*name) == nullptr) {
-      std::vector<std::string> known;
-      for (const PassDef* def : all_passes()) known.emplace_back(def->name);
-      for (const PlannerDef& def : all_planners()) known.emplace_back(def.name);
-      return Error{Errc::usage,
-                   "unknown pass '" + escaped(*name) + "'; did you mean " + nearest_name(*name, known) + "?"};
-    }
+    if (!name->empty() && find_pass(*name) == nullptr)
+      return Error{Errc::usage, unknown_pass(*name, PassWords::with_planners)};
     list_passes(context.out, *name);
     return {};
   };
