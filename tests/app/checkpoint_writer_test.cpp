@@ -5,25 +5,11 @@
 #include <filesystem>
 #include <limits>
 
+#include "tests/app/model_job.h"
 #include "tests/folder.h"
-#include "tests/paths.h"
 
 namespace gradloom {
 namespace {
-
-std::unique_ptr<Job> make_job() {
-  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/mlp";
-  Recipe recipe;
-  recipe.model = folder + "/model.onnx";
-  recipe.data = "npz:" + folder + "/batches.npz";
-  recipe.loss = "ce:logits,labels";
-  recipe.dims = {{"batch", 8}};
-  auto prepared = prepare(recipe);
-  EXPECT_TRUE(prepared.ok()) << prepared.error().message;
-  auto job = Job::create(std::move(prepared).value());
-  EXPECT_TRUE(job.ok()) << job.error().message;
-  return std::move(job).value();
-}
 
 std::unique_ptr<CheckpointWriter> make_writer(const CheckpointOptions& options, const Job& job,
                                               const Output& out) {
@@ -34,7 +20,7 @@ std::unique_ptr<CheckpointWriter> make_writer(const CheckpointOptions& options, 
 
 TEST(CheckpointWriter, IsDueEverySoManySteps) {
   const TemporaryFolder folder;
-  const auto job = make_job();
+  const auto job = make_job(model_recipe("mlp"));
   const Output out;
   const CheckpointOptions none, every_third{folder / "c", 3, 2}, at_end{folder / "d", 0, 2};
   const auto nothing = make_writer(none, *job, out), third = make_writer(every_third, *job, out),
@@ -54,41 +40,42 @@ TEST(CheckpointWriter, IsDueEverySoManySteps) {
   EXPECT_TRUE(nothing->latest().empty());
 }
 
-TEST(CheckpointWriter, AFailureIsKeptUntilOneIsWritten) {
-  const TemporaryFolder folder;
-  const auto job = make_job();
-  const Output out;
+// A job whose every step is due.
+struct EveryStep {
+  const TemporaryFolder folder{};
+  const std::unique_ptr<Job> job = make_job(model_recipe("mlp"));
+  const Output out{};
   const CheckpointOptions options{folder / "c", 1, 2};
-  const auto writer = make_writer(options, *job, out);
-  std::filesystem::remove(folder / "c");
+  const std::unique_ptr<CheckpointWriter> writer = make_writer(options, *job, out);
+};
+
+TEST(CheckpointWriter, AFailureIsKeptUntilOneIsWritten) {
+  const EveryStep at;
+  std::filesystem::remove(at.folder / "c");
   testing::internal::CaptureStderr();
-  writer->write(*job, 1);
+  at.writer->write(*at.job, 1);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("cannot make"), std::string::npos);
-  EXPECT_EQ(writer->status().error().code, Errc::io);
-  EXPECT_FALSE(writer->due(1)) << "the next is tried when it is due";
-  EXPECT_TRUE(writer->due(2));
-  std::filesystem::create_directory(folder / "c");
+  EXPECT_EQ(at.writer->status().error().code, Errc::io);
+  EXPECT_FALSE(at.writer->due(1)) << "the next is tried when it is due";
+  EXPECT_TRUE(at.writer->due(2));
+  std::filesystem::create_directory(at.folder / "c");
   testing::internal::CaptureStdout();
-  writer->write(*job, 2);
+  at.writer->write(*at.job, 2);
   testing::internal::GetCapturedStdout();
-  EXPECT_TRUE(writer->status().ok());
+  EXPECT_TRUE(at.writer->status().ok());
 }
 
 TEST(CheckpointWriter, SpoiledParametersAreNotWritten) {
-  const TemporaryFolder folder;
-  const auto job = make_job();
-  const Output out;
-  const CheckpointOptions options{folder / "c", 1, 2};
-  const auto writer = make_writer(options, *job, out);
-  const ValueId id = job->compiled().train.graph.parameters[0];
-  Tensor spoiled = *job->executor().read(id);
+  const EveryStep at;
+  const ValueId id = at.job->compiled().train.graph.parameters[0];
+  Tensor spoiled = *at.job->executor().read(id);
   spoiled.mutable_as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-  ASSERT_TRUE(job->executor().write(id, spoiled).ok());
+  ASSERT_TRUE(at.job->executor().write(id, spoiled).ok());
   testing::internal::CaptureStderr();
-  writer->write(*job, 1);
+  at.writer->write(*at.job, 1);
   testing::internal::GetCapturedStderr();
-  EXPECT_EQ(writer->status().error().code, Errc::numeric);
-  EXPECT_TRUE(checkpoint_steps(folder / "c").empty());
+  EXPECT_EQ(at.writer->status().error().code, Errc::numeric);
+  EXPECT_TRUE(checkpoint_steps(at.folder / "c").empty());
 }
 
 }  // namespace

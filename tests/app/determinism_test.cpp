@@ -6,19 +6,14 @@
 
 #include "app/job.h"
 #include "passes/compile.h"
-#include "tests/paths.h"
+#include "tests/app/model_job.h"
 
 namespace gradloom {
 namespace {
 
 Recipe recipe_for(const std::string& model, const std::string& passes) {
-  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model;
-  Recipe recipe;
-  recipe.model = folder + "/model.onnx";
-  recipe.data = "npz:" + folder + "/batches.npz";
-  recipe.loss = "ce:logits,labels";
-  recipe.optimizer = "adamw{lr=1e-3}";
-  recipe.dims = {{"batch", model == "gpt-char" ? 4 : 8}};
+  Recipe recipe = model_recipe(model);
+  if (model == "gpt-char") recipe.dims = {{"batch", 4}};
   const auto pipeline = parse_pipeline(passes);
   if (pipeline.ok()) set_pipeline(recipe, *pipeline);
   return recipe;
@@ -26,16 +21,12 @@ Recipe recipe_for(const std::string& model, const std::string& passes) {
 
 std::vector<double> losses(Recipe recipe, std::int64_t threads, bool timed, bool poisoned) {
   recipe.threads = threads;
-  auto prepared = prepare(recipe);
-  EXPECT_TRUE(prepared.ok()) << prepared.error().message;
-  if (!prepared.ok()) return {};
-  auto job = Job::create(std::move(prepared).value());
-  EXPECT_TRUE(job.ok()) << job.error().message;
-  if (!job.ok()) return {};
+  const auto job = make_job(recipe);
+  if (job == nullptr) return {};
   std::vector<double> result;
   for (std::int64_t step = 1; step <= 5; ++step) {
-    if (poisoned) (*job)->executor().poison();
-    const auto r = (*job)->step(step, timed);
+    if (poisoned) job->executor().poison();
+    const auto r = job->step(step, timed);
     EXPECT_TRUE(r.ok()) << r.error().message;
     if (!r.ok()) return {};
     result.push_back(r->loss);

@@ -25,6 +25,7 @@
 #include "tests/engine/run/order.h"
 #include "tests/environment.h"
 #include "kernels/launcher.h"
+#include "tests/app/model_job.h"
 #include "tests/paths.h"
 
 namespace gradloom {
@@ -40,12 +41,8 @@ namespace {
 #endif
 
 Recipe recipe_for(const std::string& model, const std::string& passes, const std::string& device) {
-  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model;
-  Recipe recipe;
-  recipe.model = folder + "/model.onnx";
+  Recipe recipe = model_recipe(model);
   recipe.data = "synthetic";
-  recipe.loss = "ce:logits,labels";
-  recipe.optimizer = "adamw{lr=1e-3}";
   recipe.clip_norm = 1;
   recipe.dims = {{"batch", model == "gpt-char" ? 1 : 4}};
   recipe.device = device;
@@ -57,15 +54,6 @@ Recipe recipe_for(const std::string& model, const std::string& passes, const std
 std::string test_name(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
-}
-
-std::unique_ptr<Job> make_job(const Recipe& recipe) {
-  auto prepared = prepare(recipe);
-  EXPECT_TRUE(prepared.ok()) << prepared.error().message;
-  if (!prepared.ok()) return nullptr;
-  auto job = Job::create(std::move(prepared).value());
-  EXPECT_TRUE(job.ok()) << job.error().message;
-  return job.ok() ? std::move(job).value() : nullptr;
 }
 
 // Losses of `steps` steps, pipelined as training does.

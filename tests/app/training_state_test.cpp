@@ -8,6 +8,7 @@
 
 #include "engine/device/plugin.h"
 #include "engine/train/optimizers.h"
+#include "tests/app/model_job.h"
 #include "tests/environment.h"
 #include "tests/folder.h"
 #include "tests/paths.h"
@@ -18,17 +19,12 @@ namespace {
 constexpr std::int64_t kSteps = 6, kBefore = 2;
 
 Recipe recipe_for(const std::string& model, const std::string& optimizer) {
-  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/" + model;
-  Recipe recipe;
-  recipe.model = folder + "/model.onnx";
-  recipe.data = "npz:" + folder + "/batches.npz";
-  recipe.loss = "ce:logits,labels";
-  recipe.optimizer = optimizer;
+  Recipe recipe = model_recipe(model, optimizer);
   recipe.schedule = "cosine{warmup=3,total=8}";
   recipe.seed = 7;
-  recipe.dims = {{"batch", model == "gpt-char" ? 2 : 8}};
-  if (model == "gpt-char") recipe.data = "tokens:" GRADLOOM_SOURCE_DIR "/ARCHITECTURE.md";
-  set_pipeline(recipe, default_pipeline());
+  if (model != "gpt-char") return recipe;
+  recipe.dims = {{"batch", 2}};
+  recipe.data = "tokens:" GRADLOOM_SOURCE_DIR "/ARCHITECTURE.md";
   return recipe;
 }
 
@@ -36,15 +32,6 @@ struct Trained {
   std::vector<double> losses;
   std::map<std::string, Tensor> parameters;
 };
-
-std::unique_ptr<Job> make_job(const Recipe& recipe, const Checkpoint* from = nullptr) {
-  auto prepared = prepare(recipe, {}, from);
-  EXPECT_TRUE(prepared.ok()) << prepared.error().message;
-  if (!prepared.ok()) return nullptr;
-  auto job = Job::create(std::move(prepared).value());
-  EXPECT_TRUE(job.ok()) << job.error().message;
-  return job.ok() ? std::move(job).value() : nullptr;
-}
 
 Trained train(Job& job, std::int64_t last) {
   Trained trained;

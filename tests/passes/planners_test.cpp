@@ -110,20 +110,27 @@ TEST(Planners, BestFitFillsTheGapThatReuseCannotSplit) {
   EXPECT_EQ(find_planner("best-fit")->plan({{64, 0, 3}, {128, 0, 1}, {64, 2, 3}, {64, 2, 3}}, offsets), 192);
 }
 
-TEST(Planners, BestFitIsNeverBelowTheBoundAndNearTheOptimum) {
-  std::mt19937 random(2);
-  double excess = 0;
-  constexpr int kSets = 200;
-  for (int round = 0; round < kSets; ++round) {
-    auto requests = random_requests(random, 6, 6, 1000);
+// body(requests, arena of best-fit, smallest arena) for sets of so few requests that every order can be tried.
+template <class Body>
+void for_small_sets(unsigned seed, int sets, int count, const Body& body) {
+  std::mt19937 random(seed);
+  for (int round = 0; round < sets; ++round) {
+    SCOPED_TRACE("set " + std::to_string(round));
+    auto requests = random_requests(random, count, 6, 1000);
     for (Request& r : requests) r.bytes = rounded(r.bytes + 1);
     std::vector<std::int64_t> offsets;
-    const std::int64_t arena = find_planner("best-fit")->plan(requests, offsets);
-    const std::int64_t optimum = brute_force(requests);
-    ASSERT_GE(arena, lower_bound_bytes(requests)) << "set " << round;
-    ASSERT_GE(arena, optimum) << "set " << round;
-    excess += static_cast<double>(arena) / static_cast<double>(optimum) - 1;
+    body(requests, find_planner("best-fit")->plan(requests, offsets), brute_force(requests));
   }
+}
+
+TEST(Planners, BestFitIsNeverBelowTheBoundAndNearTheOptimum) {
+  double excess = 0;
+  constexpr int kSets = 200;
+  for_small_sets(2, kSets, 6, [&](const auto& requests, std::int64_t arena, std::int64_t optimum) {
+    ASSERT_GE(arena, lower_bound_bytes(requests));
+    ASSERT_GE(arena, optimum);
+    excess += static_cast<double>(arena) / static_cast<double>(optimum) - 1;
+  });
   EXPECT_LT(excess / kSets, 0.01);
 }
 
@@ -153,15 +160,11 @@ TEST(Planners, FiveThousandBuffersDoNotOverlap) {
 }
 
 TEST(Planners, BestFitFindsTheOptimumOfSmallSets) {
-  std::mt19937 random(5);
   int found = 0;
   constexpr int kSets = 100;
-  for (int round = 0; round < kSets; ++round) {
-    auto requests = random_requests(random, 7, 6, 1000);
-    for (Request& r : requests) r.bytes = rounded(r.bytes + 1);
-    std::vector<std::int64_t> offsets;
-    found += find_planner("best-fit")->plan(requests, offsets) == brute_force(requests) ? 1 : 0;
-  }
+  for_small_sets(5, kSets, 7, [&](const auto&, std::int64_t arena, std::int64_t optimum) {
+    found += arena == optimum ? 1 : 0;
+  });
   EXPECT_EQ(found, kSets);
 }
 
