@@ -28,9 +28,9 @@ std::vector<std::string> onnx_names(const Graph& graph, const Node& node) {
 }
 
 // By the first kind of name that something has.
-std::vector<NodeId> named(const Compiled& compiled, const std::string& name) {
+std::vector<NodeId> named(const Compiled& compiled, const std::vector<std::int32_t>& steps,
+                          const std::string& name) {
   const Graph& graph = compiled.train.graph;
-  const std::vector<std::int32_t> steps = steps_of_nodes(compiled);
   const auto all = [&](auto fits) {
     std::vector<NodeId> nodes;
     for (NodeId id = 0; id < graph.nodes.size(); ++id)
@@ -102,12 +102,12 @@ std::string event_text(const Explained::Event& event) {
 
 Result<std::vector<Explained>> explain(const Compiled& compiled, const std::string& name) {
   const Graph& graph = compiled.train.graph;
-  const std::vector<NodeId> nodes = named(compiled, name);
+  const std::vector<std::int32_t> steps = steps_of_nodes(compiled);
+  const std::vector<NodeId> nodes = named(compiled, steps, name);
   if (nodes.empty())
     return Error{Errc::usage, "no node, ONNX node or kernel is called '" + escaped(name) +
                                   "'; did you mean " + escaped(nearest_name(name, known_names(compiled))) +
                                   "?"};
-  const std::vector<std::int32_t> steps = steps_of_nodes(compiled);
   std::vector<Explained> all;
   for (const NodeId id : nodes) {
     const Node& node = graph.nodes[id];

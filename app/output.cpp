@@ -40,13 +40,13 @@ std::string printable(const std::string& text) {
 }  // namespace
 
 void Output::object(const Json& value) const {
-  if (!json_) return;
+  if (!json_ || quiet_) return;
   // Names from files in plain ASCII: what would turn or hide text on a terminal is escaped as JSON does it.
   document(value.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
 void Output::text(const std::string& line) const {
-  if (!json_) document(printable(line) + "\n");
+  if (!json_ && !quiet_) document(printable(line) + "\n");
 }
 
 void Output::document(std::string_view bytes) const {
@@ -65,7 +65,7 @@ void Output::document(std::string_view bytes) const {
 }
 
 void Output::note(const std::string& line) const {
-  std::fprintf(stderr, "note: %s\n", escaped(line).c_str());
+  if (!quiet_) std::fprintf(stderr, "note: %s\n", escaped(line).c_str());
 }
 
 void Output::error(const std::string& message) const {

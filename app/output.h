@@ -25,6 +25,8 @@ class Output {
   explicit Output(bool json = false) : json_(json) {}
   bool json() const { return json_; }
   void set_json(bool on) { json_ = on; }
+  // From then on errors and progress alone are told: of a part of a command whose result the command tells itself.
+  void set_quiet(bool on) { quiet_ = on; }
   // From then on a reader that takes nothing is waited for only until a stop is requested.
   void set_stop(std::stop_token stop) { stop_ = std::move(stop); }
   void object(const Json& value) const;  // only with --json: one line; NaN and Inf become strings
@@ -49,7 +51,7 @@ class Output {
   Status written() const;
 
  private:
-  bool json_ = false;
+  bool json_ = false, quiet_ = false;
   std::stop_token stop_;
   mutable std::mutex mutex_;  // lines stay whole when a signal ends the command from its own thread
   mutable std::atomic<int> failure_{0};  // errno of the first write that failed

@@ -105,7 +105,7 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
   if (process > own)
     out_.text("process   " + bytes_text(static_cast<double>(process)) +
               " at its peak: " + (own > 0 ? "plan " + bytes_text(static_cast<double>(own)) + ", " : "") +
-              "program, libraries, model and " + "batches " + bytes_text(static_cast<double>(process - own)));
+              "program, libraries, model and batches " + bytes_text(static_cast<double>(process - own)));
   if (loss_scale.scale() > 0)
     out_.text("f16       " + plural_text(loss_scale.skipped(), "step") + " skipped, loss scale " +
               number_text(loss_scale.scale()));

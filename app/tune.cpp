@@ -80,16 +80,20 @@ class Tuner {
     auto job = TRY(Job::create(TRY(prepare_shared(candidate.recipe))));
     std::vector<KernelSample> samples;
     double kernels_ns = 0, step_ns = 0;
+    std::int64_t timed_steps = 0;
     for (std::int64_t step = 1; step <= kWarmupSteps + kTimedSteps; ++step) {
       const StepResult result = TRY(job->step(step, step > kWarmupSteps));
       if (step <= kWarmupSteps) continue;
       samples.insert(samples.end(), result.samples.begin(), result.samples.end());
       for (const KernelSample& sample : result.samples) kernels_ns += static_cast<double>(sample.duration_ns);
       step_ns += static_cast<double>(result.step_ns);
+      ++timed_steps;
       if (seconds_left() < options_.seconds / 2) break;  // steps of seconds
     }
     model_.add(job->kernels(), samples);
-    if (step_per_kernels_ == 0 && kernels_ns > 0) step_per_kernels_ = step_ns / kernels_ns;
+    if (step_per_kernels_ > 0 || kernels_ns == 0) return {};
+    step_per_kernels_ = step_ns / kernels_ns;
+    job_step_ns_ = step_ns / static_cast<double>(timed_steps);
     return {};
   }
 
@@ -119,7 +123,7 @@ class Tuner {
     return rows_.size() - 1;
   }
 
-  Status measure(std::size_t index, double seconds) {
+  Status compare_with_job(std::size_t index, double seconds) {
     Row& row = rows_[index];
     tell(row.trial.changes);
     CompareOptions settings;
@@ -133,7 +137,7 @@ class Tuner {
       row.trial.round = -1;  // impossible: more memory than there is, a loss that is not finite
       return {};
     }
-    row.trial.round = std::max<std::int64_t>(0, row.trial.round) + 1;
+    ++row.trial.round;
     row.trial.ratio = compared->ratio;
     row.trial.step_ns = compared->b_step_ns;
     job_step_ns_ = compared->a_step_ns;
@@ -159,7 +163,7 @@ class Tuner {
     const double slice = seconds_left() * share / static_cast<double>(rows.size());
     for (const std::size_t row : rows) {
       if (seconds_left() < kLeastSeconds) return {};
-      TRY(measure(row, slice));
+      TRY(compare_with_job(row, slice));
     }
     return {};
   }
@@ -236,7 +240,7 @@ class Tuner {
       const double rounds = std::ceil(std::log2(static_cast<double>(left.size()))) + 1;
       const double slice = seconds_left() / rounds / static_cast<double>(left.size());
       for (const std::size_t row : left)
-        if (seconds_left() > kLeastSeconds) TRY(measure(row, slice));
+        if (seconds_left() > kLeastSeconds) TRY(compare_with_job(row, slice));
       if (left.size() == 1) break;
     }
     return {};
@@ -303,13 +307,13 @@ class Tuner {
     options.steps = 0;
     const auto reference_job = prepare_measured(exact, stop_);
     if (!reference_job) return {};  // an operator without f64: nothing is told
-    const auto reference = gradloom::measure(*reference_job, options, stop_);
+    const auto reference = measure(*reference_job, options, stop_);
     if (!reference) return {};
     for (TuneRow& row : tuned.rows) {
       if (!row.on_front && &row != &tuned.rows[0] && &row != &tuned.rows[tuned.best]) continue;
       const auto job = prepare_measured(TRY(parse_recipe(row.trial.recipe_json)), stop_);
       if (!job || (*job)->recipe.dims != exact.dims) continue;  // micro-batches have other gradients
-      const auto measured = gradloom::measure(*job, options, stop_);
+      const auto measured = measure(*job, options, stop_);
       if (measured) row.error = gradient_error(*measured, *reference);
     }
     return {};

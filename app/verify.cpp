@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 
 #include "engine/base/npz.h"
 #include "engine/base/text.h"
@@ -64,10 +65,13 @@ class Verifier {
     exact.memory_budget.clear();
     exact.in_place = false;
     exact_ = TRY(measure(TRY(prepare_measured(exact, stop_)), measure_, stop_));
-    for (const Measured& m : exact_)
+    for (const Measured& m : exact_) {
+      const std::size_t place = places_.size();
+      places_[{m.kind, m.name}] = place;
       if (!std::isfinite(root_mean_square(m.tensor)))
         return Error{Errc::numeric, std::string(measured_kind_name(m.kind)) + " of " + escaped(m.name) +
                                         " is not finite, even in f64 without passes"};
+    }
     tell("without passes");
     plain_.pipeline = all_.pipeline;
     std::erase_if(plain_.pipeline.passes, [](const PassConfig& p) { return !p.def->by_precision; });
@@ -86,8 +90,8 @@ class Verifier {
   std::vector<Tensor> in_order(std::vector<Measured> measured) const {
     std::vector<Tensor> tensors(exact_.size());
     for (Measured& m : measured)
-      for (std::size_t i = 0; i < exact_.size(); ++i)
-        if (exact_[i].kind == m.kind && exact_[i].name == m.name) tensors[i] = std::move(m.tensor);
+      if (const auto at = places_.find({m.kind, m.name}); at != places_.end())
+        tensors[at->second] = std::move(m.tensor);
     return tensors;
   }
 
@@ -300,7 +304,8 @@ class Verifier {
   Configuration shown_;      // the smallest found that shows the difference
   MeasureOptions measure_;
   std::vector<Measured> exact_;
-  std::vector<double> own_errors_;  // by tensor
+  std::map<std::pair<MeasuredKind, std::string>, std::size_t> places_;  // in exact_
+  std::vector<double> own_errors_;                                      // by tensor
   bool nudged_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "engine/base/text.h"
@@ -10,11 +11,6 @@
 
 namespace gradloom {
 namespace {
-
-Status check_stop(const std::stop_token& stop) {
-  if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
-  return {};
-}
 
 Status nudge(Executor& executor, const Graph& graph, const MeasureOptions& options) {
   if (options.nudge_seed == 0) return {};
@@ -56,7 +52,9 @@ bool anything_trains(const Prepared& job) {
 
 Status measure_gradients(const Prepared& job, const MeasureOptions& options, std::vector<Measured>& out,
                          std::stop_token stop) {
-  const Compiled compiled = TRY(compile_gradients(job, std::move(stop)));
+  std::optional<Compiled> own;
+  if (!job.options.gradients_only) own = TRY(compile_gradients(job, std::move(stop)));
+  const Compiled& compiled = own ? *own : job.compiled;
   const Graph& graph = compiled.train.graph;
   const auto device = TRY(open_device(job.recipe.device));
   const auto executor = TRY(Executor::create(graph, compiled.plan, *device));
@@ -81,7 +79,7 @@ Status measure_training(const std::shared_ptr<const Prepared>& prepared, const M
   const auto job = TRY(Job::create(prepared));
   TRY(nudge(job->executor(), job->compiled().train.graph, options));
   for (std::int64_t step = 1; step <= options.steps; ++step) {
-    TRY(check_stop(stop));
+    if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
     const StepResult result = TRY(job->step(step));
     out.push_back(
         {MeasuredKind::loss, "step " + std::to_string(step), Tensor::scalar(DType::f64, result.loss)});
@@ -158,7 +156,6 @@ Result<std::shared_ptr<const Prepared>> prepare_measured(const Recipe& recipe, s
 Result<std::vector<Measured>> measure(const std::shared_ptr<const Prepared>& job,
                                       const MeasureOptions& options, std::stop_token stop) {
   std::vector<Measured> measured;
-  TRY(check_stop(stop));
   TRY(measure_gradients(*job, options, measured, stop));
   if (!job->options.gradients_only && options.steps > 0) TRY(measure_training(job, options, measured, stop));
   return measured;

@@ -4,8 +4,8 @@
 
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
-#include "app/recorded_run.h"
 #include "app/replay.h"
+#include "app/train_run.h"
 #include "app/tune.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -111,31 +111,17 @@ void print_worth(const Output& out, const Tuned& tuned) {
 }
 
 // A run of the chosen configuration in the session, and the recipe with what it promises of its replay.
-Result<Recipe> record(const CommandContext& context, const Recipe& recipe, const Options& options,
+Result<Recipe> record(CommandContext& context, Recipe recipe, const Options& options,
                       const std::string& name) {
-  RecordedRun recorded(options.session, name, context.out);
-  const std::shared_ptr<const Prepared> prepared(TRY(prepare(recipe, context.stop)));
-  const auto job = TRY(Job::create(prepared, TRY(recorded.known_algorithms(recipe))));
-  Environment environment = read_environment();
-  begin_gpu(environment, job->device());
-  TRY(recorded.begin(*prepared, job.get(), environment));
-  Sampler sampler(ProfileLevel::sampled, job->depth() > 0);
-  Status status;
-  for (std::int64_t step = 1; step <= std::max<std::int64_t>(1, recipe.steps) && status.ok(); ++step) {
-    context.out.progress("record", static_cast<double>(step) / static_cast<double>(recipe.steps), name);
-    const auto result = job->step(step, sampler.timed(step));
-    if (!result || context.stop.stop_requested()) {
-      status = result ? Status(Error{Errc::interrupted, "interrupted"}) : Status(result.error());
-      break;
-    }
-    recorded.add_step(*result, sampler.timed(step));
-    sampler.record(step, result->step_ns);
-  }
-  finish_environment(environment);
-  TRY(recorded.finish(status, environment, sampler.overhead(), job->measured_peak_bytes()));
-  TRY(std::move(status));
+  context.out.progress("tune", 1, "a run of " + name);
+  recipe.expect.reset();
+  Output quiet;
+  quiet.set_quiet(true);
+  CommandContext run{quiet, context.stop, context.finishing};
+  const TrainOptions train{.session = options.session, .name = name};
+  TRY(TrainRun(std::move(recipe), train, run).run());
   const auto store = TRY(Store::open(options.session, StoreMode::read));
-  return recipe_with_expectations(TRY(store->load_run(recorded.id())));
+  return recipe_with_expectations(TRY(store->load_run(TRY(store->find_run(name)))));
 }
 
 Status report(CommandContext& context, const Options& options, const Tuned& tuned, const Recipe& job) {
