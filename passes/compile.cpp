@@ -194,6 +194,9 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   TRY(check_stop(stop));
 
   Graph graph = compiled.forward;
+  std::vector<RewriteRecord> removed;
+  if (!options.gradients_only) removed = TRY(keep_trained(graph));
+  const std::size_t trained_on = live_node_count(graph);
   TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target));
   TRY(check_stop(stop));
 
@@ -207,9 +210,10 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
     names.loss = compiled.train.graph.loss;
   } else {
     compiled.train = TRY(add_training(std::move(graph), options.train));
+    compiled.train.removed.insert(compiled.train.removed.begin(), removed.begin(), removed.end());
   }
   Graph& whole = compiled.train.graph;
-  compiled.nodes_before_passes = live_node_count(compiled.forward) + live_node_count(whole) - forward_nodes;
+  compiled.nodes_before_passes = trained_on + live_node_count(whole) - forward_nodes;
   for (ValueId StepNames::*value : StepNames::kReported)
     if (names.*value != kNone) reported.emplace_back(&(names.*value), output_index(whole, names.*value));
   TRY(check_stop(stop));

@@ -21,14 +21,6 @@ ValueId behind_views(const Graph& graph, ValueId id) {
   return id;
 }
 
-// Training needs the loss and the state updates (running statistics), not the model's other outputs.
-Result<std::vector<RewriteRecord>> keep_only_needed(Graph& graph) {
-  graph.outputs = {graph.loss};
-  Rewriter rw(graph, "training");
-  TRY(remove_unneeded(rw, "not trained on"));
-  return rw.take_log();
-}
-
 // A model may have given any name to a value of its own, "w/m" too: then the step's value gets a number.
 ValueId add_input(GraphBuilder& b, const std::string& name, const Type& type, Role role) {
   return b.input(b.unique_name(name), type, role);
@@ -164,6 +156,13 @@ void freeze_parameters(Graph& graph, const TrainSpec& spec) {
   }
 }
 
+Result<std::vector<RewriteRecord>> keep_trained(Graph& graph) {
+  graph.outputs = {graph.loss};
+  Rewriter rw(graph, "training");
+  TRY(remove_unneeded(rw, "not trained on"));
+  return rw.take_log();
+}
+
 Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   TrainGraph out;
   out.graph = std::move(forward);
@@ -172,7 +171,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   if (spec.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
   TRY(check_groups(spec.groups, spec.optimizer.lr));
 
-  out.removed = TRY(keep_only_needed(graph));
+  out.removed = TRY(keep_trained(graph));
   freeze_parameters(graph, spec);
   const std::vector<ValueId> trainable = TRY(trainable_parameters(graph));
   GraphBuilder b(graph, {.origin = {{}, Phase::optimizer}, .rank = kOptimizerRank});

@@ -57,6 +57,10 @@ struct TrainGraph {
 // Value::frozen of the parameters, by name. Passes before autodiff ask for it (is_trained).
 void freeze_parameters(Graph& graph, const TrainSpec& spec);
 
+// Training needs the loss and the state updates (running statistics): the model's other outputs go, and what only
+// they needed. REQUIRES a loss.
+Result<std::vector<RewriteRecord>> keep_trained(Graph& graph);
+
 // Backward and optimizer appended; what neither the loss nor a state update needs is removed; outputs become
 // those of {loss, grad_norm, loss_scale, skipped} that there are. Optimizer states are named "<param>/<state>"
 // (kernels/optimizers.def), accumulators "<param>/acc".
