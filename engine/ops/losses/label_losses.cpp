@@ -17,9 +17,14 @@ Result<kernels::LossReduction> loss_reduction(const Attrs& attrs) {
 
 Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels, std::size_t weight,
                          DType losses) {
-  const Shape &s = ctx.shape(scores), &l = ctx.shape(labels);
   if (!is_float(ctx.dtype(scores)))
     return infer_error(std::string("the scores are ") + dtype_name(ctx.dtype(scores)));
+  return check_labels(ctx, ctx.shape(scores), labels, weight, losses);
+}
+
+Status check_labels(const InferContext& ctx, const Shape& s, std::size_t labels, std::size_t weight,
+                    DType losses) {
+  const Shape& l = ctx.shape(labels);
   if (ctx.dtype(labels) != DType::i32 && ctx.dtype(labels) != DType::i64)
     return infer_error(std::string("labels must be i32 or i64, they are ") + dtype_name(ctx.dtype(labels)));
   bool fits = s.size() >= 2 && l.size() + 1 == s.size() && !dims_differ(s[0], l[0]);

@@ -18,6 +18,9 @@ Result<kernels::LossReduction> loss_reduction(const Attrs& attrs);
 // Types of the scores, labels and (if present) weight inputs; the weight is of the type of the losses.
 Status check_loss_inputs(const InferContext& ctx, std::size_t scores, std::size_t labels, std::size_t weight,
                          DType losses);
+// The same of scores that no input holds: labels [n, d..] for scores of shape [n, classes, d..].
+Status check_labels(const InferContext& ctx, const Shape& scores, std::size_t labels, std::size_t weight,
+                    DType losses);
 // REQUIRES inference passed and static shapes.
 Result<LossLayout> loss_layout(const Attrs& attrs, const Shape& scores);
 Shape loss_shape(kernels::LossReduction reduction, const Shape& labels);

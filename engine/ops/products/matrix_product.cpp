@@ -452,11 +452,13 @@ const void* SliceProduct::packed(const void* b, void* to) const {
   return to;
 }
 
-void SliceProduct::run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const {
-  if (matmul_) return matmul_->run(a, b, nullptr, c, workspace);
+void SliceProduct::run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace,
+                       const void* bias) const {
+  if (matmul_) return matmul_->run(a, b, bias, c, workspace);
   kernels::GemmArgs gemm = gemm_;
   gemm.a = a;
   gemm.b = b;
+  gemm.bias = bias;
   gemm.c = c;
   gemm.workspace = workspace;
   gemm.workspace_bytes = workspace_bytes_;

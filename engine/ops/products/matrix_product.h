@@ -58,7 +58,7 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
                                const ProductSlots& slots = {});
 double product_flops(const ProductShape& shape);  // 2 m n k per batch
 
-// C = alpha A B (+ C) on parts of tensors: made when planning, run with pointers.
+// C = alpha A B (+ bias per column) (+ C) on parts of tensors: made when planning, run with pointers.
 class SliceProduct {
  public:
   static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc);
@@ -66,7 +66,9 @@ class SliceProduct {
   // With packed_b: bytes for the packed B, and B as runs take it: packed into `to`, or as it is.
   std::size_t packed_bytes() const { return matmul_ ? matmul_->packed_bytes() : 0; }
   const void* packed(const void* b, void* to) const;
-  void run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace) const;
+  // bias: where the description has one.
+  void run(const LaunchArgs& args, const void* a, const void* b, void* c, void* workspace,
+           const void* bias = nullptr) const;
 
  private:
   std::shared_ptr<kernels::MatMul> matmul_;  // CPU

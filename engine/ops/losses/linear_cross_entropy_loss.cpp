@@ -1,0 +1,196 @@
+// LinearCrossEntropyLoss (ours): softmax cross-entropy of a linear layer's results, which never exist whole: rows
+// are taken in chunks, and the gradients of a chunk are made while its logits are there. (The idea: Hsu et al.
+// 2024, Liger Kernel; Wijmans et al. 2024, Cut Your Losses.)
+//   x: [n, k], w: [k, classes], or [classes, k] with attribute transposed = 1, bias: [classes] or omitted, labels: [n],
+//   class weight: [classes] or omitted
+//   loss = SoftmaxCrossEntropyLoss(x w + bias, labels, class weight), reduction mean or sum, f32 where x is 16 bits
+//   LinearCrossEntropyGrad(dloss, x, w, bias, labels, class weight) -> loss, dx, dw, dbias: all from one product per
+//     chunk; attribute wide_gradients: dw and dbias are f32 where w is 16 bits
+// Attribute chunk_rows: how many rows at a time. On the CPU rows that add nothing (ignore_index) are left out before
+// the products; on GPUs, where the host does not see the labels, they are computed and add 0.
+#include <memory>
+
+#include "engine/ops/costs.h"
+#include "engine/ops/dims.h"
+#include "engine/ops/inference.h"
+#include "engine/ops/losses/label_losses.h"
+#include "engine/ops/losses/linear_head.h"
+#include "engine/ops/preparation.h"
+#include "engine/ops/products/matrix_product.h"
+#include "engine/ops/rows.h"
+#include "engine/ops/samples.h"
+
+namespace gradloom {
+namespace {
+
+// x, w, bias, labels and class weight are the inputs from `first` on.
+Status check(const InferContext& ctx, std::size_t first) {
+  for (const std::size_t i : {first, first + 1, first + 3})
+    if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
+  const DType type = ctx.dtype(first);
+  const Shape &x = ctx.shape(first), &w = ctx.shape(first + 1);
+  if (!is_float(type) || ctx.dtype(first + 1) != type)
+    return infer_error(std::string("x is ") + dtype_name(type) + ", w " + dtype_name(ctx.dtype(first + 1)));
+  if (x.size() != 2 || w.size() != 2) return infer_error("x and w must have 2 dims");
+  const bool transposed = ctx.attrs.integer("transposed") != 0;
+  const std::int64_t classes = w[transposed ? 0 : 1];
+  if (dims_differ(x[1], w[transposed ? 1 : 0]))
+    return infer_error("x " + to_string(x) + " and w " + to_string(w) + " do not fit");
+  if (ctx.has(first + 2)) {
+    const Shape& bias = ctx.shape(first + 2);
+    if (ctx.dtype(first + 2) != type || bias.size() != 1 || dims_differ(bias[0], classes))
+      return infer_error("bias " + to_string(ctx.in(first + 2)) + " does not fit " + std::to_string(classes) +
+                         " classes of " + dtype_name(type));
+  }
+  const auto reduction = TRY(loss_reduction(ctx.attrs));
+  if (reduction == kernels::LossReduction::none) return infer_error("the reduction must be mean or sum");
+  if (ctx.attrs.integer("chunk_rows", 1) < 1) return infer_error("chunk_rows must be at least 1");
+  return check_labels(ctx, {x[0], classes}, first + 3, first + 4, statistics_type(type));
+}
+
+Status infer(InferContext& ctx) {
+  TRY(check(ctx, 0));
+  return set_outputs(ctx, {{statistics_type(ctx.dtype(0)), {}}});
+}
+
+Status infer_grad(InferContext& ctx) {
+  TRY(check(ctx, 1));
+  const DType type = ctx.dtype(1), sums = statistics_type(type);
+  if (!ctx.has(0) || ctx.in(0) != Type{sums, {}})
+    return infer_error(std::string("the gradient of the loss must be a scalar of ") + dtype_name(sums));
+  const DType gradient = ctx.attrs.integer("wide_gradients") != 0 ? sums : type;
+  std::vector<Type> outputs = {{sums, {}}, ctx.in(1), {gradient, ctx.shape(2)}};
+  if (ctx.has(3)) outputs.push_back({gradient, ctx.shape(3)});
+  if (ctx.output_count > static_cast<int>(outputs.size())) return infer_error("there is no bias");
+  return set_outputs(ctx, std::move(outputs));
+}
+
+Status grad(GradContext& ctx) {
+  if (ctx.wants(4)) return infer_error("no gradient: of the class weight of LinearCrossEntropyLoss");
+  std::vector<ValueId> inputs = {ctx.grad()};
+  inputs.insert(inputs.end(), ctx.node.inputs.begin(), ctx.node.inputs.end());
+  const int count = ctx.in(2) == kNone ? 3 : 4;
+  const auto out = ctx.b.ops(op_by_name("LinearCrossEntropyGrad"), inputs, ctx.node.attrs, count);
+  for (std::size_t i = 0; i + 1 < out.size(); ++i)
+    if (ctx.wants(i)) ctx.set(i, out[i + 1]);
+  return {};
+}
+
+double product_flops(const NodeTypes& types, std::size_t first) {
+  const std::int64_t n = types.inputs[first].shape[0],
+                     elements = element_count(types.inputs[first + 1].shape);
+  return 2.0 * static_cast<double>(n) * static_cast<double>(elements);
+}
+Cost cost(const NodeTypes& types) { return cost_of(types, product_flops(types, 0)); }
+Cost cost_grad(const NodeTypes& types) { return cost_of(types, 3 * product_flops(types, 1)); }
+
+Result<LinearHead> head_of(const NodeTypes& types, std::size_t first) {
+  const Type &x = types.inputs[first], &w = types.inputs[first + 1];
+  TRY(require_kernel_type(types.target, x.dtype, multiplies_bf16(types.target, x.dtype)));
+  LinearHead head;
+  head.target = types.target;
+  head.transposed = types.attrs.integer("transposed") != 0;
+  head.n = x.shape[0];
+  head.k = x.shape[1];
+  head.classes = w.shape[head.transposed ? 0 : 1];
+  if (head.n == 0 || head.k == 0 || head.classes == 0) return no_kernel("no rows, columns or classes");
+  head.rows = std::min(head.n, types.attrs.integer("chunk_rows", chunk_rows(head.n, head.classes)));
+  head.type = x.dtype;
+  head.sums = statistics_type(x.dtype);
+  head.scores = multiplies_bf16(types.target, x.dtype) ? head.sums : x.dtype;
+  head.labels = types.inputs[first + 3].dtype;
+  head.mean = TRY(loss_reduction(types.attrs)) == kernels::LossReduction::mean;
+  head.has_ignore = types.attrs.has("ignore_index");
+  head.ignore_index = types.attrs.integer("ignore_index");
+  head.bias = types.has(first + 2);
+  head.weight = types.has(first + 4);
+  head.first = first;
+  return head;
+}
+
+Result<Kernel> prepare(const NodeTypes& types) {
+  LinearHead head = TRY(head_of(types, 0));
+  head.want_loss = true;
+  return prepare_linear_head("linear_cross_entropy", head);
+}
+
+Result<Kernel> prepare_grad(const NodeTypes& types) {
+  LinearHead head = TRY(head_of(types, 1));
+  head.gradient = types.attrs.integer("wide_gradients") != 0 ? head.sums : head.type;
+  head.want_loss = types.wants(0);
+  head.want_dx = types.wants(1);
+  head.want_dw = types.wants(2);
+  head.want_dbias = types.wants(3);
+  return prepare_linear_head("linear_cross_entropy_grad", head);
+}
+
+Attrs attrs_of(std::int64_t rows, bool transposed, const char* reduction = "mean", bool ignore = false) {
+  Attrs attrs{{"chunk_rows", rows}, {"reduction", std::string(reduction)}};
+  if (transposed) attrs.set("transposed", std::int64_t{1});
+  if (ignore) attrs.set("ignore_index", std::int64_t{-100});
+  return attrs;
+}
+
+// Two chunks and a rest; all rows in one; labels that are left out; class weights.
+std::vector<Sample> samples_of(bool gradient) {
+  const SampleInput labels = exact(DType::i64, {5}, {2, 0, 1, 2, 2}),
+                    some = exact(DType::i32, {5}, {2, -100, 1, -100, 0});
+  SampleInput weight = statistic({3}, 0.5, 2);
+  weight.constant = true;  // it has no gradient
+  std::vector<Sample> samples = {
+      {.name = "chunks",
+       .attrs = attrs_of(2, false),
+       .inputs = {floats({5, 4}), floats({4, 3}), omitted(), labels}},
+      {.name = "transposed-bias",
+       .attrs = attrs_of(8, true, "sum"),
+       .inputs = {floats({5, 4}), floats({3, 4}), floats({3}), labels}},
+      {.name = "ignored-rows",
+       .attrs = attrs_of(2, true, "mean", true),
+       .inputs = {floats({5, 4}), floats({3, 4}), floats({3}), some, weight}},
+      {.name = "vocabulary",
+       .attrs = attrs_of(256, true),
+       .inputs = {floats({1024, 256}), floats({8192, 256}), omitted(), ints({1024}, 0, 8191)},
+       .bench = true},
+  };
+  if (!gradient) return samples;
+  for (Sample& sample : samples) {
+    sample.inputs.insert(sample.inputs.begin(), statistic({}, 0.5, 2));
+    sample.output_count = sample.inputs[3].omitted ? 3 : 4;
+  }
+  return samples;
+}
+std::vector<Sample> samples() { return samples_of(false); }
+std::vector<Sample> samples_grad() { return samples_of(true); }
+
+}  // namespace
+
+const OpDef linear_cross_entropy_loss_op = {
+    .name = "LinearCrossEntropyLoss",
+    .domain = "gradloom",
+    .summary = "Softmax cross-entropy of a linear layer, whose results never exist whole.",
+    .min_inputs = 4,
+    .max_inputs = 5,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .cpu = prepare,
+    .gpu = prepare,
+    .samples = samples,
+};
+
+const OpDef linear_cross_entropy_grad_op = {
+    .name = "LinearCrossEntropyGrad",
+    .domain = "gradloom",
+    .summary = "LinearCrossEntropyLoss with its gradients, from one product per chunk of rows.",
+    .traits = kOptionalOutputs | kFirstOutputOptional,
+    .min_inputs = 5,
+    .max_inputs = 6,
+    .max_outputs = 4,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .cpu = prepare_grad,
+    .gpu = prepare_grad,
+    .samples = samples_grad,
+};
+
+}  // namespace gradloom

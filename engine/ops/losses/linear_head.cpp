@@ -1,0 +1,427 @@
+#include "engine/ops/losses/linear_head.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/ops/kernel_sequence.h"
+#include "engine/ops/preparation.h"
+#include "engine/ops/products/matrix_product.h"
+#include "kernels/launcher.h"
+
+namespace gradloom {
+namespace {
+
+using Program = std::shared_ptr<const kernels::EwProgram>;
+
+// The kernels of a chunk of so many rows.
+struct Chunk {
+  std::int64_t rows = 0;
+  SliceProduct logits;
+  std::optional<SliceProduct> dx, first_dw, more_dw;
+  Program narrow;  // the gradient of the logits, as products read it; null: they read it as it is
+  Kernel column_sums;
+};
+
+// Where things lie in the workspace, in bytes.
+struct Places {
+  std::size_t logits = 0, narrow = 0, x = 0, dx = 0, dw_part = 0, dw = 0, dbias_parts = 0, row_losses = 0;
+  std::size_t log_sum_exp = 0, spare = 0, total = 0, factor = 0, kept = 0, kept_labels = 0, inner = 0;
+};
+
+struct Prepared {
+  LinearHead head;
+  Chunk whole;
+  std::optional<Chunk> rest;  // what is left after whole chunks
+  Kernel totals, finish, dbias;
+  Program add_part, first_part, narrow_dw;
+  Places at;
+  std::size_t bytes = 0, inner_bytes = 0;
+};
+
+// Inputs and outputs of a sequence, all present.
+NodeTypes sequence_types(const LinearHead& head, std::vector<Type> inputs, std::vector<Type> outputs) {
+  NodeTypes types;
+  types.input_present.assign(inputs.size(), true);
+  types.output_present.assign(outputs.size(), true);
+  types.constants.assign(inputs.size(), nullptr);
+  types.inputs = std::move(inputs);
+  types.outputs = std::move(outputs);
+  types.target = head.target;
+  return types;
+}
+
+// labels (, class weight) (, dloss) -> what the labels' weights sum up to (, dloss over it).
+Result<Kernel> totals_kernel(const LinearHead& head) {
+  const Type scalar{head.sums, {}};
+  std::vector<Type> inputs = {{head.labels, {head.n}}}, outputs = {scalar};
+  if (head.weight) inputs.push_back({head.sums, {head.classes}});
+  if (head.gradients()) inputs.push_back(scalar);
+  if (head.gradients()) outputs.push_back(scalar);
+  const NodeTypes types = sequence_types(head, inputs, outputs);
+  KernelSequence s(types);
+  const auto label = [&](double value) { return s.b().scalar(head.labels, value); };
+  const ValueId labels = s.in(0);
+  ValueId counts = s.op("And", {s.op("GreaterOrEqual", {labels, label(0)}),
+                                s.op("Less", {labels, label(static_cast<double>(head.classes))})});
+  if (head.has_ignore)
+    counts =
+        s.op("And",
+             {counts, s.op("Not", {s.op("Equal", {labels, label(static_cast<double>(head.ignore_index))})})});
+  ValueId weights = s.cast(counts, head.sums);
+  if (head.weight)
+    weights = s.op("Mul", {weights, s.op("Gather", {s.in(1), s.op("Where", {counts, labels, label(0)})})});
+  const ValueId total = s.op("ReduceSum", {weights, s.b().i64s({0})}, {{"keepdims", std::int64_t{0}}});
+  std::vector<ValueId> results = {total};
+  if (head.gradients()) results.push_back(s.op("Div", {s.in(inputs.size() - 1), total}));
+  return s.prepare("totals", results);
+}
+
+// losses of the rows, total -> loss.
+Result<Kernel> finish_kernel(const LinearHead& head) {
+  const NodeTypes types = sequence_types(head, {{head.sums, {head.n}}, {head.sums, {}}}, {{head.sums, {}}});
+  KernelSequence s(types);
+  const ValueId sum = s.op("ReduceSum", {s.in(0), s.b().i64s({0})}, {{"keepdims", std::int64_t{0}}});
+  return s.prepare("finish", {head.mean ? s.op("Div", {sum, s.in(1)}) : sum});
+}
+
+// [rows, classes] of one type -> [classes] of another.
+Result<Kernel> column_sums_kernel(const LinearHead& head, std::int64_t rows, DType from, DType to) {
+  const NodeTypes types = sequence_types(head, {{from, {rows, head.classes}}}, {{to, {head.classes}}});
+  KernelSequence s(types);
+  const ValueId sum = s.op("ReduceSum", {s.in(0), s.b().i64s({0})}, {{"keepdims", std::int64_t{0}}});
+  return s.prepare("column_sums", {from == to ? sum : s.cast(sum, to)});
+}
+
+kernels::MatMulDesc product_desc(const LinearHead& head, std::int64_t m, std::int64_t n, std::int64_t k) {
+  kernels::MatMulDesc desc;
+  desc.dtype = head.type;
+  desc.m = m;
+  desc.n = n;
+  desc.k = k;
+  return desc;
+}
+
+// Whether products add up in `sums` themselves; else parts of dw are added up by a program.
+bool products_sum(const LinearHead& head) { return head.scores == head.sums; }
+
+Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
+  const std::int64_t k = head.k, classes = head.classes;
+  Chunk chunk;
+  chunk.rows = rows;
+  kernels::MatMulDesc logits = product_desc(head, rows, classes, k);
+  logits.a_strides = {k, 1};
+  logits.b_strides =
+      head.transposed ? std::vector<std::int64_t>{1, k} : std::vector<std::int64_t>{classes, 1};
+  logits.c_strides = {classes, 1};
+  logits.bias = head.bias;
+  logits.wide_c = head.scores != head.type;
+  chunk.logits = TRY(SliceProduct::create(head.target, logits));
+  if (head.gradients() && head.scores != head.type)
+    chunk.narrow = conversion(head.scores, head.type, rows * classes);
+  if (head.want_dx) {
+    kernels::MatMulDesc dx = product_desc(head, rows, k, classes);
+    dx.a_strides = {classes, 1};
+    dx.b_strides = head.transposed ? std::vector<std::int64_t>{k, 1} : std::vector<std::int64_t>{1, classes};
+    dx.c_strides = {k, 1};
+    chunk.dx = TRY(SliceProduct::create(head.target, dx));
+  }
+  if (head.want_dw) {
+    kernels::MatMulDesc dw =
+        head.transposed ? product_desc(head, classes, k, rows) : product_desc(head, k, classes, rows);
+    dw.a_strides = {1, head.transposed ? classes : k};
+    dw.b_strides = {head.transposed ? k : classes, 1};
+    dw.c_strides = {head.transposed ? k : classes, 1};
+    dw.wide_c = products_sum(head) && head.sums != head.type;
+    chunk.first_dw = TRY(SliceProduct::create(head.target, dw));
+    dw.accumulate = products_sum(head);
+    if (rows < head.n) chunk.more_dw = TRY(SliceProduct::create(head.target, dw));
+  }
+  if (head.want_dbias) chunk.column_sums = TRY(column_sums_kernel(head, rows, head.scores, head.sums));
+  return chunk;
+}
+
+// acc + part, or part alone, in `sums`.
+Program part_program(const LinearHead& head, bool add) {
+  using kernels::EwOp;
+  if (!add) return conversion(head.type, head.sums, head.k * head.classes);
+  kernels::EwProgram program;
+  program.rank = 1;
+  program.dims[0] = head.k * head.classes;
+  program.inputs = {{head.type, {1}}, {head.sums, {1}}};
+  program.code = {{EwOp::Cast, head.type, head.sums, {0, -1, -1}, 0},
+                  {EwOp::Add, head.sums, head.sums, {1, 2, -1}, 0}};
+  program.outputs = {{3, head.sums}};
+  kernels::ew_collapse_dims(program);
+  return std::make_shared<const kernels::EwProgram>(std::move(program));
+}
+
+kernels::SoftmaxCrossEntropyArgs loss_args(const LinearHead& head, std::int64_t rows) {
+  kernels::SoftmaxCrossEntropyArgs args{};
+  args.dtype = head.scores;
+  args.label_dtype = head.labels;
+  args.reduction = kernels::LossReduction::none;
+  args.outer = rows;
+  args.n = head.classes;
+  args.inner = 1;
+  args.has_ignore = head.has_ignore;
+  args.ignore_index = head.ignore_index;
+  args.losses = head.sums;
+  return args;
+}
+
+// Whether rows without a label can be left out: the host sees which they are.
+bool selects_rows(const LinearHead& head) { return kernels::shares_host_memory(head.target); }
+
+void lay_out(Prepared& p) {
+  const LinearHead& head = p.head;
+  const auto bytes = [](DType type, std::int64_t count) {
+    return static_cast<std::size_t>(count) * dtype_bytes(type);
+  };
+  const auto take = [&p](std::size_t size) { return std::exchange(p.bytes, p.bytes + aligned_bytes(size)); };
+  const std::int64_t logits = head.rows * head.classes, w = head.k * head.classes, row = head.rows * head.k,
+                     chunks = (head.n + head.rows - 1) / head.rows;
+  p.at.logits = take(bytes(head.scores, logits));
+  if (p.whole.narrow) p.at.narrow = take(bytes(head.type, logits));
+  if (head.want_dw && !products_sum(head)) p.at.dw_part = take(bytes(head.type, w));
+  if (head.want_dw && head.gradient != head.sums) p.at.dw = take(bytes(head.sums, w));
+  if (head.want_dbias) p.at.dbias_parts = take(bytes(head.sums, chunks * head.classes));
+  p.at.row_losses = take(bytes(head.sums, head.n));
+  p.at.log_sum_exp = take(bytes(head.sums, head.rows));
+  for (std::size_t* scalar : {&p.at.spare, &p.at.total, &p.at.factor}) *scalar = take(sizeof(double));
+  if (selects_rows(head)) {
+    p.at.x = take(bytes(head.type, row));
+    if (head.want_dx) p.at.dx = take(bytes(head.type, row));
+    p.at.kept = take(bytes(DType::i64, head.n));
+    p.at.kept_labels = take(bytes(head.labels, head.n));
+  }
+  p.at.inner = p.bytes;
+  const auto inner = [&p](std::size_t size) { p.inner_bytes = std::max(p.inner_bytes, size); };
+  for (const Kernel* kernel : {&p.totals, &p.finish, &p.dbias}) inner(kernel->workspace_bytes);
+  for (const Chunk* chunk : {&p.whole, p.rest ? &*p.rest : nullptr}) {
+    if (chunk == nullptr) continue;
+    inner(chunk->logits.workspace_bytes());
+    for (const auto* product : {&chunk->dx, &chunk->first_dw, &chunk->more_dw})
+      if (*product) inner((*product)->workspace_bytes());
+    inner(chunk->column_sums.workspace_bytes);
+    inner(kernels::workspace_bytes(head.target, loss_args(head, chunk->rows)));
+  }
+  p.bytes += aligned_bytes(p.inner_bytes);
+}
+
+// ---- running --------------------------------------------------------------------------------------------------
+
+// One launch: its pointers, and which rows it computes.
+class Run {
+ public:
+  Run(const Prepared& p, const LaunchArgs& args) : p_(p), head_(p.head), args_(args) {
+    x_ = args.inputs[head_.first];
+    w_ = args.inputs[head_.first + 1];
+    bias_ = head_.bias ? args.inputs[head_.first + 2] : nullptr;
+    labels_ = args.inputs[head_.first + 3];
+    weight_ = head_.weight ? args.inputs[head_.first + 4] : nullptr;
+    dw_ = !head_.want_dw ? nullptr : head_.gradient == head_.sums ? args.outputs[2] : place(p.at.dw);
+  }
+
+  void operator()() {
+    totals();
+    select();
+    for (std::int64_t row = 0; row < count_; row += head_.rows) {
+      const bool part = count_ - row < head_.rows;
+      chunk(part && !selected_ ? *p_.rest : p_.whole, row, std::min(head_.rows, count_ - row));
+    }
+    if (count_ == 0 && head_.want_dw) std::memset(dw_, 0, bytes(head_.sums, head_.k * head_.classes));
+    if (head_.want_dw && p_.narrow_dw) convert(p_.narrow_dw, dw_, args_.outputs[2]);
+    if (head_.want_dbias) call(p_.dbias, {place(p_.at.dbias_parts)}, {args_.outputs[3]});
+    if (head_.want_loss) call(p_.finish, {place(p_.at.row_losses), place(p_.at.total)}, {args_.outputs[0]});
+  }
+
+ private:
+  static std::size_t bytes(DType type, std::int64_t count) {
+    return static_cast<std::size_t>(count) * dtype_bytes(type);
+  }
+  void* place(std::size_t at) const { return static_cast<std::byte*>(args_.workspace) + at; }
+  void* inner() const { return place(p_.at.inner); }
+
+  void call(const Kernel& kernel, std::initializer_list<const void*> in,
+            std::initializer_list<void*> out) const {
+    kernel.run({in.begin(), out.begin(), inner(), args_.random, args_.on});
+  }
+  void convert(const Program& program, const void* from, void* to) const {
+    args_.on.elementwise({program.get(), &from, &to, nullptr});
+  }
+
+  void totals() const {
+    const void* in[3] = {labels_};
+    std::size_t count = 1;
+    if (head_.weight) in[count++] = weight_;
+    if (head_.gradients()) in[count] = args_.inputs[0];
+    void* out[2] = {place(p_.at.total), place(p_.at.factor)};
+    p_.totals.run({in, out, inner(), args_.random, args_.on});
+  }
+
+  // Leaves out the rows that add nothing, where there are any.
+  void select() {
+    count_ = head_.n;
+    if (!selects_rows(head_)) return;
+    const std::int64_t found =
+        head_.labels == DType::i32 ? find_rows<std::int32_t>() : find_rows<std::int64_t>();
+    if (found == head_.n) return;
+    selected_ = true;
+    count_ = found;
+    auto* const losses = static_cast<std::byte*>(place(p_.at.row_losses));
+    std::memset(losses + bytes(head_.sums, found), 0, bytes(head_.sums, head_.n - found));
+    if (head_.want_dx) std::memset(args_.outputs[1], 0, bytes(head_.type, head_.n * head_.k));
+    if (head_.want_dbias) {
+      const std::int64_t chunks = (head_.n + head_.rows - 1) / head_.rows;
+      std::memset(place(p_.at.dbias_parts), 0, bytes(head_.sums, chunks * head_.classes));
+    }
+  }
+
+  template <class Label>
+  std::int64_t find_rows() const {
+    const auto* const labels = static_cast<const Label*>(labels_);
+    auto* const kept = static_cast<std::int64_t*>(place(p_.at.kept));
+    auto* const kept_labels = static_cast<Label*>(place(p_.at.kept_labels));
+    std::int64_t found = 0;
+    for (std::int64_t row = 0; row < head_.n; ++row) {
+      const std::int64_t label = labels[row];
+      if ((head_.has_ignore && label == head_.ignore_index) || label < 0 || label >= head_.classes) continue;
+      kept[found] = row;
+      kept_labels[found++] = labels[row];
+    }
+    return found;
+  }
+
+  // Row `row` of x, or of what was selected.
+  const std::int64_t* kept(std::int64_t row) const {
+    return static_cast<const std::int64_t*>(place(p_.at.kept)) + row;
+  }
+
+  const void* rows_of_x(std::int64_t row, std::int64_t rows) const {
+    if (!selected_) return elements_at(x_, head_.type, row * head_.k);
+    const std::size_t size = bytes(head_.type, head_.k);
+    auto* const to = static_cast<std::byte*>(place(p_.at.x));
+    for (std::int64_t r = 0; r < rows; ++r)
+      std::memcpy(to + static_cast<std::size_t>(r) * size,
+                  elements_at(x_, head_.type, kept(row)[r] * head_.k), size);
+    const auto used = static_cast<std::size_t>(rows) * size;
+    std::memset(to + used, 0, static_cast<std::size_t>(head_.rows) * size - used);
+    return to;
+  }
+
+  // `rows` of the chunk's rows, from `row` on, are there; the others, of a chunk that is not full, add 0.
+  void chunk(const Chunk& c, std::int64_t row, std::int64_t rows) const {
+    const void* const x = rows_of_x(row, rows);
+    void* const logits = place(p_.at.logits);
+    c.logits.run(args_, x, w_, logits, inner(), bias_);
+    kernels::SoftmaxCrossEntropyArgs loss = loss_args(head_, rows);
+    loss.logits = logits;
+    loss.labels = elements_at(selected_ ? place(p_.at.kept_labels) : labels_, head_.labels, row);
+    loss.weight = weight_;
+    loss.loss = elements_at(place(p_.at.row_losses), head_.sums, row);
+    loss.log_sum_exp = place(p_.at.log_sum_exp);
+    loss.total_weight = place(p_.at.spare);
+    loss.workspace = inner();
+    args_.on.softmax_cross_entropy(loss);
+    if (!head_.gradients()) return;
+    const void* const factor = head_.mean ? place(p_.at.factor) : args_.inputs[0];
+    args_.on.softmax_cross_entropy_grad({loss.dtype, loss.label_dtype, kernels::LossReduction::sum, rows,
+                                         head_.classes, 1, loss.has_ignore, loss.ignore_index, factor, logits,
+                                         loss.labels, weight_, loss.log_sum_exp, nullptr, logits,
+                                         loss.losses});
+    if (rows < c.rows)
+      std::memset(elements_at(logits, head_.scores, rows * head_.classes), 0,
+                  bytes(head_.scores, (c.rows - rows) * head_.classes));
+    gradients(c, row, rows, x, logits);
+  }
+
+  void gradients(const Chunk& c, std::int64_t row, std::int64_t rows, const void* x,
+                 const void* logits) const {
+    if (head_.want_dbias)
+      call(c.column_sums, {logits},
+           {elements_at(place(p_.at.dbias_parts), head_.sums, row / head_.rows * head_.classes)});
+    if (c.narrow) {
+      convert(c.narrow, logits, place(p_.at.narrow));
+      logits = place(p_.at.narrow);
+    }
+    if (head_.want_dx) {
+      void* const dx = selected_ ? place(p_.at.dx) : elements_at(args_.outputs[1], head_.type, row * head_.k);
+      c.dx->run(args_, logits, w_, dx, inner());
+      for (std::int64_t r = 0; selected_ && r < rows; ++r)
+        std::memcpy(elements_at(args_.outputs[1], head_.type, kept(row)[r] * head_.k),
+                    elements_at(dx, head_.type, r * head_.k), bytes(head_.type, head_.k));
+    }
+    if (!head_.want_dw) return;
+    const SliceProduct& product = row == 0 ? *c.first_dw : *c.more_dw;
+    const void* const left = head_.transposed ? logits : x;
+    const void* const right = head_.transposed ? x : logits;
+    if (products_sum(head_)) return product.run(args_, left, right, dw_, inner());
+    void* const part = place(p_.at.dw_part);
+    product.run(args_, left, right, part, inner());
+    const void* in[2] = {part, dw_};
+    args_.on.elementwise({(row == 0 ? p_.first_part : p_.add_part).get(), in, &dw_, nullptr});
+  }
+
+  const Prepared& p_;
+  const LinearHead& head_;
+  const LaunchArgs& args_;
+  const void *x_, *w_, *bias_, *labels_, *weight_;
+  void* dw_;  // in `sums`
+  std::int64_t count_ = 0;
+  bool selected_ = false;
+};
+
+void add_programs(const Prepared& p, Kernel& kernel) {
+  const auto add = [&](const Program& program) {
+    if (program) kernel.programs.push_back(program);
+  };
+  const auto add_all = [&](const Kernel& part) {
+    for (const Program& program : part.programs) add(program);
+  };
+  for (const Kernel* part : {&p.totals, &p.finish, &p.dbias}) add_all(*part);
+  for (const Program& program : {p.add_part, p.first_part, p.narrow_dw, p.whole.narrow}) add(program);
+  add_all(p.whole.column_sums);
+  if (!p.rest) return;
+  add(p.rest->narrow);
+  add_all(p.rest->column_sums);
+}
+
+}  // namespace
+
+std::int64_t chunk_rows(std::int64_t n, std::int64_t classes, std::int64_t bytes) {
+  const std::int64_t most = std::max<std::int64_t>(16, bytes / 4 / std::max<std::int64_t>(1, classes));
+  const std::int64_t chunks = std::max<std::int64_t>(1, (n + most - 1) / most);
+  return std::max<std::int64_t>(16, ((n + chunks - 1) / chunks + 15) / 16 * 16);
+}
+
+Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& head) {
+  auto p = std::make_shared<Prepared>();
+  p->head = head;
+  p->whole = TRY(chunk_of(head, head.rows));
+  if (head.n % head.rows != 0) p->rest = TRY(chunk_of(head, head.n % head.rows));
+  p->totals = TRY(totals_kernel(head));
+  p->finish = TRY(finish_kernel(head));
+  const std::int64_t chunks = (head.n + head.rows - 1) / head.rows;
+  if (head.want_dbias) p->dbias = TRY(column_sums_kernel(head, chunks, head.sums, head.gradient));
+  if (head.want_dw && !products_sum(head)) {
+    p->first_part = part_program(head, false);
+    p->add_part = part_program(head, true);
+  }
+  if (head.want_dw && head.gradient != head.sums)
+    p->narrow_dw = conversion(head.sums, head.gradient, head.k * head.classes);
+  lay_out(*p);
+  Kernel kernel;
+  kernel.name = name + " (" + std::to_string(chunks) + " x " + std::to_string(head.rows) + " rows)";
+  kernel.workspace_bytes = p->bytes;
+  add_programs(*p, kernel);
+  kernel.run = [shared = std::shared_ptr<const Prepared>(p)](const LaunchArgs& args) {
+    Run(*shared, args)();
+  };
+  return kernel;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,37 @@
+// What runs LinearCrossEntropyLoss and its gradient (linear_cross_entropy_loss.cpp): chunks of rows whose logits fit
+// a small workspace.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/ir/op.h"
+
+namespace gradloom {
+
+struct LinearHead {
+  kernels::Target target = kernels::Target::cpu;
+  std::int64_t n = 0, k = 0, classes = 0;
+  std::int64_t rows = 0;        // of a chunk
+  bool transposed = false;      // w is [classes, k]
+  DType type = DType::f32;      // of x and w
+  DType scores = DType::f32;    // of a chunk's logits: f32 where the products can write it
+  DType sums = DType::f32;      // of losses, class weights and sums over rows: f32 where type is 16 bits
+  DType gradient = DType::f32;  // of dw and dbias
+  DType labels = DType::i64;
+  bool mean = true;
+  bool has_ignore = false;
+  std::int64_t ignore_index = 0;
+  bool bias = false, weight = false;
+  std::size_t first = 0;  // inputs are: dloss if 1, x, w, bias, labels, class weight
+  bool want_loss = false, want_dx = false, want_dw = false, want_dbias = false;  // outputs in this order
+  bool gradients() const { return want_dx || want_dw || want_dbias; }
+};
+
+// As many rows as have logits of `bytes` in f32, in chunks of about equal size and multiples of 16.
+std::int64_t chunk_rows(std::int64_t n, std::int64_t classes, std::int64_t bytes = std::int64_t{64} << 20);
+
+// REQUIRES that inference accepted it, and n, k, classes > 0.
+Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& head);
+
+}  // namespace gradloom
