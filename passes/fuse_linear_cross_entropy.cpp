@@ -253,7 +253,7 @@ class FuseLinearCrossEntropy final : public Pass {
     const Node node = loss;
     Attrs attrs{{"chunk_rows", std::min(head.n, chunk_rows(head.n, head.classes, chunk_mib_ << 20))},
                 {"reduction", node.attrs.text("reduction", "mean")}};
-    if (head.transposed) attrs.set("transposed", std::int64_t{1});
+    if (head.transposed) attrs.set("axis", std::int64_t{0});
     if (node.attrs.has("ignore_index")) attrs.set("ignore_index", node.attrs.integer("ignore_index"));
     GraphBuilder& b = rw.begin(kRule, id, head.nodes);
     ValueId labels = node.inputs[1];

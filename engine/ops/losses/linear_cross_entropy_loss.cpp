@@ -1,7 +1,7 @@
 // LinearCrossEntropyLoss (ours): softmax cross-entropy of a linear layer's results, which never exist whole: rows
 // are taken in chunks, and the gradients of a chunk are made while its logits are there. (The idea: Hsu et al.
 // 2024, Liger Kernel; Wijmans et al. 2024, Cut Your Losses.)
-//   x: [n, k], w: [k, classes], or [classes, k] with attribute transposed = 1, bias: [classes] or omitted, labels: [n],
+//   x: [n, k], w: [k, classes], or [classes, k] with attribute axis, which is that of the classes, = 0, bias: [classes] or omitted, labels: [n],
 //   class weight: [classes] or omitted
 //   loss = SoftmaxCrossEntropyLoss(x w + bias, labels, class weight), reduction mean or sum, f32 where x is 16 bits
 //   LinearCrossEntropyGrad(dloss, x, w, bias, labels, class weight) -> loss, dx, dw, dbias: all from one product per
@@ -23,6 +23,16 @@
 namespace gradloom {
 namespace {
 
+// Labels are classes, along attribute axis of w.
+constexpr InputRole kLabels[] = {{.input = 3, .use = InputUse::labels, .of = 1, .axis = 1}},
+                    kGradientLabels[] = {{.input = 4, .use = InputUse::labels, .of = 2, .axis = 1}};
+
+Result<bool> classes_first(const Attrs& attrs) {
+  const std::int64_t axis = attrs.integer("axis", 1);
+  if (axis != 0 && axis != 1) return infer_error("axis must be 0 or 1");
+  return axis == 0;
+}
+
 // x, w, bias, labels and class weight are the inputs from `first` on.
 Status check(const InferContext& ctx, std::size_t first) {
   for (const std::size_t i : {first, first + 1, first + 3})
@@ -32,7 +42,7 @@ Status check(const InferContext& ctx, std::size_t first) {
   if (!is_float(type) || ctx.dtype(first + 1) != type)
     return infer_error(std::string("x is ") + dtype_name(type) + ", w " + dtype_name(ctx.dtype(first + 1)));
   if (x.size() != 2 || w.size() != 2) return infer_error("x and w must have 2 dims");
-  const bool transposed = ctx.attrs.integer("transposed") != 0;
+  const bool transposed = TRY(classes_first(ctx.attrs));
   const std::int64_t classes = w[transposed ? 0 : 1];
   if (dims_differ(x[1], w[transposed ? 1 : 0]))
     return infer_error("x " + to_string(x) + " and w " + to_string(w) + " do not fit");
@@ -89,7 +99,7 @@ Result<LinearHead> head_of(const NodeTypes& types, std::size_t first) {
   TRY(require_kernel_type(types.target, x.dtype, multiplies_bf16(types.target, x.dtype)));
   LinearHead head;
   head.target = types.target;
-  head.transposed = types.attrs.integer("transposed") != 0;
+  head.transposed = TRY(classes_first(types.attrs));
   head.n = x.shape[0];
   head.k = x.shape[1];
   head.classes = w.shape[head.transposed ? 0 : 1];
@@ -126,7 +136,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
 
 Attrs attrs_of(std::int64_t rows, bool transposed, const char* reduction = "mean", bool ignore = false) {
   Attrs attrs{{"chunk_rows", rows}, {"reduction", std::string(reduction)}};
-  if (transposed) attrs.set("transposed", std::int64_t{1});
+  if (transposed) attrs.set("axis", std::int64_t{0});
   if (ignore) attrs.set("ignore_index", std::int64_t{-100});
   return attrs;
 }
@@ -176,6 +186,7 @@ const OpDef linear_cross_entropy_loss_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .roles = kLabels,
 };
 
 const OpDef linear_cross_entropy_grad_op = {
@@ -191,6 +202,7 @@ const OpDef linear_cross_entropy_grad_op = {
     .cpu = prepare_grad,
     .gpu = prepare_grad,
     .samples = samples_grad,
+    .roles = kGradientLabels,
 };
 
 }  // namespace gradloom

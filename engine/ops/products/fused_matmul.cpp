@@ -25,22 +25,12 @@ namespace {
 
 using kernels::Activation, kernels::GemmOperand;
 
-Result<ProductSpec> perms_of(const Attrs& attrs, std::size_t rank_a, std::size_t rank_b) {
-  ProductSpec spec;
-  if (rank_a < 2 || rank_b < 2) return infer_error("operands must have at least 2 dims");
-  spec.perm_a = TRY(checked_perm("perm_a", attrs.integers("perm_a"), rank_a));
-  spec.perm_b = TRY(checked_perm("perm_b", attrs.integers("perm_b"), rank_b));
-  spec.perm_y = TRY(checked_perm("perm_y", attrs.integers("perm_y"), std::max(rank_a, rank_b)));
-  spec.alpha = attrs.real("alpha", 1);
-  return spec;
-}
-
 Error unknown_activation(const std::string& name) {
   return infer_error("activation '" + name + "' is unknown");
 }
 
 Result<ProductSpec> spec_of(const Attrs& attrs, std::size_t rank_a, std::size_t rank_b) {
-  ProductSpec spec = TRY(perms_of(attrs, rank_a, rank_b));
+  ProductSpec spec = TRY(product_spec(attrs, rank_a, rank_b));
   const std::string activation = attrs.text("activation", "none");
   if (activation == "relu")
     spec.activation = Activation::relu;
@@ -54,7 +44,7 @@ Result<ProductSpec> spec_of(const Attrs& attrs, std::size_t rank_a, std::size_t 
 }
 
 Result<ProductSpec> grad_spec_of(const Attrs& attrs, std::size_t rank_a, std::size_t rank_b) {
-  ProductSpec spec = TRY(perms_of(attrs, rank_a, rank_b));
+  ProductSpec spec = TRY(product_spec(attrs, rank_a, rank_b));
   const std::string activation = attrs.text("activation", "none"), sums = attrs.text("sums", "none");
   if (activation == "gelu_tanh")
     spec.activation = Activation::gelu_tanh_grad;

@@ -70,35 +70,6 @@ void fold_batch(std::vector<Dim>& batch, Dim& row) {
   }
 }
 
-kernels::MatMulDesc describe(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
-                             const ProductSpec& spec) {
-  const auto a_strides = operand_strides(a, spec.perm_a, s, true),
-             b_strides = operand_strides(b, spec.perm_b, s, false);
-  const auto c_strides = result_strides(s, spec.perm_y);
-  const std::size_t rank = s.batch.size();
-  std::vector<Dim> batch;
-  for (std::size_t i = 0; i < rank; ++i)
-    batch.push_back({s.batch[i], a_strides[i], b_strides[i], c_strides[i]});
-  Dim row{s.m, a_strides[rank], 0, c_strides[rank]};
-  fold_batch(batch, row);
-  kernels::MatMulDesc desc;
-  desc.dtype = dtype;
-  desc.m = row.size;
-  desc.n = s.n;
-  desc.k = s.k;
-  desc.alpha = spec.alpha;
-  for (const Dim& d : batch) {
-    desc.batch.push_back(d.size);
-    desc.a_strides.push_back(d.a);
-    desc.b_strides.push_back(d.b);
-    desc.c_strides.push_back(d.c);
-  }
-  for (std::int64_t v : {row.a, a_strides[rank + 1]}) desc.a_strides.push_back(v);
-  for (std::int64_t v : {b_strides[rank], b_strides[rank + 1]}) desc.b_strides.push_back(v);
-  for (std::int64_t v : {row.c, c_strides[rank + 1]}) desc.c_strides.push_back(v);
-  return desc;
-}
-
 // oneDNN divides dims into blocks with 32 bits.
 Status require_countable(const kernels::MatMulDesc& desc) {
   constexpr std::int64_t kMost = (std::int64_t{1} << 31) - (1 << 16);
@@ -136,6 +107,45 @@ kernels::EwProgram addend_program(DType dtype, const Shape& y, const Addend& add
 }
 
 }  // namespace
+
+Result<ProductSpec> product_spec(const Attrs& attrs, std::size_t rank_a, std::size_t rank_b) {
+  ProductSpec spec;
+  if (rank_a < 2 || rank_b < 2) return infer_error("operands must have at least 2 dims");
+  spec.perm_a = TRY(checked_perm("perm_a", attrs.integers("perm_a"), rank_a));
+  spec.perm_b = TRY(checked_perm("perm_b", attrs.integers("perm_b"), rank_b));
+  spec.perm_y = TRY(checked_perm("perm_y", attrs.integers("perm_y"), std::max(rank_a, rank_b)));
+  spec.alpha = attrs.real("alpha", 1);
+  return spec;
+}
+
+kernels::MatMulDesc product_desc(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
+                                 const ProductSpec& spec) {
+  const auto a_strides = operand_strides(a, spec.perm_a, s, true),
+             b_strides = operand_strides(b, spec.perm_b, s, false);
+  const auto c_strides = result_strides(s, spec.perm_y);
+  const std::size_t rank = s.batch.size();
+  std::vector<Dim> batch;
+  for (std::size_t i = 0; i < rank; ++i)
+    batch.push_back({s.batch[i], a_strides[i], b_strides[i], c_strides[i]});
+  Dim row{s.m, a_strides[rank], 0, c_strides[rank]};
+  fold_batch(batch, row);
+  kernels::MatMulDesc desc;
+  desc.dtype = dtype;
+  desc.m = row.size;
+  desc.n = s.n;
+  desc.k = s.k;
+  desc.alpha = spec.alpha;
+  for (const Dim& d : batch) {
+    desc.batch.push_back(d.size);
+    desc.a_strides.push_back(d.a);
+    desc.b_strides.push_back(d.b);
+    desc.c_strides.push_back(d.c);
+  }
+  for (std::int64_t v : {row.a, a_strides[rank + 1]}) desc.a_strides.push_back(v);
+  for (std::int64_t v : {b_strides[rank], b_strides[rank + 1]}) desc.b_strides.push_back(v);
+  for (std::int64_t v : {row.c, c_strides[rank + 1]}) desc.c_strides.push_back(v);
+  return desc;
+}
 
 bool multiplies_bf16(kernels::Target target, DType dtype) {
   return kernels::has_prepared_kernels(target) && dtype == DType::bf16 && kernels::has_bf16_products();
@@ -328,7 +338,7 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
   const bool on_gpu = !kernels::has_prepared_kernels(target) && s.k > 0 && launch.count > 0;
   if (!on_gpu) launch.gelu = gelu_program(dtype, s.y, spec.activation);
   if (s.k > 0 && launch.count > 0) {
-    kernels::MatMulDesc desc = describe(dtype, s, a, b, spec);
+    kernels::MatMulDesc desc = product_desc(dtype, s, a, b, spec);
     if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
     desc.bias = bias;
     if (on_gpu || relu) desc.activation = relu && tail.present ? Activation::none : spec.activation;

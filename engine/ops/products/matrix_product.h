@@ -39,6 +39,11 @@ struct ProductShape {
   Shape p, y;  // of the product, and after perm_y; a 1-d operand's dim removed from both
 };
 Result<ProductShape> product_shape(const Shape& a, const Shape& b, const ProductSpec& spec);
+// Permutations and alpha of a node's attributes, checked for operands of these ranks, which are at least 2.
+Result<ProductSpec> product_spec(const Attrs& attrs, std::size_t rank_a, std::size_t rank_b);
+// The product without bias and activation, of operands stored in these shapes; batch dims folded where they can be.
+kernels::MatMulDesc product_desc(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
+                                 const ProductSpec& spec);
 
 // Adds beta * C (broadcast to Y) before the activation: Gemm. strides per dim of y, 0 = broadcast.
 struct Addend {
