@@ -7,6 +7,7 @@
 #include "app/job.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
+#include "engine/onnx/export_graph.h"
 #include "engine/ir/op.h"
 
 namespace gradloom {
@@ -15,7 +16,7 @@ namespace {
 struct Options {
   RecipeFlags recipe;
   bool log = false, kernels = false, dump = false, memory_curve = false;
-  std::string explain;
+  std::string explain, export_graph, part = "step";
 };
 
 Json log_json(const std::vector<RewriteRecord>& records) {
@@ -179,6 +180,31 @@ Status print_memory_curve(const CommandContext& context, const Prepared& prepare
   return {};
 }
 
+constexpr std::pair<const char*, ExportPart> kParts[] = {
+    {"step", ExportPart::step}, {"gradients", ExportPart::gradients}, {"forward", ExportPart::forward}};
+
+Status write_graph(const Output& out, const Compiled& compiled, const Options& options) {
+  for (const auto& [name, part] : kParts) {
+    if (options.part != name) continue;
+    const ExportedGraph made = TRY(export_graph(compiled.train.graph, part, options.export_graph));
+    out.object({{"exported", options.export_graph},
+                {"part", options.part},
+                {"nodes", made.nodes},
+                {"functions", made.functions},
+                {"without_form", made.without_form},
+                {"masks", made.masks}});
+    out.text("wrote " + escaped(options.export_graph) + ": " +
+             plural_text(static_cast<std::int64_t>(made.nodes), "node") + ", " +
+             plural_text(static_cast<std::int64_t>(made.functions), "function"));
+    for (const std::string& what : made.without_form) out.note("only Gradloom can run " + escaped(what));
+    if (!made.masks.empty())
+      out.note(plural_text(static_cast<std::int64_t>(made.masks.size()), "input") +
+               " named gradloom/keep/.. say what Dropout keeps");
+    return {};
+  }
+  return Error{Errc::usage, "--part is step, gradients or forward, not '" + escaped(options.part) + "'"};
+}
+
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
@@ -191,6 +217,11 @@ CommandRun declare_plan(CLI::App& app) {
                "peak memory against predicted time for what --memory-budget can choose");
   app.add_option("--explain", options->explain,
                  "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");
+  app.add_option(
+      "--export-graph", options->export_graph,
+      ".onnx file for the graph after the passes: standard operators, functions of them for Gradloom's own");
+  app.add_option("--part", options->part,
+                 "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward");
   return [options](CommandContext& context) -> Status {
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
@@ -208,6 +239,7 @@ CommandRun declare_plan(CLI::App& app) {
       }
       return {};
     }
+    if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
     print_json(context.out, prepared->compiled);
     if (!context.out.json()) print_text(context.out, prepared->compiled, *options);

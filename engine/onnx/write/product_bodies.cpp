@@ -1,0 +1,142 @@
+// Products and attention.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/ops/inference.h"
+#include "engine/ops/preparation.h"
+#include "engine/ops/products/matrix_product.h"
+#include "engine/onnx/write/bodies.h"
+
+namespace gradloom {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+// The last two dims changed places.
+Perm turned(std::size_t rank) {
+  Perm perm(rank);
+  std::iota(perm.begin(), perm.end(), std::int64_t{0});
+  std::swap(perm[rank - 1], perm[rank - 2]);
+  return perm;
+}
+
+// alpha A' B'
+ValueId product(Body& body, ValueId a, ValueId b) {
+  a = body.transpose(a, body.attrs().integers("perm_a"));
+  b = body.transpose(b, body.attrs().integers("perm_b"));
+  const ValueId p = body.op("MatMul", {a, b});
+  const double alpha = body.attrs().real("alpha", 1);
+  return alpha == 1 ? p : body.op("Mul", {p, body.number_like(p, alpha)});
+}
+
+Result<Values> fused_matmul(Body& body) {
+  ValueId p = product(body, body.in[0], body.in[1]);
+  if (body.has(2)) p = body.op("Add", {p, body.in[2]});
+  const ValueId before = p;
+  const std::string activation = body.attrs().text("activation", "none");
+  if (activation == "relu") p = body.op("Relu", {p});
+  if (activation == "gelu_tanh") p = gelu(body, p, true);
+  return Values{body.transpose(p, body.attrs().integers("perm_y")), before};
+}
+
+Result<Values> fused_matmul_grad(Body& body) {
+  ValueId y = body.transpose(product(body, body.in[0], body.in[1]), body.attrs().integers("perm_y"));
+  if (body.attrs().text("activation", "none") == "gelu_tanh")
+    y = body.op("Mul", {y, gelu_slope(body, body.in[2], true)});
+  Values results = {y};
+  const std::string sums = body.attrs().text("sums", "none");
+  if (sums != "none") results.push_back(body.sum(body.in[sums == "a" ? 0 : 1], {0}));
+  return results;
+}
+
+Result<Values> accumulate_matmul(Body& body) {
+  const ValueId acc = body.in[0];
+  ValueId y = body.transpose(product(body, body.in[2], body.in[3]), body.attrs().integers("perm_y"));
+  y = body.op("Div", {body.cast(y, body.dtype(acc)),
+                      body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
+  const ValueId first = body.op("Equal", {body.in[1], body.number(DType::i64, 0)});
+  return Values{body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), y})};
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------
+
+struct Heads {
+  ValueId q, k, v, probabilities;  // in the layout of the products
+  ValueId dropped;                 // probabilities, where dropout leaves them
+};
+
+// With dropout: some of the probabilities, or of their gradients, dropped by the same random numbers.
+ValueId dropped(Body& body, ValueId x) {
+  const double ratio = body.attrs().real("dropout", 0);
+  return ratio > 0 ? body.dropped(x, ratio, random_key(body.attrs(), body.types.node_name)) : x;
+}
+
+// `first`: which input q is.
+Result<Heads> heads(Body& body, std::size_t first) {
+  const Attrs& attrs = body.attrs();
+  if (attrs.integer("safe") != 0) return infer_error("rows that see nothing");
+  Heads h{};
+  h.q = body.transpose(body.in[first], attrs.integers("perm_q"));
+  h.k = body.transpose(body.in[first + 1], attrs.integers("perm_k"));
+  h.v = body.transpose(body.in[first + 2], attrs.integers("perm_v"));
+  const std::size_t rank = body.shape(h.q).size();
+  ValueId scores = body.op("MatMul", {h.q, body.transpose(h.k, turned(rank))});
+  scores = body.op("Mul", {scores, body.number_like(scores, attrs.real("scale", 1))});
+  if (body.has(first + 3)) {
+    const ValueId mask = body.in[first + 3];
+    const std::string mode = attrs.text("mask");
+    const ValueId fill = body.number_like(scores, attrs.real("fill", -INFINITY));
+    if (mode == "add") scores = body.op("Add", {scores, mask});
+    if (mode == "keep") scores = body.op("Where", {mask, scores, fill});
+    if (mode == "block") scores = body.op("Where", {mask, fill, scores});
+  }
+  h.probabilities = body.op("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
+  h.dropped = dropped(body, h.probabilities);
+  return h;
+}
+
+// From the layout of the products back to how the operand lies.
+ValueId back(Body& body, ValueId x, const char* perm) {
+  const Perm forward = body.attrs().integers(perm);
+  return body.transpose(x, forward.empty() ? forward : inverse(forward));
+}
+
+Result<Values> fused_attention(Body& body) {
+  const Heads h = TRY(heads(body, 0));
+  return Values{body.transpose(body.op("MatMul", {h.dropped, h.v}), body.attrs().integers("perm_y"))};
+}
+
+Result<Values> fused_attention_grad(Body& body) {
+  const Heads h = TRY(heads(body, 1));
+  const ValueId dy = back(body, body.in[0], "perm_y"), p = h.probabilities;
+  const std::size_t rank = body.shape(h.q).size();
+  const auto last = static_cast<std::int64_t>(rank) - 1;
+  const ValueId dv = body.op("MatMul", {body.transpose(h.dropped, turned(rank)), dy});
+  const ValueId dp = dropped(body, body.op("MatMul", {dy, body.transpose(h.v, turned(rank))}));
+  const ValueId share = body.sum(body.op("Mul", {p, dp}), {last}, true);
+  ValueId ds = body.op("Mul", {body.op("Mul", {p, body.op("Sub", {dp, share})}),
+                               body.number_like(p, body.attrs().real("scale", 1))});
+  const std::string mode = body.attrs().text("mask");
+  const ValueId zero = body.number_like(p, 0);  // what the mask put there depends on nothing
+  if (body.has(4) && mode == "keep") ds = body.op("Where", {body.in[4], ds, zero});
+  if (body.has(4) && mode == "block") ds = body.op("Where", {body.in[4], zero, ds});
+  const ValueId dq = body.op("MatMul", {ds, h.k}),
+                dk = body.op("MatMul", {body.transpose(ds, turned(rank)), h.q});
+  return Values{back(body, dq, "perm_q"), back(body, dk, "perm_k"), back(body, dv, "perm_v")};
+}
+
+}  // namespace
+
+const Bodies& product_bodies() {
+  static const Bodies bodies = {
+      {"FusedMatMul", fused_matmul},
+      {"FusedMatMulGrad", fused_matmul_grad},
+      {"AccumulateMatMul", accumulate_matmul},
+      {"FusedAttention", fused_attention},
+      {"FusedAttentionGrad", fused_attention_grad},
+  };
+  return bodies;
+}
+
+}  // namespace gradloom

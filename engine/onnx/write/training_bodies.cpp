@@ -1,0 +1,213 @@
+// What happens between the gradients and the next parameters: formulas of kernels/optimizers.def.
+#include <numeric>
+
+#include "engine/ops/inference.h"
+#include "engine/onnx/write/bodies.h"
+
+namespace gradloom {
+namespace {
+
+using Values = std::vector<ValueId>;
+constexpr DType f64 = DType::f64;
+
+// What an option of a row of kernels/optimizers.def is where a node does not say it.
+struct Default {
+  std::string_view kind, field;
+  double value;
+};
+#define STATE(...)
+#define NUMBER(field, name, fallback, ...) {kKind, #field, double(fallback)},
+#define FLAG(field, name, fallback, help) {kKind, #field, double(fallback)},
+#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
+  template <class Add>                                                                        \
+  void name##_defaults(const Add& add) {                                                      \
+    constexpr std::string_view kKind = #name;                                                 \
+    for (const Default& d : std::initializer_list<Default>{options}) add(d);                  \
+  }
+#include "kernels/optimizers.def"
+#undef OPTIMIZER
+#undef FLAG
+#undef NUMBER
+#undef STATE
+
+double default_of(std::string_view kind, std::string_view field) {
+  double value = 0;
+  const auto look = [&](const Default& d) {
+    if (d.kind == kind && d.field == field) value = d.value;
+  };
+#define OPTIMIZER(name, ...) name##_defaults(look);
+#include "kernels/optimizers.def"
+#undef OPTIMIZER
+  return value;
+}
+
+std::vector<std::int64_t> all_axes(const Shape& shape) {
+  std::vector<std::int64_t> axes(shape.size());
+  std::iota(axes.begin(), axes.end(), std::int64_t{0});
+  return axes;
+}
+
+ValueId norm(Body& body, ValueId x) {
+  return body.op("Sqrt", {body.sum(body.op("Mul", {x, x}), all_axes(body.shape(x)))});
+}
+
+Result<Values> global_norm(Body& body) {
+  ValueId total = kNone;
+  for (const ValueId x : body.in) {
+    const ValueId squares = body.sum(body.op("Mul", {x, x}), all_axes(body.shape(x)));
+    total = total == kNone ? squares : body.op("Add", {total, squares});
+  }
+  return Values{body.op("Sqrt", {total})};
+}
+
+Result<Values> clip_scale(Body& body) {
+  const ValueId x = body.in[0];
+  const ValueId ratio = body.op("Div", {body.number_like(x, body.attrs().real("max_norm")),
+                                        body.op("Add", {x, body.number_like(x, 1e-6)})});
+  return Values{body.op("Min", {ratio, body.number_like(x, 1)})};
+}
+
+Result<Values> accumulate(Body& body) {
+  const ValueId acc = body.in[0];
+  const ValueId first = body.op("Equal", {body.in[2], body.number(DType::i64, 0)});
+  const ValueId share = body.op(
+      "Div", {body.in[1], body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
+  return Values{body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), share})};
+}
+
+// One parameter's update; `s` are its states, which become the next ones.
+class Update {
+ public:
+  Update(Body& body, std::string kind, DType type) : body_(body), kind_(std::move(kind)), type_(type) {
+    lr_ = body.op("Mul", {body.in[0], body.number(f64, body.attrs().real("lr_factor", 1))});
+    step_ = body.cast(body.in[1], f64);
+  }
+
+  Result<ValueId> next(ValueId p, ValueId g, Values& s) {
+    if (kind_ == "sgd") return sgd(p, g, s);
+    if (kind_ == "adam" || kind_ == "adamw") return adam(p, g, s, kind_ == "adamw");
+    if (kind_ == "adamw_hf") return adamw_hf(p, g, s);
+    if (kind_ == "adagrad") return adagrad(p, g, s);
+    if (kind_ == "lion") return lion(p, g, s);
+    if (kind_ == "lamb") return lamb(p, g, s);
+    return infer_error("optimizer " + kind_);
+  }
+
+ private:
+  double option(const char* field) const { return body_.attrs().real(field, default_of(kind_, field)); }
+  ValueId n(double value) { return body_.number(type_, value); }
+  ValueId d(double value) { return body_.number(f64, value); }
+  ValueId low(ValueId x) { return body_.cast(x, type_); }
+  ValueId add(ValueId a, ValueId b) { return body_.op("Add", {a, b}); }
+  ValueId sub(ValueId a, ValueId b) { return body_.op("Sub", {a, b}); }
+  ValueId mul(ValueId a, ValueId b) { return body_.op("Mul", {a, b}); }
+  ValueId div(ValueId a, ValueId b) { return body_.op("Div", {a, b}); }
+  ValueId root(ValueId a) { return body_.op("Sqrt", {a}); }
+  ValueId first() { return body_.op("Equal", {body_.in[1], body_.number(DType::i64, 1)}); }
+  // beta a + (1 - beta) b
+  ValueId mixed(double beta, ValueId a, ValueId b) { return add(mul(n(beta), a), mul(n(1 - beta), b)); }
+  // 1 - beta^t, in f64
+  ValueId correction(double beta) { return sub(d(1), body_.op("Pow", {d(beta), step_})); }
+  // 1 - lr weight_decay
+  ValueId shrink() { return low(sub(d(1), mul(lr_, d(option("weight_decay"))))); }
+  ValueId decayed(ValueId g, ValueId p) {
+    const double decay = option("weight_decay");
+    return decay == 0 ? g : add(g, mul(n(decay), p));
+  }
+  void moments(ValueId g, Values& s) {
+    s[0] = mixed(option("beta1"), s[0], g);
+    s[1] = mixed(option("beta2"), s[1], mul(g, g));
+  }
+
+  ValueId sgd(ValueId p, ValueId g, Values& s) {
+    g = decayed(g, p);
+    if (s.empty()) return sub(p, mul(low(lr_), g));
+    const double momentum = option("momentum");
+    s[0] = body_.op("Where", {first(), g, add(mul(n(momentum), s[0]), mul(n(1 - option("dampening")), g))});
+    return sub(p, mul(low(lr_), option("nesterov") != 0 ? add(g, mul(n(momentum), s[0])) : s[0]));
+  }
+  ValueId adam(ValueId p, ValueId g, Values& s, bool decoupled) {
+    if (decoupled)
+      p = mul(p, shrink());
+    else
+      g = decayed(g, p);
+    moments(g, s);
+    const ValueId rate = low(div(lr_, correction(option("beta1")))),
+                  inv_root = low(div(d(1), root(correction(option("beta2")))));
+    return sub(p, mul(rate, div(s[0], add(mul(root(s[1]), inv_root), n(option("epsilon"))))));
+  }
+  ValueId adamw_hf(ValueId p, ValueId g, Values& s) {
+    moments(g, s);
+    const bool corrects = option("correct_bias") != 0;
+    const ValueId rate =
+        low(corrects ? div(mul(lr_, root(correction(option("beta2")))), correction(option("beta1"))) : lr_);
+    return mul(sub(p, mul(rate, div(s[0], add(root(s[1]), n(option("epsilon")))))), shrink());
+  }
+  ValueId adagrad(ValueId p, ValueId g, Values& s) {
+    g = decayed(g, p);
+    s[0] = add(body_.op("Where", {first(), n(option("initial_sum")), s[0]}), mul(g, g));
+    const ValueId slower = add(d(1), mul(sub(step_, d(1)), d(option("lr_decay"))));
+    return sub(p, mul(low(div(lr_, slower)), div(g, add(root(s[0]), n(option("epsilon"))))));
+  }
+  ValueId lion(ValueId p, ValueId g, Values& s) {
+    const ValueId sign = body_.op("Sign", {mixed(option("beta1"), s[0], g)});
+    s[0] = mixed(option("beta2"), s[0], g);
+    return sub(mul(p, shrink()), mul(low(lr_), sign));
+  }
+  ValueId lamb(ValueId p, ValueId g, Values& s) {
+    moments(g, s);
+    const ValueId m = div(s[0], low(correction(option("beta1")))),
+                  v = div(root(s[1]), low(root(correction(option("beta2")))));
+    const ValueId update = add(div(m, add(v, n(option("epsilon")))), mul(n(option("weight_decay")), p));
+    const ValueId size = norm(body_, p), change = norm(body_, update);
+    const ValueId both =
+        body_.op("And", {body_.op("Greater", {size, n(0)}), body_.op("Greater", {change, n(0)})});
+    const ValueId ratio = body_.op("Where", {both, div(size, change), n(1)});
+    return sub(p, mul(mul(low(lr_), ratio), update));
+  }
+
+  Body& body_;
+  const std::string kind_;
+  const DType type_;
+  ValueId lr_, step_;  // f64
+};
+
+// lr, step, grad_scale, apply, then n parameters, n gradients, n of each state.
+Result<Values> optimizer(Body& body) {
+  constexpr std::size_t kScale = 2, kApply = 3, kFirst = 4;
+  const auto count = static_cast<std::size_t>(body.attrs().integer("n", 1));
+  const std::size_t states = (body.in.size() - kFirst) / count - 2;
+  const std::string kind = body.attrs().text("kind", "sgd");
+  Values outputs((1 + states) * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const ValueId p = body.in[kFirst + i];
+    ValueId g = body.in[kFirst + count + i];
+    Values s, before;
+    for (std::size_t k = 0; k < states; ++k) s.push_back(body.in[kFirst + (2 + k) * count + i]);
+    before = s;
+    Update update(body, kind, body.dtype(p));
+    if (body.has(kScale)) g = body.op("Mul", {g, body.in[kScale]});
+    if (const double limit = body.attrs().real("clip_value", 0); limit > 0)
+      g = body.op("Max", {body.op("Min", {g, body.number_like(g, limit)}), body.number_like(g, -limit)});
+    if (body.attrs().integer("maximize") != 0) g = body.op("Neg", {g});
+    ValueId next = TRY(update.next(p, g, s));
+    const auto applied = [&](ValueId now, ValueId old) {
+      return body.has(kApply) ? body.op("Where", {body.in[kApply], now, old}) : now;
+    };
+    outputs[i] = applied(next, p);
+    for (std::size_t k = 0; k < states; ++k) outputs[(1 + k) * count + i] = applied(s[k], before[k]);
+  }
+  return outputs;
+}
+
+}  // namespace
+
+const Bodies& training_bodies() {
+  static const Bodies bodies = {{"GlobalNorm", global_norm},
+                                {"ClipScale", clip_scale},
+                                {"Accumulate", accumulate},
+                                {"Optimizer", optimizer}};
+  return bodies;
+}
+
+}  // namespace gradloom

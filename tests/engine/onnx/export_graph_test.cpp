@@ -1,0 +1,93 @@
+// Every sample of every operator goes out as ONNX and comes back through the importer: the functions that stand for
+// Gradloom's own operators compute what its kernels do.
+#include "engine/onnx/export_graph.h"
+
+#include <onnx/checker.h>
+
+#include "engine/ops/preparation.h"
+#include "engine/train/train_graph.h"
+#include "tests/engine/every_op.h"
+#include "tests/engine/onnx/support.h"
+
+namespace gradloom {
+namespace {
+
+using every_op::kSeed, every_op::kStep;
+
+// What Dropout keeps, from the random numbers of this key.
+Tensor kept(std::uint64_t key, const Shape& shape, double ratio) {
+  const auto results = evaluate(
+      op_by_name("Dropout"), {{"key", static_cast<std::int64_t>(key)}},
+      {Tensor(DType::f32, shape), Tensor::scalar(DType::f32, ratio), Tensor::scalar(DType::boolean, 1)}, 2,
+      "", kSeed, kStep);
+  EXPECT_TRUE(results.ok());
+  return (*results)[1];
+}
+
+// The ratio that a sample's Dropout has: of its node, of its statement in a region, or of the attention.
+double ratio_of(const every_op::Built& built) {
+  const Node& node = built.graph.nodes[0];
+  if (node.attrs.has("dropout")) return node.attrs.real("dropout");
+  for (const ValueId in : node.inputs) {
+    const Value& value = built.graph.values[in == kNone ? 0 : in];
+    if (in != kNone && value.data.defined() && value.type.shape.empty() && is_float(value.type.dtype))
+      return value.data.at(0);
+  }
+  return 0.5;
+}
+
+class Exported : public ::testing::TestWithParam<const OpDef*> {};
+
+void round_trip(const OpDef* op, const Sample& sample) {
+  auto built = every_op::build(*op, sample, DType::f64);
+  ASSERT_OK(built);
+  built->graph.opset = 17;
+  built->graph.outputs = built->outputs;
+  const TemporaryFolder folder;
+  const std::string path = folder / "op.onnx";
+  const auto exported = export_graph(built->graph, ExportPart::step, path);
+  ASSERT_OK(exported);
+  onnx::ModelProto model;
+  ASSERT_TRUE(model.ParseFromString(testing::read_bytes(path)));
+  ASSERT_NO_THROW(onnx::checker::check_model(model)) << model.DebugString();
+  // Other programs draw other random numbers; only Dropout's are inputs.
+  const bool draws = op->has(kRandom) && exported->masks.empty() && std::string_view(op->name) != "Dropout";
+  if (draws || !exported->without_form.empty()) return;
+  const auto back = import_onnx(path, {});
+  ASSERT_OK(back);
+  for (const ValueId id : back->graph.outputs)
+    if (!is_static(back->graph.type(id).shape)) return;  // sized by data
+  std::map<ValueId, Tensor> feeds;
+  for (const ValueId id : back->graph.inputs) {
+    const std::string& name = back->graph.values[id].name;
+    const ValueId same = find_value(built->graph, name);
+    if (same != kNone)
+      feeds[id] = built->feeds.at(same);
+    else
+      feeds[id] = kept(std::stoull(name.substr(name.rfind('/') + 1), nullptr, 16), back->graph.type(id).shape,
+                       ratio_of(*built));
+  }
+  auto ours = reference::Runner::create(built->graph), theirs = reference::Runner::create(back->graph);
+  ASSERT_OK(ours);
+  ASSERT_OK(theirs);
+  const auto want = ours->run(built->feeds, kSeed, kStep), got = theirs->run(feeds, kSeed, kStep);
+  ASSERT_OK(want);
+  ASSERT_OK(got);
+  ASSERT_EQ(back->graph.outputs.size(), built->graph.outputs.size());
+  for (std::size_t i = 0; i < built->outputs.size(); ++i)
+    EXPECT_TRUE(every_op::near((*got)[back->graph.outputs[i]], (*want)[built->outputs[i]], {1e-6, 1e-6}))
+        << "output " << i;
+}
+
+TEST_P(Exported, ComesBackAndComputesTheSame) {
+  for (const every_op::Case& c : every_op::cases_of(GetParam())) {
+    if (c.sample.bench) continue;
+    SCOPED_TRACE(std::string(c.op->name) + ", sample '" + c.sample.name + "'");
+    round_trip(c.op, c.sample);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, Exported, ::testing::ValuesIn(every_op::rows(false)), every_op::name_of);
+
+}  // namespace
+}  // namespace gradloom
