@@ -344,7 +344,7 @@ class FuseLinearCrossEntropy final : public Pass {
     rw.commit("the logits are computed once");
   }
 
-  std::int64_t min_mib_ = 8, chunk_mib_ = 64;
+  std::int64_t min_mib_ = 8, chunk_mib_ = 128;
 };
 
 Result<PassExample> example() {

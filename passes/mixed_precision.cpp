@@ -1,7 +1,7 @@
 // mixed-precision: 16 bits (bf16 or f16) where the time goes, f32 where digits count (Micikevicius
 // et al. 2018; Kalamkar et al. 2019). Every row of the operator table says what it wants
 // (Precision in engine/ir/op.h):
-//   low     MatMul, Gemm, Conv, Einsum, ...: operands are cast to 16 bits
+//   low     MatMul, Gemm, Conv, Einsum, ...: operands are cast to 16 bits; in the loss only where the result is f32 all the same
 //   full    losses, sums over many elements, exp, log, pow, ...: operands are cast to f32; what follows from its result stays f32
 //   wide    SoftmaxCrossEntropyLoss: reads logits in 16 bits, as they are, and gives an f32 loss
 //   follow  everything else: 16 bits where an activation that it reads has them and none comes from a full operator, else as it is;
@@ -144,12 +144,12 @@ class Converter {
   }
 
   // Why the node is not computed in 16 bits; empty: it is, if it can be.
-  std::string why_full(NodeId id) const {
+  std::string why_full(NodeId id) {
     const Node& node = graph().nodes[id];
     if (moves_[id]) return "";
     if (node.op->precision == Precision::wide && node.outputs.size() == 1 && dtype(node.inputs[0]) == low_)
       return "";
-    if (node.origin.phase == Phase::loss) return "the loss is computed in f32";
+    if (node.origin.phase == Phase::loss && !sums_in_full(node)) return "the loss is computed in f32";
     if (node.op->precision == Precision::wide) return std::string(node.op->name) + " is computed in f32";
     if (node.op->precision == Precision::full) return std::string(node.op->name) + " is computed in f32";
     if (node.op->precision == Precision::low) return "";
@@ -157,6 +157,16 @@ class Converter {
       if (in != kNone && full_.count(in))
         return "reads " + graph().values[in].name + ", which is computed in f32";
     return reads(id, low_, low_) ? "" : std::string("reads no activation in ") + low_rule_;
+  }
+
+  // Products whose results leave the kernel in f32 alone, whatever their operands.
+  bool sums_in_full(const Node& node) {
+    if (node.op->precision != Precision::low) return false;
+    std::vector<DType> types;
+    for (ValueId in : node.inputs)
+      types.push_back(in == kNone ? kFull : dtype(in) == kFull ? low_ : dtype(in));
+    Trial trial(graph(), node, constants_);
+    return trial.infer(types).empty() && trial.results()[0].dtype == kFull;
   }
 
   // The node in 16 bits; false, with the reason logged, when it cannot be.

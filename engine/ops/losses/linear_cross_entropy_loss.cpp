@@ -186,6 +186,7 @@ const OpDef linear_cross_entropy_loss_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .precision = Precision::low,
     .roles = kLabels,
 };
 
