@@ -55,6 +55,29 @@ TEST(Job, ParametersHoldStatisticsOfAnyName) {
   }
 }
 
+// Each pass alone, so that no parameter's update waits for another's: it is made once per step, not per batch.
+TEST(Job, UpdatesWaitForEveryFormOfAccumulation) {
+  const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/mlp";
+  std::vector<std::vector<double>> losses;
+  for (const char* passes : {"none", "fuse-accumulate", "fuse-accumulate,fuse-optimizer"}) {
+    Recipe recipe;
+    recipe.model = folder + "/model.onnx";
+    recipe.data = "npz:" + folder + "/batches.npz";
+    recipe.loss = "ce:logits,labels";
+    recipe.optimizer = "sgd{lr=0.5}";
+    recipe.dims = {{"batch", 8}};
+    recipe.accumulate = 2;
+    set_pipeline(recipe, *parse_pipeline(passes));
+    auto prepared = prepare(recipe);
+    ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+    auto job = Job::create(std::move(prepared).value());
+    ASSERT_TRUE(job.ok()) << job.error().message;
+    losses.emplace_back();
+    for (std::int64_t step = 1; step <= 3; ++step) losses.back().push_back((*job)->step(step)->loss);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(losses.back()[i], losses[0][i], 1e-5) << passes;
+  }
+}
+
 // A weight that is another form of a parameter would train apart from it, unless the user says what it shall do.
 TEST(Job, RefusesWeightsThatTrainApart) {
   std::ostringstream bytes;
