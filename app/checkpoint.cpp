@@ -58,6 +58,13 @@ std::string state_text(const Checkpoint& c, const std::map<std::string, Written>
     state["loss_scale"] = {{"scale", c.loss_scale->scale},
                            {"good_steps", c.loss_scale->good_steps},
                            {"skipped_steps", c.loss_scale->skipped_steps}};
+  if (c.early_stop) {
+    state["evaluation"] = {{"worse", c.early_stop->worse}};
+    if (c.early_stop->best_step >= 0) {
+      state["evaluation"]["best_step"] = c.early_stop->best_step;
+      state["evaluation"]["best_loss"] = c.early_stop->best_loss;
+    }
+  }
   state["recipe_hash"] = files.at(kRecipeFile).hash;
   for (const char* name : kFiles)
     state["files"][name] = {{"bytes", files.at(name).bytes}, {"xxh3_128", files.at(name).hash}};
@@ -101,6 +108,14 @@ Status read_state(const Json& state, Checkpoint& c) {
   c.next_batch = TRY(value_at<std::int64_t>(TRY(value_at<Json>(state, "data")), "next_batch"));
   c.seed = TRY(value_at<std::uint64_t>(TRY(value_at<Json>(state, "random")), "seed"));
   c.made_steps = TRY(value_at<std::int64_t>(TRY(value_at<Json>(state, "optimizer")), "made_steps"));
+  if (state.contains("evaluation")) {
+    const Json evaluation = TRY(value_at<Json>(state, "evaluation"));
+    c.early_stop.emplace().worse = TRY(value_at<std::int64_t>(evaluation, "worse"));
+    if (evaluation.contains("best_step")) {
+      c.early_stop->best_step = TRY(value_at<std::int64_t>(evaluation, "best_step"));
+      c.early_stop->best_loss = TRY(value_at<double>(evaluation, "best_loss"));
+    }
+  }
   if (!state.contains("loss_scale")) return {};
   const Json scale = TRY(value_at<Json>(state, "loss_scale"));
   c.loss_scale =

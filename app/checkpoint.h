@@ -2,7 +2,7 @@
 //   model.safetensors       parameters, running statistics and buffers by their names in the module (load_state_dict)
 //   optimizer.safetensors   what the optimizer keeps, "<parameter>.exp_avg", "<parameter>.exp_avg_sq", ..
 //   recipe.json             the run as a recipe, with absolute paths
-//   state.json              step, place in the data, random numbers, loss scale; size and hash of the other files, and
+//   state.json              step, place in the data, random numbers, loss scale, evaluations; size and hash of the other files, and
 //                           of itself
 // State does not depend on device, passes or planner: names are those of the model, tensors are row-major and as
 // wide as training keeps them. Errors: Errc::bad_input, naming file and reason, for whatever is damaged, incomplete
@@ -15,6 +15,7 @@
 #include <string>
 
 #include "engine/base/safetensors.h"
+#include "engine/train/early_stop.h"
 #include "sessions/recipe.h"
 
 namespace gradloom {
@@ -34,6 +35,7 @@ struct Checkpoint {
   std::uint64_t seed = 0;       // with which random numbers go on from `step`
   std::int64_t made_steps = 0;  // that the optimizer counts: all but the skipped ones
   std::optional<LossScaleState> loss_scale;
+  std::optional<EarlyStop::State> early_stop;  // with held-out data, once they were evaluated
   Recipe recipe;
   Safetensors model, optimizer;
 };

@@ -139,7 +139,8 @@ Result<std::string> CheckpointFolder::write(const Checkpoint& checkpoint) {
 
 // First the name goes, in one step, so that no half of a checkpoint bears one.
 void CheckpointFolder::remove_oldest() const {
-  const std::vector<std::int64_t> steps = checkpoint_steps(path_);
+  std::vector<std::int64_t> steps = checkpoint_steps(path_);
+  if (steps.back() != protected_) std::erase(steps, protected_);
   const std::size_t keep = keep_ == 0 ? steps.size() : static_cast<std::size_t>(keep_);
   for (std::size_t i = 0; i + keep < steps.size(); ++i) {
     const std::string removed = path_ + "/" + std::string(kRemoved) + name_of(steps[i]);

@@ -22,6 +22,8 @@ class CheckpointFolder {
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
   ~CheckpointFolder();
+  // This one stays whatever `keep` says, until another is to; -1: none does.
+  void protect(std::int64_t step) { protected_ = step; }
   // The path of what was written; then the oldest go. After an error the folder is as it was.
   Result<std::string> write(const Checkpoint& checkpoint);
 
@@ -33,6 +35,7 @@ class CheckpointFolder {
   std::string path_;
   std::int64_t keep_;
   int fd_;  // of the folder, which it locks
+  std::int64_t protected_ = -1;
 };
 
 // Steps of the checkpoints in a folder, ascending.

@@ -25,7 +25,8 @@ bool CheckpointWriter::due(std::int64_t step) const {
 
 Result<std::string> CheckpointWriter::put(const Job& job, std::int64_t step) {
   try {
-    const Checkpoint checkpoint = TRY(checkpoint_of(job, step));
+    Checkpoint checkpoint = TRY(checkpoint_of(job, step));
+    checkpoint.early_stop = early_stop_;
     if (TRY(finite_.finite(checkpoint.model.tensors))) return folder_->write(checkpoint);
     return Error{Errc::numeric, "the parameters after step " + std::to_string(step) +
                                     " are not finite: no checkpoint is written of them"};
@@ -53,6 +54,21 @@ void CheckpointWriter::write(const Job& job, std::int64_t step) {
   if (told_ns_ != 0 && start_ns - told_ns_ < kApartNs) return;  // one of many
   told_ns_ = start_ns;
   out_->text("saved     " + escaped(latest_) + " in " + duration_text(static_cast<double>(took_ns)));
+}
+
+void CheckpointWriter::resumed(const std::optional<EarlyStop::State>& state) {
+  early_stop_ = state;
+  if (folder_ != nullptr && state) folder_->protect(state->best_step);
+}
+
+void CheckpointWriter::evaluated(const Job& job, std::int64_t step, const EarlyStop::State& state,
+                                 bool best) {
+  const std::int64_t before = early_stop_ ? early_stop_->best_step : -1;
+  early_stop_ = state;
+  if (folder_ == nullptr || !best) return;
+  folder_->protect(step);
+  write(job, step);
+  if (!status_.ok()) folder_->protect(before);
 }
 
 void CheckpointWriter::finish(const Job& job, std::int64_t step) {

@@ -30,6 +30,10 @@ class CheckpointWriter {
   bool due(std::int64_t step) const;
   // REQUIRES nothing pending, and `step` the last that was made. Tells what it did.
   void write(const Job& job, std::int64_t step);
+  // After an evaluation; `best`: the step has the smallest loss so far, and its checkpoint stays until there is a
+  // better one. REQUIRES what write requires.
+  void evaluated(const Job& job, std::int64_t step, const EarlyStop::State& state, bool best);
+  void resumed(const std::optional<EarlyStop::State>& state);  // with which the training began
   // The last one, unless the step has it.
   void finish(const Job& job, std::int64_t step);
 
@@ -45,6 +49,7 @@ class CheckpointWriter {
   const CheckpointOptions* options_;
   const Output* out_;
   FiniteParameters finite_;
+  std::optional<EarlyStop::State> early_stop_;
   std::unique_ptr<CheckpointFolder> folder_;  // null: none are written
   std::string latest_;
   std::int64_t latest_step_ = -1, tried_step_ = -1, written_ = 0, told_ns_ = 0;

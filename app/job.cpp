@@ -214,10 +214,11 @@ Status check_apart(const Prepared& prepared) {
 Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known) {
   std::unique_ptr<Job> job(new Job());
   job->prepared_ = std::move(prepared);
+  job->recipe_ = job->prepared_->recipe;
   TRY(check_apart(*job->prepared_));
   const Compiled& compiled = job->prepared_->compiled;
   const Graph& graph = compiled.train.graph;
-  const Recipe& recipe = job->prepared_->recipe;
+  const Recipe& recipe = job->recipe_;
   job->optimizer_ = TRY(parse_optimizer(recipe.optimizer));
   job->schedule_ = TRY(parse_schedule(recipe.schedule));
   job->device_ = TRY(open_device(recipe.device));
@@ -227,7 +228,8 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   job->executor_ = TRY(Executor::create(graph, compiled.plan, *job->device_));
   if (recipe.search > 1) TRY(job->choose_algorithms(known));
   const std::vector<InputSpec> specs = input_specs(graph);
-  job->batches_ = TRY(make_batches(recipe.data, specs, recipe.seed));
+  job->batches_ = TRY(recipe_batches(recipe, specs));
+  job->count_steps();
   for (const InputSpec& s : specs) job->fed_.emplace_back(find_value(graph, s.name), s.name);
   job->kernels_ = kernel_infos(graph, compiled.plan);
   return job;
@@ -247,19 +249,45 @@ std::int64_t Job::first_batch(std::int64_t step) const {
   return prepared_->next_batch + (step - 1 - prepared_->steps_before) * prepared_->options.train.accumulate;
 }
 
-// One batch is in memory at a time. The first is made before the step's time begins; what making the others
-// takes on the CPU is taken off it again, a device that queues works meanwhile.
-Status Job::submit(std::int64_t step, bool timed) {
+// The batches of the epochs that no step before this job has read, K for each step.
+void Job::count_steps() {
+  if (recipe_.epochs == 0) return;
+  const std::int64_t left = recipe_.epochs * batches_->count() - prepared_->next_batch,
+                     steps = std::max<std::int64_t>(left, 0) / prepared_->options.train.accumulate;
+  recipe_.steps = std::min(recipe_.steps, std::max<std::int64_t>(1, steps_before() + steps));
+}
+
+Job::Items Job::items_per_step() const {
   const std::int64_t micro_batches = prepared_->options.train.accumulate;
-  const std::int64_t first = first_batch(step);
-  std::map<std::string, Tensor> batch = TRY(batches_->batch(first));
+  if (batches_->tokens() > 0) return {batches_->tokens() * micro_batches, "tokens"};
+  for (const auto& [id, name] : fed_)
+    if (const Shape& shape = prepared_->compiled.train.graph.values[id].type.shape; !shape.empty())
+      return {shape[0] * micro_batches, "samples"};
+  return {micro_batches, "samples"};
+}
+
+StepOptions Job::step_options(std::int64_t step) const {
   StepOptions options;
   options.step = step;
   options.lr = optimizer_.lr * schedule_.factor(step);
-  options.seed = prepared_->recipe.seed;
-  options.micro_batches = micro_batches;
+  options.seed = recipe_.seed;
+  options.micro_batches = prepared_->options.train.accumulate;
+  options.record = recipe_.record;
+  return options;
+}
+
+Status Job::feed(const std::map<std::string, Tensor>& batch) {
+  for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batch.at(name)));
+  return {};
+}
+
+// One batch is in memory at a time. The first is made before the step's time begins; what making the others
+// takes on the CPU is taken off it again, a device that queues works meanwhile.
+Status Job::submit(std::int64_t step, bool timed) {
+  const std::int64_t first = first_batch(step);
+  std::map<std::string, Tensor> batch = TRY(batches_->batch(first));
+  StepOptions options = step_options(step);
   options.timed = timed;
-  options.record = prepared_->recipe.record;
   std::int64_t made_ns = 0;
   TRY(executor_->submit(prepared_->compiled.train.names, options, [&](std::int64_t k) -> Status {
     if (k > 0) {
@@ -268,11 +296,17 @@ Status Job::submit(std::int64_t step, bool timed) {
       batch = TRY(batches_->batch(first + k));
       made_ns += monotonic_ns() - start_ns;
     }
-    for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batch.at(name)));
-    return {};
+    return feed(batch);
   }));
   made_ns_.push_back(depth() == 0 ? made_ns : 0);
   return {};
+}
+
+Status Job::observe(std::int64_t step, const Observer& observer) {
+  const std::int64_t first = first_batch(step);
+  return executor_->observe(
+      prepared_->compiled.train.names, step_options(step),
+      [&](std::int64_t k) -> Status { return feed(TRY(batches_->batch(first + k))); }, observer);
 }
 
 Result<StepResult> Job::collect() {
@@ -313,5 +347,14 @@ Result<std::map<std::string, Tensor>> Job::parameters_by(ReadValue read) const {
 Result<std::map<std::string, Tensor>> Job::parameters() const { return parameters_by(&Executor::read); }
 
 Result<std::map<std::string, Tensor>> Job::parameter_views() const { return parameters_by(&Executor::view); }
+
+Result<std::map<std::string, Tensor>> Job::result_views() const {
+  std::map<std::string, Tensor> views = TRY(parameter_views());
+  const TrainGraph& train = prepared_->compiled.train;
+  for (const TrainState& state : train.states)
+    if (state.name == kAverage)
+      views[state.parameter] = TRY(executor_->view(find_value(train.graph, state.value)));
+  return views;
+}
 
 }  // namespace gradloom

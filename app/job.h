@@ -53,8 +53,10 @@ class Job {
   // known: algorithms of earlier runs on this hardware, for a recipe that searches; its own go before.
   static Result<std::unique_ptr<Job>> create(std::shared_ptr<const Prepared> prepared,
                                              const Algorithms& known = {});
-  const Recipe& recipe() const { return prepared_->recipe; }
+  const Recipe& asked() const { return prepared_->recipe; }
+  const Recipe& recipe() const { return recipe_; }  // with the steps that its epochs leave
   const Compiled& compiled() const { return prepared_->compiled; }
+  const CompileOptions& options() const { return prepared_->options; }
   const ImportedModel& model() const { return prepared_->model; }
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
   // Steps that were made before this job: its first is the one after them.
@@ -63,6 +65,14 @@ class Job {
   std::int64_t first_batch(std::int64_t step) const;
   // Submits optimizer step `step` (1-based).
   Status submit(std::int64_t step, bool timed = false);
+  // The step kernel by kernel (Executor::observe), instead of submit and collect. REQUIRES nothing pending.
+  Status observe(std::int64_t step, const Observer& observer);
+  // What a step reads: tokens where the data are tokens, else samples.
+  struct Items {
+    std::int64_t count = 0;
+    const char* name = "samples";
+  };
+  Items items_per_step() const;
   Result<StepResult> collect();  // of the oldest submitted step; waits for it
   std::size_t pending() const { return executor_->pending(); }
   std::size_t depth() const { return executor_->depth(); }         // steps to keep pending
@@ -71,6 +81,8 @@ class Job {
   Result<std::map<std::string, Tensor>> parameters() const;
   // The same without copies on the CPU: valid until the next step is submitted, and as long as the job is.
   Result<std::map<std::string, Tensor>> parameter_views() const;
+  // What training is for: as parameter_views, with the averages of parameters in their place where they are kept.
+  Result<std::map<std::string, Tensor>> result_views() const;
   Result<Tensor> state_view(ValueId state) const { return executor_->view(state); }  // as parameter_views
   std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
   // What the device's libraries compute with: found by the recipe's search or confirmed by
@@ -78,13 +90,18 @@ class Job {
   const Algorithms& algorithms() const { return algorithms_; }
   Executor& executor() { return *executor_; }
   DeviceInfo device() const { return device_->info(); }
+  Device& processor() { return *device_; }
 
  private:
   Job() = default;
   Status choose_algorithms(Algorithms known);
   using ReadValue = Result<Tensor> (Executor::*)(ValueId) const;
   Result<std::map<std::string, Tensor>> parameters_by(ReadValue read) const;
+  StepOptions step_options(std::int64_t step) const;
+  Status feed(const std::map<std::string, Tensor>& batch);
+  void count_steps();
   std::shared_ptr<const Prepared> prepared_;
+  Recipe recipe_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BatchSource> batches_;

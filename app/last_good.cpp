@@ -18,6 +18,11 @@ LastGood::LastGood(Job& job, std::int64_t apart_ns)
       pause_ns_(apart_ns),
       step_(job.steps_before()) {}
 
+std::map<std::string, Tensor> copied(std::map<std::string, Tensor> views) {
+  for (auto& [name, tensor] : views) tensor.mutable_data();  // a view shares its memory, so this makes a copy
+  return views;
+}
+
 bool LastGood::due() const { return monotonic_ns() - last_ns_ >= pause_ns_; }
 
 Status LastGood::keep(std::int64_t step) {
@@ -36,15 +41,24 @@ Status LastGood::keep(std::int64_t step) {
   return {};
 }
 
+Status LastGood::go_back_to(std::int64_t step, const std::stop_token& stop) {
+  while (job_.pending() > 0) TRY(job_.collect());
+  TRY(states_.empty() ? job_.executor().reset() : job_.executor().restore(states_));
+  for (std::int64_t next = step_ + 1; next <= step; ++next) {
+    if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+    TRY(job_.step(next));
+  }
+  return {};
+}
+
 Result<LastGood::Found> LastGood::before(std::int64_t failed, const std::stop_token& stop) {
   while (job_.pending() > 0) TRY(job_.collect());
   TRY(states_.empty() ? job_.executor().reset() : job_.executor().restore(states_));
-  Found found{step_, TRY(job_.parameters())};
+  Found found{step_, copied(TRY(job_.result_views()))};
   for (std::int64_t step = step_ + 1; step < failed && !stop.stop_requested(); ++step) {
     TRY(job_.step(step));
-    std::map<std::string, Tensor> parameters = TRY(job_.parameters());
-    if (!TRY(finite_.finite(parameters))) break;
-    found = {step, std::move(parameters)};
+    if (!TRY(finite_.finite(TRY(job_.parameter_views())))) break;
+    found = {step, copied(TRY(job_.result_views()))};
   }
   return found;
 }

@@ -11,6 +11,9 @@
 #include "sessions/recipe_settings.h"
 
 namespace gradloom {
+
+constexpr std::int64_t kMostSteps = 1'000'000'000'000;  // that a recipe may ask for
+
 namespace {
 
 template <class T>
@@ -164,6 +167,8 @@ Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
     }
     if (f.option != nullptr && f.option->count() > 0) TRY(set_flag(recipe, *f.setting, f.text));
   }
+  // Without --steps the epochs alone say when training ends.
+  if (given("epochs") && !given("steps") && recipe.epochs > 0) recipe.steps = kMostSteps;
   for (const std::string& e : exclude_) TRY(exclude_site(recipe, e));
   for (const RecipeSetting& setting : recipe_settings())  // a file may ask for more than this program takes
     if (setting.most_here > 0) TRY(check_setting(recipe, setting, flag_of(setting)));

@@ -48,6 +48,7 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   Recipe r = prepared.recipe;
   if (job != nullptr) {
     TRY(keep_algorithms(*store, *job));
+    r.steps = job->recipe().steps;
     r.algorithms.clear();
     for (const auto& [problem, algorithm] : job->algorithms()) r.algorithms[problem] = algorithm.bytes;
   }

@@ -34,6 +34,9 @@ class RecordedRun {
   // `job`: null where it could not be made.
   Status begin(const Prepared& prepared, const Job* job, const Environment& environment);
   void add_step(const StepResult& result, bool timed);
+  void add_evaluation(const EvaluationRow& row) {
+    if (recorder_) recorder_->add_evaluation(row);
+  }
   // `checkpoint`: the path of the newest that was written, or nothing.
   Status finish(const Status& steps, const Environment& environment, const Overhead& overhead,
                 std::int64_t measured_peak_bytes, const std::string& checkpoint = "");

@@ -23,6 +23,8 @@ void RunRecorder::fail(const Error& error, std::int64_t step) {
 
 Status RunRecorder::catch_up() {
   if (lost_) return *failed_;
+  for (const EvaluationRow& row : held_evaluations_) writer_->add_evaluation(row);
+  held_evaluations_.clear();
   TRY(writer_->flush());
   for (std::size_t i = 0; i < held_.size(); ++i) {
     const Status added = writer_->add_step(held_[i]);  // takes the row even where it cannot write yet
@@ -56,6 +58,13 @@ void RunRecorder::add_step(const StepRow& row, const std::vector<KernelSample>& 
   if (catch_up().ok()) return out_.note("the session takes the run's rows again");
   pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
   retry_ns_ = monotonic_ns() + pause_ns_;
+}
+
+void RunRecorder::add_evaluation(const EvaluationRow& row) {
+  if (!failed_)
+    writer_->add_evaluation(row);
+  else if (held_evaluations_.size() < kMostHeld)
+    held_evaluations_.push_back(row);
 }
 
 Status RunRecorder::finish(RunFinish end) {

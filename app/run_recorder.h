@@ -25,6 +25,7 @@ class RunRecorder {
   }  // else steps need not be timed: their samples would not be kept
   void add_step(const StepRow& row, const std::vector<KernelSample>& samples,
                 const std::vector<Activity>& activities);
+  void add_evaluation(const EvaluationRow& row);  // of the step that was added last
   // The error that was told already, where the session lacks rows in the end. A session that took all after
   // all has its run done, with a message that names the steps without timings.
   Status finish(RunFinish end);
@@ -36,10 +37,11 @@ class RunRecorder {
   std::unique_ptr<Store> store_;
   std::unique_ptr<RunWriter> writer_;
   const Output& out_;
-  std::string why_;                   // the session takes nothing
-  std::optional<Error> failed_;       // the session takes nothing at present: why, as it was told
-  std::string gap_;                   // "steps 12 to 80 could not be timed: ..."
-  std::vector<StepRow> held_;         // not yet given to the writer
+  std::string why_;              // the session takes nothing
+  std::optional<Error> failed_;  // the session takes nothing at present: why, as it was told
+  std::string gap_;              // "steps 12 to 80 could not be timed: ..."
+  std::vector<StepRow> held_;    // not yet given to the writer
+  std::vector<EvaluationRow> held_evaluations_;
   std::int64_t from_ = 0, last_ = 0;  // steps: first that could not be written; latest
   std::int64_t pause_ns_, retry_ns_ = 0;
   bool lost_ = false;  // more was held back than memory is for: it stays without

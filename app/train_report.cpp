@@ -1,5 +1,7 @@
 #include "app/train_report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "engine/base/memory.h"
@@ -7,7 +9,9 @@
 
 namespace gradloom {
 
-void TrainReport::started(const Job& job, const RecordedRun& record) const {
+void TrainReport::started(const Job& job, const RecordedRun& record) {
+  items_ = job.items_per_step();
+  started_ns_ = monotonic_ns();
   const Compiled& c = job.compiled();
   const Recipe& r = job.recipe();
   out_.object({{"event", "start"},
@@ -30,7 +34,20 @@ void TrainReport::started(const Job& job, const RecordedRun& record) const {
   if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
 }
 
+double TrainReport::pace_ns() const {
+  return static_cast<double>(monotonic_ns() - started_ns_) /
+         static_cast<double>(std::max<std::int64_t>(made_, 1));
+}
+
+std::string TrainReport::rate_text(double step_ns) const {
+  const double rate = static_cast<double>(items_.count) * 1e9 / std::max(step_ns, 1.0);
+  char text[48];
+  std::snprintf(text, sizeof text, rate < 100 ? "%.3g %s/s" : "%.0f %s/s", rate, items_.name);
+  return text;
+}
+
 void TrainReport::step(const StepResult& result, std::int64_t steps) {
+  ++made_;
   Json line = {{"step", result.step}, {"loss", json_number(result.loss)}, {"step_ns", result.step_ns}};
   if (result.grad_norm >= 0) line["grad_norm"] = json_number(result.grad_norm);
   if (result.loss_scale > 0) {
@@ -41,6 +58,22 @@ void TrainReport::step(const StepResult& result, std::int64_t steps) {
   if (!out_.json()) draw_step(result, steps);
 }
 
+void TrainReport::evaluation(const EvaluationRow& row, bool best) const {
+  out_.object({{"eval",
+                {{"step", row.step},
+                 {"loss", json_number(row.loss)},
+                 {"batches", row.batches},
+                 {"eval_ns", row.eval_ns}}}});
+  if (out_.json()) return;
+  out_.progress_done();
+  char text[128];
+  std::snprintf(text, sizeof text, "eval %6lld   loss %-10.6g %s over %s%s", static_cast<long long>(row.step),
+                row.loss, duration_text(static_cast<double>(row.eval_ns)).c_str(),
+                (std::to_string(row.batches) + (row.batches == 1 ? " batch" : " batches")).c_str(),
+                best ? ", the best so far" : "");
+  out_.text(text);
+}
+
 void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
   const std::int64_t step = result.step, every = std::max<std::int64_t>(1, steps / 10);
   const std::int64_t now_ns = monotonic_ns();
@@ -49,7 +82,8 @@ void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
     std::snprintf(loss, sizeof loss, "%.5g", result.loss);
     out_.progress("step " + std::to_string(step) + "/" + std::to_string(steps),
                   static_cast<double>(step) / static_cast<double>(steps),
-                  "loss " + std::string(loss) + "  " + duration_text(static_cast<double>(result.step_ns)));
+                  "loss " + std::string(loss) + "  " + rate_text(pace_ns()) + "  ETA " +
+                      duration_text(pace_ns() * static_cast<double>(steps - step)));
     drawn_ns_ = now_ns;
   }
   if (step != 1 && step % every != 0 && step != steps && result.skipped <= 0) return;
@@ -65,7 +99,8 @@ void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
 
 void TrainReport::summary(const Job& job, const RecordedRun& record, const StepHistory& history,
                           const LossScaleWatch& loss_scale, const Overhead& overhead,
-                          const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints) const {
+                          const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints,
+                          const Evaluation* evaluation) const {
   const Plan& plan = job.compiled().plan;
   const std::vector<double>& losses = history.losses;
   const bool none = losses.empty();  // the checkpoint had them all
@@ -78,7 +113,8 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
             {"measured_peak_bytes", job.measured_peak_bytes()},
             {"vmhwm_bytes", process_peak_bytes()},
             {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
-            {"kernels_per_step", plan.steps.size()}};
+            {"kernels_per_step", plan.steps.size()},
+            {std::string(items_.name) + "_per_step", items_.count}};
   if (loss_scale.scale() > 0) {
     s["skipped_steps"] = loss_scale.skipped();
     s["loss_scale"] = loss_scale.scale();
@@ -88,6 +124,16 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
   for (const SavedFile& file : saved)
     s["saved"].push_back(
         {{"asked", file.asked}, {"path", file.path.empty() ? Json(nullptr) : Json(file.path)}});
+  if (evaluation != nullptr && !evaluation->rows().empty()) {
+    const EarlyStop& early_stop = evaluation->early_stop();
+    s["eval_loss"] = json_number(evaluation->rows().back().loss);
+    s["eval_step"] = evaluation->rows().back().step;
+    if (early_stop.best_step() >= 0) {
+      s["best_eval_loss"] = early_stop.best_loss();
+      s["best_eval_step"] = early_stop.best_step();
+    }
+    s["early_stop"] = early_stop.due();
+  }
   if (job.steps_before() > 0) s["steps_before"] = job.steps_before();
   if (!checkpoints.latest().empty())
     s["checkpoint"] = {{"path", checkpoints.latest()},
@@ -100,6 +146,8 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
                 losses.size(), losses.front(), losses.back(), duration_text(history.median_step_ns()).c_str(),
                 bytes_text(static_cast<double>(job.measured_peak_bytes())).c_str());
   out_.text(text);
+  out_.text("speed     " + rate_text(history.median_step_ns()) + " in a median step, " +
+            rate_text(pace_ns()) + " over the whole run");
   // On a GPU the plan's memory is the device's.
   const std::int64_t process = process_peak_bytes(), own = job.device().id == "cpu" ? plan.peak_bytes() : 0;
   if (process > own)

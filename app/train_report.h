@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/checkpoint_writer.h"
+#include "app/evaluation.h"
 #include "app/job.h"
 #include "app/output.h"
 #include "app/recorded_run.h"
@@ -16,18 +17,25 @@ namespace gradloom {
 class TrainReport {
  public:
   explicit TrainReport(const Output& out) : out_(out) {}
-  void started(const Job& job, const RecordedRun& record) const;
+  void started(const Job& job, const RecordedRun& record);
   void step(const StepResult& result, std::int64_t steps);
+  void evaluation(const EvaluationRow& row, bool best) const;
   void summary(const Job& job, const RecordedRun& record, const StepHistory& history,
                const LossScaleWatch& loss_scale, const Overhead& overhead,
-               const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints) const;
+               const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints,
+               const Evaluation* evaluation) const;
   // A recipe that promises something is held to it: Errc::check_failed where the run differs.
   Status replay(const RecipeExpect& expect, const ReplayResult& result) const;
 
  private:
   void draw_step(const StepResult& result, std::int64_t steps);
+  // Time of a step so far, with all that happens between two.
+  double pace_ns() const;
+  std::string rate_text(double step_ns) const;  // "120 samples/s"
   const Output& out_;
-  std::int64_t drawn_ns_ = 0;  // when the progress bar was drawn last
+  Job::Items items_;
+  std::int64_t started_ns_ = 0, made_ = 0;  // steps since
+  std::int64_t drawn_ns_ = 0;               // when the progress bar was drawn last
 };
 
 }  // namespace gradloom

@@ -1,9 +1,11 @@
 #include "app/train_run.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <new>
 
+#include "app/not_finite.h"
 #include "engine/base/text.h"
 #include "profiler/processor_wait.h"
 
@@ -14,6 +16,12 @@ namespace {
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 22;
 
 bool is_interrupted(const Status& status) { return !status.ok() && status.error().code == Errc::interrupted; }
+
+std::string loss_text(double loss) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", loss);
+  return text;
+}
 
 // A resident process that a benchmark drives: a line "N" on stdin runs N steps and answers with their time:
 // batches are copied in within it, but made outside, as its peers have theirs ready.
@@ -49,7 +57,9 @@ TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& c
 
 Status TrainRun::run() {
   TRY(check_places(options_.files));
+  TRY(check_evaluation(recipe_));
   prepared_ = TRY(prepare(recipe_, context_.stop, from_ ? &*from_ : nullptr));
+  if (from_) evaluated_before_ = from_->early_stop;
   from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
@@ -70,12 +80,17 @@ Status TrainRun::run() {
   waited_ = static_cast<double>(processor_wait_ns() - waited_before_ns) /
             static_cast<double>(std::max<std::int64_t>(monotonic_ns() - start_ns, 1));
   context_.out.progress_done();
-  return finish(steps);
+  started_ns_ = start_ns;
+  return finish(replayed(steps));
 }
 
 Status TrainRun::begin() {
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
-  if (options_.files.wanted()) last_good_.emplace(*job_);
+  evaluation_ = TRY(Evaluation::create(*job_, context_.stop));
+  if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
+  checkpoints_->resumed(evaluated_before_);
+  // Copies of states cost memory: they are for who has asked that something be kept.
+  if (options_.files.wanted() || !options_.checkpoints.folder.empty()) last_good_.emplace(*job_);
   next_ = job_->steps_before() + 1;
   if (next_ > job_->recipe().steps)
     context_.out.note("nothing is left to do: the checkpoint is after step " +
@@ -104,8 +119,11 @@ Status TrainRun::cannot_start(const Error& error) {
 Status TrainRun::run_steps() {
   const Recipe& r = job_->recipe();
   sampler_ = std::make_unique<Sampler>(TRY(parse_profile_level(r.profile)), job_->depth() > 0);
+  if (enough()) return {};
   for (std::int64_t step = next_; step <= r.steps; ++step) {
     const bool stop = context_.stop.stop_requested() || context_.out.reader_gone();
+    if (!stop && evaluation_ && evaluation_->due(step - 1)) TRY(evaluate(step - 1));
+    if (!stop && enough()) return {};
     const bool copy = !stop && last_good_ && last_good_->due();
     if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
     // Nothing is pending then: submit_ahead waits there.
@@ -114,13 +132,44 @@ Status TrainRun::run_steps() {
     if (job_->pending() == 0) return stopped(step - 1);
     TRY(take_step(step));
   }
+  return evaluation_ && evaluation_->due(r.steps) ? evaluate(r.steps) : Status();
+}
+
+Status TrainRun::evaluate(std::int64_t step) {
+  const auto row = evaluation_->run(step);
+  if (!row) return row.error().code == Errc::interrupted ? stopped(step) : row.error();
+  EarlyStop& early_stop = evaluation_->early_stop();
+  const bool best = early_stop.add(step, row->loss), stops = !job_->recipe().early_stop.empty();
+  record_.add_evaluation(*row);
+  report_.evaluation(*row, best);
+  checkpoints_->evaluated(*job_, step, early_stop.state(), best && stops);
+  if (best && stops && options_.files.wanted())
+    best_ = LastGood::Found{step, copied(TRY(job_->result_views()))};
   return {};
+}
+
+bool TrainRun::enough() {
+  if (!evaluation_ || !evaluation_->early_stop().due()) return false;
+  const EarlyStop& early_stop = evaluation_->early_stop();
+  const std::string best = early_stop.best_step() < 0
+                               ? "none was finite"
+                               : "the best is " + loss_text(early_stop.best_loss()) + " after step " +
+                                     std::to_string(early_stop.best_step());
+  context_.out.progress_done();
+  context_.out.note("early stop after step " + std::to_string(last_step()) + ": " +
+                    plural_text(early_stop.state().worse, "evaluation") + " in a row no better; " + best);
+  return true;
+}
+
+// What happens between two steps and reads the states.
+bool TrainRun::pauses_before(std::int64_t step) const {
+  return checkpoints_->due(step - 1) || (evaluation_ && evaluation_->due(step - 1));
 }
 
 Status TrainRun::submit_ahead(std::int64_t step) {
   const Recipe& r = job_->recipe();
   const auto kernels = static_cast<std::int64_t>(job_->compiled().plan.steps.size());
-  for (; next_ <= r.steps && job_->pending() <= job_->depth() && !checkpoints_->due(next_ - 1); ++next_) {
+  for (; next_ <= r.steps && job_->pending() <= job_->depth() && !pauses_before(next_); ++next_) {
     const bool timed = record_.takes_steps() && sampler_->timed(next_ - job_->steps_before()) &&
                        r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels, 1);
     timed_.push_back(timed);
@@ -163,7 +212,7 @@ Status TrainRun::finish(const Status& steps) {
   const Status recorded =
       record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(), checkpoints_->latest());
   if (!history_.losses.empty() || steps.ok())
-    report_.summary(*job_, record_, history_, loss_scale_, overhead, saved, *checkpoints_);
+    report_.summary(*job_, record_, history_, loss_scale_, overhead, saved, *checkpoints_, evaluation_.get());
   const Status kept = saved_where_asked(saved);
   const Status* first = nullptr;
   for (const Status* status : {&steps, &kept, &checkpoints_->status(), &recorded})
@@ -194,8 +243,52 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
 }
 
 Result<LastGood::Found> TrainRun::trained() {
-  if (not_finite_step_ > 0) return last_good_->before(not_finite_step_, context_.stop);
-  return LastGood::Found{last_step(), TRY(job_->parameter_views())};
+  if (not_finite_step_ > 0) {
+    if (!found_) found_ = TRY(last_good_->before(not_finite_step_, context_.stop));
+    return std::move(*found_);
+  }
+  if (best_) return *best_;
+  return LastGood::Found{last_step(), TRY(job_->result_views())};
+}
+
+Status TrainRun::replayed(const Status& steps) {
+  if (not_finite_step_ == 0) return steps;
+  const auto found = find_operator();
+  if (!found) {
+    context_.out.note("the step could not be replayed: " + found.error().message);
+    return steps;
+  }
+  return found->empty() ? steps : Error{steps.error().code, steps.error().message + "; " + *found};
+}
+
+// Steps are made again from the last copy of the states; without one, from the start where that takes no longer
+// than kReplayNs. The step before tells what is not finite in this model anyway.
+Result<std::string> TrainRun::find_operator() {
+  constexpr std::int64_t kReplayNs = 60'000'000'000;
+  if (!last_good_) {
+    if (monotonic_ns() - started_ns_ > kReplayNs)
+      return Error{Errc::numeric,
+                   "it would have to begin at the start (--checkpoint and --save-params keep a "
+                   "copy of the states every 10 s)"};
+    last_good_.emplace(*job_);
+  }
+  found_ = TRY(last_good_->before(not_finite_step_, context_.stop));
+  const std::int64_t good = found_->step;
+  UsualKernels usual;
+  if (good > last_good_->first_step()) {
+    TRY(last_good_->go_back_to(good - 1, context_.stop));
+    TRY(find_not_finite(*job_, good, nullptr, &usual));
+  } else {
+    TRY(last_good_->go_back_to(good, context_.stop));
+  }
+  for (std::int64_t step = good + 1; step <= not_finite_step_; ++step) {
+    if (context_.stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+    const auto found = TRY(find_not_finite(*job_, step, &usual));
+    if (!found) continue;
+    context_.out.object({{"not_finite", not_finite_json(*found)}});
+    return not_finite_text(*found);
+  }
+  return std::string("replayed kernel by kernel, every result is finite or was before");
 }
 
 ReplayResult TrainRun::replay_result() const {

@@ -14,6 +14,7 @@
 
 #include "app/checkpoint_writer.h"
 #include "app/command.h"
+#include "app/evaluation.h"
 #include "app/job.h"
 #include "app/last_good.h"
 #include "app/recorded_run.h"
@@ -43,12 +44,17 @@ class TrainRun {
   Status cannot_start(const Error& error);
   Status begin();
   Status run_steps();
+  bool pauses_before(std::int64_t step) const;
   Status submit_ahead(std::int64_t step);
   Status take_step(std::int64_t step);
+  Status evaluate(std::int64_t step);
+  bool enough();  // told once: held-out data say that training ends
   Status stopped(std::int64_t after) const;
   Status finish(const Status& steps);
   std::vector<SavedFile> save(const Status& steps);
   Result<LastGood::Found> trained();
+  Status replayed(const Status& steps);  // with the operator that made the first number that is not finite
+  Result<std::string> find_operator();
   ReplayResult replay_result() const;
   std::int64_t last_step() const;  // that was made
 
@@ -63,13 +69,18 @@ class TrainRun {
   std::shared_ptr<const Prepared> prepared_;
   std::unique_ptr<Job> job_;
   std::unique_ptr<CheckpointWriter> checkpoints_;
-  std::optional<LastGood> last_good_;  // where files are wanted
+  std::unique_ptr<Evaluation> evaluation_;  // null: no held-out data
+  std::optional<EarlyStop::State> evaluated_before_;
+  std::optional<LastGood::Found> best_;  // with early stop, where files are wanted: of the best evaluation
+  std::optional<LastGood> last_good_;    // where files are wanted
   std::unique_ptr<Sampler> sampler_ = std::make_unique<Sampler>(ProfileLevel::step);
   Environment environment_;
   std::int64_t next_ = 1, last_end_ns_ = 0;  // step to submit; end of the one before
   std::deque<bool> timed_;                   // of submitted steps
-  std::int64_t not_finite_step_ = 0;         // whose loss was not; 0: none
-  double waited_ = 0;                        // ReplayResult
+  std::int64_t not_finite_step_ = 0;         // whose loss or gradients were not; 0: none
+  std::optional<LastGood::Found> found_;     // before that step, once it was sought
+  std::int64_t started_ns_ = 0;
+  double waited_ = 0;  // ReplayResult
 };
 
 }  // namespace gradloom

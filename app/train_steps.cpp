@@ -47,7 +47,11 @@ Status LossScaleWatch::check(const StepResult& result) {
 }
 
 Status check_loss(const StepResult& result) {
-  if (std::isfinite(result.loss) || result.skipped != 0) return {};
+  if (result.skipped != 0) return {};
+  if (std::isfinite(result.loss)) {
+    if (result.grad_norm == -1 || std::isfinite(result.grad_norm)) return {};
+    return Error{Errc::numeric, "the gradients are not finite at step " + std::to_string(result.step)};
+  }
   return Error{Errc::numeric, "the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "infinite") +
                                   " at step " + std::to_string(result.step)};
 }

@@ -89,7 +89,7 @@ Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
   c.step = c.made_steps = step;
   c.next_batch = job.first_batch(step + 1);
   c.seed = job.recipe().seed;
-  c.recipe = with_absolute_paths(job.recipe());
+  c.recipe = with_absolute_paths(job.asked());
   c.recipe.expect.reset();
   if (!job.algorithms().empty()) c.recipe.algorithms.clear();
   for (const auto& [problem, algorithm] : job.algorithms()) c.recipe.algorithms[problem] = algorithm.bytes;

@@ -248,7 +248,7 @@ class Verifier {
   // All batches that the steps read, as one array per input.
   Result<std::map<std::string, Tensor>> batches() const {
     const std::vector<InputSpec> specs = input_specs(job_->compiled.train.graph);
-    const auto source = TRY(make_batches(job_->recipe.data, specs, job_->recipe.seed));
+    const auto source = TRY(recipe_batches(job_->recipe, specs));
     const std::int64_t count = options_.steps * job_->options.train.accumulate;
     std::map<std::string, Tensor> arrays;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -283,6 +283,10 @@ class Verifier {
     recipe.model = model;
     recipe.model_hash = TRY(load_model(recipe)).content_hash;
     recipe.data = "npz:" + data;
+    recipe.epochs = recipe.eval_every = recipe.eval_batches =
+        0;  // those batches in that order, and no others
+    recipe.shuffle = false;
+    recipe.eval_data = recipe.early_stop = "";
     if (!recipe.load_params.empty()) {
       const fs::path own = folder / ("parameters" + fs::path(recipe.load_params).extension().string());
       fs::copy_file(recipe.load_params, own, fs::copy_options::overwrite_existing, code);

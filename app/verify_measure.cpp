@@ -61,7 +61,7 @@ Status measure_gradients(const Prepared& job, const MeasureOptions& options, std
   executor->poison();
   TRY(nudge(*executor, graph, options));
   const std::vector<InputSpec> specs = input_specs(graph);
-  const auto batches = TRY(make_batches(job.recipe.data, specs, job.recipe.seed));
+  const auto batches = TRY(recipe_batches(job.recipe, specs));
   const auto batch = TRY(batches->batch(0));
   for (const InputSpec& spec : specs) TRY(executor->feed(find_value(graph, spec.name), batch.at(spec.name)));
   TRY(executor->run_forward(job.recipe.seed, 1));

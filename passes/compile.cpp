@@ -6,6 +6,7 @@
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
+#include "engine/train/inference_form.h"
 #include "passes/planners.h"
 
 namespace gradloom {
@@ -178,6 +179,21 @@ Status check_named(const Graph& graph, const TrainSpec& spec) {
                   [](const Graph& g, ValueId id) { return g.value(id).role == Role::parameter; }));
   return check_globs(graph, "--train", spec.train, "nothing that can be trained",
                      [](const Graph& g, ValueId id) { return g.value(id).role == Role::parameter; });
+}
+
+Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const CompileOptions& options,
+                                              std::stop_token stop) {
+  const PlannerDef* planner = TRY(known_planner(options.planner));
+  CompiledEvaluation evaluation{compiled.forward, {}};
+  Graph& graph = evaluation.graph;
+  TRY(make_inference_form(graph));
+  std::vector<PassReport> reports;
+  for (const PassPhase phase : {PassPhase::pre_gradient, PassPhase::post_gradient}) {
+    TRY(run_passes(graph, options.pipeline, phase, reports, options.target));
+    TRY(check_stop(stop));
+  }
+  evaluation.plan = TRY(make_plan(graph, plan_options(options, *planner)));
+  return evaluation;
 }
 
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop) {

@@ -49,6 +49,15 @@ Status check_named(const Graph& graph, const TrainSpec& spec);
 Result<std::vector<RecomputeChoice>> memory_curve(const Compiled& compiled, const CompileOptions& options,
                                                   std::stop_token stop = {});
 
+// The forward part of a compiled job in inference form (inference_form.h) with the same passes: what evaluation
+// runs. Its output is the loss; parameters and states have the names that they have in the training graph.
+struct CompiledEvaluation {
+  Graph graph;
+  Plan plan;
+};
+Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const CompileOptions& options,
+                                              std::stop_token stop = {});
+
 // Usage errors name the nearest that exists: an unknown planner, a glob of `freeze`, `train` or `groups` that fits no parameter, a
 // switched-off site that is no node of the model. Passes for other targets keep their sites unjudged, and so
 // do gradients_only graphs, where one pipeline serves many models. Errc::device: the memory budget cannot be met.

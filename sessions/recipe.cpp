@@ -38,6 +38,12 @@ std::string to_folder(const std::filesystem::path& folder, const std::string& pa
   return relative.empty() ? target.string() : relative.string();
 }
 
+// The files that training and evaluation read.
+template <class Move>
+void move_data(Recipe& recipe, Move move) {
+  for (std::string* data : {&recipe.data, &recipe.eval_data}) *data = move_data_files(*data, move);
+}
+
 }  // namespace
 
 Result<Recipe> read_recipe(const std::string& path) {
@@ -47,8 +53,7 @@ Result<Recipe> read_recipe(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   recipe->model = from_folder(folder, recipe->model);
   recipe->load_params = from_folder(folder, recipe->load_params);
-  const auto [kind, file] = split_data(recipe->data);
-  if (!file.empty()) recipe->data = kind + from_folder(folder, file);
+  move_data(*recipe, [&](const std::string& file) { return from_folder(folder, file); });
   return recipe;
 }
 
@@ -57,8 +62,7 @@ Status write_recipe(const Recipe& recipe, const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   moved.model = to_folder(folder, recipe.model);
   moved.load_params = to_folder(folder, recipe.load_params);
-  const auto [kind, file] = split_data(recipe.data);
-  if (!file.empty()) moved.data = kind + to_folder(folder, file);
+  move_data(moved, [&](const std::string& file) { return to_folder(folder, file); });
   return atomic_write_file(path, recipe_json(moved));
 }
 
@@ -68,8 +72,7 @@ Recipe with_absolute_paths(const Recipe& recipe) {
   Recipe moved = recipe;
   moved.model = from_folder(here, recipe.model);
   moved.load_params = from_folder(here, recipe.load_params);
-  const auto [kind, file] = split_data(recipe.data);
-  if (!file.empty()) moved.data = kind + from_folder(here, file);
+  move_data(moved, [&](const std::string& file) { return from_folder(here, file); });
   return moved;
 }
 
@@ -137,6 +140,15 @@ Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
 
 }  // namespace
 
+Result<std::unique_ptr<BatchSource>> recipe_batches(const Recipe& recipe,
+                                                    const std::vector<InputSpec>& inputs) {
+  auto batches = TRY(make_batches(recipe.data, inputs, recipe.seed,
+                                  {.epochs = recipe.epochs > 0, .shuffle = recipe.shuffle}));
+  if (recipe.epochs > 0 && batches->count() == 0)
+    return Error{Errc::usage, "--epochs needs data with an end, " + escaped(recipe.data) + " have none"};
+  return batches;
+}
+
 Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   CompileOptions options;
   options.train.loss = recipe.loss;
@@ -154,6 +166,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.train.clip_norm = recipe.clip_norm;
   options.train.clip_value = recipe.clip_value;
   options.train.accumulate = recipe.accumulate;
+  options.train.ema = recipe.ema;
   if (!recipe.memory_budget.empty()) {
     const std::optional<std::int64_t> budget = parse_bytes(recipe.memory_budget);
     if (!budget || *budget <= 0)

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "engine/base/result.h"
 #include "passes/compile.h"
 #include "passes/pass.h"
+#include "sessions/data.h"
 
 namespace gradloom {
 
@@ -38,7 +40,8 @@ struct RecipeExpect {
 };
 
 // The settings of one value are declared, with their defaults, in recipe_settings.def: loss, freeze,
-// train, load_params, group, optimizer, schedule, clip_norm, clip_value, accumulate, precision, loss_scale, data, seed, steps,
+// train, load_params, group, optimizer, schedule, clip_norm, clip_value, ema, accumulate, precision, loss_scale, data, epochs, shuffle,
+// eval_data, eval_every, eval_batches, early_stop, seed, steps,
 // threads, planner, in_place, record, search, device, profile.
 struct Recipe {
   std::string model, model_hash;
@@ -82,6 +85,9 @@ void set_precision(Recipe& recipe, const std::string& precision);
 Result<DType> precision_type(const std::string& precision);
 Result<Pipeline> recipe_pipeline(const Recipe& recipe);  // unknown pass or option: names the JSON path
 Result<CompileOptions> recipe_compile_options(const Recipe& recipe);
+// The batches that a recipe trains on, as make_batches has them; Errc::usage too: epochs of data without an end.
+Result<std::unique_ptr<BatchSource>> recipe_batches(const Recipe& recipe,
+                                                    const std::vector<InputSpec>& inputs);
 
 // Replay against `expect`: one line per promise, and whether all that could be judged were kept.
 struct ReplayResult {

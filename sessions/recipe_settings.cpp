@@ -6,12 +6,14 @@
 
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
+#include "engine/train/early_stop.h"
 #include "engine/train/loss_scaling.h"
 #include "engine/train/losses.h"
 #include "engine/train/optimizers.h"
 #include "engine/train/parameter_groups.h"
 #include "engine/train/schedules.h"
 #include "passes/planners.h"
+#include "sessions/data.h"
 
 namespace gradloom {
 namespace {
@@ -60,7 +62,9 @@ std::string schedule_syntax() {
 }
 
 std::string loss_scale_syntax() { return print_loss_scale(LossScaleSpec()); }
-std::string data_syntax() { return "synthetic | npz:FILE | tokens:FILE"; }
+std::string data_syntax() {
+  return "synthetic | npz:FILE | npz:FOLDER | npy:INPUT=FILE,INPUT=FILE | tokens:FILE | tokens{bytes=2}:FILE";
+}
 std::string passes_syntax() { return "default | none | name,name{option=value} | default,-name"; }
 std::string device_syntax() { return "cpu | cuda:N | hip:N | host-gpu (see gradloom devices)"; }
 
@@ -90,6 +94,11 @@ std::string memory_syntax() { return "2GiB | 800MB | a number of bytes"; }
 Status check_memory_budget(const std::string& text) {
   if (text.empty() || parse_bytes(text).value_or(0) > 0) return {};
   return Error{Errc::usage, "'" + escaped(text) + "' is no size of memory (for example 2GiB)"};
+}
+Status check_held_out(const std::string& text) { return text.empty() ? Status() : check_data(text); }
+Status check_early_stop(const std::string& text) {
+  TRY(parse_early_stop(text));
+  return {};
 }
 Status check_planner(const std::string& text) {
   TRY(known_planner(text));

@@ -61,6 +61,7 @@ struct RunWriter::Impl {
   std::int64_t run;
   std::map<std::string, RowHash> hashes;  // by table: of all rows written so far
   std::vector<StepRow> steps;             // not yet committed
+  std::vector<EvaluationRow> evaluations;
   std::vector<std::pair<std::int64_t, KernelSample>> samples;
   std::vector<TraceActivity> activities;
   std::int64_t last_commit_ns = monotonic_ns();
@@ -254,6 +255,14 @@ Status RunWriter::Impl::insert_steps() {
                {run, step, static_cast<std::int64_t>(sample.micro),
                 static_cast<std::int64_t>(sample.plan_step), sample.start_ns, sample.duration_ns}));
   }
+  Statement evaluation_row = TRY(inserter("evaluation", 6));
+  for (const EvaluationRow& row : evaluations) {
+    const bool finite = std::isfinite(row.loss);
+    TRY(insert("evaluation", evaluation_row,
+               {run, row.step, finite ? Cell(row.loss) : Cell(nullptr),
+                finite ? Cell(nullptr) : Cell(std::string_view(nonfinite_text(row.loss))), row.batches,
+                row.eval_ns}));
+  }
   Statement activity_row = TRY(inserter("activity", 10));
   const auto known = [](std::int32_t id) {
     return id >= 0 ? Cell(static_cast<std::int64_t>(id)) : Cell(nullptr);
@@ -277,10 +286,13 @@ Status RunWriter::add_step(const StepRow& row, const std::vector<KernelSample>& 
   return due ? flush() : Status();
 }
 
+void RunWriter::add_evaluation(const EvaluationRow& row) { impl_->evaluations.push_back(row); }
+
 Status RunWriter::flush() {
-  if (impl_->steps.empty()) return {};
+  if (impl_->steps.empty() && impl_->evaluations.empty()) return {};
   TRY(impl_->transact([&] { return impl_->insert_steps(); }));
   impl_->steps.clear();
+  impl_->evaluations.clear();
   impl_->samples.clear();
   impl_->activities.clear();
   return {};

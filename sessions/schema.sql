@@ -1,4 +1,4 @@
--- Gradloom session file, version 4. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 5. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -9,10 +9,11 @@
 --   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
 --
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
--- its index, version 4 trial. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- its index, version 4 trial, version 5 evaluation with its index. An older file gets them when it is opened for writing; its runs keep
+-- their digests, which do not know these.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -177,6 +178,17 @@ CREATE TABLE loss_scale (
   skipped INTEGER NOT NULL                -- steps in a row that were skipped because gradients overflowed; 0: this one was made
 ) STRICT;
 
+-- Mean losses over held-out data, of the forward graph without Dropout and with running statistics. NaN and infinite numbers are stored
+-- as in loss.
+CREATE TABLE evaluation (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,                  -- after which it was made
+  loss REAL,
+  loss_text TEXT,
+  batches INTEGER NOT NULL,
+  eval_ns INTEGER NOT NULL                -- the whole evaluation, with making its batches
+) STRICT;
+
 -- Kernel executions of timed steps.
 CREATE TABLE kernel_sample (
   run INTEGER NOT NULL REFERENCES run(id),
@@ -261,6 +273,7 @@ CREATE INDEX loss_of_run ON loss(run, step);
 CREATE INDEX kernel_sample_of_run ON kernel_sample(run, plan_step, duration_ns, step);
 CREATE INDEX activity_of_run ON activity(run, step);
 CREATE INDEX loss_scale_of_run ON loss_scale(run, step);
+CREATE INDEX evaluation_of_run ON evaluation(run, step);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run.
 CREATE VIEW kernel_summary AS

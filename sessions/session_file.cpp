@@ -142,10 +142,15 @@ struct Added {
   const char *kind, *name;
   std::pair<std::string, std::string> key() const { return {kind, name}; }
 };
-constexpr Added kAdded[] = {{2, "table", "activity"},   {2, "index", "activity_of_run"},
-                            {2, "view", "v_streams"},   {2, "view", "CUPTI_ACTIVITY_KIND_MEMCPY"},
-                            {3, "table", "loss_scale"}, {3, "index", "loss_scale_of_run"},
-                            {4, "table", "trial"}};
+constexpr Added kAdded[] = {{2, "table", "activity"},
+                            {2, "index", "activity_of_run"},
+                            {2, "view", "v_streams"},
+                            {2, "view", "CUPTI_ACTIVITY_KIND_MEMCPY"},
+                            {3, "table", "loss_scale"},
+                            {3, "index", "loss_scale_of_run"},
+                            {4, "table", "trial"},
+                            {5, "table", "evaluation"},
+                            {5, "index", "evaluation_of_run"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.

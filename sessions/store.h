@@ -28,7 +28,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 4;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 5;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 struct RunStart {
@@ -56,6 +56,12 @@ struct StepRow {
   std::int64_t skipped = 0;
 };
 
+struct EvaluationRow {
+  std::int64_t step = 0;  // after which it was made
+  double loss = 0;        // mean over the batches; NaN and Inf are kept
+  std::int64_t batches = 0, eval_ns = 0;
+};
+
 // Named numbers of a run's end: what the summary shows beside the losses.
 struct RunFinish {
   std::string status = "done";  // done | stopped (Ctrl-C, cancel) | failed
@@ -75,6 +81,7 @@ class RunWriter {
   Status write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports);
   Status add_step(const StepRow& row, const std::vector<KernelSample>& samples = {},
                   const std::vector<Activity>& activities = {});
+  void add_evaluation(const EvaluationRow& row);  // committed with the steps
   Status flush();  // commits now; after an error the rows are kept and the next flush tries again
   Status finish(const RunFinish& finish);
 
@@ -136,6 +143,7 @@ struct RunRecord {
   std::string recipe_json;
   std::map<std::string, std::string> environment;
   std::vector<StepRow> steps;
+  std::vector<EvaluationRow> evaluations;
   std::vector<KernelRow> kernels;  // by plan step
   std::vector<PassRow> passes;
   std::vector<BufferRow> buffers;

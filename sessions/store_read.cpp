@@ -120,6 +120,16 @@ Status Store::Impl::read_steps(std::int64_t run, std::int64_t after, std::vector
   return TRY(version()) < 3 ? Status() : read_loss_scales(run, after, steps);
 }
 
+Status Store::Impl::read_evaluations(std::int64_t run, std::vector<EvaluationRow>& evaluations) {
+  if (TRY(version()) < 5) return {};
+  Statement row = TRY(database.prepare(
+      "SELECT step, loss, loss_text, batches, eval_ns FROM evaluation WHERE run = ? ORDER BY step"));
+  row.bind(1, run);
+  while (TRY(row.row()))
+    evaluations.push_back({row.integer(0), loss_of(row, 1, 2), row.size(3), row.size(4)});
+  return {};
+}
+
 Status Store::Impl::read_loss_scales(std::int64_t run, std::int64_t after, std::vector<StepRow>& steps) {
   Statement row = TRY(database.prepare(
       "SELECT step, scale, skipped FROM loss_scale WHERE run = ? AND step > ? ORDER BY step"));
@@ -261,6 +271,7 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
     if (TRY(recipe.row())) record.recipe_json = recipe.text(0);
     TRY(impl_->read_environment(run, record.environment));
     TRY(impl_->read_steps(run, 0, record.steps));
+    TRY(impl_->read_evaluations(run, record.evaluations));
     TRY(impl_->read_kernels(run, record.kernels));
     TRY(impl_->read_passes(run, record.passes));
     TRY(impl_->read_buffers(run, static_cast<std::int64_t>(record.kernels.size()), record.buffers));

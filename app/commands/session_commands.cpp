@@ -143,6 +143,10 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
   Json losses = Json::array(), kernels = Json::array(), groups = Json::array(), passes = Json::array();
   for (const StepRow& s : run.steps)
     losses.push_back({{"step", s.step}, {"loss", json_number(s.loss)}, {"step_ns", s.step_ns}, {"lr", s.lr}});
+  Json evaluations = Json::array();
+  for (const EvaluationRow& e : run.evaluations)
+    evaluations.push_back(
+        {{"step", e.step}, {"loss", json_number(e.loss)}, {"batches", e.batches}, {"eval_ns", e.eval_ns}});
   for (const KernelRow& k : run.kernels)
     kernels.push_back({{"plan_step", k.info.plan_step},
                        {"kernel", k.info.kernel},
@@ -191,6 +195,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
   object["groups"] = groups;
   object["kernels"] = kernels;
   object["losses"] = losses;
+  object["evaluations"] = evaluations;
   out.object(object);
 }
 
@@ -206,6 +211,16 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
            plural_text(s.steps, "step") + ", median step " +
            duration_text(static_cast<double>(s.median_step_ns)) + ", " +
            plural_text(s.kernels_per_step, "kernel") + " per step");
+  if (!run.evaluations.empty()) {
+    const auto best = std::min_element(
+        run.evaluations.begin(), run.evaluations.end(), [](const EvaluationRow& a, const EvaluationRow& b) {
+          return a.loss < b.loss || (std::isnan(b.loss) && !std::isnan(a.loss));
+        });
+    out.text("  held-out loss " + loss_text(run.evaluations.front().loss) + " -> " +
+             loss_text(run.evaluations.back().loss) + " over " +
+             plural_text(static_cast<std::int64_t>(run.evaluations.size()), "evaluation") + ", best " +
+             loss_text(best->loss) + " after step " + std::to_string(best->step));
+  }
   out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " +
            bytes_text(static_cast<double>(s.measured_peak_bytes)) + ", lower bound " +
            bytes_text(static_cast<double>(lower_bound_bytes(s))));

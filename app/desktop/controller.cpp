@@ -197,10 +197,15 @@ void Controller::close_model() {
 
 // ---- The recipe ----
 
+// Batch by batch.
+static bool same_data(const Recipe& a, const Recipe& b) {
+  return a.data == b.data && a.seed == b.seed && a.shuffle == b.shuffle && (a.epochs > 0) == (b.epochs > 0);
+}
+
 void Controller::apply_recipe(Recipe recipe, const std::string& what) {
   const bool import_again = !same_import(recipe, state_.recipe);
   const bool plan_again = plan_key(recipe) != plan_key(state_.recipe);
-  const bool data_again = recipe.data != state_.recipe.data || recipe.seed != state_.recipe.seed;
+  const bool data_again = !same_data(recipe, state_.recipe);
   state_.recipe = recipe;
   change_what_ = what;
   refresh_passes();
@@ -332,8 +337,7 @@ bool Controller::can_export() const { return state_.run && !state_.run->record.s
 bool Controller::shown_run_is_current() const {
   if (!can_export()) return false;
   const auto recorded = parse_recipe(state_.run->record.recipe_json);
-  return recorded && plan_key(*recorded) == plan_key(state_.recipe) && recorded->data == state_.recipe.data &&
-         recorded->seed == state_.recipe.seed;
+  return recorded && plan_key(*recorded) == plan_key(state_.recipe) && same_data(*recorded, state_.recipe);
 }
 
 void Controller::export_run(const std::string& path) {

@@ -82,8 +82,7 @@ void draw_dialogs(Ui& ui) {
     case DialogPurpose::locate: ui.app.locate_model(path); break;
     case DialogPurpose::data: {
       const std::string data = ui.state().recipe.data;
-      const std::string kind = data.substr(0, data.find(':'));
-      ui.app.edit("data " + path, [&](Recipe& r) { r.data = kind + ":" + path; });
+      ui.app.edit("data " + path, [&](Recipe& r) { r.data = split_data(data).first + path; });
       break;
     }
   }

@@ -48,6 +48,9 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
       p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
   } else if (root.contains("step") && root.contains("loss")) {
     read_step(root, p);
+  } else if (root.contains("eval") && root["eval"].is_object()) {
+    p.held_out_steps.push_back(number_of(root["eval"], "step"));
+    p.held_out.push_back(number_of(root["eval"], "loss"));
   } else if (root.contains("replay") && root["replay"].is_object()) {
     const bool agrees = root["replay"].value("agrees", false);
     result.notice = agrees ? Notice{NoticeKind::good, "The replay agrees with the recipe"}

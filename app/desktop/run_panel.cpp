@@ -325,7 +325,7 @@ void draw_run_panel(Ui& ui) {
 
 void draw_curve_panel(Ui& ui) {
   const AppState& s = ui.state();
-  std::vector<double> steps, losses, times;
+  std::vector<double> steps, losses, times, held_out_steps, held_out;
   std::string title;
   const bool live = (s.settings.follow_run || !s.run) && s.progress.kind == RunKind::train &&
                     (s.progress.running ||
@@ -334,12 +334,18 @@ void draw_curve_panel(Ui& ui) {
     steps = s.progress.steps;
     losses = s.progress.losses;
     times = s.progress.step_ns;
+    held_out_steps = s.progress.held_out_steps;
+    held_out = s.progress.held_out;
     title = s.progress.run_id > 0 ? fmt::format("Run {}", s.progress.run_id) : "Run";
   } else if (s.run) {
     for (const StepRow& row : s.run->record.steps) {
       steps.push_back(static_cast<double>(row.step));
       losses.push_back(row.loss);
       times.push_back(static_cast<double>(row.step_ns));
+    }
+    for (const EvaluationRow& row : s.run->record.evaluations) {
+      held_out_steps.push_back(static_cast<double>(row.step));
+      held_out.push_back(row.loss);
     }
     title = fmt::format("Run {}", s.run->record.summary.id);
   }
@@ -364,7 +370,9 @@ void draw_curve_panel(Ui& ui) {
       "was chosen stays");
   const float height = std::max(px(70), ImGui::GetContentRegionAvail().y);
   if (ui.curve == 0) {
-    draw_loss_plot({{title, steps, losses}}, ui.loss_plot, height);
+    std::vector<LossCurve> series{{title, steps, losses}};
+    if (!held_out_steps.empty()) series.push_back({"Held-out data", held_out_steps, held_out});
+    draw_loss_plot(series, ui.loss_plot, height);
     return;
   }
   const double last =

@@ -68,7 +68,7 @@ Recipe without_passes(const Recipe& recipe) {
 }
 
 std::string data_problem(const PlanSnapshot& plan) {
-  const auto batches = make_batches(plan.recipe.data, plan.inputs, plan.recipe.seed);
+  const auto batches = recipe_batches(plan.recipe, plan.inputs);
   if (!batches) return batches.error().message;
   const auto first = (*batches)->batch(0);
   return first ? std::string() : first.error().message;

@@ -58,9 +58,10 @@ struct RunProgress {
   std::int64_t run_a = 0, run_b = 0;  // compared runs of the session; 0: two settings of the recipe
   double fraction = 0;
   std::vector<double> steps, losses, step_ns;
-  std::optional<Interval> ratio;  // of a comparison so far
-  std::string outcome;            // after the end: "done", "stopped", "failed"
-  std::string error;              // as the command line would print it
+  std::vector<double> held_out_steps, held_out;  // losses of evaluations
+  std::optional<Interval> ratio;                 // of a comparison so far
+  std::string outcome;                           // after the end: "done", "stopped", "failed"
+  std::string error;                             // as the command line would print it
   int exit_code = 0;
 };
 

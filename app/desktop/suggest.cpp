@@ -91,11 +91,10 @@ std::map<std::string, std::string> field_problems(const Recipe& recipe,
     if (const Status fits = check_setting(recipe, setting, setting.label); !fits)
       problems[setting.key] = fits.error().message;
   const auto [data, file] = split_data(recipe.data);
-  const bool of_file = data == "npz:" || data == "tokens:";
-  if (data != "synthetic" && !of_file)
-    problems["data"] = "expected synthetic, npz:FILE or tokens:FILE";
-  else if (of_file && file.empty())
+  if (data.ends_with(":") && file.empty())
     problems["data"] = "choose a file";
+  else if (const Status known = check_data(recipe.data); !known)
+    problems["data"] = known.error().message;
   return problems;
 }
 

@@ -126,11 +126,14 @@ class EntryReader {
   Bytef buffer_[1 << 16];
 };
 
-// Reads the array that starts at the reader's position: `bytes` in total, header included.
-// Not wanted: without storage.
+struct ArrayHeader {
+  Type type;
+  std::int64_t header_bytes = 0, data_bytes = 0;
+};
+
+// The header at the reader's position of an array of `bytes` in total.
 template <class Read>
-Result<Tensor> read_array(const std::string& name, const NpzWanted& wanted, std::int64_t bytes,
-                          std::int64_t& budget_bytes, const Read& read) {
+Result<ArrayHeader> read_array_header(std::int64_t bytes, const Read& read) {
   std::string head(10, '\0');
   if (bytes < 10) return bad("is not an array: too short");
   TRY(read(head.data(), 10));
@@ -149,21 +152,30 @@ Result<Tensor> read_array(const std::string& name, const NpzWanted& wanted, std:
     return bad("has a header that is too long");
   std::string header(static_cast<std::size_t>(header_bytes), '\0');
   TRY(read(header.data(), header_bytes));
-  const Type type = TRY(parse_npy_header(header));
-  const std::int64_t count = TRY(checked_element_count(type.shape, dtype_bytes(type.dtype)));
-  const std::int64_t data_bytes = count * static_cast<std::int64_t>(dtype_bytes(type.dtype));
-  if (data_bytes != bytes - start - header_bytes) {
-    return bad("is " + to_string(type) + " and needs " + std::to_string(data_bytes) + " bytes, but has " +
-               std::to_string(bytes - start - header_bytes));
+  ArrayHeader array{TRY(parse_npy_header(header)), start + header_bytes, 0};
+  const std::int64_t count = TRY(checked_element_count(array.type.shape, dtype_bytes(array.type.dtype)));
+  array.data_bytes = count * static_cast<std::int64_t>(dtype_bytes(array.type.dtype));
+  if (array.data_bytes != bytes - array.header_bytes) {
+    return bad("is " + to_string(array.type) + " and needs " + std::to_string(array.data_bytes) +
+               " bytes, but has " + std::to_string(bytes - array.header_bytes));
   }
-  if (wanted != nullptr && !TRY(wanted(name, type))) return Tensor();
-  if (data_bytes > budget_bytes) return Error{Errc::limit, "does not fit in memory"};
-  budget_bytes -= data_bytes;
-  Tensor tensor(type.dtype, type.shape);
-  TRY(read(tensor.mutable_data(), data_bytes));
-  if (type.dtype == DType::boolean) {
+  return array;
+}
+
+// Reads the array that starts at the reader's position: `bytes` in total, header included.
+// Not wanted: without storage.
+template <class Read>
+Result<Tensor> read_array(const std::string& name, const NpzWanted& wanted, std::int64_t bytes,
+                          std::int64_t& budget_bytes, const Read& read) {
+  const ArrayHeader array = TRY(read_array_header(bytes, read));
+  if (wanted != nullptr && !TRY(wanted(name, array.type))) return Tensor();
+  if (array.data_bytes > budget_bytes) return Error{Errc::limit, "does not fit in memory"};
+  budget_bytes -= array.data_bytes;
+  Tensor tensor(array.type.dtype, array.type.shape);
+  TRY(read(tensor.mutable_data(), array.data_bytes));
+  if (array.type.dtype == DType::boolean) {
     std::uint8_t* values = tensor.mutable_as<std::uint8_t>();
-    for (std::int64_t i = 0; i < count; ++i) values[i] = values[i] != 0 ? 1 : 0;
+    for (std::int64_t i = 0, count = tensor.count(); i < count; ++i) values[i] = values[i] != 0 ? 1 : 0;
   }
   return tensor;
 }
@@ -370,6 +382,19 @@ Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const Np
 }
 
 // Piece by piece: an archive may be as large as memory.
+Result<Tensor> open_npy_file(const std::string& path) {
+  const auto file = std::make_shared<const InputFile>(TRY(InputFile::open(path)));
+  std::int64_t position = 0;
+  const auto header = read_array_header(file->size(), [&](void* to, std::int64_t n) {
+    position += n;
+    return file->read_at(position - n, to, n);
+  });
+  if (!header) return with_context(header.error(), escaped(path));
+  if (header->type.dtype == DType::boolean)
+    return Error{Errc::bad_input, escaped(path) + ": booleans cannot stay in a file: use npz:"};
+  return Tensor::in_file(header->type, file, header->header_bytes);
+}
+
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays) {
   constexpr auto kMaxBytes = static_cast<std::size_t>(kMostNpzBytes);
   const Error too_large{Errc::limit, escaped(path) + ": the arrays would be over 4 GiB or more than 65534"};

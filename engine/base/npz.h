@@ -17,6 +17,9 @@ namespace gradloom {
 using NpzWanted = std::function<Result<bool>(const std::string& name, const Type& type)>;
 Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const NpzWanted& wanted = nullptr);
 
+// The array of a .npy file, whose contents stay there (Tensor::in_file). Errors as above.
+Result<Tensor> open_npy_file(const std::string& path);
+
 constexpr std::int64_t kMostNpzBytes = 0xfffffffe;  // of an archive as written
 
 // Stored, atomically, the same bytes for the same arrays. bf16 and small floats, which NumPy lacks, are

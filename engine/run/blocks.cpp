@@ -1,15 +1,30 @@
 #include "engine/run/blocks.h"
 
+#include <algorithm>
+
 namespace gradloom {
 
+Blocks::Blocks(const Plan& plan, Device& device, const LentMemory& lent)
+    : plan_(plan), device_(device), lent_(plan.buffers.size(), nullptr) {
+  for (const auto& [value, memory] : lent.states)
+    if (const std::int32_t buffer = plan.buffer_of[value]; buffer >= 0)
+      lent_[static_cast<std::size_t>(buffer)] = memory;
+  lent_states_ = true;
+  for (std::size_t i = 0; i < lent_.size(); ++i)
+    lent_states_ = lent_states_ && (plan.buffers[i].place != Place::state || lent_[i] != nullptr);
+  lent_arena_ = lent.arena != nullptr && plan.arena_bytes <= lent.arena_bytes;
+  if (lent_arena_) blocks_[static_cast<std::size_t>(Place::arena)] = lent.arena;
+}
+
 Blocks::~Blocks() {
+  if (lent_arena_) blocks_[static_cast<std::size_t>(Place::arena)] = nullptr;
   for (std::byte* block : blocks_)
     if (block) device_.release(block);
 }
 
 Status Blocks::allocate(std::size_t input_bytes) {
-  const std::pair<Place, std::int64_t> sizes[] = {{Place::arena, plan_.arena_bytes},
-                                                  {Place::state, plan_.state_bytes},
+  const std::pair<Place, std::int64_t> sizes[] = {{Place::arena, lent_arena_ ? 0 : plan_.arena_bytes},
+                                                  {Place::state, lent_states_ ? 0 : plan_.state_bytes},
                                                   {Place::input, static_cast<std::int64_t>(input_bytes)},
                                                   {Place::constant, plan_.constant_bytes}};
   for (const auto& [place, bytes] : sizes)
@@ -21,8 +36,14 @@ Status Blocks::allocate(std::size_t input_bytes) {
 
 void* Blocks::address(ValueId v) const {
   if (v == kNone || plan_.buffer_of[v] < 0) return nullptr;
-  const Buffer& b = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];
+  const auto buffer = static_cast<std::size_t>(plan_.buffer_of[v]);
+  if (lent_[buffer] != nullptr) return lent_[buffer];
+  const Buffer& b = plan_.buffers[buffer];
   return of(b.place) + b.offset;
+}
+
+bool Blocks::lent(ValueId v) const {
+  return plan_.buffer_of[v] >= 0 && lent_[static_cast<std::size_t>(plan_.buffer_of[v])] != nullptr;
 }
 
 }  // namespace gradloom

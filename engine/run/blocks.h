@@ -3,15 +3,24 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
+#include <vector>
 
 #include "engine/device/device.h"
 #include "engine/plan/plan.h"
 
 namespace gradloom {
 
+// Memory of another plan on the same device that a plan works in, while the other does not run.
+struct LentMemory {
+  std::map<ValueId, std::byte*> states;  // where parameters and states of the plan lie
+  std::byte* arena = nullptr;
+  std::int64_t arena_bytes = 0;  // the plan takes one of its own when this is too small
+};
+
 class Blocks {
  public:
-  Blocks(const Plan& plan, Device& device) : plan_(plan), device_(device) {}
+  Blocks(const Plan& plan, Device& device, const LentMemory& lent = {});
   ~Blocks();  // nothing may use the memory any more
   Blocks(const Blocks&) = delete;
   Blocks& operator=(const Blocks&) = delete;
@@ -19,12 +28,15 @@ class Blocks {
   Status allocate(std::size_t input_bytes);  // of the input block; the plan says the others
   // Null: the value has no memory, or is none (kNone).
   void* address(ValueId v) const;
+  bool lent(ValueId v) const;  // its contents are another's
   std::byte* of(Place place) const { return blocks_[static_cast<std::size_t>(place)]; }  // null: none
 
  private:
   const Plan& plan_;
   Device& device_;
   std::array<std::byte*, 5> blocks_{};
+  std::vector<std::byte*> lent_;  // by buffer; null: it lies in its block
+  bool lent_arena_ = false, lent_states_ = false;
 };
 
 }  // namespace gradloom

@@ -12,12 +12,12 @@ namespace gradloom {
 
 // Members are released from the last to the first: kernels and recordings before the memory they use.
 struct Executor::Impl {
-  Impl(const Graph& of, const Plan& its_plan, Device& on)
+  Impl(const Graph& of, const Plan& its_plan, Device& on, const LentMemory& lent)
       : graph(&of),
         plan(&its_plan),
         device(&on),
         queued(on.info().queued),
-        blocks(its_plan, on),
+        blocks(its_plan, on, lent),
         inputs(of, its_plan, on, blocks),
         results(of, on, blocks),
         launches(on) {}
@@ -58,7 +58,8 @@ struct Executor::Impl {
   Status load_initial(bool constants) {
     for (ValueId v = 0; v < graph->values.size(); ++v) {
       const Value& value = graph->values[v];
-      if (value.producer != kNone || plan->buffer_of[v] < 0 || !value.data.defined()) continue;
+      if (value.producer != kNone || plan->buffer_of[v] < 0 || !value.data.defined() || blocks.lent(v))
+        continue;
       if (value.role == Role::constant && !constants) continue;
       if (inputs.holds(v)) {
         if (!constants) continue;
@@ -124,8 +125,9 @@ struct Executor::Impl {
 Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() = default;
 
-Result<std::unique_ptr<Executor>> Executor::create(const Graph& graph, const Plan& plan, Device& device) {
-  auto impl = std::make_unique<Impl>(graph, plan, device);
+Result<std::unique_ptr<Executor>> Executor::create(const Graph& graph, const Plan& plan, Device& device,
+                                                   const LentMemory* lent) {
+  auto impl = std::make_unique<Impl>(graph, plan, device, lent == nullptr ? LentMemory() : *lent);
   TRY(impl->create());
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
 }
@@ -157,6 +159,32 @@ Result<StepOutcome> Executor::step(const StepNames& names, const StepOptions& op
   CHECK(pending() == 0, "step while others are pending");
   TRY(submit(names, options, feed_micro));
   return collect();
+}
+
+Status Executor::observe(const StepNames& names, const StepOptions& options,
+                         const std::function<Status(std::int64_t)>& feed_micro, const Observer& observer) {
+  CHECK(pending() == 0, "observe while steps are pending");
+  // The kernels of a micro-batch (all but `once`), or those after the last one. False: the observer ended it.
+  const auto run = [&](bool micro_range, std::int64_t k) -> Result<bool> {
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(impl_->launches.size()); ++i) {
+      if (impl_->launches.in_micro(i) != micro_range) continue;
+      TRY(impl_->device->synchronize());
+      if (!TRY(observer(i, k, false))) return false;
+      TRY(impl_->launches.launch(i));
+      TRY(impl_->device->synchronize());
+      if (!TRY(observer(i, k, true))) return false;
+    }
+    return true;
+  };
+  for (std::int64_t k = 0; k < options.micro_batches; ++k) {
+    if (feed_micro) TRY(feed_micro(k));
+    TRY(impl_->send_micro(names, options, k));
+    if (!TRY(run(true, k))) return {};
+  }
+  impl_->inputs.set_random_step(static_cast<std::uint64_t>(options.step));
+  TRY(run(false, options.micro_batches - 1));
+  ++impl_->submitted;
+  return {};
 }
 
 Status Executor::run_forward(std::uint64_t seed, std::uint64_t step) {
@@ -222,6 +250,15 @@ void Executor::poison() {
   if (bytes.empty()) return;
   CHECK(impl_->device->upload(impl_->blocks.of(Place::arena), bytes.data(), bytes.size()).ok(),
         "poisoning the arena");
+}
+
+LentMemory Executor::lend(const std::vector<std::pair<ValueId, ValueId>>& values) const {
+  LentMemory lent;
+  for (const auto& [theirs, ours] : values)
+    if (void* const memory = impl_->address(ours)) lent.states[theirs] = static_cast<std::byte*>(memory);
+  lent.arena = impl_->blocks.of(Place::arena);
+  lent.arena_bytes = impl_->plan->arena_bytes;
+  return lent;
 }
 
 const std::byte* Executor::memory(Place place) const { return impl_->blocks.of(place); }

@@ -19,6 +19,8 @@
 
 namespace gradloom {
 
+struct LentMemory;  // engine/run/blocks.h
+
 // One timed execution of a plan step: index into Plan::steps, monotonic clock. Where it is several kernels
 // their busy time adds up.
 struct KernelSample {
@@ -49,11 +51,16 @@ struct StepOutcome {
   std::vector<Activity> activities;
 };
 
+// Sees a kernel of the plan before it is launched, and again when it has run; false ends the step there.
+using Observer = std::function<Result<bool>(std::int32_t plan_step, std::int64_t micro, bool after)>;
+
 class Executor {
  public:
   // Keeps references to graph and plan: they must outlive the executor. Errc::io: initial contents that are in
   // a file which has changed.
-  static Result<std::unique_ptr<Executor>> create(const Graph& graph, const Plan& plan, Device& device);
+  // `lent`: memory of another executor (lend), which must outlive this one and has nothing pending when it works.
+  static Result<std::unique_ptr<Executor>> create(const Graph& graph, const Plan& plan, Device& device,
+                                                  const LentMemory* lent = nullptr);
   ~Executor();
 
   Status feed(ValueId input, const Tensor& data);  // type-checked
@@ -68,6 +75,9 @@ class Executor {
   // submit and collect; REQUIRES pending() == 0.
   Result<StepOutcome> step(const StepNames& names, const StepOptions& options,
                            const std::function<Status(std::int64_t)>& feed_micro);
+  // The step kernel by kernel: every value holds what it has at that moment. REQUIRES pending() == 0.
+  Status observe(const StepNames& names, const StepOptions& options,
+                 const std::function<Status(std::int64_t)>& feed_micro, const Observer& observer);
   // All steps once, without hyper inputs (check, evaluation)
   Status run_forward(std::uint64_t seed = 0, std::uint64_t step = 0);
 
@@ -84,9 +94,11 @@ class Executor {
   // Contents of all states after everything that was submitted, and back. REQUIRES pending() == 0 to restore.
   Result<std::vector<std::byte>> states() const;
   Status restore(const std::vector<std::byte>& states);
-  Status reset();                              // states back to their initial contents
-  void poison();                               // fills the arena with NaN bytes (tests)
-  std::int64_t measured_peak_bytes() const;    // bytes really taken from the device
+  Status reset();                            // states back to their initial contents
+  void poison();                             // fills the arena with NaN bytes (tests)
+  std::int64_t measured_peak_bytes() const;  // bytes really taken from the device
+  // The arena, and the memory of these values for those of another graph: {its value, ours}.
+  LentMemory lend(const std::vector<std::pair<ValueId, ValueId>>& values) const;
   const std::byte* memory(Place place) const;  // the block that the plan's offsets count from; null: none
 
  private:

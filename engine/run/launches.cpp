@@ -65,6 +65,11 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
   return {};
 }
 
+Status Launches::launch(std::int32_t plan_step) const {
+  const Step& s = steps_[static_cast<std::size_t>(plan_step)];
+  return device_.launch(*s.kernel, operands(s), plan_step);
+}
+
 Status Launches::tune(std::int32_t candidates) {
   for (const Step& s : steps_) TRY(device_.tune(*s.kernel, operands(s), candidates));
   return {};

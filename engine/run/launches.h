@@ -25,6 +25,7 @@ class Launches {
   // Launches the steps of the micro-batch or those after the last one. `timed`: where what was
   // measured goes, or null: on the CPU the kernels, on a queued device the launches themselves.
   Status launch_range(bool micro_range, std::int32_t micro_index, StepOutcome* timed) const;
+  Status launch(std::int32_t plan_step) const;
   Status tune(std::int32_t candidates);  // Device::tune of each
 
   // One recording for the whole step, or with accumulation one per micro-batch and one for what

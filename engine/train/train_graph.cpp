@@ -142,6 +142,11 @@ void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Train
     const auto next = b.ops(op, inputs, attrs, static_cast<int>(1 + states.size()));
     b.update(p, next[0]);
     for (std::size_t i = 0; i < states.size(); ++i) b.update(states[i], next[i + 1]);
+    if (spec.ema > 0) {
+      const TrainState state{.parameter = name, .name = kAverage};
+      const ValueId average = add_state(b, out.states, state, Tensor(graph.values[p].data));
+      b.update(average, b.op("MovingAverage", {average, next[0], scaling.apply}, {{"decay", spec.ema}}));
+    }
   }
 }
 

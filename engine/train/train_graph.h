@@ -25,6 +25,7 @@ struct TrainSpec {
   double clip_norm = 0;   // 0 = off
   double clip_value = 0;  // 0 = off; after clip_norm
   std::int64_t accumulate = 1;
+  double ema = 0;  // decay of the moving average of trained parameters, states "<param>/ema"; 0 = none
   std::optional<LossScaleSpec> loss_scale;  // f16
 };
 
@@ -47,6 +48,7 @@ struct TrainState {
   std::string name{};       // "m", "loss_scale"
   bool remembered = true;   // read by later steps; an accumulator is not: each step begins it anew
 };
+constexpr const char* kAverage = "ema";  // TrainState::name of a parameter's moving average
 struct TrainGraph {
   Graph graph;
   StepNames names;

@@ -62,6 +62,20 @@ TEST_F(CheckpointFolders, KeepsTheNewest) {
   EXPECT_EQ(chosen->step, 15);
 }
 
+TEST_F(CheckpointFolders, AProtectedOneStaysBesideTheNewest) {
+  const auto folder = open(1);
+  ASSERT_NE(folder, nullptr);
+  write(*folder, 5);
+  folder->protect(5);
+  for (const std::int64_t step : {10, 15}) write(*folder, step);
+  EXPECT_EQ(checkpoint_steps(path_), (Steps{5, 15}));
+  folder->protect(20);
+  write(*folder, 20);
+  EXPECT_EQ(checkpoint_steps(path_), Steps{20});
+  write(*folder, 25);
+  EXPECT_EQ(checkpoint_steps(path_), (Steps{20, 25}));
+}
+
 TEST_F(CheckpointFolders, KeepsAllWhenAsked) {
   const auto folder = open(0);
   ASSERT_NE(folder, nullptr);

@@ -52,6 +52,7 @@ TEST_F(Checkpoints, WhatIsWrittenReadsBack) {
   EXPECT_EQ(read->seed, ~std::uint64_t{0});
   EXPECT_EQ(read->made_steps, 6);
   EXPECT_EQ(read->loss_scale, expected.loss_scale);
+  EXPECT_EQ(read->early_stop, expected.early_stop);
   EXPECT_EQ(read->recipe, expected.recipe);
   EXPECT_TRUE(bit_equal(read->model.tensors.at("w"), expected.model.tensors.at("w")));
   EXPECT_TRUE(bit_equal(read->optimizer.tensors.at("w.exp_avg"), expected.optimizer.tensors.at("w.exp_avg")));

@@ -53,6 +53,13 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   set_precision(recipe, "f16");
   recipe.loss_scale = "dynamic{initial=256}";
   recipe.data = "tokens:text";
+  recipe.ema = 0.99;
+  recipe.epochs = 3;
+  recipe.shuffle = true;
+  recipe.eval_data = "tokens{bytes=2}:held out";
+  recipe.eval_every = 20;
+  recipe.eval_batches = 5;
+  recipe.early_stop = "patience=3,min_delta=0.01";
   recipe.seed = 18446744073709551615u;
   recipe.steps = 200;
   recipe.threads = 2;

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
+#include "app/last_good.h"
 #include "engine/device/plugin.h"
 #include "engine/train/optimizers.h"
 #include "tests/app/model_job.h"
@@ -30,7 +32,7 @@ Recipe recipe_for(const std::string& model, const std::string& optimizer) {
 
 struct Trained {
   std::vector<double> losses;
-  std::map<std::string, Tensor> parameters;
+  std::map<std::string, Tensor> parameters, results;
 };
 
 Trained train(Job& job, std::int64_t last) {
@@ -43,6 +45,7 @@ Trained train(Job& job, std::int64_t last) {
     trained.losses.push_back(result->loss);
   }
   trained.parameters = *job.parameters();
+  trained.results = copied(*job.result_views());
   return trained;
 }
 
@@ -55,6 +58,8 @@ void expect_equal(const Trained& expected, const Trained& got) {
   ASSERT_EQ(expected.parameters.size(), got.parameters.size());
   for (const auto& [name, tensor] : expected.parameters)
     EXPECT_TRUE(bit_equal(tensor, got.parameters.at(name))) << name;
+  for (const auto& [name, tensor] : expected.results)
+    EXPECT_TRUE(bit_equal(tensor, got.results.at(name))) << name;
 }
 
 class TrainingState : public testing::Test {
@@ -124,6 +129,18 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualWhileTheLossScaleMoves) {
   ASSERT_TRUE(from.loss_scale);
   EXPECT_LT(from.made_steps, from.step) << "this scale makes steps overflow";
   expect_bit_equal(recipe);
+}
+
+TEST_F(TrainingState, ResumedStepsAreBitEqualWithAverages) {
+  Recipe recipe = recipe_for("cnn-digits", "adamw{lr=1e-2}");
+  recipe.ema = 0.9;
+  const Checkpoint from = checkpoint(recipe);
+  EXPECT_TRUE(std::any_of(from.optimizer.tensors.begin(), from.optimizer.tensors.end(),
+                          [](const auto& entry) { return entry.first.ends_with(".ema"); }));
+  expect_bit_equal(recipe);
+  Recipe without = recipe;
+  without.ema = 0;
+  expect_refused(without, from, ".ema' is of another optimizer");
 }
 
 TEST_F(TrainingState, ResumedStepsAreBitEqualInDouble) {

@@ -79,6 +79,13 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"load_params", "p.npz"},
                                                      {"memory_budget", "2GiB"},
                                                      {"clip_value", "2"},
+                                                     {"ema", "0.9"},
+                                                     {"epochs", "3"},
+                                                     {"shuffle", "on"},
+                                                     {"eval_data", "npz:g"},
+                                                     {"eval_every", "5"},
+                                                     {"eval_batches", "6"},
+                                                     {"early_stop", "patience=2"},
                                                      {"group", "*bias{lr=2} w{freeze=on}"}};
   for (const RecipeSetting& s : recipe_settings()) {
     if (s.kind == SettingKind::part) continue;

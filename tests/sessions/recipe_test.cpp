@@ -27,6 +27,13 @@ Recipe full_recipe() {
   recipe.memory_budget = "2GiB";
   recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4}"};
   recipe.clip_value = 0.25;
+  recipe.ema = 0.999;
+  recipe.epochs = 3;
+  recipe.shuffle = true;
+  recipe.eval_data = "npy:x=/x.npy,y=/y.npy";
+  recipe.eval_every = 50;
+  recipe.eval_batches = 8;
+  recipe.early_stop = "patience=3,min_delta=0.01";
   recipe.optimizer = "adamw{lr=0.001}";
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;

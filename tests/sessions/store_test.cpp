@@ -170,10 +170,11 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
 // A file as the first version of the program wrote it: without what came later, in schema and digests.
 void make_version_1(const std::string& path) {
   EXPECT_EQ(
-      shell(path,
-            "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
-            "DROP TABLE activity; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale; DROP TABLE trial;"
-            "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
+      shell(
+          path,
+          "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
+          "DROP TABLE activity; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale; DROP TABLE trial; DROP INDEX evaluation_of_run; DROP TABLE evaluation;"
+          "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
       "");
 }
 
@@ -185,10 +186,12 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
     ASSERT_TRUE(store.ok());
     a = write_tiny_run(**store, "gpu", 9, false, {{"gpu.name", "H200"}});
   }
-  EXPECT_EQ(shell(path,
-                  "DROP TABLE trial; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
-                  "UPDATE run SET digest = substr(digest, 1, 13 * 17 - 1); PRAGMA user_version = 2;"),
-            "");
+  EXPECT_EQ(
+      shell(
+          path,
+          "DROP TABLE trial; DROP INDEX evaluation_of_run; DROP TABLE evaluation; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
+          "UPDATE run SET digest = substr(digest, 1, 13 * 17 - 1); PRAGMA user_version = 2;"),
+      "");
   {
     auto old = Store::open(path, StoreMode::read);
     ASSERT_TRUE(old.ok()) << error_of(old);
@@ -200,7 +203,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "4\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "5\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
@@ -254,7 +257,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "4\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "5\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);
@@ -345,6 +348,37 @@ TEST_F(StoreTest, TuningIsKeptByHardwareAndRenewed) {
   EXPECT_EQ(*(*reader)->tuning("NVIDIA A100"), other);
   EXPECT_TRUE((*reader)->tuning("AMD MI300")->empty());
   EXPECT_FALSE((*reader)->add_tuning("NVIDIA A100", other).ok()) << "opened for reading";
+}
+
+TEST_F(StoreTest, EvaluationsAreKeptWithTheirRun) {
+  const std::string path = file("s.db");
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    auto run = (*store)->begin_run(tiny_start());
+    ASSERT_TRUE(run.ok()) << error_of(run);
+    const TinyStep t = tiny_step(false);
+    ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
+    for (std::int64_t step = 1; step <= 4; ++step) {
+      ASSERT_TRUE((*run)->add_step({step, 2.0, 1000, 0.1}).ok());
+      if (step % 2 == 0) (*run)->add_evaluation({step, step == 2 ? 1.5 : std::nan(""), 7, 2000});
+    }
+    ASSERT_TRUE((*run)->finish({}).ok());
+  }
+  auto reader = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  const auto run = (*reader)->load_run(1);
+  ASSERT_TRUE(run.ok()) << error_of(run);
+  ASSERT_EQ(run->evaluations.size(), 2u);
+  EXPECT_EQ(run->evaluations[0].loss, 1.5);
+  EXPECT_EQ(run->evaluations[0].batches, 7);
+  EXPECT_EQ(run->evaluations[1].step, 4);
+  EXPECT_TRUE(std::isnan(run->evaluations[1].loss));
+  reader = Error{};
+  shell(path, "UPDATE evaluation SET loss = 0.5 WHERE step = 2");
+  reader = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_NE(error_of((*reader)->check(1)).find("table evaluation"), std::string::npos);
 }
 
 TEST_F(StoreTest, TrialsAreKeptByJobAndInOrder) {

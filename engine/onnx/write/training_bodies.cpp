@@ -75,6 +75,14 @@ Result<Values> accumulate(Body& body) {
   return Values{body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), share})};
 }
 
+Result<Values> moving_average(Body& body) {
+  const ValueId average = body.in[0];
+  const ValueId share = body.op("Mul", {body.number_like(average, 1 - body.attrs().real("decay")),
+                                        body.op("Sub", {body.in[1], average})});
+  const ValueId next = body.op("Add", {average, share});
+  return Values{body.has(2) ? body.op("Where", {body.in[2], next, average}) : next};
+}
+
 // One parameter's update; `s` are its states, which become the next ones.
 class Update {
  public:
@@ -206,6 +214,7 @@ const Bodies& training_bodies() {
   static const Bodies bodies = {{"GlobalNorm", global_norm},
                                 {"ClipScale", clip_scale},
                                 {"Accumulate", accumulate},
+                                {"MovingAverage", moving_average},
                                 {"Optimizer", optimizer}};
   return bodies;
 }

@@ -27,5 +27,31 @@ TEST(Blocks, ValuesLieWhereThePlanSays) {
   EXPECT_TRUE(device.live.empty());
 }
 
+TEST(Blocks, LentMemoryIsUsedAndNotReleased) {
+  const SmallPlan small;
+  QueuedDevice device;
+  Blocks lender(small.plan, device);
+  ASSERT_TRUE(lender.allocate(static_cast<std::size_t>(small.plan.input_bytes)).ok());
+  const std::size_t live = device.live.size();
+  {
+    LentMemory lent;
+    lent.arena = lender.of(Place::arena);
+    lent.arena_bytes = small.plan.arena_bytes;
+    lent.states[small.other] = static_cast<std::byte*>(lender.address(small.other));
+    Blocks blocks(small.plan, device, lent);
+    ASSERT_TRUE(blocks.allocate(static_cast<std::size_t>(small.plan.input_bytes)).ok());
+    EXPECT_EQ(blocks.address(small.y), lender.address(small.y));
+    EXPECT_EQ(blocks.address(small.other), lender.address(small.other));
+    EXPECT_NE(blocks.address(small.x), lender.address(small.x));
+    EXPECT_TRUE(blocks.lent(small.other));
+    EXPECT_FALSE(blocks.lent(small.x));
+    lent.arena_bytes = small.plan.arena_bytes - 1;
+    Blocks larger(small.plan, device, lent);
+    ASSERT_TRUE(larger.allocate(static_cast<std::size_t>(small.plan.input_bytes)).ok());
+    EXPECT_NE(larger.address(small.y), lender.address(small.y)) << "one of its own";
+  }
+  EXPECT_EQ(device.live.size(), live);
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -1,0 +1,95 @@
+#include "app/evaluation.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "engine/base/text.h"
+#include "engine/run/blocks.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::int64_t kEndlessBatches = 16;  // of an evaluation on data without an end
+
+// Where values of the graph that is evaluated lie in the training's memory.
+std::vector<std::pair<ValueId, ValueId>> shared_values(const Graph& evaluated, const TrainGraph& train) {
+  std::unordered_map<std::string_view, ValueId> trained;
+  for (ValueId id = 0; id < train.graph.values.size(); ++id) trained[train.graph.values[id].name] = id;
+  std::unordered_map<std::string_view, std::string_view> averages;  // by parameter
+  for (const TrainState& state : train.states)
+    if (state.name == kAverage) averages[state.parameter] = state.value;
+  std::vector<std::pair<ValueId, ValueId>> shared;
+  for (ValueId id = 0; id < evaluated.values.size(); ++id) {
+    const Value& value = evaluated.values[id];
+    if (value.producer != kNone || (value.role != Role::parameter && value.role != Role::state)) continue;
+    const auto average = averages.find(value.name);
+    const auto found = trained.find(average == averages.end() ? value.name : average->second);
+    if (found == trained.end()) continue;
+    const Value& there = train.graph.values[found->second];
+    if (there.producer == kNone && there.type == value.type) shared.emplace_back(id, found->second);
+  }
+  return shared;
+}
+
+}  // namespace
+
+Status check_evaluation(const Recipe& recipe) {
+  if (!recipe.eval_data.empty()) return {};
+  const char* const flag = recipe.eval_every > 0        ? "--eval-every"
+                           : recipe.eval_batches > 0    ? "--eval-batches"
+                           : !recipe.early_stop.empty() ? "--early-stop"
+                                                        : nullptr;
+  if (flag == nullptr) return {};
+  return Error{Errc::usage, std::string(flag) + " needs held-out data: --eval-data"};
+}
+
+Result<std::unique_ptr<Evaluation>> Evaluation::create(Job& job, std::stop_token stop) {
+  const Recipe& recipe = job.recipe();
+  std::unique_ptr<Evaluation> evaluation;
+  if (recipe.eval_data.empty()) return evaluation;
+  evaluation.reset(new Evaluation(job));
+  Evaluation& e = *evaluation;
+  e.stop_ = std::move(stop);
+  e.early_stop_ = EarlyStop(TRY(parse_early_stop(recipe.early_stop)));
+  e.compiled_ = TRY(compile_evaluation(job.compiled(), job.options(), e.stop_));
+  const Graph& graph = e.compiled_.graph;
+  const std::vector<InputSpec> specs = input_specs(graph);
+  auto batches = make_batches(recipe.eval_data, specs, recipe.seed, {.epochs = true});
+  if (!batches) return with_context(batches.error(), "held-out data");
+  e.batches_ = std::move(batches).value();
+  e.batch_count_ = e.batches_->count() > 0 ? e.batches_->count() : kEndlessBatches;
+  if (recipe.eval_batches > 0)
+    e.batch_count_ =
+        e.batches_->count() > 0 ? std::min(e.batch_count_, recipe.eval_batches) : recipe.eval_batches;
+  const LentMemory lent = job.executor().lend(shared_values(graph, job.compiled().train));
+  e.executor_ = TRY(Executor::create(graph, e.compiled_.plan, job.processor(), &lent));
+  for (const InputSpec& s : specs) e.fed_.emplace_back(find_value(graph, s.name), s.name);
+  return evaluation;
+}
+
+bool Evaluation::due(std::int64_t step) const {
+  const Recipe& recipe = job_.recipe();
+  if (step <= job_.steps_before() || (!rows_.empty() && rows_.back().step >= step)) return false;
+  return step == recipe.steps || (recipe.eval_every > 0 && step % recipe.eval_every == 0);
+}
+
+Result<EvaluationRow> Evaluation::run(std::int64_t step) {
+  CHECK(job_.pending() == 0, "evaluation while steps are pending");
+  const std::int64_t start_ns = monotonic_ns();
+  EvaluationRow row{step, 0, batch_count_, 0};
+  double sum = 0;
+  for (std::int64_t i = 0; i < batch_count_; ++i) {
+    if (stop_.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+    const std::map<std::string, Tensor> batch = TRY(batches_->batch(i));
+    for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batch.at(name)));
+    TRY(executor_->run_forward(job_.recipe().seed, static_cast<std::uint64_t>(i + 1)));
+    sum += TRY(executor_->read_scalar(compiled_.graph.outputs[0]));
+  }
+  row.loss = sum / static_cast<double>(batch_count_);
+  row.eval_ns = monotonic_ns() - start_ns;
+  rows_.push_back(row);
+  return row;
+}
+
+}  // namespace gradloom

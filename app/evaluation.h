@@ -1,0 +1,49 @@
+// The loss on held-out data, and when training has learnt enough.
+//
+// The forward graph runs by itself, in inference form and with the passes of the job (compile_evaluation), in the
+// memory of the training: it reads the job's parameters (with an average of them, that instead) where they are, and
+// its arena is the training's unless that is too small.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+#include "app/job.h"
+#include "engine/train/early_stop.h"
+#include "sessions/store.h"
+
+namespace gradloom {
+
+// Errc::usage: settings of evaluation without held-out data.
+Status check_evaluation(const Recipe& recipe);
+
+class Evaluation {
+ public:
+  // Null without held-out data. The job must outlive it. Errors: those of a compilation, of the data and of memory.
+  static Result<std::unique_ptr<Evaluation>> create(Job& job, std::stop_token stop);
+  // After every N-th step and the last.
+  bool due(std::int64_t step) const;
+  // The mean loss over the batches after `step`, which is the job's last. REQUIRES nothing pending.
+  // Errc::interrupted: a stop was requested meanwhile.
+  Result<EvaluationRow> run(std::int64_t step);
+  const std::vector<EvaluationRow>& rows() const { return rows_; }  // that were made
+  EarlyStop& early_stop() { return early_stop_; }
+  const EarlyStop& early_stop() const { return early_stop_; }
+  std::int64_t batches() const { return batch_count_; }
+
+ private:
+  explicit Evaluation(Job& job) : job_(job), early_stop_({}) {}
+  Job& job_;
+  std::stop_token stop_;
+  CompiledEvaluation compiled_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<BatchSource> batches_;
+  std::vector<std::pair<ValueId, std::string>> fed_;  // inputs that something reads
+  std::int64_t batch_count_ = 0;
+  EarlyStop early_stop_;
+  std::vector<EvaluationRow> rows_;
+};
+
+}  // namespace gradloom
