@@ -34,6 +34,19 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
   if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
 }
 
+// "2 h 05 min", "3 min 20 s", "12 s".
+static std::string remaining_text(double ns) {
+  const auto seconds = static_cast<long long>(std::min(ns / 1e9, 1e12));
+  char text[64];
+  if (seconds >= 3600)
+    std::snprintf(text, sizeof text, "%lld h %02lld min", seconds / 3600, seconds / 60 % 60);
+  else if (seconds >= 60)
+    std::snprintf(text, sizeof text, "%lld min %02lld s", seconds / 60, seconds % 60);
+  else
+    std::snprintf(text, sizeof text, "%lld s", seconds);
+  return text;
+}
+
 double TrainReport::pace_ns() const {
   return static_cast<double>(monotonic_ns() - started_ns_) /
          static_cast<double>(std::max<std::int64_t>(made_, 1));
@@ -83,7 +96,7 @@ void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
     out_.progress("step " + std::to_string(step) + "/" + std::to_string(steps),
                   static_cast<double>(step) / static_cast<double>(steps),
                   "loss " + std::string(loss) + "  " + rate_text(pace_ns()) + "  ETA " +
-                      duration_text(pace_ns() * static_cast<double>(steps - step)));
+                      remaining_text(pace_ns() * static_cast<double>(steps - step)));
     drawn_ns_ = now_ns;
   }
   if (step != 1 && step % every != 0 && step != steps && result.skipped <= 0) return;

@@ -25,7 +25,9 @@ class Tokens : public BatchSource {
       : path_(file), token_bytes_(token_bytes), seed_(seed ^ fnv1a64("tokens")), order_(order) {}
   Status open(const std::vector<InputSpec>& inputs) {
     TRY(choose(inputs));
-    file_ = std::make_unique<InputFile>(TRY(InputFile::open(path_)));
+    auto opened = InputFile::open(path_);
+    if (!opened) return Error{Errc::io, opened.error().message};  // as for whole files: a folder, a pipe
+    file_ = std::make_unique<InputFile>(std::move(opened).value());
     if (file_->size() % token_bytes_ != 0)
       return Error{Errc::bad_input, fmt::format("{}: {} bytes are no whole number of tokens of {} bytes",
                                                 path_, file_->size(), token_bytes_)};

@@ -77,10 +77,14 @@ TEST_F(RecorderTest, TriesOnceMoreAtTheEnd) {
   move_away();
   add_steps(*recorder, 1, 100);
   move_back();
+  recorder->add_evaluation({100, 1.5, 4, 1000});
   add_steps(*recorder, 101, 120);
   EXPECT_FALSE(recorder->recording()) << "the pause is not over";
   ASSERT_TRUE(recorder->finish({}).ok());
-  EXPECT_EQ(record().steps.size(), 120u);
+  const RunRecord run = record();
+  EXPECT_EQ(run.steps.size(), 120u);
+  ASSERT_EQ(run.evaluations.size(), 1u);
+  EXPECT_EQ(run.evaluations[0].step, 100);
 }
 
 TEST_F(RecorderTest, EndsWithTheErrorThatWasTold) {

@@ -45,7 +45,14 @@ class WrongPass final : public Pass {
   ValueId spoiled(GraphBuilder& b, ValueId right, ValueId input) const {
     switch (fault_) {
       case Fault::scaled: return b.op("Mul", {right, b.scalar(DType::f32, 1.001)});
-      case Fault::moved: return b.op("Add", {right, b.scalar(DType::f32, 0.01)});
+      case Fault::moved: {  // each column by another number: a cross-entropy does not see one for all
+        const Shape& shape = b.type(right).shape;
+        std::vector<double> by;
+        for (std::int64_t i = 0; i < (shape.empty() ? 1 : shape.back()); ++i)
+          by.push_back(0.01 * static_cast<double>(i + 1));
+        const Shape row(shape.empty() ? 0 : 1, static_cast<std::int64_t>(by.size()));
+        return b.op("Add", {right, b.constant(Tensor::from_f64(DType::f32, row, by))});
+      }
       case Fault::skipped: return b.type(input) == b.type(right) ? input : b.op("Neg", {right});
       case Fault::rounded: {
         const auto cast = [&](ValueId of, DType to) {

@@ -111,8 +111,10 @@ void arrays(Cases& cases) {
                      {train(code, says, {"--data", "npz:" + file})}});
   };
   const auto array = [&](const std::string& name, const std::string& dict, const std::string& contents,
-                         int code,
-                         const std::string& says) { add(name, npy(dict, contents), code, says, "x.npy"); };
+                         int code, const std::string& says) {
+    add(name, npy(dict, contents), code, says, "x.npy");
+    cases.back().runs.push_back(train(code, says, {"--data", "npy:x=x.npy"}));  // that stays in its file
+  };
   array("pickled objects", "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "cos\nsystem\n", kBad,
         "'|O', which is not supported");
   array("dims that overflow",
@@ -200,13 +202,31 @@ void labels_and_tokens(Cases& cases) {
                      },
                      {train(code, says, {"--data", "tokens:t"})}});
   };
+  cases.push_back({"D",
+                   "tokens of two bytes over the vocabulary, and half a token",
+                   [=](const Place& place) {
+                     place.write("model.onnx", embedding.SerializeAsString());
+                     place.write("t", std::string(7, '\1') + "\2");
+                     place.write("half", std::string(7, '\1'));
+                   },
+                   {train(kBad, "token 257 at 0 is not below 3", {"--data", "tokens{bytes=2}:t"}),
+                    train(kBad, "7 bytes are no whole number of tokens", {"--data", "tokens{bytes=2}:half"}),
+                    train(kUsage, "1, 2 or 4 bytes", {"--data", "tokens{bytes=3}:t"})}});
+  cases.push_back({"D",
+                   "a folder with a file that is no archive",
+                   [=](const Place& place) {
+                     place.write("model.onnx", embedding.SerializeAsString());
+                     fs::create_directory(place.model + "/f");
+                     place.write("f/a.npz", "nothing");
+                   },
+                   {train(kBad, "a.npz", {"--data", "npz:f"})}});
   tokens(
       "no tokens", [](const Place& p) { p.write("t", ""); }, kBad, "0 bytes");
   tokens(
       "byte over the vocabulary", [](const Place& p) { p.write("t", std::string(100, '\3')); }, kBad,
       "byte 3 at 0 is not below 3");
   tokens(
-      "missing tokens", [](const Place&) {}, kIo, "cannot read");
+      "missing tokens", [](const Place&) {}, kIo, "cannot open");
   tokens(
       "folder of tokens", [](const Place& p) { fs::create_directory(p.model + "/t"); }, kIo,
       "not a regular file");
