@@ -68,7 +68,7 @@ Status exclude_site(Recipe& recipe, const std::string& text) {
   bool found = false;
   for (RecipePass& p : recipe.passes)
     if (colon != std::string::npos && p.name == text.substr(0, colon)) {
-      p.excluded_sites.push_back(text.substr(colon + 1));
+      p.sites.except.insert(text.substr(colon + 1));
       found = true;
     }
   const std::string refused = "--exclude " + escaped(text) + ": ";
@@ -78,7 +78,7 @@ Status exclude_site(Recipe& recipe, const std::string& text) {
   if (def == nullptr) return Error{Errc::usage, refused + unknown_pass(text.substr(0, colon))};
   if (!def->by_precision) return Error{Errc::usage, refused + "the pass is switched off"};
   // recipe_compile_options refuses it at other precisions.
-  recipe.passes.push_back({def->name, {}, {text.substr(colon + 1)}});
+  recipe.passes.push_back({def->name, {}, {{text.substr(colon + 1)}}});
   return {};
 }
 
@@ -87,8 +87,10 @@ std::string passes_flag(const Recipe& recipe) {
   const auto pipeline = recipe_pipeline(recipe);
   if (!pipeline || pipeline->text() == default_pipeline().text()) return "";
   Pipeline plain = *pipeline;
-  for (PassConfig& p : plain.passes) p.excluded_sites.clear();
-  std::erase_if(plain.passes, [](const PassConfig& p) { return p.def->by_precision && p.options.empty(); });
+  for (PassConfig& p : plain.passes) p.sites.except.clear();
+  std::erase_if(plain.passes, [](const PassConfig& p) {
+    return p.def->by_precision && p.options.empty() && p.sites.only.empty();
+  });
   return plain.text() == default_pipeline().text() ? "" : pipeline_flag(plain);
 }
 
@@ -240,7 +242,7 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
     if (flag == "--passes") {
       if (const std::string passes = passes_flag(recipe); !passes.empty()) add(flag, passes);
       for (const RecipePass& p : recipe.passes)
-        for (const std::string& site : p.excluded_sites) add("--exclude", p.name + ":" + site);
+        for (const std::string& site : p.sites.except) add("--exclude", p.name + ":" + site);
     } else if (setting.kind == SettingKind::list) {
       for (const std::string& text : recipe.*std::get<std::vector<std::string> Recipe::*>(setting.member))
         add(flag, text);

@@ -167,7 +167,7 @@ Result<std::vector<Candidate>> TuneSpace::without_instances() {
     for (const auto& [role, sites] : roles) {
       Pipeline pipeline = own;
       for (PassConfig& p : pipeline.passes)
-        if (p.def == pass.def) p.excluded_sites.insert(sites.begin(), sites.end());
+        if (p.def == pass.def) p.sites.except.insert(sites.begin(), sites.end());
       auto candidate = TRY(with_pipeline(pipeline, 0));
       if (!candidate) continue;
       candidate->label = std::string(pass.def->name) + " off at " + role +

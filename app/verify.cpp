@@ -215,7 +215,7 @@ class Verifier {
     const auto with_first = [&](std::size_t count) {
       Configuration c = shown_;
       pass_in(c, pass.def)
-          ->excluded_sites.insert(sites.begin() + static_cast<std::ptrdiff_t>(count), sites.end());
+          ->sites.except.insert(sites.begin() + static_cast<std::ptrdiff_t>(count), sites.end());
       return c;
     };
     if (sites.empty() || TRY(strays(with_first(0)))) return {};
@@ -227,8 +227,8 @@ class Verifier {
       (TRY(strays(with_first(middle))) ? high : low) = middle;
     }
     culprit.site = sites[high - 1];
-    Configuration only = with_first(0);
-    pass_in(only, pass.def)->excluded_sites.erase(culprit.site);
+    Configuration only = shown_;
+    pass_in(only, pass.def)->sites.only = {culprit.site};
     shown_ = TRY(strays(only)) ? only : with_first(high);
     return {};
   }

@@ -294,7 +294,7 @@ class Blocker {
                      " elements, convolutions reorder " + std::to_string(b.saved) + border);
       return;
     }
-    if (!rw_.allowed(kRule, anchor)) return;
+    if (!rw_.allowed(kRule, anchor, island.nodes)) return;
     GraphBuilder& builder = rw_.begin(kRule, anchor, {anchor});
     std::map<ValueId, ValueId> copies;  // in blocks, of values that come plain
     for (ValueId v : island.values)

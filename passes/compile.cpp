@@ -94,30 +94,53 @@ std::set<std::string> node_names(const Graph& imported, const Compiled& compiled
   return names;
 }
 
-// Every switched-off site is one that its pass met. A node that the pass has no use for under these settings
-// may have been a site under others (other passes, another device), so that is only noted.
+// What a pass met in this model: names of its instances, matched or not, and their fingerprints.
+std::vector<std::pair<std::string, std::string>> met_instances(const Compiled& compiled,
+                                                               const std::string& pass) {
+  std::vector<std::pair<std::string, std::string>> met;
+  for (const PassReport& report : compiled.reports)
+    if (report.name == pass)
+      for (const RewriteRecord& record : report.log) met.emplace_back(record.site, record.fingerprint);
+  return met;
+}
+
+// An instance that the user named is one that its pass met. A node that the pass has no use for under these
+// settings may have been one under others (other passes, another device), so that is only noted; of a pass for
+// another device only the names can be judged.
+Status check_instance(const Graph& imported, const CompileOptions& options, const PassConfig& config,
+                      const std::string& entry, const char* for_what, Compiled& compiled) {
+  const std::string owner = std::string("pass ") + config.def->name;
+  const bool elsewhere = config.def->target && *config.def->target != options.target;
+  const auto met = met_instances(compiled, config.def->name);
+  if (!elsewhere && std::any_of(met.begin(), met.end(), [&](const auto& instance) {
+        return fits_instance(entry, instance.first, instance.second);
+      }))
+    return {};
+  const std::set<std::string> nodes = node_names(imported, compiled);
+  const bool is_node = std::any_of(nodes.begin(), nodes.end(),
+                                   [&](const auto& name) { return fits_instance(entry, name, ""); });
+  if (is_node || (elsewhere && is_fingerprint(entry))) {
+    if (!elsewhere) compiled.notes.push_back(owner + " has nothing to " + for_what + " at '" + entry + "'");
+    return {};
+  }
+  std::vector<std::string> known;
+  for (const auto& [name, fingerprint] : met) known.push_back(is_fingerprint(entry) ? fingerprint : name);
+  std::erase(known, "");
+  if (known.empty() && elsewhere) known.assign(nodes.begin(), nodes.end());
+  std::string plain = entry;
+  std::erase_if(plain, [](char c) { return c == '*' || c == '?'; });
+  return Error{Errc::usage,
+               owner + " has no site '" + escaped(entry) + "' to " + for_what +
+                   (known.empty() ? std::string(": it finds nothing in this model")
+                                  : "; did you mean " + escaped(nearest_name(plain, known)) + "?")};
+}
+
 Status check_sites(const Graph& imported, const CompileOptions& options, Compiled& compiled) {
   for (const PassConfig& config : options.pipeline.passes) {
-    if (config.excluded_sites.empty() || (config.def->target && *config.def->target != options.target))
-      continue;
-    std::set<std::string> met;
-    for (const PassReport& report : compiled.reports)
-      if (report.name == config.def->name)
-        for (const RewriteRecord& record : report.log) met.insert(record.site);
-    std::set<std::string> nodes;
-    for (const std::string& site : config.excluded_sites) {
-      if (met.count(site) != 0) continue;
-      const std::string owner = std::string("pass ") + config.def->name;
-      if (nodes.empty()) nodes = node_names(imported, compiled);
-      if (nodes.count(site) == 0) {
-        const std::vector<std::string> sites(met.begin(), met.end());
-        return Error{Errc::usage,
-                     owner + " has no site '" + escaped(site) + "' to switch off" +
-                         (met.empty() ? std::string(": it finds nothing in this model")
-                                      : "; did you mean " + escaped(nearest_name(site, sites)) + "?")};
-      }
-      compiled.notes.push_back(owner + " has nothing to switch off at '" + site + "'");
-    }
+    for (const std::string& entry : config.sites.except)
+      TRY(check_instance(imported, options, config, entry, "switch off", compiled));
+    for (const std::string& entry : config.sites.only)
+      TRY(check_instance(imported, options, config, entry, "leave on", compiled));
   }
   return {};
 }

@@ -36,7 +36,7 @@ struct Compiled {
   std::vector<PassReport> reports;
   std::size_t nodes_before_passes = 0;
   double compile_ms = 0;
-  // What the user asked for and the model has no use for: sites switched off that no pass met.
+  // What the user asked for and the model has no use for: instances switched off, or left alone, that no pass met.
   std::vector<std::string> notes;
   // With gradients_only: parameter or input name -> value (kNone: none)
   std::vector<std::pair<std::string, ValueId>> gradients;
@@ -59,8 +59,8 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
                                               std::stop_token stop = {});
 
 // Usage errors name the nearest that exists: an unknown planner, a glob of `freeze`, `train` or `groups` that fits no parameter, a
-// switched-off site that is no node of the model. Passes for other targets keep their sites unjudged, and so
-// do gradients_only graphs, where one pipeline serves many models. Errc::device: the memory budget cannot be met.
+// instance that is none of its pass's and no node of the model. Passes for other targets keep fingerprints
+// unjudged, and gradients_only graphs all, where one pipeline serves many models. Errc::device: the memory budget cannot be met.
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop = {});
 
 }  // namespace gradloom

@@ -76,7 +76,7 @@ class EliminateNoops final : public Pass {
     const ValueId output = graph.nodes[id].outputs[0];
     if (!widens(graph.type(source).dtype, graph.type(between).dtype)) return;
     const bool cancels = graph.type(source) == graph.type(output);
-    if ((cancels && rw.is_output(output)) || !rw.allowed("cast-cast", id)) return;
+    if ((cancels && rw.is_output(output)) || !rw.allowed("cast-cast", id, {id, before})) return;
     const Attrs attrs = graph.nodes[id].attrs;
     GraphBuilder& b = rw.begin("cast-cast", id, {id, before});
     rw.replace(output, cancels ? source : b.op("Cast", {source}, attrs));
@@ -102,7 +102,9 @@ class EliminateNoops final : public Pass {
         }
       }
     }
-    if (perm.empty() || shape != graph.type(output).shape || !rw.allowed("view-transpose-view", id)) return;
+    if (perm.empty() || shape != graph.type(output).shape ||
+        !rw.allowed("view-transpose-view", id, {id, before, joining}))
+      return;
     GraphBuilder& b = rw.begin("view-transpose-view", id, {id, before, joining});
     rw.replace(output, b.op("Transpose", {source}, {{"perm", perm}}));
     rw.commit();
@@ -123,7 +125,7 @@ class EliminateNoops final : public Pass {
       std::vector<std::int64_t> perm;
       for (std::int64_t axis : outer) perm.push_back(inner[static_cast<std::size_t>(axis)]);
       const bool cancels = std::is_sorted(perm.begin(), perm.end());
-      if ((cancels && rw.is_output(output)) || !rw.allowed("transpose-transpose", id)) return;
+      if ((cancels && rw.is_output(output)) || !rw.allowed("transpose-transpose", id, {id, before})) return;
       GraphBuilder& b = rw.begin("transpose-transpose", id, {id, before});
       rw.replace(output, cancels ? source : b.op("Transpose", {source}, {{"perm", perm}}));
       rw.commit();
@@ -135,7 +137,7 @@ class EliminateNoops final : public Pass {
     const Shape shape = graph.type(output).shape;
     const bool positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t d) { return d > 0; });
     const bool same = graph.type(source) == graph.type(output);
-    if (!positive || (same && rw.is_output(output)) || !rw.allowed("view-view", id)) return;
+    if (!positive || (same && rw.is_output(output)) || !rw.allowed("view-view", id, {id, before})) return;
     GraphBuilder& b = rw.begin("view-view", id, {id, before});
     rw.replace(output, same ? source : b.op("Reshape", {source, b.i64s(shape)}));
     rw.commit();

@@ -94,7 +94,8 @@ class FuseAttention final : public Pass {
     site.k = operand_of(graph, scores.inputs[1], true);
     site.v = operand_of(graph, user.inputs[1], false);
     if (why = misfit(graph, site); !why.empty()) return why;
-    if (rw.allowed("attention", softmax)) rewrite(rw, std::move(site));
+    if (rw.allowed("attention", softmax, {softmax, site.chain.product, site.user}))
+      rewrite(rw, std::move(site));
     return "";
   }
 

@@ -36,7 +36,7 @@ class FuseBiasActivation final : public Pass {
         rw.reject("bias", id, why);
         return;
       }
-      if (!rw.allowed("bias", id)) return;
+      if (!rw.allowed("bias", id, {id, producer})) return;
       product->bias = bias;
       const ValueId result = add.outputs[0];
       GraphBuilder& b = rw.begin("bias", id, {id, producer});
@@ -73,7 +73,7 @@ class FuseBiasActivation final : public Pass {
       rw.reject("relu", id, elsewhere);
       return;
     }
-    if (!rw.allowed("relu", id)) return;
+    if (!rw.allowed("relu", id, {id, producer})) return;
     product->activation = "relu";
     GraphBuilder& b = rw.begin("relu", id, {id, producer});
     rw.replace(result, add_product(b, *product));

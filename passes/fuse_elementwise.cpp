@@ -230,7 +230,7 @@ class FuseElementwise final : public Pass {
       if (!graph.nodes[id].alive() || regions.region_of(id).nodes.size() < 2 ||
           regions.region_of(id).nodes.back() != id)
         continue;
-      if (rw.allowed("region", id)) TRY(build(rw, regions.region_of(id).nodes));
+      if (rw.allowed("region", id, regions.region_of(id).nodes)) TRY(build(rw, regions.region_of(id).nodes));
     }
     return {};
   }

@@ -248,7 +248,7 @@ class FuseLinearCrossEntropy final : public Pass {
       return rw.reject(kRule, id, "the logits take less than " + std::to_string(min_mib_) + " MiB (min_mib)");
     Finder finder(rw, id);
     if (const std::string why = finder.find(); !why.empty()) return rw.reject(kRule, id, why);
-    if (!rw.allowed(kRule, id)) return;
+    if (!rw.allowed(kRule, id, finder.head().nodes)) return;
     const Head& head = finder.head();
     const Node node = loss;
     Attrs attrs{{"chunk_rows", std::min(head.n, chunk_rows(head.n, head.classes, chunk_mib_ << 20))},
@@ -318,7 +318,7 @@ class FuseLinearCrossEntropy final : public Pass {
     if (loss == kNone) return;
     if (depends(graph, gradient.inputs[0], loss))
       return rw.reject(kMergeRule, loss, "the gradient depends on the loss: the product is computed twice");
-    if (!rw.allowed(kMergeRule, loss)) return;
+    if (!rw.allowed(kMergeRule, loss, {loss, id})) return;
     const DType type = graph.type(gradient.inputs[1]).dtype, sums = statistics_type(type);
     std::vector<NodeId> casts, replaced = {loss, id};
     if (sums != type) {

@@ -27,7 +27,7 @@ class FuseLogSigmoid final : public Pass {
     const ValueId x = match.value("x"), y = match.value("y");
     if (rw.graph().type(x) != rw.graph().type(y))
       return rw.reject(rule, id, "the result has another type than the input");
-    if (!rw.allowed(rule, id)) return;
+    if (!rw.allowed(rule, id, match.nodes)) return;
     GraphBuilder& b = rw.begin(rule, id, match.nodes);
     rw.replace(y, b.op("Neg", {b.op("Softplus", {negated ? b.op("Neg", {x}) : x})}));
     rw.commit("finite where the sigmoid rounds to 0 or 1");

@@ -122,7 +122,7 @@ class FuseMatMulEpilogue final : public Pass {
     if (!product) return;
     if (const std::string why = activation_problem(graph, id, *product); !why.empty())
       return rw.reject(kGelu, id, why);
-    if (!rw.allowed(kGelu, id)) return;
+    if (!rw.allowed(kGelu, id, {id, producer})) return;
     const bool kept = rw.use_count(before) > 1;
     GraphBuilder& b = rw.begin(kGelu, id, {id, producer});
     Attrs attrs = layout_attrs(*product);
@@ -148,7 +148,7 @@ class FuseMatMulEpilogue final : public Pass {
     if (why.empty() && graph.type(x).shape != graph.type(result).shape) why = "the shapes differ";
     if (why.empty()) why = used_elsewhere(rw, dy, {id});
     if (!why.empty()) return rw.reject(kGeluGradient, id, why);
-    if (!rw.allowed(kGeluGradient, id)) return;
+    if (!rw.allowed(kGeluGradient, id, {id, producer})) return;
     Attrs attrs = layout_attrs(*product);
     attrs.set("activation", std::string("gelu_tanh"));
     GraphBuilder& b = rw.begin(kGeluGradient, id, {id, producer});
@@ -194,7 +194,7 @@ class FuseMatMulEpilogue final : public Pass {
     if (why.empty() && partner.product.alpha != 1) why = "the product has a scale, which the sums have not";
     if (why.empty() && leads_to(rw, id, partner.node)) why = "the product waits for the sums";
     if (!why.empty()) return rw.reject(kBiasGradient, id, why);
-    if (!rw.allowed(kBiasGradient, id)) return;
+    if (!rw.allowed(kBiasGradient, id, {id, partner.node})) return;
     Attrs attrs = layout_attrs(partner.product);
     attrs.set("sums", std::string(partner.sums));
     const ValueId gradient = graph.nodes[partner.node].outputs[0];

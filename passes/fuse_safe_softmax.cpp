@@ -19,7 +19,7 @@ class FuseSafeSoftmax final : public Pass {
         rw.reject("softmax", id, "the result has another type than the softmax");
       } else if (!only_used_inside(rw, match, &why)) {
         rw.reject("softmax", id, why);
-      } else if (rw.allowed("softmax", id)) {
+      } else if (rw.allowed("softmax", id, match.nodes)) {
         const Node softmax = rw.graph().nodes[rw.graph().values[s].producer];
         Attrs attrs = softmax.attrs;
         attrs.set("safe", std::int64_t{1});

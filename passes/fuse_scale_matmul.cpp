@@ -35,7 +35,7 @@ class FuseScaleMatMul final : public Pass {
                 !elsewhere.empty() ? elsewhere : "the product adds a bias or applies an activation first");
       return true;
     }
-    if (!rw.allowed("scale-result", id)) return true;
+    if (!rw.allowed("scale-result", id, {id, producer})) return true;
     product->alpha *= scaling.factor;
     const ValueId result = graph.nodes[id].outputs[0];
     GraphBuilder& b = rw.begin("scale-result", id, {id, producer});
@@ -58,8 +58,9 @@ class FuseScaleMatMul final : public Pass {
       if (std::find(readers.begin(), readers.end(), use.node) != readers.end()) return;  // scaled by itself
       readers.push_back(use.node);
     }
-    if (readers.empty() || rw.is_output(scaled) || !rw.allowed("scale-operand", id)) return;
+    if (readers.empty() || rw.is_output(scaled)) return;
     for (NodeId reader : readers) {
+      if (!rw.allowed("scale-operand", reader, {reader, id})) continue;
       Product product = *read_product(rw.graph(), reader);
       (product.a == scaled ? product.a : product.b) = scaling.value;
       product.alpha *= scaling.factor;

@@ -45,7 +45,7 @@ class FuseTransposeMatMul final : public Pass {
     take_result(rw, result, p, replaced, why_not);
     const bool swapped = swap_result(p);
     if (!why_not.empty()) rw.reject(kRule, id, why_not);
-    if ((replaced.size() == 1 && !swapped) || !rw.allowed(kRule, id)) return;
+    if ((replaced.size() == 1 && !swapped) || !rw.allowed(kRule, id, replaced)) return;
     GraphBuilder& b = rw.begin(kRule, id, replaced);
     rw.replace(result, add_product(b, p));
     rw.commit(replaced.size() > 1

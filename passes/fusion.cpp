@@ -42,7 +42,7 @@ Status run_fusion(Rewriter& rw, std::span<const FusionRule> rules) {
         note_near_miss(rw.graph(), rule, match.nodes, why, misses);
         continue;
       }
-      if (!rw.allowed(rule.name, id)) continue;
+      if (!rw.allowed(rule.name, id, match.nodes)) continue;
       why = rule.apply(rw, match);
       if (!why.empty()) note_near_miss(rw.graph(), rule, match.nodes, why, misses);
     }

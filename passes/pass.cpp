@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "engine/base/text.h"
 #include "passes/planners.h"
@@ -21,15 +22,16 @@ constexpr std::array kPasses = {
 #undef PASS
 };
 
-// The option that carries Pipeline's switched-off sites in text form: off=SITE;SITE, with %XX for characters
-// that the syntax uses.
-constexpr const char* kOffOption = "off";
+// The options that carry PassConfig's sites in text form: only=SITE|SITE, with %XX for characters that the syntax
+// uses.
+constexpr std::pair<const char*, std::set<std::string> InstanceChoice::*> kSiteOptions[] = {
+    {"except", &InstanceChoice::except}, {"only", &InstanceChoice::only}};
 
 std::string encode_site(const std::string& site) {
   static const char digits[] = "0123456789ABCDEF";
   std::string text;
   for (unsigned char c : site) {
-    if (c <= ' ' || c == ',' || c == ';' || c == '=' || c == '{' || c == '}' || c == '%') {
+    if (c <= ' ' || c == ',' || c == ';' || c == '|' || c == '=' || c == '{' || c == '}' || c == '%') {
       text += {'%', digits[c >> 4], digits[c & 15]};
     } else {
       text += static_cast<char>(c);
@@ -63,17 +65,22 @@ Result<PassConfig> parse_config(const std::string& text) {
   const PassDef* const def = find_pass(parsed.name);
   if (def == nullptr) return Error{Errc::usage, unknown_pass(parsed.name, PassWords::pipeline)};
   std::vector<std::pair<std::string, std::string>> options;
-  std::set<std::string> excluded_sites;
+  InstanceChoice sites;
   for (const auto& [name, value] : parsed.values) {
-    if (name != kOffOption) {
+    const auto listed = std::find_if(std::begin(kSiteOptions), std::end(kSiteOptions),
+                                     [&](const auto& option) { return name == option.first; });
+    if (listed == std::end(kSiteOptions)) {
       options.emplace_back(name, value);
       continue;
     }
-    for (const std::string& site : split_top_level(value, ';')) {
-      if (!site.empty()) excluded_sites.insert(TRY(decode_site(site)));
+    for (const std::string& site : split_top_level(value, '|')) {
+      if (site.empty())
+        return Error{Errc::usage,
+                     "pass " + parsed.name + ": an empty site in " + name + "=" + escaped(value)};
+      (sites.*listed->second).insert(TRY(decode_site(site)));
     }
   }
-  return configure_pass(*def, std::move(options), std::move(excluded_sites));
+  return configure_pass(*def, std::move(options), std::move(sites));
 }
 
 // The log is the history of the graph: it accounts for every node that came and went.
@@ -113,8 +120,8 @@ std::string unknown_pass(const std::string& name, PassWords words) {
 
 Result<PassConfig> configure_pass(const PassDef& def,
                                   std::vector<std::pair<std::string, std::string>> options,
-                                  std::set<std::string> excluded_sites) {
-  PassConfig config{&def, std::move(options), std::move(excluded_sites), def.make()};
+                                  InstanceChoice sites) {
+  PassConfig config{&def, std::move(options), std::move(sites), def.make()};
   TRY(set_fields([&](FieldVisitor& v) { config.pass->fields(v); }, config.options,
                  std::string("pass ") + def.name));
   return config;
@@ -126,10 +133,12 @@ std::string Pipeline::text() const {
     std::string options;
     for (const auto& [name, value] : config.options)
       options += (options.empty() ? "" : ",") + name + "=" + value;
-    std::string sites;
-    for (const std::string& site : config.excluded_sites)
-      sites += (sites.empty() ? "" : ";") + encode_site(site);
-    if (!sites.empty()) options += (options.empty() ? "" : ",") + std::string(kOffOption) + "=" + sites;
+    for (const auto& [option, listed] : kSiteOptions) {
+      std::string sites;
+      for (const std::string& site : config.sites.*listed)
+        sites += (sites.empty() ? "" : "|") + encode_site(site);
+      if (!sites.empty()) options += (options.empty() ? "" : ",") + std::string(option) + "=" + sites;
+    }
     text += (text.empty() ? "" : ",") + std::string(config.def->name) +
             (options.empty() ? "" : "{" + options + "}");
   }
@@ -178,7 +187,7 @@ Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Sta
   report.at = run.at;
   report.nodes_before = live_node_count(graph);
   const std::int64_t start_ns = monotonic_ns();
-  Rewriter rw(graph, run.name, run.excluded_sites);
+  Rewriter rw(graph, run.name, run.sites);
   if (Status status = body(rw); !status) return with_context(status.error(), "pass " + run.name);
   report.matched = rw.matched_count();
   report.log = rw.take_log();
@@ -198,7 +207,7 @@ Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::
   for (const PassConfig& config : pipeline.passes) {
     if (config.def->phase != phase && config.def->phase != PassPhase::both) continue;
     TRY(run_rewrites(
-        graph, {config.def->name, phase, config.excluded_sites},
+        graph, {config.def->name, phase, config.sites},
         [&](Rewriter& rw) { return config.pass->run_for(target, rw); }, reports));
   }
   return {};

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,25 +52,25 @@ const PassDef* find_pass(const std::string& name);
 enum class PassWords : std::uint8_t { passes, with_planners, pipeline };
 std::string unknown_pass(const std::string& name, PassWords words = PassWords::passes);
 
-// One switched-on pass with its options and the sites where the user switched it off.
+// One switched-on pass with its options and the instances that the user switched off, or wants alone.
 struct PassConfig {
   const PassDef* def = nullptr;
   std::vector<std::pair<std::string, std::string>> options;
-  std::set<std::string> excluded_sites;
+  InstanceChoice sites;
   std::shared_ptr<Pass> pass;  // made with the options
 };
 // The one reader of options' texts. Unknown options, wrong types and values out of range are usage errors.
 Result<PassConfig> configure_pass(const PassDef& def,
                                   std::vector<std::pair<std::string, std::string>> options = {},
-                                  std::set<std::string> excluded_sites = {});
+                                  InstanceChoice sites = {});
 
 struct Pipeline {
   std::vector<PassConfig> passes;
   std::string text() const;  // round-trips through parse_pipeline
 };
 Pipeline default_pipeline();
-// "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one). Unknown pass or option: usage
-// error with the nearest name.
+// "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one) | "default,fuse-gelu{except=/a/Mul|/b/*}"
+// (or only=, of instances: instances.h). Unknown pass or option: usage error with the nearest name.
 Result<Pipeline> parse_pipeline(const std::string& text);
 
 struct PassReport {
@@ -87,7 +86,7 @@ struct PassReport {
 struct RewriteRun {
   std::string name;
   PassPhase at = PassPhase::post_gradient;
-  std::set<std::string> excluded_sites{};
+  InstanceChoice sites{};
   bool infer_again = true;  // when verifying a graph that was changed
 };
 // Runs `body` and verifies what it leaves; its report is appended, told from the rewriter's log.

@@ -79,7 +79,7 @@ Recipe with_absolute_paths(const Recipe& recipe) {
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
   recipe.passes.clear();
   for (const PassConfig& pass : pipeline.passes) {
-    RecipePass row{pass.def->name, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()}};
+    RecipePass row{pass.def->name, pass.options, pass.sites};
     std::sort(row.options.begin(), row.options.end());  // JSON objects have no order
     recipe.passes.push_back(std::move(row));
   }
@@ -107,8 +107,7 @@ Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
     const std::string path = fmt::format("/passes/{}", i);
     const PassDef* def = find_pass(pass.name);
     if (def == nullptr) return Error{Errc::bad_input, path + "/name: " + unknown_pass(pass.name)};
-    auto config =
-        configure_pass(*def, pass.options, {pass.excluded_sites.begin(), pass.excluded_sites.end()});
+    auto config = configure_pass(*def, pass.options, pass.sites);
     if (!config) return Error{Errc::bad_input, path + "/options: " + config.error().message};
     pipeline.passes.push_back(std::move(config).value());
   }
@@ -133,7 +132,7 @@ Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
     std::vector<std::pair<std::string, std::string>> options = config.options;
     std::erase_if(options, [](const auto& option) { return option.first == kMixedType; });
     if (precision != "bf16") options.emplace_back(kMixedType, precision);  // its default
-    config = TRY(configure_pass(*def, std::move(options), config.excluded_sites));
+    config = TRY(configure_pass(*def, std::move(options), config.sites));
   }
   return {};
 }

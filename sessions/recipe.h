@@ -23,7 +23,7 @@ const std::string& recipe_schema_json();  // the published JSON Schema
 struct RecipePass {
   std::string name;
   std::vector<std::pair<std::string, std::string>> options;
-  std::vector<std::string> excluded_sites;
+  InstanceChoice sites;
   bool operator==(const RecipePass&) const = default;
 };
 

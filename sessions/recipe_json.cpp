@@ -102,7 +102,8 @@ void read_passes(const json& from, Recipe& recipe) {
     read_value(item, "name", pass.name);
     const json options = item.value("options", json::object());
     for (const auto& [name, value] : options.items()) pass.options.emplace_back(name, option_text(value));
-    read_value(item, "exclude", pass.excluded_sites);
+    read_value(item, "exclude", pass.sites.except);
+    read_value(item, "only", pass.sites.only);
     recipe.passes.push_back(std::move(pass));
   }
 }
@@ -112,7 +113,8 @@ ordered write_passes(const Recipe& recipe) {
   for (const RecipePass& pass : recipe.passes) {
     ordered item = {{"name", pass.name}};
     for (const auto& [name, value] : pass.options) item["options"][name] = option_value(value);
-    if (!pass.excluded_sites.empty()) item["exclude"] = pass.excluded_sites;
+    if (!pass.sites.except.empty()) item["exclude"] = pass.sites.except;
+    if (!pass.sites.only.empty()) item["only"] = pass.sites.only;
     out.push_back(std::move(item));
   }
   return out;
@@ -133,7 +135,11 @@ constexpr const char* passes_schema = R"({
         "additionalProperties": {"type": ["string", "number", "boolean"], "maxLength": 4096}
       },
       "exclude": {
-        "description": "Sites (node names) where the pass is switched off.",
+        "description": "Instances that are switched off: names of nodes, globs over them, or fingerprints.",
+        "type": "array", "maxItems": 65536, "items": {"type": "string", "maxLength": 4096}
+      },
+      "only": {
+        "description": "Instances but for which the pass is switched off; none: it is not.",
         "type": "array", "maxItems": 65536, "items": {"type": "string", "maxLength": 4096}
       }
     }

@@ -65,7 +65,9 @@ std::string loss_scale_syntax() { return print_loss_scale(LossScaleSpec()); }
 std::string data_syntax() {
   return "synthetic | npz:FILE | npz:FOLDER | npy:INPUT=FILE,INPUT=FILE | tokens:FILE | tokens{bytes=2}:FILE";
 }
-std::string passes_syntax() { return "default | none | name,name{option=value} | default,-name"; }
+std::string passes_syntax() {
+  return "default | none | name,name{option=value} | default,-name | default,name{except=SITE|@FINGERPRINT} (or only=)";
+}
 std::string device_syntax() { return "cpu | cuda:N | hip:N | host-gpu (see gradloom devices)"; }
 
 std::string planner_syntax() {

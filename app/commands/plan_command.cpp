@@ -24,6 +24,7 @@ Json log_json(const std::vector<RewriteRecord>& records) {
   for (const RewriteRecord& rec : records)
     log.push_back({{"rule", rec.rule},
                    {"site", rec.site},
+                   {"fingerprint", rec.fingerprint},
                    {"matched", rec.matched},
                    {"why", rec.why},
                    {"removed", rec.removed},
@@ -89,8 +90,9 @@ void print_log(const Output& out, const std::vector<RewriteRecord>& log) {
     if (!rec.matched) ++reasons[rec.rule + ": " + rec.why];
   for (const RewriteRecord& rec : log)
     if (rec.matched)
-      out.text("    + " + rec.rule + " at " + escaped(rec.site) + " (" + std::to_string(rec.removed.size()) +
-               " -> " + plural_text(static_cast<std::int64_t>(rec.added.size()), "node") +
+      out.text("    + " + rec.rule + " at " + escaped(rec.site) + " " + rec.fingerprint +
+               (rec.fingerprint.empty() ? "(" : " (") + std::to_string(rec.removed.size()) + " -> " +
+               plural_text(static_cast<std::int64_t>(rec.added.size()), "node") +
                (rec.changed.empty() ? "" : ", " + std::to_string(rec.changed.size()) + " changed") + ")" +
                (rec.why.empty() ? "" : ", " + escaped(rec.why)));
   for (const auto& [why, n] : reasons) out.text("    - " + std::to_string(n) + " x " + escaped(why));

@@ -33,7 +33,7 @@ std::string pipeline_change(const Pipeline& before, const Pipeline& after) {
       changes.push_back(std::string(def->name) + (b ? " on" : " off"));
     else if (a->options != b->options)
       changes.push_back(std::string(def->name) + " options");
-    else if (a->excluded_sites != b->excluded_sites)
+    else if (a->sites != b->sites)
       changes.push_back(std::string(def->name) + " at one place");
   }
   if (changes.size() == 1) return changes[0];

@@ -6,11 +6,11 @@
 
 namespace gradloom {
 
-Rewriter::Rewriter(Graph& graph, std::string pass, std::set<std::string> excluded)
+Rewriter::Rewriter(Graph& graph, std::string pass, InstanceChoice chosen)
     : graph_(graph),
       builder_(graph),
       pass_(std::move(pass)),
-      excluded_(std::move(excluded)),
+      chosen_(std::move(chosen)),
       uses_(uses_of(graph)),
       extra_uses_(graph.values.size(), 0),
       first_own_node_(static_cast<NodeId>(graph.nodes.size())) {
@@ -27,9 +27,12 @@ std::size_t Rewriter::use_count(ValueId id) const {
 }
 bool Rewriter::is_output(ValueId id) const { return extra_uses_[id] > 0; }
 
-bool Rewriter::allowed(const std::string& rule, NodeId anchor) {
-  if (!excluded_.count(graph_.nodes[anchor].name)) return true;
-  reject(rule, anchor, "switched off for this instance");
+bool Rewriter::allowed(const std::string& rule, NodeId anchor, const std::vector<NodeId>& matched) {
+  const std::string& fingerprint = namer_.name(graph_, rule, anchor, matched);
+  if (chosen_.wants(graph_.nodes[anchor].name, fingerprint)) return true;
+  reject(rule, anchor,
+         chosen_.only.empty() ? "switched off for this instance" : "switched off but for other instances");
+  log_.back().fingerprint = fingerprint;
   return false;
 }
 
@@ -47,6 +50,7 @@ GraphBuilder& Rewriter::begin(const std::string& rule, NodeId anchor, const std:
   current_ = {};
   current_.rule = rule;
   current_.site = graph_.nodes[anchor].name;
+  current_.fingerprint = namer_.known(rule, anchor);
   current_.matched = true;
   replaced_ = replaced;
   anchor_ = anchor;

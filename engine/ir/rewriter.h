@@ -5,37 +5,41 @@
 #pragma once
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "engine/ir/builder.h"
 #include "engine/ir/graph.h"
+#include "engine/ir/instances.h"
 
 namespace gradloom {
 
 struct RewriteRecord {
   std::string rule;  // e.g. "gelu-erf"
-  std::string site;  // stable name of the instance: the anchor node's name
+  std::string site;  // name of the instance: the anchor node's name
   bool matched = false;
   std::string why;                   // rejected: the reason; matched: what was gained, may be empty
   std::vector<std::string> removed;  // node names
   std::vector<std::string> added;
   std::vector<std::string> changed;    // in place: they stay, with other operands, attributes and types
   std::vector<std::uint32_t> sources;  // Graph::sources concerned
+  // "@" and 12 hex digits: what was matched and where it came from (instances.h). Empty: no match, or one that
+  // follows from others and has no switch.
+  std::string fingerprint{};
 };
 
 class Rewriter {
  public:
-  // `excluded`: sites the user switched off for this pass.
-  Rewriter(Graph& graph, std::string pass, std::set<std::string> excluded = {});
+  // `chosen`: the instances that the user switched off, or wants alone.
+  Rewriter(Graph& graph, std::string pass, InstanceChoice chosen = {});
   const Graph& graph() const { return graph_; }
   const std::vector<Use>& uses(ValueId id) const { return uses_[id]; }
   std::size_t use_count(ValueId id) const;  // node inputs + graph outputs + updates that read the value
   bool is_output(ValueId id) const;         // graph output, loss or update target
 
-  // False (and logged as rejected "switched off") when the user excluded the site.
-  bool allowed(const std::string& rule, NodeId anchor);
+  // False (and logged as rejected "switched off") when the user does not want the instance. `matched`: the nodes
+  // that it was found in, from which its fingerprint comes, which begin then logs; none: the anchor.
+  bool allowed(const std::string& rule, NodeId anchor, const std::vector<NodeId>& matched = {});
   void reject(const std::string& rule, NodeId anchor, const std::string& why);
 
   // A rewrite: begin, build new nodes with the builder, replace values, then commit. New nodes
@@ -71,7 +75,8 @@ class Rewriter {
   Graph& graph_;
   GraphBuilder builder_;
   std::string pass_;
-  std::set<std::string> excluded_;
+  InstanceChoice chosen_;
+  InstanceNamer namer_;
   std::vector<std::vector<Use>> uses_;
   std::vector<int> extra_uses_;
   std::vector<RewriteRecord> log_;

@@ -64,7 +64,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.steps = 200;
   recipe.threads = 2;
   set_pipeline(recipe, *parse_pipeline("default,-fuse-gelu"));
-  recipe.passes[0].excluded_sites = {"here"};
+  recipe.passes[0].sites.except = {"here"};
   recipe.planner = "reuse";
   recipe.in_place = false;
   recipe.record = false;

@@ -78,7 +78,7 @@ TEST(TuneSpace, InstancesOfLayersGoTogether) {
   ASSERT_NE(in_layers, candidates->end());
   EXPECT_EQ(
       in_layers->changes,
-      "passes=default,fuse-bias-activation{off=/blocks.0/proj/Add;/blocks.1/proj/Add;/blocks.2/proj/Add;"
+      "passes=default,fuse-bias-activation{except=/blocks.0/proj/Add|/blocks.1/proj/Add|/blocks.2/proj/Add|"
       "/blocks.3/proj/Add}");
   EXPECT_TRUE(TuneSpace(space_of(job("gpt-char"), {TuneAxis::passes})).without_instances()->empty());
 }

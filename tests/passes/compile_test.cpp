@@ -114,7 +114,7 @@ TEST(Compile, StopsWhenAsked) {
 
 // What is switched off or frozen by name was meant for something: names that fit nothing are errors with the
 // nearest that exists.
-TEST(Compile, SwitchedOffSitesAndFrozenParametersExist) {
+TEST(Compile, SwitchedOffSitesExist) {
   CompileOptions options = training("fuse-elementwise");
   const auto plain = compile(regression(), options);
   ASSERT_OK(plain);
@@ -123,7 +123,7 @@ TEST(Compile, SwitchedOffSitesAndFrozenParametersExist) {
     for (const RewriteRecord& record : report.log)
       if (record.matched) site = record.site;
   ASSERT_NE(site, "");
-  std::set<std::string>& off = options.pipeline.passes[0].excluded_sites;
+  std::set<std::string>& off = options.pipeline.passes[0].sites.except;
   off = {site};
   const auto without = compile(regression(), options);
   ASSERT_OK(without);
@@ -140,8 +140,57 @@ TEST(Compile, SwitchedOffSitesAndFrozenParametersExist) {
   ASSERT_OK(elsewhere);
   ASSERT_EQ(elsewhere->notes.size(), 1u);
   EXPECT_NE(elsewhere->notes[0].find("has nothing to switch off at"), std::string::npos);
+}
 
-  options = training("default");
+// Instances by fingerprint, by glob, and all but some; the same for a pass that is for another device.
+TEST(Compile, InstancesAreChosenByFingerprintAndGlob) {
+  CompileOptions options = training("fuse-elementwise");
+  const auto matches = [](const Compiled& compiled) {
+    std::vector<RewriteRecord> matched;
+    for (const PassReport& report : compiled.reports)
+      for (const RewriteRecord& record : report.log)
+        if (record.matched) matched.push_back(record);
+    return matched;
+  };
+  const auto plain = compile(regression(), options);
+  ASSERT_OK(plain);
+  const std::vector<RewriteRecord> all = matches(*plain);
+  ASSERT_GE(all.size(), 2u);
+  InstanceChoice& sites = options.pipeline.passes[0].sites;
+  for (const std::string& entry : {all[0].fingerprint, all[0].site}) {
+    sites = {{}, {entry}};
+    const auto alone = compile(regression(), options);
+    ASSERT_OK(alone);
+    ASSERT_EQ(matches(*alone).size(), 1u) << entry;
+    EXPECT_EQ(matches(*alone)[0].fingerprint, all[0].fingerprint);
+    sites = {{entry}};
+    const auto others = compile(regression(), options);
+    ASSERT_OK(others);
+    EXPECT_EQ(matches(*others).size(), all.size() - 1) << entry;
+  }
+  sites = {{"*"}};
+  const auto none = compile(regression(), options);
+  ASSERT_OK(none);
+  EXPECT_TRUE(matches(*none).empty());
+  for (const std::string entry : {"@000000000000", "nothing*"}) {
+    sites = {{}, {entry}};
+    const auto unknown = compile(regression(), options);
+    ASSERT_FALSE(unknown.ok()) << entry;
+    EXPECT_EQ(unknown.error().code, Errc::usage);
+    EXPECT_NE(unknown.error().message.find("has no site '" + entry + "' to leave on; did you mean"),
+              std::string::npos)
+        << unknown.error().message;
+  }
+  options = training("block-channels");
+  options.target = kernels::Target::gpu;
+  options.pipeline.passes[0].sites = {{"nosuchnode"}};
+  const auto elsewhere = compile(regression(), options);
+  ASSERT_FALSE(elsewhere.ok());
+  EXPECT_NE(elsewhere.error().message.find("has no site 'nosuchnode'"), std::string::npos);
+}
+
+TEST(Compile, GlobsOfParametersFitSome) {
+  CompileOptions options = training("default");
   options.train.freeze = {"wx*"};
   const auto frozen = compile(regression(), options);
   ASSERT_FALSE(frozen.ok());

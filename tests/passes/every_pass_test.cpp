@@ -53,6 +53,21 @@ TEST_P(EveryPass, NamesOnlyNodesThatExistInItsLog) {
   }
 }
 
+// What the log calls an instance is what switches it off, and nothing else.
+TEST_P(EveryPass, InstancesAreSwitchedByTheirFingerprint) {
+  auto example = GetParam()->example();
+  ASSERT_OK(example);
+  Graph all = example->before;
+  const std::string name = GetParam()->name;
+  for (const RewriteRecord& record : run_pass(all, name).log) {
+    if (!record.matched || record.fingerprint.empty()) continue;  // it follows from other matches
+    EXPECT_TRUE(is_fingerprint(record.fingerprint)) << record.fingerprint;
+    Graph graph = example->before;
+    for (const RewriteRecord& other : run_pass(graph, name + "{except=" + record.fingerprint + "}").log)
+      EXPECT_FALSE(other.matched && other.fingerprint == record.fingerprint) << record.site;
+  }
+}
+
 std::string test_name(const ::testing::TestParamInfo<const PassDef*>& param) {
   std::string name = param.param->name;
   for (char& c : name) {

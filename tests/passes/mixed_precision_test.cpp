@@ -219,7 +219,7 @@ TEST_F(MixedPrecision, ASwitchedOffSiteStaysInF32AndLetsOthersFollow) {
   const ValueId y = product(), h = b.op("Tanh", {y}), z = b.op("MatMul", {h, weight("v", {8, 8})});
   graph.outputs = {z};
   const std::string site = producer(h).name;
-  const PassReport report = run_pass(graph, std::string(kPass) + "{off=" + site + "}");
+  const PassReport report = run_pass(graph, std::string(kPass) + "{except=" + site + "}");
   EXPECT_EQ(type_of(y), DType::bf16);
   EXPECT_EQ(type_of(h), DType::f32);
   EXPECT_EQ(type_of(z), DType::bf16);

@@ -232,10 +232,10 @@ TEST_F(RecipeTest, ThePrecisionSwitchesItsPass) {
       EXPECT_EQ(options->train.loss_scale.has_value(), f16) << precision;
     }
   }
-  set_pipeline(recipe, *parse_pipeline("default,mixed-precision{off=here}"));
+  set_pipeline(recipe, *parse_pipeline("default,mixed-precision{except=here}"));
   const auto options = recipe_compile_options(recipe);
   ASSERT_TRUE(options.ok()) << error_of(options);
-  EXPECT_EQ(options->pipeline.passes.back().excluded_sites, std::set<std::string>{"here"});
+  EXPECT_EQ(options->pipeline.passes.back().sites.except, std::set<std::string>{"here"});
   Recipe wrong = recipe;
   wrong.precision = "f32";
   const auto refused = recipe_compile_options(wrong);
@@ -268,11 +268,11 @@ TEST_F(RecipeTest, PipelinesConvertBothWays) {
   recipe.optimizer = "adamw{lr=0.001}";
   set_pipeline(recipe, default_pipeline());
   ASSERT_FALSE(recipe.passes.empty());
-  recipe.passes[0].excluded_sites = {"here"};
+  recipe.passes[0].sites.except = {"here"};
   const auto pipeline = recipe_pipeline(recipe);
   ASSERT_TRUE(pipeline.ok()) << error_of(pipeline);
   ASSERT_EQ(pipeline->passes.size(), recipe.passes.size());
-  EXPECT_EQ(pipeline->passes[0].excluded_sites, std::set<std::string>{"here"});
+  EXPECT_EQ(pipeline->passes[0].sites.except, std::set<std::string>{"here"});
   Recipe again = recipe;
   set_pipeline(again, *pipeline);
   EXPECT_EQ(again, recipe);

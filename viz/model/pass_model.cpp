@@ -56,8 +56,7 @@ PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassRepor
     view.enabled = config != pipeline.passes.end();
     // What the precision switches it also sets up.
     if (!def->by_precision) view.options = options_of(*def, view.enabled ? &*config : nullptr);
-    if (view.enabled)
-      view.excluded_sites.assign(config->excluded_sites.begin(), config->excluded_sites.end());
+    if (view.enabled) view.excluded_sites.assign(config->sites.except.begin(), config->sites.except.end());
     for (const PassReport& report : reports) {
       if (report.name == def->name) add_report(view, report);
     }
@@ -93,7 +92,7 @@ Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::s
   } else {
     known->second = value;
   }
-  *config = TRY(configure_pass(def, std::move(options), config->excluded_sites));
+  *config = TRY(configure_pass(def, std::move(options), config->sites));
   return pipeline;
 }
 
@@ -101,9 +100,9 @@ Pipeline with_site(Pipeline pipeline, const PassDef& def, const std::string& sit
   if (def.by_precision) pipeline = with_pass(std::move(pipeline), def, true);  // on without being named
   if (PassConfig* config = config_of(pipeline, def)) {
     if (enabled) {
-      config->excluded_sites.erase(site);
+      config->sites.except.erase(site);
     } else {
-      config->excluded_sites.insert(site);
+      config->sites.except.insert(site);
     }
   }
   return pipeline;

@@ -171,7 +171,7 @@ TEST(Rewriter, RemovesWhatNothingNeeds) {
   ASSERT_EQ(rw.log().size(), 2u);
   EXPECT_EQ(rw.log()[0].removed, std::vector<std::string>{exp}) << "consumers first";
   EXPECT_EQ(rw.log()[1].removed, std::vector<std::string>{neg});
-  Rewriter off(excluded, "test-pass", {exp});
+  Rewriter off(excluded, "test-pass", {{exp}});
   ASSERT_TRUE(remove_unneeded(off, "unneeded").ok());
   EXPECT_EQ(live_node_count(excluded), 3u) << "switched off: it stays, and what it reads";
 }
@@ -207,7 +207,7 @@ TEST(Rewriter, RetypesInPlaceAndMovesOutputsAlone) {
 
 TEST(Rewriter, ExcludedSitesAreRefusedAndLogged) {
   Small s;
-  Rewriter rw(s.graph, "p", {s.graph.nodes[1].name});
+  Rewriter rw(s.graph, "p", {{s.graph.nodes[1].name}});
   EXPECT_TRUE(rw.allowed("rule", 0));
   EXPECT_FALSE(rw.allowed("rule", 1));
   ASSERT_EQ(rw.log().size(), 1u);
