@@ -21,42 +21,17 @@ FusionRule gelu_rule(const char* name, const char* pattern, const char* key_op, 
   return {name, Pattern(pattern), key_op, apply};
 }
 
-// The orders of the products differ between exporters; erf(x / sqrt 2) may be written erf(x * sqrt 1/2), and
-// x^3 as a power.
+// Factors stand in any order. erf(x / sqrt 2) may be written erf(x * sqrt 1/2), and x^3 as a power or a product.
 std::vector<FusionRule> gelu_rules() {
-  static const char kErf[] = "Erf", kTanh[] = "Tanh";
   return {
-      gelu_rule(
-          "gelu-erf",
-          "y = Mul(h, #0.5); h = Mul(x, s); s = Add(e, #1); e = Erf(d); d = Div(x, #1.4142135623730951)",
-          kErf, "Gelu"),
-      gelu_rule(
-          "gelu-erf",
-          "y = Mul(h, s); h = Mul(x, #0.5); s = Add(e, #1); e = Erf(d); d = Div(x, #1.4142135623730951)",
-          kErf, "Gelu"),
-      gelu_rule(
-          "gelu-erf",
-          "y = Mul(h, #0.5); h = Mul(x, s); s = Add(e, #1); e = Erf(d); d = Mul(x, #0.7071067811865476)",
-          kErf, "Gelu"),
-      gelu_rule(
-          "gelu-erf",
-          "y = Mul(h, s); h = Mul(x, #0.5); s = Add(e, #1); e = Erf(d); d = Mul(x, #0.7071067811865476)",
-          kErf, "Gelu"),
-      gelu_rule(
-          "gelu-tanh",
-          "y = Mul(#0.5, m); m = Mul(x, a); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
-          "i = Add(x, c); c = Mul(#0.044715, q); q = Mul(x, s); s = Mul(x, x)",
-          kTanh, "GeluTanh"),
-      gelu_rule(
-          "gelu-tanh",
-          "y = Mul(m, a); m = Mul(x, #0.5); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
-          "i = Add(x, c); c = Mul(#0.044715, q); q = Mul(x, s); s = Mul(x, x)",
-          kTanh, "GeluTanh"),
-      gelu_rule(
-          "gelu-tanh",
-          "y = Mul(m, a); m = Mul(x, #0.5); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
-          "i = Add(x, c); c = Mul(#0.044715, q); q = Pow(x, #3)",
-          kTanh, "GeluTanh"),
+      gelu_rule("gelu-erf",
+                "y = Mul(x, s, #0.5); s = Add(e, #1); e = Erf(d);"
+                "d = Div(x, #1.4142135623730951) | Mul(x, #0.7071067811865476)",
+                "Erf", "Gelu"),
+      gelu_rule("gelu-tanh",
+                "y = Mul(x, a, #0.5); a = Add(#1, t); t = Tanh(k); k = Mul(#0.7978845608028654, i);"
+                "i = Add(x, c); c = Mul(#0.044715, q) | Mul(#0.044715, x, x, x); q = Pow(x, #3)",
+                "Tanh", "GeluTanh"),
   };
 }
 

@@ -61,24 +61,16 @@ std::string apply_layernorm(Rewriter& rw, const Match& match) {
   return "";
 }
 
-// The square is Pow(d, 2) or Mul(d, d); axes are an attribute (until opset 17) or an input (from 18).
+// Axes are an attribute (until opset 17) or an input (from 18).
 std::vector<FusionRule> layernorm_rules() {
-  static const char* const pieces[] = {
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p); p = Pow(d, #2); d = Sub(x, u); u "
-      "= ReduceMean(x)",
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p); p = Mul(d, d); d = Sub(x, u); u "
-      "= ReduceMean(x)",
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p, i); p = Pow(d, #2); d = Sub(x, "
-      "u); u = ReduceMean(x, j)",
-      "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p, i); p = Mul(d, d); d = Sub(x, u); "
-      "u = ReduceMean(x, j)",
-  };
   std::vector<FusionRule> rules;
-  for (const char* roots : {"y = Add(m, b); m = Mul(n, w); ", "y = Mul(n, w); "}) {
-    for (const char* rest : pieces) {
-      rules.push_back({"layernorm", Pattern((std::string(roots) + rest).c_str()), "Sqrt", apply_layernorm});
-    }
-  }
+  for (const std::string roots : {"y = Add(m, b); m = Mul(n, w); ", "y = Mul(n, w); "})
+    rules.push_back(
+        {"layernorm",
+         Pattern((roots + "n = Div(d, s); s = Sqrt(a); a = Add(v, #epsilon); v = ReduceMean(p, i?);"
+                          "p = Pow(d, #2) | Mul(d, d); d = Sub(x, u); u = ReduceMean(x, j?)")
+                     .c_str()),
+         "Sqrt", apply_layernorm});
   return rules;
 }
 

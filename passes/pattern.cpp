@@ -1,33 +1,20 @@
-// The pattern matcher: depth-first over goals (operand, value), backtracking over the operand orders of
-// commutative operators. Patterns have about ten nodes and few commutative choices, so a match costs
-// microseconds; a mismatch usually one comparison.
+// The pattern matcher: depth-first over goals (operand, value), backtracking over forms and over the ways in which
+// commutative operators take their operands. Patterns have about ten nodes and few choices, so a match costs
+// microseconds, a mismatch usually one comparison; an attempt of kMostSteps is given up.
 #include "passes/pattern.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstdlib>
+#include <optional>
 
+#include "engine/base/text.h"
 #include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {
 
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \n");
-  if (first == std::string::npos) return "";
-  return text.substr(first, text.find_last_not_of(" \n") - first + 1);
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::size_t start = 0;
-  while (start <= text.size()) {
-    const std::size_t end = std::min(text.find(separator, start), text.size());
-    parts.push_back(trimmed(text.substr(start, end - start)));
-    start = end + 1;
-  }
-  return parts;
-}
+constexpr int kMostSteps = 20000;
 
 // Inputs without omitted trailing ones.
 std::size_t present_inputs(const Node& node) {
@@ -47,144 +34,388 @@ void note(Mismatch& mismatch, const Match& so_far, const std::string& why) {
   mismatch.why = why;
 }
 
+bool is_ours(const OpDef& op) {
+  return std::string_view(op.domain).empty() || std::string_view(op.domain) == "gradloom";
+}
+
+std::optional<double> number_of(const AttrValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
+  if (const auto* real = std::get_if<double>(&value)) return *real;
+  return std::nullopt;
+}
+
+// Integers are also the reals that they are.
+bool same_value(const AttrValue& a, const AttrValue& b) {
+  if (a.index() == b.index()) return Attrs{{"a", a}} == Attrs{{"a", b}};
+  return number_of(a) && number_of(a) == number_of(b);
+}
+
 }  // namespace
 
 bool is_op(const Node& node, std::string_view name) {
-  if (!node.alive() || name != node.op->name) return false;
-  const std::string_view domain = node.op->domain;
-  return domain.empty() || domain == "gradloom";
+  return node.alive() && name == node.op->name && is_ours(*node.op);
 }
 
 bool is_commutative(const Node& node) {
   return node.alive() && node.op->has(kCommutative) && present_inputs(node) == 2;
 }
 
-Pattern::Pattern(const char* text) {
-  std::vector<std::vector<std::string>> operand_texts;
-  for (const std::string& line : split(text, ';')) {
-    const std::size_t equals = line.find('='), open = line.find('('), close = line.rfind(')');
-    CHECK(
-        equals != std::string::npos && open != std::string::npos && close == line.size() - 1 && equals < open,
-        text);
-    Statement statement;
-    statement.result = trimmed(line.substr(0, equals));
-    statement.op = trimmed(line.substr(equals + 1, open - equals - 1));
-    CHECK(by_name_.emplace(statement.result, statements_.size()).second, text);
-    statements_.push_back(std::move(statement));
-    operand_texts.push_back(split(line.substr(open + 1, close - open - 1), ','));
-  }
-  for (std::size_t i = 0; i < statements_.size(); ++i) {
-    for (const std::string& operand : operand_texts[i])
-      statements_[i].operands.push_back(parse_operand(operand));
-  }
+bool is_known_op(const std::string& name) {
+  const auto all = all_ops();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const OpDef* op) { return is_ours(*op) && name == op->name; });
 }
 
-Pattern::Operand Pattern::parse_operand(const std::string& text) const {
-  CHECK(!text.empty(), "empty operand in a pattern");
-  Operand operand{Operand::wildcard, text};
-  if (text == "_") {
-    operand.kind = Operand::ignored;
-  } else if (text[0] == '#') {
-    operand.name = text.substr(1);
-    char* end = nullptr;
-    operand.number = std::strtod(operand.name.c_str(), &end);
-    const bool is_number = !operand.name.empty() && *end == '\0';
-    operand.kind = is_number ? Operand::constant : Operand::any_constant;
-  } else if (auto found = by_name_.find(text); found != by_name_.end()) {
-    operand.kind = Operand::statement;
-    operand.index = found->second;
+std::string unknown_op(const std::string& name) {
+  std::vector<std::string> names;
+  for (const OpDef* op : all_ops())
+    if (is_ours(*op)) names.emplace_back(op->name);
+  return "unknown operator '" + escaped(name) + "'; did you mean " + nearest_name(name, names) + "?";
+}
+
+// ---- Text ----
+
+Result<double> parse_signed_number(Scanner& scanner) {
+  const bool negative = scanner.take_if("-");
+  if (scanner.token().kind != Scanner::Kind::number) return scanner.error("expected a number");
+  const double number = scanner.take().number;
+  return negative ? -number : number;
+}
+
+Result<AttrValue> parse_attr_value(Scanner& scanner) {
+  if (scanner.token().kind == Scanner::Kind::string) return AttrValue(scanner.take().text);
+  const auto is_integer = [](double x) { return std::abs(x) < 9e15 && x == std::floor(x); };
+  if (!scanner.at("[")) {
+    const bool real = scanner.token().text.find_first_of(".eE") != std::string::npos;
+    const double number = TRY(parse_signed_number(scanner));
+    if (is_integer(number) && !real) return AttrValue(static_cast<std::int64_t>(number));
+    return AttrValue(number);
   }
+  TRY(scanner.expect("["));
+  std::vector<double> numbers;
+  while (!scanner.at("]")) {
+    if (!numbers.empty()) TRY(scanner.expect(","));
+    if (numbers.size() == Pattern::kMostStatements) return scanner.error("too many numbers in a list");
+    numbers.push_back(TRY(parse_signed_number(scanner)));
+  }
+  TRY(scanner.expect("]"));
+  if (!std::all_of(numbers.begin(), numbers.end(), is_integer)) return AttrValue(numbers);
+  std::vector<std::int64_t> integers;
+  for (const double number : numbers) integers.push_back(static_cast<std::int64_t>(number));
+  return AttrValue(integers);
+}
+
+Pattern::Pattern(const char* text) {
+  Scanner scanner(text);
+  auto parsed = parse(scanner, "");
+  CHECK(parsed.ok(), parsed.ok() ? "" : (std::string(text) + ": " + parsed.error().message).c_str());
+  *this = std::move(parsed).value();
+}
+
+Result<Pattern::Operand> Pattern::parse_operand(Scanner& scanner) {
+  Operand operand;
+  if (scanner.take_if("#")) {
+    if (scanner.token().kind == Scanner::Kind::word) {
+      operand.kind = Operand::any_constant;
+      operand.name = scanner.take().text;
+    } else {
+      operand.kind = Operand::constant;
+      operand.number = TRY(parse_signed_number(scanner));
+      operand.name = number_text(operand.number);
+    }
+  } else {
+    operand.name = TRY(scanner.word("an operand"));
+    if (operand.name == "_") operand.kind = Operand::ignored;
+  }
+  operand.optional = scanner.take_if("?");
   return operand;
 }
 
+Result<Pattern::Form> Pattern::parse_form(Scanner& scanner) {
+  Form form;
+  const Scanner::Token at = scanner.token();
+  form.op = TRY(scanner.word("an operator"));
+  if (!is_known_op(form.op)) return scanner.error_at(at, unknown_op(form.op));
+  TRY(scanner.expect("("));
+  while (!scanner.at(")")) {
+    if (!form.operands.empty()) TRY(scanner.expect(","));
+    if (form.operands.size() == kMostOperands)
+      return scanner.error("more than " + std::to_string(kMostOperands) + " operands");
+    form.operands.push_back(TRY(parse_operand(scanner)));
+  }
+  TRY(scanner.expect(")"));
+  if (!scanner.take_if("{")) return form;
+  while (!scanner.at("}")) {
+    if (!form.attrs.empty()) TRY(scanner.expect(","));
+    if (form.attrs.size() == kMostOperands) return scanner.error("too many attributes");
+    AttrTest test;
+    test.name = TRY(scanner.word("the name of an attribute"));
+    TRY(scanner.expect("="));
+    if (scanner.take_if("$"))
+      test.captured = TRY(scanner.word("a name"));
+    else
+      test.value = TRY(parse_attr_value(scanner));
+    form.attrs.push_back(std::move(test));
+  }
+  TRY(scanner.expect("}"));
+  return form;
+}
+
+Result<Pattern> Pattern::parse(Scanner& scanner, std::string_view end) {
+  Pattern pattern;
+  const auto ended = [&] { return end.empty() ? scanner.at_end() : scanner.at(end); };
+  do {
+    Statement statement;
+    statement.at = scanner.token();
+    if (pattern.statements_.size() == kMostStatements)
+      return scanner.error("more than " + std::to_string(kMostStatements) + " statements");
+    statement.result = TRY(scanner.word("the result of a statement"));
+    if (!pattern.by_name_.emplace(statement.result, pattern.statements_.size()).second)
+      return scanner.error_at(statement.at, "'" + statement.result + "' has a statement already");
+    TRY(scanner.expect("="));
+    do {
+      if (statement.forms.size() == kMostOperands) return scanner.error("too many forms of a statement");
+      statement.forms.push_back(TRY(parse_form(scanner)));
+    } while (scanner.take_if("|"));
+    pattern.statements_.push_back(std::move(statement));
+    scanner.take_if(";");
+  } while (!ended());
+  if (!end.empty()) TRY(scanner.expect(end));
+  TRY(pattern.resolve(scanner));
+  TRY(pattern.check(scanner));
+  return pattern;
+}
+
+// Operands that are results of statements.
+Status Pattern::resolve(const Scanner&) {
+  for (Statement& statement : statements_)
+    for (Form& form : statement.forms)
+      for (Operand& operand : form.operands)
+        if (const auto found = by_name_.find(operand.name);
+            operand.kind == Operand::wildcard && found != by_name_.end()) {
+          operand.kind = Operand::statement;
+          operand.index = found->second;
+        }
+  return {};
+}
+
+Status Pattern::check(const Scanner& scanner) const {
+  std::vector<bool> reached(statements_.size(), false);
+  std::vector<std::size_t> open = {0};
+  while (!open.empty()) {
+    const std::size_t at = open.back();
+    open.pop_back();
+    if (reached[at]) continue;
+    reached[at] = true;
+    for (const Form& form : statements_[at].forms)
+      for (const Operand& operand : form.operands)
+        if (operand.kind == Operand::statement) open.push_back(operand.index);
+  }
+  for (std::size_t i = 0; i < statements_.size(); ++i)
+    if (!reached[i])
+      return scanner.error_at(statements_[i].at, "'" + statements_[i].result + "' is nothing that '" +
+                                                     root_name() + "' is made of");
+  return {};
+}
+
+const std::string& Pattern::key_op() const {
+  const auto all = all_ops();
+  for (const Statement& statement : statements_)
+    for (const Form& form : statement.forms)
+      if (std::none_of(all.begin(), all.end(), [&](const OpDef* op) {
+            return form.op == op->name && (op->has(kCommutative) || op->has(kView));
+          }))
+        return form.op;
+  return statements_[0].forms[0].op;
+}
+
+bool Pattern::binds(const std::string& name) const {
+  if (by_name_.count(name) != 0) return true;
+  for (const Statement& statement : statements_)
+    for (const Form& form : statement.forms)
+      for (const Operand& operand : form.operands)
+        if (operand.kind == Operand::wildcard && operand.name == name) return true;
+  return false;
+}
+
+bool Pattern::binds_constant(const std::string& name) const {
+  for (const Statement& statement : statements_)
+    for (const Form& form : statement.forms)
+      for (const Operand& operand : form.operands)
+        if (operand.kind == Operand::any_constant && operand.name == name) return true;
+  return false;
+}
+
+bool Pattern::binds_attr(const std::string& name) const {
+  for (const Statement& statement : statements_)
+    for (const Form& form : statement.forms)
+      for (const AttrTest& test : form.attrs)
+        if (!test.captured.empty() && test.captured == name) return true;
+  return false;
+}
+
+// ---- Search ----
+
 bool Pattern::match(const Graph& graph, NodeId root, Match& match, Mismatch* mismatch) const {
   const Node& node = graph.nodes[root];
-  if (!node.alive() || root_op() != node.op->name) return false;
+  const auto& forms = statements_[0].forms;
+  if (std::none_of(forms.begin(), forms.end(), [&](const Form& form) { return is_op(node, form.op); }))
+    return false;
   Match found;
   found.root = root;
-  Mismatch furthest;
-  if (!solve_statement(graph, 0, root, {}, found, furthest)) {
-    if (mismatch != nullptr) *mismatch = std::move(furthest);
+  Search search{graph};
+  if (!solve_statement(search, 0, root, {}, found)) {
+    if (mismatch != nullptr) *mismatch = std::move(search.furthest);
     return false;
   }
   match = std::move(found);
   return true;
 }
 
-bool Pattern::solve_statement(const Graph& graph, std::size_t index, NodeId id,
-                              const std::vector<Goal>& goals, Match& match, Mismatch& mismatch) const {
-  const Statement& statement = statements_[index];
-  const Node& node = graph.nodes[id];
-  if (present_inputs(node) != statement.operands.size()) {
-    note(mismatch, match, "node " + node.name + " has " + std::to_string(present_inputs(node)) + " inputs");
-    return false;
+bool Pattern::fits_attrs(Search& search, const Form& form, const Node& node, Match& match) {
+  for (const AttrTest& test : form.attrs) {
+    const auto found = node.attrs.all().find(test.name);
+    const bool has = found != node.attrs.all().end();
+    if (!test.captured.empty()) {
+      const auto known = match.attrs.find(test.captured);
+      if (known != match.attrs.end() && !(has && same_value(known->second, found->second))) {
+        note(search.furthest, match, "node " + node.name + " has another " + test.name);
+        return false;
+      }
+      if (has) match.attrs[test.captured] = found->second;
+    } else if (!has || !same_value(test.value, found->second)) {
+      note(search.furthest, match,
+           "node " + node.name + " has " +
+               (has ? test.name + "=" + to_string(found->second) : "no " + test.name));
+      return false;
+    }
   }
-  Match with_node = match;
-  with_node.nodes.push_back(id);
-  with_node.values[statement.result] = node.outputs[0];
-  const int orders = is_commutative(node) ? 2 : 1;
-  for (int order = 0; order < orders; ++order) {
-    std::vector<Goal> next = goals;
-    const std::size_t n = statement.operands.size();
-    for (std::size_t i = 0; i < n; ++i)
-      next.push_back({&statement.operands[i], node.inputs[order == 0 ? i : n - 1 - i]});
-    Match attempt = with_node;
-    if (solve(graph, std::move(next), attempt, mismatch)) {
+  return true;
+}
+
+bool Pattern::solve_statement(Search& search, std::size_t index, NodeId id, const std::vector<Goal>& goals,
+                              Match& match) const {
+  const Statement& statement = statements_[index];
+  const Node& node = search.graph.nodes[id];
+  bool named = false;
+  for (const Form& form : statement.forms) {
+    if (!is_op(node, form.op)) continue;
+    named = true;
+    Match attempt = match;
+    attempt.values[statement.result] = node.outputs[0];
+    if (fits_attrs(search, form, node, attempt) && solve_form(search, form, id, goals, attempt)) {
       match = std::move(attempt);
       return true;
     }
   }
+  if (!named) note(search.furthest, match, "node " + node.name + " is not " + statement.forms[0].op);
   return false;
 }
 
-bool Pattern::solve(const Graph& graph, std::vector<Goal> goals, Match& match, Mismatch& mismatch) const {
+bool Pattern::solve_form(Search& search, const Form& form, NodeId id, const std::vector<Goal>& goals,
+                         Match& match) const {
+  const Node& node = search.graph.nodes[id];
+  const std::size_t most = form.operands.size(), given = present_inputs(node);
+  if (is_commutative(node) && most >= 2)
+    return solve_combined(search, form, (1u << most) - 1, id, goals, match);
+  std::size_t least = most;
+  while (least > 0 && form.operands[least - 1].optional) --least;
+  if (given < least || given > most) {
+    note(search.furthest, match, "node " + node.name + " has " + std::to_string(given) + " inputs");
+    return false;
+  }
+  match.nodes.push_back(id);
+  std::vector<Goal> next = goals;
+  for (std::size_t i = 0; i < given; ++i) next.push_back({&form.operands[i], nullptr, 0, node.inputs[i]});
+  return solve(search, std::move(next), match);
+}
+
+// The operands in the two inputs of the node, in each way; more than one in an input are what a node of the same
+// operator combines there.
+bool Pattern::solve_combined(Search& search, const Form& form, std::uint32_t operands, NodeId id,
+                             const std::vector<Goal>& goals, Match& match) const {
+  const Node& node = search.graph.nodes[id];
+  Match with_node = match;
+  with_node.nodes.push_back(id);
+  const auto goal_of = [&](std::uint32_t part, ValueId value) {
+    if (std::popcount(part) > 1) return Goal{nullptr, &form, part, value};
+    return Goal{&form.operands[static_cast<std::size_t>(std::countr_zero(part))], nullptr, 0, value};
+  };
+  for (std::uint32_t first = 1; first < operands; ++first) {
+    if ((first & operands) != first) continue;
+    std::vector<Goal> next = goals;
+    next.push_back(goal_of(first, node.inputs[0]));
+    next.push_back(goal_of(operands & ~first, node.inputs[1]));
+    Match attempt = with_node;
+    if (solve(search, std::move(next), attempt)) {
+      match = std::move(attempt);
+      return true;
+    }
+    if (search.steps >= kMostSteps) return false;
+  }
+  return false;
+}
+
+// Operands that are no statement.
+bool Pattern::solve_operand(Search& search, const Goal& goal, Match& match) const {
+  const Operand& operand = *goal.operand;
+  const Value& value = search.graph.values[goal.value];
   const auto fail = [&](const std::string& reason) {
-    note(mismatch, match, reason);
+    note(search.furthest, match, reason);
     return false;
   };
+  if (operand.kind == Operand::wildcard) {
+    const auto [at, is_new] = match.values.emplace(operand.name, goal.value);
+    if (!is_new && at->second != goal.value)
+      return fail("value " + value.name + " is not " + search.graph.values[at->second].name);
+  } else if (operand.kind != Operand::ignored) {
+    double number = 0;
+    if (!scalar_constant(search.graph, goal.value, &number))
+      return fail("value " + value.name + " is not a scalar constant");
+    if (operand.kind == Operand::constant)
+      return close_enough(number, operand.number, value.type.dtype) ||
+             fail("constant " + value.name + " is not " + operand.name);
+    const auto [at, is_new] = match.constants.emplace(operand.name, number);
+    if (!is_new && !close_enough(number, at->second, value.type.dtype))
+      return fail("constant " + value.name + " is not #" + operand.name);
+  }
+  return true;
+}
+
+bool Pattern::solve(Search& search, std::vector<Goal> goals, Match& match) const {
+  const Graph& graph = search.graph;
   while (!goals.empty()) {
+    if (++search.steps >= kMostSteps) {
+      note(search.furthest, match, "too many ways to match");
+      return false;
+    }
     const Goal goal = goals.back();
     goals.pop_back();
-    const Operand& operand = *goal.operand;
+    const auto fail = [&](const std::string& reason) {
+      note(search.furthest, match, reason);
+      return false;
+    };
     if (goal.value == kNone) return fail("an input is omitted");
     const Value& value = graph.values[goal.value];
-    switch (operand.kind) {
-      case Operand::ignored: break;
-      case Operand::wildcard: {
-        auto [at, is_new] = match.values.emplace(operand.name, goal.value);
-        if (!is_new && at->second != goal.value) {
-          return fail("value " + value.name + " is not " + graph.values[at->second].name);
-        }
-        break;
-      }
-      case Operand::constant:
-      case Operand::any_constant: {
-        double number = 0;
-        if (!scalar_constant(graph, goal.value, &number))
-          return fail("value " + value.name + " is not a scalar constant");
-        if (operand.kind == Operand::any_constant) {
-          match.constants[operand.name] = number;
-        } else if (!close_enough(number, operand.number, value.type.dtype)) {
-          return fail("constant " + value.name + " is not " + operand.name);
-        }
-        break;
-      }
-      case Operand::statement: {
-        auto bound = match.values.find(operand.name);
-        if (bound != match.values.end()) {
-          if (bound->second != goal.value)
-            return fail("value " + value.name + " is not " + graph.values[bound->second].name);
-          break;
-        }
-        const Statement& statement = statements_[operand.index];
-        if (value.producer == kNone || value.output_index != 0) {
-          return fail("value " + value.name + " is not the result of " + statement.op);
-        }
-        const Node& node = graph.nodes[value.producer];
-        if (statement.op != node.op->name) return fail("node " + node.name + " is not " + statement.op);
-        return solve_statement(graph, operand.index, value.producer, goals, match, mismatch);
-      }
+    const bool made = value.producer != kNone && value.output_index == 0;
+    if (goal.operand == nullptr) {
+      if (!made || !is_op(graph.nodes[value.producer], goal.form->op) ||
+          !is_commutative(graph.nodes[value.producer]))
+        return fail("value " + value.name + " is not the result of " + goal.form->op);
+      return solve_combined(search, *goal.form, goal.operands, value.producer, goals, match);
     }
+    if (goal.operand->kind != Operand::statement) {
+      if (!solve_operand(search, goal, match)) return false;
+      continue;
+    }
+    const Statement& statement = statements_[goal.operand->index];
+    const auto bound = match.values.find(statement.result);
+    if (bound == match.values.end()) {
+      if (!made) return fail("value " + value.name + " is not the result of " + statement.forms[0].op);
+      return solve_statement(search, goal.operand->index, value.producer, goals, match);
+    }
+    if (bound->second != goal.value)
+      return fail("value " + value.name + " is not " + graph.values[bound->second].name);
   }
   return true;
 }
