@@ -85,30 +85,32 @@ Status exclude_site(Recipe& recipe, const std::string& text) {
 // The text of --passes that makes the recipe's passes; empty: the default makes them.
 std::string passes_flag(const Recipe& recipe) {
   const auto pipeline = recipe_pipeline(recipe);
-  if (!pipeline || pipeline->text() == default_pipeline().text()) return "";
+  const auto rules = recipe_rules(recipe);
+  if (!pipeline || !rules || pipeline->text() == default_pipeline(*rules).text()) return "";
   Pipeline plain = *pipeline;
   for (PassConfig& p : plain.passes) p.sites.except.clear();
   std::erase_if(plain.passes, [](const PassConfig& p) {
     return p.def->by_precision && p.options.empty() && p.sites.only.empty();
   });
-  return plain.text() == default_pipeline().text() ? "" : pipeline_flag(plain);
+  return plain.text() == default_pipeline(*rules).text() ? "" : pipeline_flag(plain, *rules);
 }
 
 }  // namespace
 
-std::string pipeline_flag(const Pipeline& pipeline) {
+std::string pipeline_flag(const Pipeline& pipeline, const Rules& rules) {
   const std::string whole = pipeline.text();
   std::string shorter = "default";
-  for (const PassConfig& usual : default_pipeline().passes) {
-    const auto kept = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
-                                   [&](const PassConfig& c) { return c.def == usual.def; });
+  for (const PassConfig& usual : default_pipeline(rules).passes) {
+    const auto kept = std::find_if(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& c) {
+      return std::string_view(c.def->name) == usual.def->name;
+    });
     const std::string name = usual.def->name;
     if (kept == pipeline.passes.end())
       shorter += ",-" + name;
     else if (const std::string text = Pipeline{{*kept}}.text(); text != name)
       shorter += "," + text;
   }
-  const auto parsed = parse_pipeline(shorter);
+  const auto parsed = parse_pipeline(shorter, rules);
   const bool same = parsed && parsed->text() == whole;
   return whole.empty() ? "none" : same && shorter.size() < whole.size() ? shorter : whole;
 }
@@ -239,7 +241,9 @@ std::string command_line(const Recipe& recipe, const std::string& session_path) 
   for (const auto& [name, n] : recipe.import_limits) add("--import-limit", name + "=" + std::to_string(n));
   for (const RecipeSetting& setting : recipe_settings()) {
     const std::string flag = flag_of(setting);
-    if (flag == "--passes") {
+    if (flag == "--rules") {
+      if (!recipe.rules.empty()) add(flag, recipe.rules);
+    } else if (flag == "--passes") {
       if (const std::string passes = passes_flag(recipe); !passes.empty()) add(flag, passes);
       for (const RecipePass& p : recipe.passes)
         for (const std::string& site : p.sites.except) add("--exclude", p.name + ":" + site);

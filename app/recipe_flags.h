@@ -44,7 +44,7 @@ class RecipeFlags {
 void declare_import_limits(CLI::App& app, std::vector<std::string>& given);
 Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector<std::string>& given);
 // The shortest text of --passes that makes the pipeline: "default,-fuse-gelu", or the passes one by one.
-std::string pipeline_flag(const Pipeline& pipeline);
+std::string pipeline_flag(const Pipeline& pipeline, const Rules& rules = {});
 // The command line that runs a recipe: what the window shows and a user can paste.
 std::string command_line(const Recipe& recipe, const std::string& session_path);
 std::string shell_quoted(const std::string& text);

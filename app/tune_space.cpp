@@ -95,7 +95,7 @@ Result<std::optional<Candidate>> TuneSpace::changed(const std::string& changes) 
 }
 
 Result<std::optional<Candidate>> TuneSpace::with_pipeline(const Pipeline& pipeline, std::int64_t threads) {
-  std::string changes = "passes=" + pipeline_flag(pipeline);
+  std::string changes = "passes=" + pipeline_flag(pipeline, TRY(recipe_rules(job_.recipe)));
   if (threads > 0) changes += ";threads=" + std::to_string(threads);
   return changed(changes);
 }

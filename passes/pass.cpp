@@ -60,10 +60,11 @@ Result<std::string> decode_site(const std::string& text) {
   return site;
 }
 
-Result<PassConfig> parse_config(const std::string& text) {
+Result<PassConfig> parse_config(const std::string& text, const Rules& rules) {
   const NamedOptions parsed = TRY(parse_named_options(text));
-  const PassDef* const def = find_pass(parsed.name);
-  if (def == nullptr) return Error{Errc::usage, unknown_pass(parsed.name, PassWords::pipeline)};
+  const auto rule = find_rule(rules, parsed.name);
+  const PassDef* const def = rule != nullptr ? rule.get() : find_pass(parsed.name);
+  if (def == nullptr) return Error{Errc::usage, unknown_pass(parsed.name, PassWords::pipeline, rules)};
   std::vector<std::pair<std::string, std::string>> options;
   InstanceChoice sites;
   for (const auto& [name, value] : parsed.values) {
@@ -80,7 +81,9 @@ Result<PassConfig> parse_config(const std::string& text) {
       (sites.*listed->second).insert(TRY(decode_site(site)));
     }
   }
-  return configure_pass(*def, std::move(options), std::move(sites));
+  PassConfig config = TRY(configure_pass(*def, std::move(options), std::move(sites)));
+  config.rule = rule;
+  return config;
 }
 
 // The log is the history of the graph: it accounts for every node that came and went.
@@ -108,10 +111,17 @@ const PassDef* find_pass(const std::string& name) {
   return nullptr;
 }
 
+std::shared_ptr<const PassDef> find_rule(const Rules& rules, const std::string& name) {
+  const auto found =
+      std::find_if(rules.begin(), rules.end(), [&](const auto& rule) { return name == rule->name; });
+  return found == rules.end() ? nullptr : *found;
+}
+
 // The words of a pipeline are the passes and its two short forms.
-std::string unknown_pass(const std::string& name, PassWords words) {
+std::string unknown_pass(const std::string& name, PassWords words, const Rules& rules) {
   std::vector<std::string> known;
   if (words == PassWords::pipeline) known = {"default", "none"};
+  for (const auto& rule : rules) known.emplace_back(rule->name);
   for (const PassDef* def : kPasses) known.emplace_back(def->name);
   if (words == PassWords::with_planners)
     for (const PlannerDef& def : all_planners()) known.emplace_back(def.name);
@@ -124,6 +134,12 @@ Result<PassConfig> configure_pass(const PassDef& def,
   PassConfig config{&def, std::move(options), std::move(sites), def.make()};
   TRY(set_fields([&](FieldVisitor& v) { config.pass->fields(v); }, config.options,
                  std::string("pass ") + def.name));
+  return config;
+}
+
+Result<PassConfig> configure_rule(std::shared_ptr<const PassDef> rule, InstanceChoice sites) {
+  PassConfig config = TRY(configure_pass(*rule, {}, std::move(sites)));
+  config.rule = std::move(rule);
   return config;
 }
 
@@ -145,15 +161,16 @@ std::string Pipeline::text() const {
   return text.empty() ? "none" : text;
 }
 
-Pipeline default_pipeline() {
+Pipeline default_pipeline(const Rules& rules) {
   Pipeline pipeline;
+  for (const auto& rule : rules) pipeline.passes.push_back({rule.get(), {}, {}, rule->make(), rule});
   for (const PassDef* def : kPasses) {
     if (!def->by_precision) pipeline.passes.push_back({def, {}, {}, def->make()});
   }
   return pipeline;
 }
 
-Result<Pipeline> parse_pipeline(const std::string& text) {
+Result<Pipeline> parse_pipeline(const std::string& text, const Rules& rules) {
   Pipeline pipeline;
   for (const std::string& part : split_top_level(text)) {
     if (part.empty()) {
@@ -161,11 +178,11 @@ Result<Pipeline> parse_pipeline(const std::string& text) {
       return Error{Errc::usage, "empty pass name in '" + escaped(text) + "'"};
     }
     if (part == "none" || part == "default") {
-      pipeline = part == "none" ? Pipeline{} : default_pipeline();
+      pipeline = part == "none" ? Pipeline{} : default_pipeline(rules);
       continue;
     }
     const bool off = part[0] == '-';
-    const PassConfig config = TRY(parse_config(off ? part.substr(1) : part));
+    const PassConfig config = TRY(parse_config(off ? part.substr(1) : part, rules));
     auto same = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
                              [&](const PassConfig& c) { return c.def == config.def; });
     if (!off) {

@@ -40,9 +40,12 @@ struct PassDef {
   bool by_precision = false;  // switched by the recipe's precision: in no default pipeline
   bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
   std::optional<kernels::Target> target{};  // the only processor it is for (empty: any); elsewhere it says so
-  std::unique_ptr<Pass> (*make)();
+  std::function<std::unique_ptr<Pass>()> make;
   Result<PassExample> (*example)();  // before -> after; tested, documented, previewed
 };
+
+// Passes that a user wrote (rules.h). They run before the others.
+using Rules = std::vector<std::shared_ptr<const PassDef>>;
 
 // In the order in which they run; the default pipeline has those that are not switched by the precision.
 std::span<const PassDef* const> all_passes();
@@ -50,7 +53,9 @@ const PassDef* find_pass(const std::string& name);
 // What is wrong with the name of a pass that does not exist, with the nearest: of the passes alone, with the memory
 // planners, or of all words of a pipeline.
 enum class PassWords : std::uint8_t { passes, with_planners, pipeline };
-std::string unknown_pass(const std::string& name, PassWords words = PassWords::passes);
+std::string unknown_pass(const std::string& name, PassWords words = PassWords::passes,
+                         const Rules& rules = {});
+std::shared_ptr<const PassDef> find_rule(const Rules& rules, const std::string& name);  // null: none
 
 // One switched-on pass with its options and the instances that the user switched off, or wants alone.
 struct PassConfig {
@@ -58,20 +63,24 @@ struct PassConfig {
   std::vector<std::pair<std::string, std::string>> options;
   InstanceChoice sites;
   std::shared_ptr<Pass> pass;  // made with the options
+  std::shared_ptr<const PassDef>
+      rule{};  // `def`, where that is a rule: kept as long as what was made from it
 };
 // The one reader of options' texts. Unknown options, wrong types and values out of range are usage errors.
 Result<PassConfig> configure_pass(const PassDef& def,
                                   std::vector<std::pair<std::string, std::string>> options = {},
                                   InstanceChoice sites = {});
+Result<PassConfig> configure_rule(std::shared_ptr<const PassDef> rule, InstanceChoice sites = {});
 
 struct Pipeline {
   std::vector<PassConfig> passes;
   std::string text() const;  // round-trips through parse_pipeline
 };
-Pipeline default_pipeline();
+Pipeline default_pipeline(const Rules& rules = {});
 // "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one) | "default,fuse-gelu{except=/a/Mul|/b/*}"
 // (or only=, of instances: instances.h). Unknown pass or option: usage error with the nearest name.
-Result<Pipeline> parse_pipeline(const std::string& text);
+// Rules are named as passes are.
+Result<Pipeline> parse_pipeline(const std::string& text, const Rules& rules = {});
 
 struct PassReport {
   std::string name;

@@ -14,6 +14,7 @@
 #include "engine/train/schedules.h"
 #include "passes/planners.h"
 #include "sessions/data.h"
+#include "passes/rules.h"
 
 namespace gradloom {
 namespace {
@@ -76,6 +77,8 @@ Recipe with_absolute_paths(const Recipe& recipe) {
   return moved;
 }
 
+Result<Rules> recipe_rules(const Recipe& recipe) { return parse_rules(recipe.rules, "rules"); }
+
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
   recipe.passes.clear();
   for (const PassConfig& pass : pipeline.passes) {
@@ -102,13 +105,18 @@ Result<DType> precision_type(const std::string& precision) {
 
 Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
   Pipeline pipeline;
+  const auto rules = recipe_rules(recipe);
+  if (!rules) return Error{Errc::bad_input, "/rules: " + rules.error().message};
   for (std::size_t i = 0; i < recipe.passes.size(); ++i) {
     const RecipePass& pass = recipe.passes[i];
     const std::string path = fmt::format("/passes/{}", i);
-    const PassDef* def = find_pass(pass.name);
-    if (def == nullptr) return Error{Errc::bad_input, path + "/name: " + unknown_pass(pass.name)};
+    const auto rule = find_rule(*rules, pass.name);
+    const PassDef* def = rule != nullptr ? rule.get() : find_pass(pass.name);
+    if (def == nullptr)
+      return Error{Errc::bad_input, path + "/name: " + unknown_pass(pass.name, PassWords::passes, *rules)};
     auto config = configure_pass(*def, pass.options, pass.sites);
     if (!config) return Error{Errc::bad_input, path + "/options: " + config.error().message};
+    config->rule = rule;
     pipeline.passes.push_back(std::move(config).value());
   }
   return pipeline;

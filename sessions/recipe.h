@@ -55,6 +55,7 @@ struct Recipe {
 #define NUMBER(key, fallback, ...) double key = fallback;
 #define LIST(key, ...) std::vector<std::string> key;
 #include "sessions/recipe_settings.def"
+  std::string rules;  // the text of the user's rules (passes/rules.h)
   std::vector<RecipePass> passes;
   // Those that a search found, by problem (Algorithms in engine/device/device.h)
   std::map<std::string, std::string> algorithms;
@@ -77,6 +78,7 @@ Status write_recipe(const Recipe& recipe, const std::string& path);  // atomic
 
 Recipe with_absolute_paths(const Recipe& recipe);  // usable from every folder
 
+Result<Rules> recipe_rules(const Recipe& recipe);  // errors: those of parse_rules
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline);
 // Settings of passes that the precision switches go when it switches them off.
 void set_precision(Recipe& recipe, const std::string& precision);

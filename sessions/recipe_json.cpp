@@ -96,6 +96,27 @@ std::string option_text(const json& value) {
   return value.get<std::string>();
 }
 
+// A line of the text each, as people read them.
+void read_rules(const json& from, Recipe& recipe) {
+  for (const json& line : from)
+    recipe.rules += (&line == &from.front() ? "" : "\n") + line.get<std::string>();
+}
+
+ordered write_rules(const Recipe& recipe) {
+  if (recipe.rules.empty()) return {};
+  ordered lines = ordered::array();
+  for (std::size_t at = 0; at < recipe.rules.size();) {
+    const std::size_t end = std::min(recipe.rules.find('\n', at), recipe.rules.size());
+    lines.push_back(recipe.rules.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+constexpr const char* rules_schema = R"({
+  "type": "array", "maxItems": 65536, "items": {"type": "string", "maxLength": 4096}
+})";
+
 void read_passes(const json& from, Recipe& recipe) {
   for (const json& item : from) {
     RecipePass pass;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "engine/base/file.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/train/early_stop.h"
@@ -13,6 +14,7 @@
 #include "engine/train/parameter_groups.h"
 #include "engine/train/schedules.h"
 #include "passes/planners.h"
+#include "passes/rules.h"
 #include "sessions/data.h"
 
 namespace gradloom {
@@ -65,6 +67,7 @@ std::string loss_scale_syntax() { return print_loss_scale(LossScaleSpec()); }
 std::string data_syntax() {
   return "synthetic | npz:FILE | npz:FOLDER | npy:INPUT=FILE,INPUT=FILE | tokens:FILE | tokens{bytes=2}:FILE";
 }
+std::string rules_syntax() { return "FILE | rule NAME { PATTERN -> REPLACEMENT where CONDITIONS } .."; }
 std::string passes_syntax() {
   return "default | none | name,name{option=value} | default,-name | default,name{except=SITE|@FINGERPRINT} (or only=)";
 }
@@ -107,8 +110,21 @@ Status check_planner(const std::string& text) {
   return {};
 }
 
+// The rules that were there go, those that come are switched on. Every rule has an arrow, the name of a file has none.
+Status set_rules(Recipe& recipe, const std::string& text) {
+  const bool is_text = text.empty() || text.find("->") != std::string::npos;
+  const std::string rules = is_text ? text : TRY(read_file_limited(text, kMostRulesBytes));
+  const Rules come = TRY(parse_rules(rules, is_text ? "rules" : text)), go = TRY(recipe_rules(recipe));
+  std::erase_if(recipe.passes, [&](const RecipePass& pass) { return find_rule(go, pass.name) != nullptr; });
+  recipe.rules = rules.substr(0, rules.find_last_not_of(" \t\r\n") + 1);
+  std::vector<RecipePass> passes;
+  for (const auto& rule : come) passes.push_back({rule->name, {}, {}});
+  recipe.passes.insert(recipe.passes.begin(), passes.begin(), passes.end());
+  return {};
+}
+
 Status set_passes(Recipe& recipe, const std::string& text) {
-  set_pipeline(recipe, TRY(parse_pipeline(text)));
+  set_pipeline(recipe, TRY(parse_pipeline(text, TRY(recipe_rules(recipe)))));
   return {};
 }
 

@@ -306,8 +306,9 @@ void Controller::set_pass(const std::string& name, bool on) {
 
 void Controller::set_all_passes(bool on) {
   edit(on ? "default passes" : "all passes off", [&](Recipe& r) {
+    const auto rules = recipe_rules(r);
     if (on)
-      set_pipeline(r, default_pipeline());
+      set_pipeline(r, default_pipeline(rules.ok() ? *rules : Rules()));
     else
       r = without_passes(r);
   });

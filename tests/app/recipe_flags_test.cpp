@@ -33,6 +33,25 @@ Recipe default_recipe() {
   return recipe;
 }
 
+TEST(RecipeFlags, RulesAreReadFromTextOrFileAndSwitchedOnFirst) {
+  const auto recipe = resolved("m.onnx --rules 'rule twice { y = Neg(n); n = Neg(x) -> x }'");
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  EXPECT_EQ(recipe->passes[0].name, "twice");
+  EXPECT_EQ(recipe->passes.size(), default_pipeline().passes.size() + 1);
+  EXPECT_EQ(recipe_pipeline(*recipe)->passes[0].def->summary, std::string("y = Neg(n); n = Neg(x) -> x"));
+  EXPECT_EQ(arguments_of(*recipe).find("--passes"), std::string::npos) << "the default has them";
+  const auto off =
+      resolved("m.onnx --rules 'rule twice { y = Neg(n); n = Neg(x) -> x }' --passes default,-twice");
+  ASSERT_TRUE(off.ok()) << off.error().message;
+  EXPECT_EQ(off->passes.size(), default_pipeline().passes.size());
+  const auto absent = resolved("m.onnx --rules no-such-file");
+  ASSERT_FALSE(absent.ok());
+  EXPECT_EQ(absent.error().code, Errc::io);
+  const auto wrong = resolved("m.onnx --rules 'rule twice { y = Neg(n) -> z }'");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "rules:1:28: 'z' is no value that the pattern is made of");
+}
+
 TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   Recipe recipe = default_recipe();
   auto back = resolved(arguments_of(recipe));
@@ -63,7 +82,9 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.seed = 18446744073709551615u;
   recipe.steps = 200;
   recipe.threads = 2;
-  set_pipeline(recipe, *parse_pipeline("default,-fuse-gelu"));
+  recipe.rules = "rule twice {\n  y = Neg(n); n = Neg(x) -> x  // both\n}\nrule once { y = Abs(x) -> x }";
+  set_pipeline(recipe, *parse_pipeline("default,-fuse-gelu,-once,cse{only=@0123456789ab|/a/*}",
+                                       *recipe_rules(recipe)));
   recipe.passes[0].sites.except = {"here"};
   recipe.planner = "reuse";
   recipe.in_place = false;

@@ -72,6 +72,9 @@ class FuzzTargets : public testing::TestWithParam<const char*> {
         files.push_back(kept);
       }
     }
+    for (const fs::path& path :
+         files_under(fs::path(GRADLOOM_SOURCE_DIR) / "tests/fuzz/kept" / target().name))
+      if (!model) files.push_back(path);
     std::vector<std::string> contents;
     for (const fs::path& path : files) contents.push_back(read_file(path));
     return contents;
@@ -109,7 +112,7 @@ TEST_P(FuzzTargets, SeedsAndMutations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzTargets,
-                         testing::Values("import", "compile", "recipe", "npz", "safetensors"),
+                         testing::Values("import", "compile", "recipe", "npz", "safetensors", "rules"),
                          [](const auto& row) { return std::string(row.param); });
 
 }  // namespace

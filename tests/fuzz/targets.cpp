@@ -13,6 +13,7 @@
 #include "engine/base/safetensors.h"
 #include "engine/run/executor.h"
 #include "passes/compile.h"
+#include "passes/rules.h"
 #include "sessions/recipe.h"
 #include "tests/folder.h"
 
@@ -148,6 +149,23 @@ void fuzz_recipe(std::string_view bytes) {
   if (const auto options = recipe_compile_options(*recipe); !options.ok()) require_typed(options.error());
 }
 
+// On a graph that has something for most patterns.
+void fuzz_rules(std::string_view bytes) {
+  const Result<Rules> rules = parse_rules(std::string(bytes));
+  if (!rules.ok()) return require_typed(rules.error());
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {2, 3}});
+  const ValueId k = b.op("Mul", {x, b.scalar(DType::f32, 1.702)});
+  const ValueId s = b.op("Add", {b.op("Mul", {x, b.op("Sigmoid", {k})}), b.scalar(DType::f32, 2)});
+  const ValueId t = b.op("Transpose", {s}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+  graph.outputs = {b.op("Softmax", {b.op("Div", {t, b.scalar(DType::f32, 3)})}, {{"axis", std::int64_t{1}}})};
+  const Pipeline pipeline = default_pipeline(*rules);
+  std::vector<PassReport> reports;
+  for (const PassPhase phase : {PassPhase::pre_gradient, PassPhase::post_gradient})
+    require(run_passes(graph, pipeline, phase, reports), "the graph after rules");
+}
+
 void fuzz_npz(std::string_view bytes) {
   const auto arrays = read_npz(folder().write("arrays.npz", bytes));
   if (!arrays.ok()) require_typed(arrays.error());
@@ -176,7 +194,7 @@ void fuzz_safetensors(std::string_view bytes) {
 
 constexpr Target kTargets[] = {
     {"import", true, fuzz_import}, {"compile", true, fuzz_compile},          {"recipe", false, fuzz_recipe},
-    {"npz", false, fuzz_npz},      {"safetensors", false, fuzz_safetensors},
+    {"npz", false, fuzz_npz},      {"safetensors", false, fuzz_safetensors}, {"rules", false, fuzz_rules},
 };
 
 }  // namespace

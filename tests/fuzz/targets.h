@@ -20,6 +20,7 @@ struct Target {
 // recipe        the JSON of a recipe, back and forth
 // npz           an .npz or .npy file
 // safetensors   a .safetensors file, back and forth
+// rules         a file of rules, then those and all passes on a small graph
 std::span<const Target> targets();
 const Target* find_target(std::string_view name);
 

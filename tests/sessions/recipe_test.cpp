@@ -42,8 +42,9 @@ Recipe full_recipe() {
   recipe.seed = 18446744073709551615u;
   recipe.steps = 200;
   recipe.threads = 2;
+  recipe.rules = "rule twice {\n  y = Neg(n); n = Neg(x) -> x\n}";
   recipe.passes = {
-      {"fuse-gelu", {}, {"/h.0/mlp/Erf", "odd \"name\" \n\xc3\xa9"}},
+      {"fuse-gelu", {}, {{"/h.0/mlp/Erf", "odd \"name\" \n\xc3\xa9"}, {"@0123456789ab", "/h.*"}}},
       {"fuse-elementwise", {{"keep", "true"}, {"max_nodes", "16"}, {"mode", "a b"}, {"ratio", "0.25"}}, {}}};
   recipe.planner = "reuse";
   recipe.in_place = false;
@@ -260,6 +261,27 @@ TEST_F(RecipeTest, PrecisionsNameWhatIsLacking) {
     EXPECT_EQ(type.error().code, Errc::usage);
     EXPECT_NE(type.error().message.find(part), std::string::npos) << type.error().message;
   }
+}
+
+// A recipe has its rules in itself: what reads it needs no other file.
+TEST_F(RecipeTest, RulesAreKeptLineByLine) {
+  Recipe recipe;
+  recipe.model = "m.onnx";
+  recipe.rules = "rule twice {\n  y = Neg(n); n = Neg(x)\n  -> x\n}";
+  set_pipeline(recipe, default_pipeline(*recipe_rules(recipe)));
+  recipe.passes[0].sites = {{"/a"}, {"@0123456789ab"}};
+  const auto back = parse_recipe(recipe_json(recipe));
+  ASSERT_TRUE(back.ok()) << error_of(back);
+  EXPECT_EQ(*back, recipe);
+  const auto pipeline = recipe_pipeline(*back);
+  ASSERT_TRUE(pipeline.ok()) << error_of(pipeline);
+  EXPECT_EQ(pipeline->passes[0].def->name, std::string("twice"));
+  EXPECT_EQ(pipeline->passes[0].sites, recipe.passes[0].sites);
+  recipe.rules = "rule twice { y = Nog(x) -> x }";
+  const auto wrong = recipe_pipeline(recipe);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().code, Errc::bad_input);
+  EXPECT_EQ(wrong.error().message, "/rules: rules:1:18: unknown operator 'Nog'; did you mean Neg?");
 }
 
 TEST_F(RecipeTest, PipelinesConvertBothWays) {
