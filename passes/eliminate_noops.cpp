@@ -32,9 +32,12 @@ std::vector<std::int64_t> transpose_perm(const Graph& graph, const Node& node) {
   return node.attrs.integers("perm", reversed);
 }
 
-// Every number of `from` is one of `to`.
+// Every number of `from` is one of `to`, and goes from there to any type as it would from `from`.
 bool widens(DType from, DType to) {
-  if (!is_float(from) || !is_float(to) || from == to) return false;
+  if (from == to) return false;
+  if (from == DType::boolean) return true;  // 0 and 1 are those of every type
+  if (from == DType::i32 && to == DType::i64) return true;
+  if (!is_float(from) || !is_float(to)) return false;
   return to == DType::f64 || (to == DType::f32 && from != DType::f64);
 }
 
