@@ -245,8 +245,8 @@ Status Executor::restore(const std::vector<std::byte>& states) {
 
 Status Executor::reset() { return impl_->load_initial(false); }
 
-void Executor::poison() {
-  const std::vector<std::byte> bytes(static_cast<std::size_t>(impl_->plan->arena_bytes), std::byte{0xff});
+void Executor::poison(std::uint8_t byte) {
+  const std::vector<std::byte> bytes(static_cast<std::size_t>(impl_->plan->arena_bytes), std::byte{byte});
   if (bytes.empty()) return;
   CHECK(impl_->device->upload(impl_->blocks.of(Place::arena), bytes.data(), bytes.size()).ok(),
         "poisoning the arena");

@@ -95,10 +95,11 @@ class Executor {
   Result<std::vector<std::byte>> states() const;
   Status restore(const std::vector<std::byte>& states);
   Status reset();                            // states back to their initial contents
-  void poison();                             // fills the arena with NaN bytes (tests)
   std::int64_t measured_peak_bytes() const;  // bytes really taken from the device
   // The arena, and the memory of these values for those of another graph: {its value, ours}.
   LentMemory lend(const std::vector<std::pair<ValueId, ValueId>>& values) const;
+  // Fills the arena with a byte (tests): 0xff makes NaN of every float, 0x7f the largest, 0x01 nearly zero.
+  void poison(std::uint8_t byte = 0xff);
   const std::byte* memory(Place place) const;  // the block that the plan's offsets count from; null: none
 
  private:

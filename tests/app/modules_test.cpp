@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
 #include "app/check.h"
@@ -49,6 +50,39 @@ TEST_P(Modules, LossAndGradientsArePyTorchs) {
       EXPECT_EQ(r.status, CheckStatus::pass) << precision << ", passes " << passes << ": " << r.reason;
       EXPECT_GT(r.gradients, 0) << precision << ", passes " << passes;
     }
+  }
+}
+
+// Each pass alone, each left out, and four random choices, as one list.
+std::vector<std::string> choices_of_passes() {
+  std::vector<std::string> choices;
+  std::mt19937 random(20261124);
+  for (const PassDef* def : all_passes()) {
+    if (def->by_precision) continue;
+    choices.emplace_back(def->name);
+    choices.push_back(std::string("default,-") + def->name);
+  }
+  for (int i = 0; i < 4; ++i) {
+    std::string some = "none";
+    for (const PassDef* def : all_passes())
+      if (!def->by_precision && random() % 2 == 0) some += std::string(",") + def->name;
+    choices.push_back(some);
+  }
+  return choices;
+}
+
+// Some of them for each module, in turn, so that all modules together see all; GRADLOOM_TEST_MATRIX says how many.
+TEST_P(Modules, NoChoiceOfPassesChangesThem) {
+  const std::vector<std::string> choices = choices_of_passes(), names = module_names();
+  const char* wanted = getenv("GRADLOOM_TEST_MATRIX");
+  const std::size_t count =
+      std::min<std::size_t>(wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : 2, choices.size());
+  const auto place =
+      static_cast<std::size_t>(std::find(names.begin(), names.end(), GetParam()) - names.begin());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string& passes = choices[(place * count + i) % choices.size()];
+    const CheckResult r = check_module(GetParam(), {*parse_pipeline(passes), "f64", "cpu", {}, {}, 0});
+    EXPECT_EQ(r.status, CheckStatus::pass) << "passes " << passes << ": " << r.reason;
   }
 }
 
