@@ -88,7 +88,9 @@ class Regions {
     for (std::uint32_t at = 0; at < order.size(); ++at) {
       const Node& node = graph_.nodes[order[at]];
       auto code = statements_of(graph_, node);
-      regions_.push_back({{order[at]}, at, at, code ? code->size() : 0});
+      // Shapes may depend on what is known before running, and a region's results are not.
+      const bool known = node.outputs[0] != kNone && graph_.values[node.outputs[0]].data.defined();
+      regions_.push_back({{order[at]}, at, at, code && !known ? code->size() : 0});
       region_of_[order[at]] = at;
     }
     position_.assign(graph_.nodes.size(), 0);

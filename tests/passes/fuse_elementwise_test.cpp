@@ -31,6 +31,15 @@ TEST_F(FuseElementwise, AChainIsOneNode) {
   EXPECT_EQ(fused().attrs.text("code"), "t0=Neg(i0);t1=Exp(t0);t2=Tanh(t1)");
 }
 
+// Sizes of later nodes are read from it: as a region's result nobody would know it.
+TEST_F(FuseElementwise, WhatIsKnownBeforeRunningStays) {
+  const ValueId rows = b.op("Add", {b.op("Size", {x}), b.constant(Tensor::scalar(DType::i64, 1))});
+  graph.values[rows].data = Tensor::from_f64(DType::i64, {}, {13});  // as import finds it
+  graph.outputs = {b.op("Neg", {b.op("Mul", {rows, b.constant(Tensor::scalar(DType::i64, 2))})})};
+  run_and_compare(graph, "fuse-elementwise", 0);
+  EXPECT_EQ(op_counts(graph).at("Add"), 1);
+}
+
 TEST_F(FuseElementwise, EveryResultReadOutsideIsAnOutput) {
   const ValueId e = b.op("Exp", {x}), s = b.op("Add", {e, y});
   graph.outputs = {s, b.op("MatMul", {e, b.op("Transpose", {b.op("Mul", {s, s})},
