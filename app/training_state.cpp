@@ -8,6 +8,7 @@
 #include "app/parameter_file.h"
 #include "engine/base/names.h"
 #include "engine/base/text.h"
+#include "engine/train/weight_copies.h"
 
 namespace gradloom {
 namespace {
@@ -52,8 +53,10 @@ std::vector<Kept> kept_states(const ImportedModel& model, const Compiled& compil
     if (v.role == Role::state) own.insert(v.name);
   std::map<std::string_view, const TrainState*> listed;
   for (const TrainState& state : compiled.train.states) listed[state.value] = &state;
+  const std::map<ValueId, ValueId> copies = weight_copies(graph);
   std::vector<Kept> kept;
   for (const Update& u : graph.updates) {
+    if (copies.count(u.state) != 0) continue;
     const std::string& name = graph.values[u.state].name;
     const auto found = listed.find(name);
     const TrainState* const state = found == listed.end() ? nullptr : found->second;

@@ -1,6 +1,6 @@
 // fuse-optimizer: the updates of all parameters in one kernel (multi-tensor apply).
-// Inputs of Optimizer with n parameters: lr, step, grad_scale, apply, then n parameters, n gradients, and n
-// of each state.
+// Inputs of Optimizer with n parameters: lr, step, grad_scale, apply, then n parameters, n gradients, n of each
+// state, and the copies of some.
 #include <map>
 #include <string>
 #include <string_view>
@@ -25,6 +25,9 @@ class FuseOptimizer final : public Pass {
       if (std::string_view(node.op->name) != "Optimizer" || !rw.allowed("optimizer", id)) continue;
       Attrs attrs = node.attrs;
       attrs.erase("n");
+      attrs.erase("copies");
+      if (attrs.has("keys"))
+        attrs.set("keys", std::int64_t{1});  // have some; which they are is each one's own
       std::string key = to_string(attrs) + dtype_name(graph.type(node.inputs[kShared]).dtype);
       for (std::size_t i = 0; i < kShared; ++i) key += "," + std::to_string(node.inputs[i]);
       groups[key].push_back(id);
@@ -43,7 +46,9 @@ class FuseOptimizer final : public Pass {
  private:
   static Status merge(Rewriter& rw, const std::vector<NodeId>& nodes) {
     const Node first = rw.graph().nodes[nodes[0]];
-    const std::size_t sets = first.outputs.size() / parameter_count(first);  // the parameter and its states
+    // The parameter and its states.
+    const std::size_t sets =
+        (first.outputs.size() - first.attrs.integers("copies").size()) / parameter_count(first);
     std::vector<ValueId> inputs(first.inputs.begin(), first.inputs.begin() + kShared), old_outputs;
     std::size_t total = 0;
     for (NodeId id : nodes) total += parameter_count(rw.graph().nodes[id]);
@@ -58,14 +63,45 @@ class FuseOptimizer final : public Pass {
     };
     for (std::size_t set = 0; set < sets + 1; ++set) gather(&Node::inputs, kShared, set, inputs);
     for (std::size_t set = 0; set < sets; ++set) gather(&Node::outputs, 0, set, old_outputs);
+    const std::vector<std::int64_t> copies = gather_copies(rw.graph(), nodes, inputs, old_outputs);
     Attrs attrs = first.attrs;
     attrs.set("n", static_cast<std::int64_t>(total));
+    attrs.erase("copies");
+    if (first.attrs.has("keys")) attrs.set("keys", all_keys(rw.graph(), nodes));
+    if (!copies.empty()) attrs.set("copies", copies);
     GraphBuilder& b = rw.begin("optimizer", nodes[0], nodes);
     const auto outputs = TRY(b.add(*first.op, inputs, attrs, static_cast<int>(old_outputs.size()), {},
                                    b.unique_name("all/Optimizer")));
     for (std::size_t i = 0; i < outputs.size(); ++i) rw.replace(old_outputs[i], outputs[i]);
     rw.commit(std::to_string(nodes.size()) + " updates in one kernel");
     return {};
+  }
+
+  static std::vector<std::int64_t> all_keys(const Graph& graph, const std::vector<NodeId>& nodes) {
+    std::vector<std::int64_t> all;
+    for (NodeId id : nodes) {
+      const std::vector<std::int64_t> own = graph.nodes[id].attrs.integers("keys");
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
+
+  // The parameters that have copies, by their place among all; the copies are appended to inputs and outputs.
+  static std::vector<std::int64_t> gather_copies(const Graph& graph, const std::vector<NodeId>& nodes,
+                                                 std::vector<ValueId>& inputs,
+                                                 std::vector<ValueId>& outputs) {
+    std::vector<std::int64_t> all;
+    std::int64_t before = 0;
+    for (NodeId id : nodes) {
+      const Node& node = graph.nodes[id];
+      const std::vector<std::int64_t> own = node.attrs.integers("copies");
+      for (const std::int64_t place : own) all.push_back(before + place);
+      const auto count = static_cast<std::ptrdiff_t>(own.size());
+      inputs.insert(inputs.end(), node.inputs.end() - count, node.inputs.end());
+      outputs.insert(outputs.end(), node.outputs.end() - count, node.outputs.end());
+      before += static_cast<std::int64_t>(parameter_count(node));
+    }
+    return all;
   }
 };
 

@@ -117,6 +117,22 @@ void Rewriter::replace_outputs(ValueId old_value, ValueId new_value) {
   std::swap(graph_.values[old_value].name, graph_.values[new_value].name);
 }
 
+void Rewriter::retype_parameter(ValueId parameter, DType type) {
+  CHECK(scope_.has_value() && graph_.values[parameter].role == Role::parameter,
+        "not a parameter in a rewrite");
+  Value& value = graph_.values[parameter];
+  value.type.dtype = type;
+  if (value.data.defined()) value.data = value.data.cast(type);
+}
+
+void Rewriter::update(ValueId state, ValueId next) {
+  CHECK(scope_.has_value(), "state updated outside of a rewrite");
+  index_new_nodes();
+  builder_.update(state, next);
+  ++extra_uses_[state];
+  ++extra_uses_[next];
+}
+
 void Rewriter::move_outputs(ValueId old_value, ValueId new_value) {
   for (ValueId& out : graph_.outputs)
     if (out == old_value) out = new_value;

@@ -53,6 +53,10 @@ class Rewriter {
   // Outputs of the graph, loss and updates alone read the new value,
   // whose type may differ; the name moves to it.
   void replace_outputs(ValueId old_value, ValueId new_value);
+  // A parameter is kept in another type; what reads it must be retyped or replaced too.
+  void retype_parameter(ValueId parameter, DType type);
+  // A new state gets `next` after every step.
+  void update(ValueId state, ValueId next);
   // The node stays and reads `inputs`, with these attributes; its results take the types that
   // inference gives, known contents are converted. What reads them must be retyped too.
   // REQUIRES inputs that the operator accepts.

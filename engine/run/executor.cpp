@@ -1,12 +1,17 @@
 #include "engine/run/executor.h"
 
+#include <algorithm>
+
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/preparation.h"
 #include "engine/run/blocks.h"
 #include "engine/run/device_times.h"
 #include "engine/run/input_slots.h"
 #include "engine/run/launches.h"
 #include "engine/run/step_results.h"
+#include "engine/train/weight_copies.h"
+#include "kernels/cpu.h"
 
 namespace gradloom {
 
@@ -20,7 +25,9 @@ struct Executor::Impl {
         blocks(its_plan, on, lent),
         inputs(of, its_plan, on, blocks),
         results(of, on, blocks),
-        launches(on) {}
+        launches(on) {
+    for (const auto& [copy, parameter] : weight_copies(of)) copy_of[parameter] = copy;
+  }
   ~Impl() {
     if (queued) (void)device->synchronize();  // nothing may still use the memory
   }
@@ -33,6 +40,7 @@ struct Executor::Impl {
   InputSlots inputs;
   StepResults results;
   Launches launches;
+  std::map<ValueId, ValueId> copy_of;  // 16-bit copies of parameters
   // Shared by tensors that are views of the blocks, so that none of them takes itself for the only one.
   const std::shared_ptr<std::byte[]> viewed{new std::byte[1]};
   std::int64_t submitted = 0;  // steps submitted so far
@@ -49,10 +57,31 @@ struct Executor::Impl {
 
   Status write(ValueId v, const Tensor& data) const {
     auto* const to = static_cast<std::byte*>(address(v));
+    const auto copy = copy_of.find(v);
     return data.visit([&](const std::byte* piece, std::size_t from, std::size_t bytes) -> Result<bool> {
       TRY(device->upload(to + from, piece, bytes));
+      if (copy != copy_of.end()) TRY(write_rounded(copy->second, data.dtype(), piece, from, bytes));
       return true;
     });
+  }
+
+  // The same of the parameter's 16-bit copy, a part at a time.
+  Status write_rounded(ValueId copy, DType from_type, const std::byte* piece, std::size_t from,
+                       std::size_t bytes) const {
+    constexpr std::size_t kPartElements = 1 << 18;
+    const DType to_type = graph->type(copy).dtype;
+    const std::size_t size = dtype_bytes(from_type), low_size = dtype_bytes(to_type), count = bytes / size;
+    auto* const to = static_cast<std::byte*>(address(copy)) + from / size * low_size;
+    std::vector<std::byte> part(std::min(count, kPartElements) * low_size);
+    for (std::size_t done = 0; done < count; done += kPartElements) {
+      const std::size_t elements = std::min(count - done, kPartElements);
+      const auto program = conversion(from_type, to_type, static_cast<std::int64_t>(elements));
+      const void* const source = piece + done * size;
+      void* const rounded = part.data();
+      kernels::cpu().elementwise({program.get(), &source, &rounded, nullptr});
+      TRY(device->upload(to + done * low_size, part.data(), elements * low_size));
+    }
+    return {};
   }
 
   Status load_initial(bool constants) {

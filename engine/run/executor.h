@@ -86,7 +86,7 @@ class Executor {
   // The same without a copy where the host reads the device's memory (the CPU): what a later step writes there
   // is seen, and nothing is once the executor is gone.
   Result<Tensor> view(ValueId value) const;
-  Status write(ValueId state, const Tensor& data);
+  Status write(ValueId state, const Tensor& data);  // of a parameter with a 16-bit copy: that too
   Result<double> read_scalar(ValueId value) const;
   // Lets the device find the fastest of `candidates` algorithms of its libraries for every kernel, after
   // which states are back to their initial contents. REQUIRES pending() == 0.

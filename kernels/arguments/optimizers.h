@@ -6,6 +6,8 @@
 
 namespace gradloom::kernels {
 
+struct RandomState;  // elements.h
+
 // Multi-tensor optimizers: one kernel updates `count` tensors of sizes[i] elements, in place (the *_out
 // pointer equals the input or not; both work). lr: f64 scalar, step: i64 scalar (1 at the first update),
 // grad_scale: scalar of dtype or null. Formulas and their sources: the rows of kernels/optimizers.def, whose
@@ -39,7 +41,18 @@ struct OptimizerArgs {
   void* const* state1_out;
   void* const* state2_out;
   void* const* state3_out;
-  void* workspace;  // LAMB and Adafactor: norms, means
+  // What is of 16 bits where dtype is wider.
+  const DType* grad_types;  // of each tensor's gradient: dtype, f16 or bf16; null: dtype
+  DType low_type;           // f16 or bf16: of copy_out
+  const std::int64_t*
+      copies;  // of each tensor: the place in copy_out that gets param_out rounded to low_type, or -1; null: none
+  void* const* copy_out;
+  // Whether parameters are of low_type themselves (and dtype is what they are computed in); rounded at random then.
+  bool low_params;
+  const RandomState* random;
+  const std::uint64_t* keys;  // of each tensor's random numbers
+  bool small_states;          // the whole states are of 8 bits (kernels/small_states.h)
+  void* workspace;            // LAMB and Adafactor: norms, means
 };
 // Matrices of all factored tensors; none of them is empty.
 inline std::int64_t factored_matrices(const OptimizerArgs& args) {
@@ -56,6 +69,7 @@ struct GlobalNormArgs {
   const void* const* tensors;
   void* out;
   void* workspace;
+  const DType* types;  // of each tensor: dtype, or f16 or bf16 where that is wider; null: dtype
 };
 
 }  // namespace gradloom::kernels

@@ -55,10 +55,14 @@ void row_means(const OptimizerArgs& args, const Step<T>& s) {
   const auto rows_of = [&](i64 t) { return args.sizes[t] / args.columns[t]; };
   for_parts(args.count, args.sizes, 1, rows_of, [&](i64 t, i64 row, i64) {
     const i64 columns = args.columns[t];
-    const T* const grad = static_cast<const T*>(args.grad[t]) + row * columns;
-    const double squares = sum_of(grad, grad, columns, [&](const auto& a, const auto&) {
-      const auto g = gradient(s, a);
-      return g * g;
+    double squares = 0;
+    for_row_parts(columns, [&](i64 begin, i64 count) {
+      T held[kSumBlock];
+      const T* const grad = gradients_at(args, t, row * columns + begin, count, held);
+      squares += sum_of(grad, grad, count, [&](const auto& a, const auto&) {
+        const auto g = gradient(s, a);
+        return g * g;
+      });
     });
     static_cast<T*>(args.state1_out[t])[row] =
         next_moment(s, static_cast<const T*>(args.state1[t])[row], squares / double(columns));
@@ -72,9 +76,10 @@ void column_means(const OptimizerArgs& args, const Step<T>& s) {
     const i64 rows = args.rows[t], columns = args.columns[t], strips = blocks_of(columns, kColumns);
     const i64 matrix = strip / strips, begin = strip % strips * kColumns,
               count = smaller(kColumns, columns - begin);
-    const T* grad = static_cast<const T*>(args.grad[t]) + matrix * rows * columns + begin;
     double squares[kColumns] = {};
-    for (i64 r = 0; r < rows; ++r, grad += columns) {
+    for (i64 r = 0; r < rows; ++r) {
+      T held[kColumns];
+      const T* const grad = gradients_at(args, t, (matrix * rows + r) * columns + begin, count, held);
       for (i64 j = 0; j < count; ++j) {
         const T g = gradient(s, grad[j]);
         squares[j] += double(g * g);
@@ -104,7 +109,8 @@ void matrix_means(const OptimizerArgs& args, double* means, i64* first_matrix) {
 template <class T>
 GRADLOOM_INLINE void fill_updates(const OptimizerArgs& args, const Step<T>& s, const Piece& piece,
                                   const double* means, const i64* first_matrix, T* updates) {
-  const T* const grad = input<T>(args.grad, piece);
+  T held[kTensorPiece];
+  const T* const grad = gradients_at(args, piece.tensor, piece.begin, piece.count, held);
   const auto floored = [&](T moment) { return moment < s.least ? s.least : moment; };
   if (!args.factored) {
     const T* const moments = output<T>(args.state1_out, piece);
@@ -126,7 +132,8 @@ GRADLOOM_INLINE void fill_updates(const OptimizerArgs& args, const Step<T>& s, c
 
 template <class T>
 void next_moments(const OptimizerArgs& args, const Step<T>& s, const Piece& piece) {
-  const T* const grad = input<T>(args.grad, piece);
+  T held[kTensorPiece];
+  const T* const grad = gradients_at(args, piece.tensor, piece.begin, piece.count, held);
   const T* const old = input<T>(args.state1, piece);
   T* const out = output<T>(args.state1_out, piece);
   for (i64 i = 0; i < piece.count; ++i) {
@@ -160,7 +167,8 @@ void update(const OptimizerArgs& args) {
     T updates[kTensorPiece];
     fill_updates(args, s, piece, means, first_matrix, updates);
     const auto square = [](const auto& a, const auto& b) { return a * b; };
-    const T* const param = input<T>(args.param, piece);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
     param_squares[number] = sum_of(param, param, piece.count, square);
     update_squares[number] = sum_of(updates, updates, piece.count, square);
   });
@@ -181,8 +189,9 @@ void update(const OptimizerArgs& args) {
     const T factor = T(over <= 1.0 ? own : own / over), shrink = T(1.0 - own * args.weight_decay);
     T updates[kTensorPiece];
     fill_updates(args, s, piece, means, first_matrix, updates);
-    const T* const param = input<T>(args.param, piece);
-    T* const param_out = output<T>(args.param_out, piece);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
+    T* const param_out = parameter.to;
     if (args.state3_out != nullptr) {
       const T* const old = input<T>(args.state3, piece);
       T* const m = output<T>(args.state3_out, piece);
@@ -193,6 +202,7 @@ void update(const OptimizerArgs& args) {
     } else {
       for (i64 i = 0; i < piece.count; ++i) param_out[i] = param[i] * shrink - updates[i] * factor;
     }
+    parameter.finish(args, piece);
   });
 }
 

@@ -15,9 +15,10 @@ void sgd(const OptimizerArgs& args) {
   for_pieces(args.count, args.sizes, 3, [&](i64, const Piece& piece) {
     T held[kTensorPiece];
     const T* const grad = gradients(args, piece, held);
-    const T* const param = input<T>(args.param, piece);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
     const T* const state = input<T>(args.state1, piece);
-    T* const param_out = output<T>(args.param_out, piece);
+    T* const param_out = parameter.to;
     T* const state_out = output<T>(args.state1_out, piece);
     if (args.momentum == 0.0) {
 #pragma GCC ivdep
@@ -28,7 +29,7 @@ void sgd(const OptimizerArgs& args) {
       if (state_out != nullptr && state != nullptr && state_out != state) {
         for (i64 i = 0; i < piece.count; ++i) state_out[i] = state[i];
       }
-      return;
+      return parameter.finish(args, piece);
     }
     const bool nesterov = args.nesterov;
 #pragma GCC ivdep
@@ -39,6 +40,7 @@ void sgd(const OptimizerArgs& args) {
       state_out[i] = buffer;
       param_out[i] = param[i] - lr * (nesterov ? g + momentum * buffer : buffer);
     }
+    parameter.finish(args, piece);
   });
 }
 
@@ -67,9 +69,10 @@ GRADLOOM_INLINE void update_with_state(const OptimizerArgs& args, i64 work_per_e
   for_pieces(args.count, args.sizes, work_per_element, [&](i64, const Piece& piece) {
     T held[kTensorPiece];
     const T* const grad = gradients(args, piece, held);
-    const T* const param = input<T>(args.param, piece);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
     const T* const state = input<T>(args.state1, piece);
-    T* const param_out = output<T>(args.param_out, piece);
+    T* const param_out = parameter.to;
     T* const state_out = output<T>(args.state1_out, piece);
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) {
@@ -78,6 +81,7 @@ GRADLOOM_INLINE void update_with_state(const OptimizerArgs& args, i64 work_per_e
       state_out[i] = s;
       param_out[i] = p;
     }
+    parameter.finish(args, piece);
   });
 }
 
@@ -88,10 +92,11 @@ GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_
   for_pieces(args.count, args.sizes, work_per_element, [&](i64, const Piece& piece) {
     T held[kTensorPiece];
     const T* const grad = gradients(args, piece, held);
-    const T* const param = input<T>(args.param, piece);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
     const T* const state1 = input<T>(args.state1, piece);
     const T* const state2 = input<T>(args.state2, piece);
-    T* const param_out = output<T>(args.param_out, piece);
+    T* const param_out = parameter.to;
     T* const state1_out = output<T>(args.state1_out, piece);
     T* const state2_out = output<T>(args.state2_out, piece);
 #pragma GCC ivdep
@@ -102,6 +107,7 @@ GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_
       state2_out[i] = v;
       param_out[i] = p;
     }
+    parameter.finish(args, piece);
   });
 }
 
@@ -184,7 +190,8 @@ void lamb(const OptimizerArgs& args) {
   for_pieces(args.count, args.sizes, 8, [&](i64 number, const Piece& piece) {
     T held[kTensorPiece];
     const T* const grad = gradients(args, piece, held);
-    const T* const param = input<T>(args.param, piece);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
     const T* const state1 = input<T>(args.state1, piece);
     const T* const state2 = input<T>(args.state2, piece);
     T* const state1_out = output<T>(args.state1_out, piece);
@@ -211,12 +218,14 @@ void lamb(const OptimizerArgs& args) {
     const double p2 = param_squares[first], u2 = update_squares[first];
     const double trust = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
     const T rate = T(lr * trust);
-    const T* const param = input<T>(args.param, piece);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
     const T* const m = output<T>(args.state1_out, piece);
     const T* const v = output<T>(args.state2_out, piece);
-    T* const param_out = output<T>(args.param_out, piece);
+    T* const param_out = parameter.to;
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) param_out[i] = param[i] - rate * update(m[i], v[i], param[i]);
+    parameter.finish(args, piece);
   });
 }
 
@@ -225,19 +234,20 @@ void adafactor(const OptimizerArgs& args) {
   GRADLOOM_ISA::adafactor(args);
 }
 
-// Where results do not stand where their operands do (a kernel between conversions), they get their contents.
+// Where results do not stand where their operands do (a kernel between conversions), they get their contents. Copies always
+// stand there.
 template <class T>
 void keep_all(const OptimizerArgs& args) {
   // divisors: by how much less than the parameter's the elements of the tensors are; null: not.
-  const auto keep = [&](const void* const* from, void* const* to, const i64* divisors) {
+  const auto keep = [&](const void* const* from, void* const* to, const i64* divisors,
+                        std::size_t bytes = sizeof(T)) {
     if (from == nullptr || to == nullptr) return;
     for (i64 t = 0; t < args.count; ++t) {
       const i64 elements = args.sizes[t] / (divisors != nullptr ? divisors[t] : 1);
-      if (from[t] != to[t] && elements > 0)
-        __builtin_memcpy(to[t], from[t], std::size_t(elements) * sizeof(T));
+      if (from[t] != to[t] && elements > 0) __builtin_memcpy(to[t], from[t], std::size_t(elements) * bytes);
     }
   };
-  keep(args.param, args.param_out, nullptr);
+  keep(args.param, args.param_out, nullptr, args.low_params ? 2 : sizeof(T));
   keep(args.state1, args.state1_out, args.factored ? args.columns : nullptr);
   keep(args.state2, args.state2_out, args.factored ? args.rows : nullptr);
   keep(args.state3, args.state3_out, nullptr);
@@ -259,7 +269,9 @@ template <class T>
 void norm(const GlobalNormArgs& args) {
   double* const squares = static_cast<double*>(args.workspace);
   for_pieces(args.count, args.sizes, 1, [&](i64 number, const Piece& piece) {
-    const T* const x = input<T>(args.tensors, piece);
+    T held[kTensorPiece];
+    const T* const x =
+        widened(args.dtype, args.types, args.tensors, piece.tensor, piece.begin, piece.count, held);
     squares[number] = sum_of(x, x, piece.count, [](const auto& a, const auto& b) { return a * b; });
   });
   double total = 0;

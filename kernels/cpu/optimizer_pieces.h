@@ -1,7 +1,9 @@
 // What the optimizers' kernels share: pieces of many tensors, and what a step reads of its arguments.
 #pragma once
 
+#include "kernels/cpu/halves.h"
 #include "kernels/cpu/kernel.h"
+#include "kernels/cpu/uniforms.h"
 #include "kernels/cpu/workspace.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
@@ -77,10 +79,36 @@ GRADLOOM_INLINE T gradient_scale(const OptimizerArgs& args) {
   return args.maximize ? -scale : scale;
 }
 
-// The gradients of a piece: the tensor's, or where they are clipped by value, scaled and clipped in `held`. A NaN stays one.
+// 16-bit numbers [begin, begin + count) of a tensor.
+template <class T>
+GRADLOOM_INLINE void widen_all(DType type, const void* from, i64 begin, i64 count, T* to) {
+  if (type == DType::bf16) {
+    const Brain* const x = static_cast<const Brain*>(from) + begin;
+    for (i64 i = 0; i < count; ++i) to[i] = T(widen(x[i]));
+  } else {
+    const Half* const x = static_cast<const Half*>(from) + begin;
+    for (i64 i = 0; i < count; ++i) to[i] = T(widen(x[i]));
+  }
+}
+
+// Elements [begin, begin + count) of a tensor, whose type may be of 16 bits: where they lie, or widened in `held`.
+template <class T>
+GRADLOOM_INLINE const T* widened(DType dtype, const DType* types, const void* const* tensors, i64 tensor,
+                                 i64 begin, i64 count, T* held) {
+  if (types == nullptr || types[tensor] == dtype) return static_cast<const T*>(tensors[tensor]) + begin;
+  widen_all(types[tensor], tensors[tensor], begin, count, held);
+  return held;
+}
+template <class T>
+GRADLOOM_INLINE const T* gradients_at(const OptimizerArgs& args, i64 tensor, i64 begin, i64 count, T* held) {
+  return widened(args.dtype, args.grad_types, args.grad, tensor, begin, count, held);
+}
+
+// The gradients of a piece: the tensor's, or in `held`, widened; where they are clipped by value scaled and clipped. A NaN
+// stays one.
 template <class T>
 GRADLOOM_INLINE const T* gradients(const OptimizerArgs& args, const Piece& piece, T* held) {
-  const T* const grad = input<T>(args.grad, piece);
+  const T* const grad = gradients_at(args, piece.tensor, piece.begin, piece.count, held);
   if (!(args.clip_value > 0)) return grad;
   const T scale = args.grad_scale != nullptr ? *static_cast<const T*>(args.grad_scale) : T(1),
           limit = T(args.clip_value);
@@ -90,5 +118,60 @@ GRADLOOM_INLINE const T* gradients(const OptimizerArgs& args, const Piece& piece
   }
   return held;
 }
+
+// The piece of the parameter that was just computed, rounded for the next forward pass.
+template <class T>
+GRADLOOM_INLINE void write_copy(const OptimizerArgs& args, const Piece& piece, const T* param) {
+  if (args.copies == nullptr || args.copies[piece.tensor] < 0) return;
+  void* const copy = args.copy_out[args.copies[piece.tensor]];
+  if (args.low_type == DType::bf16) {
+    Brain* const to = static_cast<Brain*>(copy) + piece.begin;
+    for (i64 i = 0; i < piece.count; ++i) to[i] = brain_of(float(param[i]));
+  } else {
+    Half* const to = static_cast<Half*>(copy) + piece.begin;
+    for (i64 i = 0; i < piece.count; ++i) to[i] = {_Float16(param[i])};
+  }
+}
+
+// Numbers as bf16, up or down with probabilities that keep the mean: 16 random bits are added below the last that stays. What
+// is not finite is rounded as ever.
+template <class T>
+GRADLOOM_INLINE void round_at_random(const OptimizerArgs& args, const Piece& piece, const T* from) {
+  Brain* const to = static_cast<Brain*>(args.param_out[piece.tensor]) + piece.begin;
+  const std::uint64_t stream = args.random->seed ^ args.keys[piece.tensor];
+  for (i64 begin = 0; begin < piece.count; begin += kRandomChunk) {
+    unsigned word[kRandomChunk];
+    random_words(piece.begin + begin, stream, args.random->step, word);
+    const i64 count = smaller(kRandomChunk, piece.count - begin);
+    for (i64 i = 0; i < count; ++i) {
+      const float x = float(from[begin + i]);
+      const unsigned bits = __builtin_bit_cast(unsigned, x);
+      const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+      to[begin + i] = {std::uint16_t(finite ? (bits + (word[i] >> 16)) >> 16 : brain_bits<unsigned>(x))};
+    }
+  }
+}
+
+// The parameter of a piece: where it lies, or widened in memory of its own, from which `finish` rounds it.
+template <class T>
+struct Parameter {
+  const T* from;
+  T* to;
+  T held[kTensorPiece];
+
+  GRADLOOM_INLINE Parameter(const OptimizerArgs& args, const Piece& piece) {
+    if (args.low_params) {
+      widen_all(args.low_type, args.param[piece.tensor], piece.begin, piece.count, held);
+      from = to = held;
+    } else {
+      from = input<T>(args.param, piece);
+      to = output<T>(args.param_out, piece);
+    }
+  }
+  GRADLOOM_INLINE void finish(const OptimizerArgs& args, const Piece& piece) const {
+    if (args.low_params) round_at_random(args, piece, to);
+    write_copy(args, piece, to);
+  }
+};
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -25,11 +25,12 @@ enum List : int {
   kState1Out,
   kState2Out,
   kState3Out,
+  kCopyOrKey,
   kListCount
 };
 
 // A batch with what factored tensors add to it. Row k of all is of the tensor t with first_row[t] <= k < first_row[t + 1].
-struct Tensors : Batch<24, kListCount> {
+struct Tensors : Batch<23, kListCount> {
   long long rows[kCapacity], columns[kCapacity];
   long long first_row[kCapacity + 1], first_strip[kCapacity + 1], first_matrix[kCapacity + 1];
   long long matrices_before;  // of the batches before this one
@@ -44,6 +45,7 @@ struct Space {
 struct Settings {
   double beta1, epsilon, epsilon2, weight_decay, decay_rate, clip_threshold;
   bool scale_parameter, relative_step, warmup_init, factored;
+  LowParams low;
   StepInputs inputs;
 };
 
@@ -54,6 +56,11 @@ GRADLOOM_DEVICE const T* list_of(const Tensors& batch, List list, int t) {
 template <class T>
 GRADLOOM_DEVICE T* out_of(const Tensors& batch, List list, int t) {
   return static_cast<T*>(const_cast<void*>(batch.lists[list][t]));
+}
+
+template <class T>
+GRADLOOM_DEVICE Accum<T> gradient_at(const Tensors& batch, int t, long long at) {
+  return to_accum(element_at<T>({batch.lists[kGrad][t], batch.types[t]}, at));
 }
 
 template <class A>
@@ -106,10 +113,9 @@ __global__ void row_means_kernel(Tensors batch, Settings s) {
   const bool inside = number < batch.first_row[batch.count];
   const int t = inside ? tensor_of(batch.first_row, batch.count, number) : 0;
   const long long row = number - batch.first_row[t], columns = inside ? batch.columns[t] : 0;
-  const T* const grad = list_of<T>(batch, kGrad, t) + row * columns;
   A squares = 0;
   for (long long c = lane; c < columns; c += kLanes) {
-    const A g = step.gradient(to_accum(grad[c]));
+    const A g = step.gradient(gradient_at<T>(batch, t, row * columns + c));
     squares += g * g;
   }
   const double sum = lanes_sum(double(squares));
@@ -130,9 +136,9 @@ __global__ void column_means_kernel(Tensors batch, Settings s) {
                   c = strip % strips * kLanes + lane;
   A squares = 0;
   if (c < columns) {
-    const T* const grad = list_of<T>(batch, kGrad, t) + matrix * rows * columns + c;
+    const long long first = matrix * rows * columns + c;
     for (long long r = walker; r < rows; r += kRowsPerBlock) {
-      const A g = step.gradient(to_accum(grad[r * columns]));
+      const A g = step.gradient(gradient_at<T>(batch, t, first + r * columns));
       squares += g * g;
     }
   }
@@ -182,8 +188,9 @@ GRADLOOM_DEVICE Group<T> updates_of(const Tensors& batch, const Settings& s, con
                                     const Step<Accum<T>>& step, int t, long long at, long long left) {
   using A = Accum<T>;
   constexpr int kCount = Group<T>::kCount;
-  const T* const grad = list_of<T>(batch, kGrad, t) + at;
-  Group<T> updates = to_group(fetch(grad, left, aligned16(grad)));
+  const LowTensor grad{batch.lists[kGrad][t], batch.types[t]};
+  const bool packed = (reinterpret_cast<unsigned long long>(grad.data) + at * sizeof(T)) % 16 == 0;
+  Group<T> updates = to_group(fetch_any<T>(grad, at, left, packed));
   const int count = left < kCount ? int(left) : kCount;
   const T* const moments = out_of<T>(batch, kState1Out, t);
   if (!s.factored) {
@@ -215,21 +222,21 @@ __global__ void squares_kernel(Tensors batch, Settings s, Space space) {
   using A = Accum<T>;
   const Step<A> step = step_of<T>(s);
   const Place place = place_of(batch);
-  const T* const param = list_of<T>(batch, kParam, place.t) + place.begin;
+  const LowTensor param = s.low.parameter<T>(batch.lists[kParam][place.t]);
   A param_square = 0, update_square = 0;
   for_groups<T>(place.count, [&](long long i, long long left) {
     const int count = left < Group<T>::kCount ? int(left) : Group<T>::kCount;
     const long long at = place.begin + i;
     if (!s.factored) {
       for (int j = 0; j < count; ++j) {
-        const A g = step.gradient(to_accum(list_of<T>(batch, kGrad, place.t)[at + j]));
+        const A g = step.gradient(gradient_at<T>(batch, place.t, at + j));
         const A old = to_accum(list_of<T>(batch, kState1, place.t)[at + j]);
         out_of<T>(batch, kState1Out, place.t)[at + j] = from_accum<T>(step.next_moment(old, g * g));
       }
     }
     const Group<T> updates = updates_of<T>(batch, s, space, step, place.t, at, left);
     for (int j = 0; j < count; ++j) {
-      const A p = to_accum(param[i + j]);
+      const A p = to_accum(element_at<T>(param, at + j));
       param_square += p * p;
       update_square += updates.v[j] * updates.v[j];
     }
@@ -268,14 +275,15 @@ __global__ void apply_kernel(Tensors batch, Settings s, Space space) {
   const A factor = A(space.factor[batch.first_tensor + place.t]),
           shrink = A(space.shrink[batch.first_tensor + place.t]), beta1 = A(s.beta1),
           one_minus_beta1 = A(1.0 - s.beta1);
-  const T* const param = list_of<T>(batch, kParam, place.t) + place.begin;
+  const LowTensor param = s.low.parameter<T>(batch.lists[kParam][place.t]);
   const T* const old = list_of<T>(batch, kState3, place.t);
-  T* const param_out = out_of<T>(batch, kParamOut, place.t) + place.begin;
+  const LowParameter<T> param_out =
+      s.low.parameter_out<T>(batch.lists[kParamOut][place.t], batch.lists[kCopyOrKey][place.t]);
   T* const momentum = out_of<T>(batch, kState3Out, place.t);
-  const bool packed = aligned16(param) && aligned16(param_out);
+  const bool packed = aligned16(param.data) && aligned16(param_out.data);
   for_groups<T>(place.count, [&](long long i, long long left) {
     const int count = left < Group<T>::kCount ? int(left) : Group<T>::kCount;
-    const Pack<T> param_pack = fetch(param + i, left, packed);
+    const Pack<T> param_pack = fetch_any<T>(param, place.begin + i, left, packed);
     const Group<T> updates = updates_of<T>(batch, s, space, step, place.t, place.begin + i, left);
     Group<T> next = to_group(param_pack);
     for (int j = 0; j < count; ++j) {
@@ -288,7 +296,7 @@ __global__ void apply_kernel(Tensors batch, Settings s, Space space) {
       }
       next.v[j] = next.v[j] * shrink - update;
     }
-    store_group(param_out + i, next, left, packed);
+    param_out.store(place.begin + i, next, left, packed);
   });
 }
 
@@ -311,34 +319,36 @@ template <class T>
 void update(const OptimizerArgs& args, Stream stream) {
   const Settings s{args.beta1,       args.epsilon,        args.epsilon2,        args.weight_decay,
                    args.decay_rate,  args.clip_threshold, args.scale_parameter, args.relative_step,
-                   args.warmup_init, args.factored,       step_inputs(args)};
-  const void* const* const lists[kListCount] = {args.grad,       args.param,      args.state1,
-                                                args.state2,     args.state3,     args.param_out,
-                                                args.state1_out, args.state2_out, args.state3_out};
+                   args.warmup_init, args.factored,       low_params(args),     step_inputs(args)};
+  const void* const* const lists[kListCount] = {
+      args.grad,      args.param,      args.state1,     args.state2,     args.state3,
+      args.param_out, args.state1_out, args.state2_out, args.state3_out, nullptr};
   const long long pieces = tensor_pieces(args.count, args.sizes);
   double* const workspace = static_cast<double*>(args.workspace);
   double* const by_tensor = workspace + 2 * pieces;
   const Space space{workspace, workspace + pieces, by_tensor, by_tensor + args.count,
                     by_tensor + 2 * args.count};
   long long matrices = 0;
-  for_batches<Tensors>(args.count, args.sizes, lists, [&](Tensors& batch, int blocks) {
-    if (blocks == 0) return;
-    const dim3 block(kOptimizerThreads), grid{unsigned(blocks)};
-    if (args.factored) {
-      batch.matrices_before = matrices;
-      count_parts(batch, args);
-      const auto groups = [](long long n) { return dim3(unsigned(ceil_div(n, kRowsPerBlock))); };
-      launch(stream, row_means_kernel<T>, groups(batch.first_row[batch.count]), block, 0, batch, s);
-      launch(stream, column_means_kernel<T>, dim3(unsigned(batch.first_strip[batch.count])), block, 0, batch,
-             s);
-      launch(stream, matrix_means_kernel<T>, groups(batch.first_matrix[batch.count]), block, 0, batch, s,
-             space);
-      matrices += batch.first_matrix[batch.count];
-    }
-    launch(stream, squares_kernel<T>, grid, block, 0, batch, s, space);
-    launch(stream, rates_kernel, dim3(unsigned(batch.count)), block, 0, batch, s, space);
-    launch(stream, apply_kernel<T>, grid, block, 0, batch, s, space);
-  });
+  for_batches<Tensors>(
+      args.count, args.sizes, lists, args.dtype, args.grad_types, [&](Tensors& batch, int blocks) {
+        if (blocks == 0) return;
+        add_copies_or_keys(batch, kCopyOrKey, args);
+        const dim3 block(kOptimizerThreads), grid{unsigned(blocks)};
+        if (args.factored) {
+          batch.matrices_before = matrices;
+          count_parts(batch, args);
+          const auto groups = [](long long n) { return dim3(unsigned(ceil_div(n, kRowsPerBlock))); };
+          launch(stream, row_means_kernel<T>, groups(batch.first_row[batch.count]), block, 0, batch, s);
+          launch(stream, column_means_kernel<T>, dim3(unsigned(batch.first_strip[batch.count])), block, 0,
+                 batch, s);
+          launch(stream, matrix_means_kernel<T>, groups(batch.first_matrix[batch.count]), block, 0, batch, s,
+                 space);
+          matrices += batch.first_matrix[batch.count];
+        }
+        launch(stream, squares_kernel<T>, grid, block, 0, batch, s, space);
+        launch(stream, rates_kernel, dim3(unsigned(batch.count)), block, 0, batch, s, space);
+        launch(stream, apply_kernel<T>, grid, block, 0, batch, s, space);
+      });
 }
 
 }  // namespace

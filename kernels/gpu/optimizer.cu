@@ -15,32 +15,62 @@ namespace {
 
 // ---- tensors of a launch --------------------------------------------------------------------------------------------------------
 
-enum List : int { kGrad, kParam, kState1, kState2, kParamOut, kState1Out, kState2Out, kListCount };
-using Tensors = Batch<48, kListCount>;
+enum List : int {
+  kGrad,
+  kParam,
+  kState1,
+  kState2,
+  kParamOut,
+  kState1Out,
+  kState2Out,
+  kCopyOrKey,
+  kListCount
+};
+using Tensors = Batch<46, kListCount>;
 using NormTensors = Batch<128, 1>;
 static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840);
 
 template <class T>
 struct Piece {
-  const T *grad, *param, *state1, *state2;
-  T *param_out, *state1_out, *state2_out;
-  long long count;
+  const T *state1, *state2;
+  T *state1_out, *state2_out;
+  LowTensor grad, param;
+  LowParameter<T> param_out;
+  long long begin, count;
   bool packed;
+
+  // Of `left` elements from the piece's i-th on.
+  GRADLOOM_DEVICE Pack<T> gradients(long long i, long long left) const {
+    return fetch_any<T>(grad, begin + i, left, packed);
+  }
+  GRADLOOM_DEVICE Pack<T> params(long long i, long long left) const {
+    return fetch_any<T>(param, begin + i, left, packed);
+  }
+  GRADLOOM_DEVICE void store_params(long long i, const Group<T>& next, long long left) const {
+    param_out.store(begin + i, next, left, packed);
+  }
 };
 
 template <class T>
-GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t) {
+GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t, const LowParams& low) {
   const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece;
   unsigned long long bits = 0;
   T* at[kListCount];
   for (int list = 0; list < kListCount; ++list) {
     T* const tensor = static_cast<T*>(const_cast<void*>(batch.lists[list][t]));
     at[list] = tensor != nullptr ? tensor + begin : nullptr;
-    bits |= reinterpret_cast<unsigned long long>(at[list]);
+    if (list != kCopyOrKey) bits |= reinterpret_cast<unsigned long long>(tensor);
   }
   const long long left = batch.sizes[t] - begin;
-  return {at[kGrad],     at[kParam],     at[kState1],    at[kState2],
-          at[kParamOut], at[kState1Out], at[kState2Out], left < kTensorPiece ? left : kTensorPiece,
+  return {at[kState1],
+          at[kState2],
+          at[kState1Out],
+          at[kState2Out],
+          {batch.lists[kGrad][t], batch.types[t]},
+          low.parameter<T>(batch.lists[kParam][t]),
+          low.parameter_out<T>(batch.lists[kParamOut][t], batch.lists[kCopyOrKey][t]),
+          begin,
+          left < kTensorPiece ? left : kTensorPiece,
           bits % 16 == 0};
 }
 
@@ -49,6 +79,7 @@ GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t) {
 struct Settings {
   double beta1, beta2, epsilon, weight_decay, momentum, dampening, lr_decay, initial_sum;
   bool nesterov, correct_bias;
+  LowParams low;
   StepInputs inputs;
 };
 
@@ -93,23 +124,22 @@ struct Inputs {
 };
 template <class T>
 GRADLOOM_DEVICE Inputs<T> fetch_inputs(const Piece<T>& piece, long long i, long long left) {
-  return {fetch(piece.grad + i, left, piece.packed), fetch(piece.param + i, left, piece.packed),
-          fetch(piece.state1 + i, left, piece.packed), fetch(piece.state2 + i, left, piece.packed)};
+  return {piece.gradients(i, left), piece.params(i, left), fetch(piece.state1 + i, left, piece.packed),
+          fetch(piece.state2 + i, left, piece.packed)};
 }
 
 template <class T>
 __global__ void sgd_kernel(Tensors batch, Settings s) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
   const A lr = A(learning_rate(s.inputs)), decay = A(s.weight_decay), momentum = A(s.momentum),
           scale = gradient_scale<T>(s.inputs);
   const bool first = *s.inputs.step <= 1, plain = s.momentum == 0.0,
              copy_state = plain && piece.state1_out != piece.state1;
   const A keep = first ? A(0) : momentum, take = first ? A(1) : A(1.0 - s.dampening);
   for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Pack<T> grad_pack = fetch(piece.grad + i, left, piece.packed),
-                  param_pack = fetch(piece.param + i, left, piece.packed);
+    const Pack<T> grad_pack = piece.gradients(i, left), param_pack = piece.params(i, left);
     Pack<T> state_pack{};
     if (piece.state1 != nullptr && (!plain || copy_state))
       state_pack = fetch(piece.state1 + i, left, piece.packed);
@@ -126,7 +156,7 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
       }
       param.v[j] = param.v[j] - lr * direction;
     }
-    store_group(piece.param_out + i, param, left, piece.packed);
+    piece.store_params(i, param, left);
     if (piece.state1_out != nullptr && (!plain || copy_state))
       store_group(piece.state1_out + i, state, left, piece.packed);
   });
@@ -136,16 +166,15 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
 template <class T, class Body>
 GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, const Body& body) {
   const Accum<T> scale = gradient_scale<T>(s.inputs);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
   for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Pack<T> grad_pack = fetch(piece.grad + i, left, piece.packed),
-                  param_pack = fetch(piece.param + i, left, piece.packed),
+    const Pack<T> grad_pack = piece.gradients(i, left), param_pack = piece.params(i, left),
                   state_pack = fetch(piece.state1 + i, left, piece.packed);
     const Group<T> grad = gradients_of(grad_pack, s.inputs);
     Group<T> param = to_group(param_pack), state = to_group(state_pack);
     for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state.v[j]);
     store_group(piece.state1_out + i, state, left, piece.packed);
-    store_group(piece.param_out + i, param, left, piece.packed);
+    piece.store_params(i, param, left);
   });
 }
 
@@ -153,7 +182,7 @@ GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, 
 template <class T, class Body>
 GRADLOOM_DEVICE void update_with_states(const Tensors& batch, const Settings& s, Accum<T> scale,
                                         const Body& body) {
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Inputs<T> in = fetch_inputs(piece, i, left);
     const Group<T> grad = gradients_of(in.grad, s.inputs);
@@ -161,7 +190,7 @@ GRADLOOM_DEVICE void update_with_states(const Tensors& batch, const Settings& s,
     for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state1.v[j], state2.v[j]);
     store_group(piece.state1_out + i, state1, left, piece.packed);
     store_group(piece.state2_out + i, state2, left, piece.packed);
-    store_group(piece.param_out + i, param, left, piece.packed);
+    piece.store_params(i, param, left);
   });
 }
 
@@ -242,7 +271,7 @@ __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)));
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
   A param_square = 0, update_square = 0;
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Inputs<T> in = fetch_inputs(piece, i, left);
@@ -283,17 +312,17 @@ __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
   const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
-  const Piece<T> piece = piece_of<T>(batch, t);
+  const Piece<T> piece = piece_of<T>(batch, t, s.low);
   const A rate = A(learning_rate(s.inputs) * space.trust[batch.first_tensor + t]);
   for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Pack<T> param_pack = fetch(piece.param + i, left, piece.packed),
+    const Pack<T> param_pack = piece.params(i, left),
                   m_pack = fetch<T>(piece.state1_out + i, left, piece.packed),
                   v_pack = fetch<T>(piece.state2_out + i, left, piece.packed);
     Group<T> param = to_group(param_pack);
     const Group<T> m = to_group(m_pack), v = to_group(v_pack);
     for (int j = 0; j < Group<T>::kCount; ++j)
       param.v[j] = param.v[j] - rate * lamb_update(f, m.v[j], v.v[j], param.v[j]);
-    store_group(piece.param_out + i, param, left, piece.packed);
+    piece.store_params(i, param, left);
   });
 }
 
@@ -305,11 +334,11 @@ __global__ void square_kernel(NormTensors batch, double* squares) {
   const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
   const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece,
                   rest = batch.sizes[t] - begin;
-  const T* const x = static_cast<const T*>(batch.lists[0][t]) + begin;
+  const void* const x = batch.lists[0][t];
   const bool packed = aligned16(x);
   A square = 0;
   for_groups<T>(rest < kTensorPiece ? rest : kTensorPiece, [&](long long i, long long left) {
-    const Group<T> group = to_group(fetch(x + i, left, packed));
+    const Group<T> group = to_group(fetch_any<T>({x, batch.types[t]}, begin + i, left, packed));
     for (int j = 0; j < Group<T>::kCount; ++j) square += group.v[j] * group.v[j];
   });
   const double sum = block_reduce(double(square), Sum(), 0.0);
@@ -329,12 +358,14 @@ template <class Body>
 void for_updates(const OptimizerArgs& args, const Body& body) {
   const Settings s{args.beta1,    args.beta2,        args.epsilon,     args.weight_decay,
                    args.momentum, args.dampening,    args.lr_decay,    args.initial_sum,
-                   args.nesterov, args.correct_bias, step_inputs(args)};
-  const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,    args.state2,
-                                                args.param_out, args.state1_out, args.state2_out};
-  for_batches<Tensors>(args.count, args.sizes, lists, [&](const Tensors& batch, int blocks) {
-    if (blocks > 0) body(batch, dim3(unsigned(blocks)), s);
-  });
+                   args.nesterov, args.correct_bias, low_params(args), step_inputs(args)};
+  const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,     args.state2,
+                                                args.param_out, args.state1_out, args.state2_out, nullptr};
+  for_batches<Tensors>(args.count, args.sizes, lists, args.dtype, args.grad_types,
+                       [&](Tensors& batch, int blocks) {
+                         add_copies_or_keys(batch, kCopyOrKey, args);
+                         if (blocks > 0) body(batch, dim3(unsigned(blocks)), s);
+                       });
 }
 
 using UpdateKernel = void (*)(Tensors, Settings);
@@ -401,10 +432,12 @@ template <class T>
 void norm(const GlobalNormArgs& args, Stream stream) {
   double* const squares = static_cast<double*>(args.workspace);
   const void* const* const lists[1] = {args.tensors};
-  for_batches<NormTensors>(args.count, args.sizes, lists, [&](const NormTensors& batch, int blocks) {
-    if (blocks > 0)
-      launch(stream, square_kernel<T>, dim3(unsigned(blocks)), dim3(kOptimizerThreads), 0, batch, squares);
-  });
+  for_batches<NormTensors>(args.count, args.sizes, lists, args.dtype, args.types,
+                           [&](const NormTensors& batch, int blocks) {
+                             if (blocks > 0)
+                               launch(stream, square_kernel<T>, dim3(unsigned(blocks)),
+                                      dim3(kOptimizerThreads), 0, batch, squares);
+                           });
   launch(stream, norm_kernel<T>, dim3(1), dim3(1024), 0, squares, tensor_pieces(args.count, args.sizes),
          static_cast<T*>(args.out));
 }

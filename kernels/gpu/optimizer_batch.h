@@ -20,16 +20,17 @@ template <int kMost, int kLists>
 struct Batch {
   static constexpr int kCapacity = kMost;
   const void* lists[kLists][kMost];
+  DType types[kMost];  // of the tensors in the first list
   long long sizes[kMost];
   int first[kMost + 1];
   int count;
   long long first_tensor, first_piece;  // of all tensors
 };
 // body(batch, blocks) for all tensors, as many as fit at a time.
-// lists: kLists lists of pointers, each may be null.
+// lists: kLists lists of pointers, each may be null. types: of the tensors in the first; null: dtype.
 template <class AnyBatch, int kLists, class Body>
 void for_batches(long long count, const std::int64_t* sizes, const void* const* const (&lists)[kLists],
-                 const Body& body) {
+                 DType dtype, const DType* types, const Body& body) {
   long long tensor = 0, piece = 0;
   while (tensor < count) {
     AnyBatch batch{};
@@ -39,6 +40,7 @@ void for_batches(long long count, const std::int64_t* sizes, const void* const* 
     for (; t < AnyBatch::kCapacity && tensor < count; ++t, ++tensor) {
       for (int list = 0; list < kLists; ++list)
         batch.lists[list][t] = lists[list] != nullptr ? lists[list][tensor] : nullptr;
+      batch.types[t] = types != nullptr ? types[tensor] : dtype;
       batch.sizes[t] = sizes[tensor];
       blocks += int(ceil_div(sizes[tensor], kTensorPiece));
       batch.first[t + 1] = blocks;
@@ -46,6 +48,18 @@ void for_batches(long long count, const std::int64_t* sizes, const void* const* 
     batch.count = t;
     piece += blocks;
     body(batch, blocks);
+  }
+}
+
+// The list of the tensors' copies, which some have; of parameters of 16 bits, which have none, the list of their keys.
+template <class AnyBatch>
+void add_copies_or_keys(AnyBatch& batch, int list, const OptimizerArgs& args) {
+  for (int t = 0; t < batch.count; ++t) {
+    const long long tensor = batch.first_tensor + t;
+    if (args.low_params)
+      batch.lists[list][t] = reinterpret_cast<const void*>(args.keys[tensor]);
+    else if (args.copies != nullptr && args.copies[tensor] >= 0)
+      batch.lists[list][t] = args.copy_out[args.copies[tensor]];
   }
 }
 
@@ -70,6 +84,97 @@ GRADLOOM_DEVICE void for_groups(long long count, const Body& body) {
   constexpr int kCount = Group<T>::kCount;
   for (long long i = static_cast<long long>(threadIdx.x) * kCount; i < count; i += kOptimizerThreads * kCount)
     body(i, count - i);
+}
+
+// ---- what is kept in 16 bits ----------------------------------------------------------------------------------------------------
+
+// Whether some of the tensors may be of 16 bits where the others are of T.
+template <class T>
+constexpr bool kWide = sizeof(T) > 2;
+
+// A tensor of T or of 16 bits.
+struct LowTensor {
+  const void* data;
+  DType type;
+};
+
+template <class T>
+GRADLOOM_DEVICE T element_at(const LowTensor& tensor, long long at) {
+  if constexpr (kWide<T>) {
+    if (tensor.type == DType::bf16) return T(to_float(static_cast<const bf16*>(tensor.data)[at]));
+    if (tensor.type == DType::f16) return T(to_float(static_cast<const f16*>(tensor.data)[at]));
+  }
+  return static_cast<const T*>(tensor.data)[at];
+}
+
+// As fetch(), of elements from `at` on. The packs have as many elements whatever the type, so that sums are the same.
+template <class T>
+GRADLOOM_DEVICE Pack<T> fetch_any(const LowTensor& tensor, long long at, long long count, bool packed) {
+  if constexpr (kWide<T>) {
+    if (tensor.type == DType::bf16 || tensor.type == DType::f16) {
+      Pack<T> pack;
+      for (int j = 0; j < Pack<T>::kCount; ++j) pack.v[j] = j < count ? element_at<T>(tensor, at + j) : T{};
+      return pack;
+    }
+  }
+  return fetch(static_cast<const T*>(tensor.data) + at, count, packed);
+}
+
+// A number as bf16, up or down with probabilities that keep the mean (kernels/cpu/optimizer_pieces.h, bit for bit).
+GRADLOOM_DEVICE bf16 rounded_at_random(float x, const RandomState& random, unsigned long long key,
+                                       long long at) {
+  const unsigned bits = __builtin_bit_cast(unsigned, x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return to_bf16(x);
+  const PhiloxWords words =
+      philox_block(static_cast<unsigned long long>(at) / 4, random.seed ^ key, random.step);
+  return {static_cast<unsigned short>((bits + (words.word[at % 4] >> 16)) >> 16)};
+}
+
+// Where the next parameter goes: to a tensor of T and, rounded, to a copy, if there is one; or, rounded at random, to one of bf16.
+template <class T>
+struct LowParameter {
+  void *data, *copy;
+  DType copy_type;
+  const RandomState* random;  // null: data is of T
+  unsigned long long key;
+
+  GRADLOOM_DEVICE void store(long long at, const Group<T>& next, long long count, bool packed) const {
+    if constexpr (kWide<T>) {
+      if (random != nullptr) {
+        for (int j = 0; j < Group<T>::kCount && j < count; ++j)
+          static_cast<bf16*>(data)[at + j] = rounded_at_random(float(next.v[j]), *random, key, at + j);
+        return;
+      }
+      for (int j = 0; copy != nullptr && j < Group<T>::kCount && j < count; ++j) {
+        if (copy_type == DType::bf16)
+          static_cast<bf16*>(copy)[at + j] = to_bf16(float(next.v[j]));
+        else
+          static_cast<f16*>(copy)[at + j] = to_f16(float(next.v[j]));
+      }
+    }
+    store_group(static_cast<T*>(data) + at, next, count, packed);
+  }
+};
+
+// What a step says of them.
+struct LowParams {
+  DType type;
+  const RandomState* random;  // null: parameters are as what they are computed in
+
+  template <class T>
+  GRADLOOM_DEVICE LowTensor parameter(const void* data) const {
+    return {data, random != nullptr ? type : DType::f32};
+  }
+  // copy_or_key: add_copies_or_keys.
+  template <class T>
+  GRADLOOM_DEVICE LowParameter<T> parameter_out(const void* data, const void* copy_or_key) const {
+    const bool keyed = random != nullptr;
+    return {const_cast<void*>(data), keyed ? nullptr : const_cast<void*>(copy_or_key), type, random,
+            keyed ? reinterpret_cast<unsigned long long>(copy_or_key) : 0};
+  }
+};
+inline LowParams low_params(const OptimizerArgs& args) {
+  return {args.low_type, args.low_params ? args.random : nullptr};
 }
 
 // ---- what a step reads on the device ----------------------------------------------------------------------------------------------

@@ -223,9 +223,6 @@ TEST_P(HostGpuMixed, TrainsIn16Bits) {
   const auto parameters = job->parameters();
   ASSERT_TRUE(parameters.ok());
   for (const auto& [name, value] : *parameters) EXPECT_EQ(value.dtype(), DType::f32) << name;
-  int casts = 0;
-  for (const KernelInfo& kernel : job->kernels()) casts += kernel.op == "Cast" && !kernel.sources.empty();
-  EXPECT_GT(casts, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HostGpuMixed,

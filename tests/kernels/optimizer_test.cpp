@@ -1,6 +1,10 @@
 // Optimizer updates against the published formulas in double over several steps; the global norm.
 #include "tests/kernels/optimizer_support.h"
+#include "kernels/philox.h"
 #include "tests/kernels/support.h"
+
+#include <bit>
+#include <optional>
 
 namespace gradloom::kernels::test {
 namespace {
@@ -230,6 +234,150 @@ TEST(Optimizer, LionKeepsZerosAndNaNs) {
 
 TEST(Optimizer, Float64FollowsTheFormulas) { check_all<double>({1e-12, 1e-13}); }
 TEST(Optimizer, Float32FollowsTheFormulas) { check_all<float>({1e-5, 1e-5}); }
+
+// Gradients as 16-bit numbers give the bits of the same gradients in f32, and copies are the parameters rounded to nearest even.
+std::vector<std::uint16_t> brains(const std::vector<float>& from) {
+  std::vector<std::uint16_t> to;
+  for (const float v : from) {
+    const auto bits = std::bit_cast<std::uint32_t>(v);
+    to.push_back(std::uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16));
+  }
+  return to;
+}
+std::vector<std::uint16_t> halves(const std::vector<float>& from) {
+  std::vector<std::uint16_t> to;
+  for (const float v : from) to.push_back(std::bit_cast<std::uint16_t>(_Float16(v)));
+  return to;
+}
+
+struct Updated {
+  Tensors<float> param, state1, state2;
+  std::vector<std::vector<std::uint16_t>> copies;
+  std::vector<float> norm = {0};
+  std::vector<std::uint32_t> bits() const {
+    std::vector<std::uint32_t> all{std::bit_cast<std::uint32_t>(norm[0])};
+    for (const auto* group : {&param, &state1, &state2})
+      for (const auto& tensor : *group)
+        for (const float v : tensor) all.push_back(std::bit_cast<std::uint32_t>(v));
+    return all;
+  }
+};
+
+// One step; every second gradient in `low` if it is given, and copies of every second parameter.
+Updated update_in(const CpuKernels& k, const Settings& s, std::optional<DType> low, bool apply) {
+  Updated u{tensors<float>(10), tensors<float>(20, true), tensors<float>(30, true), {}};
+  Tensors<float> grad = tensors<float>(100);
+  std::vector<std::vector<std::uint16_t>> low_grad;
+  std::vector<void*> g, copy_out;
+  std::vector<DType> types;
+  std::vector<std::int64_t> copies;
+  const DType type = low.value_or(DType::bf16);
+  for (std::size_t t = 0; t < grad.size(); ++t) {
+    for (float& v : grad[t])
+      v = std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) & 0xffe00000u);  // exact in both
+    low_grad.push_back(type == DType::bf16 ? brains(grad[t]) : halves(grad[t]));
+    const bool is_low = low && t % 2 == 0;
+    types.push_back(is_low ? type : DType::f32);
+    g.push_back(is_low ? static_cast<void*>(low_grad[t].data()) : grad[t].data());
+    copies.push_back(t % 2 == 1 ? std::int64_t(t / 2) : -1);
+    if (t % 2 == 1) u.copies.emplace_back(grad[t].size(), std::uint16_t{1});
+  }
+  for (auto& copy : u.copies) copy_out.push_back(copy.data());
+  const auto p = pointers(u.param), s1 = pointers(u.state1), s2 = pointers(u.state2);
+  const std::int64_t step = 3;
+  OptimizerArgs args = arguments<float>(s);
+  args.step = &step;
+  args.apply = &apply;
+  args.grad = g.data();
+  args.param = args.param_out = p.data();
+  if (states_of(s) > 0) args.state1 = args.state1_out = s1.data();
+  if (states_of(s) > 1) args.state2 = args.state2_out = s2.data();
+  args.grad_types = types.data();
+  args.low_type = type;
+  args.copies = copies.data();
+  args.copy_out = copy_out.data();
+  std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
+  args.workspace = workspace.data();
+  k.optimizer(args);
+  GlobalNormArgs norm{DType::f32, args.count, args.sizes, g.data(), u.norm.data(), nullptr, types.data()};
+  std::vector<std::uint8_t> squares(workspace_bytes(Target::cpu, norm) + 1);
+  norm.workspace = squares.data();
+  k.global_norm(norm);
+  return u;
+}
+
+TEST(Optimizer, ReadsGradientsAndWritesCopiesIn16Bits) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
+        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+    for (const DType low : {DType::bf16, DType::f16}) {
+      for (const bool apply : {true, false}) {
+        Settings s{.kind = kind};
+        if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+        if (low == DType::f16) s.clip_value = 0.3;
+        on_every_level(
+            [&](const CpuKernels& k) {
+              const Updated u = update_in(k, s, low, apply);
+              EXPECT_EQ(u.bits(), update_in(k, s, std::nullopt, apply).bits()) << int(kind);
+              for (std::size_t t = 1; apply && t < u.param.size(); t += 2)
+                EXPECT_EQ(u.copies[t / 2], low == DType::bf16 ? brains(u.param[t]) : halves(u.param[t]))
+                    << int(kind);
+              for (const auto& copy : u.copies) {
+                EXPECT_TRUE(apply || copy == std::vector<std::uint16_t>(copy.size(), 1)) << "nothing changes";
+              }
+              return u.param[2];
+            },
+            [](const auto&, const std::string&) {});
+      }
+    }
+  }
+}
+
+// Parameters of bf16 alone: each element goes up or down by the 16 upper bits of its word of Philox, whatever is beside it.
+TEST(Optimizer, RoundsParametersAtRandom) {
+  const std::int64_t step = 7;
+  const double lr = 0x1p-10;  // all that follows is exact in f32
+  const RandomState random{42, 7};
+  const std::vector<std::uint64_t> keys = {5, 6, 7, 8, 9, 10};
+  on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<std::vector<std::uint16_t>> param;
+        Tensors<float> grad;
+        std::vector<void*> p, g;
+        for (const std::int64_t n : kSizes) {
+          param.emplace_back(std::size_t(n), std::uint16_t{0x3f80});  // 1
+          grad.emplace_back(std::size_t(n), 1.0F);
+        }
+        if (param[2].size() > 1) grad[2][0] = NAN, grad[2][1] = -INFINITY;
+        for (std::size_t t = 0; t < kSizes.size(); ++t)
+          p.push_back(param[t].data()), g.push_back(grad[t].data());
+        OptimizerArgs args = arguments<float>({.kind = OptimizerKind::sgd, .weight_decay = 0});
+        args.lr = &lr;
+        args.step = &step;
+        args.grad = g.data();
+        args.param = args.param_out = p.data();
+        args.low_params = true;
+        args.low_type = DType::bf16;
+        args.random = &random;
+        args.keys = keys.data();
+        k.optimizer(args);
+        double sum = 0;
+        for (std::size_t t = 0; t < kSizes.size(); ++t) {
+          for (std::size_t i = 0; i < param[t].size(); ++i) {
+            if (t == 2 && i < 2) continue;
+            const auto word = portable::philox_block(i / 4, random.seed ^ keys[t], random.step).word[i % 4];
+            const std::uint32_t bits = std::bit_cast<std::uint32_t>(1.0F - 0x1p-10F) + (word >> 16);
+            EXPECT_EQ(param[t][i], bits >> 16) << t << " " << i;
+            if (t == 4) sum += std::bit_cast<float>(std::uint32_t(param[t][i]) << 16);
+          }
+        }
+        EXPECT_EQ(param[2][0] & 0x7fc0, 0x7fc0) << "NaN";
+        EXPECT_EQ(param[2][1], 0x7f80) << "infinity";
+        EXPECT_NEAR(sum / double(kSizes[4]), 1 - 0x1p-10, 4 * 0x1p-8 * 0.45 / std::sqrt(double(kSizes[4])));
+        return grad[0];
+      },
+      [](const auto&, const std::string&) {});
+}
 
 TEST(GlobalNorm, AddsAllTensors) {
   Tensors<float> all = tensors<float>(3);

@@ -53,7 +53,11 @@ ValueId norm(Body& body, ValueId x) {
 
 Result<Values> global_norm(Body& body) {
   ValueId total = kNone;
-  for (const ValueId x : body.in) {
+  DType type = body.attrs().integer("full") != 0 ? DType::f32 : body.dtype(body.in[0]);
+  for (const ValueId x : body.in)
+    if (!is_half(body.dtype(x))) type = body.dtype(x);
+  for (const ValueId narrow : body.in) {
+    const ValueId x = body.cast(narrow, type);
     const ValueId squares = body.sum(body.op("Mul", {x, x}), all_axes(body.shape(x)));
     total = total == kNone ? squares : body.op("Add", {total, squares});
   }
@@ -70,8 +74,9 @@ Result<Values> clip_scale(Body& body) {
 Result<Values> accumulate(Body& body) {
   const ValueId acc = body.in[0];
   const ValueId first = body.op("Equal", {body.in[2], body.number(DType::i64, 0)});
-  const ValueId share = body.op(
-      "Div", {body.in[1], body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
+  const ValueId share =
+      body.op("Div", {body.cast(body.in[1], body.dtype(acc)),
+                      body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
   return Values{body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), share})};
 }
 
@@ -180,16 +185,18 @@ class Update {
   ValueId lr_, step_;  // f64
 };
 
-// lr, step, grad_scale, apply, then n parameters, n gradients, n of each state.
+// lr, step, grad_scale, apply, then n parameters, n gradients, n of each state, copies.
 Result<Values> optimizer(Body& body) {
   constexpr std::size_t kScale = 2, kApply = 3, kFirst = 4;
   const auto count = static_cast<std::size_t>(body.attrs().integer("n", 1));
-  const std::size_t states = (body.in.size() - kFirst) / count - 2;
+  const std::vector<std::int64_t> copies = body.attrs().integers("copies");
+  if (body.attrs().has("keys")) return infer_error("parameters are rounded at random");
+  const std::size_t states = (body.in.size() - kFirst - copies.size()) / count - 2;
   const std::string kind = body.attrs().text("kind", "sgd");
   Values outputs((1 + states) * count);
   for (std::size_t i = 0; i < count; ++i) {
     const ValueId p = body.in[kFirst + i];
-    ValueId g = body.in[kFirst + count + i];
+    ValueId g = body.cast(body.in[kFirst + count + i], body.dtype(p));
     Values s, before;
     for (std::size_t k = 0; k < states; ++k) s.push_back(body.in[kFirst + (2 + k) * count + i]);
     before = s;
@@ -205,6 +212,9 @@ Result<Values> optimizer(Body& body) {
     outputs[i] = applied(next, p);
     for (std::size_t k = 0; k < states; ++k) outputs[(1 + k) * count + i] = applied(s[k], before[k]);
   }
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    outputs.push_back(body.cast(outputs[static_cast<std::size_t>(copies[i])],
+                                body.dtype(body.in[body.in.size() - copies.size() + i])));
   return outputs;
 }
 

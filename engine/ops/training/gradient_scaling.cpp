@@ -1,12 +1,14 @@
 // What happens to gradients between backward pass and optimizer (ours):
-//   GlobalNorm(g0, g1, ..) = sqrt(sum over all of sum(g^2)), a scalar
+//   GlobalNorm(g0, g1, ..) = sqrt(sum over all of sum(g^2)), a scalar of the type of those that are not of 16 bits;
+//   without such ones of the type of all, or f32 with attribute full=1
 //   ClipScale(norm) = min(1, max_norm / (norm + 1e-6)): the factor of torch.nn.utils.clip_grad_norm_ (1.13)
 //   Accumulate(acc, g, micro) = (micro == 0 ? 0 : acc) + g / count, written over acc; micro: i64 scalar,
-//   number of the micro-batch
+//   number of the micro-batch. g may be f16 or bf16 where acc is not
 //   LossScale: what a step in f16 does with gradients of a loss that was multiplied by `scale`, by the rule of
 //   torch.cuda.amp.GradScaler (1.13; _amp_update_scale_): where their norm is not finite the step is skipped and
 //   the scale multiplied by `backoff`; after `interval` steps in a row that were made it is multiplied by
-//   `growth`, if the product is finite.
+//   `growth`, if the product is finite. hysteresis: it falls from the so manieth step on that is skipped in a row; least, most:
+//   where it ends to fall and to grow (0: nowhere).
 //     inputs:  norm (of the scaled gradients), scale, good (steps made since the scale changed), skipped (in a
 //              row), steps (made)
 //     outputs: apply (was this step made?), factor for the gradients (1 / scale, with max_norm times ClipScale of
@@ -21,6 +23,7 @@
 #include "kernels/launcher.h"
 
 #include <limits>
+#include <optional>
 
 namespace gradloom {
 namespace {
@@ -30,12 +33,20 @@ using kernels::EwOp;
 
 // ---- GlobalNorm -------------------------------------------------------------------------------------------
 
+// The type of those that are not of 16 bits, f32 with attribute full, else what all are.
 Status infer_norm(InferContext& ctx) {
+  std::optional<DType> type;
+  if (ctx.attrs.integer("full", 0) != 0) type = DType::f32;
   for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
     if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
-    TRY(require_float(ctx, i, "every input"));
+    if (!is_float(ctx.dtype(i)))
+      return infer_error("input " + std::to_string(i) + " is " + to_string(ctx.in(i)));
+    if (!is_half(ctx.dtype(i))) type = ctx.dtype(i);
   }
-  return set_outputs(ctx, {{ctx.dtype(0), {}}});
+  for (std::size_t i = 0; i < ctx.inputs.size(); ++i)
+    if (ctx.dtype(i) != type.value_or(ctx.dtype(0)) && !(type && is_half(ctx.dtype(i))))
+      return infer_error("input " + std::to_string(i) + " is " + to_string(ctx.in(i)));
+  return set_outputs(ctx, {{type.value_or(ctx.dtype(0)), {}}});
 }
 
 Cost cost_norm(const NodeTypes& types) {
@@ -45,17 +56,22 @@ Cost cost_norm(const NodeTypes& types) {
 }
 
 Result<Kernel> prepare_norm(const NodeTypes& types) {
-  TRY(require_kernel_type(types.target, types.inputs[0].dtype));
+  TRY(require_kernel_type(types.target, types.outputs[0].dtype));
   std::vector<std::int64_t> sizes;
-  for (const Type& type : types.inputs) sizes.push_back(element_count(type.shape));
+  std::vector<DType> dtypes;
+  for (const Type& type : types.inputs) {
+    sizes.push_back(element_count(type.shape));
+    dtypes.push_back(type.dtype);
+  }
   kernels::GlobalNormArgs layout{};
-  layout.dtype = types.inputs[0].dtype;
+  layout.dtype = types.outputs[0].dtype;
   layout.count = as_dim(sizes.size());
   layout.sizes = sizes.data();
   const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
-  return Kernel{"global_norm", workspace, [layout, sizes](const LaunchArgs& args) {
+  return Kernel{"global_norm", workspace, [layout, sizes, dtypes](const LaunchArgs& args) {
                   kernels::GlobalNormArgs a = layout;
                   a.sizes = sizes.data();
+                  a.types = dtypes.data();
                   a.tensors = args.inputs;
                   a.out = args.outputs[0];
                   a.workspace = args.workspace;
@@ -63,10 +79,19 @@ Result<Kernel> prepare_norm(const NodeTypes& types) {
                 }};
 }
 
+SampleInput low(DType type, Shape shape) {
+  SampleInput input = floats(std::move(shape));
+  input.type.dtype = type;
+  return input;
+}
+
 std::vector<Sample> samples_norm() {
   return {
       {.name = "one", .inputs = {floats({3, 5})}},
       {.name = "three", .inputs = {floats({3, 5}), floats({}), floats({70})}},
+      {.name = "bf16 beside f32",
+       .inputs = {statistic({3, 5}, -1, 1), low(DType::bf16, {70}), low(DType::f16, {9})}},
+      {.name = "bf16 to f32", .attrs = {{"full", std::int64_t{1}}}, .inputs = {low(DType::bf16, {70})}},
       {.name = "layer", .inputs = {floats({2048, 512}), floats({2048})}, .bench = true},
   };
 }
@@ -106,7 +131,8 @@ std::vector<Sample> samples_clip() {
 
 Status infer_accumulate(InferContext& ctx) {
   TRY(require_inputs(ctx, 3));
-  if (ctx.in(0) != ctx.in(1))
+  const bool widened = !is_half(ctx.dtype(0)) && is_half(ctx.dtype(1));
+  if (ctx.shape(0) != ctx.shape(1) || (ctx.dtype(0) != ctx.dtype(1) && !widened))
     return infer_error("accumulator " + to_string(ctx.in(0)) + ", gradient " + to_string(ctx.in(1)));
   if (ctx.in(2) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
   if (ctx.attrs.integer("count", 1) < 1) return infer_error("count must be positive");
@@ -114,20 +140,26 @@ Status infer_accumulate(InferContext& ctx) {
 }
 
 Result<Kernel> prepare_accumulate(const NodeTypes& types) {
-  const DType t = types.inputs[0].dtype;
+  const DType t = types.inputs[0].dtype, of_gradient = types.inputs[1].dtype;
   TRY(require_kernel_type(types.target, t));
   kernels::EwProgram program;  // 0: acc, 1: g, 2: micro, 3: i64 0, 4: 0, 5: count
   program.rank = 1;
   program.dims[0] = element_count(types.inputs[0].shape);
-  kernels::EwInput dense{t, {}};
-  dense.strides[0] = 1;
-  program.inputs = {dense, dense, {DType::i64, {}}};
+  kernels::EwInput dense{t, {}}, gradient{of_gradient, {}};
+  dense.strides[0] = gradient.strides[0] = 1;
+  program.inputs = {dense, gradient, {DType::i64, {}}};
   program.constants = {{DType::i64, 0}, {t, 0}, {t, static_cast<double>(types.attrs.integer("count", 1))}};
   program.code = {{EwOp::Equal, DType::i64, DType::boolean, {2, 3, -1}, 0},
-                  {EwOp::Where, t, t, {6, 4, 0}, 0},
-                  {EwOp::Div, t, t, {1, 5, -1}, 0},
-                  {EwOp::Add, t, t, {7, 8, -1}, 0}};
-  program.outputs = {{9, t}};
+                  {EwOp::Where, t, t, {6, 4, 0}, 0}};
+  std::int16_t g = 1;
+  if (of_gradient != t) {
+    program.code.push_back({EwOp::Cast, of_gradient, t, {1, -1, -1}, 0});
+    g = 8;
+  }
+  const std::int16_t share = g == 1 ? 8 : 9, sum = share + 1;
+  program.code.push_back({EwOp::Div, t, t, {g, 5, -1}, 0});
+  program.code.push_back({EwOp::Add, t, t, {7, share, -1}, 0});
+  program.outputs = {{sum, t}};
   return elementwise_kernel("elementwise accumulate", std::move(program));
 }
 
@@ -147,6 +179,9 @@ std::vector<Sample> samples_accumulate() {
        .attrs = four,
        .inputs = {floats({3, 5}), floats({3, 5}), exact(DType::i64, {}, {2})}},
       {.name = "scalar", .attrs = four, .inputs = {floats({}), floats({}), exact(DType::i64, {}, {1})}},
+      {.name = "bf16",
+       .attrs = four,
+       .inputs = {statistic({3, 5}, -1, 1), low(DType::bf16, {3, 5}), exact(DType::i64, {}, {2})}},
   };
 }
 
@@ -161,7 +196,23 @@ Status infer_loss_scale(InferContext& ctx) {
   for (std::size_t i = 2; i < 5; ++i)
     if (ctx.in(i) != counter) return infer_error("a counter is " + to_string(ctx.in(i)));
   if (ctx.attrs.integer("interval", 1) < 1) return infer_error("interval must be positive");
+  if (ctx.attrs.integer("hysteresis", 1) < 1) return infer_error("hysteresis must be positive");
   return set_outputs(ctx, {{DType::boolean, {}}, ctx.in(0), ctx.in(0), ctx.in(0), counter, counter, counter});
+}
+
+FusedOperand bounded(Code& c, EwOp bound, FusedOperand scale, double limit) {
+  return limit > 0 ? c.op(bound, {scale, c.scalar(limit)}) : scale;
+}
+
+// The scale after a step that was skipped.
+FusedOperand fallen_scale(Code& c, const Attrs& attrs, FusedOperand scale, FusedOperand skipped) {
+  const FusedOperand product = c.op(EwOp::Mul, {scale, c.scalar(attrs.real("backoff", 0.5))}),
+                     shrunk = bounded(c, EwOp::Max, product, attrs.real("least"));
+  const std::int64_t hysteresis = attrs.integer("hysteresis", 1);
+  if (hysteresis == 1) return shrunk;
+  const FusedOperand waits =
+      c.op(EwOp::Less, {skipped, c.scalar(DType::i64, static_cast<double>(hysteresis - 1))});
+  return c.op(EwOp::Where, {waits, scale, shrunk});
 }
 
 Result<Kernel> prepare_loss_scale(const NodeTypes& types) {
@@ -177,8 +228,9 @@ Result<Kernel> prepare_loss_scale(const NodeTypes& types) {
                      due = c.op(EwOp::Equal,
                                 {longer, c.scalar(DType::i64,
                                                   static_cast<double>(types.attrs.integer("interval", 1)))}),
-                     grown = c.op(EwOp::Mul, {scale, c.scalar(types.attrs.real("growth", 2))}),
-                     shrunk = c.op(EwOp::Mul, {scale, c.scalar(types.attrs.real("backoff", 0.5))}),
+                     product = c.op(EwOp::Mul, {scale, c.scalar(types.attrs.real("growth", 2))}),
+                     grown = bounded(c, EwOp::Min, product, types.attrs.real("most")),
+                     shrunk = fallen_scale(c, types.attrs, scale, skipped),
                      grows = c.op(EwOp::And, {due, finite(grown)}),
                      true_norm = c.op(EwOp::Div, {norm, scale});
   FusedOperand factor = c.op(EwOp::Reciprocal, {scale});
@@ -209,6 +261,10 @@ std::vector<Sample> samples_loss_scale() {
   const Attrs rule{{"growth", 2.0}, {"backoff", 0.5}, {"interval", std::int64_t{20}}};
   Attrs clipped = rule;
   clipped.set("max_norm", 0.25);
+  Attrs bounds = rule;
+  bounds.set("hysteresis", std::int64_t{3});
+  bounds.set("least", 1000.0);
+  bounds.set("most", 1500.0);
   return {
       made("keeps", rule, floats({}, 500, 900), 3, 2),
       made("grows", rule, floats({}, 500, 900), 19, 0),
@@ -216,6 +272,9 @@ std::vector<Sample> samples_loss_scale() {
       made("not a number", rule, exact(DType::f32, {}, {kNaN}), 19, 6),
       made("clips", clipped, floats({}, 500, 900), 3, 0),
       made("clips nothing", clipped, floats({}, 50, 90), 3, 0),
+      made("waits", bounds, exact(DType::f32, {}, {kInfinite}), 0, 1),
+      made("falls to the least", bounds, exact(DType::f32, {}, {kInfinite}), 0, 2),
+      made("grows to the most", bounds, floats({}, 500, 900), 19, 0),
   };
 }
 

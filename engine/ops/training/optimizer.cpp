@@ -1,8 +1,12 @@
 // Optimizer (ours): new parameters and states of `n` tensors in one launch.
 //   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
-//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors
-//   outputs: p0'..pn-1', then per state n tensors; all are written over their inputs (kMustAlias)
-// Attributes: n, kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
+//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors, then copies
+//   outputs: p0'..pn-1', then per state n tensors, then copies; all are written over their inputs (kMustAlias)
+// Where the parameters are not of 16 bits, a gradient may be f16 or bf16, and a copy is the next value of a parameter rounded to f16 or
+// bf16 (all to the same): what the next forward pass reads.
+// With attribute keys (a number of each parameter) the parameters are bf16, computed in the type of the states (f32 without
+// any) and rounded at random by Philox's numbers of seed, step, key and element; they have no copies.
+// Attributes: n, copies (the parameter of each), kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
 // stand there; factored (optimizers with states of rows and columns): whether the states are these; lr_factor
 // and clip_value (OptimizerArgs). Every state has its parameter's shape or that of its rows or columns.
 #include "engine/ops/costs.h"
@@ -12,6 +16,8 @@
 #include "engine/ops/samples.h"
 #include "engine/ops/rows.h"
 #include "kernels/launcher.h"
+
+#include <set>
 
 namespace gradloom {
 namespace {
@@ -72,9 +78,18 @@ struct Layout {
   std::size_t n;
   bool factored;
   std::vector<State> states;  // that there are
-  std::size_t inputs() const { return kFirst + (2 + states.size()) * n; }
-  std::size_t outputs() const { return (1 + states.size()) * n; }
+  std::vector<std::int64_t> copies, keys;
+  std::size_t first_copy() const { return kFirst + (2 + states.size()) * n; }  // among the inputs
+  std::size_t inputs() const { return first_copy() + copies.size(); }
+  std::size_t outputs() const { return (1 + states.size()) * n + copies.size(); }
 };
+
+Status check_copies(const std::vector<std::int64_t>& copies, std::int64_t n) {
+  const std::set<std::int64_t> places(copies.begin(), copies.end());
+  if (places.size() != copies.size() || (!places.empty() && (*places.begin() < 0 || *places.rbegin() >= n)))
+    return infer_error("copies must be different parameters");
+  return {};
+}
 
 Result<Layout> layout_of(const Attrs& attrs) {
   const std::string kind = attrs.text("kind", kRows[0].name);
@@ -82,7 +97,11 @@ Result<Layout> layout_of(const Attrs& attrs) {
   if (n < 1 || n > (1 << 20)) return infer_error("n is " + std::to_string(n));
   for (const Row& row : kRows) {
     if (kind != row.name) continue;
-    Layout layout{&row, static_cast<std::size_t>(n), attrs.integer("factored", 0) != 0, {}};
+    Layout layout{&row, static_cast<std::size_t>(n), attrs.integer("factored", 0) != 0,
+                  {},   attrs.integers("copies"),    attrs.integers("keys")};
+    TRY(check_copies(layout.copies, n));
+    if (!layout.keys.empty() && (as_dim(layout.keys.size()) != n || !layout.copies.empty()))
+      return infer_error("keys must be one per parameter, without copies");
     for (const State& state : row.states) {
       if (*state.needs != 0 && attrs.real(state.needs) == 0) continue;
       if (state.form == StateForm::whole || layout.factored == (state.form != StateForm::unfactored))
@@ -106,6 +125,12 @@ Result<Type> state_type(const Type& parameter, StateForm form) {
   return type;
 }
 
+// What parameters of type `parameter` are computed in. inputs: the node's types.
+DType computed_in(const Layout& l, DType parameter, const auto& type_of_input) {
+  if (l.keys.empty()) return parameter;
+  return l.states.empty() ? DType::f32 : type_of_input(kFirst + 2 * l.n);
+}
+
 Status infer(InferContext& ctx) {
   const Layout l = TRY(layout_of(ctx.attrs));
   if (ctx.inputs.size() != l.inputs())
@@ -115,7 +140,10 @@ Status infer(InferContext& ctx) {
       return infer_error("input " + std::to_string(i) + " is missing");
   if (ctx.in(0) != Type{DType::f64, {}} || ctx.in(1) != Type{DType::i64, {}})
     return infer_error("lr must be f64[] and step i64[]");
-  if (ctx.has(kScale) && ctx.in(kScale) != Type{ctx.dtype(kFirst), {}})
+  const DType computed = computed_in(l, ctx.dtype(kFirst), [&](std::size_t i) { return ctx.dtype(i); });
+  if (!l.keys.empty() && (ctx.dtype(kFirst) != DType::bf16 || !is_float(computed) || is_half(computed)))
+    return infer_error("parameters with keys are bf16 beside wider states");
+  if (ctx.has(kScale) && ctx.in(kScale) != Type{computed, {}})
     return infer_error("grad_scale is " + to_string(ctx.in(kScale)));
   if (ctx.has(kApply) && ctx.in(kApply) != Type{DType::boolean, {}})
     return infer_error("apply is " + to_string(ctx.in(kApply)));
@@ -123,12 +151,22 @@ Status infer(InferContext& ctx) {
   for (std::size_t group = 0; group < 2 + l.states.size(); ++group) {  // parameters, gradients, states
     for (std::size_t i = 0; i < l.n; ++i) {
       const Type &parameter = ctx.in(kFirst + i), &type = ctx.in(kFirst + group * l.n + i);
-      const Type expected = group < 2 ? parameter : TRY(state_type(parameter, l.states[group - 2].form));
+      Type expected = group < 2 ? parameter : TRY(state_type(parameter, l.states[group - 2].form));
+      if (group > 0) expected.dtype = computed;
+      if (group == 1 && !is_half(computed) && is_half(type.dtype)) expected.dtype = type.dtype;
       if (type != expected || parameter.dtype != ctx.dtype(kFirst))
         return infer_error("input " + std::to_string(kFirst + group * l.n + i) + " is " + to_string(type) +
                            ", its parameter " + to_string(parameter));
       if (group != 1) outputs.push_back(expected);
     }
+  }
+  for (std::size_t i = 0; i < l.copies.size(); ++i) {
+    const Type &parameter = ctx.in(kFirst + static_cast<std::size_t>(l.copies[i])),
+               &type = ctx.in(l.first_copy() + i);
+    if (type.shape != parameter.shape || is_half(parameter.dtype) || !is_half(type.dtype) ||
+        type.dtype != ctx.dtype(l.first_copy()))
+      return infer_error("a copy is " + to_string(type) + ", its parameter " + to_string(parameter));
+    outputs.push_back(type);
   }
   return set_outputs(ctx, std::move(outputs));
 }
@@ -156,24 +194,34 @@ Cost cost(const NodeTypes& types) {
   return cost_of(types, per_element * elements);
 }
 
-// Elements of the parameters, and their last two dims where they are factored.
-struct Sizes {
-  std::vector<std::int64_t> elements, rows, columns;
+// Elements of the parameters, and their last two dims where they are factored; types of the gradients; places of the copies.
+struct Tensors {
+  std::vector<std::int64_t> elements, rows, columns, copies;
+  std::vector<std::uint64_t> keys;
+  std::vector<DType> grad_types;
   void point(kernels::OptimizerArgs& args) const {
     args.sizes = elements.data();
     args.rows = rows.data();
     args.columns = columns.data();
+    args.grad_types = grad_types.data();
+    args.copies = copies.empty() ? nullptr : copies.data();
+    args.keys = keys.data();
   }
 };
-Sizes sizes_of(const NodeTypes& types, std::size_t n) {
-  Sizes sizes;
-  for (std::size_t i = 0; i < n; ++i) {
+Tensors tensors_of(const NodeTypes& types, const Layout& l) {
+  Tensors tensors;
+  for (std::size_t i = 0; i < l.n; ++i) {
     const Shape& shape = types.inputs[kFirst + i].shape;
-    sizes.elements.push_back(element_count(shape));
-    sizes.rows.push_back(shape.size() < 2 ? 1 : shape[shape.size() - 2]);
-    sizes.columns.push_back(shape.empty() ? 1 : shape.back());
+    tensors.elements.push_back(element_count(shape));
+    tensors.rows.push_back(shape.size() < 2 ? 1 : shape[shape.size() - 2]);
+    tensors.columns.push_back(shape.empty() ? 1 : shape.back());
+    tensors.grad_types.push_back(types.inputs[kFirst + l.n + i].dtype);
   }
-  return sizes;
+  tensors.keys.assign(l.keys.begin(), l.keys.end());
+  if (!l.copies.empty()) tensors.copies.assign(l.n, -1);
+  for (std::size_t i = 0; i < l.copies.size(); ++i)
+    tensors.copies[static_cast<std::size_t>(l.copies[i])] = as_dim(i);
+  return tensors;
 }
 
 void set_state(kernels::OptimizerArgs& args, int number, const void* const* from, void* const* to) {
@@ -188,7 +236,8 @@ void set_state(kernels::OptimizerArgs& args, int number, const void* const* from
 
 Result<Kernel> prepare(const NodeTypes& types) {
   const Layout l = TRY(layout_of(types.attrs));
-  const DType dtype = types.inputs[kFirst].dtype;
+  const DType dtype =
+      computed_in(l, types.inputs[kFirst].dtype, [&](std::size_t i) { return types.inputs[i].dtype; });
   TRY(require_kernel_type(types.target, dtype));
   if (types.outputs.size() != l.outputs()) return no_kernel("every output must be present");
   const Attrs& attrs = types.attrs;
@@ -200,14 +249,17 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.lr_factor = attrs.real("lr_factor", 1);
   layout.clip_value = attrs.real("clip_value", 0);
   layout.factored = l.factored;
-  const Sizes sizes = sizes_of(types, l.n);
-  sizes.point(layout);
+  layout.low_params = !l.keys.empty();
+  layout.low_type = DType::bf16;
+  if (!l.copies.empty()) layout.low_type = types.inputs[l.first_copy()].dtype;
+  const Tensors tensors = tensors_of(types, l);
+  tensors.point(layout);
   const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
   return Kernel{std::string("optimizer ") + l.row->name, workspace,
-                [layout, sizes, n = l.n, states = l.states, scaled = types.has(kScale),
+                [layout, tensors, n = l.n, states = l.states, scaled = types.has(kScale),
                  conditional = types.has(kApply)](const LaunchArgs& args) {
                   kernels::OptimizerArgs a = layout;
-                  sizes.point(a);
+                  tensors.point(a);
                   a.lr = static_cast<const double*>(args.inputs[0]);
                   a.step = static_cast<const std::int64_t*>(args.inputs[1]);
                   a.grad_scale = scaled ? args.inputs[kScale] : nullptr;
@@ -218,6 +270,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
                   for (std::size_t s = 0; s < states.size(); ++s)
                     set_state(a, states[s].number, args.inputs + kFirst + (2 + s) * n,
                               args.outputs + (1 + s) * n);
+                  a.copy_out = args.outputs + (1 + states.size()) * n;
+                  a.random = args.random;
                   a.workspace = args.workspace;
                   args.on.optimizer(a);
                 }};
@@ -247,6 +301,37 @@ Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, s
   }
   s.output_count = static_cast<int>(l->outputs());
   s.attrs = std::move(attrs);
+  return s;
+}
+
+// The same with gradients and copies in 16 bits beside parameters that keep theirs.
+Sample in_16_bits(const char* name, Attrs attrs, const std::vector<Shape>& shapes, DType low,
+                  const std::vector<std::int64_t>& copies, int apply = -1) {
+  Sample s = sample(name, std::move(attrs), shapes, 3, true, apply);
+  s.attrs.set("copies", copies);
+  const std::size_t n = shapes.size();
+  for (std::size_t i = kScale; i < s.inputs.size(); ++i) s.inputs[i].statistic = i != kApply;
+  for (std::size_t i = 0; i < n; i += 2) s.inputs[kFirst + n + i].type.dtype = low;
+  for (const std::int64_t copy : copies) {
+    s.inputs.push_back(floats(shapes[static_cast<std::size_t>(copy)]));
+    s.inputs.back().type.dtype = low;
+  }
+  s.output_count += static_cast<int>(copies.size());
+  return s;
+}
+
+// Parameters of bf16 with keys.
+Sample rounded_at_random(const char* name, Attrs attrs, const std::vector<Shape>& shapes) {
+  Sample s = in_16_bits(name, std::move(attrs), shapes, DType::bf16, {});
+  s.attrs.erase("copies");
+  std::vector<std::int64_t> keys;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    s.inputs[kFirst + i] = exact(DType::bf16, shapes[i],
+                                 std::vector<double>(static_cast<std::size_t>(element_count(shapes[i])),
+                                                     0.5 + 0.25 * static_cast<double>(i)));
+    keys.push_back(static_cast<std::int64_t>(77 + i));
+  }
+  s.attrs.set("keys", keys);
   return s;
 }
 
@@ -298,6 +383,16 @@ std::vector<Sample> samples() {
       sample("adagrad-skipped", adagrad, {{3, 5}, {4}}, 1, true, 0),
       sample("lion-skipped", kind("lion"), {{3, 5}, {4}}, 3, false, 0),
       sample("adafactor-skipped", averaged, {{3, 5}, {2, 3, 4}}, 3, true, 0),
+      in_16_bits("sgd-bf16-copies", momentum, {{3, 5}, {7}, {9}}, DType::bf16, {0, 2}),
+      in_16_bits("adamw-f16-copies", clipped, {{3, 5}, {7}}, DType::f16, {1}),
+      in_16_bits("adamw-bf16-skipped", kind("adamw"), {{3, 5}}, DType::bf16, {0}, 0),
+      in_16_bits("lamb-bf16-copies", kind("lamb"), {{3, 5}, {4}}, DType::bf16, {0}),
+      in_16_bits("lion-bf16-gradients", kind("lion"), {{3, 5}, {4}}, DType::bf16, {}),
+      in_16_bits("adagrad-bf16-copies", adagrad, {{3, 5}, {4}}, DType::bf16, {0, 1}),
+      in_16_bits("adafactor-bf16-copies", averaged, {{3, 5}, {2, 3, 4}}, DType::bf16, {0, 1}),
+      in_16_bits("adafactor-unfactored-bf16", kind("adafactor"), {{5}}, DType::bf16, {0}),
+      rounded_at_random("adamw-rounded-at-random", kind("adamw"), {{3, 5}, {7}}),
+      rounded_at_random("sgd-rounded-at-random", momentum, {{3, 5}, {7}}),
       sample("adamw-layer", kind("adamw"), {{2048, 512}, {2048}}, 3, false),
   };
   all.back().bench = true;

@@ -259,6 +259,111 @@ TYPED_TEST(GpuOptimizer, LambWithoutNorm) {  // |p| = 0: the ratio is 1
   expect_close(gpu.get<TypeParam>("param 0"), widen(state.param[0]), close, "param");
 }
 
+// One step; gradients and copies are in T, or gradients in float where it is void.
+template <class T>
+Results update_in(const Settings& s, const Sizes& sizes) {
+  using Low = std::conditional_t<std::is_void_v<T>, bf16, T>;
+  return on_device([&](Device& device) {
+    Lists lists;
+    std::vector<DType> types;
+    std::vector<i64> copies;
+    std::vector<void*> copy_out;
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      const auto grad = numbers<Low>(sizes[t], 100 + t, -1, 1);
+      const bool is_low = !std::is_void_v<T> && t % 2 == 0;
+      types.push_back(is_low ? gpu_dtype<Low>() : DType::f32);
+      lists.grad.push_back(is_low ? static_cast<const void*>(device.in<Low>(grad)) : device.in<float>(grad));
+      const auto add = [&](const char* kind, double low, std::vector<const void*>& from,
+                           std::vector<void*>& to) {
+        to.push_back(device.inout<float>(named(kind, t), numbers<float>(sizes[t], 10 + t, low, 1), 0));
+        from.push_back(to.back());
+      };
+      add("param", -1, lists.param, lists.param_out);
+      add("state1", 0, lists.state1, lists.state1_out);
+      if (has_two_states(s.kind)) add("state2", 0, lists.state2, lists.state2_out);
+      copies.push_back(t % 3 == 0 ? i64(copy_out.size()) : -1);
+      if (t % 3 == 0) copy_out.push_back(device.out<Low>(named("copy", t), std::size_t(sizes[t]), 0));
+    }
+    OptimizerArgs args = arguments(s, DType::f32, sizes, lists);
+    args.lr = device.in<double>({s.lr});
+    args.step = device.in<std::int64_t>({3});
+    args.grad_types = types.data();
+    args.low_type = gpu_dtype<Low>();
+    args.copies = copies.data();
+    args.copy_out = copy_out.data();
+    args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
+    device.run(optimizer, args);
+    GlobalNormArgs norm{
+        DType::f32, i64(sizes.size()), sizes.data(), lists.grad.data(), device.out<float>("norm", 1),
+        nullptr,    types.data()};
+    norm.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, norm));
+    device.run(global_norm, norm);
+  });
+}
+
+// Gradients in 16 bits give the bits of the same gradients in float, and copies are the parameters rounded.
+template <class T>
+void check_low(const Settings& s, const Sizes& sizes) {
+  const Results low = update_in<T>(s, sizes), wide = update_in<void>(s, sizes);
+  const auto same = [&](const std::string& name) {
+    EXPECT_EQ(low.bytes.at(name), wide.bytes.at(name)) << name << " of " << int(s.kind);
+  };
+  if (std::is_same_v<T, bf16>) same("norm");  // the float gradients are exact in bf16
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    if (std::is_same_v<T, bf16>) same(named("param", t)), same(named("state1", t));
+    if (t % 3 != 0) continue;
+    std::vector<Host<T>> rounded;
+    for (const double v : low.get<float>(named("param", t)))
+      rounded.push_back(to_host(to_device<T>(float(v))));
+    EXPECT_EQ(low.get<T>(named("copy", t)), rounded) << int(s.kind);
+  }
+}
+
+TEST(GpuOptimizerIn16Bits, GradientsAndCopies) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
+        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+    Settings s = settings_of(kind);
+    if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+    check_low<bf16>(s, kFew);
+    s.clip_value = 0.2;
+    check_low<f16>(s, kFew);
+  }
+}
+
+// As on the CPU (tests/kernels/optimizer_test.cpp), bit for bit.
+TEST(GpuOptimizerIn16Bits, RoundsParametersAtRandom) {
+  const Settings s{.kind = OptimizerKind::sgd, .lr = 0x1p-10, .weight_decay = 0};
+  const RandomState random{42, 7};
+  const std::vector<std::uint64_t> keys = {5, 6, 7, 8, 9, 10, 11};
+  const Results gpu = on_device([&](Device& device) {
+    Lists lists;
+    for (std::size_t t = 0; t < kFew.size(); ++t) {
+      const std::vector<float> ones(static_cast<std::size_t>(kFew[t]), 1.0F);
+      lists.grad.push_back(device.in<float>(ones));
+      lists.param_out.push_back(device.inout<bf16>(named("param", t), ones));
+      lists.param.push_back(lists.param_out.back());
+    }
+    OptimizerArgs args = arguments(s, DType::f32, kFew, lists);
+    args.lr = device.in<double>({s.lr});
+    args.step = device.in<std::int64_t>({7});
+    args.low_params = true;
+    args.low_type = DType::bf16;
+    args.random = reinterpret_cast<const RandomState*>(
+        device.in<std::int64_t>({std::int64_t(random.seed), std::int64_t(random.step)}));
+    args.keys = keys.data();
+    device.run(optimizer, args);
+  });
+  for (std::size_t t = 0; t < kFew.size(); ++t) {
+    const auto param = gpu.get<bf16>(named("param", t));
+    for (std::size_t i = 0; i < param.size(); ++i) {
+      const auto word = portable::philox_block(i / 4, random.seed ^ keys[t], random.step).word[i % 4];
+      const unsigned bits = __builtin_bit_cast(unsigned, 1.0F - 0x1p-10F) + (word >> 16);
+      ASSERT_EQ(param[i], __builtin_bit_cast(float, bits & 0xffff0000u)) << t << " " << i;
+    }
+  }
+}
+
 template <class T>
 void check_norm(const Sizes& sizes, std::size_t offset = 0) {
   const Tensors<T> all = tensors<T>(sizes, 3, -1, 1);

@@ -1,0 +1,14 @@
+// 16-bit copies of parameters: states that operator Optimizer writes beside the parameter (its attribute `copies`) and that
+// the next forward pass reads. They hold nothing of their own: whoever sets a parameter sets them from it, and no checkpoint
+// keeps them.
+#pragma once
+
+#include <map>
+
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+std::map<ValueId, ValueId> weight_copies(const Graph& graph);  // copy -> what it is a copy of
+
+}  // namespace gradloom
