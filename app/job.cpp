@@ -334,7 +334,15 @@ Result<StepResult> Job::step(std::int64_t step, bool timed) {
 Result<std::map<std::string, Tensor>> Job::parameters_by(ReadValue read) const {
   const Graph& graph = prepared_->compiled.train.graph;
   std::map<std::string, Tensor> result;
-  for (ValueId id : graph.parameters) result[graph.values[id].name] = TRY((*executor_.*read)(id));
+  std::map<std::string, DType> types;  // of the model: weights may be trained in 16 bits
+  for (const ValueId id : prepared_->model.graph.parameters)
+    types[prepared_->model.graph.values[id].name] = prepared_->model.graph.type(id).dtype;
+  for (ValueId id : graph.parameters) {
+    const std::string& name = graph.values[id].name;
+    Tensor contents = TRY((*executor_.*read)(id));
+    const auto type = types.find(name);
+    result[name] = type == types.end() ? contents : contents.cast(type->second);
+  }
   std::set<std::string> statistics;  // states of the model, not of the optimizer
   for (const Value& v : prepared_->model.graph.values)
     if (v.role == Role::state) statistics.insert(v.name);

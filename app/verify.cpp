@@ -9,6 +9,7 @@
 #include "engine/base/npz.h"
 #include "engine/base/text.h"
 #include "engine/onnx/export.h"
+#include "passes/precision.h"
 
 namespace gradloom {
 namespace {
@@ -18,7 +19,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kNudged = 8;  // runs that tell how unsure the precision is
 
 // The spacing of the precision's numbers at 1.
-double unit_of(const std::string& precision) {
+double unit_of(const std::string& text) {
+  const std::string precision = precision_type_name(text);
   if (precision == "f64") return 0x1p-52;
   if (precision == "f16") return 0x1p-10;
   return precision == "bf16" ? 0x1p-7 : 0x1p-23;

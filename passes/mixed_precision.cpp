@@ -6,7 +6,9 @@
 //   wide    SoftmaxCrossEntropyLoss: reads logits in 16 bits, as they are, and gives an f32 loss
 //   follow  everything else: 16 bits where an activation that it reads has them and none comes from a full operator, else as it is;
 //           what only moves elements for products to read (the transposed weight of a Linear) moves those in 16 bits
-// Parameters, inputs of the graph and outputs keep their types; a value is cast once for all its readers.
+// A list of another library, or names that the user gives, say otherwise (passes/precision.h).
+// With weights=low, parameters that are read in 16 bits are kept so, and what reads them in f32 reads a Cast of them (of the
+// rows, where it is a Gather). Else parameters, and always inputs of the graph and outputs, keep their types; a value is cast once for all its readers.
 // Autodiff makes the backward part of what stands here: the gradient of a parameter's Cast brings its
 // gradient to the optimizer in f32. An operand that an operator takes in f32 beside 16 bits (scale and bias
 // of normalizations, a dropout ratio) stays f32, and so do statistics of normalizations. bf16 has the range
@@ -22,12 +24,13 @@
 #include "engine/ops/preparation.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
+#include "passes/precision.h"
 
 namespace gradloom {
 namespace {
 
 constexpr DType kFull = DType::f32;
-constexpr const char *kFullRule = "f32", *kOutputRule = "output";
+constexpr const char *kFullRule = "f32", *kOutputRule = "output", *kWeightRule = "weight";
 
 // A constant in 16 bits. What is finite stays finite: masks are made of the largest number there is.
 Tensor rounded(const Tensor& full, DType low) {
@@ -98,7 +101,8 @@ class Trial {
 
 class Converter {
  public:
-  Converter(Rewriter& rw, DType low) : rw_(rw), low_(low), low_rule_(dtype_name(low)) {
+  Converter(Rewriter& rw, DType low, PrecisionChoice choice)
+      : rw_(rw), low_(low), low_rule_(dtype_name(low)), choice_(std::move(choice)) {
     for (const Value& value : rw.graph().values) original_.push_back(value.type.dtype);
   }
 
@@ -113,11 +117,13 @@ class Converter {
       if (!stays.empty() || !lower(id)) raise(id, stays);
     }
     keep_outputs();
+    if (choice_.low_weights()) lower_weights();
     return {};
   }
 
  private:
   const Graph& graph() const { return rw_.graph(); }
+  Precision precision(NodeId id) const { return choice_.of(graph(), id); }
   DType dtype(ValueId id) const { return graph().type(id).dtype; }
   bool reads(NodeId id, DType a, DType b) const {
     for (ValueId in : graph().nodes[id].inputs)
@@ -131,14 +137,14 @@ class Converter {
     moves_.assign(graph().nodes.size(), false);
     for (auto id = order.rbegin(); id != order.rend(); ++id) {
       const Node& node = graph().nodes[*id];
-      if (!node.op->has(kView) && !node.op->has(kPermutes)) continue;
+      if ((!node.op->has(kView) && !node.op->has(kPermutes)) || choice_.by_user(graph(), *id)) continue;
       const ValueId out = node.outputs[0];
       const std::vector<Use>& uses = rw_.uses(out);
       moves_[*id] = !uses.empty() && !rw_.is_output(out) && graph().values[out].has_type &&
                     dtype(out) == kFull && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
                       const Node& reader = graph().nodes[use.node];
                       return moves_[use.node] ||
-                             (reader.op->precision == Precision::low && reader.origin.phase != Phase::loss);
+                             (precision(use.node) == Precision::low && reader.origin.phase != Phase::loss);
                     });
     }
   }
@@ -147,12 +153,13 @@ class Converter {
   std::string why_full(NodeId id) {
     const Node& node = graph().nodes[id];
     if (moves_[id]) return "";
-    if (node.op->precision == Precision::wide && node.outputs.size() == 1 && dtype(node.inputs[0]) == low_)
-      return "";
-    if (node.origin.phase == Phase::loss && !sums_in_full(node)) return "the loss is computed in f32";
-    if (node.op->precision == Precision::wide) return std::string(node.op->name) + " is computed in f32";
-    if (node.op->precision == Precision::full) return std::string(node.op->name) + " is computed in f32";
-    if (node.op->precision == Precision::low) return "";
+    const Precision wanted = precision(id);
+    if (wanted == Precision::wide && node.outputs.size() == 1 && dtype(node.inputs[0]) == low_) return "";
+    if (node.origin.phase == Phase::loss && !(wanted == Precision::low && sums_in_full(node)))
+      return "the loss is computed in f32";
+    if (wanted == Precision::wide || wanted == Precision::full)
+      return std::string(node.op->name) + " is computed in f32";
+    if (wanted == Precision::low) return "";
     for (ValueId in : node.inputs)
       if (in != kNone && full_.count(in))
         return "reads " + graph().values[in].name + ", which is computed in f32";
@@ -161,7 +168,6 @@ class Converter {
 
   // Products whose results leave the kernel in f32 alone, whatever their operands.
   bool sums_in_full(const Node& node) {
-    if (node.op->precision != Precision::low) return false;
     std::vector<DType> types;
     for (ValueId in : node.inputs)
       types.push_back(in == kNone ? kFull : dtype(in) == kFull ? low_ : dtype(in));
@@ -172,7 +178,7 @@ class Converter {
   // The node in 16 bits; false, with the reason logged, when it cannot be.
   bool lower(NodeId id) {
     Node node = graph().nodes[id];
-    const bool wide = node.op->precision == Precision::wide, wide_already = node.attrs.has("wide");
+    const bool wide = precision(id) == Precision::wide, wide_already = node.attrs.has("wide");
     if (wide) node.attrs.set("wide", std::int64_t{1});
     Trial trial(graph(), node, constants_);
     std::vector<DType> before;
@@ -245,7 +251,7 @@ class Converter {
       rw_.reject(low_rule_, id, why);
     }
     const Node& node = graph().nodes[id];
-    const bool sums = node.op->precision == Precision::full || node.op->precision == Precision::wide;
+    const bool sums = precision(id) == Precision::full || precision(id) == Precision::wide;
     const bool belongs = !why.empty() && (sums || reads_full(node));
     for (ValueId out : node.outputs)
       if (belongs && out != kNone && dtype(out) == kFull) full_.insert(out);
@@ -281,6 +287,50 @@ class Converter {
     return at->second = (*result)[0];
   }
 
+  // Parameters with a Cast to 16 bits have this type from here on.
+  void lower_weights() {
+    for (const ValueId parameter : graph().parameters) {
+      std::vector<NodeId> casts;
+      for (const Use& use : rw_.uses(parameter))
+        if (std::string_view(graph().nodes[use.node].op->name) == "Cast" &&
+            dtype(graph().nodes[use.node].outputs[0]) == low_)
+          casts.push_back(use.node);
+      if (casts.empty() || dtype(parameter) != kFull || rw_.is_output(parameter)) continue;
+      if (!rw_.allowed(kWeightRule, casts[0])) continue;
+      lower_weight(parameter, casts);
+    }
+  }
+
+  void lower_weight(ValueId parameter, const std::vector<NodeId>& casts) {
+    std::vector<NodeId> readers, gathers;
+    for (const Use& use : rw_.uses(parameter)) {
+      if (std::find(casts.begin(), casts.end(), use.node) != casts.end()) continue;
+      const bool rows =
+          std::string_view(graph().nodes[use.node].op->name) == "Gather" && use.input_index == 0;
+      (rows ? gathers : readers).push_back(use.node);
+    }
+    std::vector<NodeId> replaced = casts;
+    replaced.insert(replaced.end(), gathers.begin(), gathers.end());
+    GraphBuilder& b = rw_.begin(kWeightRule, casts[0], replaced);
+    rw_.retype_parameter(parameter, low_);
+    const Attrs full{{"to", onnx_from_dtype(kFull)}};
+    for (const NodeId cast : casts) rw_.replace(graph().nodes[cast].outputs[0], parameter);
+    for (const NodeId id : gathers) {
+      const Node gather = graph().nodes[id];
+      const ValueId rows = b.op(*gather.op, gather.inputs, gather.attrs);
+      rw_.replace(gather.outputs[0], b.op("Cast", {rows}, full));
+    }
+    if (!readers.empty()) {
+      const ValueId wide = b.op("Cast", {parameter}, full);
+      for (const NodeId id : readers) {
+        std::vector<ValueId> inputs = graph().nodes[id].inputs;
+        std::replace(inputs.begin(), inputs.end(), parameter, wide);
+        rw_.retype(id, std::move(inputs), graph().nodes[id].attrs);
+      }
+    }
+    rw_.commit("kept in 16 bits");
+  }
+
   // Outputs, loss and updates in the types that they had.
   void keep_outputs() {
     std::set<ValueId> outputs(graph().outputs.begin(), graph().outputs.end());
@@ -298,6 +348,7 @@ class Converter {
   Rewriter& rw_;
   const DType low_;
   const char* const low_rule_;
+  const PrecisionChoice choice_;
   std::vector<bool> moves_;           // by node
   std::map<ValueId, ValueId> casts_;  // the other type of a value
   TrialConstants constants_;
@@ -309,13 +360,28 @@ class MixedPrecision final : public Pass {
  public:
   void fields(FieldVisitor& v) override {
     v.field("type", type_, {.help = "of products and activations", .choices = {"bf16", "f16"}});
+    v.field("list", list_,
+            {.help = "of what is in 16 bits and what is not: autocast, O1, O2; empty: the operators' own"});
+    v.field("full", full_,
+            {.help = "what stays in f32: types and globs over node names, which semicolons separate"});
+    v.field("low", low_, {.help = "what computes in 16 bits, likewise"});
+    v.field("weights", weights_,
+            {.help = "low: what is read in 16 bits is kept in 16 bits alone", .choices = {"full", "low"}});
   }
   Status run(Rewriter& rw) const override {
-    return Converter(rw, type_ == "f16" ? DType::f16 : DType::bf16).run();
+    PrecisionSpec spec;
+    spec.list = list_;
+    spec.low_weights = weights_ == "low";
+    for (const auto& [text, patterns] : {std::pair{&full_, &spec.full}, std::pair{&low_, &spec.low}})
+      for (const std::string& pattern : split_top_level(*text, ';'))
+        if (!pattern.empty()) patterns->push_back(pattern);
+    return Converter(rw, type_ == "f16" ? DType::f16 : DType::bf16,
+                     TRY(PrecisionChoice::make(rw.graph(), spec)))
+        .run();
   }
 
  private:
-  std::string type_ = "bf16";
+  std::string type_ = "bf16", list_, full_, low_, weights_ = "full";
 };
 
 Result<PassExample> example() {

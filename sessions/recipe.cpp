@@ -13,15 +13,21 @@
 #include "engine/device/device.h"
 #include "engine/train/schedules.h"
 #include "passes/planners.h"
+#include "passes/precision.h"
 #include "sessions/data.h"
 #include "passes/rules.h"
 
 namespace gradloom {
 namespace {
 
-constexpr const char* kMixedType = "type";  // option of the passes that a precision of 16 bits switches
+// Options of the passes that a precision of 16 bits switches, which say what it says.
+constexpr const char *kMixedType = "type", *kMixedList = "list", *kMixedFull = "full", *kMixedLow = "low",
+                     *kMixedWeights = "weights";
 
-bool is_mixed(const std::string& precision) { return precision == "bf16" || precision == "f16"; }
+bool is_mixed(const std::string& precision) {
+  const std::string type = precision_type_name(precision);
+  return type == "bf16" || type == "f16";
+}
 
 std::string from_folder(const std::filesystem::path& folder, const std::string& path) {
   if (path.empty() || folder.empty()) return path;
@@ -98,9 +104,8 @@ void set_precision(Recipe& recipe, const std::string& precision) {
 }
 
 Result<DType> precision_type(const std::string& precision) {
-  if (precision == "f64") return DType::f64;
-  if (precision == "f32" || is_mixed(precision)) return DType::f32;
-  return Error{Errc::usage, "unknown precision " + escaped(precision) + " (f32, bf16, f16, f64)"};
+  const PrecisionSpec spec = TRY(parse_precision(precision));
+  return spec.type == "f64" ? DType::f64 : DType::f32;
 }
 
 Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
@@ -124,6 +129,12 @@ Result<Pipeline> recipe_pipeline(const Recipe& recipe) {
 
 namespace {
 
+std::string joined_by(const std::vector<std::string>& parts, const char* separator) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
+}
+
 // The passes that the precision switches, with the settings that the pipeline has for them.
 Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
   for (const PassDef* def : all_passes()) {
@@ -137,9 +148,18 @@ Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
                                     escaped(precision)};
     }
     PassConfig& config = named != pipeline.passes.end() ? *named : pipeline.passes.emplace_back();
+    const PrecisionSpec spec = TRY(parse_precision(precision));
     std::vector<std::pair<std::string, std::string>> options = config.options;
-    std::erase_if(options, [](const auto& option) { return option.first == kMixedType; });
-    if (precision != "bf16") options.emplace_back(kMixedType, precision);  // its default
+    const auto set = [&](const char* name, const std::string& value, bool replaces) {
+      if (!replaces && value.empty()) return;
+      std::erase_if(options, [&](const auto& option) { return option.first == name; });
+      if (!value.empty()) options.emplace_back(name, value);
+    };
+    set(kMixedType, spec.type == "bf16" ? "" : spec.type, true);  // bf16 is its default
+    set(kMixedList, spec.list, false);
+    set(kMixedFull, joined_by(spec.full, ";"), false);
+    set(kMixedWeights, spec.low_weights ? "low" : "", false);
+    set(kMixedLow, joined_by(spec.low, ";"), false);
     config = TRY(configure_pass(*def, std::move(options), config.sites));
   }
   return {};
@@ -183,7 +203,8 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   }
   const Result<LossScaleSpec> loss_scale = parse_loss_scale(recipe.loss_scale);
   if (!loss_scale.ok()) return Error{Errc::bad_input, "/loss_scale: " + loss_scale.error().message};
-  if (recipe.precision == "f16") options.train.loss_scale = *loss_scale;
+  if (precision_type_name(recipe.precision) == "f16") options.train.loss_scale = *loss_scale;
+  options.train.low_weights = TRY(parse_precision(recipe.precision)).low_weights;
   const Result<ScheduleSpec> schedule = parse_schedule(recipe.schedule);
   if (!schedule.ok()) return Error{Errc::bad_input, "/schedule: " + schedule.error().message};
   options.pipeline = TRY(recipe_pipeline(recipe));

@@ -6,6 +6,7 @@
 #include "engine/train/losses.h"
 #include "engine/train/optimizers.h"
 #include "engine/train/schedules.h"
+#include "passes/precision.h"
 #include "sessions/recipe_settings.h"
 
 namespace gradloom {
@@ -102,6 +103,23 @@ std::string loss_scale_section() {
   return option_table([&](FieldVisitor& v) { scale.fields(v); });
 }
 
+std::string precision_section() {
+  std::string page = head({"list", "what it says", "source"});
+  for (const PrecisionList& list : precision_lists())
+    page += row({code(list.name), list.meaning, list.source});
+  const auto names = [](std::span<const char* const> list) {
+    std::string text;
+    for (const char* name : list) text += (text.empty() ? "" : ", ") + std::string(name);
+    return text.empty() ? std::string("none") : text;
+  };
+  page += "\n";
+  for (const PrecisionList& list : precision_lists())
+    page += "`" + std::string(list.name) +
+            "` in 16 bits: " + (list.all_low ? "all others" : names(list.low)) +
+            ". In f32: " + names(list.full) + ".\n\n";
+  return page;
+}
+
 // The settings whose texts have declarations of their own.
 struct Section {
   const char* key;
@@ -110,6 +128,7 @@ struct Section {
 constexpr Section kSections[] = {{"loss", loss_section},
                                  {"optimizer", optimizer_section},
                                  {"schedule", schedule_section},
+                                 {"precision", precision_section},
                                  {"loss_scale", loss_scale_section}};
 
 }  // namespace
@@ -143,9 +162,15 @@ std::string recipe_page() {
       "column equal PyTorch's schedule of that name; with a warm-up, its SequentialLR of LinearLR(start_factor=1 / "
       "warmup, total_iters=warmup - 1) and that schedule, milestones=[warmup].\n\n" +
       schedule_section() +
+      "## Precision\n\n`bf16{full=Softmax,/head/*; low=Sqrt; list=autocast}`: `list` says what is computed in 16 bits "
+      "and what in f32 instead of the operators' own wish (`gradloom ops`); `full` and `low` name operator types and, by globs, nodes "
+      "that are an exception from it. A node that passes made of several answers to the names of all. What both name "
+      "stays in f32, and so do losses; operators in no list follow what they read.\n\n" +
+      precision_section() +
       "## Loss scaling\n\nWith precision f16 the loss is multiplied before the backward pass, the gradients "
       "are divided by as much before the optimizer, and a step whose gradients overflow is skipped "
-      "(`dynamic{...}`, as torch.cuda.amp.GradScaler 1.13).\n\n" +
+      "(`dynamic{...}`, as torch.cuda.amp.GradScaler 1.13; min and max as Apex's, hysteresis as DeepSpeed's with "
+      "consecutive_hysteresis). `static{scale=128}` never changes.\n\n" +
       loss_scale_section();
   while (page.back() == '\n') page.pop_back();
   return page;

@@ -14,6 +14,7 @@
 #include "engine/train/parameter_groups.h"
 #include "engine/train/schedules.h"
 #include "passes/planners.h"
+#include "passes/precision.h"
 #include "passes/rules.h"
 #include "sessions/data.h"
 
@@ -63,7 +64,11 @@ std::string schedule_syntax() {
   return joined(forms, kOr);
 }
 
-std::string loss_scale_syntax() { return print_loss_scale(LossScaleSpec()); }
+std::string loss_scale_syntax() {
+  LossScaleSpec fixed;
+  fixed.dynamic = false;
+  return print_loss_scale(LossScaleSpec()) + kOr + print_loss_scale(fixed);
+}
 std::string data_syntax() {
   return "synthetic | npz:FILE | npz:FOLDER | npy:INPUT=FILE,INPUT=FILE | tokens:FILE | tokens{bytes=2}:FILE";
 }
@@ -103,6 +108,10 @@ Status check_memory_budget(const std::string& text) {
 Status check_held_out(const std::string& text) { return text.empty() ? Status() : check_data(text); }
 Status check_early_stop(const std::string& text) {
   TRY(parse_early_stop(text));
+  return {};
+}
+Status check_precision(const std::string& text) {
+  TRY(parse_precision(text));
   return {};
 }
 Status check_planner(const std::string& text) {

@@ -13,6 +13,7 @@
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/train/optimizers.h"
+#include "passes/precision.h"
 #include "sessions/recipe_settings.h"
 #include "viz/draw/keys.h"
 
@@ -37,6 +38,14 @@ void setting_field(Ui& ui, const Problems& problems, const RecipeSetting& settin
     int index = static_cast<int>(std::find(choices.begin(), choices.end(), shown) - choices.begin());
     changed = combo(id, &index, choices, -1);
     if (changed) shown = choices[static_cast<std::size_t>(index)];
+  } else if (*setting.usual != 0) {
+    changed = committed_text(ui, id, "", &shown,
+                             ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4));
+    ImGui::SameLine(0, px(4));
+    const std::vector<std::string> usual = split_top_level(setting.usual, ' ');
+    const int chosen = suggestions(id + ".choices", usual);
+    if (chosen >= 0) shown = usual[static_cast<std::size_t>(chosen)];
+    changed = changed || chosen >= 0;
   } else {
     changed = committed_text(ui, id, "", &shown);
   }
@@ -174,7 +183,7 @@ void more_fields(Ui& ui, const Problems& problems) {
   for (const RecipeSetting& setting : recipe_settings()) {
     const std::string key = setting.key;
     if (*setting.label == 0 ||
-        (*setting.precision != 0 && ui.state().recipe.precision != setting.precision) ||
+        (*setting.precision != 0 && precision_type_name(ui.state().recipe.precision) != setting.precision) ||
         std::find(std::begin(kOwnFields), std::end(kOwnFields), key) != std::end(kOwnFields))
       continue;
     ImGui::TableNextColumn();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/autodiff/autodiff.h"
+#include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
@@ -50,15 +51,20 @@ Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<Va
   Scaling scaling{.step = names.step};
   if (spec.clip_norm <= 0 && !spec.loss_scale) return scaling;
   const BuildScope names_of_scaling(b, b.context().named(spec.loss_scale ? "scale/" : "clip/"));
-  names.grad_norm = b.op("GlobalNorm", gradients);
+  Attrs norm;
+  if (spec.low_weights) norm.set("full", std::int64_t{1});
+  names.grad_norm = b.op("GlobalNorm", gradients, std::move(norm));
   if (!spec.loss_scale) {
     scaling.factor = b.op("ClipScale", {names.grad_norm}, {{"max_norm", spec.clip_norm}});
     return scaling;
   }
-  const Attrs attrs{{"growth", spec.loss_scale->growth},
-                    {"backoff", spec.loss_scale->backoff},
-                    {"interval", spec.loss_scale->interval},
-                    {"max_norm", spec.clip_norm}};
+  Attrs attrs{{"growth", spec.loss_scale->growth},
+              {"backoff", spec.loss_scale->backoff},
+              {"interval", spec.loss_scale->interval},
+              {"max_norm", spec.clip_norm}};
+  if (spec.loss_scale->hysteresis > 1) attrs.set("hysteresis", spec.loss_scale->hysteresis);
+  if (spec.loss_scale->least > 0) attrs.set("least", spec.loss_scale->least);
+  if (spec.loss_scale->most > 0) attrs.set("most", spec.loss_scale->most);
   const Type counter{DType::i64, {}};
   const std::vector<ValueId> states{loss_scale, add_state(b, out.states, {.name = "good_steps"}, counter),
                                     add_state(b, out.states, {.name = "skipped_steps"}, counter),
@@ -100,16 +106,22 @@ Result<ValueId> add_loss_scale(GraphBuilder& b, const TrainSpec& spec, std::vect
   return add_state(b, states, {.name = "loss_scale"}, Tensor::scalar(DType::f32, spec.loss_scale->initial));
 }
 
+// What a parameter is computed in between its gradient and its next value.
+Type computed_type(const TrainSpec& spec, Type type) {
+  if (spec.low_weights && type.dtype == DType::bf16) type.dtype = DType::f32;
+  return type;
+}
+
 // Gradients and the loss become their means over the micro-batches.
-void accumulate(GraphBuilder& b, std::int64_t count, std::vector<Trained>& trained, TrainGraph& out) {
+void accumulate(GraphBuilder& b, const TrainSpec& spec, std::vector<Trained>& trained, TrainGraph& out) {
   const Graph& graph = b.graph();
   StepNames& names = out.names;
   names.micro = add_input(b, "gradloom/micro", {DType::i64, {}}, Role::hyper);
   const auto add = [&](ValueId value, const std::string& owner) {
     const BuildScope before_updates(b, {b.context().origin, kOptimizerRank - 1, owner + "/"});
     const TrainState state{.parameter = owner, .name = "acc", .remembered = false};
-    const ValueId acc = add_state(b, out.states, state, graph.values[value].type);
-    const ValueId next = b.op("Accumulate", {acc, value, names.micro}, {{"count", count}});
+    const ValueId acc = add_state(b, out.states, state, computed_type(spec, graph.values[value].type));
+    const ValueId next = b.op("Accumulate", {acc, value, names.micro}, {{"count", spec.accumulate}});
     b.update(acc, next);
     return next;
   };
@@ -128,8 +140,10 @@ void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Train
     const ParameterOptions own = options_of(spec.groups, name, spec.optimizer.lr);
     OptimizerSpec optimizer = spec.optimizer;
     optimizer.weight_decay = own.weight_decay.value_or(optimizer.weight_decay);
-    const auto [dtype, shape] = graph.values[p].type;
+    const auto [dtype, shape] = computed_type(spec, graph.values[p].type);
     Attrs attrs = optimizer_attrs(optimizer, shape);
+    if (dtype != graph.values[p].type.dtype)
+      attrs.set("keys", std::vector<std::int64_t>{static_cast<std::int64_t>(fnv1a64(name))});
     if (own.lr_factor != 1) attrs.set("lr_factor", own.lr_factor);
     if (spec.clip_value > 0) attrs.set("clip_value", spec.clip_value);
     std::vector<ValueId> inputs{out.names.lr, scaling.step, scaling.factor, scaling.apply, p, g};
@@ -175,6 +189,9 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   CHECK(graph.loss != kNone, "add_loss comes first");
   if (spec.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
   TRY(check_groups(spec.groups, spec.optimizer.lr));
+  if (spec.low_weights && spec.ema > 0)
+    return Error{Errc::usage,
+                 "a moving average of parameters would vanish in bf16: --ema needs precision weights=full"};
 
   out.removed = TRY(keep_trained(graph));
   freeze_parameters(graph, spec);
@@ -195,7 +212,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   if (trained.empty())
     return Error{Errc::bad_input, "nothing to train: the loss depends on no trainable parameter"};
 
-  if (spec.accumulate > 1) accumulate(b, spec.accumulate, trained, out);
+  if (spec.accumulate > 1) accumulate(b, spec, trained, out);
   std::vector<ValueId> gradients;
   for (const Trained& t : trained) gradients.push_back(t.gradient);
   const Scaling scaling = add_scaling(b, spec, gradients, loss_scale, out);

@@ -27,6 +27,8 @@ struct TrainSpec {
   std::int64_t accumulate = 1;
   double ema = 0;  // decay of the moving average of trained parameters, states "<param>/ema"; 0 = none
   std::optional<LossScaleSpec> loss_scale;  // f16
+  // Parameters in bf16 are the only ones: computed in f32 and rounded at random (operator Optimizer).
+  bool low_weights = false;
 };
 
 // Names of what was added, for the trainer and the window.

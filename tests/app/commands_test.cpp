@@ -111,7 +111,7 @@ TEST_F(Commands, UsageErrors) {
   expect_error({"train"}, 2, "no model");
   expect_error(train_mlp({"--optimizer", "rprop"}), 2, "unknown optimizer");
   expect_error(train_mlp({"--passes", "fuse-gellu"}), 2, "fuse-gelu");
-  expect_error(train_mlp({"--precision", "f16", "--loss-scale", "static"}), 2, "unknown loss scale");
+  expect_error(train_mlp({"--precision", "f16", "--loss-scale", "fixed"}), 2, "unknown loss scale");
   expect_error(train_mlp({"--precision", "f8"}), 2, "unknown precision");
   expect_error(train_mlp({"--passes", "default,mixed-precision"}), 2, "switched on by precision bf16");
   expect_error(train_mlp({"--device", "tpu"}), 2, "unknown device");

@@ -62,6 +62,26 @@ TEST_F(MixedPrecision, ProductsAreLowSumsAreFullTheRestFollows) {
     }
 }
 
+TEST_F(MixedPrecision, WeightsAloneInLowPrecision) {
+  const ValueId table = weight("table", {8, 8}), scale = weight("scale", {8});
+  const ValueId ids = b.input("ids", {DType::i64, {4}});
+  const ValueId h = b.op("MatMul", {b.op("Gather", {table, ids}), table});
+  const ValueId norm = b.op("LayerNormalization", {h, scale}, {{"axis", std::int64_t{-1}}});
+  graph.outputs = {b.op("Mul", {norm, b.op("ReduceMean", {table})})};
+  const auto casts = [](const Graph& of) { return op_counts(of)["Cast"]; };
+  Graph full = graph;
+  run_pass(full, kPass);
+  run_pass(graph, std::string(kPass) + "{weights=low}");
+  EXPECT_EQ(type_of(table), DType::bf16);
+  EXPECT_EQ(graph.values[table].data.dtype(), DType::bf16);
+  EXPECT_EQ(type_of(scale), DType::f32) << "nothing reads it in bf16";
+  for (const Node& node : graph.nodes)
+    if (node.alive() && std::string(node.op->name) == "Gather") {
+      EXPECT_EQ(type_of(node.outputs[0]), DType::bf16) << "rows are cast, not the table";
+    }
+  EXPECT_GT(casts(full), 0);
+}
+
 // Their types alone say what they become: these weights are gone from their file, and nothing can read them.
 TEST_F(MixedPrecision, WeightsAreNotConvertedToLearnTypes) {
   const TemporaryFolder folder;
@@ -445,8 +465,19 @@ TEST_P(MixedModel, LossAndGradientsAreThoseOfF64WithinTheRoundingOf16Bits) {
   }
 }
 
-TEST_P(MixedModel, ParametersStatesAndTheirGradientsAreF32) {
+TEST_P(MixedModel, NoWeightIsCastInAStep) {
   const auto low = compiled("default,mixed-precision", false);
+  ASSERT_OK(low);
+  const Graph& graph = low->train.graph;
+  for (const Node& node : graph.nodes)
+    if (node.alive() && std::string(node.op->name) == "Cast") {
+      EXPECT_NE(graph.value(node.inputs[0]).role, Role::parameter) << node.name;
+    }
+  EXPECT_GT(weight_copies(graph).size(), 2u);
+}
+
+TEST_P(MixedModel, ParametersStatesAndTheirGradientsAreF32) {
+  const auto low = compiled("default,-fuse-weight-casts,mixed-precision", false);
   ASSERT_OK(low);
   const Graph& graph = low->train.graph;
   int casts = 0, products = 0;

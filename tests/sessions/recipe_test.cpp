@@ -111,7 +111,7 @@ TEST_F(RecipeTest, ErrorsNameTheJsonPath) {
       {"/accumulate", -1, "/accumulate: must be at least 1"},
       {"/threads", 1e9, "/threads: must be at most 4096"},
       {"/seed", -1, "/seed: must be at least 0"},
-      {"/precision", "f8", "/precision: must be one of"},
+      {"/precision", 16, "/precision: must be of type string"},
       {"/clip_norm", -0.5, "/clip_norm: must be at least 0"},
       {"/in_place", 1, "/in_place: must be of type boolean"},
       {"/model/hash", "xyz", "/model/hash: must match"},
@@ -249,13 +249,27 @@ TEST_F(RecipeTest, ThePrecisionSwitchesItsPass) {
   EXPECT_TRUE(recipe_compile_options(recipe).ok()) << "the setting went with the precision";
 }
 
+TEST_F(RecipeTest, PrecisionsSetTheOptionsOfTheirPass) {
+  Recipe recipe;
+  recipe.model = "m.onnx";
+  set_precision(recipe, "f16{full=Softmax,/head/*; low=Gelu; list=O1}");
+  const auto options = recipe_compile_options(recipe);
+  ASSERT_TRUE(options.ok()) << error_of(options);
+  EXPECT_TRUE(options->train.loss_scale.has_value());
+  EXPECT_EQ(options->pipeline.text(), "mixed-precision{type=f16,list=O1,full=Softmax;/head/*,low=Gelu}");
+  EXPECT_TRUE(parse_pipeline(options->pipeline.text()).ok());
+  const auto again = parse_recipe(recipe_json(recipe));
+  ASSERT_TRUE(again.ok()) << error_of(again);
+  EXPECT_EQ(again->precision, recipe.precision);
+}
+
 TEST_F(RecipeTest, PrecisionsNameWhatIsLacking) {
   EXPECT_EQ(*precision_type("f64"), DType::f64);
   EXPECT_EQ(*precision_type("f32"), DType::f32);
   EXPECT_EQ(*precision_type("bf16"), DType::f32) << "parameters are f32";
   EXPECT_EQ(*precision_type("f16"), DType::f32) << "parameters are f32";
   for (const auto& [precision, part] :
-       {std::pair("f8", "unknown precision"), std::pair("", "f32, bf16, f16, f64")}) {
+       {std::pair("f8", "unknown precision"), std::pair("", "f32, f64, bf16, f16"), std::pair("bf16{list=O3}", "O1, O2")}) {
     const auto type = precision_type(precision);
     ASSERT_FALSE(type.ok());
     EXPECT_EQ(type.error().code, Errc::usage);

@@ -150,15 +150,41 @@ TEST(LossScaling, StepsThatOverflowAreAsIfTheyHadNotBeen) {
   }
 }
 
+TEST(LossScaling, HysteresisWaitsAndBoundsHold) {
+  TrainSpec spec = specs()[0];
+  const double huge = std::ldexp(1, 100);
+  spec.loss_scale = LossScaleSpec{.initial = huge, .hysteresis = 3, .least = huge / 4};
+  Training falling(spec);
+  for (const double want : {huge, huge, huge / 2, huge / 4, huge / 4}) {  // after each step
+    const StepOutcome got = falling.step(1, spec.accumulate);
+    EXPECT_GT(got.skipped, 0);
+    EXPECT_EQ(got.loss_scale, want);
+  }
+  spec.loss_scale = LossScaleSpec{.initial = 8, .interval = 1, .most = 24};
+  Training growing(spec);
+  for (const double want : {16, 24, 24}) EXPECT_EQ(growing.step(1, spec.accumulate).loss_scale, want);
+  spec.loss_scale = *parse_loss_scale("static{scale=8}");
+  Training fixed(spec);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(fixed.step(1, spec.accumulate).loss_scale, 8);
+}
+
 TEST(LossScaling, OptionsAreThoseOfPyTorch) {
   const auto dynamic = parse_loss_scale("dynamic");
   ASSERT_TRUE(dynamic.ok());
-  EXPECT_EQ(print_loss_scale(*dynamic), "dynamic{initial=65536,growth=2,backoff=0.5,interval=2000}");
+  EXPECT_EQ(print_loss_scale(*dynamic),
+            "dynamic{initial=65536,growth=2,backoff=0.5,interval=2000,hysteresis=1,min=0,max=0}");
   const auto fixed = parse_loss_scale("dynamic{initial=128,growth=1,backoff=1}");
   ASSERT_TRUE(fixed.ok());
   EXPECT_EQ(print_loss_scale(*parse_loss_scale(print_loss_scale(*fixed))), print_loss_scale(*fixed));
-  for (const char* wrong : {"static", "dynamic{initial=0.5}", "dynamic{growth=0.5}", "dynamic{backoff=2}",
-                            "dynamic{interval=0}", "dynamic{window=5}"}) {
+  const auto constant = parse_loss_scale("static{scale=128}");
+  ASSERT_TRUE(constant.ok());
+  EXPECT_FALSE(constant->dynamic);
+  EXPECT_EQ(constant->initial, 128);
+  EXPECT_EQ(constant->growth * constant->backoff, 1);
+  EXPECT_EQ(print_loss_scale(*constant), "static{scale=128}");
+  for (const char* wrong : {"fixed", "static{initial=2}", "dynamic{initial=0.5}", "dynamic{growth=0.5}",
+                            "dynamic{backoff=2}", "dynamic{interval=0}", "dynamic{window=5}",
+                            "dynamic{hysteresis=0}", "dynamic{min=4,max=2}", "dynamic{initial=1,min=4}"}) {
     EXPECT_FALSE(parse_loss_scale(wrong).ok()) << wrong;
   }
 }
