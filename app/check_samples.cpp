@@ -88,9 +88,9 @@ std::string missing_kernels(const Graph& graph, kernels::Target target) {
 
 Result<std::map<ValueId, Tensor>> run(const Whole& whole, const std::string& device_id, bool& repeatable) {
   const PlannerDef* planner = find_planner("best-fit");
-  const Plan plan =
-      TRY(make_plan(whole.graph, {planner->plan, planner->name, true, TRY(device_target(device_id)),
-                                  device_has_dnn_library(device_id)}));
+  const kernels::Target target = TRY(device_target(device_id));
+  const Plan plan = TRY(make_plan(
+      whole.graph, {planner->plan, planner->name, true, target, device_has_dnn_library(device_id)}));
   TRY(check_plan(whole.graph, plan));
   const auto device = TRY(open_device(device_id));
   const auto executor = TRY(Executor::create(whole.graph, plan, *device));

@@ -55,7 +55,7 @@ std::string whole_before(const std::string& folder, std::int64_t step) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t s) { return s >= step; });
   for (auto it = steps.rbegin(); it != steps.rend(); ++it)
-    if (const std::string path = checkpoint_path(folder, *it); read_checkpoint(path).ok()) return path;
+    if (std::string path = checkpoint_path(folder, *it); read_checkpoint(path).ok()) return path;
   return "";
 }
 

@@ -99,7 +99,10 @@ ParameterFile parameter_file(const std::string& path, Safetensors contents) {
 }
 
 Result<ParameterFile> read_parameter_file(const std::string& path) {
-  if (path.ends_with(".npz") || path.ends_with(".npy")) return ParameterFile{path, TRY(read_npz(path)), {}};
+  if (path.ends_with(".npz") || path.ends_with(".npy")) {
+    auto arrays = TRY(read_npz(path));
+    return ParameterFile{path, std::move(arrays), {}};
+  }
   return parameter_file(path, TRY(read_safetensors(path)));
 }
 

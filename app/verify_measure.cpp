@@ -65,11 +65,14 @@ Status measure_gradients(const Prepared& job, const MeasureOptions& options, std
   const auto batch = TRY(batches->batch(0));
   for (const InputSpec& spec : specs) TRY(executor->feed(find_value(graph, spec.name), batch.at(spec.name)));
   TRY(executor->run_forward(job.recipe.seed, 1));
-  out.push_back({MeasuredKind::loss, "batch 1", TRY(executor->read(graph.loss))});
+  Tensor loss = TRY(executor->read(graph.loss));
+  out.push_back({MeasuredKind::loss, "batch 1", std::move(loss)});
   for (const auto& [name, value] : compiled.gradients) {
     const ValueId of = find_value(graph, name);
     const bool trained = of == kNone || graph.value(of).role != Role::parameter || is_trained(graph, of);
-    if (value != kNone && trained) out.push_back({MeasuredKind::gradient, name, TRY(executor->read(value))});
+    if (value == kNone || !trained) continue;
+    Tensor gradient = TRY(executor->read(value));
+    out.push_back({MeasuredKind::gradient, name, std::move(gradient)});
   }
   return {};
 }

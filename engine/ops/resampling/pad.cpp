@@ -134,9 +134,9 @@ Result<Kernel> prepare_pad(const NodeTypes& types) {
     std::int64_t count;
     bool value_input, fill;
   };
+  const kernels::StridedCopyArgs copy = TRY(strided_copy_args(plan, dtype_bytes(in.dtype)));
   auto prepared =
-      std::make_shared<Prepared>(Prepared{plan, TRY(strided_copy_args(plan, dtype_bytes(in.dtype))),
-                                          Tensor::scalar(in.dtype, types.attrs.real("value", 0)),
+      std::make_shared<Prepared>(Prepared{plan, copy, Tensor::scalar(in.dtype, types.attrs.real("value", 0)),
                                           element_count(out.shape), types.has(2), !crop_only});
   Kernel kernel;
   kernel.name = crop_only ? "crop" : "pad";
