@@ -30,6 +30,7 @@ class FuseOptimizer final : public Pass {
         attrs.set("keys", std::int64_t{1});  // have some; which they are is each one's own
       std::string key = to_string(attrs) + dtype_name(graph.type(node.inputs[kShared]).dtype);
       for (std::size_t i = 0; i < kShared; ++i) key += "," + std::to_string(node.inputs[i]);
+      key += "@" + std::to_string(node.rank);  // an early update stays alone
       groups[key].push_back(id);
     }
     for (const auto& [key, nodes] : groups) {

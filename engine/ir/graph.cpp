@@ -234,9 +234,43 @@ bool shapes_known(const Graph& graph, const Node& node) {
          std::all_of(node.outputs.begin(), node.outputs.end(), known);
 }
 
+namespace {
+
+using Followers = std::map<NodeId, std::vector<NodeId>>;
+
+// Nodes that read the value, as it is or through views, into `readers`.
+void collect_readers(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId id,
+                     std::set<NodeId>& readers) {
+  for (const Use& use : uses[id]) {
+    const Node& node = graph.nodes[use.node];
+    if (!readers.insert(use.node).second || !node.op->has(kView)) continue;
+    collect_readers(graph, uses, node.outputs[0], readers);
+  }
+}
+
+// What must come after a node though it reads nothing of it: nodes that write over what it reads.
+Followers overwriters(const Graph& graph, const std::vector<std::vector<Use>>& uses) {
+  Followers followers;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!node.alive() || !node.op->has(kMustAlias)) continue;
+    std::set<NodeId> readers;
+    for (const auto& [output, input] : node.op->aliases(node))
+      collect_readers(graph, uses, node.inputs[static_cast<std::size_t>(input)], readers);
+    readers.erase(id);
+    for (const NodeId reader : readers) followers[reader].push_back(id);
+  }
+  return followers;
+}
+
+}  // namespace
+
 Result<std::vector<NodeId>> topological_order(const Graph& graph) {
   std::vector<int> missing(graph.nodes.size(), 0);
   const auto uses = uses_of(graph);
+  const Followers followers = overwriters(graph, uses);
+  for (const auto& [reader, after] : followers)
+    for (const NodeId id : after) ++missing[id];
   using Key = std::pair<std::int64_t, NodeId>;
   std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
   std::size_t alive = 0;
@@ -259,6 +293,9 @@ Result<std::vector<NodeId>> topological_order(const Graph& graph) {
       for (const Use& use : uses[out])
         if (--missing[use.node] == 0) ready.push({graph.nodes[use.node].rank, use.node});
     }
+    if (const auto it = followers.find(id); it != followers.end())
+      for (const NodeId after : it->second)
+        if (--missing[after] == 0) ready.push({graph.nodes[after].rank, after});
   }
   if (order.size() != alive) return cycle_error(graph, missing);
   return order;

@@ -140,7 +140,8 @@ bool scalar_constant(const Graph& graph, ValueId id, double* value);
 bool shape_known(const Graph& graph, ValueId id);
 bool shapes_known(const Graph& graph, const Node& node);
 
-// Live nodes, producers before consumers; among ready nodes smaller rank, then smaller id.
+// Live nodes, producers before consumers, and what writes over a value (kMustAlias) after all that read it; among
+// ready nodes smaller rank, then smaller id.
 // Error names a cycle's nodes.
 Result<std::vector<NodeId>> topological_order(const Graph& graph);
 

@@ -158,6 +158,12 @@ void Rewriter::stands_for_replaced(NodeId id) {
   current_.changed.push_back(node.name);
 }
 
+void Rewriter::reorder(NodeId id, std::int64_t rank) {
+  CHECK(scope_.has_value(), "node changed outside of a rewrite");
+  graph_.nodes[id].rank = rank;
+  current_.changed.push_back(graph_.nodes[id].name);
+}
+
 void Rewriter::retype(NodeId id, std::vector<ValueId> inputs, Attrs attrs) {
   CHECK(scope_.has_value(), "node changed outside of a rewrite");
   index_new_nodes();

@@ -61,6 +61,8 @@ class Rewriter {
   // inference gives, known contents are converted. What reads them must be retyped too.
   // REQUIRES inputs that the operator accepts.
   void retype(NodeId node, std::vector<ValueId> inputs, Attrs attrs);
+  // The node stays and takes another place in the schedule: the one after nodes of this rank.
+  void reorder(NodeId node, std::int64_t rank);
   // The node stays and computes, from now on, for what the replaced nodes stood for too: it gains their origins,
   // where they are of its phase.
   void stands_for_replaced(NodeId node);
