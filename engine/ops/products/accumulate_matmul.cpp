@@ -1,10 +1,11 @@
 // AccumulateMatMul (ours): a micro-batch's share of a weight's gradient, added in the product that makes it.
 //   inputs acc, micro (i64 scalar), A, B;  next = (micro == 0 ? 0 : acc) + Y / count, Y as FusedMatMul's of A and B
 //   acc has the shape of Y and its type, or is f32 where A and B are bf16
-// Attributes: perm_a, perm_b, perm_y (absent: identity), alpha (1), count (1). On the CPU alone: which of two products
-// runs is decided when micro is read.
+// Attributes: perm_a, perm_b, perm_y (absent: identity), alpha (1), count (1). On the CPU which of two products
+// runs is decided when micro is read; on GPUs, where the host does not see it, a program adds the product.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "engine/ops/costs.h"
@@ -51,16 +52,47 @@ bool turn(kernels::MatMulDesc& desc) {
   return true;
 }
 
+// The product in the workspace, then acc and it.
+Result<Kernel> prepare_in_parts(const NodeTypes& types, const kernels::MatMulDesc& desc) {
+  using kernels::EwOp;
+  const DType part = desc.dtype, sums = types.inputs[0].dtype;
+  const SliceProduct product = TRY(SliceProduct::create(types.target, desc));
+  kernels::EwProgram program;  // 0: acc, 1: part, 2: micro, 3: i64 0, 4: 0
+  program.rank = 1;
+  program.dims[0] = element_count(types.inputs[0].shape);
+  program.inputs = {{sums, {1}}, {part, {1}}, {DType::i64, {}}};
+  program.constants = {{DType::i64, 0}, {sums, 0}};
+  program.code = {{EwOp::Equal, DType::i64, DType::boolean, {2, 3, -1}, 0},
+                  {EwOp::Where, sums, sums, {5, 4, 0}, 0},
+                  {EwOp::Cast, part, sums, {1, -1, -1}, 0},
+                  {EwOp::Add, sums, sums, {6, 7, -1}, 0}};
+  program.outputs = {{8, sums}};
+  kernels::ew_collapse_dims(program);
+  const auto add = std::make_shared<const kernels::EwProgram>(std::move(program));
+  const std::size_t bytes = aligned_bytes(byte_size(Type{part, types.inputs[0].shape}));
+  Kernel kernel;
+  kernel.name = "matmul + accumulate";
+  kernel.workspace_bytes = bytes + product.workspace_bytes();
+  kernel.programs = {add};
+  kernel.run = [product, add, bytes](const LaunchArgs& args) {
+    auto* const rest = static_cast<std::byte*>(args.workspace) + bytes;
+    product.run(args, args.inputs[2], args.inputs[3], args.workspace, rest);
+    const void* const inputs[] = {args.inputs[0], args.workspace, args.inputs[1]};
+    args.on.elementwise({add.get(), inputs, args.outputs, nullptr});
+  };
+  return kernel;
+}
+
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type &a = types.inputs[2], &b = types.inputs[3];
   TRY(require_kernel_type(types.target, a.dtype, multiplies_bf16(types.target, a.dtype)));
-  if (!kernels::shares_host_memory(types.target)) return no_kernel("micro is not in the memory of the host");
   ProductSpec spec = TRY(product_spec(types.attrs, a.shape.size(), b.shape.size()));
   spec.alpha /= static_cast<double>(types.attrs.integer("count", 1));
   const ProductShape s = TRY(product_shape(a.shape, b.shape, spec));
   if (s.k == 0 || element_count(s.y) == 0) return no_kernel("there is nothing to multiply");
   kernels::MatMulDesc desc = product_desc(a.dtype, s, a.shape, b.shape, spec);
   if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
+  if (!kernels::shares_host_memory(types.target)) return prepare_in_parts(types, desc);
   desc.wide_c = types.inputs[0].dtype != a.dtype;
   const std::size_t left = turn(desc) ? 3 : 2;
   const SliceProduct first = TRY(SliceProduct::create(types.target, desc));
@@ -111,6 +143,7 @@ const OpDef accumulate_matmul_op = {
     .infer = infer,
     .cost = cost,
     .cpu = prepare,
+    .gpu = prepare,
     .samples = samples,
     .aliases = aliases,
 };
