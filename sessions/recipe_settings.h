@@ -34,7 +34,7 @@ struct RecipeSetting {
   Status (*check)(const std::string& text) = nullptr;              // of a text, or of each of a list
   void (*set)(Recipe&, const std::string& text) = nullptr;         // where other settings follow
   Status (*set_text)(Recipe&, const std::string& text) = nullptr;  // of a part that has a flag
-  const char* usual = "";  // what a text often is, for the window to offer; separated by blanks
+  const char* usual = "";      // what a text often is, for the window to offer; separated by blanks
   const char* precision = "";  // the only precision with which it means something; "": with all
 };
 

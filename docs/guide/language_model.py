@@ -4,8 +4,7 @@
     python3 language_model.py train            20 steps in PyTorch: losses and time per step
     python3 language_model.py export MODEL     writes MODEL (ONNX) and batches.npz beside it
 
---no-map leaves out the attention map that the model returns for looking at. --tiny makes the model so small that a test takes no
-time (tests/docs). The text is FILE of --text, by default this script itself.
+--tiny makes the model so small that a test takes no time (tests/docs). The text is FILE of --text, by default this script itself.
 """
 
 import argparse
@@ -50,9 +49,8 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    def __init__(self, layers, width, heads, context, with_map):
+    def __init__(self, layers, width, heads, context):
         super().__init__()
-        self.with_map = with_map
         self.tokens = nn.Embedding(256, width)
         self.places = nn.Parameter(0.02 * torch.randn(context, width))
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -66,7 +64,7 @@ class LanguageModel(nn.Module):
             x, attention = block(x, self.future)
         logits = self.head(self.norm(x))
         loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return (loss, logits, attention) if self.with_map else (loss, logits)
+        return loss, logits, attention  # the map is for looking at
 
 
 def text_batches(path, count, batch, context):
@@ -98,7 +96,7 @@ def export(model, batches, path):
         first,
         path,
         input_names=["tokens", "labels"],
-        output_names=["loss", "logits", "attention"][: 3 if model.with_map else 2],
+        output_names=["loss", "logits", "attention"],
         dynamic_axes={"tokens": {0: "batch"}, "labels": {0: "batch"}},
         training=torch.onnx.TrainingMode.TRAINING,  # dropout and batch norm as in training
         do_constant_folding=False,  # every parameter keeps its name
@@ -112,13 +110,12 @@ def main():
     parser.add_argument("command", choices=["train", "export"])
     parser.add_argument("model", nargs="?", default="model.onnx")
     parser.add_argument("--text", default=os.path.abspath(__file__), metavar="FILE")
-    parser.add_argument("--no-map", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(2)
     width, heads, count = (8, 2, 2) if options.tiny else (128, 4, 20)
-    model = LanguageModel(4, width, heads, 256, not options.no_map)
+    model = LanguageModel(4, width, heads, 256)
     batches = text_batches(options.text, count, 4, 256)
     if options.command == "train":
         train(model, batches)

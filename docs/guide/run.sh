@@ -19,7 +19,7 @@ gradloom() {
   "$program" "$@" --headless
 }
 
-python3() { # language_model.py train | language_model.py export MODEL [--no-map]
+python3() { # language_model.py train | language_model.py export MODEL
   [ -n "$models" ] || { OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 /usr/bin/python3 "$@"; return; }
   [ "$2" != export ] || cp "$models/$3" "$models/batches.npz" .
 }

@@ -51,7 +51,6 @@ struct OptimizerArgs {
   bool low_params;
   const RandomState* random;
   const std::uint64_t* keys;  // of each tensor's random numbers
-  bool small_states;          // the whole states are of 8 bits (kernels/small_states.h)
   void* workspace;            // LAMB and Adafactor: norms, means
 };
 // Matrices of all factored tensors; none of them is empty.

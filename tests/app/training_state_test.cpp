@@ -115,7 +115,8 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualWithDropout) {
   Recipe recipe = recipe_for("bert-tiny", "lamb{lr=1e-2}");
   recipe.data = "synthetic";
   expect_bit_equal(recipe);
-  for (const char* precision : {"bf16", "bf16{weights=low}"}) {  // whose copies, and whose rounding, go on too
+  for (const char* precision :
+       {"bf16", "bf16{weights=low}"}) {  // whose copies, and whose rounding, go on too
     set_precision(recipe, precision);
     expect_bit_equal(recipe);
   }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # guide_test.sh GRADLOOM: every command of docs/guide.md runs, in the order of the page, on a tiny model of the same operators and names
-# (model.onnx and lean.onnx here, which ./dev guide exports), its pictures are drawn, and each line that the page shows of an answer is
+# (model.onnx here, which ./dev guide exports), its pictures are drawn, and each line that the page shows of an answer is
 # of a kind that the program answers: a line with the same first word, or the whole line where it holds no number.
 set -euo pipefail
 root=$(dirname "$(dirname "$(dirname "$(readlink -f "$0")")")")

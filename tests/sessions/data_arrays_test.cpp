@@ -88,7 +88,9 @@ TEST_F(ArraysTest, AFolderIsItsFilesOneBehindTheOther) {
   std::set<std::vector<double>> orders;
   for (std::int64_t epoch = 0; epoch < 12; ++epoch) {
     std::vector<double> order = firsts(**shuffled, 6 * epoch, 6);
-    if (epoch == 7) EXPECT_EQ(firsts(**later, 42, 6), order);
+    if (epoch == 7) {
+      EXPECT_EQ(firsts(**later, 42, 6), order);
+    }
     orders.insert(order);
     std::sort(order.begin(), order.end());
     EXPECT_EQ(order, once);

@@ -59,7 +59,9 @@ TEST_F(TokensTest, AShuffledEpochHasEveryWindowOnce) {
     const auto batch = *(*source)->batch(i);
     for (const std::int64_t row : {0, 3})
       epochs[static_cast<std::size_t>(i / 20)].push_back(batch.at("tokens").int_at(row));
-    if (i == 33) EXPECT_TRUE(bit_equal((*again)->batch(i)->at("tokens"), batch.at("tokens")));
+    if (i == 33) {
+      EXPECT_TRUE(bit_equal((*again)->batch(i)->at("tokens"), batch.at("tokens")));
+    }
   }
   EXPECT_NE(epochs[0], epochs[1]);
   for (auto& starts : epochs) {

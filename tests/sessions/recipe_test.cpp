@@ -269,7 +269,8 @@ TEST_F(RecipeTest, PrecisionsNameWhatIsLacking) {
   EXPECT_EQ(*precision_type("bf16"), DType::f32) << "parameters are f32";
   EXPECT_EQ(*precision_type("f16"), DType::f32) << "parameters are f32";
   for (const auto& [precision, part] :
-       {std::pair("f8", "unknown precision"), std::pair("", "f32, f64, bf16, f16"), std::pair("bf16{list=O3}", "O1, O2")}) {
+       {std::pair("f8", "unknown precision"), std::pair("", "f32, f64, bf16, f16"),
+        std::pair("bf16{list=O3}", "O1, O2")}) {
     const auto type = precision_type(precision);
     ASSERT_FALSE(type.ok());
     EXPECT_EQ(type.error().code, Errc::usage);

@@ -385,7 +385,6 @@ std::vector<Sample> samples() {
       sample("adafactor-skipped", averaged, {{3, 5}, {2, 3, 4}}, 3, true, 0),
       in_16_bits("sgd-bf16-copies", momentum, {{3, 5}, {7}, {9}}, DType::bf16, {0, 2}),
       in_16_bits("adamw-f16-copies", clipped, {{3, 5}, {7}}, DType::f16, {1}),
-      in_16_bits("adamw-bf16-skipped", kind("adamw"), {{3, 5}}, DType::bf16, {0}, 0),
       in_16_bits("lamb-bf16-copies", kind("lamb"), {{3, 5}, {4}}, DType::bf16, {0}),
       in_16_bits("lion-bf16-gradients", kind("lion"), {{3, 5}, {4}}, DType::bf16, {}),
       in_16_bits("adagrad-bf16-copies", adagrad, {{3, 5}, {4}}, DType::bf16, {0, 1}),
