@@ -52,8 +52,7 @@ Status LastGood::go_back_to(std::int64_t step, const std::stop_token& stop) {
 }
 
 Result<LastGood::Found> LastGood::before(std::int64_t failed, const std::stop_token& stop) {
-  while (job_.pending() > 0) TRY(job_.collect());
-  TRY(states_.empty() ? job_.executor().reset() : job_.executor().restore(states_));
+  TRY(go_back_to(step_, stop));
   Found found{step_, copied(TRY(job_.result_views()))};
   for (std::int64_t step = step_ + 1; step < failed && !stop.stop_requested(); ++step) {
     TRY(job_.step(step));

@@ -36,10 +36,10 @@ class LastGood {
   };
   // After the latest step before `failed` that left only finite numbers. A requested stop ends the search
   // with what is found by then. The job's states are those of a step before afterwards.
+  Result<Found> before(std::int64_t failed, const std::stop_token& stop);
   // The job's states are those after `step` then, which before() found or one before it. Errc::interrupted: a stop.
   Status go_back_to(std::int64_t step, const std::stop_token& stop);
   std::int64_t first_step() const { return step_; }  // to which it can go back
-  Result<Found> before(std::int64_t failed, const std::stop_token& stop);
 
  private:
   Job& job_;

@@ -4,6 +4,7 @@
 #include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
+#include "passes/product.h"
 
 namespace gradloom {
 namespace {
@@ -23,13 +24,6 @@ std::vector<Run> joined_runs(const Shape& from, const Shape& joined) {
     runs.emplace_back(begin, at);
   }
   return at == from.size() ? runs : std::vector<Run>{};
-}
-
-std::vector<std::int64_t> transpose_perm(const Graph& graph, const Node& node) {
-  const auto rank = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size());
-  std::vector<std::int64_t> reversed;
-  for (std::int64_t i = rank; i-- > 0;) reversed.push_back(i);
-  return node.attrs.integers("perm", reversed);
 }
 
 // Every number of `from` is one of `to`, and goes from there to any type as it would from `from`.
@@ -97,7 +91,7 @@ class EliminateNoops final : public Pass {
     std::vector<std::int64_t> perm;
     Shape shape;
     if (!runs.empty()) {
-      for (const std::int64_t axis : transpose_perm(graph, graph.nodes[before])) {
+      for (const std::int64_t axis : perm_of_transpose(graph, graph.nodes[before])) {
         const auto [begin, end] = runs[static_cast<std::size_t>(axis)];
         for (std::size_t i = begin; i < end; ++i) {
           perm.push_back(static_cast<std::int64_t>(i));
@@ -124,10 +118,8 @@ class EliminateNoops final : public Pass {
     if (is_op(node, "Cast") && is_op(first, "Cast")) return merge_casts(rw, id, before);
     const ValueId source = first.inputs.empty() ? kNone : first.inputs[0], output = node.outputs[0];
     if (is_op(node, "Transpose") && is_op(first, "Transpose")) {
-      const auto outer = transpose_perm(graph, node), inner = transpose_perm(graph, first);
-      std::vector<std::int64_t> perm;
-      for (std::int64_t axis : outer) perm.push_back(inner[static_cast<std::size_t>(axis)]);
-      const bool cancels = std::is_sorted(perm.begin(), perm.end());
+      const Perm perm = composed(perm_of_transpose(graph, first), perm_of_transpose(graph, node));
+      const bool cancels = is_identity(perm);
       if ((cancels && rw.is_output(output)) || !rw.allowed("transpose-transpose", id, {id, before})) return;
       GraphBuilder& b = rw.begin("transpose-transpose", id, {id, before});
       rw.replace(output, cancels ? source : b.op("Transpose", {source}, {{"perm", perm}}));

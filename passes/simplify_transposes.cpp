@@ -7,23 +7,13 @@
 #include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
+#include "passes/product.h"
 
 namespace gradloom {
 namespace {
 
-using Perm = std::vector<std::int64_t>;
-
 constexpr const char* kUnit = "unit-transpose";
 constexpr const char* kSink = "transpose-elementwise";
-
-Perm perm_of(const Graph& graph, const Node& node) {
-  Perm reversed(graph.type(node.inputs[0]).shape.size());
-  for (std::size_t i = 0; i < reversed.size(); ++i)
-    reversed[i] = static_cast<std::int64_t>(reversed.size() - 1 - i);
-  return node.attrs.integers("perm", reversed);
-}
-
-bool is_identity(const Perm& perm) { return std::is_sorted(perm.begin(), perm.end()); }
 
 // The dims of more than one element keep their order: the bytes stay where they are.
 bool moves_nothing(const Shape& shape, const Perm& perm) {
@@ -53,7 +43,7 @@ class SimplifyTransposes final : public Pass {
     const Graph& graph = rw.graph();
     const Node& node = graph.nodes[id];
     const ValueId y = node.outputs[0];
-    const Perm perm = perm_of(graph, node);
+    const Perm perm = perm_of_transpose(graph, node);
     if (is_identity(perm) || !moves_nothing(graph.type(node.inputs[0]).shape, perm)) return false;
     if (!rw.allowed(kUnit, id)) return true;
     const ValueId x = node.inputs[0];
@@ -77,9 +67,8 @@ class SimplifyTransposes final : public Pass {
         return;
       }
       if (inside_.empty() || transposes_.empty()) return;
-      const Perm outer = perm_of(graph, graph.nodes[last_]);
-      Perm both;
-      for (const std::int64_t axis : outer) both.push_back(inner_[static_cast<std::size_t>(axis)]);
+      const Perm outer = perm_of_transpose(graph, graph.nodes[last_]);
+      const Perm both = composed(inner_, outer);
       const ValueId y = graph.nodes[last_].outputs[0];
       std::vector<NodeId> matched = {last_};
       matched.insert(matched.end(), inside_.begin(), inside_.end());
@@ -107,7 +96,7 @@ class SimplifyTransposes final : public Pass {
       const NodeId id = graph.values[value].producer;
       if (id == kNone) return refuse(graph.values[value].name + " is not transposed");
       if (is_op(graph.nodes[id], "Transpose")) {
-        const Perm perm = perm_of(graph, graph.nodes[id]);
+        const Perm perm = perm_of_transpose(graph, graph.nodes[id]);
         if (inner_.empty()) inner_ = perm;
         if (perm != inner_) return refuse("node " + graph.nodes[id].name + " transposes otherwise");
         if (std::find(transposes_.begin(), transposes_.end(), id) == transposes_.end())

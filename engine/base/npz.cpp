@@ -381,7 +381,6 @@ Result<std::map<std::string, Tensor>> read_npz(const std::string& path, const Np
   return arrays;
 }
 
-// Piece by piece: an archive may be as large as memory.
 Result<Tensor> open_npy_file(const std::string& path) {
   const auto file = std::make_shared<const InputFile>(TRY(InputFile::open(path)));
   std::int64_t position = 0;
@@ -395,6 +394,7 @@ Result<Tensor> open_npy_file(const std::string& path) {
   return Tensor::in_file(header->type, file, header->header_bytes);
 }
 
+// Piece by piece: an archive may be as large as memory.
 Status write_npz(const std::string& path, const std::map<std::string, Tensor>& arrays) {
   constexpr auto kMaxBytes = static_cast<std::size_t>(kMostNpzBytes);
   const Error too_large{Errc::limit, escaped(path) + ": the arrays would be over 4 GiB or more than 65534"};

@@ -42,6 +42,10 @@ struct Prepared {
   std::size_t bytes = 0, inner_bytes = 0;
 };
 
+std::size_t bytes(DType type, std::int64_t count) {
+  return static_cast<std::size_t>(count) * dtype_bytes(type);
+}
+
 // Inputs and outputs of a sequence, all present.
 NodeTypes sequence_types(const LinearHead& head, std::vector<Type> inputs, std::vector<Type> outputs) {
   NodeTypes types;
@@ -178,17 +182,13 @@ bool selects_rows(const LinearHead& head) { return kernels::shares_host_memory(h
 
 void lay_out(Prepared& p) {
   const LinearHead& head = p.head;
-  const auto bytes = [](DType type, std::int64_t count) {
-    return static_cast<std::size_t>(count) * dtype_bytes(type);
-  };
   const auto take = [&p](std::size_t size) { return std::exchange(p.bytes, p.bytes + aligned_bytes(size)); };
-  const std::int64_t logits = head.rows * head.classes, w = head.k * head.classes, row = head.rows * head.k,
-                     chunks = (head.n + head.rows - 1) / head.rows;
+  const std::int64_t logits = head.rows * head.classes, w = head.k * head.classes, row = head.rows * head.k;
   p.at.logits = take(bytes(head.scores, logits));
   if (p.whole.narrow) p.at.narrow = take(bytes(head.type, logits));
   if (head.want_dw && !products_sum(head)) p.at.dw_part = take(bytes(head.type, w));
   if (head.want_dw && head.gradient != head.sums) p.at.dw = take(bytes(head.sums, w));
-  if (head.want_dbias) p.at.dbias_parts = take(bytes(head.sums, chunks * head.classes));
+  if (head.want_dbias) p.at.dbias_parts = take(bytes(head.sums, head.chunks() * head.classes));
   p.at.row_losses = take(bytes(head.sums, head.n));
   p.at.log_sum_exp = take(bytes(head.sums, head.rows));
   for (std::size_t* scalar : {&p.at.spare, &p.at.total, &p.at.factor}) *scalar = take(sizeof(double));
@@ -240,9 +240,6 @@ class Run {
   }
 
  private:
-  static std::size_t bytes(DType type, std::int64_t count) {
-    return static_cast<std::size_t>(count) * dtype_bytes(type);
-  }
   void* place(std::size_t at) const { return static_cast<std::byte*>(args_.workspace) + at; }
   void* inner() const { return place(p_.at.inner); }
 
@@ -275,10 +272,8 @@ class Run {
     auto* const losses = static_cast<std::byte*>(place(p_.at.row_losses));
     std::memset(losses + bytes(head_.sums, found), 0, bytes(head_.sums, head_.n - found));
     if (head_.want_dx) std::memset(args_.outputs[1], 0, bytes(head_.type, head_.n * head_.k));
-    if (head_.want_dbias) {
-      const std::int64_t chunks = (head_.n + head_.rows - 1) / head_.rows;
-      std::memset(place(p_.at.dbias_parts), 0, bytes(head_.sums, chunks * head_.classes));
-    }
+    if (head_.want_dbias)
+      std::memset(place(p_.at.dbias_parts), 0, bytes(head_.sums, head_.chunks() * head_.classes));
   }
 
   template <class Label>
@@ -405,8 +400,7 @@ Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& he
   if (head.n % head.rows != 0) p->rest = TRY(chunk_of(head, head.n % head.rows));
   p->totals = TRY(totals_kernel(head));
   p->finish = TRY(finish_kernel(head));
-  const std::int64_t chunks = (head.n + head.rows - 1) / head.rows;
-  if (head.want_dbias) p->dbias = TRY(column_sums_kernel(head, chunks, head.sums, head.gradient));
+  if (head.want_dbias) p->dbias = TRY(column_sums_kernel(head, head.chunks(), head.sums, head.gradient));
   if (head.want_dw && !products_sum(head)) {
     p->first_part = part_program(head, false);
     p->add_part = part_program(head, true);
@@ -415,7 +409,7 @@ Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& he
     p->narrow_dw = conversion(head.sums, head.gradient, head.k * head.classes);
   lay_out(*p);
   Kernel kernel;
-  kernel.name = name + " (" + std::to_string(chunks) + " x " + std::to_string(head.rows) + " rows)";
+  kernel.name = name + " (" + std::to_string(head.chunks()) + " x " + std::to_string(head.rows) + " rows)";
   kernel.workspace_bytes = p->bytes;
   add_programs(*p, kernel);
   kernel.run = [shared = std::shared_ptr<const Prepared>(p)](const LaunchArgs& args) {

@@ -26,6 +26,7 @@ struct LinearHead {
   std::size_t first = 0;  // inputs are: dloss if 1, x, w, bias, labels, class weight
   bool want_loss = false, want_dx = false, want_dw = false, want_dbias = false;  // outputs in this order
   bool gradients() const { return want_dx || want_dw || want_dbias; }
+  std::int64_t chunks() const { return (n + rows - 1) / rows; }
 };
 
 // As many rows as have logits of `bytes` in f32, in chunks of about equal size and multiples of 16.
