@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include "engine/base/text.h"
@@ -112,15 +111,9 @@ Json range_json(const OperandRange& r) {
           {"count", r.count}, {"not_finite", r.not_finite()}, {"nan", r.nan}};
 }
 
-std::string short_number(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", x);
-  return text;
-}
-
 std::string range_text(const OperandRange& r) {
   std::string text = escaped(r.name) + " " + to_string(r.type);
-  if (r.not_finite() < r.count) text += " from " + short_number(r.least) + " to " + short_number(r.most);
+  if (r.not_finite() < r.count) text += " from " + short_text(r.least) + " to " + short_text(r.most);
   if (r.not_finite() == 0) return text;
   text += " with " + std::to_string(r.not_finite()) + " of " + std::to_string(r.count) + " not finite (";
   std::string kinds;

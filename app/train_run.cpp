@@ -1,7 +1,6 @@
 #include "app/train_run.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <new>
 
@@ -16,12 +15,6 @@ namespace {
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 22;
 
 bool is_interrupted(const Status& status) { return !status.ok() && status.error().code == Errc::interrupted; }
-
-std::string loss_text(double loss) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", loss);
-  return text;
-}
 
 // A resident process that a benchmark drives: a line "N" on stdin runs N steps and answers with their time:
 // batches are copied in within it, but made outside, as its peers have theirs ready.
@@ -153,7 +146,7 @@ bool TrainRun::enough() {
   const EarlyStop& early_stop = evaluation_->early_stop();
   const std::string best = early_stop.best_step() < 0
                                ? "none was finite"
-                               : "the best is " + loss_text(early_stop.best_loss()) + " after step " +
+                               : "the best is " + short_text(early_stop.best_loss()) + " after step " +
                                      std::to_string(early_stop.best_step());
   context_.out.progress_done();
   context_.out.note("early stop after step " + std::to_string(last_step()) + ": " +

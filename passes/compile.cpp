@@ -72,10 +72,8 @@ Status check_globs(const Graph& graph, const char* flag, const std::vector<std::
     if (fits) continue;
     std::vector<std::string> parameters;
     for (const ValueId id : graph.parameters) parameters.push_back(graph.values[id].name);
-    std::string plain = glob;
-    std::erase_if(plain, [](char c) { return c == '*' || c == '?'; });
     return Error{Errc::usage, std::string(flag) + " '" + escaped(glob) + "' fits " + of_what +
-                                  "; the nearest is '" + escaped(nearest_name(plain, parameters)) + "'"};
+                                  "; the nearest is '" + escaped(nearest_to_glob(glob, parameters)) + "'"};
   }
   return {};
 }
@@ -127,12 +125,10 @@ Status check_instance(const Graph& imported, const CompileOptions& options, cons
   for (const auto& [name, fingerprint] : met) known.push_back(is_fingerprint(entry) ? fingerprint : name);
   std::erase(known, "");
   if (known.empty() && elsewhere) known.assign(nodes.begin(), nodes.end());
-  std::string plain = entry;
-  std::erase_if(plain, [](char c) { return c == '*' || c == '?'; });
   return Error{Errc::usage,
                owner + " has no site '" + escaped(entry) + "' to " + for_what +
                    (known.empty() ? std::string(": it finds nothing in this model")
-                                  : "; did you mean " + escaped(nearest_name(plain, known)) + "?")};
+                                  : "; did you mean " + escaped(nearest_to_glob(entry, known)) + "?")};
 }
 
 Status check_sites(const Graph& imported, const CompileOptions& options, Compiled& compiled) {

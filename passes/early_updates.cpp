@@ -4,15 +4,15 @@
 #include <string_view>
 
 #include "engine/ir/op.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "passes/pass.h"
-#include "passes/pattern.h"
 
 namespace gradloom {
 namespace {
 
+using namespace optimizer_inputs;
+
 constexpr const char* kRule = "early-update";
-constexpr std::size_t kScale = 2, kApply = 3,
-                      kFirst = 4;  // inputs of Optimizer (engine/ops/training/optimizer.cpp)
 
 class EarlyUpdates final : public Pass {
  public:
@@ -25,7 +25,7 @@ class EarlyUpdates final : public Pass {
     const std::vector<NodeId> order = TRY(topological_order(rw.graph()));
     for (const NodeId id : order) {
       const Node& node = rw.graph().nodes[id];
-      if (!is_op(node, "Optimizer") || node.attrs.integer("n", 1) != 1) continue;
+      if (!is_op(node, "Optimizer") || parameter_count(node.attrs) != 1) continue;
       const NodeId last = rw.graph().values[node.inputs[kFirst + 1]].producer;
       if (last == kNone || rw.graph().nodes[last].rank >= node.rank) continue;
       const Type& type = rw.graph().type(node.inputs[kFirst]);

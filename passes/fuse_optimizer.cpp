@@ -1,19 +1,15 @@
 // fuse-optimizer: the updates of all parameters in one kernel (multi-tensor apply).
-// Inputs of Optimizer with n parameters: lr, step, grad_scale, apply, then n parameters, n gradients, n of each
-// state, and the copies of some.
 #include <map>
 #include <string>
-#include <string_view>
 
 #include "engine/ir/op.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "passes/pass.h"
 
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kShared = 4;  // lr, step, grad_scale, apply
-
-std::size_t parameter_count(const Node& node) { return static_cast<std::size_t>(node.attrs.integer("n", 1)); }
+using namespace optimizer_inputs;
 
 class FuseOptimizer final : public Pass {
  public:
@@ -22,14 +18,14 @@ class FuseOptimizer final : public Pass {
     std::map<std::string, std::vector<NodeId>> groups;
     for (NodeId id : TRY(topological_order(graph))) {
       const Node& node = graph.nodes[id];
-      if (std::string_view(node.op->name) != "Optimizer" || !rw.allowed("optimizer", id)) continue;
+      if (!is_op(node, "Optimizer") || !rw.allowed("optimizer", id)) continue;
       Attrs attrs = node.attrs;
       attrs.erase("n");
       attrs.erase("copies");
       if (attrs.has("keys"))
         attrs.set("keys", std::int64_t{1});  // have some; which they are is each one's own
-      std::string key = to_string(attrs) + dtype_name(graph.type(node.inputs[kShared]).dtype);
-      for (std::size_t i = 0; i < kShared; ++i) key += "," + std::to_string(node.inputs[i]);
+      std::string key = to_string(attrs) + dtype_name(graph.type(node.inputs[kFirst]).dtype);
+      for (std::size_t i = 0; i < kFirst; ++i) key += "," + std::to_string(node.inputs[i]);
       key += "@" + std::to_string(node.rank);  // an early update stays alone
       groups[key].push_back(id);
     }
@@ -49,20 +45,20 @@ class FuseOptimizer final : public Pass {
     const Node first = rw.graph().nodes[nodes[0]];
     // The parameter and its states.
     const std::size_t sets =
-        (first.outputs.size() - first.attrs.integers("copies").size()) / parameter_count(first);
-    std::vector<ValueId> inputs(first.inputs.begin(), first.inputs.begin() + kShared), old_outputs;
+        (first.outputs.size() - first.attrs.integers("copies").size()) / parameter_count(first.attrs);
+    std::vector<ValueId> inputs(first.inputs.begin(), first.inputs.begin() + kFirst), old_outputs;
     std::size_t total = 0;
-    for (NodeId id : nodes) total += parameter_count(rw.graph().nodes[id]);
+    for (NodeId id : nodes) total += parameter_count(rw.graph().nodes[id].attrs);
     // Sets of inputs: parameters, gradients, states; sets of outputs: parameters, states.
     const auto gather = [&](const std::vector<ValueId> Node::*list, std::size_t start, std::size_t set,
                             std::vector<ValueId>& to) {
       for (NodeId id : nodes) {
         const Node& node = rw.graph().nodes[id];
-        const std::size_t n = parameter_count(node);
+        const std::size_t n = parameter_count(node.attrs);
         for (std::size_t i = 0; i < n; ++i) to.push_back((node.*list)[start + set * n + i]);
       }
     };
-    for (std::size_t set = 0; set < sets + 1; ++set) gather(&Node::inputs, kShared, set, inputs);
+    for (std::size_t set = 0; set < sets + 1; ++set) gather(&Node::inputs, kFirst, set, inputs);
     for (std::size_t set = 0; set < sets; ++set) gather(&Node::outputs, 0, set, old_outputs);
     const std::vector<std::int64_t> copies = gather_copies(rw.graph(), nodes, inputs, old_outputs);
     Attrs attrs = first.attrs;
@@ -100,7 +96,7 @@ class FuseOptimizer final : public Pass {
       const auto count = static_cast<std::ptrdiff_t>(own.size());
       inputs.insert(inputs.end(), node.inputs.end() - count, node.inputs.end());
       outputs.insert(outputs.end(), node.outputs.end() - count, node.outputs.end());
-      before += static_cast<std::int64_t>(parameter_count(node));
+      before += static_cast<std::int64_t>(parameter_count(node.attrs));
     }
     return all;
   }

@@ -4,21 +4,18 @@
 //   gradient  Cast(g) of a 16-bit gradient to f32 that Optimizer, GlobalNorm and Accumulate alone read: they read g.
 #include <algorithm>
 #include <optional>
-#include <string_view>
 
 #include "engine/ir/op.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "passes/pass.h"
 
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kShared = 4;  // lr, step, grad_scale, apply
+using namespace optimizer_inputs;
+
 constexpr const char *kWeight = "weight", *kGradient = "gradient";
-
-bool is(const Node& node, std::string_view op) { return node.alive() && op == node.op->name; }
-
-std::size_t parameter_count(const Node& node) { return static_cast<std::size_t>(node.attrs.integer("n", 1)); }
 
 class FuseWeightCasts final : public Pass {
  public:
@@ -27,7 +24,7 @@ class FuseWeightCasts final : public Pass {
     std::optional<DType> type;
     for (NodeId id : order) {
       const Node& node = rw.graph().nodes[id];
-      if (!is(node, "Cast")) continue;
+      if (!is_op(node, "Cast")) continue;
       const DType from = rw.graph().type(node.inputs[0]).dtype, to = rw.graph().type(node.outputs[0]).dtype;
       if (!is_half(from) && is_half(to)) weight(rw, id, type);
       if (is_half(from) && !is_half(to)) gradient(rw, id);
@@ -44,9 +41,9 @@ class FuseWeightCasts final : public Pass {
   static Updater updater_of(const Rewriter& rw, ValueId parameter) {
     for (const Use& use : rw.uses(parameter)) {
       const Node& node = rw.graph().nodes[use.node];
-      if (is(node, "Optimizer") && use.input_index >= kShared &&
-          use.input_index < kShared + parameter_count(node))
-        return {use.node, use.input_index - kShared};
+      if (is_op(node, "Optimizer") && use.input_index >= kFirst &&
+          use.input_index < kFirst + parameter_count(node.attrs))
+        return {use.node, use.input_index - kFirst};
     }
     return {};
   }
@@ -84,10 +81,10 @@ class FuseWeightCasts final : public Pass {
 
   // Readers that take a gradient of 16 bits beside what they hold in f32.
   static bool takes_low(const Node& node, std::size_t input) {
-    if (is(node, "GlobalNorm")) return true;
-    if (is(node, "Accumulate")) return input == 1;
-    const std::size_t n = is(node, "Optimizer") ? parameter_count(node) : 0;
-    return input >= kShared + n && input < kShared + 2 * n;
+    if (is_op(node, "GlobalNorm")) return true;
+    if (is_op(node, "Accumulate")) return input == 1;
+    const std::size_t n = is_op(node, "Optimizer") ? parameter_count(node.attrs) : 0;
+    return input >= kFirst + n && input < kFirst + 2 * n;
   }
 
   static void gradient(Rewriter& rw, NodeId cast) {
@@ -107,7 +104,7 @@ class FuseWeightCasts final : public Pass {
       std::vector<ValueId> inputs = reader.inputs;
       std::replace(inputs.begin(), inputs.end(), wide, low);
       Attrs attrs = reader.attrs;
-      if (is(reader, "GlobalNorm") && graph.type(reader.outputs[0]).dtype == DType::f32)
+      if (is_op(reader, "GlobalNorm") && graph.type(reader.outputs[0]).dtype == DType::f32)
         attrs.set("full", std::int64_t{1});
       rw.retype(readers[i], std::move(inputs), std::move(attrs));
     }

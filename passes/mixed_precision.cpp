@@ -111,8 +111,7 @@ class Converter {
     find_moves(order);
     for (NodeId id : order) {
       const Node& node = graph().nodes[id];
-      if (node.op->has(kShapeOnly) || std::string_view(node.op->name) == "Cast" || !reads(id, kFull, low_))
-        continue;
+      if (node.op->has(kShapeOnly) || is_op(node, "Cast") || !reads(id, kFull, low_)) continue;
       const std::string stays = why_full(id);
       if (!stays.empty() || !lower(id)) raise(id, stays);
     }
@@ -292,8 +291,7 @@ class Converter {
     for (const ValueId parameter : graph().parameters) {
       std::vector<NodeId> casts;
       for (const Use& use : rw_.uses(parameter))
-        if (std::string_view(graph().nodes[use.node].op->name) == "Cast" &&
-            dtype(graph().nodes[use.node].outputs[0]) == low_)
+        if (is_op(graph().nodes[use.node], "Cast") && dtype(graph().nodes[use.node].outputs[0]) == low_)
           casts.push_back(use.node);
       if (casts.empty() || dtype(parameter) != kFull || rw_.is_output(parameter)) continue;
       if (!rw_.allowed(kWeightRule, casts[0])) continue;
@@ -305,8 +303,7 @@ class Converter {
     std::vector<NodeId> readers, gathers;
     for (const Use& use : rw_.uses(parameter)) {
       if (std::find(casts.begin(), casts.end(), use.node) != casts.end()) continue;
-      const bool rows =
-          std::string_view(graph().nodes[use.node].op->name) == "Gather" && use.input_index == 0;
+      const bool rows = is_op(graph().nodes[use.node], "Gather") && use.input_index == 0;
       (rows ? gathers : readers).push_back(use.node);
     }
     std::vector<NodeId> replaced = casts;

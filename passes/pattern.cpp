@@ -34,10 +34,6 @@ void note(Mismatch& mismatch, const Match& so_far, const std::string& why) {
   mismatch.why = why;
 }
 
-bool is_ours(const OpDef& op) {
-  return std::string_view(op.domain).empty() || std::string_view(op.domain) == "gradloom";
-}
-
 std::optional<double> number_of(const AttrValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
   if (const auto* real = std::get_if<double>(&value)) return *real;
@@ -52,10 +48,6 @@ bool same_value(const AttrValue& a, const AttrValue& b) {
 
 }  // namespace
 
-bool is_op(const Node& node, std::string_view name) {
-  return node.alive() && name == node.op->name && is_ours(*node.op);
-}
-
 bool is_commutative(const Node& node) {
   return node.alive() && node.op->has(kCommutative) && present_inputs(node) == 2;
 }
@@ -63,13 +55,13 @@ bool is_commutative(const Node& node) {
 bool is_known_op(const std::string& name) {
   const auto all = all_ops();
   return std::any_of(all.begin(), all.end(),
-                     [&](const OpDef* op) { return is_ours(*op) && name == op->name; });
+                     [&](const OpDef* op) { return is_of_either_domain(*op) && name == op->name; });
 }
 
 std::string unknown_op(const std::string& name) {
   std::vector<std::string> names;
   for (const OpDef* op : all_ops())
-    if (is_ours(*op)) names.emplace_back(op->name);
+    if (is_of_either_domain(*op)) names.emplace_back(op->name);
   return "unknown operator '" + escaped(name) + "'; did you mean " + nearest_name(name, names) + "?";
 }
 

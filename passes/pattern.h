@@ -112,8 +112,6 @@ Result<double> parse_signed_number(Scanner& scanner);
 bool is_known_op(const std::string& name);
 std::string unknown_op(const std::string& name);
 
-// A live node of this operator of ONNX's own domain or ours.
-bool is_op(const Node& node, std::string_view name);
 bool is_commutative(const Node& node);
 // True if every result of the match except the root's is used only inside it;
 // else `why` names the value used elsewhere.

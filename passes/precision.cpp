@@ -153,11 +153,9 @@ Status check_pattern(const Graph& graph, const std::string& pattern) {
     return {};
   for (const SourceNode& source : graph.sources)
     if (std::find(names.begin(), names.end(), source.op_type) == names.end()) names.push_back(source.op_type);
-  std::string plain = pattern;
-  std::erase_if(plain, [](char c) { return c == '*' || c == '?'; });
   return Error{Errc::usage, "precision: '" + escaped(pattern) +
                                 "' is no operator type and fits no node; the nearest is '" +
-                                escaped(nearest_name(plain, names)) + "'"};
+                                escaped(nearest_to_glob(pattern, names)) + "'"};
 }
 
 }  // namespace

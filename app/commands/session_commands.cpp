@@ -26,12 +26,6 @@ Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
   return Store::open(options.session, StoreMode::read);
 }
 
-std::string loss_text(double loss) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", loss);
-  return text;
-}
-
 // Of the whole peak: what cannot be shared (states, inputs, constants) and the arena's bound.
 std::int64_t lower_bound_bytes(const RunSummary& s) {
   return s.plan_peak_bytes - s.arena_bytes + s.lower_bound_bytes;
@@ -79,7 +73,7 @@ Status show_runs(const SessionOptions& options, CommandContext& context) {
     context.out.object(summary_json(s));
     rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), escaped(s.status),
                     escaped(s.started_utc), escaped(s.model), pass_count_text(s.passes),
-                    std::to_string(s.steps), loss_text(s.last_loss),
+                    std::to_string(s.steps), short_text(s.last_loss),
                     duration_text(static_cast<double>(s.median_step_ns)),
                     bytes_text(static_cast<double>(s.measured_peak_bytes))});
   }
@@ -207,7 +201,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   out.text("  " + escaped(s.command));
   const std::string missing = model_note(model, run);
   out.text("  " + (missing.empty() ? "model " + escaped(model.path) : missing));
-  out.text("  loss " + loss_text(s.first_loss) + " -> " + loss_text(s.last_loss) + " over " +
+  out.text("  loss " + short_text(s.first_loss) + " -> " + short_text(s.last_loss) + " over " +
            plural_text(s.steps, "step") + ", median step " +
            duration_text(static_cast<double>(s.median_step_ns)) + ", " +
            plural_text(s.kernels_per_step, "kernel") + " per step");
@@ -216,10 +210,10 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
         run.evaluations.begin(), run.evaluations.end(), [](const EvaluationRow& a, const EvaluationRow& b) {
           return a.loss < b.loss || (std::isnan(b.loss) && !std::isnan(a.loss));
         });
-    out.text("  held-out loss " + loss_text(run.evaluations.front().loss) + " -> " +
-             loss_text(run.evaluations.back().loss) + " over " +
+    out.text("  held-out loss " + short_text(run.evaluations.front().loss) + " -> " +
+             short_text(run.evaluations.back().loss) + " over " +
              plural_text(static_cast<std::int64_t>(run.evaluations.size()), "evaluation") + ", best " +
-             loss_text(best->loss) + " after step " + std::to_string(best->step));
+             short_text(best->loss) + " after step " + std::to_string(best->step));
   }
   out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " +
            bytes_text(static_cast<double>(s.measured_peak_bytes)) + ", lower bound " +

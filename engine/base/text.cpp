@@ -64,6 +64,12 @@ std::string number_text(double value) {
   return {text, end};
 }
 
+std::string short_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
 std::string bytes_text(double bytes) {
   static const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   return scaled(bytes, 1024, units, 5);
@@ -165,6 +171,11 @@ std::string nearest_name(const std::string& given, std::span<const std::string> 
     least = distance;
   }
   return nearest == nullptr ? std::string() : *nearest;
+}
+
+std::string nearest_to_glob(std::string glob, std::span<const std::string> names) {
+  std::erase_if(glob, [](char c) { return c == '*' || c == '?'; });
+  return nearest_name(glob, names);
 }
 
 std::string unknown_name(std::string_view what, const std::string& given,

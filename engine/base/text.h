@@ -11,6 +11,7 @@
 namespace gradloom {
 
 std::string number_text(double value);  // shortest text that reads back to the same double
+std::string short_text(double value);   // 6 significant digits: "0.693147"
 std::string bytes_text(double bytes);   // "3.2 MiB"
 std::string duration_text(double ns);   // "1.23 ms"
 // "2.68 GFLOP", "24 FLOP"; without a unit: "4", "1.20 k".
@@ -23,7 +24,8 @@ std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view text); 
 std::string nearest_name(const std::string& given, std::span<const std::string> names);
 // "unknown loss 'cee' (known: ce, mse); did you mean ce?"; the question only where the names are alike.
 std::string unknown_name(std::string_view what, const std::string& given, std::span<const std::string> known);
-bool glob_match(std::string_view pattern, std::string_view text);  // * and ?
+std::string nearest_to_glob(std::string glob, std::span<const std::string> names);  // without its * and ?
+bool glob_match(std::string_view pattern, std::string_view text);                   // * and ?
 bool fits_any(std::span<const std::string> globs, std::string_view text);
 
 std::int64_t monotonic_ns();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/ir/builder.h"
@@ -143,6 +144,7 @@ enum Trait : std::uint32_t {
   kPermutes = 1u << 10,            // output 0 is input 0 with its dims in another order
   kChained = 1u << 11,             // takes two inputs; files may give it any number, read as a chain of pairs
   kCommutative = 1u << 12,         // gives the same for its two inputs in either order
+  kAccumulates = 1u << 13,  // adds micro-batches up: what reads its result runs once per optimizer step
 };
 
 // What an operator takes an input for, where that is not to compute with it.
@@ -236,6 +238,10 @@ std::span<const OpDef* const> all_ops();
 // The row for an ONNX node of this domain, name and opset; null when unknown.
 const OpDef* find_op(const std::string& name, const std::string& domain, int opset);
 const OpDef& op_by_name(const char* name);  // newest row; CHECK when absent (for our own code)
+
+// A live node of this operator of ONNX's own domain or ours.
+bool is_op(const Node& node, std::string_view name);
+bool is_of_either_domain(const OpDef& op);  // ONNX's own or ours
 
 // Runs one operator on the CPU with host tensors (constant folding, tests, samples).
 // Undefined tensors are omitted inputs.

@@ -15,6 +15,7 @@
 #include "engine/onnx/file/tensor_proto.h"
 #include "engine/onnx/read/attributes.h"
 #include "engine/onnx/write/bodies.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "engine/ops/inference.h"
 
 namespace gradloom {
@@ -374,11 +375,11 @@ class GraphWriter {
 
 // Of each updated parameter, what the Optimizer nodes read as its gradient.
 std::vector<std::pair<ValueId, ValueId>> gradients_of(const Graph& graph) {
-  constexpr std::size_t kFirst = 4;
+  using namespace optimizer_inputs;
   std::vector<std::pair<ValueId, ValueId>> gradients;
   for (const Node& node : graph.nodes) {
-    if (!node.alive() || std::string_view(node.op->name) != "Optimizer" || !ours(*node.op)) continue;
-    const auto n = static_cast<std::size_t>(node.attrs.integer("n", 1));
+    if (!is_op(node, "Optimizer")) continue;
+    const auto n = parameter_count(node.attrs);
     for (std::size_t i = 0; i < n; ++i)
       gradients.emplace_back(node.inputs[kFirst + i], node.inputs[kFirst + n + i]);
   }

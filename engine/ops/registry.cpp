@@ -193,6 +193,14 @@ Result<std::vector<Tensor>> evaluate(const OpDef& op, const Attrs& attrs, const 
 
 // ---- helpers of the rows ----------------------------------------------------------------------------------
 
+bool is_of_either_domain(const OpDef& op) {
+  return std::string_view(op.domain).empty() || std::string_view(op.domain) == "gradloom";
+}
+
+bool is_op(const Node& node, std::string_view name) {
+  return node.alive() && name == node.op->name && is_of_either_domain(*node.op);
+}
+
 Error infer_error(const std::string& message) { return Error{Errc::bad_input, message}; }
 
 Result<std::int64_t> normalized_axis(std::int64_t axis, std::size_t rank) {

@@ -1,7 +1,6 @@
 #include "engine/plan/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <numeric>
 #include <set>
@@ -16,13 +15,11 @@ namespace {
 // Nodes that run once per optimizer step: whatever depends on an accumulator's new contents.
 std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& order) {
   std::vector<bool> after(graph.values.size(), false), once(graph.nodes.size(), false);
-  const std::array accumulate{&op_by_name("Accumulate"), &op_by_name("AccumulateMatMul")};
   for (NodeId id : order) {
     const Node& node = graph.nodes[id];
     for (ValueId in : node.inputs) once[id] = once[id] || (in != kNone && after[in]);
     for (ValueId out : node.outputs)
-      if (out != kNone)
-        after[out] = once[id] || std::find(accumulate.begin(), accumulate.end(), node.op) != accumulate.end();
+      if (out != kNone) after[out] = once[id] || node.op->has(kAccumulates);
   }
   return once;
 }

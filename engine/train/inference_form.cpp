@@ -7,10 +7,6 @@
 namespace gradloom {
 namespace {
 
-bool is_op(const Node& node, std::string_view name) {
-  return node.alive() && node.op->name == name && std::string_view(node.op->domain).empty();
-}
-
 // Dropout in training mode has its third input since opset 12; before, it is the identity anyway.
 void keep_all(Rewriter& rw, NodeId id) {
   const Node& node = rw.graph().nodes[id];

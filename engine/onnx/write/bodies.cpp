@@ -23,6 +23,12 @@ ValueId Body::sum(ValueId x, const std::vector<std::int64_t>& axes, bool keeps_d
   return op("ReduceSum", {x, b.i64s(axes)}, {{"keepdims", std::int64_t{keeps_dims}}});
 }
 
+ValueId Body::sum_all(ValueId x) {
+  std::vector<std::int64_t> axes(shape(x).size());
+  std::iota(axes.begin(), axes.end(), std::int64_t{0});
+  return sum(x, axes);
+}
+
 ValueId Body::mean(ValueId x, const std::vector<std::int64_t>& axes) {
   double count = 1;
   for (const std::int64_t axis : axes) count *= static_cast<double>(shape(x)[static_cast<std::size_t>(axis)]);

@@ -38,6 +38,7 @@ struct Body {
   ValueId transpose(ValueId x, const std::vector<std::int64_t>& perm);  // empty: x
   ValueId reshape(ValueId x, const Shape& to);
   ValueId sum(ValueId x, const std::vector<std::int64_t>& axes, bool keeps_dims = false);  // no axes: x
+  ValueId sum_all(ValueId x);                                                              // a scalar
   ValueId mean(ValueId x, const std::vector<std::int64_t>& axes);                          // dims are kept
   ValueId zeros(DType type, const Shape& shape);
   // x where it is kept, times 1 / (1 - ratio), else 0.

@@ -1,6 +1,4 @@
 // Losses of labels, and their gradients.
-#include <numeric>
-
 #include "engine/ops/inference.h"
 #include "engine/onnx/write/bodies.h"
 
@@ -34,9 +32,7 @@ Labels read_labels(Body& body, ValueId labels, ValueId weight, std::int64_t clas
         counts != kNone ? counts : body.op("Expand", {body.number(type, 1), body.b.i64s(body.shape(labels))});
   else if (counts != kNone)
     l.weights = body.op("Mul", {l.weights, counts});
-  std::vector<std::int64_t> axes(body.shape(labels).size());
-  std::iota(axes.begin(), axes.end(), std::int64_t{0});
-  l.total = body.sum(l.weights, axes);
+  l.total = body.sum_all(l.weights);
   return l;
 }
 
@@ -45,9 +41,7 @@ std::string reduction(const Body& body) { return body.attrs().text("reduction", 
 // The losses of the rows -> the loss.
 ValueId reduced(Body& body, ValueId rows, ValueId total) {
   if (reduction(body) == "none") return rows;
-  std::vector<std::int64_t> axes(body.shape(rows).size());
-  std::iota(axes.begin(), axes.end(), std::int64_t{0});
-  const ValueId sum = body.sum(rows, axes);
+  const ValueId sum = body.sum_all(rows);
   return reduction(body) == "sum" ? sum : body.op("Div", {sum, total});
 }
 
@@ -65,16 +59,20 @@ ValueId log_sum_exp(Body& body, ValueId logits) {
   return body.op("Add", {body.op("Log", {sum}), peak});
 }
 
+// lse: log_sum_exp(logits) without its axis.
+ValueId cross_entropy_loss(Body& body, ValueId logits, ValueId lse, const Labels& labels) {
+  const ValueId at_label = body.sum(body.op("Mul", {logits, labels.one_hot}), {1});
+  return reduced(body, body.op("Mul", {labels.weights, body.op("Sub", {lse, at_label})}), labels.total);
+}
+
 Result<Values> cross_entropy(Body& body) {
   const DType given = body.dtype(body.in[0]), type = statistics_type(given);
   const ValueId logits = body.cast(body.in[0], type);
   const Labels labels =
       read_labels(body, body.in[1], body.has(2) ? body.in[2] : kNone, body.shape(logits)[1], type);
   const ValueId kept = log_sum_exp(body, logits);
-  const ValueId at_label = body.sum(body.op("Mul", {logits, labels.one_hot}), {1});
   const ValueId lse = body.op("Squeeze", {kept, body.b.i64s({1})});
-  const ValueId rows = body.op("Mul", {labels.weights, body.op("Sub", {lse, at_label})});
-  return Values{body.cast(reduced(body, rows, labels.total), body.types.outputs[0].dtype),
+  return Values{body.cast(cross_entropy_loss(body, logits, lse, labels), body.types.outputs[0].dtype),
                 body.cast(body.op("Sub", {logits, kept}), given), lse, labels.total};
 }
 
@@ -133,9 +131,7 @@ Linear linear(Body& body, std::size_t first) {
 }
 
 ValueId linear_loss(Body& body, const Linear& l) {
-  const ValueId at_label = body.sum(body.op("Mul", {l.logits, l.labels.one_hot}), {1});
-  const ValueId lse = body.op("Squeeze", {l.lse, body.b.i64s({1})});
-  return reduced(body, body.op("Mul", {l.labels.weights, body.op("Sub", {lse, at_label})}), l.labels.total);
+  return cross_entropy_loss(body, l.logits, body.op("Squeeze", {l.lse, body.b.i64s({1})}), l.labels);
 }
 
 Result<Values> linear_cross_entropy(Body& body) { return Values{linear_loss(body, linear(body, 0))}; }

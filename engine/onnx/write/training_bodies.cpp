@@ -1,8 +1,8 @@
 // What happens between the gradients and the next parameters: formulas of kernels/optimizers.def.
-#include <numeric>
 
 #include "engine/ops/inference.h"
 #include "engine/onnx/write/bodies.h"
+#include "engine/ops/training/optimizer_inputs.h"
 
 namespace gradloom {
 namespace {
@@ -41,15 +41,7 @@ double default_of(std::string_view kind, std::string_view field) {
   return value;
 }
 
-std::vector<std::int64_t> all_axes(const Shape& shape) {
-  std::vector<std::int64_t> axes(shape.size());
-  std::iota(axes.begin(), axes.end(), std::int64_t{0});
-  return axes;
-}
-
-ValueId norm(Body& body, ValueId x) {
-  return body.op("Sqrt", {body.sum(body.op("Mul", {x, x}), all_axes(body.shape(x)))});
-}
+ValueId norm(Body& body, ValueId x) { return body.op("Sqrt", {body.sum_all(body.op("Mul", {x, x}))}); }
 
 Result<Values> global_norm(Body& body) {
   ValueId total = kNone;
@@ -58,7 +50,7 @@ Result<Values> global_norm(Body& body) {
     if (!is_half(body.dtype(x))) type = body.dtype(x);
   for (const ValueId narrow : body.in) {
     const ValueId x = body.cast(narrow, type);
-    const ValueId squares = body.sum(body.op("Mul", {x, x}), all_axes(body.shape(x)));
+    const ValueId squares = body.sum_all(body.op("Mul", {x, x}));
     total = total == kNone ? squares : body.op("Add", {total, squares});
   }
   return Values{body.op("Sqrt", {total})};
@@ -185,10 +177,9 @@ class Update {
   ValueId lr_, step_;  // f64
 };
 
-// lr, step, grad_scale, apply, then n parameters, n gradients, n of each state, copies.
 Result<Values> optimizer(Body& body) {
-  constexpr std::size_t kScale = 2, kApply = 3, kFirst = 4;
-  const auto count = static_cast<std::size_t>(body.attrs().integer("n", 1));
+  using namespace optimizer_inputs;
+  const std::size_t count = parameter_count(body.attrs());
   const std::vector<std::int64_t> copies = body.attrs().integers("copies");
   if (body.attrs().has("keys")) return infer_error("parameters are rounded at random");
   const std::size_t states = (body.in.size() - kFirst - copies.size()) / count - 2;

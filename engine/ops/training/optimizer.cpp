@@ -15,6 +15,7 @@
 #include "engine/ops/preparation.h"
 #include "engine/ops/samples.h"
 #include "engine/ops/rows.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "kernels/launcher.h"
 
 #include <set>
@@ -24,7 +25,7 @@ namespace {
 
 using kernels::OptimizerKind, kernels::StateForm;
 
-constexpr std::size_t kScale = 2, kApply = 3, kFirst = 4;  // indices of the optional ones and of p0
+using namespace optimizer_inputs;
 
 // A state as a row of kernels/optimizers.def declares it.
 struct State {
