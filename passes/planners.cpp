@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <random>
 #include <set>
 
 #include "engine/base/text.h"
+#include "passes/packing.h"
 
 namespace gradloom {
 namespace {
@@ -157,15 +157,14 @@ std::int64_t place_by_steps(const std::vector<Request>& requests, std::vector<st
   return arena;
 }
 
-// The smallest arena found so far, and the order that made it.
+// The smallest arena found so far.
 class BestFit {
  public:
   BestFit(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets)
       : requests_(requests), offsets_(offsets), trial_(requests.size()), by_index_(requests.size()) {
     std::iota(by_index_.begin(), by_index_.end(), std::size_t{0});
-    std::vector<Request> rounded = requests;
-    for (Request& r : rounded) r.bytes = aligned_bytes(r.bytes);
-    bound_ = lower_bound_bytes(rounded);
+    for (Request& r : requests_) r.bytes = aligned_bytes(r.bytes);
+    bound_ = lower_bound_bytes(requests_);
   }
 
   std::int64_t run() {
@@ -179,64 +178,70 @@ class BestFit {
       return lifetime(a) != lifetime(b) ? lifetime(a) > lifetime(b) : requests_[a].bytes > requests_[b].bytes;
     });
     attempt([&](std::size_t a, std::size_t b) { return requests_[a].first_step < requests_[b].first_step; });
-    improve();
+    tighten();
     return best_;
   }
 
  private:
-  // Whether it gave an arena of at most `most` bytes, which is kept then.
-  bool try_order(const std::vector<std::size_t>& order, Gap rule, std::int64_t most) {
-    const std::int64_t arena = place_in_order(requests_, order, rule, most + 1, visits_, trial_);
-    if (arena > most) return false;
-    best_ = arena;
-    rule_ = rule;
-    order_ = order;
-    offsets_ = trial_;
-    return true;
-  }
-
   template <class Less>
   void attempt(Less less) {
     std::vector<std::size_t> order = by_index_;
     std::stable_sort(order.begin(), order.end(), less);
-    for (const Gap rule : {Gap::lowest, Gap::tightest})
-      if (best_ > bound_ && visits_ > 0) try_order(order, rule, best_ - 1);
-  }
-
-  // Requests that end at the arena's end go to earlier places in the order, where there is more room for them.
-  // Orders as good as the best are gone on from, too. The same numbers are drawn each time.
-  void improve() {
-    visits_ = std::min(visits_, kImproving);
-    std::mt19937 random(1);
-    std::size_t left = kPatience + kPatience / 10 * requests_.size();  // changes without a smaller arena
-    while (best_ > bound_ && visits_ > 0 && left-- > 0) {
-      std::vector<std::size_t> last;  // positions in the order
-      for (std::size_t p = 0; p < order_.size(); ++p)
-        if (offsets_[order_[p]] + aligned_bytes(requests_[order_[p]].bytes) == best_ && p > 0)
-          last.push_back(p);
-      if (last.empty()) return;
-      std::vector<std::size_t> order = order_;
-      const std::size_t from = last[random() % last.size()], to = random() % from;
-      std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to),
-                  order.begin() + static_cast<std::ptrdiff_t>(from),
-                  order.begin() + static_cast<std::ptrdiff_t>(from) + 1);
-      if (random() % 4 == 0) std::swap(order[random() % order.size()], order[random() % order.size()]);
-      const std::int64_t before = best_;
-      try_order(order, random() % 4 == 0 ? other(rule_) : rule_, best_);
-      if (best_ < before) left = kPatience + kPatience / 10 * requests_.size();
+    for (const Gap rule : {Gap::lowest, Gap::tightest}) {
+      if (best_ <= bound_ || visits_ <= 0) return;
+      const std::int64_t arena = place_in_order(requests_, order, rule, best_, visits_, trial_);
+      if (arena < best_) keep(arena);
     }
   }
-  static Gap other(Gap rule) { return rule == Gap::lowest ? Gap::tightest : Gap::lowest; }
+
+  void keep(std::int64_t arena) {
+    best_ = arena;
+    offsets_ = trial_;
+  }
+
+  // Arenas between the bound and the best found: the bound itself, then halves of what is left in between, down
+  // to a part of the bound that no one minds.
+  void tighten() {
+    const auto count = static_cast<std::int64_t>(requests_.size());
+    work_ = std::min(kSearch, kSearchEach * count * count);
+    std::int64_t least = bound_;
+    for (std::int64_t most = bound_; least < best_ && best_ - least >= bound_ / 4096;
+         most = (least + best_) / 2 / kAlignmentBytes * kAlignmentBytes) {
+      if (!fit(most)) {
+        least = most + kAlignmentBytes;
+        continue;
+      }
+      std::int64_t arena = 0;
+      for (std::size_t i = 0; i < requests_.size(); ++i)
+        arena = std::max(arena, trial_[i] + requests_[i].bytes);
+      keep(arena);
+    }
+  }
+
+  // Each search may take a part of the work that is left: there is always some for the next arena.
+  bool fit(std::int64_t most) {
+    struct Search {
+      decltype(&pack_exactly) pack;
+      int part;
+    };
+    for (const Search& search : {Search{pack_by_ejection, 8}, Search{pack_exactly, 3}}) {
+      std::int64_t work = work_ / search.part;
+      work_ -= work;
+      const Packed answer = search.pack(requests_, most, work, trial_);
+      work_ += std::max<std::int64_t>(work, 0);
+      if (answer != Packed::gave_up) return answer == Packed::found;
+    }
+    return false;
+  }
 
   // Of placed requests that are looked at: about a nanosecond each.
-  static constexpr std::int64_t kOrders = 1'000'000'000, kImproving = 150'000'000;
-  static constexpr std::size_t kMany = 20'000, kPatience = 400;
-  const std::vector<Request>& requests_;
+  static constexpr std::int64_t kOrders = 1'000'000'000, kSearch = 200'000'000, kSearchEach = 4000;
+  static constexpr std::size_t kMany = 20'000;
+  std::vector<Request> requests_;  // with aligned bytes
   std::vector<std::int64_t>& offsets_;
   std::vector<std::int64_t> trial_;
-  std::vector<std::size_t> by_index_, order_;  // order_: of the best arena
-  Gap rule_ = Gap::lowest;
-  std::int64_t bound_ = 0, best_ = INT64_MAX, visits_ = kOrders;
+  std::vector<std::size_t> by_index_;
+  std::int64_t bound_ = 0, best_ = INT64_MAX, visits_ = kOrders, work_ = 0;
 };
 
 std::int64_t plan_best_fit(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets) {
@@ -248,8 +253,8 @@ constexpr PlannerDef kPlanners[] = {
     {"none", "every buffer has its own place", plan_none},
     {"reuse", "a freed block of sufficient size is taken again, first fit in step order", plan_reuse},
     {"best-fit",
-     "into the gaps between overlapping lifetimes, in several orders and in changes of the best; the smallest "
-     "arena is kept",
+     "into the gaps between overlapping lifetimes, in several orders; then searches for offsets in arenas ever "
+     "nearer to the lower bound",
      plan_best_fit},
 };
 

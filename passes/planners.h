@@ -2,9 +2,8 @@
 //   none      every buffer has its own place (what a naive engine allocates)
 //   reuse     a freed block of sufficient size is taken again, first fit in step order (ONNX Runtime's scheme)
 //   best-fit  each into a gap that fits among overlapping lifetimes, in several orders (greedy by size; Pisarchyk
-//             and Lee, 2020); while the arena is above the lower bound, what ends at its end is moved forward in
-//             the best order, again and again (a local search with a bound of work). With very many requests: in
-//             the order of the steps
+//             and Lee, 2020); where the arena is above the lower bound, packing.h closes in on it, with a bound of
+//             work. With very many requests: in the order of the steps
 #pragma once
 
 #include <span>
