@@ -62,14 +62,11 @@ double reference_job() {
   return numbers.empty() ? 0 : static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// How much longer than there this machine takes; 1 when it is faster.
+// How much longer than there this machine takes just now; 1 when it is faster.
 double slowness() {
-  static const double factor = [] {
-    double best = reference_job();
-    for (int i = 0; i < 4; ++i) best = std::min(best, reference_job());
-    return std::max(1.0, best / kReferenceSeconds);
-  }();
-  return factor;
+  double best = reference_job();
+  for (int i = 0; i < 4; ++i) best = std::min(best, reference_job());
+  return std::max(1.0, best / kReferenceSeconds);
 }
 
 struct Outcome {
@@ -228,7 +225,11 @@ class Hostile : public testing::Test {
     for (const Command& r : c.runs) {
       const std::set<std::string> before = listing(root_);
       watch_->events();
-      const Outcome o = run(r.args);
+      Outcome o = run(r.args);
+      // Other programs share the caches and the clock of this machine, and come and go: the best of three runs counts, each beside
+      // what the machine was worth at that moment.
+      for (int again = 0; again < 2 && !kSanitized && o.seconds > kSeconds * slowness(); ++again)
+        o.seconds = std::min(o.seconds, run(r.args).seconds);
       std::string wrong = judge(c, r, o, watch_->events());
       const std::set<std::string> made = made_by(r);
       for (const std::string& path : listing(root_)) {
