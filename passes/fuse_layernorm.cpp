@@ -2,8 +2,6 @@
 // one LayerNormalization node.
 //   y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias
 // with means over the last axes (Ba et al., 2016; ONNX-17).
-#include <algorithm>
-
 #include "engine/ir/op.h"
 #include "passes/fusion.h"
 #include "passes/pass.h"
@@ -11,35 +9,16 @@
 namespace gradloom {
 namespace {
 
-// Normalized axes of a ReduceMean with keepdims; empty when unknown or not kept.
-std::vector<std::int64_t> kept_axes(const Graph& graph, const Node& node) {
-  if (node.attrs.integer("keepdims", 1) != 1) return {};
-  std::vector<std::int64_t> axes = node.attrs.integers("axes");
-  if (node.inputs.size() > 1 && node.inputs[1] != kNone) {
-    if (!is_constant(graph, node.inputs[1])) return {};
-    axes = graph.values[node.inputs[1]].data.to_i64();
-  }
-  const auto rank = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size());
-  for (std::int64_t& axis : axes) axis += axis < 0 ? rank : 0;
-  std::sort(axes.begin(), axes.end());
-  return axes;
-}
-
 std::string apply_layernorm(Rewriter& rw, const Match& match) {
   const Graph& graph = rw.graph();
   const ValueId x = match.value("x"), scale = match.value("w"), y = match.value("y");
+  const MeanAxes mean = mean_axes(graph, match.value("u")), variance = mean_axes(graph, match.value("v"));
+  if (mean.axes != variance.axes) return "mean and variance are over different axes";
+  if (!mean.why_not.empty()) return mean.why_not;
   const Shape& shape = graph.type(x).shape;
-  const auto rank = static_cast<std::int64_t>(shape.size());
-  const auto mean_axes = kept_axes(graph, graph.nodes[graph.values[match.value("u")].producer]);
-  const auto variance_axes = kept_axes(graph, graph.nodes[graph.values[match.value("v")].producer]);
-  if (mean_axes != variance_axes) return "mean and variance are over different axes";
-  if (mean_axes.empty()) return "the means' axes are unknown or not kept as size 1";
-  for (std::size_t i = 0; i < mean_axes.size(); ++i) {
-    if (mean_axes[i] != rank - static_cast<std::int64_t>(mean_axes.size() - i))
-      return "the axes are not the last ones";
-  }
+  const auto axis = static_cast<std::int64_t>(mean.axes.front());
   if (!is_float(graph.type(x).dtype)) return "the input is not floating point";
-  const Shape normalized(shape.begin() + mean_axes[0], shape.end());
+  const Shape normalized(shape.begin() + axis, shape.end());
   const Type parameter_type{graph.type(x).dtype, normalized};
   if (graph.type(scale) != parameter_type) {
     return "scale is " + to_string(graph.type(scale)) + ", the normalized dims are " + to_string(normalized);
@@ -54,7 +33,7 @@ std::string apply_layernorm(Rewriter& rw, const Match& match) {
   }
   const double epsilon = match.constants.at("epsilon");
   if (!(epsilon >= 0)) return "epsilon is negative";
-  const Attrs attrs{{"axis", mean_axes[0]}, {"epsilon", epsilon}};
+  const Attrs attrs{{"axis", axis}, {"epsilon", epsilon}};
   GraphBuilder& b = rw.begin("layernorm", match.root, match.nodes);
   rw.replace(y, b.op("LayerNormalization", inputs, attrs));
   rw.commit(std::to_string(match.nodes.size()) + " nodes become 1");

@@ -1,5 +1,6 @@
 #include "passes/fusion.h"
 
+#include <algorithm>
 #include <map>
 
 #include "engine/ir/op.h"
@@ -51,6 +52,22 @@ Status run_fusion(Rewriter& rw, std::span<const FusionRule> rules) {
     if (rw.graph().nodes[id].alive()) rw.reject(miss.rule, id, miss.why);
   }
   return {};
+}
+
+MeanAxes mean_axes(const Graph& graph, ValueId mean) {
+  const Node& node = graph.nodes[graph.values[mean].producer];
+  std::vector<std::int64_t> axes = node.attrs.integers("axes");
+  if (node.inputs.size() > 1 && node.inputs[1] != kNone)
+    axes = is_constant(graph, node.inputs[1]) ? graph.values[node.inputs[1]].data.to_i64() : decltype(axes){};
+  if (axes.empty() || node.attrs.integer("keepdims", 1) != 1)
+    return {{}, "the means' axes are unknown or not kept as size 1"};
+  const auto rank = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size());
+  for (std::int64_t& axis : axes) axis += axis < 0 ? rank : 0;
+  std::sort(axes.begin(), axes.end());
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rank - static_cast<std::int64_t>(axes.size() - i))
+      return {axes, "the axes are not the last ones"};
+  return {axes, ""};
 }
 
 }  // namespace gradloom

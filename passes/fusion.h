@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "passes/pattern.h"
 
@@ -20,5 +21,12 @@ struct FusionRule {
 
 // Rules in order, each over all nodes in topological order.
 Status run_fusion(Rewriter& rw, std::span<const FusionRule> rules);
+
+// What a ReduceMean is over, as a normalization asks: the last axes, kept as size 1.
+struct MeanAxes {
+  std::vector<std::int64_t> axes;  // ascending, not negative; empty: unknown or not kept
+  std::string why_not;             // what they are instead; empty: the last ones
+};
+MeanAxes mean_axes(const Graph& graph, ValueId mean);
 
 }  // namespace gradloom
