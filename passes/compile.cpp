@@ -93,10 +93,10 @@ std::set<std::string> node_names(const Graph& imported, const Compiled& compiled
 }
 
 // What a pass met in this model: names of its instances, matched or not, and their fingerprints.
-std::vector<std::pair<std::string, std::string>> met_instances(const Compiled& compiled,
+std::vector<std::pair<std::string, std::string>> met_instances(const std::vector<PassReport>& reports,
                                                                const std::string& pass) {
   std::vector<std::pair<std::string, std::string>> met;
-  for (const PassReport& report : compiled.reports)
+  for (const PassReport& report : reports)
     if (report.name == pass)
       for (const RewriteRecord& record : report.log) met.emplace_back(record.site, record.fingerprint);
   return met;
@@ -109,7 +109,7 @@ Status check_instance(const Graph& imported, const CompileOptions& options, cons
                       const std::string& entry, const char* for_what, Compiled& compiled) {
   const std::string owner = std::string("pass ") + config.def->name;
   const bool elsewhere = config.def->target && *config.def->target != options.target;
-  const auto met = met_instances(compiled, config.def->name);
+  const auto met = met_instances(compiled.reports, config.def->name);
   if (!elsewhere && std::any_of(met.begin(), met.end(), [&](const auto& instance) {
         return fits_instance(entry, instance.first, instance.second);
       }))
@@ -139,6 +139,20 @@ Status check_sites(const Graph& imported, const CompileOptions& options, Compile
       TRY(check_instance(imported, options, config, entry, "leave on", compiled));
   }
   return {};
+}
+
+// A recipe that was made for the whole step has instances in its optimizer, too: what a module does not have is noted.
+void note_missing_sites(const CompileOptions& options, CompiledModule& compiled) {
+  for (const PassConfig& config : options.pipeline.passes) {
+    const auto met = met_instances(compiled.reports, config.def->name);
+    for (const auto* entries : {&config.sites.except, &config.sites.only})
+      for (const std::string& entry : *entries)
+        if (std::none_of(met.begin(), met.end(), [&](const auto& instance) {
+              return fits_instance(entry, instance.first, instance.second);
+            }))
+          compiled.notes.push_back(std::string("pass ") + config.def->name + " has no site '" + entry +
+                                   "' here");
+  }
 }
 
 PlanOptions plan_options(const CompileOptions& options, const PlannerDef& planner) {
@@ -213,6 +227,28 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
   }
   evaluation.plan = TRY(make_plan(graph, plan_options(options, *planner)));
   return evaluation;
+}
+
+Result<CompiledModule> compile_module(const Graph& imported, const CompileOptions& options,
+                                      const ModuleSpec& spec, std::stop_token stop) {
+  const PlannerDef* planner = TRY(known_planner(options.planner));
+  CompiledModule compiled{imported, {}, {}, {}, {}};
+  Graph& graph = compiled.graph;
+  TRY(check_named(graph, options.train));
+  TRY(make_module_forward(graph, spec, options.train));
+  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target));
+  TRY(check_stop(stop));
+  const std::size_t outputs = graph.outputs.size();
+  if (spec.gradients) compiled.gradients = TRY(add_module_gradients(graph, spec));
+  TRY(run_passes(graph, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
+  TRY(check_stop(stop));
+  note_missing_sites(options, compiled);
+  if (options.memory_budget_bytes > 0)
+    compiled.notes.emplace_back("modules compute nothing again: the memory budget has no effect");
+  PlanOptions plan = plan_options(options, *planner);
+  plan.forward_outputs = outputs;
+  compiled.plan = TRY(make_plan(graph, plan));
+  return compiled;
 }
 
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop) {

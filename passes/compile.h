@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/plan/plan.h"
+#include "engine/train/module_graph.h"
 #include "engine/train/train_graph.h"
 #include "passes/pass.h"
 #include "passes/recompute.h"
@@ -57,6 +58,19 @@ struct CompiledEvaluation {
 };
 Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const CompileOptions& options,
                                               std::stop_token stop = {});
+
+// A model as a part of somebody else's training (module_graph.h): one plan in two parts, forward and backward, or the
+// forward part alone. Of the options, pipeline, planner and target count, and what is frozen. `notes`: instances of passes
+// that this graph does not have, and options without effect.
+struct CompiledModule {
+  Graph graph;
+  Plan plan;
+  std::vector<PassReport> reports;
+  std::vector<std::string> notes;
+  ModuleGradients gradients;  // ids and places are those of `graph`
+};
+Result<CompiledModule> compile_module(const Graph& imported, const CompileOptions& options,
+                                      const ModuleSpec& spec, std::stop_token stop = {});
 
 // Usage errors name the nearest that exists: an unknown planner, a glob of `freeze`, `train` or `groups` that fits no parameter, a
 // instance that is none of its pass's and no node of the model. Passes for other targets keep fingerprints

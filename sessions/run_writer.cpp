@@ -38,6 +38,7 @@ const char* place_name(Place place) {
     case Place::state: return "state";
     case Place::input: return "input";
     case Place::constant: return "constant";
+    case Place::result: return "result";
   }
   return "none";
 }

@@ -171,7 +171,27 @@ std::string text_of(const std::vector<MissingGradient>& missing) {
   return text;
 }
 
+Result<std::map<ValueId, ValueId>> gradients_of(const Backward& backward, const std::vector<ValueId>& wrt) {
+  if (!backward.missing.empty()) return Error{Errc::bad_input, text_of(backward.missing)};
+  std::map<ValueId, ValueId> result;
+  for (ValueId id : wrt) {
+    const auto it = backward.grads.find(id);
+    result[id] = it == backward.grads.end() ? kNone : it->second;
+  }
+  return result;
+}
+
 }  // namespace
+
+std::vector<bool> gradients_leave(const Graph& graph, const std::vector<ValueId>& values,
+                                  const std::vector<ValueId>& wrt) {
+  std::vector<bool> leave(values.size(), false);
+  const auto order = topological_order(graph);
+  if (!order) return leave;
+  const Flow flow = find_flow(graph, *order, {}, wrt);
+  for (std::size_t i = 0; i < values.size(); ++i) leave[i] = flow.depends[values[i]];
+  return leave;
+}
 
 std::vector<bool> gradients_reach(const Graph& graph, const std::vector<ValueId>& losses,
                                   const std::vector<ValueId>& wrt) {
@@ -222,14 +242,24 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, con
     seed = cast_to(b, seed, type.dtype);
     if (b.type(seed).shape != type.shape) seed = b.op("Reshape", {seed, b.i64s(type.shape)});
   }
-  const Backward backward = differentiate(b, order, flow, {{loss, seed}}, false);
-  if (!backward.missing.empty()) return Error{Errc::bad_input, text_of(backward.missing)};
-  std::map<ValueId, ValueId> result;
-  for (ValueId id : wrt) {
-    const auto it = backward.grads.find(id);
-    result[id] = it == backward.grads.end() ? kNone : it->second;
+  return gradients_of(differentiate(b, order, flow, {{loss, seed}}, false), wrt);
+}
+
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, const std::vector<GivenGradient>& given,
+                                                 const std::vector<ValueId>& wrt) {
+  const std::vector<NodeId> order = TRY(topological_order(graph));
+  std::vector<ValueId> outputs;
+  for (const GivenGradient& g : given) outputs.push_back(g.output);
+  const Flow flow = find_flow(graph, order, outputs, wrt);
+  GraphBuilder b(graph,
+                 {.origin = {{}, Phase::backward}, .rank = kBackwardRank, .name_prefix = "outputs/grad/"});
+  std::map<ValueId, ValueId> gradients;
+  for (const GivenGradient& g : given) {
+    CHECK(graph.type(g.output) == graph.type(g.gradient), "a gradient has the type of its output");
+    const auto [it, fresh] = gradients.try_emplace(g.output, g.gradient);
+    if (!fresh) it->second = b.op("Add", {it->second, g.gradient});
   }
-  return result;
+  return gradients_of(differentiate(b, order, flow, std::move(gradients), false), wrt);
 }
 
 }  // namespace gradloom

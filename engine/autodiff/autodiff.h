@@ -25,10 +25,22 @@ std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::ve
 std::vector<bool> gradients_reach(const Graph& graph, const std::vector<ValueId>& losses,
                                   const std::vector<ValueId>& wrt);
 
+// Of each of `values`: is it computed from one of `wrt` in a way that has a gradient?
+std::vector<bool> gradients_leave(const Graph& graph, const std::vector<ValueId>& values,
+                                  const std::vector<ValueId>& wrt);
+
 // Appends backward nodes (Phase::backward, origin = forward node) and returns d loss / d wrt[i]; kNone where
 // no path exists. All are multiplied by `seed`, a floating scalar (loss scaling); kNone: 1. Errors: loss not
 // a floating scalar; missing gradients (message lists all).
 Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
                                                  ValueId seed = kNone);
+
+// The same of several outputs, whose gradients are values of the graph: vector-Jacobian products. An output may
+// be given twice, and may be what another is computed from.
+struct GivenGradient {
+  ValueId output = kNone, gradient = kNone;  // of one type
+};
+Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, const std::vector<GivenGradient>& given,
+                                                 const std::vector<ValueId>& wrt);
 
 }  // namespace gradloom

@@ -22,7 +22,8 @@ class Shadow {
     sizes_[static_cast<int>(Place::state)] = plan.state_bytes;
     sizes_[static_cast<int>(Place::input)] = plan.input_bytes;
     sizes_[static_cast<int>(Place::constant)] = plan.constant_bytes;
-    for (int p = 0; p < 5; ++p) cells_[p].assign(static_cast<std::size_t>((sizes_[p] + 63) / 64), kUnwritten);
+    sizes_[static_cast<int>(Place::result)] = plan.result_bytes;
+    for (int p = 0; p < 6; ++p) cells_[p].assign(static_cast<std::size_t>((sizes_[p] + 63) / 64), kUnwritten);
     for (ValueId v = 0; v < graph.values.size(); ++v) contents_of_[v] = v;
   }
 
@@ -44,6 +45,7 @@ class Shadow {
     }
     std::vector<int> scheduled(graph_.nodes.size(), 0);
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      if (static_cast<std::int32_t>(i) == plan_.first_backward_step) TRY(check_border());
       ++scheduled[plan_.steps[i].node];
       if (Status s = check_step(plan_.steps[i]); !s)
         return with_context(s.error(), "step " + std::to_string(i));
@@ -52,9 +54,26 @@ class Shadow {
       if (!graph_.nodes[id].op->has(kView) && scheduled[id] != 1)
         return fail("node '" + graph_.nodes[id].name + "' is scheduled " + std::to_string(scheduled[id]) +
                     " times");
-    for (ValueId out : graph_.outputs)
-      if (!holds(out))
-        return fail("output '" + graph_.values[out].name + "' was overwritten before the end of the step");
+    if (static_cast<std::size_t>(plan_.first_backward_step) == plan_.steps.size()) TRY(check_border());
+    TRY(check_outputs(in_parts() ? plan_.forward_outputs : 0, graph_.outputs.size(), "step"));
+    return check_updates();
+  }
+
+ private:
+  bool in_parts() const { return plan_.first_backward_step >= 0; }
+  Status check_outputs(std::size_t begin, std::size_t end, const char* of) {
+    for (std::size_t i = begin; i < end; ++i)
+      if (const ValueId out = graph_.outputs[i]; !holds(out))
+        return fail("output '" + graph_.values[out].name + "' was overwritten before the end of the " + of);
+    return {};
+  }
+  // After the first of two parts. What the caller does with its results is no longer known.
+  Status check_border() {
+    TRY(check_outputs(0, plan_.forward_outputs, "first part"));
+    std::fill(cells(Place::result).begin(), cells(Place::result).end(), kUnwritten);
+    return check_updates();
+  }
+  Status check_updates() {
     for (const Update& u : graph_.updates) {
       if (buffer(u.state).offset != buffer(u.next).offset || buffer(u.next).place != Place::state ||
           !holds(u.next))
@@ -63,7 +82,6 @@ class Shadow {
     return {};
   }
 
- private:
   static Error fail(const std::string& message) { return Error{Errc::bug, "invalid plan: " + message}; }
   const Buffer& buffer(ValueId v) const {
     return plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];
@@ -141,7 +159,8 @@ class Shadow {
         aliases = state.offset == mine.offset && state.place == mine.place;
         if (node.op->has(kMustAlias) && !aliases) return fail(name + "away from the state it must update");
       }
-    if (!aliases && mine.place != Place::arena) return fail(name + "outside the arena");
+    if (!aliases && mine.place != Place::arena && mine.place != Place::result)
+      return fail(name + "outside the arena");
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId in = node.inputs[i];
       if (in == kNone || buffer(in).place != mine.place) continue;
@@ -162,8 +181,8 @@ class Shadow {
   const Graph& graph_;
   const Plan& plan_;
   std::vector<Contents> contents_of_;
-  std::int64_t sizes_[5] = {};
-  std::vector<Contents> cells_[5];
+  std::int64_t sizes_[6] = {};
+  std::vector<Contents> cells_[6];
 };
 
 }  // namespace

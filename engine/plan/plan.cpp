@@ -61,17 +61,37 @@ Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, cons
   return Error{Errc::device, text};
 }
 
+// What the first part of a plan in two parts runs, and nothing else: what its outputs and the updates are made of.
+std::vector<bool> in_first_part(const Graph& graph, const std::vector<NodeId>& order,
+                                std::size_t forward_outputs) {
+  std::vector<bool> needed(graph.values.size(), false), first(graph.nodes.size(), false);
+  for (std::size_t i = 0; i < forward_outputs; ++i) needed[graph.outputs[i]] = true;
+  for (const Update& u : graph.updates) needed[u.next] = true;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const Node& node = graph.nodes[order[i]];
+    for (const ValueId out : node.outputs) first[order[i]] = first[order[i]] || (out != kNone && needed[out]);
+    if (!first[order[i]]) continue;
+    for (const ValueId in : node.inputs)
+      if (in != kNone) needed[in] = true;
+  }
+  return first;
+}
+
 // Groups values that share storage, then gives each group a buffer.
 class BufferAssigner {
  public:
-  BufferAssigner(const Graph& graph, Plan& plan, const std::vector<NodeId>& order, bool in_place)
-      : graph_(graph), plan_(plan), order_(order), in_place_(in_place), step_of_(graph.nodes.size(), -1) {
+  BufferAssigner(const Graph& graph, Plan& plan, const std::vector<NodeId>& order, const PlanOptions& options)
+      : graph_(graph), plan_(plan), order_(order), options_(options), step_of_(graph.nodes.size(), -1) {
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
       step_of_[plan.steps[i].node] = static_cast<std::int32_t>(i);
     plan_.buffer_of.assign(graph.values.size(), -1);
-    needed_last_.assign(graph.values.size(), false);
-    for (ValueId out : graph.outputs) needed_last_[out] = true;
-    if (graph.loss != kNone) needed_last_[graph.loss] = true;
+    needed_until_.assign(graph.values.size(), -1);
+    const auto last = static_cast<std::int32_t>(plan.steps.size()) - 1;
+    for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+      std::int32_t& until = needed_until_[graph.outputs[i]];
+      until = std::max(until, of_first_part(i) ? plan.first_backward_step - 1 : last);
+    }
+    if (graph.loss != kNone) needed_until_[graph.loss] = last;
     for (const Update& u : graph.updates) follow_back(u);
   }
 
@@ -86,8 +106,9 @@ class BufferAssigner {
       const Node& node = graph_.nodes[order_[i]];
       if (!node.op->has(kView)) continue;
       last_read_[node.inputs[0]] = std::max(last_read_[node.inputs[0]], last_read_[node.outputs[0]]);
-      if (needed_last_[node.outputs[0]]) needed_last_[node.inputs[0]] = true;
+      needed_until_[node.inputs[0]] = std::max(needed_until_[node.inputs[0]], needed_until_[node.outputs[0]]);
     }
+    if (options_.forward_outputs) choose_results();
     for (NodeId id : order_) {
       if (Status s = place_outputs(graph_.nodes[id], step_of_[id]); !s) return s;
     }
@@ -134,13 +155,31 @@ class BufferAssigner {
     }
   }
 
+  bool of_first_part(std::size_t output) const {
+    return options_.forward_outputs && output < plan_.forward_outputs;
+  }
+
+  // What the first part makes and the second needs, too, stays in the arena.
+  void choose_results() {
+    result_.assign(graph_.values.size(), false);
+    std::vector<ValueId> behind_views = graph_.outputs;
+    for (ValueId& v : behind_views)
+      while (graph_.values[v].producer != kNone && graph_.nodes[graph_.values[v].producer].op->has(kView))
+        v = graph_.nodes[graph_.values[v].producer].inputs[0];
+    for (const ValueId v : behind_views) result_[v] = graph_.values[v].producer != kNone;
+    for (std::size_t i = 0; i < behind_views.size(); ++i) {
+      const ValueId v = behind_views[i];
+      const bool made_first = result_[v] && step_of_[graph_.values[v].producer] < plan_.first_backward_step;
+      if (made_first && (!of_first_part(i) || last_read_[v] >= plan_.first_backward_step)) result_[v] = false;
+    }
+  }
+
   // Extends the lifetime of the buffer of `v` to the last read of `v`.
   void keep_until_read(ValueId v, std::int32_t produced) {
-    const auto last = static_cast<std::int32_t>(plan_.steps.size()) - 1;
-    const std::int32_t end = needed_last_[v] ? last : std::max(produced, last_read_[v]);
+    const std::int32_t end = std::max({produced, last_read_[v], needed_until_[v]});
     Buffer& buffer = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];
     buffer.last_step = std::max(buffer.last_step, end);
-    if (needed_last_[v]) kept_.insert(plan_.buffer_of[v]);
+    if (needed_until_[v] == end) kept_.insert(plan_.buffer_of[v]);
   }
 
   Status place_outputs(const Node& node, std::int32_t step) {
@@ -167,7 +206,10 @@ class BufferAssigner {
           return Error{Errc::bug,
                        "'" + graph_.values[it->second].name + "' is updated in place before its last reader"};
         buffer = plan_.buffer_of[it->second];
-      } else if (in_place_) {
+      } else if (!result_.empty() && result_[out]) {
+        buffer =
+            new_buffer(Place::result, static_cast<std::int64_t>(byte_size(graph_.values[out].type)), step);
+      } else if (options_.in_place) {
         buffer = reusable_input(node, i, step, taken);
       }
       if (buffer < 0)
@@ -210,9 +252,10 @@ class BufferAssigner {
   const Graph& graph_;
   Plan& plan_;
   const std::vector<NodeId>& order_;
-  bool in_place_;
+  const PlanOptions& options_;
   std::vector<std::int32_t> step_of_, last_read_;
-  std::vector<bool> needed_last_;
+  std::vector<std::int32_t> needed_until_;  // the end of this step; -1: until it was read
+  std::vector<bool> result_;                // values whose memory is the caller's; empty: none
   std::set<std::int32_t> kept_;          // buffers of outputs: never overwritten, not even by the last step
   std::map<ValueId, ValueId> replaces_;  // next contents of a state -> those before, in the same place
 };
@@ -226,9 +269,10 @@ void place_offsets(Plan& plan, PlannerFn planner) {
       targets.push_back(&b.offset);
       continue;
     }
-    std::int64_t& end = b.place == Place::state   ? plan.state_bytes
-                        : b.place == Place::input ? plan.input_bytes
-                                                  : plan.constant_bytes;
+    std::int64_t& end = b.place == Place::state    ? plan.state_bytes
+                        : b.place == Place::input  ? plan.input_bytes
+                        : b.place == Place::result ? plan.result_bytes
+                                                   : plan.constant_bytes;
     b.offset = end;
     end += b.bytes;
   }
@@ -254,6 +298,7 @@ std::string plan_hash(const Graph& graph, const Plan& plan) {
                            std::int64_t{s.stream}, std::int64_t{s.micro}})
       add(n);
   }
+  if (plan.first_backward_step >= 0) add(plan.first_backward_step);
   for (const Buffer& b : plan.buffers)
     for (std::int64_t n :
          {std::int64_t(b.place), b.offset, b.bytes, std::int64_t{b.first_step}, std::int64_t{b.last_step}})
@@ -318,8 +363,18 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
   }
   const std::vector<bool> once = once_per_step(graph, order);
   std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return !once[id]; });
+  std::vector<bool> first;
+  if (options.forward_outputs) {
+    first = in_first_part(graph, order, *options.forward_outputs);
+    std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return first[id]; });
+  }
   TRY(describe_steps(graph, order, once, plan));
-  TRY(BufferAssigner(graph, plan, order, options.in_place).run());
+  if (options.forward_outputs) {
+    plan.forward_outputs = *options.forward_outputs;
+    plan.first_backward_step = static_cast<std::int32_t>(std::count_if(
+        plan.steps.begin(), plan.steps.end(), [&](const PlanStep& step) { return first[step.node]; }));
+  }
+  TRY(BufferAssigner(graph, plan, order, options).run());
   place_offsets(plan, options.planner);
   plan.hash = plan_hash(graph, plan);
   plan.plan_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ enum class Place : std::uint8_t {
   state,     // offset into the state block: parameters, optimizer state, statistics, accumulators
   input,     // offset into the input block, written by the data source before the step
   constant,  // offset into the constant block, written once
+  result,    // of a plan in two parts: offset into the results, each of which the caller has memory for
 };
 
 // Storage shared by values that alias (views, in-place updates, state and its next).
@@ -39,7 +41,11 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::vector<Buffer> buffers;
   std::vector<std::int32_t> buffer_of;  // by ValueId; -1: none
-  std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0;
+  std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0, result_bytes = 0;
+  // A plan in two parts (PlanOptions::forward_outputs): steps below it are the first part, which makes so many of the
+  // outputs. -1: one part.
+  std::int32_t first_backward_step = -1;
+  std::size_t forward_outputs = 0;
   std::int64_t lower_bound_bytes = 0;  // of the arena: the largest sum of simultaneously live buffers
   std::int32_t peak_step = 0;          // where live bytes are largest
   kernels::Target target = kernels::Target::cpu;
@@ -47,7 +53,9 @@ struct Plan {
   std::string planner;
   double plan_ms = 0;
   std::string hash;  // of everything above except plan_ms
-  std::int64_t peak_bytes() const { return arena_bytes + state_bytes + input_bytes + constant_bytes; }
+  std::int64_t peak_bytes() const {
+    return arena_bytes + state_bytes + input_bytes + constant_bytes + result_bytes;
+  }
   // No plan of these buffers can need less: only the arena's contents can share memory.
   std::int64_t peak_lower_bound_bytes() const { return peak_bytes() - arena_bytes + lower_bound_bytes; }
   double fragmentation() const {  // wasted share of the arena at its peak
@@ -72,6 +80,10 @@ struct PlanOptions {
   kernels::Target target = kernels::Target::cpu;  // the processor to plan for; none need be here
   // Workspace is left for a GPU's library of convolutions and attention (device_has_dnn_library).
   bool dnn_library = false;
+  // A plan in two parts that run apart (module_executor.h): the first makes so many of the graph's outputs and all
+  // updates, and nothing else; the second the other outputs. Results are written where the caller wants them,
+  // but for those that the second part reads: it finds them in the arena, whatever the caller did with his.
+  std::optional<std::size_t> forward_outputs{};
 };
 
 // Nodes whose inputs have known shapes and whose outputs do not: how large they are only the data tells, so

@@ -36,8 +36,12 @@ void take_running_statistics(Rewriter& rw, NodeId id) {
 
 Result<std::vector<RewriteRecord>> make_inference_form(Graph& graph) {
   CHECK(graph.loss != kNone, "add_loss comes first");
-  graph.updates.clear();
   graph.outputs = {graph.loss};
+  return make_inference_form_of_outputs(graph);
+}
+
+Result<std::vector<RewriteRecord>> make_inference_form_of_outputs(Graph& graph) {
+  graph.updates.clear();
   Rewriter rw(graph, "evaluation");
   TRY(remove_unneeded(rw, "not evaluated"));
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {

@@ -13,5 +13,7 @@ namespace gradloom {
 // mask the loss reads, and a BatchNormalization of whose batch the loss reads the statistics, keep their form.
 // REQUIRES a loss.
 Result<std::vector<RewriteRecord>> make_inference_form(Graph& graph);
+// The same of all outputs, for a graph without a loss.
+Result<std::vector<RewriteRecord>> make_inference_form_of_outputs(Graph& graph);
 
 }  // namespace gradloom

@@ -1,0 +1,131 @@
+#include "engine/run/module_executor.h"
+
+#include "engine/ir/op.h"
+
+namespace gradloom {
+
+Result<std::unique_ptr<ModuleExecutor>> ModuleExecutor::create(const Graph& graph, const Plan& plan,
+                                                               Device& device,
+                                                               const std::vector<ValueId>& sources) {
+  CHECK(plan.first_backward_step >= 0, "a plan in two parts");
+  CHECK(!device.info().queued, "modules run on the CPU");
+  std::unique_ptr<ModuleExecutor> executor(new ModuleExecutor(graph, plan, device));
+  TRY(executor->load_constants());
+  executor->place_buffers(sources);
+  TRY(executor->prepare());
+  return executor;
+}
+
+ModuleExecutor::~ModuleExecutor() {
+  steps_.clear();
+  if (constants_ != nullptr) device_.release(constants_);
+}
+
+Status ModuleExecutor::load_constants() {
+  if (plan_.constant_bytes > 0)
+    constants_ =
+        static_cast<std::byte*>(TRY(device_.allocate(static_cast<std::size_t>(plan_.constant_bytes))));
+  for (ValueId v = 0; v < graph_.values.size(); ++v) {
+    const Value& value = graph_.values[v];
+    if (value.producer != kNone || plan_.buffer_of[v] < 0 || value.role != Role::constant) continue;
+    const std::int64_t offset = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])].offset;
+    TRY(value.data.visit([&](const std::byte* piece, std::size_t from, std::size_t bytes) -> Result<bool> {
+      TRY(device_.upload(constants_ + offset + from, piece, bytes));
+      return true;
+    }));
+  }
+  return {};
+}
+
+void ModuleExecutor::place_buffers(const std::vector<ValueId>& sources) {
+  for (const Buffer& b : plan_.buffers) {
+    const Operand::Base base = b.place == Place::arena      ? Operand::Base::arena
+                               : b.place == Place::constant ? Operand::Base::constant
+                                                            : Operand::Base::none;
+    buffers_.push_back({base, base == Operand::Base::none ? 0 : b.offset});
+  }
+  read_.assign(sources.size(), false);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::int32_t buffer = sources[i] == kNone ? -1 : plan_.buffer_of[sources[i]];
+    if (buffer < 0) continue;
+    buffers_[static_cast<std::size_t>(buffer)] = {Operand::Base::source, static_cast<std::int64_t>(i)};
+    read_[i] = true;
+  }
+  // The first result in a buffer has its memory; others are copied from there, as those that the plan keeps elsewhere.
+  std::vector<bool> taken(plan_.buffers.size(), false);
+  for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
+    const auto buffer = static_cast<std::size_t>(plan_.buffer_of[graph_.outputs[i]]);
+    if (plan_.buffers[buffer].place == Place::result && !taken[buffer]) {
+      taken[buffer] = true;
+      buffers_[buffer] = {Operand::Base::result, static_cast<std::int64_t>(i)};
+    } else {
+      copies_.push_back({i, buffers_[buffer], byte_size(graph_.type(graph_.outputs[i]))});
+    }
+  }
+}
+
+ModuleExecutor::Operand ModuleExecutor::operand(ValueId v) const {
+  if (v == kNone || plan_.buffer_of[v] < 0) return {};
+  return buffers_[static_cast<std::size_t>(plan_.buffer_of[v])];
+}
+
+Status ModuleExecutor::prepare() {
+  std::vector<KernelRequest> requests;
+  for (const PlanStep& step : plan_.steps) {
+    const Node& node = graph_.nodes[step.node];
+    requests.push_back({node.op, node_types(graph_, node, plan_.target, plan_.dnn_library), node.name});
+  }
+  std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(device_.prepare(requests));
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const Node& node = graph_.nodes[plan_.steps[i].node];
+    Step step{std::move(kernels[i]), operands_.size(), operands_.size() + node.inputs.size(),
+              operands_.size() + node.inputs.size() + node.outputs.size()};
+    for (const ValueId in : node.inputs) operands_.push_back(operand(in));
+    for (const ValueId out : node.outputs) operands_.push_back(operand(out));
+    operands_.push_back(plan_.steps[i].workspace_bytes > 0
+                            ? Operand{Operand::Base::arena, plan_.steps[i].workspace_offset}
+                            : Operand{});
+    steps_.push_back(std::move(step));
+  }
+  addresses_.resize(operands_.size());
+  return {};
+}
+
+std::byte* ModuleExecutor::resolve(const Operand& operand, const ModuleMemory& memory) const {
+  switch (operand.base) {
+    case Operand::Base::arena: return memory.arena + operand.at;
+    case Operand::Base::constant: return constants_ + operand.at;
+    case Operand::Base::source: return memory.sources[static_cast<std::size_t>(operand.at)];
+    case Operand::Base::result: return memory.results[static_cast<std::size_t>(operand.at)];
+    case Operand::Base::none: break;
+  }
+  return nullptr;
+}
+
+Status ModuleExecutor::run(std::size_t first, std::size_t last, std::size_t first_result,
+                           std::size_t last_result, const ModuleMemory& memory) {
+  for (std::size_t i = first; i < last; ++i) {
+    const Step& s = steps_[i];
+    for (std::size_t k = s.inputs; k <= s.workspace; ++k) addresses_[k] = resolve(operands_[k], memory);
+    const Operands operands{addresses_.data() + s.inputs, addresses_.data() + s.outputs,
+                            addresses_[s.workspace], &memory.random};
+    TRY(device_.launch(*s.kernel, operands, static_cast<std::int32_t>(i)));
+  }
+  for (const Copy& copy : copies_)
+    if (copy.result >= first_result && copy.result < last_result && copy.bytes > 0)
+      TRY(device_.copy(Queue::compute, memory.results[copy.result], resolve(copy.from, memory), copy.bytes));
+  return {};
+}
+
+Status ModuleExecutor::forward(const ModuleMemory& memory) {
+  return run(0, static_cast<std::size_t>(plan_.first_backward_step), 0, plan_.forward_outputs, memory);
+}
+
+Status ModuleExecutor::backward(const ModuleMemory& memory) {
+  return run(static_cast<std::size_t>(plan_.first_backward_step), steps_.size(), plan_.forward_outputs,
+             graph_.outputs.size(), memory);
+}
+
+bool ModuleExecutor::reads(std::size_t source) const { return read_[source]; }
+
+}  // namespace gradloom

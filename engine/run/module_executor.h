@@ -1,0 +1,77 @@
+// Runs a plan in two parts (PlanOptions::forward_outputs) on the CPU, in memory that every call brings: what is kept from
+// forward to backward lies in the call's arena, so several forwards may wait for their backwards, each in an arena of its
+// own. Of its own it has constants and the objects of the kernels. One call runs at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/plan/plan.h"
+#include "kernels/arguments/elements.h"
+
+namespace gradloom {
+
+// Memory of one call. Every address has at least the alignment of its elements, the arena kAlignmentBytes.
+struct ModuleMemory {
+  std::byte* arena = nullptr;       // Plan::arena_bytes
+  std::vector<std::byte*> sources;  // as given to create; null where no kernel reads the value
+  std::vector<std::byte*> results;  // in the order of Graph::outputs; those of the other part may be null
+  kernels::RandomState random{};    // seed and step: backward takes those of its forward
+};
+
+class ModuleExecutor {
+ public:
+  // `sources`: the graph's inputs, parameters and states in the order in which calls have their memory. Keeps references to
+  // graph and plan, which must outlive it. REQUIRES a device that queues nothing.
+  static Result<std::unique_ptr<ModuleExecutor>> create(const Graph& graph, const Plan& plan, Device& device,
+                                                        const std::vector<ValueId>& sources);
+  ~ModuleExecutor();
+  ModuleExecutor(const ModuleExecutor&) = delete;
+  ModuleExecutor& operator=(const ModuleExecutor&) = delete;
+
+  Status forward(const ModuleMemory& memory);
+  Status backward(const ModuleMemory& memory);
+  bool reads(std::size_t source) const;  // some kernel or result needs the memory of this source
+
+ private:
+  // An address that a call resolves: base of a kind of memory, or one of the call's pointers.
+  struct Operand {
+    enum class Base : std::uint8_t { none, arena, constant, source, result } base = Base::none;
+    std::int64_t at = 0;  // offset in arena or constants; number of the source or result
+  };
+  struct Step {
+    std::unique_ptr<PreparedKernel> kernel;
+    std::size_t inputs = 0, outputs = 0, workspace = 0;  // places in operands_, one behind the other
+  };
+  // A result that lies elsewhere: in the arena, because the backward part needs it, in another result, or in a source.
+  struct Copy {
+    std::size_t result = 0;
+    Operand from;
+    std::size_t bytes = 0;
+  };
+  ModuleExecutor(const Graph& graph, const Plan& plan, Device& device)
+      : graph_(graph), plan_(plan), device_(device) {}
+  Status load_constants();
+  void place_buffers(const std::vector<ValueId>& sources);
+  Status prepare();
+  Operand operand(ValueId v) const;
+  std::byte* resolve(const Operand& operand, const ModuleMemory& memory) const;
+  Status run(std::size_t first, std::size_t last, std::size_t first_result, std::size_t last_result,
+             const ModuleMemory& memory);
+
+  const Graph& graph_;
+  const Plan& plan_;
+  Device& device_;
+  std::byte* constants_ = nullptr;
+  std::vector<Operand> buffers_;  // by buffer of the plan
+  std::vector<Operand> operands_;
+  std::vector<void*> addresses_;  // of operands_, in the call that runs
+  std::vector<Step> steps_;
+  std::vector<Copy> copies_;
+  std::vector<bool> read_;  // by source
+};
+
+}  // namespace gradloom
