@@ -193,12 +193,8 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   return prepared;
 }
 
-namespace {
-
-// What the exporter computed from parameters trains apart from them, unless the recipe says so by name.
-Status check_apart(const Prepared& prepared) {
-  const std::vector<std::string>& trained = prepared.compiled.train.trainable;
-  for (const ApartParameter& p : prepared.model.apart) {
+Status check_apart(const ImportedModel& model, const std::vector<std::string>& trained) {
+  for (const ApartParameter& p : model.apart) {
     if (std::find(trained.begin(), trained.end(), p.name) == trained.end()) continue;
     const std::string name = escaped(p.name);
     return Error{Errc::bad_input,
@@ -209,13 +205,12 @@ Status check_apart(const Prepared& prepared) {
   return {};
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known) {
+Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known,
+                                         std::unique_ptr<BatchSource> batches) {
   std::unique_ptr<Job> job(new Job());
   job->prepared_ = std::move(prepared);
   job->recipe_ = job->prepared_->recipe;
-  TRY(check_apart(*job->prepared_));
+  TRY(check_apart(job->prepared_->model, job->prepared_->compiled.train.trainable));
   const Compiled& compiled = job->prepared_->compiled;
   const Graph& graph = compiled.train.graph;
   const Recipe& recipe = job->recipe_;
@@ -228,7 +223,7 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   job->executor_ = TRY(Executor::create(graph, compiled.plan, *job->device_));
   if (recipe.search > 1) TRY(job->choose_algorithms(known));
   const std::vector<InputSpec> specs = input_specs(graph);
-  job->batches_ = TRY(recipe_batches(recipe, specs));
+  job->batches_ = batches ? std::move(batches) : TRY(recipe_batches(recipe, specs));
   job->count_steps();
   for (const InputSpec& s : specs) job->fed_.emplace_back(find_value(graph, s.name), s.name);
   job->kernels_ = kernel_infos(graph, compiled.plan);

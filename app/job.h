@@ -50,9 +50,11 @@ struct StepResult {
 
 class Job {
  public:
-  // known: algorithms of earlier runs on this hardware, for a recipe that searches; its own go before.
+  // known: algorithms of earlier runs on this hardware, for a recipe that searches; its own go before. `batches`: null:
+  // the recipe's data.
   static Result<std::unique_ptr<Job>> create(std::shared_ptr<const Prepared> prepared,
-                                             const Algorithms& known = {});
+                                             const Algorithms& known = {},
+                                             std::unique_ptr<BatchSource> batches = nullptr);
   const Recipe& asked() const { return prepared_->recipe; }
   const Recipe& recipe() const { return recipe_; }  // with the steps that its epochs leave
   const Compiled& compiled() const { return prepared_->compiled; }
@@ -113,6 +115,9 @@ class Job {
   ScheduleSpec schedule_;
 };
 
+// Errc::bad_input: among the trained parameters is one that the exporter computed from others and that trains apart from
+// them; not where the recipe says so by name.
+Status check_apart(const ImportedModel& model, const std::vector<std::string>& trained);
 // Inputs that the step reads, with what is known of integer inputs: class counts from the loss, vocabulary
 // from the embedding.
 std::vector<InputSpec> input_specs(const Graph& graph);

@@ -1,0 +1,300 @@
+#include "app/module.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+
+#include "app/job.h"
+#include "app/recipe_flags.h"
+#include "engine/base/text.h"
+#include "kernels/cpu.h"
+
+namespace gradloom {
+namespace {
+
+// At the arena's begin, before what the plan lays out: which forward the rest is of. A backward uses it up.
+struct ArenaHead {
+  static constexpr std::uint64_t kWaiting = 0x6d6f6f6c64617267;  // "gradloom"
+  std::uint64_t waiting = 0;
+  const void* module = nullptr;
+  std::uint64_t seed = 0, step = 0;
+};
+static_assert(sizeof(ArenaHead) <= kAlignmentBytes);
+
+struct ModuleOptions {
+  RecipeFlags recipe;
+  std::string mode = "train", gradients = "on";
+  ModuleSpec spec;
+};
+
+void declare(CLI::App& app, ModuleOptions& options) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  options.recipe.declare(app, false);
+  app.add_option("--mode", options.mode)->check(CLI::IsMember({"train", "eval"}));
+  app.add_option("--gradients", options.gradients)->check(CLI::IsMember({"on", "off"}));
+  const auto list = [&](const char* flag, std::vector<std::string>& given) {
+    app.add_option(flag, given)->take_all()->allow_extra_args(false);
+  };
+  list("--input-grad", options.spec.input_gradients);
+  list("--output-grad", options.spec.output_gradients);
+  list("--output", options.spec.outputs);
+}
+
+Result<Recipe> read_words(const std::string& path, const std::vector<std::string>& words, ModuleSpec& spec) {
+  CLI::App app;
+  ModuleOptions options;
+  declare(app, options);
+  app.set_help_flag();
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::ParseError& e) {
+    return Error{Errc::usage, e.what()};
+  }
+  options.recipe.set_model(path);
+  spec = options.spec;
+  spec.training = options.mode == "train";
+  spec.gradients = options.gradients == "on";
+  Recipe recipe = TRY(options.recipe.resolve());
+  if (recipe.device != "cpu")
+    return Error{Errc::device, "a module runs on the CPU, not on '" + escaped(recipe.device) + "'"};
+  recipe.load_params.clear();  // what else does not concern a module is not looked at
+  return recipe;
+}
+
+std::string where(ModuleKind kind, const ModuleValue& value) {
+  constexpr const char* kNames[] = {"input", "output", "parameter", "statistic"};
+  return std::string(kNames[static_cast<std::size_t>(kind)]) + " '" + escaped(value.name) + "'";
+}
+
+// The address of a value in a call: there, and aligned for its elements.
+Result<std::byte*> address(const void* const* list, std::size_t i, ModuleKind kind, const ModuleValue& value,
+                           const char* what) {
+  const void* const at = list == nullptr ? nullptr : list[i];
+  if (at == nullptr && byte_size(value.type) > 0)
+    return Error{Errc::usage, std::string("no address for ") + what + where(kind, value)};
+  if (reinterpret_cast<std::uintptr_t>(at) % dtype_bytes(value.type.dtype) != 0)
+    return Error{Errc::usage, std::string("the address for ") + what + where(kind, value) +
+                                  " is not a multiple of " + std::to_string(dtype_bytes(value.type.dtype)) +
+                                  " bytes"};
+  return static_cast<std::byte*>(const_cast<void*>(at));
+}
+
+}  // namespace
+
+// A plan with its kernels.
+struct ModelModule::Variant {
+  // Where a call has the memory of a source of the graph, or of one of its results.
+  struct Slot {
+    ModuleKind kind = ModuleKind::input;
+    std::size_t number = 0;
+    bool gradient = false;
+  };
+  CompiledModule compiled;
+  std::unique_ptr<ModuleExecutor> executor;
+  std::vector<Slot> sources, results;
+  bool has_backward() const { return !compiled.gradients.made.empty(); }
+};
+
+ModelModule::~ModelModule() = default;
+
+Result<std::unique_ptr<ModelModule>> ModelModule::open(const std::string& path,
+                                                       const std::vector<std::string>& words) {
+  return make(path, words);
+}
+
+Result<std::unique_ptr<ModelModule>> ModelModule::open_bytes(std::string_view bytes,
+                                                             const std::vector<std::string>& words) {
+  const int fd = memfd_create("gradloom-model", MFD_CLOEXEC);
+  if (fd < 0) return Error{Errc::limit, std::string("no memory for a model's file: ") + std::strerror(errno)};
+  const auto write_all = [&] {
+    while (!bytes.empty()) {
+      const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return false;
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    }
+    return true;
+  };
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  auto module =
+      write_all() ? make(path, words)
+                  : Error{Errc::limit, std::string("no memory for a model's file: ") + std::strerror(errno)};
+  ::close(fd);
+  if (module) return module;
+  Error error = std::move(module).error();
+  for (std::size_t at; (at = error.message.find(path)) != std::string::npos;)
+    error.message.replace(at, path.size(), "the model's bytes");
+  return error;
+}
+
+Result<std::unique_ptr<ModelModule>> ModelModule::make(const std::string& path,
+                                                       const std::vector<std::string>& words) {
+  std::unique_ptr<ModelModule> module(new ModelModule());
+  const Recipe recipe = TRY(read_words(path, words, module->spec_));
+  module->prepared_ = TRY(prepare_model(recipe));
+  module->notes_ = module->prepared_->model.notes;
+  module->device_ = make_cpu_device();
+  TRY(module->compile_variant(module->spec_.gradients));
+  std::vector<std::string> trained;
+  for (const ModuleGradients::Made& made : module->whole_->compiled.gradients.made)
+    trained.push_back(made.of);
+  TRY(check_apart(module->prepared_->model, trained));
+  module->describe();
+  const std::vector<std::string>& notes = module->whole_->compiled.notes;
+  module->notes_.insert(module->notes_.end(), notes.begin(), notes.end());
+  for (Value& v : module->prepared_->model.graph.values)  // the caller has them
+    if (v.role == Role::parameter || v.role == Role::state) v.data = Tensor();
+  return module;
+}
+
+Status ModelModule::compile_variant(bool gradients) {
+  auto v = std::make_unique<Variant>();
+  ModuleSpec spec = spec_;
+  spec.gradients = gradients;
+  v->compiled = TRY(compile_module(prepared_->model.graph, prepared_->options, spec));
+  Graph& graph = v->compiled.graph;
+  std::vector<ValueId> sources;
+  std::unordered_map<std::string, Variant::Slot> known;
+  std::unordered_map<std::string_view, ValueId> ids;
+  for (ValueId id = 0; id < graph.values.size(); ++id) {
+    ids[graph.values[id].name] = id;
+    if (graph.values[id].role == Role::parameter || graph.values[id].role == Role::state)
+      graph.values[id].data = Tensor();
+  }
+  const auto add = [&](ValueId id, Variant::Slot slot) {
+    sources.push_back(id);
+    v->sources.push_back(slot);
+  };
+  const Graph& model = prepared_->model.graph;
+  const auto add_all = [&](ModuleKind kind, const std::vector<ValueId>& of) {
+    for (std::size_t i = 0; i < of.size(); ++i) {
+      const std::string& name = model.values[of[i]].name;
+      const auto at = ids.find(name);
+      known[name] = {kind, i, true};
+      add(at == ids.end() ? kNone : at->second, {kind, i, false});
+    }
+  };
+  std::vector<ValueId> statistics;
+  for (ValueId id = 0; id < model.values.size(); ++id)
+    if (model.values[id].role == Role::state) statistics.push_back(id);
+  add_all(ModuleKind::input, model.inputs);
+  add_all(ModuleKind::parameter, model.parameters);
+  add_all(ModuleKind::statistic, statistics);
+  for (const ModuleGradients::Given& given : v->compiled.gradients.given)
+    add(given.gradient, {ModuleKind::output, given.output, true});
+  for (std::size_t i = 0; i < v->compiled.plan.forward_outputs; ++i)
+    v->results.push_back({ModuleKind::output, i, false});
+  for (const ModuleGradients::Made& made : v->compiled.gradients.made)
+    v->results.push_back(known.at(made.of));
+  v->executor = TRY(ModuleExecutor::create(graph, v->compiled.plan, *device_, sources));
+  (gradients == spec_.gradients ? whole_ : forward_alone_) = std::move(v);
+  return {};
+}
+
+// The values as the caller sees them.
+void ModelModule::describe() {
+  const Variant& v = *whole_;
+  const Graph& model = prepared_->model.graph;
+  const auto list = [&](ModuleKind kind) -> std::vector<ModuleValue>& {
+    return values_[static_cast<std::size_t>(kind)];
+  };
+  for (const ValueId id : model.inputs)
+    list(ModuleKind::input).push_back({model.values[id].name, model.type(id)});
+  for (const ValueId id : model.parameters)
+    list(ModuleKind::parameter).push_back({model.values[id].name, model.type(id)});
+  for (const Value& value : model.values)
+    if (value.role == Role::state) list(ModuleKind::statistic).push_back({value.name, value.type});
+  std::vector<std::string> names = spec_.outputs;
+  if (names.empty())
+    for (const ValueId id : model.outputs) names.push_back(model.values[id].name);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    list(ModuleKind::output).push_back({names[i], v.compiled.graph.type(v.compiled.graph.outputs[i])});
+  for (std::size_t i = 0; i < v.sources.size(); ++i) {
+    ModuleValue& value = list(v.sources[i].kind)[v.sources[i].number];
+    if (v.sources[i].gradient)
+      value.gradient = true;
+    else
+      value.used = v.executor->reads(i);
+  }
+  for (const Variant::Slot& slot : v.results)
+    if (slot.gradient) list(slot.kind)[slot.number].gradient = true;
+}
+
+// REQUIRES the lock.
+Result<ModelModule::Variant*> ModelModule::variant(bool no_grad) {
+  if (!no_grad || !whole_->has_backward()) return whole_.get();
+  if (!forward_alone_) TRY(compile_variant(false));
+  return forward_alone_.get();
+}
+
+Result<std::int64_t> ModelModule::arena_bytes(bool no_grad) {
+  const std::lock_guard lock(mutex_);
+  return TRY(variant(no_grad))->compiled.plan.arena_bytes + kAlignmentBytes;
+}
+
+// What the executor takes, of what a call has. REQUIRES the lock.
+Result<ModuleMemory> ModelModule::memory(const Variant& v, const ModuleCall& call, bool backward) const {
+  ModuleMemory memory;
+  if (call.arena == nullptr || reinterpret_cast<std::uintptr_t>(call.arena) % kArenaAlignment != 0)
+    return Error{Errc::usage, call.arena == nullptr ? std::string("no address for the arena")
+                                                    : "the arena's address is not a multiple of " +
+                                                          std::to_string(kArenaAlignment) + " bytes"};
+  memory.arena = static_cast<std::byte*>(call.arena) + kAlignmentBytes;
+  memory.random = {call.seed, call.step};
+  const void* const* const given[] = {call.inputs, nullptr, call.parameters, call.statistics};
+  for (std::size_t i = 0; i < v.sources.size(); ++i) {
+    const Variant::Slot& slot = v.sources[i];
+    const ModuleValue& value = values(slot.kind)[slot.number];
+    std::byte* at = nullptr;
+    if (slot.gradient && backward)
+      at = TRY(address(call.output_gradients, slot.number, slot.kind, value, "the gradient of "));
+    else if (!slot.gradient && v.executor->reads(i))
+      at = TRY(address(given[static_cast<std::size_t>(slot.kind)], slot.number, slot.kind, value, ""));
+    memory.sources.push_back(at);
+  }
+  for (const Variant::Slot& slot : v.results) {
+    const ModuleValue& value = values(slot.kind)[slot.number];
+    std::byte* at = nullptr;
+    if (slot.gradient && backward)
+      at = TRY(address(slot.kind == ModuleKind::input ? call.input_gradients : call.parameter_gradients,
+                       slot.number, slot.kind, value, "the gradient of "));
+    else if (!slot.gradient && !backward)
+      at = TRY(address(call.outputs, slot.number, slot.kind, value, ""));
+    memory.results.push_back(at);
+  }
+  return memory;
+}
+
+Status ModelModule::forward(const ModuleCall& call) {
+  const std::lock_guard lock(mutex_);
+  Variant& v = *TRY(variant(call.no_grad));
+  const ModuleMemory with = TRY(memory(v, call, false));
+  auto* const head = static_cast<ArenaHead*>(call.arena);
+  *head = {};
+  TRY(v.executor->forward(with));
+  if (!call.no_grad && v.has_backward()) *head = {ArenaHead::kWaiting, this, call.seed, call.step};
+  return {};
+}
+
+Status ModelModule::backward(const ModuleCall& call) {
+  const std::lock_guard lock(mutex_);
+  Variant& v = *whole_;
+  if (!v.has_backward())
+    return Error{Errc::usage, "the module has no backward: nothing in it has a gradient"};
+  const ModuleMemory with = TRY(memory(v, call, true));
+  auto* const head = static_cast<ArenaHead*>(call.arena);
+  if (head->waiting != ArenaHead::kWaiting || head->module != this)
+    return Error{Errc::usage, "the arena holds no forward of this module that waits for its backward"};
+  if (head->seed != call.seed || head->step != call.step)
+    return Error{Errc::usage, "backward takes seed and step of its forward: " + std::to_string(head->seed) +
+                                  " and " + std::to_string(head->step)};
+  head->waiting = 0;
+  return v.executor->backward(with);
+}
+
+}  // namespace gradloom
