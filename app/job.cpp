@@ -261,10 +261,14 @@ Job::Items Job::items_per_step() const {
   return {micro_batches, "samples"};
 }
 
+double Job::learning_rate(std::int64_t step) const {
+  return own_lr_.value_or(optimizer_.lr * schedule_.factor(step));
+}
+
 StepOptions Job::step_options(std::int64_t step) const {
   StepOptions options;
   options.step = step;
-  options.lr = optimizer_.lr * schedule_.factor(step);
+  options.lr = learning_rate(step);
   options.seed = recipe_.seed;
   options.micro_batches = prepared_->options.train.accumulate;
   options.record = recipe_.record;
@@ -312,7 +316,7 @@ Result<StepResult> Job::collect() {
   result.grad_norm = outcome.grad_norm;
   result.loss_scale = outcome.loss_scale;
   result.skipped = outcome.skipped;
-  result.lr = optimizer_.lr * schedule_.factor(outcome.step);
+  result.lr = learning_rate(outcome.step);
   result.step_ns = outcome.end_ns - outcome.start_ns - made_ns_.front();
   made_ns_.pop_front();
   result.end_ns = outcome.end_ns;

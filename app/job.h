@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -65,6 +66,8 @@ class Job {
   std::int64_t steps_before() const { return prepared_->steps_before; }
   // The first of the K batches of a step: (step - 1) K in a training from its start.
   std::int64_t first_batch(std::int64_t step) const;
+  // Of the steps that are submitted from now on, instead of what optimizer and schedule say.
+  void set_learning_rate(double lr) { own_lr_ = lr; }
   // Submits optimizer step `step` (1-based).
   Status submit(std::int64_t step, bool timed = false);
   // The step kernel by kernel (Executor::observe), instead of submit and collect. REQUIRES nothing pending.
@@ -100,6 +103,7 @@ class Job {
   using ReadValue = Result<Tensor> (Executor::*)(ValueId) const;
   Result<std::map<std::string, Tensor>> parameters_by(ReadValue read) const;
   StepOptions step_options(std::int64_t step) const;
+  double learning_rate(std::int64_t step) const;
   Status feed(const std::map<std::string, Tensor>& batch);
   void count_steps();
   std::shared_ptr<const Prepared> prepared_;
@@ -113,6 +117,7 @@ class Job {
   Algorithms algorithms_;
   OptimizerSpec optimizer_;
   ScheduleSpec schedule_;
+  std::optional<double> own_lr_;
 };
 
 // Errc::bad_input: among the trained parameters is one that the exporter computed from others and that trains apart from

@@ -42,11 +42,13 @@ std::string printable(const std::string& text) {
 void Output::object(const Json& value) const {
   if (!json_ || quiet_) return;
   // Names from files in plain ASCII: what would turn or hide text on a terminal is escaped as JSON does it.
-  document(value.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
+  const std::string line = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  listener_ ? listener_(Said::json, line) : document(line + "\n");
 }
 
 void Output::text(const std::string& line) const {
-  if (!json_ && !quiet_) document(printable(line) + "\n");
+  if (json_ || quiet_) return;
+  listener_ ? listener_(Said::text, printable(line)) : document(printable(line) + "\n");
 }
 
 void Output::document(std::string_view bytes) const {
@@ -65,7 +67,9 @@ void Output::document(std::string_view bytes) const {
 }
 
 void Output::note(const std::string& line) const {
-  if (!quiet_) std::fprintf(stderr, "note: %s\n", escaped(line).c_str());
+  if (quiet_) return;
+  if (listener_) return listener_(Said::note, escaped(line));
+  std::fprintf(stderr, "note: %s\n", escaped(line).c_str());
 }
 
 void Output::error(const std::string& message) const {
@@ -75,6 +79,7 @@ void Output::error(const std::string& message) const {
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
   // Most messages have escaped what is foreign in them; nothing that was missed may reach a terminal.
+  if (listener_) return listener_(Said::error, escaped(line));
   std::fprintf(stderr, "gradloom: %s\n", escaped(line).c_str());
 }
 
@@ -87,7 +92,7 @@ Status Output::written() const {
   return Error{Errc::io, std::string("cannot write to standard output: ") + std::strerror(failure)};
 }
 
-bool Output::terminal() const { return isatty(STDERR_FILENO) != 0; }
+bool Output::terminal() const { return !listener_ && isatty(STDERR_FILENO) != 0; }
 
 void Output::progress(const std::string& what, double fraction, const std::string& detail) const {
   if (!terminal()) return;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,13 +21,18 @@ namespace gradloom {
 
 using Json = nlohmann::ordered_json;
 
+enum class Said : std::uint8_t { text, note, error, json };
+
 class Output {
  public:
+  // Instead of stdout and stderr: hears every line, without its end. Progress is not told.
+  using Listener = std::function<void(Said kind, const std::string& line)>;
   explicit Output(bool json = false) : json_(json) {}
   bool json() const { return json_; }
   void set_json(bool on) { json_ = on; }
   // From then on errors and progress alone are told: of a part of a command whose result the command tells itself.
   void set_quiet(bool on) { quiet_ = on; }
+  void set_listener(Listener listener) { listener_ = std::move(listener); }
   // From then on a reader that takes nothing is waited for only until a stop is requested.
   void set_stop(std::stop_token stop) { stop_ = std::move(stop); }
   void object(const Json& value) const;  // only with --json: one line; NaN and Inf become strings
@@ -53,6 +59,7 @@ class Output {
  private:
   bool json_ = false, quiet_ = false;
   std::stop_token stop_;
+  Listener listener_;
   mutable std::mutex mutex_;  // lines stay whole when a signal ends the command from its own thread
   mutable std::atomic<int> failure_{0};  // errno of the first write that failed
   mutable std::set<std::string> told_;   // errors

@@ -40,15 +40,33 @@ Status run_paced(Job& job, const Output& out) {
 }  // namespace
 
 TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context,
-                   std::optional<Checkpoint> from)
+                   std::optional<Checkpoint> from, std::unique_ptr<BatchSource> batches)
     : recipe_(std::move(recipe)),
       options_(options),
       context_(context),
       from_(std::move(from)),
+      batches_(std::move(batches)),
+      own_batches_(batches_ != nullptr),
       record_(options.session, options.name, context.out, from_ ? from_->path : ""),
       report_(context.out) {}
 
 Status TrainRun::run() {
+  if (options_.paced) {
+    TRY(make_job());
+    return run_paced(*job_, context_.out);
+  }
+  TRY(begin());
+  const Finishing finishing(context_);  // from here on there is something to keep
+  Status steps;
+  try {
+    steps = run_steps();
+  } catch (const std::bad_alloc&) {
+    steps = Error{Errc::limit, "out of memory after step " + std::to_string(last_step())};
+  }
+  return finish(steps);
+}
+
+Status TrainRun::make_job() {
   TRY(check_places(options_.files));
   TRY(check_evaluation(recipe_));
   prepared_ = TRY(prepare(recipe_, context_.stop, from_ ? &*from_ : nullptr));
@@ -56,28 +74,14 @@ Status TrainRun::run() {
   from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
-  auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)));
+  auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)), std::move(batches_));
   if (!job) return cannot_start(job.error());
   job_ = std::move(job).value();
-  if (options_.paced) return run_paced(*job_, context_.out);
-  TRY(begin());
-  const Finishing finishing(context_);  // from here on there is something to keep
-  report_.started(*job_, record_);
-  const std::int64_t start_ns = monotonic_ns(), waited_before_ns = processor_wait_ns();
-  Status steps;
-  try {
-    steps = run_steps();
-  } catch (const std::bad_alloc&) {
-    steps = Error{Errc::limit, "out of memory after step " + std::to_string(last_step())};
-  }
-  waited_ = static_cast<double>(processor_wait_ns() - waited_before_ns) /
-            static_cast<double>(std::max<std::int64_t>(monotonic_ns() - start_ns, 1));
-  context_.out.progress_done();
-  started_ns_ = start_ns;
-  return finish(replayed(steps));
+  return {};
 }
 
 Status TrainRun::begin() {
+  TRY(make_job());
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
   evaluation_ = TRY(Evaluation::create(*job_, context_.stop));
   if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
@@ -89,9 +93,14 @@ Status TrainRun::begin() {
     context_.out.note("nothing is left to do: the checkpoint is after step " +
                       std::to_string(job_->steps_before()) + " of " + std::to_string(job_->recipe().steps) +
                       " (--steps N makes more)");
+  sampler_ = std::make_unique<Sampler>(TRY(parse_profile_level(job_->recipe().profile)), job_->depth() > 0);
   environment_ = read_environment();
   begin_gpu(environment_, job_->device());
-  return record_.begin(*prepared_, job_.get(), environment_);
+  TRY(record_.begin(*prepared_, job_.get(), environment_));
+  report_.started(*job_, record_);
+  started_ns_ = monotonic_ns();
+  waited_before_ns_ = processor_wait_ns();
+  return {};
 }
 
 std::int64_t TrainRun::last_step() const {
@@ -110,22 +119,26 @@ Status TrainRun::cannot_start(const Error& error) {
 
 // Ends with the steps that were submitted, so that losses and parameters are of the same step.
 Status TrainRun::run_steps() {
-  const Recipe& r = job_->recipe();
-  sampler_ = std::make_unique<Sampler>(TRY(parse_profile_level(r.profile)), job_->depth() > 0);
-  if (enough()) return {};
-  for (std::int64_t step = next_; step <= r.steps; ++step) {
-    const bool stop = context_.stop.stop_requested() || context_.out.reader_gone();
-    if (!stop && evaluation_ && evaluation_->due(step - 1)) TRY(evaluate(step - 1));
-    if (!stop && enough()) return {};
-    const bool copy = !stop && last_good_ && last_good_->due();
-    if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
-    // Nothing is pending then: submit_ahead waits there.
-    if (!stop && checkpoints_->due(step - 1)) checkpoints_->write(*job_, step - 1);
-    if (!stop && (!copy || job_->pending() == 0)) TRY(submit_ahead(step));
-    if (job_->pending() == 0) return stopped(step - 1);
-    TRY(take_step(step));
-  }
-  return evaluation_ && evaluation_->due(r.steps) ? evaluate(r.steps) : Status();
+  if (enough()) return {};  // a checkpoint may say so already
+  while (left())
+    if (!TRY(advance())) break;
+  return {};
+}
+
+Result<bool> TrainRun::advance() {
+  const std::int64_t step = last_step() + 1;
+  const bool stop = context_.stop.stop_requested() || context_.out.reader_gone();
+  if (!stop && evaluation_ && evaluation_->due(step - 1)) TRY(evaluate(step - 1));
+  if (!stop && enough()) return false;
+  const bool copy = !stop && last_good_ && last_good_->due();
+  if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
+  // Nothing is pending then: submit_ahead waits there.
+  if (!stop && checkpoints_->due(step - 1)) checkpoints_->write(*job_, step - 1);
+  if (!stop && (!copy || job_->pending() == 0)) TRY(submit_ahead(step));
+  if (job_->pending() == 0) TRY(stopped(step - 1));
+  TRY(take_step(step));
+  if (!left() && evaluation_ && evaluation_->due(step)) TRY(evaluate(step));
+  return true;
 }
 
 Status TrainRun::evaluate(std::int64_t step) {
@@ -162,7 +175,8 @@ bool TrainRun::pauses_before(std::int64_t step) const {
 Status TrainRun::submit_ahead(std::int64_t step) {
   const Recipe& r = job_->recipe();
   const auto kernels = static_cast<std::int64_t>(job_->compiled().plan.steps.size());
-  for (; next_ <= r.steps && job_->pending() <= job_->depth() && !pauses_before(next_); ++next_) {
+  const std::int64_t last = own_batches_ ? step : r.steps;
+  for (; next_ <= last && job_->pending() <= job_->depth() && !pauses_before(next_); ++next_) {
     const bool timed = record_.takes_steps() && sampler_->timed(next_ - job_->steps_before()) &&
                        r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels, 1);
     timed_.push_back(timed);
@@ -194,9 +208,16 @@ Status TrainRun::stopped(std::int64_t after) const {
   return Error{Errc::interrupted, text + (record_.takes_steps() ? "; its rows are in the session" : "")};
 }
 
+Status TrainRun::finish(const Status& steps) {
+  waited_ = static_cast<double>(processor_wait_ns() - waited_before_ns_) /
+            static_cast<double>(std::max<std::int64_t>(monotonic_ns() - started_ns_, 1));
+  context_.out.progress_done();
+  return finish_replayed(replayed(steps));
+}
+
 // What was trained comes first. Of several errors the one that ended the steps is the run's; the others are
 // told before it.
-Status TrainRun::finish(const Status& steps) {
+Status TrainRun::finish_replayed(const Status& steps) {
   finish_environment(environment_);
   const Overhead overhead = sampler_->overhead();
   const std::vector<SavedFile> saved = save(steps);
@@ -216,6 +237,13 @@ Status TrainRun::finish(const Status& steps) {
   for (const Status* status : {&kept, &checkpoints_->status(), &recorded})
     if (!status->ok() && status != first) context_.out.error(status->error().message);
   return *first;
+}
+
+Status TrainRun::write_checkpoint() {
+  if (options_.checkpoints.folder.empty())
+    return Error{Errc::usage, "there is no folder for checkpoints (--checkpoint FOLDER)"};
+  checkpoints_->write(*job_, last_step());
+  return checkpoints_->status();
 }
 
 std::vector<SavedFile> TrainRun::save(const Status& steps) {

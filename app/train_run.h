@@ -1,4 +1,5 @@
-// One training run from its recipe to its files: `gradloom train` once its flags are read.
+// One training run from its recipe to its files: `gradloom train` once its flags are read. Whole (run), or step by step for
+// a program that does other things between the steps (begin, advance, finish).
 //
 // What was trained is kept whatever ends the run: the last step, Ctrl-C, a reader of stdout that goes away, a
 // loss that is not finite (then the parameters before that step, last_good.h), a device or a batch that
@@ -36,13 +37,29 @@ struct TrainOptions {
 class TrainRun {
  public:
   // `from`: the training goes on from there.
+  // `batches`: what the steps read instead of the recipe's data; none is asked for before its step.
   TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context,
-           std::optional<Checkpoint> from = {});
+           std::optional<Checkpoint> from = {}, std::unique_ptr<BatchSource> batches = nullptr);
   Status run();
+
+  // All before the first step. After an error there is nothing to finish.
+  Status begin();
+  bool left() const { return last_step() < job_->recipe().steps; }  // steps to make
+  // The next step with what belongs to it: checkpoint and evaluation before it, after the last one too. False: held-out
+  // data say that training ends, and no step was made. REQUIRES left(), and no error before.
+  Result<bool> advance();
+  // The run's end, once, after begin. `steps`: how the steps ended.
+  Status finish(const Status& steps);
+
+  Job& job() { return *job_; }
+  const Prepared& prepared() const { return *prepared_; }
+  std::int64_t last_step() const;  // that was made
+  const StepHistory& history() const { return history_; }
+  Status write_checkpoint();  // now. Errc::usage: there is no folder for it
 
  private:
   Status cannot_start(const Error& error);
-  Status begin();
+  Status make_job();
   Status run_steps();
   bool pauses_before(std::int64_t step) const;
   Status submit_ahead(std::int64_t step);
@@ -50,18 +67,19 @@ class TrainRun {
   Status evaluate(std::int64_t step);
   bool enough();  // told once: held-out data say that training ends
   Status stopped(std::int64_t after) const;
-  Status finish(const Status& steps);
+  Status finish_replayed(const Status& steps);
   std::vector<SavedFile> save(const Status& steps);
   Result<LastGood::Found> trained();
   Status replayed(const Status& steps);  // with the operator that made the first number that is not finite
   Result<std::string> find_operator();
   ReplayResult replay_result() const;
-  std::int64_t last_step() const;  // that was made
 
   const Recipe recipe_;
   const TrainOptions& options_;
   CommandContext& context_;
-  std::optional<Checkpoint> from_;  // until its contents are the job's
+  std::optional<Checkpoint> from_;        // until its contents are the job's
+  std::unique_ptr<BatchSource> batches_;  // likewise; null: the recipe's data
+  const bool own_batches_;                // false: the recipe's data
   RecordedRun record_;
   TrainReport report_;
   StepHistory history_;
@@ -79,7 +97,7 @@ class TrainRun {
   std::deque<bool> timed_;                   // of submitted steps
   std::int64_t not_finite_step_ = 0;         // whose loss or gradients were not; 0: none
   std::optional<LastGood::Found> found_;     // before that step, once it was sought
-  std::int64_t started_ns_ = 0;
+  std::int64_t started_ns_ = 0, waited_before_ns_ = 0;
   double waited_ = 0;  // ReplayResult
 };
 

@@ -187,7 +187,7 @@ std::string move_data_files(const std::string& spec,
 
 Status check_data(const std::string& spec) {
   const auto [kind, file] = split_data(spec);
-  if (kind == "synthetic") return {};
+  if (kind == "synthetic" || kind == kCallerData) return {};
   if (file.empty()) return Error{Errc::usage, kForms + escaped(spec)};
   if (kind == "npy:") TRY(npy_files(file));
   if (kind.starts_with("tokens")) TRY(token_bytes(kind));
@@ -207,6 +207,8 @@ Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
       return Error{Errc::usage, "synthetic data have no order to shuffle: every batch is new anyway"};
     return std::unique_ptr<BatchSource>(new Synthetic(inputs, seed));
   }
+  if (kind == kCallerData)
+    return Error{Errc::usage, "data caller: each step's batches come from a program that links libgradloom"};
   if (kind == "npy:") return open_npy(file, inputs, seed, order);
   if (kind != "npz:") return open_tokens(kind, file, inputs, seed, order);
   std::error_code ignored;

@@ -8,6 +8,7 @@
 //   tokens:FILE    windows of the file's bytes for the integer input and the bytes that follow them for the labels, cut at random
 //                  places given by the seed; tokens{bytes=2}:FILE of unsigned little-endian numbers of so many bytes (1, 2, 4).
 //                  The file stays where it is
+//   caller         batches come with each step, from the program that links libgradloom (app/embed)
 #pragma once
 
 #include <cstdint>
@@ -59,9 +60,10 @@ class BatchSource {
   virtual std::int64_t tokens() const { return 0; }  // of a batch; 0: they are samples
 };
 
-// Everything is checked here: missing arrays, wrong dtypes (between floats of different width data are
+// Everything is checked here, but for data of the caller, which are none of ours to make (Errc::usage): missing arrays, wrong dtypes (between floats of different width data are
 // converted), wrong shapes, integers outside the limit. Errc::usage for an unknown `spec`, Errc::bad_input or
 // Errc::io for the file.
+constexpr const char* kCallerData = "caller";
 Result<std::unique_ptr<BatchSource>> make_batches(const std::string& spec,
                                                   const std::vector<InputSpec>& inputs, std::uint64_t seed,
                                                   DataOrder order = {});
