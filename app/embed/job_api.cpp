@@ -1,0 +1,283 @@
+// gradloom_job_*: trainings behind C. What runs is TrainRun, as in `gradloom train`.
+#include <CLI/CLI.hpp>
+#include <mutex>
+#include <stop_token>
+
+#include "app/embed/border.h"
+#include "app/embed/caller_batches.h"
+#include "app/train_flags.h"
+#include "engine/base/text.h"
+
+using namespace gradloom;
+
+namespace {
+
+struct JobValue {
+  std::string name;
+  Type type;
+  bool gradient = false;
+  ValueId id = kNone;
+};
+constexpr int kKinds = GRADLOOM_STATE + 1;
+
+}  // namespace
+
+struct gradloom_job {
+  gradloom_callbacks callbacks{};
+  Output out;
+  std::stop_source stop;
+  std::atomic<int> finishing{0};
+  CommandContext context{out, stop.get_token(), finishing};
+  TrainRequest request;  // TrainRun refers to its options
+  std::unique_ptr<TrainRun> run;
+  CallerBatches* batches = nullptr;  // the run's; null: the recipe has data
+  std::vector<InputSpec> inputs;
+  std::vector<JobValue> values[kKinds];
+  std::map<std::string, const JobValue*> contents;  // that can be read and written
+  Status steps;                                     // how they went so far
+  mutable std::mutex mutex;
+  mutable std::atomic<bool> broken{false};
+};
+
+namespace {
+
+Result<TrainRequest> read_words(const std::vector<std::string>& words) {
+  CLI::App app;
+  app.set_help_flag();
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  TrainFlags flags;
+  flags.declare(app);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::ParseError& e) {
+    return Error{Errc::usage, e.what()};
+  }
+  return flags.resolve();
+}
+
+void listen(gradloom_job& job, const gradloom_callbacks* callbacks) {
+  if (callbacks != nullptr) job.callbacks = *callbacks;
+  job.out.set_json(job.callbacks.json != 0);
+  job.out.set_listener([&job](Said said, const std::string& line) {
+    const int level = said == Said::text    ? GRADLOOM_LOG_TEXT
+                      : said == Said::note  ? GRADLOOM_LOG_NOTE
+                      : said == Said::error ? GRADLOOM_LOG_ERROR
+                                            : GRADLOOM_LOG_JSON;
+    if (job.callbacks.log != nullptr) job.callbacks.log(job.callbacks.user, level, line.c_str());
+  });
+}
+
+void describe(gradloom_job& job) {
+  const TrainGraph& train = job.run->job().compiled().train;
+  const Graph& graph = train.graph;
+  const auto add = [&](int kind, ValueId id, bool gradient) {
+    job.values[kind].push_back({graph.values[id].name, graph.type(id), gradient, id});
+  };
+  job.inputs = input_specs(graph);
+  for (const InputSpec& input : job.inputs) add(GRADLOOM_INPUT, find_value(graph, input.name), false);
+  add(GRADLOOM_OUTPUT, train.names.loss, false);
+  for (const ValueId id : graph.parameters) {
+    const auto& trained = train.trainable;
+    add(GRADLOOM_PARAMETER, id,
+        std::find(trained.begin(), trained.end(), graph.values[id].name) != trained.end());
+  }
+  std::set<std::string> statistics;  // states of the model
+  for (const Value& v : job.run->prepared().model.graph.values)
+    if (v.role == Role::state) statistics.insert(v.name);
+  for (const Update& u : graph.updates)
+    if (statistics.count(graph.values[u.state].name) != 0) add(GRADLOOM_STATISTIC, u.state, false);
+  for (const TrainState& state : train.states) add(GRADLOOM_STATE, find_value(graph, state.value), false);
+  for (const int kind : {GRADLOOM_PARAMETER, GRADLOOM_STATISTIC, GRADLOOM_STATE})
+    for (const JobValue& v : job.values[kind]) job.contents[v.name] = &v;
+}
+
+Status open_job(const std::vector<std::string>& words, const gradloom_callbacks* callbacks,
+                gradloom_job** opened) {
+  auto job = std::make_unique<gradloom_job>();
+  listen(*job, callbacks);
+  job->request = TRY(read_words(words));
+  Recipe& recipe = job->request.recipe;
+  std::unique_ptr<CallerBatches> batches;
+  if (recipe.data == kCallerData) {
+    if (recipe.epochs > 0 || recipe.shuffle)
+      return Error{Errc::usage, "data caller: the caller says what comes when, not --epochs or --shuffle"};
+    batches = std::make_unique<CallerBatches>();
+    job->batches = batches.get();
+  }
+  job->run = std::make_unique<TrainRun>(recipe, job->request.options, job->context,
+                                        std::move(job->request.from), std::move(batches));
+  TRY(job->run->begin());
+  describe(*job);
+  *opened = job.release();
+  return {};
+}
+
+// One step more. REQUIRES the lock.
+Status make_step(gradloom_job& job, double* loss) {
+  if (!job.steps.ok()) return job.steps;
+  if (!job.run->left())
+    return Error{Errc::usage,
+                 "all " + std::to_string(job.run->last_step()) + " steps are made (--steps N makes more)"};
+  const Result<bool> made = job.run->advance();
+  if (!made) return job.steps = made.error();
+  if (!*made)
+    return Error{Errc::usage, "held-out data have ended the training after step " +
+                                  std::to_string(job.run->last_step()) + " (--early-stop)"};
+  if (loss != nullptr) *loss = job.run->history().losses.back();
+  return {};
+}
+
+Status run_all(gradloom_job& job) {
+  TRY(job.steps);
+  const std::int64_t steps = job.run->job().recipe().steps;
+  while (job.run->left()) {
+    const Result<bool> made = job.run->advance();
+    if (!made) return job.steps = made.error();
+    if (!*made) return {};
+    const auto progress = job.callbacks.progress;
+    if (progress != nullptr &&
+        progress(job.callbacks.user, job.run->last_step(), steps, job.run->history().losses.back()) != 0)
+      job.stop.request_stop();
+  }
+  return {};
+}
+
+Result<const JobValue*> value_called(const gradloom_job& job, const char* name, std::size_t bytes) {
+  TRY(embed::given(name, "name"));
+  const auto at = job.contents.find(name);
+  if (at == job.contents.end()) {
+    std::vector<std::string> known;
+    for (const auto& [known_name, value] : job.contents) known.push_back(known_name);
+    return Error{Errc::usage, unknown_name("parameter, statistic or state", name, known)};
+  }
+  if (byte_size(at->second->type) != bytes)
+    return Error{Errc::usage, "'" + escaped(name) + "' has " + std::to_string(byte_size(at->second->type)) +
+                                  " bytes, not " + std::to_string(bytes)};
+  return at->second;
+}
+
+// A call on a handle, one at a time.
+template <class Body>
+int on(const gradloom_job* job, const Body& body) noexcept {
+  if (job == nullptr) return embed::report(Errc::usage, "job is null");
+  return embed::guarded(&job->broken, [&]() -> Status {
+    const std::lock_guard lock(job->mutex);
+    return body();
+  });
+}
+
+Status check_kind(int kind) {
+  if (kind >= 0 && kind < kKinds) return {};
+  return Error{Errc::usage, "jobs have no values of kind " + std::to_string(kind)};
+}
+
+}  // namespace
+
+int gradloom_job_open(int word_count, const char* const* words, const gradloom_callbacks* callbacks,
+                      gradloom_job** job) {
+  return embed::guarded(nullptr, [&]() -> Status {
+    TRY(embed::given(job, "job"));
+    const std::vector<std::string> all = TRY(embed::words_of(word_count, words));
+    if (callbacks == nullptr) return open_job(all, nullptr, job);
+    const gradloom_callbacks own = TRY(embed::sized(callbacks, "callbacks"));
+    return open_job(all, &own, job);
+  });
+}
+
+int gradloom_job_close(gradloom_job* job) {
+  if (job == nullptr) return GRADLOOM_OK;
+  const std::unique_ptr<gradloom_job> owned(job);
+  return embed::guarded(&job->broken, [&]() -> Status { return job->run->finish(job->steps); });
+}
+
+int gradloom_job_step(gradloom_job* job, double* loss) {
+  return on(job, [&]() -> Status {
+    if (job->batches != nullptr)
+      return Error{Errc::usage, "data caller: a step needs its batches (gradloom_job_step_on)"};
+    return make_step(*job, loss);
+  });
+}
+
+int gradloom_job_run(gradloom_job* job) {
+  return on(job, [&]() -> Status {
+    if (job->batches != nullptr)
+      return Error{Errc::usage, "data caller: a step needs its batches (gradloom_job_step_on)"};
+    return run_all(*job);
+  });
+}
+
+int gradloom_job_step_on(gradloom_job* job, int count, const void* const* inputs, double* loss) {
+  return on(job, [&]() -> Status {
+    if (job->batches == nullptr)
+      return Error{Errc::usage, "the job has data of its own (--data caller takes the caller's)"};
+    if (count > 0) TRY(embed::given(inputs, "inputs"));
+    const Job& of = job->run->job();
+    TRY(job->batches->bring(of.first_batch(job->run->last_step() + 1), of.options().train.accumulate,
+                            job->inputs, std::vector<const void*>(inputs, inputs + std::max(count, 0))));
+    return make_step(*job, loss);
+  });
+}
+
+int gradloom_job_steps(const gradloom_job* job, int64_t* made, int64_t* all) {
+  return on(job, [&]() -> Status {
+    if (made != nullptr) *made = job->run->last_step();
+    if (all != nullptr) *all = job->run->job().recipe().steps;
+    return {};
+  });
+}
+
+int gradloom_job_set_learning_rate(gradloom_job* job, double rate) {
+  return on(job, [&]() -> Status {
+    if (!(rate >= 0 && rate <= 1e30)) return Error{Errc::usage, "no learning rate: " + std::to_string(rate)};
+    job->run->job().set_learning_rate(rate);
+    return {};
+  });
+}
+
+int gradloom_job_count(const gradloom_job* job, int kind, int* count) {
+  return on(job, [&]() -> Status {
+    TRY(check_kind(kind));
+    TRY(embed::given(count, "count"));
+    *count = static_cast<int>(job->values[kind].size());
+    return {};
+  });
+}
+
+int gradloom_job_value(const gradloom_job* job, int kind, int index, gradloom_value* value) {
+  return on(job, [&]() -> Status {
+    TRY(check_kind(kind));
+    TRY(embed::given(value, "value"));
+    TRY(embed::check_index(index, job->values[kind].size()));
+    const JobValue& v = job->values[kind][static_cast<std::size_t>(index)];
+    *value = embed::described(v.name, v.type, v.gradient, true);
+    return {};
+  });
+}
+
+int gradloom_job_read(const gradloom_job* job, const char* name, void* to, size_t bytes) {
+  return on(job, [&]() -> Status {
+    const JobValue& value = *TRY(value_called(*job, name, bytes));
+    if (bytes == 0) return {};
+    TRY(embed::given(to, "to"));
+    const Tensor contents = TRY(job->run->job().state_view(value.id));
+    std::memcpy(to, contents.data(), bytes);
+    return {};
+  });
+}
+
+int gradloom_job_write(gradloom_job* job, const char* name, const void* from, size_t bytes) {
+  return on(job, [&]() -> Status {
+    const JobValue& value = *TRY(value_called(*job, name, bytes));
+    if (bytes == 0) return {};
+    TRY(embed::given(from, "from"));
+    auto* const at = static_cast<std::byte*>(const_cast<void*>(from));  // which is only read
+    return job->run->job().executor().write(value.id, Tensor::over(value.type, {at, [](std::byte*) {}}));
+  });
+}
+
+int gradloom_job_checkpoint(gradloom_job* job) {
+  return on(job, [&]() -> Status {
+    TRY(job->steps);
+    return job->run->write_checkpoint();
+  });
+}

@@ -1,0 +1,330 @@
+// gradloom_job_*: trainings in another program are those of the command.
+#include "app/embed/gradloom.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "tests/app/command_fixture.h"
+
+namespace gradloom {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class JobApi : public Commands {
+ protected:
+  struct Heard {
+    std::vector<std::pair<int, std::string>> lines;
+    std::int64_t stop_after = -1;
+    std::vector<double> losses;
+  };
+  static void on_log(void* user, int level, const char* line) {
+    static_cast<Heard*>(user)->lines.emplace_back(level, line);
+  }
+  static int on_progress(void* user, std::int64_t step, std::int64_t steps, double loss) {
+    Heard& heard = *static_cast<Heard*>(user);
+    heard.losses.push_back(loss);
+    EXPECT_EQ(step, static_cast<std::int64_t>(heard.losses.size()));
+    EXPECT_LE(step, steps);
+    return step == heard.stop_after ? 1 : 0;
+  }
+
+  static int open(const Words& words, gradloom_job** job, Heard* heard = nullptr, bool json = false) {
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    gradloom_callbacks callbacks{sizeof callbacks, heard, on_log, json ? 1 : 0, on_progress};
+    return gradloom_job_open(static_cast<int>(words.size()), pointers.data(),
+                             heard == nullptr ? nullptr : &callbacks, job);
+  }
+  gradloom_job* opened(const Words& words) {
+    gradloom_job* job = nullptr;
+    EXPECT_EQ(open(words, &job), GRADLOOM_OK) << gradloom_last_error();
+    return job;
+  }
+  // What the command's fixture trains.
+  Words mlp(const Words& more, const std::string& optimizer = "adam{lr=1e-3}") const {
+    Words words{model("mlp") + "/model.onnx", "--dim",       "batch=8", "--loss",
+                "ce:logits,labels",           "--optimizer", optimizer};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Words with_data(const Words& more, const std::string& optimizer = "adam{lr=1e-3}") const {
+    Words words = mlp({"--data", "npz:" + model("mlp") + "/batches.npz"}, optimizer);
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static std::vector<double> losses_of(gradloom_job* job, int steps) {
+    std::vector<double> losses;
+    for (int i = 0; i < steps; ++i) {
+      double loss = 0;
+      EXPECT_EQ(gradloom_job_step(job, &loss), GRADLOOM_OK) << gradloom_last_error();
+      losses.push_back(loss);
+    }
+    return losses;
+  }
+  std::vector<double> command_losses(const Words& more) const {
+    const Outcome o = run(train_mlp(more));
+    EXPECT_EQ(o.code, 0) << o.err;
+    std::vector<double> losses;
+    for (const json& line : o.lines())
+      if (line.contains("step") && line.contains("loss")) losses.push_back(line["loss"]);
+    return losses;
+  }
+  static std::vector<gradloom_value> values(const gradloom_job* job, int kind) {
+    int count = 0;
+    EXPECT_EQ(gradloom_job_count(job, kind, &count), GRADLOOM_OK);
+    std::vector<gradloom_value> all(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i)
+      EXPECT_EQ(gradloom_job_value(job, kind, i, &all[static_cast<std::size_t>(i)]), GRADLOOM_OK);
+    return all;
+  }
+};
+
+TEST_F(JobApi, LossesAreThoseOfTheCommand) {
+  const std::vector<double> want = command_losses({"--steps", "6"});
+  ASSERT_EQ(want.size(), 6u);
+  gradloom_job* const job = opened(with_data({"--steps", "6"}));
+  EXPECT_EQ(losses_of(job, 6), want);
+  std::int64_t made = 0, all = 0;
+  EXPECT_EQ(gradloom_job_steps(job, &made, &all), GRADLOOM_OK);
+  EXPECT_EQ(made, 6);
+  EXPECT_EQ(all, 6);
+  EXPECT_EQ(gradloom_job_step(job, nullptr), GRADLOOM_USAGE);
+  EXPECT_NE(std::string(gradloom_last_error()).find("all 6 steps are made"), std::string::npos);
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+}
+
+// An array in the .npy format.
+template <class T>
+void write_npy(const std::string& path, const char* type, const std::vector<std::size_t>& shape,
+               const std::vector<T>& data) {
+  std::string dims;
+  for (const std::size_t d : shape) dims += std::to_string(d) + ",";
+  std::string header =
+      std::string("{'descr': '") + type + "', 'fortran_order': False, 'shape': (" + dims + "), }";
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += '\n';
+  std::ofstream out(path, std::ios::binary);
+  out.write("\x93NUMPY\x01\x00", 8);
+  const auto size = static_cast<std::uint16_t>(header.size());
+  out.write(reinterpret_cast<const char*>(&size), 2);
+  out << header;
+  out.write(reinterpret_cast<const char*>(data.data()),
+            static_cast<std::streamsize>(data.size() * sizeof(T)));
+}
+
+// The caller's own batches, two for each step, against the same ones in files.
+TEST_F(JobApi, CallersBatchesAreReadAsThoseOfFiles) {
+  constexpr std::size_t kBatches = 8, kSamples = 8, kFeatures = 64;
+  std::vector<float> x(kBatches * kSamples * kFeatures);
+  std::vector<std::int64_t> labels(kBatches * kSamples);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 7919 % 1000)) / 500 - 1;
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int64_t>(i * 31 % 10);
+  write_npy(path("x.npy"), "<f4", {kBatches, kSamples, kFeatures}, x);
+  write_npy(path("labels.npy"), "<i8", {kBatches, kSamples}, labels);
+  const Words more{"--accumulate", "2", "--steps", "4"};
+  Words from_files = mlp({"--data", "npy:x=" + path("x.npy") + ",labels=" + path("labels.npy")});
+  from_files.insert(from_files.end(), more.begin(), more.end());
+  gradloom_job* const files = opened(from_files);
+  const std::vector<double> want = losses_of(files, 4);
+  EXPECT_EQ(gradloom_job_close(files), GRADLOOM_OK);
+
+  Words callers = mlp({"--data", "caller"});
+  callers.insert(callers.end(), more.begin(), more.end());
+  gradloom_job* const job = opened(callers);
+  EXPECT_EQ(gradloom_job_step(job, nullptr), GRADLOOM_USAGE);
+  const std::vector<gradloom_value> inputs = values(job, GRADLOOM_INPUT);
+  ASSERT_EQ(inputs.size(), 2u);
+  EXPECT_STREQ(inputs[0].name, "x");
+  EXPECT_EQ(inputs[1].dtype, GRADLOOM_I64);
+  for (std::size_t step = 0; step < 4; ++step) {
+    const auto batch = [&](std::size_t k) { return (2 * step + k) % kBatches; };
+    std::vector<float> own(x);  // read during the call alone
+    const void* pointers[] = {
+        own.data() + batch(0) * kSamples * kFeatures, labels.data() + batch(0) * kSamples,
+        own.data() + batch(1) * kSamples * kFeatures, labels.data() + batch(1) * kSamples};
+    double loss = 0;
+    ASSERT_EQ(gradloom_job_step_on(job, 4, pointers, &loss), GRADLOOM_OK) << gradloom_last_error();
+    EXPECT_EQ(loss, want[step]);
+  }
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+}
+
+TEST_F(JobApi, WrongBatchesChangeNothing) {
+  gradloom_job* const job = opened(mlp({"--data", "caller", "--steps", "3"}));
+  std::vector<float> x(8 * 64, 0.5f);
+  std::vector<std::int64_t> labels(8, 3), wrong(8, 10);
+  const void* three[] = {x.data(), labels.data(), x.data()};
+  EXPECT_EQ(gradloom_job_step_on(job, 3, three, nullptr), GRADLOOM_USAGE);
+  const void* none[] = {x.data(), nullptr};
+  EXPECT_EQ(gradloom_job_step_on(job, 2, none, nullptr), GRADLOOM_USAGE);
+  const void* outside[] = {x.data(), wrong.data()};
+  EXPECT_EQ(gradloom_job_step_on(job, 2, outside, nullptr), GRADLOOM_BAD_INPUT);
+  EXPECT_NE(std::string(gradloom_last_error()).find("label 10"), std::string::npos) << gradloom_last_error();
+  const void* right[] = {x.data(), labels.data()};
+  double loss = 0;
+  EXPECT_EQ(gradloom_job_step_on(job, 2, right, &loss), GRADLOOM_OK) << gradloom_last_error();
+  gradloom_job* const fresh = opened(mlp({"--data", "caller", "--steps", "3"}));
+  double first = 0;
+  EXPECT_EQ(gradloom_job_step_on(fresh, 2, right, &first), GRADLOOM_OK);
+  EXPECT_EQ(loss, first);
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+  EXPECT_EQ(gradloom_job_close(fresh), GRADLOOM_OK);
+}
+
+// All that one job has, written into another, which then goes on as the first does.
+TEST_F(JobApi, ContentsGoFromOneJobToAnother) {
+  const std::string optimizer = "sgd{lr=0.05,momentum=0.9}";
+  const auto constant_batch = [&](gradloom_job* job) {
+    std::vector<float> x(8 * 64);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) / 17;
+    std::vector<std::int64_t> labels{0, 1, 2, 3, 4, 5, 6, 7};
+    const void* pointers[] = {x.data(), labels.data()};
+    double loss = 0;
+    EXPECT_EQ(gradloom_job_step_on(job, 2, pointers, &loss), GRADLOOM_OK) << gradloom_last_error();
+    return loss;
+  };
+  gradloom_job* const one = opened(mlp({"--data", "caller", "--steps", "9"}, optimizer));
+  gradloom_job* const other = opened(mlp({"--data", "caller", "--steps", "9"}, optimizer));
+  for (int i = 0; i < 3; ++i) constant_batch(one);
+  EXPECT_FALSE(values(one, GRADLOOM_STATE).empty());
+  for (const int kind : {GRADLOOM_PARAMETER, GRADLOOM_STATISTIC, GRADLOOM_STATE})
+    for (const gradloom_value& v : values(one, kind)) {
+      std::vector<char> contents(static_cast<std::size_t>(v.bytes));
+      EXPECT_EQ(gradloom_job_read(one, v.name, contents.data(), contents.size()), GRADLOOM_OK);
+      EXPECT_EQ(gradloom_job_write(other, v.name, contents.data(), contents.size()), GRADLOOM_OK);
+    }
+  EXPECT_EQ(constant_batch(one), constant_batch(other));
+  char little = 0;
+  EXPECT_EQ(gradloom_job_read(one, "no.such", &little, 1), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_read(one, values(one, GRADLOOM_PARAMETER)[0].name, &little, 1), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_close(one), GRADLOOM_OK);
+  EXPECT_EQ(gradloom_job_close(other), GRADLOOM_OK);
+}
+
+TEST_F(JobApi, ACheckpointGoesOn) {
+  const std::vector<double> want = command_losses({"--steps", "7"});
+  gradloom_job* const job = opened(with_data({"--steps", "7", "--checkpoint", path("kept")}));
+  losses_of(job, 4);
+  ASSERT_EQ(gradloom_job_checkpoint(job), GRADLOOM_OK) << gradloom_last_error();
+  EXPECT_TRUE(fs::exists(path("kept/step-00000004")));
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+  gradloom_job* const next = opened({"--resume", path("kept")});
+  EXPECT_EQ(losses_of(next, 3), std::vector<double>(want.begin() + 4, want.end()));
+  EXPECT_EQ(gradloom_job_checkpoint(next), GRADLOOM_USAGE);  // no folder was named
+  EXPECT_EQ(gradloom_job_close(next), GRADLOOM_OK);
+}
+
+TEST_F(JobApi, TheSessionHasTheRun) {
+  Heard heard;
+  gradloom_job* job = nullptr;
+  ASSERT_EQ(open(with_data({"--steps", "5", "--session", path("s.db"), "--save-params", path("p.npz")}), &job,
+                 &heard, true),
+            GRADLOOM_OK)
+      << gradloom_last_error();
+  ASSERT_EQ(gradloom_job_run(job), GRADLOOM_OK) << gradloom_last_error();
+  ASSERT_EQ(gradloom_job_close(job), GRADLOOM_OK) << gradloom_last_error();
+  EXPECT_EQ(heard.losses, command_losses({"--steps", "5"}));
+  EXPECT_TRUE(fs::exists(path("p.npz")));
+  std::size_t steps = 0;
+  bool summary = false;
+  for (const auto& [level, line] : heard.lines) {
+    if (level != GRADLOOM_LOG_JSON) continue;
+    const json object = json::parse(line);
+    if (object.contains("step")) ++steps;
+    summary = summary || object.contains("summary");
+  }
+  EXPECT_EQ(steps, 5u);
+  EXPECT_TRUE(summary);
+  const Outcome runs = run({"runs", path("s.db"), "--json"});
+  EXPECT_EQ(runs.code, 0) << runs.err;
+  EXPECT_NE(runs.out.find("\"done\""), std::string::npos) << runs.out;
+}
+
+TEST_F(JobApi, ProgressEndsARun) {
+  Heard heard;
+  heard.stop_after = 2;
+  gradloom_job* job = nullptr;
+  ASSERT_EQ(open(with_data({"--steps", "9"}), &job, &heard), GRADLOOM_OK);
+  EXPECT_EQ(gradloom_job_run(job), GRADLOOM_INTERRUPTED);
+  EXPECT_EQ(heard.losses.size(), 2u);
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_INTERRUPTED);
+}
+
+// A rate that the caller sets is that of a recipe that says so.
+TEST_F(JobApi, TheCallerMaySetTheRate) {
+  gradloom_job* const other = opened(with_data({"--steps", "3"}, "sgd{lr=0.3}"));
+  const std::vector<double> want = losses_of(other, 3);
+  EXPECT_EQ(gradloom_job_close(other), GRADLOOM_OK);
+  gradloom_job* const job = opened(with_data({"--steps", "3"}, "sgd{lr=0.01}"));
+  EXPECT_EQ(gradloom_job_set_learning_rate(job, 0.3), GRADLOOM_OK);
+  EXPECT_EQ(losses_of(job, 3), want);
+  EXPECT_EQ(gradloom_job_set_learning_rate(job, std::nan("")), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+}
+
+TEST_F(JobApi, ALossThatIsNotFiniteEndsIt) {
+  gradloom_job* const job = opened(with_data({"--steps", "50"}, "sgd{lr=1e30}"));
+  int code = GRADLOOM_OK;
+  for (int i = 0; i < 50 && code == GRADLOOM_OK; ++i) code = gradloom_job_step(job, nullptr);
+  EXPECT_EQ(code, GRADLOOM_NUMERIC);
+  EXPECT_EQ(gradloom_job_step(job, nullptr), GRADLOOM_NUMERIC);
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_NUMERIC);
+}
+
+TEST_F(JobApi, ErrorsAreCodesAndOneLine) {
+  gradloom_job* job = nullptr;
+  const auto expect = [&](const Words& words, int code, const std::string& part) {
+    EXPECT_EQ(open(words, &job), code) << gradloom_last_error();
+    const std::string line = gradloom_last_error();
+    EXPECT_NE(line.find(part), std::string::npos) << line;
+    EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+    EXPECT_EQ(job, nullptr);
+  };
+  expect({path("none.onnx")}, GRADLOOM_IO, "none.onnx");
+  expect({}, GRADLOOM_USAGE, "no model");
+  expect(mlp({"--optimiser", "adam"}), GRADLOOM_USAGE, "--optimiser");
+  expect(mlp({"--precision", "f31"}), GRADLOOM_USAGE, "f31");
+  expect(mlp({"--data", "caller", "--epochs", "2"}), GRADLOOM_USAGE, "data caller");
+  expect(mlp({"--device", "cuda:77"}), GRADLOOM_DEVICE, "cuda");
+  EXPECT_EQ(gradloom_job_open(1, nullptr, nullptr, &job), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_open(0, nullptr, nullptr, nullptr), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_step(nullptr, nullptr), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_close(nullptr), GRADLOOM_OK);
+  gradloom_callbacks callbacks{};  // without its size
+  EXPECT_EQ(gradloom_job_open(0, nullptr, &callbacks, &job), GRADLOOM_USAGE);
+  const Outcome o = run(train_mlp({"--data", "caller"}));
+  EXPECT_EQ(o.code, GRADLOOM_USAGE);
+  EXPECT_NE(o.err.find("data caller"), std::string::npos) << o.err;
+}
+
+// Two jobs at the same time in two threads are what each is alone; each thread has its own error.
+TEST_F(JobApi, JobsRunSideBySide) {
+  const std::vector<double> want = command_losses({"--steps", "20"});
+  std::vector<double> got[2];
+  std::vector<std::thread> threads;
+  for (std::vector<double>& losses : got)
+    threads.emplace_back([&] {
+      gradloom_job* const job = opened(with_data({"--steps", "20"}));
+      losses = losses_of(job, 20);
+      EXPECT_EQ(gradloom_job_step(job, nullptr), GRADLOOM_USAGE);
+      EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(got[0], want);
+  EXPECT_EQ(got[1], want);
+}
+
+TEST(Library, TellsItsVersion) {
+  EXPECT_NE(std::string(gradloom_version()).find('.'), std::string::npos);
+  EXPECT_EQ(gradloom_api(), GRADLOOM_API_MAJOR * 1000 + GRADLOOM_API_MINOR);
+  EXPECT_EQ(gradloom_set_threads(2), GRADLOOM_OK);
+  EXPECT_EQ(gradloom_threads(), 2);
+  EXPECT_EQ(gradloom_set_threads(-1), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_threads(), 2);
+  EXPECT_EQ(gradloom_set_threads(0), GRADLOOM_OK);
+}
+
+}  // namespace
+}  // namespace gradloom
