@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "app/job.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {
