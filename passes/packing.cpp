@@ -56,7 +56,6 @@ class Ejection {
     const std::int64_t top = most_ - r.bytes;
     begins_.clear();
     ends_.clear();
-    candidates_.assign({0, top});
     work_ -= static_cast<std::int64_t>(placed_.size());
     for (const Standing& s : placed_) {
       const Request& other = requests_[s.request];
@@ -64,13 +63,10 @@ class Ejection {
       const double cost = difficulty_[s.request] * area(other);
       begins_.emplace_back(s.offset - r.bytes, cost);
       ends_.emplace_back(s.end, cost);
-      if (s.end <= top) candidates_.push_back(s.end);
-      if (s.offset >= r.bytes && s.offset - r.bytes <= top) candidates_.push_back(s.offset - r.bytes);
     }
-    work_ -= 32 * static_cast<std::int64_t>(ends_.size());
+    work_ -= 16 * static_cast<std::int64_t>(ends_.size());
     std::sort(ends_.begin(), ends_.end());
-    std::sort(candidates_.begin(), candidates_.end());
-    candidates_.erase(std::unique(candidates_.begin(), candidates_.end()), candidates_.end());
+    list_candidates(top);
     double cost = 0, least = std::numeric_limits<double>::infinity();
     std::int64_t best = 0;
     std::size_t begun = 0, ended = 0;
@@ -86,6 +82,18 @@ class Ejection {
     }
     ++difficulty_[i];
     return best;
+  }
+
+  // The ends of the intervals from 0 to `top`, in order, each once.
+  void list_candidates(std::int64_t top) {
+    candidates_.assign(1, 0);
+    auto begin = begins_.begin(), end = ends_.begin();
+    while (begin != begins_.end() || end != ends_.end()) {
+      const bool begins = end == ends_.end() || (begin != begins_.end() && begin->first < end->first);
+      const std::int64_t next = begins ? (begin++)->first : (end++)->first;
+      if (next > candidates_.back() && next < top) candidates_.push_back(next);
+    }
+    if (candidates_.back() < top) candidates_.push_back(top);
   }
 
   void place(std::size_t i, std::int64_t offset) {

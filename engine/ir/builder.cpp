@@ -9,17 +9,19 @@ namespace gradloom {
 
 namespace {
 
-// A name as it stands in the table of names: behind bytes that are new in every process, so that no file can
-// choose names that all fall together there (engine/base/names.h).
+// What stands for a name in the table of names: its hash, whose seed is new in every process, so that no file can
+// choose names that all fall together there (engine/base/names.h). Short enough to take no memory of its own. Two names of one
+// hash would only make a free name count as taken.
 std::string key_of(const std::string& name) {
   const std::size_t hash = NameHash()(name);
-  return std::string(reinterpret_cast<const char*>(&hash), sizeof hash) + name;
+  return {reinterpret_cast<const char*>(&hash), sizeof hash};
 }
 
 }  // namespace
 
 std::string GraphBuilder::unique_name(const std::string& base) {
   // Index what was appended since the last call, by whomever: names never leave a graph.
+  if (names_.empty()) names_.reserve(graph_.values.size() + graph_.nodes.size());
   for (; indexed_values_ < graph_.values.size(); ++indexed_values_)
     names_.insert(key_of(graph_.values[indexed_values_].name));
   for (; indexed_nodes_ < graph_.nodes.size(); ++indexed_nodes_)

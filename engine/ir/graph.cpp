@@ -1,8 +1,11 @@
 #include "engine/ir/graph.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <queue>
 #include <set>
+#include <span>
 #include <unordered_map>
 
 #include "engine/base/hash.h"
@@ -175,6 +178,11 @@ const char* phase_name(Phase phase) {
 
 std::vector<std::vector<Use>> uses_of(const Graph& graph) {
   std::vector<std::vector<Use>> uses(graph.values.size());
+  std::vector<std::uint32_t> counts(graph.values.size(), 0);
+  for (const Node& node : graph.nodes)
+    for (const ValueId in : node.inputs)
+      if (node.alive() && in != kNone) ++counts[in];
+  for (ValueId id = 0; id < uses.size(); ++id) uses[id].reserve(counts[id]);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (!node.alive()) continue;
@@ -236,29 +244,52 @@ bool shapes_known(const Graph& graph, const Node& node) {
 
 namespace {
 
+// Who reads each value, once for each time, in one piece of memory.
+class Readers {
+ public:
+  explicit Readers(const Graph& graph) : first_(graph.values.size() + 2, 0) {
+    const auto for_inputs = [&](const auto& body) {
+      for (NodeId id = 0; id < graph.nodes.size(); ++id)
+        if (graph.nodes[id].alive())
+          for (const ValueId in : graph.nodes[id].inputs)
+            if (in != kNone) body(id, in);
+    };
+    for_inputs([&](NodeId, ValueId in) { ++first_[in + 2]; });
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    nodes_.resize(first_.back());
+    for_inputs([&](NodeId id, ValueId in) { nodes_[first_[in + 1]++] = id; });
+  }
+  std::span<const NodeId> operator[](ValueId id) const {
+    return {nodes_.data() + first_[id], nodes_.data() + first_[id + 1]};
+  }
+
+ private:
+  std::vector<std::size_t> first_;  // by value, where its readers begin; the next value's are behind them
+  std::vector<NodeId> nodes_;
+};
+
 using Followers = std::map<NodeId, std::vector<NodeId>>;
 
-// Nodes that read the value, as it is or through views, into `readers`.
-void collect_readers(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId id,
-                     std::set<NodeId>& readers) {
-  for (const Use& use : uses[id]) {
-    const Node& node = graph.nodes[use.node];
-    if (!readers.insert(use.node).second || !node.op->has(kView)) continue;
-    collect_readers(graph, uses, node.outputs[0], readers);
+// Nodes that read the value, as it is or through views, into `found`.
+void collect_readers(const Graph& graph, const Readers& readers, ValueId id, std::set<NodeId>& found) {
+  for (const NodeId reader : readers[id]) {
+    const Node& node = graph.nodes[reader];
+    if (!found.insert(reader).second || !node.op->has(kView)) continue;
+    collect_readers(graph, readers, node.outputs[0], found);
   }
 }
 
 // What must come after a node though it reads nothing of it: nodes that write over what it reads.
-Followers overwriters(const Graph& graph, const std::vector<std::vector<Use>>& uses) {
+Followers overwriters(const Graph& graph, const Readers& readers) {
   Followers followers;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (!node.alive() || !node.op->has(kMustAlias)) continue;
-    std::set<NodeId> readers;
+    std::set<NodeId> before;
     for (const auto& [output, input] : node.op->aliases(node))
-      collect_readers(graph, uses, node.inputs[static_cast<std::size_t>(input)], readers);
-    readers.erase(id);
-    for (const NodeId reader : readers) followers[reader].push_back(id);
+      collect_readers(graph, readers, node.inputs[static_cast<std::size_t>(input)], before);
+    before.erase(id);
+    for (const NodeId reader : before) followers[reader].push_back(id);
   }
   return followers;
 }
@@ -267,8 +298,8 @@ Followers overwriters(const Graph& graph, const std::vector<std::vector<Use>>& u
 
 Result<std::vector<NodeId>> topological_order(const Graph& graph) {
   std::vector<int> missing(graph.nodes.size(), 0);
-  const auto uses = uses_of(graph);
-  const Followers followers = overwriters(graph, uses);
+  const Readers readers(graph);
+  const Followers followers = overwriters(graph, readers);
   for (const auto& [reader, after] : followers)
     for (const NodeId id : after) ++missing[id];
   using Key = std::pair<std::int64_t, NodeId>;
@@ -290,8 +321,8 @@ Result<std::vector<NodeId>> topological_order(const Graph& graph) {
     order.push_back(id);
     for (ValueId out : graph.nodes[id].outputs) {
       if (out == kNone) continue;
-      for (const Use& use : uses[out])
-        if (--missing[use.node] == 0) ready.push({graph.nodes[use.node].rank, use.node});
+      for (const NodeId reader : readers[out])
+        if (--missing[reader] == 0) ready.push({graph.nodes[reader].rank, reader});
     }
     if (const auto it = followers.find(id); it != followers.end())
       for (const NodeId after : it->second)
@@ -302,6 +333,30 @@ Result<std::vector<NodeId>> topological_order(const Graph& graph) {
 }
 
 namespace {
+
+// Whether names are seen for the first time. A table of their places and hashes (seeded: names.h): no memory for each.
+class DistinctNames {
+ public:
+  explicit DistinctNames(std::size_t most) : slots_(std::bit_ceil(2 * most + 2)) {}
+  bool insert(std::string_view name) {
+    const std::size_t hash = NameHash()(name);
+    for (std::size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
+      Slot& slot = slots_[i];
+      if (slot.name.data() == nullptr) {
+        slot = {hash, name};
+        return true;
+      }
+      if (slot.hash == hash && slot.name == name) return false;
+    }
+  }
+
+ private:
+  struct Slot {
+    std::size_t hash = 0;
+    std::string_view name;
+  };
+  std::vector<Slot> slots_;
+};
 
 Error invalid(const std::string& message) { return Error{Errc::bug, "invalid graph: " + message}; }
 
@@ -360,11 +415,11 @@ Status verify_ends(const Graph& graph, const std::vector<NodeId>& producer) {
 }
 
 Status verify_values(const Graph& graph, const std::vector<NodeId>& producer) {
-  NameSet names;
+  DistinctNames names(graph.values.size());
   for (ValueId id = 0; id < graph.values.size(); ++id) {
     const Value& v = graph.values[id];
     const bool used = v.producer == kNone || producer[id] != kNone;
-    if (used && !names.insert(v.name).second) return invalid("two values are named '" + v.name + "'");
+    if (used && !names.insert(v.name)) return invalid("two values are named '" + v.name + "'");
     if (v.role == Role::constant && v.producer == kNone && !v.data.defined())
       return invalid("constant '" + v.name + "' has no contents");
     if (v.data.defined() && v.has_type && used && v.data.type() != v.type)
@@ -397,12 +452,12 @@ Status verify_types(const Graph& graph, const Node& node) {
 }  // namespace
 
 Status verify(const Graph& graph, bool deep) {
-  NameSet names;
+  DistinctNames names(graph.nodes.size());
   std::vector<NodeId> producer(graph.values.size(), kNone);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (!node.alive()) continue;
-    if (!names.insert(node.name).second) return invalid("two nodes are named '" + node.name + "'");
+    if (!names.insert(node.name)) return invalid("two nodes are named '" + node.name + "'");
     TRY(verify_outputs(graph, id, producer));
     TRY(verify_node(graph, node));
   }

@@ -134,6 +134,7 @@ void Rewriter::update(ValueId state, ValueId next) {
 }
 
 void Rewriter::move_outputs(ValueId old_value, ValueId new_value) {
+  if (!is_output(old_value)) return;
   for (ValueId& out : graph_.outputs)
     if (out == old_value) out = new_value;
   if (graph_.loss == old_value) graph_.loss = new_value;
