@@ -1,6 +1,8 @@
 #include "passes/packing.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -20,18 +22,23 @@ bool live_together(const Request& a, const Request& b) {
 
 class Ejection {
  public:
-  Ejection(const std::vector<Request>& requests, std::int64_t most, std::int64_t& work)
-      : requests_(requests), most_(most), work_(work), difficulty_(requests.size(), 1) {}
+  // `start` chooses how much the size of what stands in the way counts, and which of equal offsets are taken.
+  Ejection(const std::vector<Request>& requests, std::int64_t most, unsigned start, std::int64_t& work)
+      : requests_(requests), most_(most), work_(work), random_(start) {
+    constexpr double kExponents[] = {0.5, 0, 1};
+    for (const Request& r : requests)
+      weight_.push_back(std::pow(area(r), kExponents[start % std::size(kExponents)]));
+    cost_ = weight_;
+  }
 
-  bool run(std::vector<std::int64_t>& offsets) {
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i].bytes > most_) return false;
+  // All within that many placements?
+  bool run(std::int64_t placements, std::vector<std::int64_t>& offsets) {
+    for (std::size_t i = 0; i < requests_.size(); ++i)
       if (requests_[i].bytes > 0) homeless_.push_back(i);
-    }
     std::stable_sort(homeless_.begin(), homeless_.end(),
                      [&](std::size_t a, std::size_t b) { return area(requests_[a]) < area(requests_[b]); });
     while (!homeless_.empty()) {
-      if (work_ <= 0) return false;
+      if (work_ <= 0 || placements-- <= 0) return false;
       const std::size_t i = homeless_.back();
       homeless_.pop_back();
       place(i, best_offset(i));
@@ -60,9 +67,8 @@ class Ejection {
     for (const Standing& s : placed_) {
       const Request& other = requests_[s.request];
       if (!live_together(r, other)) continue;
-      const double cost = difficulty_[s.request] * area(other);
-      begins_.emplace_back(s.offset - r.bytes, cost);
-      ends_.emplace_back(s.end, cost);
+      begins_.emplace_back(s.offset - r.bytes, cost_[s.request]);
+      ends_.emplace_back(s.end, cost_[s.request]);
     }
     work_ -= 16 * static_cast<std::int64_t>(ends_.size());
     std::sort(ends_.begin(), ends_.end());
@@ -80,7 +86,7 @@ class Ejection {
       least = cost;
       best = offset;
     }
-    ++difficulty_[i];
+    cost_[i] += weight_[i];
     return best;
   }
 
@@ -110,12 +116,13 @@ class Ejection {
   const std::vector<Request>& requests_;
   const std::int64_t most_;
   std::int64_t& work_;
-  std::vector<double> difficulty_;  // by request: 1 + how often it found no free place
-  std::vector<Standing> placed_;    // by offset
+  std::vector<double> weight_,
+      cost_;                      // by request; cost: weight times (1 + how often it found no free place)
+  std::vector<Standing> placed_;  // by offset
   std::vector<std::size_t> homeless_;
   std::vector<std::pair<std::int64_t, double>> begins_, ends_;
   std::vector<std::int64_t> candidates_;
-  std::mt19937 random_{1};
+  std::mt19937 random_;
 };
 
 // Requests with their lifetimes in sections: steps at whose ends nothing changes are one, and those that have no more live than the
@@ -447,7 +454,13 @@ class Exact {
 Packed pack_by_ejection(const std::vector<Request>& requests, std::int64_t most, std::int64_t& work,
                         std::vector<std::int64_t>& offsets) {
   offsets.assign(requests.size(), 0);
-  return Ejection(requests, most, work).run(offsets) ? Packed::found : Packed::gave_up;
+  for (const Request& r : requests)
+    if (r.bytes > most) return Packed::impossible;
+  const auto count = static_cast<std::int64_t>(requests.size());
+  std::int64_t placements = 50 * count;
+  for (unsigned start = 0; work > 0; ++start, placements += placements / 4)
+    if (Ejection(requests, most, start, work).run(placements, offsets)) return Packed::found;
+  return Packed::gave_up;
 }
 
 Packed pack_exactly(const std::vector<Request>& requests, std::int64_t most, std::int64_t& work,

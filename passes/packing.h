@@ -3,7 +3,7 @@
 // numbers are drawn each time) and bounded by a count of work, not by a clock.
 //
 // Ejection: what does not fit is put where the fewest stand in its way, those that were hard to place counting
-// more; they have to find other places then (the ejection pools of Nagata and Braeysy, A powerful route minimization heuristic for
+// more; they have to find other places then, in several starts (the ejection pools of Nagata and Braeysy, A powerful route minimization heuristic for
 // the vehicle routing problem with time windows, 2009). Finds near-perfect packings of large sets.
 //
 // Exact: an arena fills from its floor upwards. A valley is a run of steps whose floor is equal and lower than

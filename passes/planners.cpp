@@ -224,7 +224,7 @@ class BestFit {
       decltype(&pack_exactly) pack;
       int part;
     };
-    for (const Search& search : {Search{pack_by_ejection, 8}, Search{pack_exactly, 3}}) {
+    for (const Search& search : {Search{pack_by_ejection, 4}, Search{pack_exactly, 3}}) {
       std::int64_t work = work_ / search.part;
       work_ -= work;
       const Packed answer = search.pack(requests_, most, work, trial_);
@@ -235,7 +235,7 @@ class BestFit {
   }
 
   // Of placed requests that are looked at: about a nanosecond each.
-  static constexpr std::int64_t kOrders = 1'000'000'000, kSearch = 200'000'000, kSearchEach = 4000;
+  static constexpr std::int64_t kOrders = 1'000'000'000, kSearch = 200'000'000, kSearchEach = 10'000;
   static constexpr std::size_t kMany = 20'000;
   std::vector<Request> requests_;  // with aligned bytes
   std::vector<std::int64_t>& offsets_;

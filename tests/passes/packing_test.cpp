@@ -105,7 +105,7 @@ TEST(Packing, AnArenaSmallerThanARequestHoldsNothing) {
   std::vector<std::int64_t> offsets;
   std::int64_t work = kMuch;
   EXPECT_EQ(pack_exactly(requests, 64, work, offsets), Packed::impossible);
-  EXPECT_EQ(pack_by_ejection(requests, 64, work, offsets), Packed::gave_up);
+  EXPECT_EQ(pack_by_ejection(requests, 64, work, offsets), Packed::impossible);
   EXPECT_EQ(pack_exactly(requests, 128, work, offsets), Packed::found);
   EXPECT_EQ(offsets, (std::vector<std::int64_t>{0, 0, 0}));
   EXPECT_EQ(pack_exactly({{0, 0, 1}}, 0, work, offsets), Packed::found);

@@ -1,0 +1,126 @@
+// memory-order lowers peaks, never raises one, and computes the same.
+#include <gtest/gtest.h>
+
+#include "engine/plan/plan.h"
+#include "passes/planners.h"
+#include "tests/passes/support.h"
+
+namespace gradloom {
+namespace {
+
+using namespace testing;
+
+PlanOptions options() {
+  PlanOptions options;
+  options.planner = find_planner("best-fit")->plan;
+  options.planner_name = "best-fit";
+  return options;
+}
+
+std::int64_t arena_of(const Graph& graph) {
+  const auto plan = make_plan(graph, options());
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+  EXPECT_TRUE(check_plan(graph, *plan).ok());
+  return plan->arena_bytes;
+}
+
+// `count` products of 64 x 64 that are all made before they are summed up one by one.
+Graph wide(int count) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {64, 8}}), y = b.input("y", {DType::f32, {8, 64}});
+  std::vector<ValueId> products;
+  for (int i = 0; i < count; ++i) products.push_back(b.op("MatMul", {x, y}));
+  for (const ValueId v : products)
+    graph.outputs.push_back(b.op("ReduceSum", {v}, {{"keepdims", std::int64_t{0}}}));
+  return graph;
+}
+
+TEST(MemoryOrder, RunsReadersBeforeMoreIsMade) {
+  Graph graph = wide(6);
+  EXPECT_GE(arena_of(graph), 6 * 64 * 64 * 4);
+  const Graph before = graph;
+  const PassReport report = run_pass(graph, "memory-order");
+  EXPECT_EQ(report.matched, 1);
+  EXPECT_LE(arena_of(graph), 64 * 64 * 4 + 7 * kAlignmentBytes + 64 * 64);
+  expect_same_results(before, graph, 0);
+  EXPECT_NE(report.log[0].why.find("falls from"), std::string::npos) << report.log[0].why;
+}
+
+TEST(MemoryOrder, LeavesAnOrderThatIsBest) {
+  Graph graph;
+  GraphBuilder b(graph);
+  ValueId x = b.input("x", {DType::f32, {64, 64}});
+  for (int i = 0; i < 6; ++i) x = b.op("MatMul", {x, x});
+  graph.outputs = {x};
+  const std::string before = dump(graph);
+  EXPECT_EQ(run_pass(graph, "memory-order").matched, 0);
+  EXPECT_EQ(dump(graph), before);
+}
+
+TEST(MemoryOrder, SmallGainsAreLeftAlone) {
+  Graph graph = wide(6);
+  EXPECT_EQ(run_pass(graph, "memory-order{min_percent=90}").matched, 0);
+  EXPECT_EQ(run_pass(graph, "memory-order{min_percent=50}").matched, 1);
+}
+
+// The parameter is read by a node that would gladly run last: the update waits for it all the same.
+TEST(MemoryOrder, UpdatesWaitForTheReadersOfWhatTheyWriteOver) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId lr = b.input("lr", {DType::f64, {}}, Role::hyper),
+                step = b.input("step", {DType::i64, {}}, Role::hyper);
+  const ValueId p = b.parameter("p", Tensor(DType::f32, {64, 64})), x = b.input("x", {DType::f32, {64, 64}});
+  std::vector<ValueId> products;
+  for (int i = 0; i < 4; ++i) products.push_back(b.op("MatMul", {x, p}));
+  ValueId sum = kNone;
+  for (const ValueId v : products) {
+    const ValueId one = b.op("ReduceSum", {v}, {{"keepdims", std::int64_t{0}}});
+    sum = sum == kNone ? one : b.op("Add", {sum, one});
+  }
+  const ValueId gradient = b.op("MatMul", {x, x});
+  GraphBuilder update(graph, {.origin = {{}, Phase::optimizer}});
+  const ValueId next = update.op("Optimizer", {lr, step, kNone, kNone, p, gradient},
+                                 {{"kind", std::string("sgd")}, {"n", std::int64_t{1}}});
+  graph.updates = {{p, next}};
+  graph.outputs = {sum};
+  const std::int64_t before = arena_of(graph);
+  EXPECT_EQ(run_pass(graph, "memory-order").matched, 1);
+  EXPECT_LT(arena_of(graph), before);
+}
+
+// Chains that split and join at random.
+TEST(MemoryOrder, NoRandomGraphNeedsMoreThanBefore) {
+  int lower = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    Graph graph;
+    GraphBuilder b(graph);
+    std::vector<ValueId> values{b.input("x", {DType::f32, {16, 16}})};
+    for (int i = 0; i < 30; ++i) {
+      const ValueId from = values[random() % values.size()], other = values[random() % values.size()];
+      switch (random() % 4) {
+        case 0: values.push_back(b.op("Tanh", {from})); break;
+        case 1: values.push_back(b.op("Concat", {from, other}, {{"axis", std::int64_t{0}}})); break;
+        case 2: values.push_back(b.op("MatMul", {from, values[0]})); break;
+        default: values.push_back(b.op("ReduceSum", {from, b.i64s({0})}, {{"keepdims", std::int64_t{1}}}));
+      }
+    }
+    graph.outputs = {values.back()};
+    for (std::size_t i = 0; i < 5; ++i) graph.outputs.push_back(values[values.size() - 2 - i]);
+    run_pass(graph, "dead-code");
+    const Graph before = graph;
+    const PassReport report = run_pass(graph, "memory-order");
+    const std::int64_t now = arena_of(graph), then = arena_of(before);
+    EXPECT_LE(now, then);
+    lower += now < then ? 1 : 0;
+    EXPECT_EQ(report.matched > 0, now < then);
+    expect_same_results(before, graph, 0);
+    EXPECT_EQ(run_pass(graph, "memory-order").matched, 0) << "another round finds more";
+  }
+  EXPECT_GT(lower, 20);
+}
+
+}  // namespace
+}  // namespace gradloom
