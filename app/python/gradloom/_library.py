@@ -1,0 +1,258 @@
+"""libgradloom.so as Python calls it: the functions of gradloom.h through ctypes, errors as exceptions.
+
+The library is looked for in $GRADLOOM_LIBRARY, beside this package (a wheel's), in the source tree that holds this
+package, and where the system's loader looks. It is loaded by the first call that needs it.
+"""
+
+import atexit
+import ctypes
+import os
+import threading
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+API_MAJOR = 1
+
+INPUT, OUTPUT, PARAMETER, STATISTIC, STATE = range(5)  # kinds of values
+NO_GRAD = 1  # flag of a call: forward alone
+
+
+class Error(RuntimeError):
+    """What Gradloom cannot do, in one line; `code` is the exit code that the command line has for the same."""
+
+    def __init__(self, message: str, code: int = 70) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UsageError(Error):
+    """Wrong words, names or arguments."""
+
+    def __init__(self, message: str, code: int = 2) -> None:
+        super().__init__(message, code)
+
+
+class UnsupportedError(Error):
+    """A model that Gradloom cannot run as it is; the message names all that stands in the way."""
+
+    def __init__(self, message: str, code: int = 3) -> None:
+        super().__init__(message, code)
+
+
+_CLASSES = {2: UsageError, 3: UnsupportedError, 6: UnsupportedError}
+
+
+class _Value(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("bytes", ctypes.c_int64),
+        ("gradient", ctypes.c_int32),
+        ("used", ctypes.c_int32),
+    ]
+
+
+_POINTERS = ctypes.POINTER(ctypes.c_void_p)
+
+
+class ModuleCall(ctypes.Structure):
+    """gradloom_call."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("flags", ctypes.c_int32),
+        ("inputs", _POINTERS),
+        ("parameters", _POINTERS),
+        ("statistics", _POINTERS),
+        ("outputs", _POINTERS),
+        ("arena", ctypes.c_void_p),
+        ("seed", ctypes.c_uint64),
+        ("step", ctypes.c_uint64),
+        ("output_gradients", _POINTERS),
+        ("input_gradients", _POINTERS),
+        ("parameter_gradients", _POINTERS),
+    ]
+
+
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_double)
+
+
+class Callbacks(ctypes.Structure):
+    """gradloom_callbacks."""
+
+    _fields_ = [("size", ctypes.c_size_t), ("user", ctypes.c_void_p), ("log", LOG), ("json", ctypes.c_int32), ("progress", PROGRESS)]
+
+
+class Value(NamedTuple):
+    """A tensor of a module or job; dtype is ONNX's number."""
+
+    name: str
+    dtype: int
+    shape: Tuple[int, ...]
+    bytes: int
+    gradient: bool
+    used: bool
+
+
+def _places() -> List[str]:
+    here = os.path.dirname(os.path.abspath(__file__))
+    tree = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    return [os.path.join(here, "libgradloom.so"), os.path.join(tree, "build", "release", "libgradloom.so")]
+
+
+def _find() -> str:
+    named = os.environ.get("GRADLOOM_LIBRARY")
+    if named:
+        if not os.path.exists(named):
+            raise Error(f"GRADLOOM_LIBRARY names {named}, which does not exist", 5)
+        return named
+    return next((place for place in _places() if os.path.exists(place)), "libgradloom.so")
+
+
+_SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
+    ("module_open_bytes", (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), _POINTERS)),
+    ("module_count", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
+    ("module_value", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Value))),
+    ("module_notes", (ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p))),
+    ("module_arena", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int64))),
+    ("module_forward", (ctypes.c_void_p, ctypes.POINTER(ModuleCall))),
+    ("module_backward", (ctypes.c_void_p, ctypes.POINTER(ModuleCall))),
+    ("job_open", (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Callbacks), _POINTERS)),
+    ("job_close", (ctypes.c_void_p,)),
+    ("job_step_on", (ctypes.c_void_p, ctypes.c_int, _POINTERS, ctypes.POINTER(ctypes.c_double))),
+    ("job_count", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
+    ("job_value", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Value))),
+    ("job_read", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)),
+    ("job_write", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)),
+    ("job_set_learning_rate", (ctypes.c_void_p, ctypes.c_double)),
+    ("job_steps", (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int64))),
+)
+
+
+class _Calls:
+    """Calls that compute. When the interpreter ends it waits for those that run, and no other begins: the library must not compute while
+    the process's globals are destroyed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._running, self._over = 0, False
+        atexit.register(self.end)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._changed, self._running = threading.Condition(threading.Lock()), 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._over:  # for ever: this is a daemon thread
+                self._changed.wait()
+            self._running += 1
+
+    def __exit__(self, *_: Any) -> None:
+        with self._changed:
+            self._running -= 1
+            if self._over:
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.wait_for(lambda: self._running == 0)
+
+
+class Library:
+    """The loaded library. Methods raise Error where the C function returns a code other than 0."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._dll = ctypes.CDLL(path)
+        except OSError as error:
+            raise Error(f"libgradloom.so cannot be loaded ({error}): set GRADLOOM_LIBRARY to it, or install Gradloom's wheel", 5) from None
+        self._dll.gradloom_last_error.restype = ctypes.c_char_p
+        self._dll.gradloom_version.restype = ctypes.c_char_p
+        api = self._dll.gradloom_api()
+        if api // 1000 != API_MAJOR:
+            raise Error(f"{path} has interface {api // 1000}, this package needs {API_MAJOR}: install both of one version", 2)
+        for name, arguments in _SIGNATURES:
+            function = getattr(self._dll, "gradloom_" + name)
+            function.argtypes, function.restype = arguments, ctypes.c_int
+        self._dll.gradloom_module_close.argtypes, self._dll.gradloom_module_close.restype = (ctypes.c_void_p,), None
+        self.close_module = self._dll.gradloom_module_close
+        self.computing = _Calls()
+
+    @property
+    def version(self) -> str:
+        return self._dll.gradloom_version().decode()
+
+    def check(self, code: int) -> None:
+        """Raises the error of the call that returned `code`."""
+        if code != 0:
+            message = self._dll.gradloom_last_error().decode(errors="replace")
+            raise _CLASSES.get(code, Error)(message, code)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        self.check(getattr(self._dll, "gradloom_" + name)(*arguments))
+
+    def compute(self, name: str, *arguments: Any) -> None:
+        """A call that computes, and may be running in a thread when the interpreter ends."""
+        with self.computing:
+            code = getattr(self._dll, "gradloom_" + name)(*arguments)
+        self.check(code)
+
+    def open_module(self, model: bytes, words: Sequence[str]) -> int:
+        handle = ctypes.c_void_p()
+        self.compute("module_open_bytes", model, len(model), len(words), _words(words), ctypes.byref(handle))
+        return handle.value or 0
+
+    def values(self, what: str, handle: int, kind: int) -> List[Value]:
+        """All values of a kind of a "module" or "job"."""
+        count = ctypes.c_int()
+        self.call(what + "_count", handle, kind, ctypes.byref(count))
+        values, row = [], _Value()
+        for index in range(count.value):
+            self.call(what + "_value", handle, kind, index, ctypes.byref(row))
+            shape = tuple(row.shape[axis] for axis in range(row.rank))
+            values.append(Value(row.name.decode(), row.dtype, shape, row.bytes, bool(row.gradient), bool(row.used)))
+        return values
+
+    def arena(self, handle: int, flags: int) -> Tuple[int, int]:
+        """(bytes, alignment)"""
+        size, alignment = ctypes.c_int64(), ctypes.c_int64()
+        self.call("module_arena", handle, flags, ctypes.byref(size), ctypes.byref(alignment))
+        return size.value, alignment.value
+
+    def notes(self, handle: int) -> List[str]:
+        text = ctypes.c_char_p()
+        self.call("module_notes", handle, ctypes.byref(text))
+        return (text.value or b"").decode(errors="replace").splitlines()
+
+    def open_job(self, words: Sequence[str], callbacks: Optional[Callbacks]) -> int:
+        handle = ctypes.c_void_p()
+        given = None if callbacks is None else ctypes.byref(callbacks)
+        self.call("job_open", len(words), _words(words), given, ctypes.byref(handle))
+        return handle.value or 0
+
+
+def _words(words: Sequence[str]) -> Any:
+    return (ctypes.c_char_p * len(words))(*[word.encode() for word in words])
+
+
+def pointers(addresses: Sequence[Optional[int]]) -> Any:
+    """An array of void*; None and 0 are null."""
+    return (ctypes.c_void_p * len(addresses))(*addresses)
+
+
+_lock = threading.Lock()
+_loaded: Optional[Library] = None
+
+
+def library() -> Library:
+    """The library, loaded once."""
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                _loaded = Library(_find())
+    return _loaded

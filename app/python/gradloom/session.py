@@ -1,0 +1,101 @@
+"""Session files read from Python: gradloom.Session("s.db")."""
+
+import os
+import sqlite3
+import urllib.parse
+from typing import Any, Dict, List, Optional
+
+from ._library import UsageError
+
+
+class Rows(List[Dict[str, Any]]):
+    """A list of dicts, one per row."""
+
+    def frame(self) -> Any:
+        """The rows as a pandas.DataFrame; needs pandas."""
+        import pandas
+
+        return pandas.DataFrame(list(self))
+
+
+class Session:
+    """A session file, read-only: its runs, their kernels, and what was compared. Times are nanoseconds, sizes bytes.
+
+    A run that is still being recorded can be read too. docs/sessions.md tells the columns; query() takes any SELECT.
+    """
+
+    def __init__(self, path: Any) -> None:
+        self.path = os.fspath(path)
+        if not os.path.exists(self.path):
+            raise UsageError(f"{self.path}: no such file", 5)
+        address = "file:" + urllib.parse.quote(os.path.abspath(self.path)) + "?mode=ro"
+        try:
+            self._file = sqlite3.connect(address, uri=True)
+            self._file.row_factory = sqlite3.Row
+            self._file.execute("SELECT id FROM run LIMIT 1")
+        except sqlite3.DatabaseError as error:
+            raise UsageError(f"{self.path}: no session: {error}", 3) from None
+
+    def query(self, sql: str, *parameters: Any) -> Rows:
+        """The rows of a SELECT statement."""
+        return Rows(dict(row) for row in self._file.execute(sql, parameters))
+
+    def runs(self) -> Rows:
+        """All runs, oldest first, with their number of steps, last loss and median step time."""
+        return self.query("""
+            SELECT r.id, r.name, r.status, r.started_utc, r.model, r.device, r."precision", r.optimizer, r.loss, r.passes, r.seed,
+              (SELECT count(*) FROM loss l WHERE l.run = r.id) AS steps,
+              (SELECT l.loss FROM loss l WHERE l.run = r.id ORDER BY step DESC LIMIT 1) AS last_loss,
+              (SELECT CAST(avg(step_ns) AS INTEGER) FROM (SELECT step_ns, row_number() OVER (ORDER BY step_ns) AS rank, count(*) OVER () AS all_steps
+                 FROM loss l WHERE l.run = r.id) WHERE rank IN ((all_steps + 1) / 2, (all_steps + 2) / 2)) AS median_step_ns,
+              r.measured_peak_bytes
+            FROM run r ORDER BY r.id""")
+
+    def run(self, run: Optional[int] = None) -> int:
+        """The number of a run that exists; None: of the last one."""
+        found = self.query("SELECT id FROM run ORDER BY id")
+        known = [row["id"] for row in found]
+        if not known or (run is not None and run not in known):
+            raise UsageError(f"{self.path}: no run {run if run is not None else 'in it'}")
+        return known[-1] if run is None else run
+
+    def kernels(self, run: Optional[int] = None) -> Rows:
+        """Kernels of a run (the last one), longest first, with the ONNX nodes that they come from."""
+        return self.query("SELECT * FROM v_kernels WHERE run = ? ORDER BY total_ns DESC, plan_step", self.run(run))
+
+    def nodes(self, run: Optional[int] = None) -> Rows:
+        """Time per ONNX node and phase, longest first."""
+        return self.query("SELECT * FROM v_nodes WHERE run = ? ORDER BY total_ns DESC, source", self.run(run))
+
+    def phases(self, run: Optional[int] = None) -> Rows:
+        """Time in forward, loss, backward and optimizer."""
+        return self.query("SELECT * FROM v_phases WHERE run = ? ORDER BY total_ns DESC", self.run(run))
+
+    def passes(self, run: Optional[int] = None) -> Rows:
+        """What each pass matched and saved."""
+        return self.query("SELECT * FROM v_passes WHERE run = ? ORDER BY pass", self.run(run))
+
+    def losses(self, run: Optional[int] = None) -> Rows:
+        """Steps of a run with loss, learning rate and time."""
+        return self.query("SELECT step, loss, loss_text, step_ns, lr, grad_norm FROM loss WHERE run = ? ORDER BY step", self.run(run))
+
+    def comparisons(self) -> Rows:
+        """What `gradloom compare` found: verdict of b against a, and the ratio of their times with its 95 % interval."""
+        return self.query("SELECT id, created_utc, run_a, run_b, a, b, verdict, ratio, ratio_low, ratio_high, max_loss_difference FROM comparison ORDER BY id")
+
+    def trials(self) -> Rows:
+        """What `gradloom tune` measured, fastest first."""
+        return self.query("SELECT * FROM trial ORDER BY ratio DESC")
+
+    def recipe(self, run: Optional[int] = None) -> str:
+        """The recipe of a run (the last one) as JSON text."""
+        return str(self.query("SELECT recipe FROM run WHERE id = ?", self.run(run))[0]["recipe"])
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

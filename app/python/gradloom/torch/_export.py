@@ -1,0 +1,415 @@
+"""A torch module as a model file: what flows in and out of one call, in torch's words and in the file's.
+
+All that a call reads is an input of the file: the tensors among its arguments, the module's parameters under their own names
+(once, however many modules share one), and those buffers whose numbers change from call to call. So no exporter can merge,
+fold, copy or drop a parameter, and none is written. Other buffers are constants of the file, good as long as they are what
+they were (Members.constants).
+"""
+
+import contextlib
+import inspect
+import io
+import logging
+import re
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+import torch
+
+from .._library import UnsupportedError
+from .. import _onnx_file
+from . import _structure
+from ._trace import lock, tracing, untraced
+
+DOMAIN = "gradloom"  # of what detaches, on its way through PyTorch's exporter
+_RANDOM = {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
+Slot = Tuple[torch.nn.Module, str]  # whose _parameters or _buffers, under which name
+
+
+class Tensors(NamedTuple):
+    """Parameters or buffers of a module, each once, with all slots that hold it."""
+
+    names: List[str]
+    slots: List[List[Slot]]
+    tensors: List[torch.Tensor]
+
+
+def members(module: torch.nn.Module, kind: str) -> Tensors:
+    """kind: _parameters or _buffers."""
+    found: Dict[int, int] = {}
+    result = Tensors([], [], [])
+    for path, owner in module.named_modules():
+        for name, tensor in getattr(owner, kind).items():
+            if tensor is None:
+                continue
+            if id(tensor) not in found:
+                found[id(tensor)] = len(result.names)
+                result.names.append(f"{path}.{name}" if path else name)
+                result.slots.append([])
+                result.tensors.append(tensor)
+            result.slots[found[id(tensor)]].append((owner, name))
+    return result
+
+
+class Moved(NamedTuple):
+    """Running statistics that follow a batch: running += factor * (the batch's - running)."""
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+    unbias: float  # biased variance -> unbiased
+    factor: float  # where there is no counter
+    counter: Optional[torch.Tensor]  # the factor is 1 / (counter - later), which makes the mean over all batches
+    later: int  # how often the statistics are moved after this time in a call
+    output: int  # mean; the next is the variance
+
+
+class Exported(NamedTuple):
+    """A file and how a call maps to it."""
+
+    model: bytes
+    inputs: List[str]  # arguments' tensors, then parameters, then buffers that change
+    arguments: int
+    parameters: Tensors
+    changing: List[torch.Tensor]  # buffers that are inputs
+    constants: List[torch.Tensor]  # buffers that are part of the file
+    outputs: List[str]
+    result: Any  # description of the results
+    places: List[int]  # for each tensor of the results its output, or -1 - i for input i itself
+    written: List[Tuple[torch.Tensor, int]]  # buffers that a call gives new contents: their output
+    moved: List[Moved]
+    counters: List[torch.Tensor]  # num_batches_tracked
+    counts: List[int]  # how many each call makes of them
+    results: int  # outputs that are the module's results; the others are about its buffers, and have no gradient
+    read: Set[str]  # those of the inputs that something reads
+    random: bool
+    all_f64: bool
+
+
+class _Flat(torch.nn.Module):
+    """The module as a function of all that it reads. Its parameters are no attributes of this one: they are inputs."""
+
+    def __init__(self, module: torch.nn.Module, description: Any, arguments: int, parameters: Tensors, buffers: Tensors,
+                 changing: Sequence[int], states: bool = False) -> None:  # fmt: skip
+        """states: running statistics are the file's own states, moved by its BatchNormalizations; the first result is all."""
+        super().__init__()
+        self.__dict__["source"] = module
+        self.description, self.arguments = description, arguments
+        self.given, self.held, self.changing = parameters, buffers, list(changing)
+        self.states = states
+        self.dtype = torch.get_default_dtype()
+        self.input_names: Sequence[str] = ()
+        self.trace: Dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def exchanged(self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]) -> Iterator[None]:
+        kept = []
+        for kind, slots, tensors in (("_parameters", self.given.slots, parameters), ("_buffers", self.held.slots, buffers)):
+            for places, tensor in zip(slots, tensors):
+                for owner, name in places:
+                    members = getattr(owner, kind)
+                    kept.append((members, name, members[name]))
+                    members[name] = tensor
+        recurrent = [m for m in self.source.modules() if isinstance(m, torch.nn.RNNBase)]
+        weights = [m._flat_weights for m in recurrent]
+        for m in recurrent:
+            m._flat_weights = [getattr(m, name, None) for name in m._flat_weights_names]
+        try:
+            yield
+        finally:
+            for members, name, tensor in kept:
+                members[name] = tensor
+            for m, own in zip(recurrent, weights):
+                m._flat_weights = own
+
+    def forward(self, *inputs: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+        count = len(self.given.names)
+        arguments, rest = inputs[: self.arguments], inputs[self.arguments :]
+        with untraced():
+            buffers = [tensor.detach().clone() for tensor in self.held.tensors]
+        for index, tensor in zip(self.changing, rest[count:]):
+            buffers[index] = tensor if self.states else tensor.clone()
+        versions = [tensor._version for tensor in buffers]
+        given_versions = [tensor._version for tensor in inputs]
+        self._name_scopes()
+        with tracing(not self.states) as statistics, self.exchanged(rest[:count], buffers), _default_dtype(self.dtype):
+            args, kwargs = _structure.unflatten(self.description, iter(arguments))
+            result = _without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
+            after = [places[0][0]._buffers[places[0][1]] for places in self.held.slots]
+        fixed = len(inputs) - len(self.changing) * self.states
+        for tensor, before, name in zip(inputs[:fixed], given_versions, self.input_names):
+            if tensor._version != before:
+                raise UnsupportedError(f"the module's forward changes {name} in place")
+        tensors: List[torch.Tensor] = []
+        description = _structure.flatten(result, tensors, "the module's results: ")
+        changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if a is not b or a._version != v]
+        self.trace = {"result": description, "tensors": tensors, "changed": changed, "buffers": buffers, "after": after,
+                      "statistics": list(statistics), "inputs": inputs}  # fmt: skip
+        return (tensors[0],) if self.states else self._outputs()
+
+    def _name_scopes(self) -> None:
+        """Nodes are named after the submodules that make them."""
+        scopes = getattr(torch.jit._trace, "_trace_module_map", None)
+        create = getattr(torch._C, "_jit_onnx_create_full_scope_name", None)
+        if scopes is None or create is None:
+            return
+        for path, module in self.source.named_modules():
+            if path == "" or (self.states and path == "model"):
+                continue
+            atoms = path.split(".")
+            last = next((i for i in reversed(range(len(atoms))) if not atoms[i].isnumeric()), 0)
+            scopes[module] = create(torch.typename(type(module)), ".".join(atoms[last:]))
+
+    def _outputs(self) -> Tuple[torch.Tensor, ...]:
+        """The file's outputs: distinct results that are no inputs, buffers' new contents, statistics."""
+        t = self.trace
+        known = {id(tensor): -1 - i for i, tensor in enumerate(t["inputs"])}
+        outputs: List[torch.Tensor] = []
+        places: List[int] = []
+        for tensor in t["tensors"]:
+            if id(tensor) not in known:
+                known[id(tensor)] = len(outputs)
+                outputs.append(tensor)
+            places.append(known[id(tensor)])
+        t["places"] = places
+        counted = {id(tensor): i for i, tensor in enumerate(t["buffers"])}
+        if any(id(tensor) not in counted for row in t["statistics"] for tensor in (row.running_mean, row.running_var)):
+            raise UnsupportedError("the module normalizes batches with running statistics that are none of its buffers")
+        t["moved"] = [(counted[id(row.running_mean)], counted[id(row.running_var)], row) for row in t["statistics"]]
+        t["counters"] = [i for i in t["changed"] if self.held.slots[i][0][1] == "num_batches_tracked"]
+        t["written"] = [i for i in t["changed"] if i not in t["counters"]]
+        t["first"] = len(outputs)
+        outputs += [t["after"][i].detach() for i in t["written"]]
+        for row in t["statistics"]:
+            outputs += [row.mean.detach(), row.variance.detach()]
+        return tuple(outputs)
+
+
+def _without_cache(result: Any) -> Any:
+    """Hugging Face's results without the keys and values that generation would go on with: training does not."""
+    if isinstance(result, dict) and not isinstance(result.get("past_key_values"), (torch.Tensor, tuple, type(None))):
+        return type(result)(**{key: value for key, value in result.items() if key != "past_key_values"})
+    return result
+
+
+def _register(opset: int) -> None:
+    def detach(g: Any, x: Any) -> Any:
+        return g.op(f"{DOMAIN}::StopGradient", x).setType(x.type())
+
+    def native_batch_norm(g: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: Any, momentum: Any, eps: Any) -> Any:
+        width = x.type().sizes()[1]
+        like = {"Float": torch.float32, "Double": torch.float64}.get(x.type().scalarType(), torch.float32)
+        ones, zeros = torch.ones(width, dtype=like), torch.zeros(width, dtype=like)
+        scale = g.op("Constant", value_t=ones) if weight.node().mustBeNone() else weight
+        shift = g.op("Constant", value_t=zeros) if bias.node().mustBeNone() else bias
+        rest = [g.op("Constant", value_t=zeros), g.op("Constant", value_t=ones)]
+        factor = torch.onnx.symbolic_helper._get_const(eps, "f", "eps")
+        y, new_mean, new_var = g.op("BatchNormalization", x, scale, shift, *rest, epsilon_f=factor, momentum_f=0.0, training_mode_i=1, outputs=3)
+        y.setType(x.type())
+        new_mean.setType(scale.type())
+        new_var.setType(scale.type())
+        return y, new_mean, new_var
+
+    torch.onnx.register_custom_op_symbolic("aten::detach", detach, opset)
+    torch.onnx.register_custom_op_symbolic("aten::native_batch_norm", native_batch_norm, opset)
+
+
+def _opset() -> int:
+    return 17
+
+
+def _lacking(export: Callable[..., bytes]) -> List[str]:
+    """All operators that the exporter does not have, by another try that lets them pass."""
+    try:
+        passing = torch.onnx.OperatorExportTypes.ONNX_FALLTHROUGH
+        found = _onnx_file.domains(export(operator_export_type=passing))
+        return sorted(f"{domain.rpartition('.')[2]}::{name}" for domain, name in found if domain not in ("", DOMAIN))
+    except Exception:  # whatever stands in its way, the first operator is known
+        return []
+
+
+def _refusal(error: Exception, export: Callable[..., bytes]) -> UnsupportedError:
+    text = str(error)
+    found = sorted(set(re.findall(r"operator '?(\w+::\w+)'?", text)))
+    if found:
+        return UnsupportedError(f"PyTorch's exporter lacks {', '.join(_lacking(export) or found)}")
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    return UnsupportedError(f"PyTorch cannot export the module ({type(error).__name__}: {first})")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _drop(tensor: torch.Tensor) -> None:
+    """Of what autograd would keep: nothing, no backward follows a trace."""
+
+
+def _nothing(kept: None) -> torch.Tensor:
+    raise UnsupportedError("the module's forward computes gradients of its own")
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _all_f64(tensors: Sequence[torch.Tensor]) -> bool:
+    floats = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    return bool(floats) and all(dtype == torch.float64 for dtype in floats)
+
+
+def _may_change(tensor: torch.Tensor) -> torch.Tensor:
+    """For a trace: of no inference mode, and with the gradient that the tensor wants."""
+    plain = tensor.clone() if tensor.is_inference() else tensor.detach()
+    return plain.requires_grad_(tensor.requires_grad)
+
+
+def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[str], outputs: Optional[List[str]] = None) -> bytes:
+    opset = _opset()
+    _register(opset)
+    flat.input_names, flat.trace = list(names), {}
+    legacy: Dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
+
+    # The exporter makes scalars of PyTorch's default type, also where they meet f64 alone.
+    width = torch.float64 if _all_f64(inputs) else torch.get_default_dtype()
+
+    def export(**options: Any) -> bytes:
+        file = io.BytesIO()
+        with _quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), \
+                torch.autograd.graph.saved_tensors_hooks(_drop, _nothing):  # fmt: skip
+            torch.onnx.export(flat, tuple(_may_change(tensor) for tensor in inputs), file, input_names=list(names), output_names=outputs,
+                              training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, opset_version=opset,
+                              **legacy, **options)  # fmt: skip
+        return file.getvalue()
+
+    try:
+        with lock:
+            return _onnx_file.with_detached(export(), DOMAIN)
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        if "Tensor that requires grad as a constant" in str(error):
+            raise UnsupportedError("the module reads a tensor that requires a gradient and is none of its parameters or arguments") from None
+        if not flat.trace:  # the module's own
+            raise
+        raise _refusal(error, export) from None
+
+
+def argument_names(module: torch.nn.Module, description: Any) -> List[str]:
+    """Names for the tensors of (args, kwargs): those of forward's parameters."""
+    (_, (positional, named)) = description
+    try:
+        known = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
+    except (TypeError, ValueError):
+        known = []
+    names: List[str] = []
+    for index, item in enumerate(positional[1]):
+        names += _structure.paths(item, known[index] if index < len(known) else f"args.{index}")
+    return names + _structure.paths(named)
+
+
+def _distinct(names: Sequence[str], taken: Set[str]) -> List[str]:
+    result = []
+    for name in names:
+        free, number = name, 1
+        while free in taken:
+            number += 1
+            free = f"{name}.{number}"
+        taken.add(free)
+        result.append(free)
+    return result
+
+
+def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], changing: Set[int]) -> Exported:
+    """The file for calls with such arguments. changing: ids of buffers whose numbers are known to change.
+
+    Raises UnsupportedError, or what the module's own forward raises.
+    """
+    parameters, buffers = members(module, "_parameters"), members(module, "_buffers")
+    inputs_of = [i for i, tensor in enumerate(buffers.tensors) if id(tensor) in changing]
+    while True:
+        taken = set(parameters.names) | set(buffers.names)
+        names = _distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
+        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of)
+        given = [*arguments, *parameters.tensors, *[buffers.tensors[i] for i in inputs_of]]
+        model = _run_exporter(flat, given, names)
+        later = sorted(set(inputs_of) | set(flat.trace["written"]))
+        if later == inputs_of:
+            return _exported(model, names, flat, given)
+        inputs_of = later
+
+
+class ExportedJob(NamedTuple):
+    """A module that returns a loss, as a file whose parameters and buffers are inputs called after the module's."""
+
+    model: bytes
+    inputs: List[str]
+    members: Dict[str, torch.Tensor]
+
+
+def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor]) -> ExportedJob:
+    """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns."""
+    parameters, buffers = members(objective, "_parameters"), members(objective, "_buffers")
+    own = [name[6:] if name.startswith("model.") else name for name in parameters.names + buffers.names]
+    taken = set(own) | {"loss"}
+    found = argument_names(objective.model, description)
+    if objective.loss is not None and not description[1][1][1]:
+        found[-1] = "target"
+    inputs = _distinct(found, taken)
+    flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), states=True)
+    given = [*arguments, *parameters.tensors, *[tensor.detach().clone() for tensor in buffers.tensors]]
+    model = _run_exporter(flat, given, inputs + own, ["loss"])
+    return ExportedJob(model, inputs, dict(zip(own, parameters.tensors + buffers.tensors)))
+
+
+def _moved(flat: _Flat, output: int) -> List[Moved]:
+    buffers, found = flat.held, []
+    rows = flat.trace["moved"]
+    for index, (mean, var, row) in enumerate(rows):
+        owner = buffers.slots[mean][0][0]
+        counter = getattr(owner, "num_batches_tracked", None) if getattr(owner, "momentum", 0.0) is None else None
+        later = sum(after == mean for after, _, _ in rows[index + 1 :])
+        unbias = row.numbers / (row.numbers - 1)
+        found.append(Moved(buffers.tensors[mean], buffers.tensors[var], unbias, row.factor, counter, later, output + 2 * index))
+    return found
+
+
+def _exported(model: bytes, names: List[str], flat: _Flat, given: Sequence[torch.Tensor]) -> Exported:
+    t, buffers = flat.trace, flat.held
+    first = t["first"]
+    after = first + len(t["written"])
+    used = set(flat.changing) | {i for mean, var, _ in t["moved"] for i in (mean, var)} | set(t["counters"])
+    return Exported(
+        model=model,
+        inputs=names,
+        arguments=flat.arguments,
+        parameters=flat.given,
+        changing=[buffers.tensors[i] for i in flat.changing],
+        constants=[tensor for i, tensor in enumerate(buffers.tensors) if i not in used],
+        outputs=_onnx_file.outputs(model),
+        result=t["result"],
+        places=t["places"],
+        written=[(buffers.tensors[i], first + n) for n, i in enumerate(t["written"])],
+        moved=_moved(flat, after),
+        counters=[buffers.tensors[i] for i in t["counters"]],
+        counts=[int(t["after"][i]) - int(buffers.tensors[i]) for i in t["counters"]],
+        results=first,
+        read=_onnx_file.read_names(model),
+        random=bool(_RANDOM & _onnx_file.operators(model)),
+        all_f64=_all_f64(given),
+    )

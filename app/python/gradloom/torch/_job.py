@@ -1,0 +1,156 @@
+"""A whole training step as a file: the module with its loss, and a torch optimizer in a recipe's words."""
+
+import os
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from .. import _onnx_file
+from .._library import UnsupportedError, UsageError
+from . import _structure
+from ._export import export_job
+from ._plan import NUMBERS
+
+
+class Objective(torch.nn.Module):
+    """The loss of a batch. Without a loss function the module's result has it: itself, its first entry, or the one called "loss"; else
+    the batch's last entry is what the result of the others is compared with."""
+
+    def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *batch: Any, **named: Any) -> torch.Tensor:
+        if self.loss is None:
+            result = self.model(*batch, **named)
+            if isinstance(result, dict):
+                result = result.get("loss")
+            elif isinstance(result, (tuple, list)):
+                result = result[0] if result else None
+            elif not isinstance(result, torch.Tensor):
+                result = getattr(result, "loss", None)
+        elif named:
+            *others, last = named.items()
+            result = self.loss(self.model(*batch, **dict(others)), last[1])
+        else:
+            result = self.loss(self.model(*batch[:-1]), batch[-1])
+        if not isinstance(result, torch.Tensor) or result.numel() != 1:
+            raise UsageError("the loss is no tensor of one number: give loss=, or a model that returns it")
+        return result.reshape(())
+
+
+def arguments_of(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    """(positional, named) of a batch: a tuple or list of arguments, a dict of named ones, or the only argument."""
+    if isinstance(batch, dict):
+        return (), dict(batch)
+    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    from ._module import Module
+
+    return model.module if isinstance(model, Module) else model
+
+
+class Job(NamedTuple):
+    """Model file and the words that say how its parameters are trained."""
+
+    model: bytes
+    inputs: List[str]
+    parameters: Dict[str, torch.Tensor]  # and buffers, by the names in the file
+    words: Dict[str, Any]  # settings of a recipe
+
+
+def _array(tensor: torch.Tensor) -> _onnx_file.Array:
+    flat = tensor.detach().contiguous().view(-1)
+    if flat.dtype == torch.bfloat16:
+        raise UnsupportedError("parameters in bfloat16 cannot be captured")
+    data = memoryview(flat.numpy()).cast("B") if flat.numel() else memoryview(b"")
+    return _onnx_file.Array(NUMBERS[tensor.dtype], tuple(tensor.shape), data)
+
+
+def make_job(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]], optimizer: Any) -> Job:
+    """The step of `model` on batches like `batch`."""
+    source = unwrapped(model)
+    objective = Objective(source, loss)
+    objective.training = source.training
+    args, kwargs = arguments_of(batch)
+    tensors: List[torch.Tensor] = []
+    description = _structure.flatten((args, kwargs), tensors, "the batch: ")
+    exported = export_job(objective, description, tensors)
+    used = _onnx_file.read_names(exported.model)
+    members = {name: tensor for name, tensor in exported.members.items() if name in used}
+    names = {id(tensor): name for name, tensor in members.items()}
+    words = optimizer_words(optimizer, names)
+    held = None if isinstance(optimizer, str) else {id(p) for group in optimizer.param_groups for p in group["params"]}
+    trained, frozen = [], []
+    for name, tensor in members.items():
+        if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad and (held is None or id(tensor) in held):
+            trained.append(name)
+        elif tensor.is_floating_point() and not name.endswith(("running_mean", "running_var")):
+            frozen.append(name)
+    if not trained:
+        raise UsageError("the loss depends on no parameter that is to be trained")
+    words["train"] = trained
+    if frozen:
+        words["freeze"] = frozen
+    if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
+        words["precision"] = "f64"
+    arrays = {name: _array(tensor) for name, tensor in members.items()}
+    return Job(_onnx_file.with_initializers(exported.model, arrays), exported.inputs, members, words)
+
+
+# Of torch.optim's classes: the recipe's name, and its options, which are called alike.
+_OPTIMIZERS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
+    "SGD": ("sgd", ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")),
+    "Adam": ("adam", ("lr", "eps", "weight_decay", "maximize")),
+    "AdamW": ("adamw", ("lr", "eps", "weight_decay", "maximize")),
+}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(float(value))
+
+
+def optimizer_words(optimizer: Any, names: Dict[int, str]) -> Dict[str, Any]:
+    """The settings `optimizer` and `group` for a text or a torch optimizer over parameters with these names."""
+    if isinstance(optimizer, str):
+        return {"optimizer": optimizer}
+    kind = type(optimizer).__name__
+    if not isinstance(optimizer, torch.optim.Optimizer) or kind not in _OPTIMIZERS:
+        raise UnsupportedError(f"no optimizer here does what {kind} does: torch.optim.{', '.join(_OPTIMIZERS)}, or a recipe's text")
+    word, options = _OPTIMIZERS[kind]
+    first, *others = optimizer.param_groups
+    if any(group.get("amsgrad") for group in optimizer.param_groups):
+        raise UnsupportedError(f"{kind} with amsgrad=True is not supported")
+    text = [f"{option}={_text(first[option])}" for option in options if option in first]
+    if "betas" in first:
+        text += [f"beta1={_text(first['betas'][0])}", f"beta2={_text(first['betas'][1])}"]
+    groups = []
+    for group in others:
+        same = {key: value for key, value in group.items() if key not in ("params", "lr", "weight_decay", "initial_lr")}
+        if any(first.get(key) != value for key, value in same.items()):
+            raise UnsupportedError(f"groups of {kind} may differ in lr and weight_decay only")
+        rates = f"lr={_text(group['lr'])},weight_decay={_text(group['weight_decay'])}"
+        groups += [f"{names[id(p)]}{{{rates}}}" for p in group["params"] if id(p) in names]
+    words: Dict[str, Any] = {"optimizer": f"{word}{{{','.join(text)}}}"}
+    if groups:
+        words["group"] = groups
+    return words
+
+
+def flags(words: Dict[str, Any]) -> List[str]:
+    """The settings as flags of the command line."""
+    result = []
+    for key, value in words.items():
+        for item in value if isinstance(value, list) else [value]:
+            result += ["--" + key.replace("_", "-"), str(item)]
+    return result
+
+
+def write_job(job: Job, folder: str) -> str:
+    """Writes model.onnx into the folder; its path."""
+    path = os.path.join(folder, "model.onnx")
+    with open(path, "wb") as file:
+        file.write(job.model)
+    return path

@@ -1,0 +1,123 @@
+"""A module as the engine runs it: one file opened for one set of gradients, and a call's memory."""
+
+import ctypes
+import threading
+import weakref
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from .._library import INPUT, NO_GRAD, OUTPUT, PARAMETER, STATISTIC, Error, ModuleCall, library, pointers
+from ._export import Exported
+
+# ONNX's numbers of element types.
+DTYPES: Dict[int, torch.dtype] = {1: torch.float32, 2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64,
+                                  9: torch.bool, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}  # fmt: skip
+NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+
+
+class Arenas:
+    """Memory of calls that are over, for those to come: at most two, and none that is much too large."""
+
+    MOST = 2
+
+    def __init__(self) -> None:
+        self._free: List[torch.Tensor] = []
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> torch.Tensor:
+        with self._lock:
+            for index, arena in enumerate(self._free):
+                if size <= arena.numel() <= 2 * size + 65536:
+                    return self._free.pop(index)
+        return torch.empty(size, dtype=torch.uint8)
+
+    def give(self, arena: torch.Tensor) -> None:
+        with self._lock:
+            self._free.append(arena)
+            if len(self._free) > self.MOST:
+                del self._free[0]
+
+
+class Held:
+    """An arena while a call needs it."""
+
+    def __init__(self, arenas: Arenas, size: int) -> None:
+        self.arena = arenas.take(size)
+        self._give = arenas.give
+
+    def __del__(self) -> None:
+        self._give(self.arena)
+
+
+class Plan:
+    """An open module of the engine. Its calls may come from any thread."""
+
+    def __init__(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], words: Sequence[str], arenas: Arenas) -> None:
+        """wants: of each input, whether backward gives its gradient. takes: the outputs whose gradients it takes; None: all that have
+        one."""
+        wanted = [name for name, gradient in zip(exported.inputs, wants) if gradient and name in exported.read]
+        words = [*words, "--mode", "train"]
+        if not wanted:
+            words += ["--gradients", "off"]
+        words += [word for name in wanted for word in ("--input-grad", name)]
+        words += [word for index in takes or () for word in ("--output-grad", exported.outputs[index])]
+        self._library, self._arenas = library(), arenas
+        self._handle = self._library.open_module(exported.model, words)
+        self._closed = weakref.finalize(self, self._library.close_module, self._handle)
+        self._closed.atexit = False  # the process takes it along, and a thread may be in it
+        inputs, outputs = self._values(INPUT), self._values(OUTPUT)
+        if self._values(PARAMETER) or self._values(STATISTIC):
+            raise Error("the exported file has parameters of its own")
+        places = {name: index for index, name in enumerate(exported.inputs)}
+        self.order = [places[value.name] for value in inputs]
+        self.gives = [place if value.gradient else None for place, value in zip(self.order, inputs)]
+        self.takes = [index for index, value in enumerate(outputs) if value.gradient]
+        self.reads = {place for place, value in zip(self.order, inputs) if value.used}
+        self.results = [(value.shape, DTYPES[value.dtype]) for value in outputs]
+        self.no_grad = not self.takes
+        self.flags = NO_GRAD if self.no_grad else 0
+        size, alignment = self._library.arena(self._handle, self.flags)
+        self.bytes, self._alignment = size + alignment, alignment
+
+    def _values(self, kind: int) -> List[Any]:
+        return self._library.values("module", self._handle, kind)
+
+    @property
+    def notes(self) -> List[str]:
+        return self._library.notes(self._handle)
+
+    def _call(self, addresses: Sequence[int], held: Held, seed: int) -> Tuple[ModuleCall, Any]:
+        call = ModuleCall()
+        call.size, call.flags, call.seed = ctypes.sizeof(ModuleCall), self.flags, seed
+        call.inputs = inputs = pointers([addresses[place] for place in self.order])
+        call.arena = -(-held.arena.data_ptr() // self._alignment) * self._alignment
+        return call, inputs
+
+    def forward(self, addresses: Sequence[int], seed: int) -> Tuple[List[torch.Tensor], Held]:
+        """addresses: of the file's inputs, contiguous. All outputs, and the memory that the backward needs."""
+        held = Held(self._arenas, self.bytes)
+        outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self.results]
+        call, _inputs = self._call(addresses, held, seed)
+        call.outputs = pointers([output.data_ptr() for output in outputs])
+        self._library.compute("module_forward", self._handle, ctypes.byref(call))
+        return outputs, held
+
+    def backward(self, addresses: Sequence[int], held: Held, seed: int, given: Dict[int, torch.Tensor],
+                 shapes: Sequence[Tuple[Tuple[int, ...], torch.dtype]]) -> List[Optional[torch.Tensor]]:  # fmt: skip
+        """given: gradients of outputs, contiguous and of their dtype; shapes: of the inputs. The gradients of the inputs."""
+        zeros = {index: torch.zeros(self.results[index][0], dtype=self.results[index][1]) for index in self.takes if index not in given}
+        call, _inputs = self._call(addresses, held, seed)
+        all_given = {**given, **zeros}
+        call.output_gradients = pointers([all_given[i].data_ptr() if i in self.takes else None for i in range(len(self.results))])
+        gradients: List[Optional[torch.Tensor]] = [None] * len(shapes)
+        for place in self.gives:
+            if place is not None:
+                gradients[place] = torch.empty(shapes[place][0], dtype=shapes[place][1])
+        call.input_gradients = pointers([None if place is None else _address(gradients[place]) for place in self.gives])
+        self._library.compute("module_backward", self._handle, ctypes.byref(call))
+        return gradients
+
+
+def _address(tensor: Optional[torch.Tensor]) -> Optional[int]:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,51 @@
+"""Recipes for wrapped modules: what of a recipe is about the model's computation, and the file that the engine reads."""
+
+import contextlib
+import json
+import os
+import tempfile
+from typing import Any, Dict, Iterator, List, Optional
+
+from .._library import UsageError
+
+# A wrapped module has these of a recipe. The rest is about steps, data, loss and optimizer, which the training loop has.
+SETTINGS = ("passes", "rules", "precision", "planner", "in_place", "threads")
+
+
+def read_recipe(recipe: Any) -> Optional[Dict[str, Any]]:
+    """A recipe given as a file's path, as JSON text or as a dict."""
+    if recipe is None:
+        return None
+    name = "the recipe"
+    text = json.dumps(recipe) if isinstance(recipe, dict) else os.fspath(recipe)
+    if not text.lstrip().startswith("{"):
+        name = text
+        try:
+            with open(text, encoding="utf-8") as file:
+                text = file.read()
+        except OSError as error:
+            raise UsageError(f"{name}: {error.strerror}", 5) from None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: no JSON: {error}", 3) from None
+    if not isinstance(found, dict) or found.get("gradloom_recipe") != 1:
+        raise UsageError(f"{name}: no Gradloom recipe: it lacks \"gradloom_recipe\": 1", 3)
+    return found
+
+
+@contextlib.contextmanager
+def recipe_words(recipe: Optional[Dict[str, Any]], without: List[str]) -> Iterator[List[str]]:
+    """Words by which the engine takes the recipe's SETTINGS but for those `without`, valid inside the block."""
+    if recipe is None:
+        yield []
+        return
+    kept = {key: recipe[key] for key in SETTINGS if key in recipe and key not in without}
+    if "passes" not in kept:
+        raise UsageError("the recipe lacks its passes", 3)
+    text = json.dumps({"gradloom_recipe": 1, "model": {"path": "model.onnx"}, **kept})
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "recipe.json")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        yield ["--recipe", path]

@@ -1,0 +1,80 @@
+"""Nested arguments and results as flat lists of tensors.
+
+flatten() appends the tensors of a value to a list and returns a hashable description of the rest; unflatten() puts tensors
+back. Lists, tuples (also named ones), dicts and what derives from them, dataclasses and other objects with attributes are
+followed; numbers, texts, None and other hashable plain values are part of the description.
+"""
+
+import dataclasses
+import enum
+from typing import Any, Iterator, List, Tuple
+
+import torch
+
+from .._library import UnsupportedError
+
+TENSOR = "tensor"  # the description of a tensor
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
+          torch.Size, enum.Enum)  # fmt: skip
+
+
+def _fields(value: Any) -> List[str]:
+    return [field.name for field in dataclasses.fields(value)]
+
+
+def flatten(value: Any, tensors: List[torch.Tensor], where: str = "") -> Any:
+    """The description of `value`, whose tensors are appended to `tensors`."""
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return TENSOR
+    if kind is tuple or kind is list:
+        return kind, tuple([flatten(item, tensors, where) for item in value])
+    if isinstance(value, slice):
+        return "plain", kind, (value.start, value.stop, value.step)
+    if isinstance(value, _PLAIN):
+        return "plain", kind, value
+    if isinstance(value, dict):
+        return kind, tuple([(key, flatten(item, tensors, where)) for key, item in value.items()])
+    if isinstance(value, (tuple, list)):
+        return kind, tuple([flatten(item, tensors, where) for item in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return kind, tuple([(name, flatten(getattr(value, name), tensors, where)) for name in _fields(value)])
+    if hasattr(value, "__dict__") and vars(value) and not callable(value):  # such as Hugging Face's caches
+        return kind, tuple([(name, flatten(item, tensors, where)) for name, item in vars(value).items()])
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    raise UnsupportedError(f"{where}an object of type {name} is neither a tensor nor made of tensors and plain values")
+
+
+def unflatten(description: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The value that `description` describes, with tensors taken from the iterator."""
+    if description is TENSOR or description == TENSOR:
+        return next(tensors)
+    if description[0] == "plain":
+        return slice(*description[2]) if description[1] is slice else description[2]
+    kind, items = description
+    if issubclass(kind, dict):
+        members = {key: unflatten(item, tensors) for key, item in items}
+        return kind(**members) if dataclasses.is_dataclass(kind) else kind(members)
+    if issubclass(kind, (tuple, list)):
+        parts = [unflatten(item, tensors) for item in items]
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+    result = object.__new__(kind)
+    for name, item in items:
+        object.__setattr__(result, name, unflatten(item, tensors))
+    return result
+
+
+def paths(description: Any, prefix: str = "") -> List[str]:
+    """A name for each tensor of a description: "labels", "batch.mask", "states.0"."""
+
+    def under(name: Any) -> str:
+        return f"{prefix}.{name}" if prefix else str(name)
+
+    if description == TENSOR:
+        return [prefix or "x"]
+    if description[0] == "plain":
+        return []
+    kind, items = description
+    named: List[Tuple[Any, Any]] = list(enumerate(items)) if issubclass(kind, (tuple, list)) else list(items)
+    return [path for name, item in named for path in paths(item, under(name))]

@@ -1,0 +1,266 @@
+"""What is different while a module's forward is traced for its file.
+
+A trace records operators, so what Python makes of tensors must be known or refused, and what exporters lose must be said
+in operators:
+
+- sizes are numbers, which they are for a call of known shapes; no nodes compute them;
+- a tensor's value that reaches Python (`if x.sum() > 0`, `x.item()`) and depends on inputs or parameters is an error;
+- detach(), .data and no_grad blocks become Identity nodes that say so;
+- training BatchNormalization gives its batch's statistics as results of their own, from which the caller moves the
+  running ones; the module's buffers stay as they are;
+- an embedding's row of padding gets no gradient, and cross entropy has its label smoothing;
+- functions that some exporter lacks are written in others (_decompositions.py);
+- torch.utils.checkpoint inside the module calls its function: what is kept in memory is the plan's business.
+
+Patches are process-wide while a trace runs: one runs at a time, and other threads' tensors behave as ever.
+"""
+
+import contextlib
+import threading
+import traceback
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+import torch.utils.checkpoint
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from .._library import UnsupportedError
+from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, pad_circular
+
+_BASE = torch._C._TensorBase
+lock = threading.RLock()  # of those who trace
+
+
+class BatchStatistics(NamedTuple):
+    """Results that move a module's running statistics: mean and biased variance of so many numbers per channel."""
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    numbers: int
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+    factor: float
+
+
+class _Trace(threading.local):
+    active = False
+    statistics: List[BatchStatistics] = []
+
+
+_trace = _Trace()
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """What is computed here is a constant of the trace."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+def _place() -> str:
+    """The line of the user's code that is running."""
+    own = (__file__, torch.__file__.rsplit("/", 1)[0])
+    for frame in reversed(traceback.extract_stack()):
+        if not frame.filename.startswith(own):
+            return f"{frame.filename}:{frame.lineno}"
+    return "the module"
+
+
+def _of_no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
+    def read(*arguments: Any, **named: Any) -> Any:
+        if not _trace.active or torch._C._get_tracing_state() is None:
+            return function(*arguments, **named)
+        with untraced():
+            return function(*arguments, **named)
+
+    return read
+
+
+def _depends_on_input(value: "torch._C.Value") -> bool:
+    """Whether a value of the trace is made of the module's inputs."""
+    seen, left = set(), [value]
+    while left:
+        node = left.pop().node()
+        if node.kind() == "prim::Param":
+            return True
+        for source in node.inputs():
+            if source.debugName() not in seen:
+                seen.add(source.debugName())
+                left.append(source)
+    return False
+
+
+def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def read(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+        if not _trace.active or torch._C._get_tracing_state() is None:
+            return function(tensor, *arguments, **named)
+        if _depends_on_input(torch._C._get_value_trace(tensor)):
+            raise UnsupportedError(f"{_place()} needs the numbers of a tensor in Python ({name}), which differ from call to call")
+        with untraced():
+            return function(tensor, *arguments, **named)
+
+    return read
+
+
+class _Stopping(TorchFunctionMode):
+    """Inside no_grad: no gradient flows through results."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if torch._C._get_tracing_state() is None or not isinstance(result, torch.Tensor):
+            return result
+        if any(result is argument for argument in args) or not result.is_floating_point():
+            return result
+        return _BASE.detach(result)
+
+
+def _stopping(function: Any, step: int) -> Callable[..., Any]:
+    """__enter__ (step 1) or __exit__ (-1) of no_grad or set_grad_enabled."""
+
+    def call(block: Any, *arguments: Any) -> Any:
+        if _trace.active and step == 1 and not getattr(block, "mode", False):
+            block.gradloom_mode = _Stopping()
+            block.gradloom_mode.__enter__()
+        elif hasattr(block, "gradloom_mode"):
+            block.gradloom_mode.__exit__(None, None, None)
+            del block.gradloom_mode
+        return function(block, *arguments)
+
+    return call
+
+
+def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def batch_norm(input: torch.Tensor, running_mean: Optional[torch.Tensor], running_var: Optional[torch.Tensor],
+                   weight: Optional[torch.Tensor] = None, bias: Optional[torch.Tensor] = None, training: bool = False,
+                   momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:  # fmt: skip
+        if not _trace.active or not training or running_mean is None or running_var is None:
+            return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        count = input.numel() // input.shape[1]
+        if count < 2:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+        y, mean, variance = torch.native_batch_norm(input, weight, bias, None, None, True, 1.0, eps)
+        _trace.statistics.append(BatchStatistics(mean, variance, count, running_mean, running_var, momentum))
+        return y
+
+    return batch_norm
+
+
+def _embedding(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: Optional[int] = None, *rest: Any, **named: Any) -> torch.Tensor:
+        if not _trace.active:
+            return original(input, weight, padding_idx, *rest, **named)
+        rows = original(input, weight, None, *rest, **named)
+        if padding_idx is None:
+            return rows
+        padding = (input == padding_idx % weight.shape[0]).unsqueeze(-1)
+        return torch.where(padding, rows.detach(), rows)
+
+    return embedding
+
+
+def _cross_entropy(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def cross_entropy(input: torch.Tensor, target: torch.Tensor, weight: Optional[torch.Tensor] = None, size_average: Any = None,
+                      ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0) -> torch.Tensor:  # fmt: skip
+        if not _trace.active or label_smoothing == 0.0 or target.is_floating_point():
+            return original(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        axis = 0 if input.dim() == 1 else 1
+        logs = functional.log_softmax(input, axis)
+        nll = functional.nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+        column = [1] * input.dim()
+        column[axis] = -1
+        smooth = -(logs if weight is None else logs * weight.reshape(column)).sum(axis)
+        counted = (target != ignore_index).to(input.dtype)
+        smooth = smooth * counted
+        if reduction == "mean":
+            smooth = smooth.sum() / (counted if weight is None else weight[target.clamp(min=0)] * counted).sum()
+        elif reduction == "sum":
+            smooth = smooth.sum()
+        return (1 - label_smoothing) * nll + label_smoothing / input.shape[axis] * smooth
+
+    return cross_entropy
+
+
+def _decomposed(original: Callable[..., torch.Tensor], body: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def call(*args: Any, **named: Any) -> torch.Tensor:
+        return (body if _trace.active else original)(*args, **named)
+
+    return call
+
+
+def _decomposed_in_f64(original: Callable[..., torch.Tensor], body: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def call(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+        if _trace.active and input.dtype == torch.float64 and not inplace:
+            return body(input)
+        return original(input, inplace)
+
+    return call
+
+
+def _pad(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def pad(input: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> torch.Tensor:
+        if _trace.active and mode == "circular":
+            return pad_circular(input, pad)
+        return original(input, pad, mode, value)
+
+    return pad
+
+
+def _checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
+    def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, preserve_rng_state: Any = None, **named: Any) -> Any:
+        if _trace.active:
+            return function(*args, **named)
+        given = {"use_reentrant": use_reentrant, "preserve_rng_state": preserve_rng_state}
+        return original(function, *args, **{key: value for key, value in given.items() if value is not None}, **named)
+
+    return checkpoint
+
+
+def _patches() -> List[Tuple[Any, str, Any]]:
+    tensor = torch.Tensor
+    rows: List[Tuple[Any, str, Any]] = [
+        (tensor, "shape", property(_of_no_trace(_BASE.shape.__get__))),
+        (tensor, "data", property(lambda t: t.detach() if _trace.active else _BASE.data.__get__(t), lambda t, value: _BASE.data.__set__(t, value))),
+        (tensor, "__len__", _of_no_trace(tensor.__len__)),
+        (functional, "batch_norm", _batch_norm(functional.batch_norm)),
+        (functional, "embedding", _embedding(functional.embedding)),
+        (functional, "pad", _pad(functional.pad)),
+        (functional, "cross_entropy", _cross_entropy(functional.cross_entropy)),
+        (torch.utils.checkpoint, "checkpoint", _checkpoint(torch.utils.checkpoint.checkpoint)),
+    ]
+    for block in (torch.no_grad, torch.set_grad_enabled):
+        rows += [(block, "__enter__", _stopping(block.__enter__, 1)), (block, "__exit__", _stopping(block.__exit__, -1))]
+    rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
+    rows += [(functional, name, _decomposed(getattr(functional, name), body)) for name, body in DECOMPOSITIONS.items()]
+    rows += [(functional, name, _decomposed_in_f64(getattr(functional, name), body)) for name, body in DECOMPOSED_IN_F64.items()]
+    rows += [(tensor, name, _of_no_trace(getattr(tensor, name))) for name in ("size", "numel", "nelement")]
+    rows += [(tensor, name, _value_read(name, getattr(tensor, name)))
+             for name in ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "__array__", "__contains__")]  # fmt: skip
+    return rows
+
+
+@contextlib.contextmanager
+def tracing(apart: bool = True) -> Iterator[List[BatchStatistics]]:
+    """While a module's forward is traced. apart: training BatchNormalizations give their statistics to the list.
+    REQUIRES `lock`."""
+    kept: List[Tuple[Any, str, Optional[Any]]] = []
+    _trace.active, _trace.statistics = True, []
+    try:
+        for owner, name, replacement in _patches():
+            if name == "batch_norm" and not apart:
+                continue
+            own: Dict[str, Any] = vars(owner)
+            kept.append((owner, name, own.get(name)))
+            setattr(owner, name, replacement)
+        yield _trace.statistics
+    finally:
+        _trace.active = False
+        for owner, name, before in reversed(kept):
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)

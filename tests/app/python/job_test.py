@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""capture, TrainStep and Session: what a script hands over is what PyTorch would have trained.
+
+GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 (skipped) where there is no PyTorch.
+"""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import support
+import torch
+from gradloom import Session
+from gradloom.torch import Module, TrainStep, capture
+from support import Bert, Cnn, Gpt, mlp, worst
+from torch import nn
+from torch.nn import functional as F
+
+gradloom = support.gradloom
+PROGRAM = os.environ.get("GRADLOOM_PROGRAM", "gradloom")
+
+
+def train(recipe, *words):
+    """Losses of the steps, and the folder's session, of `gradloom train --recipe`."""
+    done = subprocess.run([PROGRAM, "train", "--recipe", recipe, "--json", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return [row["loss"] for row in rows if "step" in row]
+
+
+def torch_losses(model, batches, loss_of, optimizer, steps):
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(model, batches[step % len(batches)])
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.folder = self._folder.name
+
+    def tearDown(self):
+        self._folder.cleanup()
+
+    def assert_curves(self, mine, theirs, tolerance):
+        self.assertEqual(len(mine), len(theirs))
+        self.assertLess(max(abs(a - b) / abs(b) for a, b in zip(mine, theirs)), tolerance)
+
+
+def text_batches(count=3):
+    torch.manual_seed(2)
+    return [{"tokens": torch.randint(0, 31, (2, 8)), "labels": torch.randint(0, 31, (2, 8))} for _ in range(count)]
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
+    "Adam": lambda p: torch.optim.Adam(p, lr=2e-3, betas=(0.8, 0.99)),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=2e-3, weight_decay=0.1),
+}
+
+
+class Captured(Folder):
+    def test_a_captured_job_trains_as_the_script(self):
+        for name, make in OPTIMIZERS.items():
+            with self.subTest(optimizer=name):
+                torch.manual_seed(1)
+                model = Gpt().double()
+                optimizer = make(model.parameters())
+                recipe = capture(model, text_batches(), optimizer=optimizer, folder=os.path.join(self.folder, name), steps=12)
+                mine = train(recipe)
+                theirs = torch_losses(model, text_batches(), lambda m, b: m(**b)["loss"], optimizer, 12)
+                self.assert_curves(mine, theirs, 1e-9)
+
+    def test_frozen_parameters_groups_and_a_loss_function(self):
+        torch.manual_seed(1)
+        model = mlp(dtype=torch.float64)
+        model[0].weight.requires_grad_(False)
+        optimizer = torch.optim.AdamW([{"params": [model[0].bias, model[3].weight]}, {"params": [model[3].bias], "lr": 0.02, "weight_decay": 0.0}], lr=0.005)
+        batches = [(torch.randn(4, 6, dtype=torch.float64), torch.randint(0, 3, (4,))) for _ in range(2)]
+        recipe = capture(Module(model), batches, nn.CrossEntropyLoss(), optimizer, self.folder, steps=10)
+        mine = train(recipe, "--save-params", self.folder + "/after.npz")
+        theirs = torch_losses(model, batches, lambda m, b: F.cross_entropy(m(b[0]), b[1]), optimizer, 10)
+        self.assert_curves(mine, theirs, 1e-9)
+        after = support.np.load(self.folder + "/after.npz")
+        for name, p in model.named_parameters():
+            self.assertLessEqual(worst([torch.from_numpy(after[name])], [p]), 1e-8, name)
+
+    def test_the_recipe_goes_back_into_the_script(self):
+        torch.manual_seed(1)
+        model = Gpt()
+        recipe = capture(model, text_batches()[0], folder=self.folder)
+        batch = text_batches()[0]
+        self.assertLess(worst([Module(model, recipe=recipe)(**batch)["logits"]], [model(**batch)["logits"]]), 1e-5)
+        with open(recipe, encoding="utf-8") as file:
+            tuned = json.load(file)
+        self.assertGreater(len(tuned["passes"]), 5)
+        self.assertEqual((tuned["model"]["path"], tuned["data"]), ("model.onnx", "npz:batches.npz"))
+        tuned["precision"] = "bf16"
+        error = worst([Module(model, recipe=tuned)(**batch)["logits"]], [model(**batch)["logits"]])
+        self.assertTrue(1e-5 < error < 0.1, error)
+
+    def test_bert_and_batch_norm(self):
+        torch.manual_seed(1)
+        model = Bert()
+        words = torch.full((2, 8), -100)
+        words[0, 2] = 4
+        batch = (torch.randint(1, 31, (2, 8)), torch.randint(0, 3, (2,)), words)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        recipe = capture(model, batch, optimizer=optimizer, folder=self.folder + "/bert", steps=10)
+        self.assert_curves(train(recipe), torch_losses(model, [batch], lambda m, b: m(*b)[0], optimizer, 10), 1e-3)
+        model = Cnn()
+        model.body[5].momentum = 0.2
+        batch = (torch.randn(4, 3, 8, 8), torch.randint(0, 4, (4,)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        recipe = capture(model, batch, nn.CrossEntropyLoss(), optimizer, self.folder + "/cnn", steps=10)
+        mine = train(recipe)
+        self.assert_curves(mine, torch_losses(model, [batch], lambda m, b: F.cross_entropy(m(b[0]), b[1]), optimizer, 10), 1e-3)
+
+    def test_refusals(self):
+        model, x = mlp(), torch.randn(4, 6)
+        with self.assertRaisesRegex(gradloom.Error, "no tensor of one number"):
+            capture(model, (x,), folder=self.folder)
+        with self.assertRaisesRegex(gradloom.Error, "no optimizer here does what RMSprop does"):
+            capture(model, (x, x[:, :3]), nn.MSELoss(), torch.optim.RMSprop(model.parameters()), self.folder)
+        with self.assertRaisesRegex(gradloom.Error, "amsgrad"):
+            capture(model, (x, x[:, :3]), nn.MSELoss(), torch.optim.Adam(model.parameters(), amsgrad=True), self.folder)
+        with self.assertRaisesRegex(gradloom.Error, "batch 1 has other shapes"):
+            capture(model, [(x, x[:, :3]), (x[:2], x[:2, :3])], nn.MSELoss(), folder=self.folder)
+        for p in model.parameters():
+            p.requires_grad_(False)
+        with self.assertRaisesRegex(gradloom.Error, "no parameter"):
+            capture(model, (x, x[:, :3]), nn.MSELoss(), folder=self.folder)
+
+
+class Steps(Folder):
+    def test_steps_are_those_of_torch(self):
+        for name, make in OPTIMIZERS.items():
+            with self.subTest(optimizer=name):
+                torch.manual_seed(1)
+                model = Gpt().double()
+                other = copy.deepcopy(model)
+                step = TrainStep(model, None, make(model.parameters()))
+                batches = text_batches()
+                mine = [step.step(**batches[i % 3]) for i in range(20)]
+                theirs = torch_losses(other, batches, lambda m, b: m(**b)["loss"], make(other.parameters()), 20)
+                self.assert_curves(mine, theirs, 1e-9)
+                self.assertIs(step.update_module(), model)
+                self.assertLess(worst(list(model.parameters()), list(other.parameters())), 1e-8)
+                step.close()
+
+    def test_accumulation_and_clipping(self):
+        torch.manual_seed(1)
+        model = mlp(dtype=torch.float64)
+        other = copy.deepcopy(model)
+        batches = [(torch.randn(4, 6, dtype=torch.float64), torch.randint(0, 3, (4,))) for _ in range(2)]
+        step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1), accumulate=2, clip_norm=0.5)
+        mine = [step.step(*batches) for _ in range(6)]
+        optimizer, theirs = torch.optim.SGD(other.parameters(), lr=0.1), []
+        for _ in range(6):
+            optimizer.zero_grad()
+            losses = [F.cross_entropy(other(x), y) / 2 for x, y in batches]
+            sum(losses).backward()
+            nn.utils.clip_grad_norm_(other.parameters(), 0.5)
+            optimizer.step()
+            theirs.append(float(sum(losses).detach()))
+        self.assert_curves(mine, theirs, 1e-6)
+        with self.assertRaisesRegex(gradloom.Error, "takes 2 batches"):
+            step.step(batches[0])
+
+    def test_a_scheduler_is_followed(self):
+        torch.manual_seed(1)
+        model = mlp(dtype=torch.float64)
+        other = copy.deepcopy(model)
+        batch = (torch.randn(4, 6, dtype=torch.float64), torch.randint(0, 3, (4,)))
+        curves = []
+        for one in (model, other):
+            optimizer = torch.optim.AdamW(one.parameters(), lr=0.05)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+            step, losses = TrainStep(one, nn.CrossEntropyLoss(), optimizer), []
+            for _ in range(8):
+                if one is model:
+                    losses.append(step.step(*batch))
+                    optimizer._step_count = 1  # PyTorch warns where optimizer.step() was never called
+                else:
+                    losses += torch_losses(one, [batch], lambda m, b: F.cross_entropy(m(b[0]), b[1]), optimizer, 1)
+                scheduler.step()
+            curves.append(losses)
+        self.assert_curves(*curves, 1e-9)
+
+    def test_state_dict(self):
+        torch.manual_seed(1)
+        model = mlp(dtype=torch.float64)
+        batches = [(torch.randn(4, 6, dtype=torch.float64), torch.randint(0, 3, (4,))) for _ in range(2)]
+        step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        for batch in batches * 2:
+            step.step(*batch)
+        state = copy.deepcopy(step.state_dict())
+        going_on = [step.step(*batch) for batch in batches]
+        with torch.no_grad():
+            model[0].weight.zero_()
+        step.load_state_dict(state)
+        self.assert_curves([step.step(*batch) for batch in batches], going_on, 1e-12)
+        adam = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.AdamW(model.parameters(), lr=0.01))
+        adam.step(*batches[0])
+        state_of_adam = adam.state_dict()
+        adam.load_state_dict(state_of_adam)
+        adam.step(*batches[0])
+        with self.assertRaisesRegex(gradloom.Error, "of step 1 and this training at step 2"):
+            adam.load_state_dict(state_of_adam)
+        with self.assertRaisesRegex(gradloom.Error, "no state of this training"):
+            step.load_state_dict({"model": state["model"], "optimizer": {"elsewhere": torch.zeros(1)}, "steps": 6})
+
+    def test_refusals(self):
+        model = mlp()
+        step = TrainStep(model, nn.MSELoss(), "sgd{lr=0.1}")
+        with self.assertRaisesRegex(gradloom.Error, "no step was made"):
+            step.update_module()
+        x = torch.randn(4, 6)
+        step.step(x, x[:, :3])
+        with self.assertRaisesRegex(gradloom.Error, "other shapes"):
+            step.step(x[:2], x[:2, :3])
+        with self.assertRaisesRegex(gradloom.Error, "optimizer"):
+            TrainStep(model, nn.MSELoss(), "sgdd{lr=0.1}").step(x, x[:, :3])
+
+
+class Sessions(Folder):
+    def test_a_recorded_run_is_read(self):
+        torch.manual_seed(1)
+        recipe = capture(Gpt(), text_batches(), optimizer="adam{lr=0.001}", folder=self.folder + "/job", steps=8)
+        path = self.folder + "/s.db"
+        losses = train(recipe, "--session", path, "--profile", "all")
+        with Session(path) as session:
+            (run,) = session.runs()
+            self.assertEqual((run["steps"], run["status"]), (8, "done"))
+            self.assertAlmostEqual(run["last_loss"], losses[-1], places=6)
+            self.assertGreater(run["median_step_ns"], 0)
+            kernels = session.kernels()
+            self.assertTrue(kernels[0]["total_ns"] >= kernels[-1]["total_ns"] > 0)
+            self.assertTrue(any("blocks.1" in (row["scope"] or "") for row in kernels))
+            self.assertEqual({row["phase"] for row in session.phases()} >= {"forward", "backward", "optimizer"}, True)
+            self.assertEqual([row["loss"] for row in session.losses()], losses)
+            self.assertGreater(len(session.passes()), 5)
+            self.assertTrue(session.nodes(run["id"]))
+            self.assertEqual((list(session.comparisons()), list(session.trials())), ([], []))
+            self.assertEqual(json.loads(session.recipe())["steps"], 8)
+            with self.assertRaisesRegex(gradloom.Error, "no run 9"):
+                session.kernels(9)
+        with self.assertRaisesRegex(gradloom.Error, "no such file"):
+            Session(self.folder + "/none.db")
+        with open(self.folder + "/text.db", "w", encoding="utf-8") as file:
+            file.write("no database at all, but long enough to be looked at")
+        with self.assertRaisesRegex(gradloom.Error, "no session"):
+            Session(self.folder + "/text.db")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=1))

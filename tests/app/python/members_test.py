@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""gradloom.torch.Module is its module's double, takes no more memory than it must, and says what it cannot do.
+
+GRADLOOM_LIBRARY names the library. Exits with 77 (skipped) where there is no PyTorch.
+"""
+
+import copy
+import gc
+import os
+import pickle
+import sys
+import unittest
+import warnings
+import weakref
+
+import support
+import torch
+from gradloom.torch import Module
+from support import Case, Cnn, Gpt, mlp, twins, worst
+from torch import nn
+
+UnsupportedError = support.gradloom.UnsupportedError
+
+
+class Pass(Case):
+    """Members of the module pass through."""
+
+    def test_members(self):
+        mine, theirs = twins(Cnn)
+        self.assertEqual(list(mine.state_dict()), list(theirs.state_dict()))
+        self.assertEqual([n for n, _ in mine.named_parameters()], [n for n, _ in theirs.named_parameters()])
+        self.assertEqual([n for n, _ in mine.named_buffers()], [n for n, _ in theirs.named_buffers()])
+        self.assertEqual([n for n, _ in mine.named_modules()], [n for n, _ in theirs.named_modules()])
+        self.assertIs(mine.head, mine.module.head)
+        mine.note = "here"
+        self.assertEqual(mine.module.note, "here")
+        mine.eval()
+        self.assertFalse(mine.module.training or mine.training or mine.head.training)
+        mine.train()
+        self.assertTrue(mine.module.training and mine.body[1].training)
+        self.assertIn("Cnn", repr(mine))
+
+    def test_state_dict_both_ways(self):
+        mine, theirs = twins(mlp)
+        other = Module(mlp())
+        x = torch.randn(4, 6)
+        other(x)
+        with torch.no_grad():
+            theirs[0].weight.mul_(2)
+        self.assertEqual(str(other.load_state_dict(theirs.state_dict())), "<All keys matched successfully>")
+        self.assert_near(other(x), theirs(x))
+        theirs.load_state_dict(mine.state_dict())
+        self.assert_near(mine(x), theirs(x))
+
+    def test_copies(self):
+        mine, theirs = twins(mlp)
+        x = torch.randn(4, 6)
+        mine(x)
+        for other in (copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
+            self.assertIsInstance(other, Module)
+            with torch.no_grad():
+                other[0].weight.add_(1)
+            self.assert_near(mine(x), theirs(x))
+            self.assertGreater(worst([other(x)], [theirs(x)]), 1e-3)
+
+    def test_changed_members(self):
+        mine, theirs = twins(mlp)
+        x = torch.randn(4, 6)
+        mine(x)
+        torch.manual_seed(8)
+        mine.module[3] = nn.Linear(8, 2)
+        torch.manual_seed(8)
+        theirs[3] = nn.Linear(8, 2)
+        self.assert_near(mine(x), theirs(x))
+        theirs[3].weight = mine.module[3].weight = nn.Parameter(torch.randn(2, 8))
+        self.assert_near(mine(x), theirs(x))
+
+    def test_tied_parameters(self):
+        mine, theirs = twins(Gpt)
+        tokens = torch.randint(0, 31, (2, 8))
+        for model in (mine, theirs):
+            model(tokens, labels=tokens)["loss"].backward()
+        self.assertIs(mine.head.weight, mine.words.weight)
+        self.assert_same_gradients(mine, theirs)
+
+    def test_plans_are_bounded_and_cached(self):
+        module = Module(mlp(), plans=3)
+        for rows in (1, 2, 3, 4, 5, 4, 5):
+            x = torch.randn(rows, 6)
+            self.assert_near(module(x), module.module(x))
+        self.assertEqual(len(module._gradloom._entries), 3)
+        before = list(module._gradloom._entries.values())
+        module(x)
+        self.assertEqual(list(module._gradloom._entries.values()), before)
+
+
+class Refusals(Case):
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            y = self.linear(x)
+            return y * 2 if y.sum() > 0 else y
+
+    def test_values_in_python(self):
+        module = Module(self.Reads())
+        for _ in range(2):
+            with self.assertRaisesRegex(UnsupportedError, r"Reads: .*members_test.py:\d+ needs the numbers of a tensor"):
+                module(torch.randn(2, 3))
+
+    def test_comparisons_in_python(self):
+        class Compares(nn.Module):
+            def forward(self, x):
+                return x + 1 if torch.equal(x, x * 2) else x
+
+        with self.assertRaisesRegex(UnsupportedError, "needs the numbers of a tensor in Python .equal"):
+            Module(Compares())(torch.zeros(2))
+
+    def test_values_of_buffers_are_known(self):
+        class Knows(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("power", torch.tensor(2))
+
+            def forward(self, x):
+                return x ** int(self.power) if self.power > 1 else x
+
+        module, x = Module(Knows()), torch.randn(3)
+        self.assert_near(module(x), x**2)
+        module.power.fill_(3)
+        with self.assertRaisesRegex(UnsupportedError, "needs the numbers"):  # it changes: an argument now
+            module(x)
+
+    def test_fallback_warns_once(self):
+        module = Module(self.Reads(), fallback="torch")
+        x = torch.randn(2, 3)
+        with support.one_warning(self, "runs in PyTorch"):
+            for _ in range(3):
+                self.assert_near(module(x), module.module(x))
+        module(x).sum().backward()
+        self.assertIsNotNone(module.linear.weight.grad)
+
+    def test_what_has_no_kernel_is_named(self):
+        class Lacks(nn.Module):
+            def forward(self, x):
+                return torch.special.i0(x) + torch.linalg.inv(x)
+
+        with self.assertRaisesRegex(UnsupportedError, "aten::i0, aten::linalg_inv"):
+            Module(Lacks())(torch.eye(3))
+
+    def test_arguments_changed_in_place(self):
+        class Changes(nn.Module):
+            def forward(self, x):
+                return x.add_(1) * 2
+
+        with self.assertRaisesRegex(UnsupportedError, "changes x in place"):
+            Module(Changes())(torch.zeros(3))
+
+    def test_other_objects(self):
+        with self.assertRaisesRegex(UnsupportedError, "arguments.*object of type"):
+            Module(nn.Identity())(object())
+
+    def test_wrong_use(self):
+        with self.assertRaises(TypeError):
+            Module(lambda x: x)
+        with self.assertRaises(ValueError):
+            Module(nn.Linear(2, 2), fallback="numpy")
+        with self.assertRaises(RuntimeError):  # PyTorch's own words for shapes that do not fit
+            Module(nn.Linear(2, 2))(torch.randn(3, 5))
+        with self.assertRaisesRegex(support.gradloom.Error, "missing.json"):
+            Module(nn.Linear(2, 2), recipe="missing.json")
+        with self.assertRaisesRegex(support.gradloom.Error, "gradloom_recipe"):
+            Module(nn.Linear(2, 2), recipe={"passes": []})
+
+    def test_a_backward_hook_inside(self):
+        model = mlp()
+        model[0].register_full_backward_hook(lambda *_: None)
+        with self.assertRaisesRegex(UnsupportedError, "backward hook"):
+            Module(model)(torch.randn(2, 6))
+
+    def test_another_device(self):
+        with self.assertRaisesRegex(UnsupportedError, "on meta"):
+            Module(nn.Linear(2, 2))(torch.empty(1, 2, device="meta"))
+
+    def test_recipes(self):
+        recipe = {"gradloom_recipe": 1, "model": {"path": "elsewhere.onnx"}, "passes": [], "precision": "f32", "steps": 3}
+        model = mlp()
+        x = torch.randn(4, 6)
+        self.assert_near(Module(model, recipe=recipe)(x), model(x))
+        recipe["passes"] = [{"name": "no-such-pass"}]
+        with self.assertRaisesRegex(support.gradloom.Error, "no-such-pass"):
+            Module(model, recipe=recipe)(x)
+
+
+class Memory(Case):
+    def test_nothing_is_kept(self):
+        module = Module(mlp())
+        x = torch.randn(4, 6)
+        module(x).sum().backward()
+        plans = [weakref.ref(plan) for entry in module._gradloom._entries.values() for plan in entry._plans.values()]
+        parameter = weakref.ref(module[0].weight)
+        self.assertTrue(plans)
+        del module
+        gc.collect()
+        self.assertEqual([plan() for plan in plans], [None] * len(plans))
+        self.assertIsNone(parameter())
+
+    def test_300_steps_do_not_grow(self):
+        mine, _ = twins(Gpt)
+        tokens = torch.randint(0, 31, (2, 8))
+        optimizer = torch.optim.SGD(mine.parameters(), lr=1e-3)
+
+        def steps(count):
+            for _ in range(count):
+                optimizer.zero_grad()
+                mine(tokens, labels=tokens)["loss"].backward()
+                optimizer.step()
+
+        def resident():
+            with open("/proc/self/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+        steps(50)
+        before = resident()
+        steps(300)
+        self.assertLess(resident() - before, 4 << 20)
+
+    def test_parameters_are_in_memory_once(self):
+        """128 MiB of weights, in parts that malloc gives back: what a step leaves is gradients and an arena, no second copy of the weights."""
+
+        def resident():
+            with open("/proc/self/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+        width = 4096
+        model = nn.Sequential(nn.Linear(width, width, bias=False), nn.ReLU(), nn.Linear(width, width, bias=False))
+        size = sum(p.numel() * 4 for p in model.parameters())
+        module, x = Module(model), torch.randn(2, width)
+        before = resident()
+        for _ in range(2):
+            module.zero_grad(set_to_none=True)
+            module(x).sum().backward()
+        gc.collect()
+        self.assertLess(resident() - before, 1.5 * size)  # gradients are 1
+
+    def test_arenas_come_back(self):
+        module, x = Module(mlp()), torch.randn(4, 6)
+        for _ in range(3):
+            module(x)  # no backward follows
+        for _ in range(3):
+            module(x).sum().backward()
+        self.assertLessEqual(len(module._gradloom._arenas._free), 2)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)
+    sys.exit(unittest.main(verbosity=1))

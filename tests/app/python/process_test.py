@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""gradloom.torch.Module among threads and processes: data loaders, two threads, ranks, Ctrl-C, the end of the interpreter.
+
+GRADLOOM_LIBRARY names the library. Exits with 77 (skipped) where there is no PyTorch.
+"""
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+import support
+import torch
+import torch.utils.data
+from gradloom.torch import Module
+from support import mlp, worst
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return torch.full((6,), float(index)), index
+
+
+def run(script, *arguments, **options):
+    """A script of its own process, which finds what the tests find."""
+    text = f"import sys\nsys.path.insert(0, {HERE!r})\nimport support\nimport torch\nfrom gradloom.torch import Module\n" + textwrap.dedent(script)
+    return subprocess.run([sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=240, **options)
+
+
+class Threads(unittest.TestCase):
+    def test_two_threads_on_one_module_and_on_two(self):
+        torch.manual_seed(1)
+        shared, plain = mlp(), mlp()
+        shared, own = Module(shared), Module(copy.deepcopy(plain))
+        failures = []
+
+        def work(seed):
+            generator = torch.Generator().manual_seed(seed)
+            try:
+                for step in range(60):
+                    x = torch.randn(3 + step % 3, 6, generator=generator)
+                    for module in (shared, own) if seed % 2 else (own, shared):
+                        got = torch.autograd.grad(module(x).square().sum(), list(module.parameters()))
+                        expected = torch.autograd.grad(plain(x).square().sum(), list(plain.parameters()))
+                        assert worst(got, expected) < 1e-5
+            except BaseException as error:
+                failures.append(repr(error))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(failures, [])
+
+    def test_workers_of_a_data_loader(self):
+        module = Module(mlp())
+        module(torch.zeros(4, 6)).sum().backward()  # threads exist before the workers do
+        for context in ("fork", "spawn"):
+            loader = torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=2, multiprocessing_context=context)
+            seen = 0
+            for x, index in loader:
+                module(x).sum().backward()
+                seen += len(index)
+            self.assertEqual(seen, 24, context)
+
+    def test_a_forked_child_computes(self):
+        module, x = Module(mlp()), torch.randn(4, 6)
+        expected = module(x).detach()
+        child = os.fork()
+        if child == 0:
+            ok = False
+            try:
+                y = module(x)
+                y.sum().backward()
+                ok = torch.equal(y.detach(), expected)
+            finally:
+                os._exit(0 if ok else 1)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                self.assertEqual(status, 0)
+                return
+            time.sleep(0.02)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        self.fail("the child hangs")
+
+
+class Ends(unittest.TestCase):
+    def test_ctrl_c(self):
+        script = """
+            import os, signal, threading, time
+            torch.manual_seed(0)
+            module = Module(support.Gpt(width=64, layers=3))
+            tokens = torch.randint(0, 31, (8, 12))
+            plain = module(tokens, labels=tokens)["loss"].item()
+            threading.Thread(target=lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGINT))).start()
+            try:
+                while True:
+                    module(tokens, labels=tokens)["loss"].backward()
+            except KeyboardInterrupt:
+                pass
+            module.zero_grad()
+            again = module(tokens, labels=tokens)["loss"]
+            again.backward()
+            assert again.item() == plain
+            print("goes on")
+        """
+        done = run(script)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "goes on"), done.stderr)
+
+    def test_ctrl_c_that_nobody_catches(self):
+        script = """
+            import os, signal, threading, time
+            module, x = Module(support.mlp()), torch.randn(4, 6)
+            module(x)
+            threading.Thread(target=lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT))).start()
+            while True:
+                module(x).sum().backward()
+        """
+        done = run(script)
+        self.assertIn(done.returncode, (-signal.SIGINT, 130), done.stderr)
+        self.assertIn("KeyboardInterrupt", done.stderr)
+
+    def test_the_interpreter_ends_while_a_thread_is_in_a_step(self):
+        script = """
+            import threading, time
+            from gradloom.torch import TrainStep
+            tokens = torch.randint(0, 31, (8, 12))
+            step = TrainStep(support.Gpt(width=64, layers=3))
+            step.step(tokens, tokens)
+            def work():
+                while True:
+                    step.step(tokens, tokens)
+            threading.Thread(target=work, daemon=True).start()
+            time.sleep(0.2)
+        """
+        for _ in range(3):
+            done = run(script)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_interpreter_ends_while_a_thread_is_in_a_module(self):
+        """PyTorch's own calls in a daemon thread abort then, every time; the engine's add no crash of another kind."""
+        script = """
+            import threading, time
+            module, x = Module(support.Gpt(width=64, layers=3)), torch.randint(0, 31, (8, 12))
+            module(x, labels=x)["loss"].backward()
+            def work():
+                while True:
+                    module(x, labels=x)["loss"].backward()
+            threading.Thread(target=work, daemon=True).start()
+            time.sleep(0.2)
+        """
+        done = run(script)
+        self.assertIn(done.returncode, (0, -signal.SIGABRT), done.stderr)
+        if done.returncode != 0:
+            self.assertIn("terminate called without an active exception", done.stderr)
+
+    def test_a_step_that_was_begun_and_not_ended(self):
+        done = run("loss = Module(support.mlp())(torch.randn(4, 6)).sum()\nprint(loss.item() == loss.item())\n")
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "True"), done.stderr)
+
+    def test_no_library(self):
+        environment = dict(os.environ, GRADLOOM_LIBRARY="/nowhere/libgradloom.so")
+        done = run("Module(support.mlp())(torch.randn(4, 6))\n", env=environment)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("GRADLOOM_LIBRARY names /nowhere/libgradloom.so, which does not exist", done.stderr)
+
+
+def rank_main(rank, file, results):
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo", init_method="file://" + file, rank=rank, world_size=2)
+    torch.manual_seed(3)
+    model = Module(support.Cnn())
+    parallel = DistributedDataParallel(model)
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(3):
+        parallel.zero_grad()
+        parallel(torch.randn(4, 3, 8, 8, generator=generator)).square().sum().backward()
+    torch.save([p.grad for p in model.parameters()], f"{results}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+class Ranks(unittest.TestCase):
+    def test_distributed_data_parallel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = f"import process_test, sys; process_test.rank_main(int(sys.argv[1]), {folder + '/store'!r}, {folder!r})\n"
+            ranks = [threading.Thread(target=lambda r=r: done.append(run(script, str(r)))) for r in range(2)]
+            done = []
+            [t.start() for t in ranks]
+            [t.join() for t in ranks]
+            self.assertEqual([d.returncode for d in done], [0, 0], "".join(d.stderr for d in done))
+            first, second = (torch.load(f"{folder}/{rank}.pt") for rank in range(2))
+        self.assertEqual(worst(first, second), 0.0)
+        torch.manual_seed(3)
+        plain = support.Cnn()
+        generators = [torch.Generator().manual_seed(rank) for rank in range(2)]
+        for _ in range(3):
+            plain.zero_grad()
+            for generator in generators:
+                (plain(torch.randn(4, 3, 8, 8, generator=generator)).square().sum() / 2).backward()
+        self.assertLess(worst(first, [p.grad for p in plain.parameters()]), 1e-4)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=1))
