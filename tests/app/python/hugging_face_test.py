@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Hugging Face's architectures in tiny configurations through gradloom.torch.Module, and its Trainer and Accelerate around it.
+
+Nothing is downloaded: weights are random. Exits with 77 (skipped) without transformers; ./dev test-torch runs it with the newest.
+"""
+
+import copy
+import os
+import sys
+import tempfile
+import unittest
+
+import support
+import torch
+from gradloom.torch import Module
+from support import worst
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+try:
+    import transformers as hf
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+torch.manual_seed(0)
+TOKENS = torch.randint(3, 90, (2, 8))
+MASK = torch.tensor([[1] * 8, [1] * 6 + [0] * 2])
+WORDS = {"input_ids": TOKENS, "attention_mask": MASK}
+CAUSAL = {"input_ids": TOKENS, "labels": TOKENS}
+MASKED = {**WORDS, "labels": TOKENS}
+PAIRS = {**WORDS, "labels": torch.tensor([0, 1])}
+IMAGE = {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 1])}
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 99, "max_position_embeddings": 32}
+VISION = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 32, "patch_size": 8}
+GPT = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 99, "n_positions": 32}
+SEQUENCE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": 99}  # fmt: skip
+
+# (model, configuration, its options, inputs)
+MODELS = [
+    ("GPT2LMHeadModel", "GPT2Config", GPT, CAUSAL),
+    ("GPT2LMHeadModel", "GPT2Config", GPT, MASKED),
+    ("BertForSequenceClassification", "BertConfig", SIZES, PAIRS),
+    ("BertForMaskedLM", "BertConfig", SIZES, MASKED),
+    ("BertForTokenClassification", "BertConfig", {**SIZES, "num_labels": 99}, MASKED),
+    ("RobertaForSequenceClassification", "RobertaConfig", SIZES, PAIRS),
+    ("XLMRobertaForMaskedLM", "XLMRobertaConfig", SIZES, MASKED),
+    ("CamembertForMaskedLM", "CamembertConfig", SIZES, MASKED),
+    ("DistilBertForSequenceClassification", "DistilBertConfig",
+     {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "vocab_size": 99, "max_position_embeddings": 32}, PAIRS),
+    ("AlbertForSequenceClassification", "AlbertConfig", {**SIZES, "embedding_size": 16}, PAIRS),
+    ("ElectraForSequenceClassification", "ElectraConfig", {**SIZES, "embedding_size": 16}, PAIRS),
+    ("MPNetForSequenceClassification", "MPNetConfig", SIZES, PAIRS),
+    ("LlamaForCausalLM", "LlamaConfig", {**SIZES, "num_key_value_heads": 1}, CAUSAL),
+    ("MistralForCausalLM", "MistralConfig", {**SIZES, "num_key_value_heads": 1, "sliding_window": None}, CAUSAL),
+    ("Qwen2ForCausalLM", "Qwen2Config", {**SIZES, "num_key_value_heads": 1}, CAUSAL),
+    ("Qwen3ForCausalLM", "Qwen3Config", {**SIZES, "num_key_value_heads": 1, "head_dim": 8}, CAUSAL),
+    ("GemmaForCausalLM", "GemmaConfig", {**SIZES, "num_key_value_heads": 1, "head_dim": 8}, CAUSAL),
+    ("Gemma2ForCausalLM", "Gemma2Config", {**SIZES, "num_key_value_heads": 1, "head_dim": 8}, CAUSAL),
+    ("StableLmForCausalLM", "StableLmConfig", {**SIZES, "num_key_value_heads": 2}, CAUSAL),
+    ("OlmoForCausalLM", "OlmoConfig", SIZES, CAUSAL),
+    ("PhiForCausalLM", "PhiConfig", SIZES, CAUSAL),
+    ("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES, CAUSAL),
+    ("GPTNeoForCausalLM", "GPTNeoConfig", {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]],
+                                           "vocab_size": 99, "max_position_embeddings": 32}, CAUSAL),
+    ("GPTJForCausalLM", "GPTJConfig", {**GPT, "rotary_dim": 4}, CAUSAL),
+    ("OPTForCausalLM", "OPTConfig", {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 32, "vocab_size": 99,
+                                     "max_position_embeddings": 32, "word_embed_proj_dim": 16}, MASKED),
+    ("BloomForCausalLM", "BloomConfig", {"hidden_size": 16, "n_layer": 2, "n_head": 2, "vocab_size": 99}, MASKED),
+    ("FalconForCausalLM", "FalconConfig", {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99}, CAUSAL),
+    ("MambaForCausalLM", "MambaConfig", {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 99, "state_size": 4},
+     {**CAUSAL, "use_cache": False}),
+    ("XLNetLMHeadModel", "XLNetConfig", {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32, "vocab_size": 99}, CAUSAL),
+    ("T5ForConditionalGeneration", "T5Config",
+     {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 99, "decoder_start_token_id": 0}, MASKED),
+    ("BartForConditionalGeneration", "BartConfig", {**SEQUENCE, "max_position_embeddings": 32}, MASKED),
+    ("WhisperForConditionalGeneration", "WhisperConfig",
+     {**SEQUENCE, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16, "pad_token_id": 0, "bos_token_id": 1,
+      "eos_token_id": 2, "decoder_start_token_id": 1}, {"input_features": torch.randn(2, 8, 32), "labels": TOKENS}),
+    ("Wav2Vec2ForCTC", "Wav2Vec2Config",
+     {**SIZES, "conv_dim": [8, 8], "conv_stride": [4, 4], "conv_kernel": [8, 8], "num_feat_extract_layers": 2,
+      "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.0}, {"input_values": torch.randn(2, 400)}),
+    ("ViTForImageClassification", "ViTConfig", VISION, IMAGE),
+    ("DeiTForImageClassification", "DeiTConfig", VISION, IMAGE),
+    ("BeitForImageClassification", "BeitConfig", VISION, IMAGE),
+    ("Dinov2ForImageClassification", "Dinov2Config", VISION, IMAGE),
+    ("ConvNextForImageClassification", "ConvNextConfig", {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}, IMAGE),
+    ("ResNetForImageClassification", "ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}, IMAGE),
+    ("SwinForImageClassification", "SwinConfig",
+     {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "image_size": 32, "patch_size": 4}, IMAGE),
+    ("MobileNetV2ForImageClassification", "MobileNetV2Config", {"image_size": 32, "depth_multiplier": 0.25}, IMAGE),
+    ("SegformerForImageClassification", "SegformerConfig", {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1],
+                                                           "num_attention_heads": [1, 1, 2, 2], "decoder_hidden_size": 16}, IMAGE),
+    ("CLIPModel", "CLIPConfig", {"text_config": {**SIZES, "eos_token_id": 98}, "vision_config": VISION, "projection_dim": 8},
+     {**WORDS, "pixel_values": IMAGE["pixel_values"], "return_loss": True}),
+]  # fmt: skip
+
+
+def make(model, config, options):
+    torch.manual_seed(0)
+    made = getattr(hf, model)(getattr(hf, config)(**options)).eval()
+    with torch.no_grad():
+        for p in made.parameters():
+            p.add_(0.02 * torch.randn_like(p))
+    return made
+
+
+def loss_of(output):
+    return output["loss"] if output.get("loss") is not None else output[0].square().mean()
+
+
+class Architectures(unittest.TestCase):
+    def test_gradients(self):
+        count = 0
+        for model, config, options, inputs in MODELS:
+            with self.subTest(model=model):
+                try:
+                    theirs = make(model, config, options)
+                except AttributeError:
+                    continue  # this transformers lacks it
+                mine = Module(copy.deepcopy(theirs))
+                results = [m(**inputs) for m in (mine, theirs)]
+                self.assertIs(type(results[0]), type(results[1]))
+                for result in results:
+                    loss_of(result).backward()
+                self.assertLess(worst([loss_of(results[0])], [loss_of(results[1])]), 1e-5)
+                largest = max(float(q.grad.abs().max()) for q in theirs.parameters() if q.grad is not None)
+                for (name, p), q in zip(mine.named_parameters(), theirs.parameters()):
+                    if q.grad is not None:  # some are zero but for rounding: a key's bias moves all scores alike
+                        scale = max(float(q.grad.abs().max()), 1e-3 * largest)
+                        self.assertLess(float((p.grad - q.grad).abs().max()) / scale, 2e-4, name)
+                count += 1
+        self.assertGreaterEqual(count, 40)
+
+
+    def test_what_only_the_data_tell_is_refused(self):
+        """DeBERTa picks the rows that have labels, whose number differs from batch to batch."""
+        with self.assertRaisesRegex(support.gradloom.UnsupportedError, "only the data tells"):
+            Module(make("DebertaV2ForSequenceClassification", "DebertaV2Config", SIZES))(**PAIRS)
+
+
+class Loops(unittest.TestCase):
+    def setUp(self):
+        self.config = hf.GPT2Config(**GPT, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        generator = torch.Generator().manual_seed(5)
+        self.data = [{"input_ids": t, "labels": t} for t in torch.randint(3, 90, (64, 8), generator=generator)]
+
+    def model(self):
+        torch.manual_seed(1)
+        return hf.GPT2LMHeadModel(self.config)
+
+    def test_trainer(self):
+        curves = []
+        for wrap in (Module, lambda m: m):
+            with tempfile.TemporaryDirectory() as folder:
+                arguments = hf.TrainingArguments(folder, max_steps=200, per_device_train_batch_size=4, learning_rate=1e-3, logging_steps=10,
+                                                 save_strategy="no", report_to=[], use_cpu=True, seed=3, disable_tqdm=True)  # fmt: skip
+                trainer = hf.Trainer(model=wrap(self.model()), args=arguments, train_dataset=self.data)
+                trainer.train()
+                curves.append([row["loss"] for row in trainer.state.log_history if "loss" in row])
+        self.assertEqual(len(curves[0]), 20)
+        self.assertLess(max(abs(a - b) for a, b in zip(*curves)), 2e-2)
+
+    def test_accelerate(self):
+        try:
+            from accelerate import Accelerator
+        except ImportError:
+            self.skipTest("no accelerate")
+        curves = []
+        for wrap in (Module, lambda m: m):
+            accelerator = Accelerator(cpu=True)
+            model = wrap(self.model())
+            loader = torch.utils.data.DataLoader(self.data, batch_size=4)
+            model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader)
+            losses = []
+            for _ in range(13):
+                for batch in loader:
+                    optimizer.zero_grad()
+                    loss = model(**batch).loss
+                    accelerator.backward(loss)
+                    optimizer.step()
+                    losses.append(float(loss.detach()))
+            curves.append(losses)
+        self.assertGreaterEqual(len(curves[0]), 200)
+        self.assertLess(max(abs(a - b) for a, b in zip(*curves)), 2e-2)
+
+
+if __name__ == "__main__":
+    support.torch.set_num_threads(1)
+    sys.exit(unittest.main(verbosity=1))
