@@ -8,6 +8,7 @@
 #include "app/parameter_file.h"
 #include "engine/base/names.h"
 #include "engine/base/text.h"
+#include "engine/train/eight_bit.h"
 #include "engine/train/weight_copies.h"
 
 namespace gradloom {
@@ -67,6 +68,14 @@ std::vector<Kept> kept_states(const ImportedModel& model, const Compiled& compil
   return kept;
 }
 
+// States of 8 bits are two tensors in a checkpoint.
+std::string codes_of(const std::string& key) { return key + ".codes"; }
+std::string scales_of(const std::string& key) { return key + ".scales"; }
+
+Shape parameter_shape(const Graph& graph, const TrainState& state) {
+  return graph.type(find_value(graph, state.parameter)).shape;
+}
+
 std::string file_of(const Checkpoint& from) { return escaped(from.path) + "/" + kOptimizerFile; }
 
 // The scalars of loss scaling. A checkpoint of another precision has none but the count of updates.
@@ -82,6 +91,31 @@ Status set_loss_scaling(const Checkpoint& from, const TrainState& state, Value& 
   if (state.name == kGood) count(from.loss_scale->good_steps);
   if (state.name == kSkipped) count(from.loss_scale->skipped_steps);
   return {};
+}
+
+// The state in the checkpoint as this training keeps it: what is of 8 bits in one of both is encoded or decoded. The names that it has
+// there are added to `known`.
+Result<Tensor> contents_of(const Checkpoint& from, const Kept& kept, const Graph& graph,
+                           const std::string& hint, std::set<std::string>& known) {
+  const auto& tensors = from.optimizer.tensors;
+  const Type& type = graph.type(kept.id);
+  const auto read = [&](const std::string& key, const Type& expected) -> Result<Tensor> {
+    const auto it = tensors.find(key);
+    if (it == tensors.end())
+      return Error{Errc::bad_input, file_of(from) + ": no '" + escaped(key) + "', which " +
+                                        escaped(from.recipe.optimizer) + " did not keep" + hint};
+    known.insert(key);
+    return tensor_as(it->second, expected, file_of(from) + ": '" + escaped(key) + "'");
+  };
+  const bool encoded = kept.state != nullptr && kept.state->encoded;
+  const Shape shape = encoded ? parameter_shape(graph, *kept.state) : type.shape;
+  if (kept.state != nullptr && tensors.count(kept.key) == 0 && tensors.count(codes_of(kept.key)) != 0) {
+    const EightBitState state{TRY(read(codes_of(kept.key), codes_type(shape))),
+                              TRY(read(scales_of(kept.key), scales_type(shape)))};
+    return encoded ? TRY(joined_state(state)) : TRY(decoded_state(state, kept.state->range)).cast(type.dtype);
+  }
+  if (!encoded) return read(kept.key, type);
+  return encoded_state(TRY(read(kept.key, {DType::f32, shape})), kept.state->range);
 }
 
 }  // namespace
@@ -103,7 +137,13 @@ Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
   for (const Kept& kept : kept_states(job.model(), compiled)) {
     Tensor contents = TRY(job.state_view(kept.id));
     if (kept.state == nullptr || !is_of_loss_scaling(*kept.state)) {
-      c.optimizer.tensors[kept.key] = std::move(contents);
+      if (kept.state != nullptr && kept.state->encoded) {
+        EightBitState split = split_state(contents, parameter_shape(compiled.train.graph, *kept.state));
+        c.optimizer.tensors[codes_of(kept.key)] = std::move(split.codes);
+        c.optimizer.tensors[scales_of(kept.key)] = std::move(split.scales);
+      } else {
+        c.optimizer.tensors[kept.key] = std::move(contents);
+      }
       if (kept.state != nullptr) counted.insert(kept.state->parameter);
       continue;
     }
@@ -133,12 +173,7 @@ Status set_states(const Checkpoint& from, const ImportedModel& model, Compiled& 
       TRY(set_loss_scaling(from, *kept.state, value));
       continue;
     }
-    const auto it = from.optimizer.tensors.find(kept.key);
-    if (it == from.optimizer.tensors.end())
-      return Error{Errc::bad_input, file_of(from) + ": no '" + escaped(kept.key) + "', which " +
-                                        escaped(from.recipe.optimizer) + " did not keep" + hint};
-    value.data = TRY(tensor_as(it->second, value.type, file_of(from) + ": '" + escaped(kept.key) + "'"));
-    known.insert(kept.key);
+    value.data = TRY(contents_of(from, kept, graph, hint, known));
     if (kept.state != nullptr) known.insert(kept.state->parameter + std::string(kStep));
   }
   for (const auto& [key, tensor] : from.optimizer.tensors)

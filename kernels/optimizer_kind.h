@@ -20,4 +20,7 @@ enum class StateForm : std::uint8_t {
   columns,     // of factored ones: without the last but one
 };
 
+// What numbers a state may hold.
+enum class StateRange : std::uint8_t { any, positive };  // positive: 0 or more
+
 }  // namespace gradloom::kernels

@@ -11,7 +11,8 @@ namespace {
   {#field, name, help, fallback, least, most, &OptimizerSpec::field, nullptr},
 #define FLAG(field, name, fallback, help) \
   {#field, name, help, fallback, 0, 1, nullptr, &OptimizerSpec::field},
-#define STATE(number, name, form, needs) {name, kernels::StateForm::form, needs},
+#define STATE(number, name, form, range, needs) \
+  {name, kernels::StateForm::form, kernels::StateRange::range, needs},
 #define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
   constexpr OptimizerOption name##_options[] = {options};                                     \
   constexpr OptimizerStateDef name##_states[] = {states};
@@ -101,6 +102,10 @@ bool is_factored(const OptimizerDef& def, const Shape& parameter) {
 
 }  // namespace
 
+bool has_eight_bit_states(const OptimizerSpec& spec, const Shape& parameter) {
+  return spec.eight_bit_states && element_count(parameter) >= kLeastEightBit;
+}
+
 Attrs optimizer_attrs(const OptimizerSpec& spec, const Shape& parameter) {
   const OptimizerDef& def = optimizer_def(spec.kind);
   Attrs attrs{{"kind", std::string(def.name)}, {"n", std::int64_t{1}}};
@@ -110,6 +115,7 @@ Attrs optimizer_attrs(const OptimizerSpec& spec, const Shape& parameter) {
     else
       attrs.set(option.field, std::int64_t{spec.*option.flag});
   }
+  if (!has_eight_bit_states(spec, parameter)) attrs.erase("eight_bit_states");
   if (is_factored(def, parameter)) attrs.set("factored", std::int64_t{1});
   return attrs;
 }
@@ -128,7 +134,7 @@ std::vector<OptimizerState> optimizer_states(const OptimizerSpec& spec, const Sh
     Shape shape = parameter;
     if (state.form == StateForm::rows) shape.pop_back();
     if (state.form == StateForm::columns) shape.erase(shape.end() - 2);
-    states.push_back({state.name, std::move(shape)});
+    states.push_back({state.name, std::move(shape), state.range});
   }
   return states;
 }

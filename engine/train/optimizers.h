@@ -24,6 +24,7 @@ struct OptimizerSpec {
   double epsilon2 = 0, clip_threshold = 0, decay_rate = 0;
   bool nesterov = false, maximize = false, correct_bias = false;
   bool scale_parameter = false, relative_step = false, warmup_init = false;
+  bool eight_bit_states = false;
   void fields(FieldVisitor& v);  // those of `kind`
 };
 
@@ -40,6 +41,7 @@ struct OptimizerOption {
 struct OptimizerStateDef {
   const char* name;
   kernels::StateForm form;
+  kernels::StateRange range;
   const char* needs;
 };
 
@@ -60,11 +62,17 @@ Result<OptimizerSpec> parse_optimizer(const std::string& text);  // "adamw{lr=1e
 std::string print_optimizer(const OptimizerSpec& spec);
 std::vector<std::string> optimizer_names();
 
+// With eight_bit_states: whether a parameter of this shape has states of 8 bits. Small ones, biases and scales that all others pass
+// through, gain little and keep theirs (as bitsandbytes does).
+constexpr std::int64_t kLeastEightBit = 4096;
+bool has_eight_bit_states(const OptimizerSpec& spec, const Shape& parameter);
+
 // For the training graph: attributes of operator Optimizer for one parameter of this shape, and its states in
 // the operator's order.
 struct OptimizerState {
   std::string name;
   Shape shape;
+  kernels::StateRange range;
 };
 Attrs optimizer_attrs(const OptimizerSpec& spec, const Shape& parameter);
 std::vector<OptimizerState> optimizer_states(const OptimizerSpec& spec, const Shape& parameter);

@@ -7,6 +7,7 @@
 #include "engine/base/text.h"
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
+#include "engine/train/eight_bit.h"
 
 namespace gradloom {
 namespace {
@@ -149,8 +150,9 @@ void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Train
     std::vector<ValueId> inputs{out.names.lr, scaling.step, scaling.factor, scaling.apply, p, g};
     std::vector<ValueId> states;
     for (const OptimizerState& s : optimizer_states(optimizer, shape)) {
-      const TrainState state{.parameter = name, .name = s.name};
-      states.push_back(add_state(b, out.states, state, Type{dtype, s.shape}));
+      const bool encoded = has_eight_bit_states(optimizer, shape);
+      const TrainState state{.parameter = name, .name = s.name, .range = s.range, .encoded = encoded};
+      states.push_back(add_state(b, out.states, state, encoded ? encoded_type(shape) : Type{dtype, s.shape}));
       inputs.push_back(states.back());
     }
     const auto next = b.ops(op, inputs, attrs, static_cast<int>(1 + states.size()));

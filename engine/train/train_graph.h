@@ -48,7 +48,9 @@ struct TrainState {
   std::string value{};      // its name in the graph
   std::string parameter{};  // that it belongs to; empty: to the step as a whole
   std::string name{};       // "m", "loss_scale"
-  bool remembered = true;   // read by later steps; an accumulator is not: each step begins it anew
+  kernels::StateRange range = kernels::StateRange::any;
+  bool encoded = false;    // in 8 bits (engine/train/eight_bit.h); it has its parameter's shape then
+  bool remembered = true;  // read by later steps; an accumulator is not: each step begins it anew
 };
 constexpr const char* kAverage = "ema";  // TrainState::name of a parameter's moving average
 struct TrainGraph {

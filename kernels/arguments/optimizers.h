@@ -11,7 +11,7 @@ struct RandomState;  // elements.h
 // Multi-tensor optimizers: one kernel updates `count` tensors of sizes[i] elements, in place (the *_out
 // pointer equals the input or not; both work). lr: f64 scalar, step: i64 scalar (1 at the first update),
 // grad_scale: scalar of dtype or null. Formulas and their sources: the rows of kernels/optimizers.def, whose
-// options are the members from beta1 to warmup_init.
+// options are the members from beta1 to eight_bit_states.
 struct OptimizerArgs {
   DType dtype;
   OptimizerKind kind;
@@ -22,6 +22,9 @@ struct OptimizerArgs {
   double lr_decay, initial_sum;                 // Adagrad
   double epsilon2, clip_threshold, decay_rate;  // Adafactor
   bool nesterov, maximize, correct_bias, scale_parameter, relative_step, warmup_init;
+  // Not Adafactor: every state is encoded_bytes(sizes[i]) bytes (kernels/block_quantization.h), and what is computed of it
+  // in a step is encoded again.
+  bool eight_bit_states;
   double lr_factor;   // of lr
   double clip_value;  // largest size of a gradient's element after grad_scale; 0: any
   // Adafactor: whether tensors are matrices [.., rows[i], columns[i]] with means of rows and columns for states

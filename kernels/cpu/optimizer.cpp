@@ -17,9 +17,10 @@ void sgd(const OptimizerArgs& args) {
     const T* const grad = gradients(args, piece, held);
     const Parameter<T> parameter(args, piece);
     const T* const param = parameter.from;
-    const T* const state = input<T>(args.state1, piece);
     T* const param_out = parameter.to;
-    T* const state_out = output<T>(args.state1_out, piece);
+    KeptState<T, StateRange::any> momenta(args, args.state1, args.state1_out, piece);
+    const T* const state = momenta.from;
+    T* const state_out = momenta.to;
     if (args.momentum == 0.0) {
 #pragma GCC ivdep
       for (i64 i = 0; i < piece.count; ++i) {
@@ -29,6 +30,7 @@ void sgd(const OptimizerArgs& args) {
       if (state_out != nullptr && state != nullptr && state_out != state) {
         for (i64 i = 0; i < piece.count; ++i) state_out[i] = state[i];
       }
+      momenta.finish();
       return parameter.finish(args, piece);
     }
     const bool nesterov = args.nesterov;
@@ -40,6 +42,7 @@ void sgd(const OptimizerArgs& args) {
       state_out[i] = buffer;
       param_out[i] = param[i] - lr * (nesterov ? g + momentum * buffer : buffer);
     }
+    momenta.finish();
     parameter.finish(args, piece);
   });
 }
@@ -63,7 +66,7 @@ AdamFactors<T> adam_factors(const OptimizerArgs& args) {
 }
 
 // body(parameter, gradient, state) changes parameter and state of an element, for optimizers with one state.
-template <class T, class Body>
+template <class T, StateRange range, class Body>
 GRADLOOM_INLINE void update_with_state(const OptimizerArgs& args, i64 work_per_element, const Body& body) {
   const T scale = gradient_scale<T>(args);
   for_pieces(args.count, args.sizes, work_per_element, [&](i64, const Piece& piece) {
@@ -71,9 +74,10 @@ GRADLOOM_INLINE void update_with_state(const OptimizerArgs& args, i64 work_per_e
     const T* const grad = gradients(args, piece, held);
     const Parameter<T> parameter(args, piece);
     const T* const param = parameter.from;
-    const T* const state = input<T>(args.state1, piece);
     T* const param_out = parameter.to;
-    T* const state_out = output<T>(args.state1_out, piece);
+    KeptState<T, range> states(args, args.state1, args.state1_out, piece);
+    const T* const state = states.from;
+    T* const state_out = states.to;
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) {
       T p = param[i], s = state[i];
@@ -81,6 +85,7 @@ GRADLOOM_INLINE void update_with_state(const OptimizerArgs& args, i64 work_per_e
       state_out[i] = s;
       param_out[i] = p;
     }
+    states.finish();
     parameter.finish(args, piece);
   });
 }
@@ -94,11 +99,11 @@ GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_
     const T* const grad = gradients(args, piece, held);
     const Parameter<T> parameter(args, piece);
     const T* const param = parameter.from;
-    const T* const state1 = input<T>(args.state1, piece);
-    const T* const state2 = input<T>(args.state2, piece);
     T* const param_out = parameter.to;
-    T* const state1_out = output<T>(args.state1_out, piece);
-    T* const state2_out = output<T>(args.state2_out, piece);
+    KeptState<T, StateRange::any> moment1(args, args.state1, args.state1_out, piece);
+    KeptState<T, StateRange::positive> moment2(args, args.state2, args.state2_out, piece);
+    const T *const state1 = moment1.from, *const state2 = moment2.from;
+    T *const state1_out = moment1.to, *const state2_out = moment2.to;
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) {
       T p = param[i], m = state1[i], v = state2[i];
@@ -107,6 +112,8 @@ GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_
       state2_out[i] = v;
       param_out[i] = p;
     }
+    moment1.finish();
+    moment2.finish();
     parameter.finish(args, piece);
   });
 }
@@ -157,7 +164,7 @@ void adagrad(const OptimizerArgs& args) {
   const T decay = T(args.weight_decay), epsilon = T(args.epsilon), initial = T(args.initial_sum);
   const bool first = *args.step <= 1;
   const T rate = T(learning_rate(args) / (1.0 + double(*args.step - 1) * args.lr_decay));
-  update_with_state<T>(args, 5, [&](T& p, T grad, T& sum) {
+  update_with_state<T, StateRange::positive>(args, 5, [&](T& p, T grad, T& sum) {
     const T g = grad + decay * p;
     sum = (first ? initial : sum) + g * g;  // the first state may be anything
     p = p - rate * (g / (sqrt(sum) + epsilon));
@@ -169,7 +176,7 @@ void lion(const OptimizerArgs& args) {
   const T beta1 = T(args.beta1), one_minus_beta1 = T(1.0 - args.beta1), beta2 = T(args.beta2),
           one_minus_beta2 = T(1.0 - args.beta2);
   const T rate = T(learning_rate(args)), shrink = T(1.0 - learning_rate(args) * args.weight_decay);
-  update_with_state<T>(args, 4, [&](T& p, T g, T& m) {
+  update_with_state<T, StateRange::any>(args, 4, [&](T& p, T g, T& m) {
     const T direction = beta1 * m + one_minus_beta1 * g;
     // Neither a NaN nor a zero has a sign: they stay what they are.
     const T sign = direction > T(0) ? T(1) : direction < T(0) ? T(-1) : direction;
@@ -192,20 +199,21 @@ void lamb(const OptimizerArgs& args) {
     const T* const grad = gradients(args, piece, held);
     const Parameter<T> parameter(args, piece);
     const T* const param = parameter.from;
-    const T* const state1 = input<T>(args.state1, piece);
-    const T* const state2 = input<T>(args.state2, piece);
-    T* const state1_out = output<T>(args.state1_out, piece);
-    T* const state2_out = output<T>(args.state2_out, piece);
-    T updates[kTensorPiece];
+    KeptState<T, StateRange::any> moment1(args, args.state1, args.state1_out, piece);
+    KeptState<T, StateRange::positive> moment2(args, args.state2, args.state2_out, piece);
+    const T *const state1 = moment1.from, *const state2 = moment2.from;
+    T *const state1_out = moment1.to, *const state2_out = moment2.to;
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) {
       const T g = grad[i] * f.scale;
-      const T m = f.beta1 * state1[i] + f.one_minus_beta1 * g;
-      const T v = f.beta2 * state2[i] + f.one_minus_beta2 * (g * g);
-      state1_out[i] = m;
-      state2_out[i] = v;
-      updates[i] = update(m, v, param[i]);
+      state1_out[i] = f.beta1 * state1[i] + f.one_minus_beta1 * g;
+      state2_out[i] = f.beta2 * state2[i] + f.one_minus_beta2 * (g * g);
     }
+    moment1.settle();
+    moment2.settle();
+    T updates[kTensorPiece];
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) updates[i] = update(state1_out[i], state2_out[i], param[i]);
     const auto square = [](const auto& a, const auto& b) { return a * b; };
     param_squares[number] = sum_of(param, param, piece.count, square);
     update_squares[number] = sum_of(updates, updates, piece.count, square);
@@ -220,8 +228,9 @@ void lamb(const OptimizerArgs& args) {
     const T rate = T(lr * trust);
     const Parameter<T> parameter(args, piece);
     const T* const param = parameter.from;
-    const T* const m = output<T>(args.state1_out, piece);
-    const T* const v = output<T>(args.state2_out, piece);
+    const KeptState<T, StateRange::any> moment1(args, args.state1_out, args.state1_out, piece);
+    const KeptState<T, StateRange::positive> moment2(args, args.state2_out, args.state2_out, piece);
+    const T *const m = moment1.from, *const v = moment2.from;
     T* const param_out = parameter.to;
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) param_out[i] = param[i] - rate * update(m[i], v[i], param[i]);
@@ -238,19 +247,20 @@ void adafactor(const OptimizerArgs& args) {
 // stand there.
 template <class T>
 void keep_all(const OptimizerArgs& args) {
-  // divisors: by how much less than the parameter's the elements of the tensors are; null: not.
-  const auto keep = [&](const void* const* from, void* const* to, const i64* divisors,
-                        std::size_t bytes = sizeof(T)) {
+  // bytes(elements): of a tensor of a parameter of that many; divisors: by how much less the tensor has; null: not.
+  const auto keep = [&](const void* const* from, void* const* to, const i64* divisors, const auto& bytes) {
     if (from == nullptr || to == nullptr) return;
     for (i64 t = 0; t < args.count; ++t) {
       const i64 elements = args.sizes[t] / (divisors != nullptr ? divisors[t] : 1);
-      if (from[t] != to[t] && elements > 0) __builtin_memcpy(to[t], from[t], std::size_t(elements) * bytes);
+      if (from[t] != to[t] && elements > 0) __builtin_memcpy(to[t], from[t], std::size_t(bytes(elements)));
     }
   };
-  keep(args.param, args.param_out, nullptr, args.low_params ? 2 : sizeof(T));
-  keep(args.state1, args.state1_out, args.factored ? args.columns : nullptr);
-  keep(args.state2, args.state2_out, args.factored ? args.rows : nullptr);
-  keep(args.state3, args.state3_out, nullptr);
+  const auto of_parameter = [&](i64 n) { return n * (args.low_params ? 2 : i64(sizeof(T))); };
+  const auto of_state = [&](i64 n) { return args.eight_bit_states ? encoded_bytes(n) : n * i64(sizeof(T)); };
+  keep(args.param, args.param_out, nullptr, of_parameter);
+  keep(args.state1, args.state1_out, args.factored ? args.columns : nullptr, of_state);
+  keep(args.state2, args.state2_out, args.factored ? args.rows : nullptr, of_state);
+  keep(args.state3, args.state3_out, nullptr, of_state);
 }
 
 template <class T>

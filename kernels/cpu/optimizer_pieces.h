@@ -1,6 +1,7 @@
 // What the optimizers' kernels share: pieces of many tensors, and what a step reads of its arguments.
 #pragma once
 
+#include "kernels/block_quantization.h"
 #include "kernels/cpu/halves.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/uniforms.h"
@@ -172,6 +173,91 @@ struct Parameter {
     if (args.low_params) round_at_random(args, piece, to);
     write_copy(args, piece, to);
   }
+};
+
+// ---- states of 8 bits (kernels/block_quantization.h) ------------------------------------------------------------
+
+struct CodeMap {
+  float value[kCodes];
+};
+constexpr CodeMap code_map(bool positive) {
+  CodeMap map{};
+  for (int code = 0; code < kCodes; ++code) map.value[code] = map_value(code, positive);
+  return map;
+}
+template <bool positive>
+constexpr CodeMap kCodeMap = code_map(positive);
+
+static_assert(kTensorPiece % kCodeBlock == 0);
+
+// A state of a piece: where it lies or, if it is of 8 bits, decoded in memory of its own, from which `finish` encodes it. Null
+// where there is none.
+template <class T, StateRange range>
+struct KeptState {
+  const T* from;
+  T* to;
+
+  GRADLOOM_INLINE KeptState(const OptimizerArgs& args, const void* const* tensors, void* const* results,
+                            const Piece& piece)
+      : encoded_(args.eight_bit_states && tensors != nullptr) {
+    if (!encoded_) {
+      from = input<T>(tensors, piece);
+      to = output<T>(results, piece);
+      return;
+    }
+    from = to = held_;
+    count_ = piece.count;
+    const i64 scales = code_blocks(args.sizes[piece.tensor]) * i64(sizeof(float));
+    result_ = static_cast<std::uint8_t*>(results[piece.tensor]);
+    scales_ = reinterpret_cast<float*>(result_) + piece.begin / kCodeBlock;
+    result_ += scales + piece.begin;
+    const auto* const tensor = static_cast<const std::uint8_t*>(tensors[piece.tensor]);
+    decode(reinterpret_cast<const float*>(tensor) + piece.begin / kCodeBlock, tensor + scales + piece.begin,
+           held_, count_);
+  }
+  GRADLOOM_INLINE void finish() {
+    if (!encoded_) return;
+    for (i64 begin = 0; begin < count_; begin += kCodeBlock)
+      scales_[begin / kCodeBlock] =
+          encode(held_ + begin, smaller(kCodeBlock, count_ - begin), result_ + begin);
+  }
+  // The same, and `to` becomes what was encoded: what the next step reads.
+  GRADLOOM_INLINE void settle() {
+    finish();
+    if (encoded_) decode(scales_, result_, held_, count_);
+  }
+
+ private:
+  static constexpr bool kPositive = range == StateRange::positive;
+
+  GRADLOOM_INLINE static void decode(const float* scales, const std::uint8_t* codes, T* to, i64 count) {
+    for (i64 begin = 0; begin < count; begin += kCodeBlock) {
+      const T scale = T(scales[begin / kCodeBlock]);
+      const i64 end = begin + smaller(kCodeBlock, count - begin);
+      for (i64 i = begin; i < end; ++i) to[i] = T(kCodeMap<kPositive>.value[codes[i]]) * scale;
+    }
+  }
+  GRADLOOM_INLINE static float encode(const T* from, i64 count, std::uint8_t* codes) {
+    T least = 0, most = 0;
+    for (i64 i = 0; i < count; ++i) {
+      least = min(from[i], least);
+      most = max(from[i], most);
+    }
+    const float scale = block_scale(least, most);
+    // The choice of code_in_block, once for all: a loop without it is vectorized.
+    if (!(scale > 0 || scale < 0)) {
+      __builtin_memset(codes, code_of<kPositive>(0), std::size_t(count));
+    } else {
+      for (i64 i = 0; i < count; ++i) codes[i] = std::uint8_t(code_of<kPositive>(float(from[i] / T(scale))));
+    }
+    return scale;
+  }
+
+  const bool encoded_;
+  i64 count_;
+  float* scales_;
+  std::uint8_t* result_;
+  T held_[kTensorPiece];
 };
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -4,7 +4,9 @@
 // multi_tensor_apply). A block updates one piece of one tensor in one pass over it. lr, step and gradient
 // scale are read on the device, so a recorded step can be replayed. Norms: every piece leaves its sum of
 // squares in the workspace (f64); a second kernel adds the pieces in a fixed order. LAMB updates with a third
-// pass, which finds the ratio |p| / |u| of its tensor in the workspace.
+// pass, which finds the ratio |p| / |u| of its tensor in the workspace. States of 8 bits (kernels/block_quantization.h): a
+// warp takes a block of codes, whose scale it finds when its new numbers are there.
+#include "kernels/gpu/encoded_state.h"
 #include "kernels/gpu/group.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/optimizer_batch.h"
@@ -74,6 +76,55 @@ GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t, const LowParams& 
           bits % 16 == 0};
 }
 
+// ---- states of 8 bits -----------------------------------------------------------------------------------------------------------
+
+template <class T, bool positive>
+GRADLOOM_DEVICE EncodedState<T, positive> encoded_state(const Tensors& batch, List from, List to, int t,
+                                                        const Piece<T>& piece) {
+  return {batch.lists[from][t], batch.lists[to][t], batch.sizes[t], piece.begin};
+}
+
+// update(i, left, first, second) computes the next states of a group; then stored(i, left, first, second) sees them as they are
+// stored. Of optimizers with one state `second` means nothing. Every thread must call it.
+template <class T, bool positive, bool two, class Update, class Stored>
+GRADLOOM_DEVICE void for_encoded(const Tensors& batch, int t, const Piece<T>& piece, const Update& update,
+                                 const Stored& stored) {
+  constexpr int kCount = Group<T>::kCount, kGroups = kCodeBlock / kCount,
+                kRounds = kGroups > kWarp ? kGroups / kWarp : 1;
+  const auto first = encoded_state<T, positive>(batch, kState1, kState1Out, t, piece);
+  const auto second =
+      encoded_state<T, true>(batch, two ? kState2 : kState1, two ? kState2Out : kState1Out, t, piece);
+  const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
+  for (long long block = warp * kCodeBlock; block < piece.count;
+       block += kOptimizerThreads / kWarp * kCodeBlock) {
+    Group<T> groups1[kRounds], groups2[kRounds];
+    Extremes<T> extremes1, extremes2;
+    const auto for_lane = [&](const auto& body) {
+      for (int round = 0; round < kRounds; ++round) {
+        const int group = round * kWarp + lane;
+        const long long i = block + group * kCount, left = piece.count - i;
+        if (group < kGroups && left > 0) body(i, left, groups1[round], groups2[round]);
+      }
+    };
+    for_lane([&](long long i, long long left, Group<T>& a, Group<T>& b) {
+      a = first.load(i, left);
+      if (two) b = second.load(i, left);
+      update(i, left, a, b);
+      extremes1.add(a, left);
+      if (two) extremes2.add(b, left);
+    });
+    // Every lane has read the old scales when this has heard of its numbers.
+    const float scale1 = extremes1.scale(), scale2 = two ? extremes2.scale() : 0.0f;
+    if (lane == 0) first.store_scale(block, scale1);
+    if (two && lane == 0) second.store_scale(block, scale2);
+    for_lane([&](long long i, long long left, Group<T>& a, Group<T>& b) {
+      first.store(i, left, scale1, a);
+      if (two) second.store(i, left, scale2, b);
+      stored(i, left, a, b);
+    });
+  }
+}
+
 // ---- what a step reads on the device ----------------------------------------------------------------------------------------------
 
 struct Settings {
@@ -128,45 +179,22 @@ GRADLOOM_DEVICE Inputs<T> fetch_inputs(const Piece<T>& piece, long long i, long 
           fetch(piece.state2 + i, left, piece.packed)};
 }
 
-template <class T>
-__global__ void sgd_kernel(Tensors batch, Settings s) {
-  if (skipped(s.inputs)) return;
-  using A = Accum<T>;
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
-  const A lr = A(learning_rate(s.inputs)), decay = A(s.weight_decay), momentum = A(s.momentum),
-          scale = gradient_scale<T>(s.inputs);
-  const bool first = *s.inputs.step <= 1, plain = s.momentum == 0.0,
-             copy_state = plain && piece.state1_out != piece.state1;
-  const A keep = first ? A(0) : momentum, take = first ? A(1) : A(1.0 - s.dampening);
-  for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Pack<T> grad_pack = piece.gradients(i, left), param_pack = piece.params(i, left);
-    Pack<T> state_pack{};
-    if (piece.state1 != nullptr && (!plain || copy_state))
-      state_pack = fetch(piece.state1 + i, left, piece.packed);
-    const Group<T> grad = gradients_of(grad_pack, s.inputs);
-    Group<T> param = to_group(param_pack), state = to_group(state_pack);
-    for (int j = 0; j < Group<T>::kCount; ++j) {
-      const A g = grad.v[j] * scale + decay * param.v[j];
-      A direction = g;
-      if (!plain) {
-        const A old = first ? A(0) : state.v[j];  // the first state may be anything
-        const A buffer = keep * old + take * g;
-        state.v[j] = buffer;
-        direction = s.nesterov ? g + momentum * buffer : buffer;
-      }
-      param.v[j] = param.v[j] - lr * direction;
-    }
-    piece.store_params(i, param, left);
-    if (piece.state1_out != nullptr && (!plain || copy_state))
-      store_group(piece.state1_out + i, state, left, piece.packed);
-  });
-}
-
 // body(parameter, gradient, state) changes parameter and state of an element, for optimizers with one state.
-template <class T, class Body>
+// encoded: the state is of 8 bits; positive: its range.
+template <class T, bool encoded, bool positive, class Body>
 GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, const Body& body) {
   const Accum<T> scale = gradient_scale<T>(s.inputs);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
+  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
+  const Piece<T> piece = piece_of<T>(batch, t, s.low);
+  if constexpr (encoded) {
+    const auto update = [&](long long i, long long left, Group<T>& state, const Group<T>&) {
+      const Group<T> grad = gradients_of(piece.gradients(i, left), s.inputs);
+      Group<T> param = to_group(piece.params(i, left));
+      for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state.v[j]);
+      piece.store_params(i, param, left);
+    };
+    return for_encoded<T, positive, false>(batch, t, piece, update, [](auto&&...) {});
+  }
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Pack<T> grad_pack = piece.gradients(i, left), param_pack = piece.params(i, left),
                   state_pack = fetch(piece.state1 + i, left, piece.packed);
@@ -179,10 +207,20 @@ GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, 
 }
 
 // body(parameter, gradient, m, v): the same for optimizers with two.
-template <class T, class Body>
+template <class T, bool encoded, class Body>
 GRADLOOM_DEVICE void update_with_states(const Tensors& batch, const Settings& s, Accum<T> scale,
                                         const Body& body) {
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
+  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
+  const Piece<T> piece = piece_of<T>(batch, t, s.low);
+  if constexpr (encoded) {
+    const auto update = [&](long long i, long long left, Group<T>& m, Group<T>& v) {
+      const Group<T> grad = gradients_of(piece.gradients(i, left), s.inputs);
+      Group<T> param = to_group(piece.params(i, left));
+      for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, m.v[j], v.v[j]);
+      piece.store_params(i, param, left);
+    };
+    return for_encoded<T, false, true>(batch, t, piece, update, [](auto&&...) {});
+  }
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Inputs<T> in = fetch_inputs(piece, i, left);
     const Group<T> grad = gradients_of(in.grad, s.inputs);
@@ -194,12 +232,54 @@ GRADLOOM_DEVICE void update_with_states(const Tensors& batch, const Settings& s,
   });
 }
 
-template <class T, bool decoupled>
+// The next momentum, and the direction of the step.
+template <class A>
+GRADLOOM_DEVICE A sgd_direction(A g, A& state, bool first, A keep, A take, A momentum, bool nesterov) {
+  const A old = first ? A(0) : state;  // the first state may be anything
+  state = keep * old + take * g;
+  return nesterov ? g + momentum * state : state;
+}
+
+template <class T, bool encoded>
+__global__ void sgd_kernel(Tensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const A lr = A(learning_rate(s.inputs)), decay = A(s.weight_decay), momentum = A(s.momentum),
+          scale = gradient_scale<T>(s.inputs);
+  const bool first = *s.inputs.step <= 1, plain = s.momentum == 0.0;
+  const A keep = first ? A(0) : momentum, take = first ? A(1) : A(1.0 - s.dampening);
+  if constexpr (encoded) {
+    return update_with_state<T, true, false>(batch, s, [&](A& param, A grad, A& state) {
+      const A g = grad + decay * param;
+      param = param - lr * sgd_direction(g, state, first, keep, take, momentum, s.nesterov);
+    });
+  }
+  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
+  const bool copy_state = plain && piece.state1_out != piece.state1;
+  for_groups<T>(piece.count, [&](long long i, long long left) {
+    const Pack<T> grad_pack = piece.gradients(i, left), param_pack = piece.params(i, left);
+    Pack<T> state_pack{};
+    if (piece.state1 != nullptr && (!plain || copy_state))
+      state_pack = fetch(piece.state1 + i, left, piece.packed);
+    const Group<T> grad = gradients_of(grad_pack, s.inputs);
+    Group<T> param = to_group(param_pack), state = to_group(state_pack);
+    for (int j = 0; j < Group<T>::kCount; ++j) {
+      const A g = grad.v[j] * scale + decay * param.v[j];
+      param.v[j] = param.v[j] -
+                   lr * (plain ? g : sgd_direction(g, state.v[j], first, keep, take, momentum, s.nesterov));
+    }
+    piece.store_params(i, param, left);
+    if (piece.state1_out != nullptr && (!plain || copy_state))
+      store_group(piece.state1_out + i, state, left, piece.packed);
+  });
+}
+
+template <class T, bool decoupled, bool encoded>
 __global__ void adam_kernel(Tensors batch, Settings s) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
-  update_with_states<T>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
+  update_with_states<T, encoded>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
     if constexpr (decoupled) {
       p = p * f.shrink;
     } else {
@@ -211,41 +291,41 @@ __global__ void adam_kernel(Tensors batch, Settings s) {
   });
 }
 
-template <class T>
+template <class T, bool encoded>
 __global__ void adamw_hf_kernel(Tensors batch, Settings s) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
   const A rate = s.correct_bias ? f.rate * f.root_correction2 : A(learning_rate(s.inputs));
-  update_with_states<T>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
+  update_with_states<T, encoded>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
     m = f.beta1 * m + f.one_minus_beta1 * g;
     v = f.beta2 * v + f.one_minus_beta2 * (g * g);
     p = (p - rate * (m / (sqrt(v) + f.epsilon))) * f.shrink;
   });
 }
 
-template <class T>
+template <class T, bool encoded>
 __global__ void adagrad_kernel(Tensors batch, Settings s) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const bool first = *s.inputs.step <= 1;
   const A decay = A(s.weight_decay), epsilon = A(s.epsilon), initial = A(s.initial_sum),
           rate = A(learning_rate(s.inputs) / (1.0 + double(*s.inputs.step - 1) * s.lr_decay));
-  update_with_state<T>(batch, s, [&](A& param, A grad, A& sum) {
+  update_with_state<T, encoded, true>(batch, s, [&](A& param, A grad, A& sum) {
     const A g = grad + decay * param;
     sum = (first ? initial : sum) + g * g;  // the first state may be anything
     param = param - rate * (g / (sqrt(sum) + epsilon));
   });
 }
 
-template <class T>
+template <class T, bool encoded>
 __global__ void lion_kernel(Tensors batch, Settings s) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const A beta1 = A(s.beta1), one_minus_beta1 = A(1.0 - s.beta1), beta2 = A(s.beta2),
           one_minus_beta2 = A(1.0 - s.beta2), rate = A(learning_rate(s.inputs)),
           shrink = A(1.0 - learning_rate(s.inputs) * s.weight_decay);
-  update_with_state<T>(batch, s, [&](A& param, A g, A& m) {
+  update_with_state<T, encoded, false>(batch, s, [&](A& param, A g, A& m) {
     const A direction = beta1 * m + one_minus_beta1 * g;
     // Neither a NaN nor a zero has a sign: they stay what they are.
     const A sign = direction > A(0) ? A(1) : direction < A(0) ? A(-1) : direction;
@@ -266,29 +346,51 @@ struct LambSpace {
 
 // The new moments, and the squares of parameter and update. The update is that of the
 // moments as they are stored.
-template <class T>
+template <class T, bool encoded>
 __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const AdamFactors<A> f = adam_factors<T>(s);
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
+  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
+  const Piece<T> piece = piece_of<T>(batch, t, s.low);
   A param_square = 0, update_square = 0;
-  for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Inputs<T> in = fetch_inputs(piece, i, left);
-    const Group<T> grad = gradients_of(in.grad, s.inputs), param = to_group(in.param);
-    Group<T> state1 = to_group(in.state1), state2 = to_group(in.state2);
+  const auto next_moments = [&](const Group<T>& grad, Group<T>& m, Group<T>& v) {
     for (int j = 0; j < Group<T>::kCount; ++j) {
       const A g = grad.v[j] * f.scale;
-      state1.v[j] = to_accum(from_accum<T>(f.beta1 * state1.v[j] + f.one_minus_beta1 * g));
-      state2.v[j] = to_accum(from_accum<T>(f.beta2 * state2.v[j] + f.one_minus_beta2 * (g * g)));
-      if (j >= left) continue;
-      const A u = lamb_update(f, state1.v[j], state2.v[j], param.v[j]);
+      m.v[j] = f.beta1 * m.v[j] + f.one_minus_beta1 * g;
+      v.v[j] = f.beta2 * v.v[j] + f.one_minus_beta2 * (g * g);
+    }
+  };
+  const auto add_squares = [&](long long left, const Group<T>& param, const Group<T>& m, const Group<T>& v) {
+    for (int j = 0; j < Group<T>::kCount && j < left; ++j) {
+      const A u = lamb_update(f, m.v[j], v.v[j], param.v[j]);
       param_square += param.v[j] * param.v[j];
       update_square += u * u;
     }
-    store_group(piece.state1_out + i, state1, left, piece.packed);
-    store_group(piece.state2_out + i, state2, left, piece.packed);
-  });
+  };
+  if constexpr (encoded) {
+    for_encoded<T, false, true>(
+        batch, t, piece,
+        [&](long long i, long long left, Group<T>& m, Group<T>& v) {
+          next_moments(gradients_of(piece.gradients(i, left), s.inputs), m, v);
+        },
+        [&](long long i, long long left, const Group<T>& m, const Group<T>& v) {
+          add_squares(left, to_group(piece.params(i, left)), m, v);
+        });
+  } else {
+    for_groups<T>(piece.count, [&](long long i, long long left) {
+      const Inputs<T> in = fetch_inputs(piece, i, left);
+      Group<T> m = to_group(in.state1), v = to_group(in.state2);
+      next_moments(gradients_of(in.grad, s.inputs), m, v);
+      for (int j = 0; j < Group<T>::kCount; ++j) {
+        m.v[j] = to_accum(from_accum<T>(m.v[j]));
+        v.v[j] = to_accum(from_accum<T>(v.v[j]));
+      }
+      add_squares(left, to_group(in.param), m, v);
+      store_group(piece.state1_out + i, m, left, piece.packed);
+      store_group(piece.state2_out + i, v, left, piece.packed);
+    });
+  }
   const double p2 = block_reduce(double(param_square), Sum(), 0.0),
                u2 = block_reduce(double(update_square), Sum(), 0.0);
   if (threadIdx.x == 0) {
@@ -306,7 +408,7 @@ __global__ void lamb_trust_kernel(Tensors batch, LambSpace space) {
   if (threadIdx.x == 0) space.trust[batch.first_tensor + t] = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
 }
 
-template <class T>
+template <class T, bool encoded>
 __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
@@ -314,6 +416,17 @@ __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
   const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
   const Piece<T> piece = piece_of<T>(batch, t, s.low);
   const A rate = A(learning_rate(s.inputs) * space.trust[batch.first_tensor + t]);
+  if constexpr (encoded) {
+    const auto first = encoded_state<T, false>(batch, kState1Out, kState1Out, t, piece);
+    const auto second = encoded_state<T, true>(batch, kState2Out, kState2Out, t, piece);
+    return for_groups<T>(piece.count, [&](long long i, long long left) {
+      Group<T> param = to_group(piece.params(i, left));
+      const Group<T> m = first.load(i, left), v = second.load(i, left);
+      for (int j = 0; j < Group<T>::kCount; ++j)
+        param.v[j] = param.v[j] - rate * lamb_update(f, m.v[j], v.v[j], param.v[j]);
+      piece.store_params(i, param, left);
+    });
+  }
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Pack<T> param_pack = piece.params(i, left),
                   m_pack = fetch<T>(piece.state1_out + i, left, piece.packed),
@@ -375,41 +488,47 @@ void launch_updates(const OptimizerArgs& args, UpdateKernel kernel, Stream strea
   });
 }
 
+// An optimizer may have no states for these options.
+bool has_encoded(const OptimizerArgs& args) { return args.eight_bit_states && args.state1 != nullptr; }
+
 // One function for each row of kernels/optimizers.def.
 template <class T>
 void sgd(const OptimizerArgs& args, Stream stream) {
-  launch_updates(args, sgd_kernel<T>, stream);
+  launch_updates(args, has_encoded(args) ? sgd_kernel<T, true> : sgd_kernel<T, false>, stream);
 }
 template <class T>
 void adam(const OptimizerArgs& args, Stream stream) {
-  launch_updates(args, adam_kernel<T, false>, stream);
+  launch_updates(args, has_encoded(args) ? adam_kernel<T, false, true> : adam_kernel<T, false, false>,
+                 stream);
 }
 template <class T>
 void adamw(const OptimizerArgs& args, Stream stream) {
-  launch_updates(args, adam_kernel<T, true>, stream);
+  launch_updates(args, has_encoded(args) ? adam_kernel<T, true, true> : adam_kernel<T, true, false>, stream);
 }
 template <class T>
 void adamw_hf(const OptimizerArgs& args, Stream stream) {
-  launch_updates(args, adamw_hf_kernel<T>, stream);
+  launch_updates(args, has_encoded(args) ? adamw_hf_kernel<T, true> : adamw_hf_kernel<T, false>, stream);
 }
 template <class T>
 void adagrad(const OptimizerArgs& args, Stream stream) {
-  launch_updates(args, adagrad_kernel<T>, stream);
+  launch_updates(args, has_encoded(args) ? adagrad_kernel<T, true> : adagrad_kernel<T, false>, stream);
 }
 template <class T>
 void lion(const OptimizerArgs& args, Stream stream) {
-  launch_updates(args, lion_kernel<T>, stream);
+  launch_updates(args, has_encoded(args) ? lion_kernel<T, true> : lion_kernel<T, false>, stream);
 }
 template <class T>
 void lamb(const OptimizerArgs& args, Stream stream) {
   double* const workspace = static_cast<double*>(args.workspace);
   const long long pieces = tensor_pieces(args.count, args.sizes);
   const LambSpace space{workspace, workspace + pieces, workspace + 2 * pieces};
+  const bool encoded = has_encoded(args);
   for_updates(args, [&](const Tensors& batch, dim3 blocks, const Settings& s) {
     const dim3 block(kOptimizerThreads);
-    launch(stream, lamb_norm_kernel<T>, blocks, block, 0, batch, s, space);
+    launch(stream, encoded ? lamb_norm_kernel<T, true> : lamb_norm_kernel<T, false>, blocks, block, 0, batch,
+           s, space);
     launch(stream, lamb_trust_kernel, dim3(unsigned(batch.count)), block, 0, batch, space);
-    launch(stream, lamb_kernel<T>, blocks, block, 0, batch, s, space);
+    launch(stream, encoded ? lamb_kernel<T, true> : lamb_kernel<T, false>, blocks, block, 0, batch, s, space);
   });
 }
 template <class T>

@@ -93,6 +93,13 @@ class TrainingState : public testing::Test {
     EXPECT_EQ(prepared.error().code, Errc::bad_input);
     EXPECT_NE(prepared.error().message.find(text), std::string::npos) << prepared.error().message;
   }
+  // "exp_avg", ..: what the checkpoint calls the first state of a parameter.
+  static std::string first_state(const Checkpoint& from) {
+    const std::string prefix = "layers.0.bias.";
+    for (const auto& [key, tensor] : from.optimizer.tensors)
+      if (key.starts_with(prefix) && key != prefix + "step") return key.substr(prefix.size());
+    return "";
+  }
   TemporaryFolder folder_;
   int count_ = 0;
 };
@@ -104,6 +111,45 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualForEveryOptimizer) {
       SCOPED_TRACE(std::string(model) + " " + def.name);
       expect_bit_equal(recipe_for(model, std::string(def.name) + "{" + def.start + "}"));
     }
+}
+
+// States of 8 bits go through the file as they are, with bf16, too, and on the way are read by trainings that keep them in f32: one
+// reads what the other wrote, and the numbers are the same as they encode to the same bytes.
+TEST_F(TrainingState, StatesOf8BitsGoOnAndBecomeWideOnesAndBack) {
+  const std::string eight = "eight_bit_states=true";
+  for (const OptimizerDef& def : all_optimizers()) {
+    if (std::none_of(def.options.begin(), def.options.end(),
+                     [](const OptimizerOption& o) { return o.flag == &OptimizerSpec::eight_bit_states; }))
+      continue;
+    SCOPED_TRACE(def.name);
+    const std::string text = std::string(def.name) + "{" + def.start;
+    const Recipe wide = recipe_for("mlp", text + "}");
+    Recipe encoded = recipe_for("mlp", text + "," + eight + "}");
+    expect_bit_equal(encoded);
+    const Checkpoint from = checkpoint(encoded);
+    const std::string first = "layers.0.weight." + first_state(from);
+    ASSERT_TRUE(from.optimizer.tensors.count(first + ".codes") &&
+                from.optimizer.tensors.count(first + ".scales"));
+    EXPECT_EQ(from.optimizer.tensors.at(first + ".codes").type(), (Type{DType::u8, {96, 64}}));
+    EXPECT_FALSE(from.optimizer.tensors.count(first));
+    EXPECT_TRUE(from.optimizer.tensors.count("layers.0.bias." + first_state(from)))
+        << "small ones keep their width";
+    // 8 bits -> f32 without a step -> 8 bits: the steps after are those of the run that never stopped.
+    const auto widened = make_job(wide, &from);
+    ASSERT_NE(widened, nullptr);
+    Checkpoint between = *checkpoint_of(*widened, kBefore);
+    EXPECT_EQ(between.optimizer.tensors.at(first).type(), (Type{DType::f32, {96, 64}}));
+    between.path = from.path;
+    const auto whole = make_job(encoded), rest = make_job(encoded, &between);
+    ASSERT_TRUE(whole != nullptr && rest != nullptr);
+    expect_equal(train(*whole, kSteps), train(*rest, kSteps));
+    EXPECT_EQ(train(*widened, kSteps).losses.size(), static_cast<std::size_t>(kSteps - kBefore));
+  }
+  Recipe low = recipe_for("bert-tiny", "adamw{lr=1e-3," + eight + "}");
+  for (const char* precision : {"bf16", "bf16{weights=low}", "f64"}) {
+    set_precision(low, precision);
+    expect_bit_equal(low);
+  }
 }
 
 TEST_F(TrainingState, ResumedStepsAreBitEqualWithTokens) {

@@ -15,6 +15,7 @@ struct Settings {
   double momentum = 0, dampening = 0, lr_decay = 0, initial_sum = 0;
   bool nesterov = false, maximize = false, correct_bias = true;
   double lr_factor = 1, clip_value = 0;
+  bool eight_bit_states = false;
 };
 
 std::size_t states_of(const Settings& s) {
@@ -28,12 +29,29 @@ std::size_t states_of(const Settings& s) {
 
 const std::vector<std::int64_t> kSizes = {1, 0, 8192, 8193, 70001, 17};
 
+double adam_update(const Settings& s, std::int64_t t, double m, double v) {
+  const double m_hat = m / (1 - std::pow(s.beta1, double(t))), v_hat = v / (1 - std::pow(s.beta2, double(t)));
+  return m_hat / (std::sqrt(v_hat) + s.epsilon);
+}
+
+// LAMB's step of a parameter whose moments are the new ones.
+void lamb_reference(const Settings& s, std::int64_t t, std::vector<double>& p, const std::vector<double>& m,
+                    const std::vector<double>& v) {
+  std::vector<double> update(p.size());
+  double p2 = 0, u2 = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    update[i] = adam_update(s, t, m[i], v[i]) + s.weight_decay * p[i];
+    p2 += p[i] * p[i];
+    u2 += update[i] * update[i];
+  }
+  const double trust = p2 > 0 && u2 > 0 ? std::sqrt(p2 / u2) : 1;
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= s.lr * trust * update[i];
+}
+
 // One step of one tensor in double.
 void step_reference(Settings s, std::int64_t t, double scale, std::vector<double>& p, std::vector<double>& m,
                     std::vector<double>& v, const std::vector<double>& grad) {
   s.lr *= s.lr_factor;
-  std::vector<double> update(p.size());
-  double p2 = 0, u2 = 0;
   for (std::size_t i = 0; i < p.size(); ++i) {
     double g = grad[i] * scale;
     if (s.clip_value > 0) g = std::clamp(g, -s.clip_value, s.clip_value);
@@ -71,20 +89,9 @@ void step_reference(Settings s, std::int64_t t, double scale, std::vector<double
       p[i] -= s.lr * s.weight_decay * p[i];
       continue;
     }
-    const double m_hat = m[i] / (1 - std::pow(s.beta1, double(t))),
-                 v_hat = v[i] / (1 - std::pow(s.beta2, double(t)));
-    update[i] = m_hat / (std::sqrt(v_hat) + s.epsilon);
-    if (s.kind == OptimizerKind::lamb) {
-      update[i] += s.weight_decay * p[i];
-      p2 += p[i] * p[i];
-      u2 += update[i] * update[i];
-    } else {
-      p[i] -= s.lr * update[i];
-    }
+    if (s.kind != OptimizerKind::lamb) p[i] -= s.lr * adam_update(s, t, m[i], v[i]);
   }
-  if (s.kind != OptimizerKind::lamb) return;
-  const double trust = p2 > 0 && u2 > 0 ? std::sqrt(p2 / u2) : 1;
-  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= s.lr * trust * update[i];
+  if (s.kind == OptimizerKind::lamb) lamb_reference(s, t, p, m, v);
 }
 
 template <class T>
@@ -377,6 +384,143 @@ TEST(Optimizer, RoundsParametersAtRandom) {
         return grad[0];
       },
       [](const auto&, const std::string&) {});
+}
+
+// ---- states of 8 bits ------------------------------------------------------------------------------------------
+
+using Bytes = std::vector<std::vector<std::uint8_t>>;
+
+// Parameters and states of all tensors after one step from encoded states.
+template <class T>
+struct EightBits {
+  Tensors<T> param = tensors<T>(10), grad = tensors<T>(100);
+  Bytes state1, state2;
+
+  explicit EightBits(OptimizerKind kind) {
+    for (std::size_t t = 0; t < kSizes.size(); ++t) {
+      state1.push_back(encode(values<double>(kSizes[t], 200 + t, is_positive(kind, 1) ? 0 : -0.5, 0.5),
+                              is_positive(kind, 1)));
+      state2.push_back(encode(values<double>(kSizes[t], 300 + t, 0, 0.5), true));
+    }
+  }
+  void step(const CpuKernels& k, const Settings& s, std::int64_t step, bool in_place, bool apply = true) {
+    Tensors<T> param_new = param;
+    Bytes state1_new = state1, state2_new = state2;
+    const auto g = pointers(grad), p = pointers(param), p_out = in_place ? p : pointers(param_new);
+    const auto s1 = pointers(state1), s1_out = in_place ? s1 : pointers(state1_new);
+    const auto s2 = pointers(state2), s2_out = in_place ? s2 : pointers(state2_new);
+    OptimizerArgs args = arguments<T>(s);
+    args.step = &step;
+    args.apply = &apply;
+    args.grad = g.data();
+    args.param = p.data(), args.param_out = p_out.data();
+    if (states_of(s) > 0) args.state1 = s1.data(), args.state1_out = s1_out.data();
+    if (states_of(s) > 1) args.state2 = s2.data(), args.state2_out = s2_out.data();
+    std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
+    args.workspace = workspace.data();
+    k.optimizer(args);
+    if (!in_place) param = param_new, state1 = state1_new, state2 = state2_new;
+  }
+};
+
+// The numbers of `got` are as near to `expected` as a block of them allows. rounding: of what is encoded, computed from numbers of
+// at most 1.
+void expect_encoded(const std::vector<std::uint8_t>& got, const std::vector<double>& expected, bool positive,
+                    double rounding, const std::string& what) {
+  const std::vector<double> numbers = decode(got, expected.size(), positive);
+  for (std::size_t i = 0; i < expected.size(); i += i % 64 == 0 ? 1 : 7) {
+    const double scale = scale_in(got, i), x = expected[i];
+    double nearest = INFINITY;
+    for (int code = positive && x > 0 ? 1 : 0; code < portable::kCodes; ++code)
+      nearest = std::min(nearest, std::fabs(portable::map_value(code, positive) * scale - x));
+    ASSERT_LE(std::fabs(numbers[i] - x),
+              nearest + 1e-6 * std::fabs(x) + 1e-7 * std::fabs(scale) + 2 * rounding)
+        << what << " " << i;
+  }
+  for (std::size_t i = 0; i < expected.size(); i += portable::kCodeBlock) {
+    double most = 0;
+    for (std::size_t j = i; j < std::min(i + portable::kCodeBlock, expected.size()); ++j)
+      most = std::max(most, std::fabs(expected[j]));
+    ASSERT_NEAR(std::fabs(scale_in(got, i)), most, 1e-7 * most + rounding)
+        << what << ": the largest number stays exact";
+  }
+}
+
+template <class T>
+void check_eight_bits(const Settings& s, Tolerance tolerance) {
+  constexpr double kRounding = sizeof(T) == 4 ? 1e-7 : 0;
+  const EightBits<T> start(s.kind);
+  for (const bool in_place : {true, false}) {
+    on_every_level(
+        [&](const CpuKernels& k) {
+          EightBits<T> got = start;
+          got.step(k, s, 3, in_place);
+          std::vector<T> all;
+          for (std::size_t t = 0; t < kSizes.size(); ++t) {
+            const auto n = std::size_t(kSizes[t]);
+            const std::string what = std::to_string(int(s.kind)) + ", tensor " + std::to_string(t);
+            std::vector<double> p(start.param[t].begin(), start.param[t].end()),
+                m = decode(start.state1[t], n, is_positive(s.kind, 1)), v = decode(start.state2[t], n, true),
+                grad(start.grad[t].begin(), start.grad[t].end());
+            const std::vector<double> before = p;
+            step_reference(s, 3, 1, p, m, v, grad);
+            expect_encoded(got.state1[t], m, is_positive(s.kind, 1), kRounding, what + ": first state");
+            if (states_of(s) > 1) expect_encoded(got.state2[t], v, true, kRounding, what + ": second state");
+            if (s.kind == OptimizerKind::lamb) {  // the norm is of the update as it can be computed again
+              m = decode(got.state1[t], n, false), v = decode(got.state2[t], n, true);
+              p = before;
+              lamb_reference(s, 3, p, m, v);
+            }
+            for (std::size_t i = 0; i < n; ++i)
+              EXPECT_NEAR(double(got.param[t][i]), p[i],
+                          tolerance.absolute + tolerance.relative * std::fabs(p[i]))
+                  << what;
+            all.insert(all.end(), got.param[t].begin(), got.param[t].end());
+          }
+          return all;
+        },
+        [](const auto&, const std::string&) {});
+  }
+}
+
+std::vector<Settings> eight_bit_settings() {
+  return {{.kind = OptimizerKind::sgd, .momentum = 0.9, .nesterov = true, .eight_bit_states = true},
+          {.kind = OptimizerKind::adam, .eight_bit_states = true},
+          {.kind = OptimizerKind::adamw, .maximize = true, .eight_bit_states = true},
+          {.kind = OptimizerKind::lamb, .eight_bit_states = true},
+          {.kind = OptimizerKind::adagrad, .eight_bit_states = true},
+          {.kind = OptimizerKind::lion, .beta1 = 0.89, .eight_bit_states = true},
+          {.kind = OptimizerKind::adamw_hf, .eight_bit_states = true}};
+}
+
+TEST(EightBitStates, Float64FollowsTheFormulas) {
+  for (const Settings& s : eight_bit_settings()) check_eight_bits<double>(s, {1e-12, 1e-13});
+}
+TEST(EightBitStates, Float32FollowsTheFormulas) {
+  for (const Settings& s : eight_bit_settings()) check_eight_bits<float>(s, {1e-5, 1e-5});
+}
+
+// States begin as bytes of 0; a step that is not applied changes no byte; what is not finite is seen in the parameter ever after.
+TEST(EightBitStates, BeginAtZeroAreKeptAndShowWhatIsNotFinite) {
+  for (const Settings& s : eight_bit_settings()) {
+    EightBits<float> zeros(s.kind), floats(s.kind);
+    for (auto* states : {&zeros.state1, &zeros.state2})
+      for (auto& state : *states) std::fill(state.begin(), state.end(), std::uint8_t{0});
+    const EightBits<float> before = zeros;
+    zeros.step(cpu(), s, 1, false, false);
+    EXPECT_EQ(zeros.param, before.param) << int(s.kind);
+    EXPECT_EQ(zeros.state1, before.state1) << int(s.kind);
+    EXPECT_EQ(zeros.state2, before.state2) << int(s.kind);
+    zeros.grad[3][300] = NAN;
+    zeros.step(cpu(), s, 1, true);
+    EXPECT_TRUE(std::isnan(zeros.param[3][300])) << int(s.kind);
+    EXPECT_TRUE(s.kind == OptimizerKind::lamb || std::isfinite(zeros.param[3][299])) << int(s.kind);
+    EXPECT_TRUE(std::isfinite(zeros.param[4][300])) << int(s.kind);
+    zeros.grad[3][300] = 0;
+    zeros.step(cpu(), s, 2, true);
+    EXPECT_TRUE(std::isnan(zeros.param[3][299])) << "the block is lost, optimizer " << int(s.kind);
+    EXPECT_TRUE(s.kind == OptimizerKind::lamb || std::isfinite(zeros.param[3][200])) << int(s.kind);
+  }
 }
 
 TEST(GlobalNorm, AddsAllTensors) {

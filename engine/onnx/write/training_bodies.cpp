@@ -182,6 +182,7 @@ Result<Values> optimizer(Body& body) {
   const std::size_t count = parameter_count(body.attrs());
   const std::vector<std::int64_t> copies = body.attrs().integers("copies");
   if (body.attrs().has("keys")) return infer_error("parameters are rounded at random");
+  if (body.attrs().integer("eight_bit_states") != 0) return infer_error("states are kept in 8 bits");
   const std::size_t states = (body.in.size() - kFirst - copies.size()) / count - 2;
   const std::string kind = body.attrs().text("kind", "sgd");
   Values outputs((1 + states) * count);

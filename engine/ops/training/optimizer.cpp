@@ -8,7 +8,8 @@
 // any) and rounded at random by Philox's numbers of seed, step, key and element; they have no copies.
 // Attributes: n, copies (the parameter of each), kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
 // stand there; factored (optimizers with states of rows and columns): whether the states are these; lr_factor
-// and clip_value (OptimizerArgs). Every state has its parameter's shape or that of its rows or columns.
+// and clip_value (OptimizerArgs); eight_bit_states: every state is u8[encoded_bytes(elements)] (kernels/block_quantization.h). Otherwise
+// every state has its parameter's shape or that of its rows or columns.
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
@@ -16,6 +17,7 @@
 #include "engine/ops/samples.h"
 #include "engine/ops/rows.h"
 #include "engine/ops/training/optimizer_inputs.h"
+#include "kernels/block_quantization.h"
 #include "kernels/launcher.h"
 
 #include <set>
@@ -23,7 +25,8 @@
 namespace gradloom {
 namespace {
 
-using kernels::OptimizerKind, kernels::StateForm;
+using kernels::OptimizerKind, kernels::StateForm, kernels::StateRange;
+using namespace kernels::portable;  // block_quantization.h
 
 using namespace optimizer_inputs;
 
@@ -31,6 +34,7 @@ using namespace optimizer_inputs;
 struct State {
   int number;
   StateForm form;
+  StateRange range;
   const char* needs;  // the attribute without which it is not there
 };
 
@@ -44,7 +48,7 @@ struct Row {
 
 #define NUMBER(...)
 #define FLAG(...)
-#define STATE(number, name, form, needs) {number, StateForm::form, needs},
+#define STATE(number, name, form, range, needs) {number, StateForm::form, StateRange::range, needs},
 #define OPTIMIZER(name, title, lr, states, ...) constexpr State name##_states[] = {states};
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
@@ -77,7 +81,7 @@ void set_options(kernels::OptimizerArgs& args, const Attrs& attrs) {
 struct Layout {
   const Row* row;
   std::size_t n;
-  bool factored;
+  bool factored, eight_bit;
   std::vector<State> states;  // that there are
   std::vector<std::int64_t> copies, keys;
   std::size_t first_copy() const { return kFirst + (2 + states.size()) * n; }  // among the inputs
@@ -98,9 +102,16 @@ Result<Layout> layout_of(const Attrs& attrs) {
   if (n < 1 || n > (1 << 20)) return infer_error("n is " + std::to_string(n));
   for (const Row& row : kRows) {
     if (kind != row.name) continue;
-    Layout layout{&row, static_cast<std::size_t>(n), attrs.integer("factored", 0) != 0,
-                  {},   attrs.integers("copies"),    attrs.integers("keys")};
+    Layout layout{&row,
+                  static_cast<std::size_t>(n),
+                  attrs.integer("factored", 0) != 0,
+                  attrs.integer("eight_bit_states", 0) != 0,
+                  {},
+                  attrs.integers("copies"),
+                  attrs.integers("keys")};
     TRY(check_copies(layout.copies, n));
+    if (layout.eight_bit && row.kind == OptimizerKind::adafactor)
+      return infer_error("Adafactor's states are not of 8 bits");
     if (!layout.keys.empty() && (as_dim(layout.keys.size()) != n || !layout.copies.empty()))
       return infer_error("keys must be one per parameter, without copies");
     for (const State& state : row.states) {
@@ -113,9 +124,11 @@ Result<Layout> layout_of(const Attrs& attrs) {
   return infer_error("kind '" + kind + "' is unknown");
 }
 
-// The type of a state of a parameter of this type.
-Result<Type> state_type(const Type& parameter, StateForm form) {
+// The type of a state of a parameter that is computed in this type.
+Result<Type> state_type(const Layout& l, const Type& parameter, StateForm form) {
   Type type = parameter;
+  if (l.eight_bit && !is_static(parameter.shape)) return infer_error("states of 8 bits need every dim bound");
+  if (l.eight_bit) return Type{DType::u8, {encoded_bytes(element_count(parameter.shape))}};
   if (form == StateForm::whole || form == StateForm::unfactored) return type;
   if (type.shape.size() < 2 || element_count(type.shape) == 0)
     return infer_error("a parameter " + to_string(parameter) + " cannot be factored");
@@ -129,7 +142,7 @@ Result<Type> state_type(const Type& parameter, StateForm form) {
 // What parameters of type `parameter` are computed in. inputs: the node's types.
 DType computed_in(const Layout& l, DType parameter, const auto& type_of_input) {
   if (l.keys.empty()) return parameter;
-  return l.states.empty() ? DType::f32 : type_of_input(kFirst + 2 * l.n);
+  return l.states.empty() || l.eight_bit ? DType::f32 : type_of_input(kFirst + 2 * l.n);
 }
 
 Status infer(InferContext& ctx) {
@@ -152,8 +165,8 @@ Status infer(InferContext& ctx) {
   for (std::size_t group = 0; group < 2 + l.states.size(); ++group) {  // parameters, gradients, states
     for (std::size_t i = 0; i < l.n; ++i) {
       const Type &parameter = ctx.in(kFirst + i), &type = ctx.in(kFirst + group * l.n + i);
-      Type expected = group < 2 ? parameter : TRY(state_type(parameter, l.states[group - 2].form));
-      if (group > 0) expected.dtype = computed;
+      const Type wide{group > 0 ? computed : parameter.dtype, parameter.shape};
+      Type expected = group < 2 ? wide : TRY(state_type(l, wide, l.states[group - 2].form));
       if (group == 1 && !is_half(computed) && is_half(type.dtype)) expected.dtype = type.dtype;
       if (type != expected || parameter.dtype != ctx.dtype(kFirst))
         return infer_error("input " + std::to_string(kFirst + group * l.n + i) + " is " + to_string(type) +
@@ -278,6 +291,26 @@ Result<Kernel> prepare(const NodeTypes& types) {
                 }};
 }
 
+// A state of 8 bits and the gradient beside it, such that the next scales are exact in f32: bytes can be compared. The first number of
+// each block is the largest in both.
+SampleInput encoded(std::int64_t numbers, bool positive) {
+  const std::int64_t blocks = code_blocks(numbers);
+  std::vector<double> contents;
+  for (std::int64_t i = 0; i < blocks; ++i) contents.insert(contents.end(), {0, 0, 0, 63});  // 0.5f
+  for (std::int64_t i = 0; i < numbers; ++i)
+    contents.push_back(static_cast<double>(i % kCodeBlock == 0 ? 255
+                                           : positive          ? 40 + i * 37 % 215
+                                                               : i * 37 % 255));
+  const Type type{DType::u8, {as_dim(contents.size())}};
+  return exact(type.dtype, type.shape, std::move(contents));
+}
+SampleInput beside_encoded(const Shape& shape) {
+  std::vector<double> contents;
+  for (std::int64_t i = 0; i < element_count(shape); ++i)
+    contents.push_back(i % kCodeBlock == 0 ? 1 : static_cast<double>(i * 29 % 127 - 63) / 64);
+  return exact(DType::f32, shape, std::move(contents));
+}
+
 // `shapes`: of the parameters; second moments are positive. apply: -1 omitted.
 Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, std::int64_t step, bool scaled,
               int apply = -1) {
@@ -289,15 +322,16 @@ Sample sample(const char* name, Attrs attrs, const std::vector<Shape>& shapes, s
   s.inputs = {exact(DType::f64, {}, {0.1}), exact(DType::i64, {}, {static_cast<double>(step)}),
               scaled ? exact(DType::f32, {}, {0.5}) : omitted(),
               apply < 0 ? omitted() : exact(DType::boolean, {}, {static_cast<double>(apply)})};
-  for (std::size_t group = 0; group < 2; ++group)
-    for (const Shape& shape : shapes) s.inputs.push_back(floats(shape));
+  for (const Shape& shape : shapes) s.inputs.push_back(floats(shape));
+  for (const Shape& shape : shapes) s.inputs.push_back(l->eight_bit ? beside_encoded(shape) : floats(shape));
   for (const State& state : l->states) {
-    const bool moment = state.number == 2 || l->row->kind == OptimizerKind::adagrad ||
-                        (l->row->kind == OptimizerKind::adafactor && state.number == 1);
+    const bool positive = state.range == StateRange::positive;
     for (const Shape& shape : shapes) {
-      const auto type = state_type({DType::f32, shape}, state.form);
+      const auto type = state_type(*l, {DType::f32, shape}, state.form);
       CHECK(type.ok(), "sample of a parameter that cannot be factored");
-      s.inputs.push_back(moment ? floats(type->shape, 0.1, 1) : floats(type->shape));
+      s.inputs.push_back(l->eight_bit ? encoded(element_count(shape), positive)
+                         : positive   ? floats(type->shape, 0.1, 1)
+                                      : floats(type->shape));
     }
   }
   s.output_count = static_cast<int>(l->outputs());
@@ -334,6 +368,27 @@ Sample rounded_at_random(const char* name, Attrs attrs, const std::vector<Shape>
   }
   s.attrs.set("keys", keys);
   return s;
+}
+
+std::vector<Sample> eight_bit_samples() {
+  const auto eight = [](const char* name) {
+    return Attrs{{"kind", std::string(name)},
+                 {"beta1", 0.5},
+                 {"beta2", 0.5},
+                 {"momentum", 0.5},
+                 {"eight_bit_states", std::int64_t{1}}};
+  };
+  return {
+      sample("adamw-eight-bit", eight("adamw"), {{3, 5}, {2, 300}}, 3, true),
+      sample("adam-eight-bit", eight("adam"), {{8200}}, 3, false),
+      sample("lamb-eight-bit", eight("lamb"), {{3, 5}, {520}}, 3, true),
+      sample("lion-eight-bit", eight("lion"), {{257}}, 3, false),
+      sample("adagrad-eight-bit", eight("adagrad"), {{256}, {4}}, 5, false),
+      sample("adamw-hf-eight-bit", eight("adamw_hf"), {{300}}, 3, false),
+      sample("sgd-eight-bit", eight("sgd"), {{300}, {4}}, 3, false),
+      sample("adamw-eight-bit-skipped", eight("adamw"), {{3, 100}}, 3, false, 0),
+      in_16_bits("adamw-eight-bit-bf16-copies", eight("adamw"), {{3, 100}, {4}}, DType::bf16, {0}),
+  };
 }
 
 std::vector<Sample> samples() {
@@ -396,6 +451,7 @@ std::vector<Sample> samples() {
       sample("adamw-layer", kind("adamw"), {{2048, 512}, {2048}}, 3, false),
   };
   all.back().bench = true;
+  for (Sample& encoded : eight_bit_samples()) all.push_back(std::move(encoded));
   return all;
 }
 

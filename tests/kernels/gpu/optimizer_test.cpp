@@ -13,6 +13,7 @@ struct Settings {
   bool nesterov = false, maximize = false, correct_bias = true, scaled = false, in_place = true;
   double lr_factor = 1, clip_value = 0;
   int apply = -1;  // -1: null
+  bool eight_bit_states = false;
 };
 
 // Optimizers with two states; SGD's one may be missing.
@@ -360,6 +361,115 @@ TEST(GpuOptimizerIn16Bits, RoundsParametersAtRandom) {
       const auto word = portable::philox_block(i / 4, random.seed ^ keys[t], random.step).word[i % 4];
       const unsigned bits = __builtin_bit_cast(unsigned, 1.0F - 0x1p-10F) + (word >> 16);
       ASSERT_EQ(param[i], __builtin_bit_cast(float, bits & 0xffff0000u)) << t << " " << i;
+    }
+  }
+}
+
+// ---- states of 8 bits -----------------------------------------------------------------------------------------------------------
+
+using Bytes = std::vector<std::vector<std::uint8_t>>;
+
+template <class T>
+struct EightBits {
+  Tensors<T> param, grad;
+  Bytes state1, state2;
+};
+
+// add(name, contents, inputs, outputs) adds a tensor to both lists.
+template <class T, class Add>
+Lists eight_bit_lists(const Settings& s, EightBits<T>& e, const Add& add) {
+  Lists lists;
+  for (std::size_t t = 0; t < e.param.size(); ++t) {
+    add(named("param", t), e.param[t], lists.param, lists.param_out);
+    add(named("state1", t), e.state1[t], lists.state1, lists.state1_out);
+    if (has_two_states(s.kind)) add(named("state2", t), e.state2[t], lists.state2, lists.state2_out);
+  }
+  return lists;
+}
+
+template <class T>
+Results gpu_step(const Settings& s, const Sizes& sizes, EightBits<T> e) {
+  return on_device([&](Device& device) {
+    Lists lists = eight_bit_lists(s, e, [&](const std::string& name, const auto& v, auto& from, auto& to) {
+      using Element =
+          std::conditional_t<std::is_same_v<decltype(v), const std::vector<std::uint8_t>&>, std::uint8_t, T>;
+      Element* const out = s.in_place ? device.inout<Element>(name, v) : device.out<Element>(name, v.size());
+      from.push_back(s.in_place ? out : device.in<Element>(v));
+      to.push_back(out);
+    });
+    for (const auto& grad : e.grad) lists.grad.push_back(device.in<T>(grad));
+    OptimizerArgs args = arguments(s, gpu_dtype<T>(), sizes, lists);
+    args.lr = device.in<double>({s.lr});
+    args.step = device.in<std::int64_t>({3});
+    args.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, args));
+    device.run(optimizer, args);
+  });
+}
+
+template <class T>
+void cpu_step(const Settings& s, const Sizes& sizes, EightBits<T>& e) {
+  Lists lists = eight_bit_lists(s, e, [&](const std::string&, auto& v, auto& from, auto& to) {
+    from.push_back(v.data());
+    to.push_back(v.data());
+  });
+  for (const auto& grad : e.grad) lists.grad.push_back(grad.data());
+  OptimizerArgs args = arguments(s, cpu_dtype<T>(), sizes, lists);
+  std::vector<std::uint8_t> workspace(kernels::workspace_bytes(Target::cpu, args) + 1);
+  const std::int64_t step = 3;
+  args.lr = &s.lr;
+  args.step = &step;
+  args.workspace = workspace.data();
+  cpu().optimizer(args);
+}
+
+// Numbers that are a code apart at most (a number between two codes may be rounded either way), and hardly any.
+void expect_same_states(const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& expected,
+                        std::size_t count, bool positive, const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  const auto numbers = kernels::test::decode(expected, count, positive),
+             others = kernels::test::decode(got, count, positive);
+  std::size_t apart = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int a = got[got.size() - count + i], b = expected[got.size() - count + i];
+    ASSERT_LE(std::abs(a - b), 1) << what << " " << i;
+    apart += a != b;
+    ASSERT_TRUE(a != b || std::fabs(others[i] - numbers[i]) <= 1e-5 * std::fabs(numbers[i]))
+        << what << " " << i;
+  }
+  EXPECT_LE(apart, count / 1000) << what;
+}
+
+TYPED_TEST(GpuOptimizer, StatesOf8Bits) {
+  using T = TypeParam;
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
+        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+    for (const bool in_place : {true, false}) {
+      Settings s = settings_of(kind);
+      s.in_place = in_place;
+      s.eight_bit_states = true;
+      if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+      const bool positive = kernels::test::is_positive(kind, 1);
+      EightBits<T> e{tensors<T>(kFew, 10, -1, 1), tensors<T>(kFew, 100, -1, 1), {}, {}};
+      for (std::size_t t = 0; t < kFew.size(); ++t) {
+        e.state1.push_back(kernels::test::encode(
+            widen(numbers<double>(kFew[t], 20 + t, positive ? 0 : -0.1, 0.1)), positive));
+        e.state2.push_back(kernels::test::encode(widen(numbers<double>(kFew[t], 30 + t, 0, 0.1)), true));
+      }
+      const Results gpu = gpu_step(s, kFew, e);
+      cpu_step(s, kFew, e);
+      Tolerance close = tolerance<T>({2e-5, 1e-6});
+      if (kind == OptimizerKind::lamb) close.absolute += s.lr / 100;  // of a moment that is a code apart
+      for (std::size_t t = 0; t < kFew.size(); ++t) {
+        const auto count = static_cast<std::size_t>(kFew[t]);
+        const std::string what = ", optimizer " + std::to_string(int(kind));
+        expect_close(gpu.get<T>(named("param", t)), widen(e.param[t]), close, named("param", t) + what);
+        expect_same_states(gpu.bytes.at(named("state1", t)), e.state1[t], count, positive,
+                           named("state1", t) + what);
+        if (has_two_states(kind))
+          expect_same_states(gpu.bytes.at(named("state2", t)), e.state2[t], count, true,
+                             named("state2", t) + what);
+      }
     }
   }
 }
