@@ -1,5 +1,6 @@
 #include "app/training_state.h"
 
+#include <cmath>
 #include <set>
 #include <string>
 #include <string_view>
@@ -76,10 +77,8 @@ Shape parameter_shape(const Graph& graph, const TrainState& state) {
   return graph.type(find_value(graph, state.parameter)).shape;
 }
 
-std::string file_of(const Checkpoint& from) { return escaped(from.path) + "/" + kOptimizerFile; }
-
 // The scalars of loss scaling. A checkpoint of another precision has none but the count of updates.
-Status set_loss_scaling(const Checkpoint& from, const TrainState& state, Value& value) {
+Status set_loss_scaling(const OptimizerFile& from, const TrainState& state, Value& value) {
   const auto set = [&](double number) { value.data = Tensor::scalar(value.type.dtype, number); };
   const auto count = [&](std::int64_t steps) {
     value.data = Tensor(value.type.dtype, {});
@@ -93,29 +92,46 @@ Status set_loss_scaling(const Checkpoint& from, const TrainState& state, Value& 
   return {};
 }
 
-// The state in the checkpoint as this training keeps it: what is of 8 bits in one of both is encoded or decoded. The names that it has
+// What a file calls a state: its key or, where it is of a tied weight, that of the other name.
+std::string key_in(const OptimizerFile& from, const Kept& kept, const ImportedModel& model) {
+  const auto is_there = [&](const std::string& key) {
+    return from.tensors.count(key) != 0 || from.tensors.count(codes_of(key)) != 0;
+  };
+  if (kept.state == nullptr || is_there(kept.key)) return kept.key;
+  for (const TiedCopy& tied : model.tied_copies) {
+    const std::string other = tied.copy + kept.key.substr(kept.state->parameter.size());
+    if (tied.original == kept.state->parameter && !tied.transposed && is_there(other)) return other;
+  }
+  return kept.key;
+}
+
+// The state in the file as this training keeps it: what is of 8 bits in one of both is encoded or decoded. The names that it has
 // there are added to `known`.
-Result<Tensor> contents_of(const Checkpoint& from, const Kept& kept, const Graph& graph,
-                           const std::string& hint, std::set<std::string>& known) {
-  const auto& tensors = from.optimizer.tensors;
+Result<Tensor> contents_of(const OptimizerFile& from, const Kept& kept, const std::string& key,
+                           const Graph& graph, std::set<std::string>& known) {
   const Type& type = graph.type(kept.id);
-  const auto read = [&](const std::string& key, const Type& expected) -> Result<Tensor> {
-    const auto it = tensors.find(key);
-    if (it == tensors.end())
-      return Error{Errc::bad_input, file_of(from) + ": no '" + escaped(key) + "', which " +
-                                        escaped(from.recipe.optimizer) + " did not keep" + hint};
-    known.insert(key);
-    return tensor_as(it->second, expected, file_of(from) + ": '" + escaped(key) + "'");
+  const auto read = [&](const std::string& name, const Type& expected) -> Result<Tensor> {
+    const auto it = from.tensors.find(name);
+    if (it == from.tensors.end())
+      return Error{Errc::bad_input, from.path + ": no '" + escaped(name) + "'" + from.without + from.hint};
+    known.insert(name);
+    return tensor_as(it->second, expected, from.path + ": '" + escaped(name) + "'");
   };
   const bool encoded = kept.state != nullptr && kept.state->encoded;
   const Shape shape = encoded ? parameter_shape(graph, *kept.state) : type.shape;
-  if (kept.state != nullptr && tensors.count(kept.key) == 0 && tensors.count(codes_of(kept.key)) != 0) {
-    const EightBitState state{TRY(read(codes_of(kept.key), codes_type(shape))),
-                              TRY(read(scales_of(kept.key), scales_type(shape)))};
+  if (kept.state != nullptr && from.tensors.count(key) == 0 && from.tensors.count(codes_of(key)) != 0) {
+    const EightBitState state{TRY(read(codes_of(key), codes_type(shape))),
+                              TRY(read(scales_of(key), scales_type(shape)))};
     return encoded ? TRY(joined_state(state)) : TRY(decoded_state(state, kept.state->range)).cast(type.dtype);
   }
-  if (!encoded) return read(kept.key, type);
-  return encoded_state(TRY(read(kept.key, {DType::f32, shape})), kept.state->range);
+  if (!encoded) return read(key, type);
+  return encoded_state(TRY(read(key, {DType::f32, shape})), kept.state->range);
+}
+
+// How many updates a tensor of one number says were made; -1: it is no such count.
+std::int64_t count_in(const Tensor& tensor) {
+  const double count = tensor.at(0);
+  return count >= 0 && count <= 0x1p52 && count == std::floor(count) ? static_cast<std::int64_t>(count) : -1;
 }
 
 }  // namespace
@@ -162,25 +178,62 @@ Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
   return c;
 }
 
-Status set_states(const Checkpoint& from, const ImportedModel& model, Compiled& compiled) {
+OptimizerFile optimizer_file(const Checkpoint& checkpoint) {
+  const std::string path = escaped(checkpoint.path) + "/";
+  return {.path = path + kOptimizerFile,
+          .without = ", which " + escaped(checkpoint.recipe.optimizer) + " did not keep",
+          .hint = " (--load-params " + path + kModelFile + " begins anew with the parameters alone)",
+          .tensors = checkpoint.optimizer.tensors,
+          .made_steps = checkpoint.made_steps,
+          .loss_scale = checkpoint.loss_scale};
+}
+
+Result<OptimizerFile> read_optimizer_file(const std::string& path) {
+  OptimizerFile file{.path = escaped(path),
+                     .without = ", which the optimizer keeps",
+                     .tensors = TRY(read_parameter_file(path)).tensors,
+                     .foreign = true};
+  const Tensor* first = nullptr;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name != kStep.substr(1) && !name.ends_with(kStep)) continue;
+    const std::int64_t count = tensor.count() == 1 ? count_in(TRY(tensor.loaded())) : -1;
+    if (count < 0)
+      return Error{Errc::bad_input, file.path + ": '" + escaped(name) +
+                                        "' is no count of updates: " + to_string(tensor.type())};
+    if (first != nullptr && count != file.made_steps)
+      return Error{Errc::bad_input, file.path + ": '" + escaped(name) + "' says " + std::to_string(count) +
+                                        " updates, others " + std::to_string(file.made_steps)};
+    file.made_steps = count;
+    first = &tensor;
+  }
+  if (first == nullptr)
+    return Error{Errc::bad_input, file.path +
+                                      ": it does not say how many updates were made: no 'step' and no "
+                                      "'<parameter>.step'"};
+  file.tensors.erase(std::string(kStep.substr(1)));
+  return file;
+}
+
+Status set_states(const OptimizerFile& from, const ImportedModel& model, Compiled& compiled) {
   Graph& graph = compiled.train.graph;
-  const std::string hint =
-      " (--load-params " + escaped(from.path) + "/" + kModelFile + " begins anew with the parameters alone)";
-  std::set<std::string> known, counted;
+  std::set<std::string> known;
   for (const Kept& kept : kept_states(model, compiled)) {
     Value& value = graph.values[kept.id];
     if (kept.state != nullptr && is_of_loss_scaling(*kept.state)) {
       TRY(set_loss_scaling(from, *kept.state, value));
       continue;
     }
-    value.data = TRY(contents_of(from, kept, graph, hint, known));
-    if (kept.state != nullptr) known.insert(kept.state->parameter + std::string(kStep));
+    const std::string key = key_in(from, kept, model);
+    const bool average = kept.state != nullptr && kept.state->name == kAverage;
+    if (average && from.foreign && from.tensors.count(key) == 0) continue;
+    value.data = TRY(contents_of(from, kept, key, graph, known));
+    if (kept.state != nullptr) known.insert(key.substr(0, key.rfind('.')) + std::string(kStep));
   }
-  for (const auto& [key, tensor] : from.optimizer.tensors)
+  for (const auto& [key, tensor] : from.tensors)
     if (known.count(key) == 0)
       return Error{Errc::bad_input,
-                   file_of(from) + ": '" + escaped(key) +
-                       "' is of another optimizer, or of a parameter that is not trained now" + hint};
+                   from.path + ": '" + escaped(key) +
+                       "' is of another optimizer, or of a parameter that is not trained now" + from.hint};
   return {};
 }
 

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
 
 #include "app/checkpoint.h"
 #include "app/job.h"
@@ -13,9 +16,23 @@ namespace gradloom {
 // The job's state after `step`, which is its last; nothing is pending. Valid until the next step is submitted.
 Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step);
 
-// Makes the checkpoint's state of the optimizer the initial contents of the compiled step; that of the parameters is
-// there already (set_parameters). Errc::bad_input: state that the step needs is missing or the checkpoint has state
-// for which the step has no use: another optimizer, or other parameters are trained.
-Status set_states(const Checkpoint& from, const ImportedModel& model, Compiled& compiled);
+// What an optimizer has kept, in the names of a checkpoint's optimizer.safetensors.
+struct OptimizerFile {
+  std::string path;           // as errors call it
+  std::string without, hint;  // ends of errors: why a state may be missing; what to do about it
+  std::map<std::string, Tensor> tensors;
+  std::int64_t made_steps = 0;
+  std::optional<LossScaleState> loss_scale;
+  bool foreign = false;  // no checkpoint's
+};
+OptimizerFile optimizer_file(const Checkpoint& checkpoint);
+// One that another program wrote, .safetensors or .npz; the updates that were made stand in "<parameter>.step" or, once for all, in
+// "step". Errc::bad_input: they do not or differ; errors of the formats.
+Result<OptimizerFile> read_optimizer_file(const std::string& path);
+
+// Makes the file's state of the optimizer the initial contents of the compiled step; that of the parameters is
+// there already (set_parameters). A moving average that the file lacks begins at the parameter. Errc::bad_input: state that
+// the step needs is missing or the file has state for which the step has no use: another optimizer, or other parameters are trained.
+Status set_states(const OptimizerFile& from, const ImportedModel& model, Compiled& compiled);
 
 }  // namespace gradloom

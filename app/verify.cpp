@@ -289,11 +289,13 @@ class Verifier {
         0;  // those batches in that order, and no others
     recipe.shuffle = false;
     recipe.eval_data = recipe.early_stop = "";
-    if (!recipe.load_params.empty()) {
-      const fs::path own = folder / ("parameters" + fs::path(recipe.load_params).extension().string());
-      fs::copy_file(recipe.load_params, own, fs::copy_options::overwrite_existing, code);
+    for (const auto& [file, name] :
+         {std::pair(&recipe.load_params, "parameters"), std::pair(&recipe.load_optimizer, "optimizer")}) {
+      if (file->empty()) continue;
+      const fs::path own = folder / (name + fs::path(*file).extension().string());
+      fs::copy_file(*file, own, fs::copy_options::overwrite_existing, code);
       if (code) return Error{Errc::io, "cannot make '" + escaped(own.string()) + "': " + code.message()};
-      recipe.load_params = own;
+      *file = own;
     }
     recipe.expect.reset();
     TRY(write_recipe(recipe, folder / "recipe.json"));

@@ -60,6 +60,7 @@ Result<Recipe> read_recipe(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   recipe->model = from_folder(folder, recipe->model);
   recipe->load_params = from_folder(folder, recipe->load_params);
+  recipe->load_optimizer = from_folder(folder, recipe->load_optimizer);
   move_data(*recipe, [&](const std::string& file) { return from_folder(folder, file); });
   return recipe;
 }
@@ -69,6 +70,7 @@ Status write_recipe(const Recipe& recipe, const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   moved.model = to_folder(folder, recipe.model);
   moved.load_params = to_folder(folder, recipe.load_params);
+  moved.load_optimizer = to_folder(folder, recipe.load_optimizer);
   move_data(moved, [&](const std::string& file) { return to_folder(folder, file); });
   return atomic_write_file(path, recipe_json(moved));
 }
@@ -79,6 +81,7 @@ Recipe with_absolute_paths(const Recipe& recipe) {
   Recipe moved = recipe;
   moved.model = from_folder(here, recipe.model);
   moved.load_params = from_folder(here, recipe.load_params);
+  moved.load_optimizer = from_folder(here, recipe.load_optimizer);
   move_data(moved, [&](const std::string& file) { return from_folder(here, file); });
   return moved;
 }

@@ -40,7 +40,7 @@ struct RecipeExpect {
 };
 
 // The settings of one value are declared, with their defaults, in recipe_settings.def: loss, freeze,
-// train, load_params, group, optimizer, schedule, clip_norm, clip_value, ema, accumulate, precision, loss_scale, data, epochs, shuffle,
+// train, load_params, load_optimizer, group, optimizer, schedule, clip_norm, clip_value, ema, accumulate, precision, loss_scale, data, epochs, shuffle,
 // eval_data, eval_every, eval_batches, early_stop, seed, steps,
 // threads, planner, in_place, record, search, device, profile.
 struct Recipe {

@@ -5,12 +5,11 @@
    one of the next step; the optimizer's state_dict, made from optimizer.safetensors, goes on with a step of
    torch.optim to the same parameters.
 2. A state_dict that PyTorch changed and wrote is what --load-params begins with.
-Exits with 77 (skipped) where there is no PyTorch. The safetensors package is not needed: the format is a few lines.
+Exits with 77 (skipped) where there is no PyTorch.
 """
 
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -25,37 +24,7 @@ except ImportError as error:
 gradloom, models = sys.argv[1:]
 sys.path.insert(0, models)
 import modules  # noqa: E402
-
-DTYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "BOOL": np.bool_}
-
-
-def load_file(path):
-    """safetensors.torch.load_file for the dtypes that occur here."""
-    data = open(path, "rb").read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    header.pop("__metadata__", None)
-    tensors = {}
-    for name, row in header.items():
-        begin, end = (8 + length + at for at in row["data_offsets"])
-        array = np.frombuffer(data[begin:end], DTYPES[row["dtype"]]).reshape(row["shape"])
-        tensors[name] = torch.from_numpy(array.copy())
-    return tensors
-
-
-def save_file(tensors, path):
-    """safetensors.torch.save_file, with all names in alphabetical order."""
-    header, parts, at = {"__metadata__": {"format": "pt"}}, [], 0
-    for name in sorted(tensors):
-        array = tensors[name].detach().contiguous().numpy()
-        dtype = next(key for key, value in DTYPES.items() if value == array.dtype)
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
-        parts.append(array.tobytes())
-        at += array.nbytes
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
-
+from safetensors_files import load_file, save_file  # noqa: E402
 
 def run(*args):
     done = subprocess.run([gradloom, "train", *args, "--json"], capture_output=True, text=True)

@@ -62,6 +62,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.freeze = {"wte*", "ln_?"};
   recipe.train = {"*.cos"};
   recipe.load_params = "p.safetensors";
+  recipe.load_optimizer = "o.safetensors";
   recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4,freeze=off}"};
   recipe.clip_value = 0.25;
   recipe.optimizer = "adamw{lr=0.001}";

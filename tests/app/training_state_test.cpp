@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "app/last_good.h"
+#include "engine/base/npz.h"
 #include "engine/device/plugin.h"
 #include "engine/train/optimizers.h"
 #include "tests/app/model_job.h"
@@ -299,6 +300,58 @@ TEST_F(TrainingState, AnotherTrainingIsRefused) {
   expect_refused(frozen, from, "'layers.0.bias.exp_avg' is of another optimizer, or of a parameter");
   const Checkpoint less = checkpoint(frozen);
   expect_refused(recipe_for("mlp", "adam"), less, "no 'layers.0.weight.exp_avg'");
+}
+
+// What another program kept, in the names of a checkpoint, goes on as a checkpoint does.
+TEST_F(TrainingState, AnOptimizersFileGoesOnBitForBit) {
+  for (const char* optimizer : {"adamw{lr=1e-3}", "adam{eight_bit_states=true}"}) {
+    Recipe recipe = recipe_for("cnn-digits", optimizer);
+    recipe.accumulate = 2;
+    const Checkpoint from = checkpoint(recipe);
+    const auto whole = make_job(recipe);
+    ASSERT_NE(whole, nullptr);
+    const Trained expected = train(*whole, kSteps);
+    recipe.load_params = from.path + "/" + kModelFile;
+    recipe.load_optimizer = from.path + "/" + kOptimizerFile;
+    const auto rest = make_job(recipe);
+    ASSERT_NE(rest, nullptr);
+    EXPECT_EQ(rest->steps_before(), kBefore);
+    EXPECT_EQ(rest->first_batch(kBefore + 1), kBefore * recipe.accumulate);
+    expect_equal(expected, train(*rest, kSteps));
+    recipe.ema = 0.9;  // which the file knows nothing of
+    EXPECT_NE(make_job(recipe), nullptr);
+  }
+}
+
+TEST_F(TrainingState, AnOptimizersFileThatDoesNotFitIsRefused) {
+  Recipe recipe = recipe_for("mlp", "sgd{momentum=0.9}");
+  const Checkpoint from = checkpoint(recipe);
+  const auto refused = [&](const Recipe& asked, const std::map<std::string, Tensor>& tensors,
+                           const std::string& text) {
+    Recipe other = asked;
+    other.load_optimizer = folder_ / "o.npz";
+    ASSERT_TRUE(write_npz(other.load_optimizer, tensors).ok());
+    const auto prepared = prepare(other);
+    ASSERT_FALSE(prepared.ok()) << text;
+    EXPECT_EQ(prepared.error().code, Errc::bad_input);
+    EXPECT_NE(prepared.error().message.find("o.npz: " + text), std::string::npos) << prepared.error().message;
+  };
+  std::map<std::string, Tensor> good = from.optimizer.tensors, tensors = good;
+  std::erase_if(tensors, [](const auto& entry) { return entry.first.ends_with(".step"); });
+  refused(recipe, tensors, "it does not say how many updates were made");
+  tensors["step"] = Tensor::scalar(DType::f32, -1);
+  refused(recipe, tensors, "'step' is no count of updates: f32[]");
+  tensors = good;
+  tensors["step"] = Tensor::scalar(DType::i64, 3);
+  refused(recipe, tensors, "'step' says 3 updates, others 2");
+  tensors = good;
+  tensors.erase("layers.0.weight.momentum_buffer");
+  refused(recipe, tensors, "no 'layers.0.weight.momentum_buffer', which the optimizer keeps");
+  refused(recipe_for("mlp", "adam"), good, "no 'layers.0.weight.exp_avg'");
+  refused(recipe_for("mlp", "sgd"), good, "'layers.0.bias.momentum_buffer' is of another optimizer");
+  tensors = good;
+  tensors["layers.0.bias.momentum_buffer"] = Tensor(DType::f32, {95});
+  refused(recipe, tensors, "'layers.0.bias.momentum_buffer' is f32[95]; expected f32[96]");
 }
 
 // Step counts, numbers and shapes that do not fit: nothing is half loaded.

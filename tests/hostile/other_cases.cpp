@@ -235,6 +235,46 @@ void labels_and_tokens(Cases& cases) {
       "not a regular file");
 }
 
+// A safetensors file, and one of a tensor w.
+std::string safetensors(const std::string& header, const std::string& data) {
+  return little(header.size(), 8) + header + data;
+}
+std::string only_w(const std::string& shape, const std::string& places, std::size_t bytes) {
+  return safetensors(R"({"w":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + places + "}}",
+                     std::string(bytes, '\x3f'));
+}
+
+// Row P: what an optimizer kept, from others.
+void optimizers(Cases& cases) {
+  const auto optimizer = [&](const std::string& name, const std::string& bytes, int code,
+                             const std::string& says) {
+    cases.push_back(
+        {"P",
+         "optimizer: " + name,
+         [=](const Place& place) {
+           place.write("model.onnx", plain().SerializeAsString());
+           place.write("o.safetensors", bytes);
+         },
+         {train(code, says, {"--load-optimizer", "o.safetensors", "--optimizer", "sgd{momentum=0.9}"})}});
+  };
+  const auto kept = [&](const std::string& step, const std::string& bytes) {
+    return safetensors(
+        R"({"w.momentum_buffer":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"step":)" + step + "}",
+        std::string(16, '\x3f') + bytes);
+  };
+  const std::string one = R"({"dtype":"F32","shape":[],"data_offsets":[16,20]})";
+  optimizer("as it should be", kept(one, std::string("\0\0\0\0", 4)), 0, "");
+  optimizer("no count", only_w("[4]", "[0,16]", 16), kBad, "does not say how many updates were made");
+  optimizer("half an update", kept(one, std::string("\0\0\0\x3f", 4)), kBad, "'step' is no count of updates");
+  optimizer("NaN updates", kept(one, std::string("\0\0\xc0\x7f", 4)), kBad, "'step' is no count of updates");
+  optimizer("10^30 updates", kept(one, std::string("\xca\xf2\x49\x71", 4)), kBad,
+            "'step' is no count of updates");
+  optimizer("counts of a row",
+            kept(R"({"dtype":"F32","shape":[2],"data_offsets":[16,24]})", std::string(8, '\0')), kBad,
+            "'step' is no count of updates");
+  optimizer("a pickle", "\x80\x02}q\x01(X\x05state\x71\x02", kBad, "not a safetensors file");
+}
+
 // Row P: parameters and checkpoints from others.
 void parameters(Cases& cases) {
   const auto add = [&](const std::string& name, const std::string& bytes, int code, const std::string& says) {
@@ -246,34 +286,27 @@ void parameters(Cases& cases) {
                      },
                      {train(code, says, {"--load-params", "p.safetensors"})}});
   };
-  const auto file = [](const std::string& header, const std::string& data) {
-    return little(header.size(), 8) + header + data;
-  };
-  const auto w = [&](const std::string& shape, const std::string& places, std::size_t bytes) {
-    return file(R"({"w":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + places + "}}",
-                std::string(bytes, '\x3f'));
-  };
-  add("as it should be", w("[4]", "[0,16]", 16), 0, "");
+  add("as it should be", only_w("[4]", "[0,16]", 16), 0, "");
   add("empty", "", kBad, "shorter than 8 bytes");
   add("a pickle", "\x80\x02}q\x01(X\x01wq\1ctorch._utils\n_rebuild_tensor_v2\n", kBad,
       "not a safetensors file");
   add("header of 2^64", little(~std::uint64_t{0}, 8) + "{}", kBad, "not a safetensors file");
-  add("another shape", w("[2,2]", "[0,16]", 16), kBad, "'w' is f32[2, 2]; expected f32[4]");
-  add("dims that overflow", w("[4611686018427387904,16]", "[0,16]", 16), kLimit, "63 bits");
-  add("tensor behind the end", w("[400000000000]", "[0,1600000000000]", 16), kBad, "truncated");
-  add("hole", w("[4]", "[8,24]", 24), kBad, "leaves a hole");
+  add("another shape", only_w("[2,2]", "[0,16]", 16), kBad, "'w' is f32[2, 2]; expected f32[4]");
+  add("dims that overflow", only_w("[4611686018427387904,16]", "[0,16]", 16), kLimit, "63 bits");
+  add("tensor behind the end", only_w("[400000000000]", "[0,1600000000000]", 16), kBad, "truncated");
+  add("hole", only_w("[4]", "[8,24]", 24), kBad, "leaves a hole");
   add("escape sequence",
-      file("{\"\\u001b[31m\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", "abcd"), kBad,
+      safetensors("{\"\\u001b[31m\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", "abcd"), kBad,
       "\\x1b[31m");
-  add("100000 brackets", file("{\"w\":" + repeated("[", 100000), ""), kBad, "damaged header");
-  add("100000 nested objects", file(repeated("{\"a\":", 100000), ""), kBad, "unknown key 'a'");
+  add("100000 brackets", safetensors("{\"w\":" + repeated("[", 100000), ""), kBad, "damaged header");
+  add("100000 nested objects", safetensors(repeated("{\"a\":", 100000), ""), kBad, "unknown key 'a'");
   std::string many = "{";
   for (int i = 0; i < 600'000; ++i)
     many += "\"" + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)";
-  add("600000 tensors", file(many + "}", ""), kLimit, "more than 500000 tensors");
+  add("600000 tensors", safetensors(many + "}", ""), kLimit, "more than 500000 tensors");
   many = "{\"__metadata__\":{";
   for (int i = 0; i < 200'000; ++i) many += "\"" + std::to_string(i) + "\":\"\",";
-  add("200000 metadata", file(many, ""), kLimit, "more than 100000 entries");
+  add("200000 metadata", safetensors(many, ""), kLimit, "more than 100000 entries");
   cases.push_back({"P",
                    "link to something endless",
                    [](const Place& place) {
@@ -404,6 +437,7 @@ std::vector<Case> other_cases() {
   large_and_cut_archives(cases);
   labels_and_tokens(cases);
   parameters(cases);
+  optimizers(cases);
   recipes(cases);
   sessions(cases);
   test_folders(cases);

@@ -77,6 +77,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"device", "cuda:0"},
                                                      {"profile", "all"},
                                                      {"load_params", "p.npz"},
+                                                     {"load_optimizer", "o.npz"},
                                                      {"memory_budget", "2GiB"},
                                                      {"clip_value", "2"},
                                                      {"ema", "0.9"},

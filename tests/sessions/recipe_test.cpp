@@ -24,6 +24,7 @@ Recipe full_recipe() {
   recipe.freeze = {"wte*", "ln_?"};
   recipe.train = {"*.cos", "ln_f"};
   recipe.load_params = "/p.safetensors";
+  recipe.load_optimizer = "/o.safetensors";
   recipe.memory_budget = "2GiB";
   recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4}"};
   recipe.clip_value = 0.25;
