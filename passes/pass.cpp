@@ -1,4 +1,5 @@
 // The registry of passes, the text form of a pipeline, and running one.
+#include "passes/given_gradients.h"
 #include "passes/pass.h"
 
 #include <algorithm>
@@ -221,6 +222,7 @@ Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Sta
 
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
                   kernels::Target target) {
+  if (phase == PassPhase::post_gradient) TRY(remove_given_gradients(graph));
   for (const PassConfig& config : pipeline.passes) {
     if (config.def->phase != phase && config.def->phase != PassPhase::both) continue;
     TRY(run_rewrites(

@@ -298,19 +298,28 @@ Result<RuleTemplate::Statement> RuleTemplate::parse_statement(Scanner& scanner, 
   return s;
 }
 
+bool RuleTemplate::ended(const Scanner& scanner) {
+  const auto word = [&](const char* text) {
+    return scanner.token().kind == Scanner::Kind::word && scanner.token().text == text;
+  };
+  return scanner.at("}") || scanner.at_end() || word("where") || word("gradient");
+}
+
+bool RuleTemplate::makes(const std::string& name) const {
+  return std::any_of(statements_.begin(), statements_.end(),
+                     [&](const Statement& s) { return s.result == name; });
+}
+
 Result<RuleTemplate> RuleTemplate::parse(Scanner& scanner, const Pattern& pattern) {
   RuleTemplate made;
+  made.results_ = {pattern.root_name()};
   const Scanner::Token start = scanner.token();
-  const auto ended = [&] {
-    return scanner.at("}") || scanner.at_end() ||
-           (scanner.token().kind == Scanner::Kind::word && scanner.token().text == "where");
-  };
-  while (!ended()) {
+  while (!ended(scanner)) {
     const Scanner::Token at = scanner.token();
     if (made.statements_.size() == Pattern::kMostStatements)
       return scanner.error("more than " + std::to_string(Pattern::kMostStatements) + " statements");
     const std::string name = TRY(scanner.word("a statement or a value of the pattern"));
-    if (made.statements_.empty() && ended()) {
+    if (made.statements_.empty() && ended(scanner)) {
       if (!pattern.binds(name) || name == pattern.root_name())
         return scanner.error_at(at, "'" + name + "' is no value that the pattern is made of");
       made.existing_ = name;
@@ -320,8 +329,7 @@ Result<RuleTemplate> RuleTemplate::parse(Scanner& scanner, const Pattern& patter
       return scanner.error_at(at, made.statements_.empty()
                                       ? "the first statement gives '" + pattern.root_name() + "'"
                                       : "'" + name + "' is the result, which stands first");
-    for (const Statement& s : made.statements_)
-      if (s.result == name) return scanner.error_at(at, "'" + name + "' has a statement already");
+    if (made.makes(name)) return scanner.error_at(at, "'" + name + "' has a statement already");
     Statement statement = TRY(made.parse_statement(scanner, pattern));
     statement.result = name;
     for (const Operand& operand : statement.operands)
@@ -331,21 +339,59 @@ Result<RuleTemplate> RuleTemplate::parse(Scanner& scanner, const Pattern& patter
     scanner.take_if(";");
   }
   if (made.statements_.empty()) return scanner.error("expected what takes the pattern's place");
-  for (const Statement& s : made.statements_)
-    for (const Operand& operand : s.operands) {
-      const bool own = std::any_of(made.statements_.begin(), made.statements_.end(),
-                                   [&](const Statement& other) { return other.result == operand.name; });
-      if (!operand.name.empty() && !own && !pattern.binds(operand.name))
-        return scanner.error_at(start, "'" + operand.name + "' is no value of the rule");
-    }
+  TRY(made.check_operands(scanner, start, [&](const std::string& name) { return pattern.binds(name); }));
   TRY(made.order(scanner, start));
   return made;
 }
 
-// Operands first. A cycle, and what the result does not need, are errors.
+Result<RuleTemplate> RuleTemplate::parse_gradient(Scanner& scanner, const Pattern& pattern,
+                                                  const RuleTemplate& replacement) {
+  RuleTemplate made;
+  const std::string of_result = "d" + pattern.root_name();
+  const std::vector<std::string> read = replacement.used();
+  const auto known = [&](const std::string& name) {
+    return name == of_result || name == pattern.root_name() || replacement.makes(name) ||
+           std::find(read.begin(), read.end(), name) != read.end();
+  };
+  const Scanner::Token start = scanner.token();
+  while (!ended(scanner)) {
+    const Scanner::Token at = scanner.token();
+    if (made.statements_.size() == Pattern::kMostStatements)
+      return scanner.error("more than " + std::to_string(Pattern::kMostStatements) + " statements");
+    const std::string name = TRY(scanner.word("a statement"));
+    if (known(name) || pattern.binds(name) || made.makes(name))
+      return scanner.error_at(at, "'" + name + "' is there already");
+    Statement statement = TRY(made.parse_statement(scanner, pattern));
+    statement.result = name;
+    made.statements_.push_back(std::move(statement));
+    if (std::any_of(read.begin(), read.end(), [&](const std::string& x) { return name == "d" + x; }))
+      made.results_.push_back(name);
+    scanner.take_if(";");
+  }
+  if (made.results_.empty()) {
+    std::string names;
+    for (const std::string& x : read) names += (names.empty() ? "'d" : ", 'd") + x + "'";
+    return scanner.error_at(start,
+                            "no gradient of a value that the replacement reads is given (" + names + ")");
+  }
+  TRY(made.check_operands(scanner, start, known));
+  TRY(made.order(scanner, start));
+  return made;
+}
+
+// Every operand is `known` or has a statement.
+Status RuleTemplate::check_operands(const Scanner& scanner, const Scanner::Token& at,
+                                    const std::function<bool(const std::string&)>& known) const {
+  for (const Statement& s : statements_)
+    for (const Operand& operand : s.operands)
+      if (!operand.name.empty() && !makes(operand.name) && !known(operand.name))
+        return scanner.error_at(at, "'" + operand.name + "' is no value of the rule");
+  return {};
+}
+
+// Operands first. A cycle, and what no result needs, are errors.
 Status RuleTemplate::order(const Scanner& scanner, const Scanner::Token& at) {
   std::vector<Statement> ordered, left = std::move(statements_);
-  const std::string result = left[0].result;
   while (!left.empty()) {
     const auto ready = std::find_if(left.begin(), left.end(), [&](const Statement& s) {
       return std::none_of(s.operands.begin(), s.operands.end(), [&](const Operand& operand) {
@@ -357,18 +403,15 @@ Status RuleTemplate::order(const Scanner& scanner, const Scanner::Token& at) {
     if (ready == left.end()) return scanner.error_at(at, "'" + left[0].result + "' is made of itself");
     ordered.push_back(std::move(*ready));
     left.erase(ready);
-    if (ordered.back().result == result) break;
   }
-  if (!left.empty())
-    return scanner.error_at(at, "'" + left[0].result + "' is nothing that the result is made of");
   statements_ = std::move(ordered);
-  for (std::size_t i = 0; i + 1 < statements_.size(); ++i) {
+  for (const Statement& made : statements_) {
     const bool read = std::any_of(statements_.begin(), statements_.end(), [&](const Statement& s) {
       return std::any_of(s.operands.begin(), s.operands.end(),
-                         [&](const Operand& o) { return o.name == statements_[i].result; });
+                         [&](const Operand& o) { return o.name == made.result; });
     });
-    if (!read)
-      return scanner.error_at(at, "'" + statements_[i].result + "' is nothing that the result is made of");
+    if (!read && std::find(results_.begin(), results_.end(), made.result) == results_.end())
+      return scanner.error_at(at, "'" + made.result + "' is nothing that the result is made of");
   }
   return {};
 }
@@ -417,15 +460,12 @@ Result<ValueId> RuleTemplate::build_statement(GraphBuilder& b, const Rewriter& r
   return TRY(b.add(op, inputs, attrs))[0];
 }
 
-Result<ValueId> RuleTemplate::build(GraphBuilder& b, const Rewriter& rw, const Match& match,
-                                    std::map<std::string, ValueId> values) const {
-  if (!existing_.empty()) return values.at(existing_);
-  ValueId result = kNone;
-  for (const Statement& statement : statements_) {
-    result = TRY(build_statement(b, rw, match, statement, values));
-    values[statement.result] = result;
-  }
-  return result;
+Result<RuleTemplate::Values> RuleTemplate::build(GraphBuilder& b, const Rewriter& rw, const Match& match,
+                                                 Values values) const {
+  if (!existing_.empty()) values[results_[0]] = values.at(existing_);
+  for (const Statement& statement : statements_)
+    values[statement.result] = TRY(build_statement(b, rw, match, statement, values));
+  return values;
 }
 
 }  // namespace gradloom

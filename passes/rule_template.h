@@ -2,6 +2,7 @@
 // computed from it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,12 +48,19 @@ class RuleCondition {
 
 class RuleTemplate {
  public:
-  // Until `}` or `where`, which is not taken.
+  using Values = std::map<std::string, ValueId>;  // by their names in the rule
+
+  // Until `}`, `gradient` or `where`, which is not taken.
   static Result<RuleTemplate> parse(Scanner& scanner, const Pattern& pattern);
-  // The value that takes the result's place, in a graph that has `values` for those of the match. Constants take the
+  // The gradients that a rule gives: `dx = ..` for values x that the replacement reads, made of them, of the replacement's
+  // values and of the gradient `dy` of the result y.
+  static Result<RuleTemplate> parse_gradient(Scanner& scanner, const Pattern& pattern,
+                                             const RuleTemplate& replacement);
+  // All that is made, in a graph that has `values` for those that are read; they are there too. Constants take the
   // type of the first operand beside them, else of the result. Errors: what the operators' inference says.
-  Result<ValueId> build(GraphBuilder& b, const Rewriter& rw, const Match& match,
-                        std::map<std::string, ValueId> values) const;
+  Result<Values> build(GraphBuilder& b, const Rewriter& rw, const Match& match, Values values) const;
+  // The names of what is made: the result of the pattern, or gradients.
+  const std::vector<std::string>& results() const { return results_; }
   // The name of the matched value that is all there is; empty: there are statements.
   const std::string& existing() const { return existing_; }
   std::vector<std::string> used() const;  // values of the match that it reads
@@ -74,10 +82,15 @@ class RuleTemplate {
   };
   static Result<Operand> parse_operand(Scanner& scanner, const Pattern& pattern);
   Result<Statement> parse_statement(Scanner& scanner, const Pattern& pattern);
+  static bool ended(const Scanner& scanner);
+  Status check_operands(const Scanner& scanner, const Scanner::Token& at,
+                        const std::function<bool(const std::string&)>& known) const;
   Status order(const Scanner& scanner, const Scanner::Token& at);
+  bool makes(const std::string& name) const;
   Result<ValueId> build_statement(GraphBuilder& b, const Rewriter& rw, const Match& match,
                                   const Statement& statement, std::map<std::string, ValueId>& values) const;
-  std::vector<Statement> statements_;  // operands before what reads them, the result last
+  std::vector<Statement> statements_;  // operands before what reads them
+  std::vector<std::string> results_;
   std::string existing_;
 };
 

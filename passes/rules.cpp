@@ -22,16 +22,42 @@ struct UserRule {
   std::string name, summary, doc;
   std::string key_op;
   std::optional<Pattern> pattern;
-  std::optional<RuleTemplate> replacement;
+  std::optional<RuleTemplate> replacement, gradient;
   std::vector<Condition> conditions;
   PassDef def;
 };
 
-// The replacement beside the match, in a graph of its own: whether it may be, and of which type.
+// The replacement, and the gradients that the rule gives: values by their names in the rule.
+Result<RuleTemplate::Values> build_rule(const UserRule& rule, GraphBuilder& b, const Rewriter& rw,
+                                        const Match& match, RuleTemplate::Values values) {
+  values = TRY(rule.replacement->build(b, rw, match, std::move(values)));
+  if (!rule.gradient) return values;
+  ValueId& result = values.at(rule.pattern->root_name());
+  std::vector<ValueId> inputs{b.op("StopGradient", {result})};
+  inputs.push_back(b.op("GradientSeed", {inputs[0]}));
+  RuleTemplate::Values known = values;
+  known["d" + rule.pattern->root_name()] = inputs[1];
+  const RuleTemplate::Values gradients = TRY(rule.gradient->build(b, rw, match, std::move(known)));
+  for (const std::string& name : rule.replacement->used()) {
+    const ValueId value = values.at(name);
+    if (!is_float(b.type(value).dtype) || is_constant(b.graph(), value)) continue;
+    const auto given = gradients.find("d" + name);
+    if (given == gradients.end()) return Error{Errc::usage, "the rule gives no gradient of '" + name + "'"};
+    if (b.type(given->second) != b.type(value))
+      return Error{Errc::usage, "the gradient of '" + name + "' is " + to_string(b.type(given->second)) +
+                                    ", the value is " + to_string(b.type(value))};
+    inputs.push_back(value);
+    inputs.push_back(b.op("StopGradient", {given->second}));
+  }
+  if (inputs.size() > 2) result = TRY(b.add(op_by_name("GivenGradient"), inputs, {}))[0];
+  return values;
+}
+
+// The same beside the match, in a graph of its own: whether it may be, and of which type the result is.
 Result<Type> type_of_replacement(const UserRule& rule, const Rewriter& rw, const Match& match) {
   Graph trial;
   GraphBuilder b(trial);
-  std::map<std::string, ValueId> values;
+  RuleTemplate::Values values;
   for (const std::string& name : rule.replacement->used()) {
     const auto found = match.values.find(name);
     if (found == match.values.end()) return Error{Errc::usage, "the form that matched has no '" + name + "'"};
@@ -40,7 +66,7 @@ Result<Type> type_of_replacement(const UserRule& rule, const Rewriter& rw, const
                        ? b.constant(value.data, b.unique_name("in"))
                        : b.input(b.unique_name("in"), value.type);
   }
-  return b.type(TRY(rule.replacement->build(b, rw, match, values)));
+  return b.type(TRY(build_rule(rule, b, rw, match, std::move(values))).at(rule.pattern->root_name()));
 }
 
 std::string apply_rule(const UserRule& rule, Rewriter& rw, const Match& match) {
@@ -57,9 +83,9 @@ std::string apply_rule(const UserRule& rule, Rewriter& rw, const Match& match) {
   if (!rule.replacement->existing().empty() && rw.is_output(old_value))
     return "its result " + rw.graph().values[old_value].name + " is an output of the graph";
   GraphBuilder& b = rw.begin(rule.name, match.root, match.nodes);
-  const auto made = rule.replacement->build(b, rw, match, match.values);
+  const auto made = build_rule(rule, b, rw, match, match.values);
   CHECK(made.ok(), made.ok() ? "" : made.error().message.c_str());
-  rw.replace(old_value, *made);
+  rw.replace(old_value, made->at(rule.pattern->root_name()));
   rw.commit();
   return "";
 }
@@ -118,6 +144,11 @@ Result<std::shared_ptr<const PassDef>> read_rule(Scanner& scanner, const Rules& 
   const Scanner::Token body = scanner.token();
   rule->pattern = TRY(Pattern::parse(scanner, "->"));
   rule->replacement = TRY(RuleTemplate::parse(scanner, *rule->pattern));
+  if (is_keyword(scanner, "gradient")) {
+    if (after) return scanner.error("rules that run after autodiff have no gradient");
+    scanner.take();
+    rule->gradient = TRY(RuleTemplate::parse_gradient(scanner, *rule->pattern, *rule->replacement));
+  }
   rule->summary = scanner.between(body);
   TRY(read_conditions(scanner, *rule));
   TRY(scanner.expect("}"));

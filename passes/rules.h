@@ -11,6 +11,7 @@
 // result, or the name of a matched value that takes its place. There `#(..)` is a constant that is computed from matched
 // ones, `[1, -1]` a list of integers, and `{axis=$a}` an attribute that the pattern found. Conditions: comparisons of
 // numbers, constants and rank(x), dim(x, i), size(x), uses(x), dtype(x); pow2(c); same(x, y): equal types; `|` is or.
+// `-> y = Swish(x) gradient dx = Mul(dy, g); g = ..` gives the gradient of each value that the replacement reads, in place of the derived.
 // Values inside of a match are read by nothing else. Both sides have one type at every match: what has not is left, with
 // the reason. Errors are Errc::usage and name source, line and column.
 #pragma once

@@ -17,6 +17,13 @@ rule quick-gelu {
   y = Mul(x, s); s = Sigmoid(k); k = Mul(x, #1.702)
   -> y = Swish(x){alpha=1.702}
 })";
+// The same with the gradient that autodiff would find, said by the rule.
+constexpr const char* kGiven = R"(
+rule given-gelu {
+  y = Mul(x, s); s = Sigmoid(k); k = Mul(x, #1.702)
+  -> y = Mul(x, t); t = Sigmoid(u); u = Mul(x, #1.702)
+  gradient dx = Mul(dy, g); g = Add(t, h); h = Mul(v, w); v = Sub(#1, t); w = Mul(y, #1.702)
+})";
 constexpr const char* kDivide = R"(
 rule div-mul after {
   y = Div(x, #c) -> y = Mul(x, #(1 / c))
@@ -157,6 +164,16 @@ TEST(Rules, ErrorsNameSourceLineAndColumn) {
        "r:1:44: attribute 'axis' of Softmax is of another type"},
       {"rule a { y = Neg(x) -> y = Mul(x, #c) }", "r:1:36: 'c' is no constant of the pattern (#c)"},
       {"rule a { y = Neg(x) -> x where rnk(x) > 1 }", "r:1:32: unknown function 'rnk'"},
+      {"rule a { y = Neg(x) -> x gradient }",
+       "r:1:35: no gradient of a value that the replacement reads is given ('dx')"},
+      {"rule a { y = Neg(x) ->\n x gradient dx = Neg(z) }", "r:2:13: 'z' is no value of the rule"},
+      {"rule a { y = Neg(x) -> x gradient x = Neg(dy) }", "r:1:35: 'x' is there already"},
+      {"rule a { y = Neg(x) -> x gradient dx = Neg(t) t = Neg(dx) }", "r:1:35: 'dx' is made of itself"},
+      {"rule a { y = Neg(x) -> x gradient dx = Neg(dy) t = Neg(dy) }",
+       "r:1:35: 't' is nothing that the result is made of"},
+      {"rule a { y = Neg(x) -> x gradient dx = Negg(dy) }", "r:1:40: unknown operator 'Negg'"},
+      {"rule a after { y = Neg(x) -> x gradient dx = Neg(dy) }",
+       "r:1:32: rules that run after autodiff have no gradient"},
       {"rule a { y = Neg(x) -> x where rank(z) > 1 }", "r:1:37: 'z' is no value of the pattern"}};
   for (const auto& [text, error] : wrong) {
     const auto rules = parse_rules(text, "r");
@@ -193,12 +210,12 @@ TEST(Rules, TheExamplesOfTheReferenceAreRules) {
   }
   const auto parsed = parse_rules(rules);
   ASSERT_OK(parsed);
-  EXPECT_EQ(parsed->size(), 2u);
+  EXPECT_EQ(parsed->size(), 3u);
 }
 
 // Whatever stands in a file of rules, the answer is rules or one line.
 TEST(Rules, EveryCutAndEveryChangedCharacterIsAnswered) {
-  const std::string text = std::string(kQuickGelu) + kDivide;
+  const std::string text = std::string(kQuickGelu) + kDivide + kGiven;
   for (std::size_t i = 0; i < text.size(); ++i) {
     for (const char c : {'\0', '(', '}', '#', '-', '"', '9', '\xff'}) {
       std::string changed = text;
@@ -242,6 +259,98 @@ TEST(Rules, GradientsAreThoseOfTheReplacement) {
   ASSERT_OK(plain);
   ASSERT_OK(fused);
   EXPECT_LE(testing::largest_difference(*plain, *fused), 1e-12);
+}
+
+// Loss and gradients of GELU in the middle of a product, with rules.
+struct GivenGradients : ::testing::Test {
+  Graph model;
+  void SetUp() override {
+    GraphBuilder b(model);
+    const ValueId x = b.input("x", {DType::f64, {4, 3}}), w = b.parameter("w", weights());
+    const ValueId p = b.op("Mul", {x, w});
+    const ValueId q = b.op("Mul", {p, b.op("Sigmoid", {b.op("Mul", {p, b.scalar(DType::f64, 1.702)})})});
+    model.outputs = {b.op("ReduceMean",
+                          {
+                              b.op("Round", {b.op("Mul", {q, q})}),
+                          },
+                          {{"keepdims", std::int64_t{0}}}),
+                     b.op("ReduceMean", {b.op("Mul", {q, q})}, {{"keepdims", std::int64_t{0}}})};
+  }
+  static Tensor weights() { return Tensor::from_f64(DType::f64, {3}, {1, -2, 0.5}); }
+
+  struct Outcome {
+    double loss = 0;
+    Tensor gradient;
+    testing::Counts counts;
+  };
+  // `output`: of the model, which is the loss.
+  Outcome run(const std::string& rules_text, const std::string& passes, std::size_t output,
+              const Tensor& w = weights()) {
+    const auto rules = parse_rules(rules_text);
+    EXPECT_TRUE(rules.ok()) << (rules.ok() ? "" : rules.error().message);
+    CompileOptions options;
+    options.gradients_only = true;
+    options.loss_for_gradients = model.values[model.outputs[output]].name;
+    options.pipeline = *parse_pipeline(passes, *rules);
+    const auto compiled = compile(model, options);
+    EXPECT_TRUE(compiled.ok()) << (compiled.ok() ? "" : compiled.error().message);
+    const Graph& graph = compiled->train.graph;
+    auto fed = testing::random_inputs(graph, 5);
+    fed[find_value(graph, "w")] = w;
+    const auto contents = testing::evaluate_graph(graph, fed);
+    EXPECT_TRUE(contents.ok());
+    Outcome outcome{contents->at(graph.loss).at(0), {}, op_counts(graph)};
+    for (const auto& [name, value] : compiled->gradients)
+      if (name == "w" && value != kNone) outcome.gradient = contents->at(value);
+    return outcome;
+  }
+};
+
+TEST_F(GivenGradients, TakeThePlaceOfDerivedOnes) {
+  const Outcome derived = run(kGiven, "none", 1);
+  for (const char* passes : {"given-gelu", "default,given-gelu", "default"}) {
+    const Outcome given = run(kGiven, passes, 1);
+    EXPECT_NEAR(given.loss, derived.loss, 1e-13) << passes;
+    EXPECT_LE(testing::largest_difference(derived.gradient, given.gradient), 1e-12) << passes;
+    for (const char* op : {"GivenGradient", "GradientSeed"}) EXPECT_EQ(given.counts.count(op), 0u) << passes;
+  }
+  for (std::int64_t i = 0; i < 3; ++i) {  // finite differences
+    constexpr double kStep = 1e-6;
+    Tensor more = weights(), less = weights();
+    more.mutable_as<double>()[i] += kStep;
+    less.mutable_as<double>()[i] -= kStep;
+    const double slope =
+        (run(kGiven, "given-gelu", 1, more).loss - run(kGiven, "given-gelu", 1, less).loss) / (2 * kStep);
+    EXPECT_NEAR(run(kGiven, "given-gelu", 1).gradient.at(i), slope, 1e-8);
+  }
+}
+
+// What the rule says is what happens: also where it is not the derivative, or where the operator has none.
+TEST_F(GivenGradients, AreThoseOfTheRule) {
+  std::string twice = kGiven;
+  twice.replace(twice.find("dx = Mul(dy, g)"), 15, "dx = Mul(e, #2); e = Mul(dy, g)");
+  const Tensor derived = run(kGiven, "none", 1).gradient, doubled = run(twice, "given-gelu", 1).gradient;
+  for (std::int64_t i = 0; i < 3; ++i) EXPECT_NEAR(doubled.at(i), 2 * derived.at(i), 1e-12);
+  const char* straight = "rule straight { y = Round(x) -> y = Round(x) gradient dx = Identity(dy) }";
+  EXPECT_FALSE(run(straight, "none", 0).gradient.defined()) << "Round has none";
+  const Outcome through = run(straight, "straight", 0);
+  EXPECT_EQ(through.loss, run(straight, "none", 0).loss);
+  EXPECT_LE(testing::largest_difference(through.gradient, derived), 1e-12);
+}
+
+TEST_F(RulesTest, GradientsThatDoNotFitAreTheReason) {
+  graph.outputs = {b.op("Mul", {b.op("Exp", {x}), y})};
+  const std::string rule = "rule g { z = Mul(e, b); e = Exp(a) -> z = Mul(f, b); f = Exp(a) gradient ";
+  const auto reason = [&](const std::string& gradient) {
+    Graph changed = graph;
+    return testing::why_nots(run_rule(changed, rule + gradient + " }"));
+  };
+  EXPECT_NE(reason("da = Mul(dz, z)").find("the rule gives no gradient of 'b'"), std::string::npos);
+  EXPECT_NE(reason("da = Mul(dz, z) db = ReduceSum(dz)")
+                .find("the gradient of 'b' is f32[1, 1], the value is f32[3, 4]"),
+            std::string::npos)
+      << reason("da = Mul(dz, z) db = ReduceSum(dz)");
+  EXPECT_EQ(reason("da = Mul(dz, z) db = Mul(dz, f)"), "");
 }
 
 }  // namespace
