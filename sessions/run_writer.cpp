@@ -209,7 +209,8 @@ Status RunWriter::Impl::insert_plan(const Graph& graph, const Plan& plan) {
 }
 
 Status RunWriter::Impl::insert_passes(const std::vector<PassReport>& reports) {
-  Statement row = TRY(inserter("pass", 9)), match = TRY(inserter("pass_match", 9));
+  Statement row = TRY(inserter("pass", 9)), match = TRY(inserter("pass_match", 9)),
+            instance = TRY(inserter("pass_instance", 4));
   for (std::size_t i = 0; i < reports.size(); ++i) {
     const PassReport& report = reports[i];
     const auto id = static_cast<std::int64_t>(i);
@@ -218,7 +219,11 @@ Status RunWriter::Impl::insert_passes(const std::vector<PassReport>& reports) {
                 static_cast<std::int64_t>(report.matched), static_cast<std::int64_t>(report.rejected),
                 static_cast<std::int64_t>(report.nodes_before), static_cast<std::int64_t>(report.nodes_after),
                 report.ms}));
+    std::int64_t number = 0;
     for (const RewriteRecord& record : report.log) {
+      if (!record.fingerprint.empty())
+        TRY(insert("pass_instance", instance, {run, id, number, std::string_view(record.fingerprint)}));
+      ++number;
       const std::string removed = json_text(record.removed), added = json_text(record.added),
                         sources = json_text(record.sources);
       TRY(insert("pass_match", match,

@@ -1,19 +1,20 @@
--- Gradloom session file, version 5. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 6. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
 -- monotonic clock of the machine that ran. All sizes are bytes. A run's rows are found by `run`; ids inside a run (node, plan_step,
 -- source, pass) count from 0.
 --
--- Start here: v_kernels (kernels joined to nodes and ONNX nodes, with times), v_nodes (time per ONNX node), v_phases, v_passes.
+-- Start here: v_kernels (kernels joined to nodes and ONNX nodes, with times), v_nodes (time per ONNX node), v_phases, v_passes,
+-- v_instances.
 --   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
 --
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
--- its index, version 4 trial, version 5 evaluation with its index. An older file gets them when it is opened for writing; its runs keep
--- their digests, which do not know these.
+-- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances. An older file
+-- gets them when it is opened for writing; its runs keep their digests, which do not know these.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -158,6 +159,16 @@ CREATE TABLE pass_match (
   sources TEXT NOT NULL                   -- source ids, JSON array
 ) STRICT;
 
+-- Fingerprints of the instances in pass_match: hashes of what was matched and of the ONNX nodes it stands for, which stay when other passes
+-- are switched and nodes get other names. --passes 'PASS{only=FINGERPRINT}' and {except=FINGERPRINT} take them. Rows of pass_match
+-- without one looked at no instance, or follow from others.
+CREATE TABLE pass_instance (
+  run INTEGER NOT NULL REFERENCES run(id),
+  pass INTEGER NOT NULL,
+  number INTEGER NOT NULL,                -- of the pass's rows in pass_match, from 0
+  fingerprint TEXT NOT NULL               -- e.g. @3f9a1c20b7d4, of equal ones the second @3f9a1c20b7d4.2
+) STRICT;
+
 -- Optimizer steps. NaN and infinite numbers are stored in loss_text ('nan', 'inf', '-inf') with loss NULL.
 CREATE TABLE loss (
   run INTEGER NOT NULL REFERENCES run(id),
@@ -269,6 +280,7 @@ CREATE INDEX plan_step_of_run ON plan_step(run, plan_step);
 CREATE INDEX buffer_of_run ON buffer(run, buffer);
 CREATE INDEX pass_of_run ON pass(run, pass);
 CREATE INDEX pass_match_of_run ON pass_match(run, pass);
+CREATE INDEX pass_instance_of_run ON pass_instance(run, pass, number);
 CREATE INDEX loss_of_run ON loss(run, step);
 CREATE INDEX kernel_sample_of_run ON kernel_sample(run, plan_step, duration_ns, step);
 CREATE INDEX activity_of_run ON activity(run, step);
@@ -318,6 +330,16 @@ FROM v_kernels GROUP BY run, phase;
 
 CREATE VIEW v_passes AS
 SELECT run, pass, name, phase, matched, rejected, nodes_before - nodes_after AS nodes_saved, ms FROM pass;
+
+-- Instances with what --passes calls them: by site, and by fingerprint.
+CREATE VIEW v_instances AS
+WITH matches AS (
+  SELECT run, pass, rule, site, matched, why, row_number() OVER (PARTITION BY run, pass ORDER BY rowid) - 1 AS number FROM pass_match
+)
+SELECT i.run, p.name AS pass, m.rule, m.site, i.fingerprint, m.matched, m.why
+FROM pass_instance i
+JOIN matches m ON m.run = i.run AND m.pass = i.pass AND m.number = i.number
+JOIN pass p ON p.run = i.run AND p.pass = i.pass;
 
 -- Per timed step what each stream of the device did, beside the host's launches (stream NULL).
 CREATE VIEW v_streams AS

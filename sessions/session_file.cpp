@@ -150,7 +150,10 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {3, "index", "loss_scale_of_run"},
                             {4, "table", "trial"},
                             {5, "table", "evaluation"},
-                            {5, "index", "evaluation_of_run"}};
+                            {5, "index", "evaluation_of_run"},
+                            {6, "table", "pass_instance"},
+                            {6, "index", "pass_instance_of_run"},
+                            {6, "view", "v_instances"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.

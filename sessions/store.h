@@ -28,7 +28,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 5;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 6;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 struct RunStart {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
+#include "engine/ir/instances.h"
 #include "profiler/sampler.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
@@ -176,6 +177,21 @@ Status Store::Impl::read_passes(std::int64_t run, std::vector<PassRow>& passes) 
                                                           json_array<std::string>(match.text(5)),
                                                           {},
                                                           json_array<std::uint32_t>(match.text(6))});
+  }
+  return TRY(version()) < 6 ? Status() : read_instances(run, passes);
+}
+
+Status Store::Impl::read_instances(std::int64_t run, std::vector<PassRow>& passes) {
+  Statement row = TRY(
+      database.prepare("SELECT pass, number, fingerprint FROM pass_instance WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    const std::int64_t pass = row.integer(0), number = row.integer(1);
+    if (pass < 0 || pass >= static_cast<std::int64_t>(passes.size())) continue;
+    std::vector<RewriteRecord>& log = passes[static_cast<std::size_t>(pass)].log;
+    if (number < 0 || number >= static_cast<std::int64_t>(log.size())) continue;
+    if (std::string text = row.text(2); is_fingerprint(text))
+      log[static_cast<std::size_t>(number)].fingerprint = std::move(text);
   }
   return {};
 }

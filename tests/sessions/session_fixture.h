@@ -82,7 +82,7 @@ inline TinyStep tiny_step(bool fused) {
   report.name = "fuse-bias-activation";
   report.at = PassPhase::post_gradient;
   report.matched = fused ? 1 : 0;
-  report.rejected = fused ? 0 : 1;
+  report.rejected = fused ? 2 : 3;
   report.nodes_before = 5;
   report.nodes_after = static_cast<std::size_t>(count);
   report.log.push_back({"matmul-relu",
@@ -92,7 +92,10 @@ inline TinyStep tiny_step(bool fused) {
                         {"fc", "act"},
                         {"fc+act"},
                         {},
-                        {0, 1}});
+                        {0, 1},
+                        "@0123456789ab"});
+  report.log.push_back({"matmul-relu", "act", false, "no product before it", {}, {}, {}, {1}});
+  report.log.push_back({"matmul-relu", "out", false, "switched off", {}, {}, {}, {2}, "@0123456789ab.2"});
   t.reports.push_back(report);
   return t;
 }

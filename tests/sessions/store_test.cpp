@@ -72,10 +72,13 @@ TEST_F(StoreTest, RoundTrip) {
   EXPECT_NEAR(share, 1, 1e-12);
   ASSERT_EQ(record->passes.size(), 1u);
   EXPECT_EQ(record->passes[0].phase, "post_gradient");
-  ASSERT_EQ(record->passes[0].log.size(), 1u);
+  ASSERT_EQ(record->passes[0].log.size(), 3u);
   EXPECT_EQ(record->passes[0].log[0].why, "switched off");
   EXPECT_EQ(record->passes[0].log[0].removed, (std::vector<std::string>{"fc", "act"}));
   EXPECT_EQ(record->passes[0].log[0].sources, (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(record->passes[0].log[0].fingerprint, "@0123456789ab");
+  EXPECT_EQ(record->passes[0].log[1].fingerprint, "");
+  EXPECT_EQ(record->passes[0].log[2].fingerprint, "@0123456789ab.2");
   ASSERT_EQ(record->buffers.size(), 5u);
   EXPECT_EQ(record->buffers[1].values, std::vector<std::string>{"act:0"});
   EXPECT_EQ(record->buffers[1].offset, 128);
@@ -167,14 +170,19 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
             "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
 }
 
+// What version 6 brought, undone.
+const std::string kNoInstances =
+    "DROP VIEW v_instances; DROP INDEX pass_instance_of_run; DROP TABLE pass_instance; ";
+
 // A file as the first version of the program wrote it: without what came later, in schema and digests.
 void make_version_1(const std::string& path) {
   EXPECT_EQ(
       shell(
           path,
-          "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
-          "DROP TABLE activity; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale; DROP TABLE trial; DROP INDEX evaluation_of_run; DROP TABLE evaluation;"
-          "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
+          kNoInstances +
+              "DROP VIEW CUPTI_ACTIVITY_KIND_MEMCPY; DROP VIEW v_streams; DROP INDEX activity_of_run; "
+              "DROP TABLE activity; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale; DROP TABLE trial; DROP INDEX evaluation_of_run; DROP TABLE evaluation;"
+              "UPDATE run SET digest = substr(digest, 1, 12 * 17 - 1); PRAGMA user_version = 1;"),
       "");
 }
 
@@ -189,8 +197,9 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   EXPECT_EQ(
       shell(
           path,
-          "DROP TABLE trial; DROP INDEX evaluation_of_run; DROP TABLE evaluation; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
-          "UPDATE run SET digest = substr(digest, 1, 13 * 17 - 1); PRAGMA user_version = 2;"),
+          kNoInstances +
+              "DROP TABLE trial; DROP INDEX evaluation_of_run; DROP TABLE evaluation; DROP INDEX loss_scale_of_run; DROP TABLE loss_scale;"
+              "UPDATE run SET digest = substr(digest, 1, 13 * 17 - 1); PRAGMA user_version = 2;"),
       "");
   {
     auto old = Store::open(path, StoreMode::read);
@@ -203,11 +212,47 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "5\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "6\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
   EXPECT_EQ(error_of((*reader)->check(a)), path + ": run 1 is damaged (table loss_scale)");
+}
+
+TEST_F(StoreTest, FilesOfVersion5AreReadAndGetFingerprints) {
+  const std::string path = file("s.db");
+  std::int64_t old = 0, fresh = 0;
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    old = write_tiny_run(**store, "old", 3);
+  }
+  EXPECT_EQ(shell(path, kNoInstances + "UPDATE run SET digest = substr(digest, 1, 15 * 17 - 1); "
+                                       "PRAGMA user_version = 5;"),
+            "");
+  {
+    auto reader = Store::open(path, StoreMode::read);
+    ASSERT_TRUE(reader.ok()) << error_of(reader);
+    const auto record = (*reader)->load_run(old);
+    ASSERT_TRUE(record.ok()) << error_of(record);
+    EXPECT_EQ(record->passes[0].log[0].fingerprint, "");
+  }
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    fresh = write_tiny_run(**store, "fresh", 3);
+    for (const std::int64_t run : {old, fresh})
+      EXPECT_TRUE((*store)->check(run).ok()) << error_of((*store)->check(run));
+    EXPECT_EQ((*store)->load_run(fresh)->passes[0].log[2].fingerprint, "@0123456789ab.2");
+  }
+  EXPECT_EQ(
+      shell(path, "PRAGMA user_version; SELECT run, pass, rule, site, fingerprint, matched FROM v_instances"),
+      "6\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
+      "2|fuse-bias-activation|matmul-relu|out|@0123456789ab.2|0\n");
+  shell(path, "INSERT INTO pass_instance VALUES (1, 0, 0, '@0123456789ab')");
+  auto reader = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ(error_of((*reader)->check(old)), path + ": run 1 is damaged (table pass_instance)");
 }
 
 TEST_F(StoreTest, LossScalesAreKept) {
@@ -257,7 +302,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "5\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "6\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);
@@ -456,6 +501,7 @@ TEST_F(StoreTest, EditedRowsAreNamed) {
         std::string("DELETE FROM kernel_sample WHERE run = 1 AND plan_step = 2"),
         std::string("UPDATE run SET optimizer = 'adam' WHERE id = 1"),
         std::string("UPDATE pass_match SET why = '' WHERE run = 1"),
+        std::string("UPDATE pass_instance SET fingerprint = '@ba9876543210' WHERE run = 1"),
         std::string("INSERT INTO activity VALUES (1, 2, 0, 'copy', 1, NULL, 5, 5, 5, 'x')"),
         std::string("INSERT INTO environment VALUES (1, 'x', 'y')")}) {
     const std::string before = read_all(path);
