@@ -12,6 +12,12 @@
 
 namespace gradloom {
 
+struct CheckpointOptions {
+  std::string folder;      // --checkpoint; empty: none are written
+  std::int64_t every = 0;  // steps; 0: only at the end
+  std::int64_t keep = 2;   // 0: all
+};
+
 class CheckpointFolder {
  public:
   // Creates the folder, with those above it. `keep`: how many checkpoints stay, 0: all. Checkpoints after step

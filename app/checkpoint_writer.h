@@ -15,12 +15,6 @@
 
 namespace gradloom {
 
-struct CheckpointOptions {
-  std::string folder;      // --checkpoint; empty: none are written
-  std::int64_t every = 0;  // steps; 0: only at the end
-  std::int64_t keep = 2;   // 0: all
-};
-
 class CheckpointWriter {
  public:
   // Opens the folder before the first step. Without a folder nothing is ever due.

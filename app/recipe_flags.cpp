@@ -166,7 +166,9 @@ Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
   recipe.import_limits = TRY(read_import_limits(import_limits_));
   for (const Flag& f : *flags_) {
     if (!f.list.empty()) {
-      recipe.*std::get<std::vector<std::string> Recipe::*>(f.setting->member) = f.list;
+      auto& list = recipe.*std::get<std::vector<std::string> Recipe::*>(f.setting->member);
+      list = f.list;
+      std::erase(list, "");  // an empty text alone: none, whatever the recipe has
       TRY(check_setting(recipe, *f.setting, flag_of(*f.setting)));
     }
     if (f.option != nullptr && f.option->count() > 0) TRY(set_flag(recipe, *f.setting, f.text));
@@ -232,29 +234,44 @@ Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector
   return limits;
 }
 
-std::string command_line(const Recipe& recipe, const std::string& session_path) {
+std::string command_line(const Recipe& recipe, const RunFlags& flags) {
   std::string line = "gradloom train " + shell_quoted(recipe.model);
   const auto add = [&](const std::string& flag, const std::string& value) {
     line += " " + flag + " " + shell_quoted(value);
   };
+  const Recipe defaults;
+  const Recipe& base = flags.resumed != nullptr ? *flags.resumed : defaults;
+  const bool resumed = flags.resumed != nullptr;
   for (const auto& [name, n] : recipe.dims) add("--dim", name + "=" + std::to_string(n));
   for (const auto& [name, n] : recipe.import_limits) add("--import-limit", name + "=" + std::to_string(n));
   for (const RecipeSetting& setting : recipe_settings()) {
     const std::string flag = flag_of(setting);
     if (flag == "--rules") {
-      if (!recipe.rules.empty()) add(flag, recipe.rules);
+      if (recipe.rules != base.rules) add(flag, recipe.rules);
     } else if (flag == "--passes") {
-      if (const std::string passes = passes_flag(recipe); !passes.empty()) add(flag, passes);
+      if (resumed && recipe.passes == base.passes && recipe.rules == base.rules) continue;
+      const std::string passes = passes_flag(recipe);
+      if (!passes.empty() || resumed) add(flag, passes.empty() ? "default" : passes);
       for (const RecipePass& p : recipe.passes)
         for (const std::string& site : p.sites.except) add("--exclude", p.name + ":" + site);
     } else if (setting.kind == SettingKind::list) {
-      for (const std::string& text : recipe.*std::get<std::vector<std::string> Recipe::*>(setting.member))
-        add(flag, text);
-    } else if (setting.kind != SettingKind::part && (setting.always_told || !at_default(recipe, setting))) {
+      const auto member = std::get<std::vector<std::string> Recipe::*>(setting.member);
+      if (recipe.*member == base.*member) continue;
+      for (const std::string& text : recipe.*member) add(flag, text);
+      if ((recipe.*member).empty()) add(flag, "");
+    } else if (setting.kind != SettingKind::part &&
+               (setting.always_told || setting_text(recipe, setting) != setting_text(base, setting))) {
       add(flag, setting_text(recipe, setting));
     }
   }
-  if (!session_path.empty()) add("--session", session_path);
+  const CheckpointOptions &checkpoints = flags.checkpoints, usual;
+  if (!flags.resume.empty()) add("--resume", flags.resume);
+  if (!checkpoints.folder.empty()) {
+    add("--checkpoint", checkpoints.folder);
+    if (checkpoints.every != usual.every) add("--checkpoint-every", std::to_string(checkpoints.every));
+    if (checkpoints.keep != usual.keep) add("--checkpoint-keep", std::to_string(checkpoints.keep));
+  }
+  if (!flags.session.empty()) add("--session", flags.session);
   return line;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/checkpoint_folder.h"
 #include "sessions/recipe.h"
 
 namespace CLI {
@@ -45,8 +46,15 @@ void declare_import_limits(CLI::App& app, std::vector<std::string>& given);
 Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector<std::string>& given);
 // The shortest text of --passes that makes the pipeline: "default,-fuse-gelu", or the passes one by one.
 std::string pipeline_flag(const Pipeline& pipeline, const Rules& rules = {});
+// What `train` takes beside a recipe.
+struct RunFlags {
+  std::string session;
+  CheckpointOptions checkpoints{};
+  std::string resume{};             // a checkpoint that training goes on from
+  const Recipe* resumed = nullptr;  // its recipe, which holds where no flag says otherwise; null: none
+};
 // The command line that runs a recipe: what the window shows and a user can paste.
-std::string command_line(const Recipe& recipe, const std::string& session_path);
+std::string command_line(const Recipe& recipe, const RunFlags& flags);
 std::string shell_quoted(const std::string& text);
 
 }  // namespace gradloom

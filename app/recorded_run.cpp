@@ -62,7 +62,7 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   start.optimizer = r.optimizer;
   start.loss = r.loss;
   start.data = r.data;
-  start.command = command_line(r, session_);
+  start.command = command_line(r, {.session = session_});
   start.passes = TRY(recipe_pipeline(r)).text();
   start.planner = r.planner;
   start.recipe_json = recipe_json(from_anywhere);

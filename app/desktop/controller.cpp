@@ -9,6 +9,7 @@
 #include "app/recipe_flags.h"
 #include "app/replay.h"
 #include "engine/base/text.h"
+#include "sessions/recipe_settings.h"
 
 namespace gradloom {
 namespace {
@@ -17,25 +18,27 @@ bool same_import(const Recipe& a, const Recipe& b) {
   return a.model == b.model && a.dims == b.dims && a.precision == b.precision;
 }
 
-const PassConfig* config_of(const Pipeline& pipeline, const PassDef* def) {
+const PassConfig* config_of(const Pipeline& pipeline, const std::string& name) {
   for (const PassConfig& c : pipeline.passes)
-    if (c.def == def) return &c;
+    if (name == c.def->name) return &c;
   return nullptr;
 }
 
 // "fuse-gelu off", "fuse-elementwise options": what to call the change in history and reports.
 std::string pipeline_change(const Pipeline& before, const Pipeline& after) {
   std::vector<std::string> changes;
-  for (const PassDef* def : all_passes()) {
-    const PassConfig *a = config_of(before, def), *b = config_of(after, def);
-    if (a == nullptr && b == nullptr) continue;
-    if (a == nullptr || b == nullptr)
-      changes.push_back(std::string(def->name) + (b ? " on" : " off"));
-    else if (a->options != b->options)
-      changes.push_back(std::string(def->name) + " options");
-    else if (a->sites != b->sites)
-      changes.push_back(std::string(def->name) + " at one place");
+  for (const PassConfig& a : before.passes) {
+    const std::string name = a.def->name;
+    const PassConfig* const b = config_of(after, name);
+    if (b == nullptr)
+      changes.push_back(name + " off");
+    else if (a.options != b->options)
+      changes.push_back(name + " options");
+    else if (a.sites != b->sites)
+      changes.push_back(name + " at one place");
   }
+  for (const PassConfig& b : after.passes)
+    if (config_of(before, b.def->name) == nullptr) changes.push_back(std::string(b.def->name) + " on");
   if (changes.size() == 1) return changes[0];
   return std::to_string(changes.size()) + " passes";
 }
@@ -167,6 +170,8 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
     baseline_key_.clear();
     state_.comparison.reset();
     state_.progress = {};
+    const auto& from = state_.checkpoints.from;
+    if (!from || from->recipe.model_hash != state_.model->model.content_hash) state_.checkpoints = {};
     if (state_.session_path.empty() && !data_folder().empty())
       state_.session_path = data_folder() + "/sessions/" + model_label(state_.recipe.model) + "-" +
                             state_.model->model.content_hash.substr(0, 8) + ".db";
@@ -205,7 +210,7 @@ static bool same_data(const Recipe& a, const Recipe& b) {
 void Controller::apply_recipe(Recipe recipe, const std::string& what) {
   const bool import_again = !same_import(recipe, state_.recipe);
   const bool plan_again = plan_key(recipe) != plan_key(state_.recipe);
-  const bool data_again = !same_data(recipe, state_.recipe);
+  const bool data_again = !same_data(recipe, state_.recipe) || recipe.eval_data != state_.recipe.eval_data;
   state_.recipe = recipe;
   change_what_ = what;
   refresh_passes();
@@ -299,9 +304,10 @@ void Controller::set_passes(const Pipeline& pipeline) {
 }
 
 void Controller::set_pass(const std::string& name, bool on) {
-  const PassDef* def = find_pass(name);
   const auto pipeline = recipe_pipeline(state_.recipe);
-  if (def && pipeline) set_passes(with_pass(*pipeline, *def, on));
+  for (const PassView& pass : state_.passes.passes)
+    if (pipeline && name == pass.def->name)
+      return set_passes(with_pass(*pipeline, *pass.def, on, state_.passes.rules));
 }
 
 void Controller::set_all_passes(bool on) {
@@ -312,6 +318,33 @@ void Controller::set_all_passes(bool on) {
     else
       r = without_passes(r);
   });
+}
+
+void Controller::read_rules(const std::string& path) {
+  state_.rules_problem.clear();
+  reader_->post("rules", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
+    Recipe read;  // the setting knows files and their errors
+    const Status status = find_setting("rules")->set_text(read, path);
+    return [this, path, status, text = read.rules] {
+      if (status && text.find("->") == std::string::npos) state_.rules_problem = path + ": no rule in it";
+      if (!status) state_.rules_problem = status.error().message;
+      if (state_.rules_problem.empty()) set_rules(text, path);
+    };
+  });
+}
+
+void Controller::remove_rules() {
+  state_.rules_problem.clear();
+  set_rules("", "");
+}
+
+void Controller::set_rules(const std::string& text, const std::string& file) {
+  edit(text.empty() ? "without rules" : "rules " + file, [&](Recipe& r) {
+    const Status status = find_setting("rules")->set_text(r, text);
+    CHECK(status.ok(), "rules that were read before");
+  });
+  state_.rules_file = file;
+  state_.rules_text = state_.recipe.rules;
 }
 
 // ---- Saving and exporting ----

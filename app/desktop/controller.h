@@ -45,7 +45,13 @@ class Controller {
   void set_passes(const Pipeline& pipeline);  // named by what differs
   void set_pass(const std::string& name, bool on);
   void set_all_passes(bool on);
+  void read_rules(const std::string& path);  // a file; they are switched on, those that were there go
+  void remove_rules();
   void set_session(const std::string& path);
+  void set_checkpoints(const CheckpointOptions& options);
+  // Of a checkpoint, or of a folder of them, whose newest it is then: the recipe becomes the one that it has. Empty:
+  // training begins at the start, with the recipe as it stands.
+  void go_on_from(const std::string& path);
 
   std::map<std::string, std::string> problems()
       const;                        // by field, see field_problems; "plan" and "data" from background checks
@@ -104,7 +110,10 @@ class Controller {
   void spawn(RunKind kind, const std::string& command);
   void read_child();
   void child_ended();
+  void set_rules(const std::string& text, const std::string& file);
   void list_devices();
+  void list_checkpoints();
+  void resume(std::shared_ptr<const ResumeFrom> from);
 
   AppState state_;
   std::string program_, change_what_;

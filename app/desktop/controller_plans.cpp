@@ -64,12 +64,15 @@ std::string plan_key(const Recipe& recipe) {
 
 void Controller::refresh_passes() {
   const auto pipeline = recipe_pipeline(state_.recipe);
+  const auto rules = recipe_rules(state_.recipe);
   state_.passes = build_pass_model(pipeline ? *pipeline : Pipeline(),
-                                   state_.plan ? state_.plan->compiled.reports : std::vector<PassReport>());
+                                   state_.plan ? state_.plan->compiled.reports : std::vector<PassReport>(),
+                                   rules ? *rules : Rules());
+  if (state_.run) apply_recorded(state_.passes, state_.run->record.summary.id, state_.run->record.passes);
 }
 
 void Controller::replan() {
-  state_.data_problem.clear();
+  state_.data_problems.clear();
   planner_->post("plan", "planning",
                  [this, model = state_.model, recipe = state_.recipe,
                   run = state_.run](std::stop_token stop) -> Worker::Publish {
@@ -130,12 +133,13 @@ void Controller::check_data() {
   plan->recipe = state_.recipe;
   plan->inputs = state_.plan->inputs;
   planner_->post("data", "looking at the data", [this, plan](std::stop_token) -> Worker::Publish {
-    return [this, problem = data_problem(*plan)] { state_.data_problem = problem; };
+    return [this, problems = data_problems(*plan)] { state_.data_problems = problems; };
   });
 }
 
-// The same graph with the times of the run that is shown now.
+// The same graph with the times of the run that is shown now, the same passes with what it says of their instances.
 void Controller::retime() {
+  refresh_passes();
   const auto graph = state_.graphs.after;
   if (!graph) return;
   planner_->post("times", "reading times",

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "app/checkpoint_folder.h"
 #include "app/desktop/controller.h"
 #include "app/desktop/run_events.h"
 #include "app/desktop/suggest.h"
@@ -147,21 +148,86 @@ void Controller::show_run(std::int64_t id) {
                 });
 }
 
+// ---- Checkpoints ----
+
+void Controller::set_checkpoints(const CheckpointOptions& options) {
+  const bool other = options.folder != state_.checkpoints.options.folder;
+  state_.checkpoints.options = options;
+  if (!other) return;
+  state_.checkpoints.held.clear();
+  list_checkpoints();
+}
+
+void Controller::list_checkpoints() {
+  const std::string folder = state_.checkpoints.options.folder;
+  reader_->post("checkpoints", "listing checkpoints", [this, folder](std::stop_token) -> Worker::Publish {
+    std::vector<HeldCheckpoint> held;
+    for (const std::int64_t step : checkpoint_steps(folder)) {
+      std::string path = checkpoint_path(folder, step);
+      std::error_code ignored;
+      const auto written = std::filesystem::last_write_time(path, ignored);
+      held.insert(held.begin(), {step, std::move(path), written});
+    }
+    return [this, folder, held] {
+      if (folder == state_.checkpoints.options.folder) state_.checkpoints.held = held;
+    };
+  });
+}
+
+void Controller::go_on_from(const std::string& path) {
+  if (path.empty()) return state_.checkpoints.from.reset();
+  reader_->post("resume", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
+    const auto checkpoint = open_checkpoint(path);
+    if (!checkpoint) return [this, error = checkpoint.error()] { notice(NoticeKind::error, error.message); };
+    auto from =
+        std::make_shared<ResumeFrom>(ResumeFrom{checkpoint->path, checkpoint->step, checkpoint->recipe});
+    return [this, from] { resume(from); };
+  });
+}
+
+// The form takes the settings of the checkpoint, so that what it shows is what the run takes. A training that has
+// made all its steps goes on for as many as the form says.
+void Controller::resume(std::shared_ptr<const ResumeFrom> from) {
+  Recipe next = from->recipe;
+  next.expect.reset();
+  next.import_limits = state_.recipe.import_limits;
+  if (next.steps <= from->step)
+    next.steps = state_.recipe.steps > from->step ? state_.recipe.steps : from->step + state_.recipe.steps;
+  if (state_.model && next.model_hash == state_.model->model.content_hash) {  // the file may have moved
+    next.model = state_.recipe.model;
+    next.model_hash.clear();
+  }
+  const std::string what = "go on from step " + std::to_string(from->step);
+  state_.checkpoints.from = std::move(from);
+  edit(what, [&](Recipe& r) { r = next; });
+}
+
 // ---- Runs ----
 
 std::map<std::string, std::string> Controller::problems() const {
   auto problems =
       field_problems(state_.recipe, state_.model ? state_.model->symbols : std::vector<std::string>());
   if (!state_.plan_error.empty()) problems["plan"] = state_.plan_error;
-  if (!state_.data_problem.empty() && problems.find("data") == problems.end())
-    problems["data"] = state_.data_problem;
+  problems.insert(state_.data_problems.begin(), state_.data_problems.end());
   if (state_.session_path.empty()) problems["session"] = "choose a file to record into";
   for (const DeviceInfo& d : state_.devices)
     if (d.id == state_.recipe.device && !d.available) problems["device"] = d.why_not;
+  const CheckpointState& c = state_.checkpoints;
+  const std::int64_t made = c.from ? c.from->step : 0;
+  if (!c.held.empty() && c.held.front().step > made)
+    problems["checkpoint"] = "the folder holds step " + std::to_string(c.held.front().step) +
+                             ": go on from it, or name another folder";
+  else if (c.from && state_.recipe.steps <= made)
+    problems["checkpoint"] =
+        std::to_string(made) + " steps are made: Steps counts from the start and must be more";
   return problems;
 }
 
-std::string Controller::run_command() const { return command_line(state_.recipe, state_.session_path); }
+std::string Controller::run_command() const {
+  const CheckpointState& c = state_.checkpoints;
+  return command_line(state_.recipe, {state_.session_path, c.options, c.from ? c.from->path : "",
+                                      c.from ? &c.from->recipe : nullptr});
+}
 
 std::string Controller::compare_command(bool stored) const {
   return "gradloom compare " + std::to_string(state_.run_a) + " " + std::to_string(state_.run_b) +
@@ -171,7 +237,7 @@ std::string Controller::compare_command(bool stored) const {
 std::string Controller::compare_passes_command() const {
   Recipe base = state_.recipe;
   set_pipeline(base, default_pipeline());  // the sides say which passes
-  std::string line = command_line(base, state_.session_path);
+  std::string line = command_line(base, {.session = state_.session_path});
   const std::string train = "gradloom train ";
   line = "gradloom compare " + line.substr(train.size());
   return line + " --a passes=none --b " + shell_quoted("passes=" + passes_text(state_.recipe));
@@ -261,6 +327,7 @@ void Controller::read_child() {
   for (const std::string& line : child_->take_lines()) {
     RunEvent event = read_run_line(line, p);
     if (event.notice) state_.notices.push_back(*event.notice);
+    if (event.checkpoint) list_checkpoints();
     if (event.comparison) state_.comparison = ComparisonView{std::move(*event.comparison), p.run_a, p.run_b};
   }
   if (ended) child_ended();

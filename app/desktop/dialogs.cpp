@@ -29,7 +29,8 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
   FileDialog::Options options;
   const std::string label = ui.state().has_model() ? model_label(ui.state().recipe.model) : "model";
   switch (purpose) {
-    case DialogPurpose::none: return;
+    case DialogPurpose::none:
+    case DialogPurpose::field: return;
     case DialogPurpose::open:
       options = {"Open a model, session or recipe", "Open", {".onnx", ".db", ".json"}, false, ""};
       break;
@@ -57,15 +58,19 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
                  false,
                  ""};
       break;
-    case DialogPurpose::data: {
-      const bool npz = ui.state().recipe.data.compare(0, 3, "npz") == 0;
-      options = {npz ? "Batches" : "Text to train on", "Choose",
-                 npz ? std::vector<std::string>{".npz"} : std::vector<std::string>{}, false, ""};
-      break;
-    }
   }
   ui.purpose = purpose;
   ui.dialog.show(options, start_folder(ui, purpose), ui.state().settings.recents);
+}
+
+void show_path_dialog(Ui& ui, FileDialog::Options options, const std::string& path,
+                      std::function<void(const std::string&)> set) {
+  std::error_code ignored;
+  const fs::path folder = fs::is_directory(path, ignored) ? fs::path(path) : fs::path(path).parent_path();
+  ui.purpose = DialogPurpose::field;
+  ui.on_path = std::move(set);
+  ui.dialog.show(std::move(options),
+                 fs::is_directory(folder, ignored) ? folder : start_folder(ui, DialogPurpose::field));
 }
 
 void draw_dialogs(Ui& ui) {
@@ -80,11 +85,7 @@ void draw_dialogs(Ui& ui) {
     case DialogPurpose::save_recipe: ui.app.save_recipe(path); break;
     case DialogPurpose::session: ui.app.set_session(path); break;
     case DialogPurpose::locate: ui.app.locate_model(path); break;
-    case DialogPurpose::data: {
-      const std::string data = ui.state().recipe.data;
-      ui.app.edit("data " + path, [&](Recipe& r) { r.data = split_data(data).first + path; });
-      break;
-    }
+    case DialogPurpose::field: ui.on_path(path); break;
   }
 }
 

@@ -22,6 +22,18 @@ bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std:
   return true;
 }
 
+void path_field(Ui& ui, const std::string& id, const std::string& hint, const std::string& path,
+                const FileDialog::Options& options, const std::function<void(const std::string&)>& set) {
+  std::string typed = path;
+  if (committed_text(ui, id, hint, &typed,
+                     ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4)))
+    set(typed);
+  if (!path.empty() && !ImGui::IsItemActive()) tip(path);
+  ImGui::SameLine(0, px(4));
+  if (button(id + ".browse", "\u2026", ButtonKind::kPlain, options.title, ImGui::GetFrameHeight()))
+    show_path_dialog(ui, options, path, set);
+}
+
 void field_label(const std::string& label, const std::string& help) {
   // A table hands the baseline of framed widgets from cell to cell;
   // labels of one row stand at one height without it.
@@ -30,7 +42,7 @@ void field_label(const std::string& label, const std::string& help) {
   if (!help.empty()) tip(help);
 }
 
-void field_problem(const std::map<std::string, std::string>& problems, const std::string& key) {
+void field_problem(const FieldProblems& problems, const std::string& key) {
   const auto it = problems.find(key);
   if (it == problems.end()) return;
   ImGui::PushTextWrapPos(0);

@@ -126,7 +126,13 @@ void draw_pass_panel(Ui& ui) {
   const auto pipeline = recipe_pipeline(s.recipe);
   if (!pipeline) return wrapped(pipeline.error().message, palette().bad);
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(3)});
-  draw_pass_panel(s.passes, *pipeline, ui.app.planning(), ui.passes, ui.asks);
+  if (!s.rules_problem.empty()) {
+    wrapped("\u26a0 " + s.rules_problem, palette().bad);
+    register_item("problem.rules", "rules", s.rules_problem);
+    spacer(4);
+  }
+  const std::string file = s.recipe.rules == s.rules_text ? s.rules_file : "";
+  draw_pass_panel(s.passes, *pipeline, file, ui.app.planning(), ui.passes, ui.asks);
   draw_planner(ui);
   ImGui::PopStyleVar();
 }

@@ -51,6 +51,8 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
   } else if (root.contains("eval") && root["eval"].is_object()) {
     p.held_out_steps.push_back(number_of(root["eval"], "step"));
     p.held_out.push_back(number_of(root["eval"], "loss"));
+  } else if (root.contains("checkpoint")) {
+    result.checkpoint = true;
   } else if (root.contains("replay") && root["replay"].is_object()) {
     const bool agrees = root["replay"].value("agrees", false);
     result.notice = agrees ? Notice{NoticeKind::good, "The replay agrees with the recipe"}
@@ -78,8 +80,9 @@ Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, Run
     return {NoticeKind::info,
             what + " was stopped" + (train && p.step > 0 ? " after step " + std::to_string(p.step) : "")};
   if (!train && verdict) return {NoticeKind::good, std::string("Comparison: B is ") + verdict_name(*verdict)};
-  return {NoticeKind::good, what + " is done: " + plural_text(p.step, "step") + " in " +
-                                duration_text(static_cast<double>(monotonic_ns() - p.started_ns))};
+  return {NoticeKind::good,
+          what + " is done: " + plural_text(static_cast<std::int64_t>(p.steps.size()), "step") + " in " +
+              duration_text(static_cast<double>(monotonic_ns() - p.started_ns))};
 }
 
 std::vector<DeviceInfo> read_devices(const std::vector<std::string>& lines) {

@@ -14,6 +14,7 @@ namespace gradloom {
 struct RunEvent {
   std::optional<Notice> notice;
   std::optional<Comparison> comparison;  // the result
+  bool checkpoint = false;               // one more was written
 };
 // One line of `train --json` or `compare --json --progress`. Lines of other kinds change nothing.
 RunEvent read_run_line(const std::string& line, RunProgress& progress);

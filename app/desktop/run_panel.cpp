@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
+#include <span>
+#include <string_view>
 
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
@@ -20,20 +23,25 @@
 namespace gradloom {
 namespace {
 
-using Problems = std::map<std::string, std::string>;
-
 // The settings that stand first in the form, each with a field of its own making or place.
 constexpr std::string_view kOwnFields[] = {"loss", "optimizer", "steps", "data", "device"};
+// Those that stand together below; what is left comes between.
+constexpr std::string_view kDataFields[] = {"epochs", "shuffle", "seed"},
+                           kHeldOutFields[] = {"eval_data", "eval_every", "eval_batches", "early_stop"};
 
 // A setting as its row declares it: a choice, or a text that is read as its kind. What may not be is marked,
 // not refused, so that it can be mended.
-void setting_field(Ui& ui, const Problems& problems, const RecipeSetting& setting) {
+void setting_field(Ui& ui, const FieldProblems& problems, const RecipeSetting& setting) {
   const Recipe& recipe = ui.state().recipe;
   const std::string id = std::string("run.") + setting.key, label = setting.label;
   std::string shown = setting_text(recipe, setting);
   bool changed = false;
   field_label(label, help_of(setting));
-  if (*setting.choices != 0) {
+  if (setting.kind == SettingKind::switched) {
+    bool on = shown == "on";
+    changed = toggle(id, &on);
+    shown = on ? "on" : "off";
+  } else if (*setting.choices != 0) {
     const std::vector<std::string> choices = split_top_level(setting.choices, ' ');
     int index = static_cast<int>(std::find(choices.begin(), choices.end(), shown) - choices.begin());
     changed = combo(id, &index, choices, -1);
@@ -69,7 +77,7 @@ void choice_field(Ui& ui, const std::string& key, const std::string& label, cons
                 [&](Recipe& r) { set(r, choices[static_cast<std::size_t>(index)]); });
 }
 
-void loss_field(Ui& ui, const Problems& problems) {
+void loss_field(Ui& ui, const FieldProblems& problems) {
   field_label("Loss", help_of(*find_setting("loss")));
   std::string loss = ui.state().recipe.loss;
   const auto set = [&](const std::string& text) {
@@ -86,7 +94,7 @@ void loss_field(Ui& ui, const Problems& problems) {
 }
 
 // The optimizer's name as a choice and its options as text.
-void optimizer_fields(Ui& ui, const Problems& problems) {
+void optimizer_fields(Ui& ui, const FieldProblems& problems) {
   const std::string current = ui.state().recipe.optimizer;
   const std::size_t brace = current.find('{');
   const std::string name = current.substr(0, brace);
@@ -110,37 +118,8 @@ void optimizer_fields(Ui& ui, const Problems& problems) {
   field_problem(problems, "optimizer");
 }
 
-void data_fields(Ui& ui, const Problems& problems) {
-  const std::string data = ui.state().recipe.data;
-  const std::size_t colon = data.find(':');
-  const std::string kind = data.substr(0, colon);
-  static const std::vector<std::string> kKinds{"synthetic", "npz", "tokens"};
-  choice_field(
-      ui, "data", "Data",
-      "synthetic: random, repeatable\nnpz: arrays named after the inputs, first axis = batch number\ntokens: "
-      "bytes of a text, labels are the following bytes",
-      kKinds, kind, [&](Recipe& r, const std::string& v) {
-        r.data = v == "synthetic" ? v : v + ":" + (colon == std::string::npos ? "" : data.substr(colon + 1));
-      });
-  ImGui::TableNextColumn();
-  field_label("Data file");
-  if (kind == "synthetic") {
-    ImGui::AlignTextToFramePadding();
-    text("none needed", palette().text_faint);
-  } else {
-    std::string file = colon == std::string::npos ? "" : data.substr(colon + 1);
-    if (committed_text(ui, "run.data.file", "path", &file,
-                       ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(4)))
-      ui.app.edit("data " + file, [&](Recipe& r) { r.data = kind + ":" + file; });
-    ImGui::SameLine(0, px(4));
-    if (button("run.data.browse", "\u2026", ButtonKind::kPlain, "Choose a file", ImGui::GetFrameHeight()))
-      show_dialog(ui, DialogPurpose::data);
-  }
-  field_problem(problems, "data");
-}
-
 // The devices that there are; those that cannot be used say why.
-void device_field(Ui& ui, const Problems& problems) {
+void device_field(Ui& ui, const FieldProblems& problems) {
   ui.app.find_devices();
   const std::string current = ui.state().recipe.device;
   std::vector<std::string> ids;
@@ -161,7 +140,7 @@ void device_field(Ui& ui, const Problems& problems) {
   field_problem(problems, "device");
 }
 
-void dim_fields(Ui& ui, const Problems& problems) {
+void dim_fields(Ui& ui, const FieldProblems& problems) {
   const AppState& s = ui.state();
   for (const std::string& symbol : s.model->symbols) {
     ImGui::TableNextColumn();
@@ -178,51 +157,100 @@ void dim_fields(Ui& ui, const Problems& problems) {
   }
 }
 
-// The settings with a label that have no field of their own above.
-void more_fields(Ui& ui, const Problems& problems) {
+using Keys = std::span<const std::string_view>;
+
+bool is_in(Keys keys, std::string_view key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
+
+// The settings with a label that stand in no other part of the form.
+bool is_other(const RecipeSetting& setting) {
+  const std::string_view key = setting.key;
+  return *setting.label != 0 && !is_in(kOwnFields, key) && !is_in(kDataFields, key) &&
+         !is_in(kHeldOutFields, key);
+}
+
+void other_fields(Ui& ui, const FieldProblems& problems) {
   for (const RecipeSetting& setting : recipe_settings()) {
-    const std::string key = setting.key;
-    if (*setting.label == 0 ||
-        (*setting.precision != 0 && precision_type_name(ui.state().recipe.precision) != setting.precision) ||
-        std::find(std::begin(kOwnFields), std::end(kOwnFields), key) != std::end(kOwnFields))
+    if (!is_other(setting) ||
+        (*setting.precision != 0 && precision_type_name(ui.state().recipe.precision) != setting.precision))
       continue;
     ImGui::TableNextColumn();
     setting_field(ui, problems, setting);
   }
 }
 
-void draw_fields(Ui& ui, const Problems& problems) {
+void listed_fields(Ui& ui, const FieldProblems& problems, Keys keys) {
+  for (const std::string_view key : keys) {
+    const RecipeSetting& setting = *find_setting(std::string(key));
+    ImGui::TableNextColumn();
+    if (key == "eval_data")
+      data_fields(ui, problems, setting);
+    else
+      setting_field(ui, problems, setting);
+  }
+}
+
+void first_fields(Ui& ui, const FieldProblems& problems) {
+  ImGui::TableNextColumn();
+  loss_field(ui, problems);
+  ImGui::TableNextColumn();
+  optimizer_fields(ui, problems);
+  ImGui::TableNextColumn();
+  setting_field(ui, problems, *find_setting("steps"));
+  ImGui::TableNextColumn();
+  data_fields(ui, problems, *find_setting("data"));
+  ImGui::TableNextColumn();
+  device_field(ui, problems);
+  dim_fields(ui, problems);
+}
+
+// A part of the form; without a title the first.
+void draw_part(const char* title, int columns, const std::function<void()>& cells) {
+  if (*title != 0) heading(title);
+  if (!ImGui::BeginTable(*title != 0 ? title : "fields", columns, ImGuiTableFlags_SizingStretchSame)) return;
+  cells();
+  ImGui::EndTable();
+}
+
+// Whether something is wrong in a field of the parts that may be hidden.
+bool wrong_below(const FieldProblems& problems) {
+  return std::any_of(problems.begin(), problems.end(), [](const auto& problem) {
+    const RecipeSetting* const setting = find_setting(problem.first);
+    return problem.first == "checkpoint" || (setting != nullptr && !is_in(kOwnFields, setting->key));
+  });
+}
+
+void draw_fields(Ui& ui, const FieldProblems& problems) {
   const int columns = ImGui::GetContentRegionAvail().x > px(560) ? 4 : 3;
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(3)});
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {px(5), px(3)});
-  if (ImGui::BeginTable("fields", columns, ImGuiTableFlags_SizingStretchSame)) {
-    ImGui::TableNextColumn();
-    loss_field(ui, problems);
-    ImGui::TableNextColumn();
-    optimizer_fields(ui, problems);
-    ImGui::TableNextColumn();
-    setting_field(ui, problems, *find_setting("steps"));
-    ImGui::TableNextColumn();
-    data_fields(ui, problems);
-    ImGui::TableNextColumn();
-    device_field(ui, problems);
-    dim_fields(ui, problems);
-    if (ui.more_settings) more_fields(ui, problems);
-    ImGui::EndTable();
+  draw_part("", columns, [&] { first_fields(ui, problems); });
+  if (ui.more_settings || wrong_below(problems)) {
+    draw_part("Step", columns, [&] { other_fields(ui, problems); });
+    draw_part("Order of the data", columns, [&] { listed_fields(ui, problems, kDataFields); });
+    draw_part("Evaluation", columns, [&] { listed_fields(ui, problems, kHeldOutFields); });
+    draw_part("Checkpoints", columns, [&] {
+      ImGui::TableNextColumn();
+      checkpoint_fields(ui);
+    });
+    field_problem(problems, "checkpoint");  // a sentence, for which a column is too narrow
   }
   ImGui::PopStyleVar(2);
 }
 
-void draw_buttons(Ui& ui, const Problems& problems) {
+void draw_buttons(Ui& ui, const FieldProblems& problems) {
   const RunProgress& r = ui.state().progress;
+  const std::int64_t steps = ui.state().recipe.steps;
   ImGui::BeginDisabled(r.running || !problems.empty());
-  if (button("run.start", fmt::format("\u25b6  Run {} steps", ui.state().recipe.steps), ButtonKind::kPrimary,
+  const char* const doing = ui.state().checkpoints.from ? "Go on to step {}" : "Run {} steps";
+  if (button("run.start", "\u25b6  " + fmt::format(fmt::runtime(doing), steps), ButtonKind::kPrimary,
              key_label("run.start")))
     ui.do_command("run.start");
   ImGui::EndDisabled();
   const char* const ab = "A/B: passes off vs now";
   flow(button_width(ab), px(6));
-  ImGui::BeginDisabled(r.running || !problems.empty());
+  const std::size_t of_checkpoints =
+      problems.count("checkpoint");  // a comparison neither reads nor writes any
+  ImGui::BeginDisabled(r.running || problems.size() > of_checkpoints);
   if (button("run.ab", ab, ButtonKind::kPlain,
              "Both in one process, steps interleaved (" + key_label("run.compare") + ")")) {
     ui.app.start_compare(ui.app.compare_passes_command());
@@ -256,7 +284,7 @@ std::string progress_text(const RunProgress& r) {
 
 // What runs or ran, or what keeps the recipe from running. Of one height whatever it says: the fields below
 // must not move when a run starts or ends.
-void draw_state(Ui& ui, const Problems& problems) {
+void draw_state(Ui& ui, const FieldProblems& problems) {
   const RunProgress& r = ui.state().progress;
   ImFont* small = theme().small;
   const ImVec2 at = ImGui::GetCursorPos();
@@ -288,7 +316,8 @@ void draw_state(Ui& ui, const Problems& problems) {
                        : r.run_id > 0             ? fmt::format("Run {} {}", r.run_id, r.outcome)
                                                   : "Run " + r.outcome;
     if (r.kind == RunKind::train && !r.losses.empty())
-      said += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.step, r.losses.front(), r.losses.back());
+      said += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.steps.size(), r.losses.front(),
+                          r.losses.back());
     line((done      ? "\u2713 "
           : stopped ? "\u25a0 "
                     : "\u2717 ") +
@@ -308,7 +337,7 @@ void draw_state(Ui& ui, const Problems& problems) {
 void draw_run_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model()) return empty_state("Nothing to run", "Open a model first.");
-  const Problems problems = ui.app.problems();
+  const FieldProblems problems = ui.app.problems();
   draw_buttons(ui, problems);
   draw_state(ui, problems);
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(3)});

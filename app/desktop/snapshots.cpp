@@ -67,11 +67,19 @@ Recipe without_passes(const Recipe& recipe) {
   return bare;
 }
 
-std::string data_problem(const PlanSnapshot& plan) {
-  const auto batches = recipe_batches(plan.recipe, plan.inputs);
-  if (!batches) return batches.error().message;
-  const auto first = (*batches)->batch(0);
-  return first ? std::string() : first.error().message;
+std::map<std::string, std::string> data_problems(const PlanSnapshot& plan) {
+  std::map<std::string, std::string> problems;
+  const Recipe& recipe = plan.recipe;
+  const auto check = [&](const char* setting, const Result<std::unique_ptr<BatchSource>>& batches) {
+    if (!batches)
+      problems[setting] = batches.error().message;
+    else if (const auto first = (*batches)->batch(0); !first)
+      problems[setting] = first.error().message;
+  };
+  check("data", recipe_batches(recipe, plan.inputs));
+  if (!recipe.eval_data.empty())
+    check("eval_data", make_batches(recipe.eval_data, plan.inputs, recipe.seed, {.epochs = true}));
+  return problems;
 }
 
 Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::string& path) {

@@ -54,8 +54,9 @@ Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedMod
 // The recipe with every pass switched off.
 Recipe without_passes(const Recipe& recipe);
 
-// The problem with the data of a recipe, as the run would report it; empty when the first batch can be made.
-std::string data_problem(const PlanSnapshot& plan);
+// The problems with the data of a recipe, as the run would report them, by setting; none when first batches can be
+// made.
+std::map<std::string, std::string> data_problems(const PlanSnapshot& plan);
 
 struct SessionSnapshot {
   std::string path;

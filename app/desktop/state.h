@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "app/checkpoint_folder.h"
 #include "app/desktop/marks.h"
 #include "app/desktop/settings.h"
 #include "app/desktop/snapshots.h"
@@ -70,6 +73,23 @@ struct ComparisonView {
   std::int64_t run_a = 0, run_b = 0;  // 0: not from recorded runs
 };
 
+// What training keeps to go on from, and what it goes on from.
+struct HeldCheckpoint {
+  std::int64_t step = 0;
+  std::string path;
+  std::filesystem::file_time_type written{};
+};
+struct ResumeFrom {
+  std::string path;       // of the checkpoint
+  std::int64_t step = 0;  // that were made
+  Recipe recipe;          // as it has it: what the command line need not say
+};
+struct CheckpointState {
+  CheckpointOptions options;
+  std::vector<HeldCheckpoint> held;        // by the folder of `options`, the newest first
+  std::shared_ptr<const ResumeFrom> from;  // null: training begins at the start
+};
+
 enum class NoticeKind : std::uint8_t { info, good, warning, error };
 struct Notice {
   NoticeKind kind = NoticeKind::info;
@@ -86,12 +106,15 @@ struct AppState {
   std::shared_ptr<const ModelSnapshot> model;
   std::shared_ptr<const PlanSnapshot> plan, baseline;  // baseline: the same step with all passes off
   StageGraphs graphs;
-  PassModel passes;  // switches as in the recipe, matches as in the plan
+  PassModel passes;                    // switches as in the recipe, matches as in the plan
+  std::string rules_file, rules_text;  // where rules were read, and what the recipe has got from there
+  std::string rules_problem;           // why the file that was asked for was not read
   std::optional<PlanChange> change;
   std::shared_ptr<const Marks> marks = std::make_shared<Marks>();  // of the open model
   std::shared_ptr<const std::vector<OpTableRow>> operators;        // null: not asked for yet
-  std::string plan_error;  // why there is no plan for the recipe as it stands
-  std::string data_problem;
+  std::string plan_error;                            // why there is no plan for the recipe as it stands
+  std::map<std::string, std::string> data_problems;  // by setting: data, eval_data
+  CheckpointState checkpoints;
   bool opening = false;             // a model is being read
   std::vector<DeviceInfo> devices;  // as the command lists them; empty: not asked yet, or it could not be
 

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <filesystem>
 
+#include "app/evaluation.h"
 #include "engine/base/text.h"
 #include "engine/train/losses.h"
 #include "engine/train/optimizers.h"
@@ -90,11 +91,10 @@ std::map<std::string, std::string> field_problems(const Recipe& recipe,
   for (const RecipeSetting& setting : recipe_settings())
     if (const Status fits = check_setting(recipe, setting, setting.label); !fits)
       problems[setting.key] = fits.error().message;
-  const auto [data, file] = split_data(recipe.data);
-  if (data.ends_with(":") && file.empty())
-    problems["data"] = "choose a file";
-  else if (const Status known = check_data(recipe.data); !known)
-    problems["data"] = known.error().message;
+  for (const auto& [key, data] : {std::pair("data", recipe.data), std::pair("eval_data", recipe.eval_data)})
+    if (const auto [kind, file] = split_data(data); kind.ends_with(":") && file.empty())
+      problems[key] = "choose a file";
+  if (const Status fits = check_evaluation(recipe); !fits) problems["eval_data"] = fits.error().message;
   return problems;
 }
 

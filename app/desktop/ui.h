@@ -24,6 +24,8 @@
 
 namespace gradloom {
 
+struct RecipeSetting;
+
 // Something the user can do: menus, palette, keys and buttons all come from one list.
 struct Command {
   const char* id;  // as in key_map() where it has a key
@@ -35,12 +37,15 @@ struct Command {
   std::function<bool()> checked = nullptr;  // a switch that is on; null: no switch
 };
 
-enum class DialogPurpose : std::uint8_t { none, open, export_run, save_recipe, session, data, locate };
+enum class DialogPurpose : std::uint8_t { none, open, export_run, save_recipe, session, locate, field };
 
 struct NoteEditor {
   bool open = false, just_opened = false;
   Note note;
 };
+
+// What is wrong, by the key of the field.
+using FieldProblems = std::map<std::string, std::string>;
 
 enum class Canvas : std::uint8_t { graph, timeline };
 
@@ -84,6 +89,7 @@ struct Ui {
   std::map<std::string, std::string> editing;  // text fields with the keyboard, by id
   FileDialog dialog;
   DialogPurpose purpose = DialogPurpose::none;
+  std::function<void(const std::string& path)> on_path;  // of a field of a form
   PaletteState command_palette, node_palette;
   bool key_sheet = false, about = false;
   std::string operator_shown;  // whose page is open, or to be opened
@@ -127,6 +133,9 @@ void draw_kernel_panel(Ui& ui);
 void draw_memory_panel(Ui& ui);
 void draw_timeline_panel(Ui& ui);
 void draw_run_panel(Ui& ui);
+// Cells of the run panel's form. Data: where the batches of a setting come from.
+void data_fields(Ui& ui, const FieldProblems& problems, const RecipeSetting& setting);
+void checkpoint_fields(Ui& ui);
 void draw_curve_panel(Ui& ui);
 void draw_session_panel(Ui& ui);
 void draw_compare_panel(Ui& ui);
@@ -139,6 +148,9 @@ void draw_note_editor(Ui& ui);
 
 // Opens the file dialog for a purpose; what is chosen is handled by draw_dialogs.
 void show_dialog(Ui& ui, DialogPurpose purpose);
+// The same for a field that holds a path; `set` gets what was chosen.
+void show_path_dialog(Ui& ui, FileDialog::Options options, const std::string& path,
+                      std::function<void(const std::string&)> set);
 void draw_dialogs(Ui& ui);
 
 // ---- Form parts ----
@@ -146,9 +158,12 @@ void draw_dialogs(Ui& ui);
 // A text field that reports when editing is finished (Enter or focus lost), not at each letter.
 bool committed_text(Ui& ui, const std::string& id, const std::string& hint, std::string* value,
                     float width = -1);
+// The same for a path, with a button that opens a dialog; what is typed or chosen goes to `set`.
+void path_field(Ui& ui, const std::string& id, const std::string& hint, const std::string& path,
+                const FileDialog::Options& options, const std::function<void(const std::string&)>& set);
 // A small label above a control; a problem is shown below it in the colour of errors.
 void field_label(const std::string& label, const std::string& help = {});
-void field_problem(const std::map<std::string, std::string>& problems, const std::string& key);
+void field_problem(const FieldProblems& problems, const std::string& key);
 // A dropdown of suggestions beside a text field; returns the chosen one or -1.
 int suggestions(const std::string& id, const std::vector<std::string>& choices);
 bool run_fits_plan(const AppState& s);  // the shown run was recorded with the very plan that stands

@@ -124,6 +124,11 @@ void Window::answer_asks() {
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
   if (asks.pipeline) app_.set_passes(*asks.pipeline);
+  if (asks.rules == Actions::RulesAsk::choose)
+    show_path_dialog(ui_, {"A file of rules", "Choose", {}, false, ""}, app_.state().rules_file,
+                     [this](const std::string& path) { app_.read_rules(path); });
+  if (asks.rules == Actions::RulesAsk::read_again) app_.read_rules(app_.state().rules_file);
+  if (asks.rules == Actions::RulesAsk::remove) app_.remove_rules();
 }
 
 void Window::handle_keys() {

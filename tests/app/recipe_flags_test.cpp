@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-Result<Recipe> resolved(const std::string& arguments) {
+Result<Recipe> resolved(const std::string& arguments, const Recipe* base = nullptr) {
   CLI::App app;
   RecipeFlags flags;
   flags.declare(app);
@@ -19,11 +19,11 @@ Result<Recipe> resolved(const std::string& arguments) {
   } catch (const CLI::ParseError& e) {
     return Error{Errc::usage, e.what()};
   }
-  return flags.resolve();
+  return flags.resolve(base);
 }
 
 std::string arguments_of(const Recipe& recipe) {
-  return command_line(recipe, "").substr(std::string("gradloom train ").size());
+  return command_line(recipe, {}).substr(std::string("gradloom train ").size());
 }
 
 Recipe default_recipe() {
@@ -101,6 +101,38 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   back = resolved(line);
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(*back, recipe) << line;
+}
+
+// What the window shows when training goes on: read with the checkpoint's recipe as the base it is the form's.
+TEST(RecipeFlags, AResumedRunSaysWhatDiffersFromItsCheckpoint) {
+  Recipe before = default_recipe();
+  before.dims = {{"batch", 8}};
+  before.clip_norm = 0.5;
+  before.freeze = {"wte*", "ln_?"};
+  before.eval_data = "npz:held out.npz";
+  before.rules = "rule twice { y = Neg(n); n = Neg(x) -> x }";
+  set_pipeline(before, *parse_pipeline("default,-fuse-gelu", *recipe_rules(before)));
+  const auto line = [&](const Recipe& recipe) {
+    return command_line(recipe, {"s.db", {"kept", 10, 3}, "kept/step-00000010", &before})
+        .substr(std::string("gradloom train ").size());
+  };
+  EXPECT_EQ(
+      line(before),
+      "m.onnx --dim batch=8 --optimizer 'sgd{lr=0.01}' --steps 10 --resume kept/step-00000010 --checkpoint kept "
+      "--checkpoint-every 10 --checkpoint-keep 3 --session s.db");
+  Recipe changed = before;
+  changed.clip_norm = 0;
+  changed.freeze = {};
+  changed.eval_data = "";
+  changed.rules = "";
+  set_pipeline(changed, default_pipeline());
+  for (const Recipe& recipe : {before, changed}) {
+    std::string said = line(recipe);
+    said.resize(said.find(" --resume"));
+    const auto back = resolved(said, &before);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(*back, recipe) << said;
+  }
 }
 
 TEST(RecipeFlags, SidesOfAComparisonNameSettingsLikeFlags) {

@@ -1,6 +1,9 @@
 // Kernel table, memory and pass models on a real compiled step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "passes/rules.h"
 #include "tests/viz/small_step.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
@@ -97,6 +100,49 @@ TEST(PassModel, ShowsSwitchesMatchesAndReasons) {
   EXPECT_GT(matched, 0);
   const PassModel off = build_pass_model(*parse_pipeline("none"), {});
   for (const PassView& pass : off.passes) EXPECT_FALSE(pass.enabled) << pass.def->name;
+}
+
+TEST(PassModel, RulesStandBeforeThePassesAndReturnToTheirPlace) {
+  const std::string text = "rule one { y = Neg(n); n = Neg(x) -> x } rule two { y = Abs(x) -> y = Relu(x) }";
+  const Rules rules = *parse_rules(text);
+  const Pipeline all = default_pipeline(rules);
+  const PassModel model = build_pass_model(all, {}, rules);
+  ASSERT_EQ(model.passes.size(), all_passes().size() + 2);
+  EXPECT_TRUE(model.passes[1].rule);
+  EXPECT_FALSE(model.passes[2].rule);
+  EXPECT_TRUE(model.passes[0].enabled);
+  // The pipeline is of the same text read again, as it is in every frame of the window.
+  const Pipeline again = default_pipeline(*parse_rules(text));
+  const Pipeline without = with_pass(again, *model.passes[0].def, false, model.rules);
+  EXPECT_EQ(without.passes.size() + 1, all.passes.size());
+  EXPECT_FALSE(build_pass_model(without, {}, rules).passes[0].enabled);
+  EXPECT_EQ(with_pass(without, *model.passes[0].def, true, model.rules).text(), all.text());
+}
+
+TEST(PassModel, TellsWhatARunSaysOfItsInstances) {
+  const Compiled step = testing::small_step("default");
+  PassModel model = build_pass_model(*parse_pipeline("default"), step.reports);
+  std::vector<PassRow> recorded;
+  std::string pass, fingerprint;
+  for (const PassReport& report : step.reports) {
+    recorded.push_back({report.name, "post_gradient", 0, 0, 0, 0, 0, report.log});
+    for (const RewriteRecord& record : report.log)
+      if (record.matched && !record.fingerprint.empty()) {
+        pass = report.name;
+        fingerprint = record.fingerprint;
+      }
+  }
+  ASSERT_FALSE(fingerprint.empty());
+  apply_recorded(model, 7, recorded);
+  EXPECT_EQ(model.run, 7);
+  const auto view = [&]() -> const PassView& {
+    return *std::find_if(model.passes.begin(), model.passes.end(),
+                         [&](const PassView& v) { return v.def->name == pass; });
+  };
+  EXPECT_TRUE(view().recorded.at(fingerprint));
+  EXPECT_EQ(view().recorded.count("@000000000000"), 0u);
+  apply_recorded(model, 0, {});
+  EXPECT_TRUE(view().recorded.empty());
 }
 
 TEST(PassModel, ChangesOfThePipeline) {

@@ -64,7 +64,7 @@ class Views : public ::testing::Test {
     } else if (view == "memory") {
       draw_memory_view(memory_, memory_state_, actions);
     } else if (view == "passes") {
-      draw_pass_panel(build_pass_model(pipeline_, step_.reports), pipeline_, false, pass_state_, actions);
+      draw_pass_panel(build_pass_model(pipeline_, step_.reports), pipeline_, "", false, pass_state_, actions);
     } else {
       draw_loss_plot({{"a", {1, 2, 3}, {3, 2, std::nan("")}}, {"b", {1, 2}, {2, 1}}}, loss_state_, 200);
       draw_compare_view(comparison_, nullptr, nullptr, compare_state_, actions);

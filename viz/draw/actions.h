@@ -2,6 +2,7 @@
 // once a frame.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -19,8 +20,10 @@ struct Actions {
   std::string filter_kernels;             // put this query into the kernel table
   std::string note_node;                  // write a note on this node
   std::optional<Pipeline> pipeline;       // plan again with these passes
-  std::string copied;                     // was put on the clipboard: worth a toast
-  std::string show_operator;              // open the page of this operator
+  enum class RulesAsk : std::uint8_t { none, choose, read_again, remove };
+  RulesAsk rules = RulesAsk::none;  // the file of the user's rules
+  std::string copied;               // was put on the clipboard: worth a toast
+  std::string show_operator;        // open the page of this operator
   bool show_node_panel = false;
 };
 

@@ -16,7 +16,14 @@ namespace {
 
 constexpr size_t kMostEntries = 20000;
 
-std::string date_text(fs::file_time_type time) {
+fs::path home() {
+  const char* value = std::getenv("HOME");
+  return value && *value ? fs::path(value) : fs::path("/");
+}
+
+}  // namespace
+
+std::string file_time_text(fs::file_time_type time) {
   const auto system = std::chrono::time_point_cast<std::chrono::system_clock::duration>(
       time - fs::file_time_type::clock::now() + std::chrono::system_clock::now());
   const std::time_t t = std::chrono::system_clock::to_time_t(system);
@@ -26,13 +33,6 @@ std::string date_text(fs::file_time_type time) {
   return std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) > 0 ? text : "";
 }
 
-fs::path home() {
-  const char* value = std::getenv("HOME");
-  return value && *value ? fs::path(value) : fs::path("/");
-}
-
-}  // namespace
-
 void FileDialog::show(Options options, const fs::path& folder, std::vector<std::string> recents) {
   options_ = std::move(options);
   recents_ = std::move(recents);
@@ -41,10 +41,12 @@ void FileDialog::show(Options options, const fs::path& folder, std::vector<std::
   std::error_code ignored;
   fs::path start = fs::absolute(folder.empty() ? fs::current_path(ignored) : folder, ignored);
   enter(start);
-  if (options_.save) path_text_ = (start / options_.name).string();
+  if (!options_.name.empty()) path_text_ = (start / options_.name).string();
 }
 
-FileDialog::Listing FileDialog::list(const fs::path& folder, const std::vector<std::string>& extensions) {
+FileDialog::Listing FileDialog::list(const fs::path& folder, const Options& options) {
+  const std::vector<std::string>& extensions = options.extensions;
+  const bool only_folders = options.folder && options.save;
   Listing listing;
   listing.folder = folder;
   std::error_code error;
@@ -61,10 +63,10 @@ FileDialog::Listing FileDialog::list(const fs::path& folder, const std::vector<s
     if (entry.name.empty() || entry.name[0] == '.') continue;
     entry.folder = it->is_directory(error);
     const std::string extension = it->path().extension().string();
-    if (!entry.folder && !extensions.empty() &&
-        std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) {
-      continue;
-    }
+    const bool wanted =
+        !only_folders && (extensions.empty() ||
+                          std::find(extensions.begin(), extensions.end(), extension) != extensions.end());
+    if (!entry.folder && !wanted) continue;
     if (!entry.folder) entry.bytes = it->file_size(error);
     if (error) entry.bytes = 0;
     entry.modified = it->last_write_time(error);
@@ -77,11 +79,11 @@ FileDialog::Listing FileDialog::list(const fs::path& folder, const std::vector<s
 
 void FileDialog::enter(const fs::path& folder) {
   folder_ = folder.lexically_normal();
-  const std::string name = options_.save ? fs::path(path_text_).filename().string() : "";
-  path_text_ = (folder_ / name).string();
+  const bool named = options_.save && !options_.folder;
+  path_text_ = named ? (folder_ / fs::path(path_text_).filename()).string() : folder_.string();
   message_.clear();
   selected_ = -1;
-  pending_.push_back(std::async(std::launch::async, list, folder_, options_.extensions));
+  pending_.push_back(std::async(std::launch::async, list, folder_, options_));
 }
 
 void FileDialog::poll() {
@@ -99,19 +101,24 @@ void FileDialog::poll() {
   }
 }
 
-std::optional<fs::path> FileDialog::accept(const fs::path& path) {
+std::optional<fs::path> FileDialog::accept(const fs::path& path, bool chosen) {
   std::error_code error;
   const fs::path full = path.is_absolute() ? path : folder_ / path;
-  if (fs::is_directory(full, error)) {
+  const bool is_folder = fs::is_directory(full, error), answer = options_.folder && chosen;
+  if (is_folder && !answer) {
     enter(full);
     return std::nullopt;
   }
   const bool exists = fs::exists(full, error);
+  if (options_.folder && options_.save && exists && !is_folder) {
+    message_ = escaped(full.filename().string()) + " is no folder";
+    return std::nullopt;
+  }
   if (!options_.save && !exists) {
     message_ = "There is no file " + escaped(full.string());
     return std::nullopt;
   }
-  if (options_.save && exists && confirm_ != full) {
+  if (options_.save && exists && !is_folder && confirm_ != full) {
     confirm_ = full;
     message_ = escaped(full.filename().string()) + " exists. Press the button again to replace it.";
     return std::nullopt;
@@ -166,7 +173,8 @@ std::optional<fs::path> FileDialog::draw_entries() {
                               ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowDoubleClick |
                                   ImGuiSelectableFlags_DontClosePopups)) {
           selected_ = i;
-          if (!entry.folder || !options_.save) path_text_ = (folder_ / entry.name).string();
+          if (!entry.folder || !options_.save || options_.folder)
+            path_text_ = (folder_ / entry.name).string();
           if (ImGui::IsMouseDoubleClicked(0)) next = folder_ / entry.name;
         }
         register_item("file.row." + entry.name, entry.name, entry.folder ? "folder" : "file");
@@ -174,7 +182,7 @@ std::optional<fs::path> FileDialog::draw_entries() {
         ImGui::TableNextColumn();
         if (!entry.folder) text(bytes_text(static_cast<double>(entry.bytes)), palette().text_dim);
         ImGui::TableNextColumn();
-        text(date_text(entry.modified), palette().text_dim);
+        text(file_time_text(entry.modified), palette().text_dim);
       }
     }
     ImGui::EndTable();
@@ -223,7 +231,7 @@ std::optional<fs::path> FileDialog::draw() {
   }
   ImGui::SameLine();
   if (button("file.accept", options_.accept, ButtonKind::kPrimary, {}, px(92)) && !result)
-    result = accept(path_text_);
+    result = accept(path_text_, true);
   ImGui::EndPopup();
   return result;
 }

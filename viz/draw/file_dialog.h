@@ -12,6 +12,8 @@
 
 namespace gradloom {
 
+std::string file_time_text(std::filesystem::file_time_type time);  // local, to the minute
+
 class FileDialog {
  public:
   struct Options {
@@ -20,6 +22,7 @@ class FileDialog {
     std::vector<std::string> extensions;  // {".onnx", ".db"}; empty = all files
     bool save = false;                    // a new name may be typed
     std::string name;                     // proposed file name when saving
+    bool folder = false;                  // a folder is an answer too; with `save` the only one
   };
 
   void show(Options options, const std::filesystem::path& folder, std::vector<std::string> recents = {});
@@ -40,12 +43,13 @@ class FileDialog {
     std::vector<Entry> entries;
     std::string error;
   };
-  static Listing list(const std::filesystem::path& folder, const std::vector<std::string>& extensions);
+  static Listing list(const std::filesystem::path& folder, const Options& options);
   void enter(const std::filesystem::path& folder);
   void poll();
   void draw_places();
   std::optional<std::filesystem::path> draw_entries();
-  std::optional<std::filesystem::path> accept(const std::filesystem::path& path);
+  // `chosen`: by the button, which takes a folder where that is an answer; else a folder is entered.
+  std::optional<std::filesystem::path> accept(const std::filesystem::path& path, bool chosen = false);
 
   Options options_;
   std::vector<std::string> recents_;

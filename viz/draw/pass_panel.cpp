@@ -67,26 +67,80 @@ void option_row(const PassView& pass, const FieldRow& option, const Pipeline& pi
   }
 }
 
-void sites(const PassView& pass, const Pipeline& pipeline, Actions& actions) {
+// As much of a fingerprint as a line has room for; the rest is in the tooltip.
+std::string short_fingerprint(const std::string& fingerprint) { return fingerprint.substr(0, 5) + "\u2026"; }
+
+float fingerprint_width(const std::string& fingerprint) {
+  const ImFont* font = theme().small;
+  return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, short_fingerprint(fingerprint).c_str()).x;
+}
+
+// What a recorded run tells of an instance.
+std::string recorded_text(const PassView& pass, std::int64_t run, const std::string& fingerprint) {
+  if (run == 0) return "";
+  const auto known = pass.recorded.find(fingerprint);
+  return fmt::format("\nRun {} {}", run,
+                     known == pass.recorded.end() ? "had no such instance"
+                     : known->second              ? "had it too"
+                                                  : "had it switched off");
+}
+
+// The fingerprint at the end of the line: a click copies what --passes calls the instance.
+void fingerprint_link(const PassView& pass, std::int64_t run, const std::string& fingerprint,
+                      Actions& actions) {
+  ImFont* font = theme().small;
+  const std::string choice = fmt::format("{}{{only={}}}", pass.def->name, fingerprint);
+  const ImVec2 at = ImGui::GetCursorScreenPos(),
+               size{fingerprint_width(fingerprint), ImGui::GetTextLineHeight()};
+  if (ImGui::InvisibleButton("fingerprint", size)) {
+    ImGui::SetClipboardText(choice.c_str());
+    actions.copied = choice;
+  }
+  const auto known = pass.recorded.find(fingerprint);
+  const Palette& p = palette();
+  const ImU32 ink = ImGui::IsItemHovered()                          ? p.accent
+                    : known != pass.recorded.end() && known->second ? p.text_dim
+                                                                    : p.text_faint;
+  ImGui::GetWindowDrawList()->AddText(font, font->FontSize, {at.x, at.y + (size.y - font->FontSize) / 2}, ink,
+                                      short_fingerprint(fingerprint).c_str());
+  register_item(fmt::format("fingerprint.{}.{}", pass.def->name, fingerprint), fingerprint,
+                known == pass.recorded.end() ? ""
+                : known->second              ? "matched"
+                                             : "off");
+  tip(fmt::format("Copy {}: this instance, whatever other passes do to its name{}", choice,
+                  recorded_text(pass, run, fingerprint)));
+}
+
+void match_row(const PassView& pass, std::int64_t run, const RewriteRecord& match, const Pipeline& pipeline,
+               Actions& actions) {
+  bool on = true;
+  if (checkbox(fmt::format("site.{}.{}", pass.def->name, match.site), "", &on))
+    actions.pipeline = with_site(pipeline, *pass.def, match.site, false);
+  tip("Switch this instance off");
+  ImGui::SameLine();
+  const float end = match.fingerprint.empty() ? 0 : fingerprint_width(match.fingerprint) + px(8),
+              width = std::max(px(60), ImGui::GetContentRegionAvail().x - end);
+  const std::string nodes = fmt::format("  {} \u2192 {}", match.removed.size(), match.added.size());
+  const std::string label = fit_name(theme().ui, theme().ui->FontSize, escaped(match.site),
+                                     width - ImGui::CalcTextSize(nodes.c_str()).x) +
+                            nodes;
+  const std::string target = match.added.empty() ? std::string() : match.added.front();
+  if (selectable_row(fmt::format("match.{}.{}", pass.def->name, match.site), label, false, width) &&
+      !target.empty())
+    actions.go_to_node = target;
+  if (ImGui::IsItemHovered() && !target.empty()) actions.hover_node = target;
+  tip(escaped(match.site) + (match.why.empty() ? "" : "\n" + match.why));
+  if (match.fingerprint.empty()) return;
+  ImGui::SameLine(0, px(8));
+  fingerprint_link(pass, run, match.fingerprint, actions);
+}
+
+void sites(const PassView& pass, std::int64_t run, const Pipeline& pipeline, Actions& actions) {
   if (!pass.matches.empty()) {
     heading("Matched");
     for (size_t i = 0; i < pass.matches.size() && i < kMostSites; ++i) {
-      const RewriteRecord& match = pass.matches[i];
       ImGui::PushID(static_cast<int>(i));
-      bool on = true;
-      if (checkbox(fmt::format("site.{}.{}", pass.def->name, match.site), "", &on)) {
-        actions.pipeline = with_site(pipeline, *pass.def, match.site, false);
-      }
-      tip("Switch this instance off");
-      ImGui::SameLine();
-      const std::string label =
-          fmt::format("{}  {} \u2192 {}", escaped(match.site), match.removed.size(), match.added.size());
-      const std::string target = match.added.empty() ? std::string() : match.added.front();
-      if (selectable_row(fmt::format("match.{}.{}", pass.def->name, match.site), label, false) &&
-          !target.empty())
-        actions.go_to_node = target;
-      if (ImGui::IsItemHovered() && !target.empty()) actions.hover_node = target;
-      if (!match.why.empty()) tip(match.why);
+      match_row(pass, run, pass.matches[i], pipeline, actions);
       ImGui::PopID();
     }
     if (pass.matches.size() > kMostSites) muted(fmt::format("and {} more", pass.matches.size() - kMostSites));
@@ -140,7 +194,8 @@ void preview(const PassView& pass, PassPanelState& state) {
   draw_small_graph("example." + name + ".after", known->second->after);
 }
 
-void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& state, Actions& actions) {
+void details(const PassView& pass, std::int64_t run, const Pipeline& pipeline, PassPanelState& state,
+             Actions& actions) {
   ImGui::Indent(px(42));
   wrapped(pass.def->doc, palette().text_dim);
   if (pass.def->by_precision) muted("Switched by the precision of the run.");
@@ -160,18 +215,18 @@ void details(const PassView& pass, const Pipeline& pipeline, PassPanelState& sta
     for (const FieldRow& option : pass.options) option_row(pass, option, pipeline, state, actions);
     if (!state.error.empty()) wrapped("\u26a0 " + state.error, palette().warn);
   }
-  sites(pass, pipeline, actions);
+  sites(pass, run, pipeline, actions);
   preview(pass, state);
   spacer(6);
   ImGui::Unindent(px(42));
 }
 
-void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, PassPanelState& state,
-              Actions& actions) {
+void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipeline, bool planning,
+              PassPanelState& state, Actions& actions) {
   const std::string name = pass.def->name;
   bool on = pass.enabled;
   ImGui::BeginDisabled(pass.def->by_precision);
-  if (toggle("pass." + name, &on)) actions.pipeline = with_pass(pipeline, *pass.def, on);
+  if (toggle("pass." + name, &on)) actions.pipeline = with_pass(pipeline, *pass.def, on, model.rules);
   ImGui::EndDisabled();
   ImGui::SameLine(0, px(10));
   const ImVec2 at = ImGui::GetCursorScreenPos();
@@ -219,32 +274,58 @@ void pass_row(const PassView& pass, const Pipeline& pipeline, bool planning, Pas
                     rejected.c_str());
     }
   }
-  if (state.open == name) details(pass, pipeline, state, actions);
+  if (state.open == name) details(pass, model.run, pipeline, state, actions);
+}
+
+// The user's rules: each a pass, before the others.
+void rule_rows(const PassModel& model, const Pipeline& pipeline, const std::string& file, bool planning,
+               PassPanelState& state, Actions& actions) {
+  if (model.rules.empty()) return;
+  heading("Your rules");
+  for (const PassView& pass : model.passes)
+    if (pass.rule) pass_row(pass, model, pipeline, planning, state, actions);
+  if (!file.empty()) {
+    muted(fit_name(theme().small, theme().small->FontSize, file, ImGui::GetContentRegionAvail().x));
+    tip(file);
+    if (button("rules.again", "Read again", ButtonKind::kGhost, "The file has changed"))
+      actions.rules = Actions::RulesAsk::read_again;
+    ImGui::SameLine();
+  }
+  if (button("rules.remove", "Remove", ButtonKind::kGhost, "Without rules"))
+    actions.rules = Actions::RulesAsk::remove;
 }
 
 }  // namespace
 
-void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state,
-                     Actions& actions) {
+void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, const std::string& rules_file,
+                     bool planning, PassPanelState& state, Actions& actions) {
   if (button("passes.default", "Default", ButtonKind::kPlain, "The default passes"))
-    actions.pipeline = default_pipeline();
+    actions.pipeline = default_pipeline(model.rules);
   ImGui::SameLine();
   if (button("passes.none", "None", ButtonKind::kPlain, "Only what is needed for correctness")) {
     auto none = parse_pipeline("none");
     if (none.ok()) actions.pipeline = *none;
   }
+  ImGui::SameLine();
+  if (button("passes.rules", "Rules\u2026", ButtonKind::kGhost,
+             "Rewrites of your own: a file of rules, each of which becomes a pass"))
+    actions.rules = Actions::RulesAsk::choose;
   ImGui::SameLine(0, px(12));
   ImGui::AlignTextToFramePadding();
-  text(planning ? "Planning \u2026" : "", palette().text_dim);
+  text(planning
+           ? fit_text(theme().ui, theme().ui->FontSize, "Planning \u2026", ImGui::GetContentRegionAvail().x)
+           : "",
+       palette().text_dim);
   register_item("passes.planning", "planning", planning ? "yes" : "no");
   spacer(2);
+  rule_rows(model, pipeline, rules_file, planning, state, actions);
   const auto phase = [&](PassPhase wanted, const char* title) {
     bool first = true;
     for (const PassView& pass : model.passes) {
-      if (pass.def->phase != wanted) continue;
+      if (pass.rule || pass.def->phase != wanted) continue;
       if (first) heading(title);
       first = false;
-      pass_row(pass, pipeline, planning, state, actions);
+      pass_row(pass, model, pipeline, planning, state, actions);
     }
   };
   phase(PassPhase::pre_gradient, "Before the gradient");

@@ -50,9 +50,10 @@ struct PassPanelState {
   std::vector<std::pair<std::string, std::string>> edits;      // "pass.option" -> text being typed
   std::map<std::string, std::optional<PassPreview>> previews;  // by pass, once its details were open
 };
-// Changes arrive in Actions::pipeline. `planning`: a new plan is being made; the counts are of the old one.
-void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, bool planning, PassPanelState& state,
-                     Actions& actions);
+// Changes arrive in Actions::pipeline and Actions::rules. `planning`: a new plan is being made; the counts are of the
+// old one. `rules_file`: where the rules were read; empty: they came with the recipe.
+void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, const std::string& rules_file,
+                     bool planning, PassPanelState& state, Actions& actions);
 
 // Versions, formula, cost, gradient, kernels and precision of an operator.
 void draw_operator_page(const OperatorPage& page);

@@ -175,10 +175,10 @@ bool segmented(std::string_view id, int* index, const std::vector<std::string>& 
   return changed;
 }
 
-bool selectable_row(std::string_view id, std::string_view label, bool selected) {
+bool selectable_row(std::string_view id, std::string_view label, bool selected, float width) {
   const Id scope(id);
   const std::string s(label);
-  const bool clicked = ImGui::Selectable(s.c_str(), selected);
+  const bool clicked = ImGui::Selectable(s.c_str(), selected, 0, {width, 0});
   register_item(id, label, selected ? "on" : "off");
   return clicked;
 }

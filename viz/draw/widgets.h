@@ -34,7 +34,8 @@ bool combo(std::string_view id, int* index, const std::vector<std::string>& choi
            const std::vector<ChoiceNote>& notes = {});
 // A row of joined buttons of which one is chosen.
 bool segmented(std::string_view id, int* index, const std::vector<std::string>& labels);
-bool selectable_row(std::string_view id, std::string_view label, bool selected);
+// `width` in pixels; 0: all there is.
+bool selectable_row(std::string_view id, std::string_view label, bool selected, float width = 0);
 
 void text(std::string_view s, ImU32 color, ImFont* font = nullptr);
 inline void text(std::string_view s) { text(s, palette().text); }

@@ -2,20 +2,28 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 namespace gradloom {
 namespace {
 
+bool same_pass(const PassConfig& config, const PassDef& def) {
+  return std::string_view(config.def->name) == def.name;
+}
+
 PassConfig* config_of(Pipeline& pipeline, const PassDef& def) {
   for (PassConfig& config : pipeline.passes) {
-    if (config.def == &def) return &config;
+    if (same_pass(config, def)) return &config;
   }
   return nullptr;
 }
 
-size_t default_place(const PassDef* def) {
+size_t default_place(const PassDef& def, const Rules& rules) {
+  const auto rule = std::find_if(rules.begin(), rules.end(),
+                                 [&](const auto& r) { return std::string_view(r->name) == def.name; });
+  if (rule != rules.end()) return static_cast<size_t>(rule - rules.begin());
   const auto all = all_passes();
-  return static_cast<size_t>(std::find(all.begin(), all.end(), def) - all.begin());
+  return rules.size() + static_cast<size_t>(std::find(all.begin(), all.end(), &def) - all.begin());
 }
 
 std::vector<FieldRow> options_of(const PassDef& def, const PassConfig* config) {
@@ -46,13 +54,18 @@ void add_report(PassView& view, const PassReport& report) {
 
 }  // namespace
 
-PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassReport>& reports) {
-  PassModel model;
-  for (const PassDef* def : all_passes()) {
+PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassReport>& reports,
+                           const Rules& rules) {
+  PassModel model{{}, rules};
+  std::vector<const PassDef*> defs;
+  for (const auto& rule : rules) defs.push_back(rule.get());
+  defs.insert(defs.end(), all_passes().begin(), all_passes().end());
+  for (const PassDef* def : defs) {
     PassView view;
     view.def = def;
+    view.rule = model.passes.size() < rules.size();
     const auto config = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
-                                     [&](const PassConfig& c) { return c.def == def; });
+                                     [&](const PassConfig& c) { return same_pass(c, *def); });
     view.enabled = config != pipeline.passes.end();
     // What the precision switches it also sets up.
     if (!def->by_precision) view.options = options_of(*def, view.enabled ? &*config : nullptr);
@@ -68,16 +81,29 @@ PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassRepor
   return model;
 }
 
-Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled) {
+void apply_recorded(PassModel& model, std::int64_t run, const std::vector<PassRow>& passes) {
+  model.run = run;
+  for (PassView& view : model.passes) {
+    view.recorded.clear();
+    for (const PassRow& row : passes)
+      if (row.name == view.def->name)
+        for (const RewriteRecord& record : row.log)
+          if (!record.fingerprint.empty()) view.recorded[record.fingerprint] |= record.matched;
+  }
+}
+
+Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled, const Rules& rules) {
   if (!enabled) {
-    std::erase_if(pipeline.passes, [&](const PassConfig& c) { return c.def == &def; });
+    std::erase_if(pipeline.passes, [&](const PassConfig& c) { return same_pass(c, def); });
     return pipeline;
   }
   if (config_of(pipeline, def)) return pipeline;
-  const size_t place = default_place(&def);
+  const auto rule = find_rule(rules, def.name);
+  const PassDef& added = rule ? *rule : def;
+  const size_t place = default_place(added, rules);
   const auto at = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
-                               [&](const PassConfig& c) { return default_place(c.def) > place; });
-  pipeline.passes.insert(at, {&def, {}, {}, def.make()});
+                               [&](const PassConfig& c) { return default_place(*c.def, rules) > place; });
+  pipeline.passes.insert(at, {&added, {}, {}, added.make(), rule});
   return pipeline;
 }
 

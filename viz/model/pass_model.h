@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "engine/base/fields.h"
 #include "passes/pass.h"
+#include "sessions/store.h"
 
 namespace gradloom {
 
@@ -18,6 +20,7 @@ struct WhyNot {
 
 struct PassView {
   const PassDef* def = nullptr;
+  bool rule = false;  // of the user's
   bool enabled = false;
   std::vector<FieldRow> options;  // with the values of the pipeline
   std::vector<std::string> excluded_sites;
@@ -26,17 +29,25 @@ struct PassView {
   int64_t node_change = 0;  // nodes after minus before
   double ms = 0;
   std::vector<RewriteRecord> matches;
-  std::vector<WhyNot> why_nots;  // most frequent reason first
+  std::map<std::string, bool> recorded;  // of the run: instances by fingerprint, and whether they matched
+  std::vector<WhyNot> why_nots;          // most frequent reason first
 };
 
 struct PassModel {
-  std::vector<PassView> passes;  // all declared ones, in the order of the default pipeline
+  std::vector<PassView> passes;  // the rules, then all declared ones, in the order of the default pipeline
+  Rules rules;
+  std::int64_t run = 0;  // whose instances are in `recorded`; 0: none
 };
 
-PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassReport>& reports);
+PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassReport>& reports,
+                           const Rules& rules = {});
 
-// The pipeline with one change; the order of the default pipeline is kept for passes that are switched on.
-Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled);
+// What a recorded run says of the same instances; 0 and no passes: there is none.
+void apply_recorded(PassModel& model, std::int64_t run, const std::vector<PassRow>& passes);
+
+// The pipeline with one change; the order of the default pipeline is kept for passes that are switched on. Rules, and
+// what was made of the same text again, are told by their names.
+Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled, const Rules& rules = {});
 Result<Pipeline> with_option(Pipeline pipeline, const PassDef& def, const std::string& option,
                              const std::string& value);
 Pipeline with_site(Pipeline pipeline, const PassDef& def, const std::string& site, bool enabled);
