@@ -105,7 +105,7 @@ class Tuner {
   std::size_t add(Candidate candidate) {
     // The model knows kernels on as many threads as the job has.
     if (candidate.recipe.threads == space_.job().recipe.threads)
-      candidate.predicted_ns = model_.predict(candidate.kernels).ns * step_per_kernels_;
+      candidate.predicted_ns = model_.predict(candidate.kernels).ns * step_per_kernels_ / candidate.samples;
     Row row;
     row.trial.job = key_;
     row.trial.changes = candidate.changes;
@@ -138,7 +138,9 @@ class Tuner {
       return {};
     }
     ++row.trial.round;
-    row.trial.ratio = compared->ratio;
+    const double samples = row.candidate.samples;
+    const Interval& ratio = compared->ratio;
+    row.trial.ratio = {ratio.value * samples, ratio.low * samples, ratio.high * samples};
     row.trial.step_ns = compared->b_step_ns;
     job_step_ns_ = compared->a_step_ns;
     TRY(store_.add_trial(row.trial));
@@ -146,7 +148,8 @@ class Tuner {
     return {};
   }
 
-  // Rows that were not measured yet, those that promise most first.
+  // Rows that were not measured yet, those that promise most first; where nothing is sought, the one that all others
+  // are seen against.
   std::vector<std::size_t> unmeasured(std::size_t first) const {
     std::vector<std::size_t> rows;
     for (std::size_t i = std::max<std::size_t>(1, first); i < rows_.size(); ++i)
@@ -154,21 +157,26 @@ class Tuner {
     std::stable_sort(rows.begin(), rows.end(), [&](std::size_t a, std::size_t b) {
       return rows_[a].trial.predicted_ns < rows_[b].trial.predicted_ns;
     });
+    if (options_.only_single_changes)
+      std::stable_partition(rows.begin(), rows.end(), [&](std::size_t row) {
+        return rows_[row].trial.changes == "passes=none" || rows_[row].trial.changes == "passes=default";
+      });
     return rows;
   }
 
   Status measure_all(std::size_t first, double share) {
     const std::vector<std::size_t> rows = unmeasured(first);
     if (rows.empty()) return {};
-    const double slice = seconds_left() * share / static_cast<double>(rows.size());
-    for (const std::size_t row : rows) {
+    const double kept = seconds_left() * (1 - share);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
       if (seconds_left() < kLeastSeconds) return {};
-      TRY(compare_with_job(row, slice));
+      TRY(compare_with_job(rows[i], (seconds_left() - kept) / static_cast<double>(rows.size() - i)));
     }
     return {};
   }
 
   Status search() {
+    if (options_.only_single_changes) return measure_all(1, 1);
     TRY(measure_all(1, kScreening));
     const std::size_t first = rows_.size();
     TRY(add_combinations());
@@ -181,11 +189,15 @@ class Tuner {
     return row.trial.round > 0 && row.trial.ratio.value > 1.002 && row.trial.ratio.low > 0.99;
   }
 
-  // Everything together that is faster alone: passes switched off, or passes added to none, and threads.
+  // Everything together that is faster alone: passes switched off, or passes added to none, and threads. Budgets are
+  // not faster: each is tried with the passes that are.
   Status add_combinations() {
     std::set<std::string> off, alone;
     const Row *threads = nullptr, *none = nullptr;
+    std::vector<std::string> also{""};
     for (const Row& row : rows_) {
+      if (row.trial.changes.rfind("memory-budget=", 0) == 0 && row.trial.round > 0)
+        also.push_back(row.trial.changes);
       if (row.trial.changes == "passes=none" && row.trial.round > 0) none = &row;
       if (!faster(row)) continue;
       if (!row.candidate.without.empty()) off.insert(row.candidate.without);
@@ -198,16 +210,14 @@ class Tuner {
         if (!row.candidate.alone.empty() && row.trial.round > 0 &&
             row.trial.ratio.value > none->trial.ratio.value * 1.002)
           alone.insert(row.candidate.alone);
-    const std::int64_t count = threads == nullptr ? 0 : threads->candidate.recipe.threads;
-    std::vector<std::optional<Candidate>> found;
-    if (off.size() > 1) found.push_back(TRY(space_.with_passes(off)));
-    if (!alone.empty()) found.push_back(TRY(space_.with_only(alone)));
-    if (count > 0) {
-      if (!off.empty()) found.push_back(TRY(space_.with_passes(off, count)));
-      if (!alone.empty()) found.push_back(TRY(space_.with_only(alone, count)));
+    if (threads != nullptr) also.push_back(threads->trial.changes);
+    for (const std::string& changes : also) {
+      // One pass off is a single change, which is a row already.
+      if (off.size() > (changes.empty() ? 1 : 0))
+        if (auto candidate = TRY(space_.with_passes(off, changes))) add(std::move(*candidate));
+      if (!alone.empty())
+        if (auto candidate = TRY(space_.with_only(alone, changes))) add(std::move(*candidate));
     }
-    for (std::optional<Candidate>& candidate : found)
-      if (candidate) add(std::move(*candidate));
     return {};
   }
 
@@ -259,11 +269,12 @@ class Tuner {
       return measured_a ? a.trial.ratio.value > b.trial.ratio.value
                         : a.trial.predicted_ns < b.trial.predicted_ns;
     });
-    tuned.idle = space_.idle();
+    tuned.without = space_.without();
+    tuned.alone = space_.alone();
     std::vector<double> errors;
     for (const Row& row : rows_) {
       const Candidate& c = row.candidate;
-      TuneRow found{row.trial, c.label, c.without, c.alone};
+      TuneRow found{row.trial, c.label};
       if (c.predicted_ns > 0) found.predicted = rows_[0].candidate.predicted_ns / c.predicted_ns;
       if (row.trial.round > 0 && &row != &rows_[0] && found.predicted > 0)
         errors.push_back(std::abs(found.predicted / row.trial.ratio.value - 1));
@@ -277,7 +288,7 @@ class Tuner {
       if (tuned.best == 0 || trial.round > best.round) tuned.best = i;
     }
     mark_front(tuned);
-    if (!tuned.stopped) TRY(measure_errors(tuned));
+    if (!tuned.stopped && !options_.only_single_changes) TRY(measure_errors(tuned));
     return tuned;
   }
 

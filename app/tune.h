@@ -3,7 +3,7 @@
 // 1. The job's kernels are timed; a cost model (profiler/cost_model.h) predicts every configuration from its
 //    plan. Configurations that launch the same kernels as one before are not tried.
 // 2. Every single change (tune_space.h) is measured against the job, interleaved (sessions/compare.h), the ones
-//    that promise most first. This is also what says what each pass is worth: off, and alone.
+//    that promise most first. This is also what says what each pass is worth (pass_worth.h).
 // 3. Changes that are faster are combined, and instances of passes without which the plan is predicted to be
 //    faster are switched off.
 // 4. Successive halving (Karnin, Koren and Somekh, 2013): what may still be the fastest is measured again for
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -27,20 +28,21 @@ namespace gradloom {
 struct TuneOptions {
   double seconds = 60;
   std::set<TuneAxis> axes{TuneAxis::passes, TuneAxis::instances, TuneAxis::threads};
+  bool only_single_changes = false;  // they get all the time; nothing is combined
 };
 
 struct TuneRow {
-  Trial trial;  // its last measurement; round 0: none, the prediction alone; -1: it cannot run
-  std::string label, without, alone;  // as in Candidate
-  double predicted = 0;               // time of the job / time of this, by the cost model
-  bool on_front = false;              // of those with its precision no other is faster and not larger
-  double error = -1;                  // largest relative error of a gradient against f64; -1: not measured
+  Trial trial;            // its last measurement; round 0: none, the prediction alone; -1: it cannot run
+  std::string label;      // as in Candidate
+  double predicted = 0;   // time of the job / time of this, by the cost model
+  bool on_front = false;  // of those with its precision no other is faster and not larger
+  double error = -1;      // largest relative error of a gradient against f64; -1: not measured
 };
 
 struct Tuned {
-  std::vector<TuneRow> rows;    // the job first, then by ratio, the fastest first; unmeasured ones last
-  std::size_t best = 0;         // of rows: 0 when nothing is faster than the job beyond doubt
-  std::set<std::string> idle;   // passes without which the job does the same work
+  std::vector<TuneRow> rows;  // the job first, then by ratio, the fastest first; unmeasured ones last
+  std::size_t best = 0;       // of rows: 0 when nothing is faster than the job beyond doubt
+  std::map<std::string, std::string> without, alone;  // as in TuneSpace
   double prediction_error = 0;  // median of |predicted / measured - 1| of the ratios to the job
   std::int64_t known = 0;       // trials of earlier searches that were taken over
   bool stopped = false;         // before its end, by the user

@@ -1,6 +1,7 @@
 #include "app/tune_space.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "app/recipe_flags.h"
@@ -12,11 +13,12 @@
 namespace gradloom {
 namespace {
 
-constexpr std::pair<const char*, TuneAxis> kAxes[] = {{"passes", TuneAxis::passes},
-                                                      {"instances", TuneAxis::instances},
-                                                      {"threads", TuneAxis::threads},
-                                                      {"precision", TuneAxis::precision},
-                                                      {"accumulate", TuneAxis::accumulate}};
+constexpr std::pair<const char*, TuneAxis> kAxes[] = {
+    {"passes", TuneAxis::passes},       {"instances", TuneAxis::instances},   {"threads", TuneAxis::threads},
+    {"precision", TuneAxis::precision}, {"accumulate", TuneAxis::accumulate}, {"batch", TuneAxis::batch},
+    {"budget", TuneAxis::budget},       {"algorithms", TuneAxis::algorithms}};
+// Budgets are proposed at these parts of the peak without one, and at the least that recompute reaches.
+constexpr double kPeakParts[] = {0.9, 0.8, 0.7, 0.6, 0.5};
 
 // Every launch of an optimizer step: kernels of a micro-batch as often as there are micro-batches.
 std::vector<KernelInfo> launches(const Compiled& compiled, std::int64_t accumulate) {
@@ -29,6 +31,7 @@ std::vector<KernelInfo> launches(const Compiled& compiled, std::int64_t accumula
 
 std::string work_of(const Candidate& candidate) {
   std::string text = std::to_string(kernels::threads()) + " " + std::to_string(candidate.peak_bytes);
+  if (candidate.recipe.device != "cpu") text += " " + std::to_string(candidate.recipe.search);
   for (const KernelInfo& k : candidate.kernels)
     text += "\n" + k.kernel + " " + std::to_string(k.flops) + " " + std::to_string(k.bytes_read) + " " +
             std::to_string(k.bytes_written);
@@ -62,6 +65,15 @@ std::string role_of(const std::string& site) {
   return role;
 }
 
+double samples_of(const Recipe& recipe) {
+  const auto batch = recipe.dims.find("batch");
+  return static_cast<double>((batch == recipe.dims.end() ? 1 : batch->second) * recipe.accumulate);
+}
+
+void add(std::vector<Candidate>& all, std::optional<Candidate> candidate) {
+  if (candidate) all.push_back(std::move(*candidate));
+}
+
 }  // namespace
 
 Result<std::set<TuneAxis>> parse_tune_axes(const std::string& text) {
@@ -81,75 +93,136 @@ Result<TuneSpace> TuneSpace::of(const Recipe& job, std::set<TuneAxis> axes, std:
   space.axes_ = std::move(axes);
   space.stop_ = std::move(stop);
   space.job_ = TRY(compile_candidate(job, "", space.stop_));
-  space.works_.insert(space.job_.work);
+  space.works_[space.job_.work] = "";
   return space;
 }
 
 Result<std::optional<Candidate>> TuneSpace::changed(const std::string& changes) {
   Recipe recipe = job_.recipe;
   TRY(RecipeFlags::override_with(recipe, changes));
+  twin_.reset();
   auto candidate = compile_candidate(recipe, changes, stop_);
   if (!candidate && candidate.error().code == Errc::interrupted) return candidate.error();
-  if (!candidate || !works_.insert(candidate->work).second) return std::optional<Candidate>();
+  if (!candidate) return std::optional<Candidate>();
+  const auto [there, fresh] = works_.emplace(candidate->work, changes);
+  if (!fresh) {
+    twin_ = there->second;
+    return std::optional<Candidate>();
+  }
+  candidate->samples = samples_of(recipe) / samples_of(job_.recipe);
   return std::optional<Candidate>(std::move(candidate).value());
 }
 
-Result<std::optional<Candidate>> TuneSpace::with_pipeline(const Pipeline& pipeline, std::int64_t threads) {
-  std::string changes = "passes=" + pipeline_flag(pipeline, TRY(recipe_rules(job_.recipe)));
-  if (threads > 0) changes += ";threads=" + std::to_string(threads);
-  return changed(changes);
+Result<std::optional<Candidate>> TuneSpace::with_pipeline(const Pipeline& pipeline, const std::string& also) {
+  return changed("passes=" + pipeline_flag(pipeline, TRY(recipe_rules(job_.recipe))) +
+                 (also.empty() ? "" : ";" + also));
 }
 
 Result<std::optional<Candidate>> TuneSpace::with_passes(const std::set<std::string>& off,
-                                                        std::int64_t threads) {
+                                                        const std::string& also) {
   Pipeline pipeline = TRY(recipe_pipeline(job_.recipe));
   std::erase_if(pipeline.passes, [&](const PassConfig& p) { return off.count(p.def->name) != 0; });
-  return with_pipeline(pipeline, threads);
+  return with_pipeline(pipeline, also);
 }
 
 Result<std::optional<Candidate>> TuneSpace::with_only(const std::set<std::string>& passes,
-                                                      std::int64_t threads) {
-  Pipeline pipeline = default_pipeline();
+                                                      const std::string& also) {
+  Pipeline pipeline = default_pipeline(TRY(recipe_rules(job_.recipe)));
   std::erase_if(pipeline.passes, [&](const PassConfig& p) { return passes.count(p.def->name) == 0; });
-  return with_pipeline(pipeline, threads);
+  return with_pipeline(pipeline, also);
+}
+
+Status TuneSpace::add_without(Candidates& all) {
+  add(all, TRY(with_only({})));
+  const Pipeline own = TRY(recipe_pipeline(job_.recipe));
+  for (const PassConfig& pass : own.passes) {
+    if (pass.def->by_precision) continue;
+    auto candidate = TRY(with_passes({pass.def->name}));
+    if (candidate) candidate->without = pass.def->name;
+    note(without_, pass.def->name, candidate);
+    add(all, std::move(candidate));
+  }
+  return {};
+}
+
+Status TuneSpace::add_alone(Candidates& all) {
+  const Pipeline usual = default_pipeline(TRY(recipe_rules(job_.recipe)));
+  add(all, TRY(with_pipeline(usual)));
+  for (const PassConfig& pass : usual.passes) {
+    auto candidate = TRY(with_only({pass.def->name}));
+    if (candidate) candidate->alone = pass.def->name;
+    note(alone_, pass.def->name, candidate);
+    add(all, std::move(candidate));
+  }
+  return {};
+}
+
+void TuneSpace::note(std::map<std::string, std::string>& by_pass, const std::string& pass,
+                     const std::optional<Candidate>& candidate) const {
+  if (candidate)
+    by_pass[pass] = candidate->changes;
+  else if (twin_)
+    by_pass[pass] = *twin_;
+}
+
+// Other batches, and the job's cut into micro-batches.
+Status TuneSpace::add_sizes(Candidates& all) {
+  const auto batch = job_.recipe.dims.find("batch");
+  if (batch == job_.recipe.dims.end()) return {};
+  const auto sized = [&](std::int64_t n, std::int64_t accumulate) {
+    return "dim=batch=" + std::to_string(n) + ";accumulate=" + std::to_string(accumulate);
+  };
+  const std::int64_t n = batch->second, k = job_.recipe.accumulate;
+  for (const std::int64_t factor : {2, 4})
+    if (axes_.count(TuneAxis::accumulate) && n % factor == 0)
+      add(all, TRY(changed(sized(n / factor, k * factor))));
+  if (!axes_.count(TuneAxis::batch)) return {};
+  for (const std::int64_t other : {n / 2, n * 2, n * 4})
+    if (other > 0) add(all, TRY(changed("dim=batch=" + std::to_string(other))));
+  return {};
+}
+
+// Where the memory curve is cheapest at parts of the peak, its end, and no budget.
+Status TuneSpace::add_budgets(Candidates& all) {
+  Recipe plain = job_.recipe;
+  plain.memory_budget.clear();
+  const auto prepared = TRY(prepare(plain, stop_));
+  const auto curve = TRY(memory_curve(prepared->compiled, prepared->options, stop_));
+  const auto peak = static_cast<double>(prepared->compiled.plan.peak_bytes());
+  if (!job_.recipe.memory_budget.empty()) add(all, TRY(changed("memory-budget=")));
+  std::set<std::int64_t> budgets;
+  for (const double part : kPeakParts)
+    for (const RecomputeChoice& choice : curve)  // the cheapest first
+      if (static_cast<double>(choice.peak_bytes) <= part * peak) {
+        budgets.insert(choice.peak_bytes);
+        break;
+      }
+  if (curve.size() > 1) budgets.insert(curve.back().peak_bytes);
+  for (auto budget = budgets.rbegin(); budget != budgets.rend(); ++budget) {
+    auto candidate = TRY(changed("memory-budget=" + std::to_string(*budget)));
+    if (candidate)
+      candidate->label = "memory-budget=" + bytes_text(static_cast<double>(*budget)) + " (" +
+                         std::to_string(std::lround(100 * static_cast<double>(*budget) / peak)) +
+                         " % of the peak)";
+    add(all, std::move(candidate));
+  }
+  return {};
 }
 
 Result<std::vector<Candidate>> TuneSpace::single_changes() {
-  std::vector<Candidate> all;
-  const auto add = [&](std::optional<Candidate> candidate, const std::string& without,
-                       const std::string& alone) {
-    if (!candidate) return;
-    candidate->without = without;
-    candidate->alone = alone;
-    all.push_back(std::move(*candidate));
-  };
-  if (axes_.count(TuneAxis::passes)) {
-    add(TRY(with_only({})), "", "");
-    add(TRY(with_pipeline(default_pipeline(), 0)), "", "");
-    const Pipeline own = TRY(recipe_pipeline(job_.recipe));
-    for (const PassConfig& pass : own.passes)
-      if (!pass.def->by_precision) {
-        auto candidate = TRY(with_passes({pass.def->name}));
-        if (!candidate) idle_.insert(pass.def->name);
-        add(std::move(candidate), pass.def->name, "");
-      }
-    for (const PassDef* def : all_passes())
-      if (!def->by_precision) add(TRY(with_only({def->name})), "", def->name);
-  }
+  Candidates all;
+  if (axes_.count(TuneAxis::passes) || axes_.count(TuneAxis::without)) TRY(add_without(all));
+  if (axes_.count(TuneAxis::passes)) TRY(add_alone(all));
   if (axes_.count(TuneAxis::threads) && job_.recipe.device == "cpu")
     for (std::int64_t threads = 1; threads <= read_environment().usable_cores; threads *= 2)
-      add(TRY(changed("threads=" + std::to_string(threads))), "", "");
+      add(all, TRY(changed("threads=" + std::to_string(threads))));
   if (axes_.count(TuneAxis::precision))
     for (const char* precision : {"f32", "bf16"})
-      if (job_.recipe.precision != precision)
-        add(TRY(changed(std::string("precision=") + precision)), "", "");
-  const auto batch = job_.recipe.dims.find("batch");
-  if (axes_.count(TuneAxis::accumulate) && batch != job_.recipe.dims.end())
-    for (const std::int64_t k : {2, 4})
-      if (batch->second % k == 0)
-        add(TRY(changed("dim=batch=" + std::to_string(batch->second / k) +
-                        ";accumulate=" + std::to_string(job_.recipe.accumulate * k))),
-            "", "");
+      if (job_.recipe.precision != precision) add(all, TRY(changed(std::string("precision=") + precision)));
+  TRY(add_sizes(all));
+  if (axes_.count(TuneAxis::budget)) TRY(add_budgets(all));
+  if (axes_.count(TuneAxis::algorithms) && job_.recipe.device != "cpu")
+    for (const char* search : {"search=0", "search=8", "search=32"}) add(all, TRY(changed(search)));
   return all;
 }
 
@@ -168,7 +241,7 @@ Result<std::vector<Candidate>> TuneSpace::without_instances() {
       Pipeline pipeline = own;
       for (PassConfig& p : pipeline.passes)
         if (p.def == pass.def) p.sites.except.insert(sites.begin(), sites.end());
-      auto candidate = TRY(with_pipeline(pipeline, 0));
+      auto candidate = TRY(with_pipeline(pipeline));
       if (!candidate) continue;
       candidate->label = std::string(pass.def->name) + " off at " + role +
                          (sites.size() > 1 ? " (" + std::to_string(sites.size()) + " sites)" : "");

@@ -4,6 +4,7 @@
 
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
+#include "app/pass_worth.h"
 #include "app/replay.h"
 #include "app/train_run.h"
 #include "app/tune.h"
@@ -16,14 +17,9 @@ namespace {
 struct Options {
   RecipeFlags recipe;
   double seconds = 60;
+  bool worth = false;
   std::string session, out, over = "passes,instances,threads";
 };
-
-std::string ratio_text(const Interval& ratio) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.3fx [%.3f, %.3f]", ratio.value, ratio.low, ratio.high);
-  return text;
-}
 
 std::string name_of(const TuneRow& row) { return row.label.empty() ? "the job" : escaped(row.label); }
 
@@ -77,39 +73,6 @@ void print_trials(const Output& out, const Tuned& tuned) {
   if (left_out > 0) out.text("... " + std::to_string(left_out) + " more in the session's table trial");
 }
 
-// What each pass is worth: the job without it, and it alone against no passes.
-void print_worth(const Output& out, const Tuned& tuned) {
-  std::map<std::string, std::pair<const Trial*, const Trial*>> worth;
-  const Trial* none = nullptr;
-  for (const TuneRow& row : tuned.rows) {
-    if (row.trial.round < 1) continue;
-    if (row.trial.changes == "passes=none") none = &row.trial;
-    if (!row.without.empty()) worth[row.without].first = &row.trial;
-    if (!row.alone.empty()) worth[row.alone].second = &row.trial;
-  }
-  for (const std::string& pass : tuned.idle)
-    if (worth.count(pass)) worth[pass].first = nullptr;
-  if (worth.empty()) return;
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& [pass, trials] : worth) {
-    const auto& [without, alone] = trials;
-    std::string gain = "-";
-    if (alone != nullptr && none != nullptr) {
-      // Both were measured against the job: the intervals' ends at their worst.
-      const Interval &a = alone->ratio, &n = none->ratio;
-      gain = ratio_text({a.value / n.value, a.low / n.high, a.high / n.low});
-    }
-    const auto slower = [](const Interval& r) { return Interval{1 / r.value, 1 / r.high, 1 / r.low}; };
-    rows.push_back({pass,
-                    tuned.idle.count(pass) ? "the same without"
-                    : without == nullptr   ? "-"
-                                           : ratio_text(slower(without->ratio)),
-                    gain});
-  }
-  out.text("");
-  out.text(table_text({"what a pass is worth", "among the others", "alone against none"}, rows));
-}
-
 // A run of the chosen configuration in the session, and the recipe with what it promises of its replay.
 Result<Recipe> record(CommandContext& context, Recipe recipe, const Options& options,
                       const std::string& name) {
@@ -128,7 +91,8 @@ Status report(CommandContext& context, const Options& options, const Tuned& tune
   const TuneRow& best = tuned.rows[tuned.best];
   if (!context.out.json()) {
     print_trials(context.out, tuned);
-    print_worth(context.out, tuned);
+    if (const std::string worth = worth_text(pass_worth(tuned)); !worth.empty())
+      context.out.text("\n" + worth);
     context.out.text("");
   }
   Recipe chosen = TRY(parse_recipe(best.trial.recipe_json));
@@ -157,6 +121,19 @@ Status report(CommandContext& context, const Options& options, const Tuned& tune
   return {};
 }
 
+// --worth: the table of passes instead of a search.
+Status report_worth(CommandContext& context, const Options& options, const MeasuredWorth& worth) {
+  const std::string text = worth_text(worth.table);
+  context.out.text(text.empty() ? "no pass does anything to this job" : text);
+  Json json = worth_json(worth.table);
+  json["known"] = worth.known;
+  json["stopped"] = worth.stopped;
+  context.out.object({{"worth", json}});
+  if (!worth.stopped) return {};
+  return Error{Errc::interrupted,
+               "stopped; the same command goes on from the trials in " + escaped(options.session)};
+}
+
 }  // namespace
 
 CommandRun declare_tune(CLI::App& app) {
@@ -168,7 +145,11 @@ CommandRun declare_tune(CLI::App& app) {
       ->required();
   app.add_option("-o,--output", options->out, "recipe file for the fastest configuration");
   app.add_option("--over", options->over,
-                 "what may change: passes, instances, threads, precision, accumulate");
+                 "what may change: passes, instances, threads, precision, accumulate, batch, budget (memory "
+                 "budgets on the memory curve), algorithms (of a GPU's library)");
+  app.add_flag("--worth", options->worth,
+               "instead of a search: what each pass is worth in time and peak memory, without it among the "
+               "others and alone against none");
   return [options](CommandContext& context) -> Status {
     const Options& o = *options;
     const Recipe job = TRY(o.recipe.resolve());
@@ -177,10 +158,15 @@ CommandRun declare_tune(CLI::App& app) {
     settings.axes = TRY(parse_tune_axes(o.over));
     if (!o.out.empty()) TRY(check_writable(o.out));
     const auto store = TRY(Store::open(o.session, StoreMode::write));
+    if (o.worth && !o.out.empty()) return Error{Errc::usage, "--worth writes no recipe: leave -o out"};
     const auto on_trial = [&](const Trial& trial) { context.out.object({{"trial", trial_json(trial)}}); };
-    const auto tuned = tune(
-        job, settings, *store, context.stop,
-        [&](const TuneProgress& p) { context.out.progress("tune", p.fraction, p.what); }, on_trial);
+    const auto on_progress = [&](const TuneProgress& p) { context.out.progress("tune", p.fraction, p.what); };
+    if (o.worth) {
+      const auto worth = measure_worth(job, o.seconds, *store, context.stop, on_progress, on_trial);
+      context.out.progress_done();
+      return worth ? report_worth(context, o, *worth) : Status(worth.error());
+    }
+    const auto tuned = tune(job, settings, *store, context.stop, on_progress, on_trial);
     context.out.progress_done();
     if (!tuned) return tuned.error();
     return report(context, o, *tuned, job);

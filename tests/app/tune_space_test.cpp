@@ -46,8 +46,13 @@ TEST(TuneSpace, ChangesThatDoTheSameWorkAreLeftOut) {
   EXPECT_TRUE(has(changes, "passes=default,-fuse-optimizer"));
   EXPECT_TRUE(has(changes, "passes=fuse-optimizer"));
   EXPECT_FALSE(has(changes, "passes=default,-fuse-attention")) << "there is no attention";
-  EXPECT_TRUE(space.idle().count("fuse-attention"));
-  EXPECT_FALSE(space.idle().count("fuse-optimizer"));
+  EXPECT_EQ(space.without().at("fuse-attention"), "") << "the job does the same without it";
+  EXPECT_EQ(space.without().at("fuse-optimizer"), "passes=default,-fuse-optimizer");
+  EXPECT_EQ(space.alone().at("fuse-optimizer"), "passes=fuse-optimizer");
+  EXPECT_EQ(space.alone().at("fuse-attention"), "passes=none");
+  for (const auto& named : {space.without(), space.alone()})
+    for (const auto& [pass, change] : named)
+      EXPECT_TRUE(change.empty() || has(changes, change)) << pass << " is measured by " << change;
 }
 
 TEST(TuneSpace, EveryCandidateIsItsChangesAndPredictsItsLaunches) {
@@ -90,11 +95,57 @@ TEST(TuneSpace, CombinationsAreTriedOnce) {
   ASSERT_TRUE(*both);
   EXPECT_EQ((*both)->changes, "passes=default,-fuse-bias-activation,-fuse-optimizer");
   EXPECT_FALSE(*space.with_passes({"fuse-optimizer", "fuse-bias-activation"})) << "the same again";
-  const auto only = space.with_only({"fuse-optimizer"}, 2);
+  const auto only = space.with_only({"fuse-optimizer"}, "threads=2");
   ASSERT_TRUE(only.ok());
   ASSERT_TRUE(*only);
   EXPECT_EQ((*only)->changes, "passes=fuse-optimizer;threads=2");
   EXPECT_EQ((*only)->recipe.threads, 2);
+}
+
+TEST(TuneSpace, BudgetsLieOnTheMemoryCurveOfTheJob) {
+  TuneSpace space = space_of(job("gpt-char"), {TuneAxis::budget});
+  const auto candidates = space.single_changes();
+  ASSERT_TRUE(candidates.ok()) << candidates.error().message;
+  ASSERT_GE(candidates->size(), 3u);
+  std::int64_t before = space.job().peak_bytes;
+  for (const Candidate& c : *candidates) {
+    EXPECT_EQ(c.changes, "memory-budget=" + c.recipe.memory_budget);
+    EXPECT_LE(c.peak_bytes, std::stoll(c.recipe.memory_budget)) << c.changes;
+    EXPECT_LT(c.peak_bytes, before) << "the largest budget first";
+    before = c.peak_bytes;
+    EXPECT_GE(c.kernels.size(), space.job().kernels.size()) << "values are computed again";
+    EXPECT_NE(c.label.find("% of the peak)"), std::string::npos) << c.label;
+  }
+  EXPECT_LT(before, 0.8 * static_cast<double>(space.job().peak_bytes));
+  Recipe tight = job("gpt-char");
+  tight.memory_budget = candidates->back().recipe.memory_budget;
+  TuneSpace from_tight = space_of(tight, {TuneAxis::budget});
+  const auto wider = from_tight.single_changes();
+  ASSERT_TRUE(wider.ok()) << wider.error().message;
+  const auto changes = changes_of(*wider);
+  EXPECT_TRUE(has(changes, "memory-budget=")) << "no budget";
+  EXPECT_TRUE(has(changes, candidates->front().changes)) << "the curve is the job's without its budget";
+  EXPECT_FALSE(has(changes, candidates->back().changes)) << "it has that one";
+}
+
+TEST(TuneSpace, OtherBatchesCountTheirSamples) {
+  TuneSpace space = space_of(job("mlp"), {TuneAxis::batch});
+  const auto candidates = space.single_changes();
+  ASSERT_TRUE(candidates.ok());
+  EXPECT_EQ(changes_of(*candidates),
+            (std::vector<std::string>{"dim=batch=2", "dim=batch=8", "dim=batch=16"}));
+  EXPECT_EQ((*candidates)[0].samples, 0.5);
+  EXPECT_EQ((*candidates)[2].samples, 4);
+  TuneSpace cut = space_of(job("mlp"), {TuneAxis::accumulate});
+  for (const Candidate& c : *cut.single_changes()) EXPECT_EQ(c.samples, 1) << c.changes;
+}
+
+TEST(TuneSpace, ALibrarysAlgorithmsAreSearchedOnGpusAlone) {
+  EXPECT_TRUE(space_of(job("mlp"), {TuneAxis::algorithms}).single_changes()->empty());
+  Recipe gpu = job("mlp");
+  gpu.device = "host-gpu";
+  EXPECT_EQ(changes_of(*space_of(gpu, {TuneAxis::algorithms}).single_changes()),
+            (std::vector<std::string>{"search=8", "search=32"}));
 }
 
 TEST(TuneSpace, PartsOfTheSearchHaveNames) {

@@ -21,10 +21,10 @@ class Tune : public Commands {
     set_pipeline(recipe, default_pipeline());
     return recipe;
   }
-  Tuned search(const Recipe& recipe, double seconds, std::vector<Trial>* trials = nullptr) const {
+  Tuned search(const Recipe& recipe, double seconds, std::vector<Trial>* trials = nullptr,
+               TuneOptions options = {}) const {
     auto store = Store::open(path("tune.db"), StoreMode::write);
     EXPECT_TRUE(store.ok());
-    TuneOptions options;
     options.seconds = seconds;
     const auto tuned = tune(recipe, options, **store, {}, {}, [&](const Trial& trial) {
       if (trials != nullptr) trials->push_back(trial);
@@ -83,6 +83,47 @@ TEST_F(Tune, ASearchGoesOnFromTheTrialsThatAreThere) {
   EXPECT_EQ(search(other, 1).known, 0) << "another job";
 }
 
+// Time, memory and error of configurations that recompute stand beside the others, and on the front where none is as
+// fast in as little memory.
+TEST_F(Tune, TheFrontReachesFromTheFastestToTheSmallest) {
+  Recipe recipe = job();
+  recipe.model = model("gpt-char/model.onnx");
+  TuneOptions options;
+  options.axes = {TuneAxis::budget};
+  const Tuned tuned = search(recipe, 8, nullptr, options);
+  const TuneRow* smallest = &tuned.rows[0];
+  for (const TuneRow& row : tuned.rows)
+    if (row.trial.round > 0 && row.trial.peak_bytes < smallest->trial.peak_bytes) smallest = &row;
+  ASSERT_NE(smallest, &tuned.rows[0]) << "a budget was measured";
+  EXPECT_TRUE(smallest->on_front);
+  EXPECT_EQ(smallest->error, tuned.rows[0].error) << "recompute is exact";
+  EXPECT_GT(smallest->error, 0);
+  EXPECT_GT(smallest->predicted, 0);
+  const auto back = parse_recipe(smallest->trial.recipe_json);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ("memory-budget=" + back->memory_budget, smallest->trial.changes);
+}
+
+// A step on twice the batch takes longer, but not as long as two steps.
+TEST_F(Tune, OtherBatchesAreComparedByTheSample) {
+  TuneOptions options;
+  options.axes = {TuneAxis::batch};
+  const Tuned tuned = search(job(), 3, nullptr, options);
+  std::size_t measured = 0;
+  for (const TuneRow& row : tuned.rows) {
+    if (row.trial.changes.empty() || row.trial.round < 1) continue;
+    ++measured;
+    const auto recipe = parse_recipe(row.trial.recipe_json);
+    ASSERT_TRUE(recipe.ok());
+    const double samples = static_cast<double>(recipe->dims.at("batch")) / 8;
+    // The comparison's medians are of one step each.
+    EXPECT_NEAR(row.trial.ratio.value * row.trial.step_ns / (samples * tuned.rows[0].trial.step_ns), 1, 0.9)
+        << row.trial.changes;
+    EXPECT_LT(row.error, 0) << "gradients of other batches are not comparable";
+  }
+  EXPECT_GT(measured, 0u);
+}
+
 TEST_F(Tune, LastLineHasTheBestAndTheRecipeItsPromises) {
   const Outcome o =
       run({"tune", model("mlp/model.onnx"), "--dim", "batch=8", "--loss", "ce:logits,labels", "--steps", "12",
@@ -118,6 +159,8 @@ TEST_F(Tune, WhatCannotBeIsFoundBeforeTheSearch) {
   expect_error(with({"--session", path("s.db"), "--over", "pases"}), 2, "did you mean passes?");
   expect_error(with({"--session", path("s.db"), "-o", path("no/such/folder.json")}), 5, "folder");
   expect_error(with({"--session", path("s.db"), "--seconds", "0"}), 2, "--seconds");
+  expect_error(with({"--session", path("s.db"), "--worth", "-o", path("r.json")}), 2,
+               "--worth writes no recipe");
 }
 
 }  // namespace

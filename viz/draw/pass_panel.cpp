@@ -101,7 +101,8 @@ void fingerprint_link(const PassView& pass, std::int64_t run, const std::string&
   const ImU32 ink = ImGui::IsItemHovered()                          ? p.accent
                     : known != pass.recorded.end() && known->second ? p.text_dim
                                                                     : p.text_faint;
-  ImGui::GetWindowDrawList()->AddText(font, font->FontSize, {at.x, at.y + (size.y - font->FontSize) / 2}, ink,
+  ImGui::GetWindowDrawList()->AddText(font, font->FontSize,
+                                      {at.x, at.y + (size.y - font->FontSize) / 2 + px(2)}, ink,
                                       short_fingerprint(fingerprint).c_str());
   register_item(fmt::format("fingerprint.{}.{}", pass.def->name, fingerprint), fingerprint,
                 known == pass.recorded.end() ? ""
