@@ -137,7 +137,9 @@ TEST(TuneSpace, OtherBatchesCountTheirSamples) {
   EXPECT_EQ((*candidates)[0].samples, 0.5);
   EXPECT_EQ((*candidates)[2].samples, 4);
   TuneSpace cut = space_of(job("mlp"), {TuneAxis::accumulate});
-  for (const Candidate& c : *cut.single_changes()) EXPECT_EQ(c.samples, 1) << c.changes;
+  const auto same_samples = cut.single_changes();
+  ASSERT_TRUE(same_samples.ok());
+  for (const Candidate& c : *same_samples) EXPECT_EQ(c.samples, 1) << c.changes;
 }
 
 TEST(TuneSpace, ALibrarysAlgorithmsAreSearchedOnGpusAlone) {
