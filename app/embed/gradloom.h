@@ -83,8 +83,9 @@ typedef struct gradloom_value {
   int32_t rank;
   const int64_t* shape; /* `rank` numbers, all of them known */
   int64_t bytes;        /* of a contiguous tensor */
-  int32_t gradient;     /* 1: backward takes (outputs) or gives (inputs, parameters) its gradient, of the same type */
-  int32_t used;         /* inputs, parameters, statistics: 0: no kernel reads it, its pointer may be null */
+  /* 1: backward takes (outputs) or gives (inputs, parameters) its gradient, of the same type */
+  int32_t gradient;
+  int32_t used; /* inputs, parameters, statistics: 0: no kernel reads it, its pointer may be null */
 } gradloom_value;
 
 /* What values are listed by, each with numbers from 0. */
@@ -116,7 +117,8 @@ typedef struct gradloom_module gradloom_module;
  * (parameters, inputs and outputs stay what they are in the file). f16 scales no loss: that is the caller's.
  * Errors: those of `gradloom train` for the same file and flags; GRADLOOM_DEVICE: a device that is not the CPU;
  * GRADLOOM_BAD_INPUT: tensors whose sizes only the contents of inputs tell. */
-int gradloom_module_open(const char* path, int word_count, const char* const* words, gradloom_module** module);
+int gradloom_module_open(const char* path, int word_count, const char* const* words,
+                         gradloom_module** module);
 /* The same of a file's bytes, which may be freed afterwards. Weights in external files cannot be found then. */
 int gradloom_module_open_bytes(const void* bytes, size_t size, int word_count, const char* const* words,
                                gradloom_module** module);
@@ -150,11 +152,12 @@ typedef struct gradloom_call {
   void* const* statistics;       /* read; in mode train a forward updates them in place */
   void* const* outputs;          /* written by forward; backward does not read them. Null in backward */
   void* arena;
-  uint64_t seed;  /* Dropout and other random operators: equal seed, step and model give equal numbers. */
-  uint64_t step;  /* Backward needs those of its forward. */
+  uint64_t seed; /* Dropout and other random operators: equal seed, step and model give equal numbers. */
+  uint64_t step; /* Backward needs those of its forward. */
   const void* const* output_gradients; /* backward: of outputs with `gradient`; others null */
   void* const* input_gradients;        /* backward: written, of inputs with `gradient`; others null */
-  void* const* parameter_gradients;    /* backward: written (not added), of parameters with `gradient`; others null */
+  /* backward: written (not added), of parameters with `gradient`; others null */
+  void* const* parameter_gradients;
 } gradloom_call;
 
 /* Returns when the results are there. Errors: GRADLOOM_USAGE: a pointer that is missing or misaligned, naming its value. */
@@ -182,7 +185,8 @@ typedef struct gradloom_callbacks {
 /* `words`: those of `gradloom train`, [MODEL] and flags: --recipe, --session, --checkpoint, --resume, --save-params, ..; also
  * --data caller: batches come with each step (gradloom_job_step_on). Nothing is printed: `callbacks` (may be null) hear
  * it. The session, where there is one, has the run from here on. */
-int gradloom_job_open(int word_count, const char* const* words, const gradloom_callbacks* callbacks, gradloom_job** job);
+int gradloom_job_open(int word_count, const char* const* words, const gradloom_callbacks* callbacks,
+                      gradloom_job** job);
 /* Ends the run as `gradloom train` ends: last checkpoint, files of parameters, the session's end. The handle is freed in
  * any case; the code tells what could not be kept. Null: nothing happens. */
 int gradloom_job_close(gradloom_job* job);

@@ -93,7 +93,7 @@ TEST_F(DesktopTraining, GoesOnFromACheckpointThatItWrote) {
       "expect problem.checkpoint \"the folder holds step 6*\"\n"
       "click run.start\nwait idle\nabsent run.progress\n"  // it cannot be started
       + chosen("run.resume", "step 6") +
-      "absent problem.checkpoint\nexpect run.steps 12\nexpect run.start \"*Go on to step 12\"\n"
+      "absent problem.checkpoint\nexpect run.steps 12\n"
       "expect run.command \"*--resume */kept/step-00000006 *\"\n"
       "click run.start\nwait until run.outcome done\nwait idle\n"
       "expect run.outcome \"done\"\n"
@@ -122,7 +122,7 @@ TEST_F(DesktopTraining, ACheckpointBringsItsSettings) {
   const std::string script =
       "size 1600 1600\nwait idle\nclick run.more\nwait 3\nexpect run.clip_norm 0\n"
       "click run.resume\nclick \"run.resume/another folder\u2026\"\nwait until file.path\nkey ctrl+a\ntype " +
-      file("none") + "\nclick file.accept\nwait 5\nexpect file.path\nkey ctrl+a\ntype " + folder +
+      file("none") + "\nclick file.accept\nwait 5\nclick file.path\nkey ctrl+a\ntype " + folder +
       "\nclick file.accept\nwait idle\nabsent file.path\nexpect run.clip_norm 0.5\nexpect run.seed 7\n"
       "expect run.resume \"step 4\"\nexpect run.steps 8\n" +
       typed("run.clip_norm", "0") +
@@ -173,7 +173,7 @@ TEST_F(DesktopTraining, RulesAreReadSwitchedReadAgainAndRemoved) {
       "size 1600 1600\nwait idle\nabsent rules.remove\n" + ask("wrong.rules") +
       "expect problem.rules \"*wrong.rules:1:28*\"\nabsent pass.twice\n" + ask("my.rules") +
       "absent problem.rules\nexpect pass.twice on\nexpect pass.relu on\n"
-      "expect pass-row.twice \"0 matches\"\nexpect pass-row.relu \"1 match\"\n"
+      "expect pass-row.twice \"0 matches\"\nexpect pass-row.relu \"2 matches\"\n"
       "expect run.command \"*--rules '*rule twice*rule relu*' *\"\n"
       "click pass.twice\nwait idle\nexpect pass.twice off\nexpect run.command \"*--passes default,-twice *\"\n"
       "click passes.none\nwait idle\nexpect pass.relu off\nclick passes.default\nwait idle\nexpect pass.relu on\n"

@@ -4,18 +4,41 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "sessions/recipe_settings.h"
 
 namespace gradloom {
 namespace {
 
+// As a shell splits the line: '..' is one word, also an empty one.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  bool quoted = false, open = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == ' ' && !quoted) {
+      open = false;
+      continue;
+    }
+    if (!open) words.emplace_back();
+    open = true;
+    if (c == '\'')
+      quoted = !quoted;
+    else
+      words.back() += c == '\\' && !quoted ? line[++i] : c;
+  }
+  return words;
+}
+
 Result<Recipe> resolved(const std::string& arguments, const Recipe* base = nullptr) {
   CLI::App app;
   RecipeFlags flags;
   flags.declare(app);
   try {
-    app.parse(arguments);
+    std::vector<std::string> words = words_of(arguments);
+    std::reverse(words.begin(), words.end());
+    app.parse(words);
   } catch (const CLI::ParseError& e) {
     return Error{Errc::usage, e.what()};
   }

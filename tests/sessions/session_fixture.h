@@ -27,6 +27,28 @@ struct TinyStep {
   std::vector<PassReport> reports;
 };
 
+inline PassReport tiny_report(bool fused, std::size_t nodes_after) {
+  PassReport report;
+  report.name = "fuse-bias-activation";
+  report.at = PassPhase::post_gradient;
+  report.matched = fused ? 1 : 0;
+  report.rejected = fused ? 2 : 3;
+  report.nodes_before = 5;
+  report.nodes_after = nodes_after;
+  report.log.push_back({"matmul-relu",
+                        "fc",
+                        fused,
+                        fused ? "one pass over memory" : "switched off",
+                        {"fc", "act"},
+                        {"fc+act"},
+                        {},
+                        {0, 1},
+                        "@0123456789ab"});
+  report.log.push_back({"matmul-relu", "act", false, "no product before it", {}, {}, {}, {1}});
+  report.log.push_back({"matmul-relu", "out", false, "switched off", {}, {}, {}, {2}, "@0123456789ab.2"});
+  return report;
+}
+
 // Two ONNX nodes (matmul, relu); forward fused into one kernel or not; backward of each; one optimizer node.
 inline TinyStep tiny_step(bool fused) {
   static const OpDef matmul{.name = "MatMul"}, relu{.name = "Relu"}, both{.name = "FusedMatMul"},
@@ -78,25 +100,7 @@ inline TinyStep tiny_step(bool fused) {
   t.plan.lower_bound_bytes = 256;
   t.plan.planner = "best-fit";
   t.plan.hash = fused ? "plan-fused" : "plan-plain";
-  PassReport report;
-  report.name = "fuse-bias-activation";
-  report.at = PassPhase::post_gradient;
-  report.matched = fused ? 1 : 0;
-  report.rejected = fused ? 2 : 3;
-  report.nodes_before = 5;
-  report.nodes_after = static_cast<std::size_t>(count);
-  report.log.push_back({"matmul-relu",
-                        "fc",
-                        fused,
-                        fused ? "one pass over memory" : "switched off",
-                        {"fc", "act"},
-                        {"fc+act"},
-                        {},
-                        {0, 1},
-                        "@0123456789ab"});
-  report.log.push_back({"matmul-relu", "act", false, "no product before it", {}, {}, {}, {1}});
-  report.log.push_back({"matmul-relu", "out", false, "switched off", {}, {}, {}, {2}, "@0123456789ab.2"});
-  t.reports.push_back(report);
+  t.reports.push_back(tiny_report(fused, static_cast<std::size_t>(count)));
   return t;
 }
 

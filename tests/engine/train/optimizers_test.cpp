@@ -40,7 +40,8 @@ TEST(Optimizers, ErrorsNameTheNearest) {
       parse_optimizer("rectified").error().message,
       "unknown optimizer 'rectified' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor)");
   EXPECT_EQ(parse_optimizer("lamb{momentum=1}").error().message,
-            "optimizer lamb has no option 'momentum' (known: lr, weight_decay, beta1, beta2, eps, maximize)");
+            "optimizer lamb has no option 'momentum' (known: lr, weight_decay, beta1, beta2, eps, maximize, "
+            "eight_bit_states)");
 }
 
 // What a row says of its states is what operator Optimizer makes of its attributes.
