@@ -92,7 +92,7 @@ class BufferAssigner {
       until = std::max(until, of_first_part(i) ? plan.first_backward_step - 1 : last);
     }
     if (graph.loss != kNone) needed_until_[graph.loss] = last;
-    for (const Update& u : graph.updates) follow_back(u);
+    find_replaced();
   }
 
   Status run() {
@@ -116,21 +116,19 @@ class BufferAssigner {
   }
 
  private:
-  // The steps by which nodes bring a state to what it holds next: one as a rule,
-  // more where several update it.
-  void follow_back(const Update& update) {
-    for (ValueId next = update.next; next != update.state;) {
-      const NodeId producer = graph_.values[next].producer;
-      if (producer == kNone || graph_.nodes[producer].op->aliases == nullptr) return;
-      const Node& node = graph_.nodes[producer];
-      ValueId from = kNone;
+  // The steps by which nodes bring a state to what it holds next: one as a rule, more where several update it. A fused
+  // optimizer has thousands of pairs, which are asked for once.
+  void find_replaced() {
+    std::vector<ValueId> from(graph_.values.size(), kNone);
+    for (const Node& node : graph_.nodes) {
+      if (!node.alive() || node.op->aliases == nullptr) continue;
       for (const auto& [output, input] : node.op->aliases(node))
-        if (node.outputs[static_cast<std::size_t>(output)] == next)
-          from = node.inputs[static_cast<std::size_t>(input)];
-      if (from == kNone) return;
-      replaces_[next] = from;
-      next = from;
+        if (const ValueId out = node.outputs[static_cast<std::size_t>(output)]; out != kNone)
+          from[out] = node.inputs[static_cast<std::size_t>(input)];
     }
+    for (const Update& update : graph_.updates)
+      for (ValueId next = update.next; next != update.state && from[next] != kNone; next = from[next])
+        replaces_[next] = from[next];
   }
 
   std::int32_t new_buffer(Place place, std::int64_t bytes, std::int32_t step) {
