@@ -5,6 +5,7 @@ import sqlite3
 import urllib.parse
 from typing import Any, Dict, List, Optional
 
+from . import plots
 from ._library import UsageError
 
 
@@ -16,6 +17,10 @@ class Rows(List[Dict[str, Any]]):
         import pandas
 
         return pandas.DataFrame(list(self))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table with units."""
+        return plots.table(self)
 
 
 class Session:
@@ -90,6 +95,26 @@ class Session:
     def recipe(self, run: Optional[int] = None) -> str:
         """The recipe of a run (the last one) as JSON text."""
         return str(self.query("SELECT recipe FROM run WHERE id = ?", self.run(run))[0]["recipe"])
+
+    def plot_kernels(self, run: Optional[int] = None, most: int = 15) -> plots.Plot:
+        """A picture of the kernels that take the most time, coloured by phase."""
+        number = self.run(run)
+        return plots.kernel_bars(self.kernels(number), self._title(number, "kernels"), most)
+
+    def plot_losses(self, run: Optional[int] = None) -> plots.Plot:
+        """A picture of the loss of each step."""
+        number = self.run(run)
+        points = [(row["step"], float("nan") if row["loss"] is None else row["loss"]) for row in self.losses(number)]
+        return plots.curve(self._title(number, "loss"), points)
+
+    def plot_comparisons(self) -> plots.Plot:
+        """A picture of what was compared: ratios of step times with their 95 % intervals."""
+        return plots.intervals("Comparisons: how many times as fast as the other side", self.comparisons())
+
+    def _title(self, run: int, what: str) -> str:
+        of = self.query("SELECT name, model, device, \"precision\" FROM run WHERE id = ?", run)[0]
+        model = os.path.basename(os.path.dirname(of["model"])) if os.path.basename(of["model"]) == "model.onnx" else os.path.basename(of["model"])
+        return f"Run {run}: {what} of {of['name'] or model}, {of['device']}, {of['precision']}"
 
     def close(self) -> None:
         self._file.close()

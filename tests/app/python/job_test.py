@@ -7,20 +7,24 @@ GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
+from xml.etree import ElementTree
 
 import support
 import torch
-from gradloom import Session
+from gradloom import Session, plots
+from gradloom.session import Rows
 from gradloom.torch import Module, TrainStep, capture
 from support import Bert, Cnn, Gpt, mlp, worst
 from torch import nn
 from torch.nn import functional as F
 
 gradloom = support.gradloom
+SVG = {"s": "http://www.w3.org/2000/svg"}
 PROGRAM = os.environ.get("GRADLOOM_PROGRAM", "gradloom")
 
 
@@ -260,6 +264,53 @@ class Sessions(Folder):
             file.write("no database at all, but long enough to be looked at")
         with self.assertRaisesRegex(gradloom.Error, "no session"):
             Session(self.folder + "/text.db")
+
+    def test_pictures_show_what_was_recorded(self):
+        torch.manual_seed(1)
+        recipe = capture(Gpt(), text_batches(), optimizer="adam{lr=0.001}", folder=self.folder + "/job", steps=6)
+        path = self.folder + "/s.db"
+        train(recipe, "--session", path, "--profile", "all")
+        sides = ["--a", "passes=none", "--b", "passes=default", "--max-seconds", "1", "--session", path]
+        compared = subprocess.run([PROGRAM, "compare", "--recipe", recipe, *sides], capture_output=True, text=True)
+        self.assertIn(compared.returncode, (0, 1), compared.stderr)
+        with Session(path) as session:
+            kernels = session.kernels(1)
+            picture = session.plot_kernels(1, most=4)
+            root = ElementTree.fromstring(str(picture))
+            marks = [float(mark.get("width")) for mark in root.findall("s:g/s:rect", SVG)]
+            self.assertEqual(len(marks), 4)
+            for mark, kernel in zip(marks, kernels):
+                self.assertAlmostEqual(mark / marks[0], kernel["total_ns"] / kernels[0]["total_ns"], delta=0.01)
+            words = [text.text for text in root.iter("{%s}text" % SVG["s"])]
+            self.assertEqual(words[0], "Run 1: kernels of job, cpu, f32")
+            self.assertIn(f"{len(kernels) - 4} other kernels", words)
+            picture.save(self.folder + "/k.svg")
+            self.assertEqual(ElementTree.parse(self.folder + "/k.svg").getroot().tag, "{%s}svg" % SVG["s"])
+            curve = ElementTree.fromstring(session.plot_losses(1)._repr_svg_()).findall("s:path", SVG)[-1].get("d")
+            self.assertEqual(len(re.findall("[ML]", curve)), 6)
+            (found,) = session.comparisons()
+            words = [text.text for text in ElementTree.fromstring(str(session.plot_comparisons())).iter("{%s}text" % SVG["s"])]
+            self.assertIn(f"{found['ratio']:.3f}x {found['verdict']}", words)
+            rows = ElementTree.fromstring(Rows(kernels[:3])._repr_html_())
+            self.assertEqual(len(rows.findall("tbody/tr")), 3)
+            self.assertIn(plots.time_text(kernels[0]["median_ns"]), [cell.text for cell in rows.iter("td")])
+
+    def test_pictures_of_little_and_of_strange_names(self):
+        self.assertEqual([plots.time_text(ns) for ns in (5, 1234, 999.6e3, 4.5e9)], ["5 ns", "1.23 us", "1 ms", "4.5 s"])
+        self.assertEqual(plots.shortened("blocks.11/attention/proj", 12), "blo\u2026ion/proj")
+        for low, high in ((0.0, 1.0), (5.66, 5.73), (-3.0, 1e6), (0.99, 1.01)):
+            marks = plots.ticks(low, high)
+            self.assertTrue(2 <= len(marks) <= 8 and low <= marks[0] + 1e-9 and marks[-1] <= high + 1e-9, marks)
+        strange = "<script>&\"'"
+        picture = ElementTree.fromstring(str(plots.bars(strange, [(strange, "forward", 1.0, strange)])))
+        self.assertEqual([text.text for text in picture.iter("{%s}text" % SVG["s"])][:2], [strange, strange])
+        nan = float("nan")
+        broken = ElementTree.fromstring(str(plots.curve("loss", [(1, 2.0), (2, nan), (3, 1.0), (4, 1.5)])))
+        self.assertEqual(len(broken.findall("s:circle", SVG)), 1)
+        self.assertEqual(re.findall("[ML]", broken.findall("s:path", SVG)[-1].get("d")), ["M", "M", "L"])
+        self.assertIn("No step", str(plots.curve("loss", [(1, nan)])))
+        for one in (plots.curve("loss", [(1, 2.0)]), plots.curve("loss", [(1, 0.0), (2, 0.0)]), plots.intervals("none", []), plots.bars("none", [])):
+            ElementTree.fromstring(str(one))
 
 
 if __name__ == "__main__":
