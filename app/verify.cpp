@@ -36,7 +36,7 @@ class Verifier {
         progress_(progress),
         unit_(unit_of(job->recipe.precision)),
         all_{job->options.pipeline, job->options.planner, job->options.in_place,
-             job->options.memory_budget_bytes} {
+             job->options.memory_budget_bytes, job->options.recompute} {
     measure_.steps = options.steps;
   }
 
@@ -65,6 +65,7 @@ class Verifier {
     set_precision(exact, "f64");
     exact.planner = "none";
     exact.memory_budget.clear();
+    exact.recompute.clear();
     exact.in_place = false;
     exact_ = TRY(measure(TRY(prepare_measured(exact, stop_)), measure_, stop_));
     for (const Measured& m : exact_) {
@@ -158,15 +159,16 @@ class Verifier {
     return worst;
   }
 
-  Configuration without_budget() const {
+  Configuration without_recompute() const {
     Configuration c = all_;
     c.memory_budget_bytes = 0;
+    c.recompute.clear();
     return c;
   }
 
   // The first `count` passes of the pipeline with what the precision needs, and the job's planner or none.
   Configuration first_passes(std::size_t count) const {
-    Configuration c = without_budget();
+    Configuration c = without_recompute();
     c.pipeline.passes.clear();
     for (std::size_t i = 0; i < all_.pipeline.passes.size(); ++i)
       if (i < count || all_.pipeline.passes[i].def->by_precision)
@@ -177,14 +179,14 @@ class Verifier {
   Result<Culprit> find_culprit() {
     Culprit culprit;
     shown_ = all_;
-    if (all_.memory_budget_bytes > 0 && !TRY(strays(without_budget())))
+    if (all_.runs_again() && !TRY(strays(without_recompute())))
       return Culprit{"recompute", "", TRY(strays(all_)).value_or(Verified{})};
     tell("with the memory planner alone");
     shown_ = first_passes(0);
     if (const auto worst = TRY(strays(shown_))) return Culprit{"planner " + all_.planner, "", *worst};
     // Without the first `low` passes it agrees not, with them it strays: low agrees, high strays.
     std::size_t low = 0, high = all_.pipeline.passes.size();
-    shown_ = without_budget();
+    shown_ = without_recompute();
     while (high - low > 1) {
       const std::size_t middle = (low + high) / 2;
       tell("up to pass " + std::string(all_.pipeline.passes[middle - 1].def->name));
@@ -281,7 +283,10 @@ class Verifier {
     TRY(write_npz(data, TRY(batches())));
     Recipe recipe = job_->recipe;
     set_pipeline(recipe, shown_.pipeline);
-    if (shown_.memory_budget_bytes == 0) recipe.memory_budget.clear();
+    if (!shown_.runs_again()) {
+      recipe.memory_budget.clear();
+      recipe.recompute.clear();
+    }
     recipe.model = model;
     recipe.model_hash = TRY(load_model(recipe)).content_hash;
     recipe.data = "npz:" + data;

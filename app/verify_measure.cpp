@@ -143,6 +143,7 @@ Result<std::shared_ptr<const Prepared>> configured(const Prepared& job, const Co
   changed->options.planner = configuration.planner;
   changed->options.in_place = configuration.in_place;
   changed->options.memory_budget_bytes = configuration.memory_budget_bytes;
+  changed->options.recompute = configuration.recompute;
   changed->compiled = TRY(compile_measured(*changed, std::move(stop)));
   return std::shared_ptr<const Prepared>(std::move(changed));
 }

@@ -27,6 +27,8 @@ struct Configuration {
   std::string planner = "none";
   bool in_place = false;
   std::int64_t memory_budget_bytes = 0;
+  std::vector<std::string> recompute{};
+  bool runs_again() const { return memory_budget_bytes > 0 || !recompute.empty(); }
 };
 
 // As `prepare`, but a model in which nothing trains is compiled for its gradients alone

@@ -243,8 +243,8 @@ Result<CompiledModule> compile_module(const Graph& imported, const CompileOption
   TRY(run_passes(graph, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
   TRY(check_stop(stop));
   note_missing_sites(options, compiled);
-  if (options.memory_budget_bytes > 0)
-    compiled.notes.emplace_back("modules compute nothing again: the memory budget has no effect");
+  if (options.memory_budget_bytes > 0 || !options.recompute.empty())
+    compiled.notes.emplace_back("modules compute nothing again: memory budget and recompute have no effect");
   PlanOptions plan = plan_options(options, *planner);
   plan.forward_outputs = outputs;
   compiled.plan = TRY(make_plan(graph, plan));
@@ -296,6 +296,12 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
     compiled.gradients.emplace_back(g.name, g.exists ? whole.outputs[g.index] : kNone);
   TRY(check_stop(stop));
 
+  if (!options.recompute.empty()) {
+    TRY(recompute_named(whole, options.recompute, compiled.reports));
+    if (compiled.reports.back().matched == 0)
+      compiled.notes.emplace_back(
+          "recompute: nothing that it names is read after the loss and can run twice");
+  }
   compiled.plan = TRY(make_plan(whole, plan_options(options, *planner)));
   if (options.memory_budget_bytes > 0 && compiled.plan.peak_bytes() > options.memory_budget_bytes)
     TRY(fit_memory(options, *planner, compiled, stop));

@@ -24,6 +24,8 @@ struct CompileOptions {
   // What the plan may take; forward values are computed again for the backward pass (recompute.h) when it would
   // take more. 0: any.
   std::int64_t memory_budget_bytes = 0;
+  // Forward nodes that run again in any case, before the budget is looked at (recompute_named).
+  std::vector<std::string> recompute;
   // Instead of training: gradients of the loss with respect to every parameter and float
   // input become outputs (check).
   bool gradients_only = false;

@@ -6,6 +6,7 @@
 
 #include "engine/base/fields.h"
 #include "engine/base/text.h"
+#include "passes/node_patterns.h"
 
 namespace gradloom {
 namespace {
@@ -121,41 +122,8 @@ std::vector<std::string> list_names() {
   return names;
 }
 
-bool is_type(const std::string& name) {
-  const auto ops = all_ops();
-  return std::any_of(ops.begin(), ops.end(), [&](const OpDef* op) { return name == op->name; });
-}
-
 bool contains(std::span<const char* const> names, const char* name) {
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return std::strcmp(n, name) == 0; });
-}
-
-// A pattern that is an operator's type fits nodes of that type, any other the names of nodes.
-bool fits(const std::string& pattern, const Graph& graph, const Node& node) {
-  if (is_type(pattern)) {
-    if (pattern == node.op->name) return true;
-    return std::any_of(node.origin.sources.begin(), node.origin.sources.end(),
-                       [&](std::uint32_t source) { return graph.sources[source].op_type == pattern; });
-  }
-  if (glob_match(pattern, node.name)) return true;
-  return std::any_of(node.origin.sources.begin(), node.origin.sources.end(),
-                     [&](std::uint32_t source) { return glob_match(pattern, graph.sources[source].name); });
-}
-
-Status check_pattern(const Graph& graph, const std::string& pattern) {
-  if (is_type(pattern)) return {};
-  std::vector<std::string> names;
-  for (const SourceNode& source : graph.sources) names.push_back(source.name);
-  for (const Node& node : graph.nodes)
-    if (node.alive()) names.push_back(node.name);
-  if (std::any_of(names.begin(), names.end(),
-                  [&](const std::string& name) { return glob_match(pattern, name); }))
-    return {};
-  for (const SourceNode& source : graph.sources)
-    if (std::find(names.begin(), names.end(), source.op_type) == names.end()) names.push_back(source.op_type);
-  return Error{Errc::usage, "precision: '" + escaped(pattern) +
-                                "' is no operator type and fits no node; the nearest is '" +
-                                escaped(nearest_to_glob(pattern, names)) + "'"};
 }
 
 }  // namespace
@@ -220,7 +188,7 @@ Result<PrecisionSpec> parse_precision(const std::string& text) {
 Result<PrecisionChoice> PrecisionChoice::make(const Graph& graph, const PrecisionSpec& spec) {
   PrecisionChoice choice;
   for (const auto* patterns : {&spec.full, &spec.low})
-    for (const std::string& pattern : *patterns) TRY(check_pattern(graph, pattern));
+    TRY(check_node_patterns(graph, *patterns, "precision"));
   choice.spec_ = spec;
   for (const PrecisionList& list : kLists)
     if (spec.list == list.name) choice.list_ = &list;
@@ -230,7 +198,7 @@ Result<PrecisionChoice> PrecisionChoice::make(const Graph& graph, const Precisio
 std::optional<Precision> PrecisionChoice::named(const Graph& graph, const Node& node) const {
   const auto any = [&](const std::vector<std::string>& patterns) {
     return std::any_of(patterns.begin(), patterns.end(),
-                       [&](const std::string& p) { return fits(p, graph, node); });
+                       [&](const std::string& p) { return fits_node(p, graph, node); });
   };
   if (any(spec_.full)) return Precision::full;
   if (any(spec_.low)) return Precision::low;

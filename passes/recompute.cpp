@@ -7,6 +7,7 @@
 
 #include "engine/ir/op.h"
 #include "passes/min_cut.h"
+#include "passes/node_patterns.h"
 
 namespace gradloom {
 namespace {
@@ -14,6 +15,21 @@ namespace {
 bool runs_forward(const Node& node) { return node.alive() && node.origin.phase == Phase::forward; }
 bool runs_after_loss(const Node& node) {
   return node.alive() && (node.origin.phase == Phase::backward || node.origin.phase == Phase::optimizer);
+}
+
+// By node: whether it may run twice. What reads or changes a state runs once.
+std::vector<bool> repeatable_nodes(const Graph& graph) {
+  std::vector<bool> updated(graph.values.size(), false), repeatable(graph.nodes.size(), false);
+  for (const Update& u : graph.updates) updated[u.next] = true;
+  const auto is_state = [&](ValueId v) { return v != kNone && graph.values[v].role == Role::state; };
+  const auto is_updated = [&](ValueId v) { return v != kNone && updated[v]; };
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    repeatable[id] = runs_forward(node) && !node.op->has(kMustAlias) &&
+                     std::none_of(node.inputs.begin(), node.inputs.end(), is_state) &&
+                     std::none_of(node.outputs.begin(), node.outputs.end(), is_updated);
+  }
+  return repeatable;
 }
 
 // Only the peak matters while searching: as if the planner were perfect.
@@ -49,9 +65,7 @@ class Search {
   Status look_at_nodes() {
     order_ = TRY(topological_order(graph_));
     cost_.assign(graph_.nodes.size(), 0);
-    std::set<ValueId> updated;
-    for (const Update& u : graph_.updates) updated.insert(u.next);
-    repeatable_.assign(graph_.nodes.size(), false);
+    repeatable_ = repeatable_nodes(graph_);
     for (const NodeId id : order_) {
       const Node& node = graph_.nodes[id];
       if (!node.op->has(kView)) {
@@ -60,11 +74,6 @@ class Search {
         cost_[id] = std::max(cost.flops / options_.flops_per_byte, cost.bytes_read + cost.bytes_written);
         total_ += cost_[id];
       }
-      const auto is_state = [&](ValueId v) { return v != kNone && graph_.values[v].role == Role::state; };
-      repeatable_[id] = runs_forward(node) && !node.op->has(kMustAlias) &&
-                        std::none_of(node.inputs.begin(), node.inputs.end(), is_state) &&
-                        std::none_of(node.outputs.begin(), node.outputs.end(),
-                                     [&](ValueId v) { return updated.count(v) != 0; });
     }
     return {};
   }
@@ -340,10 +349,37 @@ Status run_again(Graph& graph, const std::vector<NodeId>& in_order, const std::s
   return {};
 }
 
+// Types are those of the nodes that run again, which some operators infer from contents.
+const RewriteRun kRun{.name = "recompute", .infer_again = false};
+
 }  // namespace
 
 Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const RecomputeOptions& options) {
   return Search(graph, options).run();
+}
+
+Status recompute_named(Graph& graph, const std::vector<std::string>& patterns,
+                       std::vector<PassReport>& reports) {
+  TRY(check_node_patterns(graph, patterns, "--recompute"));
+  const std::vector<bool> repeatable = repeatable_nodes(graph);
+  std::vector<NodeId> chosen, kept;
+  for (const NodeId id : TRY(topological_order(graph)))
+    if (runs_forward(graph.nodes[id]) &&
+        std::any_of(patterns.begin(), patterns.end(),
+                    [&](const std::string& p) { return fits_node(p, graph, graph.nodes[id]); }))
+      (repeatable[id] ? chosen : kept).push_back(id);
+  const std::set<NodeId> names(chosen.begin(), chosen.end());
+  return run_rewrites(
+      graph, kRun,
+      [&](Rewriter& rw) -> Status {
+        for (const NodeId id : kept) rw.reject("again", id, "it reads or changes a state, so it runs once");
+        const auto first = first_readers(rw, chosen);
+        for (const NodeId id : chosen)
+          if (!first.count(id) && !graph.nodes[id].op->has(kView))
+            rw.reject("again", id, "nothing after the loss reads it");
+        return run_again(graph, chosen, names, rw);
+      },
+      reports);
 }
 
 Status apply_recompute(Graph& graph, const std::vector<NodeId>& nodes, std::vector<PassReport>& reports) {
@@ -351,10 +387,8 @@ Status apply_recompute(Graph& graph, const std::vector<NodeId>& nodes, std::vect
   std::vector<NodeId> in_order;
   for (const NodeId id : TRY(topological_order(graph)))
     if (chosen.count(id)) in_order.push_back(id);
-  // Types are those of the nodes that run again, which some operators infer from contents.
-  const RewriteRun run{.name = "recompute", .infer_again = false};
   return run_rewrites(
-      graph, run, [&](Rewriter& rw) { return run_again(graph, in_order, chosen, rw); }, reports);
+      graph, kRun, [&](Rewriter& rw) { return run_again(graph, in_order, chosen, rw); }, reports);
 }
 
 }  // namespace gradloom

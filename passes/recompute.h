@@ -8,6 +8,8 @@
 // segments and how many of them, from the input on, recompute at all; each choice is judged by the peak of its
 // plan, and the cheapest that fits is taken.
 //
+// Users may name what runs again instead (recompute_named), or beside it: then the search begins from there.
+//
 // Cost: the longer of a node's FLOPs and its bytes at the speeds given. Nodes that read states (running
 // statistics) or update them are never run twice.
 #pragma once
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "engine/plan/plan.h"
@@ -37,6 +40,11 @@ struct RecomputeOptions {
 // Choices that no other beats in peak and cost, from none (cost 0) to the smallest peak found.
 // Errors: the plan's; Errc::interrupted.
 Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const RecomputeOptions& options);
+
+// Makes the forward nodes that fit a pattern (node_patterns.h) run again for their readers in the backward pass; appends
+// the pass's report, whose log tells what fits and is kept, and why. Errc::usage: a pattern that fits nothing.
+Status recompute_named(Graph& graph, const std::vector<std::string>& patterns,
+                       std::vector<PassReport>& reports);
 
 // Makes the nodes run again for their readers in the backward pass; appends the pass's report.
 Status apply_recompute(Graph& graph, const std::vector<NodeId>& nodes, std::vector<PassReport>& reports);

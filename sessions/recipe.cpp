@@ -197,6 +197,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.train.clip_value = recipe.clip_value;
   options.train.accumulate = recipe.accumulate;
   options.train.ema = recipe.ema;
+  options.recompute = recipe.recompute;
   if (!recipe.memory_budget.empty()) {
     const std::optional<std::int64_t> budget = parse_bytes(recipe.memory_budget);
     if (!budget || *budget <= 0)

@@ -39,10 +39,7 @@ struct RecipeExpect {
   bool operator==(const RecipeExpect&) const = default;
 };
 
-// The settings of one value are declared, with their defaults, in recipe_settings.def: loss, freeze,
-// train, load_params, load_optimizer, group, optimizer, schedule, clip_norm, clip_value, ema, accumulate, precision, loss_scale, data, epochs, shuffle,
-// eval_data, eval_every, eval_batches, early_stop, seed, steps,
-// threads, planner, in_place, record, search, device, profile.
+// The settings of one value are declared, with their defaults, in recipe_settings.def.
 struct Recipe {
   std::string model, model_hash;
   std::map<std::string, std::int64_t> dims;

@@ -93,6 +93,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.clip_norm = 0.1;
   recipe.accumulate = 4;
   recipe.memory_budget = "2GiB";
+  recipe.recompute = {"Softmax", "/blocks.?/*"};
   set_precision(recipe, "f16");
   recipe.loss_scale = "dynamic{initial=256}";
   recipe.data = "tokens:text";

@@ -99,6 +99,110 @@ TEST(Recompute, ABudgetIsMetAtTheLeastCostOrRefused) {
   EXPECT_NE(refused.error().message.find("cannot be met"), std::string::npos) << refused.error().message;
 }
 
+CompileOptions naming(std::vector<std::string> patterns) {
+  CompileOptions options = training();
+  options.recompute = std::move(patterns);
+  return options;
+}
+std::size_t count_of(const Graph& graph, const std::string& op) {
+  return static_cast<std::size_t>(std::count_if(
+      graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.alive() && n.op->name == op; }));
+}
+
+TEST(Recompute, WhatIsNamedRunsAgainAndGivesTheSame) {
+  for (const bool with_dropout : {false, true}) {
+    const Graph model = network(6, with_dropout);
+    const auto whole = compile(model, training());
+    ASSERT_OK(whole);
+    EXPECT_EQ(count_of(whole->train.graph, "Sigmoid"), 6u);
+    for (const std::vector<std::string>& patterns :
+         {std::vector<std::string>{"Sigmoid"}, {"Sigmoid", "MatMul"}, {"*"}, {"Dropout", "Tanh"}}) {
+      const auto again = compile(model, naming(patterns));
+      ASSERT_OK(again);
+      ASSERT_OK(check_plan(again->train.graph, again->plan));
+      EXPECT_GT(again->reports.back().matched, 0u);
+      testing::expect_same_results(whole->train.graph, again->train.graph, 0);
+    }
+    const auto sigmoids = compile(model, naming({"Sigmoid"}));
+    ASSERT_OK(sigmoids);
+    EXPECT_EQ(count_of(sigmoids->train.graph, "Sigmoid"), 12u);
+    EXPECT_EQ(count_of(sigmoids->train.graph, "Tanh"), 6u);
+    // With the products nothing but Tanh's results is kept of a layer.
+    const auto products = compile(model, naming({"Sigmoid", "MatMul"}));
+    ASSERT_OK(products);
+    EXPECT_LT(products->plan.arena_bytes, whole->plan.arena_bytes);
+  }
+}
+
+TEST(Recompute, NodesCanBeNamedByTheirNames) {
+  Graph model = network(4);
+  int layer = 0;
+  for (Node& node : model.nodes)
+    if (node.op->name == std::string("Sigmoid")) node.name = "/layers." + std::to_string(layer++) + "/gate";
+  const auto one = compile(model, naming({"/layers.2/*"}));
+  ASSERT_OK(one);
+  EXPECT_EQ(count_of(one->train.graph, "Sigmoid"), 5u);
+  ASSERT_EQ(one->reports.back().matched, 1u);
+  EXPECT_EQ(one->reports.back().log[0].added, std::vector<std::string>{"/layers.2/gate/again"});
+  EXPECT_TRUE(one->notes.empty());
+  const auto three = compile(model, naming({"/layers.0/gate", "/layers.1/*", "/lay*.3/gate", "/layers.0/*"}));
+  ASSERT_OK(three);
+  EXPECT_EQ(three->reports.back().matched, 3u);
+}
+
+TEST(Recompute, WhatIsNamedInVainIsTold) {
+  const auto products = compile(network(4), naming({"MatMul"}));  // Sigmoid's gradient reads its result alone
+  ASSERT_OK(products);
+  EXPECT_EQ(products->reports.back().matched, 0u);
+  ASSERT_EQ(products->reports.back().log.size(), 4u);
+  EXPECT_EQ(products->reports.back().log[0].why, "nothing after the loss reads it");
+  ASSERT_EQ(products->notes.size(), 1u);
+  EXPECT_NE(products->notes[0].find("recompute"), std::string::npos);
+  const auto unknown = compile(network(4), naming({"Sigmiod"}));
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, Errc::usage);
+  EXPECT_NE(unknown.error().message.find("--recompute: 'Sigmiod'"), std::string::npos)
+      << unknown.error().message;
+}
+
+// Running statistics must not be read when they have changed.
+TEST(Recompute, WhatReadsAStateRunsOnce) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const auto vector = [&](const char* name) {
+    return b.parameter(name, Tensor::from_f64(DType::f32, {16}, std::vector<double>(16, 0.5)));
+  };
+  const ValueId x = b.input("x", {DType::f32, {64, 16}}), mean = vector("running_mean");
+  graph.values[mean].role = Role::state;
+  const ValueId y = b.op("Sin", {b.op("Sub", {b.op("Mul", {x, vector("w")}), mean})});
+  const ValueId loss = b.op("ReduceMean", {b.op("Square", {y})}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  const auto compiled = compile(graph, naming({"Sub", "Sin"}));
+  ASSERT_OK(compiled);
+  EXPECT_EQ(count_of(compiled->train.graph, "Sub"), 1u);
+  EXPECT_EQ(count_of(compiled->train.graph, "Sin"), 2u);
+  const auto& log = compiled->reports.back().log;
+  EXPECT_TRUE(std::any_of(log.begin(), log.end(), [](const RewriteRecord& r) {
+    return !r.matched && r.why == "it reads or changes a state, so it runs once";
+  }));
+}
+
+TEST(Recompute, ABudgetBeginsFromWhatIsNamed) {
+  const auto named = compile(network(12), naming({"Sigmoid", "MatMul"}));
+  ASSERT_OK(named);
+  CompileOptions options = naming({"Sigmoid", "MatMul"});
+  options.memory_budget_bytes = named->plan.peak_bytes();
+  const auto enough = compile(network(12), options);
+  ASSERT_OK(enough);
+  EXPECT_EQ(enough->plan.hash, named->plan.hash);
+  options.memory_budget_bytes = named->plan.peak_bytes() * 9 / 10;
+  const auto less = compile(network(12), options);
+  ASSERT_OK(less);
+  EXPECT_LE(less->plan.peak_bytes(), options.memory_budget_bytes);
+  testing::expect_same_results(named->train.graph, less->train.graph, 0);
+}
+
 TEST(Recompute, ItCanBeStopped) {
   const auto compiled = compile(network(6), training());
   ASSERT_OK(compiled);

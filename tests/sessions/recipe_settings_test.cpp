@@ -79,6 +79,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"load_params", "p.npz"},
                                                      {"load_optimizer", "o.npz"},
                                                      {"memory_budget", "2GiB"},
+                                                     {"recompute", "Softmax /head/*"},
                                                      {"clip_value", "2"},
                                                      {"ema", "0.9"},
                                                      {"epochs", "3"},

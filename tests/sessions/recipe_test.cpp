@@ -26,6 +26,7 @@ Recipe full_recipe() {
   recipe.load_params = "/p.safetensors";
   recipe.load_optimizer = "/o.safetensors";
   recipe.memory_budget = "2GiB";
+  recipe.recompute = {"Softmax", "/head/*"};
   recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4}"};
   recipe.clip_value = 0.25;
   recipe.ema = 0.999;

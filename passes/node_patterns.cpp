@@ -1,0 +1,51 @@
+#include "passes/node_patterns.h"
+
+#include <algorithm>
+
+#include "engine/base/text.h"
+#include "engine/ir/op.h"
+
+namespace gradloom {
+namespace {
+
+bool is_type(const std::string& name) {
+  const auto ops = all_ops();
+  return std::any_of(ops.begin(), ops.end(), [&](const OpDef* op) { return name == op->name; });
+}
+
+Status check_pattern(const Graph& graph, const std::string& pattern, const std::string& setting) {
+  if (is_type(pattern)) return {};
+  std::vector<std::string> names;
+  for (const SourceNode& source : graph.sources) names.push_back(source.name);
+  for (const Node& node : graph.nodes)
+    if (node.alive()) names.push_back(node.name);
+  if (std::any_of(names.begin(), names.end(),
+                  [&](const std::string& name) { return glob_match(pattern, name); }))
+    return {};
+  for (const SourceNode& source : graph.sources)
+    if (std::find(names.begin(), names.end(), source.op_type) == names.end()) names.push_back(source.op_type);
+  return Error{Errc::usage, setting + ": '" + escaped(pattern) +
+                                "' is no operator type and fits no node; the nearest is '" +
+                                escaped(nearest_to_glob(pattern, names)) + "'"};
+}
+
+}  // namespace
+
+bool fits_node(const std::string& pattern, const Graph& graph, const Node& node) {
+  if (is_type(pattern)) {
+    if (pattern == node.op->name) return true;
+    return std::any_of(node.origin.sources.begin(), node.origin.sources.end(),
+                       [&](std::uint32_t source) { return graph.sources[source].op_type == pattern; });
+  }
+  if (glob_match(pattern, node.name)) return true;
+  return std::any_of(node.origin.sources.begin(), node.origin.sources.end(),
+                     [&](std::uint32_t source) { return glob_match(pattern, graph.sources[source].name); });
+}
+
+Status check_node_patterns(const Graph& graph, const std::vector<std::string>& patterns,
+                           const std::string& setting) {
+  for (const std::string& pattern : patterns) TRY(check_pattern(graph, pattern, setting));
+  return {};
+}
+
+}  // namespace gradloom

@@ -1,0 +1,18 @@
+// Nodes as users name them: an operator's type ("Softmax") is every node of that type, anything else is a glob over the
+// names of nodes ("/head/*"). The model's own names and types fit all that passes made of those nodes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+bool fits_node(const std::string& pattern, const Graph& graph, const Node& node);
+
+// Errc::usage: a pattern that is neither an operator's type nor fits a node, with the nearest; `setting` begins the line.
+Status check_node_patterns(const Graph& graph, const std::vector<std::string>& patterns,
+                           const std::string& setting);
+
+}  // namespace gradloom
